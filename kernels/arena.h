@@ -41,7 +41,7 @@ struct ax_arena_run {
 };
 
 struct ax_stack {
-    char *base;
+    char AX_DEVICE *base;
     size_t cap; /* SIZE_MAX while planning */
     size_t top;
     size_t high[AX_PHASE_COUNT];
@@ -90,7 +90,7 @@ void ax_arena_enter(struct ax_arena *a, enum ax_phase phase);
 
 /* Allocates `bytes` (rounded up to AX_ARENA_ALIGN) on top. Input can never make it fail: exceeding
  * the plan is our own bug. Memory keeps its old contents; only fresh persistent memory is zero. */
-void *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes);
+void AX_DEVICE *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes);
 size_t ax_stack_mark(const struct ax_stack *s);
 /* Pops everything above the mark. */
 void ax_stack_release(struct ax_stack *s, size_t mark);

@@ -13,11 +13,12 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "kernels/address.h"
 
 struct ax_queue;
 
 struct ax_memory {
-    void *base; /* device address, aligned to AX_ARENA_ALIGN */
+    void AX_DEVICE *base; /* device address, aligned to AX_ARENA_ALIGN */
     size_t bytes;
     void *state; /* the device's own */
 };
@@ -33,11 +34,12 @@ struct ax_device {
     enum ax_status (*open)(struct ax_queue *q); /* fills q->device_state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* See the functions of the same name in kernels/queue.h. */
-    enum ax_status (*read)(struct ax_queue *q, const void *device, void *out, size_t bytes,
-                           const void *cap);
-    enum ax_status (*write)(struct ax_queue *q, void *device, const void *host, size_t bytes);
+    enum ax_status (*read)(struct ax_queue *q, const void AX_DEVICE *device, void *out,
+                           size_t bytes, const void *cap);
+    enum ax_status (*write)(struct ax_queue *q, void AX_DEVICE *device, const void *host,
+                            size_t bytes);
     enum ax_status (*call)(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
-    void *(*address)(struct ax_queue *q, const void *device);
+    void *(*address)(struct ax_queue *q, const void AX_DEVICE *device);
     enum ax_status (*finish)(struct ax_queue *q);
 };
 

@@ -139,7 +139,7 @@ struct ax_neftune {
     double alpha;
     uint32_t stream;
     int64_t first, first_token;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
 };
 
 /* y = x · rstd · weight, rstd = 1/√(mean(x²) + eps) over the last dimension (Zhang & Sennrich
@@ -241,7 +241,7 @@ struct ax_router_balance {
     int64_t k;
     double weight, coef;
     bool counts;
-    struct ax_step_scalars *scalars;
+    struct ax_step_scalars AX_DEVICE *scalars;
 };
 /* From dweights [T][k]: with s = Σ_j p_j over the chosen, dp_i = (dw_i − Σ_j dw_j·p_j/s)/s if
  * `renormalize`, else dw_i; dp_e += slope[e] (data NULL = 0) for all experts; then
@@ -326,7 +326,7 @@ struct ax_softmax_backward {
  * g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in order of t. */
 struct ax_nll_loss {
     struct ax_tensor logprob, labels, weight, g_logprob;
-    struct ax_step_scalars *scalars;
+    struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor mean_logprob, g_mean, lse, g_lse;
     double label_smoothing, z_loss;
 };
@@ -374,19 +374,19 @@ struct ax_sample {
  * the last one was skipped, or `repeat`: it was not followed by updates; sumsq, loss, aux_loss and
  * skip = 0. */
 struct ax_begin_step {
-    struct ax_step_scalars *scalars;
+    struct ax_step_scalars AX_DEVICE *scalars;
     bool repeat;
 };
 
 /* scalars->sumsq += Σ x². x accumulation, 1-D; summed in double in fixed blocks. */
 struct ax_sumsq {
     struct ax_tensor x;
-    struct ax_step_scalars *scalars;
+    struct ax_step_scalars AX_DEVICE *scalars;
 };
 /* grad_norm = √sumsq; clip = min(1, max_norm/(grad_norm + 1e-6)) (1 if max_norm ≤ 0);
  * skip = 1 if inv_weight = 0 or the norm or the loss is not finite. */
 struct ax_clip {
-    struct ax_step_scalars *scalars;
+    struct ax_step_scalars AX_DEVICE *scalars;
 };
 
 /* What every update does: g = grad·clip, then its own rule, then grad = 0; with scalars->skip only
@@ -416,7 +416,7 @@ struct ax_draw {
 struct ax_adamw {
     struct ax_tensor master, grad, exp_avg, exp_avg_sq, copy;
     double beta1, beta2, eps, weight_decay;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor remainder;
     struct ax_draw draw;
     bool nearest;
@@ -428,7 +428,7 @@ struct ax_adamw {
 struct ax_adamw_8bit {
     struct ax_tensor master, grad, exp_avg, exp_avg_sq, exp_avg_scale, exp_avg_sq_scale, copy;
     double beta1, beta2, eps, weight_decay;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor remainder;
     struct ax_draw draw;
     int64_t phase; /* 0 … 255: elements of the first block before these */
@@ -440,7 +440,7 @@ struct ax_sgd {
     struct ax_tensor master, grad, momentum_buffer, copy;
     double momentum, weight_decay;
     bool nesterov;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor remainder;
     struct ax_draw draw;
 };
@@ -449,7 +449,7 @@ struct ax_sgd {
 struct ax_lion {
     struct ax_tensor master, grad, exp_avg, copy;
     double beta1, beta2, weight_decay;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor remainder;
     struct ax_draw draw;
 };
@@ -468,7 +468,7 @@ struct ax_adafactor {
     struct ax_tensor master, grad, row, col, exp_avg_sq, copy;
     double decay, eps1, eps2, threshold, weight_decay; /* decay: −0.8 */
     bool torch, scale_parameter;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor remainder;
     struct ax_draw draw;
 };
@@ -479,14 +479,14 @@ struct ax_muon_momentum {
     struct ax_tensor grad, momentum_buffer, out;
     double momentum, eps;
     bool nesterov;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
 };
 /* Muon after its iteration: w = w·(1 − lr·decay) − lr·ratio·update. update compute, [R][C] like the
  * weights; does not touch grad. */
 struct ax_muon_apply {
     struct ax_tensor master, update, copy;
     double ratio, weight_decay;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor remainder;
     struct ax_draw draw;
 };
@@ -525,7 +525,7 @@ struct ax_dropout {
     uint32_t tensor;
     int64_t first_row, first_col, cols;
     bool accumulate;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor rows;
 };
 

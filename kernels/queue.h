@@ -47,29 +47,32 @@ enum ax_status ax_queue_device(const char *backend, const struct ax_device **dev
 /* The only way back to the host: copies `bytes` from device memory after all enqueued ops. On a
  * meta queue the value is unknown: `out` is filled from `cap` (an upper bound of the value; NULL =
  * zeros). */
-enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
-                             const void *cap);
+enum ax_status ax_queue_read(struct ax_queue *q, const void AX_DEVICE *device, void *out,
+                             size_t bytes, const void *cap);
 /* The same without a copy where device memory is the host's: *host is valid until the end. At most
  * AX_QUEUE_PIECE bytes; never on a meta queue. A queue of NULL stands for the host's own memory,
  * here and in ax_queue_read and ax_queue_write: some data are in either. */
 #define AX_QUEUE_PIECE ((size_t)8 << 20)
-enum ax_status ax_queue_begin_read(struct ax_queue *q, const void *device, size_t bytes,
+enum ax_status ax_queue_begin_read(struct ax_queue *q, const void AX_DEVICE *device, size_t bytes,
                                    const void **host);
 void ax_queue_end_read(struct ax_queue *q, const void *host);
 /* Copies host memory to device memory; `host` may change when it returns. A no-op on meta. */
-enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes);
+enum ax_status ax_queue_write(struct ax_queue *q, void AX_DEVICE *device, const void *host,
+                              size_t bytes);
 
-/* For what converts as it writes, from any thread: between the two calls the host fills *host. That is
- * the memory itself where it is the host's, with its old contents; elsewhere a zeroed piece that the
- * end uploads. The end is due even if filling fails. */
-enum ax_status ax_queue_begin_write(struct ax_queue *q, void *device, size_t bytes, void **host);
-enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, size_t bytes);
+/* For what converts as it writes, from any thread: between the two calls the host fills *host. That
+ * is the memory itself where it is the host's, with its old contents; elsewhere a zeroed piece that
+ * the end uploads. The end is due even if filling fails. */
+enum ax_status ax_queue_begin_write(struct ax_queue *q, void AX_DEVICE *device, size_t bytes,
+                                    void **host);
+enum ax_status ax_queue_end_write(struct ax_queue *q, void AX_DEVICE *device, void *host,
+                                  size_t bytes);
 
 /* Runs fn on the device's side after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS
  * bytes of arguments; skipped on meta. It may not enqueue anything. Its failure is reported by the
  * next call that waits. */
 enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
 /* Where such a function finds what tensors know as `device`. */
-void *ax_queue_address(struct ax_queue *q, const void *device);
+void *ax_queue_address(struct ax_queue *q, const void AX_DEVICE *device);
 
 #endif

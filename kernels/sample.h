@@ -47,7 +47,7 @@ static inline bool ax_sample_filters(const struct ax_sample *a) {
 
 /* The distinct tokens of row t's context, and their number. */
 static inline const int32_t *ax_sample_context(const struct ax_sample *a, int64_t t, int64_t *n) {
-    const int32_t *c = ax_tensor_row(&a->context, t);
+    const int32_t *c = (const int32_t *)ax_tensor_row(&a->context, t);
     for (*n = 0; *n < a->context.shape[1] && c[*n] >= 0;)
         ++*n;
     return c;

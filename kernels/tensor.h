@@ -6,6 +6,7 @@
 #ifndef AX_KERNELS_TENSOR_H
 #define AX_KERNELS_TENSOR_H
 
+#include "kernels/address.h"
 #include "kernels/dtype.h"
 
 #define AX_MAX_DIMS 4
@@ -16,14 +17,17 @@ struct ax_tensor {
     int64_t shape[AX_MAX_DIMS];
     int64_t row_stride; /* elements from [i][…] to [i+1][…]; = row length if dense */
     bool panels;        /* a weight in the order of kernels/panels.h; few ops accept it */
-    void *data;
+    void AX_DEVICE *data;
 };
 
 /* Dense views of `data`. */
-struct ax_tensor ax_tensor_1d(enum ax_dtype dtype, void *data, int64_t n);
-struct ax_tensor ax_tensor_2d(enum ax_dtype dtype, void *data, int64_t rows, int64_t cols);
-struct ax_tensor ax_tensor_3d(enum ax_dtype dtype, void *data, int64_t a, int64_t b, int64_t c);
-struct ax_tensor ax_tensor_nd(enum ax_dtype dtype, void *data, int ndim, const int64_t *shape);
+struct ax_tensor ax_tensor_1d(enum ax_dtype dtype, void AX_DEVICE *data, int64_t n);
+struct ax_tensor ax_tensor_2d(enum ax_dtype dtype, void AX_DEVICE *data, int64_t rows,
+                              int64_t cols);
+struct ax_tensor ax_tensor_3d(enum ax_dtype dtype, void AX_DEVICE *data, int64_t a, int64_t b,
+                              int64_t c);
+struct ax_tensor ax_tensor_nd(enum ax_dtype dtype, void AX_DEVICE *data, int ndim,
+                              const int64_t *shape);
 
 int64_t ax_tensor_numel(const struct ax_tensor *t);
 int64_t ax_tensor_row_len(const struct ax_tensor *t); /* product of shape[1…]; 1 for 1-D */
@@ -37,6 +41,6 @@ struct ax_tensor ax_tensor_cols(const struct ax_tensor *t, int64_t first, int64_
 /* A 2-D tensor [T][H·hd] viewed as [T][H][hd]. */
 struct ax_tensor ax_tensor_heads(const struct ax_tensor *t, int64_t heads, int64_t head_dim);
 /* Address of row i. */
-void *ax_tensor_row(const struct ax_tensor *t, int64_t i);
+void AX_DEVICE *ax_tensor_row(const struct ax_tensor *t, int64_t i);
 
 #endif

@@ -152,8 +152,8 @@ static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_te
     if (!ax_tp_kv_replicated(mesh, heads))
         return *t;
     struct ax_tensor own = *t;
-    own.data =
-        (char *)t->data + (size_t)(ax_tp_first_kv_head(mesh, heads) * hd) * ax_dtype_size(t->dtype);
+    own.data = (char AX_DEVICE *)t->data +
+               (size_t)(ax_tp_first_kv_head(mesh, heads) * hd) * ax_dtype_size(t->dtype);
     own.shape[1] = 1;
     return own;
 }

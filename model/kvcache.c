@@ -19,7 +19,7 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
         c->k[i].data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(&c->k[i]));
         c->v[i].data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(&c->v[i]));
     }
-    int32_t *ints =
+    int32_t AX_DEVICE *ints =
         ax_stack_push(stack, "kv cache index", (size_t)(o->T + 2 * o->n_seqs + 1) * sizeof *ints);
     c->rows = ax_tensor_1d(AX_I32, ints, o->T);
     c->block_table = ax_tensor_2d(AX_I32, ints + o->T, o->n_seqs, 1);

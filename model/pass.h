@@ -48,7 +48,7 @@ struct ax_pass {
     struct ax_model *model;
     struct ax_batch *batch;
     struct ax_slot *slot;
-    struct ax_step_scalars *scalars; /* device */
+    struct ax_step_scalars AX_DEVICE *scalars;
     enum ax_recompute recompute;
     const struct ax_head_objective *objective; /* NULL: no head results are requested */
     double inv_temperature;                    /* on the logits; 1 = none */

@@ -33,7 +33,7 @@ enum ax_status ax_results_read(struct ax_results *r) {
 }
 
 double ax_results_get(const struct ax_results *r, const struct ax_tensor *t, int64_t i) {
-    return ax_load(t->dtype, r->host + ((char *)t->data - r->device), i);
+    return ax_load(t->dtype, r->host + ((char AX_DEVICE *)t->data - r->device), i);
 }
 
 void ax_results_drop(struct ax_results *r) {

@@ -7,7 +7,8 @@
 
 struct ax_results {
     struct ax_queue *q;
-    char *device, *host;
+    char AX_DEVICE *device;
+    char *host;
     size_t used, cap; /* bytes */
 };
 

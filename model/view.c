@@ -21,7 +21,7 @@ int64_t ax_model_trainable(const struct ax_model *m) {
 static struct ax_tensor param_part(const struct ax_tensor *flat, const struct ax_param *p) {
     if (!flat->data)
         return (struct ax_tensor){.dtype = flat->dtype};
-    char *data = flat->data;
+    char AX_DEVICE *data = flat->data;
     data += (size_t)p->offset * ax_dtype_size(flat->dtype);
     return ax_tensor_nd(flat->dtype, data, p->ndim, p->shape);
 }

@@ -56,7 +56,7 @@ struct ax_update {
     struct ax_piece piece;
     struct ax_draw draw;
     double weight_decay;
-    const struct ax_step_scalars *scalars;
+    const struct ax_step_scalars AX_DEVICE *scalars;
 };
 
 /* How much of a parameter one update needs. */

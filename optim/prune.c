@@ -56,7 +56,7 @@ struct moment {
     const struct ax_tensor *value, *scale; /* NULL: nothing here; no scales */
     char *codes, *scales;                  /* their bytes on the host */
     double *size;                          /* [numel] magnitudes of all elements */
-    void *device;                          /* scratch for them */
+    void AX_DEVICE *device;                /* scratch for them */
 };
 
 static const struct ax_tensor *find(const struct ax_param_state *s, const char *name) {
@@ -157,7 +157,7 @@ enum ax_status ax_prune_moments(const struct ax_model *m, int index,
     const struct ax_param *p = &m->params[index];
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    void *device =
+    void AX_DEVICE *device =
         ax_stack_push(scratch, "magnitudes of moments", (size_t)ax_param_numel(p) * sizeof(double));
     enum ax_status st = AX_OK;
     for (uint32_t i = 0; i < 2 && st == AX_OK; i++) {

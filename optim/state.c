@@ -117,7 +117,7 @@ static struct ax_tensor part(const struct ax_tensor *flat, const struct ax_param
 
 static struct ax_update update_of(const struct ax_model *m, const struct ax_param *p,
                                   const struct ax_param_state *state,
-                                  const struct ax_step_scalars *scalars) {
+                                  const struct ax_step_scalars AX_DEVICE *scalars) {
     const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
     struct ax_update u = {.master = part(&seg->master, state),
                           .grad = part(&seg->grad, state),
@@ -132,7 +132,7 @@ static struct ax_update update_of(const struct ax_model *m, const struct ax_para
 
 enum ax_status ax_param_round(const struct ax_model *m, int index,
                               const struct ax_param_state *state,
-                              const struct ax_step_scalars *scalars) {
+                              const struct ax_step_scalars AX_DEVICE *scalars) {
     if (state->piece.n == 0)
         return AX_OK;
     const struct ax_update u = update_of(m, &m->params[index], state, scalars);
@@ -151,7 +151,7 @@ enum ax_status ax_param_round(const struct ax_model *m, int index,
 enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
                                const struct ax_optimizer *optimizer,
                                const struct ax_optimizer_options *o,
-                               const struct ax_step_scalars *scalars) {
+                               const struct ax_step_scalars AX_DEVICE *scalars) {
     const struct ax_param *p = &m->params[index];
     if (state->piece.n == 0)
         return AX_OK;

@@ -32,12 +32,12 @@ enum ax_status ax_param_states_parts(const struct ax_model *m, const struct ax_p
  * `scalars` (seed and step) rounded it, or, if NULL, to nearest, as before any update. */
 enum ax_status ax_param_round(const struct ax_model *m, int index,
                               const struct ax_param_state *state,
-                              const struct ax_step_scalars *scalars);
+                              const struct ax_step_scalars AX_DEVICE *scalars);
 
 /* Updates parameter `index` and its state, and zeroes its gradient. */
 enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
                                const struct ax_optimizer *optimizer,
                                const struct ax_optimizer_options *o,
-                               const struct ax_step_scalars *scalars);
+                               const struct ax_step_scalars AX_DEVICE *scalars);
 
 #endif

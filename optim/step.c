@@ -105,7 +105,7 @@ static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
 }
 
 /* Σ over the ranks of a role of one double in device memory. */
-static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double *value) {
+static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double AX_DEVICE *value) {
     return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, 1);
 }
 

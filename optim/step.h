@@ -59,15 +59,15 @@ struct ax_step {
     struct ax_batch *batches; /* [n_microbatches] */
     struct ax_slot *slots;    /* [schedule.n_slots] */
     struct ax_schedule schedule;
-    struct ax_step_scalars *scalars; /* device; [AX_LR_GROUPS]: the first is used by everything, all
-                                        are set while the optimizer runs */
-    struct ax_pass *passes;          /* [n_microbatches] */
-    struct ax_param_state *states;   /* [model.n_params] */
-    struct ax_lisa lisa;             /* which layers train, if not all do */
-    struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
-    int64_t count;                   /* updates so far; scalars->step is the device's count */
-    bool begun;                      /* gradients are computed, their update is not */
-    double seconds[AX_TIME_COUNT];   /* of the step in progress */
+    /* [AX_LR_GROUPS]: the first is used by everything, all are set while the optimizer runs */
+    struct ax_step_scalars AX_DEVICE *scalars;
+    struct ax_pass *passes;        /* [n_microbatches] */
+    struct ax_param_state *states; /* [model.n_params] */
+    struct ax_lisa lisa;           /* which layers train, if not all do */
+    struct ax_tensor outbox;       /* gradient to send to the previous stage; compute [T/tp][D] */
+    int64_t count;                 /* updates so far; scalars->step is the device's count */
+    bool begun;                    /* gradients are computed, their update is not */
+    double seconds[AX_TIME_COUNT]; /* of the step in progress */
     /* Called before a unit's weights, masters and optimizer state change; before a restart also
      * with n_units + unit, for its frozen weights. May be NULL. */
     void (*before_update)(void *ctx, int unit);

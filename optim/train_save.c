@@ -19,7 +19,7 @@ static struct ax_tensor saved_value(const struct ax_train *t, const struct ax_pa
     const struct ax_segment *seg = &t->step.model.units[p->unit].segments[p->segment];
     if (p->adapter || seg->compute != t->o->save.hf.dtype)
         return ax_model_value(&t->step.model, p);
-    char *data = seg->shard.data;
+    char AX_DEVICE *data = seg->shard.data;
     data += (size_t)p->offset * ax_dtype_size(seg->compute);
     return ax_tensor_nd(seg->compute, data, p->ndim, p->shape);
 }

@@ -112,8 +112,8 @@ enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q,
     return ax_comm_wait(c, q, ticket);
 }
 
-enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype, void *data,
-                           int64_t count) {
+enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype,
+                           void AX_DEVICE *data, int64_t count) {
     const struct ax_collective what = {
         .kind = AX_ALL_REDUCE, .dtype = dtype, .send = data, .recv = data, .count = count};
     return ax_comm_run(c, q, &what);

@@ -30,8 +30,8 @@ struct ax_collective {
     enum ax_collective_kind kind;
     enum ax_reduction reduction;
     enum ax_dtype dtype;
-    const void *send;
-    void *recv;
+    const void AX_DEVICE *send;
+    void AX_DEVICE *recv;
     int64_t count; /* elements, depending on the kind */
     const int64_t *send_counts, *recv_counts;
     int root, send_peer, recv_peer;
@@ -73,8 +73,8 @@ enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_tic
 /* start + wait. */
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what);
 /* data[count] = Σ over the ranks, in place. */
-enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype, void *data,
-                           int64_t count);
+enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype,
+                           void AX_DEVICE *data, int64_t count);
 void ax_comm_free(struct ax_comm *c);
 /* Bytes that one rank of the group sends in an ideal ring algorithm. */
 double ax_comm_ideal_bytes(const struct ax_collective *what, int rank, int size);

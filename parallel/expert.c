@@ -81,8 +81,9 @@ static void set_width(struct ax_expert_group *g, const struct ax_expert_route *r
     }
 }
 
-static enum ax_status all_to_all(struct ax_runtime *rt, enum ax_dtype dtype, const void *send,
-                                 const int64_t *sent, void *recv, const int64_t *received) {
+static enum ax_status all_to_all(struct ax_runtime *rt, enum ax_dtype dtype,
+                                 const void AX_DEVICE *send, const int64_t *sent,
+                                 void AX_DEVICE *recv, const int64_t *received) {
     const struct ax_collective what = {.kind = AX_ALL_TO_ALL_V,
                                        .dtype = dtype,
                                        .send = send,

@@ -88,7 +88,7 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
     ax_packing_buffers(k, first, before);
     const int count = ax_packing_buffers(k, n, part);
     for (int i = 0; i < count; i++)
-        part[i].data = (char *)buffers[i].data + ax_tensor_bytes(&before[i]);
+        part[i].data = (char AX_DEVICE *)buffers[i].data + ax_tensor_bytes(&before[i]);
     return (struct ax_packed){.kind = ax_store_quant(k->store),
                               .block = k->block,
                               .codes = part[0],

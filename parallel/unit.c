@@ -112,7 +112,8 @@ bool ax_unit_present(const struct ax_unit *unit) {
 
 static struct ax_tensor take(struct ax_runtime *rt, const char *name, enum ax_dtype dtype,
                              int64_t n) {
-    void *data = ax_stack_push(&rt->arena.persistent, name, (size_t)n * ax_dtype_size(dtype));
+    void AX_DEVICE *data =
+        ax_stack_push(&rt->arena.persistent, name, (size_t)n * ax_dtype_size(dtype));
     return ax_tensor_1d(dtype, data, n);
 }
 
@@ -168,7 +169,7 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
 
 /* Allocates an unsharded buffer: from a pool buffer at `*at`, or from the persistent stack (at
  * NULL). */
-static struct ax_tensor take_full(struct ax_runtime *rt, char **at, const char *name,
+static struct ax_tensor take_full(struct ax_runtime *rt, char AX_DEVICE **at, const char *name,
                                   enum ax_dtype dtype, int64_t n) {
     if (!*at)
         return take(rt, name, dtype, n);
@@ -177,7 +178,8 @@ static struct ax_tensor take_full(struct ax_runtime *rt, char **at, const char *
     return t;
 }
 
-static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt, char **full_at) {
+static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt,
+                            char AX_DEVICE **full_at) {
     ax_packing_buffers(&seg->packing, seg->numel, seg->packed);
     const int n = ax_packing_buffers(&seg->packing, seg->shard_numel, seg->packed_shard);
     for (int i = 0; i < n; i++) {
@@ -191,7 +193,8 @@ static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt, char 
 
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
                       struct ax_unit_pool *pool, int buffer) {
-    char *full_at = pool ? pool->full[buffer] : NULL, *grad_at = pool ? pool->grad[buffer] : NULL;
+    char AX_DEVICE *full_at = pool ? pool->full[buffer] : NULL;
+    char AX_DEVICE *grad_at = pool ? pool->grad[buffer] : NULL;
     unit->pool = pool;
     unit->buffer = buffer;
     for (int s = 0; s < unit->n_segments; s++) {
@@ -298,7 +301,7 @@ enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool 
 static struct ax_tensor slice(struct ax_tensor flat, const struct ax_param *p) {
     if (!flat.data)
         return (struct ax_tensor){.dtype = flat.dtype};
-    char *data = flat.data;
+    char AX_DEVICE *data = flat.data;
     data += (size_t)p->offset * ax_dtype_size(flat.dtype);
     return ax_tensor_nd(flat.dtype, data, p->ndim, p->local_shape);
 }

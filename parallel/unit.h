@@ -73,7 +73,8 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
 
 /* Two alternating buffers for the unsharded parameters and gradients of streamed units. */
 struct ax_unit_pool {
-    void *full[2], *grad[2];
+    void AX_DEVICE *full[2];
+    void AX_DEVICE *grad[2];
     const struct ax_unit *user[2]; /* whose parameters it holds now */
 };
 /* Sized for the largest of the n units; nothing if their gather groups have one rank. */

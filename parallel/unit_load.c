@@ -17,7 +17,8 @@ enum { SHARD, MASTER, REMAINDER, N_KEPT };
 struct kept {
     const struct ax_segment *seg;
     struct {
-        void *device, *host;
+        void AX_DEVICE *device;
+        void *host;
         size_t bytes;
     } of[N_KEPT];
 };
@@ -30,7 +31,7 @@ static enum ax_status kept_begin(struct kept *k, const struct owned *o, int64_t 
         const size_t size = ax_dtype_size(from[i]->dtype);
         if (!from[i]->data || (i == MASTER && seg->master.data == seg->shard.data))
             continue;
-        k->of[i].device = (char *)from[i]->data + (size_t)at * size;
+        k->of[i].device = (char AX_DEVICE *)from[i]->data + (size_t)at * size;
         k->of[i].bytes = (size_t)n * size;
         AX_TRY(ax_queue_begin_write(o->rt->q, k->of[i].device, k->of[i].bytes, &k->of[i].host));
     }

@@ -32,13 +32,14 @@ enum ax_status ax_concat_convert(const struct ax_concat_source *s, enum ax_dtype
                   end = ax_concat_first(&s->concat, first + n);
     const int64_t others = n - (end - begin);
     const void *mine, *theirs = NULL;
-    AX_TRY(ax_queue_begin_read(s->q, (const char *)s->data + (size_t)(begin - s->base) * size,
+    AX_TRY(ax_queue_begin_read(s->q,
+                               (const char AX_DEVICE *)s->data + (size_t)(begin - s->base) * size,
                                (size_t)(end - begin) * size, &mine));
     enum ax_status st = AX_OK;
     if (others > 0)
-        st = ax_queue_begin_read(s->other_q,
-                                 (const char *)s->concat.other + (size_t)(first - begin) * size,
-                                 (size_t)others * size, &theirs);
+        st = ax_queue_begin_read(
+            s->other_q, (const char AX_DEVICE *)s->concat.other + (size_t)(first - begin) * size,
+            (size_t)others * size, &theirs);
     if (st == AX_OK)
         convert(s, mine, theirs, wanted, first, n, out);
     if (theirs)

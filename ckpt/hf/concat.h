@@ -8,7 +8,7 @@
 #include "kernels/queue.h"
 
 struct ax_concat {
-    const void *other; /* dtype as the first; NULL = only the first */
+    const void AX_DEVICE *other; /* dtype as the first; NULL = only the first */
     int64_t run, other_run;
 };
 
@@ -16,7 +16,7 @@ struct ax_concat {
 struct ax_concat_source {
     struct ax_concat concat;
     enum ax_dtype dtype;
-    const void *data; /* the first one's elements from `base` on */
+    const void AX_DEVICE *data; /* the first one's elements from `base` on */
     int64_t base;
     struct ax_queue *q;       /* that reads `data`; NULL: it is in the host's memory */
     struct ax_queue *other_q; /* … `other` */

@@ -268,7 +268,7 @@ static size_t unread_bytes(const struct source *s) {
 /* From here on, the source is read from `to`, in the host's memory. */
 static enum ax_status redirect(struct ax_saver *s, struct source *source, char *to) {
     struct ax_concat_source *from = &source->from;
-    const char *live = from->data;
+    const char AX_DEVICE *live = from->data;
     live += (size_t)(source->read - from->base) * ax_dtype_size(from->dtype);
     AX_TRY(ax_queue_read(from->q, live, to, unread_bytes(source), NULL));
     from->data = to;

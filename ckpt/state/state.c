@@ -21,7 +21,7 @@ static void set_block(struct ax_state_part *part, const struct ax_param *p,
 }
 
 static void add(struct ax_state_parts *out, const struct ax_state_part *like, const char *slot,
-                enum ax_dtype dtype, void *data) {
+                enum ax_dtype dtype, void AX_DEVICE *data) {
     struct ax_state_part *p = &out->list[out->n++];
     *p = *like;
     p->slot = slot;
@@ -32,7 +32,8 @@ static void add(struct ax_state_parts *out, const struct ax_state_part *like, co
 /* Elements of a flat buffer from `at` on. */
 static void add_flat(struct ax_state_parts *out, const struct ax_state_part *like, const char *slot,
                      const struct ax_tensor *flat, int64_t at) {
-    add(out, like, slot, flat->dtype, (char *)flat->data + (size_t)at * ax_dtype_size(flat->dtype));
+    add(out, like, slot, flat->dtype,
+        (char AX_DEVICE *)flat->data + (size_t)at * ax_dtype_size(flat->dtype));
 }
 
 /* The role that splits the parameter into slices, and the index of the local slice. */
@@ -160,9 +161,9 @@ static enum ax_status copy_range(struct copying *c, int64_t to_at, int64_t from_
         return AX_OK;
     const size_t size = ax_dtype_size(to->dtype);
     c->copied += end - cut;
-    return ax_queue_write(c->q, (char *)to->data + (size_t)(to_at + cut - to->first) * size,
-                          c->bytes + (size_t)(from_at + cut - from->first) * size,
-                          (size_t)(end - cut) * size);
+    return ax_queue_write(
+        c->q, (char AX_DEVICE *)to->data + (size_t)(to_at + cut - to->first) * size,
+        c->bytes + (size_t)(from_at + cut - from->first) * size, (size_t)(end - cut) * size);
 }
 
 /* Row-major index in the block of the element with these global coordinates; −1 if it is

@@ -22,7 +22,7 @@ struct ax_state_part {
     int64_t shape[AX_MAX_DIMS];                    /* of the full tensor */
     int64_t start[AX_MAX_DIMS], size[AX_MAX_DIMS]; /* the block */
     int64_t first, n;                              /* elements of the block that this rank has */
-    void *data;                                    /* [n], live memory */
+    void AX_DEVICE *data;                          /* [n], live memory */
     int unit;
 };
 

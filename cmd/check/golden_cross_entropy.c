@@ -113,7 +113,7 @@ static enum ax_status backward(struct ax_runtime *rt, const struct cross_entropy
 
 static enum ax_status loss(struct ax_runtime *rt, const struct cross_entropy *c,
                            const struct columns *t, double total) {
-    struct ax_step_scalars *scalars =
+    struct ax_step_scalars AX_DEVICE *scalars =
         ax_stack_push(&rt->arena.persistent, "objective check", sizeof *scalars);
     struct ax_step_scalars now = {.inv_weight = c->sum ? 1 : 1 / total};
     AX_TRY(ax_queue_write(rt->q, scalars, &now, sizeof now));

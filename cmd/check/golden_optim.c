@@ -93,7 +93,7 @@ static enum ax_status run_steps(struct ax_runtime *rt, struct optim_case *c,
     const int n = c->optimizer->slots(&c->o, &u.piece, slots);
     for (int k = 0; k < n; k++)
         u.state[k] = ax_golden_take(rt, slots[k].dtype, slots[k].numel);
-    struct ax_step_scalars *scalars =
+    struct ax_step_scalars AX_DEVICE *scalars =
         ax_stack_push(&rt->arena.persistent, "optimizer check", sizeof *scalars);
     u.scalars = scalars;
     AX_TRY(ax_golden_put(rt, &u.master, in->v));

@@ -23,7 +23,7 @@ enum ax_status ax_golden_put(struct ax_runtime *rt, const struct ax_tensor *dst,
 
 /* Reads one tensor of the case, clip_NAME.in.PART, into *in and adds its squares to the sum. */
 static enum ax_status add_part(struct ax_runtime *rt, const struct ax_golden_clip *c,
-                               const char *part, struct ax_step_scalars *scalars,
+                               const char *part, struct ax_step_scalars AX_DEVICE *scalars,
                                struct ax_golden_tensor *in, struct ax_golden_tensor *out) {
     char key[128];
     snprintf(key, sizeof key, "clip_%s.in.%s", c->name, part);
@@ -39,7 +39,7 @@ static enum ax_status add_part(struct ax_runtime *rt, const struct ax_golden_cli
 
 static enum ax_status clip_body(struct ax_runtime *rt, void *ctx) {
     const struct ax_golden_clip *c = ctx;
-    struct ax_step_scalars *scalars =
+    struct ax_step_scalars AX_DEVICE *scalars =
         ax_stack_push(&rt->arena.persistent, "optimizer check", sizeof *scalars);
     struct ax_step_scalars now = {.inv_weight = 1, .max_norm = c->max_norm};
     static const char *const parts[] = {"matrix", "vector"};
@@ -189,7 +189,7 @@ static enum ax_status adamw_8bit_body(struct ax_runtime *rt, void *ctx) {
     const int n_slots = ax_optimizer_adamw.slots(&c->o, &u.piece, slots);
     for (int k = 0; k < n_slots; k++)
         u.state[k] = ax_golden_take(rt, slots[k].dtype, slots[k].numel);
-    struct ax_step_scalars *scalars =
+    struct ax_step_scalars AX_DEVICE *scalars =
         ax_stack_push(&rt->arena.persistent, "optimizer check", sizeof *scalars);
     u.scalars = scalars;
     AX_TRY(ax_golden_put(rt, &u.master, c->t[IN].v));

@@ -23,8 +23,8 @@
 /* Per-pass state, shared by all adapters of a model. */
 struct ax_adapter_run {
     struct ax_runtime *rt;
-    const struct ax_step_scalars *scalars; /* device; seed and step of the dropout streams */
-    int64_t first_row;                     /* index of the batch's first row in its step */
+    const struct ax_step_scalars AX_DEVICE *scalars; /* seed and step of the dropout streams */
+    int64_t first_row;     /* index of the batch's first row in its step */
     struct ax_tensor rows; /* i32: which rows of the batch these are; data NULL: from the first
                               on */
     bool training;         /* dropout applies */
