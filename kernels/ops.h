@@ -54,6 +54,7 @@ struct ax_device;
     X(nll_loss)                                                                                    \
     X(argmax)                                                                                      \
     X(top_entropy)                                                                                 \
+    X(top_logits)                                                                                  \
     X(sample)                                                                                      \
     X(begin_step)                                                                                  \
     X(sumsq)                                                                                       \
@@ -346,6 +347,12 @@ struct ax_top_entropy {
     struct ax_tensor logits, weight, out;
     int64_t k;
     double alpha, inv_temperature;
+};
+/* out[t] = the k largest logits of row t, the largest first, then −inf if there are fewer: what a
+ * shard of the vocabulary contributes to the k largest of all, for top_entropy. logits compute or
+ * accumulation [T][V]; out accumulation [T][k]; 1 ≤ k ≤ AX_TOP_MAX. */
+struct ax_top_logits {
+    struct ax_tensor logits, out;
 };
 
 /* index[t] = a token of row t, chosen as transformers' generate does, in this order:

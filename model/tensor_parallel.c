@@ -118,6 +118,28 @@ enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_tensor 
     return AX_OK;
 }
 
+enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_tensor *logits, int64_t k,
+                                struct ax_tensor *all) {
+    *all = *logits;
+    if (tp_size(rt) == 1)
+        return AX_OK;
+    struct ax_stack *scratch = &rt->arena.scratch;
+    const int64_t n = logits->shape[0];
+    const enum ax_dtype dtype = ax_dtype_accum(logits->dtype);
+    struct ax_tensor own = ax_tensor_2d(dtype, NULL, n, k), shards;
+    *all = ax_tensor_2d(dtype, NULL, n, tp_size(rt) * k);
+    all->data = ax_stack_push(scratch, "largest logits", ax_tensor_bytes(all));
+    const size_t mark = ax_stack_mark(scratch);
+    own.data = ax_stack_push(scratch, "largest logits", ax_tensor_bytes(&own));
+    AX_TRY(ax_run_top_logits(rt->q, &(struct ax_top_logits){*logits, own}));
+    AX_TRY(ax_tp_gather(rt, &own, &shards));
+    for (int64_t r = 0; r < tp_size(rt); r++) /* from one below the other to side by side */
+        AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_cols(all, r * k, k),
+                                                    ax_tensor_rows(&shards, r * n, n)}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
 bool ax_tp_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads) {
     return n_kv_heads < mesh->size[AX_ROLE_TP];
 }

@@ -44,6 +44,11 @@ int64_t ax_tp_first_row(const struct ax_runtime *rt, const struct ax_param *p);
 enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
                                   struct ax_tensor *all);
 
+/* The k largest logits of each row over all shards, among others: [n][tp·k] (scratch) from this
+ * shard's [n][V/tp]. In a group of one the logits themselves. */
+enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_tensor *logits, int64_t k,
+                                struct ax_tensor *all);
+
 /* True if n KV heads are replicated rather than split over tp: there are fewer heads than ranks,
  * and each rank uses one of them. */
 bool ax_tp_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads);

@@ -2,6 +2,8 @@
  * function of each token alone): the head computes loss and gradient in one pass. */
 #include "optim/objective.h"
 
+#include "model/tensor_parallel.h"
+
 /* Computes EAFT's weights, in scratch. */
 static enum ax_status weigh(const struct ax_sft_options *o, struct ax_pass *p,
                             const struct ax_head_chunk *c, struct ax_tensor *weight) {
@@ -9,15 +11,12 @@ static enum ax_status weigh(const struct ax_sft_options *o, struct ax_pass *p,
     const struct ax_tensor out = ax_tensor_1d(
         AX_F32, ax_stack_push(&rt->arena.scratch, "entropy weights", (size_t)c->n * sizeof(float)),
         c->n);
-    const struct ax_top_entropy top = {.logits = c->logits,
-                                       .weight = *weight,
-                                       .out = out,
-                                       .k = o->entropy_k,
-                                       .alpha = o->entropy_alpha,
-                                       .inv_temperature = p->inv_temperature};
-    if (c->logits.shape[1] < p->model->arch.vocab_size)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "weights by entropy need the logits of all tokens on one rank; use tp=1");
+    struct ax_top_entropy top = {.weight = *weight,
+                                 .out = out,
+                                 .k = o->entropy_k,
+                                 .alpha = o->entropy_alpha,
+                                 .inv_temperature = p->inv_temperature};
+    AX_TRY(ax_tp_gather_top(rt, &c->logits, o->entropy_k, &top.logits));
     AX_TRY(ax_run_top_entropy(rt->q, &top));
     *weight = out;
     return AX_OK;

@@ -264,3 +264,28 @@ static const struct ax_shape shapes_top_entropy[] = {
 };
 
 AX_OP_INFO(top_entropy, IN_ROWS(logits), IN_ROWS(weight), OUT_ROWS(out));
+
+static const char *check_top_logits(const struct ax_top_logits *a) {
+    NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
+    NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
+    NEED(a->out.ndim == 2 && a->out.shape[1] >= 1 && a->out.shape[1] <= AX_TOP_MAX);
+    NEED(is_2d(&a->out, accum(&a->logits), a->logits.shape[0], a->out.shape[1]));
+    return NULL;
+}
+
+PER_ELEMENT(top_logits, 1, logits)
+
+static void build_top_logits(struct ax_case_builder *b, struct ax_top_logits *a) {
+    const struct ax_head_options *o = ax_case_options(b);
+    a->logits = logits(b);
+    a->out = ax_case_dense2(b, b->accum, b->shape->rows, o->top);
+}
+
+static const struct ax_shape shapes_top_logits[] = {
+    {"one", .rows = 1, .cols = 1, HEAD(.top = 1)},
+    {"fewer than k", .rows = 5, .cols = 37, HEAD(.top = 64)},
+    {"sums, strided", .rows = 40, .cols = 300, .pad = 6, .flags = IN32, HEAD(.top = 20)},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152, HEAD(.top = 20)},
+};
+
+AX_OP_INFO(top_logits, IN_ROWS(logits), OUT_ROWS(out));

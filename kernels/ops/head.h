@@ -10,7 +10,7 @@ struct ax_head_options {
     bool all_grads; /* g_lse and g_entropy are given */
     bool smoothing; /* label smoothing: mean_logprob and its gradient */
     bool z_loss;
-    int64_t top; /* top_entropy: k */
+    int64_t top; /* top_entropy, top_logits: k */
     double alpha;
 };
 

@@ -1,4 +1,5 @@
-/* The head: softmax_stats, softmax_merge, softmax_backward, nll_loss, argmax, top_entropy. */
+/* The head: softmax_stats, softmax_merge, softmax_backward, nll_loss, argmax, top_entropy,
+ * top_logits. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -129,23 +130,42 @@ enum ax_status ax_ref_argmax(struct ax_queue *q, const struct ax_argmax *a, void
     return AX_OK;
 }
 
+/* The k largest of row t, or all of fewer, the largest first; returns how many. */
+static int64_t find_top(const struct ax_tensor *logits, int64_t t, int64_t k, double *top) {
+    int64_t n = 0;
+    AX_ASSERT(k >= 1 && k <= AX_TOP_MAX);
+    for (int64_t c = 0; c < logits->shape[1]; c++) {
+        const double z = ax_ref_get(logits, t, c);
+        if (n == k && z <= top[n - 1])
+            continue;
+        int64_t at = n < k ? n++ : n - 1;
+        for (; at > 0 && top[at - 1] < z; at--)
+            top[at] = top[at - 1];
+        top[at] = z;
+    }
+    return n;
+}
+
+enum ax_status ax_ref_top_logits(struct ax_queue *q, const struct ax_top_logits *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t t = 0; t < a->logits.shape[0]; t++) {
+        double top[AX_TOP_MAX];
+        const int64_t n = find_top(&a->logits, t, a->out.shape[1], top);
+        for (int64_t i = 0; i < a->out.shape[1]; i++)
+            ax_ref_set(&a->out, t, i, i < n ? top[i] : -INFINITY);
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_ref_top_entropy(struct ax_queue *q, const struct ax_top_entropy *a, void *work) {
     (void)q;
     (void)work;
-    const int64_t cols = a->logits.shape[1], k = a->k < cols ? a->k : cols;
-    AX_ASSERT(k >= 1 && k <= AX_TOP_MAX);
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
         double top[AX_TOP_MAX], sum = 0, entropy = 0;
-        int64_t n = 0;
-        for (int64_t c = 0; c < cols; c++) { /* sorted, largest first */
-            double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
-            if (n == k && z <= top[n - 1])
-                continue;
-            int64_t at = n < k ? n++ : n - 1;
-            for (; at > 0 && top[at - 1] < z; at--)
-                top[at] = top[at - 1];
-            top[at] = z;
-        }
+        const int64_t n = find_top(&a->logits, t, a->k, top);
+        for (int64_t i = 0; i < n; i++)
+            top[i] *= a->inv_temperature;
         for (int64_t i = 0; i < n; i++)
             sum += exp(top[i] - top[0]);
         for (int64_t i = 0; i < n; i++) {

@@ -29,6 +29,7 @@
     X(nll_loss)                                                                                    \
     X(argmax)                                                                                      \
     X(top_entropy)                                                                                 \
+    X(top_logits)                                                                                  \
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
     X(adamw)                                                                                       \

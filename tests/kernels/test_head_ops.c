@@ -274,6 +274,18 @@ static double naive_top(const struct ax_tensor *x, int64_t t, int64_t k, double 
     return fmax(entropy, 0);
 }
 
+/* The i-th largest has at most i larger ones, and more than i that are not smaller. */
+static void check_largest(const struct ax_tensor *x, int64_t t, const struct ax_tensor *out) {
+    for (int64_t i = 0; i < out->shape[1]; i++) {
+        int64_t larger = 0, not_smaller = 0;
+        for (int64_t c = 0; c < V; c++) {
+            larger += get(x, t, c) > get(out, t, i);
+            not_smaller += get(x, t, c) >= get(out, t, i);
+        }
+        assert_true(larger <= i && not_smaller > i);
+    }
+}
+
 static void check_top(const struct isa *isa, enum ax_dtype real) {
     struct ax_tensor x = some_logits(real), weight = line(AX_F32, T), out = line(AX_F32, T);
     randomize(&weight, 1, 1);
@@ -286,6 +298,10 @@ static void check_top(const struct isa *isa, enum ax_dtype real) {
             double want = get(&weight, t, 0) * sqrt(naive_top(&x, t, 20, 0.7));
             assert_near(isa, "top_entropy", &out, t, 0, want, 1 + fabs(want));
         }
+        const struct ax_tensor largest = grid(AX_F32, T, 20, 0);
+        RUN(isa, THREADS[k], top_logits, x, largest);
+        for (int64_t t = 0; t < T; t++)
+            check_largest(&x, t, &largest);
     }
 }
 

@@ -225,6 +225,18 @@ static void top_entropy(void **state) {
     EXPECT(out, 0, 1, 0.5, 3); /* 0⁰ = 1: weights as they are */
 }
 
+static void top_logits(void **state) {
+    (void)state;
+    MATRIX(logits, 2, 4, 1, 5, 5, 2, 3, -3, 9, 0);
+    MATRIX(two, 2, 2, 0, 0, 0, 0);
+    MATRIX(six, 2, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    RUN(top_logits, logits, two);
+    EXPECT(two, 0, 5, 5, 9, 3);
+    RUN(top_logits, logits, six);
+    const double want[] = {5, 5, 2, 1, -INFINITY, -INFINITY, 9, 3, 0, -3, -INFINITY, -INFINITY};
+    assert_memory_equal(six_data, want, sizeof want);
+}
+
 /* Probabilities 0.4, 0.3, 0.2, 0.1: what each filter leaves, and the penalty's choice. */
 static void sampling(void **state) {
     (void)state;
@@ -379,6 +391,7 @@ int main(void) {
         cmocka_unit_test(softmax_of_even_logits),
         cmocka_unit_test(loss_and_argmax),
         cmocka_unit_test(top_entropy),
+        cmocka_unit_test(top_logits),
         cmocka_unit_test(sampling),
         cmocka_unit_test(clipping),
         cmocka_unit_test(steps_begin),

@@ -275,6 +275,25 @@ AX_INLINE void find_top(enum ax_dtype dtype, const char *row, int64_t cols, stru
     }
 }
 
+AX_INLINE void top_row(enum ax_dtype dtype, const char *row, int64_t cols, int64_t k, float *out) {
+    struct top top = {.n = k};
+    find_top(dtype, row, cols, &top);
+    for (int64_t i = 0; i < k; i++)
+        out[i] = top.v[k - 1 - i];
+}
+
+enum ax_status AX_VEC(ax_cpu_top_logits)(struct ax_queue *q, const struct ax_top_logits *args,
+                                         void *work) {
+    (void)work;
+    const struct ax_tensor *logits = &args->logits;
+    const int64_t cols = logits->shape[1], k = args->out.shape[1];
+    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
+    for (int64_t t = 0; t < logits->shape[0]; t++)
+        AX_BY_DTYPE(logits->dtype, top_row, ax_tensor_row(logits, t), cols, k,
+                    ax_tensor_row(&args->out, t));
+    return AX_OK;
+}
+
 AX_INLINE double entropy_row(enum ax_dtype dtype, const char *row, int64_t cols, int64_t k,
                              double temper) {
     struct top top = {.n = least(k, cols)};
