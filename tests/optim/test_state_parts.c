@@ -57,6 +57,8 @@ static void open_rank(struct rank *r, const struct ax_arch *arch, const struct a
     must(ax_runtime_open_planning(&r->rt, &ro));
     must(ax_step_create(&r->step, &r->rt, arch, o));
     must(ax_param_states_parts(&r->step.model, r->step.states, &r->parts));
+    if (o->relora.interval > 0)
+        ax_relora_parts(&r->step.model, &r->parts);
     for (int i = 0; i < r->parts.n; i++)
         must(ax_alloc(&r->parts.list[i].data, 1, part_bytes(&r->parts.list[i])));
 }
@@ -91,6 +93,8 @@ static void fill(struct rank *r) {
     }
 }
 
+static const struct ax_peft_config *adapter; /* of the next steps, with restarts; NULL: none */
+
 /* From one rank to `world` and back to one: the same bytes. */
 static void there_and_back(const char *optimizer, enum ax_moments moments, enum ax_masters masters,
                            struct ax_mesh_sizes sizes, int world) {
@@ -103,6 +107,8 @@ static void there_and_back(const char *optimizer, enum ax_moments moments, enum 
     must(ax_optimizer_find(optimizer, &o.optimizer, &o.opt));
     o.opt.moments = moments;
     o.masters = masters;
+    o.adapter = adapter;
+    o.relora.interval = adapter ? 1 : 0;
     open_rank(&one, &arch, &o, single, 1, 0);
     open_rank(&back, &arch, &o, single, 1, 0);
     fill(&one);
@@ -150,6 +156,17 @@ static void whole_matrices(void **state) {
     const struct ax_mesh_sizes sizes = {1, 2, 1, 1, 1, 1};
     there_and_back("adafactor", AX_MOMENTS_FULL, AX_MASTERS_ACCUM, sizes, 2);
     there_and_back("muon", AX_MOMENTS_FULL, AX_MASTERS_REMAINDER, sizes, 2);
+}
+
+/* Frozen matrices that restarts change: not one part of them is missing or twice. */
+static void merged_bases(void **state) {
+    (void)state;
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .all_linear = true};
+    const struct ax_mesh_sizes shards = {1, 1, 3, 1, 1, 1}, both = {1, 1, 2, 1, 2, 1};
+    adapter = &lora;
+    there_and_back("adamw", AX_MOMENTS_FULL, AX_MASTERS_ACCUM, shards, 3);
+    there_and_back("adamw", AX_MOMENTS_BF16, AX_MASTERS_ACCUM, both, 4);
+    adapter = NULL;
 }
 
 /* Scales of a matrix that is sliced otherwise have another shape, which is how loading finds out;
@@ -455,6 +472,7 @@ int main(void) {
         cmocka_unit_test(shards),
         cmocka_unit_test(slices),
         cmocka_unit_test(whole_matrices),
+        cmocka_unit_test(merged_bases),
         cmocka_unit_test(scales_know_their_slices),
         cmocka_unit_test(pieces_have_a_scale_per_block),
         cmocka_unit_test(going_on_is_bitwise),
