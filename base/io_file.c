@@ -14,12 +14,13 @@
 /* First read size for a file of unknown size (a pipe). */
 #define FIRST_READ ((size_t)64 * 1024)
 
-static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what,
-                                mode_t mode) {
+/* Errors call the file `path`, although it may be `at` first. */
+static enum ax_status open_as(struct ax_file *f, const char *path, const char *at, int flags,
+                              const char *what, mode_t mode) {
     *f = (struct ax_file){.fd = -1};
     char *copy;
     AX_TRY(ax_strdup(&copy, path));
-    int fd = ax_sys_openat(AT_FDCWD, path, flags, mode);
+    int fd = ax_sys_openat(AT_FDCWD, at, flags, mode);
     if (fd < 0) {
         enum ax_status st = ax_error(ax_sys_status(), "%s: cannot %s: %m", path, what);
         ax_free(copy);
@@ -27,6 +28,11 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     }
     *f = (struct ax_file){.fd = fd, .path = copy};
     return AX_OK;
+}
+
+static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what,
+                                mode_t mode) {
+    return open_as(f, path, path, flags, what, mode);
 }
 
 enum ax_status ax_file_open_read(struct ax_file *f, const char *path) {
@@ -210,7 +216,8 @@ enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t l
     enum ax_status st;
     AX_TRY_GOTO(ax_path_parent(&dir, path), st, done);
     AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)gettid()), st, done);
-    AX_TRY_GOTO(ax_file_create(&f, tmp), st, done);
+    AX_TRY_GOTO(open_as(&f, path, tmp, O_WRONLY | O_CREAT | O_TRUNC, "create", AX_FILE_MODE), st,
+                done);
     AX_TRY_GOTO(ax_file_write(&f, data, len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
     AX_TRY_GOTO(ax_file_close(&f), st, done);

@@ -104,6 +104,15 @@ static void modes_follow_the_umask(void **state) {
     }
 }
 
+/* The path that was given, not that of the temporary file. */
+static void errors_name_the_file(void **state) {
+    (void)state;
+    const char *path = in_dir("no such folder/file");
+    assert_int_not_equal(ax_write_file_atomic(path, "x", 1), AX_OK);
+    if (strncmp(ax_error_text(), path, strlen(path)) != 0 || strstr(ax_error_text(), ".tmp-"))
+        fail_msg("%s", ax_error_text());
+}
+
 static void writes_and_reads_are_exact(void **state) {
     (void)state;
     struct ax_file f;
@@ -464,6 +473,7 @@ int main(void) {
         test_in_dir(descriptor_0_is_one_too),
         test_in_dir(atomic_writes_survive_faults),
         test_in_dir(threads_may_write_the_same_file),
+        test_in_dir(errors_name_the_file),
         cmocka_unit_test(the_last_part_of_a_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
