@@ -98,17 +98,22 @@ enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_
     return ax_comm_missing(place, part, ranks, n, why);
 }
 
-static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
-    struct ax_gloo_world *w = f->state;
+/* Tells the others; without it they only see connections break. */
+static void say_failed(const struct ax_gloo_world *w, enum ax_status st) {
     char text[2100];
-    if (w->failed)
-        return;
-    w->failed = w->stopped = true;
     struct ax_error_record own; /* kept unchanged, whatever happens to the file */
     ax_error_save(&own, st);
     snprintf(text, sizeof text, "%d\n%s", (int)st, own.text);
-    (void)write_mark(w, "failed", text); /* without it others only see connections break */
+    (void)write_mark(w, "failed", text);
     (void)ax_error_restore(&own);
+}
+
+static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
+    struct ax_gloo_world *w = f->state;
+    if (w->failed)
+        return;
+    w->failed = w->stopped = true;
+    say_failed(w, st);
     w->gloo->break_link(w->link);
 }
 
@@ -162,14 +167,36 @@ static enum ax_status assemble(const struct ax_gloo_world *w) {
                     w->world, w->timeout, missing);
 }
 
+/* A rank that leaves while others still connect only breaks connections, so its messages are looked
+ * for. They take a moment. */
+static enum ax_status not_connected(const struct ax_gloo_world *w, const char *text) {
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    char words[2048];
+    for (int tries = 0; tries < 25; tries++, nanosleep(&pause, NULL)) {
+        if (words_of_any(w, words, sizeof words) != AX_OK)
+            return ax_error(AX_ERR_PEER, "%s", words);
+        for (int r = 0; r < w->world; r++)
+            if (r != w->rank && has_mark(w, r, "done"))
+                return ax_error(AX_ERR_PEER,
+                                "rank %d ended before rank %d of %d was connected to it; its own "
+                                "output says why",
+                                r, w->rank, w->world);
+    }
+    return ax_error(AX_ERR_PEER,
+                    "rank %d of %d cannot connect to the others: the process of one ended, or the "
+                    "connection broke (%s). See the output of the other ranks.",
+                    w->rank, w->world, text);
+}
+
 static enum ax_status connect_all(struct ax_gloo_world *w) {
     char *store, text[AX_GLOO_TEXT];
     enum ax_status st;
     AX_TRY(ax_path_join(&store, w->folder, "store"));
     AX_TRY_GOTO(ax_mkdir_private(store), st, done);
     if (w->gloo->open(&w->link, store, w->rank, w->world, w->timeout, text) != AX_GLOO_DONE)
-        st = ax_error(AX_ERR_PEER, "rank %d of %d cannot connect to the others: %s", w->rank,
-                      w->world, text);
+        st = not_connected(w, text);
+    if (st != AX_OK)
+        say_failed(w, st);
 done:
     ax_free(store);
     return st;

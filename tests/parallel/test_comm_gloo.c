@@ -235,6 +235,33 @@ static void ranks_that_do_not_connect_are_an_error(void **state) {
     assert_int_equal(ax_remove_tree(folder), AX_OK);
 }
 
+/* A rank that leaves before others are connected to it: which one, and why if it says so. */
+static void ranks_that_leave_early_are_named(void **state) {
+    (void)state;
+    static const char *const left[][3] = {
+        {"failed", "3\nno space for the weights", "rank 1 failed: no space for the weights"},
+        {"done", "", "rank 1 ended before rank 0 of 2 was connected to it"}};
+    for (int i = 0; i < 2; i++) {
+        struct ax_fabric f;
+        char path[256], *said;
+        size_t n;
+        strcpy(folder + sizeof folder - 7, "XXXXXX");
+        assert_non_null(mkdtemp(folder));
+        snprintf(path, sizeof path, "%s/rank-1.here", folder);
+        assert_int_equal(ax_write_file_atomic(path, "", 0), AX_OK);
+        snprintf(path, sizeof path, "%s/rank-1.%s", folder, left[i][0]);
+        assert_int_equal(ax_write_file_atomic(path, left[i][1], strlen(left[i][1])), AX_OK);
+        assert_int_equal(ax_gloo_open(&f, folder, 0, 2, 0.3), AX_ERR_PEER);
+        if (!strstr(ax_error_text(), left[i][2]))
+            fail_msg("%s", ax_error_text());
+        snprintf(path, sizeof path, "%s/rank-0.failed", folder); /* for those who wait for it */
+        assert_int_equal(ax_read_file(path, 4096, &said, &n), AX_OK);
+        assert_non_null(strstr(said, left[i][2]));
+        ax_free(said);
+        assert_int_equal(ax_remove_tree(folder), AX_OK);
+    }
+}
+
 static void a_folder_serves_one_run(void **state) {
     (void)state;
     struct ax_fabric f;
@@ -500,6 +527,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_never_come_are_named),
         cmocka_unit_test(slices_are_even),
         cmocka_unit_test(ranks_that_do_not_connect_are_an_error),
+        cmocka_unit_test(ranks_that_leave_early_are_named),
         cmocka_unit_test(a_folder_serves_one_run),
         cmocka_unit_test(injected_faults_are_named),
         cmocka_unit_test(nothing_begins_after_an_error),
