@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 #include "base/status.h"
@@ -25,6 +26,8 @@ struct ax_cache_entry {
     char *lock; /* held by any process that uses the folder */
     char *more; /* another folder with locks, which is removed as well; or NULL */
     char *name; /* description for users */
+    dev_t device; /* these two identify the folder, whatever its path */
+    ino_t inode;
     int64_t bytes;
     time_t used; /* last use: when the lock was taken, else when the files were written */
 };

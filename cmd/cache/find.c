@@ -22,14 +22,17 @@ static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, cons
                           const char *lock, const char *more, const char *name) {
     struct stat info;
     if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return AX_OK; /* a link points out of the cache */
+        return AX_OK;                 /* a link points out of the cache */
+    for (size_t i = 0; i < l->n; i++) /* --dir is repeatable, and may be a folder listed anyway */
+        if (l->entries[i].device == info.st_dev && l->entries[i].inode == info.st_ino)
+            return AX_OK;
     if (l->n == l->cap) {
         const size_t grown = l->cap ? 2 * l->cap : 16;
         AX_TRY(ax_regrow(&l->entries, l->cap, grown, sizeof *l->entries));
         l->cap = grown;
     }
     struct ax_cache_entry *e = &l->entries[l->n++];
-    *e = (struct ax_cache_entry){.kind = kind};
+    *e = (struct ax_cache_entry){.kind = kind, .device = info.st_dev, .inode = info.st_ino};
     AX_TRY(ax_strdup(&e->path, path));
     AX_TRY(ax_strdup(&e->lock, lock));
     AX_TRY(ax_strdup(&e->name, name));

@@ -107,12 +107,33 @@ static enum ax_status put_other(struct ax_buf *out, const char *path, bool *foun
     return AX_OK;
 }
 
+/* Keys that begin with a word and _: "lora" means lora_r, lora_alpha … */
+static enum ax_status put_family(struct ax_buf *out, const char *word, bool *found) {
+    const size_t n = strlen(word);
+    for (size_t s = 0; s < ax_config_n_sections; s++) {
+        for (const struct ax_config_key *k = ax_config_sections[s].keys; k->path != NULL; k++) {
+            if (n == 0 || strncmp(k->path, word, n) != 0 || k->path[n] != '_' ||
+                strpbrk(k->path, ".[") != NULL)
+                continue;
+            AX_TRY(*found ? AX_OK : ax_buf_printf(out, "keys that begin with %s_\n", word));
+            *found = true;
+            AX_TRY(ax_buf_printf(out, "  %-34s ", k->path));
+            AX_TRY(k->help != NULL ? ax_buf_puts(out, k->help)
+                                   : ax_config_support_text(k->support, k->needs, k->note, out));
+            AX_TRY(ax_buf_puts(out, "\n"));
+        }
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_config_help(const char *path, struct ax_buf *out) {
     const struct ax_config_key *key = ax_config_find(path);
     if (key != NULL)
         return put_key(out, key);
     bool found = false;
     AX_TRY(put_other(out, path, &found));
+    if (!found)
+        AX_TRY(put_family(out, path, &found));
     if (found)
         return AX_OK;
     char parent[AX_CONFIG_PATH];

@@ -111,7 +111,8 @@ static void add_usage(struct ax_help_option *out, int *n, const char *usage) {
     for (const char *at = strstr(usage, "-"); at; at = strstr(at, "-")) {
         const bool begins = at > usage && strchr(" [|\n", at[-1]) != NULL;
         size_t len = strcspn(at, " ]|\n");
-        if ((begins || at == usage) && len > 1) {
+        const bool is_placeholder = strncmp(at, "--key ", 6) == 0; /* any key of a configuration */
+        if ((begins || at == usage) && len > 1 && !is_placeholder) {
             if (at[len] == ' ' && at[len + 1] && !strchr("[-|", at[len + 1]))
                 len += 1 + strcspn(at + len + 1, " ]|\n");
             add(out, n, at, len, "");

@@ -139,6 +139,10 @@ static void lists_what_axtrain_keeps_and_nothing_else(void **state) {
     json_decref(all);
     ok(RUN(ax_cmd_cache, "list", "--dir", in_dir("prep")));
     assert_non_null(strstr(text, "\n4 entries, "));
+    char again[300];
+    snprintf(again, sizeof again, "%s/../prep", in_dir("prep"));
+    ok(RUN(ax_cmd_cache, "list", "--dir", again, "--dir", in_dir("prep"), "--dir", again));
+    assert_non_null(strstr(text, "\n4 entries, "));
     ok(RUN(ax_cmd_cache, "list", "--dir", in_dir("prep"), "--kind", "hub"));
     assert_non_null(strstr(text, "\n2 entries, "));
     assert_null(strstr(text, "m.gguf"));

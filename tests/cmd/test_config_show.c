@@ -210,6 +210,8 @@ static void help(void **state) {
     HELP("flash_attention", "flash_attention is an old spelling of attn_implementation: "
                             "flash_attention_2\n\nattn_implementation\n");
     HELP("adam_eps", "adam_eps: this key is ignored; see adam_epsilon\n");
+    HELP("lora", "keys that begin with lora_\n", "\n  lora_r  ", "\n  lora_target_modules  ");
+    HELP("peft_use", "keys that begin with peft_use_\n", "\n  peft_use_dora  ");
     struct ax_buf out = {0};
     assert_int_equal(ax_config_help("micro_bach_size", &out), AX_ERR_CONFIG);
     expect_text(ax_error_text(), "did you mean micro_batch_size?");

@@ -92,6 +92,10 @@ static void options_of_commands(void **state) {
     assert_string_equal(find(o, n, "--to")->value, "hf"); /* from the usage line */
     n = ax_help_options(ax_command_find("report"), o);
     assert_true(find(o, n, "-o")->is_file);
+    n = ax_help_options(ax_command_find("config"), o);
+    assert_string_equal(find(o, n, "--all")->name, "--all");
+    for (int i = 0; i < n; i++)
+        assert_string_not_equal(o[i].name, "--key"); /* stands for any key */
     char forms[AX_HELP_MAX_FORMS][24];
     assert_int_equal(ax_help_forms(ax_command_find("check"), forms), 2);
     assert_string_equal(forms[1], "mesh");
