@@ -45,6 +45,12 @@ static void set_pissa(struct ax_train_options *o) {
     o->weights = &base;
 }
 
+static void set_relora(struct ax_train_options *o) {
+    o->step.adapter = &lora;
+    o->step.relora = (struct ax_relora_options){.interval = 1, .prune = {AX_PRUNE_MAGNITUDE, 0.9}};
+    o->step.opt.moments = AX_MOMENTS_8BIT;
+}
+
 static void set_8bit(struct ax_train_options *o) {
     o->step.opt.moments = AX_MOMENTS_8BIT;
     o->step.masters = AX_MASTERS_REMAINDER;
@@ -76,6 +82,7 @@ static const struct method {
     {"QLoRA", "llama", "", AX_BF16, set_qlora},
     {"DoRA", "llama", "", AX_F32, set_dora},
     {"PiSSA", "llama", "", AX_F32, set_pissa},
+    {"ReLoRA", "llama", "", AX_BF16, set_relora},
 };
 
 static void open_method(struct train_case *c, const struct method *m) {
