@@ -1,6 +1,6 @@
 /* How often the host waits for the device in a step, whatever the step is, and that the device
- * counts its updates as the host does. Counted on cpu: the counter counts calls, whether or not
- * they would sleep. (Steps with experts on several ranks: tests/model/test_moe_ranks.c.) */
+ * counts its updates as the host does. Counted on cpu, where the counter counts calls, whether or
+ * not they would sleep, and on a device that does its work late. (Steps with experts on several ranks: tests/model/test_moe_ranks.c.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,8 +91,10 @@ static void a_step_waits_once(void **state) {
         {"mixtral", ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3", 2, .lisa = false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+        struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
         must(tiny_arch(&cases[i].arch, cases[i].type, false, cases[i].extra));
+        must(ax_runtime_run(&ro, body, &cases[i], NULL));
+        ro.backend = "far";
         must(ax_runtime_run(&ro, body, &cases[i], NULL));
         ax_arch_free(&cases[i].arch);
     }
