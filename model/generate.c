@@ -62,10 +62,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
         st, fail);
     if (o->scoring)
         AX_TRY_GOTO(ax_generate_scores_create(d, stack), st, fail);
-    AX_TRY_GOTO(
-        ax_results_create(&d->results, m->rt->q, stack,
-                          ax_choice_bytes(m->accum, o->n_seqs) + ax_generate_scores_bytes(d)),
-        st, fail);
+    ax_results_create(&d->results, m->rt->q, stack,
+                      ax_choice_bytes(m->accum, o->n_seqs) + ax_generate_scores_bytes(d));
     AX_TRY_GOTO(ax_lanes_create(d), st, fail);
     AX_TRY_GOTO(ax_generate_work_create(d), st, fail);
     reach_plan(arena);

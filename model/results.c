@@ -7,11 +7,10 @@ size_t ax_results_bytes(enum ax_dtype dtype, int64_t n) {
     return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
 }
 
-enum ax_status ax_results_create(struct ax_results *r, struct ax_queue *q, struct ax_stack *stack,
-                                 size_t cap) {
+void ax_results_create(struct ax_results *r, struct ax_queue *q, struct ax_stack *stack,
+                       size_t cap) {
     *r = (struct ax_results){.q = q, .cap = cap};
     r->device = ax_stack_push(stack, "results", cap);
-    return ax_alloc(&r->host, cap, 1);
 }
 
 void ax_results_free(struct ax_results *r) {
@@ -29,6 +28,10 @@ struct ax_tensor ax_results_take(struct ax_results *r, enum ax_dtype dtype, int6
 enum ax_status ax_results_read(struct ax_results *r) {
     const size_t bytes = r->used;
     r->used = 0;
+    if (bytes > r->host_cap) {
+        AX_TRY(ax_regrow(&r->host, r->host_cap, bytes, 1));
+        r->host_cap = bytes;
+    }
     return ax_queue_read(r->q, r->device, r->host, bytes, NULL);
 }
 

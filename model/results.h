@@ -9,14 +9,14 @@ struct ax_results {
     struct ax_queue *q;
     char AX_DEVICE *device;
     char *host;
-    size_t used, cap; /* bytes */
+    size_t used, cap, host_cap; /* bytes */
 };
 
 /* What n values of a dtype take of `cap`. */
 size_t ax_results_bytes(enum ax_dtype dtype, int64_t n);
-/* Device memory from `stack`. */
-enum ax_status ax_results_create(struct ax_results *r, struct ax_queue *q, struct ax_stack *stack,
-                                 size_t cap);
+/* Device memory from `stack`. The host's grows to what is read. */
+void ax_results_create(struct ax_results *r, struct ax_queue *q, struct ax_stack *stack,
+                       size_t cap);
 void ax_results_free(struct ax_results *r); /* safe on a zeroed one */
 /* A tensor [n] for an op to write. The caller has counted what fits. */
 struct ax_tensor ax_results_take(struct ax_results *r, enum ax_dtype dtype, int64_t n);

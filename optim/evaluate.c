@@ -38,8 +38,9 @@ struct evaluation {
     int n_passes;
     int64_t n_documents, n_scored, n_windows;
     struct ax_eval_document *documents; /* [AX_SCORE_PASSES · max_docs] */
-    struct scored *scored;              /* [AX_SCORE_PASSES · tokens] */
-    struct ax_scores *windows;          /* [AX_SCORE_PASSES · windows of a pass] */
+    struct scored *scored;              /* [cap_scored], as many as were needed */
+    struct ax_scores *windows;          /* [cap_windows], likewise */
+    int64_t cap_scored, cap_windows;
     struct ax_eval_result *sum;
     double nll;
 };
@@ -54,16 +55,15 @@ static enum ax_status create(struct evaluation *e) {
                       1, 0);
     ax_scorer_create(&e->scorer, m, &m->rt->arena.scratch,
                      e->o->tokens < WINDOW ? e->o->tokens : WINDOW);
-    AX_TRY(ax_results_create(&e->results, m->rt->q, &m->rt->arena.scratch,
-                             passes * ax_scores_bytes(&e->scorer, e->o->tokens)));
+    ax_results_create(&e->results, m->rt->q, &m->rt->arena.scratch,
+                      passes * ax_scores_bytes(&e->scorer, e->o->tokens));
     AX_TRY(ax_alloc(&e->docs, D, sizeof *e->docs));
     AX_TRY(ax_alloc(&e->tokens, T, sizeof *e->tokens));
     AX_TRY(ax_alloc(&e->labels, T, sizeof *e->labels));
     AX_TRY(ax_alloc(&e->weight, T, sizeof *e->weight));
     AX_TRY(ax_alloc(&e->documents, passes * D, sizeof *e->documents));
-    AX_TRY(ax_alloc(&e->scored, passes * T, sizeof *e->scored));
     e->scores = e->documents;
-    return ax_alloc(&e->windows, passes * (T / (size_t)e->scorer.window + 1), sizeof *e->windows);
+    return AX_OK;
 }
 
 static void destroy(struct evaluation *e) {
@@ -87,7 +87,23 @@ static void destroy(struct evaluation *e) {
 static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int64_t first) {
     const struct ax_tensor rows = ax_tensor_rows(&e->batch.rows, first, e->scorer.window),
                            labels = ax_tensor_rows(&e->batch.labels, first, e->scorer.window);
+    if (e->n_windows == e->cap_windows) {
+        const int64_t cap = 2 * e->cap_windows + 8;
+        AX_TRY(ax_regrow(&e->windows, (size_t)e->cap_windows, (size_t)cap, sizeof *e->windows));
+        e->cap_windows = cap;
+    }
     return ax_scorer_run(&e->scorer, p, &rows, &labels, &e->results, &e->windows[e->n_windows++]);
+}
+
+/* Makes room for the scored tokens of this pass. */
+static enum ax_status grow_scored(struct evaluation *e) {
+    int64_t cap = e->n_scored + e->n_tokens;
+    if (cap <= e->cap_scored)
+        return AX_OK;
+    cap = cap > 2 * e->cap_scored ? cap : 2 * e->cap_scored;
+    AX_TRY(ax_regrow(&e->scored, (size_t)e->cap_scored, (size_t)cap, sizeof *e->scored));
+    e->cap_scored = cap;
+    return AX_OK;
 }
 
 /* Lists the pass's tokens that are trained on, in order. */
@@ -108,6 +124,7 @@ static int64_t list_scored(struct evaluation *e) {
 
 /* Scores them, a window at a time; a window that would pass the end starts earlier. */
 static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
+    AX_TRY(grow_scored(e));
     const int64_t trained = list_scored(e), last = e->o->tokens - e->scorer.window;
     struct scored *list = e->scored + e->n_scored;
     for (int64_t i = 0; i < trained;) {

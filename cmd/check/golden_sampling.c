@@ -99,10 +99,8 @@ static enum ax_status choose(struct ax_runtime *rt, struct sampling *g, struct a
     double *shares = NULL;
     c->shares = c->logits;
     c->shares.data = ax_stack_push(scratch, "sampling check", ax_tensor_bytes(&c->logits));
-    enum ax_status st =
-        ax_results_create(&results, rt->q, scratch, ax_choice_bytes(g->dtype, rows));
-    if (st == AX_OK)
-        st = ax_alloc(&shares, (size_t)g->logits.numel, sizeof *shares);
+    ax_results_create(&results, rt->q, scratch, ax_choice_bytes(g->dtype, rows));
+    enum ax_status st = ax_alloc(&shares, (size_t)g->logits.numel, sizeof *shares);
     if (st == AX_OK)
         st = ax_sampler_choose(s, &results, c);
     if (st == AX_OK)

@@ -331,6 +331,39 @@ static void one_wait_per_pass(void **state) {
     }
 }
 
+/* On a device whose memory the host cannot touch: the same tokens, log-probs and waits. Experts' rows
+ * are counted on the host: a wait more per layer and pass. */
+static void the_same_far_away(void **state) {
+    (void)state;
+    static struct test near, far;
+    static const struct {
+        const char *family, *extra;
+        enum ax_dtype dtype;
+        bool panels;
+    } cases[] = {{"llama", "", AX_F32, false},
+                 {"llama", "", AX_BF16, true},
+                 {"qwen3_moe",
+                  ", \"num_experts\": 4, \"num_experts_per_tok\": 2, "
+                  "\"moe_intermediate_size\": 24, \"norm_topk_prob\": true",
+                  AX_F32, false}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct test *const both[] = {&near, &far};
+        for (int i = 0; i < 2; i++) {
+            setup_with(both[i], cases[k].family, cases[k].extra, cases[k].dtype, 3);
+            both[i]->o.pass_tokens = 11;
+            both[i]->panels = cases[k].panels;
+            must(try(both[i], i == 0 ? "cpu" : "far", 2));
+        }
+        for (int i = 0; i < N; i++)
+            same(&near, &far, i);
+        const int64_t experts = near.arch.moe.n_experts > 0 ? near.arch.n_layers : 0;
+        assert_true(far.waits <= (uint64_t)(far.counters.passes * (1 + experts)));
+        assert_int_equal(near.waits, far.waits);
+        ax_arch_free(&near.arch);
+        ax_arch_free(&far.arch);
+    }
+}
+
 /* The log-probs of what the generator itself chose, when it is asked about them: in any company, and
  * with beginnings taken from other prompts, the same bits. */
 static void scores(void **state) {
@@ -434,16 +467,25 @@ static void setup_scores(struct test *t, int pass_tokens) {
 static void scores_wait_together(void **state) {
     (void)state;
     static struct test t, alone;
-    static double scores[ROOM];
+    static double scores[2][N][ROOM];
     struct told e = {0};
     for (int every = 0; every < 2; every++) { /* score the last token of a prompt, or all of it */
         setup_scores(&t, 2);
+        setup_scores(&alone, 2);
         for (int i = 0; every && i < N; i++) {
-            t.result[i].logprobs = scores;
-            t.result[i].n_scored = t.result[i].n_prompt;
-            t.result[i].scored = t.prompts[i];
+            t.result[i].logprobs = scores[0][i];
+            alone.result[i].logprobs = scores[1][i];
+            t.result[i].n_scored = alone.result[i].n_scored = t.result[i].n_prompt;
+            t.result[i].scored = alone.result[i].scored = t.prompts[i];
         }
         must(try(&t, "cpu", 2));
+        must(try(&alone, "far", 2));
+        assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
+        assert_memory_equal(t.logprobs, alone.logprobs, sizeof t.logprobs);
+        for (int i = 0; i < N; i++)
+            assert_int_equal(t.result[i].greedy, alone.result[i].greedy);
+        assert_int_equal(t.waits, alone.waits);
+        ax_arch_free(&alone.arch);
         assert_true(t.counters.passes > 3 * AX_SCORE_PASSES);
         const uint64_t most = (uint64_t)(t.counters.passes + AX_SCORE_PASSES - 1) / AX_SCORE_PASSES;
         assert_true(t.waits >= 1 && t.waits <= most);
@@ -594,6 +636,7 @@ int main(void) {
         cmocka_unit_test(scores),
         cmocka_unit_test(scored_questions_are_shared),
         cmocka_unit_test(one_wait_per_pass),
+        cmocka_unit_test(the_same_far_away),
         cmocka_unit_test(scores_wait_together),
         cmocka_unit_test(no_allocations_per_token),
         cmocka_unit_test(ways_to_end),

@@ -49,7 +49,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const size_t bytes = ax_tensor_bytes(&logits);
     logits.data = ax_stack_push(&rt->arena.persistent, "logits", bytes);
     AX_TRY(ax_sampler_create(&s, &t->o, rt->q, scratch, AX_F32, t->rows, V));
-    AX_TRY(ax_results_create(&results, rt->q, scratch, ax_choice_bytes(AX_F32, t->rows)));
+    ax_results_create(&results, rt->q, scratch, ax_choice_bytes(AX_F32, t->rows));
     struct ax_choice c = {.logits = logits, .rows = t->row, .logprobs = true};
     if (t->o.temperature > 0) {
         c.shares = logits;

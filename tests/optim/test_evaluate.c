@@ -186,8 +186,12 @@ static void one_wait_per_sixteen_passes(void **state) {
                     .loader = d.loader,
                     .dtype = AX_F32,
                     .o = {.tokens = 40, .max_docs = 1, .max_len = 40}};
-    if (evaluate(&r, "cpu") != AX_OK)
+    struct run far = r;
+    if (evaluate(&r, "cpu") != AX_OK || evaluate(&far, "far") != AX_OK)
         fail_msg("%s", ax_error_text());
+    assert_memory_equal(&r.r, &far.r, offsetof(struct ax_eval_result, seconds));
+    assert_memory_equal(r.docs, far.docs, sizeof r.docs);
+    assert_int_equal(far.waits, 3);
     assert_int_equal(r.passes, 6 * DOCS);
     assert_int_equal(r.n, 6 * DOCS);
     assert_int_equal(r.waits, 3); /* 42 passes */
