@@ -65,7 +65,8 @@ TILE_ISAS := amx amx_emulated
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c)))
 TILE_ONLY := $(wildcard kernels/cpu/vec/*_tiles.c)
-TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/%.c,gemm gemm_plan gemm_store grouped_gemm)
+TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/%.c,gemm gemm_plan gemm_store grouped_gemm) \
+            $(patsubst %,kernels/cpu/vec/attention_%.c,plan pack forward backward gradient)
 VEC_SRC := $(filter-out $(TILE_ONLY),$(wildcard kernels/cpu/vec/*.c))
 OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o)) \

@@ -295,12 +295,15 @@ static inline void assert_same_rows(const char *what, const struct ax_tensor *a,
             fail_msg("%s: row %lld differs", what, (long long)i);
 }
 
+bool ax_tiles_exist_amx_emulated(void); /* kernels/cpu/vec/tiles.h */
+
 /* Calls f(ops, context) for every instruction set that this machine has. */
 static inline void for_each_isa(void (*f)(const struct ax_ops *ops, const void *context),
                                 const void *context) {
     for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++)
         if (ax_cpu_has(isa))
             f(ax_cpu_ops(isa), context);
+    assert_false(ax_tiles_exist_amx_emulated()); /* released */
 }
 
 #endif

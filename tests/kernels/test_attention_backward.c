@@ -206,11 +206,36 @@ static void bits_depend_on_the_document_alone(void **state) {
     }
 }
 
+/* Tiles of the processor against tiles in plain C, forward and backward. */
+static void hardware_tiles_have_the_bits_of_emulated_ones(void **state) {
+    (void)state;
+    if (!ax_cpu_has(AX_CPU_AMX)) {
+        print_message("needs AMX: only emulated tiles are tested\n");
+        skip();
+    }
+    for (size_t i = 0; i < N_SPECS; i++) {
+        struct attention_case c;
+        case_open(&c, &SPECS[i], AX_BF16);
+        run_forward(ax_cpu_ops(AX_CPU_AMX_EMULATED), &c, 2);
+        run_backward(ax_cpu_ops(AX_CPU_AMX_EMULATED), &c, 2);
+        struct copies emulated = copies_of(&c);
+        struct ax_tensor out = copy(&c.args.a.out);
+        run_forward(ax_cpu_ops(AX_CPU_AMX), &c, 2);
+        run_backward(ax_cpu_ops(AX_CPU_AMX), &c, 2);
+        assert_same_rows("out", &c.args.a.out, 0, &out, 0, c.cu_q[c.spec.docs]);
+        assert_same(&c, &emulated);
+        copies_free(&emulated);
+        ax_free(out.data);
+        case_close(&c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(backward_follows_the_formula),
         cmocka_unit_test(gradients_are_finite_differences),
         cmocka_unit_test(bits_depend_on_the_document_alone),
+        cmocka_unit_test(hardware_tiles_have_the_bits_of_emulated_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

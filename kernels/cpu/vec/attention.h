@@ -1,5 +1,5 @@
 /* What the attention kernels share, private to this folder. Reading order: this file,
- * attention_gemm.c (register tiles), attention_pack.c (operands), attention_plan.c (shapes,
+ * attention_gemm.c (register tiles; attention_gemm_tiles.c on AMX's), attention_pack.c (operands), attention_plan.c (shapes,
  * documents, tasks), attention_forward.c, attention_backward.c, attention_gradient.c.
  *
  * The operands of the small matrix products consist of 32-bit *units*, stored as floats: with BF16
@@ -22,19 +22,31 @@
 
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
+#include "kernels/cpu/vec/tiles.h"
 #include "kernels/cpu/vec/vec.h"
 
 #define AX_ATTENTION_KEYS     64  /* keys per block */
-#define AX_ATTENTION_STRIP    12  /* rows whose scores are computed together: fits the L1 cache */
-#define AX_ATTENTION_TILE     6   /* rows of a register tile */
 #define AX_ATTENTION_HEAD_DIM 256 /* the largest head size whose blocks fit the L2 cache */
 #define AX_ATTENTION_LOG2E    0x1.715476p+0f /* scores are in units of log 2: e^s = 2^(s·log2 e) */
 #define AX_ATTENTION_LN2      0x1.62e42fefa39efp-1
 
+/* STRIP: rows whose scores are computed together: fits the L1 cache. TILE: rows of a register tile.
+ * SUMMED: sums over keys, rows or elements of a head run over a multiple of this, padded with zeros;
+ * a strip is one or more of them. */
+#ifdef AX_TILES
+#define AX_ATTENTION_STRIP  (2 * AX_TILE_UNITS)
+#define AX_ATTENTION_TILE   (2 * AX_TILE_ROWS)
+#define AX_ATTENTION_SUMMED (2 * AX_TILE_UNITS) /* pairs */
+#else
+#define AX_ATTENTION_STRIP  12
+#define AX_ATTENTION_TILE   6
+#define AX_ATTENTION_SUMMED 1
+#endif
+
 /* One head's elements in a row of a tensor. */
 struct ax_attention_head {
     int64_t size;    /* elements */
-    int64_t units;   /* in those elements */
+    int64_t units;   /* in those elements, SUMMED */
     int64_t columns; /* rounded up to full vectors */
 };
 
@@ -47,7 +59,7 @@ struct ax_attention_shape {
     int64_t group;     /* Hq / Hk */
     int64_t key_units; /* in AX_ATTENTION_KEYS elements */
     int64_t block;     /* queries per block */
-    int64_t max_rows;  /* maximum rows of a block in this call, rounded up to full units */
+    int64_t max_rows;  /* maximum rows of a block in this call, rounded up to full units, SUMMED */
     struct ax_attention_head k, v; /* of q and k, and of v and out */
 };
 
@@ -66,7 +78,8 @@ struct ax_attention_block {
 };
 
 /* c[m][n] = scale · Σ_u a(m,u)·b[u][n], or c += Σ_u … if accumulate (the sum then starts from c).
- * a(m,u) is a[m·a_row + u·a_unit]; n is a multiple of AX_LANES; u ascends from 0. */
+ * a(m,u) is a[m·a_row + u·a_unit]; n is a multiple of AX_LANES; u ascends from 0. With tiles, the
+ * units are full tiles, a_row or a_unit is 1, and a has rows up to the next multiple of AX_TILE_ROWS. */
 struct ax_attention_gemm {
     bool pairs, accumulate;
     int64_t m, n, units;
@@ -124,6 +137,11 @@ void AX_VEC(ax_attention_clear)(const struct ax_tensor *x, int64_t first);
 
 static inline int64_t round_up(int64_t n, int64_t to) {
     return ceil_div(n, to) * to;
+}
+
+/* Of keys, rows or elements: those that a sum over them runs over. */
+static inline int64_t summed(int64_t n) {
+    return round_up(n, AX_ATTENTION_SUMMED);
 }
 
 /* Divides a workspace into pieces; with base NULL it only counts the bytes. */

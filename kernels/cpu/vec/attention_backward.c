@@ -121,12 +121,14 @@ enum ax_status AX_VEC(ax_cpu_attention_backward)(struct ax_queue *q,
         struct ax_attention_worker w;
 #pragma omp critical
         w = AX_VEC(ax_attention_worker)(&rest, args, &c.s);
+        ax_tiles_begin();
 #pragma omp for schedule(dynamic, 1)
         for (int64_t task = 0; task < tasks; task++) {
             int64_t d = AX_VEC(ax_attention_find)(c.first, docs, task);
             struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(&args->a, d);
             run_task(&c, &w, &doc, task - c.first[d]);
         }
+        ax_tiles_end();
         for (int64_t d = 0; d < docs; d++) {
             struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(&args->a, d);
 #pragma omp for schedule(static) nowait

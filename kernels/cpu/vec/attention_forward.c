@@ -143,7 +143,7 @@ AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_atte
         .accumulate = true,
         .m = strip->n,
         .n = s->v.columns,
-        .units = strip->width / s->per_unit,
+        .units = summed(strip->width) / s->per_unit,
         .a = w->p,
         .a_row = s->key_units,
         .a_unit = 1,
@@ -184,7 +184,7 @@ static void load_keys(const struct worker *w, const struct ax_attention_block *b
     prefetch_rows(w, &w->a->k, next);
     AX_VEC(ax_attention_key_rows)(w->a, &w->a->v, b, w->keys);
     AX_VEC(ax_attention_pack_sums)
-    (w->s, &w->s->v, w->keys, b->keys, round_up(b->keys, AX_LANES), w->v);
+    (w->s, &w->s->v, w->keys, b->keys, summed(round_up(b->keys, AX_LANES)), w->v);
     prefetch_rows(w, &w->a->v, next);
 }
 
@@ -308,7 +308,9 @@ enum ax_status AX_VEC(ax_cpu_attention_forward)(struct ax_queue *q,
         struct worker w;
 #pragma omp critical
         w = carve_worker(&rest, a, &s);
+        ax_tiles_begin();
         run_tasks(&w, first, tasks, &next);
+        ax_tiles_end();
     }
     const int64_t used = ((const int32_t *)a->cu_q.data)[docs];
     AX_VEC(ax_attention_clear)(&a->out, used);

@@ -53,10 +53,10 @@ static void load_block(const struct ax_attention_worker *w, const struct ax_atte
     AX_VEC(ax_attention_visible)(a, s, b, w->low, w->high);
     AX_VEC(ax_attention_query_rows)(s, &a->q, b, w->rows);
     AX_VEC(ax_attention_pack_rows)(s, &s->k, w->rows, b->rows, w->q_rows);
-    AX_VEC(ax_attention_pack_sums)(s, &s->k, w->rows, b->rows, b->rows, w->q_sums);
+    AX_VEC(ax_attention_pack_sums)(s, &s->k, w->rows, b->rows, summed(b->rows), w->q_sums);
     AX_VEC(ax_attention_query_rows)(s, &w->args->dout, b, w->rows);
     AX_VEC(ax_attention_pack_rows)(s, &s->v, w->rows, b->rows, w->dout_rows);
-    AX_VEC(ax_attention_pack_sums)(s, &s->v, w->rows, b->rows, b->rows, w->dout_sums);
+    AX_VEC(ax_attention_pack_sums)(s, &s->v, w->rows, b->rows, summed(b->rows), w->dout_sums);
     AX_VEC(ax_attention_query_rows)(s, &a->out, b, w->out);
     for (int64_t r = 0; r < b->rows; r++) {
         v_float sum = v_set(0.0f);
@@ -77,7 +77,7 @@ static void load_keys(const struct ax_attention_worker *w, const struct ax_atten
     AX_VEC(ax_attention_key_rows)(a, &a->k, b, w->keys);
     AX_VEC(ax_attention_pack_columns)(w->s, &w->s->k, w->keys, b->keys, w->k_columns);
     AX_VEC(ax_attention_pack_sums)
-    (w->s, &w->s->k, w->keys, b->keys, round_up(b->keys, AX_LANES), w->k_sums);
+    (w->s, &w->s->k, w->keys, b->keys, summed(round_up(b->keys, AX_LANES)), w->k_sums);
     AX_VEC(ax_attention_key_rows)(a, &a->v, b, w->keys);
     AX_VEC(ax_attention_pack_columns)(w->s, &w->s->v, w->keys, b->keys, w->v_columns);
 }
@@ -121,7 +121,7 @@ AX_INLINE void store_bf16(float *units, int64_t j, v_float x) {
 
 static void gradient_pairs(const struct ax_attention_worker *w, const struct ax_attention_block *b,
                            const struct strip *strip) {
-    for (int64_t i = 0; i < strip->n; i += 2) {
+    for (int64_t i = 0; i < summed(strip->n); i += 2) {
         int64_t row = strip->first + i;
         for (int64_t j = 0; j < KEYS; j += AX_LANES) {
             struct gradient even = gradient_at(w, b, strip, i, j);
@@ -185,7 +185,7 @@ static void run_strip(const struct ax_attention_worker *w, const struct ax_atten
         .accumulate = true,
         .m = strip->n,
         .n = s->k.columns,
-        .units = strip->width / s->per_unit,
+        .units = summed(strip->width) / s->per_unit,
         .a = w->ds_rows + strip->first * s->key_units,
         .a_row = s->key_units,
         .a_unit = 1,
@@ -209,13 +209,13 @@ static void sum_keys(const struct ax_attention_worker *w, const struct ax_attent
             first++;
         while (last < b->rows && w->low[last] < b->key + j + n)
             last++;
-        int64_t unit = first / s->per_unit;
+        int64_t unit = first / AX_ATTENTION_SUMMED * AX_ATTENTION_SUMMED / s->per_unit;
         struct ax_attention_gemm g = {
             .pairs = s->pairs,
             .accumulate = b->key < sums->reached,
             .m = n,
             .n = s->v.columns,
-            .units = ceil_div(last, s->per_unit) - unit,
+            .units = ceil_div(summed(last), s->per_unit) - unit,
             .a = w->p_columns + unit * KEYS + j,
             .a_row = 1,
             .a_unit = KEYS,

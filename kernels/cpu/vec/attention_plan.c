@@ -19,7 +19,8 @@ bool AX_VEC(ax_attention_supports)(const struct ax_attention *a) {
 
 static struct ax_attention_head head_of(const struct ax_tensor *t, int64_t per_unit) {
     const int64_t size = t->shape[2];
-    return (struct ax_attention_head){size, ceil_div(size, per_unit), round_up(size, AX_LANES)};
+    return (struct ax_attention_head){size, ceil_div(summed(size), per_unit),
+                                      round_up(size, AX_LANES)};
 }
 
 struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *a) {
@@ -35,7 +36,7 @@ struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *
     s.key_units = AX_ATTENTION_KEYS / s.per_unit;
     int64_t block = BLOCK_ROWS(s.k.size > s.v.size ? s.k.size : s.v.size) / s.group;
     s.block = block > 0 ? block : 1;
-    s.max_rows = round_up(least(s.block, a->max_q) * s.group, s.per_unit);
+    s.max_rows = summed(round_up(least(s.block, a->max_q) * s.group, s.per_unit));
     return s;
 }
 
