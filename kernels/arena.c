@@ -60,13 +60,24 @@ static void *map_pages(size_t bytes) {
     return p == MAP_FAILED ? NULL : p;
 }
 
+#define FIXED 3 /* stacks that are not slots */
+
+static struct ax_stack *stack_at(struct ax_arena *a, size_t i) {
+    struct ax_stack *const fixed[FIXED] = {&a->persistent, &a->scratch, &a->host};
+    return i < FIXED ? fixed[i] : &a->slots[i - FIXED];
+}
+
+static size_t count_stacks(const struct ax_arena *a) {
+    return FIXED + (size_t)a->n_slots;
+}
+
 /* What both modes need: the stacks themselves and the runs for their names. */
 static enum ax_status create_stacks(struct ax_arena *a, int n_slots) {
     AX_ASSERT(n_slots >= 0 && n_slots <= AX_ARENA_MAX_SLOTS);
     memset(a, 0, sizeof(*a));
     a->n_slots = n_slots;
     size_t per_stack = AX_ARENA_MAX_RUNS * sizeof(struct ax_arena_run);
-    size_t n_stacks = 2 + (size_t)n_slots;
+    const size_t n_stacks = count_stacks(a);
     AX_TRY(ax_alloc(&a->slots, (size_t)n_slots, sizeof(*a->slots)));
     a->runs_bytes = n_stacks * per_stack;
     a->runs_map = map_pages(a->runs_bytes);
@@ -75,7 +86,7 @@ static enum ax_status create_stacks(struct ax_arena *a, int n_slots) {
         return ax_error(AX_ERR_NOMEM, "memory arena: no address space for its records.");
     }
     for (size_t i = 0; i < n_stacks; i++) {
-        struct ax_stack *s = i == 0 ? &a->persistent : i == 1 ? &a->scratch : &a->slots[i - 2];
+        struct ax_stack *s = stack_at(a, i);
         s->arena = a;
         s->runs = (struct ax_arena_run *)((char *)a->runs_map + i * per_stack);
     }
@@ -85,17 +96,16 @@ static enum ax_status create_stacks(struct ax_arena *a, int n_slots) {
 enum ax_status ax_arena_create_planning(struct ax_arena *a, int n_slots) {
     AX_TRY(create_stacks(a, n_slots));
     a->planning = true;
-    for (int i = -2; i < n_slots; i++) {
-        struct ax_stack *s = i == -2 ? &a->persistent : i == -1 ? &a->scratch : &a->slots[i];
-        s->base =
-            (char *)((uintptr_t)(i + 3) * PLANNING_SPACE); // NOLINT(performance-no-int-to-ptr)
+    for (size_t i = 0; i < count_stacks(a); i++) {
+        struct ax_stack *s = stack_at(a, i);
+        s->base = (char *)((i + 1) * PLANNING_SPACE); // NOLINT(performance-no-int-to-ptr)
         s->cap = SIZE_MAX;
     }
     return AX_OK;
 }
 
 static bool plan_is_aligned(const struct ax_arena_plan *plan) {
-    size_t bits = plan->persistent;
+    size_t bits = plan->persistent | plan->host;
     for (int p = 0; p < AX_PHASE_COUNT; p++) {
         bits |= plan->scratch[p];
         for (int i = 0; i < plan->n_slots; i++)
@@ -104,40 +114,57 @@ static bool plan_is_aligned(const struct ax_arena_plan *plan) {
     return bits % AX_ARENA_ALIGN == 0;
 }
 
+static enum ax_status take(const struct ax_device *device, enum ax_tier tier, struct ax_memory *m,
+                           size_t bytes) {
+    if (bytes == 0)
+        return AX_OK;
+    device->allocate(m, tier, bytes);
+    if (m->base == NULL) {
+        char want[32];
+        ax_format_bytes(want, sizeof(want), (double)bytes);
+        return ax_error(AX_ERR_NOMEM,
+                        "memory arena: the system refuses %s in one piece (is there a limit, "
+                        "`ulimit -v`?). Use less memory: a smaller micro_batch_size or "
+                        "sequence_len, or gradient_checkpointing.",
+                        want);
+    }
+    POISON(m->base, bytes);
+    return AX_OK;
+}
+
 enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan,
                                const struct ax_device *device) {
     AX_ASSERT(plan_is_aligned(plan));
     AX_TRY(create_stacks(a, plan->n_slots));
     a->plan = *plan;
-    const size_t bytes = ax_arena_plan_total(plan);
-    if (bytes > 0) {
-        device->allocate(&a->memory, bytes);
-        if (a->memory.base == NULL) {
-            char want[32];
-            ax_format_bytes(want, sizeof(want), (double)bytes);
-            ax_arena_free(a);
-            return ax_error(AX_ERR_NOMEM,
-                            "memory arena: the system refuses %s in one piece (is there a limit, "
-                            "`ulimit -v`?). Use less memory: a smaller micro_batch_size or "
-                            "sequence_len, or gradient_checkpointing.",
-                            want);
-        }
-        a->device = device;
-        POISON(a->memory.base, bytes);
+    a->device = device;
+    enum ax_status st = take(device, AX_TIER_DEVICE, &a->memory, ax_arena_plan_total(plan));
+    if (st == AX_OK)
+        st = take(device, AX_TIER_HOST, &a->host_memory, plan->host);
+    if (st != AX_OK) {
+        ax_arena_free(a);
+        return st;
     }
     a->persistent.base = a->memory.base;
     a->persistent.cap = plan->persistent;
+    a->host.base = a->host_memory.base;
+    a->host.cap = plan->host;
     ax_arena_enter(a, AX_PHASE_TRAIN);
     return AX_OK;
+}
+
+static void give_back(const struct ax_device *device, enum ax_tier tier, struct ax_memory *m) {
+    if (m->base == NULL)
+        return;
+    UNPOISON(m->base, m->bytes); /* the addresses may be reused */
+    device->release(m, tier);
 }
 
 void ax_arena_free(struct ax_arena *a) {
     if (a == NULL)
         return;
-    if (a->memory.base != NULL) {
-        UNPOISON(a->memory.base, a->memory.bytes); /* the addresses may be reused */
-        a->device->release(&a->memory);
-    }
+    give_back(a->device, AX_TIER_DEVICE, &a->memory);
+    give_back(a->device, AX_TIER_HOST, &a->host_memory);
     if (a->runs_map != NULL)
         munmap(a->runs_map, a->runs_bytes);
     ax_free(a->slots);
@@ -148,8 +175,9 @@ void ax_arena_measure(const struct ax_arena *a, struct ax_arena_plan *out) {
     memset(out, 0, sizeof(*out));
     out->n_slots = a->n_slots;
     for (int p = 0; p < AX_PHASE_COUNT; p++) {
-        size_t high = a->persistent.high[p];
+        const size_t high = a->persistent.high[p], host = a->host.high[p];
         out->persistent = high > out->persistent ? high : out->persistent;
+        out->host = host > out->host ? host : out->host;
         out->scratch[p] = a->scratch.high[p];
         for (int i = 0; i < a->n_slots; i++)
             out->slot[i][p] = a->slots[i].high[p];

@@ -1,10 +1,12 @@
 /* Memory by plan: one address range, stacks of named blocks in it, and high-water marks.
  *
  *   [ persistent | scratch | slot 0 | slot 1 | … ]     scratch and slots are laid out per phase
+ *   [ host ]                                           the device's host tier, if it has one
  *
  * An arena holds a *persistent* stack (weights, gradients, optimizer state, tables) and, above it,
  * the working stacks of the current *phase*: `scratch` (temporaries and op workspaces) and one
- * stash per slot (activations kept from forward to backward). Disjoint phases share addresses.
+ * stash per slot (activations kept from forward to backward). Disjoint phases share addresses. The
+ * stack `host` is persistent, too; no op reads it, only copies do (ax_queue_copy).
  *
  * The same calls run twice. The planning run has no memory: addresses count up from a made-up base
  * and are never accessed, and the high-water marks become a struct ax_arena_plan. For the real run,
@@ -55,15 +57,18 @@ struct ax_stack {
 
 struct ax_arena_plan {
     size_t persistent;
+    size_t host;
     size_t scratch[AX_PHASE_COUNT];
     int n_slots;
     size_t slot[AX_ARENA_MAX_SLOTS][AX_PHASE_COUNT];
 };
-size_t ax_arena_plan_total(const struct ax_arena_plan *plan); /* persistent + largest phase */
+/* Of the device: persistent + largest phase. */
+size_t ax_arena_plan_total(const struct ax_arena_plan *plan);
 size_t ax_arena_plan_phase(const struct ax_arena_plan *plan, enum ax_phase phase);
 
 struct ax_arena {
     struct ax_stack persistent;
+    struct ax_stack host;
     struct ax_stack scratch;
     int n_slots;
     struct ax_stack *slots;
@@ -71,14 +76,14 @@ struct ax_arena {
     bool planning;
     struct ax_arena_plan plan;      /* what create was given (real mode) */
     const struct ax_device *device; /* of the memory */
-    struct ax_memory memory;
+    struct ax_memory memory, host_memory;
     void *runs_map; /* the runs of all stacks */
     size_t runs_bytes;
 };
 
 enum ax_status ax_arena_create_planning(struct ax_arena *a, int n_slots);
-/* Takes the plan's total bytes from the device, in one piece. AX_ERR_NOMEM says how many were
- * requested. */
+/* Takes the plan's total bytes from the device, in one piece, and those of the host tier in
+ * another. AX_ERR_NOMEM says how many were requested. */
 enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan,
                                const struct ax_device *device);
 void ax_arena_free(struct ax_arena *a);

@@ -19,7 +19,8 @@ static void *map_pages(size_t bytes) {
 }
 
 /* Aligned for huge pages if large enough for one. */
-static void host_allocate(struct ax_memory *m, size_t bytes) {
+static void host_allocate(struct ax_memory *m, enum ax_tier tier, size_t bytes) {
+    (void)tier;
     *m = (struct ax_memory){.bytes = bytes};
     if (bytes < HUGE_PAGE) {
         m->base = map_pages(bytes);
@@ -36,7 +37,8 @@ static void host_allocate(struct ax_memory *m, size_t bytes) {
     m->base = wide + head;
 }
 
-static void host_release(struct ax_memory *m) {
+static void host_release(struct ax_memory *m, enum ax_tier tier) {
+    (void)tier;
     munmap(m->base, m->bytes);
 }
 
@@ -74,6 +76,7 @@ const struct ax_device ax_device_host = {
     .release = host_release,
     .read = host_read,
     .write = host_write,
+    .copy = host_write,
     .call = call_now,
     .address = same_address,
     .finish = is_done,
@@ -112,6 +115,7 @@ static enum ax_status meta_call(struct ax_queue *q, ax_queue_fn *fn, const void 
 const struct ax_device ax_device_meta = {
     .read = meta_read,
     .write = meta_write,
+    .copy = meta_write,
     .call = meta_call,
     .address = same_address,
     .finish = is_done,

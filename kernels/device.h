@@ -10,6 +10,7 @@
 #ifndef AX_KERNELS_DEVICE_H
 #define AX_KERNELS_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -17,8 +18,12 @@
 
 struct ax_queue;
 
+/* A device with memory of its own has a tier of the host's memory beside it, which it copies to and
+ * from by itself (pinned, where that exists). Host code does not follow addresses of either. */
+enum ax_tier { AX_TIER_DEVICE, AX_TIER_HOST };
+
 struct ax_memory {
-    void AX_DEVICE *base; /* device address, aligned to AX_ARENA_ALIGN */
+    void AX_DEVICE *base; /* aligned to AX_ARENA_ALIGN */
     size_t bytes;
     void *state; /* the device's own */
 };
@@ -28,9 +33,10 @@ typedef enum ax_status ax_queue_fn(struct ax_queue *q, const void *args);
 #define AX_QUEUE_ARGS 256 /* their largest size */
 
 struct ax_device {
+    bool has_host_tier;
     /* Zeroed; NULL base: there is not as much. */
-    void (*allocate)(struct ax_memory *m, size_t bytes);
-    void (*release)(struct ax_memory *m);
+    void (*allocate)(struct ax_memory *m, enum ax_tier tier, size_t bytes);
+    void (*release)(struct ax_memory *m, enum ax_tier tier);
     enum ax_status (*open)(struct ax_queue *q); /* fills q->device_state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* See the functions of the same name in kernels/queue.h. */
@@ -38,6 +44,8 @@ struct ax_device {
                            size_t bytes, const void *cap);
     enum ax_status (*write)(struct ax_queue *q, void AX_DEVICE *device, const void *host,
                             size_t bytes);
+    enum ax_status (*copy)(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
+                           size_t bytes);
     enum ax_status (*call)(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
     void *(*address)(struct ax_queue *q, const void AX_DEVICE *device);
     enum ax_status (*finish)(struct ax_queue *q);

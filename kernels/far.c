@@ -17,7 +17,8 @@
 
 /* ---- memory ---- */
 
-static void device_allocate(struct ax_memory *m, size_t bytes) {
+static void device_allocate(struct ax_memory *m, enum ax_tier tier, size_t bytes) {
+    (void)tier; /* the host can touch neither */
     *m = (struct ax_memory){.bytes = bytes};
     const int fd = memfd_create("axtrain-far", MFD_CLOEXEC);
     if (fd < 0)
@@ -39,7 +40,8 @@ static void device_allocate(struct ax_memory *m, size_t bytes) {
         munmap(base, bytes);
 }
 
-static void device_release(struct ax_memory *m) {
+static void device_release(struct ax_memory *m, enum ax_tier tier) {
+    (void)tier;
     munmap(m->state, m->bytes);
     munmap(m->base, m->bytes);
 }
@@ -60,11 +62,11 @@ union any_args {
 };
 
 struct command {
-    enum { RUN_OP, WRITE, CALL } kind;
+    enum { RUN_OP, WRITE, COPY, CALL } kind;
     enum ax_op op;
     ax_queue_fn *fn;
-    void *work, *to; /* addresses of the second mapping */
-    void *host;      /* freed when it has been written */
+    void *work, *to, *from; /* addresses of the second mapping */
+    void *host;             /* freed when it has been written */
     size_t bytes;
     union any_args args;
 };
@@ -80,7 +82,7 @@ struct far {
     uint64_t wanted; /* commands before this one may run */
     bool stop;
     struct ax_error_record failed; /* the first failure; nothing runs after it */
-    const struct ax_memory *memory;
+    const struct ax_memory *memory, *host_tier;
     struct ax_queue near; /* what the ops of the cpu see */
 };
 
@@ -90,6 +92,14 @@ static void *near_of(const struct far *f, const void *device) {
     const size_t at = (size_t)((const char *)device - (const char *)f->memory->base);
     AX_ASSERT(at <= f->memory->bytes); /* else it is the host's memory */
     return (char *)f->memory->state + at;
+}
+
+/* The same for what may be in either tier. */
+static void *near_of_any(const struct far *f, const void *address) {
+    const char *base = f->host_tier->base, *at = address;
+    return base != NULL && at >= base && at < base + f->host_tier->bytes
+               ? (char *)f->host_tier->state + (at - base)
+               : near_of(f, address);
 }
 
 /* Words of an op's arguments that are device addresses: its tensors and scalars. */
@@ -129,6 +139,9 @@ static enum ax_status run_command(struct far *f, struct command *c) {
         return c->fn(&f->near, c->args.call);
     case WRITE:
         memcpy(c->to, c->host, c->bytes);
+        break;
+    case COPY:
+        memcpy(c->to, c->from, c->bytes);
         break;
     }
     ax_free(c->host);
@@ -189,6 +202,7 @@ static enum ax_status device_open(struct ax_queue *q) {
     struct far *f;
     AX_TRY(ax_alloc(&f, 1, sizeof *f));
     f->memory = &q->scratch->arena->memory;
+    f->host_tier = &q->scratch->arena->host_memory;
     f->near = (struct ax_queue){.ops = q->ops, .threads = q->threads, .device_state = f};
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
@@ -222,7 +236,7 @@ static enum ax_status device_read(struct ax_queue *q, const void *device, void *
     struct far *f = q->device_state;
     (void)cap;
     AX_TRY(finish_all(f));
-    memcpy(out, near_of(f, device), bytes);
+    memcpy(out, near_of_any(f, device), bytes);
     return AX_OK;
 }
 
@@ -232,8 +246,16 @@ static enum ax_status device_write(struct ax_queue *q, void *device, const void 
     char *copy;
     AX_TRY(ax_alloc(&copy, bytes, 1));
     memcpy(copy, host, bytes);
+    add(f, &(struct command){
+               .kind = WRITE, .to = near_of_any(f, device), .host = copy, .bytes = bytes});
+    return AX_OK;
+}
+
+static enum ax_status device_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
+    struct far *f = q->device_state;
     add(f,
-        &(struct command){.kind = WRITE, .to = near_of(f, device), .host = copy, .bytes = bytes});
+        &(struct command){
+            .kind = COPY, .to = near_of_any(f, to), .from = near_of_any(f, from), .bytes = bytes});
     return AX_OK;
 }
 
@@ -250,12 +272,14 @@ static void *device_address(struct ax_queue *q, const void *device) {
 }
 
 const struct ax_device ax_device_far = {
+    .has_host_tier = true,
     .allocate = device_allocate,
     .release = device_release,
     .open = device_open,
     .close = device_close,
     .read = device_read,
     .write = device_write,
+    .copy = device_copy,
     .call = device_call,
     .address = device_address,
     .finish = device_finish,

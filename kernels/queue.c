@@ -140,3 +140,11 @@ enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, 
     ax_free(host);
     return st;
 }
+
+enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
+    return bytes == 0 ? AX_OK : q->ops->device->copy(q, to, from, bytes);
+}
+
+bool ax_queue_has_host_tier(const struct ax_queue *q) {
+    return q->model->device->has_host_tier;
+}

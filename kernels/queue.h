@@ -67,6 +67,11 @@ enum ax_status ax_queue_begin_write(struct ax_queue *q, void AX_DEVICE *device, 
                                     void **host);
 enum ax_status ax_queue_end_write(struct ax_queue *q, void AX_DEVICE *device, void *host,
                                   size_t bytes);
+/* Copies between the device's memory and its host tier, after all enqueued ops. */
+enum ax_status ax_queue_copy(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
+                             size_t bytes);
+/* True if the backend (of a meta queue: the planned one) has a host tier. */
+bool ax_queue_has_host_tier(const struct ax_queue *q);
 
 /* Runs fn on the device's side after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS
  * bytes of arguments; skipped on meta. It may not enqueue anything. Its failure is reported by the

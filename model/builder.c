@@ -23,7 +23,8 @@ enum ax_status ax_builder_begin(struct ax_builder *b, struct ax_model *m,
         .arch = &m->arch,
         .mesh = &m->rt->mesh,
         .options = o,
-        .units = {.compute = o->dtype, .train = o->train, .masters = o->masters}};
+        .units = {
+            .compute = o->dtype, .train = o->train, .masters = o->masters, .offload = o->offload}};
     AX_TRY(ax_alloc(&m->params, (size_t)m->n_units * n, sizeof *m->params));
     AX_TRY(ax_alloc(&b->glue, n, sizeof *b->glue));
     return ax_alloc(&b->list, n, sizeof(struct ax_param *));

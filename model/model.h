@@ -65,6 +65,7 @@ struct ax_model_options {
     enum ax_dtype dtype; /* compute */
     bool train;          /* gradients, masters */
     enum ax_masters masters;
+    struct ax_offload offload;
     int64_t max_positions;                /* longest sequence: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */

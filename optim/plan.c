@@ -22,6 +22,7 @@ static int larger_first(const void *a, const void *b) {
 static void read_marks(struct ax_plan *plan, struct ax_runtime *rt) {
     ax_arena_measure(&rt->arena, &plan->arena);
     add_blocks(plan, &rt->arena.persistent, "persistent");
+    add_blocks(plan, &rt->arena.host, "host");
     add_blocks(plan, &rt->arena.scratch, "scratch");
     for (int i = 0; i < rt->arena.n_slots; i++)
         add_blocks(plan, &rt->arena.slots[i], "activations");

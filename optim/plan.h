@@ -4,11 +4,11 @@
 
 #include "optim/step.h"
 
-#define AX_PLAN_MAX_BLOCKS (3 * AX_ARENA_MAX_NAMES)
+#define AX_PLAN_MAX_BLOCKS (4 * AX_ARENA_MAX_NAMES)
 
 struct ax_plan_block {
     const char *name;
-    const char *where; /* "persistent", "activations" (slots) or "scratch" */
+    const char *where; /* "persistent", "activations" (slots), "scratch", or "host": its tier */
     size_t bytes;      /* at its stack's high-water mark */
 };
 

@@ -51,7 +51,7 @@ static void place(struct ax_param_state *s, const struct ax_model *m, const stru
 
 static void take(struct ax_param_state *s, const struct ax_model *m,
                  const struct ax_optimizer *optimizer, const struct ax_optimizer_options *o) {
-    struct ax_stack *persistent = &m->rt->arena.persistent;
+    struct ax_arena *arena = &m->rt->arena;
     struct ax_slot_size sizes[AX_MAX_STATE];
     s->n = optimizer->slots(o, &s->piece, sizes);
     for (int k = 0; k < s->n; k++) {
@@ -59,37 +59,9 @@ static void take(struct ax_param_state *s, const struct ax_model *m,
         *slot = (struct ax_state_slot){.name = sizes[k].name,
                                        .layout = sizes[k].layout,
                                        .value = ax_tensor_1d(sizes[k].dtype, NULL, sizes[k].numel)};
-        slot->value.data = ax_stack_push(persistent, slot->name, ax_tensor_bytes(&slot->value));
+        slot->value.data = ax_stack_push(s->stream ? &arena->host : &arena->persistent, slot->name,
+                                         ax_tensor_bytes(&slot->value));
     }
-}
-
-enum ax_status ax_param_states_create(struct ax_param_state **out, const struct ax_model *m,
-                                      const struct ax_optimizer *optimizer,
-                                      const struct ax_optimizer_options *o) {
-    *out = NULL;
-    AX_TRY(ax_optimizer_check(optimizer, o));
-    for (int i = 0; i < m->n_params; i++)
-        if (wants_whole(m, &m->params[i], optimizer))
-            AX_TRY(refuse_cut(m, &m->params[i], optimizer));
-    AX_TRY(ax_alloc(out, (size_t)m->n_params, sizeof **out));
-    for (int i = 0; i < m->n_params; i++) {
-        if (!is_here(m, &m->params[i]))
-            continue;
-        place(&(*out)[i], m, &m->params[i]);
-        if ((*out)[i].piece.n > 0)
-            take(&(*out)[i], m, optimizer, o);
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_param_states_parts(const struct ax_model *m, const struct ax_param_state *states,
-                                     struct ax_state_parts *out) {
-    AX_TRY(ax_state_parts_create(out, m->n_params, AX_MAX_STATE));
-    out->q = m->rt->q;
-    for (int i = 0; i < m->n_params; i++)
-        ax_state_parts_add(out, &m->rt->mesh, &m->units[m->params[i].unit], &m->params[i],
-                           states[i].n, states[i].slots);
-    return AX_OK;
 }
 
 /* The random numbers' indices of the piece's elements within the full parameter. If the slice has a
@@ -115,6 +87,7 @@ static struct ax_tensor part(const struct ax_tensor *flat, const struct ax_param
     return flat->data ? ax_tensor_rows(flat, s->at, s->piece.n) : *flat;
 }
 
+/* The update of one piece of a parameter, without the optimizer's state. */
 static struct ax_update update_of(const struct ax_model *m, const struct ax_param *p,
                                   const struct ax_param_state *state,
                                   const struct ax_step_scalars AX_DEVICE *scalars) {
@@ -130,22 +103,107 @@ static struct ax_update update_of(const struct ax_model *m, const struct ax_para
     return u;
 }
 
+/* Elements [first, first + n); first is 0 or at the start of an 8-bit block. */
+static struct ax_param_state cut(const struct ax_param_state *s, int64_t first, int64_t n) {
+    struct ax_param_state c = *s;
+    c.first += first;
+    c.at += first;
+    c.piece.n = n;
+    c.piece.phase = c.at % AX_8BIT_BLOCK;
+    for (int k = 0; k < s->n && n < s->piece.n; k++) {
+        struct ax_tensor *value = &c.slots[k].value;
+        const int64_t block = (s->piece.phase + first) / AX_8BIT_BLOCK;
+        const int64_t blocks = (c.piece.phase + n + AX_8BIT_BLOCK - 1) / AX_8BIT_BLOCK;
+        const bool by_blocks = c.slots[k].layout == AX_STATE_BLOCKS;
+        *value = by_blocks ? ax_tensor_rows(value, block, blocks) : ax_tensor_rows(value, first, n);
+    }
+    return c;
+}
+
+static void add_state(struct ax_update *u, const struct ax_param_state *state) {
+    for (int k = 0; k < state->n; k++)
+        u->state[k] = state->slots[k].value;
+}
+
+/* Buffers as large as the largest piece of any update. */
+static void make_stream(struct ax_state_stream *stream, const struct ax_model *m,
+                        const struct ax_param_state *states) {
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        for (int64_t first = 0, n; first < states[i].piece.n; first += n) {
+            n = ax_state_stream_piece(stream, &states[i].piece, first);
+            const struct ax_param_state piece = cut(&states[i], first, n);
+            struct ax_update u = update_of(m, p, &piece, NULL);
+            add_state(&u, &piece);
+            ax_state_stream_fit(stream, &m->units[p->unit].segments[p->segment], &u);
+        }
+    }
+    ax_state_stream_allocate(stream, &m->rt->arena.persistent);
+}
+
+enum ax_status ax_param_states_create(struct ax_param_state **out, const struct ax_model *m,
+                                      const struct ax_optimizer *optimizer,
+                                      const struct ax_optimizer_options *o,
+                                      struct ax_state_stream *stream) {
+    *out = NULL;
+    AX_TRY(ax_optimizer_check(optimizer, o));
+    for (int i = 0; i < m->n_params; i++)
+        if (wants_whole(m, &m->params[i], optimizer))
+            AX_TRY(refuse_cut(m, &m->params[i], optimizer));
+    AX_TRY(ax_alloc(out, (size_t)m->n_params, sizeof **out));
+    for (int i = 0; i < m->n_params; i++) {
+        if (!is_here(m, &m->params[i]))
+            continue;
+        (*out)[i].stream = stream;
+        place(&(*out)[i], m, &m->params[i]);
+        if ((*out)[i].piece.n > 0)
+            take(&(*out)[i], m, optimizer, o);
+    }
+    if (stream) {
+        stream->full = optimizer->scope == AX_SCOPE_MATRIX;
+        make_stream(stream, m, *out);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_param_states_parts(const struct ax_model *m, const struct ax_param_state *states,
+                                     struct ax_state_parts *out) {
+    AX_TRY(ax_state_parts_create(out, m->n_params, AX_MAX_STATE));
+    out->q = m->rt->q;
+    for (int i = 0; i < m->n_params; i++)
+        ax_state_parts_add(out, &m->rt->mesh, &m->units[m->params[i].unit], &m->params[i],
+                           states[i].n, states[i].slots);
+    return AX_OK;
+}
+
+/* Rounds one piece. */
+static enum ax_status round_piece(struct ax_queue *q, const struct ax_update *u) {
+    if (!u->scalars)
+        return ax_run_copy(q, &(struct ax_copy){u->copy, u->master});
+    /* an update that changes nothing: the gradient is zero */
+    return ax_run_sgd(q, &(struct ax_sgd){.master = u->master,
+                                          .grad = u->grad,
+                                          .copy = u->copy,
+                                          .draw = u->draw,
+                                          .scalars = u->scalars});
+}
+
 enum ax_status ax_param_round(const struct ax_model *m, int index,
                               const struct ax_param_state *state,
                               const struct ax_step_scalars AX_DEVICE *scalars) {
-    if (state->piece.n == 0)
-        return AX_OK;
-    const struct ax_update u = update_of(m, &m->params[index], state, scalars);
-    if (!u.copy.data)
-        return AX_OK;
-    if (!scalars)
-        return ax_run_copy(m->rt->q, &(struct ax_copy){u.copy, u.master});
-    /* an update that changes nothing: the gradient is zero */
-    return ax_run_sgd(m->rt->q, &(struct ax_sgd){.master = u.master,
-                                                 .grad = u.grad,
-                                                 .copy = u.copy,
-                                                 .draw = u.draw,
-                                                 .scalars = scalars});
+    const struct ax_param *p = &m->params[index];
+    for (int64_t first = 0, n; first < state->piece.n; first += n) {
+        n = ax_state_stream_piece(state->stream, &state->piece, first);
+        const struct ax_param_state piece = cut(state, first, n);
+        struct ax_update u = update_of(m, p, &piece, scalars);
+        struct ax_state_streamed streamed;
+        if (!u.copy.data)
+            return AX_OK;
+        AX_TRY(ax_state_stream_begin(state->stream, m->rt->q,
+                                     &m->units[p->unit].segments[p->segment], &u, &streamed));
+        AX_TRY(round_piece(m->rt->q, &u));
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
@@ -153,11 +211,17 @@ enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_pa
                                const struct ax_optimizer_options *o,
                                const struct ax_step_scalars AX_DEVICE *scalars) {
     const struct ax_param *p = &m->params[index];
-    if (state->piece.n == 0)
-        return AX_OK;
-    struct ax_update u = update_of(m, p, state, scalars);
-    u.weight_decay = p->decay ? o->weight_decay : 0;
-    for (int k = 0; k < state->n; k++)
-        u.state[k] = state->slots[k].value;
-    return optimizer->update(m->rt->q, o, &u);
+    for (int64_t first = 0, n; first < state->piece.n; first += n) {
+        n = ax_state_stream_piece(state->stream, &state->piece, first);
+        const struct ax_param_state piece = cut(state, first, n);
+        struct ax_update u = update_of(m, p, &piece, scalars);
+        struct ax_state_streamed streamed;
+        u.weight_decay = p->decay ? o->weight_decay : 0;
+        add_state(&u, &piece);
+        AX_TRY(ax_state_stream_begin(state->stream, m->rt->q,
+                                     &m->units[p->unit].segments[p->segment], &u, &streamed));
+        AX_TRY(optimizer->update(m->rt->q, o, &u));
+        AX_TRY(ax_state_stream_end(m->rt->q, &streamed));
+    }
+    return AX_OK;
 }

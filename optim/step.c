@@ -316,9 +316,12 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_balance(s, arch));
     struct ax_arena *arena = &s->rt->arena;
     const int64_t positions = s->o.max_positions > s->o.max_len ? s->o.max_positions : s->o.max_len;
+    if (!ax_queue_has_host_tier(s->rt->q))
+        s->o.offload = (struct ax_offload){0};
     const struct ax_model_options mo = {.dtype = s->o.dtype,
                                         .train = true,
                                         .masters = s->o.masters,
+                                        .offload = s->o.offload,
                                         .max_positions = positions,
                                         .adapter = s->o.adapter,
                                         .base_store = s->o.base_store,
@@ -327,7 +330,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     if (s->o.relora.interval > 0)
         AX_TRY(ax_adapter_restart_check(&s->model));
-    AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt));
+    AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt,
+                                  s->o.offload.optimizer ? &s->stream : NULL));
     if (s->o.lisa.layers > 0)
         AX_TRY(ax_lisa_create(&s->lisa, &s->o.lisa, s->o.seed, s->model.n_units));
     const struct ax_mesh *mesh = &s->rt->mesh;

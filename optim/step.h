@@ -39,6 +39,7 @@ struct ax_step_options {
     struct ax_lr_groups lr_groups;
     struct ax_lisa_options lisa;
     struct ax_relora_options relora;
+    struct ax_offload offload;
 };
 
 enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };
@@ -63,6 +64,7 @@ struct ax_step {
     struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_pass *passes;        /* [n_microbatches] */
     struct ax_param_state *states; /* [model.n_params] */
+    struct ax_state_stream stream; /* of the states, if they are offloaded */
     struct ax_lisa lisa;           /* which layers train, if not all do */
     struct ax_tensor outbox;       /* gradient to send to the previous stage; compute [T/tp][D] */
     int64_t count;                 /* updates so far; scalars->step is the device's count */

@@ -93,7 +93,7 @@ bool ax_runtime_planning(const struct ax_runtime *rt) {
 }
 
 static bool same_marks(const struct ax_arena_plan *a, const struct ax_arena_plan *b) {
-    if (a->persistent != b->persistent || a->n_slots != b->n_slots)
+    if (a->persistent != b->persistent || a->host != b->host || a->n_slots != b->n_slots)
         return false;
     for (int phase = 0; phase < AX_PHASE_COUNT; phase++) {
         if (a->scratch[phase] != b->scratch[phase])

@@ -110,15 +110,23 @@ bool ax_unit_present(const struct ax_unit *unit) {
     return unit->n_segments > 0;
 }
 
+static struct ax_tensor take_from(struct ax_stack *stack, const char *name, enum ax_dtype dtype,
+                                  int64_t n) {
+    return ax_tensor_1d(dtype, ax_stack_push(stack, name, (size_t)n * ax_dtype_size(dtype)), n);
+}
+
 static struct ax_tensor take(struct ax_runtime *rt, const char *name, enum ax_dtype dtype,
                              int64_t n) {
-    void AX_DEVICE *data =
-        ax_stack_push(&rt->arena.persistent, name, (size_t)n * ax_dtype_size(dtype));
-    return ax_tensor_1d(dtype, data, n);
+    return take_from(&rt->arena.persistent, name, dtype, n);
 }
 
 static bool alone(const struct ax_segment *seg, const struct ax_runtime *rt) {
     return rt->mesh.size[seg->gather] == 1;
+}
+
+/* True if the unsharded buffers are the shard's. */
+static bool in_place(const struct ax_segment *seg, const struct ax_runtime *rt) {
+    return alone(seg, rt) && !seg->host_shard;
 }
 
 /* Addresses in a pool buffer stay aligned like the arena's. */
@@ -143,7 +151,7 @@ static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *
     *full = *grad = 0;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
-        if (alone(seg, rt))
+        if (in_place(seg, rt))
             continue;
         *full += full_bytes(seg);
         *grad += seg->trainable ? aligned((size_t)seg->numel * ax_dtype_size(seg->accum)) : 0;
@@ -151,10 +159,14 @@ static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *
 }
 
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
-                         const struct ax_unit_options *o, const struct ax_unit *units, int n) {
+                         const struct ax_unit_options *o, struct ax_unit *units, int n) {
     size_t full = 0, grad = 0;
     for (int i = 0; i < n; i++) {
         size_t w, g;
+        for (int s = 0; s < units[i].n_segments; s++) {
+            struct ax_segment *seg = &units[i].segments[s];
+            seg->host_shard = o->offload.layers && !seg->trainable && alone(seg, rt);
+        }
         streamed_bytes(&units[i], rt, &w, &g);
         full = w > full ? w : full;
         grad = g > grad ? g : grad;
@@ -178,14 +190,19 @@ static struct ax_tensor take_full(struct ax_runtime *rt, char AX_DEVICE **at, co
     return t;
 }
 
+/* Where a segment's shard is. */
+static struct ax_stack *home_of(const struct ax_segment *seg, struct ax_runtime *rt) {
+    return seg->host_shard ? &rt->arena.host : &rt->arena.persistent;
+}
+
 static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt,
                             char AX_DEVICE **full_at) {
     ax_packing_buffers(&seg->packing, seg->numel, seg->packed);
     const int n = ax_packing_buffers(&seg->packing, seg->shard_numel, seg->packed_shard);
     for (int i = 0; i < n; i++) {
         struct ax_tensor *full = &seg->packed[i], *shard = &seg->packed_shard[i];
-        *shard = take(rt, "packed weights", shard->dtype, shard->shape[0]);
-        *full = alone(seg, rt)
+        *shard = take_from(home_of(seg, rt), "packed weights", shard->dtype, shard->shape[0]);
+        *full = in_place(seg, rt)
                     ? *shard
                     : take_full(rt, full_at, "gathered weights", full->dtype, full->shape[0]);
     }
@@ -203,17 +220,20 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
             allocate_packed(seg, rt, &full_at);
             continue;
         }
-        seg->shard =
-            take(rt, seg->trainable ? "weights" : "frozen weights", seg->compute, seg->shard_numel);
-        seg->full = alone(seg, rt)
+        seg->shard = take_from(home_of(seg, rt), seg->trainable ? "weights" : "frozen weights",
+                               seg->compute, seg->shard_numel);
+        seg->full = in_place(seg, rt)
                         ? seg->shard
                         : take_full(rt, &full_at, "gathered weights", seg->compute, seg->numel);
         if (!seg->trainable)
             continue;
         const bool in_shard = seg->compute == AX_BF16 && o->masters != AX_MASTERS_ACCUM;
-        seg->master = seg->compute == seg->accum || in_shard
-                          ? seg->shard
-                          : take(rt, "masters", seg->accum, seg->shard_numel);
+        const bool separate = seg->compute != seg->accum && !in_shard;
+        seg->host_master = o->offload.optimizer && separate;
+        seg->master = separate
+                          ? take_from(seg->host_master ? &rt->arena.host : &rt->arena.persistent,
+                                      "masters", seg->accum, seg->shard_numel)
+                          : seg->shard;
         if (in_shard && o->masters == AX_MASTERS_REMAINDER)
             seg->remainder = take(rt, "master remainders", AX_I16, seg->shard_numel);
         seg->grad = take(rt, "gradients", seg->accum, seg->shard_numel);
@@ -223,15 +243,21 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
     }
 }
 
+static enum ax_status gather_buffer(const struct ax_segment *seg, struct ax_runtime *rt,
+                                    const struct ax_tensor *shard, const struct ax_tensor *full) {
+    if (seg->host_shard)
+        return ax_queue_copy(rt->q, full->data, shard->data, ax_tensor_bytes(shard));
+    const struct ax_collective what = {.kind = AX_ALL_GATHER,
+                                       .dtype = full->dtype,
+                                       .send = shard->data,
+                                       .recv = full->data,
+                                       .count = shard->shape[0]};
+    return ax_comm_run(&rt->comms[seg->gather], rt->q, &what);
+}
+
 static enum ax_status gather_packed(const struct ax_segment *seg, struct ax_runtime *rt) {
-    for (int i = 0; i < AX_PACKED_BUFFERS && seg->packed[i].data; i++) {
-        const struct ax_collective what = {.kind = AX_ALL_GATHER,
-                                           .dtype = seg->packed[i].dtype,
-                                           .send = seg->packed_shard[i].data,
-                                           .recv = seg->packed[i].data,
-                                           .count = seg->packed_shard[i].shape[0]};
-        AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
-    }
+    for (int i = 0; i < AX_PACKED_BUFFERS && seg->packed[i].data; i++)
+        AX_TRY(gather_buffer(seg, rt, &seg->packed_shard[i], &seg->packed[i]));
     return AX_OK;
 }
 
@@ -244,17 +270,9 @@ enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
         unit->pool->user[unit->buffer] = unit;
     }
     for (int s = 0; s < unit->n_segments; s++) {
-        struct ax_segment *seg = &unit->segments[s];
-        if (is_packed(seg)) {
-            AX_TRY(gather_packed(seg, rt));
-            continue;
-        }
-        const struct ax_collective what = {.kind = AX_ALL_GATHER,
-                                           .dtype = seg->compute,
-                                           .send = seg->shard.data,
-                                           .recv = seg->full.data,
-                                           .count = seg->shard_numel};
-        AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
+        const struct ax_segment *seg = &unit->segments[s];
+        AX_TRY(is_packed(seg) ? gather_packed(seg, rt)
+                              : gather_buffer(seg, rt, &seg->shard, &seg->full));
     }
     return AX_OK;
 }
@@ -333,12 +351,17 @@ enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
     const struct ax_segment *seg = &unit->segments[p->segment];
     struct ax_tensor *all = &gathered[p->segment];
     if (!all->data) {
-        *all = ax_tensor_1d(seg->accum, seg->master.data, seg->numel);
+        struct ax_tensor mine = seg->master;
+        if (seg->host_master) {
+            mine.data = ax_stack_push(&rt->arena.scratch, "masters", ax_tensor_bytes(&mine));
+            AX_TRY(ax_queue_copy(rt->q, mine.data, seg->master.data, ax_tensor_bytes(&mine)));
+        }
+        *all = ax_tensor_1d(seg->accum, mine.data, seg->numel);
         if (!alone(seg, rt)) {
             all->data = ax_stack_push(&rt->arena.scratch, "gathered masters", ax_tensor_bytes(all));
             const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                                .dtype = seg->accum,
-                                               .send = seg->master.data,
+                                               .send = mine.data,
                                                .recv = all->data,
                                                .count = seg->shard_numel};
             AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
@@ -351,8 +374,13 @@ enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
 enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt) {
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
-        if (seg->trainable || is_packed(seg) || alone(seg, rt))
+        if (seg->trainable || is_packed(seg) || in_place(seg, rt))
             continue;
+        if (seg->host_shard) {
+            AX_TRY(ax_queue_copy(rt->q, seg->shard.data, seg->full.data,
+                                 ax_tensor_bytes(&seg->shard)));
+            continue;
+        }
         const int64_t first = rt->mesh.coord[seg->gather] * seg->shard_numel;
         AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){seg->shard, ax_tensor_rows(&seg->full, first,
                                                                                seg->shard_numel)}));

@@ -42,6 +42,7 @@ struct ax_segment {
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     struct ax_tensor full, shard, master, grad_full, grad;
     struct ax_tensor remainder;
+    bool host_master, host_shard; /* in the host tier: the separate master; the frozen shard */
     struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
 };
 
@@ -54,11 +55,19 @@ struct ax_unit {
     struct ax_segment segments[AX_MAX_SEGMENTS];
 };
 
+/* What stays in the device's host tier while it is idle. No effect on a device without one, whose
+ * memory is the host's. */
+struct ax_offload {
+    bool optimizer; /* its state, and masters that are kept separately */
+    bool layers;    /* frozen weights of layers, where they are not sharded */
+};
+
 /* What a run needs of its parameters. */
 struct ax_unit_options {
     enum ax_dtype compute;
     bool train; /* gradients and masters; else only what forward reads */
     enum ax_masters masters;
+    struct ax_offload offload;
 };
 
 /* Assigns each of the n parameters of a unit its segment and offset, in the given order.
@@ -77,9 +86,10 @@ struct ax_unit_pool {
     void AX_DEVICE *grad[2];
     const struct ax_unit *user[2]; /* whose parameters it holds now */
 };
-/* Sized for the largest of the n units; nothing if their gather groups have one rank. */
+/* Sized for the largest of the n units; nothing if their gather groups have one rank and nothing is
+ * offloaded. Decides which of their shards will be in the host tier. */
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
-                         const struct ax_unit_options *o, const struct ax_unit *units, int n);
+                         const struct ax_unit_options *o, struct ax_unit *units, int n);
 /* Allocates the buffers from the persistent stack; full and grad_full from the pool's buffer
  * `buffer` (0, 1) unless pool is NULL. */
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,

@@ -215,8 +215,9 @@ const struct ax_config_key ax_config_keys_precision[] = {
            "Move activations off the device between forward and backward.",
            .choices = "legacy|disk|hidden_states", .dflt = "false",
            AX_NO_EFFECT("memory only; activations stay on the device")),
-    AX_KEY("layer_offloading", AX_T_BOOL, "Move layers off the device while they are idle.",
-           .dflt = "false", AX_NO_EFFECT("memory only; weights stay on the device")),
+    AX_KEY("layer_offloading", AX_T_BOOL,
+           "Keep frozen weights of layers in host memory while they are idle.", .dflt = "false",
+           AX_NO_EFFECT("cpu computes in host memory")),
     {0}};
 
 const struct ax_config_key ax_config_keys_loss[] = {

@@ -118,6 +118,8 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
         return ax_config_error(cfg, "master_dtype",
                                "an adapter is trained and saved in float32: remove the key");
     so->max_norm = ax_config_f64(cfg, "max_grad_norm");
+    so->offload.optimizer = ax_config_bool(cfg, "fsdp_config.offload_params");
+    so->offload.layers = ax_config_bool(cfg, "layer_offloading");
     AX_TRY(read_args(so, cfg));
     return ax_optimizer_check(so->optimizer, &so->opt);
 }

@@ -50,6 +50,17 @@ static void numbers_and_flags(void **state) {
     assert_true(o.beta1 == 0.5 && o.beta2 == 0.75 && o.eps == 0.25);
 }
 
+static void idle_memory_moves_where_asked(void **state) {
+    (void)state;
+    struct ax_train_options o;
+    assert_int_equal(read_optimizer(&o, ""), AX_OK);
+    assert_false(o.step.offload.optimizer || o.step.offload.layers);
+    assert_int_equal(read_optimizer(&o, "fsdp_config: {offload_params: true}\n"), AX_OK);
+    assert_true(o.step.offload.optimizer && !o.step.offload.layers);
+    assert_int_equal(read_optimizer(&o, "layer_offloading: true\n"), AX_OK);
+    assert_true(o.step.offload.layers && !o.step.offload.optimizer);
+}
+
 /* The keys that Hugging Face's trainer hands to every optimizer, but to two. */
 static void adam_keys(void **state) {
     (void)state;
@@ -113,6 +124,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(restarts),
         cmocka_unit_test(numbers_and_flags),
+        cmocka_unit_test(idle_memory_moves_where_asked),
         cmocka_unit_test(adam_keys),
         cmocka_unit_test(mistakes_are_named),
     };

@@ -56,6 +56,22 @@ static void set_8bit(struct ax_train_options *o) {
     o->step.masters = AX_MASTERS_REMAINDER;
 }
 
+static void set_offload(struct ax_train_options *o) {
+    o->step.offload.optimizer = true;
+}
+
+static void set_offloaded_qlora(struct ax_train_options *o) {
+    set_qlora(o);
+    o->step.offload = (struct ax_offload){.optimizer = true, .layers = true};
+}
+
+/* A restart changes frozen weights that are in the host tier. */
+static void set_offloaded_relora(struct ax_train_options *o) {
+    o->step.adapter = &lora;
+    o->step.relora = (struct ax_relora_options){.interval = 2, .prune = {AX_PRUNE_MAGNITUDE, 0.9}};
+    o->step.offload = (struct ax_offload){.optimizer = true, .layers = true};
+}
+
 static void set_muon(struct ax_train_options *o) {
     assert_int_equal(ax_optimizer_find("muon", &o->step.optimizer, &o->step.opt), AX_OK);
 }
@@ -76,10 +92,13 @@ static const struct method {
     {"dense", "llama", "", AX_F32, set_nothing},
     {"dense, bf16", "qwen2", "", AX_BF16, set_nothing},
     {"8-bit moments", "llama", "", AX_BF16, set_8bit},
+    {"state in the host tier", "llama", "", AX_BF16, set_offload},
     {"Muon", "llama", "", AX_BF16, set_muon},
     {"LISA", "llama", "", AX_F32, set_lisa},
     {"experts", "mixtral", EXPERTS, AX_BF16, set_nothing},
     {"QLoRA", "llama", "", AX_BF16, set_qlora},
+    {"QLoRA in the host tier", "llama", "", AX_BF16, set_offloaded_qlora},
+    {"ReLoRA in the host tier", "llama", "", AX_BF16, set_offloaded_relora},
     {"DoRA", "llama", "", AX_F32, set_dora},
     {"PiSSA", "llama", "", AX_F32, set_pissa},
     {"ReLoRA", "llama", "", AX_BF16, set_relora},

@@ -1,0 +1,200 @@
+/* What is idle may stay in the device's host tier: the bits are the same, and the device's part of
+ * the plan is smaller by exactly what moved, less the named stream buffers. A device whose memory is
+ * the host's plans and computes as if nothing had been asked for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "optim/plan.h"
+#include "tests/tiny.h"
+
+static const int64_t lengths[] = {9, 1, 14, 0};
+static char *targets[] = {"q_proj", "down_proj"};
+static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .targets = {2, targets}};
+static const struct ax_peft_config dora = {
+    .r = 3, .alpha = 6, .dora = true, .targets = {2, targets}};
+
+static void must(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static void open_arch(struct ax_arch *arch, int layers, int vocab, int hidden) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, "
+             "\"intermediate_size\": 80, \"num_hidden_layers\": %d, \"num_attention_heads\": 4, "
+             "\"num_key_value_heads\": 2, \"head_dim\": 16, \"initializer_range\": 0.15, "
+             "\"max_position_embeddings\": 64, \"tie_word_embeddings\": false}",
+             vocab, hidden, layers);
+    struct ax_json_doc doc;
+    must(ax_json_parse(&doc, "tiny", text, strlen(text)));
+    must(ax_arch_parse(arch, ax_json_root(&doc)));
+    ax_json_free(&doc);
+}
+
+/* ---- what the plan says ---- */
+
+/* Bytes of a block on the device, or in the host tier. */
+static size_t bytes_of(const struct ax_plan *p, const char *name, bool host) {
+    size_t bytes = 0;
+    for (int i = 0; i < p->n_blocks; i++)
+        if (strcmp(p->blocks[i].name, name) == 0 &&
+            host == (strcmp(p->blocks[i].where, "host") == 0))
+            bytes += p->blocks[i].bytes;
+    return bytes;
+}
+
+static size_t stream_bytes(const struct ax_plan *p) {
+    return bytes_of(p, "optimizer state stream", false) + bytes_of(p, "gathered weights", false);
+}
+
+static void make_plan(struct ax_plan **p, const char *backend, const struct ax_arch *arch,
+                      const struct ax_step_options *o) {
+    const struct ax_runtime_options ro = {.backend = backend, .threads = 1};
+    *p = malloc(sizeof **p);
+    assert_non_null(*p);
+    must(ax_plan_make(*p, &ro, arch, o));
+}
+
+/* `moved`: names of blocks that are in the host tier, wholly or in part; ends with NULL. */
+static void compare_plans(const struct ax_arch *arch, const struct ax_step_options *o,
+                          const char *const *moved) {
+    struct ax_step_options plain = *o;
+    struct ax_plan *before, *after;
+    plain.offload = (struct ax_offload){0};
+    make_plan(&before, "far", arch, &plain);
+    make_plan(&after, "far", arch, o);
+    size_t all = 0;
+    for (int i = 0; moved[i]; i++) {
+        const size_t there = bytes_of(after, moved[i], true);
+        assert_int_equal(bytes_of(before, moved[i], true), 0);
+        assert_int_equal(there + bytes_of(after, moved[i], false),
+                         bytes_of(before, moved[i], false));
+        assert_true(there > 0 || bytes_of(before, moved[i], false) == 0);
+        all += there;
+    }
+    assert_true(all > 0);
+    assert_int_equal(after->arena.host, all);
+    assert_int_equal(before->arena.host, 0);
+    assert_true(stream_bytes(after) > 0);
+    assert_int_equal(ax_arena_plan_total(&after->arena),
+                     ax_arena_plan_total(&before->arena) - all + stream_bytes(after));
+    free(before);
+    free(after);
+    make_plan(&before, "ref", arch, &plain);
+    make_plan(&after, "ref", arch, o);
+    assert_memory_equal(&before->arena, &after->arena, sizeof before->arena);
+    free(before);
+    free(after);
+}
+
+/* ---- what is computed ---- */
+
+static void expect_same(const char *name, const struct ax_arch *arch,
+                        const struct ax_step_options *o) {
+    struct tiny_run near = {.arch = arch, .o = *o, .lengths = lengths, .steps = 3, .seed = 4};
+    struct tiny_run far = near;
+    must(tiny_run(&near, ax_ops_cpu() ? "cpu" : "ref", 1));
+    must(tiny_run(&far, "far", 1));
+    if (near.loss != far.loss || near.grad_norm != far.grad_norm || near.grads != far.grads ||
+        near.masters != far.masters)
+        fail_msg("%s differs", name);
+    assert_int_equal(near.plan.host, 0);
+    assert_true(far.plan.host > 0);
+}
+
+static const char *const adamw[] = {"exp_avg", "exp_avg_sq", NULL};
+static const char *const adamw_masters[] = {"exp_avg", "exp_avg_sq", "masters", NULL};
+static const char *const adamw_8bit[] = {"exp_avg", "exp_avg_sq", "exp_avg_scale",
+                                         "exp_avg_sq_scale", NULL};
+static const char *const momentum[] = {"exp_avg", "masters", NULL};
+static const char *const frozen[] = {"frozen weights", NULL};
+static const char *const packed[] = {"frozen weights", "packed weights", NULL};
+static const char *const everything[] = {"frozen weights", "exp_avg", "exp_avg_sq", "masters",
+                                         NULL};
+static const char *const adafactor[] = {"exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col", NULL};
+
+#define F32   AX_MASTERS_ACCUM
+#define PLAIN AX_STORE_PLAIN
+
+static const struct kind {
+    const char *name, *optimizer;
+    enum ax_dtype dtype;
+    enum ax_moments moments;
+    enum ax_masters masters;
+    enum ax_store store;
+    const struct ax_peft_config *adapter;
+    const char *const *moved;
+    bool state, layers; /* what is offloaded */
+} kinds[] = {
+    {"AdamW", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, NULL, adamw, true, false},
+    {"AdamW, bf16", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, NULL, adamw_masters, true,
+     false},
+    {"8 bits", "adamw", AX_BF16, AX_MOMENTS_8BIT, AX_MASTERS_REMAINDER, PLAIN, NULL, adamw_8bit,
+     true, false},
+    {"Lion", "lion", AX_BF16, AX_MOMENTS_BF16, F32, PLAIN, NULL, momentum, true, false},
+    {"Adafactor", "adafactor", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, NULL, adafactor, true, false},
+    {"LoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &lora, adamw_masters, true, false},
+    {"frozen", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, &lora, frozen, false, true},
+    {"DoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &dora, frozen, false, true},
+    {"QLoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, AX_STORE_NF4_DOUBLE, &lora, packed, false,
+     true},
+    {"both", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &lora, everything, true, true},
+};
+
+static struct ax_step_options options_of(const struct kind *k) {
+    struct ax_step_options o = tiny_options(k->dtype, AX_RECOMPUTE_SELECTIVE, 2, lengths);
+    must(ax_optimizer_find(k->optimizer, &o.optimizer, &o.opt));
+    o.opt.moments = k->moments;
+    o.masters = k->masters;
+    o.adapter = k->adapter;
+    o.base_store = k->store;
+    o.offload = (struct ax_offload){.optimizer = k->state, .layers = k->layers};
+    return o;
+}
+
+static void what_is_idle_moves(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    open_arch(&arch, 8, 97, 48);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct ax_step_options o = options_of(&kinds[i]);
+        compare_plans(&arch, &o, kinds[i].moved);
+        expect_same(kinds[i].name, &arch, &o);
+    }
+    ax_arch_free(&arch);
+}
+
+/* A parameter of more than one piece, whose last one is short; the stream is not larger than the
+ * largest piece. */
+static void large_parameters_move_in_pieces(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    open_arch(&arch, 1, 22003, 48);
+    for (size_t i = 1; i < 3; i++) {
+        const struct ax_step_options o = options_of(&kinds[i]);
+        struct ax_plan *plan;
+        compare_plans(&arch, &o, kinds[i].moved);
+        expect_same(kinds[i].name, &arch, &o);
+        make_plan(&plan, "far", &arch, &o);
+        assert_true(stream_bytes(plan) <= 2 * ((size_t)12 << 20));
+        free(plan);
+    }
+    ax_arch_free(&arch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_idle_moves),
+        cmocka_unit_test(large_parameters_move_in_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
