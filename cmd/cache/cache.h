@@ -22,10 +22,10 @@ extern const char *const ax_cache_kind_names[AX_CACHE_KINDS];
 
 struct ax_cache_entry {
     enum ax_cache_kind kind;
-    char *path; /* the folder */
-    char *lock; /* held by any process that uses the folder */
-    char *more; /* another folder with locks, which is removed as well; or NULL */
-    char *name; /* description for users */
+    char *path;   /* the folder */
+    char *lock;   /* held by any process that uses the folder */
+    char *more;   /* another folder with locks, which is removed as well; or NULL */
+    char *name;   /* description for users */
     dev_t device; /* these two identify the folder, whatever its path */
     ino_t inode;
     int64_t bytes;
