@@ -218,7 +218,7 @@ enum ax_status ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, s
                               const struct ax_tensor *cos_table,
                               const struct ax_tensor *sin_table) {
     const size_t bytes = ax_tensor_bytes(cos_table);
-    float inv_freq[1024];
+    float inv_freq[1024] = {0};
     double scaling;
     void *c, *s;
     AX_ASSERT(cos_table->shape[1] == r->dim / 2 && r->dim <= 2048);

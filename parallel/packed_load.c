@@ -175,6 +175,7 @@ static enum ax_status load_piece(struct stage *s, const struct ax_packing *k, st
                                  struct piece *p, int64_t first) {
     enum ax_status st = AX_OK;
     int begun = 0;
+    AX_ASSERT(p->buffers >= 2); /* codes and scales */
     for (; begun < p->buffers && st == AX_OK; begun += st == AX_OK)
         st = ax_queue_begin_write(q, p->device[begun].data, ax_tensor_bytes(&p->device[begun]),
                                   &p->host[begun]);
