@@ -163,10 +163,9 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
     size_t full = 0, grad = 0;
     for (int i = 0; i < n; i++) {
         size_t w, g;
-        for (int s = 0; s < units[i].n_segments; s++) {
-            struct ax_segment *seg = &units[i].segments[s];
+        struct ax_segment *seg = units[i].segments;
+        for (; seg < units[i].segments + units[i].n_segments; seg++)
             seg->host_shard = o->offload.layers && !seg->trainable && alone(seg, rt);
-        }
         streamed_bytes(&units[i], rt, &w, &g);
         full = w > full ? w : full;
         grad = g > grad ? g : grad;
