@@ -10,8 +10,8 @@ static const struct {
     const char *name, *text;
 } variables[] = {
     {"AXTRAIN_CPU",
-     "Instruction set: avx2, avx512, avx512bf16, amx or amx-emulated (for tests); the best by "
-     "default. If the machine lacks it, commands fail."},
+     "Instruction set: avx2, avx512, avx512bf16, amx or amx-emulated (for tests); by default the "
+     "best but amx, which no machine has run yet. If the machine lacks it, commands fail."},
     {"OMP_NUM_THREADS", "Number of CPU threads if no option sets it."},
     {"HF_HOME, HF_HUB_CACHE", "Cache of models and data sets from the hub."},
     {"NO_COLOR", "If set to any value, output has no colors."},

@@ -74,7 +74,8 @@ static bool best_has(enum ax_cpu_isa isa) {
 
 static void choose(void) {
     const char *name = getenv("AXTRAIN_CPU");
-    best = chosen = detect();
+    best = detect();
+    chosen = best < AX_CPU_AMX ? best : AX_CPU_AVX512BF16; /* tiles only if asked for */
     if (name == NULL || *name == '\0')
         return;
     unknown = name;

@@ -70,8 +70,9 @@ static bool here(enum ax_cpu_isa isa) {
     return (sets_here >> isa & 1) != 0;
 }
 
+/* By default: tiles are only used if asked for. */
 static enum ax_cpu_isa best_here(void) {
-    return here(AX_CPU_AMX) ? AX_CPU_AMX : (enum ax_cpu_isa)isas_here();
+    return (enum ax_cpu_isa)isas_here();
 }
 
 /* The compiler's own detection counts the same sets. */

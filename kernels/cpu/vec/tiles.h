@@ -1,6 +1,6 @@
 /* Tiles: eight registers of 16 rows × 64 bytes per thread, as Intel's AMX has them, and the product
  * of two of them. Only the sets "amx" and "amx_emulated" have tiles (AX_TILES): the first by
- * instructions, the second in plain C that gives the same bits (tiles_emulated.c), so that machines
+ * instructions, the second in plain C that gives the same bits (emulated_tiles.c), so that machines
  * without AMX test all of the code that uses them.
  *
  *   AX_TILE_DOT(c, a, b): c[m][n] += Σ_u a[m][u]·b[u][n] over 16 units, m, n < 16
