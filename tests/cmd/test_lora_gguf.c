@@ -145,10 +145,9 @@ static const char *with_tensor(const char *name) {
     struct ax_st_source sources[64];
     for (int i = 0; i < n; i++) {
         const struct ax_st_entry *e = &peft.weights.entries[i];
-        sources[i].value = ax_tensor_nd(e->dtype, (void *)(uintptr_t)e->data, e->ndim, e->shape);
-        sources[i].concat = (struct ax_concat){0};
-        sources[i].dtype = e->dtype;
-        sources[i].q = NULL;
+        sources[i] = (struct ax_st_source){
+            .value = ax_tensor_nd(e->dtype, (void *)(uintptr_t)e->data, e->ndim, e->shape),
+            .dtype = e->dtype};
         t[i] = (struct ax_st_output){.name = e->name,
                                      .dtype = e->dtype,
                                      .ndim = e->ndim,
@@ -156,10 +155,8 @@ static const char *with_tensor(const char *name) {
                                      .fill = ax_st_fill,
                                      .ctx = &sources[i]};
     }
-    sources[n].value = ax_tensor_2d(AX_F32, zeros, 4, 64);
-    sources[n].concat = (struct ax_concat){0};
-    sources[n].dtype = AX_F32;
-    sources[n].q = NULL;
+    sources[n] =
+        (struct ax_st_source){.value = ax_tensor_2d(AX_F32, zeros, 4, 64), .dtype = AX_F32};
     t[n] = (struct ax_st_output){.name = name,
                                  .dtype = AX_F32,
                                  .ndim = 2,
