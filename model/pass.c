@@ -23,9 +23,30 @@ fail:
     return st;
 }
 
+/* Host memory for the residuals that backward reads. */
+static enum ax_status make_away(struct ax_slot *s, const struct ax_model *m, int64_t rows) {
+    const struct ax_tensor residual = ax_tensor_2d(m->accum, NULL, rows, m->arch.hidden_size);
+    AX_TRY(ax_alloc(&s->away, (size_t)m->n_units, sizeof *s->away));
+    for (int u = m->first_unit; u < m->end_unit && u < m->n_units - 1; u++)
+        if (u + 1 >= m->lowest_unit)
+            s->away[u] = ax_stack_push(&m->rt->arena.host, "residual", ax_tensor_bytes(&residual));
+    return AX_OK;
+}
+
+enum ax_status ax_slots_create(struct ax_slot *slots, int n, const struct ax_model *m,
+                               int64_t away_rows) {
+    for (int i = 0; i < n; i++) {
+        AX_TRY(ax_slot_create(&slots[i], m, &m->rt->arena.slots[i]));
+        if (away_rows > 0)
+            AX_TRY(make_away(&slots[i], m, away_rows));
+    }
+    return AX_OK;
+}
+
 void ax_slot_free(struct ax_slot *s) {
     ax_free(s->frames);
     ax_free(s->residual);
+    ax_free(s->away);
     ax_free(s->expert_rows);
     *s = (struct ax_slot){0};
 }
@@ -39,6 +60,13 @@ static struct ax_tensor take_rows(struct ax_pass *p, const char *name) {
 
 static bool inference(const struct ax_pass *p) {
     return p->recompute == AX_RECOMPUTE_INFERENCE;
+}
+
+/* Two buffers for all residuals. */
+static void take_turns(struct ax_pass *p, const char *name) {
+    const struct ax_tensor turns[2] = {take_rows(p, name), take_rows(p, name)};
+    for (int u = 0; u < p->model->n_units; u++)
+        p->slot->residual[u] = turns[u & 1];
 }
 
 /* "dynamic" rope depends on the longest sequence seen; the other kinds never change their
@@ -59,12 +87,11 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
     struct ax_slot *s = p->slot;
     s->mark = ax_stack_mark(s->stack);
     if (inference(p)) {
-        /* nothing is kept: two alternating residual buffers */
-        const struct ax_tensor turns[2] = {take_rows(p, "residual"), take_rows(p, "residual")};
-        for (int u = 0; u < p->model->n_units; u++)
-            s->residual[u] = turns[u & 1];
+        take_turns(p, "residual"); /* nothing is kept */
     } else {
         s->grad = take_rows(p, "gradient of residual");
+        if (s->away)
+            take_turns(p, "residual stream");
         if (p->model->first_unit > 0)
             s->residual[p->model->first_unit - 1] = take_rows(p, "residual");
     }
@@ -74,6 +101,27 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
 
 void ax_pass_end(struct ax_pass *p) {
     ax_stack_release(p->slot->stack, p->slot->mark);
+}
+
+/* After its forward: a copy of a unit's residual to the host tier, if backward reads it there. */
+static enum ax_status send_away(const struct ax_pass *p, int unit) {
+    const struct ax_slot *s = p->slot;
+    const struct ax_tensor *x = &s->residual[unit];
+    if (inference(p) || !s->away || !s->away[unit])
+        return AX_OK;
+    return ax_queue_copy(p->model->rt->q, s->away[unit], x->data, ax_tensor_bytes(x));
+}
+
+/* Before a unit's backward, the residual for the next one comes back: into the buffer that the unit's
+ * own result was in. After forward the last two are still there. */
+static enum ax_status fetch_next(const struct ax_pass *p, int unit) {
+    const struct ax_model *m = p->model;
+    const struct ax_slot *s = p->slot;
+    const int u = unit - 2;
+    if (!s->away || unit == m->n_units - 1 || u < m->first_unit || unit - 1 < m->lowest_unit)
+        return AX_OK;
+    return ax_queue_copy(m->rt->q, s->residual[u].data, s->away[u],
+                         ax_tensor_bytes(&s->residual[u]));
 }
 
 /* Noise on the embeddings of this rank's rows, numbered by the row within the step. The result is
@@ -145,10 +193,12 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
     struct ax_slot *s = p->slot;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const bool last = unit == m->n_units - 1;
-    if (!last && !inference(p))
+    if (!last && !inference(p) && !s->away)
         s->residual[unit] = take_rows(p, "residual");
-    if (unit == 0)
-        return embed_forward(p);
+    if (unit == 0) {
+        AX_TRY(embed_forward(p));
+        return send_away(p, 0);
+    }
 
     struct ax_frame *f = &s->frames[unit];
     const struct ax_tensor *x = &s->residual[unit - 1];
@@ -167,7 +217,7 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
         AX_TRY(ax_layer_forward(l, p, f, x, &s->residual[unit]));
     }
     ax_stack_release(scratch, mark);
-    return AX_OK;
+    return last ? AX_OK : send_away(p, unit);
 }
 
 enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
@@ -182,6 +232,7 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
         return AX_OK;
     }
     tell_adapters(p);
+    AX_TRY(fetch_next(p, unit));
     const struct ax_tensor *x = &s->residual[unit - 1];
     const size_t mark = ax_stack_mark(scratch);
     ax_frame_restore(f, scratch);

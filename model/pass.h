@@ -10,14 +10,20 @@
 struct ax_slot {
     struct ax_stack *stack;
     size_t mark;
-    struct ax_frame *frames;      /* [n_units] */
-    struct ax_tensor *residual;   /* [n_units]: x after unit u, accumulation [T][D] */
-    struct ax_tensor grad;        /* accumulation [T][D]; only with backward */
-    int64_t *expert_rows;         /* [n_units][2][ep]: see parallel/expert.h; NULL = no exchange */
+    struct ax_frame *frames;    /* [n_units] */
+    struct ax_tensor *residual; /* [n_units]: x after unit u, accumulation [T][D] */
+    void AX_DEVICE **away; /* [n_units]: residuals in the host tier between forward and backward,
+                              while the device has two in turns; NULL = on the device */
+    struct ax_tensor grad; /* accumulation [T][D]; only with backward */
+    int64_t *expert_rows;  /* [n_units][2][ep]: see parallel/expert.h; NULL = no exchange */
     struct ax_tensor load, slope; /* of the routers: see balance.h */
     bool balanced;                /* slope has been computed */
 };
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack);
+/* The n slots of training, each on its own stack of the arena. away_rows > 0: residuals of up to so
+ * many rows go to the host tier. */
+enum ax_status ax_slots_create(struct ax_slot *slots, int n, const struct ax_model *m,
+                               int64_t away_rows);
 void ax_slot_free(struct ax_slot *s);
 
 /* Results of the head for rows [first, first + n) of those that the batch lists, and the requested

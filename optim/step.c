@@ -343,21 +343,21 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                            .tied = s->model.arch.tied};
     AX_TRY(ax_schedule_create(&s->schedule, &so));
     AX_ASSERT(s->schedule.n_slots <= arena->n_slots);
-    const size_t n = (size_t)s->o.n_microbatches, slots = (size_t)s->schedule.n_slots;
+    const size_t n = (size_t)s->o.n_microbatches;
     AX_TRY(ax_alloc(&s->batches, n, sizeof *s->batches));
     AX_TRY(ax_alloc(&s->passes, n, sizeof *s->passes));
-    AX_TRY(ax_alloc(&s->slots, slots, sizeof *s->slots));
+    AX_TRY(ax_alloc(&s->slots, (size_t)s->schedule.n_slots, sizeof *s->slots));
     s->scalars =
         ax_stack_push(&arena->persistent, "step scalars", AX_LR_GROUPS * sizeof *s->scalars);
     AX_TRY(ax_step_set_scalars(s));
+    const int64_t rows = ax_tp_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
     if (s->model.first_unit > 0) {
-        const int64_t rows = ax_tp_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
         s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
         s->outbox.data =
             ax_stack_push(&arena->persistent, "outgoing gradient", ax_tensor_bytes(&s->outbox));
     }
-    for (size_t i = 0; i < slots; i++)
-        AX_TRY(ax_slot_create(&s->slots[i], &s->model, &arena->slots[i]));
+    AX_TRY(ax_slots_create(s->slots, s->schedule.n_slots, &s->model,
+                           s->o.offload.activations ? rows : 0));
     for (size_t m = 0; m < n; m++) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, s->o.tokens, s->o.n_docs,
                           s->o.max_len, mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);

@@ -58,8 +58,9 @@ struct ax_unit {
 /* What stays in the device's host tier while it is idle. No effect on a device without one, whose
  * memory is the host's. */
 struct ax_offload {
-    bool optimizer; /* its state, and masters that are kept separately */
-    bool layers;    /* frozen weights of layers, where they are not sharded */
+    bool optimizer;   /* its state, and masters that are kept separately */
+    bool layers;      /* frozen weights of layers, where they are not sharded */
+    bool activations; /* what goes from layer to layer, between forward and backward */
 };
 
 /* What a run needs of its parameters. */

@@ -120,6 +120,7 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
     so->max_norm = ax_config_f64(cfg, "max_grad_norm");
     so->offload.optimizer = ax_config_bool(cfg, "fsdp_config.offload_params");
     so->offload.layers = ax_config_bool(cfg, "layer_offloading");
+    so->offload.activations = strcmp(ax_config_str(cfg, "activation_offloading"), "false") != 0;
     AX_TRY(read_args(so, cfg));
     return ax_optimizer_check(so->optimizer, &so->opt);
 }

@@ -59,6 +59,11 @@ static void idle_memory_moves_where_asked(void **state) {
     assert_true(o.step.offload.optimizer && !o.step.offload.layers);
     assert_int_equal(read_optimizer(&o, "layer_offloading: true\n"), AX_OK);
     assert_true(o.step.offload.layers && !o.step.offload.optimizer);
+    assert_false(o.step.offload.activations);
+    assert_int_equal(read_optimizer(&o, "gradient_checkpointing: true\n"
+                                        "activation_offloading: disk\n"),
+                     AX_OK);
+    assert_true(o.step.offload.activations);
 }
 
 /* The keys that Hugging Face's trainer hands to every optimizer, but to two. */

@@ -57,7 +57,7 @@ static void set_8bit(struct ax_train_options *o) {
 }
 
 static void set_offload(struct ax_train_options *o) {
-    o->step.offload.optimizer = true;
+    o->step.offload.optimizer = o->step.offload.activations = true;
 }
 
 static void set_offloaded_qlora(struct ax_train_options *o) {

@@ -53,7 +53,8 @@ static size_t bytes_of(const struct ax_plan *p, const char *name, bool host) {
 }
 
 static size_t stream_bytes(const struct ax_plan *p) {
-    return bytes_of(p, "optimizer state stream", false) + bytes_of(p, "gathered weights", false);
+    return bytes_of(p, "optimizer state stream", false) + bytes_of(p, "gathered weights", false) +
+           bytes_of(p, "residual stream", false);
 }
 
 static void make_plan(struct ax_plan **p, const char *backend, const struct ax_arch *arch,
@@ -120,10 +121,16 @@ static const char *const frozen[] = {"frozen weights", NULL};
 static const char *const packed[] = {"frozen weights", "packed weights", NULL};
 static const char *const everything[] = {"frozen weights", "exp_avg", "exp_avg_sq", "masters",
                                          NULL};
+static const char *const residuals[] = {"residual", NULL};
 static const char *const adafactor[] = {"exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col", NULL};
 
 #define F32   AX_MASTERS_ACCUM
 #define PLAIN AX_STORE_PLAIN
+
+#define STATE            {.optimizer = true}, AX_RECOMPUTE_SELECTIVE
+#define LAYERS           {.layers = true}, AX_RECOMPUTE_SELECTIVE
+#define STATE_AND_LAYERS {.optimizer = true, .layers = true}, AX_RECOMPUTE_SELECTIVE
+#define ACTIVATIONS(how) {.activations = true}, how
 
 static const struct kind {
     const char *name, *optimizer;
@@ -133,31 +140,34 @@ static const struct kind {
     enum ax_store store;
     const struct ax_peft_config *adapter;
     const char *const *moved;
-    bool state, layers; /* what is offloaded */
+    struct ax_offload offload;
+    enum ax_recompute recompute;
 } kinds[] = {
-    {"AdamW", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, NULL, adamw, true, false},
-    {"AdamW, bf16", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, NULL, adamw_masters, true,
-     false},
+    {"AdamW", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, NULL, adamw, STATE},
+    {"AdamW, bf16", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, NULL, adamw_masters, STATE},
     {"8 bits", "adamw", AX_BF16, AX_MOMENTS_8BIT, AX_MASTERS_REMAINDER, PLAIN, NULL, adamw_8bit,
-     true, false},
-    {"Lion", "lion", AX_BF16, AX_MOMENTS_BF16, F32, PLAIN, NULL, momentum, true, false},
-    {"Adafactor", "adafactor", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, NULL, adafactor, true, false},
-    {"LoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &lora, adamw_masters, true, false},
-    {"frozen", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, &lora, frozen, false, true},
-    {"DoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &dora, frozen, false, true},
-    {"QLoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, AX_STORE_NF4_DOUBLE, &lora, packed, false,
-     true},
-    {"both", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &lora, everything, true, true},
+     STATE},
+    {"Lion", "lion", AX_BF16, AX_MOMENTS_BF16, F32, PLAIN, NULL, momentum, STATE},
+    {"Adafactor", "adafactor", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, NULL, adafactor, STATE},
+    {"LoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &lora, adamw_masters, STATE},
+    {"frozen", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, &lora, frozen, LAYERS},
+    {"DoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &dora, frozen, LAYERS},
+    {"QLoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, AX_STORE_NF4_DOUBLE, &lora, packed, LAYERS},
+    {"both", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &lora, everything, STATE_AND_LAYERS},
+    {"activations", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, NULL, residuals,
+     ACTIVATIONS(AX_RECOMPUTE_ON)},
+    {"activations, selective", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, NULL, residuals,
+     ACTIVATIONS(AX_RECOMPUTE_SELECTIVE)},
 };
 
 static struct ax_step_options options_of(const struct kind *k) {
-    struct ax_step_options o = tiny_options(k->dtype, AX_RECOMPUTE_SELECTIVE, 2, lengths);
+    struct ax_step_options o = tiny_options(k->dtype, k->recompute, 2, lengths);
     must(ax_optimizer_find(k->optimizer, &o.optimizer, &o.opt));
     o.opt.moments = k->moments;
     o.masters = k->masters;
     o.adapter = k->adapter;
     o.base_store = k->store;
-    o.offload = (struct ax_offload){.optimizer = k->state, .layers = k->layers};
+    o.offload = k->offload;
     return o;
 }
 
