@@ -115,8 +115,8 @@ static enum ax_status begin(struct ax_queue *q, enum ax_op op, const void *args,
         if (chosen == NULL) {
             char shapes[512];
             return ax_error(AX_ERR_UNSUPPORTED,
-                            "%s: backend %s cannot run this op on %s, and there is no backend to "
-                            "fall back to. Use another dtype or device.",
+                            "%s: backend %s cannot run this op on %s, and no other computes in its "
+                            "memory. Use another dtype or backend.",
                             ax_op_name(op), q->model->name,
                             ax_op_describe(op, args, shapes, sizeof(shapes)));
         }

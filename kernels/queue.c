@@ -46,7 +46,8 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
     AX_TRY(ax_alloc(&q, 1, sizeof(*q)));
     q->ops = meta ? &ax_ops_meta : model;
     q->model = model;
-    q->fallback = model == &ax_ops_ref ? NULL : &ax_ops_ref;
+    if (model != &ax_ops_ref && model->device == ax_ops_ref.device)
+        q->fallback = &ax_ops_ref;
     q->threads = threads;
     q->scratch = scratch;
     enum ax_status st = AX_OK;

@@ -23,7 +23,8 @@ struct ax_queue {
     const struct ax_ops *ops;      /* the backend that runs enqueued ops */
     const struct ax_ops *model;    /* its supports() and workspace() decide: = ops, but the planned
                                       backend on a meta queue */
-    const struct ax_ops *fallback; /* ref, for what `model` does not support; NULL = error */
+    const struct ax_ops *fallback; /* ref, for what `model` does not support; NULL = error, as on
+                                      memory that ref cannot touch */
     int threads;                   /* OpenMP threads an op may use */
     bool timing;
     struct ax_stack *scratch; /* workspaces come from here */

@@ -11,6 +11,12 @@
 static const struct ax_shape GEMM = {
     .name = "y", .rows = 3, .cols = 5, .inner = 7, .flags = AX_SHAPE_TRANS_B};
 
+static bool no_gemm(const struct ax_queue *q, enum ax_op op, const void *args) {
+    (void)q;
+    (void)args;
+    return op != AX_OP_gemm;
+}
+
 static void backends_by_name(void **state) {
     (void)state;
     struct machine m;
@@ -30,6 +36,28 @@ static void backends_by_name(void **state) {
     assert_ptr_equal(q->model, &ax_ops_ref);
     ax_queue_free(q);
     ax_queue_free(NULL);
+    machine_close(&m);
+}
+
+/* ref cannot touch a device's memory: what a backend lacks there is an error when it is planned. */
+static void nothing_falls_back_on_a_device(void **state) {
+    (void)state;
+    struct machine m;
+    struct ax_queue *q;
+    machine_open(&m, "ref", 1);
+    assert_int_equal(ax_queue_create(&q, "meta", "far", 1, &m.arena.scratch), AX_OK);
+    assert_null(q->fallback);
+    struct ax_ops lacks_gemm = *q->model;
+    lacks_gemm.supports = no_gemm;
+    q->model = &lacks_gemm;
+    struct ax_case c;
+    assert_int_equal(ax_case_create(&c, AX_OP_gemm, &GEMM, AX_F32, 1), AX_OK);
+    assert_int_equal(ax_case_run(&c, q), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "gemm: backend far cannot run this op on "));
+    assert_int_equal(q->counters.fallbacks, 0);
+    ax_case_free(&c);
+    q->model = &ax_ops_far;
+    ax_queue_free(q);
     machine_close(&m);
 }
 
@@ -291,6 +319,7 @@ int main(void) {
     static char ref_name[] = "ref", cpu_name[] = "cpu";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(backends_by_name),
+        cmocka_unit_test(nothing_falls_back_on_a_device),
         cmocka_unit_test(cpu_falls_back_to_ref),
         cmocka_unit_test(dispatch_and_count),
         {"planning_counts_what_ref_does", planning_counts_what_running_does, NULL, NULL, ref_name},
