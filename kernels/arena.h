@@ -26,6 +26,11 @@
 #define AX_ARENA_MAX_NAMES 64
 #define AX_ARENA_MAX_RUNS  (1 << 18) /* address space; memory is used only as touched */
 
+/* What a block of `bytes` takes on a stack. */
+static inline size_t ax_arena_round(size_t bytes) {
+    return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
+}
+
 enum ax_phase { AX_PHASE_TRAIN, AX_PHASE_EVAL, AX_PHASE_ROLLOUT, AX_PHASE_SAVE, AX_PHASE_COUNT };
 
 /* Bytes under one block name: now, and at the stack's high-water mark (persistent: the sum). Names

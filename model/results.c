@@ -3,8 +3,7 @@
 #include "base/mem.h"
 
 size_t ax_results_bytes(enum ax_dtype dtype, int64_t n) {
-    const size_t bytes = (size_t)n * ax_dtype_size(dtype);
-    return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
+    return ax_arena_round((size_t)n * ax_dtype_size(dtype));
 }
 
 void ax_results_create(struct ax_results *r, struct ax_queue *q, struct ax_stack *stack,

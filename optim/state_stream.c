@@ -12,10 +12,6 @@ int64_t ax_state_stream_piece(const struct ax_state_stream *s, const struct ax_p
     return n < left ? n : left;
 }
 
-static size_t aligned(size_t bytes) {
-    return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
-}
-
 /* The operands that are in the host tier. */
 static void list(const struct ax_segment *seg, struct ax_update *u, struct ax_state_streamed *out) {
     out->n = 0;
@@ -33,7 +29,7 @@ void ax_state_stream_fit(struct ax_state_stream *s, const struct ax_segment *seg
     size_t bytes = 0;
     list(seg, &copy, &all);
     for (int i = 0; i < all.n; i++)
-        bytes += aligned(ax_tensor_bytes(all.moved[i].operand));
+        bytes += ax_arena_round(ax_tensor_bytes(all.moved[i].operand));
     s->bytes = bytes > s->bytes ? bytes : s->bytes;
 }
 
@@ -55,7 +51,7 @@ enum ax_status ax_state_stream_begin(struct ax_state_stream *s, struct ax_queue 
         struct ax_tensor *t = out->moved[i].operand;
         out->moved[i].home = t->data;
         t->data = at;
-        at += aligned(ax_tensor_bytes(t));
+        at += ax_arena_round(ax_tensor_bytes(t));
         AX_TRY(ax_queue_copy(q, t->data, out->moved[i].home, ax_tensor_bytes(t)));
     }
     return AX_OK;

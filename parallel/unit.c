@@ -129,19 +129,14 @@ static bool in_place(const struct ax_segment *seg, const struct ax_runtime *rt) 
     return alone(seg, rt) && !seg->host_shard;
 }
 
-/* Addresses in a pool buffer stay aligned like the arena's. */
-static size_t aligned(size_t bytes) {
-    return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
-}
-
 static size_t full_bytes(const struct ax_segment *seg) {
     struct ax_tensor packed[AX_PACKED_BUFFERS];
     size_t bytes = 0;
     if (!is_packed(seg))
-        return aligned((size_t)seg->numel * ax_dtype_size(seg->compute));
+        return ax_arena_round((size_t)seg->numel * ax_dtype_size(seg->compute));
     const int n = ax_packing_buffers(&seg->packing, seg->numel, packed);
     for (int i = 0; i < n; i++)
-        bytes += aligned(ax_tensor_bytes(&packed[i]));
+        bytes += ax_arena_round(ax_tensor_bytes(&packed[i]));
     return bytes;
 }
 
@@ -154,7 +149,8 @@ static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *
         if (in_place(seg, rt))
             continue;
         *full += full_bytes(seg);
-        *grad += seg->trainable ? aligned((size_t)seg->numel * ax_dtype_size(seg->accum)) : 0;
+        *grad +=
+            seg->trainable ? ax_arena_round((size_t)seg->numel * ax_dtype_size(seg->accum)) : 0;
     }
 }
 
@@ -185,7 +181,7 @@ static struct ax_tensor take_full(struct ax_runtime *rt, char AX_DEVICE **at, co
     if (!*at)
         return take(rt, name, dtype, n);
     const struct ax_tensor t = ax_tensor_1d(dtype, *at, n);
-    *at += aligned(ax_tensor_bytes(&t));
+    *at += ax_arena_round(ax_tensor_bytes(&t));
     return t;
 }
 

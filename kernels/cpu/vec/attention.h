@@ -151,7 +151,7 @@ struct ax_attention_work {
 };
 static inline void *carve(struct ax_attention_work *w, int64_t n, size_t size) {
     void *piece = w->base == NULL ? NULL : w->base + w->used;
-    w->used += ((size_t)n * size + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
+    w->used += ax_arena_round((size_t)n * size);
     return piece;
 }
 
