@@ -29,15 +29,14 @@ struct evaluation {
     /* the pass being built, on the host */
     int n_docs;
     int64_t n_tokens;
-    struct ax_document *docs;        /* [max_docs] */
-    struct ax_eval_document *scores; /* [max_docs]: those of this pass, within `documents` */
-    int32_t *tokens, *labels;        /* [tokens] */
-    float *weight;                   /* [tokens] */
-    int64_t rows;                    /* loader rows read so far */
+    struct ax_document *docs; /* [max_docs] */
+    int32_t *tokens, *labels; /* [tokens] */
+    float *weight;            /* [tokens] */
+    int64_t rows;             /* loader rows read so far */
     /* the passes whose scores have not been read */
     int n_passes;
     int64_t n_documents, n_scored, n_windows;
-    struct ax_eval_document *documents; /* [AX_SCORE_PASSES · max_docs] */
+    struct ax_eval_document *documents; /* [AX_SCORE_PASSES · max_docs], then those of this pass */
     struct scored *scored;              /* [cap_scored], as many as were needed */
     struct ax_scores *windows;          /* [cap_windows], likewise */
     int64_t cap_scored, cap_windows;
@@ -61,9 +60,7 @@ static enum ax_status create(struct evaluation *e) {
     AX_TRY(ax_alloc(&e->tokens, T, sizeof *e->tokens));
     AX_TRY(ax_alloc(&e->labels, T, sizeof *e->labels));
     AX_TRY(ax_alloc(&e->weight, T, sizeof *e->weight));
-    AX_TRY(ax_alloc(&e->documents, passes * D, sizeof *e->documents));
-    e->scores = e->documents;
-    return AX_OK;
+    return ax_alloc(&e->documents, passes * D, sizeof *e->documents);
 }
 
 static void destroy(struct evaluation *e) {
@@ -168,13 +165,11 @@ static enum ax_status hand_over(struct evaluation *e) {
     r->documents += e->n_documents;
     r->rows = e->rows;
     e->n_documents = e->n_scored = e->n_windows = e->n_passes = 0;
-    e->scores = e->documents;
     return AX_OK;
 }
 
 static enum ax_status end_pass(struct evaluation *e) {
     e->n_documents += e->n_docs;
-    e->scores += e->n_docs;
     e->n_docs = 0;
     e->n_tokens = 0;
     e->n_passes++;
@@ -218,7 +213,7 @@ static void add_document(struct evaluation *e, const struct ax_packed_sequence *
                                               .labels = labels,
                                               .weight = weight,
                                               .first_position = from->first_position};
-    e->scores[e->n_docs] = (struct ax_eval_document){
+    e->documents[e->n_documents + e->n_docs] = (struct ax_eval_document){
         .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = from->n};
     e->n_docs++;
     e->n_tokens += from->n;
