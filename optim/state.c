@@ -120,24 +120,53 @@ static struct ax_param_state cut(const struct ax_param_state *s, int64_t first, 
     return c;
 }
 
-static void add_state(struct ax_update *u, const struct ax_param_state *state) {
-    for (int k = 0; k < state->n; k++)
-        u->state[k] = state->slots[k].value;
+/* One after the other, the pieces of a parameter's update. */
+struct pieces {
+    const struct ax_model *m;
+    const struct ax_param *p;
+    const struct ax_param_state *state;
+    const struct ax_step_scalars AX_DEVICE *scalars;
+    int64_t next;                 /* element */
+    const struct ax_segment *seg; /* of the parameter */
+    struct ax_update u;           /* of this piece, without the optimizer's state */
+    struct ax_param_state piece;
+};
+
+static struct pieces pieces_of(const struct ax_model *m, int index,
+                               const struct ax_param_state *state,
+                               const struct ax_step_scalars AX_DEVICE *scalars) {
+    const struct ax_param *p = &m->params[index];
+    return (struct pieces){.m = m,
+                           .p = p,
+                           .state = state,
+                           .scalars = scalars,
+                           .seg = &m->units[p->unit].segments[p->segment]};
+}
+
+static bool next_piece(struct pieces *at) {
+    const struct ax_piece *whole = &at->state->piece;
+    if (at->next >= whole->n)
+        return false;
+    const int64_t n = ax_state_stream_piece(at->state->stream, whole, at->next);
+    at->piece = cut(at->state, at->next, n);
+    at->u = update_of(at->m, at->p, &at->piece, at->scalars);
+    at->next += n;
+    return true;
+}
+
+static void add_state(struct pieces *at) {
+    for (int k = 0; k < at->piece.n; k++)
+        at->u.state[k] = at->piece.slots[k].value;
 }
 
 /* Buffers as large as the largest piece of any update. */
 static void make_stream(struct ax_state_stream *stream, const struct ax_model *m,
                         const struct ax_param_state *states) {
-    for (int i = 0; i < m->n_params; i++) {
-        const struct ax_param *p = &m->params[i];
-        for (int64_t first = 0, n; first < states[i].piece.n; first += n) {
-            n = ax_state_stream_piece(stream, &states[i].piece, first);
-            const struct ax_param_state piece = cut(&states[i], first, n);
-            struct ax_update u = update_of(m, p, &piece, NULL);
-            add_state(&u, &piece);
-            ax_state_stream_fit(stream, &m->units[p->unit].segments[p->segment], &u);
+    for (int i = 0; i < m->n_params; i++)
+        for (struct pieces at = pieces_of(m, i, &states[i], NULL); next_piece(&at);) {
+            add_state(&at);
+            ax_state_stream_fit(stream, at.seg, &at.u);
         }
-    }
     ax_state_stream_allocate(stream, &m->rt->arena.persistent);
 }
 
@@ -191,17 +220,12 @@ static enum ax_status round_piece(struct ax_queue *q, const struct ax_update *u)
 enum ax_status ax_param_round(const struct ax_model *m, int index,
                               const struct ax_param_state *state,
                               const struct ax_step_scalars AX_DEVICE *scalars) {
-    const struct ax_param *p = &m->params[index];
-    for (int64_t first = 0, n; first < state->piece.n; first += n) {
-        n = ax_state_stream_piece(state->stream, &state->piece, first);
-        const struct ax_param_state piece = cut(state, first, n);
-        struct ax_update u = update_of(m, p, &piece, scalars);
+    for (struct pieces at = pieces_of(m, index, state, scalars); next_piece(&at);) {
         struct ax_state_streamed streamed;
-        if (!u.copy.data)
+        if (!at.u.copy.data)
             return AX_OK;
-        AX_TRY(ax_state_stream_begin(state->stream, m->rt->q,
-                                     &m->units[p->unit].segments[p->segment], &u, &streamed));
-        AX_TRY(round_piece(m->rt->q, &u));
+        AX_TRY(ax_state_stream_begin(state->stream, m->rt->q, at.seg, &at.u, &streamed));
+        AX_TRY(round_piece(m->rt->q, &at.u));
     }
     return AX_OK;
 }
@@ -210,17 +234,12 @@ enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_pa
                                const struct ax_optimizer *optimizer,
                                const struct ax_optimizer_options *o,
                                const struct ax_step_scalars AX_DEVICE *scalars) {
-    const struct ax_param *p = &m->params[index];
-    for (int64_t first = 0, n; first < state->piece.n; first += n) {
-        n = ax_state_stream_piece(state->stream, &state->piece, first);
-        const struct ax_param_state piece = cut(state, first, n);
-        struct ax_update u = update_of(m, p, &piece, scalars);
+    for (struct pieces at = pieces_of(m, index, state, scalars); next_piece(&at);) {
         struct ax_state_streamed streamed;
-        u.weight_decay = p->decay ? o->weight_decay : 0;
-        add_state(&u, &piece);
-        AX_TRY(ax_state_stream_begin(state->stream, m->rt->q,
-                                     &m->units[p->unit].segments[p->segment], &u, &streamed));
-        AX_TRY(optimizer->update(m->rt->q, o, &u));
+        at.u.weight_decay = at.p->decay ? o->weight_decay : 0;
+        add_state(&at);
+        AX_TRY(ax_state_stream_begin(state->stream, m->rt->q, at.seg, &at.u, &streamed));
+        AX_TRY(optimizer->update(m->rt->q, o, &at.u));
         AX_TRY(ax_state_stream_end(m->rt->q, &streamed));
     }
     return AX_OK;
