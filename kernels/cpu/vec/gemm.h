@@ -44,6 +44,15 @@ struct ax_gemm_operand {
     int64_t ahead;       /* prefetch distance of pack_b in bytes; 0: NR further */
 };
 
+static inline struct ax_gemm_operand ax_gemm_rows_along_k(const struct ax_tensor *t) {
+    return (struct ax_gemm_operand){.data = t->data,
+                                    .stride = t->row_stride * (int64_t)ax_dtype_size(t->dtype),
+                                    .k = t->shape[1],
+                                    .dtype = t->dtype,
+                                    .k_inside = true,
+                                    .panels = t->panels};
+}
+
 /* True if units are pairs. */
 static inline bool ax_gemm_pairs(enum ax_dtype dtype) {
 #ifdef __AVX512BF16__

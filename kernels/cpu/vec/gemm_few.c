@@ -23,15 +23,6 @@ static int64_t units_of(const struct ax_gemm *g) {
     return ax_gemm_pairs(g->a.dtype) ? ceil_div(g->a.shape[1], 2) : g->a.shape[1];
 }
 
-static struct ax_gemm_operand operand(const struct ax_tensor *t) {
-    return (struct ax_gemm_operand){.data = t->data,
-                                    .stride = t->row_stride * (int64_t)ax_dtype_size(t->dtype),
-                                    .k = t->shape[1],
-                                    .dtype = t->dtype,
-                                    .k_inside = true,
-                                    .panels = t->panels};
-}
-
 /* x in panels of MR rows, two per LANES. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g) {
     if (!g->trans_b || g->trans_a)
@@ -63,7 +54,7 @@ static void run_panel(const struct ax_gemm *g, struct ax_gemm_operand w, const f
 }
 
 void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work) {
-    const struct ax_gemm_operand x = operand(&g->a), w = operand(&g->b);
+    const struct ax_gemm_operand x = ax_gemm_rows_along_k(&g->a), w = ax_gemm_rows_along_k(&g->b);
     const int64_t n = g->c.shape[1], panels = ceil_div(n, NR);
     AX_VEC(ax_gemm_pack_a)(work, &x, 0, g->c.shape[0], 0, units_of(g));
     AX_PARALLEL_FOR(threads)

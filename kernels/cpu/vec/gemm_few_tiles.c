@@ -14,15 +14,6 @@ bool AX_VEC(ax_gemm_is_few)(const struct ax_gemm *g) {
     return g->c.shape[0] <= MOST && g->trans_b && !g->trans_a && g->a.shape[1] > 0;
 }
 
-static struct ax_gemm_operand operand(const struct ax_tensor *t) {
-    return (struct ax_gemm_operand){.data = t->data,
-                                    .stride = t->row_stride * (int64_t)ax_dtype_size(t->dtype),
-                                    .k = t->shape[1],
-                                    .dtype = t->dtype,
-                                    .k_inside = true,
-                                    .panels = t->panels};
-}
-
 /* x in tiles: [⌈rows / 16⌉][units / 16]. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g) {
     if (!g->trans_b || g->trans_a)
@@ -129,7 +120,7 @@ static void run_columns(const struct ax_gemm *g, const struct ax_gemm_operand *w
 }
 
 void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work) {
-    const struct ax_gemm_operand x = operand(&g->a), w = operand(&g->b);
+    const struct ax_gemm_operand x = ax_gemm_rows_along_k(&g->a), w = ax_gemm_rows_along_k(&g->b);
     const int64_t n = g->c.shape[1], units = ax_gemm_units(g->a.dtype, x.k);
     float *to = work;
     for (int64_t r = 0; r < g->c.shape[0]; r += AX_TILE_ROWS)
