@@ -74,24 +74,36 @@ static enum ax_status words_of_any(const struct ax_gloo_world *w, char *words, s
     return st;
 }
 
+/* Waits half a second, or looks `once`, for messages of ranks that failed: a connection may break
+ * before they have been written. As words_of_any. A rank of [first, end) that has ended well is
+ * *done and ends the waiting; −1: none. */
+static enum ax_status hear(const struct ax_gloo_world *w, bool once, int first, int end,
+                           char *words, size_t size, int *done) {
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    *done = -1;
+    for (int tries = 0; tries < 25; tries++, nanosleep(&pause, NULL)) {
+        const enum ax_status st = words_of_any(w, words, size);
+        if (st != AX_OK)
+            return st;
+        for (int r = first; r < end && *done < 0; r++)
+            if (r != w->rank && has_mark(w, r, "done"))
+                *done = r;
+        if (once || *done >= 0)
+            break;
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_place *place,
                             const struct ax_comm_part *part, const int *ranks, int n,
                             enum ax_gloo_result how, const char *text) {
-    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
-    char words[2048] = "", why[AX_GLOO_TEXT + 128];
-    bool peaceful = false;
-    /* A connection may break before the message has been written. */
-    for (int tries = 0; tries < 25; tries++) {
-        if (words_of_any(w, words, sizeof words) != AX_OK)
-            return ax_error(AX_ERR_PEER, "%s", words);
-        peaceful = has_mark(w, ranks[0], "done");
-        if (how == AX_GLOO_LATE || peaceful)
-            break;
-        nanosleep(&pause, NULL);
-    }
+    char words[2048], why[AX_GLOO_TEXT + 128];
+    int done;
+    if (hear(w, how == AX_GLOO_LATE, ranks[0], ranks[0] + 1, words, sizeof words, &done) != AX_OK)
+        return ax_error(AX_ERR_PEER, "%s", words);
     if (how == AX_GLOO_LATE)
         snprintf(why, sizeof why, "did not arrive within %g s", w->timeout);
-    else if (peaceful)
+    else if (done >= 0)
         snprintf(why, sizeof why, "ended without it");
     else
         snprintf(why, sizeof why, "is gone: its process ended, or the connection broke (%s)", text);
@@ -167,21 +179,17 @@ static enum ax_status assemble(const struct ax_gloo_world *w) {
                     w->world, w->timeout, missing);
 }
 
-/* A rank that leaves while others still connect only breaks connections, so its messages are looked
- * for. They take a moment. */
+/* A rank that leaves while others still connect only breaks connections. */
 static enum ax_status not_connected(const struct ax_gloo_world *w, const char *text) {
-    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
     char words[2048];
-    for (int tries = 0; tries < 25; tries++, nanosleep(&pause, NULL)) {
-        if (words_of_any(w, words, sizeof words) != AX_OK)
-            return ax_error(AX_ERR_PEER, "%s", words);
-        for (int r = 0; r < w->world; r++)
-            if (r != w->rank && has_mark(w, r, "done"))
-                return ax_error(AX_ERR_PEER,
-                                "rank %d ended before rank %d of %d was connected to it; its own "
-                                "output says why",
-                                r, w->rank, w->world);
-    }
+    int done;
+    if (hear(w, false, 0, w->world, words, sizeof words, &done) != AX_OK)
+        return ax_error(AX_ERR_PEER, "%s", words);
+    if (done >= 0)
+        return ax_error(AX_ERR_PEER,
+                        "rank %d ended before rank %d of %d was connected to it; its own output "
+                        "says why",
+                        done, w->rank, w->world);
     return ax_error(AX_ERR_PEER,
                     "rank %d of %d cannot connect to the others: the process of one ended, or the "
                     "connection broke (%s). See the output of the other ranks.",
