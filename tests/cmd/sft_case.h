@@ -3,8 +3,10 @@
 #define AX_TESTS_CMD_SFT_CASE_H
 
 #include <fcntl.h>
+#include <math.h>
 #include <sys/wait.h>
 
+#include "base/json.h"
 #include "tests/data/scratch.h"
 
 #define SFT_ARGS 24
@@ -43,6 +45,26 @@ static inline int sft(char *said, size_t size, int n, const char *const *args) {
     snprintf(said, size, "%s", text);
     ax_free(text);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* A number of a step in DIR/metrics.jsonl, DIR in the scratch folder. */
+static inline double metric_of(const char *dir, const char *key, int step) {
+    char path[256], *text;
+    size_t len;
+    double value = NAN;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", scratch, dir);
+    assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
+    char *rest = text;
+    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
+        json_t *v = json_loads(line, 0, NULL);
+        const json_t *s = json_object_get(v, "step"), *x = json_object_get(v, key);
+        if (x && json_integer_value(s) == step)
+            value = json_number_value(x);
+        json_decref(v);
+    }
+    ax_free(text);
+    assert_true(isfinite(value));
+    return value;
 }
 
 static inline void need_binary(void) {

@@ -66,25 +66,6 @@ static void clear(void) {
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
 }
 
-/* The loss of a step, from metrics.jsonl. */
-static double loss_of(int step) {
-    char *text;
-    size_t len;
-    double loss = NAN;
-    assert_int_equal(ax_read_file(in_scratch("out/metrics.jsonl"), 1 << 20, &text, &len), AX_OK);
-    char *rest = text;
-    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
-        json_t *v = json_loads(line, 0, NULL);
-        const json_t *s = json_object_get(v, "step"), *l = json_object_get(v, "loss");
-        if (l && json_integer_value(s) == step)
-            loss = json_number_value(l);
-        json_decref(v);
-    }
-    ax_free(text);
-    assert_true(isfinite(loss));
-    return loss;
-}
-
 /* What PEFT would look for, and nothing of a whole model's. */
 static void check_folder(const char *name, int tensors, bool dora) {
     static const char *const side[] = {"tokenizer.json", "tokenizer_config.json",
@@ -149,7 +130,7 @@ static void test_experts_are_merged(void **state) {
 static void train_and_look(const char *more, const char *plan, int tensors, bool dora) {
     const char *path = config(more);
     EXPECT(0, plan, path, "save_steps=2", "val_set_size=0");
-    assert_true(loss_of(3) < loss_of(1) - 0.1);
+    assert_true(metric_of("out", "loss", 3) < metric_of("out", "loss", 1) - 0.1);
     check_folder("out", tensors, dora);
     check_folder("out/checkpoint-2", tensors, dora);
     check_merge();
@@ -250,7 +231,7 @@ static void test_pissa(void **state) {
     (void)state;
     const char *path = config(LORA "float32: true\n");
     EXPECT(0, "trained 1 of 1", path, "max_steps=1");
-    const double plain = loss_of(1);
+    const double plain = metric_of("out", "loss", 1);
     clear();
     resume(LORA "peft_init_lora_weights: pissa\nfloat32: true\n");
     resume(QLORA "peft_init_lora_weights: pissa_niter_3\nbf16: true\n");
@@ -258,7 +239,7 @@ static void test_pissa(void **state) {
                        "eval_steps: 1\nsave_steps: 1\nload_best_model_at_end: true\n");
     EXPECT(0, "trained 3 of 3", path, "val_set_size=0", "eval_steps=null",
            "load_best_model_at_end=false");
-    assert_true(fabs(loss_of(1) - plain) < 1e-5);
+    assert_true(fabs(metric_of("out", "loss", 1) - plain) < 1e-5);
     struct ax_peft p;
     assert_ok(ax_peft_open(&p, in_scratch("out")));
     assert_int_equal(p.config.r, 8);
@@ -276,10 +257,10 @@ static void test_loraplus(void **state) {
     (void)state;
     const char *path = config(LORA "float32: true\n");
     EXPECT(0, "trained 3 of 3", path);
-    const double plain = loss_of(3);
+    const double plain = metric_of("out", "loss", 3);
     clear();
     EXPECT(0, "trained 3 of 3", path, "loraplus_lr_ratio=4");
-    assert_true(loss_of(3) < plain - 0.1); /* B has moved further */
+    assert_true(metric_of("out", "loss", 3) < plain - 0.1); /* B has moved further */
     clear();
 }
 
@@ -298,12 +279,12 @@ static void test_going_on_from_a_folder(void **state) {
     char start[256], dir[300];
     const char *path = config(LORA);
     EXPECT(0, "trained 3 of 3", path);
-    const double before = loss_of(3);
+    const double before = metric_of("out", "loss", 3);
     snprintf(start, sizeof start, "%s/first", scratch);
     assert_int_equal(ax_rename(in_scratch("out"), start), AX_OK);
     snprintf(dir, sizeof dir, "lora_model_dir=%s", start);
     EXPECT(0, "lora_r: 32 is not used", path, dir, "lora_r=32");
-    assert_true(loss_of(1) < before); /* no step was lost */
+    assert_true(metric_of("out", "loss", 1) < before); /* no step was lost */
     check_folder("out", 3 * 7 * 2, false);
     assert_int_equal(ax_remove_tree(start), AX_OK);
     clear();
@@ -358,8 +339,8 @@ static void run_experts(int code, const char *part, const char *more, const char
 /* Losses of its first and its last step. */
 static void train_experts(const char *more, double losses[2]) {
     run_experts(0, "trained 3 of 3", more, "seed=42");
-    losses[0] = loss_of(1);
-    losses[1] = loss_of(3);
+    losses[0] = metric_of("out", "loss", 1);
+    losses[1] = metric_of("out", "loss", 3);
 }
 
 static bool near(double a, double b) {

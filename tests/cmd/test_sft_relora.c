@@ -45,26 +45,6 @@ static const char *config(const char *more) {
     return path;
 }
 
-/* The evaluation loss of a step. */
-static double eval_loss(const char *run, int step) {
-    char path[256], *text;
-    size_t len;
-    double loss = NAN;
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", scratch, run);
-    assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
-    char *rest = text;
-    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
-        json_t *v = json_loads(line, 0, NULL);
-        const json_t *s = json_object_get(v, "step"), *l = json_object_get(v, "eval_loss");
-        if (l && json_integer_value(s) == step)
-            loss = json_number_value(l);
-        json_decref(v);
-    }
-    ax_free(text);
-    assert_true(isfinite(loss));
-    return loss;
-}
-
 /* The loss of a folder of the run, loaded as any model. */
 static double loss_as_base(const char *path, const char *folder, const char *dtype) {
     char base[256], out[256];
@@ -73,7 +53,7 @@ static double loss_as_base(const char *path, const char *folder, const char *dty
     assert_int_equal(ax_remove_tree(in_scratch("again")), AX_OK);
     EXPECT(0, "trained 1 of 1", path, base, out, "max_steps=1", "relora=false", "adapter=null",
            "eval_steps=1", dtype);
-    return eval_loss("again", 0);
+    return metric_of("again", "eval_loss", 0);
 }
 
 static void test_folders_are_the_model(void **state) {
@@ -81,8 +61,9 @@ static void test_folders_are_the_model(void **state) {
     const char *path = config(LORA "relora: true\nfloat32: true\n");
     EXPECT(0, "\nmodel: ", path);
     assert_false(ax_path_exists(in_scratch("out/adapter_config.json")));
-    const double end = eval_loss("out", 7), third = eval_loss("out", 3);
-    assert_true(third < eval_loss("out", 0) && end > third + 0.1); /* a rate this large */
+    const double end = metric_of("out", "eval_loss", 7), third = metric_of("out", "eval_loss", 3);
+    assert_true(third < metric_of("out", "eval_loss", 0) &&
+                end > third + 0.1); /* a rate this large */
     assert_true(fabs(loss_as_base(path, "out", "float32=true") - end) < 1e-5);
     assert_true(fabs(loss_as_base(path, "out/checkpoint-3", "float32=true") - third) < 1e-5);
     char *card;
@@ -137,8 +118,10 @@ static void test_loads_the_best(void **state) {
                                    "metric_for_best_model: eval_loss\n");
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
     EXPECT(0, "\nmodel: ", path);
-    assert_true(eval_loss("out", 3) < fmin(eval_loss("out", 6), eval_loss("out", 7)) - 0.1);
-    assert_true(fabs(loss_as_base(path, "out", "float32=true") - eval_loss("out", 3)) < 1e-5);
+    assert_true(metric_of("out", "eval_loss", 3) <
+                fmin(metric_of("out", "eval_loss", 6), metric_of("out", "eval_loss", 7)) - 0.1);
+    assert_true(fabs(loss_as_base(path, "out", "float32=true") - metric_of("out", "eval_loss", 3)) <
+                1e-5);
 }
 
 /* What a plan adds up: the base is stored twice in a checkpoint. */
