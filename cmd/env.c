@@ -1,11 +1,32 @@
 /* `axtrain env`: the facts needed in a bug report. */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/train/env.h"
+#include "kernels/cpu/isa.h"
+#include "optim/peak.h"
+
+/* "products_float32": the speed of matrix products with the set in use; emulated ones take minutes. */
+static enum ax_status add_peaks(json_t *facts) {
+    static const enum ax_dtype dtypes[] = {AX_BF16, AX_F32};
+    const struct ax_runtime_options ro = {.backend = ax_ops_cpu() ? "cpu" : "ref"};
+    if (ax_cpu_isa() == AX_CPU_AMX_EMULATED)
+        return AX_OK;
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        char key[64], text[64], count[32];
+        double flops;
+        AX_TRY(ax_measure_gemm_peak(&ro, dtypes[i], &flops));
+        snprintf(key, sizeof key, "products_%s", ax_dtype_info(dtypes[i])->name);
+        snprintf(text, sizeof text, "%sFLOP/s", ax_format_count(count, sizeof count, flops));
+        if (json_object_set_new(facts, key, json_string(text)) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for the environment");
+    }
+    return AX_OK;
+}
 
 enum ax_status ax_cmd_env(int argc, char **argv) {
     bool json = false;
@@ -16,7 +37,11 @@ enum ax_status ax_cmd_env(int argc, char **argv) {
     AX_TRY(ax_env_facts(&facts));
     char *text = NULL;
     size_t len;
-    enum ax_status st = AX_OK;
+    enum ax_status st = add_peaks(facts);
+    if (st != AX_OK) {
+        json_decref(facts);
+        return st;
+    }
     if (json) {
         st = ax_json_dump(facts, &text, &len);
         if (st == AX_OK)
@@ -27,9 +52,9 @@ enum ax_status ax_cmd_env(int argc, char **argv) {
         json_t *value;
         json_object_foreach(facts, key, value) {
             if (json_is_integer(value))
-                printf("%-16s %lld\n", key, (long long)json_integer_value(value));
+                printf("%-18s %lld\n", key, (long long)json_integer_value(value));
             else
-                printf("%-16s %s\n", key, json_string_value(value));
+                printf("%-18s %s\n", key, json_string_value(value));
         }
     }
     json_decref(facts);

@@ -59,7 +59,8 @@ enum ax_status ax_report_put(struct ax_buf *out, const struct ax_report *r) {
     AX_TRY(ax_report_put_memory(out, r));
     AX_TRY(ax_report_put_config(out, r));
     AX_TRY(ax_buf_puts(out, "<footer>Written by axtrain " AX_VERSION
-                            ". Loss in nats; MFU by 6N+6LHS causal FLOPs per token.</footer>\n"
+                            ". Loss in nats; MFU by the FLOPs that the method needs per token, HFU "
+                            "by those executed.</footer>\n"
                             "</main>\n<script>\n"));
     AX_TRY(ax_buf_puts(out, ax_report_script));
     return ax_buf_puts(out, "</script>\n</body>\n</html>\n");

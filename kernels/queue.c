@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/cpu/isa.h"
 
 static enum ax_status find_backend(const char *name, const struct ax_ops **out) {
     const struct ax_ops *cpu = ax_ops_cpu();
@@ -18,6 +19,13 @@ static enum ax_status find_backend(const char *name, const struct ax_ops **out) 
     if (strcmp(name, "cpu") == 0 && cpu != NULL) {
         *out = cpu;
         return AX_OK;
+    }
+    for (int isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++) {
+        if (strcmp(name, ax_cpu_isa_name((enum ax_cpu_isa)isa)) == 0 &&
+            ax_cpu_has((enum ax_cpu_isa)isa)) {
+            *out = ax_cpu_ops((enum ax_cpu_isa)isa);
+            return AX_OK;
+        }
     }
     if (strcmp(name, "cpu") == 0) {
         return ax_error(AX_ERR_UNSUPPORTED,
@@ -72,6 +80,11 @@ void ax_queue_free(struct ax_queue *q) {
     if (q->model->close != NULL)
         q->model->close(q);
     ax_free(q);
+}
+
+double ax_queue_product_flops(const struct ax_queue_counters *c) {
+    return c->flops[AX_OP_gemm] + c->flops[AX_OP_grouped_gemm] + c->flops[AX_OP_attention_forward] +
+           c->flops[AX_OP_attention_backward];
 }
 
 bool ax_queue_is_meta(const struct ax_queue *q) {

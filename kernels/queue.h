@@ -33,7 +33,7 @@ struct ax_queue {
     struct ax_queue_counters counters;
 };
 
-/* backend: "ref", "cpu" or "meta" (then `planned` names the backend to plan for). The scratch stack
+/* backend: "ref", "cpu", an instruction set that the cpu has ("avx2"), or "meta" (then `planned` names the backend to plan for). The scratch stack
  * must outlive the queue. AX_ERR_CONFIG lists the backends. */
 enum ax_status ax_queue_create(struct ax_queue **q, const char *backend, const char *planned,
                                int threads, struct ax_stack *scratch);
@@ -41,6 +41,9 @@ void ax_queue_free(struct ax_queue *q);
 bool ax_queue_is_meta(const struct ax_queue *q);
 
 enum ax_status ax_queue_finish(struct ax_queue *q); /* the host waits for all ops */
+
+/* FLOPs of matrix products, attention's among them: what a peak is compared with. */
+double ax_queue_product_flops(const struct ax_queue_counters *c);
 
 /* The device that a backend computes on, by its name as for ax_queue_create. */
 enum ax_status ax_queue_device(const char *backend, const struct ax_device **device);

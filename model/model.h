@@ -138,6 +138,12 @@ enum ax_status ax_model_make_panels(struct ax_model *m);
 int ax_model_unit_needs(const struct ax_model *m, int unit);
 int64_t ax_model_parameters(const struct ax_model *m);
 int64_t ax_model_trainable(const struct ax_model *m); /* trainable ones */
+/* FLOPs that training needs per token. A matrix that the token passes through: 2 per element forward;
+ * 2 for the gradient of its input, from the lowest trainable unit on; 2 for its own if it is
+ * trained. The head counts once, tied or not; look-ups do not; of experts, the active ones do.
+ * Causal attention over seq tokens: layers·heads·(head_dim + v_head_dim)·seq, three times with its
+ * backward. If everything trains: ax_arch_flops_per_token. */
+double ax_model_flops_per_token(const struct ax_model *m, int64_t seq);
 
 /* One parameter's values (one rank): the master if there is one, else the compute copy; or its
  * gradient (data NULL: packed or frozen). Elements are in the HF tensor's order. */

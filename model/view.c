@@ -18,6 +18,33 @@ int64_t ax_model_trainable(const struct ax_model *m) {
     return n;
 }
 
+/* How many times forward's FLOPs a matrix in `unit` costs. */
+static int passes(const struct ax_model *m, int unit, bool trained) {
+    return 1 + (unit >= m->lowest_unit) + trained;
+}
+
+static double matrix_flops(const struct ax_model *m, const struct ax_param *p) {
+    const bool head = p == m->lm_head;
+    const bool looked_up = p == m->embed || p == m->embed_adapter.a;
+    if (p->ndim != 2 || (looked_up && !head) || (p->alias_of >= 0 && !head))
+        return 0;
+    const double active =
+        p->expert ? (double)m->arch.moe.n_active / (double)m->arch.moe.n_experts : 1;
+    return 2 * active * (double)ax_param_numel(p) *
+           passes(m, head ? m->n_units - 1 : p->unit, p->trainable);
+}
+
+double ax_model_flops_per_token(const struct ax_model *m, int64_t seq) {
+    const struct ax_arch *a = &m->arch;
+    const double attention = (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
+    double flops = 0;
+    for (int i = 0; i < m->n_params; i++)
+        flops += matrix_flops(m, &m->params[i]);
+    for (int i = 0; i < a->n_layers; i++) /* both of its inputs come from the layer's x */
+        flops += attention * (i + 1 >= m->lowest_unit ? 3 : 1);
+    return flops;
+}
+
 static struct ax_tensor param_part(const struct ax_tensor *flat, const struct ax_param *p) {
     if (!flat->data)
         return (struct ax_tensor){.dtype = flat->dtype};

@@ -35,9 +35,10 @@ struct ax_metrics {
 };
 
 static const char *const event_names[AX_EVENT_COUNT] = {
-    [AX_EVENT_STARTED] = "started",   [AX_EVENT_RESUMED] = "resumed",
-    [AX_EVENT_SAVED] = "saved",       [AX_EVENT_WARNING] = "warning",
-    [AX_EVENT_FINISHED] = "finished", [AX_EVENT_STOPPED] = "stopped",
+    [AX_EVENT_STARTED] = "started", [AX_EVENT_PEAK] = "peak",
+    [AX_EVENT_RESUMED] = "resumed", [AX_EVENT_SAVED] = "saved",
+    [AX_EVENT_WARNING] = "warning", [AX_EVENT_FINISHED] = "finished",
+    [AX_EVENT_STOPPED] = "stopped",
 };
 
 /* ---- open and close ---- */
@@ -195,10 +196,16 @@ void ax_metrics_close(struct ax_metrics *m) {
 
 /* ---- steps ---- */
 
-static double mfu_of(const struct ax_metrics *m, double tokens_per_second) {
-    return m->o.flops_per_token > 0 && m->o.peak_flops > 0
-               ? m->o.flops_per_token * tokens_per_second / m->o.peak_flops
-               : -1;
+/* A fraction of the peak; < 0: unknown. */
+static double of_peak(const struct ax_metrics *m, double flops, double per_second) {
+    return flops > 0 && m->o.peak_flops > 0 ? flops * per_second / m->o.peak_flops : -1;
+}
+
+static struct ax_utilization utilization(const struct ax_metrics *m,
+                                         const struct ax_step_figures *f) {
+    const double per_second = f->seconds > 0 ? 1 / f->seconds : 0;
+    return (struct ax_utilization){of_peak(m, m->o.flops_per_token * (double)f->tokens, per_second),
+                                   of_peak(m, f->flops * m->o.devices, per_second)};
 }
 
 static void blend(double *mean, double value, double share) {
@@ -219,7 +226,7 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     v->grad_norm = f->grad_norm;
     v->learning_rate = f->learning_rate;
     v->tokens_per_second = m->seconds > 0 ? m->tokens / m->seconds : 0;
-    v->mfu = mfu_of(m, v->tokens_per_second);
+    v->mfu = of_peak(m, m->o.flops_per_token, v->tokens_per_second);
     v->memory = (double)f->memory;
     v->eta = v->total_steps > f->step ? m->seconds * (double)(v->total_steps - f->step) : -1;
     v->doing = NULL;
@@ -230,7 +237,7 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
 static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     const double rate = f->seconds > 0 ? (double)f->tokens / f->seconds : 0;
     const double loss = m->window.steps > 0 ? m->window.loss / (double)m->window.steps : f->loss;
-    const double mfu = mfu_of(m, rate);
+    const struct ax_utilization u = utilization(m, f);
     const struct ax_tf_scalar s[] = {
         {"train/loss", loss},
         {"train/grad_norm", f->grad_norm},
@@ -238,10 +245,11 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
         {"train/epoch", f->epoch},
         {"train/tokens_per_second", rate},
         {"train/memory_gib", (double)f->memory / (double)(1 << 30)},
-        {"train/mfu", mfu},
+        {"train/mfu", u.model},
+        {"train/hfu", u.hardware},
     };
     const int n = (int)(sizeof s / sizeof *s);
-    ax_tfevents_write(&m->events, f->step, mfu >= 0 ? n : n - 1, s);
+    ax_tfevents_write(&m->events, f->step, u.model < 0 ? n - 2 : u.hardware < 0 ? n - 1 : n, s);
     m->window = (struct ax_metrics_window){0};
     if (m->bar || !m->o.progress)
         return;
@@ -270,9 +278,9 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
         return;
     AX_ASSERT(f->n_phases <= AX_METRICS_MAX_PHASES);
     struct ax_buf json = {0}, csv = {0};
-    const double mfu = mfu_of(m, f->seconds > 0 ? (double)f->tokens / f->seconds : 0);
-    append(&m->o.sink, &m->jsonl, ax_metrics_put_step(&json, f, mfu), &json);
-    append(NULL, &m->csv, ax_metrics_put_csv(&csv, f, mfu), &csv);
+    const struct ax_utilization u = utilization(m, f);
+    append(&m->o.sink, &m->jsonl, ax_metrics_put_step(&json, f, u), &json);
+    append(NULL, &m->csv, ax_metrics_put_csv(&csv, f, u), &csv);
     update_view(m, f);
     if (isfinite(f->loss)) {
         m->window.loss += f->loss;

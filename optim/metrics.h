@@ -10,8 +10,9 @@
  * NULL, so other ranks can call them too.
  *
  * MFU ("model FLOPs utilization") = flops_per_token · tokens/s / peak_flops, where flops_per_token
- * is ax_arch_flops_per_token's "6N+6LHS causal" and peak_flops the fastest GEMM that this process
- * measured (optim/peak.h).
+ * is ax_model_flops_per_token's and peak_flops the machine's fastest GEMM as measured by this
+ * process (optim/peak.h). HFU ("hardware …") = executed FLOPs / seconds / peak_flops: with what is
+ * computed again, and padding.
  *
  * See metrics.c (what happens to a step), metrics_text.h (records), metrics_file.h (files that are
  * truncated on resume and survive a full disk), tfevents.h (TensorBoard), progress.h (bar and
@@ -81,6 +82,7 @@ struct ax_step_figures {
     int64_t tokens, trained_tokens; /* in this step, all data ranks; without padding */
     double seconds;                 /* wall time since the last step ended */
     uint64_t waits;                 /* of the host for the device, in this step */
+    double flops;                   /* of matrix products that one device executed */
     bool skipped;                   /* the weights were not changed */
     uint64_t memory;                /* current resident bytes */
     uint64_t peak_memory;
@@ -100,6 +102,7 @@ void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const stru
 /* Events, each shown once. */
 enum ax_metrics_event {
     AX_EVENT_STARTED, /* text: after how long */
+    AX_EVENT_PEAK,    /* text: of which machine */
     AX_EVENT_RESUMED, /* text: the checkpoint */
     AX_EVENT_SAVED,   /* text: the checkpoint */
     AX_EVENT_WARNING,

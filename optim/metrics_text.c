@@ -26,23 +26,25 @@ static double rate(int64_t n, double seconds) {
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
+static double known(double fraction) {
+    return fraction >= 0 ? fraction : NAN;
+}
+
 enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
-                                   double mfu) {
-    static const char *const keys[] = {
-        "epoch",  "loss",           "grad_norm",         "learning_rate",
-        "tokens", "trained_tokens", "seconds",           "tokens_per_second",
-        "mfu",    "memory_bytes",   "peak_memory_bytes", "waits"};
-    const double values[] = {f->epoch,
-                             f->loss,
-                             f->grad_norm,
-                             f->learning_rate,
-                             (double)f->tokens,
-                             (double)f->trained_tokens,
-                             f->seconds,
-                             rate(f->tokens, f->seconds),
-                             mfu >= 0 ? mfu : NAN,
-                             (double)f->memory,
-                             (double)f->peak_memory,
+                                   struct ax_utilization u) {
+    static const char *const keys[] = {"epoch",        "loss",
+                                       "grad_norm",    "learning_rate",
+                                       "tokens",       "trained_tokens",
+                                       "seconds",      "tokens_per_second",
+                                       "mfu",          "hfu",
+                                       "memory_bytes", "peak_memory_bytes",
+                                       "waits"};
+    const double values[] = {f->epoch,          f->loss,
+                             f->grad_norm,      f->learning_rate,
+                             (double)f->tokens, (double)f->trained_tokens,
+                             f->seconds,        rate(f->tokens, f->seconds),
+                             known(u.model),    known(u.hardware),
+                             (double)f->memory, (double)f->peak_memory,
                              (double)f->waits};
     AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)f->step));
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
@@ -55,18 +57,14 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
     return ax_buf_puts(out, "}}\n");
 }
 
-enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f, double mfu) {
-    const double values[] = {f->epoch,
-                             f->loss,
-                             f->grad_norm,
-                             f->learning_rate,
-                             (double)f->tokens,
-                             (double)f->trained_tokens,
-                             f->seconds,
-                             rate(f->tokens, f->seconds),
-                             mfu >= 0 ? mfu : NAN,
-                             (double)f->memory,
-                             (double)f->peak_memory,
+enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f,
+                                  struct ax_utilization u) {
+    const double values[] = {f->epoch,          f->loss,
+                             f->grad_norm,      f->learning_rate,
+                             (double)f->tokens, (double)f->trained_tokens,
+                             f->seconds,        rate(f->tokens, f->seconds),
+                             known(u.model),    known(u.hardware),
+                             (double)f->memory, (double)f->peak_memory,
                              f->skipped};
     AX_TRY(ax_buf_printf(out, "%lld", (long long)f->step));
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)

@@ -8,11 +8,16 @@
 
 #define AX_METRICS_CSV_HEADER                                                                      \
     "step,epoch,loss,grad_norm,learning_rate,tokens,trained_tokens,seconds,tokens_per_second,mfu," \
-    "memory_bytes,peak_memory_bytes,skipped\n"
+    "hfu,memory_bytes,peak_memory_bytes,skipped\n"
 
-/* mfu < 0 = unknown. Each is one line; numbers that are not finite are null (CSV: empty). */
-enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f, double mfu);
-enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f, double mfu);
+struct ax_utilization {
+    double model, hardware; /* MFU, HFU as fractions; < 0 = unknown */
+};
+/* Each is one line; numbers that are not finite are null (CSV: empty). */
+enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
+                                   struct ax_utilization u);
+enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f,
+                                  struct ax_utilization u);
 enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoch,
                                    const struct ax_eval_result *r);
 /* Stores only the end of a long prompt. */

@@ -1,6 +1,11 @@
 #include "optim/peak.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/cpu/isa.h"
 
 #define SIDE 1536
 #define RUNS 6
@@ -47,4 +52,40 @@ enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_
     AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
     *flops = p.flops;
     return AX_OK;
+}
+
+static enum ax_status measure_set(const struct ax_runtime_options *o, enum ax_cpu_isa isa,
+                                  struct ax_peak *peak) {
+    const struct ax_runtime_options on_set = {.backend = ax_cpu_isa_name(isa),
+                                              .threads = o->threads};
+    peak->kernels = on_set.backend;
+    peak->dtype = ax_cpu_prefers_bf16(isa) ? AX_BF16 : AX_F32;
+    return ax_measure_gemm_peak(&on_set, peak->dtype, &peak->flops);
+}
+
+enum ax_status ax_measure_peak(const struct ax_runtime_options *o, struct ax_peak *peak) {
+    const enum ax_cpu_isa standard = ax_cpu_default_isa();
+    if (strcmp(o->backend, "cpu") == 0 && standard != AX_CPU_NONE)
+        return measure_set(o, ax_cpu_isa() == AX_CPU_AMX ? AX_CPU_AMX : standard, peak);
+    *peak = (struct ax_peak){.dtype = AX_F32, .kernels = o->backend};
+    return ax_measure_gemm_peak(o, peak->dtype, &peak->flops);
+}
+
+enum ax_status ax_measure_faster_set(const struct ax_runtime_options *o, struct ax_peak *peak) {
+    struct ax_peak used;
+    *peak = (struct ax_peak){0};
+    if (ax_cpu_best_isa() == ax_cpu_isa())
+        return AX_OK;
+    AX_TRY(measure_set(o, ax_cpu_isa(), &used));
+    AX_TRY(measure_set(o, ax_cpu_best_isa(), peak));
+    if (peak->flops <= used.flops)
+        *peak = (struct ax_peak){0};
+    return AX_OK;
+}
+
+const char *ax_peak_text(const struct ax_peak *peak, char *buf, size_t size) {
+    char count[32];
+    snprintf(buf, size, "%sFLOP/s (%s, %s)", ax_format_count(count, sizeof count, peak->flops),
+             ax_dtype_info(peak->dtype)->name, peak->kernels);
+    return buf;
 }

@@ -10,4 +10,17 @@
 enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_dtype dtype,
                                     double *flops);
 
+/* The peak of a machine: its fastest products in any instruction set and compute dtype that run
+ * without being asked for. */
+struct ax_peak {
+    double flops; /* per second */
+    enum ax_dtype dtype;
+    const char *kernels; /* an instruction set ("avx512bf16"), or a backend */
+};
+enum ax_status ax_measure_peak(const struct ax_runtime_options *o, struct ax_peak *peak);
+/* That of the cpu's best set, if another one is in use and slower; else flops are 0. */
+enum ax_status ax_measure_faster_set(const struct ax_runtime_options *o, struct ax_peak *peak);
+/* "431 G FLOP/s (bfloat16, avx512bf16)"; returns buf. */
+const char *ax_peak_text(const struct ax_peak *peak, char *buf, size_t size);
+
 #endif

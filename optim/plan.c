@@ -46,6 +46,7 @@ static enum ax_status dry_run(struct ax_plan *plan, struct ax_runtime *rt,
         AX_TRY_GOTO(ax_batch_fill(&s.batches[m], rt->q, arch->vocab_size, 0, NULL), st, done);
     AX_TRY_GOTO(ax_step_run(&s, 0, &r), st, done);
     plan->parameters = ax_model_parameters(&s.model);
+    plan->model_flops = (double)plan->tokens * ax_model_flops_per_token(&s.model, so->max_len);
     plan->n_actions = s.schedule.n;
     read_marks(plan, rt);
 done:
@@ -57,7 +58,6 @@ enum ax_status ax_plan_make(struct ax_plan *plan, const struct ax_runtime_option
                             const struct ax_arch *arch, const struct ax_step_options *so) {
     struct ax_runtime rt;
     *plan = (struct ax_plan){.tokens = so->n_microbatches * so->tokens};
-    plan->model_flops = (double)plan->tokens * ax_arch_flops_per_token(arch, so->max_len);
     AX_TRY(ax_runtime_open_planning(&rt, ro));
     const enum ax_status st = dry_run(plan, &rt, arch, so);
     ax_runtime_close(&rt);

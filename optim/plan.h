@@ -19,7 +19,7 @@ struct ax_plan {
     int64_t parameters;
     int64_t tokens;                            /* per step and rank */
     double flops, gemm_flops, attention_flops; /* executed per step, recompute included */
-    double model_flops;                        /* per step, by ax_arch_flops_per_token */
+    double model_flops;                        /* per step, by ax_model_flops_per_token */
     double bytes_sent[AX_ROLE_COUNT];
     int n_actions;
 };

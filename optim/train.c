@@ -13,8 +13,11 @@
 
 /* ---- figures ---- */
 
-static void report(struct ax_train *t, const struct ax_step_result *r, uint64_t waits,
-                   double data_seconds, double save_seconds, double seconds) {
+/* since: the queue's counters before the step. */
+static void report(struct ax_train *t, const struct ax_step_result *r,
+                   const struct ax_queue_counters *since, double data_seconds, double save_seconds,
+                   double seconds) {
+    const struct ax_queue_counters *now = &t->rt->q->counters;
     struct ax_step_figures f = {.step = t->done,
                                 .epoch = t->epoch,
                                 .loss = r->loss,
@@ -23,7 +26,9 @@ static void report(struct ax_train *t, const struct ax_step_result *r, uint64_t 
                                 .tokens = t->sequences.n_tokens,
                                 .trained_tokens = t->sequences.n_trained,
                                 .seconds = seconds,
-                                .waits = waits,
+                                .waits = now->waits - since->waits,
+                                .flops =
+                                    ax_queue_product_flops(now) - ax_queue_product_flops(since),
                                 .skipped = r->skipped,
                                 .memory = ax_mem_rss(),
                                 .peak_memory = ax_mem_peak_rss()};
@@ -176,16 +181,19 @@ static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
 /* ---- a step ---- */
 
 static enum ax_status measure_peak(struct ax_train *t) {
-    double flops;
-    AX_TRY(ax_measure_gemm_peak(&t->o->runtime, t->step.o.dtype, &flops));
-    ax_metrics_set_peak(t->metrics, flops);
+    struct ax_peak peak;
+    char text[96];
+    AX_TRY(ax_measure_peak(&t->o->runtime, &peak));
+    ax_metrics_set_peak(t->metrics, peak.flops);
+    ax_metrics_event(t->metrics, AX_EVENT_PEAK, t->done, "%s, for MFU and HFU",
+                     ax_peak_text(&peak, text, sizeof text));
     return AX_OK;
 }
 
 static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     const struct ax_train_options *o = t->o;
     const double begin = ax_clock_now(), waited = t->saver.waited;
-    const uint64_t waits = t->rt->q->counters.waits;
+    const struct ax_queue_counters before = t->rt->q->counters;
     struct ax_step_result r;
     AX_TRY(ax_train_sequences_next(&t->sequences, &t->step, &o->data, &t->rt->mesh));
     const double read = ax_clock_now();
@@ -201,8 +209,7 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
                                     epoch_end);
     if (isfinite(r.loss))
         t->out->loss = r.loss;
-    report(t, &r, t->rt->q->counters.waits - waits, read - begin, t->saver.waited - waited,
-           ax_clock_now() - begin);
+    report(t, &r, &before, read - begin, t->saver.waited - waited, ax_clock_now() - begin);
     return AX_OK;
 }
 
@@ -253,13 +260,13 @@ static enum ax_status loop(struct ax_train *t) {
 
 static enum ax_status open_metrics(struct ax_train *t) {
     struct ax_metrics_options mo = t->o->metrics;
-    const double doc = t->schedule.doc_tokens;
+    const int64_t doc = (int64_t)t->schedule.doc_tokens;
     mo.total_steps = t->schedule.total;
     mo.logging_steps = t->schedule.logging_steps;
     mo.resume_step = t->done;
     mo.window = t->window;
     mo.flops_per_token =
-        ax_arch_flops_per_token(t->o->arch, doc > 0 ? (int64_t)doc : t->o->data.doc_tokens);
+        ax_model_flops_per_token(&t->step.model, doc > 0 ? doc : t->o->data.doc_tokens);
     mo.devices = t->rt->mesh.world;
     return ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo);
 }

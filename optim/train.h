@@ -96,6 +96,9 @@ struct ax_train_options {
     const char *const *fixed_keys; /* keys of it that may not change on resume; NULL-terminated */
 };
 
+/* The compute dtype of the checkpoint that such a run would resume from; unchanged if there is none. */
+enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_dtype *dtype);
+
 struct ax_train_result {
     int64_t steps, total_steps; /* done, planned */
     int64_t resumed_from;       /* step; 0 = none */

@@ -108,6 +108,30 @@ static enum ax_status newest_good(const char *output_dir, const struct ax_checkp
     return AX_OK;
 }
 
+enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_dtype *dtype) {
+    struct ax_checkpoint_list l = {0};
+    struct ax_checkpoint c = {0};
+    char *path = NULL;
+    const char *name = NULL;
+    enum ax_status st = AX_OK;
+    if (save->resume == AX_RESUME_FOLDER)
+        st = ax_strdup(&path, save->resume_dir);
+    else if (save->resume != AX_RESUME_NO && ax_checkpoint_list(&l, save->output_dir) == AX_OK &&
+             l.n > 0)
+        st = ax_checkpoint_path(&path, save->output_dir, l.steps[l.n - 1]);
+    if (path && ax_checkpoint_open(&c, path) == AX_OK) {
+        name = json_string_value(json_object_get(c.run, "compute_dtype"));
+        if (name && ax_dtype_parse(name, dtype) != AX_OK)
+            st = ax_error_prefix(AX_ERR_DATA, "%s", path);
+    }
+    if (st == AX_OK)
+        ax_error_clear(); /* a damaged checkpoint is reported when the run resumes */
+    ax_checkpoint_close(&c);
+    ax_checkpoint_list_free(&l);
+    ax_free(path);
+    return st;
+}
+
 /* Checks that this run may write to output_dir. Called before anything is written there. */
 static enum ax_status judge(const struct ax_train_save *save, const struct ax_checkpoint_list *l) {
     if (save->resume == AX_RESUME_NO)

@@ -39,6 +39,9 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
                   t->kept.value, "evaluation", "owed", t->pending_eval, "epoch_ended",
                   t->epoch_ended, "logging", "steps", (json_int_t)window.steps, "loss", window.loss,
                   "watch", watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
+    if (*out) /* of this run, where the configuration leaves the choice to the machine */
+        json_object_set_new(*out, "compute_dtype",
+                            json_string(ax_dtype_info(t->step.o.dtype)->name));
     if (*out && isfinite(t->out->loss))
         json_object_set_new(*out, "loss", json_real(t->out->loss));
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");

@@ -106,15 +106,15 @@ static bool is_of_one_process(const json_t *record) {
     const char *text = json_string_value(json_object_get(record, "text"));
     if (!event)
         return false;
-    return strcmp(event, "started") == 0 || strcmp(event, "resumed") == 0 ||
-           strcmp(event, "saved") == 0 ||
+    return strcmp(event, "started") == 0 || strcmp(event, "peak") == 0 ||
+           strcmp(event, "resumed") == 0 || strcmp(event, "saved") == 0 ||
            (strcmp(event, "stopped") == 0 && (!text || strncmp(text, "early", 5) != 0));
 }
 
 static enum ax_status add_record(struct run_readout *r, const char *line, const char *folder) {
-    static const char *const times[] = {"seconds",          "tokens_per_second", "mfu",
-                                        "memory_bytes",     "phase_seconds",     "eval_seconds",
-                                        "peak_memory_bytes"};
+    static const char *const times[] = {"seconds",      "tokens_per_second", "mfu",
+                                        "hfu",          "memory_bytes",      "phase_seconds",
+                                        "eval_seconds", "peak_memory_bytes"};
     json_t *record = json_loads(line, 0, NULL);
     if (!record)
         return ax_error(AX_ERR_DATA, "metrics.jsonl: no JSON: %s", line);
@@ -192,8 +192,9 @@ static int field(struct bytes *b, uint64_t *number, struct bytes *inner) {
 }
 
 static bool is_time(struct bytes tag) {
-    static const char *const times[] = {"train/tokens_per_second", "train/memory_gib", "train/mfu",
-                                        "eval/runtime", "eval/samples_per_second"};
+    static const char *const times[] = {
+        "train/tokens_per_second", "train/memory_gib", "train/mfu", "train/hfu", "eval/runtime",
+        "eval/samples_per_second"};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         if ((size_t)(tag.end - tag.at) == strlen(times[i]) &&
             memcmp(tag.at, times[i], strlen(times[i])) == 0)

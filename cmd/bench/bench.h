@@ -9,6 +9,7 @@
 
 #include "cmd/args.h"
 #include "cmd/bench/result.h"
+#include "optim/peak.h"
 #include "optim/step.h"
 
 /* ---- the report ---- */
@@ -22,7 +23,8 @@ struct ax_bench {
     struct ax_bench_list old, results;
     json_t *details; /* per kind, the part of its JSON that is not figures */
     /* measured on first use */
-    double bandwidth, peaks[AX_DTYPE_COUNT];
+    double bandwidth;
+    struct ax_peak peak;
 };
 
 /* Parses the kind's options and the common ones; loads the older results, so a bad file is reported
@@ -43,10 +45,10 @@ enum ax_status ax_bench_may_go_on(void);
 enum ax_status ax_bench_finish(struct ax_bench *b);
 void ax_bench_free(struct ax_bench *b);
 
-/* Bytes read and written per second by a copy; FLOP per second of a matrix product, in this process
- * on b->threads. */
+/* Bytes read and written per second by a copy; FLOP per second of the machine's fastest matrix
+ * products (ax_measure_peak), in this process on b->threads. */
 enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes);
-enum ax_status ax_bench_peak(struct ax_bench *b, enum ax_dtype dtype, double *flops);
+enum ax_status ax_bench_peak(struct ax_bench *b, double *flops);
 
 /* Reorders the values and returns the middle one, or the mean of the middle two. */
 double ax_bench_median(double *values, size_t n);

@@ -236,7 +236,7 @@ static enum ax_status run(struct ax_bench *out, struct eval_bench *b) {
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)out->threads};
     AX_TRY(ax_bench_dtype(b->dtype_name, &b->dtype));
     AX_TRY(ax_bench_model_open(&b->m, "eval", true));
-    AX_TRY(ax_bench_peak(out, b->dtype, &b->peak));
+    AX_TRY(ax_bench_peak(out, &b->peak));
     AX_TRY(make_rows(b));
     AX_TRY(make_answers(b));
     AX_TRY(ax_runtime_run(&ro, body, b, &plan));

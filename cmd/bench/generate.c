@@ -160,10 +160,9 @@ static json_t *details(const struct generate_bench *b) {
 
 static void tell(const struct generate_bench *b) {
     const struct result *r = &b->results[b->n_results - 1];
-    printf("peaks: %.1f GB/s copied (read + written), %.1f GFLOP/s in a %s matrix product; %.1f MB "
-           "of weights\n",
-           b->bandwidth / 1e9, b->peak / 1e9, ax_dtype_info(b->dtype)->name,
-           (double)b->weight_bytes / 1e6);
+    printf("peaks: %.1f GB/s copied (read + written), %.1f GFLOP/s in matrix products; %.1f MB of "
+           "weights\n",
+           b->bandwidth / 1e9, b->peak / 1e9, (double)b->weight_bytes / 1e6);
     printf("one round of batch %lld: %.3f s, %llu allocations\n", (long long)r->batch,
            r->last_seconds, (unsigned long long)r->allocations);
     for (int op = 0; op < AX_OP_COUNT; op++)
@@ -191,7 +190,7 @@ static enum ax_status run(struct ax_bench *out, struct generate_bench *b) {
     AX_TRY(ax_bench_dtype(b->dtype_name, &b->dtype));
     AX_TRY(ax_bench_model_open(&b->m, "generate", true));
     AX_TRY(ax_bench_bandwidth(out, &b->bandwidth));
-    AX_TRY(ax_bench_peak(out, b->dtype, &b->peak));
+    AX_TRY(ax_bench_peak(out, &b->peak));
     b->n_results = b->batch > 0 ? 1 : MAX_RESULTS;
     for (int i = 0; i < b->n_results && i < MAX_RESULTS; i++) {
         b->now = &b->results[i];

@@ -54,7 +54,7 @@ static enum ax_status report(struct ops_bench *b) {
     const struct ax_op_cost cost = ax_op_cost(b->c.op, b->c.args);
     double bandwidth, peak;
     AX_TRY(ax_bench_bandwidth(b->r, &bandwidth));
-    AX_TRY(ax_bench_peak(b->r, b->dtype, &peak));
+    AX_TRY(ax_bench_peak(b->r, &peak));
     const bool by_flops = cost.flops / peak > cost.bytes / bandwidth;
     const double rate = (by_flops ? cost.flops : cost.bytes) / b->seconds;
     struct ax_bench_figure f = {rate / 1e9, by_flops ? "GFLOP/s" : "GB/s", false,

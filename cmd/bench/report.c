@@ -96,11 +96,11 @@ enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes) {
     return AX_OK;
 }
 
-enum ax_status ax_bench_peak(struct ax_bench *b, enum ax_dtype dtype, double *flops) {
+enum ax_status ax_bench_peak(struct ax_bench *b, double *flops) {
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)b->threads};
-    if (b->peaks[dtype] == 0)
-        AX_TRY(ax_measure_gemm_peak(&ro, dtype, &b->peaks[dtype]));
-    *flops = b->peaks[dtype];
+    if (b->peak.flops == 0)
+        AX_TRY(ax_measure_peak(&ro, &b->peak));
+    *flops = b->peak.flops;
     return AX_OK;
 }
 
@@ -151,7 +151,27 @@ static enum ax_status compare(const struct ax_bench *b) {
     return st;
 }
 
+/* What the shares are of, and whether another instruction set would be faster. */
+static enum ax_status report_peak(struct ax_bench *b) {
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)b->threads};
+    char text[96];
+    struct ax_peak faster;
+    if (b->peak.flops == 0)
+        return AX_OK;
+    AX_TRY(ax_measure_faster_set(&ro, &faster));
+    if (!b->json)
+        printf("peak: %s\n", ax_peak_text(&b->peak, text, sizeof text));
+    if (!b->json && faster.flops > 0)
+        printf("AXTRAIN_CPU=%s would be faster: %s\n", faster.kernels,
+               ax_peak_text(&faster, text, sizeof text));
+    return ax_bench_detail(b, "peak",
+                           json_pack("{sf ss ss}", "flops", b->peak.flops, "dtype",
+                                     ax_dtype_info(b->peak.dtype)->name, "kernels",
+                                     b->peak.kernels));
+}
+
 enum ax_status ax_bench_finish(struct ax_bench *b) {
+    AX_TRY(report_peak(b));
     AX_TRY(ax_env_facts(&b->results.machine));
     json_object_del(b->results.machine, "axtrain"); /* the version has its own key */
     b->results.threads = b->threads > 0 ? b->threads : ax_cpu_count();

@@ -20,12 +20,13 @@ struct step_bench {
 
     /* results */
     double seconds[MAX_STEPS], best, best_phases[AX_TIME_COUNT];
-    double loss;
+    double loss, model_flops;            /* per token */
     uint64_t allocations, faults, waits; /* per timed step: the most */
     struct ax_queue_counters counters;   /* of the last step */
 };
 
 static enum ax_status time_steps(struct step_bench *b, struct ax_step *s) {
+    b->model_flops = ax_model_flops_per_token(&s->model, b->o.max_len);
     for (int64_t i = 0; i < b->steps + WARM_UP; i++) {
         struct ax_step_result r;
         const uint64_t calls = ax_mem_calls(), faults = ax_mem_minor_faults();
@@ -151,15 +152,17 @@ static enum ax_status report(struct ax_bench *r, struct step_bench *b,
     char name[160];
     double peak;
     name_of(b, name, sizeof name);
-    AX_TRY(ax_bench_peak(r, b->o.dtype, &peak));
+    AX_TRY(ax_bench_peak(r, &peak));
     const double median = ax_bench_median(b->seconds, (size_t)b->steps);
     const double speed = (double)(b->o.n_microbatches * b->o.tokens) / median;
-    const double flops = ax_arch_flops_per_token(&b->m.arch, b->o.max_len); /* 6N+6LHS causal */
-    const struct ax_bench_figure rate = {speed, "tokens/s", false, speed * flops / peak};
+    const double executed = ax_queue_product_flops(&b->counters) / median;
+    const struct ax_bench_figure rate = {speed, "tokens/s", false, speed * b->model_flops / peak};
+    const struct ax_bench_figure products = {executed / 1e9, "GFLOP/s", false, executed / peak};
     const struct ax_bench_figure memory = {(double)ax_arena_plan_total(plan) / 1e9, "GB", true, -1};
     const struct ax_bench_figure allocations = {(double)b->allocations, "per step", true, -1};
     const struct ax_bench_figure waits = {(double)b->waits, "per step", true, -1};
-    AX_TRY(ax_bench_add(r, &rate, "%s/speed", name));
+    AX_TRY(ax_bench_add(r, &rate, "%s/speed", name));        /* its share is MFU */
+    AX_TRY(ax_bench_add(r, &products, "%s/executed", name)); /* HFU */
     AX_TRY(ax_bench_add(r, &memory, "%s/planned-memory", name));
     AX_TRY(ax_bench_add(r, &allocations, "%s/allocations", name));
     AX_TRY(ax_bench_add(r, &waits, "%s/waits", name));

@@ -184,8 +184,8 @@ const struct ax_config_key ax_config_keys_save[] = {
 
 const struct ax_config_key ax_config_keys_precision[] = {
     AX_KEY("bf16", AX_T_BOOL | AX_T_STR,
-           "Compute in bfloat16 with master weights of master_dtype; auto: if the machine supports "
-           "it.",
+           "Compute in bfloat16 with master weights of master_dtype; auto: if that is faster on "
+           "this machine, or as the checkpoint that a run resumes from did.",
            .choices = "auto", .dflt = "auto"),
     AX_KEY("bfloat16", AX_T_BOOL, "Same as bf16: true."),
     AX_KEY("fp16", AX_T_BOOL, "Compute in float16.",

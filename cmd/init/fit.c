@@ -30,7 +30,7 @@ static enum ax_status needed(struct search *s, enum ax_init_method method, enum 
     const int64_t length = short_rows && shape->longest > 0 ? shape->longest : shape->sequence_len;
     const int64_t docs = shape->packing ? DOCS : 1;
     struct ax_step_options so = {
-        .dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32,
+        .dtype = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32,
         .recompute = mode,
         .objective = &ax_objective_sft,
         .max_norm = 1,

@@ -79,7 +79,7 @@ static void print_time(const struct ax_plan_figures *f) {
     const struct ax_plan *p = &f->plans[f->chosen];
     const struct ax_train_forecast *t = &f->forecast;
     char a[32], b[32];
-    printf("compute  %s FLOPs executed per step, %.0f %% of the model's (6N+6LHS causal)\n",
+    printf("compute  %s FLOPs executed per step, %.0f %% of what the method needs\n",
            ax_format_count(a, sizeof a, p->flops), 100 * p->flops / p->model_flops);
     if (f->speed <= 0)
         return;

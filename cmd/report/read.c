@@ -18,6 +18,7 @@ static const char *const step_keys[AX_FIGURE_COUNT] = {
     [AX_FIGURE_SECONDS] = "seconds",
     [AX_FIGURE_RATE] = "tokens_per_second",
     [AX_FIGURE_MFU] = "mfu",
+    [AX_FIGURE_HFU] = "hfu",
     [AX_FIGURE_MEMORY] = "memory_bytes",
     [AX_FIGURE_PEAK] = "peak_memory_bytes",
 };

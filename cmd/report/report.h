@@ -25,6 +25,7 @@ enum ax_report_figure {
     AX_FIGURE_SECONDS,
     AX_FIGURE_RATE,
     AX_FIGURE_MFU,
+    AX_FIGURE_HFU,
     AX_FIGURE_MEMORY,
     AX_FIGURE_PEAK,
     AX_FIGURE_COUNT

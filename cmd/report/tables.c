@@ -142,10 +142,13 @@ static void speed(const struct ax_report_run *run, char *text, size_t size) {
         snprintf(text, size, "%.0f tokens/s", v);
 }
 
-static void mfu(const struct ax_report_run *run, char *text, size_t size) {
-    const double v = median(run, AX_FIGURE_MFU);
-    if (isfinite(v))
-        snprintf(text, size, "%.1f %%", 100 * v);
+/* Executed FLOPs contain the model's and what was computed again. */
+static void utilization(const struct ax_report_run *run, char *text, size_t size) {
+    const double model = median(run, AX_FIGURE_MFU), hardware = median(run, AX_FIGURE_HFU);
+    if (isfinite(model) && isfinite(hardware))
+        snprintf(text, size, "%.1f %%, %.1f %%", 100 * model, 100 * hardware);
+    else if (isfinite(model))
+        snprintf(text, size, "%.1f %%", 100 * model);
 }
 
 static void peak(const struct ax_report_run *run, char *text, size_t size) {
@@ -190,7 +193,7 @@ static const struct {
     {"tokens", tokens},
     {"time in steps", seconds},
     {"speed (median)", speed},
-    {"MFU (median)", mfu},
+    {"MFU, HFU (median)", utilization},
     {"peak memory", peak},
     {"method", method},
     {"parameters", parameters},

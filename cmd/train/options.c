@@ -9,17 +9,42 @@
 
 #define PAD 8 /* micro-batches are padded to a multiple of this, for full tiles in GEMMs */
 
-/* ---- precision and memory ---- */
+/* ---- resuming, precision and memory ---- */
 
-static enum ax_dtype compute_dtype(const struct ax_config *cfg) {
+static enum ax_status read_resume(struct ax_train_save *save, const struct ax_config *cfg) {
+    const char *from = ax_config_str(cfg, "resume_from_checkpoint");
+    if (ax_config_bool(cfg, "auto_resume_from_checkpoints"))
+        save->resume = AX_RESUME_NEWEST;
+    if (!from || strcmp(from, "false") == 0)
+        return AX_OK;
+    if (strcmp(from, "auto") == 0 || strcmp(from, "true") == 0) {
+        save->resume = AX_RESUME_NEWEST;
+    } else if (strcmp(from, "latest-good") == 0) {
+        save->resume = AX_RESUME_NEWEST_GOOD;
+    } else {
+        save->resume = AX_RESUME_FOLDER;
+        save->resume_dir = from;
+    }
+    return AX_OK;
+}
+
+/* By default what trains faster on this machine; a run that resumes goes on as it began. */
+static enum ax_status read_dtype(enum ax_dtype *out, const struct ax_config *cfg) {
+    struct ax_train_save save = {.output_dir = ax_config_str(cfg, "output_dir")};
+    *out = AX_F32;
     if (ax_config_bool(cfg, "float32"))
-        return AX_F32;
+        return AX_OK;
+    *out = AX_BF16;
     if (ax_config_bool(cfg, "bfloat16") || ax_config_bool(cfg, "fp16") ||
         ax_config_bool(cfg, "float16"))
-        return AX_BF16;
-    if (strcmp(ax_config_str(cfg, "bf16"), "auto") == 0)
-        return ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
-    return ax_config_bool(cfg, "bf16") ? AX_BF16 : AX_F32;
+        return AX_OK;
+    if (strcmp(ax_config_str(cfg, "bf16"), "auto") != 0) {
+        *out = ax_config_bool(cfg, "bf16") ? AX_BF16 : AX_F32;
+        return AX_OK;
+    }
+    *out = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32;
+    AX_TRY(read_resume(&save, cfg));
+    return ax_train_resumed_dtype(&save, out);
 }
 
 static void read_recompute(struct ax_train_options *o, const struct ax_config *cfg) {
@@ -146,24 +171,7 @@ static enum ax_status read_eval(struct ax_train_setup *s) {
     return AX_OK;
 }
 
-/* ---- saving and resuming ---- */
-
-static enum ax_status read_resume(struct ax_train_save *save, const struct ax_config *cfg) {
-    const char *from = ax_config_str(cfg, "resume_from_checkpoint");
-    if (ax_config_bool(cfg, "auto_resume_from_checkpoints"))
-        save->resume = AX_RESUME_NEWEST;
-    if (!from || strcmp(from, "false") == 0)
-        return AX_OK;
-    if (strcmp(from, "auto") == 0 || strcmp(from, "true") == 0) {
-        save->resume = AX_RESUME_NEWEST;
-    } else if (strcmp(from, "latest-good") == 0) {
-        save->resume = AX_RESUME_NEWEST_GOOD;
-    } else {
-        save->resume = AX_RESUME_FOLDER;
-        save->resume_dir = from;
-    }
-    return AX_OK;
-}
+/* ---- saving ---- */
 
 static enum ax_status read_trigger(struct ax_train_setup *s) {
     const char *path = ax_config_str(s->cfg, "dynamic_checkpoint.trigger_file_path");
@@ -246,7 +254,6 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     }
     s->objective = ax_objective_sft_with(&s->sft);
     o->step = (struct ax_step_options){
-        .dtype = compute_dtype(cfg),
         .objective = &s->objective,
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
         .n_microbatches = (int)(s->data.sequences_per_step / s->data.sequences_per_batch),
@@ -261,6 +268,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                      .interval = ax_config_i64(cfg, "lisa_step_interval")};
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
+    AX_TRY(read_dtype(&o->step.dtype, cfg));
     read_recompute(o, cfg);
     read_data(s);
     o->epochs = ax_config_f64(cfg, "num_epochs");

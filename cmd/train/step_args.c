@@ -48,7 +48,7 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
             (long long)a->batch, (long long)a->seq, INT32_MAX);
     AX_TRY(adapter(a, o));
     AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer, &o->opt));
-    o->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
+    o->dtype = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32;
     if (a->dtype)
         AX_TRY(ax_args_dtype(a->dtype, &o->dtype));
     if (!a->masters)

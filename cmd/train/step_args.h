@@ -17,7 +17,7 @@ struct ax_step_args {
 
 /* Fills args[0 … AX_STEP_ARGS_COUNT − 1]. */
 void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args);
-/* Everything except recompute; dtype NULL = bfloat16 if the CPU computes in it, else float32. */
+/* Everything except recompute; dtype NULL = what this machine trains faster in. */
 enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_options *o);
 
 #endif

@@ -64,7 +64,7 @@ static enum ax_cpu_isa detect(void) {
     return amx && may_use_tiles() ? AX_CPU_AMX : AX_CPU_AVX512BF16;
 }
 
-static enum ax_cpu_isa best, chosen;
+static enum ax_cpu_isa best, standard, chosen;
 static const char *unknown; /* AXTRAIN_CPU, if it cannot be chosen */
 
 /* A set includes those before it; emulated tiles need what AMX comes with. */
@@ -75,7 +75,7 @@ static bool best_has(enum ax_cpu_isa isa) {
 static void choose(void) {
     const char *name = getenv("AXTRAIN_CPU");
     best = detect();
-    chosen = best < AX_CPU_AMX ? best : AX_CPU_AVX512BF16; /* tiles only if asked for */
+    chosen = standard = best < AX_CPU_AMX ? best : AX_CPU_AVX512BF16; /* tiles only if asked for */
     if (name == NULL || *name == '\0')
         return;
     unknown = name;
@@ -119,6 +119,41 @@ enum ax_status ax_cpu_check(void) {
 
 bool ax_cpu_has_bf16(void) {
     return ax_cpu_isa() >= AX_CPU_AVX512BF16;
+}
+
+enum ax_cpu_isa ax_cpu_best_isa(void) {
+    choose_once();
+    return best;
+}
+
+enum ax_cpu_isa ax_cpu_default_isa(void) {
+    choose_once();
+    return standard;
+}
+
+/* Measured (docs/results/cpu.md). On Intel products of BF16 pairs are slower than float32's, unless
+ * on tiles; sets without such products convert first. */
+static const struct {
+    const char *vendor; /* NULL: any */
+    enum ax_cpu_isa isa;
+} bf16_is_faster[] = {
+    {"AuthenticAMD", AX_CPU_AVX512BF16},
+    {NULL, AX_CPU_AMX},
+    {NULL, AX_CPU_AMX_EMULATED}, /* tests train as on tiles */
+};
+
+bool ax_cpu_bf16_is_faster(const char *vendor, enum ax_cpu_isa isa) {
+    for (size_t i = 0; i < sizeof bf16_is_faster / sizeof *bf16_is_faster; i++)
+        if (bf16_is_faster[i].isa == isa &&
+            (!bf16_is_faster[i].vendor || strcmp(bf16_is_faster[i].vendor, vendor) == 0))
+            return true;
+    return false;
+}
+
+bool ax_cpu_prefers_bf16(enum ax_cpu_isa isa) {
+    unsigned a, name[4] = {0}; /* ebx, edx, ecx: twelve letters */
+    __get_cpuid(0, &a, &name[0], &name[2], &name[1]);
+    return ax_cpu_bf16_is_faster((const char *)name, isa);
 }
 
 const struct ax_ops *ax_cpu_ops(enum ax_cpu_isa isa) {

@@ -29,6 +29,11 @@ enum ax_status ax_cpu_check(void);
 bool ax_cpu_has(enum ax_cpu_isa isa);             /* this machine, whatever AXTRAIN_CPU is */
 const char *ax_cpu_isa_name(enum ax_cpu_isa isa); /* "avx512bf16" */
 bool ax_cpu_has_bf16(void);                       /* computes in BF16 rather than converting */
+/* Training with this set is faster in BF16 than in float32: by a table, never timed. */
+bool ax_cpu_prefers_bf16(enum ax_cpu_isa isa);
+bool ax_cpu_bf16_is_faster(const char *vendor, enum ax_cpu_isa isa); /* vendor: as cpuid names it */
+/* The best set of this machine; and the one that is used where AXTRAIN_CPU is unset. */
+enum ax_cpu_isa ax_cpu_best_isa(void), ax_cpu_default_isa(void);
 /* Its op table; NULL: none. */
 const struct ax_ops *ax_cpu_ops(enum ax_cpu_isa isa);
 

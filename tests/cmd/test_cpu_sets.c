@@ -34,7 +34,7 @@ static void env_names_the_set(void **state) {
         if (!ax_cpu_has(isa))
             continue;
         char line[64];
-        snprintf(line, sizeof line, "instruction_set  %s\n", ax_cpu_isa_name(isa));
+        snprintf(line, sizeof line, "instruction_set    %s\n", ax_cpu_isa_name(isa));
         setenv("AXTRAIN_CPU", ax_cpu_isa_name(isa), 1);
         assert_int_equal(run(said, sizeof said, "env"), 0);
         assert_non_null(strstr(said, line));

@@ -360,6 +360,40 @@ static int evaluation_losses(const char *config, const char *more) {
 }
 
 /* The loss before and after; of a run that goes on, which has none from before, the last one. */
+/* DIR/NAME's field, in the scratch folder's output. */
+static void assert_dtype(const char *file, const char *want) {
+    char path[128], *text;
+    size_t len;
+    snprintf(path, sizeof path, "out/%s", file);
+    assert_int_equal(ax_read_file(in_scratch(path), 1 << 20, &text, &len), AX_OK);
+    char field[64];
+    snprintf(field, sizeof field, "\"compute_dtype\": \"%s\"", want);
+    if (!strstr(text, field))
+        fail_msg("no %s in %s: %s", field, file, text);
+    ax_free(text);
+}
+
+/* What a machine would choose by itself does not change a run that began on another one. */
+static void test_resuming_keeps_the_dtype(void **state) {
+    (void)state;
+    need_binary();
+    char config[128];
+    configure(config, sizeof config,
+              "num_epochs: 9\nsave_steps: 1\nresume_from_checkpoint: auto\n");
+    setenv("AXTRAIN_CPU", "avx2", 1); /* float32 is faster there */
+    EXPECT(0, "", config, "max_steps=1");
+    assert_dtype("run.json", "float32");
+    unsetenv("AXTRAIN_CPU");
+    EXPECT(0, "resumed", config, "max_steps=2");
+    assert_dtype("run.json", "float32");
+    assert_dtype("checkpoint-2/state/manifest.json", "float32");
+    EXPECT(0, "resumed", config, "max_steps=3", "bf16=true");
+    assert_dtype("checkpoint-3/state/manifest.json", "bfloat16");
+    EXPECT(0, "resumed", config, "max_steps=4"); /* goes on as the last one did */
+    assert_dtype("checkpoint-4/state/manifest.json", "bfloat16");
+    clear();
+}
+
 static void test_evaluations_are_told(void **state) {
     (void)state;
     need_binary();
@@ -438,6 +472,7 @@ int main(void) {
         cmocka_unit_test(test_divergence_is_an_error),
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_run_and_go_on),
+        cmocka_unit_test(test_resuming_keeps_the_dtype),
         cmocka_unit_test(test_longer_evaluation_rows),
         cmocka_unit_test(test_evaluations_are_told),
         cmocka_unit_test(test_proportions_resume),

@@ -34,7 +34,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 
-#define MAX_MASKS  24
+#define MAX_MASKS  28
 #define MAX_GROUPS 4
 #define MAX_OUTPUT (4U << 20)
 

@@ -103,11 +103,35 @@ static void test_unknown_names_are_errors(void **state) {
     assert_int_equal(choice("avx512 ", true, name), best_here());
 }
 
+/* Intel multiplies pairs of BF16 slower than float32 unless it has tiles; what is not in the table is
+ * not faster. */
+static void test_bf16_only_where_it_is_faster(void **state) {
+    (void)state;
+    static const struct {
+        const char *vendor;
+        enum ax_cpu_isa isa;
+        bool faster;
+    } cases[] = {
+        {"AuthenticAMD", AX_CPU_AVX512BF16, true}, {"GenuineIntel", AX_CPU_AVX512BF16, false},
+        {"GenuineIntel", AX_CPU_AMX, true},        {"AuthenticAMD", AX_CPU_AVX512, false},
+        {"AuthenticAMD", AX_CPU_AVX2, false},      {"", AX_CPU_AVX512BF16, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(ax_cpu_bf16_is_faster(cases[i].vendor, cases[i].isa), cases[i].faster);
+    /* this machine's vendor, read another way */
+    const char *vendor = __builtin_cpu_is("amd")     ? "AuthenticAMD"
+                         : __builtin_cpu_is("intel") ? "GenuineIntel"
+                                                     : "";
+    for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++)
+        assert_int_equal(ax_cpu_prefers_bf16(isa), ax_cpu_bf16_is_faster(vendor, isa));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_detects),
         cmocka_unit_test(test_chooses_what_the_machine_has),
         cmocka_unit_test(test_unknown_names_are_errors),
+        cmocka_unit_test(test_bf16_only_where_it_is_faster),
     };
     return cmocka_run_group_tests(tests, find_sets, NULL);
 }

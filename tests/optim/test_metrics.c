@@ -36,15 +36,17 @@ static int remove_dir(void **state) {
     return ax_remove_tree(dir) == AX_OK ? 0 : -1;
 }
 
+static const struct ax_metrics_options usual = {.total_steps = 10,
+                                                .logging_steps = 2,
+                                                .flops_per_token = 1e9,
+                                                .peak_flops = 1e12,
+                                                .devices = 1,
+                                                .tensorboard = true};
+
 static struct ax_metrics *open_metrics(int64_t resume_step) {
     struct ax_metrics *m = NULL;
-    const struct ax_metrics_options o = {.total_steps = 10,
-                                         .logging_steps = 2,
-                                         .resume_step = resume_step,
-                                         .flops_per_token = 1e9,
-                                         .peak_flops = 1e12,
-                                         .devices = 1,
-                                         .tensorboard = true};
+    struct ax_metrics_options o = usual;
+    o.resume_step = resume_step;
     assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
     return m;
 }
@@ -57,6 +59,7 @@ static struct ax_step_figures figures(int64_t step) {
                                     .learning_rate = 1e-4,
                                     .tokens = 100,
                                     .trained_tokens = 40,
+                                    .flops = 1.25e11,
                                     .seconds = 0.5,
                                     .memory = 1 << 20,
                                     .peak_memory = 2 << 20,
@@ -381,6 +384,7 @@ static struct ax_step_figures busy(int64_t step) {
                                     .learning_rate = 1e-4,
                                     .tokens = 100,
                                     .trained_tokens = 40,
+                                    .flops = 2.5e11,
                                     .seconds = step == 1 ? 30 : 2,
                                     .memory = (uint64_t)3 << 29,
                                     .peak_memory = (uint64_t)5 << 29,
@@ -401,13 +405,9 @@ static const struct ax_eval_result scored = {.loss = 2,
 /* Five steps, an entry after every second and the last; an evaluation. */
 static void run_busy(bool progress) {
     struct ax_metrics *m = NULL;
-    const struct ax_metrics_options o = {.total_steps = 5,
-                                         .logging_steps = 2,
-                                         .flops_per_token = 1e9,
-                                         .peak_flops = 1e12,
-                                         .devices = 1,
-                                         .tensorboard = true,
-                                         .progress = progress};
+    struct ax_metrics_options o = usual;
+    o.total_steps = 5;
+    o.progress = progress;
     assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
     for (int64_t step = 1; step <= 5; step++) {
         const struct ax_step_figures f = busy(step);
@@ -438,6 +438,7 @@ static void see_figures(const json_t *v, void *ctx) {
                                            {"seconds", 2},
                                            {"tokens_per_second", 50},
                                            {"mfu", 0.05},
+                                           {"hfu", 0.125},
                                            {"memory_bytes", 3 << 29},
                                            {"peak_memory_bytes", 5.0 * (1 << 29)}};
     static const struct expected eval[] = {{"step", 5},
@@ -463,7 +464,7 @@ static void every_figure_of_a_record(void **state) {
     assert_int_equal(each_record(see_figures, NULL), 6);
     char *csv = read_text("metrics.csv", &n);
     assert_non_null(
-        strstr(csv, "\n2,0.25,0.5,3,0.0001,100,40,2,50,0.05,1610612736,2684354560,0\n"));
+        strstr(csv, "\n2,0.25,0.5,3,0.0001,100,40,2,50,0.05,0.125,1610612736,2684354560,0\n"));
     ax_free(csv);
 }
 
@@ -519,6 +520,7 @@ static void every_figure_of_an_entry(void **state) {
         assert_true(scalar_of(&e[1 + i], "train/tokens_per_second") == 50);
         assert_true(scalar_of(&e[1 + i], "train/memory_gib") == 1.5);
         assert_true(scalar_of(&e[1 + i], "train/mfu") == (double)0.05F);
+        assert_true(scalar_of(&e[1 + i], "train/hfu") == (double)0.125F);
     }
     assert_int_equal(e[4].step, 5);
     assert_true(scalar_of(&e[4], "eval/loss") == 2);
@@ -576,13 +578,11 @@ static void a_step_that_took_no_time(void **state) {
         static struct event e[4];
         char want[512];
         size_t n;
-        const struct ax_metrics_options o = {.total_steps = 1,
-                                             .logging_steps = 1,
-                                             .flops_per_token = 1e9,
-                                             .peak_flops = cases[i].peak_flops,
-                                             .devices = 1,
-                                             .tensorboard = i == 0,
-                                             .progress = true};
+        struct ax_metrics_options o = usual;
+        o.total_steps = o.logging_steps = 1;
+        o.peak_flops = cases[i].peak_flops;
+        o.tensorboard = i == 0;
+        o.progress = true;
         const int old = stderr_to_file();
         assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
         struct ax_step_figures f = figures(1);
@@ -594,10 +594,10 @@ static void a_step_that_took_no_time(void **state) {
         snprintf(want, sizeof want,
                  "{\"step\": 1, \"epoch\": 0.1, \"loss\": 1, \"grad_norm\": 2, \"learning_rate\": "
                  "0.0001, \"tokens\": 100, \"trained_tokens\": 40, \"seconds\": 0, "
-                 "\"tokens_per_second\": 0, \"mfu\": %s, \"memory_bytes\": 1048576, "
+                 "\"tokens_per_second\": 0, \"mfu\": %s, \"hfu\": %s, \"memory_bytes\": 1048576, "
                  "\"peak_memory_bytes\": 2097152, \"waits\": 3, "
                  "\"phase_seconds\": {\"forward\": 0.2, \"backward\": 0.3}}\n",
-                 cases[i].json);
+                 cases[i].json, cases[i].json);
         char *text = read_text("metrics.jsonl", &n);
         assert_memory_equal(text, want, strlen(want));
         ax_free(text);
@@ -605,8 +605,8 @@ static void a_step_that_took_no_time(void **state) {
         assert_non_null(strstr(text, " tokens_per_second=0\n"));
         ax_free(text);
         text = read_text("metrics.csv", &n);
-        snprintf(want, sizeof want, "\n1,0.1,1,2,0.0001,100,40,0,0,%s,1048576,2097152,0\n",
-                 cases[i].csv);
+        snprintf(want, sizeof want, "\n1,0.1,1,2,0.0001,100,40,0,0,%s,%s,1048576,2097152,0\n",
+                 cases[i].csv, cases[i].csv);
         assert_string_equal(strchr(text, '\n'), want);
         ax_free(text);
         if (i == 0) {

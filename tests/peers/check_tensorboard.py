@@ -32,7 +32,7 @@ for e in acc.Scalars("train/loss"):
     assert before < e.step <= max(steps), (before, e.step)
     near(e.value, sum(steps[s]["loss"] for s in range(before + 1, e.step + 1) if s in steps) / max(1, sum(s in steps for s in range(before + 1, e.step + 1))))
     before = e.step
-for tag, key in [("grad_norm", "grad_norm"), ("learning_rate", "learning_rate"), ("tokens_per_second", "tokens_per_second"), ("mfu", "mfu")]:
+for tag, key in [("grad_norm", "grad_norm"), ("learning_rate", "learning_rate"), ("tokens_per_second", "tokens_per_second"), ("mfu", "mfu"), ("hfu", "hfu")]:
     if f"train/{tag}" in tags:
         for e in acc.Scalars(f"train/{tag}"):
             near(e.value, steps[e.step][key])
