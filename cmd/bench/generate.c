@@ -1,7 +1,8 @@
 /* `axtrain bench generate`: prompt processing and decoding at several batch sizes, compared with
- * the limits of memory bandwidth and matrix products. */
+ * the limits of memory bandwidth and matrix products, and how often the host waits for the device. */
 #include "cmd/bench/bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ struct result {
     double decode_bytes;    /* bytes read per second while decoding: weights and cache */
     double prefill_flops;   /* per second */
     uint64_t allocations;   /* the most in the decoding of one round */
+    double waits;           /* of the host for the device, per pass: likewise */
     size_t arena;
     double op_seconds[AX_OP_COUNT]; /* of the last round */
     double last_seconds;
@@ -86,6 +88,7 @@ static enum ax_status time_round(struct generate_bench *b, struct ax_generator *
         r->prefill_flops = prefill * (per_token + head / (double)b->prompt);
     }
     r->allocations = new_calls > (double)r->allocations ? (uint64_t)new_calls : r->allocations;
+    r->waits = fmax(r->waits, (double)q->counters.waits / (double)c->passes);
     memcpy(r->op_seconds, q->counters.seconds, sizeof r->op_seconds);
     r->last_seconds = c->decode_seconds + c->prompt_seconds;
     return AX_OK;
@@ -176,12 +179,14 @@ static enum ax_status report(struct ax_bench *out, const struct generate_bench *
                                             r->prefill_flops / b->peak};
     const struct ax_bench_figure decode = {r->decode, "tokens/s", false,
                                            r->decode_bytes / b->bandwidth};
+    const struct ax_bench_figure waits = {r->waits, "per pass", true, -1};
     char name[160];
     snprintf(name, sizeof name, "generate/%s/%s/%lld+%lld/batch%lld", b->m.name,
              ax_dtype_info(b->dtype)->name, (long long)b->prompt, (long long)b->new_tokens,
              (long long)r->batch);
     AX_TRY(ax_bench_add(out, &prefill, "%s/prefill", name));
-    return ax_bench_add(out, &decode, "%s/decode", name);
+    AX_TRY(ax_bench_add(out, &decode, "%s/decode", name));
+    return ax_bench_add(out, &waits, "%s/waits", name);
 }
 
 static enum ax_status run(struct ax_bench *out, struct generate_bench *b) {

@@ -87,10 +87,12 @@ static void test_generate(void **state) {
     need_binary();
     struct ax_bench_list l;
     static const char *const names[] = {"generate/llama-tiny/float32/8+2/batch3/prefill",
-                                        "generate/llama-tiny/float32/8+2/batch3/decode"};
+                                        "generate/llama-tiny/float32/8+2/batch3/decode",
+                                        "generate/llama-tiny/float32/8+2/batch3/waits"};
     BENCH(&l, "generate", "--arch", "llama-tiny", "--batch", "3", "--prompt-tokens", "8",
           "--new-tokens", "2", "--rounds", "1", "--dtype", "float32", "--threads", "1");
-    expect_figures(&l, 2, names);
+    assert_true(l.n == 3 && l.list[2].figure.value == 1); /* a pass each of prompts and decoding */
+    expect_figures(&l, 3, names);
 }
 
 #define EVAL "eval/llama-tiny/float32/"
