@@ -50,9 +50,9 @@ static enum ax_status host_read(struct ax_queue *q, const void *device, void *ou
     return AX_OK;
 }
 
-static enum ax_status host_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
+static enum ax_status host_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
     (void)q;
-    memcpy(device, host, bytes);
+    memcpy(to, from, bytes);
     return AX_OK;
 }
 
@@ -75,8 +75,7 @@ const struct ax_device ax_device_host = {
     .allocate = host_allocate,
     .release = host_release,
     .read = host_read,
-    .write = host_write,
-    .copy = host_write,
+    .copy = host_copy,
     .call = call_now,
     .address = same_address,
     .finish = is_done,
@@ -95,10 +94,10 @@ static enum ax_status meta_read(struct ax_queue *q, const void *device, void *ou
     return AX_OK;
 }
 
-static enum ax_status meta_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
+static enum ax_status meta_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
     (void)q;
-    (void)device;
-    (void)host;
+    (void)to;
+    (void)from;
     (void)bytes;
     return AX_OK;
 }
@@ -114,8 +113,7 @@ static enum ax_status meta_call(struct ax_queue *q, ax_queue_fn *fn, const void 
 
 const struct ax_device ax_device_meta = {
     .read = meta_read,
-    .write = meta_write,
-    .copy = meta_write,
+    .copy = meta_copy,
     .call = meta_call,
     .address = same_address,
     .finish = is_done,

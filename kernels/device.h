@@ -1,8 +1,8 @@
 /* The device's half of a backend: its memory, and the order of what happens there.
  *
  * Tensors have the device's addresses. Host code never follows them: it goes through a queue
- * (kernels/queue.h), which calls these functions. All of them but `read` and `finish` may return
- * before their work is done; what is enqueued on one queue happens in that order.
+ * (kernels/queue.h), which calls these functions. All of them but `read`, `finish` and `wait` may
+ * return before their work is done; what is enqueued on one queue happens in that order.
  *
  *   host   (ref, cpu)  device memory is the host's: everything is done when the call returns
  *   meta               no memory: nothing is done
@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 #include "kernels/address.h"
@@ -42,13 +43,16 @@ struct ax_device {
     /* See the functions of the same name in kernels/queue.h. */
     enum ax_status (*read)(struct ax_queue *q, const void AX_DEVICE *device, void *out,
                            size_t bytes, const void *cap);
-    enum ax_status (*write)(struct ax_queue *q, void AX_DEVICE *device, const void *host,
-                            size_t bytes);
     enum ax_status (*copy)(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
                            size_t bytes);
     enum ax_status (*call)(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
     void *(*address)(struct ax_queue *q, const void AX_DEVICE *device);
     enum ax_status (*finish)(struct ax_queue *q);
+    /* Only with a host tier, from any thread: */
+    void *(*host)(struct ax_queue *q, const void AX_DEVICE *tier); /* where the host may touch it */
+    uint64_t (*signal)(struct ax_queue *q); /* a ticket for all that is enqueued; they increase */
+    /* Waits until all that the ticket is for is done; *slept: it was not yet. 0 is for nothing. */
+    enum ax_status (*wait)(struct ax_queue *q, uint64_t ticket, bool *slept);
 };
 
 extern const struct ax_device ax_device_host, ax_device_meta, ax_device_far;

@@ -3,8 +3,8 @@
  * crashes here; whatever does not wait for a result reads the old one. Bits equal cpu's.
  *
  * The arena is one file with two mappings: tensors have the addresses of the first, which nobody
- * may touch; ops and fabrics get those of the second. Commands wait in a ring until the host waits
- * for them or the ring is full. */
+ * may touch; ops and fabrics get those of the second. Commands wait in a list until the host waits
+ * for them or the list is full. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -62,22 +62,21 @@ union any_args {
 };
 
 struct command {
-    enum { RUN_OP, WRITE, COPY, CALL } kind;
+    enum { RUN_OP, COPY, CALL } kind;
     enum ax_op op;
     ax_queue_fn *fn;
     void *work, *to, *from; /* addresses of the second mapping */
-    void *host;             /* freed when it has been written */
     size_t bytes;
     union any_args args;
 };
 
-#define RING 64
+#define LIST 64
 
 struct far {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct command ring[RING];
+    struct command list[LIST];
     uint64_t added, done;
     uint64_t wanted; /* commands before this one may run */
     bool stop;
@@ -137,14 +136,10 @@ static enum ax_status run_command(struct far *f, struct command *c) {
         return run_op(f, c);
     case CALL:
         return c->fn(&f->near, c->args.call);
-    case WRITE:
-        memcpy(c->to, c->host, c->bytes);
-        break;
     case COPY:
         memcpy(c->to, c->from, c->bytes);
         break;
     }
-    ax_free(c->host);
     return AX_OK;
 }
 
@@ -156,12 +151,10 @@ static void *work(void *arg) {
             pthread_cond_wait(&f->changed, &f->lock);
         if (f->done == f->wanted)
             break;
-        struct command *c = &f->ring[f->done % RING];
+        struct command *c = &f->list[f->done % LIST];
         const bool runs = f->failed.st == AX_OK;
         pthread_mutex_unlock(&f->lock);
         const enum ax_status st = runs ? run_command(f, c) : AX_OK;
-        if (!runs)
-            ax_free(c->host);
         pthread_mutex_lock(&f->lock);
         if (st != AX_OK)
             ax_error_save(&f->failed, st);
@@ -182,18 +175,31 @@ static void run_upto(struct far *f, uint64_t upto) {
 
 static void add(struct far *f, const struct command *c) {
     pthread_mutex_lock(&f->lock);
-    while (f->added - f->done == RING)
+    while (f->added - f->done == LIST)
         run_upto(f, f->done + 1);
-    f->ring[f->added++ % RING] = *c;
+    f->list[f->added++ % LIST] = *c;
     pthread_mutex_unlock(&f->lock);
 }
 
-static enum ax_status finish_all(struct far *f) {
+static uint64_t all_so_far(struct far *f) {
     pthread_mutex_lock(&f->lock);
-    run_upto(f, f->added);
+    const uint64_t added = f->added;
+    pthread_mutex_unlock(&f->lock);
+    return added;
+}
+
+static enum ax_status wait_for(struct far *f, uint64_t upto, bool *slept) {
+    pthread_mutex_lock(&f->lock);
+    *slept = f->done < upto;
+    run_upto(f, upto);
     const enum ax_status st = f->failed.st;
     pthread_mutex_unlock(&f->lock);
     return st == AX_OK ? AX_OK : ax_error_restore(&f->failed);
+}
+
+static enum ax_status finish_all(struct far *f) {
+    bool slept;
+    return wait_for(f, all_so_far(f), &slept);
 }
 
 /* ---- the device ---- */
@@ -220,8 +226,6 @@ static void device_close(struct ax_queue *q) {
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     pthread_join(f->thread, NULL);
-    for (; f->done < f->added; f->done++) /* nobody has waited for it */
-        ax_free(f->ring[f->done % RING].host);
     pthread_mutex_destroy(&f->lock);
     pthread_cond_destroy(&f->changed);
     ax_free(f);
@@ -237,17 +241,6 @@ static enum ax_status device_read(struct ax_queue *q, const void *device, void *
     (void)cap;
     AX_TRY(finish_all(f));
     memcpy(out, near_of_any(f, device), bytes);
-    return AX_OK;
-}
-
-static enum ax_status device_write(struct ax_queue *q, void *device, const void *host,
-                                   size_t bytes) {
-    struct far *f = q->device_state;
-    char *copy;
-    AX_TRY(ax_alloc(&copy, bytes, 1));
-    memcpy(copy, host, bytes);
-    add(f, &(struct command){
-               .kind = WRITE, .to = near_of_any(f, device), .host = copy, .bytes = bytes});
     return AX_OK;
 }
 
@@ -271,6 +264,18 @@ static void *device_address(struct ax_queue *q, const void *device) {
     return near_of(q->device_state, device);
 }
 
+static void *device_host(struct ax_queue *q, const void *tier) {
+    return near_of_any(q->device_state, tier);
+}
+
+static uint64_t device_signal(struct ax_queue *q) {
+    return all_so_far(q->device_state);
+}
+
+static enum ax_status device_wait(struct ax_queue *q, uint64_t ticket, bool *slept) {
+    return wait_for(q->device_state, ticket, slept);
+}
+
 const struct ax_device ax_device_far = {
     .has_host_tier = true,
     .allocate = device_allocate,
@@ -278,11 +283,13 @@ const struct ax_device ax_device_far = {
     .open = device_open,
     .close = device_close,
     .read = device_read,
-    .write = device_write,
     .copy = device_copy,
     .call = device_call,
     .address = device_address,
     .finish = device_finish,
+    .host = device_host,
+    .signal = device_signal,
+    .wait = device_wait,
 };
 
 /* ---- the ops ---- */

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/ring.h"
 
 static enum ax_status find_backend(const char *name, const struct ax_ops **out) {
     const struct ax_ops *cpu = ax_ops_cpu();
@@ -75,6 +76,7 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
 void ax_queue_free(struct ax_queue *q) {
     if (q == NULL)
         return;
+    ax_ring_free(q->ring);
     if (q->ops->device->close != NULL)
         q->ops->device->close(q);
     if (q->model->close != NULL)
@@ -89,6 +91,13 @@ double ax_queue_product_flops(const struct ax_queue_counters *c) {
 
 bool ax_queue_is_meta(const struct ax_queue *q) {
     return q->ops == &ax_ops_meta;
+}
+
+enum ax_status ax_queue_open_ring(struct ax_queue *q) {
+    if (!ax_queue_has_host_tier(q))
+        return AX_OK;
+    void *memory = ax_stack_push(&q->scratch->arena->host, "write ring", AX_QUEUE_RING);
+    return ax_queue_is_meta(q) ? AX_OK : ax_ring_create(&q->ring, q, memory);
 }
 
 enum ax_status ax_queue_finish(struct ax_queue *q) {
@@ -130,7 +139,12 @@ void ax_queue_end_read(struct ax_queue *q, const void *host) {
 }
 
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
-    return bytes == 0 ? AX_OK : device_of(q)->write(q, device, host, bytes);
+    if (bytes == 0)
+        return AX_OK;
+    if (q && q->ring)
+        return ax_ring_write(q->ring, device, host, bytes);
+    AX_ASSERT(!device_of(q)->has_host_tier);
+    return device_of(q)->copy(q, device, host, bytes);
 }
 
 enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {
@@ -142,17 +156,17 @@ void *ax_queue_address(struct ax_queue *q, const void *device) {
     return q->ops->device->address(q, device);
 }
 
-enum ax_status ax_queue_begin_write(struct ax_queue *q, void *device, size_t bytes, void **host) {
-    *host = device;
-    return q->ops->device == &ax_device_host ? AX_OK : ax_alloc(host, bytes, 1);
+enum ax_status ax_queue_begin_write(struct ax_queue *q, int n, struct ax_queue_piece *pieces) {
+    if (q->ring)
+        return ax_ring_begin_write(q->ring, n, pieces);
+    AX_ASSERT(q->ops->device == &ax_device_host);
+    for (int i = 0; i < n; i++)
+        pieces[i].host = pieces[i].bytes > 0 ? pieces[i].device : NULL;
+    return AX_OK;
 }
 
-enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, size_t bytes) {
-    if (host == device)
-        return AX_OK;
-    const enum ax_status st = ax_queue_write(q, device, host, bytes);
-    ax_free(host);
-    return st;
+enum ax_status ax_queue_end_write(struct ax_queue *q, int n, const struct ax_queue_piece *pieces) {
+    return q->ring ? ax_ring_end_write(q->ring, n, pieces) : AX_OK;
 }
 
 enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {

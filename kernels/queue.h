@@ -1,7 +1,7 @@
 /* A queue: the order in which ops run on one device, and the resources they need.
  *
- * Host code only enqueues; the host waits only in ax_queue_read and ax_queue_finish, and the
- * counters say how often. On the CPU backends an op is finished when the call returns; the calls
+ * Host code only enqueues; the host waits only in ax_queue_read and ax_queue_finish, and to write
+ * where the ring has no free slot; the counters say how often. On the CPU backends an op is finished when the call returns; the calls
  * exist because callers are the same for every backend (kernels/device.h). */
 #ifndef AX_KERNELS_QUEUE_H
 #define AX_KERNELS_QUEUE_H
@@ -28,6 +28,7 @@ struct ax_queue {
     int threads;                   /* OpenMP threads an op may use */
     bool timing;
     struct ax_stack *scratch; /* workspaces come from here */
+    struct ax_ring *ring;     /* what the host writes goes through it (kernels/ring.h) */
     void *state;              /* the backend's own */
     void *device_state;       /* its device's */
     struct ax_queue_counters counters;
@@ -39,6 +40,11 @@ enum ax_status ax_queue_create(struct ax_queue **q, const char *backend, const c
                                int threads, struct ax_stack *scratch);
 void ax_queue_free(struct ax_queue *q);
 bool ax_queue_is_meta(const struct ax_queue *q);
+/* Takes the ring that writes go through: AX_QUEUE_RING bytes of the host tier of scratch's arena, or
+ * nothing where the device's memory is the host's. Before the first write. */
+#define AX_QUEUE_STAGE ((size_t)1 << 20)    /* bytes of a slot */
+#define AX_QUEUE_RING  (8 * AX_QUEUE_STAGE) /* the slots */
+enum ax_status ax_queue_open_ring(struct ax_queue *q);
 
 enum ax_status ax_queue_finish(struct ax_queue *q); /* the host waits for all ops */
 
@@ -60,17 +66,23 @@ enum ax_status ax_queue_read(struct ax_queue *q, const void AX_DEVICE *device, v
 enum ax_status ax_queue_begin_read(struct ax_queue *q, const void AX_DEVICE *device, size_t bytes,
                                    const void **host);
 void ax_queue_end_read(struct ax_queue *q, const void *host);
-/* Copies host memory to device memory; `host` may change when it returns. A no-op on meta. */
+/* Copies host memory to device memory, after all enqueued ops; `host` may change when it returns,
+ * which is before the copy. A no-op on meta. */
 enum ax_status ax_queue_write(struct ax_queue *q, void AX_DEVICE *device, const void *host,
                               size_t bytes);
 
-/* For what converts as it writes, from any thread: between the two calls the host fills *host. That
- * is the memory itself where it is the host's, with its old contents; elsewhere a zeroed piece that
- * the end uploads. The end is due even if filling fails. */
-enum ax_status ax_queue_begin_write(struct ax_queue *q, void AX_DEVICE *device, size_t bytes,
-                                    void **host);
-enum ax_status ax_queue_end_write(struct ax_queue *q, void AX_DEVICE *device, void *host,
-                                  size_t bytes);
+/* For what converts as it writes, from any thread: between the two calls the host fills `host` of
+ * each piece. That is the memory itself where it is the host's, with its old contents; elsewhere
+ * zeroed memory of the ring, which the end uploads. Pieces of 0 bytes are skipped, all of them are
+ * AX_QUEUE_STAGE bytes at most, and a thread has one call's pieces at a time. The end is due even
+ * if filling fails. Never on a meta queue. */
+struct ax_queue_piece {
+    void AX_DEVICE *device;
+    size_t bytes;
+    void *host; /* NULL before, and if there are no bytes */
+};
+enum ax_status ax_queue_begin_write(struct ax_queue *q, int n, struct ax_queue_piece *pieces);
+enum ax_status ax_queue_end_write(struct ax_queue *q, int n, const struct ax_queue_piece *pieces);
 /* Copies between the device's memory and its host tier, after all enqueued ops. */
 enum ax_status ax_queue_copy(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
                              size_t bytes);

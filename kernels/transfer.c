@@ -20,11 +20,19 @@ enum ax_status ax_tensor_read(struct ax_queue *q, const struct ax_tensor *t, enu
 
 enum ax_status ax_tensor_write(struct ax_queue *q, const struct ax_tensor *t, enum ax_dtype dtype,
                                const void *values) {
-    void *host;
+    const size_t size = ax_dtype_size(t->dtype);
+    const int64_t n = ax_tensor_numel(t), most = (int64_t)(AX_QUEUE_STAGE / size);
     AX_ASSERT(ax_tensor_is_dense(t));
-    AX_TRY(ax_queue_begin_write(q, t->data, ax_tensor_bytes(t), &host));
-    ax_convert(t->dtype, host, dtype, values, ax_tensor_numel(t));
-    return ax_queue_end_write(q, t->data, host, ax_tensor_bytes(t));
+    for (int64_t first = 0; first < n && !ax_queue_is_meta(q); first += most) {
+        const int64_t part = n - first < most ? n - first : most;
+        struct ax_queue_piece to = {(char AX_DEVICE *)t->data + (size_t)first * size,
+                                    (size_t)part * size, NULL};
+        AX_TRY(ax_queue_begin_write(q, 1, &to));
+        ax_convert(t->dtype, to.host, dtype,
+                   (const char *)values + (size_t)first * ax_dtype_size(dtype), part);
+        AX_TRY(ax_queue_end_write(q, 1, &to));
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_host_queue_open(struct ax_queue *q, struct ax_queue **host) {

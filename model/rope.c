@@ -200,16 +200,16 @@ void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float 
     }
 }
 
-/* Both tables, on the host. */
-static void fill_tables(const struct ax_tensor *like, const float *inv_freq, double scaling,
-                        void *cos_table, void *sin_table) {
+/* Rows [first, first + n) of both tables, on the host. */
+static void fill_rows(const struct ax_tensor *like, const float *inv_freq, double scaling,
+                      int64_t first, int64_t n, void *cos_rows, void *sin_rows) {
     const int64_t half = like->shape[1];
-    for (int64_t pos = 0; pos < like->shape[0]; pos++) {
+    for (int64_t row = 0; row < n; row++) {
         for (int64_t i = 0; i < half; i++) {
-            const float angle = (float)pos * inv_freq[i];
+            const float angle = (float)(first + row) * inv_freq[i];
             const float c = cosf(angle), s = sinf(angle);
-            ax_store(like->dtype, cos_table, pos * half + i, (double)(c * (float)scaling));
-            ax_store(like->dtype, sin_table, pos * half + i, (double)(s * (float)scaling));
+            ax_store(like->dtype, cos_rows, row * half + i, (double)(c * (float)scaling));
+            ax_store(like->dtype, sin_rows, row * half + i, (double)(s * (float)scaling));
         }
     }
 }
@@ -217,18 +217,20 @@ static void fill_tables(const struct ax_tensor *like, const float *inv_freq, dou
 enum ax_status ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, struct ax_queue *q,
                               const struct ax_tensor *cos_table,
                               const struct ax_tensor *sin_table) {
-    const size_t bytes = ax_tensor_bytes(cos_table);
+    const size_t row = (size_t)cos_table->shape[1] * ax_dtype_size(cos_table->dtype);
+    const int64_t rows = cos_table->shape[0], most = (int64_t)(AX_QUEUE_STAGE / 4 / row);
     float inv_freq[1024] = {0};
     double scaling;
-    void *c, *s;
     AX_ASSERT(cos_table->shape[1] == r->dim / 2 && r->dim <= 2048);
     ax_rope_frequencies(r, seq_len, inv_freq, &scaling);
-    AX_TRY(ax_queue_begin_write(q, cos_table->data, bytes, &c));
-    enum ax_status st = ax_queue_begin_write(q, sin_table->data, bytes, &s);
-    if (st == AX_OK) {
-        fill_tables(cos_table, inv_freq, scaling, c, s);
-        st = ax_queue_end_write(q, sin_table->data, s, bytes);
+    for (int64_t first = 0; first < rows && !ax_queue_is_meta(q); first += most) {
+        const int64_t n = rows - first < most ? rows - first : most;
+        const size_t at = (size_t)first * row, bytes = (size_t)n * row;
+        struct ax_queue_piece to[] = {{(char AX_DEVICE *)cos_table->data + at, bytes, NULL},
+                                      {(char AX_DEVICE *)sin_table->data + at, bytes, NULL}};
+        AX_TRY(ax_queue_begin_write(q, 2, to));
+        fill_rows(cos_table, inv_freq, scaling, first, n, to[0].host, to[1].host);
+        AX_TRY(ax_queue_end_write(q, 2, to));
     }
-    const enum ax_status end = ax_queue_end_write(q, cos_table->data, c, bytes);
-    return st == AX_OK ? end : st;
+    return AX_OK;
 }

@@ -123,8 +123,7 @@ static void copy_nibbles(unsigned char *dst, int64_t to, const unsigned char *sr
 struct piece {
     int64_t n;
     int buffers;
-    struct ax_tensor device[AX_PACKED_BUFFERS];
-    void *host[AX_PACKED_BUFFERS];
+    struct ax_queue_piece of[AX_PACKED_BUFFERS];
 };
 
 /* Elements [from, from + n) of the global tensor, which the stage holds, to element `to` of the
@@ -133,20 +132,20 @@ static void put(const struct stage *s, const struct ax_packing *k, const struct 
                 int64_t from, int64_t n, int64_t to) {
     const int64_t skip = from - s->first;
     if (s->kind == AX_QUANT_NF4)
-        copy_nibbles(p->host[0], to, s->codes, skip, n);
+        copy_nibbles(p->of[0].host, to, s->codes, skip, n);
     else
-        memcpy((char *)p->host[0] + to, s->codes + skip, (size_t)n);
+        memcpy((char *)p->of[0].host + to, s->codes + skip, (size_t)n);
     const float *scale = s->nested ? s->meant : s->scale;
     for (int64_t i = 0; i < n; i += k->block) {
         const int64_t mine = (to + i) / k->block, theirs = (skip + i) / s->block;
         if (k->nested)
-            ((unsigned char *)p->host[1])[mine] = s->scale_codes[theirs];
+            ((unsigned char *)p->of[1].host)[mine] = s->scale_codes[theirs];
         else
-            ((float *)p->host[1])[mine] = scale[theirs];
+            ((float *)p->of[1].host)[mine] = scale[theirs];
     }
     for (int64_t i = 0; k->nested && i < n; i += AX_NF4_GROUP) {
-        ((float *)p->host[2])[(to + i) / AX_NF4_GROUP] = s->top[(skip + i) / AX_NF4_GROUP];
-        ((float *)p->host[3])[(to + i) / AX_NF4_GROUP] = s->mean;
+        ((float *)p->of[2].host)[(to + i) / AX_NF4_GROUP] = s->top[(skip + i) / AX_NF4_GROUP];
+        ((float *)p->of[3].host)[(to + i) / AX_NF4_GROUP] = s->mean;
     }
 }
 
@@ -173,20 +172,11 @@ static enum ax_status fill(struct stage *s, const struct ax_packing *k, const st
 /* The same between the begin and the end of writing it. */
 static enum ax_status load_piece(struct stage *s, const struct ax_packing *k, struct ax_queue *q,
                                  struct piece *p, int64_t first) {
-    enum ax_status st = AX_OK;
-    int begun = 0;
     AX_ASSERT(p->buffers >= 2); /* codes and scales */
-    for (; begun < p->buffers && st == AX_OK; begun += st == AX_OK)
-        st = ax_queue_begin_write(q, p->device[begun].data, ax_tensor_bytes(&p->device[begun]),
-                                  &p->host[begun]);
-    if (st == AX_OK)
-        st = fill(s, k, p, first);
-    for (int i = 0; i < begun; i++) {
-        const enum ax_status end =
-            ax_queue_end_write(q, p->device[i].data, p->host[i], ax_tensor_bytes(&p->device[i]));
-        st = st == AX_OK ? end : st;
-    }
-    return st;
+    AX_TRY(ax_queue_begin_write(q, p->buffers, p->of));
+    const enum ax_status st = fill(s, k, p, first);
+    const enum ax_status end = ax_queue_end_write(q, p->buffers, p->of);
+    return st == AX_OK ? end : st;
 }
 
 /* Elements [at, at + n) of a rank's buffers. */
@@ -198,14 +188,21 @@ static struct piece piece_of(const struct ax_packing *k,
     const struct ax_tensor all[AX_PACKED_BUFFERS] = {view.codes, view.scale, view.nested,
                                                      view.offset};
     for (; p.buffers < AX_PACKED_BUFFERS && all[p.buffers].data; p.buffers++)
-        p.device[p.buffers] = all[p.buffers];
+        p.of[p.buffers] =
+            (struct ax_queue_piece){all[p.buffers].data, ax_tensor_bytes(&all[p.buffers]), NULL};
     return p;
 }
 
 /* Elements that are written together: full scales, groups and bytes. */
 static int64_t piece_size(const struct ax_packing *k) {
     const int64_t unit = ax_packing_align(k, 2);
-    return unit < STAGE ? STAGE / unit * unit : unit;
+    struct ax_tensor buffers[AX_PACKED_BUFFERS];
+    size_t bytes = 0;
+    for (int i = ax_packing_buffers(k, unit, buffers) - 1; i >= 0; i--)
+        bytes += ax_tensor_bytes(&buffers[i]);
+    AX_ASSERT(bytes > 0); /* codes and scales */
+    const size_t units = (AX_QUEUE_STAGE - AX_PACKED_BUFFERS * AX_ARENA_ALIGN) / bytes;
+    return units > 1 ? (int64_t)units * unit : unit;
 }
 
 enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,

@@ -50,8 +50,9 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
         AX_TRY(open_comm(rt, o->fabric, (enum ax_role)role, planning));
     const int share = o->fabric ? ax_cpu_count() / world : ax_cpu_count();
     const int threads = o->threads > 0 ? o->threads : share > 1 ? share : 1;
-    return ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
-                           threads, &rt->arena.scratch);
+    AX_TRY(ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
+                           threads, &rt->arena.scratch));
+    return ax_queue_open_ring(rt->q);
 }
 
 enum ax_status ax_runtime_open_planning(struct ax_runtime *rt, const struct ax_runtime_options *o) {

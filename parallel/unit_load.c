@@ -16,14 +16,10 @@ struct owned {
 enum { SHARD, MASTER, REMAINDER, N_KEPT };
 struct kept {
     const struct ax_segment *seg;
-    struct {
-        void AX_DEVICE *device;
-        void *host;
-        size_t bytes;
-    } of[N_KEPT];
+    struct ax_queue_piece of[N_KEPT];
 };
 
-static enum ax_status kept_begin(struct kept *k, const struct owned *o, int64_t at, int64_t n) {
+static void kept_list(struct kept *k, const struct owned *o, int64_t at, int64_t n) {
     const struct ax_segment *seg = o->seg;
     const struct ax_tensor *from[N_KEPT] = {&seg->shard, &seg->master, &seg->remainder};
     *k = (struct kept){.seg = seg};
@@ -33,21 +29,7 @@ static enum ax_status kept_begin(struct kept *k, const struct owned *o, int64_t 
             continue;
         k->of[i].device = (char AX_DEVICE *)from[i]->data + (size_t)at * size;
         k->of[i].bytes = (size_t)n * size;
-        AX_TRY(ax_queue_begin_write(o->rt->q, k->of[i].device, k->of[i].bytes, &k->of[i].host));
     }
-    return AX_OK;
-}
-
-/* Returns the first failure, `st` included. */
-static enum ax_status kept_end(struct kept *k, struct ax_queue *q, enum ax_status st) {
-    for (int i = 0; i < N_KEPT; i++) {
-        if (!k->of[i].host)
-            continue;
-        const enum ax_status end =
-            ax_queue_end_write(q, k->of[i].device, k->of[i].host, k->of[i].bytes);
-        st = st == AX_OK ? end : st;
-    }
-    return st;
 }
 
 /* Stores n contiguous elements from src at element `at` of what is kept. */
@@ -86,13 +68,15 @@ static enum ax_status load_part(const struct owned *o, const struct ax_elements 
                                 int64_t part) {
     const int64_t n = o->n - part < LOAD_PART ? o->n - part : LOAD_PART;
     struct kept k;
-    enum ax_status st = kept_begin(&k, o, o->at + part, n);
+    kept_list(&k, o, o->at + part, n);
+    enum ax_status st = ax_queue_begin_write(o->rt->q, N_KEPT, k.of);
     for (int64_t i = 0, run; st == AX_OK && i < n; i += run) {
         const int64_t from = ax_param_global_index(o->p, &o->rt->mesh, o->first + part + i, &run);
         run = run < n - i ? run : n - i;
         st = load_run(&k, i, global, from, run);
     }
-    return kept_end(&k, o->rt->q, st);
+    const enum ax_status end = ax_queue_end_write(o->rt->q, N_KEPT, k.of);
+    return st == AX_OK ? end : st;
 }
 
 enum ax_status ax_unit_load(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_param *p,

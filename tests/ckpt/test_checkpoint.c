@@ -46,9 +46,10 @@ struct far_memory {
 };
 
 static void open_far(struct far_memory *m, size_t bytes) {
-    const struct ax_arena_plan plan = {.persistent = (bytes + 63) / 64 * 64};
+    const struct ax_arena_plan plan = {.persistent = (bytes + 63) / 64 * 64, .host = AX_QUEUE_RING};
     assert_int_equal(ax_arena_create(&m->arena, &plan, &ax_device_far), AX_OK);
     assert_int_equal(ax_queue_create(&m->q, "far", NULL, 1, &m->arena.scratch), AX_OK);
+    assert_int_equal(ax_queue_open_ring(m->q), AX_OK);
     m->data = ax_stack_push(&m->arena.persistent, "cut", bytes);
 }
 

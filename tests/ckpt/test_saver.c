@@ -149,11 +149,13 @@ static void join_weight(struct state *s) {
 static void open_memory(struct state *s, const char *backend) {
     const struct ax_arena_plan plan = {
         .persistent = (size_t)s->n * (UNITS * (2 + 4 * SLOTS) + 2 * BESIDE / RUN) +
-                      (size_t)(UNITS + 1) * SLOTS * AX_ARENA_ALIGN};
+                      (size_t)(UNITS + 1) * SLOTS * AX_ARENA_ALIGN,
+        .host = AX_QUEUE_RING};
     const struct ax_device *device;
     assert_int_equal(ax_queue_device(backend, &device), AX_OK);
     assert_int_equal(ax_arena_create(&s->arena, &plan, device), AX_OK);
     assert_int_equal(ax_queue_create(&s->q, backend, NULL, 1, &s->arena.scratch), AX_OK);
+    assert_int_equal(ax_queue_open_ring(s->q), AX_OK);
     assert_int_equal(ax_alloc(&s->host, (size_t)s->n, sizeof(float)), AX_OK);
 }
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -166,16 +167,17 @@ static void what_the_host_fills_arrives(void **state) {
     assert_int_equal(ax_run_fill(far.q, &(struct ax_fill){x, 5}), AX_OK);
 #pragma omp parallel for num_threads(4) reduction(+ : failed)
     for (int i = 0; i < PIECES; i++) {
-        float *host = NULL;
-        failed += ax_queue_begin_write(far.q, at + i * PIECE, bytes, (void **)&host) != AX_OK;
+        struct ax_queue_piece to[] = {{at + i * PIECE, bytes / 2, NULL},
+                                      {NULL, 0, NULL},
+                                      {at + i * PIECE + PIECE / 2, bytes / 2, NULL}};
+        failed += ax_queue_begin_write(far.q, 3, to) != AX_OK || to[1].host != NULL;
         for (int k = 0; k < PIECE; k++) {
-            failed += host[k] != 0;
-            host[k] = (float)(i * PIECE + k);
+            float *host = (float *)to[k < PIECE / 2 ? 0 : 2].host + k % (PIECE / 2);
+            failed += *host != 0;
+            *host = (float)(i * PIECE + k);
         }
         if (i < PIECES - 1)
-            failed += ax_queue_end_write(far.q, at + i * PIECE, host, bytes) != AX_OK;
-        else
-            ax_free(host); /* never ends */
+            failed += ax_queue_end_write(far.q, 3, to) != AX_OK; /* the last one never ends */
     }
     assert_int_equal(failed, 0);
     assert_int_equal(ax_queue_read(far.q, x.data, out, sizeof out, NULL), AX_OK);
@@ -188,10 +190,70 @@ static void what_the_host_fills_arrives(void **state) {
     assert_int_equal(ax_tensor_read(far.q, &half, AX_F64, values), AX_OK);
     assert_memory_equal(values, ((double[]){1, -2.5, 1}), sizeof values);
 
-    void *same;
-    assert_int_equal(ax_queue_begin_write(cpu.q, out, 8, &same), AX_OK);
-    assert_ptr_equal(same, out);
-    assert_int_equal(ax_queue_end_write(cpu.q, out, same, 8), AX_OK);
+    struct ax_queue_piece same = {out, 8, NULL};
+    assert_int_equal(ax_queue_begin_write(cpu.q, 1, &same), AX_OK);
+    assert_ptr_equal(same.host, out);
+    assert_int_equal(ax_queue_end_write(cpu.q, 1, &same), AX_OK);
+    ax_stack_release(&far.arena.scratch, mark);
+}
+
+/* What is written waits in the ring for the device, which is late: a slot is used again when its
+ * copies are done, and only that waits. The ring is all the memory that writing takes. */
+static void a_slot_is_used_again_when_it_is_done(void **state) {
+    (void)state;
+    enum { PARTS = 5 };
+    const size_t mark = ax_stack_mark(&far.arena.scratch);
+    const size_t n = 3 * AX_QUEUE_RING / sizeof(int32_t), part = AX_QUEUE_STAGE + 4096;
+    char *there = ax_stack_push(&far.arena.scratch, "written", n * sizeof(int32_t));
+    int32_t *host, *back;
+    assert_int_equal(ax_alloc(&host, n, sizeof *host), AX_OK);
+    assert_int_equal(ax_alloc(&back, n, sizeof *back), AX_OK);
+    for (size_t i = 0; i < n; i++)
+        host[i] = (int32_t)i;
+    assert_int_equal(ax_queue_finish(far.q), AX_OK);
+    uint64_t waits = far.q->counters.waits;
+    const struct mallinfo2 before = mallinfo2();
+    for (size_t k = 0; k < PARTS; k++)
+        assert_int_equal(ax_queue_write(far.q, there + k * part, (char *)host + k * part, part),
+                         AX_OK);
+    assert_int_equal(far.q->counters.waits, waits); /* the ring has room for these */
+    for (size_t at = PARTS * part; at < n * sizeof(int32_t); at += part) {
+        const size_t left = n * sizeof(int32_t) - at;
+        assert_int_equal(
+            ax_queue_write(far.q, there + at, (char *)host + at, left < part ? left : part), AX_OK);
+    }
+    const struct mallinfo2 after = mallinfo2();
+    assert_true(after.uordblks + after.hblkhd <= before.uordblks + before.hblkhd);
+    assert_true(far.q->counters.waits > waits);
+    assert_true(far.q->counters.waits - waits <= n * sizeof *host / AX_QUEUE_STAGE);
+    assert_int_equal(ax_queue_read(far.q, there, back, n * sizeof *back, NULL), AX_OK);
+    assert_memory_equal(back, host, n * sizeof *host);
+
+    /* more threads than slots, each with more than half a slot */
+    const size_t piece = AX_QUEUE_STAGE / 16 * 9, pieces = n * sizeof *host / piece;
+    int failed = 0;
+#pragma omp parallel for num_threads(12) schedule(static, 1) reduction(+ : failed)
+    for (size_t i = 0; i < pieces; i++) {
+        struct ax_queue_piece to = {there + i * piece, piece, NULL};
+        failed += ax_queue_begin_write(far.q, 1, &to) != AX_OK;
+        memset(to.host, (int)i + 1, piece);
+        failed += ax_queue_end_write(far.q, 1, &to) != AX_OK;
+    }
+    assert_int_equal(failed, 0);
+    assert_int_equal(ax_queue_read(far.q, there, back, n * sizeof *back, NULL), AX_OK);
+    for (size_t i = 0; i < pieces * piece; i++)
+        if (((char *)back)[i] != (char)(i / piece + 1))
+            fail_msg("byte %zu of piece %zu", i % piece, i / piece);
+
+    /* no slot waits for what is done */
+    waits = far.q->counters.waits;
+    for (int k = 0; k < 100; k++)
+        assert_int_equal(ax_queue_write(far.q, there, host, 64), AX_OK);
+    assert_int_equal(far.q->counters.waits, waits);
+    struct ax_queue_piece wide = {there, AX_QUEUE_STAGE + 1, NULL};
+    assert_int_equal(ax_queue_begin_write(far.q, 1, &wide), AX_ERR_UNSUPPORTED);
+    ax_free(back);
+    ax_free(host);
     ax_stack_release(&far.arena.scratch, mark);
 }
 
@@ -261,6 +323,7 @@ int main(void) {
         cmocka_unit_test(things_happen_late_and_in_order),
         cmocka_unit_test(pieces_are_read_in_order),
         cmocka_unit_test(what_the_host_fills_arrives),
+        cmocka_unit_test(a_slot_is_used_again_when_it_is_done),
         cmocka_unit_test(the_host_computes_beside_it),
         cmocka_unit_test(a_failure_is_told_to_who_waits),
         cmocka_unit_test(the_host_cannot_touch_it),

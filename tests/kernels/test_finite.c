@@ -64,11 +64,13 @@ static void the_first_is_found(void **state) {
     for (int far = 0; far < 2; far++) {
         struct place p = {0};
         const size_t bytes = LARGE * 8 / AX_ARENA_ALIGN * AX_ARENA_ALIGN + AX_ARENA_ALIGN;
-        const struct ax_arena_plan plan = {.persistent = bytes};
+        const struct ax_arena_plan plan = {.persistent = bytes, .host = AX_QUEUE_RING};
         assert_int_equal(ax_arena_create(&p.arena, &plan, far ? &ax_device_far : &ax_device_host),
                          AX_OK);
-        if (far) /* else a queue of none */
+        if (far) { /* else a queue of none */
             assert_int_equal(ax_queue_create(&p.q, "far", NULL, 1, &p.arena.scratch), AX_OK);
+            assert_int_equal(ax_queue_open_ring(p.q), AX_OK);
+        }
         assert_int_equal(ax_alloc(&p.host, bytes, 1), AX_OK);
         p.device = ax_stack_push(&p.arena.persistent, "values", bytes);
         check_sizes(&p);

@@ -166,9 +166,11 @@ static void far_rows_become_panels(void **state) {
     (void)state;
     struct ax_queue *q;
     struct ax_arena arena;
-    const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = (size_t)1 << 20};
+    const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = (size_t)1 << 20,
+                                       .host = AX_QUEUE_RING};
     assert_int_equal(ax_arena_create(&arena, &plan, &ax_device_far), AX_OK);
     assert_int_equal(ax_queue_create(&q, "far", NULL, 1, &arena.scratch), AX_OK);
+    assert_int_equal(ax_queue_open_ring(q), AX_OK);
     const struct ax_tensor rows = weight(32, 18), x = weight(3, 18), want = panels_of(&rows);
     struct ax_tensor w = rows, a = x, y[2], results[2];
     w.data = ax_stack_push(&arena.scratch, "weight", ax_tensor_bytes(&w));

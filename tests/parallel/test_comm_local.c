@@ -326,12 +326,13 @@ static enum ax_status use_far(struct far_rank *r, int rank) {
 }
 
 static enum ax_status far_body(struct ax_fabric *f, void *ctx) {
-    const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = 1 << 16};
+    const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = 1 << 16, .host = AX_QUEUE_RING};
     struct far_rank r = {0};
     enum ax_status st;
     (void)ctx;
     AX_TRY(ax_arena_create(&r.arena, &plan, &ax_device_far));
     AX_TRY_GOTO(ax_queue_create(&r.q, "far", NULL, 1, &r.arena.scratch), st, done);
+    AX_TRY_GOTO(ax_queue_open_ring(r.q), st, done);
     AX_TRY_GOTO(comm_cases_open(f, AX_ROLE_TP, &r.c), st, done);
     AX_TRY_GOTO(use_far(&r, f->rank), st, done);
 done:
