@@ -43,6 +43,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
     }
     if (o->samples.n > 0)
         AX_TRY_GOTO(ax_samples_run(&t.step.model, &o->samples, NULL, NULL), st, done);
+    st = ax_train_save_plan(&t);
 done:
     ax_step_free(&t.step);
     return st;

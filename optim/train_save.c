@@ -48,10 +48,21 @@ enum ax_status ax_train_save_create(struct ax_train *t) {
         t->n_weights++;
     }
     AX_TRY(ax_param_states_parts(m, t->step.states, &t->parts));
+    if (restarts)
+        ax_relora_parts(m, &t->parts);
+    ax_saver_create_stage(&t->saver, t->n_weights, t->weights,
+                          t->o->save.only_model ? NULL : &t->parts, AX_SAVER_STAGE);
     if (!restarts)
         return AX_OK;
-    ax_relora_parts(m, &t->parts);
     return ax_alloc(&t->adapters, 2 * (size_t)t->n_weights, sizeof *t->adapters);
+}
+
+enum ax_status ax_train_save_plan(struct ax_train *t) {
+    if (!ax_queue_has_host_tier(t->rt->q))
+        return AX_OK;
+    const enum ax_status st = ax_train_save_create(t);
+    ax_train_save_free(t);
+    return st;
 }
 
 static enum ax_status read_floats(struct ax_train *t, const struct ax_param *p, float **out) {

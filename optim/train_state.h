@@ -157,6 +157,8 @@ enum ax_status ax_train_disk(const struct ax_train *t, const struct ax_step_opti
 enum ax_status ax_train_check_disk(const struct ax_train *t, const struct ax_step_options *so);
 
 enum ax_status ax_train_save_create(struct ax_train *t);
+/* Plans what the above takes of the host tier. */
+enum ax_status ax_train_save_plan(struct ax_train *t);
 void ax_train_save_free(struct ax_train *t);
 /* No save may be in flight. `last`: no other save follows, as in AX_SAVE_LAST. */
 enum ax_status ax_train_save_start(struct ax_train *t, bool last);

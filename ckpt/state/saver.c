@@ -16,7 +16,8 @@ struct source {
     struct ax_delta delta;
     enum ax_dtype wanted;
     bool copied;
-    int64_t read; /* of `numel` live elements */
+    uint64_t ticket; /* of its copy in the stage; 0: none */
+    int64_t read;    /* of `numel` live elements */
     int64_t numel;
     int unit;
 };
@@ -43,7 +44,7 @@ static void count_off(struct ax_saver *saver, const struct source *s) {
     struct copy *copy = &saver->work->copies[s->unit];
     if (!s->copied) {
         saver->pending[s->unit]--;
-    } else if (--copy->left == 0) {
+    } else if (copy->data && --copy->left == 0) {
         ax_free(copy->data);
         copy->data = NULL;
     }
@@ -56,7 +57,9 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
     const struct source now = *s;
     saver->work->reading = s;
     pthread_mutex_unlock(&saver->mutex);
-    const enum ax_status st = ax_delta_convert(&now.delta, &now.from, now.wanted, first, n, out);
+    enum ax_status st = now.ticket > 0 ? ax_stage_wait(&saver->stage, now.ticket) : AX_OK;
+    if (st == AX_OK)
+        st = ax_delta_convert(&now.delta, &now.from, now.wanted, first, n, out);
     pthread_mutex_lock(&saver->mutex);
     saver->work->reading = NULL;
     s->read = ax_concat_first(&s->from.concat, first + n);
@@ -237,6 +240,16 @@ enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, in
     return AX_OK;
 }
 
+void ax_saver_create_stage(struct ax_saver *s, int n_weights, const struct ax_save_weight *weights,
+                           const struct ax_state_parts *parts, size_t most) {
+    size_t bytes = 0;
+    for (int i = 0; i < n_weights; i++)
+        bytes += ax_arena_round(ax_tensor_bytes(&weights[i].value));
+    for (int i = 0; parts && i < parts->n; i++)
+        bytes += ax_arena_round((size_t)parts->list[i].n * ax_dtype_size(parts->list[i].dtype));
+    ax_stage_create(&s->stage, s->training, "save stage", bytes < most ? bytes : most);
+}
+
 void ax_saver_free(struct ax_saver *s) {
     if (!s->pending)
         return;
@@ -253,6 +266,7 @@ enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job)
     enum ax_status st = finish(s);
     if (st == AX_OK && s->training)
         st = ax_queue_finish(s->training);
+    ax_stage_clear(&s->stage);
     if (st == AX_OK)
         st = start(s, job);
     else
@@ -265,19 +279,18 @@ static size_t unread_bytes(const struct source *s) {
     return s->copied ? 0 : (size_t)(s->numel - s->read) * ax_dtype_size(s->from.dtype);
 }
 
+static const char AX_DEVICE *unread(const struct source *s) {
+    const char AX_DEVICE *live = s->from.data;
+    return live + (size_t)(s->read - s->from.base) * ax_dtype_size(s->from.dtype);
+}
+
 /* From here on, the source is read from `to`, in the host's memory. */
-static enum ax_status redirect(struct ax_saver *s, struct source *source, char *to) {
-    struct ax_concat_source *from = &source->from;
-    const char AX_DEVICE *live = from->data;
-    live += (size_t)(source->read - from->base) * ax_dtype_size(from->dtype);
-    AX_TRY(ax_queue_read(from->q, live, to, unread_bytes(source), NULL));
-    from->data = to;
-    from->base = source->read;
-    from->q = NULL;
+static void redirect(struct ax_saver *s, struct source *source, const void *to) {
+    source->from.data = to;
+    source->from.base = source->read;
+    source->from.q = NULL;
     source->copied = true;
-    s->work->copies[source->unit].left++;
     s->pending[source->unit]--;
-    return AX_OK;
 }
 
 /* Copies what is left of the unit if there is enough memory, because the disk is slower than a
@@ -297,9 +310,31 @@ static enum ax_status copy_unit(struct ax_saver *s, int unit) {
     size_t at = 0;
     for (size_t i = 0; i < w->n_sources; i++) {
         const size_t n = w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
-        if (n > 0)
-            AX_TRY(redirect(s, &w->sources[i], copy->data + at));
+        if (n == 0)
+            continue;
+        AX_TRY(ax_queue_read(s->q, unread(&w->sources[i]), copy->data + at, n, NULL));
+        redirect(s, &w->sources[i], copy->data + at);
+        copy->left++;
         at += n;
+    }
+    return AX_OK;
+}
+
+/* The same by the device, as much as fits. */
+static enum ax_status stage_unit(struct ax_saver *s, int unit) {
+    struct ax_saver_work *w = s->work;
+    while (w->reading && w->reading->unit == unit)
+        pthread_cond_wait(&s->read, &s->mutex);
+    for (size_t i = 0; i < w->n_sources; i++) {
+        struct source *source = &w->sources[i];
+        const size_t n = source->unit == unit ? unread_bytes(source) : 0;
+        const void *host = NULL;
+        if (n > 0)
+            AX_TRY(ax_stage_copy(&s->stage, unread(source), n, &host));
+        if (!host)
+            continue;
+        redirect(s, source, host);
+        source->ticket = ax_stage_ticket(&s->stage);
     }
     return AX_OK;
 }
@@ -309,7 +344,7 @@ void ax_saver_before_update(struct ax_saver *s, int unit) {
         return;
     const double begin = ax_clock_now();
     pthread_mutex_lock(&s->mutex);
-    if (s->pending[unit] > 0 && copy_unit(s, unit) != AX_OK)
+    if (s->pending[unit] > 0 && (s->stage.q ? stage_unit : copy_unit)(s, unit) != AX_OK)
         ax_error_clear(); /* the writer, too, will fail to read, or there is no memory: wait */
     while (s->pending[unit] > 0)
         pthread_cond_wait(&s->read, &s->mutex);

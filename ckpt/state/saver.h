@@ -1,7 +1,9 @@
 /* Saves during training: a thread writes the checkpoint directly from live weights and optimizer
  * state, through a queue of its own, while the next step computes its gradients. The optimizer
  * waits with each unit until the writer has read it. If the disk is slower than a step, the rest of
- * the unit is copied to the host instead, as long as there is memory.
+ * the unit is copied instead: to memory of the host's, as long as there is some; or, on a device
+ * with a host tier, by the device itself, to a stage that is part of the plan. The host does not
+ * wait for that copy: it is before the update in the queue's order.
  *
  * One save at a time; start waits for the previous one. Only the training thread calls these. */
 #ifndef AX_CKPT_STATE_SAVER_H
@@ -9,6 +11,7 @@
 
 #include "base/threads.h"
 #include "ckpt/state/checkpoint.h"
+#include "kernels/stage.h"
 
 /* A tensor of the folder. */
 struct ax_save_weight {
@@ -43,6 +46,7 @@ struct ax_saver {
     struct ax_queue *q;        /* reads the data beside it; used by one thread at a time */
     pthread_mutex_t mutex;
     pthread_cond_t read; /* a unit has been read, or the save has ended */
+    struct ax_stage stage;
     int n_units;
     int *pending; /* [n_units] tensors of the unit that the writer has not read yet */
     bool busy;
@@ -52,6 +56,11 @@ struct ax_saver {
 };
 
 enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, int n_units);
+/* Takes a stage for saves of these from the device's host tier, at most `most` bytes: what does not
+ * fit is waited for. Nothing without a host tier. Also while planning. */
+#define AX_SAVER_STAGE ((size_t)1 << 30)
+void ax_saver_create_stage(struct ax_saver *s, int n_weights, const struct ax_save_weight *weights,
+                           const struct ax_state_parts *parts, size_t most);
 /* Waits for an active save but drops its error, so finish first. Safe on a zeroed one. */
 void ax_saver_free(struct ax_saver *s);
 
