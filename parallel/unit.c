@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define SEGMENT_ALIGN                                                                              \
-    256 /* elements: the block of 8-bit optimizer states, and a multiple of 64 B */
+/* Elements: the block of 8-bit optimizer states, and a multiple of 64 B. */
+#define SEGMENT_ALIGN 256
 
 enum ax_status ax_masters_parse(const char *name, enum ax_masters *out) {
     static const char *const names[] = {"float32", "bf16_remainder", "bf16_sr"};
@@ -161,7 +161,7 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
         size_t w, g;
         struct ax_segment *seg = units[i].segments;
         for (; seg < units[i].segments + units[i].n_segments; seg++)
-            seg->host_shard = o->offload.layers && !seg->trainable && alone(seg, rt);
+            seg->host_shard = o->offload.layers && !seg->trainable;
         streamed_bytes(&units[i], rt, &w, &g);
         full = w > full ? w : full;
         grad = g > grad ? g : grad;
@@ -238,13 +238,21 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
     }
 }
 
+/* This rank's part of an unsharded buffer: where a shard in the host tier is gathered from. */
+static struct ax_tensor own_part(const struct ax_segment *seg, const struct ax_runtime *rt,
+                                 const struct ax_tensor *full, int64_t n) {
+    return ax_tensor_rows(full, rt->mesh.coord[seg->gather] * n, n);
+}
+
 static enum ax_status gather_buffer(const struct ax_segment *seg, struct ax_runtime *rt,
                                     const struct ax_tensor *shard, const struct ax_tensor *full) {
+    const struct ax_tensor mine =
+        seg->host_shard ? own_part(seg, rt, full, shard->shape[0]) : *shard;
     if (seg->host_shard)
-        return ax_queue_copy(rt->q, full->data, shard->data, ax_tensor_bytes(shard));
+        AX_TRY(ax_queue_copy(rt->q, mine.data, shard->data, ax_tensor_bytes(shard)));
     const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                        .dtype = full->dtype,
-                                       .send = shard->data,
+                                       .send = mine.data,
                                        .recv = full->data,
                                        .count = shard->shape[0]};
     return ax_comm_run(&rt->comms[seg->gather], rt->q, &what);
@@ -371,14 +379,10 @@ enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt) {
         const struct ax_segment *seg = &unit->segments[s];
         if (seg->trainable || is_packed(seg) || in_place(seg, rt))
             continue;
-        if (seg->host_shard) {
-            AX_TRY(ax_queue_copy(rt->q, seg->shard.data, seg->full.data,
-                                 ax_tensor_bytes(&seg->shard)));
-            continue;
-        }
-        const int64_t first = rt->mesh.coord[seg->gather] * seg->shard_numel;
-        AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){seg->shard, ax_tensor_rows(&seg->full, first,
-                                                                               seg->shard_numel)}));
+        const struct ax_tensor mine = own_part(seg, rt, &seg->full, seg->shard_numel);
+        AX_TRY(seg->host_shard
+                   ? ax_queue_copy(rt->q, seg->shard.data, mine.data, ax_tensor_bytes(&mine))
+                   : ax_run_copy(rt->q, &(struct ax_copy){seg->shard, mine}));
     }
     return AX_OK;
 }

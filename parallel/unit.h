@@ -59,7 +59,7 @@ struct ax_unit {
  * memory is the host's. */
 struct ax_offload {
     bool optimizer;   /* its state, and masters that are kept separately */
-    bool layers;      /* frozen weights of layers, where they are not sharded */
+    bool layers;      /* frozen weights of layers: of shards, this rank's */
     bool activations; /* what goes from layer to layer, between forward and backward */
 };
 

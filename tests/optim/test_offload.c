@@ -13,11 +13,13 @@
 
 #include "base/json.h"
 #include "optim/plan.h"
+#include "parallel/comm_local.h"
 #include "tests/tiny.h"
 
 static const int64_t lengths[] = {9, 1, 14, 0};
 static char *targets[] = {"q_proj", "down_proj"};
 static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .targets = {2, targets}};
+static const struct ax_peft_config attention = {.r = 3, .alpha = 6, .targets = {1, targets}};
 static const struct ax_peft_config dora = {
     .r = 3, .alpha = 6, .dora = true, .targets = {2, targets}};
 
@@ -203,10 +205,88 @@ static void large_parameters_move_in_pieces(void **state) {
     ax_arch_free(&arch);
 }
 
+/* ---- several ranks ---- */
+
+#define RANKS 2
+#define STEPS 3
+
+struct ranks {
+    struct ax_arch arch;
+    struct ax_step_options o;
+    double loss[RANKS][STEPS], norm[RANKS][STEPS];
+    struct ax_arena_plan plan[RANKS];
+};
+
+static enum ax_status rank_body(struct ax_runtime *rt, void *ctx) {
+    struct ranks *r = ctx;
+    const int steps = ax_runtime_planning(rt) ? 1 : STEPS, rank = rt->mesh.rank;
+    struct ax_step s;
+    struct ax_step_result result;
+    AX_TRY(ax_step_create(&s, rt, &r->arch, &r->o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_model_init_random(&s.model, 8), st, done);
+    AX_TRY_GOTO(tiny_adapters(&s.model, 8), st, done);
+    for (int i = 0; i < steps; i++) {
+        AX_TRY_GOTO(tiny_fill(&s, lengths, (uint64_t)i), st, done);
+        AX_TRY_GOTO(ax_step_run(&s, 1e-2, &result), st, done);
+        r->loss[rank][i] = result.loss;
+        r->norm[rank][i] = result.grad_norm;
+    }
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static enum ax_status one_rank(struct ax_fabric *fabric, void *ctx) {
+    struct ranks *r = ctx;
+    const struct ax_runtime_options o = {
+        .backend = "far", .threads = 1, .sizes = {.dp_shard = RANKS}, .fabric = fabric};
+    return ax_runtime_run(&o, rank_body, r, &r->plan[fabric->rank]);
+}
+
+/* Shards of frozen weights move too: each rank's own. The buffers that they are gathered into are
+ * there already. */
+static void shards_move(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *extra;
+        const struct ax_peft_config *adapter;
+        enum ax_store store;
+    } cases[] = {
+        {"llama", "", &lora, AX_STORE_PLAIN},
+        {"llama", "", &lora, AX_STORE_NF4_DOUBLE},
+        {"qwen2", "", &dora, AX_STORE_PLAIN},
+        {"mixtral", ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3", &attention,
+         AX_STORE_PLAIN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ranks here = {.o = tiny_options(AX_BF16, AX_RECOMPUTE_SELECTIVE, 2, lengths)};
+        must(tiny_arch(&here.arch, cases[i].type, false, cases[i].extra));
+        here.o.adapter = cases[i].adapter;
+        here.o.base_store = cases[i].store;
+        struct ranks away = here;
+        away.o.offload.layers = true;
+        must(ax_local_run(RANKS, NULL, one_rank, &here));
+        must(ax_local_run(RANKS, NULL, one_rank, &away));
+        assert_memory_equal(here.loss, away.loss, sizeof here.loss);
+        assert_memory_equal(here.norm, away.norm, sizeof here.norm);
+        assert_true(here.loss[0][0] > 0 && here.loss[0][0] != here.loss[0][STEPS - 1]);
+        for (int rank = 0; rank < RANKS; rank++) {
+            const size_t moved = away.plan[rank].host - here.plan[rank].host;
+            assert_int_equal(here.plan[rank].host, AX_QUEUE_RING);
+            assert_true(moved > 0);
+            assert_int_equal(ax_arena_plan_total(&away.plan[rank]),
+                             ax_arena_plan_total(&here.plan[rank]) - moved);
+        }
+        ax_arch_free(&here.arch);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_idle_moves),
         cmocka_unit_test(large_parameters_move_in_pieces),
+        cmocka_unit_test(shards_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
