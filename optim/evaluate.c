@@ -1,6 +1,7 @@
 /* Reads sequences into a pass until it is full; runs it forward; scores the tokens that are trained
  * on, a window at a time. Scores stay on the device for AX_SCORE_PASSES passes; then the host reads
- * them, with one wait, and sums in token order. */
+ * them, with one wait, and sums in token order. Where the device's memory is the host's, nobody
+ * waits, and the memory of one window is enough. */
 #include "optim/evaluate.h"
 
 #include <math.h>
@@ -26,6 +27,7 @@ struct evaluation {
     struct ax_slot slot;
     struct ax_scorer scorer;
     struct ax_results results;
+    bool near; /* the device's memory is the host's */
     /* the pass being built, on the host */
     int n_docs;
     int64_t n_tokens;
@@ -36,6 +38,7 @@ struct evaluation {
     /* the passes whose scores have not been read */
     int n_passes;
     int64_t n_documents, n_scored, n_windows;
+    int64_t n_added;                    /* of n_scored */
     struct ax_eval_document *documents; /* [AX_SCORE_PASSES · max_docs], then those of this pass */
     struct scored *scored;              /* [cap_scored], as many as were needed */
     struct ax_scores *windows;          /* [cap_windows], likewise */
@@ -54,8 +57,10 @@ static enum ax_status create(struct evaluation *e) {
                       1, 0);
     ax_scorer_create(&e->scorer, m, &m->rt->arena.scratch,
                      e->o->tokens < WINDOW ? e->o->tokens : WINDOW);
-    ax_results_create(&e->results, m->rt->q, &m->rt->arena.scratch,
-                      passes * ax_scores_bytes(&e->scorer, e->o->tokens));
+    e->near = !ax_queue_has_host_tier(m->rt->q);
+    ax_results_create(&e->results, e->near ? NULL : m->rt->q, &m->rt->arena.scratch,
+                      e->near ? ax_scores_bytes(&e->scorer, e->scorer.window)
+                              : passes * ax_scores_bytes(&e->scorer, e->o->tokens));
     AX_TRY(ax_alloc(&e->docs, D, sizeof *e->docs));
     AX_TRY(ax_alloc(&e->tokens, T, sizeof *e->tokens));
     AX_TRY(ax_alloc(&e->labels, T, sizeof *e->labels));
@@ -119,6 +124,26 @@ static int64_t list_scored(struct evaluation *e) {
     return n;
 }
 
+static void add_token(struct evaluation *e, const struct scored *t) {
+    struct ax_eval_document *d = &e->documents[t->doc];
+    const struct ax_scores *w = &e->windows[t->window];
+    const double weight = (double)t->weight;
+    d->nll -= weight * ax_results_get(&e->results, &w->logprob, t->row);
+    d->weight += weight;
+    d->trained++;
+    d->correct += (int32_t)ax_results_get(&e->results, &w->best, t->row) == t->label;
+}
+
+/* Reads the scores since the last time, up to those of token `end`. */
+static enum ax_status add_tokens(struct evaluation *e, int64_t end) {
+    if (e->n_added == end)
+        return AX_OK;
+    AX_TRY(ax_results_read(&e->results));
+    for (; e->n_added < end; e->n_added++)
+        add_token(e, &e->scored[e->n_added]);
+    return AX_OK;
+}
+
 /* Scores them, a window at a time; a window that would pass the end starts earlier. */
 static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     AX_TRY(grow_scored(e));
@@ -131,27 +156,17 @@ static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
             list[i].window = (int32_t)e->n_windows - 1;
             list[i].row = (int32_t)(i - first);
         }
+        if (e->near)
+            AX_TRY(add_tokens(e, e->n_scored + i));
     }
     e->n_scored += trained;
     return AX_OK;
 }
 
-static void add_token(struct evaluation *e, const struct scored *t) {
-    struct ax_eval_document *d = &e->documents[t->doc];
-    const struct ax_scores *w = &e->windows[t->window];
-    const double weight = (double)t->weight;
-    d->nll -= weight * ax_results_get(&e->results, &w->logprob, t->row);
-    d->weight += weight;
-    d->trained++;
-    d->correct += (int32_t)ax_results_get(&e->results, &w->best, t->row) == t->label;
-}
-
-/* Reads the scores of all passes since the last time. */
+/* Completes the documents of all passes since the last time. */
 static enum ax_status hand_over(struct evaluation *e) {
     struct ax_eval_result *r = e->sum;
-    AX_TRY(ax_results_read(&e->results));
-    for (int64_t i = 0; i < e->n_scored; i++)
-        add_token(e, &e->scored[i]);
+    AX_TRY(add_tokens(e, e->n_scored));
     for (int64_t i = 0; i < e->n_documents; i++) {
         const struct ax_eval_document *d = &e->documents[i];
         e->nll += d->nll;
@@ -164,7 +179,7 @@ static enum ax_status hand_over(struct evaluation *e) {
     }
     r->documents += e->n_documents;
     r->rows = e->rows;
-    e->n_documents = e->n_scored = e->n_windows = e->n_passes = 0;
+    e->n_documents = e->n_scored = e->n_added = e->n_windows = e->n_passes = 0;
     return AX_OK;
 }
 
