@@ -42,13 +42,16 @@ DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
 # Libraries that are opened at run time are beside the binary, or in lib/axtrain of its prefix. A
 # sanitizer opens them on the program's behalf, which needs tags that apply to every opener.
 DTAGS := $(if $(SANITIZE),--disable-new-dtags,--enable-new-dtags)
-LDFLAGS := $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN:$$ORIGIN/../lib/axtrain'
+# Libgomp is linked statically, if possible, so that main.c can set how long it spins. (ThreadSanitizer's
+# build replaces functions of the shared one.)
+GOMP := $(if $(findstring thread,$(SANITIZE))$(findstring clang,$(CC)),,$(filter /%,$(shell $(CC) -print-file-name=libgomp.a)))
+LDFLAGS := $(if $(GOMP),,$(OMP)) $(SAN) -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN:$$ORIGIN/../lib/axtrain'
 LIBS := jansson yaml pcre2-8 utf8proc zstd z
-LDLIBS := $(LIBS:%=-l%) -lm -ldl
+LDLIBS := $(LIBS:%=-l%) $(if $(GOMP),-l:libgomp.a) -lm -ldl
 # For make dist: a binary that needs only the C library.
 ifdef STATIC
-LDFLAGS := $(filter-out $(OMP),$(LDFLAGS)) -static-libgcc
-LDLIBS := $(LIBS:%=-l:lib%.a) -l:libgomp.a -lm -ldl
+LDFLAGS += -static-libgcc
+LDLIBS := $(LIBS:%=-l:lib%.a) $(if $(GOMP),-l:libgomp.a,$(error STATIC needs libgomp.a)) -lm -ldl
 endif
 PREFIX ?= /usr/local
 
@@ -200,7 +203,7 @@ build-fuzz/%: tests/fuzz/%.c FORCE
 	@$(MAKE) --no-print-directory CC=clang-16 SANITIZE=address,undefined BUILD=build-fuzz/obj \
 	    OPT="-O1 -g -fsanitize=fuzzer-no-link" build-fuzz/obj/libaxtrain.a
 	clang-16 $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -o $@ $< \
-	    build-fuzz/obj/libaxtrain.a -fopenmp $(LDLIBS) -pthread
+	    build-fuzz/obj/libaxtrain.a -fopenmp $(filter-out %libgomp.a,$(LDLIBS)) -pthread
 
 FORCE:
 

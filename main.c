@@ -1,4 +1,4 @@
-/* argv → command. The only place that exits. */
+/* argv → command. The only place that exits, and that adjusts how the process waits. */
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -12,6 +12,14 @@
 #include "cmd/commands.h"
 
 const char ax_commit[] = AX_COMMIT; /* also read by cmd/train/env.c */
+
+/* How long a thread without work looks for more before it sleeps: about half a millisecond, where
+ * libgomp would spin for 5 to 10. If another program shares the cores, a spinning thread takes time
+ * from those that compute. Libgomp reads this once, when it is initialized: before main, after this. */
+__attribute__((constructor(101))) static void bound_spinning(void) {
+    if (getenv("OMP_WAIT_POLICY") == NULL)
+        setenv("GOMP_SPINCOUNT", "16000", 0);
+}
 
 static bool asks_for_help(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)

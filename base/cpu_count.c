@@ -12,7 +12,36 @@
 #include "base/proc.h"
 #include "base/threads.h"
 
-static int affinity_cpus(void) {
+/* The first of the set in a list such as "0,4" or "0-1"; −1 if there is none. */
+static int first_listed(const char *list, const cpu_set_t *set, size_t set_size) {
+    for (const char *s = list; *s >= '0' && *s <= '9';) {
+        char *end;
+        const long from = strtol(s, &end, 10);
+        const long to = *end == '-' ? strtol(end + 1, &end, 10) : from;
+        for (long cpu = from; cpu <= to && cpu < (long)set_size * 8; cpu++)
+            if (CPU_ISSET_S((size_t)cpu, set_size, set))
+                return (int)cpu;
+        s = end + (*end == ',');
+    }
+    return -1;
+}
+
+int ax_core_count(const char *root, const cpu_set_t *set, size_t set_size) {
+    int cores = 0;
+    for (int cpu = 0; cpu < (int)set_size * 8; cpu++) {
+        char path[1200], list[1024];
+        if (!CPU_ISSET_S((size_t)cpu, set_size, set))
+            continue;
+        snprintf(path, sizeof path, "%s/cpu%d/topology/thread_siblings_list", root, cpu);
+        const int first =
+            ax_proc_read(path, list, sizeof list) ? first_listed(list, set, set_size) : -1;
+        cores += first < 0 || first == cpu;
+    }
+    return cores;
+}
+
+/* CPUs of the affinity mask, or their cores. */
+static int affinity_cpus(bool cores) {
     /* The kernel rejects a mask smaller than its own, so sizes double until one fits. */
     for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)cpus);
@@ -20,6 +49,8 @@ static int affinity_cpus(void) {
         if (set == NULL)
             return 0;
         int n = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
+        if (n > 1 && cores)
+            n = ax_core_count("/sys/devices/system/cpu", set, size);
         CPU_FREE(set);
         if (n > 0)
             return n;
@@ -133,10 +164,10 @@ int ax_cgroup_cpus(const char *root, const char *self_cgroup) {
 
 int ax_cpu_count(void) {
     char groups[4096];
-    int n = affinity_cpus();
+    const int set = env_cpus("OMP_NUM_THREADS");
+    int n = smaller(affinity_cpus(set == 0), set);
     if (ax_proc_read("/proc/self/cgroup", groups, sizeof groups))
         n = smaller(n, ax_cgroup_cpus("/sys/fs/cgroup", groups));
     n = smaller(n, env_cpus("SLURM_CPUS_PER_TASK"));
-    n = smaller(n, env_cpus("OMP_NUM_THREADS"));
     return n > 0 ? n : 1;
 }

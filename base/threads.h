@@ -9,8 +9,9 @@
 
 #include "base/status.h"
 
-/* CPUs by affinity mask, cgroup quota (rounded up), SLURM_CPUS_PER_TASK and OMP_NUM_THREADS: the
- * smallest of those present, ≥ 1. */
+/* The smallest of those present, ≥ 1: cores by affinity mask (two threads of one core share its
+ * arithmetic; OMP_NUM_THREADS may ask for both), cgroup quota (rounded up), SLURM_CPUS_PER_TASK and
+ * OMP_NUM_THREADS. */
 int ax_cpu_count(void);
 
 struct ax_worker {

@@ -12,7 +12,7 @@ static const struct {
     {"AXTRAIN_CPU",
      "Instruction set: avx2, avx512, avx512bf16, amx or amx-emulated (for tests); by default the "
      "best but amx, which no machine has run yet. If the machine lacks it, commands fail."},
-    {"OMP_NUM_THREADS", "Number of CPU threads if no option sets it."},
+    {"OMP_NUM_THREADS", "Number of CPU threads if no option sets it (default: one per core)."},
     {"HF_HOME, HF_HUB_CACHE", "Cache of models and data sets from the hub."},
     {"NO_COLOR", "If set to any value, output has no colors."},
 };

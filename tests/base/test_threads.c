@@ -81,6 +81,36 @@ static void cgroup_quotas(void **state) {
     assert_int_equal(ax_remove_tree(dir), AX_OK);
 }
 
+static int cores_of(const char *root, unsigned mask) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (size_t cpu = 0; cpu < 32; cpu++)
+        if (mask >> cpu & 1)
+            CPU_SET(cpu, &set);
+    return ax_core_count(root, &set, sizeof set);
+}
+
+/* Two threads of one core are one core, if both are ours. */
+static void threads_of_a_core_count_once(void **state) {
+    (void)state;
+    char dir[] = "/tmp/axtrain-cores-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    const char *lists[] = {"0,4\n", "1,5\n", "2-3\n", "2-3\n", "0,4\n", "1,5\n", "what\n", ""};
+    for (int cpu = 0; cpu < 8; cpu++) { /* 8, 9 …: unknown */
+        char sub[64];
+        snprintf(sub, sizeof sub, "/cpu%d/topology", cpu);
+        put(dir, sub, "thread_siblings_list", lists[cpu]);
+    }
+    assert_int_equal(cores_of(dir, 0x3f), 3);
+    assert_int_equal(cores_of(dir, 0x0f), 3);
+    assert_int_equal(cores_of(dir, 0x30), 2); /* second threads, without the first ones */
+    assert_int_equal(cores_of(dir, 0x08), 1);
+    assert_int_equal(cores_of(dir, 0xc0), 2);
+    assert_int_equal(cores_of(dir, 0x311), 3);
+    assert_int_equal(cores_of(dir, 0), 0);
+    assert_int_equal(ax_remove_tree(dir), AX_OK);
+}
+
 /* A longer file is cut where the buffer ends. */
 static void files_of_the_kernel_are_read_whole(void **state) {
     (void)state;
@@ -123,6 +153,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_run_and_join),
         cmocka_unit_test(cgroup_quotas),
+        cmocka_unit_test(threads_of_a_core_count_once),
         cmocka_unit_test(files_of_the_kernel_are_read_whole),
         cmocka_unit_test(environment_lowers_the_count),
     };

@@ -1,5 +1,5 @@
 /* Every instruction set of this machine, chosen by AXTRAIN_CPU: golden files hold, `env` names it,
- * and what the machine lacks is an error. */
+ * and what the machine lacks is an error. And threads without work do not spin for long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,10 +54,33 @@ static void a_set_that_the_machine_lacks_is_an_error(void **state) {
     assert_int_equal(run(said, sizeof said, "env --help"), 0);
 }
 
+/* What libgomp says it has read. */
+static void threads_without_work_soon_sleep(void **state) {
+    (void)state;
+#if defined __clang__ || defined __SANITIZE_THREAD__
+    print_message("skipped: only builds with libgomp.a bound spinning\n");
+    skip();
+#endif
+    setenv("OMP_DISPLAY_ENV", "verbose", 1);
+    unsetenv("OMP_WAIT_POLICY");
+    unsetenv("GOMP_SPINCOUNT");
+    assert_int_equal(run(said, sizeof said, "--version"), 0);
+    assert_non_null(strstr(said, "GOMP_SPINCOUNT = '16000'"));
+    setenv("GOMP_SPINCOUNT", "5", 1); /* the user's choice */
+    assert_int_equal(run(said, sizeof said, "--version"), 0);
+    assert_non_null(strstr(said, "GOMP_SPINCOUNT = '5'"));
+    unsetenv("GOMP_SPINCOUNT");
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    assert_int_equal(run(said, sizeof said, "--version"), 0);
+    assert_non_null(strstr(said, "GOMP_SPINCOUNT = '0'"));
+    unsetenv("OMP_DISPLAY_ENV");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_files_hold_with_every_set),
         cmocka_unit_test(env_names_the_set),
+        cmocka_unit_test(threads_without_work_soon_sleep),
         cmocka_unit_test(a_set_that_the_machine_lacks_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

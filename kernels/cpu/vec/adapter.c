@@ -41,8 +41,7 @@ enum ax_status AX_VEC(ax_cpu_dropout)(struct ax_queue *q, const struct ax_dropou
     struct ax_rng_key key = {a->scalars->seed, (uint32_t)a->scalars->step, a->tensor};
     int64_t rows = x->shape[0], cols = x->shape[1], per_row = ceil_div(cols, DRAWN);
     size_t size = ax_dtype_size(x->dtype);
-    AX_PARALLEL_FOR(team(q, rows * cols))
-    for (int64_t i = 0; i < rows * per_row; i++) {
+    AX_PARALLEL_FOR (team(q, rows * cols), i, rows * per_row) {
         int64_t t = i / per_row, first = i % per_row * DRAWN, n = least(DRAWN, cols - first);
         float keep[DRAWN];
         int64_t row = a->first_row + (numbers != NULL ? numbers[t] : t);
@@ -80,8 +79,7 @@ enum ax_status AX_VEC(ax_cpu_colscale)(struct ax_queue *q, const struct ax_colsc
     (void)work;
     const struct ax_tensor *x = &a->x;
     int64_t rows = x->shape[0], cols = x->shape[1];
-    AX_PARALLEL_FOR(team(q, rows * cols))
-    for (int64_t t = 0; t < rows; t++) {
+    AX_PARALLEL_FOR (team(q, rows * cols), t, rows) {
         struct scaled s = {.scale = a->scale.data, .bias = a->bias.data};
         if (a->addend.data != NULL)
             s.addend = ax_tensor_row(&a->addend, t);
@@ -110,8 +108,7 @@ AX_INLINE void dot_row(enum ax_dtype real, float *sums, const void *x, const voi
 enum ax_status AX_VEC(ax_cpu_coldot)(struct ax_queue *q, const struct ax_coldot *a, void *work) {
     int64_t rows = a->a.shape[0], cols = a->a.shape[1];
     struct row_blocks blocks = block_rows(rows);
-    AX_PARALLEL_FOR(team(q, rows * cols))
-    for (int64_t b = 0; b < blocks.count; b++) {
+    AX_PARALLEL_FOR (team(q, rows * cols), b, blocks.count) {
         float *sums = (float *)work + b * cols;
         memset(sums, 0, (size_t)cols * sizeof(*sums));
         for (int64_t t = b * blocks.rows; t < least(rows, (b + 1) * blocks.rows); t++) {
@@ -147,8 +144,7 @@ enum ax_status AX_VEC(ax_cpu_dora_norm)(struct ax_queue *q, const struct ax_dora
     (void)work;
     const struct ax_tensor *w = &a->weight;
     float *out = a->out.data;
-    AX_PARALLEL_FOR(team(q, w->shape[0] * w->shape[1]))
-    for (int64_t n = 0; n < w->shape[0]; n++) {
+    AX_PARALLEL_FOR (team(q, w->shape[0] * w->shape[1]), n, w->shape[0]) {
         out[n] =
             (float)AX_BY_DTYPE(w->dtype, norm_row, ax_tensor_row(w, n), w->shape[1],
                                ax_tensor_row(&a->b, n), ax_tensor_row(&a->p, n), a->b.shape[1]);

@@ -10,8 +10,7 @@ enum ax_status AX_VEC(ax_cpu_fill)(struct ax_queue *q, const struct ax_fill *arg
     for (size_t i = 0; i < sizeof(pattern) / size; i++)
         ax_store(dst->dtype, pattern, (int64_t)i, args->value);
     struct pieces pieces = cut(dst, ax_tensor_is_dense(dst));
-    AX_PARALLEL_FOR(team(q, pieces.elements))
-    for (int64_t p = 0; p < pieces.count; p++) {
+    AX_PARALLEL_FOR (team(q, pieces.elements), p, pieces.count) {
         struct piece piece = piece_at(&pieces, p);
         char *at = piece_of(dst, &piece);
         size_t bytes = (size_t)piece.n * size;
@@ -42,8 +41,7 @@ enum ax_status AX_VEC(ax_cpu_copy)(struct ax_queue *q, const struct ax_copy *arg
     (void)work;
     const struct ax_tensor *dst = &args->dst, *src = &args->src;
     struct pieces pieces = cut(dst, ax_tensor_is_dense(dst) && ax_tensor_is_dense(src));
-    AX_PARALLEL_FOR(team(q, pieces.elements))
-    for (int64_t p = 0; p < pieces.count; p++) {
+    AX_PARALLEL_FOR (team(q, pieces.elements), p, pieces.count) {
         struct piece piece = piece_at(&pieces, p);
         copy_piece(dst->dtype, piece_of(dst, &piece), src->dtype, piece_of(src, &piece), piece.n);
     }
@@ -65,8 +63,7 @@ enum ax_status AX_VEC(ax_cpu_add)(struct ax_queue *q, const struct ax_add *args,
     const struct ax_tensor *dst = &args->dst, *src = &args->src;
     float alpha = (float)args->alpha;
     struct pieces pieces = cut(dst, ax_tensor_is_dense(dst) && ax_tensor_is_dense(src));
-    AX_PARALLEL_FOR(team(q, pieces.elements))
-    for (int64_t p = 0; p < pieces.count; p++) {
+    AX_PARALLEL_FOR (team(q, pieces.elements), p, pieces.count) {
         struct piece piece = piece_at(&pieces, p);
         AX_BY_DTYPES(dst->dtype, src->dtype, add_piece, piece_of(dst, &piece),
                      piece_of(src, &piece), alpha, piece.n);
@@ -92,8 +89,7 @@ enum ax_status AX_VEC(ax_cpu_colsum)(struct ax_queue *q, const struct ax_colsum 
     const struct ax_tensor *x = &args->x;
     int64_t rows = x->shape[0], cols = x->shape[1];
     struct row_blocks blocks = block_rows(rows);
-    AX_PARALLEL_FOR(team(q, rows * cols))
-    for (int64_t b = 0; b < blocks.count; b++) {
+    AX_PARALLEL_FOR (team(q, rows * cols), b, blocks.count) {
         float *sums = (float *)work + b * cols;
         memset(sums, 0, (size_t)cols * sizeof(*sums));
         int64_t end = least(rows, (b + 1) * blocks.rows);

@@ -30,8 +30,7 @@ enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
     const int32_t *tokens = args->tokens.data;
     int64_t width = out->shape[1];
     size_t bytes = (size_t)width * ax_dtype_size(out->dtype);
-    AX_PARALLEL_FOR(team(q, out->shape[0] * width))
-    for (int64_t t = 0; t < out->shape[0]; t++) {
+    AX_PARALLEL_FOR (team(q, out->shape[0] * width), t, out->shape[0]) {
         int64_t row = tokens[t] - args->first_row;
         if (row < 0 || row >= weight->shape[0])
             memset(ax_tensor_row(out, t), 0, bytes);
@@ -53,8 +52,10 @@ AX_INLINE void add_row(enum ax_dtype real, float *sum, const char *row, int64_t 
     AX_EACH_VECTOR(n, add_vector, real, sum, row);
 }
 
-/* Each thread owns some columns and adds all tokens to them in order, so that a frequent token
- * neither causes races nor unbalances the threads. */
+#define SHARE 64 /* columns */
+
+/* A thread adds all tokens to some columns in order, so that a frequent token neither causes races
+ * nor unbalances the threads. */
 enum ax_status AX_VEC(ax_cpu_embedding_backward)(struct ax_queue *q,
                                                  const struct ax_embedding_backward *args,
                                                  void *work) {
@@ -63,17 +64,15 @@ enum ax_status AX_VEC(ax_cpu_embedding_backward)(struct ax_queue *q,
     const int32_t *tokens = args->tokens.data;
     int64_t count = dout->shape[0], width = dout->shape[1];
     int64_t size = (int64_t)ax_dtype_size(dout->dtype);
-    int threads = team(q, count * width);
-    int64_t share = ceil_div(ceil_div(width, threads), 16) * 16; /* full cache lines of dweight */
-    AX_PARALLEL_FOR(threads)
-    for (int64_t first = 0; first < width; first += share) {
+    AX_PARALLEL_FOR (team(q, count * width), i, ceil_div(width, SHARE)) {
+        const int64_t first = i * SHARE;
         for (int64_t t = 0; t < count; t++) {
             int64_t row = tokens[t] - args->first_row;
             if (row >= 0 && row < dweight->shape[0] && tokens[t] != args->skip_token) {
                 float *sum = (float *)ax_tensor_row(dweight, row) + first;
                 AX_BY_DTYPE(dout->dtype, add_row, sum,
                             (char *)ax_tensor_row(dout, t) + first * size,
-                            least(share, width - first));
+                            least(SHARE, width - first));
             }
         }
     }
@@ -90,8 +89,7 @@ enum ax_status AX_VEC(ax_cpu_scatter_rows)(struct ax_queue *q, const struct ax_s
     size_t bytes = (size_t)ax_tensor_row_len(src) * ax_dtype_size(src->dtype);
     int64_t copies = ax_tensor_row_len(&args->rows);
     int threads = team(q, ax_tensor_numel(src) * copies);
-    AX_PARALLEL_FOR(threads)
-    for (int thread = 0; thread < threads; thread++) {
+    AX_PARALLEL_FOR (threads, thread, threads) {
         for (int64_t i = 0; i < src->shape[0] * copies; i++) {
             AX_ASSERT(rows[i] >= -1 && rows[i] < dst->shape[0]);
             if (rows[i] >= 0 && rows[i] % threads == thread)
@@ -135,8 +133,8 @@ enum ax_status AX_VEC(ax_cpu_neftune)(struct ax_queue *q, const struct ax_neftun
         const float bound = (float)(args->alpha / sqrt((double)((cu[k + 1] - cu[k]) * width)));
         const int64_t begin = cu[k] > args->first ? cu[k] : args->first;
         const int64_t end = least(cu[k + 1], args->first + x->shape[0]);
-        AX_PARALLEL_FOR(threads)
-        for (int64_t t = begin; t < end; t++) {
+        AX_PARALLEL_FOR (threads, i, end - begin) {
+            const int64_t t = begin + i;
             AX_BY_DTYPE(x->dtype, noise_row, ax_tensor_row(x, t - args->first), width, key,
                         (args->first_token + t) * width, bound);
         }

@@ -63,8 +63,8 @@ enum ax_status AX_VEC(ax_cpu_combine_forward)(struct ax_queue *q,
                                               const struct ax_combine_forward *args, void *work) {
     (void)work;
     const struct ax_tensor *out = &args->out;
-    AX_PARALLEL_FOR(team(q, ax_tensor_numel(out) * ax_tensor_row_len(&args->rows)))
-    for (int64_t t = 0; t < out->shape[0]; t++)
+    AX_PARALLEL_FOR (team(q, ax_tensor_numel(out) * ax_tensor_row_len(&args->rows)), t,
+                     out->shape[0])
         AX_BY_DTYPES(out->dtype, args->src.dtype, combine_row, args, t);
     return AX_OK;
 }
@@ -92,8 +92,7 @@ enum ax_status AX_VEC(ax_cpu_combine_backward)(struct ax_queue *q,
     const int32_t *rows = args->rows.data;
     const float *weights = args->weights.data;
     float *dweights = args->dweights.data;
-    AX_PARALLEL_FOR(team(q, ax_tensor_numel(&args->dout) * k))
-    for (int64_t i = 0; i < args->dout.shape[0] * k; i++) {
+    AX_PARALLEL_FOR (team(q, ax_tensor_numel(&args->dout) * k), i, args->dout.shape[0] * k) {
         AX_ASSERT(rows[i] < args->src.shape[0]);
         dweights[i] = rows[i] < 0 ? 0
                                   : AX_BY_DTYPE(args->dout.dtype, spread_row, args, i / k, rows[i],

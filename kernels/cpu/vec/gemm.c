@@ -160,7 +160,8 @@ void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_
     struct ax_gemm_plan p;
     AX_VEC(ax_gemm_make_plan)(&p, g, threads);
     AX_ASSERT(AX_VEC(ax_gemm_room)(&p) <= room);
-    const int64_t tiles = p.tiles_m * p.tiles_n;
+    struct ax_turns turns;
+    ax_turns_start(&turns, p.tiles_m * p.tiles_n, p.threads);
     float *next = work;
 #pragma omp parallel num_threads(p.threads)
     {
@@ -168,8 +169,7 @@ void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_
 #pragma omp critical
         w = take_work(&p, &next);
         ax_tiles_begin();
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t tile = 0; tile < tiles; tile++)
+        AX_TURNS_FOR (&turns, omp_get_thread_num(), tile)
             run_tile(g, &p, &w, tile);
         ax_tiles_end();
     }

@@ -57,7 +57,6 @@ void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work) {
     const struct ax_gemm_operand x = ax_gemm_rows_along_k(&g->a), w = ax_gemm_rows_along_k(&g->b);
     const int64_t n = g->c.shape[1], panels = ceil_div(n, NR);
     AX_VEC(ax_gemm_pack_a)(work, &x, 0, g->c.shape[0], 0, units_of(g));
-    AX_PARALLEL_FOR(threads)
-    for (int64_t i = 0; i < panels; i++)
+    AX_PARALLEL_FOR (threads, i, panels)
         run_panel(g, w, work, i * NR, least(NR, n - i * NR));
 }

@@ -126,12 +126,15 @@ void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work) {
     for (int64_t r = 0; r < g->c.shape[0]; r += AX_TILE_ROWS)
         for (int64_t u = 0; u < units; u += AX_TILE_UNITS, to += AX_TILE_SIZE)
             ax_gemm_pack_tile(to, &x, !w.panels, r, g->c.shape[0] - r, u);
+    struct ax_turns turns;
+    ax_turns_start(&turns, ceil_div(n, AX_TILE_ROWS), threads);
 #pragma omp parallel num_threads(threads)
     {
         ax_tiles_begin();
-#pragma omp for schedule(static)
-        for (int64_t col = 0; col < n; col += AX_TILE_ROWS)
+        AX_TURNS_FOR (&turns, omp_get_thread_num(), i) {
+            const int64_t col = i * AX_TILE_ROWS;
             run_columns(g, &w, work, col, least(AX_TILE_ROWS, n - col));
+        }
         ax_tiles_end();
     }
 }

@@ -121,9 +121,8 @@ static void run_panels(const struct ax_gemm *g, int64_t panel, int64_t n) {
 
 void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads) {
     const int64_t panels = g->c.shape[1] / ROWS;
-    AX_PARALLEL_FOR(threads)
-    for (int64_t p = 0; p < panels; p += WIDTH)
-        run_panels(g, p, least(WIDTH, panels - p));
+    AX_PARALLEL_FOR (threads, i, ceil_div(panels, WIDTH))
+        run_panels(g, i * WIDTH, least(WIDTH, panels - i * WIDTH));
 }
 
 #else

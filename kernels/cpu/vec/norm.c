@@ -71,9 +71,8 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
     struct norms s = norms_of(x);
     int64_t group = group_of(&s, args->x.dtype);
     float *rstd = args->rstd.data;
-    AX_PARALLEL_FOR(team(q, s.count * s.n))
-    for (int64_t first = 0; first < s.count; first += group) {
-        int64_t end = least(s.count, first + group);
+    AX_PARALLEL_FOR (team(q, s.count * s.n), g, ceil_div(s.count, group)) {
+        int64_t first = g * group, end = least(s.count, first + group);
         for (int64_t i = first; i < end; i++)
             rstd[i] = AX_BY_DTYPE(x->dtype, rstd_of, norm_at(x, &s, i), s.n, args->eps);
         for (int64_t i = first; i < end; i++) {
@@ -163,8 +162,7 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_backward)(struct ax_queue *q,
     struct norms s = norms_of(&args->x);
     struct row_blocks blocks = block_rows(s.count);
     int64_t group = group_of(&s, args->x.dtype);
-    AX_PARALLEL_FOR(team(q, s.count * s.n))
-    for (int64_t b = 0; b < blocks.count; b++) {
+    AX_PARALLEL_FOR (team(q, s.count * s.n), b, blocks.count) {
         float *dweight = (float *)work + b * s.n;
         memset(dweight, 0, (size_t)s.n * sizeof(*dweight));
         int64_t end = least(s.count, (b + 1) * blocks.rows);

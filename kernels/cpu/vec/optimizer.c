@@ -86,8 +86,7 @@ enum ax_status AX_VEC(ax_cpu_adamw)(struct ax_queue *q, const struct ax_adamw *a
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
     const enum moments_kind moments = moments_kind_of(&args->exp_avg, args->nearest);
     int64_t n = args->master.shape[0], count = ceil_div(n, PIECE);
-    AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++)
+    AX_PARALLEL_FOR (team(q, n), p, count)
         BY_WEIGHTS(weights, ADAMW_PIECE, moments, args, &a, p * PIECE, least(PIECE, n - p * PIECE));
     return AX_OK;
 }
@@ -145,8 +144,7 @@ enum ax_status AX_VEC(ax_cpu_sgd)(struct ax_queue *q, const struct ax_sgd *args,
                           .first = s->step == 1};
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
     int64_t n = args->master.shape[0], count = ceil_div(n, PIECE);
-    AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++)
+    AX_PARALLEL_FOR (team(q, n), p, count)
         BY_WEIGHTS(weights, sgd_piece, args, &a, p * PIECE, least(PIECE, n - p * PIECE));
     return AX_OK;
 }
@@ -222,8 +220,7 @@ enum ax_status AX_VEC(ax_cpu_lion)(struct ax_queue *q, const struct ax_lion *arg
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
     const enum moments_kind moments = moments_kind_of(&args->exp_avg, false);
     int64_t n = args->master.shape[0], count = ceil_div(n, PIECE);
-    AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++)
+    AX_PARALLEL_FOR (team(q, n), p, count)
         BY_WEIGHTS(weights, LION_PIECE, moments, args, &a, p * PIECE, least(PIECE, n - p * PIECE));
     return AX_OK;
 }

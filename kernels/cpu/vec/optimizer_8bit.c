@@ -162,8 +162,7 @@ enum ax_status AX_VEC(ax_cpu_adamw_8bit)(struct ax_queue *q, const struct ax_ada
     const struct both_levels levels = {levels_of(1), levels_of(2)};
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
     int64_t n = args->master.shape[0], count = ceil_div(n + args->phase, AX_8BIT_BLOCK);
-    AX_PARALLEL_FOR(team(q, n))
-    for (int64_t b = 0; b < count; b++)
+    AX_PARALLEL_FOR (team(q, n), b, count)
         BY_WEIGHTS(weights, adamw_block, args, &a, &levels, b);
     return AX_OK;
 }

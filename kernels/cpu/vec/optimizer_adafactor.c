@@ -62,8 +62,7 @@ static double rms_of_weights(struct ax_queue *q, const struct ax_adafactor *a, d
     const enum weights_kind kind = weights_kind_of(&a->master, &a->copy, &a->remainder);
     const struct weights w = {a->master.data, a->copy.data, a->remainder.data, NULL};
     const int64_t n = ax_tensor_numel(&a->master), count = pieces_of(a);
-    AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++)
+    AX_PARALLEL_FOR (team(q, n), p, count)
         BY_WEIGHTS(kind, weight_square, w, p * PIECE, least(PIECE, n - p * PIECE), &sums[p]);
     double sum = 0;
     for (int64_t p = 0; p < count; p++)
@@ -90,8 +89,7 @@ static void matrix_moments(struct ax_queue *q, const struct ax_adafactor *args, 
                            double b) {
     float *row = args->row.data, *col = args->col.data;
     const float extra = args->torch ? 0 : (float)args->eps1;
-    AX_PARALLEL_FOR(team(q, a->rows * a->cols))
-    for (int64_t k = 0; k < a->blocks.count; k++) {
+    AX_PARALLEL_FOR (team(q, a->rows * a->cols), k, a->blocks.count) {
         float *sums = a->col_sums + k * a->cols;
         memset(sums, 0, (size_t)a->cols * sizeof(*sums));
         const int64_t end = least(a->rows, (k + 1) * a->blocks.rows);
@@ -187,8 +185,7 @@ static double size_of_rows(const struct ax_adafactor *args, const struct adafact
 /* rms(u), before clipping. */
 static double rms_of_update(struct ax_queue *q, const struct ax_adafactor *args,
                             const struct adafactor *a) {
-    AX_PARALLEL_FOR(team(q, a->rows * a->cols))
-    for (int64_t k = 0; k < a->blocks.count; k++)
+    AX_PARALLEL_FOR (team(q, a->rows * a->cols), k, a->blocks.count)
         a->sums[k] = size_of_rows(args, a, k);
     double sum = 0;
     for (int64_t k = 0; k < a->blocks.count; k++)
@@ -230,8 +227,7 @@ enum ax_status AX_VEC(ax_cpu_adafactor)(struct ax_queue *q, const struct ax_adaf
     move.keep = (float)(1 - decay);
     move.size = (float)size;
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
-    AX_PARALLEL_FOR(team(q, a.rows * a.cols))
-    for (int64_t k = 0; k < a.blocks.count; k++)
+    AX_PARALLEL_FOR (team(q, a.rows * a.cols), k, a.blocks.count)
         BY_WEIGHTS(weights, update_rows, args, &a, move, k);
     return AX_OK;
 }

@@ -66,8 +66,7 @@ enum ax_status AX_VEC(ax_cpu_muon_momentum)(struct ax_queue *q, const struct ax_
     const int threads = team(q, n);
     double *sums = work, total = 0;
     {
-        AX_PARALLEL_FOR(threads)
-        for (int64_t p = 0; p < count; p++) {
+        AX_PARALLEL_FOR (threads, p, count) {
             struct muon piece = a;
             piece.grad += p * PIECE;
             piece.buf += p * PIECE;
@@ -79,8 +78,7 @@ enum ax_status AX_VEC(ax_cpu_muon_momentum)(struct ax_queue *q, const struct ax_
     for (int64_t p = 0; p < count; p++)
         total += sums[p];
     const float divisor = (float)fmax(sqrt(total), args->eps);
-    AX_PARALLEL_FOR(threads)
-    for (int64_t p = 0; p < count; p++) {
+    AX_PARALLEL_FOR (threads, p, count) {
         AX_BY_DTYPE(args->out.dtype, muon_out_piece, &a, args->out.data, divisor, p * PIECE,
                     least(PIECE, n - p * PIECE));
     }
@@ -109,8 +107,7 @@ enum ax_status AX_VEC(ax_cpu_muon_apply)(struct ax_queue *q, const struct ax_muo
     move.keep = (float)(1 - s->lr * args->weight_decay);
     move.size = (float)(s->lr * args->ratio);
     const int64_t n = s->skip ? 0 : ax_tensor_numel(&args->master), count = ceil_div(n, PIECE);
-    AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++)
+    AX_PARALLEL_FOR (team(q, n), p, count)
         BY_WEIGHTS(weights, apply_piece, args, move, p * PIECE, least(PIECE, n - p * PIECE));
     return AX_OK;
 }

@@ -112,8 +112,7 @@ enum ax_status AX_VEC(ax_cpu_quantize)(struct ax_queue *q, const struct ax_quant
     (void)work;
     int64_t numel = ax_tensor_numel(&a->x), blocks = ceil_div(numel, a->block);
     int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
-    AX_PARALLEL_FOR(team(q, numel))
-    for (int64_t t = 0; t < tasks; t++)
+    AX_PARALLEL_FOR (team(q, numel), t, tasks)
         for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++)
             quantize_block(a, b);
     return AX_OK;
@@ -205,8 +204,7 @@ enum ax_status AX_VEC(ax_cpu_dequantize)(struct ax_queue *q, const struct ax_deq
     (void)work;
     int64_t numel = ax_tensor_numel(&a->out), blocks = ceil_div(numel, a->block);
     int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
-    AX_PARALLEL_FOR(team(q, numel))
-    for (int64_t t = 0; t < tasks; t++)
+    AX_PARALLEL_FOR (team(q, numel), t, tasks)
         for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++)
             dequantize_block(a, b);
     return AX_OK;

@@ -28,8 +28,7 @@ enum ax_status AX_VEC(ax_cpu_rope)(struct ax_queue *q, const struct ax_rope *arg
     const int32_t *positions = args->positions.data;
     int64_t half = args->cos.shape[1];
     float sign = args->inverse ? -1.0f : 1.0f;
-    AX_PARALLEL_FOR(team(q, ax_tensor_numel(x)))
-    for (int64_t t = 0; t < x->shape[0]; t++) {
+    AX_PARALLEL_FOR (team(q, ax_tensor_numel(x)), t, x->shape[0]) {
         AX_ASSERT(positions[t] >= 0 && positions[t] < args->cos.shape[0]);
         const float *cosine = ax_tensor_row(&args->cos, positions[t]);
         const float *sine = ax_tensor_row(&args->sin, positions[t]);

@@ -66,8 +66,7 @@ static void add_load(const struct ax_queue *q, const struct ax_router_forward *a
         if (chosen[i] >= 0)
             load[chosen[i]] += 1.0f;
     struct row_blocks blocks = block_rows(rows);
-    AX_PARALLEL_FOR(team(q, rows * experts))
-    for (int64_t b = 0; b < blocks.count; b++) {
+    AX_PARALLEL_FOR (team(q, rows * experts), b, blocks.count) {
         float *sums = work + b * experts;
         memset(sums, 0, (size_t)experts * sizeof(*sums));
         for (int64_t t = b * blocks.rows; t < least(rows, (b + 1) * blocks.rows); t++)
@@ -82,8 +81,7 @@ enum ax_status AX_VEC(ax_cpu_router_forward)(struct ax_queue *q,
     const int64_t k = args->weights.shape[1];
     const int32_t *valid = args->valid.data;
     const int64_t tokens = valid == NULL ? rows : *valid - args->first;
-    AX_PARALLEL_FOR(team(q, rows * experts))
-    for (int64_t t = 0; t < rows; t++) {
+    AX_PARALLEL_FOR (team(q, rows * experts), t, rows) {
         float *probs = ax_tensor_row(&args->probs, t), *weights = ax_tensor_row(&args->weights, t);
         int32_t *chosen = ax_tensor_row(&args->experts, t);
         if (t < tokens) {
@@ -168,8 +166,7 @@ enum ax_status AX_VEC(ax_cpu_router_backward)(struct ax_queue *q,
     (void)work;
     const struct ax_tensor *out = &args->dlogits;
     const int64_t rows = out->shape[0], experts = out->shape[1];
-    AX_PARALLEL_FOR(team(q, rows * experts))
-    for (int64_t t = 0; t < rows; t++)
+    AX_PARALLEL_FOR (team(q, rows * experts), t, rows)
         if (((const int32_t *)ax_tensor_row(&args->experts, t))[0] >= 0)
             AX_BY_DTYPE(out->dtype, backward_row, args, t);
         else

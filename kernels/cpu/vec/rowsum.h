@@ -40,8 +40,7 @@ static inline void add_blocks(const struct ax_queue *q, float *out, const float 
     if (blocks == 0)
         return;
     int64_t tile = 16 * AX_LANES, tiles = ceil_div(cols, tile);
-    AX_PARALLEL_FOR(team(q, blocks * cols))
-    for (int64_t t = 0; t < tiles; t++) {
+    AX_PARALLEL_FOR (team(q, blocks * cols), t, tiles) {
         int64_t first = t * tile;
         AX_EACH_VECTOR(least(tile, cols - first), add_blocks_vector, out + first, sums + first,
                        blocks, cols);

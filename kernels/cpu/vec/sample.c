@@ -267,8 +267,7 @@ enum ax_status AX_VEC(ax_cpu_sample)(struct ax_queue *q, const struct ax_sample 
     if (a->temperature == 0)
         return AX_OK;
     AX_TRY(probabilities(q, a, &r, &logits));
-    AX_PARALLEL_FOR(team(q, T * V))
-    for (int64_t piece = 0; piece < r.pieces; piece++)
+    AX_PARALLEL_FOR (team(q, T * V), piece, r.pieces)
         for (int64_t t = piece; t < T; t += r.pieces)
             index[t] =
                 draw(a, &r, t, index[t], r.candidates != NULL ? r.candidates + piece * V : NULL);

@@ -66,8 +66,7 @@ enum ax_status AX_VEC(ax_cpu_sumsq)(struct ax_queue *q, const struct ax_sumsq *a
     const float *x = args->x.data;
     int64_t n = args->x.shape[0], blocks = ceil_div(n, PIECE);
     double *sums = work;
-    AX_PARALLEL_FOR(team(q, n))
-    for (int64_t b = 0; b < blocks; b++) {
+    AX_PARALLEL_FOR (team(q, n), b, blocks) {
         v_double low = v_zero_double(), high = v_zero_double();
         AX_EACH_VECTOR(least(PIECE, n - b * PIECE), square_vector, x + b * PIECE, &low, &high);
         sums[b] = v_sum_double(low + high);

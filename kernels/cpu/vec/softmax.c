@@ -91,8 +91,7 @@ enum ax_status AX_VEC(ax_cpu_softmax_stats)(struct ax_queue *q, const struct ax_
     const int32_t *labels = args->labels.data;
     int64_t cols = logits->shape[1];
     float temper = (float)args->inv_temperature;
-    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
-    for (int64_t t = 0; t < logits->shape[0]; t++) {
+    AX_PARALLEL_FOR (team(q, logits->shape[0] * cols), t, logits->shape[0]) {
         const char *row = ax_tensor_row(logits, t);
         float *stats = ax_tensor_row(&args->stats, t);
         AX_BY_DTYPE(logits->dtype, stats_row, row, cols, temper, stats);
@@ -110,8 +109,7 @@ enum ax_status AX_VEC(ax_cpu_softmax_merge)(struct ax_queue *q, const struct ax_
     const int32_t *labels = args->labels.data;
     float *logprob = args->logprob.data, *lse = args->lse.data, *entropy = args->entropy.data;
     float *mean_logprob = args->mean_logprob.data;
-    AX_PARALLEL_FOR(team(q, shards * tokens * 16))
-    for (int64_t t = 0; t < tokens; t++) {
+    AX_PARALLEL_FOR (team(q, shards * tokens * 16), t, tokens) {
         const float *first = (const float *)stats->data + t * AX_SOFTMAX_STATS;
         float max = -INFINITY;
         for (int64_t s = 0; s < shards; s++)
@@ -199,8 +197,7 @@ enum ax_status AX_VEC(ax_cpu_softmax_backward)(struct ax_queue *q,
     const struct ax_tensor *logits = &args->logits, *out = &args->dlogits;
     const int32_t *labels = args->labels.data;
     int64_t cols = logits->shape[1];
-    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
-    for (int64_t t = 0; t < logits->shape[0]; t++) {
+    AX_PARALLEL_FOR (team(q, logits->shape[0] * cols), t, logits->shape[0]) {
         AX_BY_DTYPES(logits->dtype, out->dtype, gradient_row, ax_tensor_row(logits, t),
                      ax_tensor_row(out, t), cols, column_of(labels[t], args->first_col, cols),
                      gradient_of(args, t, labels[t] >= 0));
@@ -240,8 +237,7 @@ enum ax_status AX_VEC(ax_cpu_argmax)(struct ax_queue *q, const struct ax_argmax 
     const struct ax_tensor *logits = &args->logits;
     int64_t cols = logits->shape[1];
     int32_t *index = args->index.data;
-    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
-    for (int64_t t = 0; t < logits->shape[0]; t++)
+    AX_PARALLEL_FOR (team(q, logits->shape[0] * cols), t, logits->shape[0])
         index[t] = AX_BY_DTYPE(logits->dtype, argmax_row, ax_tensor_row(logits, t), cols);
     return AX_OK;
 }
@@ -287,8 +283,7 @@ enum ax_status AX_VEC(ax_cpu_top_logits)(struct ax_queue *q, const struct ax_top
     (void)work;
     const struct ax_tensor *logits = &args->logits;
     const int64_t cols = logits->shape[1], k = args->out.shape[1];
-    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
-    for (int64_t t = 0; t < logits->shape[0]; t++)
+    AX_PARALLEL_FOR (team(q, logits->shape[0] * cols), t, logits->shape[0])
         AX_BY_DTYPE(logits->dtype, top_row, ax_tensor_row(logits, t), cols, k,
                     ax_tensor_row(&args->out, t));
     return AX_OK;
@@ -316,8 +311,7 @@ enum ax_status AX_VEC(ax_cpu_top_entropy)(struct ax_queue *q, const struct ax_to
     int64_t cols = logits->shape[1];
     const float *weight = args->weight.data;
     float *out = args->out.data;
-    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
-    for (int64_t t = 0; t < logits->shape[0]; t++) {
+    AX_PARALLEL_FOR (team(q, logits->shape[0] * cols), t, logits->shape[0]) {
         double entropy = AX_BY_DTYPE(logits->dtype, entropy_row, ax_tensor_row(logits, t), cols,
                                      args->k, args->inv_temperature);
         out[t] = weight[t] * (float)pow(entropy, args->alpha);

@@ -1,9 +1,12 @@
 /* How the ops of this folder are split over threads without the number of threads affecting the
- * result: outputs are divided into pieces that do not depend on each other. (Sums over rows: see
- * rowsum.h.) */
+ * result: outputs are divided into pieces that do not depend on each other, which threads take by
+ * turns (turns.h). (Sums over rows: see rowsum.h.) */
 #ifndef AX_KERNELS_CPU_VEC_SPLIT_H
 #define AX_KERNELS_CPU_VEC_SPLIT_H
 
+#include <omp.h>
+
+#include "kernels/cpu/turns.h"
 #include "kernels/queue.h"
 
 /* Threads to use for that many elements: one if waking the others would take longer. Always one or
@@ -12,10 +15,13 @@ static inline int team(const struct ax_queue *q, int64_t elements) {
     return elements < 32768 ? 1 : q->threads;
 }
 
-/* Before a `for`: splits its iterations evenly over `threads` threads. */
-#define AX_PARALLEL_FOR(threads)                                                                   \
+/* Before a statement: runs it for each i from 0 to count − 1, on `threads` threads. */
+#define AX_PARALLEL_FOR(threads, i, count)                                                         \
     const int parallel_threads = (threads);                                                        \
-    _Pragma("omp parallel for num_threads(parallel_threads) schedule(static)")
+    struct ax_turns parallel_turns;                                                                \
+    ax_turns_start(&parallel_turns, count, parallel_threads);                                      \
+    _Pragma("omp parallel num_threads(parallel_threads)")                                          \
+        AX_TURNS_FOR (&parallel_turns, omp_get_thread_num(), i)
 
 static inline int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;

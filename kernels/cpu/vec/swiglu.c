@@ -23,8 +23,7 @@ enum ax_status AX_VEC(ax_cpu_swiglu_forward)(struct ax_queue *q,
     (void)work;
     const struct ax_tensor *y = &args->y;
     int64_t features = y->shape[1];
-    AX_PARALLEL_FOR(team(q, y->shape[0] * features))
-    for (int64_t t = 0; t < y->shape[0]; t++) {
+    AX_PARALLEL_FOR (team(q, y->shape[0] * features), t, y->shape[0]) {
         AX_BY_DTYPE(y->dtype, forward_row, ax_tensor_row(&args->gate_up, t), ax_tensor_row(y, t),
                     features);
     }
@@ -52,8 +51,7 @@ enum ax_status AX_VEC(ax_cpu_swiglu_backward)(struct ax_queue *q,
     (void)work;
     const struct ax_tensor *dy = &args->dy;
     int64_t features = dy->shape[1];
-    AX_PARALLEL_FOR(team(q, dy->shape[0] * features))
-    for (int64_t t = 0; t < dy->shape[0]; t++) {
+    AX_PARALLEL_FOR (team(q, dy->shape[0] * features), t, dy->shape[0]) {
         AX_BY_DTYPE(dy->dtype, backward_row, ax_tensor_row(dy, t), ax_tensor_row(&args->gate_up, t),
                     ax_tensor_row(&args->dgate_up, t), features);
     }
