@@ -1,7 +1,6 @@
 /* `axtrain train` and `axtrain sft`: a config in, a trained model folder out. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,6 +11,7 @@
 #include "cmd/train/hub_push.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/tracker.h"
+#include "parallel/env.h"
 
 struct train_args {
     bool json, quiet;
@@ -78,14 +78,14 @@ static enum ax_status print_json(const struct ax_train_setup *s, const struct ax
 
 /* Rejects several ranks: each would train alone, and all would write to the same folder. */
 static enum ax_status refuse_ranks(void) {
-    const char *ranks = getenv("WORLD_SIZE");
-    if (!ranks || strtol(ranks, NULL, 10) <= 1)
+    struct ax_env e;
+    AX_TRY(ax_env_read(&e));
+    if (e.world == 1)
         return AX_OK;
-    return ax_error(
-        AX_ERR_UNSUPPORTED,
-        "sft: WORLD_SIZE is %.20s, but training supports only one rank so far. Start it without "
-        "a launcher (torchrun, accelerate), or unset WORLD_SIZE.",
-        ranks);
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "sft: %s is %d, but training supports only one rank so far. Start it without "
+                    "a launcher (%s), or unset %s.",
+                    e.world_name, e.world, e.launcher, e.world_name);
 }
 
 static void print(const struct ax_train_setup *s, const struct ax_train_result *r) {

@@ -76,8 +76,11 @@ static void test_everyday_errors(void **state) {
            "--foo");
     EXPECT(2, "--seed: expected a value", config, "--seed");
     setenv("WORLD_SIZE", "2", 1);
-    EXPECT(2, "WORLD_SIZE is 2", config);
+    EXPECT(2, "WORLD_SIZE is set, but RANK is not", config);
+    setenv("RANK", "1", 1);
+    EXPECT(2, "WORLD_SIZE is 2, but training supports only one rank so far", config);
     unsetenv("WORLD_SIZE");
+    unsetenv("RANK");
     EXPECT(2, "metric_for_best_model: no evaluation records", config,
            "metric_for_best_model=eval_loss");
     EXPECT(2, "master_dtype: an adapter is trained and saved in float32", config, "bf16=true",

@@ -1,0 +1,30 @@
+/* The ranks that a launcher started together, seen from one of them: what a command opens to run on
+ * a mesh.
+ *
+ *     struct ax_world world;
+ *     AX_TRY(ax_world_open(&world, &(struct ax_world_options){.timeout = 1800}));
+ *     … (struct ax_runtime_options){.fabric = world.fabric, …}; world.env.rank == 0 reports …
+ *     ax_world_close(&world, st);
+ */
+#ifndef AX_PARALLEL_WORLD_H
+#define AX_PARALLEL_WORLD_H
+
+#include "parallel/env.h"
+#include "parallel/fabric.h"
+
+struct ax_world_options {
+    uint64_t config; /* hash of what all ranks must have been given alike */
+    double timeout;  /* seconds until a rank that has not arrived is missing */
+};
+
+struct ax_world {
+    struct ax_env env; /* rank, world, local_rank, local_world: one rank without a launcher */
+    struct ax_fabric *fabric; /* NULL: one rank */
+};
+
+/* Open it before anything that may fail on one rank alone, so that the others hear of it. */
+enum ax_status ax_world_open(struct ax_world *w, const struct ax_world_options *o);
+/* Tells the other ranks if `st` is an error; this thread's error text stays. Safe on zeroed. */
+void ax_world_close(struct ax_world *w, enum ax_status st);
+
+#endif
