@@ -6,15 +6,20 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-struct ax_gloo_link {
+struct ax_gloo_device {
     std::shared_ptr<gloo::transport::Device> device;
+};
+
+struct ax_gloo_link {
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::chrono::milliseconds timeout;
 };
@@ -43,6 +48,35 @@ ax_gloo_result guarded(std::chrono::milliseconds timeout, char *text, Body body)
     return std::chrono::steady_clock::now() - begin >= timeout ? AX_GLOO_LATE : AX_GLOO_BROKEN;
 }
 
+class Addresses : public gloo::rendezvous::Store {
+  public:
+    explicit Addresses(const ax_gloo_addresses *calls) : calls_(calls) {
+    }
+
+    void set(const std::string &key, const std::vector<char> &data) override {
+        char text[AX_GLOO_TEXT] = "";
+        if (calls_->set(calls_->ctx, key.c_str(), data.data(), data.size(), text) != 0)
+            throw std::runtime_error(text);
+    }
+
+    std::vector<char> get(const std::string &key) override {
+        char text[AX_GLOO_TEXT] = "", *data;
+        size_t n;
+        if (calls_->get(calls_->ctx, key.c_str(), &data, &n, text) != 0)
+            throw std::runtime_error(text);
+        const std::unique_ptr<char, void (*)(char *)> owner(data, calls_->free_data);
+        return std::vector<char>(data, data + n);
+    }
+
+    void wait(const std::vector<std::string> &) override {
+    } /* get waits */
+    void wait(const std::vector<std::string> &, const std::chrono::milliseconds &) override {
+    }
+
+  private:
+    const ax_gloo_addresses *calls_;
+};
+
 ax_gloo_result begin(ax_gloo_link *link, int peer, uint64_t slot, void *data, size_t bytes,
                      bool sends, ax_gloo_transfer **transfer, char *text) noexcept {
     return guarded(std::chrono::hours(1), text, [&] {
@@ -58,17 +92,30 @@ ax_gloo_result begin(ax_gloo_link *link, int peer, uint64_t slot, void *data, si
     });
 }
 
-ax_gloo_result link_open(ax_gloo_link **link, const char *folder, int rank, int world,
-                         double timeout, char *text) {
+ax_gloo_result device_open(ax_gloo_device **device, const char *address, char *text) {
+    return guarded(std::chrono::hours(1), text, [&] {
+        auto d = std::make_unique<ax_gloo_device>();
+        d->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address));
+        *device = d.release();
+    });
+}
+
+void device_close(ax_gloo_device *device) {
+    char text[AX_GLOO_TEXT];
+    (void)guarded(std::chrono::hours(1), text, [&] { delete device; });
+}
+
+ax_gloo_result link_open(ax_gloo_link **link, ax_gloo_device *device,
+                         const ax_gloo_addresses *addresses, int rank, int size, double timeout,
+                         char *text) {
     const std::chrono::milliseconds limit(static_cast<int64_t>(timeout * 1000));
     return guarded(limit, text, [&] {
         auto l = std::make_unique<ax_gloo_link>();
         l->timeout = limit;
-        l->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
-        l->context = std::make_shared<gloo::rendezvous::Context>(rank, world);
+        l->context = std::make_shared<gloo::rendezvous::Context>(rank, size);
         l->context->setTimeout(limit);
-        gloo::rendezvous::FileStore store(folder);
-        l->context->connectFullMesh(store, l->device);
+        Addresses store(addresses);
+        l->context->connectFullMesh(store, device->device);
         *link = l.release();
     });
 }
@@ -111,8 +158,8 @@ void transfer_free(ax_gloo_transfer *transfer) {
 
 __attribute__((visibility("default"))) const struct ax_gloo_calls *ax_gloo_get(void) {
     static const struct ax_gloo_calls calls = {
-        AX_VERSION, link_open, link_break,    link_close,
-        link_send,  link_recv, transfer_wait, transfer_free,
+        AX_VERSION, device_open, device_close, link_open,     link_break,
+        link_close, link_send,   link_recv,    transfer_wait, transfer_free,
     };
     return &calls;
 }

@@ -1,4 +1,4 @@
-/* Ranks as processes on one machine, over Gloo's TCP transport. Sums are computed here, in rank
+/* Ranks as processes, over Gloo's TCP transport. Sums are computed here, in rank
  * order, so their bits equal those of the local fabric. */
 #ifndef AX_PARALLEL_COMM_GLOO_H
 #define AX_PARALLEL_COMM_GLOO_H
@@ -9,12 +9,14 @@
  * what is missing and how to install it. */
 enum ax_status ax_gloo_available(void);
 
-/* Connects this process as `rank` of `world`. Processes rendezvous in `folder`, which must exist
- * and be new for every run. No wait exceeds `timeout` seconds. Free with f->ops->free.
+/* Ranks of a store (parallel/store.h), which must live as long: a group's communicator connects its
+ * members when it is opened, over the interface by which they reach the store. No wait exceeds
+ * `timeout` seconds. f->ops->free leaves the store, and f->ops->fail with the error.
  *
- * AX_ERR_PEER names the ranks that do not arrive. From then on SIGPIPE is ignored. All-reduces in
- * flight together are completed in the order they were started. */
-enum ax_status ax_gloo_open(struct ax_fabric *f, const char *folder, int rank, int world,
+ * From then on SIGPIPE is ignored. All-reduces in flight together are completed in the order they
+ * were started. */
+struct ax_store_client;
+enum ax_status ax_gloo_open(struct ax_fabric *f, struct ax_store_client *store, int local_world,
                             double timeout);
 
 #endif

@@ -153,6 +153,13 @@ static const char *first_of(const char *const *names) {
     return value;
 }
 
+/* Names of nodes need not be names of hosts. */
+static void find_slurm_host(const char *list, struct ax_env *e) {
+    const char *launch = get("SLURM_LAUNCH_NODE_IPADDR");
+    ax_env_first_host(list, e->host, sizeof e->host);
+    snprintf(e->other_host, sizeof e->other_host, "%s", launch ? launch : "");
+}
+
 static void find_host(const struct launcher *l, struct ax_env *e) {
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
                                         "SLURM_NODELIST", NULL};
@@ -160,7 +167,7 @@ static void find_host(const struct launcher *l, struct ax_env *e) {
     if (get("MASTER_ADDR"))
         snprintf(e->host, sizeof e->host, "%s", getenv("MASTER_ADDR"));
     else if (strcmp(l->name, "Slurm") == 0 && list)
-        ax_env_first_host(list, e->host, sizeof e->host);
+        find_slurm_host(list, e);
     else if (e->local_world == 0 || e->local_world == e->world)
         snprintf(e->host, sizeof e->host, "127.0.0.1");
 }
@@ -216,10 +223,11 @@ static void find_job(struct ax_env *e) {
                                         "SLURM_JOB_ID",          "SLURM_STEP_ID",
                                         "SLURM_RESTART_COUNT",   "OMPI_MCA_ess_base_jobid",
                                         "AXTRAIN_RESTART_COUNT", NULL};
-    for (int i = 0; names[i]; i++) {
+    enum { LAUNCHED = 6 }; /* our launcher knows only the last */
+    for (int i = e->served ? LAUNCHED : 0; names[i]; i++) {
         const size_t n = strlen(e->job);
         const char *value = get(names[i]);
-        snprintf(e->job + n, sizeof e->job - n, "%s/", value ? value : "");
+        snprintf(e->job + n, sizeof e->job - n, "%s%s", n > 0 ? "/" : "", value ? value : "");
     }
 }
 

@@ -16,9 +16,10 @@ struct ax_env {
     int rank, world;
     int local_rank, local_world; /* among the ranks of this host */
     char host[256];              /* where rank 0 is */
-    int port, ports;             /* the store listens on one of `ports` ports from `port` on */
-    char job[128];               /* tells jobs that use the same ports apart */
-    bool served;                 /* the launcher serves the store; else rank 0 does */
+    char other_host[256]; /* … if `host` is unknown here; "": the launcher knows no other */
+    int port, ports;      /* the store listens on one of `ports` ports from `port` on */
+    char job[128];        /* tells jobs that use the same ports apart */
+    bool served;          /* the launcher serves the store; else rank 0 does */
 };
 
 /* One rank if no launcher's variables are set. AX_ERR_CONFIG names the variable that is missing or

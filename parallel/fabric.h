@@ -22,6 +22,7 @@ struct ax_fabric_ops {
 struct ax_fabric {
     const struct ax_fabric_ops *ops;
     int world, rank;
+    int local_world; /* ranks that share this host's CPUs and memory */
     void *state;
 };
 

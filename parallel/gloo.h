@@ -14,18 +14,22 @@ enum ax_status ax_gloo_library(const struct ax_gloo_calls **out);
 /* ---- the processes of a run ---- */
 
 struct ax_gloo_op;
+struct ax_gloo_member;
 struct ax_gloo_world {
-    char *folder;
+    struct ax_store_client *store;
     int world, rank;
     double timeout;
     const struct ax_gloo_calls *gloo;
-    struct ax_gloo_link *link;
+    struct ax_gloo_device *device;
+    struct ax_gloo_member *members;  /* of the open communicators */
     bool failed;                     /* this rank has announced that it gives up */
     bool stopped;                    /* after an error: nothing is in flight */
     uint64_t opened[AX_ROLE_COUNT];  /* communicators so far: identify them across processes */
     struct ax_gloo_op *first, *last; /* in flight, in start order */
 };
 
+/* Connects the members of a group. AX_ERR_PEER says who is missing. */
+enum ax_status ax_gloo_connect(struct ax_gloo_member *m, enum ax_role role, int rank, int n);
 enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
                                  const int *ranks, int n);
 
@@ -65,7 +69,9 @@ struct ax_gloo_op {
 };
 
 struct ax_gloo_member {
+    struct ax_gloo_member *next; /* in the world */
     struct ax_gloo_world *world;
+    struct ax_gloo_link *link;
     int *ranks;        /* [n] */
     uint64_t instance; /* of the role, the same on all ranks */
     uint64_t collectives;

@@ -215,6 +215,20 @@ static enum ax_status gloo_wait(struct ax_comm *c, struct ax_ticket ticket) {
     return AX_OK;
 }
 
+static void member_free(struct ax_gloo_member *me) {
+    struct ax_gloo_member **at = &me->world->members;
+    while (*at && *at != me)
+        at = &(*at)->next;
+    if (*at)
+        *at = me->next;
+    if (me->link)
+        me->world->gloo->close(me->link);
+    ax_free(me->ranks);
+    ax_free(me->sent);
+    ax_free(me->received);
+    ax_free(me);
+}
+
 static void gloo_comm_free(struct ax_comm *c) {
     struct ax_gloo_member *me = c->state;
     for (struct ax_gloo_op *op = me->world->first, *next; op; op = next) {
@@ -229,10 +243,7 @@ static void gloo_comm_free(struct ax_comm *c) {
         me->spare = op->next;
         op_free(op);
     }
-    ax_free(me->ranks);
-    ax_free(me->sent);
-    ax_free(me->received);
-    ax_free(me);
+    member_free(me);
 }
 
 static const struct ax_comm_ops gloo_ops = {
@@ -254,12 +265,12 @@ enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax
     AX_TRY_GOTO(ax_alloc(&me->received, size, sizeof *me->received), st, fail);
     memcpy(me->ranks, ranks, size * sizeof *ranks);
     me->instance = me->world->opened[role]++;
+    AX_TRY_GOTO(ax_gloo_connect(me, role, rank, n), st, fail);
+    me->next = me->world->members;
+    me->world->members = me;
     *c = (struct ax_comm){.ops = &gloo_ops, .role = role, .rank = rank, .size = n, .state = me};
     return AX_OK;
 fail:
-    ax_free(me->ranks);
-    ax_free(me->sent);
-    ax_free(me->received);
-    ax_free(me);
+    member_free(me);
     return st;
 }

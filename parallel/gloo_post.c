@@ -46,8 +46,8 @@ static enum ax_status post_send(struct ax_gloo_op *op, int peer, enum ax_gloo_ph
         return AX_OK;
     enum ax_gloo_result r = AX_GLOO_BROKEN;
     if (ax_fault_point(AX_FAULT_SEND) == AX_FAULT_NONE)
-        r = me->world->gloo->send(me->world->link, me->ranks[peer], slot_of(op, true, phase, bytes),
-                                  data, bytes, &op->lanes[peer].send[phase], text);
+        r = me->world->gloo->send(me->link, peer, slot_of(op, true, phase, bytes), data, bytes,
+                                  &op->lanes[peer].send[phase], text);
     return r == AX_GLOO_DONE ? AX_OK : lost(op, peer, true, r, text);
 }
 
@@ -59,8 +59,7 @@ static enum ax_status post_recv(struct ax_gloo_op *op, int peer, enum ax_gloo_ph
         return AX_OK;
     enum ax_gloo_result r = AX_GLOO_BROKEN;
     if (ax_fault_point(AX_FAULT_RECV) == AX_FAULT_NONE)
-        r = me->world->gloo->recv(me->world->link, me->ranks[peer],
-                                  slot_of(op, false, phase, bytes), data, bytes,
+        r = me->world->gloo->recv(me->link, peer, slot_of(op, false, phase, bytes), data, bytes,
                                   &op->lanes[peer].recv[phase], text);
     return r == AX_GLOO_DONE ? AX_OK : lost(op, peer, false, r, text);
 }

@@ -48,7 +48,7 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
     rt->contracts.rank = rank;
     for (int role = 0; role < AX_ROLE_COUNT; role++)
         AX_TRY(open_comm(rt, o->fabric, (enum ax_role)role, planning));
-    const int share = o->fabric ? ax_cpu_count() / world : ax_cpu_count();
+    const int share = ax_cpu_count() / (o->fabric ? o->fabric->local_world : 1);
     const int threads = o->threads > 0 ? o->threads : share > 1 ? share : 1;
     AX_TRY(ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
                            threads, &rt->arena.scratch));

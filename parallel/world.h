@@ -11,15 +11,19 @@
 
 #include "parallel/env.h"
 #include "parallel/fabric.h"
+#include "parallel/store.h"
 
 struct ax_world_options {
     uint64_t config; /* hash of what all ranks must have been given alike */
-    double timeout;  /* seconds until a rank that has not arrived is missing */
+    double timeout;  /* seconds: how long a rank waits for others to join, and in a collective */
 };
 
 struct ax_world {
     struct ax_env env; /* rank, world, local_rank, local_world: one rank without a launcher */
-    struct ax_fabric *fabric; /* NULL: one rank */
+    struct ax_fabric *fabric; /* NULL: one rank. Points into this struct: do not move it */
+    struct ax_fabric gloo;
+    struct ax_store_client *store;
+    struct ax_store_server *server; /* on rank 0, unless the launcher serves the store */
 };
 
 /* Open it before anything that may fail on one rank alone, so that the others hear of it. */

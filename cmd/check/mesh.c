@@ -379,6 +379,7 @@ enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_repor
     enum ax_status st;
     AX_TRY_GOTO(ax_mesh_launch_start(&launch), st, done); /* before any threads exist */
     *here = launch.rank == 0;
+    c->gloo |= launch.launched;
     AX_TRY_GOTO(allocate(&run), st, done);
     if (*here)
         AX_TRY_GOTO(run_one(&run), st, done);

@@ -8,7 +8,7 @@
 #include "cmd/check/mesh_command.h"
 #include "cmd/check/mesh.h"
 
-enum { MAX_SIZES = 6, MAX_RANKS = 64 /* AX_LAUNCH_MAX_RANKS */ };
+enum { MAX_SIZES = 6, MAX_RANKS = 1024 };
 
 /* Parses "tp=2" into the sizes. */
 static enum ax_status parse_size(struct ax_mesh_sizes *s, const char *text) {
@@ -97,10 +97,10 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     enum ax_status st = open_model(&arch, &hf, positional[0]);
     c.arch = &arch;
     c.hf = hf.dir ? &hf : NULL;
-    snprintf(r.title, sizeof r.title, "%s: %s, ranks as %s", positional[0], c.backend,
-             c.gloo ? "processes" : "threads");
     if (st == AX_OK)
         st = ax_mesh_check_run(&c, &r, &here);
+    snprintf(r.title, sizeof r.title, "%s: %s, ranks as %s", positional[0], c.backend,
+             c.gloo ? "processes" : "threads");
     if (st == AX_OK && here)
         st = report(&c, &r);
     ax_hf_close(&hf);

@@ -1,22 +1,27 @@
-/* Ranks for a check: threads of this process, or forked processes. */
+/* Ranks for a check: threads of this process, forked processes, or those that a launcher started. */
 #ifndef AX_CMD_CHECK_MESH_LAUNCH_H
 #define AX_CMD_CHECK_MESH_LAUNCH_H
 
 #include <sys/types.h>
 
 #include "parallel/comm_local.h"
-
-#define AX_LAUNCH_MAX_RANKS 64
+#include "parallel/store.h"
 
 struct ax_mesh_launch {
     int world;
     bool processes;
-    int rank;     /* out: 0 except in forked processes */
-    char *folder; /* rendezvous folder of the processes; owned by rank 0 */
-    pid_t children[AX_LAUNCH_MAX_RANKS];
+    int rank;      /* out: 0 except in forked processes and in ranks of a launcher */
+    bool launched; /* out: a launcher started this process as one of the ranks */
+
+    /* of forked processes; rank 0 serves their store and waits for them */
+    int listening, port;
+    unsigned char key[AX_STORE_KEY_BYTES];
+    struct ax_store_server *server;
+    pid_t *children; /* [world], 0: none */
 };
 
-/* Call before any thread starts: forks ranks 1 … world − 1, which also return from here. */
+/* Call before any thread starts: forks ranks 1 … world − 1, which also return from here, if they
+ * are to be processes and no launcher has started them. */
 enum ax_status ax_mesh_launch_start(struct ax_mesh_launch *l);
 /* Runs the body as this process's rank, or as all ranks in threads. */
 enum ax_status ax_mesh_launch_run(struct ax_mesh_launch *l, ax_local_body body, void *ctx);
