@@ -28,8 +28,27 @@ static bool asks_for_help(int argc, char **argv) {
     return false;
 }
 
+static enum ax_status run_command(const char *name, int argc, char **argv) {
+    const struct ax_command *c = ax_command_find(name);
+    if (!c)
+        return ax_command_unknown(name);
+    if (asks_for_help(argc, argv)) {
+        ax_command_print_help(c);
+        return AX_OK;
+    }
+    return ax_command_run(c, argc, argv);
+}
+
+/* `axlaunch`, a link to this program, means `axtrain launch`. */
+static bool is_launcher(const char *program) {
+    const char *slash = program ? strrchr(program, '/') : NULL;
+    return program && strcmp(slash ? slash + 1 : program, "axlaunch") == 0;
+}
+
 static enum ax_status run(int argc, char **argv) {
     AX_TRY(ax_fault_configure(getenv("AX_FAULT")));
+    if (is_launcher(argv[0]))
+        return run_command("launch", argc, argv);
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         ax_command_print_overview();
         return AX_OK;
@@ -38,14 +57,7 @@ static enum ax_status run(int argc, char **argv) {
         printf("axtrain %s (commit %s)\n", AX_VERSION, ax_commit);
         return AX_OK;
     }
-    const struct ax_command *c = ax_command_find(argv[1]);
-    if (!c)
-        return ax_command_unknown(argv[1]);
-    if (asks_for_help(argc - 1, argv + 1)) {
-        ax_command_print_help(c);
-        return AX_OK;
-    }
-    return ax_command_run(c, argc - 1, argv + 1);
+    return run_command(argv[1], argc - 1, argv + 1);
 }
 
 /* What was printed has arrived, unless nobody reads it any more. */

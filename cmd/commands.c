@@ -274,6 +274,23 @@ const struct ax_command ax_commands[] = {
      "  --data FILE   records (JSONL, JSON, CSV, text)\n"
      "  -o FILE       where to write (default: sft.yaml); an existing file is never overwritten\n",
      "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
+    {"launch", "start a command on several ranks", "-n N [options] -- COMMAND …",
+     "Starts N processes of COMMAND on this host, which find each other. `axlaunch` is the same.\n"
+     "A rank that dies ends the others within 5 s, and one line names it; launch exits with the\n"
+     "code of the rank that failed first, and passes signals on. On several hosts, run it once\n"
+     "per host, with the same token in AXTRAIN_TOKEN_FILE. torchrun, srun and mpirun start\n"
+     "ranks as well (docs/launch.md).\n"
+     "  -n N                ranks on this host\n"
+     "  --nnodes N          hosts (default 1), with N ranks each\n"
+     "  --node-rank R       number of this host, from 0\n"
+     "  --master-addr HOST  address of host 0, by which the others reach it\n"
+     "  --master-port P     its port (default 29500; on one host any free one)\n"
+     "  --restarts N        start again up to N times after a rank was lost; training resumes\n"
+     "                      from its last checkpoint (default 0)\n"
+     "  --output WHICH      rank0: only its output, and the last words of a rank that fails (the\n"
+     "                      default); all: every line, as \"[RANK] LINE\"\n"
+     "  --timeout S         seconds for all ranks to arrive (default 600)\n",
+     "axtrain launch -n 2 -- check mesh my-model/ dp_shard=2", ax_cmd_launch},
     {"merge", "merge an adapter into its base model",
      "BASE ADAPTER DST [--dtype T] [--to gguf [--quant Q] [--overwrite]] [--threads N]",
      "BASE is a model folder, a GGUF file or a hub id, ADAPTER a PEFT folder; DST becomes a\n"

@@ -12,6 +12,10 @@ static const struct {
     {"AXTRAIN_CPU",
      "Instruction set: avx2, avx512, avx512bf16, amx or amx-emulated (for tests); by default the "
      "best but amx, which no machine has run yet. If the machine lacks it, commands fail."},
+    {"AXTRAIN_TOKEN_FILE, AXTRAIN_TOKEN",
+     "Secret of the ranks of a job, where axtrain launch does not make one: a file that only its "
+     "owner can read, or the text itself."},
+    {"AXTRAIN_PORT", "Port on which ranks meet (default: it follows from MASTER_PORT or the job)."},
     {"OMP_NUM_THREADS", "Number of CPU threads if no option sets it (default: one per core)."},
     {"HF_HOME, HF_HUB_CACHE", "Cache of models and data sets from the hub."},
     {"NO_COLOR", "If set to any value, output has no colors."},

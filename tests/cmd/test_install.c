@@ -36,6 +36,7 @@ static void a_prefix_has_every_part(void **state) {
     (void)state;
     expect(0, "", "tools/stage \"$AX_TEST_BIN\" \"$P\" 2>&1");
     expect(0, "axtrain " AX_VERSION " (commit ", "\"$P/bin/axtrain\" --version");
+    expect(2, "-n is missing", "\"$P/bin/axlaunch\" -- env 2>&1");
     expect(0, "no symbols", "nm \"$P/bin/axtrain\" 2>&1"); /* stripped */
     expect(0, "", "cmp docs/axtrain.1 \"$P/share/man/man1/axtrain.1\" 2>&1");
     expect(0, "complete -", "cat \"$P/share/bash-completion/completions/axtrain\"");

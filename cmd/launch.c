@@ -1,0 +1,76 @@
+/* `axtrain launch`: the ranks of a job on this host. */
+#include <string.h>
+
+#include "cmd/args.h"
+#include "cmd/commands.h"
+#include "parallel/env.h"
+#include "parallel/launch.h"
+
+/* Everything from `--` on is the command. */
+static int count_own(int argc, char **argv) {
+    int n = 1;
+    while (n < argc && strcmp(argv[n], "--") != 0)
+        n++;
+    return n;
+}
+
+static enum ax_status check_hosts(const struct ax_launch_options *o) {
+    if (o->host >= o->hosts)
+        return ax_error(AX_ERR_CONFIG,
+                        "launch: --node-rank is %d, but --nnodes is %d: hosts count "
+                        "from 0",
+                        o->host, o->hosts);
+    if (o->hosts > 1 && !o->master_addr)
+        return ax_error(AX_ERR_CONFIG,
+                        "launch: --nnodes %d needs --master-addr, the address of "
+                        "host 0",
+                        o->hosts);
+    return AX_OK;
+}
+
+static enum ax_status parse_output(const char *text, bool *all) {
+    *all = strcmp(text, "all") == 0;
+    if (*all || strcmp(text, "rank0") == 0)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "launch: --output: expected rank0 or all, got \"%s\"", text);
+}
+
+enum ax_status ax_cmd_launch(int argc, char **argv) {
+    int64_t ranks = 0, hosts = 1, host = 0, port = 0, restarts = 0;
+    const char *output = "rank0", *none[1];
+    struct ax_launch_options o = {.timeout = 600};
+    const struct ax_arg args[] = {
+        {"-n", AX_ARG_INT, &ranks, 1, 1024},
+        {"--nnodes", AX_ARG_INT, &hosts, 1, AX_ENV_MAX_WORLD / 1024},
+        {"--node-rank", AX_ARG_INT, &host, 0, AX_ENV_MAX_WORLD / 1024},
+        {"--master-addr", AX_ARG_STRING, (void *)&o.master_addr, 0, 0},
+        {"--master-port", AX_ARG_INT, &port, 1, 65535},
+        {"--restarts", AX_ARG_INT, &restarts, 0, 1000},
+        {"--output", AX_ARG_STRING, &output, 0, 0},
+        {"--timeout", AX_ARG_FLOAT, &o.timeout, 0, 0},
+    };
+    int n;
+    const int own = count_own(argc, argv);
+    AX_TRY(ax_args_parse(own, argv, sizeof args / sizeof *args, args, 0, 0, none, &n));
+    AX_TRY(parse_output(output, &o.all_output));
+    if (ranks == 0)
+        return ax_error(AX_ERR_CONFIG, "launch: -n is missing: how many ranks on this host?");
+    if (own + 1 >= argc)
+        return ax_error(AX_ERR_CONFIG,
+                        "launch: the command is missing; for example `axtrain launch "
+                        "-n 2 -- sft sft.yaml`");
+    o.command = argv + own + 1;
+    if (!ax_command_find(o.command[0]))
+        return ax_command_unknown(o.command[0]);
+    if (!(o.timeout > 0))
+        return ax_error(AX_ERR_CONFIG, "launch: --timeout: expected a positive number of seconds");
+    const bool trains = strcmp(o.command[0], "sft") == 0 || strcmp(o.command[0], "train") == 0;
+    o.ranks = (int)ranks;
+    o.hosts = (int)hosts;
+    o.host = (int)host;
+    o.master_port = port || hosts == 1 ? (int)port : 29500;
+    o.restarts = (int)restarts;
+    o.restart_word = trains ? "resume_from_checkpoint=auto" : NULL;
+    AX_TRY(check_hosts(&o));
+    return ax_launch_run(&o);
+}

@@ -1,0 +1,307 @@
+/* `axtrain launch`: what becomes of ranks that work, fail, die or are signalled, and of the ranks
+ * that other launchers start. The ranks run `check mesh`, `bench step` or `sft`. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "parallel/comm_gloo.h"
+#include "parallel/net.h"
+#include "tests/cmd/program_case.h"
+
+static char out[1 << 16];
+
+static void has(const char *part) {
+    if (!strstr(out, part))
+        fail_msg("\"%s\" lacks \"%s\"", out, part);
+}
+
+static void lacks(const char *part) {
+    if (strstr(out, part))
+        fail_msg("\"%s\" has \"%s\"", out, part);
+}
+
+#define CONFIG                                                                                     \
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 96, "  \
+    "\"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2, "                   \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, "                    \
+    "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"hidden_act\": \"silu\"}"
+
+static char model[64] = "/tmp/axtrain-launch-XXXXXX";
+
+static int put_model(void **state) {
+    (void)state;
+    char path[96];
+    if (!mkdtemp(model))
+        return -1;
+    snprintf(path, sizeof path, "%s/config.json", model);
+    if (ax_write_file_atomic(path, CONFIG, strlen(CONFIG)) != AX_OK)
+        return -1;
+    return ax_gloo_available() == AX_OK ? 0 : -1;
+}
+
+static int remove_model(void **state) {
+    (void)state;
+    return ax_remove_tree(model) == AX_OK ? 0 : -1;
+}
+
+#define CHECK "check mesh %s/config.json --micro-batches 2 --tokens 16 "
+
+static void ranks_find_each_other(void **state) {
+    (void)state;
+    assert_int_equal(run(out, sizeof out, "launch -n 2 -- " CHECK "dp_shard=2", model), 0);
+    has("ranks as processes");
+    has(" checks passed, 0 failed\n");
+    lacks("[0]");
+    assert_int_equal(run(out, sizeof out, "launch -n 2 --output all -- " CHECK "tp=2", model), 0);
+    has("\n[0] ");
+    has(" checks passed, 0 failed\n");
+    assert_int_equal(run(out, sizeof out, "launch -n 2 -- " CHECK "tp=4", model), 2);
+    has("check mesh: the mesh has 4 ranks, but WORLD_SIZE is 2");
+}
+
+/* The codes of what fails, with one line that names the rank. */
+static void exit_codes_are_kept(void **state) {
+    (void)state;
+    static const struct {
+        const char *words;
+        int code;
+        const char *text;
+    } cases[] = {
+        {"-n 1 -- env", 0, ""},
+        {"-n 2 -- sft /nowhere/c.yaml", 2, "error rank 0 (process "},
+        {"-n 2 -- fetch /nowhere/c.yaml", 2, "/nowhere/c.yaml: no such file"},
+        {"-n 2 -- eval --nonsense", 2, "exited with code 2 (an error in the command line"},
+        {"-n 1 -- check golden /", 3, "rank 0 (process "},
+        {"-n 0 -- env", 2, "-n: expected an integer from 1 to 1024"},
+        {"-n 2 -- evn", 2, "did you mean "},
+        {"-n 2 --", 2, "the command is missing"},
+        {"-- env", 2, "-n is missing"},
+        {"-n 2 env", 2, "unexpected argument \"env\""},
+        {"-n 2 --output some -- env", 2, "expected rank0 or all"},
+        {"-n 2 --nnodes 2 -- env", 2, "needs --master-addr"},
+        {"-n 2 --nnodes 2 --node-rank 2 --master-addr a -- env", 2, "hosts count from 0"},
+        {"-n 2 --timeout 0 -- env", 2, "expected a positive number of seconds"},
+        {"-n 2 --nnodes 2 --master-addr 127.0.0.1 -- env", 2, "export AXTRAIN_TOKEN_FILE="},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int code = run(out, sizeof out, "launch %s", cases[i].words);
+        if (code != cases[i].code)
+            fail_msg("%s: %d: %s", cases[i].words, code, out);
+        has(cases[i].text);
+    }
+}
+
+/* ---- signals and deaths ---- */
+
+/* Starts a job that lasts, as a process of its own; its output goes to a file. */
+static pid_t start_long(const char *words, const char *file) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+        char command[512];
+        const char *bin = getenv("AX_TEST_BIN");
+        snprintf(command, sizeof command, "exec '%s' launch %s >'%s/%s' 2>&1",
+                 bin ? bin : "build/axtrain", words, model, file);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+/* The processes whose parent is `parent`, once there are n; 0: fewer after 20 s. */
+static int children(pid_t parent, pid_t *pids, int n) {
+    for (const double begin = ax_clock_now(); ax_clock_now() < begin + 20;
+         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL)) {
+        char path[64], text[256];
+        int found = 0;
+        snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+        FILE *f = fopen(path, "r");
+        const char *at = f && fgets(text, sizeof text, f) ? text : "";
+        for (char *end; found < n; at = end) {
+            pids[found] = (pid_t)strtol(at, &end, 10);
+            if (end == at)
+                break;
+            found++;
+        }
+        if (f)
+            fclose(f);
+        if (found == n)
+            return n;
+    }
+    return 0;
+}
+
+static bool runs(pid_t pid) {
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return false;
+    const bool zombie = fgets(text, sizeof text, f) && strstr(text, ") Z ");
+    fclose(f);
+    return !zombie;
+}
+
+static void wait_gone(const pid_t *pids, int n, double seconds) {
+    const double begin = ax_clock_now();
+    for (int i = 0; i < n;) {
+        if (runs(pids[i]))
+            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        else
+            i++;
+        if (ax_clock_now() > begin + seconds)
+            fail_msg("process %d still runs", (int)pids[i < n ? i : n - 1]);
+    }
+}
+
+static int finish(pid_t pid, const char *file) {
+    char path[128], *text;
+    size_t n;
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    snprintf(path, sizeof path, "%s/%s", model, file);
+    assert_int_equal(ax_read_file(path, sizeof out - 1, &text, &n), AX_OK);
+    memcpy(out, text, n + 1);
+    ax_free(text);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+#define LAST "-- bench step --arch llama-tiny --seq 64 --steps 1000 --threads 1"
+
+static void a_rank_that_dies_ends_all(void **state) {
+    (void)state;
+    pid_t ranks[3];
+    char killed[64];
+    const pid_t pid = start_long("-n 3 " LAST, "dies");
+    assert_int_equal(children(pid, ranks, 3), 3);
+    kill(ranks[2], SIGKILL);
+    wait_gone(ranks, 3, 8); /* 5 s, and a busy machine */
+    assert_int_equal(finish(pid, "dies"), 4);
+    snprintf(killed, sizeof killed, "error rank 2 (process %d) was killed by signal 9 (Killed)\n",
+             (int)ranks[2]);
+    has(killed);
+    assert_null(strstr(strstr(out, killed) + 1, "error"));
+}
+
+static void signals_reach_the_ranks(void **state) {
+    (void)state;
+    static const struct {
+        int sig, code;
+        const char *text;
+    } cases[] = {{SIGTERM, 1, "the ranks were ended by signal 15 (Terminated)"},
+                 {SIGINT, 130, "the ranks were ended by signal 2 (Interrupt)"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pid_t ranks[2];
+        const pid_t pid = start_long("-n 2 " LAST, "signalled");
+        assert_int_equal(children(pid, ranks, 2), 2);
+        kill(pid, cases[i].sig);
+        wait_gone(ranks, 2, 8);
+        assert_int_equal(finish(pid, "signalled"), cases[i].code);
+        has(cases[i].text);
+    }
+}
+
+static void ranks_die_with_the_launcher(void **state) {
+    (void)state;
+    pid_t ranks[2];
+    const pid_t pid = start_long("-n 2 " LAST, "killed");
+    assert_int_equal(children(pid, ranks, 2), 2);
+    kill(pid, SIGKILL);
+    wait_gone(ranks, 2, 5);
+    assert_int_equal(finish(pid, "killed"), -1);
+}
+
+/* The second attempt is another job: its ranks do not take the first one's store for theirs. */
+static void lost_ranks_are_started_again(void **state) {
+    (void)state;
+    pid_t ranks[2], again[2];
+    const pid_t pid = start_long("-n 2 --restarts 1 " LAST, "again");
+    for (int attempt = 0; attempt < 2; attempt++) {
+        assert_int_equal(children(pid, attempt ? again : ranks, 2), 2);
+        kill(attempt ? again[0] : ranks[0], SIGKILL);
+        wait_gone(attempt ? again : ranks, 2, 8);
+    }
+    assert_true(ranks[0] != again[0]);
+    assert_int_equal(finish(pid, "again"), 4);
+    has("was killed by signal 9 (Killed); starting again (1 of 1)\n");
+}
+
+/* ---- other launchers ---- */
+
+/* As torchrun starts two ranks: its agent listens on MASTER_PORT and says nothing. */
+static void ranks_of_torchrun_pass_its_agent(void **state) {
+    (void)state;
+    int agent, port;
+    char common[512];
+    assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &agent, &port), AX_OK);
+    const char *bin = getenv("AX_TEST_BIN");
+    snprintf(common, sizeof common,
+             "env TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True WORLD_SIZE=2 "
+             "LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d",
+             port);
+    FILE *p;
+    char command[2048];
+    snprintf(command, sizeof command,
+             "%s RANK=1 LOCAL_RANK=1 '%s' " CHECK "dp_shard=2 & %s RANK=0 LOCAL_RANK=0 '%s' " CHECK
+             "dp_shard=2; wait $!",
+             common, bin ? bin : "build/axtrain", model, common, bin ? bin : "build/axtrain",
+             model);
+    p = popen(command, "r");
+    assert_non_null(p);
+    out[fread(out, 1, sizeof out - 1, p)] = '\0';
+    assert_int_equal(pclose(p), 0);
+    has(" checks passed, 0 failed\n");
+    close(agent);
+}
+
+/* An address that others can reach is not listened on without a token. */
+static void other_hosts_need_a_token(void **state) {
+    (void)state;
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "2", 1);
+    setenv("MASTER_ADDR", "192.0.2.1", 1);
+    assert_int_equal(run(out, sizeof out, CHECK "dp_shard=2", model), 2);
+    has("have no token to recognize each other");
+    has("export AXTRAIN_TOKEN_FILE=\"$HOME/.axtrain-token\"");
+    unsetenv("SLURM_PROCID");
+    unsetenv("SLURM_NTASKS");
+    unsetenv("MASTER_ADDR");
+}
+
+/* A link named axlaunch is the launcher. */
+static void axlaunch_is_launch(void **state) {
+    (void)state;
+    char link[128], bin[4096], command[512];
+    const char *name = getenv("AX_TEST_BIN");
+    assert_non_null(realpath(name ? name : "build/axtrain", bin));
+    snprintf(link, sizeof link, "%s/axlaunch", model);
+    assert_int_equal(symlink(bin, link), 0);
+    snprintf(command, sizeof command, "%s -n 1 -- env && %s --help", link, link);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    out[fread(out, 1, sizeof out - 1, p)] = '\0';
+    assert_int_equal(pclose(p), 0);
+    has("axtrain launch -n N");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_find_each_other),
+        cmocka_unit_test(exit_codes_are_kept),
+        cmocka_unit_test(a_rank_that_dies_ends_all),
+        cmocka_unit_test(signals_reach_the_ranks),
+        cmocka_unit_test(ranks_die_with_the_launcher),
+        cmocka_unit_test(lost_ranks_are_started_again),
+        cmocka_unit_test(ranks_of_torchrun_pass_its_agent),
+        cmocka_unit_test(other_hosts_need_a_token),
+        cmocka_unit_test(axlaunch_is_launch),
+    };
+    return cmocka_run_group_tests(tests, put_model, remove_model);
+}
