@@ -363,7 +363,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                           s->o.max_len, mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
         ax_batch_add_columns(&s->batches[m], &arena->persistent, s->o.objective->columns);
         const struct ax_batch *b = &s->batches[m];
-        const int64_t index = mesh->coord[AX_ROLE_BATCH] * s->o.n_microbatches + (int64_t)m;
+        const int64_t index = (int64_t)m * mesh->size[AX_ROLE_BATCH] + mesh->coord[AX_ROLE_BATCH];
         s->batches[m].first_row = index * s->o.tokens + b->part * b->T;
         s->passes[m] = (struct ax_pass){.model = &s->model,
                                         .batch = &s->batches[m],

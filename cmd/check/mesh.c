@@ -226,10 +226,10 @@ static void note_scalars(const struct run *run, int step, const struct ax_step_r
 
 static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     const bool planning = ax_runtime_planning(s->rt);
-    const int first = s->rt->mesh.coord[AX_ROLE_BATCH] * s->o.n_microbatches;
+    const int ranks = s->rt->mesh.size[AX_ROLE_BATCH], own = s->rt->mesh.coord[AX_ROLE_BATCH];
     struct ax_step_result r;
-    for (int m = 0; m < s->o.n_microbatches; m++)
-        AX_TRY(fill(s, run, m, first + m, step));
+    for (int m = 0; m < s->o.n_microbatches; m++) /* dealt as the training loop deals them */
+        AX_TRY(fill(s, run, m, m * ranks + own, step));
     if (step > 0 && s->o.relora.interval > 0)
         AX_TRY(ax_step_restart(s, step));
     AX_TRY(ax_step_gradients(s, &r));
