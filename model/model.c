@@ -100,6 +100,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
         AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts), st, fail);
     AX_TRY_GOTO(ax_builder_begin(&b, m, o), st, fail);
     AX_TRY_GOTO(build_units(&b), st, fail);
+    m->units[0].copy = m->first_unit > 0;
     allocate(m, &b.units);
     AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);

@@ -145,8 +145,9 @@ int64_t ax_model_trainable(const struct ax_model *m); /* trainable ones */
  * backward. If everything trains: ax_arch_flops_per_token. */
 double ax_model_flops_per_token(const struct ax_model *m, int64_t seq);
 
-/* One parameter's values (one rank): the master if there is one, else the compute copy; or its
- * gradient (data NULL: packed or frozen). Elements are in the HF tensor's order. */
+/* This rank's part of a parameter's values: the master if there is one, else the compute copy; or of
+ * its gradient. data NULL: packed, frozen, or not here. Elements are in the HF tensor's order: all
+ * of them, in its shape; or [n], those that ax_unit_owned names. */
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p);
 struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p);
 

@@ -45,22 +45,26 @@ double ax_model_flops_per_token(const struct ax_model *m, int64_t seq) {
     return flops;
 }
 
-static struct ax_tensor param_part(const struct ax_tensor *flat, const struct ax_param *p) {
+static struct ax_tensor param_part(const struct ax_model *m, const struct ax_tensor *flat,
+                                   const struct ax_param *p) {
+    int64_t first, n, at;
     if (!flat->data)
         return (struct ax_tensor){.dtype = flat->dtype};
-    char AX_DEVICE *data = flat->data;
-    data += (size_t)p->offset * ax_dtype_size(flat->dtype);
-    return ax_tensor_nd(flat->dtype, data, p->ndim, p->shape);
+    ax_unit_owned(&m->units[p->unit], &m->rt->mesh, p, &first, &n, &at);
+    if (n == 0)
+        return (struct ax_tensor){.dtype = flat->dtype};
+    const struct ax_tensor part = ax_tensor_rows(flat, at, n);
+    return n < ax_param_numel(p) ? part : ax_tensor_nd(flat->dtype, part.data, p->ndim, p->shape);
 }
 
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p) {
     AX_ASSERT(!p->panels);
     const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
-    return param_part(seg->master.data ? &seg->master : &seg->shard, p);
+    return param_part(m, seg->master.data ? &seg->master : &seg->shard, p);
 }
 
 struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p) {
-    return param_part(&m->units[p->unit].segments[p->segment].grad, p);
+    return param_part(m, &m->units[p->unit].segments[p->segment].grad, p);
 }
 
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]) {

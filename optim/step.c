@@ -114,16 +114,14 @@ static bool rests(const struct ax_step *s, int unit) {
     return s->o.lisa.layers > 0 && !s->lisa.active[unit];
 }
 
-/* Only the first replica's elements enter the norm. */
+/* Only what this rank owns enters the norm; the table omits the copy of a tied matrix. */
 static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
-    const int *coord = s->rt->mesh.coord;
     if (rests(s, a->unit))
         return AX_OK;
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_segment *seg = &unit->segments[k];
-        const bool tp_replica = (seg->reduce_roles >> AX_ROLE_TP & 1) && coord[AX_ROLE_TP] > 0;
-        if (seg->trainable && !tp_replica && coord[AX_ROLE_DP_REPLICATE] == 0)
+        if (seg->trainable && ax_segment_owned(seg, &s->rt->mesh))
             AX_TRY(ax_run_sumsq(s->rt->q, &(struct ax_sumsq){seg->grad, s->scalars}));
     }
     return AX_OK;

@@ -49,6 +49,7 @@ struct ax_segment {
 struct ax_unit {
     char name[AX_NAME_MAX];
     int gathered; /* users that currently need it unsharded */
+    bool copy;    /* of a tied matrix: the first stage has the original */
     struct ax_unit_pool *pool;
     int buffer;
     int n_segments;
@@ -124,6 +125,12 @@ struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_para
 
 /* True if this rank (its pipeline stage) has the unit's parameters. */
 bool ax_unit_present(const struct ax_unit *unit);
+
+/* Of what several ranks have alike, one is the owner: it counts in the norm, and is saved. Not the
+ * replicas of dp_replicate, those over tp of what tp does not split, or the last stage's copy of a
+ * tied embedding. An element in ax_unit_owned of a rank that owns the parameter is in no other's. */
+bool ax_unit_owns(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p);
+bool ax_segment_owned(const struct ax_segment *seg, const struct ax_mesh *mesh);
 
 /* The part of [0, local numel) of a parameter in this rank's shard: local elements [*first, *first
  * + *n) at shard offset *at. n = 0: none. */

@@ -104,3 +104,14 @@ enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
         return AX_OK;
     return ax_packing_load(&seg->packing, rt->q, seg->packed_shard, &source, first, n, at);
 }
+
+bool ax_segment_owned(const struct ax_segment *seg, const struct ax_mesh *mesh) {
+    const bool replica = (seg->reduce_roles >> AX_ROLE_TP & 1) && mesh->coord[AX_ROLE_TP] > 0;
+    return !replica && mesh->coord[AX_ROLE_DP_REPLICATE] == 0;
+}
+
+bool ax_unit_owns(const struct ax_unit *unit, const struct ax_mesh *mesh,
+                  const struct ax_param *p) {
+    return ax_unit_present(unit) && !unit->copy &&
+           ax_segment_owned(&unit->segments[p->segment], mesh);
+}

@@ -101,15 +101,6 @@ static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check
 
 /* ---- collecting ---- */
 
-/* True if this rank contributes its elements of a parameter. Of replicas, only the first does. */
-static bool hands_in(const struct ax_step *s, const struct ax_param *p) {
-    const struct ax_unit *unit = &s->model.units[p->unit];
-    const int *coord = s->rt->mesh.coord;
-    if (!ax_unit_present(unit) || p->unit < s->model.first_unit || coord[AX_ROLE_DP_REPLICATE] > 0)
-        return false;
-    return p->ep_dim >= 0 || p->tp_dim >= 0 || coord[AX_ROLE_TP] == 0;
-}
-
 static const struct ax_tensor *source(const struct ax_unit *unit, const struct ax_param *p,
                                       bool gradient) {
     const struct ax_segment *seg = &unit->segments[p->segment];
@@ -139,7 +130,7 @@ static enum ax_status own_part(struct ax_step *s, const struct ax_param *p, bool
 static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool gradient,
                               double *out) {
     struct ax_queue *host;
-    if (hands_in(s, p))
+    if (ax_unit_owns(&s->model.units[p->unit], &s->rt->mesh, p))
         AX_TRY(own_part(s, p, gradient, out));
     AX_TRY(ax_host_queue_open(s->rt->q, &host));
     const enum ax_status st =
