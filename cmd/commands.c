@@ -127,9 +127,13 @@ const struct ax_command ax_commands[] = {
      "  --gloo             (mesh) ranks as processes instead of threads\n"
      "  --micro-batches N  (mesh) micro-batches per data rank and step (default 3)\n"
      "  --tokens N         (mesh) tokens per row (default 96)\n"
+     "  --pad N            (mesh) micro-batches of different lengths, multiples of N\n"
+     "  --bf16             (mesh) with --backend cpu: compute in bfloat16\n"
+     "  --adamw            (mesh) the optimizer AdamW instead of SGD\n"
      "  --recompute MODE   (mesh) off, selective or on (default off)\n"
      "  --lora R           (mesh) a random adapter of rank R on a frozen model\n"
      "  --dora             (mesh) with --lora: train magnitudes too\n"
+     "  --dropout P        (mesh) with --lora: dropout of the adapter's input\n"
      "  --base S           (mesh) with --lora: store frozen matrices as nf4, nf4-double,\n"
      "                     int8 or fp8\n",
      "axtrain check mesh my-model/ dp_shard=2 tp=2", ax_cmd_check},

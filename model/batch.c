@@ -87,20 +87,28 @@ static int64_t round_up(int64_t n, int64_t of, int64_t most) {
     return n < most ? n : most;
 }
 
-/* Sets the length, and lists the rows of the head: those after the labeled ones have no label. */
+/* Tokens of each part that n documents take. */
+static int64_t length_for(const struct ax_batch *b, const struct ax_rounding *r, int n,
+                          const struct ax_document *docs) {
+    int64_t tokens = b->longest > 1 ? b->longest : 1, own = 0;
+    if (b->round <= 0)
+        return b->cap;
+    for (int d = 0; d < n; d++)
+        own += docs[d].n;
+    tokens = own > tokens ? own : tokens;
+    const int64_t of = r->tokens > b->round ? r->tokens : b->round;
+    return round_up(tokens, of, b->cap * b->parts) / b->parts;
+}
+
+/* Sets the lengths, and lists the rows of the head: those after the labeled ones have no label. */
 static void fit(struct ax_batch *b, const struct columns *c, const struct ax_rounding *r) {
     const int64_t labeled = list_rows(b, c, true, 0);
-    if (b->round <= 0) {
-        list_rows(b, c, false, labeled);
-        return;
-    }
-    AX_ASSERT(b->parts == 1);
-    const int64_t of = r->tokens > b->round ? r->tokens : b->round;
-    const int64_t T = round_up(b->n_tokens > 0 ? b->n_tokens : 1, of, b->cap);
     int64_t docs = r->documents ? 1 : b->n_cap;
     while (docs < b->n_docs)
         docs *= 2;
-    set_length(b, T, docs < b->n_cap ? docs : b->n_cap, round_up(labeled, r->head_rows, T));
+    if (b->round > 0)
+        set_length(b, b->T, docs < b->n_cap ? docs : b->n_cap,
+                   round_up(labeled, r->head_rows, b->T));
     list_rows(b, c, false, labeled);
 }
 
@@ -201,8 +209,11 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                              const struct ax_document *docs) {
     b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
     b->weight_total = 0;
-    set_length(b, b->cap, b->n_cap, b->cap);
-    if (ax_queue_is_meta(q)) {
+    const bool planning = ax_queue_is_meta(q);
+    const int64_t T = planning ? b->cap : length_for(b, &q->model->rounding, n, docs);
+    set_length(b, T, b->n_cap, T);
+    b->first_row = b->first_token + b->part * T;
+    if (planning) {
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;
         b->weight_total = (double)b->n_tokens;

@@ -27,19 +27,23 @@
 struct ax_batch {
     int64_t T;           /* tokens of this part that are computed: cap, or fewer with `round` */
     int64_t cap, n_cap;  /* capacity: tokens of this part, documents of the sequence */
-    int64_t round;       /* > 0: T is the tokens in use, rounded up to a multiple of it (one part),
-                            and the head processes only tokens with a label; T, n_rows and the
-                            length of cu_seqlens are rounded up as the backend wants
-                            (ax_rounding) */
+    int64_t round;       /* > 0: parts·T is the tokens in use, rounded up to a multiple of it, and
+                            the head processes only tokens with a label; T, n_rows and the length
+                            of cu_seqlens are rounded up as the backend wants (ax_rounding). A
+                            multiple of what the mesh needs (ax_mesh_token_multiple) */
+    int64_t longest;     /* with `round`: parts·T is for at least this many tokens, because the
+                            data ranks of a mesh compute batches of one length at a time */
     int64_t n_rows;      /* tokens that the head processes: those, or all T */
     int64_t max_len;     /* longest possible document (cap) */
     int64_t max_queries; /* of one document in this part */
     int parts, part;
     int64_t n_docs, n_tokens; /* in use */
     int64_t max_position;     /* largest position in use */
-    int64_t first_row;   /* index of token 0 among all tokens of the step, for random streams */
-    double weight_total; /* Σ weight over tokens with a label */
-    int64_t trained;     /* tokens with a label and weight > 0 */
+    int64_t first_token;      /* index of the sequence's token 0 among all tokens of the step, for
+                            random streams */
+    int64_t first_row;        /* of this part's token 0: first_token + part·T */
+    double weight_total;      /* Σ weight over tokens with a label */
+    int64_t trained;          /* tokens with a label and weight > 0 */
     struct ax_tensor tokens, positions, rows, labels, weight, cu_seqlens;
     struct ax_tensor cu_keys, cu_row; /* same as cu_seqlens if parts = 1 */
     const struct ax_columns *has;     /* NULL: no columns */

@@ -242,6 +242,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
     const bool linear = p->objective->linear, back = linear && with_backward(p);
     struct ax_tensor all_normed, d_normed = {0};
     struct chunk c;
+    const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
     AX_TRY(ax_tp_gather(m->rt, normed, &all_normed));
     if (back)
         AX_TRY(begin_gradient(p, &d_normed));
@@ -250,8 +251,10 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         take_gradients(p, &c.h, c.cap);
     const struct ax_head_chunk all = kept_values(f);
     const int64_t n_rows = p->batch->n_rows;
+    ax_contract_loop(m->rt);
     for (int64_t first = 0; first < n_rows; first += c.cap) {
         const int64_t n = n_rows - first < c.cap ? n_rows - first : c.cap;
+        AX_TRY(ax_contract_turn(m->rt, n, planned));
         struct ax_head_chunk part = linear ? part_of(&c.h, 0, n) : part_of(&all, first, n);
         part.first = first;
         AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
@@ -262,6 +265,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         if (back)
             AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
+    AX_TRY(ax_contract_end(m->rt));
     if (back)
         AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
@@ -282,12 +286,16 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     AX_TRY(begin_gradient(p, &d_normed));
     struct chunk c;
     take_chunk(p, &c, true);
+    const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
+    ax_contract_loop(m->rt);
     for (int64_t first = 0; first < all.n; first += c.cap) {
         const int64_t left = all.n - first, n = left < c.cap ? left : c.cap;
+        AX_TRY(ax_contract_turn(m->rt, n, planned));
         const struct ax_head_chunk part = part_of(&all, first, n);
         AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
         AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
+    AX_TRY(ax_contract_end(m->rt));
     AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
     return AX_OK;

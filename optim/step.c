@@ -1,11 +1,14 @@
 /* Executes the action table: one small function per kind of action. */
 #include "optim/step.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/adapter/restart.h"
+#include "model/pipeline.h"
+#include "model/tensor_parallel.h"
 
 static const char *const phase_names[AX_TIME_COUNT] = {"forward", "backward", "optimizer"};
 
@@ -41,44 +44,42 @@ static enum ax_status act_forward(struct ax_step *s, const struct ax_action *a) 
     return ax_pass_forward(&s->passes[a->microbatch], a->unit);
 }
 
-/* The outbox keeps the gradient for the previous stage, because the micro-batch's slot may be
- * reused before it is sent. */
+/* The gradient for the previous stage of micro-batch m. */
+static struct ax_tensor outgoing(const struct ax_step *s, int m) {
+    const int64_t T = s->batches[m].T;
+    return ax_tensor_rows(&s->outbox, 0, ax_tp_rows(s->rt, T));
+}
+
+/* The outbox keeps it, because the micro-batch's slot may be reused before it is sent. */
 static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(ax_pass_backward(&s->passes[a->microbatch], a->unit));
     if (a->unit == 0 || a->unit != s->model.first_unit)
         return AX_OK;
-    return ax_run_copy(s->rt->q, &(struct ax_copy){s->outbox, s->slots[a->slot].grad});
-}
-
-/* Sends and receives a residual or its gradient: all rows of this rank. */
-static enum ax_status exchange(struct ax_step *s, int peer, const struct ax_tensor *send,
-                               const struct ax_tensor *receive) {
-    const struct ax_tensor *any = send ? send : receive;
-    const struct ax_collective what = {.kind = AX_SEND_RECV,
-                                       .dtype = any->dtype,
-                                       .send = send ? send->data : NULL,
-                                       .recv = receive ? receive->data : NULL,
-                                       .count = ax_tensor_numel(any),
-                                       .send_peer = send ? peer : -1,
-                                       .recv_peer = receive ? peer : -1};
-    return ax_comm_run(&s->rt->comms[AX_ROLE_PP], s->rt->q, &what);
+    return ax_run_copy(s->rt->q,
+                       &(struct ax_copy){outgoing(s, a->microbatch), s->slots[a->slot].grad});
 }
 
 static int stage_of(const struct ax_step *s) {
     return s->rt->mesh.coord[AX_ROLE_PP];
 }
 
+/* The rows of micro-batch m, or nothing if m < 0. */
+static struct ax_stage_rows rows_of(const struct ax_step *s, int m, const struct ax_tensor *rows) {
+    return m < 0 ? (struct ax_stage_rows){0} : (struct ax_stage_rows){rows, &s->batches[m]};
+}
+
 static enum ax_status act_next(struct ax_step *s, const struct ax_action *a) {
     const int last = s->model.end_unit - 1;
-    return exchange(s, stage_of(s) + 1,
-                    a->microbatch >= 0 ? &s->slots[a->slot].residual[last] : NULL,
-                    a->receive >= 0 ? &s->slots[a->receive_slot].grad : NULL);
+    return ax_stage_exchange(s->rt, stage_of(s) + 1,
+                             rows_of(s, a->microbatch, &s->slots[a->slot].residual[last]),
+                             rows_of(s, a->receive, &s->slots[a->receive_slot].grad));
 }
 
 static enum ax_status act_previous(struct ax_step *s, const struct ax_action *a) {
     const int before = s->model.first_unit - 1;
-    return exchange(s, stage_of(s) - 1, a->microbatch >= 0 ? &s->outbox : NULL,
-                    a->receive >= 0 ? &s->slots[a->receive_slot].residual[before] : NULL);
+    const struct ax_tensor out = a->microbatch >= 0 ? outgoing(s, a->microbatch) : s->outbox;
+    return ax_stage_exchange(s->rt, stage_of(s) - 1, rows_of(s, a->microbatch, &out),
+                             rows_of(s, a->receive, &s->slots[a->receive_slot].residual[before]));
 }
 
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
@@ -97,7 +98,9 @@ static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
         const size_t mark = ax_stack_mark(scratch);
         struct ax_tensor other = *grad;
         other.data = ax_stack_push(scratch, "gradient of the tied copy", ax_tensor_bytes(grad));
-        AX_TRY(exchange(s, stage_of(s) == 0 ? stages - 1 : 0, grad, &other));
+        AX_TRY(ax_stage_exchange(s->rt, stage_of(s) == 0 ? stages - 1 : 0,
+                                 (struct ax_stage_rows){.rows = grad},
+                                 (struct ax_stage_rows){.rows = &other}));
         AX_TRY(ax_run_add(s->rt->q, &(struct ax_add){*grad, other, 1}));
         ax_stack_release(scratch, mark);
     }
@@ -172,11 +175,12 @@ static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
 static const struct {
     enum ax_status (*run)(struct ax_step *s, const struct ax_action *a);
     enum ax_step_phase phase;
+    bool of_tokens; /* its collectives are as long as the micro-batch */
 } handlers[AX_ACT_COUNT] = {
     [AX_ACT_BEGIN] = {act_begin, AX_TIME_FORWARD},
     [AX_ACT_GATHER] = {act_gather, AX_TIME_FORWARD},
-    [AX_ACT_FORWARD] = {act_forward, AX_TIME_FORWARD},
-    [AX_ACT_BACKWARD] = {act_backward, AX_TIME_BACKWARD},
+    [AX_ACT_FORWARD] = {act_forward, AX_TIME_FORWARD, true},
+    [AX_ACT_BACKWARD] = {act_backward, AX_TIME_BACKWARD, true},
     [AX_ACT_RELEASE] = {act_release, AX_TIME_BACKWARD},
     [AX_ACT_END] = {act_end, AX_TIME_BACKWARD},
     [AX_ACT_NEXT] = {act_next, AX_TIME_FORWARD},
@@ -192,7 +196,10 @@ static enum ax_status execute(struct ax_step *s, int first, int end) {
     for (int i = first; i < end; i++) {
         const struct ax_action *a = &s->schedule.actions[i];
         const double start = ax_clock_now();
+        if (handlers[a->kind].of_tokens)
+            ax_contract_scale(s->rt, s->batches[a->microbatch].T, s->batches[a->microbatch].cap);
         AX_TRY(handlers[a->kind].run(s, a));
+        ax_contract_scale(s->rt, 1, 1);
         s->seconds[handlers[a->kind].phase] += ax_clock_now() - start;
     }
     return AX_OK;
@@ -213,7 +220,7 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
     memset(s->seconds, 0, sizeof s->seconds);
     if (s->o.lisa.layers > 0)
         ax_lisa_begin(&s->lisa, s->count);
-    AX_TRY(ax_contract_enter(s->rt, "gradients"));
+    AX_TRY(ax_contract_enter(s->rt, s->contract));
     AX_TRY(weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
@@ -287,18 +294,6 @@ enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
     return ax_queue_finish(s->rt->q);
 }
 
-/* Sequences are split over cp, and each part over tp. */
-static enum ax_status check_tokens(const struct ax_step *s) {
-    const int parts = s->rt->mesh.size[AX_ROLE_CP] * s->rt->mesh.size[AX_ROLE_TP];
-    if (s->o.tokens % parts == 0)
-        return AX_OK;
-    const long long up = (s->o.tokens / parts + 1) * parts;
-    return ax_error(AX_ERR_CONFIG,
-                    "mesh: rows of %lld tokens are not a multiple of cp %d × tp %d. Nearest: %lld.",
-                    (long long)s->o.tokens, s->rt->mesh.size[AX_ROLE_CP],
-                    s->rt->mesh.size[AX_ROLE_TP], up);
-}
-
 /* A micro-batch's routing counts must include all layers. */
 static enum ax_status check_balance(const struct ax_step *s, const struct ax_arch *arch) {
     if (s->o.balance_coef == 0 || arch->moe.n_experts == 0 || s->rt->mesh.size[AX_ROLE_PP] == 1)
@@ -310,7 +305,6 @@ static enum ax_status check_balance(const struct ax_step *s, const struct ax_arc
 }
 
 static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
-    AX_TRY(check_tokens(s));
     AX_TRY(check_balance(s, arch));
     struct ax_arena *arena = &s->rt->arena;
     const int64_t positions = s->o.max_positions > s->o.max_len ? s->o.max_positions : s->o.max_len;
@@ -348,7 +342,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     s->scalars =
         ax_stack_push(&arena->persistent, "step scalars", AX_LR_GROUPS * sizeof *s->scalars);
     AX_TRY(ax_step_set_scalars(s));
-    const int64_t rows = ax_tp_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
+    const int64_t tokens = ax_mesh_round_tokens(mesh, s->o.tokens, 1);
+    const int64_t rows = ax_tp_rows(s->rt, tokens / mesh->size[AX_ROLE_CP]);
     if (s->model.first_unit > 0) {
         s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
         s->outbox.data =
@@ -357,12 +352,12 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_slots_create(s->slots, s->schedule.n_slots, &s->model,
                            s->o.offload.activations ? rows : 0));
     for (size_t m = 0; m < n; m++) {
-        ax_batch_allocate(&s->batches[m], &arena->persistent, s->o.tokens, s->o.n_docs,
-                          s->o.max_len, mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
+        ax_batch_allocate(&s->batches[m], &arena->persistent, tokens, s->o.n_docs, s->o.max_len,
+                          mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
         ax_batch_add_columns(&s->batches[m], &arena->persistent, s->o.objective->columns);
-        const struct ax_batch *b = &s->batches[m];
         const int64_t index = (int64_t)m * mesh->size[AX_ROLE_BATCH] + mesh->coord[AX_ROLE_BATCH];
-        s->batches[m].first_row = index * s->o.tokens + b->part * b->T;
+        s->batches[m].first_token = index * s->o.tokens;
+        s->batches[m].round = s->o.pad > 0 ? ax_mesh_token_multiple(mesh, s->o.pad) : 0;
         s->passes[m] = (struct ax_pass){.model = &s->model,
                                         .batch = &s->batches[m],
                                         .scalars = s->scalars,
@@ -378,6 +373,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
 enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const struct ax_arch *arch,
                               const struct ax_step_options *o) {
     *s = (struct ax_step){.rt = rt, .o = *o};
+    snprintf(s->contract, sizeof s->contract, "gradients of step %d", ++rt->n_steps);
     enum ax_status st = create(s, arch);
     if (st != AX_OK)
         ax_step_free(s);

@@ -27,8 +27,10 @@ struct ax_step_options {
     double neftune_alpha; /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
-    int64_t tokens;        /* T of a micro-batch's packed sequence, over all cp ranks; a multiple of
-                        cp·tp */
+    int64_t tokens; /* T of a micro-batch's packed sequence, over all cp ranks; rounded up to
+                              what the mesh needs */
+    int64_t pad; /* > 0: micro-batches are as long as the longest of the data ranks needs, rounded
+                    up to a multiple of it */
     int64_t n_docs;        /* cap per micro-batch */
     int64_t max_len;       /* longest document */
     int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
@@ -62,14 +64,15 @@ struct ax_step {
     struct ax_schedule schedule;
     /* [AX_LR_GROUPS]: the first is used by everything, all are set while the optimizer runs */
     struct ax_step_scalars AX_DEVICE *scalars;
-    struct ax_pass *passes;        /* [n_microbatches] */
-    struct ax_param_state *states; /* [model.n_params] */
-    struct ax_state_stream stream; /* of the states, if they are offloaded */
-    struct ax_lisa lisa;           /* which layers train, if not all do */
-    struct ax_tensor outbox;       /* gradient to send to the previous stage; compute [T/tp][D] */
-    int64_t count;                 /* updates so far; scalars->step is the device's count */
-    bool begun;                    /* gradients are computed, their update is not */
-    double seconds[AX_TIME_COUNT]; /* of the step in progress */
+    struct ax_pass *passes;          /* [n_microbatches] */
+    struct ax_param_state *states;   /* [model.n_params] */
+    struct ax_state_stream stream;   /* of the states, if they are offloaded */
+    struct ax_lisa lisa;             /* which layers train, if not all do */
+    struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
+    int64_t count;                   /* updates so far; scalars->step is the device's count */
+    bool begun;                      /* gradients are computed, their update is not */
+    char contract[AX_CONTRACT_NAME]; /* of its gradients: one per step of a runtime */
+    double seconds[AX_TIME_COUNT];   /* of the step in progress */
     /* Called before a unit's weights, masters and optimizer state change; before a restart also
      * with n_units + unit, for its frozen weights. May be NULL. */
     void (*before_update)(void *ctx, int unit);

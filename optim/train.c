@@ -289,8 +289,6 @@ static enum ax_status load_base(struct ax_train *t) {
 
 static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
-    for (int m = 0; m < t->step.o.n_microbatches; m++)
-        t->step.batches[m].round = o->data.pad;
     AX_TRY(ax_train_sequences_create(&t->sequences, &t->step));
     AX_TRY(ax_train_save_create(t));
     t->step.before_update = before_update;
@@ -353,6 +351,7 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     so.tokens = o->data.sequences_per_batch * o->data.sequence_tokens;
     so.n_docs = o->data.sequences_per_batch * o->data.sequence_docs;
     so.max_len = o->data.doc_tokens;
+    so.pad = o->data.pad;
     so.max_positions = o->samples.n > 0 ? o->samples.max_prompt + o->samples.max_new : 0;
     if (so.max_positions < o->data.eval_doc_tokens)
         so.max_positions = o->data.eval_doc_tokens;

@@ -16,6 +16,7 @@ enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const str
     AX_TRY(ax_alloc(&r->values, (size_t)ax_columns_count(r->columns) * tokens, sizeof *r->values));
     AX_TRY(ax_alloc(&r->docs, docs, sizeof *r->docs));
     AX_TRY(ax_alloc(&r->origins, docs, sizeof *r->origins));
+    AX_TRY(ax_alloc(&r->longest, n, sizeof *r->longest));
     return ax_alloc(&r->n_docs, n, sizeof *r->n_docs);
 }
 
@@ -25,6 +26,7 @@ void ax_train_sequences_free(struct ax_train_sequences *r) {
     ax_free(r->values);
     ax_free(r->docs);
     ax_free(r->origins);
+    ax_free(r->longest);
     ax_free(r->n_docs);
     *r = (struct ax_train_sequences){0};
 }
@@ -75,7 +77,9 @@ static void append(struct ax_train_sequences *r, int m, const struct ax_packed_s
 static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_train_data *d,
                                 const struct ax_mesh *mesh, int64_t want) {
     const int64_t ranks = mesh->size[AX_ROLE_BATCH], own = mesh->coord[AX_ROLE_BATCH];
+    int64_t in_batch = 0; /* tokens */
     memset(r->n_docs, 0, (size_t)r->n_batches * sizeof *r->n_docs);
+    memset(r->longest, 0, (size_t)r->n_batches * sizeof *r->longest);
     r->n_tokens = r->n_trained = 0;
     for (r->n = 0; r->n < want; r->n++) {
         struct ax_packed_sequence s;
@@ -90,6 +94,9 @@ static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_tr
         r->n_tokens += s.n_tokens;
         r->n_trained += s.n_trained;
         const int64_t batch = r->n / d->sequences_per_batch;
+        in_batch = r->n % d->sequences_per_batch == 0 ? s.n_tokens : in_batch + s.n_tokens;
+        if (in_batch > r->longest[batch / ranks])
+            r->longest[batch / ranks] = in_batch;
         if (batch % ranks == own)
             append(r, (int)(batch / ranks), &s);
     }
@@ -112,8 +119,10 @@ enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_s
         ax_loader_save(d->train, &at);
         ax_loader_start_epoch(d->train, at.epoch + 1);
     }
-    for (int m = 0; m < r->n_batches; m++)
+    for (int m = 0; m < r->n_batches; m++) {
+        s->batches[m].longest = r->longest[m];
         AX_TRY(ax_batch_fill(&s->batches[m], s->rt->q, s->model.arch.vocab_size, r->n_docs[m],
                              r->docs + m * r->cap_docs));
+    }
     return AX_OK;
 }

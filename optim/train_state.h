@@ -24,6 +24,7 @@ struct ax_train_sequences {
     struct ax_document *docs;         /* [n_batches][cap_docs] */
     struct ax_train_origin *origins;  /* per document */
     int *n_docs;                      /* [n_batches] */
+    int64_t *longest; /* [n_batches] tokens of the data ranks' longest micro-batch of this number */
     int64_t n_tokens, n_trained;      /* of the step */
     int64_t epoch, index;             /* of the step's first sequence */
     int64_t n;                        /* sequences in the step */

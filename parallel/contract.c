@@ -9,7 +9,7 @@
 
 enum ax_status ax_contract_enter(struct ax_runtime *rt, const char *name) {
     struct ax_contracts *all = &rt->contracts;
-    AX_ASSERT(!all->inside);
+    AX_ASSERT(!all->inside && strlen(name) < AX_CONTRACT_NAME);
     int i = 0;
     while (i < all->n && strcmp(all->list[i].name, name) != 0)
         i++;
@@ -20,13 +20,15 @@ enum ax_status ax_contract_enter(struct ax_runtime *rt, const char *name) {
                             "this is a bug in axtrain",
                             all->rank, name);
         AX_ASSERT(i < AX_MAX_CONTRACTS);
-        all->list[all->n++].name = name;
+        snprintf(all->list[all->n++].name, AX_CONTRACT_NAME, "%s", name);
         all->recording = true;
     } else {
         all->recording = false;
     }
     all->inside = &all->list[i];
-    all->done = 0;
+    all->done = all->loops_done = 0;
+    all->scale = (struct ax_contract_scale){1, 1};
+    all->loop = (struct ax_contract_loop){0};
     return AX_OK;
 }
 
@@ -40,8 +42,12 @@ static struct ax_contract_entry entry_of(const struct ax_comm *c,
     return e;
 }
 
-static bool keeps(const struct ax_contract_entry *planned, const struct ax_contract_entry *e) {
-    return planned->role == e->role && ax_comm_part_same(&planned->part, &e->part) &&
+static bool keeps(const struct ax_contract_entry *planned, const struct ax_contract_entry *e,
+                  const struct ax_contract_scale *scale) {
+    struct ax_comm_part part = e->part;
+    if (part.count * scale->planned == planned->part.count * scale->now)
+        part.count = planned->part.count;
+    return planned->role == e->role && ax_comm_part_same(&planned->part, &part) &&
            planned->send_peer == e->send_peer && planned->recv_peer == e->recv_peer;
 }
 
@@ -71,11 +77,13 @@ enum ax_status ax_contract_note(struct ax_contracts *all, const struct ax_comm *
     if (!k)
         return AX_OK;
     const struct ax_contract_entry e = entry_of(c, what);
-    if (all->recording)
+    const struct ax_contract_loop *loop = &all->loop;
+    if (all->recording && loop->turns < 2)
         return record(k, &e);
     char planned[256] = "nothing more", came[256];
-    const struct ax_contract_entry *expected = all->done < k->n ? &k->entries[all->done] : NULL;
-    if (expected && keeps(expected, &e)) {
+    const size_t end = loop->open ? loop->first + loop->length : k->n;
+    const struct ax_contract_entry *expected = all->done < end ? &k->entries[all->done] : NULL;
+    if (expected && keeps(expected, &e, loop->open ? &loop->scale : &all->scale)) {
         all->done++;
         return AX_OK;
     }
@@ -88,19 +96,86 @@ enum ax_status ax_contract_note(struct ax_contracts *all, const struct ax_comm *
                     entry_text(came, sizeof came, &e));
 }
 
-enum ax_status ax_contract_leave(struct ax_runtime *rt) {
-    struct ax_contracts *all = &rt->contracts;
-    const struct ax_contract *k = all->inside;
-    AX_ASSERT(k);
-    all->inside = NULL;
-    if (all->recording || all->done == k->n)
-        return AX_OK;
+/* Expects that the first `end` entries are done. */
+static enum ax_status expect_done(const struct ax_contracts *all, const struct ax_contract *k,
+                                  size_t end) {
     char planned[256];
+    if (all->done == end)
+        return AX_OK;
     return ax_error(AX_ERR_FAILED,
                     "contract: rank %d leaves \"%s\" after %zu of %zu collectives; the plan has "
                     "%s next; this is a bug in axtrain",
                     all->rank, k->name, all->done, k->n,
                     entry_text(planned, sizeof planned, &k->entries[all->done]));
+}
+
+enum ax_status ax_contract_leave(struct ax_runtime *rt) {
+    struct ax_contracts *all = &rt->contracts;
+    const struct ax_contract *k = all->inside;
+    AX_ASSERT(k && !all->loop.open);
+    all->inside = NULL;
+    return all->recording ? AX_OK : expect_done(all, k, k->n);
+}
+
+/* ---- what depends on the data ---- */
+
+void ax_contract_scale(struct ax_runtime *rt, int64_t now, int64_t planned) {
+    rt->contracts.scale = (struct ax_contract_scale){now, planned};
+}
+
+void ax_contract_loop(struct ax_runtime *rt) {
+    struct ax_contracts *all = &rt->contracts;
+    const struct ax_contract *k = all->inside;
+    if (!k)
+        return;
+    AX_ASSERT(!all->loop.open && (all->recording || all->loops_done < k->n_loops));
+    all->loop = (struct ax_contract_loop){.open = true, .first = k->n};
+    if (all->recording)
+        return;
+    all->loop.first = all->done;
+    all->loop.length = k->loops[all->loops_done++];
+}
+
+/* The first turn that is recorded sets the length; each other one must have it. */
+static enum ax_status end_turn(struct ax_contracts *all) {
+    struct ax_contract_loop *loop = &all->loop;
+    if (loop->turns == 0)
+        return AX_OK;
+    if (!all->recording || loop->turns > 1)
+        return expect_done(all, all->inside, loop->first + loop->length);
+    loop->length = all->inside->n - loop->first;
+    return AX_OK;
+}
+
+enum ax_status ax_contract_turn(struct ax_runtime *rt, int64_t now, int64_t planned) {
+    struct ax_contracts *all = &rt->contracts;
+    if (!all->inside)
+        return AX_OK;
+    AX_TRY(end_turn(all));
+    all->loop.turns++;
+    all->loop.scale = (struct ax_contract_scale){now, planned};
+    all->done = all->loop.first;
+    return AX_OK;
+}
+
+enum ax_status ax_contract_end(struct ax_runtime *rt) {
+    struct ax_contracts *all = &rt->contracts;
+    struct ax_contract *k = all->inside;
+    if (!k)
+        return AX_OK;
+    AX_TRY(end_turn(all));
+    const size_t length = all->loop.length;
+    all->done = all->loop.first + length;
+    all->loop = (struct ax_contract_loop){0};
+    if (!all->recording)
+        return AX_OK;
+    if (k->n_loops == k->loop_capacity) {
+        const size_t capacity = k->loop_capacity ? 2 * k->loop_capacity : 16;
+        AX_TRY(ax_regrow(&k->loops, k->n_loops, capacity, sizeof *k->loops));
+        k->loop_capacity = capacity;
+    }
+    k->loops[k->n_loops++] = length;
+    return AX_OK;
 }
 
 void ax_contracts_hand_over(struct ax_contracts *to, struct ax_contracts *from) {
@@ -111,7 +186,9 @@ void ax_contracts_hand_over(struct ax_contracts *to, struct ax_contracts *from) 
 }
 
 void ax_contracts_free(struct ax_contracts *all) {
-    for (int i = 0; i < all->n; i++)
+    for (int i = 0; i < all->n; i++) {
         ax_free(all->list[i].entries);
+        ax_free(all->list[i].loops);
+    }
     *all = (struct ax_contracts){.rank = all->rank};
 }

@@ -144,3 +144,19 @@ void ax_mesh_group(const struct ax_mesh *mesh, enum ax_role role, int *ranks) {
         ranks[i] = coords_to_rank(n, dims, coords);
     }
 }
+
+int64_t ax_mesh_token_multiple(const struct ax_mesh *mesh, int64_t of) {
+    const int64_t pieces = 2 * (int64_t)mesh->size[AX_ROLE_CP] * mesh->size[AX_ROLE_TP];
+    int64_t a = of, b = pieces;
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return of / a * pieces;
+}
+
+int64_t ax_mesh_round_tokens(const struct ax_mesh *mesh, int64_t n, int64_t of) {
+    const int64_t m = ax_mesh_token_multiple(mesh, of);
+    return (n + m - 1) / m * m;
+}

@@ -26,6 +26,7 @@ struct ax_runtime {
     struct ax_arena arena;
     struct ax_queue *q;
     struct ax_contracts contracts;
+    int n_steps; /* created so far: each has a contract of its own */
 };
 
 enum ax_status ax_runtime_open_planning(struct ax_runtime *rt, const struct ax_runtime_options *o);

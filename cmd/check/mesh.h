@@ -4,8 +4,8 @@
  * (without a folder) weights come from a counter-based RNG, so both sides see the same. Runs two
  * steps of SGD with momentum and clipping, and records losses (also the balancing loss of a mixture
  * of experts without a pipeline), gradient norms, gathered gradients and weights. Some documents
- * have no labels; some have no trained token. Tolerances: on `ref` (F64) 1e-11; on `cpu` (F32)
- * those of the golden files. */
+ * have no labels; some have no trained token. Tolerances: on `ref` (F64) 1e-11; on `cpu` those of
+ * the golden files, or of bf16. */
 #ifndef AX_CMD_CHECK_MESH_H
 #define AX_CMD_CHECK_MESH_H
 
@@ -26,8 +26,11 @@ struct ax_mesh_check {
     bool store_experts;                   /* … and those of experts */
     struct ax_sft_options sft;
     double neftune_alpha;
+    bool bf16;   /* compute in bfloat16 instead of float32 (on cpu) */
+    bool adamw;  /* the optimizer; else SGD with momentum */
+    int64_t pad; /* > 0: micro-batches are as long as their documents need, and a multiple of it */
     struct ax_relora_options relora; /* interval > 0: the adapter is restarted before the second
-                                        step, and the optimizer is AdamW */
+                                        step; with adamw */
     /* For tests: called on every rank before the first step, planning and real, to break
      * something. */
     void (*tamper)(struct ax_step *s, void *ctx);

@@ -72,18 +72,28 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         {"--recompute", AX_ARG_STRING, &recompute, 0, 0},
         {"--lora", AX_ARG_INT, &lora, 1, 1024},
         {"--dora", AX_ARG_FLAG, &adapter.dora, 0, 0},
+        {"--dropout", AX_ARG_FLOAT, &adapter.dropout, 0, 0},
+        {"--bf16", AX_ARG_FLAG, &c.bf16, 0, 0},
+        {"--adamw", AX_ARG_FLAG, &c.adamw, 0, 0},
+        {"--pad", AX_ARG_INT, &c.pad, 1, 8192},
         {"--base", AX_ARG_STRING, &base, 0, 0},
     };
     int n;
-    AX_TRY(ax_args_parse(argc, argv, 8, args, 1, 1 + MAX_SIZES, positional, &n));
+    AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 1, 1 + MAX_SIZES, positional,
+                         &n));
     AX_TRY(ax_check_backend(c.backend));
     AX_TRY(ax_recompute_parse(recompute, &c.recompute));
     for (int i = 1; i < n; i++)
         AX_TRY(parse_size(&c.sizes, positional[i]));
+    if (c.bf16 && strcmp(c.backend, "ref") == 0)
+        return ax_error(AX_ERR_CONFIG, "--bf16 needs --backend cpu: ref computes in float64");
     if (base)
         AX_TRY(ax_store_parse(base, &c.base_store));
-    if (!lora && (adapter.dora || base))
-        return ax_error(AX_ERR_CONFIG, "--dora and --base need --lora R");
+    if (!lora && (adapter.dora || base || adapter.dropout != 0))
+        return ax_error(AX_ERR_CONFIG, "--dora, --dropout and --base need --lora R");
+    if (!(adapter.dropout >= 0 && adapter.dropout < 1))
+        return ax_error(AX_ERR_CONFIG, "--dropout: expected a number from 0 to below 1, got %g",
+                        adapter.dropout);
     adapter.r = lora;
     adapter.alpha = 2 * (double)lora;
     c.adapter = lora ? &adapter : NULL;

@@ -181,6 +181,48 @@ static void noise_and_loss_terms_are_one_rank(void **state) {
     }
 }
 
+/* Micro-batches of unequal lengths, which divide nothing: the data ranks agree on one length, and
+ * stages, sequence and tensor parallel ranks on what they send. Chunks of the head, too, are as many
+ * as there are labels; those of an objective that is not linear, twice. */
+static void unequal_lengths_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3},
+                                         {{1, 1, 1, 3, 1, 1}, 2}, {{1, 1, 1, 2, 2, 1}, 3},
+                                         {{2, 1, 1, 1, 1, 1}, 5}, {{2, 1, 2, 1, 2, 1}, 3},
+                                         {{1, 2, 1, 2, 1, 1}, 3}, {{4, 1, 1, 1, 1, 1}, 6}};
+    static const struct mesh of_experts[] = {
+        {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 1, 2}, 3}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct ax_mesh_check c = {.pad = i % 2 ? 5 : 4, .neftune_alpha = 5};
+        run(&models[i % 2], &meshes[i], i % 3 ? "ref" : "cpu", (enum ax_recompute)(i % 3), &c, &r);
+        expect_figures(&r, &models[i % 2], &meshes[i], 10);
+    }
+    for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++) {
+        struct ax_mesh_check c = {.pad = 4};
+        run(&experts[i % 2], &of_experts[i], "ref", AX_RECOMPUTE_OFF, &c, &r);
+        expect_figures(&r, &experts[i % 2], &of_experts[i], 10);
+    }
+}
+
+/* bfloat16's weights are rounded by element of the model, wherever it is. AdamW has two moments. */
+static void bf16_and_adamw_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 2},
+                                         {{1, 1, 1, 1, 2, 1}, 2},
+                                         {{1, 1, 1, 2, 1, 1}, 2},
+                                         {{2, 1, 2, 1, 1, 1}, 2},
+                                         {{1, 2, 2, 1, 1, 1}, 2}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct ax_mesh_check bf16 = {.bf16 = true, .pad = 4}, adamw = {.adamw = true};
+        run(&models[i % 2], &meshes[i], "cpu", AX_RECOMPUTE_ON, &bf16, &r);
+        expect_figures(&r, &models[i % 2], &meshes[i], 10);
+        run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &adamw, &r);
+        expect_figures(&r, &models[i % 2], &meshes[i], 10);
+    }
+}
+
 /* Of a shard of the vocabulary a few tokens, more than half or, with 4 of 25 or 24, all it has. */
 static void weights_by_entropy_are_one_rank(void **state) {
     (void)state;
@@ -212,7 +254,7 @@ static void restarted_adapters_are_one_rank(void **state) {
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         static struct ax_golden_report r;
         for (size_t k = 0; k < 2; k++) {
-            struct ax_mesh_check c = {.adapter = &configs[k], .relora = prunings[k]};
+            struct ax_mesh_check c = {.adapter = &configs[k], .relora = prunings[k], .adamw = true};
             run(&models[0], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
             expect_figures(&r, &models[0], &meshes[i], 4);
         }
@@ -519,6 +561,8 @@ int main(void) {
         cmocka_unit_test(every_mesh_is_one_rank_in_float),
         cmocka_unit_test(experts_are_one_rank),
         cmocka_unit_test(noise_and_loss_terms_are_one_rank),
+        cmocka_unit_test(unequal_lengths_are_one_rank),
+        cmocka_unit_test(bf16_and_adamw_are_one_rank),
         cmocka_unit_test(weights_by_entropy_are_one_rank),
         cmocka_unit_test(adapters_are_one_rank),
         cmocka_unit_test(restarted_adapters_are_one_rank),

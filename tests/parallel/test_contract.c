@@ -254,6 +254,67 @@ static void a_dry_run_checks_itself(void **state) {
     ax_runtime_close(&rt);
 }
 
+struct turns {
+    int n;
+    int64_t rows, scale; /* gathered; what the scale says, of 3 */
+    bool skips;          /* a sum, in the last turn */
+};
+
+static enum ax_status loop(struct ax_runtime *rt, struct turns t) {
+    double sum;
+    AX_TRY(ax_contract_enter(rt, "loop"));
+    ax_contract_scale(rt, t.scale, 3);
+    AX_TRY(gather(rt, AX_ROLE_DP_SHARD, t.rows));
+    AX_TRY(sum_of(&rt->comms[AX_ROLE_WORLD], rt->q, 1, &sum)); /* not scaled */
+    ax_contract_scale(rt, 1, 1);
+    ax_contract_loop(rt);
+    for (int i = 0; i < t.n; i++) {
+        AX_TRY(ax_contract_turn(rt, t.scale, 3));
+        AX_TRY(gather(rt, AX_ROLE_TP, t.rows));
+        if (!t.skips || i + 1 < t.n)
+            AX_TRY(sum_of(&rt->comms[AX_ROLE_DP_SHARD], rt->q, 1, &sum));
+    }
+    AX_TRY(ax_contract_end(rt));
+    AX_TRY(sum_of(&rt->comms[AX_ROLE_WORLD], rt->q, 1, &sum));
+    return ax_contract_leave(rt);
+}
+
+/* A shorter batch has fewer turns and smaller counts than the dry run's, but in each turn all
+ * collectives, and counts in proportion. */
+static void loops_and_counts_follow_the_data(void **state) {
+    (void)state;
+    static const struct {
+        struct turns t;
+        const char *text; /* NULL: accepted */
+    } cases[] = {
+        {{2, 3, 3, false}, NULL},
+        {{1, 1, 1, false}, NULL},
+        {{0, 2, 2, false}, NULL},
+        {{5, 3, 3, false}, NULL},
+        {{2, 1, 2, false},
+         "dp_shard all_gather of 3 float32, but it starts dp_shard all_gather "
+         "of 1"},
+        {{2, 2, 1, false}, "all_gather of 2"},
+        {{2, 3, 3, true},
+         "leaves \"loop\" after 3 of 5 collectives; the plan has dp_shard "
+         "all_reduce"},
+        {{1, 1, 1, true}, "the plan has dp_shard all_reduce"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_runtime rt;
+        const struct ax_runtime_options o = {
+            .backend = "ref", .threads = 1, .sizes = {.dp_shard = 2, .tp = 2}, .world = 4};
+        assert_int_equal(ax_runtime_open_planning(&rt, &o), AX_OK);
+        assert_int_equal(loop(&rt, cases[0].t), AX_OK);
+        assert_int_equal(rt.contracts.list[0].n, 5);
+        const enum ax_status st = loop(&rt, cases[i].t);
+        assert_int_equal(st, cases[i].text ? AX_ERR_FAILED : AX_OK);
+        if (cases[i].text && !strstr(ax_error_text(), cases[i].text))
+            fail_msg("\"%s\" lacks \"%s\"", ax_error_text(), cases[i].text);
+        ax_runtime_close(&rt);
+    }
+}
+
 static enum ax_status send_and_receive(struct ax_runtime *rt, int to, int from) {
     float x = 1, y;
     const struct ax_collective what = {.kind = AX_SEND_RECV,
@@ -292,6 +353,7 @@ int main(void) {
         cmocka_unit_test(ranks_alone_can_only_plan),
         cmocka_unit_test(departures_are_named),
         cmocka_unit_test(a_dry_run_checks_itself),
+        cmocka_unit_test(loops_and_counts_follow_the_data),
         cmocka_unit_test(another_peer_is_a_departure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
