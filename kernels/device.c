@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "kernels/queue.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
@@ -43,9 +44,10 @@ static void host_release(struct ax_memory *m, enum ax_tier tier) {
 }
 
 static enum ax_status host_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
-                                const void *cap) {
+                                const void *cap, uint64_t *ticket) {
     (void)q;
     (void)cap;
+    *ticket = 0;
     memcpy(out, device, bytes);
     return AX_OK;
 }
@@ -61,6 +63,19 @@ static enum ax_status call_now(struct ax_queue *q, ax_queue_fn *fn, const void *
     return fn(q, args);
 }
 
+void ax_times_add(struct ax_times *t, int into) {
+    const double now = ax_clock_now();
+    if (into >= 0)
+        t->seconds[into] += now - t->last;
+    t->last = now;
+}
+
+static enum ax_status time_now(struct ax_queue *q, struct ax_times *t, int into) {
+    (void)q;
+    ax_times_add(t, into);
+    return AX_OK;
+}
+
 static void *same_address(struct ax_queue *q, const void *device) {
     (void)q;
     return (void *)(uintptr_t)device;
@@ -74,9 +89,10 @@ static enum ax_status is_done(struct ax_queue *q) {
 const struct ax_device ax_device_host = {
     .allocate = host_allocate,
     .release = host_release,
-    .read = host_read,
+    .read_later = host_read,
     .copy = host_copy,
     .call = call_now,
+    .time = time_now,
     .address = same_address,
     .finish = is_done,
 };
@@ -84,9 +100,10 @@ const struct ax_device ax_device_host = {
 /* ---- meta ---- */
 
 static enum ax_status meta_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
-                                const void *cap) {
+                                const void *cap, uint64_t *ticket) {
     (void)q;
     (void)device;
+    *ticket = 0;
     if (cap)
         memcpy(out, cap, bytes);
     else
@@ -111,10 +128,18 @@ static enum ax_status meta_call(struct ax_queue *q, ax_queue_fn *fn, const void 
     return AX_OK;
 }
 
+static enum ax_status meta_time(struct ax_queue *q, struct ax_times *t, int into) {
+    (void)q;
+    (void)t;
+    (void)into;
+    return AX_OK;
+}
+
 const struct ax_device ax_device_meta = {
-    .read = meta_read,
+    .read_later = meta_read,
     .copy = meta_copy,
     .call = meta_call,
+    .time = meta_time,
     .address = same_address,
     .finish = is_done,
 };

@@ -1,8 +1,8 @@
 /* The device's half of a backend: its memory, and the order of what happens there.
  *
  * Tensors have the device's addresses. Host code never follows them: it goes through a queue
- * (kernels/queue.h), which calls these functions. All of them but `read`, `finish` and `wait` may
- * return before their work is done; what is enqueued on one queue happens in that order.
+ * (kernels/queue.h), which calls these functions. All of them but `finish` and `wait` may return
+ * before their work is done; what is enqueued on one queue happens in that order.
  *
  *   host   (ref, cpu)  device memory is the host's: everything is done when the call returns
  *   meta               no memory: nothing is done
@@ -18,6 +18,7 @@
 #include "kernels/address.h"
 
 struct ax_queue;
+struct ax_times;
 
 /* A device with memory of its own has a tier of the host's memory beside it, which it copies to and
  * from by itself (pinned, where that exists). Host code does not follow addresses of either. */
@@ -35,17 +36,20 @@ typedef enum ax_status ax_queue_fn(struct ax_queue *q, const void *args);
 
 struct ax_device {
     bool has_host_tier;
+    bool late; /* work is done after the call that enqueues it */
     /* Zeroed; NULL base: there is not as much. */
     void (*allocate)(struct ax_memory *m, enum ax_tier tier, size_t bytes);
     void (*release)(struct ax_memory *m, enum ax_tier tier);
     enum ax_status (*open)(struct ax_queue *q); /* fills q->device_state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* See the functions of the same name in kernels/queue.h. */
-    enum ax_status (*read)(struct ax_queue *q, const void AX_DEVICE *device, void *out,
-                           size_t bytes, const void *cap);
+    /* Copies to the host; *ticket: for `wait`, until which `out` is the device's. */
+    enum ax_status (*read_later)(struct ax_queue *q, const void AX_DEVICE *device, void *out,
+                                 size_t bytes, const void *cap, uint64_t *ticket);
     enum ax_status (*copy)(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
                            size_t bytes);
     enum ax_status (*call)(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
+    enum ax_status (*time)(struct ax_queue *q, struct ax_times AX_DEVICE *t, int into);
     void *(*address)(struct ax_queue *q, const void AX_DEVICE *device);
     enum ax_status (*finish)(struct ax_queue *q);
     /* Only with a host tier, from any thread: */
@@ -54,6 +58,8 @@ struct ax_device {
     /* Waits until all that the ticket is for is done; *slept: it was not yet. 0 is for nothing. */
     enum ax_status (*wait)(struct ax_queue *q, uint64_t ticket, bool *slept);
 };
+
+void ax_times_add(struct ax_times *t, int into); /* what `time` does, by this machine's clock */
 
 extern const struct ax_device ax_device_host, ax_device_meta, ax_device_far;
 

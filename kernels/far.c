@@ -62,11 +62,12 @@ union any_args {
 };
 
 struct command {
-    enum { RUN_OP, COPY, CALL } kind;
+    enum { RUN_OP, COPY, CALL, TIME } kind;
     enum ax_op op;
     ax_queue_fn *fn;
-    void *work, *to, *from; /* addresses of the second mapping */
+    void *work, *to, *from; /* addresses of the second mapping, or of the host where it reads */
     size_t bytes;
+    int into; /* TIME */
     union any_args args;
 };
 
@@ -136,6 +137,9 @@ static enum ax_status run_command(struct far *f, struct command *c) {
         return run_op(f, c);
     case CALL:
         return c->fn(&f->near, c->args.call);
+    case TIME:
+        ax_times_add(c->to, c->into);
+        break;
     case COPY:
         memcpy(c->to, c->from, c->bytes);
         break;
@@ -173,12 +177,15 @@ static void run_upto(struct far *f, uint64_t upto) {
         pthread_cond_wait(&f->changed, &f->lock);
 }
 
-static void add(struct far *f, const struct command *c) {
+/* Returns the number of commands up to this one. */
+static uint64_t add(struct far *f, const struct command *c) {
     pthread_mutex_lock(&f->lock);
     while (f->added - f->done == LIST)
         run_upto(f, f->done + 1);
     f->list[f->added++ % LIST] = *c;
+    const uint64_t added = f->added;
     pthread_mutex_unlock(&f->lock);
+    return added;
 }
 
 static uint64_t all_so_far(struct far *f) {
@@ -236,11 +243,17 @@ static enum ax_status device_finish(struct ax_queue *q) {
 }
 
 static enum ax_status device_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
-                                  const void *cap) {
+                                  const void *cap, uint64_t *ticket) {
     struct far *f = q->device_state;
     (void)cap;
-    AX_TRY(finish_all(f));
-    memcpy(out, near_of_any(f, device), bytes);
+    *ticket = add(f, &(struct command){
+                         .kind = COPY, .to = out, .from = near_of_any(f, device), .bytes = bytes});
+    return AX_OK;
+}
+
+static enum ax_status device_time(struct ax_queue *q, struct ax_times *t, int into) {
+    struct far *f = q->device_state;
+    add(f, &(struct command){.kind = TIME, .to = near_of(f, t), .into = into});
     return AX_OK;
 }
 
@@ -278,13 +291,15 @@ static enum ax_status device_wait(struct ax_queue *q, uint64_t ticket, bool *sle
 
 const struct ax_device ax_device_far = {
     .has_host_tier = true,
+    .late = true,
     .allocate = device_allocate,
     .release = device_release,
     .open = device_open,
     .close = device_close,
-    .read = device_read,
+    .read_later = device_read,
     .copy = device_copy,
     .call = device_call,
+    .time = device_time,
     .address = device_address,
     .finish = device_finish,
     .host = device_host,

@@ -109,13 +109,42 @@ static const struct ax_device *device_of(const struct ax_queue *q) {
     return q ? q->ops->device : &ax_device_host;
 }
 
+/* 0 is for nothing, as where everything is done already. */
+static enum ax_status wait_for(struct ax_queue *q, uint64_t ticket) {
+    bool slept;
+    return ticket > 0 ? q->ops->device->wait(q, ticket, &slept) : AX_OK;
+}
+
 enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
                              const void *cap) {
     if (bytes == 0)
         return AX_OK;
     if (q)
         q->counters.waits++;
-    return device_of(q)->read(q, device, out, bytes, cap);
+    uint64_t ticket;
+    AX_TRY(device_of(q)->read_later(q, device, out, bytes, cap, &ticket));
+    return wait_for(q, ticket);
+}
+
+enum ax_status ax_queue_read_later(struct ax_queue *q, const void *device, size_t bytes,
+                                   const void *cap, uint64_t *ticket) {
+    AX_ASSERT(bytes <= AX_QUEUE_LATE_BYTES);
+    *ticket = q->tickets++;
+    struct ax_late *late = &q->late[*ticket % AX_QUEUE_LATE];
+    return device_of(q)->read_later(q, device, late->value, bytes, cap, &late->ticket);
+}
+
+enum ax_status ax_queue_settle(struct ax_queue *q, uint64_t ticket, void *out, size_t bytes) {
+    const struct ax_late *late = &q->late[ticket % AX_QUEUE_LATE];
+    AX_ASSERT(q->tickets - ticket <= AX_QUEUE_LATE);
+    q->counters.waits++;
+    AX_TRY(wait_for(q, late->ticket));
+    memcpy(out, late->value, bytes);
+    return AX_OK;
+}
+
+bool ax_queue_is_late(const struct ax_queue *q) {
+    return q->ops->device->late;
 }
 
 enum ax_status ax_queue_begin_read(struct ax_queue *q, const void *device, size_t bytes,
@@ -150,6 +179,11 @@ enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host
 enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {
     AX_ASSERT(size <= AX_QUEUE_ARGS);
     return q->ops->device->call(q, fn, args, size);
+}
+
+enum ax_status ax_queue_time(struct ax_queue *q, struct ax_times *t, int into) {
+    AX_ASSERT(into >= -1 && into < AX_TIMES);
+    return q->ops->device->time(q, t, into);
 }
 
 void *ax_queue_address(struct ax_queue *q, const void *device) {

@@ -1,8 +1,9 @@
 /* A queue: the order in which ops run on one device, and the resources they need.
  *
- * Host code only enqueues; the host waits only in ax_queue_read and ax_queue_finish, and to write
- * where the ring has no free slot; the counters say how often. On the CPU backends an op is finished when the call returns; the calls
- * exist because callers are the same for every backend (kernels/device.h). */
+ * Host code only enqueues; the host waits only in ax_queue_read, _settle and _finish, and to write
+ * where the ring has no free slot; the counters say how often. On the CPU backends an op is
+ * finished when the call returns; the calls exist because callers are the same for every backend
+ * (kernels/device.h). */
 #ifndef AX_KERNELS_QUEUE_H
 #define AX_KERNELS_QUEUE_H
 
@@ -19,6 +20,15 @@ struct ax_queue_counters {
     double seconds[AX_OP_COUNT]; /* only while `timing` */
 };
 
+/* A value that the host reads later: memory of the queue's, which a device can copy to whenever it
+ * gets there. */
+#define AX_QUEUE_LATE_BYTES 256
+#define AX_QUEUE_LATE       2 /* at the same time */
+struct ax_late {
+    uint64_t ticket; /* of the device's read_later */
+    double value[AX_QUEUE_LATE_BYTES / sizeof(double)];
+};
+
 struct ax_queue {
     const struct ax_ops *ops;      /* the backend that runs enqueued ops */
     const struct ax_ops *model;    /* its supports() and workspace() decide: = ops, but the planned
@@ -32,6 +42,8 @@ struct ax_queue {
     void *state;              /* the backend's own */
     void *device_state;       /* its device's */
     struct ax_queue_counters counters;
+    struct ax_late late[AX_QUEUE_LATE]; /* that of ticket n is n % AX_QUEUE_LATE */
+    uint64_t tickets;                   /* given out so far */
 };
 
 /* backend: "ref", "cpu", an instruction set that the cpu has ("avx2"), or "meta" (then `planned` names the backend to plan for). The scratch stack
@@ -59,7 +71,15 @@ enum ax_status ax_queue_device(const char *backend, const struct ax_device **dev
  * zeros). */
 enum ax_status ax_queue_read(struct ax_queue *q, const void AX_DEVICE *device, void *out,
                              size_t bytes, const void *cap);
-/* The same without a copy where device memory is the host's: *host is valid until the end. At most
+/* The same in two calls: the value is what it is after all enqueued so far, and is got with the
+ * ticket, once, before AX_QUEUE_LATE more are given out. Only what was enqueued before the first
+ * call is waited for; the second counts as a wait, whether or not the host has to sleep. */
+enum ax_status ax_queue_read_later(struct ax_queue *q, const void AX_DEVICE *device, size_t bytes,
+                                   const void *cap, uint64_t *ticket);
+enum ax_status ax_queue_settle(struct ax_queue *q, uint64_t ticket, void *out, size_t bytes);
+/* True if work is done later than enqueued, so that waiting for a value costs time. */
+bool ax_queue_is_late(const struct ax_queue *q);
+/* The same as ax_queue_read without a copy where device memory is the host's: *host is valid until the end. At most
  * AX_QUEUE_PIECE bytes; never on a meta queue. A queue of NULL stands for the host's own memory,
  * here and in ax_queue_read and ax_queue_write: some data are in either. */
 #define AX_QUEUE_PIECE ((size_t)8 << 20)
@@ -88,6 +108,10 @@ enum ax_status ax_queue_copy(struct ax_queue *q, void AX_DEVICE *to, const void 
                              size_t bytes);
 /* True if the backend (of a meta queue: the planned one) has a host tier. */
 bool ax_queue_has_host_tier(const struct ax_queue *q);
+
+/* Adds the device's seconds since the last call for *t to t->seconds[into], when all enqueued so far
+ * is done; −1 only starts. */
+enum ax_status ax_queue_time(struct ax_queue *q, struct ax_times AX_DEVICE *t, int into);
 
 /* Runs fn on the device's side after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS
  * bytes of arguments; skipped on meta. It may not enqueue anything. Its failure is reported by the

@@ -21,4 +21,11 @@ struct ax_step_scalars {
     uint64_t seed;
 };
 
+/* What a device adds up of its own time (ax_queue_time). */
+#define AX_TIMES 3
+struct ax_times {
+    double last; /* its clock at the last call, in seconds since any time */
+    double seconds[AX_TIMES];
+};
+
 #endif

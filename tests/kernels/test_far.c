@@ -136,6 +136,70 @@ static void things_happen_late_and_in_order(void **state) {
     ax_stack_release(&far.arena.scratch, mark);
 }
 
+/* A value that is asked for is what it was then; for it the host waits, and for nothing after it. */
+static void a_value_is_read_later(void **state) {
+    (void)state;
+    struct machine *const machines[] = {&cpu, &far};
+    for (int i = 0; i < 2; i++) {
+        struct machine *m = machines[i];
+        const size_t mark = ax_stack_mark(&m->arena.scratch);
+        const struct ax_tensor x =
+            ax_tensor_1d(AX_F32, ax_stack_push(&m->arena.scratch, "test", 16), 4);
+        const uint64_t waits = m->q->counters.waits;
+        const struct note note[2] = {{&(int){0}, 1, false}, {&(int){0}, 2, false}};
+        uint64_t first, second;
+        float out[4];
+        assert_int_equal(ax_queue_is_late(m->q), m == &far);
+        assert_int_equal(ax_run_fill(m->q, &(struct ax_fill){x, 2}), AX_OK);
+        assert_int_equal(ax_queue_call(m->q, put_note, &note[0], sizeof *note), AX_OK);
+        assert_int_equal(ax_queue_read_later(m->q, x.data, 16, NULL, &first), AX_OK);
+        assert_int_equal(ax_run_fill(m->q, &(struct ax_fill){x, 3}), AX_OK);
+        assert_int_equal(ax_queue_call(m->q, put_note, &note[1], sizeof *note), AX_OK);
+        assert_int_equal(ax_queue_read_later(m->q, (char *)x.data + 8, 8, NULL, &second), AX_OK);
+        usleep(20000);
+        assert_int_equal(*note[0].at, m == &far ? 0 : 1);
+        assert_int_equal(m->q->counters.waits, waits);
+        assert_int_equal(ax_queue_settle(m->q, first, out, 16), AX_OK);
+        assert_int_equal(m->q->counters.waits, waits + 1);
+        assert_memory_equal(out, ((float[]){2, 2, 2, 2}), 16);
+        assert_int_equal(*note[0].at, 1);
+        usleep(20000);
+        assert_int_equal(*note[1].at, m == &far ? 0 : 2);
+        assert_int_equal(ax_queue_settle(m->q, second, out, 8), AX_OK);
+        assert_memory_equal(out, ((float[]){3, 3, 2, 2}), 16);
+        assert_int_equal(*note[1].at, 2);
+        ax_stack_release(&m->arena.scratch, mark);
+    }
+}
+
+static enum ax_status sleep_there(struct ax_queue *q, const void *args) {
+    (void)q;
+    usleep(*(const useconds_t *)args);
+    return AX_OK;
+}
+
+/* The device measures what happens between two calls, not when they were made. */
+static void the_device_keeps_time(void **state) {
+    (void)state;
+    struct machine *const machines[] = {&cpu, &far};
+    const useconds_t naps[] = {300000, 20000, 40000};
+    for (int i = 0; i < 2; i++) {
+        struct machine *m = machines[i];
+        const size_t mark = ax_stack_mark(&m->arena.scratch);
+        struct ax_times none = {0}, got, *t = ax_stack_push(&m->arena.scratch, "test", sizeof *t);
+        assert_int_equal(ax_queue_write(m->q, t, &none, sizeof none), AX_OK);
+        for (int k = 0; k < 3; k++) { /* −1, 2, 2: the first nap is before the start */
+            assert_int_equal(ax_queue_call(m->q, sleep_there, &naps[k], sizeof *naps), AX_OK);
+            assert_int_equal(ax_queue_time(m->q, t, k == 0 ? -1 : 2), AX_OK);
+        }
+        usleep(300000);
+        assert_int_equal(ax_queue_read(m->q, t, &got, sizeof got, NULL), AX_OK);
+        assert_true(got.seconds[2] >= 0.06 && got.seconds[2] < 0.3);
+        assert_true(got.seconds[0] == 0 && got.seconds[1] == 0);
+        ax_stack_release(&m->arena.scratch, mark);
+    }
+}
+
 /* A piece is read after all that was enqueued, and where memory is the host's it is not copied. */
 static void pieces_are_read_in_order(void **state) {
     (void)state;
@@ -321,6 +385,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_gives_the_bits_of_cpu),
         cmocka_unit_test(things_happen_late_and_in_order),
+        cmocka_unit_test(a_value_is_read_later),
+        cmocka_unit_test(the_device_keeps_time),
         cmocka_unit_test(pieces_are_read_in_order),
         cmocka_unit_test(what_the_host_fills_arrives),
         cmocka_unit_test(a_slot_is_used_again_when_it_is_done),
