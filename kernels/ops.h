@@ -391,7 +391,7 @@ struct ax_sumsq {
     struct ax_step_scalars AX_DEVICE *scalars;
 };
 /* grad_norm = √sumsq; clip = min(1, max_norm/(grad_norm + 1e-6)) (1 if max_norm ≤ 0);
- * skip = 1 if inv_weight = 0 or the norm or the loss is not finite. */
+ * skip = 1 if inv_weight = 0, the norm or the loss is not finite, or loss > hold_above. */
 struct ax_clip {
     struct ax_step_scalars AX_DEVICE *scalars;
 };

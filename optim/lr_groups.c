@@ -10,6 +10,10 @@ struct ax_lr_groups ax_lr_groups_loraplus(double base_lr, double ratio, double e
                    [AX_LR_EMBEDDING] = base_lr > 0 ? embedding_lr / base_lr : 0}};
 }
 
+int ax_lr_group_count(const struct ax_lr_groups *g) {
+    return g->on ? AX_LR_GROUPS : 1;
+}
+
 enum ax_lr_group ax_lr_group_of(const struct ax_lr_groups *g, const struct ax_param *p) {
     if (!g->on)
         return AX_LR_USUAL;

@@ -18,6 +18,7 @@ struct ax_lr_groups {
 
 /* B at `ratio` times base_lr, adapters of embeddings at `embedding_lr`. */
 struct ax_lr_groups ax_lr_groups_loraplus(double base_lr, double ratio, double embedding_lr);
+int ax_lr_group_count(const struct ax_lr_groups *g);
 enum ax_lr_group ax_lr_group_of(const struct ax_lr_groups *g, const struct ax_param *p);
 
 #endif

@@ -1,20 +1,8 @@
 /* Executes the action table: one small function per kind of action. */
 #include "optim/step.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "base/clock.h"
-#include "base/mem.h"
-#include "model/adapter/restart.h"
 #include "model/pipeline.h"
 #include "model/tensor_parallel.h"
-
-static const char *const phase_names[AX_TIME_COUNT] = {"forward", "backward", "optimizer"};
-
-const char *ax_step_phase_name(enum ax_step_phase phase) {
-    return phase_names[phase];
-}
 
 static enum ax_status act_begin(struct ax_step *s, const struct ax_action *a) {
     s->passes[a->microbatch].slot = &s->slots[a->slot];
@@ -152,7 +140,7 @@ static enum ax_status drop_gradients(struct ax_step *s, int unit) {
 
 /* Sets the step number for the next updates. */
 static enum ax_status set_step(struct ax_step *s, int64_t step) {
-    for (int g = 0; g < AX_LR_GROUPS; g++)
+    for (int g = 0; g < ax_lr_group_count(&s->o.lr_groups); g++)
         AX_TRY(ax_queue_write(s->rt->q, &s->scalars[g].step, &step, sizeof step));
     return AX_OK;
 }
@@ -192,15 +180,18 @@ static const struct {
     [AX_ACT_UPDATE] = {act_update, AX_TIME_OPTIMIZER},
 };
 
+/* Runs actions [first, end), and has the device time their phases. */
 static enum ax_status execute(struct ax_step *s, int first, int end) {
+    AX_TRY(ax_queue_time(s->rt->q, s->times, -1));
     for (int i = first; i < end; i++) {
         const struct ax_action *a = &s->schedule.actions[i];
-        const double start = ax_clock_now();
+        const enum ax_step_phase phase = handlers[a->kind].phase;
         if (handlers[a->kind].of_tokens)
             ax_contract_scale(s->rt, s->batches[a->microbatch].T, s->batches[a->microbatch].cap);
         AX_TRY(handlers[a->kind].run(s, a));
         ax_contract_scale(s->rt, 1, 1);
-        s->seconds[handlers[a->kind].phase] += ax_clock_now() - start;
+        if (i + 1 == end || handlers[a[1].kind].phase != phase)
+            AX_TRY(ax_queue_time(s->rt->q, s->times, (int)phase));
     }
     return AX_OK;
 }
@@ -214,26 +205,25 @@ static enum ax_status weigh(struct ax_step *s) {
     return sum_double(s, AX_ROLE_BATCH, &s->scalars->weight);
 }
 
-enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) {
-    struct ax_step_scalars now = {.weight = 1}; /* while planning */
-    *out = (struct ax_step_result){0};
-    memset(s->seconds, 0, sizeof s->seconds);
+enum ax_status ax_step_begin(struct ax_step *s) {
+    const struct ax_times none = {0};
     if (s->o.lisa.layers > 0)
         ax_lisa_begin(&s->lisa, s->count);
+    AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
     AX_TRY(ax_contract_enter(s->rt, s->contract));
     AX_TRY(weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
-    AX_TRY(execute(s, 0, s->schedule.first_update + 1));
-    AX_TRY(ax_contract_leave(s->rt));
-    AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
-    out->weight_total = now.weight;
-    out->loss = now.loss;
-    out->aux_loss = now.aux_loss;
-    out->grad_norm = now.grad_norm;
-    out->skipped = now.skip != 0;
-    memcpy(out->seconds, s->seconds, sizeof out->seconds);
-    return AX_OK;
+    AX_TRY(execute(s, 0, s->schedule.first_update));
+    return ax_contract_leave(s->rt);
+}
+
+enum ax_status ax_step_clip(struct ax_step *s, double hold_above) {
+    s->known_skipped = s->counted = false;
+    AX_TRY(ax_contract_enter(s->rt, "clip"));
+    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->hold_above, &hold_above, sizeof hold_above));
+    AX_TRY(execute(s, s->schedule.first_update, s->schedule.first_update + 1));
+    return ax_contract_leave(s->rt);
 }
 
 /* Sets the step's learning rate, and what the other groups of parameters see. */
@@ -241,7 +231,7 @@ static enum ax_status set_rates(struct ax_step *s, double lr) {
     const int64_t words = (int64_t)(sizeof *s->scalars / sizeof(int32_t));
     struct ax_queue *q = s->rt->q;
     AX_TRY(ax_queue_write(q, &s->scalars->lr, &lr, sizeof lr));
-    for (int g = 1; s->o.lr_groups.on && g < AX_LR_GROUPS; g++) {
+    for (int g = 1; g < ax_lr_group_count(&s->o.lr_groups); g++) {
         const double own = lr * s->o.lr_groups.factor[g];
         const struct ax_copy copy = {ax_tensor_1d(AX_I32, s->scalars + g, words),
                                      ax_tensor_1d(AX_I32, s->scalars, words)};
@@ -251,23 +241,23 @@ static enum ax_status set_rates(struct ax_step *s, double lr) {
     return AX_OK;
 }
 
-enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out) {
-    out->lr = lr;
+enum ax_status ax_step_apply(struct ax_step *s, double lr) {
     AX_TRY(set_rates(s, lr));
     AX_TRY(execute(s, s->schedule.first_update + 1, s->schedule.n));
     s->begun = false;
     if (s->o.lisa.layers > 0)
         AX_TRY(set_step(s, s->count + 1));
-    s->count += !out->skipped;
-    if (s->o.lisa.layers > 0 && !out->skipped)
+    s->counted = !s->known_skipped;
+    s->count += s->counted;
+    if (s->o.lisa.layers > 0 && s->counted)
         ax_lisa_count(&s->lisa);
-    memcpy(out->seconds, s->seconds, sizeof out->seconds);
     return AX_OK;
 }
 
-enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out) {
-    AX_TRY(ax_step_gradients(s, out));
-    return ax_step_update(s, lr, out);
+enum ax_status ax_step_drop(struct ax_step *s) {
+    for (int unit = s->model.first_unit; unit < s->model.end_unit; unit++)
+        AX_TRY(drop_gradients(s, unit));
+    return AX_OK;
 }
 
 enum ax_status ax_step_set_scalars(struct ax_step *s) {
@@ -292,103 +282,4 @@ enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
     }
     AX_TRY(set_step(s, count));
     return ax_queue_finish(s->rt->q);
-}
-
-/* A micro-batch's routing counts must include all layers. */
-static enum ax_status check_balance(const struct ax_step *s, const struct ax_arch *arch) {
-    if (s->o.balance_coef == 0 || arch->moe.n_experts == 0 || s->rt->mesh.size[AX_ROLE_PP] == 1)
-        return AX_OK;
-    return ax_error(AX_ERR_UNSUPPORTED,
-                    "router_aux_loss_coef: the routers' balancing loss is not implemented with a "
-                    "pipeline (pp %d). Set it to 0, or pp to 1.",
-                    s->rt->mesh.size[AX_ROLE_PP]);
-}
-
-static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
-    AX_TRY(check_balance(s, arch));
-    struct ax_arena *arena = &s->rt->arena;
-    const int64_t positions = s->o.max_positions > s->o.max_len ? s->o.max_positions : s->o.max_len;
-    if (!ax_queue_has_host_tier(s->rt->q))
-        s->o.offload = (struct ax_offload){0};
-    const struct ax_model_options mo = {.dtype = s->o.dtype,
-                                        .train = true,
-                                        .masters = s->o.masters,
-                                        .offload = s->o.offload,
-                                        .max_positions = positions,
-                                        .adapter = s->o.adapter,
-                                        .base_store = s->o.base_store,
-                                        .store_experts = s->o.store_experts,
-                                        .unfrozen = s->o.unfrozen};
-    AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
-    if (s->o.relora.interval > 0)
-        AX_TRY(ax_adapter_restart_check(&s->model));
-    AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt,
-                                  s->o.offload.optimizer ? &s->stream : NULL));
-    if (s->o.lisa.layers > 0)
-        AX_TRY(ax_lisa_create(&s->lisa, &s->o.lisa, s->o.seed, s->model.n_units));
-    const struct ax_mesh *mesh = &s->rt->mesh;
-    const struct ax_schedule_options so = {.first_unit = s->model.first_unit,
-                                           .end_unit = s->model.end_unit,
-                                           .stage = mesh->coord[AX_ROLE_PP],
-                                           .n_stages = mesh->size[AX_ROLE_PP],
-                                           .n_microbatches = s->o.n_microbatches,
-                                           .tied = s->model.arch.tied};
-    AX_TRY(ax_schedule_create(&s->schedule, &so));
-    AX_ASSERT(s->schedule.n_slots <= arena->n_slots);
-    const size_t n = (size_t)s->o.n_microbatches;
-    AX_TRY(ax_alloc(&s->batches, n, sizeof *s->batches));
-    AX_TRY(ax_alloc(&s->passes, n, sizeof *s->passes));
-    AX_TRY(ax_alloc(&s->slots, (size_t)s->schedule.n_slots, sizeof *s->slots));
-    s->scalars =
-        ax_stack_push(&arena->persistent, "step scalars", AX_LR_GROUPS * sizeof *s->scalars);
-    AX_TRY(ax_step_set_scalars(s));
-    const int64_t tokens = ax_mesh_round_tokens(mesh, s->o.tokens, 1);
-    const int64_t rows = ax_tp_rows(s->rt, tokens / mesh->size[AX_ROLE_CP]);
-    if (s->model.first_unit > 0) {
-        s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
-        s->outbox.data =
-            ax_stack_push(&arena->persistent, "outgoing gradient", ax_tensor_bytes(&s->outbox));
-    }
-    AX_TRY(ax_slots_create(s->slots, s->schedule.n_slots, &s->model,
-                           s->o.offload.activations ? rows : 0));
-    for (size_t m = 0; m < n; m++) {
-        ax_batch_allocate(&s->batches[m], &arena->persistent, tokens, s->o.n_docs, s->o.max_len,
-                          mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
-        ax_batch_add_columns(&s->batches[m], &arena->persistent, s->o.objective->columns);
-        const int64_t index = (int64_t)m * mesh->size[AX_ROLE_BATCH] + mesh->coord[AX_ROLE_BATCH];
-        s->batches[m].first_token = index * s->o.tokens;
-        s->batches[m].round = s->o.pad > 0 ? ax_mesh_token_multiple(mesh, s->o.pad) : 0;
-        s->passes[m] = (struct ax_pass){.model = &s->model,
-                                        .batch = &s->batches[m],
-                                        .scalars = s->scalars,
-                                        .recompute = s->o.recompute,
-                                        .objective = &s->o.objective->head,
-                                        .inv_temperature = 1,
-                                        .neftune_alpha = s->o.neftune_alpha,
-                                        .balance_coef = s->o.balance_coef};
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const struct ax_arch *arch,
-                              const struct ax_step_options *o) {
-    *s = (struct ax_step){.rt = rt, .o = *o};
-    snprintf(s->contract, sizeof s->contract, "gradients of step %d", ++rt->n_steps);
-    enum ax_status st = create(s, arch);
-    if (st != AX_OK)
-        ax_step_free(s);
-    return st;
-}
-
-void ax_step_free(struct ax_step *s) {
-    for (int i = 0; s->slots && i < s->schedule.n_slots; i++)
-        ax_slot_free(&s->slots[i]);
-    ax_free(s->states);
-    ax_free(s->slots);
-    ax_free(s->passes);
-    ax_free(s->batches);
-    ax_lisa_free(&s->lisa);
-    ax_schedule_free(&s->schedule);
-    ax_model_free(&s->model);
-    *s = (struct ax_step){0};
 }

@@ -1,8 +1,16 @@
 /* A step: executes the action table over model, batches and optimizer.
  *
  * The caller fills the batches; a step is then gradients (forward and backward of every
- * micro-batch, sums over ranks, global norm) and update. The same code plans: on a planning runtime
- * nothing is computed and the arena's high-water marks are the plan. */
+ * micro-batch, sums over ranks), clipping and update. The same code plans: on a planning runtime
+ * nothing is computed and the arena's high-water marks are the plan.
+ *
+ * The device decides by itself whether a step changes the weights (op clip), so the host need not
+ * know the result first:
+ *
+ *   begin, decide, update   the host waits for the result before the update
+ *   begin, finish, answer   … after it, or after the next step's begin: a step late
+ *
+ * See step_create.c (memory), step.c (actions), step_result.c (the two orders). */
 #ifndef AX_OPTIM_STEP_H
 #define AX_OPTIM_STEP_H
 
@@ -51,8 +59,9 @@ struct ax_step_result {
     double loss, grad_norm, lr;
     double aux_loss;     /* the routers' balancing loss, before its coefficient; not part of loss */
     double weight_total; /* Σ weight, all micro-batches and data ranks */
-    bool skipped;        /* no tokens to train on, or loss or norm not finite: weights unchanged */
-    double seconds[AX_TIME_COUNT];
+    bool skipped; /* no tokens to train on, loss or norm not finite, or the loss above the bound of
+                     ax_step_finish: weights unchanged */
+    double seconds[AX_TIME_COUNT]; /* by the device's clock */
 };
 
 struct ax_step {
@@ -62,17 +71,22 @@ struct ax_step {
     struct ax_batch *batches; /* [n_microbatches] */
     struct ax_slot *slots;    /* [schedule.n_slots] */
     struct ax_schedule schedule;
-    /* [AX_LR_GROUPS]: the first is used by everything, all are set while the optimizer runs */
+    /* [ax_lr_group_count]: the first is used by everything, all are set while the optimizer runs */
     struct ax_step_scalars AX_DEVICE *scalars;
+    /* of the phases of the step in progress; followed by scalars */
+    struct ax_times AX_DEVICE *times;
     struct ax_pass *passes;          /* [n_microbatches] */
     struct ax_param_state *states;   /* [model.n_params] */
     struct ax_state_stream stream;   /* of the states, if they are offloaded */
     struct ax_lisa lisa;             /* which layers train, if not all do */
     struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
-    int64_t count;                   /* updates so far; scalars->step is the device's count */
-    bool begun;                      /* gradients are computed, their update is not */
     char contract[AX_CONTRACT_NAME]; /* of its gradients: one per step of a runtime */
-    double seconds[AX_TIME_COUNT];   /* of the step in progress */
+    int64_t count;      /* updates so far, including one whose result is not known: until the
+                             answer takes it back; scalars->step is the device's count */
+    bool begun;         /* gradients are computed, their update is not */
+    uint64_t ticket;    /* of the result that was asked for */
+    bool known_skipped; /* the result is known, and the step skipped */
+    bool counted;       /* count includes the step whose result was asked for */
     /* Called before a unit's weights, masters and optimizer state change; before a restart also
      * with n_units + unit, for its frozen weights. May be NULL. */
     void (*before_update)(void *ctx, int unit);
@@ -83,13 +97,25 @@ enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const st
                               const struct ax_step_options *o);
 void ax_step_free(struct ax_step *s);
 
-/* Computes complete gradients and their norm from filled batches. Sets loss, grad_norm and skipped
- * in `out`. */
-enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
-/* Runs the optimizer on every unit; gradients are zero afterwards. */
+/* Complete gradients from filled batches. */
+enum ax_status ax_step_begin(struct ax_step *s);
+/* Waits for the result; then the optimizer runs on every unit, and gradients are zero. */
+enum ax_status ax_step_decide(struct ax_step *s, struct ax_step_result *out);
 enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out);
-/* Both. */
+/* The update of a step whose result is not known. If its loss is above hold_above, it is skipped,
+ * so that the host can look at it. One answer is due, before the next finish or decide. */
+enum ax_status ax_step_finish(struct ax_step *s, double lr, double hold_above);
+enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out);
+/* Forgets the gradients of a step that has begun. */
+enum ax_status ax_step_drop(struct ax_step *s);
+/* begin and decide; begin, finish and answer. */
+enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
 enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);
+
+/* For step_result.c: op clip with its sums over ranks; the updates. */
+enum ax_status ax_step_clip(struct ax_step *s, double hold_above);
+enum ax_status ax_step_apply(struct ax_step *s, double lr);
+
 /* Sets the scalars as the last update, number s->count, left them if no step was skipped. */
 enum ax_status ax_step_set_scalars(struct ax_step *s);
 /* Continues after `count` updates: masters and state have been read from a checkpoint; computes the

@@ -57,10 +57,13 @@ static struct ax_op_cost cost_clip(const struct ax_clip *a) {
 
 static void build_clip(struct ax_case_builder *b, struct ax_clip *a) {
     a->scalars = b->scalars;
+    if (a->scalars != NULL)
+        a->scalars->hold_above = b->shape->cols > 1 ? 0.2 : a->scalars->loss;
 }
 
 static const struct ax_shape shapes_clip[] = {
     {"clipped", .cols = 1},
+    {"held", .cols = 2},
     {"nothing trained", .cols = 1, .flags = AX_SHAPE_SKIP},
 };
 

@@ -34,7 +34,8 @@ enum ax_status ax_ref_clip(struct ax_queue *q, const struct ax_clip *a, void *wo
     struct ax_step_scalars *s = a->scalars;
     s->grad_norm = sqrt(s->sumsq);
     s->clip = s->max_norm > 0 ? fmin(1, s->max_norm / (s->grad_norm + 1e-6)) : 1;
-    s->skip = s->inv_weight == 0 || !isfinite(s->grad_norm) || !isfinite(s->loss) ? 1 : 0;
+    const bool finite = isfinite(s->grad_norm) && isfinite(s->loss);
+    s->skip = s->inv_weight == 0 || !finite || s->loss > s->hold_above ? 1 : 0;
     return AX_OK;
 }
 

@@ -182,14 +182,16 @@ static void check_clip(const struct isa *isa, enum ax_dtype real) {
 }
 
 static void check_skipped(const struct isa *isa, enum ax_dtype real) {
-    static const double SUMSQ[] = {4, INFINITY, NAN, 4}, INV_WEIGHT[] = {0, 1, 1, 1};
-    static const double LOSS[] = {1, 1, 1, INFINITY};
+    static const double SUMSQ[] = {4, INFINITY, NAN, 4, 4}, INV_WEIGHT[] = {0, 1, 1, 1, 1};
+    static const double LOSS[] = {1, 1, 1, INFINITY, 1};
+    static const double HOLD_ABOVE[] = {INFINITY, INFINITY, INFINITY, INFINITY, 0.5};
     enum { N = 40001 };
     struct ax_tensor w = line(AX_F32, N), state = line(AX_F32, N), copy = line(real, N);
     randomize(&w, 1, 0);
     randomize(&state, 1, 1);
-    for (int c = 0; c < 4; c++) {
+    for (int c = 0; c < 5; c++) {
         struct ax_step_scalars s = {.lr = 1, .max_norm = 1, .inv_weight = INV_WEIGHT[c], .step = 3};
+        s.hold_above = HOLD_ABOVE[c];
         s.sumsq = SUMSQ[c];
         s.loss = LOSS[c];
         RUN(isa, 1, clip, &s);
@@ -205,7 +207,8 @@ static void check_skipped(const struct isa *isa, enum ax_dtype real) {
         assert_same_bits(&grad[0], &zero);
         assert_same_bits(&grad[1], &zero);
     }
-    struct ax_step_scalars s = {.sumsq = 1e6, .max_norm = 0, .inv_weight = 1, .skip = 1};
+    struct ax_step_scalars s = {.sumsq = 1e6, .inv_weight = 1, .skip = 1};
+    s.loss = s.hold_above = 1;
     RUN(isa, 1, clip, &s); /* clipping off, and the last step's skip forgotten */
     assert_true(s.clip == 1 && s.grad_norm == 1e3 && s.skip == 0);
 }

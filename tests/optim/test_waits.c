@@ -1,12 +1,15 @@
 /* How often the host waits for the device in a step, whatever the step is, and that the device
- * counts its updates as the host does. Counted on cpu, where the counter counts calls, whether or
- * not they would sleep, and on a device that does its work late. (Steps with experts on several ranks: tests/model/test_moe_ranks.c.) */
+ * counts its updates as the host does; that a result may be read a step late, and a step whose loss
+ * is above a bound be done again. Counted on cpu, where the counter counts calls, whether or not
+ * they would sleep, and on a device that does its work late. (Steps with experts on several ranks:
+ * tests/model/test_moe_ranks.c.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "tests/tiny.h"
 
@@ -24,6 +27,8 @@ static void must(enum ax_status st) {
 }
 
 struct waits {
+    enum ax_status (*steps)(struct waits *w, struct ax_step *s);
+    struct ax_step_result straight[STEPS];
     const char *type, *extra;
     int n_micro;
     bool adapter, groups, lisa;
@@ -38,7 +43,7 @@ static enum ax_status fill(struct ax_step *s, int64_t step, bool empty) {
     return AX_OK;
 }
 
-static enum ax_status steps(struct ax_step *s) {
+static enum ax_status straight(struct waits *w, struct ax_step *s) {
     int64_t updates = 0;
     for (int64_t i = 0; i < STEPS; i++) {
         struct ax_step_result r;
@@ -52,6 +57,76 @@ static enum ax_status steps(struct ax_step *s) {
         assert_true(r.skipped == (i == EMPTY) && (r.weight_total > 0) == !r.skipped);
         updates += !r.skipped;
         assert_int_equal(s->count, updates);
+        assert_true(r.lr == 1e-2 && r.seconds[AX_TIME_FORWARD] > 0 &&
+                    r.seconds[AX_TIME_BACKWARD] > 0 && r.seconds[AX_TIME_OPTIMIZER] > 0);
+        w->straight[i] = r;
+    }
+    return AX_OK;
+}
+
+static void expect_equal(const struct ax_step_result *r, const struct ax_step_result *want) {
+    assert_memory_equal(&r->loss, &want->loss, sizeof r->loss);
+    assert_memory_equal(&r->grad_norm, &want->grad_norm, sizeof r->grad_norm);
+    assert_true(r->skipped == want->skipped && r->weight_total == want->weight_total);
+    assert_true(r->aux_loss == want->aux_loss && r->lr == want->lr);
+}
+
+/* Each result is read when the next step's gradients are enqueued. Between that of one step and
+ * that of the next the host does not wait. */
+static enum ax_status a_step_late(struct waits *w, struct ax_step *s) {
+    struct ax_step_result r;
+    int64_t updates = 0;
+    for (int64_t i = 0; i <= STEPS; i++) {
+        const uint64_t before = s->rt->q->counters.waits;
+        AX_TRY(fill(s, i, i == EMPTY));
+        if (i < STEPS)
+            AX_TRY(ax_step_begin(s));
+        assert_int_equal(s->rt->q->counters.waits - before, 0);
+        if (i > 0) {
+            AX_TRY(ax_step_answer(s, &r));
+            assert_int_equal(s->rt->q->counters.waits - before, 1);
+            expect_equal(&r, &w->straight[i - 1]);
+            updates += !r.skipped;
+            assert_int_equal(s->count, updates);
+        }
+        if (r.skipped && i > 0 && i < STEPS) { /* as its begin knew nothing of that */
+            AX_TRY(ax_step_drop(s));
+            AX_TRY(ax_step_begin(s));
+        }
+        if (i < STEPS)
+            AX_TRY(ax_step_finish(s, 1e-2, INFINITY));
+        assert_int_equal(s->rt->q->counters.waits - before, i > 0);
+    }
+    return AX_OK;
+}
+
+/* Every step is held back at first, though the next one has begun, and then done again. */
+static enum ax_status held(struct waits *w, struct ax_step *s) {
+    for (int64_t i = 0; i < STEPS; i++) {
+        struct ax_step_result r;
+        const int64_t updates = s->count;
+        AX_TRY(fill(s, i, i == EMPTY));
+        AX_TRY(ax_step_begin(s));
+        AX_TRY(ax_step_finish(s, 1e-2, nextafter(w->straight[i].loss, -INFINITY)));
+        if (i % 2 == 0) {
+            AX_TRY(fill(s, i + 1, false));
+            AX_TRY(ax_step_begin(s));
+        }
+        AX_TRY(ax_step_answer(s, &r));
+        assert_true(r.skipped && r.loss == w->straight[i].loss);
+        assert_int_equal(s->count, updates);
+        AX_TRY(ax_step_drop(s));
+        AX_TRY(fill(s, i, i == EMPTY));
+        AX_TRY(ax_step_begin(s));
+        if (i == STEPS - 1) { /* a bound that is not exceeded */
+            AX_TRY(ax_step_finish(s, 1e-2, w->straight[i].loss));
+            AX_TRY(ax_step_answer(s, &r));
+        } else {
+            AX_TRY(ax_step_decide(s, &r));
+            AX_TRY(ax_step_update(s, 1e-2, &r));
+        }
+        expect_equal(&r, &w->straight[i]);
+        assert_int_equal(s->count, updates + !r.skipped);
     }
     return AX_OK;
 }
@@ -74,35 +149,56 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     if (ax_runtime_planning(rt))
         AX_TRY_GOTO(ax_step_run(&s, 1e-2, &r), st, done);
     else
-        AX_TRY_GOTO(steps(&s), st, done);
+        AX_TRY_GOTO(w->steps(w, &s), st, done);
 done:
     ax_step_free(&s);
     return st;
 }
 
-static void a_step_waits_once(void **state) {
-    (void)state;
-    struct waits cases[] = {
-        {"llama", "", 1, .lisa = false},
-        {"llama", "", 3, .lisa = false},
-        {"qwen2", "", 2, .lisa = true},
-        {"llama", "", 2, .adapter = true},
-        {"llama", "", 1, .adapter = true, .groups = true},
-        {"mixtral", ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3", 2, .lisa = false},
-    };
+static struct waits cases[] = {
+    {.type = "llama", .extra = "", .n_micro = 1},
+    {.type = "llama", .extra = "", .n_micro = 3},
+    {.type = "qwen2", .extra = "", .n_micro = 2, .lisa = true},
+    {.type = "llama", .extra = "", .n_micro = 2, .adapter = true},
+    {.type = "llama", .extra = "", .n_micro = 1, .adapter = true, .groups = true},
+    {.type = "mixtral",
+     .extra = ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3",
+     .n_micro = 2},
+};
+
+static void run_cases(enum ax_status (*steps)(struct waits *w, struct ax_step *s)) {
+    static const char *const backends[] = {"cpu", "far"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
         must(tiny_arch(&cases[i].arch, cases[i].type, false, cases[i].extra));
-        must(ax_runtime_run(&ro, body, &cases[i], NULL));
-        ro.backend = "far";
-        must(ax_runtime_run(&ro, body, &cases[i], NULL));
+        cases[i].steps = steps;
+        for (int b = 0; b < 2; b++) {
+            const struct ax_runtime_options ro = {.backend = backends[b], .threads = 1};
+            must(ax_runtime_run(&ro, body, &cases[i], NULL));
+        }
         ax_arch_free(&cases[i].arch);
     }
 }
 
+static void a_step_waits_once(void **state) {
+    (void)state;
+    run_cases(straight);
+}
+
+static void a_result_may_be_read_late(void **state) {
+    (void)state;
+    run_cases(a_step_late);
+}
+
+static void a_held_step_is_done_again(void **state) {
+    (void)state;
+    run_cases(held);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_waits_once),
+        cmocka_unit_test(a_step_waits_once), /* first: the others compare with its results */
+        cmocka_unit_test(a_result_may_be_read_late),
+        cmocka_unit_test(a_held_step_is_done_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,7 @@ enum ax_status AX_VEC(ax_cpu_clip)(struct ax_queue *q, const struct ax_clip *arg
     struct ax_step_scalars *s = args->scalars;
     s->grad_norm = sqrt(s->sumsq);
     s->clip = s->max_norm > 0 ? fmin(1.0, s->max_norm / (s->grad_norm + 1e-6)) : 1.0;
-    s->skip = s->inv_weight == 0 || !isfinite(s->grad_norm) || !isfinite(s->loss);
+    s->skip = s->inv_weight == 0 || !isfinite(s->grad_norm) || !isfinite(s->loss) ||
+              s->loss > s->hold_above;
     return AX_OK;
 }
