@@ -11,35 +11,6 @@
 #include "optim/peak.h"
 #include "optim/train_state.h"
 
-/* ---- figures ---- */
-
-/* since: the queue's counters before the step. */
-static void report(struct ax_train *t, const struct ax_step_result *r,
-                   const struct ax_queue_counters *since, double data_seconds, double save_seconds,
-                   double seconds) {
-    const struct ax_queue_counters *now = &t->rt->q->counters;
-    struct ax_step_figures f = {.step = t->done,
-                                .epoch = t->epoch,
-                                .loss = r->loss,
-                                .grad_norm = r->grad_norm,
-                                .learning_rate = r->lr,
-                                .tokens = t->sequences.n_tokens,
-                                .trained_tokens = t->sequences.n_trained,
-                                .seconds = seconds,
-                                .waits = now->waits - since->waits,
-                                .flops =
-                                    ax_queue_product_flops(now) - ax_queue_product_flops(since),
-                                .skipped = r->skipped,
-                                .memory = ax_mem_rss(),
-                                .peak_memory = ax_mem_peak_rss()};
-    f.phases[f.n_phases++] = (struct ax_phase_seconds){"data", data_seconds};
-    for (int p = 0; p < AX_TIME_COUNT; p++)
-        f.phases[f.n_phases++] =
-            (struct ax_phase_seconds){ax_step_phase_name((enum ax_step_phase)p), r->seconds[p]};
-    f.phases[f.n_phases++] = (struct ax_phase_seconds){"save", save_seconds};
-    ax_metrics_step(t->metrics, &f);
-}
-
 /* ---- evaluation ---- */
 
 static void evaluated(void *ctx, int64_t rows_done) {
@@ -134,21 +105,36 @@ static bool is_due(const struct ax_cadence *c, int64_t every, int64_t step, bool
     return c->when == AX_EACH_EPOCH ? epoch_end : every > 0 && step % every == 0;
 }
 
-/* True if the trigger file that requests a save exists; removes it. */
-static bool is_triggered(const struct ax_train *t) {
+static bool evaluates_after(const struct ax_train *t, int64_t step, bool epoch_end) {
+    const struct ax_train_options *o = t->o;
+    return o->data.eval && o->eval.when.when != AX_NEVER &&
+           (step == t->schedule.total ||
+            is_due(&o->eval.when, t->schedule.eval_every, step, epoch_end));
+}
+
+static bool saves_after(const struct ax_train *t, int64_t step, bool epoch_end) {
+    return is_due(&t->o->save.when, t->schedule.save_every, step, epoch_end);
+}
+
+/* True if the trigger file that requests a save exists. */
+static bool is_triggered(const struct ax_train *t, int64_t step) {
     const struct ax_train_save *s = &t->o->save;
-    if (!s->trigger_file || t->done % s->trigger_interval != 0 || !ax_path_exists(s->trigger_file))
+    return s->trigger_file && step % s->trigger_interval == 0 && ax_path_exists(s->trigger_file);
+}
+
+static bool take_trigger(const struct ax_train *t) {
+    if (!is_triggered(t, t->done))
         return false;
-    if (ax_unlink(s->trigger_file) != AX_OK) {
+    if (ax_unlink(t->o->save.trigger_file) != AX_OK) {
         ax_log_warn("%s", ax_error_text());
         ax_error_clear();
     }
     return true;
 }
 
-static bool wants_save(const struct ax_train *t, bool epoch_end, bool best) {
+static bool wants_save(const struct ax_train *t, bool best) {
     const struct ax_train_save *s = &t->o->save;
-    if (is_due(&s->when, t->schedule.save_every, t->done, epoch_end) || is_triggered(t))
+    if (saves_after(t, t->done, t->epoch_ended) || take_trigger(t))
         return true;
     if ((s->first_step && t->done == 1) || (s->when.when == AX_WHEN_BEST && best))
         return true;
@@ -159,17 +145,14 @@ static bool wants_save(const struct ax_train *t, bool epoch_end, bool best) {
 /* Evaluates and saves if due. The model kept at the end is the best of those saved. If a stop
  * request interrupts the evaluation, it is pending: the resumed run calls this again for the saved
  * step. */
-static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
-    const struct ax_train_options *o = t->o;
-    t->epoch_ended = epoch_end;
+static enum ax_status after_step(struct ax_train *t) {
     const bool last = t->done == t->schedule.total;
-    const bool eval = o->data.eval && o->eval.when.when != AX_NEVER &&
-                      (last || is_due(&o->eval.when, t->schedule.eval_every, t->done, epoch_end));
+    const bool eval = evaluates_after(t, t->done, t->epoch_ended);
     double value = 0;
     bool best = false;
     if (eval)
         AX_TRY(judge(t, &value, &best));
-    if (t->pending_eval || !wants_save(t, epoch_end, best))
+    if (t->pending_eval || !wants_save(t, best))
         return AX_OK;
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     t->kept_before = t->kept;
@@ -190,27 +173,17 @@ static enum ax_status measure_peak(struct ax_train *t) {
     return AX_OK;
 }
 
-static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
+/* True if the result of the step that was enqueued last is needed before the next one. */
+static bool needs_result(const struct ax_train *t, bool first) {
     const struct ax_train_options *o = t->o;
-    const double begin = ax_clock_now(), waited = t->saver.waited;
-    const struct ax_queue_counters before = t->rt->q->counters;
-    struct ax_step_result r;
-    AX_TRY(ax_train_sequences_next(&t->sequences, &t->step, &o->data, &t->rt->mesh));
-    const double read = ax_clock_now();
-    AX_TRY(ax_step_restart_if_due(&t->step, t->done));
-    AX_TRY(ax_step_gradients(&t->step, &r));
-    AX_TRY(ax_train_watch_step(t, &r));
-    AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
-    t->done++;
-    t->tokens += t->sequences.n_tokens;
-    t->trained += t->sequences.n_trained;
-    t->epoch = ax_train_epoch_after(&t->schedule, &t->sequences, &o->data,
-                                    ax_train_sequences_per_step(o, t->rt->mesh.size[AX_ROLE_BATCH]),
-                                    epoch_end);
-    if (isfinite(r.loss))
-        t->out->loss = r.loss;
-    report(t, &r, &before, read - begin, t->saver.waited - waited, ax_clock_now() - begin);
-    return AX_OK;
+    const int64_t step = t->done + 1, restarts = o->step.relora.interval;
+    const bool epoch_end = t->late.epoch_end;
+    if (!t->late.pending)
+        return false;
+    return step == t->schedule.total || evaluates_after(t, step, epoch_end) ||
+           saves_after(t, step, epoch_end) || is_triggered(t, step) ||
+           (first && (o->save.first_step || o->measure_peak)) ||
+           (restarts > 0 && step % restarts == 0);
 }
 
 /* Saves the current step, unless it is saved already, and reports the stop. */
@@ -236,14 +209,18 @@ static enum ax_status loop(struct ax_train *t) {
     for (bool first = true; t->pending_eval || (t->done < t->schedule.total && !t->stop_early);
          first = false) {
         const enum ax_stop why = ax_stop_requested();
-        bool epoch_end;
-        if (why != AX_STOP_NONE)
+        if (why != AX_STOP_NONE) {
+            AX_TRY(ax_train_settle(t));
             return stop(t, why);
-        AX_TRY(one_step(t, &epoch_end));
+        }
+        AX_TRY(ax_train_step(t));
+        if (needs_result(t, first))
+            AX_TRY(ax_train_settle(t));
         if (first && t->o->measure_peak)
             AX_TRY(measure_peak(t));
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LOOK));
-        AX_TRY(after_step(t, epoch_end));
+        if (!t->late.pending)
+            AX_TRY(after_step(t));
     }
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
@@ -290,6 +267,8 @@ static enum ax_status load_base(struct ax_train *t) {
 static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
     AX_TRY(ax_train_sequences_create(&t->sequences, &t->step));
+    if (ax_queue_is_late(t->rt->q))
+        AX_TRY(ax_train_sequences_create(&t->late.sequences, &t->step));
     AX_TRY(ax_train_save_create(t));
     t->step.before_update = before_update;
     t->step.before_update_ctx = &t->saver;
@@ -315,7 +294,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     if (t->done > 0)
         ax_metrics_event(t->metrics, AX_EVENT_RESUMED, t->done, "%s", resume_from);
     if (t->pending_eval)
-        return after_step(t, t->epoch_ended);
+        return after_step(t);
     if (!evaluates || t->done > 0)
         return AX_OK;
     ax_log_info("evaluating before the first step");
@@ -342,6 +321,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     ax_train_save_free(t);
     ax_metrics_close(t->metrics);
     ax_train_sequences_free(&t->sequences);
+    ax_train_sequences_free(&t->late.sequences);
     ax_step_free(&t->step);
     return ax_error_restore(&first);
 }

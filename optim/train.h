@@ -2,9 +2,9 @@
  * of failures.
  *
  * Input is options; output is a trained model folder or, if an adapter is trained (step.adapter), a
- * PEFT folder. See train.c (the loop), train_sequences.c (sequences → micro-batches),
- * train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN, spikes, the
- * records behind them), train_save.c and train_resume.c, train_folder.c (output_dir),
+ * PEFT folder. See train.c (the loop), train_step.c (a step of it), train_sequences.c (sequences →
+ * micro-batches), train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN,
+ * spikes, the records behind them), train_save.c and train_resume.c, train_folder.c (output_dir),
  * train_memory.c (whether memory suffices, and what would help), train_disk.c (whether the disk
  * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_H

@@ -103,6 +103,15 @@ static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_tr
     return AX_OK;
 }
 
+enum ax_status ax_train_sequences_fill(const struct ax_train_sequences *r, struct ax_step *s) {
+    for (int m = 0; m < r->n_batches; m++) {
+        s->batches[m].longest = r->longest[m];
+        AX_TRY(ax_batch_fill(&s->batches[m], s->rt->q, s->model.arch.vocab_size, r->n_docs[m],
+                             r->docs + m * r->cap_docs));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
                                        const struct ax_train_data *d, const struct ax_mesh *mesh) {
     const int64_t want = r->n_batches * mesh->size[AX_ROLE_BATCH] * d->sequences_per_batch;
@@ -119,10 +128,5 @@ enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_s
         ax_loader_save(d->train, &at);
         ax_loader_start_epoch(d->train, at.epoch + 1);
     }
-    for (int m = 0; m < r->n_batches; m++) {
-        s->batches[m].longest = r->longest[m];
-        AX_TRY(ax_batch_fill(&s->batches[m], s->rt->q, s->model.arch.vocab_size, r->n_docs[m],
-                             r->docs + m * r->cap_docs));
-    }
-    return AX_OK;
+    return ax_train_sequences_fill(r, s);
 }

@@ -13,8 +13,8 @@ struct ax_train_origin {
     uint64_t line;
 };
 
-/* Host copies of a step's micro-batches, kept until the next one is filled: to name their source
- * records, and to evaluate single documents. */
+/* Host copies of a step's micro-batches, kept until its result is known: to name their source
+ * records, to evaluate single documents, and to compute the step again. */
 struct ax_train_sequences {
     int64_t cap_tokens, cap_docs; /* per micro-batch */
     int n_batches;
@@ -25,9 +25,9 @@ struct ax_train_sequences {
     struct ax_train_origin *origins;  /* per document */
     int *n_docs;                      /* [n_batches] */
     int64_t *longest; /* [n_batches] tokens of the data ranks' longest micro-batch of this number */
-    int64_t n_tokens, n_trained;      /* of the step */
-    int64_t epoch, index;             /* of the step's first sequence */
-    int64_t n;                        /* sequences in the step */
+    int64_t n_tokens, n_trained; /* of the step */
+    int64_t epoch, index;        /* of the step's first sequence */
+    int64_t n;                   /* sequences in the step */
 };
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s);
 void ax_train_sequences_free(struct ax_train_sequences *r);
@@ -35,6 +35,8 @@ void ax_train_sequences_free(struct ax_train_sequences *r);
  * this one has no more steps. */
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
                                        const struct ax_train_data *d, const struct ax_mesh *mesh);
+/* Fills the step's batches again. */
+enum ax_status ax_train_sequences_fill(const struct ax_train_sequences *r, struct ax_step *s);
 
 /* ---- train_schedule.c: number of steps, and when to evaluate and save ---- */
 
@@ -65,6 +67,22 @@ struct ax_train_watch {
 };
 int64_t ax_train_watch_size(const struct ax_train_watch *w); /* losses in the window */
 
+/* ---- train_step.c: a step whose result the host has not read yet ---- */
+
+struct ax_train_cost {            /* of a step */
+    double begin;                 /* when it began */
+    double seconds;               /* until the next one began; 0 = not yet */
+    double data, save;            /* seconds of them */
+    double flops;                 /* of products */
+    uint64_t waits, waits_before; /* all; before its gradients */
+};
+struct ax_train_late {
+    bool pending; /* step done + 1 is enqueued: the fields below are its */
+    struct ax_train_sequences sequences;
+    bool epoch_end;
+    struct ax_train_cost cost;
+};
+
 /* ---- the run ---- */
 
 /* A saved step and its evaluation result. */
@@ -79,7 +97,8 @@ struct ax_train {
     struct ax_train_schedule schedule;
     struct ax_runtime *rt;
     struct ax_step step;
-    struct ax_train_sequences sequences;
+    struct ax_train_sequences sequences; /* of the step in progress */
+    struct ax_train_late late;           /* its sequences are unused where no work is late */
     struct ax_train_watch watch;
     struct ax_metrics *metrics;
     struct ax_claim lock;
@@ -94,7 +113,7 @@ struct ax_train {
     int64_t saving, saved; /* step of the save in flight (0 = none); of the last complete one */
     int64_t failed_saves;  /* number in a row */
     /* progress of the run */
-    int64_t done; /* steps, including skipped ones */
+    int64_t done; /* steps whose result is known, including skipped ones */
     double epoch; /* epochs done */
     int64_t tokens, trained;
     int64_t updates;                        /* optimizer updates, as of the resumed checkpoint */
@@ -115,9 +134,18 @@ const struct ax_peft_config *ax_train_saved_adapter(const struct ax_train_option
 /* Sequences per step with this many data ranks. */
 int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks);
 
-/* Checks a step's result before the update: AX_ERR_DIVERGED if the run must stop. For a loss that
- * is NaN or far off, names the records that caused it. */
+/* Runs the next step. Where the device works late, its update is enqueued and its result is
+ * pending; that of the step before is read when this step's gradients are enqueued. */
+enum ax_status ax_train_step(struct ax_train *t);
+/* Waits for the pending result, if there is one. */
+enum ax_status ax_train_settle(struct ax_train *t);
+
+/* Checks a step's result, before the update or, if it is not above the bound, after it:
+ * AX_ERR_DIVERGED if the run must stop. For a loss that is NaN or far off, names the records that
+ * caused it: computed with the weights before the update. */
 enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_result *r);
+/* The loss up to which watching step done + 1 needs no records. */
+double ax_train_watch_bound(const struct ax_train *t);
 /* At the end of the run: warns if the last steps had no finite loss, but too few to stop the
  * run. */
 void ax_train_watch_end(const struct ax_train *t);

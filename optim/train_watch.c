@@ -1,6 +1,8 @@
 /* Implausible losses. A step whose gradient is not finite changes no weights (see the clip op);
  * this file reports it and the records that caused it, and stops the run after a few in a row. A
- * loss far above the recent ones is only reported. */
+ * loss far above the recent ones is only reported. Where the host reads results late, the device
+ * holds back the update of a step with such a loss (ax_train_watch_bound), and it is done again
+ * after the records have been named. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,18 +175,18 @@ int64_t ax_train_watch_size(const struct ax_train_watch *w) {
     return w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
 }
 
-static bool is_spike(const struct ax_train_watch *w, double loss) {
+/* The loss above which a step is a spike. */
+static double spike_above(const struct ax_train_watch *w) {
     const int64_t n = ax_train_watch_size(w);
     double sum = 0, squares = 0;
     if (n < SPIKE_AFTER)
-        return false;
+        return INFINITY;
     for (int64_t i = 0; i < n; i++)
         sum += w->window[i];
     const double mean = sum / (double)n;
     for (int64_t i = 0; i < n; i++)
         squares += (w->window[i] - mean) * (w->window[i] - mean);
-    return loss > mean + SPIKE_DEVIATES * sqrt(squares / (double)n) &&
-           loss > mean + 0.1 * fabs(mean);
+    return fmax(mean + SPIKE_DEVIATES * sqrt(squares / (double)n), mean + 0.1 * fabs(mean));
 }
 
 static int ascending(const void *a, const void *b) {
@@ -265,11 +267,18 @@ enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_resu
     w->bad_in_a_row = 0;
     const double recent = far_above(w);
     const bool is_far = r->loss > recent;
-    if (is_spike(w, r->loss) && !(is_far && isnan(t->o->watchdog) && watches(t)))
+    if (r->loss > spike_above(w) && !(is_far && isnan(t->o->watchdog) && watches(t)))
         AX_TRY(say_spike(t, r->loss));
     if (!is_far) /* losses of a diverging run must not enter the window */
         w->window[w->n++ % AX_WATCH_WINDOW] = r->loss;
     return watchdog(t, r->loss, isnan(t->o->watchdog) ? recent : t->o->watchdog);
+}
+
+double ax_train_watch_bound(const struct ax_train *t) {
+    const double spike = spike_above(&t->watch);
+    if (!watches(t))
+        return spike;
+    return fmin(spike, isnan(t->o->watchdog) ? far_above(&t->watch) : t->o->watchdog);
 }
 
 void ax_train_watch_end(const struct ax_train *t) {

@@ -1,0 +1,177 @@
+/* One step of a run: its sequences, the step itself, its report.
+ *
+ * Where work is done when a call returns, the host reads the result before the update. Where it is
+ * done late, the device decides about the update by itself, and the host reads the result of step N
+ * when it has enqueued the gradients of step N + 1: the device is never idle because the host waits.
+ * A step with an implausible loss is skipped by the device; then the next one's gradients are
+ * dropped, and the step is done again in the first order. So a run reports, warns and writes the
+ * same on every device. */
+#include <math.h>
+
+#include "base/clock.h"
+#include "optim/train_state.h"
+
+/* ---- what a step costs ---- */
+
+static void start(struct ax_train_cost *c, const struct ax_train *t) {
+    c->waits -= t->rt->q->counters.waits;
+    c->save -= t->saver.waited;
+    c->flops -= ax_queue_product_flops(&t->rt->q->counters);
+}
+
+static void stop(struct ax_train_cost *c, const struct ax_train *t) {
+    c->waits += t->rt->q->counters.waits;
+    c->save += t->saver.waited;
+    c->flops += ax_queue_product_flops(&t->rt->q->counters);
+}
+
+static void report(struct ax_train *t, const struct ax_step_result *r,
+                   const struct ax_train_cost *c) {
+    struct ax_step_figures f = {.step = t->done,
+                                .epoch = t->epoch,
+                                .loss = r->loss,
+                                .grad_norm = r->grad_norm,
+                                .learning_rate = r->lr,
+                                .tokens = t->sequences.n_tokens,
+                                .trained_tokens = t->sequences.n_trained,
+                                .seconds = c->seconds > 0 ? c->seconds : ax_clock_now() - c->begin,
+                                .waits = c->waits,
+                                .flops = c->flops,
+                                .skipped = r->skipped,
+                                .memory = ax_mem_rss(),
+                                .peak_memory = ax_mem_peak_rss()};
+    f.phases[f.n_phases++] = (struct ax_phase_seconds){"data", c->data};
+    for (int p = 0; p < AX_TIME_COUNT; p++)
+        f.phases[f.n_phases++] =
+            (struct ax_phase_seconds){ax_step_phase_name((enum ax_step_phase)p), r->seconds[p]};
+    f.phases[f.n_phases++] = (struct ax_phase_seconds){"save", c->save};
+    ax_metrics_step(t->metrics, &f);
+}
+
+/* ---- one step after the other ---- */
+
+static double epoch_after(const struct ax_train *t, bool *end) {
+    const int64_t n = ax_train_sequences_per_step(t->o, t->rt->mesh.size[AX_ROLE_BATCH]);
+    return ax_train_epoch_after(&t->schedule, &t->sequences, &t->o->data, n, end);
+}
+
+/* The step of t->sequences is the run's last one so far. */
+static void done(struct ax_train *t, const struct ax_step_result *r,
+                 const struct ax_train_cost *c) {
+    t->done++;
+    t->tokens += t->sequences.n_tokens;
+    t->trained += t->sequences.n_trained;
+    t->epoch = epoch_after(t, &t->epoch_ended);
+    if (isfinite(r->loss))
+        t->out->loss = r->loss;
+    report(t, r, c);
+}
+
+/* Reads the result before the update. */
+static enum ax_status decide(struct ax_train *t, struct ax_train_cost *c) {
+    struct ax_step_result r;
+    start(c, t);
+    AX_TRY(ax_step_decide(&t->step, &r));
+    AX_TRY(ax_train_watch_step(t, &r));
+    AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
+    stop(c, t);
+    done(t, &r, c);
+    return AX_OK;
+}
+
+static enum ax_status begin(struct ax_train *t, struct ax_train_cost *c) {
+    start(c, t);
+    AX_TRY(ax_step_begin(&t->step));
+    stop(c, t);
+    return AX_OK;
+}
+
+/* Gradients of t->sequences, in place of those of any other step. */
+static enum ax_status begin_again(struct ax_train *t, struct ax_train_cost *c) {
+    c->waits = c->waits_before;
+    AX_TRY(ax_step_drop(&t->step));
+    AX_TRY(ax_train_sequences_fill(&t->sequences, &t->step));
+    return begin(t, c);
+}
+
+/* ---- a step late ---- */
+
+static void swap_sequences(struct ax_train *t) {
+    const struct ax_train_sequences other = t->late.sequences;
+    t->late.sequences = t->sequences;
+    t->sequences = other;
+}
+
+/* The step of t->sequences, which was pending, has this result. */
+static enum ax_status take(struct ax_train *t, const struct ax_step_result *r) {
+    struct ax_train_cost *c = &t->late.cost;
+    if (r->skipped) {
+        AX_TRY(begin_again(t, c));
+        return decide(t, c);
+    }
+    AX_TRY(ax_train_watch_step(t, r));
+    done(t, r, c);
+    return AX_OK;
+}
+
+/* *again: gradients of the step after it are lost. */
+static enum ax_status settle(struct ax_train *t, bool *again) {
+    struct ax_step_result r;
+    t->late.pending = false;
+    start(&t->late.cost, t);
+    AX_TRY(ax_step_answer(&t->step, &r));
+    stop(&t->late.cost, t);
+    *again = r.skipped;
+    swap_sequences(t);
+    const enum ax_status st = take(t, &r);
+    swap_sequences(t);
+    return st;
+}
+
+enum ax_status ax_train_settle(struct ax_train *t) {
+    bool again;
+    return t->late.pending ? settle(t, &again) : AX_OK;
+}
+
+/* Enqueues the update, whatever the result. */
+static enum ax_status finish(struct ax_train *t, struct ax_train_cost *c) {
+    const double lr = ax_lr_at(&t->schedule.lr, t->done);
+    start(c, t);
+    AX_TRY(ax_step_finish(&t->step, lr, ax_train_watch_bound(t)));
+    stop(c, t);
+    c->seconds = ax_clock_now() - c->begin;
+    (void)epoch_after(t, &t->late.epoch_end);
+    t->late.pending = true;
+    t->late.cost = *c;
+    swap_sequences(t);
+    return AX_OK;
+}
+
+/* An error of the step after the pending one does not hide that one's result. */
+static enum ax_status fail(struct ax_train *t, enum ax_status st) {
+    struct ax_error_record first;
+    ax_error_save(&first, st);
+    (void)ax_train_settle(t);
+    return ax_error_restore(&first);
+}
+
+enum ax_status ax_train_step(struct ax_train *t) {
+    struct ax_train_cost c = {.begin = ax_clock_now()};
+    bool again = false;
+    start(&c, t);
+    const enum ax_status st =
+        ax_train_sequences_next(&t->sequences, &t->step, &t->o->data, &t->rt->mesh);
+    if (st != AX_OK)
+        return fail(t, st);
+    c.data = ax_clock_now() - c.begin;
+    if (!t->late.pending) /* else it is not due */
+        AX_TRY(ax_step_restart_if_due(&t->step, t->done));
+    stop(&c, t);
+    c.waits_before = c.waits;
+    AX_TRY(begin(t, &c));
+    if (t->late.pending)
+        AX_TRY(settle(t, &again));
+    if (again)
+        AX_TRY(begin_again(t, &c));
+    return ax_queue_is_late(t->rt->q) ? finish(t, &c) : decide(t, &c);
+}
