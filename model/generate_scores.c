@@ -139,7 +139,7 @@ enum ax_status ax_generate_scores_settle(struct ax_generator *d) {
     for (int64_t i = 0; i < s->n_pending; i++) {
         const struct pending *t = &s->pending[i];
         const struct ax_scores *w = &s->windows[t->window];
-        const int32_t best = (int32_t)ax_results_get(&d->results, &w->best, t->row);
+        const int32_t best = ax_scores_best(&s->scorer, &d->results, w, t->row);
         t->seq->logprobs[t->at] = ax_results_get(&d->results, &w->logprob, t->row);
         t->seq->greedy = t->seq->greedy && best == t->label;
     }

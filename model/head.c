@@ -14,7 +14,7 @@
 #include "model/norm.h"
 #include "model/tensor_parallel.h"
 
-enum { NORMED, RSTD, LOGPROB, LSE, ENTROPY, MEAN, N_SAVED };
+enum { NORMED, RSTD, ALL_NORMED, LOGPROB, LSE, ENTROPY, MEAN, N_SAVED };
 
 #define CHUNK_BYTES (64 << 20)
 
@@ -44,6 +44,9 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
                      ax_tensor_2d(m->dtype, NULL, rows, m->arch.hidden_size));
     ax_saved_declare(&f->saved[RSTD], "norm rstd", AX_KEEP_CHEAP,
                      ax_tensor_1d(m->accum, NULL, rows));
+    if (!p->objective && m->rt->mesh.size[AX_ROLE_TP] > 1) /* logits are computed later */
+        ax_saved_declare(&f->saved[ALL_NORMED], "norm output of all rows", AX_KEEP_CHEAP,
+                         ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size));
     if (!p->objective || p->objective->linear)
         return;
     ax_saved_declare(&f->saved[LOGPROB], "head log-prob", AX_KEEP_COSTLY, per_token);
@@ -229,13 +232,26 @@ static enum ax_status make_normed(struct ax_pass *p, struct ax_frame *f,
                            &f->saved[RSTD].t);
 }
 
+/* Gathers the normed state of all rows, from which inference computes logits. */
+static enum ax_status keep_normed(const struct ax_pass *p, struct ax_frame *f) {
+    struct ax_runtime *rt = p->model->rt;
+    struct ax_tensor all;
+    if (rt->mesh.size[AX_ROLE_TP] == 1)
+        return AX_OK;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    AX_TRY(ax_tp_gather(rt, &f->saved[NORMED].t, &all));
+    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){f->saved[ALL_NORMED].t, all}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x) {
     AX_TRY(make_normed(p, f, x));
     const struct ax_tensor *normed = &f->saved[NORMED].t;
     if (p->tap)
         p->tap(p->tap_ctx, "norm", 0, normed);
     if (!p->objective)
-        return AX_OK;
+        return keep_normed(p, f);
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
@@ -312,7 +328,8 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
 
 /* The normed state that inference keeps. */
 static const struct ax_tensor *final_hidden(const struct ax_pass *p) {
-    return &p->slot->frames[p->model->n_units - 1].saved[NORMED].t;
+    const struct ax_frame *f = &p->slot->frames[p->model->n_units - 1];
+    return &f->saved[p->model->rt->mesh.size[AX_ROLE_TP] > 1 ? ALL_NORMED : NORMED].t;
 }
 
 static enum ax_status logits_of(struct ax_pass *p, const struct ax_tensor *hidden,

@@ -6,6 +6,7 @@
 #include "model/balance.h"
 #include "model/head.h"
 #include "model/layer.h"
+#include "model/pipeline.h"
 #include "model/tensor_parallel.h"
 
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack) {
@@ -250,7 +251,13 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
 
 enum ax_status ax_pass_forward_all(struct ax_pass *p) {
     struct ax_model *m = p->model;
-    for (int u = 0; u < m->n_units; u++) {
+    const struct ax_stage_rows none = {0};
+    const int stage = m->rt->mesh.coord[AX_ROLE_PP];
+    if (m->first_unit > 0)
+        AX_TRY(ax_stage_exchange(
+            m->rt, stage - 1, none,
+            (struct ax_stage_rows){&p->slot->residual[m->first_unit - 1], p->batch}));
+    for (int u = m->first_unit; u < m->end_unit; u++) {
         const int also = ax_model_unit_needs(m, u);
         AX_TRY(ax_unit_gather(&m->units[u], m->rt));
         if (also >= 0)
@@ -260,5 +267,9 @@ enum ax_status ax_pass_forward_all(struct ax_pass *p) {
         if (also >= 0)
             ax_unit_release(&m->units[also]);
     }
-    return AX_OK;
+    if (m->end_unit == m->n_units)
+        return AX_OK;
+    return ax_stage_exchange(m->rt, stage + 1,
+                             (struct ax_stage_rows){&p->slot->residual[m->end_unit - 1], p->batch},
+                             none);
 }

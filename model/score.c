@@ -1,14 +1,21 @@
 #include "model/score.h"
 
+#include "model/tensor_parallel.h"
+
 static void take(struct ax_stack *stack, struct ax_tensor *t) {
     t->data = ax_stack_push(stack, "scored tokens", ax_tensor_bytes(t));
+}
+
+/* Shards of the vocabulary. */
+static int64_t shards_of(const struct ax_scorer *s) {
+    return s->model->rt->mesh.size[AX_ROLE_TP];
 }
 
 void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
                       int64_t window) {
     *s = (struct ax_scorer){.model = m, .window = window};
     s->hidden = ax_tensor_2d(m->dtype, NULL, window, m->arch.hidden_size);
-    s->logits = ax_tensor_2d(m->accum, NULL, window, m->arch.vocab_size);
+    s->logits = ax_tensor_2d(m->accum, NULL, window, m->lm_head->local_shape[0]);
     s->stats = ax_tensor_2d(m->accum, NULL, window, AX_SOFTMAX_STATS);
     s->lse = ax_tensor_1d(m->accum, NULL, window);
     s->entropy = ax_tensor_1d(m->accum, NULL, window);
@@ -22,28 +29,64 @@ void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *
 size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n) {
     const int64_t windows = (n + s->window - 1) / s->window;
     return (size_t)windows *
-           (ax_results_bytes(AX_I32, s->window) + ax_results_bytes(s->model->accum, s->window));
+           (ax_results_bytes(AX_I32, s->window) + ax_results_bytes(s->model->accum, s->window) +
+            ax_results_bytes(AX_I32, shards_of(s) * s->window));
+}
+
+/* The likeliest token: of each shard, and in which shard it is; of equal ones the first. */
+static enum ax_status find_best(const struct ax_scorer *s, const struct ax_tensor *logits,
+                                struct ax_scores *out) {
+    struct ax_runtime *rt = s->model->rt;
+    struct ax_stack *scratch = &rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor own = ax_tensor_1d(AX_I32, NULL, logits->shape[0]), all, top;
+    take(scratch, &own);
+    AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){*logits, own}));
+    AX_TRY(ax_tp_gather(rt, &own, &all));
+    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){out->best, all}));
+    AX_TRY(ax_tp_gather_top(rt, logits, 1, &top));
+    if (shards_of(s) == 1) /* nothing was gathered: these are all logits */
+        top = ax_tensor_cols(&top, 0, 1);
+    AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){top, out->shard}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struct ax_tensor *rows,
                              const struct ax_tensor *labels, struct ax_results *results,
                              struct ax_scores *out) {
-    struct ax_queue *q = s->model->rt->q;
+    struct ax_runtime *rt = s->model->rt;
+    struct ax_stack *scratch = &rt->arena.scratch;
     const int64_t n = rows->shape[0];
     const struct ax_tensor logits = ax_tensor_rows(&s->logits, 0, n),
                            stats = ax_tensor_rows(&s->stats, 0, n);
-    out->best = ax_results_take(results, AX_I32, n);
+    out->best = ax_results_take(results, AX_I32, shards_of(s) * n);
+    out->shard = ax_results_take(results, AX_I32, n);
     out->logprob = ax_results_take(results, s->model->accum, n);
     AX_TRY(ax_pass_logits_of(p, rows, &s->hidden, &logits));
-    AX_TRY(ax_run_argmax(q, &(struct ax_argmax){logits, out->best}));
+    AX_TRY(find_best(s, &logits, out));
+    const size_t mark = ax_stack_mark(scratch);
     AX_TRY(ax_run_softmax_stats(
-        q, &(struct ax_softmax_stats){
-               .logits = logits, .labels = *labels, .stats = stats, .inv_temperature = 1}));
-    return ax_run_softmax_merge(
-        q, &(struct ax_softmax_merge){
-               .stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, AX_SOFTMAX_STATS),
-               .labels = *labels,
-               .logprob = out->logprob,
-               .lse = ax_tensor_rows(&s->lse, 0, n),
-               .entropy = ax_tensor_rows(&s->entropy, 0, n)});
+        rt->q, &(struct ax_softmax_stats){.logits = logits,
+                                          .labels = *labels,
+                                          .stats = stats,
+                                          .first_col = ax_tp_first_row(rt, s->model->lm_head),
+                                          .inv_temperature = 1}));
+    struct ax_softmax_merge merge = {.labels = *labels,
+                                     .logprob = out->logprob,
+                                     .lse = ax_tensor_rows(&s->lse, 0, n),
+                                     .entropy = ax_tensor_rows(&s->entropy, 0, n)};
+    AX_TRY(ax_tp_gather_stats(rt, &stats, &merge.stats));
+    AX_TRY(ax_run_softmax_merge(rt->q, &merge));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+int32_t ax_scores_best(const struct ax_scorer *s, const struct ax_results *results,
+                       const struct ax_scores *scores, int64_t i) {
+    const int shard = (int)ax_results_get(results, &scores->shard, i);
+    const int64_t n = scores->shard.shape[0];
+    int64_t first, len;
+    ax_split_range(s->model->lm_head->shape[0], (int)shards_of(s), shard, &first, &len);
+    return (int32_t)(first + (int64_t)ax_results_get(results, &scores->best, shard * n + i));
 }

@@ -19,9 +19,12 @@ struct ax_scorer {
 void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
                       int64_t window);
 
-/* Of the rows of one call, in `results`: the likeliest token, and the log-prob of the label. */
+/* Of the rows of one call, in `results`: the likeliest token of each shard of the vocabulary, in which
+ * shard it is, and the log-prob of the label. */
 struct ax_scores {
-    struct ax_tensor best, logprob; /* i32, accumulation [n] */
+    struct ax_tensor best;    /* i32 [shards][n]: ids counted from the shard's first */
+    struct ax_tensor shard;   /* i32 [n] */
+    struct ax_tensor logprob; /* accumulation [n] */
 };
 /* What the scores of n rows, a window at a time, take of `results`. */
 size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n);
@@ -30,5 +33,8 @@ size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n);
 enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struct ax_tensor *rows,
                              const struct ax_tensor *labels, struct ax_results *results,
                              struct ax_scores *out);
+/* The likeliest token of row i, from what the last ax_results_read read. */
+int32_t ax_scores_best(const struct ax_scorer *s, const struct ax_results *results,
+                       const struct ax_scores *scores, int64_t i);
 
 #endif

@@ -1,7 +1,12 @@
 /* Reads sequences into a pass until it is full; runs it forward; scores the tokens that are trained
  * on, a window at a time. Scores stay on the device for AX_SCORE_PASSES passes; then the host reads
  * them, with one wait, and sums in token order. Where the device's memory is the host's, nobody
- * waits, and the memory of one window is enough. */
+ * waits, and the memory of one window is enough.
+ *
+ * On a mesh every rank reads all sequences. The data ranks take the passes in turn: a round is one
+ * pass of each, with as many windows as the longest needs; in the last one some have no documents.
+ * Each rank scores its part of a sequence, on the stage with the head; what a document's tokens sum
+ * to is then summed over the ranks. */
 #include "optim/evaluate.h"
 
 #include <math.h>
@@ -9,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "kernels/transfer.h"
 #include "model/score.h"
 
 /* Rows of logits computed at a time. Always this many, so that a run's memory equals its plan. */
@@ -20,6 +26,15 @@ struct scored {
     float weight;
 };
 
+/* A pass on the host. */
+struct text {
+    int n_docs;
+    int64_t n_tokens, first_document; /* of evaluation.documents */
+    struct ax_document *docs;         /* [max_docs] */
+    int32_t *tokens, *labels;         /* [tokens] */
+    float *weight;                    /* [tokens] */
+};
+
 struct evaluation {
     struct ax_model *m;
     const struct ax_eval_options *o;
@@ -27,19 +42,18 @@ struct evaluation {
     struct ax_slot slot;
     struct ax_scorer scorer;
     struct ax_results results;
-    bool near; /* the device's memory is the host's */
-    /* the pass being built, on the host */
-    int n_docs;
-    int64_t n_tokens;
-    struct ax_document *docs; /* [max_docs] */
-    int32_t *tokens, *labels; /* [tokens] */
-    float *weight;            /* [tokens] */
-    int64_t rows;             /* loader rows read so far */
+    bool near;             /* the device's memory is the host's */
+    struct text next, own; /* the pass being built, and this rank's of the round */
+    int64_t rows;          /* loader rows read so far */
+    /* the round being built: its passes so far, and the windows of its longest */
+    int in_round;
+    int64_t round_windows;
     /* the passes whose scores have not been read */
     int n_passes;
     int64_t n_documents, n_scored, n_windows;
     int64_t n_added;                    /* of n_scored */
-    struct ax_eval_document *documents; /* [AX_SCORE_PASSES · max_docs], then those of this pass */
+    struct ax_eval_document *documents; /* [AX_SCORE_PASSES · ranks · max_docs], of all ranks */
+    double *sums;                       /* [2][as many]: nll, correct */
     struct scored *scored;              /* [cap_scored], as many as were needed */
     struct ax_scores *windows;          /* [cap_windows], likewise */
     int64_t cap_scored, cap_windows;
@@ -49,34 +63,61 @@ struct evaluation {
 
 /* ---- memory ---- */
 
+static enum ax_status create_text(struct text *t, const struct ax_eval_options *o) {
+    const size_t T = (size_t)o->tokens;
+    AX_TRY(ax_alloc(&t->docs, (size_t)o->max_docs, sizeof *t->docs));
+    AX_TRY(ax_alloc(&t->tokens, T, sizeof *t->tokens));
+    AX_TRY(ax_alloc(&t->labels, T, sizeof *t->labels));
+    return ax_alloc(&t->weight, T, sizeof *t->weight);
+}
+
+static void free_text(struct text *t) {
+    ax_free(t->docs);
+    ax_free(t->tokens);
+    ax_free(t->labels);
+    ax_free(t->weight);
+}
+
+static int data_ranks(const struct evaluation *e) {
+    return e->m->rt->mesh.size[AX_ROLE_BATCH];
+}
+
+/* True on the stage that scores. */
+static bool has_head(const struct evaluation *e) {
+    return e->m->end_unit == e->m->n_units;
+}
+
 static enum ax_status create(struct evaluation *e) {
     struct ax_model *m = e->m;
-    const size_t T = (size_t)e->o->tokens, D = (size_t)e->o->max_docs, passes = AX_SCORE_PASSES;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const struct ax_mesh *mesh = &m->rt->mesh;
+    const size_t documents = (size_t)(AX_SCORE_PASSES * data_ranks(e) * e->o->max_docs);
     AX_TRY(ax_slot_create(&e->slot, m, &m->rt->arena.slots[0]));
-    ax_batch_allocate(&e->batch, &m->rt->arena.scratch, e->o->tokens, e->o->max_docs, e->o->max_len,
-                      1, 0);
-    ax_scorer_create(&e->scorer, m, &m->rt->arena.scratch,
-                     e->o->tokens < WINDOW ? e->o->tokens : WINDOW);
-    e->near = !ax_queue_has_host_tier(m->rt->q);
-    ax_results_create(&e->results, e->near ? NULL : m->rt->q, &m->rt->arena.scratch,
-                      e->near ? ax_scores_bytes(&e->scorer, e->scorer.window)
-                              : passes * ax_scores_bytes(&e->scorer, e->o->tokens));
-    AX_TRY(ax_alloc(&e->docs, D, sizeof *e->docs));
-    AX_TRY(ax_alloc(&e->tokens, T, sizeof *e->tokens));
-    AX_TRY(ax_alloc(&e->labels, T, sizeof *e->labels));
-    AX_TRY(ax_alloc(&e->weight, T, sizeof *e->weight));
-    return ax_alloc(&e->documents, passes * D, sizeof *e->documents);
+    ax_batch_allocate(&e->batch, scratch, ax_mesh_round_tokens(mesh, e->o->tokens, 1),
+                      e->o->max_docs, e->o->max_len, mesh->size[AX_ROLE_CP],
+                      mesh->coord[AX_ROLE_CP]);
+    if (has_head(e)) {
+        const int64_t T = e->batch.T;
+        ax_scorer_create(&e->scorer, m, scratch, T < WINDOW ? T : WINDOW);
+        e->near = !ax_queue_has_host_tier(m->rt->q);
+        ax_results_create(&e->results, e->near ? NULL : m->rt->q, scratch,
+                          e->near ? ax_scores_bytes(&e->scorer, e->scorer.window)
+                                  : AX_SCORE_PASSES * ax_scores_bytes(&e->scorer, T));
+    }
+    AX_TRY(create_text(&e->next, e->o));
+    AX_TRY(create_text(&e->own, e->o));
+    AX_TRY(ax_alloc(&e->sums, 2 * documents, sizeof *e->sums));
+    return ax_alloc(&e->documents, documents, sizeof *e->documents);
 }
 
 static void destroy(struct evaluation *e) {
     ax_stack_release(&e->m->rt->arena.scratch, 0);
     ax_stack_release(&e->m->rt->arena.slots[0], 0);
     ax_slot_free(&e->slot);
-    ax_free(e->docs);
+    free_text(&e->next);
+    free_text(&e->own);
     ax_free(e->documents);
-    ax_free(e->tokens);
-    ax_free(e->labels);
-    ax_free(e->weight);
+    ax_free(e->sums);
     ax_free(e->scored);
     ax_free(e->windows);
     ax_results_free(&e->results);
@@ -99,7 +140,7 @@ static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int6
 
 /* Makes room for the scored tokens of this pass. */
 static enum ax_status grow_scored(struct evaluation *e) {
-    int64_t cap = e->n_scored + e->n_tokens;
+    int64_t cap = e->n_scored + e->own.n_tokens;
     if (cap <= e->cap_scored)
         return AX_OK;
     cap = cap > 2 * e->cap_scored ? cap : 2 * e->cap_scored;
@@ -108,48 +149,70 @@ static enum ax_status grow_scored(struct evaluation *e) {
     return AX_OK;
 }
 
-/* Lists the pass's tokens that are trained on, in order. */
+static bool is_scored(const struct text *t, int64_t i) {
+    return t->labels[i] >= 0 && t->weight[i] > 0;
+}
+
+/* Lists the tokens of this rank's part of its pass that are trained on, in order. */
 static int64_t list_scored(struct evaluation *e) {
+    const struct text *own = &e->own;
+    const int64_t from = e->batch.part * e->batch.T, to = from + e->batch.T;
     struct scored *list = e->scored + e->n_scored;
-    int64_t n = 0, end = e->n_docs > 0 ? e->docs[0].n : 0;
+    int64_t n = 0, end = own->n_docs > 0 ? own->docs[0].n : 0;
     int doc = 0;
-    for (int64_t t = 0; t < e->n_tokens; t++) {
+    for (int64_t t = 0; t < own->n_tokens; t++) {
         while (t >= end)
-            end += e->docs[++doc].n;
-        if (e->labels[t] >= 0 && e->weight[t] > 0)
-            list[n++] = (struct scored){.label = e->labels[t],
-                                        .doc = (int32_t)e->n_documents + doc,
-                                        .weight = e->weight[t]};
+            end += own->docs[++doc].n;
+        if (t >= from && t < to && is_scored(own, t))
+            list[n++] = (struct scored){.label = own->labels[t],
+                                        .doc = (int32_t)own->first_document + doc,
+                                        .weight = own->weight[t]};
     }
     return n;
 }
 
-static void add_token(struct evaluation *e, const struct scored *t) {
-    struct ax_eval_document *d = &e->documents[t->doc];
-    const struct ax_scores *w = &e->windows[t->window];
-    const double weight = (double)t->weight;
-    d->nll -= weight * ax_results_get(&e->results, &w->logprob, t->row);
-    d->weight += weight;
-    d->trained++;
-    d->correct += (int32_t)ax_results_get(&e->results, &w->best, t->row) == t->label;
+/* Windows of the pass's part with the most tokens that are trained on. */
+static int64_t count_windows(const struct evaluation *e, const struct text *t) {
+    int64_t most = 0;
+    for (int64_t from = 0; from < t->n_tokens; from += e->batch.T) {
+        const int64_t to = from + e->batch.T < t->n_tokens ? from + e->batch.T : t->n_tokens;
+        int64_t n = 0;
+        for (int64_t i = from; i < to; i++)
+            n += is_scored(t, i);
+        most = n > most ? n : most;
+    }
+    const int64_t window = e->batch.T < WINDOW ? e->batch.T : WINDOW;
+    return (most + window - 1) / window;
 }
 
-/* Reads the scores since the last time, up to those of token `end`. */
+static void add_token(struct evaluation *e, const struct scored *t) {
+    const struct ax_scores *w = &e->windows[t->window];
+    e->sums[2 * t->doc] -= (double)t->weight * ax_results_get(&e->results, &w->logprob, t->row);
+    e->sums[2 * t->doc + 1] +=
+        ax_scores_best(&e->scorer, &e->results, w, t->row) == t->label ? 1 : 0;
+}
+
+/* Reads the scores since the last time, up to those of token `end`. Windows that only others of the
+ * round needed are dropped. */
 static enum ax_status add_tokens(struct evaluation *e, int64_t end) {
-    if (e->n_added == end)
+    if (e->n_added == end) {
+        ax_results_drop(&e->results);
         return AX_OK;
+    }
     AX_TRY(ax_results_read(&e->results));
     for (; e->n_added < end; e->n_added++)
         add_token(e, &e->scored[e->n_added]);
     return AX_OK;
 }
 
-/* Scores them, a window at a time; a window that would pass the end starts earlier. */
+/* Scores them, a window at a time; a window that would pass the end starts earlier. Others of the
+ * round may have more windows. */
 static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     AX_TRY(grow_scored(e));
-    const int64_t trained = list_scored(e), last = e->o->tokens - e->scorer.window;
+    const int64_t trained = list_scored(e), last = e->batch.T - e->scorer.window;
     struct scored *list = e->scored + e->n_scored;
-    for (int64_t i = 0; i < trained;) {
+    int64_t i = 0;
+    for (int64_t w = 0; w < e->round_windows; w++) {
         const int64_t first = i < last ? i : last;
         AX_TRY(score_window(e, p, first));
         for (; i < trained && i < first + e->scorer.window; i++) {
@@ -163,12 +226,27 @@ static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     return AX_OK;
 }
 
+/* Sums doubles in the host's memory over the ranks that scored parts of them. */
+static enum ax_status sum_over_ranks(const struct evaluation *e, double *values, int64_t n) {
+    struct ax_runtime *rt = e->m->rt;
+    struct ax_queue *host;
+    AX_TRY(ax_host_queue_open(rt->q, &host));
+    enum ax_status st = ax_comm_sum(&rt->comms[AX_ROLE_LOSS], host, AX_F64, values, n);
+    if (st == AX_OK)
+        st = ax_comm_sum(&rt->comms[AX_ROLE_PP], host, AX_F64, values, n);
+    ax_host_queue_close(rt->q, host);
+    return st;
+}
+
 /* Completes the documents of all passes since the last time. */
 static enum ax_status hand_over(struct evaluation *e) {
     struct ax_eval_result *r = e->sum;
     AX_TRY(add_tokens(e, e->n_scored));
+    AX_TRY(sum_over_ranks(e, e->sums, 2 * e->n_documents));
     for (int64_t i = 0; i < e->n_documents; i++) {
-        const struct ax_eval_document *d = &e->documents[i];
+        struct ax_eval_document *d = &e->documents[i];
+        d->nll = e->sums[2 * i];
+        d->correct = (int64_t)e->sums[2 * i + 1];
         e->nll += d->nll;
         r->weight += d->weight;
         r->tokens += d->tokens;
@@ -179,65 +257,104 @@ static enum ax_status hand_over(struct evaluation *e) {
     }
     r->documents += e->n_documents;
     r->rows = e->rows;
+    memset(e->sums, 0, 2 * (size_t)e->n_documents * sizeof *e->sums);
     e->n_documents = e->n_scored = e->n_added = e->n_windows = e->n_passes = 0;
     return AX_OK;
 }
 
-static enum ax_status end_pass(struct evaluation *e) {
-    e->n_documents += e->n_docs;
-    e->n_docs = 0;
-    e->n_tokens = 0;
-    e->n_passes++;
-    if (e->o->progress)
-        e->o->progress(e->o->ctx, e->rows);
-    return e->n_passes == AX_SCORE_PASSES ? hand_over(e) : AX_OK;
+/* True if any rank is asked to stop. */
+static enum ax_status ask_to_stop(const struct evaluation *e, bool *stop) {
+    double asked = e->o->stop && e->o->stop(e->o->ctx) ? 1 : 0;
+    struct ax_runtime *rt = e->m->rt;
+    struct ax_queue *host;
+    AX_TRY(ax_host_queue_open(rt->q, &host));
+    const enum ax_status st = ax_comm_sum(&rt->comms[AX_ROLE_WORLD], host, AX_F64, &asked, 1);
+    ax_host_queue_close(rt->q, host);
+    *stop = asked > 0;
+    return st;
 }
 
-static enum ax_status run_pass(struct evaluation *e) {
+/* Runs this rank's pass of the round. */
+static enum ax_status run_round(struct evaluation *e) {
     struct ax_model *m = e->m;
+    const bool planning = ax_runtime_planning(m->rt);
     struct ax_pass p = {.model = m,
                         .batch = &e->batch,
                         .slot = &e->slot,
                         .recompute = AX_RECOMPUTE_INFERENCE,
                         .inv_temperature = 1};
-    AX_TRY(ax_batch_fill(&e->batch, m->rt->q, m->arch.vocab_size, e->n_docs, e->docs));
+    if (!planning)
+        AX_TRY(ask_to_stop(e, &e->sum->stopped));
+    if (e->sum->stopped)
+        return AX_OK;
+    AX_TRY(ax_batch_fill(&e->batch, m->rt->q, m->arch.vocab_size, e->own.n_docs, e->own.docs));
     AX_TRY(ax_pass_begin(&p));
     AX_TRY(ax_pass_forward_all(&p));
-    if (ax_runtime_planning(m->rt))
+    if (planning && has_head(e))
         AX_TRY(score_window(e, &p, 0));
-    else
+    else if (has_head(e))
         AX_TRY(score_rows(e, &p));
     ax_pass_end(&p);
-    return end_pass(e);
+    e->own.n_docs = 0;
+    e->own.n_tokens = 0;
+    e->in_round = 0;
+    e->round_windows = 0;
+    e->n_passes++;
+    if (planning)
+        return AX_OK;
+    if (e->o->progress)
+        e->o->progress(e->o->ctx, e->rows);
+    return e->n_passes == AX_SCORE_PASSES ? hand_over(e) : AX_OK;
+}
+
+/* The pass is built: gives it to the data rank whose turn it is. */
+static enum ax_status end_pass(struct evaluation *e) {
+    const int64_t windows = count_windows(e, &e->next);
+    e->round_windows = windows > e->round_windows ? windows : e->round_windows;
+    e->next.first_document = e->n_documents;
+    e->n_documents += e->next.n_docs;
+    if (e->in_round == e->m->rt->mesh.coord[AX_ROLE_BATCH]) {
+        const struct text built = e->next;
+        e->next = e->own;
+        e->own = built;
+    }
+    e->next.n_docs = 0;
+    e->next.n_tokens = 0;
+    return ++e->in_round == data_ranks(e) ? run_round(e) : AX_OK;
 }
 
 /* ---- sequences ---- */
 
 static void add_document(struct evaluation *e, const struct ax_packed_sequence *s, int i) {
+    struct text *t = &e->next;
     const struct ax_document *from = &s->docs[i];
-    const size_t n = (size_t)from->n;
-    int32_t *tokens = e->tokens + e->n_tokens, *labels = e->labels + e->n_tokens;
-    float *weight = e->weight + e->n_tokens;
-    memcpy(tokens, from->tokens, n * sizeof *tokens);
-    for (size_t t = 0; t < n; t++) {
-        labels[t] = from->labels ? from->labels[t] : t + 1 < n ? from->tokens[t + 1] : -1;
-        weight[t] = from->weight ? from->weight[t] : 1;
+    const int64_t n = from->n;
+    int32_t *tokens = t->tokens + t->n_tokens, *labels = t->labels + t->n_tokens;
+    float *weight = t->weight + t->n_tokens;
+    struct ax_eval_document *d = &e->documents[e->n_documents + t->n_docs];
+    *d = (struct ax_eval_document){
+        .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = n};
+    memcpy(tokens, from->tokens, (size_t)n * sizeof *tokens);
+    for (int64_t k = 0; k < n; k++) {
+        labels[k] = from->labels ? from->labels[k] : k + 1 < n ? from->tokens[k + 1] : -1;
+        weight[k] = from->weight ? from->weight[k] : 1;
+        if (is_scored(t, t->n_tokens + k)) {
+            d->weight += (double)weight[k];
+            d->trained++;
+        }
     }
-    e->docs[e->n_docs] = (struct ax_document){.n = from->n,
-                                              .tokens = tokens,
-                                              .labels = labels,
-                                              .weight = weight,
-                                              .first_position = from->first_position};
-    e->documents[e->n_documents + e->n_docs] = (struct ax_eval_document){
-        .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = from->n};
-    e->n_docs++;
-    e->n_tokens += from->n;
+    t->docs[t->n_docs++] = (struct ax_document){.n = n,
+                                                .tokens = tokens,
+                                                .labels = labels,
+                                                .weight = weight,
+                                                .first_position = from->first_position};
+    t->n_tokens += n;
 }
 
 static enum ax_status add_sequence(struct evaluation *e, const struct ax_packed_sequence *s) {
     AX_ASSERT(s->n_tokens <= e->o->tokens && s->n <= e->o->max_docs);
-    if (e->n_tokens + s->n_tokens > e->o->tokens || e->n_docs + s->n > e->o->max_docs)
-        AX_TRY(run_pass(e));
+    if (e->next.n_tokens + s->n_tokens > e->o->tokens || e->next.n_docs + s->n > e->o->max_docs)
+        AX_TRY(end_pass(e));
     for (int i = 0; i < s->n; i++)
         add_document(e, s, i);
     e->rows++;
@@ -247,22 +364,23 @@ static enum ax_status add_sequence(struct evaluation *e, const struct ax_packed_
 static enum ax_status run(struct evaluation *e, struct ax_loader *loader) {
     AX_TRY(create(e));
     if (ax_runtime_planning(e->m->rt))
-        return run_pass(e);
+        return run_round(e);
     ax_loader_start_epoch(loader, 0);
     while (e->o->max_rows == 0 || e->rows < e->o->max_rows) {
         struct ax_packed_sequence s;
         bool got;
-        e->sum->stopped = e->o->stop && e->o->stop(e->o->ctx);
-        if (e->sum->stopped)
-            return AX_OK;
         AX_TRY(ax_loader_next(loader, &s, &got));
         if (!got)
             break;
         AX_TRY(add_sequence(e, &s));
+        if (e->sum->stopped)
+            return AX_OK;
     }
-    if (e->n_docs > 0)
-        AX_TRY(run_pass(e));
-    return e->n_passes > 0 ? hand_over(e) : AX_OK;
+    if (e->next.n_docs > 0)
+        AX_TRY(end_pass(e));
+    if (e->in_round > 0)
+        AX_TRY(run_round(e));
+    return e->n_passes > 0 && !e->sum->stopped ? hand_over(e) : AX_OK;
 }
 
 enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
