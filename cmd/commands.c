@@ -51,6 +51,9 @@ const struct ax_command ax_commands[] = {
      "  --seq N             (step, eval) tokens per document (default 1024)\n"
      "  --steps N           (step) steps to time after two warm-up steps (default 6)\n"
      "  --accumulate N      (step) micro-batches per step (default 1)\n"
+     "  --mesh SIZES        (step, on the ranks of a launcher) such as dp_shard=2,tp=2 (default:\n"
+     "                      dp_shard is the number of ranks); --batch and --accumulate are per\n"
+     "                      data rank\n"
      "  --optimizer NAME    (step) as in `axtrain plan` (default adamw)\n"
      "  --masters KIND      (step) float32 (the default), bf16_remainder or bf16_sr\n"
      "  --recompute MODE    (step) off, selective or on (default selective)\n"
@@ -294,7 +297,7 @@ const struct ax_command ax_commands[] = {
      "  --output WHICH      rank0: only its output, and the last words of a rank that fails (the\n"
      "                      default); all: every line, as \"[RANK] LINE\"\n"
      "  --timeout S         seconds for all ranks to arrive (default 600)\n",
-     "axtrain launch -n 2 -- check mesh my-model/ dp_shard=2", ax_cmd_launch},
+     "axtrain launch -n 2 -- bench step --arch llama-tiny --mesh dp_shard=2", ax_cmd_launch},
     {"merge", "merge an adapter into its base model",
      "BASE ADAPTER DST [--dtype T] [--to gguf [--quant Q] [--overwrite]] [--threads N]",
      "BASE is a model folder, a GGUF file or a hub id, ADAPTER a PEFT folder; DST becomes a\n"

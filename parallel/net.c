@@ -20,7 +20,7 @@ static int resolve(const char *host, int port, int flags, struct addrinfo **list
 }
 
 static int port_of(int fd) {
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
     socklen_t n = sizeof a;
     if (getsockname(fd, (struct sockaddr *)&a, &n) != 0)
         return 0;

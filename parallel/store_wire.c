@@ -100,7 +100,8 @@ void ax_store_proof(const unsigned char key[AX_STORE_KEY_BYTES], const char *who
                     const unsigned char nonce[AX_STORE_NONCE], const void *rest, size_t n,
                     unsigned char mac[AX_MAC_BYTES]) {
     unsigned char head[8 + AX_STORE_NONCE] = {0};
-    memcpy(head, who, strlen(who));
+    for (int i = 0; i < 8 && who[i]; i++)
+        head[i] = (unsigned char)who[i];
     memcpy(head + 8, nonce, AX_STORE_NONCE);
     ax_hmac(key, AX_STORE_KEY_BYTES, head, sizeof head, rest, n, mac);
 }

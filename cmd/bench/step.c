@@ -4,16 +4,20 @@
 
 #include "base/clock.h"
 #include "cmd/bench/bench.h"
+#include "cmd/mesh_sizes.h"
 #include "cmd/train/step_args.h"
 #include "optim/step.h"
+#include "parallel/world.h"
 
-#define WARM_UP   2
-#define MAX_STEPS 1000
-#define OWN_ARGS  5
+#define WARM_UP      2
+#define MAX_STEPS    1000
+#define WAIT_SECONDS 600
+#define OWN_ARGS     6
 
 struct step_bench {
     struct ax_bench_model m;
-    const char *write_random, *backend;
+    const char *write_random, *backend, *sizes;
+    struct ax_mesh mesh;
     struct ax_step_args a;
     int64_t steps;
     struct ax_step_options o;
@@ -83,8 +87,13 @@ done:
 
 /* ---- output ---- */
 
+/* Of all data ranks. */
+static double tokens_per_step(const struct step_bench *b) {
+    return (double)(b->o.n_microbatches * b->o.tokens * b->mesh.size[AX_ROLE_BATCH]);
+}
+
 static json_t *details(const struct step_bench *b, double median) {
-    const double tokens = (double)(b->o.n_microbatches * b->o.tokens);
+    const double tokens = tokens_per_step(b);
     json_t *phases = json_object(), *ops = json_object();
     for (int p = 0; p < AX_TIME_COUNT; p++)
         json_object_set_new(phases, ax_step_phase_name((enum ax_step_phase)p),
@@ -111,7 +120,7 @@ static void tell(const struct step_bench *b, const struct ax_arena_plan *plan) {
            ax_format_bytes(peak, sizeof peak, total), ax_format_bytes(arena, sizeof arena, planned),
            ax_format_bytes(rest, sizeof rest, total - planned));
     printf("the best of %lld steps, %.0f tokens/s, by phase and by op:\n", (long long)b->steps,
-           (double)(b->o.n_microbatches * b->o.tokens) / b->best);
+           tokens_per_step(b) / b->best);
     for (int p = 0; p < AX_TIME_COUNT; p++)
         printf("  %-20s %8.3f s\n", ax_step_phase_name((enum ax_step_phase)p), b->best_phases[p]);
     for (int op = 0; op < AX_OP_COUNT; op++)
@@ -124,6 +133,7 @@ static void tell(const struct step_bench *b, const struct ax_arena_plan *plan) {
 /* What the figures depend on. */
 static void name_of(const struct step_bench *b, char *out, size_t size) {
     const struct ax_step_args *a = &b->a;
+    char mesh[96];
     snprintf(out, size, "step/%s/%s/%lldx%lld", b->m.name, ax_dtype_info(b->o.dtype)->name,
              (long long)a->batch, (long long)a->seq);
     const struct {
@@ -136,6 +146,7 @@ static void name_of(const struct step_bench *b, char *out, size_t size) {
         {a->dora, "dora"},
         {a->base != NULL, a->base},
         {strcmp(b->backend, "cpu") != 0, b->backend},
+        {b->mesh.world > 1, ax_mesh_sizes_name(mesh, sizeof mesh, &b->mesh)},
     };
     size_t len = strlen(out);
     if (a->accumulate > 1)
@@ -154,9 +165,10 @@ static enum ax_status report(struct ax_bench *r, struct step_bench *b,
     name_of(b, name, sizeof name);
     AX_TRY(ax_bench_peak(r, &peak));
     const double median = ax_bench_median(b->seconds, (size_t)b->steps);
-    const double speed = (double)(b->o.n_microbatches * b->o.tokens) / median;
+    const double speed = tokens_per_step(b) / median;
     const double executed = ax_queue_product_flops(&b->counters) / median;
-    const struct ax_bench_figure rate = {speed, "tokens/s", false, speed * b->model_flops / peak};
+    const struct ax_bench_figure rate = {speed, "tokens/s", false,
+                                         speed * b->model_flops / (peak * b->mesh.world)};
     const struct ax_bench_figure products = {executed / 1e9, "GFLOP/s", false, executed / peak};
     const struct ax_bench_figure memory = {(double)ax_arena_plan_total(plan) / 1e9, "GB", true, -1};
     const struct ax_bench_figure allocations = {(double)b->allocations, "per step", true, -1};
@@ -171,16 +183,40 @@ static enum ax_status report(struct ax_bench *r, struct step_bench *b,
     return ax_bench_detail(r, "step", details(b, median));
 }
 
+/* One rank's part; rank 0 reports. */
+static enum ax_status run_rank(struct step_bench *b, const struct ax_world *w,
+                               struct ax_mesh_sizes sizes, struct ax_arena_plan *plan) {
+    AX_TRY(ax_mesh_create(&b->mesh, sizes, w->env.world, w->env.rank));
+    const struct ax_runtime_options ro = {.backend = b->backend,
+                                          .threads = (int)b->a.threads,
+                                          .sizes = sizes,
+                                          .n_slots = ax_schedule_slots(b->mesh.coord[AX_ROLE_PP],
+                                                                       b->mesh.size[AX_ROLE_PP],
+                                                                       b->o.n_microbatches),
+                                          .fabric = w->fabric};
+    return ax_runtime_run(&ro, body, b, plan);
+}
+
 static enum ax_status run(struct ax_bench *r, struct step_bench *b) {
+    struct ax_mesh_sizes sizes = {1, 1, b->sizes ? 1 : -1, 1, 1, 1};
     struct ax_arena_plan plan;
-    const struct ax_runtime_options ro = {.backend = b->backend, .threads = (int)b->a.threads};
+    struct ax_world world;
     AX_TRY(ax_bench_model_open(&b->m, "step", !b->write_random));
     if (b->write_random)
         return ax_bench_model_write(&b->m, b->write_random);
     AX_TRY(ax_step_args_options(&b->a, &b->o));
     AX_TRY(ax_recompute_parse(b->a.recompute, &b->o.recompute));
-    AX_TRY(ax_runtime_run(&ro, body, b, &plan));
-    return report(r, b, &plan);
+    if (b->sizes)
+        AX_TRY(ax_mesh_sizes_parse(&sizes, "bench step", b->sizes));
+    AX_TRY(ax_world_open(&world, &(struct ax_world_options){.timeout = WAIT_SECONDS}));
+    const enum ax_status st = run_rank(b, &world, sizes, &plan);
+    ax_world_close(&world, st);
+    AX_TRY(st);
+    if (b->mesh.rank == 0)
+        return report(r, b, &plan);
+    r->json = false; /* nor has it a file to write or compare */
+    r->out = r->compare = NULL;
+    return AX_OK;
 }
 
 enum ax_status ax_bench_step(struct ax_bench *r, int argc, char **argv) {
@@ -193,6 +229,7 @@ enum ax_status ax_bench_step(struct ax_bench *r, int argc, char **argv) {
         {"--write-random", AX_ARG_STRING, &b.write_random, 0, 0},
         {"--backend", AX_ARG_STRING, &b.backend, 0, 0},
         {"--steps", AX_ARG_INT, &b.steps, 1, MAX_STEPS},
+        {"--mesh", AX_ARG_STRING, &b.sizes, 0, 0},
     };
     ax_step_args_table(&b.a, args);
     memcpy(args + AX_STEP_ARGS_COUNT, own, sizeof own);

@@ -1,44 +1,14 @@
 /* `axtrain check mesh MODEL_DIR dp_shard=2 tp=2 …`: does this mesh train like one rank? */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "cmd/args.h"
 #include "cmd/check/mesh_command.h"
 #include "cmd/check/mesh.h"
+#include "cmd/mesh_sizes.h"
 
-enum { MAX_SIZES = 6, MAX_RANKS = 1024 };
-
-/* Parses "tp=2" into the sizes. */
-static enum ax_status parse_size(struct ax_mesh_sizes *s, const char *text) {
-    const struct {
-        const char *name;
-        int *size;
-    } known[MAX_SIZES] = {{"pp", &s->pp},
-                          {"dp_replicate", &s->dp_replicate},
-                          {"dp_shard", &s->dp_shard},
-                          {"cp", &s->cp},
-                          {"tp", &s->tp},
-                          {"ep", &s->ep}};
-    const char *equals = strchr(text, '=');
-    const size_t len = equals ? (size_t)(equals - text) : strlen(text);
-    for (int i = 0; equals && i < MAX_SIZES; i++) {
-        if (strlen(known[i].name) != len || strncmp(text, known[i].name, len) != 0)
-            continue;
-        char *end;
-        const long n = strtol(equals + 1, &end, 10);
-        if (*end != '\0' || end == equals + 1 || n < 1 || n > MAX_RANKS)
-            return ax_error(AX_ERR_CONFIG, "check mesh: %s: expected a size from 1 to %d", text,
-                            MAX_RANKS);
-        *known[i].size = (int)n;
-        return AX_OK;
-    }
-    return ax_error(AX_ERR_CONFIG,
-                    "check mesh: \"%s\" is not a mesh size. Sizes are pp=, dp_replicate=, "
-                    "dp_shard=, cp=, tp= and ep=.",
-                    text);
-}
+enum { MAX_SIZES = 6 };
 
 /* Opens a folder with its weights. A config.json alone gets random weights. */
 static enum ax_status open_model(struct ax_arch *arch, struct ax_hf *hf, const char *path) {
@@ -84,7 +54,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     AX_TRY(ax_check_backend(c.backend));
     AX_TRY(ax_recompute_parse(recompute, &c.recompute));
     for (int i = 1; i < n; i++)
-        AX_TRY(parse_size(&c.sizes, positional[i]));
+        AX_TRY(ax_mesh_sizes_parse(&c.sizes, "check mesh", positional[i]));
     if (c.bf16 && strcmp(c.backend, "ref") == 0)
         return ax_error(AX_ERR_CONFIG, "--bf16 needs --backend cpu: ref computes in float64");
     if (base)

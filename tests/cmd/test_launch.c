@@ -67,6 +67,20 @@ static void ranks_find_each_other(void **state) {
     has("check mesh: the mesh has 4 ranks, but WORLD_SIZE is 2");
 }
 
+/* A step on ranks: only rank 0 reports, and counts what all data ranks did. */
+static void a_step_runs_on_ranks(void **state) {
+    (void)state;
+#define STEP "bench step --arch llama-tiny --seq 64 --steps 2 --dtype float32 --mesh "
+    assert_int_equal(run(out, sizeof out, "launch -n 2 --output all -- " STEP "dp_shard=2"), 0);
+    has("[0] step/llama-tiny/float32/2x64/dp_shard2/speed");
+    lacks("[1]");
+    assert_int_equal(run(out, sizeof out, "launch -n 4 -- " STEP "dp_shard=2,pp=2"), 0);
+    has("step/llama-tiny/float32/2x64/pp2-dp_shard2/speed");
+    assert_int_equal(run(out, sizeof out, "launch -n 2 -- " STEP "tp=4"), 2);
+    assert_int_equal(run(out, sizeof out, "launch -n 2 -- " STEP "tp=2,x=2"), 2);
+    has("bench step: \"x=2\" is not a mesh size");
+}
+
 /* The codes of what fails, with one line that names the rank. */
 static void exit_codes_are_kept(void **state) {
     (void)state;
@@ -294,6 +308,7 @@ static void axlaunch_is_launch(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_find_each_other),
+        cmocka_unit_test(a_step_runs_on_ranks),
         cmocka_unit_test(exit_codes_are_kept),
         cmocka_unit_test(a_rank_that_dies_ends_all),
         cmocka_unit_test(signals_reach_the_ranks),
