@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -280,6 +281,10 @@ static void strangers_are_refused(void **state) {
     pid_t pids[3];
     struct ax_store_server *server;
     struct rank ranks[3];
+    struct rlimit files; /* both ends are in this process, and 1024 is a common limit */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max < 4096 ? files.rlim_max : 4096;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
     ax_log_set_level(AX_LOG_ERROR);
     assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &port), AX_OK);
     for (int r = 0; r < 3; r++) {
