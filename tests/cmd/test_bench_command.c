@@ -73,14 +73,15 @@ static void test_step(void **state) {
     need_binary();
     struct ax_bench_list l;
 #define LORA_STEP "step/llama-tiny/float32/2x16x2/lora4/float32/dora/"
-    static const char *const names[] = {LORA_STEP "speed", LORA_STEP "planned-memory",
-                                        LORA_STEP "allocations", LORA_STEP "waits"};
+    static const char *const names[] = {LORA_STEP "speed", LORA_STEP "executed",
+                                        LORA_STEP "planned-memory", LORA_STEP "allocations",
+                                        LORA_STEP "waits"};
     BENCH(&l, "step", "--arch", "llama-tiny", "--batch", "2", "--seq", "16", "--accumulate", "2",
           "--steps", "1", "--lora", "4", "--dora", "--dtype", "float32", "--masters", "float32",
           "--threads", "1");
     assert_true(l.list[0].figure.share > 0);
-    assert_true(l.n == 4 && l.list[3].figure.value == 1);
-    expect_figures(&l, 4, names);
+    assert_true(l.n == 5 && l.list[4].figure.value == 1);
+    expect_figures(&l, 5, names);
 }
 
 static void test_generate(void **state) {
@@ -288,7 +289,7 @@ static void test_comparison(void **state) {
     EXPECT(0, "not measured this time: step/llama-tiny", "ops", "--op", "clip", "--compare", old);
     EXPECT(0, "new: ops/clip", "ops", "--op", "clip", "--compare", old);
     older(0.5);
-    EXPECT(1, "bench: 1 of 4 figures are worse than in ", STEP, "--compare", old);
+    EXPECT(1, "bench: 1 of 5 figures are worse than in ", STEP, "--compare", old);
     EXPECT(1, "2.000  WORSE", STEP, "--compare", old, "--tolerance", "99%");
     EXPECT(0, "2.000  \n", STEP, "--compare", old, "--tolerance", "100%");
     older(2);
