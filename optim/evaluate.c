@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "kernels/transfer.h"
 #include "model/score.h"
+#include "optim/eval_text.h"
 
 /* Rows of logits computed at a time. Always this many, so that a run's memory equals its plan. */
 #define WINDOW 128
@@ -26,15 +27,6 @@ struct scored {
     float weight;
 };
 
-/* A pass on the host. */
-struct text {
-    int n_docs;
-    int64_t n_tokens, first_document; /* of evaluation.documents */
-    struct ax_document *docs;         /* [max_docs] */
-    int32_t *tokens, *labels;         /* [tokens] */
-    float *weight;                    /* [tokens] */
-};
-
 struct evaluation {
     struct ax_model *m;
     const struct ax_eval_options *o;
@@ -42,9 +34,9 @@ struct evaluation {
     struct ax_slot slot;
     struct ax_scorer scorer;
     struct ax_results results;
-    bool near;             /* the device's memory is the host's */
-    struct text next, own; /* the pass being built, and this rank's of the round */
-    int64_t rows;          /* loader rows read so far */
+    bool near;                     /* the device's memory is the host's */
+    struct ax_eval_text next, own; /* the pass being built, and this rank's of the round */
+    int64_t rows;                  /* loader rows read so far */
     /* the round being built: its passes so far, and the windows of its longest */
     int in_round;
     int64_t round_windows;
@@ -62,21 +54,6 @@ struct evaluation {
 };
 
 /* ---- memory ---- */
-
-static enum ax_status create_text(struct text *t, const struct ax_eval_options *o) {
-    const size_t T = (size_t)o->tokens;
-    AX_TRY(ax_alloc(&t->docs, (size_t)o->max_docs, sizeof *t->docs));
-    AX_TRY(ax_alloc(&t->tokens, T, sizeof *t->tokens));
-    AX_TRY(ax_alloc(&t->labels, T, sizeof *t->labels));
-    return ax_alloc(&t->weight, T, sizeof *t->weight);
-}
-
-static void free_text(struct text *t) {
-    ax_free(t->docs);
-    ax_free(t->tokens);
-    ax_free(t->labels);
-    ax_free(t->weight);
-}
 
 static int data_ranks(const struct evaluation *e) {
     return e->m->rt->mesh.size[AX_ROLE_BATCH];
@@ -104,8 +81,8 @@ static enum ax_status create(struct evaluation *e) {
                           e->near ? ax_scores_bytes(&e->scorer, e->scorer.window)
                                   : AX_SCORE_PASSES * ax_scores_bytes(&e->scorer, T));
     }
-    AX_TRY(create_text(&e->next, e->o));
-    AX_TRY(create_text(&e->own, e->o));
+    AX_TRY(ax_eval_text_create(&e->next, e->o));
+    AX_TRY(ax_eval_text_create(&e->own, e->o));
     AX_TRY(ax_alloc(&e->sums, 2 * documents, sizeof *e->sums));
     return ax_alloc(&e->documents, documents, sizeof *e->documents);
 }
@@ -114,8 +91,8 @@ static void destroy(struct evaluation *e) {
     ax_stack_release(&e->m->rt->arena.scratch, 0);
     ax_stack_release(&e->m->rt->arena.slots[0], 0);
     ax_slot_free(&e->slot);
-    free_text(&e->next);
-    free_text(&e->own);
+    ax_eval_text_free(&e->next);
+    ax_eval_text_free(&e->own);
     ax_free(e->documents);
     ax_free(e->sums);
     ax_free(e->scored);
@@ -149,13 +126,9 @@ static enum ax_status grow_scored(struct evaluation *e) {
     return AX_OK;
 }
 
-static bool is_scored(const struct text *t, int64_t i) {
-    return t->labels[i] >= 0 && t->weight[i] > 0;
-}
-
 /* Lists the tokens of this rank's part of its pass that are trained on, in order. */
 static int64_t list_scored(struct evaluation *e) {
-    const struct text *own = &e->own;
+    const struct ax_eval_text *own = &e->own;
     const int64_t from = e->batch.part * e->batch.T, to = from + e->batch.T;
     struct scored *list = e->scored + e->n_scored;
     int64_t n = 0, end = own->n_docs > 0 ? own->docs[0].n : 0;
@@ -163,7 +136,7 @@ static int64_t list_scored(struct evaluation *e) {
     for (int64_t t = 0; t < own->n_tokens; t++) {
         while (t >= end)
             end += own->docs[++doc].n;
-        if (t >= from && t < to && is_scored(own, t))
+        if (t >= from && t < to && ax_eval_text_scored(own, t))
             list[n++] = (struct scored){.label = own->labels[t],
                                         .doc = (int32_t)own->first_document + doc,
                                         .weight = own->weight[t]};
@@ -172,13 +145,13 @@ static int64_t list_scored(struct evaluation *e) {
 }
 
 /* Windows of the pass's part with the most tokens that are trained on. */
-static int64_t count_windows(const struct evaluation *e, const struct text *t) {
+static int64_t count_windows(const struct evaluation *e, const struct ax_eval_text *t) {
     int64_t most = 0;
     for (int64_t from = 0; from < t->n_tokens; from += e->batch.T) {
         const int64_t to = from + e->batch.T < t->n_tokens ? from + e->batch.T : t->n_tokens;
         int64_t n = 0;
         for (int64_t i = from; i < to; i++)
-            n += is_scored(t, i);
+            n += ax_eval_text_scored(t, i);
         most = n > most ? n : most;
     }
     const int64_t window = e->batch.T < WINDOW ? e->batch.T : WINDOW;
@@ -314,7 +287,7 @@ static enum ax_status end_pass(struct evaluation *e) {
     e->next.first_document = e->n_documents;
     e->n_documents += e->next.n_docs;
     if (e->in_round == e->m->rt->mesh.coord[AX_ROLE_BATCH]) {
-        const struct text built = e->next;
+        const struct ax_eval_text built = e->next;
         e->next = e->own;
         e->own = built;
     }
@@ -325,38 +298,12 @@ static enum ax_status end_pass(struct evaluation *e) {
 
 /* ---- sequences ---- */
 
-static void add_document(struct evaluation *e, const struct ax_packed_sequence *s, int i) {
-    struct text *t = &e->next;
-    const struct ax_document *from = &s->docs[i];
-    const int64_t n = from->n;
-    int32_t *tokens = t->tokens + t->n_tokens, *labels = t->labels + t->n_tokens;
-    float *weight = t->weight + t->n_tokens;
-    struct ax_eval_document *d = &e->documents[e->n_documents + t->n_docs];
-    *d = (struct ax_eval_document){
-        .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = n};
-    memcpy(tokens, from->tokens, (size_t)n * sizeof *tokens);
-    for (int64_t k = 0; k < n; k++) {
-        labels[k] = from->labels ? from->labels[k] : k + 1 < n ? from->tokens[k + 1] : -1;
-        weight[k] = from->weight ? from->weight[k] : 1;
-        if (is_scored(t, t->n_tokens + k)) {
-            d->weight += (double)weight[k];
-            d->trained++;
-        }
-    }
-    t->docs[t->n_docs++] = (struct ax_document){.n = n,
-                                                .tokens = tokens,
-                                                .labels = labels,
-                                                .weight = weight,
-                                                .first_position = from->first_position};
-    t->n_tokens += n;
-}
-
 static enum ax_status add_sequence(struct evaluation *e, const struct ax_packed_sequence *s) {
     AX_ASSERT(s->n_tokens <= e->o->tokens && s->n <= e->o->max_docs);
     if (e->next.n_tokens + s->n_tokens > e->o->tokens || e->next.n_docs + s->n > e->o->max_docs)
         AX_TRY(end_pass(e));
     for (int i = 0; i < s->n; i++)
-        add_document(e, s, i);
+        e->documents[e->n_documents + e->next.n_docs] = ax_eval_text_add(&e->next, s, i);
     e->rows++;
     return AX_OK;
 }

@@ -1,0 +1,50 @@
+#include "optim/eval_text.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_options *o) {
+    const size_t T = (size_t)o->tokens;
+    AX_TRY(ax_alloc(&t->docs, (size_t)o->max_docs, sizeof *t->docs));
+    AX_TRY(ax_alloc(&t->tokens, T, sizeof *t->tokens));
+    AX_TRY(ax_alloc(&t->labels, T, sizeof *t->labels));
+    return ax_alloc(&t->weight, T, sizeof *t->weight);
+}
+
+void ax_eval_text_free(struct ax_eval_text *t) {
+    ax_free(t->docs);
+    ax_free(t->tokens);
+    ax_free(t->labels);
+    ax_free(t->weight);
+}
+
+bool ax_eval_text_scored(const struct ax_eval_text *t, int64_t i) {
+    return t->labels[i] >= 0 && t->weight[i] > 0;
+}
+
+struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax_packed_sequence *s,
+                                         int i) {
+    const struct ax_document *from = &s->docs[i];
+    const int64_t n = from->n;
+    int32_t *tokens = t->tokens + t->n_tokens, *labels = t->labels + t->n_tokens;
+    float *weight = t->weight + t->n_tokens;
+    struct ax_eval_document d = {
+        .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = n};
+    memcpy(tokens, from->tokens, (size_t)n * sizeof *tokens);
+    for (int64_t k = 0; k < n; k++) {
+        labels[k] = from->labels ? from->labels[k] : k + 1 < n ? from->tokens[k + 1] : -1;
+        weight[k] = from->weight ? from->weight[k] : 1;
+        if (ax_eval_text_scored(t, t->n_tokens + k)) {
+            d.weight += (double)weight[k];
+            d.trained++;
+        }
+    }
+    t->docs[t->n_docs++] = (struct ax_document){.n = n,
+                                                .tokens = tokens,
+                                                .labels = labels,
+                                                .weight = weight,
+                                                .first_position = from->first_position};
+    t->n_tokens += n;
+    return d;
+}

@@ -1,0 +1,24 @@
+/* The documents of a pass of evaluation, on the host. Private to optim/evaluate.c. */
+#ifndef AX_OPTIM_EVAL_TEXT_H
+#define AX_OPTIM_EVAL_TEXT_H
+
+#include "optim/evaluate.h"
+
+struct ax_eval_text {
+    int n_docs;
+    int64_t n_tokens, first_document; /* of the evaluation's documents */
+    struct ax_document *docs;         /* [max_docs] */
+    int32_t *tokens, *labels;         /* [tokens] */
+    float *weight;                    /* [tokens] */
+};
+
+enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_options *o);
+void ax_eval_text_free(struct ax_eval_text *t); /* safe on a zeroed one */
+/* True if token i counts. */
+bool ax_eval_text_scored(const struct ax_eval_text *t, int64_t i);
+/* Copies document i of a sequence, for which there must be room; returns what is known of it before
+ * it is scored. */
+struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax_packed_sequence *s,
+                                         int i);
+
+#endif
