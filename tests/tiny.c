@@ -45,8 +45,8 @@ struct ax_step_options tiny_options(enum ax_dtype dtype, enum ax_recompute recom
 
 enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t seed) {
     enum { CAP = 4096, DOCS = 64 };
-    static int32_t tokens[CAP], labels[CAP];
-    static float weight[CAP];
+    int32_t tokens[CAP], labels[CAP]; /* not static: ranks are threads */
+    float weight[CAP];
     struct ax_document docs[DOCS];
     for (int m = 0; m < s->o.n_microbatches; m++) {
         int64_t at = 0;
