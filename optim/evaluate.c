@@ -161,18 +161,16 @@ static int64_t count_windows(const struct evaluation *e, const struct ax_eval_te
 static void add_token(struct evaluation *e, const struct scored *t) {
     const struct ax_scores *w = &e->windows[t->window];
     e->sums[2 * t->doc] -= (double)t->weight * ax_results_get(&e->results, &w->logprob, t->row);
-    e->sums[2 * t->doc + 1] +=
-        ax_scores_best(&e->scorer, &e->results, w, t->row) == t->label ? 1 : 0;
+    e->sums[2 * t->doc + 1] += ax_scores_best(&e->scorer, &e->results, w, t->row) == t->label;
 }
 
 /* Reads the scores since the last time, up to those of token `end`. Windows that only others of the
  * round needed are dropped. */
 static enum ax_status add_tokens(struct evaluation *e, int64_t end) {
-    if (e->n_added == end) {
+    if (e->n_added == end)
         ax_results_drop(&e->results);
-        return AX_OK;
-    }
-    AX_TRY(ax_results_read(&e->results));
+    else
+        AX_TRY(ax_results_read(&e->results));
     for (; e->n_added < end; e->n_added++)
         add_token(e, &e->scored[e->n_added]);
     return AX_OK;
@@ -199,14 +197,13 @@ static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     return AX_OK;
 }
 
-/* Sums doubles in the host's memory over the ranks that scored parts of them. */
-static enum ax_status sum_over_ranks(const struct evaluation *e, double *values, int64_t n) {
+/* Sums doubles in the host's memory over the ranks of a role. */
+static enum ax_status sum_over(const struct evaluation *e, enum ax_role role, double *values,
+                               int64_t n) {
     struct ax_runtime *rt = e->m->rt;
     struct ax_queue *host;
     AX_TRY(ax_host_queue_open(rt->q, &host));
-    enum ax_status st = ax_comm_sum(&rt->comms[AX_ROLE_LOSS], host, AX_F64, values, n);
-    if (st == AX_OK)
-        st = ax_comm_sum(&rt->comms[AX_ROLE_PP], host, AX_F64, values, n);
+    const enum ax_status st = ax_comm_sum(&rt->comms[role], host, AX_F64, values, n);
     ax_host_queue_close(rt->q, host);
     return st;
 }
@@ -215,7 +212,8 @@ static enum ax_status sum_over_ranks(const struct evaluation *e, double *values,
 static enum ax_status hand_over(struct evaluation *e) {
     struct ax_eval_result *r = e->sum;
     AX_TRY(add_tokens(e, e->n_scored));
-    AX_TRY(sum_over_ranks(e, e->sums, 2 * e->n_documents));
+    AX_TRY(sum_over(e, AX_ROLE_LOSS, e->sums, 2 * e->n_documents));
+    AX_TRY(sum_over(e, AX_ROLE_PP, e->sums, 2 * e->n_documents));
     for (int64_t i = 0; i < e->n_documents; i++) {
         struct ax_eval_document *d = &e->documents[i];
         d->nll = e->sums[2 * i];
@@ -238,13 +236,9 @@ static enum ax_status hand_over(struct evaluation *e) {
 /* True if any rank is asked to stop. */
 static enum ax_status ask_to_stop(const struct evaluation *e, bool *stop) {
     double asked = e->o->stop && e->o->stop(e->o->ctx) ? 1 : 0;
-    struct ax_runtime *rt = e->m->rt;
-    struct ax_queue *host;
-    AX_TRY(ax_host_queue_open(rt->q, &host));
-    const enum ax_status st = ax_comm_sum(&rt->comms[AX_ROLE_WORLD], host, AX_F64, &asked, 1);
-    ax_host_queue_close(rt->q, host);
+    AX_TRY(sum_over(e, AX_ROLE_WORLD, &asked, 1));
     *stop = asked > 0;
-    return st;
+    return AX_OK;
 }
 
 /* Runs this rank's pass of the round. */
@@ -268,10 +262,8 @@ static enum ax_status run_round(struct evaluation *e) {
     else if (has_head(e))
         AX_TRY(score_rows(e, &p));
     ax_pass_end(&p);
-    e->own.n_docs = 0;
-    e->own.n_tokens = 0;
-    e->in_round = 0;
-    e->round_windows = 0;
+    e->own.n_docs = e->in_round = 0;
+    e->own.n_tokens = e->round_windows = 0;
     e->n_passes++;
     if (planning)
         return AX_OK;
