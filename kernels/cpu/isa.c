@@ -131,7 +131,7 @@ enum ax_cpu_isa ax_cpu_default_isa(void) {
     return standard;
 }
 
-/* Measured (docs/results/cpu.md). On Intel products of BF16 pairs are slower than float32's, unless
+/* Measured (docs/results/gemm.md). On Intel products of BF16 pairs are slower than float32's, unless
  * on tiles; sets without such products convert first. */
 static const struct {
     const char *vendor; /* NULL: any */

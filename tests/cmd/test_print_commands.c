@@ -54,7 +54,7 @@ static void the_environment_is_the_kernels(void **state) {
     json_decref(facts);
     assert_ok(run_command(ax_cmd_env, 1, (char *[]){"env"}, NULL, in_scratch("out"), output,
                           sizeof output));
-    snprintf(line, sizeof line, "\n%-16s %s\n", "cpu", cpu);
+    snprintf(line, sizeof line, "\n%-18s %s\n", "cpu", cpu);
     assert_non_null(strstr(output, line));
 }
 
