@@ -27,10 +27,10 @@ void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *
 }
 
 size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n) {
-    const int64_t windows = (n + s->window - 1) / s->window;
-    return (size_t)windows *
-           (ax_results_bytes(AX_I32, s->window) + ax_results_bytes(s->model->accum, s->window) +
-            ax_results_bytes(AX_I32, shards_of(s) * s->window));
+    const int64_t windows = (n + s->window - 1) / s->window, shards = shards_of(s);
+    const size_t best = ax_results_bytes(AX_I32, shards * s->window);
+    const size_t shard = shards > 1 ? ax_results_bytes(AX_I32, s->window) : 0;
+    return (size_t)windows * (best + shard + ax_results_bytes(s->model->accum, s->window));
 }
 
 /* The likeliest token: of each shard, and in which shard it is; of equal ones the first. */
@@ -40,13 +40,13 @@ static enum ax_status find_best(const struct ax_scorer *s, const struct ax_tenso
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     struct ax_tensor own = ax_tensor_1d(AX_I32, NULL, logits->shape[0]), all, top;
+    if (shards_of(s) == 1)
+        return ax_run_argmax(rt->q, &(struct ax_argmax){*logits, out->best});
     take(scratch, &own);
     AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){*logits, own}));
     AX_TRY(ax_tp_gather(rt, &own, &all));
     AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){out->best, all}));
     AX_TRY(ax_tp_gather_top(rt, logits, 1, &top));
-    if (shards_of(s) == 1) /* nothing was gathered: these are all logits */
-        top = ax_tensor_cols(&top, 0, 1);
     AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){top, out->shard}));
     ax_stack_release(scratch, mark);
     return AX_OK;
@@ -61,7 +61,8 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     const struct ax_tensor logits = ax_tensor_rows(&s->logits, 0, n),
                            stats = ax_tensor_rows(&s->stats, 0, n);
     out->best = ax_results_take(results, AX_I32, shards_of(s) * n);
-    out->shard = ax_results_take(results, AX_I32, n);
+    if (shards_of(s) > 1)
+        out->shard = ax_results_take(results, AX_I32, n);
     out->logprob = ax_results_take(results, s->model->accum, n);
     AX_TRY(ax_pass_logits_of(p, rows, &s->hidden, &logits));
     AX_TRY(find_best(s, &logits, out));
@@ -84,9 +85,10 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
 
 int32_t ax_scores_best(const struct ax_scorer *s, const struct ax_results *results,
                        const struct ax_scores *scores, int64_t i) {
-    const int shard = (int)ax_results_get(results, &scores->shard, i);
-    const int64_t n = scores->shard.shape[0];
+    const int shards = (int)shards_of(s);
+    const int64_t n = scores->best.shape[0] / shards;
+    const int shard = shards > 1 ? (int)ax_results_get(results, &scores->shard, i) : 0;
     int64_t first, len;
-    ax_split_range(s->model->lm_head->shape[0], (int)shards_of(s), shard, &first, &len);
+    ax_split_range(s->model->lm_head->shape[0], shards, shard, &first, &len);
     return (int32_t)(first + (int64_t)ax_results_get(results, &scores->best, shard * n + i));
 }

@@ -23,7 +23,7 @@ void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *
  * shard it is, and the log-prob of the label. */
 struct ax_scores {
     struct ax_tensor best;    /* i32 [shards][n]: ids counted from the shard's first */
-    struct ax_tensor shard;   /* i32 [n] */
+    struct ax_tensor shard;   /* i32 [n]; of one shard: unused */
     struct ax_tensor logprob; /* accumulation [n] */
 };
 /* What the scores of n rows, a window at a time, take of `results`. */
