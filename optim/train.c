@@ -116,20 +116,13 @@ static bool saves_after(const struct ax_train *t, int64_t step, bool epoch_end) 
     return is_due(&t->o->save.when, t->schedule.save_every, step, epoch_end);
 }
 
-/* True if the trigger file that requests a save exists. */
-static bool is_triggered(const struct ax_train *t, int64_t step) {
-    const struct ax_train_save *s = &t->o->save;
-    return s->trigger_file && step % s->trigger_interval == 0 && ax_path_exists(s->trigger_file);
-}
-
+/* Removes the trigger file that requested this save, if one did. */
 static bool take_trigger(const struct ax_train *t) {
-    if (!is_triggered(t, t->done))
-        return false;
-    if (ax_unlink(t->o->save.trigger_file) != AX_OK) {
+    if (t->vote.trigger && ax_train_is_main(t) && ax_unlink(t->o->save.trigger_file) != AX_OK) {
         ax_log_warn("%s", ax_error_text());
         ax_error_clear();
     }
-    return true;
+    return t->vote.trigger;
 }
 
 static bool wants_save(const struct ax_train *t, bool best) {
@@ -166,7 +159,9 @@ static enum ax_status after_step(struct ax_train *t) {
 static enum ax_status measure_peak(struct ax_train *t) {
     struct ax_peak peak;
     char text[96];
-    AX_TRY(ax_measure_peak(&t->o->runtime, &peak));
+    struct ax_runtime_options o = t->runtime;
+    o.threads = t->rt->q->threads; /* a rank's share of the CPUs, while others measure theirs */
+    AX_TRY(ax_measure_peak(&o, &peak));
     ax_metrics_set_peak(t->metrics, peak.flops);
     ax_metrics_event(t->metrics, AX_EVENT_PEAK, t->done, "%s, for MFU and HFU",
                      ax_peak_text(&peak, text, sizeof text));
@@ -181,7 +176,7 @@ static bool needs_result(const struct ax_train *t, bool first) {
     if (!t->late.pending)
         return false;
     return step == t->schedule.total || evaluates_after(t, step, epoch_end) ||
-           saves_after(t, step, epoch_end) || is_triggered(t, step) ||
+           saves_after(t, step, epoch_end) || t->vote.trigger ||
            (first && (o->save.first_step || o->measure_peak)) ||
            (restarts > 0 && step % restarts == 0);
 }
@@ -206,14 +201,15 @@ static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
 }
 
 static enum ax_status loop(struct ax_train *t) {
+    AX_TRY(ax_train_take_vote(t, false));
     for (bool first = true; t->pending_eval || (t->done < t->schedule.total && !t->stop_early);
          first = false) {
-        const enum ax_stop why = ax_stop_requested();
-        if (why != AX_STOP_NONE) {
+        if (t->vote.stop != AX_STOP_NONE) {
             AX_TRY(ax_train_settle(t));
-            return stop(t, why);
+            return stop(t, t->vote.stop);
         }
         AX_TRY(ax_train_step(t));
+        AX_TRY(ax_train_take_vote(t, true));
         if (needs_result(t, first))
             AX_TRY(ax_train_settle(t));
         if (first && t->o->measure_peak)
@@ -221,11 +217,17 @@ static enum ax_status loop(struct ax_train *t) {
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LOOK));
         if (!t->late.pending)
             AX_TRY(after_step(t));
+        if (t->pending_eval || t->saved == t->done || t->saving == t->done)
+            AX_TRY(ax_train_take_vote(t, false)); /* time has passed */
     }
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
     ax_train_watch_end(t);
-    AX_TRY(ax_train_publish(t));
+    if (t->mesh.world == 1)
+        AX_TRY(ax_train_publish(t));
+    else if (ax_train_is_main(t))
+        ax_log_warn("the model is not written: a run on %d ranks writes none so far",
+                    t->mesh.world);
     if (t->stop_early) /* after the model is written: a run killed earlier resumes here */
         ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
                          "early: no better evaluation in %lld", (long long)t->worse);
@@ -284,7 +286,8 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
                                                : "fresh weights",
                                   AX_ERR_DATA));
     t->out->resumed_from = t->done;
-    AX_TRY(open_metrics(t));
+    if (ax_train_is_main(t))
+        AX_TRY(open_metrics(t));
     const bool evaluates = o->data.eval && o->eval.when.when != AX_NEVER;
     if (evaluates)
         count_eval_rows(t);
@@ -338,33 +341,33 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     return so;
 }
 
+static enum ax_status prepare(struct ax_train *t, struct run *run, char **resume) {
+    AX_TRY(ax_train_find_mesh(t));
+    AX_TRY(ax_train_check_ranks(t));
+    AX_TRY(ax_train_schedule_make(&t->schedule, t->o, t->mesh.size[AX_ROLE_BATCH]));
+    if (ax_train_is_main(t))
+        AX_TRY(ax_train_folder_judge(&t->o->save));
+    AX_TRY(ax_train_choose_memory(t, &run->so));
+    return ax_train_is_main(t) ? ax_train_folder_start(t, &run->so, resume) : AX_OK;
+}
+
+/* Other ranks must not wait for one that has failed before the runtime is open. */
+static void tell(struct ax_fabric *fabric, enum ax_status st) {
+    if (fabric && st != AX_OK)
+        fabric->ops->fail(fabric, st);
+}
+
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out) {
     *out = (struct ax_train_result){.loss = NAN};
     struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}};
     struct run run = {.t = &t, .so = ax_train_step_options(o)};
-    struct ax_runtime_options ro = o->runtime;
     char *resume_from = NULL;
-    enum ax_status st;
-    ro.may_stay_below = true;
     ax_stop_watch();
-    AX_TRY_GOTO(ax_train_schedule_make(&t.schedule, o, 1), st, done);
-    AX_TRY_GOTO(ax_train_folder_judge(&o->save), st, done);
-    AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done); /* nothing is written yet */
-    const bool is_new = !ax_path_is_dir(o->save.output_dir);
-    if (is_new)
-        AX_TRY_GOTO(ax_train_check_disk(&t, &run.so), st, done);
-    AX_TRY_GOTO(ax_train_folder_open(&t, &resume_from), st, done);
-    if (resume_from)
-        AX_TRY_GOTO(ax_train_read_run(&t, resume_from), st, done);
-    out->nothing_to_do = resume_from && ax_train_is_finished(&t);
-    if (out->nothing_to_do)
-        goto done;
-    if (!is_new) /* only now, because a finished run needs no space */
-        AX_TRY_GOTO(ax_train_check_disk(&t, &run.so), st, done);
-    ax_train_write_about(&t, &run.so);
+    enum ax_status st = prepare(&t, &run, &resume_from);
     run.resume_from = resume_from;
-    AX_TRY_GOTO(ax_runtime_run(&ro, body, &run, &out->plan), st, done);
-done:
+    if (st == AX_OK && !out->nothing_to_do)
+        st = ax_runtime_run(&t.runtime, body, &run, &out->plan);
+    tell(o->runtime.fabric, st);
     out->steps = t.done;
     out->total_steps = t.schedule.total;
     if (out->nothing_to_do) {

@@ -29,7 +29,7 @@ static enum ax_status write_about(const struct ax_train *t, const struct ax_step
     json_t *about = json_copy((json_t *)(uintptr_t)o->about); /* jansson takes no const */
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&plan, 1, sizeof *plan), st, done);
-    AX_TRY_GOTO(ax_plan_make(plan, &o->runtime, o->arch, so), st, done);
+    AX_TRY_GOTO(ax_plan_make(plan, &t->runtime, o->arch, so), st, done);
     AX_TRY_GOTO(add_memory(about, plan, so), st, done);
     AX_TRY_GOTO(ax_json_dump(about, &text, &len), st, done);
     AX_TRY_GOTO(ax_path_join(&path, o->save.output_dir, "run.json"), st, done);

@@ -66,7 +66,7 @@ enum ax_status ax_train_disk(const struct ax_train *t, const struct ax_step_opti
                              struct ax_train_disk *d) {
     struct ax_runtime rt;
     struct ax_train dry = {.o = t->o, .rt = &rt, .schedule = t->schedule, .lock = {.fd = -1}};
-    AX_TRY(ax_runtime_open_planning(&rt, &t->o->runtime));
+    AX_TRY(ax_runtime_open_planning(&rt, &t->runtime));
     enum ax_status st = ax_step_create(&dry.step, &rt, t->o->arch, so);
     if (st == AX_OK) {
         st = ax_train_save_create(&dry);

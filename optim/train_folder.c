@@ -178,7 +178,7 @@ enum ax_status ax_train_folder_judge(const struct ax_train_save *save) {
     return st;
 }
 
-enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from) {
+static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
     const struct ax_train_save *save = &t->o->save;
     struct ax_checkpoint_list l = {0};
     char *lock;
@@ -196,6 +196,23 @@ enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from) {
     st = choose(save, &l, resume_from); /* check again, under the lock */
     ax_checkpoint_list_free(&l);
     return st;
+}
+
+enum ax_status ax_train_folder_start(struct ax_train *t, const struct ax_step_options *so,
+                                     char **resume) {
+    const bool is_new = !ax_path_is_dir(t->o->save.output_dir);
+    if (is_new)
+        AX_TRY(ax_train_check_disk(t, so));
+    AX_TRY(open_folder(t, resume));
+    if (*resume)
+        AX_TRY(ax_train_read_run(t, *resume));
+    t->out->nothing_to_do = *resume && ax_train_is_finished(t);
+    if (t->out->nothing_to_do)
+        return AX_OK;
+    if (!is_new) /* only now, because a finished run needs no space */
+        AX_TRY(ax_train_check_disk(t, so));
+    ax_train_write_about(t, so);
+    return AX_OK;
 }
 
 bool ax_train_is_published(const struct ax_train *t) {

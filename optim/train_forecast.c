@@ -20,7 +20,7 @@ static enum ax_status count(const struct ax_train_options *o, struct ax_train_sc
 
 enum ax_status ax_train_forecast(const struct ax_train_options *o, struct ax_step_options *step,
                                  struct ax_train_forecast *out) {
-    struct ax_train t = {.o = o, .lock = {.fd = -1}};
+    struct ax_train t = {.o = o, .runtime = o->runtime, .lock = {.fd = -1}};
     struct ax_train_disk disk;
     *out = (struct ax_train_forecast){0};
     AX_TRY(ax_train_fit(o, step, &out->fit));

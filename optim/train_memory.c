@@ -209,7 +209,9 @@ enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_opt
                             struct ax_train_fit *fit) {
     static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
                                               AX_RECOMPUTE_ON};
-    *fit = (struct ax_train_fit){.beside = BESIDE, .available = ax_mem_available()};
+    const struct ax_fabric *f = o->runtime.fabric;
+    *fit = (struct ax_train_fit){
+        .beside = BESIDE, .available = ax_mem_available() / (uint64_t)(f ? f->local_world : 1)};
     for (int i = o->recompute_auto ? 0 : 2; i < 3 && !fit->fits; i++) {
         if (o->recompute_auto)
             step->recompute = modes[i];
@@ -219,12 +221,16 @@ enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_opt
     return AX_OK;
 }
 
-enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
-                                      struct ax_step_options *step) {
+enum ax_status ax_train_choose_memory(const struct ax_train *t, struct ax_step_options *step) {
+    struct ax_train_options own = *t->o;
+    const struct ax_train_options *o = &own;
     struct ax_train_fit fit;
+    own.runtime = t->runtime;
     AX_TRY(ax_train_fit(o, step, &fit));
     if (!fit.fits)
         return refuse(o, step, fit.arena, fit.available);
+    if (!ax_train_is_main(t))
+        return AX_OK;
     if (o->recompute_auto)
         ax_log_info("gradient_checkpointing: auto chose %s", ax_recompute_name(step->recompute));
     return say_plan(o, step, fit.arena);

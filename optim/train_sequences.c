@@ -8,6 +8,8 @@ enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const str
     *r = (struct ax_train_sequences){.cap_tokens = s->o.tokens,
                                      .cap_docs = s->o.n_docs,
                                      .n_batches = s->o.n_microbatches,
+                                     .ranks = s->rt->mesh.size[AX_ROLE_BATCH],
+                                     .own = s->rt->mesh.coord[AX_ROLE_BATCH],
                                      .columns = s->o.objective->columns};
     const size_t n = (size_t)r->n_batches, tokens = n * (size_t)r->cap_tokens;
     const size_t docs = n * (size_t)r->cap_docs;
@@ -15,7 +17,9 @@ enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const str
     AX_TRY(ax_alloc(&r->labels, tokens, sizeof *r->labels));
     AX_TRY(ax_alloc(&r->values, (size_t)ax_columns_count(r->columns) * tokens, sizeof *r->values));
     AX_TRY(ax_alloc(&r->docs, docs, sizeof *r->docs));
-    AX_TRY(ax_alloc(&r->origins, docs, sizeof *r->origins));
+    const size_t ranks = (size_t)r->ranks;
+    AX_TRY(ax_alloc(&r->origins, docs * ranks, sizeof *r->origins));
+    AX_TRY(ax_alloc(&r->all_docs, n * ranks, sizeof *r->all_docs));
     AX_TRY(ax_alloc(&r->longest, n, sizeof *r->longest));
     return ax_alloc(&r->n_docs, n, sizeof *r->n_docs);
 }
@@ -26,6 +30,7 @@ void ax_train_sequences_free(struct ax_train_sequences *r) {
     ax_free(r->values);
     ax_free(r->docs);
     ax_free(r->origins);
+    ax_free(r->all_docs);
     ax_free(r->longest);
     ax_free(r->n_docs);
     *r = (struct ax_train_sequences){0};
@@ -66,7 +71,6 @@ static void append(struct ax_train_sequences *r, int m, const struct ax_packed_s
         docs[r->n_docs[m]] =
             (struct ax_document){.n = s->docs[i].n, .tokens = tokens, .labels = labels};
         copy_columns(r, m, at, &s->docs[i], &docs[r->n_docs[m]]);
-        r->origins[m * r->cap_docs + r->n_docs[m]] = origin(s, i);
         r->n_docs[m]++;
         at += s->docs[i].n;
     }
@@ -75,11 +79,11 @@ static void append(struct ax_train_sequences *r, int m, const struct ax_packed_s
 /* Micro-batch m of data rank d gets sequences_per_batch sequences, starting with the step's number
  * (m·ranks + d)·sequences_per_batch. */
 static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_train_data *d,
-                                const struct ax_mesh *mesh, int64_t want) {
-    const int64_t ranks = mesh->size[AX_ROLE_BATCH], own = mesh->coord[AX_ROLE_BATCH];
+                                int64_t want) {
     int64_t in_batch = 0; /* tokens */
     memset(r->n_docs, 0, (size_t)r->n_batches * sizeof *r->n_docs);
     memset(r->longest, 0, (size_t)r->n_batches * sizeof *r->longest);
+    memset(r->all_docs, 0, (size_t)(r->n_batches * r->ranks) * sizeof *r->all_docs);
     r->n_tokens = r->n_trained = 0;
     for (r->n = 0; r->n < want; r->n++) {
         struct ax_packed_sequence s;
@@ -95,10 +99,12 @@ static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_tr
         r->n_trained += s.n_trained;
         const int64_t batch = r->n / d->sequences_per_batch;
         in_batch = r->n % d->sequences_per_batch == 0 ? s.n_tokens : in_batch + s.n_tokens;
-        if (in_batch > r->longest[batch / ranks])
-            r->longest[batch / ranks] = in_batch;
-        if (batch % ranks == own)
-            append(r, (int)(batch / ranks), &s);
+        if (in_batch > r->longest[batch / r->ranks])
+            r->longest[batch / r->ranks] = in_batch;
+        for (int i = 0; i < s.n; i++)
+            r->origins[batch * r->cap_docs + r->all_docs[batch]++] = origin(&s, i);
+        if (batch % r->ranks == r->own)
+            append(r, (int)(batch / r->ranks), &s);
     }
     return AX_OK;
 }
@@ -113,10 +119,10 @@ enum ax_status ax_train_sequences_fill(const struct ax_train_sequences *r, struc
 }
 
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
-                                       const struct ax_train_data *d, const struct ax_mesh *mesh) {
-    const int64_t want = r->n_batches * mesh->size[AX_ROLE_BATCH] * d->sequences_per_batch;
+                                       const struct ax_train_data *d) {
+    const int64_t want = (int64_t)r->n_batches * r->ranks * d->sequences_per_batch;
     for (int tries = 0;; tries++) {
-        AX_TRY(read_step(r, d, mesh, want));
+        AX_TRY(read_step(r, d, want));
         if (r->n == want || (r->n > 0 && !d->drop_last))
             break;
         if (tries > 0)

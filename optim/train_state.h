@@ -3,6 +3,7 @@
 #define AX_OPTIM_TRAIN_STATE_H
 
 #include "base/lock.h"
+#include "base/stop.h"
 #include "ckpt/state/saver.h"
 #include "optim/train.h"
 
@@ -22,8 +23,11 @@ struct ax_train_sequences {
     const struct ax_columns *columns; /* of the objective; or NULL */
     uint32_t *values;                 /* [n_batches][columns][cap_tokens] */
     struct ax_document *docs;         /* [n_batches][cap_docs] */
-    struct ax_train_origin *origins;  /* per document */
     int *n_docs;                      /* [n_batches] */
+    /* of all micro-batches of the step: this rank's number m is m·ranks + own */
+    int ranks, own;                  /* data ranks; index among them */
+    struct ax_train_origin *origins; /* [n_batches·ranks][cap_docs] */
+    int *all_docs;                   /* [n_batches·ranks] */
     int64_t *longest; /* [n_batches] tokens of the data ranks' longest micro-batch of this number */
     int64_t n_tokens, n_trained; /* of the step */
     int64_t epoch, index;        /* of the step's first sequence */
@@ -34,7 +38,7 @@ void ax_train_sequences_free(struct ax_train_sequences *r);
 /* Reads the sequences of the next step and fills the step's batches; starts the next epoch when
  * this one has no more steps. */
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
-                                       const struct ax_train_data *d, const struct ax_mesh *mesh);
+                                       const struct ax_train_data *d);
 /* Fills the step's batches again. */
 enum ax_status ax_train_sequences_fill(const struct ax_train_sequences *r, struct ax_step *s);
 
@@ -83,6 +87,14 @@ struct ax_train_late {
     struct ax_train_cost cost;
 };
 
+/* ---- train_ranks.c: what the ranks of a run decide together ---- */
+
+/* What a rank has noticed since the last step; the largest of all ranks' counts. */
+struct ax_train_vote {
+    enum ax_stop stop;
+    bool trigger; /* the file that requests a save exists */
+};
+
 /* ---- the run ---- */
 
 /* A saved step and its evaluation result. */
@@ -95,6 +107,9 @@ struct ax_train {
     const struct ax_train_options *o;
     struct ax_train_result *out;
     struct ax_train_schedule schedule;
+    struct ax_mesh mesh;               /* of the run, known before the runtime is open */
+    struct ax_runtime_options runtime; /* of this rank: its sizes and slots are set */
+    struct ax_train_vote vote;
     struct ax_runtime *rt;
     struct ax_step step;
     struct ax_train_sequences sequences; /* of the step in progress */
@@ -126,6 +141,19 @@ struct ax_train {
     bool pending_eval, epoch_ended; /* evaluation pending; the last step ended an epoch */
     int64_t eval_sequences;         /* per evaluation; 0 = unknown */
 };
+
+/* Sets t->mesh and t->runtime. */
+enum ax_status ax_train_find_mesh(struct ax_train *t);
+/* True on the rank that has the output folder, its lock and the metrics. */
+bool ax_train_is_main(const struct ax_train *t);
+/* values[n] = the largest of each over all ranks. */
+enum ax_status ax_train_max(const struct ax_train *t, double *values, int n);
+/* values[n] = Σ over the parts of the step's loss, in order. */
+enum ax_status ax_train_sum(const struct ax_train *t, double *values, int64_t n);
+/* Sets t->vote; the trigger counts only after a step. */
+enum ax_status ax_train_take_vote(struct ax_train *t, bool after_step);
+/* AX_ERR_UNSUPPORTED for what only one rank does so far. */
+enum ax_status ax_train_check_ranks(const struct ax_train *t);
 
 /* The adapter whose folder a run writes; NULL: it writes models. With restarts a model, because the
  * adapter alone fits no base that anyone else has. */
@@ -163,8 +191,10 @@ enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whos
 
 /* Rejects an output_dir that belongs to another run or contains a model; writes nothing. */
 enum ax_status ax_train_folder_judge(const struct ax_train_save *save);
-/* Creates output_dir, takes its lock, checks it again and chooses the checkpoint to resume from. */
-enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from);
+/* What happens to output_dir before the first step: creates it, takes its lock, checks it again,
+ * chooses the checkpoint to resume from and reads the run's state from it, checks the disk space. */
+enum ax_status ax_train_folder_start(struct ax_train *t, const struct ax_step_options *so,
+                                     char **resume_from);
 /* True if output_dir contains the model of the step that t has reached. */
 bool ax_train_is_published(const struct ax_train *t);
 /* Removes a model that the run wrote before, starting with the files that mark it as one, so that
@@ -218,8 +248,7 @@ enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir);
 
 /* Chooses recompute if requested. If the run does not fit into memory, the error says what would
  * help. */
-enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
-                                      struct ax_step_options *step);
+enum ax_status ax_train_choose_memory(const struct ax_train *t, struct ax_step_options *step);
 /* Runs everything a run does once, on a planning runtime. */
 enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
                                   const struct ax_step_options *so);

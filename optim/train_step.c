@@ -159,8 +159,7 @@ enum ax_status ax_train_step(struct ax_train *t) {
     struct ax_train_cost c = {.begin = ax_clock_now()};
     bool again = false;
     start(&c, t);
-    const enum ax_status st =
-        ax_train_sequences_next(&t->sequences, &t->step, &t->o->data, &t->rt->mesh);
+    const enum ax_status st = ax_train_sequences_next(&t->sequences, &t->step, &t->o->data);
     if (st != AX_OK)
         return fail(t, st);
     c.data = ax_clock_now() - c.begin;

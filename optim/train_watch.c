@@ -29,28 +29,32 @@ enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whos
         if (!value.data) /* packed */
             continue;
         AX_TRY(ax_tensor_first_nonfinite(t->rt->q, &value, &bad));
-        if (bad.at >= 0)
-            return ax_error(st,
-                            "%s: tensor %s: element %lld is %g, and a model cannot be trained from "
-                            "that; get another copy",
-                            whose, m->params[i].name, (long long)bad.at, bad.value);
+        if (bad.at < 0)
+            continue;
+        int64_t first, n, at, run;
+        ax_unit_owned(&m->units[m->params[i].unit], &t->rt->mesh, &m->params[i], &first, &n, &at);
+        bad.at = ax_param_global_index(&m->params[i], &t->rt->mesh, first + bad.at, &run);
+        return ax_error(st,
+                        "%s: tensor %s: element %lld is %g, and a model cannot be trained from "
+                        "that; get another copy",
+                        whose, m->params[i].name, (long long)bad.at, bad.value);
     }
     return AX_OK;
 }
 
 static enum ax_status first_bad_gradient(const struct ax_train *t, const char **name) {
     const struct ax_model *m = &t->step.model;
-    *name = "none";
-    for (int i = 0; i < m->n_params; i++) {
+    double last = -m->n_params; /* the first of all ranks, as the largest negative index */
+    for (int i = 0; i < m->n_params && last == -m->n_params; i++) {
         const struct ax_tensor grad = ax_model_grad(m, &m->params[i]);
         struct ax_nonfinite bad = {.at = -1};
         if (grad.data)
             AX_TRY(ax_tensor_first_nonfinite(t->rt->q, &grad, &bad));
-        if (bad.at >= 0) {
-            *name = m->params[i].name;
-            break;
-        }
+        if (bad.at >= 0)
+            last = -i;
     }
+    AX_TRY(ax_train_max(t, &last, 1));
+    *name = last == -m->n_params ? "none" : m->params[(int)-last].name;
     return AX_OK;
 }
 
@@ -89,18 +93,47 @@ static void put_suspect(struct ax_train_suspect *worst, int n, int found,
         worst[at] = s;
 }
 
+/* The most documents of the data ranks' micro-batches number m. */
+static int most_docs(const struct ax_train_sequences *r, int m) {
+    int most = 0;
+    for (int rank = 0; rank < r->ranks; rank++)
+        most = r->all_docs[m * r->ranks + rank] > most ? r->all_docs[m * r->ranks + rank] : most;
+    return most;
+}
+
+/* The loss of every document of the step, in losses[micro-batch][cap_docs], on every rank. A data
+ * rank with fewer documents than others runs empty passes. */
+static enum ax_status probe_each(struct ax_train *t, struct ax_pass *p, double *losses) {
+    const struct ax_train_sequences *r = &t->sequences;
+    for (int m = 0; m < r->n_batches; m++) {
+        for (int i = 0; i < most_docs(r, m); i++) {
+            const bool has = i < r->n_docs[m];
+            double loss;
+            AX_TRY(loss_of(t, p, has ? &r->docs[m * r->cap_docs + i] : NULL, &loss));
+            if (has)
+                losses[(m * r->ranks + r->own) * r->cap_docs + i] = loss;
+        }
+    }
+    return ax_train_sum(t, losses, (int64_t)r->n_batches * r->ranks * r->cap_docs);
+}
+
 static enum ax_status probe_all(struct ax_train *t, struct ax_pass *p,
                                 struct ax_train_suspect *worst, int n, int *found) {
     const struct ax_train_sequences *r = &t->sequences;
+    const int n_batches = r->n_batches * r->ranks;
+    double *losses;
     *found = 0;
-    for (int m = 0; m < r->n_batches; m++) {
-        for (int i = 0; i < r->n_docs[m]; i++) {
-            struct ax_train_suspect s = {.from = r->origins[m * r->cap_docs + i]};
-            AX_TRY(loss_of(t, p, &r->docs[m * r->cap_docs + i], &s.loss));
-            put_suspect(worst, n, (*found)++, s);
+    AX_TRY(ax_alloc(&losses, (size_t)(n_batches * r->cap_docs), sizeof *losses));
+    const enum ax_status st = probe_each(t, p, losses);
+    for (int b = 0; st == AX_OK && b < n_batches; b++) {
+        for (int i = 0; i < r->all_docs[b]; i++) {
+            const int64_t at = b * r->cap_docs + i;
+            put_suspect(worst, n, (*found)++,
+                        (struct ax_train_suspect){.from = r->origins[at], .loss = losses[at]});
         }
     }
-    return AX_OK;
+    ax_free(losses);
+    return st;
 }
 
 enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst, int n,
@@ -112,7 +145,9 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
     const enum ax_phase phase = arena->phase;
     ax_arena_enter(arena, AX_PHASE_EVAL);
     const size_t mark = ax_stack_mark(&arena->scratch);
-    ax_batch_allocate(&batch, &arena->scratch, t->step.o.max_len, 1, t->step.o.max_len, 1, 0);
+    const struct ax_mesh *mesh = &t->rt->mesh;
+    ax_batch_allocate(&batch, &arena->scratch, ax_mesh_round_tokens(mesh, t->step.o.max_len, 1), 1,
+                      t->step.o.max_len, mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
     ax_batch_add_columns(&batch, &arena->scratch, t->step.o.objective->columns);
     struct ax_pass p = {.model = &t->step.model,
                         .batch = &batch,

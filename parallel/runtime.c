@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
+#include "kernels/transfer.h"
 
 static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric, enum ax_role role,
                                 bool planning) {
@@ -155,5 +156,20 @@ enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_bod
     }
     tell(o, st);
     ax_contracts_free(&contracts); /* empty if the run took them */
+    return st;
+}
+
+enum ax_status ax_runtime_combine(struct ax_runtime *rt, enum ax_role role,
+                                  enum ax_reduction reduction, double *values, int64_t n) {
+    struct ax_queue *host;
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .reduction = reduction,
+                                       .dtype = AX_F64,
+                                       .send = values,
+                                       .recv = values,
+                                       .count = n};
+    AX_TRY(ax_host_queue_open(rt->q, &host));
+    const enum ax_status st = ax_comm_run(&rt->comms[role], host, &what);
+    ax_host_queue_close(rt->q, host);
     return st;
 }

@@ -12,7 +12,7 @@
 
 struct ax_runtime_options {
     const char *backend; /* "ref" or "cpu" */
-    int threads;         /* 0 = ax_cpu_count(), shared by the ranks of a fabric */
+    int threads;         /* 0 = ax_cpu_count(), shared by the fabric's ranks on this host */
     int n_slots;         /* activation stashes; 1 without pipeline stages */
     bool may_stay_below; /* the plan covers the largest possible work: the run may need less */
     struct ax_mesh_sizes sizes; /* all 0 = one rank */
@@ -34,6 +34,10 @@ enum ax_status ax_runtime_open(struct ax_runtime *rt, const struct ax_runtime_op
                                const struct ax_arena_plan *plan);
 void ax_runtime_close(struct ax_runtime *rt);
 bool ax_runtime_planning(const struct ax_runtime *rt);
+/* values[n] = their sum or maximum over the ranks of a role, in the host's memory, where ops run as they
+ * are called. */
+enum ax_status ax_runtime_combine(struct ax_runtime *rt, enum ax_role role,
+                                  enum ax_reduction reduction, double *values, int64_t n);
 
 typedef enum ax_status (*ax_runtime_body)(struct ax_runtime *rt, void *ctx);
 /* A failed body is reported to the fabric's other ranks. plan_out (may be NULL) receives the

@@ -411,7 +411,9 @@ static void test_advice_saves_what_it_says(void **state) {
         c.o.data.eval_tokens = c.o.data.sequence_tokens * c.o.data.sequences_per_batch;
         struct ax_step_options so = ax_train_step_options(&c.o);
         const uint64_t before = bytes_needed(&c.o);
-        assert_int_equal(ax_train_choose_memory(&c.o, &so), AX_ERR_NOMEM);
+        assert_int_equal(
+            ax_train_choose_memory(&(struct ax_train){.o = &c.o, .runtime = c.o.runtime}, &so),
+            AX_ERR_NOMEM);
         char *text = strdup(ax_error_text());
         const char *at = strstr(text, "What would help: ");
         uint64_t last = UINT64_MAX;

@@ -31,7 +31,6 @@ struct rank {
     struct ax_step step;
     struct ax_train_sequences sequences;
     struct ax_train_data data;
-    struct ax_mesh mesh;
 };
 
 /* unit: see struct ax_pack_options' step. */
@@ -65,8 +64,8 @@ static void open_rank(struct rank *r, int rank, int ranks, int64_t capacity, int
     }
     r->data = (struct ax_train_data){
         .train = r->loader, .sequences_per_batch = PER_BATCH, .drop_last = true};
-    r->mesh.size[AX_ROLE_BATCH] = ranks;
-    r->mesh.coord[AX_ROLE_BATCH] = rank;
+    r->rt.mesh.size[AX_ROLE_BATCH] = ranks;
+    r->rt.mesh.coord[AX_ROLE_BATCH] = rank;
     assert_ok(ax_train_sequences_create(&r->sequences, &r->step));
 }
 
@@ -84,6 +83,9 @@ static void note(const struct rank *r, int64_t step, int64_t *where) {
     const struct ax_train_sequences *s = &r->sequences;
     for (int m = 0; m < s->n_batches; m++) {
         assert_int_equal(r->batches[m].n_docs, s->n_docs[m]);
+        assert_int_equal(s->all_docs[m * s->ranks + s->own], s->n_docs[m]);
+        assert_true(r->batches[m].longest == s->longest[m] &&
+                    r->batches[m].n_tokens <= s->longest[m]);
         for (int d = 0; d < s->n_docs[m]; d++) {
             const struct ax_document *doc = &s->docs[m * s->cap_docs + d];
             const int32_t token = doc->tokens[0];
@@ -94,8 +96,10 @@ static void note(const struct rank *r, int64_t step, int64_t *where) {
                     assert_int_equal(doc->columns[2][t], column_word(2, token, t + 1));
             }
             assert_int_equal(where[token], -1);
-            assert_int_equal(s->origins[m * s->cap_docs + d].line, group_of(token) + 1);
-            where[token] = (step * MICROBATCHES + m) * MICROBATCHES + r->mesh.coord[AX_ROLE_BATCH];
+            assert_int_equal(s->origins[(m * s->ranks + s->own) * s->cap_docs + d].line,
+                             group_of(token) + 1);
+            where[token] =
+                (step * MICROBATCHES + m) * MICROBATCHES + r->rt.mesh.coord[AX_ROLE_BATCH];
         }
     }
 }
@@ -110,7 +114,7 @@ static void dealt_whole(void **state) {
             struct rank r;
             open_rank(&r, rank, ranks, CAPACITY, 0);
             for (int64_t step = 0; step < STEPS; step++) {
-                assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data, &r.mesh));
+                assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data));
                 assert_int_equal(r.sequences.n, MICROBATCHES * PER_BATCH);
                 assert_int_equal(r.sequences.epoch, 0);
                 note(&r, step, where);
@@ -144,7 +148,7 @@ static void dealt_over_a_step(void **state) {
             struct rank r;
             open_rank(&r, rank, ranks, LENGTH_MAX, 2 * PER_BATCH);
             for (;; n_steps[rank]++) {
-                assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data, &r.mesh));
+                assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data));
                 if (r.sequences.epoch > 0)
                     break;
                 note(&r, n_steps[rank], where);
