@@ -302,9 +302,12 @@ static void clipping(void **state) {
     s.loss = INFINITY; /* a token of probability 0: the gradient is finite */
     RUN(clip, &s);
     assert_int_equal(s.skip, 1);
-    s.loss = 2;
+    s.loss = s.hold_above = 2;
     RUN(clip, &s);
     assert_int_equal(s.skip, 0);
+    s.hold_above = 1.9; /* the host looks at it first */
+    RUN(clip, &s);
+    assert_int_equal(s.skip, 1);
 }
 
 static void steps_begin(void **state) {

@@ -197,7 +197,7 @@ static void one_wait_per_sixteen_passes(void **state) {
     assert_int_equal(far.waits, 3); /* 42 passes */
     assert_int_equal(r.passes, 6 * DOCS);
     assert_int_equal(r.n, 6 * DOCS);
-    const size_t window = 2 * ax_results_bytes(AX_F32, 40) + ax_results_bytes(AX_I32, 40);
+    const size_t window = ax_results_bytes(AX_F32, 40) + ax_results_bytes(AX_I32, 40);
     assert_int_equal(r.waits, 0);
     assert_int_equal(far.plan.scratch[AX_PHASE_EVAL] - r.plan.scratch[AX_PHASE_EVAL], 15 * window);
     for (int k = 0; k < r.n; k++) {
