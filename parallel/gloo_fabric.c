@@ -65,28 +65,48 @@ static void key_of(const struct meeting *m, const char *key, char *out, size_t s
              (unsigned long long)m->member->instance, m->member->ranks[0], key);
 }
 
-static int set_address(void *ctx, const char *gloo_key, const void *data, size_t n, char *text) {
-    const struct meeting *m = ctx;
-    char key[AX_STORE_NAME];
-    key_of(m, gloo_key, key, sizeof key);
-    if (ax_store_set(m->member->world->store, key, data, n) == AX_OK)
-        return 0;
-    snprintf(text, AX_GLOO_TEXT, "%s", ax_error_text());
-    return -1;
-}
-
-static int get_address(void *ctx, const char *gloo_key, char **data, size_t *n, char *text) {
-    const struct meeting *m = ctx;
+/* The address of the member whose number the key ends with. */
+static enum ax_status find_address(const struct meeting *m, const char *gloo_key, char **data,
+                                   size_t *n) {
     const struct ax_gloo_world *w = m->member->world;
     const char *digits = gloo_key + strcspn(gloo_key, "0123456789");
     const long from = strtol(digits, NULL, 10);
     const int owner = *digits && from >= 0 && from < m->size ? m->member->ranks[from] : -1;
     char key[AX_STORE_NAME];
     key_of(m, gloo_key, key, sizeof key);
-    if (ax_store_get(w->store, key, owner, w->timeout, data, n) == AX_OK)
+    return ax_store_get(w->store, key, owner, w->timeout, data, n);
+}
+
+/* Returns when all have set theirs: who connects to a member that waits in vain for another one, and
+ * ends, would wait until the deadline. */
+static enum ax_status share_address(const struct meeting *m, const char *gloo_key, const void *data,
+                                    size_t n) {
+    char key[AX_STORE_NAME];
+    key_of(m, gloo_key, key, sizeof key);
+    AX_TRY(ax_store_set(m->member->world->store, key, data, n));
+    for (int other = 0; other < m->size; other++) {
+        char *theirs;
+        size_t len;
+        snprintf(key, sizeof key, "%.*s%d", (int)strcspn(gloo_key, "0123456789"), gloo_key, other);
+        AX_TRY(find_address(m, key, &theirs, &len));
+        ax_free(theirs);
+    }
+    return AX_OK;
+}
+
+static int told(enum ax_status st, char *text) {
+    if (st == AX_OK)
         return 0;
     snprintf(text, AX_GLOO_TEXT, "%s", ax_error_text());
     return -1;
+}
+
+static int set_address(void *ctx, const char *gloo_key, const void *data, size_t n, char *text) {
+    return told(share_address(ctx, gloo_key, data, n), text);
+}
+
+static int get_address(void *ctx, const char *gloo_key, char **data, size_t *n, char *text) {
+    return told(find_address(ctx, gloo_key, data, n), text);
 }
 
 static void free_address(char *data) {

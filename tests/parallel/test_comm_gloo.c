@@ -274,9 +274,11 @@ static enum ax_status waits_on(struct ax_fabric *f, void *ctx) {
     struct ax_ticket tickets[2];
     AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
     double x[2] = {1, 2};
+    struct ax_collective sum = {
+        .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = &x[0], .recv = &x[0], .count = 1};
+    AX_TRY(ax_comm_run(&c, &host_queue, &sum)); /* all are connected */
     for (int i = 0; f->rank == 1 && i < 2; i++) {
-        const struct ax_collective sum = {
-            .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = &x[i], .recv = &x[i], .count = 1};
+        sum.send = sum.recv = &x[i];
         AX_TRY(ax_comm_start(&c, &host_queue, &sum, &tickets[i]));
     }
     enum ax_status st = f->rank == 0 ? AX_OK : ax_comm_wait(&c, &host_queue, tickets[0]);
