@@ -148,6 +148,7 @@ void ax_mesh_group(const struct ax_mesh *mesh, enum ax_role role, int *ranks) {
 int64_t ax_mesh_token_multiple(const struct ax_mesh *mesh, int64_t of) {
     const int64_t pieces = 2 * (int64_t)mesh->size[AX_ROLE_CP] * mesh->size[AX_ROLE_TP];
     int64_t a = of, b = pieces;
+    AX_ASSERT(of > 0 && pieces > 0);
     while (b != 0) {
         const int64_t rest = a % b;
         a = b;
