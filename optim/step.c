@@ -51,23 +51,26 @@ static int stage_of(const struct ax_step *s) {
     return s->rt->mesh.coord[AX_ROLE_PP];
 }
 
-/* The rows of micro-batch m, or nothing if m < 0. */
+/* The rows of micro-batch m, or nothing if m < 0: then it has no slot either. */
 static struct ax_stage_rows rows_of(const struct ax_step *s, int m, const struct ax_tensor *rows) {
     return m < 0 ? (struct ax_stage_rows){0} : (struct ax_stage_rows){rows, &s->batches[m]};
 }
 
 static enum ax_status act_next(struct ax_step *s, const struct ax_action *a) {
     const int last = s->model.end_unit - 1;
-    return ax_stage_exchange(s->rt, stage_of(s) + 1,
-                             rows_of(s, a->microbatch, &s->slots[a->slot].residual[last]),
-                             rows_of(s, a->receive, &s->slots[a->receive_slot].grad));
+    const struct ax_tensor *out = a->microbatch < 0 ? NULL : &s->slots[a->slot].residual[last];
+    const struct ax_tensor *in = a->receive < 0 ? NULL : &s->slots[a->receive_slot].grad;
+    return ax_stage_exchange(s->rt, stage_of(s) + 1, rows_of(s, a->microbatch, out),
+                             rows_of(s, a->receive, in));
 }
 
 static enum ax_status act_previous(struct ax_step *s, const struct ax_action *a) {
     const int before = s->model.first_unit - 1;
     const struct ax_tensor out = a->microbatch >= 0 ? outgoing(s, a->microbatch) : s->outbox;
+    const struct ax_tensor *in =
+        a->receive < 0 ? NULL : &s->slots[a->receive_slot].residual[before];
     return ax_stage_exchange(s->rt, stage_of(s) - 1, rows_of(s, a->microbatch, &out),
-                             rows_of(s, a->receive, &s->slots[a->receive_slot].residual[before]));
+                             rows_of(s, a->receive, in));
 }
 
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {

@@ -89,7 +89,7 @@ static enum ax_status a_step_late(struct waits *w, struct ax_step *s) {
             updates += !r.skipped;
             assert_int_equal(s->count, updates);
         }
-        if (r.skipped && i > 0 && i < STEPS) { /* as its begin knew nothing of that */
+        if (i > 0 && r.skipped && i < STEPS) { /* as its begin knew nothing of that */
             AX_TRY(ax_step_drop(s));
             AX_TRY(ax_step_begin(s));
         }
