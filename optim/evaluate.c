@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kernels/transfer.h"
 #include "model/score.h"
 #include "optim/eval_text.h"
 
@@ -197,23 +196,13 @@ static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     return AX_OK;
 }
 
-/* Sums doubles in the host's memory over the ranks of a role. */
-static enum ax_status sum_over(const struct evaluation *e, enum ax_role role, double *values,
-                               int64_t n) {
-    struct ax_runtime *rt = e->m->rt;
-    struct ax_queue *host;
-    AX_TRY(ax_host_queue_open(rt->q, &host));
-    const enum ax_status st = ax_comm_sum(&rt->comms[role], host, AX_F64, values, n);
-    ax_host_queue_close(rt->q, host);
-    return st;
-}
-
 /* Completes the documents of all passes since the last time. */
 static enum ax_status hand_over(struct evaluation *e) {
     struct ax_eval_result *r = e->sum;
+    struct ax_runtime *rt = e->m->rt;
     AX_TRY(add_tokens(e, e->n_scored));
-    AX_TRY(sum_over(e, AX_ROLE_LOSS, e->sums, 2 * e->n_documents));
-    AX_TRY(sum_over(e, AX_ROLE_PP, e->sums, 2 * e->n_documents));
+    AX_TRY(ax_runtime_combine(rt, AX_ROLE_LOSS, AX_SUM, e->sums, 2 * e->n_documents));
+    AX_TRY(ax_runtime_combine(rt, AX_ROLE_PP, AX_SUM, e->sums, 2 * e->n_documents));
     for (int64_t i = 0; i < e->n_documents; i++) {
         struct ax_eval_document *d = &e->documents[i];
         d->nll = e->sums[2 * i];
@@ -236,7 +225,7 @@ static enum ax_status hand_over(struct evaluation *e) {
 /* True if any rank is asked to stop. */
 static enum ax_status ask_to_stop(const struct evaluation *e, bool *stop) {
     double asked = e->o->stop && e->o->stop(e->o->ctx) ? 1 : 0;
-    AX_TRY(sum_over(e, AX_ROLE_WORLD, &asked, 1));
+    AX_TRY(ax_runtime_combine(e->m->rt, AX_ROLE_WORLD, AX_MAX, &asked, 1));
     *stop = asked > 0;
     return AX_OK;
 }

@@ -30,6 +30,18 @@ static double known(double fraction) {
     return fraction >= 0 ? fraction : NAN;
 }
 
+/* What both records begin with. */
+enum { FIGURES = 12 };
+static void put_figures(double *out, const struct ax_step_figures *f, struct ax_utilization u) {
+    const double figures[FIGURES] = {f->epoch,          f->loss,
+                                     f->grad_norm,      f->learning_rate,
+                                     (double)f->tokens, (double)f->trained_tokens,
+                                     f->seconds,        rate(f->tokens, f->seconds),
+                                     known(u.model),    known(u.hardware),
+                                     (double)f->memory, (double)f->peak_memory};
+    memcpy(out, figures, sizeof figures);
+}
+
 enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
                                    struct ax_utilization u) {
     static const char *const keys[] = {"epoch",        "loss",
@@ -39,13 +51,8 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
                                        "mfu",          "hfu",
                                        "memory_bytes", "peak_memory_bytes",
                                        "waits"};
-    const double values[] = {f->epoch,          f->loss,
-                             f->grad_norm,      f->learning_rate,
-                             (double)f->tokens, (double)f->trained_tokens,
-                             f->seconds,        rate(f->tokens, f->seconds),
-                             known(u.model),    known(u.hardware),
-                             (double)f->memory, (double)f->peak_memory,
-                             (double)f->waits};
+    double values[FIGURES + 1] = {[FIGURES] = (double)f->waits};
+    put_figures(values, f, u);
     AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)f->step));
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
     if (f->skipped)
@@ -59,13 +66,8 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
 
 enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f,
                                   struct ax_utilization u) {
-    const double values[] = {f->epoch,          f->loss,
-                             f->grad_norm,      f->learning_rate,
-                             (double)f->tokens, (double)f->trained_tokens,
-                             f->seconds,        rate(f->tokens, f->seconds),
-                             known(u.model),    known(u.hardware),
-                             (double)f->memory, (double)f->peak_memory,
-                             f->skipped};
+    double values[FIGURES + 1] = {[FIGURES] = f->skipped};
+    put_figures(values, f, u);
     AX_TRY(ax_buf_printf(out, "%lld", (long long)f->step));
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         AX_TRY(put_number(out, ",", values[i], ""));
