@@ -46,8 +46,9 @@ struct ax_queue {
     uint64_t tickets;                   /* given out so far */
 };
 
-/* backend: "ref", "cpu", an instruction set that the cpu has ("avx2"), or "meta" (then `planned` names the backend to plan for). The scratch stack
- * must outlive the queue. AX_ERR_CONFIG lists the backends. */
+/* backend: "ref", "cpu", an instruction set that the cpu has ("avx2"), or "meta" (then `planned`
+ * names the backend to plan for). The scratch stack must outlive the queue. AX_ERR_CONFIG lists
+ * the backends. */
 enum ax_status ax_queue_create(struct ax_queue **q, const char *backend, const char *planned,
                                int threads, struct ax_stack *scratch);
 void ax_queue_free(struct ax_queue *q);
