@@ -36,8 +36,8 @@ OMP := -fopenmp
 SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 CPPFLAGS := -I. $(if $(DEPS),-I"$(DEPS)/include") -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
 # Expanded in the recipe, so that OPT may contain $@ (tools/mutate_tests.py).
-CFLAGS = -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
-CXXFLAGS = $(filter-out -std=c11 $(OMP),$(CFLAGS)) -std=c++17 -fPIC -fvisibility=hidden
+CFLAGS = -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fPIC -fno-semantic-interposition -fno-math-errno -ffp-contract=off -pthread -MMD -MP
+CXXFLAGS = $(filter-out -std=c11 $(OMP),$(CFLAGS)) -std=c++17 -fvisibility=hidden
 DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
 # Libraries that are opened at run time are beside the binary, or in lib/axtrain of its prefix. A
 # sanitizer opens them on the program's behalf, which needs tags that apply to every opener.
@@ -62,8 +62,10 @@ ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-ve
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISA_amx := $(ISA_avx512bf16) -DAX_TILES -mamx-tile -mamx-bf16
 ISA_amx_emulated := $(ISA_avx512bf16) -DAX_TILES
-ISAS := avx2 avx512 avx512bf16
-TILE_ISAS := amx amx_emulated
+ISA_neon :=
+ARM := $(findstring aarch64,$(shell $(CC) -dumpmachine))
+ISAS := $(if $(ARM),neon,avx2 avx512 avx512bf16)
+TILE_ISAS := $(if $(ARM),,amx amx_emulated)
 
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c)))
@@ -75,16 +77,18 @@ OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o)) \
        $(foreach isa,$(TILE_ISAS),$(TILE_SRC:%.c=$(BUILD)/%.$(isa).o))
 LIB := $(BUILD)/libaxtrain.a
+# All tests share one copy of the product: linked into each, they would fill gigabytes.
+TEST_LIB := $(BUILD)/libaxtrain.so
 BIN := $(BUILD)/axtrain
 SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so)
 
-TEST_SRC := $(wildcard tests/*/test_*.c)
+TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard tests/*/test_*.c))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
-.PHONY: all help bootstrap demo test test-all check format docs fuzz bench-peers mutate clean tests-built
+.PHONY: all help bootstrap demo test test-all test-arm check format docs fuzz bench-peers mutate clean tests-built
 .PHONY: install uninstall dist wheel
 all: $(BIN) $(SHIM) ## build axtrain
 
@@ -99,7 +103,7 @@ demo: ## set up, build, and show what axtrain does
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-bootstrap: ## install what all targets need, or SETS="build test" (Debian; elsewhere it prints a list)
+bootstrap: ## install what all targets but test-arm need, or SETS="build test" (Debian; elsewhere it prints a list)
 	@tools/bootstrap $(or $(SETS),build demo test lint dist parquet)
 
 # Only main.o contains the commit, so that a new one costs only one link.
@@ -121,6 +125,10 @@ $(LIB): $(OBJ)
 	@rm -f $@
 	@ar rcs $@ $^
 
+$(TEST_LIB): $(OBJ)
+	@echo "LD $@"
+	$(Q)$(CC) $(OMP) $(SAN) -shared -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN' -o $@ $^ $(LIBS:%=-l%) -lm -ldl
+
 define compile_isa
 $(BUILD)/kernels/cpu/vec/%.$(1).o: kernels/cpu/vec/%.c
 	@mkdir -p $$(@D)
@@ -141,9 +149,10 @@ $(BUILD)/%.o: %.cpp
 	@echo "CXX $<"
 	$(call compile,$(CXX) $(CPPFLAGS) $(CXXFLAGS))
 
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(TEST_LIB)
 	@echo "LD $@"
-	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../..' -o $@ $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS)
+	$(Q)$(CC) $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN/../..' -o $@ $< $(TEST_HELP) \
+	    $(TEST_LIB) -lcmocka $(LIBS:%=-l%) -lm -ldl
 $(TEST_BIN): | $(SHIM)
 
 # Stubs of DuckDB's library, and of libaxtrain-gloo.so of another version.
@@ -183,6 +192,10 @@ test: ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minut
 test-all: ## sanitizers, both compilers, masked CPUs, sweeps, PEFT, fuzzing (≤ 60 minutes)
 	@tools/bootstrap build test lint dist
 	@tools/test-all
+
+test-arm: ## the aarch64 build under qemu: kernel tests, golden files, a small training (in test-all)
+	@tools/bootstrap build test arm
+	@tools/test-arm
 
 check: ## formatting, warnings, clang-tidy, layers, file sizes, generated docs
 	@tools/bootstrap build lint

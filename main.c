@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
     enum ax_status st = run(argc, argv);
     if (st == AX_OK)
         st = flush();
-    if (st != AX_OK) {
+    if (st != AX_OK && *ax_error_text()) { /* "": another rank says it */
         ax_log_error("%s", ax_error_text());
         ax_log_debug("trace: %s", ax_error_trace());
     }

@@ -41,11 +41,16 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     return AX_OK;
 }
 
+/* Returns whether O_DIRECT is on. */
+static bool set_direct(int fd, bool on) {
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0 && ((flags & O_DIRECT) != 0) != on)
+        (void)fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT);
+    return (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+}
+
 static void leave_direct(struct ax_direct_io *s) {
-    const int flags = fcntl(s->f.fd, F_GETFL);
-    if (flags >= 0)
-        (void)fcntl(s->f.fd, F_SETFL, flags & ~O_DIRECT);
-    s->direct = false;
+    s->direct = set_direct(s->f.fd, false);
 }
 
 /* Writes full blocks directly; a tail, and the rest after a short write, through the cache. */
@@ -121,6 +126,36 @@ enum ax_status ax_direct_io_end(struct ax_direct_io *s, enum ax_status st) {
 enum ax_status ax_file_open_direct(struct ax_file *f, const char *path) {
     bool direct;
     return open_file(f, path, O_RDONLY, "open", &direct);
+}
+
+enum ax_status ax_file_open_direct_update(struct ax_file *f, const char *path) {
+    bool direct;
+    return open_file(f, path, O_WRONLY, "write to", &direct);
+}
+
+static bool is_aligned(const void *data, uint64_t offset) {
+    return (uintptr_t)data % AX_DIRECT_IO_ALIGN == 0 && offset % AX_DIRECT_IO_ALIGN == 0;
+}
+
+enum ax_status ax_file_pwrite_direct(struct ax_file *f, const void *data, size_t n,
+                                     uint64_t offset) {
+    const char *p = data;
+    const size_t blocks = is_aligned(data, offset) ? n - n % AX_DIRECT_IO_ALIGN : 0;
+    size_t done = 0;
+    while (done < blocks && done % AX_DIRECT_IO_ALIGN == 0 && set_direct(f->fd, true)) {
+        const ssize_t w = ax_sys_pwrite(f->fd, p + done, blocks - done, offset + done);
+        if (w < 0 && errno == EINVAL)
+            break;
+        if (w < 0)
+            return ax_error(ax_sys_status(),
+                            "%s: cannot write %zu bytes at byte %llu (%zu written): %m", f->path, n,
+                            (unsigned long long)offset, done);
+        done += (size_t)w;
+    }
+    if (done == n)
+        return AX_OK;
+    (void)set_direct(f->fd, false);
+    return ax_file_pwrite(f, p + done, n - done, offset + done);
 }
 
 enum ax_status ax_file_pread_some(struct ax_file *f, void *data, size_t n, uint64_t offset,

@@ -23,6 +23,13 @@ enum ax_status ax_direct_io_close(struct ax_direct_io *s);
 /* The same at the end of a function with status `st`: an earlier error keeps its text. */
 enum ax_status ax_direct_io_end(struct ax_direct_io *s, enum ax_status st);
 
+/* Opens an existing file for writing parts of it with ax_file_pwrite_direct. */
+enum ax_status ax_file_open_direct_update(struct ax_file *f, const char *path);
+/* Writes n bytes at offset: past the page cache if the file system can and data, n and offset are
+ * multiples of AX_DIRECT_IO_ALIGN. From one thread per file. */
+enum ax_status ax_file_pwrite_direct(struct ax_file *f, const void *data, size_t n,
+                                     uint64_t offset);
+
 /* Opens for reading past the page cache if possible. Reads must then be of full AX_DIRECT_IO_ALIGN
  * blocks, at aligned offsets into aligned memory; the last may be short. */
 #define AX_DIRECT_IO_ALIGN ((size_t)4096)

@@ -45,8 +45,24 @@ static bool is_transfer(int op) {
            op == AX_FAULT_RECV;
 }
 
+/* "@2" at the end: of the rank 2 only. *n becomes the bytes before it. */
+static enum ax_status parse_rank(const char *s, size_t *n, bool *here) {
+    const char *at = memchr(s, '@', *n), *rank = getenv("RANK");
+    *here = true;
+    if (!at)
+        return AX_OK;
+    const size_t digits = *n - (size_t)(at + 1 - s);
+    if (digits == 0 || strspn(at + 1, "0123456789") < digits)
+        return ax_error(AX_ERR_CONFIG, "AX_FAULT: \"%.*s\": expected a rank behind @", (int)*n, s);
+    *here = rank && strlen(rank) == digits && memcmp(rank, at + 1, digits) == 0;
+    *n = (size_t)(at - s);
+    return AX_OK;
+}
+
 /* "write:3:enospc", n bytes without the comma. */
 static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
+    bool here;
+    AX_TRY(parse_rank(s, &n, &here));
     const char *c1 = memchr(s, ':', n);
     const char *c2 = c1 != NULL ? memchr(c1 + 1, ':', n - (size_t)(c1 + 1 - s)) : NULL;
     if (c2 == NULL)
@@ -79,7 +95,7 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
                         "AX_FAULT: \"%.*s\": only read, write, send and recv can be short", (int)n,
                         s);
     }
-    *rule = pack((enum ax_fault_op)op, (enum ax_fault_kind)kind, k);
+    *rule = here ? pack((enum ax_fault_op)op, (enum ax_fault_kind)kind, k) : 0;
     return AX_OK;
 }
 

@@ -1,4 +1,5 @@
-/* Fault injection: AX_FAULT=<op>:<k>:<kind>[,…] makes the k-th (from 1) call of an operation fail.
+/* Fault injection: AX_FAULT=<op>:<k>:<kind>[@<rank>][,…] makes the k-th (from 1) call of an operation
+ * fail; with a rank, only where the launcher's variable RANK has that number.
  *
  *   ops:   open read write fsync rename close mkdir unlink send recv malloc
  *   kinds: kill (SIGKILL to self), eio, enospc, enomem, short (half of the bytes), eintr,

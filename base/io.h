@@ -62,6 +62,8 @@ void ax_map_drop(const void *data, size_t len);
 
 bool ax_path_exists(const char *path);
 bool ax_path_is_dir(const char *path);
+/* True if it is on a file system that several hosts write to, each through pages of its own. */
+bool ax_path_is_remote(const char *path);
 enum ax_status ax_path_join(char **out, const char *dir, const char *name);
 /* One plain file name: no separator, not "." or "..", not empty, no control bytes. */
 bool ax_is_plain_name(const char *name);

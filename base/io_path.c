@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -20,6 +22,19 @@ bool ax_path_exists(const char *path) {
 bool ax_path_is_dir(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool ax_path_is_remote(const char *path) {
+    static const long magics[] = {NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC, SMB2_SUPER_MAGIC,
+                                  CIFS_SUPER_MAGIC, V9FS_MAGIC,      AFS_SUPER_MAGIC,
+                                  CEPH_SUPER_MAGIC, FUSE_SUPER_MAGIC};
+    struct statfs info;
+    bool found = false;
+    if (statfs(path, &info) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
+        found = found || info.f_type == magics[i];
+    return found;
 }
 
 enum ax_status ax_path_join(char **out, const char *dir, const char *name) {
@@ -152,9 +167,9 @@ enum ax_status ax_rename(const char *from, const char *to) {
 
 enum ax_status ax_symlink(const char *target, const char *path) {
     char *tmp;
-    AX_TRY(ax_sprintf(&tmp, "%s.link-%d", path, (int)getpid()));
+    AX_TRY(ax_sprintf(&tmp, "%s.link-%d", path, (int)gettid()));
     enum ax_status st = AX_OK;
-    (void)unlink(tmp); /* left by a killed process with this id */
+    (void)unlink(tmp); /* left by a killed thread with this id */
     if (symlink(target, tmp) != 0)
         st = ax_error(ax_sys_status(), "%s: cannot create a symbolic link: %m", path);
     else if ((st = ax_rename(tmp, path)) != AX_OK)

@@ -57,6 +57,7 @@ static enum ax_status run(struct ax_chat *c) {
                                           .max_prompt = c->context - 1,
                                           .max_new = c->max_new,
                                           .token = ax_chat_on_token,
+                                          .stop_now = ax_chat_interrupted,
                                           .ctx = c};
     return ax_text_model_run(&c->model, &o, false, converse, c);
 }
@@ -69,11 +70,18 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
         {"--system", AX_ARG_STRING, &c.system, 0, 0},
         {"--context", AX_ARG_INT, &c.context, 16, 1 << 24},
     };
-    c.edits = c.is_terminal && ax_term_has_cursor(STDOUT_FILENO);
     ax_text_args_table(&c.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
-    AX_TRY(ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, &c.a.model));
+    const enum ax_status parsed =
+        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, &c.a.model);
+    const struct ax_ranks_options o = {
+        .command = "chat", .mesh = c.a.mesh, .one_answer = true, .argc = argc, .argv = argv};
+    AX_TRY(ax_ranks_open(&c.ranks, &o, parsed));
+    c.a.ranks = &c.ranks;
+    c.is_terminal = c.is_terminal && ax_ranks_lead(&c.ranks);
+    c.edits = c.is_terminal && ax_term_has_cursor(STDOUT_FILENO);
     const enum ax_status st = run(&c);
+    ax_ranks_close(&c.ranks, st);
     ax_line_edit_free(&c.edit);
     json_decref(c.messages);
     ax_buf_free(&c.system_text);

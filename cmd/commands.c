@@ -38,7 +38,8 @@ const struct ax_command ax_commands[] = {
      "                      startup)\n"
      "Every kind but ops takes:\n"
      "  --model DIR         a model folder (step: or a config.json, with random weights)\n"
-     "  --arch NAME         a built-in shape with random weights: smollm2-135m, llama-tiny\n"
+     "  --arch NAME         a published shape with random weights, such as smollm2-135m, or\n"
+     "                      llama-tiny\n"
      "Options of single kinds:\n"
      "  --dtype T           (not startup) compute in float32 or bfloat16 (default: bfloat16\n"
      "                      if the CPU supports it)\n"
@@ -54,6 +55,7 @@ const struct ax_command ax_commands[] = {
      "  --mesh SIZES        (step, on the ranks of a launcher) such as dp_shard=2,tp=2 (default:\n"
      "                      dp_shard is the number of ranks); --batch and --accumulate are per\n"
      "                      data rank\n"
+     "  --zero STAGE        (step) as zero_stage: 3 (the default), 2 or 1\n"
      "  --optimizer NAME    (step) as in `axtrain plan` (default adamw)\n"
      "  --masters KIND      (step) float32 (the default), bf16_remainder or bf16_sr\n"
      "  --recompute MODE    (step) off, selective or on (default selective)\n"
@@ -109,14 +111,17 @@ const struct ax_command ax_commands[] = {
      "  --seed N                the same seed gives the same text for any --batch and --threads\n"
      "  --stop TEXT             end an answer before this text; repeatable\n"
      "  --threads N             CPU threads (default: all available to this process)\n"
+     "  --mesh SIZES            on the ranks of a launcher: tp=2 splits the model over 2 ranks\n"
+     "                          (default: over all of them); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
      "axtrain chat --model my-model/ --temperature 0.7", ax_cmd_chat},
     {"check", "compare with golden files, or a mesh of ranks with one rank",
      "golden DIR [--backend cpu|ref] [--dtype T] [--threads N] [--model NAME=DIR]\n"
      "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
      "golden: looks in a model or adapter folder for golden/, optim.json, rope.json,\n"
-     "schedules.json or entropy.safetensors, or for the tasks/ and results of\n"
-     "lm-evaluation-harness, and prints the worst deviation of each group and its tolerance.\n"
+     "schedules.json, packing.json or entropy.safetensors, for the tasks/ and results of\n"
+     "lm-evaluation-harness, or for recorded training runs (sft/, dpo/, …), which it repeats\n"
+     "step by step, and prints the worst deviation of each group and its tolerance.\n"
      "mesh: runs two training steps of a small model on the given mesh and on one rank, and\n"
      "prints the worst relative error of each group. MODEL is a folder, or a config.json for\n"
      "random weights.\n"
@@ -131,8 +136,11 @@ const struct ax_command ax_commands[] = {
      "  --micro-batches N  (mesh) micro-batches per data rank and step (default 3)\n"
      "  --tokens N         (mesh) tokens per row (default 96)\n"
      "  --pad N            (mesh) micro-batches of different lengths, multiples of N\n"
+     "  --zero STAGE       (mesh) as zero_stage: 3 (the default), 2 or 1\n"
      "  --bf16             (mesh) with --backend cpu: compute in bfloat16\n"
      "  --adamw            (mesh) the optimizer AdamW instead of SGD\n"
+     "  --schedule NAME    (mesh) of the pipeline: 1f1b (default), afab or interleaved\n"
+     "  --virtual N        (mesh) with interleaved: ranges of layers per rank (default 2)\n"
      "  --recompute MODE   (mesh) off, selective or on (default off)\n"
      "  --lora R           (mesh) a random adapter of rank R on a frozen model\n"
      "  --dora             (mesh) with --lora: train magnitudes too\n"
@@ -140,6 +148,17 @@ const struct ax_command ax_commands[] = {
      "  --base S           (mesh) with --lora: store frozen matrices as nf4, nf4-double,\n"
      "                     int8 or fp8\n",
      "axtrain check mesh my-model/ dp_shard=2 tp=2", ax_cmd_check},
+    {"ckpt", "show what a training checkpoint contains, check it, or write it anew",
+     "show DIR\nverify DIR\nreshard DIR [-o OUT]",
+     "DIR is a checkpoint, or the output_dir of a run: then its newest one.\n"
+     "show: its step, the ranks that wrote it, its files, and numbers and bytes of masters and\n"
+     "optimizer state. verify: reads every byte and compares checksums; exit code 3 names the\n"
+     "file and the place of the damage. reshard: writes it as one rank would have, with one\n"
+     "file of state whose tensors are whole. Training does not need that, since any mesh resumes\n"
+     "from any checkpoint; other tools do, and one file is easier to keep than one of each of\n"
+     "many ranks. DIR is verified before, the new folder before it takes DIR's place.\n"
+     "  -o OUT   (reshard) write this folder, and leave DIR as it is\n",
+     "axtrain ckpt verify out/checkpoint-500", ax_cmd_ckpt},
     {"completion", "print a script that completes commands, options and keys in a shell",
      "bash\nzsh\nfish",
      "  bash   in ~/.bashrc: source <(axtrain completion bash)\n"
@@ -181,6 +200,9 @@ const struct ax_command ax_commands[] = {
      "  --base M      its base model (default: the one that adapter_config.json names); only\n"
      "                config.json is read\n",
      "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m", ax_cmd_convert},
+    {"dpo", "train a model on preferences, as rl says: dpo, orpo, cpo, simpo, kto",
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "axtrain dpo dpo.yaml rl_beta=0.05 output_dir=out", ax_cmd_dpo},
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
     {"eval", "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
@@ -202,6 +224,8 @@ const struct ax_command ax_commands[] = {
      "  --rows N             only the first N records\n"
      "  --task final-answer  also answer each record greedily and count the final answers (after\n"
      "                       \"####\") that match the record's own\n"
+     "  --task reward|prm    score the records of --data with a reward model or a process reward\n"
+     "                       model: a line of JSON per record (docs/eval.md)\n"
      "  --task FILE          a task in the YAML of lm-evaluation-harness, or a group of tasks;\n"
      "                       several with commas between them; repeatable\n"
      "  --include-path DIR   (task file) folder of the task files whose names --task and groups\n"
@@ -227,6 +251,7 @@ const struct ax_command ax_commands[] = {
      "  --batch N            answers generated in parallel (default 16; task file: by memory)\n"
      "  --dtype T            compute in float32 (default) or bfloat16\n"
      "  --threads N          CPU threads (default: all available to this process)\n"
+     "  --mesh SIZES         on the ranks of a launcher, such as tp=2: as of generate\n"
      "  --per-row            one line of JSON per record, and one for the total\n"
      "  --json               one JSON object\n"
      "  -o FILE              write to FILE instead of standard output\n",
@@ -267,6 +292,9 @@ const struct ax_command ax_commands[] = {
      "  --seed N                the same seed gives the same text for any --batch and --threads\n"
      "  --stop TEXT             end an answer before this text; repeatable\n"
      "  --threads N             CPU threads (default: all available to this process)\n"
+     "  --mesh SIZES            on the ranks of a launcher, such as tp=2,dp_replicate=2: tp and\n"
+     "                          dp_shard split the model, dp_shard and dp_replicate share the\n"
+     "                          prompts (default: dp_replicate takes what the others leave); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
      "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
     {"help", "explain axtrain, or one command", "[COMMAND]",
@@ -274,12 +302,13 @@ const struct ax_command ax_commands[] = {
     {"init", "write a configuration that fits a model, a data set and this machine",
      "--model M --data FILE [-o FILE]",
      "Detects the record type (chat messages, conversations, instruction and output, question\n"
-     "and answer, prompt and completion, text), tokenizes the data, and plans a step: full\n"
-     "fine-tuning if it fits in free memory, otherwise LoRA, otherwise QLoRA. Comments in the\n"
-     "file say why, and it runs as written.\n"
+     "and answer, prompt and completion, text; preferences, labeled steps), tokenizes the data,\n"
+     "and plans a step: full fine-tuning if it fits in free memory, otherwise LoRA, otherwise\n"
+     "QLoRA. Comments in the file say why, and it runs as written.\n"
      "  --model M     a model folder, a GGUF file or a hub id\n"
      "  --data FILE   records (JSONL, JSON, CSV, text)\n"
-     "  -o FILE       where to write (default: sft.yaml); an existing file is never overwritten\n",
+     "  -o FILE       where to write (default: sft.yaml, dpo.yaml or prm.yaml); an existing\n"
+     "                file is never overwritten\n",
      "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
     {"launch", "start a command on several ranks", "-n N [options] -- COMMAND …",
      "Starts N processes of COMMAND on this host, which find each other. `axlaunch` is the same.\n"
@@ -312,13 +341,19 @@ const struct ax_command ax_commands[] = {
      "  --threads N   CPU threads\n",
      "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
     {"plan", "show what training would need, without running it",
-     "CONFIG [key=value …] [--blocks] [--speed N] [--json]\nMODEL [options]",
+     "CONFIG [key=value …] [--world N] [--blocks] [--speed N] [--json]\nMODEL | --arch NAME "
+     "[options]",
      "Does it fit? Memory, steps, tokens, time and disk space: for a configuration with its\n"
      "data, or a step of a model (a folder, config.json, GGUF file or hub id) with the sizes\n"
-     "below. Reads no weights and writes nothing; says what it could not count.\n"
+     "below. Of a mesh also what the ranks of each pipeline stage need, and what a rank sends\n"
+     "in a step, by role and collective. Reads no weights and writes nothing; says what it\n"
+     "could not count.\n"
      "  --blocks           every block of memory by name\n"
      "  --speed N          tokens per second, instead of a measurement\n"
+     "  --world N          (of a configuration) on N ranks: those of its mesh keys, filled by\n"
+     "                     dp_shard_size\n"
      "  --model MODEL      the same as MODEL\n"
+     "  --arch NAME        instead of MODEL, a published shape: llama-3.1-8b, qwen3-30b-a3b …\n"
      "  --dtype T          compute dtype (default bfloat16)\n"
      "  --batch N          documents per micro-batch (default 1)\n"
      "  --seq N            tokens per document (default 2048)\n"
@@ -349,6 +384,8 @@ const struct ax_command ax_commands[] = {
      "  --color WHEN    auto, always or never\n"
      "  --json          one JSON object on stdout\n",
      "axtrain preview sft.yaml --rows 2", ax_cmd_preview},
+    {"prm", "train a model that scores the steps of solutions", "CONFIG [key=value …] [options]",
+     TRAIN_DETAILS, "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", ax_cmd_prm},
     {"problems", "write generated word problems: data to try things out with", "[options] -o FILE",
      "Grade-school word problems as chat records, {\"messages\": [user, assistant], \"level\":\n"
      "…}. The answer has one line per step and ends with \"#### NUMBER\". The same seed gives\n"
@@ -358,6 +395,11 @@ const struct ax_command ax_commands[] = {
      "  --split S        train (default) or test\n"
      "  --min-level N    minimum number of steps, 1 to 4 (default 1)\n"
      "  --max-level N    maximum number of steps (default 4)\n"
+     "  --pairs          preferences instead: {\"prompt\", \"chosen\", \"rejected\"}, the "
+     "rejected\n"
+     "                   answer with a mistake in one line and its consequences in those after it\n"
+     "  --steps          labeled steps instead: {\"prompt\", \"completions\": lines, \"labels\"};\n"
+     "                   half of the solutions are right, the others from some line on wrong\n"
      "  -o FILE          write to FILE instead of standard output\n",
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
     {"report", "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",
@@ -392,8 +434,8 @@ const struct ax_command ax_commands[] = {
      "  --decode               read a JSON array of ids, print text\n"
      "  --skip-special-tokens  with --decode: omit special tokens\n",
      "axtrain tokenize --model my-model/ < text.txt", ax_cmd_tokenize},
-    {"train", "train as the configuration says (so far: fine-tuning)",
-     "CONFIG [key=value …] [options]", TRAIN_DETAILS, "axtrain train sft.yaml", ax_cmd_train},
+    {"train", "train as the configuration says", "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "axtrain train sft.yaml", ax_cmd_train},
     {0},
 };
 

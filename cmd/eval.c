@@ -1,6 +1,6 @@
 /* `axtrain eval`: how well a model predicts the trained tokens of some examples and, on request,
  * how many of them it solves. */
-#include "cmd/eval/eval.h"
+#include "cmd/eval/score.h"
 
 #include <errno.h>
 #include <math.h>
@@ -91,6 +91,8 @@ static enum ax_status open_model(struct ax_eval *e) {
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
     AX_TRY(ax_hf_open(&e->hf, e->model_dir));
     AX_TRY(ax_adapters_open(&e->adapters, &e->adapter_args, e->model_dir, &e->arch));
+    if (!e->scores)
+        AX_TRY(ax_classifier_refuse(&e->arch, e->model_dir, "predict tokens"));
     for (int i = e->adapters.n == 1 ? 0 : AX_ADAPTER_NONE; i < e->adapters.n; i++)
         e->turns[e->n_turns++].adapter = i;
     return AX_OK;
@@ -167,6 +169,24 @@ static void close_all(struct ax_eval *e) {
 
 /* ---- the command ---- */
 
+/* Scores take records as they are, and a model as it is. */
+static enum ax_status check_scores(const struct ax_eval *e) {
+    const struct ax_eval_pass_options *p = &e->pass_options;
+    if (!e->data)
+        return ax_error(AX_ERR_CONFIG, "eval: --task %s needs --data FILE", e->scores->task);
+    if (e->config || e->type || e->per_row || e->max_new_tokens > 0 || e->batch > 0 ||
+        p->samples > 0 || p->at_text || p->seed >= 0 || !isnan(p->sampling.temperature) ||
+        p->sampling.top_p > 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "eval: --task %s scores the records of --data: remove --config, --type, "
+                        "--per-row, --max-new-tokens, --batch, --samples, --pass-at, --seed, "
+                        "--temperature and --top-p",
+                        e->scores->task);
+    if (e->adapter_args.n > 1)
+        return ax_error(AX_ERR_CONFIG, "eval: --task %s takes one --adapter", e->scores->task);
+    return AX_OK;
+}
+
 /* Rejects options that apply only to task files, or never to them. */
 static enum ax_status check_tasks(struct ax_eval *e) {
     const struct ax_eval_tasks *t = &e->tasks;
@@ -175,18 +195,23 @@ static enum ax_status check_tasks(struct ax_eval *e) {
         const bool solves = strcmp(t->files.text[i], "final-answer") == 0;
         e->solve = e->solve || solves;
     }
-    if (e->solve && t->files.n > 1)
-        return ax_error(AX_ERR_CONFIG, "--task: final-answer is for --data, task files bring their "
-                                       "own; run them separately");
-    const bool files = t->files.n > 0 && !e->solve;
+    for (int i = 0; i < t->files.n; i++)
+        e->scores = e->scores ? e->scores : ax_classifier_find(t->files.text[i]);
+    if ((e->solve || e->scores) && t->files.n > 1)
+        return ax_error(AX_ERR_CONFIG,
+                        "--task: %s is for --data, task files bring their own; run them separately",
+                        e->solve ? "final-answer" : e->scores->task);
+    if (e->scores)
+        AX_TRY(check_scores(e));
+    const bool files = t->files.n > 0 && !e->solve && !e->scores;
     if (files &&
         (e->data || e->config || e->type || e->per_row || e->max_new_tokens > 0 || p->samples > 0 ||
          p->at_text || !isnan(p->sampling.temperature) || p->sampling.top_p > 0))
         return ax_error(AX_ERR_CONFIG,
                         "eval: a task file says what is asked and how: remove --data, --config, "
                         "--type, --per-row, --max-new-tokens, --samples, --pass-at, --temperature "
-                        "and --top-p, and use --log-samples for single records; the only task with "
-                        "--data is final-answer, got \"%s\"",
+                        "and --top-p, and use --log-samples for single records; the tasks with "
+                        "--data are final-answer, reward and prm, got \"%s\"",
                         t->files.text[0]);
     if (!files && (t->num_fewshot >= 0 || t->max_length > 0 || t->chat || t->single_turn ||
                    t->system || t->samples || t->include_path))
@@ -223,9 +248,19 @@ static enum ax_status run_tasks(struct ax_eval *e, struct ax_buf *text) {
     t->max_rows = e->max_rows;
     t->batch = e->batch;
     t->threads = e->threads;
+    t->ranks = &e->ranks;
     t->seed = e->pass_options.seed >= 0 ? e->pass_options.seed : DEFAULT_TASK_SEED;
     t->json = e->json;
     return ax_eval_tasks_run(t, text);
+}
+
+static enum ax_status run_scores(struct ax_eval *e, struct ax_buf *text) {
+    AX_TRY(check(e));
+    enum ax_status st = open_model(e);
+    if (st == AX_OK)
+        st = ax_eval_score(e, e->scores, text);
+    close_all(e);
+    return st;
 }
 
 static enum ax_status run_rows(struct ax_eval *e, struct ax_buf *text) {
@@ -240,12 +275,35 @@ done:
 }
 
 static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *text) {
-    if (e->out)
+    if (!ax_ranks_lead(&e->ranks))
+        return AX_OK;
+    if (e->out && !e->scores)
         return ax_write_file_atomic(e->out, text->data, text->len);
     const size_t wrote = fwrite(text->data, 1, text->len, stdout);
     if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
         return ax_error(AX_ERR_IO, "standard output: %m");
     return AX_OK;
+}
+
+/* This rank's part. */
+static enum ax_status run_rank(struct ax_eval *e) {
+    struct ax_buf text = {0};
+    enum ax_status st = e->scores                           ? run_scores(e, &text)
+                        : e->tasks.files.n > 0 && !e->solve ? run_tasks(e, &text)
+                                                            : run_rows(e, &text);
+    if (st == AX_OK)
+        st = write_out(e, &text);
+    ax_buf_free(&text);
+    return st;
+}
+
+static enum ax_status run_ranks(struct ax_eval *e, int argc, char **argv, enum ax_status parsed) {
+    const struct ax_ranks_options o = {
+        .command = "eval", .mesh = e->mesh, .argc = argc, .argv = argv};
+    AX_TRY(ax_ranks_open(&e->ranks, &o, parsed));
+    const enum ax_status st = run_rank(e);
+    ax_ranks_close(&e->ranks, st);
+    return st;
 }
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
@@ -277,19 +335,15 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--seed", AX_ARG_INT, &e.pass_options.seed, 0, INT64_MAX},
         {"--dtype", AX_ARG_STRING, &e.dtype_name, 0, 0},
         {"--threads", AX_ARG_INT, &e.threads, 1, 1024},
+        {"--mesh", AX_ARG_STRING, &e.mesh, 0, 0},
         {"--per-row", AX_ARG_FLAG, &e.per_row, 0, 0},
         {"--json", AX_ARG_FLAG, &e.json, 0, 0},
         {"-o", AX_ARG_STRING, &e.out, 0, 0},
     };
-    struct ax_buf text = {0};
-    enum ax_status st;
-    AX_TRY(ax_args_parse_model(argc, argv, sizeof args / sizeof *args, args, &e.model));
-    if (!e.model)
-        return ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");
-    AX_TRY(check_tasks(&e));
-    st = e.tasks.files.n > 0 && !e.solve ? run_tasks(&e, &text) : run_rows(&e, &text);
+    enum ax_status st = ax_args_parse_model(argc, argv, sizeof args / sizeof *args, args, &e.model);
+    if (st == AX_OK && !e.model)
+        st = ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");
     if (st == AX_OK)
-        st = write_out(&e, &text);
-    ax_buf_free(&text);
-    return st;
+        st = check_tasks(&e);
+    return run_ranks(&e, argc, argv, st);
 }

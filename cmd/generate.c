@@ -8,6 +8,7 @@
 
 #define MAX_NEW_DEFAULT 256
 #define MAX_SAMPLES     4096
+#define PIECE           16 /* sequences per lane */
 
 /* An answer: sample s of prompt p is number p·samples + s. */
 struct answer {
@@ -20,7 +21,9 @@ struct answer {
 
 struct generate {
     struct ax_text_args a;
+    struct ax_ranks ranks;
     struct ax_prompts_source source;
+    struct ax_buf input; /* standard input, if it is the prompt */
     int64_t batch, samples;
     bool json;
 
@@ -128,12 +131,16 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
 
 /* Generates the answers of one adapter after the other. */
 static enum ax_status generate_all(struct generate *g, struct ax_generator *d) {
+    /* data ranks exchange their answers, which are then printed, after so many sequences */
+    const int64_t ranks = d->model->rt->mesh.size[AX_ROLE_BATCH];
+    const int64_t most = ranks > 1 ? ranks * PIECE * d->o.n_seqs : g->n;
     for (int64_t from = 0, to; from < g->n; from = to) {
         const int adapter = prompt_of(g, g->number[from])->adapter;
         for (to = from; to < g->n && prompt_of(g, g->number[to])->adapter == adapter;)
             to++;
         AX_TRY(ax_text_model_use(&g->model, d, adapter));
-        AX_TRY(ax_generate(d, to - from, g->seqs + from));
+        for (int64_t at = from; at < to; at += most)
+            AX_TRY(ax_generate(d, to - at < most ? to - at : most, g->seqs + at));
     }
     return AX_OK;
 }
@@ -205,6 +212,18 @@ static enum ax_status make_sequences(struct generate *g) {
     return AX_OK;
 }
 
+static enum ax_status read_input(struct generate *g) {
+    g->source.len = g->source.text ? strlen(g->source.text) : 0;
+    if (g->source.text || g->source.file)
+        return AX_OK;
+    if (ax_ranks_lead(&g->ranks))
+        AX_TRY(ax_prompts_read_input(&g->input));
+    AX_TRY(ax_ranks_share(&g->ranks, &g->input));
+    g->source.text = g->input.data ? g->input.data : "";
+    g->source.len = g->input.len;
+    return AX_OK;
+}
+
 static void close_all(struct generate *g) {
     for (int64_t i = 0; g->answers && i < g->n; i++) {
         ax_text_stream_close(&g->answers[i].stream);
@@ -216,11 +235,24 @@ static void close_all(struct generate *g) {
     ax_free(g->tokens);
     ax_free(g->logprobs);
     ax_prompts_free(&g->prompts);
+    ax_buf_free(&g->input);
     ax_text_model_close(&g->model);
 }
 
+static enum ax_status check(const struct generate *g) {
+    if (g->source.text && g->source.file)
+        return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
+    if (g->source.system && !g->source.chat && !g->source.file)
+        return ax_error(AX_ERR_CONFIG, "generate: --system needs --chat");
+    if (g->source.each && g->a.adapters.n == 0)
+        return ax_error(AX_ERR_CONFIG, "generate: --each-adapter needs --adapter");
+    return AX_OK;
+}
+
 static enum ax_status run(struct generate *g) {
+    AX_TRY(check(g));
     AX_TRY(ax_text_model_open(&g->model, &g->a));
+    AX_TRY(read_input(g));
     AX_TRY(ax_prompts_read(&g->prompts, &g->model, &g->source));
     AX_TRY(choose_length(g));
     AX_TRY(make_sequences(g));
@@ -252,14 +284,14 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
     };
     ax_text_args_table(&g.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
-    AX_TRY(ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 8, args, &g.a.model));
-    if (g.source.text && g.source.file)
-        return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
-    if (g.source.system && !g.source.chat && !g.source.file)
-        return ax_error(AX_ERR_CONFIG, "generate: --system needs --chat");
-    if (g.source.each && g.a.adapters.n == 0)
-        return ax_error(AX_ERR_CONFIG, "generate: --each-adapter needs --adapter");
+    const enum ax_status parsed =
+        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 8, args, &g.a.model);
+    const struct ax_ranks_options o = {
+        .command = "generate", .mesh = g.a.mesh, .argc = argc, .argv = argv};
+    AX_TRY(ax_ranks_open(&g.ranks, &o, parsed));
+    g.a.ranks = &g.ranks;
     const enum ax_status st = run(&g);
+    ax_ranks_close(&g.ranks, st);
     close_all(&g);
     return st;
 }

@@ -10,6 +10,8 @@
 #include "base/free_space.h"
 #include "cmd/args.h"
 #include "cmd/train/base_model.h"
+#include "cmd/train/method.h"
+#include "model/classifier.h"
 #include "cmd/commands.h"
 #include "cmd/help/help.h"
 
@@ -42,12 +44,12 @@ static void choose_rows(struct ax_init *i) {
     const int64_t allowed = at_least_one((double)i->rows_per_epoch / LEAST_STEPS);
     i->rows_per_step = wanted < allowed ? wanted : allowed;
     i->epochs = i->data.rows <= 2000 ? 3 : i->data.rows <= 20000 ? 2 : 1;
+    i->epochs = i->epochs < i->data.task->epochs ? i->epochs : i->data.task->epochs;
 }
 
 static double choose_rate(const struct ax_init *i) {
-    if (i->fit.method != AX_INIT_FULL)
-        return 2e-4;
-    return i->parameters < 500000000 ? 1e-4 : i->parameters < 3000000000 ? 2e-5 : 1e-5;
+    const double full = i->parameters < 500000000 ? 1e-4 : i->parameters < 3000000000 ? 2e-5 : 1e-5;
+    return (i->fit.method == AX_INIT_FULL ? full : 2e-4) * i->data.task->rate;
 }
 
 /* The last part of a path or hub id, without its extension and with only plain characters. */
@@ -71,12 +73,33 @@ static enum ax_status choose_folder(struct ax_init *i) {
     return ax_sprintf(&i->output_dir, "out/%s-%s", model, data);
 }
 
-static enum ax_status choose(struct ax_init *i, const struct ax_arch *arch) {
+/* The objective that the written file will choose, and the head that it needs. */
+static enum ax_status choose_method(struct ax_init *i, struct ax_arch *arch,
+                                    struct ax_setup_method *m) {
+    struct ax_config cfg;
+    char *keys;
+    AX_TRY(ax_sprintf(&keys, "learning_rate: 1\n%s", i->data.task->keys));
+    enum ax_status st = ax_config_parse(&cfg, "init", keys, strlen(keys), 0, NULL);
+    ax_free(keys);
+    AX_TRY(st);
+    const struct ax_classifier *head = ax_setup_classifier(&cfg);
+    st = head ? ax_classifier_choose(arch, head) : AX_OK;
+    if (st == AX_OK)
+        st = ax_setup_method_read(m, &cfg);
+    ax_config_free(&cfg);
+    return st;
+}
+
+static enum ax_status choose(struct ax_init *i, struct ax_arch *arch) {
+    struct ax_setup_method method;
     i->parameters = ax_arch_parameters(arch);
     AX_TRY(ax_init_shape_measure(&i->shape, &i->data, i->model, arch->max_positions));
     choose_rows(i);
     i->shape.evaluates = i->eval_rows > 0;
-    AX_TRY(ax_init_fit_choose(&i->fit, arch, &i->shape, i->rows_per_step, ax_mem_available()));
+    AX_TRY(choose_method(i, arch, &method));
+    AX_TRY(ax_init_fit_choose(&i->fit,
+                              &(struct ax_init_problem){arch, &method.objective, &i->shape,
+                                                        i->rows_per_step, ax_mem_available()}));
     i->learning_rate = choose_rate(i);
     return choose_folder(i);
 }
@@ -107,21 +130,34 @@ static enum ax_status say(const struct ax_init *i, const char *file) {
            "learning rate %g\n"
            "next:\n"
            "  axtrain preview %s      what training will see\n"
-           "  axtrain sft %s          train\n",
+           "  axtrain %s %s          train\n",
            file,
            i->fit.method == AX_INIT_FULL ? "full fine-tuning" : ax_init_method_names[i->fit.method],
            (long long)i->shape.sequence_len, i->shape.packing ? " (packed)" : "",
-           (long long)i->fit.micro, (long long)per_step, i->learning_rate, word.data, word.data);
+           (long long)i->fit.micro, (long long)per_step, i->learning_rate, word.data,
+           i->data.task->command, word.data);
     ax_buf_free(&word);
     return AX_OK;
 }
 
+static enum ax_status check_new(const char *file) {
+    if (!ax_path_exists(file))
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "init: %s already exists; choose another file with -o, or remove it", file);
+}
+
+/* file: NULL = named after the command that trains. */
 static enum ax_status make(struct ax_init *i, const char *data, const char *file) {
     struct ax_arch arch;
+    char name[32];
     enum ax_status st = ax_base_model_arch(&arch, i->model, NULL, NULL);
     if (st != AX_OK)
         return ax_error_prefix(st, "--model");
     AX_TRY_GOTO(ax_init_data_read(&i->data, data), st, done);
+    snprintf(name, sizeof name, "%s.yaml", i->data.task->command);
+    file = file ? file : name;
+    AX_TRY_GOTO(check_new(file), st, done);
     AX_TRY_GOTO(choose(i, &arch), st, done);
     AX_TRY_GOTO(write_file(i, file), st, done);
     st = say(i, file);
@@ -132,7 +168,7 @@ done:
 
 enum ax_status ax_cmd_init(int argc, char **argv) {
     struct ax_init i = {0};
-    const char *data = NULL, *file = "sft.yaml";
+    const char *data = NULL, *file = NULL;
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &i.model, 0, 0},
         {"--data", AX_ARG_STRING, &data, 0, 0},
@@ -147,9 +183,8 @@ enum ax_status ax_cmd_init(int argc, char **argv) {
                         i.model ? "--data is"
                         : data  ? "--model is"
                                 : "--model and --data are");
-    if (ax_path_exists(file))
-        return ax_error(AX_ERR_CONFIG,
-                        "init: %s already exists; choose another file with -o, or remove it", file);
+    if (file)
+        AX_TRY(check_new(file));
     const enum ax_status st = make(&i, data, file);
     ax_init_data_free(&i.data);
     ax_free(i.output_dir);

@@ -50,12 +50,22 @@ enum ax_status ax_mesh_sizes_parse(struct ax_mesh_sizes *s, const char *command,
     }
 }
 
-const char *ax_mesh_sizes_name(char *buf, size_t size, const struct ax_mesh *mesh) {
+/* Those roles with more than one rank, each with its number. */
+static const char *name_roles(char *buf, size_t size, const struct ax_mesh *mesh,
+                              const int *numbers, const char *between) {
     size_t n = 0;
     buf[0] = '\0';
     for (int i = 0; i < N_KNOWN && n < size; i++)
         if (mesh->size[known[i].role] > 1)
-            n += (size_t)snprintf(buf + n, size - n, "%s%s%d", n > 0 ? "-" : "", known[i].name,
-                                  mesh->size[known[i].role]);
+            n += (size_t)snprintf(buf + n, size - n, "%s%s%d", n > 0 ? between : "", known[i].name,
+                                  numbers[known[i].role]);
     return buf;
+}
+
+const char *ax_mesh_sizes_name(char *buf, size_t size, const struct ax_mesh *mesh) {
+    return name_roles(buf, size, mesh, mesh->size, "-");
+}
+
+const char *ax_mesh_rank_name(char *buf, size_t size, const struct ax_mesh *mesh) {
+    return name_roles(buf, size, mesh, mesh->coord, " ");
 }

@@ -9,4 +9,7 @@ enum ax_status ax_mesh_sizes_parse(struct ax_mesh_sizes *s, const char *command,
 /* "dp_shard2-tp2": those that are not 1; "" for one rank. buf is returned. */
 const char *ax_mesh_sizes_name(char *buf, size_t size, const struct ax_mesh *mesh);
 
+/* "pp0 tp1": the rank's place in them. */
+const char *ax_mesh_rank_name(char *buf, size_t size, const struct ax_mesh *mesh);
+
 #endif

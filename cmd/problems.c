@@ -13,7 +13,7 @@
 struct job {
     int64_t rows, seed, min_level, max_level;
     const char *split, *out;
-    bool test;
+    bool test, pairs, steps;
     /* hashes of the questions so far, open addressing; 0 = free */
     uint64_t *seen;
     size_t cap;
@@ -32,15 +32,36 @@ static bool is_old(struct job *j, const char *question) {
     }
 }
 
-static enum ax_status put_row(const struct ax_problem *p, struct ax_buf *out) {
-    json_t *row;
-    AX_TRY(ax_problem_row(p, &row));
+static enum ax_status put_row(json_t *row, struct ax_buf *out) {
     char *text = json_dumps(row, JSON_COMPACT);
-    json_decref(row);
     if (!text)
         return ax_error(AX_ERR_NOMEM, "out of memory for a record");
     const enum ax_status st = ax_buf_printf(out, "%s\n", text);
     ax_free(text);
+    return st;
+}
+
+/* The record of problem `index`: a conversation, a pair, or labeled steps, of which every other
+ * solution is wrong. */
+static enum ax_status put_problem(const struct job *j, const struct ax_problem *p, uint64_t index,
+                                  struct ax_buf *out) {
+    struct ax_problem wrong = {0};
+    int first = p->n_steps + 1;
+    json_t *row = NULL;
+    enum ax_status st = AX_OK;
+    if (j->pairs || (j->steps && index % 2 == 1))
+        st = ax_problem_make_wrong(&wrong, (uint64_t)j->seed, index, (int)j->min_level,
+                                   (int)j->max_level, &first);
+    if (st == AX_OK && j->pairs)
+        st = ax_problem_pair_row(p, &wrong, &row);
+    else if (st == AX_OK && j->steps)
+        st = ax_problem_steps_row(wrong.question ? &wrong : p, first, &row);
+    else if (st == AX_OK)
+        st = ax_problem_row(p, &row);
+    if (st == AX_OK)
+        st = put_row(row, out);
+    json_decref(row);
+    ax_problem_free(&wrong);
     return st;
 }
 
@@ -59,7 +80,7 @@ static enum ax_status generate(struct job *j, struct ax_buf *out) {
                 (long long)rows);
         AX_TRY(ax_problem_make(&p, (uint64_t)j->seed, i, (int)j->min_level, (int)j->max_level));
         if (ax_problem_is_test(&p) == j->test && !is_old(j, p.question)) {
-            st = put_row(&p, out);
+            st = put_problem(j, &p, i, out);
             rows++;
         }
         ax_problem_free(&p);
@@ -72,6 +93,8 @@ static enum ax_status check(struct job *j) {
     j->test = strcmp(j->split, "test") == 0;
     if (!j->test && strcmp(j->split, "train") != 0)
         return ax_error(AX_ERR_CONFIG, "--split: expected train or test, got \"%s\"", j->split);
+    if (j->pairs && j->steps)
+        return ax_error(AX_ERR_CONFIG, "use --pairs or --steps, not both");
     if (j->min_level > j->max_level)
         return ax_error(AX_ERR_CONFIG, "--min-level %lld is above --max-level %lld",
                         (long long)j->min_level, (long long)j->max_level);
@@ -98,6 +121,8 @@ enum ax_status ax_cmd_problems(int argc, char **argv) {
         {"--split", AX_ARG_STRING, &j.split, 0, 0},
         {"--min-level", AX_ARG_INT, &j.min_level, 1, AX_PROBLEM_LEVELS},
         {"--max-level", AX_ARG_INT, &j.max_level, 1, AX_PROBLEM_LEVELS},
+        {"--pairs", AX_ARG_FLAG, &j.pairs, 0, 0},
+        {"--steps", AX_ARG_FLAG, &j.steps, 0, 0},
         {"-o", AX_ARG_STRING, &j.out, 0, 0},
     };
     struct ax_buf text = {0};

@@ -1,9 +1,10 @@
-/* `axtrain train` and `axtrain sft`: a config in, a trained model folder out. */
+/* `axtrain train`, `sft`, `dpo` and `prm`: a config in, a trained model folder out. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
@@ -11,7 +12,7 @@
 #include "cmd/train/hub_push.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/tracker.h"
-#include "parallel/env.h"
+#include "parallel/world.h"
 
 struct train_args {
     bool json, quiet;
@@ -76,18 +77,6 @@ static enum ax_status print_json(const struct ax_train_setup *s, const struct ax
     return AX_OK;
 }
 
-/* Rejects several ranks: each would train alone, and all would write to the same folder. */
-static enum ax_status refuse_ranks(void) {
-    struct ax_env e;
-    AX_TRY(ax_env_read(&e));
-    if (e.world == 1)
-        return AX_OK;
-    return ax_error(AX_ERR_UNSUPPORTED,
-                    "sft: %s is %d, but training supports only one rank so far. Start it without "
-                    "a launcher (%s), or unset %s.",
-                    e.world_name, e.world, e.launcher, e.world_name);
-}
-
 static void print(const struct ax_train_setup *s, const struct ax_train_result *r) {
     if (r->nothing_to_do)
         print_nothing(s, r);
@@ -114,51 +103,100 @@ static enum ax_status write_cards(const struct ax_train_setup *s, bool keep) {
     return AX_OK;
 }
 
-/* Trains, then merges and uploads the model if requested. */
-static enum ax_status finish(struct ax_train_setup *s, struct ax_trackers *trackers,
-                             struct ax_train_result *r) {
-    ax_tracker_describe(trackers, s->about, s->o.save.output_dir);
-    s->o.metrics.sink = ax_tracker_sink(trackers);
-    AX_TRY(ax_train(&s->o, r));
+/* What rank 0 does with the trained model. */
+static enum ax_status use_model(struct ax_train_setup *s, const struct ax_train_result *r) {
     AX_TRY(ax_train_merge(s, r->nothing_to_do));
     AX_TRY(write_cards(s, r->nothing_to_do));
     return ax_hub_push(s->cfg);
 }
 
-static enum ax_status train(const struct ax_config *cfg, const struct train_args *a, int argc,
-                            char **argv) {
+static enum ax_status train_setup(struct ax_train_setup *s, const struct train_args *a, int argc,
+                                  char **argv, struct ax_trackers *trackers,
+                                  struct ax_train_result *r) {
+    const bool leads = !s->fabric || s->fabric->rank == 0;
+    AX_TRY(ax_train_about_command(s, argc, argv));
+    s->o.metrics.progress = !a->quiet;
+    AX_TRY(ax_color_mode_parse("--color", a->color, &s->o.metrics.color));
+    ax_tracker_describe(trackers, s->about, s->o.save.output_dir);
+    s->o.metrics.sink = ax_tracker_sink(trackers);
+    AX_TRY(ax_train(&s->o, r));
+    return leads ? use_model(s, r) : AX_OK;
+}
+
+/* One rank's part, from the configuration on. */
+static enum ax_status train_rank(const struct ax_config *cfg, const struct train_args *a, int argc,
+                                 char **argv, struct ax_fabric *fabric) {
+    const bool leads = !fabric || fabric->rank == 0;
     struct ax_train_setup s;
     struct ax_train_result r = {0};
-    struct ax_trackers *trackers;
-    enum ax_color_mode color;
-    AX_TRY(ax_color_mode_parse("--color", a->color, &color));
-    AX_TRY(refuse_ranks());
-    if (a->quiet && ax_log_get_level() > AX_LOG_WARN)
-        ax_log_set_level(AX_LOG_WARN);
-    ax_config_log_notes(cfg);
-    AX_TRY(ax_hub_push_check(cfg));
-    AX_TRY(ax_tracker_open(&trackers, cfg, &ax_tracker_patience));
-    enum ax_status st = ax_train_setup_open(&s, cfg);
+    struct ax_trackers *trackers = NULL;
+    if (leads)
+        AX_TRY(ax_tracker_open(&trackers, cfg, &ax_tracker_patience));
+    enum ax_status st = ax_train_setup_open(&s, cfg, fabric);
     if (st == AX_OK)
-        st = ax_train_about_command(&s, argc, argv);
-    if (st == AX_OK) {
-        s.o.metrics.progress = !a->quiet;
-        s.o.metrics.color = color;
-        st = finish(&s, trackers, &r);
-    }
+        st = train_setup(&s, a, argc, argv, trackers, &r);
     struct ax_error_record first;
     ax_error_save(&first, st);
     ax_tracker_close(trackers, st == AX_OK);
     st = ax_error_restore(&first);
-    if (st == AX_OK && a->json)
+    if (st == AX_OK && leads && a->json)
         st = print_json(&s, &r);
-    else if (st == AX_OK && !a->quiet)
+    else if (st == AX_OK && leads && !a->quiet)
         print(&s, &r);
     ax_train_setup_close(&s);
     return st;
 }
 
-static enum ax_status run(int argc, char **argv, bool sft) {
+/* What all ranks must have been given alike. */
+static enum ax_status hash_config(const struct ax_config *cfg, uint64_t *hash) {
+    struct ax_buf text = {0};
+    AX_TRY(ax_config_show_json(cfg, &text));
+    *hash = ax_hash64(text.data, text.len, 0);
+    ax_buf_free(&text);
+    return AX_OK;
+}
+
+static enum ax_status train(const struct ax_config *cfg, const struct train_args *a, int argc,
+                            char **argv) {
+    struct ax_world world;
+    struct ax_world_options wo = {.timeout = (double)ax_config_i64(cfg, "ddp_timeout")};
+    enum ax_color_mode color;
+    AX_TRY(ax_color_mode_parse("--color", a->color, &color));
+    AX_TRY(hash_config(cfg, &wo.config));
+    AX_TRY(ax_world_open(&world, &wo));
+    const bool leads = world.env.rank == 0;
+    const enum ax_log_level most = leads ? AX_LOG_WARN : AX_LOG_ERROR; /* others would repeat it */
+    if ((a->quiet || !leads) && ax_log_get_level() > most)
+        ax_log_set_level(most);
+    ax_config_log_notes(cfg);
+    enum ax_status st = leads ? ax_hub_push_check(cfg) : AX_OK;
+    if (st == AX_OK)
+        st = train_rank(cfg, a, argc, argv, world.fabric);
+    ax_world_close(&world, st);
+    return st;
+}
+
+/* What a command trains: NULL is what the configuration says. */
+static const struct kind {
+    const char *command, *is; /* condition on the configuration */
+    const char *instead;
+} kinds[] = {
+    {"sft", "!rl && !reward_model && !process_reward_model", "no rl and no reward model"},
+    {"dpo", "rl == dpo,orpo,cpo,simpo,kto", "rl: dpo, orpo, cpo, simpo or kto"},
+    {"prm", "process_reward_model", "process_reward_model: true"},
+};
+
+static enum ax_status check_kind(const struct ax_config *cfg, const char *command) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].command, command) == 0 && !ax_config_holds(cfg, kinds[i].is))
+            return ax_config_error(cfg, ax_config_is_set(cfg, "rl") ? "rl" : "base_model",
+                                   "`axtrain %s` needs a configuration with %s; `axtrain train` "
+                                   "takes any",
+                                   command, kinds[i].instead);
+    return AX_OK;
+}
+
+static enum ax_status run(int argc, char **argv, const char *command) {
     struct train_args a = {.color = "auto"};
     const struct ax_arg args[] = {
         {"--json", AX_ARG_FLAG, &a.json, 0, 0},
@@ -166,10 +204,10 @@ static enum ax_status run(int argc, char **argv, bool sft) {
         {"--color", AX_ARG_STRING, &a.color, 0, 0},
     };
     struct ax_config cfg;
-    AX_TRY(ax_setup_args(argc, argv, 3, args, AX_CONFIG_FOR_TRAINING, &cfg));
-    enum ax_status st = AX_OK;
-    if (sft && ax_config_is_set(&cfg, "rl"))
-        st = ax_config_error(&cfg, "rl", "this is not fine-tuning; use `axtrain train`");
+    enum ax_status st = ax_setup_args(argc, argv, 3, args, AX_CONFIG_FOR_TRAINING, &cfg);
+    if (st != AX_OK)
+        return ax_world_report(st);
+    st = check_kind(&cfg, command);
     if (st == AX_OK)
         st = train(&cfg, &a, argc, argv);
     ax_config_free(&cfg);
@@ -177,9 +215,17 @@ static enum ax_status run(int argc, char **argv, bool sft) {
 }
 
 enum ax_status ax_cmd_train(int argc, char **argv) {
-    return run(argc, argv, false);
+    return run(argc, argv, "train");
 }
 
 enum ax_status ax_cmd_sft(int argc, char **argv) {
-    return run(argc, argv, true);
+    return run(argc, argv, "sft");
+}
+
+enum ax_status ax_cmd_dpo(int argc, char **argv) {
+    return run(argc, argv, "dpo");
+}
+
+enum ax_status ax_cmd_prm(int argc, char **argv) {
+    return run(argc, argv, "prm");
 }

@@ -320,16 +320,23 @@ struct ax_softmax_backward {
     int64_t vocab;
 };
 
-/* With e = label_smoothing (Szegedy et al. 2016) and z = z_loss (Chowdhery et al. 2022):
- *   scalars->loss += Σ weight·inv_weight·((1−e)·−logprob + e·−mean_logprob + z·lse²)
+/* With e = label_smoothing (Szegedy et al. 2016), z = z_loss (Chowdhery et al. 2022), and s = 1, or
+ * with `dynamic` the token's probability, a constant for the gradient (DFT, Wu et al. 2025, arXiv
+ * 2508.05629):
+ *   scalars->loss += Σ weight·inv_weight·((1−e)·s·−logprob + e·−mean_logprob + z·lse²)
  * and its gradients in g_logprob, g_mean, g_lse. Rows without a label: 0. mean_logprob and g_mean
  * are needed if e > 0, lse and g_lse if z > 0; else their data is NULL. logprob, mean_logprob, lse,
- * g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in order of t. */
+ * g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in order of t.
+ * targets F32 [T] (data NULL = none) instead of label_smoothing: of two labels, the probability p of
+ * one of them; the likelier is the token's. Then the cross-entropy with (p, 1 − p) is that with
+ * e = 2·min(p, 1 − p). */
 struct ax_nll_loss {
     struct ax_tensor logprob, labels, weight, g_logprob;
     struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_tensor mean_logprob, g_mean, lse, g_lse;
     double label_smoothing, z_loss;
+    bool dynamic;
+    struct ax_tensor targets;
 };
 
 /* index[t] = argmax_c logits[t][c] (the first if tied). logits compute or accumulation, index i32

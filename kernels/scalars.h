@@ -22,6 +22,15 @@ struct ax_step_scalars {
     uint64_t seed;
 };
 
+/* What an objective on documents says of a step beside its loss: means over the step of some of its
+ * documents or their tokens, each Σ value and Σ of what it is a mean over. */
+#define AX_MEASURES 12
+struct ax_step_measures {
+    double tokens; /* that terms per token are divided by: of the chosen answers of the step */
+    double kl;     /* KTO's estimate for the step, by the host */
+    double sum[AX_MEASURES], of[AX_MEASURES];
+};
+
 /* What a device adds up of its own time (ax_queue_time). */
 #define AX_TIMES 3
 struct ax_times {

@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/mem.h"
+#include "model/classifier.h"
 #include "model/layer.h"
 
 #define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */
@@ -122,14 +123,6 @@ static int64_t layer_vectors(const struct ax_arch *a, int64_t layer) {
            (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) + qk_norm[a->qk_norm];
 }
 
-/* Elements of all layers' matrices. */
-static int64_t all_matrices(const struct ax_arch *a, int64_t experts) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < a->n_layers; i++)
-        n += layer_matrices(a, i, experts);
-    return n;
-}
-
 /* Sizes that are valid individually may overflow together. */
 static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
     int64_t largest = 0;
@@ -167,6 +160,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
     AX_TRY(layers(a));
     AX_TRY(a->family->parse(a, c));
+    AX_TRY(ax_classifier_parse(a, c));
     return check_total(a, c);
 }
 
@@ -235,16 +229,30 @@ void ax_arch_free(struct ax_arch *arch) {
     *arch = (struct ax_arch){0};
 }
 
+int64_t ax_arch_head_rows(const struct ax_arch *a) {
+    return a->classifier ? a->n_labels : a->vocab_size;
+}
+
 int64_t ax_arch_parameters(const struct ax_arch *a) {
-    int64_t n = all_matrices(a, a->moe.n_experts) + a->hidden_size;
+    int64_t n = a->hidden_size;
     for (int64_t i = 0; i < a->n_layers; i++)
-        n += layer_vectors(a, i);
-    return n + (a->tied ? 1 : 2) * a->vocab_size * a->hidden_size;
+        n += layer_matrices(a, i, a->moe.n_experts) + layer_vectors(a, i);
+    n += (a->vocab_size + (a->tied ? 0 : ax_arch_head_rows(a))) * a->hidden_size;
+    return n + (a->classifier && a->classifier->biased ? a->n_labels : 0);
+}
+
+double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
+    if (unit == 0)
+        return 2 * (double)a->hidden_size;
+    if (unit > a->n_layers)
+        return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size);
+    return 2 * (double)layer_matrices(a, unit - 1, a->moe.n_active) +
+           (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
 }
 
 double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {
-    const double matrices =
-        (double)(all_matrices(a, a->moe.n_active) + a->vocab_size * a->hidden_size);
-    const int64_t dims = a->head_dim + a->v_head_dim;
-    return 6 * matrices + 3 * (double)(a->n_layers * a->n_heads * dims * seq);
+    double forward = 0;
+    for (int64_t unit = 1; unit < a->n_layers + 2; unit++)
+        forward += ax_arch_unit_flops(a, unit, seq);
+    return 3 * forward;
 }

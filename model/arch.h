@@ -60,6 +60,8 @@ enum ax_qk_norm {
     AX_QK_NORM_FULL, /* all heads of a token together; supports only tp 1 so far */
 };
 
+struct ax_classifier;
+
 struct ax_arch {
     const struct ax_family *family;
     int64_t vocab_size, hidden_size, intermediate_size;
@@ -70,7 +72,12 @@ struct ax_arch {
     int64_t head_dim, v_head_dim; /* per head: q and k; v */
     int64_t max_positions;
     double norm_eps;
-    bool tied; /* lm_head is embed_tokens */
+    bool tied;                              /* lm_head is embed_tokens */
+    const struct ax_classifier *classifier; /* NULL: a language model (classifier.h) */
+    int64_t
+        n_labels; /* of a classifier: rows of score.weight, which it has instead of lm_head; or 0 */
+    bool
+        new_head; /* the folder has a language model's head: score.* start as new, lm_head is dropped */
     bool qkv_bias, o_bias, mlp_bias;
     enum ax_qk_norm qk_norm;
     double softmax_scale;
@@ -94,8 +101,13 @@ enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const j
 enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file);
 void ax_arch_free(struct ax_arch *arch);
 
+/* Logits per token: the vocabulary, or a classifier's labels. */
+int64_t ax_arch_head_rows(const struct ax_arch *arch);
 /* Trainable parameters: embeddings, layers with all their experts, head; tied ones counted once. */
 int64_t ax_arch_parameters(const struct ax_arch *arch);
+/* FLOPs of a token's forward pass in a unit: the embedding, a layer, …, the head; per matrix element
+ * that it passes through 2, for attention as below, and for the look-up 2 per element of the row. */
+double ax_arch_unit_flops(const struct ax_arch *arch, int64_t unit, int64_t seq);
 /* Training FLOPs per token: 6 per matrix parameter the token passes through (the head counts once,
  * tied or not; embedding lookups do not count; only the token's active experts count) +
  * 6·layers·heads·head_dim·seq for causal attention (half of the full 12·L·H·hd·seq; if v heads have

@@ -172,6 +172,25 @@ static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
     return h;
 }
 
+/* The attention of one run of the batch's rows. */
+static struct ax_attention of_run(const struct ax_pass *p, const struct ax_attention *all,
+                                  int run) {
+    const struct ax_batch *b = p->batch;
+    const int64_t length = b->T / b->n_runs, first = run * length;
+    struct ax_attention a = *all;
+    a.q = ax_tensor_rows(&all->q, first, length);
+    a.out = ax_tensor_rows(&all->out, first, length);
+    a.lse = ax_tensor_rows(&all->lse, first, length);
+    a.cu_q = b->runs[run].cu_q;
+    if (p->cache)
+        return a;
+    a.cu_k = b->runs[run].cu_k;
+    const int64_t keys = b->runs[run].first + length;
+    if (b->parts > 1 && keys < a.max_k)
+        a.max_k = keys;
+    return a;
+}
+
 /* Attention on the operands h; gathers the sequence's keys and values into scratch. */
 static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p,
                                const struct ax_saved *s, const struct heads *h,
@@ -180,8 +199,6 @@ static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p
     struct ax_attention att = {.q = h->q,
                                .out = ax_tensor_heads(&s[OUT].t, q_heads(l, a), a->v_head_dim),
                                .lse = s[LSE].t,
-                               .cu_q = p->batch->cu_seqlens,
-                               .cu_k = p->batch->cu_keys,
                                .max_q = p->batch->max_queries,
                                .max_k = p->batch->max_len,
                                .window = l->spec.window,
@@ -239,11 +256,13 @@ static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p, struct
     struct ax_runtime *rt = p->model->rt;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct heads now = operands(l, p, s);
-    struct ax_attention_forward attention;
+    struct ax_attention all;
     if (p->cache)
         AX_TRY(ax_kvcache_write(p->cache, rt->q, l->index, &now.k, &now.v));
-    AX_TRY(describe(l, p, s, &now, &attention.a));
-    AX_TRY(ax_run_attention_forward(rt->q, &attention));
+    AX_TRY(describe(l, p, s, &now, &all));
+    for (int run = 0; run < p->batch->n_runs; run++)
+        AX_TRY(
+            ax_run_attention_forward(rt->q, &(struct ax_attention_forward){of_run(p, &all, run)}));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -270,14 +289,24 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     d.k = own_kv_heads(p, &d.k);
     d.v = own_kv_heads(p, &d.v);
     const struct heads now = operands(l, p, s);
-    struct ax_attention_backward back = {
-        .dout = ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim), .dq = d.q};
-    AX_TRY(describe(l, p, s, &now, &back.a));
-    back.dk = ax_cp_partial(rt, &d.k);
-    back.dv = ax_cp_partial(rt, &d.v);
-    AX_TRY(ax_run_attention_backward(rt->q, &back));
-    AX_TRY(ax_cp_reduce(rt, &back.dk, &d.k));
-    AX_TRY(ax_cp_reduce(rt, &back.dv, &d.v));
+    const struct ax_tensor dout = ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim);
+    const struct ax_cp_gradient dk = ax_cp_gradient(rt, &d.k), dv = ax_cp_gradient(rt, &d.v);
+    struct ax_attention all;
+    AX_TRY(describe(l, p, s, &now, &all));
+    for (int run = 0; run < p->batch->n_runs; run++) {
+        const struct ax_attention one = of_run(p, &all, run);
+        const int64_t length = one.q.shape[0], first = run * length;
+        const struct ax_attention_backward back = {.a = one,
+                                                   .dout = ax_tensor_rows(&dout, first, length),
+                                                   .dq = ax_tensor_rows(&d.q, first, length),
+                                                   .dk = dk.run,
+                                                   .dv = dv.run};
+        AX_TRY(ax_run_attention_backward(rt->q, &back));
+        AX_TRY(ax_cp_add(rt, &dk, run == 0));
+        AX_TRY(ax_cp_add(rt, &dv, run == 0));
+    }
+    AX_TRY(ax_cp_reduce(rt, &dk));
+    AX_TRY(ax_cp_reduce(rt, &dv));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

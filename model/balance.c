@@ -37,7 +37,7 @@ enum ax_status ax_balance_slope(struct ax_pass *p, struct ax_tensor *slope) {
     const struct ax_router_balance balance = {.load = s->load,
                                               .slope = s->slope,
                                               .k = p->model->arch.moe.n_active,
-                                              .weight = p->batch->weight_total,
+                                              .weight = p->batch->loss_weight,
                                               .coef = p->balance_coef,
                                               .counts = ax_cp_adds(rt),
                                               .scalars = p->scalars};

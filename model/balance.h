@@ -4,7 +4,7 @@
  *
  * Each micro-batch has its own f and P over all its tokens: before backward, the sums are reduced
  * over cp and tp. A step's aux loss is the mean over micro-batches and data ranks, each weighted as
- * in the main loss (its Σ weight / the step's Σ weight), so a micro-batch without labels counts
+ * in the main loss (its Σ weight / the step's Σ weight, or pairs or documents), so a micro-batch without labels counts
  * nothing and a single micro-batch matches transformers. The objective is loss + coef·aux;
  * transformers calls coef router_aux_loss_coef. With pipeline stages, f would need layers of other
  * stages: rejected (optim/step.c). */

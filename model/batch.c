@@ -5,31 +5,47 @@
 
 #include "base/mem.h"
 
+static struct ax_tensor take(struct ax_stack *stack, enum ax_dtype dtype, int64_t n) {
+    return ax_tensor_1d(dtype, ax_stack_push(stack, "batch", (size_t)n * sizeof(int32_t)), n);
+}
+
 void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
                        int64_t max_len, int parts, int part) {
-    AX_ASSERT(T % parts == 0);
+    const int runs = parts > 1 ? 2 : 1;
+    AX_ASSERT(T % (runs * parts) == 0);
     T /= parts;
     *b = (struct ax_batch){.T = T,
                            .cap = T,
                            .n_rows = T,
                            .n_cap = n_cap,
                            .max_len = max_len,
-                           .max_queries = max_len < T ? max_len : T,
+                           .max_queries = max_len < T / runs ? max_len : T / runs,
                            .parts = parts,
-                           .part = part};
-    const size_t column = (size_t)T * sizeof(int32_t);
-    b->tokens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
-    b->positions = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
-    b->rows = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
-    b->labels = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
-    b->weight = ax_tensor_1d(AX_F32, ax_stack_push(stack, "batch", column), T);
-    const size_t cu = (size_t)(n_cap + 1) * sizeof(int32_t);
-    b->cu_seqlens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", cu), n_cap + 1);
-    b->cu_keys = b->cu_row = b->cu_seqlens;
-    if (parts > 1) {
-        b->cu_keys.data = ax_stack_push(stack, "batch", cu);
-        b->cu_row.data = ax_stack_push(stack, "batch", cu);
+                           .part = part,
+                           .n_runs = runs};
+    b->tokens = take(stack, AX_I32, T);
+    b->positions = take(stack, AX_I32, T);
+    b->rows = b->row_order = take(stack, AX_I32, T);
+    b->labels = take(stack, AX_I32, T);
+    b->weight = take(stack, AX_F32, T);
+    b->cu_seqlens = take(stack, AX_I32, n_cap + 1);
+    b->runs[0] = (struct ax_batch_run){0, b->cu_seqlens, b->cu_seqlens};
+    if (parts == 1)
+        return;
+    b->order = take(stack, AX_I32, T);
+    b->row_order = take(stack, AX_I32, T);
+    b->used = take(stack, AX_I32, 1);
+    for (int r = 0; r < runs; r++) {
+        b->runs[r].cu_q = take(stack, AX_I32, n_cap + 1);
+        b->runs[r].cu_k = take(stack, AX_I32, n_cap + 1);
     }
+}
+
+int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row) {
+    const int64_t length = b->T / b->n_runs, run = t / length;
+    const bool late = run >= b->parts;
+    *row = t % length + (late ? length : 0);
+    return (int)(late ? 2 * b->parts - 1 - run : run);
 }
 
 /* Values of column c for T tokens and n_rows of them. */
@@ -54,15 +70,22 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_ro
     for (int c = 0; c < ax_columns_count(b->has); c++)
         b->columns[c].shape[0] = column_length(b, c, T, n_rows);
     b->T = b->tokens.shape[0] = b->positions.shape[0] = T;
-    b->cu_seqlens.shape[0] = b->cu_keys.shape[0] = b->cu_row.shape[0] = docs + 1;
+    b->cu_seqlens.shape[0] = docs + 1;
+    for (int r = 0; r < b->n_runs; r++) {
+        const int64_t length = T / b->n_runs;
+        b->runs[r].first = length * (r == 0 ? b->part : 2 * b->parts - 1 - b->part);
+        b->runs[r].cu_q.shape[0] = b->runs[r].cu_k.shape[0] = docs + 1;
+    }
+    b->order.shape[0] = T;
     b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
+    b->row_order.shape[0] = n_rows;
 }
 
 /* Host images of the columns, filled and then copied to the device. row: ends of documents in the
- * sequence; cu and keys: in this part. label and weight are per token, the head_ ones per head
- * row. */
+ * sequence; cu: likewise in a run, its queries or keys. label and weight are per token, the head_
+ * ones per head row. */
 struct columns {
-    int32_t *tokens, *positions, *label, *rows, *head_label, *cu, *keys, *row;
+    int32_t *tokens, *positions, *label, *rows, *head_label, *order, *row_order, *cu, *row;
     float *weight, *head_weight;
     uint32_t *extra; /* of the objective: `stride` words for each, plus one more stride */
     int64_t stride;
@@ -121,8 +144,9 @@ static void put_columns(const struct ax_batch *b, const struct columns *h, int i
         if (of == AX_OF_EXAMPLE)
             out[index] = doc->columns[c][0];
         for (int64_t i = 0; of != AX_OF_EXAMPLE && i < doc->n; i++) {
-            const int64_t t = first + i - b->part * b->T;
-            if (t >= 0 && t < b->T && (of == AX_OF_TOKEN || h->label[t] >= 0))
+            int64_t t;
+            if (ax_batch_part_of(b, first + i, &t) == b->part &&
+                (of == AX_OF_TOKEN || h->label[t] >= 0))
                 out[t] = doc->columns[c][i];
         }
     }
@@ -143,6 +167,22 @@ static enum ax_status send_columns(const struct ax_batch *b, struct ax_queue *q,
     return AX_OK;
 }
 
+/* Of token i of document `index`. */
+static enum ax_status check_ids(const struct ax_batch *b, int64_t vocab, int index, int64_t i,
+                                int32_t token, int32_t label) {
+    const int64_t labels = b->n_labels > 0 ? b->n_labels : vocab;
+    if (token >= 0 && token < vocab && label < labels)
+        return AX_OK;
+    const bool of_class = label >= labels && b->n_labels > 0;
+    return ax_error(AX_ERR_DATA,
+                    of_class
+                        ? "batch: document %d, token %lld: label %d is not below the number of "
+                          "labels, %lld"
+                        : "batch: document %d, token %lld: id %d is outside the vocabulary of %lld",
+                    index, (long long)i, label >= labels ? label : token,
+                    (long long)(of_class ? labels : vocab));
+}
+
 static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_t vocab, int index,
                                    const struct ax_document *doc) {
     const int64_t first = b->n_tokens, row = b->T * b->parts;
@@ -152,18 +192,15 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
                         "have at most %lld",
                         index, (long long)doc->n, (long long)(row - first), (long long)b->max_len);
     for (int64_t i = 0; i < doc->n; i++) {
-        const int64_t t = first + i - b->part * b->T;
+        int64_t t;
+        const bool here = ax_batch_part_of(b, first + i, &t) == b->part;
         const int32_t token = doc->tokens[i];
         int32_t label = i + 1 < doc->n ? doc->tokens[i + 1] : -1;
         if (doc->labels)
             label = doc->labels[i];
         const float weight = label < 0 ? 0 : doc->weight ? doc->weight[i] : 1;
-        if (token < 0 || token >= vocab || label >= vocab)
-            return ax_error(AX_ERR_DATA,
-                            "batch: document %d, token %lld: id %d is outside the vocabulary of "
-                            "%lld",
-                            index, (long long)i, label >= vocab ? label : token, (long long)vocab);
-        if (t >= 0 && t < b->T) {
+        AX_TRY(check_ids(b, vocab, index, i, token, label));
+        if (here) {
             c->tokens[t] = token;
             c->positions[t] = (int32_t)(doc->first_position + i);
             c->label[t] = weight > 0 ? label : -1;
@@ -171,6 +208,7 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
         }
         b->weight_total += (double)weight;
         b->trained += weight > 0;
+        b->side_trained[index % 2] += weight > 0;
     }
     if (doc->first_position + doc->n - 1 > b->max_position)
         b->max_position = doc->first_position + doc->n - 1;
@@ -179,15 +217,40 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
     return AX_OK;
 }
 
-/* Sets cu and keys from the sequence: where this part's pieces of documents end, and their keys. */
-static void cut(const struct ax_batch *b, const struct columns *c) {
-    const int64_t begin = b->part * b->T, end = begin + b->T;
+/* Sends where a run's pieces of documents end, and their keys. */
+static enum ax_status send_run(const struct ax_batch *b, struct ax_queue *q,
+                               const struct ax_batch_run *run, const struct columns *c, bool keys) {
+    const int64_t begin = run->first, end = begin + b->T / b->n_runs;
     for (int64_t d = 0; d <= b->n_cap; d++) {
-        const int64_t at = c->row[d];
-        const int64_t inside = at < begin ? 0 : at > end ? b->T : at - begin;
-        c->keys[d] = (int32_t)(at < end ? at : end);
-        c->cu[d] = (int32_t)inside;
+        const int64_t at = c->row[d] < end ? c->row[d] : end;
+        c->cu[d] = (int32_t)(keys ? at : at < begin ? 0 : at - begin);
     }
+    return ax_queue_write(q, keys ? run->cu_k.data : run->cu_q.data, c->cu,
+                          (size_t)(b->n_cap + 1) * sizeof *c->cu);
+}
+
+/* What a part says of its place in the sequence. */
+static enum ax_status send_place(const struct ax_batch *b, struct ax_queue *q,
+                                 const struct columns *c) {
+    const int64_t length = b->T / b->n_runs;
+    int32_t used = 0;
+    if (b->parts == 1)
+        return AX_OK;
+    for (int64_t t = 0; t < b->T; t++) {
+        c->order[t] = (int32_t)(b->runs[t / length].first + t % length);
+        used += c->order[t] < b->n_tokens;
+    }
+    for (int64_t k = 0; k < b->n_rows; k++)
+        c->row_order[k] = c->order[c->rows[k]];
+    AX_TRY(ax_queue_write(q, b->order.data, c->order, (size_t)b->T * sizeof *c->order));
+    AX_TRY(ax_queue_write(q, b->row_order.data, c->row_order,
+                          (size_t)b->n_rows * sizeof *c->row_order));
+    AX_TRY(ax_queue_write(q, b->used.data, &used, sizeof used));
+    for (int r = 0; r < b->n_runs; r++) {
+        AX_TRY(send_run(b, q, &b->runs[r], c, false));
+        AX_TRY(send_run(b, q, &b->runs[r], c, true));
+    }
+    return AX_OK;
 }
 
 static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct columns *c) {
@@ -199,20 +262,19 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     AX_TRY(ax_queue_write(q, b->labels.data, c->head_label, rows));
     AX_TRY(ax_queue_write(q, b->weight.data, c->head_weight, rows));
     const size_t cu = (size_t)(b->n_cap + 1) * sizeof(int32_t);
-    AX_TRY(ax_queue_write(q, b->cu_keys.data, c->keys, cu));
-    AX_TRY(ax_queue_write(q, b->cu_row.data, c->row, cu));
-    AX_TRY(ax_queue_write(q, b->cu_seqlens.data, c->cu, cu));
+    AX_TRY(ax_queue_write(q, b->cu_seqlens.data, c->row, cu));
+    AX_TRY(send_place(b, q, c));
     return send_columns(b, q, c);
 }
 
 enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
                              const struct ax_document *docs) {
     b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
+    b->side_trained[0] = b->side_trained[1] = 0;
     b->weight_total = 0;
     const bool planning = ax_queue_is_meta(q);
     const int64_t T = planning ? b->cap : length_for(b, &q->model->rounding, n, docs);
     set_length(b, T, b->n_cap, T);
-    b->first_row = b->first_token + b->part * T;
     if (planning) {
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;
@@ -224,7 +286,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                         (long long)b->n_cap);
     const int n_columns = ax_columns_count(b->has);
     const int64_t stride = b->cap > b->n_cap ? b->cap : b->n_cap;
-    const int64_t own = 7 * b->T + 3 * (b->n_cap + 1);
+    const int64_t own = 9 * b->T + 2 * (b->n_cap + 1);
     int32_t *host;
     AX_TRY(ax_alloc(&host, (size_t)(own + (n_columns > 0 ? n_columns + 1 : 0) * stride),
                     sizeof *host));
@@ -235,9 +297,10 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                         .rows = host + 4 * b->T,
                         .head_label = host + 5 * b->T,
                         .head_weight = (float *)(host + 6 * b->T),
-                        .cu = host + 7 * b->T,
-                        .keys = host + 7 * b->T + b->n_cap + 1,
-                        .row = host + 7 * b->T + 2 * (b->n_cap + 1),
+                        .order = host + 7 * b->T,
+                        .row_order = host + 8 * b->T,
+                        .cu = host + 9 * b->T,
+                        .row = host + 9 * b->T + b->n_cap + 1,
                         .extra = (uint32_t *)host + own,
                         .stride = stride};
     for (int64_t t = 0; t < b->T; t++)
@@ -252,7 +315,6 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     for (int64_t d = n; d < b->n_cap; d++)
         c.row[d + 1] = (int32_t)b->n_tokens;
     fit(b, &c, &q->model->rounding);
-    cut(b, &c);
     st = send(b, q, &c);
 done:
     ax_free(host);

@@ -18,13 +18,15 @@ static size_t most_params(const struct ax_model *m) {
 enum ax_status ax_builder_begin(struct ax_builder *b, struct ax_model *m,
                                 const struct ax_model_options *o) {
     const size_t n = most_params(m);
-    *b = (struct ax_builder){
-        .model = m,
-        .arch = &m->arch,
-        .mesh = &m->rt->mesh,
-        .options = o,
-        .units = {
-            .compute = o->dtype, .train = o->train, .masters = o->masters, .offload = o->offload}};
+    *b = (struct ax_builder){.model = m,
+                             .arch = &m->arch,
+                             .mesh = &m->rt->mesh,
+                             .options = o,
+                             .units = {.compute = o->dtype,
+                                       .train = o->train,
+                                       .masters = o->masters,
+                                       .offload = o->offload,
+                                       .sharding = o->sharding}};
     AX_TRY(ax_alloc(&m->params, (size_t)m->n_units * n, sizeof *m->params));
     AX_TRY(ax_alloc(&b->glue, n, sizeof *b->glue));
     return ax_alloc(&b->list, n, sizeof(struct ax_param *));
@@ -80,8 +82,8 @@ bool ax_builder_next_adapter(struct ax_builder *b, int k) {
 
 /* True for units of this stage: its own, and the embedding if the head needs it. */
 static bool holds(const struct ax_model *m, int unit) {
-    return (unit >= m->first_unit && unit < m->end_unit) ||
-           (unit == 0 && m->arch.tied && m->end_unit == m->n_units);
+    return ax_chunks_have(&m->chunks, unit) ||
+           (unit == 0 && m->arch.tied && ax_chunks_have(&m->chunks, m->n_units - 1));
 }
 
 enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit) {

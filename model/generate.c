@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/generate_lanes.h"
+#include "model/tensor_parallel.h"
 
 const char *ax_finish_name(enum ax_finish f) {
     static const char *const names[] = {
@@ -41,7 +42,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
     AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
     AX_ASSERT(d->cap <= m->rope_cos.shape[0]);
-    d->o.pass_tokens = pass_tokens(o);
+    AX_TRY(ax_generate_check_mesh(&m->rt->mesh));
+    d->o.pass_tokens = ax_generate_pad(d, pass_tokens(o));
     struct ax_arena *arena = &m->rt->arena;
     ax_arena_enter(arena, AX_PHASE_ROLLOUT);
     struct ax_stack *stack = &arena->scratch;
@@ -49,7 +51,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                           .n_seqs = o->n_seqs,
                                           .cap = d->cap,
                                           .n_layers = m->arch.n_layers,
-                                          .n_kv_heads = m->arch.n_kv_heads,
+                                          .n_kv_heads =
+                                              ax_tp_kv_heads(&m->rt->mesh, m->arch.n_kv_heads),
                                           .key_dim = m->arch.head_dim,
                                           .value_dim = m->arch.v_head_dim,
                                           .T = d->o.pass_tokens};
@@ -144,9 +147,14 @@ static void rows_free(struct rows *r) {
     ax_free(r->rows);
 }
 
+/* Every rank of tp chooses from the logits of all, and takes the choice of the first one, whose
+ * processor may round otherwise. */
 static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n,
                              struct ax_choice *c) {
-    c->logits = ax_tensor_rows(&d->logits, 0, n);
+    struct ax_runtime *rt = d->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor own = ax_tensor_rows(&d->logits, 0, n);
+    AX_TRY(ax_tp_gather_cols(rt, &own, d->model->arch.vocab_size, &c->logits));
     c->rows = r->rows;
     for (int64_t i = 0; i < n; i++) {
         const struct ax_lane *l = &d->lanes[r->lanes[i]];
@@ -155,7 +163,9 @@ static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n,
                                             .n_context = l->n_context,
                                             .context = l->context};
     }
-    return ax_sampler_choose(&d->sampler, &d->results, c);
+    AX_TRY(ax_sampler_choose(&d->sampler, &d->results, c));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return ax_tp_share(rt, &c->index);
 }
 
 /* How many of the n rows belong to prompts that have just been read. */
@@ -185,8 +195,9 @@ static void count(struct ax_generator *d, const struct rows *r, int64_t n, doubl
 static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs) {
     for (int64_t T = d->o.pass_tokens; T > 0; T--) {
         int64_t n;
+        bool ends;
         struct ax_choice c = {.logprobs = logprobs};
-        AX_TRY(ax_generate_pass(d, T, &n, r->lanes));
+        AX_TRY(ax_generate_pass(d, T, &n, r->lanes, &ends));
         AX_TRY(choose(d, r, n, &c));
         ax_generate_scores_drop(d);
         ax_results_drop(&d->results);
@@ -200,12 +211,14 @@ static enum ax_status settle(struct ax_generator *d) {
     return ax_generate_scores_settle(d);
 }
 
-static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs) {
+static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs, bool *ends) {
     const double start = ax_clock_now();
     struct ax_choice c = {.logprobs = logprobs};
     int64_t n;
     bool full;
-    AX_TRY(ax_generate_pass(d, 0, &n, r->lanes));
+    AX_TRY(ax_generate_pass(d, 0, &n, r->lanes, ends));
+    if (*ends)
+        return AX_OK;
     if (n > 0)
         AX_TRY(choose(d, r, n, &c));
     ax_generate_scores_end(d, &full);
@@ -218,26 +231,40 @@ static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs
     return AX_OK;
 }
 
-static bool any_busy(const struct ax_generator *d) {
-    for (int i = 0; i < d->o.n_seqs; i++)
+/* Ends the sequences that are not complete: a rank was interrupted, or there are none. */
+static void end(struct ax_generator *d, int64_t n, struct ax_sequence *seqs, const bool *admitted) {
+    for (int i = 0; i < d->o.n_seqs; i++) {
         if (d->lanes[i].seq)
-            return true;
-    return false;
+            d->lanes[i].seq->finish = AX_FINISH_CALLER;
+        d->lanes[i].seq = NULL;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!admitted[i]) {
+            seqs[i].n_new = 0;
+            seqs[i].finish = AX_FINISH_CALLER;
+        }
 }
 
 static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
                           struct ax_sequence *seqs, bool *admitted) {
-    int64_t waiting = n;
+    const struct ax_generate_counters before = d->counters;
+    int64_t first, waiting;
     bool logprobs = false;
     for (int64_t i = 0; i < n; i++)
         logprobs = logprobs || (seqs[i].logprobs && seqs[i].n_scored == 0);
     if (ax_runtime_planning(d->model->rt))
         return plan(d, r, logprobs);
-    do {
+    ax_generate_deal(d, n, &first, &waiting);
+    for (int64_t i = 0; i < n; i++)
+        admitted[i] = i < first || i >= first + waiting; /* others are another rank's */
+    for (bool ends = false; !ends;) {
         AX_TRY(ax_lanes_admit(d, n, seqs, admitted, &waiting));
-        AX_TRY(step(d, r, logprobs));
-    } while (waiting > 0 || any_busy(d));
-    return ax_generate_scores_pending(d) ? settle(d) : AX_OK;
+        AX_TRY(step(d, r, logprobs, &ends));
+    }
+    end(d, n, seqs, admitted);
+    if (ax_generate_scores_pending(d))
+        AX_TRY(settle(d));
+    return ax_generate_share(d, n, seqs, &before);
 }
 
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {

@@ -15,8 +15,11 @@
  * The host waits for the device at most once per pass: for the tokens that the next pass continues.
  * Scores stay on the device for up to AX_SCORE_PASSES passes, unless a pass waits for tokens.
  *
+ * On a mesh of tp, ep and data ranks, all ranks make the same calls with the same sequences. The data
+ * ranks share them, and all ranks get all results. A rank of tp has the keys and values of its heads.
+ *
  * Read generate.c, then generate_lanes.c, generate_pass.c and sample.c; for scoring,
- * generate_scores.c and score.c. */
+ * generate_scores.c and score.c; for meshes, generate_ranks.c. */
 #ifndef AX_MODEL_GENERATE_H
 #define AX_MODEL_GENERATE_H
 
@@ -27,7 +30,7 @@
 enum ax_finish {
     AX_FINISH_LENGTH, /* the requested number of tokens, or the lane is full */
     AX_FINISH_STOP,   /* a stop token, which is the last of the tokens */
-    AX_FINISH_CALLER, /* stopped by the callback */
+    AX_FINISH_CALLER, /* stopped by a callback */
 };
 const char *ax_finish_name(enum ax_finish f); /* "length", "stop", "caller" */
 
@@ -59,10 +62,15 @@ struct ax_generate_options {
     const int32_t *stop; /* token ids that end a sequence; borrowed */
     struct ax_sampling sampling;
     /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with it.
-     * May be NULL. */
+     * On all ranks of tp it must decide alike. For sequences of other data ranks, called when all
+     * have ended. May be NULL. */
     enum ax_status (*token)(void *ctx, struct ax_sequence *seq, bool *stop);
-    /* Called when a sequence has ended; a scored one when its scores have been read. May be NULL. */
+    /* Called when a sequence has ended; a scored one when its scores have been read. Not called for
+     * those that stop_now ended. May be NULL. */
     enum ax_status (*done)(void *ctx, struct ax_sequence *seq);
+    /* Asked before each pass: true, on any rank, ends all sequences of the ranks that compute passes
+     * with it. May be NULL. */
+    bool (*stop_now)(void *ctx);
     void *ctx;
 };
 #define AX_PASS_TOKENS 512
@@ -99,6 +107,8 @@ struct ax_generator {
     struct ax_generate_counters counters;
 };
 
+/* AX_ERR_UNSUPPORTED on a mesh with stages or split rows. */
+enum ax_status ax_generate_check_mesh(const struct ax_mesh *mesh);
 /* Allocates from the rollout phase and enters it. If the model is being trained, no step may be in
  * progress. The model's max_positions must be at least max_prompt + max_new. */
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,

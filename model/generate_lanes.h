@@ -36,14 +36,16 @@ struct ax_generate_work {
     int32_t *lane;               /* [n_seqs] of each document */
     int64_t *n;                  /* [n_seqs] tokens of each document */
     int32_t *row;                /* [n_seqs] of the batch, for each row of the logits */
-    int64_t n_docs, n_tokens;
+    int64_t n_docs, n_tokens, n_rows;
+    int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
 };
 
 /* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many
- * lanes then have logits; lanes[i] is the lane of row i. Does not wait. */
+ * lanes then have logits; lanes[i] is the lane of row i. *ends instead: nothing is pending, or a rank
+ * was interrupted. Does not wait. */
 enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
-                                int32_t *lanes);
+                                int32_t *lanes, bool *ends);
 enum ax_status ax_generate_work_create(struct ax_generator *d);
 void ax_generate_work_free(struct ax_generator *d);
 /* Allocates a pass's buffers from the scratch stack of the rollout phase. */
@@ -55,8 +57,10 @@ enum ax_status ax_generate_scores_create(struct ax_generator *d, struct ax_stack
 void ax_generate_scores_free(struct ax_generator *d);
 /* What the scores of AX_SCORE_PASSES passes take of the results. */
 size_t ax_generate_scores_bytes(const struct ax_generator *d);
-/* Scores the tokens of this pass that are to be scored (while planning: any number of rows). */
-enum ax_status ax_generate_score(struct ax_generator *d, struct ax_pass *p);
+/* Lists the tokens of the next pass that are to be scored; returns how many windows they take. */
+int64_t ax_generate_scores_list(struct ax_generator *d);
+/* Scores them, in `windows` windows (while planning: any number of rows). */
+enum ax_status ax_generate_score(struct ax_generator *d, struct ax_pass *p, int64_t windows);
 /* Frees the lanes of scored sequences that have been processed. *full: the next pass's scores may
  * not fit, or many passes have passed. */
 void ax_generate_scores_end(struct ax_generator *d, bool *full);
@@ -64,5 +68,23 @@ void ax_generate_scores_end(struct ax_generator *d, bool *full);
 enum ax_status ax_generate_scores_settle(struct ax_generator *d);
 bool ax_generate_scores_pending(const struct ax_generator *d);
 void ax_generate_scores_drop(struct ax_generator *d); /* after an error */
+
+/* ---- ranks: generate_ranks.c ---- */
+
+/* What a rank needs of the next pass, and then what all of those do who compute it together. */
+struct ax_generate_need {
+    int64_t tokens; /* 0: nothing is pending. Then with padding */
+    bool stop;      /* asked to end */
+    bool logits;
+    int64_t windows; /* of scores */
+};
+enum ax_status ax_generate_agree(struct ax_generator *d, struct ax_generate_need *n);
+/* n as many tokens as a pass can have. */
+int64_t ax_generate_pad(const struct ax_generator *d, int64_t n);
+/* Which of n sequences this data rank has. */
+void ax_generate_deal(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own);
+/* When the data ranks have ended theirs: all get all. `before`: the counters before. */
+enum ax_status ax_generate_share(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
+                                 const struct ax_generate_counters *before);
 
 #endif

@@ -33,7 +33,7 @@ void ax_generate_allocate(struct ax_generator *d, struct ax_stack *stack) {
     const struct ax_model *m = d->model;
     const int64_t n = d->o.n_seqs;
     ax_batch_allocate(&d->batch, stack, d->o.pass_tokens, n, d->cap, 1, 0);
-    d->logits = ax_tensor_2d(m->accum, NULL, n, m->arch.vocab_size);
+    d->logits = ax_tensor_2d(m->accum, NULL, n, m->lm_head->local_shape[0]);
     d->hidden = ax_tensor_2d(m->dtype, NULL, n, m->arch.hidden_size);
     d->logits.data = ax_stack_push(stack, "decode logits", ax_tensor_bytes(&d->logits));
     d->hidden.data = ax_stack_push(stack, "decode hidden", ax_tensor_bytes(&d->hidden));
@@ -75,6 +75,7 @@ static int64_t shortest_row(const struct ax_generator *d) {
 static void collect(struct ax_generator *d) {
     struct ax_generate_work *w = d->work;
     w->n_docs = w->n_tokens = 0;
+    w->cu[0] = 0;
     w->row_length = shortest_row(d);
     for (int prompts = 0; prompts < 2; prompts++) {
         for (int i = 0; i < d->o.n_seqs; i++) {
@@ -101,38 +102,52 @@ static enum ax_status send(struct ax_generator *d) {
     const struct ax_generate_work *w = d->work;
     struct ax_queue *q = d->model->rt->q;
     struct ax_batch *b = &d->batch;
-    b->T = b->max_queries = b->n_tokens = w->n_tokens;
+    for (int64_t t = w->n_tokens; t < w->T; t++)
+        w->tokens[t] = w->positions[t] = 0;
+    b->T = b->max_queries = w->T;
+    b->n_tokens = w->n_tokens;
     b->n_docs = w->n_docs;
     b->max_position = w->row_length - 1;
-    b->tokens.shape[0] = b->positions.shape[0] = w->n_tokens;
-    b->cu_seqlens.shape[0] = w->n_docs + 1;
-    const size_t bytes = (size_t)w->n_tokens * sizeof *w->tokens;
+    b->tokens.shape[0] = b->positions.shape[0] = w->T;
+    b->cu_seqlens.shape[0] = b->runs[0].cu_q.shape[0] = b->runs[0].cu_k.shape[0] = w->n_docs + 1;
+    const size_t bytes = (size_t)w->T * sizeof *w->tokens;
     AX_TRY(ax_queue_write(q, b->tokens.data, w->tokens, bytes));
     AX_TRY(ax_queue_write(q, b->positions.data, w->positions, bytes));
     AX_TRY(ax_queue_write(q, b->cu_seqlens.data, w->cu, (size_t)(w->n_docs + 1) * sizeof *w->cu));
-    return ax_kvcache_advance(&d->cache, q, w->n_docs, w->lane, w->n);
+    return ax_kvcache_advance(&d->cache, q, w->T, w->n_docs, w->lane, w->n);
 }
 
 /* ---- what comes out ---- */
 
 /* Requests logits for the last row of every document that ends where its lane's tokens end, unless
  * it is scored. */
-static int64_t wanted(struct ax_generator *d, int32_t *lanes) {
+static void list_rows(struct ax_generator *d, int32_t *lanes) {
     struct ax_generate_work *w = d->work;
-    int64_t n = 0;
+    w->n_rows = 0;
     for (int64_t i = 0; i < w->n_docs; i++) {
         const int lane = w->lane[i];
         const struct ax_lane *l = &d->lanes[lane];
         if (!ax_runtime_planning(d->model->rt) &&
-            (d->cache.length[lane] < l->known || l->seq->n_scored > 0))
+            (d->cache.length[lane] + w->n[i] < l->known || l->seq->n_scored > 0))
             continue;
-        lanes[n] = lane;
-        w->row[n++] = w->cu[i + 1] - 1;
+        lanes[w->n_rows] = lane;
+        w->row[w->n_rows++] = w->cu[i + 1] - 1;
     }
-    return n;
 }
 
-static enum ax_status forward(struct ax_generator *d, int64_t *n_rows, int32_t *lanes) {
+/* Logits of the rows. If only other ranks have any, of row 0, for nobody. */
+static enum ax_status make_logits(struct ax_generator *d, struct ax_pass *p) {
+    struct ax_generate_work *w = d->work;
+    const int64_t n = w->n_rows > 0 ? w->n_rows : 1;
+    const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, n);
+    const struct ax_tensor rows = ax_tensor_rows(&d->rows, 0, n);
+    if (w->n_rows == 0)
+        w->row[0] = 0;
+    AX_TRY(ax_queue_write(d->model->rt->q, rows.data, w->row, ax_tensor_bytes(&rows)));
+    return ax_pass_logits_of(p, &rows, &d->hidden, &logits);
+}
+
+static enum ax_status forward(struct ax_generator *d, const struct ax_generate_need *need) {
     struct ax_pass p = {.model = d->model,
                         .batch = &d->batch,
                         .slot = &d->slot,
@@ -141,24 +156,32 @@ static enum ax_status forward(struct ax_generator *d, int64_t *n_rows, int32_t *
                         .cache = &d->cache};
     AX_TRY(ax_pass_begin(&p));
     AX_TRY(ax_pass_forward_all(&p));
-    *n_rows = wanted(d, lanes);
-    if (*n_rows > 0) {
-        const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, *n_rows);
-        const struct ax_tensor rows = ax_tensor_rows(&d->rows, 0, *n_rows);
-        AX_TRY(ax_queue_write(d->model->rt->q, rows.data, d->work->row, ax_tensor_bytes(&rows)));
-        AX_TRY(ax_pass_logits_of(&p, &rows, &d->hidden, &logits));
-    }
-    AX_TRY(ax_generate_score(d, &p));
+    if (need->logits)
+        AX_TRY(make_logits(d, &p));
+    AX_TRY(ax_generate_score(d, &p, need->windows));
     ax_pass_end(&p);
     return AX_OK;
 }
 
 enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
-                                int32_t *lanes) {
+                                int32_t *lanes, bool *ends) {
+    struct ax_generate_work *w = d->work;
     if (planned > 0)
         collect_planned(d, planned);
     else
         collect(d);
+    list_rows(d, lanes);
+    struct ax_generate_need need = {.tokens = w->n_tokens,
+                                    .stop =
+                                        planned == 0 && d->o.stop_now && d->o.stop_now(d->o.ctx),
+                                    .logits = w->n_rows > 0,
+                                    .windows = ax_generate_scores_list(d)};
+    AX_TRY(ax_generate_agree(d, &need));
+    *n_rows = w->n_rows;
+    w->T = need.tokens;
+    *ends = need.tokens == 0 || need.stop;
+    if (*ends)
+        return AX_OK;
     AX_TRY(send(d));
-    return forward(d, n_rows, lanes);
+    return forward(d, &need);
 }

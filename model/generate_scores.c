@@ -21,6 +21,7 @@ struct ax_generate_scores {
     struct pending *pending;          /* [AX_SCORE_PASSES · pass_tokens] */
     struct ax_scores *windows;        /* [AX_SCORE_PASSES · windows of a pass] */
     struct ax_sequence **ended;       /* [AX_SCORE_PASSES · n_seqs] */
+    int64_t n_listed;                 /* of the pass */
     int64_t n_pending, n_windows, n_ended, n_passes;
 };
 
@@ -68,7 +69,7 @@ static int64_t list_scored(struct ax_generator *d) {
     int64_t n = 0;
     for (int64_t i = 0; i < w->n_docs; i++) {
         struct ax_sequence *seq = d->lanes[w->lane[i]].seq;
-        const int64_t start = d->cache.length[w->lane[i]] - w->n[i]; /* its first position */
+        const int64_t start = d->cache.length[w->lane[i]]; /* its first position */
         for (int64_t k = 0; seq->n_scored > 0 && k < w->n[i]; k++) {
             const int64_t at = start + k - (seq->n_prompt - seq->n_scored);
             if (at < 0)
@@ -87,35 +88,48 @@ static int64_t list_scored(struct ax_generator *d) {
     return n;
 }
 
-static enum ax_status score_rows(struct ax_generator *d, struct ax_pass *p, int64_t n) {
+int64_t ax_generate_scores_list(struct ax_generator *d) {
     struct ax_generate_scores *s = d->scores;
-    const int64_t window = window_of(d);
-    for (int64_t from = 0; from < n; from += window) {
-        const int64_t most = n - from < window ? n - from : window;
-        const struct ax_tensor rows = ax_tensor_rows(&s->rows, from, most),
-                               labels = ax_tensor_rows(&s->labels, from, most);
-        AX_TRY(
-            ax_scorer_run(&s->scorer, p, &rows, &labels, &d->results, &s->windows[s->n_windows++]));
+    if (!s)
+        return 0;
+    if (ax_runtime_planning(d->model->rt)) {
+        s->n_listed = d->work->n_tokens < window_of(d) ? d->work->n_tokens : window_of(d);
+        return 1;
     }
-    return AX_OK;
+    s->n_listed = list_scored(d);
+    return (s->n_listed + window_of(d) - 1) / window_of(d);
 }
 
-enum ax_status ax_generate_score(struct ax_generator *d, struct ax_pass *p) {
+/* Window k of the pass; if only other ranks have that many, a row without a label. */
+static enum ax_status score_window(struct ax_generator *d, struct ax_pass *p, int64_t k) {
+    struct ax_generate_scores *s = d->scores;
+    const int64_t window = window_of(d), left = s->n_listed - k * window;
+    const int64_t from = left > 0 ? k * window : 0, n = left <= 0       ? 1
+                                                        : left < window ? left
+                                                                        : window;
+    const struct ax_tensor rows = ax_tensor_rows(&s->rows, from, n),
+                           labels = ax_tensor_rows(&s->labels, from, n);
+    return ax_scorer_run(&s->scorer, p, &rows, &labels, &d->results, &s->windows[s->n_windows++]);
+}
+
+enum ax_status ax_generate_score(struct ax_generator *d, struct ax_pass *p, int64_t windows) {
     struct ax_generate_scores *s = d->scores;
     struct ax_queue *q = d->model->rt->q;
     if (!s)
         return AX_OK;
-    if (ax_runtime_planning(d->model->rt)) {
-        const int64_t T = d->work->n_tokens, window = window_of(d);
-        return score_rows(d, p, T < window ? T : window);
+    s->n_passes += windows > 0 || s->n_passes > 0;
+    if (windows > 0 && !ax_runtime_planning(d->model->rt)) {
+        const size_t bytes = (size_t)(s->n_listed > 0 ? s->n_listed : 1) * sizeof *s->host_rows;
+        if (s->n_listed == 0) {
+            s->host_rows[0] = 0;
+            s->host_labels[0] = -1;
+        }
+        AX_TRY(ax_queue_write(q, s->rows.data, s->host_rows, bytes));
+        AX_TRY(ax_queue_write(q, s->labels.data, s->host_labels, bytes));
+        s->n_pending += s->n_listed;
     }
-    const int64_t n = list_scored(d);
-    const size_t bytes = (size_t)n * sizeof *s->host_rows;
-    AX_TRY(ax_queue_write(q, s->rows.data, s->host_rows, bytes));
-    AX_TRY(ax_queue_write(q, s->labels.data, s->host_labels, bytes));
-    AX_TRY(score_rows(d, p, n));
-    s->n_pending += n;
-    s->n_passes += s->n_pending > 0;
+    for (int64_t k = 0; k < windows; k++)
+        AX_TRY(score_window(d, p, k));
     return AX_OK;
 }
 

@@ -3,7 +3,8 @@
  *   h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy from z
  *   dz from their gradients;  dh = dz·W, to where h came from;  dW += dzᵀ·h
  *
- * Tokens that are not listed take no part; their gradient is 0.
+ * Tokens that are not listed take no part; their gradient is 0. A classifier's head (classifier.h) is
+ * one whose vocabulary is the labels, with a bias: z = h·Wᵀ + b, db += Σ dz.
  *
  * With a linear objective (SFT) one loop does all of it, chunk by chunk, while z is in cache.
  * Otherwise a first loop computes the three values per token, the objective sees all tokens, and a
@@ -18,17 +19,22 @@ enum { NORMED, RSTD, ALL_NORMED, LOGPROB, LSE, ENTROPY, MEAN, N_SAVED };
 
 #define CHUNK_BYTES (64 << 20)
 
-/* Columns of the logits on this rank. */
+/* Columns of the logits on this rank: its part of the vocabulary, or a classifier's labels. */
 static int64_t local_vocab(const struct ax_model *m) {
     return m->lm_head->local_shape[0];
 }
 
 int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T) {
-    const int64_t row = local_vocab(m) * (int64_t)ax_dtype_size(m->accum);
+    const int64_t V = local_vocab(m), D = m->arch.hidden_size;
+    const int64_t row = (V > D ? V : D) * (int64_t)ax_dtype_size(m->accum);
     const int64_t wanted = m->rt->q->model->rounding.head_chunk, least = wanted > 32 ? wanted : 32;
     int64_t n = CHUNK_BYTES / row / 32 * 32;
     n = n < least ? least : n;
     return n < T ? n : T;
+}
+
+static bool with_mean(const struct ax_head_objective *o) {
+    return o->needs_mean || o->wants_mean;
 }
 
 static bool with_backward(const struct ax_pass *p) {
@@ -52,7 +58,7 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
     ax_saved_declare(&f->saved[LOGPROB], "head log-prob", AX_KEEP_COSTLY, per_token);
     ax_saved_declare(&f->saved[LSE], "head log-sum-exp", AX_KEEP_COSTLY, per_token);
     ax_saved_declare(&f->saved[ENTROPY], "head entropy", AX_KEEP_COSTLY, per_token);
-    if (p->objective->needs_mean)
+    if (with_mean(p->objective))
         ax_saved_declare(&f->saved[MEAN], "head mean log-prob", AX_KEEP_COSTLY, per_token);
 }
 
@@ -102,21 +108,26 @@ static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
     c->h.logprob = take_column(p, c->cap);
     c->h.lse = take_column(p, c->cap);
     c->h.entropy = take_column(p, c->cap);
-    if (p->objective->needs_mean)
+    if (with_mean(p->objective))
         c->h.mean_logprob = take_column(p, c->cap);
+}
+
+static const struct ax_param *head_bias(const struct ax_model *m) {
+    return m->head.bias[0];
 }
 
 static struct ax_tensor head_weight(const struct ax_model *m) {
     return ax_unit_weight(&m->units[m->lm_head->unit], m->lm_head);
 }
 
-/* rows: which tokens of the batch they are; data NULL if not needed. */
+/* rows: which tokens of the sequence they are; data NULL if not needed. */
 static enum ax_status logits_from(struct ax_pass *p, const struct ax_tensor *rows,
                                   const struct ax_tensor *hidden, const struct ax_tensor *logits) {
     const struct ax_tensor w = head_weight(p->model);
-    AX_TRY(ax_run_gemm(
-        p->model->rt->q,
-        &(struct ax_gemm){.a = *hidden, .b = w, .c = *logits, .trans_b = true, .alpha = 1}));
+    struct ax_gemm g = {.a = *hidden, .b = w, .c = *logits, .trans_b = true, .alpha = 1};
+    if (head_bias(p->model))
+        g.bias = ax_unit_weight(p->model->head.unit, head_bias(p->model));
+    AX_TRY(ax_run_gemm(p->model->rt->q, &g));
     return ax_adapter_head_forward(p, rows, hidden, &w, logits);
 }
 
@@ -129,7 +140,8 @@ static enum ax_status chunk_logits(struct ax_pass *p, const struct chunk *c,
     AX_TRY(ax_run_combine_forward(
         p->model->rt->q,
         &(struct ax_combine_forward){.src = *all_normed, .rows = rows, .out = hidden}));
-    return logits_from(p, &rows, &hidden, &logits);
+    const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, first, n);
+    return logits_from(p, &order, &hidden, &logits);
 }
 
 /* logits → stats → (logprob, lse, entropy, mean_logprob) of rows [first, first + n). */
@@ -150,19 +162,38 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
                                      .lse = into->lse,
                                      .entropy = into->entropy,
                                      .mean_logprob = into->mean_logprob,
-                                     .vocab = p->model->arch.vocab_size};
-    AX_TRY(ax_tp_gather_stats(rt, &stats, &merge.stats));
+                                     .vocab = p->model->lm_head->shape[0]};
+    AX_TRY(ax_tp_gather_stats(rt, p->model->lm_head, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
 
-/* Computes dlogits, then dh, added to its rows of d_normed (partial over the vocabulary), and
- * dW. */
+/* dW += dzᵀ·h, db += Σ dz. */
+static enum ax_status weight_gradients(const struct ax_model *m, const struct ax_tensor *dlogits,
+                                       const struct ax_tensor *hidden) {
+    const struct ax_tensor dw = ax_unit_grad(m->head.unit, m->lm_head);
+    if (dw.data)
+        AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = *dlogits,
+                                                       .b = *hidden,
+                                                       .c = dw,
+                                                       .trans_a = true,
+                                                       .accumulate = true,
+                                                       .alpha = 1}));
+    if (!head_bias(m))
+        return AX_OK;
+    const struct ax_tensor db = ax_unit_grad(m->head.unit, head_bias(m));
+    return db.data ? ax_run_colsum(m->rt->q, &(struct ax_colsum){*dlogits, db}) : AX_OK;
+}
+
+/* Computes dlogits, then dh, added to its rows of d_normed (partial over the vocabulary), dW and db.
+ * What tp does not split, one of its ranks computes. */
 static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
                                      const struct ax_head_chunk *h,
                                      const struct ax_tensor *d_normed) {
     struct ax_model *m = p->model;
+    if (m->lm_head->tp_dim < 0 && !ax_tp_adds(m->rt))
+        return AX_OK;
     const struct ax_tensor rows = ax_tensor_rows(&p->batch->rows, h->first, h->n);
     const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, h->n);
     const struct ax_tensor dhidden = ax_tensor_rows(&c->dhidden, 0, h->n);
@@ -176,7 +207,7 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
                                              .g_lse = h->g_lse,
                                              .g_entropy = h->g_entropy,
                                              .g_mean = h->g_mean,
-                                             .vocab = m->arch.vocab_size,
+                                             .vocab = m->lm_head->shape[0],
                                              .dlogits = dlogits,
                                              .first_col = ax_tp_first_row(m->rt, m->lm_head),
                                              .inv_temperature = p->inv_temperature};
@@ -184,15 +215,10 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
     const struct ax_tensor w = head_weight(m);
     AX_TRY(
         ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dlogits, .b = w, .c = dhidden, .alpha = 1}));
-    AX_TRY(ax_adapter_head_backward(p, &rows, &hidden, &w, &dlogits, &dhidden));
+    const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, h->first, h->n);
+    AX_TRY(ax_adapter_head_backward(p, &order, &hidden, &w, &dlogits, &dhidden));
     AX_TRY(ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){*d_normed, dhidden, rows}));
-    const struct ax_tensor dw = ax_unit_grad(&m->units[m->lm_head->unit], m->lm_head);
-    if (!dw.data)
-        return AX_OK;
-    return ax_run_gemm(
-        m->rt->q,
-        &(struct ax_gemm){
-            .a = dlogits, .b = hidden, .c = dw, .trans_a = true, .accumulate = true, .alpha = 1});
+    return weight_gradients(m, &dlogits, &hidden);
 }
 
 /* View of rows [first, first + n) of per-token columns; absent columns stay absent. */

@@ -5,8 +5,8 @@
 
 #include "model/pass.h"
 
-/* Rows per chunk: the most that keep the logits (accumulation dtype) within 64 MiB, a multiple of
- * 32; more if the backend wants larger chunks; at most T. */
+/* Rows per chunk: the most that keep the logits (accumulation dtype), and their states, within 64
+ * MiB, a multiple of 32; more if the backend wants larger chunks; at most T. */
 int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T);
 
 void ax_head_declare(const struct ax_pass *p, struct ax_frame *f);

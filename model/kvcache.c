@@ -38,9 +38,9 @@ void ax_kvcache_free(struct ax_kvcache *c) {
     *c = (struct ax_kvcache){0};
 }
 
-enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t n_docs,
-                                  const int32_t *seqs, const int64_t *n_new) {
-    AX_ASSERT(n_docs <= c->n_seqs);
+enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t T,
+                                  int64_t n_docs, const int32_t *seqs, const int64_t *n_new) {
+    AX_ASSERT(n_docs <= c->n_seqs && T <= c->T);
     int32_t *rows = c->host, *table = rows + c->T, *cu_k = table + c->n_seqs;
     int64_t t = 0;
     cu_k[0] = 0;
@@ -51,13 +51,15 @@ enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int6
                 AX_ERR_DATA,
                 "generation: sequence %lld needs %lld positions, but the KV cache has %lld",
                 (long long)s, (long long)(c->length[s] + n_new[d]), (long long)c->cap);
-        AX_ASSERT(t + n_new[d] <= c->T);
+        AX_ASSERT(t + n_new[d] <= T);
         for (int64_t i = 0; i < n_new[d]; i++)
             rows[t++] = (int32_t)(s * c->cap + c->length[s] + i);
         c->length[s] += n_new[d];
         table[d] = (int32_t)s;
         cu_k[d + 1] = cu_k[d] + (int32_t)c->length[s];
     }
+    while (t < T)
+        rows[t++] = -1; /* padding is not kept */
     c->block_table.shape[0] = n_docs;
     c->cu_k.shape[0] = n_docs + 1;
     AX_TRY(ax_queue_write(q, c->rows.data, rows, (size_t)t * sizeof *rows));

@@ -21,17 +21,18 @@ struct ax_kvcache {
 
 struct ax_kvcache_options {
     enum ax_dtype dtype;
-    int64_t n_seqs, cap, n_layers, n_kv_heads, key_dim, value_dim;
-    int64_t T; /* maximum tokens per pass */
+    int64_t n_seqs, cap, n_layers, key_dim, value_dim;
+    int64_t n_kv_heads; /* that this rank's queries attend to */
+    int64_t T;          /* maximum tokens per pass */
 };
 /* Allocates the tensors from `stack`. */
 enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
                                  const struct ax_kvcache_options *o);
 void ax_kvcache_free(struct ax_kvcache *c);
-/* Before a pass of n_docs documents: n_new[d] tokens follow for sequence seqs[d], in batch order.
- * AX_ERR_DATA if full. */
-enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t n_docs,
-                                  const int32_t *seqs, const int64_t *n_new);
+/* Before a pass of T tokens, those of n_docs documents and padding: n_new[d] tokens follow for
+ * sequence seqs[d], in batch order. AX_ERR_DATA if full. */
+enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t T,
+                                  int64_t n_docs, const int32_t *seqs, const int64_t *n_new);
 /* Makes sequence `to` the first n tokens of sequence `from`; both may be the same. */
 enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t from, int64_t to,
                                int64_t n);

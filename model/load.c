@@ -82,8 +82,14 @@ static bool known(const char *name, const char **names, size_t n) {
            bsearch(&full, names, n, sizeof *names, by_name);
 }
 
+/* True for a new head, which the folder does not have. */
+static bool is_new(const struct ax_model *m, const struct ax_param *p) {
+    return m->arch.new_head && (p == m->lm_head || p == m->head.bias[0]);
+}
+
 /* An unused tensor would mean training that silently starts from something else. Known leftovers:
- * rope buffers of old files, and the copy of a tied head. */
+ * rope buffers of old files, and a head that is not used: the copy of a tied one, or what a
+ * classifier's replaces. */
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_hf *hf) {
     const int n = ax_hf_count(hf);
     const size_t n_params = (size_t)m->n_params;
@@ -95,8 +101,9 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
     qsort(names, n_params, sizeof *names, by_name);
     for (int i = 0; i < n && st == AX_OK; i++) {
         const char *name = ax_hf_at(hf, i)->name;
-        const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
-                              (m->arch.tied && !strcmp(name, "lm_head.weight"));
+        const bool harmless =
+            strstr(name, "rotary_emb.inv_freq") ||
+            ((m->arch.tied || m->arch.new_head) && strcmp(name, "lm_head.weight") == 0);
         if (!harmless && !known(name, names, n_params))
             st = ax_error(AX_ERR_DATA, "%s: unexpected tensor %s in a %s model", hf->dir, name,
                           m->arch.family->model_type);
@@ -109,6 +116,8 @@ enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
                                    const struct ax_param *p) {
     struct ax_unit *unit = &m->units[p->unit];
     const struct ax_st_entry *e;
+    if (is_new(m, p)) /* as new rows: independent of the run's seed */
+        return ax_model_draw(m, p, AX_VALUES_NORMAL, p->ndim > 1 ? m->arch.init_range : 0, 0);
     AX_TRY(check_tensor(m, hf, p, &e));
     const struct ax_elements stored = ax_st_elements(e);
     if (e->shape[0] != p->shape[0])

@@ -5,18 +5,39 @@
 
 #include "base/mem.h"
 #include "model/adapter/attach.h"
+#include "model/classifier.h"
 #include "model/freeze.h"
 #include "model/layer.h"
+#include "model/split.h"
 #include "model/tensor_parallel.h"
-#include "parallel/schedule.h"
+
+/* A classifier's few rows are on every rank of tp, of which one computes their gradients (head.c). */
+static void build_head(struct ax_builder *b, int unit) {
+    struct ax_model *m = b->model;
+    const struct ax_arch *a = b->arch;
+    const struct ax_param_decl head = {
+        .name = "lm_head.weight", .rows = a->vocab_size, .cols = a->hidden_size};
+    const struct ax_param_decl score = {.name = "score.weight",
+                                        .rows = a->n_labels,
+                                        .cols = a->hidden_size,
+                                        .tp_dim = -1,
+                                        .grad_partial_over = AX_TP_PARTIAL};
+    m->lm_head = a->tied ? m->embed : ax_builder_add(b, -1, a->classifier ? &score : &head);
+    m->head = (struct ax_linear){
+        .unit = &m->units[a->tied ? 0 : unit], .n_parts = 1, .weight = {m->lm_head}};
+    const struct ax_param_decl bias = {.name = "score.bias",
+                                       .rows = a->n_labels,
+                                       .tp_dim = -1,
+                                       .grad_partial_over = AX_TP_PARTIAL};
+    if (a->classifier && a->classifier->biased)
+        m->head.bias[0] = ax_builder_add(b, -1, &bias);
+}
 
 static enum ax_status build_units(struct ax_builder *b) {
     struct ax_model *m = b->model;
     const struct ax_arch *a = b->arch;
     const struct ax_param_decl embed = {
         .name = "model.embed_tokens.weight", .rows = a->vocab_size, .cols = a->hidden_size};
-    const struct ax_param_decl head = {
-        .name = "lm_head.weight", .rows = a->vocab_size, .cols = a->hidden_size};
     const int last = m->n_units - 1;
     snprintf(m->units[0].name, AX_NAME_MAX, "embedding");
     m->embed = ax_builder_add(b, -1, &embed);
@@ -31,7 +52,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     }
     snprintf(m->units[last].name, AX_NAME_MAX, "head");
     m->final_norm = ax_builder_add_norm(b, -1, "model.norm.weight", a->hidden_size);
-    m->lm_head = a->tied ? m->embed : ax_builder_add(b, -1, &head);
+    build_head(b, last);
     AX_TRY(ax_adapter_attach_end(b, last));
     AX_TRY(ax_builder_finish_unit(b, last));
     if (b->options->unfrozen)
@@ -84,12 +105,8 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     struct ax_builder b = {0};
     enum ax_status st;
     AX_TRY(ax_tp_check(arch, mesh));
-    if (mesh->size[AX_ROLE_PP] > arch->n_layers)
-        return ax_error(AX_ERR_CONFIG, "mesh: pp %d exceeds the %lld layers. Nearest: pp %lld.",
-                        mesh->size[AX_ROLE_PP], (long long)arch->n_layers,
-                        (long long)arch->n_layers);
-    ax_schedule_stage_units(m->n_units, mesh->size[AX_ROLE_PP], mesh->coord[AX_ROLE_PP],
-                            &m->first_unit, &m->end_unit);
+    AX_TRY(ax_split_units(arch, o->max_positions, mesh->size[AX_ROLE_PP],
+                          o->chunks > 1 ? o->chunks : 1, mesh->coord[AX_ROLE_PP], &m->chunks));
     AX_TRY_GOTO(ax_adapter_bank_begin(m), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
@@ -100,7 +117,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
         AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts), st, fail);
     AX_TRY_GOTO(ax_builder_begin(&b, m, o), st, fail);
     AX_TRY_GOTO(build_units(&b), st, fail);
-    m->units[0].copy = m->first_unit > 0;
+    m->units[0].copy = !ax_chunks_have(&m->chunks, 0);
     allocate(m, &b.units);
     AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);

@@ -12,10 +12,11 @@
  *   layer.c, head.c → pass.c             forward and backward of a unit
  *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files
  *   adapter/restart.c                    adapters merged into the base while training
- *   model.c                              creates a model
+ *   split.c → model.c                    units of a pipeline stage; creates a model
  *
  * To follow a pass, read model.c, pass.c, layer.c, attention.c, linear.c, kernels/ops.h; head.c for
- * the loss side. arch.c stands alone: it reads from config.json which parts each layer has. */
+ * the loss side. arch.c and classifier.c read from config.json which parts each layer has, and what
+ * the head is. */
 #ifndef AX_MODEL_MODEL_H
 #define AX_MODEL_MODEL_H
 
@@ -25,6 +26,7 @@
 #include "model/batch.h"
 #include "model/linear.h"
 #include "model/stash.h"
+#include "parallel/chunks.h"
 #include "parallel/expert.h"
 
 /* Grouped-query attention: see attention.c. */
@@ -66,12 +68,14 @@ struct ax_model_options {
     bool train;          /* gradients, masters */
     enum ax_masters masters;
     struct ax_offload offload;
+    struct ax_sharding sharding;
     int64_t max_positions;                /* longest sequence: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
     enum ax_store base_store;     /* of frozen matrices of linears */
     bool store_experts;           /* … and of experts */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
+    int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
 };
 
 struct ax_model {
@@ -83,12 +87,13 @@ struct ax_model {
     struct ax_param *params;
     int n_units; /* n_layers + 2: embedding first, norm + head last */
     struct ax_unit *units;
-    int first_unit, end_unit; /* of this pipeline stage; others are absent */
+    struct ax_chunks chunks;  /* units of this pipeline stage; others are absent */
     struct ax_unit_pool pool; /* of the layers' units */
     struct ax_layer *layers;
-    struct ax_expert_group experts;                      /* of a model with a mixture of experts */
-    const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
-    struct ax_linear head;                               /* lm_head with its adapter */
+    struct ax_expert_group experts; /* of a model with a mixture of experts */
+    /* lm_head: == embed when tied; of a classifier score.weight, which tp does not split */
+    const struct ax_param *embed, *final_norm, *lm_head;
+    struct ax_linear head;           /* lm_head with its bias, if any, and its adapter */
     struct ax_adapter embed_adapter; /* of embed; a is lora_embedding_A, b its B */
     const struct ax_peft_config *adapter;
     struct ax_adapter_bank *bank;
@@ -109,8 +114,8 @@ void ax_model_free(struct ax_model *m);
 
 /* ---- parameter values: load.c, panels.c ---- */
 
-/* Reads every parameter of this rank from the folder; errors name a tensor that is missing,
- * unexpected or of the wrong shape. Does nothing while planning. */
+/* Reads every parameter of this rank from the folder, and draws a classifier's new head; errors name
+ * a tensor that is missing, unexpected or of the wrong shape. Does nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
 /* The same for one parameter of the base. */
 enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,

@@ -141,7 +141,8 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
         .probs = s[PROBS].t,
         .weights = s[WEIGHTS].t,
         .experts = s[EXPERTS].t,
-        .valid = ax_tensor_rows(&b->cu_seqlens, b->cu_seqlens.shape[0] - 1, 1),
+        .valid =
+            b->used.data ? b->used : ax_tensor_rows(&b->cu_seqlens, b->cu_seqlens.shape[0] - 1, 1),
         .load = ax_balance_load(p),
         .first = ax_tp_first(m->rt, b->T),
         .renormalize = m->arch.moe.renormalize};

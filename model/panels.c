@@ -10,7 +10,7 @@ static bool looked_into(const struct ax_model *m, const struct ax_param *p) {
 }
 
 enum ax_status ax_model_make_panels(struct ax_model *m) {
-    if (m->train || m->adapter || m->bank || m->rt->mesh.world > 1)
+    if (m->train || m->adapter || m->bank || m->rt->mesh.size[AX_ROLE_FSDP] > 1)
         return AX_OK;
     for (int i = 0; i < m->n_params; i++) {
         struct ax_param *p = &m->params[i];

@@ -24,13 +24,23 @@ fail:
     return st;
 }
 
-/* Host memory for the residuals that backward reads. */
+/* The first unit of a chunk whose residual backward reads. */
+static int first_read(const struct ax_model *m, int chunk) {
+    const int first = m->chunks.list[chunk].first;
+    return first > m->lowest_unit - 1 ? first : m->lowest_unit - 1;
+}
+
+/* Host memory for the residuals that backward reads. A slot serves one chunk at a time. */
 static enum ax_status make_away(struct ax_slot *s, const struct ax_model *m, int64_t rows) {
     const struct ax_tensor residual = ax_tensor_2d(m->accum, NULL, rows, m->arch.hidden_size);
+    int made = 0;
     AX_TRY(ax_alloc(&s->away, (size_t)m->n_units, sizeof *s->away));
-    for (int u = m->first_unit; u < m->end_unit && u < m->n_units - 1; u++)
-        if (u + 1 >= m->lowest_unit)
-            s->away[u] = ax_stack_push(&m->rt->arena.host, "residual", ax_tensor_bytes(&residual));
+    for (int c = 0; c < m->chunks.n; c++) {
+        const int end = m->chunks.list[c].end;
+        for (int u = first_read(m, c) + made; u < end && u < m->n_units - 1; u++)
+            s->away[made++] =
+                ax_stack_push(&m->rt->arena.host, "residual", ax_tensor_bytes(&residual));
+    }
     return AX_OK;
 }
 
@@ -93,8 +103,9 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
         s->grad = take_rows(p, "gradient of residual");
         if (s->away)
             take_turns(p, "residual stream");
-        if (p->model->first_unit > 0)
-            s->residual[p->model->first_unit - 1] = take_rows(p, "residual");
+        const int first = p->model->chunks.list[p->chunk].first;
+        if (first > 0)
+            s->residual[first - 1] = take_rows(p, "residual");
     }
     AX_TRY(ax_balance_begin(p));
     return refresh_rope(p->model, p->batch);
@@ -108,9 +119,10 @@ void ax_pass_end(struct ax_pass *p) {
 static enum ax_status send_away(const struct ax_pass *p, int unit) {
     const struct ax_slot *s = p->slot;
     const struct ax_tensor *x = &s->residual[unit];
-    if (inference(p) || !s->away || !s->away[unit])
+    const int at = unit - first_read(p->model, p->chunk);
+    if (inference(p) || !s->away || at < 0)
         return AX_OK;
-    return ax_queue_copy(p->model->rt->q, s->away[unit], x->data, ax_tensor_bytes(x));
+    return ax_queue_copy(p->model->rt->q, s->away[at], x->data, ax_tensor_bytes(x));
 }
 
 /* Before a unit's backward, the residual for the next one comes back: into the buffer that the unit's
@@ -118,28 +130,35 @@ static enum ax_status send_away(const struct ax_pass *p, int unit) {
 static enum ax_status fetch_next(const struct ax_pass *p, int unit) {
     const struct ax_model *m = p->model;
     const struct ax_slot *s = p->slot;
-    const int u = unit - 2;
-    if (!s->away || unit == m->n_units - 1 || u < m->first_unit || unit - 1 < m->lowest_unit)
+    const int u = unit - 2, at = u - first_read(m, p->chunk);
+    if (!s->away || unit == m->n_units - 1 || at < 0)
         return AX_OK;
-    return ax_queue_copy(m->rt->q, s->residual[u].data, s->away[u],
+    return ax_queue_copy(m->rt->q, s->residual[u].data, s->away[at],
                          ax_tensor_bytes(&s->residual[u]));
 }
 
-/* Noise on the embeddings of this rank's rows, numbered by the row within the step. The result is
- * kept for the whole pass, so the noise is drawn only once. */
+/* Noise on the embeddings of this rank's rows, numbered by the row within the step, run by run. The
+ * result is kept for the whole pass, so the noise is drawn only once. */
 static enum ax_status add_noise(struct ax_pass *p) {
     if (p->neftune_alpha == 0 || inference(p))
         return AX_OK;
     const struct ax_runtime *rt = p->model->rt;
     const struct ax_batch *b = p->batch;
-    const int64_t before = b->part * b->T; /* tokens of the sequence in earlier parts */
-    return ax_run_neftune(rt->q, &(struct ax_neftune){.x = p->slot->residual[0],
-                                                      .cu = b->cu_row,
-                                                      .alpha = p->neftune_alpha,
-                                                      .stream = ax_hash32("neftune"),
-                                                      .first = before + ax_tp_first(rt, b->T),
-                                                      .first_token = b->first_row - before,
-                                                      .scalars = p->scalars});
+    const struct ax_tensor *x = &p->slot->residual[0];
+    const int64_t from = ax_tp_first(rt, b->T), length = b->T / b->n_runs;
+    for (int64_t at = from, n; at < from + x->shape[0]; at += n) {
+        const int64_t run = at / length, left = from + x->shape[0] - at;
+        n = (run + 1) * length - at;
+        n = n < left ? n : left;
+        AX_TRY(ax_run_neftune(rt->q, &(struct ax_neftune){.x = ax_tensor_rows(x, at - from, n),
+                                                          .cu = b->cu_seqlens,
+                                                          .alpha = p->neftune_alpha,
+                                                          .stream = ax_hash32("neftune"),
+                                                          .first = b->runs[run].first + at % length,
+                                                          .first_token = b->first_token,
+                                                          .scalars = p->scalars}));
+    }
+    return AX_OK;
 }
 
 /* Looks up rows in this rank's part of the vocabulary and sums them over the ranks. */
@@ -184,7 +203,8 @@ static enum ax_status embed_backward(struct ax_pass *p) {
 static void tell_adapters(const struct ax_pass *p) {
     struct ax_adapter_run *run = &p->model->adapter_run;
     run->scalars = p->scalars;
-    run->first_row = p->batch->first_row;
+    run->first_row = p->batch->first_token;
+    run->rows = p->batch->order;
     run->training = !inference(p);
 }
 
@@ -249,15 +269,9 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
     return AX_OK;
 }
 
-enum ax_status ax_pass_forward_all(struct ax_pass *p) {
+static enum ax_status run_chunk(struct ax_pass *p, const struct ax_chunk *c) {
     struct ax_model *m = p->model;
-    const struct ax_stage_rows none = {0};
-    const int stage = m->rt->mesh.coord[AX_ROLE_PP];
-    if (m->first_unit > 0)
-        AX_TRY(ax_stage_exchange(
-            m->rt, stage - 1, none,
-            (struct ax_stage_rows){&p->slot->residual[m->first_unit - 1], p->batch}));
-    for (int u = m->first_unit; u < m->end_unit; u++) {
+    for (int u = c->first; u < c->end; u++) {
         const int also = ax_model_unit_needs(m, u);
         AX_TRY(ax_unit_gather(&m->units[u], m->rt));
         if (also >= 0)
@@ -267,9 +281,26 @@ enum ax_status ax_pass_forward_all(struct ax_pass *p) {
         if (also >= 0)
             ax_unit_release(&m->units[also]);
     }
-    if (m->end_unit == m->n_units)
-        return AX_OK;
-    return ax_stage_exchange(m->rt, stage + 1,
-                             (struct ax_stage_rows){&p->slot->residual[m->end_unit - 1], p->batch},
-                             none);
+    return AX_OK;
+}
+
+enum ax_status ax_pass_forward_all(struct ax_pass *p) {
+    const struct ax_model *m = p->model;
+    struct ax_runtime *rt = m->rt;
+    struct ax_pipe_messages list = {0};
+    for (int i = 0; i < m->chunks.n; i++) {
+        const struct ax_chunk *c = &m->chunks.list[i];
+        if (c->first > 0) {
+            const struct ax_stage_rows in = {&p->slot->residual[c->first - 1], p->batch};
+            AX_TRY(ax_pipe_receive(rt, &list, ax_pipe_peer(rt, -1), in));
+            AX_TRY(ax_pipe_wait(rt, &list));
+        }
+        AX_TRY(run_chunk(p, c));
+        if (c->end < m->n_units) {
+            const struct ax_stage_rows out = {&p->slot->residual[c->end - 1], p->batch};
+            AX_TRY(ax_pipe_send(rt, &list, ax_pipe_peer(rt, 1), out));
+            AX_TRY(ax_pipe_wait(rt, &list));
+        }
+    }
+    return AX_OK;
 }

@@ -12,7 +12,7 @@ struct ax_slot {
     size_t mark;
     struct ax_frame *frames;    /* [n_units] */
     struct ax_tensor *residual; /* [n_units]: x after unit u, accumulation [T][D] */
-    void AX_DEVICE **away; /* [n_units]: residuals in the host tier between forward and backward,
+    void AX_DEVICE **away; /* the chunk's residuals in the host tier between forward and backward,
                               while the device has two in turns; NULL = on the device */
     struct ax_tensor grad; /* accumulation [T][D]; only with backward */
     int64_t *expert_rows;  /* [n_units][2][ep]: see parallel/expert.h; NULL = no exchange */
@@ -31,7 +31,7 @@ void ax_slot_free(struct ax_slot *s);
 struct ax_head_chunk {
     int64_t first, n;
     struct ax_tensor logprob, lse, entropy;    /* accumulation [n], in */
-    struct ax_tensor mean_logprob;             /* over the vocabulary; with needs_mean */
+    struct ax_tensor mean_logprob;             /* over the vocabulary; if requested */
     struct ax_tensor logits;                   /* [n][V of this rank]; linear objectives only */
     struct ax_tensor g_logprob;                /* accumulation [n], out */
     struct ax_tensor g_lse, g_entropy, g_mean; /* likewise, if requested; else data NULL */
@@ -46,6 +46,7 @@ struct ax_head_objective {
     bool needs_entropy; /* g_lse and g_entropy are requested */
     bool needs_lse;     /* g_lse is requested */
     bool needs_mean;    /* mean_logprob and g_mean are requested */
+    bool wants_mean;    /* mean_logprob is requested */
     enum ax_status (*token_grad)(void *ctx, struct ax_pass *pass, const struct ax_head_chunk *c);
     void *ctx;
 };
@@ -54,7 +55,9 @@ struct ax_pass {
     struct ax_model *model;
     struct ax_batch *batch;
     struct ax_slot *slot;
+    int chunk; /* of the stage's: whose units it runs; forward_all runs all */
     struct ax_step_scalars AX_DEVICE *scalars;
+    struct ax_step_measures AX_DEVICE *measures; /* of objectives on documents; else unused */
     enum ax_recompute recompute;
     const struct ax_head_objective *objective; /* NULL: no head results are requested */
     double inv_temperature;                    /* on the logits; 1 = none */

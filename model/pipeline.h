@@ -5,14 +5,26 @@
 #include "model/batch.h"
 #include "parallel/runtime.h"
 
-/* Rows of this rank for a neighboring stage, or from it. */
+/* Rows of this rank for another stage, or from it. */
 struct ax_stage_rows {
-    const struct ax_tensor *rows; /* NULL: nothing */
+    const struct ax_tensor *rows;
     const struct ax_batch *batch; /* whose length they have; NULL: always the same */
 };
 
-/* Sends and receives; the two may be of batches that differ in length. */
-enum ax_status ax_stage_exchange(struct ax_runtime *rt, int peer, struct ax_stage_rows send,
-                                 struct ax_stage_rows receive);
+/* Messages that have been started and not waited for; zero it before the first. */
+struct ax_pipe_messages {
+    int n;
+    struct ax_ticket tickets[4];
+};
+
+/* The stage `steps` after this one, where the first follows the last. */
+int ax_pipe_peer(const struct ax_runtime *rt, int steps);
+/* Two stages must start their messages in the same order; none has to wait for another. */
+enum ax_status ax_pipe_send(struct ax_runtime *rt, struct ax_pipe_messages *list, int peer,
+                            struct ax_stage_rows what);
+enum ax_status ax_pipe_receive(struct ax_runtime *rt, struct ax_pipe_messages *list, int peer,
+                               struct ax_stage_rows what);
+/* For all of them; the list is empty then. */
+enum ax_status ax_pipe_wait(struct ax_runtime *rt, struct ax_pipe_messages *list);
 
 #endif

@@ -8,7 +8,12 @@ static void take(struct ax_stack *stack, struct ax_tensor *t) {
 
 /* Shards of the vocabulary. */
 static int64_t shards_of(const struct ax_scorer *s) {
-    return s->model->rt->mesh.size[AX_ROLE_TP];
+    return ax_tp_shards(s->model->rt, s->model->lm_head);
+}
+
+/* True if the head has one label: its logit is the log-sum-exp. */
+static bool is_score(const struct ax_scorer *s) {
+    return s->model->lm_head->shape[0] == 1;
 }
 
 void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
@@ -30,7 +35,8 @@ size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n) {
     const int64_t windows = (n + s->window - 1) / s->window, shards = shards_of(s);
     const size_t best = ax_results_bytes(AX_I32, shards * s->window);
     const size_t shard = shards > 1 ? ax_results_bytes(AX_I32, s->window) : 0;
-    return (size_t)windows * (best + shard + ax_results_bytes(s->model->accum, s->window));
+    const size_t value = ax_results_bytes(s->model->accum, s->window);
+    return (size_t)windows * (best + shard + (is_score(s) ? 2 : 1) * value);
 }
 
 /* The likeliest token: of each shard, and in which shard it is; of equal ones the first. */
@@ -46,7 +52,7 @@ static enum ax_status find_best(const struct ax_scorer *s, const struct ax_tenso
     AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){*logits, own}));
     AX_TRY(ax_tp_gather(rt, &own, &all));
     AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){out->best, all}));
-    AX_TRY(ax_tp_gather_top(rt, logits, 1, &top));
+    AX_TRY(ax_tp_gather_top(rt, s->model->lm_head, logits, 1, &top));
     AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){top, out->shard}));
     ax_stack_release(scratch, mark);
     return AX_OK;
@@ -64,6 +70,9 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     if (shards_of(s) > 1)
         out->shard = ax_results_take(results, AX_I32, n);
     out->logprob = ax_results_take(results, s->model->accum, n);
+    out->logit = (struct ax_tensor){0};
+    if (is_score(s))
+        out->logit = ax_results_take(results, s->model->accum, n);
     AX_TRY(ax_pass_logits_of(p, rows, &s->hidden, &logits));
     AX_TRY(find_best(s, &logits, out));
     const size_t mark = ax_stack_mark(scratch);
@@ -75,9 +84,10 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
                                           .inv_temperature = 1}));
     struct ax_softmax_merge merge = {.labels = *labels,
                                      .logprob = out->logprob,
-                                     .lse = ax_tensor_rows(&s->lse, 0, n),
+                                     .lse =
+                                         is_score(s) ? out->logit : ax_tensor_rows(&s->lse, 0, n),
                                      .entropy = ax_tensor_rows(&s->entropy, 0, n)};
-    AX_TRY(ax_tp_gather_stats(rt, &stats, &merge.stats));
+    AX_TRY(ax_tp_gather_stats(rt, s->model->lm_head, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -25,6 +25,7 @@ struct ax_scores {
     struct ax_tensor best;    /* i32 [shards][n]: ids counted from the shard's first */
     struct ax_tensor shard;   /* i32 [n]; of one shard: unused */
     struct ax_tensor logprob; /* accumulation [n] */
+    struct ax_tensor logit;   /* of a head of one label: the same; else data NULL */
 };
 /* What the scores of n rows, a window at a time, take of `results`. */
 size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n);

@@ -38,21 +38,31 @@ bool ax_tp_adds(const struct ax_runtime *rt);
 /* t = Σ over the ranks, in place (t dense). */
 enum ax_status ax_tp_sum(struct ax_runtime *rt, const struct ax_tensor *t);
 
-/* First row of a matrix split over its rows (vocabulary) on this rank. */
+/* Ranks that share the rows of a matrix (the vocabulary): tp, or 1 if every rank has all. */
+int ax_tp_shards(const struct ax_runtime *rt, const struct ax_param *p);
+/* Its first row on this rank. */
 int64_t ax_tp_first_row(const struct ax_runtime *rt, const struct ax_param *p);
-/* stats [n][k] of this vocabulary shard → [tp][n][k] (scratch): see op softmax_merge. */
-enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
-                                  struct ax_tensor *all);
+/* stats [n][k] of this shard of the head's rows → [shards][n][k] (scratch): see op softmax_merge. */
+enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_param *head,
+                                  const struct ax_tensor *stats, struct ax_tensor *all);
 
-/* The k largest logits of each row over all shards, among others: [n][tp·k] (scratch) from this
- * shard's [n][V/tp]. In a group of one the logits themselves. */
-enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_tensor *logits, int64_t k,
-                                struct ax_tensor *all);
+/* all [n][n_cols] (scratch) from this shard's columns of it, [n][n_cols/tp]. */
+enum ax_status ax_tp_gather_cols(struct ax_runtime *rt, const struct ax_tensor *own, int64_t n_cols,
+                                 struct ax_tensor *all);
+/* values = those of the first rank (dense). */
+enum ax_status ax_tp_share(struct ax_runtime *rt, const struct ax_tensor *values);
+
+/* The k largest logits of each row over all shards of the head, among others: [n][shards·k]
+ * (scratch) from this shard's [n][V/shards]. Of one shard the logits themselves. */
+enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_param *head,
+                                const struct ax_tensor *logits, int64_t k, struct ax_tensor *all);
 
 /* True if n KV heads are replicated rather than split over tp: there are fewer heads than ranks,
  * and each rank uses one of them. */
 bool ax_tp_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads);
 /* First KV head that this rank's attention reads, of those it computes. */
 int64_t ax_tp_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads);
+/* How many it reads. */
+int64_t ax_tp_kv_heads(const struct ax_mesh *mesh, int64_t n_kv_heads);
 
 #endif

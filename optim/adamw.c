@@ -12,8 +12,8 @@ static int slots(const struct ax_optimizer_options *o, const struct ax_piece *p,
                  struct ax_slot_size *s) {
     if (o->moments == AX_MOMENTS_8BIT) {
         const int64_t blocks = (p->phase + p->n + AX_8BIT_BLOCK - 1) / AX_8BIT_BLOCK;
-        s[0] = (struct ax_slot_size){"exp_avg", AX_U8, p->n, AX_STATE_ELEMENTS};
-        s[1] = (struct ax_slot_size){"exp_avg_sq", AX_U8, p->n, AX_STATE_ELEMENTS};
+        s[0] = (struct ax_slot_size){"exp_avg", AX_U8, p->n, AX_STATE_SIGNED_CODES};
+        s[1] = (struct ax_slot_size){"exp_avg_sq", AX_U8, p->n, AX_STATE_UNSIGNED_CODES};
         s[2] = (struct ax_slot_size){"exp_avg_scale", p->accum, blocks, AX_STATE_BLOCKS};
         s[3] = (struct ax_slot_size){"exp_avg_sq_scale", p->accum, blocks, AX_STATE_BLOCKS};
         return 4;

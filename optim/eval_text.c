@@ -9,6 +9,9 @@ enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_
     AX_TRY(ax_alloc(&t->docs, (size_t)o->max_docs, sizeof *t->docs));
     AX_TRY(ax_alloc(&t->tokens, T, sizeof *t->tokens));
     AX_TRY(ax_alloc(&t->labels, T, sizeof *t->labels));
+    AX_TRY(ax_alloc(&t->share, T, sizeof *t->share));
+    t->columns = o->documents ? o->documents->columns : NULL;
+    t->share_column = o->documents ? o->documents->share : -1;
     return ax_alloc(&t->weight, T, sizeof *t->weight);
 }
 
@@ -17,10 +20,18 @@ void ax_eval_text_free(struct ax_eval_text *t) {
     ax_free(t->tokens);
     ax_free(t->labels);
     ax_free(t->weight);
+    ax_free(t->share);
 }
 
 bool ax_eval_text_scored(const struct ax_eval_text *t, int64_t i) {
     return t->labels[i] >= 0 && t->weight[i] > 0;
+}
+
+static float share_of(const struct ax_eval_text *t, const struct ax_document *from, int64_t k) {
+    float share = 1;
+    if (t->share_column >= 0)
+        memcpy(&share, &from->columns[t->share_column][k], sizeof share);
+    return share;
 }
 
 struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax_packed_sequence *s,
@@ -28,7 +39,7 @@ struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax
     const struct ax_document *from = &s->docs[i];
     const int64_t n = from->n;
     int32_t *tokens = t->tokens + t->n_tokens, *labels = t->labels + t->n_tokens;
-    float *weight = t->weight + t->n_tokens;
+    float *weight = t->weight + t->n_tokens, *share = t->share + t->n_tokens;
     struct ax_eval_document d = {
         .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = n};
     memcpy(tokens, from->tokens, (size_t)n * sizeof *tokens);
@@ -38,8 +49,14 @@ struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax
         if (ax_eval_text_scored(t, t->n_tokens + k)) {
             d.weight += (double)weight[k];
             d.trained++;
+            share[k] = share_of(t, from, k);
+            d.sums.answer += share[k] != 0;
         }
     }
+    d.sums.tokens = (double)d.trained;
+    for (int c = 0; c < ax_columns_count(t->columns); c++)
+        if (t->columns->list[c].of == AX_OF_EXAMPLE)
+            d.columns[c] = from->columns[c][0];
     t->docs[t->n_docs++] = (struct ax_document){.n = n,
                                                 .tokens = tokens,
                                                 .labels = labels,

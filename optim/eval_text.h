@@ -9,7 +9,9 @@ struct ax_eval_text {
     int64_t n_tokens, first_document; /* of the evaluation's documents */
     struct ax_document *docs;         /* [max_docs] */
     int32_t *tokens, *labels;         /* [tokens] */
-    float *weight;                    /* [tokens] */
+    float *weight, *share;            /* [tokens] */
+    int share_column;                 /* −1: all shares are 1 */
+    const struct ax_columns *columns; /* or NULL */
 };
 
 enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_options *o);

@@ -15,7 +15,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/score.h"
+#include "optim/eval_documents.h"
 #include "optim/eval_text.h"
+#include "optim/references.h"
 
 /* Rows of logits computed at a time. Always this many, so that a run's memory equals its plan. */
 #define WINDOW 128
@@ -23,8 +25,11 @@
 /* A token that is trained on: its document, and where its score is. */
 struct scored {
     int32_t label, doc, window, row;
-    float weight;
+    float weight, share;
 };
+
+/* What a document's tokens add up to, on all ranks. */
+enum { NLL, CORRECT, ANSWER_LOGPROB, PLAIN_NLL, LOGIT, SUMS };
 
 struct evaluation {
     struct ax_model *m;
@@ -44,7 +49,8 @@ struct evaluation {
     int64_t n_documents, n_scored, n_windows;
     int64_t n_added;                    /* of n_scored */
     struct ax_eval_document *documents; /* [AX_SCORE_PASSES · ranks · max_docs], of all ranks */
-    double *sums;                       /* [2][as many]: nll, correct */
+    double *sums;                       /* [as many][SUMS] */
+    struct ax_eval_documents kept;      /* of an objective on documents */
     struct scored *scored;              /* [cap_scored], as many as were needed */
     struct ax_scores *windows;          /* [cap_windows], likewise */
     int64_t cap_scored, cap_windows;
@@ -60,7 +66,7 @@ static int data_ranks(const struct evaluation *e) {
 
 /* True on the stage that scores. */
 static bool has_head(const struct evaluation *e) {
-    return e->m->end_unit == e->m->n_units;
+    return ax_chunks_have(&e->m->chunks, e->m->n_units - 1);
 }
 
 static enum ax_status create(struct evaluation *e) {
@@ -72,6 +78,7 @@ static enum ax_status create(struct evaluation *e) {
     ax_batch_allocate(&e->batch, scratch, ax_mesh_round_tokens(mesh, e->o->tokens, 1),
                       e->o->max_docs, e->o->max_len, mesh->size[AX_ROLE_CP],
                       mesh->coord[AX_ROLE_CP]);
+    e->batch.n_labels = m->arch.n_labels;
     if (has_head(e)) {
         const int64_t T = e->batch.T;
         ax_scorer_create(&e->scorer, m, scratch, T < WINDOW ? T : WINDOW);
@@ -82,7 +89,7 @@ static enum ax_status create(struct evaluation *e) {
     }
     AX_TRY(ax_eval_text_create(&e->next, e->o));
     AX_TRY(ax_eval_text_create(&e->own, e->o));
-    AX_TRY(ax_alloc(&e->sums, 2 * documents, sizeof *e->sums));
+    AX_TRY(ax_alloc(&e->sums, SUMS * documents, sizeof *e->sums));
     return ax_alloc(&e->documents, documents, sizeof *e->documents);
 }
 
@@ -93,6 +100,7 @@ static void destroy(struct evaluation *e) {
     ax_eval_text_free(&e->next);
     ax_eval_text_free(&e->own);
     ax_free(e->documents);
+    ax_eval_documents_free(&e->kept);
     ax_free(e->sums);
     ax_free(e->scored);
     ax_free(e->windows);
@@ -128,29 +136,28 @@ static enum ax_status grow_scored(struct evaluation *e) {
 /* Lists the tokens of this rank's part of its pass that are trained on, in order. */
 static int64_t list_scored(struct evaluation *e) {
     const struct ax_eval_text *own = &e->own;
-    const int64_t from = e->batch.part * e->batch.T, to = from + e->batch.T;
     struct scored *list = e->scored + e->n_scored;
-    int64_t n = 0, end = own->n_docs > 0 ? own->docs[0].n : 0;
+    int64_t n = 0, row, end = own->n_docs > 0 ? own->docs[0].n : 0;
     int doc = 0;
     for (int64_t t = 0; t < own->n_tokens; t++) {
         while (t >= end)
             end += own->docs[++doc].n;
-        if (t >= from && t < to && ax_eval_text_scored(own, t))
+        if (ax_batch_part_of(&e->batch, t, &row) == e->batch.part && ax_eval_text_scored(own, t))
             list[n++] = (struct scored){.label = own->labels[t],
                                         .doc = (int32_t)own->first_document + doc,
-                                        .weight = own->weight[t]};
+                                        .weight = own->weight[t],
+                                        .share = own->share[t]};
     }
     return n;
 }
 
 /* Windows of the pass's part with the most tokens that are trained on. */
 static int64_t count_windows(const struct evaluation *e, const struct ax_eval_text *t) {
-    int64_t most = 0;
-    for (int64_t from = 0; from < t->n_tokens; from += e->batch.T) {
-        const int64_t to = from + e->batch.T < t->n_tokens ? from + e->batch.T : t->n_tokens;
+    int64_t most = 0, row;
+    for (int part = 0; part < e->batch.parts; part++) {
         int64_t n = 0;
-        for (int64_t i = from; i < to; i++)
-            n += ax_eval_text_scored(t, i);
+        for (int64_t i = 0; i < t->n_tokens; i++)
+            n += ax_batch_part_of(&e->batch, i, &row) == part && ax_eval_text_scored(t, i);
         most = n > most ? n : most;
     }
     const int64_t window = e->batch.T < WINDOW ? e->batch.T : WINDOW;
@@ -159,8 +166,13 @@ static int64_t count_windows(const struct evaluation *e, const struct ax_eval_te
 
 static void add_token(struct evaluation *e, const struct scored *t) {
     const struct ax_scores *w = &e->windows[t->window];
-    e->sums[2 * t->doc] -= (double)t->weight * ax_results_get(&e->results, &w->logprob, t->row);
-    e->sums[2 * t->doc + 1] += ax_scores_best(&e->scorer, &e->results, w, t->row) == t->label;
+    const double logprob = ax_results_get(&e->results, &w->logprob, t->row);
+    double *sums = &e->sums[SUMS * t->doc];
+    sums[NLL] -= (double)t->weight * logprob;
+    sums[CORRECT] += ax_scores_best(&e->scorer, &e->results, w, t->row) == t->label;
+    sums[ANSWER_LOGPROB] += t->share != 0 ? (double)t->share * logprob : 0;
+    sums[PLAIN_NLL] -= logprob;
+    sums[LOGIT] += w->logit.data ? ax_results_get(&e->results, &w->logit, t->row) : 0;
 }
 
 /* Reads the scores since the last time, up to those of token `end`. Windows that only others of the
@@ -196,28 +208,45 @@ static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     return AX_OK;
 }
 
+/* What an objective on documents wants of document d. */
+static enum ax_status keep(struct evaluation *e, struct ax_eval_document *d, const double *sums) {
+    const struct ax_documents_objective *o = e->o->documents;
+    d->sums.logprob = sums[ANSWER_LOGPROB];
+    d->sums.nll = sums[PLAIN_NLL];
+    d->sums.lse = sums[LOGIT];
+    d->sums.entropy = d->sums.logit = NAN; /* not known: measures of them are left out */
+    if (o->reference >= 0 && e->o->references) {
+        const float reference = ax_references_get(e->o->references, d->set, d->example);
+        memcpy(&d->columns[o->reference], &reference, sizeof reference);
+    }
+    return ax_eval_documents_add(&e->kept, d);
+}
+
 /* Completes the documents of all passes since the last time. */
 static enum ax_status hand_over(struct evaluation *e) {
     struct ax_eval_result *r = e->sum;
     struct ax_runtime *rt = e->m->rt;
     AX_TRY(add_tokens(e, e->n_scored));
-    AX_TRY(ax_runtime_combine(rt, AX_ROLE_LOSS, AX_SUM, e->sums, 2 * e->n_documents));
-    AX_TRY(ax_runtime_combine(rt, AX_ROLE_PP, AX_SUM, e->sums, 2 * e->n_documents));
+    AX_TRY(ax_runtime_combine(rt, AX_ROLE_LOSS, AX_SUM, e->sums, SUMS * e->n_documents));
+    AX_TRY(ax_runtime_combine(rt, AX_ROLE_PP, AX_SUM, e->sums, SUMS * e->n_documents));
     for (int64_t i = 0; i < e->n_documents; i++) {
         struct ax_eval_document *d = &e->documents[i];
-        d->nll = e->sums[2 * i];
-        d->correct = (int64_t)e->sums[2 * i + 1];
+        const double *sums = &e->sums[SUMS * i];
+        d->nll = sums[NLL];
+        d->correct = (int64_t)sums[CORRECT];
         e->nll += d->nll;
         r->weight += d->weight;
         r->tokens += d->tokens;
         r->trained += d->trained;
         r->correct += d->correct;
+        if (e->o->documents)
+            AX_TRY(keep(e, d, sums));
         if (e->o->document)
             AX_TRY(e->o->document(e->o->ctx, d));
     }
     r->documents += e->n_documents;
     r->rows = e->rows;
-    memset(e->sums, 0, 2 * (size_t)e->n_documents * sizeof *e->sums);
+    memset(e->sums, 0, SUMS * (size_t)e->n_documents * sizeof *e->sums);
     e->n_documents = e->n_scored = e->n_added = e->n_windows = e->n_passes = 0;
     return AX_OK;
 }
@@ -311,6 +340,17 @@ static enum ax_status run(struct evaluation *e, struct ax_loader *loader) {
     return e->n_passes > 0 && !e->sum->stopped ? hand_over(e) : AX_OK;
 }
 
+static enum ax_status conclude(const struct evaluation *e, struct ax_eval_result *out) {
+    if (!(out->weight > 0))
+        return ax_error(AX_ERR_DATA, "evaluation: none of %lld rows has a trained token",
+                        (long long)out->rows);
+    out->loss = e->nll / out->weight;
+    out->perplexity = exp(out->loss);
+    out->accuracy = (double)out->correct / (double)out->trained;
+    return e->o->documents ? ax_eval_documents_loss(&e->kept, e->o->documents, e->o->kl, out)
+                           : AX_OK;
+}
+
 enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
                            const struct ax_eval_options *o, struct ax_eval_result *out) {
     struct ax_arena *arena = &m->rt->arena;
@@ -319,18 +359,12 @@ enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
     const double start = ax_clock_now();
     *out = (struct ax_eval_result){0};
     ax_arena_enter(arena, AX_PHASE_EVAL);
-    const enum ax_status st = run(&e, loader);
+    enum ax_status st = run(&e, loader);
+    if (st == AX_OK && !ax_runtime_planning(m->rt) && !out->stopped)
+        st = conclude(&e, out);
     destroy(&e);
     ax_arena_enter(arena, before);
     AX_TRY(st);
-    if (!ax_runtime_planning(m->rt) && !out->stopped) {
-        if (!(out->weight > 0))
-            return ax_error(AX_ERR_DATA, "evaluation: none of %lld rows has a trained token",
-                            (long long)out->rows);
-        out->loss = e.nll / out->weight;
-        out->perplexity = exp(out->loss);
-        out->accuracy = (double)out->correct / (double)out->trained;
-    }
     out->seconds = ax_clock_now() - start;
     return AX_OK;
 }

@@ -7,13 +7,15 @@
 #define AX_OPTIM_EVALUATE_H
 
 #include "data/pipeline/loader.h"
-#include "model/pass.h"
+#include "optim/documents.h"
 
 struct ax_eval_result {
-    double loss;       /* Σ weight·nll / Σ weight: nats per token that is trained on */
-    double perplexity; /* e^loss */
-    double accuracy;   /* fraction of those tokens that are the most likely one */
-    double weight;     /* Σ weight */
+    double loss; /* Σ weight·nll / Σ weight: nats per token that is trained on; of documents,
+                          their objective's */
+    double perplexity;            /* e^loss; NaN for objectives on documents */
+    double measures[AX_MEASURES]; /* of such an objective */
+    double accuracy;              /* fraction of those tokens that are the most likely one */
+    double weight;                /* Σ weight */
     int64_t documents, rows;
     int64_t tokens, trained, correct; /* trained = tokens with a label and weight > 0 */
     double seconds;
@@ -28,13 +30,21 @@ struct ax_eval_document {
     double nll;     /* Σ weight·nll */
     double weight;  /* Σ weight */
     int64_t tokens, trained, correct;
+    /* for an objective on documents (log-probs, tokens), with the values of its columns */
+    struct ax_document_sums sums;
+    uint32_t columns[AX_COLUMNS_MAX];
 };
 
+struct ax_references;
+
 struct ax_eval_options {
-    int64_t tokens;   /* per pass: at least the longest sequence */
-    int64_t max_docs; /* per pass: at least one sequence's */
-    int64_t max_len;  /* longest document */
-    int64_t max_rows; /* stop after this many rows; 0 = all */
+    int64_t tokens;                                 /* per pass: at least the longest sequence */
+    int64_t max_docs;                               /* per pass: at least one sequence's */
+    int64_t max_len;                                /* longest document */
+    int64_t max_rows;                               /* stop after this many rows; 0 = all */
+    const struct ax_documents_objective *documents; /* NULL: the loss is that of tokens */
+    double kl;                                      /* what such an objective is given */
+    const struct ax_references *references;         /* of documents with a column for it; or NULL */
     /* Called after each document, in order; may be NULL. */
     enum ax_status (*document)(void *ctx, const struct ax_eval_document *d);
     /* Called after each pass, for progress; may be NULL. */

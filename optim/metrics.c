@@ -232,6 +232,23 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     v->doing = NULL;
 }
 
+/* The objective's measures that there are. */
+static void write_measures(struct ax_metrics *m, int64_t step, const char *of,
+                           const double *values) {
+    char tags[AX_MEASURES][64];
+    struct ax_tf_scalar s[AX_MEASURES];
+    int n = 0;
+    for (int i = 0; m->o.measures && m->o.measures[i]; i++) {
+        if (isnan(values[i]))
+            continue;
+        snprintf(tags[n], sizeof tags[n], "%s/%s", of, m->o.measures[i]);
+        s[n] = (struct ax_tf_scalar){tags[n], values[i]};
+        n++;
+    }
+    if (n > 0)
+        ax_tfevents_write(&m->events, step, n, s);
+}
+
 /* Every logging_steps: the loss is the mean since the last entry, as in Hugging Face's trainer; the
  * other figures are this step's. */
 static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
@@ -250,6 +267,7 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     };
     const int n = (int)(sizeof s / sizeof *s);
     ax_tfevents_write(&m->events, f->step, u.model < 0 ? n - 2 : u.hardware < 0 ? n - 1 : n, s);
+    write_measures(m, f->step, "train", f->measures);
     m->window = (struct ax_metrics_window){0};
     if (m->bar || !m->o.progress)
         return;
@@ -279,7 +297,7 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
     AX_ASSERT(f->n_phases <= AX_METRICS_MAX_PHASES);
     struct ax_buf json = {0}, csv = {0};
     const struct ax_utilization u = utilization(m, f);
-    append(&m->o.sink, &m->jsonl, ax_metrics_put_step(&json, f, u), &json);
+    append(&m->o.sink, &m->jsonl, ax_metrics_put_step(&json, f, u, m->o.measures), &json);
     append(NULL, &m->csv, ax_metrics_put_csv(&csv, f, u), &csv);
     update_view(m, f);
     if (isfinite(f->loss)) {
@@ -297,9 +315,8 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
                      const struct ax_eval_result *r) {
     if (!m)
         return;
-    struct ax_buf json = {0};
-    char text[256];
-    append(&m->o.sink, &m->jsonl, ax_metrics_put_eval(&json, step, epoch, r), &json);
+    struct ax_buf json = {0}, line = {0};
+    append(&m->o.sink, &m->jsonl, ax_metrics_put_eval(&json, step, epoch, r, m->o.measures), &json);
     const double seconds = r->seconds > 0 ? r->seconds : 1e-9;
     const struct ax_tf_scalar s[] = {
         {"eval/loss", r->loss},
@@ -310,15 +327,11 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
         {"train/epoch", epoch},
     };
     ax_tfevents_write(&m->events, step, (int)(sizeof s / sizeof *s), s);
+    write_measures(m, step, "eval", r->measures);
     m->view.doing = NULL;
-    if (m->bar)
-        snprintf(text, sizeof text, "eval at step %lld: loss %.4g, accuracy %.1f %%, %.1f s",
-                 (long long)step, r->loss, 100 * r->accuracy, r->seconds);
-    else
-        snprintf(text, sizeof text,
-                 "eval: step=%lld epoch=%.4g loss=%.5g perplexity=%.4g accuracy=%.4f seconds=%.1f",
-                 (long long)step, epoch, r->loss, r->perplexity, r->accuracy, r->seconds);
-    say(m, text);
+    if (ax_metrics_put_eval_line(&line, m->bar, step, epoch, r, m->o.measures) == AX_OK)
+        say(m, line.data);
+    ax_buf_free(&line);
 }
 
 void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,

@@ -28,6 +28,7 @@
 #include "optim/evaluate.h"
 
 #define AX_METRICS_MAX_PHASES 12
+#define AX_METRICS_MAX_ROLES  11
 
 struct ax_metrics;
 
@@ -54,7 +55,8 @@ struct ax_metrics_options {
     double peak_flops; /* per second, all devices; 0 = unknown (so far): ax_metrics_set_peak */
     int devices;       /* ≥ 1: for tokens/s per device */
     bool tensorboard;  /* event files too */
-    bool progress;     /* false: files only (--quiet) */
+    const char *const *measures; /* names of the objective's, ended by NULL; or NULL */
+    bool progress;               /* false: files only (--quiet) */
     enum ax_color_mode color;
     struct ax_metrics_sink sink;
 };
@@ -75,6 +77,16 @@ struct ax_phase_seconds {
     double seconds;
 };
 
+/* Of the ranks of a run, in one step. */
+struct ax_rank_figures {
+    int n_waits;
+    struct ax_phase_seconds waits[AX_METRICS_MAX_ROLES]; /* for others, by role; the longest of all
+                                                            ranks'. No roles: one rank */
+    int slowest;                                         /* the rank that computed longest … */
+    double slowest_seconds;                              /* … without those waits */
+    double memory, peak_memory;                          /* resident bytes of the largest rank */
+};
+
 struct ax_step_figures {
     int64_t step; /* updates done, including this one: from 1 */
     double epoch; /* epochs done, a fraction */
@@ -88,6 +100,8 @@ struct ax_step_figures {
     uint64_t peak_memory;
     int n_phases;
     struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
+    struct ax_rank_figures ranks;
+    double measures[AX_MEASURES]; /* NaN: none in this step */
 };
 void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 

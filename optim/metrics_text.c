@@ -42,8 +42,38 @@ static void put_figures(double *out, const struct ax_step_figures *f, struct ax_
     memcpy(out, figures, sizeof figures);
 }
 
+static enum ax_status put_seconds(struct ax_buf *out, const char *key, int n,
+                                  const struct ax_phase_seconds *phases) {
+    AX_TRY(ax_buf_printf(out, ", \"%s\": {", key));
+    for (int i = 0; i < n; i++)
+        AX_TRY(
+            ax_buf_printf(out, "%s\"%s\": %.6g", i ? ", " : "", phases[i].name, phases[i].seconds));
+    return ax_buf_puts(out, "}");
+}
+
+static enum ax_status put_ranks(struct ax_buf *out, const struct ax_rank_figures *r) {
+    static const char *const keys[] = {"slowest_seconds", "memory_bytes", "peak_memory_bytes"};
+    const double values[] = {r->slowest_seconds, r->memory, r->peak_memory};
+    AX_TRY(ax_buf_printf(out, ", \"ranks\": {\"slowest\": %d", r->slowest));
+    AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
+    AX_TRY(put_seconds(out, "wait_seconds", r->n_waits, r->waits));
+    return ax_buf_puts(out, "}");
+}
+
+/* Those that there are. An evaluation has an accuracy already. */
+static enum ax_status put_measures(struct ax_buf *out, const char *before, const char *const *names,
+                                   const double *values) {
+    for (int i = 0; names && names[i]; i++) {
+        if (isnan(values[i]) || (*before && strcmp(names[i], "accuracy") == 0))
+            continue;
+        AX_TRY(ax_buf_printf(out, ", \"%s%s\": ", before, names[i]));
+        AX_TRY(put_number(out, "", values[i], "null"));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
-                                   struct ax_utilization u) {
+                                   struct ax_utilization u, const char *const *measures) {
     static const char *const keys[] = {"epoch",        "loss",
                                        "grad_norm",    "learning_rate",
                                        "tokens",       "trained_tokens",
@@ -55,13 +85,13 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
     put_figures(values, f, u);
     AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)f->step));
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
+    AX_TRY(put_measures(out, "", measures, f->measures));
     if (f->skipped)
         AX_TRY(ax_buf_puts(out, ", \"skipped\": true"));
-    AX_TRY(ax_buf_puts(out, ", \"phase_seconds\": {"));
-    for (int i = 0; i < f->n_phases; i++)
-        AX_TRY(ax_buf_printf(out, "%s\"%s\": %.6g", i ? ", " : "", f->phases[i].name,
-                             f->phases[i].seconds));
-    return ax_buf_puts(out, "}}\n");
+    AX_TRY(put_seconds(out, "phase_seconds", f->n_phases, f->phases));
+    if (f->ranks.n_waits > 0)
+        AX_TRY(put_ranks(out, &f->ranks));
+    return ax_buf_puts(out, "}\n");
 }
 
 enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f,
@@ -75,7 +105,7 @@ enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figur
 }
 
 enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoch,
-                                   const struct ax_eval_result *r) {
+                                   const struct ax_eval_result *r, const char *const *measures) {
     static const char *const keys[] = {
         "epoch",     "eval_loss",   "eval_perplexity",     "eval_accuracy",
         "eval_rows", "eval_tokens", "eval_trained_tokens", "eval_seconds"};
@@ -83,7 +113,25 @@ enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoc
                              (double)r->rows, (double)r->tokens, (double)r->trained, r->seconds};
     AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)step));
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
+    AX_TRY(put_measures(out, "eval_", measures, r->measures));
     return ax_buf_puts(out, "}\n");
+}
+
+#define SHOWN_MEASURES 4 /* the first ones */
+
+enum ax_status ax_metrics_put_eval_line(struct ax_buf *out, bool bar, int64_t step, double epoch,
+                                        const struct ax_eval_result *r,
+                                        const char *const *measures) {
+    AX_TRY(bar ? ax_buf_printf(out, "eval at step %lld: loss %.4g", (long long)step, r->loss)
+               : ax_buf_printf(out, "eval: step=%lld epoch=%.4g loss=%.5g", (long long)step, epoch,
+                               r->loss));
+    for (int i = 0; measures && measures[i] && i < SHOWN_MEASURES; i++)
+        AX_TRY(ax_buf_printf(out, bar ? ", %s %.4g" : " %s=%.4g", measures[i], r->measures[i]));
+    if (!measures && bar)
+        AX_TRY(ax_buf_printf(out, ", accuracy %.1f %%", 100 * r->accuracy));
+    else if (!measures)
+        AX_TRY(ax_buf_printf(out, " perplexity=%.4g accuracy=%.4f", r->perplexity, r->accuracy));
+    return ax_buf_printf(out, bar ? ", %.1f s" : " seconds=%.1f", r->seconds);
 }
 
 enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char *event,

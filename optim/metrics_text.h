@@ -15,11 +15,15 @@ struct ax_utilization {
 };
 /* Each is one line; numbers that are not finite are null (CSV: empty). */
 enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
-                                   struct ax_utilization u);
+                                   struct ax_utilization u, const char *const *measures);
 enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f,
                                   struct ax_utilization u);
 enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoch,
-                                   const struct ax_eval_result *r);
+                                   const struct ax_eval_result *r, const char *const *measures);
+/* The same for people: on a terminal with a bar, or as key=value. */
+enum ax_status ax_metrics_put_eval_line(struct ax_buf *out, bool bar, int64_t step, double epoch,
+                                        const struct ax_eval_result *r,
+                                        const char *const *measures);
 /* Stores only the end of a long prompt. */
 enum ax_status ax_metrics_put_sample(struct ax_buf *out, int64_t step, const struct ax_buf *prompt,
                                      const struct ax_buf *answer);

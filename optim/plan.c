@@ -3,20 +3,37 @@
 #include "optim/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "model/split.h"
+
+/* The slots' blocks of one name are one block. */
 static void add_blocks(struct ax_plan *plan, const struct ax_stack *s, const char *where) {
     for (int i = 0; i < s->n_names; i++) {
+        int k = 0;
         if (s->names[i].at_peak == 0)
             continue;
-        AX_ASSERT(plan->n_blocks < AX_PLAN_MAX_BLOCKS);
-        plan->blocks[plan->n_blocks++] =
-            (struct ax_plan_block){s->names[i].name, where, s->names[i].at_peak};
+        while (k < plan->n_blocks && (strcmp(plan->blocks[k].name, s->names[i].name) != 0 ||
+                                      strcmp(plan->blocks[k].where, where) != 0))
+            k++;
+        AX_ASSERT(k < AX_PLAN_MAX_BLOCKS);
+        if (k == plan->n_blocks)
+            plan->blocks[plan->n_blocks++] = (struct ax_plan_block){s->names[i].name, where, 0};
+        plan->blocks[k].bytes += s->names[i].at_peak;
     }
 }
 
 static int larger_first(const void *a, const void *b) {
     const struct ax_plan_block *x = a, *y = b;
     return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
+}
+
+/* What this rank's stage has of the model. */
+static void read_units(struct ax_plan *plan, const struct ax_model *m) {
+    plan->has_embedding = ax_unit_present(&m->units[0]) && !m->units[0].copy;
+    plan->has_head = ax_unit_present(&m->units[m->n_units - 1]);
+    for (int i = 1; i < m->n_units - 1; i++)
+        plan->n_layers += ax_unit_present(&m->units[i]);
 }
 
 static void read_marks(struct ax_plan *plan, struct ax_runtime *rt) {
@@ -33,7 +50,7 @@ static void read_marks(struct ax_plan *plan, struct ax_runtime *rt) {
     plan->gemm_flops = c->flops[AX_OP_gemm];
     plan->attention_flops = c->flops[AX_OP_attention_forward] + c->flops[AX_OP_attention_backward];
     for (int role = 0; role < AX_ROLE_COUNT; role++)
-        plan->bytes_sent[role] = rt->comms[role].bytes_sent;
+        memcpy(plan->bytes_sent[role], rt->comms[role].bytes_sent, sizeof *plan->bytes_sent);
 }
 
 static enum ax_status dry_run(struct ax_plan *plan, struct ax_runtime *rt,
@@ -46,8 +63,14 @@ static enum ax_status dry_run(struct ax_plan *plan, struct ax_runtime *rt,
         AX_TRY_GOTO(ax_batch_fill(&s.batches[m], rt->q, arch->vocab_size, 0, NULL), st, done);
     AX_TRY_GOTO(ax_step_run(&s, 0, &r), st, done);
     plan->parameters = ax_model_parameters(&s.model);
-    plan->model_flops = (double)plan->tokens * ax_model_flops_per_token(&s.model, so->max_len);
+    const int *sizes = rt->mesh.size,
+              share = sizes[AX_ROLE_PP] * sizes[AX_ROLE_CP] * sizes[AX_ROLE_TP];
+    plan->model_flops =
+        (double)plan->tokens * ax_model_flops_per_token(&s.model, so->max_len) / share;
     plan->n_actions = s.schedule.n;
+    read_units(plan, &s.model);
+    const struct ax_pipeline p = ax_step_pipeline(so, rt->mesh.size[AX_ROLE_PP]);
+    AX_TRY_GOTO(ax_split_idle(arch, ax_step_positions(so), &p, &plan->idle), st, done);
     read_marks(plan, rt);
 done:
     ax_step_free(&s);

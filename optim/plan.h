@@ -9,7 +9,7 @@
 struct ax_plan_block {
     const char *name;
     const char *where; /* "persistent", "activations" (slots), "scratch", or "host": its tier */
-    size_t bytes;      /* at its stack's high-water mark */
+    size_t bytes;      /* at its stack's high-water mark; of activations, all slots' */
 };
 
 struct ax_plan {
@@ -19,9 +19,13 @@ struct ax_plan {
     int64_t parameters;
     int64_t tokens;                            /* per step and rank */
     double flops, gemm_flops, attention_flops; /* executed per step, recompute included */
-    double model_flops;                        /* per step, by ax_model_flops_per_token */
-    double bytes_sent[AX_ROLE_COUNT];
+    double model_flops;                        /* per step, by ax_model_flops_per_token; of the
+                                                 ranks that compute the same tokens, an even share */
+    double bytes_sent[AX_ROLE_COUNT][AX_COLLECTIVE_COUNT]; /* of a step, by this rank */
+    int n_layers;                                          /* of its stage */
+    bool has_embedding, has_head;
     int n_actions;
+    double idle; /* share of the step in which pipeline stages wait for each other */
 };
 
 enum ax_status ax_plan_make(struct ax_plan *plan, const struct ax_runtime_options *ro,

@@ -8,11 +8,9 @@
 #define LANES       4
 #define PASS_TOKENS 64
 
-static enum ax_status ends(void *ctx, struct ax_sequence *seq, bool *stop) {
+static bool stop_now(void *ctx) {
     (void)ctx;
-    (void)seq;
-    *stop = ax_stop_requested() != AX_STOP_NONE;
-    return AX_OK;
+    return ax_stop_requested() != AX_STOP_NONE;
 }
 
 static enum ax_status allocate(const struct ax_samples *s, struct ax_sequence **seqs,
@@ -35,7 +33,7 @@ static enum ax_status generate(struct ax_model *m, const struct ax_samples *s,
                                           .n_stop = s->n_stop,
                                           .stop = s->stop,
                                           .sampling = s->sampling,
-                                          .token = ends};
+                                          .stop_now = stop_now};
     AX_TRY(ax_generator_create(&g, m, &o));
     const enum ax_status st = ax_generate(&g, s->n, seqs);
     ax_generator_free(&g);
@@ -59,7 +57,7 @@ enum ax_status ax_samples_run(struct ax_model *m, const struct ax_samples *s,
     st = generate(m, s, seqs);
     ax_arena_enter(arena, before);
     for (int i = 0; st == AX_OK && !planning && i < s->n; i++)
-        if (ax_stop_requested() == AX_STOP_NONE)
+        if (seqs[i].finish != AX_FINISH_CALLER)
             done(ctx, i, &seqs[i]);
 done:
     ax_free(tokens);

@@ -26,7 +26,8 @@ struct ax_samples {
 
 /* Continues all prompts; calls `done` for each, in order. Enters AX_PHASE_ROLLOUT and returns to
  * the previous phase; scratch and slots must be empty. The model's max_positions must be at least
- * max_prompt + max_new. If the run is asked to stop, returns early without calling `done`. */
+ * max_prompt + max_new. If a rank is asked to stop, returns early: `done` gets only complete answers.
+ * On a mesh the data ranks share the prompts. */
 enum ax_status ax_samples_run(struct ax_model *m, const struct ax_samples *s,
                               void (*done)(void *ctx, int i, const struct ax_sequence *answer),
                               void *ctx);

@@ -1,16 +1,19 @@
 /* Executes the action table: one small function per kind of action. */
 #include "optim/step.h"
 
-#include "model/pipeline.h"
 #include "model/tensor_parallel.h"
 
+static struct ax_pass *pass_of(const struct ax_step *s, const struct ax_action *a) {
+    return &s->passes[a->chunk * s->o.n_microbatches + a->microbatch];
+}
+
 static enum ax_status act_begin(struct ax_step *s, const struct ax_action *a) {
-    s->passes[a->microbatch].slot = &s->slots[a->slot];
-    return ax_pass_begin(&s->passes[a->microbatch]);
+    pass_of(s, a)->slot = &s->slots[a->slot];
+    return ax_pass_begin(pass_of(s, a));
 }
 
 static enum ax_status act_end(struct ax_step *s, const struct ax_action *a) {
-    ax_pass_end(&s->passes[a->microbatch]);
+    ax_pass_end(pass_of(s, a));
     return AX_OK;
 }
 
@@ -29,48 +32,56 @@ static enum ax_status act_release(struct ax_step *s, const struct ax_action *a) 
 }
 
 static enum ax_status act_forward(struct ax_step *s, const struct ax_action *a) {
-    return ax_pass_forward(&s->passes[a->microbatch], a->unit);
+    return ax_pass_forward(pass_of(s, a), a->unit);
 }
 
-/* The gradient for the previous stage of micro-batch m. */
+static const struct ax_chunk *chunk_of(const struct ax_step *s, const struct ax_action *a) {
+    return &s->model.chunks.list[a->chunk];
+}
+
+/* The gradient of micro-batch m for the previous stage. */
 static struct ax_tensor outgoing(const struct ax_step *s, int m) {
     const int64_t T = s->batches[m].T;
     return ax_tensor_rows(&s->outbox, 0, ax_tp_rows(s->rt, T));
 }
 
-/* The outbox keeps it, because the micro-batch's slot may be reused before it is sent. */
+/* The outbox keeps it, because the pass's slot may be reused before it is sent. */
 static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a) {
-    AX_TRY(ax_pass_backward(&s->passes[a->microbatch], a->unit));
-    if (a->unit == 0 || a->unit != s->model.first_unit)
+    AX_TRY(ax_pass_backward(pass_of(s, a), a->unit));
+    if (a->unit == 0 || a->unit != chunk_of(s, a)->first)
         return AX_OK;
     return ax_run_copy(s->rt->q,
                        &(struct ax_copy){outgoing(s, a->microbatch), s->slots[a->slot].grad});
 }
 
-static int stage_of(const struct ax_step *s) {
-    return s->rt->mesh.coord[AX_ROLE_PP];
+static struct ax_stage_rows rows_of(const struct ax_step *s, const struct ax_action *a,
+                                    const struct ax_tensor *rows) {
+    return (struct ax_stage_rows){rows, &s->batches[a->microbatch]};
 }
 
-/* The rows of micro-batch m, or nothing if m < 0: then it has no slot either. */
-static struct ax_stage_rows rows_of(const struct ax_step *s, int m, const struct ax_tensor *rows) {
-    return m < 0 ? (struct ax_stage_rows){0} : (struct ax_stage_rows){rows, &s->batches[m]};
+static enum ax_status act_send_output(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_tensor *out = &s->slots[a->slot].residual[chunk_of(s, a)->end - 1];
+    return ax_pipe_send(s->rt, &s->messages, ax_pipe_peer(s->rt, 1), rows_of(s, a, out));
 }
 
-static enum ax_status act_next(struct ax_step *s, const struct ax_action *a) {
-    const int last = s->model.end_unit - 1;
-    const struct ax_tensor *out = a->microbatch < 0 ? NULL : &s->slots[a->slot].residual[last];
-    const struct ax_tensor *in = a->receive < 0 ? NULL : &s->slots[a->receive_slot].grad;
-    return ax_stage_exchange(s->rt, stage_of(s) + 1, rows_of(s, a->microbatch, out),
-                             rows_of(s, a->receive, in));
+static enum ax_status act_receive_input(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_tensor *in = &s->slots[a->slot].residual[chunk_of(s, a)->first - 1];
+    return ax_pipe_receive(s->rt, &s->messages, ax_pipe_peer(s->rt, -1), rows_of(s, a, in));
 }
 
-static enum ax_status act_previous(struct ax_step *s, const struct ax_action *a) {
-    const int before = s->model.first_unit - 1;
-    const struct ax_tensor out = a->microbatch >= 0 ? outgoing(s, a->microbatch) : s->outbox;
-    const struct ax_tensor *in =
-        a->receive < 0 ? NULL : &s->slots[a->receive_slot].residual[before];
-    return ax_stage_exchange(s->rt, stage_of(s) - 1, rows_of(s, a->microbatch, &out),
-                             rows_of(s, a->receive, in));
+static enum ax_status act_send_gradient(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_tensor out = outgoing(s, a->microbatch);
+    return ax_pipe_send(s->rt, &s->messages, ax_pipe_peer(s->rt, -1), rows_of(s, a, &out));
+}
+
+static enum ax_status act_receive_gradient(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_tensor *in = &s->slots[a->slot].grad;
+    return ax_pipe_receive(s->rt, &s->messages, ax_pipe_peer(s->rt, 1), rows_of(s, a, in));
+}
+
+static enum ax_status act_wait(struct ax_step *s, const struct ax_action *a) {
+    (void)a;
+    return ax_pipe_wait(s->rt, &s->messages);
 }
 
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
@@ -80,7 +91,7 @@ static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
 /* Both copies of a tied matrix get the sum of their gradients (a + b = b + a: they stay equal). */
 static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
-    const int stages = s->rt->mesh.size[AX_ROLE_PP];
+    const int peer = ax_pipe_peer(s->rt, ax_chunks_have(&s->model.chunks, 0) ? -1 : 1);
     struct ax_stack *scratch = &s->rt->arena.scratch;
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_tensor *grad = &unit->segments[k].grad;
@@ -89,18 +100,23 @@ static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
         const size_t mark = ax_stack_mark(scratch);
         struct ax_tensor other = *grad;
         other.data = ax_stack_push(scratch, "gradient of the tied copy", ax_tensor_bytes(grad));
-        AX_TRY(ax_stage_exchange(s->rt, stage_of(s) == 0 ? stages - 1 : 0,
-                                 (struct ax_stage_rows){.rows = grad},
-                                 (struct ax_stage_rows){.rows = &other}));
+        const struct ax_stage_rows out = {.rows = grad}, in = {.rows = &other};
+        AX_TRY(ax_pipe_send(s->rt, &s->messages, peer, out));
+        AX_TRY(ax_pipe_receive(s->rt, &s->messages, peer, in));
+        AX_TRY(ax_pipe_wait(s->rt, &s->messages));
         AX_TRY(ax_run_add(s->rt->q, &(struct ax_add){*grad, other, 1}));
         ax_stack_release(scratch, mark);
     }
     return AX_OK;
 }
 
-/* Σ over the ranks of a role of one double in device memory. */
+/* Σ over the ranks of a role of doubles in device memory. */
+static enum ax_status sum_doubles(struct ax_step *s, enum ax_role role, double AX_DEVICE *value,
+                                  int64_t n) {
+    return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, n);
+}
 static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double AX_DEVICE *value) {
-    return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, 1);
+    return sum_doubles(s, role, value, 1);
 }
 
 /* True if a unit does not train in this step. */
@@ -129,6 +145,10 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
+    if (s->o.objective->measures) {
+        AX_TRY(sum_doubles(s, AX_ROLE_LOSS, s->measures->sum, 2 * AX_MEASURES));
+        AX_TRY(sum_doubles(s, AX_ROLE_PP, s->measures->sum, 2 * AX_MEASURES));
+    }
     return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
 }
 
@@ -174,8 +194,11 @@ static const struct {
     [AX_ACT_BACKWARD] = {act_backward, AX_TIME_BACKWARD, true},
     [AX_ACT_RELEASE] = {act_release, AX_TIME_BACKWARD},
     [AX_ACT_END] = {act_end, AX_TIME_BACKWARD},
-    [AX_ACT_NEXT] = {act_next, AX_TIME_FORWARD},
-    [AX_ACT_PREVIOUS] = {act_previous, AX_TIME_BACKWARD},
+    [AX_ACT_SEND_OUTPUT] = {act_send_output, AX_TIME_FORWARD},
+    [AX_ACT_RECEIVE_INPUT] = {act_receive_input, AX_TIME_FORWARD},
+    [AX_ACT_SEND_GRADIENT] = {act_send_gradient, AX_TIME_BACKWARD},
+    [AX_ACT_RECEIVE_GRADIENT] = {act_receive_gradient, AX_TIME_BACKWARD},
+    [AX_ACT_WAIT] = {act_wait, AX_TIME_BACKWARD},
     [AX_ACT_REDUCE] = {act_reduce, AX_TIME_BACKWARD},
     [AX_ACT_TIE] = {act_tie, AX_TIME_BACKWARD},
     [AX_ACT_NORM] = {act_norm, AX_TIME_OPTIMIZER},
@@ -199,13 +222,28 @@ static enum ax_status execute(struct ax_step *s, int first, int end) {
     return AX_OK;
 }
 
-/* Σ weight over all micro-batches and data ranks, before any compute. */
+static double weight_of(const struct ax_batch *b, enum ax_per per) {
+    const int64_t pairs = b->n_docs / 2;
+    return per == AX_PER_TOKEN      ? b->weight_total
+           : per == AX_PER_DOCUMENT ? (double)b->n_docs
+                                    : (double)pairs;
+}
+
+/* What the loss is divided by, over all micro-batches and data ranks, before any compute. */
 static enum ax_status weigh(struct ax_step *s) {
+    struct ax_step_measures none = {.kl = s->kl};
     double sum = 0;
-    for (int m = 0; m < s->o.n_microbatches; m++)
-        sum += s->batches[m].weight_total;
+    for (int m = 0; m < s->o.n_microbatches; m++) {
+        s->batches[m].loss_weight = weight_of(&s->batches[m], s->o.objective->per);
+        sum += s->batches[m].loss_weight;
+        none.tokens += (double)s->batches[m].side_trained[0];
+    }
     AX_TRY(ax_queue_write(s->rt->q, &s->scalars->weight, &sum, sizeof sum));
-    return sum_double(s, AX_ROLE_BATCH, &s->scalars->weight);
+    AX_TRY(sum_double(s, AX_ROLE_BATCH, &s->scalars->weight));
+    if (!s->o.objective->measures)
+        return AX_OK;
+    AX_TRY(ax_queue_write(s->rt->q, s->measures, &none, sizeof none));
+    return sum_double(s, AX_ROLE_BATCH, &s->measures->tokens);
 }
 
 enum ax_status ax_step_begin(struct ax_step *s) {
@@ -258,7 +296,7 @@ enum ax_status ax_step_apply(struct ax_step *s, double lr) {
 }
 
 enum ax_status ax_step_drop(struct ax_step *s) {
-    for (int unit = s->model.first_unit; unit < s->model.end_unit; unit++)
+    for (int unit = 0; unit < s->model.n_units; unit++)
         AX_TRY(drop_gradients(s, unit));
     return AX_OK;
 }

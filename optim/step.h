@@ -15,6 +15,7 @@
 #define AX_OPTIM_STEP_H
 
 #include "model/pass.h"
+#include "model/pipeline.h"
 #include "optim/lisa.h"
 #include "optim/lr_groups.h"
 #include "optim/objective.h"
@@ -35,7 +36,9 @@ struct ax_step_options {
     double neftune_alpha; /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
-    int64_t tokens; /* T of a micro-batch's packed sequence, over all cp ranks; rounded up to
+    enum ax_pipeline_kind pipeline;
+    int virtual_stages; /* of the pipeline: see order.h */
+    int64_t tokens;     /* T of a micro-batch's packed sequence, over all cp ranks; rounded up to
                               what the mesh needs */
     int64_t pad; /* > 0: micro-batches are as long as the longest of the data ranks needs, rounded
                     up to a multiple of it */
@@ -50,15 +53,24 @@ struct ax_step_options {
     struct ax_lisa_options lisa;
     struct ax_relora_options relora;
     struct ax_offload offload;
+    struct ax_sharding sharding;
 };
+
+/* The longest document of any pass. */
+int64_t ax_step_positions(const struct ax_step_options *o);
+struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages);
+/* Stashes that a stage of its pipeline needs (ax_pipeline_slots). */
+enum ax_status ax_step_slots(const struct ax_step_options *o, int stage, int stages, int *slots);
 
 enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };
 const char *ax_step_phase_name(enum ax_step_phase phase);
 
 struct ax_step_result {
     double loss, grad_norm, lr;
-    double aux_loss;     /* the routers' balancing loss, before its coefficient; not part of loss */
-    double weight_total; /* Σ weight, all micro-batches and data ranks */
+    double aux_loss; /* the routers' balancing loss, before its coefficient; not part of loss */
+    double
+        weight_total; /* what the loss is divided by (enum ax_per), all micro-batches and data ranks */
+    double measures[AX_MEASURES]; /* the objective's; NaN: nothing to take the mean of */
     bool skipped; /* no tokens to train on, loss or norm not finite, or the loss above the bound of
                      ax_step_finish: weights unchanged */
     double seconds[AX_TIME_COUNT]; /* by the device's clock */
@@ -73,14 +85,17 @@ struct ax_step {
     struct ax_schedule schedule;
     /* [ax_lr_group_count]: the first is used by everything, all are set while the optimizer runs */
     struct ax_step_scalars AX_DEVICE *scalars;
-    /* of the phases of the step in progress; followed by scalars */
+    /* of the phases of the step in progress; between measures and scalars */
     struct ax_times AX_DEVICE *times;
-    struct ax_pass *passes;          /* [n_microbatches] */
-    struct ax_param_state *states;   /* [model.n_params] */
-    struct ax_state_stream stream;   /* of the states, if they are offloaded */
-    struct ax_lisa lisa;             /* which layers train, if not all do */
+    struct ax_step_measures AX_DEVICE *measures; /* of the step in progress */
+    struct ax_pass *passes;                      /* [chunks][n_microbatches] */
+    struct ax_pipe_messages messages;            /* since the last AX_ACT_WAIT */
+    struct ax_param_state *states;               /* [model.n_params] */
+    struct ax_state_stream stream;               /* of the states, if they are offloaded */
+    struct ax_lisa lisa;                         /* which layers train, if not all do */
     struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
     char contract[AX_CONTRACT_NAME]; /* of its gradients: one per step of a runtime */
+    double kl;          /* that an objective on documents is given in the next ax_step_begin */
     int64_t count;      /* updates so far, including one whose result is not known: until the
                              answer takes it back; scalars->step is the device's count */
     bool begun;         /* gradients are computed, their update is not */

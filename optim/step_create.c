@@ -16,21 +16,40 @@ static enum ax_status check_balance(const struct ax_step *s, const struct ax_arc
                     s->rt->mesh.size[AX_ROLE_PP]);
 }
 
+struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages) {
+    return (struct ax_pipeline){.kind = o->pipeline,
+                                .virtual_stages = o->virtual_stages,
+                                .stages = stages,
+                                .n_microbatches = o->n_microbatches};
+}
+
+int64_t ax_step_positions(const struct ax_step_options *o) {
+    return o->max_positions > o->max_len ? o->max_positions : o->max_len;
+}
+
+enum ax_status ax_step_slots(const struct ax_step_options *o, int stage, int stages, int *slots) {
+    const struct ax_pipeline p = ax_step_pipeline(o, stages);
+    return ax_pipeline_slots(&p, stage, slots);
+}
+
 static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_balance(s, arch));
+    const struct ax_pipeline pipeline = ax_step_pipeline(&s->o, s->rt->mesh.size[AX_ROLE_PP]);
     struct ax_arena *arena = &s->rt->arena;
-    const int64_t positions = s->o.max_positions > s->o.max_len ? s->o.max_positions : s->o.max_len;
     if (!ax_queue_has_host_tier(s->rt->q))
         s->o.offload = (struct ax_offload){0};
+    s->o.sharding.keep_gradients &= s->o.n_microbatches > 1; /* else the same sums */
     const struct ax_model_options mo = {.dtype = s->o.dtype,
                                         .train = true,
                                         .masters = s->o.masters,
                                         .offload = s->o.offload,
-                                        .max_positions = positions,
+                                        .sharding = s->o.sharding,
+                                        .max_positions = ax_step_positions(&s->o),
                                         .adapter = s->o.adapter,
                                         .base_store = s->o.base_store,
                                         .store_experts = s->o.store_experts,
-                                        .unfrozen = s->o.unfrozen};
+                                        .unfrozen = s->o.unfrozen,
+                                        .chunks = ax_pipeline_chunks(&pipeline)};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     if (s->o.relora.interval > 0)
         AX_TRY(ax_adapter_restart_check(&s->model));
@@ -39,26 +58,28 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     if (s->o.lisa.layers > 0)
         AX_TRY(ax_lisa_create(&s->lisa, &s->o.lisa, s->o.seed, s->model.n_units));
     const struct ax_mesh *mesh = &s->rt->mesh;
-    const struct ax_schedule_options so = {.first_unit = s->model.first_unit,
-                                           .end_unit = s->model.end_unit,
+    const struct ax_schedule_options so = {.pipeline = pipeline,
                                            .stage = mesh->coord[AX_ROLE_PP],
-                                           .n_stages = mesh->size[AX_ROLE_PP],
-                                           .n_microbatches = s->o.n_microbatches,
-                                           .tied = s->model.arch.tied};
+                                           .chunks = s->model.chunks,
+                                           .tied = s->model.arch.tied,
+                                           .gather_once = s->o.sharding.keep_weights,
+                                           .reduce_once = s->o.sharding.keep_gradients};
     AX_TRY(ax_schedule_create(&s->schedule, &so));
     AX_ASSERT(s->schedule.n_slots <= arena->n_slots);
     const size_t n = (size_t)s->o.n_microbatches;
     AX_TRY(ax_alloc(&s->batches, n, sizeof *s->batches));
-    AX_TRY(ax_alloc(&s->passes, n, sizeof *s->passes));
+    AX_TRY(ax_alloc(&s->passes, (size_t)s->model.chunks.n * n, sizeof *s->passes));
     AX_TRY(ax_alloc(&s->slots, (size_t)s->schedule.n_slots, sizeof *s->slots));
     const size_t groups = (size_t)ax_lr_group_count(&s->o.lr_groups);
-    s->times = ax_stack_push(&arena->persistent, "step scalars",
-                             sizeof *s->times + groups * sizeof *s->scalars);
+    s->measures =
+        ax_stack_push(&arena->persistent, "step scalars",
+                      sizeof *s->measures + sizeof *s->times + groups * sizeof *s->scalars);
+    s->times = (struct ax_times AX_DEVICE *)(s->measures + 1);
     s->scalars = (struct ax_step_scalars AX_DEVICE *)(s->times + 1);
     AX_TRY(ax_step_set_scalars(s));
     const int64_t tokens = ax_mesh_round_tokens(mesh, s->o.tokens, 1);
     const int64_t rows = ax_tp_rows(s->rt, tokens / mesh->size[AX_ROLE_CP]);
-    if (s->model.first_unit > 0) {
+    if (!ax_chunks_have(&s->model.chunks, 0) || s->model.chunks.n > 1) {
         s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
         s->outbox.data =
             ax_stack_push(&arena->persistent, "outgoing gradient", ax_tensor_bytes(&s->outbox));
@@ -69,18 +90,22 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, tokens, s->o.n_docs, s->o.max_len,
                           mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
         ax_batch_add_columns(&s->batches[m], &arena->persistent, s->o.objective->columns);
+        s->batches[m].n_labels = arch->n_labels;
         const int64_t index = (int64_t)m * mesh->size[AX_ROLE_BATCH] + mesh->coord[AX_ROLE_BATCH];
         s->batches[m].first_token = index * s->o.tokens;
         s->batches[m].round = s->o.pad > 0 ? ax_mesh_token_multiple(mesh, s->o.pad) : 0;
-        s->passes[m] = (struct ax_pass){.model = &s->model,
-                                        .batch = &s->batches[m],
+    }
+    for (size_t i = 0; i < n * (size_t)s->model.chunks.n; i++)
+        s->passes[i] = (struct ax_pass){.model = &s->model,
+                                        .batch = &s->batches[i % n],
+                                        .chunk = (int)(i / n),
                                         .scalars = s->scalars,
+                                        .measures = s->measures,
                                         .recompute = s->o.recompute,
                                         .objective = &s->o.objective->head,
                                         .inv_temperature = 1,
                                         .neftune_alpha = s->o.neftune_alpha,
                                         .balance_coef = s->o.balance_coef};
-    }
     return AX_OK;
 }
 

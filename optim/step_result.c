@@ -12,15 +12,16 @@ const char *ax_step_phase_name(enum ax_step_phase phase) {
     return phase_names[phase];
 }
 
-/* The device's memory of a step's result, from `times`. */
+/* The device's memory of a step's result, from `measures`. */
 struct answer {
+    struct ax_step_measures measures;
     struct ax_times times;
     struct ax_step_scalars now;
 };
 
 static enum ax_status ask(struct ax_step *s) {
     const struct answer cap = {.now = {.weight = 1}}; /* while planning */
-    return ax_queue_read_later(s->rt->q, s->times, sizeof cap, &cap, &s->ticket);
+    return ax_queue_read_later(s->rt->q, s->measures, sizeof cap, &cap, &s->ticket);
 }
 
 /* The update that was counted did not happen. */
@@ -41,6 +42,7 @@ enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {
                                    .weight_total = a.now.weight,
                                    .skipped = a.now.skip != 0};
     memcpy(out->seconds, a.times.seconds, sizeof out->seconds);
+    ax_measures_mean(&a.measures, out->measures);
     s->known_skipped = out->skipped;
     if (out->skipped && s->counted)
         take_back(s);

@@ -68,6 +68,8 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
     eo.progress = evaluated;
     eo.stop = asked_to_stop;
     eo.ctx = t;
+    eo.references = &t->references;
+    AX_TRY(ax_train_eval_kl(t, &eo.kl));
     *value = NAN;
     AX_TRY(ax_evaluate(&t->step.model, t->o->data.eval, &eo, &r));
     t->pending_eval = r.stopped;
@@ -223,11 +225,7 @@ static enum ax_status loop(struct ax_train *t) {
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
     ax_train_watch_end(t);
-    if (t->mesh.world == 1)
-        AX_TRY(ax_train_publish(t));
-    else if (ax_train_is_main(t))
-        ax_log_warn("the model is not written: a run on %d ranks writes none so far",
-                    t->mesh.world);
+    AX_TRY(ax_train_publish(t));
     if (t->stop_early) /* after the model is written: a run killed earlier resumes here */
         ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
                          "early: no better evaluation in %lld", (long long)t->worse);
@@ -247,6 +245,7 @@ static enum ax_status open_metrics(struct ax_train *t) {
     mo.flops_per_token =
         ax_model_flops_per_token(&t->step.model, doc > 0 ? doc : t->o->data.doc_tokens);
     mo.devices = t->rt->mesh.world;
+    mo.measures = t->o->step.objective->measures;
     return ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo);
 }
 
@@ -268,16 +267,21 @@ static enum ax_status load_base(struct ax_train *t) {
 
 static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
+    const bool refers = ax_train_has_reference(o);
     AX_TRY(ax_train_sequences_create(&t->sequences, &t->step));
     if (ax_queue_is_late(t->rt->q))
         AX_TRY(ax_train_sequences_create(&t->late.sequences, &t->step));
+    t->sequences.references = t->late.sequences.references = &t->references;
     AX_TRY(ax_train_save_create(t));
     t->step.before_update = before_update;
     t->step.before_update_ctx = &t->saver;
-    if (!resume_from || o->step.adapter || o->step.unfrozen) /* checkpoints omit frozen weights */
+    if (!resume_from || refers || o->step.adapter ||
+        o->step.unfrozen) /* checkpoints omit frozen weights */
         AX_TRY(load_base(t));
     if (o->step.adapter) /* also on resume: it may change the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
+    if (refers)
+        AX_TRY(ax_train_refer(t));
     if (resume_from)
         AX_TRY(ax_train_resume(t, resume_from));
     AX_TRY(ax_train_check_weights(t,
@@ -325,6 +329,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     ax_metrics_close(t->metrics);
     ax_train_sequences_free(&t->sequences);
     ax_train_sequences_free(&t->late.sequences);
+    ax_references_free(&t->references);
+    ax_mismatch_free(&t->mismatch);
+    ax_mismatch_free(&t->eval_mismatch);
     ax_step_free(&t->step);
     return ax_error_restore(&first);
 }
@@ -344,11 +351,13 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
 static enum ax_status prepare(struct ax_train *t, struct run *run, char **resume) {
     AX_TRY(ax_train_find_mesh(t));
     AX_TRY(ax_train_check_ranks(t));
+    AX_TRY(ax_slow_ranks_create(&t->slow, t->mesh.world, t->mesh.size[AX_ROLE_PP]));
+    AX_TRY(ax_team_open(&t->team, t->o->runtime.fabric));
     AX_TRY(ax_train_schedule_make(&t->schedule, t->o, t->mesh.size[AX_ROLE_BATCH]));
-    if (ax_train_is_main(t))
-        AX_TRY(ax_train_folder_judge(&t->o->save));
+    AX_TRY(
+        ax_team_agree(&t->team, ax_train_is_main(t) ? ax_train_folder_judge(&t->o->save) : AX_OK));
     AX_TRY(ax_train_choose_memory(t, &run->so));
-    return ax_train_is_main(t) ? ax_train_folder_start(t, &run->so, resume) : AX_OK;
+    return ax_train_folder_open(t, &run->so, resume);
 }
 
 /* Other ranks must not wait for one that has failed before the runtime is open. */
@@ -368,6 +377,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     if (st == AX_OK && !out->nothing_to_do)
         st = ax_runtime_run(&t.runtime, body, &run, &out->plan);
     tell(o->runtime.fabric, st);
+    ax_team_close(&t.team);
     out->steps = t.done;
     out->total_steps = t.schedule.total;
     if (out->nothing_to_do) {
@@ -377,6 +387,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ax_free(resume_from);
     ax_claim_release(&t.lock);
     ax_train_schedule_free(&t.schedule);
+    ax_slow_ranks_free(&t.slow);
     ax_stop_unwatch();
     return st;
 }

@@ -4,7 +4,8 @@
  * Input is options; output is a trained model folder or, if an adapter is trained (step.adapter), a
  * PEFT folder. See train.c (the loop), train_step.c (a step of it), train_sequences.c (sequences →
  * micro-batches), train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN,
- * spikes, the records behind them), train_save.c and train_resume.c, train_folder.c (output_dir),
+ * spikes, the records behind them), train_reference.c (log-probs that the objective compares with),
+ * train_save.c and train_resume.c, train_folder.c (output_dir),
  * train_memory.c (whether memory suffices, and what would help), train_disk.c (whether the disk
  * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_H
@@ -126,6 +127,16 @@ struct ax_train_fit {
 /* Chooses step->recompute if recompute_auto asks for it. */
 enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_options *step,
                             struct ax_train_fit *fit);
+
+/* For plans of a mesh (runtime.sizes, without a fabric): the rank of a stage that needs most, and how
+ * much. Ranks differ by what cannot be divided; of many, only those at the mesh's corners are
+ * planned. */
+struct ax_train_stage {
+    int rank, n_slots;
+    uint64_t arena;
+};
+/* Fills stages[pp], and sets the rank whose memory is planned, that of the stage that needs most. */
+enum ax_status ax_train_choose_rank(struct ax_train_options *o, struct ax_train_stage *stages);
 
 /* What a run will need, from its options alone: reads no weights and writes nothing. */
 struct ax_train_forecast {

@@ -8,7 +8,8 @@ static double weight_bytes(const struct ax_train *t) {
     double bytes = 0;
     for (int i = 0; i < t->n_weights; i++) {
         const struct ax_save_weight *w = &t->weights[i];
-        bytes += (double)ax_tensor_numel(&w->value) * (double)ax_dtype_size(w->dtype);
+        const struct ax_block all = ax_block_whole(w->ndim, w->shape);
+        bytes += (double)all.n * (double)ax_dtype_size(w->dtype);
     }
     return bytes;
 }
@@ -66,7 +67,8 @@ enum ax_status ax_train_disk(const struct ax_train *t, const struct ax_step_opti
                              struct ax_train_disk *d) {
     struct ax_runtime rt;
     struct ax_train dry = {.o = t->o, .rt = &rt, .schedule = t->schedule, .lock = {.fd = -1}};
-    AX_TRY(ax_runtime_open_planning(&rt, &t->runtime));
+    const struct ax_runtime_options one = {.backend = t->runtime.backend, .threads = 1};
+    AX_TRY(ax_runtime_open_planning(&rt, &one)); /* the mesh does not change what is saved */
     enum ax_status st = ax_step_create(&dry.step, &rt, t->o->arch, so);
     if (st == AX_OK) {
         st = ax_train_save_create(&dry);

@@ -5,12 +5,15 @@ static enum ax_status count(const struct ax_train_options *o, struct ax_train_sc
                             struct ax_train_forecast *f) {
     if (!o->data.countable && o->max_steps == 0)
         return AX_OK;
-    AX_TRY(ax_train_schedule_make(s, o, 1));
+    const struct ax_mesh_sizes *sizes = &o->runtime.sizes;
+    const int replicas = sizes->dp_replicate > 1 ? sizes->dp_replicate : 1;
+    const int ranks = replicas * (sizes->dp_shard > 1 ? sizes->dp_shard : 1);
+    AX_TRY(ax_train_schedule_make(s, o, ranks));
     f->steps = s->total;
     if (!o->data.countable)
         return AX_OK;
     AX_TRY(ax_loader_count_epoch(o->data.train, 0, 1, &f->epoch));
-    const int64_t per_step = ax_train_sequences_per_step(o, 1);
+    const int64_t per_step = ax_train_sequences_per_step(o, ranks);
     const int64_t n = f->epoch.sequences;
     const int64_t steps = o->data.drop_last ? n / per_step : (n + per_step - 1) / per_step;
     f->epochs = (double)s->total / (double)steps;

@@ -17,7 +17,8 @@
 struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o) {
     return (struct ax_eval_options){.tokens = o->data.eval_tokens,
                                     .max_docs = o->data.eval_docs,
-                                    .max_len = o->data.eval_tokens};
+                                    .max_len = o->data.eval_tokens,
+                                    .documents = o->step.objective->documents};
 }
 
 enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
@@ -35,8 +36,13 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
                     done);
     if (so->relora.interval > 0)
         AX_TRY_GOTO(ax_step_restart(&t.step, 1), st, done);
+    AX_TRY_GOTO(ax_train_take_adapters(&t), st, done);
     AX_TRY_GOTO(ax_step_run(&t.step, 0, &r), st, done);
     AX_TRY_GOTO(ax_train_probe(&t, NULL, 0, &found), st, done);
+    if (ax_train_has_reference(o)) {
+        const struct ax_eval_options eo = ax_train_reference_options(o);
+        AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.train, &eo, &e), st, done);
+    }
     if (o->data.eval_tokens > 0) {
         const struct ax_eval_options eo = ax_train_eval_options(o);
         AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.eval, &eo, &e), st, done);
@@ -59,6 +65,54 @@ static enum ax_status needed(const struct ax_train_options *o, const struct ax_s
     ax_runtime_close(&rt);
     *bytes = ax_arena_plan_total(&plan);
     return st;
+}
+
+/* Ranks of a stage that are planned one by one; of more, those at the corners of the mesh. */
+#define ALL_RANKS 16
+
+/* Replicas are alike. */
+static bool is_planned(const struct ax_runtime_options *o, int rank) {
+    static const enum ax_role roles[] = {AX_ROLE_DP_SHARD, AX_ROLE_CP, AX_ROLE_TP};
+    struct ax_mesh mesh;
+    bool is = ax_mesh_create(&mesh, o->sizes, o->world, rank) == AX_OK &&
+              mesh.coord[AX_ROLE_DP_REPLICATE] == 0;
+    const bool all = o->world / o->sizes.pp / o->sizes.dp_replicate <= ALL_RANKS;
+    for (size_t i = 0; is && !all && i < sizeof roles / sizeof *roles; i++)
+        is = mesh.coord[roles[i]] == 0 || mesh.coord[roles[i]] == mesh.size[roles[i]] - 1;
+    return is;
+}
+
+static enum ax_status plan_stage(struct ax_train_options *o, const struct ax_step_options *so,
+                                 int stage, struct ax_train_stage *out) {
+    struct ax_runtime_options *r = &o->runtime;
+    const int ranks = r->world / r->sizes.pp, first = stage * ranks;
+    *out = (struct ax_train_stage){0};
+    AX_TRY(ax_step_slots(so, stage, r->sizes.pp, &out->n_slots));
+    r->n_slots = out->n_slots;
+    for (r->rank = first; r->rank < first + ranks; r->rank++) {
+        uint64_t bytes;
+        if (!is_planned(r, r->rank))
+            continue;
+        AX_TRY(needed(o, so, &bytes));
+        if (bytes > out->arena) {
+            out->rank = r->rank;
+            out->arena = bytes;
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_choose_rank(struct ax_train_options *o, struct ax_train_stage *stages) {
+    const struct ax_step_options so = ax_train_step_options(o);
+    const struct ax_train_stage *most = stages;
+    for (int i = 0; i < o->runtime.sizes.pp; i++) {
+        AX_TRY(plan_stage(o, &so, i, &stages[i]));
+        if (stages[i].arena > most->arena)
+            most = &stages[i];
+    }
+    o->runtime.rank = most->rank;
+    o->runtime.n_slots = most->n_slots;
+    return AX_OK;
 }
 
 /* ---- changes that would save memory ---- */
@@ -221,14 +275,21 @@ enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_opt
     return AX_OK;
 }
 
-enum ax_status ax_train_choose_memory(const struct ax_train *t, struct ax_step_options *step) {
+enum ax_status ax_train_choose_memory(struct ax_train *t, struct ax_step_options *step) {
     struct ax_train_options own = *t->o;
     const struct ax_train_options *o = &own;
     struct ax_train_fit fit;
     own.runtime = t->runtime;
-    AX_TRY(ax_train_fit(o, step, &fit));
-    if (!fit.fits)
-        return refuse(o, step, fit.arena, fit.available);
+    enum ax_status st = ax_train_fit(o, step, &fit);
+    if (st == AX_OK && !fit.fits)
+        st = refuse(o, step, fit.arena, fit.available);
+    AX_TRY(ax_team_agree(&t->team, st));
+    double mode = step->recompute; /* ranks may have unequal memory, or unequal parts */
+    AX_TRY(ax_team_max(&t->team, &mode));
+    if (mode > step->recompute) {
+        step->recompute = (enum ax_recompute)mode;
+        AX_TRY(needed(o, step, &fit.arena));
+    }
     if (!ax_train_is_main(t))
         return AX_OK;
     if (o->recompute_auto)

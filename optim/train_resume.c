@@ -162,7 +162,8 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
 
 enum ax_status ax_train_read_run(struct ax_train *t, const char *dir) {
     struct ax_checkpoint c;
-    AX_TRY(ax_folder_recover(dir));
+    if (ax_train_is_main(t))
+        AX_TRY(ax_folder_recover(dir));
     AX_TRY(ax_checkpoint_open(&c, dir));
     const enum ax_status st = read_run(t, &c);
     ax_checkpoint_close(&c);
@@ -191,15 +192,15 @@ static enum ax_status falls_back(enum ax_status st) {
 }
 
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
-    struct ax_checkpoint c;
-    enum ax_status st = ax_checkpoint_open(&c, dir);
-    if (st != AX_OK)
-        return falls_back(st);
-    AX_TRY_GOTO(ax_checkpoint_verify(&c), st, done);
+    struct ax_checkpoint c = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_team_agree(&t->team, ax_checkpoint_open(&c, dir)), st, done);
+    AX_TRY_GOTO(ax_checkpoint_verify(&c, &t->team), st, done);
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
     AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
     t->saved = t->done;
-    prune(t);
+    if (ax_train_is_main(t))
+        prune(t);
 done:
     ax_checkpoint_close(&c);
     return falls_back(st);

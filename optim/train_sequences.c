@@ -10,7 +10,10 @@ enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const str
                                      .n_batches = s->o.n_microbatches,
                                      .ranks = s->rt->mesh.size[AX_ROLE_BATCH],
                                      .own = s->rt->mesh.coord[AX_ROLE_BATCH],
-                                     .columns = s->o.objective->columns};
+                                     .columns = s->o.objective->columns,
+                                     .reference = -1};
+    if (s->o.objective->documents)
+        r->reference = s->o.objective->documents->reference;
     const size_t n = (size_t)r->n_batches, tokens = n * (size_t)r->cap_tokens;
     const size_t docs = n * (size_t)r->cap_docs;
     AX_TRY(ax_alloc(&r->tokens, tokens, sizeof *r->tokens));
@@ -19,6 +22,7 @@ enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const str
     AX_TRY(ax_alloc(&r->docs, docs, sizeof *r->docs));
     const size_t ranks = (size_t)r->ranks;
     AX_TRY(ax_alloc(&r->origins, docs * ranks, sizeof *r->origins));
+    AX_TRY(ax_alloc(&r->examples, docs * ranks, sizeof *r->examples));
     AX_TRY(ax_alloc(&r->all_docs, n * ranks, sizeof *r->all_docs));
     AX_TRY(ax_alloc(&r->longest, n, sizeof *r->longest));
     return ax_alloc(&r->n_docs, n, sizeof *r->n_docs);
@@ -30,6 +34,7 @@ void ax_train_sequences_free(struct ax_train_sequences *r) {
     ax_free(r->values);
     ax_free(r->docs);
     ax_free(r->origins);
+    ax_free(r->examples);
     ax_free(r->all_docs);
     ax_free(r->longest);
     ax_free(r->n_docs);
@@ -42,17 +47,28 @@ static struct ax_train_origin origin(const struct ax_packed_sequence *s, int pie
     return (struct ax_train_origin){x->file < set->n_files ? set->files[x->file] : "?", x->line};
 }
 
-/* Copies the columns of a document of micro-batch m whose tokens start at `at`. */
+/* Copies the columns of document i of s to micro-batch m, where its tokens start at `at`. A shifted
+ * label's has none for the last token. */
 static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
-                         const struct ax_document *from, struct ax_document *to) {
+                         const struct ax_packed_sequence *s, int i, struct ax_document *to) {
     const int n = ax_columns_count(r->columns);
+    const struct ax_document *from = &s->docs[i];
     for (int c = 0; c < n; c++) {
-        const bool of_label = r->columns->list[c].of == AX_OF_LABEL; /* the last token has none */
-        const size_t words = ax_column_words(r->columns, c, (size_t)from->n) - of_label;
+        const bool shifted = r->columns->list[c].of == AX_OF_LABEL && !s->labels_in_place;
+        const size_t words = ax_column_words(r->columns, c, (size_t)from->n) - shifted;
         uint32_t *values = r->values + (m * n + c) * r->cap_tokens + at;
         memcpy(values, from->columns[c], words * sizeof *values);
         to->columns[c] = values;
     }
+}
+
+/* Of document i of the sequence, whose tokens start at `at` in micro-batch m. */
+static void put_reference(struct ax_train_sequences *r, int m, int64_t at,
+                          const struct ax_packed_sequence *s, int i) {
+    const float logprob =
+        ax_references_get(r->references, ax_sequence_set(s, i), ax_sequence_ref(s, i)->index);
+    const int n = ax_columns_count(r->columns);
+    memcpy(r->values + (m * n + r->reference) * r->cap_tokens + at, &logprob, sizeof logprob);
 }
 
 /* Appends the sequence's documents to micro-batch m. */
@@ -70,7 +86,9 @@ static void append(struct ax_train_sequences *r, int m, const struct ax_packed_s
         memcpy(labels, s->docs[i].labels, bytes);
         docs[r->n_docs[m]] =
             (struct ax_document){.n = s->docs[i].n, .tokens = tokens, .labels = labels};
-        copy_columns(r, m, at, &s->docs[i], &docs[r->n_docs[m]]);
+        copy_columns(r, m, at, s, i, &docs[r->n_docs[m]]);
+        if (r->reference >= 0)
+            put_reference(r, m, at, s, i);
         r->n_docs[m]++;
         at += s->docs[i].n;
     }
@@ -101,8 +119,12 @@ static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_tr
         in_batch = r->n % d->sequences_per_batch == 0 ? s.n_tokens : in_batch + s.n_tokens;
         if (in_batch > r->longest[batch / r->ranks])
             r->longest[batch / r->ranks] = in_batch;
-        for (int i = 0; i < s.n; i++)
-            r->origins[batch * r->cap_docs + r->all_docs[batch]++] = origin(&s, i);
+        for (int i = 0; i < s.n; i++) {
+            const int64_t at = batch * r->cap_docs + r->all_docs[batch]++;
+            r->origins[at] = origin(&s, i);
+            r->examples[at] =
+                (struct ax_mismatch_of){ax_sequence_set(&s, i), ax_sequence_ref(&s, i)->index};
+        }
         if (batch % r->ranks == r->own)
             append(r, (int)(batch / r->ranks), &s);
     }

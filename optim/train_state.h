@@ -5,6 +5,8 @@
 #include "base/lock.h"
 #include "base/stop.h"
 #include "ckpt/state/saver.h"
+#include "optim/mismatch.h"
+#include "optim/slow_ranks.h"
 #include "optim/train.h"
 
 /* ---- train_sequences.c: the sequences of a step ---- */
@@ -22,12 +24,16 @@ struct ax_train_sequences {
     int32_t *tokens, *labels;         /* [n_batches][cap_tokens] */
     const struct ax_columns *columns; /* of the objective; or NULL */
     uint32_t *values;                 /* [n_batches][columns][cap_tokens] */
-    struct ax_document *docs;         /* [n_batches][cap_docs] */
-    int *n_docs;                      /* [n_batches] */
+    int reference;                    /* the column with the reference's log-prob; −1: none */
+    const struct ax_references *references; /* … which come from here; set after creation */
+    struct ax_document *docs;               /* [n_batches][cap_docs] */
+    int *n_docs;                            /* [n_batches] */
     /* of all micro-batches of the step: this rank's number m is m·ranks + own */
     int ranks, own;                  /* data ranks; index among them */
     struct ax_train_origin *origins; /* [n_batches·ranks][cap_docs] */
+    struct ax_mismatch_of *examples; /* the same documents' */
     int *all_docs;                   /* [n_batches·ranks] */
+    double kl;                       /* the objective's estimate for the step */
     int64_t *longest; /* [n_batches] tokens of the data ranks' longest micro-batch of this number */
     int64_t n_tokens, n_trained; /* of the step */
     int64_t epoch, index;        /* of the step's first sequence */
@@ -89,10 +95,11 @@ struct ax_train_late {
 
 /* ---- train_ranks.c: what the ranks of a run decide together ---- */
 
-/* What a rank has noticed since the last step; the largest of all ranks' counts. */
+/* What ranks have noticed since the last step. */
 struct ax_train_vote {
     enum ax_stop stop;
     bool trigger; /* the file that requests a save exists */
+    bool saved;   /* on all ranks: the save in flight has ended */
 };
 
 /* ---- the run ---- */
@@ -110,10 +117,15 @@ struct ax_train {
     struct ax_mesh mesh;               /* of the run, known before the runtime is open */
     struct ax_runtime_options runtime; /* of this rank: its sizes and slots are set */
     struct ax_train_vote vote;
+    struct ax_team team;          /* of all ranks; in use by the saver while it saves */
+    double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
+    struct ax_slow_ranks slow;
     struct ax_runtime *rt;
     struct ax_step step;
-    struct ax_train_sequences sequences; /* of the step in progress */
-    struct ax_train_late late;           /* its sequences are unused where no work is late */
+    struct ax_train_sequences sequences;        /* of the step in progress */
+    struct ax_train_late late;                  /* its sequences are unused where no work is late */
+    struct ax_references references;            /* of an objective that compares with them */
+    struct ax_mismatch mismatch, eval_mismatch; /* of an objective with an estimate of KL */
     struct ax_train_watch watch;
     struct ax_metrics *metrics;
     struct ax_claim lock;
@@ -150,10 +162,17 @@ bool ax_train_is_main(const struct ax_train *t);
 enum ax_status ax_train_max(const struct ax_train *t, double *values, int n);
 /* values[n] = Σ over the parts of the step's loss, in order. */
 enum ax_status ax_train_sum(const struct ax_train *t, double *values, int64_t n);
+/* What ranks waited and computed in a step of `seconds`; nothing on one rank. */
+enum ax_status ax_train_compare_ranks(struct ax_train *t, double seconds,
+                                      struct ax_rank_figures *out);
 /* Sets t->vote; the trigger counts only after a step. */
 enum ax_status ax_train_take_vote(struct ax_train *t, bool after_step);
 /* AX_ERR_UNSUPPORTED for what only one rank does so far. */
 enum ax_status ax_train_check_ranks(const struct ax_train *t);
+/* What rank 0 does with output_dir before the run: *resume and t->out->nothing_to_do are the same on
+ * all ranks, which read the state of the run to resume. */
+enum ax_status ax_train_folder_open(struct ax_train *t, const struct ax_step_options *so,
+                                    char **resume);
 
 /* The adapter whose folder a run writes; NULL: it writes models. With restarts a model, because the
  * adapter alone fits no base that anyone else has. */
@@ -219,6 +238,9 @@ enum ax_status ax_train_save_create(struct ax_train *t);
 /* Plans what the above takes of the host tier. */
 enum ax_status ax_train_save_plan(struct ax_train *t);
 void ax_train_save_free(struct ax_train *t);
+/* With restarts: takes the adapters as they are now, because the optimizer changes them while a save is
+ * being written, which applies them. All ranks together; part of the plan, too. */
+enum ax_status ax_train_take_adapters(struct ax_train *t);
 /* No save may be in flight. `last`: no other save follows, as in AX_SAVE_LAST. */
 enum ax_status ax_train_save_start(struct ax_train *t, bool last);
 /* Handles the end of a save. The first failure is only a warning, the second in a row an error; a
@@ -246,12 +268,21 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out);
 /* Loads only the weights. */
 enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir);
 
-/* Chooses recompute if requested. If the run does not fit into memory, the error says what would
- * help. */
-enum ax_status ax_train_choose_memory(const struct ax_train *t, struct ax_step_options *step);
+/* Chooses recompute if requested, alike on all ranks. If the run does not fit into memory, the error
+ * says what would help. */
+enum ax_status ax_train_choose_memory(struct ax_train *t, struct ax_step_options *step);
 /* Runs everything a run does once, on a planning runtime. */
 enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
                                   const struct ax_step_options *so);
 struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o);
+/* True if the objective compares with the reference's log-probs; the passes that compute them. */
+bool ax_train_has_reference(const struct ax_train_options *o);
+struct ax_eval_options ax_train_reference_options(const struct ax_train_options *o);
+/* Computes them: the model is as the run found it. */
+enum ax_status ax_train_refer(struct ax_train *t);
+/* Estimates of the KL divergence from the reference, where the objective wants one: t->sequences.kl, for
+ * their step; and for evaluations. Before the step begins. */
+enum ax_status ax_train_estimate_kl(struct ax_train *t);
+enum ax_status ax_train_eval_kl(struct ax_train *t, double *kl);
 
 #endif

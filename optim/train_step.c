@@ -7,6 +7,7 @@
  * dropped, and the step is done again in the first order. So a run reports, warns and writes the
  * same on every device. */
 #include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "optim/train_state.h"
@@ -25,8 +26,8 @@ static void stop(struct ax_train_cost *c, const struct ax_train *t) {
     c->flops += ax_queue_product_flops(&t->rt->q->counters);
 }
 
-static void report(struct ax_train *t, const struct ax_step_result *r,
-                   const struct ax_train_cost *c) {
+static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
+                             const struct ax_train_cost *c) {
     struct ax_step_figures f = {.step = t->done,
                                 .epoch = t->epoch,
                                 .loss = r->loss,
@@ -45,7 +46,10 @@ static void report(struct ax_train *t, const struct ax_step_result *r,
         f.phases[f.n_phases++] =
             (struct ax_phase_seconds){ax_step_phase_name((enum ax_step_phase)p), r->seconds[p]};
     f.phases[f.n_phases++] = (struct ax_phase_seconds){"save", c->save};
+    memcpy(f.measures, r->measures, sizeof f.measures);
+    AX_TRY(ax_train_compare_ranks(t, f.seconds, &f.ranks));
     ax_metrics_step(t->metrics, &f);
+    return AX_OK;
 }
 
 /* ---- one step after the other ---- */
@@ -56,15 +60,15 @@ static double epoch_after(const struct ax_train *t, bool *end) {
 }
 
 /* The step of t->sequences is the run's last one so far. */
-static void done(struct ax_train *t, const struct ax_step_result *r,
-                 const struct ax_train_cost *c) {
+static enum ax_status done(struct ax_train *t, const struct ax_step_result *r,
+                           const struct ax_train_cost *c) {
     t->done++;
     t->tokens += t->sequences.n_tokens;
     t->trained += t->sequences.n_trained;
     t->epoch = epoch_after(t, &t->epoch_ended);
     if (isfinite(r->loss))
         t->out->loss = r->loss;
-    report(t, r, c);
+    return report(t, r, c);
 }
 
 /* Reads the result before the update. */
@@ -75,12 +79,12 @@ static enum ax_status decide(struct ax_train *t, struct ax_train_cost *c) {
     AX_TRY(ax_train_watch_step(t, &r));
     AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
     stop(c, t);
-    done(t, &r, c);
-    return AX_OK;
+    return done(t, &r, c);
 }
 
 static enum ax_status begin(struct ax_train *t, struct ax_train_cost *c) {
     start(c, t);
+    t->step.kl = t->sequences.kl;
     AX_TRY(ax_step_begin(&t->step));
     stop(c, t);
     return AX_OK;
@@ -110,8 +114,7 @@ static enum ax_status take(struct ax_train *t, const struct ax_step_result *r) {
         return decide(t, c);
     }
     AX_TRY(ax_train_watch_step(t, r));
-    done(t, r, c);
-    return AX_OK;
+    return done(t, r, c);
 }
 
 /* *again: gradients of the step after it are lost. */
@@ -165,6 +168,7 @@ enum ax_status ax_train_step(struct ax_train *t) {
     c.data = ax_clock_now() - c.begin;
     if (!t->late.pending) /* else it is not due */
         AX_TRY(ax_step_restart_if_due(&t->step, t->done));
+    AX_TRY(ax_train_estimate_kl(t));
     stop(&c, t);
     c.waits_before = c.waits;
     AX_TRY(begin(t, &c));

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "parallel/contract.h"
 
@@ -45,6 +46,15 @@ double ax_comm_ideal_bytes(const struct ax_collective *what, int rank, int size)
     return elements * (double)ax_dtype_size(what->dtype);
 }
 
+size_t ax_comm_staging(const struct ax_collective *what, int size) {
+    int64_t part = 0;
+    if (what->kind == AX_REDUCE_SCATTER)
+        part = what->count;
+    if (what->kind == AX_ALL_REDUCE)
+        part = (what->count + size - 1) / size;
+    return (size_t)(size - 1) * (size_t)part * ax_dtype_size(what->dtype);
+}
+
 /* What the device's side is told of a collective. */
 struct call {
     struct ax_comm *comm;
@@ -68,6 +78,7 @@ static enum ax_status start_now(struct ax_queue *q, const void *args) {
     struct ax_collective what = call->what;
     what.send = ax_queue_address(q, what.send);
     what.recv = ax_queue_address(q, what.recv);
+    what.staging = ax_queue_address(q, what.staging);
     const enum ax_status st = call->comm->ops->start(call->comm, &what, call->ticket);
     ax_free(call->counts);
     return st;
@@ -84,7 +95,7 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
         AX_TRY(ax_contract_note(c->contracts, c, what));
     c->sequence++;
     c->calls[what->kind]++;
-    c->bytes_sent += ax_comm_ideal_bytes(what, c->rank, c->size);
+    c->bytes_sent[what->kind] += ax_comm_ideal_bytes(what, c->rank, c->size);
     struct call call = {.comm = c, .what = *what, .ticket = {c->sequence}};
     *ticket = call.ticket;
     if (ax_queue_is_meta(q))
@@ -96,8 +107,11 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
 
 static enum ax_status wait_now(struct ax_queue *q, const void *args) {
     const struct call *call = args;
+    const double begin = ax_clock_now();
     (void)q;
-    return call->comm->ops->wait(call->comm, call->ticket);
+    const enum ax_status st = call->comm->ops->wait(call->comm, call->ticket);
+    call->comm->waited += ax_clock_now() - begin;
+    return st;
 }
 
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
@@ -107,9 +121,19 @@ enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_tic
 
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q,
                            const struct ax_collective *what) {
+    const size_t staging = c->stages ? ax_comm_staging(what, c->size) : 0;
+    struct ax_collective staged = *what;
     struct ax_ticket ticket;
-    AX_TRY(ax_comm_start(c, q, what, &ticket));
-    return ax_comm_wait(c, q, ticket);
+    size_t mark = 0;
+    if (staging > 0) {
+        mark = ax_stack_mark(q->scratch);
+        staged.staging = ax_stack_push(q->scratch, "others' parts of sums", staging);
+    }
+    AX_TRY(ax_comm_start(c, q, &staged, &ticket));
+    AX_TRY(ax_comm_wait(c, q, ticket));
+    if (staging > 0)
+        ax_stack_release(q->scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype,

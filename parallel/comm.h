@@ -32,7 +32,8 @@ struct ax_collective {
     enum ax_dtype dtype;
     const void AX_DEVICE *send;
     void AX_DEVICE *recv;
-    int64_t count; /* elements, depending on the kind */
+    void AX_DEVICE *staging; /* ax_comm_staging bytes, or NULL: set by ax_comm_run */
+    int64_t count;           /* elements, depending on the kind */
     const int64_t *send_counts, *recv_counts;
     int root, send_peer, recv_peer;
 };
@@ -57,9 +58,11 @@ struct ax_comm {
     const struct ax_comm_ops *ops;
     enum ax_role role;
     int rank, size;
+    bool stages;       /* takes the memory for its sums from the queue's scratch: as planned */
     uint64_t sequence; /* collectives started */
     uint64_t calls[AX_COLLECTIVE_COUNT];
-    double bytes_sent;              /* ax_comm_ideal_bytes */
+    double bytes_sent[AX_COLLECTIVE_COUNT]; /* ax_comm_ideal_bytes */
+    double waited;                          /* seconds that the device's side spent in `wait` */
     struct ax_contracts *contracts; /* the expected collectives (parallel/contract.h); or NULL */
     void *state;
 };
@@ -70,6 +73,8 @@ struct ax_comm {
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket);
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
+/* Bytes for what other ranks send of this rank's part of a sum. */
+size_t ax_comm_staging(const struct ax_collective *what, int size);
 /* start + wait. */
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what);
 /* data[count] = Σ over the ranks, in place. */

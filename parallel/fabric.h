@@ -8,10 +8,12 @@
 struct ax_fabric;
 struct ax_fabric_ops {
     const char *name;
+    bool stages; /* its sums need ax_comm_staging bytes */
     /* Opens the communicator of a group of n ≥ 2 world ranks, ascending by coord, that includes
-     * this rank. Every rank opens a role's communicators the same number of times. */
+     * this rank. Every rank opens a role's communicators the same number of times. `apart`: another
+     * thread uses it than the others, and its collectives are in no order with theirs. */
     enum ax_status (*open)(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
-                           const int *ranks, int n);
+                           const int *ranks, int n, bool apart);
     /* This rank gives up with `st` and this thread's error text: any rank that waits for it, now or
      * later, gets AX_ERR_PEER with both. It starts nothing afterwards; a second call is a no-op. */
     void (*fail)(struct ax_fabric *f, enum ax_status st);

@@ -21,17 +21,19 @@ struct ax_gloo_world {
     double timeout;
     const struct ax_gloo_calls *gloo;
     struct ax_gloo_device *device;
-    struct ax_gloo_member *members;  /* of the open communicators */
-    bool failed;                     /* this rank has announced that it gives up */
-    bool stopped;                    /* after an error: nothing is in flight */
-    uint64_t opened[AX_ROLE_COUNT];  /* communicators so far: identify them across processes */
-    struct ax_gloo_op *first, *last; /* in flight, in start order */
+    struct ax_gloo_member *members; /* of the open communicators */
+    bool failed;                    /* this rank has announced that it gives up */
+    uint64_t opened[AX_ROLE_COUNT]; /* communicators so far: identify them across processes */
+    struct ax_gloo_order {
+        bool stopped;                    /* after an error: nothing is in flight */
+        struct ax_gloo_op *first, *last; /* in flight, in start order */
+    } order;                             /* of all communicators that are not apart */
 };
 
 /* Connects the members of a group. AX_ERR_PEER says who is missing. */
 enum ax_status ax_gloo_connect(struct ax_gloo_member *m, enum ax_role role, int rank, int n);
 enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
-                                 const int *ranks, int n);
+                                 const int *ranks, int n, bool apart);
 
 /* AX_ERR_PEER about world ranks with which a transfer ended as `how`: their own failure messages if
  * they left any, else what is known. */
@@ -55,7 +57,7 @@ struct ax_gloo_lane {
 };
 
 struct ax_gloo_op {
-    struct ax_gloo_op *next; /* in the world, or in its communicator's spares */
+    struct ax_gloo_op *next; /* in its order, or in its communicator's spares */
     struct ax_comm *comm;
     uint64_t id, sent, received; /* ticket; numbers in the group, or of its two messages */
     struct ax_collective what;
@@ -64,13 +66,14 @@ struct ax_gloo_op {
     struct ax_gloo_lane *lanes; /* [n] */
     int64_t *counts;            /* [2][n] */
     const void **inputs;        /* [n] */
-    char *staging;              /* others' data before the sum, [n][own part] */
+    char *staging;              /* of sums without planned memory: ax_comm_staging */
     size_t staging_bytes;
 };
 
 struct ax_gloo_member {
     struct ax_gloo_member *next; /* in the world */
     struct ax_gloo_world *world;
+    struct ax_gloo_order *order, own; /* the world's; its own if it is apart */
     struct ax_gloo_link *link;
     int *ranks;        /* [n] */
     uint64_t instance; /* of the role, the same on all ranks */

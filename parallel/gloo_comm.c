@@ -132,46 +132,46 @@ static enum ax_status take_op(struct ax_comm *c, struct ax_gloo_op **out) {
         AX_TRY(op_make(c, &op));
     op->next = NULL;
     op->summed = false;
-    struct ax_gloo_world *w = me->world;
-    if (w->last)
-        w->last->next = op;
+    struct ax_gloo_order *o = me->order;
+    if (o->last)
+        o->last->next = op;
     else
-        w->first = op;
-    w->last = op;
+        o->first = op;
+    o->last = op;
     *out = op;
     return AX_OK;
 }
 
-static void unlink_op(struct ax_gloo_world *w, struct ax_gloo_op *op) {
-    struct ax_gloo_op **at = &w->first, *before = NULL;
+static void unlink_op(struct ax_gloo_order *o, struct ax_gloo_op *op) {
+    struct ax_gloo_op **at = &o->first, *before = NULL;
     while (*at != op) {
         before = *at;
         at = &(*at)->next;
     }
     *at = op->next;
-    if (w->last == op)
-        w->last = before;
+    if (o->last == op)
+        o->last = before;
 }
 
 /* After an error nothing may be written to buffers: the caller is about to release them. */
-static enum ax_status stop(struct ax_gloo_world *w, enum ax_status st) {
-    for (struct ax_gloo_op *op = w->first; st != AX_OK && op; op = op->next)
+static enum ax_status stop(struct ax_gloo_order *o, enum ax_status st) {
+    for (struct ax_gloo_op *op = o->first; st != AX_OK && op; op = op->next)
         drop_transfers(op);
-    w->stopped |= st != AX_OK;
+    o->stopped |= st != AX_OK;
     return st;
 }
 
-static enum ax_status check_running(const struct ax_gloo_world *w) {
-    if (!w->stopped)
+static enum ax_status check_running(const struct ax_gloo_member *me) {
+    if (!me->order->stopped)
         return AX_OK;
-    return ax_error(AX_ERR_PEER, "rank %d has stopped after an earlier error", w->rank);
+    return ax_error(AX_ERR_PEER, "rank %d has stopped after an earlier error", me->world->rank);
 }
 
 static enum ax_status gloo_start(struct ax_comm *c, const struct ax_collective *what,
                                  struct ax_ticket ticket) {
     struct ax_gloo_member *me = c->state;
     struct ax_gloo_op *op;
-    AX_TRY(check_running(me->world));
+    AX_TRY(check_running(me));
     AX_TRY(take_op(c, &op));
     op->id = ticket.id;
     op->what = *what;
@@ -189,27 +189,27 @@ static enum ax_status gloo_start(struct ax_comm *c, const struct ax_collective *
         op->sent = what->send_peer >= 0 ? ++me->sent[what->send_peer] : 0;
         op->received = what->recv_peer >= 0 ? ++me->received[what->recv_peer] : 0;
     }
-    return stop(me->world, ax_gloo_post(op));
+    return stop(me->order, ax_gloo_post(op));
 }
 
 /* Completes earlier all-reduces first: others may be waiting for their sums. */
-static enum ax_status complete(struct ax_gloo_world *w, struct ax_gloo_op *op) {
-    for (struct ax_gloo_op *o = w->first; o != op; o = o->next)
-        if (o->what.kind == AX_ALL_REDUCE)
-            AX_TRY(advance(o));
+static enum ax_status complete(struct ax_gloo_order *o, struct ax_gloo_op *op) {
+    for (struct ax_gloo_op *at = o->first; at != op; at = at->next)
+        if (at->what.kind == AX_ALL_REDUCE)
+            AX_TRY(advance(at));
     AX_TRY(advance(op));
     return ax_gloo_finish_phase(op, AX_GLOO_SUMS);
 }
 
 static enum ax_status gloo_wait(struct ax_comm *c, struct ax_ticket ticket) {
     struct ax_gloo_member *me = c->state;
-    struct ax_gloo_op *op = me->world->first;
-    AX_TRY(check_running(me->world));
+    struct ax_gloo_op *op = me->order->first;
+    AX_TRY(check_running(me));
     while (op && (op->comm != c || op->id != ticket.id))
         op = op->next;
     AX_ASSERT(op); /* each ticket is waited for once */
-    AX_TRY(stop(me->world, complete(me->world, op)));
-    unlink_op(me->world, op);
+    AX_TRY(stop(me->order, complete(me->order, op)));
+    unlink_op(me->order, op);
     op->next = me->spare;
     me->spare = op;
     return AX_OK;
@@ -231,11 +231,11 @@ static void member_free(struct ax_gloo_member *me) {
 
 static void gloo_comm_free(struct ax_comm *c) {
     struct ax_gloo_member *me = c->state;
-    for (struct ax_gloo_op *op = me->world->first, *next; op; op = next) {
+    for (struct ax_gloo_op *op = me->order->first, *next; op; op = next) {
         next = op->next;
         if (op->comm != c)
             continue;
-        unlink_op(me->world, op);
+        unlink_op(me->order, op);
         op_free(op);
     }
     while (me->spare) {
@@ -250,7 +250,7 @@ static const struct ax_comm_ops gloo_ops = {
     .name = "gloo", .start = gloo_start, .wait = gloo_wait, .free = gloo_comm_free};
 
 enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
-                                 const int *ranks, int n) {
+                                 const int *ranks, int n, bool apart) {
     struct ax_gloo_member *me;
     enum ax_status st;
     const size_t size = (size_t)n;
@@ -260,6 +260,7 @@ enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax
     AX_ASSERT(rank < n);
     AX_TRY(ax_alloc(&me, 1, sizeof *me));
     me->world = f->state;
+    me->order = apart ? &me->own : &me->world->order;
     AX_TRY_GOTO(ax_alloc(&me->ranks, size, sizeof *me->ranks), st, fail);
     AX_TRY_GOTO(ax_alloc(&me->sent, size, sizeof *me->sent), st, fail);
     AX_TRY_GOTO(ax_alloc(&me->received, size, sizeof *me->received), st, fail);

@@ -32,7 +32,7 @@ static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
     struct ax_gloo_world *w = f->state;
     if (w->failed)
         return;
-    w->failed = w->stopped = true;
+    w->failed = w->order.stopped = true;
     ax_store_leave(w->store, st); /* before connections break, which tell the others less */
     for (struct ax_gloo_member *m = w->members; m; m = m->next)
         w->gloo->break_link(m->link);
@@ -40,7 +40,7 @@ static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
 
 static void gloo_free(struct ax_fabric *f) {
     struct ax_gloo_world *w = f->state;
-    AX_ASSERT(!w->first && !w->members); /* communicators go before their fabric */
+    AX_ASSERT(!w->order.first && !w->members); /* communicators go before their fabric */
     if (!w->failed)
         ax_store_leave(w->store, AX_OK);
     w->gloo->close_device(w->device);
@@ -48,8 +48,11 @@ static void gloo_free(struct ax_fabric *f) {
     f->state = NULL;
 }
 
-static const struct ax_fabric_ops gloo_fabric_ops = {
-    .name = "gloo", .open = ax_gloo_comm_open, .fail = gloo_fail, .free = gloo_free};
+static const struct ax_fabric_ops gloo_fabric_ops = {.name = "gloo",
+                                                     .stages = true,
+                                                     .open = ax_gloo_comm_open,
+                                                     .fail = gloo_fail,
+                                                     .free = gloo_free};
 
 /* ---- connecting ---- */
 

@@ -128,7 +128,7 @@ static enum ax_status stage(struct ax_gloo_op *op, size_t bytes) {
     return AX_OK;
 }
 
-/* This rank's part of every peer's data goes to staging; the sums of an all-reduce to their final
+/* This rank's part of every other's data goes to staging; the sums of an all-reduce to their final
  * place. */
 static enum ax_status post_reduce(struct ax_gloo_op *op, size_t size) {
     const struct ax_collective *what = &op->what;
@@ -138,14 +138,19 @@ static enum ax_status post_reduce(struct ax_gloo_op *op, size_t size) {
     if (all)
         (void)ax_gloo_slice(op, me, &mine);
     const size_t own = (size_t)mine * size;
-    AX_TRY(stage(op, own * (size_t)n));
+    char *staging = what->staging;
+    if (!staging) {
+        AX_TRY(stage(op, own * (size_t)(n - 1)));
+        staging = op->staging;
+    }
     for (int r = 0; r < n; r++) {
         const int64_t first = all ? ax_gloo_slice(op, r, &theirs) : r * what->count;
         const char *send = (const char *)what->send + (size_t)first * size;
-        op->inputs[r] = r == me ? send : op->staging + (size_t)r * own;
+        op->inputs[r] = r == me ? send : staging;
         if (r == me)
             continue;
-        AX_TRY(post_recv(op, r, AX_GLOO_DATA, op->staging + (size_t)r * own, own));
+        AX_TRY(post_recv(op, r, AX_GLOO_DATA, staging, own));
+        staging += own;
         AX_TRY(post_send(op, r, AX_GLOO_DATA, send, (size_t)theirs * size));
         if (all)
             AX_TRY(post_recv(op, r, AX_GLOO_SUMS, (char *)what->recv + (size_t)first * size,

@@ -6,17 +6,22 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "parallel/progress.h"
 #include "parallel/store.h"
 #include "parallel/token.h"
 
 /* The others hear of a lost rank from their connections; who has not ended by then is killed. */
 static const double GRACE_SECONDS = 3, DRAIN_SECONDS = 0.5;
+
+/* Restarts in a row without a new checkpoint. */
+enum { MOST_IDLE = 2 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 enum { N_FORWARDED = sizeof forwarded / sizeof *forwarded };
@@ -24,9 +29,11 @@ enum { N_FORWARDED = sizeof forwarded / sizeof *forwarded };
 struct job {
     const struct ax_launch_options *o;
     char token[AX_TOKEN_MAX + 1];
-    int token_fd, signals;
+    int signals;
     int passed_on; /* the last signal; 0: none */
-    int restart, port;
+    struct ax_launch_attempt attempt;
+    int64_t saved; /* step of the newest checkpoint before this attempt */
+    int idle;      /* attempts in a row that saved nothing */
     struct ax_store_server *server;
     struct ax_launch_rank *ranks; /* [o->ranks] */
     struct pollfd *polls;         /* [1 + 2·ranks] */
@@ -90,10 +97,14 @@ static enum ax_status judge(struct job *j) {
         return ax_error(j->passed_on == SIGINT ? AX_INTERRUPTED : AX_ERR_FAILED,
                         "the ranks were ended by signal %d (%s)", j->passed_on,
                         strsignal(j->passed_on));
-    if (WIFSIGNALED(cause->status))
-        return ax_error(AX_ERR_PEER, "rank %d (process %d) was killed by signal %d (%s)",
+    if (WIFSIGNALED(cause->status)) {
+        char most[32];
+        return ax_error(AX_ERR_PEER,
+                        "rank %d (process %d) was killed by signal %d (%s); it had used up to %s",
                         cause->rank, (int)cause->pid, WTERMSIG(cause->status),
-                        strsignal(WTERMSIG(cause->status)));
+                        strsignal(WTERMSIG(cause->status)),
+                        ax_format_bytes(most, sizeof most, (double)cause->memory));
+    }
     const int code = WEXITSTATUS(cause->status);
     const enum ax_status st = status_of(code);
     return ax_error(st, "rank %d (process %d) exited with code %d (%s)", cause->rank,
@@ -102,25 +113,43 @@ static enum ax_status judge(struct job *j) {
 
 /* ---- watching ---- */
 
+/* A stopped rank cannot say so itself, and the others would wait for it. */
+static void tell_of_stop(const struct ax_launch_rank *r) {
+    if (WIFCONTINUED(r->status))
+        ax_log_info("rank %d goes on", r->rank);
+    else
+        ax_log_warn("rank %d (process %d) was stopped by signal %d (%s); the others wait for it. "
+                    "`kill -CONT %d` lets it go on",
+                    r->rank, (int)r->pid, WSTOPSIG(r->status), strsignal(WSTOPSIG(r->status)),
+                    (int)r->pid);
+}
+
 static void reap(struct job *j) {
+    struct rusage used;
     for (int i = 0; i < j->o->ranks; i++) {
         struct ax_launch_rank *r = &j->ranks[i];
-        if (r->ended || r->pid == 0 || waitpid(r->pid, &r->status, WNOHANG) != r->pid)
+        if (r->ended || r->pid == 0 ||
+            wait4(r->pid, &r->status, WNOHANG | WUNTRACED | WCONTINUED, &used) != r->pid)
             continue;
+        if (!WIFEXITED(r->status) && !WIFSIGNALED(r->status)) {
+            tell_of_stop(r);
+            continue;
+        }
         r->ended = true;
         r->ended_at = ax_clock_now();
+        r->memory = (uint64_t)used.ru_maxrss * 1024;
         if (!ended_well(r->status) && j->failed_at == 0)
             j->failed_at = r->ended_at;
     }
 }
 
-static void send_all(struct job *j, int sig) {
+static void send_all(struct job *j, int sig, bool from_terminal) {
     for (int i = 0; i < j->o->ranks; i++) {
         struct ax_launch_rank *r = &j->ranks[i];
-        if (r->ended || r->pid == 0)
+        if (r->ended || r->pid == 0 || (from_terminal && r->in_group))
             continue;
         r->killed |= sig == SIGKILL;
-        kill(sig == SIGKILL ? -r->pid : r->pid, sig);
+        kill(sig == SIGKILL && !r->in_group ? -r->pid : r->pid, sig);
     }
 }
 
@@ -129,7 +158,7 @@ static void take_signals(struct job *j) {
     while (read(j->signals, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo != SIGCHLD) {
             j->passed_on = (int)info.ssi_signo;
-            send_all(j, j->passed_on);
+            send_all(j, j->passed_on, info.ssi_code == SI_KERNEL);
         }
 }
 
@@ -171,7 +200,7 @@ static void watch(struct job *j) {
         (void)poll_once(j, 200);
         reap(j);
         if (j->failed_at > 0 && ax_clock_now() > j->failed_at + GRACE_SECONDS)
-            send_all(j, SIGKILL);
+            send_all(j, SIGKILL, false);
     }
     while (open && ax_clock_now() < last + DRAIN_SECONDS) /* a rank's children may keep them open */
         open = poll_once(j, 20);
@@ -184,12 +213,12 @@ static enum ax_status serve(struct job *j) {
     const struct ax_launch_options *o = j->o;
     char job[16];
     int fd;
-    j->port = o->master_port;
+    j->attempt.port = o->master_port;
     if (o->host != 0)
         return AX_OK;
     AX_TRY(ax_net_listen(o->master_addr ? o->master_addr : "127.0.0.1", o->master_port, 1, &fd,
-                         &j->port));
-    snprintf(job, sizeof job, "%d", j->restart);
+                         &j->attempt.port));
+    snprintf(job, sizeof job, "%d", j->attempt.restart);
     ax_token_key(key, j->token, job);
     return ax_store_serve(&j->server, fd, o->ranks * o->hosts, key, o->timeout);
 }
@@ -204,10 +233,10 @@ static enum ax_status attempt(struct job *j) {
     for (int i = 0; i < o->ranks && st == AX_OK; i++) {
         j->ranks[i].rank = o->host * o->ranks + i;
         j->ranks[i].local_rank = i;
-        st = ax_launch_rank_start(&j->ranks[i], o, j->port, j->token_fd, j->restart);
+        st = ax_launch_rank_start(&j->ranks[i], o, &j->attempt);
     }
     if (st != AX_OK)
-        send_all(j, SIGKILL);
+        send_all(j, SIGKILL, false);
     watch(j);
     if (st == AX_OK)
         st = judge(j);
@@ -218,10 +247,22 @@ static enum ax_status attempt(struct job *j) {
     return st;
 }
 
-/* What is wrong with the configuration or the data would be wrong again. */
-static bool may_restart(const struct job *j, enum ax_status st) {
-    return (st == AX_ERR_PEER || st == AX_ERR_FAILED) && j->passed_on == 0 &&
-           j->restart < j->o->restarts;
+/* What is wrong with the configuration or the data would be wrong again, as would what two restarts
+ * did not get past. */
+static bool may_restart(struct job *j, enum ax_status *st) {
+    if ((*st != AX_ERR_PEER && *st != AX_ERR_FAILED) || j->passed_on != 0 ||
+        j->attempt.restart == j->o->restarts)
+        return false;
+    const int64_t saved = ax_progress_read(j->attempt.progress_fd);
+    j->idle = saved > j->saved ? 0 : j->idle + (j->attempt.restart > 0);
+    j->saved = saved;
+    if (j->idle < MOST_IDLE)
+        return true;
+    struct ax_error_record cause;
+    ax_error_save(&cause, *st);
+    *st = ax_error(*st, "%s; %d restarts saved no new checkpoint, so the job is not started again",
+                   cause.text, MOST_IDLE);
+    return false;
 }
 
 static enum ax_status open_token(struct job *j) {
@@ -233,8 +274,9 @@ static enum ax_status open_token(struct job *j) {
     if (o->hosts == 1)
         AX_TRY(ax_token_random(j->token));
     const ssize_t n = (ssize_t)strlen(j->token);
-    j->token_fd = memfd_create("token", 0); /* inherited, and nowhere on a disk */
-    if (j->token_fd < 0 || write(j->token_fd, j->token, (size_t)n) != n)
+    j->attempt.progress_fd = ax_progress_create();
+    j->attempt.token_fd = memfd_create("token", 0); /* inherited, and nowhere on a disk */
+    if (j->attempt.token_fd < 0 || write(j->attempt.token_fd, j->token, (size_t)n) != n)
         return ax_error(AX_ERR_IO, "cannot make a descriptor for the token: %s", strerror(errno));
     return AX_OK;
 }
@@ -252,20 +294,23 @@ static enum ax_status open_signals(struct job *j, sigset_t *before) {
 }
 
 enum ax_status ax_launch_run(const struct ax_launch_options *o) {
-    struct job j = {.o = o, .token_fd = -1, .signals = -1};
+    struct job j = {.o = o, .signals = -1, .attempt = {.token_fd = -1, .progress_fd = -1}};
     sigset_t before;
     enum ax_status st;
     AX_TRY_GOTO(open_signals(&j, &before), st, done);
     AX_TRY_GOTO(open_token(&j), st, done);
     AX_TRY_GOTO(ax_alloc(&j.ranks, (size_t)o->ranks, sizeof *j.ranks), st, done);
     AX_TRY_GOTO(ax_alloc(&j.polls, 1 + 2 * (size_t)o->ranks, sizeof *j.polls), st, done);
-    for (st = attempt(&j); may_restart(&j, st); st = attempt(&j)) {
-        j.restart++;
-        ax_log_warn("%s; starting again (%d of %d)", ax_error_text(), j.restart, o->restarts);
+    for (st = attempt(&j); may_restart(&j, &st); st = attempt(&j)) {
+        j.attempt.restart++;
+        ax_log_warn("%s; starting again (%d of %d)", ax_error_text(), j.attempt.restart,
+                    o->restarts);
     }
 done:
-    if (j.token_fd >= 0)
-        close(j.token_fd);
+    if (j.attempt.token_fd >= 0)
+        close(j.attempt.token_fd);
+    if (j.attempt.progress_fd >= 0)
+        close(j.attempt.progress_fd);
     if (j.signals >= 0)
         close(j.signals);
     sigprocmask(SIG_SETMASK, &before, NULL);

@@ -41,14 +41,21 @@ void ax_launch_stream_tell(struct ax_launch_stream *s, int rank);
 struct ax_launch_rank {
     int rank, local_rank;
     pid_t pid;          /* 0: not running */
+    bool in_group;      /* the launcher's: the terminal's signals reach it by themselves */
     bool ended, killed; /* killed: by us */
-    int status;         /* of waitpid */
+    int status;         /* of wait4 */
+    uint64_t memory;    /* of the process when it had ended: its largest, in bytes */
     double ended_at;
     struct ax_launch_stream streams[2]; /* stdout, stderr */
 };
-/* `port` of the store; `restart`: how often the job has been started again. */
+/* What the ranks of one attempt inherit. */
+struct ax_launch_attempt {
+    int port;    /* of the store */
+    int restart; /* how often the job has been started again */
+    int token_fd, progress_fd;
+};
 enum ax_status ax_launch_rank_start(struct ax_launch_rank *r, const struct ax_launch_options *o,
-                                    int port, int token_fd, int restart);
+                                    const struct ax_launch_attempt *a);
 void ax_launch_rank_close(struct ax_launch_rank *r);
 
 #endif

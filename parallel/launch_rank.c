@@ -9,12 +9,13 @@
 
 #include "parallel/launch.h"
 
-enum { VARIABLES = 8, MAX_TEXT = 320 };
+enum { VARIABLES = 9, MAX_TEXT = 320 };
 
 struct start {
     char text[VARIABLES][MAX_TEXT];
     char **env, **argv;
-    int streams[2], null;
+    int streams[2], null; /* null −1: the launcher's own input */
+    bool joins;           /* the launcher's process group */
     pid_t launcher;
 };
 
@@ -32,8 +33,8 @@ static bool is_replaced(const struct start *s, const char *variable) {
 }
 
 static enum ax_status make_env(struct start *s, const struct ax_launch_rank *r,
-                               const struct ax_launch_options *o, int port, int token_fd,
-                               int restart) {
+                               const struct ax_launch_options *o,
+                               const struct ax_launch_attempt *a) {
     const struct {
         const char *name;
         int value;
@@ -41,9 +42,10 @@ static enum ax_status make_env(struct start *s, const struct ax_launch_rank *r,
                                 {"WORLD_SIZE", o->ranks * o->hosts},
                                 {"LOCAL_RANK", r->local_rank},
                                 {"LOCAL_WORLD_SIZE", o->ranks},
-                                {"MASTER_PORT", port},
-                                {"AXTRAIN_TOKEN_FD", token_fd},
-                                {"AXTRAIN_RESTART_COUNT", restart}};
+                                {"MASTER_PORT", a->port},
+                                {"AXTRAIN_TOKEN_FD", a->token_fd},
+                                {"AXTRAIN_PROGRESS_FD", a->progress_fd},
+                                {"AXTRAIN_RESTART_COUNT", a->restart}};
     size_t n = 0, kept = 0;
     for (int i = 0; i < VARIABLES - 1; i++)
         snprintf(s->text[i], MAX_TEXT, "%s=%d", numbers[i].name, numbers[i].value);
@@ -73,13 +75,16 @@ static enum ax_status make_argv(struct start *s, const struct ax_launch_options 
 }
 
 /* In the child: only calls that are safe after a fork of a process with threads. Its own process
- * group, because Ctrl-C reaches it through the launcher. */
+ * group, because Ctrl-C reaches it through the launcher; but a terminal gives its input only to the
+ * launcher's. */
 static void become(const struct start *s) {
     sigset_t none;
-    setpgid(0, 0);
+    if (!s->joins)
+        setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() == s->launcher) {
-        dup2(s->null, STDIN_FILENO);
+        if (s->null >= 0)
+            dup2(s->null, STDIN_FILENO);
         for (int i = 0; i < 2; i++)
             if (s->streams[i] >= 0)
                 dup2(s->streams[i], STDOUT_FILENO + i);
@@ -109,12 +114,14 @@ static enum ax_status open_streams(struct ax_launch_rank *r, bool all, int their
 }
 
 enum ax_status ax_launch_rank_start(struct ax_launch_rank *r, const struct ax_launch_options *o,
-                                    int port, int token_fd, int restart) {
-    struct start s = {.streams = {-1, -1}, .launcher = getpid()};
+                                    const struct ax_launch_attempt *a) {
+    struct start s = {.streams = {-1, -1}, .null = -1, .launcher = getpid()};
     enum ax_status st;
-    s.null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    AX_TRY_GOTO(make_env(&s, r, o, port, token_fd, restart), st, done);
-    AX_TRY_GOTO(make_argv(&s, o, restart), st, done);
+    s.joins = r->in_group = r->rank == 0 && isatty(STDIN_FILENO);
+    if (r->rank != 0)
+        s.null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    AX_TRY_GOTO(make_env(&s, r, o, a), st, done);
+    AX_TRY_GOTO(make_argv(&s, o, a->restart), st, done);
     AX_TRY_GOTO(open_streams(r, o->all_output, s.streams), st, done);
     const pid_t pid = fork();
     if (pid == 0)

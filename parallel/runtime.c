@@ -19,6 +19,7 @@ static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric,
     if (planning) {
         ax_comm_meta_init(c, role, rt->mesh.coord[role], n);
         c->contracts = &rt->contracts;
+        c->stages = fabric ? fabric->ops->stages : true; /* processes would be connected by Gloo */
         return AX_OK;
     }
     if (!fabric)
@@ -29,9 +30,10 @@ static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric,
     int *ranks;
     AX_TRY(ax_alloc(&ranks, (size_t)n, sizeof *ranks));
     ax_mesh_group(&rt->mesh, role, ranks);
-    const enum ax_status st = fabric->ops->open(fabric, c, role, ranks, n);
+    const enum ax_status st = fabric->ops->open(fabric, c, role, ranks, n, false);
     ax_free(ranks);
     c->contracts = &rt->contracts;
+    c->stages = fabric->ops->stages;
     return st;
 }
 
@@ -168,8 +170,12 @@ enum ax_status ax_runtime_combine(struct ax_runtime *rt, enum ax_role role,
                                        .send = values,
                                        .recv = values,
                                        .count = n};
+    struct ax_ticket ticket;
     AX_TRY(ax_host_queue_open(rt->q, &host));
-    const enum ax_status st = ax_comm_run(&rt->comms[role], host, &what);
+    enum ax_status st =
+        ax_comm_start(&rt->comms[role], host, &what, &ticket); /* n is not planned */
+    if (st == AX_OK)
+        st = ax_comm_wait(&rt->comms[role], host, ticket);
     ax_host_queue_close(rt->q, host);
     return st;
 }

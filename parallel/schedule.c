@@ -1,14 +1,25 @@
-/* The schedule generator: 1F1B over the units of one stage. */
+/* The schedule generator: one stage's part of the pipeline's clock, with its units and messages. */
 #include "parallel/schedule.h"
 
 #include "base/mem.h"
-#include "parallel/param.h"
+#include "kernels/arena.h"
 
 static const char *const names[AX_ACT_COUNT] = {
-    [AX_ACT_BEGIN] = "begin",       [AX_ACT_GATHER] = "gather",     [AX_ACT_FORWARD] = "forward",
-    [AX_ACT_BACKWARD] = "backward", [AX_ACT_RELEASE] = "release",   [AX_ACT_END] = "end",
-    [AX_ACT_NEXT] = "next",         [AX_ACT_PREVIOUS] = "previous", [AX_ACT_REDUCE] = "reduce",
-    [AX_ACT_TIE] = "tie",           [AX_ACT_NORM] = "norm",         [AX_ACT_CLIP] = "clip",
+    [AX_ACT_BEGIN] = "begin",
+    [AX_ACT_GATHER] = "gather",
+    [AX_ACT_FORWARD] = "forward",
+    [AX_ACT_BACKWARD] = "backward",
+    [AX_ACT_RELEASE] = "release",
+    [AX_ACT_END] = "end",
+    [AX_ACT_SEND_OUTPUT] = "send output",
+    [AX_ACT_RECEIVE_INPUT] = "receive input",
+    [AX_ACT_SEND_GRADIENT] = "send gradient",
+    [AX_ACT_RECEIVE_GRADIENT] = "receive gradient",
+    [AX_ACT_WAIT] = "wait",
+    [AX_ACT_REDUCE] = "reduce",
+    [AX_ACT_TIE] = "tie",
+    [AX_ACT_NORM] = "norm",
+    [AX_ACT_CLIP] = "clip",
     [AX_ACT_UPDATE] = "update",
 };
 
@@ -16,33 +27,20 @@ const char *ax_action_name(enum ax_action_kind kind) {
     return names[kind];
 }
 
-void ax_schedule_stage_units(int n_units, int n_stages, int stage, int *first, int *end) {
-    int64_t block, blocks;
-    ax_split_range(n_units - 2, n_stages, stage, &block, &blocks);
-    *first = stage == 0 ? 0 : (int)block + 1;
-    *end = stage == n_stages - 1 ? n_units : (int)(block + blocks) + 1;
-}
-
-/* Forwards that run before the first backward. */
-static int warm_up(int stage, int n_stages, int n_microbatches) {
-    const int w = n_stages - stage - 1;
-    return w < n_microbatches ? w : n_microbatches;
-}
-
-int ax_schedule_slots(int stage, int n_stages, int n_microbatches) {
-    const int w = warm_up(stage, n_stages, n_microbatches) + 1;
-    return w < n_microbatches ? w : n_microbatches;
-}
+/* A pass of this stage that has begun: its chunk (of the stage's) and micro-batch. */
+struct pass {
+    bool open;
+    int chunk, microbatch;
+};
 
 struct builder {
     struct ax_schedule *s;
     const struct ax_schedule_options *o;
-    bool first_stage, last_stage;
+    struct ax_order order;
+    struct pass slots[AX_ARENA_MAX_SLOTS];
+    int messages; /* since the last wait */
+    int kept;     /* unit that stays unsharded because its backward follows; −1 = none */
 };
-
-static int slot_of(const struct builder *b, int m) {
-    return m < 0 ? -1 : m % b->s->n_slots;
-}
 
 static enum ax_status put_action(struct ax_schedule *s, const struct ax_action *a) {
     if (s->n == s->cap) {
@@ -54,146 +52,231 @@ static enum ax_status put_action(struct ax_schedule *s, const struct ax_action *
     return AX_OK;
 }
 
-static enum ax_status put(struct builder *b, enum ax_action_kind kind, int unit, int m) {
-    return put_action(b->s, &(struct ax_action){.kind = kind,
-                                                .unit = unit,
-                                                .microbatch = m,
-                                                .slot = slot_of(b, m),
-                                                .receive = -1,
-                                                .receive_slot = -1,
-                                                .last = m == b->o->n_microbatches - 1});
+/* An action of the pass in a slot. */
+static enum ax_status put(struct builder *b, enum ax_action_kind kind, int unit, int slot) {
+    const struct pass *p = &b->slots[slot];
+    return put_action(
+        b->s, &(struct ax_action){.kind = kind,
+                                  .unit = unit,
+                                  .chunk = p->chunk,
+                                  .microbatch = p->microbatch,
+                                  .slot = slot,
+                                  .last = p->microbatch == b->o->pipeline.n_microbatches - 1});
 }
 
-/* A no-op if there is no such stage or nothing to exchange. */
-static enum ax_status put_exchange(struct builder *b, enum ax_action_kind kind, int send,
-                                   int receive) {
-    const bool no_stage = kind == AX_ACT_NEXT ? b->last_stage : b->first_stage;
-    if (no_stage || (send < 0 && receive < 0))
-        return AX_OK;
-    return put_action(b->s, &(struct ax_action){.kind = kind,
-                                                .unit = -1,
-                                                .microbatch = send,
-                                                .slot = slot_of(b, send),
-                                                .receive = receive,
-                                                .receive_slot = slot_of(b, receive)});
+/* An action of the step. */
+static enum ax_status put_whole(struct builder *b, enum ax_action_kind kind, int unit) {
+    return put_action(
+        b->s,
+        &(struct ax_action){.kind = kind, .unit = unit, .chunk = -1, .microbatch = -1, .slot = -1});
 }
 
-/* True if the stage's last unit stays unsharded because its backward follows immediately. */
-static bool keeps_last(const struct builder *b) {
-    return b->last_stage && !b->o->forward_only;
+static int find_slot(const struct builder *b, bool open, int chunk, int microbatch) {
+    int i = 0;
+    while (i < b->s->n_slots &&
+           (b->slots[i].open != open ||
+            (open && (b->slots[i].chunk != chunk || b->slots[i].microbatch != microbatch))))
+        i++;
+    AX_ASSERT(i < b->s->n_slots);
+    return i;
+}
+
+/* The slot of this stage's pass; `number` is that of the chunk among all. */
+static int slot_of(const struct builder *b, int number, int microbatch) {
+    return find_slot(b, true, number / b->o->pipeline.stages, microbatch);
+}
+
+/* ---- one pass ---- */
+
+static enum ax_status put_begin(struct builder *b, const struct ax_chunk_pass *a) {
+    const int slot = find_slot(b, false, 0, 0);
+    b->slots[slot] = (struct pass){true, a->chunk / b->o->pipeline.stages, a->microbatch};
+    return put(b, AX_ACT_BEGIN, -1, slot);
 }
 
 /* Gathers run one unit ahead, so that compute can hide them. */
-static enum ax_status put_forward(struct builder *b, int m) {
-    const int first = b->o->first_unit, end = b->o->end_unit;
-    AX_TRY(put(b, AX_ACT_GATHER, first, m));
-    for (int u = first; u < end; u++) {
-        if (u + 1 < end)
-            AX_TRY(put(b, AX_ACT_GATHER, u + 1, m));
-        AX_TRY(put(b, AX_ACT_FORWARD, u, m));
-        if (u + 1 < end || !keeps_last(b))
-            AX_TRY(put(b, AX_ACT_RELEASE, u, m));
+static enum ax_status put_forward(struct builder *b, int slot, bool backward_follows) {
+    const struct ax_chunk *c = &b->o->chunks.list[b->slots[slot].chunk];
+    b->kept = backward_follows ? c->end - 1 : -1;
+    AX_TRY(put(b, AX_ACT_GATHER, c->first, slot));
+    for (int u = c->first; u < c->end; u++) {
+        if (u + 1 < c->end)
+            AX_TRY(put(b, AX_ACT_GATHER, u + 1, slot));
+        AX_TRY(put(b, AX_ACT_FORWARD, u, slot));
+        if (u != b->kept)
+            AX_TRY(put(b, AX_ACT_RELEASE, u, slot));
     }
     return AX_OK;
+}
+
+static bool is_first(const struct builder *b) {
+    return b->o->stage == 0;
+}
+
+static bool is_last(const struct builder *b) {
+    return b->o->stage == b->o->pipeline.stages - 1;
 }
 
 /* True if unit 0 is here only as the head's matrix. */
 static bool has_copy(const struct builder *b) {
-    return b->o->tied && b->last_stage && !b->first_stage;
+    return b->o->tied && is_last(b) && !is_first(b);
 }
 
-static enum ax_status put_backward(struct builder *b, int m) {
-    const int first = b->o->first_unit, end = b->o->end_unit;
-    if (!keeps_last(b))
-        AX_TRY(put(b, AX_ACT_GATHER, end - 1, m));
-    for (int u = end - 1; u >= first; u--) {
-        if (u > first)
-            AX_TRY(put(b, AX_ACT_GATHER, u - 1, m));
-        AX_TRY(put(b, AX_ACT_BACKWARD, u, m));
-        AX_TRY(put(b, AX_ACT_RELEASE, u, m));
-        AX_TRY(put(b, AX_ACT_REDUCE, u, m));
-        if (u == end - 1 && has_copy(b))
-            AX_TRY(put(b, AX_ACT_REDUCE, 0, m));
+static enum ax_status put_backward(struct builder *b, int slot) {
+    const struct ax_chunks *chunks = &b->o->chunks;
+    const struct ax_chunk *c = &chunks->list[b->slots[slot].chunk];
+    const bool with_copy = has_copy(b) && c == &chunks->list[chunks->n - 1];
+    if (b->kept != c->end - 1)
+        AX_TRY(put(b, AX_ACT_GATHER, c->end - 1, slot));
+    for (int u = c->end - 1; u >= c->first; u--) {
+        if (u > c->first)
+            AX_TRY(put(b, AX_ACT_GATHER, u - 1, slot));
+        AX_TRY(put(b, AX_ACT_BACKWARD, u, slot));
+        AX_TRY(put(b, AX_ACT_RELEASE, u, slot));
+        AX_TRY(put(b, AX_ACT_REDUCE, u, slot));
+        if (u == c->end - 1 && with_copy)
+            AX_TRY(put(b, AX_ACT_REDUCE, 0, slot));
     }
-    return put(b, AX_ACT_END, -1, m);
+    b->kept = -1;
+    AX_TRY(put(b, AX_ACT_END, -1, slot));
+    b->slots[slot].open = false;
+    return AX_OK;
 }
 
-/* A micro-batch takes its slot before its input arrives. */
-static enum ax_status put_begin(struct builder *b, int m) {
-    return m < b->o->n_microbatches ? put(b, AX_ACT_BEGIN, -1, m) : AX_OK;
+/* ---- between two ticks ---- */
+
+static enum ax_status put_message(struct builder *b, enum ax_action_kind kind, int number,
+                                  int microbatch) {
+    b->messages++;
+    /* a gradient is sent after its pass has ended, from the outbox */
+    if (kind != AX_ACT_SEND_GRADIENT)
+        return put(b, kind, -1, slot_of(b, number, microbatch));
+    return put_action(b->s, &(struct ax_action){.kind = kind,
+                                                .unit = -1,
+                                                .chunk = number / b->o->pipeline.stages,
+                                                .microbatch = microbatch,
+                                                .slot = -1});
 }
 
-static int or_none(const struct builder *b, int m) {
-    return m < b->o->n_microbatches ? m : -1;
+/* What the next stage does in a tick. */
+static const struct ax_chunk_pass *next_stage(const struct builder *b,
+                                              const struct ax_chunk_pass *tick) {
+    return &tick[(b->o->stage + 1) % b->o->pipeline.stages];
 }
 
-static enum ax_status put_forwards_only(struct builder *b) {
-    for (int m = 0; m < b->o->n_microbatches; m++) {
-        AX_TRY(put_begin(b, m));
-        AX_TRY(put_exchange(b, AX_ACT_PREVIOUS, -1, m));
-        AX_TRY(put_forward(b, m));
-        AX_TRY(put_exchange(b, AX_ACT_NEXT, m, -1));
-        AX_TRY(put(b, AX_ACT_END, -1, m));
+static bool runs(const struct ax_chunk_pass *a, bool backward) {
+    return a->chunk >= 0 && a->backward == backward;
+}
+
+/* Gradients of the last tick. */
+static enum ax_status put_gradients(struct builder *b, const struct ax_chunk_pass *own,
+                                    const struct ax_chunk_pass *next) {
+    if (runs(own, true) && own->chunk > 0)
+        AX_TRY(put_message(b, AX_ACT_SEND_GRADIENT, own->chunk, own->microbatch));
+    if (runs(next, true) && next->chunk > 0)
+        AX_TRY(put_message(b, AX_ACT_RECEIVE_GRADIENT, next->chunk - 1, next->microbatch));
+    return AX_OK;
+}
+
+/* What is used in the next one. */
+static enum ax_status put_activations(struct builder *b) {
+    const struct ax_chunk_pass *own = &b->order.now[b->o->stage],
+                               *next = next_stage(b, b->order.now);
+    if (runs(own, false))
+        AX_TRY(put_begin(b, own));
+    if (runs(next, false) && next->chunk > 0)
+        AX_TRY(put_message(b, AX_ACT_SEND_OUTPUT, next->chunk - 1, next->microbatch));
+    if (runs(own, false) && own->chunk > 0)
+        AX_TRY(put_message(b, AX_ACT_RECEIVE_INPUT, own->chunk, own->microbatch));
+    return AX_OK;
+}
+
+static enum ax_status put_wait(struct builder *b) {
+    const bool any = b->messages > 0;
+    b->messages = 0;
+    return any ? put_whole(b, AX_ACT_WAIT, -1) : AX_OK;
+}
+
+/* In the last chunk a pass has what its backward needs as soon as it is forward. */
+static bool backward_follows(const struct builder *b, const struct ax_chunk_pass *a) {
+    const struct ax_chunk_pass next = ax_order_next(&b->order, b->o->stage);
+    return next.backward && next.chunk == a->chunk && next.microbatch == a->microbatch;
+}
+
+static enum ax_status put_passes(struct builder *b) {
+    struct ax_chunk_pass own_before = {.chunk = -1}, next_before = {.chunk = -1};
+    for (bool any = true; any;) {
+        any = ax_order_tick(&b->order);
+        AX_TRY(put_gradients(b, &own_before, &next_before));
+        AX_TRY(put_activations(b));
+        AX_TRY(put_wait(b));
+        own_before = b->order.now[b->o->stage];
+        next_before = *next_stage(b, b->order.now);
+        if (own_before.chunk < 0)
+            continue;
+        const int slot = slot_of(b, own_before.chunk, own_before.microbatch);
+        AX_TRY(own_before.backward ? put_backward(b, slot)
+                                   : put_forward(b, slot, backward_follows(b, &own_before)));
     }
     return AX_OK;
 }
 
-static enum ax_status put_1f1b(struct builder *b) {
-    const int n = b->o->n_microbatches, w = warm_up(b->o->stage, b->o->n_stages, n);
-    AX_TRY(put_begin(b, 0));
-    AX_TRY(put_exchange(b, AX_ACT_PREVIOUS, -1, 0));
-    for (int m = 0; m < w; m++) {
-        AX_TRY(put_forward(b, m));
-        AX_TRY(put_exchange(b, AX_ACT_NEXT, m, -1));
-        AX_TRY(put_begin(b, m + 1));
-        AX_TRY(put_exchange(b, AX_ACT_PREVIOUS, -1, or_none(b, m + 1)));
-    }
-    for (int m = w; m < n; m++) {
-        AX_TRY(put_forward(b, m));
-        AX_TRY(put_exchange(b, AX_ACT_NEXT, m, m - w));
-        AX_TRY(put_backward(b, m - w));
-        AX_TRY(put_begin(b, m + 1));
-        AX_TRY(put_exchange(b, AX_ACT_PREVIOUS, m - w, or_none(b, m + 1)));
-    }
-    for (int m = n - w; m < n; m++) {
-        AX_TRY(put_exchange(b, AX_ACT_NEXT, -1, m));
-        AX_TRY(put_backward(b, m));
-        AX_TRY(put_exchange(b, AX_ACT_PREVIOUS, m, -1));
-    }
+/* ---- the end of a step ---- */
+
+static enum ax_status put_for_units(struct builder *b, enum ax_action_kind kind) {
+    for (int c = 0; c < b->o->chunks.n; c++)
+        for (int u = b->o->chunks.list[c].first; u < b->o->chunks.list[c].end; u++)
+            AX_TRY(put_whole(b, kind, u));
     return AX_OK;
 }
 
 static enum ax_status put_updates(struct builder *b) {
-    if (b->o->tied && b->o->n_stages > 1 && (b->first_stage || b->last_stage))
-        AX_TRY(put(b, AX_ACT_TIE, 0, -1));
-    for (int u = b->o->first_unit; u < b->o->end_unit; u++)
-        AX_TRY(put(b, AX_ACT_NORM, u, -1));
+    if (b->o->tied && is_first(b) != is_last(b))
+        AX_TRY(put_whole(b, AX_ACT_TIE, 0));
+    AX_TRY(put_for_units(b, AX_ACT_NORM));
     b->s->first_update = b->s->n;
-    AX_TRY(put(b, AX_ACT_CLIP, -1, -1));
+    AX_TRY(put_whole(b, AX_ACT_CLIP, -1));
     if (has_copy(b))
-        AX_TRY(put(b, AX_ACT_UPDATE, 0, -1));
-    for (int u = b->o->first_unit; u < b->o->end_unit; u++)
-        AX_TRY(put(b, AX_ACT_UPDATE, u, -1));
-    return AX_OK;
+        AX_TRY(put_whole(b, AX_ACT_UPDATE, 0));
+    return put_for_units(b, AX_ACT_UPDATE);
+}
+
+/* Of each unit's actions of a kind, only the first or the last stays. */
+static void thin_out(struct ax_schedule *s, enum ax_action_kind kind, bool first) {
+    const int updates = s->first_update;
+    int kept = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct ax_action *a = &s->actions[i];
+        bool more = false;
+        const int end = first ? kept : s->n;
+        for (int k = first ? 0 : i + 1; k < end && a->kind == kind && !more; k++)
+            more = s->actions[k].kind == kind && s->actions[k].unit == a->unit;
+        s->first_update -= more && i < updates;
+        if (!more)
+            s->actions[kept++] = *a;
+    }
+    s->n = kept;
 }
 
 enum ax_status ax_schedule_create(struct ax_schedule *s, const struct ax_schedule_options *o) {
-    AX_ASSERT(o->end_unit > o->first_unit && o->n_microbatches > 0);
-    *s = (struct ax_schedule){
-        .n_slots =
-            o->forward_only ? 1 : ax_schedule_slots(o->stage, o->n_stages, o->n_microbatches)};
-    struct builder b = {s, o, o->stage == 0, o->stage == o->n_stages - 1};
+    struct builder b = {.s = s, .o = o, .kept = -1};
     enum ax_status st;
-    if (o->forward_only) {
-        AX_TRY_GOTO(put_forwards_only(&b), st, fail);
-        s->first_update = s->n;
-        return AX_OK;
+    *s = (struct ax_schedule){0};
+    AX_TRY(ax_pipeline_slots(&o->pipeline, o->stage, &s->n_slots));
+    AX_TRY(ax_order_create(&b.order, &o->pipeline));
+    AX_ASSERT(o->chunks.n == b.order.chunks);
+    AX_TRY_GOTO(put_passes(&b), st, done);
+    AX_TRY_GOTO(put_updates(&b), st, done);
+    if (o->gather_once) {
+        thin_out(s, AX_ACT_GATHER, true);
+        thin_out(s, AX_ACT_RELEASE, false);
     }
-    AX_TRY_GOTO(put_1f1b(&b), st, fail);
-    AX_TRY_GOTO(put_updates(&b), st, fail);
-    return AX_OK;
-fail:
-    ax_schedule_free(s);
+    if (o->reduce_once)
+        thin_out(s, AX_ACT_REDUCE, false);
+done:
+    ax_order_free(&b.order);
+    if (st != AX_OK)
+        ax_schedule_free(s);
     return st;
 }
 

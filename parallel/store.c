@@ -16,6 +16,8 @@ static const double CONNECT_SECONDS = 2, GREETING_SECONDS = 2;
 struct ax_store_client {
     int fd, rank, world;
     bool broken, left;
+    int told;      /* see ax_store_told */
+    bool in_doubt; /* somebody was not heard of in time: perhaps nobody can be */
     char address[AX_NET_ADDRESS];
     struct ax_buf in;
     size_t used; /* bytes of `in` that the last frame took */
@@ -213,14 +215,15 @@ const char *ax_store_address(const struct ax_store_client *s) {
 
 /* ---- requests ---- */
 
-/* Beyond what the server waits for, the network has this long. */
-static const double GRACE_SECONDS = 20;
+/* Beyond what the server waits for, the network has this long; less if it may be cut, so that a lost
+ * host is named soon after the timeout. */
+static const double GRACE_SECONDS = 20, DOUBT_SECONDS = 0.4;
 
 /* Appends what all requests end with: how long the server may wait. */
 static enum ax_status ask(struct ax_store_client *s, enum ax_store_type type, struct ax_buf *body,
                           double wait, const char **data, size_t *n, int *done) {
     struct ax_buf frame = {0};
-    const double deadline = ax_clock_now() + wait + GRACE_SECONDS;
+    const double deadline = ax_clock_now() + wait + (s->in_doubt ? DOUBT_SECONDS : GRACE_SECONDS);
     enum ax_status st;
     AX_TRY_GOTO(ax_store_put_int(body, wait > 1e6 ? 1000000000 : (uint64_t)(wait * 1000), 4), st,
                 done_with_frame);
@@ -289,6 +292,7 @@ enum ax_status ax_store_ask_cause(struct ax_store_client *s, int first, int end,
     if (st == AX_OK)
         st = ax_store_put_int(&body, (uint32_t)end, 4);
     pthread_mutex_lock(&s->lock);
+    s->in_doubt |= timeout == 0;
     if (st == AX_OK)
         st = s->broken ? AX_ERR_PEER : ask(s, AX_STORE_CAUSE, &body, timeout, &text, &n, done);
     if (s->broken || !text) /* nobody can say */
@@ -306,7 +310,7 @@ void ax_store_leave(struct ax_store_client *s, enum ax_status st) {
     struct ax_buf body = {0};
     const char *text;
     size_t n;
-    int done;
+    int done = 0;
     ax_error_save(&own, st);
     pthread_mutex_lock(&s->lock);
     const char *words = st == AX_OK ? "" : own.text;
@@ -314,8 +318,14 @@ void ax_store_leave(struct ax_store_client *s, enum ax_status st) {
         ax_store_put_int(&body, (uint64_t)st, 4) == AX_OK && ax_store_put_int(&body, 0, 4) == AX_OK)
         (void)ask(s, AX_STORE_LEAVE, &body, 0, &text, &n, &done); /* it only makes others' errors
                                                                      clearer */
+    if (!s->left)
+        s->told = st != AX_SAVED_REQUEUE && st != AX_INTERRUPTED ? done : s->rank > 0 ? 2 : 0;
     s->left = true;
     pthread_mutex_unlock(&s->lock);
     ax_buf_free(&body);
     (void)ax_error_restore(&own);
+}
+
+int ax_store_told(const struct ax_store_client *s) {
+    return s->told;
 }

@@ -15,8 +15,8 @@ struct ax_store_server;
  * a thread of its own. They have `timeout` seconds to join. */
 enum ax_status ax_store_serve(struct ax_store_server **out, int listening, int world,
                               const unsigned char key[AX_STORE_KEY_BYTES], double timeout);
-/* Ends it when no rank is connected any more, but after at most `linger` seconds: ranks may still
- * ask why another one failed. NULL is fine. */
+/* Ends it when no rank is connected or expected any more, but after at most `linger` seconds: ranks
+ * may still ask why another one failed. NULL is fine. */
 void ax_store_stop(struct ax_store_server *s, double linger);
 
 /* ---- a rank ---- */
@@ -35,6 +35,9 @@ enum ax_status ax_store_open(struct ax_store_client **out, const struct ax_store
 /* Leaves: `st` and the text of this thread's error become the cause that others are told. A second
  * call is a no-op. */
 void ax_store_leave(struct ax_store_client *s, enum ax_status st);
+/* Who says what this rank has left with: 0 itself, 1 a rank that noticed a failure before, 2 one that
+ * failed by itself before, or rank 0 if all have stopped on request. */
+int ax_store_told(const struct ax_store_client *s);
 void ax_store_close(
     struct ax_store_client *s); /* NULL is fine. Without ax_store_leave it is a loss. */
 
@@ -51,7 +54,8 @@ enum ax_status ax_store_get(struct ax_store_client *s, const char *key, int owne
                             char **data, size_t *n);
 /* Waits until another rank has failed, and returns its status with its message in `words`; AX_OK if
  * none does in time, or if a rank *done of [first, end) has ended well (−1: none has), or if the
- * server is gone. */
+ * server is gone. `timeout` 0 is for a rank that was not heard of in time: this request and all later
+ * ones wait no longer than a moment for an answer. */
 enum ax_status ax_store_ask_cause(struct ax_store_client *s, int first, int end, double timeout,
                                   char *words, size_t size, int *done);
 

@@ -152,12 +152,13 @@ static bool read_request(struct ax_store_conn *conn, const struct ax_store_frame
 
 static void leave(struct ax_store_core *c, struct ax_store_conn *conn, const char *words,
                   size_t n) {
-    char text[1900];
+    char text[1900], others[2048];
     const int st = conn->wait.first;
+    const enum ax_status why = ax_store_cause(&c->table, conn->rank, others, sizeof others);
     snprintf(text, sizeof text, "%.*s", (int)n, words ? words : "");
     ax_store_seat_leave(&c->table, conn->rank,
                         st >= 0 && st < AX_STATUS_COUNT ? (enum ax_status)st : AX_ERR_FAILED, text);
-    reply_text(conn, AX_OK, "");
+    reply(conn, AX_OK, "", 0, why == AX_OK ? 0 : why == AX_ERR_PEER ? 1 : 2);
 }
 
 static void request(struct ax_store_core *c, struct ax_store_conn *conn,

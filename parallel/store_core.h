@@ -25,7 +25,7 @@ struct ax_store_entry {
 enum { AX_STORE_BUCKETS = 1024 };
 
 struct ax_store_table {
-    int world, joined;
+    int world, joined, turned_away;
     struct ax_store_seat *seats; /* [world] */
     struct ax_store_entry *buckets[AX_STORE_BUCKETS];
     size_t entries, bytes;
@@ -36,6 +36,8 @@ struct ax_store_table {
 enum ax_status ax_store_table_create(struct ax_store_table *t, int world);
 void ax_store_table_free(struct ax_store_table *t);
 bool ax_store_complete(const struct ax_store_table *t);
+/* True if ranks have yet to come, if only to hear that the others have failed. */
+bool ax_store_awaits(const struct ax_store_table *t);
 /* Takes the member's seat. AX_ERR_CONFIG names what contradicts another rank; as long as not all
  * have joined, none of them can then. */
 enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_store_member *m);

@@ -90,7 +90,10 @@ static enum ax_status make_polls(struct ax_store_server *s, size_t *n) {
     return AX_OK;
 }
 
-static bool any_member(const struct ax_store_server *s) {
+/* A rank is connected, or one that starts late has not heard how it ends. */
+static bool is_needed(const struct ax_store_server *s) {
+    if (ax_store_awaits(&s->core.table))
+        return true;
     for (const struct ax_store_conn *c = s->core.conns; c; c = c->next)
         if (c->member)
             return true;
@@ -100,7 +103,7 @@ static bool any_member(const struct ax_store_server *s) {
 static enum ax_status serve(void *arg) {
     struct ax_store_server *s = arg;
     while (!atomic_load(&s->stopping) ||
-           (any_member(s) && ax_clock_now() < atomic_load(&s->linger_until))) {
+           (is_needed(s) && ax_clock_now() < atomic_load(&s->linger_until))) {
         size_t n;
         AX_TRY(make_polls(s, &n));
         if (poll(s->polls, (nfds_t)n, TICK_MS) < 0 && errno != EINTR)

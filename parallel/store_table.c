@@ -31,6 +31,10 @@ bool ax_store_complete(const struct ax_store_table *t) {
     return t->joined == t->world;
 }
 
+bool ax_store_awaits(const struct ax_store_table *t) {
+    return t->joined + t->turned_away < t->world;
+}
+
 /* ---- ranks ---- */
 
 /* "rank 3 (host b, process 77)" */
@@ -56,7 +60,7 @@ static enum ax_status compare(const struct ax_store_member *m, const struct ax_s
                         "%s runs another build of axtrain than %s: install the same one on all "
                         "hosts",
                         one, other);
-    if (m->config != with->config)
+    if (m->config != with->config && m->config != 0 && with->config != 0)
         return ax_error(AX_ERR_CONFIG,
                         "%s was started with another configuration than %s: give all ranks the "
                         "same file and the same key=value words",
@@ -82,10 +86,10 @@ static enum ax_status check(const struct ax_store_table *t, const struct ax_stor
 }
 
 enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_store_member *m) {
-    if (t->failed != AX_OK)
-        return ax_error(t->failed, "%s", t->failure);
-    const enum ax_status st = check(t, m);
+    const enum ax_status st =
+        t->failed != AX_OK ? ax_error(t->failed, "%s", t->failure) : check(t, m);
     if (st != AX_OK) {
+        t->turned_away++;
         fail_all(t, st, ax_error_text());
         return st;
     }

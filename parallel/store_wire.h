@@ -66,7 +66,7 @@ enum ax_status ax_store_put_frame(struct ax_buf *out, enum ax_store_type type, c
 /* What a rank says of itself. */
 struct ax_store_member {
     int rank, world;
-    uint64_t binary, config;
+    uint64_t binary, config; /* config 0: unknown, equal to any */
     int pid;
     char host[AX_STORE_HOST];
 };

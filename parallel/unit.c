@@ -1,5 +1,5 @@
-/* Layout, storage and movement of units: see unit.h for the buffers and which ones are shared. */
-#include "parallel/unit.h"
+/* Layout and storage of units: see unit.h for the buffers and which ones are shared. */
+#include "parallel/unit_segment.h"
 
 #include <string.h>
 
@@ -66,13 +66,10 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                                .compute = o->compute,
                                .accum = ax_dtype_accum(o->compute),
                                .align = SEGMENT_ALIGN,
-                               .trainable = trainable};
+                               .trainable = trainable,
+                               .bf16_sums = o->sharding.bf16_sums && o->compute != AX_F64};
     ax_packing_start(&seg->packing, p->storage);
     return unit->n_segments++;
-}
-
-static bool is_packed(const struct ax_segment *seg) {
-    return seg->packing.store != AX_STORE_PLAIN;
 }
 
 void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
@@ -87,13 +84,13 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
             ax_packing_add(&unit->segments[p->segment].packing, mesh, p);
     }
     for (int s = 0; s < unit->n_segments; s++)
-        if (is_packed(&unit->segments[s]))
+        if (ax_segment_is_packed(&unit->segments[s]))
             unit->segments[s].align =
                 ax_packing_align(&unit->segments[s].packing, unit->segments[s].align);
     for (int i = 0; i < n; i++) {
         struct ax_param *p = params[i];
         struct ax_segment *seg = &unit->segments[p->segment];
-        if (!glue[i] || is_packed(seg) || params[i - 1]->segment != p->segment)
+        if (!glue[i] || ax_segment_is_packed(seg) || params[i - 1]->segment != p->segment)
             seg->numel = round_up(seg->numel, seg->align);
         p->offset = seg->numel;
         seg->numel += ax_param_local_numel(p);
@@ -120,19 +117,10 @@ static struct ax_tensor take(struct ax_runtime *rt, const char *name, enum ax_dt
     return take_from(&rt->arena.persistent, name, dtype, n);
 }
 
-static bool alone(const struct ax_segment *seg, const struct ax_runtime *rt) {
-    return rt->mesh.size[seg->gather] == 1;
-}
-
-/* True if the unsharded buffers are the shard's. */
-static bool in_place(const struct ax_segment *seg, const struct ax_runtime *rt) {
-    return alone(seg, rt) && !seg->host_shard;
-}
-
 static size_t full_bytes(const struct ax_segment *seg) {
     struct ax_tensor packed[AX_PACKED_BUFFERS];
     size_t bytes = 0;
-    if (!is_packed(seg))
+    if (!ax_segment_is_packed(seg))
         return ax_arena_round((size_t)seg->numel * ax_dtype_size(seg->compute));
     const int n = ax_packing_buffers(&seg->packing, seg->numel, packed);
     for (int i = 0; i < n; i++)
@@ -146,7 +134,7 @@ static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *
     *full = *grad = 0;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
-        if (in_place(seg, rt))
+        if (ax_segment_in_place(seg, rt))
             continue;
         *full += full_bytes(seg);
         *grad +=
@@ -168,8 +156,9 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
     }
     *pool = (struct ax_unit_pool){0};
     for (int buffer = 0; buffer < 2; buffer++) {
-        pool->full[buffer] = ax_stack_push(&rt->arena.persistent, "gathered weights", full);
-        if (o->train)
+        if (!o->sharding.keep_weights)
+            pool->full[buffer] = ax_stack_push(&rt->arena.persistent, "gathered weights", full);
+        if (o->train && !o->sharding.keep_gradients)
             pool->grad[buffer] = ax_stack_push(&rt->arena.persistent, "unsharded gradients", grad);
     }
 }
@@ -197,7 +186,7 @@ static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt,
     for (int i = 0; i < n; i++) {
         struct ax_tensor *full = &seg->packed[i], *shard = &seg->packed_shard[i];
         *shard = take_from(home_of(seg, rt), "packed weights", shard->dtype, shard->shape[0]);
-        *full = in_place(seg, rt)
+        *full = ax_segment_in_place(seg, rt)
                     ? *shard
                     : take_full(rt, full_at, "gathered weights", full->dtype, full->shape[0]);
     }
@@ -206,18 +195,19 @@ static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt,
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
                       struct ax_unit_pool *pool, int buffer) {
     char AX_DEVICE *full_at = pool ? pool->full[buffer] : NULL;
-    char AX_DEVICE *grad_at = pool ? pool->grad[buffer] : NULL;
-    unit->pool = pool;
+    char AX_DEVICE *grad_at =
+        pool ? pool->grad[buffer] : NULL; /* NULL: it has a buffer of its own */
+    unit->pool = o->sharding.keep_weights ? NULL : pool;
     unit->buffer = buffer;
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
-        if (is_packed(seg)) {
+        if (ax_segment_is_packed(seg)) {
             allocate_packed(seg, rt, &full_at);
             continue;
         }
         seg->shard = take_from(home_of(seg, rt), seg->trainable ? "weights" : "frozen weights",
                                seg->compute, seg->shard_numel);
-        seg->full = in_place(seg, rt)
+        seg->full = ax_segment_in_place(seg, rt)
                         ? seg->shard
                         : take_full(rt, &full_at, "gathered weights", seg->compute, seg->numel);
         if (!seg->trainable)
@@ -232,159 +222,10 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
         if (in_shard && o->masters == AX_MASTERS_REMAINDER)
             seg->remainder = take(rt, "master remainders", AX_I16, seg->shard_numel);
         seg->grad = take(rt, "gradients", seg->accum, seg->shard_numel);
-        seg->grad_full =
-            alone(seg, rt) ? seg->grad
-                           : take_full(rt, &grad_at, "unsharded gradients", seg->accum, seg->numel);
+        seg->grad_full = ax_segment_alone(seg, rt) ? seg->grad
+                                                   : take_full(rt, &grad_at, "unsharded gradients",
+                                                               seg->accum, seg->numel);
     }
-}
-
-/* This rank's part of an unsharded buffer: where a shard in the host tier is gathered from. */
-static struct ax_tensor own_part(const struct ax_segment *seg, const struct ax_runtime *rt,
-                                 const struct ax_tensor *full, int64_t n) {
-    return ax_tensor_rows(full, rt->mesh.coord[seg->gather] * n, n);
-}
-
-static enum ax_status gather_buffer(const struct ax_segment *seg, struct ax_runtime *rt,
-                                    const struct ax_tensor *shard, const struct ax_tensor *full) {
-    const struct ax_tensor mine =
-        seg->host_shard ? own_part(seg, rt, full, shard->shape[0]) : *shard;
-    if (seg->host_shard)
-        AX_TRY(ax_queue_copy(rt->q, mine.data, shard->data, ax_tensor_bytes(shard)));
-    const struct ax_collective what = {.kind = AX_ALL_GATHER,
-                                       .dtype = full->dtype,
-                                       .send = mine.data,
-                                       .recv = full->data,
-                                       .count = shard->shape[0]};
-    return ax_comm_run(&rt->comms[seg->gather], rt->q, &what);
-}
-
-static enum ax_status gather_packed(const struct ax_segment *seg, struct ax_runtime *rt) {
-    for (int i = 0; i < AX_PACKED_BUFFERS && seg->packed[i].data; i++)
-        AX_TRY(gather_buffer(seg, rt, &seg->packed_shard[i], &seg->packed[i]));
-    return AX_OK;
-}
-
-enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
-    if (unit->gathered++ > 0)
-        return AX_OK;
-    if (unit->pool) {
-        const struct ax_unit *before = unit->pool->user[unit->buffer];
-        AX_ASSERT(!before || before == unit || before->gathered == 0);
-        unit->pool->user[unit->buffer] = unit;
-    }
-    for (int s = 0; s < unit->n_segments; s++) {
-        const struct ax_segment *seg = &unit->segments[s];
-        AX_TRY(is_packed(seg) ? gather_packed(seg, rt)
-                              : gather_buffer(seg, rt, &seg->shard, &seg->full));
-    }
-    return AX_OK;
-}
-
-void ax_unit_release(struct ax_unit *unit) {
-    AX_ASSERT(unit->gathered > 0);
-    unit->gathered--;
-}
-
-/* grad += Σ over the gather role of this rank's part of grad_full. */
-static enum ax_status reduce_scatter(const struct ax_segment *seg, struct ax_runtime *rt) {
-    if (seg->grad.data == seg->grad_full.data)
-        return AX_OK; /* one buffer: already accumulated */
-    struct ax_stack *scratch = &rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor sum = seg->grad;
-    sum.data = ax_stack_push(scratch, "reduced gradients", ax_tensor_bytes(&sum));
-    const struct ax_collective what = {.kind = AX_REDUCE_SCATTER,
-                                       .dtype = seg->accum,
-                                       .send = seg->grad_full.data,
-                                       .recv = sum.data,
-                                       .count = seg->shard_numel};
-    AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
-    AX_TRY(ax_run_add(rt->q, &(struct ax_add){seg->grad, sum, 1}));
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0}));
-    ax_stack_release(scratch, mark);
-    return AX_OK;
-}
-
-enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last) {
-    for (int s = 0; s < unit->n_segments; s++) {
-        const struct ax_segment *seg = &unit->segments[s];
-        if (!seg->trainable)
-            continue;
-        AX_TRY(reduce_scatter(seg, rt));
-        for (int role = 0; last && role < AX_ROLE_COUNT; role++)
-            if (role != (int)seg->gather && (seg->reduce_roles >> role & 1))
-                AX_TRY(ax_comm_sum(&rt->comms[role], rt->q, seg->accum, seg->grad.data,
-                                   seg->shard_numel));
-    }
-    return AX_OK;
-}
-
-static struct ax_tensor slice(struct ax_tensor flat, const struct ax_param *p) {
-    if (!flat.data)
-        return (struct ax_tensor){.dtype = flat.dtype};
-    char AX_DEVICE *data = flat.data;
-    data += (size_t)p->offset * ax_dtype_size(flat.dtype);
-    return ax_tensor_nd(flat.dtype, data, p->ndim, p->local_shape);
-}
-
-bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p) {
-    return is_packed(&unit->segments[p->segment]);
-}
-
-struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p) {
-    const struct ax_segment *seg = &unit->segments[p->segment];
-    AX_ASSERT(unit->gathered > 0 && is_packed(seg));
-    return ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
-}
-
-struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p) {
-    AX_ASSERT(unit->gathered > 0 && !ax_unit_is_packed(unit, p));
-    struct ax_tensor weight = slice(unit->segments[p->segment].full, p);
-    weight.panels = p->panels;
-    return weight;
-}
-
-struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p) {
-    return slice(unit->segments[p->segment].grad_full, p);
-}
-
-enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
-                              const struct ax_param *p, struct ax_tensor gathered[AX_MAX_SEGMENTS],
-                              struct ax_tensor *out) {
-    const struct ax_segment *seg = &unit->segments[p->segment];
-    struct ax_tensor *all = &gathered[p->segment];
-    if (!all->data) {
-        struct ax_tensor mine = seg->master;
-        if (seg->host_master) {
-            mine.data = ax_stack_push(&rt->arena.scratch, "masters", ax_tensor_bytes(&mine));
-            AX_TRY(ax_queue_copy(rt->q, mine.data, seg->master.data, ax_tensor_bytes(&mine)));
-        }
-        *all = ax_tensor_1d(seg->accum, mine.data, seg->numel);
-        if (!alone(seg, rt)) {
-            all->data = ax_stack_push(&rt->arena.scratch, "gathered masters", ax_tensor_bytes(all));
-            const struct ax_collective what = {.kind = AX_ALL_GATHER,
-                                               .dtype = seg->accum,
-                                               .send = mine.data,
-                                               .recv = all->data,
-                                               .count = seg->shard_numel};
-            AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
-        }
-    }
-    *out = slice(*all, p);
-    return AX_OK;
-}
-
-enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt) {
-    for (int s = 0; s < unit->n_segments; s++) {
-        const struct ax_segment *seg = &unit->segments[s];
-        if (seg->trainable || is_packed(seg) || in_place(seg, rt))
-            continue;
-        const struct ax_tensor mine = own_part(seg, rt, &seg->full, seg->shard_numel);
-        AX_TRY(seg->host_shard
-                   ? ax_queue_copy(rt->q, seg->shard.data, mine.data, ax_tensor_bytes(&mine))
-                   : ax_run_copy(rt->q, &(struct ax_copy){seg->shard, mine}));
-    }
-    return AX_OK;
 }
 
 void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,

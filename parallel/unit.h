@@ -15,9 +15,9 @@
  * and scales, which are gathered as they are. The flat run is split evenly: shard r is elements
  * [r·shard_numel, (r+1)·shard_numel).
  *
- * Layers' units stream (FSDP2): their full and grad_full alternate between two pool buffers, so
- * that one can be gathered while its neighbor computes. The embedding and the head have their
- * own. */
+ * Layers' units stream (FSDP2): what they do not keep (ax_sharding) of full and grad_full alternates
+ * between two pool buffers, so that one can be gathered while its neighbor computes. The embedding
+ * and the head have their own. */
 #ifndef AX_PARALLEL_UNIT_H
 #define AX_PARALLEL_UNIT_H
 
@@ -38,6 +38,7 @@ struct ax_segment {
     enum ax_dtype compute, accum;
     int64_t align; /* elements: parameters and shards start at multiples of it */
     bool trainable;
+    bool bf16_sums;
     struct ax_packing packing;  /* store PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     struct ax_tensor full, shard, master, grad_full, grad;
@@ -64,12 +65,28 @@ struct ax_offload {
     bool activations; /* what goes from layer to layer, between forward and backward */
 };
 
+/* What the ranks that share a unit's weights keep of it between its uses: nothing (ZeRO-3,
+ * Rajbhandari et al. 2020), weights (ZeRO-2), or both (ZeRO-1). Masters and optimizer state are
+ * always sharded. */
+struct ax_sharding {
+    bool keep_weights;   /* gathered once per step, not for each use */
+    bool keep_gradients; /* reduced once per step, not after each backward */
+    bool bf16_sums; /* gradients of several ranks are rounded to BF16 before and after their sum; no
+                       effect on F64's */
+};
+
+/* 1 to 3. */
+static inline struct ax_sharding ax_zero_stage(int64_t stage) {
+    return (struct ax_sharding){.keep_weights = stage < 3, .keep_gradients = stage < 2};
+}
+
 /* What a run needs of its parameters. */
 struct ax_unit_options {
     enum ax_dtype compute;
     bool train; /* gradients and masters; else only what forward reads */
     enum ax_masters masters;
-    struct ax_offload offload;
+    struct ax_offload offload; /* not `layers` if weights are kept */
+    struct ax_sharding sharding;
 };
 
 /* Assigns each of the n parameters of a unit its segment and offset, in the given order.
@@ -92,16 +109,16 @@ struct ax_unit_pool {
  * offloaded. Decides which of their shards will be in the host tier. */
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
                          const struct ax_unit_options *o, struct ax_unit *units, int n);
-/* Allocates the buffers from the persistent stack; full and grad_full from the pool's buffer
- * `buffer` (0, 1) unless pool is NULL. */
+/* Allocates the buffers from the persistent stack; what is not kept of full and grad_full from the
+ * pool's buffer `buffer` (0, 1) unless pool is NULL. */
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
                       struct ax_unit_pool *pool, int buffer);
 
 /* `full` is valid between gather and release; pairs nest, and reading it outside is a bug. */
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
-/* After a backward: grad += this rank's part of Σ grad_full over the gather role, and grad_full is
- * zeroed. After a step's last backward, also sums over the other reduce roles. */
+/* After a backward, or after several: grad += this rank's part of Σ grad_full over the gather role,
+ * and grad_full is zeroed. After a step's last backward, also sums over the other reduce roles. */
 enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last);
 
 /* The parameter inside a gathered unit, in its local shape; and where its gradient accumulates

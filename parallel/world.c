@@ -11,6 +11,8 @@
 
 /* Ranks may still ask rank 0's store why another one failed. */
 static const double LINGER_SECONDS = 5;
+/* A rank that fails before it opens the world waits so long for the others. */
+static const double REPORT_SECONDS = 60;
 
 static enum ax_status hash_binary(uint64_t *hash) {
     struct ax_mapping m;
@@ -57,8 +59,13 @@ static enum ax_status join(struct ax_world *w, const struct ax_world_options *o)
     AX_TRY(hash_binary(&so.binary));
     AX_TRY(find_key(&w->env, so.key));
     AX_TRY(serve(w, so.key, o->timeout));
-    AX_TRY(ax_store_open(&w->store, &so));
-    AX_TRY(ax_gloo_open(&w->gloo, w->store, w->env.local_world, o->timeout));
+    const enum ax_status st = ax_store_open(&w->store, &so);
+    if (st == AX_ERR_CONFIG && so.rank > 0 && !w->env.served)
+        ax_error_clear(); /* what ranks have unlike, the store tells all: rank 0 says it */
+    if (st != AX_OK)
+        return st;
+    AX_TRY(ax_gloo_open(&w->gloo, w->store, w->env.local_world,
+                        o->patience > 0 ? o->patience : o->timeout));
     w->fabric = &w->gloo;
     return AX_OK;
 }
@@ -81,10 +88,30 @@ void ax_world_close(struct ax_world *w, enum ax_status st) {
         w->fabric->ops->fail(w->fabric, st);
     if (w->fabric)
         w->fabric->ops->free(w->fabric);
+    const bool joined = st != AX_OK && w->store;
+    /* our launcher shows what the rank said that failed by itself */
+    const bool told = joined && (!w->env.served ? ax_store_told(w->store) > 0
+                                                : st == AX_ERR_PEER && ax_store_told(w->store) > 1);
     ax_store_close(w->store);
     ax_store_stop(w->server, LINGER_SECONDS);
     w->fabric = NULL;
     w->store = NULL;
     w->server = NULL;
     (void)ax_error_restore(&own);
+    if (told)
+        ax_error_clear();
+    else if (joined && !w->env.served && st != AX_ERR_PEER && w->env.rank > 0)
+        (void)ax_error_prefix(st, "rank %d", w->env.rank);
+}
+
+enum ax_status ax_world_report(enum ax_status st) {
+    struct ax_error_record own;
+    struct ax_world w;
+    ax_error_save(&own, st);
+    const enum ax_status opened =
+        ax_world_open(&w, &(struct ax_world_options){.timeout = REPORT_SECONDS});
+    (void)ax_error_restore(&own);
+    if (opened == AX_OK)
+        ax_world_close(&w, st);
+    return st;
 }

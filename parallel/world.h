@@ -14,8 +14,9 @@
 #include "parallel/store.h"
 
 struct ax_world_options {
-    uint64_t config; /* hash of what all ranks must have been given alike */
+    uint64_t config; /* hash of what all ranks must have been given alike; 0 = unknown */
     double timeout;  /* seconds: how long a rank waits for others to join, and in a collective */
+    double patience; /* in a collective, if not as long; 0 = as long */
 };
 
 struct ax_world {
@@ -28,7 +29,12 @@ struct ax_world {
 
 /* Open it before anything that may fail on one rank alone, so that the others hear of it. */
 enum ax_status ax_world_open(struct ax_world *w, const struct ax_world_options *o);
-/* Tells the other ranks if `st` is an error; this thread's error text stays. Safe on zeroed. */
+/* For what fails before, such as the words of a command: joins the others only to tell them. Returns
+ * `st`, of this thread's error. */
+enum ax_status ax_world_report(enum ax_status st);
+/* Tells the other ranks if `st` is an error. One of them says it to the user: this thread's error text
+ * stays there, and is empty on the others. (Our launcher picks among ranks that failed alike.) Safe on
+ * zeroed. */
 void ax_world_close(struct ax_world *w, enum ax_status st);
 
 #endif

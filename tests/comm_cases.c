@@ -34,7 +34,7 @@ enum ax_status comm_cases_open(struct ax_fabric *f, enum ax_role role, struct ax
     int ranks[MAX_RANKS];
     for (int r = 0; r < f->world; r++)
         ranks[r] = r;
-    return f->ops->open(f, c, role, ranks, f->world);
+    return f->ops->open(f, c, role, ranks, f->world, false);
 }
 
 /* From one buffer to another, and in place. */

@@ -40,6 +40,10 @@ extern const struct comm_fault comm_faults[DEED_COUNT];
 /* ctx is the enum comm_deed. DEED_SLEEPS: rank 2 is two seconds late. */
 enum ax_status comm_cases_misbehave(struct ax_fabric *f, void *ctx);
 
+/* The calls of parallel/team.h with known answers, beside collectives in another thread. */
+enum ax_status team_cases_run(struct ax_fabric *f, void *ctx);
+enum ax_status team_cases_alone(void);
+
 /* In functions that return a status. */
 #define ENSURE(what)                                                                               \
     do {                                                                                           \

@@ -56,9 +56,10 @@ enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t see
             for (int64_t i = 0; i < lengths[n]; i++) {
                 const struct ax_rng_key key = {seed, (uint32_t)(m * s->o.n_docs + n), 1};
                 const uint64_t k = (uint64_t)i * 4;
-                const uint64_t vocab = (uint64_t)s->model.arch.vocab_size;
-                tokens[at + i] = (int32_t)ax_rng_below(key, k, vocab);
-                labels[at + i] = (int32_t)ax_rng_below(key, k + 1, vocab);
+                const struct ax_arch *arch = &s->model.arch;
+                tokens[at + i] = (int32_t)ax_rng_below(key, k, (uint64_t)arch->vocab_size);
+                labels[at + i] =
+                    (int32_t)ax_rng_below(key, k + 1, (uint64_t)ax_arch_head_rows(arch));
                 if (ax_rng_below(key, k + 2, 3) == 0)
                     labels[at + i] = -1;
                 weight[at + i] = 0.5f + ax_rng_uniform(key, k + 3);

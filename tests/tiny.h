@@ -12,7 +12,7 @@ enum ax_status tiny_arch(struct ax_arch *arch, const char *model_type, bool tied
 /* Step options for `n_micro` micro-batches of documents with these lengths (ends with 0). */
 struct ax_step_options tiny_options(enum ax_dtype dtype, enum ax_recompute recompute, int n_micro,
                                     const int64_t *lengths);
-/* Fills every micro-batch with random documents: document d of the step is the same for the same
+/* Fills every micro-batch with random documents (labels of a classifier: its own): document d of the step is the same for the same
  * seed, however documents are spread over micro-batches. About a third of the labels are masked and
  * weights differ. */
 enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t seed);

@@ -21,9 +21,47 @@ static const char model[] =
     "\"initializer_range\": 0.15, \"max_position_embeddings\": 64, \"tie_word_embeddings\": true, "
     "\"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"torch_dtype\": \"float32\"}";
 
-/* Token i of a document follows from the one before, so that there is something to learn. */
-static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, const char *name) {
+/* Values of the columns that an objective names: of preferences, ratings, rewards, labeled steps. */
+struct values {
+    float reference, margin, share[32], target[32];
+    int32_t desirable;
+};
+
+static void set_columns(struct ax_example *x, const struct ax_objective *o,
+                        const struct values *v) {
+    for (int i = 0; i < ax_columns_count(o->columns); i++) {
+        const char *name = o->columns->list[i].name;
+        const void *from = strcmp(name, "reference") == 0   ? (const void *)&v->reference
+                           : strcmp(name, "desirable") == 0 ? (const void *)&v->desirable
+                           : strcmp(name, "margin") == 0    ? (const void *)&v->margin
+                           : strcmp(name, "share") == 0     ? v->share
+                                                            : v->target;
+        x->columns[i] = from;
+    }
+}
+
+/* Classes in place of tokens: of a reward model one on the last token, else of some a wrong or a right
+ * step, as far as `target` says. */
+static void label_classes(const struct ax_objective *o, int32_t *labels, size_t len,
+                          const struct values *v) {
+    for (size_t i = 0; i < len && o->labels_in_place; i++)
+        labels[i] = o->per == AX_PER_PAIR ? (i + 1 == len ? 0 : AX_NO_LABEL)
+                    : i % 3 == 1          ? v->target[i] >= 0.5F
+                                          : AX_NO_LABEL;
+}
+
+/* Token i of a document follows from the one before, so that there is something to learn. Pairs of
+ * preferences have no reference, and a share of the tokens. */
+static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, const char *name,
+                               const struct ax_objective *o) {
     int32_t ids[32], labels[32];
+    struct values v = {0};
+    const bool pairs = o->per == AX_PER_PAIR;
+    for (int i = 0; i < 32; i++) {
+        v.share[i] = i % 5 == 4 ? 0.5F : 1;
+        v.target[i] = (float)(i % 7) / 6;
+    }
+    d->columns = o->columns;
     AX_TRY(ax_examples_add_file(d, name));
     for (int k = 0; k < n; k++) {
         const struct ax_rng_key key = {seed, (uint32_t)k, 1};
@@ -33,18 +71,27 @@ static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, cons
             ids[i] = (int32_t)((ids[i - 1] * 5 + (int32_t)ax_rng_below(key, i, 4)) % VOCAB);
         for (size_t i = 0; i < len; i++)
             labels[i] = i < len / 4 ? AX_NO_LABEL : ids[i]; /* a prompt, which is not trained */
-        const struct ax_origin from = {.file = 0, .line = (uint64_t)k + 1};
-        AX_TRY(ax_examples_add(
-            d, &(struct ax_example){.tokens = ids, .labels = labels, .n = len, .origin = from}));
+        const struct ax_origin from = {.file = 0, .line = (uint64_t)(pairs ? k / 2 : k) + 1};
+        struct ax_example x = {.tokens = ids,
+                               .labels = labels,
+                               .n = len,
+                               .joined = pairs && k % 2 == 1,
+                               .origin = from};
+        v.desirable = k % 3 != 0;
+        v.margin = 0.1F * (float)(k / 2 % 4);
+        label_classes(o, labels, len, &v);
+        set_columns(&x, o, &v);
+        AX_TRY(ax_examples_add(d, &x));
     }
     return AX_OK;
 }
 
-static enum ax_status open_data(struct train_case *c, bool packed) {
+static enum ax_status open_data(struct train_case *c, bool packed, const struct ax_objective *o) {
+    const int64_t group = o->per == AX_PER_PAIR ? 2 : 1;
     const struct ax_corpus_options co = {.seed = 3, .shuffle = true, .rule = {1, ROW, 0, false}};
     struct ax_corpus_report report;
-    AX_TRY(add_docs(&c->docs, N_TRAIN, 11, "rows.jsonl"));
-    AX_TRY(add_docs(&c->eval_docs, N_EVAL, 12, "test.jsonl"));
+    AX_TRY(add_docs(&c->docs, N_TRAIN, 11, "rows.jsonl", o));
+    AX_TRY(add_docs(&c->eval_docs, N_EVAL, 12, "test.jsonl", o));
     AX_TRY(ax_corpus_build(&c->train, &c->docs, 1, &co, &report));
     AX_TRY(ax_corpus_build(&c->eval, &c->eval_docs, 1, &co, &report));
     c->source = (struct ax_corpus_source){.chunk = 1000, .shuffle = true, .seed = 5};
@@ -52,10 +99,12 @@ static enum ax_status open_data(struct train_case *c, bool packed) {
     ax_corpus_source_init(&c->source, &c->train, &c->doc_source);
     ax_corpus_source_init(&c->eval_source, &c->eval, &c->eval_doc_source);
     const struct ax_loader_options lo = {.pack = {.mode = packed ? AX_PACK_FIT : AX_PACK_PLAIN,
-                                                  .capacity = ROW,
-                                                  .max_docs = packed ? 8 : 1,
+                                                  .capacity = group * ROW,
+                                                  .max_docs = packed ? 8 : group,
+                                                  .group = group,
                                                   .chunk = 1000},
                                          .shuffle = true,
+                                         .labels_in_place = o->labels_in_place,
                                          .seed = 5};
     struct ax_loader_options eo = lo;
     eo.shuffle = false;
@@ -63,7 +112,9 @@ static enum ax_status open_data(struct train_case *c, bool packed) {
     return ax_loader_new(&c->eval_loader, &c->eval_doc_source, &eo);
 }
 
-static void set_options(struct train_case *c, enum ax_dtype dtype, bool packed) {
+static void set_options(struct train_case *c, enum ax_dtype dtype, bool packed,
+                        const struct ax_objective *objective) {
+    const int64_t group = objective->per == AX_PER_PAIR ? 2 : 1;
     struct ax_train_options *o = &c->o;
     *o = (struct ax_train_options){
         .arch = &c->arch,
@@ -76,7 +127,7 @@ static void set_options(struct train_case *c, enum ax_dtype dtype, bool packed) 
     };
     o->step = (struct ax_step_options){.dtype = dtype,
                                        .optimizer = &ax_optimizer_adamw,
-                                       .objective = &ax_objective_sft,
+                                       .objective = objective,
                                        .max_norm = 1,
                                        .seed = 7,
                                        .n_microbatches = 2};
@@ -85,8 +136,8 @@ static void set_options(struct train_case *c, enum ax_dtype dtype, bool packed) 
     o->data = (struct ax_train_data){.train = c->loader,
                                      .eval = c->eval_loader,
                                      .sequences_per_batch = 2,
-                                     .sequence_tokens = ROW,
-                                     .sequence_docs = packed ? 8 : 1,
+                                     .sequence_tokens = group * ROW,
+                                     .sequence_docs = packed ? 8 : group,
                                      .doc_tokens = ROW,
                                      .drop_last = packed,
                                      .countable = true,
@@ -101,6 +152,11 @@ static void set_options(struct train_case *c, enum ax_dtype dtype, bool packed) 
 }
 
 enum ax_status train_case_open(struct train_case *c, enum ax_dtype dtype, bool packed) {
+    return train_case_open_for(c, dtype, packed, &ax_objective_sft);
+}
+
+enum ax_status train_case_open_for(struct train_case *c, enum ax_dtype dtype, bool packed,
+                                   const struct ax_objective *objective) {
     struct ax_json_doc doc;
     *c = (struct train_case){0};
     snprintf(c->dir, sizeof c->dir, "%s/axtrain-train-XXXXXX",
@@ -114,9 +170,21 @@ enum ax_status train_case_open(struct train_case *c, enum ax_dtype dtype, bool p
     ax_json_free(&doc);
     AX_TRY(st);
     c->config = json_pack("{ss sf}", "base_model", "tiny", "learning_rate", 1e-2);
-    AX_TRY(open_data(c, packed));
-    set_options(c, dtype, packed);
+    AX_TRY(open_data(c, packed, objective));
+    set_options(c, dtype, packed, objective);
     return AX_OK;
+}
+
+enum ax_status train_case_use_model(struct train_case *c, const char *config) {
+    struct ax_json_doc doc;
+    ax_arch_free(&c->arch);
+    json_decref(c->model_config);
+    AX_TRY(ax_json_parse(&doc, "model", config, strlen(config)));
+    const enum ax_status st = ax_arch_parse(&c->arch, ax_json_root(&doc));
+    c->model_config = json_incref(doc.root);
+    c->o.save.hf.config = c->model_config;
+    ax_json_free(&doc);
+    return st;
 }
 
 void train_case_close(struct train_case *c) {

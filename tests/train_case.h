@@ -22,7 +22,13 @@ struct train_case {
 /* 90 documents of 2 to 24 tokens, packed into rows of 32 where asked (else one a row), two rows a
  * micro-batch, two micro-batches a step; one thread; AdamW at 1e-2. */
 enum ax_status train_case_open(struct train_case *c, enum ax_dtype dtype, bool packed);
+/* The same for another objective, which is borrowed; of pairs, the documents are grouped by twos, two
+ * of them a row where they are not packed. */
+enum ax_status train_case_open_for(struct train_case *c, enum ax_dtype dtype, bool packed,
+                                   const struct ax_objective *objective);
 void train_case_close(struct train_case *c);
+/* Replaces the model by that of a config.json, given as text. */
+enum ax_status train_case_use_model(struct train_case *c, const char *config);
 /* Runs it from the loader's start. */
 enum ax_status train_case_run(struct train_case *c, struct ax_train_result *r);
 /* XXH64 of a file below the output folder; 0 where there is none. */

@@ -31,7 +31,7 @@ static void place(const struct ax_gguf_piece *p, enum ax_dtype dtype, const void
     for (int64_t i = 0, m; i < n; i += m) {
         const int64_t r = (at + i) / p->cols, c = (at + i) % p->cols;
         const int64_t to = p->head_dim > 0 ? ax_gguf_rotary_row(p->head_dim, r) : r;
-        m = p->head_dim > 0 && p->cols - c < n - i ? p->cols - c : n - i;
+        m = p->cols - c < n - i ? p->cols - c : n - i;
         ax_convert(AX_F32, out + (to - first) * p->cols + c, dtype, from + (size_t)i * size, m);
     }
 }

@@ -3,23 +3,74 @@
 #include "base/hash.h"
 #include "base/direct_io.h"
 
+static enum ax_status add_piece(struct ax_checksums *s) {
+    if (s->n == s->cap) {
+        const size_t cap = s->cap ? 2 * s->cap : 16;
+        AX_TRY(ax_regrow(&s->crc, s->cap, cap, sizeof *s->crc));
+        s->cap = cap;
+    }
+    s->crc[s->n++] = 0;
+    return AX_OK;
+}
+
 enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n) {
     const unsigned char *p = data;
     while (s && n > 0) {
         const size_t in_piece = (size_t)(s->bytes % AX_SUM_PIECE);
-        if (in_piece == 0) {
-            if (s->n == s->cap) {
-                const size_t cap = s->cap ? 2 * s->cap : 16;
-                AX_TRY(ax_regrow(&s->crc, s->cap, cap, sizeof *s->crc));
-                s->cap = cap;
-            }
-            s->crc[s->n++] = 0;
-        }
+        if (in_piece == 0)
+            AX_TRY(add_piece(s));
         const size_t room = AX_SUM_PIECE - in_piece, take = n < room ? n : room;
         s->crc[s->n - 1] = ax_crc32c(s->crc[s->n - 1], p, take);
         s->bytes += take;
         p += take;
         n -= take;
+    }
+    return AX_OK;
+}
+
+static const char zeros[4096];
+
+/* n ≤ AX_SUM_PIECE. */
+static uint32_t crc_of_zeros(size_t n) {
+    static _Atomic uint32_t whole; /* of a piece, once known */
+    const bool is_whole = n == AX_SUM_PIECE;
+    uint32_t crc = is_whole ? whole : 0;
+    if (crc)
+        return crc;
+    for (size_t take; n > 0; n -= take) {
+        take = n < sizeof zeros ? n : sizeof zeros;
+        crc = ax_crc32c(crc, zeros, take);
+    }
+    if (is_whole)
+        whole = crc;
+    return crc;
+}
+
+enum ax_status ax_checksums_add_zeros(struct ax_checksums *s, size_t n) {
+    while (s && n > 0) {
+        const size_t in_piece = (size_t)(s->bytes % AX_SUM_PIECE);
+        if (in_piece == 0 && n >= AX_SUM_PIECE) {
+            AX_TRY(add_piece(s));
+            s->crc[s->n - 1] = crc_of_zeros(AX_SUM_PIECE);
+            s->bytes += AX_SUM_PIECE;
+            n -= AX_SUM_PIECE;
+        } else {
+            const size_t take = n < sizeof zeros ? n : sizeof zeros;
+            AX_TRY(ax_checksums_add(s, zeros, take));
+            n -= take;
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_checksums_merge(struct ax_checksums *into, const struct ax_checksums *other) {
+    if (into->bytes != other->bytes || into->n != other->n)
+        return ax_error(AX_ERR_DATA, "checksums of %llu and of %llu bytes are not of one file",
+                        (unsigned long long)into->bytes, (unsigned long long)other->bytes);
+    for (size_t i = 0; i < into->n; i++) {
+        const uint64_t left = into->bytes - i * AX_SUM_PIECE;
+        into->crc[i] ^=
+            other->crc[i] ^ crc_of_zeros(left < AX_SUM_PIECE ? (size_t)left : AX_SUM_PIECE);
     }
     return AX_OK;
 }
@@ -48,13 +99,14 @@ void ax_sum_list_free(struct ax_sum_list *l) {
     *l = (struct ax_sum_list){0};
 }
 
-static enum ax_status check(struct ax_file *f, const struct ax_checksums *want, void *buffer) {
+static enum ax_status check(struct ax_file *f, const struct ax_checksums *want, int part, int parts,
+                            void *buffer) {
     uint64_t size;
     AX_TRY(ax_file_size(f, &size));
     if (size != want->bytes)
         return ax_error(AX_ERR_DATA, "%s: has %llu bytes instead of %llu: it is corrupted", f->path,
                         (unsigned long long)size, (unsigned long long)want->bytes);
-    for (size_t i = 0; i < want->n; i++) {
+    for (size_t i = (size_t)part; i < want->n; i += (size_t)parts) {
         const uint64_t at = i * AX_SUM_PIECE;
         size_t n;
         AX_TRY(ax_file_pread_some(f, buffer, AX_SUM_PIECE, at, &n));
@@ -66,13 +118,14 @@ static enum ax_status check(struct ax_file *f, const struct ax_checksums *want, 
     return AX_OK;
 }
 
-enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, void *buffer) {
+enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, int part,
+                                  int parts, void *buffer) {
     char *path;
     struct ax_file file;
     AX_TRY(ax_path_join(&path, dir, f->name));
     enum ax_status st = ax_file_open_direct(&file, path);
     if (st == AX_OK) {
-        st = check(&file, &f->sums, buffer);
+        st = check(&file, &f->sums, part, parts, buffer);
         st = ax_file_end(&file, st);
     }
     ax_free(path);

@@ -17,6 +17,10 @@ struct ax_checksums {
 };
 /* Zero-initialize. If it is NULL, this does nothing. */
 enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n);
+enum ax_status ax_checksums_add_zeros(struct ax_checksums *s, size_t n);
+/* Of a file in which each byte that is not zero in one was zero in the other: the checksums of both
+ * together. A CRC is linear: crc(a ^ b) = crc(a) ^ crc(b) ^ crc(0). AX_ERR_DATA if the sizes differ. */
+enum ax_status ax_checksums_merge(struct ax_checksums *into, const struct ax_checksums *other);
 void ax_checksums_free(struct ax_checksums *s);
 
 /* The files of a folder, by relative name. */
@@ -31,8 +35,9 @@ struct ax_sum_list {
 enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_checksums **out);
 void ax_sum_list_free(struct ax_sum_list *l);
 
-/* Reads DIR/NAME and compares: AX_ERR_DATA names the file and the first byte of the corrupted
+/* Reads DIR/NAME, of its pieces every `parts`-th from `part` on, and compares: AX_ERR_DATA names the file and the first byte of the corrupted
  * piece, or both sizes. `buffer` is from ax_alloc_direct with AX_SUM_PIECE bytes. */
-enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, void *buffer);
+enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, int part,
+                                  int parts, void *buffer);
 
 #endif

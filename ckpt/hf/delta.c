@@ -12,17 +12,17 @@ static void add(const struct ax_delta *d, int64_t row, int64_t column, int64_t n
     }
 }
 
-enum ax_status ax_delta_convert(const struct ax_delta *d, const struct ax_concat_source *s,
+enum ax_status ax_delta_convert(const struct ax_delta *d, const struct ax_live *s,
                                 enum ax_dtype wanted, int64_t first, int64_t n, void *out) {
     double v[PIECE];
     if (d->r == 0)
-        return ax_concat_convert(s, wanted, first, n, out);
+        return ax_live_convert(s, wanted, first, n, out);
     for (int64_t i = first, len; i < first + n; i += len) {
-        const int64_t column = i % d->cols, left = first + n - i;
+        const int64_t at = d->start + i, column = at % d->cols, left = first + n - i;
         len = d->cols - column < PIECE ? d->cols - column : PIECE;
         len = len < left ? len : left;
-        AX_TRY(ax_concat_convert(s, AX_F64, i, len, v));
-        add(d, i / d->cols, column, len, v);
+        AX_TRY(ax_live_convert(s, AX_F64, i, len, v));
+        add(d, at / d->cols, column, len, v);
         ax_convert(wanted, (char *)out + (size_t)(i - first) * ax_dtype_size(wanted), AX_F64, v,
                    len);
     }

@@ -1,19 +1,20 @@
-/* A low-rank change of a matrix that is applied while it is written: W + s·B·A, in double, rounded
- * once to the file's dtype. */
+/* A low-rank change of a matrix, or of a part of it, that is applied while it is written: W + s·B·A, in
+ * double, rounded once to the file's dtype. */
 #ifndef AX_CKPT_HF_DELTA_H
 #define AX_CKPT_HF_DELTA_H
 
-#include "ckpt/hf/concat.h"
+#include "ckpt/hf/live.h"
 
 struct ax_delta {
     int64_t cols, r; /* r = 0: no change */
+    int64_t start;   /* element of the matrix that the part begins with */
     double scale;
     const float *a, *b; /* [r][cols], [rows][r], on the host */
 };
 
 /* Elements [first, first + n) of the changed tensor as `wanted`; n ≤ 1 Mi. The same bits for any
- * division into ranges. A changed one has no `other`. */
-enum ax_status ax_delta_convert(const struct ax_delta *d, const struct ax_concat_source *s,
+ * division into ranges. */
+enum ax_status ax_delta_convert(const struct ax_delta *d, const struct ax_live *s,
                                 enum ax_dtype wanted, int64_t first, int64_t n, void *out);
 
 #endif

@@ -5,13 +5,14 @@
  * it names, and no tensor may be in two.
  *
  * Reading order: safetensors.c, index.c, hf.c (reading a folder), safetensors_write.c, write.c
- * (writing one), checksums.c, concat.c, delta.c; peft.c, peft_config.c, peft_write.c (adapters). */
+ * (writing one), checksums.c, live.c, delta.c; peft.c, peft_config.c, peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
 
 #include "base/json.h"
 #include "ckpt/gguf/model.h"
 #include "ckpt/hf/safetensors.h"
+#include "parallel/team.h"
 
 /* Weights in a GGUF file, dequantized when they are read; with the names, order and values that
  * ax_convert_gguf_to_hf would write. */
@@ -30,6 +31,11 @@ struct ax_hf {
 };
 
 #define AX_HF_GGUF "model.gguf" /* in a folder: a GGUF file or a link to one */
+
+/* In the folder of a process reward model, {"step_separator": TEXT}: what training put after each
+ * step. */
+#define AX_STEPS_FILE     "step_separator.json"
+#define AX_STEP_SEPARATOR "\n" /* usually */
 
 /* Opens the weights of a folder (or one .safetensors file). If missing, the error lists the names
  * that were tried. pytorch_model.bin is rejected with the remedy. */
@@ -64,11 +70,15 @@ struct ax_hf_save {
     int64_t max_shard_bytes; /* 0 = 5 GB as in transformers; larger: shards and index */
     int n;
     const struct ax_st_output *tensors;
-    const char *gguf;         /* if not NULL, a link to this GGUF file instead of tensors */
-    struct ax_sum_list *sums; /* receives the checksums of all files; or NULL */
+    const char *gguf; /* if not NULL, a link to this GGUF file instead of tensors */
+    struct ax_sum_list
+        *sums;            /* receives the checksums of all files; or NULL. Of a team, those of what
+                                 this rank wrote: see ax_checksums_merge */
+    struct ax_team *team; /* of the ranks that all write into the folder; or NULL */
 };
 enum ax_status ax_hf_write(const struct ax_hf_save *save);
-/* The same, into an existing folder that the caller commits (checkpoints add state/ to it). */
+/* The same, into an existing folder that the caller commits (checkpoints add state/ to it). Of a team,
+ * each rank writes its parts of the tensors, and rank 0 everything else; AX_OK is this rank's. */
 enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save);
 
 #endif

@@ -50,6 +50,7 @@ struct ax_peft_config {
     int64_t *layers;
     int n_ranks, n_alphas; /* rank_pattern, alpha_pattern */
     struct ax_peft_pattern *ranks, *alphas;
+    const char *task_type;     /* of a new one; NULL = CAUSAL_LM */
     struct ax_peft_names save; /* modules_to_save */
     json_t *json;              /* the original file; NULL = none */
 };
@@ -78,9 +79,8 @@ enum ax_status ax_peft_base(const struct ax_peft *p, char **out);
 /* Writes a folder that appears complete or not at all. */
 enum ax_status ax_peft_write(const char *dir, const struct ax_peft_config *c, int n,
                              const struct ax_st_output *tensors);
-/* The same into an existing folder that the caller commits; `sums` receives the checksums of both
- * files, or is NULL. */
-enum ax_status ax_peft_write_into(const char *dir, const struct ax_peft_config *c, int n,
-                                  const struct ax_st_output *tensors, struct ax_sum_list *sums);
+/* adapter_config.json alone; its checksums are added to `sums`, which may be NULL. */
+enum ax_status ax_peft_write_config(const char *dir, const struct ax_peft_config *c,
+                                    struct ax_sum_list *sums);
 
 #endif

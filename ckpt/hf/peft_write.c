@@ -1,6 +1,7 @@
-/* struct ax_peft_config to adapter_config.json, and the folder. */
+/* struct ax_peft_config to adapter_config.json. */
 #include <math.h>
 
+#include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 
 /* Keys in the order of PEFT's own files, which are sorted; values are set later. */
@@ -81,6 +82,8 @@ enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out)
     SET("layers_to_transform", layers(c));
     SET("rank_pattern", patterns(c->n_ranks, c->ranks, ranks));
     SET("alpha_pattern", patterns(c->n_alphas, c->alphas, alphas));
+    if (c->task_type)
+        SET("task_type", json_string(c->task_type));
     SET("modules_to_save", list_or_null(&c->save));
     SET("inference_mode", json_true());
     SET("init_lora_weights", json_true());
@@ -93,8 +96,8 @@ enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out)
     return AX_OK;
 }
 
-static enum ax_status write_config(const char *dir, const struct ax_peft_config *c,
-                                   struct ax_sum_list *list) {
+enum ax_status ax_peft_write_config(const char *dir, const struct ax_peft_config *c,
+                                    struct ax_sum_list *list) {
     json_t *v;
     char *path = NULL, *text = NULL;
     size_t len;
@@ -121,26 +124,7 @@ done:
     return st;
 }
 
-enum ax_status ax_peft_write_into(const char *dir, const struct ax_peft_config *c, int n,
-                                  const struct ax_st_output *tensors, struct ax_sum_list *list) {
-    char *path;
-    struct ax_checksums *sums;
-    AX_TRY(write_config(dir, c, list));
-    AX_TRY(ax_sum_list_add(list, AX_PEFT_WEIGHTS, &sums));
-    AX_TRY(ax_path_join(&path, dir, AX_PEFT_WEIGHTS));
-    const enum ax_status st = ax_safetensors_write_summed(path, n, tensors, sums);
-    ax_free(path);
-    return st;
-}
-
 enum ax_status ax_peft_write(const char *dir, const struct ax_peft_config *c, int n,
                              const struct ax_st_output *tensors) {
-    struct ax_folder folder = {0};
-    AX_TRY(ax_folder_begin(&folder, dir));
-    enum ax_status st = ax_peft_write_into(folder.tmp, c, n, tensors, NULL);
-    if (st == AX_OK)
-        st = ax_folder_commit(&folder);
-    if (st != AX_OK)
-        ax_folder_abort(&folder);
-    return st;
+    return ax_hf_write(&(struct ax_hf_save){.dir = dir, .adapter = c, .n = n, .tensors = tensors});
 }

@@ -1,4 +1,5 @@
-/* Writing: header from the descriptions, then each tensor in pieces of bounded size. */
+/* Writing: header from the descriptions, then the data window by window. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -6,8 +7,8 @@
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/safetensors_types.h"
 
-/* Elements per call of fill: summed and copied while in the cache. */
-#define PIECE (1 << 16)
+#define WINDOW ((size_t)4 << 20) /* bytes of the file; a multiple of AX_SUM_PIECE */
+#define PIECE  (1 << 16)         /* elements per call of fill */
 
 bool ax_st_dtype_parse(const char *name, enum ax_dtype *out) {
     for (int d = 0; d < AX_DTYPE_COUNT; d++) {
@@ -82,87 +83,237 @@ static enum ax_status build_header(int n, const struct ax_st_output *tensors, st
     return st != AX_OK ? st : sink.st;
 }
 
-struct output {
-    struct ax_direct_io f;
+/* ---- the data ---- */
+
+/* The file as it is written: a window of it at a time, of which this rank fills what it has. */
+struct writer {
+    struct ax_file f;
+    int n;
+    const struct ax_st_output *tensors;
+    struct ax_buf header; /* with its length; empty where another rank writes it */
+    uint64_t *begin;      /* [n + 1] byte at which a tensor begins */
     struct ax_checksums *sums;
+    int tensor;  /* the first that ends after `at` */
+    uint64_t at; /* the window's first byte */
+    void *heap;
+    unsigned char *window; /* [WINDOW], and the rest of an element that begins in it */
+    void *piece;
+    size_t n_ranges, cap;
+    struct range {
+        size_t begin, end;
+    } *ranges; /* filled bytes of the window */
 };
 
-static enum ax_status put(struct output *o, const void *data, size_t n) {
-    AX_TRY(ax_checksums_add(o->sums, data, n));
-    return ax_direct_io_write(&o->f, data, n);
+static enum ax_status mark(struct writer *w, size_t begin, size_t end) {
+    if (w->n_ranges > 0 && w->ranges[w->n_ranges - 1].end == begin) {
+        w->ranges[w->n_ranges - 1].end = end;
+        return AX_OK;
+    }
+    if (w->n_ranges == w->cap) {
+        const size_t cap = w->cap ? 2 * w->cap : 16;
+        AX_TRY(ax_regrow(&w->ranges, w->cap, cap, sizeof *w->ranges));
+        w->cap = cap;
+    }
+    w->ranges[w->n_ranges++] = (struct range){begin, end};
+    return AX_OK;
 }
 
-static enum ax_status write_header(struct output *f, int n, const struct ax_st_output *tensors) {
+/* Where element `index` of a tensor is in the window. */
+static size_t place(const struct writer *w, int tensor, int64_t index) {
+    return (size_t)(w->begin[tensor] - w->at +
+                    (uint64_t)index * ax_dtype_size(w->tensors[tensor].dtype));
+}
+
+/* Copies n elements of the piece, from `first` on, to their places. */
+static enum ax_status scatter(struct writer *w, int tensor, const struct ax_block *block,
+                              int64_t first, int64_t n) {
+    const size_t size = ax_dtype_size(w->tensors[tensor].dtype);
+    const char *from = w->piece;
+    for (int64_t i = 0, run; i < n; i += run) {
+        const size_t to = place(w, tensor, ax_block_index(block, first + i, &run));
+        run = run < n - i ? run : n - i;
+        memcpy(w->window + to, from, (size_t)run * size);
+        from += (size_t)run * size;
+        AX_TRY(mark(w, to, to + (size_t)run * size));
+    }
+    return AX_OK;
+}
+
+/* The number of the tensor's elements that begin before this byte of the file. */
+static int64_t elements_before(const struct writer *w, int tensor, uint64_t byte) {
+    const uint64_t size = ax_dtype_size(w->tensors[tensor].dtype);
+    const uint64_t end = byte < w->begin[tensor + 1] ? byte : w->begin[tensor + 1];
+    return end > w->begin[tensor] ? (int64_t)((end - w->begin[tensor] + size - 1) / size) : 0;
+}
+
+static enum ax_status fill_part(struct writer *w, int tensor, const struct ax_st_part *part) {
+    const struct ax_block *block = &part->block;
+    const size_t size = ax_dtype_size(w->tensors[tensor].dtype);
+    const int64_t begin = ax_block_before(block, elements_before(w, tensor, w->at)),
+                  end = ax_block_before(block, elements_before(w, tensor, w->at + WINDOW));
+    for (int64_t first = begin, n; first < end; first += n) {
+        int64_t run;
+        n = end - first < PIECE ? end - first : PIECE;
+        const size_t to = place(w, tensor, ax_block_index(block, first, &run));
+        const bool together = run >= n && to % size == 0;
+        AX_TRY(part->fill(part->ctx, first, n, together ? w->window + to : w->piece));
+        if (together)
+            AX_TRY(mark(w, to, to + (size_t)n * size));
+        else
+            AX_TRY(scatter(w, tensor, block, first, n));
+    }
+    return AX_OK;
+}
+
+static enum ax_status fill_tensor(struct writer *w, int tensor) {
+    const struct ax_st_output *t = &w->tensors[tensor];
+    const struct ax_st_part all = {
+        .block = ax_block_whole(t->ndim, t->shape), .fill = t->fill, .ctx = t->ctx};
+    if (t->fill)
+        return fill_part(w, tensor, &all);
+    for (int i = 0; i < t->n_parts; i++)
+        AX_TRY(fill_part(w, tensor, &t->parts[i]));
+    return AX_OK;
+}
+
+static enum ax_status fill_header_bytes(struct writer *w) {
+    if (w->at >= w->header.len)
+        return AX_OK;
+    const size_t left = w->header.len - (size_t)w->at, n = left < WINDOW ? left : WINDOW;
+    memcpy(w->window, w->header.data + w->at, n);
+    return mark(w, 0, n);
+}
+
+static int ascending(const void *a, const void *b) {
+    const struct range *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Joins neighbors. */
+static void merge(struct writer *w) {
+    size_t n = 0;
+    if (w->n_ranges > 1)
+        qsort(w->ranges, w->n_ranges, sizeof *w->ranges, ascending);
+    for (size_t i = 0; i < w->n_ranges; i++)
+        if (n > 0 && w->ranges[n - 1].end == w->ranges[i].begin)
+            w->ranges[n - 1].end = w->ranges[i].end;
+        else
+            w->ranges[n++] = w->ranges[i];
+    w->n_ranges = n;
+}
+
+/* Bytes that other ranks write count as zeros: see ax_checksums_merge. */
+static enum ax_status sum(struct writer *w, size_t len) {
+    size_t at = 0;
+    if (w->n_ranges == 0)
+        return ax_checksums_add_zeros(w->sums, len);
+    for (size_t i = 0; i < w->n_ranges && at < len; i++) {
+        memset(w->window + at, 0, w->ranges[i].begin - at);
+        at = w->ranges[i].end;
+    }
+    if (at < len)
+        memset(w->window + at, 0, len - at);
+    return ax_checksums_add(w->sums, w->window, len);
+}
+
+/* Writes the window and goes on to the next one. */
+static enum ax_status flush(struct writer *w) {
+    const uint64_t left = w->begin[w->n] - w->at;
+    const size_t len = left < WINDOW ? (size_t)left : WINDOW;
+    size_t over = 0; /* bytes of an element that ends in the next window */
+    merge(w);
+    AX_TRY(sum(w, len));
+    for (size_t i = 0; i < w->n_ranges; i++) {
+        const struct range r = w->ranges[i];
+        const size_t end = r.end < len ? r.end : len;
+        over = r.end - end;
+        AX_TRY(ax_file_pwrite_direct(&w->f, w->window + r.begin, end - r.begin, w->at + r.begin));
+    }
+    w->n_ranges = 0;
+    w->at += len;
+    memcpy(w->window, w->window + WINDOW, over);
+    return over > 0 ? mark(w, 0, over) : AX_OK;
+}
+
+static enum ax_status write_windows(struct writer *w) {
+    while (w->at < w->begin[w->n]) {
+        AX_TRY(fill_header_bytes(w));
+        while (w->tensor < w->n && w->begin[w->tensor + 1] <= w->at)
+            w->tensor++;
+        for (int t = w->tensor; t < w->n && w->begin[t] < w->at + WINDOW; t++)
+            AX_TRY(fill_tensor(w, t));
+        AX_TRY(flush(w));
+    }
+    return AX_OK;
+}
+
+/* The header as the file has it: its length, its text, spaces. */
+static enum ax_status make_header(struct writer *w) {
     struct ax_buf text;
     enum ax_status st;
-    AX_TRY_GOTO(build_header(n, tensors, &text), st, done);
-    static const char spaces[8] = "        ";
+    AX_TRY_GOTO(build_header(w->n, w->tensors, &text), st, done);
     const size_t pad = (8 - text.len % 8) % 8;
-    unsigned char size[8];
+    char size[8];
     for (int i = 0; i < 8; i++)
-        size[i] = (unsigned char)((uint64_t)(text.len + pad) >> (8 * i));
-    AX_TRY_GOTO(put(f, size, sizeof size), st, done);
-    AX_TRY_GOTO(put(f, text.data, text.len), st, done);
-    AX_TRY_GOTO(put(f, spaces, pad), st, done);
+        size[i] = (char)((uint64_t)(text.len + pad) >> (8 * i));
+    AX_TRY_GOTO(ax_buf_append(&w->header, size, sizeof size), st, done);
+    AX_TRY_GOTO(ax_buf_append(&w->header, text.data, text.len), st, done);
+    AX_TRY_GOTO(ax_buf_append(&w->header, "       ", pad), st, done);
 done:
     ax_buf_free(&text);
     return st;
 }
 
-static enum ax_status write_tensor(struct output *f, const struct ax_st_output *t, void *piece) {
-    int64_t numel;
-    AX_TRY(ax_product(t->shape, t->ndim, &numel));
-    for (int64_t first = 0; first < numel; first += PIECE) {
-        const int64_t n = numel - first < PIECE ? numel - first : PIECE;
-        AX_TRY(t->fill(t->ctx, first, n, piece));
-        AX_TRY(put(f, piece, (size_t)n * ax_dtype_size(t->dtype)));
-    }
-    return AX_OK;
-}
-
-/* Bytes of the largest piece that will be written. */
-static enum ax_status largest_piece(int n, const struct ax_st_output *tensors, size_t *bytes) {
-    *bytes = 0;
-    for (int i = 0; i < n; i++) {
+static enum ax_status prepare(struct writer *w, bool header) {
+    void *window;
+    AX_TRY(make_header(w));
+    AX_TRY(ax_alloc(&w->begin, (size_t)w->n + 1, sizeof *w->begin));
+    w->begin[0] = w->header.len;
+    for (int i = 0; i < w->n; i++) {
         int64_t numel;
-        AX_TRY(ax_product(tensors[i].shape, tensors[i].ndim, &numel));
-        const size_t piece =
-            (size_t)(numel < PIECE ? numel : PIECE) * ax_dtype_size(tensors[i].dtype);
-        *bytes = piece > *bytes ? piece : *bytes;
+        AX_TRY(ax_product(w->tensors[i].shape, w->tensors[i].ndim, &numel));
+        w->begin[i + 1] =
+            w->begin[i] + (uint64_t)numel * (uint64_t)ax_dtype_size(w->tensors[i].dtype);
     }
-    return AX_OK;
+    if (!header)
+        w->header.len = 0;
+    AX_TRY(ax_alloc_direct(&w->heap, &window, WINDOW + AX_DIRECT_IO_ALIGN));
+    w->window = window;
+    return ax_alloc(&w->piece, PIECE, sizeof(double));
 }
 
-enum ax_status ax_safetensors_write_summed(const char *path, int n,
-                                           const struct ax_st_output *tensors,
-                                           struct ax_checksums *sums) {
-    struct output o = {.sums = sums};
-    void *piece = NULL;
-    size_t bytes;
+enum ax_status ax_safetensors_create(const char *path) {
+    struct ax_file f;
+    AX_TRY(ax_file_create(&f, path));
+    return ax_file_close(&f);
+}
+
+enum ax_status ax_safetensors_write_part(const char *path, int n,
+                                         const struct ax_st_output *tensors, bool header,
+                                         struct ax_checksums *sums) {
+    struct writer w = {.f = {.fd = -1}, .n = n, .tensors = tensors, .sums = sums};
     enum ax_status st;
-    AX_TRY(largest_piece(n, tensors, &bytes));
-    AX_TRY(ax_alloc(&piece, bytes, 1));
-    AX_TRY_GOTO(ax_direct_io_create(&o.f, path), st, done);
-    AX_TRY_GOTO(write_header(&o, n, tensors), st, done);
-    for (int i = 0; i < n; i++)
-        AX_TRY_GOTO(write_tensor(&o, &tensors[i], piece), st, done);
-    AX_TRY_GOTO(ax_direct_io_finish(&o.f), st, done);
+    AX_TRY_GOTO(prepare(&w, header), st, done);
+    AX_TRY_GOTO(ax_file_open_direct_update(&w.f, path), st, done);
+    AX_TRY_GOTO(write_windows(&w), st, done);
+    AX_TRY_GOTO(ax_file_sync(&w.f), st, done);
 done:
-    st = ax_direct_io_end(&o.f, st);
-    ax_free(piece);
+    st = ax_file_end(&w.f, st);
+    ax_buf_free(&w.header);
+    ax_free(w.begin);
+    ax_free(w.heap);
+    ax_free(w.piece);
+    ax_free(w.ranges);
     return st;
 }
 
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out) {
     const struct ax_st_source *s = source;
-    const struct ax_concat_source from = {.concat = s->concat,
-                                          .dtype = s->value.dtype,
-                                          .data = s->value.data,
-                                          .q = s->q,
-                                          .other_q = s->q};
+    const struct ax_live from = {.dtype = s->value.dtype, .data = s->value.data, .q = s->q};
     return ax_delta_convert(&s->delta, &from, s->dtype, first, n, out);
 }
 
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors) {
-    return ax_safetensors_write_summed(path, n, tensors, NULL);
+    AX_TRY(ax_safetensors_create(path));
+    return ax_safetensors_write_part(path, n, tensors, true, NULL);
 }

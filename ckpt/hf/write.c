@@ -25,6 +25,7 @@ static const struct {
     {"merges.txt", true},
     {"chat_template.jinja", true},
     {"chat_template.json", true},
+    {AX_STEPS_FILE, true},
 };
 
 /* The folder to write to, and the list that receives checksums. */
@@ -202,31 +203,75 @@ static enum ax_status write_index(const struct target *to, const struct ax_hf_sa
     return st;
 }
 
-static enum ax_status write_shard(const struct target *to, const char *name, int n,
-                                  const struct ax_st_output *tensors) {
-    char *path;
-    struct ax_checksums *sums;
-    AX_TRY(ax_sum_list_add(to->sums, name, &sums));
-    AX_TRY(ax_path_join(&path, to->dir, name));
-    const enum ax_status st = ax_safetensors_write_summed(path, n, tensors, sums);
-    ax_free(path);
-    return st;
+/* The files of the weights. */
+struct files {
+    int n;
+    int *end;         /* [n] index after the last tensor of each */
+    const char *only; /* name of the one file; NULL: those of a model's shards */
+};
+
+static enum ax_status make_files(struct files *files, const struct ax_hf_save *save) {
+    *files = (struct files){.only = save->adapter ? AX_PEFT_WEIGHTS : NULL};
+    AX_TRY(ax_alloc(&files->end, (size_t)save->n + 1, sizeof *files->end));
+    if (save->adapter) {
+        files->end[0] = save->n;
+        files->n = 1;
+    } else if (!save->gguf) {
+        files->n = cut_shards(save, files->end);
+    }
+    return AX_OK;
 }
 
-static enum ax_status write_weights(const struct target *to, const struct ax_hf_save *save) {
-    int *end = NULL;
-    AX_TRY(ax_alloc(&end, (size_t)save->n + 1, sizeof *end));
-    const int shards = cut_shards(save, end);
-    enum ax_status st = AX_OK;
-    for (int i = 0, first = 0; st == AX_OK && i < shards; first = end[i++]) {
-        char name[64];
-        shard_name(name, sizeof name, i, shards);
-        st = write_shard(to, name, end[i] - first, save->tensors + first);
+static enum ax_status file_path(char **path, char *name, size_t size, const char *dir,
+                                const struct files *files, int i) {
+    if (files->only)
+        snprintf(name, size, "%s", files->only);
+    else
+        shard_name(name, size, i, files->n);
+    return ax_path_join(path, dir, name);
+}
+
+static enum ax_status create_files(const char *dir, const struct files *files) {
+    for (int i = 0; i < files->n; i++) {
+        char name[64], *path;
+        AX_TRY(file_path(&path, name, sizeof name, dir, files, i));
+        const enum ax_status st = ax_safetensors_create(path);
+        ax_free(path);
+        AX_TRY(st);
     }
-    if (st == AX_OK && shards > 1)
-        st = write_index(to, save, shards, end);
-    ax_free(end);
-    return st;
+    return AX_OK;
+}
+
+static enum ax_status write_parts(const struct target *to, const struct ax_hf_save *save,
+                                  const struct files *files) {
+    for (int i = 0, first = 0; i < files->n; first = files->end[i++]) {
+        char name[64], *path;
+        struct ax_checksums *sums;
+        AX_TRY(file_path(&path, name, sizeof name, to->dir, files, i));
+        enum ax_status st = ax_sum_list_add(to->sums, name, &sums);
+        if (st == AX_OK)
+            st = ax_safetensors_write_part(path, files->end[i] - first, save->tensors + first,
+                                           ax_team_leads(save->team), sums);
+        ax_free(path);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+/* On a file system whose clients keep pages of their own, hosts take turns: two that change one page at
+ * the same time would lose what one of them wrote. */
+static enum ax_status write_in_turn(const struct target *to, const struct ax_hf_save *save,
+                                    const struct files *files) {
+    const int turns = save->team && ax_path_is_remote(to->dir) ? save->team->hosts : 1;
+    for (int turn = 0; turn < turns; turn++) {
+        enum ax_status st = AX_OK;
+        if (turns == 1 || turn == save->team->host)
+            st = write_parts(to, save, files);
+        if (turn + 1 == turns)
+            return st;
+        AX_TRY(ax_team_agree(save->team, st));
+    }
+    return AX_OK;
 }
 
 static enum ax_status write_link(const char *dir, const char *gguf) {
@@ -237,14 +282,32 @@ static enum ax_status write_link(const char *dir, const char *gguf) {
     return st;
 }
 
+/* What one rank writes: everything but the weights, whose files it creates. */
+static enum ax_status write_beside(const struct target *to, const struct ax_hf_save *save,
+                                   const struct files *files) {
+    if (save->adapter)
+        AX_TRY(ax_peft_write_config(to->dir, save->adapter, to->sums));
+    else
+        AX_TRY(write_config(to, save));
+    AX_TRY(write_side_files(to, save));
+    if (save->gguf && !save->adapter)
+        return write_link(to->dir, save->gguf);
+    if (files->n > 1)
+        AX_TRY(write_index(to, save, files->n, files->end));
+    return create_files(to->dir, files);
+}
+
 enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save) {
     const struct target to = {tmp_dir, save->sums};
-    if (!save->adapter)
-        AX_TRY(write_config(&to, save));
-    AX_TRY(write_side_files(&to, save));
-    if (save->adapter)
-        return ax_peft_write_into(tmp_dir, save->adapter, save->n, save->tensors, save->sums);
-    return save->gguf ? write_link(tmp_dir, save->gguf) : write_weights(&to, save);
+    struct files files;
+    enum ax_status st = make_files(&files, save);
+    if (st == AX_OK && ax_team_leads(save->team))
+        st = write_beside(&to, save, &files);
+    st = ax_team_agree(save->team, st);
+    if (st == AX_OK)
+        st = write_in_turn(&to, save, &files);
+    ax_free(files.end);
+    return st;
 }
 
 enum ax_status ax_hf_write(const struct ax_hf_save *save) {

@@ -7,8 +7,8 @@
  *
  * docs/checkpoint.md describes the format. A folder with that name is complete: it is written
  * under another name, synced, and renamed. Reading order: checkpoint.c (writing), manifest.c
- * (the manifest), checkpoint_load.c (opening, verifying, loading), checkpoint_list.c (existing
- * ones). */
+ * (the manifest), checkpoint_load.c (opening, verifying, loading), reshard.c (all ranks' state in one
+ * file), checkpoint_list.c (existing ones). */
 #ifndef AX_CKPT_STATE_CHECKPOINT_H
 #define AX_CKPT_STATE_CHECKPOINT_H
 
@@ -20,16 +20,22 @@
 
 /* ---- writing ---- */
 
+struct ax_checkpoint;
 struct ax_checkpoint_save {
     const char *dir; /* the checkpoint's folder; replaces an old one with that name */
     int64_t step;
-    struct ax_hf_save hf; /* dir and sums are ignored */
+    struct ax_hf_save hf; /* dir and sums are ignored; with a team, all its ranks write together */
+    const struct ax_checkpoint
+        *copy_of; /* instead of hf: its files, but for ranks' states; the folder
+                                            is verified before it is renamed */
     const struct ax_mesh *mesh;
-    int n_parts; /* 0: weights only, cannot be resumed */
+    int n_parts; /* that this rank saves; 0 on all ranks: weights only, cannot be resumed */
     const struct ax_state_part *parts;
     const struct ax_st_output *state; /* [n_parts]: 1-D, named by ax_checkpoint_key */
     const json_t *run;                /* the trainer's own state */
 };
+/* Each rank writes what it has; rank 0 makes the folder, and renames it when all have written theirs.
+ * If one fails, all do, and nothing is left. */
 enum ax_status ax_checkpoint_write(const struct ax_checkpoint_save *save);
 /* "NAME:SLOT", the name of a part in its rank's file; free with ax_free. */
 enum ax_status ax_checkpoint_key(char **key, const struct ax_state_part *part);
@@ -53,11 +59,28 @@ struct ax_checkpoint {
 /* Reads and checks the manifest, but no other file. AX_ERR_DATA if it is corrupted. */
 enum ax_status ax_checkpoint_open(struct ax_checkpoint *c, const char *dir);
 void ax_checkpoint_close(struct ax_checkpoint *c);
-/* Checks every byte of every file. */
-enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c);
+/* Checks every byte of every file: of a team (NULL: one rank), each rank does a share. */
+enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c, struct ax_team *team);
 /* Fills this rank's parts, from a checkpoint of any mesh. AX_ERR_DATA if a tensor is missing,
  * incomplete, or has another shape or type. */
 enum ax_status ax_checkpoint_load(const struct ax_checkpoint *c, const struct ax_state_parts *to);
+
+/* The same one by one: fills to->list[i], 8-bit codes together with their scales. */
+struct ax_checkpoint_reader {
+    const struct ax_checkpoint *c;
+    struct ax_safetensors *files; /* [c->files.n] ranks' files, opened when first needed */
+    size_t *of_file; /* [c->files.n] the shard of a tensor that is in this file; may be another's */
+};
+enum ax_status ax_checkpoint_reader_open(struct ax_checkpoint_reader *r,
+                                         const struct ax_checkpoint *c);
+enum ax_status ax_checkpoint_read(struct ax_checkpoint_reader *r, const struct ax_state_parts *to,
+                                  int i);
+void ax_checkpoint_reader_close(struct ax_checkpoint_reader *r); /* also after a failed open */
+
+/* Writes the checkpoint anew to the folder `out` (its own to replace it) with the layout of one rank:
+ * one state file, in which every tensor is whole. It is verified before, and the copy after; nothing
+ * is left of one that fails. */
+enum ax_status ax_checkpoint_reshard(const struct ax_checkpoint *c, const char *out);
 
 /* ---- existing checkpoints ---- */
 
@@ -79,16 +102,27 @@ void ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_keep, cons
 
 /* ---- parts ---- */
 
-struct ax_manifest {
-    int64_t step;
-    const struct ax_mesh *mesh;
+/* What one rank wrote, as JSON: its files, and where tensors are in them. */
+struct ax_manifest_report {
     const struct ax_sum_list *files;
     int n_parts;
     const struct ax_state_part *parts;
     const char *state_file; /* contains the parts */
-    const json_t *run;
 };
-enum ax_status ax_manifest_text(const struct ax_manifest *m, struct ax_buf *out);
+enum ax_status ax_manifest_report_text(const struct ax_manifest_report *r, char **text,
+                                       size_t *len);
+
+/* What all ranks wrote. */
+struct ax_manifest {
+    struct ax_sum_list files;
+    json_t *names;   /* object: file → its index */
+    json_t *tensors; /* object: "NAME:SLOT" → its entry */
+};
+/* Adds a report; *m is zeroed before the first. */
+enum ax_status ax_manifest_take(struct ax_manifest *m, int rank, const char *text, size_t len);
+enum ax_status ax_manifest_text(const struct ax_manifest *m, const struct ax_checkpoint_save *save,
+                                struct ax_buf *out);
+void ax_manifest_free(struct ax_manifest *m);
 /* Fills everything but dir. */
 enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, const char *text,
                                  size_t len);

@@ -48,18 +48,30 @@ static enum ax_status file_json(const struct ax_file_sums *f, json_t **out) {
     return *out ? AX_OK : no_memory();
 }
 
-static enum ax_status add_lists(json_t *root, const struct ax_manifest *m) {
-    json_t *files = json_array(), *tensors = json_array();
-    bool ok = json_object_set_new(root, "files", files) == 0;
-    ok = json_object_set_new(root, "tensors", tensors) == 0 && ok;
-    for (size_t i = 0; ok && i < m->files->n; i++) {
+static enum ax_status file_list(const struct ax_sum_list *files, json_t *list) {
+    for (size_t i = 0; i < files->n; i++) {
         json_t *file;
-        AX_TRY(file_json(&m->files->files[i], &file));
-        ok = json_array_append_new(files, file) == 0;
+        AX_TRY(file_json(&files->files[i], &file));
+        if (json_array_append_new(list, file) != 0)
+            return no_memory();
     }
-    for (int i = 0; ok && i < m->n_parts; i++)
-        ok = json_array_append_new(tensors, tensor_json(&m->parts[i], m->state_file)) == 0;
-    return ok ? AX_OK : no_memory();
+    return AX_OK;
+}
+
+enum ax_status ax_manifest_report_text(const struct ax_manifest_report *r, char **text,
+                                       size_t *len) {
+    json_t *files = json_array(), *tensors = json_array();
+    bool ok = files && tensors;
+    enum ax_status st = ok ? file_list(r->files, files) : no_memory();
+    for (int i = 0; ok && i < r->n_parts; i++)
+        ok = json_array_append_new(tensors, tensor_json(&r->parts[i], r->state_file)) == 0;
+    json_t *root = ok ? json_pack("{sO sO}", "files", files, "tensors", tensors) : NULL;
+    json_decref(files);
+    json_decref(tensors);
+    if (st == AX_OK)
+        st = root ? ax_json_dump(root, text, len) : no_memory();
+    json_decref(root);
+    return st;
 }
 
 static json_t *mesh_json(const struct ax_mesh *mesh) {
@@ -71,12 +83,24 @@ static json_t *mesh_json(const struct ax_mesh *mesh) {
     return v;
 }
 
-enum ax_status ax_manifest_text(const struct ax_manifest *m, struct ax_buf *out) {
+static enum ax_status add_lists(json_t *root, const struct ax_manifest *m) {
+    json_t *files = json_array(), *tensors = json_array(), *entry;
+    const char *key;
+    bool ok = json_object_set_new(root, "files", files) == 0;
+    ok = json_object_set_new(root, "tensors", tensors) == 0 && ok;
+    if (ok)
+        AX_TRY(file_list(&m->files, files));
+    json_object_foreach(m->tensors, key, entry) ok = ok && json_array_append(tensors, entry) == 0;
+    return ok ? AX_OK : no_memory();
+}
+
+enum ax_status ax_manifest_text(const struct ax_manifest *m, const struct ax_checkpoint_save *save,
+                                struct ax_buf *out) {
     char *text = NULL;
     size_t len;
     json_t *root = json_pack("{ss si sI so sO*}", "format", "axtrain checkpoint", "version",
-                             AX_CHECKPOINT_FORMAT, "step", (json_int_t)m->step, "mesh",
-                             mesh_json(m->mesh), "run", (json_t *)(uintptr_t)m->run);
+                             AX_CHECKPOINT_FORMAT, "step", (json_int_t)save->step, "mesh",
+                             mesh_json(save->mesh), "run", (json_t *)(uintptr_t)save->run);
     enum ax_status st = root ? add_lists(root, m) : no_memory();
     if (st == AX_OK)
         st = ax_json_dump(root, &text, &len);
@@ -89,6 +113,13 @@ enum ax_status ax_manifest_text(const struct ax_manifest *m, struct ax_buf *out)
         st = ax_buf_append(out, text + 1, len);
     ax_free(text);
     return st;
+}
+
+void ax_manifest_free(struct ax_manifest *m) {
+    ax_sum_list_free(&m->files);
+    json_decref(m->names);
+    json_decref(m->tensors);
+    *m = (struct ax_manifest){0};
 }
 
 /* ---- reading ---- */
@@ -111,7 +142,13 @@ static bool is_safe(const char *name) {
     return ax_is_plain_name(strncmp(name, "state/", 6) == 0 ? name + 6 : name);
 }
 
-static enum ax_status parse_file(struct ax_sum_list *files, struct ax_json v) {
+/* The first file called so; SIZE_MAX: none. */
+static size_t index_of(const json_t *names, const char *name) {
+    const json_t *at = json_object_get(names, name);
+    return at ? (size_t)json_integer_value(at) : SIZE_MAX;
+}
+
+static enum ax_status parse_file(struct ax_sum_list *files, json_t *names, struct ax_json v) {
     const char *name, *hex;
     int64_t bytes;
     struct ax_checksums *sums;
@@ -124,6 +161,9 @@ static enum ax_status parse_file(struct ax_sum_list *files, struct ax_json v) {
     if (strlen(hex) != 8 * pieces || strspn(hex, "0123456789abcdef") != 8 * pieces)
         return ax_json_error(v, "expected %llu checksums", (unsigned long long)pieces);
     AX_TRY(ax_sum_list_add(files, name, &sums));
+    if (index_of(names, name) == SIZE_MAX &&
+        json_object_set_new(names, name, json_integer((json_int_t)files->n - 1)) != 0)
+        return no_memory();
     AX_TRY(ax_alloc(&sums->crc, (size_t)pieces, sizeof *sums->crc));
     sums->n = sums->cap = (size_t)pieces;
     sums->bytes = (uint64_t)bytes;
@@ -135,6 +175,61 @@ static enum ax_status parse_file(struct ax_sum_list *files, struct ax_json v) {
     return AX_OK;
 }
 
+/* ---- reports of ranks ---- */
+
+/* A file of several ranks becomes one. */
+static enum ax_status take_file(struct ax_manifest *m, struct ax_json v) {
+    struct ax_sum_list *files = &m->files;
+    AX_TRY(parse_file(files, m->names, v));
+    const struct ax_file_sums *last = &files->files[files->n - 1];
+    const size_t known = index_of(m->names, last->name);
+    if (known + 1 == files->n)
+        return AX_OK;
+    const enum ax_status st =
+        ax_checksums_merge(&files->files[known].sums, &files->files[files->n - 1].sums);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "%s", last->name);
+    ax_free(files->files[files->n - 1].name);
+    ax_checksums_free(&files->files[--files->n].sums);
+    return AX_OK;
+}
+
+/* The shards of a tensor are put together. */
+static enum ax_status take_tensor(json_t *tensors, struct ax_json v) {
+    const char *name, *slot;
+    char *key;
+    AX_TRY(ax_json_str(ax_json_get(v, "name"), &name));
+    AX_TRY(ax_json_str(ax_json_get(v, "slot"), &slot));
+    AX_TRY(ax_sprintf(&key, "%s:%s", name, slot));
+    json_t *known = json_object_get(tensors, key);
+    const int rc =
+        known ? json_array_extend(json_object_get(known, "shards"), json_object_get(v.v, "shards"))
+              : json_object_set(tensors, key, (json_t *)(uintptr_t)v.v);
+    ax_free(key);
+    return rc == 0 ? AX_OK : no_memory();
+}
+
+enum ax_status ax_manifest_take(struct ax_manifest *m, int rank, const char *text, size_t len) {
+    struct ax_json_doc doc;
+    char name[64];
+    snprintf(name, sizeof name, "report of rank %d", rank);
+    if ((!m->tensors && !(m->tensors = json_object())) ||
+        (!m->names && !(m->names = json_object())))
+        return no_memory();
+    AX_TRY(ax_json_parse(&doc, name, text, len));
+    const struct ax_json root = ax_json_root(&doc);
+    const struct ax_json files = ax_json_get(root, "files"), tensors = ax_json_get(root, "tensors");
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; st == AX_OK && i < ax_json_size(files); i++)
+        st = take_file(m, ax_json_at(files, i));
+    for (size_t i = 0; st == AX_OK && i < ax_json_size(tensors); i++)
+        st = take_tensor(m->tensors, ax_json_at(tensors, i));
+    ax_json_free(&doc);
+    return st;
+}
+
+/* ---- the manifest ---- */
+
 static enum ax_status parse_numbers(struct ax_json list, int n, int64_t min, int64_t *out) {
     if ((int)ax_json_size(list) != n)
         return ax_json_error(list, "expected %d numbers", n);
@@ -143,8 +238,8 @@ static enum ax_status parse_numbers(struct ax_json list, int n, int64_t min, int
     return AX_OK;
 }
 
-static enum ax_status parse_shard(struct ax_checkpoint *c, const struct ax_state_part *like,
-                                  struct ax_json v) {
+static enum ax_status parse_shard(struct ax_checkpoint *c, const json_t *names,
+                                  const struct ax_state_part *like, struct ax_json v) {
     const char *file;
     struct ax_state_part p = *like;
     int64_t numel;
@@ -158,10 +253,8 @@ static enum ax_status parse_shard(struct ax_checkpoint *c, const struct ax_state
     AX_TRY(ax_json_i64(ax_json_get(v, "first"), 0, numel, &p.first));
     AX_TRY(ax_json_i64(ax_json_get(v, "n"), 1, numel - p.first, &p.n));
     struct ax_checkpoint_shard *s = &c->shards[c->n_shards];
-    for (s->file = 0; s->file < c->files.n; s->file++)
-        if (strcmp(c->files.files[s->file].name, file) == 0)
-            break;
-    if (s->file == c->files.n)
+    s->file = index_of(names, file);
+    if (s->file == SIZE_MAX)
         return ax_json_error(v, "file \"%s\" is not in the list of files", file);
     char *name, *slot;
     AX_TRY(ax_strdup(&name, like->name));
@@ -174,7 +267,7 @@ static enum ax_status parse_shard(struct ax_checkpoint *c, const struct ax_state
     return AX_OK;
 }
 
-static enum ax_status parse_tensor(struct ax_checkpoint *c, struct ax_json v) {
+static enum ax_status parse_tensor(struct ax_checkpoint *c, const json_t *names, struct ax_json v) {
     struct ax_state_part p = {0};
     const char *dtype;
     AX_TRY(ax_json_str(ax_json_get(v, "name"), &p.name));
@@ -186,11 +279,13 @@ static enum ax_status parse_tensor(struct ax_checkpoint *c, struct ax_json v) {
     p.ndim = (int)ax_json_size(shape);
     if (p.ndim < 1 || p.ndim > AX_MAX_DIMS)
         return ax_json_error(shape, "expected 1 to %d dimensions", AX_MAX_DIMS);
+    int64_t numel;
     AX_TRY(parse_numbers(shape, p.ndim, 1, p.shape));
+    AX_TRY(ax_product(p.shape, p.ndim, &numel));
     const size_t n = ax_json_size(shards);
     AX_TRY(ax_regrow(&c->shards, c->n_shards, c->n_shards + n, sizeof *c->shards));
     for (size_t i = 0; i < n; i++)
-        AX_TRY(parse_shard(c, &p, ax_json_at(shards, i)));
+        AX_TRY(parse_shard(c, names, &p, ax_json_at(shards, i)));
     return AX_OK;
 }
 
@@ -265,6 +360,18 @@ static enum ax_status check_overlaps(const char *name, const struct ax_checkpoin
     return AX_OK;
 }
 
+static enum ax_status parse_lists(struct ax_checkpoint *c, struct ax_json root) {
+    const struct ax_json files = ax_json_get(root, "files"), tensors = ax_json_get(root, "tensors");
+    json_t *names = json_object();
+    enum ax_status st = names ? AX_OK : no_memory();
+    for (size_t i = 0; st == AX_OK && i < ax_json_size(files); i++)
+        st = parse_file(&c->files, names, ax_json_at(files, i));
+    for (size_t i = 0; st == AX_OK && i < ax_json_size(tensors); i++)
+        st = parse_tensor(c, names, ax_json_at(tensors, i));
+    json_decref(names);
+    return st;
+}
+
 enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, const char *text,
                                  size_t len) {
     const char *format;
@@ -279,11 +386,7 @@ enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, cons
                         "%s: format \"%s\" version %lld; this axtrain reads version %d", name,
                         format, (long long)version, AX_CHECKPOINT_FORMAT);
     AX_TRY(ax_json_i64(ax_json_get(root, "step"), 0, INT64_MAX, &c->step));
-    const struct ax_json files = ax_json_get(root, "files"), tensors = ax_json_get(root, "tensors");
-    for (size_t i = 0; i < ax_json_size(files); i++)
-        AX_TRY(parse_file(&c->files, ax_json_at(files, i)));
-    for (size_t i = 0; i < ax_json_size(tensors); i++)
-        AX_TRY(parse_tensor(c, ax_json_at(tensors, i)));
+    AX_TRY(parse_lists(c, root));
     if (c->n_shards > 1)
         qsort(c->shards, c->n_shards, sizeof *c->shards, by_place);
     AX_TRY(check_overlaps(name, c));

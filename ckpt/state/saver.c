@@ -1,47 +1,16 @@
-#include "ckpt/state/saver.h"
-
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/free_space.h"
+#include "ckpt/state/saver_work.h"
 
 /* Memory that copies of units leave free. */
 #define SPARE ((uint64_t)512 << 20)
 
-/* A tensor to write: `fill` reads it piece by piece, and count_off follows the last one. */
-struct source {
-    struct ax_saver *saver;
-    struct ax_concat_source from; /* live memory, or the unit's copy */
-    struct ax_delta delta;
-    enum ax_dtype wanted;
-    bool copied;
-    uint64_t ticket; /* of its copy in the stage; 0: none */
-    int64_t read;    /* of `numel` live elements */
-    int64_t numel;
-    int unit;
-};
-
-struct ax_saver_work {
-    struct ax_saver *saver;
-    struct ax_save_job job;
-    char *output_dir, *dir;
-    struct ax_st_output *tensors; /* weights, then state */
-    struct source *sources;
-    char **keys;
-    int n_keys;
-    size_t n_sources;
-    struct copy {
-        char *data;               /* owned */
-        int left;                 /* sources still to be read from it */
-    } *copies;                    /* [n_units] */
-    const struct source *reading; /* the source that the writer is reading, without the lock */
-    bool ended;
-};
-
 /* Call with the lock held, when the source has been read. */
-static void count_off(struct ax_saver *saver, const struct source *s) {
-    struct copy *copy = &saver->work->copies[s->unit];
+static void count_off(struct ax_saver *saver, const struct ax_save_source *s) {
+    struct ax_save_copy *copy = &saver->work->copies[s->unit];
     if (!s->copied) {
         saver->pending[s->unit]--;
     } else if (copy->data && --copy->left == 0) {
@@ -51,10 +20,10 @@ static void count_off(struct ax_saver *saver, const struct source *s) {
 }
 
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
-    struct source *s = ctx;
+    struct ax_save_source *s = ctx;
     struct ax_saver *saver = s->saver;
     pthread_mutex_lock(&saver->mutex);
-    const struct source now = *s;
+    const struct ax_save_source now = *s;
     saver->work->reading = s;
     pthread_mutex_unlock(&saver->mutex);
     enum ax_status st = now.ticket > 0 ? ax_stage_wait(&saver->stage, now.ticket) : AX_OK;
@@ -62,7 +31,7 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
         st = ax_delta_convert(&now.delta, &now.from, now.wanted, first, n, out);
     pthread_mutex_lock(&saver->mutex);
     saver->work->reading = NULL;
-    s->read = ax_concat_first(&s->from.concat, first + n);
+    s->read = first + n;
     if (s->read == s->numel && now.read < s->numel)
         count_off(saver, s);
     pthread_cond_signal(&saver->read);
@@ -74,8 +43,9 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
 
 static enum ax_status verify(const struct ax_saver_work *w) {
     struct ax_checkpoint c;
-    AX_TRY(ax_checkpoint_open(&c, w->dir));
-    const enum ax_status st = ax_checkpoint_verify(&c);
+    enum ax_status st = ax_team_agree(w->saver->team, ax_checkpoint_open(&c, w->dir));
+    if (st == AX_OK)
+        st = ax_checkpoint_verify(&c, w->saver->team);
     ax_checkpoint_close(&c);
     return st;
 }
@@ -94,15 +64,17 @@ static enum ax_status save(struct ax_saver_work *w) {
                                       .step = job->step,
                                       .hf = job->hf,
                                       .mesh = job->mesh,
-                                      .n_parts = job->parts ? job->parts->n : 0,
-                                      .parts = job->parts ? job->parts->list : NULL,
+                                      .n_parts = w->n_saved,
+                                      .parts = w->saved,
                                       .state = w->tensors + job->n_weights,
                                       .run = job->run};
     what.hf.n = job->n_weights;
     what.hf.tensors = w->tensors;
+    what.hf.team = w->saver->team;
     AX_TRY(ax_checkpoint_write(&what));
     AX_TRY(verify(w));
-    prune(w);
+    if (ax_team_leads(w->saver->team))
+        prune(w);
     return AX_OK;
 }
 
@@ -120,81 +92,6 @@ static enum ax_status run(void *arg) {
 
 /* ---- what the training thread does ---- */
 
-static void free_work(struct ax_saver_work *w) {
-    if (!w)
-        return;
-    for (int i = 0; i < w->n_keys; i++)
-        ax_free(w->keys[i]);
-    for (int i = 0; w->copies && i < w->saver->n_units; i++)
-        ax_free(w->copies[i].data);
-    ax_free(w->copies);
-    ax_free(w->keys);
-    ax_free(w->tensors);
-    ax_free(w->sources);
-    ax_free(w->output_dir);
-    ax_free(w->dir);
-    json_decref(w->job.run);
-    ax_free(w);
-}
-
-static void add_source(struct ax_saver_work *w, int i, const struct source *source) {
-    w->sources[i] = *source;
-    w->sources[i].saver = w->saver;
-    w->sources[i].from.q = w->sources[i].from.other_q = w->saver->q;
-    w->n_sources++;
-    w->tensors[i].dtype = source->wanted;
-    w->tensors[i].fill = fill;
-    w->tensors[i].ctx = &w->sources[i];
-    w->saver->pending[source->unit]++;
-}
-
-static void add_weight(struct ax_saver_work *w, int i) {
-    const struct ax_save_weight *weight = &w->job.weights[i];
-    w->tensors[i].name = weight->name;
-    w->tensors[i].ndim = weight->ndim;
-    memcpy(w->tensors[i].shape, weight->shape, (size_t)weight->ndim * sizeof *weight->shape);
-    add_source(w, i,
-               &(struct source){.from = {.concat = weight->concat,
-                                         .dtype = weight->value.dtype,
-                                         .data = weight->value.data},
-                                .wanted = weight->dtype,
-                                .delta = weight->delta,
-                                .numel = ax_tensor_numel(&weight->value),
-                                .unit = weight->unit});
-}
-
-static enum ax_status add_part(struct ax_saver_work *w, int i) {
-    const struct ax_state_part *p = &w->job.parts->list[i];
-    AX_TRY(ax_checkpoint_key(&w->keys[i], p));
-    w->n_keys++;
-    struct ax_st_output *t = &w->tensors[w->job.n_weights + i];
-    t->name = w->keys[i];
-    t->ndim = 1;
-    t->shape[0] = p->n;
-    add_source(w, w->job.n_weights + i,
-               &(struct source){.from = {.dtype = p->dtype, .data = p->data},
-                                .wanted = p->dtype,
-                                .numel = p->n,
-                                .unit = p->unit});
-    return AX_OK;
-}
-
-static enum ax_status make_work(struct ax_saver_work *w) {
-    const int n_parts = w->job.parts ? w->job.parts->n : 0;
-    const size_t n = (size_t)w->job.n_weights + (size_t)n_parts;
-    AX_TRY(ax_strdup(&w->output_dir, w->job.output_dir));
-    AX_TRY(ax_checkpoint_path(&w->dir, w->output_dir, w->job.step));
-    AX_TRY(ax_alloc(&w->tensors, n, sizeof *w->tensors));
-    AX_TRY(ax_alloc(&w->sources, n, sizeof *w->sources));
-    AX_TRY(ax_alloc(&w->copies, (size_t)w->saver->n_units, sizeof *w->copies));
-    AX_TRY(ax_alloc(&w->keys, (size_t)n_parts, sizeof *w->keys));
-    for (int i = 0; i < w->job.n_weights; i++)
-        add_weight(w, i);
-    for (int i = 0; i < n_parts; i++)
-        AX_TRY(add_part(w, i));
-    return AX_OK;
-}
-
 static enum ax_status start(struct ax_saver *s, const struct ax_save_job *job) {
     const enum ax_status alloc = ax_alloc(&s->work, 1, sizeof *s->work);
     if (alloc != AX_OK) {
@@ -203,13 +100,13 @@ static enum ax_status start(struct ax_saver *s, const struct ax_save_job *job) {
     }
     s->work->saver = s;
     s->work->job = *job;
-    enum ax_status st = make_work(s->work);
+    enum ax_status st = ax_saver_work_make(s->work, fill);
     if (st == AX_OK)
         st = ax_worker_start(&s->worker, run, s->work);
     s->busy = st == AX_OK;
     if (st != AX_OK) {
         memset(s->pending, 0, (size_t)s->n_units * sizeof *s->pending);
-        free_work(s->work);
+        ax_saver_work_free(s->work);
         s->work = NULL;
     }
     return st;
@@ -219,14 +116,15 @@ static enum ax_status finish(struct ax_saver *s) {
     if (!s->busy)
         return AX_OK;
     const enum ax_status st = ax_worker_join(&s->worker);
-    free_work(s->work);
+    ax_saver_work_free(s->work);
     s->work = NULL;
     s->busy = false;
     return st;
 }
 
-enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, int n_units) {
-    *s = (struct ax_saver){.n_units = n_units, .training = training};
+enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, struct ax_team *team,
+                               int n_units) {
+    *s = (struct ax_saver){.n_units = n_units, .training = training, .team = team};
     if (training)
         AX_TRY(ax_queue_create(&s->q, training->ops->name, training->model->name, 1,
                                training->scratch));
@@ -244,9 +142,11 @@ void ax_saver_create_stage(struct ax_saver *s, int n_weights, const struct ax_sa
                            const struct ax_state_parts *parts, size_t most) {
     size_t bytes = 0;
     for (int i = 0; i < n_weights; i++)
-        bytes += ax_arena_round(ax_tensor_bytes(&weights[i].value));
+        for (int k = 0; k < weights[i].n_parts; k++)
+            bytes += ax_arena_round(ax_tensor_bytes(&weights[i].parts[k].value));
     for (int i = 0; parts && i < parts->n; i++)
-        bytes += ax_arena_round((size_t)parts->list[i].n * ax_dtype_size(parts->list[i].dtype));
+        if (!parts->list[i].elsewhere)
+            bytes += ax_arena_round((size_t)parts->list[i].n * ax_dtype_size(parts->list[i].dtype));
     ax_stage_create(&s->stage, s->training, "save stage", bytes < most ? bytes : most);
 }
 
@@ -275,17 +175,17 @@ enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job)
     return st;
 }
 
-static size_t unread_bytes(const struct source *s) {
+static size_t unread_bytes(const struct ax_save_source *s) {
     return s->copied ? 0 : (size_t)(s->numel - s->read) * ax_dtype_size(s->from.dtype);
 }
 
-static const char AX_DEVICE *unread(const struct source *s) {
+static const char AX_DEVICE *unread(const struct ax_save_source *s) {
     const char AX_DEVICE *live = s->from.data;
     return live + (size_t)(s->read - s->from.base) * ax_dtype_size(s->from.dtype);
 }
 
 /* From here on, the source is read from `to`, in the host's memory. */
-static void redirect(struct ax_saver *s, struct source *source, const void *to) {
+static void redirect(struct ax_saver *s, struct ax_save_source *source, const void *to) {
     source->from.data = to;
     source->from.base = source->read;
     source->from.q = NULL;
@@ -297,7 +197,7 @@ static void redirect(struct ax_saver *s, struct source *source, const void *to) 
  * step. Call with the lock held, which keeps the writer from its next piece. */
 static enum ax_status copy_unit(struct ax_saver *s, int unit) {
     struct ax_saver_work *w = s->work;
-    struct copy *copy = &w->copies[unit];
+    struct ax_save_copy *copy = &w->copies[unit];
     size_t bytes = 0;
     /* the current piece will be read soon; a queue serves one thread */
     while (w->reading && (s->q || w->reading->unit == unit))
@@ -326,7 +226,7 @@ static enum ax_status stage_unit(struct ax_saver *s, int unit) {
     while (w->reading && w->reading->unit == unit)
         pthread_cond_wait(&s->read, &s->mutex);
     for (size_t i = 0; i < w->n_sources; i++) {
-        struct source *source = &w->sources[i];
+        struct ax_save_source *source = &w->sources[i];
         const size_t n = source->unit == unit ? unread_bytes(source) : 0;
         const void *host = NULL;
         if (n > 0)

@@ -13,16 +13,19 @@
 #include "ckpt/state/checkpoint.h"
 #include "kernels/stage.h"
 
-/* A tensor of the folder. */
+/* A tensor of the folder, and what this rank has of it: up to two parts. */
 struct ax_save_weight {
     const char *name;
     int ndim;
     int64_t shape[AX_MAX_DIMS];
-    struct ax_tensor value;  /* live; dense */
-    struct ax_concat concat; /* `shape` then covers both; the other one is constant */
-    struct ax_delta delta;   /* constant; not together with concat */
     int unit;
     enum ax_dtype dtype; /* target dtype of the file */
+    int n_parts;
+    struct ax_save_part {
+        struct ax_tensor value; /* live; dense */
+        struct ax_block block;
+        struct ax_delta delta; /* constant */
+    } parts[2];
 };
 
 /* Borrowed until the save is finished, except `run`, which the saver owns, and the paths, which it
@@ -30,8 +33,8 @@ struct ax_save_weight {
 struct ax_save_job {
     const char *output_dir;
     int64_t step;
-    struct ax_hf_save hf; /* dir, n, tensors, sums are ignored */
-    int n_weights;
+    struct ax_hf_save hf; /* dir, n, tensors, sums and team are ignored */
+    int n_weights;        /* of all ranks, alike on all of them */
     const struct ax_save_weight *weights;
     const struct ax_state_parts *parts; /* NULL: weights only */
     const struct ax_mesh *mesh;
@@ -44,6 +47,7 @@ struct ax_save_job {
 struct ax_saver {
     struct ax_queue *training; /* borrowed; NULL: the data are in the host's memory */
     struct ax_queue *q;        /* reads the data beside it; used by one thread at a time */
+    struct ax_team *team; /* borrowed, while a save is active; of the ranks that write; or NULL */
     pthread_mutex_t mutex;
     pthread_cond_t read; /* a unit has been read, or the save has ended */
     struct ax_stage stage;
@@ -55,7 +59,8 @@ struct ax_saver {
     double waited; /* total seconds the training thread spent in these functions */
 };
 
-enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, int n_units);
+enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, struct ax_team *team,
+                               int n_units);
 /* Takes a stage for saves of these from the device's host tier, at most `most` bytes: what does not
  * fit is waited for. Nothing without a host tier. Also while planning. */
 #define AX_SAVER_STAGE ((size_t)1 << 30)
@@ -64,7 +69,7 @@ void ax_saver_create_stage(struct ax_saver *s, int n_weights, const struct ax_sa
 /* Waits for an active save but drops its error, so finish first. Safe on a zeroed one. */
 void ax_saver_free(struct ax_saver *s);
 
-/* Saves the state after all that `training` was given so far, for which it waits; returns before
+/* Saves, together with all ranks of the team, the state after all that `training` was given so far, for which it waits; returns before
  * anything is written. Takes `job->run`, even on error. */
 enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job);
 /* Returns when the unit may be modified. */

@@ -4,6 +4,14 @@
 
 #include "base/mem.h"
 
+struct ax_block ax_state_part_block(const struct ax_state_part *part) {
+    struct ax_block b = {.ndim = part->ndim, .first = part->first, .n = part->n};
+    memcpy(b.shape, part->shape, sizeof part->shape);
+    memcpy(b.start, part->start, sizeof part->start);
+    memcpy(b.size, part->size, sizeof part->size);
+    return b;
+}
+
 /* The block of the global tensor that is this rank's tp/ep slice. */
 static void set_block(struct ax_state_part *part, const struct ax_param *p,
                       const struct ax_mesh *mesh) {
@@ -78,6 +86,7 @@ static void add_slot(struct ax_state_parts *out, const struct ax_state_part *lik
                      const struct ax_state_slot *slot) {
     struct ax_state_part part = *like;
     const int64_t n = slot->value.shape[0];
+    part.layout = slot->layout;
     if (slot->layout == AX_STATE_BLOCKS)
         as_blocks(&part, p, mesh, n);
     else if (slot->layout == AX_STATE_WHOLE)
@@ -96,7 +105,8 @@ void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
     if (!ax_unit_present(unit))
         return;
     const struct ax_segment *seg = &unit->segments[p->segment];
-    struct ax_state_part like = {.name = p->name, .unit = p->unit};
+    struct ax_state_part like = {
+        .name = p->name, .unit = p->unit, .elsewhere = !ax_unit_owns(unit, mesh, p)};
     int64_t at;
     ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
     if (like.n == 0 || !seg->trainable)
@@ -112,13 +122,33 @@ void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
 void ax_state_parts_add_frozen(struct ax_state_parts *out, const struct ax_mesh *mesh,
                                const struct ax_unit *unit, const struct ax_param *p,
                                const char *slot, int as_unit) {
-    struct ax_state_part like = {.name = p->name, .unit = as_unit};
+    struct ax_state_part like = {
+        .name = p->name, .unit = as_unit, .elsewhere = !ax_unit_owns(unit, mesh, p)};
     int64_t at;
     ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
     if (like.n == 0)
         return;
     set_block(&like, p, mesh);
     add_flat(out, &like, slot, &unit->segments[p->segment].shard, at);
+}
+
+bool ax_state_value(const struct ax_mesh *mesh, const struct ax_unit *unit,
+                    const struct ax_param *p, bool master, struct ax_tensor *value,
+                    struct ax_block *block) {
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    const struct ax_tensor *flat = master && seg->master.data ? &seg->master : &seg->shard;
+    struct ax_state_part part = {0};
+    int64_t at;
+    if (!ax_unit_owns(unit, mesh, p))
+        return false;
+    ax_unit_owned(unit, mesh, p, &part.first, &part.n, &at);
+    if (part.n == 0)
+        return false;
+    set_block(&part, p, mesh);
+    *block = ax_state_part_block(&part);
+    char AX_DEVICE *data = flat->data;
+    *value = ax_tensor_1d(flat->dtype, data + (size_t)at * ax_dtype_size(flat->dtype), part.n);
+    return true;
 }
 
 void ax_state_parts_free(struct ax_state_parts *p) {
@@ -133,85 +163,21 @@ uint64_t ax_state_parts_bytes(const struct ax_state_parts *p) {
     return bytes;
 }
 
-static bool same_block(const struct ax_state_part *a, const struct ax_state_part *b) {
-    for (int d = 0; d < a->ndim; d++)
-        if (a->start[d] != b->start[d] || a->size[d] != b->size[d])
-            return false;
-    return true;
-}
-
-/* What is copied where. */
-struct copying {
-    struct ax_queue *q;
-    const struct ax_state_part *to, *from;
-    const char *bytes;
-    int64_t copied;
-};
-
-/* Copies those of n elements, from to_at and from_at on in the two blocks, that both parts have. */
-static enum ax_status copy_range(struct copying *c, int64_t to_at, int64_t from_at, int64_t n) {
-    const struct ax_state_part *to = c->to, *from = c->from;
-    const int64_t cut_to = to_at < to->first ? to->first - to_at : 0;
-    const int64_t cut_from = from_at < from->first ? from->first - from_at : 0;
-    const int64_t cut = cut_to > cut_from ? cut_to : cut_from;
-    int64_t end = n;
-    end = to->first + to->n - to_at < end ? to->first + to->n - to_at : end;
-    end = from->first + from->n - from_at < end ? from->first + from->n - from_at : end;
-    if (end <= cut)
-        return AX_OK;
-    const size_t size = ax_dtype_size(to->dtype);
-    c->copied += end - cut;
-    return ax_queue_write(
-        c->q, (char AX_DEVICE *)to->data + (size_t)(to_at + cut - to->first) * size,
-        c->bytes + (size_t)(from_at + cut - from->first) * size, (size_t)(end - cut) * size);
-}
-
-/* Row-major index in the block of the element with these global coordinates; −1 if it is
- * outside. */
-static int64_t index_in(const struct ax_state_part *p, const int64_t *global) {
-    int64_t at = 0;
-    for (int d = 0; d < p->ndim; d++) {
-        const int64_t c = global[d] - p->start[d];
-        if (c < 0 || c >= p->size[d])
-            return -1;
-        at = at * p->size[d] + c;
-    }
-    return at;
-}
-
-/* Copies the rows (last dimension) that both blocks have. */
-static enum ax_status copy_rows(struct copying *c) {
-    const struct ax_state_part *to = c->to, *from = c->from;
-    int64_t lo[AX_MAX_DIMS] = {0}, hi[AX_MAX_DIMS] = {0}, at[AX_MAX_DIMS] = {0};
-    AX_ASSERT(to->ndim > 0);
-    for (int d = 0; d < to->ndim; d++) {
-        const int64_t to_end = to->start[d] + to->size[d],
-                      from_end = from->start[d] + from->size[d];
-        lo[d] = to->start[d] > from->start[d] ? to->start[d] : from->start[d];
-        hi[d] = to_end < from_end ? to_end : from_end;
-        if (lo[d] >= hi[d])
-            return AX_OK;
-        at[d] = lo[d];
-    }
-    const int last = to->ndim - 1;
-    for (;;) {
-        AX_TRY(copy_range(c, index_in(to, at), index_in(from, at), hi[last] - lo[last]));
-        int d = last - 1;
-        for (; d >= 0 && ++at[d] == hi[d]; d--)
-            at[d] = lo[d];
-        if (d < 0)
-            return AX_OK;
-    }
-}
-
 enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part *to,
                                   const struct ax_state_part *from, const void *bytes,
                                   int64_t *copied) {
-    struct copying c = {.q = q, .to = to, .from = from, .bytes = bytes};
-    int64_t n = 1;
-    for (int d = 0; d < to->ndim; d++)
-        n *= to->size[d];
-    const enum ax_status st = same_block(to, from) ? copy_range(&c, 0, 0, n) : copy_rows(&c);
-    *copied += c.copied;
-    return st;
+    const struct ax_block all = ax_state_part_block(to), has = ax_state_part_block(from);
+    struct ax_block_common c = ax_block_common(&all, 0, all.n, &has);
+    const size_t size = ax_dtype_size(to->dtype);
+    for (int64_t i, k, n; ax_block_next(&c, &i, &k, &n); *copied += n)
+        AX_TRY(ax_queue_write(q, (char AX_DEVICE *)to->data + (size_t)i * size,
+                              (const char *)bytes + (size_t)k * size, (size_t)n * size));
+    return AX_OK;
+}
+
+bool ax_state_parts_meet(const struct ax_state_part *a, const struct ax_state_part *b) {
+    const struct ax_block x = ax_state_part_block(a), y = ax_state_part_block(b);
+    struct ax_block_common c = ax_block_common(&x, 0, x.n, &y);
+    int64_t i, k, n;
+    return ax_block_next(&c, &i, &k, &n);
 }

@@ -3,9 +3,8 @@
 #ifndef AX_CKPT_TENSORS_ENTRY_H
 #define AX_CKPT_TENSORS_ENTRY_H
 
+#include "ckpt/tensors/block.h"
 #include "kernels/elements.h"
-
-#define AX_ST_MAX_DIMS 8
 
 struct ax_st_entry {
     char *name;
@@ -33,13 +32,23 @@ void ax_st_drop(const struct ax_st_entry *e, int64_t first, int64_t n);
 /* Finds an entry by name in a list sorted by name; NULL if there is none. */
 const struct ax_st_entry *ax_st_find(const struct ax_st_entry *entries, int n, const char *name);
 
-/* A tensor to write: elements come from `fill`, in ascending ranges of at most 1 Mi elements. */
+/* A tensor to write, from `fill`; or where it has none, this rank's parts of it. */
 struct ax_st_output {
     const char *name;
     enum ax_dtype dtype;
     int ndim;
     int64_t shape[AX_ST_MAX_DIMS];
-    /* Writes elements [first, first + n) in `dtype` to out. */
+    /* Writes elements [first, first + n) in `dtype` to out. Ranges ascend and are of at most 1 Mi
+     * elements. */
+    enum ax_status (*fill)(void *ctx, int64_t first, int64_t n, void *out);
+    void *ctx;
+    int n_parts;
+    const struct ax_st_part *parts;
+};
+
+struct ax_st_part {
+    struct ax_block block;
+    /* As above; elements are counted from the part's first one. */
     enum ax_status (*fill)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
 };

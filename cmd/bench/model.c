@@ -5,7 +5,7 @@
 #include "base/io_path.h"
 #include "base/rng.h"
 #include "cmd/bench/bench.h"
-#include "cmd/bench/shapes.h"
+#include "cmd/shapes.h"
 #include "kernels/cpu/isa.h"
 #include "model/save.h"
 
@@ -20,7 +20,7 @@ enum ax_status ax_bench_model_open(struct ax_bench_model *m, const char *kind, b
         return ax_error(AX_ERR_CONFIG, "bench %s: give either --model DIR or --arch NAME", kind);
     set_name(m);
     if (m->arch_name) {
-        AX_TRY(ax_builtin_config(m->arch_name, &m->config));
+        AX_TRY(ax_shape_config(m->arch_name, &m->config));
         return ax_arch_parse(&m->arch, ax_json_root(&m->config));
     }
     AX_TRY(ax_arch_load(&m->arch, m->dir));

@@ -32,13 +32,12 @@ static enum ax_status list_weights(struct saving *s) {
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
         struct ax_save_weight *w = &s->weights[i];
-        *w = (struct ax_save_weight){.name = p->name,
-                                     .ndim = p->ndim,
-                                     .value = ax_model_value(m, p),
-                                     .unit = p->unit,
-                                     .dtype = s->o.dtype};
-        w->concat = ax_adapter_concat(m, p, w->shape);
-        s->bytes += (double)(ax_tensor_numel(&w->value) * (int64_t)ax_dtype_size(w->dtype));
+        *w = (struct ax_save_weight){
+            .name = p->name, .ndim = p->ndim, .unit = p->unit, .dtype = s->o.dtype};
+        memcpy(w->shape, p->shape, sizeof w->shape);
+        w->n_parts = ax_state_value(&m->rt->mesh, &m->units[p->unit], p, true, &w->parts[0].value,
+                                    &w->parts[0].block);
+        s->bytes += (double)(ax_param_numel(p) * (int64_t)ax_dtype_size(w->dtype));
     }
     AX_TRY(ax_param_states_parts(m, s->step.states, &s->parts));
     s->bytes += (double)ax_state_parts_bytes(&s->parts);
@@ -90,7 +89,7 @@ static enum ax_status time_save(struct saving *s) {
 }
 
 static enum ax_status with_saver(struct saving *s) {
-    AX_TRY(ax_saver_create(&s->saver, s->step.rt->q, s->step.model.n_units));
+    AX_TRY(ax_saver_create(&s->saver, s->step.rt->q, NULL, s->step.model.n_units));
     s->step.before_update = before_update;
     s->step.before_update_ctx = &s->saver;
     enum ax_status st = list_weights(s);

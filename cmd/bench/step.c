@@ -3,23 +3,25 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/threads.h"
 #include "cmd/bench/bench.h"
 #include "cmd/mesh_sizes.h"
 #include "cmd/train/step_args.h"
 #include "optim/step.h"
+#include "parallel/team.h"
 #include "parallel/world.h"
 
 #define WARM_UP      2
 #define MAX_STEPS    1000
 #define WAIT_SECONDS 600
-#define OWN_ARGS     6
+#define OWN_ARGS     7
 
 struct step_bench {
     struct ax_bench_model m;
     const char *write_random, *backend, *sizes;
     struct ax_mesh mesh;
     struct ax_step_args a;
-    int64_t steps;
+    int64_t steps, zero;
     struct ax_step_options o;
 
     /* results */
@@ -146,6 +148,7 @@ static void name_of(const struct step_bench *b, char *out, size_t size) {
         {a->dora, "dora"},
         {a->base != NULL, a->base},
         {strcmp(b->backend, "cpu") != 0, b->backend},
+        {b->zero != 3, b->zero == 2 ? "zero2" : "zero1"},
         {b->mesh.world > 1, ax_mesh_sizes_name(mesh, sizeof mesh, &b->mesh)},
     };
     size_t len = strlen(out);
@@ -187,13 +190,9 @@ static enum ax_status report(struct ax_bench *r, struct step_bench *b,
 static enum ax_status run_rank(struct step_bench *b, const struct ax_world *w,
                                struct ax_mesh_sizes sizes, struct ax_arena_plan *plan) {
     AX_TRY(ax_mesh_create(&b->mesh, sizes, w->env.world, w->env.rank));
-    const struct ax_runtime_options ro = {.backend = b->backend,
-                                          .threads = (int)b->a.threads,
-                                          .sizes = sizes,
-                                          .n_slots = ax_schedule_slots(b->mesh.coord[AX_ROLE_PP],
-                                                                       b->mesh.size[AX_ROLE_PP],
-                                                                       b->o.n_microbatches),
-                                          .fabric = w->fabric};
+    struct ax_runtime_options ro = {
+        .backend = b->backend, .threads = (int)b->a.threads, .sizes = sizes, .fabric = w->fabric};
+    AX_TRY(ax_step_slots(&b->o, b->mesh.coord[AX_ROLE_PP], b->mesh.size[AX_ROLE_PP], &ro.n_slots));
     return ax_runtime_run(&ro, body, b, plan);
 }
 
@@ -206,10 +205,16 @@ static enum ax_status run(struct ax_bench *r, struct step_bench *b) {
         return ax_bench_model_write(&b->m, b->write_random);
     AX_TRY(ax_step_args_options(&b->a, &b->o));
     AX_TRY(ax_recompute_parse(b->a.recompute, &b->o.recompute));
+    b->o.sharding = ax_zero_stage(b->zero);
     if (b->sizes)
         AX_TRY(ax_mesh_sizes_parse(&sizes, "bench step", b->sizes));
     AX_TRY(ax_world_open(&world, &(struct ax_world_options){.timeout = WAIT_SECONDS}));
-    const enum ax_status st = run_rank(b, &world, sizes, &plan);
+    const int share = world.fabric ? ax_cpu_count() / world.fabric->local_world : 0;
+    if (world.fabric && r->threads == 0) /* the peak is that of as many as the rank computes with */
+        r->threads = share > 1 ? share : 1;
+    enum ax_status st = ax_team_choice(world.fabric, AX_OK, &b->o.dtype, sizeof b->o.dtype);
+    if (st == AX_OK)
+        st = run_rank(b, &world, sizes, &plan);
     ax_world_close(&world, st);
     AX_TRY(st);
     if (b->mesh.rank == 0)
@@ -220,7 +225,7 @@ static enum ax_status run(struct ax_bench *r, struct step_bench *b) {
 }
 
 enum ax_status ax_bench_step(struct ax_bench *r, int argc, char **argv) {
-    struct step_bench b = {.backend = "cpu", .steps = 6};
+    struct step_bench b = {.backend = "cpu", .steps = 6, .zero = 3};
     b.a = (struct ax_step_args){
         .optimizer = "adamw", .recompute = "selective", .batch = 2, .seq = 1024, .accumulate = 1};
     struct ax_arg args[AX_STEP_ARGS_COUNT + OWN_ARGS];
@@ -230,6 +235,7 @@ enum ax_status ax_bench_step(struct ax_bench *r, int argc, char **argv) {
         {"--backend", AX_ARG_STRING, &b.backend, 0, 0},
         {"--steps", AX_ARG_INT, &b.steps, 1, MAX_STEPS},
         {"--mesh", AX_ARG_STRING, &b.sizes, 0, 0},
+        {"--zero", AX_ARG_INT, &b.zero, 1, 3},
     };
     ax_step_args_table(&b.a, args);
     memcpy(args + AX_STEP_ARGS_COUNT, own, sizeof own);

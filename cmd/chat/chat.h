@@ -11,7 +11,8 @@
 
 struct ax_chat {
     struct ax_text_args a;
-    const char *system; /* --system; NULL: none */
+    struct ax_ranks ranks; /* all have the conversation; rank 0 reads and prints it */
+    const char *system;    /* --system; NULL: none */
     int64_t context, max_new;
     bool is_terminal; /* input and output are a terminal */
     bool edits;       /* … and the terminal can move its cursor */
@@ -44,12 +45,13 @@ enum ax_status ax_chat_prompt(struct ax_chat *c);
 enum ax_status ax_chat_turn(struct ax_chat *c);
 enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop);
 const struct ax_text_side *ax_chat_side(const struct ax_chat *c);
-/* Reports the error and clears it. */
-void ax_chat_tell_error(void);
+/* Reports the error, on rank 0, and clears it. */
+void ax_chat_tell_error(const struct ax_chat *c);
 
 /* From this call on, Ctrl-C stops a reply. *old receives the previous action. */
 struct sigaction;
 void ax_chat_catch_interrupts(struct sigaction *old);
+bool ax_chat_interrupted(void *ctx);
 
 /* ---- commands.c ---- */
 
@@ -59,7 +61,8 @@ enum ax_status ax_chat_command(struct ax_chat *c); /* runs c->line, which begins
 
 /* Opens the history if texts are edited. */
 enum ax_status ax_chat_open_input(struct ax_chat *c);
-/* Reads the next message or command into c->line; *more is false at the end of input. */
+/* Reads the next message or command into c->line, alike on all ranks; *more is false at the end of
+ * input. */
 enum ax_status ax_chat_read(struct ax_chat *c, bool *more);
 /* Whether a text continues after Enter (see ax_line_more): if it ends in a backslash, or begins
  * with """ and does not end with """. */

@@ -27,8 +27,8 @@ static enum ax_status save(struct ax_chat *c, const char *path) {
 static enum ax_status on_save(struct ax_chat *c, const char *arg) {
     if (!*arg)
         puts("/save needs a file name");
-    else if (save(c, arg) != AX_OK)
-        ax_chat_tell_error();
+    else if (ax_ranks_lead(&c->ranks) && save(c, arg) != AX_OK)
+        ax_chat_tell_error(c);
     return AX_OK;
 }
 
@@ -44,7 +44,7 @@ static enum ax_status show_adapters(const struct ax_chat *c) {
 static enum ax_status on_adapter(struct ax_chat *c, const char *arg) {
     int which;
     if (*arg && ax_adapters_find(&c->model.adapters, arg, &which) != AX_OK) {
-        ax_chat_tell_error();
+        ax_chat_tell_error(c);
         return AX_OK;
     }
     if (*arg) {
@@ -95,7 +95,7 @@ static enum ax_status on_help(struct ax_chat *c, const char *arg) {
     return AX_OK;
 }
 
-static void unknown(const char *name) {
+static void unknown(const struct ax_chat *c, const char *name) {
     struct ax_nearest nearest = {.given = name, .within = 3};
     char known[N_COMMANDS][16];
     for (size_t i = 0; i < N_COMMANDS; i++) {
@@ -104,6 +104,8 @@ static void unknown(const char *name) {
         ax_nearest_try(&nearest, known[i]);
     }
     fflush(stdout);
+    if (!ax_ranks_lead(&c->ranks))
+        return;
     if (nearest.name)
         ax_log_error("unknown command %s; did you mean %s?", name, nearest.name);
     else
@@ -117,6 +119,6 @@ enum ax_status ax_chat_command(struct ax_chat *c) {
         if (strcspn(commands[i].name, " ") == n && strncmp(commands[i].name, line, n) == 0)
             return commands[i].run(c, line + n + strspn(line + n, " \n"));
     line[n] = '\0';
-    unknown(line);
+    unknown(c, line);
     return AX_OK;
 }

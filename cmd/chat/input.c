@@ -124,6 +124,17 @@ static enum ax_status read_line(struct ax_chat *c, bool *more) {
     }
 }
 
-enum ax_status ax_chat_read(struct ax_chat *c, bool *more) {
+static enum ax_status read_user(struct ax_chat *c, bool *more) {
     return c->edits ? read_terminal(c, more) : read_line(c, more);
+}
+
+enum ax_status ax_chat_read(struct ax_chat *c, bool *more) {
+    bool what[2] = {false};
+    if (ax_ranks_lead(&c->ranks))
+        AX_TRY(read_user(c, &what[0]));
+    what[1] = c->is_text;
+    AX_TRY(ax_team_share(&c->ranks.team, what, sizeof what));
+    *more = what[0];
+    c->is_text = what[1];
+    return *more ? ax_ranks_share(&c->ranks, &c->line) : AX_OK;
 }

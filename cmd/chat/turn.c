@@ -20,9 +20,15 @@ void ax_chat_catch_interrupts(struct sigaction *old) {
     sigaction(SIGINT, &now, old);
 }
 
-void ax_chat_tell_error(void) {
+bool ax_chat_interrupted(void *ctx) {
+    (void)ctx;
+    return interrupted;
+}
+
+void ax_chat_tell_error(const struct ax_chat *c) {
     fflush(stdout);
-    ax_log_error("%s", ax_error_text());
+    if (ax_ranks_lead(&c->ranks))
+        ax_log_error("%s", ax_error_text());
     ax_error_clear();
 }
 
@@ -66,7 +72,7 @@ static enum ax_status show(struct ax_chat *c) {
 enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     struct ax_chat *c = ctx;
     AX_TRY(ax_text_stream_step(&c->stream, s->tokens[s->n_new - 1], &c->reply));
-    *stop = c->stream.stopped || interrupted;
+    *stop = c->stream.stopped;
     return show(c);
 }
 
@@ -91,6 +97,7 @@ static enum ax_status reply(struct ax_chat *c) {
     interrupted = 0;
     AX_TRY(ax_text_stream_open(&c->stream, ax_chat_side(c)->tokenizer, &c->model.stop_strings));
     enum ax_status st = ax_generate(c->generator, 1, &s);
+    c->was_stopped = s.finish == AX_FINISH_CALLER && !c->stream.stopped;
     if (st == AX_OK)
         st = ax_text_stream_finish(&c->stream, &c->reply);
     ax_text_stream_close(&c->stream);
@@ -98,7 +105,6 @@ static enum ax_status reply(struct ax_chat *c) {
     AX_TRY(show(c));
     if (s.finish == AX_FINISH_LENGTH)
         fputs(c->is_terminal ? "\n[truncated at the token limit]" : "", stdout);
-    c->was_stopped = interrupted != 0;
     const char *stopped = c->edits ? "\n[stopped; Ctrl-C again quits]" : "\n[stopped]";
     puts(c->was_stopped ? stopped : "");
     interrupted = 0;
@@ -113,6 +119,6 @@ enum ax_status ax_chat_turn(struct ax_chat *c) {
         return reply(c);
     if (st != AX_ERR_DATA)
         return st;
-    ax_chat_tell_error();
+    ax_chat_tell_error(c);
     return AX_OK;
 }

@@ -20,8 +20,11 @@ void ax_golden_note(struct ax_golden_report *r, const char *group, double figure
     if (fresh) {
         AX_ASSERT(r->n < AX_GOLDEN_MAX_GROUPS);
         g = &r->groups[r->n++];
+        *g = (struct ax_golden_group){0};
         snprintf(g->name, sizeof g->name, "%s", group);
     }
+    if (!(figure <= tolerance) && !g->first[0])
+        snprintf(g->first, sizeof g->first, "%s", where);
     /* figures in a group may have different tolerances; keeps the one closest to failing */
     const bool worse = fresh || figure * g->tolerance > g->worst * tolerance ||
                        (figure > tolerance && g->worst <= g->tolerance);
@@ -49,8 +52,10 @@ void ax_golden_flush(struct ax_golden_report *r) {
     for (int i = 0; i < r->n; i++) {
         const struct ax_golden_group *g = &r->groups[i];
         const bool ok = g->worst <= g->tolerance;
-        printf("  %-4s  %-34s worst %-10.3g tolerance %-10.3g %s\n", ok ? "ok" : "FAIL", g->name,
-               g->worst, g->tolerance, g->where);
+        const bool earlier = strcmp(g->first, g->where) != 0;
+        printf("  %-4s  %-34s worst %-10.3g tolerance %-10.3g %s%s%s\n", ok ? "ok" : "FAIL",
+               g->name, g->worst, g->tolerance, g->where, !ok && earlier ? "; first " : "",
+               !ok && earlier ? g->first : "");
         r->checked++;
         r->failed += !ok;
     }

@@ -20,6 +20,7 @@ struct ax_golden_group {
     char name[80];
     double worst, tolerance; /* passes if worst ≤ tolerance */
     char where[96];          /* location of the worst figure */
+    char first[96];          /* location of the first one beyond its tolerance */
 };
 
 struct ax_golden_report {
@@ -62,6 +63,11 @@ bool ax_golden_sampling(struct ax_golden_report *r, const char *dir,
 bool ax_golden_rope(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
 bool ax_golden_lm_eval(struct ax_golden_report *r, const char *dir,
                        const struct ax_golden_options *o);
+bool ax_golden_packing(struct ax_golden_report *r, const char *dir,
+                       const struct ax_golden_options *o);
+/* True for a folder of recorded training runs. */
+bool ax_golden_has_runs(const char *dir);
+bool ax_golden_runs(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
 bool ax_golden_schedules(struct ax_golden_report *r, const char *dir,
                          const struct ax_golden_options *o);
 

@@ -193,10 +193,9 @@ static enum ax_status run_case(struct cross_entropy *c, struct ax_json v,
     return ax_runtime_run(ro, body, c, NULL);
 }
 
-static enum ax_status run(struct ax_golden_report *r, const char *dir, struct ax_json cases,
-                          const struct ax_golden_options *o) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/cross_entropy.safetensors", dir);
+static enum ax_status run(struct ax_golden_report *r, const char *path, struct ax_json cases,
+                          const struct ax_golden_options *o, const void *ctx) {
+    (void)ctx;
     struct ax_safetensors st;
     AX_TRY(ax_safetensors_open(&st, path));
     struct cross_entropy c = {
@@ -222,16 +221,5 @@ done:
 
 bool ax_golden_cross_entropy(struct ax_golden_report *r, const char *dir,
                              const struct ax_golden_options *o) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/cross_entropy.json", dir);
-    if (!ax_path_exists(path))
-        return false;
-    struct ax_json_doc doc = {0};
-    snprintf(r->title, sizeof r->title, "%s backend=%s", path, o->backend);
-    if (ax_json_load(&doc, path, 16u << 20) != AX_OK ||
-        run(r, dir, ax_json_get(ax_json_root(&doc), "cases"), o) != AX_OK)
-        ax_golden_error(r, path);
-    ax_golden_flush(r);
-    ax_json_free(&doc);
-    return true;
+    return ax_golden_objective(r, dir, "cross_entropy", o, run, NULL);
 }

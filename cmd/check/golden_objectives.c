@@ -135,6 +135,28 @@ done:
     return status;
 }
 
+bool ax_golden_objective(struct ax_golden_report *r, const char *dir, const char *name,
+                         const struct ax_golden_options *o, ax_golden_cases *run, const void *ctx) {
+    char path[4096], tensors[4096];
+    struct ax_json_doc doc = {0};
+    snprintf(path, sizeof path, "%s/%s.json", dir, name);
+    snprintf(tensors, sizeof tensors, "%s/%s.safetensors", dir, name);
+    if (!ax_path_exists(path) || !ax_path_exists(tensors))
+        return false;
+    enum ax_status st = ax_json_load(&doc, path, 16U << 20);
+    const struct ax_json cases = ax_json_get(ax_json_root(&doc), "cases");
+    const bool is = st != AX_OK || ax_json_size(cases) > 0;
+    if (st == AX_OK && is)
+        st = run(r, tensors, cases, o, ctx);
+    snprintf(r->title, sizeof r->title, "%s backend=%s", path, o->backend);
+    if (st != AX_OK)
+        ax_golden_error(r, path);
+    if (is)
+        ax_golden_flush(r);
+    ax_json_free(&doc);
+    return is;
+}
+
 static bool check_entropy(struct ax_golden_report *r, const char *dir,
                           const struct ax_golden_options *o) {
     char path[4096];
@@ -151,5 +173,7 @@ static bool check_entropy(struct ax_golden_report *r, const char *dir,
 bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
                           const struct ax_golden_options *o) {
     const bool entropy = check_entropy(r, dir, o);
-    return ax_golden_cross_entropy(r, dir, o) || entropy;
+    const bool documents = ax_golden_documents(r, dir, o);
+    const bool classifiers = ax_golden_classifiers(r, dir, o);
+    return ax_golden_cross_entropy(r, dir, o) || documents || classifiers || entropy;
 }

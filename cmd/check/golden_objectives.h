@@ -1,4 +1,5 @@
-/* Shared by the checks of objectives/: golden_objectives.c (entropy) and golden_cross_entropy.c. */
+/* Shared by the checks of objectives/: golden_objectives.c (entropy), golden_cross_entropy.c,
+ * golden_documents.c and golden_classifiers.c. */
 #ifndef AX_CMD_CHECK_GOLDEN_OBJECTIVES_H
 #define AX_CMD_CHECK_GOLDEN_OBJECTIVES_H
 
@@ -18,5 +19,19 @@ enum ax_status ax_golden_compare(struct ax_golden_report *r, const struct ax_saf
 /* cross_entropy.json and .safetensors in dir; false if missing. */
 bool ax_golden_cross_entropy(struct ax_golden_report *r, const char *dir,
                              const struct ax_golden_options *o);
+
+/* Runs the cases of DIR/NAME.json, whose tensors are in DIR/NAME.safetensors; false if they are not
+ * there. A recorded run has files of the same names, but no `cases`. */
+typedef enum ax_status ax_golden_cases(struct ax_golden_report *r, const char *tensors,
+                                       struct ax_json cases, const struct ax_golden_options *o,
+                                       const void *ctx);
+bool ax_golden_objective(struct ax_golden_report *r, const char *dir, const char *name,
+                         const struct ax_golden_options *o, ax_golden_cases *run, const void *ctx);
+/* dpo, orpo, cpo .json and .safetensors in dir. */
+bool ax_golden_documents(struct ax_golden_report *r, const char *dir,
+                         const struct ax_golden_options *o);
+/* reward, prm, likewise. */
+bool ax_golden_classifiers(struct ax_golden_report *r, const char *dir,
+                           const struct ax_golden_options *o);
 
 #endif

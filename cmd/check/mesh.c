@@ -107,6 +107,7 @@ static const char *group_of(const struct ax_param *p) {
         {"lora_embedding", "embedding's lora"},
         {"embed_tokens", "embedding"},
         {"lm_head", "head"},
+        {"score.", "head"},
         {"norm", "norms"},
         {"experts.", "experts"},
         {"mlp.gate.", "router"},
@@ -215,6 +216,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .max_norm = 0.05,
         .balance_coef = balances(c) ? 0.05 : 0,
         .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
+        .pipeline = c->pipeline,
+        .virtual_stages = c->virtual_stages,
         .tokens = c->tokens,
         .pad = c->pad,
         .n_docs = AX_MESH_DOCS,
@@ -222,7 +225,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .adapter = c->adapter,
         .base_store = c->base_store,
         .store_experts = c->store_experts,
-        .relora = c->relora};
+        .relora = c->relora,
+        .sharding = c->sharding};
     if (c->adamw) {
         o.optimizer = &ax_optimizer_adamw;
         o.opt = (struct ax_optimizer_options){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
@@ -291,18 +295,25 @@ static enum ax_status run_one(struct run *run) {
     return AX_OK;
 }
 
+/* Activation stashes of a stage. */
+static enum ax_status count_slots(const struct run *run, int stage, int *slots) {
+    const struct ax_mesh_check *c = run->c;
+    const struct ax_step_options o = {.n_microbatches = c->n_microbatches,
+                                      .pipeline = c->pipeline,
+                                      .virtual_stages = c->virtual_stages};
+    return ax_step_slots(&o, stage, c->sizes.pp, slots);
+}
+
 static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
     struct run *run = ctx;
     struct ax_mesh mesh;
     AX_TRY(ax_mesh_create(&mesh, run->c->sizes, fabric->world, fabric->rank));
-    const struct ax_runtime_options o = {.backend = run->c->backend,
-                                         .sizes = run->c->sizes,
-                                         .n_slots = ax_schedule_slots(mesh.coord[AX_ROLE_PP],
-                                                                      mesh.size[AX_ROLE_PP],
-                                                                      run->c->n_microbatches),
-                                         .may_stay_below = run->c->pad > 0,
-                                         .fabric = fabric};
+    struct ax_runtime_options o = {.backend = run->c->backend,
+                                   .sizes = run->c->sizes,
+                                   .may_stay_below = run->c->pad > 0,
+                                   .fabric = fabric};
     struct ax_arena_plan plan;
+    AX_TRY(count_slots(run, mesh.coord[AX_ROLE_PP], &o.n_slots));
     AX_TRY(ax_runtime_run(&o, body, run, &plan));
     if (fabric->rank == 0)
         run->plan = plan;
@@ -315,11 +326,10 @@ static int world_of(const struct ax_mesh_sizes *s) {
 
 /* Plans once without ranks, so that errors in the request are reported once. */
 static enum ax_status plan_rank_0(struct run *run) {
-    const struct ax_runtime_options o = {.backend = run->c->backend,
-                                         .sizes = run->c->sizes,
-                                         .n_slots = run->c->n_microbatches,
-                                         .world = world_of(&run->c->sizes)};
+    struct ax_runtime_options o = {
+        .backend = run->c->backend, .sizes = run->c->sizes, .world = world_of(&run->c->sizes)};
     struct ax_runtime rt;
+    AX_TRY(count_slots(run, 0, &o.n_slots));
     AX_TRY(ax_runtime_open_planning(&rt, &o));
     const enum ax_status st = body(&rt, run);
     ax_runtime_close(&rt);

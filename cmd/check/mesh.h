@@ -18,7 +18,9 @@ struct ax_mesh_check {
     struct ax_mesh_sizes sizes;
     const char *backend; /* see ax_check_backend */
     enum ax_recompute recompute;
-    int n_microbatches;                   /* per data rank; the step's second one is fully masked */
+    int n_microbatches; /* per data rank; the step's second one is fully masked */
+    enum ax_pipeline_kind pipeline;
+    int virtual_stages;                   /* 0 = the schedule's default */
     int64_t tokens;                       /* per sequence */
     bool gloo;                            /* processes instead of threads */
     const struct ax_peft_config *adapter; /* NULL: everything trains; else B starts at random too */
@@ -26,8 +28,9 @@ struct ax_mesh_check {
     bool store_experts;                   /* … and those of experts */
     struct ax_sft_options sft;
     double neftune_alpha;
-    bool bf16;   /* compute in bfloat16 instead of float32 (on cpu) */
-    bool adamw;  /* the optimizer; else SGD with momentum */
+    bool bf16;  /* compute in bfloat16 instead of float32 (on cpu) */
+    bool adamw; /* the optimizer; else SGD with momentum */
+    struct ax_sharding sharding;
     int64_t pad; /* > 0: micro-batches are as long as their documents need, and a multiple of it */
     struct ax_relora_options relora; /* interval > 0: the adapter is restarted before the second
                                         step; with adamw */

@@ -30,10 +30,10 @@ static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_rep
 
 enum ax_status ax_check_mesh(int argc, char **argv) {
     struct ax_mesh_check c = {.sizes = {1, 1, 1, 1, 1, 1}, .backend = "ref"};
-    const char *recompute = "off", *base = NULL, *positional[1 + MAX_SIZES];
+    const char *recompute = "off", *schedule = "1f1b", *base = NULL, *positional[1 + MAX_SIZES];
     struct ax_peft_config adapter = {.all_linear = true};
     int64_t micro = 3, tokens = 96;
-    int64_t lora = 0;
+    int64_t lora = 0, virtual_stages = 0, zero = 3;
     const struct ax_arg args[] = {
         {"--backend", AX_ARG_STRING, &c.backend, 0, 0},
         {"--gloo", AX_ARG_FLAG, &c.gloo, 0, 0},
@@ -46,13 +46,20 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         {"--bf16", AX_ARG_FLAG, &c.bf16, 0, 0},
         {"--adamw", AX_ARG_FLAG, &c.adamw, 0, 0},
         {"--pad", AX_ARG_INT, &c.pad, 1, 8192},
+        {"--zero", AX_ARG_INT, &zero, 1, 3},
         {"--base", AX_ARG_STRING, &base, 0, 0},
+        {"--schedule", AX_ARG_STRING, &schedule, 0, 0},
+        {"--virtual", AX_ARG_INT, &virtual_stages, 1, AX_MAX_CHUNKS},
     };
     int n;
     AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 1, 1 + MAX_SIZES, positional,
                          &n));
     AX_TRY(ax_check_backend(c.backend));
     AX_TRY(ax_recompute_parse(recompute, &c.recompute));
+    if (ax_pipeline_parse(schedule, &c.pipeline) != AX_OK)
+        return ax_error(AX_ERR_CONFIG, "--schedule: %s", ax_error_text());
+    if (virtual_stages > 0 && c.pipeline != AX_PIPELINE_INTERLEAVED)
+        return ax_error(AX_ERR_CONFIG, "--virtual needs --schedule interleaved");
     for (int i = 1; i < n; i++)
         AX_TRY(ax_mesh_sizes_parse(&c.sizes, "check mesh", positional[i]));
     if (c.bf16 && strcmp(c.backend, "ref") == 0)
@@ -69,6 +76,8 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     c.adapter = lora ? &adapter : NULL;
     c.n_microbatches = (int)micro;
     c.tokens = tokens;
+    c.virtual_stages = (int)virtual_stages;
+    c.sharding = ax_zero_stage(zero);
 
     struct ax_arch arch = {0};
     struct ax_hf hf = {0};

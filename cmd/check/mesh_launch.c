@@ -92,9 +92,9 @@ enum ax_status ax_mesh_launch_end(struct ax_mesh_launch *l, enum ax_status st) {
         close(l->listening);
     for (int r = 1; l->children && l->rank == 0 && r < l->world; r++) {
         int status;
-        if (l->children[r] <= 0 || waitpid(l->children[r], &status, 0) < 0 || status == 0)
+        if (l->children[r] <= 0 || waitpid(l->children[r], &status, 0) < 0 || status == 0 || failed)
             continue;
-        failed = failed ? failed : r;
+        failed = r;
         code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
     ax_free(l->children);

@@ -36,18 +36,21 @@ static void divide(struct text *t, const struct ax_mesh_check *c, struct ax_rng_
     }
 }
 
-static void write_text(struct text *t, int index, int64_t vocab, int64_t T, struct ax_rng_key key) {
+/* Without labels of its own a document of a classifier would have tokens as labels: it gets some. */
+static void write_text(struct text *t, int index, const struct ax_arch *arch, int64_t T,
+                       struct ax_rng_key key) {
+    const uint64_t vocab = (uint64_t)arch->vocab_size, labels = (uint64_t)ax_arch_head_rows(arch);
     int64_t at = 0;
     for (int d = 0; d < t->n; d++) {
         struct ax_document *doc = &t->docs[d];
         const enum labels kind = labels_of(key, index, d);
         doc->tokens = t->ids + at;
-        doc->labels = kind == LEFT_OUT ? NULL : t->ids + T + at;
+        doc->labels = kind == LEFT_OUT && !arch->classifier ? NULL : t->ids + T + at;
         doc->weight = t->weight + at;
         for (int64_t i = at; i < at + doc->n; i++) {
             const uint64_t k = 64 + 4 * (uint64_t)i;
-            t->ids[i] = (int32_t)ax_rng_below(key, k, (uint64_t)vocab);
-            t->ids[T + i] = (int32_t)ax_rng_below(key, k + 1, (uint64_t)vocab);
+            t->ids[i] = (int32_t)ax_rng_below(key, k, vocab);
+            t->ids[T + i] = (int32_t)ax_rng_below(key, k + 1, labels);
             if (kind == NONE || ax_rng_below(key, k + 2, 2 + (uint64_t)index) == 0)
                 t->ids[T + i] = -1;
             t->weight[i] = 0.5f + ax_rng_uniform(key, k + 3);
@@ -61,7 +64,8 @@ static struct ax_rng_key key_of(int index, int step) {
 }
 
 enum ax_status ax_mesh_fill(struct ax_step *s, const struct ax_mesh_check *c, int m, int step) {
-    const int64_t T = c->tokens, vocab = s->model.arch.vocab_size;
+    const struct ax_arch *arch = &s->model.arch;
+    const int64_t T = c->tokens;
     const int ranks = s->rt->mesh.size[AX_ROLE_BATCH];
     struct ax_batch *b = &s->batches[m];
     struct text text = {0};
@@ -75,8 +79,8 @@ enum ax_status ax_mesh_fill(struct ax_step *s, const struct ax_mesh_check *c, in
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&text.weight, (size_t)T, sizeof *text.weight), st, no_weight);
     divide(&text, c, key_of(index, step));
-    write_text(&text, index, vocab, T, key_of(index, step));
-    st = ax_batch_fill(b, s->rt->q, vocab, text.n, text.docs);
+    write_text(&text, index, arch, T, key_of(index, step));
+    st = ax_batch_fill(b, s->rt->q, arch->vocab_size, text.n, text.docs);
     ax_free(text.weight);
 no_weight:
     ax_free(text.ids);

@@ -104,7 +104,6 @@ enum ax_status ax_config_support_text(enum ax_config_support support, enum ax_ca
                                       const char *note, struct ax_buf *out);
 /* `all`: one line for each key without effect; else, several keys share one line. */
 enum ax_status ax_config_show(const struct ax_config *cfg, bool all, struct ax_buf *out);
-enum ax_status ax_config_show_json(const struct ax_config *cfg, struct ax_buf *out);
 enum ax_status ax_config_help(const char *path, struct ax_buf *out);
 enum ax_status ax_config_list(struct ax_buf *out);
 enum ax_status ax_config_docs(struct ax_buf *out);

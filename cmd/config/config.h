@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 #include "base/yaml.h"
 
@@ -82,6 +83,8 @@ enum ax_config_use {
 enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use use);
 /* Logs one line per note, except NOT_YET; several keys without effect share one line. */
 void ax_config_log_notes(const struct ax_config *cfg);
+/* The effective configuration as JSON. */
+enum ax_status ax_config_show_json(const struct ax_config *cfg, struct ax_buf *out);
 
 /* Is there such a key, under this or an old name, with or without effect? */
 bool ax_config_knows(const char *path);

@@ -80,6 +80,7 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     {"chat_template_path", "chat_template_jinja"},
     {"enable_activation_checkpointing", "gradient_checkpointing"}, {"dtype", "bf16"},
     {"pp_size", "pipeline_parallel_size"}, {"tp_size", "tensor_parallel_size"},
+    {"virtual_pipeline_model_parallel_size", "virtual_pipeline_parallel_size"},
     {"cp_size", "context_parallel_size"}, {"ep_size", "expert_parallel_size"}, {"beta", "rl_beta"},
     {"num_generations", "trl.num_generations"}, {"file", "datasets[].path"},
     {"role_mapping", "datasets[].roles"}, {"push_to_hub", "hub_model_id"},

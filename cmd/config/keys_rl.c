@@ -4,34 +4,34 @@
 
 const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("rl", AX_T_STR, "Preference or reinforcement training method; ppo is axtrain's own.",
-           .choices = "dpo|orpo|kto|simpo|grpo|gdpo|ppo|ebft", AX_NEEDS(DPO)),
+           .choices = "dpo|orpo|cpo|simpo|kto|grpo|gdpo|ppo|ebft"),
     AX_KEY("rl_beta", AX_T_AMOUNT,
            "Weight that keeps the model close to the reference; 0.1 if unset (0 for GRPO).",
-           AX_NEEDS(DPO), .when = "rl"),
-    AX_KEY("dpo_loss_type", AX_T_STRINGS, "DPO losses, summed.",
-           .choices =
-               "sigmoid|hinge|ipo|robust|exo_pair|nca_pair|bco_pair|sppo_hard|aot|aot_unpaired|"
-               "apo_zero|apo_down|discopop|sft|sigmoid_norm",
-           AX_NEEDS(DPO)),
-    AX_KEY("dpo_loss_weights", AX_T_LIST | AX_OF(AX_T_NUM), "Weights of those losses.",
-           AX_NEEDS(DPO)),
+           .when = "rl"),
+    AX_KEY("dpo_loss_type", AX_T_STRINGS, "DPO losses, summed; sigmoid if unset.",
+           .choices = "sigmoid|hinge|ipo|ipo_sum|robust|exo_pair|nca_pair|bco_pair|sppo_hard|aot|"
+                      "aot_unpaired|apo_zero|apo_down|discopop|sft|sigmoid_norm"),
+    AX_KEY("dpo_loss_weights", AX_T_LIST | AX_OF(AX_T_NUM), "Weights of those losses."),
     AX_KEY("dpo_label_smoothing", AX_T_BELOW_ONE, "Assumed fraction of flipped preference labels.",
-           .dflt = "0.0", AX_NEEDS(DPO), .when = "rl == dpo"),
+           .dflt = "0.0", .when = "rl == dpo,cpo,simpo"),
     AX_KEY("precompute_ref_log_probs", AX_T_BOOL, "Run the reference model once, before training.",
-           .dflt = "false", AX_NEEDS(DPO), .when = "rl"),
+           .dflt = "false",
+           AX_NO_EFFECT("the reference's log-probs are always computed before the first step")),
     AX_KEY("orpo_alpha", AX_T_AMOUNT, "Weight of ORPO's odds-ratio term.", .dflt = "0.1",
-           AX_NEEDS(ORPO), .when = "rl == orpo"),
-    AX_KEY("simpo_gamma", AX_T_NUM, "SimPO margin.", AX_NEEDS(SIMPO), .when = "rl == simpo"),
+           .when = "rl == orpo"),
+    AX_KEY("simpo_gamma", AX_T_NUM, "SimPO margin.", .dflt = "0.5", .when = "rl == simpo"),
     AX_KEY("cpo_alpha", AX_T_AMOUNT, "Weight of the likelihood of the preferred answer.",
-           .dflt = "1.0", AX_NEEDS(SIMPO), .when = "rl == simpo"),
+           .dflt = "1.0", .when = "rl == cpo,simpo"),
     AX_KEY("kto_desirable_weight", AX_T_AMOUNT, "Weight of desirable answers.", .dflt = "1.0",
-           AX_NEEDS(KTO), .when = "rl == kto"),
+           .when = "rl == kto"),
     AX_KEY("kto_undesirable_weight", AX_T_AMOUNT, "Weight of undesirable answers.", .dflt = "1.0",
-           AX_NEEDS(KTO), .when = "rl == kto"),
-    AX_KEY("trl", AX_T_MAP, "Options of GRPO and related methods.", AX_NEEDS(GRPO), .when = "rl"),
+           .when = "rl == kto"),
+    AX_KEY("kto_loss_type", AX_T_STR,
+           "KTO, or its variant without an estimate of the KL divergence.",
+           .choices = "kto|apo_zero_unpaired", .dflt = "kto", .when = "rl == kto"),
+    AX_KEY("trl", AX_T_MAP, "Options of GRPO and related methods.", .when = "rl"),
     AX_KEY("trl.beta", AX_T_AMOUNT,
-           "Weight of the KL divergence from the reference; takes precedence over rl_beta.",
-           AX_NEEDS(GRPO)),
+           "Weight of the KL divergence from the reference; takes precedence over rl_beta."),
     AX_KEY("trl.num_generations", AX_T_INT | AX_RANGE(FROM_TWO),
            "Answers per prompt, compared with each other.", .dflt = "8", AX_NEEDS(GRPO)),
     AX_KEY("trl.max_completion_length", AX_T_COUNT, "Maximum length of an answer in tokens.",
@@ -93,13 +93,10 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "Weight the KL divergence by the probability ratio.", AX_NEEDS(OTHER_RL)),
     AX_KEY("trl.skip_zero_advantage_batches", AX_T_BOOL,
            "Skip steps in which all answers score the same.", .dflt = "true", AX_NEEDS(GRPO)),
-    AX_KEY("reward_model", AX_T_BOOL, "Train a scalar head on pairs of answers.",
-           AX_NEEDS(REWARD_MODEL)),
+    AX_KEY("reward_model", AX_T_BOOL, "Train a scalar head on pairs of answers."),
     AX_KEY("center_rewards_coefficient", AX_T_AMOUNT,
-           "Weight of the term that centers rewards at zero.", AX_NEEDS(REWARD_MODEL),
-           .when = "reward_model"),
-    AX_KEY("process_reward_model", AX_T_BOOL, "Train a head that scores each reasoning step.",
-           AX_NEEDS(PRM)),
+           "Weight of the term that centers rewards at zero.", .when = "reward_model"),
+    AX_KEY("process_reward_model", AX_T_BOOL, "Train a head that scores each reasoning step."),
     {0}};
 
 const struct ax_config_key ax_config_keys_kd[] = {
@@ -152,38 +149,50 @@ const struct ax_config_key ax_config_keys_quant[] = {
            .dflt = "false", AX_NEEDS(QUANTIZE)),
     {0}};
 
-/* For keys that say how ranks shard rather than how many there are; these hold for one rank too. */
-#define SHARES AX_NO_EFFECT("one process has nothing to shard")
+/* For keys that say how ranks shard rather than how many there are. */
+#define SHARES AX_NO_EFFECT("dp_shard_size and zero_stage say what is sharded")
+#define SAVES  AX_NO_EFFECT("a checkpoint is one model folder, written by all ranks, for any mesh")
 
 const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("dp_shard_size", AX_T_INT | AX_RANGE(FROM_MINUS_ONE),
-           "Ranks that shard one copy of the weights; all remaining ranks if unset.",
-           AX_NEEDS(SHARD)),
-    AX_KEY("dp_replicate_size", AX_T_COUNT, "Number of copies of the weights.", .dflt = "1",
-           AX_NEEDS(SHARD)),
-    AX_KEY("tensor_parallel_size", AX_T_COUNT, "Ranks that split each linear layer.", .dflt = "1",
-           AX_NEEDS(TENSOR_PARALLEL)),
-    AX_KEY("context_parallel_size", AX_T_COUNT, "Ranks that split each row.", .dflt = "1",
-           AX_NEEDS(CONTEXT_PARALLEL)),
+           "Ranks that shard one copy of the weights; all remaining ranks if unset."),
+    AX_KEY("dp_replicate_size", AX_T_COUNT, "Number of copies of the weights.", .dflt = "1"),
+    AX_KEY("tensor_parallel_size", AX_T_COUNT, "Ranks that split each linear layer.", .dflt = "1"),
+    AX_KEY("context_parallel_size", AX_T_COUNT, "Ranks that split each row.", .dflt = "1"),
     AX_KEY("pipeline_parallel_size", AX_T_COUNT, "Ranks that split the layers. axtrain's own key.",
-           .dflt = "1", AX_NEEDS(PIPELINE_PARALLEL)),
-    AX_KEY("expert_parallel_size", AX_T_COUNT, "Ranks that split the experts.", .dflt = "1",
-           AX_NEEDS(EXPERT_PARALLEL)),
+           .dflt = "1"),
+    AX_KEY(
+        "pipeline_parallel_schedule", AX_T_STR,
+        "Order of the micro-batches; afab keeps the activations of all of them, interleaved gives "
+        "each rank several ranges of layers, for less idle time and more messages.",
+        .choices = "1f1b|afab|interleaved", .dflt = "1f1b"),
+    AX_KEY("virtual_pipeline_parallel_size", AX_T_COUNT, "Ranges of layers per rank.", .dflt = "2",
+           .when = "pipeline_parallel_schedule == interleaved"),
+    AX_KEY("expert_parallel_size", AX_T_COUNT, "Ranks that split the experts.", .dflt = "1"),
     AX_KEY("fsdp_config", AX_T_MAP, "Shard weights, gradients and optimizer state.", SHARES),
     AX_KEY("fsdp_config.offload_params", AX_T_BOOL,
            "Keep masters and optimizer state in host memory.",
            AX_NO_EFFECT("cpu computes in host memory")),
     AX_KEY("fsdp_config.reshard_after_forward", AX_T_BOOL,
-           "Free gathered weights after the forward pass.", .dflt = "true", SHARES),
+           "Free gathered weights after each use; false is zero_stage: 2.", .dflt = "true"),
     AX_KEY("fsdp_config.activation_checkpointing", AX_T_BOOL, "Same as gradient_checkpointing."),
     AX_KEY("fsdp_config.state_dict_type", AX_T_STR, "Save one set of files, or one per rank.",
-           .choices = "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT", SHARES),
+           .choices = "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT", SAVES),
     AX_KEY("fsdp_config.final_state_dict_type", AX_T_STR, "Same, for the end of training.",
-           .choices = "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT", SHARES),
-    AX_KEY("deepspeed", AX_T_STR | AX_T_OPTIONS,
-           "DeepSpeed settings: a JSON file or a map; the ZeRO stage decides what is sharded.",
-           SHARES),
-    AX_KEY("ddp_timeout", AX_T_COUNT, "Seconds to wait for another rank.", SHARES),
+           .choices = "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT", SAVES),
+    AX_KEY("deepspeed", AX_T_STR | AX_T_OPTIONS, "DeepSpeed settings: a JSON file or a map.",
+           AX_ROUGHLY("only the ZeRO stage is used; without the file, from its name")),
+    AX_KEY("zero_stage", AX_T_COUNT,
+           "What ranks that shard weights keep between uses: 3 (ZeRO-3) nothing; 2 the weights, "
+           "gathered once per step, with the same results; 1 also the gradients, which are summed "
+           "over ranks once per step. Optimizer state is always sharded. Less traffic for more "
+           "memory. axtrain's own key.",
+           .dflt = "3"),
+    AX_KEY("reduce_dtype", AX_T_STR,
+           "Type in which gradients are sent to other ranks and summed; bfloat16 halves the "
+           "traffic. axtrain's own key.",
+           .choices = "float32|bfloat16", .dflt = "float32"),
+    AX_KEY("ddp_timeout", AX_T_COUNT, "Seconds to wait for another rank.", .dflt = "1800"),
     {0}};
 
 #define WANDB   .when = "(wandb_project || use_wandb || report_to) && wandb_mode != disabled"

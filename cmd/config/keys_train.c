@@ -185,7 +185,8 @@ const struct ax_config_key ax_config_keys_save[] = {
 const struct ax_config_key ax_config_keys_precision[] = {
     AX_KEY("bf16", AX_T_BOOL | AX_T_STR,
            "Compute in bfloat16 with master weights of master_dtype; auto: if that is faster on "
-           "this machine, or as the checkpoint that a run resumes from did.",
+           "this machine (of several ranks, rank 0's), or as the checkpoint that a run resumes "
+           "from did.",
            .choices = "auto", .dflt = "auto"),
     AX_KEY("bfloat16", AX_T_BOOL, "Same as bf16: true."),
     AX_KEY("fp16", AX_T_BOOL, "Compute in float16.",
@@ -226,6 +227,9 @@ const struct ax_config_key ax_config_keys_loss[] = {
            .dflt = "0.0"),
     AX_KEY("z_loss_coef", AX_T_AMOUNT,
            "Weight of the squared log-sum-exp of the logits. axtrain's own key.", .dflt = "0.0"),
+    AX_KEY("use_dynamic_finetuning", AX_T_BOOL,
+           "Multiply each token's loss by its probability, taken as a constant (DFT).",
+           .dflt = "false"),
     AX_KEY("neftune_noise_alpha", AX_T_POSITIVE, "Strength of the noise added to embeddings."),
     AX_KEY(
         "use_eaft", AX_T_BOOL,

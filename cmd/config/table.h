@@ -71,24 +71,13 @@ enum ax_config_support {
     X(OTHER_OPTIM, "other-optimizers", "optimizers beyond AdamW, SGD, Lion, Adafactor and Muon")   \
     X(LORA_INIT, "adapter-variants", "other adapter initializations, shapes and learning rates")   \
     X(LOFTQ, "loftq", "adapters that start from the error of quantization (LoftQ)")                \
-    X(DPO, "dpo", "preference training with DPO and IPO")                                          \
-    X(ORPO, "orpo", "preference training with ORPO")                                               \
-    X(KTO, "kto", "preference training with KTO")                                                  \
-    X(SIMPO, "simpo", "preference training with SimPO")                                            \
     X(GRPO, "grpo", "reinforcement training with GRPO and GDPO")                                   \
     X(PPO, "ppo", "reinforcement training with PPO")                                               \
     X(EBFT, "ebft", "energy-based fine-tuning")                                                    \
     X(OTHER_RL, "other-rl", "more losses and options for preference and reinforcement training")   \
-    X(REWARD_MODEL, "reward-model", "training reward models")                                      \
-    X(PRM, "process-reward-model", "training process reward models")                               \
     X(QAT, "qat", "quantization-aware training with int4 weights")                                 \
     X(OTHER_QAT, "other-qat", "quantization-aware training with other types")                      \
     X(QUANTIZE, "quantize", "quantizing a trained model")                                          \
-    X(SHARD, "sharding", "sharding across ranks from a YAML file")                                 \
-    X(TENSOR_PARALLEL, "tensor-parallel", "tensor parallelism from a YAML file")                   \
-    X(CONTEXT_PARALLEL, "context-parallel", "context parallelism from a YAML file")                \
-    X(PIPELINE_PARALLEL, "pipeline-parallel", "pipeline parallelism from a YAML file")             \
-    X(EXPERT_PARALLEL, "expert-parallel", "expert parallelism from a YAML file")                   \
     X(FP8, "fp8", "8-bit floating-point training")                                                 \
     X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                         \
     X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared data to the hub")                    \
@@ -132,7 +121,7 @@ struct ax_capability_info {
 /* A key that needs one of these requests another objective, even if the key that selects it is
  * missing. Such a run stops, because it would train something that was not requested. */
 static inline bool ax_capability_is_objective(enum ax_capability cap) {
-    return cap >= AX_CAP_DPO && cap <= AX_CAP_PRM;
+    return cap >= AX_CAP_GRPO && cap <= AX_CAP_OTHER_RL;
 }
 
 struct ax_config_key {

@@ -8,6 +8,7 @@
 #include "cmd/convert/merge_note.h"
 #include "cmd/convert/merge_probe.h"
 #include "model/adapter/merge.h"
+#include "model/classifier.h"
 
 #define EXACT       1e-4 /* tolerance relative to the largest logit, for float32 weights */
 #define HALF_ROUNDS 0.05 /* the same for 16-bit weights, because they are rounded */
@@ -18,9 +19,13 @@ struct merge {
     struct ax_hf hf;
     struct ax_peft peft;
     bool with_tokenizer;       /* the adapter's folder has a tokenizer */
+    bool unties;               /* the merged model has its own head, the base has not */
     struct ax_merged *tensors; /* [hf's count] */
     struct ax_st_output *outputs;
-    struct ax_st_entry head; /* if the adapter unties a tied base: its embedding as head */
+    /* Tensors that the base lacks: if the adapter unties a tied base, its embedding as head; if it
+     * brings a classifier's head, that. */
+    struct ax_st_entry added[2];
+    int n_added;
     struct ax_merge_probe probe;
 };
 
@@ -36,29 +41,47 @@ static enum ax_status pick_dtype(struct merge *w) {
     return AX_OK;
 }
 
-/* True if the merged model has its own head and the base has none. */
-static bool adds_head(struct merge *w) {
-    const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight");
-    if (!w->arch.tied || !ax_merged_unties(&w->peft) || !embed)
-        return false;
-    w->arch.tied = false;
-    w->head = *embed;
-    w->head.name = "lm_head.weight";
-    return !ax_hf_find(&w->hf, w->head.name);
+static void add_tensor(struct merge *w, const struct ax_st_entry *e, const char *name) {
+    w->added[w->n_added] = *e;
+    w->added[w->n_added++].name = (char *)(uintptr_t)name;
+}
+
+/* Lists what the merged model has and the base has not. */
+static void add_head(struct merge *w) {
+    static const char *const names[] = {"score.weight", "score.bias"};
+    const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight"), *e;
+    for (int i = 0; i < 2 && w->arch.new_head; i++) {
+        char name[64];
+        snprintf(name, sizeof name, AX_PEFT_PREFIX "%s", names[i]);
+        if ((e = ax_safetensors_find(&w->peft.weights, name)) != NULL)
+            add_tensor(w, e, names[i]);
+    }
+    w->unties = w->arch.tied && ax_merged_unties(&w->peft) && embed;
+    if (w->unties && !ax_hf_find(&w->hf, "lm_head.weight"))
+        add_tensor(w, embed, "lm_head.weight");
+    w->arch.tied = w->arch.tied && !w->unties;
+}
+
+/* A language model's head has no place in a classifier. */
+static bool is_dropped(const struct merge *w, const struct ax_st_entry *e) {
+    return w->arch.new_head && strcmp(e->name, "lm_head.weight") == 0;
 }
 
 static enum ax_status open_tensors(struct merge *w) {
-    const int n = ax_hf_count(&w->hf), all = n + adds_head(w);
+    add_head(w);
+    const int n = ax_hf_count(&w->hf), all = n + w->n_added;
     AX_TRY(ax_alloc(&w->tensors, (size_t)all, sizeof *w->tensors));
     AX_TRY(ax_alloc(&w->outputs, (size_t)all, sizeof *w->outputs));
     for (int i = 0; i < all; i++) {
-        const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->head;
-        struct ax_merged *t = &w->tensors[i];
+        const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->added[i - n];
+        struct ax_merged *t = &w->tensors[w->m->tensors];
         const bool is_float = ax_dtype_info(e->dtype)->is_float;
+        if (is_dropped(w, e))
+            continue;
         AX_TRY(ax_merged_open(t, e, &w->peft, is_float ? w->m->written : e->dtype));
-        w->outputs[i] = (struct ax_st_output){
+        w->outputs[w->m->tensors] = (struct ax_st_output){
             .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
-        memcpy(w->outputs[i].shape, t->base->shape, sizeof e->shape);
+        memcpy(w->outputs[w->m->tensors].shape, t->base->shape, sizeof e->shape);
         w->m->matrices += t->r > 0 || t->base != t->model;
         w->m->tensors++;
     }
@@ -91,11 +114,13 @@ static enum ax_status check_answers(const struct merge *w) {
 static enum ax_status config_edits(const struct merge *w, json_t **out) {
     *out = json_object();
     bool ok = *out != NULL;
-    if (w->head.name)
+    if (w->unties)
         ok = ok && json_object_set_new(*out, "tie_word_embeddings", json_false()) == 0;
     if (w->arch.vocab_stored > 0)
         ok = ok && json_object_set_new(*out, "vocab_size", json_integer(w->arch.vocab_size)) == 0;
-    return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    if (!ok)
+        return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    return ax_classifier_fields(&w->arch, *out);
 }
 
 /* Writes the model to the folder's temporary path and reads it again to compare. */
@@ -115,6 +140,7 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
     json_decref(edits);
     AX_TRY(written);
     AX_TRY(check_changed(w));
+    w->arch.new_head = false; /* the merged folder has it */
     struct ax_hf merged = {0};
     enum ax_status st;
     AX_TRY_GOTO(ax_hf_open(&merged, dir), st, done);
@@ -174,6 +200,9 @@ static enum ax_status run(struct merge *w) {
     AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
     AX_TRY(ax_arch_load(&w->arch, w->m->base));
     ax_adapter_vocabulary(&w->arch, &w->peft);
+    AX_TRY(ax_classifier_of_adapter(&w->arch, &w->peft));
+    if (w->m->to_gguf)
+        AX_TRY(ax_classifier_refuse(&w->arch, w->m->adapter, "be written as GGUF"));
     AX_TRY(ax_hf_open(&w->hf, w->m->base));
     AX_TRY(pick_dtype(w));
     AX_TRY(look_for_tokenizer(w));

@@ -13,7 +13,7 @@ struct answer {
     const struct ax_merge_probe *probe;
     const struct ax_hf *hf;
     const struct ax_peft *peft; /* NULL: without */
-    float *logits;              /* [TOKENS][V] */
+    float *logits;              /* [TOKENS][V], of a classifier its labels */
 };
 
 static enum ax_status fill(struct ax_batch *batch, struct ax_queue *q, int64_t vocab) {
@@ -29,7 +29,8 @@ static enum ax_status fill(struct ax_batch *batch, struct ax_queue *q, int64_t v
 
 static enum ax_status run_pass(struct ax_pass *p, float *out) {
     struct ax_runtime *rt = p->model->rt;
-    struct ax_tensor logits = ax_tensor_2d(AX_F32, NULL, TOKENS, p->model->arch.vocab_size);
+    struct ax_tensor logits =
+        ax_tensor_2d(AX_F32, NULL, TOKENS, ax_arch_head_rows(&p->model->arch));
     AX_TRY(ax_pass_begin(p));
     AX_TRY(ax_pass_forward_all(p));
     logits.data = ax_stack_push(&rt->arena.scratch, "logits", ax_tensor_bytes(&logits));
@@ -76,7 +77,7 @@ static enum ax_status answer(const struct ax_merge_probe *p, const struct ax_hf 
 }
 
 static int64_t count(const struct ax_merge_probe *p) {
-    return TOKENS * p->arch->vocab_size;
+    return TOKENS * ax_arch_head_rows(p->arch);
 }
 
 /* A NaN counts as an infinite difference. */

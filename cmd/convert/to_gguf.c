@@ -11,6 +11,7 @@
 #include "ckpt/hf/hf.h"
 #include "cmd/config/build.h"
 #include "data/gguf/tokens.h"
+#include "model/classifier.h"
 #include "model/gguf_describe.h"
 
 struct to_gguf {
@@ -81,6 +82,7 @@ static void pick_quant(struct to_gguf *w) {
 static enum ax_status run(struct to_gguf *w) {
     struct ax_to_gguf *c = w->c;
     AX_TRY(ax_arch_load(&w->arch, c->src));
+    AX_TRY(ax_classifier_refuse(&w->arch, c->src, "be written as GGUF"));
     AX_TRY(ax_hf_open(&w->hf, c->src));
     pick_quant(w);
     AX_TRY(ax_gguf_describe(&w->described, &w->arch, c->src));

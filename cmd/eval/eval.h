@@ -2,7 +2,8 @@
  *
  * Reading order: eval.c (command line, configuration, data), run.c (the model's passes),
  * questions.c (prompts and expected answers), solve.c (answers by generation), pass.c (several
- * per example), print.c and json.c (output); tasks.c (task files, which replace all of these). */
+ * per example), print.c and json.c (output); tasks.c (task files) and score.h (reward models), which
+ * replace all of these. */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 
@@ -11,6 +12,7 @@
 #include "cmd/train/data.h"
 #include "cmd/eval/pass.h"
 #include "cmd/eval/tasks.h"
+#include "cmd/ranks.h"
 #include "cmd/train/stop_tokens.h"
 #include "data/reward/final_answer.h"
 #include "optim/evaluate.h"
@@ -45,12 +47,14 @@ struct ax_eval {
     /* requested */
     struct ax_arg_list adapter_args;
     const char *base_name;
-    const char *model, *data, *config, *type, *dtype_name, *out;
+    const char *model, *data, *config, *type, *dtype_name, *mesh, *out;
     struct ax_eval_tasks tasks; /* task files, or final-answer */
     int64_t max_rows, max_new_tokens, batch, threads;
     struct ax_eval_pass_options pass_options;
     bool per_row, json;
+    const struct ax_classifier *scores; /* --task reward, prm; NULL: none */
     /* evaluated */
+    struct ax_ranks ranks;
     char *model_dir;
     struct ax_lock use; /* on that folder, if it is in a cache */
     struct ax_config cfg;
@@ -99,6 +103,8 @@ enum ax_status ax_eval_print(const struct ax_eval *e, struct ax_buf *out);
 enum ax_status ax_eval_print_rows(struct ax_eval *e, const struct ax_eval_turn *t);
 /* Everything as one object. */
 enum ax_status ax_eval_print_json(const struct ax_eval *e, size_t flags, struct ax_buf *out);
+/* v as a line; takes v, of which NULL is lack of memory. */
+enum ax_status ax_eval_put_json(struct ax_buf *out, json_t *v, size_t flags);
 /* sum/n, or 0. */
 static inline double ax_eval_per(double sum, double n) {
     return n > 0 ? sum / n : 0;

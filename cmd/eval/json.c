@@ -1,7 +1,7 @@
 /* The output of eval as JSON: one object, or one line per example. */
 #include "cmd/eval/eval.h"
 
-static enum ax_status put(struct ax_buf *out, json_t *v, size_t flags) {
+enum ax_status ax_eval_put_json(struct ax_buf *out, json_t *v, size_t flags) {
     char *text = v ? json_dumps(v, flags) : NULL;
     json_decref(v);
     if (!text)
@@ -44,7 +44,7 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
 
 enum ax_status ax_eval_print_rows(struct ax_eval *e, const struct ax_eval_turn *t) {
     for (size_t i = 0; i < e->n_rows; i++)
-        AX_TRY(put(&e->row_lines, row_json(e, t, i), JSON_COMPACT));
+        AX_TRY(ax_eval_put_json(&e->row_lines, row_json(e, t, i), JSON_COMPACT));
     return AX_OK;
 }
 
@@ -103,5 +103,5 @@ enum ax_status ax_eval_print_json(const struct ax_eval *e, size_t flags, struct 
         json_object_set_new(v, "peak_rss_bytes", json_integer((json_int_t)ax_mem_peak_rss()));
         json_object_set_new(v, "arena_bytes", json_integer((json_int_t)e->arena_bytes));
     }
-    return put(out, v, flags);
+    return ax_eval_put_json(out, v, flags);
 }

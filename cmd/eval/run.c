@@ -66,7 +66,7 @@ done:
 
 enum ax_status ax_eval_run(struct ax_eval *e) {
     struct ax_arena_plan plan;
-    const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)e->threads};
+    const struct ax_runtime_options ro = ax_ranks_runtime(&e->ranks, (int)e->threads);
     AX_TRY(ax_runtime_run(&ro, body, e, &plan));
     e->arena_bytes = ax_arena_plan_total(&plan);
     return AX_OK;

@@ -45,9 +45,10 @@ struct batch {
 static enum ax_status answer_batch(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m,
                                    int n, struct ax_eval_row **rows, const struct batch *b) {
     const int64_t longest = rows[0]->answer.prompt;
+    const int ranks = m->rt->mesh.size[AX_ROLE_BATCH]; /* which share them */
     const struct ax_generate_options o = {.max_prompt = longest,
                                           .max_new = e->max_new_tokens,
-                                          .n_seqs = n,
+                                          .n_seqs = (n + ranks - 1) / ranks,
                                           .n_stop = e->stop.n,
                                           .stop = e->stop.ids};
     struct ax_generator g;

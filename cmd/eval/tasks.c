@@ -29,6 +29,7 @@ static enum ax_status open_model(struct tasks *t) {
     args.dtype = t->o->dtype;
     args.adapters = *t->o->adapters;
     args.threads = t->o->threads;
+    args.ranks = t->o->ranks;
     if (args.adapters.n > 1)
         return ax_error(AX_ERR_CONFIG, "--adapter: a task file takes one adapter at a time");
     return ax_text_model_open(&t->model, &args);
@@ -150,6 +151,8 @@ static enum ax_status run(struct tasks *t, struct ax_buf *out) {
     const enum ax_status st = ax_task_run(&t->model, list, t->n, &o, &t->counters);
     ax_free(list);
     AX_TRY(st);
+    if (!ax_ranks_lead(t->o->ranks))
+        return AX_OK;
     for (size_t i = 0; i < t->n; i++)
         AX_TRY(ax_task_job_finish(&t->jobs[i]));
     if (t->o->samples)

@@ -4,18 +4,20 @@
 
 #include "base/mem.h"
 #include "cmd/args.h"
+#include "cmd/ranks.h"
 
 struct ax_eval_tasks {
     struct ax_arg_list files;
     const char *include_path;                            /* folder for task names; or NULL */
     const char *model, *base, *dtype, *system, *samples; /* samples: a file; NULL: none */
     const struct ax_arg_list *adapters;
+    struct ax_ranks *ranks;
     int64_t num_fewshot;                    /* -1: as in the task files */
     int64_t max_length;                     /* 0: all of the model's positions */
     int64_t max_rows, batch, threads, seed; /* 0 rows: all; 0 batch: as memory allows */
     bool chat, single_turn, json;
 };
-/* Appends the results. */
+/* Appends the results, on rank 0. */
 enum ax_status ax_eval_tasks_run(const struct ax_eval_tasks *o, struct ax_buf *out);
 
 #endif

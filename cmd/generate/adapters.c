@@ -4,6 +4,7 @@
 
 #include "base/io_path.h"
 #include "cmd/convert/merge_note.h"
+#include "model/classifier.h"
 
 /* Splits "NAME=DIR"; "DIR" alone is named by its last part. */
 static enum ax_status split(const char *text, char **name, const char **path) {
@@ -72,8 +73,11 @@ enum ax_status ax_adapters_open(struct ax_adapters *a, const struct ax_arg_list 
                                 const char *base, struct ax_arch *arch) {
     *a = (struct ax_adapters){0};
     enum ax_status st = AX_OK;
-    for (int i = 0; i < given->n && st == AX_OK; i++)
+    for (int i = 0; i < given->n && st == AX_OK; i++) {
         st = open_one(a, given->text[i], base);
+        if (st == AX_OK)
+            st = ax_classifier_of_adapter(arch, &a->pefts[i]);
+    }
     if (st == AX_OK)
         st = take_vocabulary(a, arch);
     if (st != AX_OK)

@@ -149,26 +149,21 @@ static enum ax_status add_file(struct ax_prompts *p, const struct ax_text_model 
     return p->n > 0 ? AX_OK : ax_error(AX_ERR_DATA, "%s: the file has no records", s->file);
 }
 
+enum ax_status ax_prompts_read_input(struct ax_buf *text) {
+    char *data;
+    size_t len;
+    AX_TRY(ax_read_file("/dev/stdin", MAX_INPUT, &data, &len));
+    const enum ax_status st =
+        ax_buf_append(text, data, len > 0 && data[len - 1] == '\n' ? len - 1 : len);
+    ax_free(data);
+    return st;
+}
+
 enum ax_status ax_prompts_read(struct ax_prompts *p, const struct ax_text_model *t,
                                const struct ax_prompts_source *s) {
     *p = (struct ax_prompts){0};
-    enum ax_status st;
-    if (s->file) {
-        st = add_file(p, t, s);
-    } else if (s->text) {
-        st = add(p, t, s, &(struct input){.text = s->text, .len = strlen(s->text)});
-    } else {
-        char *data = NULL;
-        size_t len;
-        st = ax_read_file("/dev/stdin", MAX_INPUT, &data, &len);
-        if (st == AX_OK)
-            st = add(p, t, s,
-                     &(struct input){
-                         .text = data,
-                         .len = len > 0 && data[len - 1] == '\n' ? len - 1 : len,
-                     });
-        ax_free(data);
-    }
+    const enum ax_status st =
+        s->file ? add_file(p, t, s) : add(p, t, s, &(struct input){.text = s->text, .len = s->len});
     if (st != AX_OK)
         ax_prompts_free(p);
     return st;

@@ -17,13 +17,15 @@ struct ax_prompts {
 
 struct ax_prompts_source {
     const char *text; /* NULL: not given */
+    size_t len;       /* of the text */
     const char *file; /* JSONL: {"prompt": "…"} or {"messages": […]}, also "adapter"; or NULL */
     const char *system; /* system message for each conversation without one; NULL: none */
     bool chat;          /* treat a text as a user message */
     bool each;          /* each record becomes a prompt for the base and for each adapter */
 };
-/* A record without an adapter uses the first one. With neither text nor file, standard input is one
- * text, without its last newline. */
+/* Standard input without its last newline, for `text`. */
+enum ax_status ax_prompts_read_input(struct ax_buf *text);
+/* Either text or file. A record without an adapter uses the first one. */
 enum ax_status ax_prompts_read(struct ax_prompts *p, const struct ax_text_model *t,
                                const struct ax_prompts_source *s);
 void ax_prompts_free(struct ax_prompts *p);

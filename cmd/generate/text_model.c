@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "cmd/train/base_model.h"
 #include "kernels/cpu/isa.h"
+#include "model/classifier.h"
 
 #define MAX_CONFIG ((size_t)16 << 20)
 
@@ -31,6 +32,7 @@ void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
         {"--seed", AX_ARG_INT, &a->seed, 0, INT64_MAX},
         {"--stop", AX_ARG_LIST, &a->stop, 0, 0},
         {"--threads", AX_ARG_INT, &a->threads, 1, 1024},
+        {"--mesh", AX_ARG_STRING, &a->mesh, 0, 0},
     };
     memcpy(args, table, sizeof table);
 }
@@ -109,15 +111,18 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_arg
     AX_TRY(ax_base_model_folder(&t->folder, &t->use, a->model, NULL, NULL));
     AX_TRY(ax_arch_load(&t->arch, t->folder));
     t->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
+    if (a->ranks) /* others may be other machines */
+        AX_TRY(ax_team_share(&a->ranks->team, &t->dtype, sizeof t->dtype));
     if (a->dtype)
         AX_TRY(ax_args_dtype(a->dtype, &t->dtype));
     if (a->base)
         AX_TRY(ax_store_parse(a->base, &t->store));
     AX_TRY(ax_adapters_open(&t->adapters, &a->adapters, t->folder, &t->arch));
+    AX_TRY(ax_classifier_refuse(&t->arch, t->folder, "generate text"));
     AX_TRY(open_sides(t));
     AX_TRY(read_generation_config(t));
     AX_TRY(apply_args(t, a));
-    t->threads = (int)a->threads;
+    t->runtime = ax_ranks_runtime(a->ranks, (int)a->threads);
     return ax_hf_open(&t->hf, t->folder);
 }
 
@@ -203,6 +208,5 @@ enum ax_status ax_text_model_run(struct ax_text_model *t, const struct ax_genera
                                  bool logprobs, ax_text_body *body, void *ctx) {
     struct run r = {.t = t, .o = *o, .logprobs = logprobs, .body = body, .ctx = ctx};
     r.o.sampling = t->sampling;
-    const struct ax_runtime_options ro = {.backend = "cpu", .threads = t->threads};
-    return ax_runtime_run(&ro, with_model, &r, NULL);
+    return ax_runtime_run(&t->runtime, with_model, &r, NULL);
 }

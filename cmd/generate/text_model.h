@@ -11,17 +11,19 @@
 #include "cmd/generate/adapters.h"
 #include "cmd/generate/text_side.h"
 #include "cmd/generate/text_stream.h"
+#include "cmd/ranks.h"
 #include "model/generate.h"
 
 /* Options shared by these commands. Numbers that were not given are negative: then the model's
  * generation_config.json applies, else the default. */
 struct ax_text_args {
-    const char *model, *dtype, *base;
+    const char *model, *dtype, *base, *mesh;
     int64_t max_new_tokens, top_k, seed, threads;
     double temperature, top_p, min_p, repetition_penalty;
     struct ax_arg_list stop, adapters;
+    struct ax_ranks *ranks; /* not an option; NULL: one */
 };
-#define AX_TEXT_ARGS_COUNT 13
+#define AX_TEXT_ARGS_COUNT 14
 /* Sets the defaults and fills args[0 … AX_TEXT_ARGS_COUNT − 1]. */
 void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args);
 
@@ -37,7 +39,7 @@ struct ax_text_model {
     struct ax_arg_list stop_strings;
     struct ax_sampling sampling;
     int64_t max_new; /* 0: not specified */
-    int threads;
+    struct ax_runtime_options runtime;
 };
 /* A folder, a GGUF file (whose weights are read in place), or a hub id in the cache. */
 enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_args *a);
@@ -47,7 +49,7 @@ void ax_text_model_close(struct ax_text_model *t); /* safe on a zeroed one */
 const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int adapter);
 
 typedef enum ax_status ax_text_body(struct ax_generator *g, void *ctx);
-/* Runs `body` once, on a generator with the model's weights, stop tokens and sampling, and no
+/* Runs `body` once, on this rank's generator with the model's weights, stop tokens and sampling, and no
  * active adapter; `o` has the other options. `logprobs`: whether sequences will request them. */
 enum ax_status ax_text_model_run(struct ax_text_model *t, const struct ax_generate_options *o,
                                  bool logprobs, ax_text_body *body, void *ctx);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/help/help.h"
+#include "cmd/shapes.h"
 
 /* ---- parts ---- */
 
@@ -60,14 +61,15 @@ bool ax_help_next(const char **cursor, struct ax_help_part *part) {
 static const struct {
     const char *name, *choices;
 } known[] = {
-    {"--color", "auto|always|never"},      {"--dtype", "float32|bfloat16"},
-    {"--recompute", "off|selective|on"},   {"--base", "plain|nf4|nf4-double|int8|fp8"},
-    {"--optimizer", "adamw|sgd"},          {"--backend", "cpu|ref"},
-    {"--arch", "smollm2-135m|llama-tiny"}, {"--split", "train|test"},
+    {"--color", "auto|always|never"},    {"--dtype", "float32|bfloat16"},
+    {"--recompute", "off|selective|on"}, {"--base", "plain|nf4|nf4-double|int8|fp8"},
+    {"--optimizer", "adamw|sgd"},        {"--backend", "cpu|ref"},
+    {"--split", "train|test"},
 };
 static const char *const files[] = {"DIR", "FILE", "M", "T", "T.jinja", "FILE.jsonl", "OLD.json"};
 
 static void describe(struct ax_help_option *o) {
+    static char shapes[AX_SHAPE_NAMES];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         o->is_file = o->is_file || strcmp(files[i], o->value) == 0;
     if (strcmp(o->name, "--dtype") == 0 && strcmp(o->value, "T") == 0)
@@ -75,6 +77,8 @@ static void describe(struct ax_help_option *o) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (o->value[0] && !o->is_file && strcmp(known[i].name, o->name) == 0)
             o->choices = known[i].choices;
+    if (strcmp(o->name, "--arch") == 0)
+        o->choices = ax_shape_names(shapes, sizeof shapes, "|");
 }
 
 static void add(struct ax_help_option *out, int *n, const char *word, size_t len,

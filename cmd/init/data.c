@@ -12,16 +12,29 @@ struct sample {
     size_t n;
 };
 
+/* By enum ax_record_kind; those without keys are fine-tuned. */
+static const struct ax_init_task tasks[] = {
+    [AX_RECORD_PREFERENCES] = {"preferred and rejected answers", "Preference training", "rl: dpo\n",
+                               "dpo", 0.05, 1, true},
+    [AX_RECORD_UNPAIRED] = {"rated answers", "Preference training", "rl: kto\n", "dpo", 0.05, 1,
+                            false},
+    [AX_RECORD_STEPS] = {"labeled steps", "A process reward model", "process_reward_model: true\n",
+                         "prm", 0.5, 3, false},
+    [AX_RECORD_CHAT] = {"chat messages", "Fine-tuning", "", "sft", 1, 3, false},
+    [AX_RECORD_ALPACA] = {"instruction, input, output", "Fine-tuning", "", "sft", 1, 3, false},
+    [AX_RECORD_PAIR] = {"a prompt and an answer", "Fine-tuning", "", "sft", 1, 3, false},
+    [AX_RECORD_TEXT] = {"plain text", "Fine-tuning", "", "sft", 1, 3, false},
+};
+
 static enum ax_status find_kind(struct ax_init_data *d, const struct sample *s) {
     char columns[300];
     if (s->n == 0)
         return ax_error(AX_ERR_DATA, "--data %s: it has no records", d->path);
     d->is = ax_records_recognize(s->rows, s->n);
-    if (d->is.kind == AX_RECORD_PREFERENCES)
-        return ax_error(AX_ERR_DATA,
-                        "--data %s: the records are preferences (chosen, rejected); fine-tuning "
-                        "needs one answer per record",
-                        d->path);
+    d->task = &tasks[d->is.kind];
+    d->chat = d->is.kind == AX_RECORD_CHAT ||
+              json_is_array(json_object_get(s->rows[0], "chosen")) ||
+              json_is_array(json_object_get(s->rows[0], "completion"));
     if (d->is.kind != AX_RECORD_UNKNOWN)
         return AX_OK;
     return ax_error(AX_ERR_DATA,

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "cmd/init/init.h"
 #include "kernels/cpu/isa.h"
+#include "model/classifier.h"
 #include "optim/train.h"
 
 #define RESERVE 1.05 /* this many times the plan must be free */
@@ -16,53 +17,59 @@ const char *const ax_init_method_names[AX_INIT_METHODS] = {
 
 struct search {
     struct ax_init_fit *f;
-    const struct ax_arch *arch;
-    const struct ax_init_shape *shape;
+    const struct ax_init_problem *p;
 };
 
 /* Bytes needed, as training will count them (optim/train.h) with the written file. */
 static enum ax_status needed(struct search *s, enum ax_init_method method, enum ax_recompute mode,
                              int64_t micro, uint64_t *bytes) {
-    const struct ax_peft_config lora = {
+    struct ax_peft_config lora = {
         .r = AX_INIT_LORA_R, .alpha = 2.0 * AX_INIT_LORA_R, .all_linear = true};
-    const struct ax_init_shape *shape = s->shape;
+    const struct ax_init_shape *shape = s->p->shape;
     const bool short_rows = !shape->packing && shape->longest < shape->sequence_len;
     const int64_t length = short_rows && shape->longest > 0 ? shape->longest : shape->sequence_len;
-    const int64_t docs = shape->packing ? DOCS : 1;
+    const int64_t group = shape->pairs ? 2 : 1, docs = shape->packing ? DOCS : group;
     struct ax_step_options so = {
         .dtype = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32,
         .recompute = mode,
-        .objective = &ax_objective_sft,
+        .objective = s->p->objective,
         .max_norm = 1,
         .n_microbatches = (int)s->f->accumulate,
-        .tokens = micro * length,
+        .tokens = micro * length * group,
         .n_docs = micro * docs,
         .max_len = length,
         .adapter = method == AX_INIT_FULL ? NULL : &lora,
         .base_store = method == AX_INIT_QLORA ? AX_STORE_NF4 : AX_STORE_PLAIN,
     };
     AX_TRY(ax_optimizer_find("adamw", &so.optimizer, &so.opt));
-    struct ax_train_options o = {.arch = s->arch, .runtime = {.backend = "cpu"}, .step = so};
+    struct ax_train_options o = {
+        .arch = s->p->arch,
+        .runtime = {.backend = "cpu"},
+        .step = so,
+        .data = {.sequence_tokens = length * group, .sequence_docs = docs, .doc_tokens = length}};
     if (shape->evaluates) {
-        o.data.eval_tokens = micro * length;
+        o.data.eval_tokens = micro * length * group;
         o.data.eval_docs = o.data.eval_tokens / 8 > DOCS ? o.data.eval_tokens / 8 : DOCS;
     }
-    struct ax_train_fit fit;
-    AX_TRY(ax_train_fit(&o, &so, &fit));
+    struct ax_train_fit fit = {0};
+    enum ax_status st = ax_classifier_adapter(s->p->arch, &lora);
+    if (st == AX_OK)
+        st = ax_train_fit(&o, &so, &fit);
+    ax_peft_config_free(&lora);
     *bytes = fit.arena + fit.beside;
-    return AX_OK;
+    return st;
 }
 
 /* The largest micro-batch that fits with this method and recompute. */
 static enum ax_status try_mode(struct search *s, enum ax_init_method method, enum ax_recompute mode,
-                               int64_t rows_per_step, bool *found) {
-    const int64_t length = s->shape->sequence_len;
+                               bool *found) {
+    const int64_t length = s->p->shape->sequence_len * (s->p->shape->pairs ? 2 : 1);
     int64_t micro = BATCH_TOKENS / length > 1 ? BATCH_TOKENS / length : 1;
-    micro = micro < rows_per_step ? micro : rows_per_step;
+    micro = micro < s->p->rows_per_step ? micro : s->p->rows_per_step;
     for (;; micro /= 2) {
         struct ax_init_fit *f = s->f;
         uint64_t bytes;
-        f->accumulate = rows_per_step / micro;
+        f->accumulate = s->p->rows_per_step / micro;
         AX_TRY(needed(s, method, mode, micro, &bytes));
         if (f->need[method] == 0 || bytes < f->need[method])
             f->need[method] = bytes;
@@ -81,15 +88,15 @@ static enum ax_status try_mode(struct search *s, enum ax_init_method method, enu
     }
 }
 
-static enum ax_status search_all(struct search *s, int64_t rows_per_step) {
+static enum ax_status search_all(struct search *s) {
     static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
                                               AX_RECOMPUTE_ON};
-    const int methods = s->arch->moe.n_experts > 0 ? 1 : AX_INIT_METHODS; /* no adapters there */
+    const int methods = s->p->arch->moe.n_experts > 0 ? 1 : AX_INIT_METHODS; /* no adapters there */
     char need[32], is[32];
     for (int m = 0; m < methods; m++)
         for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
             bool found;
-            AX_TRY(try_mode(s, (enum ax_init_method)m, modes[i], rows_per_step, &found));
+            AX_TRY(try_mode(s, (enum ax_init_method)m, modes[i], &found));
             if (found)
                 return AX_OK;
         }
@@ -100,15 +107,13 @@ static enum ax_status search_all(struct search *s, int64_t rows_per_step) {
         methods > 1 ? "even QLoRA"
                     : "full fine-tuning (adapters on experts are not "
                       "supported yet)",
-        (long long)s->shape->sequence_len,
+        (long long)s->p->shape->sequence_len,
         ax_format_bytes(need, sizeof need, (double)s->f->need[methods - 1]),
         ax_format_bytes(is, sizeof is, (double)s->f->available));
 }
 
-enum ax_status ax_init_fit_choose(struct ax_init_fit *f, const struct ax_arch *arch,
-                                  const struct ax_init_shape *s, int64_t rows_per_step,
-                                  uint64_t available) {
-    struct search search = {.f = f, .arch = arch, .shape = s};
-    *f = (struct ax_init_fit){.available = available};
-    return search_all(&search, rows_per_step);
+enum ax_status ax_init_fit_choose(struct ax_init_fit *f, const struct ax_init_problem *p) {
+    struct search search = {.f = f, .p = p};
+    *f = (struct ax_init_fit){.available = p->available};
+    return search_all(&search);
 }

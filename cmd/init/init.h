@@ -8,13 +8,27 @@
 #include "cmd/config/config.h"
 #include "data/format/recognize.h"
 #include "model/arch.h"
+#include "optim/objective.h"
 #include "model/stash.h"
 
 /* ---- type of the records ---- */
 
+/* What is trained on records of a kind. */
+struct ax_init_task {
+    const char *what;    /* "chat messages" */
+    const char *title;   /* "Fine-tuning" */
+    const char *keys;    /* lines of a configuration that choose the method */
+    const char *command; /* that trains */
+    double rate;         /* learning rate, relative to that of fine-tuning */
+    int64_t epochs;      /* at most */
+    bool pairs;          /* a record is two documents */
+};
+
 struct ax_init_data {
     const char *path;
     struct ax_record_shape is;
+    const struct ax_init_task *task;
+    bool chat;            /* the records hold messages */
     int64_t rows;         /* number of records */
     char *prompt_format;  /* pair: {instruction} formatted by the model's chat template; owned */
     const char *template; /* chat: NULL = the model's own */
@@ -34,6 +48,7 @@ struct ax_init_shape {
     int64_t too_long; /* of `rows`: documents longer than sequence_len */
     bool cut;         /* too many are: truncates them instead of dropping them */
     bool packing;
+    bool pairs;     /* documents come in twos */
     bool evaluates; /* some records are held out */
 };
 /* Tokenizes the first AX_INIT_SAMPLE records as training would; sets prompt_format and template. */
@@ -59,11 +74,16 @@ struct ax_init_fit {
     uint64_t need[AX_INIT_METHODS]; /* fewest bytes among the plans tried, per method */
     uint64_t chosen;                /* bytes of the chosen plan */
 };
+struct ax_init_problem {
+    const struct ax_arch *arch;
+    const struct ax_objective *objective;
+    const struct ax_init_shape *shape;
+    int64_t rows_per_step;
+    uint64_t available; /* bytes; 0: unknown, anything fits */
+};
 /* The first method, least recompute and largest micro-batch, in this order, whose plan is within
- * `available` bytes (0: unknown, anything fits). AX_ERR_NOMEM states the smallest requirement. */
-enum ax_status ax_init_fit_choose(struct ax_init_fit *f, const struct ax_arch *arch,
-                                  const struct ax_init_shape *s, int64_t rows_per_step,
-                                  uint64_t available);
+ * the available bytes. AX_ERR_NOMEM states the smallest requirement. */
+enum ax_status ax_init_fit_choose(struct ax_init_fit *f, const struct ax_init_problem *p);
 
 /* ---- the file ---- */
 

@@ -140,6 +140,7 @@ static enum ax_status put_config(struct ax_buf *out, const struct ax_init_data *
         AX_TRY(ax_buf_printf(out, "chat_template: %s\n", d->template));
     if (!with_data)
         return AX_OK;
+    AX_TRY(ax_buf_puts(out, d->task->keys));
     AX_TRY(ax_init_put_entry(out, d));
     return ax_buf_printf(out, "    split: train[:%d]\n", AX_INIT_SAMPLE);
 }
@@ -162,6 +163,7 @@ static enum ax_status choose(struct ax_init_shape *s, const struct ax_init_data 
         lengths[i] = set->list[i].n;
     qsort(lengths, set->n, sizeof *lengths, ascending);
     ax_init_shape_choose(s, lengths, set->n, max_positions, d->is.kind == AX_RECORD_TEXT);
+    s->pairs = d->task->pairs;
     ax_free(lengths);
     return AX_OK;
 }
@@ -182,7 +184,7 @@ enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_dat
     const int64_t length = d->is.kind == AX_RECORD_TEXT ? cut : NO_LENGTH;
     struct ax_config cfg;
     struct ax_setup_data data;
-    if (d->is.kind == AX_RECORD_CHAT || d->is.kind == AX_RECORD_PAIR) {
+    if (d->chat || d->is.kind == AX_RECORD_PAIR) {
         AX_TRY(parse(&cfg, d, model, length, false));
         const enum ax_status st = use_template(d, &cfg);
         ax_config_free(&cfg);

@@ -76,7 +76,7 @@ enum ax_status ax_init_put_entry(struct ax_buf *out, const struct ax_init_data *
     case AX_RECORD_TEXT:
         AX_TRY(ax_buf_puts(out, "    type: completion\n"));
         return put_key(out, "    field: ", d->is.text);
-    default: /* rejected by ax_init_data_read */
+    default: /* columns that need no type */
         return AX_OK;
     }
 }
@@ -84,19 +84,17 @@ enum ax_status ax_init_put_entry(struct ax_buf *out, const struct ax_init_data *
 /* ---- the parts ---- */
 
 static enum ax_status put_head(struct ax_buf *out, const struct ax_init *i) {
-    static const char *const kinds[] = {[AX_RECORD_CHAT] = "chat messages",
-                                        [AX_RECORD_ALPACA] = "instruction, input, output",
-                                        [AX_RECORD_PAIR] = "a prompt and an answer",
-                                        [AX_RECORD_TEXT] = "plain text"};
     char parameters[32];
     AX_TRY(ax_buf_printf(out,
-                         "# Fine-tuning, written by `axtrain init`. A key explained: `axtrain "
+                         "# %s, written by `axtrain init`. A key explained: `axtrain "
                          "config help KEY`.\n"
                          "# The model has %s parameters; the data %lld records: %s.\n\n",
+                         i->data.task->title,
                          ax_format_count(parameters, sizeof parameters, (double)i->parameters),
-                         (long long)i->data.rows, kinds[i->data.is.kind]));
+                         (long long)i->data.rows, i->data.task->what));
     AX_TRY(put_key(out, "base_model: ", i->model));
-    if (i->data.template && i->data.is.kind == AX_RECORD_CHAT)
+    AX_TRY(ax_buf_puts(out, i->data.task->keys));
+    if (i->data.template && i->data.chat)
         AX_TRY(ax_buf_printf(out, "chat_template: %s # the model has none\n", i->data.template));
     AX_TRY(ax_init_put_entry(out, &i->data));
     if (i->eval_rows > 0)
@@ -113,7 +111,7 @@ static enum ax_status put_rows(struct ax_buf *out, const struct ax_init *i) {
     if (s->too_long > 0)
         AX_TRY(ax_buf_printf(out, "# %lld of %lld are longer than sequence_len and %s.\n",
                              (long long)s->too_long, (long long)s->rows,
-                             s->cut ? "truncated" : "skipped"));
+                             s->cut || *i->data.task->keys ? "truncated" : "skipped"));
     AX_TRY(ax_buf_printf(out, "sequence_len: %lld\n%s", (long long)s->sequence_len,
                          s->cut ? "excess_length_strategy: truncate\n" : ""));
     return ax_buf_printf(out, "sample_packing: %s\n",

@@ -1,5 +1,6 @@
 /* Dry runs of a step for each mode, the forecast of the run, and a speed. */
 #include "cmd/plan/plan.h"
+#include "base/mem.h"
 #include "optim/peak.h"
 
 static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_request *r) {
@@ -7,10 +8,42 @@ static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_re
     f->speed = r->speed;
     if (r->speed > 0)
         return AX_OK;
-    AX_TRY(ax_measure_gemm_peak(&r->runtime, r->step.dtype, &f->peak_flops));
+    const struct ax_runtime_options here = {.backend = r->runtime.backend,
+                                            .threads = r->runtime.threads};
+    const struct ax_mesh_sizes *sizes = &r->runtime.sizes;
+    const int replicas = sizes->dp_replicate > 1 ? sizes->dp_replicate : 1;
+    const int data_ranks = replicas * (sizes->dp_shard > 1 ? sizes->dp_shard : 1);
+    AX_TRY(ax_measure_gemm_peak(&here, r->step.dtype, &f->peak_flops));
     f->peak_flops *= AX_PLAN_STEP_SHARE;
-    f->speed = plan->flops > 0 ? f->peak_flops * (double)plan->tokens / plan->flops : 0;
+    f->speed = plan->flops > 0
+                   ? f->peak_flops * (double)plan->tokens / plan->flops * (double)data_ranks
+                   : 0;
     return AX_OK;
+}
+
+static enum ax_status plan_stages(struct ax_plan_figures *f, const struct ax_plan_request *r,
+                                  const struct ax_step_options *step) {
+    const int world = r->runtime.world, n = r->runtime.sizes.pp;
+    if (world < 2)
+        return AX_OK;
+    AX_TRY(ax_alloc(&f->stages, (size_t)n, sizeof *f->stages));
+    f->n_stages = n;
+    for (int i = 0; i < n; i++) {
+        struct ax_plan_stage *stage = &f->stages[i];
+        struct ax_runtime_options runtime = r->runtime;
+        runtime.rank = r->stages[i].rank;
+        runtime.n_slots = r->stages[i].n_slots;
+        stage->arena = r->stages[i].arena;
+        AX_TRY(ax_mesh_create(&stage->mesh, runtime.sizes, world, runtime.rank));
+        AX_TRY(ax_plan_make(&stage->plan, &runtime, r->arch, step));
+    }
+    return AX_OK;
+}
+
+void ax_plan_figures_free(struct ax_plan_figures *f) {
+    if (f)
+        ax_free(f->stages);
+    ax_free(f);
 }
 
 enum ax_status ax_plan_figures_make(struct ax_plan_figures *f, const struct ax_plan_request *r) {
@@ -28,5 +61,7 @@ enum ax_status ax_plan_figures_make(struct ax_plan_figures *f, const struct ax_p
         step.recompute = (enum ax_recompute)mode;
         AX_TRY(ax_plan_make(&f->plans[mode], &r->runtime, r->arch, &step));
     }
+    step.recompute = f->chosen;
+    AX_TRY(plan_stages(f, r, &step));
     return measure(f, r);
 }

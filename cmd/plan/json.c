@@ -1,4 +1,4 @@
-/* {"model", "parameters", "tokens_per_step", "recompute", "memory", "run", "plans": […]}. */
+/* {"model", "mesh": {…, "stages"}, "parameters", "tokens_per_step", "recompute", "memory", "run", "plans": […]}. */
 #include <stdio.h>
 
 #include "base/json.h"
@@ -32,6 +32,34 @@ static json_t *run_json(const struct ax_plan_request *r, const struct ax_train_f
                      "disk_available_bytes", (json_int_t)t->disk_available);
 }
 
+/* {"fsdp": {"all_gather": BYTES}}: without zeros. */
+static json_t *sent_json(const struct ax_plan *p) {
+    json_t *roles = json_object();
+    for (int role = 0; role < AX_ROLE_COUNT; role++) {
+        json_t *kinds = json_object();
+        for (int kind = 0; kind < AX_COLLECTIVE_COUNT; kind++)
+            if (p->bytes_sent[role][kind] > 0)
+                json_object_set_new(kinds, ax_collective_name((enum ax_collective_kind)kind),
+                                    json_real(p->bytes_sent[role][kind]));
+        if (json_object_size(kinds) > 0)
+            json_object_set(roles, ax_role_name((enum ax_role)role), kinds);
+        json_decref(kinds);
+    }
+    return roles;
+}
+
+/* Of each pipeline stage, the rank that needs most. */
+static json_t *stages_json(const struct ax_plan_figures *f) {
+    json_t *all = json_array();
+    for (int i = 0; i < f->n_stages; i++) {
+        const struct ax_plan_stage *s = &f->stages[i];
+        json_array_append_new(all, json_pack("{si sI si so}", "rank", s->mesh.rank, "arena_bytes",
+                                             (json_int_t)s->arena, "layers", s->plan.n_layers,
+                                             "sent_bytes_per_step", sent_json(&s->plan)));
+    }
+    return all;
+}
+
 enum ax_status ax_plan_print_json(const struct ax_plan_request *r,
                                   const struct ax_plan_figures *f) {
     const struct ax_plan *p = &f->plans[f->chosen];
@@ -41,13 +69,14 @@ enum ax_status ax_plan_print_json(const struct ax_plan_request *r,
     size_t len;
     for (int mode = (int)r->first; mode <= (int)r->last; mode++)
         json_array_append_new(plans, plan_json(&f->plans[mode], (enum ax_recompute)mode));
-    json_t *root =
-        json_pack("{ss sI sI ss s{sI sI sI sb} so sf so}", "model", r->name, "parameters",
-                  (json_int_t)p->parameters, "tokens_per_step", (json_int_t)p->tokens, "recompute",
-                  ax_recompute_name(f->chosen), "memory", "arena_bytes", (json_int_t)fit->arena,
-                  "other_bytes", (json_int_t)fit->beside, "available_bytes",
-                  (json_int_t)fit->available, "fits", fit->fits, "run", run_json(r, &f->forecast),
-                  "tokens_per_second", f->speed, "plans", plans);
+    json_t *root = json_pack(
+        "{ss s{si si sf so} sI sI ss s{sI sI sI sb} so sf so}", "model", r->name, "mesh", "ranks",
+        r->runtime.world > 1 ? r->runtime.world : 1, "rank", r->runtime.rank, "pipeline_idle",
+        p->idle, "stages", stages_json(f), "parameters", (json_int_t)p->parameters,
+        "tokens_per_step", (json_int_t)p->tokens, "recompute", ax_recompute_name(f->chosen),
+        "memory", "arena_bytes", (json_int_t)fit->arena, "other_bytes", (json_int_t)fit->beside,
+        "available_bytes", (json_int_t)fit->available, "fits", fit->fits, "run",
+        run_json(r, &f->forecast), "tokens_per_second", f->speed, "plans", plans);
     if (!root)
         return ax_error(AX_ERR_NOMEM, "out of memory for the plan's JSON");
     const enum ax_status st = ax_json_dump(root, &text, &len);

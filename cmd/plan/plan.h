@@ -1,6 +1,6 @@
 /* What `axtrain plan` says of a model or a configuration.
  *
- * Reading order: figures.c (dry runs and counts), print.c (ten lines for a person), json.c (the
+ * Reading order: figures.c (dry runs and counts), print.c (ten lines for a person), mesh.c (two tables of a mesh), json.c (the
  * same for programs). The command is cmd/plan.c. */
 #ifndef AX_CMD_PLAN_PLAN_H
 #define AX_CMD_PLAN_PLAN_H
@@ -18,9 +18,10 @@ struct ax_plan_request {
     const struct ax_train_options *train; /* of a config; NULL: a model by itself */
     struct ax_runtime_options runtime;
     struct ax_step_options step;
-    int64_t sequences, sequence_tokens; /* of a micro-batch */
-    enum ax_recompute first, last;      /* the modes to plan, first to last */
-    double speed;                       /* tokens per second, if given; 0: measured */
+    int64_t sequences, sequence_tokens;  /* of a micro-batch */
+    const struct ax_train_stage *stages; /* of a config: [pp] */
+    enum ax_recompute first, last;       /* the modes to plan, first to last */
+    double speed;                        /* tokens per second, if given; 0: measured */
     bool json, blocks;
 };
 
@@ -28,16 +29,27 @@ struct ax_plan_request {
  * optimizer take the rest (docs/results/step.md). */
 #define AX_PLAN_STEP_SHARE 0.75
 
+/* A pipeline stage: its rank that needs most. */
+struct ax_plan_stage {
+    struct ax_mesh mesh; /* of that rank */
+    uint64_t arena;      /* bytes, also of evaluations */
+    struct ax_plan plan; /* of a step */
+};
+
 #define AX_PLAN_MODES (AX_RECOMPUTE_ON + 1)
 struct ax_plan_figures {
     struct ax_plan plans[AX_PLAN_MODES]; /* of the modes first … last */
     enum ax_recompute chosen;            /* the mode that a run would use */
-    struct ax_train_forecast forecast;   /* of a config; for a model only its memory */
-    double peak_flops;                   /* per second, measured; 0: a speed was given */
-    double speed;                        /* tokens per second */
+    int n_stages;
+    struct ax_plan_stage *stages;      /* of a mesh, recomputing as chosen; NULL: one rank */
+    struct ax_train_forecast forecast; /* of a config; for a model only its memory */
+    double peak_flops;                 /* per second, measured; 0: a speed was given */
+    double speed;                      /* tokens per second */
 };
 enum ax_status ax_plan_figures_make(struct ax_plan_figures *f, const struct ax_plan_request *r);
+void ax_plan_figures_free(struct ax_plan_figures *f);
 
+void ax_plan_print_mesh(const struct ax_plan_figures *f);
 void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures *f);
 enum ax_status ax_plan_print_json(const struct ax_plan_request *r, const struct ax_plan_figures *f);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cmd/mesh_sizes.h"
 #include "cmd/plan/plan.h"
 
 #define NAMED 5 /* blocks in the memory line */
@@ -12,20 +13,42 @@ static void print_model(const struct ax_plan_request *r, const struct ax_plan *p
     const struct ax_arch *arch = r->arch;
     const bool own = o->masters == AX_MASTERS_ACCUM;
     const int n = o->n_microbatches;
-    char count[32], restarts[48] = "";
+    char count[32], restarts[48] = "", labels[48] = "";
+    if (arch->classifier)
+        snprintf(labels, sizeof labels, ", %lld label%s", (long long)arch->n_labels,
+                 arch->n_labels == 1 ? "" : "s");
     if (o->relora.interval > 0)
         snprintf(restarts, sizeof restarts, " merged every %lld steps",
                  (long long)o->relora.interval);
-    printf("%s: %s, %s parameters, %lld layer%s, hidden %lld, vocabulary %lld%s\n", r->name,
+    printf("%s: %s, %s parameters, %lld layer%s, hidden %lld, vocabulary %lld%s%s\n", r->name,
            arch->family->model_type, ax_format_count(count, sizeof count, (double)p->parameters),
            (long long)arch->n_layers, arch->n_layers == 1 ? "" : "s", (long long)arch->hidden_size,
-           (long long)arch->vocab_size, arch->tied ? ", tied" : "");
+           (long long)arch->vocab_size, arch->tied ? ", tied" : "", labels);
     printf(
         "step     %lld tokens (%d micro-batch%s of %lld × %lld), %s compute, %s masters, %s%s%s\n",
         (long long)p->tokens, n, n == 1 ? "" : "es", (long long)r->sequences,
         (long long)r->sequence_tokens, ax_dtype_info(o->dtype)->name,
         own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : r->masters, r->optimizer,
         o->adapter ? ", adapter" : "", restarts);
+}
+
+/* "mesh     pp2-tp2: memory and compute are those of rank 0 of 4, which needs most" */
+static void print_mesh(const struct ax_plan_request *r, const struct ax_plan *p) {
+    struct ax_mesh mesh;
+    char name[96];
+    if (r->runtime.world > 1 &&
+        ax_mesh_create(&mesh, r->runtime.sizes, r->runtime.world, 0) == AX_OK)
+        printf("mesh     %s: memory and compute are those of rank %d of %d, which needs most; time "
+               "is without communication, on ranks as fast as this machine\n",
+               ax_mesh_sizes_name(name, sizeof name, &mesh), r->runtime.rank, r->runtime.world);
+    if (r->runtime.sizes.pp > 1) {
+        const struct ax_pipeline pipeline = ax_step_pipeline(&r->step, r->runtime.sizes.pp);
+        const int ranges = ax_pipeline_chunks(&pipeline);
+        printf(
+            "pipeline %s, %d range%s of layers per rank: stages wait for each other %.0f %% of a "
+            "step\n",
+            ax_pipeline_name(pipeline.kind), ranges, ranges == 1 ? "" : "s", 100 * p->idle);
+    }
 }
 
 static void print_memory(const struct ax_plan_request *r, const struct ax_plan_figures *f) {
@@ -79,8 +102,9 @@ static void print_time(const struct ax_plan_figures *f) {
     const struct ax_plan *p = &f->plans[f->chosen];
     const struct ax_train_forecast *t = &f->forecast;
     char a[32], b[32];
-    printf("compute  %s FLOPs executed per step, %.0f %% of what the method needs\n",
-           ax_format_count(a, sizeof a, p->flops), 100 * p->flops / p->model_flops);
+    printf("compute  %s FLOPs executed per step, %.0f %% of %swhat the method needs\n",
+           ax_format_count(a, sizeof a, p->flops), 100 * p->flops / p->model_flops,
+           f->n_stages > 0 ? "a rank's share of " : "");
     if (f->speed <= 0)
         return;
     const double tokens = t->tokens > 0  ? (double)t->tokens
@@ -107,7 +131,9 @@ static void print_blocks(const struct ax_plan *p, enum ax_recompute mode) {
 
 void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures *f) {
     print_model(r, &f->plans[f->chosen]);
+    print_mesh(r, &f->plans[f->chosen]);
     print_memory(r, f);
+    ax_plan_print_mesh(f);
     if (r->train)
         print_run(r, &f->forecast);
     print_time(f);

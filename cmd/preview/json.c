@@ -31,11 +31,25 @@ static json_t *ints(const int32_t *v, size_t n) {
     return list;
 }
 
+/* What only documents of some tasks have. */
+static bool add_rating(json_t *document, const struct ax_preview_piece *p) {
+    const bool pair = p->task == AX_TASK_PAIR || p->task == AX_TASK_REWARD;
+    json_t *targets = p->targets ? json_array() : NULL;
+    for (size_t i = 0; targets && i < p->n; i++)
+        json_array_append_new(targets,
+                              p->labels[i] == AX_NO_LABEL ? json_null() : json_real(p->targets[i]));
+    return (!p->role || json_object_set_new(document, "role", json_string(p->role)) == 0) &&
+           (!pair ||
+            json_object_set_new(document, "shared", json_integer((json_int_t)p->shared)) == 0) &&
+           (!p->margin || json_object_set_new(document, "margin", json_real(*p->margin)) == 0) &&
+           (!targets || json_object_set_new(document, "targets", targets) == 0);
+}
+
 static enum ax_status document(const struct ax_preview *p, const struct ax_packed_sequence *row,
                                int i, json_t **out) {
     struct ax_preview_piece piece;
     struct ax_buf text = {0};
-    AX_TRY(ax_preview_piece_open(&piece, row, i));
+    AX_TRY(ax_preview_piece_open(&piece, p, row, i));
     enum ax_status st =
         ax_tokenizer_decode(p->data->tok.tokenizer, piece.ids, piece.n, false, &text);
     if (st == AX_OK) {
@@ -43,7 +57,7 @@ static enum ax_status document(const struct ax_preview *p, const struct ax_packe
                          (int)piece.from, "trained", (json_int_t)piece.n_trained, "ids",
                          ints(piece.ids, piece.n), "labels", ints(piece.labels, piece.n), "text",
                          text.data ? text.data : "", text.len);
-        st = *out ? AX_OK : no_memory();
+        st = *out && add_rating(*out, &piece) ? AX_OK : no_memory();
     }
     ax_buf_free(&text);
     ax_preview_piece_close(&piece);

@@ -42,15 +42,20 @@ enum ax_status ax_preview_each(const struct ax_preview *p, ax_preview_look *look
 enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out);
 enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out);
 
-/* ids[n] and labels[n] (not shifted) of a piece of a sequence; free both with ax_free. */
+/* ids[n] and labels[n] (not shifted) of a piece of a sequence. */
 struct ax_preview_piece {
     int32_t *ids, *labels;
     size_t n;
     int64_t n_trained;
     char where[512]; /* "FILE:LINE" */
     uint32_t from;   /* the first token's position in its document */
+    enum ax_task task;
+    const char *role;     /* "chosen", "rejected", "desirable", "undesirable"; NULL for others */
+    size_t shared;        /* first tokens that are the same on the other side of the pair */
+    const float *margin;  /* [1] of a reward pair; NULL = no such column */
+    const float *targets; /* [n], where there is a label; NULL = no such column */
 };
-enum ax_status ax_preview_piece_open(struct ax_preview_piece *out,
+enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_preview *p,
                                      const struct ax_packed_sequence *row, int piece);
 void ax_preview_piece_close(struct ax_preview_piece *p);
 

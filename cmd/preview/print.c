@@ -8,10 +8,12 @@
 struct look {
     const char *trained, *plain; /* printed before and after tokens that are trained on */
     const char *faint, *warn, *off;
+    const char *parting; /* after the first tokens that both sides of a pair have */
 };
 
-static const struct look colored = {"\x1b[32m", "\x1b[0m", "\x1b[2m", "\x1b[33m", "\x1b[0m"};
-static const struct look bare = {"⟦", "⟧", "", "", ""};
+static const struct look colored = {"\x1b[32m", "\x1b[0m", "\x1b[2m",
+                                    "\x1b[33m", "\x1b[0m", "\x1b[2m┊\x1b[0m"};
+static const struct look bare = {"⟦", "⟧", "", "", "", "┊"};
 
 /* Text of a data set must not control the terminal: control characters are shown as control
  * pictures. */
@@ -27,6 +29,32 @@ static enum ax_status put_safe(struct ax_buf *out, const char *s, size_t n) {
     return AX_OK;
 }
 
+/* The class of a labeled step: 1, 0, or a probability. Other labels are tokens, or always the
+ * same. */
+static enum ax_status put_class(struct ax_buf *out, const struct ax_preview_piece *piece,
+                                size_t i) {
+    if (piece->task != AX_TASK_STEPS || piece->labels[i] == AX_NO_LABEL)
+        return AX_OK;
+    if (piece->targets)
+        return ax_buf_printf(out, "→%g", (double)piece->targets[i]);
+    return ax_buf_printf(out, "→%d", piece->labels[i]);
+}
+
+/* Turns the color or mark of trained tokens on or off; marks where the sides of a pair part. */
+static enum ax_status put_marks(struct ax_buf *out, const struct ax_preview_piece *piece, size_t i,
+                                bool *on, const struct look *look) {
+    const bool trained = i < piece->n && piece->labels[i] != AX_NO_LABEL;
+    const bool parting = piece->shared > 0 && i == piece->shared;
+    if (*on && (!trained || parting))
+        AX_TRY(ax_buf_puts(out, look->plain));
+    if (parting)
+        AX_TRY(ax_buf_puts(out, look->parting));
+    if (trained && (!*on || parting))
+        AX_TRY(ax_buf_puts(out, look->trained));
+    *on = trained;
+    return AX_OK;
+}
+
 /* Writes the text token by token, as the tokenizer decodes it. */
 static enum ax_status put_text(struct ax_buf *out, const struct ax_preview *p,
                                const struct ax_preview_piece *piece, const struct look *look) {
@@ -36,17 +64,16 @@ static enum ax_status put_text(struct ax_buf *out, const struct ax_preview *p,
     bool on = false;
     AX_TRY(ax_decode_stream_new(&s, p->data->tok.tokenizer, false));
     for (size_t i = 0; i <= piece->n; i++) {
-        const bool trained = i < piece->n && piece->labels[i] != AX_NO_LABEL;
         text.len = 0;
-        if (trained != on)
-            AX_TRY_GOTO(ax_buf_puts(out, trained ? look->trained : look->plain), st, done);
-        on = trained;
+        AX_TRY_GOTO(put_marks(out, piece, i, &on, look), st, done);
         if (i < piece->n)
             st = ax_decode_stream_step(s, piece->ids[i], &text);
         else
             st = ax_decode_stream_finish(s, &text);
         if (st == AX_OK)
             st = put_safe(out, text.data, text.len);
+        if (st == AX_OK && i < piece->n)
+            st = put_class(out, piece, i);
         if (st != AX_OK)
             goto done;
     }
@@ -62,10 +89,24 @@ static enum ax_status put_ids(struct ax_buf *out, const struct ax_preview_piece 
     AX_TRY(ax_buf_puts(out, "ids:"));
     for (size_t i = 0; i < piece->n; i++) {
         const bool trained = piece->labels[i] != AX_NO_LABEL;
-        AX_TRY(ax_buf_printf(out, " %s%d%s", trained ? look->trained : "", piece->ids[i],
-                             trained ? look->plain : ""));
+        AX_TRY(ax_buf_printf(out, " %s%d", trained ? look->trained : "", piece->ids[i]));
+        AX_TRY(put_class(out, piece, i));
+        AX_TRY(ax_buf_puts(out, trained ? look->plain : ""));
     }
     return ax_buf_puts(out, "\n");
+}
+
+/* "rows.jsonl:3, chosen: 9 tokens, 2 trained, first 7 shared" */
+static enum ax_status put_heading(struct ax_buf *out, const struct ax_preview_piece *piece,
+                                  const struct look *look) {
+    AX_TRY(ax_buf_printf(out, "%s─ %s%s%s: %zu tokens, %lld trained", look->faint, piece->where,
+                         piece->role ? ", " : "", piece->role ? piece->role : "", piece->n,
+                         (long long)piece->n_trained));
+    if (piece->shared > 0)
+        AX_TRY(ax_buf_printf(out, ", first %zu shared", piece->shared));
+    if (piece->margin)
+        AX_TRY(ax_buf_printf(out, ", margin %g", (double)*piece->margin));
+    return ax_buf_printf(out, "%s%s\n", piece->from > 0 ? ", continued" : "", look->off);
 }
 
 struct target {
@@ -86,12 +127,9 @@ static enum ax_status put_row(void *ctx, const struct ax_preview *p,
                          row->n_pieces == 1 ? "" : "s", look->off));
     for (int i = 0; i < row->n_pieces; i++) {
         struct ax_preview_piece piece;
-        AX_TRY(ax_preview_piece_open(&piece, row, i));
+        AX_TRY(ax_preview_piece_open(&piece, p, row, i));
         enum ax_status st;
-        AX_TRY_GOTO(ax_buf_printf(out, "%s─ %s: %zu tokens, %lld trained%s%s\n", look->faint,
-                                  piece.where, piece.n, (long long)piece.n_trained,
-                                  piece.from > 0 ? ", continued" : "", look->off),
-                    st, next);
+        AX_TRY_GOTO(put_heading(out, &piece, look), st, next);
         AX_TRY_GOTO(put_text(out, p, &piece, look), st, next);
         st = p->o.ids ? put_ids(out, &piece, look) : AX_OK;
     next:

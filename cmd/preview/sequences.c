@@ -1,6 +1,8 @@
 /* The sequences of a step, one piece at a time. */
 #include "cmd/preview/preview.h"
 
+#include <string.h>
+
 /* Seeks to the first sequence of the step. */
 static enum ax_status seek(const struct ax_preview *p, struct ax_loader **loader) {
     *loader = p->o.eval ? p->data->eval_loader : p->data->train_loader;
@@ -48,13 +50,48 @@ enum ax_status ax_preview_each(const struct ax_preview *p, ax_preview_look *look
     return AX_OK;
 }
 
-enum ax_status ax_preview_piece_open(struct ax_preview_piece *out,
+/* ---- one piece ---- */
+
+/* Values of an example's column; NULL if there is no such column. */
+static const void *column(const struct ax_examples *set, uint32_t index, const char *name) {
+    for (int c = 0; c < ax_columns_count(set->columns); c++)
+        if (strcmp(set->columns->list[c].name, name) == 0)
+            return ax_examples_column(set, index, c);
+    return NULL;
+}
+
+/* How many tokens two examples begin with alike. */
+static size_t shared(const struct ax_examples *set, uint32_t a, uint32_t b) {
+    const uint32_t *u = ax_examples_words(set, a), *v = ax_examples_words(set, b);
+    const uint32_t n = set->list[a].n < set->list[b].n ? set->list[a].n : set->list[b].n;
+    uint32_t i = 0;
+    while (i < n && ax_word_token(u, i) == ax_word_token(v, i))
+        i++;
+    return i;
+}
+
+/* What the example is among those of its record, and what it has besides tokens. */
+static void describe(struct ax_preview_piece *out, const struct ax_examples *set, uint32_t index) {
+    const bool second = set->list[index].joined;
+    const uint32_t *desirable = column(set, index, "desirable");
+    const float *targets = column(set, index, "target");
+    if (out->task == AX_TASK_PAIR || out->task == AX_TASK_REWARD) {
+        out->role = second ? "rejected" : "chosen";
+        out->shared = shared(set, index, second ? index - 1 : index + 1);
+    } else if (out->task == AX_TASK_UNPAIRED && desirable) {
+        out->role = *desirable ? "desirable" : "undesirable";
+    }
+    out->margin = column(set, index, "margin");
+    out->targets = targets ? targets + out->from : NULL;
+}
+
+enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_preview *p,
                                      const struct ax_packed_sequence *s, int piece) {
     const struct ax_pack_piece *at = &s->pieces[piece];
     const struct ax_examples *set = ax_sequence_set(s, piece);
     const uint32_t index = ax_sequence_ref(s, piece)->index;
     const uint32_t *words = ax_examples_words(set, index);
-    *out = (struct ax_preview_piece){.n = at->n, .from = at->from};
+    *out = (struct ax_preview_piece){.n = at->n, .from = at->from, .task = ax_setup_task(p->cfg)};
     AX_TRY(ax_alloc(&out->ids, at->n, sizeof *out->ids));
     const enum ax_status st = ax_alloc(&out->labels, at->n, sizeof *out->labels);
     if (st != AX_OK) {
@@ -66,6 +103,7 @@ enum ax_status ax_preview_piece_open(struct ax_preview_piece *out,
         out->labels[i] = ax_word_label(&set->list[index], words, at->from + i);
         out->n_trained += out->labels[i] != AX_NO_LABEL;
     }
+    describe(out, set, index);
     (void)ax_examples_where(set, index, out->where, sizeof out->where);
     return AX_OK;
 }

@@ -42,15 +42,18 @@ static const char *short_name(const char *path) {
 
 /* ---- parts ---- */
 
-static enum ax_status put_usage(struct ax_buf *out, const struct ax_card *c, bool adapter) {
-    return ax_buf_printf(out, "\n## Use\n\n```sh\naxtrain chat --model %s%s\n```\n\n%s\n",
-                         adapter ? "BASE --adapter " : "", short_name(c->dir),
+static enum ax_status put_usage(struct ax_buf *out, const struct ax_card *c,
+                                const struct ax_card_kind *kind, bool adapter) {
+    return ax_buf_printf(out, "\n## Use\n\n```sh\naxtrain %s --model %s%s%s\n```\n\n%s\n",
+                         kind->command, adapter ? "BASE --adapter " : "", short_name(c->dir),
+                         kind->with,
                          adapter ? "This is a PEFT adapter: other programs load it with "
                                    "`PeftModel.from_pretrained(base, folder)`."
                                  : "Other programs load it as any model of transformers.");
 }
 
-static enum ax_status put_datasets(struct ax_buf *out, const json_t *sets) {
+/* `untyped`: what records without a type are. */
+static enum ax_status put_datasets(struct ax_buf *out, const json_t *sets, const char *untyped) {
     size_t i;
     json_t *set;
     json_array_foreach(sets, i, set) {
@@ -66,7 +69,7 @@ static enum ax_status put_datasets(struct ax_buf *out, const json_t *sets) {
         AX_TRY(ax_buf_puts(out, " | "));
         const char *kind = json_is_string(type)          ? json_string_value(type)
                            : type && !json_is_null(type) ? "custom"
-                                                         : "token ids";
+                                                         : untyped;
         AX_TRY(put_cell(out, kind, strlen(kind)));
         AX_TRY(ax_buf_puts(out, " | "));
         AX_TRY(put_cell(out, split ? split : "", split ? strlen(split) : 0));
@@ -79,8 +82,11 @@ static enum ax_status put_data(struct ax_buf *out, const struct ax_report_run *r
     const double documents = ax_report_number(run, "data.documents", -1);
     const double evals = ax_report_number(run, "data.eval_documents", 0);
     AX_TRY(ax_buf_puts(out, "\n## Data\n\n| set | type | split |\n|---|---|---|\n"));
-    AX_TRY(put_datasets(out, ax_report_about(run, "config.datasets")));
-    AX_TRY(put_datasets(out, ax_report_about(run, "config.pretraining_dataset")));
+    const bool answers =
+        json_is_string(ax_report_about(run, "config.rl")) || ax_card_kind_of(run)->key;
+    const char *untyped = answers ? "columns of TRL" : "token ids";
+    AX_TRY(put_datasets(out, ax_report_about(run, "config.datasets"), untyped));
+    AX_TRY(put_datasets(out, ax_report_about(run, "config.pretraining_dataset"), untyped));
     if (documents >= 0)
         AX_TRY(ax_buf_printf(out, "\n%.0f examples were trained on", documents));
     else
@@ -168,11 +174,11 @@ static enum ax_status put_results(struct ax_buf *out, const struct ax_report_run
     const struct ax_report_step *last = &run->steps[run->n_steps - 1];
     AX_TRY(ax_buf_printf(out,
                          "%lld steps (%.3g epochs), %.0f trained tokens; training loss %.4f in the "
-                         "first step, %.4f as the mean of the last %d. Losses are nats per trained "
-                         "token.\n",
+                         "first step, %.4f as the mean of the last %d. Losses are nats per %s.\n",
                          (long long)last->step, last->figures[AX_FIGURE_EPOCH], trained_tokens(run),
                          run->steps[0].figures[AX_FIGURE_LOSS], last_loss(run),
-                         (int)(run->n_steps < LAST_STEPS ? run->n_steps : LAST_STEPS)));
+                         (int)(run->n_steps < LAST_STEPS ? run->n_steps : LAST_STEPS),
+                         ax_card_kind_of(run)->per));
     return put_evals(out, run);
 }
 
@@ -234,7 +240,7 @@ enum ax_status ax_card_put(struct ax_buf *out, const struct ax_card *c,
                          full        ? "all weights were trained"
                          : c->merged ? "an adapter, merged into the base"
                                      : "an adapter"));
-    AX_TRY(put_usage(out, c, !full && !c->merged));
+    AX_TRY(put_usage(out, c, ax_card_kind_of(run), !full && !c->merged));
     AX_TRY(put_data(out, run));
     AX_TRY(put_settings(out, run));
     AX_TRY(put_results(out, run));

@@ -93,6 +93,20 @@ static enum ax_status put_datasets(struct ax_buf *out, const json_t *sets) {
     return AX_OK;
 }
 
+const struct ax_card_kind *ax_card_kind_of(const struct ax_report_run *run) {
+    static const struct ax_card_kind kinds[] = {
+        {"config.reward_model", "reward-model", "text-classification", "eval",
+         " --task reward --data FILE", "pair"},
+        {"config.process_reward_model", "process-reward-model", "token-classification", "eval",
+         " --task prm --data FILE", "labeled step"},
+        {NULL, NULL, "text-generation", "chat", "", "trained token"},
+    };
+    const struct ax_card_kind *k = kinds;
+    while (k->key && !json_is_true(ax_report_about(run, k->key)))
+        k++;
+    return k;
+}
+
 enum ax_status ax_card_put_front(struct ax_buf *out, const struct ax_card *c,
                                  const struct ax_report_run *run) {
     const char *model = json_string_value(ax_report_about(run, "model"));
@@ -106,12 +120,13 @@ enum ax_status ax_card_put_front(struct ax_buf *out, const struct ax_card *c,
     }
     AX_TRY(put_datasets(out, ax_report_about(run, "config.datasets")));
     AX_TRY(put_datasets(out, ax_report_about(run, "config.pretraining_dataset")));
-    AX_TRY(ax_buf_printf(out, "library_name: %s\npipeline_tag: text-generation\n",
-                         adapter ? "peft" : "transformers"));
+    const struct ax_card_kind *kind = ax_card_kind_of(run);
+    AX_TRY(ax_buf_printf(out, "library_name: %s\npipeline_tag: %s\n",
+                         adapter ? "peft" : "transformers", kind->pipeline));
     AX_TRY(put_license(out, c->base));
     const char *rl = json_string_value(ax_report_about(run, "config.rl"));
     AX_TRY(ax_buf_puts(out, "tags:\n- axtrain\n"));
-    AX_TRY(put_text(out, "- ", rl ? rl : "sft"));
+    AX_TRY(put_text(out, "- ", kind->tag ? kind->tag : rl ? rl : "sft"));
     if (!full)
         AX_TRY(put_text(out, "- ", method));
     return ax_buf_puts(out, "---\n");

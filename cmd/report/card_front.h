@@ -4,6 +4,16 @@
 
 #include "cmd/report/card.h"
 
+/* What a run made, by the keys of its configuration. */
+struct ax_card_kind {
+    const char *key;            /* set by it; NULL: any other */
+    const char *tag;            /* NULL: that of `rl`, or sft */
+    const char *pipeline;       /* the hub's name for what it does */
+    const char *command, *with; /* before and after the model */
+    const char *per;            /* what losses are means over */
+};
+const struct ax_card_kind *ax_card_kind_of(const struct ax_report_run *run);
+
 enum ax_status ax_card_put_front(struct ax_buf *out, const struct ax_card *c,
                                  const struct ax_report_run *run);
 

@@ -95,10 +95,8 @@ static enum ax_status leave_open(const struct ax_buf *begun_text, struct ax_temp
         at--;
     if (text->len - at < n || memcmp(text->text + at, s, n) != 0)
         return ax_error(AX_ERR_DATA, "the chat template does not show gen_prefix as it is");
-    const char *whole = begun_text->data + (s - begun_text->data);
     const size_t with_spaces = begun_text->len - (size_t)(s - begun_text->data);
-    const bool kept =
-        text->len - at >= with_spaces && memcmp(text->text + at, whole, with_spaces) == 0;
+    const bool kept = text->len - at >= with_spaces && memcmp(text->text + at, s, with_spaces) == 0;
     text->len = at + (kept ? with_spaces : n);
     return AX_OK;
 }

@@ -320,10 +320,11 @@ static enum ax_status add_one(struct ax_task_tree *t, const char *what) {
     if (ax_path_exists(what))
         return add_file(t, what);
     if (!t->include_path)
-        return ax_error(AX_ERR_CONFIG,
-                        "eval: --task: expected final-answer or a task file, got \"%s\"; to use "
-                        "names, give the folder of the task files with --include-path",
-                        what);
+        return ax_error(
+            AX_ERR_CONFIG,
+            "eval: --task: expected final-answer, reward, prm or a task file, got \"%s\"; to use "
+            "names, give the folder of the task files with --include-path",
+            what);
     AX_TRY(index_for(t, NULL, &x));
     return add_name(t, &t->root, x, what, &none, 0);
 }

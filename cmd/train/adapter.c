@@ -231,7 +231,9 @@ static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *
     AX_TRY(check_complete(cfg));
     c->r = ax_config_i64(cfg, "lora_r");
     c->alpha = ax_config_f64(cfg, "lora_alpha");
-    c->dropout = ax_config_f64(cfg, "lora_dropout");
+    /* as in TRL: what compares answers would compare their noise, too */
+    const bool compares = ax_config_holds(cfg, "rl || reward_model || process_reward_model");
+    c->dropout = compares ? 0 : ax_config_f64(cfg, "lora_dropout");
     c->rslora = ax_config_bool(cfg, "peft_use_rslora");
     c->dora = ax_config_bool(cfg, "peft_use_dora");
     AX_TRY(read_start(s, c));
@@ -288,11 +290,13 @@ static enum ax_status read_adapter(struct ax_train_setup *s) {
         AX_TRY(open_start(s, dir));
     else
         AX_TRY(read_new(s, c));
+    AX_TRY(ax_classifier_adapter(&s->arch, c));
     ax_free(c->base);
     c->base = NULL;
     AX_TRY(ax_strdup(&c->base, ax_config_str(s->cfg, "base_model")));
     s->adapter = c;
-    warn_serving(c);
+    if (!s->arch.classifier)
+        warn_serving(c);
     return AX_OK;
 }
 

@@ -24,6 +24,7 @@ enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_config *cfg) {
 
 struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eval) {
     const char *excess = ax_config_str(cfg, "excess_length_strategy");
+    const bool packed = ax_config_bool(cfg, eval ? "eval_sample_packing" : "sample_packing");
     struct ax_length_rule r = {
         .min = ax_config_i64(cfg, "min_sample_len"),
         .max =
@@ -32,10 +33,11 @@ struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eva
         .excess = strcmp(excess, "truncate") == 0 ? AX_EXCESS_TRUNCATE
                   : strcmp(excess, "raise") == 0  ? AX_EXCESS_RAISE
                                                   : AX_EXCESS_DROP,
-        .drop_untrained = ax_config_bool(cfg, eval ? "eval_sample_packing" : "sample_packing"),
+        .drop_untrained = packed || ax_setup_task(cfg) != AX_TASK_TEXT,
     };
-    if (ax_config_count(cfg, "pretraining_dataset") > 0 &&
-        ax_setup_pretrain_mode(cfg) == AX_PRETRAIN_WHOLE)
+    if ((ax_config_count(cfg, "pretraining_dataset") > 0 &&
+         ax_setup_pretrain_mode(cfg) == AX_PRETRAIN_WHOLE) ||
+        (packed && ax_config_has(cfg, "packing_strategy")))
         r.max = INT64_MAX;
     return r;
 }
@@ -217,8 +219,10 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
 
 enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
                                   bool refresh) {
-    *d = (struct ax_setup_data){.cfg = cfg, .objective = &ax_objective_sft};
-    const enum ax_status st = open_all(d, refresh);
+    *d = (struct ax_setup_data){.cfg = cfg};
+    enum ax_status st = ax_setup_method_read(&d->method, cfg);
+    if (st == AX_OK)
+        st = open_all(d, refresh);
     if (st != AX_OK)
         ax_setup_data_close(d);
     return st;

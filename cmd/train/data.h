@@ -1,16 +1,15 @@
 /* From a config to sequences: tokenizer, chat template, data sets, training and evaluation corpus,
  * and the loader that packs them. Every command that uses data opens this first.
  *
- * Reading order: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of
- * them), data_loader.c (packing and order). */
+ * Reading order: data_tokenizer.c, data_template.c, data_entry.c with data_task.c (one data
+ * set), data.c (all of them), data_loader.c (packing and order). */
 #ifndef AX_CMD_TRAIN_DATA_H
 #define AX_CMD_TRAIN_DATA_H
 
-#include "cmd/config/config.h"
+#include "cmd/train/method.h"
 #include "data/pipeline/prepared.h"
 #include "data/pipeline/loader.h"
 #include "data/pipeline/stream.h"
-#include "optim/objective.h"
 
 /* ---- tokenizer ---- */
 
@@ -32,6 +31,9 @@ enum ax_status ax_setup_template(struct ax_template **out, const struct ax_confi
 
 /* ---- one data set ---- */
 
+/* What its records become, by rl, reward_model and process_reward_model. */
+enum ax_task ax_setup_task(const struct ax_config *cfg);
+
 /* Owns what formats borrow, including copies of the options, until the entry is closed. */
 struct ax_setup_entry {
     char path[64]; /* "datasets.0" */
@@ -40,6 +42,9 @@ struct ax_setup_entry {
     struct ax_template *template;
     struct ax_format_chat chat;
     struct ax_format_user user;
+    struct ax_format_answers answers;
+    struct ax_format_answer_map answer_map;
+    struct ax_format_steps steps;
     json_t *kwargs;
     void **owned;
     size_t n_owned;
@@ -64,7 +69,7 @@ struct ax_setup_sets {
 
 struct ax_setup_data {
     const struct ax_config *cfg;
-    const struct ax_objective *objective; /* defines columns and groups of the examples */
+    struct ax_setup_method method; /* its objective defines columns and groups of the examples */
     struct ax_setup_tokenizer tok;
     struct ax_setup_sets train_sets, eval_sets;
     struct ax_stream *stream; /* NULL: the examples are stored */
@@ -86,7 +91,7 @@ struct ax_setup_data {
 enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
                                   bool refresh);
 /* Computes only the sizes of sequences and steps, without tokenizer or data. */
-void ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg);
+enum ax_status ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg);
 void ax_setup_data_close(struct ax_setup_data *d);
 /* AX_ERR_DATA if there is nothing to train on, with the reason. Streams: unknown in advance. */
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d);
@@ -97,6 +102,16 @@ enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_wa
                                       void *ctx);
 
 /* ---- parts, used by ax_setup_data_open ---- */
+
+/* Sets the options of records that are not texts. Requires e->path and o->task. */
+void ax_setup_entry_answers(struct ax_setup_entry *e, const struct ax_config *cfg,
+                            struct ax_format_options *o);
+/* Whether records of this type are rendered by a chat template: always, or if they hold messages. */
+enum ax_setup_chat { AX_SETUP_NO_CHAT, AX_SETUP_CHAT, AX_SETUP_CHAT_IF_ANY };
+enum ax_setup_chat ax_setup_entry_chat(enum ax_task task, const char *type, bool is_map);
+/* AX_ERR_DATA at `first` if no answer is desirable, or no step right. */
+enum ax_status ax_setup_require_labels(const struct ax_setup_data *d,
+                                       const struct ax_example_ref *first);
 
 bool ax_setup_is_streamed(const struct ax_config *cfg);
 /* The corpus's rule for lengths. */

@@ -166,10 +166,28 @@ static struct ax_format_synthetic read_synthetic(const struct ax_config *cfg, co
     return s;
 }
 
-/* The type as text; NULL if it is a map or absent (the records are already tokenized). */
+/* The type as text; NULL if it is a map or absent. */
 static const char *type_of(const struct ax_config *cfg, const char *entry) {
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", entry);
     return v ? v->text : NULL;
+}
+
+/* A template for records that may hold messages; without one, only texts are read. */
+static enum ax_status read_chat_if_any(struct ax_setup_entry *e, const struct ax_config *cfg,
+                                       const struct ax_setup_tokenizer *t,
+                                       const struct ax_format_chat **out) {
+    const bool named = ax_config_is_set(cfg, "chat_template") ||
+                       ax_config_has(cfg, "chat_template_jinja") ||
+                       ax_config_has(cfg, "%s.chat_template", e->path) ||
+                       ax_config_has(cfg, "%s.chat_template_jinja", e->path);
+    const enum ax_status st = read_chat(e, cfg, t);
+    if (st == AX_ERR_DATA && !named) {
+        ax_error_clear();
+        return AX_OK;
+    }
+    AX_TRY(st);
+    *out = &e->chat;
+    return AX_OK;
 }
 
 static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setup_data *d,
@@ -178,7 +196,9 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
     const struct ax_setup_tokenizer *t = &d->tok;
     const char *type = type_of(cfg, e->path);
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", e->path);
+    const bool is_map = v && v->kind == AX_YAML_MAP;
     struct ax_format_options o = {
+        .task = ax_setup_task(cfg),
         .type = type,
         .tokenizer = t->tokenizer,
         .sequence_len = ax_config_i64(cfg, "sequence_len"),
@@ -187,14 +207,20 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
         .field = pretraining ? ax_config_str(cfg, "%s.text_column", e->path)
                              : ax_config_str(cfg, "%s.field", e->path),
         .pretrain = ax_setup_pretrain_mode(cfg),
-        .columns = d->objective->columns,
+        .columns = d->method.objective.columns,
     };
-    if (v && v->kind == AX_YAML_MAP) {
-        read_user(&e->user, cfg, e->path);
-        o.user = &e->user;
-    } else if (type && strcmp(type, "chat_template") == 0) {
+    const enum ax_setup_chat chat = ax_setup_entry_chat(o.task, type, is_map);
+    if (o.task != AX_TASK_TEXT || (!type && !is_map && !pretraining))
+        ax_setup_entry_answers(e, cfg, &o);
+    if (chat == AX_SETUP_CHAT) {
         AX_TRY(read_chat(e, cfg, t));
         o.chat = &e->chat;
+    } else if (chat == AX_SETUP_CHAT_IF_ANY) {
+        AX_TRY(read_chat_if_any(e, cfg, t, &o.chat));
+    }
+    if (is_map && o.task == AX_TASK_TEXT) {
+        read_user(&e->user, cfg, e->path);
+        o.user = &e->user;
     } else if (type && strcmp(type, "_synthetic") == 0) {
         o.synthetic = read_synthetic(cfg, e->path, t);
     }

@@ -7,6 +7,13 @@
 
 /* ---- sequences ---- */
 
+static enum ax_pack_mode strategy(const struct ax_config *cfg) {
+    const char *name = ax_config_str(cfg, "packing_strategy");
+    return strcmp(name, "bfd") == 0         ? AX_PACK_BEST
+           : strcmp(name, "bfd_split") == 0 ? AX_PACK_BEST_SPLIT
+                                            : AX_PACK_WRAP;
+}
+
 static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool pretraining) {
     const enum ax_pretrain_mode mode = ax_setup_pretrain_mode(cfg);
     if (pretraining && mode == AX_PRETRAIN_WHOLE)
@@ -15,6 +22,8 @@ static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool 
         return AX_PACK_IN_ORDER;
     if (!ax_config_bool(cfg, eval ? "eval_sample_packing" : "sample_packing"))
         return AX_PACK_PLAIN;
+    if (ax_config_has(cfg, "packing_strategy"))
+        return strategy(cfg);
     return ax_config_bool(cfg, "sample_packing_sequentially") ? AX_PACK_IN_ORDER : AX_PACK_FIT;
 }
 
@@ -40,20 +49,24 @@ static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eva
     const int64_t length =
         ax_config_i64(cfg, eval && ax_config_has(cfg, "eval_sequence_len") ? "eval_sequence_len"
                                                                            : "sequence_len");
+    const int64_t group = d->method.objective.per == AX_PER_PAIR ? 2 : 1;
     const int64_t micro = ax_config_i64(cfg, "micro_batch_size");
     const int64_t per_sequence = samples_per_sequence(cfg, mode);
-    const int64_t batch = d->objective->grouped && !eval ? micro / per_sequence : 1;
+    const int64_t batch = d->method.objective.spills && !eval ? micro / per_sequence : 1;
     struct ax_loader_options o = {
         .pack = {.mode = mode,
-                 .capacity = length * per_sequence,
+                 .capacity = length * per_sequence * group,
                  .max_docs =
-                     mode == AX_PACK_PLAIN ? 1 : ax_config_i64(cfg, "sample_packing_bin_size"),
+                     mode == AX_PACK_PLAIN ? group : ax_config_i64(cfg, "sample_packing_bin_size"),
+                 .group = group,
                  .chunk = ax_config_i64(cfg, "sample_packing_group_size"),
                  .batch = batch,
-                 .step = d->objective->spills && !eval ? batch * accumulation(cfg) : 0},
+                 .step = d->method.objective.spills && !eval ? batch * accumulation(cfg) : 0},
         .shuffle = !eval && !ax_config_bool(cfg, "curriculum_sampling"),
-        .mixed =
-            pretraining && mode != AX_PACK_PLAIN && !ax_config_bool(cfg, "pretrain_multipack_attn"),
+        .mixed = pretraining
+                     ? mode != AX_PACK_PLAIN && !ax_config_bool(cfg, "pretrain_multipack_attn")
+                     : mode == AX_PACK_WRAP,
+        .labels_in_place = d->method.objective.labels_in_place,
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
     };
     if (!eval && ax_config_bool(cfg, "group_by_length"))
@@ -82,11 +95,13 @@ static void set_sizes(struct ax_setup_data *d, const struct ax_loader_options *t
     d->drop_last = train->pack.mode != AX_PACK_PLAIN || ax_config_bool(cfg, "dataloader_drop_last");
 }
 
-void ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg) {
-    *d = (struct ax_setup_data){.cfg = cfg, .objective = &ax_objective_sft};
+enum ax_status ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg) {
+    *d = (struct ax_setup_data){.cfg = cfg};
+    AX_TRY(ax_setup_method_read(&d->method, cfg));
     const struct ax_loader_options train = loader_options(d, false);
     const struct ax_loader_options eval = loader_options(d, true);
     set_sizes(d, &train, &eval);
+    return AX_OK;
 }
 
 enum ax_status ax_setup_loaders_open(struct ax_setup_data *d) {
@@ -153,7 +168,7 @@ static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct
     char text[2048];
     size_t n = odd_lines(set, text, sizeof text);
     const char *eos = ax_tokenizer_special(d->tok.tokenizer, AX_EOS);
-    if (set->n_trained > 0 && i->ends_trained == 0)
+    if (ax_setup_task(d->cfg) == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
         n += (size_t)snprintf(
             text + n, sizeof text - n,
             "the end-of-turn token is never trained on (%s%s appears %lld times), so the model "
@@ -209,7 +224,7 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
             top = ref;
     }
     if (trained > 0)
-        return AX_OK;
+        return ax_setup_require_labels(d, top);
     if (c->n > 0)
         return ax_error(AX_ERR_DATA,
                         "%s: no token of this or any other document is trained on; see "
@@ -217,12 +232,13 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
                         ax_examples_where(&c->sets[top->set], top->index, where, sizeof where));
     for (size_t i = 0; i < d->train_sets.n; i++)
         if (d->train_sets.sets[i].n > 0)
-            return ax_error(AX_ERR_DATA,
-                            "datasets: no documents to train on: %lld too long (sequence_len "
-                            "and excess_length_strategy), %lld too short (min_sample_len), %lld "
-                            "without a trained token (roles_to_train)",
-                            (long long)r->too_long, (long long)r->too_short,
-                            (long long)r->untrained);
+            return ax_error(
+                AX_ERR_DATA,
+                "datasets: no documents to train on: %lld too long (sequence_len "
+                "and excess_length_strategy), %lld too short (min_sample_len), %lld "
+                "without a trained token (%s)",
+                (long long)r->too_long, (long long)r->too_short, (long long)r->untrained,
+                ax_setup_task(d->cfg) == AX_TASK_TEXT ? "roles_to_train" : "sequence_len");
     const struct ax_examples *first = &d->train_sets.sets[0];
     return ax_error(AX_ERR_DATA, "%s: %s: no records to train on; see path and split",
                     d->train_sets.entries[0].path, first->n_files ? first->files[0] : "");

@@ -3,9 +3,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "cmd/train/mesh.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/tracker.h"
 #include "kernels/cpu/isa.h"
+#include "parallel/team.h"
 
 #define PAD 8 /* micro-batches are padded to a multiple of this, for full tiles in GEMMs */
 
@@ -28,9 +30,18 @@ static enum ax_status read_resume(struct ax_train_save *save, const struct ax_co
     return AX_OK;
 }
 
-/* By default what trains faster on this machine; a run that resumes goes on as it began. */
-static enum ax_status read_dtype(enum ax_dtype *out, const struct ax_config *cfg) {
+/* What trains faster on this machine; a run that resumes goes on as it began. */
+static enum ax_status choose_dtype(enum ax_dtype *out, const struct ax_config *cfg) {
     struct ax_train_save save = {.output_dir = ax_config_str(cfg, "output_dir")};
+    *out = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32;
+    AX_TRY(read_resume(&save, cfg));
+    return ax_train_resumed_dtype(&save, out);
+}
+
+/* By default rank 0 chooses, for all: others may be other machines. */
+static enum ax_status read_dtype(enum ax_dtype *out, const struct ax_train_setup *s) {
+    const struct ax_config *cfg = s->cfg;
+    const bool leads = !s->fabric || s->fabric->rank == 0;
     *out = AX_F32;
     if (ax_config_bool(cfg, "float32"))
         return AX_OK;
@@ -42,9 +53,7 @@ static enum ax_status read_dtype(enum ax_dtype *out, const struct ax_config *cfg
         *out = ax_config_bool(cfg, "bf16") ? AX_BF16 : AX_F32;
         return AX_OK;
     }
-    *out = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32;
-    AX_TRY(read_resume(&save, cfg));
-    return ax_train_resumed_dtype(&save, out);
+    return ax_team_choice(s->fabric, leads ? choose_dtype(out, cfg) : AX_OK, out, sizeof *out);
 }
 
 static void read_recompute(struct ax_train_options *o, const struct ax_config *cfg) {
@@ -53,6 +62,25 @@ static void read_recompute(struct ax_train_options *o, const struct ax_config *c
     o->step.recompute = strcmp(mode, "false") == 0 ? AX_RECOMPUTE_OFF : AX_RECOMPUTE_SELECTIVE;
     if (strcmp(mode, "true") == 0 || ax_config_bool(cfg, "fsdp_config.activation_checkpointing"))
         o->step.recompute = AX_RECOMPUTE_ON;
+}
+
+/* ---- ranks ---- */
+
+static enum ax_status read_mesh(struct ax_runtime_options *o, const struct ax_train_setup *s) {
+    const int started = s->fabric ? s->fabric->world : 1;
+    *o = (struct ax_runtime_options){.backend = "cpu", .fabric = s->fabric};
+    AX_TRY(ax_train_mesh_read(&o->sizes, s->cfg, s->planning ? s->ranks : started));
+    o->world = ax_train_mesh_ranks(&o->sizes);
+    return AX_OK;
+}
+
+static enum ax_status read_pipeline(struct ax_step_options *o, const struct ax_config *cfg) {
+    AX_TRY(ax_pipeline_parse(ax_config_str(cfg, "pipeline_parallel_schedule"), &o->pipeline));
+    const int64_t n = o->pipeline == AX_PIPELINE_INTERLEAVED
+                          ? ax_config_i64(cfg, "virtual_pipeline_parallel_size")
+                          : 1;
+    o->virtual_stages = n > AX_MAX_CHUNKS ? AX_MAX_CHUNKS + 1 : (int)n; /* which is too many */
+    return AX_OK;
 }
 
 /* ---- data ---- */
@@ -64,12 +92,23 @@ static int64_t longest(const struct ax_corpus *c) {
     return n;
 }
 
+/* Tokens of the group that has most. */
+static int64_t largest(const struct ax_corpus *c) {
+    int64_t most = 1, n = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        n = c->refs[i].n + (c->refs[i].joined ? n : 0);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 /* Without packing a sequence is one example, so none is longer than the longest example. */
 static void read_data(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
     const struct ax_setup_data *d = &s->data;
     struct ax_train_data *t = &s->o.data;
     const bool pretraining = ax_config_count(cfg, "pretraining_dataset") > 0;
+    const int64_t group = d->method.objective.per == AX_PER_PAIR ? 2 : 1;
     const bool plain = !pretraining && !ax_config_bool(cfg, "sample_packing");
     const bool eval_plain = !ax_config_bool(cfg, "eval_sample_packing");
     const int64_t bin = ax_config_i64(cfg, "sample_packing_bin_size");
@@ -77,18 +116,20 @@ static void read_data(struct ax_train_setup *s) {
                                 .eval = d->eval_loader,
                                 .sequences_per_batch = d->sequences_per_batch,
                                 .sequence_tokens = d->sequence_tokens,
-                                .sequence_docs = plain ? 1 : bin,
-                                .doc_tokens = d->sequence_tokens,
+                                .sequence_docs = plain ? group : bin,
+                                .doc_tokens = d->sequence_tokens / group,
                                 .drop_last = d->drop_last,
                                 .countable = !d->stream && !s->uncounted,
                                 .pad = PAD};
-    if (plain && !d->stream && !s->uncounted)
-        t->sequence_tokens = t->doc_tokens = longest(&d->train);
+    if (plain && !d->stream && !s->uncounted) {
+        t->sequence_tokens = largest(&d->train);
+        t->doc_tokens = longest(&d->train);
+    }
     if (!d->eval_loader)
         return;
     const int64_t rows = ax_config_i64(cfg, "eval_batch_size");
-    t->eval_doc_tokens = eval_plain ? longest(&d->eval) : d->eval_sequence_tokens;
-    t->eval_tokens = rows * t->eval_doc_tokens;
+    t->eval_doc_tokens = eval_plain ? longest(&d->eval) : d->eval_sequence_tokens / group;
+    t->eval_tokens = rows * (eval_plain ? largest(&d->eval) : d->eval_sequence_tokens);
     t->eval_docs = t->eval_tokens / 8 > bin ? t->eval_tokens / 8 : bin;
 }
 
@@ -209,6 +250,10 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "model_config",
                                         "reinit_weights",
                                         "rl",
+                                        "dpo_loss_type",
+                                        "kto_loss_type",
+                                        "reward_model",
+                                        "process_reward_model",
                                         "adapter",
                                         "load_in_4bit",
                                         "load_in_8bit",
@@ -243,18 +288,9 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     o->config = s->config;
     o->about = s->about;
     o->fixed_keys = fixed;
-    o->runtime = (struct ax_runtime_options){.backend = "cpu"};
-    s->sft = (struct ax_sft_options){.label_smoothing = ax_config_f64(cfg, "label_smoothing"),
-                                     .z_loss = ax_config_f64(cfg, "z_loss_coef")};
-    if (ax_config_bool(cfg, "use_eaft")) {
-        s->sft.entropy_k = ax_config_i64(cfg, "eaft_k");
-        s->sft.entropy_alpha = ax_config_f64(cfg, "eaft_alpha");
-        if (s->sft.entropy_k > AX_TOP_MAX)
-            return ax_config_error(cfg, "eaft_k", "expected at most %d", AX_TOP_MAX);
-    }
-    s->objective = ax_objective_sft_with(&s->sft);
+    AX_TRY(read_mesh(&o->runtime, s));
     o->step = (struct ax_step_options){
-        .objective = &s->objective,
+        .objective = &s->data.method.objective,
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
         .n_microbatches = (int)(s->data.sequences_per_step / s->data.sequences_per_batch),
         .adapter = s->adapter,
@@ -268,7 +304,9 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                      .interval = ax_config_i64(cfg, "lisa_step_interval")};
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
-    AX_TRY(read_dtype(&o->step.dtype, cfg));
+    AX_TRY(ax_train_sharding_read(&o->step.sharding, cfg));
+    AX_TRY(read_dtype(&o->step.dtype, s));
+    AX_TRY(read_pipeline(&o->step, cfg));
     read_recompute(o, cfg);
     read_data(s);
     o->epochs = ax_config_f64(cfg, "num_epochs");

@@ -55,18 +55,20 @@ static enum ax_status open_arch(struct ax_train_setup *s) {
 /* Names that begin with Auto leave the choice to config.json. */
 static enum ax_status check_model_type(const struct ax_train_setup *s) {
     const char *type = ax_config_str(s->cfg, "model_type");
+    char own[128];
     AX_ASSERT(s->arch.family);
-    if (!type || strncmp(type, "Auto", 4) == 0 || strcmp(type, s->arch.family->architecture) == 0)
+    ax_arch_name(&s->arch, own, sizeof own);
+    if (!type || strncmp(type, "Auto", 4) == 0 || strcmp(type, own) == 0)
         return AX_OK;
     return ax_config_error(s->cfg, "model_type",
-                           "%s, but config.json of the base says %s; remove the key", type,
-                           s->arch.family->architecture);
+                           "%s, but config.json of the base says %s; remove the key", type, own);
 }
 
 static enum ax_status open_model(struct ax_train_setup *s) {
     if (!s->planning)
         AX_TRY(base_folder(&s->base, &s->use, s->cfg, "base_model"));
     AX_TRY(open_arch(s));
+    AX_TRY(ax_train_head(s));
     AX_TRY(check_model_type(s));
     return s->planning || ax_config_bool(s->cfg, "reinit_weights") ? AX_OK
                                                                    : ax_hf_open(&s->hf, s->base);
@@ -128,8 +130,7 @@ static enum ax_status plan_data(struct ax_train_setup *s) {
     ax_setup_data_close(&s->data);
     AX_TRY(ax_strdup(&s->uncounted, ax_error_text()));
     ax_error_clear();
-    ax_setup_data_sizes(&s->data, s->cfg);
-    return AX_OK;
+    return ax_setup_data_sizes(&s->data, s->cfg);
 }
 
 static enum ax_status open_all(struct ax_train_setup *s) {
@@ -151,13 +152,15 @@ static enum ax_status open_setup(struct ax_train_setup *s) {
     return st;
 }
 
-enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg) {
-    *s = (struct ax_train_setup){.cfg = cfg};
+enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg,
+                                   struct ax_fabric *fabric) {
+    *s = (struct ax_train_setup){.cfg = cfg, .fabric = fabric};
     return open_setup(s);
 }
 
-enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_config *cfg) {
-    *s = (struct ax_train_setup){.cfg = cfg, .planning = true};
+enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_config *cfg,
+                                   int ranks) {
+    *s = (struct ax_train_setup){.cfg = cfg, .planning = true, .ranks = ranks};
     return open_setup(s);
 }
 

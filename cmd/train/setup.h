@@ -1,6 +1,6 @@
 /* From a config to everything that a training run needs: the model's files, data, and options.
  *
- * Reading order: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and
+ * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of optimizer and
  * learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts answered
  * at evaluations), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
@@ -11,14 +11,16 @@
 #include "cmd/train/samples.h"
 #include "optim/train.h"
 
-#define AX_TRAIN_MAX_TEXTS 4
+#define AX_TRAIN_MAX_TEXTS 5
 
 struct ax_train_setup {
     const struct ax_config *cfg; /* borrowed */
-    bool planning;               /* no weights are needed, and nothing is converted or written */
-    char *uncounted;             /* planning: why the data are not counted; NULL = they are */
-    char *base;                  /* folder of the base model */
-    struct ax_lock use;          /* on that folder, if it is in a cache */
+    struct ax_fabric *fabric;    /* borrowed; NULL: one rank */
+    bool planning;      /* no weights are needed, and nothing is converted or written; … */
+    int ranks;          /* … for this many; 0: as many as the keys name */
+    char *uncounted;    /* planning: why the data are not counted; NULL = they are */
+    char *base;         /* folder of the base model */
+    struct ax_lock use; /* on that folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
@@ -35,15 +37,16 @@ struct ax_train_setup {
     char *trigger_file;
     struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];
     char *text_data[AX_TRAIN_MAX_TEXTS]; /* owned, memory of texts */
-    struct ax_sft_options sft;
-    struct ax_objective objective; /* borrows sft */
     struct ax_train_options o;
 };
 
-enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg);
-/* For a plan: requires config.json of the base; tokenizer and data are used only to count
- * tokens. */
-enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_config *cfg);
+/* `fabric` of the ranks that train together; NULL: one rank. */
+enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg,
+                                   struct ax_fabric *fabric);
+/* For a plan of `ranks` (0: as many as the mesh keys name): requires config.json of the base;
+ * tokenizer and data are used only to count tokens. */
+enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_config *cfg,
+                                   int ranks);
 void ax_train_setup_close(struct ax_train_setup *s);
 
 /* ---- parts ---- */
@@ -52,6 +55,10 @@ void ax_train_setup_close(struct ax_train_setup *s);
 enum ax_status ax_train_options_read(struct ax_train_setup *s);
 enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg);
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
+/* Replaces the base's head if the keys train another, before anything looks at the model. */
+enum ax_status ax_train_head(struct ax_train_setup *s);
+/* Text of AX_STEPS_FILE; NULL: the run trains no process reward model. */
+enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
 /* Adds embedding rows for new tokens. The data must be open. */

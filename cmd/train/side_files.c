@@ -88,9 +88,12 @@ done:
 enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     const struct ax_setup_tokenizer *tok = &s->data.tok;
     const char *dir = tok->is_gguf ? s->base : tok->path;
-    char *template;
+    char *template, *steps;
     s->o.save.hf.base_dir = s->base;
     s->o.save.hf.tokenizer_dir = dir;
+    AX_TRY(ax_train_steps_file(s->cfg, &steps));
+    if (steps)
+        AX_TRY(add_text(s, AX_STEPS_FILE, steps));
     AX_TRY(template_text(s, &template));
     if (template)
         AX_TRY(add_text(s, "chat_template.jinja", template));

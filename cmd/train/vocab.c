@@ -5,7 +5,7 @@
 
 static enum ax_status check_adapter(const struct ax_train_setup *s, int64_t ids) {
     if (!s->adapter || (ax_adapter_saves(s->adapter, "model.embed_tokens.weight") &&
-                        ax_adapter_saves(s->adapter, "lm_head.weight")))
+                        (s->arch.classifier || ax_adapter_saves(s->adapter, "lm_head.weight"))))
         return AX_OK;
     return ax_config_error(
         s->cfg, "adapter",

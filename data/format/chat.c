@@ -39,7 +39,7 @@ static enum ax_status add_eot(struct ax_format *f, const char *token) {
     return st;
 }
 
-static enum ax_status check_generation(struct ax_format *f) {
+enum ax_status ax_chat_check_generation(const struct ax_format *f) {
     if (ax_template_has_generation(f->o.chat->template))
         return AX_OK;
     return ax_error(AX_ERR_CONFIG, "the chat template has no {%% generation %%} blocks, so they "
@@ -61,7 +61,7 @@ static enum ax_status chat_init(struct ax_format *f) {
                 "is not trained on; set eot_tokens to the token that ends a turn",
                 eos));
     }
-    return chat->by_generation ? check_generation(f) : AX_OK;
+    return chat->by_generation ? ax_chat_check_generation(f) : AX_OK;
 }
 
 /* ---- a record ---- */
@@ -73,8 +73,11 @@ static enum ax_status mask(const struct ax_format *f, struct ax_format_work *w,
         AX_TRY(ax_regrow(&w->labels, 0, n, sizeof *w->labels));
         w->cap_labels = n;
     }
+    const bool all = !f->o.type && !f->o.chat->by_generation; /* see own_text.c */
     for (size_t i = 0; i < n; i++)
-        w->labels[i] = AX_NO_LABEL;
+        w->labels[i] = all ? w->full.ids[i] : AX_NO_LABEL;
+    if (all)
+        return AX_OK;
     if (!f->o.chat->by_generation)
         return ax_chat_mask_turns(f, w, c, &(struct ax_text){out->text, out->len}, w->labels);
     ax_chat_mask_generation(w, out, w->labels);

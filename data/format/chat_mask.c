@@ -55,6 +55,7 @@ enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_convers
     enum ax_status st = AX_OK;
     if (!vars || !put(vars, "messages", first_messages(c, r)) ||
         (c->tools && json_object_set(vars, "tools", c->tools) != 0) ||
+        (r->generation_prompt && !put(vars, "add_generation_prompt", json_true())) ||
         (r->part && !put(vars, "real_last_index", json_integer((json_int_t)c->n - 1))))
         st = ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     if (st == AX_OK)

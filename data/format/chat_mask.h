@@ -11,9 +11,13 @@ struct ax_chat_render {
     const char *replaced;
     const char *kept; /* key of that message to keep; NULL = none */
     bool part;
+    bool generation_prompt; /* followed by the header of the answer to come */
 };
 enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_conversation *c,
                               const struct ax_chat_render *r, struct ax_template_output *out);
+
+/* AX_ERR_CONFIG for a template without generation blocks. */
+enum ax_status ax_chat_check_generation(const struct ax_format *f);
 
 /* Sets labels[n of w->full] from the turns. w->full holds the tokens of `text`, with spans. */
 enum ax_status ax_chat_mask_turns(const struct ax_format *f, struct ax_format_work *w,

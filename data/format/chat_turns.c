@@ -9,24 +9,6 @@ static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
 }
 
-/* A null member is the same as a missing one. */
-static void drop_nulls(json_t *v) {
-    if (json_is_array(v)) {
-        for (size_t i = 0; i < json_array_size(v); i++)
-            drop_nulls(json_array_get(v, i));
-    } else if (json_is_object(v)) {
-        const char *key;
-        json_t *member;
-        void *next;
-        json_object_foreach_safe(v, next, key, member) {
-            if (json_is_null(member))
-                json_object_del(v, key);
-            else
-                drop_nulls(member);
-        }
-    }
-}
-
 /* ---- tools ---- */
 
 /* A schema or arguments may be JSON in a string. */
@@ -35,8 +17,9 @@ static enum ax_status parse_function(json_t *owner, const char *key) {
     return function ? ax_chat_parse_inner(function, key) : AX_OK;
 }
 
-static enum ax_status read_tools(struct ax_conversation *c, const struct ax_format_chat *chat,
-                                 json_t *record) {
+enum ax_status ax_conversation_read_tools(struct ax_conversation *c, const struct ax_format *f,
+                                          json_t *record) {
+    const struct ax_format_chat *chat = f->o.chat;
     AX_TRY(ax_chat_parse_inner(record, chat->field_tools));
     json_t *tools = json_object_get(record, chat->field_tools);
     if (!tools)
@@ -253,7 +236,7 @@ static bool is_known_role(const struct ax_format *f, const char *role) {
     return is_trained_role(f, role);
 }
 
-static bool is_empty(const struct ax_format *f, const json_t *message) {
+bool ax_message_is_empty(const struct ax_format *f, const json_t *message) {
     static const char *const others[] = {"tool_calls", "function_call"};
     const json_t *text = json_object_get(message, "content");
     const json_t *thinking = json_object_get(message, f->o.chat->thinking_key);
@@ -279,7 +262,7 @@ static unsigned find_oddities(const struct ax_format *f, const struct ax_convers
             found |= 1U << AX_ODD_START;
         if (user && strcmp(before, "user") == 0)
             found |= 1U << AX_ODD_TWICE;
-        if (answer && is_empty(f, message))
+        if (answer && ax_message_is_empty(f, message))
             found |= 1U << AX_ODD_EMPTY;
         asked = asked || user;
         before = role;
@@ -287,35 +270,50 @@ static unsigned find_oddities(const struct ax_format *f, const struct ax_convers
     return found;
 }
 
+/* One turn more than the messages has memory: a system column may precede them. */
+static enum ax_status read_turns(struct ax_conversation *c, const struct ax_format *f,
+                                 json_t *messages, const char *name) {
+    *c = (struct ax_conversation){.messages = json_array()};
+    if (!c->messages)
+        return no_memory();
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s", name,
+                        json_is_array(messages) ? "an empty one" : ax_json_kind(messages));
+    AX_TRY(ax_alloc(&c->turns, json_array_size(messages) + 1, sizeof *c->turns));
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const enum ax_status st = add_turn(c, f, json_array_get(messages, i));
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s[%zu]", name, i);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct ax_format *f,
+                                         json_t *messages, const char *name) {
+    AX_TRY(read_turns(c, f, messages, name));
+    if (f->o.chat->drop_system)
+        drop_system_turn(c);
+    c->oddities = find_oddities(f, c);
+    return AX_OK;
+}
+
 enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
                                     json_t *record) {
     const struct ax_format_chat *chat = f->o.chat;
     char columns[300];
-    *c = (struct ax_conversation){.messages = json_array()};
-    if (!c->messages)
-        return no_memory();
-    drop_nulls(record);
+    *c = (struct ax_conversation){0};
+    ax_record_drop_nulls(record);
     AX_TRY(ax_chat_parse_inner(record, chat->field_messages));
     json_t *messages = json_object_get(record, chat->field_messages);
     if (!messages)
         return ax_error(AX_ERR_DATA, "column \"%s\" (field_messages) is missing; the record has %s",
                         chat->field_messages, ax_record_columns(record, columns, sizeof columns));
-    if (!json_is_array(messages) || json_array_size(messages) == 0)
-        return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s",
-                        chat->field_messages,
-                        json_is_array(messages) ? "an empty one" : ax_json_kind(messages));
-    /* one more than the messages: a system column may precede them */
-    AX_TRY(ax_alloc(&c->turns, json_array_size(messages) + 1, sizeof *c->turns));
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        const enum ax_status st = add_turn(c, f, json_array_get(messages, i));
-        if (st != AX_OK)
-            return ax_error_prefix(st, "%s[%zu]", chat->field_messages, i);
-    }
+    AX_TRY(read_turns(c, f, messages, chat->field_messages));
     AX_TRY(add_system_column(c, f, record));
     if (chat->drop_system)
         drop_system_turn(c);
     c->oddities = find_oddities(f, c);
-    return read_tools(c, chat, record);
+    return ax_conversation_read_tools(c, f, record);
 }
 
 void ax_conversation_free(struct ax_conversation *c) {

@@ -32,8 +32,16 @@ struct ax_conversation {
 /* May change `record`. AX_ERR_DATA names the path of the problem; free also after an error. */
 enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
                                     json_t *record);
+/* The same from a list of messages alone; errors begin with `name`. */
+enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct ax_format *f,
+                                         json_t *messages, const char *name);
+/* The record's column of tools, if any: c->tools. */
+enum ax_status ax_conversation_read_tools(struct ax_conversation *c, const struct ax_format *f,
+                                          json_t *record);
 void ax_conversation_free(struct ax_conversation *c);
 
+/* No text, reasoning or calls? */
+bool ax_message_is_empty(const struct ax_format *f, const json_t *message);
 /* Concatenates a list of parts into one text and turns their flags into details. Parts without a
  * flag are trained. If no part has one, *flags = false and there are no details. Plain text is
  * unchanged. */

@@ -13,7 +13,7 @@ const char *ax_json_kind(const json_t *v) {
     return v ? kinds[json_typeof(v)] : "nothing";
 }
 
-static enum ax_status bad_text(const json_t *record, const char *column, const json_t *v) {
+enum ax_status ax_record_bad_text(const json_t *record, const char *column, const json_t *v) {
     char columns[300];
     if (v)
         return ax_error(AX_ERR_DATA, "%s: expected text, got %s", column, ax_json_kind(v));
@@ -24,7 +24,7 @@ static enum ax_status bad_text(const json_t *record, const char *column, const j
 enum ax_status ax_record_text(const json_t *record, const char *column, struct ax_text *out) {
     const json_t *v = json_object_get(record, column);
     if (!json_is_string(v))
-        return bad_text(record, column, v);
+        return ax_record_bad_text(record, column, v);
     *out = (struct ax_text){json_string_value(v), json_string_length(v)};
     return AX_OK;
 }
@@ -34,6 +34,41 @@ enum ax_status ax_record_text_or_empty(const json_t *record, const char *column,
     const json_t *v = json_object_get(record, column);
     *out = (struct ax_text){"", 0};
     return !v || json_is_null(v) ? AX_OK : ax_record_text(record, column, out);
+}
+
+void ax_record_drop_nulls(json_t *v) {
+    if (json_is_array(v)) {
+        for (size_t i = 0; i < json_array_size(v); i++)
+            ax_record_drop_nulls(json_array_get(v, i));
+    } else if (json_is_object(v)) {
+        const char *key;
+        json_t *member;
+        void *next;
+        json_object_foreach_safe(v, next, key, member) {
+            if (json_is_null(member))
+                json_object_del(v, key);
+            else
+                ax_record_drop_nulls(member);
+        }
+    }
+}
+
+int ax_format_find_column(const struct ax_format *f, const char *name) {
+    for (int c = 0; c < ax_columns_count(f->o.columns); c++)
+        if (strcmp(f->o.columns->list[c].name, name) == 0)
+            return c;
+    return -1;
+}
+
+void ax_format_set_column(const struct ax_format *f, struct ax_example_list *out, size_t i,
+                          const char *name, double value) {
+    const int c = ax_format_find_column(f, name);
+    const float as_float = (float)value;
+    const int32_t as_int = (int32_t)value;
+    if (c >= 0)
+        ax_example_list_set(out, i, c,
+                            f->o.columns->list[c].is_float ? (const void *)&as_float
+                                                           : (const void *)&as_int);
 }
 
 enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t) {

@@ -56,6 +56,22 @@ static json_t *describe_user(const struct ax_format_user *u) {
                      u->format, u->no_input_format);
 }
 
+static json_t *describe_answers(const struct ax_format_answers *a) {
+    const struct ax_format_answer_map *m = a->map;
+    json_t *v = json_pack("[s, s, b]", a->field_chosen, a->field_rejected, a->framed_by_ids);
+    if (m)
+        json_array_append_new(v, json_pack("[s, s, s, s, s, s, s, s, s, s]", m->field_prompt,
+                                           m->field_system, m->field_chosen, m->field_rejected,
+                                           m->field_completion, m->field_label, m->prompt_format,
+                                           m->chosen_format, m->rejected_format,
+                                           m->completion_format));
+    return v;
+}
+
+static json_t *describe_steps(const struct ax_format_steps *s) {
+    return json_pack("[s, I, b]", s->separator, (json_int_t)s->max_completion, s->last_only);
+}
+
 static json_t *describe_columns(const struct ax_columns *columns) {
     json_t *list = json_array();
     for (int c = 0; c < columns->n; c++)
@@ -85,6 +101,13 @@ enum ax_status ax_format_describe(const struct ax_format *f, json_t **out) {
         ok = json_object_set_new(v, "user", describe_user(o->user)) == 0;
     if (ok && o->chat)
         ok = json_object_set_new(v, "chat", describe_chat(o->chat)) == 0;
+    if (ok && o->task != AX_TASK_TEXT)
+        ok = json_object_set_new(v, "task",
+                                 json_pack("[i, i]", (int)o->task, (int)o->long_examples)) == 0;
+    if (ok && o->answers)
+        ok = json_object_set_new(v, "answers", describe_answers(o->answers)) == 0;
+    if (ok && o->steps)
+        ok = json_object_set_new(v, "steps", describe_steps(o->steps)) == 0;
     if (ok && o->columns)
         ok = json_object_set_new(v, "columns", describe_columns(o->columns)) == 0;
     if (!ok) {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "data/format/impl.h"
+#include "data/format/answers.h"
 #include "data/format/recognize.h"
 
 static const struct ax_format_type *const types[] = {
@@ -15,7 +15,10 @@ static const struct ax_format_type *const types[] = {
 
 static enum ax_status find_type(const struct ax_format_options *o,
                                 const struct ax_format_type **out) {
-    *out = o->user ? &ax_format_type_user : &ax_format_type_ids;
+    *out = o->task == AX_TASK_STEPS ? &ax_format_type_steps : &ax_format_type_answers;
+    if (o->task != AX_TASK_TEXT)
+        return AX_OK;
+    *out = o->user ? &ax_format_type_user : o->answers ? &ax_format_type_own : &ax_format_type_ids;
     if (o->user || !o->type)
         return AX_OK;
     const size_t n = strcspn(o->type, ":");
@@ -27,6 +30,11 @@ static enum ax_status find_type(const struct ax_format_options *o,
             return AX_OK;
         }
     }
+    if (ax_answers_is_type(o->type))
+        return ax_error(AX_ERR_CONFIG,
+                        "type \"%s\" makes preferences, which fine-tuning does not read; set rl or "
+                        "reward_model",
+                        o->type);
     return ax_error(AX_ERR_UNSUPPORTED, "records of type \"%s\" are not supported", o->type);
 }
 
@@ -140,9 +148,10 @@ static bool is_tokens(const json_t *record) {
 enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work *w, json_t *record,
                                 struct ax_origin origin, struct ax_example_list *out) {
     const size_t before = out->n;
-    const struct ax_format_type *type = is_tokens(record) ? &ax_format_type_ids : f->type;
+    const bool text = f->o.task == AX_TASK_TEXT;
+    const struct ax_format_type *type = text && is_tokens(record) ? &ax_format_type_ids : f->type;
     enum ax_status st = type->record(f, w, record, origin, out);
     if (st != AX_OK)
         ax_example_list_cut(out, before);
-    return st == AX_ERR_DATA ? ax_record_error_hint(st, &f->o, record) : st;
+    return text && st == AX_ERR_DATA ? ax_record_error_hint(st, &f->o, record) : st;
 }

@@ -14,7 +14,10 @@
  *   (NULL)               tokenized already: input_ids, attention_mask, labels
  *   _synthetic           random ids
  *
- * Records with input_ids, attention_mask and labels are taken as tokens in every format. */
+ * Records with input_ids, attention_mask and labels are taken as tokens in every format above.
+ *
+ * Those make texts. Other tasks have their own types (answers.h, steps.c), of which NULL is TRL's
+ * columns: prompt, chosen, rejected; prompt, completion, label; prompt, completions, labels. */
 #ifndef AX_DATA_FORMAT_FORMAT_H
 #define AX_DATA_FORMAT_FORMAT_H
 
@@ -23,6 +26,16 @@
 #include "data/format/example.h"
 #include "data/template/template.h"
 #include "data/tokenizer/tokenizer.h"
+
+/* What a record becomes: the examples that an objective trains on. */
+enum ax_task {
+    AX_TASK_TEXT,     /* a text with its trained tokens as labels */
+    AX_TASK_PAIR,     /* a group of two: the preferred answer, then the rejected one */
+    AX_TASK_UNPAIRED, /* an answer; column "desirable": 1 or 0 */
+    AX_TASK_REWARD,   /* as PAIR, but only each side's last token has a label, 0; column "margin" */
+    AX_TASK_STEPS     /* label 1 or 0 on the last token of right and wrong steps; column "target":
+                         probabilities that they are right */
+};
 
 /* All strings in the options are borrowed for the lifetime of the format. */
 struct ax_name_map {
@@ -63,6 +76,35 @@ struct ax_format_user {
     const char *format, *no_input_format;
 };
 
+/* Columns and texts of a map as the type of pairs and unpaired answers. */
+struct ax_format_answer_map {
+    const char *field_prompt, *field_system, *field_chosen, *field_rejected;
+    const char *field_completion, *field_label;
+    const char *prompt_format, *chosen_format, *rejected_format, *completion_format;
+};
+
+/* How pairs and unpaired answers are read. */
+struct ax_format_answers {
+    const char *field_chosen, *field_rejected; /* columns of no type and of chat_template */
+    const struct ax_format_answer_map *map;    /* not NULL: `type` is ignored */
+    /* BOS and EOS are ids, added where they are missing, as in ORPO, CPO and SimPO of TRL. Otherwise
+     * the tokenizer adds its BOS, and a text ends with the text of EOS. */
+    bool framed_by_ids;
+};
+
+struct ax_format_steps {
+    const char *separator;  /* text after each step; its last token is labeled */
+    int64_t max_completion; /* tokens of all steps; 0 = no limit */
+    bool last_only;         /* labels the last step only */
+};
+
+/* Answers and steps longer than sequence_len. */
+enum ax_long {
+    AX_LONG_USUAL, /* as the type does it */
+    AX_LONG_KEEP,  /* untouched, for a rule that drops or refuses them */
+    AX_LONG_CUT    /* the first sequence_len tokens */
+};
+
 enum ax_pretrain_mode {
     AX_PRETRAIN_WINDOWS, /* overlapping windows of sequence_len − 1, each with EOS */
     AX_PRETRAIN_CUT,     /* the first sequence_len − 2 tokens, no EOS */
@@ -76,17 +118,23 @@ struct ax_format_synthetic {
 };
 
 struct ax_format_options {
-    const char *type; /* a name from above; NULL = tokenized already */
+    enum ax_task task;
+    const char *type; /* a name from above; NULL = tokenized already, or TRL's columns */
     const struct ax_tokenizer *tokenizer;
     int64_t sequence_len;
     bool train_on_inputs;
     int32_t pad;       /* id; AX_NO_TOKEN: none */
     const char *field; /* text column of completion and pretrain */
     enum ax_pretrain_mode pretrain;
-    const struct ax_format_chat *chat; /* for chat_template */
+    const struct ax_format_chat
+        *chat; /* for chat_template; answers: NULL if messages are refused */
     const struct ax_format_user *user; /* not NULL: the user's own format; `type` is ignored */
     struct ax_format_synthetic synthetic;
-    const struct ax_columns *columns; /* columns of the examples; NULL: none */
+    const struct ax_format_answers *answers; /* for PAIR, UNPAIRED and REWARD; TEXT without a type:
+                                                NULL if only tokens are read */
+    const struct ax_format_steps *steps;     /* for STEPS */
+    enum ax_long long_examples;              /* for all four */
+    const struct ax_columns *columns;        /* columns of the examples; NULL: none */
 };
 
 struct ax_format;

@@ -33,7 +33,8 @@ struct ax_format {
 extern const struct ax_format_type ax_format_type_chat, ax_format_type_alpaca,
     ax_format_type_gpteacher, ax_format_type_oasst, ax_format_type_jeopardy, ax_format_type_user,
     ax_format_type_completion, ax_format_type_pretrain, ax_format_type_input_output,
-    ax_format_type_ids, ax_format_type_synthetic;
+    ax_format_type_ids, ax_format_type_synthetic, ax_format_type_answers, ax_format_type_steps,
+    ax_format_type_own;
 
 /* A text column. AX_ERR_DATA "COLUMN: expected text, got a list" if it is missing or not text. */
 struct ax_text {
@@ -46,6 +47,10 @@ enum ax_status ax_record_text_or_empty(const json_t *record, const char *column,
                                        struct ax_text *out);
 /* "a list", for messages; NULL is "nothing". */
 const char *ax_json_kind(const json_t *v);
+/* AX_ERR_DATA for a column that is missing (v is NULL) or not text. */
+enum ax_status ax_record_bad_text(const json_t *record, const char *column, const json_t *v);
+/* Drops null members, which mean the same as missing ones, at any depth. */
+void ax_record_drop_nulls(json_t *v);
 /* Appends text. */
 enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t);
 
@@ -64,6 +69,23 @@ void ax_format_cut(const struct ax_format *f, struct ax_encoding *e, int64_t max
 enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *w,
                               struct ax_text prompt, struct ax_text response,
                               struct ax_origin origin, struct ax_example_list *out);
+
+/* Sets a float column of example i, if the examples have it; an integer column gets its value as an
+ * int32_t. */
+void ax_format_set_column(const struct ax_format *f, struct ax_example_list *out, size_t i,
+                          const char *name, double value);
+/* Index of a column of the examples, or -1. */
+int ax_format_find_column(const struct ax_format *f, const char *name);
+
+/* A value for a {name} in a text. */
+struct ax_fill_value {
+    const char *name;
+    struct ax_text text;
+};
+/* Appends `format` to b as Python's str.format, {{ and }} as braces; with b NULL only checks.
+ * AX_ERR_CONFIG names the key type.`key`. */
+enum ax_status ax_text_fill(struct ax_buf *b, const char *key, const char *format,
+                            const struct ax_fill_value *values, size_t n);
 
 /* Adds a line to ax_format_warnings. */
 enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...)

@@ -37,6 +37,17 @@ static bool is_text(const json_t *v, const void *ctx) {
     return json_is_string(v);
 }
 
+static bool is_list(const json_t *v, const void *ctx) {
+    (void)ctx;
+    return json_is_array(v);
+}
+
+static bool is_rating(const json_t *v, const void *ctx) {
+    (void)ctx;
+    return json_is_boolean(v) ||
+           (json_is_number(v) && (json_number_value(v) == 0 || json_number_value(v) == 1));
+}
+
 static bool is_anything(const json_t *v, const void *ctx) {
     (void)ctx;
     return v != NULL;
@@ -119,14 +130,46 @@ static bool find_text(struct ax_record_shape *d, const struct sample *s) {
     return true;
 }
 
+/* The kinds with two columns that say it. */
+static const struct rated {
+    enum ax_record_kind kind;
+    const char *columns[2];
+    bool (*fits[2])(const json_t *v, const void *ctx);
+    const char *text, *task;
+} rated[] = {
+    {AX_RECORD_PREFERENCES,
+     {"chosen", "rejected"},
+     {is_anything, is_anything},
+     "preferences (chosen, rejected)",
+     "rl: dpo, without `type`"},
+    {AX_RECORD_UNPAIRED,
+     {"completion", "label"},
+     {is_anything, is_rating},
+     "rated answers (completion, label)",
+     "rl: kto, without `type`"},
+    {AX_RECORD_STEPS,
+     {"completions", "labels"},
+     {is_list, is_list},
+     "labeled steps (completions, labels)",
+     "process_reward_model: true"},
+};
+
+static const struct rated *find_rated(const struct sample *s, enum ax_record_kind kind) {
+    for (size_t i = 0; i < sizeof rated / sizeof *rated; i++)
+        if (s ? all_have(s, rated[i].columns[0], rated[i].fits[0], NULL) &&
+                    all_have(s, rated[i].columns[1], rated[i].fits[1], NULL)
+              : rated[i].kind == kind)
+            return &rated[i];
+    return NULL;
+}
+
 struct ax_record_shape ax_records_recognize(json_t *const *records, size_t n) {
     const struct sample s = {records, n};
     struct ax_record_shape d = {.kind = AX_RECORD_UNKNOWN};
-    if (find_chat(&d, &s))
-        return d;
-    if (all_have(&s, "chosen", is_anything, NULL) && all_have(&s, "rejected", is_anything, NULL))
-        d.kind = AX_RECORD_PREFERENCES;
-    else if (!find_alpaca(&d, &s) && !find_pair(&d, &s))
+    const struct rated *r = find_rated(&s, AX_RECORD_UNKNOWN);
+    if (r)
+        d.kind = r->kind;
+    else if (!find_chat(&d, &s) && !find_alpaca(&d, &s) && !find_pair(&d, &s))
         (void)find_text(&d, &s);
     return d;
 }
@@ -183,6 +226,12 @@ static bool pair_of(const struct ax_format_options *o, const char **prompt, cons
 static bool is_read(const struct ax_record_shape *d, const struct ax_format_options *o,
                     const json_t *record) {
     const char *prompt, *answer;
+    static const enum ax_record_kind own[] = {[AX_TASK_PAIR] = AX_RECORD_PREFERENCES,
+                                              [AX_TASK_UNPAIRED] = AX_RECORD_UNPAIRED,
+                                              [AX_TASK_REWARD] = AX_RECORD_PREFERENCES,
+                                              [AX_TASK_STEPS] = AX_RECORD_STEPS};
+    if (o->task != AX_TASK_TEXT)
+        return !o->type && d->kind == own[o->task];
     if (o->chat && d->kind == AX_RECORD_CHAT)
         return strcmp(d->messages, o->chat->field_messages) == 0 &&
                has_property(o->chat, d->role, "role") &&
@@ -197,15 +246,16 @@ static bool is_read(const struct ax_record_shape *d, const struct ax_format_opti
 /* The settings that read this kind of record, as written in a config. */
 static void advise(const struct ax_record_shape *d, char *buf, size_t size) {
     const bool usual = strcmp(d->messages, "messages") == 0 && strcmp(d->role, "role") == 0;
-    if (d->kind == AX_RECORD_CHAT && usual)
+    const struct rated *r = find_rated(NULL, d->kind);
+    if (r)
+        snprintf(buf, size, "%s: %s", r->text, r->task);
+    else if (d->kind == AX_RECORD_CHAT && usual)
         snprintf(buf, size, "type: chat_template");
     else if (d->kind == AX_RECORD_CHAT)
         snprintf(buf, size,
                  "type: chat_template, field_messages: %s, message_property_mappings: "
                  "{role: %s, content: %s}",
                  d->messages, d->role, d->content);
-    else if (d->kind == AX_RECORD_PREFERENCES)
-        snprintf(buf, size, "preferences, which fine-tuning does not read");
     else if (d->kind == AX_RECORD_ALPACA)
         snprintf(buf, size, "type: alpaca");
     else if (d->kind == AX_RECORD_PAIR)

@@ -10,6 +10,8 @@
 enum ax_record_kind {
     AX_RECORD_UNKNOWN,
     AX_RECORD_PREFERENCES, /* chosen, rejected */
+    AX_RECORD_UNPAIRED,    /* completion and a label that is true, false, 1 or 0 */
+    AX_RECORD_STEPS,       /* a list of completions and one of labels */
     AX_RECORD_CHAT,        /* a column with a list of messages */
     AX_RECORD_ALPACA,      /* instruction, input, output */
     AX_RECORD_PAIR,        /* a prompt column and an answer column */
@@ -31,8 +33,9 @@ struct ax_record_shape ax_records_recognize(json_t *const *records, size_t n);
  * Returns buf. */
 char *ax_record_columns(const json_t *record, char *buf, size_t size);
 
-/* Call after an error in this record: if it lacks the columns that the options read but looks like
- * another kind, adds the settings for that kind to the error text. Returns st. */
+/* Call after an error in this record (tasks other than TEXT: if it lacks a column): if it lacks the
+ * columns that the options read but looks like another kind, adds the settings for that kind to the
+ * error text. Returns st. */
 enum ax_status ax_record_error_hint(enum ax_status st, const struct ax_format_options *o,
                                     json_t *record);
 

@@ -3,14 +3,8 @@
 
 #include "data/format/impl.h"
 
-struct value {
-    const char *name;
-    struct ax_text text;
-};
-
-/* Appends `format` to b, with {name} replaced and {{ }} as braces; b may be NULL to only check. */
-static enum ax_status fill(struct ax_buf *b, const char *key, const char *format,
-                           const struct value *values, size_t n) {
+enum ax_status ax_text_fill(struct ax_buf *b, const char *key, const char *format,
+                            const struct ax_fill_value *values, size_t n) {
     for (const char *s = format; *s;) {
         const bool brace = *s == '{' || *s == '}';
         const size_t plain = brace && s[1] == *s ? 1 : strcspn(s, "{}");
@@ -39,11 +33,11 @@ static enum ax_status fill(struct ax_buf *b, const char *key, const char *format
 
 static enum ax_status check_formats(struct ax_format *f) {
     const struct ax_format_user *u = f->o.user;
-    const struct value system[] = {{.name = "system"}};
-    const struct value prompt[] = {{.name = "instruction"}, {.name = "input"}};
-    AX_TRY(fill(NULL, "system_format", u->system_format, system, 1));
-    AX_TRY(fill(NULL, "format", u->format, prompt, 2));
-    return fill(NULL, "no_input_format", u->no_input_format, prompt, 1);
+    const struct ax_fill_value system[] = {{.name = "system"}};
+    const struct ax_fill_value prompt[] = {{.name = "instruction"}, {.name = "input"}};
+    AX_TRY(ax_text_fill(NULL, "system_format", u->system_format, system, 1));
+    AX_TRY(ax_text_fill(NULL, "format", u->format, prompt, 2));
+    return ax_text_fill(NULL, "no_input_format", u->no_input_format, prompt, 1);
 }
 
 static enum ax_status put_prompt(const struct ax_format_user *u, const json_t *record,
@@ -55,14 +49,14 @@ static enum ax_status put_prompt(const struct ax_format_user *u, const json_t *r
         AX_TRY(ax_record_text_or_empty(record, u->field_system, &system));
     AX_TRY(ax_record_text(record, u->field_instruction, &instruction));
     AX_TRY(ax_record_text_or_empty(record, u->field_input, &input));
-    const struct value system_value[] = {{"system", system}};
-    const struct value values[] = {{"instruction", instruction}, {"input", input}};
+    const struct ax_fill_value system_value[] = {{"system", system}};
+    const struct ax_fill_value values[] = {{"instruction", instruction}, {"input", input}};
     b->len = 0;
     if (system.n)
-        AX_TRY(fill(b, "system_format", u->system_format, system_value, 1));
+        AX_TRY(ax_text_fill(b, "system_format", u->system_format, system_value, 1));
     if (input.n)
-        return fill(b, "format", u->format, values, 2);
-    return fill(b, "no_input_format", u->no_input_format, values, 1);
+        return ax_text_fill(b, "format", u->format, values, 2);
+    return ax_text_fill(b, "no_input_format", u->no_input_format, values, 1);
 }
 
 static enum ax_status user_record(const struct ax_format *f, struct ax_format_work *w,

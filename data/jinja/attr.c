@@ -28,7 +28,7 @@ static bool is_unsafe(struct ax_jval of, const struct ax_jstr *name) {
     if (name->len > 4 && memcmp(name->data, "__", 2) == 0)
         return true;
     for (size_t i = 0; i < sizeof mutators / sizeof mutators[0]; i++) {
-        const bool of_dict = i > 6 || i == 1 || i == 4, of_list = i < 8 && i != 7;
+        const bool of_dict = i > 7 || i == 1 || i == 4, of_list = i < 8;
         if (ax_jstr_is(name, mutators[i]))
             return (of.kind == AX_JDICT && of_dict) || (of.kind == AX_JLIST && of_list);
     }

@@ -144,9 +144,10 @@ enum ax_status ax_corpus_take_tail(struct ax_corpus *c, double size, struct ax_c
     size_t n;
     AX_TRY(ax_corpus_groups(c, 0, &firsts, &n));
     const double wanted = size < 1 ? ceil(size * (double)n) : size;
-    const size_t from = wanted < (double)n && wanted > 0 ? firsts[n - (size_t)wanted] : c->n;
+    const bool any_left = wanted < (double)n;
+    const size_t from = any_left && wanted > 0 ? firsts[n - (size_t)wanted] : c->n;
     ax_free(firsts);
-    if (wanted >= (double)n)
+    if (!any_left)
         return ax_error(AX_ERR_DATA,
                         "val_set_size: holding out %.0f of %zu documents for evaluation leaves "
                         "none for training",

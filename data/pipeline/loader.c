@@ -33,7 +33,8 @@ static uint64_t fingerprint(const struct ax_example_source *source,
                           (uint64_t)o->pack.chunk,
                           o->shuffle,
                           (uint64_t)o->by_length,
-                          o->mixed | (uint64_t)o->pack.step << 1,
+                          o->mixed | (uint64_t)o->pack.step << 1 |
+                              (uint64_t)o->labels_in_place << 63,
                           o->seed};
     return ax_hash64(v, sizeof v, source->fingerprint);
 }
@@ -69,7 +70,7 @@ static enum ax_status order_sequences(struct ax_loader *l, int64_t epoch, int64_
     uint32_t *order = NULL;
     ax_free(l->order);
     l->order = NULL;
-    if (l->o.shuffle && l->o.pack.mode == AX_PACK_FIT) {
+    if (l->o.shuffle && ax_pack_sorts(l->o.pack.mode)) {
         const uint64_t seed = l->o.seed + (uint64_t)chunk * 0x9E3779B97F4A7C15U;
         AX_TRY(ax_shuffled(&order, n, (struct ax_shuffle_key){seed, (uint32_t)epoch, "data.rows"}));
     }
@@ -123,8 +124,8 @@ static enum ax_status reserve(struct ax_loader *l, size_t tokens, size_t docs) {
     return AX_OK;
 }
 
-/* Writes piece i after the first `at` tokens. If both are one document, the label of the
- * preceding token is the piece's first token. */
+/* Writes piece i after the first `at` tokens. Unless they are classes, labels are written to the
+ * token before their own; for a piece's first one, only if both pieces are one document. */
 static void put_piece(struct ax_loader *l, const struct ax_packed_sequence *s, int i, size_t at) {
     const struct ax_pack_piece *p = &s->pieces[i];
     const struct ax_examples *set = ax_sequence_set(s, i);
@@ -134,15 +135,17 @@ static void put_piece(struct ax_loader *l, const struct ax_packed_sequence *s, i
     for (uint32_t t = 0; t < p->n; t++) {
         const int32_t label = ax_word_label(x, words, p->from + t);
         l->tokens[at + t] = ax_word_token(words, p->from + t);
+        const bool shifted = !l->o.labels_in_place;
         l->labels[at + t] = -1;
-        if (at + t > 0 && (t > 0 || l->o.mixed))
-            l->labels[at + t - 1] = label == AX_NO_LABEL ? -1 : label;
+        if (!shifted || (at + t > 0 && (t > 0 || l->o.mixed)))
+            l->labels[at + t - shifted] = label == AX_NO_LABEL ? -1 : label;
     }
     l->docs[i] =
         (struct ax_document){.n = p->n, .tokens = l->tokens + at, .labels = l->labels + at};
     for (int c = 0; c < ax_columns_count(set->columns); c++) {
         const enum ax_column_of of = set->columns->list[c].of;
-        const uint32_t first = of == AX_OF_EXAMPLE ? 0 : p->from + (of == AX_OF_LABEL);
+        const uint32_t first =
+            of == AX_OF_EXAMPLE ? 0 : p->from + (of == AX_OF_LABEL && !l->o.labels_in_place);
         AX_ASSERT(!l->o.mixed);
         l->docs[i].columns[c] = ax_examples_column(set, index, c) + first;
     }
@@ -177,6 +180,7 @@ enum ax_status ax_loader_next(struct ax_loader *l, struct ax_packed_sequence *ou
     *out = (struct ax_packed_sequence){.pieces = l->pack.pieces + first[0],
                                        .n_pieces = (int)(first[1] - first[0]),
                                        .chunk = &l->examples,
+                                       .labels_in_place = l->o.labels_in_place,
                                        .epoch = l->at.epoch,
                                        .index = l->at.index};
     AX_TRY(write_sequence(l, out));

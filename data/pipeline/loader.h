@@ -50,6 +50,9 @@ struct ax_loader_options {
     bool shuffle;      /* shuffles a chunk's sequences, which first-fit sorts by length */
     int64_t by_length; /* > 0, PLAIN: sorts runs of this many groups, longest first */
     bool mixed;        /* the examples of a sequence attend to each other as one document */
+    bool
+        labels_in_place; /* labels are classes of their own tokens: they, and columns of labels, are
+                             not shifted to the token before */
     uint64_t seed;
 };
 

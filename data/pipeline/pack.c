@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "data/pipeline/pack_impl.h"
 
-static enum ax_status add_piece(struct ax_pack *p, struct ax_pack_piece piece) {
+enum ax_status ax_pack_add_piece(struct ax_pack *p, struct ax_pack_piece piece) {
     if (p->n_pieces == p->cap_pieces) {
         const size_t cap = p->cap_pieces ? 2 * p->cap_pieces : 256;
         AX_TRY(ax_regrow(&p->pieces, p->cap_pieces, cap, sizeof *p->pieces));
@@ -15,8 +15,7 @@ static enum ax_status add_piece(struct ax_pack *p, struct ax_pack_piece piece) {
     return AX_OK;
 }
 
-/* Ends a sequence with all pieces added since the last one ended. */
-static enum ax_status end_sequence(struct ax_pack *p) {
+enum ax_status ax_pack_end_sequence(struct ax_pack *p) {
     if (p->n + 2 > p->cap) {
         const size_t cap = p->cap ? 2 * p->cap : 256;
         AX_TRY(ax_regrow(&p->firsts, p->cap, cap, sizeof *p->firsts));
@@ -72,7 +71,7 @@ static int64_t batch_end(struct place at, const struct ax_pack_options *o) {
 /* Ends sequences of the current unit until `upto` are closed; the last ones may be empty. */
 static enum ax_status close_upto(struct ax_pack *p, int64_t *closed, int64_t upto) {
     for (; *closed < upto; ++*closed)
-        AX_TRY(end_sequence(p));
+        AX_TRY(ax_pack_end_sequence(p));
     return AX_OK;
 }
 
@@ -107,7 +106,7 @@ static enum ax_status pack_in_order(struct ax_pack *p, const struct ax_pack_opti
         for (; i < end; i++) {
             advance(&at, o, c->refs[i].n);
             AX_TRY(close_upto(p, &closed, at.sequence));
-            AX_TRY(add_piece(p, (struct ax_pack_piece){(uint32_t)i, 0, c->refs[i].n}));
+            AX_TRY(ax_pack_add_piece(p, (struct ax_pack_piece){(uint32_t)i, 0, c->refs[i].n}));
         }
     }
     return at.docs > 0 ? close_upto(p, &closed, unit) : AX_OK;
@@ -121,22 +120,21 @@ static enum ax_status pack_wrapped(struct ax_pack *p, const struct ax_pack_optio
     int64_t used = 0;
     int64_t docs = 0;
     for (size_t i = 0; i < c->n; i++) {
-        AX_ASSERT(!c->refs[i].joined);
         for (uint32_t from = 0; from < c->refs[i].n;) {
             const uint32_t left = c->refs[i].n - from;
             const int64_t room = o->capacity - used;
             const uint32_t take = (int64_t)left < room ? left : (uint32_t)room;
-            AX_TRY(add_piece(p, (struct ax_pack_piece){(uint32_t)i, from, take}));
+            AX_TRY(ax_pack_add_piece(p, (struct ax_pack_piece){(uint32_t)i, from, take}));
             from += take;
             used += take;
             docs++;
             if (used == o->capacity || docs == o->max_docs) {
-                AX_TRY(end_sequence(p));
+                AX_TRY(ax_pack_end_sequence(p));
                 used = docs = 0;
             }
         }
     }
-    return docs > 0 ? end_sequence(p) : AX_OK;
+    return docs > 0 ? ax_pack_end_sequence(p) : AX_OK;
 }
 
 /* Renumbers the units in the order of their first examples. at[] has an element per sequence and
@@ -163,7 +161,7 @@ static enum ax_status pack_fit(struct ax_pack *p, const struct ax_pack_options *
     AX_TRY_GOTO(ax_alloc(&sequence, n, sizeof *sequence), st, done);
     AX_TRY_GOTO(ax_pack_fit(o, c, sequence, &n_sequences), st, done);
     for (size_t i = 0; i < n; i++)
-        AX_TRY_GOTO(add_piece(p, (struct ax_pack_piece){0}), st, done);
+        AX_TRY_GOTO(ax_pack_add_piece(p, (struct ax_pack_piece){0}), st, done);
     AX_TRY_GOTO(ax_alloc(&at, n_sequences + 1, sizeof *at), st, done);
     renumber(sequence, n, (size_t)ax_pack_unit(o), at, n_sequences);
     for (size_t i = 0; i < n; i++)
@@ -174,7 +172,7 @@ static enum ax_status pack_fit(struct ax_pack *p, const struct ax_pack_options *
         p->pieces[at[sequence[i]]++] = (struct ax_pack_piece){(uint32_t)i, 0, c->refs[i].n};
     for (size_t r = 0; r < n_sequences; r++) {
         p->n_pieces = at[r]; /* by now the end of sequence r */
-        AX_TRY_GOTO(end_sequence(p), st, done);
+        AX_TRY_GOTO(ax_pack_end_sequence(p), st, done);
     }
 done:
     ax_free(sequence);
@@ -192,20 +190,28 @@ enum ax_status ax_pack_chunk(struct ax_pack *out, const struct ax_pack_options *
         out->cap = 256;
     }
     out->firsts[0] = 0;
-    for (size_t i = 0; i < c->n && o->mode != AX_PACK_WRAP; i++)
-        AX_ASSERT((int64_t)c->refs[i].n <= o->capacity);
+    for (size_t i = 0; i < c->n; i++)
+        AX_ASSERT(o->mode >= AX_PACK_WRAP ? !c->refs[i].joined
+                                          : (int64_t)c->refs[i].n <= o->capacity);
     switch (o->mode) {
     case AX_PACK_PLAIN:
-        plain.max_docs = 1;
+        plain.max_docs = o->group > 0 ? o->group : 1;
         return pack_in_order(out, &plain, c);
     case AX_PACK_FIT:
         return pack_fit(out, o, c);
     case AX_PACK_IN_ORDER:
         return pack_in_order(out, o, c);
+    case AX_PACK_BEST:
+    case AX_PACK_BEST_SPLIT:
+        return ax_pack_best(out, o, c);
     case AX_PACK_WRAP:
         break;
     }
     return pack_wrapped(out, o, c);
+}
+
+bool ax_pack_sorts(enum ax_pack_mode mode) {
+    return mode == AX_PACK_FIT || mode == AX_PACK_BEST || mode == AX_PACK_BEST_SPLIT;
 }
 
 void ax_pack_free(struct ax_pack *p) {

@@ -9,12 +9,6 @@
 
 #include "data/pipeline/pack_impl.h"
 
-/* Heap order: node i has children 2i and 2i + 1; leaves from n_leaves on. */
-struct room_tree {
-    int64_t *room;
-    size_t n_leaves;
-};
-
 /* A sequence of a micro-batch. */
 struct bin {
     int64_t used, docs;
@@ -23,16 +17,16 @@ struct bin {
 struct fit {
     const struct ax_pack_options *o;
     const struct ax_corpus *c;
-    size_t batch;          /* sequences of a micro-batch */
-    size_t per_unit;       /* micro-batches that a group may take */
-    struct room_tree tree; /* of micro-batches; −1: the number of examples is at its limit */
-    struct bin *bins;      /* [n_leaves][batch] */
-    struct bin *trial;     /* [per_unit][batch] */
-    uint32_t *sequence;    /* [c->n] the result */
-    size_t n_batches;      /* number in use */
+    size_t batch;             /* sequences of a micro-batch */
+    size_t per_unit;          /* micro-batches that a group may take */
+    struct ax_room_tree tree; /* of micro-batches; −1: the number of examples is at its limit */
+    struct bin *bins;         /* [n_leaves][batch] */
+    struct bin *trial;        /* [per_unit][batch] */
+    uint32_t *sequence;       /* [c->n] the result */
+    size_t n_batches;         /* number in use */
 };
 
-static void set_room(struct room_tree *t, size_t leaf, int64_t room) {
+void ax_room_set(struct ax_room_tree *t, size_t leaf, int64_t room) {
     size_t i = t->n_leaves + leaf;
     t->room[i] = room;
     for (i /= 2; i > 0; i /= 2) {
@@ -42,8 +36,7 @@ static void set_room(struct room_tree *t, size_t leaf, int64_t room) {
     }
 }
 
-/* The first leaf from `start` on with at least this much free space; n_leaves if there is none. */
-static size_t first_fit(const struct room_tree *t, size_t start, int64_t need) {
+size_t ax_room_find(const struct ax_room_tree *t, size_t start, int64_t need) {
     size_t i = start > 0 ? start + t->n_leaves : 1;
     if (start >= t->n_leaves)
         return t->n_leaves;
@@ -59,8 +52,8 @@ static size_t first_fit(const struct room_tree *t, size_t start, int64_t need) {
     return i - t->n_leaves;
 }
 
-/* Merge sort: indices by descending size; equal sizes keep their order. */
-static enum ax_status sort_falling(const int64_t *sizes, size_t n, uint32_t **order) {
+/* A merge sort. */
+enum ax_status ax_pack_sort_falling(const int64_t *sizes, size_t n, uint32_t **order) {
     uint32_t *a;
     uint32_t *b = NULL;
     AX_TRY(ax_alloc(&a, n, sizeof *a));
@@ -98,7 +91,7 @@ static void count_room(struct fit *f, size_t leaf) {
         room += full ? 0 : f->o->capacity - bins[s].used;
         open = open || !full;
     }
-    set_room(&f->tree, leaf, open ? room : -1);
+    ax_room_set(&f->tree, leaf, open ? room : -1);
 }
 
 /* Tries to place these examples, longest first, in `count` micro-batches from `leaf` on, each in
@@ -147,7 +140,7 @@ static enum ax_status place_group(struct fit *f, size_t first, uint32_t *members
         members[k] = (uint32_t)i;
     }
     for (size_t leaf = 0;; leaf++) {
-        leaf = first_fit(&f->tree, leaf, size);
+        leaf = ax_room_find(&f->tree, leaf, size);
         const bool fresh = leaf >= f->n_batches;
         if (leaf < f->tree.n_leaves && place(f, leaf, 1, members, n))
             return AX_OK;
@@ -171,7 +164,7 @@ static enum ax_status place_all(struct fit *f, const uint32_t *firsts, size_t n)
         largest = end - firsts[g] > largest ? end - firsts[g] : largest;
     }
     AX_TRY_GOTO(ax_alloc(&members, largest, sizeof *members), st, done);
-    AX_TRY_GOTO(sort_falling(sizes, n, &order), st, done);
+    AX_TRY_GOTO(ax_pack_sort_falling(sizes, n, &order), st, done);
     for (size_t g = 0; g < n; g++)
         AX_TRY_GOTO(place_group(f, firsts[order[g]], members, sizes[order[g]]), st, done);
 done:

@@ -11,11 +11,13 @@
 struct ax_document {
     int64_t n;
     const int32_t *tokens;
-    const int32_t *labels; /* shifted: the token to predict at each position, −1 = none */
+    const int32_t
+        *labels; /* shifted: the token to predict at each position, −1 = none; or in place:
+                              the class of each token */
     const float *weight;
     int64_t first_position; /* of the first token; > 0 if a KV cache holds the earlier ones */
-    /* Values of each column: [1] or [n]; AX_OF_LABEL: [n], shifted, read only where there is a
-     * label. */
+    /* Values of each column: [1] or [n]; AX_OF_LABEL: [n], as the labels, read only where there
+     * is one. */
     const uint32_t *columns[AX_COLUMNS_MAX];
 };
 
@@ -26,6 +28,7 @@ struct ax_packed_sequence {
     int n_pieces;
     const struct ax_corpus *chunk; /* chunk->refs[pieces[i].example] */
     int64_t n_tokens, n_trained;
+    bool labels_in_place;
     int64_t epoch, index; /* epoch, and index in it */
 };
 

@@ -6,34 +6,19 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/rng.h"
-#include "data/problems/problems_tables.h"
+#include "data/problems/story.h"
 
 #define MAX_TRIES  10000 /* far more than any template needs to get valid numbers */
 #define TEST_SHARE 8
 
-const char ax_problem_instruction[] =
-    "Think step by step and end with the answer as a number behind \"####\".";
-
-/* ---- drawing ---- */
-
-struct draw {
-    struct ax_rng_key key;
-    uint64_t next;
-};
-
-static int64_t below(struct draw *d, uint64_t n) {
+int64_t ax_problem_below(struct ax_problem_draw *d, uint64_t n) {
     return (int64_t)ax_rng_below(d->key, d->next++, n);
 }
 
 /* ---- numbers ---- */
 
-struct numbers {
-    int64_t value[26];
-};
-
 /* The value of a variable or number at *s; *s moves past it. */
-static int64_t operand(const struct numbers *n, const char **s) {
+static int64_t operand(const struct ax_problem_numbers *n, const char **s) {
     int64_t v = 0;
     if (islower((unsigned char)**s))
         return n->value[*(*s)++ - 'a'];
@@ -43,8 +28,7 @@ static int64_t operand(const struct numbers *n, const char **s) {
     return v;
 }
 
-/* False if the result is not a positive integer. */
-static bool compute(int64_t a, char op, int64_t b, int64_t *out) {
+bool ax_problem_compute(int64_t a, char op, int64_t b, int64_t *out) {
     switch (op) {
     case '+':
         *out = a + b;
@@ -64,7 +48,7 @@ static bool compute(int64_t a, char op, int64_t b, int64_t *out) {
 }
 
 /* "a:2-9 b=a*3"; false if a number is not valid, so that the caller draws again. */
-static bool draw_numbers(struct draw *d, const char *s, struct numbers *n) {
+static bool draw_numbers(struct ax_problem_draw *d, const char *s, struct ax_problem_numbers *n) {
     while (*s) {
         const int var = *s++ - 'a';
         const char kind = *s++;
@@ -75,8 +59,8 @@ static bool draw_numbers(struct draw *d, const char *s, struct numbers *n) {
         if (kind == ':' && second < first)
             return false;
         if (kind == ':')
-            n->value[var] = first + below(d, (uint64_t)(second - first) + 1);
-        else if (!compute(first, op, second, &n->value[var]))
+            n->value[var] = first + ax_problem_below(d, (uint64_t)(second - first) + 1);
+        else if (!ax_problem_compute(first, op, second, &n->value[var]))
             return false;
         s += *s == ' ';
     }
@@ -85,15 +69,8 @@ static bool draw_numbers(struct draw *d, const char *s, struct numbers *n) {
 
 /* ---- texts ---- */
 
-struct story {
-    struct numbers numbers;
-    const struct ax_problem_person *who, *other;
-    const struct ax_problem_noun *thing, *box;
-    const char *day;
-};
-
 /* The word for a {slot}; NULL for a number. */
-static const char *word_of(const struct story *s, const char *slot, size_t n) {
+static const char *word_of(const struct ax_problem_story *s, const char *slot, size_t n) {
     const bool she = s->who->she != 0;
     const struct {
         const char *slot, *word;
@@ -116,7 +93,8 @@ static const char *word_of(const struct story *s, const char *slot, size_t n) {
     return NULL;
 }
 
-static enum ax_status fill(struct ax_buf *out, const struct story *s, const char *text, size_t n) {
+enum ax_status ax_problem_fill(struct ax_buf *out, const struct ax_problem_story *s,
+                               const char *text, size_t n) {
     for (size_t i = 0; i < n;) {
         const char *open = memchr(text + i, '{', n - i);
         const size_t plain = open ? (size_t)(open - text) - i : n - i;
@@ -139,9 +117,10 @@ static enum ax_status fill(struct ax_buf *out, const struct story *s, const char
     return AX_OK;
 }
 
-static enum ax_status fill_string(char **out, const struct story *s, const char *text, size_t n) {
+static enum ax_status fill_string(char **out, const struct ax_problem_story *s, const char *text,
+                                  size_t n) {
     struct ax_buf b = {0};
-    const enum ax_status st = fill(&b, s, text, n);
+    const enum ax_status st = ax_problem_fill(&b, s, text, n);
     if (st != AX_OK) {
         ax_buf_free(&b);
         return st;
@@ -150,13 +129,14 @@ static enum ax_status fill_string(char **out, const struct story *s, const char 
     return AX_OK;
 }
 
-static enum ax_status write_texts(struct ax_problem *p, const struct ax_problem_template *t,
-                                  const struct story *s) {
-    AX_TRY(fill_string(&p->question, s, t->question, strlen(t->question)));
+enum ax_status ax_problem_write(struct ax_problem *out, const struct ax_problem_story *s) {
+    const struct ax_problem_template *t = s->template;
+    *out = (struct ax_problem){.level = t->level, .template = (int)(t - ax_problem_templates)};
+    AX_TRY(fill_string(&out->question, s, t->question, strlen(t->question)));
     for (const char *line = t->steps; *line;) {
         const size_t n = strcspn(line, "\n");
-        AX_ASSERT(p->n_steps < AX_PROBLEM_MAX_STEPS);
-        AX_TRY(fill_string(&p->steps[p->n_steps++], s, line, n));
+        AX_ASSERT(out->n_steps < AX_PROBLEM_MAX_STEPS);
+        AX_TRY(fill_string(&out->steps[out->n_steps++], s, line, n));
         line += n + (line[n] == '\n');
     }
     return AX_OK;
@@ -164,7 +144,7 @@ static enum ax_status write_texts(struct ax_problem *p, const struct ax_problem_
 
 /* ---- problems ---- */
 
-static int pick_template(struct draw *d, int min_level, int max_level) {
+static int pick_template(struct ax_problem_draw *d, int min_level, int max_level) {
     int first = -1;
     int n = 0;
     for (int i = 0; i < (int)ax_n_problem_templates; i++) {
@@ -175,31 +155,35 @@ static int pick_template(struct draw *d, int min_level, int max_level) {
         }
     }
     AX_ASSERT(n > 0); /* the table is sorted by level */
-    return first + (int)below(d, (uint64_t)n);
+    return first + (int)ax_problem_below(d, (uint64_t)n);
 }
 
-static void pick_words(struct draw *d, struct story *s) {
-    const int64_t who = below(d, ax_n_problem_people);
-    const int64_t other = below(d, ax_n_problem_people - 1);
+static void pick_words(struct ax_problem_draw *d, struct ax_problem_story *s) {
+    const int64_t who = ax_problem_below(d, ax_n_problem_people);
+    const int64_t other = ax_problem_below(d, ax_n_problem_people - 1);
     s->who = &ax_problem_people[who];
     s->other = &ax_problem_people[other + (other >= who)];
-    s->thing = &ax_problem_things[below(d, ax_n_problem_things)];
-    s->box = &ax_problem_boxes[below(d, ax_n_problem_boxes)];
-    s->day = ax_problem_days[below(d, 7)];
+    s->thing = &ax_problem_things[ax_problem_below(d, ax_n_problem_things)];
+    s->box = &ax_problem_boxes[ax_problem_below(d, ax_n_problem_boxes)];
+    s->day = ax_problem_days[ax_problem_below(d, 7)];
+}
+
+void ax_problem_draw_story(struct ax_problem_story *s, uint64_t seed, uint64_t index, int min_level,
+                           int max_level) {
+    struct ax_problem_draw d = {.key = {seed, (uint32_t)(index >> 32), (uint32_t)index}};
+    int tries = 0;
+    *s = (struct ax_problem_story){
+        .template = &ax_problem_templates[pick_template(&d, min_level, max_level)]};
+    pick_words(&d, s);
+    while (!draw_numbers(&d, s->template->numbers, &s->numbers))
+        AX_ASSERT(++tries < MAX_TRIES);
 }
 
 enum ax_status ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
                                int max_level) {
-    struct draw d = {.key = {seed, (uint32_t)(index >> 32), (uint32_t)index}};
-    struct story s = {0};
-    const int which = pick_template(&d, min_level, max_level);
-    const struct ax_problem_template *t = &ax_problem_templates[which];
-    int tries = 0;
-    pick_words(&d, &s);
-    while (!draw_numbers(&d, t->numbers, &s.numbers))
-        AX_ASSERT(++tries < MAX_TRIES);
-    *out = (struct ax_problem){.level = t->level, .template = which};
-    const enum ax_status st = write_texts(out, t, &s);
+    struct ax_problem_story s;
+    ax_problem_draw_story(&s, seed, index, min_level, max_level);
+    const enum ax_status st = ax_problem_write(out, &s);
     if (st != AX_OK) {
         ax_problem_free(out);
         return st;
@@ -220,22 +204,4 @@ void ax_problem_free(struct ax_problem *p) {
 
 bool ax_problem_is_test(const struct ax_problem *p) {
     return ax_hash64(p->question, strlen(p->question), 0) % TEST_SHARE == 0;
-}
-
-enum ax_status ax_problem_row(const struct ax_problem *p, json_t **out) {
-    struct ax_buf question = {0};
-    struct ax_buf answer = {0};
-    enum ax_status st;
-    AX_TRY_GOTO(ax_buf_printf(&question, "%s %s", p->question, ax_problem_instruction), st, done);
-    for (int i = 0; i < p->n_steps; i++)
-        AX_TRY_GOTO(ax_buf_printf(&answer, "%s\n", p->steps[i]), st, done);
-    AX_TRY_GOTO(ax_buf_printf(&answer, "#### %lld", (long long)p->answer), st, done);
-    *out = json_pack("{s[{ssss}{ssss}]sisI}", "messages", "role", "user", "content", question.data,
-                     "role", "assistant", "content", answer.data, "level", p->level, "final_answer",
-                     (json_int_t)p->answer);
-    st = *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a problem");
-done:
-    ax_buf_free(&question);
-    ax_buf_free(&answer);
-    return st;
 }

@@ -1,4 +1,4 @@
-/* Building blocks of problems. Private to data/problems/problems.c. */
+/* Building blocks of problems. Private to data/problems/. */
 #ifndef AX_DATA_PROBLEMS_PROBLEMS_TABLES_H
 #define AX_DATA_PROBLEMS_PROBLEMS_TABLES_H
 

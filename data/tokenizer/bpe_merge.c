@@ -45,11 +45,11 @@ static uint32_t rank_of(const struct ax_bpe *b, const char *s, const struct ax_s
 static enum ax_status reserve_symbols(struct ax_bpe_work *w, size_t n) {
     if (n <= w->cap_symbols)
         return AX_OK;
-    size_t cap = n < 256 ? 256 : n + n / 2;
+    struct ax_symbol *larger;
+    const size_t cap = n < 256 ? 256 : n + n / 2;
+    AX_TRY(ax_alloc(&larger, cap, sizeof *larger));
     ax_free(w->symbols);
-    w->symbols = NULL;
-    w->cap_symbols = 0;
-    AX_TRY(ax_alloc(&w->symbols, cap, sizeof *w->symbols));
+    w->symbols = larger;
     w->cap_symbols = cap;
     return AX_OK;
 }

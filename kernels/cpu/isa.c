@@ -1,7 +1,6 @@
-/* Reads cpuid and selects the op table. */
+/* Finds out what the processor has (x86: by cpuid) and selects the op table. */
 #include "kernels/cpu/isa.h"
 
-#include <cpuid.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,24 +10,43 @@
 
 #include "kernels/ops.h"
 
-extern const struct ax_ops ax_ops_cpu_avx2, ax_ops_cpu_avx512, ax_ops_cpu_avx512bf16,
-    ax_ops_cpu_amx, ax_ops_cpu_amx_emulated; /* vec/table.c, vec/table_tiles.c */
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
-static const struct {
-    const char *name;
-    const struct ax_ops *ops;
-} sets[AX_CPU_ISAS] = {
-    [AX_CPU_NONE] = {"none", NULL},
-    [AX_CPU_AVX2] = {"avx2", &ax_ops_cpu_avx2},
-    [AX_CPU_AVX512] = {"avx512", &ax_ops_cpu_avx512},
-    [AX_CPU_AVX512BF16] = {"avx512bf16", &ax_ops_cpu_avx512bf16},
-    [AX_CPU_AMX] = {"amx", &ax_ops_cpu_amx},
-    [AX_CPU_AMX_EMULATED] = {"amx-emulated", &ax_ops_cpu_amx_emulated},
+/* vec/table.c, vec/table_tiles.c */
+#if defined(__x86_64__)
+extern const struct ax_ops ax_ops_cpu_avx2, ax_ops_cpu_avx512, ax_ops_cpu_avx512bf16,
+    ax_ops_cpu_amx, ax_ops_cpu_amx_emulated;
+#else
+extern const struct ax_ops ax_ops_cpu_neon;
+#endif
+
+/* Those of other processors are not in this build. */
+static const struct ax_ops *const tables[AX_CPU_ISAS] = {
+#if defined(__x86_64__)
+    [AX_CPU_AVX2] = &ax_ops_cpu_avx2,
+    [AX_CPU_AVX512] = &ax_ops_cpu_avx512,
+    [AX_CPU_AVX512BF16] = &ax_ops_cpu_avx512bf16,
+    [AX_CPU_AMX] = &ax_ops_cpu_amx,
+    [AX_CPU_AMX_EMULATED] = &ax_ops_cpu_amx_emulated,
+#else
+    [AX_CPU_NEON] = &ax_ops_cpu_neon,
+#endif
+};
+
+static const char *const names[AX_CPU_ISAS] = {
+    [AX_CPU_NONE] = "none",     [AX_CPU_AVX2] = "avx2",
+    [AX_CPU_AVX512] = "avx512", [AX_CPU_AVX512BF16] = "avx512bf16",
+    [AX_CPU_AMX] = "amx",       [AX_CPU_AMX_EMULATED] = "amx-emulated",
+    [AX_CPU_NEON] = "neon",
 };
 
 const char *ax_cpu_isa_name(enum ax_cpu_isa isa) {
-    return sets[isa].name;
+    return names[isa];
 }
+
+#if defined(__x86_64__)
 
 /* Registers the operating system saves: bits 1–2 SSE and AVX, 5–7 the AVX-512 state, 17–18 tiles. */
 static unsigned saved_state(void) {
@@ -64,23 +82,47 @@ static enum ax_cpu_isa detect(void) {
     return amx && may_use_tiles() ? AX_CPU_AMX : AX_CPU_AVX512BF16;
 }
 
+/* Twelve letters: ebx, edx, ecx. */
+static void read_vendor(char name[13]) {
+    unsigned a, b = 0, c = 0, d = 0;
+    __get_cpuid(0, &a, &b, &c, &d);
+    memcpy(name, &b, 4);
+    memcpy(name + 4, &d, 4);
+    memcpy(name + 8, &c, 4);
+    name[12] = '\0';
+}
+
+#else
+
+static enum ax_cpu_isa detect(void) {
+    return AX_CPU_NEON; /* all processors of 64 bits have it */
+}
+
+static void read_vendor(char name[13]) {
+    *name = '\0';
+}
+
+#endif
+
 static enum ax_cpu_isa best, standard, chosen;
 static const char *unknown; /* AXTRAIN_CPU, if it cannot be chosen */
 
-/* A set includes those before it; emulated tiles need what AMX comes with. */
+/* A set includes those before it; emulated tiles need what AMX comes with. NEON is alone. */
 static bool best_has(enum ax_cpu_isa isa) {
+    if (isa == AX_CPU_NEON || best == AX_CPU_NEON)
+        return isa == best;
     return isa == AX_CPU_AMX_EMULATED ? best >= AX_CPU_AVX512BF16 : isa <= best;
 }
 
 static void choose(void) {
     const char *name = getenv("AXTRAIN_CPU");
     best = detect();
-    chosen = standard = best < AX_CPU_AMX ? best : AX_CPU_AVX512BF16; /* tiles only if asked for */
+    chosen = standard = best == AX_CPU_AMX ? AX_CPU_AVX512BF16 : best; /* tiles only if asked for */
     if (name == NULL || *name == '\0')
         return;
     unknown = name;
     for (int i = AX_CPU_AVX2; i < AX_CPU_ISAS; i++) {
-        if (strcmp(name, sets[i].name) == 0 && best_has((enum ax_cpu_isa)i)) {
+        if (strcmp(name, names[i]) == 0 && best_has((enum ax_cpu_isa)i)) {
             chosen = (enum ax_cpu_isa)i;
             unknown = NULL;
         }
@@ -111,14 +153,14 @@ enum ax_status ax_cpu_check(void) {
     for (int i = AX_CPU_AVX2; i < AX_CPU_ISAS; i++)
         if (best_has((enum ax_cpu_isa)i))
             used += (size_t)snprintf(here + used, sizeof here - used, "%s%s", used > 0 ? ", " : "",
-                                     sets[i].name);
+                                     names[i]);
     return ax_error(AX_ERR_CONFIG,
                     "AXTRAIN_CPU: expected an instruction set of this machine (%s), got \"%s\"",
                     used > 0 ? here : "none", unknown);
 }
 
 bool ax_cpu_has_bf16(void) {
-    return ax_cpu_isa() >= AX_CPU_AVX512BF16;
+    return ax_cpu_isa() >= AX_CPU_AVX512BF16 && ax_cpu_isa() != AX_CPU_NEON;
 }
 
 enum ax_cpu_isa ax_cpu_best_isa(void) {
@@ -151,13 +193,13 @@ bool ax_cpu_bf16_is_faster(const char *vendor, enum ax_cpu_isa isa) {
 }
 
 bool ax_cpu_prefers_bf16(enum ax_cpu_isa isa) {
-    unsigned a, name[4] = {0}; /* ebx, edx, ecx: twelve letters */
-    __get_cpuid(0, &a, &name[0], &name[2], &name[1]);
-    return ax_cpu_bf16_is_faster((const char *)name, isa);
+    char vendor[13];
+    read_vendor(vendor);
+    return ax_cpu_bf16_is_faster(vendor, isa);
 }
 
 const struct ax_ops *ax_cpu_ops(enum ax_cpu_isa isa) {
-    return sets[isa].ops;
+    return tables[isa];
 }
 
 const struct ax_ops *ax_ops_cpu(void) {

@@ -9,7 +9,7 @@
 struct ax_ops;
 
 /* AMX: products of bf16 on tiles, all else as AVX512BF16. AMX_EMULATED: the same bits without tiles,
- * for tests; slow. */
+ * for tests; slow. NEON: 64-bit ARM's; the others are x86's. */
 enum ax_cpu_isa {
     AX_CPU_NONE,
     AX_CPU_AVX2,
@@ -17,11 +17,12 @@ enum ax_cpu_isa {
     AX_CPU_AVX512BF16,
     AX_CPU_AMX,
     AX_CPU_AMX_EMULATED,
+    AX_CPU_NEON,
     AX_CPU_ISAS
 };
 
 /* The best that this machine has, by cpuid and xgetbv (whether the OS saves the registers), or the
- * one that the environment variable AXTRAIN_CPU names; once. NONE: lacks AVX2, FMA or F16C. */
+ * one that the environment variable AXTRAIN_CPU names; once. NONE: x86 without AVX2, FMA or F16C. */
 enum ax_cpu_isa ax_cpu_isa(void);
 /* An error if AXTRAIN_CPU names a set that does not exist or that this machine lacks; ax_cpu_isa is
  * then the best. */

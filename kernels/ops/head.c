@@ -158,8 +158,10 @@ static const char *check_nll_loss(const struct ax_nll_loss *a) {
     NEED(is_1d(&a->logprob, a->logprob.dtype, rows));
     NEED(is_1d(&a->g_logprob, a->logprob.dtype, rows));
     NEED(is_1d(&a->labels, AX_I32, rows) && is_1d(&a->weight, AX_F32, rows));
-    NEED(a->label_smoothing == 0 || (is_1d(&a->mean_logprob, a->logprob.dtype, rows) &&
-                                     is_1d(&a->g_mean, a->logprob.dtype, rows)));
+    NEED(!given(&a->targets) || (is_1d(&a->targets, AX_F32, rows) && a->label_smoothing == 0));
+    NEED((a->label_smoothing == 0 && !given(&a->targets)) ||
+         (is_1d(&a->mean_logprob, a->logprob.dtype, rows) &&
+          is_1d(&a->g_mean, a->logprob.dtype, rows)));
     NEED(a->z_loss == 0 ||
          (is_1d(&a->lse, a->logprob.dtype, rows) && is_1d(&a->g_lse, a->logprob.dtype, rows)));
     NEED(a->scalars != NULL);
@@ -177,8 +179,12 @@ static void build_nll_loss(struct ax_case_builder *b, struct ax_nll_loss *a) {
     a->weight = ax_case_out1(b, AX_F32, n);
     ax_case_randomize(b, &a->weight, 0, 2);
     a->g_logprob = ax_case_out1(b, b->accum, n);
-    if (o->smoothing) {
-        a->label_smoothing = 0.125;
+    if (o->soft) {
+        a->targets = ax_case_out1(b, AX_F32, n);
+        ax_case_randomize(b, &a->targets, 0, 1);
+    }
+    if (o->smoothing || o->soft) {
+        a->label_smoothing = o->smoothing ? 0.125 : 0;
         a->mean_logprob = ax_case_in1(b, b->accum, n);
         a->g_mean = ax_case_out1(b, b->accum, n);
     }
@@ -187,20 +193,23 @@ static void build_nll_loss(struct ax_case_builder *b, struct ax_nll_loss *a) {
         a->lse = ax_case_in1(b, b->accum, n);
         a->g_lse = ax_case_out1(b, b->accum, n);
     }
+    a->dynamic = o->dynamic;
     a->scalars = b->scalars;
 }
 
 static const struct ax_shape shapes_nll_loss[] = {
     {"one", .rows = 1},
     {"odd", .rows = 37},
+    {"dynamic", .rows = 20, HEAD(.dynamic = true)},
     {"smoothing", .rows = 20, HEAD(.smoothing = true)},
     {"z-loss", .rows = 20, HEAD(.z_loss = true)},
+    {"targets", .rows = 20, HEAD(.soft = true)},
     {"both", .rows = 20, HEAD(.smoothing = true, .z_loss = true)},
     {"row", .big = true, .rows = 2048},
 };
 
 AX_OP_INFO(nll_loss, IN_ROWS(logprob), IN_ROWS(labels), IN_ROWS(weight), IN_ROWS(mean_logprob),
-           IN_ROWS(lse), OUT_ROWS(g_logprob), OUT_ROWS(g_mean), OUT_ROWS(g_lse));
+           IN_ROWS(lse), IN_ROWS(targets), OUT_ROWS(g_logprob), OUT_ROWS(g_mean), OUT_ROWS(g_lse));
 
 static const char *check_argmax(const struct ax_argmax *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);

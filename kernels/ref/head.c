@@ -96,14 +96,19 @@ enum ax_status ax_ref_softmax_backward(struct ax_queue *q, const struct ax_softm
 enum ax_status ax_ref_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a, void *work) {
     (void)q;
     (void)work;
-    const double e = a->label_smoothing, z = a->z_loss;
+    const bool soft = ax_ref_given(&a->targets);
+    const double z = a->z_loss;
     double loss = 0;
     for (int64_t t = 0; t < a->logprob.shape[0]; t++) {
         const bool labeled = ax_ref_i32(&a->labels, t) >= 0;
         const double w = labeled ? ax_ref_get(&a->weight, t, 0) * a->scalars->inv_weight : 0;
-        ax_ref_set(&a->g_logprob, t, 0, -w * (1 - e));
-        loss -= labeled ? w * (1 - e) * ax_ref_get(&a->logprob, t, 0) : 0;
-        if (e != 0) {
+        const double p = soft && labeled ? ax_ref_get(&a->targets, t, 0) : 0;
+        const double e = soft ? 2 * fmin(p, 1 - p) : a->label_smoothing;
+        const double logprob = labeled ? ax_ref_get(&a->logprob, t, 0) : 0;
+        const double s = a->dynamic ? exp(logprob) : 1;
+        ax_ref_set(&a->g_logprob, t, 0, -w * (1 - e) * s);
+        loss -= w * (1 - e) * s * logprob;
+        if (soft || e != 0) {
             ax_ref_set(&a->g_mean, t, 0, -w * e);
             loss -= labeled ? w * e * ax_ref_get(&a->mean_logprob, t, 0) : 0;
         }

@@ -25,7 +25,7 @@ struct ax_adapter_run {
     struct ax_runtime *rt;
     const struct ax_step_scalars AX_DEVICE *scalars; /* seed and step of the dropout streams */
     int64_t first_row;     /* index of the batch's first row in its step */
-    struct ax_tensor rows; /* i32: which rows of the batch these are; data NULL: from the first
+    struct ax_tensor rows; /* i32: which rows of the sequence these are; data NULL: from the first
                               on */
     bool training;         /* dropout applies */
 };
@@ -91,9 +91,11 @@ enum ax_status ax_adapter_pissa_allocate(struct ax_model *m);
 /* Initializes PiSSA adapters and subtracts them from the base; hf is the base. A no-op for others
  * and while planning. */
 enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf, uint64_t seed);
-/* What a folder stores in addition to a trained parameter's value, and the shape of both. */
-struct ax_concat ax_adapter_concat(const struct ax_model *m, const struct ax_param *p,
-                                   int64_t *shape);
+/* True if a folder stores, after a trained parameter's value along one dimension, the value it started
+ * from (PiSSA); `shape` is then that of both, else the parameter's. *start is that value, whole on
+ * every rank that has the parameter, else without data; *at is its place. */
+bool ax_adapter_start(const struct ax_model *m, const struct ax_param *p,
+                      int64_t shape[AX_MAX_DIMS], struct ax_tensor *start, struct ax_block *at);
 /* Loads from a folder; errors name what is missing, of the wrong shape (another rank, another
  * model) or unexpected. Does nothing while planning. */
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);

@@ -94,14 +94,16 @@ static enum ax_status attach_all(struct ax_builder *b, const struct place *at, s
     return AX_OK;
 }
 
+static const char *head_module(const struct ax_model *m) {
+    return m->arch.classifier ? "score" : "lm_head";
+}
+
 enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
     struct ax_model *m = b->model;
     const struct place embed = {"model.embed_tokens", -1, 0, m->embed};
     if (unit == 0)
         return attach_all(b, &embed, &m->embed_adapter, attach_embedding);
-    m->head = (struct ax_linear){
-        .unit = &m->units[m->lm_head == m->embed ? 0 : unit], .n_parts = 1, .weight = {m->lm_head}};
-    const struct place at = {"lm_head", -1, unit, m->lm_head};
+    const struct place at = {head_module(m), -1, unit, m->lm_head};
     return attach_all(b, &at, &m->head.adapter[0], attach);
 }
 
@@ -206,9 +208,10 @@ enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l) {
     return l->moe.router ? attach_experts(b, l) : AX_OK;
 }
 
-/* True for the name of a module that is saved in full. */
+/* True for the name of a module that is saved in full. PEFT lists both names that the head of a
+ * classifier can have. */
 static bool names_saved(const struct ax_model *m, const char *name) {
-    bool found = false;
+    bool found = m->arch.classifier && strcmp(name, "classifier") == 0;
     for (int i = 0; i < m->n_params && !found; i++) {
         char module[AX_NAME_MAX];
         ax_adapter_module_of(m->params[i].name, module, sizeof module);
@@ -220,7 +223,7 @@ static bool names_saved(const struct ax_model *m, const char *name) {
 /* True for the name of a module that can have an adapter. */
 static bool names_target(const struct ax_model *m, const char *name) {
     bool found =
-        ax_adapter_ends_in("model.embed_tokens", name) || ax_adapter_ends_in("lm_head", name);
+        ax_adapter_ends_in("model.embed_tokens", name) || ax_adapter_ends_in(head_module(m), name);
     for (int i = 0; i < (int)m->arch.n_layers && !found; i++) {
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
         const int n = ax_layer_linears(&m->layers[i], linears);
@@ -254,8 +257,8 @@ static enum ax_status check(const struct ax_model *m, const struct ax_peft_confi
             return ax_error(
                 AX_ERR_CONFIG,
                 "target_modules: \"%s\" matches no module of this %s model that can have an "
-                "adapter (the projections of attention and MLP, embed_tokens and lm_head)",
-                c->targets.names[i], m->arch.family->model_type);
+                "adapter (the projections of attention and MLP, embed_tokens and %s)",
+                c->targets.names[i], m->arch.family->model_type, head_module(m));
     for (int i = 0; i < c->parameters.n; i++)
         if (!names_experts(m, c->parameters.names[i]))
             return ax_error(

@@ -4,7 +4,7 @@
  * has one of each, and switching selects one for that place. So the ops are those of a model with
  * that adapter alone, on the same values. What an adapter replaces in the base (modules_to_save,
  * the matrices that PEFT stores next to adapters of embedding and head) is read again from its file
- * or the base's. For inference, on one rank. */
+ * or the base's. For inference. */
 #ifndef AX_MODEL_ADAPTER_BANK_H
 #define AX_MODEL_ADAPTER_BANK_H
 

@@ -253,15 +253,17 @@ static enum ax_status check_left_over(const struct reading *r) {
 
 /* Loads the trained part of a tensor that also stores its initial value. */
 static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
-                                 const struct ax_concat *j, const struct ax_st_entry *e) {
-    const int64_t n = ax_param_numel(p);
+                                 const struct ax_st_entry *e) {
+    struct ax_block own = ax_block_whole(p->ndim, p->shape);
     const size_t size = ax_dtype_size(e->dtype);
     char *first;
-    AX_TRY(ax_alloc(&first, (size_t)n, size));
-    for (int64_t i = 0; i < n; i += j->run)
-        memcpy(first + (size_t)i * size,
-               (const char *)e->data + (size_t)(i / j->run * (j->run + j->other_run)) * size,
-               (size_t)j->run * size);
+    memcpy(own.shape, e->shape, sizeof own.shape);
+    AX_TRY(ax_alloc(&first, (size_t)own.n, size));
+    for (int64_t i = 0, run; i < own.n; i += run) {
+        const int64_t at = ax_block_index(&own, i, &run);
+        memcpy(first + (size_t)i * size, (const char *)e->data + (size_t)at * size,
+               (size_t)run * size);
+    }
     const struct ax_elements from = ax_elements_of(e->dtype, first);
     const enum ax_status st = ax_unit_load(&m->units[p->unit], m->rt, p, &from);
     ax_free(first);
@@ -285,14 +287,16 @@ static enum ax_status load_tensors(const struct reading *r, bool own, bool repla
         if (!is_of(r, p))
             continue;
         int64_t shape[AX_MAX_DIMS];
-        const struct ax_concat concat = ax_adapter_concat(m, p, shape);
+        struct ax_tensor start;
+        struct ax_block at;
+        const bool joined = ax_adapter_start(m, p, shape, &start, &at);
         const struct ax_st_entry *e = find(r->peft, p, shape);
         if (!e)
             return AX_ERR_DATA;
         if (!(p->adapter ? own : replaced))
             continue;
-        if (concat.other)
-            AX_TRY(load_first(m, p, &concat, e));
+        if (joined)
+            AX_TRY(load_first(m, p, e));
         else
             AX_TRY(load_tensor(r, p, e));
     }
@@ -321,10 +325,32 @@ enum ax_status ax_adapter_load_replaced(struct ax_model *m, const struct ax_peft
     return load_base_layers(&r, one);
 }
 
+/* A tensor to write: the value, and what it started from. */
 struct source {
-    struct ax_st_source of;
+    struct ax_st_source of[2];
+    struct ax_st_part parts[2];
     char name[AX_NAME_MAX + 32];
 };
+
+static void describe(const struct ax_model *m, const struct ax_param *p, enum ax_dtype dtype,
+                     struct source *s, struct ax_st_output *t) {
+    int64_t shape[AX_MAX_DIMS];
+    struct ax_tensor values[] = {ax_model_value(m, p), {0}};
+    s->parts[0].block = ax_block_whole(p->ndim, p->shape);
+    const bool joined = ax_adapter_start(m, p, shape, &values[1], &s->parts[1].block);
+    *t = (struct ax_st_output){.name = ax_adapter_tensor_name(p, s->name, sizeof s->name),
+                               .dtype = p->adapter ? AX_F32 : dtype,
+                               .ndim = p->ndim,
+                               .n_parts = joined ? 2 : 1,
+                               .parts = s->parts};
+    memcpy(t->shape, shape, (size_t)p->ndim * sizeof *shape);
+    memcpy(s->parts[0].block.shape, shape, (size_t)p->ndim * sizeof *shape);
+    for (int i = 0; i < t->n_parts; i++) {
+        s->of[i] = (struct ax_st_source){.value = values[i], .dtype = t->dtype, .q = m->rt->q};
+        s->parts[i].fill = ax_st_fill;
+        s->parts[i].ctx = &s->of[i];
+    }
+}
 
 enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum ax_dtype dtype) {
     struct ax_st_output *tensors = NULL;
@@ -334,24 +360,11 @@ enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum a
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&tensors, cap, sizeof *tensors), st, done);
     AX_TRY_GOTO(ax_alloc(&sources, cap, sizeof *sources), st, done);
-    for (int i = 0; i < m->n_params; i++) {
-        const struct ax_param *p = &m->params[i];
-        struct source *s = &sources[n];
-        int64_t shape[AX_MAX_DIMS];
-        if (!is_part(p))
-            continue;
-        s->of = (struct ax_st_source){.value = ax_model_value(m, p),
-                                      .concat = ax_adapter_concat(m, p, shape),
-                                      .dtype = p->adapter ? AX_F32 : dtype,
-                                      .q = m->rt->q};
-        tensors[n] =
-            (struct ax_st_output){.name = ax_adapter_tensor_name(p, s->name, sizeof s->name),
-                                  .dtype = s->of.dtype,
-                                  .ndim = p->ndim,
-                                  .fill = ax_st_fill,
-                                  .ctx = &s->of};
-        memcpy(tensors[n++].shape, shape, (size_t)p->ndim * sizeof *shape);
-    }
+    for (int i = 0; i < m->n_params; i++)
+        if (is_part(&m->params[i])) {
+            describe(m, &m->params[i], dtype, &sources[n], &tensors[n]);
+            n++;
+        }
     AX_TRY_GOTO(ax_peft_write(dir, m->adapter, n, tensors), st, done);
 done:
     ax_free(sources);

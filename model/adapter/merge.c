@@ -162,14 +162,15 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
                               const struct ax_peft *peft, enum ax_dtype dtype) {
     *t = (struct ax_merged){.model = base, .base = base, .dtype = dtype};
     char module[AX_NAME_MAX + 64];
-    const size_t n = strlen(base->name), tail = strlen(".weight");
-    if (n < tail || n - tail >= sizeof module || strcmp(base->name + n - tail, ".weight") != 0)
+    const char *what = strrchr(base->name, '.');
+    if (!what || (size_t)(what - base->name) >= sizeof module)
         return AX_OK;
-    snprintf(module, sizeof module, "%.*s", (int)(n - tail), base->name);
-    const struct ax_st_entry *whole = find(peft, module, "weight");
-    if (!whole)
+    ax_adapter_module_of(base->name, module, sizeof module);
+    const bool matrix = strcmp(++what, "weight") == 0;
+    const struct ax_st_entry *whole = find(peft, module, what);
+    if (!whole && matrix)
         whole = find(peft, module, "base_layer.weight");
-    const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
+    const struct ax_st_entry *a = matrix ? find(peft, module, "lora_A.weight") : NULL;
     if (whole && (whole->ndim != base->ndim || whole->shape[1] != base->shape[1] ||
                   whole->shape[0] < base->shape[0]))
         return ax_error(AX_ERR_DATA, "%s: the size of %s differs from the base model's", peft->dir,
@@ -178,6 +179,8 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
         t->base = whole;
     struct expert expert;
     const struct ax_st_entry *embedding = find(peft, module, "lora_embedding_A");
+    if (!matrix)
+        return AX_OK;
     const enum ax_status st = a           ? open_adapter(t, peft, module, a)
                               : embedding ? open_embedding(t, peft, module, embedding)
                               : is_expert(module, &expert) ? open_expert(t, peft, &expert)

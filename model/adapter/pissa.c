@@ -161,13 +161,16 @@ enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf
     return each(m, decompose, &(struct source){hf, seed});
 }
 
-struct ax_concat ax_adapter_concat(const struct ax_model *m, const struct ax_param *p,
-                                   int64_t *shape) {
-    const struct ax_tensor *start = m->starts ? &m->starts[p - m->params] : NULL;
+bool ax_adapter_start(const struct ax_model *m, const struct ax_param *p,
+                      int64_t shape[AX_MAX_DIMS], struct ax_tensor *start, struct ax_block *at) {
     memcpy(shape, p->shape, sizeof p->shape);
-    if (!start || !start->data)
-        return (struct ax_concat){0};
-    const int64_t n = is_a(p) ? ax_param_numel(p) : p->shape[1];
-    shape[is_a(p) ? 0 : 1] *= 2;
-    return (struct ax_concat){start->data, n, n};
+    *start = (struct ax_tensor){0};
+    if (!m->starts || p->adapter == 0)
+        return false;
+    const int dim = is_a(p) ? 0 : 1;
+    *at = ax_block_whole(p->ndim, shape);
+    at->start[dim] = p->shape[dim];
+    at->shape[dim] = shape[dim] = 2 * p->shape[dim];
+    *start = m->starts[p - m->params];
+    return true;
 }

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +51,22 @@ static void every_op_and_kind_has_a_name(void **state) {
     assert_int_equal(ax_fault_configure(NULL), AX_OK);
 }
 
+static void a_rule_may_be_for_one_rank(void **state) {
+    (void)state;
+    unsetenv("RANK"); /* as in a launcher */
+    assert_int_equal(ax_fault_configure("write:1:eio@0"), AX_OK);
+    assert_int_equal(ax_fault_point(AX_FAULT_WRITE), AX_FAULT_NONE);
+    setenv("RANK", "1", 1);
+    assert_int_equal(
+        ax_fault_configure("write:1:eio@11,write:2:eio@1,write:3:eio@0,write:4:enomem"), AX_OK);
+    assert_int_equal(ax_fault_point(AX_FAULT_WRITE), AX_FAULT_NONE);
+    assert_int_equal(ax_fault_point(AX_FAULT_WRITE), AX_FAULT_EIO);
+    assert_int_equal(ax_fault_point(AX_FAULT_WRITE), AX_FAULT_NONE);
+    assert_int_equal(ax_fault_point(AX_FAULT_WRITE), AX_FAULT_ENOMEM);
+    unsetenv("RANK");
+    assert_int_equal(ax_fault_configure(NULL), AX_OK);
+}
+
 static void wrong_specs_are_refused_and_change_nothing(void **state) {
     (void)state;
     static const char *const wrong[] = {
@@ -57,7 +74,8 @@ static void wrong_specs_are_refused_and_change_nothing(void **state) {
         "write:x:eio",     "write::eio",       "fly:1:eio",      ":1:eio",
         "write:1:",        "write:1:fail",     "write:1:eio,,",  "open:1:short",
         "write:1:eio:eio", "write:1:eio,open", "malloc:1:short", "write:99999999999999999:eio",
-        "write:1:EIO",     "writes:1:eio",
+        "write:1:EIO",     "writes:1:eio",     "write:1:eio@",   "write:1:eio@x",
+        "write:1:eio@-1",
     };
     assert_int_equal(ax_fault_configure("read:1:eio"), AX_OK);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -98,6 +116,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_kth_call_fails_once),
         cmocka_unit_test(every_op_and_kind_has_a_name),
+        cmocka_unit_test(a_rule_may_be_for_one_rank),
         cmocka_unit_test(wrong_specs_are_refused_and_change_nothing),
         cmocka_unit_test(kill_kills),
         cmocka_unit_test(delay_waits_and_goes_on),

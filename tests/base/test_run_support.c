@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +120,48 @@ static void test_second_signal_ends_at_once(void **state) {
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
+/* What a child writes to `fd`, its standard error, when it is signalled; reads it from `from`. */
+static void acknowledged(int sig, int fd, int from, char *out, size_t size) {
+    int status;
+    ssize_t n;
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(fd, STDERR_FILENO);
+        ax_stop_watch();
+        raise(sig);
+        (void)!write(STDERR_FILENO, ".", 1);
+        _exit(7);
+    }
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    out[0] = '\0';
+    for (size_t at = 0; !strchr(out, '.') && (n = read(from, out + at, size - 1 - at)) > 0;)
+        out[at += (size_t)n] = '\0';
+}
+
+/* Who pressed Ctrl-C is told that it was heard; a log file is not. */
+static void test_a_terminal_gets_an_answer(void **state) {
+    (void)state;
+    char text[256];
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    acknowledged(SIGINT, ends[1], ends[0], text, sizeof text);
+    assert_string_equal(text, ".");
+    close(ends[0]);
+    close(ends[1]);
+    const int master = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    const int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+    assert_true(terminal >= 0);
+    acknowledged(SIGINT, terminal, master, text, sizeof text);
+    assert_string_equal(
+        text, "\r\nstopping at the next safe point; press Ctrl-C again to quit immediately\r\n.");
+    acknowledged(SIGTERM, terminal, master, text, sizeof text);
+    assert_string_equal(text, ".");
+    close(terminal);
+    close(master);
+}
+
 static void put(const char *name, const char *text) {
     assert_int_equal(ax_write_file_atomic(in_dir(name), text, strlen(text)), AX_OK);
 }
@@ -137,7 +180,23 @@ static void test_memory_of_groups(void **state) {
     put("memory/c/memory.limit_in_bytes", "5000\n");
     put("memory/c/memory.usage_in_bytes", "6000\n");
     assert_true(ax_cgroup_memory(dir, "3:cpu:/x\n4:memory:/c\n") == 0);
+    assert_true(ax_cgroup_memory(dir, "4:memory:/c\n0::/a/b\n") == 0);
+    assert_true(ax_cgroup_memory(dir, "4:memory:/no\n0::/a/b\n") == 700000);
     assert_true(ax_mem_available() > 1 << 20);
+}
+
+/* Of a path that does not fit, what holds for all groups. */
+static void test_groups_with_long_names(void **state) {
+    (void)state;
+    char group[1200] = "0::/a/", *end = group + strlen(group);
+    put("memory.max", "900000\n");
+    put("memory.current", "0\n");
+    for (size_t n = 1098; n <= 1101; n++) { /* of the path, with the root */
+        const size_t rest = n - strlen(dir) - strlen("/a/");
+        memset(end, 'x', rest);
+        snprintf(end + rest, 2, "\n");
+        assert_true(ax_cgroup_memory(dir, group) == (n < 1100 ? 700000 : 900000));
+    }
 }
 
 static void test_disk_free(void **state) {
@@ -154,7 +213,9 @@ int main(void) {
         cmocka_unit_test(test_lock_of_a_dead_process),
         cmocka_unit_test(test_stop_requests),
         cmocka_unit_test(test_second_signal_ends_at_once),
+        cmocka_unit_test(test_a_terminal_gets_an_answer),
         cmocka_unit_test(test_memory_of_groups),
+        cmocka_unit_test(test_groups_with_long_names),
         cmocka_unit_test(test_disk_free),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

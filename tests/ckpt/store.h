@@ -44,17 +44,19 @@ static inline void make_store(struct store *s, float seed) {
     s->list[1] = whole("w", "exp_avg", 2, ROWS, COLS, s->moment, 0);
     s->list[2] = whole("b", "master", 1, 7, 0, s->vector, 1);
     s->parts = (struct ax_state_parts){3, s->list, NULL};
-    s->weights[0] = (struct ax_save_weight){.name = "w",
-                                            .ndim = 2,
-                                            .shape = {ROWS, COLS},
-                                            .value = ax_tensor_2d(AX_F32, s->matrix, ROWS, COLS),
-                                            .dtype = AX_BF16};
-    s->weights[1] = (struct ax_save_weight){.name = "b",
-                                            .ndim = 1,
-                                            .shape = {7},
-                                            .value = ax_tensor_1d(AX_F32, s->vector, 7),
-                                            .unit = 1,
-                                            .dtype = AX_BF16};
+    const int64_t shapes[2][2] = {{ROWS, COLS}, {7}};
+    for (int i = 0; i < 2; i++) {
+        struct ax_save_weight *w = &s->weights[i];
+        *w = (struct ax_save_weight){.name = i == 0 ? "w" : "b",
+                                     .ndim = 2 - i,
+                                     .shape = {shapes[i][0], shapes[i][1]},
+                                     .unit = i,
+                                     .dtype = AX_BF16,
+                                     .n_parts = 1};
+        w->parts[0].block = ax_block_whole(w->ndim, w->shape);
+        w->parts[0].value =
+            ax_tensor_1d(AX_F32, i == 0 ? s->matrix : s->vector, w->parts[0].block.n);
+    }
     assert_int_equal(ax_mesh_create(&s->mesh, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1}, 1, 0),
                      AX_OK);
 }
@@ -75,7 +77,7 @@ static inline enum ax_status save_step(struct store *s, int64_t step, int64_t li
     json_t *config = json_pack("{ss}", "model_type", "llama");
     struct ax_save_job job = job_of(s, step, config);
     job.limit = limit;
-    enum ax_status st = ax_saver_create(&saver, NULL, 2);
+    enum ax_status st = ax_saver_create(&saver, NULL, NULL, 2);
     if (st == AX_OK && (!config || !job.run)) {
         ax_saver_free(&saver);
         st = ax_error(AX_ERR_NOMEM, "out of memory for the job");
@@ -108,7 +110,7 @@ static inline void remove_all(void) {
 static inline enum ax_status load(const char *name, struct store *into) {
     struct ax_checkpoint c;
     AX_TRY(ax_checkpoint_open(&c, in_dir(name)));
-    enum ax_status st = ax_checkpoint_verify(&c);
+    enum ax_status st = ax_checkpoint_verify(&c, NULL);
     if (st == AX_OK)
         st = ax_checkpoint_load(&c, &into->parts);
     ax_checkpoint_close(&c);

@@ -323,10 +323,15 @@ static void check_type(const char *name, struct ax_json v) {
     assert_true(t->elements == elements && t->bytes == bytes);
 
     unsigned char data[1024];
-    float values[1024];
+    float values[1024 + 64];
     const size_t blocks = from_hex(hex, data) / (size_t)bytes;
     assert_true(blocks > 0 && blocks * (size_t)elements <= 1024);
+    float *after = values + blocks * (size_t)elements;
+    for (int i = 0; i < 64; i++)
+        after[i] = 0x1p99f;
     t->dequantize(data, (int64_t)blocks, values);
+    for (int i = 0; i < 64; i++)
+        assert_true(after[i] == 0x1p99f);
     for (size_t i = 0; i < blocks * (size_t)elements; i++) {
         char *end;
         uint32_t got;

@@ -16,7 +16,7 @@
 #include "ckpt/gguf/write.h"
 #include "tests/ckpt/folder.h"
 
-enum { BLOCK = 256, ROWS = 40, ALL = BLOCK * ROWS };
+enum { BLOCK = 256, ROWS = 40, ALL = BLOCK * ROWS, KINDS = 7 };
 
 /* --- blocks --- */
 
@@ -29,7 +29,9 @@ static void draw(float *x, int kind) {
                : kind == 1 ? 5 + 0.1f * v /* far from zero */
                : kind == 2 ? -5 + 0.1f * v
                : kind == 3 ? (i % 37 == 0 ? 40 * v : 0.01f * v) /* outliers */
-                           : 1e-7f * v;                         /* below half precision */
+               : kind == 4 ? 1e-7f * v                          /* below half precision */
+               : kind == 5 ? fabsf(v)                           /* of one sign */
+                           : -fabsf(v);
     }
 }
 
@@ -64,16 +66,21 @@ static void values_survive_to_their_precision(void **state) {
         {20, {0.0755, 0.05, 0.05, 0.0755}},
     };
     static float x[ALL], y[ALL];
-    static unsigned char blocks[ALL * 4];
+    static unsigned char blocks[ALL * 4 + 64];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct ax_block_type *t = ax_block_type_find(cases[i].id);
-        for (int kind = 0; kind < 5; kind++) {
+        for (int kind = 0; kind < KINDS; kind++) {
             draw(x, kind);
+            unsigned char *after = blocks + ALL / t->elements * t->bytes;
+            memset(after, 0xa5, 64);
             t->quantize(x, ALL / t->elements, blocks);
+            for (int k = 0; k < 64; k++)
+                assert_int_equal(after[k], 0xa5);
             t->dequantize(blocks, ALL / t->elements, y);
             const double error = rms(x, y) / rms(x, NULL);
-            const double most =
-                kind < 4 ? cases[i].near[kind] : 3; /* their scale is rounded, or vanishes */
+            const double most = kind < 4    ? cases[i].near[kind]
+                                : kind == 4 ? 3 /* their scale is rounded, or vanishes */
+                                            : cases[i].near[0];
             if (!(error <= most))
                 fail_msg("%s: kind %d: error %g", t->name, kind, error);
         }
@@ -96,6 +103,26 @@ static void blocks_of_one_value(void **state) {
             for (int i = 0; i < BLOCK; i++)
                 if (!(fabsf(y[i] - x[i]) <= 1e-3f * fabsf(x[i]) + 1e-7f))
                     fail_msg("%s: %g became %g", type->name, (double)x[i], (double)y[i]);
+        }
+    }
+}
+
+/* Where scales vanish, so do the codes. */
+static void blocks_of_nothing_are_zeros(void **state) {
+    (void)state;
+    static const uint32_t ids[] = {12, 13};
+    for (size_t t = 0; t < sizeof ids / sizeof *ids; t++) {
+        const struct ax_block_type *type = ax_block_type_find(ids[t]);
+        for (int sign = -1; sign <= 1; sign++) {
+            float x[BLOCK];
+            unsigned char block[2 * BLOCK];
+            for (int i = 0; i < BLOCK; i++)
+                x[i] = (float)sign * 1e-20f * (float)(1 + i % 7);
+            memset(block, 0xff, sizeof block);
+            type->quantize(x, 1, block);
+            for (int i = 0; i < type->bytes; i++)
+                if (block[i] != 0)
+                    fail_msg("%s, sign %d: byte %d is %d", type->name, sign, i, block[i]);
         }
     }
 }
@@ -360,6 +387,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_survive_to_their_precision),
         cmocka_unit_test(blocks_of_one_value),
+        cmocka_unit_test(blocks_of_nothing_are_zeros),
         cmocka_unit_test(blocks_of_nearly_one_value),
         cmocka_unit_test(files_are_read_back),
         cmocka_unit_test(large_tensors_are_written_in_pieces),

@@ -6,12 +6,15 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "base/threads.h"
 #include "ckpt/hub/hub.h"
 #include "tests/ckpt/folder.h"
 #include "tests/hub_server.h"
+#include "tests/terminal_text.h"
 
 #define BIG   (3 << 19) /* more than a leftover is read at once */
 #define MODEL "cache/models--org--My.Model-1B"
@@ -205,6 +208,55 @@ static void pages_of_a_long_list_are_put_together(void **state) {
     s.page = 2;
     fetches(NULL);
     assert_file(SNAP "/model.safetensors", big, sizeof big);
+}
+
+/* What a download writes to standard error, a terminal of 60 columns. */
+static const char *fetched_on_a_terminal(bool quiet) {
+    static char text[1 << 16];
+    const struct winsize size = {.ws_row = 20, .ws_col = 60};
+    const int master = posix_openpt(O_RDWR | O_NOCTTY), saved = dup(STDERR_FILENO);
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    const int end = open(ptsname(master), O_RDWR | O_NOCTTY);
+    assert_true(end >= 0 && ioctl(end, TIOCSWINSZ, &size) == 0);
+    char *path;
+    hub.quiet = quiet;
+    ax_log_set_level(AX_LOG_ERROR);
+    assert_true(dup2(end, STDERR_FILENO) >= 0);
+    const enum ax_status st = fetch(NULL, &path);
+    dup2(saved, STDERR_FILENO);
+    ax_log_set_level(AX_LOG_INFO);
+    hub.quiet = true;
+    ax_free(path);
+    terminal_text(master, end, text, sizeof text);
+    close(saved);
+    close(end);
+    close(master);
+    assert_int_equal(st, AX_OK);
+    return text;
+}
+
+/* While it takes long one line says how far it is, and is gone at the end. */
+static void a_terminal_shows_how_far_it_is(void **state) {
+    (void)state;
+    static const char start_of_line[] = "\r\x1b[K", about[] = "fetching org/My.Model-1B  ";
+    add_model();
+    setenv("TERM", "xterm", 1);
+    s.cut_every = BIG / 4;
+    hub.retry_seconds = 0.2;
+    const char *text = fetched_on_a_terminal(false);
+    int lines = 0;
+    for (const char *next; (next = strstr(text + 1, start_of_line)); text = next, lines++) {
+        const char *line = text + strlen(start_of_line);
+        const size_t n = (size_t)(next - line);
+        assert_in_range(n, strlen(about) + 1, 59); /* the last column would wrap */
+        assert_memory_equal(text, start_of_line, strlen(start_of_line));
+        assert_memory_equal(line, about, strlen(about));
+        assert_true(strstr(line, " of 1.50 MiB  ") && strstr(line, " of ") < next);
+    }
+    assert_string_equal(text, start_of_line);
+    assert_in_range(lines, 1, 100);
+    assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
+    assert_string_equal(fetched_on_a_terminal(true), "");
 }
 
 /* ---- what is cut ---- */
@@ -628,6 +680,7 @@ int main(void) {
         TEST(an_index_names_its_shards),
         TEST(a_tokenizer_comes_without_weights),
         TEST(pages_of_a_long_list_are_put_together),
+        TEST(a_terminal_shows_how_far_it_is),
         TEST(cut_every_64_kib_the_bytes_are_the_same),
         TEST(what_an_earlier_process_left_is_continued),
         TEST(wrong_leftovers_cost_one_more_try),

@@ -1,4 +1,5 @@
 /* safetensors: what was written reads back to the bit, for every type and odd shape. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -164,6 +165,56 @@ static void files_that_cannot_be_read_are_named(void **state) {
     assert_mentions("no/such/folder: cannot create");
 }
 
+/* Bytes of files that this process has in its memory. */
+static double mapped(void) {
+    long long all, resident, shared;
+    FILE *f = fopen("/proc/self/statm", "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lld %lld %lld", &all, &resident, &shared), 3);
+    fclose(f);
+    return (double)shared * (double)sysconf(_SC_PAGESIZE);
+}
+
+static void touch(const struct ax_mapping *m) {
+    volatile const unsigned char *bytes = m->data;
+    for (size_t i = 0; i < m->len; i += 512)
+        (void)bytes[i];
+}
+
+static enum ax_status nothing(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx, (void)first, (void)n, (void)out;
+    return AX_OK;
+}
+
+/* What was read gives its memory back; another form of the elements after the last one. */
+static void dropped_elements_use_no_memory(void **state) {
+    (void)state;
+    enum { N = 8 << 20, SLACK = N / 16 };
+    struct ax_mapping m;
+    char *bytes;
+    const char *path = in_dir("large");
+    assert_int_equal(ax_alloc(&bytes, N, 1), AX_OK);
+    assert_int_equal(ax_write_file_atomic(path, bytes, N), AX_OK);
+    ax_free(bytes);
+    assert_int_equal(ax_map_file(&m, path), AX_OK);
+    const double none = mapped();
+    struct ax_st_entry e = {.dtype = AX_F32, .numel = N / 4, .data = m.data, .bytes = N};
+    touch(&m);
+    assert_true(mapped() - none > N - SLACK);
+    ax_st_drop(&e, N / 16, N / 16); /* the second quarter */
+    assert_true(fabs(mapped() - none - 0.75 * N) < SLACK);
+    ax_st_drop(&e, 0, N / 4);
+    assert_true(mapped() - none < SLACK);
+    e = (struct ax_st_entry){
+        .dtype = AX_F32, .numel = 1000, .read = nothing, .stored = m.data, .stored_bytes = N / 2};
+    touch(&m);
+    ax_st_drop(&e, 0, 999);
+    assert_true(mapped() - none > N - SLACK);
+    ax_st_drop(&e, 999, 1);
+    assert_true(fabs(mapped() - none - 0.5 * N) < SLACK);
+    ax_unmap_file(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_and_shape_comes_back),
@@ -172,6 +223,7 @@ int main(void) {
         cmocka_unit_test(a_failing_fill_ends_the_write),
         cmocka_unit_test(the_file_looks_as_the_format_says),
         cmocka_unit_test(files_that_cannot_be_read_are_named),
+        cmocka_unit_test(dropped_elements_use_no_memory),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -63,8 +63,8 @@ static bool wait_for_stop(struct ax_saver *saver) {
     }
 }
 
-/* The C library's, for this program: the writer stands still while the disk does. */
-ssize_t write(int fd, const void *data, size_t n) {
+/* The writer stands still while the disk does. */
+static void pass_disk(const void *data, size_t n) {
     pthread_mutex_lock(&mutex);
     if (writes_left >= 0 && !pthread_equal(pthread_self(), trainer)) {
         stopped = stopped || writes_left-- == 0;
@@ -74,7 +74,17 @@ ssize_t write(int fd, const void *data, size_t n) {
     pthread_mutex_unlock(&mutex);
     if (lies && n > 65536 && !pthread_equal(pthread_self(), trainer))
         ((char *)(uintptr_t)data)[65536] ^= 1; /* summed already, and not read again */
+}
+
+/* The C library's, for this program. */
+ssize_t write(int fd, const void *data, size_t n) {
+    pass_disk(data, n);
     return syscall(SYS_write, fd, data, n);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
+    pass_disk(data, n);
+    return syscall(SYS_pwrite64, fd, data, n, at);
 }
 
 /* Bytes of the heap in use, of all threads and mappings (0 under AddressSanitizer). */
@@ -104,7 +114,7 @@ struct state {
 static const char *const slots[SLOTS] = {"master", "exp_avg", "exp_avg_sq"};
 
 static uint64_t bytes_of(const struct state *s) {
-    return (uint64_t)(UNITS * s->n) * (2 + 4 * SLOTS);
+    return (uint64_t)(UNITS * s->n) * (2 + 4 * SLOTS) + 2 * (uint64_t)(s->n / RUN * BESIDE);
 }
 
 static float number(int step, int unit, int slot, int64_t i) {
@@ -138,20 +148,29 @@ static void *take(struct state *s, size_t n, size_t size) {
 
 static void join_weight(struct state *s) {
     struct ax_save_weight *w = &s->weights[CONCAT];
-    const int64_t n = s->n / RUN * BESIDE;
+    const int64_t rows = s->n / RUN, n = rows * BESIDE;
     s->beside = take(s, (size_t)n, 2);
     for (int64_t i = 0; i < n; i++)
         ((uint16_t *)s->host)[i] = beside(i);
     put(s, s->beside, (size_t)n * 2);
-    w->concat = (struct ax_concat){.other = s->beside, .run = RUN, .other_run = BESIDE};
-    w->shape[0] += n;
+    w->ndim = w->n_parts = 2;
+    w->shape[0] = rows;
+    w->shape[1] = RUN + BESIDE;
+    for (int i = 0; i < 2; i++) {
+        struct ax_block *at = &w->parts[i].block;
+        *at = ax_block_whole(2, w->shape);
+        at->start[1] = i == 0 ? 0 : RUN;
+        at->size[1] = i == 0 ? RUN : BESIDE;
+        at->n = rows * at->size[1];
+    }
+    w->parts[1].value = ax_tensor_1d(AX_BF16, s->beside, n);
 }
 
 static void open_memory(struct state *s, const char *backend) {
     const struct ax_arena_plan plan = {
         .persistent = (size_t)s->n * (UNITS * (2 + 4 * SLOTS) + 2 * BESIDE / RUN) +
                       (size_t)(UNITS + 1) * SLOTS * AX_ARENA_ALIGN,
-        .host = AX_QUEUE_RING + (size_t)(s->n * (UNITS * (2 + 4 * SLOTS)))};
+        .host = AX_QUEUE_RING + bytes_of(s)};
     const struct ax_device *device;
     assert_int_equal(ax_queue_device(backend, &device), AX_OK);
     assert_int_equal(ax_arena_create(&s->arena, &plan, device), AX_OK);
@@ -172,9 +191,11 @@ static void open_state(struct state *s, const char *backend, int64_t n) {
         s->weights[u] = (struct ax_save_weight){.name = s->names[u],
                                                 .ndim = 1,
                                                 .shape = {s->n},
-                                                .value = ax_tensor_1d(AX_BF16, s->weight[u], s->n),
                                                 .unit = u,
-                                                .dtype = AX_BF16};
+                                                .dtype = AX_BF16,
+                                                .n_parts = 1};
+        s->weights[u].parts[0].block = ax_block_whole(1, &s->n);
+        s->weights[u].parts[0].value = ax_tensor_1d(AX_BF16, s->weight[u], s->n);
         for (int k = 0; k < SLOTS; k++) {
             s->slot[u][k] = take(s, (size_t)s->n, sizeof(float));
             s->list[u * SLOTS + k] = (struct ax_state_part){.name = s->names[u],
@@ -233,7 +254,7 @@ static bool is_far(const struct state *s) {
 
 /* With a stage of at most `most` bytes, which is all that the host tier has beside the ring. */
 static void open_saver(struct ax_saver *saver, struct state *s, size_t most) {
-    assert_int_equal(ax_saver_create(saver, s->q, UNITS), AX_OK);
+    assert_int_equal(ax_saver_create(saver, s->q, NULL, UNITS), AX_OK);
     s->below_stage = ax_stack_mark(&s->arena.host);
     ax_saver_create_stage(saver, UNITS, s->weights, &s->parts, most);
     const size_t takes = ax_stack_mark(&s->arena.host) - s->below_stage;
@@ -250,7 +271,7 @@ static void expect_saved(struct state *s, int step) {
     struct ax_checkpoint c;
     char name[64];
     snprintf(name, sizeof name, "checkpoint-%d", step);
-    if (ax_checkpoint_open(&c, in_dir(name)) != AX_OK || ax_checkpoint_verify(&c) != AX_OK ||
+    if (ax_checkpoint_open(&c, in_dir(name)) != AX_OK || ax_checkpoint_verify(&c, NULL) != AX_OK ||
         ax_checkpoint_load(&c, &s->parts) != AX_OK)
         fail_msg("%s", ax_error_text());
     ax_checkpoint_close(&c);
@@ -281,7 +302,7 @@ static void test_waiting_is_counted(void **state) {
     json_t *config = json_object();
     open_state(&s, "ref", RUN);
     fill_all(&s, 1);
-    assert_int_equal(ax_saver_create(&saver, s.q, UNITS), AX_OK);
+    assert_int_equal(ax_saver_create(&saver, s.q, NULL, UNITS), AX_OK);
     assert_int_equal(ax_fault_configure("fsync:1:delay"), AX_OK); /* 200 ms */
     double before = 0;
     for (int call = 0; call < 4; call++) {
@@ -464,7 +485,7 @@ static void test_disk_that_lies(void **state) {
     struct ax_saver saver;
     json_t *config = json_object();
     open_state(&s, "ref", 1 << 14);
-    assert_int_equal(ax_saver_create(&saver, s.q, UNITS), AX_OK);
+    assert_int_equal(ax_saver_create(&saver, s.q, NULL, UNITS), AX_OK);
     for (int step = 1; step <= 2; step++) {
         fill_all(&s, step);
         lies = step == 2;
@@ -489,7 +510,7 @@ static void test_killed_behind_the_training(void **state) {
     json_t *config = json_object();
     open_state(&s, "ref", 1 << 14);
     fill_all(&s, 1);
-    assert_int_equal(ax_saver_create(&saver, s.q, UNITS), AX_OK);
+    assert_int_equal(ax_saver_create(&saver, s.q, NULL, UNITS), AX_OK);
     start_save(&saver, &s, 1, config);
     assert_int_equal(ax_saver_finish(&saver), AX_OK);
     fflush(NULL);

@@ -23,6 +23,8 @@ static inline void make_long_model(void) {
     struct ax_json_doc doc;
     char from[1024], name[64], *text;
     size_t len;
+    if (long_model[0])
+        return;
     make_folder("m");
     for (size_t i = 0; i < 3; i++) {
         snprintf(from, sizeof from, "%s/%s", model, files[i]);

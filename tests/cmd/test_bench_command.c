@@ -320,7 +320,7 @@ static void test_mistakes(void **state) {
     EXPECT(3, "results: expected a list", "ops", "--op", "clip", "--compare", broken);
     EXPECT(2, "--compare: no such file", "ops", "--op", "clip", "--compare", none);
     EXPECT(2, "-o: the folder of", "ops", "--op", "clip", "-o", none);
-    EXPECT(2, "--arch: \"llama\" is not one of", "pipeline", "--arch", "llama");
+    EXPECT(2, "--arch: no shape is called \"llama\"", "pipeline", "--arch", "llama");
     EXPECT(1, "cannot create a folder", "pipeline", "--arch", "llama-tiny", "--work", none);
 }
 

@@ -163,12 +163,39 @@ static void history_comes_back(void **state) {
     assert_int_equal(closed(&c), 128 + SIGTERM);
 }
 
+/* Under the launcher rank 0 has the terminal. Ctrl-C there reaches all ranks, once. */
+static void ranks_chat_on_a_terminal(void **state) {
+    (void)state;
+    need();
+    static struct chat c;
+    make_long_model();
+    open_chat(&c, (char *[]){"axtrain", "launch", "-n", "2", "--", "chat", "--model", long_model,
+                             "--dtype", "float32", "--max-new-tokens", "60000", "--context",
+                             "70000", "--threads", "1", NULL});
+    expect(&c, PROMPT);
+    for (int turn = 0; turn < 2; turn++) {
+        say(&c, "talk\r");
+        expect(&c, "talk\r\x1b[6C\r\n\x1b[?2004l");
+        for (size_t until = c.len + 40; c.len < until;) {
+            const ssize_t n = read(c.out, c.text + c.len, sizeof c.text - 1 - c.len);
+            assert_true(n > 0);
+            c.len += (size_t)n;
+        }
+        say(&c, "\x03");
+        expect(&c, "[stopped; Ctrl-C again quits]");
+        expect(&c, PROMPT);
+    }
+    say(&c, "\x04");
+    assert_int_equal(closed(&c), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_several_lines),
         cmocka_unit_test(nothing_typed_is_echoed_into_a_reply),
         cmocka_unit_test(typed_ahead),
         cmocka_unit_test(history_comes_back),
+        cmocka_unit_test(ranks_chat_on_a_terminal),
     };
     return cmocka_run_group_tests(tests, setup, scratch_remove);
 }

@@ -225,13 +225,6 @@ static void what_cannot_be_done_stops(void **state) {
     } cases[] = {
         {"push_dataset_to_hub: me/x\n", AX_CAP_HUB_DATA_UPLOAD},
         {"use_otel_metrics: true\n", AX_CAP_OTEL},
-        {"rl_beta: 0.2\n", AX_CAP_DPO}, /* without rl: not what was asked for either */
-        {"kto_desirable_weight: 2\n", AX_CAP_KTO},
-        {"orpo_alpha: 0.2\n", AX_CAP_ORPO},
-        {"simpo_gamma: 1\n", AX_CAP_SIMPO},
-        {"center_rewards_coefficient: 0.1\n", AX_CAP_REWARD_MODEL},
-        {"trl: {num_generations: 4}\n", AX_CAP_GRPO},
-        {"dp_shard_size: 2\n", AX_CAP_SHARD},
         {"fp8: true\n", AX_CAP_FP8},
         {"chat_template: command_a\n", AX_CAP_COMMAND_A},
         {"optimizer: adopt_adamw\n", AX_CAP_OTHER_OPTIM},
@@ -265,12 +258,12 @@ static void missing_capabilities_are_listed_once(void **state) {
     struct ax_config cfg;
     load_ok(&cfg,
             "base_model: m\nlearning_rate: 1e-4\ndatasets: [{path: a}]\n"
-            "image_size: 512\nrl: dpo\nimage_resize_algorithm: bilinear\nrl_beta: 0.1\n",
+            "image_size: 512\nrl: grpo\nimage_resize_algorithm: bilinear\ntrl: {temperature: 2}\n",
             NULL);
     assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_ERR_UNSUPPORTED);
     expect_text(ax_error_text(),
                 "\n  multimodal: image_size (c.yaml:4:13), image_resize_algorithm\n"
-                "  dpo: rl (c.yaml:5:5), rl_beta");
+                "  grpo: rl (c.yaml:5:5), trl.temperature");
     ax_config_free(&cfg);
 }
 
@@ -280,7 +273,7 @@ static void remedies_of_refusals(void **state) {
     static const struct {
         const char *key;
         bool another;
-    } all[] = {{"rl: dpo", true}, {"reward_model: true", true}, {"shrink_embeddings: true", false}};
+    } all[] = {{"rl: grpo", true}, {"rl: ppo", true}, {"shrink_embeddings: true", false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char text[256];
         struct ax_config cfg;

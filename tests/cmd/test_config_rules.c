@@ -60,6 +60,18 @@ static void both_sides_of_the_limits(void **state) {
     loads("datasets: [{path: a, shards: 2, shards_idx: 1}, {path: b, shards: 1, shards_idx: 0}]\n");
     FAILS("datasets: [{path: a, shards: 2, shards_idx: 1}, {path: b, shards: 1, shards_idx: 1}]\n",
           "datasets.1.shards_idx: ");
+    FAILS("trl: {num_generations: 4}\n", "trl: without rl");
+    FAILS("rl: dpo\nstreaming: true\nmax_steps: 5\n", "rl: answers are not streamed");
+    FAILS("reward_model: true\npretraining_dataset: [{path: a}]\nmax_steps: 5\n",
+          "rl: answers are not streamed");
+    FAILS("rl_beta: 0.2\n", "rl_beta: without rl this would be fine-tuning");
+    FAILS("orpo_alpha: 0.2\n", "orpo_alpha: without rl");
+    FAILS("simpo_gamma: 1\n", "simpo_gamma: without rl");
+    FAILS("center_rewards_coefficient: 0.1\n", "center_rewards_coefficient: is of a reward model");
+    FAILS("kto_desirable_weight: 2\n", "kto_desirable_weight: without rl");
+    FAILS("kto_undesirable_weight: 2\n", "kto_undesirable_weight: without rl");
+    FAILS("cpo_alpha: 1\n", "cpo_alpha: without rl");
+    FAILS("dpo_label_smoothing: 0.1\n", "dpo_label_smoothing: without rl");
     loads("rl: dpo\nrl_beta: 0.2\ntrl: {beta: 0.2}\n");
     FAILS("rl: dpo\nrl_beta: 0.3\ntrl: {beta: 0.2}\n", "rl_beta: ");
     FAILS("rl: dpo\nrl_beta: 0.1\ntrl: {beta: 0.2}\n", "rl_beta: ");
@@ -154,11 +166,12 @@ static void expect_missing(const char *yaml, bool text_only, const char *want) {
 static void missing_capabilities(void **state) {
     (void)state;
     expect_missing("base_model: m\n", false, "");
-    expect_missing("image_size: 512\nrl: dpo\nimage_resize_algorithm: bilinear\nrl_beta: 0.1\n"
+    expect_missing("image_size: 512\nrl: grpo\nimage_resize_algorithm: bilinear\ntrl: "
+                   "{log_completions: true}\n"
                    "processor_type: P\n",
                    false,
                    "<multimodal: image_size (c.yaml:1:13), image_resize_algorithm, processor_type>"
-                   "<dpo: rl (c.yaml:2:5), rl_beta>");
+                   "<grpo: rl (c.yaml:2:5), trl.log_completions>");
     static const char *const keys[] = {"rank",       "update_proj_gap", "scale",
                                        "proj_bits",  "proj_group_size", "cos_threshold",
                                        "gamma_proj", "queue_size"};

@@ -144,12 +144,40 @@ static void shown_reads_back(void **state) {
     ax_config_free(&again);
 }
 
+/* Each line is indented by two blanks for each bracket that is open where it begins. */
+static void check_layout(const char *json) {
+    size_t depth = 0;
+    bool quoted = false;
+    for (const char *c = json; *c; c++) {
+        if (quoted && *c == '\\')
+            c++;
+        else if (*c == '"')
+            quoted = !quoted;
+        else if (!quoted && (*c == '{' || *c == '['))
+            depth++;
+        else if (!quoted && (*c == '}' || *c == ']'))
+            depth--;
+        if (quoted || *c != '\n' || c[1] == '\0')
+            continue;
+        const size_t blanks = strspn(c + 1, " ");
+        const bool closes = c[1 + blanks] == '}' || c[1 + blanks] == ']';
+        if (blanks != 2 * (depth - closes))
+            fail_msg("%zu blanks, not %zu: %.60s", blanks, 2 * (depth - closes), c + 1);
+    }
+    assert_int_equal(depth, 0);
+}
+
 static void as_json(void **state) {
     (void)state;
     struct ax_config cfg;
     struct ax_buf out = {0};
     load_ok(&cfg, config, OVERRIDES("processor_type=P"));
     assert_int_equal(ax_config_show_json(&cfg, &out), AX_OK);
+    check_layout(out.data);
+    expect_text(out.data, "{\n  \"file\": \"c.yaml\",\n  \"config\": {\n    \"base_model\": ");
+    expect_text(out.data, "\n  },\n  \"origins\": {\n    \"base_model\": ");
+    expect_text(out.data, "\n  },\n  \"notes\": [\n    {\"kind\": ");
+    expect_text(out.data, "\"}\n  ]\n}\n");
     json_t *root = json_loads(out.data, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
     const json_t *values = json_object_get(root, "config");

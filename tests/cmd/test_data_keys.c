@@ -85,6 +85,62 @@ static void weights_count_after_holding_out(void **state) {
     check_documents("    weight: 3\nshuffle_merged_datasets: false\nval_set_size: 2\n", 4, 2);
 }
 
+/* ---- shards ---- */
+
+enum { RECORDS = 9 };
+
+/* A digit for each record that shard `shard` of `n` has, in the order of the file. */
+static void shard_of(int n, int shard, int seed, char out[RECORDS + 1]) {
+    char yaml[128];
+    snprintf(yaml, sizeof yaml,
+             "    type: completion\n    shards: %d\n    shards_idx: %d\nseed: %d\n", n, shard,
+             seed);
+    char rows[128];
+    struct ax_buf b = {0};
+    for (int i = 0; i < RECORDS; i++)
+        assert_ok(ax_buf_printf(&b, "{\"text\": \"%d\"}\n", i));
+    snprintf(rows, sizeof rows, "%s", put_bytes("s.jsonl", b.data, b.len));
+    ax_buf_free(&b);
+    json_t *v = preview_json(
+        4, (const char *const[]){put_config("s.yaml", rows, yaml), "--rows", "20", "--json"});
+    bool has[RECORDS] = {false};
+    const json_t *sequences = json_object_get(v, "rows");
+    for (size_t i = 0; i < json_array_size(sequences); i++) {
+        const json_t *documents = json_object_get(json_array_get(sequences, i), "documents");
+        for (size_t d = 0; d < json_array_size(documents); d++) {
+            const json_t *text = json_object_get(json_array_get(documents, d), "text");
+            has[json_string_value(text)[0] - '0'] = true;
+        }
+    }
+    json_decref(v);
+    for (int i = 0; i < RECORDS; i++)
+        if (has[i])
+            *out++ = (char)('0' + i);
+    *out = '\0';
+}
+
+/* Each record is in one shard; a seed deals them. */
+static void shards_deal_the_records(void **state) {
+    (void)state;
+    char all[2][4][RECORDS + 1];
+    int times[RECORDS] = {0}, same = 0;
+    for (int seed = 0; seed < 2; seed++)
+        for (int shard = 0; shard < 4; shard++)
+            shard_of(4, shard, seed, all[seed][shard]);
+    for (int shard = 0; shard < 4; shard++) {
+        assert_int_equal(strlen(all[0][shard]), shard == 0 ? 3 : 2);
+        for (const char *c = all[0][shard]; *c; c++)
+            times[*c - '0']++;
+        same += strcmp(all[0][shard], all[1][shard]) == 0;
+    }
+    for (int i = 0; i < RECORDS; i++)
+        assert_int_equal(times[i], 1);
+    assert_true(same < 4);
+    char whole[RECORDS + 1];
+    shard_of(1, 0, 0, whole);
+    assert_string_equal(whole, "012345678");
+}
+
 /* ---- the tokenizer's part of a cache's key ---- */
 
 static bool is_cached(const char *config, const char *cache, const char *more) {
@@ -140,6 +196,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(properties_and_roles),
         cmocka_unit_test(weights_count_after_holding_out),
+        cmocka_unit_test(shards_deal_the_records),
         cmocka_unit_test(tokens_are_told_apart),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);

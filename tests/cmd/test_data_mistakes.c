@@ -63,7 +63,7 @@ static void bad_rows(void **state) {
         {"r.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n", "    type: completion\n",
          "look like type: {field_instruction: question, field_output: answer} (set"},
         {"r.jsonl", "{\"chosen\": \"a\", \"rejected\": \"b\"}\n", "    type: alpaca\n",
-         "look like preferences, which fine-tuning does not read (set"},
+         "look like preferences (chosen, rejected): rl: dpo, without `type` (set"},
         {"r.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n",
          "    type: {field_instruction: instruction, field_output: answer}\n",
          "column \"answer\" is missing; the record has instruction, output; these columns look "

@@ -163,6 +163,10 @@ static void mistakes(void **state) {
         if (code == 0 || !strstr(out, wrong[i][1]))
             fail_msg("%s\n  said %s\n  not  %s", words, out, wrong[i][1]);
     }
+    put("bare/tokenizer_config.json", "{\"bos_token\": \"<|begin_of_text|>\"}");
+    fill(words, sizeof words, "--task @/choice.yaml --model #", bare); /* a chat is not asked for */
+    if (run(out, sizeof out, "eval %s", words) != 0)
+        fail_msg("%s", out);
 }
 
 /* ---- goldens ---- */

@@ -211,7 +211,7 @@ static void the_man_page_is_clean(void **state) {
         assert_string_equal(shell(command), "");
     }
     if (have("man")) {
-        snprintf(command, sizeof command, "MANPAGER=cat man -l --warnings %s 2>&1",
+        snprintf(command, sizeof command, "LC_ALL=C.UTF-8 MANPAGER=cat man -l --warnings %s 2>&1",
                  in_scratch("axtrain.1"));
         const char *page = shell(command);
         assert_non_null(strstr(page, "EXIT STATUS"));

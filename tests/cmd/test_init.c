@@ -73,8 +73,6 @@ static void rows_that_do_not_do(void **state) {
         const char *rows, *said;
     } all[] = {
         {"", "it has no records"},
-        {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}",
-         "the records are preferences"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"more\": \"c\"}",
          "the columns (prompt, chosen, more) do not match a known record type"},
         {"{\"prompt\": \"a\", \"rejected\": \"b\", \"more\": \"c\"}",
@@ -142,6 +140,27 @@ static void eight_billion(struct ax_arch *arch) {
     ax_json_free(&doc);
 }
 
+static enum ax_status fit(struct ax_init_fit *f, const struct ax_arch *arch,
+                          const struct ax_init_shape *s, int64_t rows_per_step,
+                          uint64_t available) {
+    const struct ax_init_problem p = {arch, &ax_objective_sft, s, rows_per_step, available};
+    return ax_init_fit_choose(f, &p);
+}
+
+/* Pairs are twice the tokens of a sequence, so they need more. */
+static void pairs_need_more(void **state) {
+    (void)state;
+    const struct ax_init_shape one = {.sequence_len = 512},
+                               two = {.sequence_len = 512, .pairs = true};
+    struct ax_arch arch;
+    struct ax_init_fit a, b;
+    eight_billion(&arch);
+    assert_ok(fit(&a, &arch, &one, 1, 0));
+    assert_ok(fit(&b, &arch, &two, 1, 0));
+    assert_true(b.chosen > a.chosen);
+    ax_arch_free(&arch);
+}
+
 static void memory_chooses_the_method(void **state) {
     (void)state;
     const struct ax_init_shape s = {.sequence_len = 2048, .packing = true};
@@ -149,27 +168,27 @@ static void memory_chooses_the_method(void **state) {
     struct ax_arch arch;
     struct ax_init_fit f;
     eight_billion(&arch);
-    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 400 * gib));
+    assert_ok(fit(&f, &arch, &s, 4, 400 * gib));
     assert_int_equal(f.method, AX_INIT_FULL);
     assert_int_equal(f.recompute, AX_RECOMPUTE_OFF);
     assert_int_equal(f.micro * f.accumulate, 4);
     assert_true(f.chosen <= f.available);
-    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 80 * gib));
+    assert_ok(fit(&f, &arch, &s, 4, 80 * gib));
     assert_int_equal(f.method, AX_INIT_LORA);
     assert_true(f.need[AX_INIT_FULL] > 100 * gib);
-    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 14 * gib));
+    assert_ok(fit(&f, &arch, &s, 4, 14 * gib));
     assert_int_equal(f.method, AX_INIT_QLORA);
     assert_true(f.chosen <= 14 * gib && f.chosen > 4 * gib);
     assert_true(f.need[AX_INIT_LORA] > 14 * gib);
-    assert_error(ax_init_fit_choose(&f, &arch, &s, 4, 2 * gib), AX_ERR_NOMEM,
+    assert_error(fit(&f, &arch, &s, 4, 2 * gib), AX_ERR_NOMEM,
                  "even QLoRA with sequences of 2048 tokens needs");
     /* what a method needs is the least that was tried: nothing smaller fits, and as much does */
     const uint64_t least = f.need[AX_INIT_QLORA];
-    assert_int_not_equal(ax_init_fit_choose(&f, &arch, &s, 4, least), AX_OK);
-    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, least + least / 19));
+    assert_int_not_equal(fit(&f, &arch, &s, 4, least), AX_OK);
+    assert_ok(fit(&f, &arch, &s, 4, least + least / 19));
     assert_int_equal(f.method, AX_INIT_QLORA);
     assert_true(f.chosen == least && f.micro == 1 && f.recompute == AX_RECOMPUTE_ON);
-    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 0)); /* not known */
+    assert_ok(fit(&f, &arch, &s, 4, 0)); /* not known */
     assert_int_equal(f.method, AX_INIT_FULL);
     ax_arch_free(&arch);
 }
@@ -187,7 +206,7 @@ static void less_memory_goes_through_all_options(void **state) {
     int last = -100, reached = 0;
     eight_billion(&arch);
     arch.n_layers = 2;
-    while (ax_init_fit_choose(&f, &arch, &s, 32, available) == AX_OK) {
+    while (fit(&f, &arch, &s, 32, available) == AX_OK) {
         int mode = 0;
         while (modes[mode] != f.recompute)
             mode++;
@@ -202,8 +221,7 @@ static void less_memory_goes_through_all_options(void **state) {
             const double spare = (double)available / (double)f.chosen;
             assert_true(spare >= 1.05);
             struct ax_init_fit again;
-            assert_ok(
-                ax_init_fit_choose(&again, &arch, &s, 32, (uint64_t)ceil((double)f.chosen * 1.05)));
+            assert_ok(fit(&again, &arch, &s, 32, (uint64_t)ceil((double)f.chosen * 1.05)));
             assert_true(again.chosen == f.chosen && again.micro == f.micro);
         } else {
             assert_int_equal(f.micro, 16);
@@ -213,7 +231,7 @@ static void less_memory_goes_through_all_options(void **state) {
     }
     assert_int_equal(reached, 0x1ff); /* every method with every recompute */
     assert_int_equal(last, 8 * 100 - 1);
-    assert_ok(ax_init_fit_choose(&f, &arch, &s, 3, 0)); /* a step of few rows */
+    assert_ok(fit(&f, &arch, &s, 3, 0)); /* a step of few rows */
     assert_true(f.micro == 3 && f.accumulate == 1);
     ax_arch_free(&arch);
 }
@@ -269,6 +287,26 @@ static const char *rows_of(enum ax_record_kind kind, bool sharegpt) {
         else if (kind == AX_RECORD_PAIR)
             assert_ok(
                 ax_buf_printf(&b, "{\"question\": \"say %d\", \"answer\": \"#### %d\"}\n", i, i));
+        else if (kind == AX_RECORD_PREFERENCES && sharegpt) /* messages */
+            assert_ok(ax_buf_printf(
+                &b,
+                "{\"prompt\": [{\"role\": \"user\", \"content\": \"say %d\"}], \"chosen\": "
+                "[{\"role\": \"assistant\", \"content\": \"it is %d\"}], \"rejected\": "
+                "[{\"role\": \"assistant\", \"content\": \"no\"}]}\n",
+                i, i));
+        else if (kind == AX_RECORD_PREFERENCES)
+            assert_ok(ax_buf_printf(
+                &b, "{\"prompt\": \"say %d\", \"chosen\": \" %d\", \"rejected\": \" no\"}\n", i,
+                i));
+        else if (kind == AX_RECORD_UNPAIRED)
+            assert_ok(ax_buf_printf(
+                &b, "{\"prompt\": \"say %d\", \"completion\": \" %d\", \"label\": %d}\n", i, i,
+                i % 2));
+        else if (kind == AX_RECORD_STEPS)
+            assert_ok(ax_buf_printf(&b,
+                                    "{\"prompt\": \"say %d\", \"completions\": [\"one\", \"%d\"], "
+                                    "\"labels\": [1, %d]}\n",
+                                    i, i, i % 2));
         else
             assert_ok(ax_buf_printf(&b, "{\"body\": \"line %d of a text that goes on\"}\n", i));
     const char *path = put_bytes("data set.jsonl", b.data, b.len);
@@ -315,7 +353,10 @@ static void must_train(const char *family, enum ax_record_kind kind, bool shareg
     if (axtrain(said, sizeof said, init) != 0)
         fail_msg("%s", said);
     expect_in_file(file, "\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\n"); /* few rows */
-    const char *const train[] = {"sft", file, "max_steps=2", out, NULL};
+    const char *command = kind == AX_RECORD_PREFERENCES || kind == AX_RECORD_UNPAIRED ? "dpo"
+                          : kind == AX_RECORD_STEPS                                   ? "prm"
+                                                                                      : "sft";
+    const char *const train[] = {command, file, "max_steps=2", out, NULL};
     if (axtrain(said, sizeof said, train) != 0 || !strstr(said, "trained 2 of 2 steps"))
         fail_msg("%s", said);
     if (!strstr(said, "evaluation loss") || strstr(said, "warn datasets"))
@@ -327,6 +368,10 @@ static void what_is_written_trains(void **state) {
     need_binary();
     for (int kind = AX_RECORD_CHAT; kind <= AX_RECORD_TEXT; kind++)
         must_train("qwen3", (enum ax_record_kind)kind, false);
+    must_train("qwen3", AX_RECORD_PREFERENCES, false);
+    must_train("llama", AX_RECORD_PREFERENCES, true);
+    must_train("qwen3", AX_RECORD_STEPS, false);
+    must_train("llama", AX_RECORD_UNPAIRED, false);
     must_train("llama", AX_RECORD_CHAT, true);
     must_train("llama", AX_RECORD_PAIR, false); /* its tokenizer adds BOS: not twice */
 }
@@ -495,6 +540,7 @@ int main(void) {
         cmocka_unit_test(kinds_of_rows),
         cmocka_unit_test(rows_that_do_not_do),
         cmocka_unit_test(lengths_choose_rows),
+        cmocka_unit_test(pairs_need_more),
         cmocka_unit_test(memory_chooses_the_method),
         cmocka_unit_test(less_memory_goes_through_all_options),
         cmocka_unit_test(what_is_written_trains),

@@ -18,6 +18,8 @@ static int sh(const char *command) {
     assert_non_null(pipe);
     const size_t n = fread(said, 1, sizeof said - 1, pipe);
     said[n] = '\0';
+    for (char rest[4096]; fread(rest, 1, sizeof rest, pipe) > 0;) /* or the command cannot end */
+        ;
     const int status = pclose(pipe);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

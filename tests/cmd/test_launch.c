@@ -187,20 +187,39 @@ static int finish(pid_t pid, const char *file) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* Until the job has printed it. */
+static void wait_for(const char *part, const char *file) {
+    char path[128], *text = NULL;
+    size_t n;
+    bool found = false;
+    snprintf(path, sizeof path, "%s/%s", model, file);
+    for (const double begin = ax_clock_now(); !found && ax_clock_now() < begin + 20;) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        assert_int_equal(ax_read_file(path, sizeof out - 1, &text, &n), AX_OK);
+        found = strstr(text, part) != NULL;
+        ax_free(text);
+    }
+    if (!found)
+        fail_msg("\"%s\" was not printed", part);
+}
+
 #define LAST "-- bench step --arch llama-tiny --seq 64 --steps 1000 --threads 1"
 
 static void a_rank_that_dies_ends_all(void **state) {
     (void)state;
     pid_t ranks[3];
-    char killed[64];
+    char killed[128];
     const pid_t pid = start_long("-n 3 " LAST, "dies");
     assert_int_equal(children(pid, ranks, 3), 3);
     kill(ranks[2], SIGKILL);
     wait_gone(ranks, 3, 8); /* 5 s, and a busy machine */
     assert_int_equal(finish(pid, "dies"), 4);
-    snprintf(killed, sizeof killed, "error rank 2 (process %d) was killed by signal 9 (Killed)\n",
+    snprintf(killed, sizeof killed,
+             "error rank 2 (process %d) was killed by signal 9 (Killed); it had used up to ",
              (int)ranks[2]);
     has(killed);
+    const double used = atof(strstr(out, killed) + strlen(killed));
+    assert_true(used > 1 && strstr(strstr(out, killed), " MiB\n")); /* not the 0 of a lost figure */
     assert_null(strstr(strstr(out, killed) + 1, "error"));
 }
 
@@ -222,6 +241,24 @@ static void signals_reach_the_ranks(void **state) {
     }
 }
 
+/* Said by the launcher: the rank cannot, and the others only wait. */
+static void a_rank_that_is_stopped_is_named(void **state) {
+    (void)state;
+    pid_t ranks[2];
+    char stopped[96];
+    const pid_t pid = start_long("-n 2 " LAST, "stopped");
+    assert_int_equal(children(pid, ranks, 2), 2);
+    snprintf(stopped, sizeof stopped, "rank 1 (process %d) was stopped by signal 19 (",
+             (int)ranks[1]);
+    kill(ranks[1], SIGSTOP);
+    wait_for(stopped, "stopped");
+    kill(ranks[1], SIGCONT);
+    wait_for("rank 1 goes on\n", "stopped");
+    kill(pid, SIGTERM);
+    wait_gone(ranks, 2, 8);
+    assert_int_equal(finish(pid, "stopped"), 1);
+}
+
 static void ranks_die_with_the_launcher(void **state) {
     (void)state;
     pid_t ranks[2];
@@ -235,7 +272,7 @@ static void ranks_die_with_the_launcher(void **state) {
 /* The second attempt is another job: its ranks do not take the first one's store for theirs. */
 static void lost_ranks_are_started_again(void **state) {
     (void)state;
-    pid_t ranks[2], again[2];
+    pid_t ranks[2] = {0}, again[2] = {0};
     const pid_t pid = start_long("-n 2 --restarts 1 " LAST, "again");
     for (int attempt = 0; attempt < 2; attempt++) {
         assert_int_equal(children(pid, attempt ? again : ranks, 2), 2);
@@ -244,7 +281,24 @@ static void lost_ranks_are_started_again(void **state) {
     }
     assert_true(ranks[0] != again[0]);
     assert_int_equal(finish(pid, "again"), 4);
-    has("was killed by signal 9 (Killed); starting again (1 of 1)\n");
+    has("was killed by signal 9 (Killed); it had used up to ");
+    has("; starting again (1 of 1)\n");
+}
+
+/* What two restarts did not get past is not tried eight times. */
+static void restarts_without_progress_end(void **state) {
+    (void)state;
+    pid_t ranks[2];
+    const pid_t pid = start_long("-n 2 --restarts 8 " LAST, "idle");
+    for (int attempt = 0; attempt < 3; attempt++) {
+        assert_int_equal(children(pid, ranks, 2), 2);
+        kill(ranks[1], SIGKILL);
+        wait_gone(ranks, 2, 8);
+    }
+    assert_int_equal(finish(pid, "idle"), 4);
+    has("; starting again (2 of 8)\n");
+    has("; 2 restarts saved no new checkpoint, so the job is not started again\n");
+    lacks("(3 of 8)");
 }
 
 /* ---- other launchers ---- */
@@ -312,8 +366,10 @@ int main(void) {
         cmocka_unit_test(exit_codes_are_kept),
         cmocka_unit_test(a_rank_that_dies_ends_all),
         cmocka_unit_test(signals_reach_the_ranks),
+        cmocka_unit_test(a_rank_that_is_stopped_is_named),
         cmocka_unit_test(ranks_die_with_the_launcher),
         cmocka_unit_test(lost_ranks_are_started_again),
+        cmocka_unit_test(restarts_without_progress_end),
         cmocka_unit_test(ranks_of_torchrun_pass_its_agent),
         cmocka_unit_test(other_hosts_need_a_token),
         cmocka_unit_test(axlaunch_is_launch),

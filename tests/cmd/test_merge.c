@@ -12,6 +12,7 @@
 #include "cmd/commands.h"
 #include "ckpt/hf/peft.h"
 #include "cmd/convert/merge.h"
+#include "model/classifier.h"
 #include "tests/ckpt/folder.h"
 
 static const char *fixture(char *buf, size_t size, const char *rest) {
@@ -113,6 +114,87 @@ static void an_untrained_adapter_is_refused(void **state) {
     ax_peft_close(&peft);
     m.adapter = in_dir("zero");
     refused(&m, AX_ERR_CONFIG, "the adapter was never trained");
+}
+
+static enum ax_status copy_entry(void *ctx, int64_t first, int64_t n, void *out) {
+    return ax_st_read(ctx, first, n, AX_F32, out);
+}
+
+static enum ax_status ramp(void *ctx, int64_t first, int64_t n, void *out) {
+    for (int64_t i = 0; i < n; i++)
+        ((float *)out)[i] = 0.01f * (float)(first + i) + *(const float *)ctx;
+    return AX_OK;
+}
+
+/* The golden adapter as one of a process reward model, in `dst`: with a head, and both names that PEFT
+ * lists for it. */
+static void write_classifier(const char *golden, const char *dst) {
+    static float of_weight = 1, of_bias = 5;
+    static char *save[] = {"classifier", "score"};
+    struct ax_peft peft;
+    struct ax_st_output tensors[66];
+    assert_int_equal(ax_peft_open(&peft, golden), AX_OK);
+    const int n = peft.weights.n;
+    assert_true(n <= 64);
+    for (int i = 0; i < n; i++) {
+        struct ax_st_entry *e = &peft.weights.entries[i];
+        tensors[i] = (struct ax_st_output){
+            .name = e->name, .dtype = AX_F32, .ndim = e->ndim, .fill = copy_entry, .ctx = e};
+        memcpy(tensors[i].shape, e->shape, sizeof e->shape);
+    }
+    tensors[n] = (struct ax_st_output){.name = AX_PEFT_PREFIX "score.bias",
+                                       .dtype = AX_F32,
+                                       .ndim = 1,
+                                       .shape = {2},
+                                       .fill = ramp,
+                                       .ctx = &of_bias};
+    tensors[n + 1] = (struct ax_st_output){.name = AX_PEFT_PREFIX "score.weight",
+                                           .dtype = AX_F32,
+                                           .ndim = 2,
+                                           .shape = {2, 64},
+                                           .fill = ramp,
+                                           .ctx = &of_weight};
+    struct ax_peft_config c = peft.config;
+    c.save = (struct ax_peft_names){2, save};
+    c.task_type = "TOKEN_CLS";
+    assert_int_equal(ax_peft_write(dst, &c, n + 2, tensors), AX_OK);
+    ax_peft_close(&peft);
+}
+
+/* Its head takes the place of the base's; merged into a classifier, of the one that is there. */
+static void a_classifier_brings_its_head(void **state) {
+    (void)state;
+    char paths[2][512], adapter[512];
+    struct ax_merge m = merge_of(paths, "lora/llama_r4", "first");
+    snprintf(adapter, sizeof adapter, "%s", in_dir("prm"));
+    write_classifier(m.adapter, adapter);
+    m.adapter = adapter;
+    for (int turn = 0; turn < 2; turn++) {
+        struct ax_hf base, hf;
+        struct ax_arch arch;
+        assert_int_equal(ax_merge_run(&m), AX_OK);
+        assert_true(m.effect > 1 && m.error < 1e-4 * m.largest);
+        assert_int_equal(ax_arch_load(&arch, m.dst), AX_OK);
+        assert_true(arch.classifier == &ax_classifier_prm && arch.n_labels == 2 && !arch.new_head);
+        assert_int_equal(ax_hf_open(&hf, m.dst), AX_OK);
+        assert_int_equal(ax_hf_open(&base, m.base), AX_OK);
+        const struct ax_st_entry *w = ax_hf_find(&hf, "score.weight"),
+                                 *b = ax_hf_find(&hf, "score.bias");
+        assert_true(w && b && !ax_hf_find(&hf, "lm_head.weight"));
+        assert_int_equal(ax_hf_count(&hf), ax_hf_count(&base) + (turn == 0 ? 1 : 0));
+        assert_true(fabs(ax_load(AX_F32, w->data, 127) - 2.27) < 1e-6);
+        assert_true(fabs(ax_load(AX_F32, b->data, 1) - 5.01) < 1e-6);
+        ax_hf_close(&base);
+        ax_hf_close(&hf);
+        ax_arch_free(&arch);
+        m = merge_of(paths, "lora/llama_r4", "second");
+        m.adapter = adapter;
+        m.base = fixture(paths[0], 512, "runs/prm/prm_trained");
+    }
+    struct ax_merge file = merge_of(paths, "lora/llama_r4", "out.gguf");
+    file.adapter = adapter;
+    file.to_gguf = true;
+    refused(&file, AX_ERR_CONFIG, "a process reward model, which cannot be written as GGUF");
 }
 
 enum { RANK = 2, VOCAB = 512, HIDDEN = 64 };
@@ -220,6 +302,7 @@ int main(void) {
         cmocka_unit_test(merged_weights_equal_the_golden),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(an_untrained_adapter_is_refused),
+        cmocka_unit_test(a_classifier_brings_its_head),
         cmocka_unit_test(an_embedding_is_merged),
         cmocka_unit_test(the_command_needs_three_names),
         cmocka_unit_test(the_command_writes_both_formats),

@@ -14,19 +14,20 @@
 #include "base/mem.h"
 #include "cmd/check/mesh.h"
 #include "cmd/commands.h"
+#include "model/split.h"
 #include "tests/cmd/command_case.h"
 
 /* Sizes that divide as little as they may: vocabulary and feed-forward columns are cut unevenly,
  * KV heads are fewer than 4 ranks of tp. */
 static enum ax_status make_arch(struct ax_arch *arch, const char *type, bool tied,
-                                const char *extra) {
+                                const char *extra, int vocab) {
     char text[1024];
     snprintf(text, sizeof text,
-             "{\"model_type\": \"%s\", \"vocab_size\": 97, \"hidden_size\": 40, "
+             "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": 40, "
              "\"intermediate_size\": 54, \"num_hidden_layers\": 5, \"num_attention_heads\": 4, "
              "\"num_key_value_heads\": 2, \"head_dim\": 12, \"initializer_range\": 0.15, "
              "\"max_position_embeddings\": 64, \"pad_token_id\": 3, \"tie_word_embeddings\": %s%s}",
-             type, tied ? "true" : "false", extra);
+             type, vocab ? vocab : 97, tied ? "true" : "false", extra);
     struct ax_json_doc doc;
     AX_TRY(ax_json_parse(&doc, "mesh", text, strlen(text)));
     const enum ax_status st = ax_arch_parse(arch, ax_json_root(&doc));
@@ -40,16 +41,18 @@ struct model {
     const char *extra;
     /* in place of the family's, where any is named; then the heads of v are smaller, too */
     struct ax_norm_names mixer_norms, ffn_norms;
+    int vocab; /* 0 = 97 */
 };
 static const struct model models[] = {
-    {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}},
-    {"qwen3", true, "", {0}, {0}},
-    {"mistral", false, ", \"sliding_window\": 7", {0}, {0}},
+    {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}, 0},
+    {"qwen3", true, "", {0}, {0}, 0},
+    {"mistral", false, ", \"sliding_window\": 7", {0}, {0}, 0},
     {"llama",
      false,
      "",
      {"model.layers.%d.mixer_in_norm.weight", "model.layers.%d.mixer_norm.weight"},
-     {NULL, "model.layers.%d.ffn_norm.weight"}},
+     {NULL, "model.layers.%d.ffn_norm.weight"},
+     0},
 };
 
 struct mesh {
@@ -68,13 +71,14 @@ static const struct mesh dense[] = {
 /* Experts: eight in the first layers, of which two work on a token; in few rows some expert gets
  * none. The second model has a dense layer among them. */
 static const struct model experts[] = {
-    {"mixtral", true, ", \"num_local_experts\": 8, \"num_experts_per_tok\": 2", {0}, {0}},
+    {"mixtral", true, ", \"num_local_experts\": 8, \"num_experts_per_tok\": 2", {0}, {0}, 0},
     {"qwen3_moe",
      false,
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"norm_topk_prob\": false, \"mlp_only_layers\": [1], \"decoder_sparse_step\": 1",
      {0},
-     {0}},
+     {0},
+     0},
 };
 static const struct mesh sparse[] = {
     {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 4, 1, 1, 4}, 2}, {{1, 1, 4, 1, 1, 2}, 2},
@@ -88,7 +92,7 @@ static enum ax_status run_here(const struct model *m, const struct mesh *mesh, c
                                enum ax_recompute recompute, struct ax_mesh_check *c,
                                struct ax_golden_report *r, bool *here) {
     static struct ax_arch arch;
-    assert_int_equal(make_arch(&arch, m->type, m->tied, m->extra), AX_OK);
+    assert_int_equal(make_arch(&arch, m->type, m->tied, m->extra, m->vocab), AX_OK);
     for (int64_t i = 0; m->ffn_norms.out && i < arch.n_layers; i++) {
         arch.layers[i].mixer_norms = m->mixer_norms;
         arch.layers[i].ffn_norms = m->ffn_norms;
@@ -164,6 +168,36 @@ static void experts_are_one_rank(void **state) {
                          (enum ax_recompute)((i + k) % 3));
 }
 
+/* Kept weights and gradients are sharded ones, in sums of the same gradients; also with frozen
+ * weights, packed ones, and experts with a gather group of their own. */
+static void kept_weights_and_gradients_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3},
+                                         {{1, 2, 2, 1, 1, 1}, 3},
+                                         {{2, 1, 2, 1, 1, 1}, 4},
+                                         {{1, 1, 2, 1, 2, 1}, 2},
+                                         {{1, 1, 1, 3, 1, 1}, 2}};
+    static const struct mesh of_experts[] = {
+        {{1, 1, 4, 1, 1, 2}, 3}, {{1, 1, 2, 1, 2, 4}, 2}, {{2, 1, 2, 1, 1, 2}, 3}};
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        const int stage = 1 + (int)(i % 2);
+        struct ax_mesh_check full = {.sharding = ax_zero_stage(stage)},
+                             frozen = {.sharding = ax_zero_stage(3 - stage), .adapter = &lora};
+        frozen.base_store = i % 3 ? AX_STORE_INT8 : AX_STORE_PLAIN;
+        run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &full, &r);
+        expect_figures(&r, &models[i % 2], &meshes[i], 10);
+        run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_OFF, &frozen, &r);
+        expect_figures(&r, &models[i % 2], &meshes[i], 6);
+    }
+    for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++) {
+        struct ax_mesh_check c = {.sharding = ax_zero_stage(1 + (int)(i % 2))};
+        run(&experts[i % 2], &of_experts[i], "ref", AX_RECOMPUTE_OFF, &c, &r);
+        expect_figures(&r, &experts[i % 2], &of_experts[i], 10);
+    }
+}
+
 /* Noise by number of the row in the step, mean log-probs over a cut vocabulary. */
 static void noise_and_loss_terms_are_one_rank(void **state) {
     (void)state;
@@ -205,6 +239,100 @@ static void unequal_lengths_are_one_rank(void **state) {
     }
 }
 
+/* Stages with several ranges of layers, whose peers wrap; all micro-batches before the first backward.
+ * Plan and run are the same to the byte in each (ax_runtime_run). */
+static void every_schedule_is_one_rank(void **state) {
+    (void)state;
+    static const struct {
+        struct mesh mesh;
+        enum ax_pipeline_kind schedule;
+        int virtual_stages;
+    } cases[] = {
+        {{{2, 1, 1, 1, 1, 1}, 1}, AX_PIPELINE_AFAB, 0},
+        {{{2, 1, 1, 1, 1, 1}, 5}, AX_PIPELINE_AFAB, 0},
+        {{{4, 1, 1, 1, 1, 1}, 3}, AX_PIPELINE_AFAB, 0},
+        {{{2, 1, 2, 1, 2, 1}, 3}, AX_PIPELINE_AFAB, 0},
+        {{{2, 1, 1, 1, 1, 1}, 1}, AX_PIPELINE_INTERLEAVED, 2},
+        {{{2, 1, 1, 1, 1, 1}, 4}, AX_PIPELINE_INTERLEAVED, 0},
+        {{{2, 1, 1, 1, 1, 1}, 5}, AX_PIPELINE_INTERLEAVED, 2},
+        {{{4, 1, 1, 1, 1, 1}, 5}, AX_PIPELINE_INTERLEAVED, 1},
+        {{{2, 1, 2, 1, 1, 1}, 3}, AX_PIPELINE_INTERLEAVED, 2},
+        {{{2, 2, 1, 1, 2, 1}, 2}, AX_PIPELINE_INTERLEAVED, 2},
+        {{{2, 1, 1, 2, 1, 1}, 3}, AX_PIPELINE_INTERLEAVED, 2},
+    };
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = (int)i % 2; k < 3; k += 2) {
+            struct ax_mesh_check c = {.pipeline = cases[i].schedule,
+                                      .virtual_stages = cases[i].virtual_stages,
+                                      .sharding = ax_zero_stage(3 - k),
+                                      .adapter = k == 2 ? &lora : NULL,
+                                      .pad = k == 1 ? 4 : 0,
+                                      .neftune_alpha = 5};
+            const struct model *m = &models[((int)i + k) % 2];
+            run(m, &cases[i].mesh, k == 2 ? "cpu" : "ref", (enum ax_recompute)(i % 3), &c, &r);
+            expect_figures(&r, m, &cases[i].mesh, 6);
+        }
+    static const struct mesh with_experts = {{2, 1, 2, 1, 1, 2}, 3};
+    struct ax_mesh_check c = {.pipeline = AX_PIPELINE_INTERLEAVED, .pad = 4};
+    run(&experts[1], &with_experts, "ref", AX_RECOMPUTE_ON, &c, &r);
+    expect_figures(&r, &experts[1], &with_experts, 10);
+}
+
+/* A head that costs as much as three layers has a stage for itself; tied, a copy of the embedding, too. */
+static void a_stage_of_the_head_alone_is_one_rank(void **state) {
+    (void)state;
+    static const struct model heads[] = {{"llama", false, "", {0}, {0}, 997},
+                                         {"qwen3", true, "", {0}, {0}, 997}};
+    static const struct mesh meshes[] = {{{4, 1, 1, 1, 1, 1}, 3}, {{4, 1, 2, 1, 1, 1}, 2}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < 4; i++) {
+        struct ax_arch arch;
+        struct ax_chunks units;
+        assert_int_equal(make_arch(&arch, heads[i % 2].type, heads[i % 2].tied, "", 997), AX_OK);
+        assert_int_equal(ax_split_units(&arch, 36, 4, 1, 3, &units), AX_OK);
+        assert_int_equal(units.list[0].end - units.list[0].first, 1);
+        ax_arch_free(&arch);
+        struct ax_mesh_check c = {.pipeline = i < 2 ? AX_PIPELINE_AFAB : AX_PIPELINE_1F1B};
+        run(&heads[i % 2], &meshes[i / 2], "ref", AX_RECOMPUTE_OFF, &c, &r);
+        expect_figures(&r, &heads[i % 2], &meshes[i / 2], 10);
+    }
+}
+
+static void leave(struct ax_step *s, void *ctx) {
+    (void)s;
+    (void)ctx;
+}
+
+/* What no table can be made of is one line with the nearest choice. */
+static void impossible_pipelines_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        struct mesh mesh;
+        struct ax_mesh_check c;
+        const char *text;
+    } cases[] = {
+        {{{6, 1, 1, 1, 1, 1}, 2}, {0}, "mesh: pp 6 exceeds the 5 layers. Nearest: pp 5."},
+        {{{2, 1, 1, 1, 1, 1}, 2},
+         {.pipeline = AX_PIPELINE_INTERLEAVED, .virtual_stages = 3},
+         "pipeline: 3 virtual stages on each of pp 2 ranks exceed the layers (5 layers). "
+         "Nearest: 2."},
+        {{{2, 1, 1, 1, 1, 1}, 70},
+         {.pipeline = AX_PIPELINE_AFAB},
+         "keeps the activations of 70 passes, and at most 64 are possible. Nearest: 64 "
+         "micro-batches."},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct ax_golden_report r;
+        struct ax_mesh_check c = cases[i].c;
+        c.tamper = leave; /* an error is expected */
+        assert_int_equal(run(&models[0], &cases[i].mesh, "ref", AX_RECOMPUTE_ON, &c, &r),
+                         AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), cases[i].text));
+    }
+}
+
 /* bfloat16's weights are rounded by element of the model, wherever it is. AdamW has two moments. */
 static void bf16_and_adamw_are_one_rank(void **state) {
     (void)state;
@@ -221,6 +349,42 @@ static void bf16_and_adamw_are_one_rank(void **state) {
         run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &adamw, &r);
         expect_figures(&r, &models[i % 2], &meshes[i], 10);
     }
+}
+
+/* The head's rows are on every rank of tp: as a few labels with a bias, and as one whose log-sum-exp
+ * is the score; trained in full, as part of an adapter, and with an adapter of its own. */
+static void classifiers_are_one_rank(void **state) {
+    (void)state;
+    static const struct model classifiers[] = {
+        {"llama", true, ", \"architectures\": [\"LlamaForTokenClassification\"]", {0}, {0}, 0},
+        {"qwen3",
+         false,
+         ", \"architectures\": [\"Qwen3ForSequenceClassification\"], \"num_labels\": 1",
+         {0},
+         {0},
+         0}};
+    static const struct mesh meshes[] = {
+        {{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 2},
+        {{2, 1, 1, 1, 1, 1}, 3}, {{1, 1, 1, 3, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 3},
+        {{1, 1, 1, 2, 2, 1}, 3}, {{2, 1, 2, 1, 2, 1}, 3}, {{1, 2, 1, 2, 1, 1}, 3}};
+    static char *save[] = {"score"}, *targets[] = {"score", "v_proj"};
+    static const struct ax_peft_config saved = {.r = 3,
+                                                .alpha = 6,
+                                                .all_linear = true,
+                                                .save = {1, save}},
+                                       own = {.r = 2, .alpha = 6, .targets = {2, targets}};
+    const struct ax_peft_config *const adapters[] = {NULL, &saved, &own};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (size_t k = i % 3; k < 6; k += 3) {
+            static struct ax_golden_report r;
+            struct ax_mesh_check c = {.sft = {.label_smoothing = 0.1, .z_loss = 0.02},
+                                      .adapter = adapters[k / 2],
+                                      .pad = i % 2 ? 0 : 4};
+            const struct model *m = &classifiers[(i + k) % 2];
+            run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, m, &meshes[i], 6);
+            assert_true(k >= 4 || has_group(&r, "head gradients"));
+        }
 }
 
 /* Of a shard of the vocabulary a few tokens, more than half or, with 4 of 25 or 24, all it has. */
@@ -323,10 +487,11 @@ static void every_mesh_is_one_rank_in_float(void **state) {
 /* The same, ranks as processes. The forked ranks leave through here. */
 static void processes_are_one_rank(void **state) {
     (void)state;
-    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 2}, {{1, 1, 1, 1, 2, 1}, 2}};
+    static const struct mesh meshes[] = {
+        {{1, 1, 2, 1, 1, 1}, 2}, {{1, 1, 1, 1, 2, 1}, 2}, {{2, 1, 1, 1, 1, 1}, 5}};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        struct ax_mesh_check c = {.gloo = true};
+        struct ax_mesh_check c = {.gloo = true, .pipeline = AX_PIPELINE_INTERLEAVED};
         bool here;
         const enum ax_status st =
             run_here(&models[0], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r, &here);
@@ -560,9 +725,14 @@ int main(void) {
         cmocka_unit_test(every_mesh_is_one_rank_in_double),
         cmocka_unit_test(every_mesh_is_one_rank_in_float),
         cmocka_unit_test(experts_are_one_rank),
+        cmocka_unit_test(kept_weights_and_gradients_are_one_rank),
         cmocka_unit_test(noise_and_loss_terms_are_one_rank),
         cmocka_unit_test(unequal_lengths_are_one_rank),
+        cmocka_unit_test(every_schedule_is_one_rank),
+        cmocka_unit_test(a_stage_of_the_head_alone_is_one_rank),
+        cmocka_unit_test(impossible_pipelines_are_refused),
         cmocka_unit_test(bf16_and_adamw_are_one_rank),
+        cmocka_unit_test(classifiers_are_one_rank),
         cmocka_unit_test(weights_by_entropy_are_one_rank),
         cmocka_unit_test(adapters_are_one_rank),
         cmocka_unit_test(restarted_adapters_are_one_rank),

@@ -6,11 +6,13 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "optim/plan.h"
+#include "parallel/comm_local.h"
 #include "tests/tiny.h"
 
 static void must(enum ax_status st) {
@@ -67,6 +69,29 @@ static void big_models(void **state) {
         assert_true(ratio > 1.2 && ratio < 1.35);
         ax_arch_free(&arch);
     }
+}
+
+/* Ranks that compute the same tokens share what the method needs. */
+static void a_rank_is_compared_with_its_share(void **state) {
+    (void)state;
+    static const struct ax_mesh_sizes meshes[] = {{.tp = 2}, {.cp = 2}, {.dp_shard = 2}};
+    static const int64_t lengths[] = {512, 0};
+    struct ax_arch arch;
+    struct ax_plan plan;
+    llama(&arch, 256, 1024, 4, 8, 4096);
+    struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
+    const struct ax_step_options so = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
+    must(ax_plan_make(&plan, &ro, &arch, &so));
+    const double one = plan.flops / plan.model_flops, needed = plan.model_flops;
+    ro.world = 2;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        ro.sizes = meshes[i];
+        must(ax_plan_make(&plan, &ro, &arch, &so));
+        const double ratio = plan.flops / plan.model_flops;
+        assert_true(ratio > 0.9 * one && ratio < 1.1 * one);
+        assert_true(plan.model_flops == (meshes[i].dp_shard == 2 ? needed : needed / 2));
+    }
+    ax_arch_free(&arch);
 }
 
 /* The same 8 billion parameters with as little state as there is: 2 + 2 bytes of weights, 1 + 1 of
@@ -157,13 +182,137 @@ static void state_reaches_the_plan(void **state) {
     ax_arch_free(&arch);
 }
 
+/* The head and the tail of a row together cost each rank of cp the same. */
+static void ranks_attend_equally(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {960, 0};
+    struct ax_arch arch;
+    struct ax_plan one, plan;
+    llama(&arch, 256, 512, 2, 8, 512);
+    const struct ax_step_options so = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
+    struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    must(ax_plan_make(&one, &ro, &arch, &so));
+    assert_true(one.attention_flops > 0);
+    for (ro.world = 2; ro.world <= 8; ro.world *= 2) {
+        ro.sizes.cp = ro.world;
+        for (ro.rank = 0; ro.rank < ro.world; ro.rank++) {
+            must(ax_plan_make(&plan, &ro, &arch, &so));
+            assert_true(fabs(plan.attention_flops * ro.world / one.attention_flops - 1) < 1e-9);
+        }
+    }
+    ax_arch_free(&arch);
+}
+
+/* ---- meshes ---- */
+
+/* A step on a mesh of threads, of documents that fill it and are trained on everywhere. */
+struct mesh_step {
+    const struct ax_arch *arch;
+    struct ax_step_options o;
+    struct ax_mesh_sizes sizes;
+    int world;
+};
+
+/* The options of rank `rank`, whose plan is made without the others. */
+static struct ax_runtime_options rank_options(const struct mesh_step *s, int rank) {
+    const int stage = rank / (s->world / s->sizes.pp);
+    struct ax_runtime_options o = {
+        .backend = "cpu", .threads = 1, .sizes = s->sizes, .world = s->world, .rank = rank};
+    must(ax_step_slots(&s->o, stage, s->sizes.pp, &o.n_slots));
+    return o;
+}
+
+static enum ax_status fill_whole(struct ax_step *s) {
+    int32_t tokens[32];
+    const struct ax_document doc = {.n = s->o.tokens, .tokens = tokens, .labels = tokens};
+    AX_ASSERT(s->o.tokens == 32);
+    for (int i = 0; i < 32; i++)
+        tokens[i] = i;
+    for (int m = 0; m < s->o.n_microbatches; m++)
+        AX_TRY(ax_batch_fill(&s->batches[m], s->rt->q, s->model.arch.vocab_size, 1, &doc));
+    return AX_OK;
+}
+
+static void expect_sent(const struct mesh_step *s, const struct ax_runtime *rt,
+                        double before[][AX_COLLECTIVE_COUNT]) {
+    const struct ax_runtime_options ro = rank_options(s, rt->mesh.rank);
+    struct ax_plan plan;
+    must(ax_plan_make(&plan, &ro, s->arch, &s->o));
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        for (int kind = 0; kind < AX_COLLECTIVE_COUNT; kind++) {
+            const double sent = rt->comms[role].bytes_sent[kind] - before[role][kind];
+            const bool by_routing = kind == AX_ALL_TO_ALL_V; /* balanced in a plan */
+            if (by_routing ? (sent > 0) != (plan.bytes_sent[role][kind] > 0)
+                           : sent != plan.bytes_sent[role][kind])
+                fail_msg("rank %d of %d, %s, %s: planned %.17g, sent %.17g", rt->mesh.rank,
+                         s->world, ax_role_name((enum ax_role)role),
+                         ax_collective_name((enum ax_collective_kind)kind),
+                         plan.bytes_sent[role][kind], sent);
+        }
+}
+
+static enum ax_status run_step(struct ax_runtime *rt, void *ctx) {
+    const struct mesh_step *m = ctx;
+    double before[AX_ROLE_COUNT][AX_COLLECTIVE_COUNT];
+    struct ax_step_result r;
+    struct ax_step s;
+    AX_TRY(ax_step_create(&s, rt, m->arch, &m->o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_model_init_random(&s.model, 3), st, done);
+    AX_TRY_GOTO(fill_whole(&s), st, done);
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        memcpy(before[role], rt->comms[role].bytes_sent, sizeof *before);
+    AX_TRY_GOTO(ax_step_run(&s, 1e-3, &r), st, done);
+    if (!ax_runtime_planning(rt))
+        expect_sent(m, rt, before);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
+    const struct mesh_step *m = ctx;
+    struct ax_runtime_options ro = rank_options(m, fabric->rank);
+    ro.fabric = fabric;
+    return ax_runtime_run(&ro, run_step, ctx, NULL);
+}
+
+static void a_mesh_sends_what_was_planned(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {32, 0};
+    static const struct {
+        const char *model;
+        struct ax_mesh_sizes sizes; /* pp, dp_replicate, dp_shard, cp, tp, ep */
+    } cases[] = {
+        {"llama", {1, 1, 1, 1, 1, 1}},   {"llama", {1, 1, 2, 1, 1, 1}},
+        {"llama", {1, 2, 1, 1, 1, 1}},   {"llama", {1, 1, 1, 1, 2, 1}},
+        {"llama", {1, 1, 1, 2, 1, 1}},   {"llama", {2, 1, 1, 1, 1, 1}},
+        {"llama", {2, 1, 2, 1, 2, 1}},   {"llama", {2, 2, 1, 2, 1, 1}},
+        {"mixtral", {1, 1, 2, 1, 1, 2}}, {"mixtral", {1, 1, 1, 1, 2, 2}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int mode = AX_RECOMPUTE_OFF; mode <= AX_RECOMPUTE_ON; mode++) {
+            struct ax_arch arch;
+            struct mesh_step s = {.arch = &arch, .sizes = cases[i].sizes};
+            must(tiny_arch(&arch, cases[i].model, i % 2 == 0, ""));
+            s.world =
+                s.sizes.pp * s.sizes.dp_replicate * s.sizes.dp_shard * s.sizes.cp * s.sizes.tp;
+            s.o = tiny_options(AX_F32, (enum ax_recompute)mode, 4, lengths);
+            must(ax_local_run(s.world, NULL, run_rank, &s));
+            ax_arch_free(&arch);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_attend_equally),
         cmocka_unit_test(big_models),
         cmocka_unit_test(small_state),
+        cmocka_unit_test(a_rank_is_compared_with_its_share),
         cmocka_unit_test(flops_are_the_formula),
         cmocka_unit_test(a_real_run_reaches_the_plan),
         cmocka_unit_test(state_reaches_the_plan),
+        cmocka_unit_test(a_mesh_sends_what_was_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

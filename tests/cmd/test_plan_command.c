@@ -105,7 +105,7 @@ static void test_what_is_missing_is_said(void **state) {
         fail_msg("%s", said);
     unsetenv("HF_ENDPOINT");
     unsetenv("HF_HOME");
-    EXPECT(2, "plan: expected a configuration or a model", "--json");
+    EXPECT(2, "plan: expected a configuration, a model or --arch", "--json");
     EXPECT(2, "learning_rte", config, "learning_rte=1"); /* a typo is not forgiven */
 }
 
@@ -122,6 +122,26 @@ static void test_a_gguf_is_not_converted(void **state) {
 }
 
 /* The forecast is what the run then does: steps, bytes of a checkpoint, recompute. */
+/* The plan of a mesh is that of its largest rank; data ranks share the steps. */
+static void test_meshes(void **state) {
+    (void)state;
+    open_case();
+    EXPECT(0, "mesh     pp2-dp_shard2: memory and compute are those of rank 1 of 4,", config,
+           "--world", "4", "pipeline_parallel_size=2");
+    EXPECT(
+        0,
+        "\npipeline 1f1b, 1 range of layers per rank: stages wait for each other 32 % of a step\n",
+        config, "--world", "4", "pipeline_parallel_size=2");
+    EXPECT(0, "steps    8, 2 epochs, ", config, "--world", "2"); /* 7 rows each an epoch */
+    EXPECT(0, "mesh     tp2: ", config, "tensor_parallel_size=2");
+    EXPECT(0, "steps    14, 2 epochs, ", config, "tensor_parallel_size=2");
+    EXPECT(2, "Nearest: dp_shard 1 with 2 ranks", config, "--world", "3", "tensor_parallel_size=2");
+    EXPECT(2, "--world: expected an integer from 1 to 65536", config, "--world", "0");
+    EXPECT(0, "\"ranks\": 4", config, "--world", "4", "--json");
+    EXPECT(0, "\"pipeline_idle\": 0.3", config, "--json", "pipeline_parallel_size=2");
+    EXPECT(0, "\"pipeline_idle\": 0.0", config, "--json");
+}
+
 static void test_a_run_is_what_was_planned(void **state) {
     (void)state;
     char said[8192], more[600];
@@ -161,6 +181,7 @@ int main(void) {
         cmocka_unit_test(test_needs_no_weights),
         cmocka_unit_test(test_what_is_missing_is_said),
         cmocka_unit_test(test_a_gguf_is_not_converted),
+        cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_a_run_is_what_was_planned),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

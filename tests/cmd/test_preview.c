@@ -570,19 +570,63 @@ static void odd_conversations(void **state) {
     }
 }
 
+/* Rows of TRL's packing: ids of each document, and how many are trained on. Only joined records are
+ * predicted from each other. */
+static void packing_strategies(void **state) {
+    (void)state;
+    static const struct {
+        const char *strategy, *rows;
+    } cases[] = {
+        /* 7 ids cut to 4, 3 and 1 in a row, 2 */
+        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) "},
+        {"packing_strategy=bfd_split", "1 2 3 4 (3) 5 6 7, 31 (2) 11 12 13 (2) 21 22 (1) "},
+        {"packing_strategy=wrapped", "1 2 3 4 (3) 5 6 7, 11 (3) 12 13, 21 22 (3) 31 (0) "},
+    };
+    char config[128], got[256];
+    const char *rows = put_text(
+        "lengths.jsonl",
+        "{\"input_ids\": [1,2,3,4,5,6,7], \"attention_mask\": [1,1,1,1,1,1,1], \"labels\": "
+        "[1,2,3,4,5,6,7]}\n"
+        "{\"input_ids\": [11,12,13], \"attention_mask\": [1,1,1], \"labels\": [11,12,13]}\n"
+        "{\"input_ids\": [21,22], \"attention_mask\": [1,1], \"labels\": [21,22]}\n"
+        "{\"input_ids\": [31], \"attention_mask\": [1], \"labels\": [31]}\n");
+    snprintf(config, sizeof config, "%s",
+             put_config("packing.yaml", rows,
+                        "min_sample_len: 1\nsample_packing: true\n"
+                        "shuffle_merged_datasets: false\ncurriculum_sampling: true\n"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *v = preview_json(5, (const char *const[]){config, cases[i].strategy,
+                                                          "sequence_len=4", "--rows=9", "--json"});
+        const json_t *list = json_object_get(v, "rows");
+        size_t at = 0;
+        got[0] = '\0';
+        for (size_t r = 0; r < json_array_size(list); r++) {
+            const json_t *row = json_array_get(list, r), *docs = json_object_get(row, "documents");
+            for (size_t d = 0; d < json_array_size(docs); d++) {
+                const json_t *ids = json_object_get(json_array_get(docs, d), "ids");
+                for (size_t t = 0; t < json_array_size(ids); t++)
+                    at += (size_t)snprintf(got + at, sizeof got - at, "%s%lld",
+                                           t > 0   ? " "
+                                           : d > 0 ? ", "
+                                                   : "",
+                                           json_integer_value(json_array_get(ids, t)));
+            }
+            at += (size_t)snprintf(got + at, sizeof got - at, " (%lld) ",
+                                   json_integer_value(json_object_get(row, "trained")));
+        }
+        assert_string_equal(got, cases[i].rows);
+        json_decref(v);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_form),
-        cmocka_unit_test(json_form),
-        cmocka_unit_test(left_out),
-        cmocka_unit_test(warnings),
-        cmocka_unit_test(types),
-        cmocka_unit_test(pretraining),
-        cmocka_unit_test(preprocess),
-        cmocka_unit_test(reference_rows),
-        cmocka_unit_test(packed_by_groups),
-        cmocka_unit_test(mistakes),
-        cmocka_unit_test(cache_keys),
+        cmocka_unit_test(packing_strategies), cmocka_unit_test(text_form),
+        cmocka_unit_test(json_form),          cmocka_unit_test(left_out),
+        cmocka_unit_test(warnings),           cmocka_unit_test(types),
+        cmocka_unit_test(pretraining),        cmocka_unit_test(preprocess),
+        cmocka_unit_test(reference_rows),     cmocka_unit_test(packed_by_groups),
+        cmocka_unit_test(mistakes),           cmocka_unit_test(cache_keys),
         cmocka_unit_test(odd_conversations),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);

@@ -104,10 +104,34 @@ static void problems_are_of_their_split(void **state) {
     assert_int_equal(count_problems(false), 1);
 }
 
+/* Half of the labeled solutions are right; of pairs, one side of each. */
+static void rated_problems(void **state) {
+    (void)state;
+    int n = 0, right = 0;
+    assert_ok(RUN(ax_cmd_problems, "--rows", "60", "--steps"));
+    for (char *line = strtok(output, "\n"); line; line = strtok(NULL, "\n"), n++) {
+        json_t *row = json_loads(line, 0, NULL);
+        const json_t *labels = json_object_get(row, "labels");
+        assert_true(json_array_size(labels) >= 2);
+        assert_int_equal(json_array_size(json_object_get(row, "completions")),
+                         json_array_size(labels));
+        right += json_is_true(json_array_get(labels, json_array_size(labels) - 1));
+        json_decref(row);
+    }
+    assert_int_equal(n, 60);
+    assert_true(right > 18 && right < 42);
+    assert_ok(RUN(ax_cmd_problems, "--rows", "1", "--pairs", "--split", "test"));
+    assert_memory_equal(output, "{\"prompt\":[{\"role\":\"user\"", 25);
+    assert_non_null(strstr(output, "\"rejected\":[{\"role\":\"assistant\",\"content\":"));
+    assert_error(RUN(ax_cmd_problems, "--pairs", "--steps"), AX_ERR_CONFIG,
+                 "use --pairs or --steps, not both");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_is_the_kernels),
         cmocka_unit_test(problems_are_of_their_split),
+        cmocka_unit_test(rated_problems),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -77,10 +77,12 @@ static void test_everyday_errors(void **state) {
     EXPECT(2, "--seed: expected a value", config, "--seed");
     setenv("WORLD_SIZE", "2", 1);
     EXPECT(2, "WORLD_SIZE is set, but RANK is not", config);
-    setenv("RANK", "1", 1);
-    EXPECT(2, "WORLD_SIZE is 2, but training supports only one rank so far", config);
     unsetenv("WORLD_SIZE");
-    unsetenv("RANK");
+    EXPECT(2,
+           "tensor_parallel_size: the mesh has 2 ranks, and this is one process: start `axtrain "
+           "launch -n 2 -- ",
+           config, "tensor_parallel_size=2");
+    EXPECT(2, "expert_parallel_size: mesh: ep 2 does not divide", config, "expert_parallel_size=2");
     EXPECT(2, "metric_for_best_model: no evaluation records", config,
            "metric_for_best_model=eval_loss");
     EXPECT(2, "master_dtype: an adapter is trained and saved in float32", config, "bf16=true",
@@ -132,6 +134,32 @@ static void test_output_folder(void **state) {
     clear();
 }
 
+/* A config of one step on two short texts, with `more`. */
+static void write_one_step(char *config, size_t size, const char *more) {
+    char yaml[1024];
+    put_text("text.jsonl", "{\"text\": \"one and one are two\"}\n"
+                           "{\"text\": \"two and two are four of them\"}\n");
+    snprintf(yaml, sizeof yaml,
+             "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+             "datasets: [{path: %s/text.jsonl, type: completion}]\nsequence_len: 64\n"
+             "learning_rate: 1e-3\nmicro_batch_size: 2\ngradient_accumulation_steps: 1\n"
+             "max_steps: 1\nbf16: false\nlogging_steps: 1\n%s\n",
+             golden_llama(), scratch, scratch, scratch, more);
+    snprintf(config, size, "%s", put_bytes("one-step.yaml", yaml, strlen(yaml)));
+}
+
+static void run_one_step(int n, const char *const *args, double *loss, double *norm) {
+    char said[2048], *text;
+    size_t len;
+    clear();
+    if (sft(said, sizeof said, n, args) != 0)
+        fail_msg("%s", said);
+    assert_int_equal(ax_read_file(in_scratch("out/metrics.jsonl"), 1 << 20, &text, &len), AX_OK);
+    *loss = strtod(strstr(text, "\"loss\": ") + 8, NULL);
+    *norm = strtod(strstr(text, "\"grad_norm\": ") + 13, NULL);
+    ax_free(text);
+}
+
 /* Loss and gradient norm of a step with EAFT, as PyTorch 2.13 computes them in float64 from the logits
  * of transformers 5.23, with axolotl's weights: (−Σ p·log(p + 1e-10))^alpha over the k largest. */
 static void test_entropy_weights(void **state) {
@@ -145,34 +173,35 @@ static void test_entropy_weights(void **state) {
         {"eaft_k=5", "eaft_alpha=1.0", 11.591626028842718, 15.700456942556627},
         {"eaft_k=20", "eaft_alpha=0", 7.650971503846095, 10.306837443001136}, /* as without */
     };
-    char config[128], yaml[1024], said[2048];
-    put_text("text.jsonl", "{\"text\": \"one and one are two\"}\n"
-                           "{\"text\": \"two and two are four of them\"}\n");
-    snprintf(yaml, sizeof yaml,
-             "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
-             "datasets: [{path: %s/text.jsonl, type: completion}]\nsequence_len: 64\n"
-             "learning_rate: 1e-3\nmicro_batch_size: 2\ngradient_accumulation_steps: 1\n"
-             "max_steps: 1\nbf16: false\nlogging_steps: 1\nuse_eaft: true\n",
-             golden_llama(), scratch, scratch, scratch);
-    snprintf(config, sizeof config, "%s", put_bytes("eaft.yaml", yaml, strlen(yaml)));
+    char config[128], said[2048];
+    write_one_step(config, sizeof config, "use_eaft: true");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const args[] = {config, cases[i].k, cases[i].alpha};
-        char *text;
-        size_t len;
-        clear();
-        if (sft(said, sizeof said, 3, args) != 0)
-            fail_msg("%s", said);
-        assert_int_equal(ax_read_file(in_scratch("out/metrics.jsonl"), 1 << 20, &text, &len),
-                         AX_OK);
-        const double loss = strtod(strstr(text, "\"loss\": ") + 8, NULL),
-                     norm = strtod(strstr(text, "\"grad_norm\": ") + 13, NULL);
+        double loss, norm;
+        run_one_step(3, args, &loss, &norm);
         if (fabs(loss - cases[i].loss) > 1e-6 || fabs(norm - cases[i].norm) > 1e-5)
             fail_msg("%s %s: loss %.9f, norm %.9f", cases[i].k, cases[i].alpha, loss, norm);
-        ax_free(text);
     }
     const char *const large[] = {config, "eaft_k=257"};
     assert_int_equal(sft(said, sizeof said, 2, large), 2);
     assert_non_null(strstr(said, "eaft_k: expected at most 256"));
+    const char *const both[] = {config, "use_dynamic_finetuning=true"};
+    assert_int_equal(sft(said, sizeof said, 2, both), 2);
+    assert_non_null(strstr(said, "use_dynamic_finetuning: weights each token, as use_eaft does"));
+    clear();
+}
+
+/* Σ −p·log p over the 26 tokens / 26, as numpy computes it in float64 from the model's weights. */
+static void test_dynamic_finetuning(void **state) {
+    (void)state;
+    need_binary();
+    char config[128];
+    double loss, norm;
+    write_one_step(config, sizeof config, "use_dynamic_finetuning: true");
+    const char *const args[] = {config};
+    run_one_step(1, args, &loss, &norm);
+    if (fabs(loss - 0.008542910712705) > 1e-8)
+        fail_msg("loss %.12f", loss);
     clear();
 }
 
@@ -383,7 +412,9 @@ static void test_resuming_keeps_the_dtype(void **state) {
     char config[128];
     configure(config, sizeof config,
               "num_epochs: 9\nsave_steps: 1\nresume_from_checkpoint: auto\n");
-    setenv("AXTRAIN_CPU", "avx2", 1); /* float32 is faster there */
+#if defined(__x86_64__) /* others choose float32 by themselves */
+    setenv("AXTRAIN_CPU", "avx2", 1);
+#endif
     EXPECT(0, "", config, "max_steps=1");
     assert_dtype("run.json", "float32");
     unsetenv("AXTRAIN_CPU");
@@ -470,6 +501,7 @@ int main(void) {
         cmocka_unit_test(test_everyday_errors),
         cmocka_unit_test(test_unknown_architecture),
         cmocka_unit_test(test_entropy_weights),
+        cmocka_unit_test(test_dynamic_finetuning),
         cmocka_unit_test(test_output_folder),
         cmocka_unit_test(test_refused_runs_write_nothing),
         cmocka_unit_test(test_divergence_is_an_error),

@@ -109,6 +109,56 @@ static struct ax_lr_schedule schedule_of(const char *lines) {
     return o.lr;
 }
 
+/* Each changes its own field and no other. */
+static void scheduler_kwargs(void **state) {
+    (void)state;
+    static const struct {
+        const char *kwargs;
+        struct ax_lr_schedule s; /* the fields that differ from the defaults */
+    } cases[] = {
+        {"{}", {.num_cycles = 0}},
+        {"{num_cycles: 3}", {.num_cycles = 3}},
+        {"{power: 3.5}", {.power = 3.5}},
+        {"{lr_end: 3.5e-6}", {.lr_end = 3.5e-6}},
+        {"{min_lr: 2.5e-4}", {.min_lr_ratio = 0.25}}, /* of 1e-3 */
+        {"{min_lr_rate: 0.5}", {.min_lr_ratio = 0.5}},
+        {"{min_lr_ratio: 0.75}", {.min_lr_ratio = 0.75}},
+        {"{timescale: 30}", {.timescale = 30}},
+        {"{num_stable_steps: 31}", {.stable = 31}},
+        {"{num_decay_steps: 32}", {.decay = 32}},
+    };
+    const struct ax_lr_schedule usual = schedule_of("lr_scheduler: cosine_with_restarts\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char lines[128];
+        const struct ax_lr_schedule *d = &cases[i].s;
+        snprintf(lines, sizeof lines,
+                 "lr_scheduler: cosine_with_restarts\nlr_scheduler_kwargs: %s\n", cases[i].kwargs);
+        const struct ax_lr_schedule s = schedule_of(lines);
+        assert_int_equal(s.kind, usual.kind);
+        assert_true(s.base_lr == 1e-3);
+        assert_true(s.num_cycles == (d->num_cycles > 0 ? d->num_cycles : usual.num_cycles));
+        assert_true(s.power == (d->power > 0 ? d->power : usual.power));
+        assert_true(s.lr_end == (d->lr_end > 0 ? d->lr_end : usual.lr_end));
+        assert_true(s.min_lr_ratio == (d->min_lr_ratio > 0 ? d->min_lr_ratio : usual.min_lr_ratio));
+        assert_int_equal(s.timescale, d->timescale > 0 ? d->timescale : usual.timescale);
+        assert_int_equal(s.stable, d->stable > 0 ? d->stable : usual.stable);
+        assert_int_equal(s.decay, d->decay > 0 ? d->decay : usual.decay);
+    }
+    assert_true(usual.num_cycles == 1 && usual.power == 1 && usual.lr_end == 1e-7);
+    assert_true(schedule_of("lr_scheduler: cosine\n").num_cycles == 0.5);
+    assert_true(usual.stable == -1 && usual.decay == 0 && usual.timescale == 0);
+    static const char *const decays[] = {[AX_LR_DECAY_LINEAR] = "linear",
+                                         [AX_LR_DECAY_COSINE] = "cosine",
+                                         [AX_LR_DECAY_1_SQRT] = "1-sqrt"};
+    for (int i = 0; i < 3; i++) {
+        char lines[128];
+        snprintf(lines, sizeof lines,
+                 "lr_scheduler: warmup_stable_decay\nlr_scheduler_kwargs: {decay_type: %s}\n",
+                 decays[i]);
+        assert_int_equal(schedule_of(lines).decay_type, i);
+    }
+}
+
 static void restarts(void **state) {
     (void)state;
     struct ax_lr_schedule s = schedule_of("jagged_restart_steps: 50\n"
@@ -127,11 +177,9 @@ static void restarts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(restarts),
-        cmocka_unit_test(numbers_and_flags),
-        cmocka_unit_test(idle_memory_moves_where_asked),
-        cmocka_unit_test(adam_keys),
-        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(scheduler_kwargs),  cmocka_unit_test(restarts),
+        cmocka_unit_test(numbers_and_flags), cmocka_unit_test(idle_memory_moves_where_asked),
+        cmocka_unit_test(adam_keys),         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

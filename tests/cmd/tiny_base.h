@@ -140,11 +140,45 @@ static inline void tiny_chat_row(struct ax_buf *b, const struct ax_config *cfg, 
             : ""));
 }
 
+/* Rows of preferences; @ stands for the row's number. */
+static inline bool tiny_preference(struct ax_buf *b, const char *type, int i) {
+#define TINY_TURNS(text)                                                                           \
+    "[{\"role\": \"user\", \"content\": \"say @\"}, {\"role\": \"assistant\", \"content\": "       \
+    "\"" text "\"}]"
+    static const struct {
+        const char *type, *row;
+    } kinds[] = {
+        {"chat_template.default",
+         "{\"conversation\": [{\"role\": \"user\", \"content\": \"say @\"}], \"chosen\": "
+         "{\"role\": "
+         "\"assistant\", \"content\": \"it is @\"}, \"rejected\": {\"role\": \"assistant\", "
+         "\"content\": \"it is not @\"}}\n"},
+        {"chat_template.argilla",
+         "{\"chosen\": " TINY_TURNS("it is @") ", \"rejected\": " TINY_TURNS("it is not @") "}\n"},
+        {"chat_template.argilla_chat",
+         "{\"chosen\": " TINY_TURNS("it is @") ", \"rejected\": " TINY_TURNS("it is not @") "}\n"},
+        {"llama3.intel",
+         "{\"system\": \"count\", \"question\": \"say @\", \"chosen\": \"it is @\", "
+         "\"rejected\": \"it is not @\"}\n"},
+        {"llama3.ultra", "{\"prompt\": \"say @\", \"completion\": \"it is @\", \"label\": true}\n"},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (strcmp(kinds[k].type, type) != 0)
+            continue;
+        for (const char *c = kinds[k].row; *c; c++)
+            assert_ok(*c == '@' ? ax_buf_printf(b, "%d", i) : ax_buf_append(b, c, 1));
+        return true;
+    }
+    return false;
+}
+
 static inline void tiny_row(struct ax_buf *b, const struct ax_config *cfg, const char *entry,
                             int i) {
     const struct ax_yaml_node *node = ax_config_node(cfg, "%s.type", entry);
     const bool own = node && node->kind == AX_YAML_MAP; /* a prompt of the user's own */
     const char *type = own ? "" : ax_config_str(cfg, "%s.type", entry);
+    if (tiny_preference(b, type ? type : "", i))
+        return;
     if (own)
         assert_ok(ax_buf_printf(
             b, "{\"%s\": \"say %d\", \"%s\": \"it is %d\"}\n",
@@ -158,6 +192,17 @@ static inline void tiny_row(struct ax_buf *b, const struct ax_config *cfg, const
     else if (strcmp(type, "completion") == 0 || strcmp(type, "pretrain") == 0)
         assert_ok(ax_buf_printf(b, "{\"%s\": \"line %d of a text that goes on\"}\n",
                                 tiny_name(ax_config_str(cfg, "%s.field", entry), "text"), i));
+    else if (strncmp(type, "bradley_terry", 13) == 0)
+        assert_ok(ax_buf_printf(b,
+                                "{\"input\": \"say %d\", \"chosen\": \"it is %d\", "
+                                "\"rejected\": \"it is not %d\"}\n",
+                                i, i, i));
+    else if (strcmp(type, "stepwise_supervised") == 0)
+        assert_ok(
+            ax_buf_printf(b,
+                          "{\"prompt\": \"say %d\", \"completions\": [\"one\", \"it is %d\"], "
+                          "\"labels\": [true, %s]}\n",
+                          i, i, i % 2 ? "true" : "false"));
     else if (strcmp(type, "input_output") == 0)
         assert_ok(ax_buf_printf(b,
                                 "{\"segments\": [{\"label\": false, \"text\": \"say %d\"}, "

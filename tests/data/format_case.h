@@ -159,7 +159,7 @@ static inline enum ax_status run_record(const struct ax_format *f, const char *j
 static int rows_checked; /* how many rows this program has held against documents made by hand */
 
 static inline void check_with(const struct ax_format *f, const char *json, const char *want) {
-    struct ax_example_list s = {0};
+    struct ax_example_list s = {.columns = ax_format_columns(f)};
     struct ax_buf got = {0};
     assert_ok(run_record(f, json, &s));
     show(&s, &got);
@@ -189,7 +189,7 @@ static inline void check_bad_record(const struct ax_format_options *o, const cha
     uint64_t live = 0;
     for (int i = 0; i < 2; i++) {
         struct ax_format *f;
-        struct ax_example_list s = {0};
+        struct ax_example_list s = {.columns = o->columns};
         live = ax_mem_live_blocks();
         assert_ok(ax_format_new(&f, o));
         assert_error(run_record(f, json, &s), AX_ERR_DATA, why);

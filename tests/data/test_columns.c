@@ -148,15 +148,20 @@ static void check_sequence(const struct ax_packed_sequence *s) {
         assert_int_equal(doc->columns[0][0], column_word(0, token, 0));
         for (int64_t t = 0; t < doc->n; t++) {
             assert_int_equal(doc->columns[1][t], column_word(1, token, from + t));
-            if (doc->labels[t] >= 0) /* with the token that predicts it */
-                assert_int_equal(doc->columns[2][t], column_word(2, token, from + t + 1));
+            /* a label is with its own token, or with the one that predicts it */
+            const int64_t at = from + t + !s->labels_in_place;
+            const bool trained = at > 0 && t + !s->labels_in_place < doc->n;
+            assert_int_equal(doc->labels[t], trained ? token : -1);
+            if (trained)
+                assert_int_equal(doc->columns[2][t], column_word(2, token, at));
         }
     }
 }
 
 static void packed(void **state) {
     (void)state;
-    for (int mode = AX_PACK_PLAIN; mode <= AX_PACK_WRAP; mode++) {
+    for (int k = 0; k <= 2 * AX_PACK_WRAP + 1; k++) {
+        const int mode = k / 2;
         struct ax_corpus c;
         struct ax_corpus_report r = {0};
         struct ax_corpus_source source = {.chunk = 40, .shuffle = true};
@@ -177,7 +182,8 @@ static void packed(void **state) {
                                                                .capacity = 60,
                                                                .max_docs = 9,
                                                                .batch = 4},
-                                                      .shuffle = true}));
+                                                      .shuffle = true,
+                                                      .labels_in_place = k % 2 == 1}));
         for (bool got = true; got;) {
             struct ax_packed_sequence s;
             assert_ok(ax_loader_next(l, &s, &got));

@@ -144,6 +144,36 @@ static void own(void **state) {
     check_file("tests/data/jinja_cases.json", 250);
 }
 
+/* The methods that change a list or a dict are named as such, on what has them alone. */
+static void mutators_have_their_own_message(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        bool list, dict;
+    } methods[] = {{"append", true, false},     {"clear", true, true},    {"extend", true, false},
+                   {"insert", true, false},     {"pop", true, true},      {"remove", true, false},
+                   {"reverse", true, false},    {"sort", true, false},    {"update", false, true},
+                   {"setdefault", false, true}, {"popitem", false, true}, {"nosuch", false, false},
+                   {"__class__", true, true},   {"__abc", true, true},    {"_abc", false, false}};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        for (int of_dict = 0; of_dict < 2; of_dict++) {
+            char source[64];
+            struct ax_template *t = NULL;
+            struct ax_template_output out;
+            snprintf(source, sizeof source, "{{ %s.%s() }}", of_dict ? "{}" : "[]",
+                     methods[i].name);
+            assert_int_equal(ax_template_compile(&t, "t", source, strlen(source)), AX_OK);
+            json_t *none = json_object();
+            assert_int_equal(ax_template_render(t, none, &stopped, &out), AX_ERR_DATA);
+            const bool sandbox = strstr(ax_error_text(), "the sandbox does not allow") != NULL;
+            if (sandbox != (of_dict ? methods[i].dict : methods[i].list))
+                fail_msg("%s: %s", source, ax_error_text());
+            json_decref(none);
+            ax_template_free(t);
+        }
+    }
+}
+
 /* One row for each kind of thing that Jinja has and we refuse. */
 static void refusals_name_the_construct(void **state) {
     (void)state;
@@ -209,6 +239,7 @@ static void refusals_name_the_construct(void **state) {
 int main(void) {
     setenv("TZ", "UTC", 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(own),
+                                       cmocka_unit_test(mutators_have_their_own_message),
                                        cmocka_unit_test(refusals_name_the_construct)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,16 @@ static void by_hand(void **state) {
     check(AX_PACK_WRAP, 10, 2, l, 7, "0 1[0+7] | 1[7+1] 2 | 3 4[0+5] | 4[5+2] 5 | 6");
     static const uint32_t whole[] = {30, 10};
     check(AX_PACK_WRAP, 10, 9, whole, 2, "0[0+10] | 0[10+10] | 0[20+10] | 1");
-    for (int mode = AX_PACK_PLAIN; mode <= AX_PACK_WRAP; mode++)
+    /* each into the fullest; sequences as they were opened, the longest document first */
+    check(AX_PACK_BEST, 10, 9, l, 7, "1 2 | 4 0 | 3 6 5");
+    check(AX_PACK_BEST, 10, 2, l, 7, "1 2 | 4 0 | 3 6 | 5");
+    static const uint32_t falling[] = {6, 4, 5, 3, 2, 0};
+    check(AX_PACK_BEST, 10, 9, falling, 6, "0 1 | 2 3 4");
+    static const uint32_t equal[] = {7, 7, 3, 3, 13};
+    check(AX_PACK_BEST, 10, 9, equal, 5, "4[0+10] | 0 2 | 1 3");
+    check(AX_PACK_BEST_SPLIT, 10, 9, equal, 5, "4[0+10] | 0 2 | 1 3 | 4[10+3]");
+    check(AX_PACK_BEST_SPLIT, 10, 9, whole, 2, "0[0+10] | 0[10+10] | 0[20+10] | 1");
+    for (int mode = AX_PACK_PLAIN; mode <= AX_PACK_BEST_SPLIT; mode++)
         check((enum ax_pack_mode)mode, 10, 9, l, 0, "");
     check(AX_PACK_FIT, 10, 9, l, 1, "0");
     static const uint32_t full[] = {10, 10, 10};
@@ -130,11 +139,12 @@ static void every_token_once(void **state) {
     (void)state;
     uint32_t lengths[N_RANDOM];
     for (uint64_t seed = 0; seed < 60; seed++) {
-        const enum ax_pack_mode mode = (enum ax_pack_mode)(seed % 4);
+        const enum ax_pack_mode mode = (enum ax_pack_mode)(seed % 6);
         const struct ax_pack_options o = {.mode = mode, .capacity = 50, .max_docs = 7};
         uint32_t next[N_RANDOM] = {0};
         struct ax_pack p = {0};
-        random_lengths(lengths, N_RANDOM, mode == AX_PACK_WRAP ? 300 : 50, seed);
+        const bool cuts = mode == AX_PACK_WRAP || mode == AX_PACK_BEST_SPLIT;
+        random_lengths(lengths, N_RANDOM, cuts ? 300 : 50, seed);
         pack(&p, &o, lengths, N_RANDOM);
         assert_int_equal(p.firsts[p.n], p.n_pieces);
         for (size_t r = 0; r < p.n; r++) {

@@ -112,6 +112,63 @@ static void steps_are_right(void **state) {
             fail_msg("template %zu came %u times", t, seen[t]);
 }
 
+/* Wrong solutions: right up to a line, which is different and has another result; the lines after it
+ * calculate right, with that result, up to an answer that is wrong. */
+static void check_wrong(const struct ax_problem *p, const struct ax_problem *w, int first) {
+    long long z = 0, right_z = 0;
+    assert_string_equal(p->question, w->question);
+    assert_int_equal(p->n_steps, w->n_steps);
+    assert_true(first >= 0 && first <= p->n_steps && w->answer != p->answer && w->answer > 0);
+    for (int i = 0; i < p->n_steps; i++) {
+        const bool calculated = right(w->steps[i], &z);
+        assert_true(right(p->steps[i], &right_z));
+        if (i < first)
+            assert_string_equal(w->steps[i], p->steps[i]);
+        else if (i > first)
+            assert_true(calculated);
+        const char *equals = strchr(w->steps[i], '=');
+        if (!equals || sscanf(equals, "= %lld", &z) != 1 || z <= 0)
+            fail_msg("no result: %s", w->steps[i]);
+        if (i == first)
+            assert_true(z != right_z);
+    }
+    assert_int_equal(z == w->answer, first < p->n_steps);
+}
+
+static void mistakes(void **state) {
+    (void)state;
+    int at[AX_PROBLEM_LEVELS + 1] = {0}, slips = 0, n = 0;
+    uint64_t hash = 0;
+    for (uint64_t i = 0; i < MANY / 4; i++) {
+        struct ax_problem p = make(3, i), w, again;
+        int first, first_again;
+        long long z;
+        assert_int_equal(ax_problem_make_wrong(&w, 3, i, 1, AX_PROBLEM_LEVELS, &first), AX_OK);
+        assert_int_equal(ax_problem_make_wrong(&again, 3, i, 1, AX_PROBLEM_LEVELS, &first_again),
+                         AX_OK);
+        check_wrong(&p, &w, first);
+        assert_int_equal(first, first_again);
+        for (int s = 0; s < w.n_steps; s++)
+            assert_string_equal(w.steps[s], again.steps[s]);
+        at[first] += p.level == AX_PROBLEM_LEVELS;
+        n += first < p.n_steps;
+        slips += first < p.n_steps && !right(w.steps[first], &z);
+        if (i < 100)
+            hash = ax_hash64(w.steps[w.n_steps - 1], strlen(w.steps[w.n_steps - 1]), hash);
+        ax_problem_free(&p);
+        ax_problem_free(&w);
+        ax_problem_free(&again);
+    }
+    /* all kinds in all lines; a line with another calculation is as wrong as a miscalculated one */
+    for (int k = 0; k <= AX_PROBLEM_LEVELS; k++)
+        if (at[k] < 50)
+            fail_msg("line %d was the first wrong one %d times", k, at[k]);
+    print_message("%d of %d mistakes are miscalculations; hash of the first 100: %016llx\n", slips,
+                  n, (unsigned long long)hash);
+    assert_true(slips > n / 4 && slips < 3 * n / 4);
+    assert_true(hash == 0xe07444a5b23b47b9ULL);
+}
+
 static void same_seed_same_problem(void **state) {
     (void)state;
     int same = 0;
@@ -203,6 +260,65 @@ static void rows(void **state) {
     }
 }
 
+static const char *message_of(const json_t *row, const char *key, const char *role) {
+    const json_t *list = json_object_get(row, key), *message = json_array_get(list, 0);
+    assert_int_equal(json_array_size(list), 1);
+    assert_string_equal(json_string_value(json_object_get(message, "role")), role);
+    return json_string_value(json_object_get(message, "content"));
+}
+
+/* The lines of a record of steps, as one text; how many labels are true, all before the others. */
+static size_t join_lines(const json_t *row, char *text, size_t size) {
+    const json_t *lines = json_object_get(row, "completions"),
+                 *labels = json_object_get(row, "labels");
+    size_t n = 0, good = 0;
+    assert_int_equal(json_array_size(lines), json_array_size(labels));
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const bool is_good = json_is_true(json_array_get(labels, i));
+        assert_true(is_good || json_is_false(json_array_get(labels, i)));
+        assert_true(!is_good || good == i);
+        good += is_good;
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i > 0 ? "\n" : "",
+                              json_string_value(json_array_get(lines, i)));
+    }
+    return good;
+}
+
+/* Both solutions of a pair and labeled lines have the texts of conversations. */
+static void rated_rows(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < 100; i++) {
+        struct ax_problem p = make(1, i), w;
+        json_t *row, *pair, *good, *bad;
+        char text[4096];
+        int first;
+        assert_int_equal(ax_problem_make_wrong(&w, 1, i, 1, AX_PROBLEM_LEVELS, &first), AX_OK);
+        assert_int_equal(ax_problem_row(&p, &row), AX_OK);
+        assert_int_equal(ax_problem_pair_row(&p, &w, &pair), AX_OK);
+        assert_int_equal(ax_problem_steps_row(&p, p.n_steps + 1, &good), AX_OK);
+        assert_int_equal(ax_problem_steps_row(&w, first, &bad), AX_OK);
+        const json_t *messages = json_object_get(row, "messages");
+        const char *question =
+            json_string_value(json_object_get(json_array_get(messages, 0), "content"));
+        const char *answer =
+            json_string_value(json_object_get(json_array_get(messages, 1), "content"));
+        assert_string_equal(message_of(pair, "prompt", "user"), question);
+        assert_string_equal(message_of(pair, "chosen", "assistant"), answer);
+        assert_string_equal(json_string_value(json_object_get(good, "prompt")), question);
+        assert_int_equal(join_lines(good, text, sizeof text), p.n_steps + 1);
+        assert_string_equal(text, answer);
+        assert_int_equal(join_lines(bad, text, sizeof text), first);
+        assert_string_equal(text, message_of(pair, "rejected", "assistant"));
+        assert_string_not_equal(text, answer);
+        json_decref(row);
+        json_decref(pair);
+        json_decref(good);
+        json_decref(bad);
+        ax_problem_free(&p);
+        ax_problem_free(&w);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_right),
@@ -211,6 +327,8 @@ int main(void) {
         cmocka_unit_test(levels),
         cmocka_unit_test(splits),
         cmocka_unit_test(rows),
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(rated_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

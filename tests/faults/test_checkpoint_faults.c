@@ -59,7 +59,7 @@ static void assert_explained(enum ax_fault_op op, const char *kind) {
         assert_mentions("No space left on device");
     if (op == AX_FAULT_WRITE) {
         assert_mentions("cannot write ");
-        assert_mentions(" bytes (");
+        assert_mentions(" written): "); /* how many bytes */
     }
 }
 

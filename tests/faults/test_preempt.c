@@ -88,7 +88,7 @@ static int64_t newest(const struct train_case *c) {
         step = l.steps[l.n - 1];
         assert_int_equal(ax_checkpoint_path(&path, c->out, step), AX_OK);
         assert_int_equal(ax_checkpoint_open(&cp, path), AX_OK);
-        assert_int_equal(ax_checkpoint_verify(&cp), AX_OK);
+        assert_int_equal(ax_checkpoint_verify(&cp, NULL), AX_OK);
         ax_checkpoint_close(&cp);
         ax_free(path);
     }

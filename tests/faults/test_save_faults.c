@@ -162,7 +162,7 @@ static void assert_explained(enum ax_fault_op op, const char *kind) {
     if (strcmp(kind, "enospc") == 0)
         assert_mentions("No space left on device");
     if (op == AX_FAULT_WRITE)
-        assert_mentions(" bytes (");
+        assert_mentions(" written): "); /* how many bytes */
 }
 
 /* One save with one fault armed; false where the fault was not reached any more. */

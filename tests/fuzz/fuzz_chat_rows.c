@@ -5,50 +5,13 @@
 
 #include "base/json.h"
 #include "data/format/format.h"
-
-static struct ax_tokenizer *tokenizer;
-static struct ax_template *template;
-static json_t *tokens;
+#include "tests/fuzz/byte_tokenizer.h"
 
 static const char source[] =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>"
     "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}"
     "{{ c.function.arguments | tojson }}{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if tools %}{{ tools | tojson }}{% endif %}";
-
-/* Every byte is a token, by the character that byte-level vocabularies write for it. */
-static void put_byte(struct ax_buf *b, unsigned byte) {
-    unsigned c = byte;
-    unsigned hidden = 0;
-    for (unsigned i = 0; i <= byte; i++) {
-        const bool shown = (i >= 33 && i <= 126) || (i >= 161 && i <= 172) || i >= 174;
-        c = shown ? i : 256 + hidden;
-        hidden += !shown;
-    }
-    AX_ASSERT(ax_buf_printf(b, "%s\"\\u%04x\": %u", byte ? ", " : "", c, byte) == AX_OK);
-}
-
-static void make_tokenizer(void) {
-    struct ax_buf b = {0};
-    static const char added[] =
-        "{\"version\": \"1.0\", \"added_tokens\": ["
-        "{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true, \"single_word\": false, "
-        "\"lstrip\": false, \"rstrip\": false, \"normalized\": false}, "
-        "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true, \"single_word\": false, "
-        "\"lstrip\": false, \"rstrip\": false, \"normalized\": false}], \"normalizer\": null, "
-        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-        "\"trim_offsets\": true, \"use_regex\": false}, \"post_processor\": null, \"decoder\": "
-        "{\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {";
-    AX_ASSERT(ax_buf_puts(&b, added) == AX_OK);
-    for (unsigned i = 0; i < 256; i++)
-        put_byte(&b, i);
-    AX_ASSERT(ax_buf_puts(&b, "}, \"merges\": []}}") == AX_OK);
-    AX_ASSERT(ax_tokenizer_parse(&tokenizer, "fuzz", b.data, b.len) == AX_OK);
-    AX_ASSERT(ax_tokenizer_set_special(tokenizer, AX_EOS, "<|im_end|>") == AX_OK);
-    AX_ASSERT(ax_template_compile(&template, "fuzz", source, sizeof source - 1) == AX_OK);
-    tokens = json_pack("{s:s}", "eos_token", "<|im_end|>");
-    ax_buf_free(&b);
-}
 
 static void run(const struct ax_format_chat *chat, json_t *row) {
     struct ax_format *f;
@@ -75,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const trained[] = {"gpt", "tool"};
     struct ax_json_doc doc;
     if (!tokenizer)
-        make_tokenizer();
+        make_tokenizer(source);
     if (size == 0 || ax_json_parse(&doc, "row", (const char *)data + 1, size - 1) != AX_OK)
         return 0;
     const struct ax_format_chat chat = {

@@ -295,7 +295,13 @@ static inline void assert_same_rows(const char *what, const struct ax_tensor *a,
             fail_msg("%s: row %lld differs", what, (long long)i);
 }
 
+#if defined(__x86_64__)
 bool ax_tiles_exist_amx_emulated(void); /* kernels/cpu/vec/tiles.h */
+#else
+static inline bool ax_tiles_exist_amx_emulated(void) {
+    return false;
+}
+#endif
 
 /* Calls f(ops, context) for every instruction set that this machine has. */
 static inline void for_each_isa(void (*f)(const struct ax_ops *ops, const void *context),

@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -159,6 +160,19 @@ static inline bool same_bits(const struct ax_tensor *a, const struct ax_tensor *
         if (memcmp(ax_tensor_row(a, r), ax_tensor_row(b, r), row) != 0)
             return false;
     return true;
+}
+
+/* Without big shapes: they take 10 minutes on an emulated processor (tools/test-arm). */
+static inline bool skips_big(void) {
+    const char *text = getenv("AXTRAIN_SKIP_BIG");
+    return text != NULL && *text != '\0';
+}
+
+static inline void need_big(void) {
+    if (skips_big()) {
+        print_message("skipped: big shapes (AXTRAIN_SKIP_BIG is set)\n");
+        skip();
+    }
 }
 
 /* Calls f(op, shape, dtype) for every combination, big shapes only or small ones only. */

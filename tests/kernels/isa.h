@@ -43,9 +43,14 @@
     enum ax_status ax_cpu_##op##_##isa(struct ax_queue *q, const struct ax_##op *args, void *work);
 #define DECLARE_WORKSPACE(op, isa)                                                                 \
     size_t ax_cpu_##op##_workspace_##isa(struct ax_queue *q, const struct ax_##op *args);
+#if defined(__x86_64__)
 #define DECLARE_ALL(op) DECLARE(op, avx2) DECLARE(op, avx512) DECLARE(op, avx512bf16)
 #define DECLARE_ALL_WORKSPACES(op)                                                                 \
     DECLARE_WORKSPACE(op, avx2) DECLARE_WORKSPACE(op, avx512) DECLARE_WORKSPACE(op, avx512bf16)
+#else
+#define DECLARE_ALL(op)            DECLARE(op, neon)
+#define DECLARE_ALL_WORKSPACES(op) DECLARE_WORKSPACE(op, neon)
+#endif
 POINTWISE_OPS(DECLARE_ALL)
 POINTWISE_WORKSPACES(DECLARE_ALL_WORKSPACES)
 
@@ -60,6 +65,7 @@ struct isa {
 };
 
 static const struct isa ISAS[] = {
+#if defined(__x86_64__)
 #define ENTRY_avx2(op)           .op = ax_cpu_##op##_avx2,
 #define ENTRY_avx512(op)         .op = ax_cpu_##op##_avx512,
 #define ENTRY_avx512bf16(op)     .op = ax_cpu_##op##_avx512bf16,
@@ -70,10 +76,18 @@ static const struct isa ISAS[] = {
     {.name = "avx512", POINTWISE_OPS(ENTRY_avx512) POINTWISE_WORKSPACES(WORKSPACE_avx512)},
     {.name = "avx512bf16",
      POINTWISE_OPS(ENTRY_avx512bf16) POINTWISE_WORKSPACES(WORKSPACE_avx512bf16)},
+#else
+#define ENTRY_neon(op)     .op = ax_cpu_##op##_neon,
+#define WORKSPACE_neon(op) .op##_workspace = ax_cpu_##op##_workspace_neon,
+    {.name = "neon", POINTWISE_OPS(ENTRY_neon) POINTWISE_WORKSPACES(WORKSPACE_neon)},
+#endif
 };
 
 /* Instruction sets of this machine: the first n of ISAS. */
 static inline int isas_here(void) {
+#if !defined(__x86_64__)
+    return 1;
+#else
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
         return 0;
@@ -82,6 +96,7 @@ static inline int isas_here(void) {
         return 1;
     }
     return __builtin_cpu_supports("avx512bf16") ? 3 : 2;
+#endif
 }
 
 /* Memory of the running test, each block of its exact size so that ASan sees what goes past it. */

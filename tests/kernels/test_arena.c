@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "kernels/arena.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -213,6 +214,27 @@ static void refusal_says_how_much(void **state) {
     ax_arena_free(&a); /* harmless after a failure */
 }
 
+/* Without address space for its records it leaves nothing behind. */
+static void records_need_address_space(void **state) {
+    (void)state;
+    struct ax_arena a;
+    struct rlimit space, none;
+    const uint64_t live = ax_mem_live_blocks();
+    if (HAVE_ASAN) /* which needs address space itself */
+        skip();
+    assert_int_equal(getrlimit(RLIMIT_AS, &space), 0);
+    none = space;
+    none.rlim_cur = 0;
+    free(malloc(1 << 16)); /* the heap has enough for the rest */
+    assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
+    const enum ax_status st = ax_arena_create_planning(&a, 2);
+    assert_int_equal(setrlimit(RLIMIT_AS, &space), 0);
+    assert_int_equal(st, AX_ERR_NOMEM);
+    assert_string_equal(ax_error_text(), "memory arena: no address space for its records.");
+    assert_int_equal(ax_mem_live_blocks(), live);
+    ax_arena_free(&a);
+}
+
 static void empty_plan(void **state) {
     (void)state;
     struct ax_arena_plan plan = {0};
@@ -301,6 +323,7 @@ int main(void) {
         cmocka_unit_test(many_blocks),
         cmocka_unit_test(large_arenas_are_lazy),
         cmocka_unit_test(refusal_says_how_much),
+        cmocka_unit_test(records_need_address_space),
         cmocka_unit_test(empty_plan),
         cmocka_unit_test(beyond_the_plan_is_a_bug),
         cmocka_unit_test(stale_memory_is_off_limits),

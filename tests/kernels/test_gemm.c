@@ -14,7 +14,13 @@ struct gemm_isa {
     const struct ax_ops *ops;
 };
 
+#if defined(__x86_64__)
 bool ax_tiles_exist_amx_emulated(void); /* kernels/cpu/vec/tiles.h */
+#else
+static inline bool ax_tiles_exist_amx_emulated(void) {
+    return false;
+}
+#endif
 
 static struct gemm_isa GEMMS[AX_CPU_ISAS];
 static int n_gemms; /* of this machine */

@@ -352,20 +352,21 @@ static double nll(void *context) {
 
 static void nll_gradient(void **state) {
     (void)state;
-    const struct ax_shape shape = {
-        .name = "nll",
-        .rows = 20,
-        .options = &(struct ax_head_options){.smoothing = true, .z_loss = true}};
-    struct ax_case c;
-    case_open(&c, AX_OP_nll_loss, &shape, AX_F64, &ref);
-    struct ax_nll_loss *n = c.args;
-    case_run(&c, &ref);
-    struct ax_tensor grad = copy_of(&n->g_logprob), mean = copy_of(&n->g_mean);
-    struct ax_tensor lse = copy_of(&n->g_lse);
-    check("logprob", &n->logprob, &grad, nll, n);
-    check("mean logprob", &n->mean_logprob, &mean, nll, n);
-    check("lse", &n->lse, &lse, nll, n);
-    ax_case_free(&c);
+    static const struct ax_head_options kinds[] = {{.smoothing = true, .z_loss = true},
+                                                   {.soft = true, .z_loss = true}};
+    for (int i = 0; i < 2; i++) {
+        const struct ax_shape shape = {.name = "nll", .rows = 20, .options = &kinds[i]};
+        struct ax_case c;
+        case_open(&c, AX_OP_nll_loss, &shape, AX_F64, &ref);
+        struct ax_nll_loss *n = c.args;
+        case_run(&c, &ref);
+        struct ax_tensor grad = copy_of(&n->g_logprob), mean = copy_of(&n->g_mean);
+        struct ax_tensor lse = copy_of(&n->g_lse);
+        check("logprob", &n->logprob, &grad, nll, n);
+        check("mean logprob", &n->mean_logprob, &mean, nll, n);
+        check("lse", &n->lse, &lse, nll, n);
+        ax_case_free(&c);
+    }
 }
 
 struct router {

@@ -251,6 +251,17 @@ static void check_nll(const struct isa *isa, enum ax_dtype real) {
         double slope = get(&labels, t, 0) >= 0 ? -get(&weight, t, 0) / 12 : 0;
         assert_near(isa, "g_logprob", &g, t, 0, slope, fabs(slope));
     }
+    /* each times its probability, which the gradient takes for a constant */
+    want = s.loss = 0;
+    RUN(isa, 2, nll_loss, .logprob = logprob, labels, weight, g, &s, .dynamic = true);
+    for (int64_t t = 0; t < T; t++) {
+        double slope = 0;
+        if (get(&labels, t, 0) >= 0)
+            slope = -get(&weight, t, 0) * exp(get(&logprob, t, 0)) / 12;
+        want += slope != 0 ? slope * get(&logprob, t, 0) : 0;
+        assert_near(isa, "g_logprob, dynamic", &g, t, 0, slope, fabs(slope));
+    }
+    assert_true(fabs(s.loss - want) < 1e-12 * fabs(want));
 }
 
 /* The k-th largest is found by counting. */

@@ -1,5 +1,4 @@
-/* FLOPs and bytes of one call of each op whose cost is more than so many per element, counted by
- * hand from the op's description. */
+/* FLOPs and bytes of one call of each op, counted by hand from the op's description. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,8 +76,130 @@ static void rotations(void **state) {
           .sin = matrix(AX_F32, 100, HALF), .positions = vector(AX_I32, T));
 }
 
+/* FLOPs are those per element that the formula of kernels/ops.h has. */
+static void elementwise(void **state) {
+    (void)state;
+    const struct ax_tensor x = matrix(AX_BF16, T, D), x2 = matrix(AX_BF16, T, 2 * D),
+                           f = matrix(AX_F32, T, D), w = vector(AX_F32, D), b = vector(AX_BF16, D);
+    COSTS(fill, 0, 2 * T * D, .dst = x);
+    COSTS(copy, 0, (2 + 4) * T * D, .dst = x, .src = f);
+    COSTS(add, 2 * T * D, (2 * 4 + 2) * T * D, .dst = f, .src = x);
+    COSTS(colsum, T * D, 2 * T * D + 2 * 4 * D, .x = x, .out = w);
+    COSTS(swiglu_forward, 5 * T * D, 3 * 2 * T * D, .gate_up = x2, .y = x);
+    COSTS(swiglu_backward, 11 * T * D, 5 * 2 * T * D, .dy = x, .gate_up = x2, .dgate_up = x2);
+    COSTS(neftune, 2 * T * D, 2 * 2 * T * D + 4 * (K + 1), .x = x, .cu = vector(AX_I32, K + 1));
+    COSTS(sumsq, 2 * D, 4 * D, .x = w);
+
+    const struct ax_tensor rows = vector(AX_I32, T);
+    COSTS(dropout, T * D, 2 * 2 * T * D, .x = x, .y = x);
+    COSTS(dropout, 2 * T * D, 3 * 2 * T * D + 4 * T, .x = x, .y = x, .rows = rows,
+          .accumulate = true);
+    COSTS(colscale, T * D, 2 * 2 * T * D + 4 * D, .x = x, .y = x, .scale = w);
+    COSTS(colscale, T * D, 2 * 2 * T * D + 2 * D, .x = x, .y = x, .bias = b);
+    COSTS(colscale, T * D, 3 * 2 * T * D, .x = x, .y = x, .addend = x);
+    COSTS(colscale, 3 * T * D, 3 * 2 * T * D + (4 + 2) * D, .x = x, .y = x, .scale = w, .bias = b,
+          .addend = x);
+    COSTS(coldot, 2 * T * D, 2 * 2 * T * D + 2 * 4 * D, .a = x, .b = x, .out = w);
+    COSTS(dora_norm, 2 * N * D + 2 * N * K, 2 * N * D + (2 + 4) * N * K + 4 * N,
+          .weight = matrix(AX_BF16, N, D), .b = matrix(AX_BF16, N, K), .p = matrix(AX_F32, N, K),
+          .out = vector(AX_F32, N));
+    COSTS(dora_scale, 3 * D, 2 * D + 3 * 4 * D, .magnitude = b, .sumsq = w, .scale = w,
+          .inverse = w);
+}
+
+static void heads(void **state) {
+    (void)state;
+    const struct ax_tensor logits = matrix(AX_BF16, T, V), sums = vector(AX_F32, T),
+                           ids = vector(AX_I32, T);
+    COSTS(softmax_stats, 8 * T * V, 2 * T * V + 4 * T + 4 * AX_SOFTMAX_STATS * T, .logits = logits,
+          .labels = ids, .stats = matrix(AX_F32, T, AX_SOFTMAX_STATS));
+    const int64_t shards[] = {G, T, AX_SOFTMAX_STATS};
+    COSTS(softmax_merge, 2 * G * T * AX_SOFTMAX_STATS, 4 * G * T * AX_SOFTMAX_STATS + 5 * 4 * T,
+          .stats = ax_tensor_nd(AX_F32, memory, 3, shards), .labels = ids, .logprob = sums,
+          .lse = sums, .entropy = sums, .mean_logprob = sums);
+    COSTS(softmax_backward, 5 * T * V, 2 * 2 * T * V + 4 * 4 * T, .logits = logits, .labels = ids,
+          .lse = sums, .entropy = sums, .g_logprob = sums, .dlogits = logits);
+    COSTS(softmax_backward, 6 * T * V, 2 * 2 * T * V + 6 * 4 * T, .logits = logits, .labels = ids,
+          .lse = sums, .entropy = sums, .g_logprob = sums, .g_lse = sums, .g_mean = sums,
+          .dlogits = logits);
+    COSTS(softmax_backward, 10 * T * V, (2 + 4) * T * V + 5 * 4 * T, .logits = logits,
+          .labels = ids, .lse = sums, .entropy = sums, .g_logprob = sums, .g_entropy = sums,
+          .dlogits = matrix(AX_F32, T, V));
+    COSTS(nll_loss, 3 * T, 4 * 4 * T, .logprob = sums, .labels = ids, .weight = sums,
+          .g_logprob = sums);
+    COSTS(nll_loss, 3 * T, 8 * 4 * T, .logprob = sums, .labels = ids, .weight = sums,
+          .mean_logprob = sums, .lse = sums, .g_logprob = sums, .g_mean = sums, .g_lse = sums);
+    COSTS(nll_loss, 3 * T, 7 * 4 * T, .logprob = sums, .labels = ids, .weight = sums,
+          .mean_logprob = sums, .g_logprob = sums, .g_mean = sums, .targets = sums);
+    COSTS(argmax, T * V, 2 * T * V + 4 * T, .logits = logits, .index = ids);
+    COSTS(top_entropy, T * V, 2 * T * V + 2 * 4 * T, .logits = logits, .weight = sums, .out = sums);
+    COSTS(top_logits, T * V, 2 * T * V + 4 * T * K, .logits = logits, .out = matrix(AX_F32, T, K));
+    COSTS(sample, 14 * T * V, 2 * 4 * T * V + 4 * T * (4 + K + 1), .logits = matrix(AX_F32, T, V),
+          .keys = matrix(AX_I32, T, 4), .context = matrix(AX_I32, T, K), .index = ids,
+          .shares = matrix(AX_F32, T, V));
+}
+
+static void routers(void **state) {
+    (void)state;
+    const struct ax_tensor probs = matrix(AX_F32, T, G), chosen = matrix(AX_I32, T, K),
+                           weights = matrix(AX_F32, T, K), load = matrix(AX_F32, 2, G),
+                           slope = vector(AX_F32, G);
+    COSTS(router_forward, 6 * T * G, 2 * 4 * T * G + 2 * 4 * T * K, .logits = probs, .probs = probs,
+          .weights = weights, .experts = chosen);
+    COSTS(router_forward, 6 * T * G, 2 * 4 * T * G + 2 * 4 * T * K + 4 + 2 * 4 * 2 * G,
+          .logits = probs, .probs = probs, .weights = weights, .experts = chosen,
+          .valid = vector(AX_I32, 1), .load = load);
+    COSTS(router_balance, 4 * G, 4 * 3 * G, .load = load, .slope = slope);
+    COSTS(router_backward, 5 * T * G, (4 + 2) * T * G + 2 * 4 * T * K + 4 * G, .probs = probs,
+          .experts = chosen, .dweights = weights, .slope = slope, .dlogits = matrix(AX_BF16, T, G));
+    COSTS(group_rows, 0, 2 * 4 * T * K + 4 * (G + 1) + 4 * G, .keys = chosen, .places = chosen,
+          .offsets = vector(AX_I32, G + 1), .counts = vector(AX_I32, G));
+}
+
+/* Causal: query i of a head sees i + 1 of its keys. */
+static void attention(void **state) {
+    (void)state;
+    enum { HEADS = 2, KV = 1, DIM = 8, VALUES = 4, PAIRS = HEADS * T * (T + 1) / 2 };
+    const int64_t q[] = {T, HEADS, DIM}, k[] = {T, KV, DIM}, v[] = {T, KV, VALUES},
+                  out[] = {T, HEADS, VALUES};
+    const struct ax_attention a = {.q = ax_tensor_nd(AX_BF16, memory, 3, q),
+                                   .k = ax_tensor_nd(AX_BF16, memory, 3, k),
+                                   .v = ax_tensor_nd(AX_BF16, memory, 3, v),
+                                   .out = ax_tensor_nd(AX_BF16, memory, 3, out),
+                                   .lse = matrix(AX_F32, T, HEADS),
+                                   .cu_q = vector(AX_I32, 2),
+                                   .cu_k = vector(AX_I32, 2),
+                                   .sink = vector(AX_F32, HEADS),
+                                   .max_q = T,
+                                   .max_k = T,
+                                   .causal = true};
+    const int64_t once = 2 * T * (HEADS * DIM + KV * DIM + KV * VALUES), /* q, k, v */
+        outs = 2 * T * HEADS * VALUES, rest = 4 * T * HEADS + 2 * 2 * 4 + 4 * HEADS;
+    COSTS(attention_forward, 2 * PAIRS * (DIM + VALUES), once + outs + rest, .a = a);
+    COSTS(attention_backward, 2 * PAIRS * (3 * DIM + 2 * VALUES),
+          2 * (once + outs) + rest + 2 * 4 * HEADS, .a = a, .dout = a.out, .dq = a.q, .dk = a.k,
+          .dv = a.v, .dsink = a.sink);
+}
+
+static void packing(void **state) {
+    (void)state;
+    enum { BLOCKS = 5, SIZE = 64, ALL = BLOCKS * SIZE };
+    const struct ax_tensor x = matrix(AX_BF16, BLOCKS, SIZE), scale = vector(AX_F32, BLOCKS),
+                           nf4 = vector(AX_U8, ALL / 2), bytes = vector(AX_U8, ALL);
+    COSTS(quantize, 4 * ALL, 2 * ALL + ALL / 2 + 4 * BLOCKS, .x = x, .codes = nf4, .scale = scale,
+          .block = SIZE, .kind = AX_QUANT_NF4);
+    COSTS(quantize, 4 * ALL, 2 * ALL + ALL + 2 * 4 * BLOCKS, .x = x, .codes = bytes, .scale = scale,
+          .offset = scale, .block = SIZE, .kind = AX_QUANT_MAP8);
+    COSTS(dequantize, ALL, 2 * ALL + ALL / 2 + 4 * BLOCKS, .out = x, .codes = nf4, .scale = scale,
+          .block = SIZE, .kind = AX_QUANT_NF4);
+    COSTS(dequantize, 2 * ALL, 2 * ALL + ALL + 2 * 4 * BLOCKS, .out = x, .codes = bytes,
+          .scale = scale, .offset = scale, .block = SIZE, .kind = AX_QUANT_MAP8);
+}
+
 static void norms(void **state) {
     (void)state;
+    COSTS(rmsnorm_forward, 4 * T * D, (2 + 2) * T * D + 2 * D + 4 * T, .x = matrix(AX_BF16, T, D),
+          .weight = vector(AX_BF16, D), .y = matrix(AX_BF16, T, D), .rstd = vector(AX_F32, T));
     const struct ax_tensor x = matrix(AX_F32, T, D), w = vector(AX_F32, D), r = vector(AX_F32, T);
     const int64_t bytes = 4 * (3 * T * D + D + T) + 2 * 4 * D;
     COSTS(rmsnorm_backward, 9 * T * D, bytes, .dy = x, .x = x, .weight = w, .rstd = r, .dx = x,
@@ -96,6 +217,17 @@ static void updates(void **state) {
     COSTS(adafactor, 14 * N, 8 * 4 * N, .master = w, .grad = w, .exp_avg_sq = w);
     COSTS(muon_momentum, 12 * N, (3 + 3) * 4 * N + 2 * N, .grad = w, .momentum_buffer = w,
           .out = copy);
+    const struct ax_tensor low = vector(AX_I16, N), master = vector(AX_BF16, N), m = copy;
+    COSTS(adamw, 16 * N, 2 * 4 * 4 * N + 2 * N, .master = w, .grad = w, .exp_avg = w,
+          .exp_avg_sq = w, .copy = copy);
+    COSTS(adamw, 16 * N, 2 * (2 + 2 + 4 + 2 + 2) * N, .master = master, .remainder = low, .grad = w,
+          .exp_avg = m, .exp_avg_sq = m);
+    COSTS(adamw_8bit, 22 * N, 2 * (4 + 4 + 1 + 1) * N + 2 * 2 * 4 + 2 * N, .master = w, .grad = w,
+          .exp_avg = vector(AX_U8, N), .exp_avg_sq = vector(AX_U8, N),
+          .exp_avg_scale = vector(AX_F32, 1), .exp_avg_sq_scale = vector(AX_F32, 1), .copy = copy);
+    COSTS(lion, 11 * N, 2 * (4 + 4 + 2) * N + 2 * N, .master = w, .grad = w, .exp_avg = m,
+          .copy = copy);
+    COSTS(muon_apply, 3 * N, (2 * 4 + 2 + 2) * N, .master = w, .update = copy, .copy = copy);
     struct ax_step_scalars scalars;
     COSTS(begin_step, 0, sizeof scalars, .scalars = &scalars);
     COSTS(clip, 0, sizeof scalars, .scalars = &scalars);
@@ -129,9 +261,12 @@ static void attention_reads_its_blocks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),  cmocka_unit_test(rows),
-        cmocka_unit_test(rotations), cmocka_unit_test(norms),
-        cmocka_unit_test(updates),   cmocka_unit_test(attention_reads_its_blocks),
+        cmocka_unit_test(products),    cmocka_unit_test(rows),
+        cmocka_unit_test(rotations),   cmocka_unit_test(norms),
+        cmocka_unit_test(updates),     cmocka_unit_test(attention_reads_its_blocks),
+        cmocka_unit_test(elementwise), cmocka_unit_test(heads),
+        cmocka_unit_test(routers),     cmocka_unit_test(attention),
+        cmocka_unit_test(packing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,6 +195,7 @@ static void long_rows_agree_with_ref_at_their_end(void **state) {
         print_message("no cpu backend on this machine\n");
         skip();
     }
+    need_big();
     for_each_case(true, check_long);
 }
 

@@ -147,6 +147,7 @@ static void big_shapes_agree_with_ref_in_some_rows(void **state) {
         print_message("no cpu backend on this machine\n");
         skip();
     }
+    need_big();
     for_each_case(true, check_big);
 }
 

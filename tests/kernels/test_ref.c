@@ -201,6 +201,21 @@ static void loss_and_argmax(void **state) {
     RUN(nll_loss, .logprob = logprob, labels, weight, g, &s);
     assert_true(s.loss == 1 + 0.5 + 0.75);
     EXPECT(g, 0, -0.5, 0, -0.25);
+    s.loss = 0;
+    RUN(nll_loss, .logprob = logprob, labels, weight, g, &s, .dynamic = true);
+    assert_true(fabs(s.loss - (0.5 * exp(-1) + 0.75 * exp(-3))) < 1e-15);
+    EXPECT(g, 1e-15, -0.5 * exp(-1), 0, -0.25 * exp(-3));
+    /* (p, 1 − p) of p = 0.75, none, and 0.125: the two log-probs are logprob and 2·mean − logprob */
+    VECTOR(mean, -1.5, -9, -4);
+    VECTOR(g_mean, 9, 9, 9);
+    float target_data[] = {0.75f, 0.5f, 0.125f};
+    const struct ax_tensor targets = ax_tensor_1d(AX_F32, target_data, 3);
+    s.loss = 0;
+    RUN(nll_loss, .logprob = logprob, labels, weight, g, &s, .mean_logprob = mean, .g_mean = g_mean,
+        .targets = targets);
+    assert_true(s.loss == 0.5 * (0.75 * 1 + 0.25 * 2) + 0.25 * (0.875 * 3 + 0.125 * 5));
+    EXPECT(g, 0, -0.25, 0, -0.1875);
+    EXPECT(g_mean, 0, -0.25, 0, -0.0625);
     MATRIX(logits, 2, 4, 1, 5, 5, 2, -3, -4, -3, -3);
     IDS(index, 9, 9);
     RUN(argmax, logits, index);

@@ -225,9 +225,28 @@ static enum ax_status differences_of(struct probe *probe, struct ax_step *s,
     return AX_OK;
 }
 
+/* Every trained parameter has a gradient. */
+static enum ax_status all_have_effect(const struct probe *probe, struct ax_step *s) {
+    const struct ax_model *m = &s->model;
+    struct ax_step_result r;
+    AX_TRY(ax_step_gradients(s, &r));
+    for (int i = 0; i < m->n_params; i++) {
+        if (!m->params[i].trainable)
+            continue;
+        const struct ax_tensor grad = ax_model_grad(m, &m->params[i]);
+        double most = 0;
+        for (int64_t k = 0; k < ax_tensor_numel(&grad); k++)
+            most = fmax(most, fabs(((const double *)grad.data)[k]));
+        if (most == 0)
+            fail_msg("%s: %s has no effect", probe->name, m->params[i].name);
+    }
+    return AX_OK;
+}
+
 /* Embedding, head, layers 0 and 2, one part of each linear. */
 static enum ax_status differences(struct probe *probe, struct ax_step *s) {
     const struct ax_model *m = &s->model;
+    AX_TRY(all_have_effect(probe, s));
     const struct ax_adapter *ends[] = {&m->embed_adapter, &m->head.adapter[0]};
     for (int i = 0; i < 2; i++)
         if (ends[i]->a)

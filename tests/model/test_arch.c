@@ -386,6 +386,8 @@ static void mistakes_are_named_with_their_key(void **state) {
          "num_local_experts: expected an integer", AX_ERR_DATA},
         {"{\"model_type\": \"mixtral\", " SMALL ", \"num_experts_per_tok\": 9}",
          "num_experts_per_tok: cannot route a token to 9 of 8 experts", AX_ERR_DATA},
+        {"{\"model_type\": \"mixtral\", " SMALL ", \"router_aux_loss_coef\": -0.5}",
+         "router_aux_loss_coef: expected 0 or more, got -0.5", AX_ERR_DATA},
         {"{\"model_type\": \"mixtral\", " SMALL ", \"router_jitter_noise\": 0.1}",
          "router_jitter_noise: router jitter 0.1 is not implemented", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"qwen3_moe\", " SMALL ", \"mlp_only_layers\": [4]}",
@@ -529,6 +531,7 @@ static void fields_over_the_file_s(void **state) {
         {"{\"output_router_logits\": true}", 0.02},
         {"{\"output_router_logits\": true, \"router_aux_loss_coef\": 0.5}", 0.5},
         {"{\"router_aux_loss_coef\": 0.5}", 0},
+        {"{\"output_router_logits\": true, \"router_aux_loss_coef\": 0}", 0},
     };
     static const char config[] =
         "{\"model_type\": \"mixtral\", \"router_aux_loss_coef\": 0.02, " SMALL "}";

@@ -7,11 +7,12 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "model/batch.h"
 #include "tests/data/scratch.h"
 #include "tests/kernels/harness.h"
 
-/* Cut in two, the second document ends at the border; in three and four, documents go across. */
+/* Cut into runs of 6, 4 and 3 tokens, which documents go across. */
 #define TOKENS 24
 #define DOCS   4
 #define ROOM   6 /* documents there is room for */
@@ -94,35 +95,46 @@ static void check_rows(const int32_t *rows, const int32_t *labels, int64_t n, in
     }
 }
 
+/* The token of the sequence in a row of a part: of head and tail, half of the rows each. */
+static int64_t token_of(const struct ax_batch *b, int64_t row) {
+    const int64_t half = b->T / 2, late = 2 * b->parts - 1 - b->part;
+    if (b->parts == 1)
+        return row;
+    return row < half ? b->part * half + row : late * half + row - half;
+}
+
 /* Adds what one part says to the row it is a part of. */
 static void add_part(struct machine *m, const struct ax_batch *b, struct row *row) {
-    const int64_t begin = b->part * b->T;
-    int32_t rows[TOKENS];
-    int32_t labels[TOKENS];
+    int32_t tokens[TOKENS], positions[TOKENS], rows[TOKENS], labels[TOKENS], order[TOKENS];
     float weights[TOKENS];
-    read_column(m, &b->tokens, row->tokens + begin);
-    read_column(m, &b->positions, row->positions + begin);
+    read_column(m, &b->tokens, tokens);
+    read_column(m, &b->positions, positions);
     read_column(m, &b->rows, rows);
     read_column(m, &b->labels, labels);
     read_column(m, &b->weight, weights);
+    read_column(m, &b->row_order, order);
     assert_int_equal(b->n_rows, b->T);
     check_rows(rows, labels, b->n_rows, b->T);
+    for (int64_t t = 0; t < b->T; t++) {
+        row->tokens[token_of(b, t)] = tokens[t];
+        row->positions[token_of(b, t)] = positions[t];
+    }
     for (int64_t i = 0; i < b->n_rows; i++) {
-        row->labels[begin + rows[i]] = labels[i];
-        row->weights[begin + rows[i]] = weights[i];
+        row->labels[token_of(b, rows[i])] = labels[i];
+        row->weights[token_of(b, rows[i])] = weights[i];
+        assert_int_equal(order[i], token_of(b, rows[i]));
     }
 }
 
-/* Queries of a document are its tokens in the part, keys those from its begin to the part's end. */
-static void check_ends(struct machine *m, const struct ax_batch *b, const struct row *want) {
-    const int32_t begin = (int32_t)(b->part * b->T), end = begin + (int32_t)b->T;
+/* Queries of a document are its tokens in the run, keys those from its begin to the run's end. */
+static void check_run(struct machine *m, const struct ax_batch *b, int run, const int32_t *row) {
+    const int64_t length = b->T / b->n_runs, begin = token_of(b, run * length),
+                  end = begin + length;
     int32_t cu[ROOM + 1];
     int32_t keys[ROOM + 1];
-    int32_t row[ROOM + 1];
-    read_column(m, &b->cu_seqlens, cu);
-    read_column(m, &b->cu_keys, keys);
-    read_column(m, &b->cu_row, row);
-    assert_memory_equal(row, want->ends, sizeof row);
+    read_column(m, &b->runs[run].cu_q, cu);
+    read_column(m, &b->runs[run].cu_k, keys);
+    assert_int_equal(b->runs[run].first, begin);
     assert_int_equal(cu[0], 0);
     assert_int_equal(keys[0], 0);
     for (int k = 0; k < ROOM; k++) {
@@ -135,6 +147,73 @@ static void check_ends(struct machine *m, const struct ax_batch *b, const struct
         assert_int_equal(cu[k + 1] - cu[k], n_queries);
         assert_int_equal(keys[k + 1] - keys[k], n_keys);
     }
+}
+
+static void check_places(struct machine *m, const struct ax_batch *b, const struct row *want) {
+    int32_t row[ROOM + 1], order[TOKENS], used;
+    read_column(m, &b->cu_seqlens, row);
+    assert_memory_equal(row, want->ends, sizeof row);
+    assert_int_equal(b->n_runs, b->parts > 1 ? 2 : 1);
+    for (int run = 0; run < b->n_runs; run++)
+        check_run(m, b, run, row);
+    if (b->parts == 1)
+        return;
+    read_column(m, &b->order, order);
+    read_column(m, &b->used, &used);
+    for (int64_t t = 0; t < b->T; t++) {
+        int64_t at;
+        assert_int_equal(order[t], token_of(b, t));
+        assert_int_equal(token_of(b, t) < USED, t < used);
+        assert_int_equal(ax_batch_part_of(b, token_of(b, t), &at), b->part);
+        assert_int_equal(at, t);
+    }
+}
+
+/* Pairs of a query and a key that it attends to, in all runs of a part. */
+static int64_t attention_pairs(struct machine *m, const struct ax_batch *b) {
+    int32_t cu[ROOM + 1], keys[ROOM + 1];
+    int64_t pairs = 0;
+    for (int run = 0; run < b->n_runs; run++) {
+        read_column(m, &b->runs[run].cu_q, cu);
+        read_column(m, &b->runs[run].cu_k, keys);
+        for (int k = 0; k < ROOM; k++) {
+            const int64_t nq = cu[k + 1] - cu[k], nk = keys[k + 1] - keys[k];
+            pairs += nq * (nk - nq) + nq * (nq + 1) / 2;
+        }
+    }
+    return pairs;
+}
+
+/* A document as long as the sequence costs all ranks the same; with one run of the sequence for each,
+ * the last would have (2·cp − 1) / cp of the mean, for long ones. */
+static void ranks_attend_equally(void **state) {
+    (void)state;
+    enum { LONG = 960 };
+    struct machine m;
+    int32_t *tokens;
+    machine_open(&m, "ref", 1);
+    assert_ok(ax_alloc(&tokens, LONG, sizeof *tokens));
+    const struct ax_document doc = {.n = LONG, .tokens = tokens};
+    for (int parts = 1; parts <= 8; parts *= 2) {
+        int64_t first = 0, all = 0;
+        for (int part = 0; part < parts; part++) {
+            struct ax_batch b;
+            ax_batch_allocate(&b, &m.arena.scratch, LONG, ROOM, LONG, parts, part);
+            assert_ok(ax_batch_fill(&b, m.q, VOCAB, 1, &doc));
+            const int64_t pairs = attention_pairs(&m, &b);
+            first = part == 0 ? pairs : first;
+            all += pairs;
+            assert_int_equal(pairs, first);
+        }
+        assert_int_equal(all, (int64_t)LONG * (LONG + 1) / 2);
+        const double length = (double)LONG / parts,
+                     last = length * (LONG - length) + length * (length + 1) / 2;
+        print_message("cp %d: each rank attends to %lld pairs; the last of contiguous ones %.2f of "
+                      "the mean\n",
+                      parts, (long long)first, last * parts / (double)all);
+    }
+    ax_free(tokens);
+    machine_close(&m);
 }
 
 static void parts_are_the_row(void **state) {
@@ -153,7 +232,8 @@ static void parts_are_the_row(void **state) {
             for (int part = 0; part < parts; part++) {
                 struct ax_batch b;
                 ax_batch_allocate(&b, &m.arena.scratch, TOKENS, ROOM, 7, parts, part);
-                assert_int_equal(b.max_queries, TOKENS / parts < 7 ? TOKENS / parts : 7);
+                const int64_t run = TOKENS / (parts > 1 ? 2 * parts : 1);
+                assert_int_equal(b.max_queries, run < 7 ? run : 7);
                 assert_ok(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list));
                 assert_int_equal(b.T, TOKENS / parts);
                 assert_int_equal(b.n_docs, DOCS);
@@ -162,7 +242,7 @@ static void parts_are_the_row(void **state) {
                 assert_true(b.weight_total == total);
                 assert_int_equal(b.max_position, 34);
                 add_part(&m, &b, &got);
-                check_ends(&m, &b, &want);
+                check_places(&m, &b, &want);
             }
             assert_memory_equal(got.tokens, want.tokens, sizeof got.tokens);
             assert_memory_equal(got.positions, want.positions, sizeof got.positions);
@@ -238,7 +318,6 @@ static void add_columns(struct documents *d) {
 }
 
 static void check_columns(struct machine *m, const struct ax_batch *b, int n_docs, int64_t used) {
-    const int64_t begin = b->part * b->T;
     uint32_t got[TOKENS];
     int32_t rows[TOKENS];
     int32_t labels[TOKENS];
@@ -252,12 +331,12 @@ static void check_columns(struct machine *m, const struct ax_batch *b, int n_doc
         assert_int_equal(got[k], k < n_docs ? 100 + k : 0);
     read_column(m, &b->columns[1], got);
     for (int64_t t = 0; t < b->T; t++)
-        assert_int_equal(got[t], begin + t < used ? 200 + begin + t : 0);
+        assert_int_equal(got[t], token_of(b, t) < used ? 200 + token_of(b, t) : 0);
     read_column(m, &b->columns[2], got);
     read_column(m, &b->rows, rows);
     read_column(m, &b->labels, labels);
     for (int64_t i = 0; i < b->n_rows; i++)
-        assert_int_equal(got[i], labels[i] >= 0 ? 300 + begin + rows[i] : 0);
+        assert_int_equal(got[i], labels[i] >= 0 ? 300 + token_of(b, rows[i]) : 0);
 }
 
 static void with_columns(void **state) {
@@ -315,6 +394,14 @@ static void refused(void **state) {
     assert_ok(ax_batch_fill(&b, m.q, 6, 1, &doc));
     assert_error(ax_batch_fill(&b, m.q, 5, 1, &doc), AX_ERR_DATA,
                  "document 0, token 1: id 5 is outside the vocabulary of 5");
+    const int32_t classes[] = {-1, 2};
+    const struct ax_document classified = {.n = 2, .tokens = pair, .labels = classes};
+    b.n_labels = 3;
+    assert_ok(ax_batch_fill(&b, m.q, 6, 1, &classified));
+    b.n_labels = 2;
+    assert_error(ax_batch_fill(&b, m.q, 6, 1, &classified), AX_ERR_DATA,
+                 "document 0, token 1: label 2 is not below the number of labels, 2");
+    b.n_labels = 0;
     make_documents(&d, NEXT_TOKEN);
     assert_ok(ax_batch_fill(&b, m.q, USED + 1, DOCS, d.list));
     assert_error(ax_batch_fill(&b, m.q, USED, DOCS, d.list), AX_ERR_DATA,
@@ -327,9 +414,8 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_the_row),
-        cmocka_unit_test(rounded),
-        cmocka_unit_test(with_columns),
+        cmocka_unit_test(parts_are_the_row), cmocka_unit_test(ranks_attend_equally),
+        cmocka_unit_test(rounded),           cmocka_unit_test(with_columns),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

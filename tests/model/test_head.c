@@ -1,5 +1,6 @@
 /* The head's three numbers per token and their gradients, through the whole model: against finite
- * differences in float64, with a temperature, in one walk and in two, and over several chunks. */
+ * differences in float64, with a temperature, in one walk and in two, and over several chunks; also
+ * of heads that classify. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -132,8 +133,16 @@ static void gradients_are_the_slope(void **state) {
         const char *type, *extra;
         bool tied;
     } models[] = {
-        {"qwen2", "", true}, {"qwen3", "", false}, {"mistral", ", \"sliding_window\": 4", false}};
-    for (int i = 0; i < 3; i++) {
+        {"qwen2", "", true},
+        {"qwen3", "", false},
+        {"mistral", ", \"sliding_window\": 4", false},
+        {"llama", ", \"architectures\": [\"LlamaForSequenceClassification\"], \"num_labels\": 1",
+         false},
+        {"qwen3", ", \"architectures\": [\"Qwen3ForTokenClassification\"]", true},
+        {"llama", ", \"architectures\": [\"LlamaForTokenClassification\"], \"num_labels\": 5",
+         false},
+    };
+    for (int i = 0; i < (int)(sizeof models / sizeof *models); i++) {
         struct ax_arch arch;
         must(tiny_arch(&arch, models[i].type, models[i].tied, models[i].extra));
         struct probe p = {.arch = &arch,
@@ -268,20 +277,16 @@ static double apart(const struct tiny_run *got, const struct tiny_run *want) {
     return sqrt(diff / norm);
 }
 
-/* A vocabulary so large that a chunk is 32 tokens, so that 75 tokens take three, the last not full,
- * in one walk and in two; against the same documents in micro-batches of one chunk each. */
-static void chunks_do_not_show(void **state) {
-    (void)state;
-    static const char text[] =
-        "{\"model_type\": \"llama\", \"hidden_size\": 16, \"intermediate_size\": 16, "
-        "\"num_attention_heads\": 2, \"num_hidden_layers\": 1, \"vocab_size\": 300000, "
-        "\"initializer_range\": 0.3, \"tie_word_embeddings\": true}";
-    static const int64_t together[] = {25, 25, 25, 0}, each[] = {25, 0};
+static void parse(struct ax_arch *arch, const char *text) {
     struct ax_json_doc doc;
-    struct ax_arch arch;
     must(ax_json_parse(&doc, "wide", text, strlen(text)));
-    must(ax_arch_parse(&arch, ax_json_root(&doc)));
+    must(ax_arch_parse(arch, ax_json_root(&doc)));
     ax_json_free(&doc);
+}
+
+static void how_large_a_chunk_is(void **state) {
+    (void)state;
+    struct ax_arch arch = {.hidden_size = 16};
     const struct ax_param lm_head = {.local_shape = {300000, 16}};
     struct ax_ops ops = ax_ops_ref;
     struct ax_queue q = {.model = &ops};
@@ -292,6 +297,15 @@ static void chunks_do_not_show(void **state) {
     ops.rounding.head_chunk = 64;
     assert_int_equal(ax_head_chunk_tokens(&m, 75), 64);
     assert_int_equal(ax_head_chunk_tokens(&m, 25), 25);
+    const struct ax_param score = {.local_shape = {1, 8192}};
+    const struct ax_model wide = {
+        .arch = {.hidden_size = 8192}, .accum = AX_F32, .lm_head = &score, .rt = &rt};
+    assert_int_equal(ax_head_chunk_tokens(&wide, 1 << 20), 2048); /* rows of 32 KiB */
+}
+
+static void chunks_do_not_show_in(const char *text, const int64_t *together, const int64_t *each) {
+    struct ax_arch arch;
+    parse(&arch, text);
     struct ax_objective twice = ax_objective_sft;
     twice.head.linear = false;
     struct tiny_run alone = {
@@ -312,11 +326,27 @@ static void chunks_do_not_show(void **state) {
     ax_arch_free(&arch);
 }
 
+/* So many rows of the head that 75 tokens take three chunks of 32, or 300 two of 256, the last not
+ * full, in one walk and in two; against the same documents in micro-batches of one chunk each. */
+static void chunks_do_not_show(void **state) {
+    (void)state;
+    static const int64_t lengths_a[] = {25, 25, 25, 0}, alone_a[] = {25, 0},
+                         lengths_b[] = {100, 100, 100, 0}, alone_b[] = {100, 0};
+#define WIDE                                                                                       \
+    "{\"model_type\": \"llama\", \"hidden_size\": 16, \"intermediate_size\": 16, "                 \
+    "\"num_attention_heads\": 2, \"num_hidden_layers\": 1, \"initializer_range\": 0.3, "
+    chunks_do_not_show_in(WIDE "\"vocab_size\": 300000, \"tie_word_embeddings\": true}", lengths_a,
+                          alone_a);
+    chunks_do_not_show_in(WIDE "\"vocab_size\": 30, \"num_labels\": 65536, "
+                               "\"architectures\": [\"LlamaForTokenClassification\"]}",
+                          lengths_b, alone_b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_the_slope), cmocka_unit_test(smoothing_and_z_loss),
         cmocka_unit_test(weights_by_entropy),      cmocka_unit_test(one_walk_equals_two),
-        cmocka_unit_test(chunks_do_not_show),
+        cmocka_unit_test(how_large_a_chunk_is),    cmocka_unit_test(chunks_do_not_show),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "optim/metrics.h"
 #include "optim/tfevents.h"
+#include "tests/terminal_text.h"
 
 static char dir[64];
 
@@ -236,13 +237,7 @@ static size_t drawn_on(int tty, int end, unsigned short columns) {
     assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
     close(saved);
     assert_int_equal(st, AX_OK);
-    assert_int_equal(write(end, "END", 3), 3); /* a read gives what there is so far */
-    for (size_t len = 0; len == 0 || !strstr(text, "END"); text[len] = '\0') {
-        const ssize_t got = read(tty, text + len, sizeof text - 1 - len);
-        assert_true(got > 0);
-        len += (size_t)got;
-    }
-    *strstr(text, "END") = '\0';
+    terminal_text(tty, end, text, sizeof text);
     const size_t most = widest(text, &n);
     assert_true(n >= 2 && strstr(text, "4/4"));
     return most;

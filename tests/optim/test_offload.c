@@ -213,6 +213,7 @@ static void large_parameters_move_in_pieces(void **state) {
 struct ranks {
     struct ax_arch arch;
     struct ax_step_options o;
+    struct ax_mesh_sizes sizes;
     double loss[RANKS][STEPS], norm[RANKS][STEPS];
     struct ax_arena_plan plan[RANKS];
 };
@@ -227,6 +228,8 @@ static enum ax_status rank_body(struct ax_runtime *rt, void *ctx) {
     AX_TRY_GOTO(ax_model_init_random(&s.model, 8), st, done);
     AX_TRY_GOTO(tiny_adapters(&s.model, 8), st, done);
     for (int i = 0; i < steps; i++) {
+        if (r->o.relora.interval > 0 && (i > 0 || ax_runtime_planning(rt)))
+            AX_TRY_GOTO(ax_step_restart(&s, i), st, done);
         AX_TRY_GOTO(tiny_fill(&s, lengths, (uint64_t)i), st, done);
         AX_TRY_GOTO(ax_step_run(&s, 1e-2, &result), st, done);
         r->loss[rank][i] = result.loss;
@@ -239,8 +242,10 @@ done:
 
 static enum ax_status one_rank(struct ax_fabric *fabric, void *ctx) {
     struct ranks *r = ctx;
-    const struct ax_runtime_options o = {
-        .backend = "far", .threads = 1, .sizes = {.dp_shard = RANKS}, .fabric = fabric};
+    struct ax_runtime_options o = {
+        .backend = "far", .threads = 1, .sizes = r->sizes, .fabric = fabric};
+    if (r->sizes.pp > 1)
+        AX_TRY(ax_step_slots(&r->o, fabric->rank, r->sizes.pp, &o.n_slots));
     return ax_runtime_run(&o, rank_body, r, &r->plan[fabric->rank]);
 }
 
@@ -260,7 +265,8 @@ static void shards_move(void **state) {
          AX_STORE_PLAIN},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ranks here = {.o = tiny_options(AX_BF16, AX_RECOMPUTE_SELECTIVE, 2, lengths)};
+        struct ranks here = {.o = tiny_options(AX_BF16, AX_RECOMPUTE_SELECTIVE, 2, lengths),
+                             .sizes = {.dp_shard = RANKS}};
         must(tiny_arch(&here.arch, cases[i].type, false, cases[i].extra));
         here.o.adapter = cases[i].adapter;
         here.o.base_store = cases[i].store;
@@ -282,11 +288,66 @@ static void shards_move(void **state) {
     }
 }
 
+/* Adapters are merged from masters that are away, those of a shard or of a slice. */
+static void masters_come_back_for_merges(void **state) {
+    (void)state;
+    static const struct ax_mesh_sizes meshes[] = {{.dp_shard = RANKS}, {.tp = RANKS}};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct ranks here = {.o = tiny_options(AX_BF16, AX_RECOMPUTE_SELECTIVE, 2, lengths),
+                             .sizes = meshes[i]};
+        must(tiny_arch(&here.arch, "llama", false, ""));
+        here.o.adapter = &lora;
+        here.o.relora = (struct ax_relora_options){1, {AX_PRUNE_RANDOM, 0.5}};
+        struct ranks away = here;
+        away.o.offload.optimizer = true;
+        must(ax_local_run(RANKS, NULL, one_rank, &here));
+        must(ax_local_run(RANKS, NULL, one_rank, &away));
+        assert_memory_equal(here.loss, away.loss, sizeof here.loss);
+        assert_memory_equal(here.norm, away.norm, sizeof here.norm);
+        for (int rank = 0; rank < RANKS; rank++)
+            assert_true(away.plan[rank].host > here.plan[rank].host);
+        ax_arch_free(&here.arch);
+    }
+}
+
+static const char seven_layers[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 97, \"hidden_size\": 48, "
+    "\"intermediate_size\": 80, \"num_hidden_layers\": 7, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2, \"head_dim\": 16, \"initializer_range\": 0.15, "
+    "\"max_position_embeddings\": 64, \"tie_word_embeddings\": true}";
+
+/* The memory of a slot serves one range of layers after the other, of unequal lengths. */
+static void activations_of_stages_move(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct ranks here = {.o = tiny_options(AX_F32, AX_RECOMPUTE_ON, 4, lengths),
+                             .sizes = {.pp = RANKS}};
+        struct ax_json_doc doc;
+        must(ax_json_parse(&doc, "seven", seven_layers, strlen(seven_layers)));
+        must(ax_arch_parse(&here.arch, ax_json_root(&doc)));
+        ax_json_free(&doc);
+        here.o.pipeline = AX_PIPELINE_INTERLEAVED;
+        here.o.virtual_stages = 2;
+        here.o.adapter = k ? &lora : NULL;
+        struct ranks away = here;
+        away.o.offload.activations = true;
+        must(ax_local_run(RANKS, NULL, one_rank, &here));
+        must(ax_local_run(RANKS, NULL, one_rank, &away));
+        assert_memory_equal(here.loss, away.loss, sizeof here.loss);
+        assert_memory_equal(here.norm, away.norm, sizeof here.norm);
+        for (int rank = 0; rank < RANKS; rank++)
+            assert_true(away.plan[rank].host > here.plan[rank].host);
+        ax_arch_free(&here.arch);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_idle_moves),
         cmocka_unit_test(large_parameters_move_in_pieces),
         cmocka_unit_test(shards_move),
+        cmocka_unit_test(masters_come_back_for_merges),
+        cmocka_unit_test(activations_of_stages_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,17 +8,20 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "ckpt/state/codes.h"
+#include "kernels/dynamic_map.h"
 #include "optim/state.h"
 #include "parallel/comm_local.h"
 #include "tests/tiny.h"
 
-#define MAX_RANKS 4
+#define MAX_RANKS 8
 
 static void must(enum ax_status st) {
     if (st != AX_OK)
@@ -136,7 +139,7 @@ static void there_and_back(const char *optimizer, enum ax_moments moments, enum 
 
 static void shards(void **state) {
     (void)state;
-    for (int n = 2; n <= MAX_RANKS; n++) {
+    for (int n = 2; n <= 4; n++) {
         const struct ax_mesh_sizes sizes = {1, 1, n, 1, 1, 1};
         there_and_back("adamw", AX_MOMENTS_FULL, AX_MASTERS_ACCUM, sizes, n);
         there_and_back("adamw", AX_MOMENTS_8BIT, AX_MASTERS_REMAINDER, sizes, n);
@@ -169,8 +172,7 @@ static void merged_bases(void **state) {
     adapter = NULL;
 }
 
-/* Scales of a matrix that is sliced otherwise have another shape, which is how loading finds out;
- * nothing else has. */
+/* Scales of a matrix that is sliced otherwise have another shape; nothing else has. */
 static void scales_know_their_slices(void **state) {
     (void)state;
     static const int64_t lengths[] = {8, 0};
@@ -467,6 +469,206 @@ static void updates_know_no_mesh(void **state) {
     ax_arch_free(&arch);
 }
 
+/* ---- 8-bit moments of another mesh ---- */
+
+/* What a mesh has of one slot of codes, by element of the whole tensor. */
+struct decoded {
+    const struct ax_dynamic_map *map;
+    int64_t n;
+    uint8_t *code;
+    float *scale;
+    int *block; /* number of the block in its part, and of the rank */
+};
+
+static int world_of(const struct ax_mesh_sizes *s) {
+    return s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
+}
+
+static const struct ax_state_part *part_of(const struct rank *r, const char *name, const char *slot,
+                                           const char *suffix) {
+    char full[AX_SLOT_NAME];
+    snprintf(full, sizeof full, "%s%s", slot, suffix);
+    for (int i = 0; i < r->parts.n; i++)
+        if (strcmp(r->parts.list[i].name, name) == 0 && strcmp(r->parts.list[i].slot, full) == 0)
+            return &r->parts.list[i];
+    return NULL;
+}
+
+static double value_of(const struct decoded *d, int64_t i) {
+    return (double)d->map->value[d->code[i]] * (double)d->scale[i];
+}
+
+static void decode(struct decoded *d, const struct ax_state_codes *c, int rank) {
+    const struct ax_block at = ax_state_part_block(c->codes);
+    const int64_t lead = (c->scales->start[1] + c->codes->first) % AX_8BIT_BLOCK;
+    int64_t run;
+    for (int64_t i = 0; i < c->codes->n; i++) {
+        const int64_t to = ax_block_index(&at, i, &run), block = (lead + i) / AX_8BIT_BLOCK;
+        d->code[to] = ((const uint8_t *)c->codes->data)[i];
+        d->scale[to] = ((const float *)c->scales->data)[block];
+        d->block[to] = rank * 100000 + (int)block;
+    }
+}
+
+static void open_decoded(struct decoded *d, const struct ax_state_part *like) {
+    *d = (struct decoded){.n = 1};
+    d->map = like->layout == AX_STATE_SIGNED_CODES ? &ax_dynamic_signed : &ax_dynamic_unsigned;
+    for (int k = 0; k < like->ndim; k++)
+        d->n *= like->shape[k];
+    must(ax_alloc(&d->code, (size_t)d->n, 1));
+    must(ax_alloc(&d->scale, (size_t)d->n, sizeof *d->scale));
+    must(ax_alloc(&d->block, (size_t)d->n, sizeof *d->block));
+}
+
+static void close_decoded(struct decoded *d) {
+    ax_free(d->code);
+    ax_free(d->scale);
+    ax_free(d->block);
+}
+
+/* What the ranks that save a slot have of it. */
+static size_t saved(struct ax_state_codes *out, struct decoded *d, struct rank *ranks, int world,
+                    const struct ax_state_part *like) {
+    size_t n = 0;
+    open_decoded(d, like);
+    for (int r = 0; r < world; r++) {
+        const struct ax_state_part *codes = part_of(&ranks[r], like->name, like->slot, "");
+        if (!codes || codes->elsewhere)
+            continue;
+        out[n] = (struct ax_state_codes){
+            .codes = codes, .scales = part_of(&ranks[r], like->name, like->slot, "_scale")};
+        out[n].code_bytes = codes->data;
+        out[n].scale_bytes = out[n].scales->data;
+        must(ax_state_codes_check(&out[n]));
+        decode(d, &out[n++], r);
+    }
+    return n;
+}
+
+/* A code and its scale are the nearest to what was there: as they were, or with the scale of the
+ * block's largest element. Returns whether it was encoded again. */
+static bool expect_block(const struct decoded *was, const struct decoded *is, const int64_t *at,
+                         int64_t n) {
+    bool together = true;
+    double largest = 1e-12;
+    for (int64_t i = 0; i < n; i++) {
+        together = together && was->block[at[i]] == was->block[at[0]];
+        largest = fmax(largest, fabs(value_of(was, at[i])));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t e = at[i];
+        if (together) {
+            assert_int_equal(is->code[e], was->code[e]);
+            assert_true(is->scale[e] == was->scale[e]);
+            continue;
+        }
+        assert_true(is->scale[e] == (float)largest);
+        const double wanted = value_of(was, e), scale = (double)is->scale[e];
+        const double off = fabs(value_of(is, e) - wanted);
+        for (int c = is->code[e] - 1; c <= is->code[e] + 1; c += 2)
+            if (c >= 0 && c < 256 && fabs((double)is->map->value[c] * scale - wanted) < off * 0.999)
+                fail_msg("%g became %g", wanted, value_of(is, e));
+    }
+    return !together;
+}
+
+/* Loads the codes on one rank; returns the blocks that were encoded again, adds all to *blocks. */
+static int expect_loaded(struct rank *r, const struct ax_state_part *codes, size_t n,
+                         const struct ax_state_codes *from, const struct decoded *was,
+                         int *blocks) {
+    struct ax_state_codes to = {.codes = codes,
+                                .scales = part_of(r, codes->name, codes->slot, "_scale")};
+    const struct ax_block at = ax_state_part_block(codes);
+    struct decoded is;
+    int64_t copied, run, places[AX_8BIT_BLOCK];
+    int again = 0;
+    must(ax_state_codes_copy(NULL, &to, n, from, &copied));
+    assert_int_equal(copied, codes->n);
+    open_decoded(&is, codes);
+    decode(&is, &to, 0);
+    for (int64_t i = 0, first = 0; i < codes->n; i++) {
+        places[i - first] = ax_block_index(&at, i, &run);
+        const bool last =
+            i + 1 == codes->n || is.block[ax_block_index(&at, i + 1, &run)] != is.block[places[0]];
+        if (!last)
+            continue;
+        again += expect_block(was, &is, places, i + 1 - first);
+        ++*blocks;
+        first = i + 1;
+    }
+    close_decoded(&is);
+    return again;
+}
+
+/* From each mesh to each: returns the blocks that were encoded again. */
+static int each_to_each(const struct ax_arch *arch, const struct ax_mesh_sizes *meshes, int count,
+                        int *blocks) {
+    static const int64_t lengths[] = {8, 0};
+    struct rank ranks[9][MAX_RANKS];
+    struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
+    int again = 0;
+    must(ax_optimizer_find("adamw_8bit", &o.optimizer, &o.opt));
+    for (int a = 0; a < count; a++)
+        for (int r = 0; r < world_of(&meshes[a]); r++)
+            open_rank(&ranks[a][r], arch, &o, meshes[a], world_of(&meshes[a]), r);
+    for (int a = 0; a < count; a++) {
+        const int world = world_of(&meshes[a]);
+        for (int r = 0; r < world; r++) {
+            fill(&ranks[a][r]);
+            for (int i = 0; i < ranks[a][r].parts.n; i++) {
+                const struct ax_state_part *p = &ranks[a][r].parts.list[i];
+                for (int64_t k = 0; p->layout == AX_STATE_BLOCKS && k < p->n; k++)
+                    ((float *)p->data)[k] =
+                        ax_rng_uniform((struct ax_rng_key){9, 0, (uint32_t)i}, (uint64_t)k) + 1e-3f;
+            }
+        }
+        for (int b = 0; b < count; b++)
+            for (int r = 0; b != a && r < world_of(&meshes[b]); r++)
+                for (int i = 0; i < ranks[b][r].parts.n; i++) {
+                    const struct ax_state_part *p = &ranks[b][r].parts.list[i];
+                    struct ax_state_codes from[MAX_RANKS];
+                    struct decoded was;
+                    if (p->layout != AX_STATE_SIGNED_CODES && p->layout != AX_STATE_UNSIGNED_CODES)
+                        continue;
+                    const size_t n = saved(from, &was, ranks[a], world, p);
+                    again += expect_loaded(&ranks[b][r], p, n, from, &was, blocks);
+                    close_decoded(&was);
+                }
+    }
+    for (int a = 0; a < count; a++)
+        for (int r = 0; r < world_of(&meshes[a]); r++)
+            close_rank(&ranks[a][r]);
+    return again;
+}
+
+static void codes_fit_any_mesh(void **state) {
+    (void)state;
+    static const struct ax_mesh_sizes meshes[] = {
+        /* pp, dp_replicate, dp_shard, cp, tp, ep */
+        {1, 1, 1, 1, 1, 1}, {1, 1, 2, 1, 1, 1}, {1, 1, 1, 1, 2, 1},
+        {2, 1, 1, 1, 1, 1}, {1, 2, 2, 1, 1, 1}, {1, 1, 2, 1, 2, 1},
+        {1, 1, 4, 1, 1, 1}, {2, 1, 1, 2, 1, 1}, {2, 1, 2, 1, 2, 1},
+    };
+    static const struct ax_mesh_sizes of_experts[] = {
+        {1, 1, 1, 1, 1, 1}, {1, 1, 2, 1, 1, 2}, {1, 1, 4, 1, 1, 2},
+        {1, 1, 1, 1, 2, 1}, {1, 1, 2, 1, 2, 2}, {2, 1, 2, 1, 1, 2},
+    };
+    struct ax_arch arch;
+    int blocks = 0;
+    uneven_arch(&arch);
+    int again = each_to_each(&arch, meshes, 9, &blocks);
+    print_message("8-bit moments of 9 meshes on each other: %d of %d blocks encoded again\n", again,
+                  blocks);
+    assert_true(again > 0 && again < blocks);
+    ax_arch_free(&arch);
+    must(tiny_arch(&arch, "mixtral", false, ""));
+    blocks = 0;
+    again = each_to_each(&arch, of_experts, 6, &blocks);
+    print_message("experts: %d of %d\n", again, blocks);
+    assert_true(again > 0 && again < blocks);
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards),
@@ -477,6 +679,7 @@ int main(void) {
         cmocka_unit_test(pieces_have_a_scale_per_block),
         cmocka_unit_test(going_on_is_bitwise),
         cmocka_unit_test(updates_know_no_mesh),
+        cmocka_unit_test(codes_fit_any_mesh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,42 +8,78 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "model/classifier.h"
+#include "optim/kto.h"
+#include "optim/preference.h"
+#include "optim/reward.h"
 #include "parallel/comm_local.h"
 #include "tests/optim/train_runs.h"
 
 enum { STEPS = 5, MAX_WORLD = 8, WIDTH = 3 };
 
+static char *save[] = {"score"};
+static const struct ax_peft_config of_classifier = {
+    .r = 3, .alpha = 8, .all_linear = true, .save = {1, save}};
 static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true, .dropout = 0.1};
 
 struct kind {
-    bool on_ref, adapter, packed, experts;
-    int accumulation; /* micro-batches of a step, over all data ranks */
+    bool on_ref, adapter, packed, experts, deep, classifies;
+    enum ax_pipeline_kind schedule; /* of deep ones */
+    bool chooses;                   /* the kind of recompute */
+    bool limps;                     /* rank 1 computes longer than the others */
+    int steps;                      /* 0: STEPS */
+    int accumulation;               /* micro-batches of a step, over all data ranks */
     double neftune;
+    int64_t restarts; /* steps between merges of the adapter */
+    bool prefers;     /* pairs, by a mixture of losses */
+    bool rates;       /* KTO */
+    double first;     /* loss of the first evaluation, by hand; 0: not known */
+    int labels;       /* a reward model's (1), a process reward model's (2); 0: others */
 };
+
+static const struct ax_kto_options ratings = {
+    .beta = 0.3, .desirable_weight = 1, .undesirable_weight = 1.5};
+
+/* Losses with sums and means, of each side and of both; one counts tokens. */
+static const struct ax_preference_options mixture = {.beta = 0.3,
+                                                     .reference = true,
+                                                     .shares = true,
+                                                     .weight = {[AX_PREFER_SIGMOID] = 1,
+                                                                [AX_PREFER_IPO] = 0.1,
+                                                                [AX_PREFER_NCA_PAIR] = 0.5,
+                                                                [AX_PREFER_SFT] = 0.2}};
 
 struct mesh_run {
     struct ax_mesh_sizes sizes;
     const struct kind *kind;
     bool spoiled; /* the second step's second micro-batch has a bad gradient */
     int broken;   /* rank that fails before its runtime is open; −1 = none */
+    bool apart;   /* each rank writes to a folder of its own, as on hosts that share none */
+    char out[64]; /* else all write to this one */
     /* out, of rank 0 */
     struct ax_train_result r;
     double losses[STEPS];
     int n_losses;
-    char warning[512]; /* the last */
+    char warning[512];             /* the last */
+    int slowest[STEPS], n_slowest; /* rank */
+    int n_waits;                   /* steps in which a rank waited for all others */
 };
 
 /* An objective that is the usual one but in one micro-batch. */
 struct spoiler {
     int calls, bad; /* of training passes */
+    bool limps;
 };
 
 static enum ax_status spoil(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
     struct spoiler *s = ctx;
     AX_TRY(ax_objective_sft.head.token_grad(NULL, p, c));
+    if (s->limps)
+        nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
     if (p->recompute != AX_RECOMPUTE_INFERENCE && !ax_runtime_planning(p->model->rt) &&
         s->calls++ == s->bad)
         ax_store(c->g_logprob.dtype, c->g_logprob.data, 0, NAN);
@@ -61,18 +97,27 @@ static int bad_call(const struct mesh_run *m, const struct ax_fabric *f) {
 }
 
 /* The losses that metrics.jsonl reports, step by step, and the last warning. */
-static int read_metrics(const struct train_case *c, struct mesh_run *m) {
+static int read_metrics(struct mesh_run *m) {
     char path[192], *text, *rest;
     size_t n;
     int found = 0;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", c->out);
+    snprintf(path, sizeof path, "%s/out/metrics.jsonl", m->out);
     if (ax_read_file(path, 1 << 20, &text, &n) != AX_OK)
         return 0;
     rest = text;
     for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        json_t *v = *line ? json_loads(line, 0, NULL) : json_null();
         const char *loss = strstr(line, "\"loss\": ");
+        if (!v)
+            return 0; /* not JSON */
+        const json_t *waits = json_object_get(json_object_get(v, "ranks"), "wait_seconds");
+        m->n_waits += json_number_value(json_object_get(waits, "world")) > 0;
+        json_decref(v);
         if (loss && strstr(line, "\"grad_norm\"") && found < STEPS)
             m->losses[found++] = strtod(loss + strlen("\"loss\": "), NULL);
+        const char *slowest = strstr(line, "\"slowest\": ");
+        if (slowest && m->n_slowest < STEPS)
+            m->slowest[m->n_slowest++] = atoi(slowest + strlen("\"slowest\": "));
         if (strstr(line, "\"warning\""))
             snprintf(m->warning, sizeof m->warning, "%s", strstr(line, "\"text\""));
     }
@@ -90,42 +135,68 @@ static const char experts[] =
     "\"num_key_value_heads\": 2, \"head_dim\": 12, \"initializer_range\": 0.15, "
     "\"max_position_embeddings\": 64, \"num_local_experts\": 8, \"num_experts_per_tok\": 2}";
 
-static enum ax_status use_experts(struct train_case *c) {
-    struct ax_json_doc doc;
-    ax_arch_free(&c->arch);
-    json_decref(c->model_config);
-    AX_TRY(ax_json_parse(&doc, "experts", experts, strlen(experts)));
-    const enum ax_status st = ax_arch_parse(&c->arch, ax_json_root(&doc));
-    c->model_config = json_incref(doc.root);
-    c->o.save.hf.config = c->model_config;
-    ax_json_free(&doc);
-    return st;
-}
+/* Layers for two chunks on each of two stages, of unequal lengths. */
+static const char deep[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 97, \"hidden_size\": 40, "
+    "\"intermediate_size\": 54, \"num_hidden_layers\": 5, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2, \"head_dim\": 12, \"initializer_range\": 0.15, "
+    "\"max_position_embeddings\": 64, \"tie_word_embeddings\": true}";
+
+/* As many labels as there are tokens: the data are the same. */
+static const char classifier[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForTokenClassification\"], "
+    "\"num_labels\": 97, \"vocab_size\": 97, \"hidden_size\": 40, \"intermediate_size\": 54, "
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+    "\"head_dim\": 12, \"initializer_range\": 0.15, \"max_position_embeddings\": 64}";
 
 static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     struct mesh_run *m = ctx;
     const struct kind *k = m->kind;
     struct train_case c;
     struct ax_train_result r;
-    AX_TRY(train_case_open(&c, k->on_ref ? AX_F64 : AX_F32, k->packed));
+    struct ax_preference preference;
+    struct ax_reward reward;
+    struct ax_sft_options steps;
+    const struct ax_objective pairs = ax_objective_preference(&preference, "dpo", &mixture),
+                              rewards = ax_objective_reward(&reward, 0.05),
+                              prm = ax_objective_prm(&steps);
+    struct ax_kto kto;
+    const struct ax_objective rated = ax_objective_kto(&kto, &ratings);
+    const struct ax_objective *const of[] = {k->prefers ? &pairs
+                                             : k->rates ? &rated
+                                                        : &ax_objective_sft,
+                                             &rewards, &prm};
+    AX_TRY(train_case_open_for(&c, k->on_ref ? AX_F64 : AX_F32, k->packed, of[k->labels]));
     struct ax_train_options *o = &c.o;
-    if (k->experts)
-        AX_TRY(use_experts(&c));
+    if (k->experts || k->deep || k->classifies)
+        AX_TRY(train_case_use_model(&c, k->experts ? experts : k->deep ? deep : classifier));
+    if (k->labels > 0) { /* the head is drawn like all of the model */
+        AX_TRY(ax_classifier_choose(&c.arch,
+                                    k->labels == 1 ? &ax_classifier_reward : &ax_classifier_prm));
+        c.arch.new_head = false;
+    }
     o->runtime = (struct ax_runtime_options){
         .backend = k->on_ref ? "ref" : "cpu", .threads = 1, .sizes = m->sizes, .fabric = fabric};
     o->step.n_microbatches = k->accumulation / data_ranks(&m->sizes);
     o->step.neftune_alpha = k->neftune;
-    o->step.adapter = k->adapter ? &lora : NULL;
+    o->step.pipeline = k->schedule;
+    o->step.adapter = !k->adapter ? NULL : k->labels > 0 ? &of_classifier : &lora;
+    o->step.relora = (struct ax_relora_options){k->restarts, {AX_PRUNE_MAGNITUDE, 0.9}};
+    o->recompute_auto = k->chooses;
+    char shared[96];
+    snprintf(shared, sizeof shared, "%s/out", m->out);
+    if (!m->apart)
+        o->save.output_dir = shared;
     o->data.pad = 4;
-    o->max_steps = STEPS;
+    o->max_steps = k->steps > 0 ? k->steps : STEPS;
     o->lr.base_lr = 1e-3; /* with Adam, rounding errors of small gradients become steps */
     o->metrics.logging_steps = 1;
     o->eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    o->data.eval_tokens = 40; /* several passes */
-    struct spoiler spoiler = {.bad = bad_call(m, fabric)};
+    o->data.eval_tokens = k->prefers || k->labels == 1 ? 64 : 40; /* several passes */
+    struct spoiler spoiler = {.bad = bad_call(m, fabric), .limps = k->limps && fabric->rank == 1};
     const struct ax_objective spoiled = {
         .name = "spoiled", .head = {.linear = true, .token_grad = spoil, .ctx = &spoiler}};
-    if (m->spoiled)
+    if (m->spoiled || k->limps)
         o->step.objective = &spoiled;
     if (m->broken == fabric->rank) {
         o->data.countable = false;
@@ -135,28 +206,21 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     const enum ax_status st = ax_train(o, &r);
     if (st == AX_OK && fabric->rank == 0) {
         m->r = r;
-        m->n_losses = read_metrics(&c, m);
+        m->n_losses = read_metrics(m);
     }
     train_case_close(&c);
     return st;
 }
 
 /* What a run on several ranks cannot do. */
-enum { REFUSED_SAVE, REFUSED_AUTO, REFUSED };
-struct refused {
-    int what;
-};
-
 static enum ax_status train_refused(struct ax_fabric *fabric, void *ctx) {
-    const struct refused *r = ctx;
+    (void)ctx;
     struct train_case c;
     struct ax_train_result result;
     AX_TRY(train_case_open(&c, AX_F32, false));
     c.o.runtime = (struct ax_runtime_options){
-        .backend = "cpu", .threads = 1, .sizes = {.dp_shard = 2}, .fabric = fabric};
-    if (r->what == REFUSED_SAVE)
-        c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 1};
-    c.o.recompute_auto = r->what == REFUSED_AUTO;
+        .backend = "cpu", .threads = 1, .sizes = {.pp = 2}, .fabric = fabric};
+    c.o.samples.n = 1;
     const enum ax_status st = ax_train(&c.o, &result);
     train_case_close(&c);
     return st;
@@ -165,8 +229,14 @@ static enum ax_status train_refused(struct ax_fabric *fabric, void *ctx) {
 static enum ax_status train(struct mesh_run *m) {
     const struct ax_mesh_sizes *s = &m->sizes;
     const uint64_t live = ax_mem_live_blocks();
+    snprintf(m->out, sizeof m->out, "%s", "/tmp/axtrain-mesh-XXXXXX");
+    assert_non_null(mkdtemp(m->out));
     const enum ax_status st =
         ax_local_run(s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp, NULL, train_rank, m);
+    struct ax_error_record first;
+    ax_error_save(&first, st);
+    assert_int_equal(ax_remove_tree(m->out), AX_OK);
+    (void)ax_error_restore(&first);
     assert_int_equal(ax_mem_live_blocks(), live);
     return st;
 }
@@ -214,15 +284,29 @@ static const struct ax_mesh_sizes of_experts[] = {
     {1, 1, 1, 2, 1, 2}, {2, 1, 2, 1, 1, 2}, {1, 1, 1, 1, 2, 2},
 };
 
+static const struct ax_mesh_sizes pipelines[] = {
+    {2, 1, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 1}, {2, 1, 1, 1, 2, 1},
+    {2, 1, 1, 2, 1, 1}, {2, 2, 1, 1, 1, 1}, {2, 1, 2, 1, 2, 1},
+};
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+/* Sanitized code runs several times as long: it has half of the meshes. */
+#ifdef __SANITIZE_ADDRESS__
+#define EACH 2
+#else
+#define EACH 1
+#endif
+
 static void compare(const struct kind *k, size_t first, size_t every) {
-    const struct ax_mesh_sizes *list = k->experts ? of_experts : meshes;
-    const size_t n =
-        k->experts ? sizeof of_experts / sizeof *of_experts : sizeof meshes / sizeof *meshes;
+    const struct ax_mesh_sizes *list = k->experts ? of_experts : k->deep ? pipelines : meshes;
+    const size_t n = k->experts ? COUNT(of_experts) : k->deep ? COUNT(pipelines) : COUNT(meshes);
     struct mesh_run one = {.sizes = {1, 1, 1, 1, 1, 1}, .kind = k, .broken = -1};
     run_ok_on(&one);
     assert_int_equal(one.n_losses, STEPS);
     assert_true(one.losses[STEPS - 1] != one.losses[0]);
-    for (size_t i = first; i < n; i += every) {
+    if (k->first > 0)
+        expect_close("the first evaluation", 0, one.r.first_eval.loss, k->first, 1e-12, &one.sizes);
+    for (size_t i = first; i < n; i += every * EACH) {
         struct mesh_run m = {.sizes = list[i], .kind = k, .broken = -1};
         if (k->accumulation % data_ranks(&m.sizes) == 0)
             expect_equal(&m, &one);
@@ -234,9 +318,82 @@ static void compare(const struct kind *k, size_t first, size_t every) {
 static void runs_are_those_of_one_rank_in_double(void **state) {
     (void)state;
     static const struct kind full = {.on_ref = true, .accumulation = 4, .neftune = 5},
-                             adapter = {.on_ref = true, .accumulation = 4, .adapter = true};
+                             adapter = {.on_ref = true, .accumulation = 4, .adapter = true},
+                             restarts = {.on_ref = true,
+                                         .accumulation = 4,
+                                         .adapter = true,
+                                         .restarts = 2},
+                             classifies = {.on_ref = true, .accumulation = 4, .classifies = true};
     compare(&full, 0, 1);
     compare(&adapter, 0, 2);
+    compare(&restarts, 0, 1);
+    compare(&classifies, 0, 2);
+}
+
+/* Tied, with micro-batches whose number two stages do not divide. */
+static void every_schedule_is_one_rank(void **state) {
+    (void)state;
+    static const enum ax_pipeline_kind schedules[] = {AX_PIPELINE_AFAB, AX_PIPELINE_INTERLEAVED};
+    for (size_t i = 0; i < COUNT(schedules); i++) {
+        const struct kind exact = {.on_ref = true,
+                                   .accumulation = 6,
+                                   .deep = true,
+                                   .schedule = schedules[i],
+                                   .neftune = 5},
+                          adapter = {.accumulation = 6,
+                                     .deep = true,
+                                     .schedule = schedules[i],
+                                     .adapter = true},
+                          once = {.accumulation = 2, .deep = true, .schedule = schedules[i]};
+        compare(&exact, 0, 1);
+        compare(&adapter, i, 2);
+        compare(&once, 1 - i, 2);
+    }
+}
+
+/* The log-probs of the reference, too, are computed on the mesh. */
+static void preferences_are_those_of_one_rank(void **state) {
+    (void)state;
+    static const struct kind full = {.on_ref = true, .accumulation = 4, .prefers = true},
+                             adapter = {.on_ref = true,
+                                        .accumulation = 4,
+                                        .adapter = true,
+                                        .packed = true,
+                                        .prefers = true};
+    compare(&full, 1, 2);
+    compare(&adapter, 0, 2);
+}
+
+/* An estimate of the KL divergence is of the step's records, whichever rank has them. */
+static void ratings_are_those_of_one_rank(void **state) {
+    (void)state;
+    /* half of the weights, while policy and reference are one: of 12 documents 8 are desirable */
+    static const struct kind full = {.on_ref = true,
+                                     .accumulation = 4,
+                                     .rates = true,
+                                     .first = (8 * 1 + 4 * 1.5) / 12 / 2},
+                             adapter = {.on_ref = true,
+                                        .accumulation = 4,
+                                        .adapter = true,
+                                        .packed = true,
+                                        .rates = true};
+    compare(&full, 0, 2);
+    compare(&adapter, 3, 4);
+}
+
+/* Evaluations, too, whose sums of pairs are those of logits. */
+static void scores_are_those_of_one_rank(void **state) {
+    (void)state;
+    for (int labels = 1; labels <= 2; labels++) {
+        const struct kind full = {.on_ref = true, .accumulation = 4, .labels = labels},
+                          adapter = {.on_ref = true,
+                                     .accumulation = 4,
+                                     .adapter = true,
+                                     .packed = true,
+                                     .labels = labels};
+        compare(&full, labels == 2, 2);
+        compare(&adapter, labels == 1, 2);
+    }
 }
 
 /* The ranks of an expert group may send each other all rows of their equally long micro-batches. */
@@ -274,11 +431,8 @@ static void a_bad_step_is_that_of_one_rank(void **state) {
 
 static void what_only_one_rank_does_is_refused(void **state) {
     (void)state;
-    struct refused r = {0};
-    for (r.what = 0; r.what < REFUSED; r.what++) {
-        assert_int_equal(ax_local_run(2, NULL, train_refused, &r), AX_ERR_UNSUPPORTED);
-        expect_error(r.what == REFUSED_SAVE ? "writes no checkpoints" : "cannot agree on auto");
-    }
+    assert_int_equal(ax_local_run(2, NULL, train_refused, NULL), AX_ERR_UNSUPPORTED);
+    expect_error("generate_samples: mesh: pp 2 and cp 1, but answers");
 }
 
 /* Before the runtime of a rank is open, too, others hear of its failure. */
@@ -294,12 +448,59 @@ static void a_failure_before_the_run_reaches_all(void **state) {
     }
 }
 
+static void hosts_without_a_shared_folder_are_told(void **state) {
+    (void)state;
+    static const struct kind kind = {.accumulation = 2};
+    struct mesh_run m = {.sizes = {1, 1, 2, 1, 1, 1}, .kind = &kind, .broken = -1, .apart = true};
+    const enum ax_status st = train(&m);
+    assert_true(st == AX_ERR_CONFIG || st == AX_ERR_PEER); /* the rank's, or what it told rank 0 */
+    expect_error("is not the folder that rank 0 writes to");
+}
+
+/* Ranks have unequal parts, and choose the same. */
+static void recompute_is_chosen_together(void **state) {
+    (void)state;
+    static const struct kind kind = {.accumulation = 2, .chooses = true};
+    struct mesh_run m = {.sizes = {2, 1, 1, 1, 1, 1}, .kind = &kind, .broken = -1};
+    run_ok_on(&m);
+    assert_int_equal(m.n_losses, STEPS);
+}
+
+/* Who computes longest is named, step by step; waiting for it is not computing. */
+static void the_slowest_rank_is_named(void **state) {
+    (void)state;
+    static const struct kind kind = {.accumulation = 2, .limps = true};
+    static const struct ax_mesh_sizes sizes[] = {{1, 1, 2, 1, 1, 1}, {1, 2, 1, 1, 1, 1}};
+    for (size_t i = 0; i < 2; i++) {
+        struct mesh_run m = {.sizes = sizes[i], .kind = &kind, .broken = -1};
+        run_ok_on(&m);
+        assert_int_equal(m.n_slowest, STEPS);
+        assert_int_equal(m.n_waits, STEPS);
+        for (int k = 0; k < STEPS; k++)
+            assert_int_equal(m.slowest[k], 1);
+    }
+    struct mesh_run one = {.sizes = {1, 1, 1, 1, 1, 1}, .kind = &kind, .broken = -1};
+    run_ok_on(&one);
+    assert_int_equal(one.n_slowest, 0);
+    static const struct kind longer = {.accumulation = 2, .limps = true, .steps = 21};
+    struct mesh_run m = {.sizes = {1, 1, 2, 1, 1, 1}, .kind = &longer, .broken = -1};
+    run_ok_on(&m);
+    assert_non_null(strstr(m.warning, "rank 1 holds the others up"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_those_of_one_rank_in_double),
         cmocka_unit_test(a_bad_step_is_that_of_one_rank),
         cmocka_unit_test(what_only_one_rank_does_is_refused),
         cmocka_unit_test(a_failure_before_the_run_reaches_all),
+        cmocka_unit_test(hosts_without_a_shared_folder_are_told),
+        cmocka_unit_test(recompute_is_chosen_together),
+        cmocka_unit_test(the_slowest_rank_is_named),
+        cmocka_unit_test(every_schedule_is_one_rank),
+        cmocka_unit_test(preferences_are_those_of_one_rank),
+        cmocka_unit_test(ratings_are_those_of_one_rank),
+        cmocka_unit_test(scores_are_those_of_one_rank),
         cmocka_unit_test(runs_with_experts_are_those_of_one_rank),
         cmocka_unit_test(runs_are_those_of_one_rank_in_float),
     };

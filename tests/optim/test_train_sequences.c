@@ -19,6 +19,8 @@
 
 static const struct ax_objective objective = {.name = "pairs", .columns = &group_columns};
 
+static bool in_place; /* what the loader does with labels */
+
 /* One rank's side of a run. */
 struct rank {
     struct machine m;
@@ -49,6 +51,7 @@ static void open_rank(struct rank *r, int rank, int ranks, int64_t capacity, int
                                                                  .batch = PER_BATCH,
                                                                  .step = unit},
                                                         .shuffle = true,
+                                                        .labels_in_place = in_place,
                                                         .seed = 3}));
     r->rt.q = r->m.q;
     r->step = (struct ax_step){.rt = &r->rt, .batches = r->batches};
@@ -93,7 +96,7 @@ static void note(const struct rank *r, int64_t step, int64_t *where) {
             for (int64_t t = 0; t < doc->n; t++) {
                 assert_int_equal(doc->columns[1][t], column_word(1, token, t));
                 if (doc->labels[t] >= 0)
-                    assert_int_equal(doc->columns[2][t], column_word(2, token, t + 1));
+                    assert_int_equal(doc->columns[2][t], column_word(2, token, t + !in_place));
             }
             assert_int_equal(where[token], -1);
             assert_int_equal(s->origins[(m * s->ranks + s->own) * s->cap_docs + d].line,
@@ -104,8 +107,7 @@ static void note(const struct rank *r, int64_t step, int64_t *where) {
     }
 }
 
-static void dealt_whole(void **state) {
-    (void)state;
+static void deal_whole(void) {
     int64_t steps_of[N_GROUPS * GROUP_MAX];
     for (int ranks = 1; ranks <= MICROBATCHES; ranks *= 2) {
         int64_t where[N_GROUPS * GROUP_MAX];
@@ -133,6 +135,15 @@ static void dealt_whole(void **state) {
             steps_of[i] = step;
         }
     }
+}
+
+static void dealt_whole(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        in_place = k == 1;
+        deal_whole();
+    }
+    in_place = false;
 }
 
 /* Groups of up to 4 sequences, micro-batches of 2: some take two micro-batches, always of one step,

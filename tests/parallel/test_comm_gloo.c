@@ -123,6 +123,12 @@ static void all_collectives(void **state) {
         succeeds(world, comm_cases_run, NULL);
 }
 
+static void a_team_talks_beside_the_training(void **state) {
+    (void)state;
+    for (int world = 2; world <= MAX_WORLD; world += 2)
+        succeeds(world, team_cases_run, NULL);
+}
+
 /* ---- the same bits ---- */
 
 static enum ax_status bits(struct ax_fabric *f, uint64_t *hash) {
@@ -241,6 +247,34 @@ static void slices_are_even(void **state) {
         }
 }
 
+/* A rank that ends before its group has connected, whichever it is: nobody waits for it. */
+static enum ax_status ends_before_it_connects(struct ax_fabric *f, void *ctx) {
+    struct ax_comm c;
+    if (f->rank == *(const int *)ctx)
+        return AX_OK;
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    ax_comm_free(&c);
+    return AX_OK;
+}
+
+static void members_that_have_ended_are_named(void **state) {
+    (void)state;
+    for (int away = 0; away < 3; away++) {
+        struct result results[MAX_WORLD];
+        char part[32];
+        const double begin = ax_clock_now();
+        run_world(0, 3, 60, ends_before_it_connects, &away, results);
+        assert_true(ax_clock_now() - begin < 30);
+        snprintf(part, sizeof part, "rank %d ended before rank ", away);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(results[r].code, r == away ? AX_OK : AX_ERR_PEER);
+            /* who heard of it second says what the first one said */
+            if (r != away)
+                has(&results[r], part);
+        }
+    }
+}
+
 /* Rank 1 is alone: its first sum ends with an error, and later ones do not begin. */
 static enum ax_status goes_on(struct ax_fabric *f, void *ctx) {
     (void)ctx;
@@ -327,7 +361,8 @@ static void all_that_are_late_are_named(void **state) {
         /* on a busy machine rank 2 may be late as well */
         const bool both = strstr(results[0].text, "): ranks 1") &&
                           strstr(results[0].text, " and 3 did not arrive within 0.5 s");
-        const bool one = strstr(results[0].text, "): rank 1 ended without it");
+        const bool one = strstr(results[0].text, "): rank 1 ended without it") ||
+                         strstr(results[0].text, "): rank 3 ended without it");
         if (late ? !both : !one)
             fail_msg("%s: %s", late ? "late" : "gone", results[0].text);
     }
@@ -471,6 +506,7 @@ static void injected_faults_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_collectives),
+        cmocka_unit_test(a_team_talks_beside_the_training),
         cmocka_unit_test(sums_have_the_bits_of_the_local_fabric),
         cmocka_unit_test(a_runtime_runs_on_processes),
         cmocka_unit_test(spoilt_collectives_are_named),
@@ -478,6 +514,7 @@ int main(void) {
         cmocka_unit_test(slices_are_even),
         cmocka_unit_test(ranks_that_do_not_connect_are_an_error),
         cmocka_unit_test(injected_faults_are_named),
+        cmocka_unit_test(members_that_have_ended_are_named),
         cmocka_unit_test(nothing_begins_after_an_error),
         cmocka_unit_test(nothing_is_waited_for_after_an_error),
         cmocka_unit_test(mismatches_are_named),

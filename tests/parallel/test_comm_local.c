@@ -40,6 +40,14 @@ static void all_collectives(void **state) {
         succeeds(worlds[i], NULL, comm_cases_run, NULL);
 }
 
+static void a_team_talks_beside_the_training(void **state) {
+    (void)state;
+    static const int worlds[] = {2, 5, 8};
+    assert_int_equal(team_cases_alone(), AX_OK);
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
+        succeeds(worlds[i], NULL, team_cases_run, NULL);
+}
+
 static enum ax_status one(struct ax_fabric *f, void *ctx) {
     (void)ctx;
     ENSURE(f->world == 1 && f->rank == 0);
@@ -403,6 +411,7 @@ static void delays_pass_while_nobody_waits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_collectives),
+        cmocka_unit_test(a_team_talks_beside_the_training),
         cmocka_unit_test(a_world_of_one),
         cmocka_unit_test(on_far_memory),
         cmocka_unit_test(spoilt_collectives_are_named),

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -12,31 +13,61 @@
 #include "base/mem.h"
 #include "parallel/schedule.h"
 
-#define MAX_UNITS  9
-#define MAX_MICRO  6
-#define MAX_STAGES 4
+#define MAX_UNITS    14
+#define MAX_MICRO    9
+#define MAX_STAGES   4
+#define MAX_VIRTUAL  3
+#define MAX_MESSAGES (4 * MAX_MICRO * MAX_VIRTUAL)
 
 enum { NONE = -1 };
 
+/* What happened to a chunk's pass. */
+struct pass {
+    bool begun, ended, input, output_grad;
+    int forwards, backwards; /* units done: in order, in reverse */
+};
+
+struct message {
+    bool gradient;
+    int chunk, micro; /* that computed it, of all chunks */
+};
+
+/* From one stage to another: number i of one list is number i of the other. */
+struct link {
+    struct message sent[MAX_MESSAGES], expected[MAX_MESSAGES];
+    int n_sent, n_expected;
+};
+
 struct stage {
     struct ax_schedule s;
-    int first, end, at;       /* units; next action */
-    int gathered[MAX_UNITS];  /* users that need it whole now */
-    int forwards[MAX_MICRO];  /* units done; they run in order */
-    int backwards[MAX_MICRO]; /* units done; they run in reverse */
-    bool begun[MAX_MICRO], ended[MAX_MICRO], input[MAX_MICRO], output_grad[MAX_MICRO];
-    int slot_owner[MAX_MICRO];
+    struct ax_chunks chunks;
+    int at;                  /* next action */
+    int gathered[MAX_UNITS]; /* users that need it whole now */
+    struct pass passes[MAX_VIRTUAL][MAX_MICRO];
+    bool taken[64]; /* slots */
+    int n_taken, most_taken;
     int reduced[MAX_UNITS], updated[MAX_UNITS];
     int clips, ties, normed;
-    int outbox; /* micro-batch whose gradient waits to be sent */
-    bool posted;
+    bool outbox; /* contains a gradient that has not arrived */
+    struct pass *arriving[4];
+    bool gradient[4];
+    int n_arriving, n_open;   /* messages started since the last wait: those received, all */
+    int up_to[2][MAX_STAGES]; /* messages sent to, expected from each stage */
 };
 
 struct paper {
-    int units, micro, stages;
-    bool forward_only, tied;
+    int units, chunks;
+    bool tied;
+    struct ax_pipeline pipeline;
     struct stage stage[MAX_STAGES];
+    struct link links[MAX_STAGES][MAX_STAGES]; /* from, to */
 };
+
+static struct pass *pass_of(struct stage *t, const struct ax_action *a) {
+    assert_in_range(a->chunk, 0, t->chunks.n - 1);
+    assert_in_range(a->microbatch, 0, MAX_MICRO - 1);
+    return &t->passes[a->chunk][a->microbatch];
+}
 
 static void check_gathers(struct paper *p, struct stage *t, const struct ax_action *a) {
     t->gathered[a->unit] += a->kind == AX_ACT_GATHER ? 1 : -1;
@@ -44,98 +75,119 @@ static void check_gathers(struct paper *p, struct stage *t, const struct ax_acti
     int blocks = 0;
     for (int u = 1; u < p->units - 1; u++) {
         blocks += t->gathered[u] > 0;
-        /* blocks take turns in two buffers */
-        assert_false(u + 2 < p->units - 1 && t->gathered[u] > 0 && t->gathered[u + 2] > 0);
+        /* blocks alternate between two buffers */
+        for (int v = u + 2; v < p->units - 1; v += 2)
+            assert_false(t->gathered[u] > 0 && t->gathered[v] > 0);
     }
     assert_true(blocks <= 2);
 }
 
 static void check_compute(struct stage *t, const struct ax_action *a) {
-    const int m = a->microbatch, n = t->end - t->first;
-    assert_true(t->begun[m] && !t->ended[m] && t->input[m]);
-    assert_int_equal(t->slot_owner[a->slot], m);
+    struct pass *f = pass_of(t, a);
+    const struct ax_chunk *c = &t->chunks.list[a->chunk];
+    const int n = c->end - c->first;
+    assert_true(f->begun && !f->ended && f->input);
     assert_true(t->gathered[a->unit] > 0);
+    assert_int_equal(t->n_open, 0);
     if (a->kind == AX_ACT_FORWARD) {
-        assert_int_equal(a->unit, t->first + t->forwards[m]);
-        t->forwards[m]++;
+        assert_int_equal(a->unit, c->first + f->forwards);
+        f->forwards++;
         return;
     }
-    assert_int_equal(t->forwards[m], n);
-    assert_true(t->output_grad[m]);
-    assert_int_equal(a->unit, t->end - 1 - t->backwards[m]);
-    t->backwards[m]++;
-    if (a->unit == t->first && t->first > 0) {
-        assert_int_equal(t->outbox, NONE); /* the one before has been sent */
-        t->outbox = m;
+    assert_int_equal(f->forwards, n);
+    assert_true(f->output_grad);
+    assert_int_equal(a->unit, c->end - 1 - f->backwards);
+    f->backwards++;
+    if (a->unit == c->first && c->first > 0) {
+        assert_false(t->outbox); /* the one before has been sent */
+        t->outbox = true;
     }
 }
 
 static void check_ends(struct paper *p, struct stage *t, const struct ax_action *a) {
-    const int m = a->microbatch, n = t->end - t->first;
+    struct pass *f = pass_of(t, a);
+    const struct ax_chunk *c = &t->chunks.list[a->chunk];
     assert_in_range(a->slot, 0, t->s.n_slots - 1);
-    if (a->kind == AX_ACT_BEGIN) {
-        assert_false(t->begun[m]);
-        assert_int_equal(t->slot_owner[a->slot], NONE);
-        t->begun[m] = true;
-        t->slot_owner[a->slot] = m;
-        t->input[m] = t->first == 0;
-        t->output_grad[m] = t->end == p->units;
+    const bool begins = a->kind == AX_ACT_BEGIN;
+    assert_int_equal(t->taken[a->slot], !begins);
+    t->taken[a->slot] = begins;
+    t->n_taken += begins ? 1 : -1;
+    if (begins) {
+        assert_false(f->begun);
+        *f =
+            (struct pass){.begun = true, .input = c->first == 0, .output_grad = c->end == p->units};
+        t->most_taken = t->n_taken > t->most_taken ? t->n_taken : t->most_taken;
         return;
     }
-    assert_true(t->begun[m] && !t->ended[m]);
-    assert_int_equal(t->forwards[m], n);
-    assert_int_equal(t->backwards[m], p->forward_only ? 0 : n);
-    t->ended[m] = true;
-    t->slot_owner[a->slot] = NONE;
+    assert_true(f->begun && !f->ended);
+    assert_int_equal(f->forwards, c->end - c->first);
+    assert_int_equal(f->backwards, c->end - c->first);
+    f->ended = true;
 }
 
 /* Its gradient of this micro-batch is complete, and only this micro-batch is in it. */
 static void check_reduce(struct paper *p, struct stage *t, const struct ax_action *a) {
     const int u = a->unit, m = a->microbatch;
-    const bool copy = u < t->first;
-    assert_true(t->backwards[m] >= (copy ? 1 : t->end - u));
+    const struct ax_chunk *c = &t->chunks.list[a->chunk];
+    assert_true(pass_of(t, a)->backwards >= (u < c->first ? 1 : c->end - u));
     assert_int_equal(t->reduced[u]++, m);
-    assert_int_equal(a->last, m == p->micro - 1);
+    assert_int_equal(a->last, m == p->pipeline.n_microbatches - 1);
 }
 
-/* The exchange of stage `r` in which `send` goes to (or `receive` comes from) this one. */
-static bool other_side(struct paper *p, int at, const struct ax_action *a) {
-    const bool next = a->kind == AX_ACT_NEXT;
-    struct stage *t = &p->stage[at], *peer = &p->stage[next ? at + 1 : at - 1];
-    const struct ax_action *b = &peer->s.actions[peer->at];
-    if (peer->at >= peer->s.n || b->kind != (next ? AX_ACT_PREVIOUS : AX_ACT_NEXT))
-        return false;
-    if (!peer->posted || b->receive != a->microbatch || b->microbatch != a->receive)
-        return false;
-    struct stage *down = next ? peer : t, *up = next ? t : peer;
-    const int grad = next ? a->receive : a->microbatch;
-    const int activation = next ? a->microbatch : a->receive;
-    if (activation >= 0) {
-        assert_int_equal(up->forwards[activation], up->end - up->first);
-        assert_true(down->begun[activation] && !down->input[activation]);
-        down->input[activation] = true;
+static void check_message(struct paper *p, int at, const struct ax_action *a) {
+    struct stage *t = &p->stage[at];
+    struct pass *f = pass_of(t, a);
+    const struct ax_chunk *c = &t->chunks.list[a->chunk];
+    const int stages = p->pipeline.stages, number = a->chunk * stages + at;
+    const bool sends = a->kind == AX_ACT_SEND_OUTPUT || a->kind == AX_ACT_SEND_GRADIENT;
+    const bool up = a->kind == AX_ACT_SEND_GRADIENT || a->kind == AX_ACT_RECEIVE_INPUT;
+    const bool gradient = a->kind == AX_ACT_SEND_GRADIENT || a->kind == AX_ACT_RECEIVE_GRADIENT;
+    const int peer = (at + (up ? stages - 1 : 1)) % stages;
+    assert_true(up ? number > 0 : number + 1 < stages * p->chunks);
+    struct message m = {gradient, number, a->microbatch};
+    if (sends) {
+        struct link *l = &p->links[at][peer];
+        if (gradient)
+            assert_true(t->outbox && f->backwards == c->end - c->first);
+        else
+            assert_true(f->forwards == c->end - c->first && !f->ended);
+        l->sent[l->n_sent++] = m;
+        t->up_to[0][peer] = l->n_sent;
+    } else {
+        struct link *l = &p->links[peer][at];
+        m.chunk += gradient ? 1 : -1;
+        assert_true(f->begun && !f->ended && !(gradient ? f->output_grad : f->input));
+        assert_true(t->n_arriving < 4);
+        t->gradient[t->n_arriving] = gradient;
+        t->arriving[t->n_arriving++] = f;
+        l->expected[l->n_expected++] = m;
+        t->up_to[1][peer] = l->n_expected;
     }
-    if (grad >= 0) {
-        assert_int_equal(down->outbox, grad);
-        down->outbox = NONE;
-        assert_false(up->output_grad[grad]);
-        up->output_grad[grad] = true;
-    }
+    t->n_open++;
+}
+
+/* False: a message of this stage has no other end yet. */
+static bool has_arrived(struct paper *p, int at) {
+    struct stage *t = &p->stage[at];
+    for (int r = 0; r < p->pipeline.stages; r++)
+        if (p->links[at][r].n_expected < t->up_to[0][r] || p->links[r][at].n_sent < t->up_to[1][r])
+            return false;
+    for (int i = 0; i < t->n_arriving; i++)
+        *(t->gradient[i] ? &t->arriving[i]->output_grad : &t->arriving[i]->input) = true;
+    assert_true(t->n_open > 0);
+    t->n_arriving = t->n_open = 0;
+    t->outbox = false;
     return true;
 }
 
 static void check_update(struct paper *p, struct stage *t, const struct ax_action *a) {
-    const bool copy = a->unit == 0 && t->first > 0;
     if (a->kind == AX_ACT_CLIP) {
-        for (int u = t->first; u < t->end; u++) {
-            assert_int_equal(t->reduced[u], p->micro);
+        for (int u = 0; u < p->units; u++)
             assert_int_equal(t->gathered[u], 0);
-        }
         t->clips++;
         return;
     }
     assert_int_equal(t->clips, 1);
-    assert_true(copy ? p->tied : a->unit >= t->first && a->unit < t->end);
     assert_int_equal(t->updated[a->unit]++, 0);
 }
 
@@ -158,27 +210,28 @@ static bool step(struct paper *p, int at) {
     case AX_ACT_BACKWARD:
         check_compute(t, a);
         break;
-    case AX_ACT_NEXT:
-    case AX_ACT_PREVIOUS: {
-        t->posted = true;
-        if (!other_side(p, at, a))
-            return false;
-        struct stage *peer = &p->stage[a->kind == AX_ACT_NEXT ? at + 1 : at - 1];
-        peer->posted = t->posted = false;
-        peer->at++;
+    case AX_ACT_SEND_OUTPUT:
+    case AX_ACT_RECEIVE_INPUT:
+    case AX_ACT_SEND_GRADIENT:
+    case AX_ACT_RECEIVE_GRADIENT:
+        check_message(p, at, a);
         break;
-    }
+    case AX_ACT_WAIT:
+        if (!has_arrived(p, at))
+            return false;
+        break;
     case AX_ACT_REDUCE:
         check_reduce(p, t, a);
         break;
     case AX_ACT_TIE:
-        assert_true(p->tied && p->stages > 1 && (at == 0 || at == p->stages - 1));
-        assert_int_equal(t->reduced[0], p->micro);
+        assert_true(p->tied && p->pipeline.stages > 1);
+        assert_true(at == 0 || at == p->pipeline.stages - 1);
+        assert_int_equal(t->reduced[0], p->pipeline.n_microbatches);
         t->ties++;
         break;
     case AX_ACT_NORM:
-        assert_in_range(a->unit, t->first, t->end - 1); /* a tied copy counts on stage 0 only */
-        assert_int_equal(t->reduced[a->unit], p->micro);
+        assert_true(ax_chunks_have(&t->chunks, a->unit)); /* a tied copy counts on stage 0 only */
+        assert_int_equal(t->reduced[a->unit], p->pipeline.n_microbatches);
         t->normed++;
         break;
     case AX_ACT_CLIP:
@@ -193,53 +246,95 @@ static bool step(struct paper *p, int at) {
 }
 
 static void execute(struct paper *p) {
+    const int stages = p->pipeline.stages;
     for (bool moved = true; moved;) {
         moved = false;
-        for (int r = 0; r < p->stages; r++)
+        for (int r = 0; r < stages; r++)
             while (p->stage[r].at < p->stage[r].s.n && step(p, r))
                 moved = true;
     }
-    for (int r = 0; r < p->stages; r++)
+    for (int r = 0; r < stages; r++)
         if (p->stage[r].at < p->stage[r].s.n)
             fail_msg("%d units, %d micro-batches: stage %d of %d waits for ever at %s", p->units,
-                     p->micro, r, p->stages,
+                     p->pipeline.n_microbatches, r, stages,
                      ax_action_name(p->stage[r].s.actions[p->stage[r].at].kind));
+}
+
+static void check_links(const struct paper *p) {
+    for (int r = 0; r < p->pipeline.stages; r++)
+        for (int q = 0; q < p->pipeline.stages; q++) {
+            const struct link *l = &p->links[r][q];
+            assert_int_equal(l->n_sent, l->n_expected);
+            for (int i = 0; i < l->n_sent; i++) {
+                assert_int_equal(l->sent[i].gradient, l->expected[i].gradient);
+                assert_int_equal(l->sent[i].chunk, l->expected[i].chunk);
+                assert_int_equal(l->sent[i].micro, l->expected[i].micro);
+            }
+        }
 }
 
 static void check_end(const struct paper *p, int r) {
     const struct stage *t = &p->stage[r];
-    const bool edge = p->stages > 1 && p->tied && (r == 0 || r == p->stages - 1);
-    assert_int_equal(t->ties, edge && !p->forward_only);
-    assert_int_equal(t->clips, !p->forward_only);
-    assert_int_equal(t->normed, p->forward_only ? 0 : t->end - t->first);
-    assert_int_equal(t->outbox, NONE);
+    const int stages = p->pipeline.stages;
+    const bool last = r == stages - 1;
+    int units = 0;
+    assert_int_equal(t->ties, stages > 1 && p->tied && (r == 0 || last));
+    assert_int_equal(t->clips, 1);
+    assert_int_equal(t->n_taken, 0);
+    assert_int_equal(t->most_taken, t->s.n_slots); /* planned is what is needed */
+    assert_false(t->outbox);
     for (int u = 0; u < p->units; u++) {
-        const bool copy = u == 0 && p->tied && r > 0 && r == p->stages - 1;
-        const bool mine = (u >= t->first && u < t->end) || copy;
+        const bool copy = u == 0 && p->tied && r > 0 && last;
+        units += ax_chunks_have(&t->chunks, u);
         assert_int_equal(t->gathered[u], 0);
-        assert_int_equal(t->updated[u], mine && !p->forward_only);
+        assert_int_equal(t->updated[u], ax_chunks_have(&t->chunks, u) || copy);
     }
-    for (int m = 0; m < p->micro; m++)
-        assert_true(t->ended[m]);
+    assert_int_equal(t->normed, units);
+    for (int c = 0; c < t->chunks.n; c++)
+        for (int m = 0; m < p->pipeline.n_microbatches; m++)
+            assert_true(t->passes[c][m].ended);
 }
 
 static void open_paper(struct paper *p) {
-    int end = 0;
-    for (int r = 0; r < p->stages; r++) {
+    int owners[MAX_UNITS] = {0};
+    const int stages = p->pipeline.stages;
+    p->chunks = ax_pipeline_chunks(&p->pipeline);
+    int bounds[MAX_UNITS + 1];
+    double cost[MAX_UNITS];
+    for (int u = 0; u < p->units; u++) /* sometimes a stage has nothing but the head */
+        cost[u] = u == 0 ? 0.1 : u + 1 < p->units ? 1 : p->tied ? 0.5 : 4;
+    assert_int_equal(ax_chunks_split(cost, p->units, stages * p->chunks, bounds), AX_OK);
+    for (int r = 0; r < stages; r++) {
         struct stage *t = &p->stage[r];
-        ax_schedule_stage_units(p->units, p->stages, r, &t->first, &t->end);
-        assert_int_equal(t->first, end); /* stages tile the units */
-        end = t->end;
-        const struct ax_schedule_options o = {t->first, t->end,          r,      p->stages,
-                                              p->micro, p->forward_only, p->tied};
+        t->chunks = ax_chunks_of(bounds, stages, p->chunks, r);
+        assert_int_equal(t->chunks.n, p->chunks);
+        for (int u = 0; u < p->units; u++)
+            owners[u] += ax_chunks_have(&t->chunks, u);
+        const struct ax_schedule_options o = {
+            .pipeline = p->pipeline, .stage = r, .chunks = t->chunks, .tied = p->tied};
         assert_int_equal(ax_schedule_create(&t->s, &o), AX_OK);
-        const int in_flight = p->stages - r < p->micro ? p->stages - r : p->micro;
-        assert_int_equal(t->s.n_slots, p->forward_only ? 1 : in_flight);
-        t->outbox = NONE;
-        for (int i = 0; i < MAX_MICRO; i++)
-            t->slot_owner[i] = NONE;
     }
-    assert_int_equal(end, p->units);
+    for (int u = 0; u < p->units; u++)
+        assert_int_equal(owners[u], 1); /* chunks tile the units */
+}
+
+static void close_paper(struct paper *p) {
+    for (int r = 0; r < p->pipeline.stages; r++)
+        ax_schedule_free(&p->stage[r].s);
+}
+
+static int run_paper(int units, struct ax_pipeline pipeline, bool tied) {
+    static struct paper p;
+    p = (struct paper){.units = units, .pipeline = pipeline, .tied = tied};
+    if (ax_pipeline_chunks(&pipeline) * pipeline.stages > units - 2)
+        return 0;
+    open_paper(&p);
+    execute(&p);
+    check_links(&p);
+    for (int r = 0; r < pipeline.stages; r++)
+        check_end(&p, r);
+    close_paper(&p);
+    return pipeline.stages;
 }
 
 static void every_table_can_be_executed(void **state) {
@@ -249,27 +344,87 @@ static void every_table_can_be_executed(void **state) {
     for (int units = 3; units <= MAX_UNITS; units++)
         for (int stages = 1; stages <= MAX_STAGES && stages <= units - 2; stages++)
             for (int micro = 1; micro <= MAX_MICRO; micro++)
-                for (int kind = 0; kind < 4; kind++) {
-                    static struct paper p;
-                    p = (struct paper){.units = units,
-                                       .micro = micro,
-                                       .stages = stages,
-                                       .forward_only = kind & 1,
-                                       .tied = kind & 2};
-                    open_paper(&p);
-                    execute(&p);
-                    for (int r = 0; r < stages; r++) {
-                        check_end(&p, r);
-                        ax_schedule_free(&p.stage[r].s);
-                        tables++;
-                    }
+                for (int tied = 0; tied < 2; tied++) {
+                    struct ax_pipeline p = {.stages = stages, .n_microbatches = micro};
+                    tables += run_paper(units, p, tied);
+                    p.kind = AX_PIPELINE_AFAB;
+                    tables += run_paper(units, p, tied);
+                    p.kind = AX_PIPELINE_INTERLEAVED;
+                    for (p.virtual_stages = 1; p.virtual_stages <= MAX_VIRTUAL; p.virtual_stages++)
+                        tables += run_paper(units, p, tied);
                 }
     assert_int_equal(ax_mem_live_blocks(), live);
     print_message("%d tables\n", tables);
 }
 
-static const struct ax_schedule_options one_stage = {
-    .end_unit = 5, .n_stages = 1, .n_microbatches = 2};
+/* What each schedule is chosen for. */
+static void schedules_keep_and_wait_as_they_say(void **state) {
+    (void)state;
+    const struct {
+        struct ax_pipeline p;
+        int slots[4], ticks;
+    } cases[] = {
+        {{AX_PIPELINE_1F1B, 0, 4, 8}, {4, 3, 2, 1}, 2 * (8 + 3)},
+        {{AX_PIPELINE_AFAB, 0, 4, 8}, {8, 8, 8, 8}, 2 * (8 + 3)},
+        {{AX_PIPELINE_INTERLEAVED, 0, 4, 8}, {11, 9, 7, 5}, 2 * (2 * 8 + 3)},
+        {{AX_PIPELINE_INTERLEAVED, 3, 4, 8}, {15, 13, 11, 9}, 2 * (3 * 8 + 3)},
+        {{AX_PIPELINE_INTERLEAVED, 2, 4, 6}, {12, 11, 9, 7}, 2 * (2 * 6 + 3)}, /* one group */
+        {{AX_PIPELINE_INTERLEAVED, 2, 4, 9}, {12, 10, 8, 6}, 2 * (2 * 9 + 3)}, /* of 5 and 4 */
+        {{AX_PIPELINE_INTERLEAVED, 5, 1, 3}, {1}, 2 * 3},
+        {{AX_PIPELINE_AFAB, 0, 1, 3}, {1}, 2 * 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_order o;
+        int ticks = 0, slots;
+        assert_int_equal(ax_order_create(&o, &cases[i].p), AX_OK);
+        while (ax_order_tick(&o))
+            ticks++;
+        ax_order_free(&o);
+        assert_int_equal(ticks, cases[i].ticks);
+        for (int r = 0; r < cases[i].p.stages; r++) {
+            assert_int_equal(ax_pipeline_slots(&cases[i].p, r, &slots), AX_OK);
+            assert_int_equal(slots, cases[i].slots[r]);
+        }
+    }
+}
+
+/* Any number of micro-batches goes through any number of chunks. */
+static void no_order_is_stuck(void **state) {
+    (void)state;
+    for (int stages = 2; stages <= 8; stages++)
+        for (int v = 1; v <= 5; v++)
+            for (int micro = 1; micro <= 3 * stages; micro++) {
+                const struct ax_pipeline p = {AX_PIPELINE_INTERLEAVED, v, stages, micro};
+                struct ax_order o;
+                int passes = 0;
+                assert_int_equal(ax_order_create(&o, &p), AX_OK);
+                while (ax_order_tick(&o))
+                    for (int r = 0; r < stages; r++)
+                        passes += o.now[r].chunk >= 0;
+                ax_order_free(&o);
+                assert_int_equal(passes, 2 * stages * v * micro);
+            }
+}
+
+static void too_many_stashes_are_refused(void **state) {
+    (void)state;
+    const struct {
+        struct ax_pipeline p;
+        const char *nearest;
+    } cases[] = {
+        {{AX_PIPELINE_AFAB, 0, 2, 65}, "Nearest: 64 micro-batches."},
+        {{AX_PIPELINE_1F1B, 0, 80, 100}, "Nearest: 64 stages."},
+        {{AX_PIPELINE_INTERLEAVED, 8, 8, 64}, "Nearest: 7 virtual stages per rank."},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int slots;
+        assert_int_equal(ax_pipeline_slots(&cases[i].p, 0, &slots), AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), cases[i].nearest));
+    }
+}
+
+static const struct ax_schedule_options one_stage = {.pipeline = {.stages = 1, .n_microbatches = 2},
+                                                     .chunks = {1, {{0, 5}}}};
 
 /* The next unit is on its way while one computes. */
 static void gathers_run_one_ahead(void **state) {
@@ -299,17 +454,22 @@ static void one_stage_moves_nothing(void **state) {
     assert_int_equal(count[AX_ACT_GATHER], 2 * 9);
     assert_int_equal(count[AX_ACT_RELEASE], 2 * 9);
     assert_int_equal(count[AX_ACT_REDUCE], 2 * 5);
-    assert_int_equal(count[AX_ACT_NEXT] + count[AX_ACT_PREVIOUS] + count[AX_ACT_TIE], 0);
+    for (enum ax_action_kind a = AX_ACT_SEND_OUTPUT; a <= AX_ACT_WAIT; a++)
+        assert_int_equal(count[a], 0);
+    assert_int_equal(count[AX_ACT_TIE], 0);
     ax_schedule_free(&s);
 }
 
 static void no_memory_is_clean(void **state) {
     (void)state;
     struct ax_schedule s;
-    const struct ax_schedule_options o = {.end_unit = 30, .n_stages = 1, .n_microbatches = 2};
+    const struct ax_schedule_options o = {.pipeline = {.stages = 1, .n_microbatches = 2},
+                                          .chunks = {1, {{0, 30}}}};
     const uint64_t live = ax_mem_live_blocks();
-    for (int k = 1; k <= 2; k++) { /* over 256 actions need a second block */
-        assert_int_equal(ax_fault_configure(k == 1 ? "malloc:1:enomem" : "malloc:2:enomem"), AX_OK);
+    for (int k = 1; k <= 6; k++) { /* the clock; over 256 actions need a second block */
+        char fault[32];
+        snprintf(fault, sizeof fault, "malloc:%d:enomem", k);
+        assert_int_equal(ax_fault_configure(fault), AX_OK);
         assert_int_equal(ax_schedule_create(&s, &o), AX_ERR_NOMEM);
         assert_null(s.actions);
         assert_int_equal(ax_mem_live_blocks(), live);
@@ -328,8 +488,13 @@ static void actions_have_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_table_can_be_executed), cmocka_unit_test(gathers_run_one_ahead),
-        cmocka_unit_test(one_stage_moves_nothing),     cmocka_unit_test(no_memory_is_clean),
+        cmocka_unit_test(every_table_can_be_executed),
+        cmocka_unit_test(schedules_keep_and_wait_as_they_say),
+        cmocka_unit_test(no_order_is_stuck),
+        cmocka_unit_test(too_many_stashes_are_refused),
+        cmocka_unit_test(gathers_run_one_ahead),
+        cmocka_unit_test(one_stage_moves_nothing),
+        cmocka_unit_test(no_memory_is_clean),
         cmocka_unit_test(actions_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

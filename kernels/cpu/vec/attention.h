@@ -162,8 +162,13 @@ AX_INLINE v_float v_exp2(v_float x) {
     v_float r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF); /* 0 for −inf */
     v_float k = x;                                          /* v_scale uses its integer part */
 #else
-    v_float k = _mm256_floor_ps(v_max(v_set(-151.0f), x));
-    v_float r = v_max(v_set(-151.0f), x) - k;
+    x = v_max(v_set(-151.0f), x);
+#ifdef __AVX2__
+    v_float k = _mm256_floor_ps(x);
+#else
+    v_float k = vrndmq_f32(x);
+#endif
+    v_float r = x - k;
 #endif
     v_float p = v_set(0x1.c54176p-13f);
     p = v_fma(p, r, v_set(0x1.46d64cp-10f));
@@ -181,6 +186,8 @@ AX_INLINE v_float v_between(v_float x, int64_t low, int64_t high) {
         return x;
 #ifdef __AVX512F__
     return _mm512_mask_blend_ps(low < AX_LANES ? v_first(low) : 0xffff, x, v_set(-INFINITY));
+#elif !defined(__AVX2__)
+    return vbslq_f32(v_first(low), v_set(-INFINITY), x);
 #else
     return _mm256_blendv_ps(x, v_set(-INFINITY), _mm256_castsi256_ps(v_first(low)));
 #endif

@@ -173,7 +173,7 @@ static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
     AX_VEC(ax_attention_key_rows)(w->a, x, b, w->keys);
     for (int64_t i = 0; i < b->keys; i++)
         for (int64_t at = 0; at < bytes; at += 64)
-            _mm_prefetch((const char *)w->keys[i] + at, _MM_HINT_T1);
+            __builtin_prefetch((const char *)w->keys[i] + at, 0, 2);
 }
 
 /* Packs the block's keys and values, and prefetches those of `next`. */

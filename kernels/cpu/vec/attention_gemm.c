@@ -3,7 +3,7 @@
  * single rows cost no more than their size. */
 #include "kernels/cpu/vec/attention.h"
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__ARM_NEON)
 #define MAX_VECTORS 4 /* 6 × 4 sums, 4 of b and 1 of a: 29 of 32 registers */
 #else
 #define MAX_VECTORS 2 /* 6 × 2 sums, 2 of b and 1 of a: 15 of 16 registers */

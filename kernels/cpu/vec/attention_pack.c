@@ -45,6 +45,11 @@ AX_INLINE void interleave_two(const uint16_t *even, const uint16_t *odd, int64_t
 #define HIGH32(a, b) _mm512_unpackhi_ps(a, b)
 #define LOW64(a, b)  ((v_float)_mm512_unpacklo_pd((__m512d)(a), (__m512d)(b)))
 #define HIGH64(a, b) ((v_float)_mm512_unpackhi_pd((__m512d)(a), (__m512d)(b)))
+#elif !defined(__AVX2__)
+#define LOW32  v_zip_low
+#define HIGH32 v_zip_high
+#define LOW64  v_low_halves
+#define HIGH64 v_high_halves
 #else
 #define LOW32(a, b)  _mm256_unpacklo_ps(a, b)
 #define HIGH32(a, b) _mm256_unpackhi_ps(a, b)
@@ -75,6 +80,8 @@ AX_INLINE void transpose(v_float x[AX_LANES]) {
         x[4 + c] = _mm512_shuffle_f32x4(odd, odd2, 0x88);
         x[8 + c] = _mm512_shuffle_f32x4(even, even2, 0xdd);
         x[12 + c] = _mm512_shuffle_f32x4(odd, odd2, 0xdd);
+#elif !defined(__AVX2__)
+        x[c] = y[c];
 #else
         x[c] = _mm256_permute2f128_ps(y[c], y[4 + c], 0x20);
         x[4 + c] = _mm256_permute2f128_ps(y[c], y[4 + c], 0x31);

@@ -27,7 +27,11 @@
 #define AX_GEMM_NR    (2 * AX_TILE_ROWS)
 #define AX_GEMM_STRIP AX_GEMM_MR
 #else
-#define AX_GEMM_MR    (AX_LANES / 2)
+#ifdef __ARM_NEON
+#define AX_GEMM_MR (2 * AX_LANES)
+#else
+#define AX_GEMM_MR (AX_LANES / 2)
+#endif
 #define AX_GEMM_NV    3 /* vectors in a row of a tile */
 #define AX_GEMM_NR    (AX_GEMM_NV * AX_LANES)
 #define AX_GEMM_STRIP (2 * AX_GEMM_MR) /* rows of op(a) that are packed together */
@@ -102,7 +106,7 @@ size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int6
 void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_t room);
 
 /* Packs units [u0, u0 + units) of outer [first, first + n), zeros beyond n or k. pack_a: panels [⌈n
- * / LANES⌉·2][units][MR]. pack_b: panels [⌈n / NR⌉][units][NR]. */
+ * / STRIP⌉·2][units][MR] (without the last one, if it has no row). pack_b: panels [⌈n / NR⌉][units][NR]. */
 void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units);
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,

@@ -23,11 +23,11 @@ static int64_t units_of(const struct ax_gemm *g) {
     return ax_gemm_pairs(g->a.dtype) ? ceil_div(g->a.shape[1], 2) : g->a.shape[1];
 }
 
-/* x in panels of MR rows, two per LANES. */
+/* x in panels of MR rows. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g) {
     if (!g->trans_b || g->trans_a)
         return 0;
-    const int64_t rows = ceil_div(least(g->c.shape[0], MOST), AX_LANES) * AX_LANES;
+    const int64_t rows = ceil_div(least(g->c.shape[0], MOST), AX_GEMM_STRIP) * AX_GEMM_STRIP;
     return (size_t)(rows * units_of(g)) * sizeof(float);
 }
 

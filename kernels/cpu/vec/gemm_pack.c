@@ -18,6 +18,11 @@ AX_INLINE void put(float *dst, int64_t half, v_float x) {
     _mm256_storeu_ps(dst, _mm512_castps512_ps256(x));
     _mm256_storeu_ps(dst + half, _mm512_extractf32x8_ps(x, 1));
 }
+#elif !defined(__AVX2__)
+AX_INLINE void put(float *dst, int64_t half, v_float x) {
+    vst1_f32(dst, vget_low_f32(x));
+    vst1_f32(dst + half, vget_high_f32(x));
+}
 #else
 AX_INLINE void put(float *dst, int64_t half, v_float x) {
     _mm_storeu_ps(dst, _mm256_castps256_ps128(x));
@@ -29,6 +34,8 @@ AX_INLINE void put(float *dst, int64_t half, v_float x) {
 AX_INLINE v_float first_of_pairs(v_float pairs) {
 #ifdef __AVX512F__
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+#elif !defined(__AVX2__)
+    return (v_float)((uint32x4_t)pairs << 16);
 #else
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
 #endif
@@ -38,6 +45,8 @@ AX_INLINE v_float second_of_pairs(v_float pairs) {
 #ifdef __AVX512F__
     const __m512i mask = _mm512_set1_epi32((int)0xffff0000);
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), mask));
+#elif !defined(__AVX2__)
+    return (v_float)((uint32x4_t)pairs & vdupq_n_u32(0xffff0000));
 #else
     const __m256i mask = _mm256_set1_epi32((int)0xffff0000);
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(pairs), mask));
@@ -146,20 +155,31 @@ static void pack(float *dst, struct layout to, struct piece in) {
         AX_BY_DTYPE(in.op->dtype, pack_across_k, dst, to, in);
 }
 
+/* Panels of `wide` rows or columns, one after the other. */
+static void pack_each(float *dst, int64_t wide, struct piece in) {
+    const struct layout panel = {.strip = LANES, .half = LANES / 2, .unit = wide};
+    for (int64_t r = 0; r < in.n; r += wide) {
+        const int64_t width = in.n - r < wide ? in.n - r : wide;
+        pack(dst + r * in.units, panel,
+             (struct piece){in.op, in.first + r, width, in.u0, in.units, in.ahead});
+    }
+}
+
 void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units) {
-    const struct layout panels = {.strip = LANES * units, .half = MR * units, .unit = MR};
     const int64_t rows = op->k_inside ? 2 * LANES : 2 * TURN * k_per_unit(op->dtype);
-    pack(dst, panels, (struct piece){op, first, n, u0, units, rows * op->stride});
+    const struct piece in = {op, first, n, u0, units, rows * op->stride};
+#ifdef __ARM_NEON
+    pack_each(dst, MR, in);
+#else
+    const struct layout panels = {.strip = LANES * units, .half = MR * units, .unit = MR};
+    pack(dst, panels, in);
+#endif
 }
 
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units) {
-    const struct layout panel = {.strip = LANES, .half = LANES / 2, .unit = NR};
     const int64_t next = op->k_inside ? op->stride : element_size(op->dtype);
     const int64_t ahead = op->ahead != 0 ? op->ahead : NR * next;
-    for (int64_t r = 0; r < n; r += NR) {
-        int64_t width = n - r < NR ? n - r : NR;
-        pack(dst + r * units, panel, (struct piece){op, first + r, width, u0, units, ahead});
-    }
+    pack_each(dst, NR, (struct piece){op, first, n, u0, units, ahead});
 }

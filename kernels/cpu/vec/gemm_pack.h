@@ -42,6 +42,17 @@ AX_INLINE void transpose(v_float x[AX_LANES]) {
     }
 }
 
+#elif !defined(__AVX2__)
+
+AX_INLINE void transpose(v_float x[AX_LANES]) {
+    const v_float a = v_zip_low(x[0], x[1]), b = v_zip_high(x[0], x[1]);
+    const v_float c = v_zip_low(x[2], x[3]), d = v_zip_high(x[2], x[3]);
+    x[0] = v_low_halves(a, c);
+    x[1] = v_high_halves(a, c);
+    x[2] = v_low_halves(b, d);
+    x[3] = v_high_halves(b, d);
+}
+
 #else
 
 AX_INLINE void transpose(v_float x[AX_LANES]) {

@@ -35,7 +35,7 @@ AX_INLINE void wide_store(uint32_t *words, v_wide c0, v_wide c1, v_wide c2, v_wi
     _mm512_storeu_si512(words + 16, _mm512_permutex2var_epi64(a, last, b));
 }
 
-#else
+#elif defined(__AVX2__)
 #define BLOCKS_PER_VECTOR 4
 typedef __m256i v_wide;
 

@@ -125,6 +125,10 @@ AX_INLINE v_float nf4_vector(const unsigned char *codes) {
     __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), low4);
     __m128i pairs = _mm_unpacklo_epi8(high, _mm_and_si128(bytes, low4));
     return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(pairs), _mm512_loadu_ps(ax_nf4_values));
+#elif !defined(__AVX2__)
+    const float *value = ax_nf4_values;
+    return (v_float){value[codes[0] >> 4], value[codes[0] & 15], value[codes[1] >> 4],
+                     value[codes[1] & 15]};
 #else
     int word;
     memcpy(&word, codes, sizeof(word));

@@ -14,15 +14,20 @@ enum ax_status AX_VEC(ax_cpu_nll_loss)(struct ax_queue *q, const struct ax_nll_l
     const float *mean = args->mean_logprob.data, *lse = args->lse.data;
     const int32_t *labels = args->labels.data;
     float *g_logprob = args->g_logprob.data, *g_mean = args->g_mean.data, *g_lse = args->g_lse.data;
-    const double e = args->label_smoothing, z = args->z_loss;
+    const float *targets = args->targets.data;
+    const double z = args->z_loss;
     double loss = 0;
     for (int64_t t = 0; t < args->logprob.shape[0]; t++) {
         const bool labeled = labels[t] >= 0;
         const double w = labeled ? (double)weight[t] * args->scalars->inv_weight : 0;
-        const double slope = -w * (1 - e);
+        const double p = targets && labeled ? (double)targets[t] : 0;
+        const double e = targets ? 2 * fmin(p, 1 - p) : args->label_smoothing;
+        double slope = -w * (1 - e);
+        if (args->dynamic && labeled)
+            slope *= exp((double)logprob[t]);
         g_logprob[t] = (float)slope;
         loss += labeled ? slope * (double)logprob[t] : 0;
-        if (e != 0) {
+        if (targets || e != 0) {
             g_mean[t] = (float)(-w * e);
             loss -= labeled ? w * e * (double)mean[t] : 0;
         }

@@ -11,7 +11,10 @@
 #ifndef AX_KERNELS_CPU_VEC_SIMD_H
 #define AX_KERNELS_CPU_VEC_SIMD_H
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -152,7 +155,7 @@ AX_INLINE int v_find(v_float x, float value) {
     return equal == 0 ? -1 : __builtin_ctz(equal);
 }
 
-#else /* AVX2 */
+#elif defined(__AVX2__)
 
 #define AX_LANES 8
 typedef __m256 v_float;
@@ -271,6 +274,8 @@ AX_INLINE int v_find(v_float x, float value) {
     return equal == 0 ? -1 : __builtin_ctz(equal);
 }
 
+#else
+#include "kernels/cpu/vec/simd_neon.h"
 #endif
 
 /* Elements base[i] … base[i + n − 1], n ≤ AX_LANES; the other lanes are 0 and not accessed. */

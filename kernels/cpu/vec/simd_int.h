@@ -100,7 +100,7 @@ AX_INLINE v_int v_choose(v_int mask, v_int a, v_int b) {
     return _mm512_mask_blend_epi32(_mm512_movepi32_mask(mask), a, b);
 }
 
-#else /* AVX2 */
+#elif defined(__AVX2__)
 
 typedef __m256i v_int;
 

@@ -11,8 +11,9 @@
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
 
-#define BLOCK     2048 /* columns */
-#define TOP_BLOCK 128  /* columns per block in the search for the largest */
+/* Columns; a lane sums at most 256 of them in float32. */
+#define BLOCK     (AX_LANES < 8 ? 1024 : 2048)
+#define TOP_BLOCK 128 /* columns per block in the search for the largest */
 
 /* Column of the label within this shard, or −1. */
 static int64_t column_of(int32_t label, int64_t first_col, int64_t cols) {

@@ -1,0 +1,48 @@
+/* Private to the saver: what one save has to read, and where it goes. */
+#ifndef AX_CKPT_STATE_SAVER_WORK_H
+#define AX_CKPT_STATE_SAVER_WORK_H
+
+#include "ckpt/state/saver.h"
+
+/* A tensor to write: `fill` reads it piece by piece, and count_off follows the last one. */
+struct ax_save_source {
+    struct ax_saver *saver;
+    struct ax_live from; /* live memory, or the unit's copy */
+    struct ax_delta delta;
+    enum ax_dtype wanted;
+    bool copied;
+    uint64_t ticket; /* of its copy in the stage; 0: none */
+    int64_t read;    /* of `numel` live elements */
+    int64_t numel;
+    int unit;
+};
+
+struct ax_saver_work {
+    struct ax_saver *saver;
+    struct ax_save_job job;
+    char *output_dir, *dir;
+    struct ax_st_output *tensors; /* weights, then state */
+    struct ax_state_part *saved;  /* [n_saved] of the state, what this rank saves */
+    int n_saved;
+    char **keys; /* [n_saved] */
+    size_t n_sources;
+    struct ax_save_source *sources;
+    struct ax_st_part *parts; /* [n_sources] */
+    struct ax_save_copy {
+        char *data; /* owned */
+        int left;   /* sources still to be read from it */
+    } *copies;      /* [n_units] */
+    const struct ax_save_source
+        *reading; /* the source that the writer is reading, without the lock */
+    bool ended;
+    enum ax_status (*fill)(void *source, int64_t first, int64_t n, void *out);
+};
+
+/* Lists what is to be saved, and counts it as pending; `fill` gives a source's elements. On an error
+ * the caller frees. */
+enum ax_status ax_saver_work_make(struct ax_saver_work *w,
+                                  enum ax_status (*fill)(void *source, int64_t first, int64_t n,
+                                                         void *out));
+void ax_saver_work_free(struct ax_saver_work *w); /* NULL is fine */
+
+#endif

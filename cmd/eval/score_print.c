@@ -1,0 +1,143 @@
+/* Scores as lines of JSON, and what they amount to where the records say what is right. */
+#include <math.h>
+#include <stdio.h>
+
+#include "cmd/eval/score.h"
+
+/* NaN: nothing to say. */
+static json_t *number(double v) {
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+/* ---- records ---- */
+
+static void add_steps(json_t *v, const double *p, size_t n) {
+    double least = 1, product = 1;
+    json_t *list = json_array();
+    size_t error = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(list, json_real(p[i]));
+        least = fmin(least, p[i]);
+        product *= p[i];
+    }
+    while (error < n && p[error] >= 0.5)
+        error++;
+    json_object_set_new(v, "steps", list);
+    json_object_set_new(v, "min", json_real(least));
+    json_object_set_new(v, "product", json_real(product));
+    json_object_set_new(v, "last", json_real(n > 0 ? p[n - 1] : 1));
+    json_object_set_new(v, "first_error", json_integer(error < n ? (json_int_t)error : -1));
+}
+
+enum ax_status ax_score_put_rows(const struct ax_score *s, struct ax_buf *out) {
+    for (size_t i = 0; i < s->n_rows; i++) {
+        const struct ax_score_row *r = &s->row[i];
+        const double *scores = s->scores + r->first;
+        char where[512];
+        snprintf(where, sizeof where, "%s:%llu", ax_rows_file(s->rows, r->file),
+                 (unsigned long long)r->line);
+        json_t *v = json_pack("{sI ss}", "row", (json_int_t)i, "where", where);
+        if (s->kind == &ax_classifier_prm) {
+            add_steps(v, scores, r->n);
+        } else if (r->n == 1) {
+            json_object_set_new(v, "score", json_real(scores[0]));
+        } else {
+            json_object_set_new(v, "chosen", json_real(scores[0]));
+            json_object_set_new(v, "rejected", json_real(scores[1]));
+        }
+        AX_TRY(ax_eval_put_json(out, v, JSON_COMPACT));
+    }
+    return AX_OK;
+}
+
+/* ---- the total ---- */
+
+struct line {
+    const char *name, *text; /* in JSON; before the figure */
+    double value;
+    enum { NUMBER, COUNT, PERCENT } kind;
+};
+
+static enum ax_status put_total(const char *task, size_t rows, const struct line *lines, size_t n,
+                                bool json, struct ax_buf *out) {
+    json_t *v = json ? json_pack("{ss sI}", "task", task, "rows", (json_int_t)rows) : NULL;
+    if (!json)
+        AX_TRY(ax_buf_printf(out, "%zu records\n", rows));
+    for (size_t i = 0; i < n; i++) {
+        const struct line *l = &lines[i];
+        if (json)
+            json_object_set_new(v, l->name,
+                                l->kind == COUNT && isfinite(l->value)
+                                    ? json_integer((json_int_t)l->value)
+                                    : number(l->value));
+        else if (isfinite(l->value) && l->kind == PERCENT)
+            AX_TRY(ax_buf_printf(out, "%-24s %.2f %%\n", l->text, 100 * l->value));
+        else if (isfinite(l->value))
+            AX_TRY(ax_buf_printf(out, "%-24s %.6g\n", l->text, l->value));
+    }
+    return json ? ax_eval_put_json(out, v, JSON_COMPACT) : AX_OK;
+}
+
+static enum ax_status put_rewards(const struct ax_score *s, bool json, struct ax_buf *out) {
+    double pairs = 0, right = 0, margin = 0, sum = 0;
+    for (size_t i = 0; i < s->n_rows; i++) {
+        const double *v = s->scores + s->row[i].first;
+        if (s->row[i].n != 2)
+            continue;
+        pairs++;
+        right += v[0] > v[1];
+        margin += v[0] - v[1];
+    }
+    for (size_t i = 0; i < s->n_scores; i++)
+        sum += s->scores[i];
+    const double none = pairs > 0 ? 1 : NAN;
+    const struct line lines[] = {
+        {"mean", "mean score", sum / (double)s->n_scores, NUMBER},
+        {"pairs", "pairs", none * pairs, COUNT},
+        {"accuracy", "chosen scores higher", none * right / pairs, PERCENT},
+        {"margin", "mean margin", none * margin / pairs, NUMBER}};
+    return put_total("reward", s->n_rows, lines, sizeof lines / sizeof *lines, json, out);
+}
+
+/* The steps that have labels, and where solutions end among them. */
+static enum ax_status labeled_steps(const struct ax_score *s, struct ax_scored_step **steps,
+                                    size_t **ends, size_t *solutions) {
+    size_t n = 0;
+    *solutions = 0;
+    AX_TRY(ax_alloc(steps, s->n_labels, sizeof **steps));
+    AX_TRY(ax_alloc(ends, s->n_rows, sizeof **ends));
+    for (size_t i = 0; i < s->n_rows; i++) {
+        const struct ax_score_row *r = &s->row[i];
+        for (size_t k = 0; k < r->n_labels; k++)
+            (*steps)[n++] = (struct ax_scored_step){s->scores[r->first + k],
+                                                    s->labels[r->first_label + k] >= 0.5};
+        if (r->n_labels > 0)
+            (*ends)[(*solutions)++] = n;
+    }
+    return AX_OK;
+}
+
+static enum ax_status put_steps(const struct ax_score *s, bool json, struct ax_buf *out) {
+    struct ax_scored_step *steps = NULL;
+    size_t *ends = NULL, solutions;
+    enum ax_status st = labeled_steps(s, &steps, &ends, &solutions);
+    if (st == AX_OK) {
+        const struct ax_step_metrics m = ax_step_metrics(steps, ends, solutions);
+        const struct line lines[] = {
+            {"steps", "steps", (double)s->n_scores, COUNT},
+            {"labeled_steps", "labeled steps", (double)m.steps, COUNT},
+            {"accuracy", "token accuracy", m.accuracy, PERCENT},
+            {"auc", "AUC per step", m.auc, NUMBER},
+            {"first_error", "first error (F1)", m.first_error, PERCENT},
+            {"error_found", "  found in wrong ones", m.error_found, PERCENT},
+            {"correct_found", "  none in right ones", m.correct_found, PERCENT}};
+        st = put_total("prm", s->n_rows, lines, sizeof lines / sizeof *lines, json, out);
+    }
+    ax_free(steps);
+    ax_free(ends);
+    return st;
+}
+
+enum ax_status ax_score_put_total(const struct ax_score *s, bool json, struct ax_buf *out) {
+    return s->kind == &ax_classifier_prm ? put_steps(s, json, out) : put_rewards(s, json, out);
+}

@@ -1,0 +1,126 @@
+/* What a data set's records become, and the keys of records that are not texts: preferences, rated
+ * answers, labeled steps. */
+#include <string.h>
+
+#include "cmd/train/data.h"
+
+enum ax_task ax_setup_task(const struct ax_config *cfg) {
+    static const struct {
+        const char *condition;
+        enum ax_task task;
+    } tasks[] = {
+        {"rl == kto", AX_TASK_UNPAIRED},
+        {"rl == dpo,ipo,orpo,cpo,simpo", AX_TASK_PAIR},
+        {"reward_model", AX_TASK_REWARD},
+        {"process_reward_model", AX_TASK_STEPS},
+    };
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+        if (ax_config_holds(cfg, tasks[i].condition))
+            return tasks[i].task;
+    return AX_TASK_TEXT;
+}
+
+/* A rule for lengths that the user chose also holds for answers; by default, their types cut. */
+static enum ax_long long_examples(const struct ax_config *cfg) {
+    if (!ax_config_is_set(cfg, "excess_length_strategy"))
+        return AX_LONG_USUAL;
+    return strcmp(ax_config_str(cfg, "excess_length_strategy"), "truncate") == 0 ? AX_LONG_CUT
+                                                                                 : AX_LONG_KEEP;
+}
+
+static void read_map(struct ax_format_answer_map *m, const struct ax_config *cfg,
+                     const char *entry) {
+    *m = (struct ax_format_answer_map){
+        .field_prompt = ax_config_str(cfg, "%s.type.field_prompt", entry),
+        .field_system = ax_config_str(cfg, "%s.type.field_system", entry),
+        .field_chosen = ax_config_str(cfg, "%s.type.field_chosen", entry),
+        .field_rejected = ax_config_str(cfg, "%s.type.field_rejected", entry),
+        .field_completion = ax_config_str(cfg, "%s.type.field_completion", entry),
+        .field_label = ax_config_str(cfg, "%s.type.field_label", entry),
+        .prompt_format = ax_config_str(cfg, "%s.type.prompt_format", entry),
+        .chosen_format = ax_config_str(cfg, "%s.type.chosen_format", entry),
+        .rejected_format = ax_config_str(cfg, "%s.type.rejected_format", entry),
+        .completion_format = ax_config_str(cfg, "%s.type.completion_format", entry),
+    };
+}
+
+static void read_answers(struct ax_setup_entry *e, const struct ax_config *cfg) {
+    const struct ax_yaml_node *type = ax_config_node(cfg, "%s.type", e->path);
+    e->answers = (struct ax_format_answers){
+        .field_chosen = ax_config_str(cfg, "%s.field_chosen", e->path),
+        .field_rejected = ax_config_str(cfg, "%s.field_rejected", e->path),
+        .framed_by_ids = ax_config_holds(cfg, "rl == orpo,cpo,simpo"),
+    };
+    if (type && type->kind == AX_YAML_MAP) {
+        read_map(&e->answer_map, cfg, e->path);
+        e->answers.map = &e->answer_map;
+    }
+}
+
+static void read_steps(struct ax_format_steps *s, const struct ax_config *cfg, const char *entry) {
+    const char *separator = ax_config_str(cfg, "%s.step_separator", entry);
+    *s = (struct ax_format_steps){
+        .separator = separator ? separator : "\n",
+        .last_only = ax_config_bool(cfg, "%s.train_on_last_step_only", entry),
+    };
+    if (ax_config_has(cfg, "%s.max_completion_length", entry))
+        s->max_completion = ax_config_i64(cfg, "%s.max_completion_length", entry);
+}
+
+void ax_setup_entry_answers(struct ax_setup_entry *e, const struct ax_config *cfg,
+                            struct ax_format_options *o) {
+    o->long_examples = o->task == AX_TASK_TEXT ? AX_LONG_KEEP : long_examples(cfg);
+    if (o->task == AX_TASK_STEPS) {
+        read_steps(&e->steps, cfg, e->path);
+        o->steps = &e->steps;
+    } else {
+        read_answers(e, cfg);
+        o->answers = &e->answers;
+    }
+}
+
+enum ax_setup_chat ax_setup_entry_chat(enum ax_task task, const char *type, bool is_map) {
+    static const char *const families[] = {"chat_template", "bradley_terry"};
+    const size_t n = type ? strcspn(type, ".") : 0;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (n == strlen(families[i]) && memcmp(type, families[i], n) == 0)
+            return AX_SETUP_CHAT;
+    const bool own = task != AX_TASK_STEPS && !type && !is_map;
+    return own ? AX_SETUP_CHAT_IF_ANY : AX_SETUP_NO_CHAT;
+}
+
+/* ---- all labels the same ---- */
+
+/* Does any example of the corpus have something that is wanted: a desirable answer, a right step? */
+static bool is_wanted(const struct ax_examples *set, const struct ax_example_ref *ref,
+                      enum ax_task task, int desirable) {
+    const struct ax_stored *x = &set->list[ref->index];
+    const uint32_t *words = ax_examples_words(set, ref->index);
+    if (task == AX_TASK_UNPAIRED)
+        return ax_examples_column(set, ref->index, desirable)[0] != 0;
+    for (uint32_t t = 0; t < ref->n; t++)
+        if (ax_word_label(x, words, t) == 1)
+            return true;
+    return false;
+}
+
+enum ax_status ax_setup_require_labels(const struct ax_setup_data *d,
+                                       const struct ax_example_ref *first) {
+    const enum ax_task task = ax_setup_task(d->cfg);
+    const struct ax_columns *columns = d->method.objective.columns;
+    const struct ax_corpus *c = &d->train;
+    char where[512];
+    int desirable = ax_columns_count(columns) - 1;
+    while (desirable >= 0 && strcmp(columns->list[desirable].name, "desirable") != 0)
+        desirable--;
+    if (c->n == 0 || (task != AX_TASK_STEPS && (task != AX_TASK_UNPAIRED || desirable < 0)))
+        return AX_OK;
+    for (size_t i = 0; i < c->n; i++)
+        if (is_wanted(&c->sets[c->refs[i].set], &c->refs[i], task, desirable))
+            return AX_OK;
+    return ax_error(AX_ERR_DATA, "%s: %s",
+                    ax_examples_where(&c->sets[first->set], first->index, where, sizeof where),
+                    task == AX_TASK_STEPS
+                        ? "no step of this or any other document is right (labels)"
+                        : "the answer of this and every other document is undesirable (label)");
+}

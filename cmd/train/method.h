@@ -1,0 +1,24 @@
+/* What a configuration trains: the keys rl, reward_model and process_reward_model, and those of their
+ * losses, as an objective. */
+#ifndef AX_CMD_TRAIN_METHOD_H
+#define AX_CMD_TRAIN_METHOD_H
+
+#include "cmd/config/config.h"
+#include "model/classifier.h"
+#include "optim/kto.h"
+#include "optim/preference.h"
+#include "optim/reward.h"
+
+struct ax_setup_method {
+    struct ax_objective objective; /* borrows the others: a method stays where it is read */
+    struct ax_sft_options sft;
+    struct ax_preference preference;
+    struct ax_kto kto;
+    struct ax_reward reward;
+};
+
+/* The head that the configuration trains; NULL: a language model's. */
+const struct ax_classifier *ax_setup_classifier(const struct ax_config *cfg);
+enum ax_status ax_setup_method_read(struct ax_setup_method *m, const struct ax_config *cfg);
+
+#endif

@@ -1,0 +1,148 @@
+/* The configuration of a GGUF model as a Hugging Face folder has it: whole texts, from values that
+ * are all different. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "ckpt/gguf/model.h"
+#include "tests/ckpt/gguf_out.h"
+
+static struct gguf_out built;
+static struct ax_gguf file;
+
+static int open_file(void **state) {
+    (void)state;
+    gguf_out_finish(&built);
+    return ax_gguf_parse(&file, "x.gguf", built.file.data, built.file.len) == AX_OK ? 0 : -1;
+}
+
+static int close_file(void **state) {
+    (void)state;
+    ax_gguf_close(&file);
+    gguf_out_free(&built);
+    return 0;
+}
+
+static struct ax_gguf_model model_of(const char *type) {
+    return (struct ax_gguf_model){.file = &file,
+                                  .kind = ax_gguf_kind_of(type),
+                                  .layers = 11,
+                                  .hidden = 12,
+                                  .ffn = 13,
+                                  .heads = 14,
+                                  .kv_heads = 7,
+                                  .head_dim = 16,
+                                  .context = 17,
+                                  .vocab = 18,
+                                  .experts = 19,
+                                  .active = 2,
+                                  .expert_ffn = 20,
+                                  .bos = 21,
+                                  .eos = 22,
+                                  .eot = 23,
+                                  .pad = 24,
+                                  .eps = 0.5,
+                                  .rope_theta = 25};
+}
+
+static void is(enum ax_status st, json_t *got, const char *expected) {
+    assert_int_equal(st, AX_OK);
+    char *text = json_dumps(got, JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(text, expected);
+    ax_free(text);
+    json_decref(got);
+}
+
+static void ids_that_stop(void **state) {
+    (void)state;
+    static const struct {
+        int64_t bos, eos, eot, pad;
+        const char *json;
+    } cases[] = {
+        {1, 2, 3, 4, "{\"bos_token_id\":1,\"eos_token_id\":[2,3],\"pad_token_id\":4}"},
+        {1, 2, 2, 4, "{\"bos_token_id\":1,\"eos_token_id\":2,\"pad_token_id\":4}"},
+        {1, 2, -1, 4, "{\"bos_token_id\":1,\"eos_token_id\":2,\"pad_token_id\":4}"},
+        {1, -1, 3, 4, "{\"bos_token_id\":1,\"eos_token_id\":3,\"pad_token_id\":4}"},
+        {0, 0, 5, 0, "{\"bos_token_id\":0,\"eos_token_id\":[0,5],\"pad_token_id\":0}"},
+        {0, 5, 0, 0, "{\"bos_token_id\":0,\"eos_token_id\":[5,0],\"pad_token_id\":0}"},
+        {-1, -1, -1, -1, "{\"bos_token_id\":null,\"eos_token_id\":null,\"pad_token_id\":null}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_gguf_model m = model_of("llama");
+        json_t *got;
+        m.bos = cases[i].bos;
+        m.eos = cases[i].eos;
+        m.eot = cases[i].eot;
+        m.pad = cases[i].pad;
+        const enum ax_status st = ax_gguf_model_generation_config(&m, &got);
+        is(st, got, cases[i].json);
+    }
+}
+
+static const char common[] =
+    "{\"attention_dropout\":0.0,\"bos_token_id\":21,\"eos_token_id\":22,\"head_dim\":16,"
+    "\"hidden_act\":\"silu\",\"hidden_size\":12,\"initializer_range\":0.02,"
+    "\"intermediate_size\":13,\"max_position_embeddings\":17,\"num_attention_heads\":14,"
+    "\"num_hidden_layers\":11,\"num_key_value_heads\":7,\"pad_token_id\":24,\"rms_norm_eps\":0.5,"
+    "\"rope_scaling\":null,\"rope_theta\":25.0,\"tie_word_embeddings\":false,\"use_cache\":true,"
+    "\"vocab_size\":18}";
+
+#define WINDOW "\"max_window_layers\":11,\"sliding_window\":null,\"use_sliding_window\":false}"
+
+static void configs_have_every_value(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *own; /* members besides the common ones, without biases */
+        bool qkv, mlp;          /* which of these are stated */
+    } cases[] = {
+        {"llama", "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"}", true,
+         true},
+        {"mixtral",
+         "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\","
+         "\"num_experts_per_tok\":2,\"num_local_experts\":19,\"sliding_window\":null}",
+         true, false},
+        {"qwen2", "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\"," WINDOW,
+         false, false},
+        {"qwen3", "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\"," WINDOW,
+         true, false},
+        {"qwen3_moe",
+         "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","
+         "\"decoder_sparse_step\":1,\"mlp_only_layers\":[],\"moe_intermediate_size\":20,"
+         "\"norm_topk_prob\":true,\"num_experts\":19,\"num_experts_per_tok\":2," WINDOW,
+         true, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int on = -1; on < 3; on++) { /* none of three booleans, or one */
+            struct ax_gguf_model m = model_of(cases[i].type);
+            json_t *got, *expected = json_loads(common, 0, NULL),
+                         *own = json_loads(cases[i].own, 0, NULL);
+            assert_non_null(m.kind);
+            m.qkv_bias = on == 0;
+            m.mlp_bias = on == 1;
+            m.tied = on == 2;
+            json_object_update(expected, own);
+            if (cases[i].qkv)
+                json_object_set_new(expected, "attention_bias", json_boolean(m.qkv_bias));
+            if (cases[i].mlp)
+                json_object_set_new(expected, "mlp_bias", json_boolean(m.mlp_bias));
+            json_object_set_new(expected, "tie_word_embeddings", json_boolean(m.tied));
+            char *text = json_dumps(expected, JSON_COMPACT | JSON_SORT_KEYS);
+            const enum ax_status st = ax_gguf_model_config(&m, &got);
+            is(st, got, text);
+            ax_free(text);
+            json_decref(expected);
+            json_decref(own);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_that_stop),
+        cmocka_unit_test(configs_have_every_value),
+    };
+    return cmocka_run_group_tests(tests, open_file, close_file);
+}

@@ -1,0 +1,139 @@
+/* When a model in the cache is complete, so that the network is not asked: also if another tool put
+ * it there, without a list of files. Nobody answers at the hub's address. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "ckpt/hub/hub.h"
+#include "tests/ckpt/folder.h"
+
+#define REPO "cache/models--org--m"
+#define SNAP REPO "/snapshots/abc/"
+
+static struct ax_hub hub;
+
+static int start(void **state) {
+    if (make_dir(state) != 0)
+        return -1;
+    ax_log_set_level(AX_LOG_ERROR);
+    unsetenv("HF_HUB_OFFLINE");
+    unsetenv("http_proxy");
+    setenv("HOME", dir, 1);
+    setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
+    setenv("HF_HUB_CACHE", in_dir("cache"), 1);
+    assert_int_equal(ax_hub_open(&hub), AX_OK);
+    hub.retry_seconds = 0.001;
+    hub.quiet = true;
+    return 0;
+}
+
+static int stop(void **state) {
+    ax_hub_close(&hub);
+    ax_log_set_level(AX_LOG_INFO);
+    return remove_dir(state);
+}
+
+static void put(const char *name, const char *text) {
+    char path[128];
+    snprintf(path, sizeof path, SNAP "%s", name);
+    put_text(path, text);
+}
+
+/* A snapshot of these files, separated by blanks. */
+static void put_snapshot(const char *files) {
+    char name[64];
+    assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
+    assert_int_equal(ax_mkdir_parents(in_dir(SNAP)), AX_OK);
+    assert_int_equal(ax_mkdir_parents(in_dir(REPO "/refs")), AX_OK);
+    put_text(REPO "/refs/main", "abc");
+    for (int n; sscanf(files, " %63s%n", name, &n) == 1; files += n)
+        put(name, strcmp(name, "model.safetensors.index.json") == 0
+                      ? "{\"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"two.safetensors\"}}"
+                      : "{}");
+}
+
+static bool is_whole(enum ax_hub_part part) {
+    char *folder = NULL;
+    struct ax_hub_report report;
+    const enum ax_status st = ax_hub_model(&folder, &hub, "org/m", NULL, part, &report);
+    assert_int_equal(report.asked, st != AX_OK);
+    if (st == AX_OK)
+        assert_string_equal(report.commit, "abc");
+    ax_free(folder);
+    return st == AX_OK;
+}
+
+static void what_other_tools_left(void **state) {
+    (void)state;
+    static const struct {
+        const char *files;
+        bool tokenizer, whole;
+    } cases[] = {
+        {"", false, false},
+        {"config.json model.safetensors", false, false},
+        {"tokenizer.json", true, false},
+        {"tokenizer.model", true, false},
+        {"vocab.json", true, false},
+        {"tokenizer_config.json", false, false},
+        {"tokenizer.json config.json", true, false},
+        {"tokenizer.json model.safetensors", true, false},
+        {"tokenizer.json config.json model.safetensors", true, true},
+        {"tokenizer.model config.json model.safetensors", true, true},
+        {"vocab.json config.json model.safetensors", true, true},
+        {"vocab.json config.json adapter_model.safetensors", true, false},
+        {"vocab.json config.json model.safetensors.index.json", true, false},
+        {"vocab.json config.json model.safetensors.index.json one.safetensors", true, false},
+        {"vocab.json config.json model.safetensors.index.json two.safetensors", true, false},
+        {"vocab.json config.json model.safetensors.index.json one.safetensors two.safetensors",
+         true, true},
+        {"vocab.json model.safetensors.index.json one.safetensors two.safetensors", true, false},
+        {"config.json model.safetensors.index.json one.safetensors two.safetensors", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_snapshot(cases[i].files);
+        if (is_whole(AX_HUB_TOKENIZER) != cases[i].tokenizer)
+            fail_msg("%s: tokenizer", cases[i].files);
+        if (is_whole(AX_HUB_WHOLE) != cases[i].whole)
+            fail_msg("%s: whole", cases[i].files);
+    }
+}
+
+/* Offline what there is must do, but for the configuration. */
+static void offline_takes_what_there_is(void **state) {
+    (void)state;
+    static const struct {
+        const char *files;
+        enum ax_hub_part part;
+        bool taken;
+    } cases[] = {
+        {"config.json", AX_HUB_WHOLE, true},
+        {"tokenizer.json model.safetensors", AX_HUB_WHOLE, false},
+        {"README.md", AX_HUB_TOKENIZER, true},
+    };
+    hub.offline = true;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *folder = NULL;
+        struct ax_hub_report report;
+        put_snapshot(cases[i].files);
+        const enum ax_status st =
+            ax_hub_model(&folder, &hub, "org/m", NULL, cases[i].part, &report);
+        assert_int_equal(st == AX_OK, cases[i].taken);
+        assert_false(report.asked);
+        if (st != AX_OK)
+            assert_mentions("config.json");
+        ax_free(folder);
+    }
+    hub.offline = false;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_other_tools_left),
+        cmocka_unit_test(offline_takes_what_there_is),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

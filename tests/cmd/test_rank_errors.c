@@ -1,0 +1,242 @@
+/* What goes wrong on one rank, or on all, is said once, also where no launcher of ours collects what
+ * ranks print: under srun, torchrun, mpirun. Ranks are started by their variables. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/json.h"
+#include "base/rng.h"
+#include "parallel/net.h"
+#include "tests/cmd/program_case.h"
+#include "tests/data/scratch.h"
+
+enum { RANKS = 3 };
+
+static char out[1 << 16];
+
+/* Lines that are an error's. */
+static int errors(void) {
+    int n = 0;
+    for (const char *at = out; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        n += strncmp(at, "error ", 6) == 0;
+    return n;
+}
+
+static void has(const char *part) {
+    if (!strstr(out, part))
+        fail_msg("\"%s\" lacks \"%s\"", out, part);
+}
+
+/* Runs the words as RANKS ranks, of which the odd one, 1, starts in the folder `odd` with more
+ * variables. What all print is in `out`, then "rank R: CODE" for each. */
+static void start(const char *odd, const char *variables, const char *words) {
+    static char script[8192];
+    char bin[4096];
+    const char *name = getenv("AX_TEST_BIN");
+    int fd, port;
+    size_t n = 0;
+    assert_non_null(realpath(name ? name : "build/axtrain", bin));
+    assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &port), AX_OK);
+    close(fd);
+    for (int r = 0; r < RANKS; r++)
+        n += (size_t)snprintf(script + n, sizeof script - n,
+                              "(cd '%s/%s' && env %s RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d "
+                              "LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d '%s' %s; "
+                              "echo \"rank %d: $?\" >'%s/code%d') 2>&1 & ",
+                              scratch, r == 1 ? odd : "all", r == 1 ? variables : "", r, RANKS, r,
+                              RANKS, port, bin, words, r, scratch, r);
+    snprintf(script + n, sizeof script - n, "wait; cat '%s'/code?", scratch);
+    FILE *p = popen(script, "r");
+    assert_non_null(p);
+    out[fread(out, 1, sizeof out - 1, p)] = '\0';
+    pclose(p);
+}
+
+/* One message with `text`, and the codes of the ranks. */
+static void said_once(const char *text, const int codes[RANKS]) {
+    char line[64];
+    if (errors() != 1)
+        fail_msg("not one message: %s", out);
+    has(text);
+    for (int r = 0; r < RANKS; r++) {
+        snprintf(line, sizeof line, "rank %d: %d\n", r, codes[r]);
+        has(line);
+    }
+}
+
+/* A folder with the llama as "m" under the name, or without. */
+static void make_place(const char *name, bool with_model) {
+    char path[128], *real;
+    make_folder(name);
+    snprintf(path, sizeof path, "%s/m", name);
+    real = realpath(fixture("models/llama"), NULL);
+    if (with_model && !ax_path_exists(in_scratch(path)))
+        assert_int_equal(symlink(real, in_scratch(path)), 0);
+    free(real);
+}
+
+static const char *configure(void) {
+    static char path[128];
+    char text[4096] = "";
+    struct ax_buf b = {0};
+    for (int i = 0; i < 24; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "{\"text\": \"say %d, %.*s\"}\n",
+                 i, 1 + i % 17, "abcdefghijklmnopq");
+    put_text("rows.jsonl", text);
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: m\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+                      "datasets:\n  - path: %s/rows.jsonl\n    type: completion\n"
+                      "sequence_len: 64\nlearning_rate: 1e-3\nmicro_batch_size: 1\n"
+                      "float32: true\nmax_steps: 1\nddp_timeout: 60\n",
+                      scratch, scratch, scratch),
+        AX_OK);
+    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+/* The llama with a weight that is not a number, as "m" in the folder "nan". */
+static void make_nan(void) {
+    static const char *const same[] = {"config.json", "tokenizer.json", "tokenizer_config.json"};
+    char path[100], *data, to[64];
+    size_t n;
+    make_folder("nan/m");
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        snprintf(path, sizeof path, "models/llama/%s", same[i]);
+        assert_int_equal(ax_read_file(fixture(path), 1 << 24, &data, &n), AX_OK);
+        snprintf(to, sizeof to, "nan/m/%s", same[i]);
+        put_bytes(to, data, n);
+        ax_free(data);
+    }
+    assert_int_equal(ax_read_file(fixture("models/llama/model.safetensors"), 1 << 26, &data, &n),
+                     AX_OK);
+    memset(data + n - n / 2, 0xff, n / 2); /* in every format a NaN */
+    put_bytes("nan/m/model.safetensors", data, n);
+    ax_free(data);
+}
+
+static void training_fails_once(void **state) {
+    (void)state;
+    static const struct {
+        const char *odd, *variables, *text;
+        int code;
+    } cases[] = {
+        {"bare", "", "error rank 1: base_model", 2},
+        {"nan", "", "error rank 1: m: tensor model.layers.", 3},
+        {"all", "AX_FAULT=fsync:1:enospc", "error rank 1: ", 7},
+        {"all", "AX_FAULT=fsync:1:kill", "rank 1", 137},
+    };
+    char words[256];
+    const char *config = configure();
+    make_place("all", true);
+    make_place("bare", false);
+    make_nan();
+    snprintf(words, sizeof words, "sft '%s' --quiet", config);
+    start("all", "", words); /* prepares the data */
+    has("rank 0: 0\nrank 1: 0\nrank 2: 0\n");
+
+    snprintf(words, sizeof words, "sft '%s' --quiet no_such_key=2", config);
+    start("all", "", words);
+    said_once("unknown key \"no_such_key\"", (int[]){2, 2, 2});
+    assert_int_equal(symlink(config, in_scratch("all/c.yaml")), 0);
+    start("bare", "", "sft c.yaml --quiet"); /* rank 1 has none */
+    said_once("error rank 1: c.yaml: no such file", (int[]){4, 2, 4});
+    put_text("bare/c.yaml", "base_model: m\noutput_dir: out\ndatasets:\n  - path: rows.jsonl\n"
+                            "    type: completion\nsequence_len: 64\nlearning_rate: 1e-3\n"
+                            "micro_batch_size: 1\nnum_epochs: 1\n");
+    start("bare", "", "sft c.yaml --quiet");
+    said_once("was started with another configuration than rank", (int[]){2, 2, 2});
+
+    snprintf(words, sizeof words, "sft '%s' --quiet tensor_parallel_size=2", config);
+    start("all", "", words);
+    said_once("Nearest: dp_shard 1 with 2 ranks", (int[]){2, 2, 2});
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(words, sizeof words, "sft '%s' --quiet output_dir='%s/out%zu'", config, scratch,
+                 i);
+        start(cases[i].odd, cases[i].variables, words);
+        said_once(cases[i].text, (int[]){4, cases[i].code, 4});
+    }
+}
+
+/* What a machine chooses by its processor, rank 0's chooses for all. */
+static void unlike_processors_compute_alike(void **state) {
+    (void)state;
+    static const char *const first[] = {"amx-emulated", "avx2"}, *const dtypes[] = {"bfloat16",
+                                                                                    "float32"};
+    char words[256], more[64];
+    const char *config = configure();
+    make_place("all", true);
+    setenv("AXTRAIN_CPU", first[0], 1);
+    if (run(out, sizeof out, "env") != 0) {
+        unsetenv("AXTRAIN_CPU");
+        print_message("skipped: %s", out);
+        skip();
+    }
+    for (int i = 0; i < 2; i++) {
+        struct ax_json_doc doc;
+        char folder[32];
+        setenv("AXTRAIN_CPU", first[i], 1);
+        snprintf(more, sizeof more, "AXTRAIN_CPU=%s", first[1 - i]);
+        snprintf(folder, sizeof folder, "unlike%d", i);
+        snprintf(words, sizeof words, "sft '%s' --quiet float32=false output_dir='%s/%s'", config,
+                 scratch, folder);
+        start("all", more, words);
+        has("rank 0: 0\nrank 1: 0\nrank 2: 0\n");
+        snprintf(folder, sizeof folder, "unlike%d/run.json", i);
+        assert_int_equal(ax_json_load(&doc, in_scratch(folder), 1 << 20), AX_OK);
+        assert_string_equal(json_string_value(json_object_get(doc.root, "compute_dtype")),
+                            dtypes[i]);
+        ax_json_free(&doc);
+        static const char *const others[] = {
+            "generate m --prompt a --max-new-tokens 2 --mesh dp_shard=3",
+            "bench step --arch llama-tiny --seq 16 --steps 1 --mesh dp_shard=3"};
+        for (int k = 0; k < 2; k++) {
+            start("all", more, others[k]);
+            has("rank 0: 0\nrank 1: 0\nrank 2: 0\n");
+        }
+    }
+    unsetenv("AXTRAIN_CPU");
+}
+
+/* A signal to one rank stops all after the same step: rank 0 says so. */
+static void a_stop_is_said_by_rank_0(void **state) {
+    (void)state;
+    char words[256];
+    make_place("all", true);
+    snprintf(words, sizeof words,
+             "sft '%s' --quiet output_dir='%s/stopped' max_steps=100000 num_epochs=9000",
+             configure(), scratch);
+    start("all", "timeout --preserve-status -s USR1 5 env", words);
+    said_once("error asked to stop after step ", (int[]){75, 75, 75});
+}
+
+static void answers_fail_once(void **state) {
+    (void)state;
+    start("all", "", "generate m --prompt a --mesh pp=3");
+    said_once("Nearest: pp 1 and cp 1.", (int[]){2, 2, 2});
+    start("all", "", "generate m --input /no/such");
+    said_once("/no/such: cannot open", (int[]){1, 1, 1});
+    start("all", "", "generate m --nonsense");
+    said_once("--nonsense", (int[]){2, 2, 2});
+    start("bare", "", "generate m --prompt a");
+    said_once("error rank 1: m: ", (int[]){4, 2, 4});
+    start("all", "", "generate m --prompt a --max-new-tokens 2");
+    has("rank 0: 0\nrank 1: 0\nrank 2: 0\n");
+    assert_int_equal(errors(), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_fails_once),
+        cmocka_unit_test(unlike_processors_compute_alike),
+        cmocka_unit_test(a_stop_is_said_by_rank_0),
+        cmocka_unit_test(answers_fail_once),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

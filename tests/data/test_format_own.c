@@ -1,0 +1,96 @@
+/* Records for fine-tuning without a type, as TRL's SFTTrainer reads them, against documents written
+ * by hand. ⟦…⟧ is trained. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/data/scratch.h"
+#include "tests/data/format_case.h"
+#include "tests/data/chat_case.h"
+#include "tests/data/answers_case.h"
+
+#define U(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
+#define A(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+
+static void texts(void **state) {
+    (void)state;
+    struct answers_case c;
+    answers_open(&c, AX_TASK_TEXT, NULL);
+    check_record(&c.o, "{\"text\": \"hello\"}", "⟦hello</s>⟧");
+    check_record(&c.o, "{\"prompt\": \"2+3=\", \"completion\": \"5\"}", "2+3=⟦5</s>⟧");
+    c.o.tokenizer = bos_tokenizer;
+    check_record(&c.o, "{\"text\": \"hello</s>\"}", "<s>⟦hello</s>⟧");
+    /* a token across the border is trained on */
+    check_record(&c.o, "{\"prompt\": \"hello w\", \"completion\": \"orld\"}",
+                 "<s>hello⟦ world</s>⟧");
+    c.o.train_on_inputs = true;
+    check_record(&c.o, "{\"prompt\": \"2+3=\", \"completion\": \"5\"}", "⟦<s>2+3=5</s>⟧");
+    /* the end of a long text goes, as its rule for lengths says */
+    c.o.sequence_len = 4;
+    c.o.long_examples = AX_LONG_KEEP;
+    check_record(&c.o, "{\"text\": \"12345\"}", "⟦<s>12345</s>⟧");
+    c.o.long_examples = AX_LONG_CUT;
+    check_record(&c.o, "{\"text\": \"12345\"}", "⟦<s>123⟧");
+    answers_close(&c);
+}
+
+static void messages(void **state) {
+    (void)state;
+    struct answers_case c;
+    answers_open(&c, AX_TASK_TEXT, NULL);
+    check_record(&c.o, "{\"messages\": [" U("q") ", " A("1") "]}",
+                 "⟦<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n1<|im_end|>\n⟧");
+    check_record(&c.o, "{\"prompt\": [" U("q") "], \"completion\": [" A("1") "]}",
+                 "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦1<|im_end|>\n⟧");
+    c.o.chat = NULL;
+    check_bad_record(&c.o, "{\"messages\": [" U("q") ", " A("1") "]}",
+                     "messages: the model has no chat template; set chat_template");
+    answers_close(&c);
+}
+
+/* What the template marks, alone. */
+static void marked_messages(void **state) {
+    (void)state;
+    struct answers_case c;
+    answers_open(&c, AX_TASK_TEXT, NULL);
+    chat_close(&c.chat);
+    chat_open(&c.chat, "{% for m in messages %}{% if m.role == 'assistant' %}A:"
+                       "{% generation %}{{ m.content }}{% endgeneration %}\n{% else %}"
+                       "U:{{ m.content }}\n{% endif %}{% endfor %}");
+    c.chat.chat.by_generation = true;
+    check_record(&c.o, "{\"messages\": [" U("q") ", " A("1") "]}", "U:q\nA:⟦1⟧");
+    chat_close(&c.chat);
+    struct ax_format *f;
+    chat_open(&c.chat, prompting_chat);
+    c.chat.chat.by_generation = true;
+    assert_int_equal(ax_format_new(&f, &c.o), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "generation"));
+    answers_close(&c);
+}
+
+static void bad_records(void **state) {
+    (void)state;
+    struct answers_case c;
+    answers_open(&c, AX_TASK_TEXT, NULL);
+    check_bad_record(&c.o, "{\"prompt\": \"a\", \"completion\": \" \"}",
+                     "completion: the answer is empty");
+    check_bad_record(&c.o, "{\"prompt\": \"a\"}", "completion");
+    check_bad_record(&c.o, "{\"prompt\": \"a\", \"completion\": [" A("1") "]}",
+                     "prompt: expected a list of messages, as in completion, got text");
+    check_bad_record(&c.o, "{\"text\": [1]}", "text: expected text, got a list");
+    check_bad_record(&c.o, "{\"texts\": \"a\"}", "input_ids");
+    answers_close(&c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(marked_messages),
+        cmocka_unit_test(bad_records),
+    };
+    return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
+}
