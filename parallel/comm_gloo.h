@@ -9,9 +9,10 @@
  * what is missing and how to install it. */
 enum ax_status ax_gloo_available(void);
 
-/* Ranks of a store (parallel/store.h), which must live as long: a group's communicator connects its
- * members when it is opened, over the interface by which they reach the store. No wait exceeds
- * `timeout` seconds. f->ops->free leaves the store, and f->ops->fail with the error.
+/* Ranks of a store (parallel/store.h), which must live as long. The first communicator of some ranks
+ * connects them when it is opened, over the interface by which they reach the store; later ones of
+ * the same ranks share these connections. No wait exceeds `timeout` seconds. f->ops->free leaves the
+ * store, and f->ops->fail with the error.
  *
  * From then on SIGPIPE is ignored. All-reduces in flight together are completed in the order they
  * were started. */

@@ -14,14 +14,24 @@ enum ax_status ax_gloo_library(const struct ax_gloo_calls **out);
 /* ---- the processes of a run ---- */
 
 struct ax_gloo_op;
-struct ax_gloo_member;
+
+/* Connections between some ranks. All communicators of exactly these ranks use them: what they send
+ * differs in its slots. */
+struct ax_gloo_group {
+    struct ax_gloo_group *next; /* in the world, until the fabric is freed */
+    struct ax_gloo_link *link;
+    int *ranks;  /* [n] */
+    int n, rank; /* ranks[rank] is this process */
+};
+
 struct ax_gloo_world {
     struct ax_store_client *store;
     int world, rank;
     double timeout;
     const struct ax_gloo_calls *gloo;
     struct ax_gloo_device *device;
-    struct ax_gloo_member *members; /* of the open communicators */
+    struct ax_gloo_group *groups;
+    int members;                    /* open communicators */
     bool failed;                    /* this rank has announced that it gives up */
     uint64_t opened[AX_ROLE_COUNT]; /* communicators so far: identify them across processes */
     struct ax_gloo_order {
@@ -30,8 +40,10 @@ struct ax_gloo_world {
     } order;                             /* of all communicators that are not apart */
 };
 
-/* Connects the members of a group. AX_ERR_PEER says who is missing. */
-enum ax_status ax_gloo_connect(struct ax_gloo_member *m, enum ax_role role, int rank, int n);
+/* The connections of these ranks, made for the `instance`th communicator of the role if there are none
+ * yet. AX_ERR_PEER says who is missing. */
+enum ax_status ax_gloo_connect(struct ax_gloo_world *w, const int *ranks, int n, enum ax_role role,
+                               uint64_t instance, struct ax_gloo_group **out);
 enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
                                  const int *ranks, int n, bool apart);
 
@@ -71,11 +83,9 @@ struct ax_gloo_op {
 };
 
 struct ax_gloo_member {
-    struct ax_gloo_member *next; /* in the world */
     struct ax_gloo_world *world;
     struct ax_gloo_order *order, own; /* the world's; its own if it is apart */
-    struct ax_gloo_link *link;
-    int *ranks;        /* [n] */
+    const struct ax_gloo_group *group;
     uint64_t instance; /* of the role, the same on all ranks */
     uint64_t collectives;
     uint64_t *sent, *received; /* [n] messages */

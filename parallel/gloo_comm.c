@@ -24,7 +24,7 @@ static enum ax_status receive_headers(struct ax_gloo_op *op) {
             memcpy(first_text, text, sizeof text);
         }
         if (n == 0 || first == AX_GLOO_LATE) /* timeouts end all, broken links only one */
-            missing[n++] = me->ranks[r];
+            missing[n++] = me->group->ranks[r];
     }
     enum ax_status st = AX_OK;
     if (n > 0) {
@@ -42,7 +42,7 @@ static enum ax_status compare_message(const struct ax_gloo_op *op) {
         return AX_OK;
     const struct ax_comm_place place = ax_gloo_place(op, from, false);
     const struct ax_comm_part parts[2] = {op->lanes[from].in.part, op->part};
-    const int ranks[2] = {me->ranks[from], me->ranks[op->comm->rank]};
+    const int ranks[2] = {me->group->ranks[from], me->group->ranks[op->comm->rank]};
     return ax_comm_check_parts(&place, parts, ranks, 2);
 }
 
@@ -56,12 +56,13 @@ static enum ax_status compare(const struct ax_gloo_op *op) {
     AX_TRY(ax_alloc(&parts, (size_t)n, sizeof *parts));
     for (int r = 0; r < n; r++)
         parts[r] = r == own ? op->part : op->lanes[r].in.part;
-    enum ax_status st = ax_comm_check_parts(&place, parts, me->ranks, n);
+    enum ax_status st = ax_comm_check_parts(&place, parts, me->group->ranks, n);
     ax_free(parts);
     for (int r = 0; op->what.kind == AX_ALL_TO_ALL_V && r < n && st == AX_OK; r++)
         if (r != own)
-            st = ax_comm_check_counts(&place, &op->part, me->ranks[r], op->lanes[r].in.for_you,
-                                      me->ranks[own], op->what.recv_counts[r]);
+            st = ax_comm_check_counts(&place, &op->part, me->group->ranks[r],
+                                      op->lanes[r].in.for_you, me->group->ranks[own],
+                                      op->what.recv_counts[r]);
     return st;
 }
 
@@ -216,14 +217,7 @@ static enum ax_status gloo_wait(struct ax_comm *c, struct ax_ticket ticket) {
 }
 
 static void member_free(struct ax_gloo_member *me) {
-    struct ax_gloo_member **at = &me->world->members;
-    while (*at && *at != me)
-        at = &(*at)->next;
-    if (*at)
-        *at = me->next;
-    if (me->link)
-        me->world->gloo->close(me->link);
-    ax_free(me->ranks);
+    me->world->members--;
     ax_free(me->sent);
     ax_free(me->received);
     ax_free(me);
@@ -252,24 +246,20 @@ static const struct ax_comm_ops gloo_ops = {
 enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
                                  const int *ranks, int n, bool apart) {
     struct ax_gloo_member *me;
+    struct ax_gloo_group *group;
     enum ax_status st;
     const size_t size = (size_t)n;
-    int rank = 0;
-    while (rank < n && ranks[rank] != f->rank)
-        rank++;
-    AX_ASSERT(rank < n);
     AX_TRY(ax_alloc(&me, 1, sizeof *me));
     me->world = f->state;
+    me->world->members++;
     me->order = apart ? &me->own : &me->world->order;
-    AX_TRY_GOTO(ax_alloc(&me->ranks, size, sizeof *me->ranks), st, fail);
+    me->instance = me->world->opened[role]++;
     AX_TRY_GOTO(ax_alloc(&me->sent, size, sizeof *me->sent), st, fail);
     AX_TRY_GOTO(ax_alloc(&me->received, size, sizeof *me->received), st, fail);
-    memcpy(me->ranks, ranks, size * sizeof *ranks);
-    me->instance = me->world->opened[role]++;
-    AX_TRY_GOTO(ax_gloo_connect(me, role, rank, n), st, fail);
-    me->next = me->world->members;
-    me->world->members = me;
-    *c = (struct ax_comm){.ops = &gloo_ops, .role = role, .rank = rank, .size = n, .state = me};
+    AX_TRY_GOTO(ax_gloo_connect(me->world, ranks, n, role, me->instance, &group), st, fail);
+    me->group = group;
+    *c = (struct ax_comm){
+        .ops = &gloo_ops, .role = role, .rank = group->rank, .size = n, .state = me};
     return AX_OK;
 fail:
     member_free(me);

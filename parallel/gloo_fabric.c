@@ -34,15 +34,27 @@ static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
         return;
     w->failed = w->order.stopped = true;
     ax_store_leave(w->store, st); /* before connections break, which tell the others less */
-    for (struct ax_gloo_member *m = w->members; m; m = m->next)
-        w->gloo->break_link(m->link);
+    for (struct ax_gloo_group *g = w->groups; g; g = g->next)
+        w->gloo->break_link(g->link);
+}
+
+static void group_free(const struct ax_gloo_world *w, struct ax_gloo_group *g) {
+    if (g->link)
+        w->gloo->close(g->link);
+    ax_free(g->ranks);
+    ax_free(g);
 }
 
 static void gloo_free(struct ax_fabric *f) {
     struct ax_gloo_world *w = f->state;
-    AX_ASSERT(!w->order.first && !w->members); /* communicators go before their fabric */
+    AX_ASSERT(!w->order.first && w->members == 0); /* communicators go before their fabric */
     if (!w->failed)
         ax_store_leave(w->store, AX_OK);
+    while (w->groups) {
+        struct ax_gloo_group *g = w->groups;
+        w->groups = g->next;
+        group_free(w, g);
+    }
     w->gloo->close_device(w->device);
     ax_free(w);
     f->state = NULL;
@@ -56,25 +68,26 @@ static const struct ax_fabric_ops gloo_fabric_ops = {.name = "gloo",
 
 /* ---- connecting ---- */
 
-struct meeting {
-    struct ax_gloo_member *member;
+struct rendezvous {
+    const struct ax_gloo_world *world;
+    const struct ax_gloo_group *group;
     enum ax_role role;
-    int size;
+    uint64_t instance;
 };
 
 /* Groups of one role are disjoint: the first rank tells them apart. */
-static void key_of(const struct meeting *m, const char *key, char *out, size_t size) {
+static void key_of(const struct rendezvous *m, const char *key, char *out, size_t size) {
     snprintf(out, size, "gloo/%s/%llu/%d/%s", ax_role_name(m->role),
-             (unsigned long long)m->member->instance, m->member->ranks[0], key);
+             (unsigned long long)m->instance, m->group->ranks[0], key);
 }
 
 /* The address of the member whose number the key ends with. */
-static enum ax_status find_address(const struct meeting *m, const char *gloo_key, char **data,
+static enum ax_status find_address(const struct rendezvous *m, const char *gloo_key, char **data,
                                    size_t *n) {
-    const struct ax_gloo_world *w = m->member->world;
+    const struct ax_gloo_world *w = m->world;
     const char *digits = gloo_key + strcspn(gloo_key, "0123456789");
     const long from = strtol(digits, NULL, 10);
-    const int owner = *digits && from >= 0 && from < m->size ? m->member->ranks[from] : -1;
+    const int owner = *digits && from >= 0 && from < m->group->n ? m->group->ranks[from] : -1;
     char key[AX_STORE_NAME];
     key_of(m, gloo_key, key, sizeof key);
     return ax_store_get(w->store, key, owner, w->timeout, data, n);
@@ -82,12 +95,12 @@ static enum ax_status find_address(const struct meeting *m, const char *gloo_key
 
 /* Returns when all have set theirs: who connects to a member that waits in vain for another one, and
  * ends, would wait until the deadline. */
-static enum ax_status share_address(const struct meeting *m, const char *gloo_key, const void *data,
-                                    size_t n) {
+static enum ax_status share_address(const struct rendezvous *m, const char *gloo_key,
+                                    const void *data, size_t n) {
     char key[AX_STORE_NAME];
     key_of(m, gloo_key, key, sizeof key);
-    AX_TRY(ax_store_set(m->member->world->store, key, data, n));
-    for (int other = 0; other < m->size; other++) {
+    AX_TRY(ax_store_set(m->world->store, key, data, n));
+    for (int other = 0; other < m->group->n; other++) {
         char *theirs;
         size_t len;
         snprintf(key, sizeof key, "%.*s%d", (int)strcspn(gloo_key, "0123456789"), gloo_key, other);
@@ -134,14 +147,44 @@ static enum ax_status not_connected(const struct ax_gloo_world *w, const char *t
                     w->rank, w->world, text);
 }
 
-enum ax_status ax_gloo_connect(struct ax_gloo_member *m, enum ax_role role, int rank, int n) {
-    struct meeting here = {m, role, n};
-    const struct ax_gloo_addresses addresses = {&here, set_address, get_address, free_address};
-    const struct ax_gloo_world *w = m->world;
+static struct ax_gloo_group *find_group(const struct ax_gloo_world *w, const int *ranks, int n) {
+    struct ax_gloo_group *g = w->groups;
+    while (g && (g->n != n || memcmp(g->ranks, ranks, (size_t)n * sizeof *ranks) != 0))
+        g = g->next;
+    return g;
+}
+
+static enum ax_status connect_group(struct ax_gloo_world *w, struct rendezvous *m,
+                                    struct ax_gloo_group *g) {
+    const struct ax_gloo_addresses addresses = {m, set_address, get_address, free_address};
     char text[AX_GLOO_TEXT];
-    if (w->gloo->open(&m->link, w->device, &addresses, rank, n, w->timeout, text) == AX_GLOO_DONE)
+    while (g->rank < g->n && g->ranks[g->rank] != w->rank)
+        g->rank++;
+    AX_ASSERT(g->rank < g->n);
+    if (w->gloo->open(&g->link, w->device, &addresses, g->rank, g->n, w->timeout, text) ==
+        AX_GLOO_DONE)
         return AX_OK;
     return not_connected(w, text);
+}
+
+enum ax_status ax_gloo_connect(struct ax_gloo_world *w, const int *ranks, int n, enum ax_role role,
+                               uint64_t instance, struct ax_gloo_group **out) {
+    struct ax_gloo_group *g = find_group(w, ranks, n);
+    enum ax_status st;
+    if (!g) {
+        AX_TRY(ax_alloc(&g, 1, sizeof *g));
+        g->n = n;
+        AX_TRY_GOTO(ax_alloc(&g->ranks, (size_t)n, sizeof *g->ranks), st, fail);
+        memcpy(g->ranks, ranks, (size_t)n * sizeof *ranks);
+        AX_TRY_GOTO(connect_group(w, &(struct rendezvous){w, g, role, instance}, g), st, fail);
+        g->next = w->groups;
+        w->groups = g;
+    }
+    *out = g;
+    return AX_OK;
+fail:
+    group_free(w, g);
+    return st;
 }
 
 enum ax_status ax_gloo_open(struct ax_fabric *f, struct ax_store_client *store, int local_world,

@@ -13,8 +13,8 @@ struct ax_comm_place ax_gloo_place(const struct ax_gloo_op *op, int peer, bool s
     struct ax_comm_place place = {
         .role = op->comm->role, .number = sends ? op->sent : op->received, .from = -1, .to = -1};
     if (ax_gloo_is_message(op)) {
-        place.from = me->ranks[sends ? op->comm->rank : peer];
-        place.to = me->ranks[sends ? peer : op->comm->rank];
+        place.from = me->group->ranks[sends ? op->comm->rank : peer];
+        place.to = me->group->ranks[sends ? peer : op->comm->rank];
     }
     return place;
 }
@@ -35,7 +35,7 @@ static enum ax_status lost(const struct ax_gloo_op *op, int peer, bool sends,
                            enum ax_gloo_result how, const char *text) {
     const struct ax_gloo_member *me = op->comm->state;
     const struct ax_comm_place place = ax_gloo_place(op, peer, sends);
-    return ax_gloo_lost(me->world, &place, &op->part, &me->ranks[peer], 1, how, text);
+    return ax_gloo_lost(me->world, &place, &op->part, &me->group->ranks[peer], 1, how, text);
 }
 
 static enum ax_status post_send(struct ax_gloo_op *op, int peer, enum ax_gloo_phase phase,
@@ -46,8 +46,8 @@ static enum ax_status post_send(struct ax_gloo_op *op, int peer, enum ax_gloo_ph
         return AX_OK;
     enum ax_gloo_result r = AX_GLOO_BROKEN;
     if (ax_fault_point(AX_FAULT_SEND) == AX_FAULT_NONE)
-        r = me->world->gloo->send(me->link, peer, slot_of(op, true, phase, bytes), data, bytes,
-                                  &op->lanes[peer].send[phase], text);
+        r = me->world->gloo->send(me->group->link, peer, slot_of(op, true, phase, bytes), data,
+                                  bytes, &op->lanes[peer].send[phase], text);
     return r == AX_GLOO_DONE ? AX_OK : lost(op, peer, true, r, text);
 }
 
@@ -59,8 +59,8 @@ static enum ax_status post_recv(struct ax_gloo_op *op, int peer, enum ax_gloo_ph
         return AX_OK;
     enum ax_gloo_result r = AX_GLOO_BROKEN;
     if (ax_fault_point(AX_FAULT_RECV) == AX_FAULT_NONE)
-        r = me->world->gloo->recv(me->link, peer, slot_of(op, false, phase, bytes), data, bytes,
-                                  &op->lanes[peer].recv[phase], text);
+        r = me->world->gloo->recv(me->group->link, peer, slot_of(op, false, phase, bytes), data,
+                                  bytes, &op->lanes[peer].recv[phase], text);
     return r == AX_GLOO_DONE ? AX_OK : lost(op, peer, false, r, text);
 }
 
@@ -174,7 +174,7 @@ static enum ax_status post_gather(struct ax_gloo_op *op, size_t bytes) {
 static enum ax_status post_all_to_all(struct ax_gloo_op *op, size_t size) {
     const struct ax_collective *what = &op->what;
     const struct ax_gloo_member *member = op->comm->state;
-    const int me = op->comm->rank, own = member->ranks[me];
+    const int me = op->comm->rank, own = member->group->ranks[me];
     const struct ax_comm_place place = ax_gloo_place(op, me, true);
     const char *send = what->send;
     char *recv = what->recv;

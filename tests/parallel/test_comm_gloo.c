@@ -162,6 +162,14 @@ static void sums_have_the_bits_of_the_local_fabric(void **state) {
 
 /* ---- a runtime on processes ---- */
 
+static int count_groups(const struct ax_fabric *f) {
+    const struct ax_gloo_world *w = f->state;
+    int n = 0;
+    for (const struct ax_gloo_group *g = w->groups; g; g = g->next)
+        n++;
+    return n;
+}
+
 static enum ax_status sum_ranks(struct ax_runtime *rt, void *ctx) {
     (void)ctx;
     AX_TRY(ax_contract_enter(rt, "sums"));
@@ -181,12 +189,59 @@ static enum ax_status run_runtime(struct ax_fabric *f, void *ctx) {
         .backend = "ref", .threads = 1, .sizes = {.dp_shard = 2, .tp = 2, .ep = 2}, .fabric = f};
     for (int again = 0; again < 2; again++)
         AX_TRY(ax_runtime_run(&o, sum_ranks, ctx, NULL));
+    ENSURE(count_groups(f) == 3); /* all, tp, fsdp: others have the same ranks as one of these */
     return AX_OK;
 }
 
 static void a_runtime_runs_on_processes(void **state) {
     (void)state;
     succeeds(4, run_runtime, NULL);
+}
+
+/* ---- connections ---- */
+
+static struct ax_collective sum_of(double *data, int64_t n, double value) {
+    for (int64_t i = 0; i < n; i++)
+        data[i] = value;
+    return (struct ax_collective){
+        .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = data, .recv = data, .count = n};
+}
+
+/* Three communicators of the same ranks with collectives in flight together, one of them apart. */
+static enum ax_status share(struct ax_fabric *f, void *ctx) {
+    (void)ctx;
+    struct ax_comm tp, fsdp, apart;
+    struct ax_ticket of_tp, of_fsdp;
+    double large[5000], small[3], one;
+    const int ranks[3] = {0, 1, 2};
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &tp));
+    AX_TRY(comm_cases_open(f, AX_ROLE_FSDP, &fsdp));
+    AX_TRY(f->ops->open(f, &apart, AX_ROLE_WORLD, ranks, 3, true));
+    ENSURE(count_groups(f) == 1);
+    const struct ax_collective first = sum_of(large, 5000, f->rank),
+                               second = sum_of(small, 3, 10 + f->rank), third = sum_of(&one, 1, 1);
+    AX_TRY(ax_comm_start(&tp, &host_queue, &first, &of_tp));
+    AX_TRY(ax_comm_start(&fsdp, &host_queue, &second, &of_fsdp));
+    AX_TRY(ax_comm_run(&apart, &host_queue, &third));
+    AX_TRY(ax_comm_wait(&fsdp, &host_queue, of_fsdp));
+    ENSURE(small[2] == 33 && one == 3);
+    AX_TRY(ax_comm_wait(&tp, &host_queue, of_tp));
+    ENSURE(large[4999] == 3);
+    ax_comm_free(&tp);
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &tp));
+    const struct ax_collective again = sum_of(small, 3, 1);
+    AX_TRY(ax_comm_run(&fsdp, &host_queue, &again));
+    ENSURE(small[0] == 3);
+    ENSURE(count_groups(f) == 1);
+    ax_comm_free(&tp);
+    ax_comm_free(&fsdp);
+    ax_comm_free(&apart);
+    return AX_OK;
+}
+
+static void communicators_of_the_same_ranks_share_connections(void **state) {
+    (void)state;
+    succeeds(3, share, NULL);
 }
 
 /* ---- faults ---- */
@@ -461,7 +516,7 @@ static enum ax_status breaks_and_tells(struct ax_fabric *f, void *ctx) {
         .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = &x, .recv = &x, .count = 1};
     enum ax_status st = ax_comm_run(&c, &host_queue, &sum);
     if (f->rank == 2) {
-        w->gloo->break_link(w->members->link);
+        w->gloo->break_link(w->groups->link);
         nanosleep(&(struct timespec){.tv_nsec = 60 * 1000 * 1000}, NULL);
         st = ax_error(AX_ERR_DATA, "rows.jsonl:7: no such field");
         (f->ops->fail)(f, st);
@@ -509,6 +564,7 @@ int main(void) {
         cmocka_unit_test(a_team_talks_beside_the_training),
         cmocka_unit_test(sums_have_the_bits_of_the_local_fabric),
         cmocka_unit_test(a_runtime_runs_on_processes),
+        cmocka_unit_test(communicators_of_the_same_ranks_share_connections),
         cmocka_unit_test(spoilt_collectives_are_named),
         cmocka_unit_test(ranks_that_never_come_are_named),
         cmocka_unit_test(slices_are_even),
