@@ -23,6 +23,10 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/classifier.h"
+#include "optim/kto.h"
+#include "optim/preference.h"
+#include "optim/reward.h"
 #include "tests/run_readout.h"
 #include "tests/train_case.h"
 
@@ -57,9 +61,10 @@ static int64_t step_now(void) {
 }
 
 static struct ax_sft_options sft;
+static struct ax_objective trained, objective; /* the latter with what is made to happen */
 
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
-    AX_TRY(ax_objective_sft.head.token_grad(ctx, p, c));
+    AX_TRY(trained.head.token_grad(ctx, p, c));
     if (ax_runtime_planning(p->model->rt) || p->recompute == AX_RECOMPUTE_INFERENCE)
         return AX_OK;
     const int64_t step = step_now();
@@ -72,9 +77,6 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
     return AX_OK;
 }
 
-static const struct ax_objective objective = {
-    .name = "sft", .head = {.linear = true, .token_grad = token_grad, .ctx = &sft}};
-
 static struct ax_example_source eval_source;
 
 static enum ax_status eval_chunk(void *ctx, int64_t epoch, int64_t chunk,
@@ -84,6 +86,37 @@ static enum ax_status eval_chunk(void *ctx, int64_t epoch, int64_t chunk,
     if (chunk == 0 && plan.evaluations >= 0 && plan.evaluations-- == 0)
         raise(plan.sig);
     return eval_source.chunk(ctx, epoch, chunk, place, out, next);
+}
+
+/* ---- methods ---- */
+
+static struct ax_preference preference;
+static struct ax_kto kto;
+static struct ax_reward reward;
+
+static struct ax_objective as_sft(void) {
+    return (struct ax_objective){
+        .name = "sft",
+        .head = {.linear = true, .token_grad = ax_objective_sft.head.token_grad, .ctx = &sft}};
+}
+
+static struct ax_objective as_dpo(void) {
+    const struct ax_preference_options o = {
+        .beta = 0.3, .reference = true, .weight = {[AX_PREFER_SIGMOID] = 1, [AX_PREFER_SFT] = 0.2}};
+    return ax_objective_preference(&preference, "dpo", &o);
+}
+
+static struct ax_objective as_kto(void) {
+    const struct ax_kto_options o = {.beta = 0.3, .desirable_weight = 1, .undesirable_weight = 1.5};
+    return ax_objective_kto(&kto, &o);
+}
+
+static struct ax_objective as_reward(void) {
+    return ax_objective_reward(&reward, 0.05);
+}
+
+static struct ax_objective as_prm(void) {
+    return ax_objective_prm(&sft);
 }
 
 /* ---- configurations ---- */
@@ -189,12 +222,36 @@ static void set_plain(struct train_case *c) {
     (void)c;
 }
 
+/* Has a reference and a best model, and skips a step. */
+static void set_preferences(struct train_case *c) {
+    set_evaluating(c);
+    c->o.eval.metric = AX_METRIC_LOSS;
+    c->o.eval.greater_is_better = false;
+    plan.bad = 4;
+    plan.bad_end = 5;
+    plan.value = NAN;
+}
+
+static void set_head(struct train_case *c, const struct ax_classifier *head) {
+    assert_int_equal(ax_classifier_choose(&c->arch, head), AX_OK);
+    c->arch.new_head = false; /* drawn like all of the model */
+}
+
+static void set_reward(struct train_case *c) {
+    set_head(c, &ax_classifier_reward);
+}
+
+static void set_prm(struct train_case *c) {
+    set_head(c, &ax_classifier_prm);
+}
+
 static const struct config {
     const char *name;
     void (*set)(struct train_case *c);
     enum ax_dtype dtype;
     bool packed;
-    bool keeps_best; /* a save that fails changes what is kept, as it should */
+    bool keeps_best;                     /* a save that fails changes what is kept, as it should */
+    struct ax_objective (*method)(void); /* NULL: as_sft */
 } configs[] = {
     {"packed", set_plain, AX_F32, true, false},
     {"bf16, one a row", set_plain, AX_BF16, false, false},
@@ -214,6 +271,11 @@ static const struct config {
     {"LISA", set_lisa, AX_BF16, true, false},
     {"ReLoRA", set_relora, AX_BF16, true, true},
     {"ReLoRA, 8-bit moments", set_relora_8bit, AX_BF16, false, false},
+    {"dpo", set_preferences, AX_F32, true, true, as_dpo},
+    {"dpo, LoRA, a pair a row", set_lora, AX_BF16, false, false, as_dpo},
+    {"kto", set_epochs_and_steps, AX_F32, true, false, as_kto},
+    {"reward model", set_reward, AX_F32, true, false, as_reward},
+    {"process reward model", set_prm, AX_BF16, true, false, as_prm},
 };
 #define N_CONFIGS (sizeof configs / sizeof *configs)
 
@@ -251,11 +313,13 @@ static void set_optimizer(struct train_case *c) {
 }
 
 static void open_config(struct train_case *c, const struct config *config) {
-    if (train_case_open(c, config->dtype, config->packed) != AX_OK)
+    sft = (struct ax_sft_options){0};
+    trained = config->method ? config->method() : as_sft();
+    objective = trained;
+    objective.head.token_grad = token_grad;
+    if (train_case_open_for(c, config->dtype, config->packed, &objective) != AX_OK)
         fail_msg("%s", ax_error_text());
     plan.bad = plan.bad_end = 0;
-    sft = (struct ax_sft_options){0};
-    c->o.step.objective = &objective;
     c->o.max_steps = 12;
     c->o.save.when = (struct ax_cadence){AX_EACH_STEPS, 3};
     c->o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 4};
