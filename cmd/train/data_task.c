@@ -50,6 +50,7 @@ static void read_answers(struct ax_setup_entry *e, const struct ax_config *cfg) 
         .field_chosen = ax_config_str(cfg, "%s.field_chosen", e->path),
         .field_rejected = ax_config_str(cfg, "%s.field_rejected", e->path),
         .framed_by_ids = ax_config_holds(cfg, "rl == orpo,cpo,simpo"),
+        .tail_share = ax_config_has(cfg, "ld_alpha") ? ax_config_f64(cfg, "ld_alpha") : 1,
     };
     if (type && type->kind == AX_YAML_MAP) {
         read_map(&e->answer_map, cfg, e->path);

@@ -39,6 +39,7 @@ static enum ax_status read_dpo(struct ax_preference_options *o, const struct ax_
     const size_t n = ax_config_count(cfg, "dpo_loss_type");
     const size_t weights = ax_config_count(cfg, "dpo_loss_weights");
     o->reference = true;
+    o->shares = ax_config_has(cfg, "ld_alpha");
     if (weights > 0 && weights != n)
         return ax_config_error(cfg, "dpo_loss_weights", "%zu weights for %zu losses", weights, n);
     if (n == 0)

@@ -252,6 +252,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "rl",
                                         "dpo_loss_type",
                                         "kto_loss_type",
+                                        "ld_alpha",
                                         "reward_model",
                                         "process_reward_model",
                                         "adapter",

@@ -10,6 +10,7 @@
  */
 #include "data/format/answers.h"
 
+#include <float.h>
 #include <string.h>
 
 #include "data/format/chat_mask.h"
@@ -185,6 +186,39 @@ static enum ax_status encode(const struct ax_format *f, const struct ax_buf *tex
 
 /* ---- a record ---- */
 
+static size_t trained_tokens(const struct ax_example *x) {
+    size_t n = 0;
+    for (size_t i = 0; i < x->n; i++)
+        n += x->labels[i] != AX_NO_LABEL;
+    return n;
+}
+
+/* The column `share` of a pair, if there is one (LD-DPO, arXiv 2409.06411). */
+static enum ax_status set_shares(const struct ax_format *f, struct ax_example_list *out,
+                                 size_t first) {
+    const int column = ax_format_find_column(f, "share");
+    const struct ax_example *pair = out->items + first;
+    if (column < 0)
+        return AX_OK;
+    AX_ASSERT(out->n == first + 2);
+    const size_t counts[2] = {trained_tokens(&pair[0]), trained_tokens(&pair[1])};
+    const size_t both = counts[0] < counts[1] ? counts[0] : counts[1];
+    /* a token whose share is 0 would not count in an answer's length, by which some losses divide */
+    const float tail = f->o.answers->tail_share > 0 ? (float)f->o.answers->tail_share : FLT_MIN;
+    float *shares;
+    AX_TRY(ax_alloc(&shares, pair[0].n > pair[1].n ? pair[0].n : pair[1].n, sizeof *shares));
+    for (int k = 0; k < 2; k++) {
+        size_t n = 0;
+        for (size_t i = 0; i < pair[k].n; i++) {
+            n += pair[k].labels[i] != AX_NO_LABEL;
+            shares[i] = n <= both ? 1 : tail;
+        }
+        ax_example_list_set(out, first + (size_t)k, column, shares);
+    }
+    ax_free(shares);
+    return AX_OK;
+}
+
 static enum ax_status add_all(const struct ax_format *f, struct ax_format_work *w,
                               struct ax_answers *a, const struct ax_buf *wholes,
                               struct ax_origin origin, struct ax_example_list *out) {
@@ -201,9 +235,10 @@ static enum ax_status add_all(const struct ax_format *f, struct ax_format_work *
         if (f->o.task == AX_TASK_REWARD)
             ax_format_set_column(f, out, out->n - 1, "margin", a->margin);
     }
-    if (a->n == 2 && f->o.task != AX_TASK_UNPAIRED)
-        ax_example_list_group(out, first);
-    return AX_OK;
+    if (a->n != 2 || f->o.task == AX_TASK_UNPAIRED)
+        return AX_OK;
+    ax_example_list_group(out, first);
+    return set_shares(f, out, first);
 }
 
 static enum ax_status check(const struct ax_format *f, const struct ax_answers *a) {

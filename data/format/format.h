@@ -90,6 +90,9 @@ struct ax_format_answers {
     /* BOS and EOS are ids, added where they are missing, as in ORPO, CPO and SimPO of TRL. Otherwise
      * the tokenizer adds its BOS, and a text ends with the text of EOS. */
     bool framed_by_ids;
+    /* The column `share` of a pair's tokens past the length of the shorter answer; of those before, it
+     * is 1. */
+    double tail_share;
 };
 
 struct ax_format_steps {

@@ -44,6 +44,9 @@ static void losses_of_pairs(void **state) {
     reads("rl: dpo\n");
     expect_terms("sigmoid 1");
     assert_true(o->reference && !o->mean && o->beta == 0.1 && o->label_smoothing == 0);
+    assert_true(!o->shares && ax_columns_count(m.objective.columns) == 1);
+    reads("rl: dpo\nld_alpha: 0.5\n");
+    assert_true(o->shares && ax_columns_count(m.objective.columns) == 2);
     reads("rl: dpo\nrl_beta: 0.3\ndpo_loss_type: [hinge, sft]\ndpo_loss_weights: [0.5, 2]\n");
     expect_terms("hinge 0.5, sft 2");
     assert_true(o->beta == 0.3);

@@ -118,6 +118,43 @@ static void check_column(const struct ax_format_options *o, const char *json, in
     rows_checked++;
 }
 
+/* After as many trained tokens as the shorter answer has, the prompt's aside. */
+static void shares(void **state) {
+    (void)state;
+    static const struct ax_columns columns = {
+        .list = {{"reference", true, AX_OF_EXAMPLE}, {"share", true, AX_OF_LABEL}}, .n = 2};
+    static const float tails[] = {0.25F, 0, 1};
+    for (size_t t = 0; t < sizeof tails / sizeof *tails; t++) {
+        struct answers_case c;
+        struct ax_format *f;
+        struct ax_example_list l = {.columns = &columns};
+        answers_open(&c, AX_TASK_PAIR, NULL);
+        c.o.columns = &columns;
+        c.answers.tail_share = tails[t];
+        assert_ok(ax_format_new(&f, &c.o));
+        assert_ok(run_record(f, PAIR("5", "six!"), &l));
+        assert_int_equal(l.n, 2);
+        size_t trained[2] = {0}, ones = 0, tail = 0;
+        for (size_t k = 0; k < 2; k++)
+            for (size_t i = 0; i < l.items[k].n; i++) {
+                if (l.items[k].labels[i] == AX_NO_LABEL)
+                    continue;
+                const float v = float_column(&l.items[k], 1, i);
+                const bool both = trained[k]++ < 2; /* "5" and EOS */
+                ones += both && v == 1;
+                tail += !both && (tails[t] > 0 ? v == tails[t] : v > 0 && v < 1e-30F);
+            }
+        assert_int_equal(trained[0], 2);
+        assert_true(trained[1] > 2);
+        assert_int_equal(ones, 4);
+        assert_int_equal(tail, trained[1] - 2);
+        ax_example_list_free(&l);
+        ax_format_free(f);
+        answers_close(&c);
+        rows_checked++;
+    }
+}
+
 static void unpaired(void **state) {
     (void)state;
     struct answers_case c;
@@ -414,12 +451,11 @@ static void described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),     cmocka_unit_test(prompts_inside),
-        cmocka_unit_test(messages),  cmocka_unit_test(unpaired),
-        cmocka_unit_test(rewards),   cmocka_unit_test(lengths),
-        cmocka_unit_test(steps),     cmocka_unit_test(soft_steps),
-        cmocka_unit_test(bad_pairs), cmocka_unit_test(bad_answers),
-        cmocka_unit_test(bad_steps), cmocka_unit_test(described),
+        cmocka_unit_test(texts),     cmocka_unit_test(prompts_inside), cmocka_unit_test(messages),
+        cmocka_unit_test(shares),    cmocka_unit_test(unpaired),       cmocka_unit_test(rewards),
+        cmocka_unit_test(lengths),   cmocka_unit_test(steps),          cmocka_unit_test(soft_steps),
+        cmocka_unit_test(bad_pairs), cmocka_unit_test(bad_answers),    cmocka_unit_test(bad_steps),
+        cmocka_unit_test(described),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }
