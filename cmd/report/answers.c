@@ -57,7 +57,7 @@ enum ax_status ax_report_read_answers(struct ax_report_answers *a, const char *p
         const char *end = memchr(text, '\n', m.len - at);
         const size_t n = end ? (size_t)(end - text) : m.len - at;
         at += n + 1;
-        json_t *v = n <= MAX_LINE ? json_loadb(text, n, 0, NULL) : NULL;
+        json_t *v = n <= MAX_LINE ? json_loadb(text, n, JSON_ALLOW_NUL, NULL) : NULL;
         st = add(a, v);
         json_decref(v);
     }

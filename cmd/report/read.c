@@ -150,7 +150,7 @@ static enum ax_status read_lines(struct ax_report_run *run, const struct ax_mapp
         line++;
         if (n == 0)
             continue;
-        json_t *v = n <= MAX_LINE ? json_loadb(text, n, 0, &error) : NULL;
+        json_t *v = n <= MAX_LINE ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : NULL;
         const enum ax_status st =
             json_is_object(v) ? add_record(run, line, v)
             : end             ? add_problem(run, line, "is not a JSON object and was skipped")

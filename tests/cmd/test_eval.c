@@ -101,7 +101,7 @@ static void the_golden_loss(void **state) {
             model(), dir, dir);
     if (code != 0)
         fail_msg("exit %d: %s", code, out);
-    json_t *v = json_loads(out, 0, NULL);
+    json_t *v = json_loads(out, JSON_ALLOW_NUL, NULL);
     assert_non_null(v);
     print_message("mean NLL %.9f, golden %.9f\n", number(v, "mean_nll"), want);
     assert_true(fabs(number(v, "mean_nll") - want) < 2e-5);
@@ -124,7 +124,7 @@ static void rows_one_by_one(void **state) {
     double nll = 0, trained = 0;
     int lines = 0;
     for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n"), lines++) {
-        json_t *v = json_loads(line, 0, NULL);
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
         assert_non_null(v);
         if (lines < 2) {
             char where[96];
@@ -149,7 +149,7 @@ static void evaluation_rows_of_a_config(void **state) {
     write_config("val_set_size: 0.4\n");
     assert_int_equal(
         run(out, sizeof out, "eval --model %s --config %s/c.yaml --json", model(), dir), 0);
-    json_t *v = json_loads(out, 0, NULL);
+    json_t *v = json_loads(out, JSON_ALLOW_NUL, NULL);
     assert_int_equal((int)number(v, "rows"), 1);
     json_decref(v);
     write_config("");
@@ -171,7 +171,7 @@ static void several_adapters(void **state) {
     assert_int_equal(
         run(out, sizeof out, "%s --adapter %s --adapter other=%s_dora --json", args, lora, lora),
         0);
-    json_t *v = json_loads(out, 0, NULL);
+    json_t *v = json_loads(out, JSON_ALLOW_NUL, NULL);
     const json_t *list = json_object_get(v, "adapters");
     assert_int_equal(json_array_size(list), 3);
     for (int i = 0; i < 3; i++) {
@@ -180,7 +180,7 @@ static void several_adapters(void **state) {
         assert_int_equal(run(out, sizeof out, "%s%s%s%s --json", args, i ? " --adapter " : "",
                              i ? lora : "", i == 2 ? "_dora" : ""),
                          0);
-        json_t *alone = json_loads(out, 0, NULL);
+        json_t *alone = json_loads(out, JSON_ALLOW_NUL, NULL);
         assert_true(number(alone, "mean_nll") == number(row, "mean_nll"));
         assert_true(number(alone, "accuracy") == number(row, "accuracy"));
         json_decref(alone);
@@ -221,7 +221,7 @@ static void asks_and_counts(void **state) {
                          model(), dir);
     if (code != 0)
         fail_msg("exit %d: %s", code, out);
-    json_t *v = json_loads(out, 0, NULL);
+    json_t *v = json_loads(out, JSON_ALLOW_NUL, NULL);
     const json_t *a = json_object_get(v, "final_answer");
     assert_int_equal((int)number(a, "asked"), 3);
     assert_int_equal((int)number(a, "solved"), 0); /* the weights are random */

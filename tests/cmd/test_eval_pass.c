@@ -92,11 +92,11 @@ static struct outcome evaluate(const char *model, const char *batch, const char 
     assert_int_equal(ax_read_file(out, 1 << 20, &text, &len), AX_OK);
     char *line = text;
     for (int i = 0; i < ROWS; i++, line = strchr(line, '\n') + 1) {
-        json_t *v = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+        json_t *v = json_loads(line, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL);
         o.correct[i] = (int)number(v, "correct");
         json_decref(v);
     }
-    json_t *v = json_loads(line, 0, NULL);
+    json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
     const json_t *a = json_object_get(v, "final_answer"), *at = json_object_get(a, "pass_at");
     o.at[0] = number(at, "1");
     o.at[1] = number(at, "4");

@@ -48,7 +48,7 @@ static void what_is_asked(void **state) {
         fail_msg("%s", said);
     char *rest = said;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
-        json_t *v = *line == '{' ? json_loads(line, 0, NULL) : NULL;
+        json_t *v = *line == '{' ? json_loads(line, JSON_ALLOW_NUL, NULL) : NULL;
         const json_t *row = json_object_get(v, "row");
         if (row) {
             const int i = (int)json_integer_value(row);

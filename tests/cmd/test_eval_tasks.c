@@ -53,7 +53,7 @@ static void prints_a_table(void **state) {
     snprintf(path, sizeof path, "%s/s.jsonl", dir);
     assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
-        json_t *v = json_loads(line, 0, NULL);
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
         const json_t *a = json_array_get(json_array_get(json_object_get(v, "arguments"), 1), 0);
         if (lines < 3) {
             sum += json_number_value(json_object_get(v, "acc"));
@@ -77,7 +77,7 @@ static json_t *results(const char *options) {
                          fixture("models/llama"), dir, dir, dir, dir, dir, options);
     if (code != 0)
         fail_msg("%s", out);
-    json_t *v = json_loads(out, 0, NULL);
+    json_t *v = json_loads(out, JSON_ALLOW_NUL, NULL);
     assert_non_null(v);
     return v;
 }

@@ -112,6 +112,19 @@ static void broken_lines_are_named_and_passed_over(void **state) {
     ax_report_close(&run);
 }
 
+static void a_generated_text_may_have_any_character(void **state) {
+    (void)state;
+    struct ax_report_run run;
+    struct ax_buf b = {0};
+    put_step(&b, 1, 3);
+    assert_ok(
+        ax_buf_puts(&b, "{\"step\": 1, \"event\": \"sample\", \"text\": \"a\\u0000\\u0007b\"}\n"));
+    assert_ok(ax_report_read(&run, put_run("any", &b, true)));
+    assert_int_equal(run.n_problems, 0);
+    assert_int_equal(run.n_samples, 1);
+    ax_report_close(&run);
+}
+
 /* Saved at 5, ended at 8, gone on from 5 to 7: 6 and 7 count as they were the second time, and 8 is
  * no part of the run. */
 static void the_last_of_repeated_steps_counts(void **state) {
@@ -435,6 +448,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_run),
         cmocka_unit_test(broken_lines_are_named_and_passed_over),
+        cmocka_unit_test(a_generated_text_may_have_any_character),
         cmocka_unit_test(the_last_of_repeated_steps_counts),
         cmocka_unit_test(what_is_not_there),
         cmocka_unit_test(the_best_evaluation_is_told),

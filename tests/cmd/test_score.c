@@ -53,7 +53,7 @@ static json_t *read_lines(const char *name) {
     json_t *list = json_array(), *v;
     FILE *f = fopen(in_dir(name), "r");
     assert_non_null(f);
-    while ((v = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)) != NULL)
+    while ((v = json_loadf(f, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL)) != NULL)
         json_array_append_new(list, v);
     fclose(f);
     return list;
@@ -136,7 +136,7 @@ static void records_say_the_same_in_several_ways(void **state) {
     assert_int_equal(run(out, sizeof out, "eval --model %s --task reward --data %s --json -o %s",
                          folder, in_dir("rows.jsonl"), in_dir("scores.jsonl")),
                      0);
-    json_t *got = read_lines("scores.jsonl"), *total = json_loads(out, 0, NULL);
+    json_t *got = read_lines("scores.jsonl"), *total = json_loads(out, JSON_ALLOW_NUL, NULL);
     assert_int_equal(json_array_size(got), 4);
     const double chosen = number(json_array_get(got, 0), "chosen"),
                  rejected = number(json_array_get(got, 0), "rejected");

@@ -95,7 +95,8 @@ static json_t *objects(const char *text) {
     json_t *all = json_array();
     json_error_t error;
     for (const char *at = text; *at;) {
-        json_t *v = *at == '{' ? json_loads(at, JSON_DISABLE_EOF_CHECK, &error) : NULL;
+        json_t *v =
+            *at == '{' ? json_loads(at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &error) : NULL;
         at += v ? (size_t)error.position : strcspn(at, "\n");
         if (v)
             json_array_append_new(all, v);

@@ -63,7 +63,7 @@ static int losses(const char *key, double *values, int most) {
     assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
     rest = text;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
-        json_t *v = json_loads(line, 0, NULL);
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
         const json_t *x = json_object_get(v, key);
         if (x && n < most)
             values[n++] = json_number_value(x);
@@ -83,7 +83,7 @@ static const char *answers(void) {
     assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
     rest = text;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
-        json_t *v = json_loads(line, 0, NULL);
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
         const char *event = json_string_value(json_object_get(v, "event"));
         if (event && strcmp(event, "sample") == 0)
             snprintf(all + strlen(all), sizeof all - strlen(all), "%lld: %s\n",

@@ -160,7 +160,7 @@ static json_t *calls(void) {
     FILE *f = fopen(in_scratch("calls"), "r");
     char line[1 << 16];
     while (f && fgets(line, sizeof line, f)) {
-        json_t *v = json_loads(line, 0, NULL);
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
         assert_non_null(v);
         json_array_append_new(all, v);
     }
@@ -207,7 +207,7 @@ static double loss_of(int64_t step) {
     FILE *f = fopen(in_scratch("out/metrics.jsonl"), "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
-        json_t *v = json_loads(line, 0, NULL);
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
         if (json_integer_value(json_object_get(v, "step")) == step && json_object_get(v, "loss"))
             loss = json_number_value(json_object_get(v, "loss"));
         json_decref(v);

@@ -42,7 +42,7 @@ static json_t *records(const char *name, bool samples) {
     FILE *f = fopen(in_scratch(path), "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
-        json_t *v = json_loads(line, 0, NULL), *r = json_object();
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL), *r = json_object();
         static const char *const keys[] = {"step",      "loss",   "grad_norm",
                                            "eval_loss", "prompt", "text"};
         const char *event = json_string_value(json_object_get(v, "event"));
@@ -164,7 +164,7 @@ static int64_t planned_bytes(const char *more) {
     char said[8192];
     const char *const args[] = {config, "--quiet", "--json", "generate_samples=true", more};
     assert_int_equal(sft(said, sizeof said, 5, args), 0);
-    json_t *v = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK, NULL);
+    json_t *v = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL);
     const int64_t bytes = json_integer_value(json_object_get(v, "planned_bytes"));
     json_decref(v);
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
