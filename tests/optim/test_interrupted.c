@@ -250,27 +250,27 @@ static const struct config {
     void (*set)(struct train_case *c);
     enum ax_dtype dtype;
     bool packed;
-    bool keeps_best;                     /* a save that fails changes what is kept, as it should */
-    struct ax_objective (*method)(void); /* NULL: as_sft */
+    bool keeps_best; /* a save that fails changes what is kept, as it should */
+    struct ax_objective (*method)(void);
 } configs[] = {
-    {"packed", set_plain, AX_F32, true, false},
-    {"bf16, one a row", set_plain, AX_BF16, false, false},
-    {"best model at the end", set_evaluating, AX_F32, true, true},
-    {"epochs", set_epochs, AX_F32, true, false},
-    {"epochs, one a row", set_epochs, AX_F32, false, false},
-    {"evaluates in steps, saves in epochs", set_epochs_and_steps, AX_F32, true, false},
-    {"a step skipped", set_one_bad_step, AX_F32, true, false},
-    {"a step skipped, bf16", set_one_bad_step, AX_BF16, true, false},
-    {"three bad steps", set_three_bad_steps, AX_F32, true, false},
-    {"spike", set_spike, AX_F32, true, false},
-    {"watchdog", set_watchdog, AX_F32, true, false},
-    {"early stop", set_early_stop, AX_F32, true, true},
-    {"saves the best", set_save_best, AX_F32, true, true},
-    {"LoRA", set_lora, AX_BF16, true, false},
-    {"EAFT", set_entropy_weights, AX_F32, true, false},
-    {"LISA", set_lisa, AX_BF16, true, false},
-    {"ReLoRA", set_relora, AX_BF16, true, true},
-    {"ReLoRA, 8-bit moments", set_relora_8bit, AX_BF16, false, false},
+    {"packed", set_plain, AX_F32, true, false, as_sft},
+    {"bf16, one a row", set_plain, AX_BF16, false, false, as_sft},
+    {"best model at the end", set_evaluating, AX_F32, true, true, as_sft},
+    {"epochs", set_epochs, AX_F32, true, false, as_sft},
+    {"epochs, one a row", set_epochs, AX_F32, false, false, as_sft},
+    {"evaluates in steps, saves in epochs", set_epochs_and_steps, AX_F32, true, false, as_sft},
+    {"a step skipped", set_one_bad_step, AX_F32, true, false, as_sft},
+    {"a step skipped, bf16", set_one_bad_step, AX_BF16, true, false, as_sft},
+    {"three bad steps", set_three_bad_steps, AX_F32, true, false, as_sft},
+    {"spike", set_spike, AX_F32, true, false, as_sft},
+    {"watchdog", set_watchdog, AX_F32, true, false, as_sft},
+    {"early stop", set_early_stop, AX_F32, true, true, as_sft},
+    {"saves the best", set_save_best, AX_F32, true, true, as_sft},
+    {"LoRA", set_lora, AX_BF16, true, false, as_sft},
+    {"EAFT", set_entropy_weights, AX_F32, true, false, as_sft},
+    {"LISA", set_lisa, AX_BF16, true, false, as_sft},
+    {"ReLoRA", set_relora, AX_BF16, true, true, as_sft},
+    {"ReLoRA, 8-bit moments", set_relora_8bit, AX_BF16, false, false, as_sft},
     {"dpo", set_preferences, AX_F32, true, true, as_dpo},
     {"dpo, LoRA, a pair a row", set_lora, AX_BF16, false, false, as_dpo},
     {"kto", set_epochs_and_steps, AX_F32, true, false, as_kto},
@@ -314,7 +314,7 @@ static void set_optimizer(struct train_case *c) {
 
 static void open_config(struct train_case *c, const struct config *config) {
     sft = (struct ax_sft_options){0};
-    trained = config->method ? config->method() : as_sft();
+    trained = config->method();
     objective = trained;
     objective.head.token_grad = token_grad;
     if (train_case_open_for(c, config->dtype, config->packed, &objective) != AX_OK)
@@ -616,8 +616,8 @@ static void test_every_optimizer_resumes(void **state) {
             struct straight s;
             optimizer = &optimizers[i];
             masters = (enum ax_masters)m;
-            const struct config config = {optimizer->name, set_optimizer, AX_BF16, i % 2 == 0,
-                                          false};
+            const struct config config = {optimizer->name, set_optimizer, AX_BF16,
+                                          i % 2 == 0,      false,         as_sft};
             open_straight(&s, &config);
             assert_slots(&s);
             compare(&s, &(struct interruption){.step = 8, .sig = SIGKILL});
