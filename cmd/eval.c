@@ -91,8 +91,7 @@ static enum ax_status open_model(struct ax_eval *e) {
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
     AX_TRY(ax_hf_open(&e->hf, e->model_dir));
     AX_TRY(ax_adapters_open(&e->adapters, &e->adapter_args, e->model_dir, &e->arch));
-    if (!e->scores)
-        AX_TRY(ax_classifier_refuse(&e->arch, e->model_dir, "predict tokens"));
+    AX_TRY(ax_classifier_refuse(&e->arch, e->model_dir, "predict tokens"));
     for (int i = e->adapters.n == 1 ? 0 : AX_ADAPTER_NONE; i < e->adapters.n; i++)
         e->turns[e->n_turns++].adapter = i;
     return AX_OK;
@@ -256,11 +255,7 @@ static enum ax_status run_tasks(struct ax_eval *e, struct ax_buf *text) {
 
 static enum ax_status run_scores(struct ax_eval *e, struct ax_buf *text) {
     AX_TRY(check(e));
-    enum ax_status st = open_model(e);
-    if (st == AX_OK)
-        st = ax_eval_score(e, e->scores, text);
-    close_all(e);
-    return st;
+    return ax_eval_score(e, e->scores, text);
 }
 
 static enum ax_status run_rows(struct ax_eval *e, struct ax_buf *text) {

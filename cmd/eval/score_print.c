@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cmd/eval/score.h"
+#include "cmd/score/aggregate.h"
 
 /* NaN: nothing to say. */
 static json_t *number(double v) {
@@ -12,32 +13,28 @@ static json_t *number(double v) {
 /* ---- records ---- */
 
 static void add_steps(json_t *v, const double *p, size_t n) {
-    double least = 1, product = 1;
     json_t *list = json_array();
     size_t error = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_real(p[i]));
-        least = fmin(least, p[i]);
-        product *= p[i];
-    }
     while (error < n && p[error] >= 0.5)
         error++;
     json_object_set_new(v, "steps", list);
-    json_object_set_new(v, "min", json_real(least));
-    json_object_set_new(v, "product", json_real(product));
-    json_object_set_new(v, "last", json_real(n > 0 ? p[n - 1] : 1));
+    for (int by = 0; by < AX_SCORE_BYS; by++)
+        json_object_set_new(v, ax_score_by_names[by],
+                            json_real(ax_score_steps((enum ax_score_by)by, p, n)));
     json_object_set_new(v, "first_error", json_integer(error < n ? (json_int_t)error : -1));
 }
 
 enum ax_status ax_score_put_rows(const struct ax_score *s, struct ax_buf *out) {
-    for (size_t i = 0; i < s->n_rows; i++) {
-        const struct ax_score_row *r = &s->row[i];
-        const double *scores = s->scores + r->first;
+    for (size_t i = 0; i < s->set.n_rows; i++) {
+        const struct ax_score_row *r = &s->set.rows[i];
+        const double *scores = s->set.scores + r->first;
         char where[512];
-        snprintf(where, sizeof where, "%s:%llu", ax_rows_file(s->rows, r->file),
-                 (unsigned long long)r->line);
+        snprintf(where, sizeof where, "%s:%llu", ax_rows_file(s->rows, r->origin.file),
+                 (unsigned long long)r->origin.line);
         json_t *v = json_pack("{sI ss}", "row", (json_int_t)i, "where", where);
-        if (s->kind == &ax_classifier_prm) {
+        if (s->scorer.kind == &ax_classifier_prm) {
             add_steps(v, scores, r->n);
         } else if (r->n == 1) {
             json_object_set_new(v, "score", json_real(scores[0]));
@@ -80,23 +77,23 @@ static enum ax_status put_total(const char *task, size_t rows, const struct line
 
 static enum ax_status put_rewards(const struct ax_score *s, bool json, struct ax_buf *out) {
     double pairs = 0, right = 0, margin = 0, sum = 0;
-    for (size_t i = 0; i < s->n_rows; i++) {
-        const double *v = s->scores + s->row[i].first;
-        if (s->row[i].n != 2)
+    for (size_t i = 0; i < s->set.n_rows; i++) {
+        const double *v = s->set.scores + s->set.rows[i].first;
+        if (s->set.rows[i].n != 2)
             continue;
         pairs++;
         right += v[0] > v[1];
         margin += v[0] - v[1];
     }
-    for (size_t i = 0; i < s->n_scores; i++)
-        sum += s->scores[i];
+    for (size_t i = 0; i < s->set.n_scores; i++)
+        sum += s->set.scores[i];
     const double none = pairs > 0 ? 1 : NAN;
     const struct line lines[] = {
-        {"mean", "mean score", sum / (double)s->n_scores, NUMBER},
+        {"mean", "mean score", sum / (double)s->set.n_scores, NUMBER},
         {"pairs", "pairs", none * pairs, COUNT},
         {"accuracy", "chosen scores higher", none * right / pairs, PERCENT},
         {"margin", "mean margin", none * margin / pairs, NUMBER}};
-    return put_total("reward", s->n_rows, lines, sizeof lines / sizeof *lines, json, out);
+    return put_total("reward", s->set.n_rows, lines, sizeof lines / sizeof *lines, json, out);
 }
 
 /* The steps that have labels, and where solutions end among them. */
@@ -104,13 +101,13 @@ static enum ax_status labeled_steps(const struct ax_score *s, struct ax_scored_s
                                     size_t **ends, size_t *solutions) {
     size_t n = 0;
     *solutions = 0;
-    AX_TRY(ax_alloc(steps, s->n_labels, sizeof **steps));
-    AX_TRY(ax_alloc(ends, s->n_rows, sizeof **ends));
-    for (size_t i = 0; i < s->n_rows; i++) {
-        const struct ax_score_row *r = &s->row[i];
+    AX_TRY(ax_alloc(steps, s->set.n_labels, sizeof **steps));
+    AX_TRY(ax_alloc(ends, s->set.n_rows, sizeof **ends));
+    for (size_t i = 0; i < s->set.n_rows; i++) {
+        const struct ax_score_row *r = &s->set.rows[i];
         for (size_t k = 0; k < r->n_labels; k++)
-            (*steps)[n++] = (struct ax_scored_step){s->scores[r->first + k],
-                                                    s->labels[r->first_label + k] >= 0.5};
+            (*steps)[n++] = (struct ax_scored_step){s->set.scores[r->first + k],
+                                                    s->set.labels[r->first_label + k] >= 0.5};
         if (r->n_labels > 0)
             (*ends)[(*solutions)++] = n;
     }
@@ -124,14 +121,14 @@ static enum ax_status put_steps(const struct ax_score *s, bool json, struct ax_b
     if (st == AX_OK) {
         const struct ax_step_metrics m = ax_step_metrics(steps, ends, solutions);
         const struct line lines[] = {
-            {"steps", "steps", (double)s->n_scores, COUNT},
+            {"steps", "steps", (double)s->set.n_scores, COUNT},
             {"labeled_steps", "labeled steps", (double)m.steps, COUNT},
             {"accuracy", "token accuracy", m.accuracy, PERCENT},
             {"auc", "AUC per step", m.auc, NUMBER},
             {"first_error", "first error (F1)", m.first_error, PERCENT},
             {"error_found", "  found in wrong ones", m.error_found, PERCENT},
             {"correct_found", "  none in right ones", m.correct_found, PERCENT}};
-        st = put_total("prm", s->n_rows, lines, sizeof lines / sizeof *lines, json, out);
+        st = put_total("prm", s->set.n_rows, lines, sizeof lines / sizeof *lines, json, out);
     }
     ax_free(steps);
     ax_free(ends);
@@ -139,5 +136,6 @@ static enum ax_status put_steps(const struct ax_score *s, bool json, struct ax_b
 }
 
 enum ax_status ax_score_put_total(const struct ax_score *s, bool json, struct ax_buf *out) {
-    return s->kind == &ax_classifier_prm ? put_steps(s, json, out) : put_rewards(s, json, out);
+    return s->scorer.kind == &ax_classifier_prm ? put_steps(s, json, out)
+                                                : put_rewards(s, json, out);
 }

@@ -1,0 +1,51 @@
+/* A reward model or a process reward model that is open for scoring: which one its folder says, how it
+ * reads text, and its scores of documents. `axtrain eval --task reward|prm` scores records with it,
+ * --best-of the answers that another model has just given.
+ *
+ * Reading order: text_scorer.c (folder and model), records.c (records → documents → scores), aggregate.c
+ * (one score from those of the steps), best_of.c (the best of several answers). */
+#ifndef AX_CMD_SCORE_TEXT_SCORER_H
+#define AX_CMD_SCORE_TEXT_SCORER_H
+
+#include "base/lock.h"
+#include "cmd/generate/adapters.h"
+#include "cmd/generate/text_side.h"
+#include "cmd/ranks.h"
+#include "data/format/example.h"
+#include "model/arch.h"
+#include "model/classifier.h"
+
+struct ax_text_scorer_options {
+    /* A model folder or a hub id; without `adapters` also a PEFT folder, which names its base. */
+    const char *model;
+    const struct ax_classifier *kind;   /* that it must be; NULL: either */
+    const struct ax_arg_list *adapters; /* at most one; NULL: none */
+    enum ax_dtype dtype;
+    enum ax_store store; /* of the matrices */
+    int threads;
+    struct ax_ranks *ranks;
+};
+
+/* All but the weights, which are in memory only while it scores. */
+struct ax_text_scorer {
+    struct ax_text_scorer_options o;
+    const struct ax_classifier *kind;
+    char *dir; /* of the model */
+    struct ax_lock use;
+    struct ax_arch arch;
+    struct ax_hf hf;
+    struct ax_adapters adapters;
+    struct ax_text_side side;
+    char *separator; /* the text after each step, as the folder says (AX_STEPS_FILE) */
+};
+/* AX_ERR_CONFIG: it is something else. */
+enum ax_status ax_text_scorer_open(struct ax_text_scorer *s,
+                                   const struct ax_text_scorer_options *o);
+void ax_text_scorer_close(struct ax_text_scorer *s); /* safe on a zeroed one */
+
+/* Loads the model, and scores the labeled tokens of all documents, in order: the head's logit, or the
+ * probability that a step is right. Has a runtime of its own: no other may be open. */
+enum ax_status ax_text_scorer_run(struct ax_text_scorer *s, const struct ax_example_list *list,
+                                  size_t n_scores, double *scores /* [n_scores] */);
+
+#endif
