@@ -142,15 +142,18 @@ static enum ax_status open_rows(struct ax_eval *e) {
 
 static enum ax_status open_all(struct ax_eval *e) {
     AX_TRY(open_model(e));
+    AX_TRY(ax_eval_best_open(e));
     AX_TRY(load_config(e)); /* without its notes, which are about training */
     AX_TRY(open_rows(e));
     if (!e->solve)
         return AX_OK;
     AX_TRY(ax_stop_tokens_read(&e->stop, e->model_dir, e->setup.tok.eos));
-    return ax_eval_questions(e);
+    AX_TRY(ax_eval_questions(e));
+    return ax_eval_best_prompts(e);
 }
 
 static void close_all(struct ax_eval *e) {
+    ax_eval_best_close(e);
     for (size_t i = 0; e->rows && i < e->n_rows; i++)
         ax_free(e->rows[i].answer.text);
     ax_free(e->rows);
@@ -219,6 +222,22 @@ static enum ax_status check_tasks(struct ax_eval *e) {
                         "--fewshot-single-turn, --system and --log-samples need --task FILE");
     if (t->single_turn && !t->chat)
         return ax_error(AX_ERR_CONFIG, "eval: --fewshot-single-turn needs --apply-chat-template");
+    return AX_OK;
+}
+
+/* The best of several sampled answers. */
+static enum ax_status check_best(struct ax_eval *e) {
+    const struct ax_best_of_args *a = &e->best.args;
+    AX_TRY(ax_best_of_args_check(a, "eval"));
+    if (a->n == 0)
+        return AX_OK;
+    if (!e->solve || !e->data)
+        return ax_error(AX_ERR_CONFIG, "eval: --best-of needs --task final-answer and --data FILE");
+    if (e->pass_options.samples > 0)
+        return ax_error(AX_ERR_CONFIG, "eval: --best-of N samples N answers: remove --samples");
+    if (e->adapter_args.n > 1)
+        return ax_error(AX_ERR_CONFIG, "eval: --best-of takes one --adapter");
+    e->pass_options.samples = a->n;
     return AX_OK;
 }
 
@@ -324,6 +343,9 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--max-new-tokens", AX_ARG_INT, &e.max_new_tokens, 1, 1 << 20},
         {"--batch", AX_ARG_INT, &e.batch, 1, 1024},
         {"--samples", AX_ARG_INT, &e.pass_options.samples, 1, AX_EVAL_MAX_SAMPLES},
+        {"--best-of", AX_ARG_INT, &e.best.args.n, 2, AX_BEST_OF_MAX},
+        {"--scorer", AX_ARG_STRING, &e.best.args.scorer, 0, 0},
+        {"--score-by", AX_ARG_STRING, &e.best.args.by, 0, 0},
         {"--pass-at", AX_ARG_STRING, &e.pass_options.at_text, 0, 0},
         {"--temperature", AX_ARG_FLOAT, &e.pass_options.sampling.temperature, 0, 0},
         {"--top-p", AX_ARG_FLOAT, &e.pass_options.sampling.top_p, 0, 0},
@@ -340,5 +362,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         st = ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");
     if (st == AX_OK)
         st = check_tasks(&e);
+    if (st == AX_OK)
+        st = check_best(&e);
     return run_ranks(&e, argc, argv, st);
 }

@@ -1,10 +1,12 @@
 /* `axtrain generate`: prompts in, the model's continuations out. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "cmd/commands.h"
 #include "cmd/generate/prompts.h"
+#include "cmd/score/best_of.h"
 
 #define MAX_NEW_DEFAULT 256
 #define MAX_SAMPLES     4096
@@ -26,6 +28,8 @@ struct generate {
     struct ax_buf input; /* standard input, if it is the prompt */
     int64_t batch, samples;
     bool json;
+    struct ax_best_of_args best_args; /* all answers are scored, one per prompt is printed */
+    struct ax_best_of best;
 
     struct ax_text_model model;
     struct ax_prompts prompts;
@@ -51,6 +55,20 @@ static const char *adapter_of(const struct generate *g, int64_t i) {
                                    : NULL;
 }
 
+static json_t *score_json(double score) {
+    return isfinite(score) ? json_real(score) : json_null();
+}
+
+/* The score of answer i, and those of all answers to its prompt. */
+static void add_scores(const struct generate *g, int64_t i, json_t *row) {
+    json_t *list = json_array();
+    const int64_t first = i - i % g->samples;
+    for (int64_t k = first; k < first + g->samples; k++)
+        json_array_append_new(list, score_json(g->best.scores[k]));
+    json_object_set_new(row, "score", score_json(g->best.scores[i]));
+    json_object_set_new(row, "scores", list);
+}
+
 static enum ax_status print_json(const struct generate *g, int64_t i) {
     const struct answer *a = &g->answers[i];
     const struct ax_sequence *s = a->seq;
@@ -63,6 +81,8 @@ static enum ax_status print_json(const struct generate *g, int64_t i) {
                             (json_int_t)(i % g->samples), "text", a->text.data ? a->text.data : "",
                             (int)a->text.len, "prompt_tokens", (json_int_t)s->n_prompt, "tokens",
                             (json_int_t)s->n_new, "finish", finish, "logprob", logprob);
+    if (row && g->best.scores)
+        add_scores(g, i, row);
     char *line = row ? json_dumps(row, JSON_COMPACT) : NULL;
     json_decref(row);
     if (!line)
@@ -83,7 +103,10 @@ static void print_head(const struct generate *g, int64_t i) {
     printf("=== prompt %lld, ", (long long)prompt_of(g, i)->row + 1);
     if (adapter)
         printf("adapter %s, ", adapter);
-    printf("sample %lld ===\n", (long long)(i % g->samples) + 1);
+    printf("sample %lld", (long long)(i % g->samples) + 1);
+    if (g->best.scores && isfinite(g->best.scores[i]))
+        printf(", score %.6g", g->best.scores[i]);
+    printf(" ===\n");
 }
 
 /* Prints the new part of the current answer, then complete ones that follow it. */
@@ -118,7 +141,8 @@ static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     struct answer *a = &g->answers[g->number[s - g->seqs]];
     AX_TRY(ax_text_stream_step(&a->stream, s->tokens[s->n_new - 1], &a->text));
     *stop = a->stream.stopped;
-    return g->answers + g->next == a && !g->json ? print(g) : AX_OK;
+    const bool now = g->answers + g->next == a && !g->json && g->best_args.n == 0;
+    return now ? print(g) : AX_OK;
 }
 
 static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
@@ -126,7 +150,7 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
     struct answer *a = &g->answers[g->number[s - g->seqs]];
     AX_TRY(ax_text_stream_finish(&a->stream, &a->text));
     a->done = true;
-    return print(g);
+    return g->best_args.n == 0 ? print(g) : AX_OK;
 }
 
 /* Generates the answers of one adapter after the other. */
@@ -160,6 +184,55 @@ static void log_speed(const struct generate *g) {
                 (long long)c->shared_tokens,
                 c->prompt_seconds > 0 ? (double)c->prompt_tokens / c->prompt_seconds : 0,
                 c->decode_seconds > 0 ? (double)c->decode_tokens / c->decode_seconds : 0);
+}
+
+/* ---- the best of several ---- */
+
+/* Opens the scorer, and finds out whether it reads the prompts, before anything is generated. */
+static enum ax_status open_best(struct generate *g) {
+    struct ax_sampling *s = &g->model.sampling;
+    const struct ax_text_scorer_options o = {
+        .dtype = g->model.dtype, .threads = (int)g->a.threads, .ranks = &g->ranks};
+    if (g->best_args.n == 0)
+        return AX_OK;
+    if (g->a.temperature == 0)
+        return ax_error(AX_ERR_CONFIG, "--temperature: at 0 all answers to a prompt are equal; "
+                                       "remove --best-of");
+    s->temperature = s->temperature > 0 ? s->temperature : 1;
+    AX_TRY(ax_best_of_open(&g->best, &g->best_args, &o));
+    for (int64_t i = 0; i < g->prompts.n; i++) {
+        json_t **asked = &g->prompts.list[i].asked, *read;
+        AX_TRY(ax_best_of_prompt(&g->best, *asked, &read));
+        json_decref(*asked);
+        *asked = read;
+    }
+    return AX_OK;
+}
+
+static enum ax_status print_best(struct generate *g) {
+    if (g->best_args.n == 0)
+        return AX_OK;
+    ax_hf_close(&g->model.hf); /* the scorer's turn */
+    for (int64_t i = 0; i < g->n; i++) {
+        const struct ax_buf *text = &g->answers[i].text;
+        AX_TRY(ax_best_of_add(&g->best, prompt_of(g, i)->asked, text->data ? text->data : "",
+                              text->len));
+    }
+    AX_TRY(ax_best_of_run(&g->best));
+    for (int64_t first = 0; first < g->n; first += g->samples) {
+        const int64_t i =
+            first + (int64_t)ax_best_of_choose(g->best.scores + first, (size_t)g->samples);
+        const struct ax_buf *text = &g->answers[i].text;
+        if (g->json) {
+            AX_TRY(print_json(g, i));
+            continue;
+        }
+        print_head(g, i);
+        if (text->len > 0)
+            fwrite(text->data, 1, text->len, stdout);
+        putchar('\n');
+    }
+    return flushed();
 }
 
 /* ---- from options to sequences ---- */
@@ -234,12 +307,18 @@ static void close_all(struct generate *g) {
     ax_free(g->seqs);
     ax_free(g->tokens);
     ax_free(g->logprobs);
+    ax_best_of_close(&g->best);
     ax_prompts_free(&g->prompts);
     ax_buf_free(&g->input);
     ax_text_model_close(&g->model);
 }
 
-static enum ax_status check(const struct generate *g) {
+static enum ax_status check(struct generate *g) {
+    AX_TRY(ax_best_of_args_check(&g->best_args, "generate"));
+    if (g->best_args.n > 0 && g->samples > 1)
+        return ax_error(AX_ERR_CONFIG, "generate: --best-of N samples N answers: remove --n");
+    g->source.keep = g->best_args.n > 0;
+    g->samples = g->best_args.n > 0 ? g->best_args.n : g->samples;
     if (g->source.text && g->source.file)
         return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
     if (g->source.system && !g->source.chat && !g->source.file)
@@ -255,6 +334,7 @@ static enum ax_status run(struct generate *g) {
     AX_TRY(read_input(g));
     AX_TRY(ax_prompts_read(&g->prompts, &g->model, &g->source));
     AX_TRY(choose_length(g));
+    AX_TRY(open_best(g));
     AX_TRY(make_sequences(g));
     const struct ax_generate_options o = {
         .n_seqs = (int)(g->n < g->batch ? g->n : g->batch),
@@ -266,12 +346,12 @@ static enum ax_status run(struct generate *g) {
     };
     AX_TRY(ax_text_model_run(&g->model, &o, g->json, body, g));
     log_speed(g);
-    return AX_OK;
+    return print_best(g);
 }
 
 enum ax_status ax_cmd_generate(int argc, char **argv) {
     struct generate g = {.batch = 16, .samples = 1};
-    struct ax_arg args[AX_TEXT_ARGS_COUNT + 8];
+    struct ax_arg args[AX_TEXT_ARGS_COUNT + 11];
     const struct ax_arg own[] = {
         {"--prompt", AX_ARG_STRING, &g.source.text, 0, 0},
         {"--input", AX_ARG_STRING, &g.source.file, 0, 0},
@@ -281,11 +361,14 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
         {"--n", AX_ARG_INT, &g.samples, 1, MAX_SAMPLES},
         {"--batch", AX_ARG_INT, &g.batch, 1, 4096},
         {"--json", AX_ARG_FLAG, &g.json, 0, 0},
+        {"--best-of", AX_ARG_INT, &g.best_args.n, 2, AX_BEST_OF_MAX},
+        {"--scorer", AX_ARG_STRING, &g.best_args.scorer, 0, 0},
+        {"--score-by", AX_ARG_STRING, &g.best_args.by, 0, 0},
     };
     ax_text_args_table(&g.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
     const enum ax_status parsed =
-        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 8, args, &g.a.model);
+        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 11, args, &g.a.model);
     const struct ax_ranks_options o = {
         .command = "generate", .mesh = g.a.mesh, .argc = argc, .argv = argv};
     AX_TRY(ax_ranks_open(&g.ranks, &o, parsed));

@@ -2,7 +2,7 @@
  *
  * Reading order: eval.c (command line, configuration, data), run.c (the model's passes),
  * questions.c (prompts and expected answers), solve.c (answers by generation), pass.c (several
- * per example), print.c and json.c (output); tasks.c (task files) and score.h (reward models), which
+ * per example), best.c (the best of them by another model), print.c and json.c (output); tasks.c (task files) and score.h (reward models), which
  * replace all of these. */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
@@ -10,6 +10,7 @@
 #include "base/lock.h"
 #include "cmd/generate/adapters.h"
 #include "cmd/train/data.h"
+#include "cmd/eval/best.h"
 #include "cmd/eval/pass.h"
 #include "cmd/eval/tasks.h"
 #include "cmd/ranks.h"
@@ -26,6 +27,9 @@ struct ax_eval_answer {
     int64_t tokens;
     char *text;
     int64_t correct; /* number of correct samples, if there are several */
+    /* with --best-of: [N], and which of them the votes and the scorer choose */
+    struct ax_eval_sample *samples;
+    size_t majority, best;
 };
 
 struct ax_eval_row {
@@ -51,6 +55,7 @@ struct ax_eval {
     struct ax_eval_tasks tasks; /* task files, or final-answer */
     int64_t max_rows, max_new_tokens, batch, threads;
     struct ax_eval_pass_options pass_options;
+    struct ax_eval_best best; /* --best-of */
     bool per_row, json;
     const struct ax_classifier *scores; /* --task reward, prm; NULL: none */
     /* evaluated */

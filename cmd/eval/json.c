@@ -31,7 +31,7 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
         return v;
     const struct ax_eval_answer *a = &r->answer;
     json_object_set_new(v, "expected", json_string(a->want));
-    if (e->pass_options.samples > 0) {
+    if (e->pass_options.samples > 0 && !a->samples) {
         json_object_set_new(v, "correct", json_integer((json_int_t)a->correct));
         return v;
     }
@@ -39,6 +39,8 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
     json_object_set_new(v, "solved", json_boolean(a->solved));
     json_object_set_new(v, "cut", json_boolean(a->cut));
     json_object_set_new(v, "answer", json_string(a->text));
+    if (a->samples)
+        ax_eval_best_add_row(e, a, v);
     return v;
 }
 
@@ -58,6 +60,8 @@ static void add_turn(json_t *v, const struct ax_eval *e, const struct ax_eval_tu
     json_object_set_new(v, "accuracy", json_real(r->accuracy));
     json_object_set_new(v, "tokens_per_second",
                         json_real(ax_eval_per((double)r->tokens, r->seconds)));
+    if (e->best.args.n > 0)
+        json_object_set_new(v, "best_of", ax_eval_best_json(e));
     if (e->pass_options.samples > 0)
         json_object_set_new(v, "final_answer", ax_eval_pass_json(e, &t->pass));
     else if (e->solve)

@@ -53,7 +53,8 @@ enum ax_status ax_eval_pass_check(struct ax_eval_pass_options *o, bool solve) {
         o->sampling.temperature = 1;
     if (o->sampling.temperature == 0)
         return ax_error(AX_ERR_CONFIG, "--temperature: at 0 all samples of a record equal its "
-                                       "greedy answer; remove --samples");
+                                       "greedy answer; remove --samples "
+                                       "or --best-of");
     o->sampling.seed = o->seed >= 0 ? (uint64_t)o->seed : 0;
     AX_TRY(ax_sampling_check(&o->sampling));
     if (o->at_text)
@@ -82,9 +83,18 @@ static enum ax_status grade(void *ctx, struct ax_sequence *s) {
     char got[AX_FINAL_ANSWER_MAX];
     struct ax_buf text = {0};
     AX_TRY(ax_tokenizer_decode(e->setup.tok.tokenizer, s->tokens, (size_t)s->n_new, true, &text));
-    const bool right =
-        text.data && ax_final_answer(text.data, text.len, got) && strcmp(got, a->want) == 0;
-    ax_buf_free(&text);
+    if (!text.data)
+        AX_TRY(ax_buf_puts(&text, ""));
+    if (!ax_final_answer(text.data, text.len, got))
+        got[0] = '\0';
+    const bool right = strcmp(got, a->want) == 0;
+    if (a->samples) {
+        struct ax_eval_sample *kept = &a->samples[(s - g->seqs) % e->pass_options.samples];
+        *kept = (struct ax_eval_sample){.text = text.data, .len = text.len, .right = right};
+        memcpy(kept->got, got, sizeof got);
+    } else {
+        ax_buf_free(&text);
+    }
     a->correct += right;
     g->result->correct += right;
     g->result->cut += s->finish == AX_FINISH_LENGTH;

@@ -27,6 +27,8 @@ static enum ax_status put_one(const struct ax_eval *e, struct ax_buf *out) {
                          t->result.loss, t->result.perplexity, 100 * t->result.accuracy));
     if (!e->solve)
         return AX_OK;
+    if (e->best.args.n > 0)
+        AX_TRY(ax_eval_best_put(e, out));
     if (e->pass_options.samples > 0)
         return ax_eval_pass_put(e, &t->pass, out);
     return ax_buf_printf(out, "solved      %lld/%lld (%.1f %%), greedy answers\n",

@@ -25,10 +25,12 @@ static enum ax_status turn(struct ax_eval *e, struct ax_eval_turn *t, struct ax_
     if (m->bank)
         AX_TRY(ax_adapter_bank_use(m, t->adapter));
     AX_TRY(ax_evaluate(m, e->loader, o, &t->result));
-    if (e->solve)
-        AX_TRY(e->pass_options.samples > 0 ? ax_eval_pass_run(e, &t->pass, m)
-                                           : ax_eval_solve(e, t, m));
-    return e->per_row && !planning ? ax_eval_print_rows(e, t) : AX_OK;
+    const bool samples = e->pass_options.samples > 0, best = e->best.args.n > 0;
+    if (e->solve && (!samples || best))
+        AX_TRY(ax_eval_solve(e, t, m));
+    if (e->solve && samples)
+        AX_TRY(ax_eval_pass_run(e, &t->pass, m));
+    return e->per_row && !planning && !best ? ax_eval_print_rows(e, t) : AX_OK;
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -69,5 +71,9 @@ enum ax_status ax_eval_run(struct ax_eval *e) {
     const struct ax_runtime_options ro = ax_ranks_runtime(&e->ranks, (int)e->threads);
     AX_TRY(ax_runtime_run(&ro, body, e, &plan));
     e->arena_bytes = ax_arena_plan_total(&plan);
-    return AX_OK;
+    if (e->best.args.n == 0)
+        return AX_OK;
+    ax_hf_close(&e->hf); /* the scorer's turn */
+    AX_TRY(ax_eval_best_run(e));
+    return e->per_row ? ax_eval_print_rows(e, &e->turns[0]) : AX_OK;
 }

@@ -24,7 +24,7 @@ static enum ax_status end_prompt(struct ax_prompts *p, const struct to *to, size
     if (n == 0)
         return ax_error(AX_ERR_DATA, "the prompt is empty");
     AX_TRY(ax_regrow(&p->list, (size_t)p->n, (size_t)p->n + 1, sizeof *p->list));
-    p->list[p->n++] = (struct ax_prompt){(int64_t)first, n, p->rows, to->adapter};
+    p->list[p->n++] = (struct ax_prompt){(int64_t)first, n, p->rows, to->adapter, NULL};
     p->longest = n > p->longest ? n : p->longest;
     return AX_OK;
 }
@@ -44,10 +44,23 @@ static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const 
         json_decref(all);
         return ax_error(AX_ERR_DATA, "--system: expected UTF-8 text");
     }
-    const enum ax_status st = ax_text_side_encode_chat(to->side, all, &p->ids);
+    enum ax_status st = ax_text_side_encode_chat(to->side, all, &p->ids);
+    if (st == AX_OK)
+        st = end_prompt(p, to, first);
+    if (st == AX_OK && to->s->keep)
+        p->list[p->n - 1].asked = json_incref(all);
     json_decref(all);
-    AX_TRY(st);
-    return end_prompt(p, to, first);
+    return st;
+}
+
+static enum ax_status not_utf8(void) {
+    return ax_error(AX_ERR_DATA, "the prompt is not UTF-8");
+}
+
+static enum ax_status keep_text(struct ax_prompts *p, const char *text, size_t len) {
+    json_t *asked = json_stringn(text, len);
+    p->list[p->n - 1].asked = asked;
+    return asked ? AX_OK : not_utf8();
 }
 
 static enum ax_status add_text(struct ax_prompts *p, const struct to *to, const char *text,
@@ -55,11 +68,12 @@ static enum ax_status add_text(struct ax_prompts *p, const struct to *to, const 
     if (!to->s->chat) {
         const size_t first = p->ids.n;
         AX_TRY(ax_text_side_encode(to->side, text, len, &p->ids));
-        return end_prompt(p, to, first);
+        AX_TRY(end_prompt(p, to, first));
+        return to->s->keep ? keep_text(p, text, len) : AX_OK;
     }
     json_t *messages = json_pack("[{ss ss%}]", "role", "user", "content", text, len);
     if (!messages)
-        return ax_error(AX_ERR_DATA, "the prompt is not UTF-8");
+        return not_utf8();
     const enum ax_status st = add_chat(p, to, messages);
     json_decref(messages);
     return st;
@@ -171,6 +185,8 @@ enum ax_status ax_prompts_read(struct ax_prompts *p, const struct ax_text_model 
 
 void ax_prompts_free(struct ax_prompts *p) {
     ax_encoding_free(&p->ids);
+    for (int64_t i = 0; i < p->n; i++)
+        json_decref(p->list[i].asked);
     ax_free(p->list);
     *p = (struct ax_prompts){0};
 }

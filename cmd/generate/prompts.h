@@ -8,6 +8,7 @@ struct ax_prompt {
     int64_t first, n; /* ids [first, first + n) */
     int64_t row;      /* index of the input record */
     int adapter;      /* AX_ADAPTER_NONE: without */
+    json_t *asked;    /* with `keep`: the text, or the messages; owned */
 };
 struct ax_prompts {
     struct ax_encoding ids; /* of all prompts, concatenated */
@@ -21,6 +22,7 @@ struct ax_prompts_source {
     const char *file; /* JSONL: {"prompt": "…"} or {"messages": […]}, also "adapter"; or NULL */
     const char *system; /* system message for each conversation without one; NULL: none */
     bool chat;          /* treat a text as a user message */
+    bool keep;          /* what was asked, not just its tokens */
     bool each;          /* each record becomes a prompt for the base and for each adapter */
 };
 /* Standard input without its last newline, for `text`. */

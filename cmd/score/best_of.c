@@ -1,0 +1,199 @@
+#include "cmd/score/best_of.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLANK " \t\r\n\v\f"
+
+/* ---- options ---- */
+
+enum ax_status ax_best_of_args_check(const struct ax_best_of_args *a, const char *command) {
+    enum ax_score_by by;
+    if (a->n == 0)
+        return a->scorer || a->by
+                   ? ax_error(AX_ERR_CONFIG, "%s: --scorer and --score-by need --best-of N",
+                              command)
+                   : AX_OK;
+    if (!a->scorer)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: --best-of needs --scorer DIR, a reward model or a process reward "
+                        "model",
+                        command);
+    return a->by ? ax_score_by_parse("--score-by", a->by, &by) : AX_OK;
+}
+
+/* ---- opening ---- */
+
+bool ax_best_of_by_steps(const struct ax_best_of *b) {
+    return b->scorer.kind == &ax_classifier_prm;
+}
+
+static enum ax_status open_all(struct ax_best_of *b, const struct ax_best_of_args *a,
+                               const struct ax_text_scorer_options *o) {
+    struct ax_text_scorer_options with = *o;
+    with.model = a->scorer;
+    AX_TRY(ax_text_scorer_open(&b->scorer, &with));
+    if (a->by && !ax_best_of_by_steps(b))
+        return ax_error(AX_ERR_CONFIG,
+                        "--score-by is for process reward models; %s is a reward model, which "
+                        "gives an answer one score: remove it",
+                        a->scorer);
+    if (a->by)
+        AX_TRY(ax_score_by_parse("--score-by", a->by, &b->by));
+    return ax_score_set_open(&b->set, &b->scorer);
+}
+
+enum ax_status ax_best_of_open(struct ax_best_of *b, const struct ax_best_of_args *a,
+                               const struct ax_text_scorer_options *o) {
+    *b = (struct ax_best_of){.by = AX_SCORE_MIN};
+    const enum ax_status st = open_all(b, a, o);
+    if (st != AX_OK)
+        ax_best_of_close(b);
+    return st;
+}
+
+void ax_best_of_close(struct ax_best_of *b) {
+    ax_score_set_close(&b->set);
+    ax_text_scorer_close(&b->scorer);
+    ax_free(b->row);
+    ax_free(b->scores);
+    *b = (struct ax_best_of){0};
+}
+
+/* ---- prompts ---- */
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for an answer");
+}
+
+/* The messages' texts, a line each. */
+static enum ax_status join(const json_t *messages, json_t **out) {
+    struct ax_buf text = {0};
+    enum ax_status st = ax_buf_puts(&text, "");
+    for (size_t i = 0; i < json_array_size(messages) && st == AX_OK; i++) {
+        const json_t *content = json_object_get(json_array_get(messages, i), "content");
+        if (!json_is_string(content)) {
+            st = ax_error(AX_ERR_DATA, "message %zu of the prompt has no text for the scorer", i);
+            break;
+        }
+        if (i > 0)
+            st = ax_buf_puts(&text, "\n");
+        if (st == AX_OK)
+            st = ax_buf_append(&text, json_string_value(content), json_string_length(content));
+    }
+    if (st == AX_OK && !(*out = json_stringn(text.data, text.len)))
+        st = no_memory();
+    ax_buf_free(&text);
+    return st;
+}
+
+enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *prompt, json_t **out) {
+    if (json_is_array(prompt) && ax_best_of_by_steps(b))
+        return join(prompt, out);
+    if (json_is_array(prompt) && !b->scorer.side.template)
+        return ax_error(AX_ERR_DATA,
+                        "the prompt is a list of messages, but the scorer in %s has no chat "
+                        "template",
+                        b->scorer.side.folder);
+    *out = json_deep_copy(prompt);
+    return *out ? AX_OK : no_memory();
+}
+
+/* ---- answers ---- */
+
+static bool is_blank(const char *text, size_t len) {
+    for (size_t i = 0; i < len; i++)
+        if (text[i] == '\0' || !strchr(BLANK, text[i]))
+            return false;
+    return true;
+}
+
+/* Appends the pieces of a text that are not blank. */
+static enum ax_status split(json_t *steps, const char *text, size_t len, const char *separator) {
+    const size_t width = strlen(separator);
+    for (size_t at = 0; at <= len;) {
+        const char *end = memmem(text + at, len - at, separator, width);
+        const size_t n = end ? (size_t)(end - text) - at : len - at;
+        if (!is_blank(text + at, n) &&
+            json_array_append_new(steps, json_stringn(text + at, n)) != 0)
+            return no_memory();
+        at += n + width;
+    }
+    return AX_OK;
+}
+
+static enum ax_status make_steps(const struct ax_best_of *b, const json_t *prompt, const char *text,
+                                 size_t len, json_t **record) {
+    const char *separator = b->scorer.separator;
+    const bool in_answers = *separator && is_blank(separator, strlen(separator));
+    json_t *steps = json_array();
+    const enum ax_status st = split(steps, text, len, in_answers ? separator : "\n");
+    *record = st == AX_OK ? json_pack("{sO sO}", "prompt", prompt, "completions", steps) : NULL;
+    json_decref(steps);
+    return st != AX_OK || *record ? st : no_memory();
+}
+
+static enum ax_status make_answer(const json_t *prompt, const char *text, size_t len,
+                                  json_t **record) {
+    json_t *copy = json_deep_copy(prompt); /* formats may change a record */
+    *record = json_is_array(prompt)
+                  ? json_pack("{so s[{ss ss%}]}", "prompt", copy, "completion", "role", "assistant",
+                              "content", text, len)
+                  : json_pack("{so ss%}", "prompt", copy, "completion", text, len);
+    return *record ? AX_OK : no_memory();
+}
+
+static enum ax_status add_record(struct ax_best_of *b, json_t *record, int64_t *row) {
+    const struct ax_origin origin = {.record = (int64_t)b->n};
+    size_t too_long;
+    AX_TRY(ax_score_set_add(&b->set, record, origin, &too_long));
+    *row = too_long > 0 ? -1 : (int64_t)b->set.n_rows - 1;
+    return AX_OK;
+}
+
+enum ax_status ax_best_of_add(struct ax_best_of *b, const json_t *prompt, const char *text,
+                              size_t len) {
+    int64_t row = -1;
+    if (!is_blank(text, len)) {
+        json_t *record;
+        AX_TRY(ax_best_of_by_steps(b) ? make_steps(b, prompt, text, len, &record)
+                                      : make_answer(prompt, text, len, &record));
+        const enum ax_status st = add_record(b, record, &row);
+        json_decref(record);
+        AX_TRY(st);
+    }
+    if (b->n == b->cap) {
+        const size_t cap = 2 * b->cap + 64;
+        AX_TRY(ax_regrow(&b->row, b->cap, cap, sizeof *b->row));
+        b->cap = cap;
+    }
+    b->row[b->n++] = row;
+    b->unscored += row < 0;
+    return AX_OK;
+}
+
+/* ---- scores ---- */
+
+enum ax_status ax_best_of_run(struct ax_best_of *b) {
+    AX_TRY(ax_alloc(&b->scores, b->n, sizeof *b->scores));
+    if (b->set.n_rows > 0)
+        AX_TRY(ax_score_set_run(&b->set));
+    for (size_t i = 0; i < b->n; i++) {
+        const struct ax_score_row *r = b->row[i] < 0 ? NULL : &b->set.rows[b->row[i]];
+        if (!r)
+            b->scores[i] = NAN;
+        else if (ax_best_of_by_steps(b))
+            b->scores[i] = ax_score_steps(b->by, b->set.scores + r->first, r->n);
+        else
+            b->scores[i] = b->set.scores[r->first];
+    }
+    return AX_OK;
+}
+
+size_t ax_best_of_choose(const double *scores, size_t n) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (scores[i] > scores[best] || (isnan(scores[best]) && !isnan(scores[i])))
+            best = i;
+    return best;
+}
