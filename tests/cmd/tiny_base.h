@@ -179,7 +179,15 @@ static inline void tiny_row(struct ax_buf *b, const struct ax_config *cfg, const
     const char *type = own ? "" : ax_config_str(cfg, "%s.type", entry);
     if (tiny_preference(b, type ? type : "", i))
         return;
-    if (own)
+    if (!type) /* of a run on preferences: TRL's columns */
+        assert_ok(
+            ax_buf_printf(b,
+                          "{\"prompt\": [{\"role\": \"user\", \"content\": \"say %d\"}], "
+                          "\"chosen\": [{\"role\": \"assistant\", \"content\": \"it is %d\"}], "
+                          "\"rejected\": [{\"role\": \"assistant\", \"content\": \"it is not "
+                          "%d\"}]}\n",
+                          i, i, i));
+    else if (own)
         assert_ok(ax_buf_printf(
             b, "{\"%s\": \"say %d\", \"%s\": \"it is %d\"}\n",
             tiny_name(ax_config_str(cfg, "%s.type.field_instruction", entry), "instruction"), i,
