@@ -14,6 +14,7 @@ struct ax_head_options {
     bool dynamic; /* nll_loss */
     int64_t top;  /* top_entropy, top_logits: k */
     double alpha;
+    double beta; /* of divergences */
 };
 
 #endif

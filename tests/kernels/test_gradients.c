@@ -369,6 +369,89 @@ static void nll_gradient(void **state) {
     }
 }
 
+/* Of two shards, as tensor parallelism has them. */
+struct distilled {
+    struct ax_distill_backward *b;
+    struct ax_tensor lse, parts, divergence, student_kl, stats, logprob, entropy;
+    int64_t split;
+};
+
+static void find_lse(const struct distilled *d, const struct ax_tensor *logits, double temper,
+                     const struct ax_tensor *lse) {
+    const int64_t rows = logits->shape[0];
+    const struct ax_softmax_stats stats = {
+        .logits = *logits, .labels = d->b->labels, .stats = d->stats, .inv_temperature = temper};
+    assert_int_equal(ax_run_softmax_stats(ref.q, &stats), AX_OK);
+    const struct ax_softmax_merge merge = {
+        .stats = ax_tensor_3d(AX_F64, d->stats.data, 1, rows, AX_SOFTMAX_STATS),
+        .labels = d->b->labels,
+        .logprob = d->logprob,
+        .lse = *lse,
+        .entropy = d->entropy};
+    assert_int_equal(ax_run_softmax_merge(ref.q, &merge), AX_OK);
+}
+
+/* Σ g_logprob·logprob + g_divergence·D */
+static double distilled_loss(void *context) {
+    struct distilled *d = context;
+    struct ax_distill_backward *b = d->b;
+    const int64_t rows = b->logits.shape[0], cols = b->logits.shape[1];
+    find_lse(d, &b->teacher, b->inv_temperature, &b->teacher_lse);
+    find_lse(d, &b->logits, b->inv_temperature, &b->lse);
+    for (int s = 0; s < 2; s++) {
+        const int64_t first = s * d->split, n = s ? cols - d->split : d->split;
+        const struct ax_divergence part = {.logits = ax_tensor_cols(&b->logits, first, n),
+                                           .teacher = ax_tensor_cols(&b->teacher, first, n),
+                                           .lse = b->lse,
+                                           .teacher_lse = b->teacher_lse,
+                                           .parts = ax_tensor_rows(&d->parts, s * rows, rows),
+                                           .beta = b->beta,
+                                           .inv_temperature = b->inv_temperature};
+        assert_int_equal(ax_run_divergence(ref.q, &part), AX_OK);
+    }
+    const struct ax_divergence_merge merge = {.parts =
+                                                  ax_tensor_3d(AX_F64, d->parts.data, 2, rows, 2),
+                                              .divergence = d->divergence,
+                                              .student_kl = b->student_kl,
+                                              .beta = b->beta};
+    assert_int_equal(ax_run_divergence_merge(ref.q, &merge), AX_OK);
+    find_lse(d, &b->logits, 1, &b->nll_lse); /* last: it leaves the log-probs */
+    return dot(&d->logprob, &b->g_logprob) + dot(&d->divergence, &b->g_divergence);
+}
+
+static void distill_gradient(void **state) {
+    (void)state;
+    static const struct ax_head_options kinds[] = {{.beta = 0}, {.beta = 0.3}, {.beta = 1}};
+    for (int i = 0; i < 3; i++) {
+        const struct ax_shape shape = {
+            .name = "distill", .rows = 6, .cols = 11, .options = &kinds[i]};
+        struct ax_case c;
+        case_open(&c, AX_OP_distill_backward, &shape, AX_F64, &ref);
+        struct ax_distill_backward *b = c.args;
+        struct distilled d = {.b = b, .split = 4};
+        struct ax_tensor stats = ax_tensor_2d(AX_F64, NULL, 6, AX_SOFTMAX_STATS),
+                         parts = ax_tensor_2d(AX_F64, NULL, 12, 2);
+        d.stats = like(&stats);
+        d.parts = like(&parts);
+        d.divergence = like(&b->lse);
+        d.logprob = like(&b->lse);
+        d.entropy = like(&b->lse);
+        (void)distilled_loss(&d);
+        for (int s = 0; s < 2; s++) {
+            struct ax_distill_backward part = *b;
+            part.first_col = s * d.split;
+            const int64_t n = s ? 11 - d.split : d.split;
+            part.logits = ax_tensor_cols(&b->logits, part.first_col, n);
+            part.teacher = ax_tensor_cols(&b->teacher, part.first_col, n);
+            part.dlogits = ax_tensor_cols(&b->dlogits, part.first_col, n);
+            assert_int_equal(ax_run_distill_backward(ref.q, &part), AX_OK);
+        }
+        struct ax_tensor grad = copy_of(&b->dlogits);
+        check("student's logits", &b->logits, &grad, distilled_loss, &d);
+        ax_case_free(&c);
+    }
+}
+
 struct router {
     struct ax_router_forward f;
     struct ax_tensor dweights, slope;
@@ -569,6 +652,7 @@ int main(void) {
         cmocka_unit_test_setup(swiglu_gradient, reset_pool),
         cmocka_unit_test_setup(head_gradient, reset_pool),
         cmocka_unit_test_setup(nll_gradient, reset_pool),
+        cmocka_unit_test_setup(distill_gradient, reset_pool),
         cmocka_unit_test_setup(router_gradient, reset_pool),
         cmocka_unit_test_setup(balance_slope, reset_pool),
         cmocka_unit_test_setup(combine_gradients, reset_pool),

@@ -131,6 +131,16 @@ static void heads(void **state) {
           .mean_logprob = sums, .lse = sums, .g_logprob = sums, .g_mean = sums, .g_lse = sums);
     COSTS(nll_loss, 3 * T, 7 * 4 * T, .logprob = sums, .labels = ids, .weight = sums,
           .mean_logprob = sums, .g_logprob = sums, .g_mean = sums, .targets = sums);
+    COSTS(divergence, 20 * T * V, 2 * 2 * T * V + 4 * 4 * T, .logits = logits, .teacher = logits,
+          .lse = sums, .teacher_lse = sums, .parts = matrix(AX_F32, T, 2));
+    const int64_t parts[] = {G, T, 2};
+    COSTS(divergence_merge, 2 * 2 * G * T, 4 * 2 * G * T + 2 * 4 * T,
+          .parts = ax_tensor_nd(AX_F32, memory, 3, parts), .divergence = sums, .student_kl = sums);
+    COSTS(distill_loss, 5 * T, 6 * 4 * T, .logprob = sums, .divergence = sums, .labels = ids,
+          .weight = sums, .g_logprob = sums, .g_divergence = sums);
+    COSTS(distill_backward, 24 * T * V, 3 * 2 * T * V + 7 * 4 * T, .logits = logits,
+          .teacher = logits, .labels = ids, .nll_lse = sums, .lse = sums, .teacher_lse = sums,
+          .student_kl = sums, .g_logprob = sums, .g_divergence = sums, .dlogits = logits);
     COSTS(argmax, T * V, 2 * T * V + 4 * T, .logits = logits, .index = ids);
     COSTS(top_entropy, T * V, 2 * T * V + 2 * 4 * T, .logits = logits, .weight = sums, .out = sums);
     COSTS(top_logits, T * V, 2 * T * V + 4 * T * K, .logits = logits, .out = matrix(AX_F32, T, K));
