@@ -11,11 +11,21 @@
  * second loop does backward. */
 #include "model/head.h"
 
+#include "model/distill.h"
 #include "model/layer.h"
 #include "model/norm.h"
 #include "model/tensor_parallel.h"
 
-enum { NORMED, RSTD, ALL_NORMED, LOGPROB, LSE, ENTROPY, MEAN, N_SAVED };
+enum {
+    NORMED = AX_HEAD_NORMED,
+    RSTD = AX_HEAD_RSTD,
+    ALL_NORMED = AX_HEAD_ALL_NORMED,
+    LOGPROB = AX_HEAD_N_NORMED,
+    LSE,
+    ENTROPY,
+    MEAN,
+    N_SAVED
+};
 
 #define CHUNK_BYTES (64 << 20)
 
@@ -68,6 +78,7 @@ struct chunk {
     int64_t cap;
     struct ax_tensor hidden, dhidden, logits, dlogits, stats;
     struct ax_head_chunk h;
+    struct ax_distill_chunk taught; /* with a teacher */
 };
 
 static struct ax_tensor take(struct ax_pass *p, const char *name, enum ax_dtype dtype, int64_t rows,
@@ -91,6 +102,8 @@ static void take_gradients(struct ax_pass *p, struct ax_head_chunk *h, int64_t n
         h->g_entropy = take_column(p, n);
     if (p->objective->needs_mean)
         h->g_mean = take_column(p, n);
+    if (p->objective->distill)
+        h->g_divergence = take_column(p, n);
 }
 
 static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
@@ -110,25 +123,12 @@ static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
     c->h.entropy = take_column(p, c->cap);
     if (with_mean(p->objective))
         c->h.mean_logprob = take_column(p, c->cap);
+    if (p->objective->distill)
+        ax_distill_take(&c->taught, m, p->teacher, &m->rt->arena.scratch, c->cap);
 }
 
 static const struct ax_param *head_bias(const struct ax_model *m) {
     return m->head.bias[0];
-}
-
-static struct ax_tensor head_weight(const struct ax_model *m) {
-    return ax_unit_weight(&m->units[m->lm_head->unit], m->lm_head);
-}
-
-/* rows: which tokens of the sequence they are; data NULL if not needed. */
-static enum ax_status logits_from(struct ax_pass *p, const struct ax_tensor *rows,
-                                  const struct ax_tensor *hidden, const struct ax_tensor *logits) {
-    const struct ax_tensor w = head_weight(p->model);
-    struct ax_gemm g = {.a = *hidden, .b = w, .c = *logits, .trans_b = true, .alpha = 1};
-    if (head_bias(p->model))
-        g.bias = ax_unit_weight(p->model->head.unit, head_bias(p->model));
-    AX_TRY(ax_run_gemm(p->model->rt->q, &g));
-    return ax_adapter_head_forward(p, rows, hidden, &w, logits);
 }
 
 /* Logits of rows [first, first + n), and the states they are computed from. */
@@ -141,7 +141,7 @@ static enum ax_status chunk_logits(struct ax_pass *p, const struct chunk *c,
         p->model->rt->q,
         &(struct ax_combine_forward){.src = *all_normed, .rows = rows, .out = hidden}));
     const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, first, n);
-    return logits_from(p, &order, &hidden, &logits);
+    return ax_head_logits(p, &order, &hidden, &logits);
 }
 
 /* logits → stats → (logprob, lse, entropy, mean_logprob) of rows [first, first + n). */
@@ -186,6 +186,29 @@ static enum ax_status weight_gradients(const struct ax_model *m, const struct ax
     return db.data ? ax_run_colsum(m->rt->q, &(struct ax_colsum){*dlogits, db}) : AX_OK;
 }
 
+static enum ax_status chunk_dlogits(struct ax_pass *p, const struct chunk *c,
+                                    const struct ax_head_chunk *h,
+                                    const struct ax_tensor *dlogits) {
+    const struct ax_model *m = p->model;
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, h->n);
+    const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, h->first, h->n);
+    if (p->objective->distill)
+        return ax_distill_gradient(p, &c->taught, h, &logits, dlogits);
+    return ax_run_softmax_backward(
+        m->rt->q, &(struct ax_softmax_backward){.logits = logits,
+                                                .labels = labels,
+                                                .lse = h->lse,
+                                                .entropy = h->entropy,
+                                                .g_logprob = h->g_logprob,
+                                                .g_lse = h->g_lse,
+                                                .g_entropy = h->g_entropy,
+                                                .g_mean = h->g_mean,
+                                                .vocab = m->lm_head->shape[0],
+                                                .dlogits = *dlogits,
+                                                .first_col = ax_tp_first_row(m->rt, m->lm_head),
+                                                .inv_temperature = p->inv_temperature});
+}
+
 /* Computes dlogits, then dh, added to its rows of d_normed (partial over the vocabulary), dW and db.
  * What tp does not split, one of its ranks computes. */
 static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
@@ -198,21 +221,8 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
     const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, h->n);
     const struct ax_tensor dhidden = ax_tensor_rows(&c->dhidden, 0, h->n);
     const struct ax_tensor dlogits = ax_tensor_rows(&c->dlogits, 0, h->n);
-    const struct ax_softmax_backward back = {.logits = ax_tensor_rows(&c->logits, 0, h->n),
-                                             .labels =
-                                                 ax_tensor_rows(&p->batch->labels, h->first, h->n),
-                                             .lse = h->lse,
-                                             .entropy = h->entropy,
-                                             .g_logprob = h->g_logprob,
-                                             .g_lse = h->g_lse,
-                                             .g_entropy = h->g_entropy,
-                                             .g_mean = h->g_mean,
-                                             .vocab = m->lm_head->shape[0],
-                                             .dlogits = dlogits,
-                                             .first_col = ax_tp_first_row(m->rt, m->lm_head),
-                                             .inv_temperature = p->inv_temperature};
-    AX_TRY(ax_run_softmax_backward(m->rt->q, &back));
-    const struct ax_tensor w = head_weight(m);
+    AX_TRY(chunk_dlogits(p, c, h, &dlogits));
+    const struct ax_tensor w = ax_head_weight(m);
     AX_TRY(
         ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dlogits, .b = w, .c = dhidden, .alpha = 1}));
     const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, h->first, h->n);
@@ -226,9 +236,9 @@ static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t fir
     struct ax_head_chunk c = {.first = all->first + first, .n = n};
     const struct ax_tensor *from[] = {&all->logprob,      &all->lse,       &all->entropy,
                                       &all->mean_logprob, &all->g_logprob, &all->g_lse,
-                                      &all->g_entropy,    &all->g_mean};
-    struct ax_tensor *to[] = {&c.logprob,   &c.lse,   &c.entropy,   &c.mean_logprob,
-                              &c.g_logprob, &c.g_lse, &c.g_entropy, &c.g_mean};
+                                      &all->g_entropy,    &all->g_mean,    &all->g_divergence};
+    struct ax_tensor *to[] = {&c.logprob, &c.lse,       &c.entropy, &c.mean_logprob, &c.g_logprob,
+                              &c.g_lse,   &c.g_entropy, &c.g_mean,  &c.g_divergence};
     for (size_t i = 0; i < sizeof to / sizeof *to; i++)
         if (from[i]->data)
             *to[i] = ax_tensor_rows(from[i], first, n);
@@ -302,6 +312,8 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
         AX_TRY(chunk_values(p, &c, first, n, &part));
         part.logits = ax_tensor_rows(&c.logits, 0, n);
+        if (p->objective->distill)
+            AX_TRY(ax_distill_compare_rows(p, &c.taught, &part));
         if (linear)
             AX_TRY(p->objective->token_grad(p->objective->ctx, p, &part));
         if (back)
@@ -350,38 +362,4 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
         AX_TRY(walk_backward(p, f));
     return ax_norm_backward(p, &m->units[m->final_norm->unit], m->final_norm, &p->slot->grad, x,
                             &f->saved[RSTD].t, &p->slot->grad, false);
-}
-
-/* The normed state that inference keeps. */
-static const struct ax_tensor *final_hidden(const struct ax_pass *p) {
-    const struct ax_frame *f = &p->slot->frames[p->model->n_units - 1];
-    return &f->saved[p->model->rt->mesh.size[AX_ROLE_TP] > 1 ? ALL_NORMED : NORMED].t;
-}
-
-static enum ax_status logits_of(struct ax_pass *p, const struct ax_tensor *hidden,
-                                const struct ax_tensor *out) {
-    struct ax_model *m = p->model;
-    const int head = m->n_units - 1, also = ax_model_unit_needs(m, head);
-    AX_TRY(ax_unit_gather(&m->units[head], m->rt));
-    if (also >= 0)
-        AX_TRY(ax_unit_gather(&m->units[also], m->rt));
-    AX_TRY(logits_from(p, &(struct ax_tensor){0}, hidden, out));
-    ax_unit_release(&m->units[head]);
-    if (also >= 0)
-        ax_unit_release(&m->units[also]);
-    return AX_OK;
-}
-
-enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out) {
-    const struct ax_tensor hidden = ax_tensor_rows(final_hidden(p), first, n);
-    return logits_of(p, &hidden, out);
-}
-
-enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
-                                 const struct ax_tensor *work, const struct ax_tensor *out) {
-    const struct ax_tensor hidden = ax_tensor_rows(work, 0, out->shape[0]);
-    AX_TRY(ax_run_combine_forward(
-        p->model->rt->q,
-        &(struct ax_combine_forward){.src = *final_hidden(p), .rows = *rows, .out = hidden}));
-    return logits_of(p, &hidden, out);
 }

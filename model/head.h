@@ -9,6 +9,9 @@
  * MiB, a multiple of 32; more if the backend wants larger chunks; at most T. */
 int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T);
 
+/* What a pass keeps of the head: the normed state of this rank's rows, and in inference of all. */
+enum { AX_HEAD_NORMED, AX_HEAD_RSTD, AX_HEAD_ALL_NORMED, AX_HEAD_N_NORMED };
+
 void ax_head_declare(const struct ax_pass *p, struct ax_frame *f);
 /* x: the last residual. In training with a linear objective, leaves the gradient of the normed
  * hidden state in slot->grad; with any other objective, keeps logprob, lse and entropy of all rows
@@ -16,5 +19,16 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f);
 enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x);
 /* Leaves the gradient of x in slot->grad. */
 enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x);
+
+/* ---- logits.c ---- */
+
+/* This rank's rows of the head's matrix; its unit must be gathered, here and below. */
+struct ax_tensor ax_head_weight(const struct ax_model *m);
+/* logits = hidden·Wᵀ + bias. rows: which tokens of the sequence they are, for adapters; data NULL if
+ * not needed. */
+enum ax_status ax_head_logits(struct ax_pass *p, const struct ax_tensor *rows,
+                              const struct ax_tensor *hidden, const struct ax_tensor *logits);
+/* The normed state that inference keeps, [T][D]. */
+const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p);
 
 #endif

@@ -35,18 +35,22 @@ struct ax_head_chunk {
     struct ax_tensor logits;                   /* [n][V of this rank]; linear objectives only */
     struct ax_tensor g_logprob;                /* accumulation [n], out */
     struct ax_tensor g_lse, g_entropy, g_mean; /* likewise, if requested; else data NULL */
+    struct ax_tensor divergence, g_divergence; /* from the teacher, in and out; if there is one */
 };
 
 struct ax_pass;
+struct ax_distill_options; /* distill.h */
+struct ax_teacher_states;  /* teacher.h */
 /* The objective's work on a chunk: adds to the loss and sets g_*. A linear objective needs nothing
  * but the chunk itself, so loss and gradient take one pass over the vocabulary; any other is called
  * once, between forward and backward, with all tokens. */
 struct ax_head_objective {
     bool linear;
-    bool needs_entropy; /* g_lse and g_entropy are requested */
-    bool needs_lse;     /* g_lse is requested */
-    bool needs_mean;    /* mean_logprob and g_mean are requested */
-    bool wants_mean;    /* mean_logprob is requested */
+    bool needs_entropy;                       /* g_lse and g_entropy are requested */
+    bool needs_lse;                           /* g_lse is requested */
+    bool needs_mean;                          /* mean_logprob and g_mean are requested */
+    bool wants_mean;                          /* mean_logprob is requested */
+    const struct ax_distill_options *distill; /* a linear one with a teacher; else NULL */
     enum ax_status (*token_grad)(void *ctx, struct ax_pass *pass, const struct ax_head_chunk *c);
     void *ctx;
 };
@@ -60,6 +64,7 @@ struct ax_pass {
     struct ax_step_measures AX_DEVICE *measures; /* of objectives on documents; else unused */
     enum ax_recompute recompute;
     const struct ax_head_objective *objective; /* NULL: no head results are requested */
+    const struct ax_teacher_states *teacher;   /* of an objective with one, of this micro-batch */
     double inv_temperature;                    /* on the logits; 1 = none */
     double balance_coef;      /* of the routers' balancing loss (balance.h); 0 = none */
     double neftune_alpha;     /* NEFTune noise on the embeddings; 0 = none */

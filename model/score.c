@@ -31,12 +31,20 @@ void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *
     take(stack, &s->entropy);
 }
 
+void ax_scorer_add_teacher(struct ax_scorer *s, const struct ax_teacher_states *states,
+                           const struct ax_distill_options *o, struct ax_stack *stack) {
+    s->teacher = states;
+    s->distill = o;
+    ax_distill_take(&s->taught, s->model, states, stack, s->window);
+}
+
 size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n) {
     const int64_t windows = (n + s->window - 1) / s->window, shards = shards_of(s);
     const size_t best = ax_results_bytes(AX_I32, shards * s->window);
     const size_t shard = shards > 1 ? ax_results_bytes(AX_I32, s->window) : 0;
     const size_t value = ax_results_bytes(s->model->accum, s->window);
-    return (size_t)windows * (best + shard + (is_score(s) ? 2 : 1) * value);
+    const size_t values = 1 + (size_t)is_score(s) + (s->teacher != NULL);
+    return (size_t)windows * (best + shard + values * value);
 }
 
 /* The likeliest token: of each shard, and in which shard it is; of equal ones the first. */
@@ -58,6 +66,23 @@ static enum ax_status find_best(const struct ax_scorer *s, const struct ax_tenso
     return AX_OK;
 }
 
+/* The divergences of the window whose logits have been computed. */
+static enum ax_status compare(struct ax_scorer *s, const struct ax_tensor *rows,
+                              const struct ax_tensor *labels, const struct ax_tensor *out) {
+    const int64_t n = rows->shape[0];
+    const struct ax_distill_rows r = {.student = s->model,
+                                      .teacher = s->teacher,
+                                      .o = s->distill,
+                                      .rows = *rows,
+                                      .labels = *labels,
+                                      .logits = ax_tensor_rows(&s->logits, 0, n)};
+    AX_TRY(ax_teacher_gather_head(s->teacher->teacher));
+    AX_TRY(ax_distill_compare(&s->taught, &r));
+    ax_teacher_release_head(s->teacher->teacher);
+    return ax_run_copy(s->model->rt->q,
+                       &(struct ax_copy){*out, ax_tensor_rows(&s->taught.divergence, 0, n)});
+}
+
 enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struct ax_tensor *rows,
                              const struct ax_tensor *labels, struct ax_results *results,
                              struct ax_scores *out) {
@@ -70,9 +95,11 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     if (shards_of(s) > 1)
         out->shard = ax_results_take(results, AX_I32, n);
     out->logprob = ax_results_take(results, s->model->accum, n);
-    out->logit = (struct ax_tensor){0};
+    out->logit = out->divergence = (struct ax_tensor){0};
     if (is_score(s))
         out->logit = ax_results_take(results, s->model->accum, n);
+    if (s->teacher)
+        out->divergence = ax_results_take(results, s->model->accum, n);
     AX_TRY(ax_pass_logits_of(p, rows, &s->hidden, &logits));
     AX_TRY(find_best(s, &logits, out));
     const size_t mark = ax_stack_mark(scratch);
@@ -90,7 +117,7 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     AX_TRY(ax_tp_gather_stats(rt, s->model->lm_head, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(scratch, mark);
-    return AX_OK;
+    return s->teacher ? compare(s, rows, labels, &out->divergence) : AX_OK;
 }
 
 int32_t ax_scores_best(const struct ax_scorer *s, const struct ax_results *results,

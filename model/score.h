@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_SCORE_H
 #define AX_MODEL_SCORE_H
 
-#include "model/pass.h"
+#include "model/distill.h"
 #include "model/results.h"
 
 /* Passes whose scores stay on the device until the host reads them together. */
@@ -14,18 +14,25 @@ struct ax_scorer {
     int64_t window;                         /* rows at most */
     struct ax_tensor hidden, logits, stats; /* device, of a window */
     struct ax_tensor lse, entropy;
+    const struct ax_teacher_states *teacher; /* of the pass; NULL: none */
+    const struct ax_distill_options *distill;
+    struct ax_distill_chunk taught;
 };
 /* Device memory from `stack`. */
 void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
                       int64_t window);
+/* Scores are to have divergences from a teacher, whose states of the pass the caller sets. */
+void ax_scorer_add_teacher(struct ax_scorer *s, const struct ax_teacher_states *states,
+                           const struct ax_distill_options *o, struct ax_stack *stack);
 
 /* Of the rows of one call, in `results`: the likeliest token of each shard of the vocabulary, in which
  * shard it is, and the log-prob of the label. */
 struct ax_scores {
-    struct ax_tensor best;    /* i32 [shards][n]: ids counted from the shard's first */
-    struct ax_tensor shard;   /* i32 [n]; of one shard: unused */
-    struct ax_tensor logprob; /* accumulation [n] */
-    struct ax_tensor logit;   /* of a head of one label: the same; else data NULL */
+    struct ax_tensor best;       /* i32 [shards][n]: ids counted from the shard's first */
+    struct ax_tensor shard;      /* i32 [n]; of one shard: unused */
+    struct ax_tensor logprob;    /* accumulation [n] */
+    struct ax_tensor logit;      /* of a head of one label: the same; else data NULL */
+    struct ax_tensor divergence; /* from the teacher: the same; else data NULL */
 };
 /* What the scores of n rows, a window at a time, take of `results`. */
 size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n);

@@ -29,7 +29,7 @@ struct scored {
 };
 
 /* What a document's tokens add up to, on all ranks. */
-enum { NLL, CORRECT, ANSWER_LOGPROB, PLAIN_NLL, LOGIT, SUMS };
+enum { NLL, CORRECT, ANSWER_LOGPROB, PLAIN_NLL, LOGIT, DIVERGENCE, SUMS };
 
 struct evaluation {
     struct ax_model *m;
@@ -37,6 +37,7 @@ struct evaluation {
     struct ax_batch batch;
     struct ax_slot slot;
     struct ax_scorer scorer;
+    struct ax_teacher_states taught; /* of the pass */
     struct ax_results results;
     bool near;                     /* the device's memory is the host's */
     struct ax_eval_text next, own; /* the pass being built, and this rank's of the round */
@@ -55,7 +56,7 @@ struct evaluation {
     struct ax_scores *windows;          /* [cap_windows], likewise */
     int64_t cap_scored, cap_windows;
     struct ax_eval_result *sum;
-    double nll;
+    double nll, divergence;
 };
 
 /* ---- memory ---- */
@@ -79,9 +80,13 @@ static enum ax_status create(struct evaluation *e) {
                       e->o->max_docs, e->o->max_len, mesh->size[AX_ROLE_CP],
                       mesh->coord[AX_ROLE_CP]);
     e->batch.n_labels = m->arch.n_labels;
+    if (e->o->distill)
+        e->taught = ax_teacher_take(e->o->teacher, scratch, e->batch.T);
     if (has_head(e)) {
         const int64_t T = e->batch.T;
         ax_scorer_create(&e->scorer, m, scratch, T < WINDOW ? T : WINDOW);
+        if (e->o->distill)
+            ax_scorer_add_teacher(&e->scorer, &e->taught, e->o->distill, scratch);
         e->near = !ax_queue_has_host_tier(m->rt->q);
         ax_results_create(&e->results, e->near ? NULL : m->rt->q, scratch,
                           e->near ? ax_scores_bytes(&e->scorer, e->scorer.window)
@@ -172,6 +177,9 @@ static void add_token(struct evaluation *e, const struct scored *t) {
     sums[CORRECT] += ax_scores_best(&e->scorer, &e->results, w, t->row) == t->label;
     sums[ANSWER_LOGPROB] += t->share != 0 ? (double)t->share * logprob : 0;
     sums[PLAIN_NLL] -= logprob;
+    sums[DIVERGENCE] +=
+        w->divergence.data ? (double)t->weight * ax_results_get(&e->results, &w->divergence, t->row)
+                           : 0;
     sums[LOGIT] += w->logit.data ? ax_results_get(&e->results, &w->logit, t->row) : 0;
 }
 
@@ -234,7 +242,9 @@ static enum ax_status hand_over(struct evaluation *e) {
         const double *sums = &e->sums[SUMS * i];
         d->nll = sums[NLL];
         d->correct = (int64_t)sums[CORRECT];
+        d->divergence = sums[DIVERGENCE];
         e->nll += d->nll;
+        e->divergence += d->divergence;
         r->weight += d->weight;
         r->tokens += d->tokens;
         r->trained += d->trained;
@@ -273,6 +283,8 @@ static enum ax_status run_round(struct evaluation *e) {
     if (e->sum->stopped)
         return AX_OK;
     AX_TRY(ax_batch_fill(&e->batch, m->rt->q, m->arch.vocab_size, e->own.n_docs, e->own.docs));
+    if (e->o->distill)
+        AX_TRY(ax_teacher_read(&e->taught, &e->batch));
     AX_TRY(ax_pass_begin(&p));
     AX_TRY(ax_pass_forward_all(&p));
     if (planning && has_head(e))
@@ -347,6 +359,12 @@ static enum ax_status conclude(const struct evaluation *e, struct ax_eval_result
     out->loss = e->nll / out->weight;
     out->perplexity = exp(out->loss);
     out->accuracy = (double)out->correct / (double)out->trained;
+    if (e->o->distill) {
+        out->measures[AX_DISTILL_NLL] = out->loss;
+        out->measures[AX_DISTILL_DIVERGENCE] = e->divergence / out->weight;
+        out->loss = e->o->distill->nll_weight * out->measures[AX_DISTILL_NLL] +
+                    e->o->distill->divergence_weight * out->measures[AX_DISTILL_DIVERGENCE];
+    }
     return e->o->documents ? ax_eval_documents_loss(&e->kept, e->o->documents, e->o->kl, out)
                            : AX_OK;
 }

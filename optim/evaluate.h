@@ -7,13 +7,14 @@
 #define AX_OPTIM_EVALUATE_H
 
 #include "data/pipeline/loader.h"
+#include "optim/distill.h"
 #include "optim/documents.h"
 
 struct ax_eval_result {
     double loss; /* Σ weight·nll / Σ weight: nats per token that is trained on; of documents,
-                          their objective's */
-    double perplexity;            /* e^loss; NaN for objectives on documents */
-    double measures[AX_MEASURES]; /* of such an objective */
+                          their objective's; with a teacher, that of the distillation */
+    double perplexity;            /* e^(nats per token); NaN for objectives on documents */
+    double measures[AX_MEASURES]; /* of such an objective, or of a distillation */
     double accuracy;              /* fraction of those tokens that are the most likely one */
     double weight;                /* Σ weight */
     int64_t documents, rows;
@@ -26,9 +27,10 @@ struct ax_eval_result {
  * stream. */
 struct ax_eval_document {
     const struct ax_examples *set;
-    size_t example; /* set->list[example]; the first one in a mixed sequence */
-    double nll;     /* Σ weight·nll */
-    double weight;  /* Σ weight */
+    size_t example;    /* set->list[example]; the first one in a mixed sequence */
+    double nll;        /* Σ weight·nll */
+    double divergence; /* Σ weight·divergence from the teacher */
+    double weight;     /* Σ weight */
     int64_t tokens, trained, correct;
     /* for an objective on documents (log-probs, tokens), with the values of its columns */
     struct ax_document_sums sums;
@@ -44,7 +46,9 @@ struct ax_eval_options {
     int64_t max_rows;                               /* stop after this many rows; 0 = all */
     const struct ax_documents_objective *documents; /* NULL: the loss is that of tokens */
     double kl;                                      /* what such an objective is given */
-    const struct ax_references *references;         /* of documents with a column for it; or NULL */
+    const struct ax_distill_options *distill;       /* of a loss with a teacher; else NULL. Then: */
+    struct ax_teacher *teacher;
+    const struct ax_references *references; /* of documents with a column for it; or NULL */
     /* Called after each document, in order; may be NULL. */
     enum ax_status (*document)(void *ctx, const struct ax_eval_document *d);
     /* Called after each pass, for progress; may be NULL. */

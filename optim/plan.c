@@ -65,8 +65,7 @@ static enum ax_status dry_run(struct ax_plan *plan, struct ax_runtime *rt,
     plan->parameters = ax_model_parameters(&s.model);
     const int *sizes = rt->mesh.size,
               share = sizes[AX_ROLE_PP] * sizes[AX_ROLE_CP] * sizes[AX_ROLE_TP];
-    plan->model_flops =
-        (double)plan->tokens * ax_model_flops_per_token(&s.model, so->max_len) / share;
+    plan->model_flops = (double)plan->tokens * ax_step_flops_per_token(&s, so->max_len) / share;
     plan->n_actions = s.schedule.n;
     read_units(plan, &s.model);
     const struct ax_pipeline p = ax_step_pipeline(so, rt->mesh.size[AX_ROLE_PP]);

@@ -17,8 +17,15 @@ static enum ax_status act_end(struct ax_step *s, const struct ax_action *a) {
     return AX_OK;
 }
 
+/* True for the unit that needs the teacher's head, too. */
+static bool compares(const struct ax_step *s, int unit) {
+    return s->taught && unit == s->model.n_units - 1;
+}
+
 static enum ax_status act_gather(struct ax_step *s, const struct ax_action *a) {
     const int also = ax_model_unit_needs(&s->model, a->unit);
+    if (compares(s, a->unit))
+        AX_TRY(ax_teacher_gather_head(&s->teacher));
     AX_TRY(ax_unit_gather(&s->model.units[a->unit], s->rt));
     return also < 0 ? AX_OK : ax_unit_gather(&s->model.units[also], s->rt);
 }
@@ -28,6 +35,8 @@ static enum ax_status act_release(struct ax_step *s, const struct ax_action *a) 
     ax_unit_release(&s->model.units[a->unit]);
     if (also >= 0)
         ax_unit_release(&s->model.units[also]);
+    if (compares(s, a->unit))
+        ax_teacher_release_head(&s->teacher);
     return AX_OK;
 }
 
@@ -246,11 +255,24 @@ static enum ax_status weigh(struct ax_step *s) {
     return sum_double(s, AX_ROLE_BATCH, &s->measures->tokens);
 }
 
+/* The teacher reads the micro-batches before the action table begins, whatever its order. */
+static enum ax_status teach(struct ax_step *s) {
+    const enum ax_phase phase = s->rt->arena.phase;
+    if (!s->taught)
+        return AX_OK;
+    ax_arena_enter(&s->rt->arena, AX_PHASE_EVAL);
+    for (int m = 0; m < s->o.n_microbatches; m++)
+        AX_TRY(ax_teacher_read(&s->taught[m], &s->batches[m]));
+    ax_arena_enter(&s->rt->arena, phase);
+    return AX_OK;
+}
+
 enum ax_status ax_step_begin(struct ax_step *s) {
     const struct ax_times none = {0};
     if (s->o.lisa.layers > 0)
         ax_lisa_begin(&s->lisa, s->count);
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
+    AX_TRY(teach(s));
     AX_TRY(ax_contract_enter(s->rt, s->contract));
     AX_TRY(weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));

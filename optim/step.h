@@ -16,6 +16,7 @@
 
 #include "model/pass.h"
 #include "model/pipeline.h"
+#include "model/teacher.h"
 #include "optim/lisa.h"
 #include "optim/lr_groups.h"
 #include "optim/objective.h"
@@ -30,7 +31,8 @@ struct ax_step_options {
     struct ax_optimizer_options opt;
     enum ax_masters masters;
     const struct ax_objective *objective;
-    double max_norm;      /* ≤ 0: no clipping */
+    const struct ax_arch *teacher; /* of an objective with one; else NULL. Borrowed */
+    double max_norm;               /* ≤ 0: no clipping */
     double balance_coef;  /* coefficient of the routers' balancing loss (model/balance.h); 0 =
                              none */
     double neftune_alpha; /* noise on embeddings; 0 = none */
@@ -81,7 +83,9 @@ struct ax_step {
     struct ax_step_options o;
     struct ax_model model;
     struct ax_batch *batches; /* [n_microbatches] */
-    struct ax_slot *slots;    /* [schedule.n_slots] */
+    struct ax_teacher teacher;
+    struct ax_teacher_states *taught; /* [n_microbatches], of the step; NULL: no teacher */
+    struct ax_slot *slots;            /* [schedule.n_slots] */
     struct ax_schedule schedule;
     /* [ax_lr_group_count]: the first is used by everything, all are set while the optimizer runs */
     struct ax_step_scalars AX_DEVICE *scalars;
@@ -111,6 +115,11 @@ struct ax_step {
 enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const struct ax_arch *arch,
                               const struct ax_step_options *o);
 void ax_step_free(struct ax_step *s);
+
+/* FLOPs that training needs per token: the model's, and the teacher's forward pass. */
+double ax_step_flops_per_token(const struct ax_step *s, int64_t seq);
+/* NULL: none. Its weights are the caller's to load. */
+struct ax_teacher *ax_step_teacher(struct ax_step *s);
 
 /* Complete gradients from filled batches. */
 enum ax_status ax_step_begin(struct ax_step *s);

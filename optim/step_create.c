@@ -32,6 +32,28 @@ enum ax_status ax_step_slots(const struct ax_step_options *o, int stage, int sta
     return ax_pipeline_slots(&p, stage, slots);
 }
 
+/* The states of a step's micro-batches are kept, because a pipeline needs them in its own order. */
+static enum ax_status create_teacher(struct ax_step *s, int64_t rows) {
+    const size_t n = (size_t)s->o.n_microbatches;
+    AX_ASSERT(!s->o.teacher == !s->o.objective->head.distill);
+    if (!s->o.teacher)
+        return AX_OK;
+    AX_TRY(ax_teacher_create(&s->teacher, s->o.teacher, &s->model, ax_step_positions(&s->o)));
+    AX_TRY(ax_alloc(&s->taught, n, sizeof *s->taught));
+    for (size_t m = 0; m < n; m++)
+        s->taught[m] = ax_teacher_take(&s->teacher, &s->rt->arena.persistent, rows);
+    return AX_OK;
+}
+
+double ax_step_flops_per_token(const struct ax_step *s, int64_t seq) {
+    const double teacher = s->o.teacher ? ax_arch_flops_per_token(s->o.teacher, seq) / 3 : 0;
+    return ax_model_flops_per_token(&s->model, seq) + teacher;
+}
+
+struct ax_teacher *ax_step_teacher(struct ax_step *s) {
+    return s->taught ? &s->teacher : NULL;
+}
+
 static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_balance(s, arch));
     const struct ax_pipeline pipeline = ax_step_pipeline(&s->o, s->rt->mesh.size[AX_ROLE_PP]);
@@ -79,6 +101,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_step_set_scalars(s));
     const int64_t tokens = ax_mesh_round_tokens(mesh, s->o.tokens, 1);
     const int64_t rows = ax_tp_rows(s->rt, tokens / mesh->size[AX_ROLE_CP]);
+    AX_TRY(create_teacher(s, tokens / mesh->size[AX_ROLE_CP]));
     if (!ax_chunks_have(&s->model.chunks, 0) || s->model.chunks.n > 1) {
         s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
         s->outbox.data =
@@ -103,6 +126,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .measures = s->measures,
                                         .recompute = s->o.recompute,
                                         .objective = &s->o.objective->head,
+                                        .teacher = s->taught ? &s->taught[i % n] : NULL,
                                         .inv_temperature = 1,
                                         .neftune_alpha = s->o.neftune_alpha,
                                         .balance_coef = s->o.balance_coef};
@@ -128,6 +152,8 @@ void ax_step_free(struct ax_step *s) {
     ax_free(s->batches);
     ax_lisa_free(&s->lisa);
     ax_schedule_free(&s->schedule);
+    ax_free(s->taught);
+    ax_teacher_free(&s->teacher);
     ax_model_free(&s->model);
     *s = (struct ax_step){0};
 }

@@ -69,6 +69,7 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
     eo.stop = asked_to_stop;
     eo.ctx = t;
     eo.references = &t->references;
+    eo.teacher = ax_step_teacher(&t->step);
     AX_TRY(ax_train_eval_kl(t, &eo.kl));
     *value = NAN;
     AX_TRY(ax_evaluate(&t->step.model, t->o->data.eval, &eo, &r));
@@ -242,8 +243,7 @@ static enum ax_status open_metrics(struct ax_train *t) {
     mo.logging_steps = t->schedule.logging_steps;
     mo.resume_step = t->done;
     mo.window = t->window;
-    mo.flops_per_token =
-        ax_model_flops_per_token(&t->step.model, doc > 0 ? doc : t->o->data.doc_tokens);
+    mo.flops_per_token = ax_step_flops_per_token(&t->step, doc > 0 ? doc : t->o->data.doc_tokens);
     mo.devices = t->rt->mesh.world;
     mo.measures = t->o->step.objective->measures;
     return ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo);
@@ -280,6 +280,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
         AX_TRY(load_base(t));
     if (o->step.adapter) /* also on resume: it may change the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
+    AX_TRY(ax_train_load_teacher(t));
     if (refers)
         AX_TRY(ax_train_refer(t));
     if (resume_from)

@@ -72,7 +72,8 @@ struct ax_train_eval {
 
 struct ax_train_options {
     const struct ax_arch *arch;
-    const struct ax_hf *weights; /* NULL: random, from the seed */
+    const struct ax_hf *weights;         /* NULL: random, from the seed */
+    const struct ax_hf *teacher_weights; /* likewise, of step.teacher */
     const struct ax_peft *start; /* initial value of step.adapter; NULL: a new one, from the seed */
     struct ax_step_options step; /* n_microbatches; tokens, n_docs, max_len follow from data */
     bool recompute_auto;         /* use the least recompute that fits; else step.recompute */

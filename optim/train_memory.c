@@ -18,7 +18,8 @@ struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o) {
     return (struct ax_eval_options){.tokens = o->data.eval_tokens,
                                     .max_docs = o->data.eval_docs,
                                     .max_len = o->data.eval_tokens,
-                                    .documents = o->step.objective->documents};
+                                    .documents = o->step.objective->documents,
+                                    .distill = o->step.objective->head.distill};
 }
 
 enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
@@ -44,7 +45,8 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
         AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.train, &eo, &e), st, done);
     }
     if (o->data.eval_tokens > 0) {
-        const struct ax_eval_options eo = ax_train_eval_options(o);
+        struct ax_eval_options eo = ax_train_eval_options(o);
+        eo.teacher = ax_step_teacher(&t.step);
         AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.eval, &eo, &e), st, done);
     }
     if (o->samples.n > 0)

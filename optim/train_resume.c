@@ -95,6 +95,14 @@ static enum ax_status compare_config(const struct ax_train_options *o, const cha
 
 /* ---- resuming ---- */
 
+enum ax_status ax_train_load_teacher(struct ax_train *t) {
+    struct ax_teacher *teacher = ax_step_teacher(&t->step);
+    if (!teacher)
+        return AX_OK;
+    return t->o->teacher_weights ? ax_model_load(&teacher->model, t->o->teacher_weights)
+                                 : ax_model_init_random(&teacher->model, t->o->step.seed + 1);
+}
+
 static enum ax_status read_watch(struct ax_train_watch *w, struct ax_json v) {
     AX_TRY(ax_json_i64(ax_json_get(v, "seen"), 0, INT64_MAX, &w->n));
     AX_TRY(ax_json_i64(ax_json_get(v, "bad_in_a_row"), 0, INT64_MAX, &w->bad_in_a_row));

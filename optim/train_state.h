@@ -265,6 +265,8 @@ enum ax_status ax_train_resume(struct ax_train *t, const char *dir);
 enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o);
 /* The state of the run that a checkpoint stores; the caller owns *out. */
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out);
+/* Checkpoints have nothing of the teacher: it is loaded on resume, too. */
+enum ax_status ax_train_load_teacher(struct ax_train *t);
 /* Loads only the weights. */
 enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir);
 

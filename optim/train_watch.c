@@ -154,9 +154,11 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
                         .slot = &t->step.slots[0],
                         .scalars = t->step.scalars,
                         .recompute = AX_RECOMPUTE_INFERENCE,
-                        /* of a loss on documents, what its tokens are */
-                        .objective = t->step.o.objective->documents ? &ax_objective_sft.head
-                                                                    : &t->step.o.objective->head,
+                        /* of a loss on documents or with a teacher, what its tokens are */
+                        .objective =
+                            t->step.o.objective->documents || t->step.o.objective->head.distill
+                                ? &ax_objective_sft.head
+                                : &t->step.o.objective->head,
                         .inv_temperature = 1};
     enum ax_status st;
     if (ax_runtime_planning(t->rt)) {

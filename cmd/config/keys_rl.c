@@ -103,28 +103,35 @@ const struct ax_config_key ax_config_keys_rl[] = {
     {0}};
 
 const struct ax_config_key ax_config_keys_kd[] = {
-    AX_KEY("kd_trainer", AX_T_BOOL | AX_T_NUM, "Distill from a teacher model.", AX_NEEDS(PLUGINS),
-           .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_ce_alpha", AX_T_NUM, "Weight of the cross-entropy loss.", AX_NEEDS(PLUGINS),
-           .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_alpha", AX_T_NUM, "Weight of the distillation loss.", AX_NEEDS(PLUGINS),
-           .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_temperature", AX_T_NUM, "Temperature of both models.", AX_NEEDS(PLUGINS),
-           .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_temperature_min", AX_T_NUM, "Smallest temperature.", AX_NEEDS(PLUGINS),
-           .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_beta", AX_T_NUM, "Interpolation between the two directions of the KL divergence.",
-           .dflt = "0.0", AX_NEEDS(PLUGINS), .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_normalize_topk", AX_T_BOOL, "Normalize the teacher's top tokens.", AX_NEEDS(PLUGINS),
-           .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_online_server_base_url", AX_T_STR, "URL of the teacher's server.", AX_NEEDS(PLUGINS),
-           .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_online_topk", AX_T_COUNT, "Number of teacher tokens to use.", AX_NEEDS(PLUGINS),
-           .when = "plugins == *KDPlugin"),
+    AX_KEY(
+        "kd_teacher", AX_T_STR,
+        "Teacher whose distribution of each token the model is trained to follow: a folder, GGUF "
+        "file or hub id with the same vocabulary. axtrain's own key."),
+    AX_KEY("kd_trainer", AX_T_BOOL | AX_T_NUM, "Distill from a teacher; needs kd_teacher."),
+    AX_KEY("kd_alpha", AX_T_AMOUNT, "Weight of the divergence from the teacher.", .dflt = "1.0",
+           .when = "kd_teacher"),
+    AX_KEY("kd_ce_alpha", AX_T_AMOUNT, "Weight of the cross-entropy loss.", .dflt = "0.0",
+           .when = "kd_teacher"),
+    AX_KEY(
+        "kd_temperature", AX_T_POSITIVE,
+        "Divides the logits of both models in the divergence, which is not scaled by its square.",
+        .dflt = "1.0", .when = "kd_teacher"),
+    AX_KEY("kd_beta", AX_T_SHARE,
+           "The divergence: 0 is the KL divergence of the model from the teacher (forward), 1 that "
+           "of the teacher from the model (reverse), between them the Jensen-Shannon divergence.",
+           .dflt = "0.0", .when = "kd_teacher"),
+    AX_KEY("kd_temperature_min", AX_T_NUM, "Smallest temperature.", AX_NEEDS(LOGPROBS),
+           .when = "kd_teacher || kd_trainer"),
+    AX_KEY("kd_normalize_topk", AX_T_BOOL, "Normalize the teacher's top tokens.",
+           AX_NEEDS(LOGPROBS), .when = "kd_teacher || kd_trainer"),
+    AX_KEY("kd_online_server_base_url", AX_T_STR, "URL of the teacher's server.",
+           AX_NEEDS(LOGPROBS), .when = "kd_teacher || kd_trainer"),
+    AX_KEY("kd_online_topk", AX_T_COUNT, "Number of teacher tokens to use.", AX_NEEDS(LOGPROBS),
+           .when = "kd_teacher || kd_trainer"),
     AX_KEY("kd_online_server", AX_T_STR, "Kind of server.", .choices = "vllm|sglang",
-           .dflt = "vllm", AX_NEEDS(PLUGINS), .when = "plugins == *KDPlugin"),
+           .dflt = "vllm", AX_NEEDS(LOGPROBS), .when = "kd_teacher || kd_trainer"),
     AX_KEY("kd_online_timeout", AX_T_COUNT, "Seconds to wait for the server.", .dflt = "120",
-           AX_NEEDS(PLUGINS), .when = "plugins == *KDPlugin"),
+           AX_NEEDS(LOGPROBS), .when = "kd_teacher || kd_trainer"),
     {0}};
 
 const struct ax_config_key ax_config_keys_quant[] = {

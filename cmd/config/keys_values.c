@@ -59,6 +59,7 @@ const struct ax_config_value ax_config_values[] = {
      AX_NO_EFFECT("the head always works in chunks and never stores all logits")},
     {"plugins", "*LigerPlugin|*KernelsPlugin", AX_NO_EFFECT("speed or memory only")},
     {"plugins", "*ExpertParallelPlugin", AX_NO_EFFECT("only expert_parallel_size is used")},
+    {"plugins", "*KDPlugin", AX_NO_EFFECT("kd_teacher turns distillation on")},
     {"plugins", "*SwanLabPlugin", AX_NO_EFFECT("use_swanlab and swanlab_project decide")},
     {"plugins", "axolotl.integrations.*", AX_NEEDS(PLUGINS)},
 };

@@ -107,6 +107,19 @@ static enum ax_status read_kto(struct ax_setup_method *m, const struct ax_config
     return AX_OK;
 }
 
+static enum ax_status read_distill(struct ax_setup_method *m, const struct ax_config *cfg) {
+    m->distill = (struct ax_distill_options){.divergence_weight = ax_config_f64(cfg, "kd_alpha"),
+                                             .nll_weight = ax_config_f64(cfg, "kd_ce_alpha"),
+                                             .temperature = ax_config_f64(cfg, "kd_temperature"),
+                                             .beta = ax_config_f64(cfg, "kd_beta")};
+    if (!(m->distill.divergence_weight > 0))
+        return ax_config_error(cfg, "kd_alpha",
+                               "is 0: the teacher is not used. Set it above 0, or remove "
+                               "kd_teacher");
+    m->objective = ax_objective_distill(&m->distill);
+    return AX_OK;
+}
+
 const struct ax_classifier *ax_setup_classifier(const struct ax_config *cfg) {
     return ax_config_bool(cfg, "reward_model")           ? &ax_classifier_reward
            : ax_config_bool(cfg, "process_reward_model") ? &ax_classifier_prm
@@ -122,7 +135,7 @@ enum ax_status ax_setup_method_read(struct ax_setup_method *m, const struct ax_c
         return read_kto(m, cfg);
     const struct ax_classifier *head = ax_setup_classifier(cfg);
     if (!head)
-        return read_sft(m, cfg);
+        return ax_config_has(cfg, "kd_teacher") ? read_distill(m, cfg) : read_sft(m, cfg);
     m->objective =
         head == &ax_classifier_prm
             ? ax_objective_prm(&m->sft)

@@ -1,10 +1,11 @@
-/* What a configuration trains: the keys rl, reward_model and process_reward_model, and those of their
+/* What a configuration trains: the keys rl, reward_model, process_reward_model and kd_teacher, and those of their
  * losses, as an objective. */
 #ifndef AX_CMD_TRAIN_METHOD_H
 #define AX_CMD_TRAIN_METHOD_H
 
 #include "cmd/config/config.h"
 #include "model/classifier.h"
+#include "optim/distill.h"
 #include "optim/kto.h"
 #include "optim/preference.h"
 #include "optim/reward.h"
@@ -15,6 +16,7 @@ struct ax_setup_method {
     struct ax_preference preference;
     struct ax_kto kto;
     struct ax_reward reward;
+    struct ax_distill_options distill;
 };
 
 /* The head that the configuration trains; NULL: a language model's. */

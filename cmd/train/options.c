@@ -255,6 +255,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "ld_alpha",
                                         "reward_model",
                                         "process_reward_model",
+                                        "kd_teacher",
                                         "adapter",
                                         "load_in_4bit",
                                         "load_in_8bit",
@@ -285,6 +286,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     struct ax_train_options *o = &s->o;
     o->arch = &s->arch;
     o->weights = s->hf.dir ? &s->hf : NULL;
+    o->teacher_weights = s->teacher_hf.dir ? &s->teacher_hf : NULL;
     o->start = s->start.dir ? &s->start : NULL;
     o->config = s->config;
     o->about = s->about;
@@ -292,6 +294,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(read_mesh(&o->runtime, s));
     o->step = (struct ax_step_options){
         .objective = &s->data.method.objective,
+        .teacher = s->data.method.objective.head.distill ? &s->teacher_arch : NULL,
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
         .n_microbatches = (int)(s->data.sequences_per_step / s->data.sequences_per_batch),
         .adapter = s->adapter,

@@ -138,6 +138,7 @@ static enum ax_status open_all(struct ax_train_setup *s) {
     AX_TRY(read_unfrozen(s));
     AX_TRY(ax_train_adapter_open(s));
     AX_TRY(s->planning ? plan_data(s) : open_data(s));
+    AX_TRY(ax_train_teacher_open(s));
     if (!s->planning) {
         AX_TRY(ax_train_about_read(s));
         AX_TRY(ax_train_side_files(s));
@@ -178,6 +179,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     ax_setup_data_close(&s->data);
     ax_peft_config_free(&s->new_adapter);
     ax_peft_close(&s->start);
+    ax_train_teacher_close(s);
     ax_hf_close(&s->hf);
     ax_arch_free(&s->arch);
     ax_lock_drop(&s->use);

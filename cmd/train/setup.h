@@ -2,7 +2,7 @@
  *
  * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of optimizer and
  * learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts answered
- * at evaluations), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
+ * at evaluations), teacher.c (the teacher of a distillation), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
@@ -23,6 +23,10 @@ struct ax_train_setup {
     struct ax_lock use; /* on that folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;
+    char *teacher; /* folder of the teacher of a distillation; NULL: none */
+    struct ax_lock teacher_use;
+    struct ax_arch teacher_arch;
+    struct ax_hf teacher_hf;
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
     struct ax_peft_config new_adapter;
     struct ax_peft start;     /* lora_model_dir */
@@ -61,6 +65,9 @@ enum ax_status ax_train_head(struct ax_train_setup *s);
 enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
+/* Opens kd_teacher, if it is set. The data must be open, and the vocabulary final. */
+enum ax_status ax_train_teacher_open(struct ax_train_setup *s);
+void ax_train_teacher_close(struct ax_train_setup *s);
 /* Adds embedding rows for new tokens. The data must be open. */
 enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
 /* merge_lora: merges the trained adapter into its base and writes the result to output_dir/merged.

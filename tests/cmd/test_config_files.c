@@ -182,8 +182,17 @@ static const struct file files[] = {
     {"plugins that change the result",
      {TEXT, TRAIN, "plugins", "token-scaling"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nplugins:\n"
-     "  - axolotl.integrations.kd.KDPlugin\nkd_trainer: true\nkd_alpha: 0.9\n"
+     "  - axolotl.integrations.grokfast.GrokfastPlugin\ngrokfast_alpha: 0.9\n"
      "liger_use_token_scaling: true\nuse_eaft: true\neaft_alpha: 1.0\n"},
+    {"distillation",
+     {TEXT, TRAIN},
+     "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nplugins:\n"
+     "  - axolotl.integrations.kd.KDPlugin\nkd_trainer: true\nkd_teacher: t\nkd_alpha: 0.9\n"
+     "kd_ce_alpha: 0.1\nkd_temperature: 2.0\nkd_beta: 0.5\n"},
+    {"distillation from stored log-probs",
+     {TEXT, TRAIN, "teacher-logprobs"},
+     "base_model: m\ndatasets: [{path: a, type: alpaca, logprobs_field: l}]\nlearning_rate: "
+     "1e-5\nkd_teacher: t\nkd_online_server: vllm\n"},
     {"quantization-aware",
      {TEXT, TRAIN, "qat"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nqat:\n"

@@ -79,7 +79,17 @@ static void make_small(struct overlay *o, const struct ax_config *cfg, const cha
     if (ax_config_is_set(cfg, "merge_lora"))
         add(o, "merge_lora=null");
     add(o, "dataset_prepared_path=%s/cache", scratch);
-    add(o, "output_dir=%s/out", scratch);
+}
+
+/* A teacher has weights: those of a run without one. */
+static void make_teacher(const struct ax_config *cfg, const char *path) {
+    struct overlay o = {0};
+    char said[16384];
+    make_small(&o, cfg, path);
+    add(&o, "kd_teacher=null");
+    add(&o, "output_dir=%s/teacher", scratch);
+    if (sft(said, sizeof said, o.n, o.args) != 0)
+        fail_msg("%s, without its teacher: %s", path, said);
 }
 
 static void check_adapter(const struct ax_config *cfg, const char *base) {
@@ -96,7 +106,8 @@ static void check_said(const struct ax_config *cfg, const char *said) {
     const bool packed = ax_config_bool(cfg, "load_in_4bit");
     const bool evaluates = strstr(said, "eval: step=2") != NULL;
     assert_non_null(strstr(said, "trained 2 of 2 steps"));
-    assert_true(adapter == (strstr(said, packed ? "packed weights" : "frozen weights") != NULL));
+    const bool frozen = adapter || ax_config_is_set(cfg, "kd_teacher");
+    assert_true(frozen == (strstr(said, packed ? "packed weights" : "frozen weights") != NULL));
     assert_true(evaluates == (ax_config_f64(cfg, "val_set_size") > 0 ||
                               ax_config_count(cfg, "test_datasets") > 0));
 }
@@ -110,6 +121,11 @@ static void try_file(const char *path) {
     assert_ok(ax_config_load(&cfg, path, 0, NULL));
     assert_ok(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING));
     make_small(&o, &cfg, path);
+    add(&o, "output_dir=%s/out", scratch);
+    if (ax_config_is_set(&cfg, "kd_teacher")) {
+        make_teacher(&cfg, path);
+        add(&o, "kd_teacher=%s/teacher", scratch);
+    }
     snprintf(base, sizeof base, "%s", tiny_base(tiny_family(ax_config_str(&cfg, "base_model"))));
     const int code = sft(said, sizeof said, o.n, o.args);
     if (code != 0)

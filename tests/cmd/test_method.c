@@ -26,6 +26,22 @@ static void fails(const char *yaml, const char *what) {
     ax_config_free(&cfg);
 }
 
+static void distillation(void **state) {
+    (void)state;
+    const struct ax_distill_options *o = &m.distill;
+    reads("kd_teacher: t\n");
+    assert_string_equal(m.objective.name, "distill");
+    assert_ptr_equal(m.objective.head.distill, o);
+    assert_true(o->divergence_weight == 1 && o->nll_weight == 0);
+    assert_true(o->temperature == 1 && o->beta == 0);
+    reads("kd_teacher: t\nkd_alpha: 0.9\nkd_ce_alpha: 0.1\nkd_temperature: 2\nkd_beta: 0.5\n");
+    assert_true(o->divergence_weight == 0.9 && o->nll_weight == 0.1);
+    assert_true(o->temperature == 2 && o->beta == 0.5);
+    fails("kd_teacher: t\nkd_alpha: 0\n", "the teacher is not used");
+    reads("seed: 1\n");
+    assert_null(m.objective.head.distill);
+}
+
 /* The terms that there are, each as NAME WEIGHT. */
 static void expect_terms(const char *want) {
     char got[256] = "";
@@ -90,7 +106,8 @@ static void other_methods(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(losses_of_pairs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(distillation),
+                                       cmocka_unit_test(losses_of_pairs),
                                        cmocka_unit_test(other_methods)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/classifier.h"
+#include "optim/distill.h"
 #include "optim/kto.h"
 #include "optim/preference.h"
 #include "optim/reward.h"
@@ -34,11 +35,12 @@ struct kind {
     int steps;                      /* 0: STEPS */
     int accumulation;               /* micro-batches of a step, over all data ranks */
     double neftune;
-    int64_t restarts; /* steps between merges of the adapter */
-    bool prefers;     /* pairs, by a mixture of losses */
-    bool rates;       /* KTO */
-    double first;     /* loss of the first evaluation, by hand; 0: not known */
-    int labels;       /* a reward model's (1), a process reward model's (2); 0: others */
+    int64_t restarts;                  /* steps between merges of the adapter */
+    bool prefers;                      /* pairs, by a mixture of losses */
+    bool rates;                        /* KTO */
+    double first;                      /* loss of the first evaluation, by hand; 0: not known */
+    struct ax_distill_options distill; /* all 0: no teacher */
+    int labels; /* a reward model's (1), a process reward model's (2); 0: others */
 };
 
 static const struct ax_kto_options ratings = {
@@ -149,6 +151,22 @@ static const char classifier[] =
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
     "\"head_dim\": 12, \"initializer_range\": 0.15, \"max_position_embeddings\": 64}";
 
+/* Wider and deeper than the student, and tied. */
+static const char teachers[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 97, \"hidden_size\": 56, "
+    "\"intermediate_size\": 70, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 4, \"head_dim\": 10, \"initializer_range\": 0.2, "
+    "\"max_position_embeddings\": 64, \"tie_word_embeddings\": true}";
+
+static enum ax_status open_teacher(struct train_case *c, struct ax_arch *arch) {
+    struct ax_json_doc doc;
+    AX_TRY(ax_json_parse(&doc, "config.json", teachers, strlen(teachers)));
+    const enum ax_status st = ax_arch_parse(arch, ax_json_root(&doc));
+    ax_json_free(&doc);
+    c->o.step.teacher = arch;
+    return st;
+}
+
 static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     struct mesh_run *m = ctx;
     const struct kind *k = m->kind;
@@ -161,13 +179,20 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
                               rewards = ax_objective_reward(&reward, 0.05),
                               prm = ax_objective_prm(&steps);
     struct ax_kto kto;
+    struct ax_distill_options distill = k->distill;
+    const bool learns = distill.temperature > 0;
+    const struct ax_objective distilled = ax_objective_distill(&distill);
+    struct ax_arch teacher = {0};
     const struct ax_objective rated = ax_objective_kto(&kto, &ratings);
     const struct ax_objective *const of[] = {k->prefers ? &pairs
                                              : k->rates ? &rated
+                                             : learns   ? &distilled
                                                         : &ax_objective_sft,
                                              &rewards, &prm};
     AX_TRY(train_case_open_for(&c, k->on_ref ? AX_F64 : AX_F32, k->packed, of[k->labels]));
     struct ax_train_options *o = &c.o;
+    if (learns)
+        AX_TRY(open_teacher(&c, &teacher));
     if (k->experts || k->deep || k->classifies)
         AX_TRY(train_case_use_model(&c, k->experts ? experts : k->deep ? deep : classifier));
     if (k->labels > 0) { /* the head is drawn like all of the model */
@@ -209,6 +234,7 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
         m->n_losses = read_metrics(m);
     }
     train_case_close(&c);
+    ax_arch_free(&teacher);
     return st;
 }
 
@@ -364,6 +390,27 @@ static void preferences_are_those_of_one_rank(void **state) {
     compare(&adapter, 0, 2);
 }
 
+/* The teacher's states, and both vocabularies' shards. */
+static void distillations_are_those_of_one_rank(void **state) {
+    (void)state;
+    static const struct kind full = {.on_ref = true,
+                                     .accumulation = 4,
+                                     .distill = {1, 0.5, .temperature = 2, .beta = 0.3}},
+                             adapter = {.on_ref = true,
+                                        .accumulation = 4,
+                                        .adapter = true,
+                                        .packed = true,
+                                        .distill = {1, 0, .temperature = 1, .beta = 1}},
+                             interleaved = {.on_ref = true,
+                                            .accumulation = 6,
+                                            .deep = true,
+                                            .schedule = AX_PIPELINE_INTERLEAVED,
+                                            .distill = {1, 0, .temperature = 1}};
+    compare(&full, 0, 1);
+    compare(&adapter, 0, 2);
+    compare(&interleaved, 0, 2);
+}
+
 /* An estimate of the KL divergence is of the step's records, whichever rank has them. */
 static void ratings_are_those_of_one_rank(void **state) {
     (void)state;
@@ -499,6 +546,7 @@ int main(void) {
         cmocka_unit_test(the_slowest_rank_is_named),
         cmocka_unit_test(every_schedule_is_one_rank),
         cmocka_unit_test(preferences_are_those_of_one_rank),
+        cmocka_unit_test(distillations_are_those_of_one_rank),
         cmocka_unit_test(ratings_are_those_of_one_rank),
         cmocka_unit_test(scores_are_those_of_one_rank),
         cmocka_unit_test(runs_with_experts_are_those_of_one_rank),

@@ -1,0 +1,80 @@
+/* kd_teacher: the model that a distillation follows. */
+#include <string.h>
+
+#include "cmd/train/base_model.h"
+#include "cmd/train/setup.h"
+
+/* The first id whose text differs; −1: none of the ids that both have. */
+static int32_t first_other(const struct ax_tokenizer *a, const struct ax_tokenizer *b) {
+    const size_t n = ax_tokenizer_size(a), m = ax_tokenizer_size(b);
+    for (int32_t id = 0; (size_t)id < n && (size_t)id < m; id++) {
+        size_t x = 0, y = 0;
+        const char *one = ax_tokenizer_token(a, id, &x), *other = ax_tokenizer_token(b, id, &y);
+        if (one && other && (x != y || memcmp(one, other, x) != 0))
+            return id;
+    }
+    return -1;
+}
+
+/* Equal numbers of tokens may still be other tokens. A folder without a tokenizer is believed. */
+static enum ax_status check_tokens(const struct ax_train_setup *s) {
+    struct ax_tokenizer *other;
+    size_t n = 0;
+    if (ax_tokenizer_load(&other, s->teacher) != AX_OK) {
+        ax_error_clear();
+        return AX_OK;
+    }
+    const int32_t id = first_other(s->data.tok.tokenizer, other);
+    const char *text = id < 0 ? NULL : ax_tokenizer_token(other, id, &n);
+    enum ax_status st = AX_OK;
+    if (text)
+        st = ax_config_error(s->cfg, "kd_teacher",
+                             "its tokenizer is another one: token %d is \"%.*s\" there, but not in "
+                             "the base model's",
+                             (int)id, (int)(n < 40 ? n : 40), text);
+    ax_tokenizer_free(other);
+    return st;
+}
+
+static enum ax_status check_vocabulary(const struct ax_train_setup *s) {
+    const int64_t own = s->arch.vocab_size, other = s->teacher_arch.vocab_size;
+    if (own == other)
+        return AX_OK;
+    return ax_config_error(s->cfg, "kd_teacher",
+                           "it has %lld tokens, the model that is trained %lld: the two "
+                           "distributions are compared token by token, so both need the same "
+                           "vocabulary",
+                           (long long)other, (long long)own);
+}
+
+static enum ax_status open_teacher(struct ax_train_setup *s, const char *name) {
+    const char *cache = ax_config_str(s->cfg, "dataset_prepared_path");
+    if (s->planning)
+        return ax_base_model_arch(&s->teacher_arch, name, NULL, NULL);
+    AX_TRY(ax_base_model_folder(&s->teacher, &s->teacher_use, name, NULL,
+                                cache ? cache : "last_run_prepared"));
+    AX_TRY(ax_arch_load_with(&s->teacher_arch, s->teacher, NULL));
+    return ax_hf_open(&s->teacher_hf, s->teacher);
+}
+
+enum ax_status ax_train_teacher_open(struct ax_train_setup *s) {
+    const char *name = ax_config_str(s->cfg, "kd_teacher");
+    char where[256];
+    if (!name)
+        return AX_OK;
+    enum ax_status st = open_teacher(s, name);
+    if (st == AX_OK)
+        st = ax_classifier_refuse(&s->teacher_arch, name, "teach tokens");
+    if (st != AX_OK)
+        return ax_error_prefix(st, "kd_teacher (%s)",
+                               ax_config_where(s->cfg, where, sizeof where, "kd_teacher"));
+    AX_TRY(check_vocabulary(s));
+    return s->planning ? AX_OK : check_tokens(s);
+}
+
+void ax_train_teacher_close(struct ax_train_setup *s) {
+    ax_hf_close(&s->teacher_hf);
+    ax_arch_free(&s->teacher_arch);
+    ax_lock_drop(&s->teacher_use);
+    ax_free(s->teacher);
+}

@@ -1,0 +1,70 @@
+#include "model/teacher.h"
+
+#include "model/head.h"
+
+static enum ax_status check(const struct ax_arch *arch, const struct ax_model *student) {
+    const int64_t own = arch->vocab_size, others = student->arch.vocab_size;
+    if (own == others)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "the teacher has %lld tokens, the model %lld: distillation compares the two "
+                    "distributions token by token, so both need the same vocabulary",
+                    (long long)own, (long long)others);
+}
+
+enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_arch *arch,
+                                 const struct ax_model *student, int64_t max_positions) {
+    struct ax_runtime *rt = student->rt;
+    const struct ax_model_options o = {.dtype = student->dtype, .max_positions = max_positions};
+    AX_TRY(check(arch, student));
+    const enum ax_status st = ax_model_create(&t->model, arch, rt, &o);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "the teacher");
+    return ax_slot_create(&t->slot, &t->model, &rt->arena.slots[0]);
+}
+
+void ax_teacher_free(struct ax_teacher *t) {
+    ax_slot_free(&t->slot);
+    ax_model_free(&t->model);
+}
+
+struct ax_teacher_states ax_teacher_take(struct ax_teacher *t, struct ax_stack *stack, int64_t T) {
+    const struct ax_model *m = &t->model;
+    struct ax_teacher_states s = {.teacher = t,
+                                  .normed = ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size)};
+    if (ax_chunks_have(&m->chunks, m->n_units - 1))
+        s.normed.data = ax_stack_push(stack, "states of the teacher", ax_tensor_bytes(&s.normed));
+    return s;
+}
+
+enum ax_status ax_teacher_read(const struct ax_teacher_states *s, struct ax_batch *batch) {
+    struct ax_teacher *t = s->teacher;
+    struct ax_pass p = {.model = &t->model,
+                        .batch = batch,
+                        .slot = &t->slot,
+                        .recompute = AX_RECOMPUTE_INFERENCE,
+                        .inv_temperature = 1};
+    AX_TRY(ax_pass_begin(&p));
+    AX_TRY(ax_pass_forward_all(&p));
+    if (s->normed.data)
+        AX_TRY(
+            ax_run_copy(t->model.rt->q, &(struct ax_copy){ax_tensor_rows(&s->normed, 0, batch->T),
+                                                          *ax_pass_final_hidden(&p)}));
+    ax_pass_end(&p);
+    return AX_OK;
+}
+
+enum ax_status ax_teacher_gather_head(struct ax_teacher *t) {
+    struct ax_model *m = &t->model;
+    const int head = m->n_units - 1, also = ax_model_unit_needs(m, head);
+    AX_TRY(ax_unit_gather(&m->units[head], m->rt));
+    return also < 0 ? AX_OK : ax_unit_gather(&m->units[also], m->rt);
+}
+
+void ax_teacher_release_head(struct ax_teacher *t) {
+    struct ax_model *m = &t->model;
+    const int head = m->n_units - 1, also = ax_model_unit_needs(m, head);
+    ax_unit_release(&m->units[head]);
+    if (also >= 0)
+        ax_unit_release(&m->units[also]);
+}

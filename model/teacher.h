@@ -1,0 +1,34 @@
+/* The teacher of a distillation: a frozen model beside the student, in the same runtime, mesh and plan,
+ * with the same compute dtype. It reads a micro-batch in one forward pass, which leaves its normed
+ * final states; the head computes logits of them chunk by chunk (distill.h). It may have any layers
+ * and width, but has the student's tokens. */
+#ifndef AX_MODEL_TEACHER_H
+#define AX_MODEL_TEACHER_H
+
+#include "model/pass.h"
+
+struct ax_teacher {
+    struct ax_model model;
+    struct ax_slot slot; /* of its passes */
+};
+/* Of one micro-batch. */
+struct ax_teacher_states {
+    struct ax_teacher *teacher;
+    struct ax_tensor normed; /* compute [T][D of the teacher]; data NULL: not the head's stage */
+};
+
+/* AX_ERR_CONFIG for another number of tokens than the student's. */
+enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_arch *arch,
+                                 const struct ax_model *student, int64_t max_positions);
+void ax_teacher_free(struct ax_teacher *t);
+
+/* Memory for the states of up to T tokens of this rank. */
+struct ax_teacher_states ax_teacher_take(struct ax_teacher *t, struct ax_stack *stack, int64_t T);
+/* A forward pass of all ranks together, on the arena's first slot, in its eval phase. */
+enum ax_status ax_teacher_read(const struct ax_teacher_states *s, struct ax_batch *batch);
+
+/* The head's weights, and what it shares them with. */
+enum ax_status ax_teacher_gather_head(struct ax_teacher *t);
+void ax_teacher_release_head(struct ax_teacher *t);
+
+#endif

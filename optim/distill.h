@@ -1,0 +1,15 @@
+/* Distillation (GKD: Agarwal et al. 2023, arXiv 2306.13649; Hinton et al. 2015): for each token that is
+ * trained on, a divergence from the teacher's distribution and cross-entropy, weighted
+ * (model/distill.h), divided by the step's Σ weight. Measures: both, unweighted. */
+#ifndef AX_OPTIM_DISTILL_H
+#define AX_OPTIM_DISTILL_H
+
+#include "model/distill.h"
+#include "optim/objective.h"
+
+enum { AX_DISTILL_DIVERGENCE, AX_DISTILL_NLL }; /* the measures */
+
+/* *o must outlive the objective. Its steps need a teacher (ax_step_options). */
+struct ax_objective ax_objective_distill(struct ax_distill_options *o);
+
+#endif
