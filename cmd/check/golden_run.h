@@ -10,7 +10,7 @@
  * golden_run_data.c (the same from the data), golden_run_replay.c (the steps), golden_run_look.c (what the
  * model says of each token), golden_run_compare.c (losses and metrics), golden_run_final.c (the
  * parameters at the end); the families golden_run_sft.c, golden_run_pairs.c, golden_run_kto.c,
- * golden_run_heads.c. */
+ * golden_run_heads.c, golden_run_distill.c. */
 #ifndef AX_CMD_CHECK_GOLDEN_RUN_H
 #define AX_CMD_CHECK_GOLDEN_RUN_H
 
@@ -18,6 +18,7 @@
 #include "ckpt/hf/peft.h"
 #include "cmd/check/golden.h"
 #include "data/format/format.h"
+#include "optim/distill.h"
 #include "optim/kto.h"
 #include "optim/lr_schedule.h"
 #include "optim/preference.h"
@@ -70,6 +71,8 @@ struct ax_run_family {
     enum ax_status (*objective)(struct ax_run *r);
     /* Reads the documents of micro-batch k. */
     enum ax_status (*read)(struct ax_run *r, int k, struct ax_run_micro *m);
+    /* Makes a record that the product's formats know of one of the case's data; NULL: they do. */
+    enum ax_status (*record)(json_t **record);
     /* Reads its prompts with answers of others, of which kto estimates a KL divergence; NULL: none. */
     enum ax_status (*read_mismatched)(struct ax_run *r, int k, struct ax_run_micro *m);
     /* Its metrics, from the values of its tokens. */
@@ -96,6 +99,9 @@ struct ax_run {
     struct ax_preference preference;
     struct ax_reward reward;
     struct ax_kto kto;
+    struct ax_distill_options distill; /* zeros: no teacher */
+    struct ax_arch teacher_arch;
+    struct ax_hf teacher;
     struct ax_objective objective;
     int n_steps, n_micro;
     int *first;                              /* [n_steps + 1]: the first micro-batch of each step */
@@ -203,5 +209,7 @@ extern const struct ax_run_family ax_run_family_prm;
 extern const struct ax_run_family ax_run_family_dpo, ax_run_family_orpo,
     ax_run_family_cpo;                               /* golden_run_pairs.c */
 extern const struct ax_run_family ax_run_family_kto; /* golden_run_kto.c */
+extern const struct ax_run_family ax_run_family_gkd,
+    ax_run_family_distill; /* golden_run_distill.c */
 
 #endif

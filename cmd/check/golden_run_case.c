@@ -204,7 +204,9 @@ void ax_run_close(struct ax_run *r) {
     ax_safetensors_close(&r->fed);
     ax_peft_close(&r->adapter);
     ax_hf_close(&r->hf);
+    ax_hf_close(&r->teacher);
     ax_arch_free(&r->arch);
+    ax_arch_free(&r->teacher_arch);
     ax_json_free(&r->doc);
     ax_free(r->root);
 }

@@ -97,8 +97,9 @@ static enum ax_status add_record(struct data *d, const struct ax_format *f,
     const size_t before = d->list.n;
     json_t *record;
     AX_TRY(ax_rows_parse(rows, raw, &record));
-    const enum ax_status st =
-        ax_format_record(f, w, record, (struct ax_origin){.line = raw->line}, &d->list);
+    enum ax_status st = d->r->family->record ? d->r->family->record(&record) : AX_OK;
+    if (st == AX_OK)
+        st = ax_format_record(f, w, record, (struct ax_origin){.line = raw->line}, &d->list);
     json_decref(record);
     /* pairs with a side that is too long are no rewards */
     for (size_t i = before; i < d->list.n && d->o.task == AX_TASK_REWARD; i++)

@@ -177,6 +177,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_model *m = &t->step.model;
     enum ax_status st;
     AX_TRY_GOTO(ax_model_load(m, &r->hf), st, done);
+    if (r->teacher.dir)
+        AX_TRY_GOTO(ax_model_load(&ax_step_teacher(&t->step)->model, &r->teacher), st, done);
     if (r->adapter.dir)
         AX_TRY_GOTO(ax_adapter_load(m, &r->adapter), st, done);
     if (r->family->head && !planning)

@@ -119,6 +119,38 @@ static bool every(void) {
     return getenv("AXTRAIN_SWEEP") != NULL;
 }
 
+/* Walks "steps.2.loss" down to the last key's parent. */
+static json_t *parent_of(json_t *v, char *path, const char **key) {
+    for (char *next; (next = strchr(path, '.')); path = next + 1) {
+        *next = '\0';
+        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(path)) : json_object_get(v, path);
+        assert_non_null(v);
+    }
+    *key = path;
+    return v;
+}
+
+/* Sets a number to number·factor + offset (new: to offset), or drops a list's last element. */
+static void edit(const char *name, const char *where, double factor, double offset) {
+    char file[160], path[128];
+    const char *key;
+    snprintf(file, sizeof file, "%s/runs/%s.json", tree, name);
+    snprintf(path, sizeof path, "%s", where);
+    json_t *root = json_load_file(file, 0, NULL);
+    assert_non_null(root);
+    json_t *parent = parent_of(root, path, &key), *old = json_object_get(parent, key);
+    if (json_is_integer(old))
+        json_object_set_new(parent, key,
+                            json_integer((json_int_t)(json_number_value(old) * factor + offset)));
+    else if (json_is_array(old))
+        json_array_remove(old, json_array_size(old) - 1);
+    else
+        json_object_set_new(parent, key,
+                            json_real((old ? json_number_value(old) * factor : 0) + offset));
+    assert_int_equal(json_dump_file(root, file, 0), 0);
+    json_decref(root);
+}
+
 /* ---- tests ---- */
 
 static void sft_is_repeated(void **state) {
@@ -169,6 +201,22 @@ static void heads_are_repeated(void **state) {
     passes("runs/prm", "ref");
 }
 
+/* Each divergence; a temperature, which gkd does not apply. */
+static void distillations_are_repeated(void **state) {
+    (void)state;
+    copy_cases("gkd", every() ? "forward_kl jsd reverse_kl" : "jsd reverse_kl");
+    passes("runs/gkd", "cpu");
+    copy_cases("distill",
+               every() ? "forward_kl jsd_temperature reverse_kl" : "forward_kl jsd_temperature");
+    passes("runs/distill", "cpu");
+    passes("runs/distill", "ref");
+    edit("distill/forward_kl", "settings.beta", 0, 0.01);
+    fails("runs/distill", "FAIL  loss of each step");
+    copy_cases("distill", "jsd_temperature");
+    edit("distill/jsd_temperature", "settings.temperature", 1, 0.01);
+    fails("runs/distill", "FAIL  other metrics");
+}
+
 static void sft_is_repeated_in_double_precision(void **state) {
     (void)state;
     copy_cases("sft", "text lora");
@@ -202,38 +250,6 @@ static void far_memory_gives_the_figures_of_cpu(void **state) {
     assert_string_equal(far, cpu);
     ax_free(far);
     ax_free(cpu);
-}
-
-/* Walks "steps.2.loss" down to the last key's parent. */
-static json_t *parent_of(json_t *v, char *path, const char **key) {
-    for (char *next; (next = strchr(path, '.')); path = next + 1) {
-        *next = '\0';
-        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(path)) : json_object_get(v, path);
-        assert_non_null(v);
-    }
-    *key = path;
-    return v;
-}
-
-/* Sets a number to number·factor + offset (new: to offset), or drops a list's last element. */
-static void edit(const char *name, const char *where, double factor, double offset) {
-    char file[160], path[128];
-    const char *key;
-    snprintf(file, sizeof file, "%s/runs/%s.json", tree, name);
-    snprintf(path, sizeof path, "%s", where);
-    json_t *root = json_load_file(file, 0, NULL);
-    assert_non_null(root);
-    json_t *parent = parent_of(root, path, &key), *old = json_object_get(parent, key);
-    if (json_is_integer(old))
-        json_object_set_new(parent, key,
-                            json_integer((json_int_t)(json_number_value(old) * factor + offset)));
-    else if (json_is_array(old))
-        json_array_remove(old, json_array_size(old) - 1);
-    else
-        json_object_set_new(parent, key,
-                            json_real((old ? json_number_value(old) * factor : 0) + offset));
-    assert_int_equal(json_dump_file(root, file, 0), 0);
-    json_decref(root);
 }
 
 /* Each figure of the fixtures is compared: a change to any is noticed, at its place. */
@@ -382,6 +398,7 @@ int main(void) {
         cmocka_unit_test(preferences_are_repeated),
         cmocka_unit_test(preferences_are_repeated_in_double_precision),
         cmocka_unit_test(heads_are_repeated),
+        cmocka_unit_test(distillations_are_repeated),
         cmocka_unit_test(a_change_of_a_head_is_noticed),
         cmocka_unit_test(families_are_found_in_the_folder_around_them),
         cmocka_unit_test(far_memory_gives_the_figures_of_cpu),
