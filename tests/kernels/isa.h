@@ -27,6 +27,10 @@
     X(softmax_merge)                                                                               \
     X(softmax_backward)                                                                            \
     X(nll_loss)                                                                                    \
+    X(divergence)                                                                                  \
+    X(divergence_merge)                                                                            \
+    X(distill_loss)                                                                                \
+    X(distill_backward)                                                                            \
     X(argmax)                                                                                      \
     X(top_entropy)                                                                                 \
     X(top_logits)                                                                                  \
