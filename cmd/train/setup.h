@@ -1,8 +1,9 @@
 /* From a config to everything that a training run needs: the model's files, data, and options.
  *
- * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of optimizer and
- * learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts answered
- * at evaluations), teacher.c (the teacher of a distillation), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
+ * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of
+ * optimizer and learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts
+ * answered at evaluations), teacher.c (the teacher of a distillation), side_files.c and tokens.c (files
+ * next to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
