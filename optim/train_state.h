@@ -196,8 +196,8 @@ double ax_train_watch_bound(const struct ax_train *t);
 /* At the end of the run: warns if the last steps had no finite loss, but too few to stop the
  * run. */
 void ax_train_watch_end(const struct ax_train *t);
-/* Computes each document's loss separately, in the eval phase: the `n` highest go to worst, NaN
- * first; *found = number of documents. While planning, one pass. */
+/* Computes each document's loss separately, in the eval phase: the records of the `n` highest go to
+ * worst, NaN first; *found = number of records. While planning, one pass. */
 struct ax_train_suspect {
     struct ax_train_origin from;
     double loss;

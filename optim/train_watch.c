@@ -117,6 +117,11 @@ static enum ax_status probe_each(struct ax_train *t, struct ax_pass *p, double *
     return ax_train_sum(t, losses, (int64_t)r->n_batches * r->ranks * r->cap_docs);
 }
 
+static bool same_record(const struct ax_train_origin *a, const struct ax_train_origin *b) {
+    return a->line == b->line && strcmp(a->file, b->file) == 0;
+}
+
+/* The documents of a record, such as a pair's answers, are one suspect, as bad as its worst. */
 static enum ax_status probe_all(struct ax_train *t, struct ax_pass *p,
                                 struct ax_train_suspect *worst, int n, int *found) {
     const struct ax_train_sequences *r = &t->sequences;
@@ -126,10 +131,13 @@ static enum ax_status probe_all(struct ax_train *t, struct ax_pass *p,
     AX_TRY(ax_alloc(&losses, (size_t)(n_batches * r->cap_docs), sizeof *losses));
     const enum ax_status st = probe_each(t, p, losses);
     for (int b = 0; st == AX_OK && b < n_batches; b++) {
-        for (int i = 0; i < r->all_docs[b]; i++) {
-            const int64_t at = b * r->cap_docs + i;
-            put_suspect(worst, n, (*found)++,
-                        (struct ax_train_suspect){.from = r->origins[at], .loss = losses[at]});
+        for (int i = 0; i < r->all_docs[b];) {
+            const struct ax_train_origin *from = &r->origins[b * r->cap_docs + i];
+            struct ax_train_suspect s = {.from = *from, .loss = losses[b * r->cap_docs + i]};
+            while (++i < r->all_docs[b] && same_record(from, &r->origins[b * r->cap_docs + i]))
+                if (worse(losses[b * r->cap_docs + i], s.loss))
+                    s.loss = losses[b * r->cap_docs + i];
+            put_suspect(worst, n, (*found)++, s);
         }
     }
     ax_free(losses);

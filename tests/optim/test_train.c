@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "optim/preference.h"
 #include "optim/train_state.h"
 #include "tests/optim/train_runs.h"
 
@@ -294,6 +295,30 @@ static void test_divergence_names_rows(void **state) {
     train_case_close(&c);
 }
 
+/* A pair is one record: it is named once, whatever its two answers' losses. */
+static void test_divergence_names_pairs(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    struct ax_preference preference;
+    const struct ax_preference_options o = {.beta = 0.1, .weight = {[AX_PREFER_SIGMOID] = 1}};
+    const struct ax_objective dpo = ax_objective_preference(&preference, "dpo", &o);
+    if (train_case_open_for(&c, AX_F32, true, &dpo) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    c.o.max_steps = 20;
+    c.o.lr = (struct ax_lr_schedule){.kind = AX_LR_CONSTANT, .base_lr = 1e30};
+    c.o.step.max_norm = 0;
+    assert_int_equal(train_case_run(&c, &r), AX_ERR_DIVERGED);
+    int lines[4], n = 0;
+    for (const char *at = ax_error_text(); (at = strstr(at, "rows.jsonl:")) != NULL && n < 4; n++)
+        lines[n] = atoi(at += strlen("rows.jsonl:"));
+    assert_true(n >= 2);
+    for (int i = 1; i < n; i++)
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(lines[i], lines[k]);
+    train_case_close(&c);
+}
+
 static bool metrics_have(const struct train_case *c, const char *part) {
     char path[192], *text;
     size_t n;
@@ -481,6 +506,7 @@ int main(void) {
         cmocka_unit_test(test_learns_and_evaluates),
         cmocka_unit_test(test_stops_early),
         cmocka_unit_test(test_divergence_names_rows),
+        cmocka_unit_test(test_divergence_names_pairs),
         cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_nan_in_the_base),
         cmocka_unit_test(test_bad_steps_at_the_end),
