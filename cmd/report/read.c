@@ -8,19 +8,29 @@
 #define MAX_LINE  ((size_t)1 << 20)
 #define MAX_ABOUT ((size_t)16 << 20)
 
-static const char *const step_keys[AX_FIGURE_COUNT] = {
-    [AX_FIGURE_EPOCH] = "epoch",
-    [AX_FIGURE_LOSS] = "loss",
-    [AX_FIGURE_GRAD_NORM] = "grad_norm",
-    [AX_FIGURE_LR] = "learning_rate",
-    [AX_FIGURE_TOKENS] = "tokens",
-    [AX_FIGURE_TRAINED] = "trained_tokens",
-    [AX_FIGURE_SECONDS] = "seconds",
-    [AX_FIGURE_RATE] = "tokens_per_second",
-    [AX_FIGURE_MFU] = "mfu",
-    [AX_FIGURE_HFU] = "hfu",
-    [AX_FIGURE_MEMORY] = "memory_bytes",
-    [AX_FIGURE_PEAK] = "peak_memory_bytes",
+/* Two methods may have a figure by different names. */
+static const char *const step_keys[AX_FIGURE_COUNT][2] = {
+    [AX_FIGURE_EPOCH] = {"epoch"},
+    [AX_FIGURE_LOSS] = {"loss"},
+    [AX_FIGURE_GRAD_NORM] = {"grad_norm"},
+    [AX_FIGURE_LR] = {"learning_rate"},
+    [AX_FIGURE_TOKENS] = {"tokens"},
+    [AX_FIGURE_TRAINED] = {"trained_tokens"},
+    [AX_FIGURE_SECONDS] = {"seconds"},
+    [AX_FIGURE_RATE] = {"tokens_per_second"},
+    [AX_FIGURE_MFU] = {"mfu"},
+    [AX_FIGURE_HFU] = {"hfu"},
+    [AX_FIGURE_MEMORY] = {"memory_bytes"},
+    [AX_FIGURE_PEAK] = {"peak_memory_bytes"},
+    [AX_FIGURE_PREFERRED] = {"rewards/accuracies", "accuracy"},
+    [AX_FIGURE_MARGIN] = {"rewards/margins", "margin"},
+    [AX_FIGURE_KL] = {"kl"},
+    [AX_FIGURE_DIVERGENCE] = {"kd_loss"},
+};
+static const char *const eval_keys[AX_EVAL_FIGURE_COUNT][2] = {
+    [AX_EVAL_FIGURE_LOSS] = {"eval_loss"},
+    [AX_EVAL_FIGURE_ACCURACY] = {"eval_accuracy"},
+    [AX_EVAL_FIGURE_PREFERRED] = {"eval_rewards/accuracies"},
 };
 
 /* ---- records ---- */
@@ -44,8 +54,10 @@ static enum ax_status add_problem(struct ax_report_run *run, size_t line, const 
     return AX_OK;
 }
 
-static double number(const json_t *object, const char *key) {
-    const json_t *v = json_object_get(object, key);
+static double number(const json_t *object, const char *const keys[2]) {
+    const json_t *v = json_object_get(object, keys[0]);
+    if (!v && keys[1])
+        v = json_object_get(object, keys[1]);
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
@@ -90,10 +102,9 @@ static enum ax_status add_step(struct ax_report_run *run, int64_t step, const js
 }
 
 static enum ax_status add_eval(struct ax_report_run *run, int64_t step, const json_t *v) {
-    const struct ax_report_eval e = {
-        .step = step,
-        .figures = {[AX_EVAL_FIGURE_LOSS] = number(v, "eval_loss"),
-                    [AX_EVAL_FIGURE_ACCURACY] = number(v, "eval_accuracy")}};
+    struct ax_report_eval e = {.step = step};
+    for (int i = 0; i < AX_EVAL_FIGURE_COUNT; i++)
+        e.figures[i] = number(v, eval_keys[i]);
     while (run->n_evals > 0 && run->evals[run->n_evals - 1].step >= step)
         run->n_evals--;
     AX_TRY(grow(&run->evals, run->n_evals, &run->room_evals, sizeof *run->evals));

@@ -28,10 +28,19 @@ enum ax_report_figure {
     AX_FIGURE_HFU,
     AX_FIGURE_MEMORY,
     AX_FIGURE_PEAK,
+    AX_FIGURE_PREFERRED, /* of pairs */
+    AX_FIGURE_MARGIN,
+    AX_FIGURE_KL,
+    AX_FIGURE_DIVERGENCE, /* from the teacher */
     AX_FIGURE_COUNT
 };
 
-enum ax_report_eval_figure { AX_EVAL_FIGURE_LOSS, AX_EVAL_FIGURE_ACCURACY, AX_EVAL_FIGURE_COUNT };
+enum ax_report_eval_figure {
+    AX_EVAL_FIGURE_LOSS,
+    AX_EVAL_FIGURE_ACCURACY,
+    AX_EVAL_FIGURE_PREFERRED,
+    AX_EVAL_FIGURE_COUNT
+};
 
 struct ax_report_step {
     int64_t step;

@@ -297,6 +297,37 @@ static void a_page_of_one_run(void **state) {
     ax_free(page);
 }
 
+/* A chart for each figure that a method has besides. */
+static void figures_of_methods(void **state) {
+    (void)state;
+    static const struct {
+        const char *metrics, *title;
+        int figures;
+    } methods[] = {
+        {"\"rewards/accuracies\": 0.75, \"rewards/margins\": 0.5, \"kl\": 0.1",
+         "Preferred answers<", 3},
+        {"\"accuracy\": 0.75, \"margin\": 0.5", "Margin<", 2},
+        {"\"kd_loss\": 0.5, \"ce_loss\": 1", "Divergence from the teacher<", 1},
+        {"\"entropy\": 1", "Training loss<", 0},
+    };
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        char name[16];
+        struct ax_buf b = {0};
+        snprintf(name, sizeof name, "method%zu", i);
+        for (int step = 1; step <= 2; step++)
+            assert_ok(
+                ax_buf_printf(&b, "{\"step\": %d, \"loss\": 1, %s}\n", step, methods[i].metrics));
+        assert_ok(
+            ax_buf_puts(&b, "{\"step\": 2, \"eval_loss\": 1, \"eval_rewards/accuracies\": 0.5}\n"));
+        const char *const folders[] = {put_run(name, &b, false)};
+        char *page = page_of(1, folders);
+        must_have(page, methods[i].title);
+        must_have(page, "Preferred answers in evaluations<");
+        assert_int_equal(count(page, "<figure>"), 3 + methods[i].figures); /* two losses */
+        ax_free(page);
+    }
+}
+
 static void runs_side_by_side(void **state) {
     (void)state;
     char names[AX_REPORT_MAX_RUNS][64];
@@ -453,6 +484,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_there),
         cmocka_unit_test(the_best_evaluation_is_told),
         cmocka_unit_test(a_page_of_one_run),
+        cmocka_unit_test(figures_of_methods),
         cmocka_unit_test(runs_side_by_side),
         cmocka_unit_test(the_command_line_is_shown),
         cmocka_unit_test(answers_are_shown),
