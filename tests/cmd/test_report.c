@@ -188,7 +188,7 @@ static void must_be_balanced(const char *html) {
     struct {
         const char *name;
         size_t n;
-    } open[64];
+    } open[64] = {0};
     int depth = 0;
     for (const char *at = strchr(html, '<'); at; at = strchr(at, '<')) {
         const bool close = at[1] == '/';
@@ -200,9 +200,10 @@ static void must_be_balanced(const char *html) {
         if (close) {
             assert_true(depth > 0);
             depth--;
-            if (open[depth].n != n || strncmp(open[depth].name, name, n) != 0)
+            const char *opened = open[depth].name;
+            if (!opened || open[depth].n != n || strncmp(opened, name, n) != 0)
                 fail_msg("</%.*s> closes <%.*s>", (int)n, name, (int)open[depth].n,
-                         open[depth].name);
+                         opened ? opened : "");
         } else if (end[-1] != '/' && !is_void(name, n)) {
             assert_true(depth < 64);
             open[depth].name = name;
