@@ -4,7 +4,7 @@
 #   BUILD=dir          another build folder      OPT="-O0 -g"      V=1  show the commands
 #   DEPS=dir           libraries in dir/include, dir/lib           WERROR=1  warnings are errors
 #   PREFIX=dir         for make install (/usr/local)               DESTDIR=dir in front of it
-#   ROOMS="base ckpt"  only the tests of these folders
+#   TEST_ROOMS="base ckpt"  only the tests of these folders
 #   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
 
 SHELL := /bin/bash
@@ -14,7 +14,7 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 SANITIZE ?=
-ROOMS ?= *
+TEST_ROOMS ?= *
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
 OPT ?= -O2 -g
@@ -84,7 +84,7 @@ TEST_LIB := $(BUILD)/libaxtrain.so
 BIN := $(BUILD)/axtrain
 SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so)
 
-TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard $(ROOMS:%=tests/%/test_*.c)))
+TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard $(TEST_ROOMS:%=tests/%/test_*.c)))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
