@@ -55,17 +55,13 @@ static const char *adapter_of(const struct generate *g, int64_t i) {
                                    : NULL;
 }
 
-static json_t *score_json(double score) {
-    return isfinite(score) ? json_real(score) : json_null();
-}
-
 /* The score of answer i, and those of all answers to its prompt. */
 static void add_scores(const struct generate *g, int64_t i, json_t *row) {
     json_t *list = json_array();
     const int64_t first = i - i % g->samples;
     for (int64_t k = first; k < first + g->samples; k++)
-        json_array_append_new(list, score_json(g->best.scores[k]));
-    json_object_set_new(row, "score", score_json(g->best.scores[i]));
+        json_array_append_new(list, ax_score_json(g->best.scores[k]));
+    json_object_set_new(row, "score", ax_score_json(g->best.scores[i]));
     json_object_set_new(row, "scores", list);
 }
 

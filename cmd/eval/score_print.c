@@ -5,11 +5,6 @@
 #include "cmd/eval/score.h"
 #include "cmd/score/aggregate.h"
 
-/* NaN: nothing to say. */
-static json_t *number(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
 /* ---- records ---- */
 
 static void add_steps(json_t *v, const double *p, size_t n) {
@@ -66,7 +61,7 @@ static enum ax_status put_total(const char *task, size_t rows, const struct line
             json_object_set_new(v, l->name,
                                 l->kind == COUNT && isfinite(l->value)
                                     ? json_integer((json_int_t)l->value)
-                                    : number(l->value));
+                                    : ax_score_json(l->value));
         else if (isfinite(l->value) && l->kind == PERCENT)
             AX_TRY(ax_buf_printf(out, "%-24s %.2f %%\n", l->text, 100 * l->value));
         else if (isfinite(l->value))
