@@ -25,7 +25,8 @@ static enum ax_status choose_kinds(struct options *o) {
         while (k < AX_CACHE_KINDS && strcmp(o->kinds.text[i], ax_cache_kind_names[k]) != 0)
             k++;
         if (k == AX_CACHE_KINDS)
-            return ax_error(AX_ERR_CONFIG, "--kind: expected prepared, gguf or hub, got \"%s\"",
+            return ax_error(AX_ERR_CONFIG,
+                            "--kind: expected prepared, references, gguf or hub, got \"%s\"",
                             o->kinds.text[i]);
         o->chosen[k] = true;
     }
@@ -47,11 +48,11 @@ static void print_entry(const struct ax_cache_entry *e) {
     struct tm tm;
     if (localtime_r(&e->used, &tm))
         strftime(used, sizeof used, "%Y-%m-%d %H:%M", &tm);
-    printf("%-9s %10s  %s  %s%s\n", ax_cache_kind_names[e->kind],
+    printf("%-10s %10s  %s  %s%s\n", ax_cache_kind_names[e->kind],
            ax_format_bytes(size, sizeof size, (double)e->bytes), used, e->path,
            ax_cache_in_use(e) ? "  (in use)" : "");
     if (e->name[0])
-        printf("%40s%s\n", "", e->name);
+        printf("%41s%s\n", "", e->name);
 }
 
 static enum ax_status print_json(const struct ax_cache_list *l, const struct options *o) {

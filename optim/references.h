@@ -7,6 +7,15 @@
 #define AX_OPTIM_REFERENCES_H
 
 #include "optim/evaluate.h"
+#include "parallel/team.h"
+
+/* Where they are kept between runs (optim/reference_file.h). All ranks of the team have the same, but
+ * for the folder's content, which may be that of a host. */
+struct ax_reference_store {
+    const char *cache;   /* folder */
+    const json_t *model; /* identifies the model's numbers, and what computes with them */
+    struct ax_team *team;
+};
 
 struct ax_reference_set {
     const struct ax_examples *set; /* borrowed */
@@ -15,10 +24,12 @@ struct ax_reference_set {
 struct ax_references { /* zero-initialize */
     struct ax_reference_set *sets;
     size_t n;
+    const struct ax_reference_store *store; /* NULL: they are not kept */
 };
 
 /* Adds those of the first `rows` sequences of the loader's epoch 0 (0 = all), in evaluation passes as
- * `o` says, whose documents must be set. The loader's position is kept. AX_INTERRUPTED if o->stop says so. */
+ * `o` says, whose documents must be set; or reads them, the same bits, if all ranks of the store have
+ * them. The loader's position is kept. AX_INTERRUPTED if o->stop says so. */
 enum ax_status ax_references_compute(struct ax_references *r, struct ax_model *m,
                                      struct ax_loader *loader, const struct ax_eval_options *o);
 /* NaN: not known. */

@@ -15,6 +15,7 @@
 #include "data/pipeline/loader.h"
 #include "optim/lr_schedule.h"
 #include "optim/metrics.h"
+#include "optim/references.h"
 #include "optim/samples.h"
 #include "optim/step.h"
 
@@ -75,6 +76,9 @@ struct ax_train_options {
     const struct ax_hf *weights;         /* NULL: random, from the seed */
     const struct ax_hf *teacher_weights; /* likewise, of step.teacher */
     const struct ax_peft *start; /* initial value of step.adapter; NULL: a new one, from the seed */
+    /* where log-probs that the objective compares with are kept; cache NULL: nowhere. The team is the
+     * run's. */
+    struct ax_reference_store references;
     struct ax_step_options step; /* n_microbatches; tokens, n_docs, max_len follow from data */
     bool recompute_auto;         /* use the least recompute that fits; else step.recompute */
     struct ax_runtime_options runtime;

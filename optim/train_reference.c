@@ -74,8 +74,15 @@ enum ax_status ax_train_refer(struct ax_train *t) {
     train.stop = eval.stop = asked_to_stop;
     train.ctx = eval.ctx = t;
     train.max_rows = t->schedule.total * ax_train_sequences_per_step(o, ranks);
-    ax_log_info("computing the log-probs of the reference, which is the model as it is now");
+    ax_log_info("computing the log-probs of the reference, which is the model as it is now%s",
+                o->references.cache ? ", unless an earlier run kept them" : "");
     struct ax_model *m = &t->step.model;
+    if (o->references.cache) {
+        t->reference_store = o->references;
+        t->reference_store.team = &t->team;
+        t->references.store = t->mismatch.references.store = t->eval_mismatch.references.store =
+            &t->reference_store;
+    }
     enum ax_status st = ax_references_compute(&t->references, m, o->data.train, &train);
     if (st == AX_OK && o->data.eval)
         st = ax_references_compute(&t->references, m, o->data.eval, &eval);

@@ -124,6 +124,7 @@ struct ax_train {
     struct ax_step step;
     struct ax_train_sequences sequences;        /* of the step in progress */
     struct ax_train_late late;                  /* its sequences are unused where no work is late */
+    struct ax_reference_store reference_store;  /* that of the options, for the next two */
     struct ax_references references;            /* of an objective that compares with them */
     struct ax_mismatch mismatch, eval_mismatch; /* of an objective with an estimate of KL */
     struct ax_train_watch watch;

@@ -1,4 +1,5 @@
-/* Cached work: prepared data sets, folders of GGUF files, downloads from the hub.
+/* Cached work: prepared data sets, log-probs of references, folders of GGUF files, downloads from the
+ * hub.
  *
  * Reading order: find.c (which folders are entries), usage.c (size and last use), remove.c. */
 #ifndef AX_CMD_CACHE_CACHE_H
@@ -13,9 +14,10 @@
 #include "cmd/args.h"
 
 enum ax_cache_kind {
-    AX_CACHE_PREPARED, /* DIR/KEY of data/pipeline/cache.h */
-    AX_CACHE_GGUF,     /* DIR/NAME-KEY of cmd/train/base_model.h */
-    AX_CACHE_HUB,      /* a repository of ckpt/hub/hub.h with files that this program downloaded */
+    AX_CACHE_PREPARED,   /* DIR/KEY of data/pipeline/cache.h */
+    AX_CACHE_REFERENCES, /* DIR/KEY of optim/reference_file.h */
+    AX_CACHE_GGUF,       /* DIR/NAME-KEY of cmd/train/base_model.h */
+    AX_CACHE_HUB, /* a repository of ckpt/hub/hub.h with files that this program downloaded */
     AX_CACHE_KINDS
 };
 extern const char *const ax_cache_kind_names[AX_CACHE_KINDS];

@@ -12,11 +12,12 @@
 #include "ckpt/hub/hub.h"
 #include "cmd/cache/cache.h"
 #include "cmd/train/base_model.h"
+#include "optim/reference_file.h"
 
 #define USUAL   "last_run_prepared"
 #define MAX_SET ((size_t)256 << 20) /* maximum bytes of a set.json */
 
-const char *const ax_cache_kind_names[AX_CACHE_KINDS] = {"prepared", "gguf", "hub"};
+const char *const ax_cache_kind_names[AX_CACHE_KINDS] = {"prepared", "references", "gguf", "hub"};
 
 static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, const char *path,
                           const char *lock, const char *more, const char *name) {
@@ -44,7 +45,7 @@ static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, cons
     return AX_OK;
 }
 
-/* ---- prepared data and GGUF files ---- */
+/* ---- prepared data, log-probs and GGUF files ---- */
 
 static bool is_hex(const char *s, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -63,6 +64,10 @@ static bool has(const char *folder, const char *name) {
 static bool is_prepared(const char *folder, const char *name) {
     return strlen(name) == 32 && is_hex(name, 32) && has(folder, "set.json") &&
            has(folder, "words.bin") && has(folder, "examples.bin");
+}
+
+static bool is_references(const char *folder, const char *name) {
+    return strlen(name) == 32 && is_hex(name, 32) && has(folder, AX_REFERENCE_FILE);
 }
 
 static bool is_gguf(const char *folder, const char *name) {
@@ -99,6 +104,28 @@ static enum ax_status name_prepared(struct ax_buf *b, const char *folder) {
     return st;
 }
 
+/* The first file of the model. */
+static enum ax_status name_references(struct ax_buf *b, const char *folder) {
+    struct ax_safetensors file;
+    char *path;
+    AX_TRY(ax_path_join(&path, folder, AX_REFERENCE_FILE));
+    enum ax_status st = ax_safetensors_open(&file, path);
+    ax_free(path);
+    if (st != AX_OK) {
+        ax_error_clear(); /* a corrupted entry can still be cleared */
+        return st == AX_ERR_NOMEM ? st : AX_OK;
+    }
+    const struct ax_st_entry *e = ax_safetensors_find(&file, "description");
+    json_t *v = e ? json_loadb(e->data, e->bytes, 0, NULL) : NULL;
+    const json_t *files = json_object_get(json_object_get(v, "model"), "files");
+    const char *model = json_string_value(json_array_get(json_array_get(files, 0), 0));
+    if (model)
+        st = ax_buf_puts(b, model);
+    json_decref(v);
+    ax_safetensors_close(&file);
+    return st;
+}
+
 static enum ax_status name_gguf(struct ax_buf *b, const char *folder) {
     char path[PATH_MAX], target[PATH_MAX];
     snprintf(path, sizeof path, "%s/" AX_HF_GGUF, folder);
@@ -109,17 +136,31 @@ static enum ax_status name_gguf(struct ax_buf *b, const char *folder) {
     return ax_buf_printf(b, "%s%s", target, ax_path_exists(target) ? "" : " (no longer there)");
 }
 
+static const struct folder_kind {
+    enum ax_cache_kind kind;
+    bool (*is)(const char *folder, const char *name);
+    enum ax_status (*name)(struct ax_buf *b, const char *folder);
+} kinds[] = {{AX_CACHE_PREPARED, is_prepared, name_prepared},
+             {AX_CACHE_REFERENCES, is_references, name_references},
+             {AX_CACHE_GGUF, is_gguf, name_gguf}};
+
+static const struct folder_kind *kind_of(const char *folder, const char *name) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].is(folder, name))
+            return &kinds[i];
+    return NULL;
+}
+
 static enum ax_status add_folder(struct ax_cache_list *l, const char *dir, const char *name) {
     struct ax_buf what = {0};
     char *path, *lock = NULL;
     AX_TRY(ax_path_join(&path, dir, name));
     enum ax_status st = AX_OK;
-    const bool prepared = is_prepared(path, name);
-    if (prepared || is_gguf(path, name)) {
+    const struct folder_kind *k = kind_of(path, name);
+    if (k) {
         AX_TRY_GOTO(ax_sprintf(&lock, "%s.lock", path), st, done);
-        AX_TRY_GOTO(prepared ? name_prepared(&what, path) : name_gguf(&what, path), st, done);
-        st = add(l, prepared ? AX_CACHE_PREPARED : AX_CACHE_GGUF, path, lock, NULL,
-                 what.data ? what.data : "");
+        AX_TRY_GOTO(k->name(&what, path), st, done);
+        st = add(l, k->kind, path, lock, NULL, what.data ? what.data : "");
     }
 done:
     ax_buf_free(&what);

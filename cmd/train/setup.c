@@ -143,7 +143,8 @@ static enum ax_status open_all(struct ax_train_setup *s) {
         AX_TRY(ax_train_about_read(s));
         AX_TRY(ax_train_side_files(s));
     }
-    return ax_train_options_read(s);
+    AX_TRY(ax_train_options_read(s));
+    return ax_train_references_read(s);
 }
 
 static enum ax_status open_setup(struct ax_train_setup *s) {
@@ -175,6 +176,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
         ax_free(s->unfrozen.names[i]);
     ax_free(s->unfrozen.names);
     json_decref(s->about);
+    json_decref(s->reference_model);
     ax_setup_samples_free(&s->samples);
     ax_setup_data_close(&s->data);
     ax_peft_config_free(&s->new_adapter);

@@ -2,8 +2,8 @@
  *
  * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of
  * optimizer and learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts
- * answered at evaluations), teacher.c (the teacher of a distillation), side_files.c and tokens.c (files
- * next to the weights), about.c (run.json). */
+ * answered at evaluations), teacher.c (the teacher of a distillation), references.c (where log-probs of a
+ * reference are kept), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
@@ -35,9 +35,10 @@ struct ax_train_setup {
     bool store_experts;       /* … including experts */
     struct ax_setup_data data;
     struct ax_setup_samples samples;
-    json_t *config;       /* effective configuration, flat */
-    json_t *about;        /* content of run.json */
-    json_t *config_edits; /* fields of the saved config.json that differ from the base's */
+    json_t *config;          /* effective configuration, flat */
+    json_t *about;           /* content of run.json */
+    json_t *config_edits;    /* fields of the saved config.json that differ from the base's */
+    json_t *reference_model; /* identifies the model as it is loaded; NULL: nothing is kept */
     struct ax_peft_names unfrozen;
     char *trigger_file;
     struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];
@@ -69,6 +70,9 @@ enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
 /* Opens kd_teacher, if it is set. The data must be open, and the vocabulary final. */
 enum ax_status ax_train_teacher_open(struct ax_train_setup *s);
 void ax_train_teacher_close(struct ax_train_setup *s);
+/* Reads s->o.references. All else of s->o must be read. The model is identified by path, size and date
+ * of its files, never by their content, and by what is done with them while they are loaded. */
+enum ax_status ax_train_references_read(struct ax_train_setup *s);
 /* Adds embedding rows for new tokens. The data must be open. */
 enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
 /* merge_lora: merges the trained adapter into its base and writes the result to output_dir/merged.

@@ -1,7 +1,7 @@
 /* Prepared data sets as folders: CACHE/KEY/{words.bin, examples.bin, set.json}. The key is a hash
  * of everything that determines the examples; set.json contains it in full. A folder appears
  * complete or not at all, and every byte is checked before use. Private to prepared.c and its
- * tests. */
+ * tests, except for the path, which others have in the same folder too. */
 #ifndef AX_DATA_PIPELINE_CACHE_H
 #define AX_DATA_PIPELINE_CACHE_H
 

@@ -16,6 +16,7 @@
 #include "cmd/commands.h"
 #include "cmd/convert/to_gguf.h"
 #include "cmd/train/base_model.h"
+#include "optim/reference_file.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/words_case.h"
 
@@ -282,6 +283,32 @@ static void links_are_no_entries(void **state) {
     assert_int_equal(count_entries(elsewhere), 5);
 }
 
+/* The log-probs of references, by the model; damaged ones too. */
+static void references_are_entries(void **state) {
+    (void)state;
+    json_t *description = json_pack("{s{s[[s]]}}", "model", "files", "/m/model.safetensors");
+    const uint64_t document = 7;
+    const float logprob = -1;
+    const struct ax_reference_file f = {in_dir("prep"), description, &document, 1};
+    ok(ax_remove_tree(in_dir("prep")));
+    ok(ax_reference_file_write(&f, &logprob));
+    assert_true(is_there("references", "/m/model.safetensors"));
+    json_t *all = list();
+    const json_t *e = entry(all, "references", "prep/");
+    char path[512];
+    snprintf(path, sizeof path, "%s/" AX_REFERENCE_FILE,
+             json_string_value(json_object_get(e, "path")));
+    json_decref(all);
+    ok(ax_write_file_atomic(path, "{", 1));
+    assert_false(is_there("references", "/m/model.safetensors"));
+    assert_true(is_there("references", "prep/"));
+    ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--kind", "prepared", "--yes"));
+    assert_true(is_there("references", "prep/"));
+    ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--kind", "references", "--yes"));
+    assert_int_equal(count_entries(in_dir("prep")), 0);
+    json_decref(description);
+}
+
 static void mistakes_are_named(void **state) {
     (void)state;
     const struct {
@@ -292,7 +319,8 @@ static void mistakes_are_named(void **state) {
         {{"axtrain", "list", "--older-than", "3"}, "cache list: --older-than is for clear"},
         {{"axtrain", "clear", "--json"}, "--json is for list"},
         {{"axtrain", "clear", "--older-than", "-1"}, "--older-than: expected days, got -1"},
-        {{"axtrain", "clear", "--kind", "data"}, "--kind: expected prepared, gguf or hub"},
+        {{"axtrain", "clear", "--kind", "data"},
+         "--kind: expected prepared, references, gguf or hub"},
         {{"axtrain", "list", "--dir", "/no/such"}, "--dir: /no/such: no such folder"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -309,6 +337,7 @@ int main(void) {
         cmocka_unit_test(keeps_what_is_in_use),
         cmocka_unit_test(age_is_since_the_last_use),
         cmocka_unit_test(links_are_no_entries),
+        cmocka_unit_test(references_are_entries),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, start, remove_dir);
