@@ -79,8 +79,11 @@ static enum ax_status own_part(struct ax_step *s, const struct ax_param *p, bool
     const struct ax_tensor own = ax_tensor_rows(source(unit, p, gradient), at, n);
     AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
     const enum ax_status st = ax_tensor_read(s->rt->q, &own, AX_F64, values);
-    for (int64_t i = 0; st == AX_OK && i < n; i++)
-        out[ax_param_global_index(p, &s->rt->mesh, first + i, &run)] = values[i];
+    for (int64_t i = 0; st == AX_OK && i < n; i += run) {
+        double *to = out + ax_param_global_index(p, &s->rt->mesh, first + i, &run);
+        run = run < n - i ? run : n - i;
+        memcpy(to, values + i, (size_t)run * sizeof *to);
+    }
     ax_free(values);
     return st;
 }

@@ -1,52 +1,63 @@
-/* gemm: c = alpha · op(a)·op(b) + …, one row of c at a time. */
+/* gemm: c = alpha · op(a)·op(b) + …, a few rows of c at a time, so that a row of b is read once
+ * for all of them. */
 #include "kernels/ref/ref.h"
 
-/* Row m of op(a): contiguous, or a column of a. */
+enum { ROWS = AX_REF_GEMM_ROWS };
+
+/* Rows m … of op(a), in columns of `out` [k_len][ROWS]; zeros beyond the last. */
 static void load_a(const struct ax_gemm *g, int64_t m, int64_t k_len, double *out) {
-    if (!g->trans_a) {
-        ax_ref_load_row(&g->a, m, 0, k_len, out);
-        return;
-    }
-    for (int64_t k = 0; k < k_len; k++)
-        out[k] = ax_ref_get(&g->a, k, m);
+    for (int64_t r = 0; r < ROWS; r++)
+        for (int64_t k = 0; k < k_len; k++)
+            out[k * ROWS + r] = m + r >= g->c.shape[0] ? 0
+                                : g->trans_a           ? ax_ref_get(&g->a, k, m + r)
+                                                       : ax_ref_get(&g->a, m + r, k);
 }
 
-/* sums[n] = Σ_k a_row[k] · op(b)[k][n], in order of k. `row` holds one row of b. */
-static void multiply_row(const struct ax_gemm *g, const double *a_row, int64_t k_len, int64_t n_len,
-                         double *row, double *sums) {
+static inline void add(double *restrict sums, const double *restrict a, double b) {
+    for (int r = 0; r < ROWS; r++)
+        sums[r] += a[r] * b;
+}
+
+/* sums[n][r] = Σ_k a[k][r] · op(b)[k][n], each in order of k. `room` holds one row of b. */
+static void multiply(const struct ax_gemm *g, const double *a, int64_t k_len, int64_t n_len,
+                     double *room, double *sums) {
+    memset(sums, 0, (size_t)(n_len * ROWS) * sizeof *sums);
     for (int64_t n = 0; n < n_len && g->trans_b; n++) {
-        ax_ref_load_row(&g->b, n, 0, k_len, row);
-        double sum = 0;
+        const double *row = ax_ref_row(&g->b, n, k_len, room);
+        double sum[ROWS] = {0};
         for (int64_t k = 0; k < k_len; k++)
-            sum += a_row[k] * row[k];
-        sums[n] = sum;
+            add(sum, a + k * ROWS, row[k]);
+        memcpy(sums + n * ROWS, sum, sizeof sum);
     }
-    if (g->trans_b)
-        return;
-    for (int64_t n = 0; n < n_len; n++)
-        sums[n] = 0;
-    for (int64_t k = 0; k < k_len; k++)
+    for (int64_t k = 0; k < k_len && !g->trans_b; k++) {
+        const double *row = ax_ref_row(&g->b, k, n_len, room);
         for (int64_t n = 0; n < n_len; n++)
-            sums[n] += a_row[k] * ax_ref_get(&g->b, k, n);
+            add(sums + n * ROWS, a + k * ROWS, row[n]);
+    }
+}
+
+static void store_row(const struct ax_gemm *g, int64_t m, int64_t n_len, const double *sums) {
+    for (int64_t n = 0; n < n_len; n++) {
+        double value = g->alpha * sums[n * ROWS];
+        value += ax_ref_given(&g->bias) ? ax_ref_get(&g->bias, n, 0) : 0;
+        value += ax_ref_given(&g->addend) ? ax_ref_get(&g->addend, m, n) : 0;
+        value += g->accumulate ? ax_ref_get(&g->c, m, n) : 0;
+        ax_ref_set(&g->c, m, n, value);
+    }
 }
 
 enum ax_status ax_ref_gemm(struct ax_queue *q, const struct ax_gemm *g, void *work) {
     (void)q;
-    int64_t k_len = g->trans_a ? g->a.shape[0] : g->a.shape[1];
-    int64_t n_len = g->c.shape[1];
-    double *a_row = work;
-    double *b_row = a_row + k_len;
-    double *sums = b_row + k_len;
-    for (int64_t m = 0; m < g->c.shape[0]; m++) {
-        load_a(g, m, k_len, a_row);
-        multiply_row(g, a_row, k_len, n_len, b_row, sums);
-        for (int64_t n = 0; n < n_len; n++) {
-            double value = g->alpha * sums[n];
-            value += ax_ref_given(&g->bias) ? ax_ref_get(&g->bias, n, 0) : 0;
-            value += ax_ref_given(&g->addend) ? ax_ref_get(&g->addend, m, n) : 0;
-            value += g->accumulate ? ax_ref_get(&g->c, m, n) : 0;
-            ax_ref_set(&g->c, m, n, value);
-        }
+    const int64_t k_len = g->trans_a ? g->a.shape[0] : g->a.shape[1];
+    const int64_t m_len = g->c.shape[0], n_len = g->c.shape[1];
+    double *a = work;
+    double *sums = a + k_len * ROWS;
+    double *room = sums + n_len * ROWS;
+    for (int64_t m = 0; m < m_len; m += ROWS) {
+        load_a(g, m, k_len, a);
+        multiply(g, a, k_len, n_len, room, sums);
+        for (int64_t r = 0; r < ROWS && m + r < m_len; r++)
+            store_row(g, m + r, n_len, sums + r);
     }
     return AX_OK;
 }

@@ -5,8 +5,13 @@ static int64_t head_rows(const struct ax_attention *a) {
     return 3 * (a->k.shape[2] + a->v.shape[2]);
 }
 
+/* Some of a and of sums, and one of b, which is as long as either. */
+static int64_t gemm_rows(int64_t k, int64_t n) {
+    return AX_REF_GEMM_ROWS * (k + n) + (k > n ? k : n);
+}
+
 /* Rows of doubles: six of one head in attention, three as long as keys and three as long as values
- * (see attention.c); two, and one of sums, in gemm and grouped_gemm; three of a row in sample. */
+ * (see attention.c); those of gemm.c in gemm and grouped_gemm; three of a row in sample. */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
     int64_t doubles = 0;
@@ -16,12 +21,11 @@ static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args)
         doubles = head_rows(&((const struct ax_attention_backward *)args)->a);
     } else if (op == AX_OP_gemm) {
         const struct ax_gemm *g = args;
-        int64_t k = g->trans_a ? g->a.shape[0] : g->a.shape[1];
-        doubles = 2 * k + g->c.shape[1];
+        doubles = gemm_rows(g->trans_a ? g->a.shape[0] : g->a.shape[1], g->c.shape[1]);
     } else if (op == AX_OP_grouped_gemm) {
         const struct ax_grouped_gemm *g = args;
-        int64_t k = g->a.shape[g->trans_a ? 0 : 1]; /* rows of a group: at most all */
-        doubles = 2 * k + g->c.shape[g->c.ndim - 1];
+        /* rows of a group: at most all */
+        doubles = gemm_rows(g->a.shape[g->trans_a ? 0 : 1], g->c.shape[g->c.ndim - 1]);
     } else if (op == AX_OP_sample) {
         doubles = 3 * ((const struct ax_sample *)args)->logits.shape[1];
     }

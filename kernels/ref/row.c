@@ -10,6 +10,13 @@ void ax_ref_load_row(const struct ax_tensor *t, int64_t row, int64_t col, int64_
     ax_convert(AX_F64, out, t->dtype, from, n);
 }
 
+const double *ax_ref_row(const struct ax_tensor *t, int64_t row, int64_t n, double *room) {
+    if (t->dtype == AX_F64 && !t->panels)
+        return ax_tensor_row(t, row);
+    ax_ref_load_row(t, row, 0, n, room);
+    return room;
+}
+
 void ax_ref_store_row(const struct ax_tensor *t, int64_t row, int64_t col, int64_t n,
                       const double *values) {
     char *to = (char *)ax_tensor_row(t, row) + (size_t)col * ax_dtype_size(t->dtype);
