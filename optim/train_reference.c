@@ -1,4 +1,5 @@
 /* Log-probs of the reference, before the first step. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
 #include "optim/train_state.h"
@@ -83,9 +84,12 @@ enum ax_status ax_train_refer(struct ax_train *t) {
         t->references.store = t->mismatch.references.store = t->eval_mismatch.references.store =
             &t->reference_store;
     }
+    const double start = ax_clock_now();
     enum ax_status st = ax_references_compute(&t->references, m, o->data.train, &train);
     if (st == AX_OK && o->data.eval)
         st = ax_references_compute(&t->references, m, o->data.eval, &eval);
+    if (st == AX_OK)
+        ax_log_info("the log-probs of the reference took %.1f s", ax_clock_now() - start);
     if (st == AX_OK && o->step.objective->documents->mismatches)
         st = mix(t, &train, &eval);
     if (st == AX_INTERRUPTED && ax_stop_requested() != AX_STOP_INTERRUPT)

@@ -1,6 +1,6 @@
 """axtrain beside PyTorch, TRL, transformers and llama.cpp on one machine, in one sitting: the programs take turns.
 
-usage: bench_peers.py AXTRAIN MODEL SHARED [--pairs 5] [--parts step,sft,generate,llama] [--work DIR] [-o OUT.json]
+usage: bench_peers.py AXTRAIN MODEL SHARED [--pairs 5] [--parts step,sft,pairs,generate,llama] [--work DIR] [-o OUT.json]
                       [--table FILE.md]
 
 MODEL is a model folder (SmolLM2-135M), SHARED holds measure/ (the peers' scripts) and data/. Each pair runs every program
@@ -11,6 +11,8 @@ users as well. --table writes a page with machine, versions and commands.
 step      a full fine-tuning step, 2 x 1,024 random tokens, bf16: `axtrain bench step` and torch_step.py --compile (the
           fastest of its modes; --all-modes runs the others once)
 sft       six steps of two GSM8K conversations: `axtrain sft` and trl_sft.py
+pairs     32 pairs of GSM8K answers in steps of four: `axtrain train` and trl_pairs.py, for dpo with all weights and with
+          LoRA, and for a reward model; the reference's passes are counted; in float32 where the CPU has no bf16 products
 generate  64 new tokens, batch 1 and 16: `axtrain bench generate` and hf_generate.py; the latter with 1 new token as well,
           whose time taken from that of 64 leaves decoding alone
 llama     prompts of 100 tokens, then 64 new ones, batch 1 and 16, weights in bf16: `axtrain bench generate`, and
@@ -23,6 +25,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -32,9 +35,11 @@ import tempfile
 PACKAGES = {
     "step": ["torch", "transformers"],
     "sft": ["torch", "transformers", "trl", "datasets"],
+    "pairs": ["torch", "transformers", "trl", "datasets", "peft"],
     "generate": ["torch", "transformers"],
     "llama": ["llama-cpp-python", "numpy"],
 }
+PAIR_ROW = 1024  # tokens; four pairs, as TRL's batches
 MODULES = {"llama-cpp-python": "llama_cpp"}
 PROMPT, NEW, BATCHES = 100, 64, (1, 16)
 
@@ -73,11 +78,15 @@ gguf = os.path.join(work, "model.bf16.gguf")
 priority = ["chrt", "-f", "10"] if subprocess.run(["chrt", "-f", "10", "true"], capture_output=True).returncode == 0 else []
 
 
-def run(*command):
-    done = subprocess.run([*priority, *map(str, command)], capture_output=True, text=True)
+def run(*command, stderr=subprocess.PIPE):
+    done = subprocess.run([*priority, *map(str, command)], stdout=subprocess.PIPE, stderr=stderr, text=True)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout[-2000:]}{(done.stderr or '')[-2000:]}")
     return done.stdout
+
+
+env = json.loads(run(a.axtrain, "env", "--json"))
+pair_dtype = "bfloat16" if env["instruction_set"] in ("avx512bf16", "amx") else "float32"
 
 
 def last_json(text):
@@ -116,6 +125,18 @@ output_dir: {work}/out
         )
 
 
+def prepare_pairs():
+    """The rejected answer is the right one with other digits in its second half."""
+    with open(os.path.join(work, "pairs.jsonl"), "w") as f:
+        for line in open(data).readlines()[:32]:
+            r = json.loads(line)
+            half = len(r["answer"]) // 2
+            wrong = r["answer"][half:].translate(str.maketrans("0123456789", "3456789012"))
+            sides = {"prompt": ("user", r["question"]), "chosen": ("assistant", r["answer"]),
+                     "rejected": ("assistant", r["answer"][:half] + wrong)}
+            f.write(json.dumps({k: [{"role": role, "content": text}] for k, (role, text) in sides.items()}) + "\n")
+
+
 def prepare_llama():
     run(a.axtrain, "convert", a.model, gguf, "--to", "gguf", "--quant", "bf16", "--overwrite")
 
@@ -143,6 +164,58 @@ def our_sft():
 def trl_sft():
     r = peer("trl_sft.py", a.model, data, "--steps", 6)
     return {"tokens/s": r["median_tok_s"], "peak GB": r["peak_rss_gb"], "first step s": r["first_step_end_s"]}
+
+
+# what is trained: (keys of the configuration, arguments of trl_pairs.py)
+PAIR_RUNS = {
+    "dpo": ("rl: dpo", ["dpo"]),
+    "dpo, LoRA r16": ("rl: dpo\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true", ["dpo", "--lora", 16]),
+    "reward": ("reward_model: true", ["reward"]),
+}
+
+
+def our_pairs():
+    found = {}
+    for name, (keys, _) in PAIR_RUNS.items():
+        config = os.path.join(work, "pairs.yaml")
+        with open(config, "w") as f:
+            f.write(
+                f"""base_model: {os.path.abspath(a.model)}
+{keys}
+datasets: [{{path: {work}/pairs.jsonl}}]
+sequence_len: {PAIR_ROW}
+sample_packing: true
+micro_batch_size: 1
+num_epochs: 1
+learning_rate: 1e-5
+lr_scheduler: linear
+bf16: {'true' if pair_dtype == 'bfloat16' else 'false'}
+logging_steps: 1
+save_strategy: "no"
+dataset_prepared_path: {work}/prepared
+output_dir: {work}/out
+"""
+            )
+        shutil.rmtree(os.path.join(work, "out"), ignore_errors=True)
+        told = run(a.axtrain, "train", config, stderr=subprocess.STDOUT)
+        steps = [json.loads(line) for line in open(os.path.join(work, "out/metrics.jsonl"))]
+        reference = sum(map(float, re.findall(r"log-probs of the reference took ([0-9.]+) s", told)))
+        steps = [s for s in steps if "grad_norm" in s]
+        seconds, tokens = sum(s["seconds"] for s in steps), sum(s["tokens"] for s in steps)
+        found[f"{name}: tokens/s"] = tokens / (reference + seconds)
+        found[f"{name}: peak GB"] = steps[-1]["peak_memory_bytes"] / 1e9
+        if reference:
+            found[f"{name}: reference ÷ step, tokens/s"] = seconds / reference
+    return found
+
+
+def trl_pairs(*mode):
+    found = {}
+    for name, (_, args) in PAIR_RUNS.items():
+        r = peer("trl_pairs.py", args[0], a.model, os.path.join(work, "pairs.jsonl"), "--dtype", pair_dtype, *args[1:], *mode)
+        found[f"{name}: tokens/s"] = r["tok_s"]
+        found[f"{name}: peak GB"] = r["peak_rss_gb"]
+    return found
 
 
 def our_speeds(batch):
@@ -210,6 +283,15 @@ PARTS = {
             "TRL": (trl_sft, "trl_sft.py MODEL gsm8k_train.jsonl --steps 6"),
         },
     ),
+    "pairs": (
+        f"32 pairs of GSM8K answers, one epoch, steps of about four pairs, {pair_dtype}",
+        prepare_pairs,
+        {
+            "axtrain train": (our_pairs, f"axtrain train pairs.yaml   # packed rows of {PAIR_ROW} tokens"),
+            "TRL": (trl_pairs, "trl_pairs.py dpo|reward MODEL pairs.jsonl [--lora 16]   # checkpointing, its default"),
+            "TRL, no checkpointing": (lambda: trl_pairs("--no-checkpointing"), "trl_pairs.py … --no-checkpointing"),
+        },
+    ),
     "generate": (
         f"{NEW} new tokens after a prompt (ours: {PROMPT} tokens; theirs: GSM8K questions, padded), bf16",
         None,
@@ -260,7 +342,6 @@ def table_of(part):
 
 
 def page():
-    env = json.loads(run(a.axtrain, "env", "--json"))
     python = ".".join(map(str, sys.version_info[:3]))
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in wanted)
     text = f"""# Comparison with PyTorch, TRL, transformers and llama.cpp on CPU
