@@ -12,18 +12,21 @@ static bool has_own_labels(const struct ax_example *x) {
     return false;
 }
 
-/* Reserves n words in the last block or a new one. */
+/* Reserves n words in the last block or a new one. A block is not zeroed, as most data fill little
+ * of it; what is left over of a full one is, since a cache contains it. */
 static enum ax_status make_room(struct ax_examples *e, size_t n, uint32_t **words) {
     size_t at = (size_t)(e->n_words % AX_EXAMPLES_BLOCK);
+    size_t block = (size_t)(e->n_words / AX_EXAMPLES_BLOCK);
     if (at != 0 && at + n > AX_EXAMPLES_BLOCK) {
+        uint32_t *rest = (uint32_t *)(uintptr_t)e->blocks[block++] + at;
+        memset(rest, 0, (AX_EXAMPLES_BLOCK - at) * sizeof *rest);
         e->n_words += AX_EXAMPLES_BLOCK - at;
         at = 0;
     }
-    const size_t block = (size_t)(e->n_words / AX_EXAMPLES_BLOCK);
     if (block == e->n_blocks) {
         uint32_t *fresh;
         AX_TRY(ax_regrow(&e->blocks, e->n_blocks, e->n_blocks + 1, sizeof *e->blocks));
-        AX_TRY(ax_alloc(&fresh, AX_EXAMPLES_BLOCK, sizeof *fresh));
+        AX_TRY(ax_alloc_huge(&fresh, AX_EXAMPLES_BLOCK * sizeof *fresh));
         e->blocks[e->n_blocks++] = fresh;
     }
     *words = (uint32_t *)(uintptr_t)e->blocks[block] + at;
