@@ -196,7 +196,8 @@ dataset_prepared_path: {work}/prepared
 output_dir: {work}/out
 """
             )
-        shutil.rmtree(os.path.join(work, "out"), ignore_errors=True)
+        for folder in ("out", "prepared"):  # the reference's log-probs would be read from there
+            shutil.rmtree(os.path.join(work, folder), ignore_errors=True)
         told = run(a.axtrain, "train", config, stderr=subprocess.STDOUT)
         steps = [json.loads(line) for line in open(os.path.join(work, "out/metrics.jsonl"))]
         reference = sum(map(float, re.findall(r"log-probs of the reference took ([0-9.]+) s", told)))
