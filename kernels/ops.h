@@ -52,6 +52,7 @@ struct ax_device;
     X(softmax_merge)                                                                               \
     X(softmax_backward)                                                                            \
     X(nll_loss)                                                                                    \
+    X(scatter_topk)                                                                                \
     X(divergence)                                                                                  \
     X(divergence_merge)                                                                            \
     X(distill_loss)                                                                                \
@@ -341,6 +342,14 @@ struct ax_nll_loss {
     double label_smoothing, z_loss;
     bool dynamic;
     struct ax_tensor targets;
+};
+
+/* logits[t][ids[t][j] − first_col] = values[t][j], for the ids of this shard's columns; other ids,
+ * such as −1, are skipped, and other columns stay. logits accumulation [T][V]; ids i32 [T][k], of
+ * which equal ones in a row have equal values; values F32 [T][k]; both dense. */
+struct ax_scatter_topk {
+    struct ax_tensor logits, ids, values;
+    int64_t first_col;
 };
 
 /* Distillation: what a student's distribution s differs by from a teacher's t, per row. With

@@ -58,10 +58,11 @@ void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
                           const struct ax_columns *columns) {
     b->has = columns;
     for (int c = 0; c < ax_columns_count(columns); c++) {
-        const int64_t n = column_length(b, c, b->cap, b->cap);
-        b->columns[c] =
-            ax_tensor_1d(columns->list[c].is_float ? AX_F32 : AX_I32,
-                         ax_stack_push(stack, "batch", (size_t)n * sizeof(uint32_t)), n);
+        const enum ax_dtype dtype = columns->list[c].is_float ? AX_F32 : AX_I32;
+        const int64_t n = column_length(b, c, b->cap, b->cap), width = columns->list[c].width;
+        struct ax_tensor *t = &b->columns[c];
+        *t = width > 0 ? ax_tensor_2d(dtype, NULL, n, width) : ax_tensor_1d(dtype, NULL, n);
+        t->data = ax_stack_push(stack, "batch", ax_tensor_bytes(t));
     }
 }
 
@@ -87,9 +88,23 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_ro
 struct columns {
     int32_t *tokens, *positions, *label, *rows, *head_label, *order, *row_order, *cu, *row;
     float *weight, *head_weight;
-    uint32_t *extra; /* of the objective: `stride` words for each, plus one more stride */
+    uint32_t *extra; /* of the objective: `stride` words for each value of a column, and as many as
+                        for the widest once more */
     int64_t stride;
 };
+
+static uint32_t *column_of(const struct ax_batch *b, const struct columns *h, int c) {
+    return h->extra + (int64_t)ax_columns_width(b->has, c) * h->stride;
+}
+
+/* Strides of `extra`. */
+static int64_t extra_width(const struct ax_batch *b) {
+    size_t widest = 0;
+    for (int c = 0; c < ax_columns_count(b->has); c++)
+        if (ax_column_width(b->has, c) > widest)
+            widest = ax_column_width(b->has, c);
+    return (int64_t)(ax_columns_width(b->has, ax_columns_count(b->has)) + widest);
+}
 
 /* Appends the tokens with a label, or those without; returns the new count. */
 static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool labeled,
@@ -140,14 +155,16 @@ static void put_columns(const struct ax_batch *b, const struct columns *h, int i
                         const struct ax_document *doc) {
     for (int c = 0; c < ax_columns_count(b->has); c++) {
         const enum ax_column_of of = b->has->list[c].of;
-        uint32_t *out = h->extra + c * h->stride;
+        const int64_t width = (int64_t)ax_column_width(b->has, c);
+        const size_t bytes = (size_t)width * sizeof(uint32_t);
+        uint32_t *out = column_of(b, h, c);
         if (of == AX_OF_EXAMPLE)
-            out[index] = doc->columns[c][0];
+            memcpy(out + index * width, doc->columns[c], bytes);
         for (int64_t i = 0; of != AX_OF_EXAMPLE && i < doc->n; i++) {
             int64_t t;
             if (ax_batch_part_of(b, first + i, &t) == b->part &&
                 (of == AX_OF_TOKEN || h->label[t] >= 0))
-                out[t] = doc->columns[c][i];
+                memcpy(out + t * width, doc->columns[c] + i * width, bytes);
         }
     }
 }
@@ -157,10 +174,12 @@ static enum ax_status send_columns(const struct ax_batch *b, struct ax_queue *q,
                                    const struct columns *h) {
     for (int c = 0; c < ax_columns_count(b->has); c++) {
         const bool of_label = b->has->list[c].of == AX_OF_LABEL;
-        const uint32_t *values = h->extra + c * h->stride;
-        uint32_t *in_order = h->extra + b->has->n * h->stride;
+        const int64_t width = (int64_t)ax_column_width(b->has, c);
+        const uint32_t *values = column_of(b, h, c);
+        uint32_t *in_order = column_of(b, h, b->has->n);
         for (int64_t k = 0; of_label && k < b->n_rows; k++)
-            in_order[k] = values[h->rows[k]];
+            memcpy(in_order + k * width, values + h->rows[k] * width,
+                   (size_t)width * sizeof *values);
         AX_TRY(ax_queue_write(q, b->columns[c].data, of_label ? in_order : values,
                               ax_tensor_bytes(&b->columns[c])));
     }
@@ -284,12 +303,10 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     if (n > b->n_cap)
         return ax_error(AX_ERR_DATA, "batch: %d documents, but at most %lld fit", n,
                         (long long)b->n_cap);
-    const int n_columns = ax_columns_count(b->has);
     const int64_t stride = b->cap > b->n_cap ? b->cap : b->n_cap;
     const int64_t own = 9 * b->T + 2 * (b->n_cap + 1);
     int32_t *host;
-    AX_TRY(ax_alloc(&host, (size_t)(own + (n_columns > 0 ? n_columns + 1 : 0) * stride),
-                    sizeof *host));
+    AX_TRY(ax_alloc(&host, (size_t)(own + extra_width(b) * stride), sizeof *host));
     struct columns c = {.tokens = host,
                         .positions = host + b->T,
                         .label = host + 2 * b->T,

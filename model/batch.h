@@ -7,7 +7,8 @@
  *     labels[n_rows] (already shifted: the token to predict; −1 = none) and weight[n_rows] (F32;
  *     0 without a label).
  *   columns: those of the objective, AX_I32 or AX_F32. AX_OF_EXAMPLE [n_cap], per document;
- *     AX_OF_TOKEN [T]; AX_OF_LABEL [n_rows], like the labels (0 without a label).
+ *     AX_OF_TOKEN [T]; AX_OF_LABEL [n_rows], like the labels (0 without a label). One with a width
+ *     has rows of so many values.
  *
  * The buffers are device memory and have the same size for every micro-batch of a run; how much of
  * them is computed may differ (`round`).

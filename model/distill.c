@@ -16,10 +16,10 @@ static struct ax_tensor take_column(struct ax_stack *stack, enum ax_dtype dtype,
 
 void ax_distill_take(struct ax_distill_chunk *c, const struct ax_model *student,
                      const struct ax_teacher_states *teacher, struct ax_stack *stack, int64_t cap) {
-    const struct ax_model *m = &teacher->teacher->model;
     const enum ax_dtype accum = student->accum;
-    c->hidden = take(stack, m->dtype, cap, m->arch.hidden_size);
-    c->logits = take(stack, accum, cap, m->lm_head->local_shape[0]);
+    if (teacher)
+        c->hidden = take(stack, student->dtype, cap, teacher->teacher->model.arch.hidden_size);
+    c->logits = take(stack, accum, cap, student->lm_head->local_shape[0]);
     c->stats = take(stack, accum, cap, AX_SOFTMAX_STATS);
     c->parts = take(stack, accum, cap, 2);
     c->lse = take_column(stack, accum, cap);
@@ -30,9 +30,33 @@ void ax_distill_take(struct ax_distill_chunk *c, const struct ax_model *student,
         c->unused[i] = take_column(stack, accum, cap);
 }
 
+struct ax_distill_stored ax_distill_stored_rows(const struct ax_distill_options *o,
+                                                const struct ax_batch *batch, int64_t first,
+                                                int64_t n) {
+    if (o->stored == 0)
+        return (struct ax_distill_stored){0};
+    return (struct ax_distill_stored){
+        .ids = ax_tensor_rows(&batch->columns[AX_DISTILL_IDS], first, n),
+        .logits = ax_tensor_rows(&batch->columns[AX_DISTILL_LOGITS], first, n)};
+}
+
+static enum ax_status put_stored(const struct ax_distill_chunk *c, const struct ax_distill_rows *r,
+                                 int64_t n) {
+    struct ax_runtime *rt = r->student->rt;
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, n);
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){logits, AX_DISTILL_NEVER}));
+    return ax_run_scatter_topk(
+        rt->q, &(struct ax_scatter_topk){.logits = logits,
+                                         .ids = r->stored.ids,
+                                         .values = r->stored.logits,
+                                         .first_col = ax_tp_first_row(rt, r->student->lm_head)});
+}
+
 /* The teacher's logits of the rows. */
 static enum ax_status read_logits(const struct ax_distill_chunk *c, const struct ax_distill_rows *r,
                                   int64_t n) {
+    if (!r->teacher)
+        return put_stored(c, r, n);
     struct ax_pass p = {.model = &r->teacher->teacher->model, .inv_temperature = 1};
     const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, n),
                            logits = ax_tensor_rows(&c->logits, 0, n), none = {0};
@@ -94,13 +118,15 @@ enum ax_status ax_distill_compare(struct ax_distill_chunk *c, const struct ax_di
 
 enum ax_status ax_distill_compare_rows(struct ax_pass *p, struct ax_distill_chunk *c,
                                        struct ax_head_chunk *h) {
-    const struct ax_distill_rows rows = {.student = p->model,
-                                         .teacher = p->teacher,
-                                         .o = p->objective->distill,
-                                         .rows = ax_tensor_rows(&p->batch->rows, h->first, h->n),
-                                         .labels =
-                                             ax_tensor_rows(&p->batch->labels, h->first, h->n),
-                                         .logits = h->logits};
+    const struct ax_distill_options *o = p->objective->distill;
+    const struct ax_distill_rows rows = {
+        .student = p->model,
+        .teacher = p->teacher,
+        .o = o,
+        .rows = ax_tensor_rows(&p->batch->rows, h->first, h->n),
+        .labels = ax_tensor_rows(&p->batch->labels, h->first, h->n),
+        .logits = h->logits,
+        .stored = ax_distill_stored_rows(o, p->batch, h->first, h->n)};
     h->divergence = ax_tensor_rows(&c->divergence, 0, h->n);
     return ax_distill_compare(c, &rows);
 }

@@ -43,7 +43,7 @@ size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n) {
     const size_t best = ax_results_bytes(AX_I32, shards * s->window);
     const size_t shard = shards > 1 ? ax_results_bytes(AX_I32, s->window) : 0;
     const size_t value = ax_results_bytes(s->model->accum, s->window);
-    const size_t values = 1 + (size_t)is_score(s) + (s->teacher != NULL);
+    const size_t values = 1 + (size_t)is_score(s) + (s->distill != NULL);
     return (size_t)windows * (best + shard + values * value);
 }
 
@@ -75,10 +75,13 @@ static enum ax_status compare(struct ax_scorer *s, const struct ax_tensor *rows,
                                       .o = s->distill,
                                       .rows = *rows,
                                       .labels = *labels,
-                                      .logits = ax_tensor_rows(&s->logits, 0, n)};
-    AX_TRY(ax_teacher_gather_head(s->teacher->teacher));
+                                      .logits = ax_tensor_rows(&s->logits, 0, n),
+                                      .stored = s->stored};
+    if (s->teacher)
+        AX_TRY(ax_teacher_gather_head(s->teacher->teacher));
     AX_TRY(ax_distill_compare(&s->taught, &r));
-    ax_teacher_release_head(s->teacher->teacher);
+    if (s->teacher)
+        ax_teacher_release_head(s->teacher->teacher);
     return ax_run_copy(s->model->rt->q,
                        &(struct ax_copy){*out, ax_tensor_rows(&s->taught.divergence, 0, n)});
 }
@@ -98,7 +101,7 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     out->logit = out->divergence = (struct ax_tensor){0};
     if (is_score(s))
         out->logit = ax_results_take(results, s->model->accum, n);
-    if (s->teacher)
+    if (s->distill)
         out->divergence = ax_results_take(results, s->model->accum, n);
     AX_TRY(ax_pass_logits_of(p, rows, &s->hidden, &logits));
     AX_TRY(find_best(s, &logits, out));
@@ -117,7 +120,7 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     AX_TRY(ax_tp_gather_stats(rt, s->model->lm_head, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(scratch, mark);
-    return s->teacher ? compare(s, rows, labels, &out->divergence) : AX_OK;
+    return s->distill ? compare(s, rows, labels, &out->divergence) : AX_OK;
 }
 
 int32_t ax_scores_best(const struct ax_scorer *s, const struct ax_results *results,

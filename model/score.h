@@ -14,14 +14,16 @@ struct ax_scorer {
     int64_t window;                         /* rows at most */
     struct ax_tensor hidden, logits, stats; /* device, of a window */
     struct ax_tensor lse, entropy;
-    const struct ax_teacher_states *teacher; /* of the pass; NULL: none */
-    const struct ax_distill_options *distill;
+    const struct ax_teacher_states *teacher;  /* of the pass; NULL: none, or log-probs are stored */
+    const struct ax_distill_options *distill; /* NULL: no teacher */
+    struct ax_distill_stored stored;          /* of the next call's rows; set by the caller */
     struct ax_distill_chunk taught;
 };
 /* Device memory from `stack`. */
 void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
                       int64_t window);
-/* Scores are to have divergences from a teacher, whose states of the pass the caller sets. */
+/* Scores are to have divergences from a teacher, whose states of the pass the caller sets; NULL: from
+ * stored log-probs. */
 void ax_scorer_add_teacher(struct ax_scorer *s, const struct ax_teacher_states *states,
                            const struct ax_distill_options *o, struct ax_stack *stack);
 

@@ -9,7 +9,10 @@
 
 enum { AX_DISTILL_DIVERGENCE, AX_DISTILL_NLL }; /* the measures */
 
-/* *o must outlive the objective. Its steps need a teacher (ax_step_options). */
+/* *o must outlive the objective. Its steps need a teacher (ax_step_options), or, with o->stored, its
+ * examples the columns. */
 struct ax_objective ax_objective_distill(struct ax_distill_options *o);
+/* NULL: nothing is stored. */
+const struct ax_columns *ax_distill_columns(const struct ax_distill_options *o);
 
 #endif

@@ -12,6 +12,10 @@ enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_
     AX_TRY(ax_alloc(&t->share, T, sizeof *t->share));
     t->columns = o->documents ? o->documents->columns : NULL;
     t->share_column = o->documents ? o->documents->share : -1;
+    t->stored = o->distill ? ax_distill_columns(o->distill) : NULL;
+    t->cap = o->tokens;
+    AX_TRY(ax_alloc(&t->values, T * ax_columns_width(t->stored, ax_columns_count(t->stored)),
+                    sizeof *t->values));
     return ax_alloc(&t->weight, T, sizeof *t->weight);
 }
 
@@ -21,6 +25,7 @@ void ax_eval_text_free(struct ax_eval_text *t) {
     ax_free(t->labels);
     ax_free(t->weight);
     ax_free(t->share);
+    ax_free(t->values);
 }
 
 bool ax_eval_text_scored(const struct ax_eval_text *t, int64_t i) {
@@ -32,6 +37,18 @@ static float share_of(const struct ax_eval_text *t, const struct ax_document *fr
     if (t->share_column >= 0)
         memcpy(&share, &from->columns[t->share_column][k], sizeof share);
     return share;
+}
+
+/* What is stored for the labels; there is none for the last token. */
+static void copy_stored(const struct ax_eval_text *t, const struct ax_document *from,
+                        struct ax_document *to) {
+    for (int c = 0; c < ax_columns_count(t->stored); c++) {
+        const size_t width = ax_column_width(t->stored, c);
+        uint32_t *values = t->values + ax_columns_width(t->stored, c) * (size_t)t->cap +
+                           (size_t)t->n_tokens * width;
+        memcpy(values, from->columns[c], (size_t)(from->n - 1) * width * sizeof *values);
+        to->columns[c] = values;
+    }
 }
 
 struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax_packed_sequence *s,
@@ -57,11 +74,13 @@ struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax
     for (int c = 0; c < ax_columns_count(t->columns); c++)
         if (t->columns->list[c].of == AX_OF_EXAMPLE)
             d.columns[c] = from->columns[c][0];
-    t->docs[t->n_docs++] = (struct ax_document){.n = n,
-                                                .tokens = tokens,
-                                                .labels = labels,
-                                                .weight = weight,
-                                                .first_position = from->first_position};
+    struct ax_document *to = &t->docs[t->n_docs++];
+    *to = (struct ax_document){.n = n,
+                               .tokens = tokens,
+                               .labels = labels,
+                               .weight = weight,
+                               .first_position = from->first_position};
+    copy_stored(t, from, to);
     t->n_tokens += n;
     return d;
 }

@@ -11,7 +11,10 @@ struct ax_eval_text {
     int32_t *tokens, *labels;         /* [tokens] */
     float *weight, *share;            /* [tokens] */
     int share_column;                 /* −1: all shares are 1 */
-    const struct ax_columns *columns; /* or NULL */
+    const struct ax_columns *columns; /* of documents: those with a value each; or NULL */
+    const struct ax_columns *stored;  /* copied for the batch: AX_OF_LABEL; or NULL */
+    uint32_t *values;                 /* [columns][tokens][a column's width] */
+    int64_t cap;                      /* tokens */
 };
 
 enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_options *o);

@@ -81,12 +81,15 @@ static enum ax_status create(struct evaluation *e) {
                       mesh->coord[AX_ROLE_CP]);
     e->batch.n_labels = m->arch.n_labels;
     if (e->o->distill)
+        ax_batch_add_columns(&e->batch, scratch, ax_distill_columns(e->o->distill));
+    if (e->o->teacher)
         e->taught = ax_teacher_take(e->o->teacher, scratch, e->batch.T);
     if (has_head(e)) {
         const int64_t T = e->batch.T;
         ax_scorer_create(&e->scorer, m, scratch, T < WINDOW ? T : WINDOW);
         if (e->o->distill)
-            ax_scorer_add_teacher(&e->scorer, &e->taught, e->o->distill, scratch);
+            ax_scorer_add_teacher(&e->scorer, e->o->teacher ? &e->taught : NULL, e->o->distill,
+                                  scratch);
         e->near = !ax_queue_has_host_tier(m->rt->q);
         ax_results_create(&e->results, e->near ? NULL : m->rt->q, scratch,
                           e->near ? ax_scores_bytes(&e->scorer, e->scorer.window)
@@ -124,6 +127,9 @@ static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int6
         AX_TRY(ax_regrow(&e->windows, (size_t)e->cap_windows, (size_t)cap, sizeof *e->windows));
         e->cap_windows = cap;
     }
+    if (e->o->distill)
+        e->scorer.stored =
+            ax_distill_stored_rows(e->o->distill, &e->batch, first, e->scorer.window);
     return ax_scorer_run(&e->scorer, p, &rows, &labels, &e->results, &e->windows[e->n_windows++]);
 }
 
@@ -283,7 +289,7 @@ static enum ax_status run_round(struct evaluation *e) {
     if (e->sum->stopped)
         return AX_OK;
     AX_TRY(ax_batch_fill(&e->batch, m->rt->q, m->arch.vocab_size, e->own.n_docs, e->own.docs));
-    if (e->o->distill)
+    if (e->o->teacher)
         AX_TRY(ax_teacher_read(&e->taught, &e->batch));
     AX_TRY(ax_pass_begin(&p));
     AX_TRY(ax_pass_forward_all(&p));

@@ -4,8 +4,8 @@
 
 enum { REFERENCE, DESIRABLE };
 const struct ax_columns ax_kto_columns = {
-    .list = {[REFERENCE] = {"reference", true, AX_OF_EXAMPLE},
-             [DESIRABLE] = {"desirable", false, AX_OF_EXAMPLE}},
+    .list = {[REFERENCE] = {"reference", true, AX_OF_EXAMPLE, 0},
+             [DESIRABLE] = {"desirable", false, AX_OF_EXAMPLE, 0}},
     .n = 2};
 
 /* TRL's names; of each two the first is of desirable answers. */

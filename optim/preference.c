@@ -4,11 +4,10 @@
 #include <math.h>
 
 enum { REFERENCE, SHARE };
-#define REFERENCE_COLUMN [REFERENCE] = {"reference", true, AX_OF_EXAMPLE}
+#define REFERENCE_COLUMN [REFERENCE] = {"reference", true, AX_OF_EXAMPLE, 0}
+#define SHARE_COLUMN     [SHARE] = {"share", true, AX_OF_LABEL, 0}
 static const struct ax_columns whole = {.list = {REFERENCE_COLUMN}, .n = 1},
-                               shared = {.list = {REFERENCE_COLUMN, [SHARE] = {"share", true,
-                                                                               AX_OF_LABEL}},
-                                         .n = 2};
+                               shared = {.list = {REFERENCE_COLUMN, SHARE_COLUMN}, .n = 2};
 
 /* TRL's names. */
 enum {

@@ -4,7 +4,7 @@
 
 enum { MARGIN_COLUMN };
 const struct ax_columns ax_reward_columns = {
-    .list = {[MARGIN_COLUMN] = {"margin", true, AX_OF_EXAMPLE}}, .n = 1};
+    .list = {[MARGIN_COLUMN] = {"margin", true, AX_OF_EXAMPLE, 0}}, .n = 1};
 
 /* TRL's names; the least and the largest are means over micro-batches, as there. */
 enum { LEAST, MEAN, LARGEST, ACCURACY, MARGIN, MEASURES };

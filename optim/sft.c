@@ -5,7 +5,7 @@
 #include "model/tensor_parallel.h"
 
 enum { TARGET };
-static const struct ax_columns prm_columns = {.list = {[TARGET] = {"target", true, AX_OF_LABEL}},
+static const struct ax_columns prm_columns = {.list = {[TARGET] = {"target", true, AX_OF_LABEL, 0}},
                                               .n = 1};
 
 /* Computes EAFT's weights, in scratch. */

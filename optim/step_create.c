@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "model/adapter/restart.h"
+#include "model/distill.h"
 #include "model/tensor_parallel.h"
 #include "optim/step.h"
 
@@ -35,7 +36,8 @@ enum ax_status ax_step_slots(const struct ax_step_options *o, int stage, int sta
 /* The states of a step's micro-batches are kept, because a pipeline needs them in its own order. */
 static enum ax_status create_teacher(struct ax_step *s, int64_t rows) {
     const size_t n = (size_t)s->o.n_microbatches;
-    AX_ASSERT(!s->o.teacher == !s->o.objective->head.distill);
+    const struct ax_distill_options *o = s->o.objective->head.distill;
+    AX_ASSERT((s->o.teacher != NULL) == (o && o->stored == 0));
     if (!s->o.teacher)
         return AX_OK;
     AX_TRY(ax_teacher_create(&s->teacher, s->o.teacher, &s->model, ax_step_positions(&s->o)));

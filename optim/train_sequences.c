@@ -5,20 +5,23 @@
 #include "optim/train_state.h"
 
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s) {
-    *r = (struct ax_train_sequences){.cap_tokens = s->o.tokens,
-                                     .cap_docs = s->o.n_docs,
-                                     .n_batches = s->o.n_microbatches,
-                                     .ranks = s->rt->mesh.size[AX_ROLE_BATCH],
-                                     .own = s->rt->mesh.coord[AX_ROLE_BATCH],
-                                     .columns = s->o.objective->columns,
-                                     .reference = -1};
+    *r = (struct ax_train_sequences){
+        .cap_tokens = s->o.tokens,
+        .cap_docs = s->o.n_docs,
+        .n_batches = s->o.n_microbatches,
+        .ranks = s->rt->mesh.size[AX_ROLE_BATCH],
+        .own = s->rt->mesh.coord[AX_ROLE_BATCH],
+        .columns = s->o.objective->columns,
+        .width =
+            ax_columns_width(s->o.objective->columns, ax_columns_count(s->o.objective->columns)),
+        .reference = -1};
     if (s->o.objective->documents)
         r->reference = s->o.objective->documents->reference;
     const size_t n = (size_t)r->n_batches, tokens = n * (size_t)r->cap_tokens;
     const size_t docs = n * (size_t)r->cap_docs;
     AX_TRY(ax_alloc(&r->tokens, tokens, sizeof *r->tokens));
     AX_TRY(ax_alloc(&r->labels, tokens, sizeof *r->labels));
-    AX_TRY(ax_alloc(&r->values, (size_t)ax_columns_count(r->columns) * tokens, sizeof *r->values));
+    AX_TRY(ax_alloc(&r->values, r->width * tokens, sizeof *r->values));
     AX_TRY(ax_alloc(&r->docs, docs, sizeof *r->docs));
     const size_t ranks = (size_t)r->ranks;
     AX_TRY(ax_alloc(&r->origins, docs * ranks, sizeof *r->origins));
@@ -47,16 +50,22 @@ static struct ax_train_origin origin(const struct ax_packed_sequence *s, int pie
     return (struct ax_train_origin){x->file < set->n_files ? set->files[x->file] : "?", x->line};
 }
 
+/* Column c of micro-batch m, from its token `at`. */
+static uint32_t *column_at(const struct ax_train_sequences *r, int m, int c, int64_t at) {
+    const size_t cap = (size_t)r->cap_tokens;
+    return r->values + ((size_t)m * r->width + ax_columns_width(r->columns, c)) * cap +
+           (size_t)at * ax_column_width(r->columns, c);
+}
+
 /* Copies the columns of document i of s to micro-batch m, where its tokens start at `at`. A shifted
  * label's has none for the last token. */
 static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
                          const struct ax_packed_sequence *s, int i, struct ax_document *to) {
-    const int n = ax_columns_count(r->columns);
     const struct ax_document *from = &s->docs[i];
-    for (int c = 0; c < n; c++) {
+    for (int c = 0; c < ax_columns_count(r->columns); c++) {
         const bool shifted = r->columns->list[c].of == AX_OF_LABEL && !s->labels_in_place;
-        const size_t words = ax_column_words(r->columns, c, (size_t)from->n) - shifted;
-        uint32_t *values = r->values + (m * n + c) * r->cap_tokens + at;
+        const size_t words = ax_column_words(r->columns, c, (size_t)from->n - shifted);
+        uint32_t *values = column_at(r, m, c, at);
         memcpy(values, from->columns[c], words * sizeof *values);
         to->columns[c] = values;
     }
@@ -67,8 +76,7 @@ static void put_reference(struct ax_train_sequences *r, int m, int64_t at,
                           const struct ax_packed_sequence *s, int i) {
     const float logprob =
         ax_references_get(r->references, ax_sequence_set(s, i), ax_sequence_ref(s, i)->index);
-    const int n = ax_columns_count(r->columns);
-    memcpy(r->values + (m * n + r->reference) * r->cap_tokens + at, &logprob, sizeof logprob);
+    memcpy(column_at(r, m, r->reference, at), &logprob, sizeof logprob);
 }
 
 /* Appends the sequence's documents to micro-batch m. */

@@ -23,7 +23,8 @@ struct ax_train_sequences {
     int n_batches;
     int32_t *tokens, *labels;         /* [n_batches][cap_tokens] */
     const struct ax_columns *columns; /* of the objective; or NULL */
-    uint32_t *values;                 /* [n_batches][columns][cap_tokens] */
+    size_t width;                     /* of all columns together */
+    uint32_t *values;                 /* [n_batches][columns][cap_tokens][a column's width] */
     int reference;                    /* the column with the reference's log-prob; −1: none */
     const struct ax_references *references; /* … which come from here; set after creation */
     struct ax_document *docs;               /* [n_batches][cap_docs] */

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "model/distill.h"
 
 #define VOCAB   97
 #define ROW     32
@@ -21,21 +22,25 @@ static const char model[] =
     "\"initializer_range\": 0.15, \"max_position_embeddings\": 64, \"tie_word_embeddings\": true, "
     "\"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"torch_dtype\": \"float32\"}";
 
-/* Values of the columns that an objective names: of preferences, ratings, rewards, labeled steps. */
+/* Values of the columns that an objective names: of preferences, ratings, rewards, labeled steps, stored
+ * log-probs. */
 struct values {
     float reference, margin, share[32], target[32];
-    int32_t desirable;
+    int32_t desirable, target_ids[32 * VOCAB];
+    float target_logits[32 * VOCAB];
 };
 
 static void set_columns(struct ax_example *x, const struct ax_objective *o,
                         const struct values *v) {
     for (int i = 0; i < ax_columns_count(o->columns); i++) {
         const char *name = o->columns->list[i].name;
-        const void *from = strcmp(name, "reference") == 0   ? (const void *)&v->reference
-                           : strcmp(name, "desirable") == 0 ? (const void *)&v->desirable
-                           : strcmp(name, "margin") == 0    ? (const void *)&v->margin
-                           : strcmp(name, "share") == 0     ? v->share
-                                                            : v->target;
+        const void *from = strcmp(name, "reference") == 0       ? (const void *)&v->reference
+                           : strcmp(name, "desirable") == 0     ? (const void *)&v->desirable
+                           : strcmp(name, "margin") == 0        ? (const void *)&v->margin
+                           : strcmp(name, "share") == 0         ? v->share
+                           : strcmp(name, "target_ids") == 0    ? (const void *)v->target_ids
+                           : strcmp(name, "target_logits") == 0 ? v->target_logits
+                                                                : v->target;
         x->columns[i] = from;
     }
 }
@@ -50,12 +55,23 @@ static void label_classes(const struct ax_objective *o, int32_t *labels, size_t 
                                           : AX_NO_LABEL;
 }
 
+/* A distribution of k tokens, in no order, for each token; one has fewer. */
+static void make_targets(struct values *v, const int32_t *ids, size_t len, int k) {
+    for (size_t i = 0; i < len; i++)
+        for (int j = 0; j < k; j++) {
+            const bool none = j == k - 1 && k > 1 && k < VOCAB && i % 3 == 0;
+            v->target_ids[i * (size_t)k + (size_t)j] =
+                none ? -1 : (ids[i] * 7 + 13 + j * 5) % VOCAB;
+            v->target_logits[i * (size_t)k + (size_t)j] = -0.4F * (float)(j * j % 7) - 0.1F;
+        }
+}
+
 /* Token i of a document follows from the one before, so that there is something to learn. Pairs of
  * preferences have no reference, and a share of the tokens. */
 static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, const char *name,
                                const struct ax_objective *o) {
     int32_t ids[32], labels[32];
-    struct values v = {0};
+    static _Thread_local struct values v;
     const bool pairs = o->per == AX_PER_PAIR;
     for (int i = 0; i < 32; i++) {
         v.share[i] = i % 5 == 4 ? 0.5F : 1;
@@ -80,6 +96,7 @@ static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, cons
         v.desirable = k % 3 != 0;
         v.margin = 0.1F * (float)(k / 2 % 4);
         label_classes(o, labels, len, &v);
+        make_targets(&v, ids, len, o->head.distill ? o->head.distill->stored : 0);
         set_columns(&x, o, &v);
         AX_TRY(ax_examples_add(d, &x));
     }

@@ -27,8 +27,6 @@ const struct ax_config_key ax_config_keys_unsupported_data[] = {
     {"fix_untrained_tokens", AX_T_INT | AX_T_LIST | AX_OF(AX_T_INT), AX_NEEDS(UNTRAINED_TOKENS)},
     {"datasets[].conversation", AX_T_STR, AX_NEEDS(DATASET_TYPES)},
     {"datasets[].input_transform", AX_T_STR, AX_NEEDS(PYTHON)},
-    {"datasets[].temperature", AX_T_NUM, AX_NEEDS(LOGPROBS)},
-    {"datasets[].logprobs_field", AX_T_STR, AX_NEEDS(LOGPROBS)},
     {"skip_prepare_dataset", AX_T_BOOL, .dflt = "false", AX_NEEDS(MULTIMODAL)},
     {"push_dataset_to_hub", AX_T_STR, AX_NEEDS(HUB_DATA_UPLOAD)},
     {"use_pose", AX_T_BOOL, AX_NEEDS(LONG_CONTEXT)},

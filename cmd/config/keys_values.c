@@ -22,6 +22,7 @@ const struct ax_config_value ax_config_values[] = {
      "alpaca_*|context_qa.*|creative_acr.*|llama2_chat*|orcamini*|metharme*|pygmalion*|messages*|"
      "reflection*|summarizetldr*|explainchoice*|concisechoice*",
      AX_NEEDS(DATASET_TYPES)},
+    {"datasets[].type", "axolotl.integrations.kd.chat_template*", .support = AX_SUPPORT_ACTS},
     {"datasets[].type", "*.*", AX_NEEDS(PYTHON)},
     {"save_safetensors", "false", AX_REFUSED("remove it: weights are saved as safetensors")},
     {"attn_implementation", "flash", AX_REFUSED("write flash_attention_2")},
@@ -44,6 +45,8 @@ const struct ax_config_value ax_config_values[] = {
     {"hub_strategy", "every_save|*checkpoint*", AX_ROUGHLY(AT_END)},
     {"peft_autocast_adapter_dtype", "false",
      AX_ROUGHLY("the adapter's master weights stay float32")},
+    {"kd_normalize_topk", "true",
+     AX_REFUSED("write false: the model's probabilities are those among all tokens")},
     {"rl", "grpo|gdpo", AX_NEEDS(GRPO)},
     {"rl", "ppo", AX_NEEDS(PPO)},
     {"rl", "ebft", AX_NEEDS(EBFT)},
@@ -59,7 +62,7 @@ const struct ax_config_value ax_config_values[] = {
      AX_NO_EFFECT("the head always works in chunks and never stores all logits")},
     {"plugins", "*LigerPlugin|*KernelsPlugin", AX_NO_EFFECT("speed or memory only")},
     {"plugins", "*ExpertParallelPlugin", AX_NO_EFFECT("only expert_parallel_size is used")},
-    {"plugins", "*KDPlugin", AX_NO_EFFECT("kd_teacher turns distillation on")},
+    {"plugins", "*KDPlugin", AX_NO_EFFECT("kd_teacher or kd_trainer turns distillation on")},
     {"plugins", "*SwanLabPlugin", AX_NO_EFFECT("use_swanlab and swanlab_project decide")},
     {"plugins", "axolotl.integrations.*", AX_NEEDS(PLUGINS)},
 };

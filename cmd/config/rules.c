@@ -5,7 +5,12 @@
 #include <math.h>
 #include <stdio.h>
 
-#define NO_RL "without rl this would be fine-tuning: set rl too, or remove it"
+#define NO_RL          "without rl this would be fine-tuning: set rl too, or remove it"
+#define NO_OTHER_MODEL "distills into a language model: remove rl or the reward model"
+#define NO_OTHER_TERM                                                                              \
+    "label_smoothing, z_loss_coef, use_eaft and use_dynamic_finetuning are not terms of its "      \
+    "loss: "                                                                                       \
+    "remove them"
 
 const struct ax_config_rule ax_config_rules[] = {
     {"test_datasets && val_set_size", "val_set_size",
@@ -75,14 +80,20 @@ const struct ax_config_rule ax_config_rules[] = {
     {"(reward_model || process_reward_model) && (use_eaft || use_dynamic_finetuning)",
      "reward_model",
      "use_eaft and use_dynamic_finetuning weight predicted tokens; a reward model predicts none"},
-    {"kd_trainer && !kd_teacher", "kd_trainer",
-     "set kd_teacher: the teacher's folder; log-probs from files or a server are not supported"},
-    {"kd_teacher && (rl || reward_model || process_reward_model)", "kd_teacher",
-     "distills into a language model: remove rl or the reward model"},
+    {"kd_trainer && kd_teacher", "kd_trainer",
+     "distills from log-probs in the data sets, kd_teacher from a model: use one of them"},
+    {"kd_trainer && !kd_topk", "kd_trainer",
+     "set kd_topk: the most log-probs that the data sets have of a token"},
+    {"kd_trainer && kd_beta", "kd_beta",
+     "only the forward divergence (0) can be taken from a teacher's top tokens"},
+    {"kd_trainer && pretraining_dataset", "kd_trainer",
+     "log-probs of a teacher are read from datasets, not from pretraining_dataset"},
+    {"kd_teacher && (rl || reward_model || process_reward_model)", "kd_teacher", NO_OTHER_MODEL},
+    {"kd_trainer && (rl || reward_model || process_reward_model)", "kd_trainer", NO_OTHER_MODEL},
     {"kd_teacher && (label_smoothing || z_loss_coef || use_eaft || use_dynamic_finetuning)",
-     "kd_teacher",
-     "label_smoothing, z_loss_coef, use_eaft and use_dynamic_finetuning are not terms of its loss: "
-     "remove them"},
+     "kd_teacher", NO_OTHER_TERM},
+    {"kd_trainer && (label_smoothing || z_loss_coef || use_eaft || use_dynamic_finetuning)",
+     "kd_trainer", NO_OTHER_TERM},
     {"dpo_loss_weights && !dpo_loss_type", "dpo_loss_weights", "set dpo_loss_type too"},
     {"dpo_loss_type && rl != dpo", "dpo_loss_type", "needs rl: dpo"},
     {"rl == gdpo && trl.multi_objective_aggregation == sum_then_normalize",
@@ -238,22 +249,26 @@ static enum ax_status check_shards(struct ax_config_build *b) {
 }
 
 /* Weights apply to stored training sets and must be set in only one way. */
-static enum ax_status check_weights(struct ax_config_build *b) {
+static enum ax_status check_sets(struct ax_config_build *b) {
     static const struct {
-        const char *list, *condition, *message;
+        const char *list, *key, *condition, *message;
     } rules[] = {
-        {"datasets", "mixing_weights", "use weight or mixing_weights, not both"},
-        {"datasets", "streaming", "the length of streamed data is unknown: use mixing_weights"},
-        {"pretraining_dataset", "pretraining_dataset",
+        {"datasets", "weight", "mixing_weights", "use weight or mixing_weights, not both"},
+        {"datasets", "weight", "streaming",
          "the length of streamed data is unknown: use mixing_weights"},
-        {"test_datasets", "test_datasets", "evaluation uses every record once: remove it"},
+        {"pretraining_dataset", "weight", "pretraining_dataset",
+         "the length of streamed data is unknown: use mixing_weights"},
+        {"test_datasets", "weight", "test_datasets",
+         "evaluation uses every record once: remove it"},
+        {"datasets", "logprobs_field", "!kd_trainer",
+         "log-probs of a teacher are read with kd_trainer: set it to true, or remove this key"},
     };
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         const struct ax_yaml_node *list = ax_config_lookup(b->cfg, rules[r].list);
         const bool applies = ax_config_holds(b->cfg, rules[r].condition);
         for (size_t i = 0; applies && list && list->kind == AX_YAML_LIST && i < list->n; i++) {
             char path[AX_CONFIG_PATH];
-            snprintf(path, sizeof path, "%s.%zu.weight", rules[r].list, i);
+            snprintf(path, sizeof path, "%s.%zu.%s", rules[r].list, i, rules[r].key);
             if (ax_config_is_set(b->cfg, "%s", path))
                 AX_TRY(broken(b, path, rules[r].message));
         }
@@ -325,7 +340,7 @@ enum ax_status ax_config_check_rules(struct ax_config_build *b) {
             AX_TRY(broken_rule(b, &ax_config_rules[i]));
     AX_TRY(check_batches(b));
     AX_TRY(check_shards(b));
-    AX_TRY(check_weights(b));
+    AX_TRY(check_sets(b));
     AX_TRY(check_losses(b));
     return check_rl(b);
 }

@@ -74,7 +74,7 @@ enum ax_config_support {
     X(GRPO, "grpo", "reinforcement training with GRPO and GDPO")                                   \
     X(PPO, "ppo", "reinforcement training with PPO")                                               \
     X(EBFT, "ebft", "energy-based fine-tuning")                                                    \
-    X(LOGPROBS, "teacher-logprobs", "log-probs of a teacher from files or a server; use kd_teacher") \
+    X(LOGPROBS, "teacher-logprobs", "log-probs of a teacher from a server; use kd_teacher")        \
     X(OTHER_RL, "other-rl", "more losses and options for preference and reinforcement training")   \
     X(QAT, "qat", "quantization-aware training with int4 weights")                                 \
     X(OTHER_QAT, "other-qat", "quantization-aware training with other types")                      \

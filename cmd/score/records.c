@@ -2,7 +2,7 @@
 #include "cmd/score/records.h"
 
 /* Steps may be labeled with probabilities. */
-static const struct ax_columns step_columns = {.list = {{"target", true, AX_OF_LABEL}}, .n = 1};
+static const struct ax_columns step_columns = {.list = {{"target", true, AX_OF_LABEL, 0}}, .n = 1};
 static const struct ax_name_map properties[] = {{"role", "role"}, {"content", "content"}};
 
 static enum ax_status no_memory(void) {

@@ -166,10 +166,15 @@ static struct ax_format_synthetic read_synthetic(const struct ax_config *cfg, co
     return s;
 }
 
-/* The type as text; NULL if it is a map or absent. */
+/* The type as text; NULL if it is a map or absent. axolotl has a name of its own for chats with a
+ * teacher's log-probs. */
 static const char *type_of(const struct ax_config *cfg, const char *entry) {
+    static const char with_logprobs[] = "axolotl.integrations.kd.chat_template";
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", entry);
-    return v ? v->text : NULL;
+    const char *type = v ? v->text : NULL;
+    if (type && strncmp(type, with_logprobs, sizeof with_logprobs - 1) == 0)
+        return "chat_template";
+    return type;
 }
 
 /* A template for records that may hold messages; without one, only texts are read. */
@@ -209,6 +214,9 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
         .pretrain = ax_setup_pretrain_mode(cfg),
         .columns = d->method.objective.columns,
     };
+    if (d->method.distill.stored > 0)
+        o.topk = (struct ax_format_topk){ax_config_str(cfg, "%s.logprobs_field", e->path),
+                                         ax_config_f64(cfg, "%s.temperature", e->path)};
     const enum ax_setup_chat chat = ax_setup_entry_chat(o.task, type, is_map);
     if (o.task != AX_TASK_TEXT || (!type && !is_map && !pretraining))
         ax_setup_entry_answers(e, cfg, &o);

@@ -112,10 +112,16 @@ static enum ax_status read_distill(struct ax_setup_method *m, const struct ax_co
                                              .nll_weight = ax_config_f64(cfg, "kd_ce_alpha"),
                                              .temperature = ax_config_f64(cfg, "kd_temperature"),
                                              .beta = ax_config_f64(cfg, "kd_beta")};
+    if (ax_config_bool(cfg, "kd_trainer")) {
+        const int64_t stored = ax_config_i64(cfg, "kd_topk");
+        if (stored > AX_DISTILL_STORED_MAX)
+            return ax_config_error(cfg, "kd_topk", "expected at most %d", AX_DISTILL_STORED_MAX);
+        m->distill.stored = (int)stored;
+    }
     if (!(m->distill.divergence_weight > 0))
         return ax_config_error(cfg, "kd_alpha",
-                               "is 0: the teacher is not used. Set it above 0, or remove "
-                               "kd_teacher");
+                               "is 0: the teacher is not used. Set it above 0, or remove %s",
+                               m->distill.stored > 0 ? "kd_trainer" : "kd_teacher");
     m->objective = ax_objective_distill(&m->distill);
     return AX_OK;
 }
@@ -135,7 +141,9 @@ enum ax_status ax_setup_method_read(struct ax_setup_method *m, const struct ax_c
         return read_kto(m, cfg);
     const struct ax_classifier *head = ax_setup_classifier(cfg);
     if (!head)
-        return ax_config_has(cfg, "kd_teacher") ? read_distill(m, cfg) : read_sft(m, cfg);
+        return ax_config_has(cfg, "kd_teacher") || ax_config_bool(cfg, "kd_trainer")
+                   ? read_distill(m, cfg)
+                   : read_sft(m, cfg);
     m->objective =
         head == &ax_classifier_prm
             ? ax_objective_prm(&m->sft)

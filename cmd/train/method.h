@@ -1,5 +1,5 @@
-/* What a configuration trains: the keys rl, reward_model, process_reward_model and kd_teacher, and those
- * of their losses, as an objective. */
+/* What a configuration trains: the keys rl, reward_model, process_reward_model, kd_teacher and
+ * kd_trainer, and those of their losses, as an objective. */
 #ifndef AX_CMD_TRAIN_METHOD_H
 #define AX_CMD_TRAIN_METHOD_H
 

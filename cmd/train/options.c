@@ -256,6 +256,8 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "reward_model",
                                         "process_reward_model",
                                         "kd_teacher",
+                                        "kd_trainer",
+                                        "kd_topk",
                                         "adapter",
                                         "load_in_4bit",
                                         "load_in_8bit",
@@ -284,6 +286,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         NULL};
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;
+    const struct ax_distill_options *distill = s->data.method.objective.head.distill;
     o->arch = &s->arch;
     o->weights = s->hf.dir ? &s->hf : NULL;
     o->teacher_weights = s->teacher_hf.dir ? &s->teacher_hf : NULL;
@@ -294,7 +297,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(read_mesh(&o->runtime, s));
     o->step = (struct ax_step_options){
         .objective = &s->data.method.objective,
-        .teacher = s->data.method.objective.head.distill ? &s->teacher_arch : NULL,
+        .teacher = distill && distill->stored == 0 ? &s->teacher_arch : NULL,
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
         .n_microbatches = (int)(s->data.sequences_per_step / s->data.sequences_per_batch),
         .adapter = s->adapter,

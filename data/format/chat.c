@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "data/format/chat_mask.h"
+#include "data/format/topk.h"
 
 /* ---- making the format ---- */
 
@@ -112,9 +113,10 @@ static enum ax_status chat_record(const struct ax_format *f, struct ax_format_wo
     ax_conversation_free(&c);
     AX_TRY(st);
     AX_TRY(ax_example_list_end(out, origin));
-    if (out->n > before)
-        out->items[before].oddities = oddities;
-    return AX_OK;
+    if (out->n == before)
+        return AX_OK;
+    out->items[before].oddities = oddities;
+    return ax_topk_chat(f, record, out, before);
 }
 
 const struct ax_format_type ax_format_type_chat = {"chat_template", false, false, chat_init,

@@ -19,6 +19,7 @@ struct ax_column {
     const char *name;
     bool is_float;
     enum ax_column_of of;
+    int width; /* values in place of each one; 0 = 1 */
 };
 
 struct ax_columns {
@@ -26,9 +27,21 @@ struct ax_columns {
     int n;
 };
 
+static inline size_t ax_column_width(const struct ax_columns *columns, int c) {
+    return columns->list[c].width > 0 ? (size_t)columns->list[c].width : 1;
+}
+
+/* The widths of the first `end` columns together; columns may be NULL if end is 0. */
+static inline size_t ax_columns_width(const struct ax_columns *columns, int end) {
+    size_t width = 0;
+    for (int c = 0; c < end; c++)
+        width += ax_column_width(columns, c);
+    return width;
+}
+
 /* Words of column c for an example of n tokens. */
 static inline size_t ax_column_words(const struct ax_columns *columns, int c, size_t n) {
-    return columns->list[c].of == AX_OF_EXAMPLE ? 1 : n;
+    return (columns->list[c].of == AX_OF_EXAMPLE ? 1 : n) * ax_column_width(columns, c);
 }
 
 /* Words of the first `end` columns; columns may be NULL if end is 0. */

@@ -2,7 +2,7 @@
  * tokenizers. */
 #include <string.h>
 
-#include "data/format/impl.h"
+#include "data/format/topk.h"
 
 static json_t *name_map(const struct ax_name_map *map, size_t n) {
     json_t *list = json_array();
@@ -75,9 +75,13 @@ static json_t *describe_steps(const struct ax_format_steps *s) {
 
 static json_t *describe_columns(const struct ax_columns *columns) {
     json_t *list = json_array();
-    for (int c = 0; c < columns->n; c++)
-        json_array_append_new(list, json_pack("[s, b, i]", columns->list[c].name,
-                                              columns->list[c].is_float, (int)columns->list[c].of));
+    for (int c = 0; c < columns->n; c++) {
+        const struct ax_column *column = &columns->list[c];
+        json_t *v = json_pack("[s, b, i]", column->name, column->is_float, (int)column->of);
+        if (column->width > 0)
+            json_array_append_new(v, json_integer(column->width));
+        json_array_append_new(list, v);
+    }
     return list;
 }
 
@@ -109,6 +113,9 @@ enum ax_status ax_format_describe(const struct ax_format *f, json_t **out) {
         ok = json_object_set_new(v, "answers", describe_answers(o->answers)) == 0;
     if (ok && o->steps)
         ok = json_object_set_new(v, "steps", describe_steps(o->steps)) == 0;
+    if (ok && ax_topk_wanted(f))
+        ok = json_object_set_new(v, "topk",
+                                 json_pack("[s, f]", o->topk.field, o->topk.temperature)) == 0;
     if (ok && o->columns)
         ok = json_object_set_new(v, "columns", describe_columns(o->columns)) == 0;
     if (!ok) {

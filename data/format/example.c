@@ -70,11 +70,14 @@ enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin o
     return AX_OK;
 }
 
-void ax_example_list_set(struct ax_example_list *l, size_t i, int column, const void *values) {
-    const struct ax_example *x = &l->items[i];
+uint32_t *ax_example_list_words(struct ax_example_list *l, size_t i, int column) {
     AX_ASSERT(i < l->n && column < ax_columns_count(l->columns));
-    memcpy((uint32_t *)(uintptr_t)x->columns[column], values,
-           ax_column_words(l->columns, column, x->n) * sizeof(uint32_t));
+    return (uint32_t *)(uintptr_t)l->items[i].columns[column];
+}
+
+void ax_example_list_set(struct ax_example_list *l, size_t i, int column, const void *values) {
+    memcpy(ax_example_list_words(l, i, column), values,
+           ax_column_words(l->columns, column, l->items[i].n) * sizeof(uint32_t));
 }
 
 void ax_example_list_group(struct ax_example_list *l, size_t first) {

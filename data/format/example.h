@@ -39,7 +39,7 @@ struct ax_example {
     bool joined;       /* same group and record as the previous example */
     unsigned oddities; /* bits 1 << enum ax_oddity */
     struct ax_origin origin;
-    const uint32_t *columns[AX_COLUMNS_MAX]; /* [1] or [n], for each column there is */
+    const uint32_t *columns[AX_COLUMNS_MAX]; /* [1] or [n], times its width */
 };
 
 /* Examples under construction, contiguous in memory; zero-initialize. */
@@ -58,7 +58,9 @@ enum ax_status ax_example_list_add(struct ax_example_list *l, const int32_t *tok
                                    const int32_t *labels, size_t n, bool trained);
 /* Ends the open example, with zeros in its columns. An empty one is dropped. */
 enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin origin);
-/* Copies a column's values for example i: [1] or [n], 32 bits each. */
+/* A column's words for example i, to be written: [1] or [n], times its width. */
+uint32_t *ax_example_list_words(struct ax_example_list *l, size_t i, int column);
+/* Copies a column's values for example i. */
 void ax_example_list_set(struct ax_example_list *l, size_t i, int column, const void *values);
 /* Makes one group of the examples from item `first` on. */
 void ax_example_list_group(struct ax_example_list *l, size_t first);

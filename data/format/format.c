@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "data/format/answers.h"
 #include "data/format/recognize.h"
+#include "data/format/topk.h"
 
 static const struct ax_format_type *const types[] = {
     &ax_format_type_chat,     &ax_format_type_alpaca,       &ax_format_type_gpteacher,
@@ -68,6 +69,7 @@ done:
 
 static enum ax_status init(struct ax_format *f) {
     AX_TRY(find_type(&f->o, &f->type));
+    AX_TRY(ax_topk_check(f));
     f->eos = f->bos = AX_NO_TOKEN;
     if (f->type->needs_eos && ax_tokenizer_special_id(f->tok, AX_EOS) == AX_NO_TOKEN)
         return ax_error(AX_ERR_CONFIG,

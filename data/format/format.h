@@ -101,6 +101,12 @@ struct ax_format_steps {
     bool last_only;         /* labels the last step only */
 };
 
+/* Log-probs of a teacher, for examples with columns for them (data/format/topk.h). */
+struct ax_format_topk {
+    const char *field;  /* column of a chat's */
+    double temperature; /* that they were taken at */
+};
+
 /* Answers and steps longer than sequence_len. */
 enum ax_long {
     AX_LONG_USUAL, /* as the type does it */
@@ -137,7 +143,8 @@ struct ax_format_options {
                                                 NULL if only tokens are read */
     const struct ax_format_steps *steps;     /* for STEPS */
     enum ax_long long_examples;              /* for all four */
-    const struct ax_columns *columns;        /* columns of the examples; NULL: none */
+    struct ax_format_topk topk;
+    const struct ax_columns *columns; /* columns of the examples; NULL: none */
 };
 
 struct ax_format;

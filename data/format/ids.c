@@ -1,5 +1,6 @@
-/* Records that are tokenized already: uses input_ids, labels and attention_mask unchanged. */
-#include "data/format/impl.h"
+/* Records that are tokenized already: uses input_ids, labels and attention_mask unchanged; and what a
+ * teacher says of each token (topk.h). */
+#include "data/format/topk.h"
 
 struct column {
     const char *name;
@@ -27,6 +28,16 @@ static enum ax_status at(const struct column *c, size_t i, int64_t min, int64_t 
     return AX_OK;
 }
 
+/* The targets of the tokens that the attention mask left in. */
+static enum ax_status put_targets(const struct ax_topk *t, const struct column *mask, size_t n,
+                                  struct ax_example_list *out, size_t example) {
+    size_t at = 0;
+    for (size_t i = 0; i < n && t->logprobs; i++)
+        if (!mask->list || json_integer_value(json_array_get(mask->list, i)) == 1)
+            AX_TRY(ax_topk_put(t, out, example, at++, (int64_t)i - 1));
+    return AX_OK;
+}
+
 /* Tokens outside the attention mask are padding, which has no place in a packed record. */
 static enum ax_status ids_record(const struct ax_format *f, struct ax_format_work *w,
                                  json_t *record, struct ax_origin origin,
@@ -35,6 +46,8 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
     struct column ids;
     struct column labels;
     struct column mask = {0};
+    struct ax_topk targets;
+    const size_t before = out->n;
     const int64_t vocab = f->tok ? (int64_t)ax_tokenizer_size(f->tok) : INT32_MAX;
     AX_TRY(open_column(record, "input_ids", &ids));
     AX_TRY(open_column(record, "labels", &labels));
@@ -44,6 +57,7 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
     if (json_array_size(labels.list) != n || (mask.list && json_array_size(mask.list) != n))
         return ax_error(AX_ERR_DATA, "input_ids has %zu elements, labels %zu, attention_mask %zu",
                         n, json_array_size(labels.list), json_array_size(mask.list));
+    AX_TRY(ax_topk_open_tokens(&targets, f, record, n));
     for (size_t i = 0; i < n; i++) {
         int32_t id;
         int32_t label;
@@ -58,7 +72,8 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
         if (seen)
             AX_TRY(ax_example_list_add(out, &id, &label, 1, false));
     }
-    return ax_example_list_end(out, origin);
+    AX_TRY(ax_example_list_end(out, origin));
+    return out->n > before ? put_targets(&targets, &mask, n, out, before) : AX_OK;
 }
 
 const struct ax_format_type ax_format_type_ids = {"tokens", false, false, NULL, ids_record};

@@ -4,9 +4,10 @@
  *   prompt, completion   texts or messages; the completion is trained on (answers_own.c)
  *   text                 every token
  *
- * Other records are tokens already. */
+ * Other records are tokens already; those with a prompt or text have no targets of a teacher. */
 #include "data/format/answers.h"
 #include "data/format/chat_mask.h"
+#include "data/format/topk.h"
 
 static enum ax_status own_init(struct ax_format *f) {
     if (f->o.chat && f->o.chat->by_generation)
@@ -24,7 +25,8 @@ static enum ax_status own_record(const struct ax_format *f, struct ax_format_wor
                             messages);
         return ax_format_type_chat.record(f, w, record, origin, out);
     }
-    if (json_object_get(record, "prompt") || json_object_get(record, "text"))
+    const bool is_text = json_object_get(record, "prompt") || json_object_get(record, "text");
+    if (is_text && !ax_topk_wanted(f))
         return ax_format_type_answers.record(f, w, record, origin, out);
     return ax_format_type_ids.record(f, w, record, origin, out);
 }

@@ -85,7 +85,7 @@ static inline int32_t ax_word_label(const struct ax_stored *x, const uint32_t *w
     return words[t] & AX_WORD_TRAINED ? ax_word_token(words, t) : AX_NO_LABEL;
 }
 
-/* The values of column c: [1] or [n]. */
+/* The values of column c: [1] or [n], times its width. */
 static inline const uint32_t *ax_examples_column(const struct ax_examples *e, size_t i, int c) {
     const struct ax_stored *x = &e->list[i];
     return ax_examples_words(e, i) + (size_t)x->n * (1U + x->own_labels) +

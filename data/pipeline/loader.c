@@ -147,7 +147,8 @@ static void put_piece(struct ax_loader *l, const struct ax_packed_sequence *s, i
         const uint32_t first =
             of == AX_OF_EXAMPLE ? 0 : p->from + (of == AX_OF_LABEL && !l->o.labels_in_place);
         AX_ASSERT(!l->o.mixed);
-        l->docs[i].columns[c] = ax_examples_column(set, index, c) + first;
+        l->docs[i].columns[c] =
+            ax_examples_column(set, index, c) + first * ax_column_width(set->columns, c);
     }
 }
 

@@ -16,8 +16,8 @@ struct ax_document {
                               the class of each token */
     const float *weight;
     int64_t first_position; /* of the first token; > 0 if a KV cache holds the earlier ones */
-    /* Values of each column: [1] or [n]; AX_OF_LABEL: [n], as the labels, read only where there
-     * is one. */
+    /* Values of each column: [1] or [n], times its width; AX_OF_LABEL: [n], as the labels, read
+     * only where there is one. */
     const uint32_t *columns[AX_COLUMNS_MAX];
 };
 

@@ -4,6 +4,41 @@
 
 #define BETA(...) OPTIONS(ax_head_options, __VA_ARGS__)
 
+static const char *check_scatter_topk(const struct ax_scatter_topk *a) {
+    NEED(a->logits.ndim == 2 && sums(&a->logits) && rows_apart(&a->logits) && given(&a->logits));
+    NEED(a->ids.ndim == 2 && a->ids.shape[1] >= 1);
+    NEED(is_dense_2d(&a->ids, AX_I32, a->logits.shape[0], a->ids.shape[1]));
+    NEED(is_dense_2d(&a->values, AX_F32, a->logits.shape[0], a->ids.shape[1]));
+    return NULL;
+}
+
+/* Of the logits only what is written. */
+static struct ax_op_cost cost_scatter_topk(const struct ax_scatter_topk *a) {
+    return (struct ax_op_cost){0, 2 * bytes_of(&a->values) + bytes_of(&a->ids)};
+}
+
+/* Distinct ids of a row, some of them before and after the shard; every fifth is −1. */
+static void build_scatter_topk(struct ax_case_builder *b, struct ax_scatter_topk *a) {
+    const struct ax_shape *s = b->shape;
+    a->logits = ax_case_in2(b, b->accum, s->rows, s->cols);
+    a->ids = ax_case_dense2(b, AX_I32, s->rows, s->choices);
+    for (int64_t i = 0; i < s->rows * s->choices && b->memory != NULL; i++) {
+        const int64_t id = (i / s->choices * 5 + i % s->choices * 7) % (s->first + s->cols + 9);
+        ((int32_t *)a->ids.data)[i] = i % 5 == 4 ? -1 : (int32_t)id;
+    }
+    a->values = ax_case_dense_in2(b, AX_F32, s->rows, s->choices);
+    a->first_col = s->first;
+}
+
+static const struct ax_shape shapes_scatter_topk[] = {
+    {"one", .rows = 1, .cols = 1, .choices = 1},
+    {"odd", .rows = 5, .cols = 37, .choices = 6},
+    {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16, .choices = 7},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152, .choices = 64},
+};
+
+AX_OP_INFO(scatter_topk, INOUT_ROWS(logits), IN_ROWS(ids), IN_ROWS(values));
+
 static const char *check_divergence(const struct ax_divergence *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
     int64_t rows = a->logits.shape[0];

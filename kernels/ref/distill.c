@@ -1,7 +1,20 @@
-/* Distillation: divergence, divergence_merge, distill_loss, distill_backward. */
+/* Distillation: scatter_topk, divergence, divergence_merge, distill_loss, distill_backward. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
+
+enum ax_status ax_ref_scatter_topk(struct ax_queue *q, const struct ax_scatter_topk *a,
+                                   void *work) {
+    (void)q;
+    (void)work;
+    const int64_t k = a->ids.shape[1];
+    for (int64_t i = 0; i < a->ids.shape[0] * k; i++) {
+        const int64_t c = ax_ref_i32(&a->ids, i) - a->first_col;
+        if (c >= 0 && c < a->logits.shape[1])
+            ax_ref_set(&a->logits, i / k, c, ax_ref_get(&a->values, i / k, i % k));
+    }
+    return AX_OK;
+}
 
 /* Log-probability of column c. */
 static double log_of(const struct ax_tensor *logits, const struct ax_tensor *lse, int64_t t,

@@ -187,12 +187,18 @@ static const struct file files[] = {
     {"distillation",
      {TEXT, TRAIN},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nplugins:\n"
-     "  - axolotl.integrations.kd.KDPlugin\nkd_trainer: true\nkd_teacher: t\nkd_alpha: 0.9\n"
+     "  - axolotl.integrations.kd.KDPlugin\nkd_teacher: t\nkd_alpha: 0.9\n"
      "kd_ce_alpha: 0.1\nkd_temperature: 2.0\nkd_beta: 0.5\n"},
     {"distillation from stored log-probs",
+     {TEXT, TRAIN},
+     "base_model: m\ndatasets: [{path: a, type: axolotl.integrations.kd.chat_template, "
+     "logprobs_field: l, temperature: 0.7}]\nlearning_rate: 1e-5\nplugins:\n"
+     "  - axolotl.integrations.kd.KDPlugin\nkd_trainer: true\nkd_topk: 64\nkd_alpha: 0.9\n"
+     "kd_ce_alpha: 0.1\nkd_temperature: 2.0\nkd_normalize_topk: false\n"},
+    {"distillation from a server",
      {TEXT, TRAIN, "teacher-logprobs"},
-     "base_model: m\ndatasets: [{path: a, type: alpaca, logprobs_field: l}]\nlearning_rate: "
-     "1e-5\nkd_teacher: t\nkd_online_server: vllm\n"},
+     "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nkd_teacher: t\n"
+     "kd_online_server_base_url: http://h\n"},
     {"quantization-aware",
      {TEXT, TRAIN, "qat"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nqat:\n"

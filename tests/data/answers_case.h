@@ -3,9 +3,9 @@
 #ifndef AX_TESTS_DATA_ANSWERS_CASE_H
 #define AX_TESTS_DATA_ANSWERS_CASE_H
 
-static const struct ax_columns rated_columns = {.list = {{"desirable", false, AX_OF_EXAMPLE},
-                                                         {"margin", true, AX_OF_EXAMPLE},
-                                                         {"target", true, AX_OF_LABEL}},
+static const struct ax_columns rated_columns = {.list = {{"desirable", false, AX_OF_EXAMPLE, 0},
+                                                         {"margin", true, AX_OF_EXAMPLE, 0},
+                                                         {"target", true, AX_OF_LABEL, 0}},
                                                 .n = 3};
 
 /* A template with a header for the answer to come. */

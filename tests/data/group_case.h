@@ -24,10 +24,12 @@ static inline int64_t group_length(int64_t id, size_t k) {
                                      LENGTH_MAX - 1);
 }
 
-/* What the columns of token t of an example hold; t = 0 where it is the example's. */
-static const struct ax_columns group_columns = {.list = {{"value", true, AX_OF_EXAMPLE},
-                                                         {"step", false, AX_OF_TOKEN},
-                                                         {"old", true, AX_OF_LABEL}},
+#define WIDTH 2 /* of the last column */
+
+/* What word t of an example's column holds: of token t, or of t / WIDTH; 0 where it is the example's. */
+static const struct ax_columns group_columns = {.list = {{"value", true, AX_OF_EXAMPLE, 0},
+                                                         {"step", false, AX_OF_TOKEN, 0},
+                                                         {"old", true, AX_OF_LABEL, WIDTH}},
                                                 .n = 3};
 
 static inline uint32_t column_word(int c, int32_t token, int64_t t) {
@@ -40,9 +42,9 @@ static inline uint32_t column_word(int c, int32_t token, int64_t t) {
 static inline void set_columns(struct ax_example_list *l, int32_t token) {
     uint32_t words[512];
     const struct ax_example *x = &l->items[l->n - 1];
-    assert_true(x->n <= 512);
+    assert_true(WIDTH * x->n <= 512);
     for (int c = 0; c < 3; c++) {
-        for (size_t t = 0; t < x->n; t++)
+        for (size_t t = 0; t < ax_column_words(&group_columns, c, x->n); t++)
             words[t] = column_word(c, token, (int64_t)t);
         ax_example_list_set(l, l->n - 1, c, words);
     }

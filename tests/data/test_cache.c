@@ -304,7 +304,7 @@ static void places_outside_the_files(void **state) {
     (void)state;
     static const int32_t ids[] = {1, 2, 3};
     json_t *description = json_pack("{s:i}", "a", 1);
-    static const struct ax_columns column = {.list = {{"value", true, AX_OF_EXAMPLE}}, .n = 1};
+    static const struct ax_columns column = {.list = {{"value", true, AX_OF_EXAMPLE, 0}}, .n = 1};
     for (int wrong = 0; wrong < 11; wrong++) {
         struct ax_cache_writer w;
         struct ax_examples made = {0};

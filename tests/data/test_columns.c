@@ -15,10 +15,10 @@
 static void check_stored(const struct ax_examples *e, size_t i) {
     const int32_t token = ax_word_token(ax_examples_words(e, i), 0);
     assert_int_equal(ax_examples_column(e, i, 0)[0], column_word(0, token, 0));
-    for (uint32_t t = 0; t < e->list[i].n; t++) {
+    for (uint32_t t = 0; t < e->list[i].n; t++)
         assert_int_equal(ax_examples_column(e, i, 1)[t], column_word(1, token, t));
+    for (uint32_t t = 0; t < WIDTH * e->list[i].n; t++)
         assert_int_equal(ax_examples_column(e, i, 2)[t], column_word(2, token, t));
-    }
 }
 
 /* ---- a list and a set ---- */
@@ -48,8 +48,8 @@ static void listed(void **state) {
         const struct ax_example *x = &l.items[i];
         const int32_t token = (int32_t)(i < 100 ? i : i + 400);
         assert_int_equal(x->columns[0][0], column_word(0, token, 0));
-        for (size_t t = 0; t < x->n; t++)
-            for (int c = 1; c < 3; c++)
+        for (int c = 1; c < 3; c++)
+            for (size_t t = 0; t < ax_column_words(&group_columns, c, x->n); t++)
                 assert_int_equal(x->columns[c][t], column_word(c, token, (int64_t)t));
     }
     ax_example_list_free(&l);
@@ -63,7 +63,7 @@ static void stored(void **state) {
         check_stored(&column_set, i);
     open_groups(&plain, in_scratch("groups.jsonl"), NULL);
     assert_int_equal(plain.n_words, plain.n_tokens); /* nothing is kept where there are none */
-    assert_int_equal(column_set.n_words, 3 * column_set.n_tokens + column_set.n);
+    assert_int_equal(column_set.n_words, (2 + WIDTH) * column_set.n_tokens + column_set.n);
     for (size_t i = 0; i < column_set.n; i++)
         assert_true(plain.list[i].hash != column_set.list[i].hash);
     ax_examples_free(&plain);
@@ -89,7 +89,7 @@ static void compared(void **state) {
     (void)state;
     static const int32_t tokens[] = {5, 5, 5, 5};
     for (int c = 0; c < 3; c++)
-        for (size_t at = 0; at < (c == 0 ? 1 : 4); at++) {
+        for (size_t at = 0; at < ax_column_words(&group_columns, c, 4); at++) {
             struct ax_example_list l = {.columns = &group_columns};
             struct ax_examples e = {.columns = &group_columns};
             for (int i = 0; i < 2; i++) {
@@ -97,14 +97,15 @@ static void compared(void **state) {
                 assert_ok(ax_example_list_end(&l, (struct ax_origin){0}));
                 set_columns(&l, 5);
             }
-            uint32_t words[4];
-            memcpy(words, l.items[1].columns[c], (c == 0 ? 1 : 4) * sizeof *words);
+            uint32_t words[4 * WIDTH];
+            memcpy(words, l.items[1].columns[c],
+                   ax_column_words(&group_columns, c, 4) * sizeof *words);
             words[at]++;
             ax_example_list_set(&l, 1, c, words);
             for (int i = 0; i < 2; i++)
                 assert_ok(ax_examples_add(&e, &l.items[i]));
             for (uint32_t n = 1; n <= 4; n++) {
-                const bool same = c > 0 && n <= at;
+                const bool same = c > 0 && n <= at / ax_column_width(&group_columns, c);
                 assert_int_equal(ax_examples_equal(&e, 0, &e, 1, n), same);
                 assert_int_equal(ax_examples_hash(&e, 0, n) == ax_examples_hash(&e, 1, n), same);
             }
@@ -117,9 +118,9 @@ static void compared(void **state) {
 static void cached(void **state) {
     (void)state;
     struct ax_examples got;
-    static const struct ax_columns renamed = {.list = {{"values", true, AX_OF_EXAMPLE},
-                                                       {"step", false, AX_OF_TOKEN},
-                                                       {"old", true, AX_OF_LABEL}},
+    static const struct ax_columns renamed = {.list = {{"values", true, AX_OF_EXAMPLE, 0},
+                                                       {"step", false, AX_OF_TOKEN, 0},
+                                                       {"old", true, AX_OF_LABEL, WIDTH}},
                                               .n = 3};
     const struct ax_format other = {.type = &group_type, .o = {.columns = &renamed}};
     const struct ax_format *const formats[] = {&column_format, &group_format, &other};
@@ -152,8 +153,9 @@ static void check_sequence(const struct ax_packed_sequence *s) {
             const int64_t at = from + t + !s->labels_in_place;
             const bool trained = at > 0 && t + !s->labels_in_place < doc->n;
             assert_int_equal(doc->labels[t], trained ? token : -1);
-            if (trained)
-                assert_int_equal(doc->columns[2][t], column_word(2, token, at));
+            for (int j = 0; j < WIDTH && trained; j++)
+                assert_int_equal(doc->columns[2][WIDTH * t + j],
+                                 column_word(2, token, WIDTH * at + j));
         }
     }
 }

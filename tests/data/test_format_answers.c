@@ -122,7 +122,7 @@ static void check_column(const struct ax_format_options *o, const char *json, in
 static void shares(void **state) {
     (void)state;
     static const struct ax_columns columns = {
-        .list = {{"reference", true, AX_OF_EXAMPLE}, {"share", true, AX_OF_LABEL}}, .n = 2};
+        .list = {{"reference", true, AX_OF_EXAMPLE, 0}, {"share", true, AX_OF_LABEL, 0}}, .n = 2};
     static const float tails[] = {0.25F, 0, 1};
     for (size_t t = 0; t < sizeof tails / sizeof *tails; t++) {
         struct answers_case c;

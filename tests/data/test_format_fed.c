@@ -14,9 +14,9 @@
 
 #define RUNS "fixtures/runs"
 
-static const struct ax_columns columns = {.list = {{"desirable", false, AX_OF_EXAMPLE},
-                                                   {"margin", true, AX_OF_EXAMPLE},
-                                                   {"target", true, AX_OF_LABEL}},
+static const struct ax_columns columns = {.list = {{"desirable", false, AX_OF_EXAMPLE, 0},
+                                                   {"margin", true, AX_OF_EXAMPLE, 0},
+                                                   {"target", true, AX_OF_LABEL, 0}},
                                           .n = 3};
 
 static const struct ax_name_map properties[] = {{"role", "role"}, {"content", "content"}};

@@ -12,9 +12,9 @@ static const char source[] =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-static const struct ax_columns columns = {.list = {{"desirable", false, AX_OF_EXAMPLE},
-                                                   {"margin", true, AX_OF_EXAMPLE},
-                                                   {"target", true, AX_OF_LABEL}},
+static const struct ax_columns columns = {.list = {{"desirable", false, AX_OF_EXAMPLE, 0},
+                                                   {"margin", true, AX_OF_EXAMPLE, 0},
+                                                   {"target", true, AX_OF_LABEL, 0}},
                                           .n = 3};
 
 /* Is this label possible for a token of this task? */

@@ -12,6 +12,11 @@
 
 static char path[64];
 
+/* What a teacher says of each token, in half of the runs with tokens. */
+static const struct ax_columns targets = {
+    .list = {{"target_ids", false, AX_OF_LABEL, 3}, {"target_logits", true, AX_OF_LABEL, 3}},
+    .n = 2};
+
 static void remove_file(void) {
     (void)unlink(path);
 }
@@ -29,11 +34,19 @@ static void write_input(const uint8_t *data, size_t size) {
 
 /* Rows that are tokens already need no tokenizer. */
 static void run_format(const struct ax_format *f, struct ax_format_work *w, json_t *row) {
-    struct ax_example_list s = {0};
+    struct ax_example_list s = {.columns = ax_format_columns(f)};
     const enum ax_status st = ax_format_record(f, w, row, (struct ax_origin){.line = 1}, &s);
     AX_ASSERT(st == AX_OK || (st == AX_ERR_DATA && s.n == 0 && *ax_error_text()));
     for (size_t i = 0; i < s.n_tokens; i++)
         AX_ASSERT(s.tokens[i] >= 0 && s.labels[i] >= AX_NO_LABEL);
+    for (size_t i = 0; i < s.n && s.columns; i++)
+        for (size_t t = 0; t < 3 * s.items[i].n; t++) {
+            const bool any = (int32_t)s.items[i].columns[0][t] >= 0;
+            AX_ASSERT(any || (int32_t)s.items[i].columns[0][t] == -1);
+            float logit;
+            memcpy(&logit, &s.items[i].columns[1][t], sizeof logit);
+            AX_ASSERT(!any || (logit <= 0 && logit >= -1e20F));
+        }
     ax_example_list_free(&s);
 }
 
@@ -77,7 +90,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct ax_rows *r;
     struct ax_format *f;
     write_input(data + 1, size - 1);
-    AX_ASSERT(ax_format_new(&f, &(struct ax_format_options){.sequence_len = 64}) == AX_OK);
+    const struct ax_format_options fo = {
+        .sequence_len = 64, .columns = data[0] & 16 ? &targets : NULL, .topk = {"logprobs", 0.5}};
+    AX_ASSERT(ax_format_new(&f, &fo) == AX_OK);
     if (ax_rows_open(&r, &o) == AX_OK) {
         read_rows(r, f, (data[0] >> 2 & 3) != 3);
         ax_rows_close(r);

@@ -27,6 +27,7 @@
     X(softmax_merge)                                                                               \
     X(softmax_backward)                                                                            \
     X(nll_loss)                                                                                    \
+    X(scatter_topk)                                                                                \
     X(divergence)                                                                                  \
     X(divergence_merge)                                                                            \
     X(distill_loss)                                                                                \

@@ -178,9 +178,68 @@ static void check_loss(const struct isa *isa, enum ax_dtype real) {
     assert_true(fabs(sums.of[0] - (5 + total)) < 1e-12 && fabs(sums.of[1] - (6 + total)) < 1e-12);
 }
 
+enum { TOP = 5 };
+
+/* Logits of TOP tokens, and for all others a number so low that they have no probability; in shards,
+ * with ids that are no token. Everything stays finite; the divergence is that over the TOP tokens. */
+static void check_topk(const struct isa *isa, enum ax_dtype real) {
+    static const int64_t first[] = {0, 2000, 2001, V};
+    struct models m = some_models(AX_F32, 0, 0.5);
+    struct ax_tensor ids = line(AX_I32, T * TOP), values = line(AX_F32, T * TOP);
+    (void)real;
+    ids = ax_tensor_2d(AX_I32, ids.data, T, TOP);
+    values = ax_tensor_2d(AX_F32, values.data, T, TOP);
+    randomize(&values, 3, -3);
+    for (int64_t t = 0; t < T; t++) { /* both sides of each border */
+        const double of_row[TOP] = {1999, 2000, t % 2 ? -1 : 2001, (double)(7 * t),
+                                    (double)(V - 1 - t)};
+        for (int j = 0; j < TOP; j++)
+            set(&ids, t, j, of_row[j]);
+    }
+    for (int64_t t = 0; t < T; t++)
+        for (int64_t c = 0; c < V; c++)
+            set(&m.teacher, t, c, -1e30);
+    for (int s = 0; s < 3; s++)
+        RUN(isa, 2, scatter_topk, ax_tensor_cols(&m.teacher, first[s], first[s + 1] - first[s]),
+            ids, values, first[s]);
+    for (int64_t t = 0; t < T; t++) {
+        double sum = 0;
+        for (int j = 0; j < TOP; j++)
+            sum += get(&ids, t, j) >= 0 ? exp(get(&values, t, j) * m.temper) : 0;
+        for (int64_t c = 0; c < V; c++) {
+            double want = -1e30;
+            for (int j = 0; j < TOP; j++)
+                want = get(&ids, t, j) == (double)c ? get(&values, t, j) : want;
+            assert_near(isa, "stored", &m.teacher, t, c, want, fabs(want));
+        }
+        set(&m.teacher_lse, t, 0, log(sum));
+    }
+    const struct results r = run(isa, 2, &m, AX_F32, 3);
+    for (int64_t t = 0; t < T; t++) {
+        double of_teacher = 0;
+        for (int j = 0; j < TOP && t != STUDENT_MASKED && t != BOTH_MASKED; j++) {
+            if (get(&ids, t, j) < 0)
+                continue;
+            const double y = get(&values, t, j) * m.temper - get(&m.teacher_lse, t, 0);
+            of_teacher +=
+                exp(y) * (y - log_prob(&m.logits, &m.lse, t, (int64_t)get(&ids, t, j), m.temper));
+        }
+        assert_true(isfinite(get(&r.divergence, t, 0)));
+        if (t != STUDENT_MASKED && t != BOTH_MASKED)
+            assert_near(isa, "divergence of stored", &r.divergence, t, 0, of_teacher, 30);
+        for (int64_t c = 0; c < V; c++)
+            assert_true(isfinite(get(&r.dlogits, t, c)));
+    }
+}
+
 static void divergences(void **state) {
     (void)state;
     for_each_isa(check_distill);
+}
+
+static void stored(void **state) {
+    (void)state;
+    for_each_isa(check_topk);
 }
 
 static void losses(void **state) {
@@ -189,6 +248,7 @@ static void losses(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(divergences), cmocka_unit_test(losses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(divergences), cmocka_unit_test(stored),
+                                       cmocka_unit_test(losses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -419,16 +419,31 @@ static double distilled_loss(void *context) {
     return dot(&d->logprob, &b->g_logprob) + dot(&d->divergence, &b->g_divergence);
 }
 
+/* Of each row's logits; the others get those of tokens without probability. */
+static void keep_three(const struct ax_tensor *logits) {
+    const int32_t ids[] = {3, 8, 5, 0, 10, 2, 4, 3, -1, 1, 6, 9, 7, 5, 3, 10, 9, 8};
+    const float values[] = {-1, -2, -4, -1, -0.5F, -3, -2, -2, 0,
+                            -1, -1, -1, 0,  -7,    -9, -3, -1, -2};
+    const struct ax_scatter_topk put = {.logits = *logits,
+                                        .ids = ax_tensor_2d(AX_I32, (void *)(uintptr_t)ids, 6, 3),
+                                        .values =
+                                            ax_tensor_2d(AX_F32, (void *)(uintptr_t)values, 6, 3)};
+    assert_int_equal(ax_run_fill(ref.q, &(struct ax_fill){*logits, -1e30}), AX_OK);
+    assert_int_equal(ax_run_scatter_topk(ref.q, &put), AX_OK);
+}
+
 static void distill_gradient(void **state) {
     (void)state;
-    static const struct ax_head_options kinds[] = {{.beta = 0}, {.beta = 0.3}, {.beta = 1}};
-    for (int i = 0; i < 3; i++) {
+    static const struct ax_head_options kinds[] = {{.beta = 0}, {.beta = 0.3}, {.beta = 1}, {0}};
+    for (int i = 0; i < 4; i++) {
         const struct ax_shape shape = {
             .name = "distill", .rows = 6, .cols = 11, .options = &kinds[i]};
         struct ax_case c;
         case_open(&c, AX_OP_distill_backward, &shape, AX_F64, &ref);
         struct ax_distill_backward *b = c.args;
         struct distilled d = {.b = b, .split = 4};
+        if (i == 3)
+            keep_three(&b->teacher);
         struct ax_tensor stats = ax_tensor_2d(AX_F64, NULL, 6, AX_SOFTMAX_STATS),
                          parts = ax_tensor_2d(AX_F64, NULL, 12, 2);
         d.stats = like(&stats);

@@ -131,6 +131,8 @@ static void heads(void **state) {
           .mean_logprob = sums, .lse = sums, .g_logprob = sums, .g_mean = sums, .g_lse = sums);
     COSTS(nll_loss, 3 * T, 7 * 4 * T, .logprob = sums, .labels = ids, .weight = sums,
           .mean_logprob = sums, .g_logprob = sums, .g_mean = sums, .targets = sums);
+    COSTS(scatter_topk, 0, 3 * 4 * T * K, .logits = matrix(AX_F32, T, V),
+          .ids = matrix(AX_I32, T, K), .values = matrix(AX_F32, T, K));
     COSTS(divergence, 20 * T * V, 2 * 2 * T * V + 4 * 4 * T, .logits = logits, .teacher = logits,
           .lse = sums, .teacher_lse = sums, .parts = matrix(AX_F32, T, 2));
     const int64_t parts[] = {G, T, 2};

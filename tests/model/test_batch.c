@@ -79,7 +79,7 @@ static double expected(const struct documents *d, struct row *row, int64_t *trai
 }
 
 static void read_column(struct machine *m, const struct ax_tensor *t, void *out) {
-    assert_ok(ax_queue_read(m->q, t->data, out, (size_t)t->shape[0] * sizeof(int32_t), NULL));
+    assert_ok(ax_queue_read(m->q, t->data, out, ax_tensor_bytes(t), NULL));
 }
 
 /* The head's rows: those with a label first, each list in order, every token once. */
@@ -295,13 +295,15 @@ static void rounded(void **state) {
 }
 
 /* Columns of documents, tokens and labels, whole and in parts, all tokens and only those in use. */
-static const struct ax_columns columns = {.list = {{"value", true, AX_OF_EXAMPLE},
-                                                   {"step", false, AX_OF_TOKEN},
-                                                   {"old", true, AX_OF_LABEL}},
-                                          .n = 3};
+enum { TOP = 3 };
+static const struct ax_columns columns = {.list = {{"value", true, AX_OF_EXAMPLE, 0},
+                                                   {"step", false, AX_OF_TOKEN, 0},
+                                                   {"old", true, AX_OF_LABEL, 0},
+                                                   {"top", true, AX_OF_LABEL, TOP}},
+                                          .n = 4};
 
-/* 100 + document; 200 + token; 300 + token, of the row. */
-static uint32_t words[3][TOKENS];
+/* 100 + document; 200 + token; 300 + token, of the row; 400 + TOP·token + which of them. */
+static uint32_t words[3][TOKENS], top[TOKENS * TOP];
 
 static void add_columns(struct documents *d) {
     int64_t at = 0;
@@ -310,7 +312,10 @@ static void add_columns(struct documents *d) {
         words[1][t] = 200 + (uint32_t)t;
         words[2][t] = 300 + (uint32_t)t;
     }
+    for (int t = 0; t < TOKENS * TOP; t++)
+        top[t] = 400 + (uint32_t)t;
     for (int k = 0; k < DOCS; at += lengths[k++]) {
+        d->list[k].columns[3] = &top[at * TOP];
         d->list[k].columns[0] = &words[0][k];
         d->list[k].columns[1] = &words[1][at];
         d->list[k].columns[2] = &words[2][at];
@@ -318,7 +323,7 @@ static void add_columns(struct documents *d) {
 }
 
 static void check_columns(struct machine *m, const struct ax_batch *b, int n_docs, int64_t used) {
-    uint32_t got[TOKENS];
+    uint32_t got[TOKENS * TOP];
     int32_t rows[TOKENS];
     int32_t labels[TOKENS];
     assert_int_equal(b->columns[0].dtype, AX_F32);
@@ -337,6 +342,12 @@ static void check_columns(struct machine *m, const struct ax_batch *b, int n_doc
     read_column(m, &b->labels, labels);
     for (int64_t i = 0; i < b->n_rows; i++)
         assert_int_equal(got[i], labels[i] >= 0 ? 300 + token_of(b, rows[i]) : 0);
+    assert_int_equal(b->columns[3].shape[0], b->n_rows);
+    assert_int_equal(b->columns[3].shape[1], TOP);
+    read_column(m, &b->columns[3], got);
+    for (int64_t i = 0; i < b->n_rows * TOP; i++)
+        assert_int_equal(
+            got[i], labels[i / TOP] >= 0 ? 400 + token_of(b, rows[i / TOP]) * TOP + i % TOP : 0);
 }
 
 static void with_columns(void **state) {

@@ -191,7 +191,7 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
                                              &rewards, &prm};
     AX_TRY(train_case_open_for(&c, k->on_ref ? AX_F64 : AX_F32, k->packed, of[k->labels]));
     struct ax_train_options *o = &c.o;
-    if (learns)
+    if (learns && distill.stored == 0)
         AX_TRY(open_teacher(&c, &teacher));
     if (k->experts || k->deep || k->classifies)
         AX_TRY(train_case_use_model(&c, k->experts ? experts : k->deep ? deep : classifier));
@@ -390,7 +390,7 @@ static void preferences_are_those_of_one_rank(void **state) {
     compare(&adapter, 0, 2);
 }
 
-/* The teacher's states, and both vocabularies' shards. */
+/* The teacher's states, and both vocabularies' shards; stored targets, wherever their tokens are. */
 static void distillations_are_those_of_one_rank(void **state) {
     (void)state;
     static const struct kind full = {.on_ref = true,
@@ -405,10 +405,19 @@ static void distillations_are_those_of_one_rank(void **state) {
                                             .accumulation = 6,
                                             .deep = true,
                                             .schedule = AX_PIPELINE_INTERLEAVED,
-                                            .distill = {1, 0, .temperature = 1}};
+                                            .distill = {1, 0, .temperature = 1}},
+                             stored = {.on_ref = true,
+                                       .accumulation = 4,
+                                       .distill = {1, 0.5, .temperature = 2, .stored = 5}},
+                             stored_packed = {.on_ref = true,
+                                              .accumulation = 4,
+                                              .packed = true,
+                                              .distill = {1, 0, .temperature = 1, .stored = 3}};
     compare(&full, 0, 1);
     compare(&adapter, 0, 2);
     compare(&interleaved, 0, 2);
+    compare(&stored, 0, 1);
+    compare(&stored_packed, 0, 2);
 }
 
 /* An estimate of the KL divergence is of the step's records, whichever rank has them. */

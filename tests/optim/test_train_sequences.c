@@ -95,8 +95,9 @@ static void note(const struct rank *r, int64_t step, int64_t *where) {
             assert_int_equal(doc->columns[0][0], column_word(0, token, 0));
             for (int64_t t = 0; t < doc->n; t++) {
                 assert_int_equal(doc->columns[1][t], column_word(1, token, t));
-                if (doc->labels[t] >= 0)
-                    assert_int_equal(doc->columns[2][t], column_word(2, token, t + !in_place));
+                for (int j = 0; j < WIDTH && doc->labels[t] >= 0; j++)
+                    assert_int_equal(doc->columns[2][WIDTH * t + j],
+                                     column_word(2, token, WIDTH * (t + !in_place) + j));
             }
             assert_int_equal(where[token], -1);
             assert_int_equal(s->origins[(m * s->ranks + s->own) * s->cap_docs + d].line,

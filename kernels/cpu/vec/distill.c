@@ -10,6 +10,25 @@
 /* Columns; a lane sums at most 256 of them in float32. */
 #define BLOCK (AX_LANES < 8 ? 1024 : 2048)
 
+/* A few values of each row: not worth threads. */
+enum ax_status AX_VEC(ax_cpu_scatter_topk)(struct ax_queue *q, const struct ax_scatter_topk *args,
+                                           void *work) {
+    (void)q;
+    (void)work;
+    const int64_t k = args->ids.shape[1], cols = args->logits.shape[1];
+    const int32_t *ids = args->ids.data;
+    const float *values = args->values.data;
+    for (int64_t t = 0; t < args->ids.shape[0]; t++) {
+        float *row = ax_tensor_row(&args->logits, t);
+        for (int64_t i = t * k; i < (t + 1) * k; i++) {
+            const int64_t c = ids[i] - args->first_col;
+            if (c >= 0 && c < cols)
+                row[c] = values[i];
+        }
+    }
+    return AX_OK;
+}
+
 enum mixture { STUDENT, TEACHER, BOTH };
 
 static enum mixture mixture_of(double beta) {
