@@ -95,6 +95,8 @@ static enum ax_status create(struct evaluation *e) {
                           e->near ? ax_scores_bytes(&e->scorer, e->scorer.window)
                                   : AX_SCORE_PASSES * ax_scores_bytes(&e->scorer, T));
     }
+    if (ax_runtime_planning(m->rt))
+        return AX_OK; /* a plan reads no text, and may be of more than this machine has */
     AX_TRY(ax_eval_text_create(&e->next, e->o));
     AX_TRY(ax_eval_text_create(&e->own, e->o));
     AX_TRY(ax_alloc(&e->sums, SUMS * documents, sizeof *e->sums));
