@@ -57,14 +57,16 @@ double ax_case_uniform(const struct ax_case_builder *b, int64_t i, double low, d
 
 void ax_case_randomize(const struct ax_case_builder *b, const struct ax_tensor *t, double low,
                        double high) {
-    int64_t cols = ax_tensor_row_len(t);
+    const int64_t cols = ax_tensor_row_len(t);
     uint32_t words[4] = {0};
-    for (int64_t i = 0; i < t->shape[0] * cols && b->memory != NULL; i++) {
-        if (i % 4 == 0)
-            ax_rng_block(b->key, (uint64_t)i / 4, words);
-        ax_store(t->dtype, t->data, i / cols * t->row_stride + i % cols,
-                 word_to_uniform(words[i % 4], low, high));
-    }
+    uint64_t i = 0;
+    for (int64_t row = 0; row < t->shape[0] && b->memory != NULL; row++)
+        for (int64_t col = 0; col < cols; col++, i++) {
+            if (i % 4 == 0)
+                ax_rng_block(b->key, i / 4, words);
+            ax_store(t->dtype, t->data, row * t->row_stride + col,
+                     word_to_uniform(words[i % 4], low, high));
+        }
 }
 
 struct ax_tensor ax_case_out1(struct ax_case_builder *b, enum ax_dtype dtype, int64_t n) {

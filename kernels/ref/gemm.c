@@ -18,9 +18,16 @@ static inline void add(double *restrict sums, const double *restrict a, double b
         sums[r] += a[r] * b;
 }
 
+/* No bit depends on it. GCC's choice of a clone runs before its thread sanitizer does. */
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+#define WITH_AVX2 __attribute__((target_clones("avx2", "default")))
+#else
+#define WITH_AVX2
+#endif
+
 /* sums[n][r] = Σ_k a[k][r] · op(b)[k][n], each in order of k. `room` holds one row of b. */
-static void multiply(const struct ax_gemm *g, const double *a, int64_t k_len, int64_t n_len,
-                     double *room, double *sums) {
+WITH_AVX2 static void multiply(const struct ax_gemm *g, const double *a, int64_t k_len,
+                               int64_t n_len, double *room, double *sums) {
     memset(sums, 0, (size_t)(n_len * ROWS) * sizeof *sums);
     for (int64_t n = 0; n < n_len && g->trans_b; n++) {
         const double *row = ax_ref_row(&g->b, n, k_len, room);

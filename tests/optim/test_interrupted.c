@@ -36,7 +36,8 @@
 
 /* In which place of the data each step of the straight run was, so that a run that goes on knows
  * which step it is in. Shared with the children. */
-static int64_t *places; /* [MAX_STEPS], −1 behind the last */
+static int64_t *places;                  /* [MAX_STEPS], −1 behind the last */
+static int64_t (*all_places)[MAX_STEPS]; /* of each configuration, and of one for optimizers */
 
 static struct {
     struct ax_loader *loader;
@@ -450,7 +451,7 @@ static void forgive(struct run_readout *straight, struct run_readout *other,
 /* ---- straight against interrupted ---- */
 
 struct straight {
-    const struct config *config;
+    const struct config *config; /* NULL: did not run yet */
     struct train_case c;
     struct life life;
     int64_t steps;
@@ -458,7 +459,12 @@ struct straight {
     int n; /* interrupted runs compared with it */
 };
 
-static void open_straight(struct straight *s, const struct config *config) {
+static struct straight straights[N_CONFIGS]; /* run once, for all tests */
+
+static void open_straight(struct straight *s, const struct config *config, int64_t *at) {
+    places = at;
+    if (s->config != NULL)
+        return;
     *s = (struct straight){.config = config};
     memset(places, 0xff, MAX_STEPS * sizeof *places);
     open_config(&s->c, config);
@@ -505,11 +511,11 @@ static void on_every_config(void (*each)(struct straight *s, int first, int stri
                             int at_least) {
     int n = 0;
     for (size_t i = 0; i < N_CONFIGS; i++) {
-        struct straight s;
-        open_straight(&s, &configs[i]);
-        each(&s, sweeping() ? 1 : 1 + (int)i % stride, sweeping() ? 1 : stride);
-        n += s.n;
-        train_case_close(&s.c);
+        struct straight *s = &straights[i];
+        open_straight(s, &configs[i], all_places[i]);
+        s->n = 0;
+        each(s, sweeping() ? 1 : 1 + (int)i % stride, sweeping() ? 1 : stride);
+        n += s->n;
     }
     print_message("%d runs interrupted\n", n);
     assert_true(n >= at_least);
@@ -534,11 +540,11 @@ static void stop_in_evaluations(struct straight *s, int first, int stride) {
         ;
 }
 
-/* Calls of the saves and of publishing: five of them, or all. */
+/* Calls of the saves and of publishing: three of them, others for each configuration, or all. */
 static void at_calls(struct straight *s, enum ax_fault_op op, const char *kind) {
     char fault[64];
-    const uint64_t n = s->calls[op], stride = sweeping() || n < 10 ? 1 : n / 5;
-    for (uint64_t k = 1 + (sweeping() ? 0 : n % stride); k <= n; k += stride) {
+    const uint64_t n = s->calls[op], stride = sweeping() || n < 3 ? 1 : n / 3;
+    for (uint64_t k = 1 + (uint64_t)(s - straights) % stride; k <= n; k += stride) {
         snprintf(fault, sizeof fault, "%s:%llu:%s", ax_fault_op_name(op), (unsigned long long)k,
                  kind);
         compare(s, &(struct interruption){.fault = fault});
@@ -613,12 +619,12 @@ static void test_every_optimizer_resumes(void **state) {
     (void)state;
     for (size_t i = 0; i < N_OPTIMIZERS; i++) {
         for (int m = AX_MASTERS_ACCUM; m <= AX_MASTERS_STOCHASTIC; m++) {
-            struct straight s;
+            struct straight s = {0};
             optimizer = &optimizers[i];
             masters = (enum ax_masters)m;
             const struct config config = {optimizer->name, set_optimizer, AX_BF16,
                                           i % 2 == 0,      false,         as_sft};
-            open_straight(&s, &config);
+            open_straight(&s, &config, all_places[N_CONFIGS]);
             assert_slots(&s);
             compare(&s, &(struct interruption){.step = 8, .sig = SIGKILL});
             train_case_close(&s.c);
@@ -629,11 +635,19 @@ static void test_every_optimizer_resumes(void **state) {
 static int set_up(void **state) {
     (void)state;
     ax_log_set_level(AX_LOG_ERROR);
-    const size_t bytes = MAX_STEPS * sizeof *places + AX_FAULT_OP_COUNT * sizeof *calls;
+    const size_t bytes = (N_CONFIGS + 1) * sizeof *all_places + AX_FAULT_OP_COUNT * sizeof *calls;
     void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    places = shared;
-    calls = (uint64_t *)(places + MAX_STEPS);
+    all_places = shared;
+    calls = (uint64_t *)(all_places + N_CONFIGS + 1);
     return shared == MAP_FAILED;
+}
+
+static int close_straights(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_CONFIGS; i++)
+        if (straights[i].config != NULL)
+            train_case_close(&straights[i].c);
+    return 0;
 }
 
 int main(void) {
@@ -645,5 +659,5 @@ int main(void) {
         cmocka_unit_test(test_failed_save),
         cmocka_unit_test(test_every_optimizer_resumes),
     };
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, set_up, close_straights);
 }

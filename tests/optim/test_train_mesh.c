@@ -413,10 +413,10 @@ static void distillations_are_those_of_one_rank(void **state) {
                                               .accumulation = 4,
                                               .packed = true,
                                               .distill = {1, 0, .temperature = 1, .stored = 3}};
-    compare(&full, 0, 1);
-    compare(&adapter, 0, 2);
+    compare(&full, 0, 2);
+    compare(&adapter, 1, 2);
     compare(&interleaved, 0, 2);
-    compare(&stored, 0, 1);
+    compare(&stored, 1, 2);
     compare(&stored_packed, 0, 2);
 }
 
