@@ -8,7 +8,8 @@
 #include "kernels/cpu/isa.h"
 
 #define SIDE     1536
-#define RUNS     7
+#define ROWS     384 /* a run of a few milliseconds: on a busy machine some are not interrupted */
+#define RUNS     30
 #define SECONDS  0.1 /* of all runs, but two at least: slow machines need no third */
 #define FEW_ROWS 48
 
@@ -55,7 +56,7 @@ enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_
     struct peak p = {.dtype = dtype, .rows = FEW_ROWS};
     AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
     if (p.seconds < 0.03) { /* an emulated processor would take minutes for all rows */
-        p.rows = SIDE;
+        p.rows = ROWS;
         AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
     }
     *flops = p.seconds > 0 ? 2.0 * (double)p.rows * SIDE * SIDE / p.seconds : 0;

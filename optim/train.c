@@ -159,15 +159,19 @@ static enum ax_status after_step(struct ax_train *t) {
 
 /* ---- a step ---- */
 
+/* All ranks measure at once, each with its share of the CPUs; the peak is their sum. */
 static enum ax_status measure_peak(struct ax_train *t) {
     struct ax_peak peak;
-    char text[96];
+    char text[96], ranks[32] = "";
     struct ax_runtime_options o = t->runtime;
-    o.threads = t->rt->q->threads; /* a rank's share of the CPUs, while others measure theirs */
+    o.threads = t->rt->q->threads;
     AX_TRY(ax_measure_peak(&o, &peak));
+    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_SUM, &peak.flops, 1));
     ax_metrics_set_peak(t->metrics, peak.flops);
-    ax_metrics_event(t->metrics, AX_EVENT_PEAK, t->done, "%s, for MFU and HFU",
-                     ax_peak_text(&peak, text, sizeof text));
+    if (t->rt->mesh.world > 1)
+        snprintf(ranks, sizeof ranks, " on %d ranks", t->rt->mesh.world);
+    ax_metrics_event(t->metrics, AX_EVENT_PEAK, t->done, "%s%s, for MFU and HFU",
+                     ax_peak_text(&peak, text, sizeof text), ranks);
     return AX_OK;
 }
 

@@ -95,6 +95,28 @@ static const char *answers(void) {
     return all;
 }
 
+/* FLOPs of a token, from the last step's MFU and the peak of all ranks that it relates to. */
+static double token_flops(int ranks) {
+    char *text, path[160], want[32];
+    size_t len;
+    double mfu[6], rate[6];
+    snprintf(path, sizeof path, "%s/out/metrics.jsonl", scratch);
+    assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
+    const char *peak = strstr(text, "\"event\": \"peak\", \"text\": \"");
+    assert_non_null(peak);
+    peak += strlen("\"event\": \"peak\", \"text\": \"");
+    char *unit;
+    const double value = strtod(peak, &unit);
+    assert_true(strncmp(unit, " GFLOP/s (", 10) == 0 || strncmp(unit, " TFLOP/s (", 10) == 0);
+    snprintf(want, sizeof want, " on %d ranks, for MFU", ranks);
+    const char *said = strstr(unit, want);
+    assert_int_equal(said != NULL && said<strchr(unit, '\n'), ranks> 1);
+    assert_int_equal(losses("mfu", mfu, 6), 6);
+    assert_int_equal(losses("tokens_per_second", rate, 6), 6);
+    ax_free(text);
+    return mfu[5] * value * (unit[1] == 'G' ? 1e9 : 1e12) / rate[5];
+}
+
 /* Changes one byte. */
 static void spoil(const char *name) {
     char *data;
@@ -120,6 +142,7 @@ static void expect_as_one(const char *config, const char *one_rank, const struct
     assert_int_equal(strstr(texts, "\n6: ") != NULL, strstr(one_rank, "generate_samples") != NULL);
     assert_int_equal(losses("loss", one, 6), 6);
     assert_int_equal(losses("eval_loss", evals, 3), 3);
+    const double flops = token_flops(1);
     for (size_t i = 0; i < n; i++) {
         clear();
         if (run(out, sizeof out, "launch -n %d --output all -- sft '%s' %s", meshes[i].n, config,
@@ -129,6 +152,7 @@ static void expect_as_one(const char *config, const char *one_rank, const struct
         assert_null(strstr(out, "[1] "));
         assert_int_equal(losses("loss", now, 6), 6);
         assert_int_equal(losses("eval_loss", evals_now, 3), 3);
+        assert_true(fabs(token_flops(meshes[i].n) - flops) <= 0.02 * flops);
         if (strstr(meshes[i].words, "generate_samples"))
             assert_string_equal(answers(), texts);
         for (int k = 0; k < 6; k++)
