@@ -44,14 +44,28 @@ float ax_rng_uniform(struct ax_rng_key key, uint64_t index) {
 
 /* In double: float log and cos differ between math libraries, doubles rounded to float do not
  * in practice. */
+/* The cosine (turn 0) or sine (1) of the Box-Muller pair at w. */
+static float box_muller(const uint32_t *w, uint64_t turn) {
+    const double u = ((double)w[0] + 1.0) * 0x1p-32; /* (0, 1], so that the logarithm is finite */
+    const double angle = 6.283185307179586477 * (double)w[1] * 0x1p-32;
+    const double radius = sqrt(-2.0 * log(u));
+    return (float)(radius * (turn == 0 ? cos(angle) : sin(angle)));
+}
+
 float ax_rng_normal(struct ax_rng_key key, uint64_t index) {
     uint32_t w[4];
     ax_rng_block(key, index / 4, w);
-    const uint32_t *pair = w + (index % 4 & 2U);
-    double u = ((double)pair[0] + 1.0) * 0x1p-32; /* (0, 1], so that the logarithm is finite */
-    double angle = 6.283185307179586477 * (double)pair[1] * 0x1p-32;
-    double radius = sqrt(-2.0 * log(u));
-    return (float)(radius * (index % 2 == 0 ? cos(angle) : sin(angle)));
+    return box_muller(w + (index % 4 & 2U), index % 2);
+}
+
+void ax_rng_normals(struct ax_rng_key key, uint64_t first, int64_t n, float *out) {
+    uint32_t w[4];
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t index = first + (uint64_t)i;
+        if (i == 0 || index % 4 == 0)
+            ax_rng_block(key, index / 4, w);
+        out[i] = box_muller(w + (index % 4 & 2U), index % 2);
+    }
 }
 
 /* D. Lemire, "Fast random integer generation in an interval", 2019: the high word of x·n, rejecting

@@ -151,11 +151,17 @@ struct drawn {
 
 static enum ax_status read_drawn(void *ctx, int64_t first, int64_t n, void *out) {
     const struct drawn *d = ctx;
+    enum { CHUNK = 256 };
+    float normals[CHUNK];
     for (int64_t i = 0; i < n; i++) {
+        const int64_t k = i % CHUNK;
         const uint64_t at = (uint64_t)(first + i);
+        const bool normal = d->size != 0 && d->kind == AX_VALUES_NORMAL;
         double v = d->size;
-        if (v != 0 && d->kind == AX_VALUES_NORMAL)
-            v *= (double)ax_rng_normal(d->key, at);
+        if (normal && k == 0)
+            ax_rng_normals(d->key, at, n - i < CHUNK ? n - i : CHUNK, normals);
+        if (normal)
+            v *= (double)normals[k];
         else if (v != 0 && d->kind == AX_VALUES_UNIFORM)
             v *= 2 * (double)ax_rng_uniform(d->key, at) - 1;
         ax_store(d->dtype, out, i, v);

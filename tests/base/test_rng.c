@@ -87,6 +87,18 @@ static void normal_is_normal(void **state) {
     assert_true(fabs(pairs / (N / 2.0)) < error * sqrt(2.0));
 }
 
+static void normals_are_those_of_one_by_one(void **state) {
+    (void)state;
+    const struct ax_rng_key key = {3, 1, 2};
+    float many[13];
+    for (uint64_t first = 0; first < 9; first++)
+        for (int n = 1; n <= 13; n++) {
+            ax_rng_normals(key, first, n, many);
+            for (int i = 0; i < n; i++)
+                assert_true(many[i] == ax_rng_normal(key, first + (uint64_t)i));
+        }
+}
+
 static void below_stays_below(void **state) {
     (void)state;
     struct ax_rng_key key = {5, 6, 7};
@@ -136,6 +148,7 @@ int main(void) {
         cmocka_unit_test(words_come_from_blocks),
         cmocka_unit_test(uniform_is_uniform),
         cmocka_unit_test(normal_is_normal),
+        cmocka_unit_test(normals_are_those_of_one_by_one),
         cmocka_unit_test(below_stays_below),
         cmocka_unit_test(below_draws_again),
         cmocka_unit_test(every_part_of_the_key_counts),
