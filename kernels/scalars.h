@@ -26,8 +26,10 @@ struct ax_step_scalars {
  * documents or their tokens, each Σ value and Σ of what it is a mean over. */
 #define AX_MEASURES 12
 struct ax_step_measures {
-    double tokens; /* that terms per token are divided by: of the chosen answers of the step */
-    double kl;     /* KTO's estimate for the step, by the host */
+    double tokens; /* that terms per token are divided by: of the step; of pairs, chosen answers' */
+    double entropy_tokens; /* of them, those whose entropy is at least … */
+    double entropy_cut;    /* … this, by the host: see ax_step */
+    double kl;             /* KTO's estimate for the step, by the host */
     double sum[AX_MEASURES], of[AX_MEASURES];
 };
 

@@ -6,20 +6,19 @@
 
 #include "base/mem.h"
 #include "model/tensor_parallel.h"
+#include "optim/rows.h"
 
 #define SUMS ((int64_t)(sizeof(struct ax_document_sums) / sizeof(double)))
 
 /* Of one micro-batch, for the queue's calls. */
-struct rows {
-    const struct ax_documents_objective *objective;
-    enum ax_dtype dtype; /* of the values */
-    int n_docs, n_cap;
-    int64_t n; /* rows; those with a label come first, in order */
-    const void AX_DEVICE *logprob, *lse, *entropy, *mean, *labels, *token, *cu, *share;
+struct sums_of {
+    struct ax_rows rows;
+    const void AX_DEVICE *share; /* NULL: 1 */
     void AX_DEVICE *sums;
 };
 struct gradients {
-    struct rows rows;
+    struct sums_of of;
+    const struct ax_documents_objective *objective;
     void AX_DEVICE *g_logprob, *g_lse, *g_entropy, *g_mean;
     const void AX_DEVICE *columns[AX_COLUMNS_MAX];
     struct ax_step_scalars AX_DEVICE *scalars;
@@ -28,89 +27,42 @@ struct gradients {
 };
 _Static_assert(sizeof(struct gradients) <= AX_QUEUE_ARGS, "too many arguments for a call");
 
-static double value(enum ax_dtype dtype, const void *values, int64_t i) {
-    return dtype == AX_F64 ? ((const double *)values)[i] : (double)((const float *)values)[i];
-}
-
-static void put(enum ax_dtype dtype, void *values, int64_t i, double v) {
-    if (dtype == AX_F64)
-        ((double *)values)[i] = v;
-    else
-        ((float *)values)[i] = (float)v;
-}
-
-/* The same where the call runs. */
-struct near_rows {
-    enum ax_dtype dtype;
-    int n_docs;
-    int64_t n;
-    const void *logprob, *lse, *entropy, *mean;
-    const int32_t *labels, *token, *cu; /* token: of the sequence */
-    const float *share;                 /* NULL: 1 */
-    struct ax_document_sums *sums;
-};
-
-/* NULL stays NULL. */
-static void *near(struct ax_queue *q, const void AX_DEVICE *at) {
-    return at ? ax_queue_address(q, at) : NULL;
-}
-
-static struct near_rows rows_near(struct ax_queue *q, const struct rows *r) {
-    return (struct near_rows){.dtype = r->dtype,
-                              .n_docs = r->n_docs,
-                              .n = r->n,
-                              .logprob = ax_queue_address(q, r->logprob),
-                              .lse = ax_queue_address(q, r->lse),
-                              .entropy = ax_queue_address(q, r->entropy),
-                              .mean = near(q, r->mean),
-                              .labels = ax_queue_address(q, r->labels),
-                              .token = ax_queue_address(q, r->token),
-                              .cu = ax_queue_address(q, r->cu),
-                              .share = near(q, r->share),
-                              .sums = ax_queue_address(q, r->sums)};
-}
-
-/* The document of labeled row i, no earlier than `doc`. */
-static int document_of(const struct near_rows *r, int doc, int64_t i) {
-    while (r->token[i] >= r->cu[doc + 1])
-        doc++;
-    return doc;
-}
-
 static enum ax_status add_rows(struct ax_queue *q, const void *args) {
-    const struct rows *all = args;
-    const struct near_rows r = rows_near(q, all);
+    const struct sums_of *of = args;
+    const struct ax_near_rows r = ax_rows_near(q, &of->rows);
+    struct ax_document_sums *const sums = ax_queue_address(q, of->sums);
+    const float *const shares = ax_near(q, of->share);
     int doc = 0;
-    memset(r.sums, 0, (size_t)all->n_cap * sizeof *r.sums);
+    memset(sums, 0, (size_t)r.n_cap * sizeof *sums);
     for (int64_t i = 0; i < r.n && r.labels[i] >= 0; i++) {
-        doc = document_of(&r, doc, i);
-        struct ax_document_sums *s = &r.sums[doc];
-        const double share = r.share ? (double)r.share[i] : 1;
-        const double logprob = value(r.dtype, r.logprob, i), lse = value(r.dtype, r.lse, i);
+        doc = ax_row_document(&r, doc, i);
+        struct ax_document_sums *s = &sums[doc];
+        const double share = shares ? (double)shares[i] : 1;
+        const double logprob = ax_row_value(&r, r.logprob, i), lse = ax_row_value(&r, r.lse, i);
         if (share != 0)
             s->logprob += share * logprob;
         s->answer += share != 0;
         s->nll -= logprob;
         s->tokens += 1;
         s->lse += lse;
-        s->entropy += value(r.dtype, r.entropy, i);
-        s->logit += r.mean ? value(r.dtype, r.mean, i) + lse : 0;
+        s->entropy += ax_row_value(&r, r.entropy, i);
+        s->logit += r.mean ? ax_row_value(&r, r.mean, i) + lse : 0;
     }
     return AX_OK;
 }
 
-static void find_loss(struct ax_queue *q, const struct gradients *g, const struct near_rows *r,
+static void find_loss(struct ax_queue *q, const struct gradients *g,
                       struct ax_documents_loss *out) {
-    const struct ax_documents_objective *o = g->rows.objective;
+    const struct ax_documents_objective *o = g->objective;
     struct ax_step_scalars *scalars = ax_queue_address(q, g->scalars);
     struct ax_step_measures *measures = ax_queue_address(q, g->measures);
-    struct ax_documents d = {.n = r->n_docs,
-                             .sums = r->sums,
+    struct ax_documents d = {.n = g->of.rows.n_docs,
+                             .sums = ax_queue_address(q, g->of.sums),
                              .inv_weight = scalars->inv_weight,
                              .inv_tokens = measures->tokens > 0 ? 1 / measures->tokens : 0,
                              .kl = measures->kl};
     for (int c = 0; c < AX_COLUMNS_MAX; c++)
-        d.columns[c] = near(q, g->columns[c]);
+        d.columns[c] = ax_near(q, g->columns[c]);
     o->loss(o->options, &d, out);
     if (!g->counts)
         return;
@@ -122,31 +74,30 @@ static void find_loss(struct ax_queue *q, const struct gradients *g, const struc
 }
 
 /* Gradients of the rows; 0 for those without a label. */
-static void spread(struct ax_queue *q, const struct gradients *g, const struct near_rows *r,
+static void spread(struct ax_queue *q, const struct gradients *g,
                    const struct ax_document_gradient *of) {
-    void *const logprob = ax_queue_address(q, g->g_logprob), *const lse = near(q, g->g_lse);
+    const struct ax_near_rows r = ax_rows_near(q, &g->of.rows);
+    const float *const shares = ax_near(q, g->of.share);
+    void *const logprob = ax_queue_address(q, g->g_logprob), *const lse = ax_near(q, g->g_lse);
     int doc = 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        const bool labeled = r->labels[i] >= 0;
-        doc = labeled ? document_of(r, doc, i) : doc;
-        const double share = r->share ? (double)r->share[i] : 1;
-        put(r->dtype, logprob, i, labeled ? share * of[doc].logprob - of[doc].nll : 0);
+    for (int64_t i = 0; i < r.n; i++) {
+        const bool labeled = r.labels[i] >= 0;
+        doc = labeled ? ax_row_document(&r, doc, i) : doc;
+        const double share = shares ? (double)shares[i] : 1;
+        ax_row_set(&r, logprob, i, labeled ? share * of[doc].logprob - of[doc].nll : 0);
         if (lse)
-            put(r->dtype, lse, i, labeled ? of[doc].lse : 0);
+            ax_row_set(&r, lse, i, labeled ? of[doc].lse : 0);
     }
-    void *const zero[] = {near(q, g->g_entropy), near(q, g->g_mean)};
-    for (size_t k = 0; k < sizeof zero / sizeof *zero; k++)
-        if (zero[k])
-            memset(zero[k], 0, (size_t)r->n * ax_dtype_size(r->dtype));
+    ax_rows_zero(&r, ax_near(q, g->g_entropy));
+    ax_rows_zero(&r, ax_near(q, g->g_mean));
 }
 
 static enum ax_status take_gradients(struct ax_queue *q, const void *args) {
     const struct gradients *g = args;
-    const struct near_rows r = rows_near(q, &g->rows);
     struct ax_documents_loss out = {0};
-    AX_TRY(ax_alloc(&out.gradient, (size_t)g->rows.n_cap, sizeof *out.gradient));
-    find_loss(q, g, &r, &out);
-    spread(q, g, &r, out.gradient);
+    AX_TRY(ax_alloc(&out.gradient, (size_t)g->of.rows.n_cap, sizeof *out.gradient));
+    find_loss(q, g, &out);
+    spread(q, g, out.gradient);
     ax_free(out.gradient);
     return AX_OK;
 }
@@ -161,20 +112,10 @@ enum ax_status ax_documents_token_grad(void *ctx, struct ax_pass *p,
     const int64_t words = SUMS * b->n_cap;
     const struct ax_tensor sums = ax_tensor_1d(
         AX_F64, ax_stack_push(scratch, "sums of documents", (size_t)words * sizeof(double)), words);
-    struct gradients g = {.rows = {.objective = o,
-                                   .dtype = c->logprob.dtype,
-                                   .n_docs = (int)b->n_docs,
-                                   .n_cap = (int)b->n_cap,
-                                   .n = c->n,
-                                   .logprob = c->logprob.data,
-                                   .lse = c->lse.data,
-                                   .entropy = c->entropy.data,
-                                   .mean = c->mean_logprob.data,
-                                   .labels = b->labels.data,
-                                   .token = b->row_order.data,
-                                   .cu = b->cu_seqlens.data,
-                                   .share = o->share < 0 ? NULL : b->columns[o->share].data,
-                                   .sums = sums.data},
+    struct gradients g = {.of = {.rows = ax_rows_of(b, c),
+                                 .share = o->share < 0 ? NULL : b->columns[o->share].data,
+                                 .sums = sums.data},
+                          .objective = o,
                           .g_logprob = c->g_logprob.data,
                           .g_lse = c->g_lse.data,
                           .g_entropy = c->g_entropy.data,
@@ -185,7 +126,7 @@ enum ax_status ax_documents_token_grad(void *ctx, struct ax_pass *p,
     for (int i = 0; i < ax_columns_count(o->columns); i++)
         if (o->columns->list[i].of == AX_OF_EXAMPLE)
             g.columns[i] = b->columns[i].data;
-    AX_TRY(ax_queue_call(rt->q, add_rows, &g.rows, sizeof g.rows));
+    AX_TRY(ax_queue_call(rt->q, add_rows, &g.of, sizeof g.of));
     AX_TRY(ax_comm_sum(&rt->comms[AX_ROLE_CP], rt->q, AX_F64, sums.data, words));
     AX_TRY(ax_queue_call(rt->q, take_gradients, &g, sizeof g));
     ax_stack_release(scratch, mark);

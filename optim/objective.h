@@ -19,6 +19,7 @@ struct ax_objective {
     const struct ax_documents_objective *documents; /* of a loss on documents; else NULL */
     const char *const *measures; /* what it says beside the loss, at most AX_MEASURES, then NULL; or
                                       NULL */
+    double temperature;          /* that logits are divided by before softmax; 0: 1 */
     struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
 };
 

@@ -238,21 +238,43 @@ static double weight_of(const struct ax_batch *b, enum ax_per per) {
                                     : (double)pairs;
 }
 
+struct needed {
+    struct ax_step_scalars AX_DEVICE *scalars;
+    const struct ax_step_measures AX_DEVICE *measures;
+};
+
+/* Documents without any token to train on are no step. */
+static enum ax_status need_tokens(struct ax_queue *q, const void *args) {
+    const struct needed *n = args;
+    struct ax_step_scalars *scalars = ax_queue_address(q, n->scalars);
+    const struct ax_step_measures *measures = ax_queue_address(q, n->measures);
+    if (measures->tokens == 0)
+        scalars->weight = 0;
+    return AX_OK;
+}
+
 /* What the loss is divided by, over all micro-batches and data ranks, before any compute. */
 static enum ax_status weigh(struct ax_step *s) {
-    struct ax_step_measures none = {.kl = s->kl};
-    double sum = 0;
+    const enum ax_per per = s->o.objective->per;
+    struct ax_step_measures none = {
+        .kl = s->kl, .entropy_cut = s->entropy_cut, .entropy_tokens = (double)s->entropy_tokens};
+    const struct needed needed = {s->scalars, s->measures};
+    double sum = s->absent;
     for (int m = 0; m < s->o.n_microbatches; m++) {
-        s->batches[m].loss_weight = weight_of(&s->batches[m], s->o.objective->per);
-        sum += s->batches[m].loss_weight;
-        none.tokens += (double)s->batches[m].side_trained[0];
+        const struct ax_batch *b = &s->batches[m];
+        s->batches[m].loss_weight = weight_of(b, per);
+        sum += b->loss_weight;
+        none.tokens += (double)(per == AX_PER_PAIR ? b->side_trained[0] : b->trained);
+        none.entropy_tokens += s->entropy_tokens == 0 ? (double)b->trained : 0;
     }
     AX_TRY(ax_queue_write(s->rt->q, &s->scalars->weight, &sum, sizeof sum));
     AX_TRY(sum_double(s, AX_ROLE_BATCH, &s->scalars->weight));
     if (!s->o.objective->measures)
         return AX_OK;
     AX_TRY(ax_queue_write(s->rt->q, s->measures, &none, sizeof none));
-    return sum_double(s, AX_ROLE_BATCH, &s->measures->tokens);
+    AX_TRY(sum_doubles(s, AX_ROLE_BATCH, &s->measures->tokens, 2));
+    return per == AX_PER_DOCUMENT ? ax_queue_call(s->rt->q, need_tokens, &needed, sizeof needed)
+                                  : AX_OK;
 }
 
 /* The teacher reads the micro-batches before the action table begins, whatever its order. */

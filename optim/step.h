@@ -99,10 +99,15 @@ struct ax_step {
     struct ax_lisa lisa;                         /* which layers train, if not all do */
     struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
     char contract[AX_CONTRACT_NAME]; /* of its gradients: one per step of a runtime */
-    double kl;          /* that an objective on documents is given in the next ax_step_begin */
-    int64_t count;      /* updates so far, including one whose result is not known: until the
+    /* What an objective is given in the next ax_step_begin: KTO's estimate; the entropy from which on
+     * tokens train, if not all do, and how many of this rank's that are (0: all). */
+    double kl, entropy_cut;
+    int64_t entropy_tokens;
+    double absent; /* weight of this rank's documents without any gradient that were left out of the
+                      batches: the loss is divided by it, too */
+    int64_t count; /* updates so far, including one whose result is not known: until the
                              answer takes it back; scalars->step is the device's count */
-    bool begun;         /* gradients are computed, their update is not */
+    bool begun;    /* gradients are computed, their update is not */
     uint64_t ticket;    /* of the result that was asked for */
     bool known_skipped; /* the result is known, and the step skipped */
     bool counted;       /* count includes the step whose result was asked for */

@@ -120,6 +120,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
         s->batches[m].first_token = index * s->o.tokens;
         s->batches[m].round = s->o.pad > 0 ? ax_mesh_token_multiple(mesh, s->o.pad) : 0;
     }
+    const double temperature = s->o.objective->temperature,
+                 inv_temperature = temperature > 0 ? 1 / temperature : 1;
     for (size_t i = 0; i < n * (size_t)s->model.chunks.n; i++)
         s->passes[i] = (struct ax_pass){.model = &s->model,
                                         .batch = &s->batches[i % n],
@@ -129,7 +131,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .recompute = s->o.recompute,
                                         .objective = &s->o.objective->head,
                                         .teacher = s->taught ? &s->taught[i % n] : NULL,
-                                        .inv_temperature = 1,
+                                        .inv_temperature = inv_temperature,
                                         .neftune_alpha = s->o.neftune_alpha,
                                         .balance_coef = s->o.balance_coef};
     return AX_OK;

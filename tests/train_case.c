@@ -23,26 +23,35 @@ static const char model[] =
     "\"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"torch_dtype\": \"float32\"}";
 
 /* Values of the columns that an objective names: of preferences, ratings, rewards, labeled steps, stored
- * log-probs. */
+ * log-probs, completions. */
 struct values {
-    float reference, margin, share[32], target[32];
+    float reference, margin, advantage, share[32], target[32], logprob[3][32];
     int32_t desirable, target_ids[32 * VOCAB];
     float target_logits[32 * VOCAB];
 };
 
 static void set_columns(struct ax_example *x, const struct ax_objective *o,
                         const struct values *v) {
-    for (int i = 0; i < ax_columns_count(o->columns); i++) {
-        const char *name = o->columns->list[i].name;
-        const void *from = strcmp(name, "reference") == 0       ? (const void *)&v->reference
-                           : strcmp(name, "desirable") == 0     ? (const void *)&v->desirable
-                           : strcmp(name, "margin") == 0        ? (const void *)&v->margin
-                           : strcmp(name, "share") == 0         ? v->share
-                           : strcmp(name, "target_ids") == 0    ? (const void *)v->target_ids
-                           : strcmp(name, "target_logits") == 0 ? v->target_logits
-                                                                : v->target;
-        x->columns[i] = from;
-    }
+    const struct {
+        const char *name;
+        enum ax_column_of of;
+        const void *values;
+    } known[] = {{"reference", AX_OF_EXAMPLE, &v->reference},
+                 {"desirable", AX_OF_EXAMPLE, &v->desirable},
+                 {"margin", AX_OF_EXAMPLE, &v->margin},
+                 {"advantage", AX_OF_EXAMPLE, &v->advantage},
+                 {"share", AX_OF_LABEL, v->share},
+                 {"target", AX_OF_LABEL, v->target},
+                 {"target_ids", AX_OF_LABEL, v->target_ids},
+                 {"target_logits", AX_OF_LABEL, v->target_logits},
+                 {"old", AX_OF_LABEL, v->logprob[0]},
+                 {"sampler", AX_OF_LABEL, v->logprob[1]},
+                 {"reference", AX_OF_LABEL, v->logprob[2]}};
+    for (int i = 0; i < ax_columns_count(o->columns); i++)
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+            if (strcmp(known[k].name, o->columns->list[i].name) == 0 &&
+                known[k].of == o->columns->list[i].of)
+                x->columns[i] = known[k].values;
 }
 
 /* Classes in place of tokens: of a reward model one on the last token, else of some a wrong or a right
@@ -76,6 +85,8 @@ static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, cons
     for (int i = 0; i < 32; i++) {
         v.share[i] = i % 5 == 4 ? 0.5F : 1;
         v.target[i] = (float)(i % 7) / 6;
+        for (int k = 0; k < 3; k++) /* about that of a token of many */
+            v.logprob[k][i] = -4.5F - 0.1F * (float)((i * (k + 2)) % 5);
     }
     d->columns = o->columns;
     AX_TRY(ax_examples_add_file(d, name));
@@ -94,6 +105,7 @@ static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, cons
                                .joined = pairs && k % 2 == 1,
                                .origin = from};
         v.desirable = k % 3 != 0;
+        v.advantage = 0.5F * (float)(k % 4) - 1.2F;
         v.margin = 0.1F * (float)(k / 2 % 4);
         label_classes(o, labels, len, &v);
         make_targets(&v, ids, len, o->head.distill ? o->head.distill->stored : 0);

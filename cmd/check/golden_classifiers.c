@@ -219,7 +219,7 @@ done:
 }
 
 /* ctx: bool, of a reward model. */
-static enum ax_status run(struct ax_golden_report *r, const char *path, struct ax_json cases,
+static enum ax_status run(struct ax_golden_report *r, const char *path, struct ax_json root,
                           const struct ax_golden_options *o, const void *ctx) {
     const bool reward = *(const bool *)ctx;
     struct ax_safetensors file;
@@ -236,6 +236,7 @@ static enum ax_status run(struct ax_golden_report *r, const char *path, struct a
     if (c.logits.numel % 2 != 0)
         AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: input shapes do not match", path), st, done);
     AX_TRY_GOTO(ax_alloc(&c.rows, (size_t)c.n, sizeof *c.rows), st, done);
+    const struct ax_json cases = ax_json_get(root, "cases");
     for (size_t i = 0; i < ax_json_size(cases); i++)
         AX_TRY_GOTO(run_case(&c, ax_json_at(cases, i), &ro), st, done);
 done:

@@ -193,7 +193,7 @@ static enum ax_status run_case(struct cross_entropy *c, struct ax_json v,
     return ax_runtime_run(ro, body, c, NULL);
 }
 
-static enum ax_status run(struct ax_golden_report *r, const char *path, struct ax_json cases,
+static enum ax_status run(struct ax_golden_report *r, const char *path, struct ax_json root,
                           const struct ax_golden_options *o, const void *ctx) {
     (void)ctx;
     struct ax_safetensors st;
@@ -210,6 +210,7 @@ static enum ax_status run(struct ax_golden_report *r, const char *path, struct a
         c.head.shape[0] < SHARDS || c.labels.numel != c.hidden.shape[0] ||
         c.weights.numel != c.labels.numel)
         AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: input shapes do not match", path), status, done);
+    const struct ax_json cases = ax_json_get(root, "cases");
     for (size_t i = 0; i < ax_json_size(cases); i++)
         AX_TRY_GOTO(run_case(&c, ax_json_at(cases, i), &ro), status, done);
 done:

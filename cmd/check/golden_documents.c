@@ -222,7 +222,7 @@ static enum ax_status run_case(struct documents *c, struct ax_json e,
     return st;
 }
 
-static enum ax_status run(struct ax_golden_report *r, const char *path, struct ax_json cases,
+static enum ax_status run(struct ax_golden_report *r, const char *path, struct ax_json root,
                           const struct ax_golden_options *o, const void *ctx) {
     const struct family *f = ctx;
     struct ax_safetensors st;
@@ -255,6 +255,7 @@ static enum ax_status run(struct ax_golden_report *r, const char *path, struct a
         AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: input shapes do not match", path), status, done);
     for (int64_t i = 0; i < c.scored.numel; i++)
         c.n_rows += c.scored.v[i] != 0;
+    const struct ax_json cases = ax_json_get(root, "cases");
     for (size_t i = 0; i < ax_json_size(cases); i++)
         AX_TRY_GOTO(run_case(&c, ax_json_at(cases, i), &ro), status, done);
 done:

@@ -147,7 +147,7 @@ bool ax_golden_objective(struct ax_golden_report *r, const char *dir, const char
     const struct ax_json cases = ax_json_get(ax_json_root(&doc), "cases");
     const bool is = st != AX_OK || ax_json_size(cases) > 0;
     if (st == AX_OK && is)
-        st = run(r, tensors, cases, o, ctx);
+        st = run(r, tensors, ax_json_root(&doc), o, ctx);
     snprintf(r->title, sizeof r->title, "%s backend=%s", path, o->backend);
     if (st != AX_OK)
         ax_golden_error(r, path);
@@ -175,5 +175,6 @@ bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
     const bool entropy = check_entropy(r, dir, o);
     const bool documents = ax_golden_documents(r, dir, o);
     const bool classifiers = ax_golden_classifiers(r, dir, o);
-    return ax_golden_cross_entropy(r, dir, o) || documents || classifiers || entropy;
+    const bool policies = ax_golden_policies(r, dir, o);
+    return ax_golden_cross_entropy(r, dir, o) || documents || classifiers || policies || entropy;
 }

@@ -1,5 +1,5 @@
 /* Shared by the checks of objectives/: golden_objectives.c (entropy), golden_cross_entropy.c,
- * golden_documents.c and golden_classifiers.c. */
+ * golden_documents.c, golden_classifiers.c and golden_policy.c. */
 #ifndef AX_CMD_CHECK_GOLDEN_OBJECTIVES_H
 #define AX_CMD_CHECK_GOLDEN_OBJECTIVES_H
 
@@ -20,10 +20,10 @@ enum ax_status ax_golden_compare(struct ax_golden_report *r, const struct ax_saf
 bool ax_golden_cross_entropy(struct ax_golden_report *r, const char *dir,
                              const struct ax_golden_options *o);
 
-/* Runs the cases of DIR/NAME.json, whose tensors are in DIR/NAME.safetensors; false if they are not
- * there. A recorded run has files of the same names, but no `cases`. */
+/* Runs the cases of DIR/NAME.json (`root`), whose tensors are in DIR/NAME.safetensors; false if they
+ * are not there. A recorded run has files of the same names, but no `cases`. */
 typedef enum ax_status ax_golden_cases(struct ax_golden_report *r, const char *tensors,
-                                       struct ax_json cases, const struct ax_golden_options *o,
+                                       struct ax_json root, const struct ax_golden_options *o,
                                        const void *ctx);
 bool ax_golden_objective(struct ax_golden_report *r, const char *dir, const char *name,
                          const struct ax_golden_options *o, ax_golden_cases *run, const void *ctx);
@@ -33,5 +33,8 @@ bool ax_golden_documents(struct ax_golden_report *r, const char *dir,
 /* reward, prm, likewise. */
 bool ax_golden_classifiers(struct ax_golden_report *r, const char *dir,
                            const struct ax_golden_options *o);
+/* grpo, likewise. */
+bool ax_golden_policies(struct ax_golden_report *r, const char *dir,
+                        const struct ax_golden_options *o);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "model/classifier.h"
 #include "optim/kto.h"
+#include "optim/policy.h"
 #include "optim/preference.h"
 #include "optim/reward.h"
 #include "tests/optim/train_runs.h"
@@ -22,6 +23,7 @@ static struct ax_preference preference;
 static struct ax_kto kto;
 static struct ax_reward reward;
 static struct ax_sft_options steps;
+static struct ax_policy policy;
 
 static struct ax_objective as_dpo(void) {
     const struct ax_preference_options o = {
@@ -45,12 +47,33 @@ static struct ax_objective as_prm(void) {
     return ax_objective_prm(&steps);
 }
 
+/* A mean over tokens, which have ratios of their own. */
+static struct ax_objective as_dapo(void) {
+    struct ax_policy_options o = ax_policy_defaults(AX_POLICY_DAPO);
+    o.old = true;
+    o.beta = 0.5;
+    o.delta = 1.5;
+    o.sampler_cap = 1.1;
+    o.entropy_coef = 0.01;
+    return ax_objective_policy(&policy, &o);
+}
+
+/* A mean over completions, which have a ratio each. */
+static struct ax_objective as_gspo(void) {
+    struct ax_policy_options o = ax_policy_defaults(AX_POLICY_GRPO);
+    o.old = o.sequence = true;
+    o.beta = 0.5;
+    return ax_objective_policy(&policy, &o);
+}
+
 static const struct method {
     const char *name;
     struct ax_objective (*objective)(void);
     const struct ax_classifier *head; /* NULL: a language model's */
 } methods[] = {{"dpo", as_dpo, NULL},
                {"kto", as_kto, NULL},
+               {"dapo", as_dapo, NULL},
+               {"gspo", as_gspo, NULL},
                {"reward", as_reward, &ax_classifier_reward},
                {"prm", as_prm, &ax_classifier_prm}};
 #define N_METHODS (sizeof methods / sizeof *methods)

@@ -15,6 +15,7 @@
 #include "model/classifier.h"
 #include "optim/distill.h"
 #include "optim/kto.h"
+#include "optim/policy.h"
 #include "optim/preference.h"
 #include "optim/reward.h"
 #include "parallel/comm_local.h"
@@ -38,6 +39,8 @@ struct kind {
     int64_t restarts;                  /* steps between merges of the adapter */
     bool prefers;                      /* pairs, by a mixture of losses */
     bool rates;                        /* KTO */
+    bool reinforces;                   /* completions with a ratio per token, … */
+    bool of_sequences;                 /* … or per completion */
     double first;                      /* loss of the first evaluation, by hand; 0: not known */
     struct ax_distill_options distill; /* all 0: no teacher */
     int labels; /* a reward model's (1), a process reward model's (2); 0: others */
@@ -54,6 +57,16 @@ static const struct ax_preference_options mixture = {.beta = 0.3,
                                                                 [AX_PREFER_IPO] = 0.1,
                                                                 [AX_PREFER_NCA_PAIR] = 0.5,
                                                                 [AX_PREFER_SFT] = 0.2}};
+
+/* Of tokens with an entropy bonus, of completions with sums; both with the KL divergence. */
+static struct ax_policy_options policy_options(bool sequence) {
+    struct ax_policy_options o = ax_policy_defaults(sequence ? AX_POLICY_GRPO : AX_POLICY_BNPO);
+    o.old = true;
+    o.beta = 0.5;
+    o.sequence = sequence;
+    o.entropy_coef = sequence ? 0 : 0.01;
+    return o;
+}
 
 struct mesh_run {
     struct ax_mesh_sizes sizes;
@@ -184,10 +197,14 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     const struct ax_objective distilled = ax_objective_distill(&distill);
     struct ax_arch teacher = {0};
     const struct ax_objective rated = ax_objective_kto(&kto, &ratings);
-    const struct ax_objective *const of[] = {k->prefers ? &pairs
-                                             : k->rates ? &rated
-                                             : learns   ? &distilled
-                                                        : &ax_objective_sft,
+    struct ax_policy policy;
+    const struct ax_policy_options completions = policy_options(k->of_sequences);
+    const struct ax_objective policies = ax_objective_policy(&policy, &completions);
+    const struct ax_objective *const of[] = {k->prefers      ? &pairs
+                                             : k->rates      ? &rated
+                                             : k->reinforces ? &policies
+                                             : learns        ? &distilled
+                                                             : &ax_objective_sft,
                                              &rewards, &prm};
     AX_TRY(train_case_open_for(&c, k->on_ref ? AX_F64 : AX_F32, k->packed, of[k->labels]));
     struct ax_train_options *o = &c.o;
@@ -437,6 +454,25 @@ static void ratings_are_those_of_one_rank(void **state) {
     compare(&adapter, 3, 4);
 }
 
+/* Sums of a completion are over ranks that have a part of it; means over all ranks' tokens. */
+static void completions_are_those_of_one_rank(void **state) {
+    (void)state;
+    for (size_t sequences = 0; sequences < 2; sequences++) {
+        const struct kind full = {.on_ref = true,
+                                  .accumulation = 4,
+                                  .reinforces = true,
+                                  .of_sequences = sequences},
+                          adapter = {.on_ref = true,
+                                     .accumulation = 4,
+                                     .adapter = true,
+                                     .packed = true,
+                                     .reinforces = true,
+                                     .of_sequences = sequences};
+        compare(&full, sequences, 2);
+        compare(&adapter, 2 + sequences, 4);
+    }
+}
+
 /* Evaluations, too, whose sums of pairs are those of logits. */
 static void scores_are_those_of_one_rank(void **state) {
     (void)state;
@@ -557,6 +593,7 @@ int main(void) {
         cmocka_unit_test(preferences_are_those_of_one_rank),
         cmocka_unit_test(distillations_are_those_of_one_rank),
         cmocka_unit_test(ratings_are_those_of_one_rank),
+        cmocka_unit_test(completions_are_those_of_one_rank),
         cmocka_unit_test(scores_are_those_of_one_rank),
         cmocka_unit_test(runs_with_experts_are_those_of_one_rank),
         cmocka_unit_test(runs_are_those_of_one_rank_in_float),
