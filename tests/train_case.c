@@ -46,7 +46,10 @@ static void set_columns(struct ax_example *x, const struct ax_objective *o,
                  {"target_logits", AX_OF_LABEL, v->target_logits},
                  {"old", AX_OF_LABEL, v->logprob[0]},
                  {"sampler", AX_OF_LABEL, v->logprob[1]},
-                 {"reference", AX_OF_LABEL, v->logprob[2]}};
+                 {"reference", AX_OF_LABEL, v->logprob[2]},
+                 {"advantage", AX_OF_LABEL, v->logprob[1]},
+                 {"old_value", AX_OF_LABEL, v->share},
+                 {"return", AX_OF_LABEL, v->target}};
     for (int i = 0; i < ax_columns_count(o->columns); i++)
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
             if (strcmp(known[k].name, o->columns->list[i].name) == 0 &&
@@ -54,12 +57,14 @@ static void set_columns(struct ax_example *x, const struct ax_objective *o,
                 x->columns[i] = known[k].values;
 }
 
-/* Classes in place of tokens: of a reward model one on the last token, else of some a wrong or a right
- * step, as far as `target` says. */
+/* Classes in place of tokens: of a reward model one on the last token, of values most, else of some a
+ * wrong or a right step, as far as `target` says. */
 static void label_classes(const struct ax_objective *o, int32_t *labels, size_t len,
                           const struct values *v) {
+    const bool values = strcmp(o->name, "value") == 0;
     for (size_t i = 0; i < len && o->labels_in_place; i++)
         labels[i] = o->per == AX_PER_PAIR ? (i + 1 == len ? 0 : AX_NO_LABEL)
+                    : values              ? (i > 0 ? 0 : AX_NO_LABEL)
                     : i % 3 == 1          ? v->target[i] >= 0.5F
                                           : AX_NO_LABEL;
 }

@@ -176,5 +176,7 @@ bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
     const bool documents = ax_golden_documents(r, dir, o);
     const bool classifiers = ax_golden_classifiers(r, dir, o);
     const bool policies = ax_golden_policies(r, dir, o);
-    return ax_golden_cross_entropy(r, dir, o) || documents || classifiers || policies || entropy;
+    const bool ppo = ax_golden_ppo(r, dir, o);
+    return ax_golden_cross_entropy(r, dir, o) || documents || classifiers || policies || ppo ||
+           entropy;
 }

@@ -1,5 +1,5 @@
 /* Shared by the checks of objectives/: golden_objectives.c (entropy), golden_cross_entropy.c,
- * golden_documents.c, golden_classifiers.c and golden_policy.c. */
+ * golden_documents.c, golden_classifiers.c, golden_policy.c and golden_ppo.c. */
 #ifndef AX_CMD_CHECK_GOLDEN_OBJECTIVES_H
 #define AX_CMD_CHECK_GOLDEN_OBJECTIVES_H
 
@@ -36,5 +36,7 @@ bool ax_golden_classifiers(struct ax_golden_report *r, const char *dir,
 /* grpo, likewise. */
 bool ax_golden_policies(struct ax_golden_report *r, const char *dir,
                         const struct ax_golden_options *o);
+/* ppo, likewise. */
+bool ax_golden_ppo(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
 
 #endif

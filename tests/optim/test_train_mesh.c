@@ -18,6 +18,7 @@
 #include "optim/policy.h"
 #include "optim/preference.h"
 #include "optim/reward.h"
+#include "optim/value.h"
 #include "parallel/comm_local.h"
 #include "tests/optim/train_runs.h"
 
@@ -41,6 +42,7 @@ struct kind {
     bool rates;                        /* KTO */
     bool reinforces;                   /* completions with a ratio per token, … */
     bool of_sequences;                 /* … or per completion */
+    bool values;                       /* PPO's, by a head of one label; without evaluations */
     double first;                      /* loss of the first evaluation, by hand; 0: not known */
     struct ax_distill_options distill; /* all 0: no teacher */
     int labels; /* a reward model's (1), a process reward model's (2); 0: others */
@@ -200,12 +202,14 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     struct ax_policy policy;
     const struct ax_policy_options completions = policy_options(k->of_sequences);
     const struct ax_objective policies = ax_objective_policy(&policy, &completions);
+    struct ax_value_options clipped = {.coef = 0.7, .cliprange = 0.2};
+    const struct ax_objective valued = ax_objective_value(&clipped);
     const struct ax_objective *const of[] = {k->prefers      ? &pairs
                                              : k->rates      ? &rated
                                              : k->reinforces ? &policies
                                              : learns        ? &distilled
                                                              : &ax_objective_sft,
-                                             &rewards, &prm};
+                                             k->values ? &valued : &rewards, &prm};
     AX_TRY(train_case_open_for(&c, k->on_ref ? AX_F64 : AX_F32, k->packed, of[k->labels]));
     struct ax_train_options *o = &c.o;
     if (learns && distill.stored == 0)
@@ -233,7 +237,8 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     o->max_steps = k->steps > 0 ? k->steps : STEPS;
     o->lr.base_lr = 1e-3; /* with Adam, rounding errors of small gradients become steps */
     o->metrics.logging_steps = 1;
-    o->eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    if (!k->values)
+        o->eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
     o->data.eval_tokens = k->prefers || k->labels == 1 ? 64 : 40; /* several passes */
     struct spoiler spoiler = {.bad = bad_call(m, fabric), .limps = k->limps && fabric->rank == 1};
     const struct ax_objective spoiled = {
@@ -303,7 +308,7 @@ static void expect_equal(struct mesh_run *m, const struct mesh_run *one) {
     assert_int_equal(m->n_losses, STEPS);
     for (int i = 0; i < STEPS; i++)
         expect_close("the loss of step", i + 1, m->losses[i], one->losses[i], tolerance, &m->sizes);
-    assert_true(m->r.evaluated && one->r.evaluated);
+    assert_true(m->kind->values || (m->r.evaluated && one->r.evaluated));
     const struct ax_eval_result *got[] = {&m->r.first_eval, &m->r.last_eval},
                                 *want[] = {&one->r.first_eval, &one->r.last_eval};
     for (int i = 0; i < 2; i++) {
@@ -471,6 +476,9 @@ static void completions_are_those_of_one_rank(void **state) {
         compare(&full, sequences, 2);
         compare(&adapter, 2 + sequences, 4);
     }
+    static const struct kind values = {
+        .on_ref = true, .accumulation = 4, .packed = true, .labels = 1, .values = true};
+    compare(&values, 0, 2);
 }
 
 /* Evaluations, too, whose sums of pairs are those of logits. */
