@@ -10,7 +10,7 @@
  * golden_run_data.c (the same from the data), golden_run_replay.c (the steps), golden_run_look.c (what the
  * model says of each token), golden_run_compare.c (losses and metrics), golden_run_final.c (the
  * parameters at the end); the families golden_run_sft.c, golden_run_pairs.c, golden_run_kto.c,
- * golden_run_heads.c, golden_run_distill.c. */
+ * golden_run_heads.c, golden_run_distill.c, golden_run_grpo.c with golden_run_rollouts.c. */
 #ifndef AX_CMD_CHECK_GOLDEN_RUN_H
 #define AX_CMD_CHECK_GOLDEN_RUN_H
 
@@ -20,13 +20,15 @@
 #include "data/format/format.h"
 #include "optim/distill.h"
 #include "optim/kto.h"
+#include "optim/advantages.h"
 #include "optim/lr_schedule.h"
+#include "optim/policy.h"
 #include "optim/preference.h"
 #include "model/classifier.h"
 #include "optim/reward.h"
 #include "optim/step.h"
 
-#define AX_RUN_MAX_METRICS 24
+#define AX_RUN_MAX_METRICS 40
 
 /* A micro-batch: its documents one after the other, and values of their tokens. */
 struct ax_run_micro {
@@ -40,8 +42,14 @@ struct ax_run_micro {
     float *margin, *target; /* [n], [tokens]: of rewards, and of labeled steps */
     int32_t *desirable;     /* [n]; NULL: answers are not rated */
     /* What the model said of the tokens with a label, 0 elsewhere: [tokens], owned. `reference`:
-     * the log-probs of the model at the start. */
-    double *logprob, *entropy, *top1, *mean_logit, *reference;
+     * the log-probs of the model at the start; `old`: of that which its completions are from. */
+    double *logprob, *entropy, *top1, *mean_logit, *reference, *old;
+    /* Of completions: [n] advantages, first column of the document's tokens among the recorded
+     * log-probs of completions, tokens of the prompt; [tokens] `reference` and `old`. */
+    float *advantage;
+    int64_t *recorded_answer, *prompt;
+    float *reference_values, *old_values;
+    double loss; /* of its last pass, as the reference logs it */
 };
 
 struct ax_run_metric {
@@ -55,6 +63,26 @@ struct ax_run_metrics {
 /* NULL: not there. */
 const struct ax_run_metric *ax_run_metric_find(const struct ax_run_metrics *m, const char *name);
 void ax_run_metric_add(struct ax_run_metrics *m, const char *name, double value);
+
+/* What the reference divides a micro-batch's loss by, of the step. */
+struct ax_run_divisors {
+    double weight, entropy_tokens, entropy_cut;
+};
+
+/* Recorded completions, which are trained on as they were generated: `batches` micro-batches at a
+ * time, `iterations` times over. */
+struct ax_run_rollouts {
+    int batches, iterations, rows; /* rows: of a micro-batch */
+    struct ax_advantage_options o;
+    double weights[2];
+    int64_t n, rated;  /* completions; of them in full batches, which the advantages are of */
+    double *rewards;   /* [n][2] */
+    double *totals;    /* [n] */
+    double *advantage; /* [rated] */
+    json_t **ids;      /* [n] tokens, owned */
+    int32_t eos;
+    bool masks; /* completions that were cut off are not trained on */
+};
 
 struct ax_run;
 struct ax_run_family {
@@ -78,6 +106,10 @@ struct ax_run_family {
     /* Its metrics, from the values of its tokens. */
     void (*metrics)(const struct ax_run *r, const struct ax_run_micro *m,
                     struct ax_run_metrics *out);
+    /* The metrics of a step that no micro-batch has; NULL: none. */
+    void (*step_metrics)(const struct ax_run *r, int step, struct ax_run_metrics *out);
+    /* Where they are not the step's weight, and not a mean; NULL. n: micro-batches of the step. */
+    struct ax_run_divisors (*divide)(const struct ax_run *r, int k, int n);
 };
 
 /* A case: FAMILY/NAME.json and the files it names. */
@@ -99,6 +131,10 @@ struct ax_run {
     struct ax_preference preference;
     struct ax_reward reward;
     struct ax_kto kto;
+    struct ax_policy policy;
+    struct ax_run_rollouts rollouts; /* zeros: no completions */
+    double loss, grad_norm;          /* tolerances: the family's, or the case's own */
+    double later_share; /* of log-probs of weights that have moved, how many may be off */
     struct ax_distill_options distill; /* zeros: no teacher */
     struct ax_arch teacher_arch;
     struct ax_hf teacher;
@@ -146,6 +182,11 @@ enum ax_status ax_run_micro_add_classes(struct ax_run_micro *m, const struct ax_
  * there. */
 enum ax_status ax_run_micro_end(struct ax_run_micro *m, const struct ax_columns *columns);
 void ax_run_micro_free(struct ax_run_micro *m);
+/* Appends row i of prompts and completions, each padded: what is under their masks. */
+enum ax_status ax_run_micro_add_answer(struct ax_run_micro *m, const struct ax_run_rows *prompts,
+                                       const struct ax_run_rows *completions, int64_t i);
+/* All of micro-batch k's rows of prompts and completions. */
+enum ax_status ax_run_read_answers(struct ax_run *r, int k, struct ax_run_micro *m);
 /* Index of a document's first token. */
 static inline int64_t ax_run_micro_first(const struct ax_run_micro *m, int doc) {
     return m->docs[doc].tokens - m->ids;
@@ -153,6 +194,11 @@ static inline int64_t ax_run_micro_first(const struct ax_run_micro *m, int doc) 
 /* Tensor mNN.NAME of the fed ones. */
 enum ax_status ax_run_fed(const struct ax_run *r, int k, const char *name,
                           struct ax_golden_tensor *out);
+
+/* {prompt, texts} → the prompt and its first answer. */
+enum ax_status ax_run_answer_record(json_t **record);
+/* The record that document i of micro-batch k has its prompt from. */
+int64_t ax_run_prompt_of(const struct ax_run *r, int k, int i);
 
 /* Sets a classifier's head to the recorded one. */
 enum ax_status ax_run_start_head(struct ax_run *r, struct ax_model *m);
@@ -201,6 +247,20 @@ void ax_run_start_free(struct ax_run_start *s);
 enum ax_status ax_run_compare_final(struct ax_run *r, const struct ax_model *m,
                                     const struct ax_run_start *start);
 
+/* ---- completions (golden_run_rollouts.c) ---- */
+
+/* Reads the completions of the case's data, and their rewards; computes advantages. */
+enum ax_status ax_run_rollouts_open(struct ax_run *r);
+void ax_run_rollouts_close(struct ax_run_rollouts *o);
+/* Which completion document i of micro-batch k is. */
+int64_t ax_run_completion_of(const struct ax_run *r, int k, int i);
+/* Tokens of completions that are trained on, of the generated batch that micro-batch k is from. */
+double ax_run_generated_tokens(const struct ax_run *r, int k);
+/* True for the first micro-batch of a generated batch, before it is trained on. */
+bool ax_run_is_new(const struct ax_run *r, int k);
+/* Of a step that begins with such a one: lengths, rewards. */
+void ax_run_rollout_metrics(const struct ax_run *r, int step, struct ax_run_metrics *out);
+
 /* ---- families ---- */
 
 extern const struct ax_run_family ax_run_family_sft;    /* golden_run_sft.c */
@@ -210,6 +270,7 @@ extern const struct ax_run_family ax_run_family_dpo, ax_run_family_orpo,
     ax_run_family_cpo;                               /* golden_run_pairs.c */
 extern const struct ax_run_family ax_run_family_kto; /* golden_run_kto.c */
 extern const struct ax_run_family ax_run_family_gkd,
-    ax_run_family_distill; /* golden_run_distill.c */
+    ax_run_family_distill;                            /* golden_run_distill.c */
+extern const struct ax_run_family ax_run_family_grpo; /* golden_run_grpo.c */
 
 #endif

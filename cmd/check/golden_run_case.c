@@ -5,9 +5,10 @@
 #include "base/io.h"
 #include "cmd/check/golden_run.h"
 
-#define MAX_JSON  (64u << 20)
-#define MAX_STEPS 1000
-#define MAX_MICRO 100 /* named m00 … m99 */
+#define MAX_JSON    (64u << 20)
+#define MAX_STEPS   1000
+#define MAX_MICRO   100 /* named m00 … m99 */
+#define LATER_SHARE 1e-3
 
 enum ax_status ax_run_path(const struct ax_run *r, const char *path, char **out) {
     if (strncmp(path, "runs/", 5) == 0)
@@ -145,7 +146,7 @@ static enum ax_status read_micro(struct ax_run *r) {
     for (int k = 0; k < r->n_micro; k++) {
         AX_TRY(r->family->read(r, k, &r->micro[k]));
         AX_TRY(ax_run_micro_end(&r->micro[k], r->objective.columns));
-        if (r->micro[k].scored == 0)
+        if (r->micro[k].scored == 0 && !r->rollouts.masks)
             return ax_error(AX_ERR_DATA, "%s: micro-batch %d scores no token", r->fed.path, k);
     }
     if (r->family->read_mismatched)
@@ -184,6 +185,9 @@ enum ax_status ax_run_open(struct ax_run *r, const char *name) {
     r->steps = ax_json_get(ax_json_root(&r->doc), "steps");
     r->step.dtype = r->dtype;
     r->step.objective = &r->objective;
+    r->loss = r->family->loss;
+    r->grad_norm = r->family->grad_norm;
+    r->later_share = LATER_SHARE;
     AX_TRY(read_schedule(r));
     AX_TRY(read_optimizer(r));
     AX_TRY(open_model(r));
@@ -197,6 +201,7 @@ void ax_run_close(struct ax_run *r) {
         ax_run_micro_free(&r->micro[k]);
     for (int k = 0; r->mismatched && k < r->n_micro; k++)
         ax_run_micro_free(&r->mismatched[k]);
+    ax_run_rollouts_close(&r->rollouts);
     ax_free(r->micro);
     ax_free(r->mismatched);
     ax_free(r->first);

@@ -6,20 +6,22 @@
 
 #include "cmd/check/golden_run.h"
 
-#define TOKEN_TOLERANCE 1e-4
-#define LATER_TOLERANCE 1e-3
-#define LATER_SHARE     1e-3
-#define RATE_TOLERANCE  1e-6 /* relative */
+#define TOKEN_TOLERANCE     1e-4
+#define LATER_TOLERANCE     1e-3
+#define ADVANTAGE_TOLERANCE 1e-5
+#define RATE_TOLERANCE      1e-6 /* relative */
 
-/* Tolerances of metrics, by name; the first that matches. */
+/* Tolerances of metrics, by FAMILY/NAME; the first that matches. */
 static const struct {
     const char *pattern, *group;
     double tolerance;
 } metric_groups[] = {
-    {"num_*", "counts that differ", 0},    {"*accurac*", "accuracies", 1e-6},
-    {"logps/*", "log-prob metrics", 1e-4}, {"rewards/*", "log-prob metrics", 1e-4},
-    {"logits/*", "logit metrics", 1e-4},   {"kl", "log-prob metrics", 1e-4},
-    {"*", "other metrics", 1e-5},
+    {"*/num_*", "counts that differ", 0},      {"*accurac*", "accuracies", 1e-6},
+    {"*clip_ratio/*", "clipped", 1e-6},        {"*/cispo_clip_ratio", "clipped", 1e-6},
+
+    {"grpo/*", "other metrics", 1e-5},         {"*/logps/*", "log-prob metrics", 1e-4},
+    {"*/rewards/*", "log-prob metrics", 1e-4}, {"*/logits/*", "logit metrics", 1e-4},
+    {"*/kl", "log-prob metrics", 1e-4},        {"*", "other metrics", 1e-5},
 };
 
 static void note(struct ax_run *r, const char *group, double figure, double tolerance, int step,
@@ -39,7 +41,9 @@ static void note(struct ax_run *r, const char *group, double figure, double tole
 static enum ax_status compare_log_probs(struct ax_run *r, int step, int k, const char *name,
                                         struct ax_run_tokens *count, bool fixed,
                                         const struct ax_run_micro *m) {
-    const double *got = fixed ? m->reference : m->logprob;
+    const bool old = strncmp(name, "old_", 4) == 0, of_answers = strstr(name, "per_token") != NULL;
+    const double *got = fixed ? m->reference : old ? m->old : m->logprob;
+    const int64_t *recorded = of_answers ? m->recorded_answer : m->recorded;
     struct ax_golden_tensor want;
     char full[64], where[64];
     snprintf(full, sizeof full, "m%02d.%s", k, name);
@@ -50,7 +54,7 @@ static enum ax_status compare_log_probs(struct ax_run *r, int step, int k, const
     for (int i = 0; i < m->n; i++) {
         const int64_t from = ax_run_micro_first(m, i);
         for (int64_t t = 0; t + 1 < m->docs[i].n; t++) {
-            const int64_t at = m->recorded[i] + t;
+            const int64_t at = recorded[i] + t;
             if (m->labels[from + t] < 0)
                 continue;
             const double d = at < want.numel ? fabs(got[from + t] - want.v[at]) : INFINITY;
@@ -142,6 +146,23 @@ static enum ax_status compare_logits(struct ax_run *r, int step, int k,
     return AX_OK;
 }
 
+static enum ax_status compare_advantages(struct ax_run *r, int step, int k) {
+    const struct ax_run_micro *m = &r->micro[k];
+    struct ax_golden_tensor want;
+    char name[64], where[64];
+    snprintf(name, sizeof name, "m%02d.advantages", k);
+    if (!ax_safetensors_find(&r->own, name))
+        return AX_OK;
+    AX_TRY(ax_golden_read(&r->own, name, &want));
+    for (int i = 0; i < m->n; i++) {
+        snprintf(where, sizeof where, "document %d", i + 1);
+        note(r, "advantages", i < want.numel ? fabs((double)m->advantage[i] - want.v[i]) : INFINITY,
+             ADVANTAGE_TOLERANCE, step, k - r->first[step], where);
+    }
+    ax_golden_tensor_free(&want);
+    return AX_OK;
+}
+
 enum ax_status ax_run_compare_tokens(struct ax_run *r, int step, int k,
                                      struct ax_run_tokens *count) {
     if (!r->own.path)
@@ -150,6 +171,9 @@ enum ax_status ax_run_compare_tokens(struct ax_run *r, int step, int k,
     AX_TRY(compare_logits(r, step, k, count));
     AX_TRY(compare_log_probs(r, step, k, "logps", count, false, &r->micro[k]));
     AX_TRY(compare_log_probs(r, step, k, "ref_logps", count, true, &r->micro[k]));
+    AX_TRY(compare_log_probs(r, step, k, "old_per_token_logps", count, false, &r->micro[k]));
+    AX_TRY(compare_log_probs(r, step, k, "ref_per_token_logps", count, true, &r->micro[k]));
+    AX_TRY(compare_advantages(r, step, k));
     if (!r->mismatched)
         return AX_OK;
     AX_TRY(compare_log_probs(r, step, k, "kl_logps", count, false, &r->mismatched[k]));
@@ -160,15 +184,17 @@ void ax_run_compare_share(struct ax_run *r, const struct ax_run_tokens *count) {
     if (count->n > 0)
         ax_golden_note(r->report, "later log-probs > 1e-4 (share)",
                        (double)count->off / (double)count->n,
-                       ceil(LATER_SHARE * (double)count->n) / (double)count->n, "");
+                       ceil(r->later_share * (double)count->n) / (double)count->n, "");
 }
 
 /* ---- metrics ---- */
 
 static void note_metric(struct ax_run *r, const char *name, json_t *want, double got, int step,
                         int micro) {
+    char full[96];
     size_t g = 0;
-    while (fnmatch(metric_groups[g].pattern, name, 0) != 0)
+    snprintf(full, sizeof full, "%s/%s", r->family->name, name);
+    while (fnmatch(metric_groups[g].pattern, full, 0) != 0)
         g++;
     const double w = json_is_number(want) ? json_number_value(want) : NAN;
     note(r, metric_groups[g].group, fabs(got - w), metric_groups[g].tolerance, step, micro, name);
@@ -215,7 +241,7 @@ static void gather(struct ax_run_metrics *mean, int *counts, const struct ax_run
 
 static void note_loss(struct ax_run *r, const char *group, double got, double want, int step,
                       int micro) {
-    note(r, group, fabs(got - want) / fmax(1, fabs(want)), r->family->loss, step, micro, NULL);
+    note(r, group, fabs(got - want) / fmax(1, fabs(want)), r->loss, step, micro, NULL);
 }
 
 static enum ax_status compare_micro(struct ax_run *r, int step, int m,
@@ -229,6 +255,7 @@ static enum ax_status compare_micro(struct ax_run *r, int step, int m,
         if (got->measures[m].of[i] > 0)
             ax_run_metric_add(metrics, r->objective.measures[i],
                               got->measures[m].sum[i] / got->measures[m].of[i]);
+    r->micro[r->first[step] + m].loss = got->loss[m];
     if (r->family->metrics)
         r->family->metrics(r, &r->micro[r->first[step] + m], metrics);
     if (r->step.balance_coef > 0)
@@ -255,11 +282,13 @@ enum ax_status ax_run_compare_step(struct ax_run *r, int step, const struct ax_r
     for (int i = 0; i < mean.n; i++)
         mean.list[i].value /= counts[i];
     note_loss(r, "loss of each step", got->total, loss, step, -1);
-    note(r, "grad norm (relative)", fabs(got->result.grad_norm - norm) / norm, r->family->grad_norm,
-         step, -1, NULL);
+    note(r, "grad norm (relative)", fabs(got->result.grad_norm - norm) / norm, r->grad_norm, step,
+         -1, NULL);
     note(r, "learning rate (relative)",
          lr != 0 ? fabs(got->result.lr - lr) / lr : fabs(got->result.lr), RATE_TOLERANCE, step, -1,
          NULL);
+    if (r->family->step_metrics)
+        r->family->step_metrics(r, step, &mean);
     ax_run_metric_add(&mean, "num_tokens", (double)got->num_tokens);
     compare_metrics(r, ax_json_get(recorded, "metrics"), &mean, step, -1);
     return AX_OK;

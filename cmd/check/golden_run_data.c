@@ -1,5 +1,6 @@
 /* The tokens: what the product's formats, and its packing, make of the case's records, against what
  * the reference fed. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -189,6 +190,26 @@ static void compare_document(struct data *d, int k, int i, const struct ax_examp
     ax_golden_note(d->r->report, "trained tokens that differ", labels, 0, where);
 }
 
+/* Of completions only the prompts come from the data's texts. */
+static void compare_prompts(struct data *d) {
+    char where[64];
+    for (int k = 0; k < d->r->n_micro; k++)
+        for (int i = 0; i < d->r->micro[k].n; i++) {
+            const struct ax_run_micro *m = &d->r->micro[k];
+            const size_t at = (size_t)ax_run_prompt_of(d->r, k, i);
+            const struct ax_example none = {0}, *x = at < d->list.n ? &d->list.items[at] : &none;
+            int64_t n = 0;
+            double differ = 0;
+            while ((size_t)n < x->n && x->labels[n] == AX_NO_LABEL)
+                n++;
+            for (int64_t t = 0; t < n && t < m->prompt[i]; t++)
+                differ += x->tokens[t] != m->docs[i].tokens[t];
+            snprintf(where, sizeof where, "micro-batch %d of the run, document %d", k + 1, i + 1);
+            ax_golden_note(d->r->report, "tokens of prompts that differ",
+                           differ + fabs((double)(n - m->prompt[i])), 0, where);
+        }
+}
+
 static void compare(struct data *d) {
     const bool packed = d->pack.firsts != NULL;
     const size_t total = packed ? d->pack.n_pieces : d->list.n;
@@ -218,7 +239,10 @@ static enum ax_status make(struct data *d) {
     AX_TRY_GOTO(ax_format_new(&f, &d->o), st, done);
     AX_TRY_GOTO(read_rows(d, f, path), st, done);
     AX_TRY_GOTO(arrange(d), st, done);
-    compare(d);
+    if (d->r->rollouts.batches > 0)
+        compare_prompts(d);
+    else
+        compare(d);
 done:
     ax_format_free(f);
     ax_free(path);

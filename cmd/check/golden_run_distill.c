@@ -61,45 +61,23 @@ static enum ax_status gkd_read(struct ax_run *r, int k, struct ax_run_micro *m) 
     return st;
 }
 
-/* Appends what is under the mask of row i to `to`, from column *n on. */
-static void join(const struct ax_run_rows *from, int64_t i, double scored, struct ax_run_rows *to,
-                 int64_t *n) {
-    const int64_t S = from->ids.shape[1];
-    for (int64_t t = i * S; t < (i + 1) * S; t++)
-        if (from->mask.v[t] != 0) {
-            to->ids.v[*n] = from->ids.v[t];
-            to->scored.v[(*n)++] = scored;
-        }
-}
-
-/* Prompts and completions, each padded. */
-static enum ax_status distill_read(struct ax_run *r, int k, struct ax_run_micro *m) {
+enum ax_status ax_run_read_answers(struct ax_run *r, int k, struct ax_run_micro *m) {
     static const struct ax_run_names prompts = {.ids = "prompt_ids", .mask = "prompt_mask"},
                                      completions = {.ids = "completion_ids",
                                                     .mask = "completion_mask"};
-    struct ax_run_rows prompt = {0}, completion = {0}, row = {.least = 1};
+    struct ax_run_rows prompt = {0}, completion = {0};
     enum ax_status st;
     AX_TRY_GOTO(ax_run_rows_open(&prompt, r, k, &prompts), st, done);
     AX_TRY_GOTO(ax_run_rows_open(&completion, r, k, &completions), st, done);
     if (prompt.ids.shape[0] != completion.ids.shape[0])
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA,
-                             "%s: micro-batch %d has unequal numbers of prompts and "
-                             "completions",
-                             r->fed.path, k),
-                    st, done);
-    const size_t width = (size_t)(prompt.ids.shape[1] + completion.ids.shape[1]);
-    AX_TRY_GOTO(ax_alloc(&row.ids.v, width, sizeof *row.ids.v), st, done);
-    AX_TRY_GOTO(ax_alloc(&row.scored.v, width, sizeof *row.scored.v), st, done);
-    for (int64_t i = 0; i < prompt.ids.shape[0]; i++) {
-        int64_t n = 0;
-        join(&prompt, i, 0, &row, &n);
-        join(&completion, i, 1, &row, &n);
-        AX_TRY_GOTO(ax_run_micro_add(m, &row, 0, n, 0), st, done);
-    }
+        st = ax_error(AX_ERR_DATA,
+                      "%s: micro-batch %d has unequal numbers of prompts and completions",
+                      r->fed.path, k);
+    for (int64_t i = 0; i < prompt.ids.shape[0] && st == AX_OK; i++)
+        st = ax_run_micro_add_answer(m, &prompt, &completion, i);
 done:
     ax_run_rows_close(&prompt);
     ax_run_rows_close(&completion);
-    ax_run_rows_close(&row);
     return st;
 }
 
@@ -123,8 +101,7 @@ static enum ax_status gkd_record(json_t **record) {
     return replace(record, json_pack("{so s[o]}", "prompt", prompt, "completion", last));
 }
 
-/* The first of the recorded answers. */
-static enum ax_status distill_record(json_t **record) {
+enum ax_status ax_run_answer_record(json_t **record) {
     json_t *prompt = json_object_get(*record, "prompt"),
            *text = json_array_get(json_object_get(*record, "texts"), 0);
     return replace(record, json_pack("{sO s[{ss sO}]}", "prompt", prompt, "completion", "role",
@@ -155,6 +132,6 @@ const struct ax_run_family ax_run_family_distill = {.name = "distill",
                                                     .grad_norm = 1e-5,
                                                     .ignore = of_rollouts,
                                                     .objective = distill_objective,
-                                                    .read = distill_read,
-                                                    .record = distill_record,
+                                                    .read = ax_run_read_answers,
+                                                    .record = ax_run_answer_record,
                                                     .metrics = metrics};

@@ -17,7 +17,7 @@ struct look {
     struct ax_scorer scorer;
     struct ax_results results;
     double *entropy, *logits; /* of a window */
-    double temperature;       /* of the entropy; 0: the scorer's */
+    double temperature;       /* of log-probs and entropy; 0: 1 */
     int64_t at;               /* the next token of the micro-batch */
 };
 
@@ -29,7 +29,8 @@ static double mean(const double *x, int64_t n) {
 }
 
 /* Of softmax(z/temperature). */
-static double entropy_at(const double *z, int64_t n, double temperature) {
+static void soften(const double *z, int64_t n, double temperature, int32_t label, double *logprob,
+                   double *entropy) {
     double max = -INFINITY, sum = 0, weighted = 0;
     for (int64_t i = 0; i < n; i++)
         max = fmax(max, z[i] / temperature);
@@ -38,7 +39,8 @@ static double entropy_at(const double *z, int64_t n, double temperature) {
         sum += p;
         weighted += p * (z[i] / temperature - max);
     }
-    return log(sum) - weighted / sum;
+    *entropy = log(sum) - weighted / sum;
+    *logprob = z[label] / temperature - max - log(sum);
 }
 
 /* The rows of a batch with a label are its tokens with a label, in order. */
@@ -59,8 +61,10 @@ static enum ax_status keep(struct look *l, const struct ax_scores *scores, int64
     for (int64_t i = from; i < end; i++) {
         const int64_t t = next_scored(l);
         l->m->logprob[t] = ax_results_get(&l->results, &scores->logprob, i);
-        l->m->entropy[t] =
-            l->temperature > 0 ? entropy_at(l->logits + i * V, V, l->temperature) : l->entropy[i];
+        l->m->entropy[t] = l->entropy[i];
+        if (l->temperature > 0)
+            soften(l->logits + i * V, V, l->temperature, l->m->labels[t], &l->m->logprob[t],
+                   &l->m->entropy[t]);
         l->m->mean_logit[t] = mean(l->logits + i * V, V);
         l->m->top1[t] = ax_scores_best(&l->scorer, &l->results, scores, i) == l->m->labels[t];
     }
@@ -114,7 +118,9 @@ enum ax_status ax_run_look(const struct ax_run *r, struct ax_model *model, struc
     struct ax_arena *arena = &model->rt->arena;
     const enum ax_phase before = arena->phase;
     const struct ax_run_sizes sizes = ax_run_sizes(r);
-    struct look l = {.m = m, .model = model, .temperature = r->distill.temperature};
+    const double temperature =
+        r->objective.temperature > 0 ? r->objective.temperature : r->distill.temperature;
+    struct look l = {.m = m, .model = model, .temperature = temperature};
     ax_arena_enter(arena, AX_PHASE_EVAL);
     const enum ax_status st = run(&l, &sizes);
     ax_results_free(&l.results);

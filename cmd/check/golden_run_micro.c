@@ -61,7 +61,10 @@ static enum ax_status reserve(struct ax_run_micro *m, int64_t tokens) {
         const size_t cap = 2 * (size_t)m->cap_docs + 8;
         AX_TRY(ax_regrow(&m->docs, (size_t)m->n, cap, sizeof *m->docs));
         AX_TRY(ax_regrow(&m->recorded, (size_t)m->n, cap, sizeof *m->recorded));
+        AX_TRY(ax_regrow(&m->recorded_answer, (size_t)m->n, cap, sizeof *m->recorded_answer));
+        AX_TRY(ax_regrow(&m->prompt, (size_t)m->n, cap, sizeof *m->prompt));
         AX_TRY(ax_regrow(&m->margin, (size_t)m->n, cap, sizeof *m->margin));
+        AX_TRY(ax_regrow(&m->advantage, (size_t)m->n, cap, sizeof *m->advantage));
         m->cap_docs = (int64_t)cap;
     }
     if (m->tokens + tokens <= m->cap)
@@ -131,29 +134,64 @@ enum ax_status ax_run_micro_add_row(struct ax_run_micro *m, const struct ax_run_
     return ax_run_micro_add(m, rows, i * S, n, i * (S - 1));
 }
 
+/* Appends what is under the mask of row i to `to`, from column *n on. */
+static void join(const struct ax_run_rows *from, int64_t i, double scored, struct ax_run_rows *to,
+                 int64_t *n) {
+    const int64_t S = from->ids.shape[1];
+    for (int64_t t = i * S; t < (i + 1) * S; t++)
+        if (from->mask.v[t] != 0) {
+            to->ids.v[*n] = from->ids.v[t];
+            to->scored.v[(*n)++] = scored;
+        }
+}
+
+enum ax_status ax_run_micro_add_answer(struct ax_run_micro *m, const struct ax_run_rows *prompts,
+                                       const struct ax_run_rows *completions, int64_t i) {
+    const int64_t P = prompts->ids.shape[1], C = completions->ids.shape[1];
+    struct ax_run_rows row = {.least = 1};
+    int64_t n = 0;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&row.ids.v, (size_t)(P + C), sizeof *row.ids.v), st, done);
+    AX_TRY_GOTO(ax_alloc(&row.scored.v, (size_t)(P + C), sizeof *row.scored.v), st, done);
+    join(prompts, i, 0, &row, &n);
+    const int64_t prompt = n;
+    join(completions, i, 1, &row, &n);
+    AX_TRY_GOTO(ax_run_micro_add(m, &row, 0, n, i * (P + C - 1) + P - prompt), st, done);
+    m->recorded_answer[m->n - 1] = i * C - prompt + 1;
+    m->prompt[m->n - 1] = prompt;
+done:
+    ax_run_rows_close(&row);
+    return st;
+}
+
 /* The documents' values of a column. */
-static enum ax_status set_column(struct ax_run_micro *m, int c, const char *name) {
-    for (int i = 0; i < m->n; i++) {
-        const void *values = NULL;
-        if (strcmp(name, "reference") == 0)
-            values = m->reference_sum + i;
-        else if (strcmp(name, "share") == 0)
-            values = m->share + ax_run_micro_first(m, i);
-        else if (strcmp(name, "margin") == 0)
-            values = m->margin + i;
-        else if (strcmp(name, "target") == 0)
-            values = m->target + ax_run_micro_first(m, i);
-        else if (strcmp(name, "desirable") == 0)
-            values = m->desirable + i;
-        if (!values)
-            return ax_error(AX_ERR_UNSUPPORTED, "the objective's column %s is not supported", name);
-        m->docs[i].columns[c] = values;
+static enum ax_status set_column(struct ax_run_micro *m, int c, const struct ax_column *column) {
+    const struct {
+        const char *name;
+        enum ax_column_of of;
+        const void *values;
+    } known[] = {{"reference", AX_OF_EXAMPLE, m->reference_sum},
+                 {"margin", AX_OF_EXAMPLE, m->margin},
+                 {"desirable", AX_OF_EXAMPLE, m->desirable},
+                 {"advantage", AX_OF_EXAMPLE, m->advantage},
+                 {"share", AX_OF_LABEL, m->share},
+                 {"target", AX_OF_LABEL, m->target},
+                 {"reference", AX_OF_LABEL, m->reference_values},
+                 {"old", AX_OF_LABEL, m->old_values}};
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        if (strcmp(known[k].name, column->name) != 0 || known[k].of != column->of)
+            continue;
+        for (int i = 0; i < m->n; i++)
+            m->docs[i].columns[c] = (const uint32_t *)known[k].values +
+                                    (column->of == AX_OF_EXAMPLE ? i : ax_run_micro_first(m, i));
+        return AX_OK;
     }
-    return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED, "the objective's column %s is not supported", column->name);
 }
 
 enum ax_status ax_run_micro_end(struct ax_run_micro *m, const struct ax_columns *columns) {
-    double **const values[] = {&m->logprob, &m->entropy, &m->top1, &m->mean_logit, &m->reference};
+    double **const values[] = {&m->logprob,    &m->entropy,   &m->top1,
+                               &m->mean_logit, &m->reference, &m->old};
     int64_t at = 0;
     for (int i = 0; i < m->n; i++) {
         m->docs[i].tokens = m->ids + at;
@@ -163,25 +201,35 @@ enum ax_status ax_run_micro_end(struct ax_run_micro *m, const struct ax_columns 
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         AX_TRY(ax_alloc(values[i], (size_t)m->tokens, sizeof **values[i]));
     AX_TRY(ax_alloc(&m->reference_sum, (size_t)m->n, sizeof *m->reference_sum));
+    AX_TRY(ax_alloc(&m->reference_values, (size_t)m->tokens, sizeof *m->reference_values));
+    AX_TRY(ax_alloc(&m->old_values, (size_t)m->tokens, sizeof *m->old_values));
     for (int c = 0; c < ax_columns_count(columns); c++)
-        AX_TRY(set_column(m, c, columns->list[c].name));
+        AX_TRY(set_column(m, c, &columns->list[c]));
     return AX_OK;
 }
 
 void ax_run_micro_free(struct ax_run_micro *m) {
-    ax_free(m->docs);
-    ax_free(m->recorded);
-    ax_free(m->ids);
-    ax_free(m->labels);
-    ax_free(m->share);
-    ax_free(m->reference_sum);
-    ax_free(m->margin);
-    ax_free(m->target);
-    ax_free(m->desirable);
-    ax_free(m->logprob);
-    ax_free(m->entropy);
-    ax_free(m->top1);
-    ax_free(m->mean_logit);
-    ax_free(m->reference);
+    void *const owned[] = {m->docs,
+                           m->recorded,
+                           m->ids,
+                           m->labels,
+                           m->share,
+                           m->margin,
+                           m->reference_sum,
+                           m->target,
+                           m->desirable,
+                           m->logprob,
+                           m->entropy,
+                           m->top1,
+                           m->mean_logit,
+                           m->reference,
+                           m->old,
+                           m->advantage,
+                           m->recorded_answer,
+                           m->prompt,
+                           m->reference_values,
+                           m->old_values};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        ax_free(owned[i]);
     *m = (struct ax_run_micro){0};
 }

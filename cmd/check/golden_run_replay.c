@@ -45,20 +45,25 @@ static double kl_of(const struct ax_run_micro *m) {
 /* The reference takes means over a micro-batch, and a mean of these; the product's are over the
  * step. */
 static enum ax_status divide_by_micro(struct replay *t, const struct ax_batch *b, int k) {
+    const struct ax_run_family *family = t->r->family;
     const bool pairs = t->r->objective.per == AX_PER_PAIR;
     const double documents = (double)(pairs ? b->n_docs / 2 : b->n_docs);
+    struct ax_run_divisors d = {.weight = family->each ? b->weight_total : documents * t->n};
+    if (family->divide)
+        d = family->divide(t->r, k, t->n);
+    const double inv_weight = 1 / d.weight, tokens = (double)b->side_trained[0] * t->n;
     const double kl = t->r->mismatched ? kl_of(&t->r->mismatched[k]) : 0;
-    const double inv_weight = 1 / (documents * t->n), tokens = (double)b->side_trained[0] * t->n;
     struct ax_queue *q = t->step.rt->q;
-    if (t->r->family->each) {
-        const double own = 1 / b->weight_total;
-        return ax_queue_write(q, &t->step.scalars->inv_weight, &own, sizeof own);
-    }
-    if (!t->r->family->mean)
+    struct ax_step_measures now;
+    if (!family->divide && !family->each && !family->mean)
         return AX_OK;
-    AX_TRY(ax_queue_write(q, &t->step.measures->kl, &kl, sizeof kl));
+    AX_TRY(ax_queue_read(q, t->step.measures, &now, sizeof now, NULL));
+    now.kl = kl;
+    now.tokens = tokens;
+    now.entropy_tokens = d.entropy_tokens;
+    now.entropy_cut = d.entropy_cut;
     AX_TRY(ax_queue_write(q, &t->step.scalars->inv_weight, &inv_weight, sizeof inv_weight));
-    return ax_queue_write(q, &t->step.measures->tokens, &tokens, sizeof tokens);
+    return ax_queue_write(q, t->step.measures, &now, sizeof now);
 }
 
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
@@ -70,6 +75,15 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
         t->turn++;
     }
     return t->inner.token_grad(t->inner.ctx, p, c);
+}
+
+/* What part a micro-batch has in the routers' balancing loss: its weight in the step's loss. */
+static double balance_share(const struct replay *t, int m, double step_weight) {
+    const struct ax_run *r = t->r;
+    const double own = t->step.batches[m].weight_total;
+    if (r->family->divide)
+        step_weight = r->family->divide(r, t->k + m, t->n).weight;
+    return r->objective.per == AX_PER_TOKEN ? own / step_weight : 1.0 / t->n;
 }
 
 /* Fills the step's batches; there may be fewer in the last one. A loss per token weights the routers'
@@ -88,24 +102,20 @@ static enum ax_status fill(struct replay *t, int step) {
     }
     t->k = r->first[step];
     t->n = r->first[step + 1] - t->k;
-    for (int m = 0; m < t->n && r->objective.per == AX_PER_TOKEN; m++)
-        s->passes[m].balance_coef =
-            s->o.balance_coef * weight / (s->batches[m].weight_total * (double)t->n);
+    for (int m = 0; m < t->n && s->o.balance_coef > 0; m++)
+        s->passes[m].balance_coef = s->o.balance_coef / (balance_share(t, m, weight) * t->n);
     return AX_OK;
 }
 
 /* Of each micro-batch: what it added to the sums, in the reference's terms. */
 static enum ax_status split(struct replay *t, struct ax_run_step *got) {
     const double aux_coef = t->step.o.balance_coef / t->n;
-    const bool per_token = t->r->objective.per == AX_PER_TOKEN;
     AX_TRY(read_sums(t, &t->sums[t->n]));
     *got = (struct ax_run_step){
         .result = got->result, .loss = t->loss, .aux = t->aux, .measures = t->measures};
     for (int m = 0; m < t->n; m++) {
         const struct sums *before = &t->sums[m], *after = &t->sums[m + 1];
-        const double share =
-            per_token ? t->step.batches[m].weight_total / got->result.weight_total : 1.0 / t->n;
-        t->aux[m] = (after->aux - before->aux) / share;
+        t->aux[m] = (after->aux - before->aux) / balance_share(t, m, got->result.weight_total);
         const double loss = after->loss - before->loss + aux_coef * t->aux[m];
         got->total += loss;
         t->loss[m] = t->r->family->mean ? loss * t->n : loss;
@@ -117,12 +127,30 @@ static enum ax_status split(struct replay *t, struct ax_run_step *got) {
     return AX_OK;
 }
 
+/* The log-probs that completions are off-policy from: of the weights that they come up with. */
+static enum ax_status find_old(struct replay *t, int k) {
+    const struct ax_run_rollouts *o = &t->r->rollouts;
+    if (!t->r->policy.o.old || !ax_run_is_new(t->r, k))
+        return AX_OK;
+    for (int j = 0; j < o->batches && k + j < t->r->n_micro; j++) {
+        AX_TRY(ax_run_look(t->r, &t->step.model, &t->r->micro[k + j]));
+        for (int at = k + j; at < k + o->batches * o->iterations && at < t->r->n_micro;
+             at += o->batches)
+            for (int64_t i = 0; i < t->r->micro[at].tokens; i++) {
+                t->r->micro[at].old[i] = t->r->micro[k + j].logprob[i];
+                t->r->micro[at].old_values[i] = (float)t->r->micro[at].old[i];
+            }
+    }
+    return AX_OK;
+}
+
 static enum ax_status one_step(struct replay *t, int step) {
     struct ax_run *r = t->r;
     const bool planning = ax_runtime_planning(t->step.rt);
     const int first = r->first[step], end = r->first[step + 1];
     struct ax_run_step got;
     for (int k = first; k < end; k++) {
+        AX_TRY(find_old(t, k));
         AX_TRY(ax_run_look(r, &t->step.model, &r->micro[k]));
         if (r->mismatched)
             AX_TRY(ax_run_look(r, &t->step.model, &r->mismatched[k]));
@@ -152,6 +180,7 @@ static enum ax_status find_reference(struct replay *t, struct ax_model *model,
         double sum = 0;
         for (int64_t at = first; at < first + m->docs[i].n; at++) {
             m->reference[at] = m->logprob[at];
+            m->reference_values[at] = (float)m->logprob[at];
             sum += (double)m->share[at] * m->logprob[at];
         }
         m->reference_sum[i] = (float)sum;
@@ -185,7 +214,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         AX_TRY_GOTO(ax_run_start_head(r, m), st, done);
     if (!planning)
         AX_TRY_GOTO(ax_run_start_read(&t->start, m), st, done);
-    if (r->objective.documents && r->objective.documents->reference >= 0)
+    if (r->policy.o.beta != 0 || (r->objective.documents && r->objective.documents->reference >= 0))
         AX_TRY_GOTO(find_references(t, m), st, done);
     t->num_tokens = 0;
     for (int step = 0; step < (planning ? 1 : r->n_steps); step++)

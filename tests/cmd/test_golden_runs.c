@@ -217,6 +217,23 @@ static void distillations_are_repeated(void **state) {
     fails("runs/distill", "FAIL  other metrics");
 }
 
+/* Each loss; completions that were trained on before, masked ones, rewards that are missing; adapters,
+ * experts. */
+static void completions_are_repeated(void **state) {
+    (void)state;
+    copy_cases("grpo", every() ? "bnpo cispo_it2 dapo dapo_it2 delta_it2 dr_grpo entropy_bonus "
+                                 "entropy_mask gdpo grpo grpo_it2 gspo_it2 kl kl_it2 kl_plain "
+                                 "lora_kl luspo_it2 mask_truncated mask_truncated_grpo mixtral "
+                                 "none_rewards qwen3 sapo_it2 scale_batch steps4 temperature "
+                                 "vespo_it2"
+                               : "bnpo cispo_it2 delta_it2 entropy_bonus entropy_mask gdpo "
+                                 "gspo_it2 lora_kl mask_truncated_grpo mixtral none_rewards "
+                                 "sapo_it2 scale_batch steps4 temperature vespo_it2");
+    passes("runs/grpo", "cpu");
+    copy_cases("grpo", "kl_it2 luspo_it2 temperature");
+    passes("runs/grpo", "ref");
+}
+
 static void sft_is_repeated_in_double_precision(void **state) {
     (void)state;
     copy_cases("sft", "text lora");
@@ -319,6 +336,44 @@ static void a_changed_tensor_is_noticed(void **state) {
     }
 }
 
+static void a_change_of_completions_is_noticed(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *where;
+        double factor, offset;
+        const char *says;
+    } cases[] = {
+        {"kl_it2", "settings.beta", 1.1, 0, "FAIL  loss of each micro-batch"},
+        {"kl_it2", "settings.epsilon_high", 0.5, 0, "FAIL  clipped"},
+        {"kl_it2", "steps.1.micro.0.kl", 1, 1e-4, "FAIL  other metrics"},
+        {"kl_it2", "steps.1.metrics.clip_ratio/high_max", 1, 1e-3, "FAIL  clipped"},
+        {"kl_it2", "steps.2.metrics.completions/mean_length", 1, 1, "FAIL  other metrics"},
+        {"kl_it2", "steps.2.metrics.rewards/form/std", 1, 1e-3, "FAIL  other metrics"},
+        {"kl_it2", "steps.2.metrics.num_tokens", 1, 1, "FAIL  counts that differ"},
+        {"kl_it2", "steps.1.micro.0.num_items_in_batch", 1, 1, "FAIL  counts that differ"},
+        {"scale_batch", "settings.reward_weights", 0, 0,
+         "expected a weight of each of 2 functions"},
+        {"entropy_mask", "settings.top_entropy_quantile", 2, 0, "FAIL  grad norm (relative)"},
+        {"temperature", "settings.temperature", 1.01, 0, "FAIL  log-probs"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += EACH) {
+        char name[64];
+        copy_cases("grpo", cases[i].name);
+        snprintf(name, sizeof name, "grpo/%s", cases[i].name);
+        edit(name, cases[i].where, cases[i].factor, cases[i].offset);
+        fails("runs/grpo", cases[i].says);
+    }
+    static const char *const tensors[][2] = {
+        {"m01.advantages", "FAIL  advantages"},
+        {"m02.old_per_token_logps", "FAIL  later log-probs"},
+        {"m00.ref_per_token_logps", "FAIL  reference log-probs"}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i += EACH) {
+        copy_cases("grpo", "kl_it2");
+        change_tensor("grpo/kl_it2.safetensors", tensors[i][0]);
+        fails("runs/grpo", tensors[i][1]);
+    }
+}
+
 /* Of heads, what other families have not. */
 static void a_change_of_a_head_is_noticed(void **state) {
     (void)state;
@@ -399,6 +454,8 @@ int main(void) {
         cmocka_unit_test(preferences_are_repeated_in_double_precision),
         cmocka_unit_test(heads_are_repeated),
         cmocka_unit_test(distillations_are_repeated),
+        cmocka_unit_test(completions_are_repeated),
+        cmocka_unit_test(a_change_of_completions_is_noticed),
         cmocka_unit_test(a_change_of_a_head_is_noticed),
         cmocka_unit_test(families_are_found_in_the_folder_around_them),
         cmocka_unit_test(far_memory_gives_the_figures_of_cpu),
