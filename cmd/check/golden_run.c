@@ -10,9 +10,9 @@
 #include "base/mem.h"
 
 static const struct ax_run_family *const families[] = {
-    &ax_run_family_sft,     &ax_run_family_dpo, &ax_run_family_orpo, &ax_run_family_cpo,
-    &ax_run_family_reward,  &ax_run_family_prm, &ax_run_family_kto,  &ax_run_family_gkd,
-    &ax_run_family_distill, &ax_run_family_grpo};
+    &ax_run_family_sft,     &ax_run_family_dpo,  &ax_run_family_orpo, &ax_run_family_cpo,
+    &ax_run_family_reward,  &ax_run_family_prm,  &ax_run_family_kto,  &ax_run_family_gkd,
+    &ax_run_family_distill, &ax_run_family_grpo, &ax_run_family_ppo};
 
 /* Records that are not a case. */
 static const char *const others[] = {"crosscheck"};
@@ -59,6 +59,10 @@ static void one_case(struct ax_golden_report *report, const struct ax_golden_opt
     snprintf(report->title, sizeof report->title, "%s backend=%s dtype=%s", name, o->backend,
              ax_dtype_info(r.dtype)->name);
     AX_TRY_GOTO(ax_strdup(&r.root, root), st, done);
+    if (family->repeat) {
+        st = family->repeat(&r, name);
+        goto done;
+    }
     AX_TRY_GOTO(ax_run_open(&r, name), st, done);
     AX_TRY_GOTO(ax_run_compare_data(&r), st, done);
     AX_TRY_GOTO(ax_run_replay(&r), st, done);

@@ -10,7 +10,8 @@
  * golden_run_data.c (the same from the data), golden_run_replay.c (the steps), golden_run_look.c (what the
  * model says of each token), golden_run_compare.c (losses and metrics), golden_run_final.c (the
  * parameters at the end); the families golden_run_sft.c, golden_run_pairs.c, golden_run_kto.c,
- * golden_run_heads.c, golden_run_distill.c, golden_run_grpo.c with golden_run_rollouts.c. */
+ * golden_run_heads.c, golden_run_distill.c, golden_run_grpo.c with golden_run_rollouts.c,
+ * golden_run_ppo.h. */
 #ifndef AX_CMD_CHECK_GOLDEN_RUN_H
 #define AX_CMD_CHECK_GOLDEN_RUN_H
 
@@ -49,7 +50,8 @@ struct ax_run_micro {
     float *advantage;
     int64_t *recorded_answer, *prompt;
     float *reference_values, *old_values;
-    double loss; /* of its last pass, as the reference logs it */
+    float *token_values; /* [tokens]: advantages of tokens, or what they are to return */
+    double loss;         /* of its last pass, as the reference logs it */
 };
 
 struct ax_run_metric {
@@ -108,6 +110,8 @@ struct ax_run_family {
                     struct ax_run_metrics *out);
     /* The metrics of a step that no micro-batch has; NULL: none. */
     void (*step_metrics)(const struct ax_run *r, int step, struct ax_run_metrics *out);
+    /* All of a case, whose steps are none of these; NULL: ax_run_open and what follows. */
+    enum ax_status (*repeat)(struct ax_run *r, const char *name);
     /* Where they are not the step's weight, and not a mean; NULL. n: micro-batches of the step. */
     struct ax_run_divisors (*divide)(const struct ax_run *r, int k, int n);
 };
@@ -139,7 +143,9 @@ struct ax_run {
     struct ax_arch teacher_arch;
     struct ax_hf teacher;
     struct ax_objective objective;
+    const char *prefix; /* of the parameters' names in the files; NULL: none */
     int n_steps, n_micro;
+    int uses;                                /* updates of each step, for what they move; 0: 1 */
     int *first;                              /* [n_steps + 1]: the first micro-batch of each step */
     struct ax_run_micro *micro, *mismatched; /* [n_micro]; mismatched NULL: none */
 };
@@ -149,6 +155,9 @@ struct ax_run {
 enum ax_status ax_run_path(const struct ax_run *r, const char *path, char **out);
 /* Opens a case; `name` without ".json". */
 enum ax_status ax_run_open(struct ax_run *r, const char *name);
+/* In parts: its files and settings, the name of its list of steps; a model, by the key of its folder. */
+enum ax_status ax_run_open_case(struct ax_run *r, const char *name, const char *steps);
+enum ax_status ax_run_open_model(struct ax_run *r, const char *key);
 void ax_run_close(struct ax_run *r);
 
 /* ---- micro-batches ---- */
@@ -235,6 +244,9 @@ struct ax_run_tokens {
 enum ax_status ax_run_compare_tokens(struct ax_run *r, int step, int k,
                                      struct ax_run_tokens *count);
 void ax_run_compare_share(struct ax_run *r, const struct ax_run_tokens *count);
+/* Every recorded number has to be among ours. micro −1: of the step. */
+void ax_run_compare_metrics(struct ax_run *r, struct ax_json recorded,
+                            const struct ax_run_metrics *got, int step, int micro);
 enum ax_status ax_run_compare_step(struct ax_run *r, int step, const struct ax_run_step *got);
 
 /* The parameters at the start, for ax_run_compare_final. */
@@ -272,5 +284,6 @@ extern const struct ax_run_family ax_run_family_kto; /* golden_run_kto.c */
 extern const struct ax_run_family ax_run_family_gkd,
     ax_run_family_distill;                            /* golden_run_distill.c */
 extern const struct ax_run_family ax_run_family_grpo; /* golden_run_grpo.c */
+extern const struct ax_run_family ax_run_family_ppo;  /* golden_run_ppo.c */
 
 #endif

@@ -32,7 +32,8 @@ static enum ax_status read_schedule(struct ax_run *r) {
     AX_TRY(ax_json_str(ax_json_get(r->settings, "lr_scheduler_type"), &kind));
     AX_TRY(ax_lr_kind_parse(kind, &r->lr.kind));
     AX_TRY(number(r, "learning_rate", &r->lr.base_lr));
-    AX_TRY(ax_json_i64(ax_json_get(r->settings, "max_steps"), 1, MAX_STEPS, &r->lr.total));
+    AX_TRY(ax_json_i64_or(ax_json_get(r->settings, "max_steps"), 1, MAX_STEPS,
+                          (int64_t)ax_json_size(r->steps), &r->lr.total));
     return ax_json_i64(ax_json_get(r->settings, "warmup_steps"), 0, MAX_STEPS, &r->lr.warmup);
 }
 
@@ -66,12 +67,12 @@ static enum ax_status read_balance(struct ax_run *r, const char *config) {
 
 /* ---- files ---- */
 
-static enum ax_status open_model(struct ax_run *r) {
+enum ax_status ax_run_open_model(struct ax_run *r, const char *key) {
     const char *model, *adapter;
     char *dir = NULL, *config = NULL;
     const struct ax_json root = ax_json_root(&r->doc);
     enum ax_status st;
-    AX_TRY_GOTO(ax_json_str(ax_json_get(root, "model"), &model), st, done);
+    AX_TRY_GOTO(ax_json_str(ax_json_get(root, key), &model), st, done);
     AX_TRY_GOTO(ax_run_path(r, model, &dir), st, done);
     AX_TRY_GOTO(ax_sprintf(&config, "%s/config.json", dir), st, done);
     AX_TRY_GOTO(ax_arch_load(&r->arch, config), st, done);
@@ -175,14 +176,14 @@ struct ax_run_sizes ax_run_sizes(const struct ax_run *r) {
     return s;
 }
 
-enum ax_status ax_run_open(struct ax_run *r, const char *name) {
+enum ax_status ax_run_open_case(struct ax_run *r, const char *name, const char *steps) {
     char *path;
     AX_TRY(ax_sprintf(&path, "%s.json", name));
     enum ax_status st = ax_json_load(&r->doc, path, MAX_JSON);
     ax_free(path);
     AX_TRY(st);
     r->settings = ax_json_get(ax_json_root(&r->doc), "settings");
-    r->steps = ax_json_get(ax_json_root(&r->doc), "steps");
+    r->steps = ax_json_get(ax_json_root(&r->doc), steps);
     r->step.dtype = r->dtype;
     r->step.objective = &r->objective;
     r->loss = r->family->loss;
@@ -190,8 +191,12 @@ enum ax_status ax_run_open(struct ax_run *r, const char *name) {
     r->later_share = LATER_SHARE;
     AX_TRY(read_schedule(r));
     AX_TRY(read_optimizer(r));
-    AX_TRY(open_model(r));
-    AX_TRY(open_tensors(r, name));
+    return open_tensors(r, name);
+}
+
+enum ax_status ax_run_open(struct ax_run *r, const char *name) {
+    AX_TRY(ax_run_open_case(r, name, "steps"));
+    AX_TRY(ax_run_open_model(r, "model"));
     AX_TRY(r->family->objective(r));
     return read_micro(r);
 }

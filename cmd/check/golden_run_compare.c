@@ -18,7 +18,7 @@ static const struct {
 } metric_groups[] = {
     {"*/num_*", "counts that differ", 0},      {"*accurac*", "accuracies", 1e-6},
     {"*clip_ratio/*", "clipped", 1e-6},        {"*/cispo_clip_ratio", "clipped", 1e-6},
-
+    {"*clipfrac*", "clipped", 1e-6},           {"ppo/objective/*", "log-prob metrics", 1e-4},
     {"grpo/*", "other metrics", 1e-5},         {"*/logps/*", "log-prob metrics", 1e-4},
     {"*/rewards/*", "log-prob metrics", 1e-4}, {"*/logits/*", "logit metrics", 1e-4},
     {"*/kl", "log-prob metrics", 1e-4},        {"*", "other metrics", 1e-5},
@@ -207,8 +207,7 @@ static bool ignored(const struct ax_run *r, const char *name) {
     return strcmp(name, "loss") == 0;
 }
 
-/* Every recorded number has to be among ours. */
-static void compare_metrics(struct ax_run *r, struct ax_json recorded,
+void ax_run_compare_metrics(struct ax_run *r, struct ax_json recorded,
                             const struct ax_run_metrics *got, int step, int micro) {
     const char *name;
     json_t *want;
@@ -262,7 +261,7 @@ static enum ax_status compare_micro(struct ax_run *r, int step, int m,
         ax_run_metric_add(metrics, "aux_loss", got->aux[m]);
     struct ax_run_metrics all = *metrics;
     ax_run_metric_add(&all, "num_items_in_batch", got->result.weight_total);
-    compare_metrics(r, recorded, &all, step, m);
+    ax_run_compare_metrics(r, recorded, &all, step, m);
     return AX_OK;
 }
 
@@ -290,6 +289,6 @@ enum ax_status ax_run_compare_step(struct ax_run *r, int step, const struct ax_r
     if (r->family->step_metrics)
         r->family->step_metrics(r, step, &mean);
     ax_run_metric_add(&mean, "num_tokens", (double)got->num_tokens);
-    compare_metrics(r, ax_json_get(recorded, "metrics"), &mean, step, -1);
+    ax_run_compare_metrics(r, ax_json_get(recorded, "metrics"), &mean, step, -1);
     return AX_OK;
 }

@@ -177,7 +177,10 @@ static enum ax_status set_column(struct ax_run_micro *m, int c, const struct ax_
                  {"share", AX_OF_LABEL, m->share},
                  {"target", AX_OF_LABEL, m->target},
                  {"reference", AX_OF_LABEL, m->reference_values},
-                 {"old", AX_OF_LABEL, m->old_values}};
+                 {"old", AX_OF_LABEL, m->old_values},
+                 {"advantage", AX_OF_LABEL, m->token_values},
+                 {"old_value", AX_OF_LABEL, m->old_values},
+                 {"return", AX_OF_LABEL, m->token_values}};
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
         if (strcmp(known[k].name, column->name) != 0 || known[k].of != column->of)
             continue;
@@ -203,6 +206,7 @@ enum ax_status ax_run_micro_end(struct ax_run_micro *m, const struct ax_columns 
     AX_TRY(ax_alloc(&m->reference_sum, (size_t)m->n, sizeof *m->reference_sum));
     AX_TRY(ax_alloc(&m->reference_values, (size_t)m->tokens, sizeof *m->reference_values));
     AX_TRY(ax_alloc(&m->old_values, (size_t)m->tokens, sizeof *m->old_values));
+    AX_TRY(ax_alloc(&m->token_values, (size_t)m->tokens, sizeof *m->token_values));
     for (int c = 0; c < ax_columns_count(columns); c++)
         AX_TRY(set_column(m, c, &columns->list[c]));
     return AX_OK;
@@ -228,7 +232,8 @@ void ax_run_micro_free(struct ax_run_micro *m) {
                            m->recorded_answer,
                            m->prompt,
                            m->reference_values,
-                           m->old_values};
+                           m->old_values,
+                           m->token_values};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         ax_free(owned[i]);
     *m = (struct ax_run_micro){0};

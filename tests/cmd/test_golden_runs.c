@@ -336,6 +336,45 @@ static void a_changed_tensor_is_noticed(void **state) {
     }
 }
 
+static void policies_with_values_are_repeated(void **state) {
+    (void)state;
+    copy_cases("ppo", "ppo ppo_k3");
+    shell("mkdir -p %s/runs/reward && ln -sf '%s/runs/reward/margin_trained' %s/runs/reward", tree,
+          fixtures, tree);
+    passes("runs/ppo", "cpu");
+    passes("runs/ppo", "ref");
+    static const char *const tensors[][2] = {
+        {"b1.values", "FAIL  values"},
+        {"b1.scores", "FAIL  scores"},
+        {"b0.returns", "FAIL  returns"},
+        {"b1.advantages", "FAIL  advantages"},
+        {"b1.ref_logprobs", "FAIL  ref_logprobs"},
+        {"final64.value.score.weight", "FAIL  final parameters "}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i += EACH) {
+        copy_cases("ppo", "ppo");
+        change_tensor("ppo/ppo.safetensors", tensors[i][0]);
+        fails("runs/ppo", tensors[i][1]);
+    }
+    static const struct {
+        const char *where;
+        double factor;
+        const char *says;
+    } cases[] = {
+        {"defaults.vf_coef", 2, "FAIL  loss of each micro-batch"},
+        {"defaults.cliprange", 0.5, "FAIL  clipped"},
+        {"defaults.lam", 0.9, "FAIL  advantages_raw"},
+        {"updates.1.micro_losses", 0, "FAIL  "},
+        {"updates.1.metrics.objective/kl", 1.01, "FAIL  log-prob metrics"},
+        {"updates.1.metrics.val/num_eos_tokens", 2, "FAIL  counts that differ"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += EACH) {
+        copy_cases("ppo", "ppo_k3");
+        edit("ppo/ppo_k3", cases[i].where, cases[i].factor, 0);
+        fails("runs/ppo", cases[i].says);
+    }
+    shell("rm -r %s/runs/reward", tree);
+}
+
 static void a_change_of_completions_is_noticed(void **state) {
     (void)state;
     static const struct {
@@ -456,6 +495,7 @@ int main(void) {
         cmocka_unit_test(distillations_are_repeated),
         cmocka_unit_test(completions_are_repeated),
         cmocka_unit_test(a_change_of_completions_is_noticed),
+        cmocka_unit_test(policies_with_values_are_repeated),
         cmocka_unit_test(a_change_of_a_head_is_noticed),
         cmocka_unit_test(families_are_found_in_the_folder_around_them),
         cmocka_unit_test(far_memory_gives_the_figures_of_cpu),
