@@ -106,7 +106,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 bootstrap: ## install what all targets but test-arm need, or SETS="build test" (Debian; elsewhere it prints a list)
-	@tools/bootstrap $(or $(SETS),build demo test lint dist parquet)
+	@tools/bootstrap $(or $(SETS),build demo test lint dist parquet sandbox)
 
 # Only main.o contains the commit, so that a new one costs only one link.
 $(BUILD)/main.o: $(BUILD)/commit
@@ -145,6 +145,7 @@ $(BUILD)/%.o: %.c
 	$(call compile,$(CC) $(CPPFLAGS) $(CFLAGS))
 
 $(BUILD)/cmd/train/tracker.o: cmd/train/tracker.py
+$(BUILD)/data/sandbox/snapshot.o: data/sandbox/harness.py
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)

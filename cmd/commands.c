@@ -425,6 +425,20 @@ const struct ax_command ax_commands[] = {
      "(--log-samples).\n"
      "  -o FILE   where to write (default: RUN/report.html; with several runs ./report.html)\n",
      "axtrain report out/ other-out/ -o report.html", ax_cmd_report},
+    {"sandbox", "run a Python program that nobody trusts", "run FILE [options]",
+     "Runs FILE as code rewards run a model's answers: in CPython compiled to WebAssembly, "
+     "without\n"
+     "files, environment, network, processes or a real clock, and with limits. Prints what it\n"
+     "writes, and on stderr its verdict: exit N, fuel (too many instructions), memory, stack,\n"
+     "output (more than 64 KiB), trap (the interpreter failed), time or crash. Exit code 0 if\n"
+     "that is exit 0. The first run compiles the interpreter and keeps it (~/.cache/axtrain).\n"
+     "  --stdin FILE       what the program reads (default: nothing)\n"
+     "  --fuel N           WebAssembly instructions, about (default 2000000000)\n"
+     "  --memory N         MiB, at most 256 (default 256)\n"
+     "  --python FILE      the interpreter (default: AXTRAIN_SANDBOX_PYTHON, or what\n"
+     "                     tools/get-sandbox installed)\n"
+     "  --wasmtime FILE    wasmtime's library (default: AXTRAIN_WASMTIME, or the same)\n",
+     "axtrain sandbox run answer.py", ax_cmd_sandbox},
     {"sft", "fine-tune a model on the data sets of a configuration",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", ax_cmd_sft},

@@ -1,0 +1,11 @@
+/* What a worker may ask of the kernel once it runs programs: memory without new code, the sockets
+ * that it has, waiting, and its own end. */
+#ifndef AX_DATA_SANDBOX_SECCOMP_H
+#define AX_DATA_SANDBOX_SECCOMP_H
+
+#include "base/status.h"
+
+/* For all threads of the process, for ever. Any other system call kills it. */
+enum ax_status ax_seccomp_enter(void);
+
+#endif
