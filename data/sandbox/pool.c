@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +37,7 @@ struct ending {
 struct ax_sandbox {
     struct ax_sandbox_options options;
     struct ax_sandbox_process process;
+    atomic_int ready_pid; /* 0 while the worker starts */
     struct lane lanes[AX_SANDBOX_MAX_THREADS];
     struct ax_sandbox_stats stats;
     double *times; /* [n_times] of the runs that stats count */
@@ -49,15 +50,26 @@ struct ax_sandbox {
     size_t n, next, done;
 };
 
-/* What is in the cache may be for another processor: then it is compiled again. */
 static enum ax_status start(struct ax_sandbox *s) {
+    AX_TRY(ax_sandbox_process_start(&s->process, &s->options));
+    s->ready_pid = s->process.pid;
+    return AX_OK;
+}
+
+static int end(struct ax_sandbox *s) {
+    s->ready_pid = 0;
+    return ax_sandbox_process_end(&s->process);
+}
+
+/* What is in the cache may be for another processor: then it is compiled again. */
+static enum ax_status start_first(struct ax_sandbox *s) {
     AX_TRY(ax_sandbox_process_prepare(&s->process, &s->options));
-    const enum ax_status st = ax_sandbox_process_start(&s->process, &s->options);
+    const enum ax_status st = start(s);
     if (st != AX_ERR_DATA)
         return st;
     AX_TRY(ax_unlink(s->process.module));
     AX_TRY(ax_sandbox_process_prepare(&s->process, &s->options));
-    return ax_sandbox_process_start(&s->process, &s->options);
+    return start(s);
 }
 
 enum ax_status ax_sandbox_open(struct ax_sandbox **out, const struct ax_sandbox_options *o) {
@@ -67,7 +79,7 @@ enum ax_status ax_sandbox_open(struct ax_sandbox **out, const struct ax_sandbox_
     s->options = *o;
     for (int i = 0; i < AX_SANDBOX_MAX_THREADS; i++)
         s->lanes[i].job = NO_JOB;
-    const enum ax_status st = start(s);
+    const enum ax_status st = start_first(s);
     if (st == AX_OK)
         *out = s;
     else
@@ -78,7 +90,7 @@ enum ax_status ax_sandbox_open(struct ax_sandbox **out, const struct ax_sandbox_
 void ax_sandbox_close(struct ax_sandbox *s) {
     if (!s)
         return;
-    ax_sandbox_process_end(&s->process);
+    (void)end(s);
     ax_sandbox_process_free(&s->process);
     for (int i = 0; i < AX_SANDBOX_MAX_THREADS; i++) {
         ax_buf_free(&s->lanes[i].in);
@@ -89,7 +101,7 @@ void ax_sandbox_close(struct ax_sandbox *s) {
 }
 
 int ax_sandbox_pid(const struct ax_sandbox *s) {
-    return s->process.pid;
+    return s->ready_pid;
 }
 
 /* ---- results ---- */
@@ -136,14 +148,14 @@ static enum ax_status start_again(struct ax_sandbox *s) {
     enum { TRIES = 10 };
     enum ax_status st = AX_ERR_FAILED;
     for (int i = 0; i < TRIES && st == AX_ERR_FAILED; i++)
-        st = ax_sandbox_process_start(&s->process, &s->options);
+        st = start(s);
     return st;
 }
 
 /* The worker is gone, killed by us because of `stuck`, or not (NO_JOB). */
 static enum ax_status restart(struct ax_sandbox *s, size_t stuck) {
     const bool ours = stuck != NO_JOB;
-    const int how = ax_sandbox_process_end(&s->process);
+    const int how = end(s);
     const bool killed = WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL;
     s->stats.restarts++;
     for (int i = 0; i < s->options.threads; i++) {
@@ -290,7 +302,7 @@ enum ax_status ax_sandbox_run(struct ax_sandbox *s, const struct ax_sandbox_job 
     for (int i = 0; i < s->options.threads; i++)
         clear(&s->lanes[i]);
     if (st != AX_OK) /* it may still run what nobody waits for */
-        (void)ax_sandbox_process_end(&s->process);
+        (void)end(s);
     ax_free(s->endings);
     s->endings = NULL;
     s->stats.seconds += ax_clock_now() - start;

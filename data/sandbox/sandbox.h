@@ -54,7 +54,7 @@ struct ax_sandbox_stats {
 };
 void ax_sandbox_take_stats(struct ax_sandbox *s, struct ax_sandbox_stats *out);
 
-int ax_sandbox_pid(const struct ax_sandbox *s); /* of the worker; for tests */
+int ax_sandbox_pid(const struct ax_sandbox *s); /* of the worker, 0 while it starts; for tests */
 
 /* The hidden command that a worker is: argv as worker.c says. */
 enum ax_status ax_sandbox_worker(int argc, char **argv);

@@ -13,7 +13,7 @@
 #include "data/sandbox/sandbox.h"
 
 /* Beside what is built: compiling the interpreter takes half a minute. */
-#define SANDBOX_CACHE "build/sandbox-cache"
+#define SANDBOX_CACHE "build/cache/axtrain/sandbox"
 
 static struct ax_sandbox *sandbox; /* NULL: skip */
 static struct ax_sandbox_parts sandbox_parts;

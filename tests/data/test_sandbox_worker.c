@@ -1,0 +1,202 @@
+/* Workers that die, hang or are killed: nothing is lost, whose fault it was is found, and others'
+ * verdicts stay what they are. Frames that are none are refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "data/sandbox/frame.h"
+#include "tests/data/sandbox_case.h"
+
+static int open_all(void **state) {
+    (void)state;
+    return sandbox_open(2);
+}
+
+static int close_all(void **state) {
+    (void)state;
+    return sandbox_close();
+}
+
+/* Sends `signal` to the worker every few milliseconds, `times` times or until it is told to stop. */
+struct killer {
+    pthread_t thread;
+    int signal, times;
+    long pause; /* ns */
+    atomic_int sent;
+    atomic_bool stop;
+};
+
+static void *kill_again_and_again(void *arg) {
+    struct killer *k = arg;
+    const struct timespec pause = {.tv_nsec = k->pause};
+    while (k->sent < k->times && !k->stop) {
+        (void)nanosleep(&pause, NULL);
+        const int pid = ax_sandbox_pid(sandbox);
+        if (pid > 0 && kill(pid, k->signal) == 0)
+            k->sent++;
+    }
+    return NULL;
+}
+
+enum { N = 16 };
+static struct ax_bytes parts[N][2];
+static struct ax_sandbox_job jobs[N];
+static struct ax_sandbox_result results[N];
+
+static void fill(int i, const char *source) {
+    parts[i][0] = (struct ax_bytes){source, strlen(source)};
+    parts[i][1] = (struct ax_bytes){"", 0};
+    jobs[i] = (struct ax_sandbox_job){.parts = parts[i], .n_parts = 2, .limits = AX_SANDBOX_LIMITS};
+}
+
+static void run_all(int n) {
+    if (ax_sandbox_run(sandbox, jobs, (size_t)n, results) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static void free_all(int n) {
+    for (int i = 0; i < n; i++)
+        ax_sandbox_result_free(&results[i]);
+    memset(results, 0, sizeof results);
+}
+
+static void killed_100_times_loses_nothing(void **state) {
+    static struct killer k = {.signal = SIGKILL, .times = 100, .pause = 60000000};
+    struct ax_sandbox_stats stats;
+    (void)state;
+    if (!sandbox)
+        skip();
+    ax_sandbox_take_stats(sandbox, &stats);
+    for (int i = 0; i < N; i++)
+        fill(i, i % 2 ? "print(sum(range(20000)))" : "print(sum(i * i for i in range(3000)))");
+    assert_int_equal(pthread_create(&k.thread, NULL, kill_again_and_again, &k), 0);
+    while (k.sent < k.times) {
+        run_all(N);
+        for (int i = 0; i < N; i++) {
+            const char *want = i % 2 ? "199990000\n" : "8995500500\n";
+            assert_int_equal(results[i].verdict, AX_VERDICT_EXIT);
+            assert_int_equal(results[i].exit_code, 0);
+            assert_int_equal(results[i].out.len, strlen(want));
+            assert_memory_equal(results[i].out.data, want, strlen(want));
+        }
+        free_all(N);
+    }
+    assert_int_equal(pthread_join(k.thread, NULL), 0);
+    ax_sandbox_take_stats(sandbox, &stats);
+    assert_true(stats.restarts > 50); /* some hit a worker that was starting */
+    assert_int_equal(stats.verdicts[AX_VERDICT_EXIT], stats.runs);
+}
+
+/* Whatever runs a few hundred milliseconds is hit, and takes the blame; what is quick is not. */
+static void the_second_death_is_a_crash(void **state) {
+    static struct killer k = {.signal = SIGSEGV, .times = 1000, .pause = 120000000};
+    (void)state;
+    if (!sandbox)
+        skip();
+    fill(0, "while True: pass");
+    for (int i = 1; i < N; i++)
+        fill(i, "print(1)");
+    jobs[0].limits.fuel *= 20;
+    assert_int_equal(pthread_create(&k.thread, NULL, kill_again_and_again, &k), 0);
+    run_all(N);
+    k.stop = true;
+    assert_int_equal(pthread_join(k.thread, NULL), 0);
+    assert_int_equal(results[0].verdict, AX_VERDICT_CRASH);
+    for (int i = 1; i < N; i++) {
+        assert_int_equal(results[i].verdict, AX_VERDICT_EXIT);
+        assert_int_equal(results[i].exit_code, 0);
+    }
+    free_all(N);
+}
+
+static void a_stuck_worker_is_killed(void **state) {
+    static struct killer k = {.signal = SIGSTOP, .times = 1, .pause = 100000000};
+    (void)state;
+    if (!sandbox)
+        skip();
+    fill(0, "while True: pass");
+    for (int i = 1; i < N; i++)
+        fill(i, "print(1)");
+    jobs[0].limits.fuel *= 20;
+    assert_int_equal(pthread_create(&k.thread, NULL, kill_again_and_again, &k), 0);
+    run_all(N);
+    assert_int_equal(pthread_join(k.thread, NULL), 0);
+    assert_int_equal(results[0].verdict, AX_VERDICT_TIME);
+    for (int i = 1; i < N; i++)
+        assert_int_equal(results[i].verdict, AX_VERDICT_EXIT);
+    free_all(N);
+    assert_run("print(1)", "", AX_VERDICT_EXIT, 0, "1\n");
+}
+
+/* ---- frames ---- */
+
+static void frames_go_there_and_back(void **state) {
+    static struct ax_frame f;
+    const struct ax_bytes sources[] = {{"def f(): pass", 13}, {"", 0}, {"assert f", 8}};
+    const struct ax_sandbox_job job = {.kind = AX_SANDBOX_CHECK,
+                                       .parts = sources,
+                                       .n_parts = 3,
+                                       .limits = AX_SANDBOX_LIMITS,
+                                       .seed = 7};
+    struct ax_sandbox_job got;
+    struct ax_sandbox_result back, r = {.verdict = AX_VERDICT_FUEL, .fuel = 5, .seconds = 0.5};
+    struct ax_buf b = {0};
+    (void)state;
+    assert_int_equal(ax_frame_put_job(&b, &job), AX_OK);
+    assert_int_equal(ax_frame_size(b.data, 3), 0);
+    assert_int_equal(ax_frame_size(b.data, b.len), b.len);
+    assert_int_equal(ax_frame_get(&f, b.data, b.len), AX_OK);
+    assert_int_equal(ax_frame_get_job(&got, &f), AX_OK);
+    assert_int_equal(got.n_parts, 3);
+    assert_memory_equal(got.parts[2].data, "assert f", 8);
+    assert_int_equal(got.seed, 7);
+    for (size_t n = 0; n < b.len; n++)
+        assert_int_equal(ax_frame_get(&f, b.data, n), AX_ERR_DATA);
+    b.len = 0;
+    assert_int_equal(ax_buf_append(&r.out, "out", 3), AX_OK);
+    assert_int_equal(ax_buf_append(&r.passed, "\1\0", 2), AX_OK);
+    assert_int_equal(ax_frame_put_result(&b, &r), AX_OK);
+    assert_int_equal(ax_frame_get(&f, b.data, b.len), AX_OK);
+    assert_int_equal(ax_frame_get_result(&back, &f, &job), AX_OK);
+    assert_int_equal(back.verdict, AX_VERDICT_FUEL);
+    assert_memory_equal(back.out.data, "out", 3);
+    assert_memory_equal(back.passed.data, "\1\0", 2);
+    ax_sandbox_result_free(&back);
+    /* what a worker must not say */
+    struct ax_frame bad = f;
+    bad.numbers[0] = AX_VERDICT_COUNT;
+    assert_int_equal(ax_frame_get_result(&back, &bad, &job), AX_ERR_DATA);
+    bad = f;
+    bad.numbers[1] = 126;
+    assert_int_equal(ax_frame_get_result(&back, &bad, &job), AX_ERR_DATA);
+    bad = f;
+    bad.parts[2].n = 1;
+    assert_int_equal(ax_frame_get_result(&back, &bad, &job), AX_ERR_DATA);
+    bad = f;
+    bad.parts[2].data = "\2\1";
+    assert_int_equal(ax_frame_get_result(&back, &bad, &job), AX_ERR_DATA);
+    struct ax_sandbox_job small = job;
+    small.limits.out = 2;
+    assert_int_equal(ax_frame_get_result(&back, &f, &small), AX_ERR_DATA);
+    ax_sandbox_result_free(&r);
+    ax_buf_free(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_100_times_loses_nothing),
+        cmocka_unit_test(the_second_death_is_a_crash),
+        cmocka_unit_test(a_stuck_worker_is_killed),
+        cmocka_unit_test(frames_go_there_and_back),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
