@@ -425,16 +425,21 @@ const struct ax_command ax_commands[] = {
      "(--log-samples).\n"
      "  -o FILE   where to write (default: RUN/report.html; with several runs ./report.html)\n",
      "axtrain report out/ other-out/ -o report.html", ax_cmd_report},
-    {"sandbox", "run a Python program that nobody trusts", "run FILE [options]",
-     "Runs FILE as code rewards run a model's answers: in CPython compiled to WebAssembly, "
+    {"sandbox", "run a Python program that nobody trusts",
+     "run FILE [options]\n"
+     "attack [options]",
+     "run: Runs FILE as code rewards run a model's answers: in CPython compiled to WebAssembly, "
      "without\n"
      "files, environment, network, processes or a real clock, and with limits. Prints what it\n"
      "writes, and on stderr its verdict: exit N, fuel (too many instructions), memory, stack,\n"
      "output (more than 64 KiB), trap (the interpreter failed), time or crash. Exit code 0 if\n"
      "that is exit 0. The first run compiles the interpreter and keeps it (~/.cache/axtrain).\n"
-     "  --stdin FILE       what the program reads (default: nothing)\n"
-     "  --fuel N           WebAssembly instructions, about (default 2000000000)\n"
-     "  --memory N         MiB, at most 256 (default 256)\n"
+     "attack: runs programs that try to escape, to disturb others or to cheat, each alone and all\n"
+     "beside an honest one, and says what came of each; exit code 1 if one of them succeeds.\n"
+     "  --stdin FILE       (run) what the program reads (default: nothing)\n"
+     "  --fuel N           (run) WebAssembly instructions, about (default 2000000000)\n"
+     "  --memory N         (run) MiB, at most 256 (default 256)\n"
+     "  --quiet            (attack) only failures and the result\n"
      "  --python FILE      the interpreter (default: AXTRAIN_SANDBOX_PYTHON, or what\n"
      "                     tools/get-sandbox installed)\n"
      "  --wasmtime FILE    wasmtime's library (default: AXTRAIN_WASMTIME, or the same)\n",

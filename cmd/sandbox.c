@@ -1,9 +1,11 @@
-/* `axtrain sandbox`: one program in the sandbox; and the worker, which is this program too. */
+/* `axtrain sandbox`: one program in the sandbox, or all attacks on it; and the worker, which is this
+ * program, too. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "cmd/commands.h"
+#include "cmd/sandbox/attack.h"
 #include "cmd/sandbox/sandbox.h"
 
 #define MAX_PROGRAM ((size_t)16 << 20)
@@ -68,7 +70,9 @@ static const struct {
     const char *name, *command; /* used in messages */
     enum ax_status (*run)(int argc, char **argv);
 } forms[] = {
-    {"run", "sandbox run", run_file}, {"worker", "sandbox worker", ax_sandbox_worker}, /* hidden */
+    {"run", "sandbox run", run_file},
+    {"attack", "sandbox attack", ax_sandbox_attack},
+    {"worker", "sandbox worker", ax_sandbox_worker}, /* hidden */
 };
 
 enum ax_status ax_cmd_sandbox(int argc, char **argv) {
@@ -77,6 +81,6 @@ enum ax_status ax_cmd_sandbox(int argc, char **argv) {
             argv[1] = (char *)(uintptr_t)forms[i].command;
             return forms[i].run(argc - 1, argv + 1);
         }
-    return ax_error(AX_ERR_CONFIG, "sandbox: expected run%s%s%s", argc > 1 ? ", got \"" : "",
-                    argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
+    return ax_error(AX_ERR_CONFIG, "sandbox: expected run or attack%s%s%s",
+                    argc > 1 ? ", got \"" : "", argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
 }

@@ -38,7 +38,6 @@ enum ax_wasi_end {
 
 #define AX_WASI_MAX_HANDLES 8
 #define AX_WASI_MAX_VECTORS 1024
-#define AX_WASI_CHANNEL     100 /* the channel's descriptor; also in harness.py */
 #define AX_WASI_MAX_MESSAGE ((size_t)1 << 20)
 
 struct ax_wasi {
@@ -52,8 +51,10 @@ struct ax_wasi {
     uint64_t seed;
     uint64_t fuel_limit; /* what the clock counts from */
     bool stop_at_clock;  /* end as soon as it has written something and asks for the time */
-    /* Answers a message; *reply is valid until the next call. False: there will be none. NULL:
-     * there is no channel. */
+    /* Answers a message: what was written to descriptor 1, when 0 is read; which then has *reply,
+     * valid until the next call, as a segment. False: there will be none. NULL: the two are output
+     * and input, as usual. (Descriptors of its own are not for a channel: npm's interpreter takes
+     * them for files that it contains.) */
     bool (*ask)(void *ctx, struct ax_bytes message, struct ax_bytes *reply);
     void *ask_ctx;
 

@@ -93,8 +93,7 @@ int ax_wasi_path_stat(const struct call *c) {
 
 /* The kind of an open descriptor; −1: it is not open. */
 static int kind_of(const struct ax_wasi *w, uint32_t fd) {
-    if (fd == 0 || (fd == 1 && !w->out.closed) || (fd == 2 && !w->err.closed) ||
-        (fd == AX_WASI_CHANNEL && w->ask))
+    if (fd == 0 || (fd == 1 && !w->out.closed) || (fd == 2 && !w->err.closed))
         return UNKNOWN;
     if (ax_wasi_is_root(w, fd))
         return FOLDER;

@@ -73,9 +73,9 @@ int ax_wasi_fd_read(const struct call *c) {
     struct ax_wasi *w = c->w;
     const uint32_t fd = u32_arg(c, 0);
     const int handle = ax_wasi_handle(w, fd);
-    const bool channel = fd == AX_WASI_CHANNEL && w->ask;
+    const bool channel = fd == 0 && w->ask && (w->asked || w->message.len > 0);
     struct vectors v;
-    if (fd != 0 && handle < 0 && !channel)
+    if (fd != 0 && handle < 0)
         return BADF;
     const int bad = vectors(c, &v);
     if (bad)
@@ -89,8 +89,8 @@ int ax_wasi_fd_read(const struct call *c) {
             return FAULT;
         if (n == 0)
             continue;
-        const size_t got = fd == 0   ? read_input(w, to, n, first)
-                           : channel ? read_channel(w, to, n, first)
+        const size_t got = channel   ? read_channel(w, to, n, first)
+                           : fd == 0 ? read_input(w, to, n, first)
                                      : read_library(w, handle, to, n);
         total += got;
         first = false;
@@ -123,8 +123,7 @@ static int put_message(struct ax_wasi *w, const unsigned char *from, size_t n) {
 }
 
 static bool may_write(const struct ax_wasi *w, uint32_t fd) {
-    return (fd == 1 && !w->out.closed) || (fd == 2 && !w->err.closed) ||
-           (fd == AX_WASI_CHANNEL && w->ask);
+    return (fd == 1 && !w->out.closed) || (fd == 2 && !w->err.closed);
 }
 
 int ax_wasi_fd_write(const struct call *c) {
@@ -144,7 +143,7 @@ int ax_wasi_fd_write(const struct call *c) {
             return FAULT;
         if (!charge(w, n))
             return OK;
-        const int refused = fd == AX_WASI_CHANNEL ? put_message(w, from, n) : put(w, fd, from, n);
+        const int refused = fd == 1 && w->ask ? put_message(w, from, n) : put(w, fd, from, n);
         if (refused)
             return refused;
         total += n;

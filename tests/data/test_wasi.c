@@ -211,7 +211,6 @@ static void nothing_else(void **state) {
     assert_int_equal(CALL(&w, "environ_sizes_get", 0, 4), OK);
     assert_int_equal(get64(0), 0);
     assert_int_equal(move(&w, "fd_read", 3, 1), -BADF);
-    assert_int_equal(move(&w, "fd_read", AX_WASI_CHANNEL, 1), -BADF);
     static const int codes[][2] = {{0, 0}, {7, 7}, {125, 125}, {126, 1}, {256, 1}, {-1, 1}};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         struct ax_wasi e = world();
@@ -236,15 +235,15 @@ static void messages_and_answers(void **state) {
     w.ask = shout;
     for (int i = 0; i < 2; i++) {
         memcpy(memory + 1000, "abcd", 4);
-        assert_int_equal(move(&w, "fd_write", AX_WASI_CHANNEL, 4), 4);
-        assert_int_equal(move(&w, "fd_read", AX_WASI_CHANNEL, 3), 3);
+        assert_int_equal(move(&w, "fd_write", 1, 4), 4);
+        assert_int_equal(move(&w, "fd_read", 0, 3), 3);
         assert_memory_equal(memory + 1000, "ABC", 3);
-        assert_int_equal(move(&w, "fd_write", AX_WASI_CHANNEL, 1), -INVAL); /* not read yet */
-        assert_int_equal(move(&w, "fd_read", AX_WASI_CHANNEL, 3), 1);
-        assert_int_equal(move(&w, "fd_read", AX_WASI_CHANNEL, 3), 0);
+        assert_int_equal(move(&w, "fd_write", 1, 1), -INVAL); /* not read yet */
+        assert_int_equal(move(&w, "fd_read", 0, 3), 1);
+        assert_int_equal(move(&w, "fd_read", 0, 3), 0);
     }
-    assert_int_equal(move(&w, "fd_write", AX_WASI_CHANNEL, 8), 8);
-    (void)move(&w, "fd_read", AX_WASI_CHANNEL, 3);
+    assert_int_equal(move(&w, "fd_write", 1, 8), 8);
+    (void)move(&w, "fd_read", 0, 3);
     assert_int_equal(w.end, AX_WASI_PEER);
     ax_wasi_free(&w);
 }

@@ -1,0 +1,219 @@
+/* `axtrain sandbox attack`: programs that try to get out, to stay in, to see each other and to earn a
+ * reward that they do not deserve (attacks.txt, cheats.txt), each alone and all of them at once
+ * beside an honest program. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/sandbox/attack.h"
+#include "cmd/sandbox/sandbox.h"
+#include "data/sandbox/reward.h"
+
+__asm__(".pushsection .rodata\n"
+        ".global ax_sandbox_attacks, ax_sandbox_cheats\n"
+        "ax_sandbox_attacks: .incbin \"cmd/sandbox/attacks.txt\"\n .byte 0\n"
+        "ax_sandbox_cheats: .incbin \"cmd/sandbox/cheats.txt\"\n .byte 0\n"
+        ".popsection\n");
+extern const char ax_sandbox_attacks[], ax_sandbox_cheats[];
+
+/* Several more than there are. */
+enum { MAX_ATTACKS = 120, AT_ONCE = 8 };
+
+/* ---- the lists: "=== NAME: EXPECTED" and a program, again and again ---- */
+
+struct attack {
+    char name[80], expected[80];
+    struct ax_bytes source;
+};
+
+static size_t read_list(const char *text, struct attack *all) {
+    size_t n = 0;
+    while (*text != '\0') {
+        struct attack *a = &all[n++];
+        AX_ASSERT(n <= MAX_ATTACKS && strncmp(text, "=== ", 4) == 0);
+        const size_t head = strcspn(text, "\n");
+        const char *colon = text + head;
+        while (*colon != ':')
+            colon--;
+        (void)snprintf(a->name, sizeof a->name, "%.*s", (int)(colon - text) - 4, text + 4);
+        (void)snprintf(a->expected, sizeof a->expected, "%.*s", (int)(text + head - colon) - 2,
+                       colon + 2);
+        const char *end = strstr(text + head, "\n=== ");
+        a->source.data = text + head + 1;
+        end = end ? end + 1 : text + strlen(text);
+        a->source.n = (size_t)(end - a->source.data);
+        text = end;
+    }
+    return n;
+}
+
+/* ---- expectations ---- */
+
+/* Is the verdict one of "fuel, stack, trap or exit 1"? "exit" is any exit code. */
+static bool is_one_of(const char *list, const struct ax_sandbox_result *r) {
+    char verdict[32];
+    (void)ax_sandbox_verdict_text(r, verdict);
+    const size_t whole = strlen(verdict), word = strlen(ax_verdict_names[r->verdict]);
+    if (strncmp(list, "any", 3) == 0)
+        return r->verdict != AX_VERDICT_CRASH && r->verdict != AX_VERDICT_TIME;
+    for (const char *p = list; *p != '\0';) {
+        size_t n = strcspn(p, ",");
+        const char * or = strstr(p, " or ");
+        n = or &&(size_t)(or -p) < n ? (size_t)(or -p) : n;
+        if ((n == whole && strncmp(p, verdict, n) == 0) ||
+            (n == word && strncmp(p, ax_verdict_names[r->verdict], n) == 0))
+            return true;
+        p += n;
+        p += *p == ',' ? 2 : *p == ' ' ? 4 : 0;
+    }
+    return false;
+}
+
+static bool is_expected(const struct attack *a, const struct ax_sandbox_result *r) {
+    const char *prints = strstr(a->expected, ", prints ");
+    if (prints) {
+        prints += strlen(", prints ");
+        const struct ax_bytes want = {prints, strlen(prints)};
+        if (!ax_code_same_output((struct ax_bytes){r->out.data, r->out.len}, want, 0))
+            return false;
+    }
+    return is_one_of(a->expected, r);
+}
+
+/* ---- programs ---- */
+
+static const char honest[] = "import re, collections\n"
+                             "print(collections.Counter(re.findall('[a-z]', 'a quick fox')))\n"
+                             "print(sum(i * i for i in range(1000)), id(object()))\n";
+
+struct tally {
+    int passed, failed;
+};
+
+static void report(struct tally *t, bool ok, const char *name, const char *got, const char *wanted,
+                   const char *where) {
+    t->passed += ok;
+    t->failed += !ok;
+    if (!ok)
+        printf("FAILED  %s (%s): %s, expected %s\n", name, where, got, wanted);
+}
+
+static struct ax_sandbox_job job_of(const struct ax_bytes *parts) {
+    return (struct ax_sandbox_job){.parts = parts, .n_parts = 2, .limits = AX_SANDBOX_LIMITS};
+}
+
+/* A wall time of a second is for a machine with nothing else to do: its tenfold still tells a flood
+ * that is charged for from one that is not. */
+static bool is_quick(const struct attack *a, const struct ax_sandbox_result *r) {
+    return !strstr(a->expected, "within 1 s") || r->seconds < 10;
+}
+
+static enum ax_status alone(struct ax_sandbox *s, const struct attack *all, size_t n, bool print,
+                            struct tally *t) {
+    for (size_t i = 0; i < n; i++) {
+        const struct ax_bytes parts[2] = {all[i].source, {"", 0}};
+        const struct ax_sandbox_job job = job_of(parts);
+        struct ax_sandbox_result r = {0};
+        char verdict[32];
+        AX_TRY(ax_sandbox_run(s, &job, 1, &r));
+        const bool ok = is_expected(&all[i], &r) && is_quick(&all[i], &r);
+        (void)ax_sandbox_verdict_text(&r, verdict);
+        if (print)
+            printf("%-44s %-8s %12llu fuel %8.1f ms\n", all[i].name, verdict,
+                   (unsigned long long)r.fuel, r.seconds * 1e3);
+        report(t, ok, all[i].name, verdict, all[i].expected, "alone");
+        ax_sandbox_result_free(&r);
+    }
+    return AX_OK;
+}
+
+/* Every second program is the honest one, which must always do the same. */
+static void compare(const struct attack *all, const struct ax_sandbox_result *results, size_t n,
+                    struct tally *t) {
+    const struct ax_sandbox_result *first = &results[0];
+    char verdict[32];
+    for (size_t i = 0; i < n; i++) {
+        const struct ax_sandbox_result *h = &results[2 * i], *r = &results[2 * i + 1];
+        report(t, is_expected(&all[i], r), all[i].name, ax_sandbox_verdict_text(r, verdict),
+               all[i].expected, "beside others");
+        const bool same = h->verdict == AX_VERDICT_EXIT && h->exit_code == 0 &&
+                          h->fuel == first->fuel && h->out.len == first->out.len &&
+                          memcmp(h->out.data, first->out.data, h->out.len) == 0;
+        report(t, same, "honest program", ax_sandbox_verdict_text(h, verdict), "exit 0",
+               all[i].name);
+    }
+}
+
+static enum ax_status together(struct ax_sandbox *s, const struct attack *all, size_t n,
+                               struct tally *t) {
+    static struct ax_bytes parts[2 * MAX_ATTACKS][2];
+    static struct ax_sandbox_job jobs[2 * MAX_ATTACKS];
+    static struct ax_sandbox_result results[2 * MAX_ATTACKS];
+    memset(results, 0, sizeof results);
+    for (size_t i = 0; i < 2 * n; i++) {
+        parts[i][0] = i % 2 ? all[i / 2].source : (struct ax_bytes){honest, strlen(honest)};
+        parts[i][1] = (struct ax_bytes){"", 0};
+        jobs[i] = job_of(parts[i]);
+    }
+    const enum ax_status st = ax_sandbox_run(s, jobs, 2 * n, results);
+    if (st == AX_OK)
+        compare(all, results, n, t);
+    for (size_t i = 0; i < 2 * n; i++)
+        ax_sandbox_result_free(&results[i]);
+    return st;
+}
+
+/* ---- cheats ---- */
+
+static const struct ax_code_test asserts[] = {
+    {{"assert add(2, 3) == 5", 21}, {0}},
+    {{"assert add(-1, 8) == 7 and add(1, 1) == 2", 41}, {0}},
+    {{"assert isinstance(add(40, 60), int) and abs(add(40, 60) - 100) < 1", 66}, {0}},
+};
+static const struct ax_code_test calls[] = {
+    {{"[2, 3]", 6}, {"5", 1}}, {{"[-1, 8]", 7}, {"7", 1}}, {{"[40, 60]", 8}, {"100", 3}}};
+
+static enum ax_status cheat(struct ax_sandbox *s, const struct attack *all, size_t n, bool print,
+                            struct tally *t) {
+    static struct ax_code codes[2 * MAX_ATTACKS];
+    static struct ax_code_score scores[2 * MAX_ATTACKS];
+    for (size_t i = 0; i < 2 * n; i++)
+        codes[i] = (struct ax_code){.mode = i % 2 ? AX_CODE_CALL : AX_CODE_ASSERT,
+                                    .source = all[i / 2].source,
+                                    .function = "add",
+                                    .tests = i % 2 ? calls : asserts,
+                                    .n_tests = 3,
+                                    .limits = AX_SANDBOX_LIMITS};
+    AX_TRY(ax_code_rewards(s, codes, 2 * n, scores));
+    for (size_t i = 0; i < 2 * n; i++) {
+        char got[16];
+        (void)snprintf(got, sizeof got, "%zu", scores[i].passed);
+        report(t, strcmp(got, all[i / 2].expected) == 0, all[i / 2].name, got, all[i / 2].expected,
+               i % 2 ? "call" : "assert");
+        if (print && i % 2 == 0)
+            printf("%-44s %s of 3\n", all[i / 2].name, got);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_sandbox_attack(int argc, char **argv) {
+    static struct attack attacks[MAX_ATTACKS], cheats[MAX_ATTACKS];
+    struct ax_sandbox_command c = {.threads = AT_ONCE};
+    struct tally t = {0};
+    bool quiet = false;
+    int n;
+    const struct ax_arg args[] = {AX_SANDBOX_ARGS(&c), {"--quiet", AX_ARG_FLAG, &quiet, 0, 0}};
+    AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 0, 0, NULL, &n));
+    const size_t n_attacks = read_list(ax_sandbox_attacks, attacks);
+    const size_t n_cheats = read_list(ax_sandbox_cheats, cheats);
+    enum ax_status st = ax_sandbox_command_open(&c);
+    if (st == AX_OK)
+        st = alone(c.sandbox, attacks, n_attacks, !quiet, &t);
+    if (st == AX_OK)
+        st = together(c.sandbox, attacks, n_attacks, &t);
+    if (st == AX_OK)
+        st = cheat(c.sandbox, cheats, n_cheats, !quiet, &t);
+    ax_sandbox_command_close(&c);
+    AX_TRY(st);
+    printf("%d checks passed, %d failed\n", t.passed, t.failed);
+    return t.failed == 0 ? AX_OK : ax_error(AX_ERR_FAILED, "%d checks failed", t.failed);
+}
