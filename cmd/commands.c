@@ -427,7 +427,8 @@ const struct ax_command ax_commands[] = {
      "axtrain report out/ other-out/ -o report.html", ax_cmd_report},
     {"sandbox", "run a Python program that nobody trusts",
      "run FILE [options]\n"
-     "attack [options]",
+     "attack [options]\n"
+     "bench [options]",
      "run: Runs FILE as code rewards run a model's answers: in CPython compiled to WebAssembly, "
      "without\n"
      "files, environment, network, processes or a real clock, and with limits. Prints what it\n"
@@ -436,9 +437,13 @@ const struct ax_command ax_commands[] = {
      "that is exit 0. The first run compiles the interpreter and keeps it (~/.cache/axtrain).\n"
      "attack: runs programs that try to escape, to disturb others or to cheat, each alone and all\n"
      "beside an honest one, and says what came of each; exit code 1 if one of them succeeds.\n"
+     "bench: programs per second, and the median and 99th percentile of their times; --json, -o,\n"
+     "--compare and --tolerance are those of `axtrain bench`.\n"
      "  --stdin FILE       (run) what the program reads (default: nothing)\n"
      "  --fuel N           (run) WebAssembly instructions, about (default 2000000000)\n"
      "  --memory N         (run) MiB, at most 256 (default 256)\n"
+     "  --threads N        (bench) programs at a time (default: all cores)\n"
+     "  --seconds N        (bench) for each kind of program (default 3)\n"
      "  --quiet            (attack) only failures and the result\n"
      "  --python FILE      the interpreter (default: AXTRAIN_SANDBOX_PYTHON, or what\n"
      "                     tools/get-sandbox installed)\n"

@@ -1,11 +1,11 @@
-/* `axtrain sandbox`: one program in the sandbox, or all attacks on it; and the worker, which is this
- * program, too. */
+/* `axtrain sandbox`: one program in the sandbox, all attacks on it, or its speed; and the worker, which
+ * is this program, too. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "cmd/commands.h"
-#include "cmd/sandbox/attack.h"
+#include "cmd/sandbox/forms.h"
 #include "cmd/sandbox/sandbox.h"
 
 #define MAX_PROGRAM ((size_t)16 << 20)
@@ -72,6 +72,7 @@ static const struct {
 } forms[] = {
     {"run", "sandbox run", run_file},
     {"attack", "sandbox attack", ax_sandbox_attack},
+    {"bench", "sandbox bench", ax_sandbox_bench},
     {"worker", "sandbox worker", ax_sandbox_worker}, /* hidden */
 };
 
@@ -81,6 +82,6 @@ enum ax_status ax_cmd_sandbox(int argc, char **argv) {
             argv[1] = (char *)(uintptr_t)forms[i].command;
             return forms[i].run(argc - 1, argv + 1);
         }
-    return ax_error(AX_ERR_CONFIG, "sandbox: expected run or attack%s%s%s",
+    return ax_error(AX_ERR_CONFIG, "sandbox: expected run, attack or bench%s%s%s",
                     argc > 1 ? ", got \"" : "", argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/sandbox/attack.h"
+#include "cmd/sandbox/forms.h"
 #include "cmd/sandbox/sandbox.h"
 #include "data/sandbox/reward.h"
 

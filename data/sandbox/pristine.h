@@ -18,7 +18,8 @@ struct ax_pristine {
     size_t len;
     int32_t globals[AX_WASM_MAX_GLOBALS];
     bool has_global[AX_WASM_MAX_GLOBALS];
-    int pagemap; /* −1: none */
+    int pagemap;   /* −1: none */
+    bool has_scan; /* the kernel can search it */
 };
 
 /* From a new instance. */

@@ -41,7 +41,7 @@ enum { N_GUARDED = sizeof guarded / sizeof *guarded };
 
 enum ax_status ax_seccomp_enter(void) {
 #ifdef MACHINE
-    struct sock_filter code[4 + 2 * N_ALLOWED + 4 * N_GUARDED + 1];
+    struct sock_filter code[4 + 2 * N_ALLOWED + 5 * N_GUARDED + 4 + 1];
     size_t n = 0;
     code[n++] = (struct sock_filter)LOAD(arch);
     code[n++] = (struct sock_filter)EQUAL(MACHINE, 1, 0);
@@ -51,12 +51,17 @@ enum ax_status ax_seccomp_enter(void) {
         code[n++] = (struct sock_filter)EQUAL(allowed[i], 0, 1);
         code[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
     }
-    for (int i = 0; i < N_GUARDED; i++) { /* where it fits, the number is not needed any more */
-        code[n++] = (struct sock_filter)EQUAL(guarded[i], 0, 3);
+    for (int i = 0; i < N_GUARDED; i++) {
+        code[n++] = (struct sock_filter)EQUAL(guarded[i], 0, 4);
         code[n++] = (struct sock_filter)LOAD(args[2]);
-        code[n++] = (struct sock_filter)HAS(PROT_EXEC, 1, 0);
+        code[n++] = (struct sock_filter)HAS(PROT_EXEC, 0, 1);
+        code[n++] = (struct sock_filter)RETURN(SECCOMP_RET_KILL_PROCESS);
         code[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
     }
+    code[n++] = (struct sock_filter)EQUAL(SYS_ioctl, 0, 3);
+    code[n++] = (struct sock_filter)LOAD(args[1]);
+    code[n++] = (struct sock_filter)EQUAL(AX_PAGEMAP_SCAN, 0, 1);
+    code[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
     code[n++] = (struct sock_filter)RETURN(SECCOMP_RET_KILL_PROCESS);
     const struct sock_fprog program = {.len = (unsigned short)n, .filter = code};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||

@@ -5,6 +5,9 @@
 
 #include "base/status.h"
 
+/* The request of an ioctl that searches /proc/self/pagemap: the only one that is allowed. */
+#define AX_PAGEMAP_SCAN 0xc0606610U
+
 /* For all threads of the process, for ever. Any other system call kills it. */
 enum ax_status ax_seccomp_enter(void);
 

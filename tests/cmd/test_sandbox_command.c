@@ -74,6 +74,18 @@ static void attacks_fail(void **state) {
     assert_said(" checks passed, 0 failed");
 }
 
+static void speed_is_measured(void **state) {
+    static const char *const names[] = {"trivial", "typical", "heavy", "check"};
+    (void)state;
+    need_parts();
+    assert_int_equal(sandbox_command("bench --threads 2 --seconds 1"), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "sandbox/%s/speed", names[i]);
+        assert_said(name);
+    }
+}
+
 static void missing_parts_are_named(void **state) {
     (void)state;
     assert_int_equal(sandbox_command("run x.py --wasmtime nowhere.so"), 1);
@@ -87,7 +99,7 @@ static void missing_parts_are_named(void **state) {
     assert_int_equal(run_file("print(1)", options), 2);
     assert_said("the sandbox needs CPython compiled to WebAssembly, and nowhere.wasm (--python)");
     assert_int_equal(sandbox_command("walk"), 2);
-    assert_said("sandbox: expected run or attack, got \"walk\"");
+    assert_said("sandbox: expected run, attack or bench, got \"walk\"");
     assert_int_equal(sandbox_command("worker a b c d 1 3<&-"), 2);
     assert_said("only axtrain itself starts this");
 }
@@ -110,9 +122,8 @@ static void bad_parts_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_a_file),
-        cmocka_unit_test(attacks_fail),
-        cmocka_unit_test(missing_parts_are_named),
+        cmocka_unit_test(runs_a_file),           cmocka_unit_test(attacks_fail),
+        cmocka_unit_test(speed_is_measured),     cmocka_unit_test(missing_parts_are_named),
         cmocka_unit_test(bad_parts_are_refused),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
