@@ -164,13 +164,15 @@ static enum ax_status together(struct ax_sandbox *s, const struct attack *all, s
 
 /* ---- cheats ---- */
 
+#define TEXT(s)                                                                                    \
+    { s, sizeof(s) - 1 }
 static const struct ax_code_test asserts[] = {
-    {{"assert add(2, 3) == 5", 21}, {0}},
-    {{"assert add(-1, 8) == 7 and add(1, 1) == 2", 41}, {0}},
-    {{"assert isinstance(add(40, 60), int) and abs(add(40, 60) - 100) < 1", 66}, {0}},
+    {TEXT("assert add(2, 3) == 5"), {0}},
+    {TEXT("assert add(-1, 8) == 7 and add(1, 1) == 2"), {0}},
+    {TEXT("assert abs(add(40, 60) - 100) < 1"), {0}},
 };
 static const struct ax_code_test calls[] = {
-    {{"[2, 3]", 6}, {"5", 1}}, {{"[-1, 8]", 7}, {"7", 1}}, {{"[40, 60]", 8}, {"100", 3}}};
+    {TEXT("[2, 3]"), TEXT("5")}, {TEXT("[-1, 8]"), TEXT("7")}, {TEXT("[40, 60]"), TEXT("100")}};
 
 static enum ax_status cheat(struct ax_sandbox *s, const struct attack *all, size_t n, bool print,
                             struct tally *t) {

@@ -156,8 +156,8 @@ def find_names(names):
 
 OPERATIONS = {"getattr": getattr, "setattr": setattr, "len": len, "iter": iter, "next": next, "str": str, "repr": repr,
               "call": lambda f, args, kwargs: f(*args, **kwargs), "names": find_names}
-for name in ("getitem setitem delitem contains add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift "
-             "neg pos invert lt le gt ge abs index").split():
+for name in ("getitem setitem delitem neg pos invert abs "
+             "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift").split():
     OPERATIONS[name] = getattr(operator, name)
 
 
@@ -231,7 +231,7 @@ def handle_of(number):
 
 
 class Handle:
-    """An object of the candidate. Equal only to itself, and neither true nor false."""
+    """An object of the candidate. Equal only to itself, neither true nor false, and in no order."""
 
     __slots__ = ("number",)
 
@@ -247,14 +247,8 @@ class Handle:
     def __bool__(self):
         raise TypeError("an object of the candidate has no truth value")
 
-    def __contains__(self, item):
-        return exact(ask("contains", self, item), bool)
-
     def __len__(self):
         return exact(ask("len", self), int)
-
-    def __index__(self):
-        return exact(ask("index", self), int)
 
     def __str__(self):
         return exact(ask("str", self), str)
@@ -278,15 +272,20 @@ def exact(value, kind):
 
 
 def forward(operation, reflected=False):
-    if reflected:
-        return lambda self, other: ask(operation, other, self)
-    return lambda self, *args: ask(operation, self, *args)
+    """Arithmetic of the candidate's objects makes others of them: a plain result, such as the difference of a
+    result and what is expected, is not the candidate's to say."""
+
+    def call(self, *others):
+        return exact(ask(operation, *others, self) if reflected else ask(operation, self, *others), Handle)
+
+    return call
 
 
-for name in "getitem setitem delitem neg pos invert abs lt le gt ge".split():
-    setattr(Handle, f"__{name}__", forward(name))
-for name in "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift".split():
+for name in "getitem setitem delitem".split():
+    setattr(Handle, f"__{name}__", lambda self, *args, name=name: ask(name, self, *args))
+for name in "neg pos invert abs add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift".split():
     setattr(Handle, f"__{name.rstrip('_')}__", forward(name))
+for name in "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift".split():
     setattr(Handle, f"__r{name.rstrip('_')}__", forward(name, True))
 
 

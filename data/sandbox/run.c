@@ -17,8 +17,8 @@ void ax_sandbox_result_free(struct ax_sandbox_result *r) {
 }
 
 enum ax_status ax_runner_open(struct ax_runner *r, const struct ax_engine *e,
-                              const struct ax_pristine *p) {
-    *r = (struct ax_runner){.engine = e, .pristine = p};
+                              const struct ax_pristine *p, struct ax_bytes library) {
+    *r = (struct ax_runner){.engine = e, .pristine = p, .library = library};
     AX_TRY(ax_alloc(&r->out, AX_SANDBOX_OUT, 1));
     return ax_alloc(&r->err, AX_SANDBOX_ERR, 1);
 }
@@ -71,6 +71,8 @@ static struct ax_wasi world(struct ax_runner *r, const struct ax_sandbox_job *jo
                             .n_input = n,
                             .out = {.data = r->out, .cap = job->limits.out},
                             .err = {.data = r->err, .cap = job->limits.err},
+                            .library = r->library,
+                            .library_path = AX_SNAPSHOT_LIBRARY_PATH,
                             .seed = job->seed,
                             .fuel_limit = job->limits.fuel};
 }

@@ -62,11 +62,12 @@ void ax_sandbox_result_free(struct ax_sandbox_result *r);
 struct ax_runner {
     const struct ax_engine *engine;
     const struct ax_pristine *pristine;
+    struct ax_bytes library;   /* the interpreter's zip; data = NULL: none */
     struct ax_guest guests[2]; /* the program or candidate; the tests */
     char *out, *err;           /* [AX_SANDBOX_OUT], [AX_SANDBOX_ERR] */
 };
 enum ax_status ax_runner_open(struct ax_runner *r, const struct ax_engine *e,
-                              const struct ax_pristine *p);
+                              const struct ax_pristine *p, struct ax_bytes library);
 void ax_runner_close(struct ax_runner *r);
 /* The result's buffers are the runner's: they are valid until the next run, and not to be freed,
  * but for `passed`. */

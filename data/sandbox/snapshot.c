@@ -15,7 +15,6 @@ __asm__(".pushsection .rodata\n"
 
 #define MAX_INTERPRETER ((size_t)256 << 20)
 #define START_FUEL      ((uint64_t)200000000000)
-#define LIBRARY_PATH    "lib/python311.zip"
 
 /* Isolated, without site, without .pyc, in UTF-8. */
 static const char *const arguments[] = {"python",           "-I", "-S", "-B", "-X", "utf8", "-c",
@@ -43,7 +42,7 @@ static enum ax_status start(struct start *s, size_t memory, struct ax_bytes libr
     uint32_t result;
     const struct ax_wasi wasi = {.args = arguments,
                                  .library = library,
-                                 .library_path = LIBRARY_PATH,
+                                 .library_path = AX_SNAPSHOT_LIBRARY_PATH,
                                  .fuel_limit = START_FUEL,
                                  .stop_at_clock = true,
                                  .out = {.data = s->out, .cap = sizeof s->out - 1},

@@ -9,6 +9,9 @@
  * harness.py. */
 enum { AX_SNAPSHOT_STACK_POINTER = 0, AX_SNAPSHOT_STACK = 8 << 20 };
 
+/* Where the interpreter finds its library's zip, from the root. */
+#define AX_SNAPSHOT_LIBRARY_PATH "lib/python311.zip"
+
 struct ax_interpreter {
     const char *wasm;    /* path of the module */
     const char *library; /* path of its library's zip; NULL: it contains it */

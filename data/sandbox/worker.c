@@ -87,6 +87,7 @@ struct lane {
 struct worker {
     struct ax_engine engine;
     struct ax_pristine pristine;
+    struct ax_mapping library;
     struct lane lanes[AX_SANDBOX_MAX_THREADS];
     int n;
     pthread_barrier_t stage; /* all threads are there; all are confined */
@@ -154,6 +155,7 @@ static enum ax_status load(struct worker *w, const struct ax_wasmtime *lib, cons
 }
 
 static enum ax_status start_lanes(struct worker *w) {
+    const struct ax_bytes library = {(const char *)w->library.data, w->library.len};
     pthread_attr_t attr;
     (void)pthread_attr_init(&attr);
     (void)pthread_attr_setstacksize(&attr, THREAD_STACK);
@@ -164,7 +166,7 @@ static enum ax_status start_lanes(struct worker *w) {
         struct lane *l = &w->lanes[i];
         l->worker = w;
         l->socket = FIRST_SOCKET + i;
-        AX_TRY(ax_runner_open(&l->runner, &w->engine, &w->pristine));
+        AX_TRY(ax_runner_open(&l->runner, &w->engine, &w->pristine, library));
         AX_TRY(ax_worker_start(&l->thread, serve, l));
     }
     (void)pthread_barrier_wait(&w->stage);
@@ -199,6 +201,8 @@ static enum ax_status start(struct worker *w, char **argv) {
     AX_TRY(ax_wasmtime_open(argv[1], &lib));
     if (w->n == 0)
         return compile(lib, &python, argv[4]);
+    if (python.library)
+        AX_TRY(ax_map_file(&w->library, python.library));
     AX_TRY(load(w, lib, argv[4]));
     AX_TRY(start_lanes(w));
     return confine();
