@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "cmd/check/golden_run.h"
 
+#define MAX_PASSES 1024 /* micro-batches that one generated batch is trained on in */
+
 static enum ax_status number_or(const struct ax_run *r, const char *key, double *value) {
     return ax_json_f64_or(ax_json_get(r->settings, key), *value, value);
 }
@@ -53,6 +55,9 @@ static enum ax_status read_rollouts(struct ax_run *r, int64_t accumulation) {
     AX_TRY(count_or(r, "steps_per_generation", accumulation, &batches));
     AX_TRY(count_or(r, "num_iterations", 1, &iterations));
     AX_TRY(count_or(r, "per_device_train_batch_size", 8, &rows));
+    if (batches * iterations > MAX_PASSES)
+        return ax_json_error(r->settings, "more than %d micro-batches are generated at a time",
+                             MAX_PASSES);
     o->batches = (int)batches;
     o->iterations = (int)iterations;
     o->rows = (int)rows;

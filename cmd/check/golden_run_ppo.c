@@ -7,7 +7,8 @@
 #include "base/mem.h"
 #include "data/tokenizer/tokenizer.h"
 
-#define MAX_MICRO 64 /* of a rollout batch */
+#define MAX_MICRO 64   /* of a rollout batch */
+#define MAX_WIDTH 4096 /* of a completion */
 
 /* One of the two models, with the loss of each micro-batch of a step. */
 struct side {
@@ -42,13 +43,15 @@ static enum ax_status read_counts(struct ax_run *r, struct ax_ppo_settings *s) {
                   {"response_length", &s->width}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         AX_TRY(ax_json_i64(ax_json_get(r->settings, counts[i].key), 1, 1 << 16, counts[i].to));
+    if (accumulation * mini > MAX_MICRO || s->width > MAX_WIDTH)
+        return ax_json_error(r->settings, "more than %d micro-batches or %d tokens", MAX_MICRO,
+                             MAX_WIDTH);
     s->rows = (int)rows;
     s->accumulation = (int)accumulation;
     s->micro = (int)(accumulation * mini);
     s->epochs = (int)epochs;
     s->batches = (int)ax_json_size(r->steps);
-    if (s->micro > MAX_MICRO || accumulation > MAX_MICRO ||
-        episodes != (int64_t)s->batches * s->micro * rows)
+    if (episodes != (int64_t)s->batches * s->micro * rows)
         return ax_json_error(r->settings, "the batches do not make up total_episodes");
     return AX_OK;
 }

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "cmd/check/golden_labels.h"
 #include "optim/policy.h"
 #include "optim/step.h"
 #include "tests/tiny.h"
@@ -71,6 +72,76 @@ static void the_entropy_that_tokens_need(void **state) {
     }
 }
 
+/* ---- gradients ---- */
+
+enum { ROWS = 3, WIDTH = 4, ALL = ROWS * WIDTH };
+
+/* Of completions of 4, 2 and no tokens, with log-probs that differ from all others. */
+static double loss_at(const struct ax_objective *o, const double *logprob, double *gradient) {
+    static const double mask[ALL] = {1, 1, 1, 1, 1, 1}, advantage[ROWS] = {0.8, -0.6, 1};
+    double old[ALL], reference[ALL], sampler[ALL];
+    for (int i = 0; i < ALL; i++) {
+        old[i] = -2 + 0.25 * (i % 3);
+        reference[i] = -1.5 - 0.125 * (i % 4);
+        sampler[i] = -1.75 - 0.0625 * (i % 5);
+    }
+    struct ax_golden_labels l = {.objective = o,
+                                 .n = ROWS,
+                                 .width = WIDTH,
+                                 .mask = mask,
+                                 .logprob = logprob,
+                                 .columns = {{"advantage", advantage},
+                                             {"old", old},
+                                             {"reference", reference},
+                                             {"sampler", sampler}},
+                                 .inv_weight = 0.25};
+    if (ax_golden_labels_run(&l, &(struct ax_golden_options){.backend = "ref"}) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    for (int i = 0; i < ALL && gradient; i++)
+        gradient[i] = l.g_logprob[i];
+    ax_golden_labels_free(&l);
+    return l.loss;
+}
+
+static void derive(const struct ax_policy_options *options) {
+    static const double h = 1e-5;
+    struct ax_policy policy;
+    const struct ax_objective o = ax_objective_policy(&policy, options);
+    double logprob[ALL], gradient[ALL];
+    for (int i = 0; i < ALL; i++)
+        logprob[i] = -1.9 + 0.07 * (i * 5 % 7);
+    loss_at(&o, logprob, gradient);
+    for (int i = 0; i < ALL; i++) {
+        const double at = logprob[i];
+        logprob[i] = at + h;
+        const double above = loss_at(&o, logprob, NULL);
+        logprob[i] = at - h;
+        const double below = loss_at(&o, logprob, NULL);
+        logprob[i] = at;
+        if (!(fabs((above - below) / (2 * h) - gradient[i]) < 1e-8))
+            fail_msg("loss %d, sequence %d, correct_kl %d, token %d: %.9g, not %.9g", options->loss,
+                     options->sequence, options->correct_kl, i, gradient[i],
+                     (above - below) / (2 * h));
+    }
+}
+
+/* Where no weight hides one: with ratios of tokens and of completions, and KL times either. */
+static void gradients_are_derivatives(void **state) {
+    (void)state;
+    static const enum ax_policy_loss losses[] = {AX_POLICY_GRPO, AX_POLICY_BNPO, AX_POLICY_DR_GRPO,
+                                                 AX_POLICY_SAPO, AX_POLICY_LUSPO};
+    for (size_t l = 0; l < sizeof losses / sizeof *losses; l++)
+        for (int kind = 0; kind < 8; kind++) {
+            struct ax_policy_options o = ax_policy_defaults(losses[l]);
+            o.old = true;
+            o.beta = 0.3;
+            o.sequence = kind & 1;
+            o.correct_kl = kind & 2;
+            o.sampler_cap = kind & 4 ? 1.05 : 0;
+            derive(&o);
+        }
+}
+
 /* ---- steps ---- */
 
 enum { DOCS = 3, LEN = 7 };
@@ -82,7 +153,7 @@ static struct scene {
     bool masked[DOCS], left_out[DOCS];
     double absent;
     bool entropy_mask;
-    double entropy_cut;
+    double entropy_cut, entropy_coef;
     /* out */
     struct ax_step_result r;
     double grads; /* Σ g·(a number of its place) */
@@ -147,6 +218,7 @@ static void run(struct scene *of) {
     struct ax_policy policy;
     struct ax_policy_options o = ax_policy_defaults(of->loss);
     o.entropy_mask = of->entropy_mask;
+    o.entropy_coef = of->entropy_coef;
     o.max_completion_length = 10;
     const struct ax_objective objective = ax_objective_policy(&policy, &o);
     struct job j = {.o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, lengths)};
@@ -214,13 +286,14 @@ static void what_has_no_gradient_may_be_left_out(void **state) {
     }
 }
 
-/* No entropy is above that of a uniform distribution. */
+/* No entropy is above that of a uniform distribution; nor has it a bonus. */
 static void tokens_below_the_bound_have_no_term(void **state) {
     (void)state;
     struct scene open = {.loss = AX_POLICY_DAPO, .advantage = {1, -0.7F, 0.5F}}, none = open,
                  masked = open;
     none.entropy_mask = masked.entropy_mask = true;
     masked.entropy_cut = 100;
+    masked.entropy_coef = 0.5;
     run(&open);
     run(&none);
     run(&masked);
@@ -233,6 +306,7 @@ int main(void) {
         cmocka_unit_test(slopes_are_derivatives),
         cmocka_unit_test(weights),
         cmocka_unit_test(the_entropy_that_tokens_need),
+        cmocka_unit_test(gradients_are_derivatives),
         cmocka_unit_test(without_any_token_there_is_no_update),
         cmocka_unit_test(a_masked_completion_is_a_completion),
         cmocka_unit_test(what_has_no_gradient_may_be_left_out),
