@@ -183,8 +183,10 @@ static void preferences_are_repeated_in_double_precision(void **state) {
     (void)state;
     copy_cases("dpo", "lora");
     passes("runs/dpo", "ref");
-    copy_cases("cpo", "cpo_simpo");
-    passes("runs/cpo", "ref");
+    if (every()) { /* of the arithmetic of dpo, which ref repeats above */
+        copy_cases("cpo", "cpo_simpo");
+        passes("runs/cpo", "ref");
+    }
     copy_cases("kto", "kto_weights");
     passes("runs/kto", "ref");
 }
@@ -195,7 +197,8 @@ static void heads_are_repeated(void **state) {
     (void)state;
     copy_cases("reward", "margin plain");
     passes("runs/reward", "cpu");
-    passes("runs/reward", "ref");
+    if (every())
+        passes("runs/reward", "ref");
     copy_cases("prm", "prm last_step");
     passes("runs/prm", "cpu");
     passes("runs/prm", "ref");
@@ -230,7 +233,7 @@ static void completions_are_repeated(void **state) {
                                  "gspo_it2 lora_kl mask_truncated_grpo mixtral none_rewards "
                                  "sapo_it2 scale_batch steps4 temperature vespo_it2");
     passes("runs/grpo", "cpu");
-    copy_cases("grpo", "kl_it2 luspo_it2 temperature");
+    copy_cases("grpo", every() ? "kl_it2 luspo_it2 temperature" : "luspo_it2");
     passes("runs/grpo", "ref");
 }
 
@@ -342,6 +345,7 @@ static void policies_with_values_are_repeated(void **state) {
     shell("mkdir -p %s/runs/reward && ln -sf '%s/runs/reward/margin_trained' %s/runs/reward", tree,
           fixtures, tree);
     passes("runs/ppo", "cpu");
+    copy_cases("ppo", every() ? "ppo ppo_k3" : "ppo_k3");
     passes("runs/ppo", "ref");
     static const char *const tensors[][2] = {
         {"b1.values", "FAIL  values"},
