@@ -150,21 +150,22 @@ struct drawn {
 };
 
 static enum ax_status read_drawn(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct drawn *d = ctx;
     enum { CHUNK = 256 };
+    const struct drawn *d = ctx;
+    const bool normal = d->size != 0 && d->kind == AX_VALUES_NORMAL;
+    const bool uniform = d->size != 0 && d->kind == AX_VALUES_UNIFORM;
     float normals[CHUNK];
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t k = i % CHUNK;
+    for (int64_t i = 0; i < n; i += CHUNK) {
         const uint64_t at = (uint64_t)(first + i);
-        const bool normal = d->size != 0 && d->kind == AX_VALUES_NORMAL;
-        double v = d->size;
-        if (normal && k == 0)
-            ax_rng_normals(d->key, at, n - i < CHUNK ? n - i : CHUNK, normals);
+        const int64_t m = n - i < CHUNK ? n - i : CHUNK;
         if (normal)
-            v *= (double)normals[k];
-        else if (v != 0 && d->kind == AX_VALUES_UNIFORM)
-            v *= 2 * (double)ax_rng_uniform(d->key, at) - 1;
-        ax_store(d->dtype, out, i, v);
+            ax_rng_normals(d->key, at, m, normals);
+        for (int64_t k = 0; k < m; k++) {
+            const double by = normal    ? (double)normals[k]
+                              : uniform ? 2 * (double)ax_rng_uniform(d->key, at + (uint64_t)k) - 1
+                                        : 1;
+            ax_store(d->dtype, out, i + k, d->size * by);
+        }
     }
     return AX_OK;
 }
