@@ -577,7 +577,7 @@ static void test_killed_in_a_step(void **state) {
 
 static void test_stopped_in_a_step(void **state) {
     (void)state;
-    on_every_config(stop_in_steps, 4, 30);
+    on_every_config(stop_in_steps, 6, 30);
 }
 
 static void test_stopped_in_an_evaluation(void **state) {
