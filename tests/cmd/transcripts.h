@@ -23,10 +23,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -105,12 +107,20 @@ static inline void become(const char *folder, const char *command, int terminal)
     _exit(126);
 }
 
-/* What it prints is in `said`; returns its exit code. */
+/* What is there to read now. */
+static inline void drain(struct transcript *t, int master) {
+    char buf[4096];
+    for (ssize_t n; (n = read(master, buf, sizeof buf)) > 0 || (n < 0 && errno == EINTR);)
+        if (n > 0 && t->said.len < MAX_OUTPUT)
+            add_text(&t->said, buf, (size_t)n);
+}
+
+/* What it prints is in `said`; returns its exit code. The terminal stays open here until the end: the
+ * kernel may drop what it has not yet handed over when the last to hold a terminal closes it. */
 static inline int run_in_terminal(struct transcript *t, const char *command) {
-    const int master = posix_openpt(O_RDWR | O_NOCTTY);
+    const int master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     struct termios mode;
-    char buf[4096];
     int status = 0;
     if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
         fail_msg("no pseudo-terminal: %s", strerror(errno));
@@ -124,14 +134,18 @@ static inline int run_in_terminal(struct transcript *t, const char *command) {
     assert_true(child >= 0);
     if (child == 0)
         become(t->folder, command, terminal);
-    close(terminal);
+    struct pollfd wait[] = {{.fd = master, .events = POLLIN},
+                            {.fd = pidfd_open(child, 0), .events = POLLIN}};
+    assert_true(wait[1].fd >= 0);
     t->said.len = 0;
     add_text(&t->said, "", 0);
-    for (ssize_t n; (n = read(master, buf, sizeof buf)) > 0 || (n < 0 && errno == EINTR);)
-        if (n > 0 && t->said.len < MAX_OUTPUT)
-            add_text(&t->said, buf, (size_t)n);
+    while (!(wait[1].revents & POLLIN) && (poll(wait, 2, -1) > 0 || errno == EINTR))
+        drain(t, master);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    drain(t, master);
+    close(wait[1].fd);
+    close(terminal);
     close(master);
-    waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
