@@ -4,10 +4,10 @@
 
 #include "parallel/runtime.h"
 
-/* FLOPs per second of the best of two to seven GEMMs of 1536 × 1536 matrices in `dtype` (result in
- * accumulation dtype) on this rank's threads. Uses a temporary arena (about 20 MiB); takes about
- * 0.1 s, or as long as two of them. Below about 8 GFLOP/s (ref, emulated processors) it is that of
- * the first 48 rows, so that it takes seconds, not minutes. */
+/* FLOPs per second of the best of two to thirty GEMMs of a 384 × 1536 and a 1536 × 1536 matrix in
+ * `dtype` (result in accumulation dtype) on this rank's threads: until the best two agree, at most
+ * about 0.1 s or two of them. Uses a temporary arena (about 15 MiB). Below about 8 GFLOP/s (ref,
+ * emulated processors) it is that of the first 48 rows, so that it takes seconds, not minutes. */
 enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_dtype dtype,
                                     double *flops);
 

@@ -165,7 +165,7 @@ static enum ax_status measure_peak(struct ax_train *t) {
     char text[96], ranks[32] = "";
     struct ax_runtime_options o = t->runtime;
     o.threads = t->rt->q->threads;
-    AX_TRY(ax_measure_peak(&o, &peak));
+    AX_TRY(t->o->measure_peak(&o, &peak));
     AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_SUM, &peak.flops, 1));
     ax_metrics_set_peak(t->metrics, peak.flops);
     if (t->rt->mesh.world > 1)

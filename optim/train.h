@@ -15,6 +15,7 @@
 #include "data/pipeline/loader.h"
 #include "optim/lr_schedule.h"
 #include "optim/metrics.h"
+#include "optim/peak.h"
 #include "optim/references.h"
 #include "optim/samples.h"
 #include "optim/step.h"
@@ -93,8 +94,10 @@ struct ax_train_options {
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */
-    bool measure_peak; /* measure the fastest GEMM after the first step, as the reference for MFU */
-    double watchdog;   /* a loss above it, or with NaN far above the recent ones, … */
+    /* After the first step, each rank's, whose sum is the reference for MFU: ax_measure_peak, or
+     * NULL. */
+    enum ax_status (*measure_peak)(const struct ax_runtime_options *o, struct ax_peak *peak);
+    double watchdog;           /* a loss above it, or with NaN far above the recent ones, … */
     int64_t watchdog_patience; /* … for this many logged steps in a row stops the run; 0 = off */
     const json_t *about;       /* contents of run.json, to which memory by name is added; NULL: no
                                   run.json */

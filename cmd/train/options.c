@@ -324,7 +324,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(ax_setup_samples_read(&s->samples, cfg, &s->data, s->planning ? NULL : s->base));
     o->samples = s->samples.o;
     AX_TRY(read_save(s));
-    o->measure_peak = true;
+    o->measure_peak = ax_measure_peak;
     o->metrics.tensorboard = ax_tracker_is_on(cfg, "tensorboard");
     if (ax_config_has(cfg, "logging_steps"))
         o->metrics.logging_steps = ax_config_i64(cfg, "logging_steps");
