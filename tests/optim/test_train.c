@@ -414,6 +414,20 @@ static void test_too_little_memory(void **state) {
     train_case_close(&c);
 }
 
+/* A plan has no text: one of more than any host has room for is a plan, too. */
+static void test_plan_of_a_huge_evaluation(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_fit fit;
+    open_case(&c, AX_F32, false);
+    c.o.data.eval_tokens = (int64_t)1 << 44;
+    struct ax_step_options so = ax_train_step_options(&c.o);
+    if (ax_train_fit(&c.o, &so, &fit) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_false(fit.fits);
+    train_case_close(&c);
+}
+
 /* What the advice promises to save is what a run with that change needs less. */
 static uint64_t bytes_needed(const struct ax_train_options *o) {
     struct ax_step_options so = ax_train_step_options(o);
@@ -512,6 +526,7 @@ int main(void) {
         cmocka_unit_test(test_nan_in_the_base),
         cmocka_unit_test(test_bad_steps_at_the_end),
         cmocka_unit_test(test_too_little_memory),
+        cmocka_unit_test(test_plan_of_a_huge_evaluation),
         cmocka_unit_test(test_advice_saves_what_it_says),
         cmocka_unit_test(test_saves_behind_the_steps),
     };
