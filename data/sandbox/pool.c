@@ -67,7 +67,8 @@ static enum ax_status start_first(struct ax_sandbox *s) {
     const enum ax_status st = start(s);
     if (st != AX_ERR_DATA)
         return st;
-    AX_TRY(ax_unlink(s->process.module));
+    if (ax_path_exists(s->process.module)) /* or another build removed it */
+        AX_TRY(ax_unlink(s->process.module));
     AX_TRY(ax_sandbox_process_prepare(&s->process, &s->options));
     return start(s);
 }

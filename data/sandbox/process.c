@@ -1,5 +1,6 @@
 #include "data/sandbox/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,13 +19,17 @@
 #include "base/proc.h"
 #include "data/sandbox/frame.h"
 
+#define SUFFIX ".module"
 enum { FIRST_SOCKET = 3 };
+
+static const char *program_of(const struct ax_sandbox_options *o) {
+    return o->program ? o->program : "/proc/self/exe";
+}
 
 /* ---- a process with sockets and nothing else of ours ---- */
 
 static enum ax_status spawn(struct ax_sandbox_process *p, const struct ax_sandbox_options *o,
                             const int *theirs, int threads) {
-    const char *program = o->program ? o->program : "/proc/self/exe";
     const char *zip = o->python.library ? o->python.library : "-";
     char count[16], *const none[] = {NULL};
     (void)snprintf(count, sizeof count, "%d", threads);
@@ -40,7 +45,8 @@ static enum ax_status spawn(struct ax_sandbox_process *p, const struct ax_sandbo
         bad = posix_spawn_file_actions_adddup2(&actions, theirs[i], FIRST_SOCKET + i);
     bad = bad ? bad : posix_spawn_file_actions_addclosefrom_np(&actions, FIRST_SOCKET + p->n);
     bad = bad ? bad
-              : posix_spawn(&p->pid, program, &actions, NULL, (char *const *)(uintptr_t)argv, none);
+              : posix_spawn(&p->pid, program_of(o), &actions, NULL, (char *const *)(uintptr_t)argv,
+                            none);
     (void)posix_spawn_file_actions_destroy(&actions);
     if (bad) {
         p->pid = 0;
@@ -161,14 +167,31 @@ static uint64_t hash_cpu(uint64_t hash) {
     return line ? ax_hash64(line, strcspn(line + 1, "\n") + 1, hash) : hash;
 }
 
+/* "INTERPRETER-REST.module": what the interpreter is, and all else that the native code depends on.
+ * This program takes the snapshot, so that another build of it makes another. */
 static enum ax_status module_path(const struct ax_sandbox_options *o, char **out) {
-    uint64_t hash =
-        ax_hash64(ax_sandbox_harness, (size_t)(ax_sandbox_harness_end - ax_sandbox_harness), 1);
-    AX_TRY(hash_file(o->python.wasm, &hash));
-    AX_TRY(hash_file(o->python.library, &hash));
-    AX_TRY(hash_file(o->wasmtime, &hash));
-    return ax_sprintf(out, "%s/" AX_WASMTIME_VERSION "-" AX_VERSION "-%016llx.module", o->cache,
-                      (unsigned long long)hash_cpu(hash));
+    uint64_t python = 0, rest = 0;
+    AX_TRY(hash_file(o->python.wasm, &python));
+    AX_TRY(hash_file(o->python.library, &rest));
+    AX_TRY(hash_file(o->wasmtime, &rest));
+    AX_TRY(hash_file(program_of(o), &rest));
+    return ax_sprintf(out, "%s/%016llx-%016llx" SUFFIX, o->cache, (unsigned long long)python,
+                      (unsigned long long)hash_cpu(rest));
+}
+
+/* Of an interpreter, the module that was compiled last is kept. */
+static void remove_older(const char *folder, const char *module) {
+    enum { PREFIX = 17 };
+    const char *name = strrchr(module, '/') + 1;
+    DIR *dir = opendir(folder);
+    for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        const size_t n = strlen(e->d_name);
+        if (n == strlen(name) && strncmp(e->d_name, name, PREFIX) == 0 &&
+            strcmp(e->d_name, name) != 0)
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    }
+    if (dir)
+        (void)closedir(dir);
 }
 
 /* What is loaded from here is run as code. */
@@ -203,12 +226,14 @@ enum ax_status ax_sandbox_process_prepare(struct ax_sandbox_process *p,
         AX_TRY(module_path(o, &p->module));
     if (ax_path_exists(p->module))
         return AX_OK;
-    AX_TRY(ax_sprintf(&lock_path, "%s.lock", p->module));
+    AX_TRY(ax_path_join(&lock_path, o->cache, "lock"));
     ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
     if (!ax_path_exists(p->module)) {
         ax_log_info("sandbox: compiling the interpreter, once (about half a minute)");
         st = start(p, o, 0);
         (void)ax_sandbox_process_end(p);
+        if (ax_path_exists(p->module))
+            remove_older(o->cache, p->module);
     }
     ax_lock_drop(&lock);
     ax_free(lock_path);

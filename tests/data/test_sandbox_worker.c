@@ -96,16 +96,21 @@ static void killed_100_times_loses_nothing(void **state) {
     assert_int_equal(stats.verdicts[AX_VERDICT_EXIT], stats.runs);
 }
 
+/* The first runs for seconds, the others are quick. */
+static void fill_first_endless(void) {
+    fill(0, "while True: pass");
+    for (int i = 1; i < N; i++)
+        fill(i, "print(1)");
+    jobs[0].limits.fuel *= 20;
+}
+
 /* Whatever runs a few hundred milliseconds is hit, and takes the blame; what is quick is not. */
 static void the_second_death_is_a_crash(void **state) {
     static struct killer k = {.signal = SIGSEGV, .times = 1000, .pause = 120000000};
     (void)state;
     if (!sandbox)
         skip();
-    fill(0, "while True: pass");
-    for (int i = 1; i < N; i++)
-        fill(i, "print(1)");
-    jobs[0].limits.fuel *= 20;
+    fill_first_endless();
     assert_int_equal(pthread_create(&k.thread, NULL, kill_again_and_again, &k), 0);
     run_all(N);
     k.stop = true;
@@ -123,10 +128,7 @@ static void a_stuck_worker_is_killed(void **state) {
     (void)state;
     if (!sandbox)
         skip();
-    fill(0, "while True: pass");
-    for (int i = 1; i < N; i++)
-        fill(i, "print(1)");
-    jobs[0].limits.fuel *= 20;
+    fill_first_endless();
     assert_int_equal(pthread_create(&k.thread, NULL, kill_again_and_again, &k), 0);
     run_all(N);
     assert_int_equal(pthread_join(k.thread, NULL), 0);
