@@ -188,7 +188,7 @@ wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the comma
 
 tests-built: $(BIN) $(SHIM) $(TEST_BIN)
 
-test: ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minutes)
+test: ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 8 minutes)
 	@tools/bootstrap build test
 	@$(MAKE) --no-print-directory -j$$(nproc) tests-built
 	@tools/run-tests $(BUILD) $(TEST_BIN)

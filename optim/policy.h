@@ -53,9 +53,9 @@ struct ax_policy_options {
      * correct_kl: times r, which makes its gradient that of the KL divergence. */
     double beta;
     bool correct_kl;
-    double
-        sampler_cap; /* > 0: column `sampler`, the log-probs that tokens were drawn with; terms are
-                           multiplied by min(exp(old − sampler), sampler_cap) */
+    /* > 0: column `sampler`, the log-probs that tokens were drawn with; terms are multiplied by
+     * min(exp(old − sampler), sampler_cap). */
+    double sampler_cap;
     bool entropy_mask;   /* terms of tokens whose entropy is below the step's bound are dropped */
     double entropy_coef; /* less so much of the mean entropy of tokens with a term */
     int64_t max_completion_length;      /* of dr_grpo */
