@@ -80,6 +80,25 @@ void ax_example_list_set(struct ax_example_list *l, size_t i, int column, const 
            ax_column_words(l->columns, column, l->items[i].n) * sizeof(uint32_t));
 }
 
+enum ax_status ax_example_list_text(struct ax_example_list *l, const char *text, size_t n) {
+    AX_ASSERT(l->n > 0 && !l->items[l->n - 1].text && n <= AX_EXAMPLE_TEXT_MAX);
+    if (l->n_text + n >= l->cap_text) {
+        const size_t cap = 2 * (l->n_text + n) + 1;
+        AX_TRY(ax_regrow(&l->text, l->cap_text, cap, 1));
+        l->cap_text = cap;
+        for (size_t i = 0, at = 0; i < l->n; at += l->items[i++].n_text)
+            if (l->items[i].text)
+                l->items[i].text = l->text + at;
+    }
+    struct ax_example *x = &l->items[l->n - 1];
+    x->text = l->text + l->n_text;
+    x->n_text = n;
+    if (n > 0)
+        memcpy(l->text + l->n_text, text, n);
+    l->n_text += n;
+    return AX_OK;
+}
+
 void ax_example_list_group(struct ax_example_list *l, size_t first) {
     for (size_t i = first + 1; i < l->n; i++)
         l->items[i].joined = true;
@@ -92,6 +111,7 @@ void ax_example_list_cut(struct ax_example_list *l, size_t n) {
     while (l->n > n) {
         const size_t tokens = l->items[--l->n].n;
         l->n_tokens -= tokens;
+        l->n_text -= l->items[l->n].n_text;
         l->n_words -= ax_columns_words(l->columns, ax_columns_count(l->columns), tokens);
     }
 }
@@ -101,5 +121,6 @@ void ax_example_list_free(struct ax_example_list *l) {
     ax_free(l->labels);
     ax_free(l->items);
     ax_free(l->words);
+    ax_free(l->text);
     *l = (struct ax_example_list){0};
 }

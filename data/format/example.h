@@ -17,6 +17,8 @@
 
 enum { AX_NO_LABEL = -100 };
 
+#define AX_EXAMPLE_TEXT_MAX ((size_t)1 << 20) /* bytes */
+
 /* The source of an example. */
 struct ax_origin {
     uint32_t file; /* for ax_rows_file */
@@ -40,17 +42,21 @@ struct ax_example {
     unsigned oddities; /* bits 1 << enum ax_oddity */
     struct ax_origin origin;
     const uint32_t *columns[AX_COLUMNS_MAX]; /* [1] or [n], times its width */
+    const char *text; /* [n_text] bytes beside the tokens, such as its record; NULL: none */
+    size_t n_text;
 };
 
 /* Examples under construction, contiguous in memory; zero-initialize. */
 struct ax_example_list {
-    struct ax_example *items; /* [n]; their tokens move when examples are added */
+    struct ax_example *items; /* [n]; their tokens and texts move when examples are added */
     size_t n, cap;
     int32_t *tokens, *labels; /* all items, then the open example */
     size_t n_tokens, cap_tokens, n_open;
     const struct ax_columns *columns; /* borrowed; NULL: none */
     uint32_t *words;                  /* all items, column after column */
     size_t n_words, cap_words;
+    char *text; /* all items' */
+    size_t n_text, cap_text;
 };
 
 /* Appends tokens to the open example. If labels is NULL, `trained` applies to all of them. */
@@ -62,6 +68,8 @@ enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin o
 uint32_t *ax_example_list_words(struct ax_example_list *l, size_t i, int column);
 /* Copies a column's values for example i. */
 void ax_example_list_set(struct ax_example_list *l, size_t i, int column, const void *values);
+/* Gives the last example its text, at most AX_EXAMPLE_TEXT_MAX bytes; it is copied. */
+enum ax_status ax_example_list_text(struct ax_example_list *l, const char *text, size_t n);
 /* Makes one group of the examples from item `first` on. */
 void ax_example_list_group(struct ax_example_list *l, size_t first);
 /* Drops the examples from item n on and the open one; keeps the memory. */

@@ -9,7 +9,7 @@
 
 #include "data/pipeline/examples.h"
 
-#define AX_CACHE_FORMAT 3 /* file format version; part of the key */
+#define AX_CACHE_FORMAT 4 /* file format version; part of the key */
 
 /* CACHE/KEY for a description. Free with ax_free. */
 enum ax_status ax_cache_path(char **out, const char *cache, const json_t *description);

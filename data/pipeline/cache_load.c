@@ -114,16 +114,22 @@ static enum ax_status read_counts(struct ax_json body, struct ax_examples *e) {
     return AX_OK;
 }
 
+/* Are `words` from the example's start on in the file, and in one block? */
+static bool is_inside(const struct ax_examples *e, const struct ax_stored *x, size_t words) {
+    return x->start <= e->n_words && words <= e->n_words - x->start &&
+           x->start % AX_EXAMPLES_BLOCK + words <= AX_EXAMPLES_BLOCK;
+}
+
 /* Correct checksums say that we wrote the bytes; this makes sure that no index is outside the
  * mapping. */
 static enum ax_status check_list(const struct ax_examples *e, const char *folder) {
     for (size_t i = 0; i < e->n; i++) {
         const struct ax_stored *x = &e->list[i];
-        const uint64_t words = x->n * (1 + (uint64_t)x->own_labels) +
-                               ax_columns_words(e->columns, ax_columns_count(e->columns), x->n);
-        if (x->own_labels > 1 || x->joined > (i > 0) || x->file >= e->n_files ||
-            x->start > e->n_words || words > e->n_words - x->start ||
-            x->start % AX_EXAMPLES_BLOCK + words > AX_EXAMPLES_BLOCK)
+        const size_t words = ax_stored_words(e, x);
+        size_t n_text;
+        if (x->own_labels > 1 || x->joined > (i > 0) || x->has_text > 1 || x->file >= e->n_files ||
+            !is_inside(e, x, words + x->has_text) ||
+            (ax_examples_text(e, i, &n_text) && !is_inside(e, x, words + ax_text_words(n_text))))
             return damaged(folder, "an example is outside the file");
     }
     return AX_OK;

@@ -51,7 +51,8 @@ static uint64_t hash_first(const struct ax_examples *e, size_t i, uint32_t n) {
     for (int c = 0; c < ax_columns_count(e->columns); c++)
         hash = ax_hash64(ax_examples_column(e, i, c),
                          ax_column_words(e->columns, c, n) * sizeof *words, hash);
-    return hash;
+    const uint32_t *text = words + ax_stored_words(e, x);
+    return x->has_text ? ax_hash64(text, ax_text_words(*text) * sizeof *text, hash) : hash;
 }
 
 enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name) {
@@ -61,11 +62,20 @@ enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name) {
     return AX_OK;
 }
 
+static void put_text(uint32_t *words, const char *text, size_t n) {
+    words[ax_text_words(n) - 1] = 0;
+    words[0] = (uint32_t)n;
+    if (n > 0)
+        memcpy(words + 1, text, n);
+}
+
 enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x) {
     const size_t n = x->n;
     const bool own = has_own_labels(x);
     const int n_columns = ax_columns_count(e->columns);
-    const size_t n_words = (own ? 2 * n : n) + ax_columns_words(e->columns, n_columns, n);
+    AX_ASSERT(x->n_text <= AX_EXAMPLE_TEXT_MAX);
+    const size_t n_text = x->text ? ax_text_words(x->n_text) : 0;
+    const size_t n_words = (own ? 2 * n : n) + ax_columns_words(e->columns, n_columns, n) + n_text;
     if (n_words > AX_EXAMPLES_BLOCK)
         return ax_error(AX_ERR_DATA, "a document has %zu tokens; at most %zu are supported", n,
                         AX_EXAMPLES_BLOCK / (n_words / n));
@@ -86,10 +96,13 @@ enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x
                                          .n = (uint32_t)n,
                                          .n_trained = trained,
                                          .own_labels = own,
-                                         .joined = x->joined};
+                                         .joined = x->joined,
+                                         .has_text = n_text > 0};
     words += own ? 2 * n : n;
     for (int c = 0; c < n_columns; words += ax_column_words(e->columns, c++, n))
         memcpy(words, x->columns[c], ax_column_words(e->columns, c, n) * sizeof *words);
+    if (n_text > 0)
+        put_text(words, x->text, x->n_text);
     e->list[e->n - 1].hash = hash_first(e, e->n - 1, (uint32_t)n);
     e->n_words += n_words;
     e->n_tokens += n;
@@ -135,6 +148,13 @@ void ax_examples_free(struct ax_examples *e) {
     *e = (struct ax_examples){0};
 }
 
+const char *ax_examples_text(const struct ax_examples *e, size_t i, size_t *n) {
+    const struct ax_stored *x = &e->list[i];
+    const uint32_t *text = ax_examples_words(e, i) + ax_stored_words(e, x);
+    *n = x->has_text ? *text : 0;
+    return x->has_text ? (const char *)(text + 1) : NULL;
+}
+
 const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, size_t size) {
     const struct ax_stored *x = &e->list[i];
     snprintf(buf, size, "%s:%llu", x->file < e->n_files ? e->files[x->file] : "?",
@@ -169,5 +189,9 @@ bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_ex
         if (memcmp(ax_examples_column(a, i, c), ax_examples_column(b, k, c),
                    ax_column_words(a->columns, c, n) * sizeof *u) != 0)
             return false;
-    return true;
+    size_t n_text[2];
+    const char *text = ax_examples_text(a, i, &n_text[0]);
+    const char *other = ax_examples_text(b, k, &n_text[1]);
+    return !text == !other && n_text[0] == n_text[1] &&
+           (n_text[0] == 0 || memcmp(text, other, n_text[0]) == 0);
 }

@@ -2,8 +2,9 @@
  * example comes from. In memory, or mapped from cache files.
  *
  * A token is one 32-bit word whose top bit is set if it is trained on as its own label. Examples
- * with other labels (possible in tokenized records) store them after the tokens. Column values come
- * last. Words are stored in blocks; an example never crosses a block. */
+ * with other labels (possible in tokenized records) store them after the tokens. Column values
+ * follow, then the text of an example that has one: the number of its bytes, and the bytes, padded
+ * with zeros. Words are stored in blocks; an example never crosses a block. */
 #ifndef AX_DATA_PIPELINE_EXAMPLES_H
 #define AX_DATA_PIPELINE_EXAMPLES_H
 
@@ -15,11 +16,13 @@
 
 struct ax_stored {
     uint64_t start; /* word index over all blocks */
-    uint64_t hash;  /* of tokens, labels and columns */
+    uint64_t hash;  /* of tokens, labels, columns and text */
     uint64_t line;
     uint32_t file, n, n_trained;
-    uint16_t own_labels; /* 1: the labels are n words after the tokens */
-    uint16_t joined;     /* 1: same group as the previous example */
+    uint8_t own_labels; /* 1: the labels are n words after the tokens */
+    uint8_t joined;     /* 1: same group as the previous example */
+    uint8_t has_text;   /* 1: a text follows the columns */
+    uint8_t unused;     /* 0; the struct is a cache's file */
 };
 
 /* Unusable records. */
@@ -69,7 +72,7 @@ enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name);
 void ax_examples_clear(struct ax_examples *e); /* removes all, resets longest; keeps the memory */
 void ax_examples_free(struct ax_examples *e);
 
-/* The words of example i: [n], or [2n] with own labels; then its columns. */
+/* The words of example i: [n], or [2n] with own labels; then its columns and its text. */
 static inline const uint32_t *ax_examples_words(const struct ax_examples *e, size_t i) {
     const uint64_t start = e->list[i].start;
     return e->blocks[start / AX_EXAMPLES_BLOCK] + start % AX_EXAMPLES_BLOCK;
@@ -92,13 +95,25 @@ static inline const uint32_t *ax_examples_column(const struct ax_examples *e, si
            ax_columns_words(e->columns, c, x->n);
 }
 
+/* Words of an example before its text. */
+static inline size_t ax_stored_words(const struct ax_examples *e, const struct ax_stored *x) {
+    return (size_t)x->n * (1U + x->own_labels) +
+           ax_columns_words(e->columns, ax_columns_count(e->columns), x->n);
+}
+/* Words of a text of n bytes, with the one that says so. */
+static inline size_t ax_text_words(size_t n) {
+    return 1 + (n + sizeof(uint32_t) - 1) / sizeof(uint32_t);
+}
+/* The text of example i and its number of bytes; NULL if it has none. No NUL follows. */
+const char *ax_examples_text(const struct ax_examples *e, size_t i, size_t *n);
+
 /* "FILE:LINE" of example i's record, written to buf and returned. */
 const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, size_t size);
-/* Hash of the first n tokens, their labels and their columns. */
+/* Hash of the first n tokens, their labels and their columns, and of the text. */
 uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n);
 /* Number of trained tokens among the first n of example i. */
 uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n);
-/* Are the first n tokens of two examples equal, with their labels and columns? */
+/* Are the first n tokens of two examples equal, with their labels and columns, and the texts? */
 bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_examples *b, size_t k,
                        uint32_t n);
 
