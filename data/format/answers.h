@@ -2,7 +2,7 @@
  * answers, all texts or all messages; then each answer becomes an example. Private to data/format/.
  *
  * Reading order: answers_own.c (TRL's columns), answers_types.c with answers_text.c and
- * answers_chat.c (axolotl's types), answers.c (both as tokens). */
+ * answers_chat.c (axolotl's types), answers.c (both as tokens); prompt.c (no answers). */
 #ifndef AX_DATA_FORMAT_ANSWERS_H
 #define AX_DATA_FORMAT_ANSWERS_H
 
@@ -58,6 +58,13 @@ enum ax_status ax_answers_messages(const struct ax_format *f, json_t *v,
 /* Appends the rendered messages; none give no text. */
 enum ax_status ax_answers_render(const struct ax_format *f, json_t *messages, json_t *tools,
                                  bool generation_prompt, struct ax_buf *out);
+/* The record's tools: a->tools. */
+enum ax_status ax_answers_tools(const struct ax_format *f, json_t *record, struct ax_answers *a);
+/* AX_ERR_CONFIG if one of the map's texts cannot be filled. */
+enum ax_status ax_answers_check_map(const struct ax_format_answer_map *m);
+/* Appends a map's prompt. */
+enum ax_status ax_answers_fill_prompt(const struct ax_format *f, json_t *record,
+                                      struct ax_buf *out);
 /* The column "label" or its like as true or false. */
 enum ax_status ax_answers_label(json_t *record, const char *column, bool *out);
 

@@ -167,7 +167,7 @@ static enum ax_status read_prompted(const struct ax_format *f, struct ax_answers
     return AX_OK;
 }
 
-static enum ax_status read_tools(const struct ax_format *f, json_t *record, struct ax_answers *a) {
+enum ax_status ax_answers_tools(const struct ax_format *f, json_t *record, struct ax_answers *a) {
     struct ax_conversation c = {0};
     const enum ax_status st = ax_conversation_read_tools(&c, f, record);
     if (st == AX_OK)
@@ -205,7 +205,7 @@ static enum ax_status own_text(const struct ax_format *f, json_t *record, struct
         return ax_error(AX_ERR_DATA, "prompt: expected %s, as in completion, got %s",
                         a->chat ? "a list of messages" : "text", ax_json_kind(prompt));
     if (a->chat && f->o.chat)
-        AX_TRY(read_tools(f, record, a));
+        AX_TRY(ax_answers_tools(f, record, a));
     return read_prompted(f, a, prompt, v);
 }
 
@@ -232,7 +232,7 @@ static enum ax_status own_record(const struct ax_format *f, json_t *record, stru
     }
     AX_TRY(read_margin(record, &a->margin));
     if (a->chat && f->o.chat)
-        AX_TRY(read_tools(f, record, a));
+        AX_TRY(ax_answers_tools(f, record, a));
     /* messages that begin with the prompt, which is a column as well */
     if (pair && (!prompt || (a->chat && json_is_string(prompt))))
         return a->chat ? split_messages(f, a, v) : split_text(a, v);

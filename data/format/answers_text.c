@@ -105,6 +105,15 @@ static enum ax_status read_value(const struct ax_format *f, json_t *record, cons
     return ax_record_text(record, column, out);
 }
 
+enum ax_status ax_answers_fill_prompt(const struct ax_format *f, json_t *record,
+                                      struct ax_buf *out) {
+    const struct ax_format_answer_map *m = f->o.answers->map;
+    struct ax_fill_value values[2] = {{.name = "prompt"}, {.name = "system"}};
+    AX_TRY(read_value(f, record, m->field_prompt, &values[0].text));
+    AX_TRY(ax_record_text_or_empty(record, m->field_system, &values[1].text));
+    return ax_text_fill(out, "prompt_format", m->prompt_format, values, 2);
+}
+
 static enum ax_status map_record(const struct ax_format *f, json_t *record, struct ax_answers *a) {
     const struct ax_format_answer_map *m = f->o.answers->map;
     const int first = f->o.task == AX_TASK_UNPAIRED ? 2 : 0, n = first == 2 ? 1 : 2;
@@ -113,11 +122,8 @@ static enum ax_status map_record(const struct ax_format *f, json_t *record, stru
     } answers[] = {{m->field_chosen, "chosen", "chosen_format", m->chosen_format},
                    {m->field_rejected, "rejected", "rejected_format", m->rejected_format},
                    {m->field_completion, "completion", "completion_format", m->completion_format}};
-    struct ax_fill_value prompt[2] = {{.name = "prompt"}, {.name = "system", .text = {"", 0}}};
     a->n = n;
-    AX_TRY(read_value(f, record, m->field_prompt, &prompt[0].text));
-    AX_TRY(ax_record_text_or_empty(record, m->field_system, &prompt[1].text));
-    AX_TRY(ax_text_fill(&a->prompt, "prompt_format", m->prompt_format, prompt, 2));
+    AX_TRY(ax_answers_fill_prompt(f, record, &a->prompt));
     for (int k = 0; k < n; k++) {
         const int i = first + k;
         struct ax_fill_value answer = {.name = answers[i].name};

@@ -6,8 +6,6 @@
 
 /* answers_text.c: the type's columns, in the texts of its family */
 enum ax_status ax_answers_text(const struct ax_format *f, json_t *record, struct ax_answers *a);
-/* AX_ERR_CONFIG if one of the map's texts cannot be filled. */
-enum ax_status ax_answers_check_map(const struct ax_format_answer_map *m);
 
 /* answers_chat.c */
 enum ax_status ax_answers_chat(const struct ax_format *f, json_t *record, struct ax_answers *a);

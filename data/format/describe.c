@@ -88,7 +88,8 @@ static json_t *describe_columns(const struct ax_columns *columns) {
 /* True for types that cut text by sequence_len; other types' examples do not depend on it. */
 static bool is_cut(const struct ax_format *f) {
     return f->type != &ax_format_type_chat && f->type != &ax_format_type_ids &&
-           f->type != &ax_format_type_input_output && f->type != &ax_format_type_synthetic;
+           f->type != &ax_format_type_input_output && f->type != &ax_format_type_synthetic &&
+           f->type != &ax_format_type_prompt;
 }
 
 enum ax_status ax_format_describe(const struct ax_format *f, json_t **out) {

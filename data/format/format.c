@@ -16,7 +16,9 @@ static const struct ax_format_type *const types[] = {
 
 static enum ax_status find_type(const struct ax_format_options *o,
                                 const struct ax_format_type **out) {
-    *out = o->task == AX_TASK_STEPS ? &ax_format_type_steps : &ax_format_type_answers;
+    *out = o->task == AX_TASK_STEPS    ? &ax_format_type_steps
+           : o->task == AX_TASK_PROMPT ? &ax_format_type_prompt
+                                       : &ax_format_type_answers;
     if (o->task != AX_TASK_TEXT)
         return AX_OK;
     *out = o->user ? &ax_format_type_user : o->answers ? &ax_format_type_own : &ax_format_type_ids;

@@ -16,8 +16,9 @@
  *
  * Records with input_ids, attention_mask and labels are taken as tokens in every format above.
  *
- * Those make texts. Other tasks have their own types (answers.h, steps.c), of which NULL is TRL's
- * columns: prompt, chosen, rejected; prompt, completion, label; prompt, completions, labels. */
+ * Those make texts. Other tasks have their own types (answers.h, steps.c, prompt.c), of which NULL is
+ * TRL's columns: prompt, chosen, rejected; prompt, completion, label; prompt, completions, labels;
+ * prompt. */
 #ifndef AX_DATA_FORMAT_FORMAT_H
 #define AX_DATA_FORMAT_FORMAT_H
 
@@ -33,8 +34,9 @@ enum ax_task {
     AX_TASK_PAIR,     /* a group of two: the preferred answer, then the rejected one */
     AX_TASK_UNPAIRED, /* an answer; column "desirable": 1 or 0 */
     AX_TASK_REWARD,   /* as PAIR, but only each side's last token has a label, 0; column "margin" */
-    AX_TASK_STEPS     /* label 1 or 0 on the last token of right and wrong steps; column "target":
+    AX_TASK_STEPS,    /* label 1 or 0 on the last token of right and wrong steps; column "target":
                          probabilities that they are right */
+    AX_TASK_PROMPT    /* a prompt, all of it labeled; text: the record as compact JSON */
 };
 
 /* All strings in the options are borrowed for the lifetime of the format. */
@@ -76,14 +78,14 @@ struct ax_format_user {
     const char *format, *no_input_format;
 };
 
-/* Columns and texts of a map as the type of pairs and unpaired answers. */
+/* Columns and texts of a map as the type of pairs, unpaired answers and prompts. */
 struct ax_format_answer_map {
     const char *field_prompt, *field_system, *field_chosen, *field_rejected;
     const char *field_completion, *field_label;
     const char *prompt_format, *chosen_format, *rejected_format, *completion_format;
 };
 
-/* How pairs and unpaired answers are read. */
+/* How pairs, unpaired answers and prompts are read. */
 struct ax_format_answers {
     const char *field_chosen, *field_rejected; /* columns of no type and of chat_template */
     const struct ax_format_answer_map *map;    /* not NULL: `type` is ignored */
@@ -139,10 +141,10 @@ struct ax_format_options {
         *chat; /* for chat_template; answers: NULL if messages are refused */
     const struct ax_format_user *user; /* not NULL: the user's own format; `type` is ignored */
     struct ax_format_synthetic synthetic;
-    const struct ax_format_answers *answers; /* for PAIR, UNPAIRED and REWARD; TEXT without a type:
-                                                NULL if only tokens are read */
+    const struct ax_format_answers *answers; /* for PAIR, UNPAIRED, REWARD and PROMPT; TEXT without
+                                                a type: NULL if only tokens are read */
     const struct ax_format_steps *steps;     /* for STEPS */
-    enum ax_long long_examples;              /* for all four */
+    enum ax_long long_examples;              /* for all of those but PROMPT */
     struct ax_format_topk topk;
     const struct ax_columns *columns; /* columns of the examples; NULL: none */
 };

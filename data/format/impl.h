@@ -34,7 +34,7 @@ extern const struct ax_format_type ax_format_type_chat, ax_format_type_alpaca,
     ax_format_type_gpteacher, ax_format_type_oasst, ax_format_type_jeopardy, ax_format_type_user,
     ax_format_type_completion, ax_format_type_pretrain, ax_format_type_input_output,
     ax_format_type_ids, ax_format_type_synthetic, ax_format_type_answers, ax_format_type_steps,
-    ax_format_type_own;
+    ax_format_type_own, ax_format_type_prompt;
 
 /* A text column. AX_ERR_DATA "COLUMN: expected text, got a list" if it is missing or not text. */
 struct ax_text {

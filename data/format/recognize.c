@@ -229,7 +229,8 @@ static bool is_read(const struct ax_record_shape *d, const struct ax_format_opti
     static const enum ax_record_kind own[] = {[AX_TASK_PAIR] = AX_RECORD_PREFERENCES,
                                               [AX_TASK_UNPAIRED] = AX_RECORD_UNPAIRED,
                                               [AX_TASK_REWARD] = AX_RECORD_PREFERENCES,
-                                              [AX_TASK_STEPS] = AX_RECORD_STEPS};
+                                              [AX_TASK_STEPS] = AX_RECORD_STEPS,
+                                              [AX_TASK_PROMPT] = AX_RECORD_UNKNOWN};
     if (o->task != AX_TASK_TEXT)
         return !o->type && d->kind == own[o->task];
     if (o->chat && d->kind == AX_RECORD_CHAT)
@@ -244,10 +245,13 @@ static bool is_read(const struct ax_record_shape *d, const struct ax_format_opti
 }
 
 /* The settings that read this kind of record, as written in a config. */
-static void advise(const struct ax_record_shape *d, char *buf, size_t size) {
+static void advise(const struct ax_record_shape *d, enum ax_task task, char *buf, size_t size) {
     const bool usual = strcmp(d->messages, "messages") == 0 && strcmp(d->role, "role") == 0;
     const struct rated *r = find_rated(NULL, d->kind);
-    if (r)
+    const char *prompt = d->kind == AX_RECORD_TEXT ? d->text : d->prompt;
+    if (task == AX_TASK_PROMPT && *prompt)
+        snprintf(buf, size, "type: {field_prompt: %s}", prompt);
+    else if (r)
         snprintf(buf, size, "%s: %s", r->text, r->task);
     else if (d->kind == AX_RECORD_CHAT && usual)
         snprintf(buf, size, "type: chat_template");
@@ -271,6 +275,6 @@ enum ax_status ax_record_error_hint(enum ax_status st, const struct ax_format_op
     char advice[400];
     if (d.kind == AX_RECORD_UNKNOWN || is_read(&d, o, record))
         return st;
-    advise(&d, advice, sizeof advice);
+    advise(&d, o->task, advice, sizeof advice);
     return ax_error(st, "%s; these columns look like %s", ax_error_text(), advice);
 }

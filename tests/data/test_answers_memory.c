@@ -1,4 +1,4 @@
-/* Records of answers and steps when memory runs out, at every allocation: an error that says so, and
+/* Records of answers, steps and prompts when memory runs out, at every allocation: an error that says so, and
  * nothing left behind; never other examples, or another error. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,6 +38,9 @@ static const struct {
      "{\"system\": \"s\", \"question\": \"q\", \"chosen\": \"1\", \"rejected\": \"2\"}"},
     {AX_TASK_STEPS, NULL,
      "{\"prompt\": \"q\", \"completions\": [\"a\", \"b\"], \"labels\": [0.5, 0]}"},
+    {AX_TASK_PROMPT, NULL, "{\"prompt\": \"q\", \"answer\": 5}"},
+    {AX_TASK_PROMPT, NULL, "{\"prompt\": [" U("q") "], \"tools\": [{\"name\": \"f\"}]}"},
+    {AX_TASK_PROMPT, "chat_template", "{\"messages\": [" U("q") ", " A("1") "]}"},
 };
 
 /* With allocation k failing; false if there are fewer. */

@@ -1,4 +1,5 @@
-/* Texts that examples carry: in a list, stored, compared, cached. */
+/* Texts that examples carry: in a list, stored, compared, cached, and found from the sequences of a
+ * loader and a stream. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +8,10 @@
 #include <cmocka.h>
 
 #include "data/pipeline/cache.h"
-#include "data/pipeline/corpus.h"
+#include "data/pipeline/loader.h"
+#include "data/pipeline/stream.h"
 #include "tests/data/group_case.h"
+#include "tests/data/format_case.h"
 
 /* The text of the tests' example i: none for some, an empty one for others. */
 static const char *text_of(size_t i, size_t *n) {
@@ -219,13 +222,128 @@ static void places_outside_the_file(void **state) {
     json_decref(description);
 }
 
+/* ---- from records to sequences ---- */
+
+#define N_PROMPTS 700
+
+static const struct ax_format_answers answers = {.field_chosen = "chosen",
+                                                 .field_rejected = "rejected"};
+
+/* Records whose prompt says which one they are: "17=", and the text ends with "17}". */
+static const char *put_prompts(const char *name) {
+    struct ax_buf b = {0};
+    for (int i = 0; i < N_PROMPTS; i++)
+        assert_ok(ax_buf_printf(&b, "{\"prompt\": \"%d=\", \"note\": \"%.*s\", \"n\": %d}\n", i,
+                                i % 9, "........", i));
+    const char *path = put_bytes(name, b.data, b.len);
+    ax_buf_free(&b);
+    return path;
+}
+
+static struct ax_format *prompt_format(void) {
+    struct ax_format *f;
+    assert_ok(ax_format_new(&f, &(struct ax_format_options){.task = AX_TASK_PROMPT,
+                                                            .tokenizer = bare_tokenizer,
+                                                            .sequence_len = 64,
+                                                            .answers = &answers}));
+    return f;
+}
+
+/* The record that a sequence of one prompt is of. */
+static int check_sequence(const struct ax_packed_sequence *s) {
+    char want[128], prompt[16];
+    size_t n;
+    assert_int_equal(s->n_pieces, 1);
+    for (int64_t t = 0; t < s->n_tokens; t++)
+        prompt[t] = (char)s->docs[0].tokens[t];
+    prompt[s->n_tokens] = '\0';
+    const int i = atoi(prompt);
+    snprintf(want, sizeof want, "{\"prompt\":\"%d=\",\"note\":\"%.*s\",\"n\":%d}", i, i % 9,
+             "........", i);
+    const char *text = ax_examples_text(ax_sequence_set(s, 0), ax_sequence_ref(s, 0)->index, &n);
+    assert_non_null(text);
+    assert_int_equal(n, strlen(want));
+    assert_memory_equal(text, want, n);
+    return i;
+}
+
+static void check_loader(const struct ax_example_source *source) {
+    struct ax_loader *l;
+    int order[2][N_PROMPTS];
+    assert_ok(ax_loader_new(
+        &l, source,
+        &(struct ax_loader_options){.pack = {.mode = AX_PACK_PLAIN, .capacity = 64, .max_docs = 1},
+                                    .shuffle = true}));
+    for (int epoch = 0; epoch < 2; epoch++) {
+        bool seen[N_PROMPTS] = {false};
+        ax_loader_start_epoch(l, epoch);
+        for (int i = 0; i <= N_PROMPTS; i++) {
+            struct ax_packed_sequence s;
+            bool got;
+            assert_ok(ax_loader_next(l, &s, &got));
+            assert_int_equal(got, i < N_PROMPTS);
+            if (got)
+                seen[order[epoch][i] = check_sequence(&s)] = true;
+        }
+        for (int i = 0; i < N_PROMPTS; i++)
+            assert_true(seen[i]);
+    }
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+    ax_loader_free(l);
+}
+
+static void prepared(void **state) {
+    (void)state;
+    struct ax_format *f = prompt_format();
+    const char *cache = in_scratch("cache");
+    put_prompts("prompts.jsonl");
+    for (int i = 0; i < 3; i++) {
+        struct ax_examples set;
+        struct ax_corpus c;
+        struct ax_corpus_report r = {0};
+        struct ax_corpus_source source = {.chunk = 100, .shuffle = true};
+        struct ax_example_source examples;
+        open_examples(&set, f, in_scratch("prompts.jsonl"), i == 0 ? NULL : cache);
+        assert_int_equal(set.info.from_cache, i == 2);
+        assert_ok(ax_corpus_build(&c, &set, 1,
+                                  &(struct ax_corpus_options){
+                                      .shuffle = true, .rule = {.max = 60, .drop_untrained = true}},
+                                  &r));
+        ax_corpus_source_init(&source, &c, &examples);
+        check_loader(&examples);
+        ax_corpus_source_free(&source);
+        ax_corpus_free(&c);
+        ax_examples_free(&set);
+    }
+    ax_format_free(f);
+}
+
+static void streamed(void **state) {
+    (void)state;
+    struct ax_stream_entry entry = {.format = prompt_format()};
+    struct ax_stream *stream;
+    struct ax_example_source source;
+    assert_ok(
+        ax_rows_open(&entry.rows, &(struct ax_rows_options){.path = put_prompts("stream.jsonl")}));
+    assert_ok(ax_stream_open(&stream, &(struct ax_stream_options){.entries = &entry,
+                                                                  .n = 1,
+                                                                  .buffer = 90,
+                                                                  .shuffle = true,
+                                                                  .rule = {.max = 60},
+                                                                  .threads = 2}));
+    ax_stream_source(stream, &source);
+    check_loader(&source);
+    ax_stream_close(stream);
+    ax_rows_close(entry.rows);
+    ax_format_free((struct ax_format *)(uintptr_t)entry.format);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(listed),
-        cmocka_unit_test(stored),
-        cmocka_unit_test(compared),
-        cmocka_unit_test(large),
-        cmocka_unit_test(places_outside_the_file),
+        cmocka_unit_test(listed),   cmocka_unit_test(stored),
+        cmocka_unit_test(compared), cmocka_unit_test(large),
+        cmocka_unit_test(prepared), cmocka_unit_test(places_outside_the_file),
+        cmocka_unit_test(streamed),
     };
-    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+    return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

@@ -1,6 +1,6 @@
-/* Rows of any bytes as pairs, unpaired answers, reward pairs and steps: examples whose labels fit the
- * task, or an error that says why, and nothing left behind. The first two bytes choose task, type and
- * options. */
+/* Rows of any bytes as pairs, unpaired answers, reward pairs, steps and prompts: examples whose labels
+ * fit the task, or an error that says why, and nothing left behind. The first two bytes choose task,
+ * type and options. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +31,7 @@ static void check(enum ax_task task, const struct ax_example_list *l) {
     AX_ASSERT(l->n == 0 || l->n == (pairs ? 2 : 1) || (task == AX_TASK_UNPAIRED && l->n == 2));
     for (size_t i = 0; i < l->n; i++) {
         AX_ASSERT(l->items[i].joined == (pairs && i == 1));
+        AX_ASSERT((l->items[i].n_text > 0) == (task == AX_TASK_PROMPT));
         for (size_t t = 0; t < l->items[i].n; t++)
             AX_ASSERT(fits(task, l->items[i].tokens[t], l->items[i].labels[t]));
     }
@@ -74,20 +75,34 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                         .properties = properties,
                                         .n_properties = 2,
                                         .thinking_key = "reasoning_content"};
-    const struct ax_format_answers answers = {
-        .field_chosen = "chosen", .field_rejected = "rejected", .framed_by_ids = data[1] & 1};
+    const struct ax_format_answer_map map = {.field_prompt = "question",
+                                             .field_system = "system",
+                                             .field_chosen = "chosen",
+                                             .field_rejected = "rejected",
+                                             .field_completion = "completion",
+                                             .field_label = "label",
+                                             .prompt_format = "{system}{prompt}",
+                                             .chosen_format = "{chosen}",
+                                             .rejected_format = "{rejected}",
+                                             .completion_format = "{completion}"};
+    const struct ax_format_answers answers = {.field_chosen = "chosen",
+                                              .field_rejected = "rejected",
+                                              .map = data[0] & 64 ? &map : NULL,
+                                              .framed_by_ids = data[1] & 1};
     const struct ax_format_steps steps = {.separator = data[1] & 2 ? "\n" : "",
                                           .max_completion = data[1] & 4 ? 9 : 0,
                                           .last_only = data[1] & 8};
-    const struct ax_format_options o = {.task = (enum ax_task)(1 + (data[0] & 3)),
-                                        .type = types[data[0] >> 2 & 7],
-                                        .tokenizer = tokenizer,
-                                        .sequence_len = 40,
-                                        .chat = data[1] & 16 ? NULL : &chat,
-                                        .answers = &answers,
-                                        .steps = &steps,
-                                        .long_examples = (enum ax_long)((data[1] >> 5) % 3),
-                                        .columns = &columns};
+    const bool prompt = data[0] & 32;
+    const struct ax_format_options o = {
+        .task = prompt ? AX_TASK_PROMPT : (enum ax_task)(1 + (data[0] & 3)),
+        .type = prompt && data[0] & 4 ? "chat_template" : types[data[0] >> 2 & 7],
+        .tokenizer = tokenizer,
+        .sequence_len = 40,
+        .chat = data[1] & 16 ? NULL : &chat,
+        .answers = &answers,
+        .steps = &steps,
+        .long_examples = (enum ax_long)((data[1] >> 5) % 3),
+        .columns = &columns};
     if (json_is_object(doc.root))
         run(&o, doc.root);
     ax_json_free(&doc);
