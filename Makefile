@@ -146,6 +146,7 @@ $(BUILD)/%.o: %.c
 
 $(BUILD)/cmd/train/tracker.o: cmd/train/tracker.py
 $(BUILD)/data/sandbox/snapshot.o: data/sandbox/harness.py
+$(BUILD)/data/reward/outside.o: data/reward/python.py
 $(BUILD)/cmd/sandbox/attack.o: cmd/sandbox/attacks.txt cmd/sandbox/cheats.txt
 
 $(BUILD)/%.o: %.cpp

@@ -1,0 +1,97 @@
+#include "data/reward/answer.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+
+const char *const ax_reward_failure_names[AX_REWARD_FAILURE_COUNT] = {
+    [AX_REWARD_FINE] = "fine",
+    [AX_REWARD_EXCEPTION] = "exception",
+    [AX_REWARD_COUNT] = "wrong number of rewards",
+    [AX_REWARD_RUBBISH] = "not an answer",
+    [AX_REWARD_TIMEOUT] = "timeout",
+    [AX_REWARD_DEATH] = "it died",
+};
+
+void ax_reward_fail(struct ax_reward_outcome *outcome, enum ax_reward_failure failure,
+                    const char *fmt, ...) {
+    va_list ap;
+    outcome->failure = failure;
+    va_start(ap, fmt);
+    (void)vsnprintf(outcome->text, sizeof outcome->text, fmt, ap);
+    va_end(ap);
+    for (char *s = outcome->text; *s; s++)
+        if ((unsigned char)*s < ' ' || *s == '\x7f')
+            *s = ' ';
+}
+
+/* false: it is no reward. */
+static bool read_reward(const json_t *v, double *out, size_t *not_finite) {
+    static const char *const names[] = {"nan", "inf", "-inf"};
+    if (json_is_number(v)) {
+        *out = json_number_value(v);
+        return true;
+    }
+    for (int i = 0; json_is_string(v) && i < 3; i++)
+        if (strcmp(json_string_value(v), names[i]) == 0) {
+            ++*not_finite;
+            return true;
+        }
+    return json_is_null(v);
+}
+
+static void read_rewards(const json_t *list, size_t n, double *out, size_t *not_finite,
+                         struct ax_reward_outcome *outcome) {
+    if (json_array_size(list) != n) {
+        ax_reward_fail(outcome, AX_REWARD_COUNT, "%zu for %zu completions", json_array_size(list),
+                       n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!read_reward(json_array_get(list, i), &out[i], not_finite)) {
+            ax_reward_fail(outcome, AX_REWARD_RUBBISH, "rewards[%zu] is neither a number nor null",
+                           i);
+            return;
+        }
+}
+
+static void read_object(const json_t *root, size_t n, double *out, size_t *not_finite,
+                        struct ax_reward_outcome *outcome) {
+    const json_t *rewards = json_object_get(root, "rewards"),
+                 *error = json_object_get(root, "error"), *at = json_object_get(root, "at");
+    if (json_is_string(error) && json_is_string(at))
+        ax_reward_fail(outcome, AX_REWARD_EXCEPTION, "%s (%s)", json_string_value(error),
+                       json_string_value(at));
+    else if (json_is_string(error))
+        ax_reward_fail(outcome, AX_REWARD_EXCEPTION, "%s", json_string_value(error));
+    else if (json_is_array(rewards))
+        read_rewards(rewards, n, out, not_finite, outcome);
+    else
+        ax_reward_fail(outcome, AX_REWARD_RUBBISH,
+                       "the line has neither a list \"rewards\" nor a string \"error\"");
+}
+
+enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, double *out,
+                                     size_t *not_finite, struct ax_reward_outcome *outcome) {
+    struct ax_json_doc doc;
+    outcome->failure = AX_REWARD_FINE;
+    *not_finite = 0;
+    for (size_t i = 0; i < n; i++)
+        out[i] = NAN;
+    const enum ax_status st = ax_json_parse(&doc, "its line", line, len);
+    if (st == AX_ERR_NOMEM)
+        return st;
+    if (st != AX_OK) {
+        ax_reward_fail(outcome, AX_REWARD_RUBBISH, "%s", ax_error_text());
+        ax_error_clear();
+        return AX_OK;
+    }
+    read_object(doc.root, n, out, not_finite, outcome);
+    ax_json_free(&doc);
+    for (size_t i = 0; i < n && outcome->failure != AX_REWARD_FINE; i++)
+        out[i] = NAN;
+    return AX_OK;
+}

@@ -1,0 +1,72 @@
+/* A reward function as rewards.c sees it: a kind, and what the kind keeps. Private to data/reward/. */
+#ifndef AX_DATA_REWARD_FUNCTION_H
+#define AX_DATA_REWARD_FUNCTION_H
+
+#include "data/reward/rewards.h"
+
+struct ax_reward_fn;
+
+/* Why a call has no rewards. */
+enum ax_reward_failure {
+    AX_REWARD_FINE,
+    AX_REWARD_EXCEPTION, /* the function says so itself */
+    AX_REWARD_COUNT,     /* not one reward for each completion */
+    AX_REWARD_RUBBISH,   /* not the line that was expected */
+    AX_REWARD_TIMEOUT,
+    AX_REWARD_DEATH,
+    AX_REWARD_FAILURE_COUNT
+};
+extern const char *const ax_reward_failure_names[AX_REWARD_FAILURE_COUNT];
+
+/* How a call went; `text` says what happened to a person. */
+struct ax_reward_outcome {
+    enum ax_reward_failure failure;
+    char text[512];
+};
+
+/* A call's completions. */
+struct ax_reward_call {
+    size_t n;
+    const struct ax_reward_item *items;
+    struct ax_reward_request *request; /* of children; shared by the functions of a call */
+};
+
+struct ax_reward_kind {
+    enum ax_status (*open)(struct ax_reward_fn *f, const struct ax_rewards_options *o);
+    /* out: [call->n], NaN before. A failed outcome is the function's fault, a status is ours. */
+    enum ax_status (*score)(struct ax_reward_fn *f, const struct ax_reward_call *call, double *out,
+                            struct ax_reward_outcome *outcome);
+    void (*close)(struct ax_reward_fn *f);
+};
+
+struct ax_reward_fn {
+    const struct ax_reward_kind *kind;
+    char *name;
+    const char *argument; /* of a built-in: what follows the colon, in `name`; NULL: no colon */
+    double weight;
+    struct ax_reward_counters counters;
+    int in_a_row;                    /* failed calls up to now */
+    bool told;                       /* a warning about records was given */
+    struct ax_reward_shared *shared; /* borrowed: what several functions use together */
+    void *state;                     /* the kind's */
+};
+
+/* What the functions of one ax_rewards share; opened by the first that needs it. */
+struct ax_reward_shared {
+    struct ax_reward_child *python;
+    struct ax_sandbox *sandbox;
+};
+
+/* A built-in by its name without argument; NULL: there is none. */
+const struct ax_reward_kind *ax_reward_builtin(const char *name, size_t n);
+/* Built-in number i, and how a user writes it ("format:REGEX"); NULL: no more. */
+const char *ax_reward_builtin_name(int i, const char **usage);
+
+extern const struct ax_reward_kind ax_reward_code, ax_reward_python, ax_reward_program;
+void ax_reward_shared_free(struct ax_reward_shared *s);
+
+/* Warns once for each function that it says nothing about records such as this one. */
+void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,222 @@
+#include "data/reward/rewards.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/words.h"
+#include "data/reward/function.h"
+#include "data/reward/request.h"
+#include "data/sandbox/sandbox.h"
+
+struct ax_rewards {
+    struct ax_reward_fn *functions; /* [n] */
+    int n;
+    struct ax_reward_shared shared;
+    struct ax_reward_request request;
+    double *scores; /* [scores_cap] of one function */
+    size_t scores_cap;
+};
+
+void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    if (f->told)
+        return;
+    f->told = true;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ax_log_warn("rewards: %s: %s: no reward (this is said only once)", f->name, text);
+}
+
+/* ---- which kind a name is ---- */
+
+/* "module.function", "package.module.function" */
+static bool is_python_name(const char *s) {
+    int dots = 0;
+    for (bool start = true; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        if (c == '.' && !start) {
+            dots++;
+            start = true;
+        } else if (c == '_' || c >= 0x80 || (start ? isalpha(c) : isalnum(c))) {
+            start = false;
+        } else {
+            return false;
+        }
+        if (!s[1])
+            return dots > 0 && !start;
+    }
+    return false;
+}
+
+static enum ax_status unknown(const char *name) {
+    char known[256] = "", word[64];
+    const char *builtin, *usage;
+    struct ax_nearest nearest = {.given = word, .within = 4};
+    (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(name, ":"), name);
+    for (int i = 0; (builtin = ax_reward_builtin_name(i, &usage)) != NULL; i++) {
+        const size_t n = strlen(known);
+        (void)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", usage);
+        ax_nearest_try(&nearest, builtin);
+    }
+    return ax_error(AX_ERR_CONFIG,
+                    "reward function \"%s\": there is no such function%s%s%s. Expected one of %s; "
+                    "module.function in Python; or the path of a program, with a slash",
+                    name, nearest.name ? "; did you mean \"" : "", nearest.name ? nearest.name : "",
+                    nearest.name ? "\"?" : "", known);
+}
+
+static enum ax_status choose_path(const char *path, const struct ax_reward_kind **kind) {
+    char *config;
+    if (!ax_path_exists(path))
+        return ax_error(AX_ERR_CONFIG, "reward function \"%s\": there is no such file", path);
+    AX_TRY(ax_path_join(&config, path, "config.json"));
+    const bool is_model = ax_path_exists(config);
+    ax_free(config);
+    if (is_model)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "reward function \"%s\": rewards from a model folder are not supported yet",
+                        path);
+    if (ax_path_is_dir(path))
+        return ax_error(AX_ERR_CONFIG, "reward function \"%s\": a folder is not a program", path);
+    if (access(path, X_OK) != 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "reward function \"%s\": it cannot be executed (chmod +x %s)", path, path);
+    *kind = &ax_reward_program;
+    return AX_OK;
+}
+
+static enum ax_status choose(const char *name, const struct ax_reward_kind **kind) {
+    *kind = ax_reward_builtin(name, strcspn(name, ":"));
+    if (*kind)
+        return AX_OK;
+    if (strchr(name, '/'))
+        return choose_path(name, kind);
+    if (!is_python_name(name))
+        return unknown(name);
+    *kind = &ax_reward_python;
+    return AX_OK;
+}
+
+/* ---- opening and closing ---- */
+
+static enum ax_status open_function(struct ax_rewards *r, const struct ax_rewards_options *o,
+                                    int i) {
+    struct ax_reward_fn *f = &r->functions[i];
+    const struct ax_reward_kind *kind;
+    AX_TRY(choose(o->functions[i].name, &kind));
+    AX_TRY(ax_strdup(&f->name, o->functions[i].name));
+    const char *colon = strchr(f->name, ':');
+    f->kind = kind;
+    f->argument = colon ? colon + 1 : NULL;
+    f->weight = o->functions[i].weight;
+    f->shared = &r->shared;
+    return kind->open(f, o);
+}
+
+enum ax_status ax_rewards_open(struct ax_rewards **out, const struct ax_rewards_options *o) {
+    struct ax_rewards *r;
+    AX_TRY(ax_alloc(&r, 1, sizeof *r));
+    enum ax_status st = ax_alloc(&r->functions, (size_t)o->n, sizeof *r->functions);
+    for (int i = 0; i < o->n && st == AX_OK; i++) {
+        r->n = i + 1;
+        st = open_function(r, o, i);
+    }
+    if (st == AX_OK)
+        *out = r;
+    else
+        ax_rewards_close(r);
+    return st;
+}
+
+void ax_rewards_close(struct ax_rewards *r) {
+    if (!r)
+        return;
+    for (int i = 0; i < r->n; i++) {
+        struct ax_reward_fn *f = &r->functions[i];
+        if (f->kind)
+            f->kind->close(f);
+        ax_free(f->name);
+    }
+    ax_reward_shared_free(&r->shared);
+    ax_sandbox_close(r->shared.sandbox);
+    ax_reward_request_free(&r->request);
+    ax_free(r->scores);
+    ax_free(r->functions);
+    ax_free(r);
+}
+
+int ax_rewards_count(const struct ax_rewards *r) {
+    return r->n;
+}
+
+const char *ax_rewards_name(const struct ax_rewards *r, int i) {
+    return r->functions[i].name;
+}
+
+double ax_rewards_weight(const struct ax_rewards *r, int i) {
+    return r->functions[i].weight;
+}
+
+const struct ax_reward_counters *ax_rewards_counters(const struct ax_rewards *r, int i) {
+    return &r->functions[i].counters;
+}
+
+/* ---- scoring ---- */
+
+/* Counts a failed call; the last of several in a row is an error. */
+static enum ax_status strike(struct ax_reward_fn *f, const struct ax_reward_outcome *outcome) {
+    const char *what = ax_reward_failure_names[outcome->failure];
+    f->counters.failures++;
+    f->counters.timeouts += outcome->failure == AX_REWARD_TIMEOUT;
+    f->in_a_row++;
+    ax_log_warn("rewards: %s: %s: %s. No rewards from this call (failure %d in a row)", f->name,
+                what, outcome->text, f->in_a_row);
+    if (f->in_a_row < AX_REWARDS_STRIKES)
+        return AX_OK;
+    return ax_error(AX_ERR_DATA,
+                    "reward function \"%s\" failed %d times in a row; the last: %s: %s", f->name,
+                    f->in_a_row, what, outcome->text);
+}
+
+static enum ax_status score_one(struct ax_reward_fn *f, const struct ax_reward_call *call,
+                                double *scores) {
+    struct ax_reward_outcome outcome = {0};
+    const double start = ax_clock_now();
+    for (size_t i = 0; i < call->n; i++)
+        scores[i] = NAN;
+    const enum ax_status st = f->kind->score(f, call, scores, &outcome);
+    f->counters.calls++;
+    f->counters.seconds += ax_clock_now() - start;
+    for (size_t i = 0; i < call->n; i++)
+        f->counters.nones += isnan(scores[i]) ? 1 : 0;
+    AX_TRY(st);
+    if (outcome.failure != AX_REWARD_FINE)
+        return strike(f, &outcome);
+    f->in_a_row = 0;
+    return AX_OK;
+}
+
+enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
+                                double *out) {
+    const struct ax_reward_call call = {.n = n, .items = items, .request = &r->request};
+    r->request.body.len = 0;
+    if (n > r->scores_cap) {
+        AX_TRY(ax_regrow(&r->scores, r->scores_cap, n, sizeof *r->scores));
+        r->scores_cap = n;
+    }
+    for (int i = 0; i < r->n; i++) {
+        AX_TRY(score_one(&r->functions[i], &call, r->scores));
+        for (size_t k = 0; k < n; k++)
+            out[k * (size_t)r->n + (size_t)i] = r->scores[k];
+    }
+    return AX_OK;
+}

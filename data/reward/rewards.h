@@ -1,0 +1,82 @@
+/* What completions are worth: several named functions score each of them.
+ *
+ * A function's name says what it is: one of the built-ins ("final_answer", "soft_overlong:512:64"),
+ * Python of the user ("my_rewards.helpful"), or the path of any program ("./judge"). Python and
+ * programs are child processes, which may fail, hang or die: such a call is counted, and its rewards
+ * are none. docs/rewards.md is for those who write functions.
+ *
+ * Reading order: function.h (what a function is here), rules.c (built-ins of one text), extract.h,
+ * code.c (code in the sandbox), outside.c (functions of children), child.h (a process and its
+ * lines), request.h and answer.h (the lines), python.py (what runs the user's Python). */
+#ifndef AX_DATA_REWARD_REWARDS_H
+#define AX_DATA_REWARD_REWARDS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct ax_reward_item {
+    const json_t *record; /* object: all columns of the prompt's record, "prompt" as the record has
+                             it, if it has one */
+    const char *prompt;   /* the rendered prompt's text */
+    const char *completion; /* text, without special tokens; n bytes, NUL-terminated */
+    size_t n;
+    const int32_t *ids; /* [n_ids] the completion's tokens, a stop token included */
+    int64_t n_ids;
+    bool truncated; /* ended by length */
+    bool chat;      /* the prompt is a list of messages */
+};
+
+struct ax_reward_function {
+    const char *name; /* as the user writes it */
+    double weight;
+};
+
+struct ax_rewards_options {
+    const struct ax_reward_function *functions;
+    int n;
+    double timeout;       /* of a call of a child, seconds; 0: AX_REWARDS_TIMEOUT */
+    double start_timeout; /* until a child has loaded a function; 0: AX_REWARDS_START_TIMEOUT */
+    const char *python;   /* NULL: $AXTRAIN_PYTHON, or python3 */
+    /* ---- of "code" alone ---- */
+    const char *sandbox_cache; /* ax_sandbox_options.cache */
+    const char *program;       /* ax_sandbox_options.program */
+    int threads;               /* programs that run at a time; 0: 1 */
+};
+#define AX_REWARDS_TIMEOUT       60.0
+#define AX_REWARDS_START_TIMEOUT 120.0
+/* Failed calls of one function in a row that end the run. */
+#define AX_REWARDS_STRIKES 3
+
+struct ax_reward_counters {
+    uint64_t calls;
+    uint64_t nones;    /* completions without a reward, those of failed calls included */
+    uint64_t failures; /* calls that failed, for whatever reason */
+    uint64_t timeouts; /* of these, because of the time */
+    double seconds;
+};
+
+struct ax_rewards;
+
+/* Names and strings are copied. Starts the children, loads the functions and opens the sandbox.
+ * AX_ERR_CONFIG: no such function, a bad argument, or the user's Python does not load (with Python's
+ * own message and the place). AX_ERR_UNSUPPORTED: the sandbox's parts are missing, or it would take
+ * a reward model. */
+enum ax_status ax_rewards_open(struct ax_rewards **out, const struct ax_rewards_options *o);
+void ax_rewards_close(struct ax_rewards *r); /* NULL is fine */
+
+int ax_rewards_count(const struct ax_rewards *r);
+const char *ax_rewards_name(const struct ax_rewards *r, int i);
+double ax_rewards_weight(const struct ax_rewards *r, int i);
+
+/* out: [n][count]; NaN: none. AX_ERR_DATA: AX_REWARDS_STRIKES calls of a function failed in a row. */
+enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
+                                double *out);
+
+/* So far; valid as long as `r`. */
+const struct ax_reward_counters *ax_rewards_counters(const struct ax_rewards *r, int i);
+
+#endif

@@ -1,0 +1,252 @@
+/* Built-ins that look at one completion and its record at a time. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/regex.h"
+#include "base/unicode.h"
+#include "data/reward/extract.h"
+#include "data/reward/function.h"
+
+/* What a built-in keeps. */
+struct rule {
+    const struct row *row;
+    struct ax_regex *regex;
+    struct ax_regex_work work;
+    int64_t max, cache; /* tokens */
+};
+
+/* ---- compared with the column "answer" ---- */
+
+typedef enum ax_status compare_with(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                    struct ax_reward_text answer, double *out);
+
+static enum ax_status with_answer(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                  double *out, compare_with *compare) {
+    struct ax_buf answer = {0};
+    bool found;
+    enum ax_status st = ax_reward_column(item->record, "answer", &answer, &found);
+    if (st == AX_OK && found)
+        st = compare(f, item, (struct ax_reward_text){answer.data ? answer.data : "", answer.len},
+                     out);
+    else if (st == AX_OK)
+        ax_reward_tell(f, "a record has no text or number in the column \"answer\"");
+    ax_buf_free(&answer);
+    return st;
+}
+
+static enum ax_status compare_exact(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                    struct ax_reward_text answer, double *out) {
+    const struct ax_reward_text got = ax_reward_strip(item->completion, item->n);
+    const struct ax_reward_text want = ax_reward_strip(answer.s, answer.n);
+    (void)f;
+    *out = got.n == want.n && memcmp(got.s, want.s, got.n) == 0;
+    return AX_OK;
+}
+
+static enum ax_status score_exact(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                  double *out) {
+    return with_answer(f, item, out, compare_exact);
+}
+
+static enum ax_status compare_final(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                    struct ax_reward_text answer, double *out) {
+    char got[AX_FINAL_ANSWER_MAX], want[AX_FINAL_ANSWER_MAX];
+    if (!ax_reward_reference(answer.s, answer.n, want))
+        ax_reward_tell(f, "a record's \"answer\" is not one line of at most %d characters",
+                       AX_FINAL_ANSWER_MAX - 1);
+    else
+        *out = ax_final_answer(item->completion, item->n, got) && strcmp(got, want) == 0;
+    return AX_OK;
+}
+
+static enum ax_status score_final(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                  double *out) {
+    return with_answer(f, item, out, compare_final);
+}
+
+static enum ax_status compare_numeric(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                      struct ax_reward_text answer, double *out) {
+    char got[AX_FINAL_ANSWER_MAX], want[AX_FINAL_ANSWER_MAX];
+    if (!ax_reward_reference(answer.s, answer.n, want) || !ax_reward_is_number(want))
+        ax_reward_tell(f, "a record's \"answer\" is not a number");
+    else
+        *out = ax_reward_last_number(item->completion, item->n, got) && strcmp(got, want) == 0;
+    return AX_OK;
+}
+
+static enum ax_status score_numeric(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                    double *out) {
+    return with_answer(f, item, out, compare_numeric);
+}
+
+/* ---- the completion alone ---- */
+
+static enum ax_status score_think(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                  double *out) {
+    (void)f;
+    *out = ax_reward_is_think_format(item->completion, item->n);
+    return AX_OK;
+}
+
+static enum ax_status search(struct ax_reward_fn *f, const char *s, size_t n, double *out) {
+    struct rule *rule = f->state;
+    struct ax_regex_iter it = ax_regex_search(rule->regex, &rule->work, s, n);
+    size_t start, end;
+    bool found;
+    const enum ax_status st = ax_regex_next(&it, &found, &start, &end);
+    if (st == AX_ERR_DATA) {
+        ax_reward_tell(f, "a completion takes too many steps");
+        ax_error_clear();
+        return AX_OK;
+    }
+    if (st == AX_OK)
+        *out = found;
+    return st;
+}
+
+/* Generated tokens need not be UTF-8 together. */
+static enum ax_status score_format(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                   double *out) {
+    struct ax_buf valid = {0};
+    if (ax_utf8_check(item->completion, item->n) == item->n)
+        return search(f, item->completion, item->n, out);
+    enum ax_status st = ax_utf8_repair(&valid, item->completion, item->n);
+    if (st == AX_OK)
+        st = search(f, valid.data, valid.len, out);
+    ax_buf_free(&valid);
+    return st;
+}
+
+/* DAPO (Yu et al. 2025, arXiv 2503.14476), eq. 13. */
+static enum ax_status score_overlong(struct ax_reward_fn *f, const struct ax_reward_item *item,
+                                     double *out) {
+    const struct rule *rule = f->state;
+    const int64_t soft = rule->max - rule->cache;
+    if (item->n_ids <= soft)
+        *out = 0;
+    else if (item->n_ids <= rule->max)
+        *out = (double)(soft - item->n_ids) / (double)rule->cache;
+    else
+        *out = -1;
+    return AX_OK;
+}
+
+/* ---- arguments ---- */
+
+static enum ax_status no_argument(struct ax_reward_fn *f) {
+    if (f->argument)
+        return ax_error(AX_ERR_CONFIG, "reward function \"%s\": \"%.*s\" takes no argument",
+                        f->name, (int)(f->argument - 1 - f->name), f->name);
+    return AX_OK;
+}
+
+static enum ax_status read_regex(struct ax_reward_fn *f) {
+    struct rule *rule = f->state;
+    const char *s = f->argument;
+    if (!s || !*s)
+        return ax_error(AX_ERR_CONFIG,
+                        "reward function \"%s\": expected a regular expression: format:REGEX",
+                        f->name);
+    const enum ax_status st = ax_regex_compile_python(&rule->regex, s, strlen(s));
+    if (st != AX_ERR_DATA)
+        return st;
+    (void)ax_error_prefix(st, "reward function \"%s\"", f->name);
+    return ax_error(AX_ERR_CONFIG, "%s", ax_error_text());
+}
+
+/* A number of tokens up to the next colon; false: there is none. */
+static bool read_tokens(const char **s, int64_t *out) {
+    char *end;
+    errno = 0;
+    if (**s < '0' || **s > '9')
+        return false;
+    *out = strtoll(*s, &end, 10);
+    *s = end;
+    return errno == 0 && *out <= INT32_MAX;
+}
+
+static enum ax_status read_length(struct ax_reward_fn *f) {
+    struct rule *rule = f->state;
+    const char *s = f->argument ? f->argument : "";
+    if (!read_tokens(&s, &rule->max) || *s || rule->max < 1)
+        return ax_error(AX_ERR_CONFIG,
+                        "reward function \"%s\": expected a number of tokens: length:MAX", f->name);
+    return AX_OK;
+}
+
+static enum ax_status read_overlong(struct ax_reward_fn *f) {
+    struct rule *rule = f->state;
+    const char *s = f->argument ? f->argument : "";
+    if (!read_tokens(&s, &rule->max) || *s++ != ':' || !read_tokens(&s, &rule->cache) || *s ||
+        rule->max < 1 || rule->cache > rule->max)
+        return ax_error(AX_ERR_CONFIG,
+                        "reward function \"%s\": expected two numbers of tokens, the second not "
+                        "above the first: soft_overlong:MAX:CACHE",
+                        f->name);
+    return AX_OK;
+}
+
+/* ---- the table ---- */
+
+static const struct row {
+    const char *name, *usage;
+    enum ax_status (*score)(struct ax_reward_fn *f, const struct ax_reward_item *item, double *out);
+    enum ax_status (*read)(struct ax_reward_fn *f); /* the argument */
+} rows[] = {
+    {"exact", "exact", score_exact, no_argument},
+    {"final_answer", "final_answer", score_final, no_argument},
+    {"numeric", "numeric", score_numeric, no_argument},
+    {"format", "format:REGEX", score_format, read_regex},
+    {"length", "length:MAX", score_overlong, read_length},
+    {"soft_overlong", "soft_overlong:MAX:CACHE", score_overlong, read_overlong},
+    {"think_format", "think_format", score_think, no_argument},
+    {"code", "code", NULL, NULL}, /* code.c */
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static const struct row *find_row(const char *name, size_t n) {
+    for (int i = 0; i < ROWS; i++)
+        if (strlen(rows[i].name) == n && memcmp(rows[i].name, name, n) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static enum ax_status open_rule(struct ax_reward_fn *f, const struct ax_rewards_options *o) {
+    struct rule *rule;
+    (void)o;
+    AX_TRY(ax_alloc(&rule, 1, sizeof *rule));
+    f->state = rule;
+    rule->row = find_row(f->name, strcspn(f->name, ":"));
+    return rule->row->read(f);
+}
+
+static enum ax_status score_rule(struct ax_reward_fn *f, const struct ax_reward_call *call,
+                                 double *out, struct ax_reward_outcome *outcome) {
+    const struct rule *rule = f->state;
+    (void)outcome;
+    for (size_t i = 0; i < call->n; i++)
+        AX_TRY(rule->row->score(f, &call->items[i], &out[i]));
+    return AX_OK;
+}
+
+static void close_rule(struct ax_reward_fn *f) {
+    struct rule *rule = f->state;
+    if (!rule)
+        return;
+    ax_regex_free(rule->regex);
+    ax_regex_work_free(&rule->work);
+    ax_free(rule);
+}
+
+static const struct ax_reward_kind rule_kind = {open_rule, score_rule, close_rule};
+
+const struct ax_reward_kind *ax_reward_builtin(const char *name, size_t n) {
+    const struct row *row = find_row(name, n);
+    return !row ? NULL : row->score ? &rule_kind : &ax_reward_code;
+}
+
+const char *ax_reward_builtin_name(int i, const char **usage) {
+    *usage = i < ROWS ? rows[i].usage : NULL;
+    return i < ROWS ? rows[i].name : NULL;
+}
