@@ -42,7 +42,8 @@ static bool add_rating(json_t *document, const struct ax_preview_piece *p) {
            (!pair ||
             json_object_set_new(document, "shared", json_integer((json_int_t)p->shared)) == 0) &&
            (!p->margin || json_object_set_new(document, "margin", json_real(*p->margin)) == 0) &&
-           (!targets || json_object_set_new(document, "targets", targets) == 0);
+           (!targets || json_object_set_new(document, "targets", targets) == 0) &&
+           (!p->record || json_object_set(document, "record", p->record) == 0);
 }
 
 static enum ax_status document(const struct ax_preview *p, const struct ax_packed_sequence *row,
@@ -66,6 +67,7 @@ static enum ax_status document(const struct ax_preview *p, const struct ax_packe
 
 static enum ax_status add_row(void *rows, const struct ax_preview *p,
                               const struct ax_packed_sequence *row) {
+    const bool prompts = ax_setup_task(p->cfg) == AX_TASK_PROMPT;
     json_t *documents = json_array();
     enum ax_status st = AX_OK;
     for (int i = 0; i < row->n_pieces && st == AX_OK; i++) {
@@ -80,7 +82,7 @@ static enum ax_status add_row(void *rows, const struct ax_preview *p,
     }
     json_t *v = json_pack("{s:I, s:I, s:I, s:I, s:o}", "epoch", (json_int_t)row->epoch, "row",
                           (json_int_t)row->index, "tokens", (json_int_t)row->n_tokens, "trained",
-                          (json_int_t)row->n_trained, "documents", documents);
+                          (json_int_t)(prompts ? 0 : row->n_trained), "documents", documents);
     return json_array_append_new(rows, v) == 0 ? AX_OK : no_memory();
 }
 

@@ -42,7 +42,8 @@ enum ax_status ax_preview_each(const struct ax_preview *p, ax_preview_look *look
 enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out);
 enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out);
 
-/* ids[n] and labels[n] (not shifted) of a piece of a sequence. */
+/* ids[n] and labels[n] (not shifted) of a piece of a sequence. A prompt has none: what is trained on
+ * is sampled. */
 struct ax_preview_piece {
     int32_t *ids, *labels;
     size_t n;
@@ -54,6 +55,7 @@ struct ax_preview_piece {
     size_t shared;        /* first tokens that are the same on the other side of the pair */
     const float *margin;  /* [1] of a reward pair; NULL = no such column */
     const float *targets; /* [n], where there is a label; NULL = no such column */
+    json_t *record;       /* of a prompt; NULL for others */
 };
 enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_preview *p,
                                      const struct ax_packed_sequence *row, int piece);

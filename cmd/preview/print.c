@@ -5,6 +5,8 @@
 
 #include "cmd/preview/preview.h"
 
+#define COLUMN_SHOWN 100 /* bytes of a prompt's column */
+
 struct look {
     const char *trained, *plain; /* printed before and after tokens that are trained on */
     const char *faint, *warn, *off;
@@ -96,9 +98,47 @@ static enum ax_status put_ids(struct ax_buf *out, const struct ax_preview_piece 
     return ax_buf_puts(out, "\n");
 }
 
+/* The first bytes of a text, whole characters. */
+static size_t shortened(const char *s, size_t n, size_t most) {
+    if (n <= most)
+        return n;
+    while (most > 0 && ((unsigned char)s[most] & 0xC0U) == 0x80U)
+        most--;
+    return most;
+}
+
+static enum ax_status put_column(struct ax_buf *out, const char *key, const json_t *v,
+                                 const struct look *look) {
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    enum ax_status st;
+    if (!text)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a record");
+    const size_t n = strlen(text), shown = shortened(text, n, COLUMN_SHOWN);
+    AX_TRY_GOTO(ax_buf_puts(out, look->faint), st, done);
+    AX_TRY_GOTO(put_safe(out, key, strlen(key)), st, done);
+    AX_TRY_GOTO(ax_buf_printf(out, ":%s ", look->off), st, done);
+    AX_TRY_GOTO(put_safe(out, text, shown), st, done);
+    st = ax_buf_puts(out, shown < n ? "…\n" : "\n");
+done:
+    ax_free(text);
+    return st;
+}
+
+/* The columns that rewards see with a prompt, one a line: "answer: \"5\"". */
+static enum ax_status put_columns(struct ax_buf *out, const struct ax_preview_piece *piece,
+                                  const struct look *look) {
+    const char *key;
+    json_t *v;
+    json_object_foreach(piece->record, key, v) AX_TRY(put_column(out, key, v, look));
+    return AX_OK;
+}
+
 /* "rows.jsonl:3, chosen: 9 tokens, 2 trained, first 7 shared" */
 static enum ax_status put_heading(struct ax_buf *out, const struct ax_preview_piece *piece,
                                   const struct look *look) {
+    if (piece->task == AX_TASK_PROMPT)
+        return ax_buf_printf(out, "%s─ %s: %zu tokens%s\n", look->faint, piece->where, piece->n,
+                             look->off);
     AX_TRY(ax_buf_printf(out, "%s─ %s%s%s: %zu tokens, %lld trained", look->faint, piece->where,
                          piece->role ? ", " : "", piece->role ? piece->role : "", piece->n,
                          (long long)piece->n_trained));
@@ -119,19 +159,25 @@ static enum ax_status put_row(void *ctx, const struct ax_preview *p,
     const struct target *t = ctx;
     struct ax_buf *out = t->out;
     const struct look *look = t->look;
-    AX_TRY(ax_buf_printf(out,
-                         "%s── sequence %lld of epoch %lld: %lld tokens, %lld trained, %d "
-                         "document%s%s\n",
-                         look->faint, (long long)row->index, (long long)row->epoch,
-                         (long long)row->n_tokens, (long long)row->n_trained, row->n_pieces,
-                         row->n_pieces == 1 ? "" : "s", look->off));
+    if (ax_setup_task(p->cfg) == AX_TASK_PROMPT)
+        AX_TRY(ax_buf_printf(out, "%s── prompt %lld of epoch %lld%s\n", look->faint,
+                             (long long)row->index, (long long)row->epoch, look->off));
+    else
+        AX_TRY(ax_buf_printf(out,
+                             "%s── sequence %lld of epoch %lld: %lld tokens, %lld trained, %d "
+                             "document%s%s\n",
+                             look->faint, (long long)row->index, (long long)row->epoch,
+                             (long long)row->n_tokens, (long long)row->n_trained, row->n_pieces,
+                             row->n_pieces == 1 ? "" : "s", look->off));
     for (int i = 0; i < row->n_pieces; i++) {
         struct ax_preview_piece piece;
         AX_TRY(ax_preview_piece_open(&piece, p, row, i));
         enum ax_status st;
         AX_TRY_GOTO(put_heading(out, &piece, look), st, next);
         AX_TRY_GOTO(put_text(out, p, &piece, look), st, next);
-        st = p->o.ids ? put_ids(out, &piece, look) : AX_OK;
+        if (p->o.ids)
+            AX_TRY_GOTO(put_ids(out, &piece, look), st, next);
+        st = put_columns(out, &piece, look);
     next:
         ax_preview_piece_close(&piece);
         AX_TRY(st);
@@ -149,12 +195,14 @@ static enum ax_status put_count(struct ax_buf *out, int64_t n, const char *what)
     return n > 0 ? ax_buf_printf(out, ", %lld %s", (long long)n, what) : AX_OK;
 }
 
-static enum ax_status put_totals(struct ax_buf *out, const char *name,
-                                 const struct ax_preview_totals *t) {
-    if (!t->known)
-        return AX_OK;
-    const struct ax_corpus_report *r = &t->dropped;
-    AX_TRY(ax_buf_printf(
+/* Prompts are not sequences to train on, and steps sample several answers to each. */
+static enum ax_status put_counts(struct ax_buf *out, const char *name,
+                                 const struct ax_preview_totals *t, bool prompts) {
+    if (prompts)
+        return ax_buf_printf(out, "%s: %lld prompt%s, %lld tokens, longest %lld\n", name,
+                             (long long)t->documents, plural(t->documents), (long long)t->tokens,
+                             (long long)t->longest);
+    return ax_buf_printf(
         out,
         "%s: %lld document%s, %lld tokens, %lld trained (%.1f %%), longest %lld\n"
         "  sequences: %lld, %.1f %% of their tokens are used; %lld step%s per epoch on "
@@ -162,7 +210,15 @@ static enum ax_status put_totals(struct ax_buf *out, const char *name,
         name, (long long)t->documents, plural(t->documents), (long long)t->tokens,
         (long long)t->trained, t->tokens > 0 ? 100.0 * (double)t->trained / (double)t->tokens : 0.0,
         (long long)t->longest, (long long)t->rows, 100.0 * t->efficiency, (long long)t->steps,
-        plural(t->steps)));
+        plural(t->steps));
+}
+
+static enum ax_status put_totals(struct ax_buf *out, const char *name,
+                                 const struct ax_preview_totals *t, bool prompts) {
+    if (!t->known)
+        return AX_OK;
+    const struct ax_corpus_report *r = &t->dropped;
+    AX_TRY(put_counts(out, name, t, prompts));
     const size_t start = out->len;
     AX_TRY(put_count(out, r->too_long, "too long"));
     AX_TRY(put_count(out, r->too_short, "too short"));
@@ -206,8 +262,9 @@ enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(ax_buf_puts(out, ""));
     if (p->o.rows > 0)
         AX_TRY(ax_preview_each(p, put_row, &(struct target){out, look}));
-    AX_TRY(put_totals(out, "training", &p->train));
-    AX_TRY(put_totals(out, "evaluation", &p->eval));
+    const bool prompts = ax_setup_task(p->cfg) == AX_TASK_PROMPT;
+    AX_TRY(put_totals(out, "training", &p->train, prompts));
+    AX_TRY(put_totals(out, "evaluation", &p->eval, prompts));
     if (p->data->stream)
         AX_TRY(ax_buf_puts(out, "training: streamed, so totals are unknown\n"));
     AX_TRY(put_bad_rows(out, p->data));

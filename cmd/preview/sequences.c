@@ -85,6 +85,16 @@ static void describe(struct ax_preview_piece *out, const struct ax_examples *set
     out->targets = targets ? targets + out->from : NULL;
 }
 
+/* A prompt's record, as reward functions see it. */
+static enum ax_status read_record(struct ax_preview_piece *out, const struct ax_examples *set,
+                                  uint32_t index) {
+    size_t n;
+    const char *text = ax_examples_text(set, index, &n);
+    AX_ASSERT(text != NULL);
+    out->record = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
+    return out->record ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a record");
+}
+
 enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_preview *p,
                                      const struct ax_packed_sequence *s, int piece) {
     const struct ax_pack_piece *at = &s->pieces[piece];
@@ -93,14 +103,18 @@ enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct 
     const uint32_t *words = ax_examples_words(set, index);
     *out = (struct ax_preview_piece){.n = at->n, .from = at->from, .task = ax_setup_task(p->cfg)};
     AX_TRY(ax_alloc(&out->ids, at->n, sizeof *out->ids));
-    const enum ax_status st = ax_alloc(&out->labels, at->n, sizeof *out->labels);
+    const bool prompt = out->task == AX_TASK_PROMPT;
+    enum ax_status st = ax_alloc(&out->labels, at->n, sizeof *out->labels);
+    if (st == AX_OK && prompt)
+        st = read_record(out, set, index);
     if (st != AX_OK) {
         ax_preview_piece_close(out);
         return st;
     }
     for (uint32_t i = 0; i < at->n; i++) {
         out->ids[i] = ax_word_token(words, at->from + i);
-        out->labels[i] = ax_word_label(&set->list[index], words, at->from + i);
+        out->labels[i] =
+            prompt ? AX_NO_LABEL : ax_word_label(&set->list[index], words, at->from + i);
         out->n_trained += out->labels[i] != AX_NO_LABEL;
     }
     describe(out, set, index);
@@ -111,5 +125,6 @@ enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct 
 void ax_preview_piece_close(struct ax_preview_piece *p) {
     ax_free(p->ids);
     ax_free(p->labels);
+    json_decref(p->record);
     *p = (struct ax_preview_piece){0};
 }

@@ -25,6 +25,7 @@ enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_config *cfg) {
 struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eval) {
     const char *excess = ax_config_str(cfg, "excess_length_strategy");
     const bool packed = ax_config_bool(cfg, eval ? "eval_sample_packing" : "sample_packing");
+    const enum ax_task task = ax_setup_task(cfg);
     struct ax_length_rule r = {
         .min = ax_config_i64(cfg, "min_sample_len"),
         .max =
@@ -33,8 +34,12 @@ struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eva
         .excess = strcmp(excess, "truncate") == 0 ? AX_EXCESS_TRUNCATE
                   : strcmp(excess, "raise") == 0  ? AX_EXCESS_RAISE
                                                   : AX_EXCESS_DROP,
-        .drop_untrained = packed || ax_setup_task(cfg) != AX_TASK_TEXT,
+        .drop_untrained = packed || task != AX_TASK_TEXT,
     };
+    if (task == AX_TASK_PROMPT) {
+        r.reserved = ax_config_i64(cfg, "trl.max_completion_length");
+        r.max -= r.reserved;
+    }
     if ((ax_config_count(cfg, "pretraining_dataset") > 0 &&
          ax_setup_pretrain_mode(cfg) == AX_PRETRAIN_WHOLE) ||
         (packed && ax_config_has(cfg, "packing_strategy")))
@@ -204,6 +209,7 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
         ax_config_count(d->cfg, "pretraining_dataset") > 0 ? "pretraining_dataset" : "datasets";
     if (ax_config_count(d->cfg, "%s", list) == 0)
         return ax_config_error(d->cfg, "datasets", "no data sets; give a list of at least one");
+    AX_TRY(ax_setup_check_prompts(d->cfg));
     AX_TRY(ax_setup_tokenizer_open(&d->tok, d->cfg));
     AX_TRY(open_sets(d, &d->train_sets, list, streamed, refresh));
     if (streamed)

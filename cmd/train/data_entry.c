@@ -102,13 +102,28 @@ static enum ax_train_on train_on(const struct ax_config *cfg, const char *entry,
     return AX_TRAIN_TURN; /* the config's table allows only these words */
 }
 
+/* Variables for the template: chat_template_kwargs, and over them those of prompts alone. */
+static enum ax_status read_variables(struct ax_setup_entry *e, const struct ax_config *cfg) {
+    static const char *const keys[] = {"chat_template_kwargs", "trl.chat_template_kwargs"};
+    const size_t n = ax_setup_task(cfg) == AX_TASK_PROMPT ? 2 : 1;
+    bool ok = true;
+    for (size_t i = 0; i < n; i++) {
+        const struct ax_yaml_node *node = ax_config_node(cfg, "%s", keys[i]);
+        json_t *v = node ? ax_yaml_to_json(node) : NULL;
+        if (v && !e->kwargs)
+            e->kwargs = json_object();
+        ok = ok && (!node || (v && json_object_update(e->kwargs, v) == 0));
+        json_decref(v);
+    }
+    return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for chat_template_kwargs");
+}
+
 static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_config *cfg,
                                 const struct ax_setup_tokenizer *t) {
     struct ax_format_chat *c = &e->chat;
     char path[128];
     AX_TRY(ax_setup_template(&e->template, cfg, t, e->path));
-    const struct ax_yaml_node *kwargs = ax_config_node(cfg, "chat_template_kwargs");
-    e->kwargs = kwargs ? ax_yaml_to_json(kwargs) : NULL;
+    AX_TRY(read_variables(e, cfg));
     c->template = e->template;
     c->tokens = t->tokens;
     c->variables = e->kwargs;
@@ -214,6 +229,8 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
         .pretrain = ax_setup_pretrain_mode(cfg),
         .columns = d->method.objective.columns,
     };
+    if (o.task == AX_TASK_PROMPT)
+        o.columns = NULL; /* they are those of completions */
     if (d->method.distill.stored > 0)
         o.topk = (struct ax_format_topk){ax_config_str(cfg, "%s.logprobs_field", e->path),
                                          ax_config_f64(cfg, "%s.temperature", e->path)};

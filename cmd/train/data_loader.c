@@ -16,6 +16,8 @@ static enum ax_pack_mode strategy(const struct ax_config *cfg) {
 
 static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool pretraining) {
     const enum ax_pretrain_mode mode = ax_setup_pretrain_mode(cfg);
+    if (ax_setup_task(cfg) == AX_TASK_PROMPT)
+        return AX_PACK_PLAIN;
     if (pretraining && mode == AX_PRETRAIN_WHOLE)
         return AX_PACK_WRAP;
     if (pretraining && mode == AX_PRETRAIN_JOIN)
@@ -42,17 +44,23 @@ static int64_t accumulation(const struct ax_config *cfg) {
                : 1;
 }
 
+/* How the objective wants sequences; prompts are not its own, but those that are sampled from. */
+static struct ax_objective order_of(const struct ax_setup_data *d) {
+    return ax_setup_task(d->cfg) == AX_TASK_PROMPT ? (struct ax_objective){0} : d->method.objective;
+}
+
 static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eval) {
     const struct ax_config *cfg = d->cfg;
+    const struct ax_objective objective = order_of(d);
     const bool pretraining = !eval && ax_config_count(cfg, "pretraining_dataset") > 0;
     const enum ax_pack_mode mode = pack_mode(cfg, eval, pretraining);
     const int64_t length =
         ax_config_i64(cfg, eval && ax_config_has(cfg, "eval_sequence_len") ? "eval_sequence_len"
                                                                            : "sequence_len");
-    const int64_t group = d->method.objective.per == AX_PER_PAIR ? 2 : 1;
+    const int64_t group = objective.per == AX_PER_PAIR ? 2 : 1;
     const int64_t micro = ax_config_i64(cfg, "micro_batch_size");
     const int64_t per_sequence = samples_per_sequence(cfg, mode);
-    const int64_t batch = d->method.objective.spills && !eval ? micro / per_sequence : 1;
+    const int64_t batch = objective.spills && !eval ? micro / per_sequence : 1;
     struct ax_loader_options o = {
         .pack = {.mode = mode,
                  .capacity = length * per_sequence * group,
@@ -61,12 +69,12 @@ static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eva
                  .group = group,
                  .chunk = ax_config_i64(cfg, "sample_packing_group_size"),
                  .batch = batch,
-                 .step = d->method.objective.spills && !eval ? batch * accumulation(cfg) : 0},
+                 .step = objective.spills && !eval ? batch * accumulation(cfg) : 0},
         .shuffle = !eval && !ax_config_bool(cfg, "curriculum_sampling"),
         .mixed = pretraining
                      ? mode != AX_PACK_PLAIN && !ax_config_bool(cfg, "pretrain_multipack_attn")
                      : mode == AX_PACK_WRAP,
-        .labels_in_place = d->method.objective.labels_in_place,
+        .labels_in_place = objective.labels_in_place,
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
     };
     if (!eval && ax_config_bool(cfg, "group_by_length"))
@@ -212,6 +220,7 @@ enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_wa
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
     const struct ax_corpus_report *r = &d->train_report;
     const struct ax_corpus *c = &d->train;
+    const enum ax_task task = ax_setup_task(d->cfg);
     uint64_t trained = 0;
     char where[512];
     if (d->stream)
@@ -232,13 +241,15 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
                         ax_examples_where(&c->sets[top->set], top->index, where, sizeof where));
     for (size_t i = 0; i < d->train_sets.n; i++)
         if (d->train_sets.sets[i].n > 0)
-            return ax_error(
-                AX_ERR_DATA,
-                "datasets: no documents to train on: %lld too long (sequence_len "
-                "and excess_length_strategy), %lld too short (min_sample_len), %lld "
-                "without a trained token (%s)",
-                (long long)r->too_long, (long long)r->too_short, (long long)r->untrained,
-                ax_setup_task(d->cfg) == AX_TASK_TEXT ? "roles_to_train" : "sequence_len");
+            return ax_error(AX_ERR_DATA,
+                            "datasets: no documents to train on: %lld too long (sequence_len "
+                            "and %s), %lld too short (min_sample_len), %lld "
+                            "without a trained token (%s)",
+                            (long long)r->too_long,
+                            task == AX_TASK_PROMPT ? "trl.max_completion_length"
+                                                   : "excess_length_strategy",
+                            (long long)r->too_short, (long long)r->untrained,
+                            task == AX_TASK_TEXT ? "roles_to_train" : "sequence_len");
     const struct ax_examples *first = &d->train_sets.sets[0];
     return ax_error(AX_ERR_DATA, "%s: %s: no records to train on; see path and split",
                     d->train_sets.entries[0].path, first->n_files ? first->files[0] : "");

@@ -1,5 +1,5 @@
 /* What a data set's records become, and the keys of records that are not texts: preferences, rated
- * answers, labeled steps. */
+ * answers, labeled steps, prompts. */
 #include <string.h>
 
 #include "cmd/train/data.h"
@@ -9,15 +9,33 @@ enum ax_task ax_setup_task(const struct ax_config *cfg) {
         const char *condition;
         enum ax_task task;
     } tasks[] = {
-        {"rl == kto", AX_TASK_UNPAIRED},
-        {"rl == dpo,ipo,orpo,cpo,simpo", AX_TASK_PAIR},
-        {"reward_model", AX_TASK_REWARD},
-        {"process_reward_model", AX_TASK_STEPS},
+        {"rl == kto", AX_TASK_UNPAIRED},     {"rl == dpo,ipo,orpo,cpo,simpo", AX_TASK_PAIR},
+        {"reward_model", AX_TASK_REWARD},    {"process_reward_model", AX_TASK_STEPS},
+        {"rl == grpo,gdpo", AX_TASK_PROMPT},
     };
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
         if (ax_config_holds(cfg, tasks[i].condition))
             return tasks[i].task;
     return AX_TASK_TEXT;
+}
+
+enum ax_status ax_setup_check_prompts(const struct ax_config *cfg) {
+    if (ax_setup_task(cfg) != AX_TASK_PROMPT)
+        return AX_OK;
+    for (int eval = 0; eval < 2; eval++) {
+        const struct ax_length_rule r = ax_setup_length_rule(cfg, eval);
+        const int64_t length = r.max + r.reserved;
+        if (r.max < 1)
+            return ax_config_error(cfg, "trl.max_completion_length",
+                                   "%lld leaves no room for a prompt in %s: %lld",
+                                   (long long)r.reserved,
+                                   eval ? "eval_sequence_len" : "sequence_len", (long long)length);
+        if (r.excess == AX_EXCESS_TRUNCATE)
+            return ax_config_error(cfg, "excess_length_strategy",
+                                   "truncate would remove the end of prompts, where completions "
+                                   "begin; use drop or raise");
+    }
+    return AX_OK;
 }
 
 /* A rule for lengths that the user chose also holds for answers; by default, their types cut. */

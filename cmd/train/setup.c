@@ -76,12 +76,13 @@ static enum ax_status open_model(struct ax_train_setup *s) {
 
 /* ---- the data ---- */
 
-static void log_left_out(const char *what, const struct ax_corpus_report *r) {
+static void log_left_out(const char *what, const struct ax_corpus_report *r, bool prompts) {
     const struct {
         int64_t n;
         const char *why;
     } all[] = {
-        {r->too_long, "skipped: longer than sequence_len (see excess_length_strategy)"},
+        {r->too_long, prompts ? "skipped: longer than sequence_len − trl.max_completion_length"
+                              : "skipped: longer than sequence_len (see excess_length_strategy)"},
         {r->cut, "truncated to sequence_len"},
         {r->too_short, "skipped: shorter than min_sample_len"},
         {r->untrained, "skipped: without a trained token"},
@@ -96,8 +97,9 @@ static void log_left_out(const char *what, const struct ax_corpus_report *r) {
 static enum ax_status check_data(const struct ax_train_setup *s) {
     if (s->data.stream)
         return AX_OK;
-    log_left_out("training data", &s->data.train_report);
-    log_left_out("evaluation data", &s->data.eval_report);
+    const bool prompts = ax_setup_task(s->cfg) == AX_TASK_PROMPT;
+    log_left_out("training data", &s->data.train_report, prompts);
+    log_left_out("evaluation data", &s->data.eval_report, prompts);
     return ax_setup_data_require(&s->data);
 }
 

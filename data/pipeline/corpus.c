@@ -2,6 +2,7 @@
 #include "data/pipeline/corpus.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "data/pipeline/dedup.h"
@@ -18,18 +19,26 @@ enum ax_status ax_corpus_add(struct ax_corpus *c, struct ax_example_ref ref) {
 
 /* ---- lengths ---- */
 
+static enum ax_status too_long(const struct ax_length_rule *rule, const struct ax_examples *set,
+                               const struct ax_example_ref *ref) {
+    char where[512], room[80] = "";
+    if (rule->reserved > 0)
+        snprintf(room, sizeof room, ", of which a completion may take %lld",
+                 (long long)rule->reserved);
+    return ax_error(AX_ERR_DATA,
+                    "%s: a document has %u tokens, but sequence_len is %lld%s "
+                    "(excess_length_strategy: raise)",
+                    ax_examples_where(set, ref->index, where, sizeof where), ref->n,
+                    (long long)(rule->max + rule->reserved), room);
+}
+
 /* Decides about one example: *keep, and how many of its tokens. */
 static enum ax_status admit(const struct ax_length_rule *rule, const struct ax_examples *set,
                             struct ax_example_ref *ref, bool *keep, struct ax_corpus_report *r) {
-    char where[512];
     *keep = false;
     if ((int64_t)ref->n > rule->max) {
         if (rule->excess == AX_EXCESS_RAISE)
-            return ax_error(AX_ERR_DATA,
-                            "%s: a document has %u tokens, but sequence_len is %lld "
-                            "(excess_length_strategy: raise)",
-                            ax_examples_where(set, ref->index, where, sizeof where), ref->n,
-                            (long long)rule->max);
+            return too_long(rule, set, ref);
         r->too_long += rule->excess == AX_EXCESS_DROP;
         if (rule->excess == AX_EXCESS_DROP)
             return AX_OK;

@@ -40,6 +40,7 @@ struct ax_length_rule {
     int64_t min, max; /* tokens; max INT64_MAX = no limit */
     enum ax_excess excess;
     bool drop_untrained; /* examples without a trained token */
+    int64_t reserved;    /* max is this much below sequence_len: prompts, for the completion */
 };
 
 /* Counts groups, except `cut`: examples. */
