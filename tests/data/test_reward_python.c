@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "base/clock.h"
+#include "base/fault.h"
 #include "tests/data/scratch.h"
 #include "tests/data/reward_case.h"
 
@@ -438,6 +438,35 @@ static bool is_running(pid_t pid) {
     return name_end && name_end[2] != 'Z';
 }
 
+static pid_t read_pid(const char *path) {
+    char *text;
+    size_t n;
+    assert_ok(ax_read_file(path, 100, &text, &n));
+    const pid_t pid = (pid_t)strtol(text, NULL, 10);
+    ax_free(text);
+    assert_true(pid > 0);
+    return pid;
+}
+
+static const struct timespec nap = {.tv_nsec = 10000000};
+
+/* What a function has started is killed with its child. */
+static void processes_of_a_function(void **state) {
+    (void)state;
+    if (start_folder[0] == '\0')
+        skip();
+    (void)put_text("starts.py", "import subprocess\n"
+                                "def f(completions, **kwargs):\n"
+                                "    p = subprocess.Popen(['sleep', '1000'])\n"
+                                "    open('sleep', 'w').write(str(p.pid))\n"
+                                "    p.wait()\n");
+    open_python("starts.f", 2);
+    assert_scores(1, NAN, 0, 0);
+    const pid_t sleeper = read_pid("sleep");
+    while (is_running(sleeper)) /* the test's time ends if it never does */
+        nanosleep(&nap, NULL);
+}
+
 /* A process that is killed leaves no child behind, even if the child is busy. */
 static void the_end_of_the_run(void **state) {
     (void)state;
@@ -455,15 +484,10 @@ static void the_end_of_the_run(void **state) {
             (void)ax_rewards_score(rewards, 1, items.item, out);
         _exit(1);
     }
-    const struct timespec nap = {.tv_nsec = 10000000};
     while (!ax_path_exists("pid") && is_running(run))
         nanosleep(&nap, NULL);
-    char *text;
-    size_t n;
-    assert_ok(ax_read_file("pid", 100, &text, &n));
-    const pid_t child = (pid_t)strtol(text, NULL, 10);
-    ax_free(text);
-    assert_true(child > 0 && is_running(child));
+    const pid_t child = read_pid("pid");
+    assert_true(is_running(child));
     kill(run, SIGKILL);
     waitpid(run, NULL, 0);
     while (is_running(child)) /* the test's time ends if it never does */
@@ -535,6 +559,58 @@ static void programs(void **state) {
         AX_ERR_CONFIG, "/text: Exec format error");
 }
 
+/* An answer too many is not taken for the next call's. */
+static void out_of_step(void **state) {
+    double out[1] = {-7};
+    (void)state;
+    if (start_folder[0] == '\0')
+        skip();
+    const char *path = put_program(
+        "banner", "#!/bin/sh\necho hello\nwhile read -r x; do echo '{\"rewards\": [1]}'; done\n");
+    assert_ok(open_named(&rewards, path, (struct ax_rewards_options){0}));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(ax_rewards_score(rewards, 1, items.item, out));
+        assert_true(isnan(out[0]));
+    }
+    assert_error(ax_rewards_score(rewards, 1, items.item, out), AX_ERR_DATA,
+                 "failed 3 times in a row; the last: not an answer: ");
+}
+
+/* With every allocation failing once: an error that says so, and nothing left behind. */
+static void out_of_memory(void **state) {
+    double out[6];
+    (void)state;
+    if (start_folder[0] == '\0')
+        skip();
+    const char *path =
+        put_program("fine", "#!/bin/sh\nwhile read -r x; do echo '{\"rewards\": [1, 2]}'; done\n");
+    const struct ax_reward_function all[] = {{path, 1}, {"format:a", 1}, {"final_answer", 1}};
+    const struct ax_rewards_options o = {.functions = all, .n = 3};
+    items.item[1].completion = "#### \xff";
+    items.item[1].n = 6;
+    static const double expected[6] = {1, 1, 0, 2, 0, 0};
+    bool fired = true;
+    int failures = 0;
+    for (int k = 1; fired; k++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "malloc:%d:enomem", k);
+        assert_ok(ax_fault_configure(fault));
+        enum ax_status st = ax_rewards_open(&rewards, &o);
+        if (st == AX_OK)
+            st = ax_rewards_score(rewards, 2, items.item, out);
+        fired = ax_fault_fired();
+        assert_ok(ax_fault_configure(NULL));
+        if (st != AX_OK && (!fired || st != AX_ERR_NOMEM))
+            fail_msg("allocation %d: status %d: %s", k, (int)st, ax_error_text());
+        for (int i = 0; i < 6 && st == AX_OK; i++) /* some are not needed */
+            assert_true(out[i] == expected[i]);
+        failures += st != AX_OK;
+        ax_rewards_close(rewards);
+        rewards = NULL;
+    }
+    assert_true(failures > 20);
+}
+
 /* A question of many megabytes to a program that does not read it before it has written a lot. */
 static void large_questions(void **state) {
     (void)state;
@@ -567,8 +643,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(last_words, begin, end),
         cmocka_unit_test_setup_teardown(load_errors, begin, end),
         cmocka_unit_test_setup_teardown(what_a_child_inherits, begin, end),
+        cmocka_unit_test_setup_teardown(processes_of_a_function, begin, end),
         cmocka_unit_test_setup_teardown(the_end_of_the_run, begin, end),
         cmocka_unit_test_setup_teardown(programs, begin, end),
+        cmocka_unit_test_setup_teardown(out_of_step, begin, end),
+        cmocka_unit_test_setup_teardown(out_of_memory, begin, end),
         cmocka_unit_test_setup_teardown(large_questions, begin, end),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

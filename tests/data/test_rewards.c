@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "data/reward/answer.h"
 #include "data/reward/extract.h"
 #include "tests/data/scratch.h"
 #include "tests/data/reward_case.h"
@@ -207,6 +208,52 @@ static void several(void **state) {
     free_items(&items);
 }
 
+/* What a child may answer; docs/rewards.md. */
+static void answers(void **state) {
+    static const struct {
+        const char *line;
+        enum ax_reward_failure failure;
+        const char *text; /* in the failure's */
+        double a, b;
+        size_t not_finite;
+    } cases[] = {
+        {"{\"rewards\": [1, -2.5e-1]}", AX_REWARD_FINE, NULL, 1, -0.25, 0},
+        {" {\"rewards\": [null, \"nan\"], \"x\": 1} \r", AX_REWARD_FINE, NULL, NAN, NAN, 1},
+        {"{\"rewards\": [\"inf\", \"-inf\"]}", AX_REWARD_FINE, NULL, NAN, NAN, 2},
+        {"{\"rewards\": [1]}", AX_REWARD_COUNT, "1 for 2 completions", NAN, NAN, 0},
+        {"{\"rewards\": [1, 2, 3]}", AX_REWARD_COUNT, "3 for 2 completions", NAN, NAN, 0},
+        {"{\"rewards\": [1, \"good\"]}", AX_REWARD_RUBBISH, "rewards[1] is neither", NAN, NAN, 0},
+        {"{\"rewards\": [1, true]}", AX_REWARD_RUBBISH, "rewards[1] is neither", NAN, NAN, 0},
+        {"{\"rewards\": [1, [2]]}", AX_REWARD_RUBBISH, "rewards[1] is neither", NAN, NAN, 0},
+        {"{\"rewards\": [1, NaN]}", AX_REWARD_RUBBISH, "its line:1:17: ", NAN, NAN, 0},
+        {"{\"rewards\": [1, 1e999]}", AX_REWARD_RUBBISH, "its line:1:", NAN, NAN, 0},
+        {"{\"rewards\": 1}", AX_REWARD_RUBBISH, "neither a list", NAN, NAN, 0},
+        {"[1, 2]", AX_REWARD_RUBBISH, "neither a list", NAN, NAN, 0},
+        {"", AX_REWARD_RUBBISH, "its line", NAN, NAN, 0},
+        {"{\"rewards\": [1, 2]", AX_REWARD_RUBBISH, "its line", NAN, NAN, 0},
+        {"{\"error\": \"x\\n\\u001b[31my\"}", AX_REWARD_EXCEPTION, "x  [31my", NAN, NAN, 0},
+        {"{\"error\": \"x\", \"at\": \"f.py:3\"}", AX_REWARD_EXCEPTION, "x (f.py:3)", NAN, NAN, 0},
+        {"{\"error\": \"x\", \"at\": null, \"rewards\": [1, 2]}", AX_REWARD_EXCEPTION, "x", NAN,
+         NAN, 0},
+        {"{\"error\": null, \"rewards\": [1, 2]}", AX_REWARD_FINE, NULL, 1, 2, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_reward_outcome outcome;
+        double out[2] = {-7, -7};
+        const double want[2] = {cases[i].a, cases[i].b};
+        size_t not_finite = 9;
+        assert_ok(ax_reward_answer_read(cases[i].line, strlen(cases[i].line), 2, out, &not_finite,
+                                        &outcome));
+        if (outcome.failure != cases[i].failure || not_finite != cases[i].not_finite ||
+            (cases[i].text && !strstr(outcome.text, cases[i].text)))
+            fail_msg("%s: %s, %s, %zu", cases[i].line, ax_reward_failure_names[outcome.failure],
+                     outcome.failure ? outcome.text : "", not_finite);
+        for (int k = 0; k < 2; k++)
+            assert_true(out[k] == want[k] || (isnan(out[k]) && isnan(want[k])));
+    }
+}
+
 static void bad_names(void **state) {
     static const struct {
         const char *name;
@@ -260,7 +307,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact),   cmocka_unit_test(final_answer), cmocka_unit_test(numeric),
         cmocka_unit_test(format),  cmocka_unit_test(as_trl),       cmocka_unit_test(code_blocks),
-        cmocka_unit_test(several), cmocka_unit_test(bad_names),
+        cmocka_unit_test(several), cmocka_unit_test(answers),      cmocka_unit_test(bad_names),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
