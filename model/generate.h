@@ -57,7 +57,8 @@ struct ax_generate_options {
     int n_seqs;                  /* lanes */
     int64_t max_prompt, max_new; /* caps: a lane holds max_prompt + max_new tokens */
     int64_t pass_tokens;         /* at most in one pass; 0 = AX_PASS_TOKENS */
-    bool scoring;                /* sequences may ask for scores */
+    bool scoring;                /* sequences may ask for scores, … */
+    double score_temperature;    /* … of logits divided by it; 0: 1 */
     int n_stop;
     const int32_t *stop; /* token ids that end a sequence; borrowed */
     struct ax_sampling sampling;

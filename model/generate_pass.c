@@ -152,7 +152,8 @@ static enum ax_status forward(struct ax_generator *d, const struct ax_generate_n
                         .batch = &d->batch,
                         .slot = &d->slot,
                         .recompute = AX_RECOMPUTE_INFERENCE,
-                        .inv_temperature = 1,
+                        .inv_temperature =
+                            d->o.score_temperature > 0 ? 1 / d->o.score_temperature : 1,
                         .cache = &d->cache};
     AX_TRY(ax_pass_begin(&p));
     AX_TRY(ax_pass_forward_all(&p));

@@ -114,7 +114,7 @@ static enum ax_status adapt(struct ax_runtime *rt, const struct ax_linear *l, co
                                              .y = part_of(y, at, n),
                                              .bias = part_of(bias, at, n),
                                              .addend = part_of(addend, at, n)};
-        if (a->a)
+        if (ax_adapter_is_on(a))
             AX_TRY(ax_adapter_forward(a, &f));
         if (late && !ax_adapter_scales(a) && (f.bias.data || f.addend.data))
             AX_TRY(ax_run_colscale(

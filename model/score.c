@@ -111,7 +111,7 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
                                           .labels = *labels,
                                           .stats = stats,
                                           .first_col = ax_tp_first_row(rt, s->model->lm_head),
-                                          .inv_temperature = 1}));
+                                          .inv_temperature = p->inv_temperature}));
     struct ax_softmax_merge merge = {.labels = *labels,
                                      .logprob = out->logprob,
                                      .lse =

@@ -39,7 +39,7 @@ struct ax_scores {
 /* What the scores of n rows, a window at a time, take of `results`. */
 size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n);
 /* For rows[0 … n) of a forward pass, n ≤ window: scores of labels[i] (log-prob 0 for a negative
- * label). rows, labels i32 [n], device. Rows are independent of each other. Does not wait. */
+ * label), at the pass's temperature. rows, labels i32 [n], device. Rows are independent of each other. Does not wait. */
 enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struct ax_tensor *rows,
                              const struct ax_tensor *labels, struct ax_results *results,
                              struct ax_scores *out);

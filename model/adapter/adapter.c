@@ -24,7 +24,7 @@ static bool drops(const struct ax_adapter *a) {
 }
 
 bool ax_adapter_scales(const struct ax_adapter *a) {
-    return a->a && a->magnitude && !drops(a);
+    return ax_adapter_is_on(a) && a->magnitude && !drops(a);
 }
 
 /* g and 1/‖V‖. ‖V‖² per row is a sum over the inputs, so ranks that share them add their parts. */

@@ -28,6 +28,7 @@ struct ax_adapter_run {
     struct ax_tensor rows; /* i32: which rows of the sequence these are; data NULL: from the first
                               on */
     bool training;         /* dropout applies */
+    bool off;              /* the base alone, for passes without a gradient; set by the caller */
 };
 
 /* The adapter of one weight matrix; a == NULL: none. */
@@ -40,6 +41,10 @@ struct ax_adapter {
     uint32_t stream; /* of its dropout */
 };
 
+/* Does the matrix have one, and is it in use? */
+static inline bool ax_adapter_is_on(const struct ax_adapter *a) {
+    return a->a && !(a->run && a->run->off);
+}
 /* True if y = g∘(…) applies in this pass. Then ax_adapter_forward adds bias and addend after it;
  * else y already contains them. */
 bool ax_adapter_scales(const struct ax_adapter *a);

@@ -163,6 +163,7 @@ static enum ax_status attach_weight(struct ax_builder *b, struct ax_layer *l,
         return AX_OK;
     AX_TRY(check_experts(b->adapter));
     *a = (struct ax_expert_adapter){.rt = m->rt,
+                                    .run = &m->adapter_run,
                                     .unit = l->unit,
                                     .n_experts = E,
                                     .first = m->experts.first,

@@ -47,7 +47,7 @@ enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax
     const struct ax_model *m = p->model;
     const struct ax_adapter *a = &m->embed_adapter;
     struct ax_tensor low;
-    if (!a->a)
+    if (!ax_adapter_is_on(a))
         return AX_OK;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
     AX_TRY(look_up(p, &low));
@@ -124,7 +124,7 @@ enum ax_status ax_adapter_head_forward(const struct ax_pass *p, const struct ax_
                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
                                        const struct ax_tensor *logits) {
     struct chunk_adapter c;
-    if (!p->model->head.adapter[0].a)
+    if (!ax_adapter_is_on(&p->model->head.adapter[0]))
         return AX_OK;
     return ax_adapter_forward(of_chunk(p, rows, &c),
                               &(struct ax_adapter_forward){.x = *hidden, .w = *w, .y = *logits});

@@ -82,7 +82,7 @@ static enum ax_status project(const struct ax_expert_adapter *a, const struct ax
 enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *a,
                                           const struct ax_expert_rows *rows) {
     struct ax_tensor low, b, add;
-    if (!a->a)
+    if (!a->a || a->run->off)
         return AX_OK;
     struct ax_stack *scratch = &a->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);

@@ -15,6 +15,7 @@
 
 struct ax_expert_adapter {
     struct ax_runtime *rt;
+    const struct ax_adapter_run *run;
     const struct ax_unit *unit;
     const struct ax_param *a, *b; /* NULL: none */
     int64_t n_experts, r;
