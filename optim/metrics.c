@@ -22,7 +22,7 @@
 
 struct ax_metrics {
     struct ax_metrics_options o;
-    struct ax_metrics_file jsonl, csv;
+    struct ax_metrics_file jsonl, csv, completions;
     struct ax_tfevents events;
     bool bar;   /* a terminal, on which a line can be redrawn */
     bool drawn; /* the terminal's last line is a bar */
@@ -60,6 +60,9 @@ static enum ax_status open_files(struct ax_metrics *m, const char *folder) {
     AX_TRY(open_file(&m->csv, folder, "metrics.csv", ax_metrics_whole_csv, m->o.resume_step));
     if (m->csv.end == 0)
         ax_metrics_file_append(&m->csv, AX_METRICS_CSV_HEADER, strlen(AX_METRICS_CSV_HEADER));
+    if (m->o.completions)
+        AX_TRY(open_file(&m->completions, folder, "completions.jsonl", ax_metrics_whole_jsonl,
+                         m->o.resume_step));
     if (!m->o.tensorboard)
         return AX_OK;
     AX_TRY(ax_path_join(&runs, folder, "runs"));
@@ -189,6 +192,7 @@ void ax_metrics_close(struct ax_metrics *m) {
         ax_buf_free(&end);
     }
     ax_metrics_file_close(&m->jsonl);
+    ax_metrics_file_close(&m->completions);
     ax_metrics_file_close(&m->csv);
     ax_tfevents_close(&m->events);
     ax_free(m);
@@ -249,6 +253,20 @@ static void write_measures(struct ax_metrics *m, int64_t step, const char *of,
         ax_tfevents_write(&m->events, step, n, s);
 }
 
+static void write_figures(struct ax_metrics *m, int64_t step, const struct ax_figures *f) {
+    char tags[AX_FIGURES_MAX][AX_FIGURES_NAME + 8];
+    struct ax_tf_scalar s[AX_FIGURES_MAX];
+    int n = 0;
+    for (int i = 0; i < f->n; i++) {
+        if (isnan(f->values[i]))
+            continue;
+        snprintf(tags[n], sizeof tags[n], "train/%s", f->names[i]);
+        s[n] = (struct ax_tf_scalar){tags[n], f->values[i]};
+        n++;
+    }
+    ax_tfevents_write(&m->events, step, n, s);
+}
+
 /* Every logging_steps: the loss is the mean since the last entry, as in Hugging Face's trainer; the
  * other figures are this step's. */
 static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
@@ -268,6 +286,8 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     const int n = (int)(sizeof s / sizeof *s);
     ax_tfevents_write(&m->events, f->step, u.model < 0 ? n - 2 : u.hardware < 0 ? n - 1 : n, s);
     write_measures(m, f->step, "train", f->measures);
+    if (f->figures)
+        write_figures(m, f->step, f->figures);
     m->window = (struct ax_metrics_window){0};
     if (m->bar || !m->o.progress)
         return;
@@ -332,6 +352,11 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
     if (ax_metrics_put_eval_line(&line, m->bar, step, epoch, r, m->o.measures) == AX_OK)
         say(m, line.data);
     ax_buf_free(&line);
+}
+
+void ax_metrics_completion(struct ax_metrics *m, const struct ax_buf *line) {
+    if (m)
+        ax_metrics_file_append(&m->completions, line->data, line->len);
 }
 
 void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,

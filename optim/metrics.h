@@ -2,6 +2,7 @@
  *
  *   FOLDER/metrics.jsonl   one object per step, evaluation or event
  *   FOLDER/metrics.csv     the steps again, one line each
+ *   FOLDER/completions.jsonl  what a model that trains on samples has sampled, with rewards
  *   FOLDER/runs/           TensorBoard event files with Hugging Face's names (train/loss, …)
  *   stderr                 a progress bar on a terminal, else a key=value line every logging_steps
  *
@@ -26,6 +27,7 @@
 #include "base/status.h"
 #include "base/term.h"
 #include "optim/evaluate.h"
+#include "optim/figures.h"
 
 #define AX_METRICS_MAX_PHASES 12
 #define AX_METRICS_MAX_ROLES  11
@@ -56,6 +58,7 @@ struct ax_metrics_options {
     int devices;       /* ≥ 1: for tokens/s per device */
     bool tensorboard;  /* event files too */
     const char *const *measures; /* names of the objective's, ended by NULL; or NULL */
+    bool completions;            /* completions.jsonl too */
     bool progress;               /* false: files only (--quiet) */
     enum ax_color_mode color;
     struct ax_metrics_sink sink;
@@ -101,7 +104,8 @@ struct ax_step_figures {
     int n_phases;
     struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
     struct ax_rank_figures ranks;
-    double measures[AX_MEASURES]; /* NaN: none in this step */
+    double measures[AX_MEASURES];     /* NaN: none in this step */
+    const struct ax_figures *figures; /* others; or NULL */
 };
 void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 
@@ -112,6 +116,9 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
 /* A sample after `step`: the model's answer to prompt `index`, from 1. */
 void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,
                        const struct ax_buf *answer);
+
+/* A line of completions.jsonl, {"step": …} with its newline. */
+void ax_metrics_completion(struct ax_metrics *m, const struct ax_buf *line);
 
 /* Events, each shown once. */
 enum ax_metrics_event {

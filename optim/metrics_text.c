@@ -72,6 +72,19 @@ static enum ax_status put_measures(struct ax_buf *out, const char *before, const
     return AX_OK;
 }
 
+static enum ax_status put_named(struct ax_buf *out, const struct ax_figures *f) {
+    for (int i = 0; i < f->n; i++) {
+        json_t *s = json_string(f->names[i]);
+        char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+        json_decref(s);
+        const enum ax_status st = ax_buf_printf(out, ", %s: ", quoted ? quoted : "\"?\"");
+        ax_free(quoted);
+        AX_TRY(st);
+        AX_TRY(put_number(out, "", f->values[i], "null"));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
                                    struct ax_utilization u, const char *const *measures) {
     static const char *const keys[] = {"epoch",        "loss",
@@ -86,6 +99,8 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
     AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)f->step));
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
     AX_TRY(put_measures(out, "", measures, f->measures));
+    if (f->figures)
+        AX_TRY(put_named(out, f->figures));
     if (f->skipped)
         AX_TRY(ax_buf_puts(out, ", \"skipped\": true"));
     AX_TRY(put_seconds(out, "phase_seconds", f->n_phases, f->phases));

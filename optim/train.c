@@ -43,25 +43,6 @@ static bool is_better(const struct ax_train *t, double now, double before) {
     return t->o->eval.greater_is_better ? now > before : now < before;
 }
 
-static enum ax_status put_sample(const struct ax_train *t, int i, const struct ax_sequence *s,
-                                 struct ax_buf *prompt, struct ax_buf *answer) {
-    const struct ax_samples *o = &t->o->samples;
-    AX_TRY(o->text(o->ctx, s->prompt, s->n_prompt, prompt));
-    AX_TRY(o->text(o->ctx, s->tokens, s->n_new, answer));
-    ax_metrics_sample(t->metrics, t->done, i + 1, prompt, answer);
-    return AX_OK;
-}
-
-/* Only warns if a sample cannot be shown: training continues. */
-static void sampled(void *ctx, int i, const struct ax_sequence *s) {
-    struct ax_buf prompt = {0}, answer = {0};
-    if (put_sample(ctx, i, s, &prompt, &answer) != AX_OK)
-        ax_log_warn("sample %d: %s", i + 1, ax_error_text());
-    ax_error_clear();
-    ax_buf_free(&prompt);
-    ax_buf_free(&answer);
-}
-
 static enum ax_status evaluate(struct ax_train *t, double *value) {
     struct ax_eval_options eo = ax_train_eval_options(t->o);
     struct ax_eval_result r;
@@ -82,10 +63,7 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
     t->out->last_eval = r;
     t->out->evaluated = true;
     *value = metric(t, &r);
-    if (t->o->samples.n == 0)
-        return AX_OK;
-    ax_metrics_doing(t->metrics, "sampling", 0, 0);
-    return ax_samples_run(&t->step.model, &t->o->samples, sampled, t);
+    return ax_train_show_samples(t);
 }
 
 /* Evaluates, and decides whether this is the best evaluation so far and whether to stop early. */
@@ -215,8 +193,11 @@ static enum ax_status loop(struct ax_train *t) {
             AX_TRY(ax_train_settle(t));
             return stop(t, t->vote.stop);
         }
+        const int64_t before = t->done;
         AX_TRY(ax_train_step(t));
         AX_TRY(ax_train_take_vote(t, true));
+        if (t->done == before && !t->late.pending)
+            continue;
         if (needs_result(t, first))
             AX_TRY(ax_train_settle(t));
         if (first && t->o->measure_peak)
@@ -250,6 +231,7 @@ static enum ax_status open_metrics(struct ax_train *t) {
     mo.flops_per_token = ax_step_flops_per_token(&t->step, doc > 0 ? doc : t->o->data.doc_tokens);
     mo.devices = t->rt->mesh.world;
     mo.measures = t->o->step.objective->measures;
+    mo.completions = ax_train_samples(t->o);
     return ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo);
 }
 
@@ -285,6 +267,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     if (o->step.adapter) /* also on resume: it may change the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(ax_train_load_teacher(t));
+    AX_TRY(ax_train_rollout_load(t));
     if (refers)
         AX_TRY(ax_train_refer(t));
     if (resume_from)
@@ -321,7 +304,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     t->rt = rt;
     AX_TRY(ax_step_create(&t->step, rt, t->o->arch, &run->so));
     const double start = ax_clock_now();
-    enum ax_status st = begin(t, run->resume_from);
+    enum ax_status st = ax_train_rollout_create(t);
+    if (st == AX_OK)
+        st = begin(t, run->resume_from);
     if (st == AX_OK)
         st = loop(t);
     t->out->train_seconds = ax_clock_now() - start;
@@ -337,6 +322,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     ax_references_free(&t->references);
     ax_mismatch_free(&t->mismatch);
     ax_mismatch_free(&t->eval_mismatch);
+    ax_teacher_free(&t->reference);
     ax_step_free(&t->step);
     return ax_error_restore(&first);
 }
@@ -377,7 +363,9 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     struct run run = {.t = &t, .so = ax_train_step_options(o)};
     char *resume_from = NULL;
     ax_stop_watch();
-    enum ax_status st = prepare(&t, &run, &resume_from);
+    enum ax_status st = ax_rollout_create(&t.rollout, &o->rollout);
+    if (st == AX_OK)
+        st = prepare(&t, &run, &resume_from);
     run.resume_from = resume_from;
     if (st == AX_OK && !out->nothing_to_do)
         st = ax_runtime_run(&t.runtime, body, &run, &out->plan);
@@ -392,6 +380,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ax_free(resume_from);
     ax_claim_release(&t.lock);
     ax_train_schedule_free(&t.schedule);
+    ax_rollout_free(&t.rollout);
     ax_slow_ranks_free(&t.slow);
     ax_stop_unwatch();
     return st;

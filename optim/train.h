@@ -5,7 +5,8 @@
  * PEFT folder. See train.c (the loop), train_step.c (a step of it), train_sequences.c (sequences →
  * micro-batches), train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN,
  * spikes, the records behind them), train_reference.c (log-probs that the objective compares with),
- * train_save.c and train_resume.c, train_folder.c (output_dir),
+ * train_rollout.c (completions that the model has sampled → micro-batches),
+ * train_samples.c, train_save.c and train_resume.c, train_folder.c (output_dir),
  * train_memory.c (whether memory suffices, and what would help), train_disk.c (whether the disk
  * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_H
@@ -17,6 +18,7 @@
 #include "optim/metrics.h"
 #include "optim/peak.h"
 #include "optim/references.h"
+#include "optim/rollout.h"
 #include "optim/samples.h"
 #include "optim/step.h"
 
@@ -90,7 +92,9 @@ struct ax_train_options {
     double epochs;
     int64_t max_steps; /* 0: from epochs */
     struct ax_train_eval eval;
-    struct ax_samples samples; /* generated at each evaluation */
+    struct ax_samples samples;         /* generated at each evaluation */
+    struct ax_rollout_options rollout; /* group > 0: data.train has prompts, and completions of them
+                                          are trained on */
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */

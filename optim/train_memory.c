@@ -30,6 +30,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
     int found;
     AX_TRY(ax_step_create(&t.step, rt, o->arch, so));
     enum ax_status st;
+    AX_TRY_GOTO(ax_train_rollout_create(&t), st, done);
     if (so->adapter)
         AX_TRY_GOTO(ax_train_start_adapter(&t.step.model, o), st, done);
     for (int m = 0; m < so->n_microbatches; m++)
@@ -49,10 +50,12 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
         eo.teacher = ax_step_teacher(&t.step);
         AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.eval, &eo, &e), st, done);
     }
+    AX_TRY_GOTO(ax_train_rollout_plan(&t), st, done);
     if (o->samples.n > 0)
         AX_TRY_GOTO(ax_samples_run(&t.step.model, &o->samples, NULL, NULL), st, done);
     st = ax_train_save_plan(&t);
 done:
+    ax_teacher_free(&t.reference);
     ax_step_free(&t.step);
     return st;
 }

@@ -84,6 +84,7 @@ struct ax_train_cost {            /* of a step */
     double begin;                 /* when it began */
     double seconds;               /* until the next one began; 0 = not yet */
     double data, save;            /* seconds of them */
+    bool samples;                 /* it begins with a rollout */
     double flops;                 /* of products */
     uint64_t waits, waits_before; /* all; before its gradients */
 };
@@ -124,6 +125,8 @@ struct ax_train {
     struct ax_runtime *rt;
     struct ax_step step;
     struct ax_train_sequences sequences;        /* of the step in progress */
+    struct ax_rollout rollout;                  /* of a run that samples what it trains on */
+    struct ax_teacher reference;                /* of its policy, if it is a model of its own */
     struct ax_train_late late;                  /* its sequences are unused where no work is late */
     struct ax_reference_store reference_store;  /* that of the options, for the next two */
     struct ax_references references;            /* of an objective that compares with them */
@@ -176,14 +179,30 @@ enum ax_status ax_train_check_ranks(const struct ax_train *t);
 enum ax_status ax_train_folder_open(struct ax_train *t, const struct ax_step_options *so,
                                     char **resume);
 
+/* Answers the options' prompts. */
+enum ax_status ax_train_show_samples(struct ax_train *t);
+
+/* Does the model sample what it trains on? */
+bool ax_train_samples(const struct ax_train_options *o);
+/* Takes the memory of a reference model; loads it. Without an adapter it is a copy of the base. */
+enum ax_status ax_train_rollout_create(struct ax_train *t);
+enum ax_status ax_train_rollout_load(struct ax_train *t);
+/* Takes the memory for a generation while planning. */
+enum ax_status ax_train_rollout_plan(struct ax_train *t);
+/* Fills the step's batches with the next turn, after sampling if it is the first of a generation.
+ * *stopped: there is no step, as a rank was asked to stop. */
+enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped);
+
 /* The adapter whose folder a run writes; NULL: it writes models. With restarts a model, because the
  * adapter alone fits no base that anyone else has. */
 const struct ax_peft_config *ax_train_saved_adapter(const struct ax_train_options *o);
 
-/* Sequences per step with this many data ranks. */
+/* Sequences that are read at a time with this many data ranks, and in how many steps they are trained
+ * on. */
 int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks);
+int64_t ax_train_turns(const struct ax_train_options *o);
 
-/* Runs the next step. Where the device works late, its update is enqueued and its result is
+/* Runs the next step; none if a rank that samples was asked to stop. Where the device works late, its update is enqueued and its result is
  * pending; that of the step before is read when this step's gradients are enqueued. */
 enum ax_status ax_train_step(struct ax_train *t);
 /* Waits for the pending result, if there is one. */

@@ -47,6 +47,11 @@ static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
             (struct ax_phase_seconds){ax_step_phase_name((enum ax_step_phase)p), r->seconds[p]};
     f.phases[f.n_phases++] = (struct ax_phase_seconds){"save", c->save};
     memcpy(f.measures, r->measures, sizeof f.measures);
+    if (c->samples) {
+        f.figures = &t->rollout.figures;
+        f.phases[f.n_phases++] = (struct ax_phase_seconds){"rollout", t->rollout.seconds};
+        f.phases[f.n_phases++] = (struct ax_phase_seconds){"reward", t->rollout.reward_seconds};
+    }
     AX_TRY(ax_train_compare_ranks(t, f.seconds, &f.ranks));
     ax_metrics_step(t->metrics, &f);
     return AX_OK;
@@ -162,10 +167,18 @@ enum ax_status ax_train_step(struct ax_train *t) {
     struct ax_train_cost c = {.begin = ax_clock_now()};
     bool again = false;
     start(&c, t);
-    const enum ax_status st = ax_train_sequences_next(&t->sequences, &t->step, &t->o->data);
+    bool stopped = false;
+    const enum ax_status st = ax_train_samples(t->o)
+                                  ? ax_train_rollout_next(t, &stopped)
+                                  : ax_train_sequences_next(&t->sequences, &t->step, &t->o->data);
     if (st != AX_OK)
         return fail(t, st);
+    if (stopped)
+        return AX_OK;
     c.data = ax_clock_now() - c.begin;
+    c.samples = ax_train_samples(t->o) && t->rollout.turn == 1;
+    if (c.samples)
+        c.data -= t->rollout.seconds + t->rollout.reward_seconds;
     if (!t->late.pending) /* else it is not due */
         AX_TRY(ax_step_restart_if_due(&t->step, t->done));
     AX_TRY(ax_train_estimate_kl(t));

@@ -222,11 +222,12 @@ int64_t ax_train_watch_size(const struct ax_train_watch *w) {
     return w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
 }
 
-/* The loss above which a step is a spike. */
-static double spike_above(const struct ax_train_watch *w) {
+/* The loss above which a step is a spike. A policy's says nothing: it is 0 but for clipping. */
+static double spike_above(const struct ax_train *t) {
+    const struct ax_train_watch *w = &t->watch;
     const int64_t n = ax_train_watch_size(w);
     double sum = 0, squares = 0;
-    if (n < SPIKE_AFTER)
+    if (n < SPIKE_AFTER || ax_train_samples(t->o))
         return INFINITY;
     for (int64_t i = 0; i < n; i++)
         sum += w->window[i];
@@ -314,7 +315,7 @@ enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_resu
     w->bad_in_a_row = 0;
     const double recent = far_above(w);
     const bool is_far = r->loss > recent;
-    if (r->loss > spike_above(w) && !(is_far && isnan(t->o->watchdog) && watches(t)))
+    if (r->loss > spike_above(t) && !(is_far && isnan(t->o->watchdog) && watches(t)))
         AX_TRY(say_spike(t, r->loss));
     if (!is_far) /* losses of a diverging run must not enter the window */
         w->window[w->n++ % AX_WATCH_WINDOW] = r->loss;
@@ -322,7 +323,7 @@ enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_resu
 }
 
 double ax_train_watch_bound(const struct ax_train *t) {
-    const double spike = spike_above(&t->watch);
+    const double spike = spike_above(t);
     if (!watches(t))
         return spike;
     return fmin(spike, isnan(t->o->watchdog) ? far_above(&t->watch) : t->o->watchdog);

@@ -1,0 +1,135 @@
+#include "optim/rollout.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+/* ---- memory ---- */
+
+enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_options *o) {
+    *r = (struct ax_rollout){.o = o, .n = o->prompts * o->group};
+    if (o->group == 0)
+        return AX_OK;
+    const size_t n = (size_t)r->n, tokens = n * (size_t)(o->max_prompt + o->max_new);
+    const int functions = o->rewards ? ax_rewards_count(o->rewards) : 0;
+    AX_TRY(ax_alloc(&r->list, n, sizeof *r->list));
+    AX_TRY(ax_alloc(&r->order, n, sizeof *r->order));
+    AX_TRY(ax_alloc(&r->origins, (size_t)o->prompts, sizeof *r->origins));
+    AX_TRY(ax_alloc(&r->records, (size_t)o->prompts, sizeof *r->records));
+    AX_TRY(ax_alloc(&r->todo, (size_t)o->prompts, sizeof *r->todo));
+    AX_TRY(ax_alloc(&r->rewards, n * (size_t)functions, sizeof *r->rewards));
+    AX_TRY(ax_alloc(&r->ids, tokens, sizeof *r->ids));
+    AX_TRY(ax_alloc(&r->logprobs, tokens, sizeof *r->logprobs));
+    return o->policy->o.beta != 0 ? ax_alloc(&r->reference, tokens, sizeof *r->reference) : AX_OK;
+}
+
+static void forget(struct ax_rollout *r) {
+    r->filled = false;
+    r->turn = 0;
+    r->read = 0;
+}
+
+void ax_rollout_free(struct ax_rollout *r) {
+    for (int64_t i = 0; r->origins && i < r->o->prompts; i++)
+        ax_free(r->origins[i].file);
+    for (int64_t i = 0; r->records && i < r->o->prompts; i++)
+        ax_free(r->records[i]);
+    ax_free(r->list);
+    ax_free(r->order);
+    ax_free(r->origins);
+    ax_free(r->records);
+    ax_free(r->todo);
+    ax_free(r->rewards);
+    ax_free(r->ids);
+    ax_free(r->logprobs);
+    ax_free(r->reference);
+    *r = (struct ax_rollout){0};
+}
+
+/* ---- turns ---- */
+
+bool ax_rollout_is_used_up(const struct ax_rollout *r) {
+    return !r->filled || r->turn == r->o->steps * r->o->iterations;
+}
+
+int64_t ax_rollout_turn_size(const struct ax_rollout *r) {
+    return r->n / r->o->steps;
+}
+
+const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t i,
+                                            int64_t *number) {
+    *number = r->order[r->turn % r->o->steps * ax_rollout_turn_size(r) + i];
+    return &r->list[*number];
+}
+
+/* One step trains on all completions: then their order makes no difference. */
+static void shuffle(struct ax_rollout *r) {
+    const struct ax_rng_key key = {r->o->sampling.seed, (uint32_t)r->generation, 0x726f6c6c};
+    for (int64_t i = 0; i < r->n; i++)
+        r->order[i] = i;
+    for (int64_t i = r->n - 1; r->o->steps > 1 && i > 0; i--) {
+        const uint64_t k = ax_rng_below(key, (uint64_t)i, (uint64_t)i + 1);
+        const int64_t other = r->order[k];
+        r->order[k] = r->order[i];
+        r->order[i] = other;
+    }
+}
+
+/* ---- a generation ---- */
+
+static enum ax_status plan(struct ax_rollout *r, struct ax_model *m, struct ax_model *reference) {
+    bool stopped;
+    AX_TRY(ax_rollout_sample(r, m, &stopped));
+    return reference ? ax_rollout_refer(r, reference, &stopped) : AX_OK;
+}
+
+/* Prompts, completions and rewards of the groups to do, which become those to do again. */
+static enum ax_status go_round(struct ax_rollout *r, struct ax_model *m, struct ax_loader *loader,
+                               bool *stopped) {
+    AX_TRY(ax_rollout_read(r, loader));
+    const double start = ax_clock_now();
+    AX_TRY(ax_rollout_sample(r, m, stopped));
+    const double sampled = ax_clock_now();
+    r->seconds += sampled - start;
+    if (!*stopped)
+        AX_TRY(ax_rollout_reward(r, m->rt));
+    r->reward_seconds += ax_clock_now() - sampled;
+    return AX_OK;
+}
+
+static enum ax_status fill(struct ax_rollout *r, struct ax_model *m, struct ax_model *reference,
+                           struct ax_loader *loader, bool *stopped) {
+    r->n_todo = r->o->prompts;
+    for (int64_t i = 0; i < r->n_todo; i++)
+        r->todo[i] = i;
+    for (r->round = 0; r->round <= r->o->rounds && r->n_todo > 0 && !*stopped; r->round++)
+        AX_TRY(go_round(r, m, loader, stopped));
+    const double start = ax_clock_now();
+    if (reference && !*stopped)
+        AX_TRY(ax_rollout_refer(r, reference, stopped));
+    r->seconds += ax_clock_now() - start;
+    return AX_OK;
+}
+
+enum ax_status ax_rollout_generate(struct ax_rollout *r, struct ax_model *m,
+                                   struct ax_model *reference, struct ax_loader *loader,
+                                   bool *stopped) {
+    struct ax_loader_state at;
+    *stopped = false;
+    if (ax_runtime_planning(m->rt))
+        return plan(r, m, reference);
+    ax_loader_save(loader, &at);
+    forget(r);
+    r->seconds = r->reward_seconds = 0;
+    r->generation++;
+    AX_TRY(fill(r, m, reference, loader, stopped));
+    if (*stopped) {
+        r->generation--;
+        return ax_loader_restore(loader, &at);
+    }
+    r->filled = true;
+    shuffle(r);
+    return ax_rollout_judge(r);
+}

@@ -1,0 +1,120 @@
+/* Rollouts: the model that trains samples completions of prompts, functions reward them, and some
+ * steps train on them (optim/policy.h).
+ *
+ *   generation   `prompts` prompts with `group` completions each, sampled together
+ *   turn         a step's share of a generation: it is trained on in `steps` steps, in a random order
+ *                if there are several, `iterations` times
+ *
+ * Everything is a function of the seed: prompts by the loader, tokens by (seed, generation, prompt,
+ * sample, position). So all ranks have the same completions, and their number does not change them.
+ * The log-probs that tokens were drawn with are the values that training computes: on one rank and
+ * processor, the ratio of the first step's policy to them is exactly 1.
+ *
+ * See rollout.c (a generation), rollout_sample.c, rollout_reference.c, rollout_rewards.c (rewards,
+ * advantages, figures), rollout_state.c (what a checkpoint has of it), rollout_log.c, train_rollout.c (a
+ * turn's micro-batches). */
+#ifndef AX_OPTIM_ROLLOUT_H
+#define AX_OPTIM_ROLLOUT_H
+
+#include "data/pipeline/loader.h"
+#include "data/reward/rewards.h"
+#include "data/tokenizer/tokenizer.h"
+#include "model/generate.h"
+#include "optim/advantages.h"
+#include "optim/figures.h"
+#include "optim/policy.h"
+
+struct ax_rollout_options {
+    int64_t group;   /* completions of a prompt; 0: no rollouts */
+    int64_t prompts; /* of a generation, on all ranks */
+    int steps, iterations;
+    int rounds; /* how often other prompts are sampled in place of those whose completions are all
+                   worth the same (DAPO's dynamic sampling) */
+    int64_t max_prompt, max_new; /* tokens */
+    int64_t lanes;               /* sequences that a rank samples at a time */
+    struct ax_sampling sampling;
+    int n_stop;
+    const int32_t *stop;                    /* ids that end a completion */
+    bool mask_truncated;                    /* completions that length ended have no labels */
+    struct ax_advantage_options advantages; /* group, n_rewards and weights follow */
+    const struct ax_policy *policy;
+    int shown;                  /* completions of a generation that are shown */
+    struct ax_rewards *rewards; /* NULL while planning */
+    const struct ax_tokenizer *tokenizer;
+};
+
+/* Where a prompt comes from. */
+struct ax_rollout_origin {
+    char *file;
+    uint64_t line;
+};
+
+struct ax_completion {
+    int64_t start, n_prompt, n; /* its tokens ids[start + …]: of the prompt, of both */
+    float advantage;
+    bool truncated;
+};
+
+#define AX_ROLLOUT_MAX_REWARDS 16
+
+struct ax_rollout {
+    const struct ax_rollout_options *o;
+    int64_t generation;                /* number of the one that is here; 0: none */
+    int turn;                          /* turns taken of it */
+    int64_t epoch, index;              /* of its first prompt in the loader; … */
+    int64_t read;                      /* … prompts read for it */
+    int64_t n;                         /* completions; … */
+    struct ax_completion *list;        /* … [n], a group's follow each other */
+    struct ax_rollout_origin *origins; /* [prompts] */
+    bool filled;                       /* the above is a generation */
+    int32_t *ids;                      /* [n][max_prompt + max_new] */
+    float *logprobs;                   /* like ids: of a completion's tokens, as they were drawn */
+    float *reference;                  /* the same, by the reference; NULL: the policy needs none */
+    int64_t *order;                    /* [n] */
+    /* of the last generation, for reports; not part of a checkpoint */
+    double *rewards;                /* [n][functions] */
+    char **records;                 /* [prompts] JSON */
+    int64_t *todo, n_todo;          /* [prompts] groups that are sampled in this round */
+    int round;                      /* from 0 */
+    struct ax_figures figures;      /* TRL's names */
+    double seconds, reward_seconds; /* sampling; rewards */
+};
+
+/* Zeroes for no rollouts, too. */
+enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_options *o);
+void ax_rollout_free(struct ax_rollout *r);
+/* True if the next turn needs a new generation. */
+bool ax_rollout_is_used_up(const struct ax_rollout *r);
+/* Samples and rewards the next generation. `reference`: the model that the policy is compared with, if
+ * it is; m itself is compared with its base, without its adapter. *stopped: a rank was asked to stop;
+ * then the loader is where it was, and the last generation is gone. Scratch and slots must be empty.
+ * While planning, takes the memory for it. */
+enum ax_status ax_rollout_generate(struct ax_rollout *r, struct ax_model *m,
+                                   struct ax_model *reference, struct ax_loader *loader,
+                                   bool *stopped);
+/* Completions of a turn, and which is its i-th. */
+int64_t ax_rollout_turn_size(const struct ax_rollout *r);
+const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t i, int64_t *number);
+
+/* ---- parts ---- */
+
+/* Prompts for the groups to do, and their completions; rollout_sample.c. */
+enum ax_status ax_rollout_read(struct ax_rollout *r, struct ax_loader *loader);
+enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool *stopped);
+/* Log-probs of all completions by the reference; rollout_reference.c. */
+enum ax_status ax_rollout_refer(struct ax_rollout *r, struct ax_model *reference, bool *stopped);
+/* Rewards of the groups to do, which become those without a spread; rollout_rewards.c. */
+enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt);
+/* Advantages and figures. */
+enum ax_status ax_rollout_judge(struct ax_rollout *r);
+/* The i-th completion as a line of completions.jsonl; rollout_log.c. */
+enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,
+                               struct ax_buf *out);
+enum ax_status ax_rollout_text(const struct ax_rollout *r, const struct ax_completion *c,
+                               struct ax_buf *prompt, struct ax_buf *completion);
+
+/* What a checkpoint has: a generation with turns left, else only its number. */
+enum ax_status ax_rollout_to_json(const struct ax_rollout *r, json_t **out);
+enum ax_status ax_rollout_from_json(struct ax_rollout *r, struct ax_json v);
+
+#endif

@@ -1,0 +1,240 @@
+/* Rewards of a generation, and what follows from them. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "optim/rollout.h"
+
+enum ax_status ax_rollout_text(const struct ax_rollout *r, const struct ax_completion *c,
+                               struct ax_buf *prompt, struct ax_buf *completion) {
+    const int32_t *ids = r->ids + c->start;
+    AX_TRY(ax_tokenizer_decode(r->o->tokenizer, ids, (size_t)c->n_prompt, false, prompt));
+    AX_TRY(ax_tokenizer_decode(r->o->tokenizer, ids + c->n_prompt, (size_t)(c->n - c->n_prompt),
+                               true, completion));
+    AX_TRY(ax_buf_puts(prompt, ""));
+    return ax_buf_puts(completion, "");
+}
+
+/* ---- rewards ---- */
+
+/* The completions of n groups to do, from the first-th on, as reward functions see them. */
+struct items {
+    struct ax_reward_item *list; /* [n] */
+    struct ax_buf *prompts, *completions;
+    json_t **records;
+    int64_t first, n;
+};
+
+static int64_t number_of(const struct ax_rollout *r, int64_t i) {
+    return r->todo[i / r->o->group] * r->o->group + i % r->o->group;
+}
+
+static bool is_list(const json_t *record, const char *column) {
+    return json_is_array(json_object_get(record, column));
+}
+
+static enum ax_status put_item(struct items *x, const struct ax_rollout *r, int64_t i) {
+    const int64_t number = number_of(r, x->first + i);
+    const struct ax_completion *c = &r->list[number];
+    AX_TRY(ax_rollout_text(r, c, &x->prompts[i], &x->completions[i]));
+    json_t *record = x->records[i] = json_loads(r->records[number / r->o->group], 0, NULL);
+    if (!record)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a record of a reward function");
+    x->list[i] =
+        (struct ax_reward_item){.record = record,
+                                .prompt = x->prompts[i].data,
+                                .completion = x->completions[i].data,
+                                .n = x->completions[i].len,
+                                .ids = r->ids + c->start + c->n_prompt,
+                                .n_ids = c->n - c->n_prompt,
+                                .truncated = c->truncated,
+                                .chat = is_list(record, "prompt") || is_list(record, "messages")};
+    return AX_OK;
+}
+
+static enum ax_status items_create(struct items *x, const struct ax_rollout *r) {
+    const size_t n = (size_t)x->n;
+    AX_TRY(ax_alloc(&x->list, n, sizeof *x->list));
+    AX_TRY(ax_alloc(&x->prompts, n, sizeof *x->prompts));
+    AX_TRY(ax_alloc(&x->completions, n, sizeof *x->completions));
+    AX_TRY(ax_alloc(&x->records, n, sizeof *x->records));
+    for (int64_t i = 0; i < x->n; i++)
+        AX_TRY(put_item(x, r, i));
+    return AX_OK;
+}
+
+static void items_free(struct items *x) {
+    for (int64_t i = 0; i < x->n; i++) {
+        if (x->prompts)
+            ax_buf_free(&x->prompts[i]);
+        if (x->completions)
+            ax_buf_free(&x->completions[i]);
+        if (x->records)
+            json_decref(x->records[i]);
+    }
+    ax_free(x->list);
+    ax_free(x->prompts);
+    ax_free(x->completions);
+    ax_free(x->records);
+}
+
+static enum ax_status score(const struct ax_rollout *r, int64_t first, int64_t n, double *out) {
+    struct items x = {.first = first, .n = n};
+    enum ax_status st;
+    AX_TRY_GOTO(items_create(&x, r), st, done);
+    st = ax_rewards_score(r->o->rewards, (size_t)n, x.list, out);
+done:
+    items_free(&x);
+    return st;
+}
+
+/* Of the ranks with the same sequences, the first scores, as functions need not repeat themselves. */
+static bool scores(const struct ax_mesh *m) {
+    return m->coord[AX_ROLE_TP] == 0 && m->coord[AX_ROLE_CP] == 0 && m->coord[AX_ROLE_PP] == 0;
+}
+
+/* Each data rank scores the completions of some groups; then all have all rewards [n][functions]. */
+static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime *rt, int64_t n,
+                                  double *rewards) {
+    const int functions = ax_rewards_count(r->o->rewards);
+    int64_t first, own;
+    ax_split_range(r->n_todo, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first,
+                   &own);
+    if (scores(&rt->mesh) && own > 0)
+        AX_TRY(score(r, first * r->o->group, own * r->o->group,
+                     rewards + first * r->o->group * functions));
+    return ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, rewards, n * functions);
+}
+
+static struct ax_advantage_options options_of(const struct ax_rollout *r, double *weights) {
+    struct ax_advantage_options o = r->o->advantages;
+    o.group = r->o->group;
+    o.n_rewards = ax_rewards_count(r->o->rewards);
+    o.weights = weights;
+    AX_ASSERT(o.n_rewards <= AX_ROLLOUT_MAX_REWARDS);
+    for (int k = 0; k < o.n_rewards; k++)
+        weights[k] = ax_rewards_weight(r->o->rewards, k);
+    return o;
+}
+
+/* Groups whose completions are all worth the same, or nothing, stay to do. */
+static enum ax_status sift(struct ax_rollout *r) {
+    double weights[AX_ROLLOUT_MAX_REWARDS], *totals;
+    const struct ax_advantage_options o = options_of(r, weights);
+    const int64_t groups = r->n_todo;
+    AX_TRY(ax_alloc(&totals, (size_t)o.group, sizeof *totals));
+    r->n_todo = 0;
+    for (int64_t i = 0; i < groups; i++) {
+        const int64_t group = r->todo[i];
+        ax_reward_totals(&o, o.group, r->rewards + group * o.group * o.n_rewards, totals);
+        if (!(ax_reward_stats_of(totals, o.group, 1).std > 0))
+            r->todo[r->n_todo++] = group;
+    }
+    ax_free(totals);
+    return AX_OK;
+}
+
+enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt) {
+    const int64_t n = r->n_todo * r->o->group;
+    const int functions = ax_rewards_count(r->o->rewards);
+    double *rewards;
+    AX_TRY(ax_alloc(&rewards, (size_t)(n * functions), sizeof *rewards));
+    const enum ax_status st = score_share(r, rt, n, rewards);
+    for (int64_t i = 0; st == AX_OK && i < n; i++)
+        memcpy(r->rewards + number_of(r, i) * functions, rewards + i * functions,
+               (size_t)functions * sizeof *rewards);
+    ax_free(rewards);
+    return st == AX_OK ? sift(r) : st;
+}
+
+/* ---- figures ---- */
+
+static void put(struct ax_figures *f, double value, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void put(struct ax_figures *f, double value, const char *fmt, ...) {
+    va_list args;
+    AX_ASSERT(f->n < AX_FIGURES_MAX);
+    va_start(args, fmt);
+    (void)vsnprintf(f->names[f->n], sizeof f->names[0], fmt, args);
+    va_end(args);
+    f->values[f->n++] = value;
+}
+
+struct lengths {
+    double n, sum, least, most;
+};
+
+static void add_length(struct lengths *l, double length) {
+    l->least = l->n == 0 ? length : fmin(l->least, length);
+    l->most = l->n == 0 ? length : fmax(l->most, length);
+    l->sum += length;
+    l->n++;
+}
+
+static void put_lengths(struct ax_figures *f, const struct lengths *l, const char *what) {
+    put(f, l->n > 0 ? l->sum / l->n : 0, "completions/mean_%slength", what);
+    put(f, l->least, "completions/min_%slength", what);
+    put(f, l->most, "completions/max_%slength", what);
+}
+
+static void put_all_lengths(struct ax_rollout *r) {
+    struct lengths all = {0}, ended = {0};
+    for (int64_t i = 0; i < r->n; i++) {
+        const double n = (double)(r->list[i].n - r->list[i].n_prompt);
+        add_length(&all, n);
+        if (!r->list[i].truncated)
+            add_length(&ended, n);
+    }
+    put_lengths(&r->figures, &all, "");
+    put(&r->figures, 1 - ended.n / (double)r->n, "completions/clipped_ratio");
+    put_lengths(&r->figures, &ended, "terminated_");
+}
+
+static void put_rewards(struct ax_rollout *r, const struct ax_advantage_options *o,
+                        const double *totals) {
+    struct ax_figures *f = &r->figures;
+    for (int k = 0; k < o->n_rewards; k++) {
+        const char *name = ax_rewards_name(r->o->rewards, k);
+        const struct ax_reward_stats s = ax_reward_stats_of(r->rewards + k, r->n, o->n_rewards);
+        put(f, s.mean, "rewards/%s/mean", name);
+        put(f, s.std, "rewards/%s/std", name);
+    }
+    const struct ax_reward_stats s = ax_reward_stats_of(totals, r->n, 1);
+    put(f, s.mean, "reward");
+    put(f, s.std, "reward_std");
+    put(f, ax_share_without_spread(o, r->n, totals), "frac_reward_zero_std");
+}
+
+/* How many prompts it took to have as many whose completions differ. */
+static void put_rounds(struct ax_rollout *r) {
+    if (r->o->rounds == 0)
+        return;
+    put(&r->figures, r->round, "dynamic_sampling/rounds");
+    put(&r->figures, (double)r->read, "dynamic_sampling/prompts");
+}
+
+/* ---- all ---- */
+
+static void judge(struct ax_rollout *r, double *totals, double *advantages) {
+    double weights[AX_ROLLOUT_MAX_REWARDS];
+    const struct ax_advantage_options o = options_of(r, weights);
+    ax_reward_totals(&o, r->n, r->rewards, totals);
+    ax_advantages(&o, r->n, r->rewards, advantages);
+    for (int64_t i = 0; i < r->n; i++)
+        r->list[i].advantage = (float)advantages[i];
+    r->figures.n = 0;
+    put_all_lengths(r);
+    put_rewards(r, &o, totals);
+    put_rounds(r);
+}
+
+enum ax_status ax_rollout_judge(struct ax_rollout *r) {
+    double *values;
+    AX_TRY(ax_alloc(&values, 2 * (size_t)r->n, sizeof *values));
+    judge(r, values, values + r->n);
+    ax_free(values);
+    return AX_OK;
+}

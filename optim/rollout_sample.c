@@ -1,0 +1,162 @@
+/* Prompts from the loader, and completions of them by the model. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/stop.h"
+#include "optim/rollout.h"
+
+#define PASS_TOKENS 256 /* fewer than in generation alone: a pass's memory is a step's */
+
+/* ---- prompts ---- */
+
+static int64_t place_of(const struct ax_rollout *r, int64_t i) {
+    return i * (r->o->max_prompt + r->o->max_new);
+}
+
+static enum ax_status put_record(struct ax_rollout *r, int64_t group, const struct ax_examples *set,
+                                 size_t index) {
+    const struct ax_stored *x = &set->list[index];
+    size_t n;
+    const char *record = ax_examples_text(set, index, &n);
+    AX_ASSERT(record);
+    ax_free(r->origins[group].file);
+    ax_free(r->records[group]);
+    r->origins[group].file = r->records[group] = NULL;
+    AX_TRY(ax_strdup(&r->origins[group].file, x->file < set->n_files ? set->files[x->file] : "?"));
+    r->origins[group].line = x->line;
+    return ax_sprintf(&r->records[group], "%.*s", (int)n, record);
+}
+
+/* Each of the group has the prompt's ids, and room for a completion. */
+static enum ax_status put_prompt(struct ax_rollout *r, int64_t group,
+                                 const struct ax_packed_sequence *s) {
+    const int64_t n = s->docs[0].n;
+    AX_ASSERT(s->n == 1 && n <= r->o->max_prompt);
+    AX_TRY(put_record(r, group, ax_sequence_set(s, 0), ax_sequence_ref(s, 0)->index));
+    for (int64_t i = group * r->o->group; i < (group + 1) * r->o->group; i++) {
+        r->list[i] = (struct ax_completion){.start = place_of(r, i), .n_prompt = n};
+        memcpy(r->ids + r->list[i].start, s->docs[0].tokens, (size_t)n * sizeof *r->ids);
+    }
+    if (r->read++ == 0) {
+        r->epoch = s->epoch;
+        r->index = s->index;
+    }
+    return AX_OK;
+}
+
+static void next_epoch(struct ax_loader *loader) {
+    struct ax_loader_state at;
+    ax_loader_save(loader, &at);
+    ax_loader_start_epoch(loader, at.epoch + 1);
+}
+
+/* The prompts of an epoch that do not fill the first round of a generation are left out. */
+enum ax_status ax_rollout_read(struct ax_rollout *r, struct ax_loader *loader) {
+    int ends = 0;
+    for (int64_t i = 0; i < r->n_todo; i++) {
+        struct ax_packed_sequence s;
+        bool got;
+        AX_TRY(ax_loader_next(loader, &s, &got));
+        if (got) {
+            AX_TRY(put_prompt(r, r->todo[i], &s));
+            continue;
+        }
+        if (ends++ > 0)
+            return ax_error(AX_ERR_DATA,
+                            "datasets: an epoch has fewer than the %lld prompts that are sampled "
+                            "at a time; lower micro_batch_size or gradient_accumulation_steps",
+                            (long long)r->n_todo);
+        next_epoch(loader);
+        r->read = r->round == 0 ? 0 : r->read;
+        i = r->round == 0 ? -1 : i - 1;
+    }
+    return AX_OK;
+}
+
+/* ---- completions ---- */
+
+static bool stop_now(void *ctx) {
+    (void)ctx;
+    return ax_stop_requested() != AX_STOP_NONE;
+}
+
+static enum ax_status generate(const struct ax_rollout_options *o, struct ax_model *m, int64_t n,
+                               struct ax_sequence *seqs) {
+    struct ax_generator g;
+    const enum ax_phase before = m->rt->arena.phase;
+    const struct ax_generate_options go = {.n_seqs = (int)o->lanes,
+                                           .max_prompt = o->max_prompt,
+                                           .max_new = o->max_new,
+                                           .pass_tokens = PASS_TOKENS,
+                                           .n_stop = o->n_stop,
+                                           .stop = o->stop,
+                                           .sampling = o->sampling,
+                                           .stop_now = stop_now};
+    AX_TRY(ax_generator_create(&g, m, &go));
+    const enum ax_status st = ax_generate(&g, n, seqs);
+    ax_generator_free(&g);
+    ax_arena_enter(&m->rt->arena, before);
+    return st;
+}
+
+/* Of the groups to do. */
+struct drawn {
+    struct ax_sequence *seqs; /* [n] */
+    double *logprobs;         /* [n][max_new] */
+    int64_t n;
+};
+
+static struct ax_completion *completion_of(const struct ax_rollout *r, int64_t i) {
+    return &r->list[r->todo[i / r->o->group] * r->o->group + i % r->o->group];
+}
+
+static enum ax_status drawn_create(struct drawn *d, const struct ax_rollout *r) {
+    d->n = r->n_todo * r->o->group;
+    AX_TRY(ax_alloc(&d->seqs, (size_t)d->n, sizeof *d->seqs));
+    AX_TRY(ax_alloc(&d->logprobs, (size_t)(d->n * r->o->max_new), sizeof *d->logprobs));
+    for (int64_t i = 0; i < d->n; i++) {
+        const struct ax_completion *c = completion_of(r, i);
+        const uint64_t number = (uint64_t)(r->round * r->n + (c - r->list));
+        d->seqs[i] = (struct ax_sequence){.n_prompt = c->n_prompt,
+                                          .prompt = r->ids + c->start,
+                                          .stream = ((uint64_t)r->generation << 32) + number,
+                                          .tokens = r->ids + c->start + c->n_prompt,
+                                          .logprobs = d->logprobs + i * r->o->max_new};
+    }
+    return AX_OK;
+}
+
+static void drawn_free(struct drawn *d) {
+    ax_free(d->seqs);
+    ax_free(d->logprobs);
+}
+
+/* Unless a rank was asked to stop. */
+static void take(struct ax_rollout *r, const struct drawn *d, bool *stopped) {
+    for (int64_t i = 0; i < d->n; i++)
+        *stopped = *stopped || d->seqs[i].finish == AX_FINISH_CALLER;
+    for (int64_t i = 0; i < d->n && !*stopped; i++) {
+        struct ax_completion *c = completion_of(r, i);
+        float *logprobs = r->logprobs + c->start + c->n_prompt;
+        c->n = c->n_prompt + d->seqs[i].n_new;
+        c->truncated = d->seqs[i].finish == AX_FINISH_LENGTH;
+        for (int64_t k = 0; k < d->seqs[i].n_new; k++)
+            logprobs[k] = (float)d->seqs[i].logprobs[k];
+    }
+}
+
+enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool *stopped) {
+    struct drawn d = {0};
+    enum ax_status st;
+    if (ax_runtime_planning(m->rt)) {
+        double logprob;
+        struct ax_sequence s = {.logprobs = &logprob};
+        return generate(r->o, m, 1, &s);
+    }
+    AX_TRY_GOTO(drawn_create(&d, r), st, done);
+    AX_TRY_GOTO(generate(r->o, m, d.n, d.seqs), st, done);
+    take(r, &d, stopped);
+done:
+    drawn_free(&d);
+    return st;
+}

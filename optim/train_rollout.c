@@ -1,0 +1,206 @@
+/* Puts the completions of a turn into a step's micro-batches: number m of data rank d gets the turn's
+ * completions (m·ranks + d)·k …, k of them, as train_sequences.c does with sequences. What has no
+ * gradient is left out of a micro-batch, and only counted (ax_step.absent). */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "optim/train_state.h"
+
+bool ax_train_samples(const struct ax_train_options *o) {
+    return o->rollout.group > 0;
+}
+
+/* ---- the reference ---- */
+
+static bool refers(const struct ax_train *t) {
+    return ax_train_samples(t->o) && t->o->rollout.policy->o.beta != 0;
+}
+
+static bool has_copy(const struct ax_train *t) {
+    return refers(t) && !t->o->step.adapter;
+}
+
+static struct ax_model *reference(struct ax_train *t) {
+    return has_copy(t) ? &t->reference.model : refers(t) ? &t->step.model : NULL;
+}
+
+enum ax_status ax_train_rollout_create(struct ax_train *t) {
+    const int64_t positions = ax_step_positions(&t->step.o);
+    return has_copy(t) ? ax_teacher_create(&t->reference, t->o->arch, &t->step.model, positions)
+                       : AX_OK;
+}
+
+enum ax_status ax_train_rollout_load(struct ax_train *t) {
+    if (!has_copy(t))
+        return AX_OK;
+    return t->o->weights ? ax_model_load(&t->reference.model, t->o->weights)
+                         : ax_model_init_random(&t->reference.model, t->o->step.seed);
+}
+
+/* Memory is the step's: what a step does not need while it samples. */
+enum ax_status ax_train_rollout_plan(struct ax_train *t) {
+    bool stopped;
+    struct ax_rollout r = {.o = &t->o->rollout};
+    if (!ax_train_samples(t->o))
+        return AX_OK;
+    return ax_rollout_generate(&r, &t->step.model, reference(t), NULL, &stopped);
+}
+
+/* ---- a completion as a document ---- */
+
+static bool has_labels(const struct ax_train *t, const struct ax_completion *c) {
+    return !(c->truncated && t->o->rollout.mask_truncated);
+}
+
+/* The routers' balancing loss is of all tokens. */
+static bool trains(const struct ax_train *t, const struct ax_completion *c) {
+    return t->step.o.balance_coef != 0 ||
+           ax_policy_trains(&t->o->rollout.policy->o, (double)c->advantage);
+}
+
+/* What it adds to the number that the loss is divided by. */
+static double weight_of(const struct ax_train *t, const struct ax_completion *c) {
+    if (t->step.o.objective->per == AX_PER_DOCUMENT)
+        return 1;
+    return has_labels(t, c) ? (double)(c->n - c->n_prompt) : 0;
+}
+
+static uint32_t *column_at(const struct ax_train_sequences *r, int m, int c, int64_t at) {
+    return r->values +
+           ((size_t)m * r->width + ax_columns_width(r->columns, c)) * (size_t)r->cap_tokens +
+           (size_t)at;
+}
+
+/* Appends it to micro-batch m, behind `at` tokens. */
+static void append(struct ax_train *t, int m, int64_t at, const struct ax_completion *c) {
+    struct ax_train_sequences *r = &t->sequences;
+    const struct ax_policy *p = t->o->rollout.policy;
+    const int32_t *ids = t->rollout.ids + c->start;
+    const float *logprobs = t->rollout.logprobs + c->start;
+    int32_t *tokens = r->tokens + m * r->cap_tokens + at;
+    int32_t *labels = r->labels + m * r->cap_tokens + at;
+    struct ax_document *doc = &r->docs[m * r->cap_docs + r->n_docs[m]++];
+    AX_ASSERT(at + c->n <= r->cap_tokens && r->n_docs[m] <= r->cap_docs);
+    *doc = (struct ax_document){.n = c->n, .tokens = tokens, .labels = labels};
+    memcpy(tokens, ids, (size_t)c->n * sizeof *tokens);
+    for (int64_t i = 0; i < c->n; i++) {
+        const bool label = has_labels(t, c) && i + 1 >= c->n_prompt && i + 1 < c->n;
+        labels[i] = label ? ids[i + 1] : AX_NO_LABEL;
+    }
+    for (int k = 0; k < r->columns->n; k++)
+        doc->columns[k] = column_at(r, m, k, at);
+    memcpy(column_at(r, m, p->advantage, at), &c->advantage, sizeof c->advantage);
+    /* shifted, as the labels */
+    const size_t bytes = (size_t)(c->n - 1) * sizeof *logprobs;
+    if (p->old >= 0)
+        memcpy(column_at(r, m, p->old, at), logprobs + 1, bytes);
+    if (p->reference >= 0)
+        memcpy(column_at(r, m, p->reference, at), t->rollout.reference + c->start + 1, bytes);
+}
+
+/* ---- a turn ---- */
+
+struct place {
+    int64_t batch; /* of all ranks; */
+    int m;         /* number m of … */
+    bool own;      /* … this rank, or of another */
+    int64_t at;    /* tokens that it has */
+};
+
+static void put(struct ax_train *t, struct place *p, int64_t number,
+                const struct ax_completion *c) {
+    struct ax_train_sequences *r = &t->sequences;
+    const struct ax_rollout_origin *from = &t->rollout.origins[number / t->o->rollout.group];
+    if (p->own)
+        append(t, p->m, p->at, c);
+    r->origins[p->batch * r->cap_docs + r->all_docs[p->batch]++] =
+        (struct ax_train_origin){from->file, from->line};
+    p->at += c->n;
+    r->longest[p->m] = p->at > r->longest[p->m] ? p->at : r->longest[p->m];
+}
+
+static bool none_trains(const struct ax_train *t) {
+    int64_t number;
+    for (int64_t i = 0; i < ax_rollout_turn_size(&t->rollout); i++)
+        if (trains(t, ax_rollout_take(&t->rollout, i, &number)))
+            return false;
+    return true;
+}
+
+/* Where none trains, the first is there nevertheless: optimizers go on by their moments. */
+static void deal(struct ax_train *t) {
+    struct ax_train_sequences *r = &t->sequences;
+    const int64_t n = ax_rollout_turn_size(&t->rollout), each = t->o->data.sequences_per_batch;
+    const bool none = none_trains(t);
+    struct place p = {0};
+    memset(r->n_docs, 0, (size_t)r->n_batches * sizeof *r->n_docs);
+    memset(r->longest, 0, (size_t)r->n_batches * sizeof *r->longest);
+    memset(r->all_docs, 0, (size_t)(r->n_batches * r->ranks) * sizeof *r->all_docs);
+    r->n_tokens = r->n_trained = 0;
+    t->step.absent = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t number;
+        const struct ax_completion *c = ax_rollout_take(&t->rollout, i, &number);
+        const int64_t batch = i / each;
+        if (i % each == 0)
+            p = (struct place){
+                .batch = batch, .m = (int)(batch / r->ranks), .own = batch % r->ranks == r->own};
+        r->n_tokens += c->n;
+        r->n_trained += has_labels(t, c) ? c->n - c->n_prompt : 0;
+        if (trains(t, c) || (none && i == 0))
+            put(t, &p, number, c);
+        else if (p.own)
+            t->step.absent += weight_of(t, c);
+    }
+}
+
+/* After the last turn of a generation, its prompts are done. */
+static void count_prompts(struct ax_train *t) {
+    const struct ax_rollout_options *o = &t->o->rollout;
+    const bool last = t->rollout.turn == o->steps * o->iterations;
+    t->sequences.epoch = t->rollout.epoch;
+    t->sequences.index = t->rollout.index;
+    t->sequences.n = last ? t->rollout.read : 0;
+}
+
+static void show(struct ax_train *t, int i) {
+    struct ax_buf prompt = {0}, completion = {0};
+    if (ax_rollout_text(&t->rollout, &t->rollout.list[i], &prompt, &completion) == AX_OK)
+        ax_metrics_sample(t->metrics, t->done + 1, i + 1, &prompt, &completion);
+    ax_error_clear();
+    ax_buf_free(&prompt);
+    ax_buf_free(&completion);
+}
+
+/* Logs it; a line that cannot be made costs nothing but itself. */
+static void report(struct ax_train *t) {
+    for (int64_t i = 0; t->metrics && i < t->rollout.n; i++) {
+        struct ax_buf line = {0};
+        if (ax_rollout_line(&t->rollout, i, t->done + 1, &line) == AX_OK)
+            ax_metrics_completion(t->metrics, &line);
+        else
+            ax_log_warn("completions.jsonl: %s", ax_error_text());
+        ax_error_clear();
+        ax_buf_free(&line);
+        if (i < t->o->rollout.shown)
+            show(t, (int)i);
+    }
+}
+
+enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
+    *stopped = false;
+    if (ax_rollout_is_used_up(&t->rollout)) {
+        AX_TRY(ax_train_settle(t)); /* sampled by weights that are known to be the next ones */
+        ax_metrics_doing(t->metrics, "sampling", 0, 0);
+        AX_TRY(ax_rollout_generate(&t->rollout, &t->step.model, reference(t), t->o->data.train,
+                                   stopped));
+        if (*stopped)
+            return AX_OK;
+        report(t);
+    }
+    deal(t);
+    t->rollout.turn++;
+    count_prompts(t);
+    return ax_train_sequences_fill(&t->sequences, &t->step);
+}
