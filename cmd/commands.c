@@ -310,6 +310,9 @@ const struct ax_command ax_commands[] = {
      "                          prompts (default: dp_replicate takes what the others leave); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
      "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
+    {"grpo", "train a model on rewards for its own answers, as rl says: grpo or gdpo",
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "axtrain grpo grpo.yaml trl.num_generations=16 output_dir=out", ax_cmd_grpo},
     {"help", "explain axtrain, or one command", "[COMMAND]",
      "  --man   print the manual page, for man -l\n", "axtrain help sft", ax_cmd_help},
     {"init", "write a configuration that fits a model, a data set and this machine",

@@ -41,6 +41,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv);
 enum ax_status ax_cmd_fetch(int argc, char **argv);
 enum ax_status ax_cmd_generate(int argc, char **argv);
 enum ax_status ax_cmd_help(int argc, char **argv);
+enum ax_status ax_cmd_grpo(int argc, char **argv);
 enum ax_status ax_cmd_init(int argc, char **argv);
 enum ax_status ax_cmd_launch(int argc, char **argv);
 enum ax_status ax_cmd_merge(int argc, char **argv);

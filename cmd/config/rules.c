@@ -315,8 +315,11 @@ static enum ax_status check_rl(struct ax_config_build *b) {
     double rows = number(cfg, "trl.generation_batch_size");
     const char *what = "trl.generation_batch_size";
     if (isnan(rows)) {
-        rows = number(cfg, "micro_batch_size") * number(cfg, "gradient_accumulation_steps");
-        what = "micro_batch_size × gradient_accumulation_steps";
+        const bool own = ax_config_is_set(cfg, "trl.steps_per_generation");
+        rows = number(cfg, "micro_batch_size") *
+               number(cfg, own ? "trl.steps_per_generation" : "gradient_accumulation_steps");
+        what = own ? "micro_batch_size × trl.steps_per_generation"
+                   : "micro_batch_size × gradient_accumulation_steps";
     }
     char text[AX_CONFIG_PATH];
     snprintf(text, sizeof text, "%s = %.0f must be a multiple of it", what, rows);

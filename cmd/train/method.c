@@ -139,6 +139,8 @@ enum ax_status ax_setup_method_read(struct ax_setup_method *m, const struct ax_c
             return read_preference(m, cfg, &preferences[i]);
     if (rl && strcmp(rl, "kto") == 0)
         return read_kto(m, cfg);
+    if (ax_setup_samples_answers(cfg))
+        return ax_setup_method_policy(m, cfg);
     const struct ax_classifier *head = ax_setup_classifier(cfg);
     if (!head)
         return ax_config_has(cfg, "kd_teacher") || ax_config_bool(cfg, "kd_trainer")

@@ -1,5 +1,5 @@
 /* What a configuration trains: the keys rl, reward_model, process_reward_model, kd_teacher and
- * kd_trainer, and those of their losses, as an objective. */
+ * kd_trainer, and those of their losses, as an objective. method_policy.c has those of grpo and gdpo. */
 #ifndef AX_CMD_TRAIN_METHOD_H
 #define AX_CMD_TRAIN_METHOD_H
 
@@ -7,6 +7,7 @@
 #include "model/classifier.h"
 #include "optim/distill.h"
 #include "optim/kto.h"
+#include "optim/policy.h"
 #include "optim/preference.h"
 #include "optim/reward.h"
 
@@ -15,12 +16,16 @@ struct ax_setup_method {
     struct ax_sft_options sft;
     struct ax_preference preference;
     struct ax_kto kto;
+    struct ax_policy policy;
     struct ax_reward reward;
     struct ax_distill_options distill;
 };
 
+/* Does the model sample what it trains on? Then data sets have prompts. */
+bool ax_setup_samples_answers(const struct ax_config *cfg);
 /* The head that the configuration trains; NULL: a language model's. */
 const struct ax_classifier *ax_setup_classifier(const struct ax_config *cfg);
+enum ax_status ax_setup_method_policy(struct ax_setup_method *m, const struct ax_config *cfg);
 enum ax_status ax_setup_method_read(struct ax_setup_method *m, const struct ax_config *cfg);
 
 #endif

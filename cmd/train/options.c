@@ -252,6 +252,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "rl",
                                         "dpo_loss_type",
                                         "kto_loss_type",
+                                        "trl.num_generations",
                                         "ld_alpha",
                                         "reward_model",
                                         "process_reward_model",
@@ -316,6 +317,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(read_pipeline(&o->step, cfg));
     read_recompute(o, cfg);
     read_data(s);
+    AX_TRY(ax_setup_rollout_read(&s->rollout, cfg, &s->data, s->planning ? NULL : s->base, o));
     o->epochs = ax_config_f64(cfg, "num_epochs");
     o->max_steps = ax_config_has(cfg, "max_steps") ? ax_config_i64(cfg, "max_steps") : 0;
     AX_TRY(ax_train_optimizer_read(o, cfg));

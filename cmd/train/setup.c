@@ -180,6 +180,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     json_decref(s->about);
     json_decref(s->reference_model);
     ax_setup_samples_free(&s->samples);
+    ax_setup_rollout_close(&s->rollout);
     ax_setup_data_close(&s->data);
     ax_peft_config_free(&s->new_adapter);
     ax_peft_close(&s->start);

@@ -2,13 +2,14 @@
  *
  * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of
  * optimizer and learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts
- * answered at evaluations), teacher.c (the teacher of a distillation), references.c (where log-probs of a
+ * answered at evaluations), rollout.c (answers that are trained on), teacher.c (the teacher of a distillation), references.c (where log-probs of a
  * reference are kept), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
 #include "base/lock.h"
 #include "cmd/train/data.h"
+#include "cmd/train/rollout.h"
 #include "cmd/train/samples.h"
 #include "optim/train.h"
 
@@ -35,6 +36,7 @@ struct ax_train_setup {
     bool store_experts;       /* … including experts */
     struct ax_setup_data data;
     struct ax_setup_samples samples;
+    struct ax_setup_rollout rollout;
     json_t *config;          /* effective configuration, flat */
     json_t *about;           /* content of run.json */
     json_t *config_edits;    /* fields of the saved config.json that differ from the base's */

@@ -130,7 +130,7 @@ static const struct file files[] = {
      "datasets:\n  - {path: argilla/kto-mix, type: llama3.argilla, split: 'train[:95%]'}\n"
      "learning_rate: 5e-6\n"},
     {"GRPO",
-     {TEXT, TRAIN, "grpo", "dpo", "python"},
+     {TEXT, TRAIN, "grpo", "dpo"},
      "base_model: m\nrl: grpo\nrl_beta: 0.001\ntrl:\n  num_generations: 4\n"
      "  max_completion_length: 256\n  reward_funcs: [exact_match, my.module_reward]\n"
      "  reward_weights: [1.0, 0.5]\n  use_vllm: true\n  vllm_server_port: 8000\n"

@@ -258,12 +258,13 @@ static void missing_capabilities_are_listed_once(void **state) {
     struct ax_config cfg;
     load_ok(&cfg,
             "base_model: m\nlearning_rate: 1e-4\ndatasets: [{path: a}]\n"
-            "image_size: 512\nrl: grpo\nimage_resize_algorithm: bilinear\ntrl: {temperature: 2}\n",
+            "image_size: 512\nqat: {weight_dtype: int4}\nimage_resize_algorithm: "
+            "bilinear\n",
             NULL);
     assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_ERR_UNSUPPORTED);
     expect_text(ax_error_text(),
                 "\n  multimodal: image_size (c.yaml:4:13), image_resize_algorithm\n"
-                "  grpo: rl (c.yaml:5:5), trl.temperature");
+                "  qat: qat (c.yaml:5:6)");
     ax_config_free(&cfg);
 }
 
@@ -273,7 +274,7 @@ static void remedies_of_refusals(void **state) {
     static const struct {
         const char *key;
         bool another;
-    } all[] = {{"rl: grpo", true}, {"rl: ppo", true}, {"shrink_embeddings: true", false}};
+    } all[] = {{"rl: ppo", true}, {"shrink_embeddings: true", false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char text[256];
         struct ax_config cfg;

@@ -166,12 +166,12 @@ static void expect_missing(const char *yaml, bool text_only, const char *want) {
 static void missing_capabilities(void **state) {
     (void)state;
     expect_missing("base_model: m\n", false, "");
-    expect_missing("image_size: 512\nrl: grpo\nimage_resize_algorithm: bilinear\ntrl: "
-                   "{log_completions: true}\n"
+    expect_missing("image_size: 512\nqat: {weight_dtype: int4, group_size: "
+                   "8}\nimage_resize_algorithm: bilinear\n"
                    "processor_type: P\n",
                    false,
                    "<multimodal: image_size (c.yaml:1:13), image_resize_algorithm, processor_type>"
-                   "<grpo: rl (c.yaml:2:5), trl.log_completions>");
+                   "<qat: qat (c.yaml:2:6)>");
     static const char *const keys[] = {"rank",       "update_proj_gap", "scale",
                                        "proj_bits",  "proj_group_size", "cos_threshold",
                                        "gamma_proj", "queue_size"};

@@ -1,0 +1,44 @@
+/* grpo and gdpo: the keys of their losses. */
+#include <string.h>
+
+#include "cmd/train/method.h"
+
+bool ax_setup_samples_answers(const struct ax_config *cfg) {
+    return ax_config_holds(cfg, "rl == grpo,gdpo");
+}
+
+static double beta(const struct ax_config *cfg) {
+    return ax_config_has(cfg, "trl.beta")  ? ax_config_f64(cfg, "trl.beta")
+           : ax_config_has(cfg, "rl_beta") ? ax_config_f64(cfg, "rl_beta")
+                                           : 0;
+}
+
+enum ax_status ax_setup_method_policy(struct ax_setup_method *m, const struct ax_config *cfg) {
+    const int loss = ax_policy_loss_find(ax_config_str(cfg, "trl.loss_type"));
+    AX_ASSERT(loss >= 0);
+    struct ax_policy_options o = ax_policy_defaults((enum ax_policy_loss)loss);
+    struct {
+        const char *key;
+        double *value;
+    } const numbers[] = {{"trl.epsilon_high", &o.epsilon_high},
+                         {"trl.delta", &o.delta},
+                         {"trl.entropy_coef", &o.entropy_coef},
+                         {"trl.sapo_temperature_pos", &o.sapo_temperature[0]},
+                         {"trl.sapo_temperature_neg", &o.sapo_temperature[1]},
+                         {"trl.vespo_k_pos", &o.vespo_k[0]},
+                         {"trl.vespo_k_neg", &o.vespo_k[1]},
+                         {"trl.vespo_lambda_pos", &o.vespo_lambda[0]},
+                         {"trl.vespo_lambda_neg", &o.vespo_lambda[1]}};
+    o.epsilon = o.epsilon_high = ax_config_f64(cfg, "trl.epsilon");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (ax_config_has(cfg, "%s", numbers[i].key))
+            *numbers[i].value = ax_config_f64(cfg, "%s", numbers[i].key);
+    o.sequence = strcmp(ax_config_str(cfg, "trl.importance_sampling_level"), "sequence") == 0;
+    o.correct_kl = ax_config_bool(cfg, "trl.use_bias_correction_kl");
+    o.max_completion_length = ax_config_i64(cfg, "trl.max_completion_length");
+    o.old = true;
+    o.beta = beta(cfg);
+    m->objective = ax_objective_policy(&m->policy, &o);
+    m->objective.temperature = ax_config_f64(cfg, "trl.temperature");
+    return AX_OK;
+}

@@ -1,0 +1,234 @@
+#include "cmd/train/rollout.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "cmd/train/base_model.h"
+#include "cmd/train/mesh.h"
+
+#define GIB       ((double)((uint64_t)1 << 30))
+#define AUTO_GIB  1.0 /* of keys and values, if the key does not say */
+#define MAX_LANES 128
+
+/* ---- how many ---- */
+
+static int64_t micro_batches(const struct ax_config *cfg, int64_t rows, int64_t accumulation) {
+    if (ax_config_has(cfg, "trl.generation_batch_size"))
+        return ax_config_i64(cfg, "trl.generation_batch_size") / rows;
+    return ax_config_has(cfg, "trl.steps_per_generation")
+               ? ax_config_i64(cfg, "trl.steps_per_generation")
+               : accumulation;
+}
+
+/* A generation is a whole number of steps, and of groups. */
+static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_config *cfg,
+                                 const struct ax_train_options *o) {
+    const struct ax_mesh_sizes *m = &o->runtime.sizes;
+    const int64_t ranks = (int64_t)m->dp_replicate * m->dp_shard;
+    const int64_t rows = o->data.sequences_per_batch * ranks, accumulation = o->step.n_microbatches;
+    const int64_t batches = micro_batches(cfg, rows, accumulation), answers = rows * batches;
+    const char *key = ax_config_has(cfg, "trl.generation_batch_size") ? "trl.generation_batch_size"
+                                                                      : "trl.steps_per_generation";
+    r->group = ax_config_i64(cfg, "trl.num_generations");
+    r->iterations = (int)ax_config_i64(cfg, "trl.num_iterations");
+    if (ax_config_has(cfg, "trl.generation_batch_size") &&
+        answers != ax_config_i64(cfg, "trl.generation_batch_size"))
+        return ax_config_error(cfg, key,
+                               "expected a multiple of %lld, which is micro_batch_size "
+                               "of all data ranks",
+                               (long long)rows);
+    if (batches == 0 || batches % accumulation != 0)
+        return ax_config_error(cfg, key,
+                               "%lld micro-batches are generated at a time, but a step takes %lld "
+                               "(gradient_accumulation_steps): generate a multiple of that",
+                               (long long)batches, (long long)accumulation);
+    if (answers % r->group != 0)
+        return ax_config_error(cfg, "trl.num_generations",
+                               "%lld answers are generated at a time (micro_batch_size × "
+                               "gradient_accumulation_steps × data ranks), which is no multiple "
+                               "of %lld",
+                               (long long)answers, (long long)r->group);
+    r->steps = (int)(batches / accumulation);
+    r->prompts = answers / r->group;
+    return AX_OK;
+}
+
+/* ---- memory ---- */
+
+static int64_t lane_bytes(const struct ax_train_options *o, const struct ax_rollout_options *r) {
+    const struct ax_arch *a = o->arch;
+    const int64_t width = (int64_t)a->n_kv_heads * (a->head_dim + a->v_head_dim);
+    return (r->max_prompt + r->max_new) * a->n_layers * width *
+           (int64_t)ax_dtype_info(o->step.dtype)->size / o->runtime.sizes.tp;
+}
+
+/* As many answers at a time as their keys and values have room for; at least one. */
+static int64_t lanes(const struct ax_config *cfg, const struct ax_train_options *o,
+                     const struct ax_rollout_options *r) {
+    const bool chosen = strcmp(ax_config_str(cfg, "generation_kv_memory"), "auto") != 0;
+    const double gib = chosen ? ax_config_f64(cfg, "generation_kv_memory") : AUTO_GIB;
+    const int64_t fit = (int64_t)(gib * GIB / (double)lane_bytes(o, r));
+    const int64_t ranks = (int64_t)o->runtime.sizes.dp_replicate * o->runtime.sizes.dp_shard;
+    const int64_t own = (r->prompts * r->group + ranks - 1) / ranks;
+    const int64_t most = own < MAX_LANES ? own : MAX_LANES;
+    return fit < 1 ? 1 : fit < most ? fit : most;
+}
+
+/* ---- sampling ---- */
+
+static void read_sampling(struct ax_sampling *s, const struct ax_config *cfg) {
+    *s = (struct ax_sampling){.temperature = ax_config_f64(cfg, "trl.temperature"),
+                              .top_p = ax_config_f64(cfg, "trl.top_p"),
+                              .repetition_penalty = ax_config_f64(cfg, "trl.repetition_penalty"),
+                              .seed = (uint64_t)ax_config_i64(cfg, "seed")};
+    if (ax_config_has(cfg, "trl.top_k") && ax_config_i64(cfg, "trl.top_k") > 0)
+        s->top_k = ax_config_i64(cfg, "trl.top_k");
+    if (ax_config_has(cfg, "trl.min_p"))
+        s->min_p = ax_config_f64(cfg, "trl.min_p");
+}
+
+static enum ax_status add_stop(struct ax_stop_tokens *stop, const struct ax_config *cfg,
+                               const struct ax_yaml_node *v) {
+    static const char key[] = "trl.generation_kwargs";
+    if (v->kind != AX_YAML_INT || v->integer < 0 || v->integer > INT32_MAX)
+        return ax_config_error(cfg, key, "stop_token_ids: expected token ids");
+    if (stop->n == AX_MAX_STOP_TOKENS)
+        return ax_config_error(cfg, key, "stop_token_ids: at most %d ids end an answer",
+                               AX_MAX_STOP_TOKENS);
+    stop->ids[stop->n++] = (int32_t)v->integer;
+    return AX_OK;
+}
+
+static enum ax_status read_stop(struct ax_stop_tokens *stop, const struct ax_config *cfg,
+                                const struct ax_setup_data *d, const char *base) {
+    const struct ax_yaml_node *more = ax_config_node(cfg, "trl.generation_kwargs");
+    if (base)
+        AX_TRY(ax_stop_tokens_read(stop, base, d->tok.eos));
+    for (size_t i = 0; more && i < more->n; i++) {
+        const struct ax_yaml_node *v = more->entries[i].value;
+        if (strcmp(more->entries[i].key, "stop_token_ids") != 0)
+            return ax_config_error(cfg, "trl.generation_kwargs",
+                                   "%s is not supported here; stop_token_ids is, and temperature, "
+                                   "top_p, top_k, min_p and repetition_penalty are keys of trl",
+                                   more->entries[i].key);
+        if (v->kind != AX_YAML_LIST)
+            AX_TRY(add_stop(stop, cfg, v));
+        for (size_t k = 0; v->kind == AX_YAML_LIST && k < v->n; k++)
+            AX_TRY(add_stop(stop, cfg, v->entries[k].value));
+    }
+    return AX_OK;
+}
+
+/* ---- rewards ---- */
+
+static enum ax_status read_advantages(struct ax_advantage_options *a, const struct ax_config *cfg) {
+    const char *scale = ax_config_str(cfg, "trl.scale_rewards");
+    const char *sum = ax_config_has(cfg, "trl.multi_objective_aggregation")
+                          ? ax_config_str(cfg, "trl.multi_objective_aggregation")
+                          : NULL;
+    const int found = ax_scale_rewards_find(strcmp(scale, "true") == 0    ? "group"
+                                            : strcmp(scale, "false") == 0 ? "none"
+                                                                          : scale);
+    AX_ASSERT(found >= 0);
+    a->scale = (enum ax_scale_rewards)found;
+    a->normalize_then_sum = sum ? strcmp(sum, "normalize_then_sum") == 0
+                                : strcmp(ax_config_str(cfg, "rl"), "gdpo") == 0;
+    return AX_OK;
+}
+
+static enum ax_status open_rewards(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                   const struct ax_train_options *o) {
+    struct ax_reward_function functions[AX_ROLLOUT_MAX_REWARDS];
+    const size_t n = ax_config_count(cfg, "trl.reward_funcs");
+    const size_t weights = ax_config_count(cfg, "trl.reward_weights");
+    char *base, *cache;
+    if (n == 0)
+        return ax_config_error(cfg, "trl.reward_funcs",
+                               "not set: what are answers worth? See "
+                               "docs/rewards.md");
+    if (n > AX_ROLLOUT_MAX_REWARDS)
+        return ax_config_error(cfg, "trl.reward_funcs", "at most %d", AX_ROLLOUT_MAX_REWARDS);
+    if (weights > 0 && weights != n)
+        return ax_config_error(cfg, "trl.reward_weights", "%zu weights for %zu functions", weights,
+                               n);
+    for (size_t i = 0; i < n; i++)
+        functions[i] = (struct ax_reward_function){
+            ax_config_str(cfg, "trl.reward_funcs.%zu", i),
+            weights > 0 ? ax_config_f64(cfg, "trl.reward_weights.%zu", i) : 1};
+    AX_TRY(ax_base_model_cache(&base));
+    enum ax_status st = ax_path_join(&cache, base, "sandbox");
+    ax_free(base);
+    AX_TRY(st);
+    const struct ax_rewards_options ro = {.functions = functions,
+                                          .n = (int)n,
+                                          .timeout = ax_config_f64(cfg, "reward_timeout"),
+                                          .sandbox_cache = cache,
+                                          .threads = o->runtime.threads};
+    st = ax_rewards_open(&r->rewards, &ro);
+    ax_free(cache);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "trl.reward_funcs");
+}
+
+/* ---- all ---- */
+
+/* A document is a prompt with an answer. Data that are not counted may have prompts of any length. */
+static void make_room(struct ax_train_options *o, const struct ax_config *cfg) {
+    struct ax_rollout_options *r = &o->rollout;
+    const int64_t length = ax_config_i64(cfg, "sequence_len");
+    r->max_new = ax_config_i64(cfg, "trl.max_completion_length");
+    r->max_prompt =
+        o->data.doc_tokens < length - r->max_new ? o->data.doc_tokens : length - r->max_new;
+    o->data.doc_tokens = o->data.sequence_tokens = r->max_prompt + r->max_new;
+    o->data.drop_last = true;
+}
+
+/* What else an adapter replaces is not the base's when it is off. */
+static enum ax_status check_reference(const struct ax_config *cfg, const struct ax_policy *p) {
+    static const char *const keys[] = {"lora_modules_to_save", "peft_init_lora_weights"};
+    if (p->o.beta == 0 || !ax_config_has(cfg, "adapter"))
+        return AX_OK;
+    if (ax_config_count(cfg, "%s", keys[0]) > 0)
+        return ax_config_error(cfg, keys[0], "not supported with trl.beta: remove one of them");
+    if (ax_config_holds(cfg, "peft_init_lora_weights == pissa*"))
+        return ax_config_error(cfg, keys[1],
+                               "changes the base, which trl.beta compares with: "
+                               "remove one of them");
+    return AX_OK;
+}
+
+enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                     const struct ax_setup_data *d, const char *base,
+                                     struct ax_train_options *o) {
+    struct ax_rollout_options *ro = &o->rollout;
+    if (!ax_setup_samples_answers(cfg))
+        return AX_OK;
+    make_room(o, cfg);
+    AX_TRY(check_reference(cfg, &d->method.policy));
+    if (d->eval_loader)
+        return ax_config_error(
+            cfg, ax_config_has(cfg, "test_datasets") ? "test_datasets" : "val_set_size",
+            "rl: %s does not evaluate yet: remove it", ax_config_str(cfg, "rl"));
+    AX_TRY(read_sizes(ro, cfg, o));
+    ro->lanes = lanes(cfg, o, ro);
+    read_sampling(&ro->sampling, cfg);
+    AX_TRY(read_stop(&r->stop, cfg, d, base));
+    AX_TRY(read_advantages(&ro->advantages, cfg));
+    ro->n_stop = r->stop.n;
+    ro->stop = r->stop.ids;
+    ro->mask_truncated = ax_config_bool(cfg, "trl.mask_truncated_completions");
+    ro->rounds = (int)ax_config_i64(cfg, "dynamic_sampling_rounds");
+    if (ax_config_bool(cfg, "trl.log_completions"))
+        ro->shown = (int)ax_config_i64(cfg, "trl.num_completions_to_print");
+    ro->policy = &d->method.policy;
+    ro->tokenizer = d->tok.tokenizer;
+    if (!base)
+        return AX_OK;
+    AX_TRY(open_rewards(r, cfg, o));
+    ro->rewards = r->rewards;
+    return AX_OK;
+}
+
+void ax_setup_rollout_close(struct ax_setup_rollout *r) {
+    ax_rewards_close(r->rewards);
+    *r = (struct ax_setup_rollout){0};
+}

@@ -1,0 +1,383 @@
+/* `axtrain grpo`: what it samples and trains on depends on nothing but the seed; it goes on where it
+ * was; and what it says of mistakes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <sched.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "tests/cmd/program_case.h"
+#include "tests/data/scratch.h"
+
+static char said[1 << 16];
+
+static void has(const char *part) {
+    if (!strstr(said, part))
+        fail_msg("\"%s\" lacks \"%s\"", said, part);
+}
+
+static void clear(const char *name) {
+    assert_int_equal(ax_remove_tree(in_scratch(name)), AX_OK);
+}
+
+/* A configuration on the tiny llama, without data ranks' or steps' keys; its path. */
+static const char *configure(const char *trl, const char *more) {
+    static char path[128];
+    struct ax_buf b = {0}, rows = {0};
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(ax_buf_printf(&rows,
+                                       "{\"prompt\": \"What is after %d%.*s?\", \"answer\": %d}\n",
+                                       i, i % 7, " or so", i + 1),
+                         AX_OK);
+    put_bytes("prompts.jsonl", rows.data, rows.len);
+    ax_buf_free(&rows);
+    assert_int_equal(ax_buf_printf(&b,
+                                   "base_model: %s\nrl: grpo\ntrl:\n  num_generations: 4\n"
+                                   "  max_completion_length: 10\n  reward_funcs: ['format:e']\n%s"
+                                   "dataset_prepared_path: %s/cache\ndatasets:\n"
+                                   "  - path: %s/prompts.jsonl\nsequence_len: 64\n"
+                                   "learning_rate: 1e-3\nlr_scheduler: constant\nfloat32: true\n"
+                                   "val_set_size: 0\nmax_steps: 4\nlogging_steps: 1\n"
+                                   "save_steps: 1\n%s",
+                                   fixture("models/llama"), trl, scratch, scratch, more),
+                     AX_OK);
+    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+static void train(const char *out, const char *config, const char *more) {
+    if (run(said, sizeof said, "grpo '%s' output_dir='%s/%s' --quiet %s", config, scratch, out,
+            more) != 0)
+        fail_msg("%s: %s", out, said);
+}
+
+/* ---- what a run has left ---- */
+
+static char *read_text(const char *folder, const char *name) {
+    char path[256], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s/%s", scratch, folder, name);
+    if (ax_read_file(path, 1 << 24, &text, &n) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    return text;
+}
+
+static uint64_t hash_of(const char *folder, const char *name) {
+    char path[256], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s/%s", scratch, folder, name);
+    assert_int_equal(ax_read_file(path, 1 << 24, &text, &n), AX_OK);
+    const uint64_t hash = ax_hash64(text, n, 0);
+    ax_free(text);
+    return hash;
+}
+
+/* The numbers of a key in metrics.jsonl, one per step that has it. */
+static int numbers(const char *folder, const char *key, double *values, int most) {
+    char *text = read_text(folder, "metrics.jsonl"), *rest = text;
+    int n = 0;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
+        const json_t *x = json_object_get(v, key);
+        if (json_is_number(x) && json_object_get(v, "grad_norm") && n < most)
+            values[n++] = json_number_value(x);
+        json_decref(v);
+    }
+    ax_free(text);
+    return n;
+}
+
+static void same_completions(const char *a, const char *b) {
+    char *x = read_text(a, "completions.jsonl"), *y = read_text(b, "completions.jsonl");
+    assert_true(strlen(x) > 1000);
+    if (strcmp(x, y) != 0)
+        fail_msg("%s and %s have sampled different completions", a, b);
+    ax_free(x);
+    ax_free(y);
+}
+
+static void same_run(const char *a, const char *b, const char *weights) {
+    same_completions(a, b);
+    if (hash_of(a, weights) != hash_of(b, weights))
+        fail_msg("%s and %s have different weights", a, b);
+}
+
+static void close_losses(const char *a, const char *b, double tolerance) {
+    double x[8], y[8];
+    const int n = numbers(a, "loss", x, 8);
+    assert_int_equal(numbers(b, "loss", y, 8), n);
+    for (int i = 0; i < n; i++)
+        if (!(fabs(x[i] - y[i]) <= tolerance))
+            fail_msg("step %d: loss %.9g of %s, %.9g of %s", i + 1, x[i], a, y[i], b);
+}
+
+/* ---- numbers ---- */
+
+/* The log-probs that tokens were drawn with are those that training computes, to the bit: the ratio is
+ * 1 until the policy has moved. Where it is trained twice on the same, the second time it is not. */
+static void the_first_ratio_is_one(void **state) {
+    (void)state;
+    static const char *const options[] = {
+        "",
+        "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true",
+        "trl.temperature=0.7",
+        "trl.top_k=20 trl.top_p=0.9",
+        "trl.loss_type=grpo",
+        "trl.importance_sampling_level=sequence trl.loss_type=grpo"};
+    double ratio[4], kl[4], norm[4];
+    const char *config = configure("", "micro_batch_size: 4\ngradient_accumulation_steps: 2\n");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        train("one", config, options[i]);
+        assert_int_equal(numbers("one", "ratio_mean", ratio, 4), 4);
+        assert_int_equal(numbers("one", "approx_kl", kl, 4), 4);
+        assert_int_equal(numbers("one", "grad_norm", norm, 4), 4);
+        for (int k = 0; k < 4; k++)
+            if (ratio[k] != 1 || kl[k] != 0)
+                fail_msg("%s, step %d: ratio %.17g, approx_kl %g, grad_norm %g", options[i], k + 1,
+                         ratio[k], kl[k], norm[k]);
+        assert_true(norm[0] + norm[1] + norm[2] + norm[3] > 0);
+        clear("one");
+    }
+    train("one", config, "trl.num_iterations=2");
+    assert_int_equal(numbers("one", "ratio_mean", ratio, 4), 4);
+    for (int k = 0; k < 4; k++)
+        assert_int_equal(ratio[k] == 1, k % 2 == 0);
+    clear("one");
+}
+
+/* TRL's, of the rewards that completions.jsonl has. */
+static void advantages_are_of_groups(void **state) {
+    (void)state;
+    char *text, *rest;
+    double reward[4], advantage[4];
+    int n = 0, spread = 0;
+    train("a", configure("", "micro_batch_size: 8\n"), "");
+    rest = text = read_text("a", "completions.jsonl");
+    for (char *line; (line = strsep(&rest, "\n")) != NULL && *line; n++) {
+        json_t *v = json_loads(line, 0, NULL);
+        const json_t *rewards = json_object_get(v, "rewards");
+        reward[n % 4] = json_number_value(json_object_get(rewards, "format:e"));
+        advantage[n % 4] = json_number_value(json_object_get(v, "advantage"));
+        assert_int_equal(json_integer_value(json_object_get(v, "step")), 1 + n / 8);
+        const bool e = strchr(json_string_value(json_object_get(v, "completion")), 'e') != NULL;
+        assert_true(reward[n % 4] == (e ? 1 : 0));
+        json_decref(v);
+        if (n % 4 < 3)
+            continue;
+        double mean = 0, squares = 0;
+        for (int i = 0; i < 4; i++)
+            mean += reward[i] / 4;
+        for (int i = 0; i < 4; i++)
+            squares += (reward[i] - mean) * (reward[i] - mean);
+        for (int i = 0; i < 4; i++)
+            assert_true(fabs(advantage[i] - (reward[i] - mean) / (sqrt(squares / 3) + 1e-4)) <
+                        1e-6);
+        spread += squares > 0;
+    }
+    assert_int_equal(n, 32);
+    assert_true(spread > 0);
+    ax_free(text);
+    clear("a");
+}
+
+/* The reference is the base: it agrees with the policy until that has moved. */
+static void the_reference_is_the_base(void **state) {
+    (void)state;
+    static const char *const options[] = {
+        "", "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"};
+    const char *config = configure("  beta: 0.1\n", "micro_batch_size: 8\n");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        double kl[4];
+        train("b", config, options[i]);
+        assert_int_equal(numbers("b", "kl", kl, 4), 4);
+        assert_true(kl[0] == 0 && kl[1] > 0 && kl[3] > 0);
+        clear("b");
+    }
+}
+
+/* ---- what must not make a difference ---- */
+
+static void only_the_seed_matters(void **state) {
+    (void)state;
+    const char *config = configure("", "micro_batch_size: 4\ngradient_accumulation_steps: 2\n");
+    train("a", config, "");
+    train("b", config, "generation_kv_memory=0.00001"); /* one sequence at a time */
+    same_run("a", "b", "model.safetensors");
+    clear("b");
+    train("b", config, "micro_batch_size=8 gradient_accumulation_steps=1");
+    same_completions("a", "b");
+    close_losses("a", "b", 1e-5);
+    clear("b");
+    train("b", config, "seed=7");
+    assert_true(hash_of("a", "completions.jsonl") != hash_of("b", "completions.jsonl"));
+    clear("a");
+    clear("b");
+}
+
+static void any_number_of_threads(void **state) {
+    (void)state;
+    char command[600];
+    const char *config = configure("", "micro_batch_size: 8\n");
+    train("a", config, "");
+    snprintf(command, sizeof command, "taskset -c %d '%s' grpo '%s' output_dir='%s/b' --quiet",
+             sched_getcpu(), getenv("AX_TEST_BIN") ? getenv("AX_TEST_BIN") : "build/axtrain",
+             config, scratch);
+    assert_int_equal(system(command), 0);
+    same_run("a", "b", "model.safetensors");
+    clear("a");
+    clear("b");
+}
+
+static void any_mesh(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"dp_replicate_size=2", "dp_shard_size=2"};
+    const char *config = configure("", "micro_batch_size: 4\n");
+    train("a", config, "gradient_accumulation_steps=2");
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        if (run(said, sizeof said, "launch -n 2 -- grpo '%s' output_dir='%s/b' --quiet %s", config,
+                scratch, meshes[i]) != 0)
+            fail_msg("%s: %s", meshes[i], said);
+        same_completions("a", "b");
+        close_losses("a", "b", 1e-5);
+        clear("b");
+    }
+    assert_int_equal(run(said, sizeof said,
+                         "launch -n 2 -- grpo '%s' output_dir='%s/b' context_parallel_size=2",
+                         config, scratch),
+                     2);
+    has("answers are generated by ranks of tp, ep, dp_replicate and dp_shard only");
+    clear("a");
+}
+
+/* ---- going on ---- */
+
+/* In the middle of a generation: two steps of it, each taken twice. */
+static void goes_on_within_a_generation(void **state) {
+    (void)state;
+    static const char *const options[] = {"", "trl.beta=0.1"};
+    const char *config = configure("  num_iterations: 2\n  steps_per_generation: 2\n",
+                                   "micro_batch_size: 4\ngradient_accumulation_steps: 1\n");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char more[100];
+        snprintf(more, sizeof more, "max_steps=6 %s", options[i]);
+        train("a", config, more);
+        snprintf(more, sizeof more, "max_steps=3 %s", options[i]);
+        train("b", config, more);
+        snprintf(more, sizeof more, "resume_from_checkpoint=auto max_steps=6 %s", options[i]);
+        train("b", config, more);
+        same_run("a", "b", "model.safetensors");
+        clear("a");
+        clear("b");
+    }
+}
+
+/* A program that rewards the letter e, and kills axtrain in its third call, once. */
+static void goes_on_after_a_kill(void **state) {
+    (void)state;
+    static const char judge[] = "#!/usr/bin/env python3\n"
+                                "import json, os, signal, sys\n"
+                                "calls = 0\n"
+                                "for line in sys.stdin:\n"
+                                "    calls += 1\n"
+                                "    if calls == 3 and os.path.exists('%s/kill'):\n"
+                                "        os.remove('%s/kill')\n"
+                                "        os.kill(os.getppid(), signal.SIGKILL)\n"
+                                "    print(json.dumps({'rewards': [float('e' in c) for c in "
+                                "json.loads(line)['completions']]}), "
+                                "flush=True)\n";
+    char text[1000], more[400];
+    snprintf(text, sizeof text, judge, scratch, scratch);
+    snprintf(more, sizeof more, "trl.reward_funcs=\"['%s']\"", put_text("judge", text));
+    assert_int_equal(chmod(in_scratch("judge"), 0700), 0);
+    const char *config = configure("", "micro_batch_size: 8\n");
+    train("a", config, more);
+    put_text("kill", "");
+    assert_int_not_equal(
+        run(said, sizeof said, "grpo '%s' output_dir='%s/b' --quiet %s", config, scratch, more), 0);
+    assert_false(ax_path_exists(in_scratch("kill")));
+    assert_false(ax_path_exists(in_scratch("b/model.safetensors")));
+    strcat(more, " resume_from_checkpoint=auto");
+    train("b", config, more);
+    same_run("a", "b", "model.safetensors");
+    clear("a");
+    clear("b");
+}
+
+/* ---- what is trained ---- */
+
+static double largest_norm(const char *folder) {
+    double norm[8], most = 0;
+    const int n = numbers(folder, "grad_norm", norm, 8);
+    for (int i = 0; i < n; i++)
+        most = fmax(most, norm[i]);
+    return most;
+}
+
+/* Answers that are all alike teach nothing; masked ones are no step. */
+static void nothing_to_learn(void **state) {
+    (void)state;
+    const char *config = configure("", "micro_batch_size: 8\noptimizer: sgd\n");
+    double zero[4];
+    train("a", config, "trl.reward_funcs=\"['length:100']\"");
+    assert_true(largest_norm("a") == 0);
+    assert_int_equal(numbers("a", "frac_reward_zero_std", zero, 4), 4);
+    assert_true(zero[0] == 1 && zero[3] == 1);
+    clear("a");
+    if (run(said, sizeof said,
+            "grpo '%s' output_dir='%s/a' trl.mask_truncated_completions=true "
+            "trl.max_completion_length=1",
+            config, scratch) != 0)
+        fail_msg("%s", said);
+    has("no token of this step is trained: it is skipped");
+    clear("a");
+}
+
+/* ---- mistakes ---- */
+
+static void refuses(const char *more, int code, const char *what) {
+    const char *config = configure("", "micro_batch_size: 8\n");
+    const int got = run(said, sizeof said, "grpo '%s' output_dir='%s/x' %s", config, scratch, more);
+    if (got != code || !strstr(said, what))
+        fail_msg("%s: exit %d, expected %d and \"%s\": %s", more, got, code, what, said);
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    refuses("trl.reward_funcs=null", 2, "what are answers worth?");
+    refuses("trl.num_generations=3", 2, "trl.num_generations");
+    refuses("trl.reward_weights='[1, 2]'", 2, "2 weights for 1 functions");
+    refuses("trl.reward_funcs='[nosuch]'", 2, "nosuch");
+    refuses("val_set_size=0.1", 2, "does not evaluate yet");
+    refuses("trl.steps_per_generation=3 gradient_accumulation_steps=2", 2, "a multiple of that");
+    refuses("trl.generation_batch_size=20", 2, "expected a multiple of 8");
+    refuses("trl.generation_kwargs='{num_beams: 2}'", 2, "num_beams is not supported");
+    refuses("micro_batch_size=256", 3, "there are only 40 prompts, but 64 are sampled at a time");
+    assert_int_equal(run(said, sizeof said, "sft '%s' output_dir='%s/x'",
+                         configure("", "micro_batch_size: 8\n"), scratch),
+                     2);
+    has("`axtrain sft` needs a configuration with no rl");
+    assert_false(ax_path_exists(in_scratch("x/completions.jsonl")));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_ratio_is_one),
+        cmocka_unit_test(advantages_are_of_groups),
+        cmocka_unit_test(the_reference_is_the_base),
+        cmocka_unit_test(only_the_seed_matters),
+        cmocka_unit_test(any_number_of_threads),
+        cmocka_unit_test(any_mesh),
+        cmocka_unit_test(goes_on_within_a_generation),
+        cmocka_unit_test(goes_on_after_a_kill),
+        cmocka_unit_test(nothing_to_learn),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
