@@ -117,7 +117,7 @@ struct ax_reward_text ax_reward_code_block(const char *s, size_t n) {
             continue;
         if (inside && python)
             found = (struct ax_reward_text){from, (size_t)(s + at - from)};
-        python = !inside && is_python(s + at, len);
+        python = is_python(s + at, len);
         inside = !inside;
         from = s + at + len;
     }

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "data/reward/rewards.h"
 
-#define MAX_ITEMS 16
+#define MAX_ITEMS 24
 
 struct reward_items {
     struct ax_reward_item item[MAX_ITEMS];

@@ -51,6 +51,7 @@ static void worth(void **state) {
         const char *completion, *record;
         double share, all;
     } cases[] = {
+        {ADD, "{}", NAN, NAN},
         /* stdin and stdout */
         {"print(int(input()) * 2)",
          "{\"tests\": [{\"input\": \"2\\n\", \"output\": \"4\"}, {\"input\": \"3\", \"output\": "
@@ -104,9 +105,9 @@ static void worth(void **state) {
                 fail_msg("%s with %s: %g instead of %g", cases[i].completion, cases[i].record,
                          out[i][k], want[k]);
     }
-    assert_int_equal(ax_rewards_counters(rewards, 0)->nones, 8);
+    assert_int_equal(ax_rewards_counters(rewards, 0)->nones, 9);
     /* nothing to run, and nothing at all */
-    assert_ok(ax_rewards_score(rewards, 1, &items.item[8], out[0]));
+    assert_ok(ax_rewards_score(rewards, 1, &items.item[0], out[0]));
     assert_true(isnan(out[0][0]));
     assert_ok(ax_rewards_score(rewards, 0, items.item, NULL));
     free_items(&items);

@@ -107,7 +107,7 @@ static void format(void **state) {
     assert_reward("format:(?s)^a.c$", "a\nc", "{}", 1);
     assert_reward("format:^<a>.*?</a>$", "<a>x</a>", "{}", 1);
     assert_reward("format:a:b", "xa:b", "{}", 1);
-    assert_reward("format:x$", "\xff\xfex", "{}", 1);
+    assert_reward("format:^..x$", "\xff\xfex", "{}", 1);
     assert_reward("format:^(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "{}", NAN);
 }
 
