@@ -53,7 +53,7 @@ def place(error):
     if isinstance(error, SyntaxError) and error.filename:
         return f"{shown(error.filename)}:{error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__)
-              if f.filename != HARNESS and not f.filename.startswith("<")]
+              if f.filename not in (HARNESS, importlib.__file__) and not f.filename.startswith("<")]
     own = [f for f in frames if not f.filename.startswith((sys.prefix, sys.base_prefix))] or frames
     return f"{shown(own[-1].filename)}:{own[-1].lineno}" if own else None
 

@@ -403,6 +403,7 @@ static void load_errors(void **state) {
         const struct ax_rewards_options o = {.start_timeout = slow ? 1 : 0};
         assert_error(open_named(&rewards, cases[i].name, o), AX_ERR_CONFIG, cases[i].part);
         assert_null(strchr(ax_error_text(), '\n'));
+        assert_null(strstr(ax_error_text(), "importlib")); /* no place of the user's */
     }
     const struct ax_rewards_options nowhere = {.python = "/nowhere/python3"};
     assert_error(open_named(&rewards, "mine.few", nowhere), AX_ERR_CONFIG,
