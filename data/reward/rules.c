@@ -16,7 +16,7 @@ struct rule {
     int64_t max, cache; /* tokens */
 };
 
-/* ---- compared with the column "answer" ---- */
+/* ---- compared with the column "answer", or another ---- */
 
 typedef enum ax_status compare_with(struct ax_reward_fn *f, const struct ax_reward_item *item,
                                     struct ax_reward_text answer, double *out);
@@ -25,12 +25,13 @@ static enum ax_status with_answer(struct ax_reward_fn *f, const struct ax_reward
                                   double *out, compare_with *compare) {
     struct ax_buf answer = {0};
     bool found;
-    enum ax_status st = ax_reward_column(item->record, "answer", &answer, &found);
+    const char *column = f->argument ? f->argument : "answer";
+    enum ax_status st = ax_reward_column(item->record, column, &answer, &found);
     if (st == AX_OK && found)
         st = compare(f, item, (struct ax_reward_text){answer.data ? answer.data : "", answer.len},
                      out);
     else if (st == AX_OK)
-        ax_reward_tell(f, "a record has no text or number in the column \"answer\"");
+        ax_reward_tell(f, "a record has no text or number in the column \"%s\"", column);
     ax_buf_free(&answer);
     return st;
 }
@@ -134,6 +135,15 @@ static enum ax_status score_overlong(struct ax_reward_fn *f, const struct ax_rew
 
 /* ---- arguments ---- */
 
+static enum ax_status read_column(struct ax_reward_fn *f) {
+    return !f->argument || *f->argument
+               ? AX_OK
+               : ax_error(AX_ERR_CONFIG,
+                          "reward function \"%s\": expected a column's name behind "
+                          "the colon",
+                          f->name);
+}
+
 static enum ax_status no_argument(struct ax_reward_fn *f) {
     if (f->argument)
         return ax_error(AX_ERR_CONFIG, "reward function \"%s\": \"%.*s\" takes no argument",
@@ -194,9 +204,9 @@ static const struct row {
     enum ax_status (*score)(struct ax_reward_fn *f, const struct ax_reward_item *item, double *out);
     enum ax_status (*read)(struct ax_reward_fn *f); /* the argument */
 } rows[] = {
-    {"exact", "exact", score_exact, no_argument},
-    {"final_answer", "final_answer", score_final, no_argument},
-    {"numeric", "numeric", score_numeric, no_argument},
+    {"exact", "exact[:COLUMN]", score_exact, read_column},
+    {"final_answer", "final_answer[:COLUMN]", score_final, read_column},
+    {"numeric", "numeric[:COLUMN]", score_numeric, read_column},
     {"format", "format:REGEX", score_format, read_regex},
     {"length", "length:MAX", score_overlong, read_length},
     {"soft_overlong", "soft_overlong:MAX:CACHE", score_overlong, read_overlong},

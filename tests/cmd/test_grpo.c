@@ -191,13 +191,13 @@ static void advantages_are_of_groups(void **state) {
 static void the_reference_is_the_base(void **state) {
     (void)state;
     static const char *const options[] = {
-        "", "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"};
+        "trl.temperature=0.7", "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"};
     const char *config = configure("  beta: 0.1\n", "micro_batch_size: 8\n");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         double kl[4];
         train("b", config, options[i]);
         assert_int_equal(numbers("b", "kl", kl, 4), 4);
-        assert_true(kl[0] == 0 && kl[1] > 0 && kl[3] > 0);
+        assert_true(kl[0] == 0 && kl[3] > 0);
         clear("b");
     }
 }

@@ -49,6 +49,8 @@ static void final_answer(void **state) {
     assert_reward("final_answer", "#### blue", "{\"answer\": \"a\\nblue\"}", NAN);
     assert_reward("final_answer", "#### a", "{\"answer\": \"\"}", NAN);
     assert_reward("final_answer", "#### 1", "{}", NAN);
+    assert_reward("final_answer:solution", "#### 1", "{\"answer\": 2, \"solution\": 1}", 1);
+    assert_reward("final_answer:solution", "#### 1", "{\"answer\": 1}", NAN);
 }
 
 static void numeric(void **state) {
@@ -263,14 +265,15 @@ static void bad_names(void **state) {
         {"final_anwser", AX_ERR_CONFIG, "did you mean \"final_answer\"?"},
         {"fromat:x", AX_ERR_CONFIG, "did you mean \"format\"?"},
         {"helpfulness", AX_ERR_CONFIG,
-         "Expected one of exact, final_answer, numeric, format:REGEX"},
+         "Expected one of exact[:COLUMN], final_answer[:COLUMN], numeric[:COLUMN], format:REGEX"},
         {"", AX_ERR_CONFIG, "there is no such function"},
         {"a..b", AX_ERR_CONFIG, "there is no such function"},
         {".a", AX_ERR_CONFIG, "there is no such function"},
         {"a.", AX_ERR_CONFIG, "there is no such function"},
         {"a.1b", AX_ERR_CONFIG, "there is no such function"},
         {"a.b c", AX_ERR_CONFIG, "there is no such function"},
-        {"exact:1", AX_ERR_CONFIG, "\"exact\" takes no argument"},
+        {"think_format:1", AX_ERR_CONFIG, "\"think_format\" takes no argument"},
+        {"exact:", AX_ERR_CONFIG, "expected a column's name behind the colon"},
         {"format", AX_ERR_CONFIG, "expected a regular expression: format:REGEX"},
         {"format:(", AX_ERR_CONFIG, "reward function \"format:(\": "},
         {"length", AX_ERR_CONFIG, "length:MAX"},

@@ -1,0 +1,398 @@
+/* Runs that sample what they train on: on meshes against one rank, on memory that the host cannot
+ * touch, and after a stop while they sample. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/comm_local.h"
+#include "tests/optim/train_runs.h"
+
+enum { STEPS = 6, PROMPTS = 10, GROUP = 4, MAX_PROMPT = 9, MAX_NEW = 12 };
+
+static struct ax_tokenizer *tokenizer; /* of another model, with more tokens */
+
+/* A case of prompts; each rank has its own. */
+struct rollout_case {
+    struct train_case c;
+    struct ax_examples prompts;
+    struct ax_corpus corpus;
+    struct ax_corpus_source order;
+    struct ax_example_source from, source; /* the second raises a signal, too */
+    struct ax_loader *loader;
+    struct ax_policy policy;
+    struct ax_objective objective;
+    struct ax_rewards *rewards;
+    int64_t stop_epoch; /* in whose beginning a signal comes; −1: none */
+};
+
+struct variant {
+    const char *backend;
+    enum ax_dtype dtype;
+    bool adapter;
+    double beta;
+    int steps, iterations, rounds;
+    bool spread; /* rewards of all answers are the same */
+};
+
+static const int32_t ends[] = {3, 17, 40, 41, 42, 77};
+
+/* ---- data ---- */
+
+static enum ax_status add_prompts(struct ax_examples *e) {
+    AX_TRY(ax_examples_add_file(e, "prompts.jsonl"));
+    for (int k = 0; k < PROMPTS; k++) {
+        int32_t ids[MAX_PROMPT];
+        char text[32];
+        const size_t n = 2 + (size_t)k % (MAX_PROMPT - 1);
+        for (size_t i = 0; i < n; i++)
+            ids[i] = (int32_t)ax_rng_below((struct ax_rng_key){5, (uint32_t)k, 2}, i, 97);
+        snprintf(text, sizeof text, "{\"answer\": %d}", k);
+        const struct ax_example x = {.tokens = ids,
+                                     .labels = ids,
+                                     .n = n,
+                                     .text = text,
+                                     .n_text = strlen(text),
+                                     .origin = {.line = (uint64_t)k + 1}};
+        AX_TRY(ax_examples_add(e, &x));
+    }
+    return AX_OK;
+}
+
+static enum ax_status chunk(void *ctx, int64_t epoch, int64_t number, struct ax_source_place place,
+                            struct ax_corpus *out, struct ax_source_place *next) {
+    struct rollout_case *r = ctx;
+    if (epoch == r->stop_epoch) {
+        r->stop_epoch = -1;
+        raise(SIGTERM);
+    }
+    return r->from.chunk(r->from.ctx, epoch, number, place, out, next);
+}
+
+static enum ax_status open_prompts(struct rollout_case *r) {
+    const struct ax_corpus_options co = {.rule = {1, MAX_PROMPT, 0, false}};
+    const struct ax_loader_options lo = {.pack = {.mode = AX_PACK_PLAIN,
+                                                  .capacity = MAX_PROMPT,
+                                                  .max_docs = 1,
+                                                  .group = 1,
+                                                  .chunk = 1000},
+                                         .shuffle = true,
+                                         .seed = 5};
+    struct ax_corpus_report report;
+    AX_TRY(add_prompts(&r->prompts));
+    AX_TRY(ax_corpus_build(&r->corpus, &r->prompts, 1, &co, &report));
+    r->order = (struct ax_corpus_source){.chunk = 1000, .shuffle = true, .seed = 5};
+    ax_corpus_source_init(&r->order, &r->corpus, &r->from);
+    r->source = r->from;
+    r->source.chunk = chunk;
+    r->source.ctx = r;
+    return ax_loader_new(&r->loader, &r->source, &lo);
+}
+
+/* ---- a run ---- */
+
+static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true};
+
+static void set_options(struct rollout_case *r, const struct variant *v, int data_ranks) {
+    struct ax_train_options *o = &r->c.o;
+    struct ax_policy_options po = ax_policy_defaults(AX_POLICY_GRPO);
+    po.old = true;
+    po.beta = v->beta;
+    r->objective = ax_objective_policy(&r->policy, &po);
+    r->objective.temperature = 0.9;
+    o->step.objective = &r->objective;
+    o->step.adapter = v->adapter ? &lora : NULL;
+    o->step.n_microbatches = 2 / data_ranks;
+    o->runtime = (struct ax_runtime_options){.backend = v->backend, .threads = 1};
+    o->data = (struct ax_train_data){.train = r->loader,
+                                     .sequences_per_batch = GROUP,
+                                     .sequence_tokens = MAX_PROMPT + MAX_NEW,
+                                     .sequence_docs = 1,
+                                     .doc_tokens = MAX_PROMPT + MAX_NEW,
+                                     .drop_last = true,
+                                     .countable = true,
+                                     .pad = 4};
+    o->max_steps = STEPS;
+    o->epochs = 20;
+    o->lr.base_lr = 1e-3;
+    o->metrics.logging_steps = 1;
+    o->rollout = (struct ax_rollout_options){.group = GROUP,
+                                             .prompts = 2 * v->steps,
+                                             .steps = v->steps,
+                                             .iterations = v->iterations,
+                                             .rounds = v->rounds,
+                                             .max_prompt = MAX_PROMPT,
+                                             .max_new = MAX_NEW,
+                                             .lanes = 3,
+                                             .sampling = {.temperature = 0.9, .seed = 11},
+                                             .n_stop = (int)(sizeof ends / sizeof *ends),
+                                             .stop = ends,
+                                             .policy = &r->policy,
+                                             .rewards = r->rewards,
+                                             .tokenizer = tokenizer};
+}
+
+static enum ax_status case_open(struct rollout_case *r, const struct variant *v, int data_ranks) {
+    const struct ax_reward_function by_length = {v->spread ? "length:100" : "soft_overlong:12:11",
+                                                 1};
+    const struct ax_rewards_options ro = {.functions = &by_length, .n = 1};
+    *r = (struct rollout_case){.stop_epoch = -1};
+    AX_TRY(train_case_open(&r->c, v->dtype, false));
+    AX_TRY(open_prompts(r));
+    AX_TRY(ax_rewards_open(&r->rewards, &ro));
+    set_options(r, v, data_ranks);
+    return AX_OK;
+}
+
+static void case_close(struct rollout_case *r) {
+    ax_loader_free(r->loader);
+    ax_corpus_source_free(&r->order);
+    ax_corpus_free(&r->corpus);
+    ax_examples_free(&r->prompts);
+    ax_rewards_close(r->rewards);
+    train_case_close(&r->c);
+}
+
+/* What a run leaves, of rank 0. */
+struct left {
+    double losses[STEPS], norms[STEPS];
+    int n;
+    uint64_t completions, weights;
+    char dir[112];
+};
+
+static void read_left(const struct train_case *c, struct left *l) {
+    char path[160], *text, *rest;
+    size_t size;
+    l->n = 0;
+    l->completions = train_case_hash(c, "completions.jsonl");
+    l->weights =
+        train_case_hash(c, c->o.step.adapter ? "adapter_model.safetensors" : "model.safetensors");
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c->o.save.output_dir);
+    assert_int_equal(ax_read_file(path, 1 << 22, &text, &size), AX_OK);
+    rest = text;
+    for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        const char *loss = strstr(line, "\"loss\": "), *norm = strstr(line, "\"grad_norm\": ");
+        if (!loss || !norm || l->n == STEPS)
+            continue;
+        l->losses[l->n] = strtod(loss + strlen("\"loss\": "), NULL);
+        l->norms[l->n++] = strtod(norm + strlen("\"grad_norm\": "), NULL);
+    }
+    ax_free(text);
+}
+
+struct mesh_run {
+    const struct variant *v;
+    struct ax_mesh_sizes sizes;
+    struct left left;
+    char out[64];
+};
+
+static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
+    struct mesh_run *m = ctx;
+    struct rollout_case r;
+    struct ax_train_result result;
+    char out[80];
+    AX_TRY(case_open(&r, m->v, m->sizes.dp_replicate * m->sizes.dp_shard));
+    r.c.o.runtime.fabric = fabric;
+    r.c.o.runtime.sizes = m->sizes;
+    snprintf(out, sizeof out, "%s/out", m->out);
+    snprintf(r.c.out, sizeof r.c.out, "%s", out);
+    r.c.o.save.output_dir = r.c.out;
+    const enum ax_status st = ax_train(&r.c.o, &result);
+    if (st == AX_OK && fabric->rank == 0)
+        read_left(&r.c, &m->left);
+    case_close(&r);
+    return st;
+}
+
+static void run_mesh(struct mesh_run *m) {
+    const struct ax_mesh_sizes *s = &m->sizes;
+    const uint64_t live = ax_mem_live_blocks();
+    snprintf(m->out, sizeof m->out, "/tmp/axtrain-rollout-XXXXXX");
+    assert_non_null(mkdtemp(m->out));
+    const enum ax_status st =
+        ax_local_run(s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp, NULL, train_rank, m);
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(ax_remove_tree(m->out), AX_OK);
+    assert_int_equal(ax_mem_live_blocks(), live);
+    assert_int_equal(m->left.n, STEPS);
+}
+
+/* ---- tests ---- */
+
+static const struct ax_mesh_sizes meshes[] = {
+    {1, 1, 2, 1, 1, 1}, {1, 2, 1, 1, 1, 1}, {1, 1, 1, 1, 2, 1}, {1, 1, 2, 1, 2, 1}};
+
+/* The same completions; what they teach is summed in another order. */
+static void any_mesh_is_one_rank(void **state) {
+    (void)state;
+    static const struct variant all[] = {
+        {.backend = "ref", .dtype = AX_F64, .steps = 1, .iterations = 1},
+        {.backend = "ref", .dtype = AX_F64, .steps = 2, .iterations = 2, .beta = 0.1},
+        {.backend = "ref",
+         .dtype = AX_F64,
+         .steps = 1,
+         .iterations = 2,
+         .beta = 0.1,
+         .adapter = true},
+    };
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        struct mesh_run one = {.v = &all[k], .sizes = {1, 1, 1, 1, 1, 1}};
+        run_mesh(&one);
+        double most = 0;
+        for (int i = 0; i < STEPS; i++)
+            most = fmax(most, one.left.norms[i]);
+        assert_true(most > 0);
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+            struct mesh_run m = {.v = &all[k], .sizes = meshes[i]};
+            run_mesh(&m);
+            assert_true(m.left.completions == one.left.completions);
+            for (int s = 0; s < STEPS; s++)
+                if (!(fabs(m.left.losses[s] - one.left.losses[s]) <= 1e-11 &&
+                      fabs(m.left.norms[s] - one.left.norms[s]) <= 1e-11 * (1 + most)))
+                    fail_msg(
+                        "variant %zu, mesh %zu, step %d: loss %.12g and norm %.12g, on one rank "
+                        "%.12g and %.12g",
+                        k, i, s + 1, m.left.losses[s], m.left.norms[s], one.left.losses[s],
+                        one.left.norms[s]);
+        }
+    }
+}
+
+/* Completions without a gradient are left out, which changes no sum: with a KL divergence of no weight
+ * all are there. */
+static void leaving_out_changes_nothing(void **state) {
+    (void)state;
+    static const struct variant all[] = {
+        {.backend = "ref", .dtype = AX_F64, .steps = 2, .iterations = 1, .rounds = 0},
+        {.backend = "ref", .dtype = AX_F64, .steps = 2, .iterations = 1, .beta = 1e-30}};
+    static const struct ax_mesh_sizes two = {1, 2, 1, 1, 1, 1};
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct mesh_run m[2];
+        for (int i = 0; i < 2; i++) {
+            m[i] = (struct mesh_run){.v = &all[i], .sizes = ranks == 2 ? two : meshes[0]};
+            m[i].sizes.dp_shard = 1;
+            run_mesh(&m[i]);
+        }
+        assert_true(m[0].left.completions == m[1].left.completions);
+        for (int s = 0; s < STEPS; s++)
+            assert_true(fabs(m[0].left.norms[s] - m[1].left.norms[s]) <= 1e-11);
+    }
+}
+
+static void run_here(struct rollout_case *r, struct left *l) {
+    struct ax_train_result result;
+    if (ax_train(&r->c.o, &result) != AX_OK)
+        fail_msg("%s (%s)", ax_error_text(), ax_error_trace());
+    read_left(&r->c, l);
+}
+
+static void far_memory_is_near(void **state) {
+    (void)state;
+    static const char *const backends[] = {"cpu", "far"};
+    struct left left[2];
+    for (int i = 0; i < 2; i++) {
+        const struct variant v = {
+            .backend = backends[i], .dtype = AX_F32, .steps = 2, .iterations = 2, .beta = 0.1};
+        struct rollout_case r;
+        assert_int_equal(case_open(&r, &v, 1), AX_OK);
+        run_here(&r, &left[i]);
+        case_close(&r);
+    }
+    assert_true(left[0].completions == left[1].completions);
+    assert_true(left[0].weights == left[1].weights);
+}
+
+/* A signal while prompts are read: nothing of that generation counts. */
+static void a_stop_while_it_samples(void **state) {
+    (void)state;
+    static const struct variant v = {
+        .backend = "cpu", .dtype = AX_F32, .steps = 2, .iterations = 1};
+    struct rollout_case r;
+    struct ax_train_result result;
+    struct left straight, stopped;
+    assert_int_equal(case_open(&r, &v, 1), AX_OK);
+    r.c.o.data.countable = false; /* else all epochs are looked through before */
+    run_here(&r, &straight);
+    case_close(&r);
+    assert_int_equal(case_open(&r, &v, 1), AX_OK);
+    r.c.o.data.countable = false;
+    r.stop_epoch = 1; /* of two generations each */
+    r.c.o.save.resume = AX_RESUME_NEWEST;
+    assert_int_equal(ax_train(&r.c.o, &result), AX_SAVED_REQUEUE);
+    assert_int_equal(result.steps, 4);
+    run_here(&r, &stopped);
+    case_close(&r);
+    assert_true(straight.completions == stopped.completions);
+    assert_true(straight.weights == stopped.weights);
+    for (int i = 0; i < STEPS; i++)
+        assert_true(straight.losses[i] == stopped.losses[i]);
+}
+
+/* Where all answers are worth the same, other prompts are sampled, as often as is allowed. */
+static void prompts_without_a_spread_are_replaced(void **state) {
+    (void)state;
+    for (int rounds = 0; rounds < 3; rounds++) {
+        const struct variant v = {.backend = "cpu",
+                                  .dtype = AX_F32,
+                                  .steps = 1,
+                                  .iterations = 1,
+                                  .rounds = rounds,
+                                  .spread = true};
+        struct rollout_case r;
+        struct left l;
+        struct ax_loader_state at;
+        assert_int_equal(case_open(&r, &v, 1), AX_OK);
+        r.c.o.max_steps = 2;
+        run_here(&r, &l);
+        ax_loader_save(r.loader, &at);
+        assert_int_equal(at.epoch * PROMPTS + at.index, 2 * 2 * (1 + rounds));
+        assert_true(l.norms[0] == 0 && l.norms[1] == 0);
+        case_close(&r);
+    }
+}
+
+static int load_tokenizer(void **state) {
+    const char *shared = getenv("AXTRAIN_SHARED");
+    char path[512];
+    (void)quiet(state);
+    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        print_message("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
+        return 0;
+    }
+    return ax_tokenizer_load(&tokenizer, path) == AX_OK ? 0 : -1;
+}
+
+static int free_tokenizer(void **state) {
+    (void)state;
+    ax_tokenizer_free(tokenizer);
+    return 0;
+}
+
+static int need_tokenizer(void **state) {
+    (void)state;
+    if (!tokenizer)
+        skip();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(any_mesh_is_one_rank, need_tokenizer),
+        cmocka_unit_test_setup(leaving_out_changes_nothing, need_tokenizer),
+        cmocka_unit_test_setup(far_memory_is_near, need_tokenizer),
+        cmocka_unit_test_setup(a_stop_while_it_samples, need_tokenizer),
+        cmocka_unit_test_setup(prompts_without_a_spread_are_replaced, need_tokenizer),
+    };
+    return cmocka_run_group_tests(tests, load_tokenizer, free_tokenizer);
+}
