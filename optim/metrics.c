@@ -236,16 +236,16 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     v->doing = NULL;
 }
 
-/* The objective's measures that there are. */
-static void write_measures(struct ax_metrics *m, int64_t step, const char *of,
-                           const double *values) {
-    char tags[AX_MEASURES][64];
-    struct ax_tf_scalar s[AX_MEASURES];
+/* Those that there are. */
+static void write_named(struct ax_metrics *m, int64_t step, const char *of, int count,
+                        const char *const *names, const double *values) {
+    char tags[AX_FIGURES_MAX][AX_FIGURES_NAME + 8];
+    struct ax_tf_scalar s[AX_FIGURES_MAX];
     int n = 0;
-    for (int i = 0; m->o.measures && m->o.measures[i]; i++) {
+    for (int i = 0; i < count && names && names[i]; i++) {
         if (isnan(values[i]))
             continue;
-        snprintf(tags[n], sizeof tags[n], "%s/%s", of, m->o.measures[i]);
+        snprintf(tags[n], sizeof tags[n], "%s/%s", of, names[i]);
         s[n] = (struct ax_tf_scalar){tags[n], values[i]};
         n++;
     }
@@ -254,17 +254,10 @@ static void write_measures(struct ax_metrics *m, int64_t step, const char *of,
 }
 
 static void write_figures(struct ax_metrics *m, int64_t step, const struct ax_figures *f) {
-    char tags[AX_FIGURES_MAX][AX_FIGURES_NAME + 8];
-    struct ax_tf_scalar s[AX_FIGURES_MAX];
-    int n = 0;
-    for (int i = 0; i < f->n; i++) {
-        if (isnan(f->values[i]))
-            continue;
-        snprintf(tags[n], sizeof tags[n], "train/%s", f->names[i]);
-        s[n] = (struct ax_tf_scalar){tags[n], f->values[i]};
-        n++;
-    }
-    ax_tfevents_write(&m->events, step, n, s);
+    const char *names[AX_FIGURES_MAX];
+    for (int i = 0; f && i < f->n; i++)
+        names[i] = f->names[i];
+    write_named(m, step, "train", f ? f->n : 0, names, f ? f->values : NULL);
 }
 
 /* Every logging_steps: the loss is the mean since the last entry, as in Hugging Face's trainer; the
@@ -285,9 +278,8 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     };
     const int n = (int)(sizeof s / sizeof *s);
     ax_tfevents_write(&m->events, f->step, u.model < 0 ? n - 2 : u.hardware < 0 ? n - 1 : n, s);
-    write_measures(m, f->step, "train", f->measures);
-    if (f->figures)
-        write_figures(m, f->step, f->figures);
+    write_named(m, f->step, "train", AX_MEASURES, m->o.measures, f->measures);
+    write_figures(m, f->step, f->figures);
     m->window = (struct ax_metrics_window){0};
     if (m->bar || !m->o.progress)
         return;
@@ -347,7 +339,7 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
         {"train/epoch", epoch},
     };
     ax_tfevents_write(&m->events, step, (int)(sizeof s / sizeof *s), s);
-    write_measures(m, step, "eval", r->measures);
+    write_named(m, step, "eval", AX_MEASURES, m->o.measures, r->measures);
     m->view.doing = NULL;
     if (ax_metrics_put_eval_line(&line, m->bar, step, epoch, r, m->o.measures) == AX_OK)
         say(m, line.data);
@@ -366,6 +358,15 @@ void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const stru
         return;
     append(&m->o.sink, &m->jsonl, ax_metrics_put_sample(&json, step, prompt, answer), &json);
     if (ax_metrics_put_sample_line(&line, step, index, prompt, answer) == AX_OK)
+        say(m, line.data);
+    ax_buf_free(&line);
+}
+
+void ax_metrics_show(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,
+                     const struct ax_buf *answer, const struct ax_buf *worth) {
+    struct ax_buf line = {0};
+    if (m && ax_metrics_put_sample_line(&line, step, index, prompt, answer) == AX_OK &&
+        ax_buf_printf(&line, " (%s)", worth->data) == AX_OK)
         say(m, line.data);
     ax_buf_free(&line);
 }

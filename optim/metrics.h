@@ -119,6 +119,9 @@ void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const stru
 
 /* A line of completions.jsonl, {"step": …} with its newline. */
 void ax_metrics_completion(struct ax_metrics *m, const struct ax_buf *line);
+/* Shows one, and what it is worth. */
+void ax_metrics_show(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,
+                     const struct ax_buf *answer, const struct ax_buf *worth);
 
 /* Events, each shown once. */
 enum ax_metrics_event {

@@ -110,6 +110,8 @@ enum ax_status ax_rollout_judge(struct ax_rollout *r);
 /* The i-th completion as a line of completions.jsonl; rollout_log.c. */
 enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,
                                struct ax_buf *out);
+/* Its rewards: "right 1, short none". */
+enum ax_status ax_rollout_worth(const struct ax_rollout *r, int64_t i, struct ax_buf *out);
 enum ax_status ax_rollout_text(const struct ax_rollout *r, const struct ax_completion *c,
                                struct ax_buf *prompt, struct ax_buf *completion);
 

@@ -49,3 +49,13 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     ax_buf_free(&completion);
     return st;
 }
+
+enum ax_status ax_rollout_worth(const struct ax_rollout *r, int64_t i, struct ax_buf *out) {
+    const int n = ax_rewards_count(r->o->rewards);
+    for (int k = 0; k < n; k++) {
+        const double reward = r->rewards[i * n + k];
+        AX_TRY(ax_buf_printf(out, "%s%s ", k ? ", " : "", ax_rewards_name(r->o->rewards, k)));
+        AX_TRY(isfinite(reward) ? ax_buf_printf(out, "%.3g", reward) : ax_buf_puts(out, "none"));
+    }
+    return AX_OK;
+}

@@ -165,13 +165,18 @@ static void count_prompts(struct ax_train *t) {
 }
 
 static void show(struct ax_train *t, int i) {
-    struct ax_buf prompt = {0}, completion = {0};
-    if (ax_rollout_text(&t->rollout, &t->rollout.list[i], &prompt, &completion) == AX_OK)
-        ax_metrics_sample(t->metrics, t->done + 1, i + 1, &prompt, &completion);
+    struct ax_buf prompt = {0}, completion = {0}, worth = {0};
+    if (ax_rollout_text(&t->rollout, &t->rollout.list[i], &prompt, &completion) == AX_OK &&
+        ax_rollout_worth(&t->rollout, i, &worth) == AX_OK)
+        ax_metrics_show(t->metrics, t->done + 1, i + 1, &prompt, &completion, &worth);
     ax_error_clear();
+    ax_buf_free(&worth);
     ax_buf_free(&prompt);
     ax_buf_free(&completion);
 }
+
+/* So that a person sees at once what answers are worth. */
+#define FIRST 3
 
 /* Logs it; a line that cannot be made costs nothing but itself. */
 static void report(struct ax_train *t) {
@@ -183,7 +188,8 @@ static void report(struct ax_train *t) {
             ax_log_warn("completions.jsonl: %s", ax_error_text());
         ax_error_clear();
         ax_buf_free(&line);
-        if (i < t->o->rollout.shown)
+        const int64_t shown = t->o->rollout.shown;
+        if (i < (t->rollout.generation == 1 && shown < FIRST ? FIRST : shown))
             show(t, (int)i);
     }
 }

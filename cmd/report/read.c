@@ -26,6 +26,11 @@ static const char *const step_keys[AX_FIGURE_COUNT][2] = {
     [AX_FIGURE_MARGIN] = {"rewards/margins", "margin"},
     [AX_FIGURE_KL] = {"kl"},
     [AX_FIGURE_DIVERGENCE] = {"kd_loss"},
+    [AX_FIGURE_REWARD] = {"reward"},
+    [AX_FIGURE_LENGTH] = {"completions/mean_length"},
+    [AX_FIGURE_CLIPPED] = {"completions/clipped_ratio"},
+    [AX_FIGURE_ALIKE] = {"frac_reward_zero_std"},
+    [AX_FIGURE_ENTROPY] = {"entropy"},
 };
 static const char *const eval_keys[AX_EVAL_FIGURE_COUNT][2] = {
     [AX_EVAL_FIGURE_LOSS] = {"eval_loss"},
@@ -78,6 +83,7 @@ static enum ax_status phase_index(struct ax_report_run *run, const char *name, i
 static void free_sample(struct ax_report_sample *s) {
     ax_free(s->prompt);
     ax_free(s->text);
+    ax_free(s->worth);
 }
 
 static enum ax_status add_step(struct ax_report_run *run, int64_t step, const json_t *v) {
@@ -133,6 +139,40 @@ static enum ax_status add_sample(struct ax_report_run *run, int64_t step, const 
     return ax_strdup(&s->text, text ? text : "");
 }
 
+/* "correct 1, short 0.2, advantage 0.87" */
+static enum ax_status put_worth(struct ax_buf *out, const json_t *v) {
+    const char *name;
+    json_t *reward;
+    json_object_foreach(json_object_get(v, "rewards"), name, reward) AX_TRY(
+        json_is_number(reward) ? ax_buf_printf(out, "%s %.3g, ", name, json_number_value(reward))
+                               : ax_buf_printf(out, "%s none, ", name));
+    return ax_buf_printf(out, "advantage %.3g", json_number_value(json_object_get(v, "advantage")));
+}
+
+/* The first completion of each step. */
+static enum ax_status add_completion(struct ax_report_run *run, size_t line, const json_t *v) {
+    const json_t *at = json_object_get(v, "step");
+    const int64_t step = json_integer_value(at);
+    const char *prompt = json_string_value(json_object_get(v, "prompt"));
+    const char *text = json_string_value(json_object_get(v, "completion"));
+    struct ax_buf worth = {0};
+    (void)line;
+    if (!json_is_integer(at) || !prompt || !text ||
+        (run->n_samples > 0 && run->samples[run->n_samples - 1].step >= step))
+        return AX_OK;
+    enum ax_status st = put_worth(&worth, v);
+    if (st == AX_OK)
+        st = grow(&run->samples, run->n_samples, &run->room_samples, sizeof *run->samples);
+    if (st == AX_OK) {
+        struct ax_report_sample *s = &run->samples[run->n_samples++];
+        *s = (struct ax_report_sample){.step = step, .worth = worth.data};
+        AX_TRY(ax_strdup(&s->prompt, prompt));
+        return ax_strdup(&s->text, text);
+    }
+    ax_buf_free(&worth);
+    return st;
+}
+
 static enum ax_status add_record(struct ax_report_run *run, size_t line, const json_t *v) {
     const json_t *at = json_object_get(v, "step");
     const json_int_t step = json_integer_value(at);
@@ -150,7 +190,10 @@ static enum ax_status add_record(struct ax_report_run *run, size_t line, const j
 
 /* ---- files ---- */
 
-static enum ax_status read_lines(struct ax_report_run *run, const struct ax_mapping *m) {
+typedef enum ax_status add_line(struct ax_report_run *run, size_t line, const json_t *v);
+
+static enum ax_status read_lines(struct ax_report_run *run, const struct ax_mapping *m,
+                                 add_line *add) {
     size_t line = 0;
     for (size_t at = 0; at < m->len;) {
         const char *text = (const char *)m->data + at;
@@ -163,11 +206,12 @@ static enum ax_status read_lines(struct ax_report_run *run, const struct ax_mapp
             continue;
         json_t *v = n <= MAX_LINE ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : NULL;
         const enum ax_status st =
-            json_is_object(v) ? add_record(run, line, v)
-            : end             ? add_problem(run, line, "is not a JSON object and was skipped")
-                              : add_problem(run, line,
-                                            "is incomplete (the run ended while writing it, or is writing now) "
-                                                        "and was skipped");
+            json_is_object(v)   ? add(run, line, v)
+            : add != add_record ? AX_OK
+            : end               ? add_problem(run, line, "is not a JSON object and was skipped")
+                                : add_problem(run, line,
+                                              "is incomplete (the run ended while writing it, or is writing now) "
+                                                            "and was skipped");
         json_decref(v);
         AX_TRY(st);
     }
@@ -181,7 +225,7 @@ static enum ax_status read_metrics(struct ax_report_run *run, const char *path) 
                         "%s: contains no metrics.jsonl; give the output_dir of a training run",
                         run->name);
     AX_TRY(ax_map_file(&m, path));
-    const enum ax_status st = read_lines(run, &m);
+    const enum ax_status st = read_lines(run, &m, add_record);
     ax_unmap_file(&m);
     return st;
 }
@@ -197,6 +241,17 @@ static enum ax_status read_about(struct ax_report_run *run, const char *path) {
         return AX_OK;
     const enum ax_status st = add_problem(run, 0, ax_error_text());
     ax_error_clear();
+    return st;
+}
+
+/* Samples that an evaluation shows are in metrics.jsonl. */
+static enum ax_status read_completions(struct ax_report_run *run, const char *path) {
+    struct ax_mapping m;
+    if (!ax_path_exists(path) || run->n_samples > 0)
+        return AX_OK;
+    AX_TRY(ax_map_file(&m, path));
+    const enum ax_status st = read_lines(run, &m, add_completion);
+    ax_unmap_file(&m);
     return st;
 }
 
@@ -219,6 +274,7 @@ enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
         return ax_error(AX_ERR_CONFIG, "%s: no such folder; give the output_dir of a training run",
                         folder);
     AX_TRY(read_file(run, "metrics.jsonl", read_metrics));
+    AX_TRY(read_file(run, "completions.jsonl", read_completions));
     AX_TRY(read_file(run, "eval.jsonl", read_answers));
     AX_TRY(read_file(run, "samples.jsonl", read_answers));
     return read_file(run, "run.json", read_about);

@@ -32,6 +32,11 @@ enum ax_report_figure {
     AX_FIGURE_MARGIN,
     AX_FIGURE_KL,
     AX_FIGURE_DIVERGENCE, /* from the teacher */
+    AX_FIGURE_REWARD,     /* of completions: */
+    AX_FIGURE_LENGTH,
+    AX_FIGURE_CLIPPED,
+    AX_FIGURE_ALIKE,
+    AX_FIGURE_ENTROPY,
     AX_FIGURE_COUNT
 };
 
@@ -62,6 +67,7 @@ struct ax_report_event {
 struct ax_report_sample {
     int64_t step;
     char *prompt, *text;
+    char *worth; /* its rewards and advantage; NULL: an evaluation's */
 };
 
 #define AX_REPORT_MAX_ANSWERS 20

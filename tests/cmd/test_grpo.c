@@ -336,6 +336,7 @@ static void nothing_to_learn(void **state) {
             config, scratch) != 0)
         fail_msg("%s", said);
     has("no token of this step is trained: it is skipped");
+    has("(format:e "); /* the first answers, and what they are worth */
     clear("a");
 }
 

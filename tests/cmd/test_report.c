@@ -309,7 +309,10 @@ static void figures_of_methods(void **state) {
          "Preferred answers<", 3},
         {"\"accuracy\": 0.75, \"margin\": 0.5", "Margin<", 2},
         {"\"kd_loss\": 0.5, \"ce_loss\": 1", "Divergence from the teacher<", 1},
-        {"\"entropy\": 1", "Training loss<", 0},
+        {"\"entropy\": 1", "Entropy<", 1},
+        {"\"reward\": 0.5, \"completions/mean_length\": 7, \"completions/clipped_ratio\": 0.25, "
+         "\"frac_reward_zero_std\": 0.5",
+         "Reward<", 4},
     };
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         char name[16];
@@ -327,6 +330,29 @@ static void figures_of_methods(void **state) {
         assert_int_equal(count(page, "<figure>"), 3 + methods[i].figures); /* two losses */
         ax_free(page);
     }
+}
+
+/* Of what was sampled to train on, the first of each step, with what it was worth. */
+static void completions_are_shown(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    put_step(&b, 1, 3);
+    const char *folder = put_run("sampled", &b, true);
+    put_text(
+        "sampled/completions.jsonl",
+        "{\"step\": 1, \"prompt\": \"2+3\", \"completion\": \"<5>\", \"rewards\": {\"right\": 1.0, "
+        "\"short\": null}, \"advantage\": 0.75}\n"
+        "{\"step\": 1, \"prompt\": \"2+3\", \"completion\": \"six\", \"rewards\": {}, "
+        "\"advantage\": -0.75}\n"
+        "not json\n"
+        "{\"step\": 2, \"prompt\": \"4+3\", \"completion\": \"7\", \"rewards\": {\"right\": 0.5}, "
+        "\"advantage\": 0}\n");
+    char *page = page_of(1, &folder);
+    must_have(page, "<th>worth</th>");
+    must_have(page, "&lt;5&gt;</td><td>right 1, short none, advantage 0.75</td>");
+    must_have(page, "<td>right 0.5, advantage 0</td>");
+    assert_null(strstr(page, "six"));
+    ax_free(page);
 }
 
 static void runs_side_by_side(void **state) {
@@ -486,6 +512,7 @@ int main(void) {
         cmocka_unit_test(the_best_evaluation_is_told),
         cmocka_unit_test(a_page_of_one_run),
         cmocka_unit_test(figures_of_methods),
+        cmocka_unit_test(completions_are_shown),
         cmocka_unit_test(runs_side_by_side),
         cmocka_unit_test(the_command_line_is_shown),
         cmocka_unit_test(answers_are_shown),
