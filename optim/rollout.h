@@ -31,7 +31,8 @@ struct ax_rollout_options {
     int rounds; /* how often other prompts are sampled in place of those whose completions are all
                    worth the same (DAPO's dynamic sampling) */
     int64_t max_prompt, max_new; /* tokens */
-    int64_t lanes;               /* sequences that a rank samples at a time */
+    int64_t lanes;               /* sequences that a rank samples at a time … */
+    int64_t kv_bytes;            /* … with so many bytes of keys and values; for people */
     struct ax_sampling sampling;
     int n_stop;
     const int32_t *stop;                    /* ids that end a completion */

@@ -75,6 +75,17 @@ static void print_memory(const struct ax_plan_request *r, const struct ax_plan_f
         printf("%s\n", r->train ? "; auto chooses the first that fits when training starts" : "");
 }
 
+static void print_rollout(const struct ax_rollout_options *o) {
+    char bytes[32];
+    if (o->group > 0)
+        printf(
+            "sampling %lld prompt%s × %lld answers for %d step%s, %lld at a time: keys and values "
+            "%s, in memory that steps use, too\n",
+            (long long)o->prompts, o->prompts == 1 ? "" : "s", (long long)o->group,
+            o->steps * o->iterations, o->steps * o->iterations == 1 ? "" : "s", (long long)o->lanes,
+            ax_format_bytes(bytes, sizeof bytes, (double)o->kv_bytes));
+}
+
 static void print_run(const struct ax_plan_request *r, const struct ax_train_forecast *t) {
     char a[32], b[32], c[32];
     if (r->uncounted)
@@ -134,8 +145,10 @@ void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures
     print_mesh(r, &f->plans[f->chosen]);
     print_memory(r, f);
     ax_plan_print_mesh(f);
-    if (r->train)
+    if (r->train) {
         print_run(r, &f->forecast);
+        print_rollout(&r->train->rollout);
+    }
     print_time(f);
     if (!r->blocks) {
         printf("every block of memory: --blocks\n");

@@ -210,6 +210,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
             "rl: %s does not evaluate yet: remove it", ax_config_str(cfg, "rl"));
     AX_TRY(read_sizes(ro, cfg, o));
     ro->lanes = lanes(cfg, o, ro);
+    ro->kv_bytes = ro->lanes * lane_bytes(o, ro);
     read_sampling(&ro->sampling, cfg);
     AX_TRY(read_stop(&r->stop, cfg, d, base));
     AX_TRY(read_advantages(&ro->advantages, cfg));

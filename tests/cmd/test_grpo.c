@@ -340,6 +340,21 @@ static void nothing_to_learn(void **state) {
     clear("a");
 }
 
+/* It knows of what is sampled without a reward function or weights. */
+static void a_plan_has_its_memory(void **state) {
+    (void)state;
+    const char *config = configure("", "micro_batch_size: 8\n");
+    assert_int_equal(
+        run(said, sizeof said, "plan '%s' output_dir='%s/x' trl.num_iterations=3", config, scratch),
+        0);
+    has("sampling 2 prompts × 4 answers for 3 steps, 8 at a time: keys and values ");
+    assert_int_equal(run(said, sizeof said,
+                         "plan '%s' output_dir='%s/x' generation_kv_memory=0.00003 trl.beta=0.1",
+                         config, scratch),
+                     0);
+    has(" answers for 1 step, 1 at a time");
+}
+
 /* ---- mistakes ---- */
 
 static void refuses(const char *more, int code, const char *what) {
@@ -355,6 +370,7 @@ static void mistakes_are_named(void **state) {
     refuses("trl.num_generations=3", 2, "trl.num_generations");
     refuses("trl.reward_weights='[1, 2]'", 2, "2 weights for 1 functions");
     refuses("trl.reward_funcs='[nosuch]'", 2, "nosuch");
+    refuses("neftune_noise_alpha=5", 2, "answers are sampled without noise");
     refuses("val_set_size=0.1", 2, "does not evaluate yet");
     refuses("trl.steps_per_generation=3 gradient_accumulation_steps=2", 2, "a multiple of that");
     refuses("trl.generation_batch_size=20", 2, "expected a multiple of 8");
@@ -378,6 +394,7 @@ int main(void) {
         cmocka_unit_test(goes_on_within_a_generation),
         cmocka_unit_test(goes_on_after_a_kill),
         cmocka_unit_test(nothing_to_learn),
+        cmocka_unit_test(a_plan_has_its_memory),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
