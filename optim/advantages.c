@@ -107,8 +107,3 @@ double ax_share_without_spread(const struct ax_advantage_options *o, int64_t n,
         flat += ax_reward_stats_of(totals + first, o->group, 1).std <= ZERO;
     return flat / groups;
 }
-
-double ax_overlong_reward(int64_t length, int64_t longest, int64_t cache) {
-    const int64_t over = length - (longest - cache);
-    return over <= 0 ? 0 : length <= longest ? -(double)over / (double)cache : -1;
-}

@@ -46,8 +46,4 @@ void ax_advantages(const struct ax_advantage_options *o, int64_t n, const double
 double ax_share_without_spread(const struct ax_advantage_options *o, int64_t n,
                                const double *totals);
 
-/* DAPO's punishment of completions near their longest length (Yu et al. 2025, arXiv 2503.14476,
- * equation 13): 0 up to `longest` − `cache` tokens, then linear down to −1 at `longest`, and beyond. */
-double ax_overlong_reward(int64_t length, int64_t longest, int64_t cache);
-
 #endif

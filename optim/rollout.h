@@ -102,6 +102,9 @@ const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t 
 /* Prompts for the groups to do, and their completions; rollout_sample.c. */
 enum ax_status ax_rollout_read(struct ax_rollout *r, struct ax_loader *loader);
 enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool *stopped);
+/* Continues or scores sequences, with the options' lanes and temperature, in the rollout phase. */
+enum ax_status ax_rollout_run(const struct ax_rollout_options *o, struct ax_model *m, bool scores,
+                              int64_t n, struct ax_sequence *seqs);
 /* Log-probs of all completions by the reference; rollout_reference.c. */
 enum ax_status ax_rollout_refer(struct ax_rollout *r, struct ax_model *reference, bool *stopped);
 /* Rewards of the groups to do, which become those without a spread; rollout_rewards.c. */

@@ -1,34 +1,13 @@
 /* Log-probs of completions by a model that does not train. */
 #include "base/mem.h"
-#include "base/stop.h"
 #include "optim/rollout.h"
-
-#define PASS_TOKENS 256
-
-static bool stop_now(void *ctx) {
-    (void)ctx;
-    return ax_stop_requested() != AX_STOP_NONE;
-}
 
 /* A base without its adapter is the same model with it, between steps. */
 static enum ax_status score(const struct ax_rollout_options *o, struct ax_model *m, int64_t n,
                             struct ax_sequence *seqs) {
-    struct ax_generator g;
-    const enum ax_phase before = m->rt->arena.phase;
-    const struct ax_generate_options go = {.n_seqs = (int)o->lanes,
-                                           .max_prompt = o->max_prompt + o->max_new - 1,
-                                           .max_new = 1,
-                                           .pass_tokens = PASS_TOKENS,
-                                           .scoring = true,
-                                           .score_temperature = o->sampling.temperature,
-                                           .stop_now = stop_now};
     m->adapter_run.off = true;
-    enum ax_status st = ax_generator_create(&g, m, &go);
-    if (st == AX_OK)
-        st = ax_generate(&g, n, seqs);
-    ax_generator_free(&g);
+    const enum ax_status st = ax_rollout_run(o, m, true, n, seqs);
     m->adapter_run.off = false;
-    ax_arena_enter(&m->rt->arena, before);
     return st;
 }
 

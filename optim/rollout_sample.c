@@ -80,14 +80,17 @@ static bool stop_now(void *ctx) {
     return ax_stop_requested() != AX_STOP_NONE;
 }
 
-static enum ax_status generate(const struct ax_rollout_options *o, struct ax_model *m, int64_t n,
-                               struct ax_sequence *seqs) {
+enum ax_status ax_rollout_run(const struct ax_rollout_options *o, struct ax_model *m, bool scores,
+                              int64_t n, struct ax_sequence *seqs) {
     struct ax_generator g;
     const enum ax_phase before = m->rt->arena.phase;
+    const int64_t most = o->max_prompt + o->max_new;
     const struct ax_generate_options go = {.n_seqs = (int)o->lanes,
-                                           .max_prompt = o->max_prompt,
-                                           .max_new = o->max_new,
+                                           .max_prompt = scores ? most - 1 : o->max_prompt,
+                                           .max_new = scores ? 1 : o->max_new,
                                            .pass_tokens = PASS_TOKENS,
+                                           .scoring = scores,
+                                           .score_temperature = o->sampling.temperature,
                                            .n_stop = o->n_stop,
                                            .stop = o->stop,
                                            .sampling = o->sampling,
@@ -151,10 +154,10 @@ enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool 
     if (ax_runtime_planning(m->rt)) {
         double logprob;
         struct ax_sequence s = {.logprobs = &logprob};
-        return generate(r->o, m, 1, &s);
+        return ax_rollout_run(r->o, m, false, 1, &s);
     }
     AX_TRY_GOTO(drawn_create(&d, r), st, done);
-    AX_TRY_GOTO(generate(r->o, m, d.n, d.seqs), st, done);
+    AX_TRY_GOTO(ax_rollout_run(r->o, m, false, d.n, d.seqs), st, done);
     take(r, &d, stopped);
 done:
     drawn_free(&d);

@@ -66,12 +66,6 @@ static double weight_of(const struct ax_train *t, const struct ax_completion *c)
     return has_labels(t, c) ? (double)(c->n - c->n_prompt) : 0;
 }
 
-static uint32_t *column_at(const struct ax_train_sequences *r, int m, int c, int64_t at) {
-    return r->values +
-           ((size_t)m * r->width + ax_columns_width(r->columns, c)) * (size_t)r->cap_tokens +
-           (size_t)at;
-}
-
 /* Appends it to micro-batch m, behind `at` tokens. */
 static void append(struct ax_train *t, int m, int64_t at, const struct ax_completion *c) {
     struct ax_train_sequences *r = &t->sequences;
@@ -89,14 +83,15 @@ static void append(struct ax_train *t, int m, int64_t at, const struct ax_comple
         labels[i] = label ? ids[i + 1] : AX_NO_LABEL;
     }
     for (int k = 0; k < r->columns->n; k++)
-        doc->columns[k] = column_at(r, m, k, at);
-    memcpy(column_at(r, m, p->advantage, at), &c->advantage, sizeof c->advantage);
+        doc->columns[k] = ax_train_column_at(r, m, k, at);
+    memcpy(ax_train_column_at(r, m, p->advantage, at), &c->advantage, sizeof c->advantage);
     /* shifted, as the labels */
     const size_t bytes = (size_t)(c->n - 1) * sizeof *logprobs;
     if (p->old >= 0)
-        memcpy(column_at(r, m, p->old, at), logprobs + 1, bytes);
+        memcpy(ax_train_column_at(r, m, p->old, at), logprobs + 1, bytes);
     if (p->reference >= 0)
-        memcpy(column_at(r, m, p->reference, at), t->rollout.reference + c->start + 1, bytes);
+        memcpy(ax_train_column_at(r, m, p->reference, at), t->rollout.reference + c->start + 1,
+               bytes);
 }
 
 /* ---- a turn ---- */

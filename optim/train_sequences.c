@@ -50,8 +50,7 @@ static struct ax_train_origin origin(const struct ax_packed_sequence *s, int pie
     return (struct ax_train_origin){x->file < set->n_files ? set->files[x->file] : "?", x->line};
 }
 
-/* Column c of micro-batch m, from its token `at`. */
-static uint32_t *column_at(const struct ax_train_sequences *r, int m, int c, int64_t at) {
+uint32_t *ax_train_column_at(const struct ax_train_sequences *r, int m, int c, int64_t at) {
     const size_t cap = (size_t)r->cap_tokens;
     return r->values + ((size_t)m * r->width + ax_columns_width(r->columns, c)) * cap +
            (size_t)at * ax_column_width(r->columns, c);
@@ -65,7 +64,7 @@ static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
     for (int c = 0; c < ax_columns_count(r->columns); c++) {
         const bool shifted = r->columns->list[c].of == AX_OF_LABEL && !s->labels_in_place;
         const size_t words = ax_column_words(r->columns, c, (size_t)from->n - shifted);
-        uint32_t *values = column_at(r, m, c, at);
+        uint32_t *values = ax_train_column_at(r, m, c, at);
         memcpy(values, from->columns[c], words * sizeof *values);
         to->columns[c] = values;
     }
@@ -76,7 +75,7 @@ static void put_reference(struct ax_train_sequences *r, int m, int64_t at,
                           const struct ax_packed_sequence *s, int i) {
     const float logprob =
         ax_references_get(r->references, ax_sequence_set(s, i), ax_sequence_ref(s, i)->index);
-    memcpy(column_at(r, m, r->reference, at), &logprob, sizeof logprob);
+    memcpy(ax_train_column_at(r, m, r->reference, at), &logprob, sizeof logprob);
 }
 
 /* Appends the sequence's documents to micro-batch m. */

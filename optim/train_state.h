@@ -46,6 +46,8 @@ void ax_train_sequences_free(struct ax_train_sequences *r);
  * this one has no more steps. */
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
                                        const struct ax_train_data *d);
+/* Column c of micro-batch m, from its token `at`. */
+uint32_t *ax_train_column_at(const struct ax_train_sequences *r, int m, int c, int64_t at);
 /* Fills the step's batches again. */
 enum ax_status ax_train_sequences_fill(const struct ax_train_sequences *r, struct ax_step *s);
 

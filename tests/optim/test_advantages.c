@@ -191,19 +191,6 @@ static void spread(void **state) {
     assert_int_equal(ax_scale_rewards_find("std"), -1);
 }
 
-static void overlong(void **state) {
-    (void)state;
-    static const struct {
-        int64_t length;
-        double reward;
-    } of_100_20[] = {{1, 0}, {80, 0}, {81, -0.05}, {90, -0.5}, {100, -1}, {101, -1}, {500, -1}};
-    for (size_t i = 0; i < sizeof of_100_20 / sizeof *of_100_20; i++)
-        assert_true(fabs(ax_overlong_reward(of_100_20[i].length, 100, 20) - of_100_20[i].reward) <
-                    1e-15);
-    assert_true(ax_overlong_reward(100, 100, 0) == 0); /* no room for a punishment that grows */
-    assert_true(ax_overlong_reward(101, 100, 0) == -1);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_rewards),
@@ -212,7 +199,6 @@ int main(void) {
         cmocka_unit_test(no_reward_is_no_advantage),
         cmocka_unit_test(groups_are_independent),
         cmocka_unit_test(spread),
-        cmocka_unit_test(overlong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
