@@ -402,7 +402,7 @@ const struct ax_command ax_commands[] = {
      "axtrain preview sft.yaml --rows 2", ax_cmd_preview},
     {"prm", "train a model that scores the steps of solutions", "CONFIG [key=value …] [options]",
      TRAIN_DETAILS, "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", ax_cmd_prm},
-    {"problems", "write generated word problems: data to try things out with", "[options] -o FILE",
+    {"problems", "write generated problems: data to try things out with", "[options] -o FILE",
      "Grade-school word problems as chat records, {\"messages\": [user, assistant], \"level\":\n"
      "…}. The answer has one line per step and ends with \"#### NUMBER\". The same seed gives\n"
      "the same records; the two splits never share a question, whatever their seeds.\n"
@@ -410,12 +410,16 @@ const struct ax_command ax_commands[] = {
      "  --seed N         (default 1)\n"
      "  --split S        train (default) or test\n"
      "  --min-level N    minimum number of steps, 1 to 4 (default 1)\n"
-     "  --max-level N    maximum number of steps (default 4)\n"
+     "  --max-level N    maximum number of steps (default 4; with --code, 3)\n"
      "  --pairs          preferences instead: {\"prompt\", \"chosen\", \"rejected\"}, the "
      "rejected\n"
      "                   answer with a mistake in one line and its consequences in those after it\n"
      "  --steps          labeled steps instead: {\"prompt\", \"completions\": lines, \"labels\"};\n"
      "                   half of the solutions are right, the others from some line on wrong\n"
+     "  --code           programming tasks instead: {\"messages\", \"level\", \"entry_point\",\n"
+     "                   \"tests\"}, where the answer is a Python function and the tests are "
+     "those\n"
+     "                   of the reward `code`; the splits never share a specification\n"
      "  -o FILE          write to FILE instead of standard output\n",
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
     {"report", "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",

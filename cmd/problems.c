@@ -1,4 +1,4 @@
-/* `axtrain problems`: records of generated word problems. */
+/* `axtrain problems`: records of generated word problems, or of programming tasks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +8,13 @@
 #include "base/io.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
+#include "data/coding/coding.h"
 #include "data/problems/problems.h"
 
 struct job {
     int64_t rows, seed, min_level, max_level;
     const char *split, *out;
-    bool test, pairs, steps;
+    bool test, pairs, steps, code;
     /* hashes of the questions so far, open addressing; 0 = free */
     uint64_t *seen;
     size_t cap;
@@ -65,27 +66,62 @@ static enum ax_status put_problem(const struct job *j, const struct ax_problem *
     return st;
 }
 
+/* Word problem `index`; *taken: it is one of the records. */
+static enum ax_status try_problem(struct job *j, uint64_t index, struct ax_buf *out, bool *taken) {
+    struct ax_problem p;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_problem_make(&p, (uint64_t)j->seed, index, (int)j->min_level, (int)j->max_level));
+    *taken = ax_problem_is_test(&p) == j->test && !is_old(j, p.question);
+    if (*taken)
+        st = put_problem(j, &p, index, out);
+    ax_problem_free(&p);
+    return st;
+}
+
+/* The same of programming task `index`. */
+static enum ax_status try_task(struct job *j, uint64_t index, struct ax_buf *out, bool *taken) {
+    struct ax_coding_task *t;
+    json_t *row = NULL;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_coding_make(&t, (uint64_t)j->seed, index, (int)j->min_level, (int)j->max_level));
+    *taken = ax_coding_is_test(t) == j->test && !is_old(j, ax_coding_question(t));
+    if (*taken)
+        st = ax_coding_row(t, &row);
+    if (*taken && st == AX_OK)
+        st = put_row(row, out);
+    json_decref(row);
+    ax_coding_free(t);
+    return st;
+}
+
 /* Problems 0, 1, 2, … of the seed that belong to the split, without duplicates. */
 static enum ax_status generate(struct job *j, struct ax_buf *out) {
     int64_t rows = 0;
     const uint64_t most = 1000 * (uint64_t)j->rows + 100000;
     for (uint64_t i = 0; rows < j->rows; i++) {
-        struct ax_problem p;
-        enum ax_status st = AX_OK;
+        bool taken;
         if (i == most)
             return ax_error(
                 AX_ERR_CONFIG,
                 "problems: there are only about %lld different problems at these levels; "
                 "ask for fewer --rows",
                 (long long)rows);
-        AX_TRY(ax_problem_make(&p, (uint64_t)j->seed, i, (int)j->min_level, (int)j->max_level));
-        if (ax_problem_is_test(&p) == j->test && !is_old(j, p.question)) {
-            st = put_problem(j, &p, i, out);
-            rows++;
-        }
-        ax_problem_free(&p);
-        AX_TRY(st);
+        AX_TRY((j->code ? try_task : try_problem)(j, i, out, &taken));
+        rows += taken;
     }
+    return AX_OK;
+}
+
+static enum ax_status check_levels(struct job *j) {
+    const int most = j->code ? AX_CODING_LEVELS : AX_PROBLEM_LEVELS;
+    if (j->max_level == 0)
+        j->max_level = most;
+    if (j->max_level > most || j->min_level > most)
+        return ax_error(AX_ERR_CONFIG, "--code: expected levels from 1 to %d, got %lld", most,
+                        (long long)(j->max_level > most ? j->max_level : j->min_level));
+    if (j->min_level > j->max_level)
+        return ax_error(AX_ERR_CONFIG, "--min-level %lld is above --max-level %lld",
+                        (long long)j->min_level, (long long)j->max_level);
     return AX_OK;
 }
 
@@ -95,9 +131,9 @@ static enum ax_status check(struct job *j) {
         return ax_error(AX_ERR_CONFIG, "--split: expected train or test, got \"%s\"", j->split);
     if (j->pairs && j->steps)
         return ax_error(AX_ERR_CONFIG, "use --pairs or --steps, not both");
-    if (j->min_level > j->max_level)
-        return ax_error(AX_ERR_CONFIG, "--min-level %lld is above --max-level %lld",
-                        (long long)j->min_level, (long long)j->max_level);
+    if (j->code && (j->pairs || j->steps))
+        return ax_error(AX_ERR_CONFIG, "--code: use it without --pairs and --steps");
+    AX_TRY(check_levels(j));
     for (j->cap = 16; j->cap < 2 * (size_t)j->rows;)
         j->cap *= 2;
     return AX_OK;
@@ -113,8 +149,7 @@ static enum ax_status write_out(const struct job *j, const struct ax_buf *text) 
 }
 
 enum ax_status ax_cmd_problems(int argc, char **argv) {
-    struct job j = {
-        .rows = 1000, .seed = 1, .min_level = 1, .max_level = AX_PROBLEM_LEVELS, .split = "train"};
+    struct job j = {.rows = 1000, .seed = 1, .min_level = 1, .split = "train"};
     const struct ax_arg args[] = {
         {"--rows", AX_ARG_INT, &j.rows, 1, 1000000},
         {"--seed", AX_ARG_INT, &j.seed, 0, INT64_MAX},
@@ -123,6 +158,7 @@ enum ax_status ax_cmd_problems(int argc, char **argv) {
         {"--max-level", AX_ARG_INT, &j.max_level, 1, AX_PROBLEM_LEVELS},
         {"--pairs", AX_ARG_FLAG, &j.pairs, 0, 0},
         {"--steps", AX_ARG_FLAG, &j.steps, 0, 0},
+        {"--code", AX_ARG_FLAG, &j.code, 0, 0},
         {"-o", AX_ARG_STRING, &j.out, 0, 0},
     };
     struct ax_buf text = {0};

@@ -127,11 +127,41 @@ static void rated_problems(void **state) {
                  "use --pairs or --steps, not both");
 }
 
+/* Of tasks too, none twice and none of the other split. */
+static void coding_tasks(void **state) {
+    (void)state;
+    uint64_t seen[80];
+    int n = 0;
+    for (int split = 0; split < 2; split++) {
+        assert_ok(RUN(ax_cmd_problems, "--code", "--rows", "40", "--max-level", "1", "--split",
+                      split ? "test" : "train"));
+        for (char *line = strtok(output, "\n"); line; line = strtok(NULL, "\n"), n++) {
+            json_t *row = json_loads(line, 0, NULL);
+            const json_t *user = json_array_get(json_object_get(row, "messages"), 0);
+            const char *text = json_string_value(json_object_get(user, "content"));
+            assert_non_null(text);
+            assert_int_equal(json_integer_value(json_object_get(row, "level")), 1);
+            assert_true(json_is_string(json_object_get(row, "entry_point")));
+            assert_true(json_array_size(json_object_get(row, "tests")) >= 6 && n < 80);
+            seen[n] = ax_hash64(text, strlen(text), 0);
+            for (int i = 0; i < n; i++)
+                assert_true(seen[i] != seen[n]);
+            json_decref(row);
+        }
+    }
+    assert_int_equal(n, 80);
+    assert_error(RUN(ax_cmd_problems, "--code", "--steps"), AX_ERR_CONFIG,
+                 "--code: use it without --pairs and --steps");
+    assert_error(RUN(ax_cmd_problems, "--code", "--max-level", "4"), AX_ERR_CONFIG,
+                 "--code: expected levels from 1 to 3, got 4");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_is_the_kernels),
         cmocka_unit_test(problems_are_of_their_split),
         cmocka_unit_test(rated_problems),
+        cmocka_unit_test(coding_tasks),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
