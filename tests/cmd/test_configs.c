@@ -78,6 +78,9 @@ static void make_small(struct overlay *o, const struct ax_config *cfg, const cha
     add(o, "max_steps=2");
     if (ax_config_is_set(cfg, "merge_lora"))
         add(o, "merge_lora=null");
+    if (ax_config_count(cfg, "trl.reward_funcs") > 0 &&
+        strcmp(ax_config_str(cfg, "trl.reward_funcs.0"), "code") == 0)
+        add(o, "trl.reward_funcs=['length:8']"); /* the sandbox's parts may be missing */
     add(o, "dataset_prepared_path=%s/cache", scratch);
 }
 
