@@ -56,7 +56,7 @@ static bool has_labels(const struct ax_train *t, const struct ax_completion *c) 
 /* The routers' balancing loss is of all tokens. */
 static bool trains(const struct ax_train *t, const struct ax_completion *c) {
     return t->step.o.balance_coef != 0 ||
-           ax_policy_trains(&t->o->rollout.policy->o, (double)c->advantage);
+           (has_labels(t, c) && ax_policy_trains(&t->o->rollout.policy->o, (double)c->advantage));
 }
 
 /* What it adds to the number that the loss is divided by. */

@@ -29,6 +29,10 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_c
     const int64_t batches = micro_batches(cfg, rows, accumulation), answers = rows * batches;
     const char *key = ax_config_has(cfg, "trl.generation_batch_size") ? "trl.generation_batch_size"
                                                                       : "trl.steps_per_generation";
+    if (ax_config_has(cfg, "trl.generation_batch_size") &&
+        ax_config_has(cfg, "trl.steps_per_generation"))
+        return ax_config_error(cfg, "trl.steps_per_generation",
+                               "says what trl.generation_batch_size says: remove one of them");
     r->group = ax_config_i64(cfg, "trl.num_generations");
     r->iterations = (int)ax_config_i64(cfg, "trl.num_iterations");
     if (ax_config_has(cfg, "trl.generation_batch_size") &&

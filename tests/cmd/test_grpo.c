@@ -374,6 +374,7 @@ static void mistakes_are_named(void **state) {
     refuses("val_set_size=0.1", 2, "does not evaluate yet");
     refuses("trl.steps_per_generation=3 gradient_accumulation_steps=2", 2, "a multiple of that");
     refuses("trl.generation_batch_size=20", 2, "expected a multiple of 8");
+    refuses("trl.generation_batch_size=8 trl.steps_per_generation=1", 2, "remove one of them");
     refuses("trl.generation_kwargs='{num_beams: 2}'", 2, "num_beams is not supported");
     refuses("micro_batch_size=256", 3, "there are only 40 prompts, but 64 are sampled at a time");
     assert_int_equal(run(said, sizeof said, "sft '%s' output_dir='%s/x'",

@@ -40,6 +40,7 @@ struct variant {
     double beta;
     int steps, iterations, rounds;
     bool spread; /* rewards of all answers are the same */
+    bool masks;  /* answers that are cut */
 };
 
 static const int32_t ends[] = {3, 17, 40, 41, 42, 77};
@@ -134,6 +135,7 @@ static void set_options(struct rollout_case *r, const struct variant *v, int dat
                                              .sampling = {.temperature = 0.9, .seed = 11},
                                              .n_stop = (int)(sizeof ends / sizeof *ends),
                                              .stop = ends,
+                                             .mask_truncated = v->masks,
                                              .policy = &r->policy,
                                              .rewards = r->rewards,
                                              .tokenizer = tokenizer};
@@ -273,8 +275,13 @@ static void any_mesh_is_one_rank(void **state) {
 static void leaving_out_changes_nothing(void **state) {
     (void)state;
     static const struct variant all[] = {
-        {.backend = "ref", .dtype = AX_F64, .steps = 2, .iterations = 1, .rounds = 0},
-        {.backend = "ref", .dtype = AX_F64, .steps = 2, .iterations = 1, .beta = 1e-30}};
+        {.backend = "ref", .dtype = AX_F64, .steps = 2, .iterations = 1, .masks = true},
+        {.backend = "ref",
+         .dtype = AX_F64,
+         .steps = 2,
+         .iterations = 1,
+         .masks = true,
+         .beta = 1e-30}};
     static const struct ax_mesh_sizes two = {1, 2, 1, 1, 1, 1};
     for (int ranks = 1; ranks <= 2; ranks++) {
         struct mesh_run m[2];
