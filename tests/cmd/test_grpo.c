@@ -303,8 +303,9 @@ static void goes_on_after_a_kill(void **state) {
         run(said, sizeof said, "grpo '%s' output_dir='%s/b' --quiet %s", config, scratch, more), 0);
     assert_false(ax_path_exists(in_scratch("kill")));
     assert_false(ax_path_exists(in_scratch("b/model.safetensors")));
-    strcat(more, " resume_from_checkpoint=auto");
-    train("b", config, more);
+    char again[500];
+    snprintf(again, sizeof again, "%s resume_from_checkpoint=auto", more);
+    train("b", config, again);
     same_run("a", "b", "model.safetensors");
     clear("a");
     clear("b");
@@ -324,7 +325,7 @@ static double largest_norm(const char *folder) {
 static void nothing_to_learn(void **state) {
     (void)state;
     const char *config = configure("", "micro_batch_size: 8\noptimizer: sgd\n");
-    double zero[4];
+    double zero[4] = {0};
     train("a", config, "trl.reward_funcs=\"['length:100']\"");
     assert_true(largest_norm("a") == 0);
     assert_int_equal(numbers("a", "frac_reward_zero_std", zero, 4), 4);

@@ -356,7 +356,7 @@ static void prompts_without_a_spread_are_replaced(void **state) {
                                   .rounds = rounds,
                                   .spread = true};
         struct rollout_case r;
-        struct left l;
+        struct left l = {0};
         struct ax_loader_state at;
         assert_int_equal(case_open(&r, &v, 1), AX_OK);
         r.c.o.max_steps = 2;
