@@ -51,11 +51,14 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
     rt->contracts.rank = rank;
     for (int role = 0; role < AX_ROLE_COUNT; role++)
         AX_TRY(open_comm(rt, o->fabric, (enum ax_role)role, planning));
-    const int share = ax_cpu_count() / (o->fabric ? o->fabric->local_world : 1);
-    const int threads = o->threads > 0 ? o->threads : share > 1 ? share : 1;
     AX_TRY(ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
-                           threads, &rt->arena.scratch));
+                           ax_runtime_threads(o), &rt->arena.scratch));
     return ax_queue_open_ring(rt->q);
+}
+
+int ax_runtime_threads(const struct ax_runtime_options *o) {
+    const int share = ax_cpu_count() / (o->fabric ? o->fabric->local_world : 1);
+    return o->threads > 0 ? o->threads : share > 1 ? share : 1;
 }
 
 enum ax_status ax_runtime_open_planning(struct ax_runtime *rt, const struct ax_runtime_options *o) {

@@ -29,6 +29,8 @@ struct ax_runtime {
     int n_steps; /* created so far: each has a contract of its own */
 };
 
+/* CPU threads of a rank: those that are asked for, or its share of the host's. */
+int ax_runtime_threads(const struct ax_runtime_options *o);
 enum ax_status ax_runtime_open_planning(struct ax_runtime *rt, const struct ax_runtime_options *o);
 enum ax_status ax_runtime_open(struct ax_runtime *rt, const struct ax_runtime_options *o,
                                const struct ax_arena_plan *plan);

@@ -167,7 +167,7 @@ static enum ax_status open_rewards(struct ax_setup_rollout *r, const struct ax_c
                                           .n = (int)n,
                                           .timeout = ax_config_f64(cfg, "reward_timeout"),
                                           .sandbox_cache = cache,
-                                          .threads = o->runtime.threads};
+                                          .threads = ax_runtime_threads(&o->runtime)};
     st = ax_rewards_open(&r->rewards, &ro);
     ax_free(cache);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, "trl.reward_funcs");
