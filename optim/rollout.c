@@ -1,7 +1,5 @@
 #include "optim/rollout.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"

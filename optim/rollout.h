@@ -99,6 +99,10 @@ const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t 
 
 /* ---- parts ---- */
 
+/* The i-th completion of the groups to do. */
+static inline struct ax_completion *ax_rollout_todo(const struct ax_rollout *r, int64_t i) {
+    return &r->list[r->todo[i / r->o->group] * r->o->group + i % r->o->group];
+}
 /* Prompts for the groups to do, and their completions; rollout_sample.c. */
 enum ax_status ax_rollout_read(struct ax_rollout *r, struct ax_loader *loader);
 enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool *stopped);

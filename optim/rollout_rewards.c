@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "optim/rollout.h"
 
@@ -20,7 +19,7 @@ enum ax_status ax_rollout_text(const struct ax_rollout *r, const struct ax_compl
 
 /* ---- rewards ---- */
 
-/* The completions of n groups to do, from the first-th on, as reward functions see them. */
+/* n completions of whole groups to do, from the first-th on, as reward functions see them. */
 struct items {
     struct ax_reward_item *list; /* [n] */
     struct ax_buf *prompts, *completions;
@@ -28,21 +27,24 @@ struct items {
     int64_t first, n;
 };
 
-static int64_t number_of(const struct ax_rollout *r, int64_t i) {
-    return r->todo[i / r->o->group] * r->o->group + i % r->o->group;
-}
-
 static bool is_list(const json_t *record, const char *column) {
     return json_is_array(json_object_get(record, column));
 }
 
+/* A group has one record. */
+static enum ax_status read_record(struct items *x, const struct ax_rollout *r, int64_t i) {
+    const int64_t group = r->o->group;
+    x->records[i] = i % group > 0 ? json_incref(x->records[i - 1])
+                                  : json_loads(r->records[r->todo[(x->first + i) / group]],
+                                               JSON_ALLOW_NUL, NULL);
+    return x->records[i] ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a prompt's record");
+}
+
 static enum ax_status put_item(struct items *x, const struct ax_rollout *r, int64_t i) {
-    const int64_t number = number_of(r, x->first + i);
-    const struct ax_completion *c = &r->list[number];
+    const struct ax_completion *c = ax_rollout_todo(r, x->first + i);
     AX_TRY(ax_rollout_text(r, c, &x->prompts[i], &x->completions[i]));
-    json_t *record = x->records[i] = json_loads(r->records[number / r->o->group], 0, NULL);
-    if (!record)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a record of a reward function");
+    AX_TRY(read_record(x, r, i));
+    const json_t *record = x->records[i];
     x->list[i] =
         (struct ax_reward_item){.record = record,
                                 .prompt = x->prompts[i].data,
@@ -144,7 +146,7 @@ enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt) {
     AX_TRY(ax_alloc(&rewards, (size_t)(n * functions), sizeof *rewards));
     const enum ax_status st = score_share(r, rt, n, rewards);
     for (int64_t i = 0; st == AX_OK && i < n; i++)
-        memcpy(r->rewards + number_of(r, i) * functions, rewards + i * functions,
+        memcpy(r->rewards + (ax_rollout_todo(r, i) - r->list) * functions, rewards + i * functions,
                (size_t)functions * sizeof *rewards);
     ax_free(rewards);
     return st == AX_OK ? sift(r) : st;

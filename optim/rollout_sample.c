@@ -109,16 +109,12 @@ struct drawn {
     int64_t n;
 };
 
-static struct ax_completion *completion_of(const struct ax_rollout *r, int64_t i) {
-    return &r->list[r->todo[i / r->o->group] * r->o->group + i % r->o->group];
-}
-
 static enum ax_status drawn_create(struct drawn *d, const struct ax_rollout *r) {
     d->n = r->n_todo * r->o->group;
     AX_TRY(ax_alloc(&d->seqs, (size_t)d->n, sizeof *d->seqs));
     AX_TRY(ax_alloc(&d->logprobs, (size_t)(d->n * r->o->max_new), sizeof *d->logprobs));
     for (int64_t i = 0; i < d->n; i++) {
-        const struct ax_completion *c = completion_of(r, i);
+        const struct ax_completion *c = ax_rollout_todo(r, i);
         const uint64_t number = (uint64_t)(r->round * r->n + (c - r->list));
         d->seqs[i] = (struct ax_sequence){.n_prompt = c->n_prompt,
                                           .prompt = r->ids + c->start,
@@ -139,7 +135,7 @@ static void take(struct ax_rollout *r, const struct drawn *d, bool *stopped) {
     for (int64_t i = 0; i < d->n; i++)
         *stopped = *stopped || d->seqs[i].finish == AX_FINISH_CALLER;
     for (int64_t i = 0; i < d->n && !*stopped; i++) {
-        struct ax_completion *c = completion_of(r, i);
+        struct ax_completion *c = ax_rollout_todo(r, i);
         float *logprobs = r->logprobs + c->start + c->n_prompt;
         c->n = c->n_prompt + d->seqs[i].n_new;
         c->truncated = d->seqs[i].finish == AX_FINISH_LENGTH;

@@ -1,6 +1,4 @@
 /* What a checkpoint has of rollouts: what is still to be trained on. */
-#include <math.h>
-
 #include "base/json.h"
 #include "base/mem.h"
 #include "optim/rollout.h"
@@ -36,8 +34,11 @@ static json_t *completion_json(const struct ax_rollout *r, const struct ax_compl
                           (double)c->advantage, "truncated", c->truncated);
     const int64_t n = c->n - c->n_prompt;
     if (v && r->reference &&
-        json_object_set_new(v, "reference", floats_json(r->reference + c->start + c->n_prompt, n)))
+        json_object_set_new(v, "reference",
+                            floats_json(r->reference + c->start + c->n_prompt, n))) {
+        json_decref(v);
         return NULL;
+    }
     return v;
 }
 

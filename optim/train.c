@@ -231,7 +231,7 @@ static enum ax_status open_metrics(struct ax_train *t) {
     mo.flops_per_token = ax_step_flops_per_token(&t->step, doc > 0 ? doc : t->o->data.doc_tokens);
     mo.devices = t->rt->mesh.world;
     mo.measures = t->o->step.objective->measures;
-    mo.completions = ax_train_samples(t->o);
+    mo.completions = ax_train_has_rollout(t->o);
     return ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo);
 }
 

@@ -44,7 +44,7 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
                             json_string(ax_dtype_info(t->step.o.dtype)->name));
     if (*out && isfinite(t->out->loss))
         json_object_set_new(*out, "loss", json_real(t->out->loss));
-    if (*out && ax_train_samples(t->o)) {
+    if (*out && ax_train_has_rollout(t->o)) {
         json_t *rollout;
         const enum ax_status st = ax_rollout_to_json(&t->rollout, &rollout);
         if (st != AX_OK) {
@@ -174,7 +174,7 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     AX_TRY(read_watch(&t->watch, ax_json_get(run, "watch")));
     AX_TRY(read_logging(t, run));
     t->stop_early = t->o->eval.patience > 0 && t->worse >= t->o->eval.patience;
-    if (ax_train_samples(t->o))
+    if (ax_train_has_rollout(t->o))
         AX_TRY(ax_rollout_from_json(&t->rollout, ax_json_get(run, "rollout")));
     return read_position(t, c->dir, ax_json_get(run, "data").v);
 }

@@ -3,18 +3,17 @@
  * gradient is left out of a micro-batch, and only counted (ax_step.absent). */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "optim/train_state.h"
 
-bool ax_train_samples(const struct ax_train_options *o) {
+bool ax_train_has_rollout(const struct ax_train_options *o) {
     return o->rollout.group > 0;
 }
 
 /* ---- the reference ---- */
 
 static bool refers(const struct ax_train *t) {
-    return ax_train_samples(t->o) && t->o->rollout.policy->o.beta != 0;
+    return ax_train_has_rollout(t->o) && t->o->rollout.policy->o.beta != 0;
 }
 
 static bool has_copy(const struct ax_train *t) {
@@ -42,7 +41,7 @@ enum ax_status ax_train_rollout_load(struct ax_train *t) {
 enum ax_status ax_train_rollout_plan(struct ax_train *t) {
     bool stopped;
     struct ax_rollout r = {.o = &t->o->rollout};
-    if (!ax_train_samples(t->o))
+    if (!ax_train_has_rollout(t->o))
         return AX_OK;
     return ax_rollout_generate(&r, &t->step.model, reference(t), NULL, &stopped);
 }

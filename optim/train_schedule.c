@@ -4,12 +4,13 @@
 #include "optim/train_state.h"
 
 int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks) {
-    return ax_train_samples(o) ? o->rollout.prompts
-                               : o->data.sequences_per_batch * o->step.n_microbatches * data_ranks;
+    return ax_train_has_rollout(o)
+               ? o->rollout.prompts
+               : o->data.sequences_per_batch * o->step.n_microbatches * data_ranks;
 }
 
 int64_t ax_train_turns(const struct ax_train_options *o) {
-    return ax_train_samples(o) ? (int64_t)o->rollout.steps * o->rollout.iterations : 1;
+    return ax_train_has_rollout(o) ? (int64_t)o->rollout.steps * o->rollout.iterations : 1;
 }
 
 static int64_t steps_of(int64_t n, int64_t per_step, bool drop_last) {
@@ -44,7 +45,7 @@ static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_t
     double left = o->epochs;
     for (int64_t e = 0; e < s->n_epochs; e++, left -= 1) {
         const int64_t steps = steps_of(s->sequences[e], per_step, drop) * ax_train_turns(o);
-        if (steps == 0 && ax_train_samples(o))
+        if (steps == 0 && ax_train_has_rollout(o))
             return ax_error(
                 AX_ERR_DATA,
                 "datasets: there are only %lld prompts, but %lld are sampled at a time; "

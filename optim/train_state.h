@@ -185,7 +185,7 @@ enum ax_status ax_train_folder_open(struct ax_train *t, const struct ax_step_opt
 enum ax_status ax_train_show_samples(struct ax_train *t);
 
 /* Does the model sample what it trains on? */
-bool ax_train_samples(const struct ax_train_options *o);
+bool ax_train_has_rollout(const struct ax_train_options *o);
 /* Takes the memory of a reference model; loads it. Without an adapter it is a copy of the base. */
 enum ax_status ax_train_rollout_create(struct ax_train *t);
 enum ax_status ax_train_rollout_load(struct ax_train *t);

@@ -168,7 +168,7 @@ enum ax_status ax_train_step(struct ax_train *t) {
     bool again = false;
     start(&c, t);
     bool stopped = false;
-    const enum ax_status st = ax_train_samples(t->o)
+    const enum ax_status st = ax_train_has_rollout(t->o)
                                   ? ax_train_rollout_next(t, &stopped)
                                   : ax_train_sequences_next(&t->sequences, &t->step, &t->o->data);
     if (st != AX_OK)
@@ -176,7 +176,7 @@ enum ax_status ax_train_step(struct ax_train *t) {
     if (stopped)
         return AX_OK;
     c.data = ax_clock_now() - c.begin;
-    c.samples = ax_train_samples(t->o) && t->rollout.turn == 1;
+    c.samples = ax_train_has_rollout(t->o) && t->rollout.turn == 1;
     if (c.samples)
         c.data -= t->rollout.seconds + t->rollout.reward_seconds;
     if (!t->late.pending) /* else it is not due */

@@ -227,7 +227,7 @@ static double spike_above(const struct ax_train *t) {
     const struct ax_train_watch *w = &t->watch;
     const int64_t n = ax_train_watch_size(w);
     double sum = 0, squares = 0;
-    if (n < SPIKE_AFTER || ax_train_samples(t->o))
+    if (n < SPIKE_AFTER || ax_train_has_rollout(t->o))
         return INFINITY;
     for (int64_t i = 0; i < n; i++)
         sum += w->window[i];

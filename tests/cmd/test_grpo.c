@@ -31,10 +31,12 @@ static const char *configure(const char *trl, const char *more) {
     static char path[128];
     struct ax_buf b = {0}, rows = {0};
     for (int i = 0; i < 40; i++)
-        assert_int_equal(ax_buf_printf(&rows,
-                                       "{\"prompt\": \"What is after %d%.*s?\", \"answer\": %d}\n",
-                                       i, i % 7, " or so", i + 1),
-                         AX_OK);
+        assert_int_equal(
+            ax_buf_printf(
+                &rows,
+                "{\"prompt\": \"What is after %d%.*s?\", \"answer\": %d, \"odd\": \"\\u0000\"}\n",
+                i, i % 7, " or so", i + 1),
+            AX_OK);
     put_bytes("prompts.jsonl", rows.data, rows.len);
     ax_buf_free(&rows);
     assert_int_equal(ax_buf_printf(&b,
