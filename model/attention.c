@@ -191,7 +191,15 @@ static struct ax_attention of_run(const struct ax_pass *p, const struct ax_atten
     return a;
 }
 
-/* Attention on the operands h; gathers the sequence's keys and values into scratch. */
+/* Those of other ranks, and of documents that begin with this rank's rows; in scratch. */
+static enum ax_status gather_keys(const struct ax_pass *p, const struct ax_tensor *own,
+                                  struct ax_tensor *all) {
+    struct ax_tensor keys;
+    AX_TRY(ax_shared_prefix_gather(&p->batch->prefix, p->model->rt, own, &keys));
+    return ax_cp_gather(p->model->rt, &keys, all);
+}
+
+/* Attention on the operands h. */
 static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p,
                                const struct ax_saved *s, const struct heads *h,
                                struct ax_attention *out) {
@@ -204,8 +212,8 @@ static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p
                                .window = l->spec.window,
                                .scale = a->softmax_scale,
                                .causal = true};
-    AX_TRY(ax_cp_gather(p->model->rt, &h->k, &att.k));
-    AX_TRY(ax_cp_gather(p->model->rt, &h->v, &att.v));
+    AX_TRY(gather_keys(p, &h->k, &att.k));
+    AX_TRY(gather_keys(p, &h->v, &att.v));
     if (p->cache)
         ax_kvcache_describe(p->cache, l->index, &att);
     *out = att;
@@ -290,7 +298,11 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     d.v = own_kv_heads(p, &d.v);
     const struct heads now = operands(l, p, s);
     const struct ax_tensor dout = ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim);
-    const struct ax_cp_gradient dk = ax_cp_gradient(rt, &d.k), dv = ax_cp_gradient(rt, &d.v);
+    const struct ax_shared_prefix *prefix = &p->batch->prefix;
+    const struct ax_tensor d_keys = ax_shared_prefix_gradient(prefix, rt, &d.k);
+    const struct ax_tensor d_values = ax_shared_prefix_gradient(prefix, rt, &d.v);
+    const struct ax_cp_gradient dk = ax_cp_gradient(rt, &d_keys),
+                                dv = ax_cp_gradient(rt, &d_values);
     struct ax_attention all;
     AX_TRY(describe(l, p, s, &now, &all));
     for (int run = 0; run < p->batch->n_runs; run++) {
@@ -307,6 +319,8 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     }
     AX_TRY(ax_cp_reduce(rt, &dk));
     AX_TRY(ax_cp_reduce(rt, &dv));
+    AX_TRY(ax_shared_prefix_sum(prefix, rt, &d_keys, &d.k));
+    AX_TRY(ax_shared_prefix_sum(prefix, rt, &d_values, &d.v));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

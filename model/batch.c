@@ -41,6 +41,11 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     }
 }
 
+void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, int64_t most) {
+    AX_ASSERT(b->parts == 1);
+    ax_shared_prefix_allocate(&b->prefix, stack, b->cap, b->n_cap, n_keys, most);
+}
+
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row) {
     const int64_t length = b->T / b->n_runs, run = t / length;
     const bool late = run >= b->parts;
@@ -205,7 +210,7 @@ static enum ax_status check_ids(const struct ax_batch *b, int64_t vocab, int ind
 static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_t vocab, int index,
                                    const struct ax_document *doc) {
     const int64_t first = b->n_tokens, row = b->T * b->parts;
-    if (doc->n > b->max_len || first + doc->n > row)
+    if (doc->shared + doc->n > b->max_len || first + doc->n > row)
         return ax_error(AX_ERR_DATA,
                         "batch: document %d has %lld tokens; %lld are free, and a document can "
                         "have at most %lld",
@@ -286,6 +291,16 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     return send_columns(b, q, c);
 }
 
+/* Document d starts at row first[d]. */
+static enum ax_status share(struct ax_batch *b, struct ax_queue *q, int n,
+                            const struct ax_document *docs, const int32_t *first) {
+    if (b->prefix.most == 0)
+        return AX_OK;
+    AX_TRY(ax_shared_prefix_fill(&b->prefix, q, b->T, b->cu_seqlens.shape[0] - 1, n, docs, first));
+    b->runs[0].cu_k = b->prefix.any ? b->prefix.cu_k : b->cu_seqlens;
+    return AX_OK;
+}
+
 enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
                              const struct ax_document *docs) {
     b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
@@ -295,6 +310,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     const int64_t T = planning ? b->cap : length_for(b, &q->model->rounding, n, docs);
     set_length(b, T, b->n_cap, T);
     if (planning) {
+        ax_shared_prefix_plan(&b->prefix, T);
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;
         b->weight_total = (double)b->n_tokens;
@@ -332,6 +348,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     for (int64_t d = n; d < b->n_cap; d++)
         c.row[d + 1] = (int32_t)b->n_tokens;
     fit(b, &c, &q->model->rounding);
+    AX_TRY_GOTO(share(b, q, n, docs, c.row), st, done);
     st = send(b, q, &c);
 done:
     ax_free(host);

@@ -25,6 +25,7 @@
 
 #include "data/pipeline/sequence.h"
 #include "kernels/queue.h"
+#include "model/shared_prefix.h"
 
 /* Rows of a batch that are neighbors in the sequence. */
 struct ax_batch_run {
@@ -60,6 +61,7 @@ struct ax_batch {
     /* Tokens of the sequence: of each token here (data NULL if parts = 1: 0, 1, …), and of `rows`;
      * and how many of those here are of documents, which come first. */
     struct ax_tensor order, row_order, used;
+    struct ax_shared_prefix prefix;
     const struct ax_columns *has; /* NULL: no columns */
     struct ax_tensor columns[AX_COLUMNS_MAX];
 };
@@ -73,6 +75,10 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
  * NULL = none. */
 void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
                           const struct ax_columns *columns);
+
+/* Up to `most` documents may begin alike (`parts` is 1); with all of what they begin with, they have at
+ * most n_keys tokens. */
+void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, int64_t most);
 
 /* The part that has token t of the sequence, and which of its rows that is. */
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row);

@@ -29,7 +29,7 @@ struct ax_metrics {
     double drawn_at;
     /* displayed means: exponential, over the last steps */
     int64_t seen;
-    double seconds, tokens; /* per step */
+    double seconds, tokens, computed; /* per step */
     struct ax_progress_view view;
     struct ax_metrics_window window;
 };
@@ -208,8 +208,9 @@ static double of_peak(const struct ax_metrics *m, double flops, double per_secon
 static struct ax_utilization utilization(const struct ax_metrics *m,
                                          const struct ax_step_figures *f) {
     const double per_second = f->seconds > 0 ? 1 / f->seconds : 0;
-    return (struct ax_utilization){of_peak(m, m->o.flops_per_token * (double)f->tokens, per_second),
-                                   of_peak(m, f->flops * m->o.devices, per_second)};
+    return (struct ax_utilization){
+        of_peak(m, m->o.flops_per_token * (double)f->computed_tokens, per_second),
+        of_peak(m, f->flops * m->o.devices, per_second)};
 }
 
 static void blend(double *mean, double value, double share) {
@@ -224,13 +225,14 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     const double share = 1 / (double)(n < MEMORY_STEPS ? n : MEMORY_STEPS);
     blend(&m->seconds, f->seconds, share);
     blend(&m->tokens, (double)f->tokens, share);
+    blend(&m->computed, (double)f->computed_tokens, share);
     v->step = f->step;
     v->epoch = f->epoch;
     v->loss = f->loss;
     v->grad_norm = f->grad_norm;
     v->learning_rate = f->learning_rate;
     v->tokens_per_second = m->seconds > 0 ? m->tokens / m->seconds : 0;
-    v->mfu = of_peak(m, m->o.flops_per_token, v->tokens_per_second);
+    v->mfu = of_peak(m, m->o.flops_per_token * m->computed, m->seconds > 0 ? 1 / m->seconds : 0);
     v->memory = (double)f->memory;
     v->eta = v->total_steps > f->step ? m->seconds * (double)(v->total_steps - f->step) : -1;
     v->doing = NULL;

@@ -95,6 +95,7 @@ struct ax_step_figures {
     double epoch; /* epochs done, a fraction */
     double loss, grad_norm, learning_rate;
     int64_t tokens, trained_tokens; /* in this step, all data ranks; without padding */
+    int64_t computed_tokens;        /* of them, those that are not shared or left out: for MFU */
     double seconds;                 /* wall time since the last step ended */
     uint64_t waits;                 /* of the host for the device, in this step */
     double flops;                   /* of matrix products that one device executed */

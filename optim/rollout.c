@@ -1,5 +1,7 @@
 #include "optim/rollout.h"
 
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -62,7 +64,24 @@ const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t 
     return &r->list[*number];
 }
 
-/* One step trains on all completions: then their order makes no difference. */
+int64_t ax_rollout_groups_in(const struct ax_rollout_options *o, int64_t completions) {
+    const int64_t most = completions < o->prompts ? completions : o->prompts;
+    int64_t groups = (completions + o->group - 2) / o->group + 1;
+    if (o->steps > 1)
+        return most;
+    if (completions % o->group == 0)
+        groups = completions / o->group;
+    else if (o->group % completions == 0)
+        groups = 1;
+    return groups < most ? groups : most;
+}
+
+static int ascending(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Each turn has a random share of the completions. */
 static void shuffle(struct ax_rollout *r) {
     const struct ax_rng_key key = {r->o->sampling.seed, (uint32_t)r->generation, 0x726f6c6c};
     for (int64_t i = 0; i < r->n; i++)
@@ -73,6 +92,9 @@ static void shuffle(struct ax_rollout *r) {
         r->order[k] = r->order[i];
         r->order[i] = other;
     }
+    const int64_t turn = ax_rollout_turn_size(r);
+    for (int64_t i = 0; i < r->n; i += turn)
+        qsort(r->order + i, (size_t)turn, sizeof *r->order, ascending);
 }
 
 /* ---- a generation ---- */

@@ -93,7 +93,9 @@ bool ax_rollout_is_used_up(const struct ax_rollout *r);
 enum ax_status ax_rollout_generate(struct ax_rollout *r, struct ax_model *m,
                                    struct ax_model *reference, struct ax_loader *loader,
                                    bool *stopped);
-/* Completions of a turn, and which is its i-th. */
+/* Groups that so many completions, a micro-batch, are of, at most. */
+int64_t ax_rollout_groups_in(const struct ax_rollout_options *o, int64_t completions);
+/* Completions of a turn, those of a group one after the other, and which is its i-th. */
 int64_t ax_rollout_turn_size(const struct ax_rollout *r);
 const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t i, int64_t *number);
 

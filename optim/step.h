@@ -44,8 +44,11 @@ struct ax_step_options {
                               what the mesh needs */
     int64_t pad; /* > 0: micro-batches are as long as the longest of the data ranks needs, rounded
                     up to a multiple of it */
-    int64_t n_docs;        /* cap per micro-batch */
-    int64_t max_len;       /* longest document */
+    int64_t n_docs;  /* cap per micro-batch */
+    int64_t alike;   /* documents of a micro-batch that may begin alike (model/shared_prefix.h),
+                              with at most … */
+    int64_t keys;    /* … so many tokens if each had its own; 0: none do */
+    int64_t max_len; /* longest document */
     int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
     const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
     enum ax_store base_store;             /* for frozen matrices of linears */

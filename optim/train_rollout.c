@@ -65,32 +65,38 @@ static double weight_of(const struct ax_train *t, const struct ax_completion *c)
     return has_labels(t, c) ? (double)(c->n - c->n_prompt) : 0;
 }
 
-/* Appends it to micro-batch m, behind `at` tokens. */
-static void append(struct ax_train *t, int m, int64_t at, const struct ax_completion *c) {
+/* Appends it to micro-batch m, behind `at` tokens, without those that it shares with another of its
+ * group. */
+static void append(struct ax_train *t, int m, int64_t at, const struct ax_completion *c,
+                   int64_t shared, int with) {
     struct ax_train_sequences *r = &t->sequences;
     const struct ax_policy *p = t->o->rollout.policy;
-    const int32_t *ids = t->rollout.ids + c->start;
-    const float *logprobs = t->rollout.logprobs + c->start;
+    const int64_t first = c->start + shared, n = c->n - shared;
+    const int32_t *ids = t->rollout.ids + first;
     int32_t *tokens = r->tokens + m * r->cap_tokens + at;
     int32_t *labels = r->labels + m * r->cap_tokens + at;
     struct ax_document *doc = &r->docs[m * r->cap_docs + r->n_docs[m]++];
-    AX_ASSERT(at + c->n <= r->cap_tokens && r->n_docs[m] <= r->cap_docs);
-    *doc = (struct ax_document){.n = c->n, .tokens = tokens, .labels = labels};
-    memcpy(tokens, ids, (size_t)c->n * sizeof *tokens);
-    for (int64_t i = 0; i < c->n; i++) {
-        const bool label = has_labels(t, c) && i + 1 >= c->n_prompt && i + 1 < c->n;
+    AX_ASSERT(at + n <= r->cap_tokens && r->n_docs[m] <= r->cap_docs);
+    *doc = (struct ax_document){.n = n,
+                                .tokens = tokens,
+                                .labels = labels,
+                                .first_position = shared,
+                                .shared = shared,
+                                .shared_with = with};
+    memcpy(tokens, ids, (size_t)n * sizeof *tokens);
+    for (int64_t i = 0; i < n; i++) {
+        const bool label = has_labels(t, c) && shared + i + 1 >= c->n_prompt && i + 1 < n;
         labels[i] = label ? ids[i + 1] : AX_NO_LABEL;
     }
     for (int k = 0; k < r->columns->n; k++)
         doc->columns[k] = ax_train_column_at(r, m, k, at);
     memcpy(ax_train_column_at(r, m, p->advantage, at), &c->advantage, sizeof c->advantage);
     /* shifted, as the labels */
-    const size_t bytes = (size_t)(c->n - 1) * sizeof *logprobs;
+    const size_t bytes = (size_t)(n - 1) * sizeof(float);
     if (p->old >= 0)
-        memcpy(ax_train_column_at(r, m, p->old, at), logprobs + 1, bytes);
+        memcpy(ax_train_column_at(r, m, p->old, at), t->rollout.logprobs + first + 1, bytes);
     if (p->reference >= 0)
-        memcpy(ax_train_column_at(r, m, p->reference, at), t->rollout.reference + c->start + 1,
-               bytes);
+        memcpy(ax_train_column_at(r, m, p->reference, at), t->rollout.reference + first + 1, bytes);
 }
 
 /* ---- a turn ---- */
@@ -100,17 +106,34 @@ struct place {
     int m;         /* number m of … */
     bool own;      /* … this rank, or of another */
     int64_t at;    /* tokens that it has */
+    int docs;      /* … and completions */
+    int64_t group; /* of the last one, of which it has the first as … */
+    int leader;    /* … document */
 };
+
+/* All but the last token of the prompt, whose result differs: the first completion of a group in a
+ * micro-batch has them. */
+static int64_t share(const struct ax_train *t, struct place *p, int64_t group,
+                     const struct ax_completion *c) {
+    if (t->step.o.alike > 1 && p->docs > 0 && p->group == group)
+        return c->n_prompt - 1;
+    p->group = group;
+    p->leader = p->docs;
+    return 0;
+}
 
 static void put(struct ax_train *t, struct place *p, int64_t number,
                 const struct ax_completion *c) {
     struct ax_train_sequences *r = &t->sequences;
-    const struct ax_rollout_origin *from = &t->rollout.origins[number / t->o->rollout.group];
+    const int64_t group = number / t->o->rollout.group, shared = share(t, p, group, c);
+    const struct ax_rollout_origin *from = &t->rollout.origins[group];
     if (p->own)
-        append(t, p->m, p->at, c);
+        append(t, p->m, p->at, c, shared, p->leader);
+    p->docs++;
     r->origins[p->batch * r->cap_docs + r->all_docs[p->batch]++] =
         (struct ax_train_origin){from->file, from->line};
-    p->at += c->n;
+    p->at += c->n - shared;
+    r->n_computed += c->n - shared;
     r->longest[p->m] = p->at > r->longest[p->m] ? p->at : r->longest[p->m];
 }
 
@@ -131,7 +154,7 @@ static void deal(struct ax_train *t) {
     memset(r->n_docs, 0, (size_t)r->n_batches * sizeof *r->n_docs);
     memset(r->longest, 0, (size_t)r->n_batches * sizeof *r->longest);
     memset(r->all_docs, 0, (size_t)(r->n_batches * r->ranks) * sizeof *r->all_docs);
-    r->n_tokens = r->n_trained = 0;
+    r->n_tokens = r->n_trained = r->n_computed = 0;
     t->step.absent = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t number;

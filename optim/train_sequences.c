@@ -121,6 +121,7 @@ static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_tr
             r->index = s.index;
         }
         r->n_tokens += s.n_tokens;
+        r->n_computed = r->n_tokens;
         r->n_trained += s.n_trained;
         const int64_t batch = r->n / d->sequences_per_batch;
         in_batch = r->n % d->sequences_per_batch == 0 ? s.n_tokens : in_batch + s.n_tokens;

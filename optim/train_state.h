@@ -37,6 +37,7 @@ struct ax_train_sequences {
     double kl;                       /* the objective's estimate for the step */
     int64_t *longest; /* [n_batches] tokens of the data ranks' longest micro-batch of this number */
     int64_t n_tokens, n_trained; /* of the step */
+    int64_t n_computed;          /* tokens without those that are shared or left out */
     int64_t epoch, index;        /* of the step's first sequence */
     int64_t n;                   /* sequences in the step */
 };

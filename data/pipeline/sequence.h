@@ -16,6 +16,10 @@ struct ax_document {
                               the class of each token */
     const float *weight;
     int64_t first_position; /* of the first token; > 0 if a KV cache holds the earlier ones */
+    /* > 0: before these tokens come the first `shared` ones of document `shared_with`, an earlier one of
+     * the batch that has all of its own (model/shared_prefix.h); first_position is `shared`. */
+    int64_t shared;
+    int shared_with;
     /* Values of each column: [1] or [n], times its width; AX_OF_LABEL: [n], as the labels, read
      * only where there is one. */
     const uint32_t *columns[AX_COLUMNS_MAX];
