@@ -27,6 +27,10 @@ static void print_nothing(const struct ax_train_setup *s, const struct ax_train_
            (long long)r->total_steps, r->stopped_early ? ", stopped early" : "", limit);
 }
 
+static double evaluation(const struct ax_eval_result *r) {
+    return r->figures.n > 0 ? ax_figures_get(&r->figures, "reward") : r->loss;
+}
+
 static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
     char time[32], memory[32], steps[64];
     const char *dir = s->o.save.output_dir;
@@ -41,10 +45,12 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
         printf("last loss %.4f\n", r->loss);
     else
         puts("no finite loss");
+    const bool samples = r->last_eval.figures.n > 0;
     if (r->evaluated && r->resumed_from == 0)
-        printf("evaluation loss %.4f -> %.4f\n", r->first_eval.loss, r->last_eval.loss);
+        printf("evaluation %s %.4f -> %.4f\n", samples ? "reward" : "loss",
+               evaluation(&r->first_eval), evaluation(&r->last_eval));
     else if (r->evaluated)
-        printf("evaluation loss %.4f\n", r->last_eval.loss);
+        printf("evaluation %s %.4f\n", samples ? "reward" : "loss", evaluation(&r->last_eval));
     printf("peak memory %s\n%s: %s\n",
            ax_format_bytes(memory, sizeof memory, (double)ax_mem_peak_rss()), what, dir);
 }
@@ -66,7 +72,8 @@ static enum ax_status print_json(const struct ax_train_setup *s, const struct ax
     if (v && isfinite(r->loss))
         json_object_set_new(v, "loss", json_real(r->loss));
     if (v && r->evaluated)
-        json_object_set_new(v, "eval_loss", json_real(r->last_eval.loss));
+        json_object_set_new(v, r->last_eval.figures.n > 0 ? "eval_reward" : "eval_loss",
+                            json_real(evaluation(&r->last_eval)));
     if (!v)
         return ax_error(AX_ERR_NOMEM, "out of memory for the result");
     const enum ax_status st = ax_json_dump(v, &text, &len);

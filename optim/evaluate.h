@@ -9,6 +9,7 @@
 #include "data/pipeline/loader.h"
 #include "optim/distill.h"
 #include "optim/documents.h"
+#include "optim/figures.h"
 
 struct ax_eval_result {
     double loss; /* Σ weight·nll / Σ weight: nats per token that is trained on; of documents,
@@ -21,6 +22,9 @@ struct ax_eval_result {
     int64_t tokens, trained, correct; /* trained = tokens with a label and weight > 0 */
     double seconds;
     bool stopped; /* stopped by ax_eval_options.stop: nothing above is valid */
+    struct ax_figures
+        figures; /* n > 0: of completions that the model has sampled, by a rollout; then
+                                  nothing above is valid but seconds */
 };
 
 /* One document's result. `set` is the loader's: valid after the call for a corpus, not for a

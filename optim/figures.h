@@ -5,10 +5,21 @@
 #define AX_FIGURES_MAX  64
 #define AX_FIGURES_NAME 96
 
+#include <math.h>
+#include <string.h>
+
 struct ax_figures {
     int n;
     char names[AX_FIGURES_MAX][AX_FIGURES_NAME];
     double values[AX_FIGURES_MAX]; /* NaN: none */
 };
+
+/* NaN: there is none of that name. */
+static inline double ax_figures_get(const struct ax_figures *f, const char *name) {
+    for (int i = 0; i < f->n; i++)
+        if (strcmp(f->names[i], name) == 0)
+            return f->values[i];
+    return NAN;
+}
 
 #endif

@@ -201,16 +201,18 @@ void ax_metrics_close(struct ax_metrics *m) {
 /* ---- steps ---- */
 
 /* A fraction of the peak; < 0: unknown. */
-static double of_peak(const struct ax_metrics *m, double flops, double per_second) {
-    return flops > 0 && m->o.peak_flops > 0 ? flops * per_second / m->o.peak_flops : -1;
+static double of_peak(const struct ax_metrics *m, double flops, double seconds) {
+    const double peak = m->o.peak_flops;
+    if (flops <= 0 || peak <= 0)
+        return -1;
+    return seconds > 0 ? flops / seconds / peak : 0;
 }
 
 static struct ax_utilization utilization(const struct ax_metrics *m,
                                          const struct ax_step_figures *f) {
-    const double per_second = f->seconds > 0 ? 1 / f->seconds : 0;
-    return (struct ax_utilization){
-        of_peak(m, m->o.flops_per_token * (double)f->computed_tokens, per_second),
-        of_peak(m, f->flops * m->o.devices, per_second)};
+    const double needed = m->o.flops_per_token * (double)f->computed_tokens;
+    return (struct ax_utilization){of_peak(m, needed, f->seconds),
+                                   of_peak(m, f->flops * m->o.devices, f->seconds)};
 }
 
 static void blend(double *mean, double value, double share) {
@@ -232,34 +234,18 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     v->grad_norm = f->grad_norm;
     v->learning_rate = f->learning_rate;
     v->tokens_per_second = m->seconds > 0 ? m->tokens / m->seconds : 0;
-    v->mfu = of_peak(m, m->o.flops_per_token * m->computed, m->seconds > 0 ? 1 / m->seconds : 0);
+    v->mfu = of_peak(m, m->o.flops_per_token * m->computed, m->seconds);
     v->memory = (double)f->memory;
     v->eta = v->total_steps > f->step ? m->seconds * (double)(v->total_steps - f->step) : -1;
     v->doing = NULL;
 }
 
-/* Those that there are. */
-static void write_named(struct ax_metrics *m, int64_t step, const char *of, int count,
-                        const char *const *names, const double *values) {
-    char tags[AX_FIGURES_MAX][AX_FIGURES_NAME + 8];
-    struct ax_tf_scalar s[AX_FIGURES_MAX];
-    int n = 0;
-    for (int i = 0; i < count && names && names[i]; i++) {
-        if (isnan(values[i]))
-            continue;
-        snprintf(tags[n], sizeof tags[n], "%s/%s", of, names[i]);
-        s[n] = (struct ax_tf_scalar){tags[n], values[i]};
-        n++;
-    }
-    if (n > 0)
-        ax_tfevents_write(&m->events, step, n, s);
-}
-
-static void write_figures(struct ax_metrics *m, int64_t step, const struct ax_figures *f) {
+static void write_figures(struct ax_metrics *m, int64_t step, const char *of,
+                          const struct ax_figures *f) {
     const char *names[AX_FIGURES_MAX];
-    for (int i = 0; f && i < f->n; i++)
+    for (int i = 0; i < f->n; i++)
         names[i] = f->names[i];
-    write_named(m, step, "train", f ? f->n : 0, names, f ? f->values : NULL);
+    ax_tfevents_write_named(&m->events, step, of, f->n, names, f->values);
 }
 
 /* Every logging_steps: the loss is the mean since the last entry, as in Hugging Face's trainer; the
@@ -280,8 +266,9 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     };
     const int n = (int)(sizeof s / sizeof *s);
     ax_tfevents_write(&m->events, f->step, u.model < 0 ? n - 2 : u.hardware < 0 ? n - 1 : n, s);
-    write_named(m, f->step, "train", AX_MEASURES, m->o.measures, f->measures);
-    write_figures(m, f->step, f->figures);
+    ax_tfevents_write_named(&m->events, f->step, "train", AX_MEASURES, m->o.measures, f->measures);
+    if (f->figures)
+        write_figures(m, f->step, "train", f->figures);
     m->window = (struct ax_metrics_window){0};
     if (m->bar || !m->o.progress)
         return;
@@ -340,8 +327,11 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
         {"eval/samples_per_second", (double)r->documents / seconds},
         {"train/epoch", epoch},
     };
-    ax_tfevents_write(&m->events, step, (int)(sizeof s / sizeof *s), s);
-    write_named(m, step, "eval", AX_MEASURES, m->o.measures, r->measures);
+    if (r->figures.n == 0) {
+        ax_tfevents_write(&m->events, step, (int)(sizeof s / sizeof *s), s);
+        ax_tfevents_write_named(&m->events, step, "eval", AX_MEASURES, m->o.measures, r->measures);
+    }
+    write_figures(m, step, "eval", &r->figures);
     m->view.doing = NULL;
     if (ax_metrics_put_eval_line(&line, m->bar, step, epoch, r, m->o.measures) == AX_OK)
         say(m, line.data);

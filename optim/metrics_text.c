@@ -72,9 +72,10 @@ static enum ax_status put_measures(struct ax_buf *out, const char *before, const
     return AX_OK;
 }
 
-static enum ax_status put_named(struct ax_buf *out, const struct ax_figures *f) {
+static enum ax_status put_named(struct ax_buf *out, const char *before,
+                                const struct ax_figures *f) {
     for (int i = 0; i < f->n; i++) {
-        json_t *s = json_string(f->names[i]);
+        json_t *s = json_sprintf("%s%s", before, f->names[i]);
         char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
         json_decref(s);
         const enum ax_status st = ax_buf_printf(out, ", %s: ", quoted ? quoted : "\"?\"");
@@ -100,7 +101,7 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
     AX_TRY(put_measures(out, "", measures, f->measures));
     if (f->figures)
-        AX_TRY(put_named(out, f->figures));
+        AX_TRY(put_named(out, "", f->figures));
     if (f->skipped)
         AX_TRY(ax_buf_puts(out, ", \"skipped\": true"));
     AX_TRY(put_seconds(out, "phase_seconds", f->n_phases, f->phases));
@@ -127,6 +128,11 @@ enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoc
     const double values[] = {epoch,           r->loss,           r->perplexity,      r->accuracy,
                              (double)r->rows, (double)r->tokens, (double)r->trained, r->seconds};
     AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)step));
+    if (r->figures.n > 0) {
+        AX_TRY(put_fields(out, 1, keys, values));
+        AX_TRY(put_named(out, "eval_", &r->figures));
+        return ax_buf_printf(out, ", \"eval_seconds\": %.6g}\n", r->seconds);
+    }
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
     AX_TRY(put_measures(out, "eval_", measures, r->measures));
     return ax_buf_puts(out, "}\n");
@@ -134,9 +140,25 @@ enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoc
 
 #define SHOWN_MEASURES 4 /* the first ones */
 
+/* Of completions. */
+static enum ax_status put_worth(struct ax_buf *out, bool bar, int64_t step, double epoch,
+                                const struct ax_eval_result *r) {
+    static const char *const shown[][2] = {{"reward", "reward"},
+                                           {"completions/mean_length", "length"},
+                                           {"completions/clipped_ratio", "cut"}};
+    AX_TRY(bar ? ax_buf_printf(out, "eval at step %lld:", (long long)step)
+               : ax_buf_printf(out, "eval: step=%lld epoch=%.4g", (long long)step, epoch));
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        AX_TRY(ax_buf_printf(out, bar ? "%s %s %.4g" : "%s %s=%.4g", bar && i > 0 ? "," : "",
+                             shown[i][1], ax_figures_get(&r->figures, shown[i][0])));
+    return ax_buf_printf(out, bar ? ", %.1f s" : " seconds=%.1f", r->seconds);
+}
+
 enum ax_status ax_metrics_put_eval_line(struct ax_buf *out, bool bar, int64_t step, double epoch,
                                         const struct ax_eval_result *r,
                                         const char *const *measures) {
+    if (r->figures.n > 0)
+        return put_worth(out, bar, step, epoch, r);
     AX_TRY(bar ? ax_buf_printf(out, "eval at step %lld: loss %.4g", (long long)step, r->loss)
                : ax_buf_printf(out, "eval: step=%lld epoch=%.4g loss=%.5g", (long long)step, epoch,
                                r->loss));

@@ -22,7 +22,9 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
     AX_TRY(ax_alloc(&r->rewards, n * (size_t)functions, sizeof *r->rewards));
     AX_TRY(ax_alloc(&r->ids, tokens, sizeof *r->ids));
     AX_TRY(ax_alloc(&r->logprobs, tokens, sizeof *r->logprobs));
-    return o->policy->o.beta != 0 ? ax_alloc(&r->reference, tokens, sizeof *r->reference) : AX_OK;
+    return o->policy && o->policy->o.beta != 0
+               ? ax_alloc(&r->reference, tokens, sizeof *r->reference)
+               : AX_OK;
 }
 
 static void forget(struct ax_rollout *r) {
@@ -119,11 +121,15 @@ static enum ax_status go_round(struct ax_rollout *r, struct ax_model *m, struct 
     return AX_OK;
 }
 
-static enum ax_status fill(struct ax_rollout *r, struct ax_model *m, struct ax_model *reference,
-                           struct ax_loader *loader, bool *stopped) {
+static void do_all(struct ax_rollout *r) {
     r->n_todo = r->o->prompts;
     for (int64_t i = 0; i < r->n_todo; i++)
         r->todo[i] = i;
+}
+
+static enum ax_status fill(struct ax_rollout *r, struct ax_model *m, struct ax_model *reference,
+                           struct ax_loader *loader, bool *stopped) {
+    do_all(r);
     for (r->round = 0; r->round <= r->o->rounds && r->n_todo > 0 && !*stopped; r->round++)
         AX_TRY(go_round(r, m, loader, stopped));
     const double start = ax_clock_now();
@@ -152,4 +158,26 @@ enum ax_status ax_rollout_generate(struct ax_rollout *r, struct ax_model *m,
     r->filled = true;
     shuffle(r);
     return ax_rollout_judge(r);
+}
+
+/* ---- an evaluation ---- */
+
+struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_options *o, int64_t n) {
+    struct ax_rollout_options e = *o;
+    e.group = o->eval_group;
+    e.prompts = n;
+    e.steps = e.iterations = 1;
+    e.rounds = 0;
+    e.policy = NULL;
+    return e;
+}
+
+/* Its number, 0, is no generation's. */
+enum ax_status ax_rollout_evaluate(struct ax_rollout *r, struct ax_model *m,
+                                   struct ax_loader *loader, bool *stopped) {
+    *stopped = false;
+    do_all(r);
+    ax_loader_start_epoch(loader, 0);
+    AX_TRY(go_round(r, m, loader, stopped));
+    return *stopped ? AX_OK : ax_rollout_judge(r);
 }

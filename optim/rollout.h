@@ -25,8 +25,9 @@
 #include "optim/policy.h"
 
 struct ax_rollout_options {
-    int64_t group;   /* completions of a prompt; 0: no rollouts */
-    int64_t prompts; /* of a generation, on all ranks */
+    int64_t group;      /* completions of a prompt; 0: no rollouts */
+    int64_t eval_group; /* the same in evaluations */
+    int64_t prompts;    /* of a generation, on all ranks */
     int steps, iterations;
     int rounds; /* how often other prompts are sampled in place of those whose completions are all
                    worth the same (DAPO's dynamic sampling) */
@@ -38,9 +39,9 @@ struct ax_rollout_options {
     const int32_t *stop;                    /* ids that end a completion */
     bool mask_truncated;                    /* completions that length ended have no labels */
     struct ax_advantage_options advantages; /* group, n_rewards and weights follow */
-    const struct ax_policy *policy;
-    int shown;                  /* completions of a generation that are shown */
-    struct ax_rewards *rewards; /* NULL while planning */
+    const struct ax_policy *policy;         /* NULL in evaluations */
+    int shown;                              /* completions of a generation that are shown */
+    struct ax_rewards *rewards;             /* NULL while planning */
     const struct ax_tokenizer *tokenizer;
 };
 
@@ -93,6 +94,11 @@ bool ax_rollout_is_used_up(const struct ax_rollout *r);
 enum ax_status ax_rollout_generate(struct ax_rollout *r, struct ax_model *m,
                                    struct ax_model *reference, struct ax_loader *loader,
                                    bool *stopped);
+/* Options for all of n evaluation prompts, and their completions and figures: the same random numbers in
+ * each evaluation. */
+struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_options *o, int64_t n);
+enum ax_status ax_rollout_evaluate(struct ax_rollout *r, struct ax_model *m,
+                                   struct ax_loader *loader, bool *stopped);
 /* Groups that so many completions, a micro-batch, are of, at most. */
 int64_t ax_rollout_groups_in(const struct ax_rollout_options *o, int64_t completions);
 /* Completions of a turn, those of a group one after the other, and which is its i-th. */

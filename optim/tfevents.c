@@ -2,6 +2,8 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -9,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "optim/figures.h"
 
 #define PREFIX "events.out.tfevents."
 
@@ -256,4 +259,20 @@ done:
 
 void ax_tfevents_close(struct ax_tfevents *t) {
     ax_metrics_file_close(&t->file);
+}
+
+void ax_tfevents_write_named(struct ax_tfevents *f, int64_t step, const char *of, int count,
+                             const char *const *names, const double *values) {
+    char tags[AX_FIGURES_MAX][AX_FIGURES_NAME + 8];
+    struct ax_tf_scalar s[AX_FIGURES_MAX];
+    int n = 0;
+    for (int i = 0; i < count && names && names[i]; i++) {
+        if (isnan(values[i]))
+            continue;
+        (void)snprintf(tags[n], sizeof tags[n], "%s/%s", of, names[i]);
+        s[n] = (struct ax_tf_scalar){tags[n], values[i]};
+        n++;
+    }
+    if (n > 0)
+        ax_tfevents_write(f, step, n, s);
 }

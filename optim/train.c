@@ -13,62 +13,13 @@
 
 /* ---- evaluation ---- */
 
-static void evaluated(void *ctx, int64_t rows_done) {
-    struct ax_train *t = ctx;
-    ax_metrics_doing(t->metrics, "evaluating", rows_done, t->eval_sequences);
-}
-
-static bool asked_to_stop(void *ctx) {
-    (void)ctx;
-    return ax_stop_requested() != AX_STOP_NONE;
-}
-
-/* Counts the sequences of an evaluation, which can take minutes, so that its progress can be shown;
- * streams cannot be counted. */
-static void count_eval_rows(struct ax_train *t) {
-    struct ax_loader_count n;
-    if (ax_loader_count_epoch(t->o->data.eval, 0, 1, &n) == AX_OK)
-        t->eval_sequences = n.sequences;
-    ax_error_clear();
-}
-
-static double metric(const struct ax_train *t, const struct ax_eval_result *r) {
-    const double values[] = {[AX_METRIC_LOSS] = r->loss,
-                             [AX_METRIC_PERPLEXITY] = r->perplexity,
-                             [AX_METRIC_ACCURACY] = r->accuracy};
-    return values[t->o->eval.metric];
-}
-
 static bool is_better(const struct ax_train *t, double now, double before) {
     return t->o->eval.greater_is_better ? now > before : now < before;
 }
 
-static enum ax_status evaluate(struct ax_train *t, double *value) {
-    struct ax_eval_options eo = ax_train_eval_options(t->o);
-    struct ax_eval_result r;
-    eo.progress = evaluated;
-    eo.stop = asked_to_stop;
-    eo.ctx = t;
-    eo.references = &t->references;
-    eo.teacher = ax_step_teacher(&t->step);
-    AX_TRY(ax_train_eval_kl(t, &eo.kl));
-    *value = NAN;
-    AX_TRY(ax_evaluate(&t->step.model, t->o->data.eval, &eo, &r));
-    t->pending_eval = r.stopped;
-    if (r.stopped)
-        return AX_OK;
-    ax_metrics_eval(t->metrics, t->done, t->epoch, &r);
-    if (!t->out->evaluated)
-        t->out->first_eval = r;
-    t->out->last_eval = r;
-    t->out->evaluated = true;
-    *value = metric(t, &r);
-    return ax_train_show_samples(t);
-}
-
 /* Evaluates, and decides whether this is the best evaluation so far and whether to stop early. */
 static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
-    AX_TRY(evaluate(t, value));
+    AX_TRY(ax_train_evaluate(t, value));
     *best = false;
     if (t->pending_eval)
         return AX_OK;
@@ -282,7 +233,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
         AX_TRY(open_metrics(t));
     const bool evaluates = o->data.eval && o->eval.when.when != AX_NEVER;
     if (evaluates)
-        count_eval_rows(t);
+        ax_train_count_eval(t);
     ax_metrics_event(t->metrics, AX_EVENT_STARTED, t->done,
                      "first forward %.2f s after the command", ax_clock_since_start());
     double value; /* of the base model, which is never the best */
@@ -293,7 +244,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     if (!evaluates || t->done > 0)
         return AX_OK;
     ax_log_info("evaluating before the first step");
-    return evaluate(t, &value);
+    return ax_train_evaluate(t, &value);
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {

@@ -5,7 +5,7 @@
  * PEFT folder. See train.c (the loop), train_step.c (a step of it), train_sequences.c (sequences →
  * micro-batches), train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN,
  * spikes, the records behind them), train_reference.c (log-probs that the objective compares with),
- * train_rollout.c (completions that the model has sampled → micro-batches),
+ * train_rollout.c (completions that the model has sampled → micro-batches), train_evaluate.c,
  * train_samples.c, train_save.c and train_resume.c, train_folder.c (output_dir),
  * train_memory.c (whether memory suffices, and what would help), train_disk.c (whether the disk
  * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
@@ -63,7 +63,7 @@ struct ax_train_save {
     bool resume_with_changes; /* restart the epoch if the data differs from the checkpoint's */
 };
 
-enum ax_metric { AX_METRIC_LOSS, AX_METRIC_PERPLEXITY, AX_METRIC_ACCURACY };
+enum ax_metric { AX_METRIC_LOSS, AX_METRIC_PERPLEXITY, AX_METRIC_ACCURACY, AX_METRIC_REWARD };
 
 struct ax_train_eval {
     struct ax_cadence when;

@@ -182,6 +182,10 @@ enum ax_status ax_train_check_ranks(const struct ax_train *t);
 enum ax_status ax_train_folder_open(struct ax_train *t, const struct ax_step_options *so,
                                     char **resume);
 
+/* Evaluates: *value is the metric that the options choose; NaN if a rank was asked to stop, which
+ * leaves t->pending_eval. Counts first what an evaluation has. */
+void ax_train_count_eval(struct ax_train *t);
+enum ax_status ax_train_evaluate(struct ax_train *t, double *value);
 /* Answers the options' prompts. */
 enum ax_status ax_train_show_samples(struct ax_train *t);
 

@@ -39,6 +39,8 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "Weight of the KL divergence from the reference; takes precedence over rl_beta."),
     AX_KEY("trl.num_generations", AX_T_INT | AX_RANGE(FROM_TWO),
            "Answers per prompt, compared with each other.", .dflt = "8", .when = SAMPLED),
+    AX_KEY("trl.num_generations_eval", AX_T_COUNT,
+           "Answers per prompt in evaluations; num_generations if unset.", .when = SAMPLED),
     AX_KEY("trl.max_completion_length", AX_T_COUNT, "Maximum length of an answer in tokens.",
            .dflt = "256", .when = SAMPLED),
     AX_KEY("trl.generation_batch_size", AX_T_COUNT,

@@ -158,11 +158,17 @@ static enum ax_status put_evals(struct ax_buf *out, const struct ax_report_run *
     const size_t n = run->n_evals, rows = n < EVAL_ROWS ? n : EVAL_ROWS;
     if (n == 0)
         return AX_OK;
-    AX_TRY(ax_buf_puts(out, "\n| step | evaluation loss | token accuracy |\n|---|---|---|\n"));
+    const bool reward = isfinite(run->evals[0].figures[AX_EVAL_FIGURE_REWARD]);
+    AX_TRY(ax_buf_puts(out,
+                       reward ? "\n| step | evaluation reward |\n|---|---|\n"
+                              : "\n| step | evaluation loss | token accuracy |\n|---|---|---|\n"));
     for (size_t r = 0; r < rows; r++) { /* the first, the last, and evenly spaced ones */
         const struct ax_report_eval *e = &run->evals[rows > 1 ? r * (n - 1) / (rows - 1) : 0];
-        AX_TRY(ax_buf_printf(out, "| %lld | %.4f | %.4f |\n", (long long)e->step,
-                             e->figures[AX_EVAL_FIGURE_LOSS], e->figures[AX_EVAL_FIGURE_ACCURACY]));
+        const double *f = e->figures;
+        AX_TRY(ax_buf_printf(out, "| %lld | %.4f |", (long long)e->step,
+                             f[reward ? AX_EVAL_FIGURE_REWARD : AX_EVAL_FIGURE_LOSS]));
+        AX_TRY(reward ? ax_buf_puts(out, "\n")
+                      : ax_buf_printf(out, " %.4f |\n", f[AX_EVAL_FIGURE_ACCURACY]));
     }
     return AX_OK;
 }

@@ -36,6 +36,7 @@ static const char *const eval_keys[AX_EVAL_FIGURE_COUNT][2] = {
     [AX_EVAL_FIGURE_LOSS] = {"eval_loss"},
     [AX_EVAL_FIGURE_ACCURACY] = {"eval_accuracy"},
     [AX_EVAL_FIGURE_PREFERRED] = {"eval_rewards/accuracies"},
+    [AX_EVAL_FIGURE_REWARD] = {"eval_reward"},
 };
 
 /* ---- records ---- */
@@ -181,7 +182,7 @@ static enum ax_status add_record(struct ax_report_run *run, size_t line, const j
     const char *event = json_string_value(json_object_get(v, "event"));
     if (event)
         return strcmp(event, "sample") == 0 ? add_sample(run, step, v) : add_event(run, step, v);
-    if (json_object_get(v, "eval_loss"))
+    if (json_object_get(v, "eval_loss") || json_object_get(v, "eval_reward"))
         return add_eval(run, step, v);
     if (json_object_get(v, "loss"))
         return add_step(run, step, v);

@@ -104,23 +104,38 @@ static void loss(const struct ax_report_run *run, char *text, size_t size) {
                  last_step(run)->figures[AX_FIGURE_LOSS]);
 }
 
+/* The figure of all evaluations: what completions are worth, or the loss. */
+static int eval_figure(const struct ax_report_run *run) {
+    const bool reward = run->n_evals > 0 && isfinite(run->evals[0].figures[AX_EVAL_FIGURE_REWARD]);
+    return reward ? AX_EVAL_FIGURE_REWARD : AX_EVAL_FIGURE_LOSS;
+}
+
+static void eval(const struct ax_report_run *run, int figure, char *text, size_t size) {
+    if (run->n_evals > 0 && eval_figure(run) == figure)
+        snprintf(text, size, "%.4f \xe2\x86\x92 %.4f", run->evals[0].figures[figure],
+                 run->evals[run->n_evals - 1].figures[figure]);
+}
+
 static void eval_loss(const struct ax_report_run *run, char *text, size_t size) {
-    if (run->n_evals > 0)
-        snprintf(text, size, "%.4f \xe2\x86\x92 %.4f", run->evals[0].figures[AX_EVAL_FIGURE_LOSS],
-                 run->evals[run->n_evals - 1].figures[AX_EVAL_FIGURE_LOSS]);
+    eval(run, AX_EVAL_FIGURE_LOSS, text, size);
+}
+
+static void eval_reward(const struct ax_report_run *run, char *text, size_t size) {
+    eval(run, AX_EVAL_FIGURE_REWARD, text, size);
 }
 
 static void best_eval(const struct ax_report_run *run, char *text, size_t size) {
+    const int figure = eval_figure(run);
+    const double sign = figure == AX_EVAL_FIGURE_REWARD ? -1 : 1; /* the least is the best */
     const struct ax_report_eval *best = NULL;
     for (size_t i = 0; i < run->n_evals; i++) {
         const struct ax_report_eval *e = &run->evals[i];
-        const double v = e->figures[AX_EVAL_FIGURE_LOSS];
-        if (isfinite(v) && (!best || v < best->figures[AX_EVAL_FIGURE_LOSS]))
+        const double v = sign * e->figures[figure];
+        if (isfinite(v) && (!best || v < sign * best->figures[figure]))
             best = e;
     }
     if (best)
-        snprintf(text, size, "%.4f at step %lld", best->figures[AX_EVAL_FIGURE_LOSS],
-                 (long long)best->step);
+        snprintf(text, size, "%.4f at step %lld", best->figures[figure], (long long)best->step);
 }
 
 static void tokens(const struct ax_report_run *run, char *text, size_t size) {
@@ -188,6 +203,7 @@ static const struct {
     {"state", state},
     {"training loss", loss},
     {"evaluation loss", eval_loss},
+    {"evaluation reward", eval_reward},
     {"best evaluation", best_eval},
     {"steps", steps},
     {"tokens", tokens},
@@ -201,7 +217,22 @@ static const struct {
     {"model", model},
 };
 
-/* Shows one run as tiles, several runs as a table. */
+static const char *text_of_figure(const struct ax_report_run *run, size_t f, char *text,
+                                  size_t size) {
+    text[0] = '\0';
+    figures[f].write(run, text, size);
+    return text[0] ? text : NULL;
+}
+
+static bool any_has(const struct ax_report *r, size_t f) {
+    char text[512];
+    for (int i = 0; i < r->n; i++)
+        if (text_of_figure(&r->runs[i], f, text, sizeof text))
+            return true;
+    return false;
+}
+
+/* Shows one run as tiles, several runs as a table, without what none of them has. */
 enum ax_status ax_report_put_figures(struct ax_buf *out, const struct ax_report *r) {
     char text[512];
     AX_TRY(ax_buf_puts(out, r->n == 1 ? "<section class=\"card\"><h2>Key figures</h2><dl>\n"
@@ -210,19 +241,18 @@ enum ax_status ax_report_put_figures(struct ax_buf *out, const struct ax_report 
     if (r->n > 1)
         AX_TRY(ax_report_put_head(out, r, ""));
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++) {
+        if (!any_has(r, f))
+            continue;
         if (r->n == 1) {
-            text[0] = '\0';
-            figures[f].write(&r->runs[0], text, sizeof text);
-            if (text[0])
-                AX_TRY(ax_html_put(out, "<div class=\"%\"><dt>%</dt><dd>%</dd></div>\n",
-                                   strlen(text) > 30 ? "wider" : "", figures[f].name, text));
+            text_of_figure(&r->runs[0], f, text, sizeof text);
+            AX_TRY(ax_html_put(out, "<div class=\"%\"><dt>%</dt><dd>%</dd></div>\n",
+                               strlen(text) > 30 ? "wider" : "", figures[f].name, text));
             continue;
         }
         AX_TRY(ax_html_put(out, "<tr><th scope=\"row\">%</th>", figures[f].name));
         for (int i = 0; i < r->n; i++) {
-            text[0] = '\0';
-            figures[f].write(&r->runs[i], text, sizeof text);
-            AX_TRY(ax_html_put(out, "<td>%</td>", text[0] ? text : NULL));
+            AX_TRY(
+                ax_html_put(out, "<td>%</td>", text_of_figure(&r->runs[i], f, text, sizeof text)));
         }
         AX_TRY(ax_buf_puts(out, "</tr>\n"));
     }

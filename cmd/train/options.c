@@ -166,23 +166,26 @@ static const struct {
     enum ax_metric metric;
     bool greater;
 } metrics[] = {
-    {"loss", AX_METRIC_LOSS, false},
-    {"perplexity", AX_METRIC_PERPLEXITY, false},
-    {"accuracy", AX_METRIC_ACCURACY, true},
-    {"mean_token_accuracy", AX_METRIC_ACCURACY, true},
+    {"loss", AX_METRIC_LOSS, false},        {"perplexity", AX_METRIC_PERPLEXITY, false},
+    {"accuracy", AX_METRIC_ACCURACY, true}, {"mean_token_accuracy", AX_METRIC_ACCURACY, true},
+    {"reward", AX_METRIC_REWARD, true},
 };
 
+/* What completions are worth is the only metric of a run that samples them, and of no other. */
 static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_config *cfg) {
+    const bool samples = ax_setup_samples_answers(cfg);
     const char *name = ax_config_str(cfg, "metric_for_best_model");
-    const size_t prefix = name && strncmp(name, "eval_", 5) == 0 ? 5 : 0;
+    const char *wanted = name ? name : samples ? "reward" : "loss";
+    const size_t prefix = strncmp(wanted, "eval_", 5) == 0 ? 5 : 0,
+                 n = sizeof metrics / sizeof *metrics;
     size_t i = 0;
-    for (; name && i < sizeof metrics / sizeof *metrics; i++)
-        if (strcmp(name + prefix, metrics[i].name) == 0)
-            break;
-    if (name && i == sizeof metrics / sizeof *metrics)
-        return ax_config_error(cfg, "metric_for_best_model",
-                               "\"%s\" is not one of eval_loss, eval_perplexity, eval_accuracy",
-                               name);
+    while (i < n && (strcmp(wanted + prefix, metrics[i].name) != 0 ||
+                     (metrics[i].metric == AX_METRIC_REWARD) != samples))
+        i++;
+    if (i == n)
+        return ax_config_error(cfg, "metric_for_best_model", "\"%s\" is not %s", name,
+                               samples ? "eval_reward"
+                                       : "one of eval_loss, eval_perplexity, eval_accuracy");
     e->metric = metrics[i].metric;
     e->greater_is_better = ax_config_is_set(cfg, "greater_is_better")
                                ? ax_config_bool(cfg, "greater_is_better")

@@ -34,6 +34,9 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_c
         return ax_config_error(cfg, "trl.steps_per_generation",
                                "says what trl.generation_batch_size says: remove one of them");
     r->group = ax_config_i64(cfg, "trl.num_generations");
+    r->eval_group = ax_config_has(cfg, "trl.num_generations_eval")
+                        ? ax_config_i64(cfg, "trl.num_generations_eval")
+                        : r->group;
     r->iterations = (int)ax_config_i64(cfg, "trl.num_iterations");
     if (ax_config_has(cfg, "trl.generation_batch_size") &&
         answers != ax_config_i64(cfg, "trl.generation_batch_size"))
@@ -208,10 +211,6 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
         return AX_OK;
     make_room(o, cfg);
     AX_TRY(check_reference(cfg, &d->method.policy));
-    if (d->eval_loader)
-        return ax_config_error(
-            cfg, ax_config_has(cfg, "test_datasets") ? "test_datasets" : "val_set_size",
-            "rl: %s does not evaluate yet: remove it", ax_config_str(cfg, "rl"));
     AX_TRY(read_sizes(ro, cfg, o));
     ro->lanes = lanes(cfg, o, ro);
     ro->kv_bytes = ro->lanes * lane_bytes(o, ro);

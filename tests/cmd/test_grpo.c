@@ -81,14 +81,15 @@ static uint64_t hash_of(const char *folder, const char *name) {
     return hash;
 }
 
-/* The numbers of a key in metrics.jsonl, one per step that has it. */
+/* The numbers of a key in metrics.jsonl, one per step (or evaluation) that has it. */
 static int numbers(const char *folder, const char *key, double *values, int most) {
+    const char *of = strncmp(key, "eval_", 5) == 0 ? "eval_seconds" : "grad_norm";
     char *text = read_text(folder, "metrics.jsonl"), *rest = text;
     int n = 0;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
         const json_t *x = json_object_get(v, key);
-        if (json_is_number(x) && json_object_get(v, "grad_norm") && n < most)
+        if (json_is_number(x) && json_object_get(v, of) && n < most)
             values[n++] = json_number_value(x);
         json_decref(v);
     }
@@ -280,24 +281,30 @@ static void goes_on_within_a_generation(void **state) {
     }
 }
 
-/* A program that rewards the letter e, and kills axtrain in its third call, once. */
-static void goes_on_after_a_kill(void **state) {
-    (void)state;
+/* A program that rewards the letter e, and sends axtrain a signal in a call while the file "kill" is
+ * there, once; as an option. */
+static void put_judge(const char *signal, int call, char *option, size_t size) {
     static const char judge[] = "#!/usr/bin/env python3\n"
                                 "import json, os, signal, sys\n"
                                 "calls = 0\n"
                                 "for line in sys.stdin:\n"
                                 "    calls += 1\n"
-                                "    if calls == 3 and os.path.exists('%s/kill'):\n"
+                                "    if calls == %d and os.path.exists('%s/kill'):\n"
                                 "        os.remove('%s/kill')\n"
-                                "        os.kill(os.getppid(), signal.SIGKILL)\n"
+                                "        os.kill(os.getppid(), signal.%s)\n"
                                 "    print(json.dumps({'rewards': [float('e' in c) for c in "
                                 "json.loads(line)['completions']]}), "
                                 "flush=True)\n";
-    char text[1000], more[400];
-    snprintf(text, sizeof text, judge, scratch, scratch);
-    snprintf(more, sizeof more, "trl.reward_funcs=\"['%s']\"", put_text("judge", text));
+    char text[1000];
+    (void)snprintf(text, sizeof text, judge, call, scratch, scratch, signal);
+    (void)snprintf(option, size, "trl.reward_funcs=\"['%s']\"", put_text("judge", text));
     assert_int_equal(chmod(in_scratch("judge"), 0700), 0);
+}
+
+static void goes_on_after_a_kill(void **state) {
+    (void)state;
+    char more[400];
+    put_judge("SIGKILL", 3, more, sizeof more);
     const char *config = configure("", "micro_batch_size: 8\n");
     train("a", config, more);
     put_text("kill", "");
@@ -309,6 +316,67 @@ static void goes_on_after_a_kill(void **state) {
     snprintf(again, sizeof again, "%s resume_from_checkpoint=auto", more);
     train("b", config, again);
     same_run("a", "b", "model.safetensors");
+    clear("a");
+    clear("b");
+}
+
+/* ---- evaluations ---- */
+
+#define EVALUATIONS 5 /* before the first step, and after each */
+
+static void same_evaluations(const char *a, const char *b) {
+    double x[8], y[8];
+    assert_int_equal(numbers(a, "eval_reward", x, 8), EVALUATIONS);
+    assert_int_equal(numbers(b, "eval_reward", y, 8), EVALUATIONS);
+    for (int i = 0; i < EVALUATIONS; i++)
+        if (x[i] != y[i])
+            fail_msg("evaluation %d: reward %g of %s, %g of %s", i, x[i], a, y[i], b);
+}
+
+/* They change nothing, have the same random numbers each time, and are the same on any mesh. */
+static void evaluations(void **state) {
+    (void)state;
+    double reward[8], rows[8];
+    const char *config = configure("", "micro_batch_size: 8\n");
+    train("a", config, "val_set_size=0.2 eval_strategy=no");
+    train("b", config, "val_set_size=0.2 eval_steps=1 generation_kv_memory=0.00003");
+    same_run("a", "b", "model.safetensors");
+    assert_int_equal(numbers("a", "eval_reward", reward, 8), 0);
+    assert_int_equal(numbers("b", "eval_completions/mean_length", rows, 8), EVALUATIONS);
+    clear("a");
+    if (run(said, sizeof said,
+            "launch -n 2 -- grpo '%s' output_dir='%s/a' --quiet val_set_size=0.2 eval_steps=1 "
+            "dp_shard_size=2 micro_batch_size=4",
+            config, scratch) != 0)
+        fail_msg("%s", said);
+    same_evaluations("a", "b");
+    clear("a");
+    train("a", config,
+          "val_set_size=0.2 eval_steps=1 learning_rate=1e-30 trl.num_generations_eval=1");
+    assert_int_equal(numbers("a", "eval_reward", reward, 8), EVALUATIONS);
+    for (int i = 1; i < EVALUATIONS; i++)
+        assert_true(reward[i] == reward[0]);
+    clear("a");
+    clear("b");
+}
+
+/* An evaluation that a signal has interrupted is made by the run that goes on; the best one counts. */
+static void evaluations_go_on(void **state) {
+    (void)state;
+    char more[400], again[500];
+    put_judge("SIGTERM", 2, more, sizeof more); /* in the first step: then it evaluates */
+    strncat(more, " val_set_size=0.2 eval_steps=1 load_best_model_at_end=true",
+            sizeof more - strlen(more) - 1);
+    const char *config = configure("", "micro_batch_size: 8\n");
+    train("a", config, more);
+    put_text("kill", "");
+    assert_int_not_equal(
+        run(said, sizeof said, "grpo '%s' output_dir='%s/b' --quiet %s", config, scratch, more), 0);
+    assert_false(ax_path_exists(in_scratch("kill")));
+    snprintf(again, sizeof again, "%s resume_from_checkpoint=auto", more);
+    train("b", config, again);
+    same_run("a", "b", "model.safetensors");
+    same_evaluations("a", "b");
     clear("a");
     clear("b");
 }
@@ -374,7 +442,8 @@ static void mistakes_are_named(void **state) {
     refuses("trl.reward_weights='[1, 2]'", 2, "2 weights for 1 functions");
     refuses("trl.reward_funcs='[nosuch]'", 2, "nosuch");
     refuses("neftune_noise_alpha=5", 2, "answers are sampled without noise");
-    refuses("val_set_size=0.1", 2, "does not evaluate yet");
+    refuses("val_set_size=0.1 eval_steps=1 metric_for_best_model=eval_loss", 2,
+            "\"eval_loss\" is not eval_reward");
     refuses("trl.steps_per_generation=3 gradient_accumulation_steps=2", 2, "a multiple of that");
     refuses("trl.generation_batch_size=20", 2, "expected a multiple of 8");
     refuses("trl.generation_batch_size=8 trl.steps_per_generation=1", 2, "remove one of them");
@@ -397,6 +466,8 @@ int main(void) {
         cmocka_unit_test(any_mesh),
         cmocka_unit_test(goes_on_within_a_generation),
         cmocka_unit_test(goes_on_after_a_kill),
+        cmocka_unit_test(evaluations),
+        cmocka_unit_test(evaluations_go_on),
         cmocka_unit_test(nothing_to_learn),
         cmocka_unit_test(a_plan_has_its_memory),
         cmocka_unit_test(mistakes_are_named),

@@ -79,6 +79,7 @@ static void step(struct ax_metrics *m, int64_t step) {
                                       .grad_norm = 2,
                                       .learning_rate = 1e-4,
                                       .tokens = 100 * step,
+                                      .computed_tokens = 100 * step,
                                       .trained_tokens = 40,
                                       .seconds = 2,
                                       .memory = (uint64_t)3 << 30,
