@@ -110,14 +110,18 @@ static int64_t most_new(const struct ax_generator *d, const struct ax_sequence *
     return s->max_new > 0 && s->max_new < d->o.max_new ? s->max_new : d->o.max_new;
 }
 
-/* Appends the token to the lane's sequence; frees the lane after the last one. */
-static enum ax_status hand_out(struct ax_generator *d, int lane, int32_t id, double logprob) {
+/* Appends choice number i to the lane's sequence; frees the lane after the last one. */
+static enum ax_status hand_out(struct ax_generator *d, int lane, const struct ax_choice *c,
+                               int64_t i) {
+    const int32_t id = (int32_t)ax_results_get(&d->results, &c->index, i);
     struct ax_lane *l = &d->lanes[lane];
     struct ax_sequence *s = l->seq;
     bool by_caller = false;
     s->tokens[s->n_new] = id;
     if (s->logprobs)
-        s->logprobs[s->n_new] = logprob;
+        s->logprobs[s->n_new] = ax_results_get(&d->results, &c->logprob, i);
+    if (s->entropies)
+        s->entropies[s->n_new] = ax_results_get(&d->results, &c->entropy, i);
     s->n_new++;
     if (d->o.token)
         AX_TRY(d->o.token(d->o.ctx, s, &by_caller));
@@ -226,8 +230,7 @@ static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs
         AX_TRY(settle(d));
     count(d, r, n, ax_clock_now() - start);
     for (int64_t i = 0; i < n; i++)
-        AX_TRY(hand_out(d, r->lanes[i], (int32_t)ax_results_get(&d->results, &c.index, i),
-                        logprobs ? ax_results_get(&d->results, &c.logprob, i) : 0));
+        AX_TRY(hand_out(d, r->lanes[i], &c, i));
     return AX_OK;
 }
 
@@ -251,7 +254,7 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
     int64_t first, waiting;
     bool logprobs = false;
     for (int64_t i = 0; i < n; i++)
-        logprobs = logprobs || (seqs[i].logprobs && seqs[i].n_scored == 0);
+        logprobs = logprobs || ((seqs[i].logprobs || seqs[i].entropies) && seqs[i].n_scored == 0);
     if (ax_runtime_planning(d->model->rt))
         return plan(d, r, logprobs);
     ax_generate_deal(d, n, &first, &waiting);

@@ -45,11 +45,14 @@ struct ax_sequence {
     int64_t n_scored;
     const int32_t *scored;
 
-    int64_t n_new;         /* out: tokens generated (a stop token included) */
-    int32_t *tokens;       /* out [max_new] */
-    double *logprobs;      /* out [max_new], see ax_sampler_choose; NULL = not requested. With
+    int64_t n_new;    /* out: tokens generated (a stop token included) */
+    int32_t *tokens;  /* out [max_new] */
+    double *logprobs; /* out [max_new], see ax_sampler_choose; NULL = not requested. With
                               n_scored: out [n_scored] */
-    bool greedy;           /* out: each of the scored tokens was the most likely one */
+    double
+        *entropies; /* out [max_new], of what the tokens were drawn from, as the log-probs; NULL =
+                              not requested */
+    bool greedy;    /* out: each of the scored tokens was the most likely one */
     enum ax_finish finish; /* out */
 };
 

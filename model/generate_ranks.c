@@ -122,21 +122,25 @@ static enum ax_status share_ends(const struct share *s, const struct ax_generate
     return st;
 }
 
-/* A sequence's tokens and log-probs, as numbers; returns how many. */
+static void move_numbers(double *list, double *numbers, int64_t n, bool out) {
+    if (numbers && n > 0)
+        memcpy(out ? numbers : list, out ? list : numbers, (size_t)n * sizeof *list);
+}
+
+/* A sequence's tokens, log-probs and entropies, as numbers; returns how many. */
 static int64_t move(struct ax_sequence *s, double *numbers, bool out) {
-    const int64_t n_tokens = s->n_scored > 0 ? 0 : s->n_new;
-    const int64_t n_logprobs = s->n_scored > 0 ? s->n_scored : s->logprobs ? s->n_new : 0;
+    const bool scored = s->n_scored > 0;
+    const int64_t n_tokens = scored ? 0 : s->n_new;
+    const int64_t n_logprobs = scored ? s->n_scored : s->logprobs ? s->n_new : 0;
+    const int64_t n_entropies = !scored && s->entropies ? s->n_new : 0;
     for (int64_t k = 0; numbers && k < n_tokens; k++)
         if (out)
             numbers[k] = s->tokens[k];
         else
             s->tokens[k] = (int32_t)numbers[k];
-    for (int64_t k = 0; numbers && k < n_logprobs; k++)
-        if (out)
-            numbers[n_tokens + k] = s->logprobs[k];
-        else
-            s->logprobs[k] = numbers[n_tokens + k];
-    return n_tokens + n_logprobs;
+    move_numbers(s->logprobs, numbers ? numbers + n_tokens : NULL, n_logprobs, out);
+    move_numbers(s->entropies, numbers ? numbers + n_tokens + n_logprobs : NULL, n_entropies, out);
+    return n_tokens + n_logprobs + n_entropies;
 }
 
 static enum ax_status share_piece(const struct share *s, int64_t from, int64_t to, int64_t count) {

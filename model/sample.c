@@ -49,7 +49,6 @@ enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling 
         s->keys = take(stack, AX_I32, cap, AX_SAMPLE_KEY);
     s->stats = take(stack, accum, cap, AX_SOFTMAX_STATS);
     s->lse = take_column(stack, accum, cap);
-    s->entropy = take_column(stack, accum, cap);
     if (ax_sampling_penalises(o)) {
         s->context = take(stack, AX_I32, cap, max_context);
         row = max_context > row ? max_context : row;
@@ -63,7 +62,7 @@ void ax_sampler_free(struct ax_sampler *s) {
 }
 
 size_t ax_choice_bytes(enum ax_dtype accum, int64_t n) {
-    return ax_results_bytes(AX_I32, n) + ax_results_bytes(accum, n);
+    return ax_results_bytes(AX_I32, n) + 2 * ax_results_bytes(accum, n);
 }
 
 /* ---- what the op reads ---- */
@@ -108,7 +107,7 @@ static enum ax_status log_probs(struct ax_sampler *s, const struct ax_choice *c)
                   .labels = c->index,
                   .logprob = c->logprob,
                   .lse = ax_tensor_rows(&s->lse, 0, n),
-                  .entropy = ax_tensor_rows(&s->entropy, 0, n)});
+                  .entropy = c->entropy});
 }
 
 enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *results,
@@ -132,5 +131,6 @@ enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *result
     if (!c->logprobs)
         return AX_OK;
     c->logprob = ax_results_take(results, c->logits.dtype, n);
+    c->entropy = ax_results_take(results, c->logits.dtype, n);
     return log_probs(s, c);
 }

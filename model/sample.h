@@ -33,9 +33,9 @@ struct ax_sampler {
     struct ax_sampling o;
     struct ax_queue *q;
     int64_t max_context;
-    struct ax_tensor keys, context;       /* device i32 [cap][4], [cap][max_context], as needed */
-    struct ax_tensor stats, lse, entropy; /* device, cap rows */
-    int32_t *host;                        /* staging for keys and context */
+    struct ax_tensor keys, context; /* device i32 [cap][4], [cap][max_context], as needed */
+    struct ax_tensor stats, lse;    /* device, cap rows */
+    int32_t *host;                  /* staging for keys and context */
 };
 /* For up to `cap` rows of V logits of dtype `accum`; max_context: the most distinct tokens in a
  * row's context. Device memory comes from `stack`. */
@@ -49,9 +49,9 @@ struct ax_choice {
     const struct ax_sample_row *rows; /* [n] */
     struct ax_tensor shares;          /* see the op; data NULL = not requested */
     bool logprobs;
-    /* out, in the results: token ids, and their log-softmax(z / T), T = 1 for greedy, without
-     * penalty and filters: the same values that training computes */
-    struct ax_tensor index, logprob; /* i32, accumulation [n] */
+    /* out, in the results: token ids; with logprobs their log-softmax(z / T), T = 1 for greedy, without
+     * penalty and filters, and its entropy: the same values that training computes */
+    struct ax_tensor index, logprob, entropy; /* i32, accumulation [n] */
 };
 /* What the choices of n rows take of the results. */
 size_t ax_choice_bytes(enum ax_dtype accum, int64_t n);

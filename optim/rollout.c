@@ -22,9 +22,11 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
     AX_TRY(ax_alloc(&r->rewards, n * (size_t)functions, sizeof *r->rewards));
     AX_TRY(ax_alloc(&r->ids, tokens, sizeof *r->ids));
     AX_TRY(ax_alloc(&r->logprobs, tokens, sizeof *r->logprobs));
-    return o->policy && o->policy->o.beta != 0
-               ? ax_alloc(&r->reference, tokens, sizeof *r->reference)
-               : AX_OK;
+    if (!o->policy)
+        return AX_OK;
+    if (o->policy->o.entropy_mask)
+        AX_TRY(ax_alloc(&r->entropies, tokens, sizeof *r->entropies));
+    return o->policy->o.beta != 0 ? ax_alloc(&r->reference, tokens, sizeof *r->reference) : AX_OK;
 }
 
 static void forget(struct ax_rollout *r) {
@@ -47,6 +49,7 @@ void ax_rollout_free(struct ax_rollout *r) {
     ax_free(r->ids);
     ax_free(r->logprobs);
     ax_free(r->reference);
+    ax_free(r->entropies);
     *r = (struct ax_rollout){0};
 }
 

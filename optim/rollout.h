@@ -36,8 +36,10 @@ struct ax_rollout_options {
     int64_t kv_bytes;            /* … with so many bytes of keys and values; for people */
     struct ax_sampling sampling;
     int n_stop;
-    const int32_t *stop;                    /* ids that end a completion */
-    bool mask_truncated;                    /* completions that length ended have no labels */
+    const int32_t *stop; /* ids that end a completion */
+    bool mask_truncated; /* completions that length ended have no labels */
+    double
+        top_entropy; /* share of the tokens that train, those with the highest entropies; 1: all */
     struct ax_advantage_options advantages; /* group, n_rewards and weights follow */
     const struct ax_policy *policy;         /* NULL in evaluations */
     int shown;                              /* completions of a generation that are shown */
@@ -72,6 +74,7 @@ struct ax_rollout {
     int32_t *ids;                      /* [n][max_prompt + max_new] */
     float *logprobs;                   /* like ids: of a completion's tokens, as they were drawn */
     float *reference;                  /* the same, by the reference; NULL: the policy needs none */
+    float *entropies;                  /* of what tokens were drawn from; NULL: it needs none */
     int64_t *order;                    /* [n] */
     /* of the last generation, for reports; not part of a checkpoint */
     double *rewards;                /* [n][functions] */

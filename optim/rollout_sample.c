@@ -106,6 +106,7 @@ enum ax_status ax_rollout_run(const struct ax_rollout_options *o, struct ax_mode
 struct drawn {
     struct ax_sequence *seqs; /* [n] */
     double *logprobs;         /* [n][max_new] */
+    double *entropies;        /* likewise; or NULL */
     int64_t n;
 };
 
@@ -113,14 +114,18 @@ static enum ax_status drawn_create(struct drawn *d, const struct ax_rollout *r) 
     d->n = r->n_todo * r->o->group;
     AX_TRY(ax_alloc(&d->seqs, (size_t)d->n, sizeof *d->seqs));
     AX_TRY(ax_alloc(&d->logprobs, (size_t)(d->n * r->o->max_new), sizeof *d->logprobs));
+    if (r->entropies)
+        AX_TRY(ax_alloc(&d->entropies, (size_t)(d->n * r->o->max_new), sizeof *d->entropies));
     for (int64_t i = 0; i < d->n; i++) {
         const struct ax_completion *c = ax_rollout_todo(r, i);
         const uint64_t number = (uint64_t)(r->round * r->n + (c - r->list));
-        d->seqs[i] = (struct ax_sequence){.n_prompt = c->n_prompt,
-                                          .prompt = r->ids + c->start,
-                                          .stream = ((uint64_t)r->generation << 32) + number,
-                                          .tokens = r->ids + c->start + c->n_prompt,
-                                          .logprobs = d->logprobs + i * r->o->max_new};
+        d->seqs[i] = (struct ax_sequence){
+            .n_prompt = c->n_prompt,
+            .prompt = r->ids + c->start,
+            .stream = ((uint64_t)r->generation << 32) + number,
+            .tokens = r->ids + c->start + c->n_prompt,
+            .logprobs = d->logprobs + i * r->o->max_new,
+            .entropies = d->entropies ? d->entropies + i * r->o->max_new : NULL};
     }
     return AX_OK;
 }
@@ -128,6 +133,12 @@ static enum ax_status drawn_create(struct drawn *d, const struct ax_rollout *r) 
 static void drawn_free(struct drawn *d) {
     ax_free(d->seqs);
     ax_free(d->logprobs);
+    ax_free(d->entropies);
+}
+
+static void to_floats(float *out, const double *values, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)values[i];
 }
 
 /* Unless a rank was asked to stop. */
@@ -136,11 +147,12 @@ static void take(struct ax_rollout *r, const struct drawn *d, bool *stopped) {
         *stopped = *stopped || d->seqs[i].finish == AX_FINISH_CALLER;
     for (int64_t i = 0; i < d->n && !*stopped; i++) {
         struct ax_completion *c = ax_rollout_todo(r, i);
-        float *logprobs = r->logprobs + c->start + c->n_prompt;
-        c->n = c->n_prompt + d->seqs[i].n_new;
+        const int64_t first = c->start + c->n_prompt, n = d->seqs[i].n_new;
+        c->n = c->n_prompt + n;
         c->truncated = d->seqs[i].finish == AX_FINISH_LENGTH;
-        for (int64_t k = 0; k < d->seqs[i].n_new; k++)
-            logprobs[k] = (float)d->seqs[i].logprobs[k];
+        to_floats(r->logprobs + first, d->seqs[i].logprobs, n);
+        if (r->entropies)
+            to_floats(r->entropies + first, d->seqs[i].entropies, n);
     }
 }
 

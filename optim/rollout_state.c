@@ -25,6 +25,14 @@ static json_t *floats_json(const float *values, int64_t n) {
     return list;
 }
 
+/* A column of tokens that a policy may not need. */
+static bool put_column(json_t *v, const char *name, const struct ax_completion *c,
+                       const float *column) {
+    return !column ||
+           json_object_set_new(
+               v, name, floats_json(column + c->start + c->n_prompt, c->n - c->n_prompt)) == 0;
+}
+
 static json_t *completion_json(const struct ax_rollout *r, const struct ax_completion *c) {
     const int32_t *ids = r->ids + c->start;
     const float *logprobs = r->logprobs + c->start;
@@ -32,14 +40,11 @@ static json_t *completion_json(const struct ax_rollout *r, const struct ax_compl
                           ids_json(ids + c->n_prompt, c->n - c->n_prompt), "logprobs",
                           floats_json(logprobs + c->n_prompt, c->n - c->n_prompt), "advantage",
                           (double)c->advantage, "truncated", c->truncated);
-    const int64_t n = c->n - c->n_prompt;
-    if (v && r->reference &&
-        json_object_set_new(v, "reference",
-                            floats_json(r->reference + c->start + c->n_prompt, n))) {
-        json_decref(v);
-        return NULL;
-    }
-    return v;
+    if (v && put_column(v, "reference", c, r->reference) &&
+        put_column(v, "entropies", c, r->entropies))
+        return v;
+    json_decref(v);
+    return NULL;
 }
 
 static json_t *origin_json(const struct ax_rollout_origin *o) {
@@ -107,6 +112,8 @@ static enum ax_status read_completion(struct ax_rollout *r, struct ax_json v,
     AX_TRY(read_floats(ax_json_get(v, "logprobs"), n, r->logprobs + first));
     if (r->reference)
         AX_TRY(read_floats(ax_json_get(v, "reference"), n, r->reference + first));
+    if (r->entropies)
+        AX_TRY(read_floats(ax_json_get(v, "entropies"), n, r->entropies + first));
     AX_TRY(ax_json_f64(ax_json_get(v, "advantage"), &advantage));
     c->advantage = (float)advantage;
     return ax_json_bool(ax_json_get(v, "truncated"), &c->truncated);

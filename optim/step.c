@@ -256,8 +256,10 @@ static enum ax_status need_tokens(struct ax_queue *q, const void *args) {
 /* What the loss is divided by, over all micro-batches and data ranks, before any compute. */
 static enum ax_status weigh(struct ax_step *s) {
     const enum ax_per per = s->o.objective->per;
-    struct ax_step_measures none = {
-        .kl = s->kl, .entropy_cut = s->entropy_cut, .entropy_tokens = (double)s->entropy_tokens};
+    struct ax_step_measures none = {.kl = s->kl,
+                                    .entropy_cut = s->entropy_cut,
+                                    .entropy_tokens =
+                                        s->entropy_cut > 0 ? (double)s->entropy_tokens : 0};
     const struct needed needed = {s->scalars, s->measures};
     double sum = s->absent;
     for (int m = 0; m < s->o.n_microbatches; m++) {
@@ -265,7 +267,7 @@ static enum ax_status weigh(struct ax_step *s) {
         s->batches[m].loss_weight = weight_of(b, per);
         sum += b->loss_weight;
         none.tokens += (double)(per == AX_PER_PAIR ? b->side_trained[0] : b->trained);
-        none.entropy_tokens += s->entropy_tokens == 0 ? (double)b->trained : 0;
+        none.entropy_tokens += s->entropy_cut > 0 ? 0 : (double)b->trained;
     }
     AX_TRY(ax_queue_write(s->rt->q, &s->scalars->weight, &sum, sizeof sum));
     AX_TRY(sum_double(s, AX_ROLE_BATCH, &s->scalars->weight));

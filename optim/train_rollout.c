@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "optim/train_state.h"
 
 bool ax_train_has_rollout(const struct ax_train_options *o) {
@@ -172,6 +173,43 @@ static void deal(struct ax_train *t) {
     }
 }
 
+/* ---- the tokens with the highest entropies ---- */
+
+/* Entropies of the turn's labeled tokens to `out`, unless NULL; those up to the bound are not counted. */
+static int64_t collect(const struct ax_train *t, bool own, double above, double *out) {
+    const int64_t each = t->o->data.sequences_per_batch;
+    int64_t n = 0, number;
+    for (int64_t i = 0; i < ax_rollout_turn_size(&t->rollout); i++) {
+        const struct ax_completion *c = ax_rollout_take(&t->rollout, i, &number);
+        const float *entropies = t->rollout.entropies + c->start;
+        if ((own && i / each % t->sequences.ranks != t->sequences.own) || !has_labels(t, c))
+            continue;
+        for (int64_t k = c->n_prompt; k < c->n; k++) {
+            if ((double)entropies[k] < above)
+                continue;
+            if (out)
+                out[n] = (double)entropies[k];
+            n++;
+        }
+    }
+    return n;
+}
+
+/* Sets the bound that a share of the turn's tokens is above, by the entropies of when they were drawn. */
+static enum ax_status cut(struct ax_train *t) {
+    const int64_t n = t->rollout.entropies ? collect(t, false, 0, NULL) : 0;
+    double *entropies;
+    int64_t kept;
+    if (n == 0)
+        return AX_OK;
+    AX_TRY(ax_alloc(&entropies, (size_t)n, sizeof *entropies));
+    collect(t, false, 0, entropies);
+    t->step.entropy_cut = ax_policy_entropy_cut(entropies, n, t->o->rollout.top_entropy, &kept);
+    t->step.entropy_tokens = collect(t, true, t->step.entropy_cut, NULL);
+    ax_free(entropies);
+    return AX_OK;
+}
+
 /* After the last turn of a generation, its prompts are done. */
 static void count_prompts(struct ax_train *t) {
     const struct ax_rollout_options *o = &t->o->rollout;
@@ -223,6 +261,7 @@ enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
         report(t);
     }
     deal(t);
+    AX_TRY(cut(t));
     t->rollout.turn++;
     count_prompts(t);
     return ax_train_sequences_fill(&t->sequences, &t->step);

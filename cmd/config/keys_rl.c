@@ -118,7 +118,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
            .choices = "auto", .dflt = "auto", .when = SAMPLED),
     AX_KEY("trl.top_entropy_quantile", AX_T_SHARE,
            "Train only on this share of tokens, those with the highest entropy.", .dflt = "1.0",
-           AX_NEEDS(OTHER_RL)),
+           .when = SAMPLED),
     AX_KEY("trl.sync_ref_model", AX_T_BOOL, "Let the reference model follow the trained one.",
            .dflt = "false", AX_NEEDS(OTHER_RL)),
     AX_KEY("trl.ref_model_mixup_alpha", AX_T_SHARE,

@@ -36,6 +36,7 @@ enum ax_status ax_setup_method_policy(struct ax_setup_method *m, const struct ax
     o.sequence = strcmp(ax_config_str(cfg, "trl.importance_sampling_level"), "sequence") == 0;
     o.correct_kl = ax_config_bool(cfg, "trl.use_bias_correction_kl");
     o.max_completion_length = ax_config_i64(cfg, "trl.max_completion_length");
+    o.entropy_mask = ax_config_f64(cfg, "trl.top_entropy_quantile") < 1;
     o.old = true;
     o.beta = beta(cfg);
     m->objective = ax_objective_policy(&m->policy, &o);

@@ -220,6 +220,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     ro->n_stop = r->stop.n;
     ro->stop = r->stop.ids;
     ro->mask_truncated = ax_config_bool(cfg, "trl.mask_truncated_completions");
+    ro->top_entropy = ax_config_f64(cfg, "trl.top_entropy_quantile");
     ro->rounds = (int)ax_config_i64(cfg, "dynamic_sampling_rounds");
     if (ax_config_bool(cfg, "trl.log_completions"))
         ro->shown = (int)ax_config_i64(cfg, "trl.num_completions_to_print");

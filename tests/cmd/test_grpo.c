@@ -238,6 +238,8 @@ static void any_number_of_threads(void **state) {
     clear("b");
 }
 
+#define CERTAIN "trl.top_entropy_quantile=0.3 trl.entropy_coef=0.1"
+
 static void any_mesh(void **state) {
     (void)state;
     static const char *const meshes[] = {"dp_replicate_size=2", "dp_shard_size=2"};
@@ -251,6 +253,15 @@ static void any_mesh(void **state) {
         close_losses("a", "b", 1e-5);
         clear("b");
     }
+    clear("a");
+    train("a", config, "gradient_accumulation_steps=2 " CERTAIN);
+    if (run(said, sizeof said,
+            "launch -n 2 -- grpo '%s' output_dir='%s/b' --quiet dp_shard_size=2 " CERTAIN, config,
+            scratch) != 0)
+        fail_msg("%s", said);
+    same_completions("a", "b");
+    close_losses("a", "b", 1e-5);
+    clear("b");
     assert_int_equal(run(said, sizeof said,
                          "launch -n 2 -- grpo '%s' output_dir='%s/b' context_parallel_size=2",
                          config, scratch),
@@ -264,7 +275,8 @@ static void any_mesh(void **state) {
 /* In the middle of a generation: two steps of it, each taken twice. */
 static void goes_on_within_a_generation(void **state) {
     (void)state;
-    static const char *const options[] = {"", "trl.beta=0.1"};
+    static const char *const options[] = {"", "trl.beta=0.1",
+                                          "trl.top_entropy_quantile=0.3 trl.entropy_coef=0.1"};
     const char *config = configure("  num_iterations: 2\n  steps_per_generation: 2\n",
                                    "micro_batch_size: 4\ngradient_accumulation_steps: 1\n");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
@@ -411,6 +423,22 @@ static void nothing_to_learn(void **state) {
     clear("a");
 }
 
+/* The fewer tokens, the smaller the gradient; all of them are the same as no such key. */
+static void tokens_of_high_entropy(void **state) {
+    (void)state;
+    static const char *const shares[] = {"1.0", "0.5", "0.001"};
+    const char *config = configure("", "micro_batch_size: 8\noptimizer: sgd\nmax_grad_norm: 0\n");
+    double norm[3][4];
+    for (int i = 0; i < 3; i++) {
+        char more[60];
+        snprintf(more, sizeof more, "trl.top_entropy_quantile=%s max_steps=1", shares[i]);
+        train("a", config, more);
+        assert_int_equal(numbers("a", "grad_norm", norm[i], 4), 1);
+        clear("a");
+    }
+    assert_true(norm[0][0] > 1.1 * norm[1][0] && norm[1][0] > 1.1 * norm[2][0] && norm[2][0] > 0);
+}
+
 /* It knows of what is sampled without a reward function or weights. */
 static void a_plan_has_its_memory(void **state) {
     (void)state;
@@ -469,6 +497,7 @@ int main(void) {
         cmocka_unit_test(evaluations),
         cmocka_unit_test(evaluations_go_on),
         cmocka_unit_test(nothing_to_learn),
+        cmocka_unit_test(tokens_of_high_entropy),
         cmocka_unit_test(a_plan_has_its_memory),
         cmocka_unit_test(mistakes_are_named),
     };
