@@ -13,7 +13,7 @@
 #include "cmd/convert/lora_to_gguf.h"
 #include "cmd/convert/to_gguf.h"
 #include "cmd/generate/modelfile.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 
 /* Options of --to gguf. */
 struct options {

@@ -10,7 +10,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cmd/args.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "cmd/commands.h"
 
 #define MAX_OVERRIDES     12

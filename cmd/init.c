@@ -9,7 +9,7 @@
 #include "base/io_path.h"
 #include "base/free_space.h"
 #include "cmd/args.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "cmd/train/method.h"
 #include "model/classifier.h"
 #include "cmd/commands.h"

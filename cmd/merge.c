@@ -7,7 +7,7 @@
 #include "cmd/commands.h"
 #include "cmd/convert/merge.h"
 #include "cmd/report/card.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 
 /* --to and its options. */
 static enum ax_status pick_format(struct ax_merge *m, const char *to, const char *quant,

@@ -7,7 +7,7 @@
 #include "cmd/config_args.h"
 #include "cmd/plan/plan.h"
 #include "cmd/shapes.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/step_args.h"
 

@@ -14,7 +14,7 @@
 #include "cmd/eval/pass.h"
 #include "cmd/eval/tasks.h"
 #include "cmd/ranks.h"
-#include "cmd/train/stop_tokens.h"
+#include "cmd/model/stop_tokens.h"
 #include "data/reward/final_answer.h"
 #include "optim/evaluate.h"
 

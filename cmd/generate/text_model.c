@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "kernels/cpu/isa.h"
 #include "model/classifier.h"
 

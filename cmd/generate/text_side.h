@@ -2,7 +2,7 @@
 #ifndef AX_CMD_GENERATE_TEXT_SIDE_H
 #define AX_CMD_GENERATE_TEXT_SIDE_H
 
-#include "cmd/train/stop_tokens.h"
+#include "cmd/model/stop_tokens.h"
 #include "data/template/template.h"
 #include "data/tokenizer/tokenizer.h"
 

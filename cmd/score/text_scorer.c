@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/io.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "model/classify.h"
 
 /* Per pass if the documents are short. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "cmd/convert/merge.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/train/setup.h"

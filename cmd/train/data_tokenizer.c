@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "cmd/train/data.h"
 
 #define MAX_FILE ((size_t)1 << 30)

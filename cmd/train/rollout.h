@@ -3,7 +3,7 @@
 #define AX_CMD_TRAIN_ROLLOUT_H
 
 #include "cmd/train/data.h"
-#include "cmd/train/stop_tokens.h"
+#include "cmd/model/stop_tokens.h"
 #include "optim/train.h"
 
 struct ax_setup_rollout {

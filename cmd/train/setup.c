@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 
 /* ---- the model ---- */
 

@@ -1,7 +1,7 @@
 /* kd_teacher: the model that a distillation follows. */
 #include <string.h>
 
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "cmd/train/setup.h"
 
 /* The first id whose text differs; −1: none of the ids that both have. */

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <utime.h>
 
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
 

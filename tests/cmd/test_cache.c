@@ -15,7 +15,7 @@
 #include "ckpt/hub/hub.h"
 #include "cmd/commands.h"
 #include "cmd/convert/to_gguf.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "optim/reference_file.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/words_case.h"

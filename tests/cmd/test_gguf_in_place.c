@@ -15,7 +15,7 @@
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/to_gguf.h"
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
 #include "tests/cmd/words_case.h"

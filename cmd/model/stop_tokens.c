@@ -1,4 +1,4 @@
-#include "cmd/train/stop_tokens.h"
+#include "cmd/model/stop_tokens.h"
 
 #include "base/io.h"
 #include "base/json.h"

@@ -1,5 +1,5 @@
 /* Paths first, then the hub. */
-#include "cmd/train/base_model.h"
+#include "cmd/model/base_model.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Resolves `base_model:` (or --model) to files. */
-#ifndef AX_CMD_TRAIN_BASE_MODEL_H
-#define AX_CMD_TRAIN_BASE_MODEL_H
+#ifndef AX_CMD_MODEL_BASE_MODEL_H
+#define AX_CMD_MODEL_BASE_MODEL_H
 
 #include "base/lock.h"
 #include "model/arch.h"

@@ -1,6 +1,6 @@
 /* The tokens that end an answer. */
-#ifndef AX_CMD_TRAIN_STOP_TOKENS_H
-#define AX_CMD_TRAIN_STOP_TOKENS_H
+#ifndef AX_CMD_MODEL_STOP_TOKENS_H
+#define AX_CMD_MODEL_STOP_TOKENS_H
 
 #include "base/status.h"
 
