@@ -56,9 +56,9 @@ static enum ax_status read_rows(struct classify *c, struct ax_pass *p, int64_t f
     return AX_OK;
 }
 
-/* *written: values of `out` so far. */
+/* *written: values of `out` so far. `windows`: of the rank that has most, as all gather the head. */
 static enum ax_status run_pass(struct classify *c, int n, const struct ax_document *docs,
-                               double *out, int64_t *written) {
+                               int64_t windows, double *out, int64_t *written) {
     struct ax_model *m = c->m;
     struct ax_pass p = {.model = m,
                         .batch = &c->batch,
@@ -69,8 +69,9 @@ static enum ax_status run_pass(struct classify *c, int n, const struct ax_docume
     const int64_t scored = c->batch.trained, window = c->logits.shape[0];
     AX_TRY(ax_pass_begin(&p));
     AX_TRY(ax_pass_forward_all(&p));
-    for (int64_t i = 0; i < scored; i += window) {
-        const int64_t left = scored - i, rows = left < window ? left : window;
+    for (int64_t w = 0; w < windows; w++) {
+        const int64_t i = w * window, left = scored > i ? scored - i : 0;
+        const int64_t rows = left < window ? left : window;
         AX_TRY(read_rows(c, &p, i, rows, out ? out + *written : NULL));
         *written += rows * m->arch.n_labels;
     }
@@ -87,18 +88,32 @@ static int next_pass(const struct ax_classify_options *o, int n, const struct ax
     return k;
 }
 
+/* Windows of a pass; 0: of no documents. */
+static int64_t windows_of(const struct classify *c, int n, const struct ax_document *docs) {
+    const int64_t window = c->logits.shape[0];
+    int64_t labels = 0;
+    for (int d = 0; d < n; d++)
+        for (int64_t t = 0; t < docs[d].n; t++)
+            labels += docs[d].labels[t] >= 0;
+    return n > 0 && labels == 0 ? 1 : (labels + window - 1) / window;
+}
+
 static enum ax_status run(struct classify *c, const struct ax_classify_options *o, int n,
                           const struct ax_document *docs, double *out) {
     int64_t written = 0;
     AX_TRY(create(c, o));
     if (ax_runtime_planning(c->m->rt))
-        return run_pass(c, 0, NULL, NULL, &written);
-    for (int i = 0, k; i < n; i += k) {
+        return run_pass(c, 0, NULL, 1, NULL, &written);
+    for (int i = 0, k;; i += k) {
         k = next_pass(o, n - i, docs + i);
-        AX_ASSERT(k > 0);
-        AX_TRY(run_pass(c, k, docs + i, out, &written));
+        AX_ASSERT(k > 0 || i == n);
+        double windows = (double)windows_of(c, k, docs + i);
+        if (o->shared)
+            AX_TRY(ax_runtime_combine(c->m->rt, AX_ROLE_BATCH, AX_MAX, &windows, 1));
+        if (windows == 0)
+            return AX_OK;
+        AX_TRY(run_pass(c, k, docs + i, (int64_t)windows, out, &written));
     }
-    return AX_OK;
 }
 
 enum ax_status ax_classify(struct ax_model *m, const struct ax_classify_options *o, int n,

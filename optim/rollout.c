@@ -107,6 +107,8 @@ static void shuffle(struct ax_rollout *r) {
 static enum ax_status plan(struct ax_rollout *r, struct ax_model *m, struct ax_model *reference) {
     bool stopped;
     AX_TRY(ax_rollout_sample(r, m, &stopped));
+    for (int i = 0; i < r->o->n_models; i++)
+        AX_TRY(ax_reward_model_read(r->o->models[i], 0, NULL, NULL));
     return reference ? ax_rollout_refer(r, reference, &stopped) : AX_OK;
 }
 

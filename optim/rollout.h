@@ -23,6 +23,9 @@
 #include "optim/advantages.h"
 #include "optim/figures.h"
 #include "optim/policy.h"
+#include "optim/reward_model.h"
+
+#define AX_ROLLOUT_MAX_REWARDS 16
 
 struct ax_rollout_options {
     int64_t group;      /* completions of a prompt; 0: no rollouts */
@@ -44,6 +47,8 @@ struct ax_rollout_options {
     const struct ax_policy *policy;         /* NULL in evaluations */
     int shown;                              /* completions of a generation that are shown */
     struct ax_rewards *rewards;             /* NULL while planning */
+    struct ax_reward_model *models[AX_ROLLOUT_MAX_REWARDS]; /* that some of them ask */
+    int n_models;
     const struct ax_tokenizer *tokenizer;
 };
 
@@ -58,8 +63,6 @@ struct ax_completion {
     float advantage;
     bool truncated;
 };
-
-#define AX_ROLLOUT_MAX_REWARDS 16
 
 struct ax_rollout {
     const struct ax_rollout_options *o;

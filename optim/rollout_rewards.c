@@ -83,17 +83,20 @@ static void items_free(struct items *x) {
     ax_free(x->records);
 }
 
+/* `out` NULL: joins those who score. */
 static enum ax_status score(const struct ax_rollout *r, int64_t first, int64_t n, double *out) {
     struct items x = {.first = first, .n = n};
     enum ax_status st;
     AX_TRY_GOTO(items_create(&x, r), st, done);
-    st = ax_rewards_score(r->o->rewards, (size_t)n, x.list, out);
+    st = out ? ax_rewards_score(r->o->rewards, (size_t)n, x.list, out)
+             : ax_rewards_join(r->o->rewards, (size_t)n, x.list);
 done:
     items_free(&x);
     return st;
 }
 
-/* Of the ranks with the same sequences, the first scores, as functions need not repeat themselves. */
+/* Of the ranks with the same sequences, the first scores, as functions need not repeat themselves;
+ * the others join it in what is computed by all. */
 static bool scores(const struct ax_mesh *m) {
     return m->coord[AX_ROLE_TP] == 0 && m->coord[AX_ROLE_CP] == 0 && m->coord[AX_ROLE_PP] == 0;
 }
@@ -105,9 +108,10 @@ static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime 
     int64_t first, own;
     ax_split_range(r->n_todo, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first,
                    &own);
-    if (scores(&rt->mesh) && own > 0)
+    const bool fills = scores(&rt->mesh) && own > 0;
+    if (fills || ax_rewards_are_joint(r->o->rewards))
         AX_TRY(score(r, first * r->o->group, own * r->o->group,
-                     rewards + first * r->o->group * functions));
+                     fills ? rewards + first * r->o->group * functions : NULL));
     return ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, rewards, n * functions);
 }
 

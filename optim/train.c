@@ -273,7 +273,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     ax_references_free(&t->references);
     ax_mismatch_free(&t->mismatch);
     ax_mismatch_free(&t->eval_mismatch);
-    ax_teacher_free(&t->reference);
+    ax_train_rollout_free(t);
     ax_step_free(&t->step);
     return ax_error_restore(&first);
 }

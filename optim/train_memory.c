@@ -55,7 +55,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
         AX_TRY_GOTO(ax_samples_run(&t.step.model, &o->samples, NULL, NULL), st, done);
     st = ax_train_save_plan(&t);
 done:
-    ax_teacher_free(&t.reference);
+    ax_train_rollout_free(&t);
     ax_step_free(&t.step);
     return st;
 }

@@ -25,17 +25,36 @@ static struct ax_model *reference(struct ax_train *t) {
     return has_copy(t) ? &t->reference.model : refers(t) ? &t->step.model : NULL;
 }
 
+static enum ax_status load_copy(struct ax_train *t) {
+    return t->o->weights ? ax_model_load(&t->reference.model, t->o->weights)
+                         : ax_model_init_random(&t->reference.model, t->o->step.seed);
+}
+
+/* ---- all models beside the one that trains ---- */
+
 enum ax_status ax_train_rollout_create(struct ax_train *t) {
+    const struct ax_rollout_options *o = &t->o->rollout;
     const int64_t positions = ax_step_positions(&t->step.o);
-    return has_copy(t) ? ax_teacher_create(&t->reference, t->o->arch, &t->step.model, positions)
-                       : AX_OK;
+    if (has_copy(t))
+        AX_TRY(ax_teacher_create(&t->reference, t->o->arch, &t->step.model, positions));
+    for (int i = 0; i < o->n_models; i++)
+        AX_TRY(ax_reward_model_create(o->models[i], &t->step.model));
+    return AX_OK;
 }
 
 enum ax_status ax_train_rollout_load(struct ax_train *t) {
-    if (!has_copy(t))
-        return AX_OK;
-    return t->o->weights ? ax_model_load(&t->reference.model, t->o->weights)
-                         : ax_model_init_random(&t->reference.model, t->o->step.seed);
+    const struct ax_rollout_options *o = &t->o->rollout;
+    if (has_copy(t))
+        AX_TRY(load_copy(t));
+    for (int i = 0; i < o->n_models; i++)
+        AX_TRY(ax_reward_model_load(o->models[i]));
+    return AX_OK;
+}
+
+void ax_train_rollout_free(struct ax_train *t) {
+    for (int i = 0; i < t->o->rollout.n_models; i++)
+        ax_reward_model_free(t->o->rollout.models[i]);
+    ax_teacher_free(&t->reference);
 }
 
 /* Memory is the step's: what a step does not need while it samples. */

@@ -191,9 +191,11 @@ enum ax_status ax_train_show_samples(struct ax_train *t);
 
 /* Does the model sample what it trains on? */
 bool ax_train_has_rollout(const struct ax_train_options *o);
-/* Takes the memory of a reference model; loads it. Without an adapter it is a copy of the base. */
+/* Takes the memory of a reference model, which without an adapter is a copy of the base, and of models
+ * that reward; loads them. */
 enum ax_status ax_train_rollout_create(struct ax_train *t);
 enum ax_status ax_train_rollout_load(struct ax_train *t);
+void ax_train_rollout_free(struct ax_train *t);
 /* Takes the memory for a generation while planning. */
 enum ax_status ax_train_rollout_plan(struct ax_train *t);
 /* Fills the step's batches with the next turn, after sampling if it is the first of a generation.

@@ -97,9 +97,10 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "More sampling options: stop_token_ids, ids that end an answer.", .when = SAMPLED),
     AX_KEY("trl.chat_template_kwargs", AX_T_OPTIONS,
            "Variables passed to the chat template of prompts.", .when = SAMPLED),
-    AX_KEY("trl.reward_funcs", AX_T_STRINGS,
-           "Rewards: built-in names, Python functions (module.function), or programs.",
-           .when = SAMPLED),
+    AX_KEY(
+        "trl.reward_funcs", AX_T_STRINGS,
+        "Rewards: built-in names, Python functions (module.function), programs, or reward models.",
+        .when = SAMPLED),
     AX_KEY("trl.reward_weights", AX_T_LIST | AX_OF(AX_T_NUM), "Weights of those rewards.",
            .when = SAMPLED),
     AX_KEY("trl.multi_objective_aggregation", AX_T_STR,

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "cmd/mesh_sizes.h"
 #include "cmd/plan/plan.h"
+#include "model/classifier.h"
 
 #define NAMED 5 /* blocks in the memory line */
 
@@ -76,7 +77,13 @@ static void print_memory(const struct ax_plan_request *r, const struct ax_plan_f
 }
 
 static void print_rollout(const struct ax_rollout_options *o) {
-    char bytes[32];
+    char bytes[32], count[32];
+    for (int i = 0; i < o->n_models; i++) {
+        const struct ax_reward_model *m = o->models[i];
+        printf("rewards  of %s: %s, %s, %s parameters, frozen; the memory above includes it\n",
+               m->name, m->arch->classifier->what, m->arch->family->model_type,
+               ax_format_count(count, sizeof count, (double)ax_arch_parameters(m->arch)));
+    }
     if (o->group > 0)
         printf(
             "sampling %lld prompt%s × %lld answers for %d step%s, %lld at a time: keys and values "

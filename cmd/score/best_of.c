@@ -35,8 +35,8 @@ static enum ax_status open_all(struct ax_best_of *b, const struct ax_best_of_arg
     AX_TRY(ax_text_scorer_open(&b->scorer, &with));
     if (a->by && !ax_best_of_by_steps(b))
         return ax_error(AX_ERR_CONFIG,
-                        "--score-by is for process reward models; %s is a reward model, which "
-                        "gives an answer one score: remove it",
+                        "%s is a reward model, which gives an answer one score; min, product and "
+                        "last are for process reward models: remove it",
                         a->scorer);
     if (a->by)
         AX_TRY(ax_score_by_parse("--score-by", a->by, &b->by));
@@ -52,11 +52,23 @@ enum ax_status ax_best_of_open(struct ax_best_of *b, const struct ax_best_of_arg
     return st;
 }
 
-void ax_best_of_close(struct ax_best_of *b) {
+static void drop_answers(struct ax_best_of *b) {
     ax_score_set_close(&b->set);
-    ax_text_scorer_close(&b->scorer);
     ax_free(b->row);
     ax_free(b->scores);
+    b->row = NULL;
+    b->scores = NULL;
+    b->n = b->cap = b->unscored = 0;
+}
+
+enum ax_status ax_best_of_clear(struct ax_best_of *b) {
+    drop_answers(b);
+    return ax_score_set_open(&b->set, &b->scorer);
+}
+
+void ax_best_of_close(struct ax_best_of *b) {
+    drop_answers(b);
+    ax_text_scorer_close(&b->scorer);
     *b = (struct ax_best_of){0};
 }
 
@@ -176,7 +188,7 @@ enum ax_status ax_best_of_add(struct ax_best_of *b, const json_t *prompt, const 
 
 enum ax_status ax_best_of_run(struct ax_best_of *b) {
     AX_TRY(ax_alloc(&b->scores, b->n, sizeof *b->scores));
-    if (b->set.n_rows > 0)
+    if (b->set.n_rows > 0 || b->scorer.o.read) /* other ranks may have answers */
         AX_TRY(ax_score_set_run(&b->set));
     for (size_t i = 0; i < b->n; i++) {
         const struct ax_score_row *r = b->row[i] < 0 ? NULL : &b->set.rows[b->row[i]];

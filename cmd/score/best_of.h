@@ -46,8 +46,10 @@ enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *promp
 /* Adds an answer to a prompt from ax_best_of_prompt. */
 enum ax_status ax_best_of_add(struct ax_best_of *b, const json_t *prompt, const char *text,
                               size_t len);
-/* Fills `scores`, once. Has a runtime of its own. */
+/* Fills `scores`, once. Has a runtime of its own, unless the scorer's model is open elsewhere. */
 enum ax_status ax_best_of_run(struct ax_best_of *b);
+/* Forgets the answers, for others. */
+enum ax_status ax_best_of_clear(struct ax_best_of *b);
 /* Index of the highest score, the first of equal ones; those without one are below all others. */
 size_t ax_best_of_choose(const double *scores, size_t n);
 

@@ -83,7 +83,7 @@ static size_t mark_scored(struct ax_score_set *s, size_t first) {
 /* Tokens of the first example from `first` on that is too long; 0: none. */
 static size_t find_long(const struct ax_score_set *s, size_t first) {
     for (size_t i = first; i < s->list.n; i++)
-        if ((int64_t)s->list.items[i].n > s->scorer->arch.max_positions)
+        if ((int64_t)s->list.items[i].n > s->scorer->max_len)
             return s->list.items[i].n;
     return 0;
 }
@@ -113,7 +113,7 @@ enum ax_status ax_score_set_add(struct ax_score_set *s, json_t *record, struct a
         ax_example_list_cut(&s->list, first);
         return too_long ? AX_OK
                         : ax_error(AX_ERR_DATA, "%zu tokens, but the model has %lld positions", n,
-                                   (long long)s->scorer->arch.max_positions);
+                                   (long long)s->scorer->max_len);
     }
     row.n = mark_scored(s, first);
     return put_row(s, &row);

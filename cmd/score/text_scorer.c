@@ -40,24 +40,29 @@ static enum ax_status open_files(struct ax_text_scorer *s) {
     return ax_adapters_open(&s->adapters, &adapters, s->dir, &s->arch);
 }
 
+enum ax_status ax_text_scorer_check(const struct ax_arch *a, const char *name) {
+    const struct ax_classifier *kind = a->classifier;
+    if (!kind)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: expected a reward model or a process reward model, but this is a "
+                        "language model",
+                        name);
+    if (a->n_labels == kind->n_labels)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "%s: %s needs %lld label%s, but this model has %lld", name,
+                    kind->what, (long long)kind->n_labels, kind->n_labels == 1 ? "" : "s",
+                    (long long)a->n_labels);
+}
+
 static enum ax_status check_kind(struct ax_text_scorer *s) {
     const struct ax_arch *a = &s->arch;
     const struct ax_classifier *need = s->o.kind;
-    const char *what = a->classifier ? a->classifier->what : "a language model";
     if (need && a->classifier != need)
         return ax_error(AX_ERR_CONFIG, "%s: --task %s needs %s, but this is %s", s->dir, need->task,
-                        need->what, what);
-    if (!a->classifier)
-        return ax_error(AX_ERR_CONFIG,
-                        "--scorer %s: expected a reward model or a process reward model, but this "
-                        "is %s",
-                        s->o.model, what);
+                        need->what, a->classifier ? a->classifier->what : "a language model");
     s->kind = a->classifier;
-    if (a->n_labels == s->kind->n_labels)
-        return AX_OK;
-    return ax_error(AX_ERR_CONFIG, "%s: %s needs %lld label%s, but this model has %lld", s->dir,
-                    s->kind->what, (long long)s->kind->n_labels, s->kind->n_labels == 1 ? "" : "s",
-                    (long long)a->n_labels);
+    s->max_len = a->max_positions;
+    return ax_text_scorer_check(a, s->o.model);
 }
 
 /* The separator in a folder; *out stays NULL if the folder does not say. */
@@ -147,11 +152,15 @@ done:
     return st;
 }
 
+static enum ax_status load_and_read(struct job *j) {
+    const struct ax_runtime_options ro = ax_ranks_runtime(j->s->o.ranks, j->s->o.threads);
+    return ax_runtime_run(&ro, body, j, &(struct ax_arena_plan){0});
+}
+
 enum ax_status ax_text_scorer_run(struct ax_text_scorer *s, const struct ax_example_list *list,
                                   size_t n_scores, double *scores) {
     struct job j = {.s = s, .n = list->n};
     const size_t labels = (size_t)s->kind->n_labels;
-    const struct ax_runtime_options ro = ax_ranks_runtime(s->o.ranks, s->o.threads);
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&j.docs, list->n, sizeof *j.docs), st, done);
     AX_TRY_GOTO(ax_alloc(&j.logits, n_scores * labels, sizeof *j.logits), st, done);
@@ -161,7 +170,8 @@ enum ax_status ax_text_scorer_run(struct ax_text_scorer *s, const struct ax_exam
             (struct ax_document){.n = (int64_t)x->n, .tokens = x->tokens, .labels = x->labels};
         j.longest = (int64_t)x->n > j.longest ? (int64_t)x->n : j.longest;
     }
-    AX_TRY_GOTO(ax_runtime_run(&ro, body, &j, &(struct ax_arena_plan){0}), st, done);
+    AX_TRY_GOTO(s->o.read ? s->o.read(s->o.ctx, (int)j.n, j.docs, j.logits) : load_and_read(&j), st,
+                done);
     for (size_t i = 0; i < n_scores; i++)
         scores[i] = labels == 1 ? j.logits[i]
                                 : 1 / (1 + exp(j.logits[i * labels] - j.logits[i * labels + 1]));

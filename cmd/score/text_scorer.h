@@ -13,6 +13,7 @@
 #include "cmd/ranks.h"
 #include "data/format/example.h"
 #include "model/arch.h"
+#include "data/pipeline/sequence.h"
 #include "model/classifier.h"
 
 struct ax_text_scorer_options {
@@ -24,6 +25,10 @@ struct ax_text_scorer_options {
     enum ax_store store; /* of the matrices */
     int threads;
     struct ax_ranks *ranks;
+    /* The logits at the labeled tokens of n documents, by a model that is open elsewhere; NULL: it is
+     * loaded for them. */
+    enum ax_status (*read)(void *ctx, int n, const struct ax_document *docs, double *logits);
+    void *ctx;
 };
 
 /* All but the weights, which are in memory only while it scores. */
@@ -36,15 +41,19 @@ struct ax_text_scorer {
     struct ax_hf hf;
     struct ax_adapters adapters;
     struct ax_text_side side;
+    int64_t max_len; /* longest document: as many as the model has positions, or what is set */
     char *separator; /* the text after each step, as the folder says (AX_STEPS_FILE) */
 };
+/* AX_ERR_CONFIG: the model that is called `name` is no reward model, or has another number of labels. */
+enum ax_status ax_text_scorer_check(const struct ax_arch *arch, const char *name);
 /* AX_ERR_CONFIG: it is something else. */
 enum ax_status ax_text_scorer_open(struct ax_text_scorer *s,
                                    const struct ax_text_scorer_options *o);
 void ax_text_scorer_close(struct ax_text_scorer *s); /* safe on a zeroed one */
 
-/* Loads the model, and scores the labeled tokens of all documents, in order: the head's logit, or the
- * probability that a step is right. Has a runtime of its own: no other may be open. */
+/* Scores the labeled tokens of all documents, in order: the head's logit, or the probability that a
+ * step is right. Without `read` it loads the model and has a runtime of its own: no other may be
+ * open. */
 enum ax_status ax_text_scorer_run(struct ax_text_scorer *s, const struct ax_example_list *list,
                                   size_t n_scores, double *scores /* [n_scores] */);
 

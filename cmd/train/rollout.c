@@ -126,7 +126,7 @@ static enum ax_status read_stop(struct ax_stop_tokens *stop, const struct ax_con
     return AX_OK;
 }
 
-/* ---- rewards ---- */
+/* ---- advantages ---- */
 
 static enum ax_status read_advantages(struct ax_advantage_options *a, const struct ax_config *cfg) {
     const char *scale = ax_config_str(cfg, "trl.scale_rewards");
@@ -141,39 +141,6 @@ static enum ax_status read_advantages(struct ax_advantage_options *a, const stru
     a->normalize_then_sum = sum ? strcmp(sum, "normalize_then_sum") == 0
                                 : strcmp(ax_config_str(cfg, "rl"), "gdpo") == 0;
     return AX_OK;
-}
-
-static enum ax_status open_rewards(struct ax_setup_rollout *r, const struct ax_config *cfg,
-                                   const struct ax_train_options *o) {
-    struct ax_reward_function functions[AX_ROLLOUT_MAX_REWARDS];
-    const size_t n = ax_config_count(cfg, "trl.reward_funcs");
-    const size_t weights = ax_config_count(cfg, "trl.reward_weights");
-    char *base, *cache;
-    if (n == 0)
-        return ax_config_error(cfg, "trl.reward_funcs",
-                               "not set: what are answers worth? See "
-                               "docs/rewards.md");
-    if (n > AX_ROLLOUT_MAX_REWARDS)
-        return ax_config_error(cfg, "trl.reward_funcs", "at most %d", AX_ROLLOUT_MAX_REWARDS);
-    if (weights > 0 && weights != n)
-        return ax_config_error(cfg, "trl.reward_weights", "%zu weights for %zu functions", weights,
-                               n);
-    for (size_t i = 0; i < n; i++)
-        functions[i] = (struct ax_reward_function){
-            ax_config_str(cfg, "trl.reward_funcs.%zu", i),
-            weights > 0 ? ax_config_f64(cfg, "trl.reward_weights.%zu", i) : 1};
-    AX_TRY(ax_base_model_cache(&base));
-    enum ax_status st = ax_path_join(&cache, base, "sandbox");
-    ax_free(base);
-    AX_TRY(st);
-    const struct ax_rewards_options ro = {.functions = functions,
-                                          .n = (int)n,
-                                          .timeout = ax_config_f64(cfg, "reward_timeout"),
-                                          .sandbox_cache = cache,
-                                          .threads = ax_runtime_threads(&o->runtime)};
-    st = ax_rewards_open(&r->rewards, &ro);
-    ax_free(cache);
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, "trl.reward_funcs");
 }
 
 /* ---- all ---- */
@@ -226,14 +193,10 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
         ro->shown = (int)ax_config_i64(cfg, "trl.num_completions_to_print");
     ro->policy = &d->method.policy;
     ro->tokenizer = d->tok.tokenizer;
-    if (!base)
-        return AX_OK;
-    AX_TRY(open_rewards(r, cfg, o));
-    ro->rewards = r->rewards;
-    return AX_OK;
+    return ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o);
 }
 
 void ax_setup_rollout_close(struct ax_setup_rollout *r) {
-    ax_rewards_close(r->rewards);
+    ax_setup_rewards_close(r);
     *r = (struct ax_setup_rollout){0};
 }

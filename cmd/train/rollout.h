@@ -2,19 +2,31 @@
 #ifndef AX_CMD_TRAIN_ROLLOUT_H
 #define AX_CMD_TRAIN_ROLLOUT_H
 
-#include "cmd/train/data.h"
 #include "cmd/model/stop_tokens.h"
+#include "cmd/train/data.h"
+#include "cmd/train/reward_model.h"
 #include "optim/train.h"
 
+/* Must not move while it is open. */
 struct ax_setup_rollout {
     struct ax_stop_tokens stop;
     struct ax_rewards *rewards;
+    struct ax_setup_reward_model *models; /* [n_models], of the rewards with their numbers; zeroed
+                                             where the reward is none */
+    int n_models;
 };
 /* Adjusts o->data to answers and sets o->rollout; the step, the mesh and data must be read. `base` is
- * the base model's folder; NULL while planning: then no reward function is opened. */
+ * the base model's folder; NULL while planning: then of reward functions only models are opened, for
+ * their sizes. */
 enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                      const struct ax_setup_data *d, const char *base,
                                      struct ax_train_options *o);
+/* Reward functions and models; while planning models alone. Sets o->rollout's; its sizes must be
+ * set. */
+enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                     const struct ax_tokenizer *tokenizer, bool planning,
+                                     struct ax_train_options *o);
+void ax_setup_rewards_close(struct ax_setup_rollout *r);
 void ax_setup_rollout_close(struct ax_setup_rollout *r);
 
 #endif

@@ -2,7 +2,8 @@
  *
  * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of
  * optimizer and learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts
- * answered at evaluations), rollout.c (answers that are trained on), teacher.c (the teacher of a distillation), references.c (where log-probs of a
+ * answered at evaluations), rollout.c (answers that are trained on), rewards.c and reward_model.c (what
+ * they are worth), teacher.c (the teacher of a distillation), references.c (where log-probs of a
  * reference are kept), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H

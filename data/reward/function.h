@@ -44,6 +44,7 @@ struct ax_reward_fn {
     char *name;
     const char *argument; /* of a built-in: what follows the colon, in `name`; NULL: no colon */
     double weight;
+    struct ax_reward_function own; /* of a function of the caller's */
     struct ax_reward_counters counters;
     int in_a_row;                    /* failed calls up to now */
     bool told;                       /* a warning about records was given */

@@ -69,29 +69,29 @@ static enum ax_status unknown(const char *name) {
     }
     return ax_error(AX_ERR_CONFIG,
                     "reward function \"%s\": there is no such function%s%s%s. Expected one of %s; "
-                    "module.function in Python; or the path of a program, with a slash",
+                    "module.function in Python; or the path of a program or a reward model, with a "
+                    "slash",
                     name, nearest.name ? "; did you mean \"" : "", nearest.name ? nearest.name : "",
                     nearest.name ? "\"?" : "", known);
 }
 
 static enum ax_status choose_path(const char *path, const struct ax_reward_kind **kind) {
-    char *config;
     if (!ax_path_exists(path))
         return ax_error(AX_ERR_CONFIG, "reward function \"%s\": there is no such file", path);
-    AX_TRY(ax_path_join(&config, path, "config.json"));
-    const bool is_model = ax_path_exists(config);
-    ax_free(config);
-    if (is_model)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "reward function \"%s\": rewards from a model folder are not supported yet",
-                        path);
     if (ax_path_is_dir(path))
-        return ax_error(AX_ERR_CONFIG, "reward function \"%s\": a folder is not a program", path);
+        return ax_error(AX_ERR_CONFIG,
+                        "reward function \"%s\": a folder is no program, and this one is no reward "
+                        "model: it has neither config.json nor adapter_config.json",
+                        path);
     if (access(path, X_OK) != 0)
         return ax_error(AX_ERR_CONFIG,
                         "reward function \"%s\": it cannot be executed (chmod +x %s)", path, path);
     *kind = &ax_reward_program;
     return AX_OK;
+}
+
+bool ax_rewards_is_builtin(const char *name) {
+    return ax_reward_builtin(name, strcspn(name, ":")) != NULL;
 }
 
 static enum ax_status choose(const char *name, const struct ax_reward_kind **kind) {
@@ -106,13 +106,35 @@ static enum ax_status choose(const char *name, const struct ax_reward_kind **kin
     return AX_OK;
 }
 
+/* ---- functions of the caller's ---- */
+
+static enum ax_status open_own(struct ax_reward_fn *f, const struct ax_rewards_options *o) {
+    (void)f;
+    (void)o;
+    return AX_OK;
+}
+
+static enum ax_status score_own(struct ax_reward_fn *f, const struct ax_reward_call *call,
+                                double *out, struct ax_reward_outcome *outcome) {
+    (void)outcome;
+    return f->own.score(f->own.ctx, call->n, call->items, out);
+}
+
+static void close_own(struct ax_reward_fn *f) {
+    (void)f;
+}
+
+static const struct ax_reward_kind own_kind = {open_own, score_own, close_own};
+
 /* ---- opening and closing ---- */
 
 static enum ax_status open_function(struct ax_rewards *r, const struct ax_rewards_options *o,
                                     int i) {
     struct ax_reward_fn *f = &r->functions[i];
-    const struct ax_reward_kind *kind;
-    AX_TRY(choose(o->functions[i].name, &kind));
+    const struct ax_reward_kind *kind = &own_kind;
+    f->own = o->functions[i];
+    if (!f->own.score)
+        AX_TRY(choose(o->functions[i].name, &kind));
     AX_TRY(ax_strdup(&f->name, o->functions[i].name));
     const char *colon = strchr(f->name, ':');
     f->kind = kind;
@@ -205,18 +227,38 @@ static enum ax_status score_one(struct ax_reward_fn *f, const struct ax_reward_c
     return AX_OK;
 }
 
-enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
-                                double *out) {
-    const struct ax_reward_call call = {.n = n, .items = items, .request = &r->request};
-    r->request.body.len = 0;
+static enum ax_status make_room(struct ax_rewards *r, size_t n) {
     if (n > r->scores_cap) {
         AX_TRY(ax_regrow(&r->scores, r->scores_cap, n, sizeof *r->scores));
         r->scores_cap = n;
     }
+    return AX_OK;
+}
+
+enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
+                                double *out) {
+    const struct ax_reward_call call = {.n = n, .items = items, .request = &r->request};
+    r->request.body.len = 0;
+    AX_TRY(make_room(r, n));
     for (int i = 0; i < r->n; i++) {
         AX_TRY(score_one(&r->functions[i], &call, r->scores));
         for (size_t k = 0; k < n; k++)
             out[k * (size_t)r->n + (size_t)i] = r->scores[k];
     }
+    return AX_OK;
+}
+
+bool ax_rewards_are_joint(const struct ax_rewards *r) {
+    for (int i = 0; i < r->n; i++)
+        if (r->functions[i].kind == &own_kind)
+            return true;
+    return false;
+}
+
+enum ax_status ax_rewards_join(struct ax_rewards *r, size_t n, const struct ax_reward_item *items) {
+    AX_TRY(make_room(r, n));
+    for (int i = 0; i < r->n; i++)
+        if (r->functions[i].kind == &own_kind)
+            AX_TRY(r->functions[i].own.score(r->functions[i].own.ctx, n, items, r->scores));
     return AX_OK;
 }

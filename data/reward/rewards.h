@@ -1,7 +1,8 @@
 /* What completions are worth: several named functions score each of them.
  *
  * A function's name says what it is: one of the built-ins ("final_answer", "soft_overlong:512:64"),
- * Python of the user ("my_rewards.helpful"), or the path of any program ("./judge"). Python and
+ * Python of the user ("my_rewards.helpful"), or the path of any program ("./judge"); or it is the
+ * caller's own. Python and
  * programs are child processes, which may fail, hang or die: such a call is counted, and its rewards
  * are none. docs/rewards.md is for those who write functions.
  *
@@ -33,6 +34,10 @@ struct ax_reward_item {
 struct ax_reward_function {
     const char *name; /* as the user writes it */
     double weight;
+    /* A function of the caller's, which all ranks call together (a model's); its name is for people.
+     * out: [n], NaN before. NULL: the name says what it is. */
+    enum ax_status (*score)(void *ctx, size_t n, const struct ax_reward_item *items, double *out);
+    void *ctx;
 };
 
 struct ax_rewards_options {
@@ -61,10 +66,12 @@ struct ax_reward_counters {
 
 struct ax_rewards;
 
+/* Is "format:^a/b$" one of the built-ins? */
+bool ax_rewards_is_builtin(const char *name);
+
 /* Names and strings are copied. Starts the children, loads the functions and opens the sandbox.
  * AX_ERR_CONFIG: no such function, a bad argument, or the user's Python does not load (with Python's
- * own message and the place). AX_ERR_UNSUPPORTED: the sandbox's parts are missing, or it would take
- * a reward model. */
+ * own message and the place). AX_ERR_UNSUPPORTED: the sandbox's parts are missing. */
 enum ax_status ax_rewards_open(struct ax_rewards **out, const struct ax_rewards_options *o);
 void ax_rewards_close(struct ax_rewards *r); /* NULL is fine */
 
@@ -75,6 +82,10 @@ double ax_rewards_weight(const struct ax_rewards *r, int i);
 /* out: [n][count]; NaN: none. AX_ERR_DATA: AX_REWARDS_STRIKES calls of a function failed in a row. */
 enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
                                 double *out);
+/* Is there a function that all ranks call together? Those that score nothing, or the same as others,
+ * then join instead, with the completions of which they compute a share. */
+bool ax_rewards_are_joint(const struct ax_rewards *r);
+enum ax_status ax_rewards_join(struct ax_rewards *r, size_t n, const struct ax_reward_item *items);
 
 /* So far; valid as long as `r`. */
 const struct ax_reward_counters *ax_rewards_counters(const struct ax_rewards *r, int i);

@@ -545,13 +545,13 @@ static void mistakes(void **state) {
         {"eval --task final-answer --score-by least --best-of 4 --scorer", prm,
          "expected min, product or last, got \"least\"", 2},
         {"eval --task final-answer --score-by min --best-of 4 --scorer", rm,
-         "--score-by is for process reward models", 2},
+         "min, product and last are for process reward models", 2},
         {"generate --prompt a --best-of 4", NULL, "--best-of needs --scorer DIR", 2},
         {"generate --prompt a --n 2 --best-of 4 --scorer", prm, "remove --n", 2},
         {"generate --prompt a --temperature 0 --best-of 4 --scorer", prm, "remove --best-of", 2},
         {"generate --prompt a --best-of 4 --scorer", lm, "but this is a language model", 2},
         {"generate --prompt a --score-by last --best-of 4 --scorer", rm,
-         "--score-by is for process reward models", 2},
+         "min, product and last are for process reward models", 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const bool eval = strncmp(cases[i].words, "eval", 4) == 0;

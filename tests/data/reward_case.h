@@ -43,7 +43,7 @@ static inline void free_items(struct reward_items *items) {
 
 static inline enum ax_status open_named(struct ax_rewards **r, const char *name,
                                         struct ax_rewards_options o) {
-    const struct ax_reward_function function = {name, 1};
+    const struct ax_reward_function function = {.name = name, .weight = 1};
     o.functions = &function;
     o.n = 1;
     *r = NULL;

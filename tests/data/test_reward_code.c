@@ -13,7 +13,8 @@
 /* Beside what is built: compiling the interpreter takes half a minute. */
 #define CACHE "build/cache/axtrain/sandbox"
 
-static const struct ax_reward_function both[] = {{"code", 1}, {"code:all", 1}};
+static const struct ax_reward_function both[] = {{.name = "code", .weight = 1},
+                                                 {.name = "code:all", .weight = 1}};
 static struct ax_rewards *rewards;
 
 static struct ax_rewards_options options(void) {

@@ -223,7 +223,9 @@ static void as_users_write_them(void **state) {
 
 /* All Python is in one process, and beside built-ins. */
 static void together(void **state) {
-    const struct ax_reward_function all[] = {{"mine.few", 1}, {"exact", 1}, {"json_helper.f", 1}};
+    const struct ax_reward_function all[] = {{.name = "mine.few", .weight = 1},
+                                             {.name = "exact", .weight = 1},
+                                             {.name = "json_helper.f", .weight = 1}};
     double out[9];
     (void)state;
     if (start_folder[0] == '\0')
@@ -318,7 +320,8 @@ static void two_failures_and_a_success(void **state) {
 }
 
 static void another_child(void **state) {
-    const struct ax_reward_function all[] = {{"mine.once", 1}, {"mine.few", 1}};
+    const struct ax_reward_function all[] = {{.name = "mine.once", .weight = 1},
+                                             {.name = "mine.few", .weight = 1}};
     double out[2];
     (void)state;
     if (start_folder[0] == '\0')
@@ -585,7 +588,9 @@ static void out_of_memory(void **state) {
         skip();
     const char *path =
         put_program("fine", "#!/bin/sh\nwhile read -r x; do echo '{\"rewards\": [1, 2]}'; done\n");
-    const struct ax_reward_function all[] = {{path, 1}, {"format:a", 1}, {"final_answer", 1}};
+    const struct ax_reward_function all[] = {{.name = path, .weight = 1},
+                                             {.name = "format:a", .weight = 1},
+                                             {.name = "final_answer", .weight = 1}};
     const struct ax_rewards_options o = {.functions = all, .n = 3};
     items.item[1].completion = "#### \xff";
     items.item[1].n = 6;

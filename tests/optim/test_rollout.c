@@ -12,15 +12,24 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "model/classifier.h"
 #include "parallel/comm_local.h"
+#include "tests/tiny.h"
 #include "tests/optim/train_runs.h"
 
 enum { STEPS = 6, PROMPTS = 10, GROUP = 4, MAX_PROMPT = 9, MAX_NEW = 12 };
 
 static struct ax_tokenizer *tokenizer; /* of another model, with more tokens */
 
+/* A reward model with random weights. */
+struct judge {
+    struct ax_arch arch;
+    struct ax_reward_model model;
+};
+
 /* A case of prompts; each rank has its own. */
 struct rollout_case {
+    struct judge judge;
     struct train_case c;
     struct ax_examples prompts;
     struct ax_corpus corpus;
@@ -41,6 +50,7 @@ struct variant {
     int steps, iterations, rounds;
     bool spread; /* rewards of all answers are the same */
     bool masks;  /* answers that are cut */
+    bool judged; /* by a model, too */
 };
 
 static const int32_t ends[] = {3, 17, 40, 41, 42, 77};
@@ -97,6 +107,31 @@ static enum ax_status open_prompts(struct rollout_case *r) {
     return ax_loader_new(&r->loader, &r->source, &lo);
 }
 
+/* ---- a reward model ---- */
+
+/* The model's score of each completion alone: at its last token. */
+static enum ax_status judge(void *ctx, size_t n, const struct ax_reward_item *items, double *out) {
+    struct judge *j = ctx;
+    struct ax_document docs[2 * GROUP * 2];
+    int32_t labels[2 * GROUP * 2][MAX_NEW];
+    assert_true(n <= sizeof docs / sizeof *docs);
+    for (size_t i = 0; i < n; i++) {
+        for (int64_t t = 0; t < items[i].n_ids; t++)
+            labels[i][t] = t + 1 == items[i].n_ids ? 0 : AX_NO_LABEL;
+        docs[i] =
+            (struct ax_document){.n = items[i].n_ids, .tokens = items[i].ids, .labels = labels[i]};
+    }
+    return ax_reward_model_read(&j->model, (int)n, docs, out);
+}
+
+static enum ax_status open_judge(struct judge *j) {
+    AX_TRY(tiny_arch(&j->arch, "qwen3", false, ""));
+    AX_TRY(ax_classifier_choose(&j->arch, &ax_classifier_reward));
+    j->model = (struct ax_reward_model){
+        .name = "judge", .arch = &j->arch, .max_len = MAX_NEW, .tokens = 2 * MAX_NEW};
+    return AX_OK;
+}
+
 /* ---- a run ---- */
 
 static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true};
@@ -142,18 +177,24 @@ static void set_options(struct rollout_case *r, const struct variant *v, int dat
 }
 
 static enum ax_status case_open(struct rollout_case *r, const struct variant *v, int data_ranks) {
-    const struct ax_reward_function by_length = {v->spread ? "length:100" : "soft_overlong:12:11",
-                                                 1};
-    const struct ax_rewards_options ro = {.functions = &by_length, .n = 1};
+    const struct ax_reward_function functions[] = {
+        {.name = v->spread ? "length:100" : "soft_overlong:12:11", .weight = 1},
+        {.name = "judge", .weight = 3, .score = judge, .ctx = &r->judge}};
+    const struct ax_rewards_options ro = {.functions = functions, .n = v->judged ? 2 : 1};
     *r = (struct rollout_case){.stop_epoch = -1};
     AX_TRY(train_case_open(&r->c, v->dtype, false));
     AX_TRY(open_prompts(r));
     AX_TRY(ax_rewards_open(&r->rewards, &ro));
     set_options(r, v, data_ranks);
+    if (v->judged) {
+        AX_TRY(open_judge(&r->judge));
+        r->c.o.rollout.models[r->c.o.rollout.n_models++] = &r->judge.model;
+    }
     return AX_OK;
 }
 
 static void case_close(struct rollout_case *r) {
+    ax_arch_free(&r->judge.arch);
     ax_loader_free(r->loader);
     ax_corpus_source_free(&r->order);
     ax_corpus_free(&r->corpus);
@@ -239,6 +280,7 @@ static void any_mesh_is_one_rank(void **state) {
     (void)state;
     static const struct variant all[] = {
         {.backend = "ref", .dtype = AX_F64, .steps = 1, .iterations = 1},
+        {.backend = "ref", .dtype = AX_F64, .steps = 2, .iterations = 1, .judged = true},
         {.backend = "ref", .dtype = AX_F64, .steps = 2, .iterations = 2, .beta = 0.1},
         {.backend = "ref",
          .dtype = AX_F64,
@@ -308,8 +350,12 @@ static void far_memory_is_near(void **state) {
     static const char *const backends[] = {"cpu", "far"};
     struct left left[2];
     for (int i = 0; i < 2; i++) {
-        const struct variant v = {
-            .backend = backends[i], .dtype = AX_F32, .steps = 2, .iterations = 2, .beta = 0.1};
+        const struct variant v = {.backend = backends[i],
+                                  .dtype = AX_F32,
+                                  .steps = 2,
+                                  .iterations = 2,
+                                  .beta = 0.1,
+                                  .judged = true};
         struct rollout_case r;
         assert_int_equal(case_open(&r, &v, 1), AX_OK);
         run_here(&r, &left[i]);

@@ -1,0 +1,111 @@
+/* trl.reward_funcs: functions, programs, and models among them. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "cmd/model/base_model.h"
+#include "cmd/train/rollout.h"
+
+/* ---- models ---- */
+
+static enum ax_status open_models(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                  const struct ax_setup_reward_model_options *each,
+                                  struct ax_rollout_options *o) {
+    const size_t n = ax_config_count(cfg, "trl.reward_funcs");
+    char where[256];
+    if (n > AX_ROLLOUT_MAX_REWARDS)
+        return ax_config_error(cfg, "trl.reward_funcs", "at most %d", AX_ROLLOUT_MAX_REWARDS);
+    AX_TRY(ax_alloc(&r->models, n, sizeof *r->models));
+    for (size_t i = 0; i < n; i++) {
+        struct ax_setup_reward_model_options mo = *each;
+        mo.name = ax_config_str(cfg, "trl.reward_funcs.%zu", i);
+        if (!ax_setup_is_reward_model(mo.name))
+            continue;
+        const enum ax_status st = ax_setup_reward_model_open(&r->models[i], &mo);
+        if (st != AX_OK)
+            return ax_error_prefix(
+                st, "trl.reward_funcs (%s)",
+                ax_config_where(cfg, where, sizeof where, "trl.reward_funcs.%zu", i));
+        r->n_models = (int)i + 1;
+        o->models[o->n_models++] = &r->models[i].model;
+    }
+    return AX_OK;
+}
+
+/* The title of model i; where another one has it, too, its path. */
+static const char *title_of(const struct ax_setup_rollout *r, int i) {
+    for (int k = 0; k < r->n_models; k++)
+        if (k != i && r->models[k].path && strcmp(r->models[k].title, r->models[i].title) == 0)
+            return r->models[i].o.name;
+    return r->models[i].title;
+}
+
+/* ---- all ---- */
+
+static enum ax_status check(const struct ax_config *cfg) {
+    const size_t n = ax_config_count(cfg, "trl.reward_funcs");
+    const size_t weights = ax_config_count(cfg, "trl.reward_weights");
+    if (n == 0)
+        return ax_config_error(cfg, "trl.reward_funcs",
+                               "not set: what are answers worth? See "
+                               "docs/rewards.md");
+    if (weights > 0 && weights != n)
+        return ax_config_error(cfg, "trl.reward_weights", "%zu weights for %zu functions", weights,
+                               n);
+    return AX_OK;
+}
+
+static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                     const struct ax_train_options *o) {
+    struct ax_reward_function functions[AX_ROLLOUT_MAX_REWARDS];
+    const size_t n = ax_config_count(cfg, "trl.reward_funcs");
+    const bool weighted = ax_config_count(cfg, "trl.reward_weights") > 0;
+    char *base, *cache;
+    for (size_t i = 0; i < n; i++) {
+        functions[i] = (struct ax_reward_function){
+            .name = ax_config_str(cfg, "trl.reward_funcs.%zu", i),
+            .weight = weighted ? ax_config_f64(cfg, "trl.reward_weights.%zu", i) : 1};
+        if (!r->models[i].path)
+            continue;
+        functions[i].name = title_of(r, (int)i);
+        functions[i].score = ax_setup_reward_model_score;
+        functions[i].ctx = &r->models[i];
+    }
+    AX_TRY(ax_base_model_cache(&base));
+    enum ax_status st = ax_path_join(&cache, base, "sandbox");
+    ax_free(base);
+    AX_TRY(st);
+    const struct ax_rewards_options ro = {.functions = functions,
+                                          .n = (int)n,
+                                          .timeout = ax_config_f64(cfg, "reward_timeout"),
+                                          .sandbox_cache = cache,
+                                          .threads = ax_runtime_threads(&o->runtime)};
+    st = ax_rewards_open(&r->rewards, &ro);
+    ax_free(cache);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "trl.reward_funcs");
+}
+
+enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                     const struct ax_tokenizer *tokenizer, bool planning,
+                                     struct ax_train_options *o) {
+    struct ax_rollout_options *ro = &o->rollout;
+    const int64_t answer = ro->max_prompt + ro->max_new;
+    const struct ax_setup_reward_model_options each = {.planning = planning,
+                                                       .answer = answer,
+                                                       .tokens =
+                                                           o->data.sequences_per_batch * answer,
+                                                       .policy = tokenizer};
+    if (planning)
+        return open_models(r, cfg, &each, ro);
+    AX_TRY(check(cfg));
+    AX_TRY(open_models(r, cfg, &each, ro));
+    AX_TRY(open_functions(r, cfg, o));
+    ro->rewards = r->rewards;
+    return AX_OK;
+}
+
+void ax_setup_rewards_close(struct ax_setup_rollout *r) {
+    ax_rewards_close(r->rewards);
+    for (int i = 0; i < r->n_models; i++)
+        ax_setup_reward_model_close(&r->models[i]);
+    ax_free(r->models);
+}
