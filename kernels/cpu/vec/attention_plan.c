@@ -98,9 +98,10 @@ void AX_VEC(ax_attention_key_rows)(const struct ax_attention *a, const struct ax
     }
     const int32_t *table =
         (const int32_t *)a->block_table.data + b->doc.index * a->block_table.row_stride;
-    for (int64_t i = 0; i < b->keys;) {
-        int64_t within = (b->key + i) % a->block_size;
-        int64_t row = table[(b->key + i) / a->block_size] * a->block_size + within;
+    const uint32_t block = (uint32_t)a->block_size; /* one division per call: they are slow */
+    int64_t column = (uint32_t)b->key / block, within = (uint32_t)b->key % block;
+    for (int64_t i = 0; i < b->keys; column++, within = 0) {
+        int64_t row = table[column] * a->block_size + within;
         int64_t end = least(i + a->block_size - within, b->keys);
         for (; i < end; i++, row++)
             rows[i] = head + row * stride;
