@@ -30,6 +30,16 @@ static void reach_plan(struct ax_arena *a) {
     }
 }
 
+static int64_t blocks(const struct ax_generate_options *o) {
+    const int64_t one = ax_kvcache_blocks(o->max_prompt + o->max_new), all = o->n_seqs * one;
+    const int64_t fit = o->kv_tokens / AX_KV_BLOCK;
+    return o->kv_tokens == 0 || fit > all ? all : fit < one ? one : fit;
+}
+
+int64_t ax_generate_room(const struct ax_generate_options *o) {
+    return blocks(o) * AX_KV_BLOCK;
+}
+
 static int64_t pass_tokens(const struct ax_generate_options *o) {
     const int64_t most = o->pass_tokens > 0 ? o->pass_tokens : AX_PASS_TOKENS;
     const int64_t all = o->n_seqs * o->max_prompt;
@@ -43,30 +53,34 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
     AX_ASSERT(d->cap <= m->rope_cos.shape[0]);
     AX_TRY(ax_generate_check_mesh(&m->rt->mesh));
-    d->o.pass_tokens = ax_generate_pad(d, pass_tokens(o));
+    if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
+        d->o.n_seqs = (int)blocks(o);
+    d->o.pass_tokens = ax_generate_pad(d, pass_tokens(&d->o));
     struct ax_arena *arena = &m->rt->arena;
     ax_arena_enter(arena, AX_PHASE_ROLLOUT);
     struct ax_stack *stack = &arena->scratch;
     const struct ax_kvcache_options co = {.dtype = m->dtype,
-                                          .n_seqs = o->n_seqs,
+                                          .n_seqs = d->o.n_seqs,
                                           .cap = d->cap,
                                           .n_layers = m->arch.n_layers,
                                           .n_kv_heads =
                                               ax_tp_kv_heads(&m->rt->mesh, m->arch.n_kv_heads),
                                           .key_dim = m->arch.head_dim,
                                           .value_dim = m->arch.v_head_dim,
-                                          .T = d->o.pass_tokens};
+                                          .n_blocks = blocks(o),
+                                          .T = d->o.pass_tokens,
+                                          .planning = ax_runtime_planning(m->rt)};
     enum ax_status st;
     AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, &co), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
     ax_generate_allocate(d, stack);
-    AX_TRY_GOTO(
-        ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, o->n_seqs, d->cap),
-        st, fail);
+    AX_TRY_GOTO(ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, d->o.n_seqs,
+                                  d->cap),
+                st, fail);
     if (o->scoring)
         AX_TRY_GOTO(ax_generate_scores_create(d, stack), st, fail);
     ax_results_create(&d->results, m->rt->q, stack,
-                      ax_choice_bytes(m->accum, o->n_seqs) + ax_generate_scores_bytes(d));
+                      ax_choice_bytes(m->accum, d->o.n_seqs) + ax_generate_scores_bytes(d));
     AX_TRY_GOTO(ax_lanes_create(d), st, fail);
     AX_TRY_GOTO(ax_generate_work_create(d), st, fail);
     reach_plan(arena);
@@ -91,10 +105,9 @@ void ax_generator_free(struct ax_generator *d) {
 }
 
 void ax_generator_forget(struct ax_generator *d) {
-    for (int i = 0; i < d->o.n_seqs; i++) {
+    for (int i = 0; i < d->o.n_seqs; i++)
         AX_ASSERT(!d->lanes[i].seq);
-        d->cache.length[i] = 0;
-    }
+    ax_kvcache_clear(&d->cache);
 }
 
 /* ---- the loop ---- */
@@ -235,36 +248,44 @@ static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs
 }
 
 /* Ends the sequences that are not complete: a rank was interrupted, or there are none. */
-static void end(struct ax_generator *d, int64_t n, struct ax_sequence *seqs, const bool *admitted) {
+static void end(struct ax_generator *d) {
+    const struct ax_generate_queue *u = &d->work->queue;
     for (int i = 0; i < d->o.n_seqs; i++) {
         if (d->lanes[i].seq)
             d->lanes[i].seq->finish = AX_FINISH_CALLER;
         d->lanes[i].seq = NULL;
     }
-    for (int64_t i = 0; i < n; i++)
-        if (!admitted[i]) {
-            seqs[i].n_new = 0;
-            seqs[i].finish = AX_FINISH_CALLER;
-        }
+    for (int64_t i = 0; i < u->n; i++)
+        if (u->waiting[i])
+            u->seqs[i].finish = AX_FINISH_CALLER;
+}
+
+/* Of all sequences, this rank's wait. */
+static void begin(struct ax_generator *d, int64_t n, struct ax_sequence *seqs, bool *waiting) {
+    struct ax_generate_queue *u = &d->work->queue;
+    int64_t first;
+    *u = (struct ax_generate_queue){.n = n, .seqs = seqs, .waiting = waiting};
+    ax_generate_deal(d, n, &first, &u->n_waiting);
+    for (int64_t i = first; i < first + u->n_waiting; i++) {
+        waiting[i] = true;
+        seqs[i].n_new = 0;
+    }
 }
 
 static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
-                          struct ax_sequence *seqs, bool *admitted) {
+                          struct ax_sequence *seqs, bool *waiting) {
     const struct ax_generate_counters before = d->counters;
-    int64_t first, waiting;
     bool logprobs = false;
     for (int64_t i = 0; i < n; i++)
         logprobs = logprobs || ((seqs[i].logprobs || seqs[i].entropies) && seqs[i].n_scored == 0);
     if (ax_runtime_planning(d->model->rt))
         return plan(d, r, logprobs);
-    ax_generate_deal(d, n, &first, &waiting);
-    for (int64_t i = 0; i < n; i++)
-        admitted[i] = i < first || i >= first + waiting; /* others are another rank's */
+    begin(d, n, seqs, waiting);
     for (bool ends = false; !ends;) {
-        AX_TRY(ax_lanes_admit(d, n, seqs, admitted, &waiting));
+        AX_TRY(ax_lanes_admit(d));
         AX_TRY(step(d, r, logprobs, &ends));
     }
-    end(d, n, seqs, admitted);
+    end(d);
     if (ax_generate_scores_pending(d))
         AX_TRY(settle(d));
     return ax_generate_share(d, n, seqs, &before);
@@ -272,13 +293,13 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
 
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
     struct rows r = {0};
-    bool *admitted = NULL;
+    bool *waiting = NULL;
     enum ax_status st;
     if (n == 0)
         return AX_OK;
     AX_TRY_GOTO(rows_create(&r, (size_t)d->o.n_seqs), st, done);
-    AX_TRY_GOTO(ax_alloc(&admitted, (size_t)n, sizeof *admitted), st, done);
-    st = run(d, &r, n, seqs, admitted);
+    AX_TRY_GOTO(ax_alloc(&waiting, (size_t)n, sizeof *waiting), st, done);
+    st = run(d, &r, n, seqs, waiting);
 done:
     for (int i = 0; st != AX_OK && i < d->o.n_seqs; i++)
         d->lanes[i].seq = NULL;
@@ -287,7 +308,7 @@ done:
         ax_generate_scores_drop(d);
         ax_results_drop(&d->results);
     }
-    ax_free(admitted);
+    ax_free(waiting);
     rows_free(&r);
     return st;
 }

@@ -1,15 +1,19 @@
 /* Decoding: continues sequences token by token, together, over a KV cache, and computes the
  * log-probs of given continuations.
  *
- * A generator has `n_seqs` *lanes*, each of which stores one sequence in the cache. A pass of the
- * model processes the new tokens of all lanes together: one for each active sequence, and pieces of
- * prompts that have just arrived, at most `pass_tokens` in total. A sequence that ends frees its
- * lane immediately, so nothing is computed for finished sequences. If a prompt starts with the
- * tokens of some lane, it copies their keys and values from there: the next turn of a conversation,
- * or another sample of the same prompt, costs only its new tokens.
+ * A generator has `n_seqs` *lanes*, each of which has one sequence. A pass of the model processes the
+ * new tokens of all lanes together: one for each active sequence, and pieces of prompts that have
+ * just arrived, at most `pass_tokens` in total. A sequence that ends frees its lane immediately, so
+ * nothing is computed for finished sequences. If a prompt starts with the tokens of some lane, it
+ * shares their keys and values: the next turn of a conversation, or another sample of the same
+ * prompt, costs only its new tokens.
+ *
+ * The cache is blocks (kvcache.h), and may have fewer than all lanes could fill (`kv_tokens`): then
+ * sequences wait for a lane until there is room for them, and where those that are active need more,
+ * the last of them is put back and later computed again.
  *
  * The tokens of a sequence depend only on its prompt, its options and its stream, bit for bit: not
- * on other sequences, their order, or the number of lanes or threads. Every op computes each row
+ * on other sequences, their order, or the number of lanes, threads or blocks. Every op computes each row
  * independently.
  *
  * The host waits for the device at most once per pass: for the tokens that the next pass continues.
@@ -18,7 +22,7 @@
  * On a mesh of tp, ep and data ranks, all ranks make the same calls with the same sequences. The data
  * ranks share them, and all ranks get all results. A rank of tp has the keys and values of its heads.
  *
- * Read generate.c, then generate_lanes.c, generate_pass.c and sample.c; for scoring,
+ * Read generate.c, then generate_lanes.c, generate_room.c, generate_pass.c and sample.c; for scoring,
  * generate_scores.c and score.c; for meshes, generate_ranks.c. */
 #ifndef AX_MODEL_GENERATE_H
 #define AX_MODEL_GENERATE_H
@@ -59,6 +63,7 @@ struct ax_sequence {
 struct ax_generate_options {
     int n_seqs;                  /* lanes */
     int64_t max_prompt, max_new; /* caps: a lane holds max_prompt + max_new tokens */
+    int64_t kv_tokens;           /* room in the cache; at least a lane's. 0: that of all lanes */
     int64_t pass_tokens;         /* at most in one pass; 0 = AX_PASS_TOKENS */
     bool scoring;                /* sequences may ask for scores, … */
     double score_temperature;    /* … of logits divided by it; 0: 1 */
@@ -81,8 +86,10 @@ struct ax_generate_options {
 
 struct ax_generate_counters {
     int64_t passes, tokens; /* tokens: chosen */
-    int64_t prompt_tokens;  /* processed by the model */
-    int64_t shared_tokens;  /* keys and values reused from another prompt */
+    int64_t prompt_tokens;  /* processed by the model, with those of sequences put back */
+    int64_t shared_tokens;  /* keys and values reused from another prompt, … */
+    int64_t shared_blocks;  /* … of which in common with another lane */
+    int64_t put_back;       /* sequences, for lack of room */
     int64_t decode_passes;  /* passes without prompt tokens */
     int64_t decode_tokens;  /* tokens chosen in those passes */
     double decode_seconds;  /* time of those passes */
@@ -113,6 +120,8 @@ struct ax_generator {
 
 /* AX_ERR_UNSUPPORTED on a mesh with stages or split rows. */
 enum ax_status ax_generate_check_mesh(const struct ax_mesh *mesh);
+/* Tokens that the cache has room for, in blocks. */
+int64_t ax_generate_room(const struct ax_generate_options *o);
 /* Allocates from the rollout phase and enters it. If the model is being trained, no step may be in
  * progress. The model's max_positions must be at least max_prompt + max_new. */
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* Copying fewer tokens than this from another lane is not worth the calls. */
+/* Sharing fewer tokens than this with another lane is not worth the calls. */
 #define FEW 16
 
 enum ax_status ax_lanes_create(struct ax_generator *d) {
@@ -54,32 +54,30 @@ int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known) {
 static bool keys_differ(const struct ax_generator *d, const struct ax_lane *l,
                         const struct ax_sequence *s) {
     const int64_t least = ax_lane_row_length(d, 0);
-    return ax_lane_row_length(d, l->known) != least || ax_lane_row_length(d, s->n_prompt) != least;
+    return ax_lane_row_length(d, l->known) != least ||
+           ax_lane_row_length(d, ax_sequence_length(s)) != least;
 }
 
-/* Number of leading tokens that the prompt shares with the first n of the lane, without the
- * prompt's last, or those that are scored, which must go through the model for their logits. */
+static int32_t token_of(const struct ax_sequence *s, int64_t i) {
+    return i < s->n_prompt ? s->prompt[i] : s->tokens[i - s->n_prompt];
+}
+
+/* Number of leading tokens that the sequence shares with the first n of the lane, without its last,
+ * or those that are scored, which must go through the model for their logits. */
 static int64_t common(const struct ax_generator *d, const struct ax_lane *l, int64_t n,
                       const struct ax_sequence *s) {
     if (keys_differ(d, l, s))
         return 0;
-    const int64_t rest = s->n_prompt - (s->n_scored > 0 ? s->n_scored : 1);
+    const int64_t rest = ax_sequence_length(s) - (s->n_scored > 0 ? s->n_scored : 1);
     const int64_t most = n < rest ? n : rest;
     int64_t i = 0;
-    while (i < most && l->ids[i] == s->prompt[i])
+    while (i < most && l->ids[i] == token_of(s, i))
         i++;
     return i;
 }
 
-/* Where a sequence goes, and how many tokens it copies from which lane. */
-struct place {
-    int lane; /* −1: none yet */
-    int from;
-    int64_t shared;
-};
-
-static struct place find_place(const struct ax_generator *d, const struct ax_sequence *s) {
-    struct place p = {.lane = -1};
+static struct ax_lane_place find_place(const struct ax_generator *d, const struct ax_sequence *s) {
+    struct ax_lane_place p = {.lane = -1};
     int64_t in_lane = -1, least = 0, elsewhere = 0, coming = 0;
     int from = 0;
     for (int i = 0; i < d->o.n_seqs; i++) {
@@ -129,18 +127,20 @@ static enum ax_status check(const struct ax_generator *d, int64_t index,
     return AX_OK;
 }
 
-static enum ax_status settle(struct ax_generator *d, struct ax_sequence *s, struct place p) {
+static enum ax_status settle(struct ax_generator *d, struct ax_sequence *s,
+                             struct ax_lane_place p) {
     struct ax_lane *l = &d->lanes[p.lane];
+    const int64_t before = d->cache.shared;
     AX_TRY(ax_kvcache_fork(&d->cache, d->model->rt->q, p.from, p.lane, p.shared));
     l->seq = s;
     l->known = l->n_context = 0;
     if (l->seen)
         memset(l->seen, 0, ((size_t)d->model->arch.vocab_size + 63) / 64 * sizeof *l->seen);
-    for (int64_t i = 0; i < s->n_prompt; i++)
-        ax_lane_push(d, l, s->prompt[i]);
-    s->n_new = 0;
+    for (int64_t i = 0; i < ax_sequence_length(s); i++)
+        ax_lane_push(d, l, token_of(s, i));
     s->greedy = true;
     d->counters.shared_tokens += p.shared;
+    d->counters.shared_blocks += d->cache.shared - before;
     return AX_OK;
 }
 
@@ -151,18 +151,23 @@ static bool any_idle(const struct ax_generator *d) {
     return false;
 }
 
-enum ax_status ax_lanes_admit(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
-                              bool *admitted, int64_t *waiting) {
-    for (int64_t i = 0; *waiting > 0 && i < n && any_idle(d); i++) {
-        if (admitted[i])
+/* In their order: one that there is no room for lets those after it wait, too. */
+enum ax_status ax_lanes_admit(struct ax_generator *d) {
+    struct ax_generate_queue *u = &d->work->queue;
+    for (int64_t i = 0; u->n_waiting > 0 && i < u->n && any_idle(d); i++) {
+        if (!u->waiting[i])
             continue;
-        const struct place p = find_place(d, &seqs[i]);
+        if (!ax_lanes_make_room(d, 1)) /* a copy of the last block that is shared */
+            break;
+        const struct ax_lane_place p = find_place(d, &u->seqs[i]);
         if (p.lane < 0)
             continue;
-        AX_TRY(check(d, i, &seqs[i]));
-        AX_TRY(settle(d, &seqs[i], p));
-        admitted[i] = true;
-        --*waiting;
+        AX_TRY(check(d, i, &u->seqs[i]));
+        if (!ax_lanes_have_room(d, &u->seqs[i], &p))
+            break;
+        AX_TRY(settle(d, &u->seqs[i], p));
+        u->waiting[i] = false;
+        u->n_waiting--;
     }
     return AX_OK;
 }

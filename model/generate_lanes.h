@@ -17,10 +17,12 @@ struct ax_lane {
 
 enum ax_status ax_lanes_create(struct ax_generator *d);
 void ax_lanes_free(struct ax_generator *d);
-/* Puts waiting sequences of seqs[0 … n) on idle lanes; *waiting = how many are left. `admitted` has
- * a flag for each. */
-enum ax_status ax_lanes_admit(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
-                              bool *admitted, int64_t *waiting);
+/* Puts waiting sequences on idle lanes, as long as there is room. */
+enum ax_status ax_lanes_admit(struct ax_generator *d);
+/* Tokens of a sequence, chosen ones included. */
+static inline int64_t ax_sequence_length(const struct ax_sequence *s) {
+    return s->n_prompt + s->n_new;
+}
 /* The sequence length that rope assumes for a lane with this many tokens. The frequencies of
  * dynamic rope depend on the sequence's length once that exceeds max_position_embeddings, so
  * sequences of different lengths share neither passes nor keys. Other rope kinds always use the
@@ -29,8 +31,36 @@ int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known);
 /* Appends a token to the lane. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 
+/* ---- room: generate_room.c ---- */
+
+/* The sequences of a call. */
+struct ax_generate_queue {
+    int64_t n, n_waiting;
+    struct ax_sequence *seqs;
+    bool *waiting; /* [n]: own, and not begun or put back */
+};
+
+/* Where a sequence goes, and how many tokens it shares with which lane. */
+struct ax_lane_place {
+    int lane; /* −1: none yet */
+    int from;
+    int64_t shared;
+};
+
+/* Frees n blocks, of idle lanes where none are free; false if those do not suffice. */
+bool ax_lanes_make_room(struct ax_generator *d, int64_t n);
+/* True if the sequence, and all active ones, could go on for a block or to their ends. */
+bool ax_lanes_have_room(const struct ax_generator *d, const struct ax_sequence *s,
+                        const struct ax_lane_place *p);
+/* Lets the last of the active sequences wait again; its lane is idle. */
+void ax_lanes_put_back(struct ax_generator *d);
+
+/* ---- a pass: generate_pass.c ---- */
+
 /* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
 struct ax_generate_work {
+    struct ax_generate_queue queue;
+    bool *held;                  /* [blocks], see generate_room.c */
     int32_t *tokens, *positions; /* [pass_tokens] */
     int32_t *cu;                 /* [n_seqs + 1] */
     int32_t *lane;               /* [n_seqs] of each document */

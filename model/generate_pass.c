@@ -13,6 +13,7 @@ enum ax_status ax_generate_work_create(struct ax_generator *d) {
     AX_TRY(ax_alloc(&w->cu, S + 1, sizeof *w->cu));
     AX_TRY(ax_alloc(&w->lane, S, sizeof *w->lane));
     AX_TRY(ax_alloc(&w->n, S, sizeof *w->n));
+    AX_TRY(ax_alloc(&w->held, (size_t)d->cache.n_blocks, sizeof *w->held));
     return ax_alloc(&w->row, S, sizeof *w->row);
 }
 
@@ -25,6 +26,7 @@ void ax_generate_work_free(struct ax_generator *d) {
     ax_free(w->cu);
     ax_free(w->lane);
     ax_free(w->n);
+    ax_free(w->held);
     ax_free(w->row);
     ax_free(w);
 }
@@ -55,18 +57,27 @@ static void add(struct ax_generator *d, int lane, int64_t n) {
     w->cu[w->n_docs] = (int32_t)w->n_tokens;
 }
 
-static int64_t pending(const struct ax_generator *d, int lane) {
+/* Tokens of the lane that come next, of one length for rope: that of the prompt, or of the sequence
+ * when a token had been chosen, as that was when it went through the model for the first time. */
+static int64_t pending(const struct ax_generator *d, int lane, int64_t *row_length) {
     const struct ax_lane *l = &d->lanes[lane];
-    return l->seq ? l->known - d->cache.length[lane] : 0;
+    const int64_t start = d->cache.length[lane];
+    if (!l->seq)
+        return 0;
+    int64_t end = start < l->seq->n_prompt ? l->seq->n_prompt : start + 1;
+    *row_length = ax_lane_row_length(d, end);
+    while (end < l->known && ax_lane_row_length(d, end + 1) == *row_length)
+        end++;
+    return end - start;
 }
 
 /* The shortest of the sequences with pending tokens: it may catch up with the others and then share
  * passes with them. */
 static int64_t shortest_row(const struct ax_generator *d) {
-    int64_t least = INT64_MAX;
+    int64_t least = INT64_MAX, length;
     for (int i = 0; i < d->o.n_seqs; i++)
-        if (pending(d, i) > 0 && ax_lane_row_length(d, d->lanes[i].known) < least)
-            least = ax_lane_row_length(d, d->lanes[i].known);
+        if (pending(d, i, &length) > 0 && length < least)
+            least = length;
     return least;
 }
 
@@ -79,13 +90,27 @@ static void collect(struct ax_generator *d) {
     w->row_length = shortest_row(d);
     for (int prompts = 0; prompts < 2; prompts++) {
         for (int i = 0; i < d->o.n_seqs; i++) {
-            const int64_t n = pending(d, i), left = d->o.pass_tokens - w->n_tokens;
-            if (ax_lane_row_length(d, d->lanes[i].known) != w->row_length)
+            int64_t length = 0;
+            const int64_t n = pending(d, i, &length), left = d->o.pass_tokens - w->n_tokens;
+            if (length != w->row_length)
                 continue;
             if (left > 0 && (prompts ? n > 1 : n == 1))
                 add(d, i, n < left ? n : left);
         }
     }
+}
+
+static int64_t blocks_needed(const struct ax_generator *d) {
+    const struct ax_generate_work *w = d->work;
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->n_docs; i++)
+        n += ax_kvcache_needs(&d->cache, w->lane[i], w->n[i]);
+    return n;
+}
+
+static void collect_in_room(struct ax_generator *d) {
+    for (collect(d); !ax_lanes_make_room(d, blocks_needed(d)); collect(d))
+        ax_lanes_put_back(d);
 }
 
 /* For planning: T tokens, spread over as many lanes as they reach. */
@@ -170,7 +195,7 @@ enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t
     if (planned > 0)
         collect_planned(d, planned);
     else
-        collect(d);
+        collect_in_room(d);
     list_rows(d, lanes);
     struct ax_generate_need need = {.tokens = w->n_tokens,
                                     .stop =

@@ -70,7 +70,7 @@ static bool is_own(const struct share *s, int64_t i) {
 
 /* What is told of each sequence; the counters follow. */
 enum { N_NEW, FINISH, GREEDY, HEADER };
-enum { COUNTERS = 8 };
+enum { COUNTERS = 10 };
 
 static void put_counters(const struct ax_generate_counters *now,
                          const struct ax_generate_counters *before, double v[COUNTERS]) {
@@ -82,6 +82,8 @@ static void put_counters(const struct ax_generate_counters *now,
     v[5] = (double)(now->decode_tokens - before->decode_tokens);
     v[6] = now->decode_seconds - before->decode_seconds;
     v[7] = now->prompt_seconds - before->prompt_seconds;
+    v[8] = (double)(now->shared_blocks - before->shared_blocks);
+    v[9] = (double)(now->put_back - before->put_back);
 }
 
 /* Work of all ranks, in the mean of their times. */
@@ -96,6 +98,8 @@ static void take_counters(struct ax_generate_counters *c, const struct ax_genera
     c->decode_tokens += (int64_t)v[5];
     c->decode_seconds += v[6] / ranks;
     c->prompt_seconds += v[7] / ranks;
+    c->shared_blocks += (int64_t)v[8];
+    c->put_back += (int64_t)v[9];
 }
 
 /* Lengths and ends of all sequences, and the counters. */

@@ -35,8 +35,9 @@ struct ax_rollout_options {
     int rounds; /* how often other prompts are sampled in place of those whose completions are all
                    worth the same (DAPO's dynamic sampling) */
     int64_t max_prompt, max_new; /* tokens */
-    int64_t lanes;               /* sequences that a rank samples at a time … */
-    int64_t kv_bytes;            /* … with so many bytes of keys and values; for people */
+    int64_t lanes;               /* sequences that a rank samples at a time, at most, … */
+    int64_t kv_tokens;           /* … with room for so many tokens in the cache, … */
+    int64_t kv_bytes;            /* … which takes so many bytes; for people */
     struct ax_sampling sampling;
     int n_stop;
     const int32_t *stop; /* ids that end a completion */
@@ -120,6 +121,8 @@ static inline struct ax_completion *ax_rollout_todo(const struct ax_rollout *r, 
 /* Prompts for the groups to do, and their completions; rollout_sample.c. */
 enum ax_status ax_rollout_read(struct ax_rollout *r, struct ax_loader *loader);
 enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool *stopped);
+/* The generator's. */
+struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores);
 /* Continues or scores sequences, with the options' lanes and temperature, in the rollout phase. */
 enum ax_status ax_rollout_run(const struct ax_rollout_options *o, struct ax_model *m, bool scores,
                               int64_t n, struct ax_sequence *seqs);

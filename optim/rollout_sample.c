@@ -80,21 +80,26 @@ static bool stop_now(void *ctx) {
     return ax_stop_requested() != AX_STOP_NONE;
 }
 
+struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores) {
+    const int64_t most = o->max_prompt + o->max_new;
+    return (struct ax_generate_options){.n_seqs = (int)o->lanes,
+                                        .max_prompt = scores ? most - 1 : o->max_prompt,
+                                        .max_new = scores ? 1 : o->max_new,
+                                        .kv_tokens = o->kv_tokens,
+                                        .pass_tokens = PASS_TOKENS,
+                                        .scoring = scores,
+                                        .score_temperature = o->sampling.temperature,
+                                        .n_stop = o->n_stop,
+                                        .stop = o->stop,
+                                        .sampling = o->sampling,
+                                        .stop_now = stop_now};
+}
+
 enum ax_status ax_rollout_run(const struct ax_rollout_options *o, struct ax_model *m, bool scores,
                               int64_t n, struct ax_sequence *seqs) {
     struct ax_generator g;
     const enum ax_phase before = m->rt->arena.phase;
-    const int64_t most = o->max_prompt + o->max_new;
-    const struct ax_generate_options go = {.n_seqs = (int)o->lanes,
-                                           .max_prompt = scores ? most - 1 : o->max_prompt,
-                                           .max_new = scores ? 1 : o->max_new,
-                                           .pass_tokens = PASS_TOKENS,
-                                           .scoring = scores,
-                                           .score_temperature = o->sampling.temperature,
-                                           .n_stop = o->n_stop,
-                                           .stop = o->stop,
-                                           .sampling = o->sampling,
-                                           .stop_now = stop_now};
+    const struct ax_generate_options go = ax_rollout_generator(o, scores);
     AX_TRY(ax_generator_create(&g, m, &go));
     const enum ax_status st = ax_generate(&g, n, seqs);
     ax_generator_free(&g);

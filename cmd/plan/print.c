@@ -87,10 +87,10 @@ static void print_rollout(const struct ax_rollout_options *o) {
     if (o->group > 0)
         printf(
             "sampling %lld prompt%s × %lld answers for %d step%s, %lld at a time: keys and values "
-            "%s, in memory that steps use, too\n",
+            "of %lld tokens in all, %s, in memory that steps use, too\n",
             (long long)o->prompts, o->prompts == 1 ? "" : "s", (long long)o->group,
             o->steps * o->iterations, o->steps * o->iterations == 1 ? "" : "s", (long long)o->lanes,
-            ax_format_bytes(bytes, sizeof bytes, (double)o->kv_bytes));
+            (long long)o->kv_tokens, ax_format_bytes(bytes, sizeof bytes, (double)o->kv_bytes));
 }
 
 static void print_run(const struct ax_plan_request *r, const struct ax_train_forecast *t) {

@@ -62,23 +62,27 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_c
 
 /* ---- memory ---- */
 
-static int64_t lane_bytes(const struct ax_train_options *o, const struct ax_rollout_options *r) {
+/* Of a token's keys and values. */
+static int64_t token_bytes(const struct ax_train_options *o) {
     const struct ax_arch *a = o->arch;
     const int64_t width = (int64_t)a->n_kv_heads * (a->head_dim + a->v_head_dim);
-    return (r->max_prompt + r->max_new) * a->n_layers * width *
-           (int64_t)ax_dtype_info(o->step.dtype)->size / o->runtime.sizes.tp;
+    return a->n_layers * width * (int64_t)ax_dtype_info(o->step.dtype)->size / o->runtime.sizes.tp;
 }
 
-/* As many answers at a time as their keys and values have room for; at least one. */
-static int64_t lanes(const struct ax_config *cfg, const struct ax_train_options *o,
-                     const struct ax_rollout_options *r) {
+/* How many answers at a time, and the room that they share: some are short. */
+static void read_room(struct ax_rollout_options *r, const struct ax_config *cfg,
+                      const struct ax_train_options *o) {
     const bool chosen = strcmp(ax_config_str(cfg, "generation_kv_memory"), "auto") != 0;
     const double gib = chosen ? ax_config_f64(cfg, "generation_kv_memory") : AUTO_GIB;
-    const int64_t fit = (int64_t)(gib * GIB / (double)lane_bytes(o, r));
+    const double fit = gib * GIB / (double)token_bytes(o);
     const int64_t ranks = (int64_t)o->runtime.sizes.dp_replicate * o->runtime.sizes.dp_shard;
     const int64_t own = (r->prompts * r->group + ranks - 1) / ranks;
-    const int64_t most = own < MAX_LANES ? own : MAX_LANES;
-    return fit < 1 ? 1 : fit < most ? fit : most;
+    r->lanes = own < MAX_LANES ? own : MAX_LANES;
+    r->kv_tokens = fit < 1 ? 1 : fit < (double)INT64_MAX / 2 ? (int64_t)fit : INT64_MAX / 2;
+    const struct ax_generate_options go = ax_rollout_generator(r, false);
+    r->kv_tokens = ax_generate_room(&go);
+    r->lanes = r->lanes < r->kv_tokens / AX_KV_BLOCK ? r->lanes : r->kv_tokens / AX_KV_BLOCK;
+    r->kv_bytes = r->kv_tokens * token_bytes(o);
 }
 
 /* ---- sampling ---- */
@@ -179,8 +183,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     make_room(o, cfg);
     AX_TRY(check_reference(cfg, &d->method.policy));
     AX_TRY(read_sizes(ro, cfg, o));
-    ro->lanes = lanes(cfg, o, ro);
-    ro->kv_bytes = ro->lanes * lane_bytes(o, ro);
+    read_room(ro, cfg, o);
     read_sampling(&ro->sampling, cfg);
     AX_TRY(read_stop(&r->stop, cfg, d, base));
     AX_TRY(read_advantages(&ro->advantages, cfg));

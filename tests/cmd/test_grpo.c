@@ -211,7 +211,7 @@ static void only_the_seed_matters(void **state) {
     (void)state;
     const char *config = configure("", "micro_batch_size: 4\ngradient_accumulation_steps: 2\n");
     train("a", config, "");
-    train("b", config, "generation_kv_memory=0.00001"); /* one sequence at a time */
+    train("b", config, "generation_kv_memory=0.00001"); /* of one sequence */
     same_run("a", "b", "model.safetensors");
     clear("b");
     train("b", config, "micro_batch_size=8 gradient_accumulation_steps=1");
@@ -451,7 +451,7 @@ static void a_plan_has_its_memory(void **state) {
                          "plan '%s' output_dir='%s/x' generation_kv_memory=0.00003 trl.beta=0.1",
                          config, scratch),
                      0);
-    has(" answers for 1 step, 1 at a time");
+    has(" answers for 1 step, 2 at a time: keys and values of 32 tokens in all");
 }
 
 /* ---- mistakes ---- */

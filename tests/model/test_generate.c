@@ -14,7 +14,7 @@
 #include "tests/tiny.h"
 
 #define N       7
-#define NEW     12
+#define NEW     40
 #define LONGEST 40
 #define ROOM    80 /* tokens of a prompt, where max_prompt is more */
 
@@ -38,6 +38,7 @@ struct test {
     struct ax_generate_counters counters;
     uint64_t allocations; /* of the last call */
     uint64_t waits;       /* of all calls */
+    int64_t blocks;       /* of the cache */
 };
 
 static void prompts(struct test *t) {
@@ -85,6 +86,11 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     }
     t->counters = g.counters;
     t->waits = rt->q->counters.waits - waits;
+    if (g.model) {
+        t->blocks = g.cache.n_blocks;
+        ax_generator_forget(&g);
+        assert_int_equal(g.cache.n_free, g.cache.n_blocks);
+    }
     ax_generator_free(&g);
     ax_model_free(&m);
     return st;
@@ -194,6 +200,51 @@ static void nothing_else_matters(void **state) {
     }
 }
 
+/* Answers of some blocks, of which the last is the shortest. */
+static void make_long(struct test *t) {
+    for (int i = 0; i < N; i++)
+        t->result[i].max_new = NEW - 3 * i;
+}
+
+/* However little room the cache has: sequences wait for it, and are put back and computed again. */
+static void any_room(void **state) {
+    (void)state;
+    static struct test base, other;
+    static const struct {
+        const char *backend;
+        int lanes, pass_tokens;
+        int64_t kv_tokens, blocks;
+        bool puts_back, backwards;
+    } ways[] = {{"cpu", N, 0, 1, 5, true, false},    {"cpu", N, 5, 80, 5, true, true},
+                {"cpu", 16, 0, 130, 8, true, false}, {"cpu", 3, 9, 100, 6, true, true},
+                {"cpu", N, 0, 500, 31, false, true}, {"cpu", N, 0, 100000, 35, false, false},
+                {"far", N, 11, 90, 5, true, false}};
+    for (size_t k = 0; k < sizeof models / sizeof *models; k += 3) {
+        setup_model(&base, k, N);
+        make_long(&base);
+        must(try(&base, "cpu", 1));
+        assert_int_equal(base.counters.put_back, 0);
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            setup_model(&other, k, ways[w].lanes);
+            other.o.pass_tokens = ways[w].pass_tokens;
+            other.o.kv_tokens = ways[w].kv_tokens;
+            make_long(&other);
+            for (int i = 0; ways[w].backwards && i < N; i++)
+                other.order[i] = N - 1 - i;
+            must(try(&other, ways[w].backend, 2));
+            for (int i = 0; i < N; i++)
+                same(&base, &other, i);
+            assert_int_equal(other.blocks, ways[w].blocks);
+            assert_true((other.counters.put_back > 0) == ways[w].puts_back);
+            assert_true(ways[w].puts_back ||
+                        other.counters.prompt_tokens == base.counters.prompt_tokens);
+            assert_int_equal(other.counters.tokens, base.counters.tokens);
+            ax_arch_free(&other.arch);
+        }
+        ax_arch_free(&base.arch);
+    }
+}
+
 /* Dynamic rope turns by the length of the row: some are beyond the 64 positions of the model from
  * the start, some pass them on the way, some never do. */
 static void setup_dynamic(struct test *t, int lanes) {
@@ -207,6 +258,7 @@ static void setup_dynamic(struct test *t, int lanes) {
                 (struct ax_rng_key){32, k < 50 ? 0 : (uint32_t)i, 0}, (uint64_t)k, 97);
         t->result[i].n_prompt = lengths[i];
     }
+    make_long(t);
 }
 
 static void dynamic_rope_turns_by_the_own_row(void **state) {
@@ -214,7 +266,9 @@ static void dynamic_rope_turns_by_the_own_row(void **state) {
     static struct test alone[N], t;
     static const struct {
         int lanes, pass_tokens;
-    } ways[] = {{2, 0}, {N, 0}, {1, 0}, {3, 7}};
+        int64_t kv_tokens;
+    } ways[] = {{2, 0, 0}, {N, 0, 0}, {1, 0, 0}, {3, 7, 0}, {N, 0, 1}};
+    int64_t shared = 0;
     for (int i = 0; i < N; i++) {
         setup_dynamic(&alone[i], 1);
         alone[i].n = 1;
@@ -225,11 +279,31 @@ static void dynamic_rope_turns_by_the_own_row(void **state) {
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         setup_dynamic(&t, ways[w].lanes);
         t.o.pass_tokens = ways[w].pass_tokens;
+        t.o.kv_tokens = ways[w].kv_tokens;
         must(try(&t, "cpu", 2));
         for (int i = 0; i < N; i++)
             same(&alone[i], &t, i);
-        assert_true(t.counters.shared_tokens > 0); /* of the prompts that are short enough */
+        shared += t.counters.shared_tokens;
         ax_arch_free(&t.arch);
+    }
+    assert_true(shared > 0); /* of the prompts that are short enough */
+}
+
+/* What was put back and computed again turns as it did before, each token by the row's length then. */
+static void dynamic_rope_in_any_room(void **state) {
+    (void)state;
+    static struct test t[3];
+    static const int64_t kv_tokens[] = {0, 272, 130};
+    for (int k = 0; k < 3; k++) {
+        setup_dynamic(&t[k], N);
+        t[k].o.kv_tokens = kv_tokens[k];
+        for (int i = 0; i < N; i++)
+            t[k].result[i].n_prompt = 57 + i;
+        must(try(&t[k], "cpu", 2));
+        assert_true((t[k].counters.put_back > 0) == (k > 0));
+        for (int i = 0; i < N; i++)
+            same(&t[0], &t[k], i);
+        ax_arch_free(&t[k].arch);
     }
 }
 
@@ -265,6 +339,7 @@ static void prompts_are_shared(void **state) {
     must(try(&t, "cpu", 2));
     assert_int_equal(t.counters.shared_tokens, 36 * (N - 1));
     assert_int_equal(t.counters.prompt_tokens, 37 + (N - 1));
+    assert_int_equal(t.counters.shared_blocks, 36 / AX_KV_BLOCK * (3 - 1)); /* lanes */
     for (int i = 0; i < N; i++) {
         setup(&alone, "llama", AX_BF16, 1);
         alone.n = 1;
@@ -285,6 +360,30 @@ static void prompts_are_shared(void **state) {
     assert_int_equal(t.counters.prompt_tokens, 37 + 2);
     assert_int_equal(t.counters.shared_tokens, 2 * 36);
     ax_arch_free(&t.arch);
+}
+
+/* A group has the full blocks of its prompt together: of four each, two are enough for all at once. */
+static void groups_take_little_room(void **state) {
+    (void)state;
+    static struct test t[2];
+    for (int i = 0; i < 2; i++) {
+        setup(&t[i], "llama", AX_F32, N);
+        t[i].o.kv_tokens = i == 0 ? 0 : (2 + 2 * N) * AX_KV_BLOCK;
+        t[i].o.max_new = 10;
+        for (int k = 0; k < N; k++) {
+            t[i].result[k].prompt = t[i].prompts[N - 1];
+            t[i].result[k].n_prompt = 37;
+        }
+        must(try(&t[i], "cpu", 2));
+        assert_int_equal(t[i].counters.put_back, 0);
+        assert_int_equal(t[i].blocks, i == 0 ? 4 * N : 2 + 2 * N);
+        assert_int_equal(t[i].counters.shared_blocks, 2 * (N - 1));
+    }
+    for (int k = 0; k < N; k++)
+        same(&t[0], &t[1], k);
+    assert_int_equal(t[0].counters.passes, t[1].counters.passes);
+    ax_arch_free(&t[0].arch);
+    ax_arch_free(&t[1].arch);
 }
 
 /* The work of a batch is that of its sequences: rows that ended are not computed. */
@@ -372,7 +471,8 @@ static void scores(void **state) {
     static int32_t texts[N][LONGEST + NEW];
     static const struct {
         int lanes, pass_tokens;
-    } ways[] = {{1, 0}, {N, 0}, {3, 9}};
+        int64_t kv_tokens;
+    } ways[] = {{1, 0, 0}, {N, 0, 0}, {3, 9, 0}, {N, 5, 64}};
     setup(&made, "llama", AX_F32, 3);
     made.o.sampling = (struct ax_sampling){0};
     must(try(&made, "cpu", 2));
@@ -381,6 +481,7 @@ static void scores(void **state) {
         t.o.sampling = (struct ax_sampling){0};
         t.o.scoring = true;
         t.o.pass_tokens = ways[w].pass_tokens;
+        t.o.kv_tokens = ways[w].kv_tokens;
         t.o.max_prompt = LONGEST + NEW;
         for (int i = 0; i < N; i++) {
             const struct ax_sequence *s = &made.result[i];
@@ -414,6 +515,34 @@ static void scores(void **state) {
         ax_arch_free(&t.arch);
     }
     ax_arch_free(&made.arch);
+}
+
+/* Where answers grow, prompts whose tokens are scored are put back, too. */
+static void scores_in_any_room(void **state) {
+    (void)state;
+    static struct test t[2];
+    static double scores[2][N][LONGEST];
+    for (int i = 0; i < 2; i++) {
+        setup(&t[i], "llama", AX_F32, N);
+        make_long(&t[i]);
+        t[i].o.scoring = true;
+        t[i].o.pass_tokens = N;
+        t[i].o.kv_tokens = i == 0 ? 0 : 130;
+        for (int k = 3; k < N; k++) {
+            t[i].result[k].n_scored = t[i].result[k].n_prompt;
+            t[i].result[k].scored = t[i].prompts[k];
+            t[i].result[k].logprobs = scores[i][k];
+        }
+        must(try(&t[i], "cpu", 2));
+        assert_true((t[i].counters.put_back > 0) == (i == 1));
+    }
+    for (int k = 0; k < 3; k++)
+        same(&t[0], &t[1], k);
+    assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
+    for (int k = 3; k < N; k++)
+        assert_true(t[0].result[k].greedy == t[1].result[k].greedy && scores[0][k][0] < 0);
+    ax_arch_free(&t[0].arch);
+    ax_arch_free(&t[1].arch);
 }
 
 /* Choices behind one question: it goes through the model once. */
@@ -629,11 +758,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_token_twice),
         cmocka_unit_test(nothing_else_matters),
+        cmocka_unit_test(any_room),
         cmocka_unit_test(dynamic_rope_turns_by_the_own_row),
+        cmocka_unit_test(dynamic_rope_in_any_room),
         cmocka_unit_test(backends_agree),
         cmocka_unit_test(prompts_are_shared),
+        cmocka_unit_test(groups_take_little_room),
         cmocka_unit_test(the_dead_cost_nothing),
         cmocka_unit_test(scores),
+        cmocka_unit_test(scores_in_any_room),
         cmocka_unit_test(scored_questions_are_shared),
         cmocka_unit_test(one_wait_per_pass),
         cmocka_unit_test(the_same_far_away),

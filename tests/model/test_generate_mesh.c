@@ -14,7 +14,7 @@
 #include "parallel/comm_local.h"
 #include "tests/tiny.h"
 
-enum { N = 9, NEW = 7, LONGEST = 43, MAX_WORLD = 4 };
+enum { N = 9, NEW = 40, LONGEST = 43, MAX_WORLD = 4 };
 
 static void must(enum ax_status st) {
     if (st != AX_OK)
@@ -40,6 +40,8 @@ struct test {
     int n, n_scored; /* sequences; the last ones are scored */
     int stops;       /* rank that asks to stop after three passes; −1: none */
     bool differs;    /* the last rank draws other random numbers */
+    bool longer;     /* answers of several blocks */
+    int64_t kv_tokens;
     int32_t prompts[N][LONGEST];
     struct got ranks[MAX_WORLD];
 };
@@ -86,7 +88,7 @@ static void make_sequences(struct test *t, struct got *g) {
         g->seqs[i] = (struct ax_sequence){.n_prompt = 1 + 5 * (i % 8),
                                           .prompt = t->prompts[i],
                                           .stream = (uint64_t)i,
-                                          .max_new = 2 + i % 6,
+                                          .max_new = t->longer ? NEW - i : 2 + i % 6,
                                           .tokens = g->tokens[i],
                                           .logprobs = g->logprobs[i]};
         if (scored) {
@@ -108,6 +110,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                                           .max_prompt = LONGEST,
                                           .max_new = NEW,
                                           .pass_tokens = 10,
+                                          .kv_tokens = t->kv_tokens,
                                           .scoring = t->n_scored > 0,
                                           .sampling = t->sampling,
                                           .token = on_token,
@@ -267,6 +270,26 @@ static void ranks_without_work(void **state) {
     }
 }
 
+/* Each rank puts sequences back as its own room demands. */
+static void ranks_with_little_room(void **state) {
+    (void)state;
+    static struct test t;
+    static struct got one;
+    setup(&t, "llama", AX_F64, "ref");
+    t.sampling = (struct ax_sampling){.temperature = 1.1, .seed = 4};
+    t.longer = true;
+    must(run(&t, one_rank));
+    one = t.ranks[0];
+    assert_int_equal(one.counters.put_back, 0);
+    t.kv_tokens = 100;
+    for (size_t i = 0; i < COUNT(meshes); i++) {
+        must(run(&t, meshes[i]));
+        same(&t, &one, 1e-11);
+        assert_true(t.ranks[0].counters.put_back > 0);
+    }
+    ax_arch_free(&t.arch);
+}
+
 /* A rank that is interrupted ends the sequences of all that compute with it. */
 static void one_stops_all(void **state) {
     (void)state;
@@ -324,7 +347,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_sample_as_one_does), cmocka_unit_test(ranks_score_as_one_does),
         cmocka_unit_test(ranks_without_work),       cmocka_unit_test(one_stops_all),
-        cmocka_unit_test(the_first_rank_chooses),   cmocka_unit_test(other_meshes_are_refused),
+        cmocka_unit_test(ranks_with_little_room),   cmocka_unit_test(the_first_rank_chooses),
+        cmocka_unit_test(other_meshes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
