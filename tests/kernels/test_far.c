@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -178,25 +179,36 @@ static enum ax_status sleep_there(struct ax_queue *q, const void *args) {
     return AX_OK;
 }
 
-/* The device measures what happens between two calls, not when they were made. */
+/* Seconds between the naps of the device: the first one is before the start, and the host's is none. */
+static double time_of_naps(struct machine *m) {
+    const useconds_t naps[] = {300000, 20000, 40000};
+    const size_t mark = ax_stack_mark(&m->arena.scratch);
+    struct ax_times none = {0}, got, *t = ax_stack_push(&m->arena.scratch, "test", sizeof *t);
+    assert_int_equal(ax_queue_write(m->q, t, &none, sizeof none), AX_OK);
+    for (int k = 0; k < 3; k++) { /* −1, 2, 2 */
+        assert_int_equal(ax_queue_call(m->q, sleep_there, &naps[k], sizeof *naps), AX_OK);
+        assert_int_equal(ax_queue_time(m->q, t, k == 0 ? -1 : 2), AX_OK);
+    }
+    usleep(300000);
+    assert_int_equal(ax_queue_read(m->q, t, &got, sizeof got, NULL), AX_OK);
+    assert_true(got.seconds[0] == 0 && got.seconds[1] == 0);
+    ax_stack_release(&m->arena.scratch, mark);
+    return got.seconds[2];
+}
+
+/* The device measures what happens between two calls, not when they were made. On a busy machine a nap
+ * may be long, but not every time. */
 static void the_device_keeps_time(void **state) {
     (void)state;
     struct machine *const machines[] = {&cpu, &far};
-    const useconds_t naps[] = {300000, 20000, 40000};
     for (int i = 0; i < 2; i++) {
-        struct machine *m = machines[i];
-        const size_t mark = ax_stack_mark(&m->arena.scratch);
-        struct ax_times none = {0}, got, *t = ax_stack_push(&m->arena.scratch, "test", sizeof *t);
-        assert_int_equal(ax_queue_write(m->q, t, &none, sizeof none), AX_OK);
-        for (int k = 0; k < 3; k++) { /* −1, 2, 2: the first nap is before the start */
-            assert_int_equal(ax_queue_call(m->q, sleep_there, &naps[k], sizeof *naps), AX_OK);
-            assert_int_equal(ax_queue_time(m->q, t, k == 0 ? -1 : 2), AX_OK);
+        double least = INFINITY;
+        for (int tries = 0; tries < 10 && least >= 0.3; tries++) {
+            const double seconds = time_of_naps(machines[i]);
+            assert_true(seconds >= 0.06);
+            least = seconds < least ? seconds : least;
         }
-        usleep(300000);
-        assert_int_equal(ax_queue_read(m->q, t, &got, sizeof got, NULL), AX_OK);
-        assert_true(got.seconds[2] >= 0.06 && got.seconds[2] < 0.3);
-        assert_true(got.seconds[0] == 0 && got.seconds[1] == 0);
-        ax_stack_release(&m->arena.scratch, mark);
+        assert_true(least < 0.3);
     }
 }
 
