@@ -61,6 +61,7 @@ struct ax_device;
     X(top_entropy)                                                                                 \
     X(top_logits)                                                                                  \
     X(sample)                                                                                      \
+    X(truncate)                                                                                    \
     X(begin_step)                                                                                  \
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
@@ -440,6 +441,18 @@ struct ax_sample {
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k;
     uint64_t seed;
+};
+/* What is left of the distributions that `sample` draws from: logits of tokens that its filters remove are
+ * AX_TRUNCATED, the others stay, and so does the token labels[t] in any case (−1: none). `all`
+ * accumulation [T][V] has the whole rows; logits accumulation [T][n] their columns first_col …
+ * first_col + n − 1, which may be the same memory; labels i32 [T]. A row whose largest p is not above 0
+ * (NaN logits) stays as it is. No penalty; temperature > 0. */
+#define AX_TRUNCATED (-1e30) /* finite: 0 · it is 0 */
+struct ax_truncate {
+    struct ax_tensor all, labels, logits;
+    int64_t first_col;
+    double temperature, top_p, min_p;
+    int64_t top_k;
 };
 
 /* Starts a step whose weight is known: inv_weight = 1/weight, 0 unless weight > 0; step += 1 unless

@@ -45,6 +45,15 @@ static inline bool ax_sample_filters(const struct ax_sample *a) {
     return ax_sample_by_k(a) || ax_sample_by_p(a) || a->min_p > 0;
 }
 
+/* The filters alone, of whole rows. */
+static inline struct ax_sample ax_truncate_sample(const struct ax_truncate *a) {
+    return (struct ax_sample){.logits = a->all,
+                              .temperature = a->temperature,
+                              .top_k = a->top_k,
+                              .top_p = a->top_p,
+                              .min_p = a->min_p};
+}
+
 /* The distinct tokens of row t's context, and their number. */
 static inline const int32_t *ax_sample_context(const struct ax_sample *a, int64_t t, int64_t *n) {
     const int32_t *c = (const int32_t *)ax_tensor_row(&a->context, t);

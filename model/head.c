@@ -131,6 +131,16 @@ static const struct ax_param *head_bias(const struct ax_model *m) {
     return m->head.bias[0];
 }
 
+/* What sampling would leave of the logits of rows [first, first + n). */
+static enum ax_status chunk_truncate(struct ax_pass *p, const struct chunk *c, int64_t first,
+                                     int64_t n) {
+    const struct ax_param *w = p->model->lm_head;
+    const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, first, n);
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, n);
+    return ax_truncate_logits(p->model->rt, &p->truncation, w->shape[0],
+                              ax_tp_first_row(p->model->rt, w), &labels, &logits);
+}
+
 /* Logits of rows [first, first + n), and the states they are computed from. */
 static enum ax_status chunk_logits(struct ax_pass *p, const struct chunk *c,
                                    const struct ax_tensor *all_normed, int64_t first, int64_t n) {
@@ -141,7 +151,8 @@ static enum ax_status chunk_logits(struct ax_pass *p, const struct chunk *c,
         p->model->rt->q,
         &(struct ax_combine_forward){.src = *all_normed, .rows = rows, .out = hidden}));
     const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, first, n);
-    return ax_head_logits(p, &order, &hidden, &logits);
+    AX_TRY(ax_head_logits(p, &order, &hidden, &logits));
+    return chunk_truncate(p, c, first, n);
 }
 
 /* logits → stats → (logprob, lse, entropy, mean_logprob) of rows [first, first + n). */

@@ -4,6 +4,7 @@
 
 #include "model/kvcache.h"
 #include "model/model.h"
+#include "model/truncation.h"
 
 /* The activations of one micro-batch: its stack, a frame per unit, the residual stream between
  * units, and the residual stream's gradient during backward. */
@@ -66,6 +67,7 @@ struct ax_pass {
     const struct ax_head_objective *objective; /* NULL: no head results are requested */
     const struct ax_teacher_states *teacher;   /* of an objective with one, of this micro-batch */
     double inv_temperature;                    /* on the logits; 1 = none */
+    struct ax_truncation truncation;           /* of the logits, too; not with a teacher */
     double balance_coef;      /* of the routers' balancing loss (balance.h); 0 = none */
     double neftune_alpha;     /* NEFTune noise on the embeddings; 0 = none */
     struct ax_kvcache *cache; /* decoding; NULL otherwise */

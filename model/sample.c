@@ -91,11 +91,20 @@ static enum ax_status send_context(struct ax_sampler *s, const struct ax_sample_
 
 /* ---- choosing ---- */
 
-/* The log-softmax of the chosen tokens, from logits as they are. */
+/* The log-softmax of the chosen tokens, from logits without the penalty. */
 static enum ax_status log_probs(struct ax_sampler *s, const struct ax_choice *c) {
     const int64_t n = c->logits.shape[0];
     const struct ax_tensor stats = ax_tensor_rows(&s->stats, 0, n);
     const double T = s->o.temperature;
+    const struct ax_truncate truncate = {.all = c->logits,
+                                         .labels = c->index,
+                                         .logits = c->logits,
+                                         .temperature = T,
+                                         .top_p = s->o.top_p,
+                                         .min_p = s->o.min_p,
+                                         .top_k = s->o.top_k};
+    if (s->o.truncated && T > 0)
+        AX_TRY(ax_run_truncate(s->q, &truncate));
     AX_TRY(ax_run_softmax_stats(s->q,
                                 &(struct ax_softmax_stats){.logits = c->logits,
                                                            .labels = c->index,

@@ -17,6 +17,7 @@ struct ax_sampling {
     double min_p;              /* 0 = off */
     double repetition_penalty; /* 0 or 1 = off */
     uint64_t seed;
+    bool truncated; /* log-probs and entropies are of what top_k, top_p and min_p leave */
 };
 /* AX_ERR_CONFIG names the option that is out of range. */
 enum ax_status ax_sampling_check(const struct ax_sampling *s);
@@ -50,7 +51,8 @@ struct ax_choice {
     struct ax_tensor shares;          /* see the op; data NULL = not requested */
     bool logprobs;
     /* out, in the results: token ids; with logprobs their log-softmax(z / T), T = 1 for greedy, without
-     * penalty and filters, and its entropy: the same values that training computes */
+     * penalty and, unless truncated, filters, and its entropy: the same values that training computes.
+     * Logits are truncated in place */
     struct ax_tensor index, logprob, entropy; /* i32, accumulation [n] */
 };
 /* What the choices of n rows take of the results. */

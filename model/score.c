@@ -106,12 +106,15 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     AX_TRY(ax_pass_logits_of(p, rows, &s->hidden, &logits));
     AX_TRY(find_best(s, &logits, out));
     const size_t mark = ax_stack_mark(scratch);
-    AX_TRY(ax_run_softmax_stats(
-        rt->q, &(struct ax_softmax_stats){.logits = logits,
-                                          .labels = *labels,
-                                          .stats = stats,
-                                          .first_col = ax_tp_first_row(rt, s->model->lm_head),
-                                          .inv_temperature = p->inv_temperature}));
+    const int64_t first_col = ax_tp_first_row(rt, s->model->lm_head);
+    AX_TRY(ax_truncate_logits(rt, &p->truncation, s->model->lm_head->shape[0], first_col, labels,
+                              &logits));
+    AX_TRY(ax_run_softmax_stats(rt->q,
+                                &(struct ax_softmax_stats){.logits = logits,
+                                                           .labels = *labels,
+                                                           .stats = stats,
+                                                           .first_col = first_col,
+                                                           .inv_temperature = p->inv_temperature}));
     struct ax_softmax_merge merge = {.labels = *labels,
                                      .logprob = out->logprob,
                                      .lse =

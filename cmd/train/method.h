@@ -23,6 +23,8 @@ struct ax_setup_method {
 
 /* Does the model sample what it trains on? Then data sets have prompts. */
 bool ax_setup_samples_answers(const struct ax_config *cfg);
+/* How. */
+void ax_setup_read_sampling(struct ax_sampling *s, const struct ax_config *cfg);
 /* The head that the configuration trains; NULL: a language model's. */
 const struct ax_classifier *ax_setup_classifier(const struct ax_config *cfg);
 enum ax_status ax_setup_method_policy(struct ax_setup_method *m, const struct ax_config *cfg);

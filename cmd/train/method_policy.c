@@ -7,6 +7,19 @@ bool ax_setup_samples_answers(const struct ax_config *cfg) {
     return ax_config_holds(cfg, "rl == grpo,gdpo");
 }
 
+/* Log-probs are of what tokens are drawn from. */
+void ax_setup_read_sampling(struct ax_sampling *s, const struct ax_config *cfg) {
+    *s = (struct ax_sampling){.temperature = ax_config_f64(cfg, "trl.temperature"),
+                              .top_p = ax_config_f64(cfg, "trl.top_p"),
+                              .repetition_penalty = ax_config_f64(cfg, "trl.repetition_penalty"),
+                              .seed = (uint64_t)ax_config_i64(cfg, "seed")};
+    if (ax_config_has(cfg, "trl.top_k") && ax_config_i64(cfg, "trl.top_k") > 0)
+        s->top_k = ax_config_i64(cfg, "trl.top_k");
+    if (ax_config_has(cfg, "trl.min_p"))
+        s->min_p = ax_config_f64(cfg, "trl.min_p");
+    s->truncated = s->top_k > 0 || s->top_p < 1 || s->min_p > 0;
+}
+
 static double beta(const struct ax_config *cfg) {
     return ax_config_has(cfg, "trl.beta")  ? ax_config_f64(cfg, "trl.beta")
            : ax_config_has(cfg, "rl_beta") ? ax_config_f64(cfg, "rl_beta")
@@ -40,6 +53,9 @@ enum ax_status ax_setup_method_policy(struct ax_setup_method *m, const struct ax
     o.old = true;
     o.beta = beta(cfg);
     m->objective = ax_objective_policy(&m->policy, &o);
-    m->objective.temperature = ax_config_f64(cfg, "trl.temperature");
+    struct ax_sampling sampling;
+    ax_setup_read_sampling(&sampling, cfg);
+    m->objective.temperature = sampling.temperature;
+    m->objective.truncation = ax_truncation_of(&sampling);
     return AX_OK;
 }

@@ -87,17 +87,6 @@ static void read_room(struct ax_rollout_options *r, const struct ax_config *cfg,
 
 /* ---- sampling ---- */
 
-static void read_sampling(struct ax_sampling *s, const struct ax_config *cfg) {
-    *s = (struct ax_sampling){.temperature = ax_config_f64(cfg, "trl.temperature"),
-                              .top_p = ax_config_f64(cfg, "trl.top_p"),
-                              .repetition_penalty = ax_config_f64(cfg, "trl.repetition_penalty"),
-                              .seed = (uint64_t)ax_config_i64(cfg, "seed")};
-    if (ax_config_has(cfg, "trl.top_k") && ax_config_i64(cfg, "trl.top_k") > 0)
-        s->top_k = ax_config_i64(cfg, "trl.top_k");
-    if (ax_config_has(cfg, "trl.min_p"))
-        s->min_p = ax_config_f64(cfg, "trl.min_p");
-}
-
 static enum ax_status add_stop(struct ax_stop_tokens *stop, const struct ax_config *cfg,
                                const struct ax_yaml_node *v) {
     static const char key[] = "trl.generation_kwargs";
@@ -184,7 +173,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     AX_TRY(check_reference(cfg, &d->method.policy));
     AX_TRY(read_sizes(ro, cfg, o));
     read_room(ro, cfg, o);
-    read_sampling(&ro->sampling, cfg);
+    ax_setup_read_sampling(&ro->sampling, cfg);
     AX_TRY(read_stop(&r->stop, cfg, d, base));
     AX_TRY(read_advantages(&ro->advantages, cfg));
     ro->n_stop = r->stop.n;

@@ -1,4 +1,4 @@
-/* Choosing tokens: sample. */
+/* Choosing tokens: sample; what it chooses from: truncate. */
 #include "kernels/sample.h"
 
 #include "kernels/ops/family.h"
@@ -70,3 +70,44 @@ static const struct ax_shape shapes_sample[] = {
 
 AX_OP_INFO(sample, IN_ROWS(logits), IN_ROWS(keys), IN_ROWS(context), OUT_ROWS(index),
            OUT_ROWS(shares));
+
+static const char *check_truncate(const struct ax_truncate *a) {
+    NEED(a->all.ndim == 2 && sums(&a->all) && a->logits.ndim == 2 && a->first_col >= 0);
+    const int64_t rows = a->all.shape[0];
+    NEED(is_2d(&a->all, a->all.dtype, rows, a->all.shape[1]));
+    NEED(is_2d(&a->logits, a->all.dtype, rows, a->logits.shape[1]));
+    NEED(a->first_col + a->logits.shape[1] <= a->all.shape[1]);
+    NEED(is_1d(&a->labels, AX_I32, rows) && a->temperature > 0 && a->top_k >= 0);
+    NEED(a->top_p >= 0 && a->top_p <= 1 && a->min_p >= 0 && a->min_p <= 1);
+    return NULL;
+}
+
+PER_ELEMENT(truncate, 14, all)
+
+static void build_truncate(struct ax_case_builder *b, struct ax_truncate *a) {
+    const struct sample_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    a->all = ax_case_out2(b, b->accum, s->rows, s->cols);
+    ax_case_randomize(b, &a->all, -8, 8);
+    a->labels = ax_case_ids(b, s->rows, -1, s->cols);
+    a->first_col = s->first;
+    a->logits = ax_case_out2(b, b->accum, s->rows, s->inner > 0 ? s->inner : s->cols);
+    ax_case_randomize(b, &a->logits, -8, 8);
+    a->temperature = o->temperature;
+    a->top_k = o->top_k;
+    a->top_p = o->top_p;
+    a->min_p = o->min_p;
+}
+
+static const struct ax_shape shapes_truncate[] = {
+    {"one", .rows = 1, .cols = 1, SAMPLE(.temperature = 1, .top_k = 1)},
+    {"top-k", .rows = 40, .cols = 300, .pad = 5, SAMPLE(.temperature = 0.7, .top_k = 5)},
+    {"top-p", .rows = 40, .cols = 300, SAMPLE(.temperature = 2, .top_p = 0.9)},
+    {"min-p", .rows = 40, .cols = 300, SAMPLE(.temperature = 2, .min_p = 0.1)},
+    {"shard", .rows = 30, .cols = 300, .inner = 100, .first = 130,
+     SAMPLE(.temperature = 1.2, .top_k = 50, .top_p = 0.8, .min_p = 0.02)},
+    {"vocabulary", .big = true, .rows = 64, .cols = 49152,
+     SAMPLE(.temperature = 1, .top_k = 50, .top_p = 0.95)},
+};
+
+AX_OP_INFO(truncate, IN_ROWS(all), IN_ROWS(labels), INOUT_ROWS(logits));

@@ -11,7 +11,7 @@ static int64_t gemm_rows(int64_t k, int64_t n) {
 }
 
 /* Rows of doubles: six of one head in attention, three as long as keys and three as long as values
- * (see attention.c); those of gemm.c in gemm and grouped_gemm; three of a row in sample. */
+ * (see attention.c); those of gemm.c in gemm and grouped_gemm; three of a row in sample and truncate. */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
     int64_t doubles = 0;
@@ -28,6 +28,8 @@ static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args)
         doubles = gemm_rows(g->a.shape[g->trans_a ? 0 : 1], g->c.shape[g->c.ndim - 1]);
     } else if (op == AX_OP_sample) {
         doubles = 3 * ((const struct ax_sample *)args)->logits.shape[1];
+    } else if (op == AX_OP_truncate) {
+        doubles = 3 * ((const struct ax_truncate *)args)->all.shape[1];
     }
     return (size_t)doubles * sizeof(double);
 }

@@ -1,4 +1,4 @@
-/* Choosing tokens: sample, in double, with all tokens of a row sorted. */
+/* Choosing tokens: sample, truncate, in double, with all tokens of a row sorted. */
 #include "kernels/sample.h"
 
 #include <math.h>
@@ -100,6 +100,28 @@ enum ax_status ax_ref_sample(struct ax_queue *q, const struct ax_sample *a, void
             id = tokens[id].p > 0 ? draw(a, t, tokens) : id;
         }
         ((int32_t *)a->index.data)[t] = (int32_t)id;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_truncate(struct ax_queue *q, const struct ax_truncate *a, void *work) {
+    (void)q;
+    const struct ax_sample as = ax_truncate_sample(a);
+    const int64_t V = a->all.shape[1];
+    double *z = work;
+    struct token *tokens = (struct token *)(z + V);
+    for (int64_t t = 0; t < a->all.shape[0]; t++) {
+        const int64_t top = load(&as, t, z);
+        softmax(&as, z[top], z, tokens);
+        if (!(tokens[top].p > 0))
+            continue;
+        qsort(tokens, (size_t)V, sizeof *tokens, by_probability);
+        for (int64_t i = filter(&as, tokens); i < V; i++) {
+            const int64_t col = tokens[i].id - a->first_col;
+            if (tokens[i].id != ((int32_t *)a->labels.data)[t] && col >= 0 &&
+                col < a->logits.shape[1])
+                ax_ref_set(&a->logits, t, col, AX_TRUNCATED);
+        }
     }
     return AX_OK;
 }

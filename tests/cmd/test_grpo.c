@@ -155,6 +155,29 @@ static void the_first_ratio_is_one(void **state) {
     clear("one");
 }
 
+/* Of two tokens, whatever the model says of the others; ranks that split the vocabulary agree. */
+static void log_probs_are_of_what_is_left(void **state) {
+    (void)state;
+    double all[4], two[4];
+    const char *config = configure("", "micro_batch_size: 8\n");
+    train("a", config, "");
+    assert_int_equal(numbers("a", "entropy", all, 4), 4);
+    clear("a");
+    train("a", config, "trl.top_k=2 trl.temperature=3 trl.beta=0.1");
+    assert_int_equal(numbers("a", "entropy", two, 4), 4);
+    for (int i = 0; i < 4; i++)
+        assert_true(all[i] > 1 && two[i] > 0.1 && two[i] <= log(2) + 1e-6);
+    if (run(said, sizeof said,
+            "launch -n 2 -- grpo '%s' output_dir='%s/b' --quiet tensor_parallel_size=2 "
+            "trl.top_k=2 trl.temperature=3 trl.beta=0.1",
+            config, scratch) != 0)
+        fail_msg("%s", said);
+    same_completions("a", "b");
+    close_losses("a", "b", 1e-5);
+    clear("a");
+    clear("b");
+}
+
 /* TRL's, of the rewards that completions.jsonl has. */
 static void advantages_are_of_groups(void **state) {
     (void)state;
@@ -487,6 +510,7 @@ static void mistakes_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_ratio_is_one),
+        cmocka_unit_test(log_probs_are_of_what_is_left),
         cmocka_unit_test(advantages_are_of_groups),
         cmocka_unit_test(the_reference_is_the_base),
         cmocka_unit_test(only_the_seed_matters),

@@ -29,7 +29,7 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(colsum)                                                                                      \
     X(rmsnorm_backward)                                                                            \
     X(sumsq)                                                                                       \
-    X(router_forward) X(grouped_gemm) X(coldot) X(adafactor) X(muon_momentum) X(sample)
+    X(router_forward) X(grouped_gemm) X(coldot) X(adafactor) X(muon_momentum) X(sample) X(truncate)
 
 #define AX_CPU_SUPPORTS(name)                                                                      \
     bool AX_VEC(ax_cpu_##name##_supports)(const struct ax_queue *q, const struct ax_##name *args);

@@ -273,3 +273,48 @@ enum ax_status AX_VEC(ax_cpu_sample)(struct ax_queue *q, const struct ax_sample 
                 draw(a, &r, t, index[t], r.candidates != NULL ? r.candidates + piece * V : NULL);
     return AX_OK;
 }
+
+/* ---- truncation ---- */
+
+size_t AX_VEC(ax_cpu_truncate_workspace)(struct ax_queue *q, const struct ax_truncate *a) {
+    const struct ax_sample as = ax_truncate_sample(a);
+    return rooms_of(q, &as, NULL).bytes;
+}
+
+static int64_t largest(const float *p, int64_t V) {
+    int64_t top = 0;
+    for (int64_t i = 1; i < V; i++)
+        top = p[i] > p[top] ? i : top;
+    return top;
+}
+
+/* What the filters keep of a row begins in their order, so the last of it separates it from the rest. */
+static void truncate_row(const struct ax_truncate *a, const struct ax_sample *as, int64_t t,
+                         const float *p, struct candidate *c) {
+    const int64_t top = largest(p, a->all.shape[1]), first = a->first_col;
+    const int32_t label = ((const int32_t *)a->labels.data)[t];
+    float *z = ax_tensor_row(&a->logits, t);
+    double mass;
+    if (!(p[top] > 0))
+        return;
+    const struct candidate last = c[filter(as, p, (int32_t)top, c, &mass) - 1];
+    for (int64_t i = 0; i < a->logits.shape[1]; i++) {
+        const int64_t id = first + i;
+        const bool kept = p[id] > last.p || (p[id] == last.p && id >= last.id);
+        z[i] = kept || id == label ? z[i] : (float)AX_TRUNCATED;
+    }
+}
+
+enum ax_status AX_VEC(ax_cpu_truncate)(struct ax_queue *q, const struct ax_truncate *a,
+                                       void *work) {
+    const int64_t T = a->all.shape[0], V = a->all.shape[1];
+    const struct ax_sample as = ax_truncate_sample(a);
+    const struct room r = rooms_of(q, &as, work);
+    if (!ax_sample_filters(&as))
+        return AX_OK;
+    AX_TRY(probabilities(q, &as, &r, &a->all));
+    AX_PARALLEL_FOR (team(q, T * V), piece, r.pieces)
+        for (int64_t t = piece; t < T; t += r.pieces)
+            truncate_row(a, &as, t, r.probs + t * V, r.candidates + piece * V);
+    return AX_OK;
+}
