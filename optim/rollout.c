@@ -8,6 +8,10 @@
 
 /* ---- memory ---- */
 
+bool ax_rollout_refers(const struct ax_rollout_options *o) {
+    return o->policy->o.beta != 0 || (o->ppo && o->ppo->kl_coef != 0);
+}
+
 enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_options *o) {
     *r = (struct ax_rollout){.o = o, .n = o->prompts * o->group};
     if (o->group == 0)
@@ -26,7 +30,13 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
         return AX_OK;
     if (o->policy->o.entropy_mask)
         AX_TRY(ax_alloc(&r->entropies, tokens, sizeof *r->entropies));
-    return o->policy->o.beta != 0 ? ax_alloc(&r->reference, tokens, sizeof *r->reference) : AX_OK;
+    if (ax_rollout_refers(o))
+        AX_TRY(ax_alloc(&r->reference, tokens, sizeof *r->reference));
+    if (!o->ppo)
+        return AX_OK;
+    AX_TRY(ax_alloc(&r->advantages, tokens, sizeof *r->advantages));
+    AX_TRY(ax_alloc(&r->values, tokens, sizeof *r->values));
+    return ax_alloc(&r->returns, tokens, sizeof *r->returns);
 }
 
 static void forget(struct ax_rollout *r) {
@@ -50,6 +60,9 @@ void ax_rollout_free(struct ax_rollout *r) {
     ax_free(r->logprobs);
     ax_free(r->reference);
     ax_free(r->entropies);
+    ax_free(r->advantages);
+    ax_free(r->values);
+    ax_free(r->returns);
     *r = (struct ax_rollout){0};
 }
 
@@ -104,12 +117,14 @@ static void shuffle(struct ax_rollout *r) {
 
 /* ---- a generation ---- */
 
-static enum ax_status plan(struct ax_rollout *r, struct ax_model *m, struct ax_model *reference) {
+static enum ax_status plan(struct ax_rollout *r, const struct ax_rollout_models *m) {
     bool stopped;
-    AX_TRY(ax_rollout_sample(r, m, &stopped));
+    AX_TRY(ax_rollout_sample(r, m->policy, &stopped));
     for (int i = 0; i < r->o->n_models; i++)
         AX_TRY(ax_reward_model_read(r->o->models[i], 0, NULL, NULL));
-    return reference ? ax_rollout_refer(r, reference, &stopped) : AX_OK;
+    if (m->reference)
+        AX_TRY(ax_rollout_refer(r, m->reference, &stopped));
+    return m->value ? ax_rollout_value(r, m->value) : AX_OK;
 }
 
 /* Prompts, completions and rewards of the groups to do, which become those to do again. */
@@ -132,30 +147,31 @@ static void do_all(struct ax_rollout *r) {
         r->todo[i] = i;
 }
 
-static enum ax_status fill(struct ax_rollout *r, struct ax_model *m, struct ax_model *reference,
+static enum ax_status fill(struct ax_rollout *r, const struct ax_rollout_models *m,
                            struct ax_loader *loader, bool *stopped) {
     do_all(r);
     for (r->round = 0; r->round <= r->o->rounds && r->n_todo > 0 && !*stopped; r->round++)
-        AX_TRY(go_round(r, m, loader, stopped));
+        AX_TRY(go_round(r, m->policy, loader, stopped));
     const double start = ax_clock_now();
-    if (reference && !*stopped)
-        AX_TRY(ax_rollout_refer(r, reference, stopped));
+    if (m->reference && !*stopped)
+        AX_TRY(ax_rollout_refer(r, m->reference, stopped));
+    if (m->value && !*stopped)
+        AX_TRY(ax_rollout_value(r, m->value));
     r->seconds += ax_clock_now() - start;
     return AX_OK;
 }
 
-enum ax_status ax_rollout_generate(struct ax_rollout *r, struct ax_model *m,
-                                   struct ax_model *reference, struct ax_loader *loader,
-                                   bool *stopped) {
+enum ax_status ax_rollout_generate(struct ax_rollout *r, const struct ax_rollout_models *m,
+                                   struct ax_loader *loader, bool *stopped) {
     struct ax_loader_state at;
     *stopped = false;
-    if (ax_runtime_planning(m->rt))
-        return plan(r, m, reference);
+    if (ax_runtime_planning(m->policy->rt))
+        return plan(r, m);
     ax_loader_save(loader, &at);
     forget(r);
     r->seconds = r->reward_seconds = 0;
     r->generation++;
-    AX_TRY(fill(r, m, reference, loader, stopped));
+    AX_TRY(fill(r, m, loader, stopped));
     if (*stopped) {
         r->generation--;
         return ax_loader_restore(loader, &at);
@@ -174,6 +190,7 @@ struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_opti
     e.steps = e.iterations = 1;
     e.rounds = 0;
     e.policy = NULL;
+    e.ppo = NULL;
     return e;
 }
 

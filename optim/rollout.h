@@ -11,7 +11,7 @@
  * processor, the ratio of the first step's policy to them is exactly 1.
  *
  * See rollout.c (a generation), rollout_sample.c, rollout_reference.c, rollout_rewards.c (rewards,
- * advantages, figures), rollout_state.c (what a checkpoint has of it), rollout_log.c, train_rollout.c (a
+ * advantages, figures), rollout_ppo.c (advantages of tokens), rollout_state.c (what a checkpoint has of it), rollout_log.c, train_rollout.c (a
  * turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_H
 #define AX_OPTIM_ROLLOUT_H
@@ -22,10 +22,19 @@
 #include "model/generate.h"
 #include "optim/advantages.h"
 #include "optim/figures.h"
+#include "optim/gae.h"
 #include "optim/policy.h"
 #include "optim/reward_model.h"
 
 #define AX_ROLLOUT_MAX_REWARDS 16
+
+/* PPO's: what a completion is worth, token by token (gae.h). */
+struct ax_rollout_ppo {
+    double gamma, lambda, kl_coef;
+    enum ax_kl_estimator kl;
+    bool whiten_rewards;
+    double missing_eos_penalty; /* less in the score of a completion that length ended */
+};
 
 struct ax_rollout_options {
     int64_t group;      /* completions of a prompt; 0: no rollouts */
@@ -46,8 +55,10 @@ struct ax_rollout_options {
         top_entropy; /* share of the tokens that train, those with the highest entropies; 1: all */
     struct ax_advantage_options advantages; /* group, n_rewards and weights follow */
     const struct ax_policy *policy;         /* NULL in evaluations */
-    int shown;                              /* completions of a generation that are shown */
-    struct ax_rewards *rewards;             /* NULL while planning */
+    const struct ax_rollout_ppo
+        *ppo;                   /* with groups of one; NULL: completions have an advantage each */
+    int shown;                  /* completions of a generation that are shown */
+    struct ax_rewards *rewards; /* NULL while planning */
     struct ax_reward_model *models[AX_ROLLOUT_MAX_REWARDS]; /* that some of them ask */
     int n_models;
     const struct ax_tokenizer *tokenizer;
@@ -79,7 +90,10 @@ struct ax_rollout {
     float *logprobs;                   /* like ids: of a completion's tokens, as they were drawn */
     float *reference;                  /* the same, by the reference; NULL: the policy needs none */
     float *entropies;                  /* of what tokens were drawn from; NULL: it needs none */
-    int64_t *order;                    /* [n] */
+    /* of PPO, else NULL; like ids. Values and returns are those of a token's place: the first of a
+     * completion is at the prompt's last token */
+    float *advantages, *values, *returns;
+    int64_t *order; /* [n] */
     /* of the last generation, for reports; not part of a checkpoint */
     double *rewards;                /* [n][functions] */
     char **records;                 /* [prompts] JSON */
@@ -89,18 +103,23 @@ struct ax_rollout {
     double seconds, reward_seconds; /* sampling; rewards */
 };
 
+/* Is the policy compared with a reference? */
+bool ax_rollout_refers(const struct ax_rollout_options *o);
 /* Zeroes for no rollouts, too. */
 enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_options *o);
 void ax_rollout_free(struct ax_rollout *r);
 /* True if the next turn needs a new generation. */
 bool ax_rollout_is_used_up(const struct ax_rollout *r);
-/* Samples and rewards the next generation. `reference`: the model that the policy is compared with, if
- * it is; m itself is compared with its base, without its adapter. *stopped: a rank was asked to stop;
- * then the loader is where it was, and the last generation is gone. Scratch and slots must be empty.
- * While planning, takes the memory for it. */
-enum ax_status ax_rollout_generate(struct ax_rollout *r, struct ax_model *m,
-                                   struct ax_model *reference, struct ax_loader *loader,
-                                   bool *stopped);
+/* Who takes part: `reference` is the model that the policy is compared with, if it is (the policy
+ * itself is compared with its base, without its adapter); `value` is PPO's. */
+struct ax_rollout_models {
+    struct ax_model *policy, *reference, *value;
+};
+/* Samples and rewards the next generation. *stopped: a rank was asked to stop; then the loader is where
+ * it was, and the last generation is gone. Scratch and slots must be empty. While planning, takes the
+ * memory for it. */
+enum ax_status ax_rollout_generate(struct ax_rollout *r, const struct ax_rollout_models *m,
+                                   struct ax_loader *loader, bool *stopped);
 /* Options for all of n evaluation prompts, and their completions and figures: the same random numbers in
  * each evaluation. */
 struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_options *o, int64_t n);
@@ -132,6 +151,13 @@ enum ax_status ax_rollout_refer(struct ax_rollout *r, struct ax_model *reference
 enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt);
 /* Advantages and figures. */
 enum ax_status ax_rollout_judge(struct ax_rollout *r);
+void ax_rollout_put(struct ax_rollout *r, double value, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* PPO's: the model's values of all places; then advantages and returns of tokens, from the
+ * completions' total rewards [n], and figures; rollout_ppo.c. */
+int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c);
+enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value);
+enum ax_status ax_rollout_judge_tokens(struct ax_rollout *r, const double *totals);
 /* The i-th completion as a line of completions.jsonl; rollout_log.c. */
 enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,
                                struct ax_buf *out);

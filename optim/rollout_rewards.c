@@ -158,9 +158,8 @@ enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt) {
 
 /* ---- figures ---- */
 
-static void put(struct ax_figures *f, double value, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void put(struct ax_figures *f, double value, const char *fmt, ...) {
+void ax_rollout_put(struct ax_rollout *r, double value, const char *fmt, ...) {
+    struct ax_figures *f = &r->figures;
     va_list args;
     AX_ASSERT(f->n < AX_FIGURES_MAX);
     va_start(args, fmt);
@@ -180,10 +179,10 @@ static void add_length(struct lengths *l, double length) {
     l->n++;
 }
 
-static void put_lengths(struct ax_figures *f, const struct lengths *l, const char *what) {
-    put(f, l->n > 0 ? l->sum / l->n : 0, "completions/mean_%slength", what);
-    put(f, l->least, "completions/min_%slength", what);
-    put(f, l->most, "completions/max_%slength", what);
+static void put_lengths(struct ax_rollout *r, const struct lengths *l, const char *what) {
+    ax_rollout_put(r, l->n > 0 ? l->sum / l->n : 0, "completions/mean_%slength", what);
+    ax_rollout_put(r, l->least, "completions/min_%slength", what);
+    ax_rollout_put(r, l->most, "completions/max_%slength", what);
 }
 
 static void put_all_lengths(struct ax_rollout *r) {
@@ -194,53 +193,60 @@ static void put_all_lengths(struct ax_rollout *r) {
         if (!r->list[i].truncated)
             add_length(&ended, n);
     }
-    put_lengths(&r->figures, &all, "");
-    put(&r->figures, 1 - ended.n / (double)r->n, "completions/clipped_ratio");
-    put_lengths(&r->figures, &ended, "terminated_");
+    put_lengths(r, &all, "");
+    ax_rollout_put(r, 1 - ended.n / (double)r->n, "completions/clipped_ratio");
+    put_lengths(r, &ended, "terminated_");
 }
 
 static void put_rewards(struct ax_rollout *r, const struct ax_advantage_options *o,
                         const double *totals) {
-    struct ax_figures *f = &r->figures;
     for (int k = 0; k < o->n_rewards; k++) {
         const char *name = ax_rewards_name(r->o->rewards, k);
         const struct ax_reward_stats s = ax_reward_stats_of(r->rewards + k, r->n, o->n_rewards);
-        put(f, s.mean, "rewards/%s/mean", name);
-        put(f, s.std, "rewards/%s/std", name);
+        ax_rollout_put(r, s.mean, "rewards/%s/mean", name);
+        ax_rollout_put(r, s.std, "rewards/%s/std", name);
     }
     const struct ax_reward_stats s = ax_reward_stats_of(totals, r->n, 1);
-    put(f, s.mean, "reward");
-    put(f, s.std, "reward_std");
-    put(f, ax_share_without_spread(o, r->n, totals), "frac_reward_zero_std");
+    ax_rollout_put(r, s.mean, "reward");
+    ax_rollout_put(r, s.std, "reward_std");
+    ax_rollout_put(r, ax_share_without_spread(o, r->n, totals), "frac_reward_zero_std");
 }
 
 /* How many prompts it took to have as many whose completions differ. */
 static void put_rounds(struct ax_rollout *r) {
     if (r->o->rounds == 0)
         return;
-    put(&r->figures, r->round, "dynamic_sampling/rounds");
-    put(&r->figures, (double)r->read, "dynamic_sampling/prompts");
+    ax_rollout_put(r, r->round, "dynamic_sampling/rounds");
+    ax_rollout_put(r, (double)r->read, "dynamic_sampling/prompts");
 }
 
 /* ---- all ---- */
 
-static void judge(struct ax_rollout *r, double *totals, double *advantages) {
+static void judge_completions(struct ax_rollout *r, const struct ax_advantage_options *o,
+                              double *advantages) {
+    ax_advantages(o, r->n, r->rewards, advantages);
+    for (int64_t i = 0; i < r->n; i++)
+        r->list[i].advantage = (float)advantages[i];
+}
+
+static enum ax_status judge(struct ax_rollout *r, double *totals, double *advantages) {
     double weights[AX_ROLLOUT_MAX_REWARDS];
     const struct ax_advantage_options o = options_of(r, weights);
     ax_reward_totals(&o, r->n, r->rewards, totals);
-    ax_advantages(&o, r->n, r->rewards, advantages);
-    for (int64_t i = 0; i < r->n; i++)
-        r->list[i].advantage = (float)advantages[i];
     r->figures.n = 0;
     put_all_lengths(r);
     put_rewards(r, &o, totals);
     put_rounds(r);
+    if (r->o->ppo)
+        return ax_rollout_judge_tokens(r, totals);
+    judge_completions(r, &o, advantages);
+    return AX_OK;
 }
 
 enum ax_status ax_rollout_judge(struct ax_rollout *r) {
     double *values;
     AX_TRY(ax_alloc(&values, 2 * (size_t)r->n, sizeof *values));
-    judge(r, values, values + r->n);
+    const enum ax_status st = judge(r, values, values + r->n);
     ax_free(values);
-    return AX_OK;
+    return st;
 }

@@ -25,12 +25,19 @@ static json_t *floats_json(const float *values, int64_t n) {
     return list;
 }
 
-/* A column of tokens that a policy may not need. */
-static bool put_column(json_t *v, const char *name, const struct ax_completion *c,
-                       const float *column) {
-    return !column ||
-           json_object_set_new(
-               v, name, floats_json(column + c->start + c->n_prompt, c->n - c->n_prompt)) == 0;
+/* What only some runs have: of a completion's tokens, or of its places. */
+enum { REFERENCE, ENTROPIES, ADVANTAGES, VALUES, RETURNS, MORE };
+static const char *const more_names[MORE] = {"reference", "entropies", "advantages", "values",
+                                             "returns"};
+
+/* NULL: not this run. Else values [first, first + n) are the completion's. */
+static float *more(const struct ax_rollout *r, const struct ax_completion *c, int i, int64_t *first,
+                   int64_t *n) {
+    float *const all[MORE] = {r->reference, r->entropies, r->advantages, r->values, r->returns};
+    const bool places = i == VALUES || i == RETURNS;
+    *first = c->start + c->n_prompt - places;
+    *n = places ? ax_rollout_places(r, c) : c->n - c->n_prompt;
+    return all[i];
 }
 
 static json_t *completion_json(const struct ax_rollout *r, const struct ax_completion *c) {
@@ -40,11 +47,15 @@ static json_t *completion_json(const struct ax_rollout *r, const struct ax_compl
                           ids_json(ids + c->n_prompt, c->n - c->n_prompt), "logprobs",
                           floats_json(logprobs + c->n_prompt, c->n - c->n_prompt), "advantage",
                           (double)c->advantage, "truncated", c->truncated);
-    if (v && put_column(v, "reference", c, r->reference) &&
-        put_column(v, "entropies", c, r->entropies))
-        return v;
-    json_decref(v);
-    return NULL;
+    for (int i = 0; v && i < MORE; i++) {
+        int64_t first, n;
+        const float *values = more(r, c, i, &first, &n);
+        if (values && json_object_set_new(v, more_names[i], floats_json(values + first, n))) {
+            json_decref(v);
+            return NULL;
+        }
+    }
+    return v;
 }
 
 static json_t *origin_json(const struct ax_rollout_origin *o) {
@@ -110,10 +121,12 @@ static enum ax_status read_completion(struct ax_rollout *r, struct ax_json v,
     const int64_t first = c->start + c->n_prompt;
     c->n = c->n_prompt + n;
     AX_TRY(read_floats(ax_json_get(v, "logprobs"), n, r->logprobs + first));
-    if (r->reference)
-        AX_TRY(read_floats(ax_json_get(v, "reference"), n, r->reference + first));
-    if (r->entropies)
-        AX_TRY(read_floats(ax_json_get(v, "entropies"), n, r->entropies + first));
+    for (int i = 0; i < MORE; i++) {
+        int64_t from, count;
+        float *values = more(r, c, i, &from, &count);
+        if (values)
+            AX_TRY(read_floats(ax_json_get(v, more_names[i]), count, values + from));
+    }
     AX_TRY(ax_json_f64(ax_json_get(v, "advantage"), &advantage));
     c->advantage = (float)advantage;
     return ax_json_bool(ax_json_get(v, "truncated"), &c->truncated);

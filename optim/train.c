@@ -219,6 +219,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(ax_train_load_teacher(t));
     AX_TRY(ax_train_rollout_load(t));
+    AX_TRY(ax_train_value_load(t));
     if (refers)
         AX_TRY(ax_train_refer(t));
     if (resume_from)
@@ -257,6 +258,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const double start = ax_clock_now();
     enum ax_status st = ax_train_rollout_create(t);
     if (st == AX_OK)
+        st = ax_train_value_create(t);
+    if (st == AX_OK)
         st = begin(t, run->resume_from);
     if (st == AX_OK)
         st = loop(t);
@@ -273,6 +276,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     ax_references_free(&t->references);
     ax_mismatch_free(&t->mismatch);
     ax_mismatch_free(&t->eval_mismatch);
+    ax_train_value_free(t);
     ax_train_rollout_free(t);
     ax_step_free(&t->step);
     return ax_error_restore(&first);

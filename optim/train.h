@@ -5,7 +5,8 @@
  * PEFT folder. See train.c (the loop), train_step.c (a step of it), train_sequences.c (sequences →
  * micro-batches), train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN,
  * spikes, the records behind them), train_reference.c (log-probs that the objective compares with),
- * train_rollout.c (completions that the model has sampled → micro-batches), train_evaluate.c,
+ * train_rollout.c (completions that the model has sampled → micro-batches), train_value.c (PPO's other
+ * model), train_evaluate.c,
  * train_samples.c, train_save.c and train_resume.c, train_folder.c (output_dir),
  * train_memory.c (whether memory suffices, and what would help), train_disk.c (whether the disk
  * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
@@ -74,6 +75,13 @@ struct ax_train_eval {
     int64_t patience; /* evaluations without improvement before training stops; 0 = off */
 };
 
+/* PPO's value model, which trains beside the policy: a head of one label, the policy's tokens. */
+struct ax_train_value_options {
+    const struct ax_arch *arch;           /* NULL: none */
+    const struct ax_hf *weights;          /* NULL: random */
+    const struct ax_objective *objective; /* ax_objective_value's */
+};
+
 struct ax_train_options {
     const struct ax_arch *arch;
     const struct ax_hf *weights;         /* NULL: random, from the seed */
@@ -95,6 +103,7 @@ struct ax_train_options {
     struct ax_samples samples;         /* generated at each evaluation */
     struct ax_rollout_options rollout; /* group > 0: data.train has prompts, and completions of them
                                           are trained on */
+    struct ax_train_value_options value; /* if rollout.ppo */
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */

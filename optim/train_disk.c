@@ -71,10 +71,13 @@ enum ax_status ax_train_disk(const struct ax_train *t, const struct ax_step_opti
     AX_TRY(ax_runtime_open_planning(&rt, &one)); /* the mesh does not change what is saved */
     enum ax_status st = ax_step_create(&dry.step, &rt, t->o->arch, so);
     if (st == AX_OK) {
-        st = ax_train_save_create(&dry);
+        st = ax_train_value_create(&dry);
+        if (st == AX_OK)
+            st = ax_train_save_create(&dry);
         if (st == AX_OK)
             st = count(&dry, d);
         ax_train_save_free(&dry);
+        ax_train_value_free(&dry);
         ax_step_free(&dry.step);
     }
     ax_runtime_close(&rt);

@@ -31,6 +31,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
     AX_TRY(ax_step_create(&t.step, rt, o->arch, so));
     enum ax_status st;
     AX_TRY_GOTO(ax_train_rollout_create(&t), st, done);
+    AX_TRY_GOTO(ax_train_value_create(&t), st, done);
     if (so->adapter)
         AX_TRY_GOTO(ax_train_start_adapter(&t.step.model, o), st, done);
     for (int m = 0; m < so->n_microbatches; m++)
@@ -40,6 +41,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
         AX_TRY_GOTO(ax_step_restart(&t.step, 1), st, done);
     AX_TRY_GOTO(ax_train_take_adapters(&t), st, done);
     AX_TRY_GOTO(ax_step_run(&t.step, 0, &r), st, done);
+    AX_TRY_GOTO(ax_train_value_plan(&t), st, done);
     AX_TRY_GOTO(ax_train_probe(&t, NULL, 0, &found), st, done);
     if (ax_train_has_reference(o)) {
         const struct ax_eval_options eo = ax_train_reference_options(o);
@@ -55,6 +57,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
         AX_TRY_GOTO(ax_samples_run(&t.step.model, &o->samples, NULL, NULL), st, done);
     st = ax_train_save_plan(&t);
 done:
+    ax_train_value_free(&t);
     ax_train_rollout_free(&t);
     ax_step_free(&t.step);
     return st;

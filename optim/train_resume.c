@@ -53,6 +53,8 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
         }
         json_object_set_new(*out, "rollout", rollout);
     }
+    if (*out && ax_train_has_value(t->o))
+        json_object_set_new(*out, "value_updates", json_integer(t->value.step.count));
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
 }
 
@@ -176,6 +178,8 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     t->stop_early = t->o->eval.patience > 0 && t->worse >= t->o->eval.patience;
     if (ax_train_has_rollout(t->o))
         AX_TRY(ax_rollout_from_json(&t->rollout, ax_json_get(run, "rollout")));
+    if (ax_train_has_value(t->o))
+        AX_TRY(ax_json_i64(ax_json_get(run, "value_updates"), 0, INT64_MAX, &t->value.updates));
     return read_position(t, c->dir, ax_json_get(run, "data").v);
 }
 
@@ -217,6 +221,8 @@ enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
     AX_TRY_GOTO(ax_checkpoint_verify(&c, &t->team), st, done);
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
     AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
+    if (ax_train_has_value(t->o))
+        AX_TRY_GOTO(ax_step_restore(&t->value.step, t->value.updates), st, done);
     t->saved = t->done;
     if (ax_train_is_main(t))
         prune(t);

@@ -14,7 +14,7 @@ bool ax_train_has_rollout(const struct ax_train_options *o) {
 /* ---- the reference ---- */
 
 static bool refers(const struct ax_train *t) {
-    return ax_train_has_rollout(t->o) && t->o->rollout.policy->o.beta != 0;
+    return ax_train_has_rollout(t->o) && ax_rollout_refers(&t->o->rollout);
 }
 
 static bool has_copy(const struct ax_train *t) {
@@ -57,13 +57,21 @@ void ax_train_rollout_free(struct ax_train *t) {
     ax_teacher_free(&t->reference);
 }
 
+static struct ax_rollout_models models(struct ax_train *t) {
+    return (struct ax_rollout_models){.policy = &t->step.model,
+                                      .reference = reference(t),
+                                      .value =
+                                          ax_train_has_value(t->o) ? &t->value.step.model : NULL};
+}
+
 /* Memory is the step's: what a step does not need while it samples. */
 enum ax_status ax_train_rollout_plan(struct ax_train *t) {
     bool stopped;
     struct ax_rollout r = {.o = &t->o->rollout};
     if (!ax_train_has_rollout(t->o))
         return AX_OK;
-    return ax_rollout_generate(&r, &t->step.model, reference(t), NULL, &stopped);
+    const struct ax_rollout_models m = models(t);
+    return ax_rollout_generate(&r, &m, NULL, &stopped);
 }
 
 /* ---- a completion as a document ---- */
@@ -74,7 +82,7 @@ static bool has_labels(const struct ax_train *t, const struct ax_completion *c) 
 
 /* The routers' balancing loss is of all tokens. */
 static bool trains(const struct ax_train *t, const struct ax_completion *c) {
-    return t->step.o.balance_coef != 0 ||
+    return t->step.o.balance_coef != 0 || t->o->rollout.policy->o.token_advantages ||
            (has_labels(t, c) && ax_policy_trains(&t->o->rollout.policy->o, (double)c->advantage));
 }
 
@@ -110,9 +118,13 @@ static void append(struct ax_train *t, int m, int64_t at, const struct ax_comple
     }
     for (int k = 0; k < r->columns->n; k++)
         doc->columns[k] = ax_train_column_at(r, m, k, at);
-    memcpy(ax_train_column_at(r, m, p->advantage, at), &c->advantage, sizeof c->advantage);
     /* shifted, as the labels */
     const size_t bytes = (size_t)(n - 1) * sizeof(float);
+    if (p->o.token_advantages)
+        memcpy(ax_train_column_at(r, m, p->advantage, at), t->rollout.advantages + first + 1,
+               bytes);
+    else
+        memcpy(ax_train_column_at(r, m, p->advantage, at), &c->advantage, sizeof c->advantage);
     if (p->old >= 0)
         memcpy(ax_train_column_at(r, m, p->old, at), t->rollout.logprobs + first + 1, bytes);
     if (p->reference >= 0)
@@ -149,6 +161,8 @@ static void put(struct ax_train *t, struct place *p, int64_t number,
     const struct ax_rollout_origin *from = &t->rollout.origins[group];
     if (p->own)
         append(t, p->m, p->at, c, shared, p->leader);
+    if (p->own && ax_train_has_value(t->o))
+        ax_train_value_append(t, p->m, p->at, c);
     p->docs++;
     r->origins[p->batch * r->cap_docs + r->all_docs[p->batch]++] =
         (struct ax_train_origin){from->file, from->line};
@@ -176,6 +190,8 @@ static void deal(struct ax_train *t) {
     memset(r->all_docs, 0, (size_t)(r->n_batches * r->ranks) * sizeof *r->all_docs);
     r->n_tokens = r->n_trained = r->n_computed = 0;
     t->step.absent = 0;
+    if (ax_train_has_value(t->o))
+        ax_train_value_clear(t);
     for (int64_t i = 0; i < n; i++) {
         int64_t number;
         const struct ax_completion *c = ax_rollout_take(&t->rollout, i, &number);
@@ -269,12 +285,14 @@ static void report(struct ax_train *t) {
 }
 
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
+    const bool again = ax_rollout_is_used_up(&t->rollout);
     *stopped = false;
-    if (ax_rollout_is_used_up(&t->rollout)) {
+    if (again || ax_train_has_value(t->o))
         AX_TRY(ax_train_settle(t)); /* sampled by weights that are known to be the next ones */
+    if (again) {
+        const struct ax_rollout_models m = models(t);
         ax_metrics_doing(t->metrics, "sampling", 0, 0);
-        AX_TRY(ax_rollout_generate(&t->rollout, &t->step.model, reference(t), t->o->data.train,
-                                   stopped));
+        AX_TRY(ax_rollout_generate(&t->rollout, &m, t->o->data.train, stopped));
         if (*stopped)
             return AX_OK;
         report(t);

@@ -39,7 +39,8 @@ static void add_parts(const struct ax_train *t, const struct ax_param *p,
 enum ax_status ax_train_save_create(struct ax_train *t) {
     struct ax_model *m = &t->step.model;
     const bool restarts = t->o->step.relora.interval > 0;
-    AX_TRY(ax_saver_create(&t->saver, m->rt->q, &t->team, restarts ? 2 * m->n_units : m->n_units));
+    const int units = restarts ? 2 * m->n_units : m->n_units;
+    AX_TRY(ax_saver_create(&t->saver, m->rt->q, &t->team, units + t->value.step.model.n_units));
     AX_TRY(ax_alloc(&t->weights, (size_t)m->n_params, sizeof *t->weights));
     if (ax_train_saved_adapter(t->o))
         AX_TRY(ax_alloc(&t->names, (size_t)m->n_params, sizeof *t->names));
@@ -60,6 +61,7 @@ enum ax_status ax_train_save_create(struct ax_train *t) {
     AX_TRY(ax_param_states_parts(m, t->step.states, &t->parts));
     if (restarts)
         ax_relora_parts(m, &t->parts);
+    AX_TRY(ax_train_value_parts(t, units));
     ax_saver_create_stage(&t->saver, t->n_weights, t->weights,
                           t->o->save.only_model ? NULL : &t->parts, AX_SAVER_STAGE);
     if (!restarts)
@@ -139,6 +141,8 @@ void ax_train_save_free(struct ax_train *t) {
     ax_free(t->adapters);
     ax_free(t->weights);
     ax_free(t->names);
+    ax_free(t->value.names);
+    t->value.names = NULL;
     t->adapters = NULL;
     t->weights = NULL;
     t->names = NULL;

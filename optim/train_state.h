@@ -107,6 +107,17 @@ struct ax_train_vote {
     bool saved;   /* on all ranks: the save in flight has ended */
 };
 
+/* ---- train_value.c: PPO's value model, beside the policy ---- */
+
+struct ax_train_value {
+    struct ax_step step;
+    struct ax_train_sequences sequences; /* of the step in progress */
+    struct ax_figures figures;           /* of the step, and of a generation in its first */
+    int first_unit;                      /* of its units among the saver's */
+    char (*names)[AX_NAME_MAX + 32];     /* of its parts in a checkpoint: "value.NAME" */
+    int64_t updates;                     /* as of the resumed checkpoint */
+};
+
 /* ---- the run ---- */
 
 /* A saved step and its evaluation result. */
@@ -130,6 +141,7 @@ struct ax_train {
     struct ax_train_sequences sequences;        /* of the step in progress */
     struct ax_rollout rollout;                  /* of a run that samples what it trains on */
     struct ax_teacher reference;                /* of its policy, if it is a model of its own */
+    struct ax_train_value value;                /* of PPO */
     struct ax_train_late late;                  /* its sequences are unused where no work is late */
     struct ax_reference_store reference_store;  /* that of the options, for the next two */
     struct ax_references references;            /* of an objective that compares with them */
@@ -201,6 +213,21 @@ enum ax_status ax_train_rollout_plan(struct ax_train *t);
 /* Fills the step's batches with the next turn, after sampling if it is the first of a generation.
  * *stopped: there is no step, as a rank was asked to stop. */
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped);
+
+/* Does a value model train, too? All of the following do nothing without. Takes its memory; loads it;
+ * runs its step while planning. */
+bool ax_train_has_value(const struct ax_train_options *o);
+enum ax_status ax_train_value_create(struct ax_train *t);
+enum ax_status ax_train_value_load(struct ax_train *t);
+enum ax_status ax_train_value_plan(struct ax_train *t);
+void ax_train_value_free(struct ax_train *t);
+/* For a run with one: no completion is in its micro-batches; this one follows `at` tokens of number m. */
+void ax_train_value_clear(struct ax_train *t);
+void ax_train_value_append(struct ax_train *t, int m, int64_t at, const struct ax_completion *c);
+/* A step on the completions of the policy's; no result may be pending. */
+enum ax_status ax_train_value_step(struct ax_train *t);
+/* Adds its masters and optimizer state to what a checkpoint has, as units from first_unit on. */
+enum ax_status ax_train_value_parts(struct ax_train *t, int first_unit);
 
 /* The adapter whose folder a run writes; NULL: it writes models. With restarts a model, because the
  * adapter alone fits no base that anyone else has. */

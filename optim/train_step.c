@@ -53,6 +53,8 @@ static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
         f.phases[f.n_phases++] = (struct ax_phase_seconds){"rollout", t->rollout.seconds};
         f.phases[f.n_phases++] = (struct ax_phase_seconds){"reward", t->rollout.reward_seconds};
     }
+    if (ax_train_has_value(t->o))
+        f.figures = &t->value.figures;
     AX_TRY(ax_train_compare_ranks(t, f.seconds, &f.ranks));
     ax_metrics_step(t->metrics, &f);
     return AX_OK;
@@ -183,6 +185,7 @@ enum ax_status ax_train_step(struct ax_train *t) {
     if (!t->late.pending) /* else it is not due */
         AX_TRY(ax_step_restart_if_due(&t->step, t->done));
     AX_TRY(ax_train_estimate_kl(t));
+    AX_TRY(ax_train_value_step(t));
     stop(&c, t);
     c.waits_before = c.waits;
     AX_TRY(begin(t, &c));

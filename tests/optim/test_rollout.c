@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/classifier.h"
+#include "optim/value.h"
 #include "parallel/comm_local.h"
 #include "tests/tiny.h"
 #include "tests/optim/train_runs.h"
@@ -30,6 +31,10 @@ struct judge {
 /* A case of prompts; each rank has its own. */
 struct rollout_case {
     struct judge judge;
+    struct ax_arch value_arch;
+    struct ax_value_options value_options;
+    struct ax_objective value;
+    struct ax_rollout_ppo ppo;
     struct train_case c;
     struct ax_examples prompts;
     struct ax_corpus corpus;
@@ -51,6 +56,7 @@ struct variant {
     bool spread; /* rewards of all answers are the same */
     bool masks;  /* answers that are cut */
     bool judged; /* by a model, too */
+    bool ppo;    /* with a value model; one answer per prompt */
 };
 
 static const int32_t ends[] = {3, 17, 40, 41, 42, 77};
@@ -112,8 +118,8 @@ static enum ax_status open_prompts(struct rollout_case *r) {
 /* The model's score of each completion alone: at its last token. */
 static enum ax_status judge(void *ctx, size_t n, const struct ax_reward_item *items, double *out) {
     struct judge *j = ctx;
-    struct ax_document docs[2 * GROUP * 2];
-    int32_t labels[2 * GROUP * 2][MAX_NEW];
+    struct ax_document docs[4 * GROUP];
+    int32_t labels[4 * GROUP][MAX_NEW];
     assert_true(n <= sizeof docs / sizeof *docs);
     for (size_t i = 0; i < n; i++) {
         for (int64_t t = 0; t < items[i].n_ids; t++)
@@ -138,9 +144,11 @@ static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = tru
 
 static void set_options(struct rollout_case *r, const struct variant *v, int data_ranks) {
     struct ax_train_options *o = &r->c.o;
-    struct ax_policy_options po = ax_policy_defaults(AX_POLICY_GRPO);
+    struct ax_policy_options po = ax_policy_defaults(v->ppo ? AX_POLICY_BNPO : AX_POLICY_GRPO);
+    const int64_t group = v->ppo ? 1 : GROUP;
     po.old = true;
     po.beta = v->beta;
+    po.token_advantages = v->ppo;
     r->objective = ax_objective_policy(&r->policy, &po);
     r->objective.temperature = 0.9;
     o->step.objective = &r->objective;
@@ -159,8 +167,8 @@ static void set_options(struct rollout_case *r, const struct variant *v, int dat
     o->epochs = 20;
     o->lr.base_lr = 1e-3;
     o->metrics.logging_steps = 1;
-    o->rollout = (struct ax_rollout_options){.group = GROUP,
-                                             .prompts = 2 * v->steps,
+    o->rollout = (struct ax_rollout_options){.group = group,
+                                             .prompts = 2 * GROUP / group * v->steps,
                                              .steps = v->steps,
                                              .iterations = v->iterations,
                                              .rounds = v->rounds,
@@ -176,6 +184,21 @@ static void set_options(struct rollout_case *r, const struct variant *v, int dat
                                              .tokenizer = tokenizer};
 }
 
+static enum ax_status open_value(struct rollout_case *r) {
+    r->value_options = (struct ax_value_options){.coef = 0.1, .cliprange = 0.2};
+    r->value = ax_objective_value(&r->value_options);
+    r->ppo = (struct ax_rollout_ppo){.gamma = 0.99,
+                                     .lambda = 0.95,
+                                     .kl_coef = 0.05,
+                                     .whiten_rewards = true,
+                                     .missing_eos_penalty = 1};
+    AX_TRY(tiny_arch(&r->value_arch, "llama", false, ""));
+    AX_TRY(ax_classifier_choose(&r->value_arch, &ax_classifier_reward));
+    r->c.o.value = (struct ax_train_value_options){.arch = &r->value_arch, .objective = &r->value};
+    r->c.o.rollout.ppo = &r->ppo;
+    return AX_OK;
+}
+
 static enum ax_status case_open(struct rollout_case *r, const struct variant *v, int data_ranks) {
     const struct ax_reward_function functions[] = {
         {.name = v->spread ? "length:100" : "soft_overlong:12:11", .weight = 1},
@@ -186,6 +209,8 @@ static enum ax_status case_open(struct rollout_case *r, const struct variant *v,
     AX_TRY(open_prompts(r));
     AX_TRY(ax_rewards_open(&r->rewards, &ro));
     set_options(r, v, data_ranks);
+    if (v->ppo)
+        AX_TRY(open_value(r));
     if (v->judged) {
         AX_TRY(open_judge(&r->judge));
         r->c.o.rollout.models[r->c.o.rollout.n_models++] = &r->judge.model;
@@ -195,6 +220,7 @@ static enum ax_status case_open(struct rollout_case *r, const struct variant *v,
 
 static void case_close(struct rollout_case *r) {
     ax_arch_free(&r->judge.arch);
+    ax_arch_free(&r->value_arch);
     ax_loader_free(r->loader);
     ax_corpus_source_free(&r->order);
     ax_corpus_free(&r->corpus);
@@ -205,7 +231,8 @@ static void case_close(struct rollout_case *r) {
 
 /* What a run leaves, of rank 0. */
 struct left {
-    double losses[STEPS], norms[STEPS];
+    double losses[STEPS], norms[STEPS],
+        values[STEPS]; /* losses of the value model, if there is one */
     int n;
     uint64_t completions, weights;
     char dir[112];
@@ -225,6 +252,8 @@ static void read_left(const struct train_case *c, struct left *l) {
         const char *loss = strstr(line, "\"loss\": "), *norm = strstr(line, "\"grad_norm\": ");
         if (!loss || !norm || l->n == STEPS)
             continue;
+        const char *value = strstr(line, "\"loss/value_avg\": ");
+        l->values[l->n] = value ? strtod(value + strlen("\"loss/value_avg\": "), NULL) : 0;
         l->losses[l->n] = strtod(loss + strlen("\"loss\": "), NULL);
         l->norms[l->n++] = strtod(norm + strlen("\"grad_norm\": "), NULL);
     }
@@ -288,6 +317,14 @@ static void any_mesh_is_one_rank(void **state) {
          .iterations = 2,
          .beta = 0.1,
          .adapter = true},
+        {.backend = "ref", .dtype = AX_F64, .steps = 1, .iterations = 2, .ppo = true},
+        {.backend = "ref",
+         .dtype = AX_F64,
+         .steps = 1,
+         .iterations = 1,
+         .judged = true,
+         .ppo = true,
+         .adapter = true},
     };
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         struct mesh_run one = {.v = &all[k], .sizes = {1, 1, 1, 1, 1, 1}};
@@ -296,12 +333,14 @@ static void any_mesh_is_one_rank(void **state) {
         for (int i = 0; i < STEPS; i++)
             most = fmax(most, one.left.norms[i]);
         assert_true(most > 0);
+        assert_int_equal(all[k].ppo, one.left.values[0] > 0);
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
             struct mesh_run m = {.v = &all[k], .sizes = meshes[i]};
             run_mesh(&m);
             assert_true(m.left.completions == one.left.completions);
             for (int s = 0; s < STEPS; s++)
                 if (!(fabs(m.left.losses[s] - one.left.losses[s]) <= 1e-11 &&
+                      fabs(m.left.values[s] - one.left.values[s]) <= 1e-11 &&
                       fabs(m.left.norms[s] - one.left.norms[s]) <= 1e-11 * (1 + most)))
                     fail_msg(
                         "variant %zu, mesh %zu, step %d: loss %.12g and norm %.12g, on one rank "
@@ -348,21 +387,26 @@ static void run_here(struct rollout_case *r, struct left *l) {
 static void far_memory_is_near(void **state) {
     (void)state;
     static const char *const backends[] = {"cpu", "far"};
-    struct left left[2];
-    for (int i = 0; i < 2; i++) {
-        const struct variant v = {.backend = backends[i],
-                                  .dtype = AX_F32,
-                                  .steps = 2,
-                                  .iterations = 2,
-                                  .beta = 0.1,
-                                  .judged = true};
-        struct rollout_case r;
-        assert_int_equal(case_open(&r, &v, 1), AX_OK);
-        run_here(&r, &left[i]);
-        case_close(&r);
+    for (int ppo = 0; ppo < 2; ppo++) {
+        struct left left[2];
+        for (int i = 0; i < 2; i++) {
+            const struct variant v = {.backend = backends[i],
+                                      .dtype = AX_F32,
+                                      .steps = ppo ? 1 : 2,
+                                      .iterations = 2,
+                                      .beta = ppo ? 0 : 0.1,
+                                      .judged = true,
+                                      .ppo = ppo};
+            struct rollout_case r;
+            assert_int_equal(case_open(&r, &v, 1), AX_OK);
+            run_here(&r, &left[i]);
+            case_close(&r);
+        }
+        assert_true(left[0].completions == left[1].completions);
+        assert_true(left[0].weights == left[1].weights);
+        for (int s = 0; s < STEPS; s++)
+            assert_true(left[0].values[s] == left[1].values[s]);
     }
-    assert_true(left[0].completions == left[1].completions);
-    assert_true(left[0].weights == left[1].weights);
 }
 
 /* A signal while prompts are read: nothing of that generation counts. */
