@@ -385,6 +385,9 @@ const struct ax_command ax_commands[] = {
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
      "axtrain plan sft.yaml micro_batch_size=2", ax_cmd_plan},
+    {"ppo", "train a model on rewards, with a value model beside it",
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "axtrain ppo ppo.yaml ppo.reward_model_path=outputs/rm output_dir=out", ax_cmd_ppo},
     {"preprocess", "tokenize the data sets of a configuration ahead of training",
      "CONFIG [key=value …] [--refresh]",
      "Reads, checks, renders and tokenizes every data set and stores the result in\n"

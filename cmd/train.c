@@ -191,6 +191,7 @@ static const struct kind {
     {"sft", "!rl && !reward_model && !process_reward_model", "no rl and no reward model"},
     {"dpo", "rl == dpo,orpo,cpo,simpo,kto", "rl: dpo, orpo, cpo, simpo or kto"},
     {"grpo", "rl == grpo,gdpo", "rl: grpo or gdpo"},
+    {"ppo", "rl == ppo", "rl: ppo"},
     {"prm", "process_reward_model", "process_reward_model: true"},
 };
 
@@ -236,6 +237,10 @@ enum ax_status ax_cmd_dpo(int argc, char **argv) {
 
 enum ax_status ax_cmd_grpo(int argc, char **argv) {
     return run(argc, argv, "grpo");
+}
+
+enum ax_status ax_cmd_ppo(int argc, char **argv) {
+    return run(argc, argv, "ppo");
 }
 
 enum ax_status ax_cmd_prm(int argc, char **argv) {

@@ -47,7 +47,6 @@ const struct ax_config_value ax_config_values[] = {
      AX_ROUGHLY("the adapter's master weights stay float32")},
     {"kd_normalize_topk", "true",
      AX_REFUSED("write false: the model's probabilities are those among all tokens")},
-    {"rl", "ppo", AX_NEEDS(PPO)},
     {"rl", "ebft", AX_NEEDS(EBFT)},
     {"dpo_loss_type", "aot*", AX_NEEDS(OTHER_RL)},
     {"qat.weight_dtype", "int4", AX_NEEDS(QAT)},

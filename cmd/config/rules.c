@@ -54,7 +54,7 @@ const struct ax_config_rule ax_config_rules[] = {
      "packs single records: remove the key"},
     {"packing_strategy && multipack_real_batches == false", "packing_strategy",
      "fills rows of sequence_len tokens: remove multipack_real_batches"},
-    {"rl == grpo,gdpo && neftune_noise_alpha", "neftune_noise_alpha",
+    {"rl == grpo,gdpo,ppo && neftune_noise_alpha", "neftune_noise_alpha",
      "answers are sampled without noise, and ratios would compare it: remove it"},
     {"rl == grpo,gdpo,ppo,ebft && sample_packing", "sample_packing",
      "packing is not supported with this rl: set it to false"},

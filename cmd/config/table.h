@@ -71,7 +71,6 @@ enum ax_config_support {
     X(OTHER_OPTIM, "other-optimizers", "optimizers beyond AdamW, SGD, Lion, Adafactor and Muon")   \
     X(LORA_INIT, "adapter-variants", "other adapter initializations, shapes and learning rates")   \
     X(LOFTQ, "loftq", "adapters that start from the error of quantization (LoftQ)")                \
-    X(PPO, "ppo", "reinforcement training with PPO")                                               \
     X(EBFT, "ebft", "energy-based fine-tuning")                                                    \
     X(LOGPROBS, "teacher-logprobs", "log-probs of a teacher from a server; use kd_teacher")        \
     X(OTHER_RL, "other-rl", "more losses and options for preference and reinforcement training")   \
@@ -121,7 +120,7 @@ struct ax_capability_info {
 /* A key that needs one of these requests another objective, even if the key that selects it is
  * missing. Such a run stops, because it would train something that was not requested. */
 static inline bool ax_capability_is_objective(enum ax_capability cap) {
-    return cap >= AX_CAP_PPO && cap <= AX_CAP_OTHER_RL;
+    return cap >= AX_CAP_EBFT && cap <= AX_CAP_OTHER_RL;
 }
 
 struct ax_config_key {

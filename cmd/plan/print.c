@@ -76,6 +76,16 @@ static void print_memory(const struct ax_plan_request *r, const struct ax_plan_f
         printf("%s\n", r->train ? "; auto chooses the first that fits when training starts" : "");
 }
 
+static void print_value(const struct ax_train_options *o) {
+    char count[32];
+    if (o->value.arch)
+        printf(
+            "value    a model with one label, %s, %s parameters, which trains beside the policy; "
+            "the memory above includes it\n",
+            o->value.arch->family->model_type,
+            ax_format_count(count, sizeof count, (double)ax_arch_parameters(o->value.arch)));
+}
+
 static void print_rollout(const struct ax_rollout_options *o) {
     char bytes[32], count[32];
     for (int i = 0; i < o->n_models; i++) {
@@ -86,11 +96,12 @@ static void print_rollout(const struct ax_rollout_options *o) {
     }
     if (o->group > 0)
         printf(
-            "sampling %lld prompt%s × %lld answers for %d step%s, %lld at a time: keys and values "
+            "sampling %lld prompt%s × %lld answer%s for %d step%s, %lld at a time: keys and values "
             "of %lld tokens in all, %s, in memory that steps use, too\n",
             (long long)o->prompts, o->prompts == 1 ? "" : "s", (long long)o->group,
-            o->steps * o->iterations, o->steps * o->iterations == 1 ? "" : "s", (long long)o->lanes,
-            (long long)o->kv_tokens, ax_format_bytes(bytes, sizeof bytes, (double)o->kv_bytes));
+            o->group == 1 ? "" : "s", o->steps * o->iterations,
+            o->steps * o->iterations == 1 ? "" : "s", (long long)o->lanes, (long long)o->kv_tokens,
+            ax_format_bytes(bytes, sizeof bytes, (double)o->kv_bytes));
 }
 
 static void print_run(const struct ax_plan_request *r, const struct ax_train_forecast *t) {
@@ -155,6 +166,7 @@ void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures
     if (r->train) {
         print_run(r, &f->forecast);
         print_rollout(&r->train->rollout);
+        print_value(r->train);
     }
     print_time(f);
     if (!r->blocks) {

@@ -37,7 +37,7 @@ struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eva
         .drop_untrained = packed || task != AX_TASK_TEXT,
     };
     if (task == AX_TASK_PROMPT) {
-        r.reserved = ax_config_i64(cfg, "trl.max_completion_length");
+        r.reserved = ax_config_i64(cfg, "%s", ax_setup_answer_key(cfg));
         r.max -= r.reserved;
     }
     if ((ax_config_count(cfg, "pretraining_dataset") > 0 &&

@@ -246,7 +246,7 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
                             "and %s), %lld too short (min_sample_len), %lld "
                             "without a trained token (%s)",
                             (long long)r->too_long,
-                            task == AX_TASK_PROMPT ? "trl.max_completion_length"
+                            task == AX_TASK_PROMPT ? "the length of an answer"
                                                    : "excess_length_strategy",
                             (long long)r->too_short, (long long)r->untrained,
                             task == AX_TASK_TEXT ? "roles_to_train" : "sequence_len");

@@ -9,9 +9,9 @@ enum ax_task ax_setup_task(const struct ax_config *cfg) {
         const char *condition;
         enum ax_task task;
     } tasks[] = {
-        {"rl == kto", AX_TASK_UNPAIRED},     {"rl == dpo,ipo,orpo,cpo,simpo", AX_TASK_PAIR},
-        {"reward_model", AX_TASK_REWARD},    {"process_reward_model", AX_TASK_STEPS},
-        {"rl == grpo,gdpo", AX_TASK_PROMPT},
+        {"rl == kto", AX_TASK_UNPAIRED},         {"rl == dpo,ipo,orpo,cpo,simpo", AX_TASK_PAIR},
+        {"reward_model", AX_TASK_REWARD},        {"process_reward_model", AX_TASK_STEPS},
+        {"rl == grpo,gdpo,ppo", AX_TASK_PROMPT},
     };
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
         if (ax_config_holds(cfg, tasks[i].condition))
@@ -26,7 +26,7 @@ enum ax_status ax_setup_check_prompts(const struct ax_config *cfg) {
         const struct ax_length_rule r = ax_setup_length_rule(cfg, eval);
         const int64_t length = r.max + r.reserved;
         if (r.max < 1)
-            return ax_config_error(cfg, "trl.max_completion_length",
+            return ax_config_error(cfg, ax_setup_answer_key(cfg),
                                    "%lld leaves no room for a prompt in %s: %lld",
                                    (long long)r.reserved,
                                    eval ? "eval_sequence_len" : "sequence_len", (long long)length);

@@ -17,6 +17,7 @@ struct ax_setup_method {
     struct ax_preference preference;
     struct ax_kto kto;
     struct ax_policy policy;
+    const char *measures[AX_MEASURES + 1]; /* of PPO's policy */
     struct ax_reward reward;
     struct ax_distill_options distill;
 };
@@ -25,6 +26,10 @@ struct ax_setup_method {
 bool ax_setup_samples_answers(const struct ax_config *cfg);
 /* How. */
 void ax_setup_read_sampling(struct ax_sampling *s, const struct ax_config *cfg);
+/* With PPO, which has a value model? */
+bool ax_setup_is_ppo(const struct ax_config *cfg);
+/* The key that says how many tokens an answer may have. */
+const char *ax_setup_answer_key(const struct ax_config *cfg);
 /* The head that the configuration trains; NULL: a language model's. */
 const struct ax_classifier *ax_setup_classifier(const struct ax_config *cfg);
 enum ax_status ax_setup_method_policy(struct ax_setup_method *m, const struct ax_config *cfg);

@@ -1,30 +1,60 @@
-/* trl.reward_funcs: functions, programs, and models among them. */
+/* trl.reward_funcs: functions, programs, and models among them. ppo.reward_model_path is one more. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "cmd/model/base_model.h"
 #include "cmd/train/rollout.h"
 
+#define FUNCS "trl.reward_funcs"
+#define MODEL "ppo.reward_model_path"
+
+/* ---- names ---- */
+
+static size_t count(const struct ax_config *cfg) {
+    return ax_config_count(cfg, FUNCS) + (ax_setup_is_ppo(cfg) && ax_config_has(cfg, MODEL));
+}
+
+static bool is_listed(const struct ax_config *cfg, size_t i) {
+    return i < ax_config_count(cfg, FUNCS);
+}
+
+static const char *name_of(const struct ax_config *cfg, size_t i) {
+    return is_listed(cfg, i) ? ax_config_str(cfg, FUNCS ".%zu", i) : ax_config_str(cfg, MODEL);
+}
+
+static double weight_of(const struct ax_config *cfg, size_t i) {
+    return is_listed(cfg, i) && ax_config_count(cfg, "trl.reward_weights") > 0
+               ? ax_config_f64(cfg, "trl.reward_weights.%zu", i)
+               : 1;
+}
+
+/* "KEY (where)" in front of what went wrong. */
+static enum ax_status wrong(const struct ax_config *cfg, size_t i, enum ax_status st) {
+    char where[256];
+    return is_listed(cfg, i)
+               ? ax_error_prefix(st, FUNCS " (%s)",
+                                 ax_config_where(cfg, where, sizeof where, FUNCS ".%zu", i))
+               : ax_error_prefix(st, MODEL " (%s)",
+                                 ax_config_where(cfg, where, sizeof where, MODEL));
+}
+
 /* ---- models ---- */
 
 static enum ax_status open_models(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                   const struct ax_setup_reward_model_options *each,
                                   struct ax_rollout_options *o) {
-    const size_t n = ax_config_count(cfg, "trl.reward_funcs");
-    char where[256];
+    const size_t n = count(cfg);
     if (n > AX_ROLLOUT_MAX_REWARDS)
-        return ax_config_error(cfg, "trl.reward_funcs", "at most %d", AX_ROLLOUT_MAX_REWARDS);
+        return ax_config_error(cfg, FUNCS, "at most %d", AX_ROLLOUT_MAX_REWARDS);
     AX_TRY(ax_alloc(&r->models, n, sizeof *r->models));
     for (size_t i = 0; i < n; i++) {
         struct ax_setup_reward_model_options mo = *each;
-        mo.name = ax_config_str(cfg, "trl.reward_funcs.%zu", i);
-        if (!ax_setup_is_reward_model(mo.name))
+        mo.name = name_of(cfg, i);
+        if (is_listed(cfg, i) && !ax_setup_is_reward_model(mo.name))
             continue;
         const enum ax_status st = ax_setup_reward_model_open(&r->models[i], &mo);
         if (st != AX_OK)
-            return ax_error_prefix(
-                st, "trl.reward_funcs (%s)",
-                ax_config_where(cfg, where, sizeof where, "trl.reward_funcs.%zu", i));
+            return wrong(cfg, i, st);
         r->n_models = (int)i + 1;
         o->models[o->n_models++] = &r->models[i].model;
     }
@@ -42,12 +72,11 @@ static const char *title_of(const struct ax_setup_rollout *r, int i) {
 /* ---- all ---- */
 
 static enum ax_status check(const struct ax_config *cfg) {
-    const size_t n = ax_config_count(cfg, "trl.reward_funcs");
+    const size_t n = ax_config_count(cfg, FUNCS);
     const size_t weights = ax_config_count(cfg, "trl.reward_weights");
-    if (n == 0)
-        return ax_config_error(cfg, "trl.reward_funcs",
-                               "not set: what are answers worth? See "
-                               "docs/rewards.md");
+    if (count(cfg) == 0)
+        return ax_config_error(cfg, ax_setup_is_ppo(cfg) ? MODEL : FUNCS,
+                               "not set: what are answers worth? See docs/rewards.md");
     if (weights > 0 && weights != n)
         return ax_config_error(cfg, "trl.reward_weights", "%zu weights for %zu functions", weights,
                                n);
@@ -57,13 +86,11 @@ static enum ax_status check(const struct ax_config *cfg) {
 static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                      const struct ax_train_options *o) {
     struct ax_reward_function functions[AX_ROLLOUT_MAX_REWARDS];
-    const size_t n = ax_config_count(cfg, "trl.reward_funcs");
-    const bool weighted = ax_config_count(cfg, "trl.reward_weights") > 0;
+    const size_t n = count(cfg);
     char *base, *cache;
     for (size_t i = 0; i < n; i++) {
-        functions[i] = (struct ax_reward_function){
-            .name = ax_config_str(cfg, "trl.reward_funcs.%zu", i),
-            .weight = weighted ? ax_config_f64(cfg, "trl.reward_weights.%zu", i) : 1};
+        functions[i] =
+            (struct ax_reward_function){.name = name_of(cfg, i), .weight = weight_of(cfg, i)};
         if (!r->models[i].path)
             continue;
         functions[i].name = title_of(r, (int)i);
@@ -81,7 +108,7 @@ static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax
                                           .threads = ax_runtime_threads(&o->runtime)};
     st = ax_rewards_open(&r->rewards, &ro);
     ax_free(cache);
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, "trl.reward_funcs");
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, FUNCS);
 }
 
 enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax_config *cfg,

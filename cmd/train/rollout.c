@@ -20,6 +20,17 @@ static int64_t micro_batches(const struct ax_config *cfg, int64_t rows, int64_t 
                : accumulation;
 }
 
+/* An answer per prompt; a generation is PPO's batch. */
+static void read_ppo_sizes(struct ax_rollout_options *r, const struct ax_config *cfg,
+                           const struct ax_train_options *o) {
+    const struct ax_mesh_sizes *m = &o->runtime.sizes;
+    r->group = r->eval_group = 1;
+    r->iterations = (int)ax_config_i64(cfg, "ppo.num_ppo_epochs");
+    r->steps = (int)ax_config_i64(cfg, "ppo.num_mini_batches");
+    r->prompts = o->data.sequences_per_batch * m->dp_replicate * m->dp_shard *
+                 o->step.n_microbatches * r->steps;
+}
+
 /* A generation is a whole number of steps, and of groups. */
 static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_config *cfg,
                                  const struct ax_train_options *o) {
@@ -142,7 +153,7 @@ static enum ax_status read_advantages(struct ax_advantage_options *a, const stru
 static void make_room(struct ax_train_options *o, const struct ax_config *cfg) {
     struct ax_rollout_options *r = &o->rollout;
     const int64_t length = ax_config_i64(cfg, "sequence_len");
-    r->max_new = ax_config_i64(cfg, "trl.max_completion_length");
+    r->max_new = ax_config_i64(cfg, "%s", ax_setup_answer_key(cfg));
     r->max_prompt =
         o->data.doc_tokens < length - r->max_new ? o->data.doc_tokens : length - r->max_new;
     o->data.doc_tokens = o->data.sequence_tokens = r->max_prompt + r->max_new;
@@ -150,16 +161,20 @@ static void make_room(struct ax_train_options *o, const struct ax_config *cfg) {
 }
 
 /* What else an adapter replaces is not the base's when it is off. */
-static enum ax_status check_reference(const struct ax_config *cfg, const struct ax_policy *p) {
+static enum ax_status check_reference(const struct ax_config *cfg,
+                                      const struct ax_rollout_options *o) {
     static const char *const keys[] = {"lora_modules_to_save", "peft_init_lora_weights"};
-    if (p->o.beta == 0 || !ax_config_has(cfg, "adapter"))
+    const char *by = o->ppo ? "ppo.kl_coef" : "trl.beta";
+    if (!ax_rollout_refers(o) || !ax_config_has(cfg, "adapter"))
         return AX_OK;
     if (ax_config_count(cfg, "%s", keys[0]) > 0)
-        return ax_config_error(cfg, keys[0], "not supported with trl.beta: remove one of them");
+        return ax_config_error(cfg, keys[0], "not supported with %s: remove it, or set that to 0",
+                               by);
     if (ax_config_holds(cfg, "peft_init_lora_weights == pissa*"))
         return ax_config_error(cfg, keys[1],
-                               "changes the base, which trl.beta compares with: "
-                               "remove one of them");
+                               "changes the base, which %s compares with: remove it, or set that "
+                               "to 0",
+                               by);
     return AX_OK;
 }
 
@@ -170,22 +185,29 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     if (!ax_setup_samples_answers(cfg))
         return AX_OK;
     make_room(o, cfg);
-    AX_TRY(check_reference(cfg, &d->method.policy));
-    AX_TRY(read_sizes(ro, cfg, o));
+    ro->policy = &d->method.policy;
+    if (ax_setup_is_ppo(cfg))
+        ax_setup_ppo_read(r, cfg, o);
+    AX_TRY(check_reference(cfg, ro));
+    if (ro->ppo)
+        read_ppo_sizes(ro, cfg, o);
+    else
+        AX_TRY(read_sizes(ro, cfg, o));
     read_room(ro, cfg, o);
     ax_setup_read_sampling(&ro->sampling, cfg);
     AX_TRY(read_stop(&r->stop, cfg, d, base));
-    AX_TRY(read_advantages(&ro->advantages, cfg));
+    if (!ro->ppo)
+        AX_TRY(read_advantages(&ro->advantages, cfg));
     ro->n_stop = r->stop.n;
     ro->stop = r->stop.ids;
-    ro->mask_truncated = ax_config_bool(cfg, "trl.mask_truncated_completions");
+    ro->mask_truncated = !ro->ppo && ax_config_bool(cfg, "trl.mask_truncated_completions");
     ro->top_entropy = ax_config_f64(cfg, "trl.top_entropy_quantile");
-    ro->rounds = (int)ax_config_i64(cfg, "dynamic_sampling_rounds");
+    ro->rounds = ro->ppo ? 0 : (int)ax_config_i64(cfg, "dynamic_sampling_rounds");
     if (ax_config_bool(cfg, "trl.log_completions"))
         ro->shown = (int)ax_config_i64(cfg, "trl.num_completions_to_print");
-    ro->policy = &d->method.policy;
     ro->tokenizer = d->tok.tokenizer;
-    return ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o);
+    AX_TRY(ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o));
+    return ro->ppo ? ax_setup_value_open(r, cfg, d->tok.tokenizer, o) : AX_OK;
 }
 
 void ax_setup_rollout_close(struct ax_setup_rollout *r) {

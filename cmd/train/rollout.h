@@ -6,6 +6,7 @@
 #include "cmd/train/data.h"
 #include "cmd/train/reward_model.h"
 #include "optim/train.h"
+#include "optim/value.h"
 
 /* Must not move while it is open. */
 struct ax_setup_rollout {
@@ -14,6 +15,11 @@ struct ax_setup_rollout {
     struct ax_setup_reward_model *models; /* [n_models], of the rewards with their numbers; zeroed
                                              where the reward is none */
     int n_models;
+    /* ---- of PPO ---- */
+    struct ax_rollout_ppo ppo;
+    struct ax_value_options value_options;
+    struct ax_objective value;
+    struct ax_arch value_arch; /* borrows the base's parts; unused if it is a reward model's */
 };
 /* Adjusts o->data to answers and sets o->rollout; the step, the mesh and data must be read. `base` is
  * the base model's folder; NULL while planning: then of reward functions only models are opened, for
@@ -26,6 +32,12 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
 enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                      const struct ax_tokenizer *tokenizer, bool planning,
                                      struct ax_train_options *o);
+/* PPO's keys; its value model, of which there are files only when rewards are open. */
+void ax_setup_ppo_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                       struct ax_train_options *o);
+enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                   const struct ax_tokenizer *tokenizer,
+                                   struct ax_train_options *o);
 void ax_setup_rewards_close(struct ax_setup_rollout *r);
 void ax_setup_rollout_close(struct ax_setup_rollout *r);
 

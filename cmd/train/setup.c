@@ -81,7 +81,7 @@ static void log_left_out(const char *what, const struct ax_corpus_report *r, boo
         int64_t n;
         const char *why;
     } all[] = {
-        {r->too_long, prompts ? "skipped: longer than sequence_len − trl.max_completion_length"
+        {r->too_long, prompts ? "skipped: they leave no room for an answer in sequence_len"
                               : "skipped: longer than sequence_len (see excess_length_strategy)"},
         {r->cut, "truncated to sequence_len"},
         {r->too_short, "skipped: shorter than min_sample_len"},

@@ -2,7 +2,7 @@
  *
  * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of
  * optimizer and learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts
- * answered at evaluations), rollout.c (answers that are trained on), rewards.c and reward_model.c (what
+ * answered at evaluations), rollout.c (answers that are trained on), ppo.c, rewards.c and reward_model.c (what
  * they are worth), teacher.c (the teacher of a distillation), references.c (where log-probs of a
  * reference are kept), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
@@ -70,6 +70,8 @@ enum ax_status ax_train_head(struct ax_train_setup *s);
 enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
+/* The first id whose text differs between tokenizers; −1: none of the ids that both have. */
+int32_t ax_train_other_token(const struct ax_tokenizer *a, const struct ax_tokenizer *b);
 /* Opens kd_teacher, if it is set. The data must be open, and the vocabulary final. */
 enum ax_status ax_train_teacher_open(struct ax_train_setup *s);
 void ax_train_teacher_close(struct ax_train_setup *s);

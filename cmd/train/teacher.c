@@ -4,8 +4,7 @@
 #include "cmd/model/base_model.h"
 #include "cmd/train/setup.h"
 
-/* The first id whose text differs; −1: none of the ids that both have. */
-static int32_t first_other(const struct ax_tokenizer *a, const struct ax_tokenizer *b) {
+int32_t ax_train_other_token(const struct ax_tokenizer *a, const struct ax_tokenizer *b) {
     const size_t n = ax_tokenizer_size(a), m = ax_tokenizer_size(b);
     for (int32_t id = 0; (size_t)id < n && (size_t)id < m; id++) {
         size_t x = 0, y = 0;
@@ -24,7 +23,7 @@ static enum ax_status check_tokens(const struct ax_train_setup *s) {
         ax_error_clear();
         return AX_OK;
     }
-    const int32_t id = first_other(s->data.tok.tokenizer, other);
+    const int32_t id = ax_train_other_token(s->data.tok.tokenizer, other);
     const char *text = id < 0 ? NULL : ax_tokenizer_token(other, id, &n);
     enum ax_status st = AX_OK;
     if (text)

@@ -274,7 +274,7 @@ static void remedies_of_refusals(void **state) {
     static const struct {
         const char *key;
         bool another;
-    } all[] = {{"rl: ppo", true}, {"shrink_embeddings: true", false}};
+    } all[] = {{"rl: dpo\ndpo_loss_type: [aot]", true}, {"shrink_embeddings: true", false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char text[256];
         struct ax_config cfg;

@@ -94,7 +94,7 @@ static void lengths(void **state) {
         "trl.max_completion_length: 16 leaves no room for a prompt in eval_sequence_len: 10");
     ax_free(out);
     assert_error(run(ax_cmd_preview, &out, 2, (const char *const[]){config, "sequence_len=17"}),
-                 AX_ERR_DATA, "3 too long (sequence_len and trl.max_completion_length)");
+                 AX_ERR_DATA, "3 too long (sequence_len and the length of an answer)");
     ax_free(out);
     /* 256 if it is not set */
     assert_error(

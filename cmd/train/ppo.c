@@ -1,0 +1,57 @@
+/* ppo: its keys beside those of its loss (method_policy.c), and the value model. */
+#include "base/log.h"
+#include "cmd/train/setup.h"
+
+void ax_setup_ppo_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                       struct ax_train_options *o) {
+    const char *estimator = ax_config_str(cfg, "ppo.kl_estimator");
+    const bool penalizes = ax_config_has(cfg, "ppo.missing_eos_penalty");
+    r->ppo = (struct ax_rollout_ppo){
+        .gamma = ax_config_f64(cfg, "ppo.gamma"),
+        .lambda = ax_config_f64(cfg, "ppo.lam"),
+        .kl_coef = ax_config_f64(cfg, "ppo.kl_coef"),
+        .kl = (enum ax_kl_estimator)ax_kl_estimator_find(estimator),
+        .whiten_rewards = ax_config_bool(cfg, "ppo.whiten_rewards"),
+        .missing_eos_penalty = penalizes ? ax_config_f64(cfg, "ppo.missing_eos_penalty") : 0};
+    r->value_options =
+        (struct ax_value_options){.coef = ax_config_f64(cfg, "ppo.vf_coef"),
+                                  .cliprange = ax_config_f64(cfg, "ppo.cliprange_value")};
+    r->value = ax_objective_value(&r->value_options);
+    o->rollout.ppo = &r->ppo;
+}
+
+/* The model of ppo.reward_model_path; NULL: the key is unset. */
+static const struct ax_setup_reward_model *judge(const struct ax_setup_rollout *r,
+                                                 const struct ax_config *cfg) {
+    const size_t i = ax_config_count(cfg, "trl.reward_funcs");
+    return ax_config_has(cfg, "ppo.reward_model_path") ? &r->models[i] : NULL;
+}
+
+/* A model of its own that reads the policy's tokens. */
+static bool can_value(const struct ax_setup_reward_model *m, const struct ax_arch *policy,
+                      const struct ax_tokenizer *tokenizer) {
+    const struct ax_tokenizer *own = m->reader.scorer.side.tokenizer;
+    return m->model.arch->classifier == &ax_classifier_reward && !m->model.adapter &&
+           m->model.arch->vocab_size == policy->vocab_size &&
+           (!own || !tokenizer || ax_train_other_token(tokenizer, own) < 0);
+}
+
+enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                   const struct ax_tokenizer *tokenizer,
+                                   struct ax_train_options *o) {
+    const struct ax_setup_reward_model *m = judge(r, cfg);
+    o->value.objective = &r->value;
+    if (m && can_value(m, o->arch, tokenizer)) {
+        o->value.arch = m->model.arch;
+        o->value.weights = m->model.weights;
+        return AX_OK;
+    }
+    if (m)
+        ax_log_info("ppo: the value model starts from base_model: %s is an adapter, a process "
+                    "reward model, or has other tokens",
+                    m->path);
+    r->value_arch = *o->arch;
+    o->value.arch = &r->value_arch;
+    o->value.weights = o->weights;
+    return ax_classifier_choose(&r->value_arch, &ax_classifier_reward);
+}

@@ -1,0 +1,275 @@
+/* `axtrain ppo`: its advantages are those of the formulas, it goes on where it was to the bit, and it
+ * says what is wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <sched.h>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "tests/cmd/program_case.h"
+#include "tests/data/scratch.h"
+
+enum { ANSWERS = 8, LENGTH = 10 };
+
+static char said[1 << 16];
+
+static void must(int code) {
+    if (code != 0)
+        fail_msg("exit code %d: %s", code, said);
+}
+
+static void clear(const char *name) {
+    assert_int_equal(ax_remove_tree(in_scratch(name)), AX_OK);
+}
+
+/* Two steps of a generation, each taken twice. */
+static const char *configure(void) {
+    static char path[128];
+    char base[512], rm[512], text[3000];
+    struct ax_buf rows = {0};
+    for (int i = 0; i < 24; i++)
+        assert_int_equal(
+            ax_buf_printf(&rows, "{\"prompt\": \"What is after %d%.*s?\"}\n", i, i % 7, " or so"),
+            AX_OK);
+    put_bytes("prompts.jsonl", rows.data, rows.len);
+    ax_buf_free(&rows);
+    snprintf(base, sizeof base, "%s", fixture("models/llama"));
+    snprintf(rm, sizeof rm, "%s", fixture("runs/reward/margin_trained"));
+    snprintf(text, sizeof text,
+             "base_model: %s\nrl: ppo\nppo:\n  reward_model_path: %s\n  response_length: %d\n"
+             "  num_ppo_epochs: 2\n  num_mini_batches: 2\n  missing_eos_penalty: 0.5\n"
+             "trl:\n  reward_funcs: ['format:e']\n  reward_weights: [0.5]\n"
+             "  generation_kwargs: {stop_token_ids: [10, 50, 78, 100, 150, 200, 496, 300]}\n"
+             "dataset_prepared_path: %s/cache\ndatasets:\n  - path: %s/prompts.jsonl\n"
+             "sequence_len: 64\nlearning_rate: 1e-3\nlr_scheduler: constant\nfloat32: true\n"
+             "val_set_size: 0\nmax_steps: 6\nlogging_steps: 1\nsave_steps: 1\n"
+             "save_total_limit: 10\nmicro_batch_size: 4\n",
+             base, rm, LENGTH, scratch, scratch);
+    snprintf(path, sizeof path, "%s", put_text("c.yaml", text));
+    return path;
+}
+
+static void train(const char *out, const char *launch, const char *more) {
+    must(run(said, sizeof said, "%sppo '%s' output_dir='%s/%s' --quiet %s", launch, configure(),
+             scratch, out, more));
+}
+
+static uint64_t hash_of(const char *folder, const char *name) {
+    char path[256], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s/%s", scratch, folder, name);
+    assert_int_equal(ax_read_file(path, 1 << 24, &text, &n), AX_OK);
+    const uint64_t hash = ax_hash64(text, n, 0);
+    ax_free(text);
+    return hash;
+}
+
+static json_t *lines(const char *folder, const char *name) {
+    char path[256];
+    json_t *list = json_array(), *v;
+    snprintf(path, sizeof path, "%s/%s/%s", scratch, folder, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while ((v = json_loadf(f, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL)) != NULL)
+        json_array_append_new(list, v);
+    fclose(f);
+    return list;
+}
+
+/* ---- numbers ---- */
+
+static double at(const json_t *c, const char *key, int64_t i) {
+    const json_t *x = json_array_get(json_object_get(c, key), (size_t)i);
+    assert_true(json_is_number(x));
+    return json_number_value(x);
+}
+
+/* As TRL's PPOTrainer computes them, from what a checkpoint within the second generation has. */
+static void judge(const json_t *list, const json_t *logged, bool whitens) {
+    double raw[ANSWERS][LENGTH], rewards[ANSWERS][LENGTH] = {{0}}, mean = 0, squares = 0;
+    int64_t n[ANSWERS], places[ANSWERS], all = 0;
+    int ended = 0;
+    for (int i = 0; i < ANSWERS; i++) {
+        const json_t *c = json_array_get(list, (size_t)i);
+        const json_t *got = json_object_get(json_array_get(logged, (size_t)i), "rewards");
+        const bool cut = json_is_true(json_object_get(c, "truncated"));
+        n[i] = (int64_t)json_array_size(json_object_get(c, "completion"));
+        places[i] = n[i] < LENGTH ? n[i] + 1 : n[i];
+        assert_int_equal(json_array_size(json_object_get(c, "values")), places[i]);
+        assert_int_equal(cut, n[i] == LENGTH);
+        ended += !cut;
+        for (int64_t t = 0; t < n[i]; t++)
+            rewards[i][t] = -0.05 * (at(c, "logprobs", t) - at(c, "reference", t));
+        rewards[i][places[i] - 1] += 0.5 * json_number_value(json_object_get(got, "format:e")) +
+                                     json_number_value(json_object_get(got, "margin_trained")) -
+                                     (cut ? 0.5 : 0);
+        for (int64_t t = 0; t < places[i]; t++, all++)
+            mean += rewards[i][t];
+    }
+    assert_true(ended > 0);
+    mean /= (double)all;
+    for (int i = 0; i < ANSWERS; i++)
+        for (int64_t t = 0; t < places[i]; t++)
+            squares += pow(rewards[i][t] - mean, 2);
+    for (int i = 0; whitens && i < ANSWERS; i++)
+        for (int64_t t = 0; t < places[i]; t++)
+            rewards[i][t] =
+                (rewards[i][t] - mean) / sqrt(squares / (double)(all - 1) + 1e-8) + mean;
+    mean = squares = 0;
+    all = 0;
+    for (int i = 0; i < ANSWERS; i++) {
+        const json_t *c = json_array_get(list, (size_t)i);
+        double last = 0;
+        for (int64_t t = places[i] - 1; t >= 0; t--) {
+            const double next = t + 1 < places[i] ? at(c, "values", t + 1) : 0;
+            last = rewards[i][t] + next - at(c, "values", t) + 0.95 * last;
+            raw[i][t] = last;
+            assert_true(fabs(at(c, "returns", t) - (last + at(c, "values", t))) < 1e-5);
+        }
+        for (int64_t t = 0; t < n[i]; t++, all++)
+            mean += raw[i][t];
+    }
+    mean /= (double)all;
+    for (int i = 0; i < ANSWERS; i++)
+        for (int64_t t = 0; t < n[i]; t++)
+            squares += pow(raw[i][t] - mean, 2);
+    for (int i = 0; i < ANSWERS; i++)
+        for (int64_t t = 0; t < n[i]; t++)
+            assert_true(fabs(at(json_array_get(list, (size_t)i), "advantages", t) -
+                             (raw[i][t] - mean) / sqrt(squares / (double)(all - 1) + 1e-8)) < 1e-4);
+}
+
+static void advantages_are_those_of_the_formulas(void **state) {
+    (void)state;
+    for (int whitens = 0; whitens < 2; whitens++) {
+        train("a", "", whitens ? "ppo.whiten_rewards=true" : "");
+        json_t *logged = lines("a", "completions.jsonl"), *second = json_array();
+        for (size_t i = 0; i < ANSWERS; i++)
+            json_array_append(second, json_array_get(logged, ANSWERS + i));
+        json_t *v = json_load_file(in_scratch("a/checkpoint-5/state/manifest.json"), 0, NULL);
+        assert_non_null(v);
+        const json_t *rollout = json_object_get(json_object_get(v, "run"), "rollout");
+        const json_t *list = json_object_get(rollout, "completions");
+        assert_int_equal(json_array_size(list), ANSWERS);
+        judge(list, second, whitens);
+        json_decref(v);
+        json_decref(second);
+        json_decref(logged);
+        clear("a");
+    }
+}
+
+/* TRL's names in every line, and of a generation in its first; the policy has not moved there. */
+static void metrics_have_trls_names(void **state) {
+    (void)state;
+    static const char *const each[] = {"loss/value_avg",      "val/clipfrac_avg",
+                                       "policy/clipfrac_avg", "policy/approxkl_avg",
+                                       "policy/entropy_avg",  "val/ratio"};
+    static const char *const first[] = {"objective/kl",
+                                        "objective/entropy",
+                                        "objective/scores",
+                                        "objective/non_score_reward",
+                                        "objective/rlhf_reward",
+                                        "val/num_eos_tokens",
+                                        "episode"};
+    int steps = 0, generations = 0;
+    train("a", "", "");
+    json_t *all = lines("a", "metrics.jsonl");
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *v = json_array_get(all, i);
+        if (!json_object_get(v, "grad_norm"))
+            continue;
+        for (size_t k = 0; k < sizeof each / sizeof *each; k++)
+            assert_true(json_is_number(json_object_get(v, each[k])));
+        const double ratio = json_number_value(json_object_get(v, "val/ratio"));
+        assert_int_equal(ratio == 1, steps % 4 == 0);
+        steps++;
+        generations += json_is_number(json_object_get(v, "episode"));
+        for (size_t k = 0; k < sizeof first / sizeof *first; k++)
+            assert_int_equal(json_is_number(json_object_get(v, first[k])), steps % 4 == 1);
+    }
+    assert_int_equal(steps, 6);
+    assert_int_equal(generations, 2);
+    json_decref(all);
+    clear("a");
+}
+
+/* ---- what must not make a difference ---- */
+
+static void same_run(const char *a, const char *b, const char *weights) {
+    assert_true(hash_of(a, "completions.jsonl") == hash_of(b, "completions.jsonl"));
+    assert_true(hash_of(a, weights) == hash_of(b, weights));
+    /* the value model, too */
+    assert_true(hash_of(a, "checkpoint-6/state/rank-00000.safetensors") ==
+                hash_of(b, "checkpoint-6/state/rank-00000.safetensors"));
+}
+
+static void goes_on_within_a_generation(void **state) {
+    (void)state;
+    static const char *const options[] = {
+        "", "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"};
+    for (int i = 0; i < 2; i++) {
+        char more[200];
+        train("a", "", options[i]);
+        snprintf(more, sizeof more, "max_steps=3 %s", options[i]);
+        train("b", "", more);
+        snprintf(more, sizeof more, "resume_from_checkpoint=auto %s", options[i]);
+        train("b", "", more);
+        same_run("a", "b", i ? "adapter_model.safetensors" : "model.safetensors");
+        clear("a");
+        clear("b");
+    }
+}
+
+static void any_number_of_threads(void **state) {
+    (void)state;
+    char command[600];
+    train("a", "", "");
+    snprintf(command, sizeof command, "taskset -c %d '%s' ppo '%s' output_dir='%s/b' --quiet",
+             sched_getcpu(), getenv("AX_TEST_BIN") ? getenv("AX_TEST_BIN") : "build/axtrain",
+             configure(), scratch);
+    assert_int_equal(system(command), 0);
+    same_run("a", "b", "model.safetensors");
+    clear("a");
+    clear("b");
+}
+
+/* ---- plans and mistakes ---- */
+
+static void refuses(const char *more, const char *what) {
+    const int got =
+        run(said, sizeof said, "ppo '%s' output_dir='%s/x' %s", configure(), scratch, more);
+    if (got != 2 || !strstr(said, what))
+        fail_msg("%s: exit %d, expected 2 and \"%s\": %s", more, got, what, said);
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    char more[700];
+    refuses("ppo.reward_model_path=null trl.reward_funcs=null trl.reward_weights=null",
+            "what are answers worth?");
+    snprintf(more, sizeof more, "ppo.reward_model_path=%s", fixture("models/llama"));
+    refuses(more, "expected a reward model or a process reward model");
+    refuses("ppo.kl_coeff=0.1", "unknown key");
+    refuses("ppo.kl_estimator=k2", "ppo.kl_estimator");
+    refuses("rl=grpo", "`axtrain ppo` needs a configuration with rl: ppo");
+    must(run(said, sizeof said, "plan '%s' output_dir='%s/x'", configure(), scratch));
+    assert_non_null(strstr(said, "value    a model with one label, llama, "));
+    assert_non_null(strstr(said, "sampling 8 prompts × 1 answer for 4 steps"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(advantages_are_those_of_the_formulas),
+        cmocka_unit_test(metrics_have_trls_names),
+        cmocka_unit_test(goes_on_within_a_generation),
+        cmocka_unit_test(any_number_of_threads),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
