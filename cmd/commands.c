@@ -67,6 +67,8 @@ const struct ax_command ax_commands[] = {
      "                      per question (default 128)\n"
      "  --new-tokens N      (generate) tokens to decode per sequence (default 64); (eval)\n"
      "                      tokens per answer (default 8)\n"
+     "  --samples N         (generate) N answers of each prompt at temperature 1, by weights as\n"
+     "                      they are while training; --batch counts answers\n"
      "  --rounds N          (generate) report the best of N runs (default 3); (eval) the median\n"
      "                      of N (default 3); (startup) the median of N starts (default 5)\n"
      "  --data FILE         (pipeline, startup) records, as for init (default: generated\n"

@@ -15,6 +15,7 @@
 struct result {
     int64_t batch;
     double prefill, decode; /* tokens per second, best of the rounds */
+    double answers;         /* new tokens per second, prompts included */
     double decode_bytes;    /* bytes read per second while decoding: weights and cache */
     double prefill_flops;   /* per second */
     uint64_t allocations;   /* the most in the decoding of one round */
@@ -28,6 +29,7 @@ struct generate_bench {
     struct ax_bench_model m;
     const char *dtype_name;
     int64_t batch, prompt, new_tokens, rounds;
+    int64_t samples; /* of a prompt, as training on rewards takes them; 0: one, greedily */
     enum ax_dtype dtype;
     double bandwidth, peak;
     int64_t weight_bytes; /* bytes that each decoded token reads */
@@ -39,16 +41,20 @@ struct generate_bench {
     int32_t *ids; /* prompts, then new tokens */
 };
 
-/* Makes every prompt of every round different, so that none finds its tokens in the cache. */
+/* Makes every prompt of every round different, so that none finds its tokens in the cache but other
+ * samples. */
 static void fill_prompts(struct generate_bench *b, int64_t round) {
     const int64_t per = b->prompt + b->new_tokens;
     for (int64_t i = 0; i < b->now->batch; i++) {
-        const struct ax_rng_key key = {(uint64_t)round, (uint32_t)i, 0};
+        const int64_t number = b->samples > 0 ? i / b->samples : i;
+        const struct ax_rng_key key = {(uint64_t)round, (uint32_t)number, 0};
         int32_t *prompt = b->ids + i * per;
         for (int64_t k = 0; k < b->prompt; k++)
             prompt[k] = (int32_t)ax_rng_below(key, (uint64_t)k, (uint64_t)b->m.arch.vocab_size);
-        b->seqs[i] = (struct ax_sequence){
-            .n_prompt = b->prompt, .prompt = prompt, .tokens = prompt + b->prompt};
+        b->seqs[i] = (struct ax_sequence){.n_prompt = b->prompt,
+                                          .prompt = prompt,
+                                          .stream = (uint64_t)i,
+                                          .tokens = prompt + b->prompt};
     }
 }
 
@@ -74,6 +80,7 @@ static enum ax_status time_round(struct generate_bench *b, struct ax_generator *
     const double new_calls = (double)(ax_mem_calls() - calls);
     const double decode = (double)c->decode_tokens / c->decode_seconds;
     const double prefill = (double)c->prompt_tokens / c->prompt_seconds;
+    r->answers = fmax(r->answers, (double)c->tokens / (c->prompt_seconds + c->decode_seconds));
     if (decode > r->decode) {
         r->decode = decode;
         r->decode_bytes = ((double)c->decode_passes * (double)b->weight_bytes +
@@ -100,15 +107,17 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_generator g = {0};
     const struct ax_model_options mo = {.dtype = b->dtype,
                                         .max_positions = b->prompt + b->new_tokens};
-    const struct ax_generate_options o = {
-        .n_seqs = (int)b->now->batch, .max_prompt = b->prompt, .max_new = b->new_tokens};
+    const struct ax_generate_options o = {.n_seqs = (int)b->now->batch,
+                                          .max_prompt = b->prompt,
+                                          .max_new = b->new_tokens,
+                                          .sampling.temperature = b->samples > 0 ? 1 : 0};
     AX_TRY(ax_model_create(&m, &b->m.arch, rt, &mo));
     enum ax_status st = ax_bench_model_fill(&b->m, &m);
     b->weight_bytes = ax_model_parameters(&m) * (int64_t)ax_dtype_size(b->dtype);
     if (!b->m.arch.tied) /* reads only single rows of the embedding */
         b->weight_bytes -=
             b->m.arch.vocab_size * b->m.arch.hidden_size * (int64_t)ax_dtype_size(b->dtype);
-    if (st == AX_OK)
+    if (st == AX_OK && b->samples == 0) /* weights that are trained are not in panels */
         st = ax_model_make_panels(&m);
     if (st == AX_OK)
         st = ax_generator_create(&g, &m, &o);
@@ -180,12 +189,15 @@ static enum ax_status report(struct ax_bench *out, const struct generate_bench *
     const struct ax_bench_figure decode = {r->decode, "tokens/s", false,
                                            r->decode_bytes / b->bandwidth};
     const struct ax_bench_figure waits = {r->waits, "per pass", true, -1};
+    const struct ax_bench_figure answers = {r->answers, "tokens/s", false, -1};
     char name[160];
     snprintf(name, sizeof name, "generate/%s/%s/%lld+%lld/batch%lld", b->m.name,
              ax_dtype_info(b->dtype)->name, (long long)b->prompt, (long long)b->new_tokens,
              (long long)r->batch);
     AX_TRY(ax_bench_add(out, &prefill, "%s/prefill", name));
     AX_TRY(ax_bench_add(out, &decode, "%s/decode", name));
+    if (b->samples > 0)
+        AX_TRY(ax_bench_add(out, &answers, "%s/samples%lld", name, (long long)b->samples));
     return ax_bench_add(out, &waits, "%s/waits", name);
 }
 
@@ -216,6 +228,7 @@ enum ax_status ax_bench_generate(struct ax_bench *r, int argc, char **argv) {
         {"--batch", AX_ARG_INT, &b.batch, 1, MAX_BATCH},
         {"--prompt-tokens", AX_ARG_INT, &b.prompt, 1, 1 << 20},
         {"--new-tokens", AX_ARG_INT, &b.new_tokens, 2, 1 << 20},
+        {"--samples", AX_ARG_INT, &b.samples, 1, MAX_BATCH},
         {"--rounds", AX_ARG_INT, &b.rounds, 1, 1000},
         {"--threads", AX_ARG_INT, &r->threads, 1, 1024},
     };
