@@ -83,6 +83,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                       ax_choice_bytes(m->accum, d->o.n_seqs) + ax_generate_scores_bytes(d));
     AX_TRY_GOTO(ax_lanes_create(d), st, fail);
     AX_TRY_GOTO(ax_generate_work_create(d), st, fail);
+    AX_TRY_GOTO(ax_generate_hold(d), st, fail);
     reach_plan(arena);
     return AX_OK;
 fail:
@@ -93,6 +94,7 @@ fail:
 void ax_generator_free(struct ax_generator *d) {
     if (!d->model)
         return;
+    ax_generate_let_go(d);
     ax_stack_release(&d->model->rt->arena.scratch, 0);
     ax_generate_work_free(d);
     ax_lanes_free(d);

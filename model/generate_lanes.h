@@ -99,6 +99,12 @@ enum ax_status ax_generate_scores_settle(struct ax_generator *d);
 bool ax_generate_scores_pending(const struct ax_generator *d);
 void ax_generate_scores_drop(struct ax_generator *d); /* after an error */
 
+/* ---- weights: generate_hold.c ---- */
+
+/* Gathers all of the model, if its memory is a step's. */
+enum ax_status ax_generate_hold(struct ax_generator *d);
+void ax_generate_let_go(struct ax_generator *d);
+
 /* ---- ranks: generate_ranks.c ---- */
 
 /* What a rank needs of the next pass, and then what all of those do who compute it together. */

@@ -143,6 +143,7 @@ struct ax_train_fit {
     uint64_t arena;     /* bytes; of steps and evaluations */
     uint64_t beside;    /* code, libraries, data sets and parsers, approximately */
     uint64_t available; /* at present; 0 = unknown */
+    bool held;          /* weights are gathered once for a generation, not in each pass */
     bool fits;
 };
 /* Chooses step->recompute if recompute_auto asks for it. */

@@ -64,12 +64,14 @@ done:
 }
 
 static enum ax_status needed(const struct ax_train_options *o, const struct ax_step_options *so,
-                             uint64_t *bytes) {
+                             uint64_t *bytes, bool *held) {
     struct ax_runtime rt;
     struct ax_arena_plan plan;
     AX_TRY(ax_runtime_open_planning(&rt, &o->runtime));
     const enum ax_status st = ax_train_plan_once(&rt, o, so);
     ax_arena_measure(&rt.arena, &plan);
+    if (held)
+        *held = rt.held;
     ax_runtime_close(&rt);
     *bytes = ax_arena_plan_total(&plan);
     return st;
@@ -101,7 +103,7 @@ static enum ax_status plan_stage(struct ax_train_options *o, const struct ax_ste
         uint64_t bytes;
         if (!is_planned(r, r->rank))
             continue;
-        AX_TRY(needed(o, so, &bytes));
+        AX_TRY(needed(o, so, &bytes, NULL));
         if (bytes > out->arena) {
             out->rank = r->rank;
             out->arena = bytes;
@@ -206,7 +208,7 @@ static enum ax_status find_changes(const struct ax_train_options *o,
         uint64_t bytes;
         if (!all[i](o, &changed, &with, c->text, sizeof c->text))
             continue;
-        AX_TRY(needed(&changed, &with, &bytes));
+        AX_TRY(needed(&changed, &with, &bytes, NULL));
         c->saves = need > bytes ? need - bytes : 0;
         *n += c->saves > 0;
     }
@@ -277,7 +279,7 @@ enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_opt
     for (int i = o->recompute_auto ? 0 : 2; i < 3 && !fit->fits; i++) {
         if (o->recompute_auto)
             step->recompute = modes[i];
-        AX_TRY(needed(o, step, &fit->arena));
+        AX_TRY(needed(o, step, &fit->arena, &fit->held));
         fit->fits = fit->available == 0 || fit->arena + BESIDE <= fit->available;
     }
     return AX_OK;
@@ -296,7 +298,7 @@ enum ax_status ax_train_choose_memory(struct ax_train *t, struct ax_step_options
     AX_TRY(ax_team_max(&t->team, &mode));
     if (mode > step->recompute) {
         step->recompute = (enum ax_recompute)mode;
-        AX_TRY(needed(o, step, &fit.arena));
+        AX_TRY(needed(o, step, &fit.arena, &fit.held));
     }
     if (!ax_train_is_main(t))
         return AX_OK;

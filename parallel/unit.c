@@ -142,6 +142,13 @@ static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *
     }
 }
 
+size_t ax_unit_hold_bytes(const struct ax_unit *unit, const struct ax_runtime *rt) {
+    size_t full = 0, grad;
+    if (unit->pool)
+        streamed_bytes(unit, rt, &full, &grad);
+    return full;
+}
+
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
                          const struct ax_unit_options *o, struct ax_unit *units, int n) {
     size_t full = 0, grad = 0;

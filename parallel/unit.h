@@ -52,6 +52,7 @@ struct ax_unit {
     int gathered; /* users that currently need it unsharded */
     bool copy;    /* of a tied matrix: the first stage has the original */
     struct ax_unit_pool *pool;
+    struct ax_unit_pool *away; /* while it is held elsewhere: its pool */
     int buffer;
     int n_segments;
     struct ax_segment segments[AX_MAX_SEGMENTS];
@@ -117,6 +118,11 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
 /* `full` is valid between gather and release; pairs nest, and reading it outside is a bug. */
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
+/* Gathers a unit that nobody uses, and keeps it so until it is let go: for many uses while weights do
+ * not change. At `at`, memory of ax_unit_hold_bytes (0 if its buffer is its own). */
+size_t ax_unit_hold_bytes(const struct ax_unit *unit, const struct ax_runtime *rt);
+enum ax_status ax_unit_hold(struct ax_unit *unit, struct ax_runtime *rt, void AX_DEVICE *at);
+void ax_unit_let_go(struct ax_unit *unit, struct ax_runtime *rt);
 /* After a backward, or after several: grad += this rank's part of Σ grad_full over the gather role,
  * and grad_full is zeroed. After a step's last backward, also sums over the other reduce roles. */
 enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last);

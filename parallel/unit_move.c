@@ -48,6 +48,44 @@ void ax_unit_release(struct ax_unit *unit) {
     unit->gathered--;
 }
 
+static size_t place(struct ax_tensor *full, char AX_DEVICE *at) {
+    full->data = at;
+    return ax_arena_round(ax_tensor_bytes(full));
+}
+
+/* The unsharded buffers, one after another, as the pool has them (unit.c). */
+static void move_to(struct ax_unit *unit, const struct ax_runtime *rt, char AX_DEVICE *at) {
+    for (int s = 0; s < unit->n_segments; s++) {
+        struct ax_segment *seg = &unit->segments[s];
+        if (ax_segment_in_place(seg, rt))
+            continue;
+        for (int i = 0; i < AX_PACKED_BUFFERS && seg->packed[i].data; i++)
+            at += place(&seg->packed[i], at);
+        if (!ax_segment_is_packed(seg))
+            at += place(&seg->full, at);
+    }
+}
+
+enum ax_status ax_unit_hold(struct ax_unit *unit, struct ax_runtime *rt, void AX_DEVICE *at) {
+    AX_ASSERT(unit->gathered == 0 && !unit->away);
+    if (unit->pool) {
+        unit->away = unit->pool;
+        unit->pool = NULL;
+        move_to(unit, rt, at);
+    }
+    return ax_unit_gather(unit, rt);
+}
+
+void ax_unit_let_go(struct ax_unit *unit, struct ax_runtime *rt) {
+    ax_unit_release(unit);
+    AX_ASSERT(unit->gathered == 0);
+    if (!unit->away)
+        return;
+    move_to(unit, rt, unit->away->full[unit->buffer]);
+    unit->pool = unit->away;
+    unit->away = NULL;
+}
+
 static struct ax_tensor push(struct ax_runtime *rt, const char *name, enum ax_dtype dtype,
                              int64_t n) {
     const size_t bytes = (size_t)n * ax_dtype_size(dtype);

@@ -86,22 +86,32 @@ static void print_value(const struct ax_train_options *o) {
             ax_format_count(count, sizeof count, (double)ax_arch_parameters(o->value.arch)));
 }
 
-static void print_rollout(const struct ax_rollout_options *o) {
-    char bytes[32], count[32];
+static void print_reward_models(const struct ax_rollout_options *o) {
+    char count[32];
     for (int i = 0; i < o->n_models; i++) {
         const struct ax_reward_model *m = o->models[i];
         printf("rewards  of %s: %s, %s, %s parameters, frozen; the memory above includes it\n",
                m->name, m->arch->classifier->what, m->arch->family->model_type,
                ax_format_count(count, sizeof count, (double)ax_arch_parameters(m->arch)));
     }
-    if (o->group > 0)
-        printf(
-            "sampling %lld prompt%s × %lld answer%s for %d step%s, %lld at a time: keys and values "
-            "of %lld tokens in all, %s, in memory that steps use, too\n",
-            (long long)o->prompts, o->prompts == 1 ? "" : "s", (long long)o->group,
-            o->group == 1 ? "" : "s", o->steps * o->iterations,
-            o->steps * o->iterations == 1 ? "" : "s", (long long)o->lanes, (long long)o->kv_tokens,
-            ax_format_bytes(bytes, sizeof bytes, (double)o->kv_bytes));
+}
+
+static void print_rollout(const struct ax_train_options *t, const struct ax_train_fit *fit) {
+    const struct ax_rollout_options *o = &t->rollout;
+    char bytes[32];
+    if (o->group == 0)
+        return;
+    print_reward_models(o);
+    printf(
+        "sampling %lld prompt%s × %lld answer%s for %d step%s, %lld at a time: keys and values of "
+        "%lld tokens in all, %s, in memory that steps use, too%s\n",
+        (long long)o->prompts, o->prompts == 1 ? "" : "s", (long long)o->group,
+        o->group == 1 ? "" : "s", o->steps * o->iterations,
+        o->steps * o->iterations == 1 ? "" : "s", (long long)o->lanes, (long long)o->kv_tokens,
+        ax_format_bytes(bytes, sizeof bytes, (double)o->kv_bytes),
+        t->runtime.sizes.dp_shard == 1 ? ""
+        : fit->held                    ? "; weights gathered once"
+                                       : "; weights gathered in each pass");
 }
 
 static void print_run(const struct ax_plan_request *r, const struct ax_train_forecast *t) {
@@ -165,7 +175,7 @@ void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures
     ax_plan_print_mesh(f);
     if (r->train) {
         print_run(r, &f->forecast);
-        print_rollout(&r->train->rollout);
+        print_rollout(r->train, &f->forecast.fit);
         print_value(r->train);
     }
     print_time(f);

@@ -266,14 +266,20 @@ static void any_number_of_threads(void **state) {
 static void any_mesh(void **state) {
     (void)state;
     static const char *const meshes[] = {"dp_replicate_size=2", "dp_shard_size=2"};
+    static const char *const models[] = {
+        "", "adapter=qlora load_in_4bit=true lora_r=4 lora_alpha=8 lora_target_linear=true"};
     const char *config = configure("", "micro_batch_size: 4\n");
-    train("a", config, "gradient_accumulation_steps=2");
-    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        if (run(said, sizeof said, "launch -n 2 -- grpo '%s' output_dir='%s/b' --quiet %s", config,
-                scratch, meshes[i]) != 0)
-            fail_msg("%s: %s", meshes[i], said);
+    for (size_t i = 0; i < 2 * sizeof meshes / sizeof *meshes; i++) {
+        const char *mesh = meshes[i % 2], *model = models[i / 2];
+        char more[160];
+        snprintf(more, sizeof more, "gradient_accumulation_steps=2 %s", model);
+        train("a", config, more);
+        if (run(said, sizeof said, "launch -n 2 -- grpo '%s' output_dir='%s/b' --quiet %s %s",
+                config, scratch, mesh, model) != 0)
+            fail_msg("%s: %s", mesh, said);
         same_completions("a", "b");
         close_losses("a", "b", 1e-5);
+        clear("a");
         clear("b");
     }
     clear("a");
@@ -475,6 +481,16 @@ static void a_plan_has_its_memory(void **state) {
                          config, scratch),
                      0);
     has(" answers for 1 step, 2 at a time: keys and values of 32 tokens in all");
+    static const char *const rows[][2] = {{"32", "; weights gathered in each pass"},
+                                          {"4", "; weights gathered once"}};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run(said, sizeof said,
+                             "plan '%s' output_dir='%s/x' --world 2 dp_shard_size=2 "
+                             "micro_batch_size=1 gradient_accumulation_steps=%s | grep sampling",
+                             config, scratch, rows[i][0]),
+                         0);
+        has(rows[i][1]);
+    }
 }
 
 /* ---- mistakes ---- */

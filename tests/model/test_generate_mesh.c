@@ -29,6 +29,8 @@ struct got {
     int told_tokens, told_done; /* by the callbacks */
     bool disorder;              /* a callback saw another token than the last one */
     struct ax_generate_counters counters;
+    uint64_t gathers; /* of weights, all passes together */
+    int n_units;
 };
 
 struct test {
@@ -42,6 +44,7 @@ struct test {
     bool differs;    /* the last rank draws other random numbers */
     bool longer;     /* answers of several blocks */
     int64_t kv_tokens;
+    size_t step; /* bytes that steps of training need at other times */
     int32_t prompts[N][LONGEST];
     struct got ranks[MAX_WORLD];
 };
@@ -118,11 +121,14 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                                           .stop_now = stop_now,
                                           .ctx = &asked};
     struct ax_generate_options mine = o;
+    ax_stack_push(&rt->arena.scratch, "a step", t->step);
+    ax_stack_release(&rt->arena.scratch, 0);
     mine.sampling.seed += t->differs && r->rank == world_of(&t->sizes) - 1;
     AX_TRY(ax_model_create(&m, &t->arch, rt, &mo));
     enum ax_status st = ax_model_init_random(&m, 5);
     if (st == AX_OK)
         st = ax_model_make_panels(&m);
+    const uint64_t gathers = rt->comms[AX_ROLE_FSDP].calls[AX_ALL_GATHER];
     if (st == AX_OK)
         st = ax_generator_create(&g, &m, &mine);
     if (!planning)
@@ -130,7 +136,11 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     if (st == AX_OK)
         st = ax_generate(&g, t->n, r->got->seqs);
     r->got->counters = g.counters;
+    r->got->gathers = rt->comms[AX_ROLE_FSDP].calls[AX_ALL_GATHER] - gathers;
+    r->got->n_units = m.n_units;
     ax_generator_free(&g);
+    for (int u = 0; u < m.n_units; u++) /* as before */
+        assert_true(m.units[u].gathered == 0 && !m.units[u].away);
     ax_model_free(&m);
     return st;
 }
@@ -290,6 +300,28 @@ static void ranks_with_little_room(void **state) {
     ax_arch_free(&t.arch);
 }
 
+/* Sharded weights are gathered once, if a step needs as much memory as all of them and the cache. */
+static void weights_are_gathered_once(void **state) {
+    (void)state;
+    static struct test t;
+    static struct got one;
+    static const struct ax_mesh_sizes list[] = {{1, 1, 2, 1, 1, 1}, {1, 2, 2, 1, 1, 1}};
+    setup(&t, "llama", AX_F64, "ref");
+    t.sampling = (struct ax_sampling){.temperature = 1.1, .seed = 4};
+    must(run(&t, one_rank));
+    one = t.ranks[0];
+    for (size_t i = 0; i < COUNT(list); i++)
+        for (int room = 0; room < 2; room++) {
+            t.step = room ? (size_t)8 << 20 : 0;
+            must(run(&t, list[i]));
+            same(&t, &one, 0);
+            const uint64_t units = (uint64_t)t.ranks[0].n_units;
+            for (int r = 0; r < world_of(&list[i]); r++)
+                assert_true(room ? t.ranks[r].gathers == units : t.ranks[r].gathers > 5 * units);
+        }
+    ax_arch_free(&t.arch);
+}
+
 /* A rank that is interrupted ends the sequences of all that compute with it. */
 static void one_stops_all(void **state) {
     (void)state;
@@ -347,8 +379,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_sample_as_one_does), cmocka_unit_test(ranks_score_as_one_does),
         cmocka_unit_test(ranks_without_work),       cmocka_unit_test(one_stops_all),
-        cmocka_unit_test(ranks_with_little_room),   cmocka_unit_test(the_first_rank_chooses),
-        cmocka_unit_test(other_meshes_are_refused),
+        cmocka_unit_test(ranks_with_little_room),   cmocka_unit_test(weights_are_gathered_once),
+        cmocka_unit_test(the_first_rank_chooses),   cmocka_unit_test(other_meshes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
