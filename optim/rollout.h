@@ -27,6 +27,7 @@
 #include "optim/reward_model.h"
 
 #define AX_ROLLOUT_MAX_REWARDS 16
+#define AX_ROLLOUT_MAX_STOPS   16
 
 /* PPO's: what a completion is worth, token by token (gae.h). */
 struct ax_rollout_ppo {
@@ -49,7 +50,9 @@ struct ax_rollout_options {
     int64_t kv_bytes;            /* … which takes so many bytes; for people */
     struct ax_sampling sampling;
     int n_stop;
-    const int32_t *stop; /* ids that end a completion */
+    const int32_t *stop; /* ids that end a completion; … */
+    int n_stop_strings;
+    const char *stop_strings[AX_ROLLOUT_MAX_STOPS]; /* … texts that do; borrowed */
     bool mask_truncated; /* completions that length ended have no labels */
     double
         top_entropy; /* share of the tokens that train, those with the highest entropies; 1: all */
@@ -142,6 +145,9 @@ enum ax_status ax_rollout_read(struct ax_rollout *r, struct ax_loader *loader);
 enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool *stopped);
 /* The generator's. */
 struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores);
+/* Do its last tokens have a text that ends a completion? rollout_stop.c. */
+enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct ax_sequence *s,
+                               bool *ends);
 /* Continues or scores sequences, with the options' lanes and temperature, in the rollout phase. */
 enum ax_status ax_rollout_run(const struct ax_rollout_options *o, struct ax_model *m, bool scores,
                               int64_t n, struct ax_sequence *seqs);

@@ -80,6 +80,10 @@ static bool stop_now(void *ctx) {
     return ax_stop_requested() != AX_STOP_NONE;
 }
 
+static enum ax_status end_at_text(void *ctx, struct ax_sequence *s, bool *stop) {
+    return ax_rollout_ends(ctx, s, stop);
+}
+
 struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores) {
     const int64_t most = o->max_prompt + o->max_new;
     return (struct ax_generate_options){.n_seqs = (int)o->lanes,
@@ -92,7 +96,9 @@ struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options 
                                         .n_stop = o->n_stop,
                                         .stop = o->stop,
                                         .sampling = o->sampling,
-                                        .stop_now = stop_now};
+                                        .token = o->n_stop_strings > 0 ? end_at_text : NULL,
+                                        .stop_now = stop_now,
+                                        .ctx = (void *)o};
 }
 
 enum ax_status ax_rollout_run(const struct ax_rollout_options *o, struct ax_model *m, bool scores,
@@ -146,10 +152,21 @@ static void to_floats(float *out, const double *values, int64_t n) {
         out[i] = (float)values[i];
 }
 
+/* True if one of them ended before its end. */
+static enum ax_status was_stopped(const struct ax_rollout *r, const struct drawn *d,
+                                  bool *stopped) {
+    bool ends = true;
+    for (int64_t i = 0; i < d->n && !*stopped; i++) {
+        if (d->seqs[i].finish == AX_FINISH_CALLER)
+            AX_TRY(ax_rollout_ends(r->o, &d->seqs[i], &ends));
+        *stopped = !ends;
+    }
+    return AX_OK;
+}
+
 /* Unless a rank was asked to stop. */
-static void take(struct ax_rollout *r, const struct drawn *d, bool *stopped) {
-    for (int64_t i = 0; i < d->n; i++)
-        *stopped = *stopped || d->seqs[i].finish == AX_FINISH_CALLER;
+static enum ax_status take(struct ax_rollout *r, const struct drawn *d, bool *stopped) {
+    AX_TRY(was_stopped(r, d, stopped));
     for (int64_t i = 0; i < d->n && !*stopped; i++) {
         struct ax_completion *c = ax_rollout_todo(r, i);
         const int64_t first = c->start + c->n_prompt, n = d->seqs[i].n_new;
@@ -159,6 +176,7 @@ static void take(struct ax_rollout *r, const struct drawn *d, bool *stopped) {
         if (r->entropies)
             to_floats(r->entropies + first, d->seqs[i].entropies, n);
     }
+    return AX_OK;
 }
 
 enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool *stopped) {
@@ -171,7 +189,7 @@ enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool 
     }
     AX_TRY_GOTO(drawn_create(&d, r), st, done);
     AX_TRY_GOTO(ax_rollout_run(r->o, m, false, d.n, d.seqs), st, done);
-    take(r, &d, stopped);
+    st = take(r, &d, stopped);
 done:
     drawn_free(&d);
     return st;

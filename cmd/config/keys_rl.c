@@ -95,7 +95,8 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("trl.repetition_penalty", AX_T_POSITIVE,
            "Makes tokens that already appeared less likely.", .dflt = "1.0", .when = ANSWERS),
     AX_KEY("trl.generation_kwargs", AX_T_OPTIONS,
-           "More sampling options: stop_token_ids, ids that end an answer.", .when = ANSWERS),
+           "More sampling options: stop_token_ids and stop_strings, which end an answer.",
+           .when = ANSWERS),
     AX_KEY("trl.chat_template_kwargs", AX_T_OPTIONS,
            "Variables passed to the chat template of prompts.", .when = ANSWERS),
     AX_KEY(

@@ -96,37 +96,71 @@ static void read_room(struct ax_rollout_options *r, const struct ax_config *cfg,
     r->kv_bytes = r->kv_tokens * token_bytes(o);
 }
 
-/* ---- sampling ---- */
+/* ---- what ends an answer ---- */
 
-static enum ax_status add_stop(struct ax_stop_tokens *stop, const struct ax_config *cfg,
-                               const struct ax_yaml_node *v) {
-    static const char key[] = "trl.generation_kwargs";
+#define KWARGS "trl.generation_kwargs"
+
+static enum ax_status add_stop_id(struct ax_setup_rollout *r, struct ax_rollout_options *o,
+                                  const struct ax_config *cfg, const struct ax_yaml_node *v) {
+    struct ax_stop_tokens *stop = &r->stop;
+    (void)o;
     if (v->kind != AX_YAML_INT || v->integer < 0 || v->integer > INT32_MAX)
-        return ax_config_error(cfg, key, "stop_token_ids: expected token ids");
+        return ax_config_error(cfg, KWARGS, "stop_token_ids: expected token ids");
     if (stop->n == AX_MAX_STOP_TOKENS)
-        return ax_config_error(cfg, key, "stop_token_ids: at most %d ids end an answer",
+        return ax_config_error(cfg, KWARGS, "stop_token_ids: at most %d ids end an answer",
                                AX_MAX_STOP_TOKENS);
     stop->ids[stop->n++] = (int32_t)v->integer;
     return AX_OK;
 }
 
-static enum ax_status read_stop(struct ax_stop_tokens *stop, const struct ax_config *cfg,
-                                const struct ax_setup_data *d, const char *base) {
-    const struct ax_yaml_node *more = ax_config_node(cfg, "trl.generation_kwargs");
+static enum ax_status add_stop_string(struct ax_setup_rollout *r, struct ax_rollout_options *o,
+                                      const struct ax_config *cfg, const struct ax_yaml_node *v) {
+    (void)r;
+    if (v->kind != AX_YAML_STRING || !v->text[0])
+        return ax_config_error(cfg, KWARGS, "stop_strings: expected texts");
+    if (o->n_stop_strings == AX_ROLLOUT_MAX_STOPS)
+        return ax_config_error(cfg, KWARGS, "stop_strings: at most %d texts end an answer",
+                               AX_ROLLOUT_MAX_STOPS);
+    o->stop_strings[o->n_stop_strings++] = v->text;
+    return AX_OK;
+}
+
+static const struct {
+    const char *name;
+    enum ax_status (*add)(struct ax_setup_rollout *r, struct ax_rollout_options *o,
+                          const struct ax_config *cfg, const struct ax_yaml_node *v);
+} stops[] = {{"stop_token_ids", add_stop_id}, {"stop_strings", add_stop_string}};
+
+/* One of them, or a list. */
+static enum ax_status add_stops(struct ax_setup_rollout *r, struct ax_rollout_options *o,
+                                const struct ax_config *cfg, const char *name,
+                                const struct ax_yaml_node *v) {
+    size_t i = 0;
+    while (i < sizeof stops / sizeof *stops && strcmp(name, stops[i].name) != 0)
+        i++;
+    if (i == sizeof stops / sizeof *stops)
+        return ax_config_error(cfg, KWARGS,
+                               "%s is not supported here; stop_token_ids and stop_strings are, and "
+                               "temperature, top_p, top_k, min_p and repetition_penalty are keys "
+                               "of trl",
+                               name);
+    if (v->kind != AX_YAML_LIST)
+        return stops[i].add(r, o, cfg, v);
+    for (size_t k = 0; k < v->n; k++)
+        AX_TRY(stops[i].add(r, o, cfg, v->entries[k].value));
+    return AX_OK;
+}
+
+static enum ax_status read_stop(struct ax_setup_rollout *r, struct ax_rollout_options *o,
+                                const struct ax_config *cfg, const struct ax_setup_data *d,
+                                const char *base) {
+    const struct ax_yaml_node *more = ax_config_node(cfg, KWARGS);
     if (base)
-        AX_TRY(ax_stop_tokens_read(stop, base, d->tok.eos));
-    for (size_t i = 0; more && i < more->n; i++) {
-        const struct ax_yaml_node *v = more->entries[i].value;
-        if (strcmp(more->entries[i].key, "stop_token_ids") != 0)
-            return ax_config_error(cfg, "trl.generation_kwargs",
-                                   "%s is not supported here; stop_token_ids is, and temperature, "
-                                   "top_p, top_k, min_p and repetition_penalty are keys of trl",
-                                   more->entries[i].key);
-        if (v->kind != AX_YAML_LIST)
-            AX_TRY(add_stop(stop, cfg, v));
-        for (size_t k = 0; v->kind == AX_YAML_LIST && k < v->n; k++)
-            AX_TRY(add_stop(stop, cfg, v->entries[k].value));
-    }
+        AX_TRY(ax_stop_tokens_read(&r->stop, base, d->tok.eos));
+    for (size_t i = 0; more && i < more->n; i++)
+        AX_TRY(add_stops(r, o, cfg, more->entries[i].key, more->entries[i].value));
+    o->n_stop = r->stop.n;
+    o->stop = r->stop.ids;
     return AX_OK;
 }
 
@@ -195,11 +229,9 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
         AX_TRY(read_sizes(ro, cfg, o));
     read_room(ro, cfg, o);
     ax_setup_read_sampling(&ro->sampling, cfg);
-    AX_TRY(read_stop(&r->stop, cfg, d, base));
+    AX_TRY(read_stop(r, ro, cfg, d, base));
     if (!ro->ppo)
         AX_TRY(read_advantages(&ro->advantages, cfg));
-    ro->n_stop = r->stop.n;
-    ro->stop = r->stop.ids;
     ro->mask_truncated = !ro->ppo && ax_config_bool(cfg, "trl.mask_truncated_completions");
     ro->top_entropy = ax_config_f64(cfg, "trl.top_entropy_quantile");
     ro->rounds = ro->ppo ? 0 : (int)ax_config_i64(cfg, "dynamic_sampling_rounds");

@@ -178,6 +178,32 @@ static void log_probs_are_of_what_is_left(void **state) {
     clear("b");
 }
 
+/* Each answer has one of them at its end, or none and all tokens. */
+static void texts_end_answers(void **state) {
+    (void)state;
+    int ended = 0, n = 0;
+    train("a", configure("", "micro_batch_size: 8\n"),
+          "trl.generation_kwargs='{stop_strings: [\"e\", \"on\"]}' generation_kv_memory=0.00003");
+    char *text = read_text("a", "completions.jsonl"), *rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL && *line; n++) {
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL),
+               *answer = json_object_get(v, "completion");
+        const char *characters = json_string_value(answer);
+        const size_t len = json_string_length(answer);
+        const bool cut = json_is_true(json_object_get(v, "truncated"));
+        const bool ends = memmem(characters, len, "e", 1) || memmem(characters, len, "on", 2);
+        const json_int_t tokens = json_integer_value(json_object_get(v, "tokens"));
+        assert_true(cut ? tokens == 10 : tokens <= 10);
+        assert_true(!cut || !ends);
+        ended += !cut && ends && tokens < 10;
+        json_decref(v);
+    }
+    assert_int_equal(n, 32);
+    assert_true(ended > 5);
+    ax_free(text);
+    clear("a");
+}
+
 /* TRL's, of the rewards that completions.jsonl has. */
 static void advantages_are_of_groups(void **state) {
     (void)state;
@@ -515,6 +541,7 @@ static void mistakes_are_named(void **state) {
     refuses("trl.generation_batch_size=20", 2, "expected a multiple of 8");
     refuses("trl.generation_batch_size=8 trl.steps_per_generation=1", 2, "remove one of them");
     refuses("trl.generation_kwargs='{num_beams: 2}'", 2, "num_beams is not supported");
+    refuses("trl.generation_kwargs='{stop_strings: [3]}'", 2, "stop_strings: expected texts");
     refuses("micro_batch_size=256", 3, "there are only 40 prompts, but 64 are sampled at a time");
     assert_int_equal(run(said, sizeof said, "sft '%s' output_dir='%s/x'",
                          configure("", "micro_batch_size: 8\n"), scratch),
@@ -527,6 +554,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_ratio_is_one),
         cmocka_unit_test(log_probs_are_of_what_is_left),
+        cmocka_unit_test(texts_end_answers),
         cmocka_unit_test(advantages_are_of_groups),
         cmocka_unit_test(the_reference_is_the_base),
         cmocka_unit_test(only_the_seed_matters),
