@@ -387,6 +387,63 @@ static void goes_on_after_a_kill(void **state) {
     clear("b");
 }
 
+/* With an injected fault (base/fault.h), which this process does not read. */
+static int train_with(const char *fault, const char *out, const char *config, const char *more) {
+    assert_int_equal(setenv("AX_FAULT", fault, 1), 0);
+    const int code = run(said, sizeof said, "grpo '%s' output_dir='%s/%s' --quiet %s", config,
+                         scratch, out, more);
+    unsetenv("AX_FAULT");
+    return code;
+}
+
+/* Killed anywhere: while it samples, rewards, updates or saves. */
+static void goes_on_after_any_kill(void **state) {
+    (void)state;
+    int kills = 0, within = 0;
+    const char *config = configure("  num_iterations: 2\n", "micro_batch_size: 8\n");
+    train("a", config, "");
+    for (int k = 7000;; k += 11000) {
+        char fault[60];
+        snprintf(fault, sizeof fault, "malloc:%d:kill", k);
+        if (train_with(fault, "b", config, "") == 0)
+            break;
+        kills++;
+        within += ax_path_exists(in_scratch("b/checkpoint-1")) &&
+                  !ax_path_exists(in_scratch("b/model.safetensors"));
+        train("b", config, "resume_from_checkpoint=auto");
+        same_run("a", "b", "model.safetensors");
+        clear("b");
+    }
+    print_message("%d kills, %d of them between the first save and the last\n", kills, within);
+    assert_true(kills >= 4 && within >= 2);
+    clear("a");
+    clear("b");
+}
+
+/* Completions that cannot be written are a warning, and change nothing else. */
+static void a_full_disk(void **state) {
+    (void)state;
+    int warned = 0;
+    const char *config = configure("", "micro_batch_size: 8\n");
+    static const char more[] = "save_steps=null save_strategy=no";
+    train("a", config, more);
+    for (int k = 2; k <= 50; k += 4) {
+        char fault[60];
+        snprintf(fault, sizeof fault, "write:%d:enospc", k);
+        const int code = train_with(fault, "b", config, more);
+        if (code == 0 && hash_of("a", "model.safetensors") != hash_of("b", "model.safetensors"))
+            fail_msg("%s: other weights", fault);
+        if (strstr(said, "completions.jsonl: ") && strstr(said, "continues without this record")) {
+            assert_int_equal(code, 0);
+            warned++;
+        }
+        if (ax_path_exists(in_scratch("b")))
+            clear("b");
+    }
+    assert_true(warned >= 5);
+    clear("a");
+}
+
 /* ---- evaluations ---- */
 
 #define EVALUATIONS 5 /* before the first step, and after each */
@@ -562,6 +619,8 @@ int main(void) {
         cmocka_unit_test(any_mesh),
         cmocka_unit_test(goes_on_within_a_generation),
         cmocka_unit_test(goes_on_after_a_kill),
+        cmocka_unit_test(goes_on_after_any_kill),
+        cmocka_unit_test(a_full_disk),
         cmocka_unit_test(evaluations),
         cmocka_unit_test(evaluations_go_on),
         cmocka_unit_test(nothing_to_learn),
