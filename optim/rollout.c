@@ -1,6 +1,7 @@
 #include "optim/rollout.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -142,6 +143,7 @@ static enum ax_status go_round(struct ax_rollout *r, struct ax_model *m, struct 
 }
 
 static void do_all(struct ax_rollout *r) {
+    memset(r->verdicts, 0, sizeof r->verdicts);
     r->n_todo = r->o->prompts;
     for (int64_t i = 0; i < r->n_todo; i++)
         r->todo[i] = i;

@@ -98,12 +98,13 @@ struct ax_rollout {
     float *advantages, *values, *returns;
     int64_t *order; /* [n] */
     /* of the last generation, for reports; not part of a checkpoint */
-    double *rewards;                /* [n][functions] */
-    char **records;                 /* [prompts] JSON */
-    int64_t *todo, n_todo;          /* [prompts] groups that are sampled in this round */
-    int round;                      /* from 0 */
-    struct ax_figures figures;      /* TRL's names */
-    double seconds, reward_seconds; /* sampling; rewards */
+    double *rewards;                   /* [n][functions] */
+    double verdicts[AX_VERDICT_COUNT]; /* of the programs that rewards have run */
+    char **records;                    /* [prompts] JSON */
+    int64_t *todo, n_todo;             /* [prompts] groups that are sampled in this round */
+    int round;                         /* from 0 */
+    struct ax_figures figures;         /* TRL's names */
+    double seconds, reward_seconds;    /* sampling; rewards */
 };
 
 /* Is the policy compared with a reference? */

@@ -101,6 +101,13 @@ static bool scores(const struct ax_mesh *m) {
     return m->coord[AX_ROLE_TP] == 0 && m->coord[AX_ROLE_CP] == 0 && m->coord[AX_ROLE_PP] == 0;
 }
 
+/* Of programs that this rank has run so far. */
+static void add_verdicts(const struct ax_rollout *r, double sign, double *verdicts) {
+    for (int i = 0; i < ax_rewards_count(r->o->rewards); i++)
+        for (int v = 0; v < AX_VERDICT_COUNT; v++)
+            verdicts[v] += sign * (double)ax_rewards_counters(r->o->rewards, i)->verdicts[v];
+}
+
 /* Each data rank scores the completions of some groups; then all have all rewards [n][functions]. */
 static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime *rt, int64_t n,
                                   double *rewards) {
@@ -109,10 +116,13 @@ static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime 
     ax_split_range(r->n_todo, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first,
                    &own);
     const bool fills = scores(&rt->mesh) && own > 0;
+    double *verdicts = rewards + n * functions;
+    add_verdicts(r, -1, verdicts);
     if (fills || ax_rewards_are_joint(r->o->rewards))
         AX_TRY(score(r, first * r->o->group, own * r->o->group,
                      fills ? rewards + first * r->o->group * functions : NULL));
-    return ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, rewards, n * functions);
+    add_verdicts(r, 1, verdicts);
+    return ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, rewards, n * functions + AX_VERDICT_COUNT);
 }
 
 static struct ax_advantage_options options_of(const struct ax_rollout *r, double *weights) {
@@ -147,11 +157,13 @@ enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt) {
     const int64_t n = r->n_todo * r->o->group;
     const int functions = ax_rewards_count(r->o->rewards);
     double *rewards;
-    AX_TRY(ax_alloc(&rewards, (size_t)(n * functions), sizeof *rewards));
+    AX_TRY(ax_alloc(&rewards, (size_t)(n * functions) + AX_VERDICT_COUNT, sizeof *rewards));
     const enum ax_status st = score_share(r, rt, n, rewards);
     for (int64_t i = 0; st == AX_OK && i < n; i++)
         memcpy(r->rewards + (ax_rollout_todo(r, i) - r->list) * functions, rewards + i * functions,
                (size_t)functions * sizeof *rewards);
+    for (int v = 0; v < AX_VERDICT_COUNT; v++)
+        r->verdicts[v] += rewards[n * functions + v];
     ax_free(rewards);
     return st == AX_OK ? sift(r) : st;
 }
@@ -212,6 +224,18 @@ static void put_rewards(struct ax_rollout *r, const struct ax_advantage_options 
     ax_rollout_put(r, ax_share_without_spread(o, r->n, totals), "frac_reward_zero_std");
 }
 
+/* Of code: how many programs ended how, and the share that did not end by themselves. */
+static void put_verdicts(struct ax_rollout *r) {
+    double all = 0;
+    for (int v = 0; v < AX_VERDICT_COUNT; v++)
+        all += r->verdicts[v];
+    if (all == 0)
+        return;
+    for (int v = 0; v < AX_VERDICT_COUNT; v++)
+        ax_rollout_put(r, r->verdicts[v], "code/verdicts/%s", ax_verdict_names[v]);
+    ax_rollout_put(r, 1 - r->verdicts[AX_VERDICT_EXIT] / all, "code/stopped");
+}
+
 /* How many prompts it took to have as many whose completions differ. */
 static void put_rounds(struct ax_rollout *r) {
     if (r->o->rounds == 0)
@@ -237,6 +261,7 @@ static enum ax_status judge(struct ax_rollout *r, double *totals, double *advant
     put_all_lengths(r);
     put_rewards(r, &o, totals);
     put_rounds(r);
+    put_verdicts(r);
     if (r->o->ppo)
         return ax_rollout_judge_tokens(r, totals);
     judge_completions(r, &o, advantages);

@@ -31,6 +31,7 @@ static const char *const step_keys[AX_FIGURE_COUNT][2] = {
     [AX_FIGURE_CLIPPED] = {"completions/clipped_ratio"},
     [AX_FIGURE_ALIKE] = {"frac_reward_zero_std"},
     [AX_FIGURE_ENTROPY] = {"entropy"},
+    [AX_FIGURE_STOPPED] = {"code/stopped"},
 };
 static const char *const eval_keys[AX_EVAL_FIGURE_COUNT][2] = {
     [AX_EVAL_FIGURE_LOSS] = {"eval_loss"},

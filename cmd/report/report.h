@@ -37,6 +37,7 @@ enum ax_report_figure {
     AX_FIGURE_CLIPPED,
     AX_FIGURE_ALIKE,
     AX_FIGURE_ENTROPY,
+    AX_FIGURE_STOPPED, /* programs of code */
     AX_FIGURE_COUNT
 };
 

@@ -184,9 +184,11 @@ static enum ax_status score_code(struct ax_reward_fn *f, const struct ax_reward_
     enum ax_status st = fill(f, &b, call);
     if (st == AX_OK)
         st = ax_code_rewards(f->shared->sandbox, b.codes, b.n, b.scores);
-    for (size_t i = 0; i < b.n && st == AX_OK; i++)
+    for (size_t i = 0; i < b.n && st == AX_OK; i++) {
         out[b.items[i]] =
             f->argument ? b.scores[i].passed == b.scores[i].tests : b.scores[i].reward;
+        f->counters.verdicts[b.scores[i].verdict]++;
+    }
     free_batch(&b);
     return st;
 }

@@ -12,6 +12,8 @@
 #ifndef AX_DATA_REWARD_REWARDS_H
 #define AX_DATA_REWARD_REWARDS_H
 
+#include "data/sandbox/run.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,6 +64,7 @@ struct ax_reward_counters {
     uint64_t failures; /* calls that failed, for whatever reason */
     uint64_t timeouts; /* of these, because of the time */
     double seconds;
+    uint64_t verdicts[AX_VERDICT_COUNT]; /* of code: its programs */
 };
 
 struct ax_rewards;

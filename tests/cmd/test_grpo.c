@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "data/sandbox/sandbox.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 
@@ -34,7 +35,8 @@ static const char *configure(const char *trl, const char *more) {
         assert_int_equal(
             ax_buf_printf(
                 &rows,
-                "{\"prompt\": \"What is after %d%.*s?\", \"answer\": %d, \"odd\": \"\\u0000\"}\n",
+                "{\"prompt\": \"What is after %d%.*s?\", \"answer\": %d, \"odd\": \"\\u0000\", "
+                "\"tests\": [\"assert 1\"]}\n",
                 i, i % 7, " or so", i + 1),
             AX_OK);
     put_bytes("prompts.jsonl", rows.data, rows.len);
@@ -325,6 +327,32 @@ static void any_mesh(void **state) {
     clear("a");
 }
 
+/* Of all ranks' programs, each in one generation. */
+static void verdicts_are_counted(void **state) {
+    (void)state;
+    static const char *const commands[] = {"grpo", "launch -n 2 -- grpo"};
+    struct ax_sandbox_parts parts;
+    double ended[4], stopped[4];
+    const char *config = configure("", "micro_batch_size: 4\n");
+    if (ax_sandbox_find(&parts, NULL, NULL) != AX_OK) {
+        print_message("skipped: %s\n", ax_error_text());
+        skip();
+    }
+    ax_sandbox_parts_free(&parts);
+    for (int i = 0; i < 2; i++) {
+        if (run(said, sizeof said,
+                "%s '%s' output_dir='%s/a' --quiet max_steps=2 trl.reward_funcs=\"['code']\" "
+                "gradient_accumulation_steps=%d",
+                commands[i], config, scratch, 2 - i) != 0)
+            fail_msg("%s", said);
+        assert_int_equal(numbers("a", "code/verdicts/exit", ended, 4), 2);
+        assert_int_equal(numbers("a", "code/stopped", stopped, 4), 2);
+        for (int k = 0; k < 2; k++)
+            assert_true(ended[k] == 8 && stopped[k] == 0);
+        clear("a");
+    }
+}
+
 /* ---- going on ---- */
 
 /* In the middle of a generation: two steps of it, each taken twice. */
@@ -540,7 +568,7 @@ static void tokens_of_high_entropy(void **state) {
     (void)state;
     static const char *const shares[] = {"1.0", "0.5", "0.001"};
     const char *config = configure("", "micro_batch_size: 8\noptimizer: sgd\nmax_grad_norm: 0\n");
-    double norm[3][4];
+    double norm[3][4] = {{0}};
     for (int i = 0; i < 3; i++) {
         char more[60];
         snprintf(more, sizeof more, "trl.top_entropy_quantile=%s max_steps=1", shares[i]);
@@ -619,6 +647,7 @@ int main(void) {
         cmocka_unit_test(any_mesh),
         cmocka_unit_test(goes_on_within_a_generation),
         cmocka_unit_test(goes_on_after_a_kill),
+        cmocka_unit_test(verdicts_are_counted),
         cmocka_unit_test(goes_on_after_any_kill),
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(evaluations),

@@ -35,6 +35,9 @@ static const struct tiny_family tiny_families[] = {
     {"merged", "llama", /* sft-problems.yml's result: of smollm2 */
      "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
      "100000.0, \"tie_word_embeddings\": true"},
+    {"model", "llama", /* that of `make demo`: likewise */
+     "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
+     "100000.0, \"tie_word_embeddings\": true"},
     {"mixtral", "mistral",
      "\"model_type\": \"mixtral\", \"architectures\": [\"MixtralForCausalLM\"], "
      "\"rope_theta\": 1000000.0, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "

@@ -70,6 +70,7 @@ static void worth(void **state) {
         {ADD, "{\"tests\": \"assert add(1, 2) == 3\\nassert add(1, 2) == 4\"}", 0, 0},
         {ADD, "{\"tests\": \"assert add(1, 2) == 3\\nassert add(0, 4) == 4\"}", 1, 1},
         {"I cannot.", "{\"tests\": \"assert add(1, 2) == 3\"}", 0, 0},
+        {"while True:\n    pass", "{\"tests\": [\"assert 1\"]}", 0, 0}, /* without an end */
         /* calls */
         {ADD,
          "{\"entry_point\": \"add\", \"tests\": [{\"args\": [1, 2], \"result\": 3}, {\"args\": "
@@ -106,7 +107,10 @@ static void worth(void **state) {
                 fail_msg("%s with %s: %g instead of %g", cases[i].completion, cases[i].record,
                          out[i][k], want[k]);
     }
-    assert_int_equal(ax_rewards_counters(rewards, 0)->nones, 9);
+    const struct ax_reward_counters *counters = ax_rewards_counters(rewards, 0);
+    assert_int_equal(counters->nones, 9);
+    assert_int_equal(counters->verdicts[AX_VERDICT_FUEL], 1);
+    assert_int_equal(counters->verdicts[AX_VERDICT_EXIT], N - 9 - 1);
     /* nothing to run, and nothing at all */
     assert_ok(ax_rewards_score(rewards, 1, &items.item[0], out[0]));
     assert_true(isnan(out[0][0]));
