@@ -291,9 +291,11 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     return send_columns(b, q, c);
 }
 
-/* Document d starts at row first[d]. */
+/* Document d starts at row first[d]. One that shares needs a batch that can. */
 static enum ax_status share(struct ax_batch *b, struct ax_queue *q, int n,
                             const struct ax_document *docs, const int32_t *first) {
+    for (int d = 0; d < n; d++)
+        AX_ASSERT(docs[d].shared == 0 || b->prefix.most > 0);
     if (b->prefix.most == 0)
         return AX_OK;
     AX_TRY(ax_shared_prefix_fill(&b->prefix, q, b->T, b->cu_seqlens.shape[0] - 1, n, docs, first));

@@ -60,10 +60,27 @@ static enum ax_status first_bad_gradient(const struct ax_train *t, const char **
 
 /* ---- one document at a time ---- */
 
-static enum ax_status loss_of(struct ax_train *t, struct ax_pass *p, const struct ax_document *doc,
+/* A document as a batch of its own: with what it shares, as another one without labels. */
+struct whole {
+    int n;
+    struct ax_document docs[2];
+};
+
+static struct whole whole_of(const struct ax_document *docs, int i) {
+    struct whole w = {0};
+    if (docs[i].shared > 0) {
+        w.docs[w.n] = docs[docs[i].shared_with];
+        w.docs[w.n++].n = docs[i].shared;
+    }
+    w.docs[w.n] = docs[i];
+    w.docs[w.n++].shared_with = 0;
+    return w;
+}
+
+static enum ax_status loss_of(struct ax_train *t, struct ax_pass *p, const struct whole *doc,
                               double *loss) {
     struct ax_queue *q = t->rt->q;
-    AX_TRY(ax_batch_fill(p->batch, q, t->step.model.arch.vocab_size, doc ? 1 : 0, doc));
+    AX_TRY(ax_batch_fill(p->batch, q, t->step.model.arch.vocab_size, doc->n, doc->docs));
     const double w = p->batch->weight_total;
     struct ax_step_scalars now = {.inv_weight = w > 0 ? 1 / w : 0};
     AX_TRY(ax_queue_write(q, p->scalars, &now, sizeof now));
@@ -108,8 +125,10 @@ static enum ax_status probe_each(struct ax_train *t, struct ax_pass *p, double *
     for (int m = 0; m < r->n_batches; m++) {
         for (int i = 0; i < most_docs(r, m); i++) {
             const bool has = i < r->n_docs[m];
+            const struct whole doc =
+                has ? whole_of(r->docs + m * r->cap_docs, i) : (struct whole){0};
             double loss;
-            AX_TRY(loss_of(t, p, has ? &r->docs[m * r->cap_docs + i] : NULL, &loss));
+            AX_TRY(loss_of(t, p, &doc, &loss));
             if (has)
                 losses[(m * r->ranks + r->own) * r->cap_docs + i] = loss;
         }
@@ -154,24 +173,26 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
     ax_arena_enter(arena, AX_PHASE_EVAL);
     const size_t mark = ax_stack_mark(&arena->scratch);
     const struct ax_mesh *mesh = &t->rt->mesh;
-    ax_batch_allocate(&batch, &arena->scratch, ax_mesh_round_tokens(mesh, t->step.o.max_len, 1), 1,
-                      t->step.o.max_len, mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
+    const int64_t longest = t->step.o.max_len;
+    ax_batch_allocate(&batch, &arena->scratch, ax_mesh_round_tokens(mesh, longest, 1), 2, longest,
+                      mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
+    if (t->step.o.alike > 1)
+        ax_batch_share(&batch, &arena->scratch, 2 * longest, 2);
     ax_batch_add_columns(&batch, &arena->scratch, t->step.o.objective->columns);
+    const struct ax_head_objective *own = &t->step.o.objective->head;
     struct ax_pass p = {.model = &t->step.model,
                         .batch = &batch,
                         .slot = &t->step.slots[0],
                         .scalars = t->step.scalars,
                         .recompute = AX_RECOMPUTE_INFERENCE,
-                        /* of a loss on documents or with a teacher, what its tokens are */
-                        .objective =
-                            t->step.o.objective->documents || t->step.o.objective->head.distill
-                                ? &ax_objective_sft.head
-                                : &t->step.o.objective->head,
+                        /* of a loss that sees all rows first, or a teacher, what its tokens are */
+                        .objective = !own->linear || own->distill ? &ax_objective_sft.head : own,
                         .inv_temperature = 1};
     enum ax_status st;
     if (ax_runtime_planning(t->rt)) {
+        const struct whole none = {0};
         double loss;
-        st = loss_of(t, &p, NULL, &loss);
+        st = loss_of(t, &p, &none, &loss);
         *found = 0;
     } else {
         st = probe_all(t, &p, worst, n, found);

@@ -579,6 +579,28 @@ static void tokens_of_high_entropy(void **state) {
     assert_true(norm[0][0] > 1.1 * norm[1][0] && norm[1][0] > 1.1 * norm[2][0] && norm[2][0] > 0);
 }
 
+/* The records of a bad step: whether prompts are shared or not, an answer is judged after its prompt. */
+static void bad_records_are_named(void **state) {
+    (void)state;
+    char worst[2][64];
+    const char *config = configure("", "micro_batch_size: 8\n");
+    for (int i = 0; i < 2; i++) {
+        if (run(said, sizeof said,
+                "grpo '%s' output_dir='%s/a' max_steps=1 trl.entropy_coef=-10 micro_batch_size=%d "
+                "gradient_accumulation_steps=%d loss_watchdog_threshold=1 "
+                "loss_watchdog_patience=100",
+                config, scratch, i ? 1 : 8, i ? 8 : 1) != 0)
+            fail_msg("%s", said);
+        const char *list = strstr(said, "; records: ");
+        const char *loss = list ? strstr(list, "(loss ") : NULL;
+        assert_non_null(loss);
+        assert_int_equal(sscanf(loss, "(loss %60[^)]", worst[i]), 1);
+        assert_true(strtod(worst[i], NULL) > 1);
+        clear("a");
+    }
+    assert_string_equal(worst[0], worst[1]);
+}
+
 /* It knows of what is sampled without a reward function or weights. */
 static void a_plan_has_its_memory(void **state) {
     (void)state;
@@ -654,6 +676,7 @@ int main(void) {
         cmocka_unit_test(evaluations_go_on),
         cmocka_unit_test(nothing_to_learn),
         cmocka_unit_test(tokens_of_high_entropy),
+        cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_plan_has_its_memory),
         cmocka_unit_test(mistakes_are_named),
     };
