@@ -179,7 +179,7 @@ static enum ax_status forward(struct ax_generator *d, const struct ax_generate_n
                         .recompute = AX_RECOMPUTE_INFERENCE,
                         .inv_temperature =
                             d->o.score_temperature > 0 ? 1 / d->o.score_temperature : 1,
-                        .truncation = ax_truncation_of(&d->o.sampling),
+                        .sampling = d->o.sampling,
                         .cache = &d->cache};
     AX_TRY(ax_pass_begin(&p));
     AX_TRY(ax_pass_forward_all(&p));

@@ -137,7 +137,7 @@ static enum ax_status chunk_truncate(struct ax_pass *p, const struct chunk *c, i
     const struct ax_param *w = p->model->lm_head;
     const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, first, n);
     const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, n);
-    return ax_truncate_logits(p->model->rt, &p->truncation, w->shape[0],
+    return ax_truncate_logits(p->model->rt, &p->sampling, w->shape[0],
                               ax_tp_first_row(p->model->rt, w), &labels, &logits);
 }
 

@@ -67,10 +67,10 @@ struct ax_pass {
     const struct ax_head_objective *objective; /* NULL: no head results are requested */
     const struct ax_teacher_states *teacher;   /* of an objective with one, of this micro-batch */
     double inv_temperature;                    /* on the logits; 1 = none */
-    struct ax_truncation truncation;           /* of the logits, too; not with a teacher */
-    double balance_coef;      /* of the routers' balancing loss (balance.h); 0 = none */
-    double neftune_alpha;     /* NEFTune noise on the embeddings; 0 = none */
-    struct ax_kvcache *cache; /* decoding; NULL otherwise */
+    struct ax_sampling sampling; /* of labels, which may truncate the logits; not with a teacher */
+    double balance_coef;         /* of the routers' balancing loss (balance.h); 0 = none */
+    double neftune_alpha;        /* NEFTune noise on the embeddings; 0 = none */
+    struct ax_kvcache *cache;    /* decoding; NULL otherwise */
     /* For checks: called with intermediate tensors ("hidden" before layer i, "middle" after its
      * attention, "mixer_out" and "ffn_out" before a norm on them, "router_logits", "router_experts"
      * and "router_weights" of its router, "norm" after the final norm). */

@@ -25,6 +25,15 @@ bool ax_sampling_penalises(const struct ax_sampling *s) {
     return s->repetition_penalty > 0 && s->repetition_penalty != 1;
 }
 
+bool ax_sampling_truncates(const struct ax_sampling *s) {
+    return s->truncated && s->temperature > 0;
+}
+
+struct ax_truncate ax_sampling_truncate(const struct ax_sampling *s) {
+    return (struct ax_truncate){
+        .temperature = s->temperature, .top_p = s->top_p, .min_p = s->min_p, .top_k = s->top_k};
+}
+
 /* ---- memory ---- */
 
 static struct ax_tensor take(struct ax_stack *stack, enum ax_dtype dtype, int64_t rows,
@@ -96,14 +105,10 @@ static enum ax_status log_probs(struct ax_sampler *s, const struct ax_choice *c)
     const int64_t n = c->logits.shape[0];
     const struct ax_tensor stats = ax_tensor_rows(&s->stats, 0, n);
     const double T = s->o.temperature;
-    const struct ax_truncate truncate = {.all = c->logits,
-                                         .labels = c->index,
-                                         .logits = c->logits,
-                                         .temperature = T,
-                                         .top_p = s->o.top_p,
-                                         .min_p = s->o.min_p,
-                                         .top_k = s->o.top_k};
-    if (s->o.truncated && T > 0)
+    struct ax_truncate truncate = ax_sampling_truncate(&s->o);
+    truncate.all = truncate.logits = c->logits;
+    truncate.labels = c->index;
+    if (ax_sampling_truncates(&s->o))
         AX_TRY(ax_run_truncate(s->q, &truncate));
     AX_TRY(ax_run_softmax_stats(s->q,
                                 &(struct ax_softmax_stats){.logits = c->logits,

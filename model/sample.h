@@ -22,6 +22,9 @@ struct ax_sampling {
 /* AX_ERR_CONFIG names the option that is out of range. */
 enum ax_status ax_sampling_check(const struct ax_sampling *s);
 bool ax_sampling_penalises(const struct ax_sampling *s);
+bool ax_sampling_truncates(const struct ax_sampling *s);
+/* The op that does, without its tensors. */
+struct ax_truncate ax_sampling_truncate(const struct ax_sampling *s);
 
 struct ax_sample_row {
     uint64_t stream;        /* of random numbers */

@@ -107,7 +107,7 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     AX_TRY(find_best(s, &logits, out));
     const size_t mark = ax_stack_mark(scratch);
     const int64_t first_col = ax_tp_first_row(rt, s->model->lm_head);
-    AX_TRY(ax_truncate_logits(rt, &p->truncation, s->model->lm_head->shape[0], first_col, labels,
+    AX_TRY(ax_truncate_logits(rt, &p->sampling, s->model->lm_head->shape[0], first_col, labels,
                               &logits));
     AX_TRY(ax_run_softmax_stats(rt->q,
                                 &(struct ax_softmax_stats){.logits = logits,

@@ -7,16 +7,9 @@
 #include "model/sample.h"
 #include "parallel/runtime.h"
 
-/* All 0: none. */
-struct ax_truncation {
-    double temperature, top_p, min_p;
-    int64_t top_k;
-};
-
-/* That of an ax_sampling that is `truncated`, else none. */
-struct ax_truncation ax_truncation_of(const struct ax_sampling *s);
-/* logits [n][its columns of `vocab`, from first_col on], labels i32 [n], in place. */
-enum ax_status ax_truncate_logits(struct ax_runtime *rt, const struct ax_truncation *t,
+/* logits [n][its columns of `vocab`, from first_col on], labels i32 [n], in place; unchanged if the
+ * sampling does not truncate. */
+enum ax_status ax_truncate_logits(struct ax_runtime *rt, const struct ax_sampling *sampling,
                                   int64_t vocab, int64_t first_col, const struct ax_tensor *labels,
                                   const struct ax_tensor *logits);
 

@@ -22,9 +22,9 @@ struct ax_eval_result {
     int64_t tokens, trained, correct; /* trained = tokens with a label and weight > 0 */
     double seconds;
     bool stopped; /* stopped by ax_eval_options.stop: nothing above is valid */
-    struct ax_figures
-        figures; /* n > 0: of completions that the model has sampled, by a rollout; then
-                                  nothing above is valid but seconds */
+    /* n > 0: of completions that the model has sampled, by a rollout; then nothing above is valid but
+     * seconds */
+    struct ax_figures figures;
 };
 
 /* One document's result. `set` is the loader's: valid after the call for a corpus, not for a

@@ -2,11 +2,11 @@
 #ifndef AX_OPTIM_FIGURES_H
 #define AX_OPTIM_FIGURES_H
 
-#define AX_FIGURES_MAX  64
-#define AX_FIGURES_NAME 96
-
 #include <math.h>
 #include <string.h>
+
+#define AX_FIGURES_MAX  64
+#define AX_FIGURES_NAME 96
 
 struct ax_figures {
     int n;

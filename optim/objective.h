@@ -20,8 +20,8 @@ struct ax_objective {
     const char *const *measures; /* what it says beside the loss, at most AX_MEASURES, then NULL; or
                                       NULL */
     double temperature;          /* that logits are divided by before softmax; 0: 1 */
-    struct ax_truncation truncation; /* of them; none: all 0 */
-    struct ax_head_objective head;   /* loss and token gradients from log-prob, lse, entropy */
+    struct ax_sampling sampling; /* of labels that the model has drawn; else all 0 */
+    struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
 };
 
 /* Means of a step; NaN where there is nothing to take one of. */

@@ -27,7 +27,6 @@
 #include "optim/reward_model.h"
 
 #define AX_ROLLOUT_MAX_REWARDS 16
-#define AX_ROLLOUT_MAX_STOPS   16
 
 /* PPO's: what a completion is worth, token by token (gae.h). */
 struct ax_rollout_ppo {
@@ -52,14 +51,14 @@ struct ax_rollout_options {
     int n_stop;
     const int32_t *stop; /* ids that end a completion; … */
     int n_stop_strings;
-    const char *stop_strings[AX_ROLLOUT_MAX_STOPS]; /* … texts that do; borrowed */
-    bool mask_truncated; /* completions that length ended have no labels */
-    double
-        top_entropy; /* share of the tokens that train, those with the highest entropies; 1: all */
+    const char *const *stop_strings; /* … texts that do */
+    bool mask_truncated;             /* completions that length ended have no labels */
+    /* share of the tokens that train, those with the highest entropies; 1: all */
+    double top_entropy;
     struct ax_advantage_options advantages; /* group, n_rewards and weights follow */
     const struct ax_policy *policy;         /* NULL in evaluations */
-    const struct ax_rollout_ppo
-        *ppo;                   /* with groups of one; NULL: completions have an advantage each */
+    /* with groups of one; NULL: completions have an advantage each */
+    const struct ax_rollout_ppo *ppo;
     int shown;                  /* completions of a generation that are shown */
     struct ax_rewards *rewards; /* NULL while planning */
     struct ax_reward_model *models[AX_ROLLOUT_MAX_REWARDS]; /* that some of them ask */

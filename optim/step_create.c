@@ -134,7 +134,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .objective = &s->o.objective->head,
                                         .teacher = s->taught ? &s->taught[i % n] : NULL,
                                         .inv_temperature = inv_temperature,
-                                        .truncation = s->o.objective->truncation,
+                                        .sampling = s->o.objective->sampling,
                                         .neftune_alpha = s->o.neftune_alpha,
                                         .balance_coef = s->o.balance_coef};
     return AX_OK;

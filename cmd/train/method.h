@@ -24,7 +24,7 @@ struct ax_setup_method {
 
 /* Does the model sample what it trains on? Then data sets have prompts. */
 bool ax_setup_samples_answers(const struct ax_config *cfg);
-/* How. */
+/* How they are drawn. */
 void ax_setup_read_sampling(struct ax_sampling *s, const struct ax_config *cfg);
 /* With PPO, which has a value model? */
 bool ax_setup_is_ppo(const struct ax_config *cfg);

@@ -30,10 +30,8 @@ void ax_setup_read_sampling(struct ax_sampling *s, const struct ax_config *cfg) 
 
 /* Log-probs are of what tokens are drawn from. */
 static void set_sampling(struct ax_objective *o, const struct ax_config *cfg) {
-    struct ax_sampling s;
-    ax_setup_read_sampling(&s, cfg);
-    o->temperature = s.temperature;
-    o->truncation = ax_truncation_of(&s);
+    ax_setup_read_sampling(&o->sampling, cfg);
+    o->temperature = o->sampling.temperature;
 }
 
 static double beta(const struct ax_config *cfg) {

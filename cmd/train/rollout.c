@@ -100,10 +100,9 @@ static void read_room(struct ax_rollout_options *r, const struct ax_config *cfg,
 
 #define KWARGS "trl.generation_kwargs"
 
-static enum ax_status add_stop_id(struct ax_setup_rollout *r, struct ax_rollout_options *o,
-                                  const struct ax_config *cfg, const struct ax_yaml_node *v) {
+static enum ax_status add_stop_id(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                  const struct ax_yaml_node *v) {
     struct ax_stop_tokens *stop = &r->stop;
-    (void)o;
     if (v->kind != AX_YAML_INT || v->integer < 0 || v->integer > INT32_MAX)
         return ax_config_error(cfg, KWARGS, "stop_token_ids: expected token ids");
     if (stop->n == AX_MAX_STOP_TOKENS)
@@ -113,28 +112,26 @@ static enum ax_status add_stop_id(struct ax_setup_rollout *r, struct ax_rollout_
     return AX_OK;
 }
 
-static enum ax_status add_stop_string(struct ax_setup_rollout *r, struct ax_rollout_options *o,
-                                      const struct ax_config *cfg, const struct ax_yaml_node *v) {
-    (void)r;
+static enum ax_status add_stop_string(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                      const struct ax_yaml_node *v) {
     if (v->kind != AX_YAML_STRING || !v->text[0])
         return ax_config_error(cfg, KWARGS, "stop_strings: expected texts");
-    if (o->n_stop_strings == AX_ROLLOUT_MAX_STOPS)
+    if (r->n_stop_strings == AX_MAX_STOP_TOKENS)
         return ax_config_error(cfg, KWARGS, "stop_strings: at most %d texts end an answer",
-                               AX_ROLLOUT_MAX_STOPS);
-    o->stop_strings[o->n_stop_strings++] = v->text;
+                               AX_MAX_STOP_TOKENS);
+    r->stop_strings[r->n_stop_strings++] = v->text;
     return AX_OK;
 }
 
 static const struct {
     const char *name;
-    enum ax_status (*add)(struct ax_setup_rollout *r, struct ax_rollout_options *o,
-                          const struct ax_config *cfg, const struct ax_yaml_node *v);
+    enum ax_status (*add)(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                          const struct ax_yaml_node *v);
 } stops[] = {{"stop_token_ids", add_stop_id}, {"stop_strings", add_stop_string}};
 
 /* One of them, or a list. */
-static enum ax_status add_stops(struct ax_setup_rollout *r, struct ax_rollout_options *o,
-                                const struct ax_config *cfg, const char *name,
-                                const struct ax_yaml_node *v) {
+static enum ax_status add_stops(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                const char *name, const struct ax_yaml_node *v) {
     size_t i = 0;
     while (i < sizeof stops / sizeof *stops && strcmp(name, stops[i].name) != 0)
         i++;
@@ -145,9 +142,9 @@ static enum ax_status add_stops(struct ax_setup_rollout *r, struct ax_rollout_op
                                "of trl",
                                name);
     if (v->kind != AX_YAML_LIST)
-        return stops[i].add(r, o, cfg, v);
+        return stops[i].add(r, cfg, v);
     for (size_t k = 0; k < v->n; k++)
-        AX_TRY(stops[i].add(r, o, cfg, v->entries[k].value));
+        AX_TRY(stops[i].add(r, cfg, v->entries[k].value));
     return AX_OK;
 }
 
@@ -158,9 +155,11 @@ static enum ax_status read_stop(struct ax_setup_rollout *r, struct ax_rollout_op
     if (base)
         AX_TRY(ax_stop_tokens_read(&r->stop, base, d->tok.eos));
     for (size_t i = 0; more && i < more->n; i++)
-        AX_TRY(add_stops(r, o, cfg, more->entries[i].key, more->entries[i].value));
+        AX_TRY(add_stops(r, cfg, more->entries[i].key, more->entries[i].value));
     o->n_stop = r->stop.n;
     o->stop = r->stop.ids;
+    o->n_stop_strings = r->n_stop_strings;
+    o->stop_strings = r->stop_strings;
     return AX_OK;
 }
 

@@ -11,6 +11,8 @@
 /* Must not move while it is open. */
 struct ax_setup_rollout {
     struct ax_stop_tokens stop;
+    int n_stop_strings;
+    const char *stop_strings[AX_MAX_STOP_TOKENS]; /* borrowed from the configuration */
     struct ax_rewards *rewards;
     struct ax_setup_reward_model *models; /* [n_models], of the rewards with their numbers; zeroed
                                              where the reward is none */
