@@ -160,13 +160,15 @@ static void the_first_ratio_is_one(void **state) {
 /* Of two tokens, whatever the model says of the others; ranks that split the vocabulary agree. */
 static void log_probs_are_of_what_is_left(void **state) {
     (void)state;
-    double all[4], two[4];
+    double all[4], two[4], kl[4];
     const char *config = configure("", "micro_batch_size: 8\n");
     train("a", config, "");
     assert_int_equal(numbers("a", "entropy", all, 4), 4);
     clear("a");
     train("a", config, "trl.top_k=2 trl.temperature=3 trl.beta=0.1");
     assert_int_equal(numbers("a", "entropy", two, 4), 4);
+    assert_int_equal(numbers("a", "kl", kl, 4), 4);
+    assert_true(kl[0] == 0 && kl[3] != 0); /* of the reference, too */
     for (int i = 0; i < 4; i++)
         assert_true(all[i] > 1 && two[i] > 0.1 && two[i] <= log(2) + 1e-6);
     if (run(said, sizeof said,

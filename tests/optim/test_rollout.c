@@ -458,6 +458,29 @@ static void prompts_without_a_spread_are_replaced(void **state) {
     }
 }
 
+/* A text of as many tokens as characters ends a completion at its last one, and never before. */
+static void any_tokens_make_a_text(void **state) {
+    (void)state;
+    static const char text[] = "so it goes on and on until </answer>";
+    int32_t tokens[4 * sizeof text];
+    const char *const stops[] = {"never", "</answer>"};
+    const struct ax_rollout_options o = {
+        .n_stop_strings = 2, .stop_strings = stops, .tokenizer = tokenizer};
+    struct ax_sequence s = {.tokens = tokens};
+    bool ended = false;
+    for (size_t i = 0; text[i]; i++) {
+        struct ax_encoding e = {0};
+        assert_false(ended);
+        assert_int_equal(
+            ax_tokenizer_encode(tokenizer, text + i, 1, &(struct ax_encode_options){0}, &e), AX_OK);
+        assert_int_equal(e.n, 1);
+        tokens[s.n_new++] = e.ids[0];
+        ax_encoding_free(&e);
+        assert_int_equal(ax_rollout_ends(&o, &s, &ended), AX_OK);
+    }
+    assert_true(ended);
+}
+
 static int load_tokenizer(void **state) {
     const char *shared = getenv("AXTRAIN_SHARED");
     char path[512];
@@ -490,6 +513,7 @@ int main(void) {
         cmocka_unit_test_setup(far_memory_is_near, need_tokenizer),
         cmocka_unit_test_setup(a_stop_while_it_samples, need_tokenizer),
         cmocka_unit_test_setup(prompts_without_a_spread_are_replaced, need_tokenizer),
+        cmocka_unit_test_setup(any_tokens_make_a_text, need_tokenizer),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, free_tokenizer);
 }
