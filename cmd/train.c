@@ -112,6 +112,7 @@ static enum ax_status write_cards(const struct ax_train_setup *s, bool keep) {
 
 /* What rank 0 does with the trained model. */
 static enum ax_status use_model(struct ax_train_setup *s, const struct ax_train_result *r) {
+    ax_train_completions_table(s);
     AX_TRY(ax_train_merge(s, r->nothing_to_do));
     AX_TRY(write_cards(s, r->nothing_to_do));
     return ax_hub_push(s->cfg);

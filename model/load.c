@@ -130,13 +130,19 @@ enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
     return AX_OK;
 }
 
+/* Has this rank a place of the model's own for a parameter of the base? */
+static bool has_place(const struct ax_model *m, const struct ax_param *p) {
+    const struct ax_unit *unit = &m->units[p->unit];
+    return !p->adapter && ax_unit_present(unit) && !unit->segments[p->segment].lender;
+}
+
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
     if (ax_runtime_planning(m->rt))
         return AX_OK;
     AX_TRY(check_left_over(m, hf));
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        if (!p->adapter && ax_unit_present(&m->units[p->unit]))
+        if (has_place(m, p))
             AX_TRY(ax_model_load_param(m, hf, p));
     }
     return AX_OK;
@@ -184,7 +190,7 @@ enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
         return AX_OK;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        if (p->adapter || !ax_unit_present(&m->units[p->unit]))
+        if (!has_place(m, p))
             continue;
         const bool norm = p->ndim == 1 && strstr(p->name, "norm.weight");
         if (p->ndim > 1)

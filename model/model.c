@@ -60,6 +60,38 @@ static enum ax_status build_units(struct ax_builder *b) {
     return ax_adapter_check(m);
 }
 
+/* The parameters of a unit; returns the first. */
+static const struct ax_param *params_of(const struct ax_model *m, int unit, int *n) {
+    int first = 0;
+    while (first < m->n_params && m->params[first].unit < unit)
+        first++;
+    *n = 0;
+    while (first + *n < m->n_params && m->params[first + *n].unit == unit)
+        ++*n;
+    return m->params + first;
+}
+
+/* Does an adapter's folder have matrices that go in place of the base's? Those of modules_to_save; and
+ * what PEFT stores beside adapters of the embedding and the head. */
+static bool replaces(const struct ax_model *m, int n, const struct ax_param *params) {
+    bool saved = false, adapted = false;
+    for (int i = 0; i < n; i++) {
+        saved = saved || (params[i].trainable && !params[i].adapter);
+        adapted = adapted || params[i].adapter;
+    }
+    const bool end = params->unit == 0 || params->unit == m->n_units - 1;
+    return (m->adapter && saved) || (end && adapted);
+}
+
+static void borrow(struct ax_model *m, const struct ax_model *lender) {
+    for (int u = 0; lender && u < m->n_units && u < lender->n_units; u++) {
+        int n, n_of;
+        const struct ax_param *own = params_of(m, u, &n), *of = params_of(lender, u, &n_of);
+        if (n > 0 && !replaces(m, n, own))
+            ax_unit_borrow(&m->units[u], n, own, &lender->units[u], n_of, of);
+    }
+}
+
 /* Allocates all units, once the largest layer is known. */
 static void allocate(struct ax_model *m, const struct ax_unit_options *o) {
     ax_unit_pool_create(&m->pool, m->rt, o, m->units + 1, m->n_units - 2);
@@ -118,6 +150,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY_GOTO(ax_builder_begin(&b, m, o), st, fail);
     AX_TRY_GOTO(build_units(&b), st, fail);
     m->units[0].copy = !ax_chunks_have(&m->chunks, 0);
+    borrow(m, o->lender);
     allocate(m, &b.units);
     AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);

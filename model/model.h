@@ -76,6 +76,9 @@ struct ax_model_options {
     bool store_experts;           /* … and of experts */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
     int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
+    /* A model on the same mesh that has been created: where both have frozen weights of the same names
+     * and layout, this one reads the other's, and does not load its own. NULL: none. */
+    const struct ax_model *lender;
 };
 
 struct ax_model {

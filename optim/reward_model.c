@@ -4,9 +4,11 @@
 
 #define MAX_DOCS 64 /* of a pass */
 
-enum ax_status ax_reward_model_create(struct ax_reward_model *r, const struct ax_model *beside) {
+enum ax_status ax_reward_model_create(struct ax_reward_model *r, const struct ax_model *beside,
+                                      const struct ax_model *lender) {
     const struct ax_model_options o = {.dtype = beside->dtype,
                                        .max_positions = r->max_len,
+                                       .lender = lender,
                                        .adapter = r->adapter ? &r->adapter->config : NULL};
     const enum ax_status st = ax_model_create(&r->model, r->arch, beside->rt, &o);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", r->name);

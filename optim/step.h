@@ -51,6 +51,7 @@ struct ax_step_options {
     int64_t max_len; /* longest document */
     int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
     const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
+    const struct ax_model *lender;        /* of frozen weights (model.h); or NULL */
     enum ax_store base_store;             /* for frozen matrices of linears */
     bool store_experts;                   /* … and of experts */
     const struct ax_peft_names *unfrozen; /* NULL: no restriction. Borrowed */
@@ -61,6 +62,8 @@ struct ax_step_options {
     struct ax_sharding sharding;
 };
 
+/* Do frozen weights stay as they were loaded? PiSSA and ReLoRA change them. */
+bool ax_step_keeps_base(const struct ax_step_options *o);
 /* The longest document of any pass. */
 int64_t ax_step_positions(const struct ax_step_options *o);
 struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages);

@@ -24,6 +24,10 @@ struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages)
                                 .n_microbatches = o->n_microbatches};
 }
 
+bool ax_step_keeps_base(const struct ax_step_options *o) {
+    return o->adapter && o->adapter->start != AX_LORA_PISSA && o->relora.interval == 0;
+}
+
 int64_t ax_step_positions(const struct ax_step_options *o) {
     return o->max_positions > o->max_len ? o->max_positions : o->max_len;
 }
@@ -73,6 +77,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .base_store = s->o.base_store,
                                         .store_experts = s->o.store_experts,
                                         .unfrozen = s->o.unfrozen,
+                                        .lender = s->o.lender,
                                         .chunks = ax_pipeline_chunks(&pipeline)};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     if (s->o.relora.interval > 0)

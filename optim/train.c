@@ -256,9 +256,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     t->rt = rt;
     AX_TRY(ax_step_create(&t->step, rt, t->o->arch, &run->so));
     const double start = ax_clock_now();
-    enum ax_status st = ax_train_rollout_create(t);
+    enum ax_status st = ax_train_value_create(t);
     if (st == AX_OK)
-        st = ax_train_value_create(t);
+        st = ax_train_rollout_create(t);
     if (st == AX_OK)
         st = begin(t, run->resume_from);
     if (st == AX_OK)

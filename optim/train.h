@@ -80,6 +80,8 @@ struct ax_train_value_options {
     const struct ax_arch *arch;           /* NULL: none */
     const struct ax_hf *weights;          /* NULL: random */
     const struct ax_objective *objective; /* ax_objective_value's */
+    const struct ax_peft_config *adapter; /* a new one; NULL: all its weights train */
+    bool on_policy;                       /* its weights are those that the policy starts from */
 };
 
 struct ax_train_options {

@@ -30,8 +30,8 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
     int found;
     AX_TRY(ax_step_create(&t.step, rt, o->arch, so));
     enum ax_status st;
-    AX_TRY_GOTO(ax_train_rollout_create(&t), st, done);
     AX_TRY_GOTO(ax_train_value_create(&t), st, done);
+    AX_TRY_GOTO(ax_train_rollout_create(&t), st, done);
     if (so->adapter)
         AX_TRY_GOTO(ax_train_start_adapter(&t.step.model, o), st, done);
     for (int m = 0; m < so->n_microbatches; m++)

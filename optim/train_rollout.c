@@ -38,7 +38,8 @@ enum ax_status ax_train_rollout_create(struct ax_train *t) {
     if (has_copy(t))
         AX_TRY(ax_teacher_create(&t->reference, t->o->arch, &t->step.model, positions));
     for (int i = 0; i < o->n_models; i++)
-        AX_TRY(ax_reward_model_create(o->models[i], &t->step.model));
+        AX_TRY(ax_reward_model_create(o->models[i], &t->step.model,
+                                      ax_train_lender(t, o->models[i]->lender)));
     return AX_OK;
 }
 

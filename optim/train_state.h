@@ -218,6 +218,8 @@ enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped);
  * runs its step while planning. */
 bool ax_train_has_value(const struct ax_train_options *o);
 enum ax_status ax_train_value_create(struct ax_train *t);
+/* The model whose frozen weights others may read, if it does not change them; else NULL. */
+const struct ax_model *ax_train_lender(const struct ax_train *t, enum ax_lender which);
 enum ax_status ax_train_value_load(struct ax_train *t);
 enum ax_status ax_train_value_plan(struct ax_train *t);
 void ax_train_value_free(struct ax_train *t);

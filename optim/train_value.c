@@ -12,13 +12,26 @@ bool ax_train_has_value(const struct ax_train_options *o) {
 
 /* ---- memory ---- */
 
-/* All of its weights train, whatever the policy trains. */
+static const struct ax_model *lends(const struct ax_step *s) {
+    return ax_step_keeps_base(&s->o) ? &s->model : NULL;
+}
+
+const struct ax_model *ax_train_lender(const struct ax_train *t, enum ax_lender which) {
+    return which == AX_LENDER_POLICY  ? lends(&t->step)
+           : which == AX_LENDER_VALUE ? lends(&t->value.step)
+                                      : NULL;
+}
+
+/* With an adapter of its own, or all of its weights train, whatever the policy trains. */
 static struct ax_step_options options_of(const struct ax_train *t) {
     struct ax_step_options o = t->step.o;
     o.objective = t->o->value.objective;
-    o.adapter = NULL;
-    o.base_store = AX_STORE_PLAIN;
-    o.store_experts = false;
+    o.adapter = t->o->value.adapter;
+    o.lender = t->o->value.on_policy ? lends(&t->step) : NULL;
+    if (!o.adapter) {
+        o.base_store = AX_STORE_PLAIN;
+        o.store_experts = false;
+    }
     o.unfrozen = NULL;
     o.lisa = (struct ax_lisa_options){0};
     o.relora = (struct ax_relora_options){0};
@@ -39,8 +52,9 @@ enum ax_status ax_train_value_load(struct ax_train *t) {
     if (!ax_train_has_value(t->o))
         return AX_OK;
     AX_TRY(ax_train_sequences_create(&t->value.sequences, &t->value.step));
-    return t->o->value.weights ? ax_model_load(m, t->o->value.weights)
-                               : ax_model_init_random(m, t->o->step.seed + 1);
+    AX_TRY(t->o->value.weights ? ax_model_load(m, t->o->value.weights)
+                               : ax_model_init_random(m, t->o->step.seed + !t->o->value.on_policy));
+    return t->o->value.adapter ? ax_adapter_init(m, t->o->step.seed + 1) : AX_OK;
 }
 
 enum ax_status ax_train_value_plan(struct ax_train *t) {

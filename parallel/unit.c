@@ -53,10 +53,11 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
     const uint32_t reduce =
         1u << gather | 1u << AX_ROLE_DP_REPLICATE | present_roles(mesh, p->grad_partial_over);
     const bool trainable = o->train && p->trainable;
+    const bool adapters = !trainable && p->adapter;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
         if (seg->gather == gather && seg->reduce_roles == reduce && seg->trainable == trainable &&
-            seg->packing.store == p->storage)
+            seg->adapters == adapters && seg->packing.store == p->storage)
             return s;
     }
     AX_ASSERT(unit->n_segments < AX_MAX_SEGMENTS);
@@ -67,6 +68,7 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                                .accum = ax_dtype_accum(o->compute),
                                .align = SEGMENT_ALIGN,
                                .trainable = trainable,
+                               .adapters = adapters,
                                .bf16_sums = o->sharding.bf16_sums && o->compute != AX_F64};
     ax_packing_start(&seg->packing, p->storage);
     return unit->n_segments++;
@@ -100,6 +102,44 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
         const int group = mesh->size[seg->gather];
         seg->shard_numel = round_up(round_up(seg->numel, group) / group, seg->align);
         seg->numel = seg->shard_numel * group;
+    }
+}
+
+static const struct ax_param *find(int n, const struct ax_param *params, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(params[i].name, name) == 0)
+            return &params[i];
+    return NULL;
+}
+
+/* The number of the segment of `of` with exactly the parameters of segment s, or −1. */
+static int same_segment(const struct ax_unit *unit, int s, int n, const struct ax_param *params,
+                        const struct ax_unit *of, int n_of, const struct ax_param *params_of) {
+    const struct ax_segment *seg = &unit->segments[s];
+    int same = -1;
+    for (int i = 0; i < n; i++) {
+        if (params[i].segment != s)
+            continue;
+        const struct ax_param *p = find(n_of, params_of, params[i].name);
+        if (!p || p->offset != params[i].offset || (same >= 0 && p->segment != same))
+            return -1;
+        same = p->segment;
+    }
+    if (same < 0)
+        return -1;
+    const struct ax_segment *other = &of->segments[same];
+    const bool alike = !seg->trainable && !other->trainable && seg->gather == other->gather &&
+                       seg->compute == other->compute && seg->numel == other->numel &&
+                       seg->packing.store == other->packing.store;
+    return alike ? same : -1;
+}
+
+void ax_unit_borrow(struct ax_unit *unit, int n, const struct ax_param *params,
+                    const struct ax_unit *of, int n_of, const struct ax_param *params_of) {
+    for (int s = 0; s < unit->n_segments; s++) {
+        const int same = same_segment(unit, s, n, params, of, n_of, params_of);
+        if (same >= 0)
+            unit->segments[s].lender = &of->segments[same];
     }
 }
 
@@ -156,7 +196,8 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
         size_t w, g;
         struct ax_segment *seg = units[i].segments;
         for (; seg < units[i].segments + units[i].n_segments; seg++)
-            seg->host_shard = o->offload.layers && !seg->trainable;
+            seg->host_shard =
+                seg->lender ? seg->lender->host_shard : o->offload.layers && !seg->trainable;
         streamed_bytes(&units[i], rt, &w, &g);
         full = w > full ? w : full;
         grad = g > grad ? g : grad;
@@ -192,7 +233,9 @@ static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt,
     const int n = ax_packing_buffers(&seg->packing, seg->shard_numel, seg->packed_shard);
     for (int i = 0; i < n; i++) {
         struct ax_tensor *full = &seg->packed[i], *shard = &seg->packed_shard[i];
-        *shard = take_from(home_of(seg, rt), "packed weights", shard->dtype, shard->shape[0]);
+        *shard = seg->lender
+                     ? seg->lender->packed_shard[i]
+                     : take_from(home_of(seg, rt), "packed weights", shard->dtype, shard->shape[0]);
         *full = ax_segment_in_place(seg, rt)
                     ? *shard
                     : take_full(rt, full_at, "gathered weights", full->dtype, full->shape[0]);
@@ -212,8 +255,10 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
             allocate_packed(seg, rt, &full_at);
             continue;
         }
-        seg->shard = take_from(home_of(seg, rt), seg->trainable ? "weights" : "frozen weights",
-                               seg->compute, seg->shard_numel);
+        seg->shard =
+            seg->lender ? seg->lender->shard
+                        : take_from(home_of(seg, rt), seg->trainable ? "weights" : "frozen weights",
+                                    seg->compute, seg->shard_numel);
         seg->full = ax_segment_in_place(seg, rt)
                         ? seg->shard
                         : take_full(rt, &full_at, "gathered weights", seg->compute, seg->numel);

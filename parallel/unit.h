@@ -38,12 +38,14 @@ struct ax_segment {
     enum ax_dtype compute, accum;
     int64_t align; /* elements: parameters and shards start at multiples of it */
     bool trainable;
+    bool adapters; /* of adapters that do not train; they are not in a segment of the base */
     bool bf16_sums;
     struct ax_packing packing;  /* store PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     struct ax_tensor full, shard, master, grad_full, grad;
     struct ax_tensor remainder;
     bool host_master, host_shard; /* in the host tier: the separate master; the frozen shard */
+    const struct ax_segment *lender; /* whose shard this one reads in place of its own; or NULL */
     struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
 };
 
@@ -110,6 +112,11 @@ struct ax_unit_pool {
  * offloaded. Decides which of their shards will be in the host tier. */
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
                          const struct ax_unit_options *o, struct ax_unit *units, int n);
+/* Before the pool is created: a frozen segment reads the shard of a frozen segment of `of`, another
+ * model's unit with its buffers, if both have the same parameters, by name, in the same places. The
+ * first n (n_of) parameters are those of the two units. */
+void ax_unit_borrow(struct ax_unit *unit, int n, const struct ax_param *params,
+                    const struct ax_unit *of, int n_of, const struct ax_param *params_of);
 /* Allocates the buffers from the persistent stack; what is not kept of full and grad_full from the
  * pool's buffer `buffer` (0, 1) unless pool is NULL. */
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,

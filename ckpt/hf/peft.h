@@ -59,6 +59,9 @@ struct ax_peft_config {
  * rejected with AX_ERR_UNSUPPORTED. */
 enum ax_status ax_peft_config_parse(struct ax_peft_config *c, struct ax_json root);
 void ax_peft_config_free(struct ax_peft_config *c); /* safe on a zeroed one */
+/* Another new adapter of the same modules, ranks and scales, without modules_to_save and dropout, that
+ * starts as its base. */
+enum ax_status ax_peft_config_like(struct ax_peft_config *out, const struct ax_peft_config *c);
 /* Contents of adapter_config.json: keys of the original file are kept unless this struct sets
  * them. */
 enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out);

@@ -156,6 +156,22 @@ enum ax_status ax_peft_config_parse(struct ax_peft_config *c, struct ax_json roo
     return st;
 }
 
+enum ax_status ax_peft_config_like(struct ax_peft_config *out, const struct ax_peft_config *c) {
+    struct ax_peft_config bare = *c;
+    char name[] = AX_PEFT_CONFIG;
+    struct ax_json_doc doc = {.name = name};
+    bare.start = AX_LORA_USUAL;
+    bare.dropout = 0;
+    bare.save = (struct ax_peft_names){0};
+    *out = (struct ax_peft_config){0};
+    AX_TRY(ax_peft_config_json(&bare, &doc.root));
+    const enum ax_status st = ax_peft_config_parse(out, ax_json_root(&doc));
+    json_decref(doc.root);
+    json_decref(out->json); /* of a folder, which a new one does not have */
+    out->json = NULL;
+    return st;
+}
+
 static void names_free(struct ax_peft_names *list) {
     for (int i = 0; i < list->n; i++)
         ax_free(list->names[i]);

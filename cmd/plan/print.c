@@ -79,20 +79,28 @@ static void print_memory(const struct ax_plan_request *r, const struct ax_plan_f
 static void print_value(const struct ax_train_options *o) {
     char count[32];
     if (o->value.arch)
-        printf(
-            "value    a model with one label, %s, %s parameters, which trains beside the policy; "
-            "the memory above includes it\n",
-            o->value.arch->family->model_type,
-            ax_format_count(count, sizeof count, (double)ax_arch_parameters(o->value.arch)));
+        printf("value    a model with one label, %s, %s parameters, %s; the memory above includes "
+               "it\n",
+               o->value.arch->family->model_type,
+               ax_format_count(count, sizeof count, (double)ax_arch_parameters(o->value.arch)),
+               !o->value.adapter     ? "which trains beside the policy"
+               : !o->value.on_policy ? "whose adapter trains on the reward model's weights"
+               : ax_step_keeps_base(&o->step)
+                   ? "whose adapter trains on the policy's base"
+                   : "whose adapter trains on a copy of the policy's base");
 }
 
-static void print_reward_models(const struct ax_rollout_options *o) {
+static void print_reward_models(const struct ax_train_options *t) {
+    const struct ax_rollout_options *o = &t->rollout;
     char count[32];
     for (int i = 0; i < o->n_models; i++) {
         const struct ax_reward_model *m = o->models[i];
-        printf("rewards  of %s: %s, %s, %s parameters, frozen; the memory above includes it\n",
+        printf("rewards  of %s: %s, %s, %s parameters, frozen%s; the memory above includes it\n",
                m->name, m->arch->classifier->what, m->arch->family->model_type,
-               ax_format_count(count, sizeof count, (double)ax_arch_parameters(m->arch)));
+               ax_format_count(count, sizeof count, (double)ax_arch_parameters(m->arch)),
+               m->lender == AX_LENDER_POLICY && ax_step_keeps_base(&t->step)
+                   ? ", on the policy's base"
+                   : "");
     }
 }
 
@@ -101,7 +109,7 @@ static void print_rollout(const struct ax_train_options *t, const struct ax_trai
     char bytes[32];
     if (o->group == 0)
         return;
-    print_reward_models(o);
+    print_reward_models(t);
     printf(
         "sampling %lld prompt%s × %lld answer%s for %d step%s, %lld at a time: keys and values of "
         "%lld tokens in all, %s, in memory that steps use, too%s\n",

@@ -21,8 +21,8 @@ void ax_setup_ppo_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
 }
 
 /* The model of ppo.reward_model_path; NULL: the key is unset. */
-static const struct ax_setup_reward_model *judge(const struct ax_setup_rollout *r,
-                                                 const struct ax_config *cfg) {
+static struct ax_setup_reward_model *judge(const struct ax_setup_rollout *r,
+                                           const struct ax_config *cfg) {
     const size_t i = ax_config_count(cfg, "trl.reward_funcs");
     return ax_config_has(cfg, "ppo.reward_model_path") ? &r->models[i] : NULL;
 }
@@ -36,12 +36,14 @@ static bool can_value(const struct ax_setup_reward_model *m, const struct ax_arc
            (!own || !tokenizer || ax_train_other_token(tokenizer, own) < 0);
 }
 
-enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
-                                   const struct ax_tokenizer *tokenizer,
-                                   struct ax_train_options *o) {
-    const struct ax_setup_reward_model *m = judge(r, cfg);
-    o->value.objective = &r->value;
-    if (m && can_value(m, o->arch, tokenizer)) {
+/* Where it starts from. */
+static enum ax_status choose_base(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                  const struct ax_tokenizer *tokenizer,
+                                  struct ax_train_options *o) {
+    struct ax_setup_reward_model *m = judge(r, cfg);
+    o->value.on_policy = !m || !can_value(m, o->arch, tokenizer);
+    if (!o->value.on_policy) {
+        m->model.lender = AX_LENDER_VALUE;
         o->value.arch = m->model.arch;
         o->value.weights = m->model.weights;
         return AX_OK;
@@ -54,4 +56,16 @@ enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_c
     o->value.arch = &r->value_arch;
     o->value.weights = o->weights;
     return ax_classifier_choose(&r->value_arch, &ax_classifier_reward);
+}
+
+enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                   const struct ax_tokenizer *tokenizer,
+                                   struct ax_train_options *o) {
+    o->value.objective = &r->value;
+    AX_TRY(choose_base(r, cfg, tokenizer, o));
+    if (!o->step.adapter)
+        return AX_OK;
+    AX_TRY(ax_peft_config_like(&r->value_adapter, o->step.adapter));
+    o->value.adapter = &r->value_adapter;
+    return ax_classifier_adapter(o->value.arch, &r->value_adapter);
 }

@@ -1,5 +1,6 @@
 /* trl.reward_funcs: functions, programs, and models among them. ppo.reward_model_path is one more. */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "cmd/model/base_model.h"
@@ -40,6 +41,27 @@ static enum ax_status wrong(const struct ax_config *cfg, size_t i, enum ax_statu
 
 /* ---- models ---- */
 
+/* By name if one is not there: a hub id. */
+static bool is_same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    if (stat(a, &x) != 0 || stat(b, &y) != 0)
+        return strcmp(a, b) == 0;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* An adapter on the policy's base needs no copy of it. */
+static enum ax_status find_lender(struct ax_setup_reward_model *m, const struct ax_config *cfg) {
+    char *base;
+    if (!m->model.adapter || ax_config_bool(cfg, "reinit_weights") ||
+        ax_config_has(cfg, "model_revision"))
+        return AX_OK;
+    AX_TRY(ax_peft_base(m->model.adapter, &base));
+    if (is_same_folder(base, ax_config_str(cfg, "base_model")))
+        m->model.lender = AX_LENDER_POLICY;
+    ax_free(base);
+    return AX_OK;
+}
+
 static enum ax_status open_models(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                   const struct ax_setup_reward_model_options *each,
                                   struct ax_rollout_options *o) {
@@ -52,7 +74,9 @@ static enum ax_status open_models(struct ax_setup_rollout *r, const struct ax_co
         mo.name = name_of(cfg, i);
         if (is_listed(cfg, i) && !ax_setup_is_reward_model(mo.name))
             continue;
-        const enum ax_status st = ax_setup_reward_model_open(&r->models[i], &mo);
+        enum ax_status st = ax_setup_reward_model_open(&r->models[i], &mo);
+        if (st == AX_OK)
+            st = find_lender(&r->models[i], cfg);
         if (st != AX_OK)
             return wrong(cfg, i, st);
         r->n_models = (int)i + 1;

@@ -243,5 +243,6 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
 
 void ax_setup_rollout_close(struct ax_setup_rollout *r) {
     ax_setup_rewards_close(r);
+    ax_peft_config_free(&r->value_adapter);
     *r = (struct ax_setup_rollout){0};
 }

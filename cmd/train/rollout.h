@@ -22,6 +22,7 @@ struct ax_setup_rollout {
     struct ax_value_options value_options;
     struct ax_objective value;
     struct ax_arch value_arch; /* borrows the base's parts; unused if it is a reward model's */
+    struct ax_peft_config value_adapter; /* if the policy has one */
 };
 /* Adjusts o->data to answers and sets o->rollout; the step, the mesh and data must be read. `base` is
  * the base model's folder; NULL while planning: then of reward functions only models are opened, for

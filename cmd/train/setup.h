@@ -83,6 +83,8 @@ enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
 /* merge_lora: merges the trained adapter into its base and writes the result to output_dir/merged.
  * `keep`: does nothing if that exists. */
 enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
+/* Writes completions.parquet if the run has sampled and DuckDB is installed; a failure is a warning. */
+void ax_train_completions_table(const struct ax_train_setup *s);
 /* Side files that differ from the base's: the config's special tokens and chat template. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
 /* Adds the config's tokens to a tokenizer.json or tokenizer_config.json. */

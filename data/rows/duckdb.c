@@ -213,6 +213,18 @@ static enum ax_status next_chunk(struct ax_duckdb *d) {
     return why ? refuse(why) : AX_OK;
 }
 
+enum ax_status ax_duckdb_run(const char *sql) {
+    struct ax_duckdb *d;
+    enum ax_status st = ax_duckdb_open(&d, sql);
+    if (st != AX_OK)
+        return st;
+    do
+        st = next_chunk(d);
+    while (st == AX_OK && d->chunk);
+    ax_duckdb_close(d);
+    return st;
+}
+
 enum ax_status ax_duckdb_next(struct ax_duckdb *d, const char **text, size_t *len, bool *got) {
     if (d->row == d->n)
         AX_TRY(next_chunk(d));

@@ -1,4 +1,10 @@
-/* Records of Parquet files: DuckDB turns each into JSON, including lists and structures. */
+/* Records of Parquet files: DuckDB turns each into JSON, including lists and structures, and back. */
+#include "data/rows/parquet.h"
+
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/mem.h"
 #include "data/rows/duckdb.h"
 #include "data/rows/rows.h"
 #include "data/rows/reader.h"
@@ -9,13 +15,13 @@ struct ax_parquet {
     uint64_t row;
 };
 
-/* The path in a string literal of SQL, with its wildcards escaped. */
-static enum ax_status quote(struct ax_buf *b, const char *path) {
+/* The path in a string literal of SQL; with its wildcards escaped if it is one to read. */
+static enum ax_status quote(struct ax_buf *b, const char *path, bool reads) {
     enum ax_status st = AX_OK;
     for (; *path && st == AX_OK; path++)
         if (*path == '\'')
             st = ax_buf_puts(b, "''");
-        else if (*path == '*' || *path == '?' || *path == '[')
+        else if (reads && (*path == '*' || *path == '?' || *path == '['))
             st = ax_buf_printf(b, "[%c]", *path);
         else
             st = ax_buf_append(b, path, 1);
@@ -29,7 +35,7 @@ enum ax_status ax_parquet_open(struct ax_parquet **out, const char *path) {
     AX_TRY(ax_alloc(&p, 1, sizeof *p));
     p->path = path;
     AX_TRY_GOTO(ax_buf_puts(&sql, "SELECT to_json(r)::VARCHAR FROM read_parquet('"), st, done);
-    AX_TRY_GOTO(quote(&sql, path), st, done);
+    AX_TRY_GOTO(quote(&sql, path, true), st, done);
     AX_TRY_GOTO(ax_buf_puts(&sql, "', hive_partitioning = false) AS r"), st, done);
     st = ax_duckdb_open(&p->query, sql.data);
     if (st != AX_OK)
@@ -59,4 +65,32 @@ enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, boo
                                    .problem = cut->text ? "a record of more than 16 MiB"
                                                         : "a record that is null"};
     return AX_OK;
+}
+
+static enum ax_status copy_statement(struct ax_buf *sql, const char *jsonl, const char *columns,
+                                     const char *to) {
+    AX_TRY(ax_buf_puts(sql, "COPY (SELECT * FROM read_json('"));
+    AX_TRY(quote(sql, jsonl, true));
+    AX_TRY(ax_buf_printf(sql,
+                         "', format = 'newline_delimited', maximum_object_size = %zu, "
+                         "columns = {%s})) TO '",
+                         (size_t)AX_ROWS_MAX_BYTES, columns));
+    AX_TRY(quote(sql, to, false));
+    return ax_buf_puts(sql, "' (FORMAT parquet)");
+}
+
+enum ax_status ax_parquet_from_jsonl(const char *jsonl, const char *columns, const char *to) {
+    struct ax_buf sql = {0};
+    char *part;
+    AX_TRY(ax_sprintf(&part, "%s.part", to));
+    enum ax_status st = copy_statement(&sql, jsonl, columns, part);
+    if (st == AX_OK)
+        st = ax_duckdb_run(sql.data);
+    if (st == AX_OK)
+        st = ax_rename(part, to);
+    else
+        (void)unlink(part);
+    ax_buf_free(&sql);
+    ax_free(part);
+    return st;
 }

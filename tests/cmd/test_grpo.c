@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "data/rows/rows.h"
 #include "data/sandbox/sandbox.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
@@ -209,6 +210,42 @@ static void texts_end_answers(void **state) {
 }
 
 /* TRL's, of the rewards that completions.jsonl has. */
+/* What a reader of Parquet finds is what the lines say. */
+static void a_table_of_answers(void **state) {
+    (void)state;
+    char path[160];
+    struct ax_rows *r;
+    struct ax_raw_row row;
+    bool got;
+    int n = 0;
+    train("a", configure("", "micro_batch_size: 4\n"),
+          "max_steps=1 trl.reward_funcs='[\"format:e\", \"length:9\"]'");
+    snprintf(path, sizeof path, "%s", in_scratch("a/completions.parquet"));
+    char *text = read_text("a", "completions.jsonl"), *rest = text;
+    const struct ax_rows_options o = {.path = path};
+    enum ax_status st = ax_rows_open(&r, &o);
+    if (st == AX_ERR_UNSUPPORTED) {
+        assert_false(ax_path_exists(path));
+        ax_free(text);
+        skip();
+    }
+    for (st = ax_rows_next(r, &row, &got); st == AX_OK && got;
+         st = ax_rows_next(r, &row, &got), n++) {
+        json_t *v, *line = json_loads(strsep(&rest, "\n"), JSON_ALLOW_NUL, NULL);
+        assert_int_equal(ax_rows_parse(r, &row, &v), AX_OK);
+        assert_true(json_object_size(json_object_get(v, "rewards")) == 2);
+        assert_true(json_equal(v, line));
+        json_decref(v);
+        json_decref(line);
+    }
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_true(n == 4 && *rest == '\0');
+    ax_rows_close(r);
+    ax_free(text);
+    clear("a");
+}
+
 static void advantages_are_of_groups(void **state) {
     (void)state;
     char *text, *rest;
@@ -664,6 +701,7 @@ int main(void) {
         cmocka_unit_test(the_first_ratio_is_one),
         cmocka_unit_test(log_probs_are_of_what_is_left),
         cmocka_unit_test(texts_end_answers),
+        cmocka_unit_test(a_table_of_answers),
         cmocka_unit_test(advantages_are_of_groups),
         cmocka_unit_test(the_reference_is_the_base),
         cmocka_unit_test(only_the_seed_matters),

@@ -16,6 +16,8 @@
 
 enum { ANSWERS = 8, LENGTH = 10 };
 
+#define ADAPTER "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"
+
 static char said[1 << 16];
 
 static void must(int code) {
@@ -211,8 +213,7 @@ static void same_run(const char *a, const char *b, const char *weights) {
 
 static void goes_on_within_a_generation(void **state) {
     (void)state;
-    static const char *const options[] = {
-        "", "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"};
+    static const char *const options[] = {"", ADAPTER};
     for (int i = 0; i < 2; i++) {
         char more[200];
         train("a", "", options[i]);
@@ -224,6 +225,48 @@ static void goes_on_within_a_generation(void **state) {
         clear("a");
         clear("b");
     }
+}
+
+/* An adapter with a score on the tiny llama, whose folder is named in it as `base`. */
+static void put_judge(const char *base) {
+    char text[1500], of[512];
+    snprintf(of, sizeof of, "%s", base);
+    snprintf(text, sizeof text,
+             "base_model: %s\nreward_model: true\nadapter: lora\nlora_r: 2\nlora_alpha: 4\n"
+             "lora_target_linear: true\ndatasets:\n  - path: %s\nsequence_len: 128\nmax_steps: 2\n"
+             "learning_rate: 1e-2\nval_set_size: 0\nfloat32: true\n",
+             of, fixture("runs/data/preference_margin.jsonl"));
+    put_text("rm.yaml", text);
+    must(run(said, sizeof said, "train '%s/rm.yaml' output_dir='%s/rm' --quiet", scratch, scratch));
+}
+
+/* Policy, reference, value and reward model read one folder's weights: copies of it are no better. */
+static void one_base_for_all(void **state) {
+    (void)state;
+    char more[400], copy[200];
+    put_judge(fixture("models/llama"));
+    snprintf(more, sizeof more, ADAPTER " ppo.reward_model_path='%s/rm'", scratch);
+    train("a", "", more);
+    must(run(said, sizeof said, "plan '%s' output_dir='%s/x' %s", configure(), scratch, more));
+    assert_non_null(strstr(said, "whose adapter trains on the policy's base"));
+    assert_non_null(strstr(said, "frozen, on the policy's base"));
+    clear("rm");
+    snprintf(copy, sizeof copy, "%s/copy", scratch);
+    snprintf(said, sizeof said, "cp -rL '%s' '%s'", fixture("models/llama"), copy);
+    assert_int_equal(system(said), 0);
+    put_judge(copy);
+    train("b", "", more);
+    must(run(said, sizeof said, "plan '%s' output_dir='%s/x' %s", configure(), scratch, more));
+    assert_null(strstr(said, "frozen, on the policy's base"));
+    same_run("a", "b", "adapter_model.safetensors");
+    /* with a reward model of its own, the value model is on that */
+    train("c", "", ADAPTER);
+    must(run(said, sizeof said, "plan '%s' output_dir='%s/x' " ADAPTER, configure(), scratch));
+    assert_non_null(strstr(said, "whose adapter trains on the reward model's weights"));
+    for (char name[] = "a"; *name <= 'c'; ++*name)
+        clear(name);
+    clear("rm");
+    clear("copy");
 }
 
 static void any_number_of_threads(void **state) {
@@ -268,6 +311,7 @@ int main(void) {
         cmocka_unit_test(advantages_are_those_of_the_formulas),
         cmocka_unit_test(metrics_have_trls_names),
         cmocka_unit_test(goes_on_within_a_generation),
+        cmocka_unit_test(one_base_for_all),
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(mistakes_are_named),
     };

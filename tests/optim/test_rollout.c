@@ -184,6 +184,10 @@ static void set_options(struct rollout_case *r, const struct variant *v, int dat
                                              .tokenizer = tokenizer};
 }
 
+static char *const scores[] = {(char *)"score"};
+static const struct ax_peft_config value_lora = {
+    .r = 2, .alpha = 4, .all_linear = true, .save = {1, (char **)scores}};
+
 static enum ax_status open_value(struct rollout_case *r) {
     r->value_options = (struct ax_value_options){.coef = 0.1, .cliprange = 0.2};
     r->value = ax_objective_value(&r->value_options);
@@ -195,6 +199,10 @@ static enum ax_status open_value(struct rollout_case *r) {
     AX_TRY(tiny_arch(&r->value_arch, "llama", false, ""));
     AX_TRY(ax_classifier_choose(&r->value_arch, &ax_classifier_reward));
     r->c.o.value = (struct ax_train_value_options){.arch = &r->value_arch, .objective = &r->value};
+    if (r->c.o.step.adapter) { /* on the policy's base */
+        r->c.o.value.adapter = &value_lora;
+        r->c.o.value.on_policy = true;
+    }
     r->c.o.rollout.ppo = &r->ppo;
     return AX_OK;
 }
