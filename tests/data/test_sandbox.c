@@ -108,6 +108,20 @@ static void runs_do_not_see_each_other(void **state) {
         ax_sandbox_result_free(&results[i]);
 }
 
+/* Python outlives a full memory; what fails for want of it is told from what fails anyway. */
+static void failing_with_all_memory_in_use(void **state) {
+    (void)state;
+    assert_run("import os\n"
+               "x, n = [], 1 << 22\n"
+               "while n > 512:\n"
+               "    try:\n"
+               "        while True: x.append(bytearray(n))\n"
+               "    except MemoryError: n //= 2\n"
+               "os.abort()\n",
+               "", AX_VERDICT_MEMORY, 0, "");
+    assert_run("import os\nos.abort()\n", "", AX_VERDICT_TRAP, 0, "");
+}
+
 static void nothing_of_the_trainer_is_inside(void **state) {
     (void)state;
     assert_int_equal(setenv("AX_SECRET", "1", 1), 0);
@@ -155,6 +169,7 @@ int main(void) {
         cmocka_unit_test(limits),
         cmocka_unit_test(the_next_run_is_as_the_first),
         cmocka_unit_test(runs_do_not_see_each_other),
+        cmocka_unit_test(failing_with_all_memory_in_use),
         cmocka_unit_test(nothing_of_the_trainer_is_inside),
         cmocka_unit_test(the_worker_has_nothing),
     };
