@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "optim/shared_prompts.h"
 
 enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_options *o) {
     const size_t T = (size_t)o->tokens;
@@ -14,6 +15,7 @@ enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_
     t->share_column = o->documents ? o->documents->share : -1;
     t->stored = o->distill ? ax_distill_columns(o->distill) : NULL;
     t->cap = o->tokens;
+    t->pairs_share = o->pairs_share;
     AX_TRY(ax_alloc(&t->values, T * ax_columns_width(t->stored, ax_columns_count(t->stored)),
                     sizeof *t->values));
     return ax_alloc(&t->weight, T, sizeof *t->weight);
@@ -54,19 +56,20 @@ static void copy_stored(const struct ax_eval_text *t, const struct ax_document *
 struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax_packed_sequence *s,
                                          int i) {
     const struct ax_document *from = &s->docs[i];
-    const int64_t n = from->n;
+    const int64_t shared = t->pairs_share ? ax_pair_shared(s, i) : 0, n = from->n - shared;
     int32_t *tokens = t->tokens + t->n_tokens, *labels = t->labels + t->n_tokens;
     float *weight = t->weight + t->n_tokens, *share = t->share + t->n_tokens;
     struct ax_eval_document d = {
-        .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = n};
-    memcpy(tokens, from->tokens, (size_t)n * sizeof *tokens);
+        .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = from->n};
+    memcpy(tokens, from->tokens + shared, (size_t)n * sizeof *tokens);
     for (int64_t k = 0; k < n; k++) {
-        labels[k] = from->labels ? from->labels[k] : k + 1 < n ? from->tokens[k + 1] : -1;
-        weight[k] = from->weight ? from->weight[k] : 1;
+        const int64_t at = shared + k;
+        labels[k] = from->labels ? from->labels[at] : k + 1 < n ? from->tokens[at + 1] : -1;
+        weight[k] = from->weight ? from->weight[at] : 1;
         if (ax_eval_text_scored(t, t->n_tokens + k)) {
             d.weight += (double)weight[k];
             d.trained++;
-            share[k] = share_of(t, from, k);
+            share[k] = share_of(t, from, at);
             d.sums.answer += share[k] != 0;
         }
     }
@@ -74,13 +77,17 @@ struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax
     for (int c = 0; c < ax_columns_count(t->columns); c++)
         if (t->columns->list[c].of == AX_OF_EXAMPLE)
             d.columns[c] = from->columns[c][0];
-    struct ax_document *to = &t->docs[t->n_docs++];
+    struct ax_document *to = &t->docs[t->n_docs];
     *to = (struct ax_document){.n = n,
                                .tokens = tokens,
                                .labels = labels,
                                .weight = weight,
-                               .first_position = from->first_position};
+                               .first_position = from->first_position + shared,
+                               .shared = shared,
+                               .shared_with = t->n_docs - (shared > 0)};
+    t->n_docs++;
     copy_stored(t, from, to);
     t->n_tokens += n;
+    t->n_whole += from->n;
     return d;
 }

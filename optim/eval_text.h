@@ -7,9 +7,11 @@
 struct ax_eval_text {
     int n_docs;
     int64_t n_tokens, first_document; /* of the evaluation's documents */
+    int64_t n_whole;                  /* tokens if each document had its own prompt */
     struct ax_document *docs;         /* [max_docs] */
     int32_t *tokens, *labels;         /* [tokens] */
     float *weight, *share;            /* [tokens] */
+    bool pairs_share;                 /* their prompts: then these are without what is shared */
     int share_column;                 /* −1: all shares are 1 */
     const struct ax_columns *columns; /* of documents: those with a value each; or NULL */
     const struct ax_columns *stored;  /* copied for the batch: AX_OF_LABEL; or NULL */

@@ -79,6 +79,8 @@ static enum ax_status create(struct evaluation *e) {
     ax_batch_allocate(&e->batch, scratch, ax_mesh_round_tokens(mesh, e->o->tokens, 1),
                       e->o->max_docs, e->o->max_len, mesh->size[AX_ROLE_CP],
                       mesh->coord[AX_ROLE_CP]);
+    if (e->o->pairs_share)
+        ax_batch_share(&e->batch, scratch, e->o->tokens, 2);
     e->batch.n_labels = m->arch.n_labels;
     if (e->o->distill)
         ax_batch_add_columns(&e->batch, scratch, ax_distill_columns(e->o->distill));
@@ -322,7 +324,7 @@ static enum ax_status end_pass(struct evaluation *e) {
         e->own = built;
     }
     e->next.n_docs = 0;
-    e->next.n_tokens = 0;
+    e->next.n_tokens = e->next.n_whole = 0;
     return ++e->in_round == data_ranks(e) ? run_round(e) : AX_OK;
 }
 
@@ -330,7 +332,7 @@ static enum ax_status end_pass(struct evaluation *e) {
 
 static enum ax_status add_sequence(struct evaluation *e, const struct ax_packed_sequence *s) {
     AX_ASSERT(s->n_tokens <= e->o->tokens && s->n <= e->o->max_docs);
-    if (e->next.n_tokens + s->n_tokens > e->o->tokens || e->next.n_docs + s->n > e->o->max_docs)
+    if (e->next.n_whole + s->n_tokens > e->o->tokens || e->next.n_docs + s->n > e->o->max_docs)
         AX_TRY(end_pass(e));
     for (int i = 0; i < s->n; i++)
         e->documents[e->n_documents + e->next.n_docs] = ax_eval_text_add(&e->next, s, i);

@@ -49,10 +49,11 @@ struct ax_eval_options {
     int64_t max_len;                                /* longest document */
     int64_t max_rows;                               /* stop after this many rows; 0 = all */
     const struct ax_documents_objective *documents; /* NULL: the loss is that of tokens */
-    double kl;                                      /* what such an objective is given */
-    const struct ax_distill_options *distill;       /* of a loss with a teacher; else NULL */
-    struct ax_teacher *teacher;                     /* of such a loss; NULL: log-probs are stored */
-    const struct ax_references *references;         /* of documents with a column for it; or NULL */
+    bool pairs_share; /* the documents are pairs, whose prompts are computed once */
+    double kl;        /* what such an objective is given */
+    const struct ax_distill_options *distill; /* of a loss with a teacher; else NULL */
+    struct ax_teacher *teacher;               /* of such a loss; NULL: log-probs are stored */
+    const struct ax_references *references;   /* of documents with a column for it; or NULL */
     /* Called after each document, in order; may be NULL. */
     enum ax_status (*document)(void *ctx, const struct ax_eval_document *d);
     /* Called after each pass, for progress; may be NULL. */

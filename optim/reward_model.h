@@ -18,7 +18,7 @@ struct ax_reward_model {
     const struct ax_hf *weights;   /* NULL: random */
     const struct ax_peft *adapter; /* NULL: none */
     int64_t max_len, tokens;       /* longest document; of a pass, at least as many */
-    enum ax_lender lender;         /* whose weights are those of the same folder, if it is an adapter's
+    enum ax_lender lender; /* whose weights are those of the same folder, if it is an adapter's
                                       base, too */
     /* ---- while a run is open ---- */
     struct ax_model model;

@@ -1,4 +1,5 @@
 /* The training loop: sequences, a step, its report, evaluation, saves. */
+#include "optim/shared_prompts.h"
 #include "optim/train.h"
 
 #include <math.h>
@@ -282,25 +283,12 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     return ax_error_restore(&first);
 }
 
-/* A micro-batch of completions has the prompt of a group once. The routers' loss is of all tokens, and
- * a row that is cut (which answers are not sampled on) would have it in one part. */
-static void share_prompts(struct ax_step_options *so, const struct ax_train_options *o) {
-    const struct ax_rollout_options *r = &o->rollout;
-    const int64_t completions = o->data.sequences_per_batch;
-    if (r->group < 2 || completions < 2 || so->balance_coef != 0 || o->runtime.sizes.cp > 1)
-        return;
-    so->alike = r->group < completions ? r->group : completions;
-    so->keys = so->tokens;
-    so->tokens =
-        ax_rollout_groups_in(r, completions) * (r->max_prompt - 1) + completions * (1 + r->max_new);
-}
-
 struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     struct ax_step_options so = o->step;
     so.tokens = o->data.sequences_per_batch * o->data.sequence_tokens;
     so.n_docs = o->data.sequences_per_batch * o->data.sequence_docs;
     so.max_len = o->data.doc_tokens;
-    share_prompts(&so, o);
+    ax_train_share_prompts(&so, o);
     so.pad = o->data.pad;
     so.max_positions = o->samples.n > 0 ? o->samples.max_prompt + o->samples.max_new : 0;
     if (so.max_positions < o->data.eval_doc_tokens)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/free_space.h"
+#include "optim/shared_prompts.h"
 #include "optim/plan.h"
 #include "optim/train_state.h"
 
@@ -18,6 +19,7 @@ struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o) {
     return (struct ax_eval_options){.tokens = o->data.eval_tokens,
                                     .max_docs = o->data.eval_docs,
                                     .max_len = o->data.eval_tokens,
+                                    .pairs_share = ax_train_pairs_share(o),
                                     .documents = o->step.objective->documents,
                                     .distill = o->step.objective->head.distill};
 }

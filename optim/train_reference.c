@@ -2,12 +2,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "optim/shared_prompts.h"
 #include "optim/train_state.h"
 
 struct ax_eval_options ax_train_reference_options(const struct ax_train_options *o) {
     return (struct ax_eval_options){.tokens = o->data.sequence_tokens,
                                     .max_docs = o->data.sequence_docs,
                                     .max_len = o->data.doc_tokens,
+                                    .pairs_share = ax_train_pairs_share(o),
                                     .documents = o->step.objective->documents};
 }
 

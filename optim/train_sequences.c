@@ -2,6 +2,7 @@
  * the step and keeps its own, so that the order of the data does not depend on the mesh. */
 #include <string.h>
 
+#include "optim/shared_prompts.h"
 #include "optim/train_state.h"
 
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s) {
@@ -14,6 +15,7 @@ enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const str
         .columns = s->o.objective->columns,
         .width =
             ax_columns_width(s->o.objective->columns, ax_columns_count(s->o.objective->columns)),
+        .pairs_share = s->o.alike > 1 && s->o.objective->per == AX_PER_PAIR,
         .reference = -1};
     if (s->o.objective->documents)
         r->reference = s->o.objective->documents->reference;
@@ -56,16 +58,18 @@ uint32_t *ax_train_column_at(const struct ax_train_sequences *r, int m, int c, i
            (size_t)at * ax_column_width(r->columns, c);
 }
 
-/* Copies the columns of document i of s to micro-batch m, where its tokens start at `at`. A shifted
- * label's has none for the last token. */
+/* Copies the columns of document i of s, without the tokens that it shares, to micro-batch m, where its
+ * tokens start at `at`. A shifted label's has none for the last token. */
 static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
                          const struct ax_packed_sequence *s, int i, struct ax_document *to) {
     const struct ax_document *from = &s->docs[i];
     for (int c = 0; c < ax_columns_count(r->columns); c++) {
+        const bool each = r->columns->list[c].of != AX_OF_EXAMPLE;
         const bool shifted = r->columns->list[c].of == AX_OF_LABEL && !s->labels_in_place;
-        const size_t words = ax_column_words(r->columns, c, (size_t)from->n - shifted);
+        const size_t words = ax_column_words(r->columns, c, (size_t)to->n - shifted);
+        const size_t skip = each ? (size_t)to->shared * ax_column_width(r->columns, c) : 0;
         uint32_t *values = ax_train_column_at(r, m, c, at);
-        memcpy(values, from->columns[c], words * sizeof *values);
+        memcpy(values, from->columns[c] + skip, words * sizeof *values);
         to->columns[c] = values;
     }
 }
@@ -78,27 +82,46 @@ static void put_reference(struct ax_train_sequences *r, int m, int64_t at,
     memcpy(ax_train_column_at(r, m, r->reference, at), &logprob, sizeof logprob);
 }
 
+static int64_t shared_tokens(const struct ax_train_sequences *r, const struct ax_packed_sequence *s,
+                             int i) {
+    return r->pairs_share ? ax_pair_shared(s, i) : 0;
+}
+
 /* Appends the sequence's documents to micro-batch m. */
 static void append(struct ax_train_sequences *r, int m, const struct ax_packed_sequence *s) {
     int64_t at = 0;
     struct ax_document *docs = r->docs + m * r->cap_docs;
     for (int i = 0; i < r->n_docs[m]; i++)
         at += docs[i].n;
-    AX_ASSERT(at + s->n_tokens <= r->cap_tokens && r->n_docs[m] + s->n <= r->cap_docs);
+    AX_ASSERT(r->n_docs[m] + s->n <= r->cap_docs);
     for (int i = 0; i < s->n; i++) {
-        const size_t bytes = (size_t)s->docs[i].n * sizeof(int32_t);
+        const int64_t shared = shared_tokens(r, s, i), n = s->docs[i].n - shared;
         int32_t *tokens = r->tokens + m * r->cap_tokens + at;
         int32_t *labels = r->labels + m * r->cap_tokens + at;
-        memcpy(tokens, s->docs[i].tokens, bytes);
-        memcpy(labels, s->docs[i].labels, bytes);
-        docs[r->n_docs[m]] =
-            (struct ax_document){.n = s->docs[i].n, .tokens = tokens, .labels = labels};
+        AX_ASSERT(at + n <= r->cap_tokens);
+        memcpy(tokens, s->docs[i].tokens + shared, (size_t)n * sizeof *tokens);
+        memcpy(labels, s->docs[i].labels + shared, (size_t)n * sizeof *labels);
+        docs[r->n_docs[m]] = (struct ax_document){.n = n,
+                                                  .tokens = tokens,
+                                                  .labels = labels,
+                                                  .first_position = shared,
+                                                  .shared = shared,
+                                                  .shared_with = r->n_docs[m] - (shared > 0)};
         copy_columns(r, m, at, s, i, &docs[r->n_docs[m]]);
         if (r->reference >= 0)
             put_reference(r, m, at, s, i);
         r->n_docs[m]++;
-        at += s->docs[i].n;
+        at += n;
     }
+}
+
+/* What a micro-batch computes of the sequence. */
+static int64_t computed_tokens(const struct ax_train_sequences *r,
+                               const struct ax_packed_sequence *s) {
+    int64_t n = s->n_tokens;
+    for (int i = 0; i < s->n; i++)
+        n -= shared_tokens(r, s, i);
+    return n;
 }
 
 /* Micro-batch m of data rank d gets sequences_per_batch sequences, starting with the step's number
@@ -109,7 +132,7 @@ static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_tr
     memset(r->n_docs, 0, (size_t)r->n_batches * sizeof *r->n_docs);
     memset(r->longest, 0, (size_t)r->n_batches * sizeof *r->longest);
     memset(r->all_docs, 0, (size_t)(r->n_batches * r->ranks) * sizeof *r->all_docs);
-    r->n_tokens = r->n_trained = 0;
+    r->n_tokens = r->n_trained = r->n_computed = 0;
     for (r->n = 0; r->n < want; r->n++) {
         struct ax_packed_sequence s;
         bool got;
@@ -120,11 +143,12 @@ static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_tr
             r->epoch = s.epoch;
             r->index = s.index;
         }
+        const int64_t computed = computed_tokens(r, &s);
         r->n_tokens += s.n_tokens;
-        r->n_computed = r->n_tokens;
+        r->n_computed += computed;
         r->n_trained += s.n_trained;
         const int64_t batch = r->n / d->sequences_per_batch;
-        in_batch = r->n % d->sequences_per_batch == 0 ? s.n_tokens : in_batch + s.n_tokens;
+        in_batch = r->n % d->sequences_per_batch == 0 ? computed : in_batch + computed;
         if (in_batch > r->longest[batch / r->ranks])
             r->longest[batch / r->ranks] = in_batch;
         for (int i = 0; i < s.n; i++) {

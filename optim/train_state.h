@@ -25,6 +25,7 @@ struct ax_train_sequences {
     const struct ax_columns *columns; /* of the objective; or NULL */
     size_t width;                     /* of all columns together */
     uint32_t *values;                 /* [n_batches][columns][cap_tokens][a column's width] */
+    bool pairs_share;                 /* prompts (shared_prompts.h) */
     int reference;                    /* the column with the reference's log-prob; −1: none */
     const struct ax_references *references; /* … which come from here; set after creation */
     struct ax_document *docs;               /* [n_batches][cap_docs] */

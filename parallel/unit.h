@@ -44,7 +44,7 @@ struct ax_segment {
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     struct ax_tensor full, shard, master, grad_full, grad;
     struct ax_tensor remainder;
-    bool host_master, host_shard; /* in the host tier: the separate master; the frozen shard */
+    bool host_master, host_shard;    /* in the host tier: the separate master; the frozen shard */
     const struct ax_segment *lender; /* whose shard this one reads in place of its own; or NULL */
     struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
 };

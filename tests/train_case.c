@@ -12,6 +12,7 @@
 
 #define VOCAB   97
 #define ROW     32
+#define COMMON  10 /* tokens of a pair's prompt */
 #define N_TRAIN 90
 #define N_EVAL  12
 
@@ -81,7 +82,7 @@ static void make_targets(struct values *v, const int32_t *ids, size_t len, int k
 }
 
 /* Token i of a document follows from the one before, so that there is something to learn. Pairs of
- * preferences have no reference, and a share of the tokens. */
+ * preferences have no reference, and a share of the tokens; three of four have a prompt in common. */
 static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, const char *name,
                                const struct ax_objective *o) {
     int32_t ids[32], labels[32];
@@ -97,12 +98,15 @@ static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, cons
     AX_TRY(ax_examples_add_file(d, name));
     for (int k = 0; k < n; k++) {
         const struct ax_rng_key key = {seed, (uint32_t)k, 1};
-        const size_t len = 2 + ax_rng_below(key, 1000, 23);
-        ids[0] = (int32_t)ax_rng_below(key, 0, VOCAB);
-        for (size_t i = 1; i < len; i++)
+        const size_t common = pairs && k / 2 % 4 != 3 ? COMMON : 0;
+        const size_t len = 2 + common + ax_rng_below(key, 1000, 23 - common);
+        const size_t prompt = common ? common : len / 4, kept = k % 2 == 1 ? common : 0;
+        if (kept == 0)
+            ids[0] = (int32_t)ax_rng_below(key, 0, VOCAB);
+        for (size_t i = kept > 0 ? kept : 1; i < len; i++)
             ids[i] = (int32_t)((ids[i - 1] * 5 + (int32_t)ax_rng_below(key, i, 4)) % VOCAB);
         for (size_t i = 0; i < len; i++)
-            labels[i] = i < len / 4 ? AX_NO_LABEL : ids[i]; /* a prompt, which is not trained */
+            labels[i] = i < prompt ? AX_NO_LABEL : ids[i]; /* a prompt is not trained */
         const struct ax_origin from = {.file = 0, .line = (uint64_t)(pairs ? k / 2 : k) + 1};
         struct ax_example x = {.tokens = ids,
                                .labels = labels,

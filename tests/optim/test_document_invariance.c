@@ -100,15 +100,18 @@ struct way {
     const char *backend;
     enum ax_dtype dtype;
     bool packed, packed_eval, adapter;
+    bool alone; /* with dropout, if only once in 1e300 elements: then no prompt is shared */
     int threads, microbatches, per_batch; /* sequences */
     enum ax_recompute recompute;
 };
 
 struct outcome {
-    double loss, eval_loss, eval_accuracy;
+    double loss, eval_loss, eval_accuracy, first_eval;
     uint64_t weights;
+    size_t memory;
 };
 
+static char *score[] = {"score"};
 static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .all_linear = true};
 
 static struct outcome train(const struct method *m, const struct way *w) {
@@ -125,7 +128,10 @@ static struct outcome train(const struct method *m, const struct way *w) {
     c.o.runtime.threads = w->threads;
     c.o.step.recompute = w->recompute;
     c.o.step.n_microbatches = w->microbatches;
-    c.o.step.adapter = w->adapter ? &lora : NULL;
+    struct ax_peft_config adapter = lora;
+    adapter.dropout = w->alone ? 1e-300 : 0;
+    adapter.save = m->head ? (struct ax_peft_names){1, score} : adapter.save;
+    c.o.step.adapter = w->adapter ? &adapter : NULL;
     c.o.data.sequences_per_batch = w->per_batch;
     c.o.max_steps = STEPS;
     c.o.lr.base_lr = 1e-3; /* with Adam, rounding errors of small gradients become steps */
@@ -136,6 +142,8 @@ static struct outcome train(const struct method *m, const struct way *w) {
     const struct outcome out = {
         .loss = r.loss,
         .eval_loss = r.last_eval.loss,
+        .first_eval = r.first_eval.loss,
+        .memory = r.plan.persistent,
         .eval_accuracy = r.last_eval.accuracy,
         .weights =
             train_case_hash(&c, w->adapter ? "adapter_model.safetensors" : "model.safetensors")};
@@ -221,12 +229,35 @@ static void micro_batches_are_one_batch(void **state) {
         }
 }
 
+/* Pairs that compute their prompt once: forward has the bits of prompts of their own, what is learned is
+ * the same sums. */
+static void prompts_are_as_their_own(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_METHODS; i++) {
+        const struct ax_objective objective = methods[i].objective();
+        if (objective.per != AX_PER_PAIR)
+            continue;
+        for (int packed = 0; packed < 2; packed++) {
+            struct way shared = base;
+            shared.backend = "ref";
+            shared.dtype = AX_F64;
+            shared.adapter = true;
+            shared.packed = shared.packed_eval = packed;
+            struct way alone = shared;
+            alone.alone = true;
+            near(&methods[i], &shared, &alone, 1e-12);
+            const struct outcome x = train(&methods[i], &shared), y = train(&methods[i], &alone);
+            assert_true(x.first_eval == y.first_eval);
+            assert_true(x.memory > y.memory); /* the lists of keys */
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_are_bitwise),
-        cmocka_unit_test(recompute_modes_are_bitwise),
-        cmocka_unit_test(late_work_is_bitwise),
-        cmocka_unit_test(micro_batches_are_one_batch),
+        cmocka_unit_test(threads_are_bitwise),      cmocka_unit_test(recompute_modes_are_bitwise),
+        cmocka_unit_test(late_work_is_bitwise),     cmocka_unit_test(micro_batches_are_one_batch),
+        cmocka_unit_test(prompts_are_as_their_own),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
 }

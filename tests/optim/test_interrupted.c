@@ -425,6 +425,19 @@ static bool has_checkpoint(const struct run_readout *r, int64_t step) {
     return false;
 }
 
+/* The one checkpoint before `step` that the straight run has and the other does not; 0: none. */
+static int64_t evicted(const struct run_readout *straight, const struct run_readout *other,
+                       int64_t step) {
+    for (size_t i = 0; i < straight->n; i++) {
+        const char *name = straight->lines[i];
+        const int64_t k =
+            strncmp(name, "checkpoint-", 11) == 0 ? strtoll(name + 11, NULL, 10) : INT64_MAX;
+        if (k < step && !has_checkpoint(other, k))
+            return k;
+    }
+    return 0;
+}
+
 /* What may differ, and why. */
 static void forgive(struct run_readout *straight, struct run_readout *other,
                     const struct life *first) {
@@ -434,8 +447,10 @@ static void forgive(struct run_readout *straight, struct run_readout *other,
         char run[80];
         snprintf(run, sizeof run, "checkpoint-%lld/state/manifest.json run",
                  (long long)first->steps);
-        if (!has_checkpoint(straight, first->steps))
+        if (!has_checkpoint(straight, first->steps) && has_checkpoint(other, first->steps)) {
+            drop_checkpoint(straight, evicted(straight, other, first->steps)); /* for its place */
             drop_checkpoint(other, first->steps);
+        }
         run_readout_drop(straight, run, "");
         run_readout_drop(other, run, "");
     }

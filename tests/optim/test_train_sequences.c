@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "optim/shared_prompts.h"
 #include "optim/train_state.h"
 #include "tests/data/group_case.h"
 #include "tests/kernels/harness.h"
@@ -190,8 +191,39 @@ static void dealt_over_a_step(void **state) {
     }
 }
 
+/* ---- pairs ---- */
+
+static void prompts_of_pairs(void **state) {
+    (void)state;
+    static const struct {
+        int64_t n[2], prompt[2]; /* tokens; of them without a label */
+        int64_t differ;          /* the first token that does */
+        int64_t shared;
+    } cases[] = {{{20, 25}, {12, 12}, 12, 12}, {{20, 25}, {12, 12}, 30, 12},
+                 {{20, 25}, {12, 9}, 12, 9},   {{20, 25}, {20, 25}, 15, 15},
+                 {{20, 25}, {12, 12}, 7, 0},   {{12, 12}, {12, 12}, 30, 11},
+                 {{13, 40}, {40, 40}, 30, 12}, {{40, 13}, {40, 40}, 30, 12},
+                 {{20, 25}, {0, 0}, 30, 0},    {{20, 25}, {8, 8}, 8, 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t tokens[2][40], labels[2][40];
+        struct ax_document docs[4];
+        for (int k = 0; k < 2; k++) {
+            for (int32_t t = 0; t < 40; t++) {
+                tokens[k][t] = t + (t >= cases[i].differ ? k : 0);
+                labels[k][t] = t < cases[i].prompt[k] ? AX_NO_LABEL : t;
+            }
+            docs[k] = docs[k + 2] =
+                (struct ax_document){.n = cases[i].n[k], .tokens = tokens[k], .labels = labels[k]};
+        }
+        const struct ax_packed_sequence s = {.n = 4, .docs = docs};
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(ax_pair_shared(&s, k), k % 2 == 1 ? cases[i].shared : 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(dealt_whole),
-                                       cmocka_unit_test(dealt_over_a_step)};
+                                       cmocka_unit_test(dealt_over_a_step),
+                                       cmocka_unit_test(prompts_of_pairs)};
     return cmocka_run_group_tests(tests, make_column_set, free_column_set);
 }

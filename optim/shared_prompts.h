@@ -1,0 +1,16 @@
+/* Which documents of a training run begin alike, so that a micro-batch has their first tokens once
+ * (model/shared_prefix.h): the answers of a group that was sampled, and the two of a pair. */
+#ifndef AX_OPTIM_SHARED_PROMPTS_H
+#define AX_OPTIM_SHARED_PROMPTS_H
+
+#include "optim/train.h"
+
+/* Do the pairs of its data share their prompts? */
+bool ax_train_pairs_share(const struct ax_train_options *o);
+/* Sets alike, keys and, if fewer suffice, tokens of a step whose micro-batches have their sizes. */
+void ax_train_share_prompts(struct ax_step_options *so, const struct ax_train_options *o);
+/* Tokens of document i, the second of a pair, that the one before it has, too, before either has a
+ * label; 0 for the first, or if there are too few to be worth it. */
+int64_t ax_pair_shared(const struct ax_packed_sequence *s, int i);
+
+#endif
