@@ -171,8 +171,11 @@ static enum ax_status start(struct ax_duckdb *d, const char *sql) {
 enum ax_status ax_duckdb_open(struct ax_duckdb **out, const char *sql) {
     struct ax_duckdb *d;
     (void)pthread_once(&once, open_once);
-    if (opening.st != AX_OK)
-        return ax_error_restore(&opening);
+    const enum ax_status library = opening.st;
+    if (library != AX_OK) {
+        (void)ax_error_restore(&opening);
+        return library;
+    }
     AX_TRY(ax_alloc(&d, 1, sizeof *d));
     const enum ax_status st = start(d, sql);
     if (st == AX_OK)
