@@ -166,13 +166,15 @@ struct ax_rmsnorm_backward {
     bool accumulate;
 };
 
-/* Rotary embedding in place on the first `2·half` elements of each head, halves paired as in
- * transformers (i with i + half):
+/* Rotary embedding (Su et al. 2021) in place on `2·half` elements of each head, from element `first`
+ * on. Pair i is elements i and i + half of them as in transformers' Llama, or, `interleaved`, the
+ * neighbors 2i and 2i + 1 as in the paper:
  *   x₁' = x₁·cos − x₂·sin;  x₂' = x₂·cos + x₁·sin   (inverse: sin → −sin, the transpose)
  * x compute [T][H][hd]; cos, sin accumulation [positions][half]; positions i32 [T]. */
 struct ax_rope {
     struct ax_tensor x, cos, sin, positions;
-    bool inverse;
+    int64_t first;
+    bool interleaved, inverse;
 };
 
 /* Softmax attention over packed documents, grouped heads (query head h reads KV head h·Hk/Hq).

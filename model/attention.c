@@ -5,8 +5,8 @@
  *
  * Heads of v may have another size than those of q and k. With a KV cache, k and v are first
  * written to it, and attention reads the cache. */
+#include "model/attend.h"
 #include "model/builder.h"
-#include "model/context_parallel.h"
 #include "model/layer.h"
 #include "model/norm.h"
 
@@ -142,6 +142,7 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
                                                    .cos = m->rope_cos,
                                                    .sin = m->rope_sin,
                                                    .positions = p->batch->positions,
+                                                   .interleaved = m->arch.rope.interleaved,
                                                    .inverse = inverse});
 }
 
@@ -158,66 +159,23 @@ static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_te
     return own;
 }
 
-/* Attention's inputs: q and k ready for the dot product, and v. */
-static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
-                             const struct ax_saved *s) {
-    struct heads h = split_heads(l, &p->model->arch, &s[QKV].t);
-    if (p->model->arch.qk_norm) {
-        const struct heads normed = split_heads(l, &p->model->arch, &s[QK].t);
+/* Attention's operands: q and k ready for the dot product, and v. */
+static struct ax_attention operands(const struct ax_layer *l, const struct ax_pass *p,
+                                    const struct ax_saved *s) {
+    const struct ax_arch *a = &p->model->arch;
+    struct heads h = split_heads(l, a, &s[QKV].t);
+    if (a->qk_norm) {
+        const struct heads normed = split_heads(l, a, &s[QK].t);
         h.q = normed.q;
         h.k = normed.k;
     }
-    h.k = own_kv_heads(p, &h.k);
-    h.v = own_kv_heads(p, &h.v);
-    return h;
-}
-
-/* The attention of one run of the batch's rows. */
-static struct ax_attention of_run(const struct ax_pass *p, const struct ax_attention *all,
-                                  int run) {
-    const struct ax_batch *b = p->batch;
-    const int64_t length = b->T / b->n_runs, first = run * length;
-    struct ax_attention a = *all;
-    a.q = ax_tensor_rows(&all->q, first, length);
-    a.out = ax_tensor_rows(&all->out, first, length);
-    a.lse = ax_tensor_rows(&all->lse, first, length);
-    a.cu_q = b->runs[run].cu_q;
-    if (p->cache)
-        return a;
-    a.cu_k = b->runs[run].cu_k;
-    const int64_t keys = b->runs[run].first + length;
-    if (b->parts > 1 && keys < a.max_k)
-        a.max_k = keys;
-    return a;
-}
-
-/* Those of other ranks, and of documents that begin with this rank's rows; in scratch. */
-static enum ax_status gather_keys(const struct ax_pass *p, const struct ax_tensor *own,
-                                  struct ax_tensor *all) {
-    struct ax_tensor keys;
-    AX_TRY(ax_shared_prefix_gather(&p->batch->prefix, p->model->rt, own, &keys));
-    return ax_cp_gather(p->model->rt, &keys, all);
-}
-
-/* Attention on the operands h. */
-static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p,
-                               const struct ax_saved *s, const struct heads *h,
-                               struct ax_attention *out) {
-    const struct ax_arch *a = &p->model->arch;
-    struct ax_attention att = {.q = h->q,
-                               .out = ax_tensor_heads(&s[OUT].t, q_heads(l, a), a->v_head_dim),
-                               .lse = s[LSE].t,
-                               .max_q = p->batch->max_queries,
-                               .max_k = p->batch->max_len,
-                               .window = l->spec.window,
-                               .scale = a->softmax_scale,
-                               .causal = true};
-    AX_TRY(gather_keys(p, &h->k, &att.k));
-    AX_TRY(gather_keys(p, &h->v, &att.v));
-    if (p->cache)
-        ax_kvcache_describe(p->cache, l->index, &att);
-    *out = att;
-    return AX_OK;
+    return (struct ax_attention){.q = h.q,
+                                 .k = own_kv_heads(p, &h.k),
+                                 .v = own_kv_heads(p, &h.v),
+                                 .out = ax_tensor_heads(&s[OUT].t, q_heads(l, a), a->v_head_dim),
+                                 .lse = s[LSE].t,
+                                 .window = l->spec.window,
+                                 .scale = a->softmax_scale};
 }
 
 /* Normalizes the heads of q and k from raw into normed. */
@@ -260,19 +218,10 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     return rotate(l, p, &s[QK].t, false);
 }
 
-static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
-    struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct heads now = operands(l, p, s);
-    struct ax_attention all;
-    if (p->cache)
-        AX_TRY(ax_kvcache_write(p->cache, rt->q, l->index, &now.k, &now.v));
-    AX_TRY(describe(l, p, s, &now, &all));
-    for (int run = 0; run < p->batch->n_runs; run++)
-        AX_TRY(
-            ax_run_attention_forward(rt->q, &(struct ax_attention_forward){of_run(p, &all, run)}));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
+static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_saved *s) {
+    const struct ax_attention all = operands(l, p, s);
+    return ax_attend_forward(p, l->index, &all);
 }
 
 static enum ax_status attention_forward(const struct ax_layer *l, struct ax_pass *p,
@@ -290,39 +239,16 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
                                       const struct ax_tensor *d_qkv) {
     struct ax_runtime *rt = p->model->rt;
     const struct ax_arch *a = &p->model->arch;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct heads d = split_heads(l, a, d_qkv);
+    const struct heads d = split_heads(l, a, d_qkv);
     if (ax_tp_kv_replicated(&rt->mesh, a->n_kv_heads))
         AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
-    d.k = own_kv_heads(p, &d.k);
-    d.v = own_kv_heads(p, &d.v);
-    const struct heads now = operands(l, p, s);
-    const struct ax_tensor dout = ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim);
-    const struct ax_shared_prefix *prefix = &p->batch->prefix;
-    const struct ax_tensor d_keys = ax_shared_prefix_gradient(prefix, rt, &d.k);
-    const struct ax_tensor d_values = ax_shared_prefix_gradient(prefix, rt, &d.v);
-    const struct ax_cp_gradient dk = ax_cp_gradient(rt, &d_keys),
-                                dv = ax_cp_gradient(rt, &d_values);
-    struct ax_attention all;
-    AX_TRY(describe(l, p, s, &now, &all));
-    for (int run = 0; run < p->batch->n_runs; run++) {
-        const struct ax_attention one = of_run(p, &all, run);
-        const int64_t length = one.q.shape[0], first = run * length;
-        const struct ax_attention_backward back = {.a = one,
-                                                   .dout = ax_tensor_rows(&dout, first, length),
-                                                   .dq = ax_tensor_rows(&d.q, first, length),
-                                                   .dk = dk.run,
-                                                   .dv = dv.run};
-        AX_TRY(ax_run_attention_backward(rt->q, &back));
-        AX_TRY(ax_cp_add(rt, &dk, run == 0));
-        AX_TRY(ax_cp_add(rt, &dv, run == 0));
-    }
-    AX_TRY(ax_cp_reduce(rt, &dk));
-    AX_TRY(ax_cp_reduce(rt, &dv));
-    AX_TRY(ax_shared_prefix_sum(prefix, rt, &d_keys, &d.k));
-    AX_TRY(ax_shared_prefix_sum(prefix, rt, &d_values, &d.v));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
+    const struct ax_attention_backward back = {
+        .a = operands(l, p, s),
+        .dout = ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim),
+        .dq = d.q,
+        .dk = own_kv_heads(p, &d.k),
+        .dv = own_kv_heads(p, &d.v)};
+    return ax_attend_backward(p, l->index, &back);
 }
 
 static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pass *p,

@@ -7,7 +7,8 @@
  *   builder.c, freeze.c                  collect parameters while a model is created
  *   tensor_parallel.c, stash.c, norm.c … steps that all parts share
  *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
- *   linear.c → attention.c, mlp.c, moe.c the parts of a layer (experts: expert_weights.c)
+ *   linear.c → attention.c, mlp.c, moe.c the parts of a layer (attention's core: attend.c; experts:
+ *                                        expert_weights.c)
  *   adapter/attach.c                     parameters of adapters
  *   layer.c, head.c → pass.c             forward and backward of a unit
  *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files

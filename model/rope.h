@@ -18,7 +18,8 @@ enum ax_rope_kind {
 
 struct ax_rope_config {
     enum ax_rope_kind kind;
-    int64_t dim; /* rotated elements per head, even */
+    int64_t dim;      /* rotated elements per head, even */
+    bool interleaved; /* neighbors are paired instead of halves */
     int64_t max_positions;
     double theta, factor;
     double low_freq_factor, high_freq_factor; /* llama3 */

@@ -4,7 +4,8 @@
 #include "kernels/ops/family.h"
 
 struct rope_options {
-    bool inverse;
+    int64_t first;
+    bool interleaved, inverse;
 };
 #define ROPE(...) OPTIONS(rope_options, __VA_ARGS__)
 
@@ -12,7 +13,7 @@ static const char *check_rope(const struct ax_rope *a) {
     NEED(a->x.ndim == 3 && real(&a->x) && given(&a->x) && rows_apart(&a->x));
     NEED(is_2d(&a->cos, accum(&a->x), a->cos.shape[0], a->cos.shape[1]));
     NEED(is_2d(&a->sin, accum(&a->x), a->cos.shape[0], a->cos.shape[1]));
-    NEED(2 * a->cos.shape[1] <= a->x.shape[2]);
+    NEED(a->first >= 0 && a->first + 2 * a->cos.shape[1] <= a->x.shape[2]);
     NEED(is_1d(&a->positions, AX_I32, a->x.shape[0]));
     return NULL;
 }
@@ -40,6 +41,8 @@ static void build_rope(struct ax_case_builder *b, struct ax_rope *a) {
         ax_store(b->accum, a->sin.data, i, sin(angle));
     }
     a->positions = ax_case_ids(b, s->rows, 0, s->inner);
+    a->first = o->first;
+    a->interleaved = o->interleaved;
     a->inverse = o->inverse;
 }
 
@@ -50,8 +53,16 @@ static const struct ax_shape shapes_rope[] = {
     {"strided", .rows = 6, .heads = 2, .head_dim = 16, .cols = 8, .inner = 32, .pad = 64},
     {"inverse", .rows = 6, .heads = 2, .head_dim = 64, .cols = 32, .inner = 32,
      ROPE(.inverse = true)},
+    {"end of a head", .rows = 4, .heads = 2, .head_dim = 24, .cols = 8, .inner = 16,
+     ROPE(.first = 8)},
+    {"neighbors", .rows = 5, .heads = 3, .head_dim = 14, .cols = 7, .inner = 9,
+     ROPE(.interleaved = true)},
+    {"inverse neighbors", .rows = 6, .heads = 2, .head_dim = 75, .cols = 31, .inner = 32, .pad = 5,
+     ROPE(.first = 12, .interleaved = true, .inverse = true)},
     {"queries", .big = true, .rows = 2048, .heads = 9, .head_dim = 64, .cols = 32, .inner = 2048,
      .pad = 384},
+    {"latent queries", .big = true, .rows = 2048, .heads = 16, .head_dim = 192, .cols = 32,
+     .inner = 2048, ROPE(.first = 128, .interleaved = true)},
 };
 
 AX_OP_INFO(rope, INOUT_ROWS(x), IN(cos), IN(sin), IN_ROWS(positions));

@@ -155,6 +155,15 @@ AX_INLINE int v_find(v_float x, float value) {
     return equal == 0 ? -1 : __builtin_ctz(equal);
 }
 
+/* Lanes 1 0 3 2 …; and 0 0 1 1 2 2 … of the lower half. */
+AX_INLINE v_float v_swap(v_float x) {
+    return _mm512_permute_ps(x, 0xb1);
+}
+AX_INLINE v_float v_twice(v_float x) {
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                                 x);
+}
+
 #elif defined(__AVX2__)
 
 #define AX_LANES 8
@@ -272,6 +281,13 @@ AX_INLINE int v_find(v_float x, float value) {
     __m256 same = _mm256_cmp_ps(x, _mm256_set1_ps(value), _CMP_EQ_OQ);
     unsigned equal = (unsigned)_mm256_movemask_ps(same);
     return equal == 0 ? -1 : __builtin_ctz(equal);
+}
+
+AX_INLINE v_float v_swap(v_float x) {
+    return _mm256_permute_ps(x, 0xb1);
+}
+AX_INLINE v_float v_twice(v_float x) {
+    return _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
 }
 
 #else

@@ -117,6 +117,13 @@ AX_INLINE int v_find(v_float x, float value) {
     return same == 0 ? -1 : __builtin_ctzll(same) / 16;
 }
 
+AX_INLINE v_float v_swap(v_float x) {
+    return vrev64q_f32(x);
+}
+AX_INLINE v_float v_twice(v_float x) {
+    return vzip1q_f32(x, x);
+}
+
 /* Neighbors of a and b: lanes 0 and 1 of each, alternating, and lanes 2 and 3; and halves. */
 AX_INLINE v_float v_zip_low(v_float a, v_float b) {
     return vzip1q_f32(a, b);
