@@ -28,6 +28,8 @@ struct ax_device;
     X(fill)                                                                                        \
     X(copy)                                                                                        \
     X(add)                                                                                         \
+    X(scale)                                                                                       \
+    X(softcap_backward)                                                                            \
     X(gemm)                                                                                        \
     X(colsum)                                                                                      \
     X(embedding_forward)                                                                           \
@@ -48,6 +50,7 @@ struct ax_device;
     X(combine_forward)                                                                             \
     X(combine_backward)                                                                            \
     X(grouped_gemm)                                                                                \
+    X(grouped_colsum)                                                                              \
     X(softmax_stats)                                                                               \
     X(softmax_merge)                                                                               \
     X(softmax_backward)                                                                            \
@@ -104,6 +107,19 @@ struct ax_add {
     double alpha;
 };
 
+/* y = alpha · x; with softcap > 0: y = softcap·tanh(alpha·x / softcap). Same shape; each compute or
+ * accumulation; y may be x. */
+struct ax_scale {
+    struct ax_tensor y, x;
+    double alpha, softcap;
+};
+/* Of the latter: dx = alpha · dy · (1 − (y / softcap)²), and 0 where |y| > softcap (AX_TRUNCATED). dx
+ * and dy of one dtype, y compute or accumulation; dx may be dy. */
+struct ax_softcap_backward {
+    struct ax_tensor dx, dy, y;
+    double alpha, softcap;
+};
+
 /* c = alpha · op(a)·op(b) [+ bias] [+ addend] [+ c if accumulate]. op(a) is [M][K]: a is [M][K], or
  * [K][M] with trans_a; op(b) is [K][N]: b is [K][N], or [N][K] with trans_b. a, b compute; c
  * compute or accumulation; bias compute [N], data NULL = none; addend [M][N], dtype of c, data NULL
@@ -149,21 +165,23 @@ struct ax_neftune {
     const struct ax_step_scalars AX_DEVICE *scalars;
 };
 
-/* y = x · rstd · weight, rstd = 1/√(mean(x²) + eps) over the last dimension (Zhang & Sennrich
- * 2019). x residual, y compute [T][D] or [T][H][hd] (any row strides; y may be x); weight compute
- * [D] or [hd]; rstd accumulation [T] or [T][H], dense. As in transformers, x·rstd is rounded to x's
- * dtype before the weight is applied. */
+/* y = x · rstd · (offset + weight), rstd = 1/√(mean(x²) + eps) over the last dimension (Zhang &
+ * Sennrich 2019). x residual, y compute [T][D] or [T][H][hd] (any row strides; y may be x); weight
+ * compute [D] or [hd]; rstd accumulation [T] or [T][H], dense. As in transformers, x·rstd is rounded
+ * to x's dtype before the weight is applied, in some families not (`once`). */
 struct ax_rmsnorm_forward {
     struct ax_tensor x, weight, y, rstd;
-    double eps;
+    double eps, offset;
+    bool once;
 };
-/* g = dy·weight, x̂ = x·rstd, over the n elements of the last dimension:
+/* g = dy·(offset + weight), x̂ = x·rstd, over the n elements of the last dimension:
  *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂  (data NULL: frozen)
  * accumulate: dx +=, else dx =; dx may be dy. dy compute or residual; x, dx residual; weight
  * compute; dweight accumulation. */
 struct ax_rmsnorm_backward {
     struct ax_tensor dy, x, weight, rstd, dx, dweight;
     bool accumulate;
+    double offset;
 };
 
 /* Rotary embedding (Su et al. 2021) in place on `2·half` elements of each head, from element `first`
@@ -202,8 +220,8 @@ struct ax_attention_forward {
 };
 /* With δ = Σ out·dout:  dv = pᵀ·dout, ds = p·(dout·vᵀ − δ), dq = scale·ds·k, dk = scale·dsᵀ·q
  * (Dao et al. 2022). dq, dk, dv compute, shaped as q, k, v, overwritten (rows of no document: 0);
- * no [T][T] memory; every sum has a fixed order. dsink accumulation [Hq] +=. block_table is not
- * supported. */
+ * no [T][T] memory; every sum has a fixed order. dsink accumulation [Hq] += (data NULL: frozen).
+ * block_table is not supported. */
 struct ax_attention_backward {
     struct ax_attention a;
     struct ax_tensor dout, dq, dk, dv, dsink;
@@ -215,14 +233,27 @@ struct ax_scatter_rows {
     struct ax_tensor dst, src, rows;
 };
 
-/* y = silu(gate)·up, gate_up = [gate | up] (Shazeer 2020). gate_up compute [T][2F], y compute
- * [T][F]. */
+/* Gated linear units (Shazeer 2020), of gate_up = [gate | up], or of gate and up in turn if
+ * `interleaved`; with σ the logistic function:
+ *   SILU     y = gate·σ(gate)·up
+ *   GELU     y = gelu(gate)·up, gelu(x) = ½x·(1 + tanh(√(2/π)·(x + 0.044715x³))) (Hendrycks & Gimpel
+ *            2016)
+ *   CLAMPED  y = g·σ(alpha·g)·(u + 1), g = min(gate, limit), u = up within ±limit (gpt-oss)
+ * gate_up compute [T][2F], y compute [T][F]. */
+enum ax_gate { AX_GATE_SILU, AX_GATE_GELU, AX_GATE_CLAMPED };
+struct ax_gating {
+    enum ax_gate gate;
+    bool interleaved;
+    double alpha, limit;
+};
 struct ax_swiglu_forward {
     struct ax_tensor gate_up, y;
+    struct ax_gating how;
 };
 /* dgate_up from dy; dgate_up may be gate_up. */
 struct ax_swiglu_backward {
     struct ax_tensor dy, gate_up, dgate_up;
+    struct ax_gating how;
 };
 
 /* Routing to k of E experts (Shazeer et al. 2017). p = softmax(logits); experts[t] = the k largest
@@ -286,12 +317,20 @@ struct ax_combine_backward {
  *   y = x·W_gᵀ      a = x [R][in], b = W [G][out][in], c = y [R][out], trans_b
  *   dx = dy·W_g     a = dy [R][out], b = W, c = dx [R][in]
  *   dW_g += dyᵀ·x   a = dy, b = x [R][in], c = dW accumulation [G][out][in], trans_a
- * a, b, c compute except dW; the matrices of b or c need not be contiguous (row stride).
- * expected_rows: rows to assume in the cost, since only the data determines them. */
+ * With matrices stored as [in][out]: y = x·W_g as the second, dx = dy·W_gᵀ as the first, and
+ * dW_g += xᵀ·dy as the third. A bias compute [G][N] (data NULL = none; not with trans_a) is added to
+ * each row of its group. a, b, c compute except dW; the matrices of b or c need not be contiguous (row
+ * stride). expected_rows: rows to assume in the cost, since only the data determines them. */
 struct ax_grouped_gemm {
     struct ax_tensor a, b, c, offsets;
     bool trans_a, trans_b;
     int64_t expected_rows;
+    struct ax_tensor bias;
+};
+/* out[g][n] += Σ x[r][n] over the rows r of group g, in order: the bias's gradient. x compute [R][N],
+ * out accumulation [G][N] dense, offsets i32 [G+1] as above. */
+struct ax_grouped_colsum {
+    struct ax_tensor x, offsets, out;
 };
 
 /* For z = logits·inv_temperature, per row over this shard's columns:

@@ -166,6 +166,8 @@ static const struct ax_shape shapes_attention_forward[] = {
      .head_dim = 24, ATTENTION(.block_size = 4, .value_dim = 16)},
     {"paged, window", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 8,
      ATTENTION(.window = 5, .block_size = 3)},
+    {"paged, cap and sink", DOCUMENTS(prefix), .rows = 10, .heads = 4, .kv_heads = 2,
+     .head_dim = 16, ATTENTION(.softcap = 2.5, .sink = true, .block_size = 3)},
     {"small values", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 24,
      .pad = 5, ATTENTION(.value_dim = 13)},
     {"small values, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1,
@@ -175,6 +177,10 @@ static const struct ax_shape shapes_attention_forward[] = {
     {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
     {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
      ATTENTION(.window = 70)},
+    {"tiles, soft cap", DOCUMENTS(tiles), .rows = 220, .heads = 4, .kv_heads = 2, .head_dim = 40,
+     ATTENTION(.window = 70, .softcap = 2.5)},
+    {"tiles, sink", DOCUMENTS(tiles), .rows = 222, .heads = 4, .kv_heads = 2, .head_dim = 64,
+     ATTENTION(.window = 70, .sink = true)},
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
     {"one token", .big = true, DOCUMENTS(cached_1024), .rows = 1, SMOLLM2_HEADS},
 };
@@ -189,7 +195,8 @@ static const char *check_attention_backward(const struct ax_attention_backward *
     NEED(same_shape(&b->dq, &a->q) && b->dq.dtype == a->q.dtype);
     NEED(same_shape(&b->dk, &a->k) && b->dk.dtype == a->q.dtype);
     NEED(same_shape(&b->dv, &a->v) && b->dv.dtype == a->q.dtype);
-    NEED(!given(&a->sink) || is_1d(&b->dsink, accum(&a->q), a->q.shape[1]));
+    NEED(!given(&b->dsink) || given(&a->sink));
+    NEED(!given(&b->dsink) || is_1d(&b->dsink, accum(&a->q), a->q.shape[1]));
     return check_attention(a);
 }
 
@@ -236,6 +243,10 @@ static const struct ax_shape shapes_attention_backward[] = {
     {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
     {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
      ATTENTION(.window = 70)},
+    {"tiles, soft cap", DOCUMENTS(tiles), .rows = 220, .heads = 4, .kv_heads = 2, .head_dim = 40,
+     ATTENTION(.window = 70, .softcap = 2.5)},
+    {"tiles, sink", DOCUMENTS(tiles), .rows = 222, .heads = 4, .kv_heads = 2, .head_dim = 64,
+     ATTENTION(.window = 70, .sink = true)},
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
 };
 

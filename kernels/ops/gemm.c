@@ -122,6 +122,8 @@ static const char *check_grouped_gemm(const struct ax_grouped_gemm *a) {
     tensor b = &a->b, c = &a->c;
     NEED(is_2d(&a->a, dtype, rows, width));
     NEED(groups >= 1 && is_1d(&a->offsets, AX_I32, groups + 1));
+    NEED(!given(&a->bias) || !a->trans_a);
+    NEED(!given(&a->bias) || is_2d(&a->bias, dtype, groups, c->shape[1]));
     if (a->trans_a) {
         NEED(b->ndim == 2 && is_2d(b, dtype, rows, b->shape[1]));
         NEED(is_3d(c, accum(&a->a), groups, width, b->shape[1]));
@@ -161,6 +163,8 @@ static void build_grouped_gemm(struct ax_case_builder *b, struct ax_grouped_gemm
     }
     a->offsets = ax_case_cumulative(b, false);
     a->expected_rows = s->rows;
+    if (ax_case_has(b, AX_SHAPE_BIAS))
+        a->bias = ax_case_in2(b, b->real, a->offsets.shape[0] - 1, s->cols);
 }
 
 static const struct ax_shape shapes_grouped_gemm[] = {
@@ -171,6 +175,7 @@ static const struct ax_shape shapes_grouped_gemm[] = {
     {"y, one expert", DOCUMENTS(all_in_one), .rows = 33, .cols = 50, .inner = 24, .flags = TB},
     {"y, nothing", DOCUMENTS(no_rows), .rows = 8, .cols = 16, .inner = 16,
      .flags = TB | AX_SHAPE_PADDING},
+    {"y, bias", DOCUMENTS(uneven), .rows = 21, .cols = 13, .inner = 31, .flags = AX_SHAPE_BIAS},
     {"dx", DOCUMENTS(uneven), .rows = 21, .cols = 31, .inner = 13},
     {"dx, apart", DOCUMENTS(uneven), .rows = 25, .cols = 16, .inner = 40, .pad = 8,
      .flags = AX_SHAPE_PADDING},
@@ -185,7 +190,7 @@ static const struct ax_shape shapes_grouped_gemm[] = {
 };
 
 /* c is overwritten in full, except dW, which accumulates. */
-AX_OP_INFO(grouped_gemm, IN(a), IN(b), OUT(c), IN(offsets));
+AX_OP_INFO(grouped_gemm, IN(a), IN(b), OUT(c), IN(offsets), IN(bias));
 
 static struct ax_tensor matrix(const struct ax_tensor *t, int64_t group) {
     return ax_tensor_2d(t->dtype, ax_tensor_row(t, group), t->shape[1], t->shape[2]);
@@ -195,6 +200,9 @@ struct ax_gemm ax_grouped_gemm_of(const struct ax_grouped_gemm *a, int64_t group
     const int32_t *offsets = a->offsets.data;
     int64_t first = offsets[group], n = offsets[group + 1] - first;
     AX_ASSERT(first >= 0 && n >= 0 && first + n <= a->a.shape[0]);
+    struct ax_tensor bias = {0};
+    if (a->bias.data)
+        bias = ax_tensor_1d(a->bias.dtype, ax_tensor_row(&a->bias, group), a->bias.shape[1]);
     return (struct ax_gemm){
         .a = ax_tensor_rows(&a->a, first, n),
         .b = a->trans_a ? ax_tensor_rows(&a->b, first, n) : matrix(&a->b, group),
@@ -202,5 +210,32 @@ struct ax_gemm ax_grouped_gemm_of(const struct ax_grouped_gemm *a, int64_t group
         .trans_a = a->trans_a,
         .trans_b = a->trans_b,
         .accumulate = a->trans_a,
+        .bias = bias,
         .alpha = 1};
 }
+
+static const char *check_grouped_colsum(const struct ax_grouped_colsum *a) {
+    const int64_t groups = a->offsets.shape[0] - 1;
+    NEED(real(&a->x) && is_2d(&a->x, a->x.dtype, a->x.shape[0], a->x.shape[1]));
+    NEED(groups >= 1 && is_1d(&a->offsets, AX_I32, groups + 1));
+    NEED(is_dense_2d(&a->out, accum(&a->x), groups, a->x.shape[1]));
+    return NULL;
+}
+
+PER_ELEMENT(grouped_colsum, 1, x)
+
+static void build_grouped_colsum(struct ax_case_builder *b, struct ax_grouped_colsum *a) {
+    a->x = ax_case_in2(b, b->real, b->shape->rows, b->shape->cols);
+    a->offsets = ax_case_cumulative(b, false);
+    a->out = ax_case_dense_in2(b, b->accum, a->offsets.shape[0] - 1, b->shape->cols);
+}
+
+static const struct ax_shape shapes_grouped_colsum[] = {
+    {"one", DOCUMENTS(one_row), .rows = 1, .cols = 1},
+    {"uneven", DOCUMENTS(uneven), .rows = 21, .cols = 37},
+    {"strided", DOCUMENTS(all_in_one), .rows = 40, .cols = 24, .pad = 8},
+    {"nothing", DOCUMENTS(no_rows), .rows = 8, .cols = 16},
+    {"experts", .big = true, DOCUMENTS(many), .rows = 2048, .cols = 1536},
+};
+
+AX_OP_INFO(grouped_colsum, IN(x), IN(offsets), INOUT(out));

@@ -3,6 +3,8 @@
 
 struct norm_options {
     bool frozen; /* no gradient for the weight */
+    double offset;
+    bool once;
 };
 #define NORM(...) OPTIONS(norm_options, __VA_ARGS__)
 
@@ -46,11 +48,14 @@ static const char *check_rmsnorm_forward(const struct ax_rmsnorm_forward *a) {
 PER_ELEMENT(rmsnorm_forward, 4, x) /* x², +, ·rstd, ·weight */
 
 static void build_rmsnorm_forward(struct ax_case_builder *b, struct ax_rmsnorm_forward *a) {
+    const struct norm_options *o = ax_case_options(b);
     a->x = norm_in(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN));
     a->weight = ax_case_in1(b, b->real, a->x.shape[a->x.ndim - 1]);
     a->y = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x : norm_out(b, b->real);
     a->rstd = rstd(b);
     a->eps = 1e-5;
+    a->offset = o->offset;
+    a->once = o->once;
 }
 
 static const struct ax_shape shapes_rmsnorm_forward[] = {
@@ -61,6 +66,7 @@ static const struct ax_shape shapes_rmsnorm_forward[] = {
     {"heads", .rows = 5, .heads = 3, .head_dim = 16, .pad = 32},
     {"heads in place", .rows = 2, .heads = 2, .head_dim = 33, .flags = AX_SHAPE_IN_PLACE},
     {"accum in", .rows = 9, .cols = 85, .pad = 3, .flags = IN32},
+    {"offset, once", .rows = 5, .heads = 3, .head_dim = 21, NORM(.offset = 1, .once = true)},
     {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32},
 };
 
@@ -100,6 +106,7 @@ static void build_rmsnorm_backward(struct ax_case_builder *b, struct ax_rmsnorm_
     ax_case_randomize(b, &a->rstd, 0.5, 2);
     a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
     a->dx = in_place ? a->dy : a->accumulate ? norm_in(b, stream) : norm_out(b, stream);
+    a->offset = o->offset;
     if (!o->frozen)
         a->dweight = ax_case_in1(b, b->accum, a->weight.shape[0]);
 }
@@ -115,6 +122,7 @@ static const struct ax_shape shapes_rmsnorm_backward[] = {
     {"frozen", .rows = 3, .cols = 37, NORM(.frozen = true)},
     {"accum in, adds", .rows = 9, .cols = 85, .pad = 3, .flags = IN32 | ACC},
     {"all accum, in place", .rows = 9, .cols = 37, .flags = IN32 | AX_SHAPE_IN_PLACE},
+    {"offset", .rows = 9, .cols = 85, .flags = IN32 | ACC, NORM(.offset = 1)},
     {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32 | ACC},
 };
 

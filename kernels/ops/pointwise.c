@@ -1,10 +1,17 @@
-/* Elementwise ops: fill, copy, add, swiglu. */
+/* Elementwise ops: fill, copy, add, scale, softcap_backward, swiglu. */
 #include "kernels/ops/family.h"
 
 struct copy_options {
     const char *to; /* the other dtype, if not the case's */
 };
 #define COPY(...) OPTIONS(copy_options, __VA_ARGS__)
+
+struct cap_options {
+    double softcap;
+};
+#define CAP(...) OPTIONS(cap_options, __VA_ARGS__)
+
+#define GATING(...) OPTIONS(ax_gating, __VA_ARGS__)
 
 static const char *check_fill(const struct ax_fill *a) {
     NEED(given(&a->dst) && rows_apart(&a->dst));
@@ -84,6 +91,74 @@ static const struct ax_shape shapes_add[] = {
 
 AX_OP_INFO(add, INOUT_ROWS(dst), IN_ROWS(src));
 
+static const char *check_scale(const struct ax_scale *a) {
+    NEED(same_shape(&a->y, &a->x));
+    NEED(real_or_accum(&a->y, &a->x));
+    NEED(a->y.data != a->x.data || a->y.dtype == a->x.dtype);
+    NEED(a->softcap >= 0);
+    return NULL;
+}
+
+static struct ax_op_cost cost_scale(const struct ax_scale *a) {
+    return ax_op_per_element(ax_operands_scale(), a, a->softcap > 0 ? 8 : 1, &a->y);
+}
+
+static void build_scale(struct ax_case_builder *b, struct ax_scale *a) {
+    const struct cap_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    a->x = ax_case_out2(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN), s->rows, s->cols);
+    ax_case_randomize(b, &a->x, -8, 8);
+    a->y = ax_case_has(b, AX_SHAPE_IN_PLACE)
+               ? a->x
+               : ax_case_out2(b, ax_case_stream(b, AX_SHAPE_ACCUM_OUT), s->rows, s->cols);
+    a->alpha = 0.7;
+    a->softcap = o->softcap;
+}
+
+static const struct ax_shape shapes_scale[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"in place", .rows = 3, .cols = 50, .flags = AX_SHAPE_IN_PLACE},
+    {"into sums", .rows = 3, .cols = 50, .flags = OUT32},
+    {"from sums", .rows = 3, .cols = 50, .flags = IN32},
+    {"cap", .rows = 4, .cols = 130, .flags = AX_SHAPE_IN_PLACE, CAP(.softcap = 2.5)},
+    {"high cap, strided", .rows = 4, .cols = 37, .pad = 5, CAP(.softcap = 50)},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE,
+     CAP(.softcap = 30)},
+};
+
+AX_OP_INFO(scale, IN_ROWS(x), OUT_ROWS(y));
+
+static const char *check_softcap_backward(const struct ax_softcap_backward *a) {
+    NEED(same_shape(&a->dx, &a->dy) && same_shape(&a->dx, &a->y));
+    NEED(real_or_accum(&a->dx, &a->y) && a->dx.dtype == a->dy.dtype);
+    NEED(a->y.data != a->dx.data && a->softcap > 0);
+    return NULL;
+}
+
+PER_ELEMENT(softcap_backward, 5, dy)
+
+static void build_softcap_backward(struct ax_case_builder *b, struct ax_softcap_backward *a) {
+    const struct ax_shape *s = b->shape;
+    a->dy = ax_case_in2(b, b->real, s->rows, s->cols);
+    a->y = ax_case_out2(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN), s->rows, s->cols);
+    ax_case_randomize(b, &a->y, -2.6, 2.6); /* a few beyond the cap */
+    a->dx = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->dy : ax_case_out2(b, b->real, s->rows, s->cols);
+    a->alpha = 0.7;
+    a->softcap = 2.5;
+}
+
+static const struct ax_shape shapes_softcap_backward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"sums, in place", .rows = 4, .cols = 130, .flags = IN32 | AX_SHAPE_IN_PLACE},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE},
+};
+
+AX_OP_INFO(softcap_backward, IN_ROWS(dy), IN_ROWS(y), OUT_ROWS(dx));
+
 static const char *check_swiglu_forward(const struct ax_swiglu_forward *a) {
     NEED(a->y.ndim == 2 && real(&a->y));
     NEED(is_2d(&a->y, a->y.dtype, a->y.shape[0], a->y.shape[1]));
@@ -97,12 +172,17 @@ static void build_swiglu_forward(struct ax_case_builder *b, struct ax_swiglu_for
     a->gate_up = ax_case_out2(b, b->real, b->shape->rows, 2 * b->shape->cols);
     ax_case_randomize(b, &a->gate_up, -4, 4);
     a->y = ax_case_out2(b, b->real, b->shape->rows, b->shape->cols);
+    a->how = *(const struct ax_gating *)ax_case_options(b);
 }
 
 static const struct ax_shape shapes_swiglu_forward[] = {
     {"one", .rows = 1, .cols = 1},
     {"odd", .rows = 5, .cols = 37},
     {"strided", .rows = 3, .cols = 24, .pad = 8},
+    {"gelu", .rows = 5, .cols = 37, GATING(.gate = AX_GATE_GELU)},
+    {"interleaved", .rows = 5, .cols = 37, GATING(.interleaved = true)},
+    {"clamped, interleaved", .rows = 4, .cols = 70, .pad = 3,
+     GATING(.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3)},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
 };
 
@@ -126,6 +206,7 @@ static void build_swiglu_backward(struct ax_case_builder *b, struct ax_swiglu_ba
     a->dgate_up = ax_case_has(b, AX_SHAPE_IN_PLACE)
                       ? a->gate_up
                       : ax_case_out2(b, b->real, s->rows, 2 * s->cols);
+    a->how = *(const struct ax_gating *)ax_case_options(b);
 }
 
 static const struct ax_shape shapes_swiglu_backward[] = {
@@ -133,6 +214,10 @@ static const struct ax_shape shapes_swiglu_backward[] = {
     {"odd", .rows = 5, .cols = 37},
     {"strided", .rows = 3, .cols = 24, .pad = 8},
     {"in place", .rows = 4, .cols = 21, .flags = AX_SHAPE_IN_PLACE},
+    {"gelu", .rows = 5, .cols = 37, GATING(.gate = AX_GATE_GELU)},
+    {"interleaved", .rows = 5, .cols = 37, GATING(.interleaved = true)},
+    {"clamped, interleaved, in place", .rows = 4, .cols = 70, .pad = 3, .flags = AX_SHAPE_IN_PLACE,
+     GATING(.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3)},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
 };
 

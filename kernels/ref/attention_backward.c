@@ -131,7 +131,7 @@ enum ax_status ax_ref_attention_backward(struct ax_queue *q, const struct ax_att
         for (int64_t j = 0; j < d.nk * a->k.shape[1]; j++)
             backward_key(b, &d, j / a->k.shape[1], j % a->k.shape[1], &r);
     }
-    for (int64_t h = 0; h < a->q.shape[1] && ax_ref_given(&a->sink); h++)
+    for (int64_t h = 0; h < a->q.shape[1] && ax_ref_given(&b->dsink); h++)
         backward_sink(b, h);
     return AX_OK;
 }

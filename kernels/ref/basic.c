@@ -1,4 +1,5 @@
-/* fill, copy, add, colsum, scatter_rows. */
+/* fill, copy, add, scale, softcap_backward, colsum, scatter_rows. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/ref/ref.h"
@@ -32,6 +33,34 @@ enum ax_status ax_ref_add(struct ax_queue *q, const struct ax_add *a, void *work
         for (int64_t c = 0; c < n; c++) {
             double sum = ax_ref_get(&a->dst, r, c) + a->alpha * ax_ref_get(&a->src, r, c);
             ax_ref_set(&a->dst, r, c, sum);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_scale(struct ax_queue *q, const struct ax_scale *a, void *work) {
+    (void)q;
+    (void)work;
+    const int64_t n = ax_tensor_row_len(&a->x);
+    for (int64_t r = 0; r < a->x.shape[0]; r++) {
+        for (int64_t c = 0; c < n; c++) {
+            const double x = a->alpha * ax_ref_get(&a->x, r, c);
+            ax_ref_set(&a->y, r, c, a->softcap > 0 ? a->softcap * tanh(x / a->softcap) : x);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_softcap_backward(struct ax_queue *q, const struct ax_softcap_backward *a,
+                                       void *work) {
+    (void)q;
+    (void)work;
+    const int64_t n = ax_tensor_row_len(&a->dy);
+    for (int64_t r = 0; r < a->dy.shape[0]; r++) {
+        for (int64_t c = 0; c < n; c++) {
+            const double y = ax_ref_get(&a->y, r, c) / a->softcap;
+            const double slope = fmax(0, 1 - y * y);
+            ax_ref_set(&a->dx, r, c, a->alpha * ax_ref_get(&a->dy, r, c) * slope);
         }
     }
     return AX_OK;

@@ -81,3 +81,18 @@ enum ax_status ax_ref_grouped_gemm(struct ax_queue *q, const struct ax_grouped_g
     }
     return AX_OK;
 }
+
+enum ax_status ax_ref_grouped_colsum(struct ax_queue *q, const struct ax_grouped_colsum *a,
+                                     void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t g = 0; g + 1 < a->offsets.shape[0]; g++) {
+        for (int64_t n = 0; n < a->x.shape[1]; n++) {
+            double sum = 0;
+            for (int64_t r = ax_ref_i32(&a->offsets, g); r < ax_ref_i32(&a->offsets, g + 1); r++)
+                sum += ax_ref_get(&a->x, r, n);
+            ax_ref_set(&a->out, g, n, ax_ref_get(&a->out, g, n) + sum);
+        }
+    }
+    return AX_OK;
+}

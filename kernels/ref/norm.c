@@ -25,26 +25,30 @@ enum ax_status ax_ref_rmsnorm_forward(struct ax_queue *q, const struct ax_rmsnor
         double rstd = 1 / sqrt(squares / (double)n + a->eps);
         ax_store(a->rstd.dtype, a->rstd.data, i, rstd);
         for (int64_t d = 0; d < n; d++) {
-            double normed = ax_ref_round(a->x.dtype, ax_ref_get(&a->x, t, col + d) * rstd);
-            ax_ref_set(&a->y, t, col + d, normed * ax_ref_get(&a->weight, d, 0));
+            double normed = ax_ref_get(&a->x, t, col + d) * rstd;
+            if (!a->once)
+                normed = ax_ref_round(a->x.dtype, normed);
+            ax_ref_set(&a->y, t, col + d, normed * (a->offset + ax_ref_get(&a->weight, d, 0)));
         }
     }
     return AX_OK;
+}
+
+/* dy·(offset + weight). */
+static double weighted(const struct ax_rmsnorm_backward *a, int64_t t, int64_t col, int64_t d) {
+    return ax_ref_get(&a->dy, t, col + d) * (a->offset + ax_ref_get(&a->weight, d, 0));
 }
 
 /* dx may be dy, so a group's dy is not read after its dx is written. */
 static void backward_dx(const struct ax_rmsnorm_backward *a, int64_t t, int64_t col, int64_t n,
                         double rstd) {
     double dot = 0;
-    for (int64_t d = 0; d < n; d++) {
-        double g = ax_ref_get(&a->dy, t, col + d) * ax_ref_get(&a->weight, d, 0);
-        dot += g * ax_ref_get(&a->x, t, col + d) * rstd;
-    }
+    for (int64_t d = 0; d < n; d++)
+        dot += weighted(a, t, col, d) * ax_ref_get(&a->x, t, col + d) * rstd;
     double mean = dot / (double)n;
     for (int64_t d = 0; d < n; d++) {
-        double g = ax_ref_get(&a->dy, t, col + d) * ax_ref_get(&a->weight, d, 0);
         double normed = ax_ref_get(&a->x, t, col + d) * rstd;
-        double dx = rstd * (g - normed * mean);
+        double dx = rstd * (weighted(a, t, col, d) - normed * mean);
         dx += a->accumulate ? ax_ref_get(&a->dx, t, col + d) : 0;
         ax_ref_set(&a->dx, t, col + d, dx);
     }

@@ -1,4 +1,4 @@
-/* swiglu_forward, swiglu_backward: y = silu(gate)·up of [gate | up]. */
+/* swiglu_forward, swiglu_backward: gated linear units. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -7,35 +7,68 @@ static double sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
 
+/* The factor of y that the gate makes, that of up, and their slopes; y = a·b. */
+struct unit {
+    double a, da, b, db;
+};
+
+static struct unit unit_of(const struct ax_gating *how, double gate, double up) {
+    const double root = sqrt(2 / 3.14159265358979323846);
+    double s;
+    switch (how->gate) {
+    case AX_GATE_GELU: /* ½(1 + tanh z) = σ(2z) */
+        s = sigmoid(2 * root * (gate + 0.044715 * gate * gate * gate));
+        return (struct unit){
+            gate * s, s + gate * s * (1 - s) * 2 * root * (1 + 3 * 0.044715 * gate * gate), up, 1};
+    case AX_GATE_CLAMPED: {
+        const double g = fmin(gate, how->limit), u = fmin(fmax(up, -how->limit), how->limit);
+        s = sigmoid(how->alpha * g);
+        return (struct unit){g * s, gate > how->limit ? 0 : s + g * how->alpha * s * (1 - s), u + 1,
+                             fabs(up) > how->limit ? 0 : 1};
+    }
+    default: /* d silu(g)/dg = σ(g)·(1 + g·(1 − σ(g))) */
+        s = sigmoid(gate);
+        return (struct unit){gate * s, s * (1 + gate * (1 - s)), up, 1};
+    }
+}
+
+static int64_t gate_at(const struct ax_gating *how, int64_t f) {
+    return how->interleaved ? 2 * f : f;
+}
+static int64_t up_at(const struct ax_gating *how, int64_t f, int64_t f_len) {
+    return how->interleaved ? 2 * f + 1 : f_len + f;
+}
+
+static struct unit load(const struct ax_gating *how, const struct ax_tensor *gate_up, int64_t t,
+                        int64_t f) {
+    return unit_of(how, ax_ref_get(gate_up, t, gate_at(how, f)),
+                   ax_ref_get(gate_up, t, up_at(how, f, gate_up->shape[1] / 2)));
+}
+
 enum ax_status ax_ref_swiglu_forward(struct ax_queue *q, const struct ax_swiglu_forward *a,
                                      void *work) {
     (void)q;
     (void)work;
-    int64_t f_len = a->y.shape[1];
     for (int64_t t = 0; t < a->y.shape[0]; t++) {
-        for (int64_t f = 0; f < f_len; f++) {
-            double gate = ax_ref_get(&a->gate_up, t, f);
-            double up = ax_ref_get(&a->gate_up, t, f_len + f);
-            ax_ref_set(&a->y, t, f, gate * sigmoid(gate) * up);
+        for (int64_t f = 0; f < a->y.shape[1]; f++) {
+            const struct unit u = load(&a->how, &a->gate_up, t, f);
+            ax_ref_set(&a->y, t, f, u.a * u.b);
         }
     }
     return AX_OK;
 }
 
-/* d silu(g)/dg = σ(g)·(1 + g·(1 − σ(g))). */
 enum ax_status ax_ref_swiglu_backward(struct ax_queue *q, const struct ax_swiglu_backward *a,
                                       void *work) {
     (void)q;
     (void)work;
-    int64_t f_len = a->dy.shape[1];
+    const int64_t f_len = a->dy.shape[1];
     for (int64_t t = 0; t < a->dy.shape[0]; t++) {
         for (int64_t f = 0; f < f_len; f++) {
-            double dy = ax_ref_get(&a->dy, t, f);
-            double gate = ax_ref_get(&a->gate_up, t, f);
-            double up = ax_ref_get(&a->gate_up, t, f_len + f);
-            double s = sigmoid(gate);
-            ax_ref_set(&a->dgate_up, t, f, dy * up * s * (1 + gate * (1 - s)));
-            ax_ref_set(&a->dgate_up, t, f_len + f, dy * gate * s);
+            const struct unit u = load(&a->how, &a->gate_up, t, f);
+            const double dy = ax_ref_get(&a->dy, t, f);
+            ax_ref_set(&a->dgate_up, t, gate_at(&a->how, f), dy * u.da * u.b);
+            ax_ref_set(&a->dgate_up, t, up_at(&a->how, f, f_len), dy * u.a * u.db);
         }
     }
     return AX_OK;

@@ -260,13 +260,48 @@ static double swiglu_loss(void *context) {
 
 static void swiglu_gradient(void **state) {
     (void)state;
-    const struct ax_shape shape = {.name = "swiglu", .rows = 4, .cols = 9, .pad = 3};
+    static const struct ax_gating kinds[] = {
+        {.gate = AX_GATE_SILU},
+        {.gate = AX_GATE_GELU},
+        {.gate = AX_GATE_SILU, .interleaved = true},
+        {.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct ax_shape shape = {
+            .name = "swiglu", .rows = 4, .cols = 9, .pad = 3, .options = &kinds[i]};
+        struct ax_case c;
+        case_open(&c, AX_OP_swiglu_backward, &shape, AX_F64, &ref);
+        struct ax_swiglu_backward *b = c.args;
+        struct swiglu s = {.f = {b->gate_up, like(&b->dy), b->how}, .dy = b->dy};
+        case_run(&c, &ref);
+        check("gate_up", &b->gate_up, &b->dgate_up, swiglu_loss, &s);
+        ax_case_free(&c);
+    }
+}
+
+struct capped {
+    struct ax_scale f;
+    struct ax_tensor dy;
+};
+
+static double capped_loss(void *context) {
+    struct capped *s = context;
+    assert_int_equal(ax_run_scale(ref.q, &s->f), AX_OK);
+    return dot(&s->f.y, &s->dy);
+}
+
+static void softcap_gradient(void **state) {
+    (void)state;
+    const struct ax_shape shape = {.name = "softcap", .rows = 4, .cols = 9, .pad = 3};
     struct ax_case c;
-    case_open(&c, AX_OP_swiglu_backward, &shape, AX_F64, &ref);
-    struct ax_swiglu_backward *b = c.args;
-    struct swiglu s = {.f = {b->gate_up, like(&b->dy)}, .dy = b->dy};
+    case_open(&c, AX_OP_softcap_backward, &shape, AX_F64, &ref);
+    struct ax_softcap_backward *b = c.args;
+    struct ax_tensor x = like(&b->dy);
+    struct capped s = {.f = {b->y, x, b->alpha, b->softcap}, .dy = b->dy};
+    for (int64_t i = 0; i < ax_tensor_numel(&x); i++)
+        ((double *)x.data)[i] = 3 * sin((double)i);
+    capped_loss(&s);
     case_run(&c, &ref);
-    check("gate_up", &b->gate_up, &b->dgate_up, swiglu_loss, &s);
+    check("x", &x, &b->dx, capped_loss, &s);
     ax_case_free(&c);
 }
 
@@ -665,6 +700,7 @@ int main(void) {
         cmocka_unit_test_setup(rope_inverse_is_the_transpose, reset_pool),
         cmocka_unit_test_setup(attention_gradients, reset_pool),
         cmocka_unit_test_setup(swiglu_gradient, reset_pool),
+        cmocka_unit_test_setup(softcap_gradient, reset_pool),
         cmocka_unit_test_setup(head_gradient, reset_pool),
         cmocka_unit_test_setup(nll_gradient, reset_pool),
         cmocka_unit_test_setup(distill_gradient, reset_pool),

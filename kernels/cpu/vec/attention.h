@@ -60,6 +60,8 @@ struct ax_attention_shape {
     int64_t key_units; /* in AX_ATTENTION_KEYS elements */
     int64_t block;     /* queries per block */
     int64_t max_rows;  /* maximum rows of a block in this call, rounded up to full units, SUMMED */
+    float scale,
+        cap; /* a score in units of log 2 is scale·q·k, or cap·tanh(scale·q·k) if cap > 0 */
     struct ax_attention_head k, v; /* of q and k, and of v and out */
 };
 

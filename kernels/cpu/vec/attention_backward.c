@@ -90,6 +90,30 @@ static void add_parts(const struct call *c, const struct result *result,
     }
 }
 
+/* dsink −= Σ e^(sink − lse)·δ over the rows of the documents, in order, a thread one head. */
+static void sink_gradient(const struct ax_queue *q, const struct ax_attention_backward *args,
+                          int64_t rows) {
+    const struct ax_attention *a = &args->a;
+    const int64_t heads = a->q.shape[1], vd = a->v.shape[2];
+    AX_PARALLEL_FOR (team(q, rows * heads * vd), h, heads) {
+        const float sink = ((const float *)a->sink.data)[h];
+        double sum = 0;
+        for (int64_t t = 0; t < rows; t++) {
+            const void *out = ax_tensor_row(&a->out, t), *dout = ax_tensor_row(&args->dout, t);
+            const float lse = ((const float *)ax_tensor_row(&a->lse, t))[h];
+            v_float delta = v_set(0.0f);
+            for (int64_t i = 0; i < vd; i += AX_LANES) {
+                const int64_t n = least(vd - i, AX_LANES);
+                delta = v_fma(v_load(a->q.dtype, out, h * vd + i, n),
+                              v_load(a->q.dtype, dout, h * vd + i, n), delta);
+            }
+            sum += (double)exp_one(sink - lse) * v_sum(delta);
+        }
+        float *dsink = (float *)args->dsink.data + h;
+        *dsink = (float)((double)*dsink - sum);
+    }
+}
+
 bool AX_VEC(ax_cpu_attention_backward_supports)(const struct ax_queue *q,
                                                 const struct ax_attention_backward *args) {
     (void)q;
@@ -139,7 +163,10 @@ enum ax_status AX_VEC(ax_cpu_attention_backward)(struct ax_queue *q,
             }
         }
     }
-    AX_VEC(ax_attention_clear)(&args->dq, ((const int32_t *)args->a.cu_q.data)[docs]);
+    const int64_t used = ((const int32_t *)args->a.cu_q.data)[docs];
+    if (args->dsink.data)
+        sink_gradient(q, args, used);
+    AX_VEC(ax_attention_clear)(&args->dq, used);
     AX_VEC(ax_attention_clear)(&args->dk, ((const int32_t *)args->a.cu_k.data)[docs]);
     AX_VEC(ax_attention_clear)(&args->dv, ((const int32_t *)args->a.cu_k.data)[docs]);
     return AX_OK;

@@ -58,6 +58,16 @@ struct strip {
     int64_t first, n, width;
 };
 
+/* Caps the strip's scores. */
+static void cap_scores(const struct worker *w, const struct strip *strip) {
+    const v_float cap = v_set(w->s->cap);
+    for (int64_t i = 0; i < strip->n; i++)
+        for (int64_t j = 0; j < strip->width; j += AX_LANES) {
+            float *at = w->scores + i * KEYS + j;
+            v_store_f32(at, AX_LANES, cap * v_tanh(v_load_f32(at, AX_LANES)));
+        }
+}
+
 /* Masks the scores of row i of the strip. If they exceed the row's shift by more than SLACK, it
  * becomes their maximum and the sums so far are rescaled. */
 AX_INLINE void update_shift(const struct worker *w, const struct ax_attention_block *b,
@@ -131,9 +141,11 @@ AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_atte
         .b_unit = KEYS,
         .c = w->scores,
         .c_row = KEYS,
-        .scale = (float)w->a->scale * AX_ATTENTION_LOG2E,
+        .scale = s->scale,
     };
     AX_VEC(ax_attention_gemm)(&g);
+    if (s->cap > 0)
+        cap_scores(w, strip);
     for (int64_t i = 0; i < strip->n; i++)
         update_shift(w, b, strip, i);
     for (int64_t i = 0; i < strip->n; i++)
@@ -163,6 +175,11 @@ static void load_block(const struct worker *w, const struct ax_attention_block *
     memset(w->sum, 0, (size_t)(b->rows * AX_LANES) * sizeof(float));
     for (int64_t r = 0; r < b->rows; r++)
         w->shift[r] = -FLT_MAX; /* not −inf: −inf − −inf would be NaN where no key was seen yet */
+    const float *sink = w->a->sink.data;
+    for (int64_t r = 0; r < b->rows && sink; r++) { /* the first score, without a value */
+        w->shift[r] = sink[b->kv_head * w->s->group + r % w->s->group] * AX_ATTENTION_LOG2E;
+        w->sum[r * AX_LANES] = 1.0f;
+    }
 }
 
 /* Prefetches the block's rows of x, k or v during other work: rows of one head are not adjacent,

@@ -86,7 +86,8 @@ struct gradient {
     v_float p, ds;
 };
 
-/* p and ds of row i of the strip for keys j … of the block; 0 past the strip. */
+/* p and ds of row i of the strip for keys j … of the block; 0 past the strip. The slope of a capped
+ * score is 1 − tanh². */
 AX_INLINE struct gradient gradient_at(const struct ax_attention_worker *w,
                                       const struct ax_attention_block *b, const struct strip *strip,
                                       int64_t i, int64_t j) {
@@ -95,12 +96,19 @@ AX_INLINE struct gradient gradient_at(const struct ax_attention_worker *w,
         return g;
     int64_t low = w->low[strip->first + i] - b->key - j;
     int64_t high = w->high[strip->first + i] - b->key - j;
-    v_float x = v_load_f32(w->scores + i * KEYS + j, AX_LANES);
+    v_float x = v_load_f32(w->scores + i * KEYS + j, AX_LANES), slope = v_set(1.0f);
+    if (w->s->cap > 0) {
+        const v_float t = v_tanh(x);
+        x = v_set(w->s->cap) * t;
+        slope = v_fnma(t, t, slope);
+    }
     if (low > 0 || high < AX_LANES)
         x = v_between(x, low, high);
     v_float delta = v_set(w->delta[strip->first + i]);
     g.p = v_exp2(x - v_set(w->lse[strip->first + i]));
     g.ds = g.p * (v_load_f32(w->dp + i * KEYS + j, AX_LANES) - delta);
+    if (w->s->cap > 0)
+        g.ds = g.ds * slope;
     return g;
 }
 
@@ -169,7 +177,7 @@ static void run_strip(const struct ax_attention_worker *w, const struct ax_atten
         .b_unit = KEYS,
         .c = w->scores,
         .c_row = KEYS,
-        .scale = (float)w->args->a.scale * AX_ATTENTION_LOG2E,
+        .scale = s->scale,
     };
     AX_VEC(ax_attention_gemm)(&g);
     g.units = s->v.units;

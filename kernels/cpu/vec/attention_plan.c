@@ -13,8 +13,7 @@
 
 bool AX_VEC(ax_attention_supports)(const struct ax_attention *a) {
     return (a->q.dtype == AX_F32 || a->q.dtype == AX_BF16) &&
-           a->q.shape[2] <= AX_ATTENTION_HEAD_DIM && a->v.shape[2] <= AX_ATTENTION_HEAD_DIM &&
-           a->softcap <= 0 && a->sink.data == NULL;
+           a->q.shape[2] <= AX_ATTENTION_HEAD_DIM && a->v.shape[2] <= AX_ATTENTION_HEAD_DIM;
 }
 
 static struct ax_attention_head head_of(const struct ax_tensor *t, int64_t per_unit) {
@@ -31,6 +30,8 @@ struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *
         .group = a->q.shape[1] / a->k.shape[1],
     };
     s.per_unit = s.pairs ? 2 : 1;
+    s.cap = a->softcap > 0 ? (float)(a->softcap * (double)AX_ATTENTION_LOG2E) : 0;
+    s.scale = s.cap > 0 ? (float)(a->scale / a->softcap) : (float)a->scale * AX_ATTENTION_LOG2E;
     s.k = head_of(&a->k, s.per_unit);
     s.v = head_of(&a->v, s.per_unit);
     s.key_units = AX_ATTENTION_KEYS / s.per_unit;

@@ -1,4 +1,4 @@
-/* fill, copy, add and colsum. */
+/* fill, copy, add, scale, softcap_backward and colsum. */
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/rowsum.h"
 
@@ -67,6 +67,62 @@ enum ax_status AX_VEC(ax_cpu_add)(struct ax_queue *q, const struct ax_add *args,
         struct piece piece = piece_at(&pieces, p);
         AX_BY_DTYPES(dst->dtype, src->dtype, add_piece, piece_of(dst, &piece),
                      piece_of(src, &piece), alpha, piece.n);
+    }
+    return AX_OK;
+}
+
+AX_INLINE void scale_vector(enum ax_dtype to, enum ax_dtype from, void *y, const void *x,
+                            v_float alpha, v_float cap, int64_t i, int64_t n) {
+    v_store(to, y, i, n, cap * (alpha * v_load(from, x, i, n)));
+}
+
+AX_INLINE void cap_vector(enum ax_dtype to, enum ax_dtype from, void *y, const void *x,
+                          v_float alpha, v_float cap, int64_t i, int64_t n) {
+    v_store(to, y, i, n, cap * v_tanh(alpha * v_load(from, x, i, n)));
+}
+
+AX_INLINE void scale_piece(enum ax_dtype from, enum ax_dtype to, void *y, const void *x,
+                           float alpha, float softcap, int64_t n) {
+    if (softcap > 0)
+        AX_EACH_VECTOR(n, cap_vector, to, from, y, x, v_set(alpha / softcap), v_set(softcap));
+    else
+        AX_EACH_VECTOR(n, scale_vector, to, from, y, x, v_set(alpha), v_set(1.0f));
+}
+
+enum ax_status AX_VEC(ax_cpu_scale)(struct ax_queue *q, const struct ax_scale *args, void *work) {
+    (void)work;
+    const struct ax_tensor *y = &args->y, *x = &args->x;
+    struct pieces pieces = cut(y, ax_tensor_is_dense(y) && ax_tensor_is_dense(x));
+    AX_PARALLEL_FOR (team(q, pieces.elements), p, pieces.count) {
+        struct piece piece = piece_at(&pieces, p);
+        AX_BY_DTYPES(y->dtype, x->dtype, scale_piece, piece_of(y, &piece), piece_of(x, &piece),
+                     (float)args->alpha, (float)args->softcap, piece.n);
+    }
+    return AX_OK;
+}
+
+AX_INLINE void uncap_vector(enum ax_dtype of, enum ax_dtype from, void *dx, const void *dy,
+                            const void *y, v_float alpha, v_float inverse, int64_t i, int64_t n) {
+    v_float z = v_load(from, y, i, n) * inverse, one = v_set(1.0f);
+    v_float slope = v_max(v_set(0.0f), v_fnma(z, z, one)); /* NaN stays NaN */
+    v_store(of, dx, i, n, alpha * v_load(of, dy, i, n) * slope);
+}
+
+AX_INLINE void uncap_piece(enum ax_dtype from, enum ax_dtype of, void *dx, const void *dy,
+                           const void *y, float alpha, float inverse, int64_t n) {
+    AX_EACH_VECTOR(n, uncap_vector, of, from, dx, dy, y, v_set(alpha), v_set(inverse));
+}
+
+enum ax_status AX_VEC(ax_cpu_softcap_backward)(struct ax_queue *q,
+                                               const struct ax_softcap_backward *args, void *work) {
+    (void)work;
+    const struct ax_tensor *dx = &args->dx, *dy = &args->dy, *y = &args->y;
+    const bool dense = ax_tensor_is_dense(dx) && ax_tensor_is_dense(dy) && ax_tensor_is_dense(y);
+    struct pieces pieces = cut(dx, dense);
+    AX_PARALLEL_FOR (team(q, pieces.elements), p, pieces.count) {
+        struct piece piece = piece_at(&pieces, p);
+        AX_BY_DTYPES(dx->dtype, y->dtype, uncap_piece, piece_of(dx, &piece), piece_of(dy, &piece),
+                     piece_of(y, &piece), (float)args->alpha, (float)(1 / args->softcap), piece.n);
     }
     return AX_OK;
 }

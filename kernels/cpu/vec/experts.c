@@ -100,3 +100,28 @@ enum ax_status AX_VEC(ax_cpu_combine_backward)(struct ax_queue *q,
     }
     return AX_OK;
 }
+
+AX_INLINE void sum_vector(enum ax_dtype real, const struct ax_tensor *x, int64_t from, int64_t to,
+                          float *out, int64_t i, int64_t n) {
+    v_float sum = v_set(0.0f);
+    for (int64_t r = from; r < to; r++)
+        sum += v_load(real, ax_tensor_row(x, r), i, n);
+    v_store_f32(out + i, n, v_load_f32(out + i, n) + sum);
+}
+
+AX_INLINE void sum_group(enum ax_dtype real, const struct ax_tensor *x, int64_t from, int64_t to,
+                         float *out) {
+    AX_EACH_VECTOR(x->shape[1], sum_vector, real, x, from, to, out);
+}
+
+enum ax_status AX_VEC(ax_cpu_grouped_colsum)(struct ax_queue *q,
+                                             const struct ax_grouped_colsum *args, void *work) {
+    (void)work;
+    const int32_t *offsets = args->offsets.data;
+    const struct ax_tensor *x = &args->x;
+    AX_PARALLEL_FOR (team(q, ax_tensor_numel(x)), g, args->offsets.shape[0] - 1) {
+        AX_BY_DTYPE(x->dtype, sum_group, x, offsets[g], offsets[g + 1],
+                    (float *)ax_tensor_row(&args->out, g));
+    }
+    return AX_OK;
+}

@@ -49,10 +49,19 @@ AX_INLINE double sum_squares(enum ax_dtype real, const void *x, int64_t n) {
     return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+/* What a norm does besides: see kernels/ops.h. */
+struct kind {
+    float offset;
+    bool once;
+};
+
 AX_INLINE void scale_vector(enum ax_dtype real, enum ax_dtype stream, const void *x,
-                            const void *weight, void *y, v_float rstd, int64_t i, int64_t n) {
-    v_float normed = v_round(stream, v_load(stream, x, i, n) * rstd);
-    v_store(real, y, i, n, normed * v_load(real, weight, i, n));
+                            const void *weight, void *y, v_float rstd, struct kind kind, int64_t i,
+                            int64_t n) {
+    v_float normed = v_load(stream, x, i, n) * rstd;
+    if (!kind.once)
+        normed = v_round(stream, normed);
+    v_store(real, y, i, n, normed * (v_set(kind.offset) + v_load(real, weight, i, n)));
 }
 
 AX_INLINE float rstd_of(enum ax_dtype real, const void *x, int64_t n, double eps) {
@@ -60,8 +69,8 @@ AX_INLINE float rstd_of(enum ax_dtype real, const void *x, int64_t n, double eps
 }
 
 AX_INLINE void scale_row(enum ax_dtype real, enum ax_dtype stream, const void *x,
-                         const void *weight, void *y, float rstd, int64_t n) {
-    AX_EACH_VECTOR(n, scale_vector, real, stream, x, weight, y, v_set(rstd));
+                         const void *weight, void *y, float rstd, struct kind kind, int64_t n) {
+    AX_EACH_VECTOR(n, scale_vector, real, stream, x, weight, y, v_set(rstd), kind);
 }
 
 enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
@@ -71,13 +80,14 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
     struct norms s = norms_of(x);
     int64_t group = group_of(&s, args->x.dtype);
     float *rstd = args->rstd.data;
+    const struct kind kind = {(float)args->offset, args->once};
     AX_PARALLEL_FOR (team(q, s.count * s.n), g, ceil_div(s.count, group)) {
         int64_t first = g * group, end = least(s.count, first + group);
         for (int64_t i = first; i < end; i++)
             rstd[i] = AX_BY_DTYPE(x->dtype, rstd_of, norm_at(x, &s, i), s.n, args->eps);
         for (int64_t i = first; i < end; i++) {
             AX_BY_DTYPES(x->dtype, y->dtype, scale_row, norm_at(x, &s, i), args->weight.data,
-                         norm_at(y, &s, i), rstd[i], s.n);
+                         norm_at(y, &s, i), rstd[i], kind, s.n);
         }
     }
     return AX_OK;
@@ -88,7 +98,7 @@ struct backward {
     const void *dy, *x, *weight;
     void *dx;
     float *dweight; /* this block's sums (discarded if the weight is frozen) */
-    float rstd;
+    float rstd, offset;
     bool accumulate;
 };
 
@@ -100,11 +110,17 @@ struct backward {
          ? function(AX_BF16, AX_BF16, AX_BF16, __VA_ARGS__)                                        \
          : AX_BY_DTYPE((args)->dy.dtype, function, AX_F32, AX_BF16, __VA_ARGS__))
 
-/* Σ g·x with g = dy·weight, and dweight += dy·x̂. */
+/* dy·(offset + weight). */
+AX_INLINE v_float weighted(enum ax_dtype real, const struct backward *b, v_float dy, int64_t i,
+                           int64_t n) {
+    return dy * (v_set(b->offset) + v_load(real, b->weight, i, n));
+}
+
+/* Σ g·x with g = dy·(offset + weight), and dweight += dy·x̂. */
 AX_INLINE void dot_vector(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
                           const struct backward *b, v_float *dot, int64_t i, int64_t n) {
     v_float dy = v_load(dy_type, b->dy, i, n), x = v_load(stream, b->x, i, n);
-    *dot = v_fma(dy * v_load(real, b->weight, i, n), x, *dot);
+    *dot = v_fma(weighted(real, b, dy, i, n), x, *dot);
     v_float dweight = v_load_f32(b->dweight + i, n);
     v_store_f32(b->dweight + i, n, v_fma(dy, x * v_set(b->rstd), dweight));
 }
@@ -120,7 +136,7 @@ AX_INLINE float scale_of(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dt
 /* dx (+)= rstd·(g − x·scale). */
 AX_INLINE void dx_vector(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
                          const struct backward *b, v_float scale, int64_t i, int64_t n) {
-    v_float g = v_load(dy_type, b->dy, i, n) * v_load(real, b->weight, i, n);
+    v_float g = weighted(real, b, v_load(dy_type, b->dy, i, n), i, n);
     v_float dx = v_fnma(v_load(stream, b->x, i, n), scale, g) * v_set(b->rstd);
     if (b->accumulate)
         dx += v_load(stream, b->dx, i, n);
@@ -150,6 +166,7 @@ static void backward_group(const struct ax_rmsnorm_backward *args, const struct 
                                  .dx = norm_at(&args->dx, s, first + k),
                                  .dweight = dweight,
                                  .rstd = ((const float *)args->rstd.data)[first + k],
+                                 .offset = (float)args->offset,
                                  .accumulate = args->accumulate};
         scale[k] = BY_DTYPES(args, scale_of, b[k], s->n);
     }

@@ -75,6 +75,11 @@ AX_INLINE v_float v_sqrt(v_float x) {
     return _mm512_sqrt_ps(x);
 }
 
+/* x where a > b, else 0. */
+AX_INLINE v_float v_above(v_float a, v_float b, v_float x) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
+}
+
 /* x in the first n lanes, `fill` in the others. */
 AX_INLINE v_float v_keep(int64_t n, v_float x, float fill) {
     return n >= AX_LANES ? x : _mm512_mask_blend_ps(v_first(n), _mm512_set1_ps(fill), x);
@@ -193,6 +198,10 @@ AX_INLINE v_float v_min(v_float a, v_float b) {
 
 AX_INLINE v_float v_sqrt(v_float x) {
     return _mm256_sqrt_ps(x);
+}
+
+AX_INLINE v_float v_above(v_float a, v_float b, v_float x) {
+    return _mm256_and_ps(x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
 }
 
 AX_INLINE v_float v_keep(int64_t n, v_float x, float fill) {
@@ -336,11 +345,9 @@ AX_INLINE v_float v_multiply_add(bool pairs, v_float a, v_float b, v_float sum) 
     return v_fma(a, b, sum);
 }
 
-/* e^x to about 1 ulp for every float: x = k·ln 2 + r with |r| ≤ ln 2 / 2, and e^r by a polynomial
- * of degree 6 fitted for least relative error (3e-9) on that interval. Arguments beyond the bounds
- * give 0 or inf. */
-AX_INLINE v_float v_exp(v_float x) {
-    x = v_min(v_set(89.0f), v_max(v_set(-105.0f), x));
+/* x = k·ln 2 + r with an integer k and |r| ≤ ln 2 / 2; returns e^r − 1 by a polynomial of degree 6
+ * fitted for least relative error of e^r (3e-9) on that interval. */
+AX_INLINE v_float v_exp_rest(v_float x, v_float *integer) {
     v_float magic = v_set(0x1.8p23f); /* adding it rounds to integers */
     v_float k = v_fma(x, v_set(0x1.715476p0f), magic) - magic;
     v_float r = v_fnma(k, v_set(0x1.62e430p-1f), x); /* ln 2 in two parts */
@@ -350,7 +357,22 @@ AX_INLINE v_float v_exp(v_float x) {
     q = v_fma(q, r, v_set(0x1.5558f2p-5f));
     q = v_fma(q, r, v_set(0x1.555492p-3f));
     q = v_fma(q, r, v_set(0x1.fffffcp-2f));
-    return v_scale(v_fma(q, r * r, r) + v_set(1.0f), k);
+    *integer = k;
+    return v_fma(q, r * r, r);
+}
+
+/* e^x to about 1 ulp for every float. Arguments beyond the bounds give 0 or inf. */
+AX_INLINE v_float v_exp(v_float x) {
+    v_float k, rest = v_exp_rest(v_min(v_set(89.0f), v_max(v_set(-105.0f), x)), &k);
+    return v_scale(rest + v_set(1.0f), k);
+}
+
+/* tanh x = m / (m + 2) with m = e^2x − 1, which near 0 is the polynomial alone, to about 3 ulp. */
+AX_INLINE v_float v_tanh(v_float x) {
+    v_float k, one = v_set(1.0f);
+    v_float rest = v_exp_rest(v_min(v_set(20.0f), v_max(v_set(-20.0f), x + x)), &k);
+    v_float power = v_scale(one, k), m = v_fma(rest, power, power - one);
+    return m / (m + v_set(2.0f));
 }
 
 /* e^x of one float, with v_exp's bits. */

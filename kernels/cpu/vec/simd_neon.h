@@ -37,6 +37,10 @@ AX_INLINE v_float v_sqrt(v_float x) {
     return vsqrtq_f32(x);
 }
 
+AX_INLINE v_float v_above(v_float a, v_float b, v_float x) {
+    return vbslq_f32(vcgtq_f32(a, b), x, v_set(0.0f));
+}
+
 AX_INLINE v_float v_keep(int64_t n, v_float x, float fill) {
     return n >= AX_LANES ? x : vbslq_f32(v_first(n), x, v_set(fill));
 }

@@ -1,4 +1,4 @@
-/* SwiGLU (Shazeer 2020): y = silu(gate)·up, forward and backward, with silu(g) = g·σ(g). */
+/* Gated linear units (Shazeer 2020), forward and backward: y = a·b with a made of the gate, b of up. */
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
@@ -8,15 +8,137 @@ AX_INLINE v_float sigmoid(v_float x) {
     return one / (one + v_exp(-x));
 }
 
-AX_INLINE void forward_vector(enum ax_dtype real, const void *gate_up, void *y, int64_t features,
-                              int64_t i, int64_t n) {
-    v_float gate = v_load(real, gate_up, i, n), up = v_load(real, gate_up, features + i, n);
-    v_store(real, y, i, n, gate * sigmoid(gate) * up);
+/* The kind and its numbers; `kind` and `interleaved` are constants at every call. */
+struct gating {
+    enum ax_gate kind;
+    bool interleaved;
+    float alpha, limit;
+};
+
+struct unit {
+    v_float a, da, b, db; /* factors and slopes */
+};
+
+AX_INLINE struct unit silu(v_float gate, v_float up) {
+    v_float one = v_set(1.0f), sig = sigmoid(gate);
+    return (struct unit){gate * sig, sig * v_fma(gate, one - sig, one), up, one};
 }
 
-AX_INLINE void forward_row(enum ax_dtype real, const void *gate_up, void *y, int64_t features) {
-    AX_EACH_VECTOR(features, forward_vector, real, gate_up, y, features);
+/* ½(1 + tanh z) = σ(2z), z = √(2/π)·(x + 0.044715x³). */
+AX_INLINE struct unit gelu(v_float gate, v_float up) {
+    v_float one = v_set(1.0f), twice = v_set(0x1.988454p+0f); /* 2·√(2/π) */
+    v_float cubic = v_set(0.044715f) * (gate * gate);
+    v_float sig = sigmoid(twice * v_fma(gate, cubic, gate));
+    v_float slope = twice * v_fma(v_set(3.0f), cubic, one);
+    return (struct unit){gate * sig, sig * v_fma(gate * slope, one - sig, one), up, one};
 }
+
+AX_INLINE struct unit clamped(const struct gating *how, v_float gate, v_float up) {
+    v_float one = v_set(1.0f), limit = v_set(how->limit), alpha = v_set(how->alpha);
+    v_float g = v_min(limit, gate), u = v_min(limit, v_max(-limit, up)); /* NaN stays NaN */
+    v_float sig = sigmoid(alpha * g);
+    v_float slope = sig * v_fma(alpha * g, one - sig, one);
+    return (struct unit){g * sig, slope - v_above(gate, limit, slope), u + one,
+                         one - v_above(up, limit, one) - v_above(-limit, up, one)};
+}
+
+AX_INLINE struct unit unit_of(const struct gating *how, v_float gate, v_float up) {
+    return how->kind == AX_GATE_SILU   ? silu(gate, up)
+           : how->kind == AX_GATE_GELU ? gelu(gate, up)
+                                       : clamped(how, gate, up);
+}
+
+/* Elements i … i + n − 1 of both, which alternate, or are `features` apart. */
+AX_INLINE void load_pair(enum ax_dtype real, bool interleaved, const void *from, int64_t features,
+                         int64_t i, int64_t n, v_float *gate, v_float *up) {
+    if (!interleaved) {
+        *gate = v_load(real, from, i, n);
+        *up = v_load(real, from, features + i, n);
+        return;
+    }
+    float both[2 * AX_LANES] = {0}, apart[2][AX_LANES];
+    const int64_t low = least(2 * n, AX_LANES), high = 2 * n - low;
+    v_store_f32(both, AX_LANES, v_load(real, from, 2 * i, low));
+    if (high > 0)
+        v_store_f32(both + AX_LANES, AX_LANES, v_load(real, from, 2 * i + AX_LANES, high));
+    for (int k = 0; k < AX_LANES; k++) {
+        apart[0][k] = both[2 * k];
+        apart[1][k] = both[2 * k + 1];
+    }
+    *gate = v_load_f32(apart[0], AX_LANES);
+    *up = v_load_f32(apart[1], AX_LANES);
+}
+
+AX_INLINE void store_pair(enum ax_dtype real, bool interleaved, void *to, int64_t features,
+                          int64_t i, int64_t n, v_float gate, v_float up) {
+    if (!interleaved) {
+        v_store(real, to, i, n, gate);
+        v_store(real, to, features + i, n, up);
+        return;
+    }
+    float both[2 * AX_LANES], apart[2][AX_LANES];
+    const int64_t low = least(2 * n, AX_LANES), high = 2 * n - low;
+    v_store_f32(apart[0], AX_LANES, gate);
+    v_store_f32(apart[1], AX_LANES, up);
+    for (int k = 0; k < AX_LANES; k++) {
+        both[2 * k] = apart[0][k];
+        both[2 * k + 1] = apart[1][k];
+    }
+    v_store(real, to, 2 * i, low, v_load_f32(both, AX_LANES));
+    if (high > 0)
+        v_store(real, to, 2 * i + AX_LANES, high, v_load_f32(both + AX_LANES, AX_LANES));
+}
+
+AX_INLINE void forward_vector(enum ax_dtype real, const struct gating *how, const void *gate_up,
+                              void *y, int64_t features, int64_t i, int64_t n) {
+    v_float gate, up;
+    load_pair(real, how->interleaved, gate_up, features, i, n, &gate, &up);
+    const struct unit u = unit_of(how, gate, up);
+    v_store(real, y, i, n, u.a * u.b);
+}
+
+AX_INLINE void forward_row(enum ax_dtype real, const struct gating *how, const void *gate_up,
+                           void *y, int64_t features) {
+    AX_EACH_VECTOR(features, forward_vector, real, how, gate_up, y, features);
+}
+
+/* Both inputs of an element are loaded before either gradient is stored: dgate_up may be gate_up. */
+AX_INLINE void backward_vector(enum ax_dtype real, const struct gating *how, const void *dy,
+                               const void *gate_up, void *dgate_up, int64_t features, int64_t i,
+                               int64_t n) {
+    v_float gate, up, d = v_load(real, dy, i, n);
+    load_pair(real, how->interleaved, gate_up, features, i, n, &gate, &up);
+    const struct unit u = unit_of(how, gate, up);
+    store_pair(real, how->interleaved, dgate_up, features, i, n, d * u.b * u.da, d * u.a * u.db);
+}
+
+AX_INLINE void backward_row(enum ax_dtype real, const struct gating *how, const void *dy,
+                            const void *gate_up, void *dgate_up, int64_t features) {
+    AX_EACH_VECTOR(features, backward_vector, real, how, dy, gate_up, dgate_up, features);
+}
+
+/* Calls row(dtype, gating, …) with kind and order as constants. */
+#define BY_KIND(kind, order, dtype, how, row, ...)                                                 \
+    do {                                                                                           \
+        const struct gating constant = {kind, order, (float)(how).alpha, (float)(how).limit};      \
+        AX_BY_DTYPE(dtype, row, &constant, __VA_ARGS__);                                           \
+    } while (0)
+#define BY_ORDER(kind, dtype, how, row, ...)                                                       \
+    do {                                                                                           \
+        if ((how).interleaved)                                                                     \
+            BY_KIND(kind, true, dtype, how, row, __VA_ARGS__);                                     \
+        else                                                                                       \
+            BY_KIND(kind, false, dtype, how, row, __VA_ARGS__);                                    \
+    } while (0)
+#define BY_GATING(dtype, how, row, ...)                                                            \
+    do {                                                                                           \
+        if ((how).gate == AX_GATE_SILU)                                                            \
+            BY_ORDER(AX_GATE_SILU, dtype, how, row, __VA_ARGS__);                                  \
+        else if ((how).gate == AX_GATE_GELU)                                                       \
+            BY_ORDER(AX_GATE_GELU, dtype, how, row, __VA_ARGS__);                                  \
+        else                                                                                       \
+            BY_ORDER(AX_GATE_CLAMPED, dtype, how, row, __VA_ARGS__);                               \
+    } while (0)
 
 enum ax_status AX_VEC(ax_cpu_swiglu_forward)(struct ax_queue *q,
                                              const struct ax_swiglu_forward *args, void *work) {
@@ -24,26 +146,10 @@ enum ax_status AX_VEC(ax_cpu_swiglu_forward)(struct ax_queue *q,
     const struct ax_tensor *y = &args->y;
     int64_t features = y->shape[1];
     AX_PARALLEL_FOR (team(q, y->shape[0] * features), t, y->shape[0]) {
-        AX_BY_DTYPE(y->dtype, forward_row, ax_tensor_row(&args->gate_up, t), ax_tensor_row(y, t),
-                    features);
+        BY_GATING(y->dtype, args->how, forward_row, ax_tensor_row(&args->gate_up, t),
+                  ax_tensor_row(y, t), features);
     }
     return AX_OK;
-}
-
-/* dgate = dy·up·σ·(1 + gate·(1 − σ)), dup = dy·gate·σ. Both inputs of an element are loaded before
- * either gradient is stored: dgate_up may be gate_up. */
-AX_INLINE void backward_vector(enum ax_dtype real, const void *dy, const void *gate_up,
-                               void *dgate_up, int64_t features, int64_t i, int64_t n) {
-    v_float gate = v_load(real, gate_up, i, n), up = v_load(real, gate_up, features + i, n);
-    v_float d = v_load(real, dy, i, n);
-    v_float one = v_set(1.0f), sig = sigmoid(gate);
-    v_store(real, dgate_up, i, n, d * up * (sig * v_fma(gate, one - sig, one)));
-    v_store(real, dgate_up, features + i, n, d * (gate * sig));
-}
-
-AX_INLINE void backward_row(enum ax_dtype real, const void *dy, const void *gate_up, void *dgate_up,
-                            int64_t features) {
-    AX_EACH_VECTOR(features, backward_vector, real, dy, gate_up, dgate_up, features);
 }
 
 enum ax_status AX_VEC(ax_cpu_swiglu_backward)(struct ax_queue *q,
@@ -52,8 +158,8 @@ enum ax_status AX_VEC(ax_cpu_swiglu_backward)(struct ax_queue *q,
     const struct ax_tensor *dy = &args->dy;
     int64_t features = dy->shape[1];
     AX_PARALLEL_FOR (team(q, dy->shape[0] * features), t, dy->shape[0]) {
-        AX_BY_DTYPE(dy->dtype, backward_row, ax_tensor_row(dy, t), ax_tensor_row(&args->gate_up, t),
-                    ax_tensor_row(&args->dgate_up, t), features);
+        BY_GATING(dy->dtype, args->how, backward_row, ax_tensor_row(dy, t),
+                  ax_tensor_row(&args->gate_up, t), ax_tensor_row(&args->dgate_up, t), features);
     }
     return AX_OK;
 }
