@@ -256,17 +256,29 @@ struct ax_swiglu_backward {
     struct ax_gating how;
 };
 
-/* Routing to k of E experts (Shazeer et al. 2017). p = softmax(logits); experts[t] = the k largest
- * of p[t], largest first, ties by lowest index; weights[t] = their p, divided by their sum if
- * `renormalize`. Row t holds token first + t; from token valid[0] on it is padding: its experts are
- * −1, its p and weights 0. load (data NULL = not requested) for router_balance: load[0][e] += rows
- * that chose e, load[1][e] += Σ_t p[t][e], in order of t. logits, probs, load accumulation [T][E],
- * [T][E], [2][E]; weights accumulation and experts i32 [T][k], all but logits dense; valid i32 [1],
- * data NULL = every row is a token. */
+/* How a router chooses k of E experts, and what they weigh (DeepSeek-AI 2024). p = softmax(logits), or
+ * each expert's sigmoid. With groups > 0 the experts are so many groups of neighbors: a group's score
+ * is the sum of its `group_best` (1 or 2) largest scores, and experts are chosen from the
+ * `groups_kept` groups with the largest ones (ties by lowest index). A weight is the expert's p,
+ * divided by the sum of those chosen if `renormalize`, times `scale`. */
+struct ax_routing {
+    bool sigmoid, renormalize;
+    int groups, groups_kept, group_best; /* at most AX_ROUTER_GROUPS groups */
+    double scale;
+};
+#define AX_ROUTER_GROUPS 64
+
+/* Routing to k of E experts (Shazeer et al. 2017): p and weights as `routing` says; experts[t] = the k
+ * with the largest scores, largest first, ties by lowest index. An expert's score is p[t], plus its
+ * `bias` (accumulation [E], data NULL = none) rounded to accumulation dtype. Row t holds token first
+ * + t; from token valid[0] on it is padding: its experts are −1, its p and weights 0. load (data NULL
+ * = not requested) for router_balance: load[0][e] += rows that chose e, load[1][e] += Σ_t p[t][e], in
+ * order of t. logits, probs, load accumulation [T][E], [T][E], [2][E]; weights accumulation and
+ * experts i32 [T][k], all but logits dense; valid i32 [1], data NULL = every row is a token. */
 struct ax_router_forward {
-    struct ax_tensor logits, probs, weights, experts, valid, load;
+    struct ax_tensor logits, bias, probs, weights, experts, valid, load;
     int64_t first;
-    bool renormalize;
+    struct ax_routing routing;
 };
 /* The load balancing loss of transformers (Fedus et al. 2021), over n = Σ load[0] / k rows (every
  * layer's tokens together): f_e = load[0][e]/n, P_e = load[1][e]/n,
@@ -283,14 +295,15 @@ struct ax_router_balance {
     bool counts;
     struct ax_step_scalars AX_DEVICE *scalars;
 };
-/* From dweights [T][k]: with s = Σ_j p_j over the chosen, dp_i = (dw_i − Σ_j dw_j·p_j/s)/s if
- * `renormalize`, else dw_i; dp_e += slope[e] (data NULL = 0) for all experts; then
- *   dlogits[e] = p_e·(dp_e − Σ_j dp_j·p_j),  0 for padding.
+/* From dweights [T][k], with the routing of forward: for s = Σ_j p_j over the chosen, dp_i =
+ * scale·(dw_i − Σ_j dw_j·p_j/s)/s if `renormalize`, else scale·dw_i; dp_e += slope[e] (data NULL = 0)
+ * for all experts; then, 0 for padding,
+ *   dlogits[e] = p_e·(dp_e − Σ_j dp_j·p_j),  or, of a sigmoid, dp_e·p_e·(1 − p_e).
  * probs, experts as router_forward left them; dweights accumulation [T][k] dense; slope
  * accumulation [E]; dlogits compute [T][E]. */
 struct ax_router_backward {
     struct ax_tensor probs, experts, dweights, slope, dlogits;
-    bool renormalize;
+    struct ax_routing routing;
 };
 /* A stable sort into G groups: places[i] = number of j with keys[j] < keys[i], or equal keys and j
  * < i, counting only keys in [first, first + G); −1 for other keys. offsets[g] = first place of

@@ -8,6 +8,7 @@
 #define AX_MODEL_ARCH_H
 
 #include "base/json.h"
+#include "kernels/ops.h"
 #include "model/rope.h"
 
 struct ax_arch;
@@ -35,8 +36,8 @@ struct ax_moe_names {
 struct ax_moe_config {
     int64_t n_experts, n_active; /* 0: no layer has experts */
     int64_t width;               /* feed-forward size of an expert */
-    bool renormalize;            /* the weights of the chosen experts sum to one */
-    double balance_coef;         /* of the balancing loss (model/balance.h) in training; 0 = none */
+    struct ax_routing routing;
+    double balance_coef; /* of the balancing loss (model/balance.h) in training; 0 = none */
     const struct ax_moe_names *names;
 };
 

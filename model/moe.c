@@ -145,7 +145,7 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
             b->used.data ? b->used : ax_tensor_rows(&b->cu_seqlens, b->cu_seqlens.shape[0] - 1, 1),
         .load = ax_balance_load(p),
         .first = ax_tp_first(m->rt, b->T),
-        .renormalize = m->arch.moe.renormalize};
+        .routing = m->arch.moe.routing};
     AX_TRY(ax_run_gemm(m->rt->q, &gemm));
     AX_TRY(ax_run_router_forward(m->rt->q, &router));
     AX_TRY(ax_expert_assign(&m->experts, m->rt, &router.experts, &route));
@@ -326,7 +326,7 @@ static enum ax_status router_backward(const struct ax_layer *l, struct ax_pass *
     struct ax_router_backward back = {.probs = s[PROBS].t,
                                       .experts = s[EXPERTS].t,
                                       .dweights = *dweights,
-                                      .renormalize = m->arch.moe.renormalize};
+                                      .routing = m->arch.moe.routing};
     back.dlogits = ax_tensor_2d(m->dtype, NULL, h->shape[0], m->arch.moe.n_experts);
     back.dlogits.data =
         ax_stack_push(scratch, "gradient of router logits", ax_tensor_bytes(&back.dlogits));

@@ -4,10 +4,17 @@
 #include "kernels/ops/family.h"
 
 struct experts_options {
-    bool renormalize, ties /* integer logits */, balance /* load or slope is given */;
+    struct ax_routing routing; /* scale 0 = 1 */
+    bool ties /* integer logits */, bias, balance /* load or slope is given */;
     bool unweighted;
 };
 #define EXPERTS(...) OPTIONS(experts_options, __VA_ARGS__)
+
+static struct ax_routing routing_of(const struct experts_options *o) {
+    struct ax_routing r = o->routing;
+    r.scale = r.scale > 0 ? r.scale : 1;
+    return r;
+}
 
 static int32_t *i32_of(const struct ax_tensor *t) {
     return t->data;
@@ -56,11 +63,21 @@ static int64_t tokens(const struct ax_case_builder *b) {
     return ax_case_has(b, AX_SHAPE_PADDING) ? rows - rows / 4 : rows;
 }
 
+static bool is_routing(const struct ax_routing *r, int64_t experts, int64_t k) {
+    if (r->groups == 0)
+        return r->scale > 0;
+    return r->scale > 0 && r->groups > 0 && r->groups <= AX_ROUTER_GROUPS &&
+           experts % r->groups == 0 && r->groups_kept >= 1 && r->groups_kept <= r->groups &&
+           (r->group_best == 1 || r->group_best == 2) && experts / r->groups >= r->group_best &&
+           k <= experts / r->groups * r->groups_kept;
+}
+
 static const char *check_router_forward(const struct ax_router_forward *a) {
     NEED(a->logits.ndim == 2 && sums(&a->logits) && a->weights.ndim == 2);
     enum ax_dtype dtype = a->logits.dtype;
     int64_t rows = a->logits.shape[0], experts = a->logits.shape[1], k = a->weights.shape[1];
-    NEED(k >= 1 && k <= experts);
+    NEED(k >= 1 && k <= experts && is_routing(&a->routing, experts, k));
+    NEED(!given(&a->bias) || is_1d(&a->bias, dtype, experts));
     NEED(is_2d(&a->logits, dtype, rows, experts));
     NEED(is_dense_2d(&a->probs, dtype, rows, experts));
     NEED(is_dense_2d(&a->weights, dtype, rows, k) && is_dense_2d(&a->experts, AX_I32, rows, k));
@@ -90,26 +107,50 @@ static void build_router_forward(struct ax_case_builder *b, struct ax_router_for
     }
     if (o->balance)
         a->load = ax_case_dense_in2(b, b->accum, 2, s->groups);
+    if (o->bias) {
+        a->bias = ax_case_out1(b, b->accum, s->groups);
+        ax_case_randomize(b, &a->bias, -0.5, 0.5);
+    }
     a->first = s->first;
-    a->renormalize = o->renormalize;
+    a->routing = routing_of(o);
 }
 
 static const struct ax_shape shapes_router_forward[] = {
     {"one", .rows = 1, .groups = 1, .choices = 1},
-    {"odd", .rows = 7, .groups = 5, .choices = 2, EXPERTS(.renormalize = true)},
-    {"all", .rows = 6, .groups = 19, .choices = 19, EXPERTS(.renormalize = true)},
+    {"odd", .rows = 7, .groups = 5, .choices = 2, EXPERTS(.routing.renormalize = true)},
+    {"all", .rows = 6, .groups = 19, .choices = 19, EXPERTS(.routing.renormalize = true)},
+    {"scaled sigmoid", .rows = 40, .groups = 37, .choices = 3,
+     EXPERTS(.routing = {.sigmoid = true, .scale = 2.5})},
+    {"biased", .rows = 33, .groups = 24, .choices = 4, .first = 5, .flags = AX_SHAPE_PADDING,
+     EXPERTS(.bias = true, .balance = true, .routing = {.sigmoid = true, .renormalize = true})},
+    {"groups, their best", .rows = 20, .groups = 12, .choices = 3,
+     EXPERTS(.routing = {.groups = 4, .groups_kept = 2, .group_best = 1})},
+    {"biased groups, their best two", .rows = 30, .groups = 40, .choices = 6,
+     EXPERTS(.bias = true, .routing = {.sigmoid = true,
+                                       .renormalize = true,
+                                       .groups = 8,
+                                       .groups_kept = 3,
+                                       .group_best = 2,
+                                       .scale = 2.5})},
     {"ties", .rows = 40, .groups = 37, .choices = 3, EXPERTS(.ties = true)},
     {"strided, padding", .rows = 9, .groups = 8, .choices = 2, .pad = 8, .first = 30,
-     .flags = AX_SHAPE_PADDING, EXPERTS(.renormalize = true)},
+     .flags = AX_SHAPE_PADDING, EXPERTS(.routing.renormalize = true)},
     {"load", .rows = 150, .groups = 24, .choices = 4, EXPERTS(.balance = true)},
     {"load, padding", .rows = 33, .groups = 16, .choices = 2, .first = 5, .flags = AX_SHAPE_PADDING,
-     EXPERTS(.renormalize = true, .balance = true)},
+     EXPERTS(.routing.renormalize = true, .balance = true)},
     {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8,
-     EXPERTS(.renormalize = true, .balance = true)},
+     EXPERTS(.routing.renormalize = true, .balance = true)},
+    {"256 experts in groups", .big = true, .rows = 2048, .groups = 256, .choices = 8,
+     EXPERTS(.bias = true, .routing = {.sigmoid = true,
+                                       .renormalize = true,
+                                       .groups = 8,
+                                       .groups_kept = 4,
+                                       .group_best = 2,
+                                       .scale = 2.5})},
 };
 
-AX_OP_INFO(router_forward, IN_ROWS(logits), OUT_ROWS(probs), OUT_ROWS(weights), OUT_ROWS(experts),
-           IN(valid), INOUT(load));
+AX_OP_INFO(router_forward, IN_ROWS(logits), IN(bias), OUT_ROWS(probs), OUT_ROWS(weights),
+           OUT_ROWS(experts), IN(valid), INOUT(load));
 
 static const char *check_router_balance(const struct ax_router_balance *a) {
     NEED(a->load.ndim == 2 && sums(&a->load) && a->k >= 1);
@@ -169,18 +210,22 @@ static void build_router_backward(struct ax_case_builder *b, struct ax_router_ba
     if (o->balance)
         a->slope = ax_case_in1(b, b->accum, s->groups);
     a->dlogits = ax_case_out2(b, b->real, s->rows, s->groups);
-    a->renormalize = o->renormalize;
+    a->routing = routing_of(o);
 }
 
 static const struct ax_shape shapes_router_backward[] = {
     {"one", .rows = 1, .groups = 1, .choices = 1},
-    {"odd", .rows = 7, .groups = 5, .choices = 2, EXPERTS(.renormalize = true)},
-    {"all", .rows = 6, .groups = 19, .choices = 19, EXPERTS(.renormalize = true)},
+    {"odd", .rows = 7, .groups = 5, .choices = 2, EXPERTS(.routing.renormalize = true)},
+    {"all", .rows = 6, .groups = 19, .choices = 19, EXPERTS(.routing.renormalize = true)},
     {"slope", .rows = 5, .groups = 37, .choices = 3, EXPERTS(.balance = true)},
     {"strided, padding", .rows = 9, .groups = 16, .choices = 2, .pad = 8, .flags = AX_SHAPE_PADDING,
-     EXPERTS(.renormalize = true, .balance = true)},
+     EXPERTS(.routing.renormalize = true, .balance = true)},
+    {"scaled sigmoid", .rows = 5, .groups = 37, .choices = 3,
+     EXPERTS(.balance = true, .routing = {.sigmoid = true, .scale = 2.5})},
+    {"renormalized sigmoid", .rows = 9, .groups = 16, .choices = 4, .flags = AX_SHAPE_PADDING,
+     EXPERTS(.routing = {.sigmoid = true, .renormalize = true, .scale = 1.5})},
     {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8,
-     EXPERTS(.renormalize = true, .balance = true)},
+     EXPERTS(.routing.renormalize = true, .balance = true)},
 };
 
 AX_OP_INFO(router_backward, IN_ROWS(probs), IN_ROWS(experts), IN_ROWS(dweights), IN(slope),

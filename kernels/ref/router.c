@@ -9,6 +9,11 @@ static bool is_token(const struct ax_router_forward *a, int64_t t) {
 }
 
 /* p of row t, each rounded as it is stored, so that ties stay ties. */
+static void sigmoid_row(const struct ax_router_forward *a, int64_t t, bool token) {
+    for (int64_t e = 0; e < a->logits.shape[1]; e++)
+        ax_ref_set(&a->probs, t, e, token ? 1 / (1 + exp(-ax_ref_get(&a->logits, t, e))) : 0);
+}
+
 static void softmax_row(const struct ax_router_forward *a, int64_t t, bool token) {
     int64_t experts = a->logits.shape[1];
     double max = -INFINITY, sum = 0;
@@ -29,6 +34,43 @@ static bool chosen_before(const int32_t *chosen, int64_t n, int32_t expert) {
     return false;
 }
 
+/* What expert e of row t is chosen by. */
+static double score(const struct ax_router_forward *a, int64_t t, int64_t e) {
+    double p = ax_ref_get(&a->probs, t, e);
+    return ax_ref_given(&a->bias) ? ax_ref_round(a->probs.dtype, p + ax_ref_get(&a->bias, e, 0))
+                                  : p;
+}
+
+/* The sum of the largest scores of group g. */
+static double group_score(const struct ax_router_forward *a, int64_t t, int64_t g) {
+    int64_t size = a->logits.shape[1] / a->routing.groups;
+    double best = -INFINITY, second = -INFINITY;
+    for (int64_t e = g * size; e < (g + 1) * size; e++) {
+        double s = score(a, t, e);
+        if (s > best) {
+            second = best;
+            best = s;
+        } else if (s > second) {
+            second = s;
+        }
+    }
+    return a->routing.group_best == 1 ? best : ax_ref_round(a->probs.dtype, best + second);
+}
+
+/* True if fewer than groups_kept groups come before the expert's own. */
+static bool is_kept(const struct ax_router_forward *a, int64_t t, int64_t expert) {
+    if (a->routing.groups == 0)
+        return true;
+    int64_t own = expert / (a->logits.shape[1] / a->routing.groups);
+    double mine = group_score(a, t, own);
+    int before = 0;
+    for (int64_t g = 0; g < a->routing.groups; g++) {
+        double other = group_score(a, t, g);
+        before += other > mine || (other == mine && g < own) ? 1 : 0;
+    }
+    return before < a->routing.groups_kept;
+}
+
 /* k times the first largest of the remaining ones; among NaNs, the first. */
 static void choose(const struct ax_router_forward *a, int64_t t) {
     int64_t k = a->weights.shape[1];
@@ -37,8 +79,8 @@ static void choose(const struct ax_router_forward *a, int64_t t) {
     for (int64_t i = 0; i < k; i++) {
         int32_t best = -1;
         for (int32_t e = 0; e < a->logits.shape[1]; e++) {
-            if (!chosen_before(chosen, i, e) &&
-                (best < 0 || ax_ref_get(&a->probs, t, e) > ax_ref_get(&a->probs, t, best))) {
+            if (!chosen_before(chosen, i, e) && is_kept(a, t, e) &&
+                (best < 0 || score(a, t, e) > score(a, t, best))) {
                 best = e;
             }
         }
@@ -47,7 +89,7 @@ static void choose(const struct ax_router_forward *a, int64_t t) {
     }
     for (int64_t i = 0; i < k; i++) {
         double p = ax_ref_get(&a->probs, t, chosen[i]);
-        ax_ref_set(&a->weights, t, i, a->renormalize ? p / sum : p);
+        ax_ref_set(&a->weights, t, i, a->routing.scale * (a->routing.renormalize ? p / sum : p));
     }
 }
 
@@ -70,7 +112,10 @@ enum ax_status ax_ref_router_forward(struct ax_queue *q, const struct ax_router_
     (void)work;
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
         bool token = is_token(a, t);
-        softmax_row(a, t, token);
+        if (a->routing.sigmoid)
+            sigmoid_row(a, t, token);
+        else
+            softmax_row(a, t, token);
         if (token) {
             choose(a, t);
             continue;
@@ -118,7 +163,7 @@ static double through_weights(const struct ax_router_backward *a, int64_t t, int
     }
     if (!chosen)
         return 0;
-    return a->renormalize ? (own - dot / sum) / sum : own;
+    return a->routing.scale * (a->routing.renormalize ? (own - dot / sum) / sum : own);
 }
 
 static void router_row(const struct ax_router_backward *a, int64_t t) {
@@ -131,7 +176,8 @@ static void router_row(const struct ax_router_backward *a, int64_t t) {
             if (pass == 0)
                 mean += p * dp;
             else
-                ax_ref_set(&a->dlogits, t, e, p * (dp - mean));
+                ax_ref_set(&a->dlogits, t, e,
+                           a->routing.sigmoid ? p * (1 - p) * dp : p * (dp - mean));
         }
     }
 }

@@ -23,6 +23,7 @@ enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json c, int64_t usual_e
     if (!experts.v)
         experts = ax_json_get(c, "num_experts");
     const struct ax_json active = ax_json_get(c, "num_experts_per_tok");
+    a->moe.routing.scale = 1;
     AX_TRY(ax_json_i64_or(experts, 1, MAX_EXPERTS, usual_experts, &a->moe.n_experts));
     AX_TRY(ax_json_i64_or(active, 1, MAX_EXPERTS, usual_active, &a->moe.n_active));
     if (a->moe.n_active > a->moe.n_experts)
@@ -56,7 +57,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_moe_parse(a, c, 8, 2));
     AX_TRY(refuse_jitter(c));
     a->moe.width = a->intermediate_size;
-    a->moe.renormalize = true;
+    a->moe.routing.renormalize = true;
     a->moe.names = &names;
     AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, 0, &window));
     for (int64_t i = 0; i < a->n_layers; i++) {

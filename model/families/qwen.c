@@ -95,7 +95,7 @@ static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
     AX_TRY(refuse_window(c));
     AX_TRY(ax_moe_parse(a, c, 128, 8));
     AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 768, &a->moe.width));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.renormalize));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.routing.renormalize));
     a->moe.names = &moe_names;
     return sparse_layers(a, c);
 }

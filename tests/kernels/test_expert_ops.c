@@ -19,14 +19,14 @@ static int n_machines(void) {
 
 /* Four experts, three chosen, one row. */
 static void choose(struct machine *m, const float *logits, int32_t *chosen, float *weights,
-                   bool renormalize) {
+                   struct ax_routing routing) {
     float row[4], probs[4];
     memcpy(row, logits, sizeof(row));
     const struct ax_router_forward r = {.logits = ax_tensor_2d(AX_F32, row, 1, 4),
                                         .probs = ax_tensor_2d(AX_F32, probs, 1, 4),
                                         .weights = ax_tensor_2d(AX_F32, weights, 1, 3),
                                         .experts = ax_tensor_2d(AX_I32, chosen, 1, 3),
-                                        .renormalize = renormalize};
+                                        .routing = routing};
     assert_int_equal(ax_run_router_forward(m->q, &r), AX_OK);
 }
 
@@ -46,7 +46,8 @@ static void the_first_of_equals_is_chosen(void **state) {
         for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
             int32_t chosen[3];
             float weights[3];
-            choose(machines[i], rows[r].logits, chosen, weights, true);
+            choose(machines[i], rows[r].logits, chosen, weights,
+                   (struct ax_routing){.renormalize = true, .scale = 1});
             assert_memory_equal(chosen, rows[r].chosen, sizeof(chosen));
             assert_true(fabsf(weights[0] + weights[1] + weights[2] - 1) < 1e-6f);
             assert_true(weights[0] >= weights[1] && weights[1] >= weights[2]);
@@ -58,17 +59,62 @@ static void the_first_of_equals_is_chosen(void **state) {
 static void nan_still_chooses_distinct_experts(void **state) {
     (void)state;
     static const float rows[][4] = {{NAN, NAN, NAN, NAN}, {0, NAN, 1, 2}, {1, 2, 3, INFINITY}};
-    for (int i = 0; i < n_machines(); i++) {
+    static const struct ax_routing routings[] = {
+        {.scale = 1},
+        {.sigmoid = true, .groups = 2, .groups_kept = 2, .group_best = 2, .scale = 1}};
+    for (int i = 0; i < 2 * n_machines(); i++) {
         for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
             int32_t chosen[3];
             float weights[3];
-            choose(machines[i], rows[r], chosen, weights, false);
+            choose(machines[i / 2], rows[r], chosen, weights, routings[i % 2]);
             unsigned seen = 0;
             for (int k = 0; k < 3; k++) {
                 assert_in_range(chosen[k], 0, 3);
                 seen |= 1u << chosen[k];
             }
             assert_int_equal(__builtin_popcount(seen), 3);
+        }
+    }
+}
+
+/* Six experts in three groups, of which one or two are kept; the bias chooses and does not weigh. */
+static void groups_choose_before_experts(void **state) {
+    (void)state;
+    static const struct {
+        float logits[6], bias[6];
+        int kept, best;
+        int32_t chosen[2];
+    } rows[] = {
+        {{3, -3, 2, 2, 1, 1}, {0}, 1, 1, {0, 1}}, /* the best of a group */
+        {{3, -3, 2, 2, 1, 1}, {0}, 1, 2, {2, 3}}, /* its best two */
+        {{3, -3, 2, 2, 1, 1}, {0}, 2, 1, {0, 2}},
+        {{1, 1, 1, 1, 1, 1}, {0}, 2, 2, {0, 1}}, /* the first of equals */
+        {{1, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 1}, 1, 2, {5, 4}},
+        {{3, 2, 1, 1, 1, 1}, {-1, -1, -0.5f, 0, 0, 0}, 2, 1, {3, 4}},
+        {{3, 2, 1, 1, 1, 1}, {-1, -1, -1, -1, -1, -1}, 1, 1, {0, 1}}, /* all negative */
+    };
+    for (int i = 0; i < n_machines(); i++) {
+        for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+            float logits[6], bias[6], probs[6], weights[2];
+            int32_t chosen[2];
+            memcpy(logits, rows[r].logits, sizeof(logits));
+            memcpy(bias, rows[r].bias, sizeof(bias));
+            const struct ax_router_forward f = {.logits = ax_tensor_2d(AX_F32, logits, 1, 6),
+                                                .bias = ax_tensor_1d(AX_F32, bias, 6),
+                                                .probs = ax_tensor_2d(AX_F32, probs, 1, 6),
+                                                .weights = ax_tensor_2d(AX_F32, weights, 1, 2),
+                                                .experts = ax_tensor_2d(AX_I32, chosen, 1, 2),
+                                                .routing = {.sigmoid = true,
+                                                            .groups = 3,
+                                                            .groups_kept = rows[r].kept,
+                                                            .group_best = rows[r].best,
+                                                            .scale = 2}};
+            assert_int_equal(ax_run_router_forward(machines[i]->q, &f), AX_OK);
+            assert_memory_equal(chosen, rows[r].chosen, sizeof(chosen));
+            for (int k = 0; k < 2; k++) {
+                const double p = 1 / (1 + exp(-(double)logits[chosen[k]]));
+                assert_true(fabs((double)weights[k] - 2 * p) < 1e-6);
+            }
         }
     }
 }
@@ -209,6 +255,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_of_equals_is_chosen),
         cmocka_unit_test(nan_still_chooses_distinct_experts),
+        cmocka_unit_test(groups_choose_before_experts),
         cmocka_unit_test(groups_are_stable_and_complete),
         cmocka_unit_test(grouped_gemm_is_gemm_by_group),
         cmocka_unit_test(any_number_of_rows_fits),

@@ -489,7 +489,7 @@ static void flops_follow_the_formula(void **state) {
     assert_ptr_equal(a.layers[1].ffn, &ax_ffn_moe);
     assert_ptr_equal(a.layers[2].ffn, &ax_ffn_swiglu);
     assert_true(ax_arch_flops_per_token(&a, 0) == 6 * (n + 2 * sparse));
-    assert_int_equal(a.moe.renormalize, false);
+    assert_int_equal(a.moe.routing.renormalize, false);
     ax_arch_free(&a);
 }
 

@@ -26,25 +26,91 @@ static void softmax_row(const float *logits, float *probs, int64_t experts) {
     AX_EACH_VECTOR(experts, divide_vector, probs, v_set((float)v_sum(sum)));
 }
 
+AX_INLINE void sigmoid_vector(const float *logits, float *probs, int64_t i, int64_t n) {
+    v_float e = v_exp(v_set(0) - v_load_f32(logits + i, n));
+    v_store_f32(probs + i, n, v_set(1) / (v_set(1) + e));
+}
+
+/* What a row's experts are chosen by. */
+struct scores {
+    const float *probs, *bias; /* bias NULL: none */
+    int64_t group;             /* experts in a group */
+    uint64_t kept;             /* bits: groups */
+};
+
+static float biased(const struct scores *s, int64_t e) {
+    return s->bias == NULL ? s->probs[e] : s->probs[e] + s->bias[e];
+}
+
+static float score(const struct scores *s, int64_t e) {
+    return (s->kept >> (e / s->group) & 1) != 0 ? biased(s, e) : -INFINITY;
+}
+
+static float group_score(const struct scores *s, int64_t g, int best_of) {
+    float best = -INFINITY, second = -INFINITY;
+    for (int64_t e = g * s->group; e < (g + 1) * s->group; e++) {
+        float x = biased(s, e);
+        second = x > best ? best : x > second ? x : second;
+        best = x > best ? x : best;
+    }
+    return best_of == 1 ? best : best + second;
+}
+
+/* The groups with the largest scores; the first of equal ones. */
+static uint64_t keep_groups(const struct scores *s, const struct ax_routing *r) {
+    float scores[AX_ROUTER_GROUPS];
+    uint64_t kept = 0;
+    for (int g = 0; g < r->groups; g++)
+        scores[g] = group_score(s, g, r->group_best);
+    for (int i = 0; i < r->groups_kept; i++) {
+        int best = -1;
+        for (int g = 0; g < r->groups; g++)
+            if ((kept >> g & 1) == 0 && (best < 0 || scores[g] > scores[best]))
+                best = g;
+        kept |= (uint64_t)1 << best;
+    }
+    return kept;
+}
+
 /* Keeps the k largest so far, largest first; ties stay in order. */
-static void choose(const float *probs, int64_t experts, int64_t k, int32_t *chosen) {
+static void choose(const struct scores *s, int64_t experts, int64_t k, int32_t *chosen) {
     for (int32_t e = 0; e < experts; e++) {
         int64_t i = e < k ? e : k;
-        if (i == k && !(probs[e] > probs[chosen[k - 1]]))
+        const float own = score(s, e);
+        if (i == k && !(own > score(s, chosen[k - 1])))
             continue;
-        for (i = i == k ? k - 1 : i; i > 0 && probs[e] > probs[chosen[i - 1]]; i--)
+        for (i = i == k ? k - 1 : i; i > 0 && own > score(s, chosen[i - 1]); i--)
             chosen[i] = chosen[i - 1];
         chosen[i] = e;
     }
 }
 
-static void weigh(const float *probs, const int32_t *chosen, int64_t k, bool renormalize,
-                  float *weights) {
-    double sum = renormalize ? 0 : 1;
-    for (int64_t i = 0; i < k && renormalize; i++)
+static void weigh(const float *probs, const int32_t *chosen, int64_t k,
+                  const struct ax_routing *routing, float *weights) {
+    double sum = routing->renormalize ? 0 : 1;
+    for (int64_t i = 0; i < k && routing->renormalize; i++)
         sum += (double)probs[chosen[i]];
     for (int64_t i = 0; i < k; i++)
-        weights[i] = (float)((double)probs[chosen[i]] / sum);
+        weights[i] = (float)(routing->scale * ((double)probs[chosen[i]] / sum));
+}
+
+static void route_row(const struct ax_router_forward *args, int64_t t) {
+    const struct ax_routing *r = &args->routing;
+    const int64_t experts = args->logits.shape[1], k = args->weights.shape[1];
+    const float *logits = ax_tensor_row(&args->logits, t);
+    float *probs = ax_tensor_row(&args->probs, t);
+    int32_t *chosen = ax_tensor_row(&args->experts, t);
+    struct scores s = {probs, args->bias.data, experts, 1};
+    if (r->sigmoid)
+        AX_EACH_VECTOR(experts, sigmoid_vector, logits, probs);
+    else
+        softmax_row(logits, probs, experts);
+    if (r->groups > 0) {
+        s.group = experts / r->groups;
+        s.kept = keep_groups(&s, r);
+    }
+    choose(&s, experts, k, chosen);
+    weigh(probs, chosen, k, r, ax_tensor_row(&args->weights, t));
 }
 
 size_t AX_VEC(ax_cpu_router_forward_workspace)(struct ax_queue *q,
@@ -82,16 +148,12 @@ enum ax_status AX_VEC(ax_cpu_router_forward)(struct ax_queue *q,
     const int32_t *valid = args->valid.data;
     const int64_t tokens = valid == NULL ? rows : *valid - args->first;
     AX_PARALLEL_FOR (team(q, rows * experts), t, rows) {
-        float *probs = ax_tensor_row(&args->probs, t), *weights = ax_tensor_row(&args->weights, t);
-        int32_t *chosen = ax_tensor_row(&args->experts, t);
         if (t < tokens) {
-            softmax_row(ax_tensor_row(&args->logits, t), probs, experts);
-            choose(probs, experts, k, chosen);
-            weigh(probs, chosen, k, args->renormalize, weights);
+            route_row(args, t);
         } else {
-            memset(probs, 0, (size_t)experts * sizeof(*probs));
-            memset(weights, 0, (size_t)k * sizeof(*weights));
-            memset(chosen, 0xff, (size_t)k * sizeof(*chosen)); /* −1 */
+            memset(ax_tensor_row(&args->probs, t), 0, (size_t)experts * sizeof(float));
+            memset(ax_tensor_row(&args->weights, t), 0, (size_t)k * sizeof(float));
+            memset(ax_tensor_row(&args->experts, t), 0xff, (size_t)k * sizeof(int32_t)); /* −1 */
         }
     }
     if (args->load.data != NULL)
@@ -131,14 +193,22 @@ AX_INLINE void dlogits_vector(enum ax_dtype real, void *out, const float *probs,
     v_store(real, out, i, n, v_load_f32(probs + i, n) * (dp - mean));
 }
 
+/* Each expert's own probability: no mean. */
+AX_INLINE void dsigmoid_vector(enum ax_dtype real, void *out, const float *probs,
+                               const float *slope, int64_t i, int64_t n) {
+    v_float p = v_load_f32(probs + i, n), dp = slope == NULL ? v_set(0) : v_load_f32(slope + i, n);
+    v_store(real, out, i, n, p * (v_set(1) - p) * dp);
+}
+
 /* Computes every expert's gradient as if none was chosen, then the chosen ones' again. */
 AX_INLINE void backward_row(enum ax_dtype real, const struct ax_router_backward *args, int64_t t) {
     const int64_t experts = args->probs.shape[1], k = args->dweights.shape[1];
     const float *probs = ax_tensor_row(&args->probs, t), *slope = args->slope.data;
     const float *dweights = ax_tensor_row(&args->dweights, t);
     const int32_t *chosen = ax_tensor_row(&args->experts, t);
-    double sum = 1, shift = 0;
-    if (args->renormalize) {
+    const bool sigmoid = args->routing.sigmoid;
+    double sum = 1, shift = 0, mean = 0;
+    if (args->routing.renormalize) {
         double dot = sum = 0;
         for (int64_t i = 0; i < k; i++) {
             sum += (double)probs[chosen[i]];
@@ -146,18 +216,24 @@ AX_INLINE void backward_row(enum ax_dtype real, const struct ax_router_backward 
         }
         shift = dot / sum;
     }
-    v_float along_slope = v_set(0);
-    if (slope != NULL)
-        AX_EACH_VECTOR(experts, slope_vector, probs, slope, &along_slope);
-    double mean = v_sum(along_slope);
-    for (int64_t i = 0; i < k; i++)
-        mean += (double)probs[chosen[i]] * (((double)dweights[i] - shift) / sum);
+    const double scale = args->routing.scale / sum;
     void *out = ax_tensor_row(&args->dlogits, t);
-    AX_EACH_VECTOR(experts, dlogits_vector, real, out, probs, slope, v_set((float)mean));
+    if (sigmoid) {
+        AX_EACH_VECTOR(experts, dsigmoid_vector, real, out, probs, slope);
+    } else {
+        v_float along_slope = v_set(0);
+        if (slope != NULL)
+            AX_EACH_VECTOR(experts, slope_vector, probs, slope, &along_slope);
+        mean = v_sum(along_slope);
+        for (int64_t i = 0; i < k; i++)
+            mean += (double)probs[chosen[i]] * (((double)dweights[i] - shift) * scale);
+        AX_EACH_VECTOR(experts, dlogits_vector, real, out, probs, slope, v_set((float)mean));
+    }
     for (int64_t i = 0; i < k; i++) {
         const int32_t e = chosen[i];
-        double dp = ((double)dweights[i] - shift) / sum + (slope == NULL ? 0 : (double)slope[e]);
-        v_store(real, out, e, 1, v_set((float)((double)probs[e] * (dp - mean))));
+        const double p = (double)probs[e];
+        double dp = ((double)dweights[i] - shift) * scale + (slope == NULL ? 0 : (double)slope[e]);
+        v_store(real, out, e, 1, v_set((float)(p * (sigmoid ? (1 - p) * dp : dp - mean))));
     }
 }
 
