@@ -44,13 +44,7 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
 
 /* Rejects settings that change the result but that no layer here implements. */
 static enum ax_status refuse_unknown_math(struct ax_json c) {
-    const char *act;
     double dropout;
-    AX_TRY(ax_json_str_or(ax_json_get(c, "hidden_act"), "silu", &act));
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0) {
-        ax_json_error(ax_json_get(c, "hidden_act"), "\"%s\" is not implemented (only silu)", act);
-        return AX_ERR_UNSUPPORTED;
-    }
     AX_TRY(ax_json_f64_or(ax_json_get(c, "attention_dropout"), 0, &dropout));
     if (dropout != 0) {
         ax_json_error(ax_json_get(c, "attention_dropout"),
@@ -63,6 +57,26 @@ static enum ax_status refuse_unknown_math(struct ax_json c) {
         return AX_ERR_UNSUPPORTED;
     }
     return AX_OK;
+}
+
+enum ax_status ax_arch_activation(struct ax_arch *a, struct ax_json c, const char *key,
+                                  const char *usual) {
+    static const struct {
+        const char *name;
+        enum ax_gate gate;
+    } acts[] = {
+        {"silu", AX_GATE_SILU}, {"swish", AX_GATE_SILU}, {"gelu_pytorch_tanh", AX_GATE_GELU}};
+    const char *name;
+    AX_TRY(ax_json_str_or(ax_json_get(c, key), usual, &name));
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        if (strcmp(name, acts[i].name) != 0)
+            continue;
+        a->gating.gate = acts[i].gate;
+        return AX_OK;
+    }
+    ax_json_error(ax_json_get(c, key), "\"%s\" is not implemented (silu and gelu_pytorch_tanh are)",
+                  name);
+    return AX_ERR_UNSUPPORTED;
 }
 
 static enum ax_status dtype(struct ax_arch *a, struct ax_json c) {
@@ -120,7 +134,8 @@ static int64_t layer_vectors(const struct ax_arch *a, int64_t layer) {
     return norm_vectors(a, &spec->mixer_norms) + norm_vectors(a, &spec->ffn_norms) +
            (a->qkv_bias ? qk + a->n_kv_heads * a->v_head_dim : 0) +
            (a->o_bias ? a->hidden_size : 0) +
-           (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) + qk_norm[a->qk_norm];
+           (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) + qk_norm[a->qk_norm] +
+           (a->sinks ? a->n_heads : 0);
 }
 
 /* Sizes that are valid individually may overflow together. */
@@ -158,9 +173,15 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(pad_token(a, c));
     AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
+    a->embedding_scale = a->residual_scale = a->logit_scale = 1;
+    AX_TRY(ax_arch_activation(a, c, "hidden_act", "silu"));
     AX_TRY(layers(a));
     AX_TRY(a->family->parse(a, c));
     AX_TRY(ax_classifier_parse(a, c));
+    if (a->classifier) { /* its scores are no logits of tokens */
+        a->logit_scale = 1;
+        a->logit_softcap = 0;
+    }
     return check_total(a, c);
 }
 

@@ -47,11 +47,21 @@ struct ax_norm_names {
     const char *in, *out;
 };
 
+/* Which of the model's rope tables a layer uses. */
+enum ax_rope_use { AX_ROPE_MAIN, AX_ROPE_LOCAL, AX_ROPE_NONE };
+
 /* One layer; a model's layers may differ. */
 struct ax_layer_spec {
     const struct ax_part_type *mixer, *ffn;
     struct ax_norm_names mixer_norms, ffn_norms;
     int64_t window; /* sliding window in keys, 0 = none */
+    enum ax_rope_use rope;
+};
+
+/* Of all RMSNorms: x̂·(offset + weight); `once`: not rounded before the weight (kernels/ops.h). */
+struct ax_norm_style {
+    double offset;
+    bool once;
 };
 
 /* RMSNorm of q and of k, before rope. */
@@ -80,17 +90,29 @@ struct ax_arch {
     bool
         new_head; /* the folder has a language model's head: score.* start as new, lm_head is dropped */
     bool qkv_bias, o_bias, mlp_bias;
+    bool fused_qkv, fused_gate_up; /* one matrix: self_attn.qkv_proj, mlp.gate_up_proj */
     enum ax_qk_norm qk_norm;
-    double softmax_scale;
+    struct ax_norm_style norm;
+    struct ax_gating gating; /* of MLPs and experts */
+    double softmax_scale, score_softcap;
+    bool sinks;             /* a score per head without a key: self_attn.sinks */
+    double embedding_scale; /* of looked-up rows; `_rounded`: rounded to the compute dtype first */
+    bool embedding_scale_rounded;
+    double residual_scale; /* of what a branch adds to the residual stream */
+    double logit_scale,
+        logit_softcap; /* of a language model's logits; softcap 0 = none, as above */
     double init_range;
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
     enum ax_dtype dtype; /* of the checkpoint, from the config; F32 if not given */
-    struct ax_rope_config rope;
+    struct ax_rope_config rope, rope_local; /* dim 0: not used */
     struct ax_moe_config moe;
     struct ax_layer_spec *layers; /* [n_layers] */
 };
 
 enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
+/* The activation that a config names under `key`, or the usual one. AX_ERR_UNSUPPORTED: another. */
+enum ax_status ax_arch_activation(struct ax_arch *arch, struct ax_json config, const char *key,
+                                  const char *usual);
 /* True if `path` names a config.json (ends in .json) rather than a folder with weights. */
 bool ax_arch_path_is_config(const char *path);
 /* Reads DIR/config.json, or `path` itself if it is a file. */

@@ -3,7 +3,8 @@
  *   q, k, v = h·Wqkvᵀ (+ b);  in families with q/k norms: q, k = norm(q), norm(k)
  *   q, k = rope(q), rope(k);  o = softmax attention over the document;  y = o·Woᵀ
  *
- * Heads of v may have another size than those of q and k. With a KV cache, k and v are first
+ * Heads of v may have another size than those of q and k. Which rope, a window, a cap of the scores
+ * and sinks are the layer's and the family's to say (arch.h). With a KV cache, k and v are first
  * written to it, and attention reads the cache. */
 #include "model/attend.h"
 #include "model/builder.h"
@@ -20,49 +21,60 @@ static void add_linear(struct ax_builder *b, struct ax_layer *l, struct ax_linea
         *(bias ? &lin->bias[i] : &lin->weight[i]) = ax_builder_add(b, l->index, &decls[i]);
 }
 
+/* q, k and v, each with its matrix, or all in one. */
+static void add_qkv(struct ax_builder *b, struct ax_layer *l, bool bias) {
+#define OF(tail, n)                                                                                \
+    { .name = "model.layers.%d.self_attn." tail, .rows = (n), .cols = bias ? 0 : a->hidden_size }
+    const struct ax_arch *a = b->arch;
+    const int64_t Q = a->n_heads * a->head_dim, K = a->n_kv_heads * a->head_dim,
+                  V = a->n_kv_heads * a->v_head_dim;
+    struct ax_param_decl apart[2][3] = {
+        {OF("q_proj.weight", Q), OF("k_proj.weight", K), OF("v_proj.weight", V)},
+        {OF("q_proj.bias", Q), OF("k_proj.bias", K), OF("v_proj.bias", V)}};
+    const struct ax_param_decl joined = OF("qkv_proj.weight", Q + K + V);
+#undef OF
+    const bool whole = ax_tp_kv_replicated(b->mesh, a->n_kv_heads);
+    for (int i = 1; i < 3; i++) {
+        struct ax_param_decl *kv = &apart[bias][i];
+        kv->glue = true;
+        kv->tp_dim = whole ? -1 : 0;
+        kv->grad_partial_over = whole ? AX_TP_PARTIAL : 0;
+    }
+    if (a->fused_qkv)
+        add_linear(b, l, &l->attention.qkv, 1, &joined, false);
+    else
+        add_linear(b, l, &l->attention.qkv, 3, apart[bias], bias);
+}
+
 static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_arch *a = b->arch;
-    const int64_t D = a->hidden_size, Q = a->n_heads * a->head_dim;
-    const int64_t K = a->n_kv_heads * a->head_dim, V = a->n_kv_heads * a->v_head_dim;
     struct ax_attention_part *att = &l->attention;
-    const bool whole = ax_tp_kv_replicated(b->mesh, a->n_kv_heads);
-    const struct ax_param_decl kv = {
-        .glue = true, .tp_dim = whole ? -1 : 0, .grad_partial_over = whole ? AX_TP_PARTIAL : 0};
-    struct ax_param_decl qkv[] = {
-        {.name = "model.layers.%d.self_attn.q_proj.weight", .rows = Q, .cols = D}, kv, kv};
-    qkv[1].name = "model.layers.%d.self_attn.k_proj.weight";
-    qkv[2].name = "model.layers.%d.self_attn.v_proj.weight";
-    qkv[1].rows = K;
-    qkv[2].rows = V;
-    qkv[1].cols = qkv[2].cols = D;
-    struct ax_param_decl qkv_bias[] = {
-        {.name = "model.layers.%d.self_attn.q_proj.bias", .rows = Q}, kv, kv};
-    qkv_bias[1].name = "model.layers.%d.self_attn.k_proj.bias";
-    qkv_bias[2].name = "model.layers.%d.self_attn.v_proj.bias";
-    qkv_bias[1].rows = K;
-    qkv_bias[2].rows = V;
     const struct ax_param_decl o = {.name = "model.layers.%d.self_attn.o_proj.weight",
-                                    .rows = D,
+                                    .rows = a->hidden_size,
                                     .cols = a->n_heads * a->v_head_dim,
                                     .tp_dim = 1};
     const struct ax_param_decl o_bias = {.name = "model.layers.%d.self_attn.o_proj.bias",
-                                         .rows = D,
+                                         .rows = a->hidden_size,
                                          .tp_dim = -1,
                                          .grad_partial_over = AX_TP_PARTIAL};
-    add_linear(b, l, &att->qkv, 3, qkv, false);
+    const struct ax_param_decl sinks = {.name = "model.layers.%d.self_attn.sinks",
+                                        .rows = a->n_heads};
+    const bool full = a->qk_norm == AX_QK_NORM_FULL;
+    add_qkv(b, l, false);
     if (a->qkv_bias)
-        add_linear(b, l, &att->qkv, 3, qkv_bias, true);
+        add_qkv(b, l, true);
     add_linear(b, l, &att->o, 1, &o, false);
     att->o.split = AX_SPLIT_INPUTS;
     if (a->o_bias)
         add_linear(b, l, &att->o, 1, &o_bias, true);
+    if (a->sinks)
+        att->sinks = ax_builder_add(b, l->index, &sinks);
     if (!a->qk_norm)
         return;
-    const bool full = a->qk_norm == AX_QK_NORM_FULL;
     att->q_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.q_norm.weight",
-                                      full ? Q : a->head_dim);
+                                      a->head_dim * (full ? a->n_heads : 1));
     att->k_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.k_norm.weight",
-                                      full ? K : a->head_dim);
+                                      a->head_dim * (full ? a->n_kv_heads : 1));
 }
 
 static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -71,12 +83,12 @@ static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
     return 2;
 }
 
-/* Heads that this rank computes. */
+/* Heads that this rank computes; of one matrix for all three it has all rows. */
 static int64_t q_heads(const struct ax_layer *l, const struct ax_arch *a) {
-    return l->attention.qkv.weight[0]->local_shape[0] / a->head_dim;
+    return a->fused_qkv ? a->n_heads : l->attention.qkv.weight[0]->local_shape[0] / a->head_dim;
 }
 static int64_t kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
-    return l->attention.qkv.weight[1]->local_shape[0] / a->head_dim;
+    return a->fused_qkv ? a->n_kv_heads : l->attention.qkv.weight[1]->local_shape[0] / a->head_dim;
 }
 
 /* Shape of the norm's rstd for T·heads heads: per head, or per token. */
@@ -138,9 +150,11 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
     const struct ax_model *m = p->model;
     const int64_t hd = m->arch.head_dim, heads = q_heads(l, &m->arch) + kv_heads(l, &m->arch);
     const struct ax_tensor qk = ax_tensor_cols(joined, 0, heads * hd);
+    if (l->spec.rope == AX_ROPE_NONE)
+        return AX_OK;
     return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(&qk, heads, hd),
-                                                   .cos = m->rope_cos,
-                                                   .sin = m->rope_sin,
+                                                   .cos = m->ropes[l->spec.rope].cos,
+                                                   .sin = m->ropes[l->spec.rope].sin,
                                                    .positions = p->batch->positions,
                                                    .interleaved = m->arch.rope.interleaved,
                                                    .inverse = inverse});
@@ -159,9 +173,21 @@ static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_te
     return own;
 }
 
-/* Attention's operands: q and k ready for the dot product, and v. */
-static struct ax_attention operands(const struct ax_layer *l, const struct ax_pass *p,
-                                    const struct ax_saved *s) {
+/* The layer's sinks in accumulation dtype, in scratch; no data without. */
+static enum ax_status sinks_of(const struct ax_layer *l, const struct ax_pass *p,
+                               struct ax_tensor *out) {
+    const struct ax_model *m = p->model;
+    if (!l->attention.sinks)
+        return AX_OK;
+    const struct ax_tensor stored = ax_unit_weight(l->unit, l->attention.sinks);
+    *out = ax_tensor_1d(m->accum, NULL, stored.shape[0]);
+    out->data = ax_stack_push(&m->rt->arena.scratch, "attention sinks", ax_tensor_bytes(out));
+    return ax_run_copy(m->rt->q, &(struct ax_copy){.dst = *out, .src = stored});
+}
+
+/* Attention's operands: q and k ready for the dot product, and v; sinks in scratch. */
+static enum ax_status operands(const struct ax_layer *l, const struct ax_pass *p,
+                               const struct ax_saved *s, struct ax_attention *out) {
     const struct ax_arch *a = &p->model->arch;
     struct heads h = split_heads(l, a, &s[QKV].t);
     if (a->qk_norm) {
@@ -169,13 +195,15 @@ static struct ax_attention operands(const struct ax_layer *l, const struct ax_pa
         h.q = normed.q;
         h.k = normed.k;
     }
-    return (struct ax_attention){.q = h.q,
+    *out = (struct ax_attention){.q = h.q,
                                  .k = own_kv_heads(p, &h.k),
                                  .v = own_kv_heads(p, &h.v),
                                  .out = ax_tensor_heads(&s[OUT].t, q_heads(l, a), a->v_head_dim),
                                  .lse = s[LSE].t,
                                  .window = l->spec.window,
-                                 .scale = a->softmax_scale};
+                                 .scale = a->softmax_scale,
+                                 .softcap = a->score_softcap};
+    return sinks_of(l, p, &out->sink);
 }
 
 /* Normalizes the heads of q and k from raw into normed. */
@@ -220,8 +248,13 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
 
 static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
                              const struct ax_saved *s) {
-    const struct ax_attention all = operands(l, p, s);
-    return ax_attend_forward(p, l->index, &all);
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_attention all;
+    AX_TRY(operands(l, p, s, &all));
+    AX_TRY(ax_attend_forward(p, l->index, &all));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 static enum ax_status attention_forward(const struct ax_layer *l, struct ax_pass *p,
@@ -242,13 +275,18 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     const struct heads d = split_heads(l, a, d_qkv);
     if (ax_tp_kv_replicated(&rt->mesh, a->n_kv_heads))
         AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
-    const struct ax_attention_backward back = {
-        .a = operands(l, p, s),
-        .dout = ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim),
-        .dq = d.q,
-        .dk = own_kv_heads(p, &d.k),
-        .dv = own_kv_heads(p, &d.v)};
-    return ax_attend_backward(p, l->index, &back);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_attention_backward back = {.dout =
+                                             ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim),
+                                         .dq = d.q,
+                                         .dk = own_kv_heads(p, &d.k),
+                                         .dv = own_kv_heads(p, &d.v)};
+    if (l->attention.sinks)
+        back.dsink = ax_unit_grad(l->unit, l->attention.sinks);
+    AX_TRY(operands(l, p, s, &back.a));
+    AX_TRY(ax_attend_backward(p, l->index, &back));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pass *p,

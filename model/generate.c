@@ -51,7 +51,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o) {
     *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
     AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
-    AX_ASSERT(d->cap <= m->rope_cos.shape[0]);
+    AX_ASSERT(d->cap <= m->ropes[AX_ROPE_MAIN].cos.shape[0]);
     AX_TRY(ax_generate_check_mesh(&m->rt->mesh));
     if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
         d->o.n_seqs = (int)blocks(o);

@@ -43,11 +43,19 @@ void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id) {
     AX_ASSERT(l->known < d->cap);
     l->ids[l->known++] = id;
     note(l, id);
+    const int64_t lane = l - d->lanes;
+    if (ax_lane_remakes(d) &&
+        ax_lane_row_length(d, l->known) != ax_lane_row_length(d, l->known - 1))
+        while (d->cache.length[lane] > 0)
+            ax_kvcache_shorten(&d->cache, lane);
+}
+
+bool ax_lane_remakes(const struct ax_generator *d) {
+    return d->model->arch.rope.kind == AX_ROPE_LONGROPE;
 }
 
 int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known) {
-    const struct ax_rope_config *r = &d->model->arch.rope;
-    return r->kind == AX_ROPE_DYNAMIC && known > r->max_positions ? known : r->max_positions;
+    return ax_rope_length(&d->model->arch.rope, known);
 }
 
 /* True if the lane or the prompt is so long that its keys depend on the sequence's length. */

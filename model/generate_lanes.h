@@ -28,6 +28,9 @@ static inline int64_t ax_sequence_length(const struct ax_sequence *s) {
  * sequences of different lengths share neither passes nor keys. Other rope kinds always use the
  * same length. */
 int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known);
+/* True if a sequence whose row length changes makes all its keys again, which have the length of all
+ * its tokens: longrope's, at the original length. */
+bool ax_lane_remakes(const struct ax_generator *d);
 /* Appends a token to the lane. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 

@@ -64,6 +64,10 @@ static int64_t pending(const struct ax_generator *d, int lane, int64_t *row_leng
     const int64_t start = d->cache.length[lane];
     if (!l->seq)
         return 0;
+    if (ax_lane_remakes(d)) {
+        *row_length = ax_lane_row_length(d, l->known);
+        return l->known - start;
+    }
     int64_t end = start < l->seq->n_prompt ? l->seq->n_prompt : start + 1;
     *row_length = ax_lane_row_length(d, end);
     while (end < l->known && ax_lane_row_length(d, end + 1) == *row_length)

@@ -138,6 +138,8 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
         d->model.active = a->moe.n_active;
         d->model.expert_ffn = a->moe.width;
     }
+    if (a->gating.gate != AX_GATE_SILU)
+        return refuse(where, "hidden_act is not silu");
     AX_TRY(check_experts(&d->model, a, where));
     AX_TRY(check_biases(&d->model, a, where));
     warn_of_windows(a, where);

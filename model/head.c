@@ -73,7 +73,7 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
 }
 
 /* Buffers of one chunk, from scratch. If compute is the accumulation dtype, dlogits overwrites
- * logits. */
+ * logits, unless their cap needs them. */
 struct chunk {
     int64_t cap;
     struct ax_tensor hidden, dhidden, logits, dlogits, stats;
@@ -115,7 +115,7 @@ static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
         c->dhidden = take(p, "gradient of head rows", m->accum, c->cap, m->arch.hidden_size);
     c->logits = take(p, "head logits", m->accum, c->cap, V);
     c->dlogits = c->logits;
-    if (gradients && m->dtype != m->accum)
+    if (gradients && (m->dtype != m->accum || m->arch.logit_softcap > 0))
         c->dlogits = take(p, "gradient of head logits", m->dtype, c->cap, V);
     c->stats = take(p, "head per-token values", m->accum, c->cap, AX_SOFTMAX_STATS);
     c->h.logprob = take_column(p, c->cap);
@@ -232,7 +232,9 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
     const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, h->n);
     const struct ax_tensor dhidden = ax_tensor_rows(&c->dhidden, 0, h->n);
     const struct ax_tensor dlogits = ax_tensor_rows(&c->dlogits, 0, h->n);
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, h->n);
     AX_TRY(chunk_dlogits(p, c, h, &dlogits));
+    AX_TRY(ax_head_logits_backward(m, &logits, &dlogits));
     const struct ax_tensor w = ax_head_weight(m);
     AX_TRY(
         ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dlogits, .b = w, .c = dhidden, .alpha = 1}));

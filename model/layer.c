@@ -2,8 +2,9 @@
  *
  *   y = x + norm_out(part(norm_in(x)))
  *
- * with the family's norms: on a part's input (Llama), on its output (OLMo 2), or on both. Backward
- * runs in reverse; the residual stream's gradient is one buffer that each branch adds to: d +=
+ * with the family's norms: on a part's input (Llama), on its output (OLMo 2), or on both; what is
+ * added is multiplied by the family's factor, if it has one (Granite). Backward runs in reverse; the
+ * residual stream's gradient is one buffer that each branch adds to: d +=
  * norm_inᵀ(partᵀ(norm_outᵀ(d))).
  *
  * The residual stream x, m, y and its gradient d are kept in accumulation dtype: they are sums over
@@ -78,7 +79,22 @@ static const struct ax_tensor *part_input(const struct ax_saved *s, const struct
     return s[H].name ? &s[H].t : x;
 }
 
-/* out = x + norm_out(made); out NULL: only the norm's rstd. */
+/* out = x + factor·made. */
+static enum ax_status add_made(const struct ax_pass *p, const struct ax_tensor *made,
+                               const struct ax_tensor *x, const struct ax_tensor *out) {
+    const struct ax_model *m = p->model;
+    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){.dst = *out, .src = *x}));
+    return ax_run_add(m->rt->q,
+                      &(struct ax_add){.dst = *out, .src = *made, .alpha = m->arch.residual_scale});
+}
+
+static void tap_made(const struct ax_layer *l, const struct ax_branch *b, const struct ax_pass *p,
+                     const struct ax_tensor *made) {
+    if (p->tap)
+        p->tap(p->tap_ctx, b == &l->mixer ? "mixer_out" : "ffn_out", l->index, made);
+}
+
+/* out = x + factor·norm_out(made); out NULL: only the norm's rstd. */
 static enum ax_status add_normed(const struct ax_layer *l, const struct ax_branch *b,
                                  struct ax_pass *p, struct ax_saved *s, const struct ax_tensor *x,
                                  const struct ax_tensor *out) {
@@ -90,12 +106,26 @@ static enum ax_status add_normed(const struct ax_layer *l, const struct ax_branc
     normed.data = ax_stack_push(&rt->arena.scratch, "norm output", ax_tensor_bytes(&normed));
     AX_TRY(ax_norm_forward(p, l->unit, b->norm_out, &s[MADE].t, &normed, &s[MADE_RSTD].t));
     if (out) {
-        if (p->tap)
-            p->tap(p->tap_ctx, b == &l->mixer ? "mixer_out" : "ffn_out", l->index, &s[MADE].t);
-        AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){.dst = *out, .src = *x}));
-        AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = *out, .src = normed, .alpha = 1}));
+        tap_made(l, b, p, &s[MADE].t);
+        AX_TRY(add_made(p, &normed, x, out));
     }
     ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* out = x + factor·part(h), of which backward needs nothing. */
+static enum ax_status forward_scaled(const struct ax_layer *l, const struct ax_branch *b,
+                                     struct ax_pass *p, struct ax_saved *s,
+                                     const struct ax_tensor *h, const struct ax_tensor *x,
+                                     const struct ax_tensor *out) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor made = ax_tensor_2d(p->model->dtype, NULL, x->shape[0], x->shape[1]);
+    made.data = ax_stack_push(scratch, "branch output", ax_tensor_bytes(&made));
+    AX_TRY(b->type->forward(l, p, s + N_BRANCH, h, NULL, &made));
+    tap_made(l, b, p, &made);
+    AX_TRY(add_made(p, &made, x, out));
+    ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
@@ -107,7 +137,9 @@ static enum ax_status branch_forward(const struct ax_layer *l, const struct ax_b
         AX_TRY(b->norm_in ? ax_norm_forward(p, l->unit, b->norm_in, x, h, &s[H_RSTD].t)
                           : ax_run_copy(p->model->rt->q, &(struct ax_copy){.dst = *h, .src = *x}));
     if (!b->norm_out)
-        return b->type->forward(l, p, s + N_BRANCH, h, x, out);
+        return out && p->model->arch.residual_scale != 1
+                   ? forward_scaled(l, b, p, s, h, x, out)
+                   : b->type->forward(l, p, s + N_BRANCH, h, x, out);
     const struct ax_tensor *made = ax_saved_make(&s[MADE]) ? &s[MADE].t : NULL;
     AX_TRY(b->type->forward(l, p, s + N_BRANCH, h, NULL, made));
     return add_normed(l, b, p, s, x, out);
@@ -123,6 +155,18 @@ enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, str
     return branch_forward(l, &l->ffn, p, of_ffn(l, f), middle, out);
 }
 
+/* The gradient of what a branch adds, in compute dtype: d, or factor·d in scratch. */
+static enum ax_status added_gradient(const struct ax_pass *p, const struct ax_tensor *d,
+                                     struct ax_tensor *dy) {
+    const struct ax_model *m = p->model;
+    if (m->arch.residual_scale == 1)
+        return ax_residual_narrow(p, d, dy);
+    *dy = ax_tensor_2d(m->dtype, NULL, d->shape[0], d->shape[1]);
+    dy->data = ax_stack_push(&m->rt->arena.scratch, "gradient of branch", ax_tensor_bytes(dy));
+    return ax_run_scale(m->rt->q,
+                        &(struct ax_scale){.y = *dy, .x = *d, .alpha = m->arch.residual_scale});
+}
+
 /* d: in, the gradient of y; out, that of x if `wanted`. */
 static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_branch *b,
                                       struct ax_pass *p, struct ax_saved *s,
@@ -134,7 +178,7 @@ static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_
     struct ax_tensor dy, dh = ax_tensor_2d(p->model->dtype, NULL, d->shape[0], d->shape[1]);
     dh.data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh));
     const size_t inner = ax_stack_mark(scratch);
-    AX_TRY(ax_residual_narrow(p, d, &dy));
+    AX_TRY(added_gradient(p, d, &dy));
     if (b->norm_out) {
         struct ax_tensor made = s[MADE].t;
         made.data = ax_stack_push(scratch, "gradient of branch output", ax_tensor_bytes(&made));

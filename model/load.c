@@ -193,10 +193,10 @@ enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
         if (!has_place(m, p))
             continue;
         const bool norm = p->ndim == 1 && strstr(p->name, "norm.weight");
-        if (p->ndim > 1)
+        if (p->decay)
             AX_TRY(ax_model_draw(m, p, AX_VALUES_NORMAL, m->arch.init_range, seed));
         else
-            AX_TRY(ax_model_draw(m, p, AX_VALUES_EQUAL, norm, seed));
+            AX_TRY(ax_model_draw(m, p, AX_VALUES_EQUAL, norm ? 1 - m->arch.norm.offset : 0, seed));
     }
     return AX_OK;
 }

@@ -13,7 +13,26 @@ enum ax_status ax_head_logits(struct ax_pass *p, const struct ax_tensor *rows,
     if (head->bias[0])
         g.bias = ax_unit_weight(head->unit, head->bias[0]);
     AX_TRY(ax_run_gemm(p->model->rt->q, &g));
-    return ax_adapter_head_forward(p, rows, hidden, &w, logits);
+    AX_TRY(ax_adapter_head_forward(p, rows, hidden, &w, logits));
+    const struct ax_arch *a = &p->model->arch;
+    if (a->logit_scale == 1 && a->logit_softcap == 0)
+        return AX_OK;
+    return ax_run_scale(p->model->rt->q, &(struct ax_scale){.y = *logits,
+                                                            .x = *logits,
+                                                            .alpha = a->logit_scale,
+                                                            .softcap = a->logit_softcap});
+}
+
+enum ax_status ax_head_logits_backward(const struct ax_model *m, const struct ax_tensor *logits,
+                                       const struct ax_tensor *d) {
+    const double scale = m->arch.logit_scale, cap = m->arch.logit_softcap;
+    if (cap > 0)
+        return ax_run_softcap_backward(
+            m->rt->q, &(struct ax_softcap_backward){
+                          .dx = *d, .dy = *d, .y = *logits, .alpha = scale, .softcap = cap});
+    return scale == 1
+               ? AX_OK
+               : ax_run_scale(m->rt->q, &(struct ax_scale){.y = *d, .x = *d, .alpha = scale});
 }
 
 const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p) {

@@ -1,38 +1,37 @@
-/* SwiGLU MLP:  y = (silu(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM. */
+/* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM, or one matrix. */
 #include "model/builder.h"
 #include "model/layer.h"
 
 enum { GATE_UP, ACT, N_SAVED };
 
 static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
+#define OF(tail, n, m, ...)                                                                        \
+    { .name = "model.layers.%d.mlp." tail, .rows = (n), .cols = (m), __VA_ARGS__ }
     const int64_t D = b->arch->hidden_size, F = b->arch->intermediate_size;
+    const bool fused = b->arch->fused_gate_up;
     struct ax_mlp_part *mlp = &l->mlp;
     const struct ax_param_decl weights[] = {
-        {.name = "model.layers.%d.mlp.gate_proj.weight", .rows = F, .cols = D, .tp_dim = 0},
-        {.name = "model.layers.%d.mlp.up_proj.weight",
-         .rows = F,
-         .cols = D,
-         .tp_dim = 0,
-         .glue = 1},
-        {.name = "model.layers.%d.mlp.down_proj.weight", .rows = D, .cols = F, .tp_dim = 1},
+        OF("gate_proj.weight", F, D, .tp_dim = 0),
+        OF("up_proj.weight", F, D, .tp_dim = 0, .glue = true),
+        OF("down_proj.weight", D, F, .tp_dim = 1),
     };
+    const struct ax_param_decl joined = OF("gate_up_proj.weight", 2 * F, D, .tp_dim = 0);
+    const struct ax_param_decl biases[] = {
+        OF("gate_proj.bias", F, 0, .tp_dim = 0),
+        OF("up_proj.bias", F, 0, .tp_dim = 0, .glue = true),
+        OF("down_proj.bias", D, 0, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL),
+    };
+#undef OF
     mlp->gate_up.unit = mlp->down.unit = l->unit;
-    mlp->gate_up.n_parts = 2;
+    mlp->gate_up.n_parts = fused ? 1 : 2;
     mlp->down.n_parts = 1;
     mlp->down.split = AX_SPLIT_INPUTS;
-    mlp->gate_up.weight[0] = ax_builder_add(b, l->index, &weights[0]);
-    mlp->gate_up.weight[1] = ax_builder_add(b, l->index, &weights[1]);
+    mlp->gate_up.weight[0] = ax_builder_add(b, l->index, fused ? &joined : &weights[0]);
+    if (!fused)
+        mlp->gate_up.weight[1] = ax_builder_add(b, l->index, &weights[1]);
     mlp->down.weight[0] = ax_builder_add(b, l->index, &weights[2]);
     if (!b->arch->mlp_bias)
         return;
-    const struct ax_param_decl biases[] = {
-        {.name = "model.layers.%d.mlp.gate_proj.bias", .rows = F, .tp_dim = 0},
-        {.name = "model.layers.%d.mlp.up_proj.bias", .rows = F, .tp_dim = 0, .glue = 1},
-        {.name = "model.layers.%d.mlp.down_proj.bias",
-         .rows = D,
-         .tp_dim = -1,
-         .grad_partial_over = AX_TP_PARTIAL},
-    };
     mlp->gate_up.bias[0] = ax_builder_add(b, l->index, &biases[0]);
     mlp->gate_up.bias[1] = ax_builder_add(b, l->index, &biases[1]);
     mlp->down.bias[0] = ax_builder_add(b, l->index, &biases[2]);
@@ -61,8 +60,8 @@ static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, s
     if (ax_saved_make(&s[GATE_UP]))
         AX_TRY(ax_linear_forward(p->model->rt, &l->mlp.gate_up, h, NULL, gate_up));
     if (ax_saved_make(&s[ACT]))
-        AX_TRY(
-            ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){.gate_up = *gate_up, .y = *act}));
+        AX_TRY(ax_run_swiglu_forward(
+            q, &(struct ax_swiglu_forward){*gate_up, *act, p->model->arch.gating}));
     return out ? ax_linear_forward(p->model->rt, &l->mlp.down, act, x, out) : AX_OK;
 }
 
@@ -78,7 +77,7 @@ static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, 
     d_act.data = ax_stack_push(scratch, "gradient of mlp activation", ax_tensor_bytes(&d_act));
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &s[ACT].t, dy, &d_act));
     AX_TRY(ax_run_swiglu_backward(
-        q, &(struct ax_swiglu_backward){.dy = d_act, .gate_up = *gate_up, .dgate_up = *gate_up}));
+        q, &(struct ax_swiglu_backward){d_act, *gate_up, *gate_up, p->model->arch.gating}));
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -109,17 +109,23 @@ static int lowest_trained_unit(const struct ax_model *m) {
     return lowest < m->n_units ? lowest : 0;
 }
 
-static enum ax_status rope_tables(struct ax_model *m, int64_t positions) {
-    const int64_t half = m->arch.rope.dim / 2;
-    m->rope_cos = ax_tensor_2d(m->accum, NULL, positions, half);
-    m->rope_sin = m->rope_cos;
-    const size_t bytes = ax_tensor_bytes(&m->rope_cos);
-    m->rope_cos.data = ax_stack_push(&m->rt->arena.persistent, "rope tables", bytes);
-    m->rope_sin.data = ax_stack_push(&m->rt->arena.persistent, "rope tables", bytes);
-    m->rope_seq_len = m->arch.rope.max_positions;
+static enum ax_status make_rope(struct ax_model *m, struct ax_rope_table *t,
+                                const struct ax_rope_config *rope, int64_t positions) {
+    if (rope->dim == 0)
+        return AX_OK;
+    t->cos = t->sin = ax_tensor_2d(m->accum, NULL, positions, rope->dim / 2);
+    const size_t bytes = ax_tensor_bytes(&t->cos);
+    t->cos.data = ax_stack_push(&m->rt->arena.persistent, "rope tables", bytes);
+    t->sin.data = ax_stack_push(&m->rt->arena.persistent, "rope tables", bytes);
+    t->seq_len = ax_rope_length(rope, 0);
     if (ax_runtime_planning(m->rt))
         return AX_OK;
-    return ax_rope_tables(&m->arch.rope, m->rope_seq_len, m->rt->q, &m->rope_cos, &m->rope_sin);
+    return ax_rope_tables(rope, t->seq_len, m->rt->q, &t->cos, &t->sin);
+}
+
+static enum ax_status rope_tables(struct ax_model *m, int64_t positions) {
+    AX_TRY(make_rope(m, &m->ropes[AX_ROPE_MAIN], &m->arch.rope, positions));
+    return make_rope(m, &m->ropes[AX_ROPE_LOCAL], &m->arch.rope_local, positions);
 }
 
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,

@@ -33,7 +33,7 @@
 /* Grouped-query attention: see attention.c. */
 struct ax_attention_part {
     struct ax_linear qkv, o;
-    const struct ax_param *q_norm, *k_norm; /* NULL without */
+    const struct ax_param *q_norm, *k_norm, *sinks; /* NULL without */
 };
 /* SwiGLU MLP: see mlp.c. */
 struct ax_mlp_part {
@@ -62,6 +62,12 @@ struct ax_layer {
     struct ax_attention_part attention;
     struct ax_mlp_part mlp;
     struct ax_moe_part moe;
+};
+
+/* cos and sin of one of the model's ropes, accumulation [max_positions][dim/2]. */
+struct ax_rope_table {
+    struct ax_tensor cos, sin;
+    int64_t seq_len; /* of the tables' current contents */
 };
 
 struct ax_model_options {
@@ -106,8 +112,7 @@ struct ax_model {
         *starts;     /* [n_params] accumulation: what PiSSA subtracted from the base, B negated;
                         else NULL */
     int lowest_unit; /* the first unit with trainable parameters; 0 if none has */
-    struct ax_tensor rope_cos, rope_sin; /* accumulation [max_positions][dim/2] */
-    int64_t rope_seq_len;                /* of the tables' current contents */
+    struct ax_rope_table ropes[AX_ROPE_NONE];
 };
 
 /* ---- create and free: model.c ---- */

@@ -211,8 +211,8 @@ static enum ax_status activate(const struct ax_layer *l, struct ax_pass *p,
     const struct ax_expert_route route = route_of(l, p, s);
     const int64_t n = ax_expert_count(&m->experts, &route);
     return ax_run_swiglu_forward(
-        m->rt->q, &(struct ax_swiglu_forward){.gate_up = ax_tensor_rows(&s[GATE_UP].t, 0, n),
-                                              .y = ax_tensor_rows(&s[ACT].t, 0, n)});
+        m->rt->q, &(struct ax_swiglu_forward){ax_tensor_rows(&s[GATE_UP].t, 0, n),
+                                              ax_tensor_rows(&s[ACT].t, 0, n), m->arch.gating});
 }
 
 static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p,
@@ -306,9 +306,9 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &d_act));
     AX_TRY(weight_gradient(p, s, d, act, &d_down));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, 0, n);
-    AX_TRY(ax_run_swiglu_backward(
-        m->rt->q, &(struct ax_swiglu_backward){
-                      .dy = ax_tensor_rows(&d_act, 0, n), .gate_up = in_use, .dgate_up = in_use}));
+    AX_TRY(ax_run_swiglu_backward(m->rt->q,
+                                  &(struct ax_swiglu_backward){ax_tensor_rows(&d_act, 0, n), in_use,
+                                                               in_use, m->arch.gating}));
     AX_TRY(product_back(l, p, s, l->moe.gate_up, 2, gate_up, d));
     AX_TRY(ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d));
     AX_TRY(weight_gradient(p, s, gate_up, &s[ROWS].t, &d_gate_up));

@@ -80,18 +80,15 @@ static void take_turns(struct ax_pass *p, const char *name) {
         p->slot->residual[u] = turns[u & 1];
 }
 
-/* "dynamic" rope depends on the longest sequence seen; the other kinds never change their
+/* Some ropes depend on the longest sequence of the pass; the other kinds never change their
  * tables. */
 static enum ax_status refresh_rope(struct ax_model *m, const struct ax_batch *b) {
-    if (m->arch.rope.kind != AX_ROPE_DYNAMIC || ax_runtime_planning(m->rt))
+    struct ax_rope_table *t = &m->ropes[AX_ROPE_MAIN];
+    const int64_t length = ax_rope_length(&m->arch.rope, b->max_position + 1);
+    if (length == t->seq_len || ax_runtime_planning(m->rt))
         return AX_OK;
-    const int64_t base = m->arch.rope.max_positions;
-    int64_t seq_len = b->max_position + 1 > base ? b->max_position + 1 : base;
-    if (seq_len != m->rope_seq_len) {
-        AX_TRY(ax_rope_tables(&m->arch.rope, seq_len, m->rt->q, &m->rope_cos, &m->rope_sin));
-        m->rope_seq_len = seq_len;
-    }
-    return AX_OK;
+    t->seq_len = length;
+    return ax_rope_tables(&m->arch.rope, length, m->rt->q, &t->cos, &t->sin);
 }
 
 enum ax_status ax_pass_begin(struct ax_pass *p) {
@@ -161,6 +158,18 @@ static enum ax_status add_noise(struct ax_pass *p) {
     return AX_OK;
 }
 
+/* Multiplies by the embedding's factor, in place. */
+static enum ax_status scale_rows(const struct ax_model *m, const struct ax_tensor *x) {
+    double scale = m->arch.embedding_scale, rounded;
+    if (scale == 1)
+        return AX_OK;
+    if (m->arch.embedding_scale_rounded) {
+        ax_store(m->dtype, &rounded, 0, scale);
+        scale = ax_load(m->dtype, &rounded, 0);
+    }
+    return ax_run_scale(m->rt->q, &(struct ax_scale){.y = *x, .x = *x, .alpha = scale});
+}
+
 /* Looks up rows in this rank's part of the vocabulary and sums them over the ranks. */
 static enum ax_status embed_forward(struct ax_pass *p) {
     struct ax_model *m = p->model;
@@ -177,7 +186,8 @@ static enum ax_status embed_forward(struct ax_pass *p) {
     AX_TRY(ax_adapter_embed_forward(p, &partial));
     AX_TRY(ax_tp_reduce(m->rt, &partial, NULL, out));
     ax_stack_release(scratch, mark);
-    return add_noise(p);
+    AX_TRY(add_noise(p));
+    return scale_rows(m, out);
 }
 
 static enum ax_status embed_backward(struct ax_pass *p) {
@@ -191,6 +201,7 @@ static enum ax_status embed_backward(struct ax_pass *p) {
                                          .skip_token = m->arch.pad_token};
     if (!back.dweight.data && !m->embed_adapter.a)
         return AX_OK;
+    AX_TRY(scale_rows(m, &p->slot->grad));
     AX_TRY(ax_tp_gather(m->rt, &p->slot->grad, &back.dout));
     if (back.dweight.data)
         AX_TRY(ax_run_embedding_backward(m->rt->q, &back));

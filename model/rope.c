@@ -12,7 +12,8 @@ static const struct {
     enum ax_rope_kind kind;
 } kinds[] = {
     {"default", AX_ROPE_DEFAULT}, {"linear", AX_ROPE_LINEAR}, {"dynamic", AX_ROPE_DYNAMIC},
-    {"llama3", AX_ROPE_LLAMA3},   {"yarn", AX_ROPE_YARN},
+    {"llama3", AX_ROPE_LLAMA3},   {"yarn", AX_ROPE_YARN},     {"longrope", AX_ROPE_LONGROPE},
+    {"su", AX_ROPE_LONGROPE},
 };
 
 static enum ax_status parse_kind(struct ax_rope_config *r, struct ax_json rope) {
@@ -27,7 +28,9 @@ static enum ax_status parse_kind(struct ax_rope_config *r, struct ax_json rope) 
         r->kind = kinds[i].kind;
         return AX_OK;
     }
-    ax_json_error(type, "rope type \"%s\" is not one of default, linear, dynamic, llama3, yarn",
+    ax_json_error(type,
+                  "rope type \"%s\" is not one of default, linear, dynamic, llama3, yarn, "
+                  "longrope",
                   name);
     return AX_ERR_UNSUPPORTED;
 }
@@ -69,12 +72,41 @@ static enum ax_status parse_yarn(struct ax_rope_config *r, struct ax_json rope) 
     return ax_json_bool_or(ax_json_get(rope, "truncate"), true, &r->truncate);
 }
 
+static enum ax_status parse_factors(struct ax_json list, int64_t n, float *out) {
+    if ((int64_t)ax_json_size(list) != n || n > AX_ROPE_MAX_FACTORS)
+        return ax_json_error(list, "expected %lld numbers (at most %d), got %zu", (long long)n,
+                             AX_ROPE_MAX_FACTORS, ax_json_size(list));
+    for (int64_t i = 0; i < n; i++) {
+        double v;
+        const struct ax_json item = ax_json_at(list, (size_t)i);
+        AX_TRY(ax_json_f64(item, &v));
+        if (!(v > 0 && v < 1e6))
+            return ax_json_error(item, "expected a positive number below 1e6, got %g", v);
+        out[i] = (float)v;
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_longrope(struct ax_rope_config *r, struct ax_json rope) {
+    AX_TRY(ax_json_f64_or(ax_json_get(rope, "attention_factor"), 0, &r->attention_factor));
+    if (r->attention_factor < 0)
+        return ax_json_error(rope, "attention_factor must be positive");
+    AX_TRY(parse_factors(ax_json_get(rope, "short_factor"), r->dim / 2, r->short_factor));
+    return parse_factors(ax_json_get(rope, "long_factor"), r->dim / 2, r->long_factor);
+}
+
 enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
                              int64_t max_positions) {
-    *r = (struct ax_rope_config){.max_positions = max_positions, .factor = 1, .truncate = true};
     struct ax_json rope = ax_json_get(config, "rope_parameters");
     if (!rope.v)
         rope = ax_json_get(config, "rope_scaling");
+    return ax_rope_parse_object(r, config, rope, 10000, head_dim, max_positions);
+}
+
+enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json config,
+                                    struct ax_json rope, double usual_theta, int64_t head_dim,
+                                    int64_t max_positions) {
+    *r = (struct ax_rope_config){.max_positions = max_positions, .factor = 1, .truncate = true};
     /* in the rope object first, else next to it */
     struct ax_json theta = ax_json_get(rope, "rope_theta"), partial, original;
     if (!theta.v)
@@ -87,7 +119,7 @@ enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, in
         original = ax_json_get(rope, "original_max_position_embeddings");
 
     double part;
-    AX_TRY(ax_json_f64_or(theta, 10000, &r->theta));
+    AX_TRY(ax_json_f64_or(theta, usual_theta, &r->theta));
     AX_TRY(ax_json_f64_or(partial, 1, &part));
     if (r->theta <= 1 || r->theta > 1e30)
         return ax_json_error(theta, "rope_theta must be above 1 and at most 1e30, got %g",
@@ -103,7 +135,8 @@ enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, in
         return AX_OK;
     AX_TRY(ax_json_i64_or(original, 1, INT32_MAX, max_positions, &r->original_max_positions));
     struct ax_json factor = ax_json_get(rope, "factor");
-    if (r->kind == AX_ROPE_YARN && !factor.v)
+    if ((r->kind == AX_ROPE_YARN && !factor.v) ||
+        (r->kind == AX_ROPE_LONGROPE && (original.v || !factor.v)))
         r->factor = (double)max_positions / (double)r->original_max_positions;
     else
         AX_TRY(parse_factor(r, factor));
@@ -111,6 +144,8 @@ enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, in
         return ax_json_error(rope, "dynamic rope needs at least 4 rotated elements per head");
     if (r->kind == AX_ROPE_LLAMA3)
         return parse_llama3(r, rope);
+    if (r->kind == AX_ROPE_LONGROPE)
+        return parse_longrope(r, rope);
     return r->kind == AX_ROPE_YARN ? parse_yarn(r, rope) : AX_OK;
 }
 
@@ -161,6 +196,20 @@ static void yarn(const struct ax_rope_config *r, float *inv_freq) {
     }
 }
 
+static void longrope(const struct ax_rope_config *r, int64_t seq_len, float *inv_freq) {
+    const float *factor = seq_len > r->original_max_positions ? r->long_factor : r->short_factor;
+    for (int64_t i = 0; i < r->dim / 2; i++) /* 1 / (factor · base^(2i/dim)) */
+        inv_freq[i] = 1.0f / (factor[i] * powf((float)r->theta, (float)(2 * i) / (float)r->dim));
+}
+
+static double longrope_scaling(const struct ax_rope_config *r) {
+    if (r->attention_factor != 0)
+        return r->attention_factor;
+    if (r->factor <= 1)
+        return 1;
+    return sqrt(1 + log(r->factor) / log((double)r->original_max_positions));
+}
+
 static double yarn_scaling(const struct ax_rope_config *r) {
     if (r->attention_factor != 0)
         return r->attention_factor;
@@ -194,10 +243,22 @@ void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float 
         yarn(r, inv_freq);
         *attention_scaling = yarn_scaling(r);
         break;
+    case AX_ROPE_LONGROPE:
+        longrope(r, seq_len, inv_freq);
+        *attention_scaling = longrope_scaling(r);
+        break;
     case AX_ROPE_DEFAULT:
     case AX_ROPE_DYNAMIC:
         break;
     }
+}
+
+int64_t ax_rope_length(const struct ax_rope_config *r, int64_t positions) {
+    const int64_t original = r->original_max_positions;
+    if (r->kind == AX_ROPE_LONGROPE)
+        return positions > original ? original + 1 : original;
+    return r->kind == AX_ROPE_DYNAMIC && positions > r->max_positions ? positions
+                                                                      : r->max_positions;
 }
 
 /* Rows [first, first + n) of both tables, on the host. */

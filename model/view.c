@@ -26,10 +26,10 @@ static int passes(const struct ax_model *m, int unit, bool trained) {
 static double matrix_flops(const struct ax_model *m, const struct ax_param *p) {
     const bool head = p == m->lm_head;
     const bool looked_up = p == m->embed || p == m->embed_adapter.a;
-    if (p->ndim != 2 || (looked_up && !head) || (p->alias_of >= 0 && !head))
+    if (!p->decay || (looked_up && !head) || (p->alias_of >= 0 && !head))
         return 0;
     const double active =
-        p->expert ? (double)m->arch.moe.n_active / (double)m->arch.moe.n_experts : 1;
+        p->ep_dim >= 0 ? (double)m->arch.moe.n_active / (double)m->arch.moe.n_experts : 1;
     return 2 * active * (double)ax_param_numel(p) *
            passes(m, head ? m->n_units - 1 : p->unit, p->trainable);
 }

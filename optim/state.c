@@ -7,7 +7,7 @@
 
 /* True for a matrix inside a layer; the first and last units are the embedding and the head. */
 static bool is_hidden(const struct ax_model *m, const struct ax_param *p) {
-    return p->ndim == 2 && p->unit > 0 && p->unit < m->n_units - 1;
+    return p->ndim == 2 && p->decay && p->unit > 0 && p->unit < m->n_units - 1;
 }
 
 /* True if its pipeline stage is on this rank. */

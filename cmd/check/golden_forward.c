@@ -63,14 +63,14 @@ static enum ax_status compare_branch(struct forward *f, bool ffn, int layer, con
     return compare(f, name, "branch outputs", got, cols, TOLERANCE);
 }
 
-/* If no norm follows a branch, its output is the difference in the residual stream. */
+/* If neither norm nor factor follows a branch, its output is the difference in the residual stream. */
 static enum ax_status look_at_difference(struct forward *f, bool ffn, int layer, const double *now,
                                          int64_t cols) {
     const int64_t n = f->docs.tokens * cols;
     const double *before = ffn ? f->middle : f->previous;
     const struct ax_layer_spec *spec = &f->c->arch.layers[layer];
     double *branch;
-    if (ffn ? spec->ffn_norms.out : spec->mixer_norms.out)
+    if ((ffn ? spec->ffn_norms.out : spec->mixer_norms.out) || f->c->arch.residual_scale != 1)
         return AX_OK;
     AX_TRY(ax_alloc(&branch, (size_t)n, sizeof *branch));
     for (int64_t i = 0; i < n; i++)

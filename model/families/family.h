@@ -5,13 +5,22 @@
 
 #include "model/arch.h"
 
+extern const struct ax_family ax_family_gemma2; /* gemma.c */
+extern const struct ax_family ax_family_gemma3;
+extern const struct ax_family ax_family_granite; /* granite.c */
 extern const struct ax_family ax_family_llama;   /* llama.c */
 extern const struct ax_family ax_family_mistral; /* mistral.c */
 extern const struct ax_family ax_family_mixtral; /* mixtral.c */
 extern const struct ax_family ax_family_olmo2;   /* olmo2.c */
+extern const struct ax_family ax_family_phi3;    /* phi3.c */
 extern const struct ax_family ax_family_qwen2;   /* qwen.c */
 extern const struct ax_family ax_family_qwen3;
 extern const struct ax_family ax_family_qwen3_moe;
+extern const struct ax_family ax_family_smollm3; /* smollm3.c */
+
+/* Whether a layer slides: what layer_types says, or the usual if the config has no such list. */
+enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,
+                               bool usual, bool *slides); /* windows.c */
 
 /* Reads the number of experts and of active experts, in either spelling (num_local_experts,
  * num_experts), into a->moe; the usual numbers if the config does not say. */

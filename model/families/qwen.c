@@ -1,21 +1,8 @@
 /* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and Qwen3-MoE (the same with a
  * mixture of experts in most layers). The first two may have a sliding window in some layers: those
  * in layer_types, else from max_window_layers on if use_sliding_window. */
-#include <string.h>
-
 #include "model/families/family.h"
 #include "model/layer.h"
-
-static enum ax_status layer_is_sliding(struct ax_json types, int64_t layer, bool *sliding) {
-    const char *type;
-    struct ax_json v = ax_json_at(types, (size_t)layer);
-    AX_TRY(ax_json_str(v, &type));
-    *sliding = strcmp(type, "sliding_attention") == 0;
-    if (*sliding || strcmp(type, "full_attention") == 0)
-        return AX_OK;
-    ax_json_error(v, "layer type \"%s\" is not one of full_attention, sliding_attention", type);
-    return AX_ERR_UNSUPPORTED;
-}
 
 static enum ax_status windows(struct ax_arch *a, struct ax_json c) {
     /* absent means 4096, null means none */
@@ -25,15 +12,10 @@ static enum ax_status windows(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_bool_or(ax_json_get(c, "use_sliding_window"), false, &use));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "max_window_layers"), 0, INT32_MAX, 28, &from));
-    const struct ax_json types = ax_json_get(c, "layer_types");
-    if (types.v && (int64_t)ax_json_size(types) != a->n_layers)
-        return ax_json_error(types, "expected one entry for each of %lld layers, got %zu",
-                             (long long)a->n_layers, ax_json_size(types));
     for (int64_t i = 0; i < a->n_layers; i++) {
-        bool sliding = i >= from;
-        if (types.v)
-            AX_TRY(layer_is_sliding(types, i, &sliding));
-        a->layers[i].window = use && sliding ? window : 0;
+        bool slides;
+        AX_TRY(ax_layer_slides(a, c, i, i >= from, &slides));
+        a->layers[i].window = use && slides ? window : 0;
     }
     return AX_OK;
 }

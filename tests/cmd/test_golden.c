@@ -134,6 +134,16 @@ static void olmo2(void **state) {
     holds("models/olmo2", "ref");
 }
 
+static void families(void **state) {
+    (void)state;
+    static const char *const dirs[] = {"models/llama_bias", "models/granite",     "models/smollm3",
+                                       "models/gemma2",     "models/gemma3_text", "models/phi3"};
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        holds(dirs[i], "cpu");
+        holds(dirs[i], "ref");
+    }
+}
+
 static void adapters(void **state) {
     (void)state;
     holds("lora/llama_r4", "cpu");
@@ -305,6 +315,7 @@ int main(void) {
         cmocka_unit_test(mixtral),
         cmocka_unit_test(qwen3_moe),
         cmocka_unit_test(olmo2),
+        cmocka_unit_test(families),
         cmocka_unit_test(adapters),
         cmocka_unit_test(the_reference_is_in_double_precision),
         cmocka_unit_test(optimizers_and_clipping),

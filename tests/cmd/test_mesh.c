@@ -53,6 +53,26 @@ static const struct model models[] = {
      {"model.layers.%d.mixer_in_norm.weight", "model.layers.%d.mixer_norm.weight"},
      {NULL, "model.layers.%d.ffn_norm.weight"},
      0},
+    {"granite",
+     true,
+     ", \"embedding_multiplier\": 5, \"attention_multiplier\": 0.4, \"residual_multiplier\": 0.6, "
+     "\"logits_scaling\": 1.5",
+     {0},
+     {0},
+     0},
+    {"gemma2",
+     true,
+     ", \"sliding_window\": 7, \"attn_logit_softcapping\": 2.5, \"final_logit_softcapping\": 4, "
+     "\"query_pre_attn_scalar\": 20",
+     {0},
+     {0},
+     0},
+    {"gemma3_text",
+     true,
+     ", \"sliding_window\": 7, \"sliding_window_pattern\": 2, \"query_pre_attn_scalar\": 20",
+     {0},
+     {0},
+     0},
 };
 
 struct mesh {
@@ -451,6 +471,22 @@ static void adapters_are_one_rank(void **state) {
         }
 }
 
+/* Matrices of q, k and v, and of gate and up, with one A and B each. */
+static void adapters_of_fused_matrices_are_one_rank(void **state) {
+    (void)state;
+    static const struct model phi3 = {"phi3", false, ", \"sliding_window\": 9", {0}, {0}, 0};
+    static const struct mesh meshes[] = {
+        {{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 2, 1, 1}, 2}, {{2, 1, 2, 1, 1, 1}, 3}};
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (int k = 0; k < 2; k++) {
+            struct ax_mesh_check c = {.adapter = k ? &lora : NULL};
+            run(&phi3, &meshes[i], "ref", (enum ax_recompute)i, &c, &r);
+            expect_figures(&r, &phi3, &meshes[i], 6);
+        }
+}
+
 /* The same of experts, which ep deals out while their adapters are on every rank; beside them the
  * attention's, on a packed base. Every other mesh has the experts packed too. */
 static void adapters_of_experts_are_one_rank(void **state) {
@@ -737,6 +773,7 @@ int main(void) {
         cmocka_unit_test(adapters_are_one_rank),
         cmocka_unit_test(restarted_adapters_are_one_rank),
         cmocka_unit_test(adapters_of_experts_are_one_rank),
+        cmocka_unit_test(adapters_of_fused_matrices_are_one_rank),
         cmocka_unit_test(far_meshes_have_the_bits_of_cpu),
         cmocka_unit_test(sharding_saves_memory),
         cmocka_unit_test(a_missing_reduce_is_named),

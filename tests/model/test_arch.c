@@ -235,9 +235,11 @@ static void both_spellings_of_the_fixtures_agree(void **state) {
         int64_t parameters, head_dim, window;
         bool tied;
     } fixtures[] = {
-        {"llama", 195008, 16, 0, false},     {"qwen3", 180864, 32, 0, true},
-        {"mistral", 139584, 16, 16, false},  {"mixtral", 214336, 16, 0, false},
-        {"qwen3_moe", 189888, 32, 0, false}, {"qwen3_moe_nonorm", 196128, 16, 0, false}};
+        {"llama", 195008, 16, 0, false},      {"qwen3", 180864, 32, 0, true},
+        {"mistral", 139584, 16, 16, false},   {"mixtral", 214336, 16, 0, false},
+        {"qwen3_moe", 189888, 32, 0, false},  {"qwen3_moe_nonorm", 196128, 16, 0, false},
+        {"llama_bias", 103616, 16, 0, false}, {"granite", 113088, 16, 0, true},
+        {"smollm3", 113088, 16, 0, true},     {"phi3", 102720, 16, 0, false}};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_fixture(&a, fixtures[i].model, "config.json"), AX_OK);
@@ -336,9 +338,9 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{}", "config.json: model_type: missing", AX_ERR_DATA},
         {"[]", "config.json: model_type: missing", AX_ERR_DATA},
         {"{\"model_type\": \"gpt2\"}",
-         "model_type: \"gpt2\" is not supported; expected one of llama, mistral, mixtral, olmo2, "
-         "qwen2, qwen3, "
-         "qwen3_moe",
+         "model_type: \"gpt2\" is not supported; expected one of gemma2, gemma3_text, granite, "
+         "llama, "
+         "mistral, mixtral, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\"}", "config.json: vocab_size: missing; expected an integer",
          AX_ERR_DATA},
@@ -366,6 +368,25 @@ static void mistakes_are_named_with_their_key(void **state) {
          "tie_word_embeddings: expected true or false, got 1", AX_ERR_DATA},
         {"{\"model_type\": \"llama\", " SMALL ", \"rope_scaling\": {\"type\": \"linear\"}}",
          "rope_scaling.factor: missing", AX_ERR_DATA},
+        {"{\"model_type\": \"granite\", " SMALL ", \"logits_scaling\": 0}",
+         "logits_scaling: expected a positive number, got 0", AX_ERR_DATA},
+        {"{\"model_type\": \"smollm3\", " SMALL ", \"no_rope_layers\": [1, 1]}",
+         "no_rope_layers: expected one entry for each of 4 layers, got 2", AX_ERR_DATA},
+        {"{\"model_type\": \"gemma2\", " SMALL ", \"hidden_activation\": \"gelu\"}",
+         "hidden_activation: \"gelu\" is not implemented", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"gemma2\", " SMALL ", \"attn_logit_softcapping\": 0}",
+         "attn_logit_softcapping: expected a positive number or null, got 0", AX_ERR_DATA},
+        {"{\"model_type\": \"gemma2\", " SMALL ", \"query_pre_attn_scalar\": -1}",
+         "query_pre_attn_scalar: expected a positive number", AX_ERR_DATA},
+        {"{\"model_type\": \"gemma3_text\", " SMALL ", \"use_bidirectional_attention\": true}",
+         "use_bidirectional_attention: attention to later tokens", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"gemma3_text\", " SMALL ", \"rope_local_base_freq\": 1}",
+         "rope_local_base_freq: expected a number above 1", AX_ERR_DATA},
+        {"{\"model_type\": \"phi3\", " SMALL ", \"resid_pdrop\": 0.1}",
+         "resid_pdrop: dropout 0.1 is not implemented", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"phi3\", " SMALL
+         ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1]}}",
+         "rope_scaling.short_factor: expected 8 numbers (at most 128), got 1", AX_ERR_DATA},
         {"{\"model_type\": \"mistral\", " SMALL ", \"sliding_window\": 0}",
          "sliding_window: expected an integer of at least 1", AX_ERR_DATA},
         {"{\"model_type\": \"qwen3\", " SMALL ", \"layer_types\": [\"full_attention\"]}",

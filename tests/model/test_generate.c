@@ -153,8 +153,9 @@ static const struct {
     const char *family;
     enum ax_dtype dtype;
     int64_t v_head_dim;
-} models[] = {
-    {"llama", AX_F32, 16}, {"llama", AX_BF16, 16}, {"qwen3", AX_BF16, 16}, {"olmo2", AX_F32, 10}};
+} models[] = {{"llama", AX_F32, 16},   {"llama", AX_BF16, 16},  {"qwen3", AX_BF16, 16},
+              {"olmo2", AX_F32, 10},   {"gemma2", AX_BF16, 16}, {"gemma3_text", AX_F32, 16},
+              {"smollm3", AX_F32, 16}, {"granite", AX_F32, 16}, {"phi3", AX_F32, 16}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
     setup(t, models[k].family, models[k].dtype, lanes);

@@ -26,6 +26,19 @@ static const struct {
     {"qwen2", "", true},
     {"qwen3", "", false},
     {"olmo2", "", false},
+    {"granite",
+     ", \"embedding_multiplier\": 5, \"attention_multiplier\": 0.4, \"residual_multiplier\": 0.6, "
+     "\"logits_scaling\": 1.5",
+     true},
+    {"smollm3", ", \"no_rope_layers\": [1, 0, 1]", false},
+    {"gemma2",
+     ", \"sliding_window\": 8, \"attn_logit_softcapping\": 2.5, \"final_logit_softcapping\": 4, "
+     "\"query_pre_attn_scalar\": 20",
+     true},
+    {"gemma3_text",
+     ", \"sliding_window\": 8, \"sliding_window_pattern\": 2, \"query_pre_attn_scalar\": 20",
+     false},
+    {"phi3", ", \"partial_rotary_factor\": 0.5", false},
 };
 
 static const struct {

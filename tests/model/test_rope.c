@@ -119,8 +119,8 @@ static void mistakes_are_named(void **state) {
         const char *text, *says;
         int64_t head_dim;
     } bad[] = {
-        {"{\"rope_scaling\": {\"type\": \"longrope\"}}",
-         "c.json: rope_scaling.type: rope type \"longrope\" is not one of default, linear", 64},
+        {"{\"rope_scaling\": {\"type\": \"ntk\"}}",
+         "c.json: rope_scaling.type: rope type \"ntk\" is not one of default, linear", 64},
         {"{\"rope_parameters\": {\"rope_type\": 3}}",
          "rope_parameters.rope_type: expected a string", 64},
         {"{\"rope_theta\": 1}", "rope_theta: rope_theta must be above 1", 64},

@@ -1,0 +1,113 @@
+/* Gemma 2 (Gemma Team 2024) and Gemma 3 (2025), the text models: norms x̂·(1 + w) before and after
+ * both parts, a GELU gate, embeddings times √hidden_size, windows in some layers. Gemma 2 caps scores
+ * and logits; Gemma 3 norms q and k instead, and its sliding layers have a rope base of their own. */
+#include <math.h>
+
+#include "model/families/family.h"
+
+static enum ax_status cap(struct ax_json c, const char *key, double usual, double *out) {
+    const struct ax_json v = ax_json_get(c, key);
+    *out = 0;
+    if (json_is_null(json_object_get(c.v, key))) /* null: none */
+        return AX_OK;
+    AX_TRY(ax_json_f64_or(v, usual, out));
+    if (*out > 0 || (!v.v && usual == 0))
+        return AX_OK;
+    return ax_json_error(v, "expected a positive number or null, got %g", *out);
+}
+
+static enum ax_status refuse_bidirectional(struct ax_json c) {
+    bool both;
+    const struct ax_json v = ax_json_get(c, "use_bidirectional_attention");
+    AX_TRY(ax_json_bool_or(v, false, &both));
+    if (!both)
+        return AX_OK;
+    ax_json_error(v, "attention to later tokens is not implemented");
+    return AX_ERR_UNSUPPORTED;
+}
+
+static enum ax_status common(struct ax_arch *a, struct ax_json c) {
+    bool attention_bias;
+    double scalar;
+    const struct ax_json v = ax_json_get(c, "query_pre_attn_scalar");
+    AX_TRY(refuse_bidirectional(c));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
+    a->qkv_bias = a->o_bias = attention_bias;
+    AX_TRY(ax_json_f64_or(v, 256, &scalar));
+    if (!(scalar > 0 && scalar < 1e30))
+        return ax_json_error(v, "expected a positive number, got %g", scalar);
+    a->softmax_scale = 1 / sqrt(scalar);
+    a->norm = (struct ax_norm_style){.offset = 1, .once = true};
+    a->embedding_scale = (double)(float)sqrt((double)a->hidden_size);
+    a->embedding_scale_rounded = true;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        a->layers[i].mixer_norms.out = "model.layers.%d.post_attention_layernorm.weight";
+        a->layers[i].ffn_norms =
+            (struct ax_norm_names){.in = "model.layers.%d.pre_feedforward_layernorm.weight",
+                                   .out = "model.layers.%d.post_feedforward_layernorm.weight"};
+    }
+    return ax_arch_activation(a, c, "hidden_activation", "gelu_pytorch_tanh");
+}
+
+/* The window of all layers but every `period`-th, unless layer_types says otherwise; null: none. */
+static enum ax_status windows(struct ax_arch *a, struct ax_json c, int64_t period) {
+    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
+    int64_t window;
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        bool slides;
+        AX_TRY(ax_layer_slides(a, c, i, (i + 1) % period != 0, &slides));
+        a->layers[i].window = slides ? window : 0;
+        a->layers[i].rope = slides && a->rope_local.dim > 0 ? AX_ROPE_LOCAL : AX_ROPE_MAIN;
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_gemma2(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(common(a, c));
+    AX_TRY(cap(c, "attn_logit_softcapping", 50, &a->score_softcap));
+    AX_TRY(cap(c, "final_logit_softcapping", 30, &a->logit_softcap));
+    return windows(a, c, 2);
+}
+
+/* transformers 5 has an object for each kind of layer in rope_parameters. */
+static enum ax_status gemma3_ropes(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json all = ax_json_get(c, "rope_parameters");
+    const struct ax_json full = ax_json_get(all, "full_attention"),
+                         sliding = ax_json_get(all, "sliding_attention");
+    double theta;
+    if (full.v)
+        AX_TRY(ax_rope_parse_object(&a->rope, c, full, 1e6, a->head_dim, a->max_positions));
+    else
+        AX_TRY(ax_rope_parse_object(&a->rope, c, ax_json_get(c, "rope_scaling"), 1e6, a->head_dim,
+                                    a->max_positions));
+    if (sliding.v)
+        return ax_rope_parse_object(&a->rope_local, c, sliding, 1e4, a->head_dim, a->max_positions);
+    const struct ax_json base = ax_json_get(c, "rope_local_base_freq");
+    AX_TRY(ax_json_f64_or(base, 1e4, &theta));
+    if (!(theta > 1 && theta <= 1e30))
+        return ax_json_error(base, "expected a number above 1 and at most 1e30, got %g", theta);
+    a->rope_local = (struct ax_rope_config){.dim = a->rope.dim,
+                                            .max_positions = a->max_positions,
+                                            .theta = theta,
+                                            .factor = 1,
+                                            .truncate = true};
+    return AX_OK;
+}
+
+static enum ax_status parse_gemma3(struct ax_arch *a, struct ax_json c) {
+    int64_t period;
+    struct ax_json v = ax_json_get(c, "sliding_window_pattern");
+    if (!v.v)
+        v = ax_json_get(c, "_sliding_window_pattern");
+    AX_TRY(common(a, c));
+    AX_TRY(cap(c, "final_logit_softcapping", 0, &a->logit_softcap));
+    AX_TRY(ax_json_i64_or(v, 1, INT32_MAX, 6, &period));
+    AX_TRY(gemma3_ropes(a, c));
+    a->qk_norm = AX_QK_NORM_HEAD;
+    return windows(a, c, period);
+}
+
+const struct ax_family ax_family_gemma2 = {"gemma2", "Gemma2ForCausalLM", 256, parse_gemma2};
+const struct ax_family ax_family_gemma3 = {"gemma3_text", "Gemma3ForCausalLM", 256, parse_gemma3};
