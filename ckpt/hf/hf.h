@@ -5,7 +5,7 @@
  * it names, and no tensor may be in two.
  *
  * Reading order: safetensors.c, index.c, hf.c (reading a folder), safetensors_write.c, write.c
- * (writing one), checksums.c, live.c, delta.c; peft.c, peft_config.c, peft_write.c (adapters). */
+ * (writing one), kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c, peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
 
@@ -70,7 +70,9 @@ struct ax_hf_save {
     int64_t max_shard_bytes; /* 0 = 5 GB as in transformers; larger: shards and index */
     int n;
     const struct ax_st_output *tensors;
-    const char *gguf; /* if not NULL, a link to this GGUF file instead of tensors */
+    int kept_first, kept_end; /* layers whose tensors are base_dir's, unchanged (kept.h); equal =
+                                 none */
+    const char *gguf;         /* if not NULL, a link to this GGUF file instead of tensors */
     struct ax_sum_list
         *sums;            /* receives the checksums of all files; or NULL. Of a team, those of what
                                  this rank wrote: see ax_checksums_merge */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ckpt/hf/hf.h"
+#include "ckpt/hf/kept.h"
 #include "ckpt/hf/peft.h"
 
 #define DEFAULT_SHARD 5000000000LL
@@ -297,7 +298,7 @@ static enum ax_status write_beside(const struct target *to, const struct ax_hf_s
     return create_files(to->dir, files);
 }
 
-enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save) {
+static enum ax_status write_all(const char *tmp_dir, const struct ax_hf_save *save) {
     const struct target to = {tmp_dir, save->sums};
     struct files files;
     enum ax_status st = make_files(&files, save);
@@ -307,6 +308,18 @@ enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *sa
     if (st == AX_OK)
         st = write_in_turn(&to, save, &files);
     ax_free(files.end);
+    return st;
+}
+
+enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save) {
+    struct ax_hf_save all = *save;
+    struct ax_hf_kept kept;
+    if (save->kept_first >= save->kept_end)
+        return write_all(tmp_dir, save);
+    enum ax_status st = ax_team_agree(save->team, ax_hf_kept_open(&kept, &all));
+    if (st == AX_OK)
+        st = write_all(tmp_dir, &all);
+    ax_hf_kept_close(&kept);
     return st;
 }
 

@@ -43,6 +43,47 @@ static void assert_config(const char *base_text, const char *set, enum ax_dtype 
     ax_free(text);
 }
 
+/* Of the base's layers those named are in the save, too, in their own dtype and with their bytes. */
+static void kept_layers_are_copied(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        bool kept;
+    } has[] = {{"model.layers.1.y.weight", false},  {"model.layers.2.y.weight", true},
+               {"model.layers.3.bias", true},       {"model.layers.4.y.weight", false},
+               {"model.layers.20.y.weight", false}, {"model.norm.weight", false}};
+    enum { N = sizeof has / sizeof *has };
+    struct ax_st_output tensors[N];
+    const struct ax_st_output own = output("x", AX_F32, 1, SHAPE(3));
+    for (int i = 0; i < N; i++)
+        tensors[i] = output(has[i].name, i % 2 ? AX_BF16 : AX_F32, 2, SHAPE(5, 7));
+    assert_int_equal(ax_mkdir(in_dir("mtp")), AX_OK);
+    put_text("mtp/config.json", "{}");
+    assert_int_equal(ax_safetensors_write(in_dir("mtp/model.safetensors"), N, tensors), AX_OK);
+    for (int64_t shard = 0; shard < 100; shard += 60) { /* in one file, and in several */
+        const struct ax_hf_save save = {.dir = in_dir("kept"),
+                                        .base_dir = in_dir("mtp"),
+                                        .dtype = AX_F32,
+                                        .max_shard_bytes = shard,
+                                        .kept_first = 2,
+                                        .kept_end = 4,
+                                        .n = 1,
+                                        .tensors = &own};
+        struct ax_hf hf;
+        assert_int_equal(ax_remove_tree(in_dir("kept")), AX_OK);
+        assert_int_equal(ax_hf_write(&save), AX_OK);
+        assert_int_equal(ax_hf_open(&hf, in_dir("kept")), AX_OK);
+        assert_int_equal(ax_hf_count(&hf), 3);
+        for (int i = 0; i < N; i++) {
+            const struct ax_st_entry *e = ax_hf_find(&hf, has[i].name);
+            assert_int_equal(e != NULL, has[i].kept);
+            if (e)
+                assert_tensor(e, &tensors[i]);
+        }
+        ax_hf_close(&hf);
+    }
+}
+
 /* Order, unknown keys and values, escapes and numbers stay as the base has them. */
 static void the_spelling_of_the_base_is_kept(void **state) {
     (void)state;
@@ -264,6 +305,7 @@ int main(void) {
         cmocka_unit_test(keys_that_are_set_take_their_old_places),
         cmocka_unit_test(the_caller_s_config_is_not_changed),
         cmocka_unit_test(fixtures_differ_only_in_dtype),
+        cmocka_unit_test(kept_layers_are_copied),
         cmocka_unit_test(side_files_are_copied_as_they_are),
         cmocka_unit_test(linked_side_files_become_files),
         cmocka_unit_test(a_folder_can_be_its_own_base),
