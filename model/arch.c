@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/mem.h"
+#include "ckpt/hf/kept.h"
 #include "model/classifier.h"
 #include "model/layer.h"
 
@@ -42,6 +43,20 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
                           &a->max_positions);
 }
 
+/* Says what kind the file names. */
+static enum ax_status refuse_quantized(struct ax_json q) {
+    const char *method;
+    if (!q.v)
+        return AX_OK;
+    AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
+    ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",
+                  *method ? " (" : "", method,
+                  !*method                                                ? ""
+                  : ax_json_size(ax_json_get(q, "weight_block_size")) > 0 ? " in blocks)"
+                                                                          : ")");
+    return AX_ERR_UNSUPPORTED;
+}
+
 /* Rejects settings that change the result but that no layer here implements. */
 static enum ax_status refuse_unknown_math(struct ax_json c) {
     double dropout;
@@ -51,12 +66,7 @@ static enum ax_status refuse_unknown_math(struct ax_json c) {
                       "attention dropout %g is not implemented; set it to 0", dropout);
         return AX_ERR_UNSUPPORTED;
     }
-    if (ax_json_get(c, "quantization_config").v) {
-        ax_json_error(ax_json_get(c, "quantization_config"),
-                      "quantized checkpoints are not supported; use the original weights");
-        return AX_ERR_UNSUPPORTED;
-    }
-    return AX_OK;
+    return refuse_quantized(ax_json_get(c, "quantization_config"));
 }
 
 enum ax_status ax_arch_activation(struct ax_arch *a, struct ax_json c, const char *key,
@@ -116,33 +126,23 @@ static enum ax_status layers(struct ax_arch *a) {
     return AX_OK;
 }
 
-/* Elements of a layer's matrices, with `experts` of its experts, and of its vectors. */
-static int64_t layer_matrices(const struct ax_arch *a, int64_t layer, int64_t experts) {
-    const int64_t heads = (a->n_heads + a->n_kv_heads) * (a->head_dim + a->v_head_dim);
-    const bool moe = a->layers[layer].ffn == &ax_ffn_moe;
-    const int64_t ffn =
-        moe ? a->moe.n_experts + 3 * experts * a->moe.width : 3 * a->intermediate_size;
-    return a->hidden_size * (heads + ffn);
-}
-static int64_t norm_vectors(const struct ax_arch *a, const struct ax_norm_names *n) {
-    return ((n->in ? 1 : 0) + (n->out ? 1 : 0)) * a->hidden_size;
-}
-static int64_t layer_vectors(const struct ax_arch *a, int64_t layer) {
-    const int64_t qk = (a->n_heads + a->n_kv_heads) * a->head_dim;
-    const int64_t qk_norm[] = {[AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = qk};
+/* Elements of a layer's parameters. */
+static struct ax_part_size layer_size(const struct ax_arch *a, int64_t layer) {
     const struct ax_layer_spec *spec = &a->layers[layer];
-    return norm_vectors(a, &spec->mixer_norms) + norm_vectors(a, &spec->ffn_norms) +
-           (a->qkv_bias ? qk + a->n_kv_heads * a->v_head_dim : 0) +
-           (a->o_bias ? a->hidden_size : 0) +
-           (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) + qk_norm[a->qk_norm] +
-           (a->sinks ? a->n_heads : 0);
+    const struct ax_part_size mixer = spec->mixer->size(a), ffn = spec->ffn->size(a);
+    const struct ax_norm_names *m = &spec->mixer_norms, *f = &spec->ffn_norms;
+    const int64_t norms = (m->in ? 1 : 0) + (m->out ? 1 : 0) + (f->in ? 1 : 0) + (f->out ? 1 : 0);
+    return (struct ax_part_size){.matrices = mixer.matrices + ffn.matrices,
+                                 .active = mixer.active + ffn.active,
+                                 .vectors = mixer.vectors + ffn.vectors + norms * a->hidden_size};
 }
 
 /* Sizes that are valid individually may overflow together. */
 static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
     int64_t largest = 0;
     for (int64_t i = 0; i < a->n_layers; i++) {
-        const int64_t n = layer_matrices(a, i, a->moe.n_experts) + layer_vectors(a, i);
+        const struct ax_part_size size = layer_size(a, i);
+        const int64_t n = size.matrices + size.vectors;
         largest = n > largest ? n : largest;
     }
     if (largest > MAX_PARAMETERS / a->n_layers)
@@ -250,14 +250,24 @@ void ax_arch_free(struct ax_arch *arch) {
     *arch = (struct ax_arch){0};
 }
 
+bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
+    const int layer = ax_hf_layer_of(name);
+    const char *bias = a->moe.n_experts > 0 ? a->moe.names->bias : NULL;
+    const char *end = bias ? strstr(bias, "%d") + strlen("%d") : name;
+    const size_t n = strlen(name), m = strlen(end);
+    return layer >= a->n_layers || (bias && n >= m && strcmp(name + n - m, end) == 0);
+}
+
 int64_t ax_arch_head_rows(const struct ax_arch *a) {
     return a->classifier ? a->n_labels : a->vocab_size;
 }
 
 int64_t ax_arch_parameters(const struct ax_arch *a) {
     int64_t n = a->hidden_size;
-    for (int64_t i = 0; i < a->n_layers; i++)
-        n += layer_matrices(a, i, a->moe.n_experts) + layer_vectors(a, i);
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_part_size size = layer_size(a, i);
+        n += size.matrices + size.vectors;
+    }
     n += (a->vocab_size + (a->tied ? 0 : ax_arch_head_rows(a))) * a->hidden_size;
     return n + (a->classifier && a->classifier->biased ? a->n_labels : 0);
 }
@@ -267,7 +277,7 @@ double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
         return 2 * (double)a->hidden_size;
     if (unit > a->n_layers)
         return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size);
-    return 2 * (double)layer_matrices(a, unit - 1, a->moe.n_active) +
+    return 2 * (double)layer_size(a, unit - 1).active +
            (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
 }
 

@@ -26,19 +26,29 @@ const char *ax_family_list(char *buf, size_t size);
 
 struct ax_part_type;
 
-/* Checkpoint names of the parts of a mixture of experts: ROUTER.weight and
- * EXPERTS.E.{gate,up,down}.weight; %d is the layer. */
+/* Checkpoint names of the parts of a mixture of experts: the router's weight and bias (NULL = none),
+ * EXPERTS.E.{gate,up,down}.weight, the module of the shared expert and its gate's weight (NULL =
+ * none); %d is the layer. */
 struct ax_moe_names {
     const char *router, *experts, *gate, *up, *down;
+    const char *bias, *shared, *shared_gate;
 };
 
 /* Mixture of experts: a router sends each token to n_active of n_experts SwiGLU MLPs. */
 struct ax_moe_config {
     int64_t n_experts, n_active; /* 0: no layer has experts */
     int64_t width;               /* feed-forward size of an expert */
+    int64_t shared_width;        /* of the one for all tokens; 0 = none */
     struct ax_routing routing;
     double balance_coef; /* of the balancing loss (model/balance.h) in training; 0 = none */
     const struct ax_moe_names *names;
+};
+
+/* Sizes of multi-head latent attention (mla.c); head_dim = nope + rope. */
+struct ax_mla_config {
+    int64_t q_rank, kv_rank; /* of the latents; q_rank 0: queries have none */
+    int64_t nope, rope;      /* elements of a head that are not rotated, and those that are */
+    bool bias;               /* on the latents' projections and the output's */
 };
 
 /* Parameter names of the RMSNorms around a part of a layer, y = x + out(part(in(x))), with %d for
@@ -105,7 +115,10 @@ struct ax_arch {
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
     enum ax_dtype dtype; /* of the checkpoint, from the config; F32 if not given */
     struct ax_rope_config rope, rope_local; /* dim 0: not used */
+    struct ax_mla_config mla;
     struct ax_moe_config moe;
+    int64_t n_unused; /* layers after the last one that the folder has, too: of multi-token
+                         prediction. They are kept and not trained */
     struct ax_layer_spec *layers; /* [n_layers] */
 };
 
@@ -124,9 +137,13 @@ enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const j
 enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file);
 void ax_arch_free(struct ax_arch *arch);
 
+/* True for a tensor of the model's folders that keeps its dtype, whatever the others are written in:
+ * of a layer that is not used, or a buffer. */
+bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);
 /* Logits per token: the vocabulary, or a classifier's labels. */
 int64_t ax_arch_head_rows(const struct ax_arch *arch);
-/* Trainable parameters: embeddings, layers with all their experts, head; tied ones counted once. */
+/* Trainable parameters: embeddings, layers with all their experts, head; tied ones counted once. Not
+ * unused layers. */
 int64_t ax_arch_parameters(const struct ax_arch *arch);
 /* FLOPs of a token's forward pass in a unit: the embedding, a layer, …, the head; per matrix element
  * that it passes through 2, for attention as below, and for the look-up 2 per element of the row. */

@@ -83,6 +83,16 @@ static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
     return 2;
 }
 
+static struct ax_part_size attention_size(const struct ax_arch *a) {
+    const int64_t qk = (a->n_heads + a->n_kv_heads) * a->head_dim;
+    const int64_t v = a->n_kv_heads * a->v_head_dim, o = a->n_heads * a->v_head_dim;
+    const int64_t qk_norm[] = {[AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = qk};
+    const int64_t matrices = a->hidden_size * (qk + v + o);
+    return (struct ax_part_size){matrices, matrices,
+                                 (a->qkv_bias ? qk + v : 0) + (a->o_bias ? a->hidden_size : 0) +
+                                     qk_norm[a->qk_norm] + (a->sinks ? a->n_heads : 0)};
+}
+
 /* Heads that this rank computes; of one matrix for all three it has all rows. */
 static int64_t q_heads(const struct ax_layer *l, const struct ax_arch *a) {
     return a->fused_qkv ? a->n_heads : l->attention.qkv.weight[0]->local_shape[0] / a->head_dim;
@@ -318,6 +328,7 @@ const struct ax_part_type ax_mixer_attention = {
     .n_saved = N_SAVED,
     .init = attention_init,
     .linears = attention_linears,
+    .size = attention_size,
     .declare = attention_declare,
     .forward = attention_forward,
     .backward = attention_backward,

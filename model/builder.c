@@ -53,7 +53,8 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                            .ep_owner = decl->ep_owner,
                            .grad_partial_over = decl->grad_partial_over,
                            .alias_of = -1,
-                           .trainable = !ax_adapter_config(m, 0),
+                           .buffer = decl->buffer,
+                           .trainable = !decl->buffer && !ax_adapter_config(m, 0),
                            .decay = decl->cols > 0};
     if (!decl->cols)
         p->shape[1] = 0;
@@ -63,7 +64,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                  number + 2);
     else
         snprintf(p->name, sizeof p->name, "%s", decl->name);
-    p->trainable = p->trainable || ax_adapter_any_saves(m, p->name);
+    p->trainable = !p->buffer && (p->trainable || ax_adapter_any_saves(m, p->name));
     return p;
 }
 

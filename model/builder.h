@@ -31,6 +31,7 @@ struct ax_param_decl {
     bool glue;          /* follows its predecessor directly */
     bool expert;        /* a matrix of an expert, stored on ep coordinate `ep_owner` */
     int ep_owner;
+    bool buffer; /* see ax_param */
     uint32_t grad_partial_over;
 };
 /* Adds one and returns it (stable address). */

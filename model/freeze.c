@@ -65,7 +65,7 @@ enum ax_status ax_freeze_except(const struct ax_peft_names *patterns, int n,
     for (int i = 0; i < patterns->n && st == AX_OK; i++)
         st = mark(patterns->names[i], n, params, marks, &any);
     for (int i = 0; i < n && st == AX_OK; i++)
-        params[i].trainable = marks[i];
+        params[i].trainable = marks[i] && !params[i].buffer;
     ax_free(marks);
     return st;
 }

@@ -83,7 +83,7 @@ static enum ax_status put_rope(const struct ax_rope_config *r, struct ax_gguf_ke
 static enum ax_status check_experts(const struct ax_gguf_model *m, const struct ax_arch *a,
                                     const char *where) {
     for (int64_t i = 0; i < a->n_layers; i++)
-        if ((a->layers[i].ffn == &ax_ffn_moe) != m->kind->moe)
+        if ((a->layers[i].ffn != &ax_ffn_swiglu) != m->kind->moe)
             return refuse(where, "only some layers have experts");
     if (m->kind->moe && !a->moe.routing.renormalize)
         return refuse(where, "norm_topk_prob is false");

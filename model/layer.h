@@ -6,6 +6,12 @@
 
 struct ax_builder;
 
+/* Elements of a part's parameters, of all its experts; buffers do not count. */
+struct ax_part_size {
+    int64_t matrices, active; /* those that a token passes through */
+    int64_t vectors;
+};
+
 /* The functions of a mixer (mixes tokens) or an ffn (each token separately). */
 struct ax_part_type {
     const char *name;
@@ -14,6 +20,7 @@ struct ax_part_type {
     void (*init)(struct ax_builder *b, struct ax_layer *l);
     /* Lists its linears in model order, for adapters and packed storage; returns how many. */
     int (*linears)(struct ax_layer *l, struct ax_linear **out);
+    struct ax_part_size (*size)(const struct ax_arch *a);
     /* Declares the tensors of s that it needs in this pass; the others take no memory. */
     void (*declare)(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s);
     /* out [T][D] = part(h), plus x if not NULL; out NULL: recomputes only what backward needs.
@@ -28,8 +35,15 @@ struct ax_part_type {
 };
 
 extern const struct ax_part_type ax_mixer_attention; /* attention.c */
+extern const struct ax_part_type ax_mixer_mla;       /* mla.c */
 extern const struct ax_part_type ax_ffn_swiglu;      /* mlp.c */
 extern const struct ax_part_type ax_ffn_moe;         /* moe.c */
+extern const struct ax_part_type ax_ffn_moe_shared;  /* shared_expert.c */
+#define AX_MOE_SAVED 11                              /* n_saved of ax_ffn_moe */
+
+/* Adds the SwiGLU MLP `module` (one %d for the layer), `width` wide, as the layer's. */
+void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module,
+                 int64_t width); /* mlp.c */
 
 /* AX_ERR_CONFIG: the adapter's settings do not fit the model. */
 enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l);

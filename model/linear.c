@@ -151,7 +151,7 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     const bool inputs = l->split == AX_SPLIT_INPUTS;
     struct ax_tensor in = *x;
     const struct ax_tensor out = inputs ? ax_tp_partial(rt, y) : *y;
-    if (!inputs)
+    if (l->split == AX_SPLIT_OUTPUTS)
         AX_TRY(ax_tp_gather(rt, x, &in));
     for (struct run r = {0}; next_run(l, &r);) {
         const struct ax_tensor columns = ax_tensor_cols(&out, r.at, r.out);
@@ -248,11 +248,12 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
                                   const struct ax_tensor *dx) {
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const bool inputs = l->split == AX_SPLIT_INPUTS;
+    const bool outputs = l->split == AX_SPLIT_OUTPUTS;
     struct ax_tensor in = *x, d_out = *dy, d_in = {0};
-    AX_TRY(inputs ? ax_tp_gather(rt, dy, &d_out) : ax_tp_gather(rt, x, &in));
+    if (l->split != AX_SPLIT_NONE)
+        AX_TRY(outputs ? ax_tp_gather(rt, x, &in) : ax_tp_gather(rt, dy, &d_out));
     if (dx)
-        d_in = inputs ? *dx : ax_tp_partial(rt, dx);
+        d_in = outputs ? ax_tp_partial(rt, dx) : *dx;
     for (struct run r = {0}; next_run(l, &r);) {
         const size_t inner = ax_stack_mark(scratch);
         const struct ax_tensor d = ax_tensor_cols(&d_out, r.at, r.out);
@@ -261,7 +262,7 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
         AX_TRY(run_inputs(rt, l, &r, &in, &d, dx ? &d_in : NULL));
         ax_stack_release(scratch, inner);
     }
-    if (dx && !inputs)
+    if (dx && outputs)
         AX_TRY(ax_tp_reduce(rt, &d_in, NULL, dx));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -3,8 +3,8 @@
  *
  * A linear may combine several HF matrices that read the same input (q, k, v; gate, up): those that
  * are contiguous in the unit run as one GEMM. With tensor parallelism (model/tensor_parallel.h) a
- * linear is split over its outputs (rows [T/tp] in, own columns of all T rows out) or over its
- * inputs (own columns of all T rows in, rows [T/tp] out). */
+ * linear is split over its outputs (rows [T/tp] in, own columns of all T rows out), over its inputs
+ * (own columns of all T rows in, rows [T/tp] out), or not at all (rows [T/tp] in and out). */
 #ifndef AX_MODEL_LINEAR_H
 #define AX_MODEL_LINEAR_H
 
@@ -13,7 +13,7 @@
 
 #define AX_LINEAR_MAX_PARTS 3
 
-enum ax_linear_split { AX_SPLIT_OUTPUTS, AX_SPLIT_INPUTS };
+enum ax_linear_split { AX_SPLIT_OUTPUTS, AX_SPLIT_INPUTS, AX_SPLIT_NONE };
 
 struct ax_linear {
     const struct ax_unit *unit;

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "ckpt/hf/kept.h"
 #include "model/model.h"
 
 /* True if the file has fewer rows of the embedding or the head than the model. */
@@ -87,6 +88,12 @@ static bool is_new(const struct ax_model *m, const struct ax_param *p) {
     return m->arch.new_head && (p == m->lm_head || p == m->head.bias[0]);
 }
 
+/* True for a tensor of a layer that is kept and not used. */
+static bool is_unused(const struct ax_model *m, const char *name) {
+    const int layer = ax_hf_layer_of(name);
+    return layer >= m->arch.n_layers && layer < m->arch.n_layers + m->arch.n_unused;
+}
+
 /* An unused tensor would mean training that silently starts from something else. Known leftovers:
  * rope buffers of old files, and a head that is not used: the copy of a tied one, or what a
  * classifier's replaces. */
@@ -102,7 +109,7 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
     for (int i = 0; i < n && st == AX_OK; i++) {
         const char *name = ax_hf_at(hf, i)->name;
         const bool harmless =
-            strstr(name, "rotary_emb.inv_freq") ||
+            strstr(name, "rotary_emb.inv_freq") || is_unused(m, name) ||
             ((m->arch.tied || m->arch.new_head) && strcmp(name, "lm_head.weight") == 0);
         if (!harmless && !known(name, names, n_params))
             st = ax_error(AX_ERR_DATA, "%s: unexpected tensor %s in a %s model", hf->dir, name,

@@ -1,13 +1,23 @@
 /* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM, or one matrix. */
+#include <stdio.h>
+
 #include "model/builder.h"
 #include "model/layer.h"
 
 enum { GATE_UP, ACT, N_SAVED };
 
-static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
+static const struct ax_param *add(struct ax_builder *b, const struct ax_layer *l,
+                                  const char *module, struct ax_param_decl decl) {
+    char name[AX_NAME_MAX];
+    snprintf(name, sizeof name, "%s.%s", module, decl.name);
+    decl.name = name;
+    return ax_builder_add(b, l->index, &decl);
+}
+
+void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, int64_t F) {
 #define OF(tail, n, m, ...)                                                                        \
-    { .name = "model.layers.%d.mlp." tail, .rows = (n), .cols = (m), __VA_ARGS__ }
-    const int64_t D = b->arch->hidden_size, F = b->arch->intermediate_size;
+    { .name = tail, .rows = (n), .cols = (m), __VA_ARGS__ }
+    const int64_t D = b->arch->hidden_size;
     const bool fused = b->arch->fused_gate_up;
     struct ax_mlp_part *mlp = &l->mlp;
     const struct ax_param_decl weights[] = {
@@ -26,15 +36,25 @@ static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
     mlp->gate_up.n_parts = fused ? 1 : 2;
     mlp->down.n_parts = 1;
     mlp->down.split = AX_SPLIT_INPUTS;
-    mlp->gate_up.weight[0] = ax_builder_add(b, l->index, fused ? &joined : &weights[0]);
+    mlp->gate_up.weight[0] = add(b, l, module, fused ? joined : weights[0]);
     if (!fused)
-        mlp->gate_up.weight[1] = ax_builder_add(b, l->index, &weights[1]);
-    mlp->down.weight[0] = ax_builder_add(b, l->index, &weights[2]);
+        mlp->gate_up.weight[1] = add(b, l, module, weights[1]);
+    mlp->down.weight[0] = add(b, l, module, weights[2]);
     if (!b->arch->mlp_bias)
         return;
-    mlp->gate_up.bias[0] = ax_builder_add(b, l->index, &biases[0]);
-    mlp->gate_up.bias[1] = ax_builder_add(b, l->index, &biases[1]);
-    mlp->down.bias[0] = ax_builder_add(b, l->index, &biases[2]);
+    mlp->gate_up.bias[0] = add(b, l, module, biases[0]);
+    mlp->gate_up.bias[1] = add(b, l, module, biases[1]);
+    mlp->down.bias[0] = add(b, l, module, biases[2]);
+}
+
+static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
+    ax_mlp_init(b, l, "model.layers.%d.mlp", b->arch->intermediate_size);
+}
+
+static struct ax_part_size mlp_size(const struct ax_arch *a) {
+    const int64_t matrices = 3 * a->hidden_size * a->intermediate_size;
+    return (struct ax_part_size){matrices, matrices,
+                                 a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0};
 }
 
 static int mlp_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -88,6 +108,7 @@ const struct ax_part_type ax_ffn_swiglu = {
     .n_saved = N_SAVED,
     .init = mlp_init,
     .linears = mlp_linears,
+    .size = mlp_size,
     .declare = mlp_declare,
     .forward = mlp_forward,
     .backward = mlp_backward,

@@ -7,8 +7,8 @@
  *   builder.c, freeze.c                  collect parameters while a model is created
  *   tensor_parallel.c, stash.c, norm.c … steps that all parts share
  *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
- *   linear.c → attention.c, mlp.c, moe.c the parts of a layer (attention's core: attend.c; experts:
- *                                        expert_weights.c)
+ *   linear.c → attend.c → attention.c, mla.c; mlp.c, router.c → moe.c → shared_expert.c
+ *                                        the parts of a layer (experts: expert_weights.c)
  *   adapter/attach.c                     parameters of adapters
  *   layer.c, head.c → pass.c             forward and backward of a unit
  *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files
@@ -35,6 +35,11 @@ struct ax_attention_part {
     struct ax_linear qkv, o;
     const struct ax_param *q_norm, *k_norm, *sinks; /* NULL without */
 };
+/* Multi-head latent attention: see mla.c. */
+struct ax_mla_part {
+    struct ax_linear latent, q, kv, o;
+    const struct ax_param *q_norm, *kv_norm; /* of the latents; q_norm NULL without one */
+};
 /* SwiGLU MLP: see mlp.c. */
 struct ax_mlp_part {
     struct ax_linear gate_up, down;
@@ -43,9 +48,11 @@ struct ax_mlp_part {
 /* Mixture of experts: see moe.c. Parameters of all experts, in expert order. */
 struct ax_moe_part {
     const struct ax_param *router;
+    const struct ax_param *bias;    /* [n_experts]: chooses experts; NULL without */
     const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
     const struct ax_param *down;    /* [n_experts] */
     struct ax_expert_adapter gate_up_adapter, down_adapter;
+    struct ax_linear gate; /* of a shared expert: see shared_expert.c; no parts without */
 };
 
 /* Half a layer, y = x + norm_out(part(norm_in(x))): see layer.c. */
@@ -60,7 +67,8 @@ struct ax_layer {
     struct ax_unit *unit;
     struct ax_branch mixer, ffn;
     struct ax_attention_part attention;
-    struct ax_mlp_part mlp;
+    struct ax_mla_part mla;
+    struct ax_mlp_part mlp; /* or the shared expert */
     struct ax_moe_part moe;
 };
 

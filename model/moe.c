@@ -6,10 +6,10 @@
  * every recompute mode: backward must follow the same routes. */
 #include <stdio.h>
 
-#include "model/balance.h"
 #include "model/builder.h"
 #include "model/expert_weights.h"
 #include "model/layer.h"
+#include "model/router.h"
 
 enum {
     PROBS, /* the router's decision … */
@@ -25,6 +25,7 @@ enum {
     RESULTS, /* back on their rank, sorted by expert */
     N_SAVED
 };
+_Static_assert(N_SAVED == AX_MOE_SAVED, "of a part that has this one inside it");
 
 static const struct ax_param *add_expert(struct ax_builder *b, struct ax_layer *l, int expert,
                                          const char *part, int64_t rows, int64_t cols, bool glue) {
@@ -45,12 +46,7 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_moe_config *c = &b->arch->moe;
     const int64_t D = b->arch->hidden_size, F = c->width;
     struct ax_moe_part *moe = &l->moe;
-    const struct ax_param_decl router = {.name = c->names->router,
-                                         .rows = c->n_experts,
-                                         .cols = D,
-                                         .tp_dim = -1,
-                                         .grad_partial_over = AX_TP_PARTIAL};
-    moe->router = ax_builder_add(b, l->index, &router);
+    ax_router_init(b, l);
     for (int e = 0; e < c->n_experts; e++) {
         const struct ax_param *gate = add_expert(b, l, e, c->names->gate, F, D, false);
         add_expert(b, l, e, c->names->up, F, D, true);
@@ -62,6 +58,13 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
         if (e == 0)
             moe->down = down;
     }
+}
+
+static struct ax_part_size moe_size(const struct ax_arch *a) {
+    const struct ax_moe_config *c = &a->moe;
+    const int64_t D = a->hidden_size, router = c->n_experts * D, expert = 3 * c->width * D;
+    return (struct ax_part_size){.matrices = router + c->n_experts * expert,
+                                 .active = router + c->n_active * expert};
 }
 
 /* None: its matrices are the experts', see adapter/experts.h. */
@@ -115,45 +118,17 @@ static struct ax_expert_route route_of(const struct ax_layer *l, const struct ax
         .rows = rows ? rows + (int64_t)2 * l->index * p->model->experts.ranks : NULL};
 }
 
-static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
-                const struct ax_tensor *t) {
-    if (p->tap)
-        p->tap(p->tap_ctx, what, l->index, t);
+static struct ax_router_choice choice_of(const struct ax_saved *s) {
+    return (struct ax_router_choice){s[PROBS].t, s[WEIGHTS].t, s[EXPERTS].t};
 }
 
-/* Logits in accumulation dtype: one GEMM of rounded inputs, not rounded again. */
 static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                              const struct ax_tensor *h) {
     struct ax_model *m = p->model;
-    struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    const struct ax_batch *b = p->batch;
+    const struct ax_router_choice choice = choice_of(s);
     const struct ax_expert_route route = route_of(l, p, s);
-    struct ax_tensor logits = s[PROBS].t;
-    logits.data = ax_stack_push(scratch, "router logits", ax_tensor_bytes(&logits));
-    const struct ax_gemm gemm = {.a = *h,
-                                 .b = ax_unit_weight(l->unit, l->moe.router),
-                                 .c = logits,
-                                 .trans_b = true,
-                                 .alpha = 1};
-    const struct ax_router_forward router = {
-        .logits = logits,
-        .probs = s[PROBS].t,
-        .weights = s[WEIGHTS].t,
-        .experts = s[EXPERTS].t,
-        .valid =
-            b->used.data ? b->used : ax_tensor_rows(&b->cu_seqlens, b->cu_seqlens.shape[0] - 1, 1),
-        .load = ax_balance_load(p),
-        .first = ax_tp_first(m->rt, b->T),
-        .routing = m->arch.moe.routing};
-    AX_TRY(ax_run_gemm(m->rt->q, &gemm));
-    AX_TRY(ax_run_router_forward(m->rt->q, &router));
-    AX_TRY(ax_expert_assign(&m->experts, m->rt, &router.experts, &route));
-    tap(l, p, "router_logits", &logits);
-    tap(l, p, "router_experts", &router.experts);
-    tap(l, p, "router_weights", &router.weights);
-    ax_stack_release(scratch, mark);
-    return AX_OK;
+    AX_TRY(ax_router_choose(l, p, h, &choice));
+    return ax_expert_assign(&m->experts, m->rt, &choice.experts, &route);
 }
 
 /* Sends every token's row to its experts. */
@@ -316,37 +291,6 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     return AX_OK;
 }
 
-/* dh += the gradient through the routing weights and the balancing loss; dW of the router. */
-static enum ax_status router_backward(const struct ax_layer *l, struct ax_pass *p,
-                                      const struct ax_saved *s, const struct ax_tensor *dweights,
-                                      const struct ax_tensor *h, const struct ax_tensor *dh) {
-    const struct ax_model *m = p->model;
-    struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    struct ax_router_backward back = {.probs = s[PROBS].t,
-                                      .experts = s[EXPERTS].t,
-                                      .dweights = *dweights,
-                                      .routing = m->arch.moe.routing};
-    back.dlogits = ax_tensor_2d(m->dtype, NULL, h->shape[0], m->arch.moe.n_experts);
-    back.dlogits.data =
-        ax_stack_push(scratch, "gradient of router logits", ax_tensor_bytes(&back.dlogits));
-    AX_TRY(ax_balance_slope(p, &back.slope));
-    AX_TRY(ax_run_router_backward(m->rt->q, &back));
-    const struct ax_tensor dw = ax_unit_grad(l->unit, l->moe.router);
-    struct ax_gemm to_w = {
-        .a = back.dlogits, .b = *h, .c = dw, .trans_a = true, .accumulate = true, .alpha = 1};
-    struct ax_gemm to_h = {.a = back.dlogits,
-                           .b = ax_unit_weight(l->unit, l->moe.router),
-                           .c = *dh,
-                           .accumulate = true,
-                           .alpha = 1};
-    if (dw.data)
-        AX_TRY(ax_run_gemm(m->rt->q, &to_w));
-    AX_TRY(ax_run_gemm(m->rt->q, &to_h));
-    ax_stack_release(scratch, mark);
-    return AX_OK;
-}
-
 static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                    const struct ax_tensor *h, const struct ax_tensor *dy,
                                    const struct ax_tensor *dh) {
@@ -354,6 +298,7 @@ static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, 
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_expert_route route = route_of(l, p, s);
+    const struct ax_router_choice choice = choice_of(s);
     struct ax_tensor d = s[ROWS].t, dweights = s[WEIGHTS].t;
     d.data = ax_stack_push(scratch, "gradient of expert rows", ax_tensor_bytes(&d));
     dweights.data = ax_stack_push(scratch, "gradient of router", ax_tensor_bytes(&dweights));
@@ -369,7 +314,7 @@ static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, 
     AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &d, &sorted));
     AX_TRY(ax_run_combine_forward(
         m->rt->q, &(struct ax_combine_forward){.src = sorted, .rows = route.places, .out = *dh}));
-    AX_TRY(router_backward(l, p, s, &dweights, h, dh));
+    AX_TRY(ax_router_gradient(l, p, &choice, &dweights, h, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -379,6 +324,7 @@ const struct ax_part_type ax_ffn_moe = {
     .n_saved = N_SAVED,
     .init = moe_init,
     .linears = moe_linears,
+    .size = moe_size,
     .declare = moe_declare,
     .forward = moe_forward,
     .backward = moe_backward,

@@ -15,10 +15,11 @@ enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_sav
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        sources[i] = (struct ax_st_source){
-            .value = ax_model_value(m, p), .dtype = save->dtype, .q = m->rt->q};
+        const enum ax_dtype dtype = p->buffer ? AX_F32 : save->dtype;
+        sources[i] =
+            (struct ax_st_source){.value = ax_model_value(m, p), .dtype = dtype, .q = m->rt->q};
         tensors[i] = (struct ax_st_output){.name = p->name,
-                                           .dtype = save->dtype,
+                                           .dtype = dtype,
                                            .ndim = p->ndim,
                                            .fill = ax_st_fill,
                                            .ctx = &sources[i]};
@@ -27,6 +28,8 @@ enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_sav
     const struct ax_hf_save hf = {.dir = save->dir,
                                   .base_dir = save->base_dir,
                                   .config = save->config,
+                                  .kept_first = (int)m->arch.n_layers,
+                                  .kept_end = (int)(m->arch.n_layers + m->arch.n_unused),
                                   .dtype = save->dtype,
                                   .max_shard_bytes = save->max_shard_bytes,
                                   .n = m->n_params,

@@ -26,7 +26,7 @@ enum ax_keep {
     AX_KEEP_ALWAYS, /* a decision (routing): small, must not be recomputed */
 };
 
-#define AX_FRAME_MAX 32
+#define AX_FRAME_MAX 48
 
 struct ax_saved {
     const char *name; /* name in the memory plan */

@@ -40,6 +40,8 @@ enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mes
     if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)
         AX_TRY(check_divides("key and value heads", arch->n_kv_heads, tp));
     AX_TRY(check_at_least("feed-forward columns", arch->intermediate_size, tp));
+    if (arch->moe.shared_width > 0)
+        AX_TRY(check_at_least("columns of shared experts", arch->moe.shared_width, tp));
     return check_at_least("vocabulary rows", arch->vocab_size, tp);
 }
 
@@ -49,7 +51,11 @@ int64_t ax_tp_rows(const struct ax_runtime *rt, int64_t T) {
 }
 
 int64_t ax_tp_first(const struct ax_runtime *rt, int64_t T) {
-    return rt->mesh.coord[AX_ROLE_TP] * ax_tp_rows(rt, T);
+    return ax_tp_first_own(rt, ax_tp_rows(rt, T));
+}
+
+int64_t ax_tp_first_own(const struct ax_runtime *rt, int64_t rows) {
+    return rt->mesh.coord[AX_ROLE_TP] * rows;
 }
 
 /* A dense tensor of `times` times the rows. */

@@ -20,8 +20,9 @@ enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mes
 
 /* Rows of the residual stream on this rank, of T; T is a multiple of tp. */
 int64_t ax_tp_rows(const struct ax_runtime *rt, int64_t T);
-/* Index of the first of them among the T rows. */
+/* Index of the first of them among the T rows; and given how many they are. */
 int64_t ax_tp_first(const struct ax_runtime *rt, int64_t T);
+int64_t ax_tp_first_own(const struct ax_runtime *rt, int64_t rows);
 
 /* all [T][n] (scratch) from every rank's own [T/tp][n] (dense). */
 enum ax_status ax_tp_gather(struct ax_runtime *rt, const struct ax_tensor *own,

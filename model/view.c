@@ -7,7 +7,7 @@ int ax_model_unit_needs(const struct ax_model *m, int unit) {
 int64_t ax_model_parameters(const struct ax_model *m) {
     int64_t n = 0;
     for (int i = 0; i < m->n_params; i++)
-        n += ax_param_numel(&m->params[i]);
+        n += m->params[i].buffer ? 0 : ax_param_numel(&m->params[i]);
     return n;
 }
 

@@ -52,7 +52,8 @@ enum ax_status ax_train_save_create(struct ax_train *t) {
         *w = (struct ax_save_weight){.name = p->name,
                                      .ndim = p->ndim,
                                      .unit = restarts ? m->n_units + p->unit : p->unit,
-                                     .dtype = p->adapter ? AX_F32 : t->o->save.hf.dtype};
+                                     .dtype =
+                                         p->adapter || p->buffer ? AX_F32 : t->o->save.hf.dtype};
         if (t->names)
             w->name = ax_adapter_tensor_name(p, t->names[t->n_weights], sizeof *t->names);
         add_parts(t, p, w);

@@ -31,6 +31,7 @@ struct ax_param {
     int alias_of;          /* tied: index in the model of the owner, which is counted, stored and
                               saved; −1 = not an alias */
     bool trainable, decay; /* decay: weight decay applies (matrices) */
+    bool buffer;           /* never trained, and in accumulation dtype */
     int adapter;           /* not in the base checkpoint (lora_A, lora_B, magnitudes): number of its
                               adapter in the model, from 1; 0 = base */
     enum ax_store storage;

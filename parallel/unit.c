@@ -54,18 +54,19 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
         1u << gather | 1u << AX_ROLE_DP_REPLICATE | present_roles(mesh, p->grad_partial_over);
     const bool trainable = o->train && p->trainable;
     const bool adapters = !trainable && p->adapter;
+    const enum ax_dtype accum = ax_dtype_accum(o->compute), dtype = p->buffer ? accum : o->compute;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
         if (seg->gather == gather && seg->reduce_roles == reduce && seg->trainable == trainable &&
-            seg->adapters == adapters && seg->packing.store == p->storage)
+            seg->adapters == adapters && seg->packing.store == p->storage && seg->compute == dtype)
             return s;
     }
     AX_ASSERT(unit->n_segments < AX_MAX_SEGMENTS);
     struct ax_segment *seg = &unit->segments[unit->n_segments];
     *seg = (struct ax_segment){.gather = gather,
                                .reduce_roles = reduce,
-                               .compute = o->compute,
-                               .accum = ax_dtype_accum(o->compute),
+                               .compute = dtype,
+                               .accum = accum,
                                .align = SEGMENT_ALIGN,
                                .trainable = trainable,
                                .adapters = adapters,

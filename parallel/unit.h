@@ -2,7 +2,8 @@
  * unit is a list of segments; a segment is a flat run of parameters that are sharded and summed
  * over the same roles.
  *
- *   full        compute dtype       [numel]        what layers read; gathered over `gather`
+ *   full        compute dtype       [numel]        what layers read; gathered over `gather`. Of
+ *                                                  buffers: accumulation dtype
  *   shard       compute dtype       [shard_numel]  this rank's part of it
  *   master      accumulation dtype  [shard_numel]  what the optimizer updates
  *   grad_full   accumulation dtype  [numel]        gradients of one micro-batch accumulate here
@@ -95,7 +96,7 @@ struct ax_unit_options {
 /* Assigns each of the n parameters of a unit its segment and offset, in the given order.
  * Dense parameters are gathered over FSDP, those with an ep_dim over EFSDP; gradients are summed
  * over that role, DP_REPLICATE, and the parameter's grad_partial_over. Frozen and trainable
- * parameters, and each storage format, have separate segments; packed ones are never glued. A
+ * parameters, buffers, and each storage format, have separate segments; packed ones are never glued. A
  * parameter marked `glue` follows its predecessor without padding if both are in one segment, so
  * that several can be read as one matrix. */
 void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,

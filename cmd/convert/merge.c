@@ -75,10 +75,11 @@ static enum ax_status open_tensors(struct merge *w) {
     for (int i = 0; i < all; i++) {
         const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->added[i - n];
         struct ax_merged *t = &w->tensors[w->m->tensors];
-        const bool is_float = ax_dtype_info(e->dtype)->is_float;
+        const bool changes =
+            ax_dtype_info(e->dtype)->is_float && !ax_arch_keeps_dtype(&w->arch, e->name);
         if (is_dropped(w, e))
             continue;
-        AX_TRY(ax_merged_open(t, e, &w->peft, is_float ? w->m->written : e->dtype));
+        AX_TRY(ax_merged_open(t, e, &w->peft, changes ? w->m->written : e->dtype));
         w->outputs[w->m->tensors] = (struct ax_st_output){
             .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
         memcpy(w->outputs[w->m->tensors].shape, t->base->shape, sizeof e->shape);

@@ -2,6 +2,7 @@
  * tokens or the chat template. */
 #include <string.h>
 
+#include "base/log.h"
 #include "cmd/train/setup.h"
 
 #define MAX_FILE ((size_t)64 << 20)
@@ -85,12 +86,25 @@ done:
     return st;
 }
 
+/* Layers that the model has beside those that are trained. */
+static void keep_layers(struct ax_train_setup *s) {
+    const int n = (int)s->arch.n_layers, more = (int)s->arch.n_unused;
+    s->o.save.hf.kept_first = n;
+    s->o.save.hf.kept_end = n + more;
+    if (more > 0)
+        ax_log_info(
+            "%s: layers from %d on are for multi-token prediction: they are not trained, and "
+            "saved models have them unchanged",
+            s->base, n);
+}
+
 enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     const struct ax_setup_tokenizer *tok = &s->data.tok;
     const char *dir = tok->is_gguf ? s->base : tok->path;
     char *template, *steps;
     s->o.save.hf.base_dir = s->base;
     s->o.save.hf.tokenizer_dir = dir;
+    keep_layers(s);
     AX_TRY(ax_train_steps_file(s->cfg, &steps));
     if (steps)
         AX_TRY(add_text(s, AX_STEPS_FILE, steps));

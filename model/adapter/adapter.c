@@ -64,17 +64,23 @@ static enum ax_status drop(const struct ax_adapter *a, const struct ax_tensor *s
                            const struct ax_tensor *dst, bool accumulate) {
     int64_t run;
     const struct ax_param *A = a->a;
-    return ax_run_dropout(a->run->rt->q, &(struct ax_dropout){.x = *src,
-                                                              .y = *dst,
-                                                              .p = a->dropout,
-                                                              .tensor = a->stream,
-                                                              .first_row = a->run->first_row,
-                                                              .first_col = ax_param_global_index(
-                                                                  A, &a->run->rt->mesh, 0, &run),
-                                                              .cols = A->shape[1],
-                                                              .accumulate = accumulate,
-                                                              .rows = a->run->rows,
-                                                              .scalars = a->run->scalars});
+    const struct ax_runtime *rt = a->run->rt;
+    const int64_t n = src->shape[0], first = a->own_rows ? ax_tp_first_own(rt, n) : 0;
+    struct ax_dropout d = {.x = *src,
+                           .y = *dst,
+                           .p = a->dropout,
+                           .tensor = a->stream,
+                           .first_row = a->run->first_row + first,
+                           .first_col = ax_param_global_index(A, &rt->mesh, 0, &run),
+                           .cols = A->shape[1],
+                           .accumulate = accumulate,
+                           .rows = a->run->rows,
+                           .scalars = a->run->scalars};
+    if (d.rows.data) {
+        d.first_row = a->run->first_row;
+        d.rows = ax_tensor_rows(&d.rows, first, n);
+    }
+    return ax_run_dropout(rt->q, &d);
 }
 
 /* x as the adapter sees it. */

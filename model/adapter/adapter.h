@@ -39,6 +39,7 @@ struct ax_adapter {
     const struct ax_param *a, *b, *magnitude; /* magnitude NULL: no DoRA */
     double scale, dropout;
     uint32_t stream; /* of its dropout */
+    bool own_rows;   /* its rows are this rank's of tp, else all */
 };
 
 /* Does the matrix have one, and is it in use? */

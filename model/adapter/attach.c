@@ -31,6 +31,7 @@ struct place {
     int layer; /* −1: none */
     int unit;
     const struct ax_param *weight;
+    bool own_rows; /* of tp, is what it multiplies */
 };
 
 /* If the config targets the place, sets everything except its parameters. */
@@ -53,6 +54,7 @@ static enum ax_status target_at(struct ax_builder *b, const struct place *at, st
                              .weight = at->weight,
                              .scale = target->scale,
                              .dropout = c->dropout,
+                             .own_rows = at->own_rows,
                              .stream = ax_hash32(at->module)};
     return AX_OK;
 }
@@ -100,10 +102,10 @@ static const char *head_module(const struct ax_model *m) {
 
 enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
     struct ax_model *m = b->model;
-    const struct place embed = {"model.embed_tokens", -1, 0, m->embed};
+    const struct place embed = {"model.embed_tokens", -1, 0, m->embed, false};
     if (unit == 0)
         return attach_all(b, &embed, &m->embed_adapter, attach_embedding);
-    const struct place at = {head_module(m), -1, unit, m->lm_head};
+    const struct place at = {head_module(m), -1, unit, m->lm_head, false};
     return attach_all(b, &at, &m->head.adapter[0], attach);
 }
 
@@ -134,7 +136,7 @@ static enum ax_status attach_linear(struct ax_builder *b, int layer, struct ax_l
         AX_TRY(store(b, w));
         char module[AX_NAME_MAX];
         ax_adapter_module_of(w->name, module, sizeof module);
-        const struct place at = {module, layer, layer + 1, w};
+        const struct place at = {module, layer, layer + 1, w, l->split == AX_SPLIT_NONE};
         AX_TRY(attach_all(b, &at, &l->adapter[i], attach));
     }
     return AX_OK;

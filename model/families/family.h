@@ -5,15 +5,19 @@
 
 #include "model/arch.h"
 
+extern const struct ax_family ax_family_deepseek_v2; /* deepseek.c */
+extern const struct ax_family ax_family_deepseek_v3;
 extern const struct ax_family ax_family_gemma2; /* gemma.c */
 extern const struct ax_family ax_family_gemma3;
-extern const struct ax_family ax_family_granite; /* granite.c */
-extern const struct ax_family ax_family_llama;   /* llama.c */
-extern const struct ax_family ax_family_mistral; /* mistral.c */
-extern const struct ax_family ax_family_mixtral; /* mixtral.c */
-extern const struct ax_family ax_family_olmo2;   /* olmo2.c */
-extern const struct ax_family ax_family_phi3;    /* phi3.c */
-extern const struct ax_family ax_family_qwen2;   /* qwen.c */
+extern const struct ax_family ax_family_glm4_moe; /* glm4_moe.c */
+extern const struct ax_family ax_family_granite;  /* granite.c */
+extern const struct ax_family ax_family_llama;    /* llama.c */
+extern const struct ax_family ax_family_mistral;  /* mistral.c */
+extern const struct ax_family ax_family_mixtral;  /* mixtral.c */
+extern const struct ax_family ax_family_olmo2;    /* olmo2.c */
+extern const struct ax_family ax_family_phi3;     /* phi3.c */
+extern const struct ax_family ax_family_qwen2;    /* qwen.c */
+extern const struct ax_family ax_family_qwen2_moe;
 extern const struct ax_family ax_family_qwen3;
 extern const struct ax_family ax_family_qwen3_moe;
 extern const struct ax_family ax_family_smollm3; /* smollm3.c */
@@ -26,5 +30,18 @@ enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, i
  * num_experts), into a->moe; the usual numbers if the config does not say. */
 enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json config, int64_t usual_experts,
                             int64_t usual_active); /* mixtral.c */
+/* What DeepSeek's mixture is if the config does not say. */
+struct ax_deepseek_moe {
+    int64_t n_experts, n_active, width, n_shared, first_dense, groups, groups_kept;
+    double scale;
+    bool renormalize;
+    int group_best; /* always */
+};
+/* Reads it: shared experts, dense layers first, how experts are chosen and weighed, and how many
+ * layers of multi-token prediction follow the others. */
+enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json config,
+                                     const struct ax_deepseek_moe *usual); /* deepseek.c */
+/* Their names in DeepSeek-V3. */
+extern const struct ax_moe_names ax_deepseek_v3_names;
 
 #endif

@@ -1,5 +1,5 @@
-/* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and Qwen3-MoE (the same with a
- * mixture of experts in most layers). The first two may have a sliding window in some layers: those
+/* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and their mixtures of experts in most
+ * layers; that of Qwen2 has a shared expert with a gate. The dense ones may have a sliding window in some layers: those
  * in layer_types, else from max_window_layers on if use_sliding_window. */
 #include "model/families/family.h"
 #include "model/layer.h"
@@ -47,12 +47,13 @@ static const struct ax_moe_names moe_names = {
 };
 
 /* Experts in every decoder_sparse_step-th layer except mlp_only_layers. */
-static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c) {
+static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c,
+                                    const struct ax_part_type *moe) {
     int64_t step, layer;
     const struct ax_json dense = ax_json_get(c, "mlp_only_layers");
     AX_TRY(ax_json_i64_or(ax_json_get(c, "decoder_sparse_step"), 1, INT32_MAX, 1, &step));
     for (int64_t i = step - 1; i < a->n_layers; i += step)
-        a->layers[i].ffn = &ax_ffn_moe;
+        a->layers[i].ffn = moe;
     for (size_t i = 0; i < ax_json_size(dense); i++) {
         AX_TRY(ax_json_i64(ax_json_at(dense, i), 0, a->n_layers - 1, &layer));
         a->layers[layer].ffn = &ax_ffn_swiglu;
@@ -67,8 +68,31 @@ static enum ax_status refuse_window(struct ax_json c) {
     AX_TRY(ax_json_bool_or(v, false, &use));
     if (!use)
         return AX_OK;
-    ax_json_error(v, "a sliding window in qwen3_moe is not implemented");
+    ax_json_error(v, "a sliding window in this family is not implemented");
     return AX_ERR_UNSUPPORTED;
+}
+
+static const struct ax_moe_names shared_names = {
+    .router = "model.layers.%d.mlp.gate.weight",
+    .experts = "model.layers.%d.mlp.experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .shared = "model.layers.%d.mlp.shared_expert",
+    .shared_gate = "model.layers.%d.mlp.shared_expert_gate.weight",
+};
+
+static enum ax_status parse_qwen2_moe(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json width = ax_json_get(c, "moe_intermediate_size");
+    const struct ax_json shared = ax_json_get(c, "shared_expert_intermediate_size");
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "qkv_bias"), true, &a->qkv_bias));
+    AX_TRY(refuse_window(c));
+    AX_TRY(ax_moe_parse(a, c, 60, 4));
+    AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 1408, &a->moe.width));
+    AX_TRY(ax_json_i64_or(shared, 1, 1LL << 24, 5632, &a->moe.shared_width));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.routing.renormalize));
+    a->moe.names = &shared_names;
+    return sparse_layers(a, c, &ax_ffn_moe_shared);
 }
 
 static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
@@ -79,10 +103,12 @@ static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 768, &a->moe.width));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.routing.renormalize));
     a->moe.names = &moe_names;
-    return sparse_layers(a, c);
+    return sparse_layers(a, c, &ax_ffn_moe);
 }
 
 const struct ax_family ax_family_qwen2 = {"qwen2", "Qwen2ForCausalLM", 0, parse_qwen2};
+const struct ax_family ax_family_qwen2_moe = {"qwen2_moe", "Qwen2MoeForCausalLM", 0,
+                                              parse_qwen2_moe};
 const struct ax_family ax_family_qwen3 = {"qwen3", "Qwen3ForCausalLM", 128, parse_qwen3};
 const struct ax_family ax_family_qwen3_moe = {"qwen3_moe", "Qwen3MoeForCausalLM", 0,
                                               parse_qwen3_moe};

@@ -128,6 +128,28 @@ static void qwen3_moe(void **state) {
     holds("models/qwen3_moe_nonorm", "ref");
 }
 
+static void deepseek(void **state) {
+    (void)state;
+    static const char *const dirs[] = {"models/deepseek_v2", "models/deepseek_v2_group",
+                                       "models/deepseek_v3", "models/deepseek_v3_mtp"};
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        holds(dirs[i], "cpu");
+        holds(dirs[i], "ref");
+    }
+}
+
+static void glm4_moe(void **state) {
+    (void)state;
+    holds("models/glm4_moe", "cpu");
+    holds("models/glm4_moe", "ref");
+}
+
+static void qwen2_moe(void **state) {
+    (void)state;
+    holds("models/qwen2_moe", "cpu");
+    holds("models/qwen2_moe", "ref");
+}
+
 static void olmo2(void **state) {
     (void)state;
     holds("models/olmo2", "cpu");
@@ -314,6 +336,9 @@ int main(void) {
         cmocka_unit_test(mistral),
         cmocka_unit_test(mixtral),
         cmocka_unit_test(qwen3_moe),
+        cmocka_unit_test(deepseek),
+        cmocka_unit_test(glm4_moe),
+        cmocka_unit_test(qwen2_moe),
         cmocka_unit_test(olmo2),
         cmocka_unit_test(families),
         cmocka_unit_test(adapters),

@@ -148,17 +148,29 @@ static void no_token_twice(void **state) {
     }
 }
 
-/* The last one's values are smaller than its keys. */
+/* Those of olmo2 and the last one have values smaller than their keys. */
 static const struct {
     const char *family;
     enum ax_dtype dtype;
     int64_t v_head_dim;
-} models[] = {{"llama", AX_F32, 16},   {"llama", AX_BF16, 16},  {"qwen3", AX_BF16, 16},
-              {"olmo2", AX_F32, 10},   {"gemma2", AX_BF16, 16}, {"gemma3_text", AX_F32, 16},
-              {"smollm3", AX_F32, 16}, {"granite", AX_F32, 16}, {"phi3", AX_F32, 16}};
+    const char *extra;
+} models[] = {
+    {"llama", AX_F32, 16, ""},
+    {"llama", AX_BF16, 16, ""},
+    {"qwen3", AX_BF16, 16, ""},
+    {"olmo2", AX_F32, 10, ""},
+    {"gemma2", AX_BF16, 16, ""},
+    {"gemma3_text", AX_F32, 16, ""},
+    {"smollm3", AX_F32, 16, ""},
+    {"granite", AX_F32, 16, ""},
+    {"phi3", AX_F32, 16, ""},
+    {"deepseek_v3", AX_F32, 5,
+     ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
+     "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, \"n_group\": 4, "
+     "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"first_k_dense_replace\": 1"}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
-    setup(t, models[k].family, models[k].dtype, lanes);
+    setup_with(t, models[k].family, models[k].extra, models[k].dtype, lanes);
     t->arch.v_head_dim = models[k].v_head_dim;
 }
 

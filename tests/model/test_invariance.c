@@ -39,6 +39,21 @@ static const struct {
      ", \"sliding_window\": 8, \"sliding_window_pattern\": 2, \"query_pre_attn_scalar\": 20",
      false},
     {"phi3", ", \"partial_rotary_factor\": 0.5", false},
+    {"deepseek_v2",
+     ", \"q_lora_rank\": null, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
+     "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, "
+     "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22",
+     false},
+    {"deepseek_v3",
+     ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
+     "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, \"n_group\": 4, "
+     "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"topk_group\": 2, "
+     "\"first_k_dense_replace\": 1",
+     true},
+    {"qwen2_moe",
+     ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
+     "\"shared_expert_intermediate_size\": 30",
+     false},
 };
 
 static const struct {

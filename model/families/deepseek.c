@@ -1,0 +1,208 @@
+/* DeepSeek-V2 and V3 (DeepSeek-AI 2024): latent attention; a few dense layers, then mixtures of many
+ * small experts with shared ones. Config keys and their defaults are transformers'. */
+#include <math.h>
+#include <string.h>
+
+#include "model/families/family.h"
+#include "model/layer.h"
+
+#define MAX_DIM (1LL << 24)
+
+static enum ax_status refuse(struct ax_json v, const char *what) {
+    ax_json_error(v, "%s is not implemented", what);
+    return AX_ERR_UNSUPPORTED;
+}
+
+/* Heads: nope and rope elements; those of values are others. */
+static enum ax_status head_sizes(struct ax_arch *a, struct ax_json c) {
+    struct ax_mla_config *m = &a->mla;
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "qk_nope_head_dim"), 1, 1024, 128, &m->nope));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "qk_rope_head_dim"), 2, 1024, 64, &m->rope));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "v_head_dim"), 1, 2048, 128, &a->v_head_dim));
+    a->head_dim = m->nope + m->rope;
+    if (a->n_kv_heads != a->n_heads)
+        return ax_json_error(ax_json_get(c, "num_key_value_heads"),
+                             "latent attention has as many as attention heads, %lld",
+                             (long long)a->n_heads);
+    return AX_OK;
+}
+
+/* The softmax scale grows with the length that yarn stretches to. */
+static double yarn_scale(const struct ax_rope_config *r) {
+    if (r->kind != AX_ROPE_YARN || r->factor <= 1)
+        return 1;
+    return 0.1 * r->mscale_all_dim * log(r->factor) + 1;
+}
+
+static enum ax_status attention(struct ax_arch *a, struct ax_json c) {
+    /* absent means 1536, null means none */
+    const int64_t q_usual = json_object_get(c.v, "q_lora_rank") ? 0 : 1536;
+    struct ax_mla_config *m = &a->mla;
+    AX_TRY(head_sizes(a, c));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "q_lora_rank"), 1, MAX_DIM, q_usual, &m->q_rank));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "kv_lora_rank"), 1, MAX_DIM, 512, &m->kv_rank));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &m->bias));
+    AX_TRY(ax_rope_parse(&a->rope, c, m->rope, a->max_positions));
+    if (a->rope.dim != m->rope)
+        return refuse(ax_json_get(c, "partial_rotary_factor"), "rope on a part of the rope key");
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "rope_interleave"), true, &a->rope.interleaved));
+    const double scale = yarn_scale(&a->rope);
+    a->softmax_scale = scale * scale / sqrt((double)a->head_dim);
+    for (int64_t i = 0; i < a->n_layers; i++)
+        a->layers[i].mixer = &ax_mixer_mla;
+    return AX_OK;
+}
+
+static enum ax_status parse_groups(struct ax_arch *a, struct ax_json c,
+                                   const struct ax_deepseek_moe *usual) {
+    const struct ax_json groups = ax_json_get(c, "n_group"), kept = ax_json_get(c, "topk_group");
+    int64_t n, keep;
+    AX_TRY(ax_json_i64_or(groups, 1, AX_ROUTER_GROUPS, usual->groups, &n));
+    AX_TRY(ax_json_i64_or(kept, 1, AX_ROUTER_GROUPS, usual->groups_kept, &keep));
+    if (n <= 1 || keep == n) /* all groups are kept */
+        return AX_OK;
+    const int64_t size = a->moe.n_experts / n;
+    if (a->moe.n_experts % n != 0)
+        return ax_json_error(groups, "%lld groups do not divide %lld experts", (long long)n,
+                             (long long)a->moe.n_experts);
+    if (keep > n || keep * size < a->moe.n_active)
+        return ax_json_error(kept, "cannot choose %lld experts from %lld of %lld groups of %lld",
+                             (long long)a->moe.n_active, (long long)keep, (long long)n,
+                             (long long)size);
+    if (size < usual->group_best)
+        return ax_json_error(groups,
+                             "%lld groups of %lld: a group's score is the sum of its best %d",
+                             (long long)n, (long long)size, usual->group_best);
+    a->moe.routing.group_best = usual->group_best;
+    a->moe.routing.groups = (int)n;
+    a->moe.routing.groups_kept = (int)keep;
+    return AX_OK;
+}
+
+static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c, int64_t first_dense) {
+    int64_t first, every;
+    AX_TRY(
+        ax_json_i64_or(ax_json_get(c, "first_k_dense_replace"), 0, INT32_MAX, first_dense, &first));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_layer_freq"), 1, INT32_MAX, 1, &every));
+    for (int64_t i = first; i < a->n_layers; i++)
+        if (i % every == 0)
+            a->layers[i].ffn = a->moe.shared_width > 0 ? &ax_ffn_moe_shared : &ax_ffn_moe;
+    return AX_OK;
+}
+
+enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
+                                     const struct ax_deepseek_moe *usual) {
+    struct ax_moe_config *m = &a->moe;
+    const struct ax_json experts = ax_json_get(c, "n_routed_experts");
+    const struct ax_json shared = ax_json_get(c, "n_shared_experts");
+    const struct ax_json scale = ax_json_get(c, "routed_scaling_factor");
+    /* absent means the usual number, null means none */
+    const int64_t shared_usual = json_object_get(c.v, "n_shared_experts") ? 0 : usual->n_shared;
+    int64_t n, n_shared;
+    AX_TRY(ax_json_i64_or(experts, 1, 4096, usual->n_experts, &n));
+    AX_TRY(ax_moe_parse(a, c, n, usual->n_active));
+    m->balance_coef = 0; /* transformers has no such loss for these families */
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_intermediate_size"), 1, MAX_DIM, usual->width,
+                          &m->width));
+    AX_TRY(ax_json_i64_or(shared, 0, 1024, shared_usual, &n_shared));
+    m->shared_width = n_shared * m->width;
+    AX_TRY(ax_json_f64_or(scale, usual->scale, &m->routing.scale));
+    if (m->routing.scale <= 0)
+        return ax_json_error(scale, "expected a positive number, got %g", m->routing.scale);
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), usual->renormalize,
+                           &m->routing.renormalize));
+    AX_TRY(parse_groups(a, c, usual));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "num_nextn_predict_layers"), 0, 64, 0, &a->n_unused));
+    return sparse_layers(a, c, usual->first_dense);
+}
+
+/* A key that names the only choice that the family has. */
+static enum ax_status only(struct ax_json c, const char *key, const char *value) {
+    const char *got;
+    const struct ax_json v = ax_json_get(c, key);
+    AX_TRY(ax_json_str_or(v, value, &got));
+    if (strcmp(got, value) == 0)
+        return AX_OK;
+    ax_json_error(v, "\"%s\" is not implemented in this family (only %s)", got, value);
+    return AX_ERR_UNSUPPORTED;
+}
+
+/* transformers ignores some of these keys, others do not. */
+static enum ax_status refuse_true(struct ax_json c, const char *key) {
+    bool on;
+    const struct ax_json v = ax_json_get(c, key);
+    AX_TRY(ax_json_bool_or(v, false, &on));
+    if (!on)
+        return AX_OK;
+    ax_json_error(v, "true is not implemented in this family");
+    return AX_ERR_UNSUPPORTED;
+}
+
+#define MLP "model.layers.%d.mlp."
+static const struct ax_moe_names v2_names = {
+    .router = MLP "gate.weight",
+    .experts = MLP "experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .shared = MLP "shared_experts",
+};
+const struct ax_moe_names ax_deepseek_v3_names = {
+    .router = MLP "gate.weight",
+    .experts = MLP "experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .bias = MLP "gate.e_score_correction_bias",
+    .shared = MLP "shared_experts",
+};
+
+static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
+    static const struct ax_deepseek_moe usual = {.n_experts = 64,
+                                                 .n_active = 6,
+                                                 .width = 1407,
+                                                 .n_shared = 2,
+                                                 .groups = 1,
+                                                 .groups_kept = 1,
+                                                 .scale = 1,
+                                                 .group_best = 1};
+    const struct ax_json method = ax_json_get(c, "topk_method");
+    const char *name;
+    AX_TRY(refuse_true(c, "mlp_bias"));
+    AX_TRY(refuse_true(c, "norm_topk_prob"));
+    AX_TRY(only(c, "scoring_func", "softmax"));
+    AX_TRY(attention(a, c));
+    AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
+    a->moe.names = &v2_names;
+    AX_TRY(ax_json_str_or(method, "greedy", &name));
+    if (strcmp(name, "greedy") == 0)
+        a->moe.routing.groups = 0;
+    else if (strcmp(name, "group_limited_greedy") != 0)
+        return only(c, "topk_method", "greedy or group_limited_greedy");
+    return AX_OK;
+}
+
+static enum ax_status parse_v3(struct ax_arch *a, struct ax_json c) {
+    static const struct ax_deepseek_moe usual = {.n_experts = 256,
+                                                 .n_active = 8,
+                                                 .width = 2048,
+                                                 .n_shared = 1,
+                                                 .first_dense = 3,
+                                                 .groups = 8,
+                                                 .groups_kept = 4,
+                                                 .scale = 2.5,
+                                                 .renormalize = true,
+                                                 .group_best = 2};
+    AX_TRY(only(c, "scoring_func", "sigmoid"));
+    AX_TRY(only(c, "topk_method", "noaux_tc"));
+    AX_TRY(attention(a, c));
+    AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
+    a->moe.names = &ax_deepseek_v3_names;
+    a->moe.routing.sigmoid = true;
+    return AX_OK;
+}
+
+const struct ax_family ax_family_deepseek_v2 = {"deepseek_v2", "DeepseekV2ForCausalLM", 64,
+                                                parse_v2};
+const struct ax_family ax_family_deepseek_v3 = {"deepseek_v3", "DeepseekV3ForCausalLM", 64,
+                                                parse_v3};

@@ -1,0 +1,44 @@
+/* GLM-4.5 (Zhipu AI 2025): Llama's attention with rope on a part of each head, and DeepSeek-V3's
+ * mixture of experts. */
+#include "model/families/family.h"
+#include "model/layer.h"
+
+/* Half of a head is rotated unless the config says otherwise. */
+static enum ax_status rope(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json inner =
+        ax_json_get(ax_json_get(c, "rope_parameters"), "partial_rotary_factor");
+    if (inner.v || ax_json_get(c, "partial_rotary_factor").v)
+        return AX_OK;
+    a->rope.dim = a->head_dim / 2;
+    if (a->rope.dim >= 2 && a->rope.dim % 2 == 0)
+        return AX_OK;
+    return ax_json_error(ax_json_get(c, "head_dim"),
+                         "half of %lld elements of a head would be rotated; rope needs an even "
+                         "number of at least 2",
+                         (long long)a->head_dim);
+}
+
+static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
+    static const struct ax_deepseek_moe usual = {.n_experts = 128,
+                                                 .n_active = 8,
+                                                 .width = 1408,
+                                                 .n_shared = 1,
+                                                 .first_dense = 1,
+                                                 .groups = 1,
+                                                 .groups_kept = 1,
+                                                 .scale = 1,
+                                                 .renormalize = true,
+                                                 .group_best = 2};
+    bool normed;
+    AX_TRY(rope(a, c));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &a->qkv_bias));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "use_qk_norm"), false, &normed));
+    a->qk_norm = normed ? AX_QK_NORM_HEAD : AX_QK_NORM_NONE;
+    AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
+    a->moe.names = &ax_deepseek_v3_names;
+    a->moe.routing.sigmoid = true;
+    return AX_OK;
+}
+
+const struct ax_family ax_family_glm4_moe = {"glm4_moe", "Glm4MoeForCausalLM", 0, parse};

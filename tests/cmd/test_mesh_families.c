@@ -1,0 +1,90 @@
+/* Families whose layers are not Llama's, on meshes of ranks against one rank, in double precision. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/cmd/mesh_case.h"
+
+/* Latent attention, shared experts, and routers that choose among groups or by a bias. */
+#define LATENT                                                                                     \
+    "\"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, \"qk_rope_head_dim\": 6, "                     \
+    "\"v_head_dim\": 5, \"n_routed_experts\": 8, \"num_experts_per_tok\": 3, "                     \
+    "\"moe_intermediate_size\": 22, \"n_shared_experts\": 2, \"first_k_dense_replace\": 1"
+static const struct model latent[] = {
+    {"deepseek_v2",
+     false,
+     ", " LATENT ", \"q_lora_rank\": null, \"attention_bias\": true, \"n_group\": 4, "
+     "\"topk_group\": 2, \"topk_method\": \"group_limited_greedy\", "
+     "\"routed_scaling_factor\": 2",
+     {0},
+     {0},
+     0},
+    {"deepseek_v3",
+     true,
+     ", " LATENT ", \"q_lora_rank\": 9, \"attention_bias\": true, \"n_group\": 2, "
+     "\"topk_group\": 1",
+     {0},
+     {0},
+     0},
+    {"glm4_moe",
+     false,
+     ", \"n_routed_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
+     "\"use_qk_norm\": true, \"attention_bias\": true",
+     {0},
+     {0},
+     0},
+    {"qwen2_moe",
+     false,
+     ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
+     "\"shared_expert_intermediate_size\": 30, \"output_router_logits\": true",
+     {0},
+     {0},
+     0},
+};
+static void latent_attention_is_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {
+        {{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 1, 2, 1, 1}, 3},
+        {{2, 1, 1, 1, 1, 1}, 3}, {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 1, 1, 4, 2}, 2},
+        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 2}, 3}, {{2, 1, 2, 1, 1, 2}, 3},
+    };
+    for (size_t k = 0; k < sizeof latent / sizeof *latent; k++) /* of the later models a few */
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i += k < 2 ? 1 : 3) {
+            static struct ax_golden_report r;
+            struct ax_mesh_check c = {0};
+            run(&latent[k], &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, &latent[k], &meshes[i], 10);
+            assert_int_equal(has_group(&r, "balancing loss"), meshes[i].sizes.pp == 1);
+        }
+}
+
+/* Adapters of all linears and of experts, with dropout, which numbers rows of the entire step. */
+static void adapters_of_all_linears_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {
+        {{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 1, 2}, 3}};
+    static const char *stacked[] = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+    static const struct ax_peft_config drops = {
+        .r = 3, .alpha = 6, .dropout = 0.25, .all_linear = true};
+    const struct ax_peft_config routed = {
+        .r = 3, .alpha = 6, .all_linear = true, .parameters = {2, (char **)(uintptr_t)stacked}};
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < sizeof latent / sizeof *latent; k++)
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+            struct ax_mesh_check c = {.adapter = (i + k) % 2 ? &drops : &routed,
+                                      .sharding = ax_zero_stage(3)};
+            run(&latent[k], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
+            expect_figures(&r, &latent[k], &meshes[i], 6);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latent_attention_is_one_rank),
+        cmocka_unit_test(adapters_of_all_linears_are_one_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,203 @@
+/* config.json of the families with latent attention and shared experts: sizes of published models, and
+ * values that would change the result and are refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "model/layer.h"
+
+static enum ax_status parse(struct ax_arch *a, const char *text) {
+    struct ax_json_doc doc;
+    assert_int_equal(ax_json_parse(&doc, "config.json", text, strlen(text)), AX_OK);
+    const enum ax_status st = ax_arch_parse(a, ax_json_root(&doc));
+    ax_json_free(&doc);
+    return st;
+}
+
+static void parse_ok(struct ax_arch *a, const char *text) {
+    if (parse(a, text) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+#define DEEPSEEK_V3                                                                                \
+    "{\"model_type\": \"deepseek_v3\", \"attention_bias\": false, \"ep_size\": 1, "                \
+    "\"first_k_dense_replace\": 3, \"hidden_act\": \"silu\", \"hidden_size\": 7168, "              \
+    "\"intermediate_size\": 18432, \"kv_lora_rank\": 512, \"max_position_embeddings\": 163840, "   \
+    "\"moe_intermediate_size\": 2048, \"moe_layer_freq\": 1, \"n_group\": 8, "                     \
+    "\"n_routed_experts\": 256, \"n_shared_experts\": 1, \"norm_topk_prob\": true, "               \
+    "\"num_attention_heads\": 128, \"num_experts_per_tok\": 8, \"num_hidden_layers\": 61, "        \
+    "\"num_key_value_heads\": 128, \"num_nextn_predict_layers\": 1, \"q_lora_rank\": 1536, "       \
+    "\"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"rms_norm_eps\": 1e-06, "               \
+    "\"rope_scaling\": {\"beta_fast\": 32, \"beta_slow\": 1, \"factor\": 40, \"mscale\": 1.0, "    \
+    "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096, \"type\": \"yarn\"}, "   \
+    "\"rope_theta\": 10000, \"routed_scaling_factor\": 2.5, \"scoring_func\": \"sigmoid\", "       \
+    "\"tie_word_embeddings\": false, \"topk_group\": 4, \"topk_method\": \"noaux_tc\", "           \
+    "\"torch_dtype\": \"bfloat16\", \"v_head_dim\": 128, \"vocab_size\": 129280"
+
+static void deepseek_v3(void **state) {
+    (void)state;
+    struct ax_arch a;
+    parse_ok(&a, DEEPSEEK_V3 "}");
+    assert_int_equal(ax_arch_parameters(&a), 671026404352);
+    assert_int_equal(a.head_dim, 192);
+    assert_int_equal(a.rope.dim, 64);
+    assert_true(a.rope.interleaved && a.moe.routing.sigmoid && a.moe.routing.renormalize);
+    assert_int_equal(a.n_unused, 1);
+    const double mscale = 0.1 * log(40) + 1;
+    assert_true(fabs(a.softmax_scale - mscale * mscale / sqrt(192)) < 1e-15);
+    assert_ptr_equal(a.layers[2].ffn, &ax_ffn_swiglu);
+    assert_ptr_equal(a.layers[3].ffn, &ax_ffn_moe_shared);
+    /* a token passes through 37 B parameters, as published: here without look-ups */
+    const double active = ax_arch_flops_per_token(&a, 0) / 6;
+    assert_true(active > 36.5e9 && active < 37.6e9);
+    ax_arch_free(&a);
+}
+
+static void published_models_have_their_sizes(void **state) {
+    (void)state;
+    static const struct {
+        const char *config;
+        int64_t parameters;
+    } published[] = {
+        {"{\"model_type\": \"deepseek_v2\", \"first_k_dense_replace\": 1, \"hidden_size\": 5120, "
+         "\"intermediate_size\": 12288, \"kv_lora_rank\": 512, \"moe_intermediate_size\": 1536, "
+         "\"n_group\": 8, \"n_routed_experts\": 160, \"n_shared_experts\": 2, "
+         "\"num_attention_heads\": 128, \"num_experts_per_tok\": 6, \"num_hidden_layers\": 60, "
+         "\"num_key_value_heads\": 128, \"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, "
+         "\"qk_rope_head_dim\": 64, \"routed_scaling_factor\": 16.0, \"topk_group\": 3, "
+         "\"topk_method\": \"group_limited_greedy\", \"v_head_dim\": 128, \"vocab_size\": 102400}",
+         235741434880},
+        {"{\"model_type\": \"deepseek_v2\", \"first_k_dense_replace\": 1, \"hidden_size\": 2048, "
+         "\"intermediate_size\": 10944, \"kv_lora_rank\": 512, \"moe_intermediate_size\": 1408, "
+         "\"n_group\": 1, \"n_routed_experts\": 64, \"n_shared_experts\": 2, "
+         "\"num_attention_heads\": 16, \"num_experts_per_tok\": 6, \"num_hidden_layers\": 27, "
+         "\"num_key_value_heads\": 16, \"q_lora_rank\": null, \"qk_nope_head_dim\": 128, "
+         "\"qk_rope_head_dim\": 64, \"topk_group\": 1, \"topk_method\": \"greedy\", "
+         "\"v_head_dim\": 128, \"vocab_size\": 102400}",
+         15706484224},
+        {"{\"model_type\": \"qwen2_moe\", \"decoder_sparse_step\": 1, \"hidden_size\": 2048, "
+         "\"intermediate_size\": 5632, \"moe_intermediate_size\": 1408, \"num_attention_heads\": "
+         "16, \"num_experts\": 60, \"num_experts_per_tok\": 4, \"num_hidden_layers\": 24, "
+         "\"num_key_value_heads\": 16, \"shared_expert_intermediate_size\": 5632, "
+         "\"vocab_size\": 151936}",
+         14315784192},
+    };
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        struct ax_arch a;
+        parse_ok(&a, published[i].config);
+        assert_int_equal(ax_arch_parameters(&a), published[i].parameters);
+        ax_arch_free(&a);
+    }
+}
+
+#define SMALL                                                                                      \
+    "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 128, "                       \
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4"
+
+static void silence_means_the_family_s_default(void **state) {
+    (void)state;
+    struct ax_arch a;
+    parse_ok(&a, "{\"model_type\": \"deepseek_v2\", " SMALL "}");
+    assert_int_equal(a.mla.q_rank, 1536);
+    assert_int_equal(a.moe.n_experts, 64);
+    assert_int_equal(a.moe.shared_width, 2 * 1407);
+    assert_ptr_equal(a.layers[0].ffn, &ax_ffn_moe_shared);
+    assert_int_equal(a.moe.routing.groups, 0);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"deepseek_v3\", " SMALL
+                 ", \"n_shared_experts\": null, \"rope_interleave\": false, \"moe_layer_freq\": 2, "
+                 "\"first_k_dense_replace\": 1}");
+    assert_false(a.rope.interleaved);
+    assert_int_equal(a.moe.n_experts, 256);
+    assert_ptr_equal(a.layers[1].ffn, &ax_ffn_swiglu);
+    assert_ptr_equal(a.layers[2].ffn, &ax_ffn_moe);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"glm4_moe\", " SMALL "}");
+    assert_int_equal(a.rope.dim, 8);
+    assert_true(!a.rope.interleaved && a.norm_eps == 1e-5 && a.qk_norm == AX_QK_NORM_NONE);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"glm4_moe\", " SMALL ", \"partial_rotary_factor\": 1.0}");
+    assert_int_equal(a.rope.dim, 16);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"qwen2_moe\", " SMALL "}");
+    assert_true(a.qkv_bias && !a.o_bias && !a.moe.routing.renormalize);
+    ax_arch_free(&a);
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+        enum ax_status st;
+    } bad[] = {
+        {DEEPSEEK_V3 ", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                     "\"weight_block_size\": [128, 128]}}",
+         "quantization_config: quantized checkpoints (fp8 in blocks) are not supported; use the "
+         "original weights",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"quantization_config\": {}}",
+         "quantization_config: quantized checkpoints are not supported", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"scoring_func\": \"softmax\"}",
+         "scoring_func: \"softmax\" is not implemented in this family (only sigmoid)",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"topk_method\": \"greedy\"}",
+         "topk_method: \"greedy\" is not implemented in this family (only noaux_tc)",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"deepseek_v2\", " SMALL ", \"topk_method\": \"noaux_tc\"}",
+         "topk_method: \"noaux_tc\" is not implemented in this family (only greedy or "
+         "group_limited_greedy)",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"deepseek_v2\", " SMALL ", \"norm_topk_prob\": true}",
+         "norm_topk_prob: true is not implemented in this family", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"deepseek_v2\", " SMALL ", \"mlp_bias\": true}",
+         "mlp_bias: true is not implemented in this family", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"num_key_value_heads\": 2}",
+         "num_key_value_heads: latent attention has as many as attention heads, 4", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"qk_rope_head_dim\": 7}",
+         "7 of 7 elements of a head would be rotated", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"n_routed_experts\": 12}",
+         "n_group: 8 groups do not divide 12 experts", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"topk_group\": 9}",
+         "topk_group: cannot choose 8 experts from 9 of 8 groups of 32", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"n_group\": 256, \"topk_group\": 4}",
+         "n_group: expected an integer", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"n_group\": 64, \"topk_group\": 1}",
+         "topk_group: cannot choose 8 experts from 1 of 64 groups of 4", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"n_routed_experts\": 64, \"n_group\": 64, "
+         "\"topk_group\": 8}",
+         "n_group: 64 groups of 1: a group's score is the sum of its best 2", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"routed_scaling_factor\": 0}",
+         "routed_scaling_factor: expected a positive number, got 0", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"num_experts_per_tok\": 300}",
+         "num_experts_per_tok: cannot route a token to 300 of 256 experts", AX_ERR_DATA},
+        {"{\"model_type\": \"glm4_moe\", " SMALL ", \"head_dim\": 6}",
+         "head_dim: half of 6 elements of a head would be rotated", AX_ERR_DATA},
+        {"{\"model_type\": \"qwen2_moe\", " SMALL ", \"use_sliding_window\": true}",
+         "use_sliding_window: a sliding window in this family is not implemented",
+         AX_ERR_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ax_arch a;
+        const enum ax_status st = parse(&a, bad[i].text);
+        if (st != bad[i].st || !strstr(ax_error_text(), bad[i].says))
+            fail_msg("%s\nexpected \"%s\", got (%d) \"%s\"", bad[i].text, bad[i].says, st,
+                     ax_error_text());
+        assert_null(a.layers);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deepseek_v3),
+        cmocka_unit_test(published_models_have_their_sizes),
+        cmocka_unit_test(silence_means_the_family_s_default),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
