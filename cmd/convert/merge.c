@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/hf/kept.h"
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/convert/merge_probe.h"
@@ -75,11 +76,12 @@ static enum ax_status open_tensors(struct merge *w) {
     for (int i = 0; i < all; i++) {
         const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->added[i - n];
         struct ax_merged *t = &w->tensors[w->m->tensors];
-        const bool changes =
+        const bool used = ax_hf_layer_of(e->name) < w->arch.n_layers;
+        const bool rounds =
             ax_dtype_info(e->dtype)->is_float && !ax_arch_keeps_dtype(&w->arch, e->name);
         if (is_dropped(w, e))
             continue;
-        AX_TRY(ax_merged_open(t, e, &w->peft, changes ? w->m->written : e->dtype));
+        AX_TRY(ax_merged_open(t, e, used ? &w->peft : NULL, rounds ? w->m->written : e->dtype));
         w->outputs[w->m->tensors] = (struct ax_st_output){
             .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
         memcpy(w->outputs[w->m->tensors].shape, t->base->shape, sizeof e->shape);

@@ -163,7 +163,7 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
     *t = (struct ax_merged){.model = base, .base = base, .dtype = dtype};
     char module[AX_NAME_MAX + 64];
     const char *what = strrchr(base->name, '.');
-    if (!what || (size_t)(what - base->name) >= sizeof module)
+    if (!peft || !what || (size_t)(what - base->name) >= sizeof module)
         return AX_OK;
     ax_adapter_module_of(base->name, module, sizeof module);
     const bool matrix = strcmp(++what, "weight") == 0;

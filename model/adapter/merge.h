@@ -18,7 +18,7 @@ struct ax_merged {
     int64_t changed;           /* elements written so far that differ from the base's */
 };
 
-/* Opens the merged form of a base tensor. AX_ERR_DATA if the adapter's tensors do not fit it. */
+/* Opens the merged form of a base tensor; peft NULL: one that no adapter changes. AX_ERR_DATA if the adapter's tensors do not fit it. */
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
                               const struct ax_peft *peft, enum ax_dtype dtype);
 /* True if merging gives a tied base a separate head. */

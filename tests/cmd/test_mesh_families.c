@@ -61,7 +61,8 @@ static void latent_attention_is_one_rank(void **state) {
         }
 }
 
-/* Adapters of all linears and of experts, with dropout, which numbers rows of the entire step. */
+/* Adapters of all linears and of experts, with dropout, which numbers rows of the entire step; on
+ * packed weights, too. */
 static void adapters_of_all_linears_are_one_rank(void **state) {
     (void)state;
     static const struct mesh meshes[] = {
@@ -75,7 +76,8 @@ static void adapters_of_all_linears_are_one_rank(void **state) {
     for (size_t k = 0; k < sizeof latent / sizeof *latent; k++)
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
             struct ax_mesh_check c = {.adapter = (i + k) % 2 ? &drops : &routed,
-                                      .sharding = ax_zero_stage(3)};
+                                      .sharding = ax_zero_stage(3),
+                                      .base_store = i == 1 ? AX_STORE_INT8 : AX_STORE_PLAIN};
             run(&latent[k], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
             expect_figures(&r, &latent[k], &meshes[i], 6);
         }

@@ -56,6 +56,10 @@ static void deepseek_v3(void **state) {
     /* a token passes through 37 B parameters, as published: here without look-ups */
     const double active = ax_arch_flops_per_token(&a, 0) / 6;
     assert_true(active > 36.5e9 && active < 37.6e9);
+    assert_true(ax_arch_keeps_dtype(&a, "model.layers.3.mlp.gate.e_score_correction_bias"));
+    assert_false(ax_arch_keeps_dtype(&a, "model.layers.60.mlp.gate.weight"));
+    assert_true(ax_arch_keeps_dtype(&a, "model.layers.61.mlp.gate.weight"));
+    assert_false(ax_arch_keeps_dtype(&a, "lm_head.weight"));
     ax_arch_free(&a);
 }
 
