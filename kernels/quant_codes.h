@@ -20,12 +20,6 @@ static inline uint32_t ax_nf4_code(float v) {
     return code;
 }
 
-static inline int32_t ax_int8_code(float v) {
-    v = rintf(v);
-    v = v > 127 ? 127 : v;
-    return (int32_t)(v < -128 ? -128 : v);
-}
-
 /* |v| ≤ 448. Below 2⁻⁶ codes are multiples of 2⁻⁹; above, the float's bits are rounded at the third
  * bit of the fraction and the exponent is moved from 127 to 7. */
 static inline uint32_t ax_e4m3_code(float v) {

@@ -1,8 +1,10 @@
-/* Packs and unpacks numbers. */
+/* Number formats: packing, unpacking, and training as if packed. */
 #include "kernels/ops/family.h"
+#include "kernels/scheme.h"
 
 struct quant_options {
     enum ax_quant kind; /* `inner` is the block */
+    bool range;         /* of all numbers is given */
 };
 #define QUANT(...) OPTIONS(quant_options, __VA_ARGS__)
 
@@ -14,41 +16,77 @@ static int64_t codes_of(int64_t n, enum ax_quant kind) {
     return kind == AX_QUANT_NF4 ? (n + 1) / 2 : n;
 }
 
-static enum ax_dtype code_dtype(enum ax_quant kind) {
-    return kind == AX_QUANT_INT8 ? AX_I8 : AX_U8;
+/* Ranges, or outer scales, of blocks: one for all, or one for each row, in which blocks end. */
+static bool is_shared(tensor values, int64_t n, int64_t block) {
+    return n == 1 || (n == values->shape[0] && ax_tensor_row_len(values) % block == 0);
 }
 
-/* Codes, scales and offsets that belong to these values. */
+static const char *check_range(tensor values, tensor range, int64_t block, enum ax_quant kind) {
+    NEED(given(range) || ax_quant_info(kind)->outer == 1);
+    if (!given(range))
+        return NULL;
+    NEED(ax_quant_info(kind)->fakes);
+    NEED(is_dense_2d(range, AX_F32, range->shape[0], 2));
+    NEED(is_shared(values, range->shape[0], block));
+    return NULL;
+}
+
+/* Codes, scales, offsets and the outer scale that belong to these values. */
 static const char *check_packed(tensor values, tensor codes, tensor scale, tensor offset,
-                                int64_t block, enum ax_quant kind) {
+                                tensor outer, int64_t block, enum ax_quant kind) {
     NEED(given(values) && real(values) && ax_tensor_is_dense(values) && block >= 1);
+    const struct ax_quant_info *info = ax_quant_info(kind);
     int64_t n = ax_tensor_numel(values);
-    NEED(is_1d(codes, code_dtype(kind), codes_of(n, kind)));
-    NEED(is_1d(scale, AX_F32, blocks_of(n, block)));
-    NEED(given(offset) == (kind == AX_QUANT_MAP8));
+    NEED(is_1d(codes, info->codes, codes_of(n, kind)));
+    NEED(is_1d(scale, info->scale, blocks_of(n, block)));
+    NEED(given(offset) == info->offset);
     NEED(!given(offset) || is_1d(offset, AX_F32, blocks_of(n, block)));
+    NEED(!given(outer) || (info->outer != 1 && is_1d(outer, AX_F32, outer->shape[0])));
     return NULL;
 }
 
 static const char *check_quantize(const struct ax_quantize *a) {
-    return check_packed(&a->x, &a->codes, &a->scale, &a->offset, a->block, a->kind);
+    const bool asym = a->kind != AX_QUANT_MAP8;
+    const char *rule = check_packed(&a->x, &a->codes, &a->scale, asym ? &a->zero : &a->offset,
+                                    &a->outer, a->block, a->kind);
+    if (rule != NULL)
+        return rule;
+    NEED(!given(asym ? &a->offset : &a->zero));
+    NEED(!given(&a->outer) || a->outer.shape[0] == a->range.shape[0]);
+    return check_range(&a->x, &a->range, a->block, a->kind);
 }
 
 PER_ELEMENT(quantize, 4, x) /* max, ÷, compare, pack */
 
+/* The range of numbers in [−1, 1]. */
+static struct ax_tensor build_range(struct ax_case_builder *b, bool wanted) {
+    struct ax_tensor range = {0};
+    if (!wanted)
+        return range;
+    range = ax_case_dense2(b, AX_F32, 1, 2);
+    ax_case_randomize(b, &range, 0.5, 1);
+    return range;
+}
+
 /* One block of zeros among the numbers. */
 static void build_quantize(struct ax_case_builder *b, struct ax_quantize *a) {
     const struct quant_options *o = ax_case_options(b);
+    const struct ax_quant_info *info = ax_quant_info(o->kind);
     const struct ax_shape *s = b->shape;
     const int64_t blocks = blocks_of(s->rows * s->cols, s->inner);
     a->x = ax_case_dense2(b, b->real, s->rows, s->cols);
     ax_case_randomize(b, &a->x, -1, 1);
     for (int64_t i = s->inner; i < 2 * s->inner && i < s->rows * s->cols && b->memory != NULL; i++)
         ax_store(b->real, a->x.data, i, 0);
-    a->codes = ax_case_out1(b, code_dtype(o->kind), codes_of(s->rows * s->cols, o->kind));
-    a->scale = ax_case_out1(b, AX_F32, blocks);
+    a->codes = ax_case_out1(b, info->codes, codes_of(s->rows * s->cols, o->kind));
+    a->scale = ax_case_out1(b, info->scale, blocks);
     if (o->kind == AX_QUANT_MAP8)
         a->offset = ax_case_in1(b, AX_F32, blocks);
+    else if (info->offset)
+        a->zero = ax_case_out1(b, AX_F32, blocks);
+    a->range = build_range(b, o->range);
+    if (info->outer != 1)
+        a->outer = ax_case_out1(b, AX_F32, 1);
     a->block = s->inner;
     a->kind = o->kind;
 }
@@ -57,43 +95,199 @@ static void build_quantize(struct ax_case_builder *b, struct ax_quantize *a) {
     {"nf4, one", .rows = 1, .cols = 1, .inner = 64}, {"nf4", .rows = 6, .cols = 128, .inner = 64}, \
         {"nf4, odd rows", .rows = 5, .cols = 37, .inner = 64},                                     \
         {"nf4, short blocks", .rows = 5, .cols = 48, .inner = 3},                                  \
-        {"int8", .rows = 5, .cols = 70, .inner = 70, QUANT(.kind = AX_QUANT_INT8)},                \
-        {"int8, blocks", .rows = 5, .cols = 70, .inner = 14, QUANT(.kind = AX_QUANT_INT8)},        \
-        {"fp8", .rows = 5, .cols = 130, .inner = 130, QUANT(.kind = AX_QUANT_FP8)},                \
-        {"map8", .rows = 3, .cols = 200, .inner = 256, QUANT(.kind = AX_QUANT_MAP8)},              \
-        {"nf4, gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 64}, {                   \
-        "int8, gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 576,                     \
-                         QUANT(.kind = AX_QUANT_INT8)                                              \
+        {"map8", .rows = 3, .cols = 200, .inner = 256, QUANT(.kind = AX_QUANT_MAP8)}, {            \
+        "nf4, gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 64                        \
     }
 
-static const struct ax_shape shapes_quantize[] = {PACKED_SHAPES};
+#define GROUPS(name, kind_, ...)                                                                   \
+    { name, .rows = 5, .cols = 192, .inner = 32, QUANT(.kind = AX_QUANT_##kind_, __VA_ARGS__) }
+#define FORMAT_SHAPES                                                                              \
+    {"int8", .rows = 5, .cols = 70, .inner = 70, QUANT(.kind = AX_QUANT_INT8)},                    \
+        {"int8, blocks", .rows = 5, .cols = 70, .inner = 14, QUANT(.kind = AX_QUANT_INT8)},        \
+        {"fp8", .rows = 5, .cols = 130, .inner = 130, QUANT(.kind = AX_QUANT_FP8)},                \
+        {"int8, long rows", .rows = 2, .cols = 4100, .inner = 4100, QUANT(.kind = AX_QUANT_INT8)}, \
+        {"int8 asymmetric", .rows = 5, .cols = 70, .inner = 70,                                    \
+         QUANT(.kind = AX_QUANT_INT8_ASYM)},                                                       \
+        {"int8 asymmetric, range", .rows = 5, .cols = 70, .inner = 70,                             \
+         QUANT(.kind = AX_QUANT_INT8_ASYM, .range = true)},                                        \
+        {"fp8, range", .rows = 5, .cols = 70, .inner = 70,                                         \
+         QUANT(.kind = AX_QUANT_FP8, .range = true)},                                              \
+        {"nvfp4", .rows = 5, .cols = 48, .inner = 16,                                              \
+         QUANT(.kind = AX_QUANT_NVFP4, .range = true)},                                            \
+        {"nvfp4, one scale", .rows = 5, .cols = 48, .inner = 16,                                   \
+         QUANT(.kind = AX_QUANT_NVFP4_ONE)},                                                       \
+        GROUPS("int4", INT4, ), GROUPS("int4 asymmetric", INT4_ASYM, ),                            \
+        GROUPS("int4 of fp8", INT4_FP8, .range = true), GROUPS("e5m2", E5M2, ),                    \
+        GROUPS("mxfp4", MXFP4, ), GROUPS("mxfp4, up", MXFP4_UP, ), GROUPS("mxfp8", MXFP8, ),       \
+        GROUPS("mxfp8, up", MXFP8_UP, ),                                                           \
+        {"int4, gate_up", .big = true, .rows = 3072,                                               \
+         .cols = 576,     .inner = 32, QUANT(.kind = AX_QUANT_INT4)},                              \
+    {                                                                                              \
+        "int8 asymmetric, gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 576,          \
+                                    QUANT(.kind = AX_QUANT_INT8_ASYM)                              \
+    }
 
-AX_OP_INFO(quantize, IN(x), OUT(codes), OUT(scale), IN(offset));
+static const struct ax_shape shapes_quantize[] = {PACKED_SHAPES, FORMAT_SHAPES};
+
+AX_OP_INFO(quantize, IN(x), OUT(codes), OUT(scale), IN(offset), IN(range), OUT(zero), OUT(outer));
 
 static const char *check_dequantize(const struct ax_dequantize *a) {
-    return check_packed(&a->out, &a->codes, &a->scale, &a->offset, a->block, a->kind);
+    NEED(given(&a->outer) == (a->kind == AX_QUANT_NVFP4));
+    return check_packed(&a->out, &a->codes, &a->scale, &a->offset, &a->outer, a->block, a->kind);
 }
 
-PER_ELEMENT(dequantize, a->kind == AX_QUANT_MAP8 ? 2 : 1, out)
+PER_ELEMENT(dequantize, ax_quant_info(a->kind)->offset ? 2 : 1, out)
+
+/* Codes of all bits that are numbers: in FP8, 1111111 is none, nor are the last three of E5M2; of
+ * four bits there are 16. */
+static unsigned code_of_bits(unsigned bits, enum ax_quant kind) {
+    switch (kind) {
+    case AX_QUANT_FP8:
+    case AX_QUANT_MXFP8:
+    case AX_QUANT_MXFP8_UP:
+        return (bits & 127) == 127 ? bits - 1 : bits;
+    case AX_QUANT_E5M2:
+        return (bits & 127) > 123 ? bits - 4 : bits;
+    case AX_QUANT_INT4_ASYM:
+    case AX_QUANT_NVFP4:
+    case AX_QUANT_NVFP4_ONE:
+    case AX_QUANT_MXFP4:
+    case AX_QUANT_MXFP4_UP:
+        return bits & 15;
+    default:
+        return bits;
+    }
+}
+
+/* Scales that are bytes: numbers near 1 as e4m3, near 2⁰ as a power of two. */
+static struct ax_tensor build_scale(struct ax_case_builder *b, enum ax_quant kind, int64_t blocks) {
+    if (ax_quant_info(kind)->scale == AX_F32)
+        return ax_case_in1(b, AX_F32, blocks);
+    struct ax_tensor scale = ax_case_out1(b, AX_U8, blocks);
+    const unsigned one = kind == AX_QUANT_NVFP4 || kind == AX_QUANT_NVFP4_ONE ? 0x38 : 127;
+    for (int64_t i = 0; i < blocks && b->memory != NULL; i++)
+        ((unsigned char *)scale.data)[i] =
+            (unsigned char)(one + ax_rng_u32(b->key, (uint64_t)i) % 8 - 7);
+    return scale;
+}
 
 static void build_dequantize(struct ax_case_builder *b, struct ax_dequantize *a) {
     const struct quant_options *o = ax_case_options(b);
+    const struct ax_quant_info *info = ax_quant_info(o->kind);
     const struct ax_shape *s = b->shape;
     const int64_t blocks = blocks_of(s->rows * s->cols, s->inner);
     a->out = ax_case_dense2(b, b->real, s->rows, s->cols);
-    a->codes = ax_case_out1(b, code_dtype(o->kind), codes_of(s->rows * s->cols, o->kind));
-    for (int64_t i = 0; i < a->codes.shape[0] && b->memory != NULL; i++) {
-        unsigned code = ax_rng_u32(b->key, (uint64_t)i) % 256;
-        code -= o->kind == AX_QUANT_FP8 && (code & 127) == 127 ? 1 : 0; /* no NaN */
-        ((unsigned char *)a->codes.data)[i] = (unsigned char)code;
-    }
-    a->scale = ax_case_in1(b, AX_F32, blocks);
-    if (o->kind == AX_QUANT_MAP8)
+    a->codes = ax_case_out1(b, info->codes, codes_of(s->rows * s->cols, o->kind));
+    for (int64_t i = 0; i < a->codes.shape[0] && b->memory != NULL; i++)
+        ((unsigned char *)a->codes.data)[i] =
+            (unsigned char)code_of_bits(ax_rng_u32(b->key, (uint64_t)i) % 256, o->kind);
+    a->scale = build_scale(b, o->kind, blocks);
+    if (info->offset)
         a->offset = ax_case_in1(b, AX_F32, blocks);
+    if (o->kind == AX_QUANT_NVFP4)
+        a->outer = ax_case_in1(b, AX_F32, 1);
     a->block = s->inner;
     a->kind = o->kind;
 }
 
-static const struct ax_shape shapes_dequantize[] = {PACKED_SHAPES};
+static const struct ax_shape shapes_dequantize[] = {PACKED_SHAPES, FORMAT_SHAPES};
 
-AX_OP_INFO(dequantize, OUT(out), IN(codes), IN(scale), IN(offset));
+AX_OP_INFO(dequantize, OUT(out), IN(codes), IN(scale), IN(offset), IN(outer));
+
+static const char *check_quant_range(const struct ax_quant_range *a) {
+    NEED(given(&a->x) && a->x.ndim == 2 && real(&a->x) && rows_apart(&a->x));
+    NEED(is_dense_2d(&a->range, AX_F32, a->range.shape[0], 2));
+    NEED(a->range.shape[0] == 1 || a->range.shape[0] == a->x.shape[0]);
+    return NULL;
+}
+
+PER_ELEMENT(quant_range, 2, x)
+
+static void build_quant_range(struct ax_case_builder *b, struct ax_quant_range *a) {
+    const struct quant_options *o = ax_case_options(b);
+    a->x = ax_case_in2(b, b->real, b->shape->rows, b->shape->cols);
+    a->range = ax_case_dense2(b, AX_F32, o->range ? 1 : b->shape->rows, 2);
+}
+
+static const struct ax_shape shapes_quant_range[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"rows", .rows = 5, .cols = 37, .pad = 3},
+    {"all", .rows = 70, .cols = 37, .pad = 3, QUANT(.range = true)},
+    {"all, large", .rows = 300, .cols = 400, QUANT(.range = true)},
+    {"gate_up", .big = true, .rows = 3072, .cols = 576, QUANT(.range = true)},
+};
+
+AX_OP_INFO(quant_range, IN(x), OUT(range));
+
+static const char *check_format(tensor x, int64_t block, enum ax_quant kind) {
+    NEED(given(x) && x->ndim == 2 && real(x) && rows_apart(x));
+    NEED(block >= 1 && x->shape[1] % block == 0);
+    NEED(ax_quant_info(kind)->fakes);
+    return NULL;
+}
+
+static const char *check_fake_quantize(const struct ax_fake_quantize *a) {
+    const char *rule = check_format(&a->x, a->block, a->kind);
+    if (rule != NULL)
+        return rule;
+    NEED(same_shape(&a->x, &a->y) && a->y.dtype == a->x.dtype);
+    return check_range(&a->x, &a->range, a->block, a->kind);
+}
+
+PER_ELEMENT(fake_quantize, 4, x)
+
+static void build_fake_quantize(struct ax_case_builder *b, struct ax_fake_quantize *a) {
+    const struct quant_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    a->x = ax_case_in2(b, b->real, s->rows, s->cols);
+    a->y = ax_case_out2(b, b->real, s->rows, s->cols);
+    a->range = build_range(b, o->range);
+    a->block = s->inner;
+    a->kind = o->kind;
+}
+
+static const struct ax_shape shapes_fake_quantize[] = {
+    FORMAT_SHAPES,
+    {"int8, strided", .rows = 4, .cols = 70, .inner = 35, .pad = 3, QUANT(.kind = AX_QUANT_INT8)},
+};
+
+AX_OP_INFO(fake_quantize, IN_ROWS(x), OUT_ROWS(y), IN(range));
+
+static const char *check_fake_quantize_backward(const struct ax_fake_quantize_backward *a) {
+    const char *rule = check_format(&a->x, a->block, a->kind);
+    if (rule != NULL)
+        return rule;
+    NEED(same_shape(&a->x, &a->dy) && same_shape(&a->x, &a->dx));
+    NEED(a->dy.dtype == a->dx.dtype && is_stream(&a->dy, a->x.dtype));
+    NEED(a->kind != AX_QUANT_INT4_ASYM || (a->block <= 1024 && !given(&a->range)));
+    return check_range(&a->x, &a->range, a->block, a->kind);
+}
+
+PER_ELEMENT(fake_quantize_backward, 4, x)
+
+static void build_fake_quantize_backward(struct ax_case_builder *b,
+                                         struct ax_fake_quantize_backward *a) {
+    const struct quant_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    const enum ax_dtype dtype = ax_case_stream(b, AX_SHAPE_ACCUM_OUT);
+    a->x = ax_case_in2(b, b->real, s->rows, s->cols);
+    a->dy = ax_case_in2(b, dtype, s->rows, s->cols);
+    a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
+    a->dx = a->accumulate ? ax_case_in2(b, dtype, s->rows, s->cols)
+                          : ax_case_out2(b, dtype, s->rows, s->cols);
+    a->range = build_range(b, o->range);
+    a->block = s->inner;
+    a->kind = o->kind;
+}
+
+static const struct ax_shape shapes_fake_quantize_backward[] = {
+    FORMAT_SHAPES,
+    {"int4, added", .rows = 4, .cols = 96, .inner = 32, .flags = ACC | OUT32,
+     QUANT(.kind = AX_QUANT_INT4)},
+    {"int4 asymmetric, added", .rows = 4, .cols = 96, .inner = 32, .flags = ACC | OUT32,
+     QUANT(.kind = AX_QUANT_INT4_ASYM)},
+    {"int8, strided", .rows = 4, .cols = 70, .inner = 35, .pad = 3, .flags = OUT32,
+     QUANT(.kind = AX_QUANT_INT8)},
+};
+
+AX_OP_INFO(fake_quantize_backward, IN_ROWS(x), IN_ROWS(dy), OUT_ROWS(dx), IN(range));

@@ -1,91 +1,196 @@
-/* quantize, dequantize: block after block, exactly as the formulas of kernels/ops.h. Arithmetic is
- * in float, so that codes and scales are the same in every backend. */
-#include "kernels/quant_codes.h"
+/* Number formats: block after block, exactly as the formulas of kernels/ops.h. Arithmetic is in
+ * float, so that codes and scales are the same in every backend. */
+#include "base/mem.h"
+#include "kernels/quant_block.h"
 #include "kernels/ref/ref.h"
+#include "kernels/scheme.h"
 
 static float load(const struct ax_tensor *t, int64_t i) {
     return (float)ax_load(t->dtype, t->data, i);
 }
 
-static void put_code(enum ax_quant kind, void *codes, int64_t i, uint32_t code) {
-    unsigned char *c = codes;
-    if (kind != AX_QUANT_NF4)
-        c[i] = (unsigned char)code;
-    else if (i % 2 == 0)
+/* ---- NF4 and MAP8 ---- */
+
+static void put_nf4(unsigned char *c, int64_t i, uint32_t code) {
+    if (i % 2 == 0)
         c[i / 2] = (unsigned char)(code << 4);
     else
         c[i / 2] = (unsigned char)(c[i / 2] | code);
 }
 
-static float scale_of(enum ax_quant kind, float amax) {
-    switch (kind) {
-    case AX_QUANT_INT8:
-        return fmaxf(amax / 127.5F, 0x1p-126F);
-    case AX_QUANT_FP8:
-        return fmaxf(amax, 1e-12F) / 448;
-    case AX_QUANT_NF4:
-    case AX_QUANT_MAP8:
-        break;
+static void quantize_by_table(const struct ax_quantize *a, int64_t b, int64_t first, int64_t end) {
+    const float offset = ax_ref_given(&a->offset) ? load(&a->offset, b) : 0;
+    float amax = 0;
+    for (int64_t i = first; i < end; i++)
+        amax = fmaxf(amax, fabsf(load(&a->x, i) - offset));
+    ax_store(AX_F32, a->scale.data, b, (double)amax);
+    for (int64_t i = first; i < end; i++) {
+        const float v = (load(&a->x, i) - offset) / (amax > 0 ? amax : 1);
+        if (a->kind == AX_QUANT_NF4)
+            put_nf4(a->codes.data, i, ax_nf4_code(v));
+        else
+            ((unsigned char *)a->codes.data)[i] = (unsigned char)ax_map8_code(v);
     }
-    return amax;
 }
 
-static uint32_t code_of(enum ax_quant kind, float x, float scale) {
-    const float safe = scale > 0 ? scale : 1;
-    switch (kind) {
-    case AX_QUANT_NF4:
-        return ax_nf4_code(x / safe);
-    case AX_QUANT_INT8:
-        return (uint32_t)ax_int8_code(x * (1 / scale));
-    case AX_QUANT_FP8:
-        return ax_e4m3_code(fminf(fmaxf(x / scale, -448), 448));
-    case AX_QUANT_MAP8:
-        break;
+static float table_value(enum ax_quant kind, const unsigned char *c, int64_t i) {
+    if (kind == AX_QUANT_MAP8)
+        return ax_map8_values[c[i]];
+    return ax_nf4_values[i % 2 == 0 ? c[i / 2] >> 4 : c[i / 2] & 15];
+}
+
+/* ---- the others ---- */
+
+/* The row of range, or of outer, that a block starting at element `first` of `values` is of. */
+static int64_t shared_row(const struct ax_tensor *values, int64_t n, int64_t first) {
+    return n == 1 ? 0 : first / ax_tensor_row_len(values);
+}
+
+/* The block of elements [first, end) of x, counted without gaps. */
+static struct ax_quant_block block_of(enum ax_quant kind, const struct ax_tensor *x,
+                                      const struct ax_tensor *range, int64_t first, int64_t end) {
+    const int64_t cols = ax_tensor_row_len(x);
+    float low = INFINITY, high = -INFINITY, outer = 0;
+    for (int64_t i = first; i < end; i++) {
+        const float v = (float)ax_ref_get(x, i / cols, i % cols);
+        low = v < low ? v : low;
+        high = v > high ? v : high;
     }
-    return ax_map8_code(x / safe);
+    if (ax_ref_given(range)) {
+        const int64_t row = shared_row(x, range->shape[0], first);
+        const float less = load(range, 2 * row), more = load(range, 2 * row + 1);
+        if (ax_quant_info(kind)->outer != 1) {
+            outer = ax_quant_outer(kind, ax_greater(less, more));
+        } else {
+            low = -less;
+            high = more;
+        }
+    }
+    return ax_quant_block_of(kind, low, high, outer);
+}
+
+static void quantize_block(const struct ax_quantize *a, int64_t b, int64_t first, int64_t end) {
+    const struct ax_quant_block block = block_of(a->kind, &a->x, &a->range, first, end);
+    if (a->scale.dtype == AX_U8)
+        ((unsigned char *)a->scale.data)[b] = (unsigned char)block.byte;
+    else
+        ((float *)a->scale.data)[b] = block.scale;
+    if (ax_ref_given(&a->zero))
+        ((float *)a->zero.data)[b] = block.offset;
+    for (int64_t i = first; i < end; i++) {
+        const float q = ax_quant_rounded(a->kind, load(&a->x, i), &block);
+        ((unsigned char *)a->codes.data)[i] =
+            (unsigned char)ax_quant_code(a->kind, ax_quant_clamped(a->kind, q));
+    }
 }
 
 enum ax_status ax_ref_quantize(struct ax_queue *q, const struct ax_quantize *a, void *work) {
     (void)q;
     (void)work;
     const int64_t n = ax_tensor_numel(&a->x);
+    for (int64_t i = 0; ax_ref_given(&a->outer) && i < a->outer.shape[0]; i++)
+        ((float *)a->outer.data)[i] =
+            ax_quant_outer(a->kind, ax_greater(load(&a->range, 2 * i), load(&a->range, 2 * i + 1)));
     for (int64_t b = 0; b * a->block < n; b++) {
         const int64_t first = b * a->block, end = first + a->block < n ? first + a->block : n;
-        const float offset = ax_ref_given(&a->offset) ? load(&a->offset, b) : 0;
-        float amax = 0;
-        for (int64_t i = first; i < end; i++)
-            amax = fmaxf(amax, fabsf(load(&a->x, i) - offset));
-        const float scale = scale_of(a->kind, amax);
-        ax_store(AX_F32, a->scale.data, b, (double)scale);
-        for (int64_t i = first; i < end; i++)
-            put_code(a->kind, a->codes.data, i, code_of(a->kind, load(&a->x, i) - offset, scale));
+        if (ax_quant_info(a->kind)->fakes)
+            quantize_block(a, b, first, end);
+        else
+            quantize_by_table(a, b, first, end);
     }
     return AX_OK;
-}
-
-static float value_of(enum ax_quant kind, const void *codes, int64_t i) {
-    const unsigned char *c = codes;
-    switch (kind) {
-    case AX_QUANT_NF4:
-        return ax_nf4_values[i % 2 == 0 ? c[i / 2] >> 4 : c[i / 2] & 15];
-    case AX_QUANT_INT8:
-        return (float)((const signed char *)codes)[i];
-    case AX_QUANT_FP8:
-        return ax_e4m3_value(c[i]);
-    case AX_QUANT_MAP8:
-        break;
-    }
-    return ax_map8_values[c[i]];
 }
 
 enum ax_status ax_ref_dequantize(struct ax_queue *q, const struct ax_dequantize *a, void *work) {
     (void)q;
     (void)work;
+    const unsigned char *codes = a->codes.data;
+    const float outer = ax_ref_given(&a->outer) ? load(&a->outer, 0) : 0;
     for (int64_t i = 0; i < ax_tensor_numel(&a->out); i++) {
-        float v = value_of(a->kind, a->codes.data, i) * load(&a->scale, i / a->block);
-        if (ax_ref_given(&a->offset))
-            v += load(&a->offset, i / a->block);
+        const int64_t b = i / a->block;
+        const float offset = ax_ref_given(&a->offset) ? load(&a->offset, b) : 0;
+        const float scale = load(&a->scale, b);
+        float v;
+        if (ax_quant_info(a->kind)->fakes) {
+            const uint32_t byte = a->scale.dtype == AX_U8 ? (uint32_t)scale : 0;
+            const struct ax_quant_block block =
+                ax_quant_stored(a->kind, scale, byte, offset, outer);
+            v = ax_quant_value(a->kind, ax_quant_of_code(a->kind, codes[i]), &block);
+        } else {
+            v = table_value(a->kind, codes, i) * scale;
+            v = a->kind == AX_QUANT_MAP8 ? v + offset : v;
+        }
         ax_store(a->out.dtype, a->out.data, i, (double)v);
     }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_quant_range(struct ax_queue *q, const struct ax_quant_range *a, void *work) {
+    (void)q;
+    (void)work;
+    float *range = a->range.data;
+    memset(range, 0, ax_tensor_bytes(&a->range));
+    for (int64_t r = 0; r < a->x.shape[0]; r++) {
+        float *own = range + 2 * (a->range.shape[0] == 1 ? 0 : r);
+        for (int64_t i = 0; i < a->x.shape[1]; i++) {
+            const float v = (float)ax_ref_get(&a->x, r, i);
+            own[0] = ax_greater(-v, own[0]);
+            own[1] = ax_greater(v, own[1]);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_fake_quantize(struct ax_queue *q, const struct ax_fake_quantize *a,
+                                    void *work) {
+    (void)q;
+    (void)work;
+    const int64_t cols = a->x.shape[1];
+    for (int64_t first = 0; first < ax_tensor_numel(&a->x); first += a->block) {
+        const struct ax_quant_block b =
+            block_of(a->kind, &a->x, &a->range, first, first + a->block);
+        for (int64_t i = first; i < first + a->block; i++) {
+            const float x = (float)ax_ref_get(&a->x, i / cols, i % cols);
+            ax_ref_set(&a->y, i / cols, i % cols, (double)ax_quant_fake(a->kind, x, &b));
+        }
+    }
+    return AX_OK;
+}
+
+/* dx of one block from its x and dy. */
+static void block_gradient(const struct ax_fake_quantize_backward *a, int64_t first, const float *x,
+                           const double *dy, double *dx) {
+    if (a->kind == AX_QUANT_INT4_ASYM) {
+        ax_quant_asym_gradient(x, dy, a->block, dx);
+        return;
+    }
+    const struct ax_quant_block b = block_of(a->kind, &a->x, &a->range, first, first + a->block);
+    for (int64_t i = 0; i < a->block; i++)
+        dx[i] = ax_quant_kept(a->kind, x[i], &b) ? dy[i] : 0;
+}
+
+enum ax_status ax_ref_fake_quantize_backward(struct ax_queue *q,
+                                             const struct ax_fake_quantize_backward *a,
+                                             void *work) {
+    (void)q;
+    (void)work;
+    const int64_t cols = a->x.shape[1];
+    double *room;
+    AX_TRY(ax_alloc(&room, 3 * (size_t)a->block, sizeof *room));
+    double *dy = room, *dx = room + a->block;
+    float *x = (float *)(room + 2 * a->block);
+    for (int64_t first = 0; first < ax_tensor_numel(&a->x); first += a->block) {
+        const int64_t row = first / cols, col = first % cols;
+        for (int64_t i = 0; i < a->block; i++) {
+            x[i] = (float)ax_ref_get(&a->x, row, col + i);
+            dy[i] = ax_ref_get(&a->dy, row, col + i);
+        }
+        block_gradient(a, first, x, dy, dx);
+        for (int64_t i = 0; i < a->block; i++) {
+            const double before = a->accumulate ? ax_ref_get(&a->dx, row, col + i) : 0;
+            ax_ref_set(&a->dx, row, col + i, before + dx[i]);
+        }
+    }
+    ax_free(room);
     return AX_OK;
 }

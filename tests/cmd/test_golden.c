@@ -102,6 +102,12 @@ static void llama(void **state) {
     holds("models/llama", "ref");
 }
 
+static void number_formats(void **state) {
+    (void)state;
+    holds("quant", "cpu");
+    holds("quant", "ref");
+}
+
 static void qwen3(void **state) {
     (void)state;
     holds("models/qwen3", "cpu");
@@ -332,6 +338,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_figure_is_told),
         cmocka_unit_test(llama),
+        cmocka_unit_test(number_formats),
         cmocka_unit_test(qwen3),
         cmocka_unit_test(mistral),
         cmocka_unit_test(mixtral),

@@ -206,6 +206,12 @@ static void packing(void **state) {
           .block = SIZE, .kind = AX_QUANT_NF4);
     COSTS(dequantize, 2 * ALL, 2 * ALL + ALL + 2 * 4 * BLOCKS, .out = x, .codes = bytes,
           .scale = scale, .offset = scale, .block = SIZE, .kind = AX_QUANT_MAP8);
+    const struct ax_tensor range = matrix(AX_F32, 1, 2), d = matrix(AX_F32, BLOCKS, SIZE);
+    COSTS(quant_range, 2 * ALL, 2 * ALL + 8, .x = x, .range = range);
+    COSTS(fake_quantize, 4 * ALL, 2 * 2 * ALL + 8, .x = x, .y = x, .range = range, .block = 16,
+          .kind = AX_QUANT_NVFP4);
+    COSTS(fake_quantize_backward, 4 * ALL, (2 + 4 + 4) * ALL, .x = x, .dy = d, .dx = d, .block = 32,
+          .kind = AX_QUANT_INT4);
 }
 
 static void norms(void **state) {

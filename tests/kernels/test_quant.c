@@ -10,7 +10,8 @@
 #include <stdlib.h>
 
 #include "ckpt/hf/safetensors.h"
-#include "kernels/quant_codes.h"
+#include "kernels/quant_block.h"
+#include "kernels/scheme.h"
 #include "tests/kernels/harness.h"
 
 static struct machine ref, cpu;
@@ -257,6 +258,100 @@ static void e4m3_rounds_half_to_even(void **state) {
     assert_true(ax_e4m3_value(126) == 448 && ax_e4m3_value(1) == 0x1p-9F);
 }
 
+/* Both machines leave the same bytes in every operand of the case. */
+static void same_bytes(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
+    struct ax_case got, want;
+    case_open(&got, op, shape, dtype, &ref);
+    case_open(&want, op, shape, dtype, &ref);
+    case_run(&got, &cpu);
+    case_run(&want, &ref);
+    if (memcmp(got.memory, want.memory, want.bytes) != 0)
+        fail_msg("%s \"%s\": cpu and ref differ", ax_op_name(op), shape->name);
+    ax_case_free(&got);
+    ax_case_free(&want);
+}
+
+static void formats_have_the_same_bits_everywhere(void **state) {
+    (void)state;
+    static const enum ax_op ops[] = {AX_OP_quantize, AX_OP_dequantize, AX_OP_quant_range,
+                                     AX_OP_fake_quantize, AX_OP_fake_quantize_backward};
+    if (!have_cpu())
+        skip();
+    for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
+        int n;
+        const struct ax_shape *shapes = ax_op_shapes(ops[k], &n);
+        for (int i = 0; i < n; i++) {
+            if (shapes[i].big || (shapes[i].flags & AX_SHAPE_ACCUMULATE))
+                continue; /* a sum is rounded once more */
+            same_bytes(ops[k], &shapes[i], AX_F32);
+            same_bytes(ops[k], &shapes[i], AX_BF16);
+        }
+    }
+}
+
+/* A number of a random matrix whose rows differ in size. */
+static float element_of_rows(int64_t i, int64_t cols) {
+    return sinf((float)(7 * i + 1)) * (float)(1 + i / cols) - 0.25F;
+}
+
+/* The range of a row, given, is what the op finds without; and nothing but the codes' values comes
+ * of fake quantization. */
+static void ranges_of_rows_change_nothing(struct machine *m, enum ax_quant kind) {
+    enum { ROWS = 7, COLS = 96, N = ROWS * COLS };
+    float x[N], range[2 * ROWS], y[2][N];
+    for (int64_t i = 0; i < N; i++)
+        x[i] = element_of_rows(i, COLS);
+    struct ax_fake_quantize f = {.x = ax_tensor_2d(AX_F32, x, ROWS, COLS),
+                                 .y = ax_tensor_2d(AX_F32, y[0], ROWS, COLS),
+                                 .block = COLS,
+                                 .kind = kind};
+    assert_int_equal(ax_run_fake_quantize(m->q, &f), AX_OK);
+    f.range = ax_tensor_2d(AX_F32, range, ROWS, 2);
+    f.y.data = y[1];
+    assert_int_equal(ax_run_quant_range(m->q, &(struct ax_quant_range){f.x, f.range}), AX_OK);
+    assert_int_equal(ax_run_fake_quantize(m->q, &f), AX_OK);
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    assert_memory_not_equal(y[0], x, sizeof x);
+}
+
+static void a_given_range_is_the_blocks(void **state) {
+    (void)state;
+    static const enum ax_quant kinds[] = {AX_QUANT_INT8, AX_QUANT_INT8_ASYM, AX_QUANT_FP8,
+                                          AX_QUANT_E5M2, AX_QUANT_MXFP8};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        ranges_of_rows_change_nothing(&ref, kinds[i]);
+        if (have_cpu())
+            ranges_of_rows_change_nothing(&cpu, kinds[i]);
+    }
+}
+
+/* Every code of a float is that of its value; every value but NaN has one. */
+static void codes_of_floats_are_their_values(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code < 256; code++) {
+        if ((code & 127) < 124)
+            assert_int_equal(ax_quant_code(AX_QUANT_E5M2, ax_quant_of_code(AX_QUANT_E5M2, code)),
+                             code);
+        assert_int_equal(ax_quant_code(AX_QUANT_MXFP4, ax_quant_of_code(AX_QUANT_MXFP4, code & 15)),
+                         code & 15);
+        assert_int_equal(ax_quant_code(AX_QUANT_INT8, ax_quant_of_code(AX_QUANT_INT8, code)), code);
+    }
+    assert_true(ax_quant_of_code(AX_QUANT_E5M2, 123) == 57344);
+    assert_true(ax_quant_of_code(AX_QUANT_MXFP4, 15) == -6);
+}
+
+static void wrong_schemes_name_the_nearest(void **state) {
+    (void)state;
+    struct ax_scheme s;
+    assert_int_equal(ax_scheme_find("qat.scheme", "nvfp4", &s), AX_OK);
+    assert_int_equal(s.weight.kind, AX_QUANT_NVFP4);
+    assert_int_equal(ax_scheme_find("qat.scheme", "int4_int8", &s), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "Nearest: int4-int8."));
+    assert_int_equal(
+        ax_scheme_find("qat.scheme", "a name that is longer than every name of the table", &s),
+        AX_ERR_CONFIG);
+}
+
 static int open_machines(void **state) {
     (void)state;
     machine_open(&ref, "ref", 1);
@@ -281,6 +376,10 @@ int main(void) {
         cmocka_unit_test(double_quantization_equals_the_file),
         cmocka_unit_test(nf4_codes_are_the_nearest),
         cmocka_unit_test(e4m3_rounds_half_to_even),
+        cmocka_unit_test(formats_have_the_same_bits_everywhere),
+        cmocka_unit_test(a_given_range_is_the_blocks),
+        cmocka_unit_test(codes_of_floats_are_their_values),
+        cmocka_unit_test(wrong_schemes_name_the_nearest),
     };
     return cmocka_run_group_tests(tests, open_machines, close_machines);
 }

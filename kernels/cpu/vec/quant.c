@@ -1,11 +1,7 @@
-/* quantize and dequantize. Pieces of a block go through a buffer of floats in the L1 cache; the
- * arithmetic is in kernels/quant_codes.h, so codes are the same on every instruction set. */
-#include "kernels/cpu/vec/entries.h"
-#include "kernels/cpu/vec/simd.h"
-#include "kernels/cpu/vec/split.h"
-#include "kernels/quant_codes.h"
+/* quantize and dequantize: read quant.h first. */
+#include "kernels/cpu/vec/quant.h"
 
-#define BUFFER 2048 /* elements of a piece, even */
+#include "kernels/cpu/vec/entries.h"
 
 /* Blocks per task: an even number, so that tasks share no byte of NF4 codes. */
 static int64_t blocks_per_task(int64_t block) {
@@ -13,34 +9,7 @@ static int64_t blocks_per_task(int64_t block) {
     return n < 2 ? 2 : n;
 }
 
-AX_INLINE void read_vector(enum ax_dtype real, const void *x, float *out, v_float offset,
-                           int64_t first, int64_t i, int64_t n) {
-    v_store_f32(out + i, n, v_load(real, x, first + i, n) - offset);
-}
-
-AX_INLINE void read_floats(enum ax_dtype real, const void *x, int64_t first, int64_t n,
-                           float offset, float *out) {
-    AX_EACH_VECTOR(n, read_vector, real, x, out, v_set(offset), first);
-}
-
-static float largest(const float *x, int64_t n) {
-    v_float max = v_set(0);
-    int64_t i = 0;
-    for (; i + AX_LANES <= n; i += AX_LANES) {
-        v_float v = v_load_f32(x + i, AX_LANES);
-        max = v_max(max, v_max(v, -v));
-    }
-    float all = v_max_lane(max);
-    for (; i < n; i++)
-        all = fabsf(x[i]) > all ? fabsf(x[i]) : all;
-    return all;
-}
-
-static float scale_of(enum ax_quant kind, float amax) {
-    if (kind == AX_QUANT_INT8)
-        return amax / 127.5F > 0x1p-126F ? amax / 127.5F : 0x1p-126F;
-    return kind == AX_QUANT_FP8 ? (amax > 1e-12F ? amax : 1e-12F) / 448 : amax;
-}
+/* ---- NF4 and MAP8 ---- */
 
 /* Codes of n elements from `first` on. */
 static void write_nf4(const float *x, float scale, unsigned char *codes, int64_t first, int64_t n) {
@@ -62,60 +31,35 @@ static void write_nf4(const float *x, float scale, unsigned char *codes, int64_t
         codes[(first + i) / 2] = (unsigned char)(code[i] << 4);
 }
 
-static void write_codes(enum ax_quant kind, const float *x, float scale, unsigned char *codes,
-                        int64_t first, int64_t n) {
-    float inverse = 1 / scale, safe = scale > 0 ? scale : 1;
-    switch (kind) {
-    case AX_QUANT_NF4:
-        write_nf4(x, scale, codes, first, n);
-        return;
-    case AX_QUANT_INT8:
-        for (int64_t i = 0; i < n; i++)
-            codes[first + i] = (unsigned char)ax_int8_code(x[i] * inverse);
-        return;
-    case AX_QUANT_FP8:
-        for (int64_t i = 0; i < n; i++) {
-            float v = x[i] / scale;
-            v = v > 448 ? 448 : v;
-            codes[first + i] = (unsigned char)ax_e4m3_code(v < -448 ? -448 : v);
-        }
-        return;
-    case AX_QUANT_MAP8:
-        for (int64_t i = 0; i < n; i++)
-            codes[first + i] = (unsigned char)ax_map8_code(x[i] / safe);
-        return;
-    }
+static void write_map8(const float *x, float scale, unsigned char *codes, int64_t n) {
+    const float safe = scale > 0 ? scale : 1;
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = (unsigned char)ax_map8_code(x[i] / safe);
 }
 
-static void quantize_block(const struct ax_quantize *a, int64_t b) {
-    int64_t first = b * a->block, len = least(a->block, ax_tensor_numel(&a->x) - first);
-    float offset = a->offset.data != NULL ? ((const float *)a->offset.data)[b] : 0;
-    float x[BUFFER], amax = 0;
+static void quantize_by_table(const struct ax_quantize *a, int64_t b, int64_t first, int64_t len) {
+    const float offset = a->offset.data != NULL ? ((const float *)a->offset.data)[b] : 0;
+    struct extremes e = {-INFINITY, -INFINITY};
+    float x[BUFFER];
     for (int64_t i = 0; i < len; i += BUFFER) {
-        int64_t n = least(BUFFER, len - i);
-        AX_BY_DTYPE(a->x.dtype, read_floats, a->x.data, first + i, n, offset, x);
-        float most = largest(x, n);
-        amax = most > amax ? most : amax;
+        const int64_t n = least(BUFFER, len - i);
+        AX_BY_DTYPE(a->x.dtype, read_floats, a->x.data, first + i, n, x);
+        for (int64_t k = 0; k < n; k++)
+            x[k] -= offset;
+        see(&e, x, n);
     }
-    float scale = scale_of(a->kind, amax);
+    const float scale = ax_greater(ax_greater(e.less, e.more), 0);
     ((float *)a->scale.data)[b] = scale;
     for (int64_t i = 0; i < len; i += BUFFER) {
-        int64_t n = least(BUFFER, len - i);
-        if (len > BUFFER)
-            AX_BY_DTYPE(a->x.dtype, read_floats, a->x.data, first + i, n, offset, x);
-        write_codes(a->kind, x, scale, a->codes.data, first + i, n);
+        const int64_t n = least(BUFFER, len - i);
+        AX_BY_DTYPE(a->x.dtype, read_floats, a->x.data, first + i, n, x);
+        for (int64_t k = 0; k < n; k++)
+            x[k] -= offset;
+        if (a->kind == AX_QUANT_NF4)
+            write_nf4(x, scale, a->codes.data, first + i, n);
+        else
+            write_map8(x, scale, (unsigned char *)a->codes.data + first + i, n);
     }
-}
-
-enum ax_status AX_VEC(ax_cpu_quantize)(struct ax_queue *q, const struct ax_quantize *a,
-                                       void *work) {
-    (void)work;
-    int64_t numel = ax_tensor_numel(&a->x), blocks = ceil_div(numel, a->block);
-    int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
-    AX_PARALLEL_FOR (team(q, numel), t, tasks)
-        for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++)
-            quantize_block(a, b);
-    return AX_OK;
 }
 
 /* The values of AX_LANES NF4 codes from an even element on. */
@@ -158,58 +102,115 @@ AX_INLINE void read_nf4(enum ax_dtype real, const unsigned char *codes, float sc
     }
 }
 
-AX_INLINE void write_vector(enum ax_dtype real, const float *x, void *out, int64_t first,
-                            v_float scale, v_float offset, int64_t i, int64_t n) {
+AX_INLINE void write_map8_vector(enum ax_dtype real, const float *x, void *out, int64_t first,
+                                 v_float scale, v_float offset, int64_t i, int64_t n) {
     v_store(real, out, first + i, n, v_load_f32(x + i, n) * scale + offset);
 }
 
-AX_INLINE void write_floats(enum ax_dtype real, const float *x, float scale, float offset,
-                            void *out, int64_t first, int64_t n) {
-    AX_EACH_VECTOR(n, write_vector, real, x, out, first, v_set(scale), v_set(offset));
+AX_INLINE void read_map8(enum ax_dtype real, const unsigned char *codes, float scale, float offset,
+                         void *out, int64_t first, int64_t n) {
+    float x[BUFFER];
+    for (int64_t i = 0; i < n; i++)
+        x[i] = ax_map8_values[codes[i]];
+    AX_EACH_VECTOR(n, write_map8_vector, real, x, out, first, v_set(scale), v_set(offset));
 }
 
-static void read_codes(enum ax_quant kind, const unsigned char *codes, int64_t n, float *x) {
-    switch (kind) {
-    case AX_QUANT_INT8:
-        for (int64_t i = 0; i < n; i++)
-            x[i] = (float)(signed char)codes[i];
-        return;
-    case AX_QUANT_FP8:
-        for (int64_t i = 0; i < n; i++)
-            x[i] = ax_e4m3_value(codes[i]);
-        return;
-    case AX_QUANT_MAP8:
-    case AX_QUANT_NF4: /* not read here: see read_nf4 */
-        for (int64_t i = 0; i < n; i++)
-            x[i] = ax_map8_values[codes[i]];
-        return;
+/* ---- the others ---- */
+
+AX_INLINE void write_codes(enum ax_quant kind, const float *x, int64_t n,
+                           const struct ax_quant_block *b, unsigned char *codes) {
+    for (int64_t i = 0; i < n; i++) {
+        const float q = ax_quant_clamped(kind, ax_quant_rounded(kind, x[i], b));
+        codes[i] = (unsigned char)ax_quant_code(kind, q);
     }
 }
 
-static void dequantize_block(const struct ax_dequantize *a, int64_t b) {
-    static const float none = -0.0F; /* x + none = x for every x, including −0 */
-    int64_t first = b * a->block, len = least(a->block, ax_tensor_numel(&a->out) - first);
-    float scale = ((const float *)a->scale.data)[b], x[BUFFER];
-    float offset = a->offset.data != NULL ? ((const float *)a->offset.data)[b] : none;
+static void quantize_block(const struct ax_quantize *a, int64_t b, int64_t first, int64_t len) {
+    float x[BUFFER];
+    const struct extremes e = extremes_of(a->x.dtype, a->x.data, first, len, x);
+    const int64_t row = first / ax_tensor_row_len(&a->x);
+    const struct ax_quant_block block = block_of(a->kind, e, &a->range, row);
+    if (a->scale.dtype == AX_U8)
+        ((unsigned char *)a->scale.data)[b] = (unsigned char)block.byte;
+    else
+        ((float *)a->scale.data)[b] = block.scale;
+    if (a->zero.data != NULL)
+        ((float *)a->zero.data)[b] = block.offset;
+    for (int64_t i = 0; i < len; i += BUFFER) {
+        const int64_t n = least(BUFFER, len - i);
+        if (len > BUFFER)
+            AX_BY_DTYPE(a->x.dtype, read_floats, a->x.data, first + i, n, x);
+        AX_BY_KIND(a->kind, write_codes, x, n, &block, (unsigned char *)a->codes.data + first + i);
+    }
+}
+
+static void write_outer(const struct ax_quantize *a) {
+    const float *range = a->range.data;
+    for (int64_t i = 0; a->outer.data != NULL && i < a->outer.shape[0]; i++)
+        ((float *)a->outer.data)[i] =
+            ax_quant_outer(a->kind, ax_greater(range[2 * i], range[2 * i + 1]));
+}
+
+enum ax_status AX_VEC(ax_cpu_quantize)(struct ax_queue *q, const struct ax_quantize *a,
+                                       void *work) {
+    (void)work;
+    const int64_t numel = ax_tensor_numel(&a->x), blocks = ceil_div(numel, a->block);
+    const int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
+    const bool table = !ax_quant_info(a->kind)->fakes;
+    write_outer(a);
+    AX_PARALLEL_FOR (team(q, numel), t, tasks)
+        for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++) {
+            const int64_t first = b * a->block, len = least(a->block, numel - first);
+            if (table)
+                quantize_by_table(a, b, first, len);
+            else
+                quantize_block(a, b, first, len);
+        }
+    return AX_OK;
+}
+
+AX_INLINE void read_codes(enum ax_quant kind, const unsigned char *codes, int64_t n,
+                          const struct ax_quant_block *b, float *x) {
+    for (int64_t i = 0; i < n; i++)
+        x[i] = ax_quant_value(kind, ax_quant_of_code(kind, codes[i]), b);
+}
+
+static struct ax_quant_block stored_block(const struct ax_dequantize *a, int64_t b) {
+    const bool bytes = a->scale.dtype == AX_U8;
+    const float scale = bytes ? 0 : ((const float *)a->scale.data)[b];
+    const uint32_t byte = bytes ? ((const unsigned char *)a->scale.data)[b] : 0;
+    const float offset = a->offset.data != NULL ? ((const float *)a->offset.data)[b] : 0;
+    const float outer = a->outer.data != NULL ? ((const float *)a->outer.data)[0] : 0;
+    return ax_quant_stored(a->kind, scale, byte, offset, outer);
+}
+
+static void dequantize_block(const struct ax_dequantize *a, int64_t b, int64_t first, int64_t len) {
+    const struct ax_quant_block block = stored_block(a, b);
     const unsigned char *codes = a->codes.data;
+    float x[BUFFER];
     if (a->kind == AX_QUANT_NF4) {
-        AX_BY_DTYPE(a->out.dtype, read_nf4, codes, scale, a->out.data, first, len);
+        AX_BY_DTYPE(a->out.dtype, read_nf4, codes, block.scale, a->out.data, first, len);
         return;
     }
     for (int64_t i = 0; i < len; i += BUFFER) {
-        int64_t n = least(BUFFER, len - i);
-        read_codes(a->kind, codes + first + i, n, x);
-        AX_BY_DTYPE(a->out.dtype, write_floats, x, scale, offset, a->out.data, first + i, n);
+        const int64_t n = least(BUFFER, len - i), at = first + i;
+        if (a->kind == AX_QUANT_MAP8) {
+            AX_BY_DTYPE(a->out.dtype, read_map8, codes + at, block.scale, block.offset, a->out.data,
+                        at, n);
+            continue;
+        }
+        AX_BY_KIND(a->kind, read_codes, codes + at, n, &block, x);
+        AX_BY_DTYPE(a->out.dtype, write_floats, x, a->out.data, at, n);
     }
 }
 
 enum ax_status AX_VEC(ax_cpu_dequantize)(struct ax_queue *q, const struct ax_dequantize *a,
                                          void *work) {
     (void)work;
-    int64_t numel = ax_tensor_numel(&a->out), blocks = ceil_div(numel, a->block);
-    int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
+    const int64_t numel = ax_tensor_numel(&a->out), blocks = ceil_div(numel, a->block);
+    const int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
     AX_PARALLEL_FOR (team(q, numel), t, tasks)
         for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++)
-            dequantize_block(a, b);
+            dequantize_block(a, b, b * a->block, least(a->block, numel - b * a->block));
     return AX_OK;
 }

@@ -1,0 +1,55 @@
+/* The number formats and the schemes made of them: one table for training, merging, export and
+ * evaluation. A format says how one tensor is quantized (kernels/ops.h has the formulas); a scheme
+ * names a format for weights and one for the activations that meet them. docs/quantization.md shows
+ * the table. */
+#ifndef AX_KERNELS_SCHEME_H
+#define AX_KERNELS_SCHEME_H
+
+#include "kernels/ops.h"
+
+/* Elements of a row that share a scale, beside a number of them. */
+#define AX_BLOCK_ROW    0
+#define AX_BLOCK_TENSOR (-1)
+
+struct ax_quant_info {
+    const char *name;
+    enum ax_dtype codes, scale;
+    bool offset;   /* has offsets */
+    bool fakes;    /* has fake quantization */
+    bool clips;    /* its backward is not the identity */
+    int64_t outer; /* what a second scale is of: AX_BLOCK_ROW, AX_BLOCK_TENSOR; 1 = there is none */
+};
+const struct ax_quant_info *ax_quant_info(enum ax_quant kind);
+
+/* How one tensor is quantized. */
+struct ax_format {
+    enum ax_quant kind;
+    int64_t block; /* elements, AX_BLOCK_ROW or AX_BLOCK_TENSOR */
+};
+
+/* How a scheme's weights are stored in a folder (compressed-tensors' names). */
+enum ax_file_form {
+    AX_FORM_NONE, /* not written */
+    AX_FORM_PACKED,
+    AX_FORM_INT8,
+    AX_FORM_FLOAT,
+    AX_FORM_NVFP4
+};
+const char *ax_file_form_name(enum ax_file_form form); /* "pack-quantized"; NULL = none */
+
+struct ax_scheme {
+    const char *name;
+    struct ax_format weight;
+    bool quantizes_input;
+    struct ax_format input; /* of the activations, dynamic; if quantizes_input */
+    bool trains;            /* qat accepts it */
+    bool groups;            /* weight.block may be another */
+    enum ax_file_form form;
+    const char *readers, *what; /* for people */
+};
+/* The table; ends with a row whose name is NULL. */
+extern const struct ax_scheme ax_schemes[];
+/* AX_ERR_CONFIG names the nearest one; `key` is what the user wrote it for. */
+enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_scheme *out);
+
+#endif
