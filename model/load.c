@@ -155,6 +155,15 @@ enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
     return AX_OK;
 }
 
+enum ax_status ax_model_load_buffers(struct ax_model *m, const struct ax_hf *hf) {
+    for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++) {
+        const struct ax_param *p = &m->params[i];
+        if (p->buffer && ax_unit_present(&m->units[p->unit]))
+            AX_TRY(ax_model_load_param(m, hf, p));
+    }
+    return AX_OK;
+}
+
 struct drawn {
     enum ax_values kind;
     double size;

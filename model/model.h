@@ -90,6 +90,7 @@ struct ax_model_options {
     enum ax_store base_store;     /* of frozen matrices of linears */
     bool store_experts;           /* … and of experts */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
+    bool count_loads;                     /* of experts in training passes: expert_loads */
     int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
     /* A model on the same mesh that has been created: where both have frozen weights of the same names
      * and layout, this one reads the other's, and does not load its own. NULL: none. */
@@ -109,6 +110,8 @@ struct ax_model {
     struct ax_unit_pool pool; /* of the layers' units */
     struct ax_layer *layers;
     struct ax_expert_group experts; /* of a model with a mixture of experts */
+    struct ax_tensor expert_loads; /* F64 [n_layers][n_experts]: rows on this rank that were sent to
+                                       each since it was zeroed; data NULL: not counted */
     /* lm_head: == embed when tied; of a classifier score.weight, which tp does not split */
     const struct ax_param *embed, *final_norm, *lm_head;
     struct ax_linear head;           /* lm_head with its bias, if any, and its adapter */
@@ -134,6 +137,8 @@ void ax_model_free(struct ax_model *m);
 /* Reads every parameter of this rank from the folder, and draws a classifier's new head; errors name
  * a tensor that is missing, unexpected or of the wrong shape. Does nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
+/* The same for buffers alone, which are part of no optimizer state. */
+enum ax_status ax_model_load_buffers(struct ax_model *m, const struct ax_hf *hf);
 /* The same for one parameter of the base. */
 enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
                                    const struct ax_param *p);

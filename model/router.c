@@ -23,6 +23,33 @@ static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
         p->tap(p->tap_ctx, what, l->index, t);
 }
 
+struct count {
+    const int32_t AX_DEVICE *experts;
+    double AX_DEVICE *loads;
+    int64_t n;
+};
+
+static enum ax_status add_loads(struct ax_queue *q, const void *args) {
+    const struct count *c = args;
+    const int32_t *experts = ax_queue_address(q, c->experts);
+    double *loads = ax_queue_address(q, c->loads);
+    for (int64_t i = 0; i < c->n; i++)
+        if (experts[i] >= 0)
+            loads[experts[i]] += 1;
+    return AX_OK;
+}
+
+/* Once per pass: the choice is never made again. */
+static enum ax_status count_loads(const struct ax_layer *l, const struct ax_pass *p,
+                                  const struct ax_tensor *experts) {
+    const struct ax_model *m = p->model;
+    if (!m->expert_loads.data || p->recompute == AX_RECOMPUTE_INFERENCE)
+        return AX_OK;
+    const struct ax_tensor row = ax_tensor_rows(&m->expert_loads, l->index, 1);
+    const struct count count = {experts->data, row.data, ax_tensor_numel(experts)};
+    return ax_queue_call(m->rt->q, add_loads, &count, sizeof count);
+}
+
 /* Logits in accumulation dtype: one GEMM of rounded inputs, not rounded again. */
 enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
                                 const struct ax_tensor *h, const struct ax_router_choice *c) {
@@ -51,6 +78,7 @@ enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
         router.bias = ax_unit_weight(l->unit, l->moe.bias);
     AX_TRY(ax_run_gemm(m->rt->q, &gemm));
     AX_TRY(ax_run_router_forward(m->rt->q, &router));
+    AX_TRY(count_loads(l, p, &router.experts));
     tap(l, p, "router_logits", &logits);
     tap(l, p, "router_experts", &router.experts);
     tap(l, p, "router_weights", &router.weights);

@@ -2,6 +2,7 @@
 #include "optim/step.h"
 
 #include "model/tensor_parallel.h"
+#include "optim/router_bias.h"
 
 static struct ax_pass *pass_of(const struct ax_step *s, const struct ax_action *a) {
     return &s->passes[a->chunk * s->o.n_microbatches + a->microbatch];
@@ -154,6 +155,7 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
+    AX_TRY(ax_router_bias_sum(s));
     if (s->o.objective->measures) {
         AX_TRY(sum_doubles(s, AX_ROLE_LOSS, s->measures->sum, 2 * AX_MEASURES));
         AX_TRY(sum_doubles(s, AX_ROLE_PP, s->measures->sum, 2 * AX_MEASURES));
@@ -189,7 +191,7 @@ static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
             AX_TRY(
                 ax_param_update(&s->model, i, &s->states[i], s->o.optimizer, &s->o.opt,
                                 s->scalars + ax_lr_group_of(&s->o.lr_groups, &s->model.params[i])));
-    return AX_OK;
+    return ax_router_bias_update(s, a->unit);
 }
 
 static const struct {

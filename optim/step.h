@@ -33,9 +33,10 @@ struct ax_step_options {
     const struct ax_objective *objective;
     const struct ax_arch *teacher; /* of an objective with one; else NULL. Borrowed */
     double max_norm;               /* ≤ 0: no clipping */
-    double balance_coef;  /* coefficient of the routers' balancing loss (model/balance.h); 0 =
+    double balance_coef;      /* coefficient of the routers' balancing loss (model/balance.h); 0 =
                              none */
-    double neftune_alpha; /* noise on embeddings; 0 = none */
+    double router_bias_speed; /* router_bias.h; 0: the routers' biases stay */
+    double neftune_alpha;     /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
     enum ax_pipeline_kind pipeline;

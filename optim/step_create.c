@@ -5,6 +5,7 @@
 #include "model/adapter/restart.h"
 #include "model/distill.h"
 #include "model/tensor_parallel.h"
+#include "optim/router_bias.h"
 #include "optim/step.h"
 
 /* A micro-batch's routing counts must include all layers. */
@@ -62,6 +63,7 @@ struct ax_teacher *ax_step_teacher(struct ax_step *s) {
 
 static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_balance(s, arch));
+    AX_TRY(ax_router_bias_check(arch, s->o.router_bias_speed));
     const struct ax_pipeline pipeline = ax_step_pipeline(&s->o, s->rt->mesh.size[AX_ROLE_PP]);
     struct ax_arena *arena = &s->rt->arena;
     if (!ax_queue_has_host_tier(s->rt->q))
@@ -78,6 +80,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .store_experts = s->o.store_experts,
                                         .unfrozen = s->o.unfrozen,
                                         .lender = s->o.lender,
+                                        .count_loads = s->o.router_bias_speed > 0,
                                         .chunks = ax_pipeline_chunks(&pipeline)};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     if (s->o.relora.interval > 0)

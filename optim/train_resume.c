@@ -214,12 +214,28 @@ static enum ax_status falls_back(enum ax_status st) {
                            "resume_from_checkpoint (latest-good falls back to the previous one)");
 }
 
+/* They are not part of the state; a folder with an adapter has none. */
+static enum ax_status load_buffers(struct ax_train *t, const char *dir) {
+    struct ax_model *m = &t->step.model;
+    struct ax_hf hf;
+    bool any = false;
+    for (int i = 0; i < m->n_params; i++)
+        any = any || m->params[i].buffer;
+    if (!any || ax_train_saved_adapter(t->o))
+        return AX_OK;
+    AX_TRY(ax_hf_open(&hf, dir));
+    const enum ax_status st = ax_model_load_buffers(m, &hf);
+    ax_hf_close(&hf);
+    return st;
+}
+
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
     struct ax_checkpoint c = {0};
     enum ax_status st;
     AX_TRY_GOTO(ax_team_agree(&t->team, ax_checkpoint_open(&c, dir)), st, done);
     AX_TRY_GOTO(ax_checkpoint_verify(&c, &t->team), st, done);
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
+    AX_TRY_GOTO(load_buffers(t, dir), st, done);
     AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
     if (ax_train_has_value(t->o))
         AX_TRY_GOTO(ax_step_restore(&t->value.step, t->value.updates), st, done);

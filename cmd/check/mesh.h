@@ -28,6 +28,7 @@ struct ax_mesh_check {
     bool store_experts;                   /* … and those of experts */
     struct ax_sft_options sft;
     double neftune_alpha;
+    double router_bias_speed;
     bool bf16;  /* compute in bfloat16 instead of float32 (on cpu) */
     bool adamw; /* the optimizer; else SGD with momentum */
     struct ax_sharding sharding;

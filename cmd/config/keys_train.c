@@ -230,6 +230,11 @@ const struct ax_config_key ax_config_keys_loss[] = {
     AX_KEY("use_dynamic_finetuning", AX_T_BOOL,
            "Multiply each token's loss by its probability, taken as a constant (DFT).",
            .dflt = "false"),
+    AX_KEY(
+        "router_bias_update_speed", AX_T_POSITIVE,
+        "Balance experts without a loss: how far the biases by which routers choose them move in a "
+        "step, up for those with fewer tokens than the mean of their layer, else down "
+        "(deepseek_v3 and glm4_moe; DeepSeek-V3 was trained with 0.001)."),
     AX_KEY("neftune_noise_alpha", AX_T_POSITIVE, "Strength of the noise added to embeddings."),
     AX_KEY(
         "use_eaft", AX_T_BOOL,

@@ -158,6 +158,10 @@ const struct ax_config_rule ax_config_rules[] = {
     {"lisa_n_layers && !lisa_step_interval", "lisa_n_layers", "set lisa_step_interval too"},
     {"lisa_n_layers && (adapter || unfrozen_parameters)", "lisa_n_layers",
      "trains whole layers: remove adapter and unfrozen_parameters"},
+    {"router_bias_update_speed && (adapter || unfrozen_parameters || lisa_n_layers)",
+     "router_bias_update_speed",
+     "changes the model itself: train all of it, without adapter, "
+     "unfrozen_parameters and lisa_n_layers"},
     {"relora && !jagged_restart_steps", "relora", "set jagged_restart_steps too"},
     {"relora && !adapter", "relora", "restarts adapters: set adapter: lora"},
     {"relora && (load_in_4bit || load_in_8bit)", "relora",

@@ -313,6 +313,8 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         o->step.lisa =
             (struct ax_lisa_options){.layers = (int)ax_config_i64(cfg, "lisa_n_layers"),
                                      .interval = ax_config_i64(cfg, "lisa_step_interval")};
+    if (ax_config_has(cfg, "router_bias_update_speed"))
+        o->step.router_bias_speed = ax_config_f64(cfg, "router_bias_update_speed");
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
     AX_TRY(ax_train_sharding_read(&o->step.sharding, cfg));

@@ -61,6 +61,23 @@ static void latent_attention_is_one_rank(void **state) {
         }
 }
 
+/* Loads are those of all micro-batches and ranks: the second step, whose experts are others, is equal. */
+static void biases_of_routers_are_one_rank_s(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 2}, 3},
+                                         {{1, 1, 1, 1, 2, 1}, 3},
+                                         {{1, 2, 1, 2, 1, 1}, 2},
+                                         {{2, 1, 2, 1, 1, 1}, 3},
+                                         {{1, 1, 2, 1, 2, 4}, 2}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct ax_mesh_check c = {.router_bias_speed = 0.4,
+                                  .sharding = ax_zero_stage(1 + (int)i % 3)};
+        run(&latent[1 + i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
+        expect_figures(&r, &latent[1 + i % 2], &meshes[i], 10);
+    }
+}
+
 /* Adapters of all linears and of experts, with dropout, which numbers rows of the entire step; on
  * packed weights, too. */
 static void adapters_of_all_linears_are_one_rank(void **state) {
@@ -86,6 +103,7 @@ static void adapters_of_all_linears_are_one_rank(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(latent_attention_is_one_rank),
+        cmocka_unit_test(biases_of_routers_are_one_rank_s),
         cmocka_unit_test(adapters_of_all_linears_are_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

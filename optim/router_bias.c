@@ -1,0 +1,69 @@
+#include "optim/router_bias.h"
+
+enum ax_status ax_router_bias_check(const struct ax_arch *a, double speed) {
+    if (speed == 0 || (a->moe.n_experts > 0 && a->moe.names->bias))
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "router_bias_update_speed: the routers of %s models have no bias that chooses "
+                    "experts (those of deepseek_v3 and glm4_moe do)",
+                    a->family->model_type);
+}
+
+/* Ranks of tp and of the data have other rows; the ranks of a stage have the same layers. */
+enum ax_status ax_router_bias_sum(struct ax_step *s) {
+    const struct ax_tensor *loads = &s->model.expert_loads;
+    static const enum ax_role roles[] = {AX_ROLE_LOSS, AX_ROLE_TP};
+    for (size_t i = 0; loads->data && i < sizeof roles / sizeof *roles; i++)
+        AX_TRY(ax_comm_sum(&s->rt->comms[roles[i]], s->rt->q, AX_F64, loads->data,
+                           ax_tensor_numel(loads)));
+    return AX_OK;
+}
+
+/* Elements [first, first + n) of a layer's bias, which are this rank's. */
+struct change {
+    double AX_DEVICE *loads; /* [n_experts] */
+    void AX_DEVICE *bias;    /* [n] */
+    const struct ax_step_scalars AX_DEVICE *scalars;
+    int64_t n_experts, first, n;
+    enum ax_dtype dtype;
+    double speed;
+};
+
+static enum ax_status change(struct ax_queue *q, const void *args) {
+    const struct change *c = args;
+    const struct ax_step_scalars *scalars = ax_queue_address(q, c->scalars);
+    double *loads = ax_queue_address(q, c->loads), mean = 0;
+    void *bias = ax_queue_address(q, c->bias);
+    for (int64_t e = 0; e < c->n_experts; e++)
+        mean += loads[e] / (double)c->n_experts;
+    for (int64_t i = 0; i < c->n && !scalars->skip; i++) {
+        const double load = loads[c->first + i];
+        const double sign = load < mean ? 1 : load > mean ? -1 : 0;
+        ax_store(c->dtype, bias, i, ax_load(c->dtype, bias, i) + c->speed * sign);
+    }
+    for (int64_t e = 0; e < c->n_experts; e++)
+        loads[e] = 0;
+    return AX_OK;
+}
+
+enum ax_status ax_router_bias_update(struct ax_step *s, int unit) {
+    const struct ax_model *m = &s->model;
+    if (!m->expert_loads.data || unit == 0 || unit > m->arch.n_layers)
+        return AX_OK;
+    const struct ax_layer *l = &m->layers[unit - 1];
+    const struct ax_param *p = l->moe.bias;
+    if (!p)
+        return AX_OK;
+    const struct ax_unit *u = &m->units[unit];
+    const struct ax_segment *seg = &u->segments[p->segment];
+    const struct ax_tensor loads = ax_tensor_rows(&m->expert_loads, l->index, 1);
+    struct change c = {.loads = loads.data,
+                       .scalars = s->scalars,
+                       .n_experts = m->arch.moe.n_experts,
+                       .dtype = seg->compute,
+                       .speed = s->o.router_bias_speed};
+    int64_t at;
+    ax_unit_owned(u, &s->rt->mesh, p, &c.first, &c.n, &at);
+    c.bias = ax_tensor_rows(&seg->shard, c.n > 0 ? at : 0, c.n).data;
+    return ax_queue_call(s->rt->q, change, &c, sizeof c);
+}
