@@ -49,6 +49,8 @@ static enum ax_status refuse_quantized(struct ax_json q) {
     if (!q.v)
         return AX_OK;
     AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
+    if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/mxfp4.h */
+        return AX_OK;
     ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",
                   *method ? " (" : "", method,
                   !*method                                                ? ""
@@ -157,8 +159,11 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     a->family = ax_family_find(type);
     if (!a->family) {
         char list[256];
-        ax_json_error(ax_json_get(c, "model_type"), "\"%s\" is not supported; expected one of %s",
-                      type, ax_family_list(list, sizeof list));
+        const char *near = ax_family_nearest(type);
+        ax_json_error(ax_json_get(c, "model_type"),
+                      "\"%.64s\" is not supported%s%s; expected one of %s", type,
+                      near ? "; the nearest is " : "", near ? near : "",
+                      ax_family_list(list, sizeof list));
         return AX_ERR_UNSUPPORTED;
     }
     AX_TRY(sizes(a, c));

@@ -21,6 +21,8 @@ struct ax_family {
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
 };
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
+/* The model_type most like an unknown one, or NULL. */
+const char *ax_family_nearest(const char *model_type);
 /* "llama, mistral, …" for messages. */
 const char *ax_family_list(char *buf, size_t size);
 
@@ -32,6 +34,13 @@ struct ax_part_type;
 struct ax_moe_names {
     const char *router, *experts, *gate, *up, *down;
     const char *bias, *shared, *shared_gate;
+    const char *router_bias; /* NULL: none */
+};
+
+/* Or the experts' matrices as one tensor each, [E][in][out], with biases [E][out]; gate and up are
+ * neighbors in it. */
+struct ax_moe_stacked {
+    const char *gate_up, *gate_up_bias, *down, *down_bias;
 };
 
 /* Mixture of experts: a router sends each token to n_active of n_experts SwiGLU MLPs. */
@@ -42,6 +51,7 @@ struct ax_moe_config {
     struct ax_routing routing;
     double balance_coef; /* of the balancing loss (model/balance.h) in training; 0 = none */
     const struct ax_moe_names *names;
+    const struct ax_moe_stacked *stacked; /* NULL: a tensor for each expert's matrix */
 };
 
 /* Sizes of multi-head latent attention (mla.c); head_dim = nope + rope. */

@@ -10,6 +10,7 @@
 #include "model/builder.h"
 #include "model/layer.h"
 #include "model/norm.h"
+#include "model/qkv.h"
 
 enum { QKV, QK, Q_RSTD, K_RSTD, OUT, LSE, N_SAVED };
 
@@ -31,8 +32,10 @@ static void add_qkv(struct ax_builder *b, struct ax_layer *l, bool bias) {
     struct ax_param_decl apart[2][3] = {
         {OF("q_proj.weight", Q), OF("k_proj.weight", K), OF("v_proj.weight", V)},
         {OF("q_proj.bias", Q), OF("k_proj.bias", K), OF("v_proj.bias", V)}};
-    const struct ax_param_decl joined = OF("qkv_proj.weight", Q + K + V);
+    struct ax_param_decl joined = OF("qkv_proj.weight", Q + K + V);
 #undef OF
+    joined.tp_dim = -1;
+    joined.grad_partial_over = AX_TP_PARTIAL;
     const bool whole = ax_tp_kv_replicated(b->mesh, a->n_kv_heads);
     for (int i = 1; i < 3; i++) {
         struct ax_param_decl *kv = &apart[bias][i];
@@ -40,10 +43,12 @@ static void add_qkv(struct ax_builder *b, struct ax_layer *l, bool bias) {
         kv->tp_dim = whole ? -1 : 0;
         kv->grad_partial_over = whole ? AX_TP_PARTIAL : 0;
     }
-    if (a->fused_qkv)
+    if (a->fused_qkv) {
         add_linear(b, l, &l->attention.qkv, 1, &joined, false);
-    else
+        l->attention.qkv.split = AX_SPLIT_NONE;
+    } else {
         add_linear(b, l, &l->attention.qkv, 3, apart[bias], bias);
+    }
 }
 
 static void attention_init(struct ax_builder *b, struct ax_layer *l) {
@@ -93,14 +98,6 @@ static struct ax_part_size attention_size(const struct ax_arch *a) {
                                      qk_norm[a->qk_norm] + (a->sinks ? a->n_heads : 0)};
 }
 
-/* Heads that this rank computes; of one matrix for all three it has all rows. */
-static int64_t q_heads(const struct ax_layer *l, const struct ax_arch *a) {
-    return a->fused_qkv ? a->n_heads : l->attention.qkv.weight[0]->local_shape[0] / a->head_dim;
-}
-static int64_t kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
-    return a->fused_qkv ? a->n_kv_heads : l->attention.qkv.weight[1]->local_shape[0] / a->head_dim;
-}
-
 /* Shape of the norm's rstd for T·heads heads: per head, or per token. */
 static struct ax_tensor norm_rstd(const struct ax_model *m, int64_t T, int64_t heads) {
     return m->arch.qk_norm == AX_QK_NORM_FULL ? ax_tensor_1d(m->accum, NULL, T)
@@ -121,7 +118,7 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
     const struct ax_model *m = p->model;
     const struct ax_arch *a = &m->arch;
     const int64_t T = p->batch->T, hd = a->head_dim, vd = a->v_head_dim;
-    const int64_t Hq = q_heads(l, a), Hk = kv_heads(l, a);
+    const int64_t Hq = ax_qkv_q_heads(l, a), Hk = ax_qkv_kv_heads(l, a);
     ax_saved_declare(&s[QKV], "attention q, k, v", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd + Hk * vd));
     if (a->qk_norm) {
@@ -141,7 +138,7 @@ struct heads {
 };
 static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *a,
                                 const struct ax_tensor *joined) {
-    const int64_t hd = a->head_dim, Hq = q_heads(l, a), Hk = kv_heads(l, a);
+    const int64_t hd = a->head_dim, Hq = ax_qkv_q_heads(l, a), Hk = ax_qkv_kv_heads(l, a);
     struct heads h = {0};
     struct ax_tensor t = ax_tensor_cols(joined, 0, Hq * hd);
     h.q = ax_tensor_heads(&t, Hq, hd);
@@ -158,7 +155,8 @@ static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *
 static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
                              const struct ax_tensor *joined, bool inverse) {
     const struct ax_model *m = p->model;
-    const int64_t hd = m->arch.head_dim, heads = q_heads(l, &m->arch) + kv_heads(l, &m->arch);
+    const int64_t hd = m->arch.head_dim,
+                  heads = ax_qkv_q_heads(l, &m->arch) + ax_qkv_kv_heads(l, &m->arch);
     const struct ax_tensor qk = ax_tensor_cols(joined, 0, heads * hd);
     if (l->spec.rope == AX_ROPE_NONE)
         return AX_OK;
@@ -205,14 +203,15 @@ static enum ax_status operands(const struct ax_layer *l, const struct ax_pass *p
         h.q = normed.q;
         h.k = normed.k;
     }
-    *out = (struct ax_attention){.q = h.q,
-                                 .k = own_kv_heads(p, &h.k),
-                                 .v = own_kv_heads(p, &h.v),
-                                 .out = ax_tensor_heads(&s[OUT].t, q_heads(l, a), a->v_head_dim),
-                                 .lse = s[LSE].t,
-                                 .window = l->spec.window,
-                                 .scale = a->softmax_scale,
-                                 .softcap = a->score_softcap};
+    *out = (struct ax_attention){
+        .q = h.q,
+        .k = own_kv_heads(p, &h.k),
+        .v = own_kv_heads(p, &h.v),
+        .out = ax_tensor_heads(&s[OUT].t, ax_qkv_q_heads(l, a), a->v_head_dim),
+        .lse = s[LSE].t,
+        .window = l->spec.window,
+        .scale = a->softmax_scale,
+        .softcap = a->score_softcap};
     return sinks_of(l, p, &out->sink);
 }
 
@@ -242,10 +241,9 @@ static enum ax_status norm_heads_backward(const struct ax_layer *l, struct ax_pa
 static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                               const struct ax_tensor *h) {
     const struct ax_arch *a = &p->model->arch;
-    const struct ax_attention_part *att = &l->attention;
     const struct heads raw = split_heads(l, a, &s[QKV].t);
     if (ax_saved_make(&s[QKV])) {
-        AX_TRY(ax_linear_forward(p->model->rt, &att->qkv, h, NULL, &s[QKV].t));
+        AX_TRY(ax_qkv_forward(l, p, h, &s[QKV].t));
         if (!a->qk_norm)
             AX_TRY(rotate(l, p, &s[QKV].t, false));
     }
@@ -286,11 +284,11 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     if (ax_tp_kv_replicated(&rt->mesh, a->n_kv_heads))
         AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct ax_attention_backward back = {.dout =
-                                             ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim),
-                                         .dq = d.q,
-                                         .dk = own_kv_heads(p, &d.k),
-                                         .dv = own_kv_heads(p, &d.v)};
+    struct ax_attention_backward back = {
+        .dout = ax_tensor_heads(d_out, ax_qkv_q_heads(l, a), a->v_head_dim),
+        .dq = d.q,
+        .dk = own_kv_heads(p, &d.k),
+        .dv = own_kv_heads(p, &d.v)};
     if (l->attention.sinks)
         back.dsink = ax_unit_grad(l->unit, l->attention.sinks);
     AX_TRY(operands(l, p, s, &back.a));
@@ -318,7 +316,7 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
         const struct heads raw = split_heads(l, a, &s[QKV].t);
         AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
     }
-    AX_TRY(ax_linear_backward(p->model->rt, &att->qkv, h, &d_qkv, dh));
+    AX_TRY(ax_qkv_backward(l, p, h, &d_qkv, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -58,6 +58,11 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                            .decay = decl->cols > 0};
     if (!decl->cols)
         p->shape[1] = 0;
+    if (decl->stack > 0) {
+        memmove(p->shape + 1, p->shape, (size_t)p->ndim++ * sizeof *p->shape);
+        p->shape[0] = decl->stack;
+        p->ep_dim = 0;
+    }
     const char *number = strstr(decl->name, "%d");
     if (number)
         snprintf(p->name, sizeof p->name, "%.*s%d%s", (int)(number - decl->name), decl->name, layer,

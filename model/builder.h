@@ -27,9 +27,11 @@ void ax_builder_end(struct ax_builder *b);
 struct ax_param_decl {
     const char *name;   /* printf format with one %d for the layer, or none */
     int64_t rows, cols; /* cols 0: a vector */
-    int8_t tp_dim;      /* −1: replicated */
-    bool glue;          /* follows its predecessor directly */
-    bool expert;        /* a matrix of an expert, stored on ep coordinate `ep_owner` */
+    int64_t
+        stack; /* those of this many experts as one tensor, split over ep; 0: one matrix or vector */
+    int8_t tp_dim; /* −1: replicated */
+    bool glue;     /* follows its predecessor directly */
+    bool expert;   /* a matrix of an expert, stored on ep coordinate `ep_owner` */
     int ep_owner;
     bool buffer; /* see ax_param */
     uint32_t grad_partial_over;

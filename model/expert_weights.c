@@ -1,38 +1,61 @@
 #include "model/expert_weights.h"
 
-/* The matrices of the experts here, `parts` parameters each, as [n_local][parts·rows][cols];
- * weights or gradients. */
-static struct ax_tensor
-matrices(const struct ax_layer *l, const struct ax_expert_group *g, const struct ax_param *experts,
-         int parts, struct ax_tensor (*look_up)(const struct ax_unit *, const struct ax_param *)) {
-    const struct ax_param *p = experts + parts * g->first;
-    const int64_t rows = parts * p->shape[0], cols = p->shape[1];
+struct ax_expert_matrices ax_expert_gate_up(const struct ax_layer *l) {
+    return (struct ax_expert_matrices){l->moe.gate_up, 2, l->moe.gate_up_bias};
+}
+
+struct ax_expert_matrices ax_expert_down(const struct ax_layer *l) {
+    return (struct ax_expert_matrices){l->moe.down, 1, l->moe.down_bias};
+}
+
+static bool is_stacked(const struct ax_expert_matrices *w) {
+    return w->first->ndim == 3;
+}
+
+/* The first parameter of the experts here. */
+static const struct ax_param *first_here(const struct ax_expert_matrices *w,
+                                         const struct ax_expert_group *g) {
+    return is_stacked(w) ? w->first : w->first + w->parts * g->first;
+}
+
+/* The matrices of the experts here as [n_local][parts·rows][cols]; weights or gradients. */
+static struct ax_tensor matrices(const struct ax_layer *l, const struct ax_expert_group *g,
+                                 const struct ax_expert_matrices *w,
+                                 struct ax_tensor (*look_up)(const struct ax_unit *,
+                                                             const struct ax_param *)) {
+    const struct ax_param *p = first_here(w, g);
     const struct ax_tensor first = look_up(l->unit, p);
+    if (is_stacked(w))
+        return first;
+    const int64_t rows = w->parts * p->shape[0], cols = p->shape[1];
     struct ax_tensor all = ax_tensor_3d(first.dtype, first.data, g->n_local, rows, cols);
     if (g->n_local > 1)
-        all.row_stride = p[parts].offset - p->offset;
-    for (int64_t i = 0; i < parts * g->n_local; i++)
-        AX_ASSERT(p[i].segment == p->segment && p[i].offset == p->offset +
-                                                                   i / parts * all.row_stride +
-                                                                   i % parts * p->shape[0] * cols);
+        all.row_stride = p[w->parts].offset - p->offset;
+    for (int64_t i = 0; i < w->parts * g->n_local; i++)
+        AX_ASSERT(p[i].segment == p->segment &&
+                  p[i].offset == p->offset + i / w->parts * all.row_stride +
+                                     i % w->parts * p->shape[0] * cols);
     return all;
 }
 
-enum ax_status ax_expert_weights(const struct ax_layer *l, const struct ax_model *m,
-                                 const struct ax_param *experts, int parts, struct ax_tensor *out) {
+/* Their weights; packed ones are unpacked into scratch, one parameter after the other. */
+static enum ax_status weights(const struct ax_layer *l, const struct ax_model *m,
+                              const struct ax_expert_matrices *w, struct ax_tensor *out) {
     const struct ax_expert_group *g = &m->experts;
-    const struct ax_param *p = experts + parts * g->first;
+    const struct ax_param *p = first_here(w, g);
     if (!ax_unit_is_packed(l->unit, p)) {
-        *out = matrices(l, g, experts, parts, ax_unit_weight);
+        *out = matrices(l, g, w, ax_unit_weight);
         return AX_OK;
     }
-    const int64_t rows = p->shape[0], cols = p->shape[1];
-    *out =
-        ax_tensor_3d(l->unit->segments[p->segment].compute, NULL, g->n_local, parts * rows, cols);
+    const bool stacked = is_stacked(w);
+    const int64_t n = stacked ? 1 : w->parts * g->n_local;
+    const int64_t rows = stacked ? g->n_local * p->shape[1] : p->shape[0];
+    const int64_t cols = p->shape[stacked ? 2 : 1];
+    *out = ax_tensor_3d(l->unit->segments[p->segment].compute, NULL, g->n_local,
+                        n * rows / g->n_local, cols);
     out->data = ax_stack_push(&m->rt->arena.scratch, "unpacked experts", ax_tensor_bytes(out));
-    const struct ax_tensor all =
-        ax_tensor_2d(out->dtype, out->data, parts * g->n_local * rows, cols);
-    for (int64_t i = 0; i < parts * g->n_local; i++) {
+    const struct ax_tensor all = ax_tensor_2d(out->dtype, out->data, n * rows, cols);
+    for (int64_t i = 0; i < n; i++) {
         const struct ax_tensor one = ax_tensor_rows(&all, i * rows, rows);
         const struct ax_packed packed = ax_unit_packed(l->unit, &p[i]);
         AX_TRY(ax_packed_read(m->rt->q, &packed, &one));
@@ -40,9 +63,61 @@ enum ax_status ax_expert_weights(const struct ax_layer *l, const struct ax_model
     return AX_OK;
 }
 
-struct ax_tensor ax_expert_gradients(const struct ax_layer *l, const struct ax_expert_group *g,
-                                     const struct ax_param *experts, int parts) {
-    return ax_unit_is_packed(l->unit, experts + parts * g->first)
-               ? (struct ax_tensor){0}
-               : matrices(l, g, experts, parts, ax_unit_grad);
+enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
+                                 const struct ax_expert_matrices *w,
+                                 const struct ax_expert_rows *rows) {
+    const struct ax_model *m = p->model;
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    struct ax_grouped_gemm g = {.a = rows->x,
+                                .c = rows->y,
+                                .offsets = rows->offsets,
+                                .trans_b = !is_stacked(w),
+                                .expected_rows = rows->expected};
+    AX_TRY(weights(l, m, w, &g.b));
+    if (w->bias)
+        g.bias = ax_unit_weight(l->unit, w->bias);
+    AX_TRY(ax_run_grouped_gemm(m->rt->q, &g));
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_expert_inputs(const struct ax_layer *l, struct ax_pass *p,
+                                const struct ax_expert_matrices *w,
+                                const struct ax_expert_rows *rows, const struct ax_tensor *dx) {
+    const struct ax_model *m = p->model;
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    struct ax_grouped_gemm g = {.a = rows->y,
+                                .c = *dx,
+                                .offsets = rows->offsets,
+                                .trans_b = is_stacked(w),
+                                .expected_rows = rows->expected};
+    AX_TRY(weights(l, m, w, &g.b));
+    AX_TRY(ax_run_grouped_gemm(m->rt->q, &g));
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_expert_gradients(const struct ax_layer *l, struct ax_pass *p,
+                                   const struct ax_expert_matrices *w,
+                                   const struct ax_expert_rows *rows) {
+    struct ax_model *m = p->model;
+    struct ax_tensor dw = {0}, db = {0};
+    if (!ax_unit_is_packed(l->unit, first_here(w, &m->experts)))
+        dw = matrices(l, &m->experts, w, ax_unit_grad);
+    if (w->bias)
+        db = ax_unit_grad(l->unit, w->bias);
+    const bool stacked = is_stacked(w);
+    const struct ax_grouped_gemm g = {.a = stacked ? rows->x : rows->y,
+                                      .b = stacked ? rows->y : rows->x,
+                                      .c = dw,
+                                      .offsets = rows->offsets,
+                                      .trans_a = true,
+                                      .expected_rows = rows->expected};
+    if (dw.data)
+        AX_TRY(ax_run_grouped_gemm(m->rt->q, &g));
+    if (db.data)
+        AX_TRY(ax_run_grouped_colsum(
+            m->rt->q,
+            &(struct ax_grouped_colsum){.x = rows->y, .offsets = rows->offsets, .out = db}));
+    return AX_OK;
 }

@@ -1,15 +1,32 @@
-/* The matrices of a layer's experts on this rank, one tensor for the grouped products. */
+/* The products of a layer's experts, each on its rows: y = x·Wᵀ + b and back.
+ *
+ * Matrices are parameters of their own, [out][in], at a constant stride; or stacked as in the file,
+ * [E][in][out], with biases. */
 #ifndef AX_MODEL_EXPERT_WEIGHTS_H
 #define AX_MODEL_EXPERT_WEIGHTS_H
 
 #include "model/layer.h"
 
-/* `experts` is the first parameter of all experts, `parts` are one expert's (2: gate and up; 1:
- * down). *out = [n_local][parts·rows][cols]; packed ones are unpacked into scratch. */
-enum ax_status ax_expert_weights(const struct ax_layer *l, const struct ax_model *m,
-                                 const struct ax_param *experts, int parts, struct ax_tensor *out);
-/* Their gradients in the same shape; without data where they are frozen. */
-struct ax_tensor ax_expert_gradients(const struct ax_layer *l, const struct ax_expert_group *g,
-                                     const struct ax_param *experts, int parts);
+/* Gate and up of all experts, or down. */
+struct ax_expert_matrices {
+    const struct ax_param *first; /* of expert 0; or of all, if it has three dimensions */
+    int parts;                    /* parameters of an expert: 2 (gate and up) or 1 */
+    const struct ax_param *bias;  /* of all; NULL without */
+};
+struct ax_expert_matrices ax_expert_gate_up(const struct ax_layer *l);
+struct ax_expert_matrices ax_expert_down(const struct ax_layer *l);
+
+/* rows->y = rows->x·Wᵀ + b. */
+enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
+                                 const struct ax_expert_matrices *w,
+                                 const struct ax_expert_rows *rows);
+/* dx = rows->y·W, where y is the gradient of the outputs. */
+enum ax_status ax_expert_inputs(const struct ax_layer *l, struct ax_pass *p,
+                                const struct ax_expert_matrices *w,
+                                const struct ax_expert_rows *rows, const struct ax_tensor *dx);
+/* dW += yᵀ·x, db += Σ y; nothing if they are frozen. */
+enum ax_status ax_expert_gradients(const struct ax_layer *l, struct ax_pass *p,
+                                   const struct ax_expert_matrices *w,
+                                   const struct ax_expert_rows *rows);
 
 #endif

@@ -1,4 +1,5 @@
-/* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM, or one matrix. */
+/* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM. Where they are one matrix of the
+ * file, every rank of tp has all of the MLP, and computes its own rows. */
 #include <stdio.h>
 
 #include "model/builder.h"
@@ -25,7 +26,10 @@ void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, i
         OF("up_proj.weight", F, D, .tp_dim = 0, .glue = true),
         OF("down_proj.weight", D, F, .tp_dim = 1),
     };
-    const struct ax_param_decl joined = OF("gate_up_proj.weight", 2 * F, D, .tp_dim = 0);
+    const struct ax_param_decl joined =
+        OF("gate_up_proj.weight", 2 * F, D, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL);
+    const struct ax_param_decl down =
+        OF("down_proj.weight", D, F, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL);
     const struct ax_param_decl biases[] = {
         OF("gate_proj.bias", F, 0, .tp_dim = 0),
         OF("up_proj.bias", F, 0, .tp_dim = 0, .glue = true),
@@ -35,11 +39,12 @@ void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, i
     mlp->gate_up.unit = mlp->down.unit = l->unit;
     mlp->gate_up.n_parts = fused ? 1 : 2;
     mlp->down.n_parts = 1;
-    mlp->down.split = AX_SPLIT_INPUTS;
+    mlp->gate_up.split = fused ? AX_SPLIT_NONE : AX_SPLIT_OUTPUTS;
+    mlp->down.split = fused ? AX_SPLIT_NONE : AX_SPLIT_INPUTS;
     mlp->gate_up.weight[0] = add(b, l, module, fused ? joined : weights[0]);
     if (!fused)
         mlp->gate_up.weight[1] = add(b, l, module, weights[1]);
-    mlp->down.weight[0] = add(b, l, module, weights[2]);
+    mlp->down.weight[0] = add(b, l, module, fused ? down : weights[2]);
     if (!b->arch->mlp_bias)
         return;
     mlp->gate_up.bias[0] = add(b, l, module, biases[0]);
@@ -64,7 +69,9 @@ static int mlp_linears(struct ax_layer *l, struct ax_linear **out) {
 }
 
 static void mlp_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
-    const int64_t T = p->batch->T, F2 = ax_linear_out(&l->mlp.gate_up);
+    const bool own_rows = l->mlp.gate_up.split == AX_SPLIT_NONE;
+    const int64_t T = own_rows ? ax_tp_rows(p->model->rt, p->batch->T) : p->batch->T;
+    const int64_t F2 = ax_linear_out(&l->mlp.gate_up);
     const enum ax_dtype dtype = p->model->dtype;
     ax_saved_declare(&s[GATE_UP], "mlp gate and up", AX_KEEP_COSTLY,
                      ax_tensor_2d(dtype, NULL, T, F2));

@@ -45,10 +45,13 @@ struct ax_mlp_part {
     struct ax_linear gate_up, down;
 };
 
-/* Mixture of experts: see moe.c. Parameters of all experts, in expert order. */
+/* Mixture of experts: see moe.c. Parameters of all experts, in expert order; if they are stacked, one
+ * each, with biases. */
 struct ax_moe_part {
     const struct ax_param *router;
-    const struct ax_param *bias;    /* [n_experts]: chooses experts; NULL without */
+    const struct ax_param *router_bias; /* of its linear; NULL without */
+    const struct ax_param *bias;        /* [n_experts]: chooses experts; NULL without */
+    const struct ax_param *gate_up_bias, *down_bias; /* NULL without */
     const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
     const struct ax_param *down;    /* [n_experts] */
     struct ax_expert_adapter gate_up_adapter, down_adapter;

@@ -41,12 +41,38 @@ static const struct ax_param *add_expert(struct ax_builder *b, struct ax_layer *
     return ax_builder_add(b, l->index, &decl);
 }
 
+/* One tensor for all experts' gate and up, one for their down, one for the biases of each. */
+static void add_stacked(struct ax_builder *b, struct ax_layer *l) {
+    const struct ax_moe_stacked *names = b->arch->moe.stacked;
+    const int64_t D = b->arch->hidden_size, F = b->arch->moe.width, E = b->arch->moe.n_experts;
+    const struct {
+        const struct ax_param **to;
+        const char *name;
+        int64_t rows, cols;
+    } tensors[] = {{&l->moe.gate_up, names->gate_up, D, 2 * F},
+                   {&l->moe.gate_up_bias, names->gate_up_bias, 2 * F, 0},
+                   {&l->moe.down, names->down, F, D},
+                   {&l->moe.down_bias, names->down_bias, D, 0}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        const struct ax_param_decl decl = {.name = tensors[i].name,
+                                           .rows = tensors[i].rows,
+                                           .cols = tensors[i].cols,
+                                           .stack = E,
+                                           .tp_dim = -1};
+        *tensors[i].to = ax_builder_add(b, l->index, &decl);
+    }
+}
+
 /* gate | up of every expert, then every expert's down: each with a constant stride. */
 static void moe_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_moe_config *c = &b->arch->moe;
     const int64_t D = b->arch->hidden_size, F = c->width;
     struct ax_moe_part *moe = &l->moe;
     ax_router_init(b, l);
+    if (c->stacked) {
+        add_stacked(b, l);
+        return;
+    }
     for (int e = 0; e < c->n_experts; e++) {
         const struct ax_param *gate = add_expert(b, l, e, c->names->gate, F, D, false);
         add_expert(b, l, e, c->names->up, F, D, true);
@@ -64,7 +90,9 @@ static struct ax_part_size moe_size(const struct ax_arch *a) {
     const struct ax_moe_config *c = &a->moe;
     const int64_t D = a->hidden_size, router = c->n_experts * D, expert = 3 * c->width * D;
     return (struct ax_part_size){.matrices = router + c->n_experts * expert,
-                                 .active = router + c->n_active * expert};
+                                 .active = router + c->n_active * expert,
+                                 .vectors = (c->names->router_bias ? c->n_experts : 0) +
+                                            (c->stacked ? c->n_experts * (2 * c->width + D) : 0)};
 }
 
 /* None: its matrices are the experts', see adapter/experts.h. */
@@ -145,38 +173,10 @@ static enum ax_status dispatch(const struct ax_layer *l, struct ax_pass *p,
     return AX_OK;
 }
 
-/* c_e = a_e·W_eᵀ or a_e·W_e on the rows of each expert here. */
-static enum ax_status product(struct ax_pass *p, const struct ax_saved *s,
-                              const struct ax_tensor *a, const struct ax_tensor *w, bool trans_b,
-                              const struct ax_tensor *c) {
-    const struct ax_grouped_gemm g = {.a = *a,
-                                      .b = *w,
-                                      .c = *c,
-                                      .offsets = s[OFFSETS].t,
-                                      .trans_b = trans_b,
-                                      .expected_rows = ax_tensor_numel(&s[PLACES].t)};
-    return ax_run_grouped_gemm(p->model->rt->q, &g);
-}
-
-/* The same rows in the form that an adapter of the experts takes. */
+/* Rows of the experts here, and what they become. */
 static struct ax_expert_rows rows_of(const struct ax_saved *s, const struct ax_tensor *x,
                                      const struct ax_tensor *y) {
     return (struct ax_expert_rows){*x, *y, s[OFFSETS].t, ax_tensor_numel(&s[PLACES].t)};
-}
-
-/* dW_e += dy_eᵀ·x_e; nothing if the experts are frozen. */
-static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_saved *s,
-                                      const struct ax_tensor *dy, const struct ax_tensor *x,
-                                      const struct ax_tensor *dw) {
-    if (!dw->data)
-        return AX_OK;
-    const struct ax_grouped_gemm g = {.a = *dy,
-                                      .b = *x,
-                                      .c = *dw,
-                                      .offsets = s[OFFSETS].t,
-                                      .trans_a = true,
-                                      .expected_rows = ax_tensor_numel(&s[PLACES].t)};
-    return ax_run_grouped_gemm(p->model->rt->q, &g);
 }
 
 /* The rows received; those after them are skipped to save memory traffic. */
@@ -192,14 +192,9 @@ static enum ax_status activate(const struct ax_layer *l, struct ax_pass *p,
 
 static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p,
                               const struct ax_saved *s) {
-    const struct ax_model *m = p->model;
-    struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor w;
-    AX_TRY(ax_expert_weights(l, m, l->moe.gate_up, 2, &w));
+    const struct ax_expert_matrices w = ax_expert_gate_up(l);
     const struct ax_expert_rows rows = rows_of(s, &s[ROWS].t, &s[GATE_UP].t);
-    AX_TRY(product(p, s, &s[ROWS].t, &w, true, &s[GATE_UP].t));
-    ax_stack_release(scratch, mark);
+    AX_TRY(ax_expert_forward(l, p, &w, &rows));
     return ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows);
 }
 
@@ -208,15 +203,14 @@ static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const st
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_expert_route route = route_of(l, p, s);
-    struct ax_tensor w;
-    AX_TRY(ax_expert_weights(l, m, l->moe.down, 1, &w));
+    const struct ax_expert_matrices w = ax_expert_down(l);
     struct ax_tensor here = s[RESULTS].t;
     if (m->experts.ranks > 1) {
         here = s[ROWS].t;
         here.data = ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&here));
     }
     const struct ax_expert_rows rows = rows_of(s, &s[ACT].t, &here);
-    AX_TRY(product(p, s, &s[ACT].t, &w, true, &here));
+    AX_TRY(ax_expert_forward(l, p, &w, &rows));
     AX_TRY(ax_adapter_experts_forward(&l->moe.down_adapter, &rows));
     AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &here, &s[RESULTS].t));
     ax_stack_release(scratch, mark);
@@ -246,20 +240,6 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
     return ax_run_combine_forward(m->rt->q, &combine);
 }
 
-/* dx_e = dy_e·W_e. */
-static enum ax_status product_back(const struct ax_layer *l, struct ax_pass *p,
-                                   const struct ax_saved *s, const struct ax_param *experts,
-                                   int parts, const struct ax_tensor *dy,
-                                   const struct ax_tensor *dx) {
-    struct ax_stack *scratch = &p->model->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor w;
-    AX_TRY(ax_expert_weights(l, p->model, experts, parts, &w));
-    AX_TRY(product(p, s, dy, &w, false, dx));
-    ax_stack_release(scratch, mark);
-    return AX_OK;
-}
-
 /* d: in, the gradient of the experts' outputs; out, of their inputs. The gradient of gate and up
  * overwrites gate_up, which is not needed afterwards. */
 static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass *p,
@@ -267,26 +247,24 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_expert_group *g = &m->experts;
     const struct ax_expert_route route = route_of(l, p, s);
     const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
-    const struct ax_tensor d_down = ax_expert_gradients(l, g, l->moe.down, 1);
-    const struct ax_tensor d_gate_up = ax_expert_gradients(l, g, l->moe.gate_up, 2);
+    const struct ax_expert_matrices up = ax_expert_gate_up(l), down = ax_expert_down(l);
     struct ax_tensor d_act = *act;
     d_act.data = ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&d_act));
-    const int64_t n = ax_expert_count(g, &route);
+    const int64_t n = ax_expert_count(&m->experts, &route);
     const struct ax_expert_rows outputs = rows_of(s, act, d);
     const struct ax_expert_rows inputs = rows_of(s, &s[ROWS].t, gate_up);
-    AX_TRY(product_back(l, p, s, l->moe.down, 1, d, &d_act));
+    AX_TRY(ax_expert_inputs(l, p, &down, &outputs, &d_act));
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &d_act));
-    AX_TRY(weight_gradient(p, s, d, act, &d_down));
+    AX_TRY(ax_expert_gradients(l, p, &down, &outputs));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, 0, n);
     AX_TRY(ax_run_swiglu_backward(m->rt->q,
                                   &(struct ax_swiglu_backward){ax_tensor_rows(&d_act, 0, n), in_use,
                                                                in_use, m->arch.gating}));
-    AX_TRY(product_back(l, p, s, l->moe.gate_up, 2, gate_up, d));
+    AX_TRY(ax_expert_inputs(l, p, &up, &inputs, d));
     AX_TRY(ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d));
-    AX_TRY(weight_gradient(p, s, gate_up, &s[ROWS].t, &d_gate_up));
+    AX_TRY(ax_expert_gradients(l, p, &up, &inputs));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -15,6 +15,12 @@ void ax_router_init(struct ax_builder *b, struct ax_layer *l) {
     l->moe.router = ax_builder_add(b, l->index, &weight);
     if (c->names->bias)
         l->moe.bias = ax_builder_add(b, l->index, &bias);
+    const struct ax_param_decl added = {.name = c->names->router_bias,
+                                        .rows = c->n_experts,
+                                        .tp_dim = -1,
+                                        .grad_partial_over = AX_TP_PARTIAL};
+    if (c->names->router_bias)
+        l->moe.router_bias = ax_builder_add(b, l->index, &added);
 }
 
 static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
@@ -59,11 +65,13 @@ enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
     const struct ax_batch *b = p->batch;
     struct ax_tensor logits = c->probs;
     logits.data = ax_stack_push(scratch, "router logits", ax_tensor_bytes(&logits));
-    const struct ax_gemm gemm = {.a = *h,
-                                 .b = ax_unit_weight(l->unit, l->moe.router),
-                                 .c = logits,
-                                 .trans_b = true,
-                                 .alpha = 1};
+    struct ax_gemm gemm = {.a = *h,
+                           .b = ax_unit_weight(l->unit, l->moe.router),
+                           .c = logits,
+                           .trans_b = true,
+                           .alpha = 1};
+    if (l->moe.router_bias)
+        gemm.bias = ax_unit_weight(l->unit, l->moe.router_bias);
     struct ax_router_forward router = {
         .logits = logits,
         .probs = c->probs,
@@ -112,6 +120,11 @@ enum ax_status ax_router_gradient(const struct ax_layer *l, struct ax_pass *p,
                            .alpha = 1};
     if (dw.data)
         AX_TRY(ax_run_gemm(m->rt->q, &to_w));
+    struct ax_tensor db = {0};
+    if (l->moe.router_bias)
+        db = ax_unit_grad(l->unit, l->moe.router_bias);
+    if (db.data)
+        AX_TRY(ax_run_colsum(m->rt->q, &(struct ax_colsum){back.dlogits, db}));
     AX_TRY(ax_run_gemm(m->rt->q, &to_h));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -31,11 +31,6 @@ enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mes
                         "mesh: %s models normalize the queries of all heads together, which "
                         "supports only tp 1 so far",
                         arch->family->model_type);
-    if (tp > 1 && (arch->fused_qkv || arch->fused_gate_up))
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "mesh: %s models have gate and up, or q, k and v, in one matrix, which "
-                        "supports only tp 1 so far",
-                        arch->family->model_type);
     AX_TRY(check_divides("attention heads", arch->n_heads, tp));
     if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)
         AX_TRY(check_divides("key and value heads", arch->n_kv_heads, tp));

@@ -110,6 +110,7 @@ enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir) {
         AX_TRY_GOTO(open_dir(hf), st, fail);
     else
         AX_TRY_GOTO(open_single(hf, dir), st, fail);
+    AX_TRY_GOTO(ax_hf_mxfp4_open(hf), st, fail);
     return AX_OK;
 fail:
     ax_hf_close(hf);
@@ -120,6 +121,7 @@ void ax_hf_close(struct ax_hf *hf) {
     for (int i = 0; i < hf->n_files; i++)
         ax_safetensors_close(&hf->files[i]);
     close_gguf(hf->gguf);
+    ax_hf_mxfp4_close(hf->mxfp4);
     ax_free(hf->files);
     ax_free(hf->dir);
     *hf = (struct ax_hf){0};
@@ -128,6 +130,8 @@ void ax_hf_close(struct ax_hf *hf) {
 static const struct ax_st_entry *find_exact(const struct ax_hf *hf, const char *name) {
     if (hf->gguf)
         return ax_st_find(hf->gguf->entries, hf->gguf->weights.n, name);
+    if (hf->mxfp4)
+        return ax_st_find(hf->mxfp4->entries, hf->mxfp4->n, name);
     for (int i = 0; i < hf->n_files; i++) {
         const struct ax_st_entry *e = ax_safetensors_find(&hf->files[i], name);
         if (e)
@@ -145,6 +149,8 @@ const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name) {
 
 int ax_hf_count(const struct ax_hf *hf) {
     int n = hf->gguf ? hf->gguf->weights.n : 0;
+    if (hf->mxfp4)
+        return hf->mxfp4->n;
     for (int i = 0; i < hf->n_files; i++)
         n += hf->files[i].n;
     return n;
@@ -154,6 +160,8 @@ const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i) {
     int file = 0;
     if (hf->gguf)
         return &hf->gguf->entries[i];
+    if (hf->mxfp4)
+        return &hf->mxfp4->entries[i];
     while (i >= hf->files[file].n)
         i -= hf->files[file++].n;
     return &hf->files[file].entries[i];

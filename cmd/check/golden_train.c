@@ -96,7 +96,8 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
         struct ax_golden_tensor want = {0};
         double *got = NULL;
         enum ax_status st;
-        if (!p->trainable || (t->routers_only && !strstr(p->name, ".gate.weight")))
+        const bool router = strstr(p->name, ".gate.weight") || strstr(p->name, ".router.");
+        if (!p->trainable || (t->routers_only && !router))
             continue;
         AX_TRY_GOTO(ax_golden_read(t->grads, p->name, &want), st, next);
         AX_TRY_GOTO(ax_golden_values(m->rt->q, &grad, &got), st, next);

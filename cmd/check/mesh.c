@@ -114,6 +114,7 @@ static const char *group_of(const struct ax_param *p) {
         {"norm", "norms"},
         {"experts.", "experts"},
         {"mlp.gate.", "router"},
+        {"mlp.router.", "router"},
         {"block_sparse_moe.gate", "router"},
         {"self_attn", "attention"},
         {"mlp", "mlp"},

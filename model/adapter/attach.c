@@ -181,7 +181,13 @@ static enum ax_status attach_weight(struct ax_builder *b, struct ax_layer *l,
 static enum ax_status store_experts(struct ax_builder *b, const struct ax_layer *l) {
     struct ax_model *m = b->model;
     struct ax_param *first = &m->params[l->moe.gate_up - m->params];
-    for (int64_t i = 0; b->options->store_experts && i < 3 * b->arch->moe.n_experts; i++)
+    if (!b->options->store_experts)
+        return AX_OK;
+    if (b->arch->moe.stacked) {
+        AX_TRY(store(b, first));
+        return store(b, &m->params[l->moe.down - m->params]);
+    }
+    for (int64_t i = 0; i < 3 * b->arch->moe.n_experts; i++)
         AX_TRY(store(b, &first[i]));
     return AX_OK;
 }

@@ -158,6 +158,28 @@ done:
     return st;
 }
 
+/* Experts in one tensor of the file have no form that is merged row by row. */
+static enum ax_status refuse_stacked(const struct ax_st_entry *base, const struct ax_peft *peft) {
+    static const char *const names[] = {[AX_GATE_UP] = "gate_up_proj", [AX_DOWN] = "down_proj"};
+    struct ax_adapter_target target;
+    char module[AX_NAME_MAX];
+    const char *at = strstr(base->name, ".mlp.experts.");
+    if (!at || base->ndim != 3)
+        return AX_OK;
+    for (int k = 0; k < AX_EXPERT_WEIGHTS; k++) {
+        if (strcmp(at + strlen(".mlp.experts."), names[k]) != 0)
+            continue;
+        AX_TRY(ax_adapter_experts_match(&peft->config, layer_of(base->name),
+                                        (enum ax_expert_weight)k, &target, module, sizeof module));
+        if (target.on)
+            return ax_error(AX_ERR_UNSUPPORTED,
+                            "%s: the adapter changes %s, and merging into the experts of one "
+                            "tensor is not implemented. Use the model with the adapter.",
+                            peft->dir, base->name);
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
                               const struct ax_peft *peft, enum ax_dtype dtype) {
     *t = (struct ax_merged){.model = base, .base = base, .dtype = dtype};
@@ -165,6 +187,7 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
     const char *what = strrchr(base->name, '.');
     if (!peft || !what || (size_t)(what - base->name) >= sizeof module)
         return AX_OK;
+    AX_TRY(refuse_stacked(base, peft));
     ax_adapter_module_of(base->name, module, sizeof module);
     const bool matrix = strcmp(++what, "weight") == 0;
     const struct ax_st_entry *whole = find(peft, module, what);

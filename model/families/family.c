@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/words.h"
+
 static const struct ax_family *const families[] = {
     &ax_family_deepseek_v2, &ax_family_deepseek_v3, &ax_family_gemma2,    &ax_family_gemma3,
-    &ax_family_glm4_moe,    &ax_family_granite,     &ax_family_llama,     &ax_family_mistral,
-    &ax_family_mixtral,     &ax_family_olmo2,       &ax_family_phi3,      &ax_family_qwen2,
-    &ax_family_qwen2_moe,   &ax_family_qwen3,       &ax_family_qwen3_moe, &ax_family_smollm3,
+    &ax_family_glm4,        &ax_family_glm4_moe,    &ax_family_gpt_oss,   &ax_family_granite,
+    &ax_family_llama,       &ax_family_mistral,     &ax_family_mixtral,   &ax_family_olmo2,
+    &ax_family_phi3,        &ax_family_qwen2,       &ax_family_qwen2_moe, &ax_family_qwen3,
+    &ax_family_qwen3_moe,   &ax_family_smollm3,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
@@ -17,6 +20,32 @@ const struct ax_family *ax_family_find(const char *model_type) {
         if (strcmp(families[i]->model_type, model_type) == 0)
             return families[i];
     return NULL;
+}
+
+/* The number of characters that both begin with. */
+static size_t common(const char *a, const char *b) {
+    size_t n = 0;
+    while (a[n] && a[n] == b[n])
+        n++;
+    return n;
+}
+
+/* The longest name that `model_type` begins with, else one that begins like it, else one that is spelled
+ * like it. */
+const char *ax_family_nearest(const char *model_type) {
+    enum { LIKE = 4 };
+    struct ax_nearest spelled = {.given = model_type, .within = 3};
+    const char *begun = NULL, *alike = NULL;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const char *name = families[i]->model_type;
+        const size_t n = common(model_type, name);
+        if (n == strlen(name) && (!begun || n > strlen(begun)))
+            begun = name;
+        if (n >= LIKE && (!alike || n > common(model_type, alike)))
+            alike = name;
+        ax_nearest_try(&spelled, name);
+    }
+    return begun ? begun : alike ? alike : spelled.name;
 }
 
 const char *ax_family_list(char *buf, size_t size) {

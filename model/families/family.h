@@ -10,6 +10,8 @@ extern const struct ax_family ax_family_deepseek_v3;
 extern const struct ax_family ax_family_gemma2; /* gemma.c */
 extern const struct ax_family ax_family_gemma3;
 extern const struct ax_family ax_family_glm4_moe; /* glm4_moe.c */
+extern const struct ax_family ax_family_glm4;     /* glm4.c */
+extern const struct ax_family ax_family_gpt_oss;  /* gpt_oss.c */
 extern const struct ax_family ax_family_granite;  /* granite.c */
 extern const struct ax_family ax_family_llama;    /* llama.c */
 extern const struct ax_family ax_family_mistral;  /* mistral.c */

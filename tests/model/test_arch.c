@@ -234,15 +234,23 @@ static void both_spellings_of_the_fixtures_agree(void **state) {
         const char *model;
         int64_t parameters, head_dim, window;
         bool tied;
-    } fixtures[] = {
-        {"llama", 195008, 16, 0, false},       {"qwen3", 180864, 32, 0, true},
-        {"mistral", 139584, 16, 16, false},    {"mixtral", 214336, 16, 0, false},
-        {"qwen3_moe", 189888, 32, 0, false},   {"qwen3_moe_nonorm", 196128, 16, 0, false},
-        {"llama_bias", 103616, 16, 0, false},  {"granite", 113088, 16, 0, true},
-        {"smollm3", 113088, 16, 0, true},      {"phi3", 102720, 16, 0, false},
-        {"deepseek_v2", 116064, 24, 0, false}, {"deepseek_v2_group", 108432, 16, 0, false},
-        {"deepseek_v3", 223800, 32, 0, false}, {"deepseek_v3_mtp", 108432, 24, 0, false},
-        {"glm4_moe", 125216, 24, 0, false},    {"qwen2_moe", 134848, 16, 0, false}};
+    } fixtures[] = {{"llama", 195008, 16, 0, false},
+                    {"qwen3", 180864, 32, 0, true},
+                    {"mistral", 139584, 16, 16, false},
+                    {"mixtral", 214336, 16, 0, false},
+                    {"qwen3_moe", 189888, 32, 0, false},
+                    {"qwen3_moe_nonorm", 196128, 16, 0, false},
+                    {"llama_bias", 103616, 16, 0, false},
+                    {"granite", 113088, 16, 0, true},
+                    {"smollm3", 113088, 16, 0, true},
+                    {"phi3", 102720, 16, 0, false},
+                    {"glm4", 103232, 16, 0, false},
+                    {"deepseek_v2", 116064, 24, 0, false},
+                    {"deepseek_v2_group", 108432, 16, 0, false},
+                    {"deepseek_v3", 223800, 32, 0, false},
+                    {"deepseek_v3_mtp", 108432, 24, 0, false},
+                    {"glm4_moe", 125216, 24, 0, false},
+                    {"qwen2_moe", 134848, 16, 0, false}};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_fixture(&a, fixtures[i].model, "config.json"), AX_OK);
@@ -343,6 +351,15 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"gpt2\"}",
          "model_type: \"gpt2\" is not supported; expected one of deepseek_v2, deepseek_v3, ",
          AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"gemma3\"}",
+         "\"gemma3\" is not supported; the nearest is gemma3_text; expected one of ",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"qwen3_next\"}", "; the nearest is qwen3; ", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"ministral\"}", "; the nearest is mistral; ", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"gpt_oss\", " SMALL ", \"swiglu_limit\": 0}",
+         "swiglu_limit: expected a positive number, got 0", AX_ERR_DATA},
+        {"{\"model_type\": \"glm4\", " SMALL ", \"head_dim\": 6}",
+         "head_dim: half of a head of 6 would be rotated", AX_ERR_DATA},
         {"{\"model_type\": \"llama\"}", "config.json: vocab_size: missing; expected an integer",
          AX_ERR_DATA},
         {"{\"model_type\": \"llama\", " SMALL ", \"head_dim\": \"x\"}",

@@ -163,7 +163,14 @@ static const struct {
     {"gemma3_text", AX_F32, 16, ""},
     {"smollm3", AX_F32, 16, ""},
     {"granite", AX_F32, 16, ""},
-    {"phi3", AX_F32, 16, ""},
+    {"phi3", AX_F32, 16,
+     ", \"original_max_position_embeddings\": 14, \"rope_scaling\": {\"type\": \"longrope\", "
+     "\"short_factor\": [1, 1, 1, 1.1, 1.2, 1.3, 1.4, 1.5], "
+     "\"long_factor\": [1, 1.1, 1.5, 2, 3, 4, 6, 9]}"},
+    {"glm4", AX_F32, 16, ", \"attention_bias\": true"},
+    {"gpt_oss", AX_F32, 16,
+     ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6, "
+     "\"swiglu_limit\": 0.4"},
     {"deepseek_v3", AX_F32, 5,
      ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
      "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, \"n_group\": 4, "

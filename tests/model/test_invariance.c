@@ -39,6 +39,11 @@ static const struct {
      ", \"sliding_window\": 8, \"sliding_window_pattern\": 2, \"query_pre_attn_scalar\": 20",
      false},
     {"phi3", ", \"partial_rotary_factor\": 0.5", false},
+    {"glm4", ", \"attention_bias\": true", false},
+    {"gpt_oss",
+     ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 8, "
+     "\"swiglu_limit\": 0.4",
+     false},
     {"deepseek_v2",
      ", \"q_lora_rank\": null, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
      "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, "

@@ -1,0 +1,124 @@
+/* Tensors in MXFP4: those of a folder as gpt-oss is published equal those of the same model in float32;
+ * mistakes are named. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/ckpt/folder.h"
+
+static void fixture(char *path, size_t size, const char *rest) {
+    const char *root = getenv("AXTRAIN_SHARED");
+    snprintf(path, size, "%s/fixtures/models/gpt_oss%s", root ? root : "../shared", rest);
+    if (!ax_path_exists(path)) {
+        print_message("%s is not there: skipped\n", path);
+        skip();
+    }
+}
+
+static void compare(const struct ax_st_entry *want, const struct ax_st_entry *got) {
+    const size_t n = (size_t)want->numel;
+    float *a, *b;
+    assert_non_null(got);
+    assert_int_equal(got->ndim, want->ndim);
+    for (int d = 0; d < want->ndim; d++)
+        assert_int_equal(got->shape[d], want->shape[d]);
+    assert_int_equal(ax_alloc(&a, n, sizeof *a), AX_OK);
+    assert_int_equal(ax_alloc(&b, n, sizeof *b), AX_OK);
+    assert_int_equal(ax_st_read(want, 0, want->numel, AX_F32, a), AX_OK);
+    assert_int_equal(ax_st_read(got, 0, got->numel, AX_F32, b), AX_OK);
+    for (size_t i = 0; i < n; i++) /* zeros of both signs are equal */
+        assert_true(a[i] == b[i]);
+    if (n > 70) { /* and a part of it */
+        assert_int_equal(ax_st_read(got, 37, 33, AX_F32, b), AX_OK);
+        for (size_t i = 0; i < 33; i++)
+            assert_true(a[37 + i] == b[i]);
+    }
+    ax_free(a);
+    ax_free(b);
+}
+
+static void values_are_those_of_the_model(void **state) {
+    (void)state;
+    char plain[512], packed[512];
+    struct ax_hf a, b;
+    fixture(plain, sizeof plain, "");
+    fixture(packed, sizeof packed, "/mxfp4");
+    assert_int_equal(ax_hf_open(&a, plain), AX_OK);
+    assert_int_equal(ax_hf_open(&b, packed), AX_OK);
+    assert_int_equal(ax_hf_count(&b), ax_hf_count(&a));
+    for (int i = 0; i < ax_hf_count(&a); i++) {
+        compare(ax_hf_at(&a, i), ax_hf_find(&b, ax_hf_at(&a, i)->name));
+        assert_non_null(ax_hf_find(&a, ax_hf_at(&b, i)->name));
+    }
+    ax_hf_close(&a);
+    ax_hf_close(&b);
+}
+
+static enum ax_status bytes(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)first;
+    memset(out, *(const int *)ctx, (size_t)n);
+    return AX_OK;
+}
+
+/* Two experts of 32 elements for 3 outputs, every code and scale the same byte. */
+static enum ax_status open_made(struct ax_hf *hf, int code, int scale, int64_t groups) {
+    const struct ax_st_output t[] = {{.name = "w_blocks",
+                                      .dtype = AX_U8,
+                                      .ndim = 4,
+                                      .shape = {2, 3, 1, 16},
+                                      .fill = bytes,
+                                      .ctx = &code},
+                                     {.name = "w_scales",
+                                      .dtype = AX_U8,
+                                      .ndim = 3,
+                                      .shape = {2, 3, groups},
+                                      .fill = bytes,
+                                      .ctx = &scale}};
+    const char *path = in_dir("model.safetensors");
+    assert_int_equal(ax_safetensors_write(path, groups > 0 ? 2 : 1, t), AX_OK);
+    return ax_hf_open(hf, path);
+}
+
+static void every_code_has_its_value(void **state) {
+    (void)state;
+    static const double values[] = {0,    0.5,  1,  1.5,  2,  3,  4,  6,
+                                    -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
+    struct ax_hf hf;
+    for (int code = 0; code < 16; code++) {
+        float v[2];
+        assert_int_equal(open_made(&hf, code | (15 - code) << 4, 125, 1), AX_OK);
+        const struct ax_st_entry *e = ax_hf_find(&hf, "w");
+        assert_true(e && e->numel == 2 * 32 * 3 && e->shape[1] == 32 && e->shape[2] == 3);
+        for (int k = 0; k < 2; k++) /* the first two inputs of the first output */
+            assert_int_equal(ax_st_read(e, 3 * k, 1, AX_F32, &v[k]), AX_OK);
+        assert_true((double)v[0] == values[code] / 4 && (double)v[1] == values[15 - code] / 4);
+        ax_hf_close(&hf);
+    }
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    float v;
+    const uint64_t live = ax_mem_live_blocks();
+    assert_int_equal(open_made(&hf, 0, 127, 0), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "w_blocks is not the blocks of an MXFP4 tensor"));
+    assert_int_equal(open_made(&hf, 0, 127, 2), AX_ERR_DATA);
+    assert_int_equal(open_made(&hf, 0, 255, 1), AX_OK);
+    assert_int_equal(ax_st_read(ax_hf_find(&hf, "w"), 0, 1, AX_F32, &v), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "w_blocks: block 0 is not a number"));
+    ax_hf_close(&hf);
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_those_of_the_model),
+        cmocka_unit_test(every_code_has_its_value),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
