@@ -13,7 +13,8 @@ struct forward {
     const struct ax_golden_case *c;
     const struct ax_safetensors *golden;
     struct ax_queue *q;
-    const char *label; /* "batch" or "packed" */
+    const char *label;  /* "batch", "packed" or "longrope" */
+    const char *logits; /* name of the tensor */
     struct ax_golden_docs docs;
     double *previous; /* residual stream before this layer; attn_out = middle − previous */
     double *middle;
@@ -188,7 +189,7 @@ static enum ax_status logits_of(struct forward *f, struct ax_pass *p) {
     const bool batch = strcmp(f->label, "batch") == 0;
     const double tolerance = batch ? ax_golden_tolerance(f->c, "logits", TOLERANCE) : TOLERANCE;
     if (st == AX_OK)
-        st = compare(f, "logits", "logits", v, V, tolerance);
+        st = compare(f, f->logits, "logits", v, V, tolerance);
     if (st == AX_OK)
         st = compare_nll(f, v, V);
     ax_free(v);
@@ -232,33 +233,83 @@ done:
     return st;
 }
 
-static enum ax_status run_file(const struct ax_golden_case *c, const char *file,
-                               const char *label) {
+static enum ax_status run_docs(struct forward *f) {
+    const struct ax_golden_case *c = f->c;
+    const size_t n = (size_t)(f->docs.tokens * c->arch.hidden_size);
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&f->previous, n, sizeof *f->previous), st, done);
+    AX_TRY_GOTO(ax_alloc(&f->middle, n, sizeof *f->middle), st, done);
+    const struct ax_runtime_options ro = {.backend = c->o->backend, .threads = c->o->threads};
+    AX_TRY_GOTO(ax_runtime_run(&ro, body, f, NULL), st, done);
+done:
+    ax_free(f->previous);
+    ax_free(f->middle);
+    ax_free(f->experts);
+    ax_golden_docs_free(&f->docs);
+    return st;
+}
+
+static enum ax_status docs_file(struct forward *f) {
+    AX_TRY(ax_golden_docs_read(&f->docs, f->golden));
+    return run_docs(f);
+}
+
+/* The first n tokens as one document, to the logits of that name. */
+static enum ax_status one_length(struct forward *f, int64_t n, const char *logits) {
+    struct ax_golden_tensor ids = {0};
+    enum ax_status st;
+    f->logits = logits;
+    f->docs = (struct ax_golden_docs){.n = 1, .tokens = n, .longest = n};
+    AX_TRY_GOTO(ax_golden_read(f->golden, "input_ids", &ids), st, fail);
+    if (n > ids.numel)
+        AX_TRY_GOTO(
+            ax_error(AX_ERR_DATA, "%s: fewer than %lld tokens", f->golden->path, (long long)n), st,
+            fail);
+    AX_TRY_GOTO(ax_alloc(&f->docs.ids, (size_t)n, sizeof(int32_t)), st, fail);
+    AX_TRY_GOTO(ax_alloc(&f->docs.labels, (size_t)n, sizeof(int32_t)), st, fail);
+    for (int64_t t = 0; t < n; t++) {
+        f->docs.ids[t] = (int32_t)ids.v[t];
+        f->docs.labels[t] = -1;
+    }
+    f->docs.docs[0] = (struct ax_document){.n = n, .tokens = f->docs.ids, .labels = f->docs.labels};
+    ax_golden_tensor_free(&ids);
+    return run_docs(f);
+fail:
+    ax_golden_tensor_free(&ids);
+    ax_golden_docs_free(&f->docs);
+    return st;
+}
+
+/* As many tokens as the original length, and one more. */
+static enum ax_status both_lengths(struct forward *f) {
+    const int64_t original = f->c->arch.rope.original_max_positions;
+    struct forward longer = *f;
+    AX_TRY(one_length(f, original, "logits_short"));
+    return one_length(&longer, original + 1, "logits_long");
+}
+
+static enum ax_status run_file(const struct ax_golden_case *c, const char *file, const char *label,
+                               enum ax_status (*run)(struct forward *f)) {
     char *path = NULL;
     AX_TRY(ax_golden_file(c, file, &path));
     if (!path)
         return AX_OK;
     struct ax_safetensors golden;
-    struct forward f = {.c = c, .golden = &golden, .label = label};
+    struct forward f = {.c = c, .golden = &golden, .label = label, .logits = "logits"};
     enum ax_status st = ax_safetensors_open(&golden, path);
     ax_free(path);
     AX_TRY(st);
-    AX_TRY_GOTO(ax_golden_docs_read(&f.docs, &golden), st, done);
-    const size_t n = (size_t)(f.docs.tokens * c->arch.hidden_size);
-    AX_TRY_GOTO(ax_alloc(&f.previous, n, sizeof *f.previous), st, done);
-    AX_TRY_GOTO(ax_alloc(&f.middle, n, sizeof *f.middle), st, done);
-    const struct ax_runtime_options ro = {.backend = c->o->backend, .threads = c->o->threads};
-    AX_TRY_GOTO(ax_runtime_run(&ro, body, &f, NULL), st, done);
-done:
-    ax_free(f.previous);
-    ax_free(f.middle);
-    ax_free(f.experts);
-    ax_golden_docs_free(&f.docs);
+    st = run(&f);
     ax_safetensors_close(&golden);
     return st;
 }
 
 enum ax_status ax_golden_forward(const struct ax_golden_case *c) {
-    AX_TRY(run_file(c, "forward.safetensors", "batch"));
-    return c->peft ? AX_OK : run_file(c, "packed.safetensors", "packed");
+    AX_TRY(run_file(c, "forward.safetensors", "batch", docs_file));
+    if (c->peft)
+        return AX_OK;
+    AX_TRY(run_file(c, "packed.safetensors", "packed", docs_file));
+    return c->arch.rope.kind == AX_ROPE_LONGROPE
+               ? run_file(c, "longrope.safetensors", "longrope", both_lengths)
+               : AX_OK;
 }

@@ -436,7 +436,7 @@ static void adapters_of_experts_are_one_rank(void **state) {
             struct ax_mesh_check c = {.adapter = &configs[k],
                                       .base_store = k == 0 ? stores[i % 3] : AX_STORE_PLAIN,
                                       .store_experts = i % 2 == 0};
-            const struct model *m = &experts[(i + k) % 2];
+            const struct model *m = &experts[(i + k) % 3];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, m, &meshes[i], 6);
         }
