@@ -58,7 +58,8 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
         if (seg->gather == gather && seg->reduce_roles == reduce && seg->trainable == trainable &&
-            seg->adapters == adapters && seg->packing.store == p->storage && seg->compute == dtype)
+            seg->adapters == adapters && seg->buffer == p->buffer &&
+            seg->packing.store == p->storage)
             return s;
     }
     AX_ASSERT(unit->n_segments < AX_MAX_SEGMENTS);
@@ -70,6 +71,7 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                                .align = SEGMENT_ALIGN,
                                .trainable = trainable,
                                .adapters = adapters,
+                               .buffer = p->buffer,
                                .bf16_sums = o->sharding.bf16_sums && o->compute != AX_F64};
     ax_packing_start(&seg->packing, p->storage);
     return unit->n_segments++;
@@ -129,9 +131,9 @@ static int same_segment(const struct ax_unit *unit, int s, int n, const struct a
     if (same < 0)
         return -1;
     const struct ax_segment *other = &of->segments[same];
-    const bool alike = !seg->trainable && !other->trainable && seg->gather == other->gather &&
-                       seg->compute == other->compute && seg->numel == other->numel &&
-                       seg->packing.store == other->packing.store;
+    const bool alike = !seg->trainable && !other->trainable && !seg->buffer && !other->buffer &&
+                       seg->gather == other->gather && seg->compute == other->compute &&
+                       seg->numel == other->numel && seg->packing.store == other->packing.store;
     return alike ? same : -1;
 }
 
@@ -243,6 +245,10 @@ static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt,
     }
 }
 
+static const char *name_of(const struct ax_segment *seg) {
+    return seg->trainable ? "weights" : seg->buffer ? "buffers" : "frozen weights";
+}
+
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
                       struct ax_unit_pool *pool, int buffer) {
     char AX_DEVICE *full_at = pool ? pool->full[buffer] : NULL;
@@ -258,8 +264,7 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
         }
         seg->shard =
             seg->lender ? seg->lender->shard
-                        : take_from(home_of(seg, rt), seg->trainable ? "weights" : "frozen weights",
-                                    seg->compute, seg->shard_numel);
+                        : take_from(home_of(seg, rt), name_of(seg), seg->compute, seg->shard_numel);
         seg->full = ax_segment_in_place(seg, rt)
                         ? seg->shard
                         : take_full(rt, &full_at, "gathered weights", seg->compute, seg->numel);

@@ -38,7 +38,7 @@ struct ax_segment {
     uint32_t reduce_roles; /* bits: gradients are summed over these (the gather role included) */
     enum ax_dtype compute, accum;
     int64_t align; /* elements: parameters and shards start at multiples of it */
-    bool trainable;
+    bool trainable, buffer;
     bool adapters; /* of adapters that do not train; they are not in a segment of the base */
     bool bf16_sums;
     struct ax_packing packing;  /* store PLAIN: not packed */

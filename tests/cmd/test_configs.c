@@ -67,6 +67,8 @@ static void make_small(struct overlay *o, const struct ax_config *cfg, const cha
     add(o, "%s", path);
     add(o, "base_model=%s", tiny_base(tiny_family(ax_config_str(cfg, "base_model"))));
     add(o, "reinit_weights=true");
+    if (ax_config_is_set(cfg, "tokenizer_config"))
+        add(o, "tokenizer_config=null"); /* base_model's */
     make_rows(o, cfg, "datasets");
     make_rows(o, cfg, "test_datasets");
     make_rows(o, cfg, "pretraining_dataset");
