@@ -10,8 +10,11 @@ void ax_router_init(struct ax_builder *b, struct ax_layer *l) {
                                          .cols = b->arch->hidden_size,
                                          .tp_dim = -1,
                                          .grad_partial_over = AX_TP_PARTIAL};
-    const struct ax_param_decl bias = {
-        .name = c->names->bias, .rows = c->n_experts, .tp_dim = -1, .buffer = true};
+    const struct ax_param_decl bias = {.name = c->names->bias,
+                                       .rows = c->n_experts,
+                                       .tp_dim = -1,
+                                       .buffer = true,
+                                       .grad_partial_over = AX_TP_PARTIAL};
     l->moe.router = ax_builder_add(b, l->index, &weight);
     if (c->names->bias)
         l->moe.bias = ax_builder_add(b, l->index, &bias);

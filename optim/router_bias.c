@@ -39,7 +39,8 @@ static enum ax_status change(struct ax_queue *q, const void *args) {
     for (int64_t i = 0; i < c->n && !scalars->skip; i++) {
         const double load = loads[c->first + i];
         const double sign = load < mean ? 1 : load > mean ? -1 : 0;
-        ax_store(c->dtype, bias, i, ax_load(c->dtype, bias, i) + c->speed * sign);
+        const double moved = ax_load(c->dtype, bias, i) + c->speed * sign;
+        ax_store(c->dtype, bias, i, (double)(float)moved); /* as it is saved */
     }
     for (int64_t e = 0; e < c->n_experts; e++)
         loads[e] = 0;

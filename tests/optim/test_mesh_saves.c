@@ -125,6 +125,15 @@ static const char experts[] =
     "\"num_key_value_heads\": 2, \"head_dim\": 12, \"initializer_range\": 0.15, "
     "\"max_position_embeddings\": 64, \"num_local_experts\": 8, \"num_experts_per_tok\": 2}";
 
+static const char latent[] =
+    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 97, \"hidden_size\": 40, "
+    "\"intermediate_size\": 54, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+    "\"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
+    "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, \"n_group\": 2, "
+    "\"topk_group\": 1, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
+    "\"first_k_dense_replace\": 1, \"initializer_range\": 0.15, "
+    "\"max_position_embeddings\": 64}";
+
 static const char deep[] =
     "{\"model_type\": \"llama\", \"vocab_size\": 97, \"hidden_size\": 40, "
     "\"intermediate_size\": 54, \"num_hidden_layers\": 5, \"num_attention_heads\": 4, "
@@ -136,6 +145,7 @@ struct kind {
     enum ax_dtype dtype;
     const struct ax_peft_config *adapter;
     const char *model; /* config.json; NULL: the case's */
+    double router_bias_speed;
     enum ax_masters masters;
     enum ax_moments moments;
     struct ax_relora_options relora;
@@ -178,6 +188,7 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     o->step.n_microbatches = 4 / (m->sizes.dp_replicate * m->sizes.dp_shard);
     o->step.adapter = m->kind->adapter;
     o->step.masters = m->kind->masters;
+    o->step.router_bias_speed = m->kind->router_bias_speed;
     o->step.pipeline = m->schedule;
     o->step.opt.moments = m->kind->moments;
     o->step.relora = m->kind->relora;
@@ -393,6 +404,14 @@ static void experts_in_double(void **state) {
     each_mesh_writes_what_one_rank_does(&kind, 1e-10, of_experts, COUNT(of_experts));
 }
 
+/* Buffers are the same on all ranks of tp, and change while a run is not looked at. */
+static void biases_of_routers_in_double(void **state) {
+    (void)state;
+    static const struct kind kind = {"router biases", .dtype = AX_F64, .model = latent,
+                                     .router_bias_speed = 0.1};
+    each_mesh_writes_what_one_rank_does(&kind, 1e-10, of_experts, COUNT(of_experts));
+}
+
 /* Adapters are merged and drawn anew before a step, also before the first one of a run that goes on; the
  * saved weights have them merged, as float32. */
 static void restarts_in_double(void **state) {
@@ -587,6 +606,7 @@ int main(void) {
         cmocka_unit_test(every_schedule_reads_every_other),
         cmocka_unit_test(adapters_in_double),
         cmocka_unit_test(experts_in_double),
+        cmocka_unit_test(biases_of_routers_in_double),
         cmocka_unit_test(moments_in_8_bits),
         cmocka_unit_test(restarts_in_double),
         cmocka_unit_test(models_in_bfloat16),
