@@ -14,7 +14,7 @@ typedef bool (*golden_check)(struct ax_golden_report *r, const char *dir,
 static const golden_check checks[] = {ax_golden_model,      ax_golden_lora,     ax_golden_optim,
                                       ax_golden_objectives, ax_golden_sampling, ax_golden_rope,
                                       ax_golden_schedules,  ax_golden_lm_eval,  ax_golden_runs,
-                                      ax_golden_packing,    ax_golden_formats};
+                                      ax_golden_packing,    ax_golden_formats,  ax_golden_qat};
 
 static enum ax_status check_golden(int argc, char **argv) {
     struct ax_golden_options o = {.backend = "cpu"};

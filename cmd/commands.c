@@ -145,6 +145,7 @@ const struct ax_command ax_commands[] = {
      "  --schedule NAME    (mesh) of the pipeline: 1f1b (default), afab or interleaved\n"
      "  --virtual N        (mesh) with interleaved: ranges of layers per rank (default 2)\n"
      "  --recompute MODE   (mesh) off, selective or on (default off)\n"
+     "  --qat S            (mesh) linears train for scheme S (docs/quantization.md)\n"
      "  --lora R           (mesh) a random adapter of rank R on a frozen model\n"
      "  --dora             (mesh) with --lora: train magnitudes too\n"
      "  --dropout P        (mesh) with --lora: dropout of the adapter's input\n"
@@ -427,6 +428,9 @@ const struct ax_command ax_commands[] = {
      "                   of the reward `code`; the splits never share a specification\n"
      "  -o FILE          write to FILE instead of standard output\n",
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
+    {"qat", "train a model for quantization, as qat says (docs/quantization.md)",
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "axtrain qat qat.yaml qat.scheme=int4-int8 output_dir=out", ax_cmd_qat},
     {"report", "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",
      "RUN is the output_dir of a training run, finished or not; several runs share the same\n"
      "charts. The page is self-contained and uses no network and is complete without its script: "

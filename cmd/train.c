@@ -193,6 +193,7 @@ static const struct kind {
     {"dpo", "rl == dpo,orpo,cpo,simpo,kto", "rl: dpo, orpo, cpo, simpo or kto"},
     {"grpo", "rl == grpo,gdpo", "rl: grpo or gdpo"},
     {"ppo", "rl == ppo", "rl: ppo"},
+    {"qat", "qat", "qat: and a scheme"},
     {"prm", "process_reward_model", "process_reward_model: true"},
 };
 
@@ -242,6 +243,10 @@ enum ax_status ax_cmd_grpo(int argc, char **argv) {
 
 enum ax_status ax_cmd_ppo(int argc, char **argv) {
     return run(argc, argv, "ppo");
+}
+
+enum ax_status ax_cmd_qat(int argc, char **argv) {
+    return run(argc, argv, "qat");
 }
 
 enum ax_status ax_cmd_prm(int argc, char **argv) {

@@ -85,7 +85,8 @@ struct ax_device;
     X(colscale)                                                                                    \
     X(coldot)                                                                                      \
     X(dora_norm)                                                                                   \
-    X(dora_scale)
+    X(dora_scale)                                                                                  \
+    X(merge_low_rank)
 
 enum ax_op {
 #define AX_OP_ENUM(name) AX_OP_##name,
@@ -668,6 +669,13 @@ struct ax_dora_norm {
  * compute [N], the others accumulation [N]. */
 struct ax_dora_scale {
     struct ax_tensor magnitude, sumsq, scale, inverse;
+};
+/* out[n][k] = weight[n][k] + Σ_j (scale·b[n][j])·a[j][k], in double in the order of j, rounded once:
+ * the bits of a merged file (ckpt/hf/delta.h). weight, out compute [N][K], b compute [N][r], a compute
+ * [r][K]; out may be weight. */
+struct ax_merge_low_rank {
+    struct ax_tensor weight, b, a, out;
+    double scale;
 };
 
 /* How a backend wants sizes that differ between micro-batches rounded up, within what was planned,

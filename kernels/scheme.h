@@ -41,7 +41,8 @@ struct ax_scheme {
     const char *name;
     struct ax_format weight;
     bool quantizes_input;
-    struct ax_format input; /* of the activations, dynamic; if quantizes_input */
+    struct ax_format input; /* of the activations, dynamic; if quantizes_input. Never by tensor:
+                               what padding the tokens have would show */
     bool trains;            /* qat accepts it */
     bool groups;            /* weight.block may be another */
     enum ax_file_form form;

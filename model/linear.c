@@ -78,6 +78,30 @@ static enum ax_status weight_of(struct ax_runtime *rt, const struct ax_linear *l
     return AX_OK;
 }
 
+/* The run's weights as its products see them: w, or in scratch its values with merged adapters. */
+static enum ax_status used_weight(struct ax_runtime *rt, const struct ax_linear *l,
+                                  const struct run *r, const struct ax_tensor *w,
+                                  struct ax_tensor *out) {
+    *out = *w;
+    if (!l->quant)
+        return AX_OK;
+    *out = ax_tensor_2d(w->dtype, NULL, r->out, w->shape[1]);
+    out->data = ax_stack_push(&rt->arena.scratch, "quantized weights", ax_tensor_bytes(out));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        struct ax_tensor from = ax_tensor_rows(w, at, n);
+        const struct ax_tensor to = ax_tensor_rows(out, at, n);
+        if (ax_adapter_is_on(&l->adapter[i])) {
+            AX_TRY(ax_adapter_merge(&l->adapter[i], &from, &to));
+            from = to;
+        }
+        AX_TRY(ax_fake_quant_weight(rt, l->quant, l->weight[i], &from, &to));
+        at += n;
+    }
+    return AX_OK;
+}
+
 static struct ax_tensor bias_of(const struct ax_linear *l, const struct run *r) {
     if (!l->bias[0])
         return (struct ax_tensor){0};
@@ -133,13 +157,16 @@ static enum ax_status run_forward(struct ax_runtime *rt, const struct ax_linear 
                                   const struct ax_tensor *out) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_gemm g = {.a = *x, .c = *out, .trans_b = true, .alpha = 1};
-    AX_TRY(weight_of(rt, l, r, &g.b));
+    struct ax_tensor w;
+    AX_TRY(weight_of(rt, l, r, &w));
+    AX_TRY(used_weight(rt, l, r, &w, &g.b));
     if (!scales(l, r)) {
         g.bias = *bias;
         g.addend = *addend;
     }
     AX_TRY(ax_run_gemm(rt->q, &g));
-    AX_TRY(adapt(rt, l, r, x, &g.b, bias, addend, out));
+    if (!l->quant)
+        AX_TRY(adapt(rt, l, r, x, &g.b, bias, addend, out));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -153,6 +180,8 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     const struct ax_tensor out = inputs ? ax_tp_partial(rt, y) : *y;
     if (l->split == AX_SPLIT_OUTPUTS)
         AX_TRY(ax_tp_gather(rt, x, &in));
+    if (l->quant)
+        AX_TRY(ax_fake_quant_input(rt, l->quant, inputs, &in));
     for (struct run r = {0}; next_run(l, &r);) {
         const struct ax_tensor columns = ax_tensor_cols(&out, r.at, r.out);
         struct ax_tensor bias = {0}, add = {0};
@@ -168,6 +197,32 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     return AX_OK;
 }
 
+/* dW += dyᵀ·x. Where rounding clips, the product is first that of the values, in scratch. */
+static enum ax_status weight_gradient(struct ax_runtime *rt, const struct ax_linear *l,
+                                      const struct run *r, const struct ax_tensor *x,
+                                      const struct ax_tensor *dy, const struct ax_tensor *dw) {
+    const bool clips = l->quant && ax_fake_quant_clips(l->quant);
+    struct ax_gemm g = {
+        .a = *dy, .b = *x, .c = *dw, .trans_a = true, .accumulate = !clips, .alpha = 1};
+    if (!clips)
+        return ax_run_gemm(rt->q, &g);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    g.c.data = ax_stack_push(&rt->arena.scratch, "gradient of values", ax_tensor_bytes(dw));
+    AX_TRY(ax_run_gemm(rt->q, &g));
+    struct ax_tensor w;
+    AX_TRY(weight_of(rt, l, r, &w));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_tensor from = ax_tensor_rows(&w, at, n), d = ax_tensor_rows(&g.c, at, n);
+        const struct ax_tensor to = ax_tensor_rows(dw, at, n);
+        AX_TRY(ax_fake_quant_weight_grad(rt, l->quant, l->weight[i], &from, &d, &to));
+        at += n;
+    }
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 /* Gradients of a run's trainable matrices and biases; `own` is dy before any gather, each row once
  * over tp. */
 static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linear *l,
@@ -175,10 +230,7 @@ static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linea
                                     const struct ax_tensor *dy, const struct ax_tensor *own) {
     const struct ax_tensor dw = joined(l, r, ax_unit_grad(l->unit, l->weight[r->first]), 2);
     if (dw.data)
-        AX_TRY(ax_run_gemm(
-            rt->q,
-            &(struct ax_gemm){
-                .a = *dy, .b = *x, .c = dw, .trans_a = true, .accumulate = true, .alpha = 1}));
+        AX_TRY(weight_gradient(rt, l, r, x, dy, &dw));
     if (!l->bias[0])
         return AX_OK;
     const struct ax_tensor db = joined(l, r, ax_unit_grad(l->unit, l->bias[r->first]), 1);
@@ -218,15 +270,16 @@ static bool adapted(const struct ax_linear *l, const struct run *r) {
 static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *l,
                                  const struct run *r, const struct ax_tensor *x,
                                  const struct ax_tensor *dy, const struct ax_tensor *dx) {
-    struct ax_tensor w, dv;
+    struct ax_tensor w, used, dv;
     if (!dx && !adapted(l, r))
         return AX_OK;
     AX_TRY(weight_of(rt, l, r, &w));
+    AX_TRY(used_weight(rt, l, r, &w, &used));
     AX_TRY(before_scales(rt, l, r, &w, dy, &dv));
     if (dx)
         AX_TRY(ax_run_gemm(
-            rt->q,
-            &(struct ax_gemm){.a = dv, .b = w, .c = *dx, .accumulate = r->first > 0, .alpha = 1}));
+            rt->q, &(struct ax_gemm){
+                       .a = dv, .b = used, .c = *dx, .accumulate = r->first > 0, .alpha = 1}));
     int64_t at = 0;
     for (int i = r->first; i < r->end; i++) {
         const int64_t n = l->weight[i]->local_shape[0];
@@ -234,7 +287,7 @@ static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *
                                         .w = ax_tensor_rows(&w, at, n),
                                         .dy = part_of(dy, at, n),
                                         .dv = part_of(&dv, at, n)};
-        if (dx)
+        if (dx && !l->quant) /* else it has gone through the merged weights */
             b.dx = *dx;
         if (l->adapter[i].a)
             AX_TRY(ax_adapter_backward(&l->adapter[i], &b));
@@ -248,10 +301,12 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
                                   const struct ax_tensor *dx) {
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const bool outputs = l->split == AX_SPLIT_OUTPUTS;
+    const bool outputs = l->split == AX_SPLIT_OUTPUTS, inputs = l->split == AX_SPLIT_INPUTS;
     struct ax_tensor in = *x, d_out = *dy, d_in = {0};
     if (l->split != AX_SPLIT_NONE)
         AX_TRY(outputs ? ax_tp_gather(rt, x, &in) : ax_tp_gather(rt, dy, &d_out));
+    if (l->quant)
+        AX_TRY(ax_fake_quant_input(rt, l->quant, inputs, &in));
     if (dx)
         d_in = outputs ? ax_tp_partial(rt, dx) : *dx;
     for (struct run r = {0}; next_run(l, &r);) {
@@ -264,6 +319,8 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
     }
     if (dx && outputs)
         AX_TRY(ax_tp_reduce(rt, &d_in, NULL, dx));
+    if (dx && l->quant)
+        AX_TRY(ax_fake_quant_input_grad(rt, l->quant, x, inputs, dx));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -1,5 +1,7 @@
 /* y = x·Wᵀ (+ b): the only file where a weight matrix is multiplied with activations, and so where
- * packed storage (unpacked into scratch for the GEMM) and adapters come in.
+ * packed storage (unpacked into scratch for the GEMM), adapters and fake quantization come in: of a
+ * model that trains for a scheme, y = Q(x)·Q(W + s·B·A)ᵀ (+ b), so that the merged and quantized
+ * weights are those that were trained.
  *
  * A linear may combine several HF matrices that read the same input (q, k, v; gate, up): those that
  * are contiguous in the unit run as one GEMM. With tensor parallelism (model/tensor_parallel.h) a
@@ -9,6 +11,7 @@
 #define AX_MODEL_LINEAR_H
 
 #include "model/adapter/adapter.h"
+#include "model/fake_quant.h"
 #include "model/tensor_parallel.h"
 
 #define AX_LINEAR_MAX_PARTS 3
@@ -22,6 +25,7 @@ struct ax_linear {
     const struct ax_param *weight[AX_LINEAR_MAX_PARTS]; /* each [out_i][in] */
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
+    const struct ax_fake_quant *quant;                  /* NULL: none */
 };
 
 int64_t ax_linear_in(const struct ax_linear *l);  /* of this rank */

@@ -33,6 +33,33 @@ static void build_head(struct ax_builder *b, int unit) {
         m->head.bias[0] = ax_builder_add(b, -1, &bias);
 }
 
+static enum ax_status check_quant(const struct ax_builder *b) {
+    const struct ax_peft_config *c = b->options->adapter;
+    if (b->arch->moe.n_experts > 0)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "qat: mixtures of experts are not supported so far; remove qat");
+    if (c && (c->dora || c->dropout > 0))
+        return ax_error(AX_ERR_CONFIG,
+                        "qat: the forward pass uses the merged weights, so an adapter can have no "
+                        "%s; set %s",
+                        c->dora ? "DoRA" : "dropout",
+                        c->dora ? "peft_use_dora: false" : "lora_dropout: 0");
+    return AX_OK;
+}
+
+/* The linears of a layer train for the model's scheme. */
+static enum ax_status quantize_layer(struct ax_model *m, struct ax_layer *l) {
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    const int n = ax_layer_linears(l, linears);
+    for (int i = 0; i < n; i++) {
+        linears[i]->quant = &m->quant;
+        for (int k = 0; k < linears[i]->n_parts; k++)
+            if (linears[i]->weight[k]->local_shape[1] > 0) /* else it is on another stage */
+                AX_TRY(ax_fake_quant_check(&m->quant, linears[i]->weight[k]));
+    }
+    return AX_OK;
+}
+
 static enum ax_status build_units(struct ax_builder *b) {
     struct ax_model *m = b->model;
     const struct ax_arch *a = b->arch;
@@ -49,6 +76,8 @@ static enum ax_status build_units(struct ax_builder *b) {
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
         AX_TRY(ax_layer_init(b, l));
         AX_TRY(ax_builder_finish_unit(b, i + 1));
+        if (b->options->qat)
+            AX_TRY(quantize_layer(m, l));
     }
     snprintf(m->units[last].name, AX_NAME_MAX, "head");
     m->final_norm = ax_builder_add_norm(b, -1, "model.norm.weight", a->hidden_size);
@@ -161,6 +190,10 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     if (arch->moe.n_experts > 0)
         AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts), st, fail);
     AX_TRY_GOTO(ax_builder_begin(&b, m, o), st, fail);
+    if (o->qat) {
+        m->quant = (struct ax_fake_quant){*o->qat, .on = true, .straight = o->adapter != NULL};
+        AX_TRY_GOTO(check_quant(&b), st, fail);
+    }
     AX_TRY_GOTO(build_units(&b), st, fail);
     m->units[0].copy = !ax_chunks_have(&m->chunks, 0);
     borrow(m, o->lender);

@@ -92,6 +92,7 @@ struct ax_model_options {
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
     enum ax_store base_store;     /* of frozen matrices of linears */
     bool store_experts;           /* … and of experts */
+    const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
     bool count_loads;                     /* of experts in training passes: expert_loads */
     int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
@@ -122,6 +123,7 @@ struct ax_model {
     const struct ax_peft_config *adapter;
     struct ax_adapter_bank *bank;
     struct ax_adapter_run adapter_run;
+    struct ax_fake_quant quant; /* of a model with `qat`; starts on */
     struct ax_tensor
         *starts;     /* [n_params] accumulation: what PiSSA subtracted from the base, B negated;
                         else NULL */

@@ -295,6 +295,7 @@ static enum ax_status teach(struct ax_step *s) {
 
 enum ax_status ax_step_begin(struct ax_step *s) {
     const struct ax_times none = {0};
+    s->model.quant.on = s->count >= s->o.qat_after;
     if (s->o.lisa.layers > 0)
         ax_lisa_begin(&s->lisa, s->count);
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
@@ -358,6 +359,7 @@ enum ax_status ax_step_set_scalars(struct ax_step *s) {
 
 enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
     s->count = count;
+    s->model.quant.on = count >= s->o.qat_after;
     AX_TRY(ax_step_set_scalars(s));
     if (s->o.lisa.layers > 0)
         ax_lisa_restore(&s->lisa, count);

@@ -55,6 +55,8 @@ struct ax_step_options {
     const struct ax_model *lender;        /* of frozen weights (model.h); or NULL */
     enum ax_store base_store;             /* for frozen matrices of linears */
     bool store_experts;                   /* … and of experts */
+    const struct ax_scheme *qat; /* quantization-aware training; NULL: none. Borrowed … */
+    int64_t qat_after;           /* … from this update on */
     const struct ax_peft_names *unfrozen; /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
     struct ax_lisa_options lisa;

@@ -81,8 +81,10 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .unfrozen = s->o.unfrozen,
                                         .lender = s->o.lender,
                                         .count_loads = s->o.router_bias_speed > 0,
+                                        .qat = s->o.qat,
                                         .chunks = ax_pipeline_chunks(&pipeline)};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
+    s->model.quant.on = s->o.qat_after == 0;
     if (s->o.relora.interval > 0)
         AX_TRY(ax_adapter_restart_check(&s->model));
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt,

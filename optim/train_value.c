@@ -33,6 +33,7 @@ static struct ax_step_options options_of(const struct ax_train *t) {
         o.store_experts = false;
     }
     o.unfrozen = NULL;
+    o.qat = NULL;
     o.lisa = (struct ax_lisa_options){0};
     o.relora = (struct ax_relora_options){0};
     o.balance_coef = o.router_bias_speed = 0;

@@ -67,6 +67,7 @@ bool ax_golden_packing(struct ax_golden_report *r, const char *dir,
                        const struct ax_golden_options *o);
 bool ax_golden_formats(struct ax_golden_report *r, const char *dir,
                        const struct ax_golden_options *o);
+bool ax_golden_qat(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
 /* True for a folder of recorded training runs. */
 bool ax_golden_has_runs(const char *dir);
 bool ax_golden_runs(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);

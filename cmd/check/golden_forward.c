@@ -50,7 +50,11 @@ static enum ax_status compare(struct forward *f, const char *name, const char *g
     gather_rows(&f->docs, &want, cols, rows);
     char full[80];
     snprintf(full, sizeof full, "%s %s", f->label, group);
-    ax_golden_note(f->c->report, full, ax_golden_max_abs(got, rows, n), tolerance, name);
+    if (f->c->qat)
+        ax_golden_note(f->c->report, full, ax_golden_rel_norm(got, rows, n),
+                       AX_GOLDEN_QAT_TOLERANCE, name);
+    else
+        ax_golden_note(f->c->report, full, ax_golden_max_abs(got, rows, n), tolerance, name);
 done:
     ax_free(rows);
     ax_golden_tensor_free(&want);
@@ -205,7 +209,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     f->q = rt->q;
     const struct ax_model_options mo = {.dtype = f->c->dtype,
                                         .max_positions = f->docs.longest,
-                                        .adapter = f->c->peft ? &f->c->peft->config : NULL};
+                                        .adapter = f->c->peft ? &f->c->peft->config : NULL,
+                                        .qat = f->c->qat};
     AX_TRY(ax_model_create(&m, &f->c->arch, rt, &mo));
     enum ax_status st;
     AX_TRY_GOTO(ax_golden_load(f->c, &m), st, done);
@@ -306,7 +311,7 @@ static enum ax_status run_file(const struct ax_golden_case *c, const char *file,
 
 enum ax_status ax_golden_forward(const struct ax_golden_case *c) {
     AX_TRY(run_file(c, "forward.safetensors", "batch", docs_file));
-    if (c->peft)
+    if (c->peft || c->qat)
         return AX_OK;
     AX_TRY(run_file(c, "packed.safetensors", "packed", docs_file));
     return c->arch.rope.kind == AX_ROPE_LONGROPE

@@ -17,7 +17,7 @@
 #define REF_GAP 1.65
 
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path) {
-    AX_TRY(ax_sprintf(path, "%s/golden/%s", c->dir, name));
+    AX_TRY(ax_sprintf(path, "%s%s/%s", c->dir, c->qat ? "" : "/golden", name));
     if (ax_path_exists(*path))
         return AX_OK;
     ax_golden_absent(c->report, *path);

@@ -24,7 +24,8 @@ enum ax_status ax_golden_docs_read(struct ax_golden_docs *d, const struct ax_saf
 void ax_golden_docs_free(struct ax_golden_docs *d);
 
 struct ax_golden_case {
-    const char *dir; /* folder that contains golden/: a model's or an adapter's */
+    const char *dir;             /* folder that contains golden/: a model's or an adapter's */
+    const struct ax_scheme *qat; /* dir itself has the files, of a model that trains for it; NULL */
     const struct ax_golden_options *o;
     struct ax_golden_report *report;
     struct ax_arch arch;
@@ -35,6 +36,9 @@ struct ax_golden_case {
 };
 /* Path of golden/NAME in the folder; if it is missing, *path = NULL and it is noted as absent. */
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path);
+/* Of fake quantization: an activation near the middle between two codes goes either way, which a
+ * difference of one ulp decides; what follows moves by a share of its size. */
+#define AX_GOLDEN_QAT_TOLERANCE 0.02
 /* The tolerance: on ref 1.65 × golden.json's fp64_gap[key] if given, else `usual`. */
 double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, double usual);
 /* The same for a fraction of n elements: rounded up to an integer number of them. */

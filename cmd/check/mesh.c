@@ -230,6 +230,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .adapter = c->adapter,
         .base_store = c->base_store,
         .store_experts = c->store_experts,
+        .qat = c->qat,
         .relora = c->relora,
         .sharding = c->sharding};
     if (c->adamw) {

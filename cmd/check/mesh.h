@@ -26,6 +26,7 @@ struct ax_mesh_check {
     const struct ax_peft_config *adapter; /* NULL: everything trains; else B starts at random too */
     enum ax_store base_store;             /* for the frozen matrices below it */
     bool store_experts;                   /* … and those of experts */
+    const struct ax_scheme *qat;          /* linears train for it; NULL: none */
     struct ax_sft_options sft;
     double neftune_alpha;
     double router_bias_speed;

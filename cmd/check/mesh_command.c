@@ -30,7 +30,8 @@ static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_rep
 
 enum ax_status ax_check_mesh(int argc, char **argv) {
     struct ax_mesh_check c = {.sizes = {1, 1, 1, 1, 1, 1}, .backend = "ref"};
-    const char *recompute = "off", *schedule = "1f1b", *base = NULL, *positional[1 + MAX_SIZES];
+    const char *recompute = "off", *schedule = "1f1b", *base = NULL, *qat = NULL,
+               *positional[1 + MAX_SIZES];
     struct ax_peft_config adapter = {.all_linear = true};
     int64_t micro = 3, tokens = 96;
     int64_t lora = 0, virtual_stages = 0, zero = 3;
@@ -48,6 +49,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         {"--pad", AX_ARG_INT, &c.pad, 1, 8192},
         {"--zero", AX_ARG_INT, &zero, 1, 3},
         {"--base", AX_ARG_STRING, &base, 0, 0},
+        {"--qat", AX_ARG_STRING, &qat, 0, 0},
         {"--schedule", AX_ARG_STRING, &schedule, 0, 0},
         {"--virtual", AX_ARG_INT, &virtual_stages, 1, AX_MAX_CHUNKS},
     };
@@ -66,6 +68,11 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         return ax_error(AX_ERR_CONFIG, "--bf16 needs --backend cpu: ref computes in float64");
     if (base)
         AX_TRY(ax_store_parse(base, &c.base_store));
+    struct ax_scheme scheme;
+    if (qat) {
+        AX_TRY(ax_scheme_find("--qat", qat, &scheme));
+        c.qat = &scheme;
+    }
     if (!lora && (adapter.dora || base || adapter.dropout != 0))
         return ax_error(AX_ERR_CONFIG, "--dora, --dropout and --base need --lora R");
     if (!(adapter.dropout >= 0 && adapter.dropout < 1))

@@ -210,19 +210,28 @@ const struct ax_config_key ax_config_keys_kd[] = {
            AX_NEEDS(LOGPROBS), .when = "kd_teacher || kd_trainer"),
     {0}};
 
+/* The names of ax_schemes. */
+#define SCHEMES                                                                                    \
+    "int4|int4-int8|int4-fp8|int4-asym|int8|int8-int8|fp8|fp8-tensor|fp8-e5m2|nvfp4|"              \
+    "nvfp4-single|mxfp4|mxfp4-floor|mxfp8|mxfp8-floor"
+
 const struct ax_config_key ax_config_keys_quant[] = {
-    AX_KEY("qat", AX_T_MAP, "Quantization-aware training.", AX_NEEDS(QAT)),
+    AX_KEY(
+        "qat", AX_T_MAP,
+        "Quantization-aware training: the linears of layers see the values that their weights and "
+        "inputs will have (docs/quantization.md)."),
+    AX_KEY("qat.scheme", AX_T_STR, "What they are quantized to; in place of the two types.",
+           .choices = SCHEMES),
     AX_KEY("qat.weight_dtype", AX_T_STR, "Weight type.",
-           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8",
-           AX_NEEDS(QAT)),
+           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8"),
     AX_KEY("qat.activation_dtype", AX_T_STR, "Activation type.",
-           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", AX_NEEDS(QAT)),
-    AX_KEY("qat.group_size", AX_T_COUNT, "Number of weights that share a scale.", .dflt = "32",
-           AX_NEEDS(QAT)),
-    AX_KEY("qat.quantize_embedding", AX_T_BOOL, "Quantize the embedding too.", .dflt = "false",
-           AX_NEEDS(QAT)),
+           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4"),
+    AX_KEY("qat.group_size", AX_T_COUNT,
+           "Number of weights that share a scale; with scheme, the scheme's if unset.",
+           .dflt = "32"),
+    AX_KEY("qat.quantize_embedding", AX_T_BOOL, "Quantize the embedding too.", .dflt = "false"),
     AX_KEY("qat.fake_quant_after_n_steps", AX_T_INDEX,
-           "Step at which quantization starts; the first if unset.", AX_NEEDS(QAT)),
+           "Step at which quantization starts; the first if unset."),
     AX_KEY("quantization", AX_T_MAP, "How to quantize a trained model.", AX_NEEDS(QUANTIZE)),
     AX_KEY("quantization.weight_dtype", AX_T_STR, "Weight type.",
            .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8",

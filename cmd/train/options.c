@@ -280,6 +280,11 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "peft_init_lora_weights",
                                         "peft_use_dora",
                                         "peft_use_rslora",
+                                        "qat.scheme",
+                                        "qat.weight_dtype",
+                                        "qat.activation_dtype",
+                                        "qat.group_size",
+                                        "qat.fake_quant_after_n_steps",
                                         "tokens",
                                         "unfrozen_parameters",
                                         "lisa_n_layers",
@@ -309,6 +314,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         .balance_coef = s->arch.moe.balance_coef,
         .store_experts = s->store_experts,
         .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
+    AX_TRY(ax_train_qat_read(s));
     if (ax_config_has(cfg, "lisa_n_layers"))
         o->step.lisa =
             (struct ax_lisa_options){.layers = (int)ax_config_i64(cfg, "lisa_n_layers"),

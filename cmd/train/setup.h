@@ -35,6 +35,7 @@ struct ax_train_setup {
     struct ax_peft start;     /* lora_model_dir */
     enum ax_store base_store; /* of the frozen base */
     bool store_experts;       /* … including experts */
+    struct ax_scheme qat;     /* name NULL: none */
     struct ax_setup_data data;
     struct ax_setup_samples samples;
     struct ax_setup_rollout rollout;
@@ -70,6 +71,8 @@ enum ax_status ax_train_head(struct ax_train_setup *s);
 enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
+/* Reads s->qat and its step options. */
+enum ax_status ax_train_qat_read(struct ax_train_setup *s);
 /* The first id whose text differs between tokenizers; −1: none of the ids that both have. */
 int32_t ax_train_other_token(const struct ax_tokenizer *a, const struct ax_tokenizer *b);
 /* Opens kd_teacher, if it is set. The data must be open, and the vocabulary final. */

@@ -180,3 +180,35 @@ static const struct ax_shape shapes_dora_scale[] = {
 };
 
 AX_OP_INFO(dora_scale, IN_ROWS(magnitude), IN_ROWS(sumsq), OUT_ROWS(scale), OUT_ROWS(inverse));
+
+static const char *check_merge_low_rank(const struct ax_merge_low_rank *a) {
+    const enum ax_dtype dtype = a->weight.dtype;
+    NEED(given(&a->weight) && real(&a->weight) && a->weight.ndim == 2 && rows_apart(&a->weight));
+    NEED(is_2d(&a->b, dtype, a->weight.shape[0], a->b.shape[1]));
+    NEED(is_2d(&a->a, dtype, a->b.shape[1], a->weight.shape[1]));
+    NEED(same_shape(&a->weight, &a->out) && a->out.dtype == dtype);
+    return NULL;
+}
+
+static struct ax_op_cost cost_merge_low_rank(const struct ax_merge_low_rank *a) {
+    return ax_op_per_element(ax_operands_merge_low_rank(), a, 2 * (double)a->b.shape[1], &a->out);
+}
+
+static void build_merge_low_rank(struct ax_case_builder *b, struct ax_merge_low_rank *a) {
+    const struct ax_shape *s = b->shape;
+    a->weight = ax_case_in2(b, b->real, s->rows, s->cols);
+    a->b = ax_case_in2(b, b->real, s->rows, s->inner);
+    a->a = ax_case_in2(b, b->real, s->inner, s->cols);
+    a->out = ax_case_out2(b, b->real, s->rows, s->cols);
+    a->scale = 0.7;
+}
+
+static const struct ax_shape shapes_merge_low_rank[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1},
+    {"odd", .rows = 5, .cols = 37, .inner = 3},
+    {"strided", .rows = 4, .cols = 80, .inner = 16, .pad = 8},
+    {"long rows", .rows = 3, .cols = 2100, .inner = 2},
+    {"gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 16},
+};
+
+AX_OP_INFO(merge_low_rank, IN_ROWS(weight), IN_ROWS(b), IN(a), OUT_ROWS(out));

@@ -74,3 +74,19 @@ enum ax_status ax_ref_dora_scale(struct ax_queue *q, const struct ax_dora_scale 
     }
     return AX_OK;
 }
+
+enum ax_status ax_ref_merge_low_rank(struct ax_queue *q, const struct ax_merge_low_rank *a,
+                                     void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t n = 0; n < a->weight.shape[0]; n++)
+        for (int64_t k = 0; k < a->weight.shape[1]; k++) {
+            double v = ax_ref_get(&a->weight, n, k);
+            for (int64_t j = 0; j < a->b.shape[1]; j++) {
+                const double s = a->scale * ax_ref_get(&a->b, n, j);
+                v += s * ax_ref_get(&a->a, j, k);
+            }
+            ax_ref_set(&a->out, n, k, v);
+        }
+    return AX_OK;
+}

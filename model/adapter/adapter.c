@@ -122,6 +122,16 @@ static enum ax_status base_output(const struct ax_adapter *a, const struct ax_te
                        &(struct ax_gemm){.a = *x, .b = *w, .c = *out, .trans_b = true, .alpha = 1});
 }
 
+enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tensor *w,
+                                const struct ax_tensor *out) {
+    AX_ASSERT(!a->magnitude && !drops(a));
+    return ax_run_merge_low_rank(a->run->rt->q, &(struct ax_merge_low_rank){.weight = *w,
+                                                                            .b = weight_of(a, a->b),
+                                                                            .a = weight_of(a, a->a),
+                                                                            .out = *out,
+                                                                            .scale = a->scale});
+}
+
 enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f) {
     struct ax_queue *q = a->run->rt->q;
     struct ax_stack *scratch = &a->run->rt->arena.scratch;

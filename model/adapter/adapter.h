@@ -58,6 +58,11 @@ struct ax_adapter_forward {
 };
 enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f);
 
+/* out [out][in] = w + s·B·A with the bits of a merged file, of an adapter without DoRA or dropout;
+ * out may be w. */
+enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tensor *w,
+                                const struct ax_tensor *out);
+
 struct ax_adapter_backward {
     struct ax_tensor x, w, dy;
     struct ax_tensor dv; /* [T][out]: g∘dy if ax_adapter_scales, else dy */

@@ -200,7 +200,7 @@ static const struct file files[] = {
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nkd_teacher: t\n"
      "kd_online_server_base_url: http://h\n"},
     {"quantization-aware",
-     {TEXT, TRAIN, "qat"},
+     {TEXT, TRAIN},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nqat:\n"
      "  activation_dtype: int8\n  weight_dtype: int4\n  group_size: 32\n"
      "  fake_quant_after_n_steps: 100\n"},

@@ -258,13 +258,13 @@ static void missing_capabilities_are_listed_once(void **state) {
     struct ax_config cfg;
     load_ok(&cfg,
             "base_model: m\nlearning_rate: 1e-4\ndatasets: [{path: a}]\n"
-            "image_size: 512\nqat: {weight_dtype: int4}\nimage_resize_algorithm: "
+            "image_size: 512\nfp8: true\nimage_resize_algorithm: "
             "bilinear\n",
             NULL);
     assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_ERR_UNSUPPORTED);
     expect_text(ax_error_text(),
                 "\n  multimodal: image_size (c.yaml:4:13), image_resize_algorithm\n"
-                "  qat: qat (c.yaml:5:6)");
+                "  fp8: fp8 (c.yaml:5:6)");
     ax_config_free(&cfg);
 }
 

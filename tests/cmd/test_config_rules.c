@@ -166,12 +166,12 @@ static void expect_missing(const char *yaml, bool text_only, const char *want) {
 static void missing_capabilities(void **state) {
     (void)state;
     expect_missing("base_model: m\n", false, "");
-    expect_missing("image_size: 512\nqat: {weight_dtype: int4, group_size: "
-                   "8}\nimage_resize_algorithm: bilinear\n"
+    expect_missing("image_size: 512\nfp8: true\n"
+                   "image_resize_algorithm: bilinear\n"
                    "processor_type: P\n",
                    false,
                    "<multimodal: image_size (c.yaml:1:13), image_resize_algorithm, processor_type>"
-                   "<qat: qat (c.yaml:2:6)>");
+                   "<fp8: fp8 (c.yaml:2:6)>");
     static const char *const keys[] = {"rank",       "update_proj_gap", "scale",
                                        "proj_bits",  "proj_group_size", "cos_threshold",
                                        "gamma_proj", "queue_size"};

@@ -103,6 +103,9 @@ static void elementwise(void **state) {
     COSTS(dora_norm, 2 * N * D + 2 * N * K, 2 * N * D + (2 + 4) * N * K + 4 * N,
           .weight = matrix(AX_BF16, N, D), .b = matrix(AX_BF16, N, K), .p = matrix(AX_F32, N, K),
           .out = vector(AX_F32, N));
+    COSTS(merge_low_rank, 2 * K * T * D, 2 * (2 * T * D + T * K + K * D),
+          .weight = matrix(AX_BF16, T, D), .b = matrix(AX_BF16, T, K), .a = matrix(AX_BF16, K, D),
+          .out = matrix(AX_BF16, T, D));
     COSTS(dora_scale, 3 * D, 2 * D + 3 * 4 * D, .magnitude = b, .sumsq = w, .scale = w,
           .inverse = w);
 }

@@ -165,3 +165,42 @@ enum ax_status AX_VEC(ax_cpu_dora_scale)(struct ax_queue *q, const struct ax_dor
     }
     return AX_OK;
 }
+
+/* ---- merge_low_rank ---- */
+
+#define MERGED 1024 /* elements of a row at a time */
+
+/* Bits of bf16 or floats as doubles. */
+AX_INLINE double as_double(enum ax_dtype real, const void *x, int64_t i) {
+    return (double)(real == AX_BF16 ? ax_bf16_to_f32(((const uint16_t *)x)[i])
+                                    : ((const float *)x)[i]);
+}
+
+AX_INLINE void add_scaled(enum ax_dtype real, const void *a, double s, int64_t first, int64_t n,
+                          double *v) {
+    for (int64_t k = 0; k < n; k++)
+        v[k] += s * as_double(real, a, first + k);
+}
+
+AX_INLINE void merge_row(enum ax_dtype real, const struct ax_merge_low_rank *a, int64_t row) {
+    const void *w = ax_tensor_row(&a->weight, row), *b = ax_tensor_row(&a->b, row);
+    double v[MERGED];
+    for (int64_t first = 0; first < a->weight.shape[1]; first += MERGED) {
+        const int64_t n = least(MERGED, a->weight.shape[1] - first);
+        for (int64_t k = 0; k < n; k++)
+            v[k] = as_double(real, w, first + k);
+        for (int64_t j = 0; j < a->b.shape[1]; j++)
+            add_scaled(real, ax_tensor_row(&a->a, j), a->scale * as_double(real, b, j), first, n,
+                       v);
+        char *out = (char *)ax_tensor_row(&a->out, row) + (size_t)first * ax_dtype_size(real);
+        ax_convert(real, out, AX_F64, v, n);
+    }
+}
+
+enum ax_status AX_VEC(ax_cpu_merge_low_rank)(struct ax_queue *q, const struct ax_merge_low_rank *a,
+                                             void *work) {
+    (void)work;
+    AX_PARALLEL_FOR (team(q, ax_tensor_numel(&a->weight) * a->b.shape[1]), row, a->weight.shape[0])
+        AX_BY_DTYPE(a->weight.dtype, merge_row, a, row);
+    return AX_OK;
+}

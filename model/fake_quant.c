@@ -1,0 +1,154 @@
+/* Ranges over ranks, values and gradients; see fake_quant.h. */
+#include "model/fake_quant.h"
+
+#include "model/tensor_parallel.h"
+
+static int64_t block_of(const struct ax_format *f, int64_t cols) {
+    return f->block > 0 ? f->block : cols;
+}
+
+enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct ax_param *w) {
+    const int64_t inputs = w->local_shape[1];
+    const struct ax_scheme *s = &f->scheme;
+    int64_t block = block_of(&s->weight, inputs);
+    if (s->quantizes_input && s->input.block > block)
+        block = s->input.block;
+    if (inputs % block == 0)
+        return AX_OK;
+    int64_t near = block;
+    while (inputs % near != 0)
+        near--;
+    if (!s->groups)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "qat: the blocks of %lld numbers of scheme %s do not divide the %lld inputs "
+            "of %s on a rank. Use a scheme by rows, such as int8 or fp8.",
+            (long long)block, s->name, (long long)inputs, w->name);
+    return ax_error(
+        AX_ERR_CONFIG,
+        "qat.group_size: %lld does not divide the %lld inputs of %s on a rank. Nearest: "
+        "%lld.",
+        (long long)block, (long long)inputs, w->name, (long long)near);
+}
+
+/* Roles whose ranks share a row, and the tensor. */
+struct span {
+    unsigned row, tensor;
+};
+
+#define OVER(role) (1U << AX_ROLE_##role)
+
+static struct span span_of_weight(const struct ax_param *p) {
+    return (struct span){.row = p->tp_dim == 1 ? OVER(TP) : 0,
+                         .tensor = p->tp_dim >= 0 ? OVER(TP) : 0};
+}
+
+static struct span span_of_input(bool split) {
+    return (struct span){.row = split ? OVER(TP) : 0};
+}
+
+static bool is_alone(const struct ax_runtime *rt, unsigned roles) {
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        if ((roles >> role & 1) && rt->mesh.size[role] > 1)
+            return false;
+    return true;
+}
+
+/* The range that x's format needs beside its blocks, in scratch: of its rows, or of all; absent if
+ * none. */
+static enum ax_status range_of(struct ax_runtime *rt, const struct ax_format *f, struct span span,
+                               const struct ax_tensor *x, struct ax_tensor *range) {
+    const int64_t outer = ax_quant_info(f->kind)->outer;
+    const bool tensor = outer == AX_BLOCK_TENSOR || f->block == AX_BLOCK_TENSOR;
+    const bool rows =
+        outer == AX_BLOCK_ROW || (f->block == AX_BLOCK_ROW && !is_alone(rt, span.row));
+    *range = (struct ax_tensor){0};
+    if (!tensor && !rows)
+        return AX_OK;
+    *range = ax_tensor_2d(AX_F32, NULL, tensor ? 1 : x->shape[0], 2);
+    range->data = ax_stack_push(&rt->arena.scratch, "quantization ranges", ax_tensor_bytes(range));
+    AX_TRY(ax_run_quant_range(rt->q, &(struct ax_quant_range){*x, *range}));
+    const unsigned over = tensor ? span.tensor : span.row;
+    for (int role = 0; role < AX_ROLE_COUNT; role++) {
+        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                           .reduction = AX_MAX,
+                                           .dtype = AX_F32,
+                                           .send = range->data,
+                                           .recv = range->data,
+                                           .count = ax_tensor_numel(range)};
+        if ((over >> role & 1) && rt->mesh.size[role] > 1)
+            AX_TRY(ax_comm_run(&rt->comms[role], rt->q, &what));
+    }
+    return AX_OK;
+}
+
+static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct ax_format *f,
+                                struct span span, const struct ax_tensor *x,
+                                const struct ax_tensor *y) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_fake_quantize a = {
+        .x = *x, .y = *y, .block = block_of(f, x->shape[1]), .kind = f->kind};
+    AX_TRY(range_of(rt, f, span, x, &a.range));
+    if (on)
+        AX_TRY(ax_run_fake_quantize(rt->q, &a));
+    else if (y->data != x->data)
+        AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){*y, *x}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_fake_quant_weight(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                    const struct ax_param *p, const struct ax_tensor *w,
+                                    const struct ax_tensor *to) {
+    return values_of(rt, f->on, &f->scheme.weight, span_of_weight(p), w, to);
+}
+
+enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f, bool split,
+                                   struct ax_tensor *x) {
+    const struct ax_tensor from = *x;
+    if (!f->scheme.quantizes_input)
+        return AX_OK;
+    *x = ax_tensor_2d(from.dtype, NULL, from.shape[0], from.shape[1]);
+    x->data = ax_stack_push(&rt->arena.scratch, "quantized inputs", ax_tensor_bytes(x));
+    return values_of(rt, f->on, &f->scheme.input, span_of_input(split), &from, x);
+}
+
+static bool clips(const struct ax_fake_quant *f, enum ax_quant kind) {
+    return !f->straight && ax_quant_info(kind)->clips;
+}
+
+bool ax_fake_quant_clips(const struct ax_fake_quant *f) {
+    return clips(f, f->scheme.weight.kind);
+}
+
+/* a->dx from a->dy, or if it is off what dy itself adds. */
+static enum ax_status gradient(struct ax_runtime *rt, bool on, const struct ax_format *f,
+                               struct span span, struct ax_fake_quantize_backward *a) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    a->block = block_of(f, a->x.shape[1]);
+    a->kind = f->kind;
+    AX_TRY(range_of(rt, f, span, &a->x, &a->range));
+    if (on)
+        AX_TRY(ax_run_fake_quantize_backward(rt->q, a));
+    else if (a->accumulate)
+        AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = a->dx, .src = a->dy, .alpha = 1}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_fake_quant_weight_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                         const struct ax_param *p, const struct ax_tensor *w,
+                                         const struct ax_tensor *d, const struct ax_tensor *grad) {
+    struct ax_fake_quantize_backward a = {.x = *w, .dy = *d, .dx = *grad, .accumulate = true};
+    AX_ASSERT(ax_fake_quant_clips(f));
+    return gradient(rt, f->on, &f->scheme.weight, span_of_weight(p), &a);
+}
+
+enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                        const struct ax_tensor *x, bool split,
+                                        const struct ax_tensor *dx) {
+    struct ax_fake_quantize_backward a = {.x = *x, .dy = *dx, .dx = *dx};
+    if (!f->scheme.quantizes_input || !clips(f, f->scheme.input.kind))
+        return AX_OK;
+    return gradient(rt, f->on, &f->scheme.input, span_of_input(split), &a);
+}

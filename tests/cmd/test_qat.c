@@ -1,0 +1,158 @@
+/* Quantization-aware training as a command: resume across the step where it starts, recomputation,
+ * adapters whose merged weights are what was trained, and which settings it refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "ckpt/hf/hf.h"
+#include "tests/cmd/sft_case.h"
+
+static const char rows[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
+    "\"content\": \"two\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"two and two\"}, {\"role\": \"assistant\", "
+    "\"content\": \"four of them\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
+    "\"content\": \"no, no, no\"}]}\n";
+
+#define LORA "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"
+
+static const char *config(const char *more) {
+    static char path[128];
+    struct ax_buf b = {0};
+    need_binary();
+    sft_command = "qat";
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+                      "datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
+                      "test_datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
+                      "chat_template: llama3\nsequence_len: 64\nlearning_rate: 5e-3\n"
+                      "micro_batch_size: 3\ngradient_accumulation_steps: 1\nlogging_steps: 1\n"
+                      "lr_scheduler: constant\nnum_epochs: 40\nmax_steps: 6\neval_steps: 3\n"
+                      "save_steps: 2\nfloat32: true\n%s",
+                      golden_llama(), scratch, scratch, scratch, scratch, more),
+        AX_OK);
+    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+static bool same_weights(const char *a, const char *b) {
+    struct ax_hf x, y;
+    assert_int_equal(ax_hf_open(&x, in_scratch(a)), AX_OK);
+    assert_int_equal(ax_hf_open(&y, in_scratch(b)), AX_OK);
+    assert_int_equal(ax_hf_count(&x), ax_hf_count(&y));
+    bool same = true;
+    for (int i = 0; i < ax_hf_count(&x); i++) {
+        const struct ax_st_entry *e = ax_hf_at(&x, i), *f = ax_hf_find(&y, e->name);
+        assert_non_null(f);
+        same = same && e->bytes == f->bytes && memcmp(e->data, f->data, e->bytes) == 0;
+    }
+    ax_hf_close(&x);
+    ax_hf_close(&y);
+    return same;
+}
+
+static const char *out(const char *name) {
+    static char text[4][256];
+    static int next;
+    char *to = text[next++ % 4];
+    snprintf(to, sizeof text[0], "output_dir=%s/%s", scratch, name);
+    return to;
+}
+
+/* It starts at the third of six updates; before, the run is one without. */
+static void test_resumes_where_it_starts(void **state) {
+    (void)state;
+    const char *path = config("qat:\n  scheme: int4-int8\n  fake_quant_after_n_steps: 3\n");
+    EXPECT(0, "\nmodel: ", path);
+    EXPECT(0, "\nmodel: ", path, out("first"), "max_steps=2");
+    EXPECT(0, "\nmodel: ", path, out("first"), "auto_resume_from_checkpoints=true");
+    assert_true(same_weights("out", "first"));
+    EXPECT(0, "\nmodel: ", path, out("again"), "gradient_checkpointing=true");
+    assert_true(same_weights("out", "again"));
+    EXPECT(0, "\nmodel: ", path, out("later"), "qat.fake_quant_after_n_steps=100");
+    assert_false(same_weights("out", "later"));
+    assert_true(same_weights("out/checkpoint-2", "later/checkpoint-2"));
+    sft_command = "sft";
+    EXPECT(0, "\nmodel: ", path, out("never"), "qat=null");
+    assert_true(same_weights("later", "never"));
+}
+
+/* The merged model, quantized, is what the adapter's last evaluation saw. */
+static void merged_is_trained(const char *scheme) {
+    char scheme_key[64], base[256];
+    snprintf(scheme_key, sizeof scheme_key, "qat.scheme=%s", scheme);
+    const char *path = config("qat:\n  scheme: int4\nmerge_lora: true\n" LORA);
+    assert_int_equal(ax_remove_tree(in_scratch("lora")), AX_OK);
+    assert_int_equal(ax_remove_tree(in_scratch("full")), AX_OK);
+    EXPECT(0, "\nadapter: ", path, out("lora"), scheme_key);
+    snprintf(base, sizeof base, "base_model=%s/lora/merged", scratch);
+    EXPECT(0, "\nmodel: ", path, out("full"), scheme_key, base, "adapter=null", "merge_lora=false",
+           "max_steps=1", "eval_steps=1");
+    const double trained = metric_of("lora", "eval_loss", 6);
+    assert_true(fabs(metric_of("full", "eval_loss", 0) - trained) < 1e-6);
+    assert_true(metric_of("lora", "eval_loss", 0) > trained + 0.05);
+}
+
+static void test_merged_adapters_are_what_was_trained(void **state) {
+    (void)state;
+    merged_is_trained("fp8");
+    merged_is_trained("nvfp4");
+    merged_is_trained("int8");
+    merged_is_trained("int4-int8");
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    const char *path = config("qat:\n  scheme: int4\n");
+    EXPECT(2, "qat.group_size: 48 does not divide the 64 inputs of model.layers.0", path,
+           "qat.group_size=48");
+    EXPECT(2, "Nearest: 32.", path, "qat.group_size=48");
+    EXPECT(2, "did you mean int4-int8", path, "qat.scheme=int4int8");
+    EXPECT(2, "`axtrain qat` needs a configuration with qat:", path, "qat=null");
+    path = config("qat:\n  scheme: int4\n" LORA);
+    EXPECT(2, "set lora_dropout: 0", path, "lora_dropout=0.1");
+    EXPECT(2, "set peft_use_dora: false", path, "peft_use_dora=true");
+}
+
+/* Every scheme trains; axolotl's pairs of types are schemes. */
+static void test_schemes_train(void **state) {
+    (void)state;
+    static const char *const keys[][3] = {
+        {"qat.weight_dtype=int4", "qat.activation_dtype=int8", "qat.group_size=32"},
+        {"qat.weight_dtype=int4", "qat.activation_dtype=fp8", "qat.group_size=32"},
+        {"qat.weight_dtype=float8_e4m3fn", "qat.activation_dtype=fp8", "qat.group_size=32"},
+        {"qat.weight_dtype=nvfp4", "qat.activation_dtype=nvfp4", "qat.group_size=16"},
+        {"qat.weight_dtype=mxfp4", "qat.activation_dtype=mxfp4", "qat.group_size=32"},
+        {"qat.scheme=int4-asym", "qat.weight_dtype=null", "qat.group_size=32"},
+        {"qat.scheme=fp8-tensor", "qat.weight_dtype=null", "float32=true"},
+        {"qat.scheme=fp8-e5m2", "qat.weight_dtype=null", "float32=true"},
+        {"qat.scheme=int8-int8", "qat.weight_dtype=null", "float32=true"},
+        {"qat.scheme=nvfp4-single", "qat.weight_dtype=null", "float32=true"},
+        {"qat.scheme=mxfp8-floor", "qat.weight_dtype=null", "float32=true"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *path = config("qat:\n  weight_dtype: int4\n");
+        assert_int_equal(ax_remove_tree(in_scratch("scheme")), AX_OK);
+        EXPECT(0, "\nmodel: ", path, out("scheme"), keys[i][0], keys[i][1], keys[i][2]);
+        assert_true(metric_of("scheme", "eval_loss", 6) <
+                    metric_of("scheme", "eval_loss", 0) - 0.05);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resumes_where_it_starts),
+        cmocka_unit_test(test_merged_adapters_are_what_was_trained),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_schemes_train),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
