@@ -7,7 +7,7 @@
  *   builder.c, freeze.c                  collect parameters while a model is created
  *   tensor_parallel.c, stash.c, norm.c … steps that all parts share
  *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
- *   linear.c → attend.c → attention.c, mla.c; mlp.c, router.c → moe.c → shared_expert.c
+ *   linear.c → qkv.c, attend.c → attention.c, mla.c; mlp.c, router.c → moe.c → shared_expert.c
  *                                        the parts of a layer (experts: expert_weights.c)
  *   adapter/attach.c                     parameters of adapters
  *   layer.c, head.c → pass.c             forward and backward of a unit
