@@ -431,6 +431,18 @@ const struct ax_command ax_commands[] = {
     {"qat", "train a model for quantization, as qat says (docs/quantization.md)",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain qat qat.yaml qat.scheme=int4-int8 output_dir=out", ax_cmd_qat},
+    {"quantize", "write a model with quantized weights, for vLLM and transformers",
+     "MODEL OUT --scheme S [options]\nCONFIG",
+     "MODEL is a folder or an org/name in the local Hugging Face cache; OUT becomes a folder of\n"
+     "compressed-tensors, which this program reads, too. Rounds to nearest, one matrix at a\n"
+     "time; what is quantized are the linears of layers, as in training for quantization. Prints\n"
+     "what rounding changes in each layer. CONFIG is a training configuration with qat or\n"
+     "quantization: its output_dir is quantized into output_dir/quantized.\n"
+     "  --scheme S    int4, int4-int8, int4-fp8, int8, int8-int8, fp8, fp8-tensor or nvfp4\n"
+     "                (docs/quantization.md)\n"
+     "  --group N     numbers that share a scale, where the scheme has groups\n"
+     "  --threads N   CPU threads (default: all available to this process)\n",
+     "axtrain quantize my-model/ my-model-int4/ --scheme int4", ax_cmd_quantize},
     {"report", "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",
      "RUN is the output_dir of a training run, finished or not; several runs share the same\n"
      "charts. The page is self-contained and uses no network and is complete without its script: "

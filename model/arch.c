@@ -46,11 +46,14 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
 /* Says what kind the file names. */
 static enum ax_status refuse_quantized(struct ax_json q) {
     const char *method;
+    struct ax_compressed_format format;
     if (!q.v)
         return AX_OK;
     AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
     if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/mxfp4.h */
         return AX_OK;
+    if (strcmp(method, "compressed-tensors") == 0)
+        return ax_compressed_parse(q, &format);
     ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",
                   *method ? " (" : "", method,
                   !*method                                                ? ""

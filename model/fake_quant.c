@@ -15,9 +15,9 @@ enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct a
         block = s->input.block;
     if (inputs % block == 0)
         return AX_OK;
-    int64_t near = block;
-    while (inputs % near != 0)
-        near--;
+    int64_t near = 1;
+    while (2 * near <= block && inputs % (2 * near) == 0)
+        near *= 2;
     if (!s->groups)
         return ax_error(
             AX_ERR_CONFIG,

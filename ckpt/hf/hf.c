@@ -7,9 +7,10 @@
 
 #include "ckpt/hf/index.h"
 
-#define SINGLE    "model.safetensors"
-#define INDEX     "model.safetensors.index.json"
-#define MAX_INDEX (100u << 20)
+#define SINGLE     "model.safetensors"
+#define INDEX      "model.safetensors.index.json"
+#define MAX_INDEX  (100u << 20)
+#define MAX_CONFIG (16u << 20)
 
 static enum ax_status open_single(struct ax_hf *hf, const char *path) {
     AX_TRY(ax_alloc(&hf->files, 1, sizeof *hf->files));
@@ -101,6 +102,56 @@ done:
     return st;
 }
 
+/* ---- quantized folders ---- */
+
+static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
+    struct ax_compressed_format format;
+    const struct ax_st_entry **entries;
+    const int n = ax_hf_count(hf);
+    AX_TRY(ax_compressed_parse(config, &format));
+    AX_TRY(ax_alloc(&entries, (size_t)n, sizeof *entries));
+    for (int i = 0; i < n; i++)
+        entries[i] = ax_hf_at(hf, i);
+    struct ax_compressed *c;
+    enum ax_status st = ax_alloc(&c, 1, sizeof *c);
+    if (st == AX_OK)
+        st = ax_compressed_open(c, hf->dir, &format, n, entries);
+    ax_free(entries);
+    if (st == AX_OK)
+        hf->compressed = c;
+    else
+        ax_free(c);
+    return st;
+}
+
+/* Bits that nothing says the scale of are no weights. */
+static enum ax_status refuse_bits(const struct ax_hf *hf) {
+    for (int i = 0; i < ax_hf_count(hf); i++)
+        if (ax_hf_at(hf, i)->e4m3)
+            return ax_error(AX_ERR_UNSUPPORTED,
+                            "%s: %s is stored in FP8, and config.json has no quantization_config "
+                            "that says how. Use the original weights.",
+                            hf->dir, ax_hf_at(hf, i)->name);
+    return AX_OK;
+}
+
+static enum ax_status look_for_compressed(struct ax_hf *hf) {
+    struct ax_json_doc doc = {0};
+    char *path = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_path_join(&path, hf->dir, "config.json"), st, done);
+    if (ax_path_exists(path))
+        AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
+    const struct ax_json q =
+        doc.root ? ax_json_get(ax_json_root(&doc), "quantization_config") : (struct ax_json){0};
+    AX_TRY_GOTO(q.v ? open_compressed(hf, q) : AX_OK, st, done);
+    AX_TRY_GOTO(refuse_bits(hf), st, done);
+done:
+    ax_json_free(&doc);
+    ax_free(path);
+    return st;
+}
+
 enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir) {
     *hf = (struct ax_hf){0};
     enum ax_status st;
@@ -111,6 +162,8 @@ enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir) {
     else
         AX_TRY_GOTO(open_single(hf, dir), st, fail);
     AX_TRY_GOTO(ax_hf_mxfp4_open(hf), st, fail);
+    if (!hf->mxfp4 && ax_path_is_dir(dir))
+        AX_TRY_GOTO(look_for_compressed(hf), st, fail);
     return AX_OK;
 fail:
     ax_hf_close(hf);
@@ -122,6 +175,9 @@ void ax_hf_close(struct ax_hf *hf) {
         ax_safetensors_close(&hf->files[i]);
     close_gguf(hf->gguf);
     ax_hf_mxfp4_close(hf->mxfp4);
+    if (hf->compressed)
+        ax_compressed_close(hf->compressed);
+    ax_free(hf->compressed);
     ax_free(hf->files);
     ax_free(hf->dir);
     *hf = (struct ax_hf){0};
@@ -132,6 +188,8 @@ static const struct ax_st_entry *find_exact(const struct ax_hf *hf, const char *
         return ax_st_find(hf->gguf->entries, hf->gguf->weights.n, name);
     if (hf->mxfp4)
         return ax_st_find(hf->mxfp4->entries, hf->mxfp4->n, name);
+    if (hf->compressed)
+        return ax_st_find(hf->compressed->entries, hf->compressed->n, name);
     for (int i = 0; i < hf->n_files; i++) {
         const struct ax_st_entry *e = ax_safetensors_find(&hf->files[i], name);
         if (e)
@@ -151,6 +209,8 @@ int ax_hf_count(const struct ax_hf *hf) {
     int n = hf->gguf ? hf->gguf->weights.n : 0;
     if (hf->mxfp4)
         return hf->mxfp4->n;
+    if (hf->compressed)
+        return hf->compressed->n;
     for (int i = 0; i < hf->n_files; i++)
         n += hf->files[i].n;
     return n;
@@ -162,6 +222,8 @@ const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i) {
         return &hf->gguf->entries[i];
     if (hf->mxfp4)
         return &hf->mxfp4->entries[i];
+    if (hf->compressed)
+        return &hf->compressed->entries[i];
     while (i >= hf->files[file].n)
         i -= hf->files[file++].n;
     return &hf->files[file].entries[i];

@@ -2,15 +2,18 @@
  * model.gguf.
  *
  * Shard names in the index must be plain file names. Every tensor in the index must be in the shard
- * it names, and no tensor may be in two.
+ * it names, and no tensor may be in two. Quantized matrices (compressed.h) are dequantized when they are
+ * read.
  *
  * Reading order: safetensors.c, index.c, mxfp4.c, hf.c (reading a folder), safetensors_write.c, write.c
- * (writing one), kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c, peft_write.c (adapters). */
+ * (writing one), compressed.c, kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c,
+ * peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
 
 #include "base/json.h"
 #include "ckpt/gguf/model.h"
+#include "ckpt/hf/compressed.h"
 #include "ckpt/hf/mxfp4.h"
 #include "ckpt/hf/safetensors.h"
 #include "parallel/team.h"
@@ -28,8 +31,9 @@ struct ax_hf {
     char *dir;
     int n_files;
     struct ax_safetensors *files;
-    struct ax_hf_gguf *gguf;   /* instead of `files`, or NULL */
-    struct ax_hf_mxfp4 *mxfp4; /* entries in place of the files', or NULL */
+    struct ax_hf_gguf *gguf;          /* instead of `files`, or NULL */
+    struct ax_hf_mxfp4 *mxfp4;        /* entries in place of the files', or NULL */
+    struct ax_compressed *compressed; /* likewise */
 };
 
 #define AX_HF_GGUF "model.gguf" /* in a folder: a GGUF file or a link to one */

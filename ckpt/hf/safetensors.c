@@ -17,6 +17,7 @@ static enum ax_status read_dtype(struct ax_json v, struct ax_st_entry *e) {
         ax_json_error(v, "dtype \"%s\" is not supported", name);
         return AX_ERR_UNSUPPORTED;
     }
+    e->e4m3 = strcmp(name, AX_ST_E4M3) == 0;
     return AX_OK;
 }
 

@@ -6,6 +6,8 @@
 
 #include "kernels/dtype.h"
 
+#define AX_ST_E4M3 "F8_E4M3" /* bits of such numbers; reads as U8 */
+
 bool ax_st_dtype_parse(const char *name, enum ax_dtype *out);
 
 #endif

@@ -18,7 +18,7 @@ bool ax_st_dtype_parse(const char *name, enum ax_dtype *out) {
         return true;
     }
     *out = AX_U8;
-    return strcmp(name, "BOOL") == 0;
+    return strcmp(name, "BOOL") == 0 || strcmp(name, AX_ST_E4M3) == 0;
 }
 
 static enum ax_status no_memory(int n) {
@@ -36,8 +36,9 @@ static json_t *describe(const struct ax_st_output *t, int64_t begin, int64_t end
     }
     if (!shape)
         return NULL;
-    json_t *entry = json_pack("{ss sO s[II]}", "dtype", ax_dtype_info(t->dtype)->safetensors,
-                              "shape", shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
+    json_t *entry = json_pack("{ss sO s[II]}", "dtype",
+                              t->e4m3 ? AX_ST_E4M3 : ax_dtype_info(t->dtype)->safetensors, "shape",
+                              shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
     json_decref(shape);
     return entry;
 }

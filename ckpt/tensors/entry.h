@@ -9,6 +9,7 @@
 struct ax_st_entry {
     char *name;
     enum ax_dtype dtype; /* F64 F32 F16 BF16 I64 I32 I8 U8; BOOL reads as U8 */
+    bool e4m3;           /* U8 that are the bits of such numbers: F8_E4M3 */
     int ndim;
     int64_t shape[AX_ST_MAX_DIMS];
     int64_t numel;
@@ -36,6 +37,7 @@ const struct ax_st_entry *ax_st_find(const struct ax_st_entry *entries, int n, c
 struct ax_st_output {
     const char *name;
     enum ax_dtype dtype;
+    bool e4m3; /* as above */
     int ndim;
     int64_t shape[AX_ST_MAX_DIMS];
     /* Writes elements [first, first + n) in `dtype` to out. Ranges ascend and are of at most 1 Mi

@@ -126,6 +126,10 @@ const struct ax_config_rule ax_config_rules[] = {
     {"qat && (load_in_4bit || load_in_8bit)", "qat",
      "quantizes the weights itself, so the base cannot be: set load_in_4bit and load_in_8bit to "
      "false"},
+    {"qat && quantization", "quantization", "qat says it already: remove one of them"},
+    {"quantization.scheme && (set(quantization.weight_dtype) || "
+     "set(quantization.activation_dtype))",
+     "quantization.scheme", "says both types: remove weight_dtype and activation_dtype"},
     {"qat.scheme && (set(qat.weight_dtype) || set(qat.activation_dtype))", "qat.scheme",
      "says both types: remove weight_dtype and activation_dtype"},
     {"qat && !qat.scheme && qat.weight_dtype == int8", "qat",

@@ -74,8 +74,7 @@ enum ax_config_support {
     X(EBFT, "ebft", "energy-based fine-tuning")                                                    \
     X(LOGPROBS, "teacher-logprobs", "log-probs of a teacher from a server; use kd_teacher")        \
     X(OTHER_RL, "other-rl", "more losses and options for preference and reinforcement training")   \
-    X(EMBED_QAT, "quantized-embeddings", "embeddings that train for quantization")                 \
-    X(QUANTIZE, "quantize", "quantizing a trained model")                                          \
+    X(EMBED_QAT, "quantized-embeddings", "quantized embeddings")                                   \
     X(FP8, "fp8", "8-bit floating-point training")                                                 \
     X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                         \
     X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared data to the hub")                    \

@@ -1,4 +1,5 @@
-/* qat: the scheme that a run trains for. axolotl's pairs of types are names of schemes. */
+/* qat and quantization: the scheme that a run trains for, or writes. axolotl's pairs of types are names of schemes. */
+#include <stdio.h>
 #include <string.h>
 
 #include "cmd/train/setup.h"
@@ -16,17 +17,28 @@ static const char *name_of(const char *weight, const char *input) {
     return !input ? "int4" : is_fp8(input) ? "int4-fp8" : "int4-int8";
 }
 
+enum ax_status ax_train_scheme_read(const struct ax_config *cfg, const char *map,
+                                    struct ax_scheme *out) {
+    char scheme[48], weight[48], input[48], group[48];
+    snprintf(scheme, sizeof scheme, "%s.scheme", map);
+    snprintf(weight, sizeof weight, "%s.weight_dtype", map);
+    snprintf(input, sizeof input, "%s.activation_dtype", map);
+    snprintf(group, sizeof group, "%s.group_size", map);
+    const bool named = ax_config_has(cfg, "%s", scheme);
+    const char *name =
+        named ? ax_config_str(cfg, "%s", scheme)
+              : name_of(ax_config_str(cfg, "%s", weight), ax_config_str(cfg, "%s", input));
+    AX_TRY(ax_scheme_find(scheme, name, out));
+    if (out->groups && (!named || ax_config_is_set(cfg, "%s", group)))
+        out->weight.block = ax_config_i64(cfg, "%s", group);
+    return AX_OK;
+}
+
 enum ax_status ax_train_qat_read(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
     if (!ax_config_has(cfg, "qat"))
         return AX_OK;
-    const bool named = ax_config_has(cfg, "qat.scheme");
-    const char *name = named ? ax_config_str(cfg, "qat.scheme")
-                             : name_of(ax_config_str(cfg, "qat.weight_dtype"),
-                                       ax_config_str(cfg, "qat.activation_dtype"));
-    AX_TRY(ax_scheme_find("qat.scheme", name, &s->qat));
-    if (s->qat.groups && (!named || ax_config_is_set(cfg, "qat.group_size")))
-        s->qat.weight.block = ax_config_i64(cfg, "qat.group_size");
+    AX_TRY(ax_train_scheme_read(cfg, "qat", &s->qat));
     s->o.step.qat = &s->qat;
     if (ax_config_has(cfg, "qat.fake_quant_after_n_steps"))
         s->o.step.qat_after = ax_config_i64(cfg, "qat.fake_quant_after_n_steps");

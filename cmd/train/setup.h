@@ -71,6 +71,9 @@ enum ax_status ax_train_head(struct ax_train_setup *s);
 enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
+/* The scheme that a map of the configuration, qat or quantization, asks for. */
+enum ax_status ax_train_scheme_read(const struct ax_config *cfg, const char *map,
+                                    struct ax_scheme *out);
 /* Reads s->qat and its step options. */
 enum ax_status ax_train_qat_read(struct ax_train_setup *s);
 /* The first id whose text differs between tokenizers; −1: none of the ids that both have. */

@@ -1,0 +1,190 @@
+/* Reading: each matrix is an entry whose elements are computed. compressed_config.c knows
+ * config.json. */
+#include "ckpt/hf/compressed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/quant_block.h"
+
+struct ax_compressed_matrix {
+    char *name;
+    struct ax_compressed_format f;
+    int64_t cols, block;
+    const struct ax_st_entry *codes, *scale;
+    float outer; /* of nvfp4 */
+};
+
+static bool is_packed(const struct ax_compressed_format *f) {
+    return f->form == AX_FORM_PACKED || f->form == AX_FORM_NVFP4;
+}
+
+int64_t ax_compressed_pack(const struct ax_compressed_format *f, const unsigned char *codes,
+                           int64_t n, unsigned char *out) {
+    const unsigned half = f->form == AX_FORM_PACKED ? 1U << (f->bits - 1) : 0;
+    const unsigned mask = (1U << f->bits) - 1;
+    if (f->bits == 8) {
+        for (int64_t i = 0; i < n; i++)
+            out[i] = (unsigned char)(codes[i] + half);
+        return n;
+    }
+    for (int64_t i = 0; i < n; i += 2) {
+        const unsigned low = (codes[i] + half) & mask, high = (codes[i + 1] + half) & mask;
+        out[i / 2] = (unsigned char)(low | high << 4);
+    }
+    return n / 2;
+}
+
+static uint32_t code_at(const struct ax_compressed_matrix *m, int64_t i) {
+    const unsigned char *bytes = m->codes->data;
+    const unsigned half = m->f.form == AX_FORM_PACKED ? 1U << (m->f.bits - 1) : 0;
+    if (m->f.bits == 8)
+        return (bytes[i] - half) & 255;
+    const unsigned code = bytes[i / 2] >> (i % 2 ? 4 : 0) & 15U;
+    return m->f.form == AX_FORM_PACKED ? (code - half) & 255 : code;
+}
+
+static struct ax_quant_block block_at(const struct ax_compressed_matrix *m, int64_t block) {
+    const int64_t at = m->scale->numel == 1 ? 0 : block;
+    const float scale = (float)ax_load(m->scale->dtype, m->scale->data, at);
+    const unsigned char *bytes = m->scale->data;
+    const uint32_t byte = m->scale->dtype == AX_U8 ? bytes[at] : 0;
+    return ax_quant_stored(m->f.kind, scale, byte, 0, m->outer);
+}
+
+static enum ax_status read_matrix(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct ax_compressed_matrix *m = ctx;
+    float *values = out;
+    struct ax_quant_block b = {0};
+    int64_t current = -1;
+    for (int64_t i = first; i < first + n; i++) {
+        if (i / m->block != current) {
+            current = i / m->block;
+            b = block_at(m, current);
+        }
+        values[i - first] =
+            ax_quant_value(m->f.kind, ax_quant_of_code(m->f.kind, code_at(m, i)), &b);
+    }
+    return AX_OK;
+}
+
+/* ---- finding ---- */
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
+}
+
+static const struct ax_st_entry *sibling(int n, const struct ax_st_entry *const *entries,
+                                         const char *stem, size_t len, const char *what) {
+    for (int i = 0; i < n; i++)
+        if (strncmp(entries[i]->name, stem, len) == 0 && strcmp(entries[i]->name + len, what) == 0)
+            return entries[i];
+    return NULL;
+}
+
+/* Length of what comes before `suffix`, or 0. */
+static size_t stem_of(const char *name, const char *suffix) {
+    const size_t n = strlen(name), m = strlen(suffix);
+    return n > m && strcmp(name + n - m, suffix) == 0 ? n - m : 0;
+}
+
+static enum ax_status wrong(const char *dir, const struct ax_st_entry *e, const char *why) {
+    return ax_error(AX_ERR_DATA, "%s: %s %s; quantize the model again", dir, e->name, why);
+}
+
+static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix *m) {
+    const struct ax_st_entry *c = m->codes, *s = m->scale;
+    const enum ax_dtype stored = m->f.form == AX_FORM_PACKED ? AX_I32
+                                 : m->f.form == AX_FORM_INT8 ? AX_I8
+                                                             : AX_U8;
+    if (c->ndim != 2 || c->dtype != stored || c->numel == 0)
+        return wrong(dir, c, "is no matrix of codes");
+    const int64_t per = is_packed(&m->f) ? (int64_t)ax_dtype_size(c->dtype) * 8 / m->f.bits : 1;
+    m->cols = c->shape[1] * per;
+    m->block = m->f.block > 0 ? m->f.block : m->cols;
+    const int64_t scales = m->f.block == AX_BLOCK_TENSOR ? 1 : c->shape[0] * (m->cols / m->block);
+    if (m->cols % m->block != 0)
+        return wrong(dir, c, "has rows that the group size does not divide");
+    if (s->numel != scales)
+        return wrong(dir, s, "has another number of scales than the matrix has blocks");
+    if (m->f.form == AX_FORM_NVFP4 ? s->dtype != AX_U8 : !ax_dtype_info(s->dtype)->is_float)
+        return wrong(dir, s, "is of another type than its format has");
+    return AX_OK;
+}
+
+static enum ax_status add_matrix(struct ax_compressed *c, const char *dir,
+                                 const struct ax_compressed_format *f, int n,
+                                 const struct ax_st_entry *const *entries,
+                                 const struct ax_st_entry *codes, size_t stem) {
+    struct ax_compressed_matrix *m = &c->matrices[c->n_matrices];
+    *m = (struct ax_compressed_matrix){.f = *f, .codes = codes};
+    m->scale = sibling(n, entries, codes->name, stem, ".weight_scale");
+    if (!m->scale)
+        return wrong(dir, codes, "has no weight_scale");
+    AX_TRY(check_shapes(dir, m));
+    if (f->form == AX_FORM_NVFP4) {
+        const struct ax_st_entry *g =
+            sibling(n, entries, codes->name, stem, ".weight_global_scale");
+        const double global =
+            g && g->numel == 1 && g->dtype == AX_F32 ? ax_load(g->dtype, g->data, 0) : 0;
+        if (!(global > 0))
+            return wrong(dir, codes, "has no weight_global_scale above 0");
+        m->outer = 1 / (float)global;
+    }
+    AX_TRY(ax_sprintf(&m->name, "%.*s.weight", (int)stem, codes->name));
+    c->n_matrices++;
+    struct ax_st_entry *e = &c->entries[c->n++];
+    *e = (struct ax_st_entry){.name = m->name,
+                              .dtype = AX_F32,
+                              .ndim = 2,
+                              .shape = {codes->shape[0], m->cols},
+                              .numel = codes->shape[0] * m->cols,
+                              .read = read_matrix,
+                              .ctx = m,
+                              .stored = codes->data,
+                              .stored_bytes = codes->bytes};
+    e->bytes = (size_t)e->numel * sizeof(float);
+    return AX_OK;
+}
+
+static bool is_codes(const struct ax_compressed_format *f, const struct ax_st_entry *e,
+                     size_t *stem) {
+    *stem = stem_of(e->name, is_packed(f) ? ".weight_packed" : ".weight");
+    return *stem > 0 && (is_packed(f) || e->dtype == (f->form == AX_FORM_INT8 ? AX_I8 : AX_U8));
+}
+
+static bool is_side(const struct ax_st_entry *e) {
+    return stem_of(e->name, ".weight_scale") || stem_of(e->name, ".weight_shape") ||
+           stem_of(e->name, ".weight_global_scale") || stem_of(e->name, ".input_global_scale");
+}
+
+enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
+                                  const struct ax_compressed_format *f, int n,
+                                  const struct ax_st_entry *const *entries) {
+    *c = (struct ax_compressed){0};
+    enum ax_status st;
+    AX_TRY(ax_alloc(&c->entries, (size_t)n, sizeof *c->entries));
+    AX_TRY_GOTO(ax_alloc(&c->matrices, (size_t)n, sizeof *c->matrices), st, fail);
+    for (int i = 0; i < n; i++) {
+        size_t stem;
+        if (is_codes(f, entries[i], &stem))
+            AX_TRY_GOTO(add_matrix(c, dir, f, n, entries, entries[i], stem), st, fail);
+        else if (!is_side(entries[i]))
+            c->entries[c->n++] = *entries[i];
+    }
+    qsort(c->entries, (size_t)c->n, sizeof *c->entries, by_name);
+    return AX_OK;
+fail:
+    ax_compressed_close(c);
+    return st;
+}
+
+void ax_compressed_close(struct ax_compressed *c) {
+    for (int i = 0; i < c->n_matrices; i++)
+        ax_free(c->matrices[i].name);
+    ax_free(c->matrices);
+    ax_free(c->entries);
+    *c = (struct ax_compressed){0};
+}

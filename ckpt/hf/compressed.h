@@ -1,0 +1,59 @@
+/* Folders of compressed-tensors (the format of llm-compressor, vLLM and transformers): matrices as
+ * codes and scales, which config.json's quantization_config describes.
+ *
+ *   pack-quantized        X.weight_packed I32, 4 or 8 bits per code, the first lowest, plus half the
+ *                         range; X.weight_scale [out][in/group]; X.weight_shape
+ *   int-quantized         X.weight I8; X.weight_scale [out][1]
+ *   float-quantized       X.weight F8_E4M3; X.weight_scale [out][1], or [1]
+ *   nvfp4-pack-quantized  X.weight_packed U8, two codes per byte, the first lowest; X.weight_scale
+ *                         F8_E4M3 [out][in/16]; X.weight_global_scale [1], by which values are divided
+ *
+ * Read, each is a float32 matrix X.weight with the values that quantization-aware training used. */
+#ifndef AX_CKPT_HF_COMPRESSED_H
+#define AX_CKPT_HF_COMPRESSED_H
+
+#include "base/json.h"
+#include "ckpt/tensors/entry.h"
+#include "kernels/scheme.h"
+
+/* ---- config.json ---- */
+
+/* quantization_config of a scheme; AX_ERR_UNSUPPORTED if the format has none. */
+enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out);
+
+/* How the matrices of a folder are stored. */
+struct ax_compressed_format {
+    enum ax_file_form form;
+    enum ax_quant kind;
+    int bits;
+    int64_t block; /* of struct ax_format */
+};
+/* From quantization_config; AX_ERR_UNSUPPORTED names what is not supported. */
+enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);
+/* That of a scheme with a file form. */
+struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s);
+
+/* ---- reading ---- */
+
+struct ax_compressed_matrix;
+struct ax_compressed {
+    int n; /* of all tensors: matrices, and those that are stored as they are */
+    struct ax_st_entry *entries; /* sorted by name */
+    struct ax_compressed_matrix *matrices;
+    int n_matrices;
+};
+/* From the entries of the folder `dir` (borrowed); AX_ERR_DATA names a matrix without its scale, or
+ * of the wrong shape. */
+enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
+                                  const struct ax_compressed_format *f, int n,
+                                  const struct ax_st_entry *const *entries);
+void ax_compressed_close(struct ax_compressed *c);
+
+/* ---- codes ---- */
+
+/* n codes, one per byte, as they are stored: 4 bits two per byte, the first lowest; the integers of
+ * pack-quantized are moved by half their range. Returns the bytes written. */
+int64_t ax_compressed_pack(const struct ax_compressed_format *f, const unsigned char *codes,
+                           int64_t n, unsigned char *out);
+
+#endif

@@ -1,0 +1,127 @@
+/* quantization_config of config.json, for compressed-tensors and from it. */
+#include <string.h>
+
+#include "ckpt/hf/compressed.h"
+
+struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s) {
+    const bool four = s->form == AX_FORM_NVFP4 || s->weight.kind == AX_QUANT_INT4 ||
+                      s->weight.kind == AX_QUANT_INT4_FP8;
+    return (struct ax_compressed_format){s->form, s->weight.kind, four ? 4 : 8, s->weight.block};
+}
+
+/* ---- writing ---- */
+
+/* num_bits, type … of a tensor. */
+static json_t *args_of(const struct ax_format *f, bool dynamic) {
+    const bool four =
+        f->kind == AX_QUANT_INT4 || f->kind == AX_QUANT_INT4_FP8 || f->kind == AX_QUANT_NVFP4;
+    const bool is_float = f->kind == AX_QUANT_FP8 || f->kind == AX_QUANT_NVFP4;
+    const char *strategy = f->kind == AX_QUANT_NVFP4     ? "tensor_group"
+                           : f->block > 0                ? "group"
+                           : f->block == AX_BLOCK_TENSOR ? "tensor"
+                           : dynamic                     ? "token"
+                                                         : "channel";
+    json_t *args =
+        json_pack("{si ss sb ss}", "num_bits", four ? 4 : 8, "type", is_float ? "float" : "int",
+                  "symmetric", f->kind != AX_QUANT_INT8_ASYM, "strategy", strategy);
+    bool ok = args != NULL;
+    if (f->kind == AX_QUANT_NVFP4 && dynamic)
+        ok = ok && json_object_set_new(args, "dynamic", json_string("local")) == 0;
+    else
+        ok = ok && json_object_set_new(args, "dynamic", json_boolean(dynamic)) == 0;
+    if (f->block > 0)
+        ok = ok && json_object_set_new(args, "group_size", json_integer(f->block)) == 0;
+    if (!ok) {
+        json_decref(args);
+        return NULL;
+    }
+    return args;
+}
+
+enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out) {
+    const char *format = ax_file_form_name(s->form);
+    if (!format)
+        return ax_error(
+            AX_ERR_UNSUPPORTED, "scheme %s has no file form that other programs read. Nearest: %s.",
+            s->name,
+            strncmp(s->name, "int4", 4) == 0                                       ? "int4"
+            : strncmp(s->name, "fp8", 3) == 0 || strncmp(s->name, "mxfp8", 5) == 0 ? "fp8"
+                                                                                   : "nvfp4");
+    json_t *weights = args_of(&s->weight, false);
+    json_t *inputs = s->quantizes_input ? args_of(&s->input, true) : json_null();
+    *out = weights && inputs
+               ? json_pack("{ss ss ss s[s] s{s{s[s] ss sO sO sn}}}", "quant_method",
+                           "compressed-tensors", "format", format, "quantization_status",
+                           "compressed", "ignore", "lm_head", "config_groups", "group_0", "targets",
+                           "Linear", "format", format, "weights", weights, "input_activations",
+                           inputs, "output_activations")
+               : NULL;
+    json_decref(weights);
+    json_decref(inputs);
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+}
+
+/* ---- reading ---- */
+
+static const struct {
+    const char *format, *type, *strategy;
+    int bits;
+    enum ax_file_form form;
+    enum ax_quant kind;
+    int64_t block; /* > 0: group_size */
+} known[] = {
+    {"pack-quantized", "int", "group", 4, AX_FORM_PACKED, AX_QUANT_INT4, 1},
+    {"pack-quantized", "int", "channel", 4, AX_FORM_PACKED, AX_QUANT_INT4, AX_BLOCK_ROW},
+    {"pack-quantized", "int", "group", 8, AX_FORM_PACKED, AX_QUANT_INT8, 1},
+    {"pack-quantized", "int", "channel", 8, AX_FORM_PACKED, AX_QUANT_INT8, AX_BLOCK_ROW},
+    {"int-quantized", "int", "channel", 8, AX_FORM_INT8, AX_QUANT_INT8, AX_BLOCK_ROW},
+    {"int-quantized", "int", "tensor", 8, AX_FORM_INT8, AX_QUANT_INT8, AX_BLOCK_TENSOR},
+    {"float-quantized", "float", "channel", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_ROW},
+    {"float-quantized", "float", "tensor", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_TENSOR},
+    {"nvfp4-pack-quantized", "float", "tensor_group", 4, AX_FORM_NVFP4, AX_QUANT_NVFP4, 1},
+};
+
+static enum ax_status unsupported(struct ax_json v, const char *what) {
+    ax_json_error(v,
+                  "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
+                  "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one group",
+                  what);
+    return AX_ERR_UNSUPPORTED;
+}
+
+/* The only value of an object. */
+static struct ax_json only(struct ax_json groups) {
+    struct ax_json first = {0};
+    if (ax_json_size(groups) == 1)
+        first = ax_json_get(groups, json_object_iter_key(json_object_iter((json_t *)groups.v)));
+    return first;
+}
+
+enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
+    const char *method, *format, *type, *strategy;
+    int64_t bits, group;
+    bool symmetric;
+    AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
+    if (strcmp(method, "compressed-tensors") != 0)
+        return unsupported(config, "this kind of quantization is not supported");
+    const struct ax_json one = only(ax_json_get(config, "config_groups"));
+    const struct ax_json w = ax_json_get(one, "weights");
+    if (!w.v)
+        return unsupported(config, "expected one group in config_groups, with weights");
+    AX_TRY(ax_json_str(ax_json_get(config, "format"), &format));
+    AX_TRY(ax_json_i64(ax_json_get(w, "num_bits"), 1, 16, &bits));
+    AX_TRY(ax_json_str_or(ax_json_get(w, "type"), "int", &type));
+    AX_TRY(ax_json_bool_or(ax_json_get(w, "symmetric"), true, &symmetric));
+    AX_TRY(ax_json_i64_or(ax_json_get(w, "group_size"), -1, 1 << 20, 0, &group));
+    AX_TRY(ax_json_str_or(ax_json_get(w, "strategy"), group > 0 ? "group" : "channel", &strategy));
+    for (size_t i = 0; symmetric && i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].format, format) != 0 || strcmp(known[i].type, type) != 0 ||
+            strcmp(known[i].strategy, strategy) != 0 || known[i].bits != bits ||
+            (known[i].block > 0 && group < 1))
+            continue;
+        *out = (struct ax_compressed_format){known[i].form, known[i].kind, known[i].bits,
+                                             known[i].block > 0 ? group : known[i].block};
+        return AX_OK;
+    }
+    return unsupported(w, "this format of weights is not supported");
+}
