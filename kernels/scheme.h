@@ -22,7 +22,7 @@ struct ax_quant_info {
 const struct ax_quant_info *ax_quant_info(enum ax_quant kind);
 
 /* How one tensor is quantized. */
-struct ax_format {
+struct ax_number_format {
     enum ax_quant kind;
     int64_t block; /* elements, AX_BLOCK_ROW or AX_BLOCK_TENSOR */
 };
@@ -39,12 +39,13 @@ const char *ax_file_form_name(enum ax_file_form form); /* "pack-quantized"; NULL
 
 struct ax_scheme {
     const char *name;
-    struct ax_format weight;
+    struct ax_number_format weight;
     bool quantizes_input;
-    struct ax_format input; /* of the activations, dynamic; if quantizes_input. Never by tensor:
+    struct ax_number_format
+        input;   /* of the activations, dynamic; if quantizes_input. Never by tensor:
                                what padding the tokens have would show */
-    bool trains;            /* qat accepts it */
-    bool groups;            /* weight.block may be another */
+    bool trains; /* qat accepts it */
+    bool groups; /* weight.block may be another */
     enum ax_file_form form;
     const char *readers, *what; /* for people */
 };

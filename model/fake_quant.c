@@ -3,7 +3,7 @@
 
 #include "model/tensor_parallel.h"
 
-static int64_t block_of(const struct ax_format *f, int64_t cols) {
+static int64_t block_of(const struct ax_number_format *f, int64_t cols) {
     return f->block > 0 ? f->block : cols;
 }
 
@@ -56,8 +56,9 @@ static bool is_alone(const struct ax_runtime *rt, unsigned roles) {
 
 /* The range that x's format needs beside its blocks, in scratch: of its rows, or of all; absent if
  * none. */
-static enum ax_status range_of(struct ax_runtime *rt, const struct ax_format *f, struct span span,
-                               const struct ax_tensor *x, struct ax_tensor *range) {
+static enum ax_status range_of(struct ax_runtime *rt, const struct ax_number_format *f,
+                               struct span span, const struct ax_tensor *x,
+                               struct ax_tensor *range) {
     const int64_t outer = ax_quant_info(f->kind)->outer;
     const bool tensor = outer == AX_BLOCK_TENSOR || f->block == AX_BLOCK_TENSOR;
     const bool rows =
@@ -82,7 +83,7 @@ static enum ax_status range_of(struct ax_runtime *rt, const struct ax_format *f,
     return AX_OK;
 }
 
-static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct ax_format *f,
+static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct ax_number_format *f,
                                 struct span span, const struct ax_tensor *x,
                                 const struct ax_tensor *y) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
@@ -122,7 +123,7 @@ bool ax_fake_quant_clips(const struct ax_fake_quant *f) {
 }
 
 /* a->dx from a->dy, or if it is off what dy itself adds. */
-static enum ax_status gradient(struct ax_runtime *rt, bool on, const struct ax_format *f,
+static enum ax_status gradient(struct ax_runtime *rt, bool on, const struct ax_number_format *f,
                                struct span span, struct ax_fake_quantize_backward *a) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     a->block = block_of(f, a->x.shape[1]);

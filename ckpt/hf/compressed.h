@@ -26,7 +26,7 @@ struct ax_compressed_format {
     enum ax_file_form form;
     enum ax_quant kind;
     int bits;
-    int64_t block; /* of struct ax_format */
+    int64_t block; /* of struct ax_number_format */
 };
 /* From quantization_config; AX_ERR_UNSUPPORTED names what is not supported. */
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);

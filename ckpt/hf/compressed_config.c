@@ -12,7 +12,7 @@ struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s) {
 /* ---- writing ---- */
 
 /* num_bits, type … of a tensor. */
-static json_t *args_of(const struct ax_format *f, bool dynamic) {
+static json_t *args_of(const struct ax_number_format *f, bool dynamic) {
     const bool four =
         f->kind == AX_QUANT_INT4 || f->kind == AX_QUANT_INT4_FP8 || f->kind == AX_QUANT_NVFP4;
     const bool is_float = f->kind == AX_QUANT_FP8 || f->kind == AX_QUANT_NVFP4;

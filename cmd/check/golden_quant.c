@@ -16,7 +16,7 @@
 /* A file of the folder: its format, and the names of its scales. */
 struct quant_file {
     const char *name;
-    struct ax_format format;
+    struct ax_number_format format;
     const char *scale, *offset, *outer;
 };
 static const struct quant_file files[] = {
@@ -127,7 +127,7 @@ done:
 }
 
 /* The range that a format needs, by row or of the tensor; absent if none. */
-static enum ax_status range_of(struct ax_runtime *rt, const struct ax_format *f,
+static enum ax_status range_of(struct ax_runtime *rt, const struct ax_number_format *f,
                                const struct ax_tensor *x, struct ax_tensor *range) {
     const int64_t outer = ax_quant_info(f->kind)->outer;
     *range = (struct ax_tensor){0};
@@ -177,7 +177,7 @@ static enum ax_status check_values(const struct quant_case *c, struct ax_runtime
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const struct quant_case *c = ctx;
-    const struct ax_format *f = &c->file->format;
+    const struct ax_number_format *f = &c->file->format;
     const struct ax_quant_info *info = ax_quant_info(f->kind);
     struct ax_quantize a = {.kind = f->kind};
     AX_TRY(input_of(c, rt, "", &a.x));

@@ -84,7 +84,7 @@ static enum ax_status measure(struct job *j, const struct ax_quantize *a) {
 }
 
 static enum ax_status run_job(struct job *j) {
-    const struct ax_format *f = &j->w->m->scheme.weight;
+    const struct ax_number_format *f = &j->w->m->scheme.weight;
     const struct ax_quant_info *info = ax_quant_info(f->kind);
     const int64_t n = j->e->numel, blocks = n / j->block, rows = j->e->shape[0];
     AX_TRY(ax_alloc(&j->x, (size_t)n, sizeof *j->x));
@@ -218,7 +218,7 @@ static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
 }
 
 static enum ax_status check_matrix(const struct work *w, const struct ax_st_entry *e) {
-    const struct ax_format *f = &w->m->scheme.weight;
+    const struct ax_number_format *f = &w->m->scheme.weight;
     int64_t unit = f->block > 0 ? f->block : w->format.form == AX_FORM_PACKED ? 32 : 1;
     const int64_t cols = e->ndim == 2 ? e->shape[1] : 0;
     if (!ax_dtype_info(e->dtype)->is_float || e->ndim != 2)

@@ -182,8 +182,8 @@ static void check_rope(const struct isa *isa, enum ax_dtype real) {
     for (int k = 0; k < 6; k++) {
         double sign = k < 3 ? 1 : -1;
         struct ax_tensor out = clone(&flat);
-        RUN(isa, THREADS[k % 3], rope, ax_tensor_heads(&out, H, HD), cosine, sine, positions,
-            k >= 3);
+        RUN(isa, THREADS[k % 3], rope, ax_tensor_heads(&out, H, HD), cosine, sine, positions, 0,
+            false, k >= 3);
         for (int64_t e = 0; e < (int64_t)T * H * HD && k % 3 == 0; e++) {
             int64_t t = e / (H * HD), col = e % (H * HD), i = col % HD % HALF;
             int64_t pos = (int64_t)get(&positions, t, 0), low = col / HD * HD + i;
@@ -213,8 +213,8 @@ static void check_swiglu(const struct isa *isa, enum ax_dtype real) {
         set(&gate_up, 1, i, (double)(i - 90));
     for (int k = 0; k < 3; k++) {
         struct ax_tensor y = grid(real, T, F, 2), in_place = clone(&gate_up);
-        RUN(isa, THREADS[k], swiglu_forward, gate_up, y);
-        RUN(isa, THREADS[k], swiglu_backward, dy, in_place, in_place);
+        RUN(isa, THREADS[k], swiglu_forward, gate_up, y, {0});
+        RUN(isa, THREADS[k], swiglu_backward, dy, in_place, in_place, {0});
         for (int64_t t = 0; t < T && k == 0; t++) {
             for (int64_t i = 0; i < F; i++) {
                 double gate = get(&gate_up, t, i), up = get(&gate_up, t, F + i), d = get(&dy, t, i);

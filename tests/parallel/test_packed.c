@@ -137,8 +137,9 @@ static void expect(double *out, int i, enum ax_store store) {
         assert_int_equal(ax_run_quantize(queue, &b), AX_OK);
         d.scale = ax_tensor_1d(AX_F32, meant, scales);
         assert_int_equal(
-            ax_run_dequantize(queue, &(struct ax_dequantize){d.scale, b.codes, b.scale, b.offset,
-                                                             256, AX_QUANT_MAP8}),
+            ax_run_dequantize(queue,
+                              &(struct ax_dequantize){
+                                  d.scale, b.codes, b.scale, b.offset, 256, AX_QUANT_MAP8, {0}}),
             AX_OK);
     }
     assert_int_equal(ax_run_dequantize(queue, &d), AX_OK);
