@@ -37,7 +37,7 @@ struct ax_golden_case {
 /* Path of golden/NAME in the folder; if it is missing, *path = NULL and it is noted as absent. */
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path);
 /* Of fake quantization: an activation near the middle between two codes goes either way, which a
- * difference of one ulp decides; what follows moves by a share of its size. */
+ * difference of one ulp decides; what follows moves by a share of its size: docs/decisions/024. */
 #define AX_GOLDEN_QAT_TOLERANCE 0.02
 /* The tolerance: on ref 1.65 × golden.json's fp64_gap[key] if given, else `usual`. */
 double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, double usual);
