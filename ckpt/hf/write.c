@@ -139,9 +139,10 @@ static enum ax_status write_config(const struct target *to, const struct ax_hf_s
         AX_TRY_GOTO(load_base_config(&doc, save->base_dir), st, done);
     else
         doc.root = json_object();
+    if (doc.root) /* what is written is not quantized, unless save->config says so */
+        json_object_del(doc.root, "quantization_config");
     if (!doc.root || (save->config && json_object_update(doc.root, (json_t *)save->config) != 0))
         AX_TRY_GOTO(no_memory(), st, done);
-    json_object_del(doc.root, "quantization_config"); /* what is written is not quantized */
     AX_TRY_GOTO(set_dtype(doc.root, save->dtype), st, done);
     AX_TRY_GOTO(write_json(to, "config.json", doc.root), st, done);
 done:

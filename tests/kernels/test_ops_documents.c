@@ -103,6 +103,7 @@ static void check_paged(struct machine *m, const struct ax_shape *shape, enum ax
     case_open(&plain, AX_OP_attention_forward, &plain_shape, dtype, &ref);
     struct ax_attention *w = attention_of(&paged), *p = attention_of(&plain);
     p->q = w->q;
+    p->sink = w->sink;
     fill_blocks(w, p);
     case_run(&paged, m);
     case_run(&plain, m);
