@@ -42,7 +42,7 @@ static uint32_t code_at(const struct ax_compressed_matrix *m, int64_t i) {
     const unsigned half = m->f.form == AX_FORM_PACKED ? 1U << (m->f.bits - 1) : 0;
     if (m->f.bits == 8)
         return (bytes[i] - half) & 255;
-    const unsigned code = bytes[i / 2] >> (i % 2 ? 4 : 0) & 15U;
+    const unsigned code = (unsigned)bytes[i / 2] >> (i % 2 ? 4 : 0) & 15U;
     return m->f.form == AX_FORM_PACKED ? (code - half) & 255 : code;
 }
 
