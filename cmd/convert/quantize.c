@@ -40,7 +40,7 @@ struct work {
     struct ax_compressed_format format;
     struct ax_arch arch;
     struct ax_hf hf;
-    struct ax_stack none; /* the ops need no workspace */
+    struct ax_arena none; /* the ops need no workspace */
     struct ax_queue *q;
     struct job *jobs; /* [hf's count] */
     int n_jobs, n_parts, n_outputs;
@@ -335,7 +335,9 @@ static enum ax_status run(struct work *w) {
     if (w->hf.compressed)
         return ax_error(AX_ERR_CONFIG, "%s: is quantized already; quantize the original", m->src);
     w->format = ax_compressed_of(&m->scheme);
-    AX_TRY(ax_queue_create(&w->q, ax_ops_cpu() ? "cpu" : "ref", NULL, m->threads, &w->none));
+    w->none.scratch.arena = &w->none;
+    AX_TRY(
+        ax_queue_create(&w->q, ax_ops_cpu() ? "cpu" : "ref", NULL, m->threads, &w->none.scratch));
     AX_TRY(choose(w));
     return write_folder(w);
 }
