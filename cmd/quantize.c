@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/io_path.h"
 #include "base/mem.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
@@ -72,7 +73,7 @@ enum ax_status ax_cmd_quantize(int argc, char **argv) {
     const struct ax_arg args[] = {{"--scheme", AX_ARG_STRING, &scheme, 0, 0},
                                   {"--group", AX_ARG_INT, &n_group, 1, 1 << 20},
                                   {"--threads", AX_ARG_INT, &threads, 1, 1024}};
-    if (argc > 1 && (strstr(argv[1], ".yaml") || strstr(argv[1], ".yml")))
+    if (argc > 1 && (ax_path_ends_in(argv[1], ".yaml") || ax_path_ends_in(argv[1], ".yml")))
         return of_config(argc, argv);
     AX_TRY(ax_args_parse(argc, argv, 3, args, 2, 2, paths, &n));
     if (!scheme)

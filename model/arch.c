@@ -43,8 +43,8 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
                           &a->max_positions);
 }
 
-/* Says what kind the file names. */
-static enum ax_status refuse_quantized(struct ax_json q) {
+/* Quantized checkpoints that are dequantized while they are read, or the name of another kind. */
+static enum ax_status check_quantized(struct ax_json q) {
     const char *method;
     struct ax_compressed_format format;
     if (!q.v)
@@ -71,7 +71,7 @@ static enum ax_status refuse_unknown_math(struct ax_json c) {
                       "attention dropout %g is not implemented; set it to 0", dropout);
         return AX_ERR_UNSUPPORTED;
     }
-    return refuse_quantized(ax_json_get(c, "quantization_config"));
+    return check_quantized(ax_json_get(c, "quantization_config"));
 }
 
 enum ax_status ax_arch_activation(struct ax_arch *a, struct ax_json c, const char *key,

@@ -55,7 +55,10 @@ static enum ax_status open_gguf(struct ax_hf *hf, const char *path) {
     AX_TRY(ax_gguf_open(&g->file, realpath(path, real) ? real : path));
     AX_TRY(ax_gguf_model_read(&g->model, &g->file));
     AX_TRY(ax_gguf_weights_create(&g->weights, &g->model, ax_gguf_model_dtype(&g->model)));
-    return ax_gguf_weights_entries(&g->weights, &g->entries);
+    AX_TRY(ax_gguf_weights_entries(&g->weights, &g->entries));
+    hf->n_entries = g->weights.n;
+    hf->entries = g->entries;
+    return AX_OK;
 }
 
 static void close_gguf(struct ax_hf_gguf *g) {
@@ -117,11 +120,14 @@ static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
     if (st == AX_OK)
         st = ax_compressed_open(c, hf->dir, &format, n, entries);
     ax_free(entries);
-    if (st == AX_OK)
-        hf->compressed = c;
-    else
+    if (st != AX_OK) {
         ax_free(c);
-    return st;
+        return st;
+    }
+    hf->compressed = c;
+    hf->n_entries = c->n;
+    hf->entries = c->entries;
+    return AX_OK;
 }
 
 /* Bits that nothing says the scale of are no weights. */
@@ -184,12 +190,8 @@ void ax_hf_close(struct ax_hf *hf) {
 }
 
 static const struct ax_st_entry *find_exact(const struct ax_hf *hf, const char *name) {
-    if (hf->gguf)
-        return ax_st_find(hf->gguf->entries, hf->gguf->weights.n, name);
-    if (hf->mxfp4)
-        return ax_st_find(hf->mxfp4->entries, hf->mxfp4->n, name);
-    if (hf->compressed)
-        return ax_st_find(hf->compressed->entries, hf->compressed->n, name);
+    if (hf->entries)
+        return ax_st_find(hf->entries, hf->n_entries, name);
     for (int i = 0; i < hf->n_files; i++) {
         const struct ax_st_entry *e = ax_safetensors_find(&hf->files[i], name);
         if (e)
@@ -206,24 +208,16 @@ const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name) {
 }
 
 int ax_hf_count(const struct ax_hf *hf) {
-    int n = hf->gguf ? hf->gguf->weights.n : 0;
-    if (hf->mxfp4)
-        return hf->mxfp4->n;
-    if (hf->compressed)
-        return hf->compressed->n;
-    for (int i = 0; i < hf->n_files; i++)
+    int n = hf->n_entries;
+    for (int i = 0; !hf->entries && i < hf->n_files; i++)
         n += hf->files[i].n;
     return n;
 }
 
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i) {
     int file = 0;
-    if (hf->gguf)
-        return &hf->gguf->entries[i];
-    if (hf->mxfp4)
-        return &hf->mxfp4->entries[i];
-    if (hf->compressed)
-        return &hf->compressed->entries[i];
+    if (hf->entries)
+        return &hf->entries[i];
     while (i >= hf->files[file].n)
         i -= hf->files[file++].n;
     return &hf->files[file].entries[i];

@@ -31,9 +31,11 @@ struct ax_hf {
     char *dir;
     int n_files;
     struct ax_safetensors *files;
-    struct ax_hf_gguf *gguf;          /* instead of `files`, or NULL */
-    struct ax_hf_mxfp4 *mxfp4;        /* entries in place of the files', or NULL */
-    struct ax_compressed *compressed; /* likewise */
+    int n_entries;
+    const struct ax_st_entry *entries; /* in place of the files'; NULL: those are it. Of one of … */
+    struct ax_hf_gguf *gguf;
+    struct ax_hf_mxfp4 *mxfp4;
+    struct ax_compressed *compressed;
 };
 
 #define AX_HF_GGUF "model.gguf" /* in a folder: a GGUF file or a link to one */

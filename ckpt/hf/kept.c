@@ -6,8 +6,10 @@
 #include "base/mem.h"
 
 int ax_hf_layer_of(const char *name) {
-    static const char start[] = "model.layers.";
+    static const char model[] = "model.", start[] = "layers.";
     char *end;
+    if (strncmp(name, model, strlen(model)) == 0)
+        name += strlen(model);
     if (strncmp(name, start, strlen(start)) != 0)
         return -1;
     const long layer = strtol(name + strlen(start), &end, 10);

@@ -5,7 +5,7 @@
 
 #include "ckpt/hf/hf.h"
 
-/* N of a tensor "model.layers.N.…"; −1: it belongs to no layer. */
+/* N of a tensor "model.layers.N.…", or without "model."; −1: it belongs to no layer. */
 int ax_hf_layer_of(const char *name);
 
 /* Zeroed; or what is added to a save. */

@@ -114,6 +114,8 @@ enum ax_status ax_hf_mxfp4_open(struct ax_hf *hf) {
     AX_TRY_GOTO(ax_alloc(&m->sources, n, sizeof *m->sources), st, fail);
     AX_TRY_GOTO(fill(hf, m), st, fail);
     hf->mxfp4 = m;
+    hf->n_entries = m->n;
+    hf->entries = m->entries;
     return AX_OK;
 fail:
     ax_hf_mxfp4_close(m);

@@ -22,7 +22,7 @@ struct ax_hf_mxfp4 {
     struct ax_mxfp4_source *sources; /* [n]; of MXFP4, else zeroed */
 };
 
-/* Sets hf->mxfp4 if there are any. AX_ERR_DATA: blocks without scales, or of another shape. */
+/* Sets hf->mxfp4 and hf->entries if there are any. AX_ERR_DATA: blocks without scales, or of another shape. */
 enum ax_status ax_hf_mxfp4_open(struct ax_hf *hf);
 void ax_hf_mxfp4_close(struct ax_hf_mxfp4 *m); /* NULL: nothing */
 

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "ckpt/hf/compressed.h"
+#include "ckpt/hf/kept.h"
 #include "ckpt/hf/hf.h"
 #include "cmd/convert/from_gguf.h"
 #include "kernels/queue.h"
@@ -248,14 +249,15 @@ static enum ax_status add_job(struct work *w, const struct ax_st_entry *e, int l
 
 /* The layer whose linears the tensor is one of, or −1. */
 static int layer_of(struct ax_model *m, const struct ax_hf *hf, const struct ax_st_entry *e) {
-    for (int i = 0; i < (int)m->arch.n_layers; i++) {
-        struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
-        const int n = ax_layer_linears(&m->layers[i], linears);
-        for (int k = 0; k < n; k++)
-            for (int part = 0; part < linears[k]->n_parts; part++)
-                if (ax_hf_find(hf, linears[k]->weight[part]->name) == e)
-                    return i;
-    }
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    const int layer = ax_hf_layer_of(e->name);
+    if (layer < 0 || layer >= m->arch.n_layers)
+        return -1;
+    const int n = ax_layer_linears(&m->layers[layer], linears);
+    for (int k = 0; k < n; k++)
+        for (int part = 0; part < linears[k]->n_parts; part++)
+            if (ax_hf_find(hf, linears[k]->weight[part]->name) == e)
+                return layer;
     return -1;
 }
 

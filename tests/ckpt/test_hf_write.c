@@ -141,6 +141,16 @@ static void the_dtype_goes_under_the_key_that_is_there(void **state) {
         assert_config(cases[i].base, NULL, AX_BF16, cases[i].saved);
 }
 
+/* A base that is dequantized while it is read does not make its saves quantized; what is set does. */
+static void quantization_is_of_what_is_written(void **state) {
+    (void)state;
+    static const char base[] =
+        "{\"quantization_config\": {\"quant_method\": \"mxfp4\"}, \"dtype\": \"float32\"}";
+    assert_config(base, NULL, AX_F32, "{\n  \"dtype\": \"float32\"\n}\n");
+    assert_config(base, "{\"quantization_config\": 7}", AX_F32,
+                  "{\n  \"dtype\": \"float32\",\n  \"quantization_config\": 7\n}\n");
+}
+
 static void keys_that_are_set_take_their_old_places(void **state) {
     (void)state;
     assert_config("{\"vocab_size\": 512, \"x\": 1, \"dtype\": \"float32\"}",
@@ -302,6 +312,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_spelling_of_the_base_is_kept),
         cmocka_unit_test(the_dtype_goes_under_the_key_that_is_there),
+        cmocka_unit_test(quantization_is_of_what_is_written),
         cmocka_unit_test(keys_that_are_set_take_their_old_places),
         cmocka_unit_test(the_caller_s_config_is_not_changed),
         cmocka_unit_test(fixtures_differ_only_in_dtype),

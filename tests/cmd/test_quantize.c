@@ -10,35 +10,14 @@
 
 #include "ckpt/hf/hf.h"
 #include "kernels/scheme.h"
-#include "tests/cmd/sft_case.h"
+#include "tests/cmd/chats_case.h"
 #include "tests/kernels/harness.h"
 
-static const char rows[] =
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
-    "\"content\": \"two\"}]}\n"
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"two and two\"}, {\"role\": \"assistant\", "
-    "\"content\": \"four of them\"}]}\n";
-
 static const char *config(const char *more) {
-    static char path[128];
-    struct ax_buf b = {0};
-    need_binary();
+    char all[1024];
     sft_command = "train";
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    assert_int_equal(
-        ax_buf_printf(&b,
-                      "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
-                      "datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
-                      "test_datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
-                      "chat_template: llama3\nsequence_len: 64\nlearning_rate: 5e-3\n"
-                      "micro_batch_size: 2\ngradient_accumulation_steps: 1\nlogging_steps: 1\n"
-                      "lr_scheduler: constant\nnum_epochs: 40\nmax_steps: 3\neval_steps: 3\n"
-                      "save_only_model: true\nfloat32: true\n%s",
-                      golden_llama(), scratch, scratch, scratch, scratch, more),
-        AX_OK);
-    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
-    ax_buf_free(&b);
-    return path;
+    snprintf(all, sizeof all, "max_steps: 3\nsave_only_model: true\nfloat32: true\n%s", more);
+    return chats_config(all);
 }
 
 /* The values that the forward pass computes from a matrix. */

@@ -10,39 +10,16 @@
 
 #include "ckpt/hf/hf.h"
 #include "cmd/convert/merge.h"
-#include "tests/cmd/sft_case.h"
-
-static const char rows[] =
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
-    "\"content\": \"two\"}]}\n"
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"two and two\"}, {\"role\": \"assistant\", "
-    "\"content\": \"four of them\"}]}\n"
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
-    "\"content\": \"no, no, no\"}]}\n";
+#include "tests/cmd/chats_case.h"
 
 #define LORA                                                                                       \
     "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"                          \
     "jagged_restart_steps: 2\njagged_restart_warmup_steps: 1\n"
 
 static const char *config(const char *more) {
-    static char path[128];
-    struct ax_buf b = {0};
-    need_binary();
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    assert_int_equal(
-        ax_buf_printf(&b,
-                      "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
-                      "datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
-                      "test_datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
-                      "chat_template: llama3\nsequence_len: 64\nlearning_rate: 5e-3\n"
-                      "micro_batch_size: 3\ngradient_accumulation_steps: 1\nlogging_steps: 1\n"
-                      "lr_scheduler: constant\nnum_epochs: 40\nmax_steps: 7\neval_steps: 3\n"
-                      "save_steps: 3\n%s",
-                      golden_llama(), scratch, scratch, scratch, scratch, more),
-        AX_OK);
-    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
-    ax_buf_free(&b);
-    return path;
+    char all[1024];
+    snprintf(all, sizeof all, "max_steps: 7\nsave_steps: 3\n%s", more);
+    return chats_config(all);
 }
 
 /* The loss of a folder of the run, loaded as any model. */
