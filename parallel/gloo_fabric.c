@@ -95,8 +95,8 @@ static enum ax_status find_address(const struct rendezvous *m, const char *gloo_
 
 /* Returns when all have set theirs: who connects to a member that waits in vain for another one, and
  * ends, would wait until the deadline. */
-static enum ax_status share_address(const struct rendezvous *m, const char *gloo_key,
-                                    const void *data, size_t n) {
+static enum ax_status share(const struct rendezvous *m, const char *gloo_key, const void *data,
+                            size_t n) {
     char key[AX_STORE_NAME];
     key_of(m, gloo_key, key, sizeof key);
     AX_TRY(ax_store_set(m->world->store, key, data, n));
@@ -118,7 +118,7 @@ static int told(enum ax_status st, char *text) {
 }
 
 static int set_address(void *ctx, const char *gloo_key, const void *data, size_t n, char *text) {
-    return told(share_address(ctx, gloo_key, data, n), text);
+    return told(share(ctx, gloo_key, data, n), text);
 }
 
 static int get_address(void *ctx, const char *gloo_key, char **data, size_t *n, char *text) {
@@ -157,14 +157,17 @@ static struct ax_gloo_group *find_group(const struct ax_gloo_world *w, const int
 static enum ax_status connect_group(struct ax_gloo_world *w, struct rendezvous *m,
                                     struct ax_gloo_group *g) {
     const struct ax_gloo_addresses addresses = {m, set_address, get_address, free_address};
-    char text[AX_GLOO_TEXT];
+    char text[AX_GLOO_TEXT], key[sizeof "connected-2147483648"];
     while (g->rank < g->n && g->ranks[g->rank] != w->rank)
         g->rank++;
     AX_ASSERT(g->rank < g->n);
-    if (w->gloo->open(&g->link, w->device, &addresses, g->rank, g->n, w->timeout, text) ==
+    if (w->gloo->open(&g->link, w->device, &addresses, g->rank, g->n, w->timeout, text) !=
         AX_GLOO_DONE)
-        return AX_OK;
-    return not_connected(w, text);
+        return not_connected(w, text);
+    /* Gloo's own thread ends the process of a rank whose connection breaks while it is made: who is
+     * connected does not go on, and perhaps end, before all are. */
+    snprintf(key, sizeof key, "connected%d", g->rank);
+    return share(m, key, "", 1);
 }
 
 enum ax_status ax_gloo_connect(struct ax_gloo_world *w, const int *ranks, int n, enum ax_role role,
