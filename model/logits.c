@@ -43,15 +43,10 @@ const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p) {
 
 static enum ax_status logits_of(struct ax_pass *p, const struct ax_tensor *hidden,
                                 const struct ax_tensor *out) {
-    struct ax_model *m = p->model;
-    const int head = m->n_units - 1, also = ax_model_unit_needs(m, head);
-    AX_TRY(ax_unit_gather(&m->units[head], m->rt));
-    if (also >= 0)
-        AX_TRY(ax_unit_gather(&m->units[also], m->rt));
+    const struct ax_model *m = p->model;
+    AX_TRY(ax_model_gather(m, m->n_units - 1));
     AX_TRY(ax_head_logits(p, &(struct ax_tensor){0}, hidden, out));
-    ax_unit_release(&m->units[head]);
-    if (also >= 0)
-        ax_unit_release(&m->units[also]);
+    ax_model_release(m, m->n_units - 1);
     return AX_OK;
 }
 

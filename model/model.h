@@ -164,6 +164,14 @@ enum ax_status ax_model_draw(const struct ax_model *m, const struct ax_param *p,
  * Results stay bit-identical. Call it in the planning run too. */
 enum ax_status ax_model_make_panels(struct ax_model *m);
 
+/* ---- the weights that a unit's passes read: view.c ---- */
+
+/* Those of the unit, and a tied head's matrix (parallel/unit.h). Gather is start and arrive. */
+enum ax_status ax_model_start_gather(const struct ax_model *m, int unit);
+enum ax_status ax_model_arrive(const struct ax_model *m, int unit);
+enum ax_status ax_model_gather(const struct ax_model *m, int unit);
+void ax_model_release(const struct ax_model *m, int unit);
+
 /* ---- queries on a model: view.c ---- */
 
 /* Index of the unit that must also be gathered while unit u runs (tied head), or −1. */

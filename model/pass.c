@@ -281,16 +281,16 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
 }
 
 static enum ax_status run_chunk(struct ax_pass *p, const struct ax_chunk *c) {
-    struct ax_model *m = p->model;
+    const struct ax_model *m = p->model;
+    const bool ahead = m->pool.prefetch;
     for (int u = c->first; u < c->end; u++) {
-        const int also = ax_model_unit_needs(m, u);
-        AX_TRY(ax_unit_gather(&m->units[u], m->rt));
-        if (also >= 0)
-            AX_TRY(ax_unit_gather(&m->units[also], m->rt));
+        if (!ahead || u == c->first)
+            AX_TRY(ax_model_start_gather(m, u));
+        if (ahead && u + 1 < c->end)
+            AX_TRY(ax_model_start_gather(m, u + 1));
+        AX_TRY(ax_model_arrive(m, u));
         AX_TRY(ax_pass_forward(p, u));
-        ax_unit_release(&m->units[u]);
-        if (also >= 0)
-            ax_unit_release(&m->units[also]);
+        ax_model_release(m, u);
     }
     return AX_OK;
 }

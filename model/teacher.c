@@ -55,16 +55,9 @@ enum ax_status ax_teacher_read(const struct ax_teacher_states *s, struct ax_batc
 }
 
 enum ax_status ax_teacher_gather_head(struct ax_teacher *t) {
-    struct ax_model *m = &t->model;
-    const int head = m->n_units - 1, also = ax_model_unit_needs(m, head);
-    AX_TRY(ax_unit_gather(&m->units[head], m->rt));
-    return also < 0 ? AX_OK : ax_unit_gather(&m->units[also], m->rt);
+    return ax_model_gather(&t->model, t->model.n_units - 1);
 }
 
 void ax_teacher_release_head(struct ax_teacher *t) {
-    struct ax_model *m = &t->model;
-    const int head = m->n_units - 1, also = ax_model_unit_needs(m, head);
-    ax_unit_release(&m->units[head]);
-    if (also >= 0)
-        ax_unit_release(&m->units[also]);
+    ax_model_release(&t->model, t->model.n_units - 1);
 }

@@ -4,6 +4,30 @@ int ax_model_unit_needs(const struct ax_model *m, int unit) {
     return unit == m->n_units - 1 && m->lm_head == m->embed ? 0 : -1;
 }
 
+enum ax_status ax_model_start_gather(const struct ax_model *m, int unit) {
+    const int also = ax_model_unit_needs(m, unit);
+    AX_TRY(ax_unit_start_gather(&m->units[unit], m->rt));
+    return also < 0 ? AX_OK : ax_unit_start_gather(&m->units[also], m->rt);
+}
+
+enum ax_status ax_model_arrive(const struct ax_model *m, int unit) {
+    const int also = ax_model_unit_needs(m, unit);
+    AX_TRY(ax_unit_arrive(&m->units[unit], m->rt));
+    return also < 0 ? AX_OK : ax_unit_arrive(&m->units[also], m->rt);
+}
+
+enum ax_status ax_model_gather(const struct ax_model *m, int unit) {
+    AX_TRY(ax_model_start_gather(m, unit));
+    return ax_model_arrive(m, unit);
+}
+
+void ax_model_release(const struct ax_model *m, int unit) {
+    const int also = ax_model_unit_needs(m, unit);
+    ax_unit_release(&m->units[unit]);
+    if (also >= 0)
+        ax_unit_release(&m->units[also]);
+}
+
 int64_t ax_model_parameters(const struct ax_model *m) {
     int64_t n = 0;
     for (int i = 0; i < m->n_params; i++)

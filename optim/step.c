@@ -18,30 +18,41 @@ static enum ax_status act_end(struct ax_step *s, const struct ax_action *a) {
     return AX_OK;
 }
 
-/* True for the unit that needs the teacher's head, too. */
+/* True of the unit that needs the teacher's head, too. */
 static bool compares(const struct ax_step *s, int unit) {
     return s->taught && unit == s->model.n_units - 1;
 }
 
 static enum ax_status act_gather(struct ax_step *s, const struct ax_action *a) {
-    const int also = ax_model_unit_needs(&s->model, a->unit);
     if (compares(s, a->unit))
         AX_TRY(ax_teacher_gather_head(&s->teacher));
-    AX_TRY(ax_unit_gather(&s->model.units[a->unit], s->rt));
-    return also < 0 ? AX_OK : ax_unit_gather(&s->model.units[also], s->rt);
+    AX_TRY(ax_model_start_gather(&s->model, a->unit));
+    return s->o.sharding.prefetch ? AX_OK : ax_model_arrive(&s->model, a->unit);
 }
 
 static enum ax_status act_release(struct ax_step *s, const struct ax_action *a) {
-    const int also = ax_model_unit_needs(&s->model, a->unit);
-    ax_unit_release(&s->model.units[a->unit]);
-    if (also >= 0)
-        ax_unit_release(&s->model.units[also]);
+    ax_model_release(&s->model, a->unit);
     if (compares(s, a->unit))
         ax_teacher_release_head(&s->teacher);
     return AX_OK;
 }
 
+/* Finishes the sum in flight if what a unit is about to compute writes its gradients, or into their
+ * pool buffer. */
+static enum ax_status make_way(struct ax_step *s, int unit) {
+    const struct ax_unit *u = &s->model.units[unit], *summed = s->reduction.unit;
+    const int also = ax_model_unit_needs(&s->model, unit);
+    const bool shares = summed && summed->buffer >= 0 && summed->buffer == u->buffer;
+    if (summed == u || shares || (also >= 0 && summed == &s->model.units[also]))
+        return ax_unit_finish_reduce(&s->reduction, s->rt);
+    return AX_OK;
+}
+
+/* The head computes its gradients forward. */
 static enum ax_status act_forward(struct ax_step *s, const struct ax_action *a) {
+    AX_TRY(ax_model_arrive(&s->model, a->unit));
+    if (a->unit == s->model.n_units - 1)
+        AX_TRY(make_way(s, a->unit));
     return ax_pass_forward(pass_of(s, a), a->unit);
 }
 
@@ -57,6 +68,8 @@ static struct ax_tensor outgoing(const struct ax_step *s, int m) {
 
 /* The outbox keeps it, because the pass's slot may be reused before it is sent. */
 static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a) {
+    AX_TRY(ax_model_arrive(&s->model, a->unit));
+    AX_TRY(make_way(s, a->unit));
     AX_TRY(ax_pass_backward(pass_of(s, a), a->unit));
     if (a->unit == 0 || a->unit != chunk_of(s, a)->first)
         return AX_OK;
@@ -95,7 +108,9 @@ static enum ax_status act_wait(struct ax_step *s, const struct ax_action *a) {
 }
 
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
-    return ax_unit_reduce(&s->model.units[a->unit], s->rt, a->last);
+    AX_TRY(ax_unit_finish_reduce(&s->reduction, s->rt));
+    AX_TRY(ax_unit_start_reduce(&s->reduction, &s->model.units[a->unit], s->rt, a->last));
+    return s->o.sharding.prefetch ? AX_OK : ax_unit_finish_reduce(&s->reduction, s->rt);
 }
 
 /* Both copies of a tied matrix get the sum of their gradients (a + b = b + a: they stay equal). */
@@ -103,6 +118,7 @@ static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
     const int peer = ax_pipe_peer(s->rt, ax_chunks_have(&s->model.chunks, 0) ? -1 : 1);
     struct ax_stack *scratch = &s->rt->arena.scratch;
+    AX_TRY(ax_unit_finish_reduce(&s->reduction, s->rt));
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_tensor *grad = &unit->segments[k].grad;
         if (!grad->data)
@@ -125,6 +141,7 @@ static enum ax_status sum_doubles(struct ax_step *s, enum ax_role role, double A
                                   int64_t n) {
     return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, n);
 }
+
 static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double AX_DEVICE *value) {
     return sum_doubles(s, role, value, 1);
 }
@@ -137,6 +154,7 @@ static bool rests(const struct ax_step *s, int unit) {
 /* Only what this rank owns enters the norm; the table omits the copy of a tied matrix. */
 static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
+    AX_TRY(ax_unit_finish_reduce(&s->reduction, s->rt));
     if (rests(s, a->unit))
         return AX_OK;
     for (int k = 0; k < unit->n_segments; k++) {

@@ -103,6 +103,7 @@ struct ax_step {
     struct ax_step_measures AX_DEVICE *measures; /* of the step in progress */
     struct ax_pass *passes;                      /* [chunks][n_microbatches] */
     struct ax_pipe_messages messages;            /* since the last AX_ACT_WAIT */
+    struct ax_unit_sum reduction;                /* in flight */
     struct ax_param_state *states;               /* [model.n_params] */
     struct ax_state_stream stream;               /* of the states, if they are offloaded */
     struct ax_lisa lisa;                         /* which layers train, if not all do */

@@ -205,7 +205,7 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
         full = w > full ? w : full;
         grad = g > grad ? g : grad;
     }
-    *pool = (struct ax_unit_pool){0};
+    *pool = (struct ax_unit_pool){.prefetch = o->sharding.prefetch};
     for (int buffer = 0; buffer < 2; buffer++) {
         if (!o->sharding.keep_weights)
             pool->full[buffer] = ax_stack_push(&rt->arena.persistent, "gathered weights", full);
@@ -255,7 +255,7 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
     char AX_DEVICE *grad_at =
         pool ? pool->grad[buffer] : NULL; /* NULL: it has a buffer of its own */
     unit->pool = o->sharding.keep_weights ? NULL : pool;
-    unit->buffer = buffer;
+    unit->buffer = pool ? buffer : -1;
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
         if (ax_segment_is_packed(seg)) {

@@ -48,15 +48,17 @@ struct ax_segment {
     bool host_master, host_shard;    /* in the host tier: the separate master; the frozen shard */
     const struct ax_segment *lender; /* whose shard this one reads in place of its own; or NULL */
     struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
+    struct ax_ticket gathers[AX_PACKED_BUFFERS]; /* under way; a plain one's is the first */
 };
 
 struct ax_unit {
     char name[AX_NAME_MAX];
-    int gathered; /* users that currently need it unsharded */
-    bool copy;    /* of a tied matrix: the first stage has the original */
+    int gathered;  /* users that currently need it unsharded */
+    bool arriving; /* its gathers were started, and not waited for */
+    bool copy;     /* of a tied matrix: the first stage has the original */
     struct ax_unit_pool *pool;
     struct ax_unit_pool *away; /* while it is held elsewhere: its pool */
-    int buffer;
+    int buffer;                /* of the pool; −1: its own */
     int n_segments;
     struct ax_segment segments[AX_MAX_SEGMENTS];
 };
@@ -77,11 +79,13 @@ struct ax_sharding {
     bool keep_gradients; /* reduced once per step, not after each backward */
     bool bf16_sums; /* gradients of several ranks are rounded to BF16 before and after their sum; no
                        effect on F64's */
+    bool prefetch;  /* a unit's gather and sum travel while its neighbor computes */
 };
 
 /* 1 to 3. */
 static inline struct ax_sharding ax_zero_stage(int64_t stage) {
-    return (struct ax_sharding){.keep_weights = stage < 3, .keep_gradients = stage < 2};
+    return (struct ax_sharding){
+        .keep_weights = stage < 3, .keep_gradients = stage < 2, .prefetch = true};
 }
 
 /* What a run needs of its parameters. */
@@ -108,6 +112,7 @@ struct ax_unit_pool {
     void AX_DEVICE *full[2];
     void AX_DEVICE *grad[2];
     const struct ax_unit *user[2]; /* whose parameters it holds now */
+    bool prefetch;                 /* ax_sharding's */
 };
 /* Sized for the largest of the n units; nothing if their gather groups have one rank and nothing is
  * offloaded. Decides which of their shards will be in the host tier. */
@@ -123,7 +128,10 @@ void ax_unit_borrow(struct ax_unit *unit, int n, const struct ax_param *params,
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
                       struct ax_unit_pool *pool, int buffer);
 
-/* `full` is valid between gather and release; pairs nest, and reading it outside is a bug. */
+/* `full` is valid between gather and release; pairs nest, and reading it outside is a bug. Gather is
+ * start and arrive: what is computed between them hides the transfer. */
+enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt);
+enum ax_status ax_unit_arrive(struct ax_unit *unit, struct ax_runtime *rt);
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
 /* Gathers a unit that nobody uses, and keeps it so until it is let go: for many uses while weights do
@@ -131,9 +139,26 @@ void ax_unit_release(struct ax_unit *unit);
 size_t ax_unit_hold_bytes(const struct ax_unit *unit, const struct ax_runtime *rt);
 enum ax_status ax_unit_hold(struct ax_unit *unit, struct ax_runtime *rt, void AX_DEVICE *at);
 void ax_unit_let_go(struct ax_unit *unit, struct ax_runtime *rt);
+
+/* One unit's sums in flight. They have memory in scratch: what is pushed after start is released
+ * before finish. */
+struct ax_unit_sum {
+    struct ax_unit *unit; /* NULL: none */
+    bool last;
+    size_t mark;
+    struct ax_segment_sum {
+        struct ax_tensor sent, sum;
+        enum ax_role over;
+        struct ax_ticket ticket;
+    } sums[AX_MAX_SEGMENTS];
+};
 /* After a backward, or after several: grad += this rank's part of Σ grad_full over the gather role,
- * and grad_full is zeroed. After a step's last backward, also sums over the other reduce roles. */
-enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last);
+ * and grad_full is zeroed. After a step's `last` backward, also sums over the other reduce roles.
+ * Start begins with the first of the sums; finish (of none: a no-op) does the rest. Until then
+ * the unit's gradients must not change. */
+enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
+                                    struct ax_runtime *rt, bool last);
+enum ax_status ax_unit_finish_reduce(struct ax_unit_sum *r, struct ax_runtime *rt);
 
 /* The parameter inside a gathered unit, in its local shape; and where its gradient accumulates
  * (data NULL when frozen). */

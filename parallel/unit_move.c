@@ -7,8 +7,9 @@ static struct ax_tensor own_part(const struct ax_segment *seg, const struct ax_r
     return ax_tensor_rows(full, rt->mesh.coord[seg->gather] * n, n);
 }
 
-static enum ax_status gather_buffer(const struct ax_segment *seg, struct ax_runtime *rt,
-                                    const struct ax_tensor *shard, const struct ax_tensor *full) {
+static enum ax_status start_buffer(const struct ax_segment *seg, struct ax_runtime *rt,
+                                   const struct ax_tensor *shard, const struct ax_tensor *full,
+                                   struct ax_ticket *ticket) {
     const struct ax_tensor mine =
         seg->host_shard ? own_part(seg, rt, full, shard->shape[0]) : *shard;
     if (seg->host_shard)
@@ -18,16 +19,29 @@ static enum ax_status gather_buffer(const struct ax_segment *seg, struct ax_runt
                                        .send = mine.data,
                                        .recv = full->data,
                                        .count = shard->shape[0]};
-    return ax_comm_run(&rt->comms[seg->gather], rt->q, &what);
+    return ax_comm_start(&rt->comms[seg->gather], rt->q, &what, ticket);
 }
 
-static enum ax_status gather_packed(const struct ax_segment *seg, struct ax_runtime *rt) {
-    for (int i = 0; i < AX_PACKED_BUFFERS && seg->packed[i].data; i++)
-        AX_TRY(gather_buffer(seg, rt, &seg->packed_shard[i], &seg->packed[i]));
+/* What a segment gathers: one buffer, or a packed one's. */
+static int buffers(const struct ax_segment *seg) {
+    int n = 0;
+    if (!ax_segment_is_packed(seg))
+        return 1;
+    while (n < AX_PACKED_BUFFERS && seg->packed[n].data)
+        n++;
+    return n;
+}
+
+static enum ax_status start_segment(struct ax_segment *seg, struct ax_runtime *rt) {
+    const bool packed = ax_segment_is_packed(seg);
+    const int n = buffers(seg);
+    for (int i = 0; i < n; i++)
+        AX_TRY(start_buffer(seg, rt, packed ? &seg->packed_shard[i] : &seg->shard,
+                            packed ? &seg->packed[i] : &seg->full, &seg->gathers[i]));
     return AX_OK;
 }
 
-enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
+enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt) {
     if (unit->gathered++ > 0)
         return AX_OK;
     if (unit->pool) {
@@ -35,16 +49,31 @@ enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
         AX_ASSERT(!before || before == unit || before->gathered == 0);
         unit->pool->user[unit->buffer] = unit;
     }
-    for (int s = 0; s < unit->n_segments; s++) {
-        const struct ax_segment *seg = &unit->segments[s];
-        AX_TRY(ax_segment_is_packed(seg) ? gather_packed(seg, rt)
-                                         : gather_buffer(seg, rt, &seg->shard, &seg->full));
-    }
+    unit->arriving = true;
+    for (int s = 0; s < unit->n_segments; s++)
+        AX_TRY(start_segment(&unit->segments[s], rt));
     return AX_OK;
 }
 
-void ax_unit_release(struct ax_unit *unit) {
+enum ax_status ax_unit_arrive(struct ax_unit *unit, struct ax_runtime *rt) {
     AX_ASSERT(unit->gathered > 0);
+    for (int s = 0; unit->arriving && s < unit->n_segments; s++) {
+        const struct ax_segment *seg = &unit->segments[s];
+        const int n = buffers(seg);
+        for (int i = 0; i < n; i++)
+            AX_TRY(ax_comm_wait(&rt->comms[seg->gather], rt->q, seg->gathers[i]));
+    }
+    unit->arriving = false;
+    return AX_OK;
+}
+
+enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
+    AX_TRY(ax_unit_start_gather(unit, rt));
+    return ax_unit_arrive(unit, rt);
+}
+
+void ax_unit_release(struct ax_unit *unit) {
+    AX_ASSERT(unit->gathered > 0 && !unit->arriving);
     unit->gathered--;
 }
 
@@ -102,51 +131,87 @@ static enum ax_status to_send(const struct ax_segment *seg, struct ax_runtime *r
     return ax_run_copy(rt->q, &(struct ax_copy){*out, *grad});
 }
 
-/* grad += Σ over the gather role of this rank's part of grad_full. */
-static enum ax_status reduce_scatter(const struct ax_segment *seg, struct ax_runtime *rt) {
-    if (seg->grad.data == seg->grad_full.data)
-        return AX_OK; /* one buffer: already accumulated */
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct ax_tensor sent;
-    AX_TRY(to_send(seg, rt, &seg->grad_full, &sent));
-    const struct ax_tensor sum = push(rt, "reduced gradients", sent.dtype, seg->shard_numel);
-    const struct ax_collective what = {.kind = AX_REDUCE_SCATTER,
-                                       .dtype = sent.dtype,
-                                       .send = sent.data,
-                                       .recv = sum.data,
-                                       .count = seg->shard_numel};
-    AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
-    AX_TRY(ax_run_add(rt->q, &(struct ax_add){seg->grad, sum, 1}));
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0}));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
+/* Over the gather role, of grad_full to `sum`; over another one, whose ranks all have the same part,
+ * of `sent` in place. */
+static enum ax_status start_sum(const struct ax_segment *seg, struct ax_runtime *rt,
+                                enum ax_role over, struct ax_segment_sum *s) {
+    const bool scatters = over == seg->gather;
+    struct ax_comm *c = &rt->comms[over];
+    s->over = over;
+    AX_TRY(to_send(seg, rt, scatters ? &seg->grad_full : &seg->grad, &s->sent));
+    if (scatters)
+        s->sum = push(rt, "reduced gradients", s->sent.dtype, seg->shard_numel);
+    struct ax_collective what = {.kind = scatters ? AX_REDUCE_SCATTER : AX_ALL_REDUCE,
+                                 .dtype = s->sent.dtype,
+                                 .send = s->sent.data,
+                                 .recv = scatters ? s->sum.data : s->sent.data,
+                                 .count = seg->shard_numel};
+    const size_t staging = c->stages ? ax_comm_staging(&what, c->size) : 0;
+    if (staging > 0)
+        what.staging = ax_stack_push(&rt->arena.scratch, "others' parts of sums", staging);
+    return ax_comm_start(c, rt->q, &what, &s->ticket);
 }
 
-/* grad = its sum over a role whose ranks all have it. */
-static enum ax_status all_reduce(const struct ax_segment *seg, struct ax_runtime *rt,
-                                 enum ax_role role) {
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct ax_tensor sent;
-    if (rt->mesh.size[role] == 1)
-        return AX_OK;
-    AX_TRY(to_send(seg, rt, &seg->grad, &sent));
-    AX_TRY(ax_comm_sum(&rt->comms[role], rt->q, sent.dtype, sent.data, seg->shard_numel));
-    if (sent.data != seg->grad.data)
-        AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){seg->grad, sent}));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
+static enum ax_status finish_sum(const struct ax_segment *seg, struct ax_runtime *rt,
+                                 const struct ax_segment_sum *s) {
+    AX_TRY(ax_comm_wait(&rt->comms[s->over], rt->q, s->ticket));
+    if (s->over != seg->gather)
+        return s->sent.data == seg->grad.data
+                   ? AX_OK
+                   : ax_run_copy(rt->q, &(struct ax_copy){seg->grad, s->sent});
+    AX_TRY(ax_run_add(rt->q, &(struct ax_add){seg->grad, s->sum, 1}));
+    return ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0});
 }
 
-enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last) {
-    for (int s = 0; s < unit->n_segments; s++) {
-        const struct ax_segment *seg = &unit->segments[s];
-        if (!seg->trainable)
-            continue;
-        AX_TRY(reduce_scatter(seg, rt));
-        for (int role = 0; last && role < AX_ROLE_COUNT; role++)
-            if (role != (int)seg->gather && (seg->reduce_roles >> role & 1))
-                AX_TRY(all_reduce(seg, rt, (enum ax_role)role));
+/* The role after `before` (AX_ROLE_COUNT: the first one) that the gradients of a segment are summed
+ * over; AX_ROLE_COUNT after the last one. The gather role comes first. */
+static enum ax_role next_role(const struct ax_segment *seg, const struct ax_runtime *rt, bool last,
+                              enum ax_role before) {
+    if (!seg->trainable)
+        return AX_ROLE_COUNT;
+    if (before == AX_ROLE_COUNT && seg->grad.data != seg->grad_full.data)
+        return seg->gather;
+    int role = before == AX_ROLE_COUNT || before == seg->gather ? 0 : (int)before + 1;
+    while (role < AX_ROLE_COUNT && (!last || role == (int)seg->gather || rt->mesh.size[role] == 1 ||
+                                    !(seg->reduce_roles >> role & 1)))
+        role++;
+    return (enum ax_role)role;
+}
+
+enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
+                                    struct ax_runtime *rt, bool last) {
+    AX_ASSERT(!r->unit);
+    *r =
+        (struct ax_unit_sum){.unit = unit, .last = last, .mark = ax_stack_mark(&rt->arena.scratch)};
+    for (int i = 0; i < unit->n_segments; i++) {
+        const struct ax_segment *seg = &unit->segments[i];
+        r->sums[i].over = next_role(seg, rt, last, AX_ROLE_COUNT);
+        if (r->sums[i].over != AX_ROLE_COUNT)
+            AX_TRY(start_sum(seg, rt, r->sums[i].over, &r->sums[i]));
     }
+    return AX_OK;
+}
+
+static enum ax_status finish_segment(const struct ax_segment *seg, struct ax_runtime *rt, bool last,
+                                     struct ax_segment_sum *s) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    while (s->over != AX_ROLE_COUNT) {
+        AX_TRY(finish_sum(seg, rt, s));
+        ax_stack_release(&rt->arena.scratch, mark);
+        s->over = next_role(seg, rt, last, s->over);
+        if (s->over != AX_ROLE_COUNT)
+            AX_TRY(start_sum(seg, rt, s->over, s));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_unit_finish_reduce(struct ax_unit_sum *r, struct ax_runtime *rt) {
+    if (!r->unit)
+        return AX_OK;
+    for (int i = 0; i < r->unit->n_segments; i++)
+        AX_TRY(finish_segment(&r->unit->segments[i], rt, r->last, &r->sums[i]));
+    ax_stack_release(&rt->arena.scratch, r->mark);
+    r->unit = NULL;
     return AX_OK;
 }
 
@@ -164,12 +229,12 @@ bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p) {
 
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p) {
     const struct ax_segment *seg = &unit->segments[p->segment];
-    AX_ASSERT(unit->gathered > 0 && ax_segment_is_packed(seg));
+    AX_ASSERT(unit->gathered > 0 && !unit->arriving && ax_segment_is_packed(seg));
     return ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
 }
 
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p) {
-    AX_ASSERT(unit->gathered > 0 && !ax_unit_is_packed(unit, p));
+    AX_ASSERT(unit->gathered > 0 && !unit->arriving && !ax_unit_is_packed(unit, p));
     struct ax_tensor weight = slice(unit->segments[p->segment].full, p);
     weight.panels = p->panels;
     return weight;

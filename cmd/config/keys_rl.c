@@ -285,6 +285,10 @@ const struct ax_config_key ax_config_keys_mesh[] = {
            "over ranks once per step. Optimizer state is always sharded. Less traffic for more "
            "memory. axtrain's own key.",
            .dflt = "3"),
+    AX_KEY("fsdp_prefetch", AX_T_COUNT,
+           "Layers whose weights and gradients travel while their neighbor computes: 1 or 0. "
+           "axtrain's own key.",
+           .dflt = "1"),
     AX_KEY("reduce_dtype", AX_T_STR,
            "Type in which gradients are sent to other ranks and summed; bfloat16 halves the "
            "traffic. axtrain's own key.",

@@ -115,6 +115,9 @@ enum ax_status ax_train_sharding_read(struct ax_sharding *out, const struct ax_c
         return ax_config_error(cfg, "zero_stage", "expected 1, 2 or 3");
     *out = ax_zero_stage(stage);
     out->bf16_sums = strcmp(ax_config_str(cfg, "reduce_dtype"), "float32") != 0;
+    out->prefetch = ax_config_i64(cfg, "fsdp_prefetch") > 0;
+    if (ax_config_i64(cfg, "fsdp_prefetch") > 1)
+        return ax_config_error(cfg, "fsdp_prefetch", "expected 0 or 1");
     if (stage != 3 && ax_config_bool(cfg, "layer_offloading"))
         return ax_config_error(cfg, "layer_offloading",
                                "ZeRO stage %d keeps the weights that this would move away: set "

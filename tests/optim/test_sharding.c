@@ -37,6 +37,8 @@ struct sharded {
     size_t layers[MAX_WORLD], largest[MAX_WORLD];           /* gathered bytes: all, of one */
     size_t layer_grads[MAX_WORLD], largest_grad[MAX_WORLD]; /* unsharded gradients */
     bool bf16_gradients;                                    /* none needs more bits */
+    uint64_t arriving[MAX_WORLD], summed[MAX_WORLD];        /* units, seen at each forward of one */
+    uint64_t units;
     struct ax_arena_plan plan[MAX_WORLD];
 };
 
@@ -109,11 +111,34 @@ static void measure(struct sharded *s, int rank, const struct ax_step *step) {
     }
 }
 
+struct watched {
+    const struct ax_step *step;
+    uint64_t *arriving, *summed;
+};
+
+/* What is under way as a unit's forward begins: the next unit, and the sum of the last backward. */
+static void watch(void *ctx, const char *what, int layer, const struct ax_tensor *t) {
+    const struct watched *w = ctx;
+    const struct ax_model *m = &w->step->model;
+    const int next = layer + 2;
+    (void)t;
+    if (strcmp(what, "hidden") != 0)
+        return;
+    *w->arriving +=
+        next < m->n_units && ax_chunks_have(&m->chunks, next) && m->units[next].arriving;
+    *w->summed += w->step->reduction.unit != NULL;
+}
+
 static enum ax_status run_steps(const struct ranked *r, struct ax_step *step) {
     struct sharded *s = r->s;
     struct ax_comm *c = &step->rt->comms[AX_ROLE_FSDP];
     const int data_rank = step->rt->mesh.coord[AX_ROLE_BATCH];
     const bool planning = ax_runtime_planning(step->rt);
+    struct watched watched = {step, &s->arriving[r->rank], &s->summed[r->rank]};
+    for (int m = 0; m < step->o.n_microbatches && !planning; m++) {
+        step->passes[m].tap = watch;
+        step->passes[m].tap_ctx = &watched;
+    }
     AX_TRY(ax_model_init_random(&step->model, 5));
     if (s->adapter)
         AX_TRY(tiny_adapters(&step->model, 7));
@@ -125,6 +150,7 @@ static enum ax_status run_steps(const struct ranked *r, struct ax_step *step) {
         s->gathers[r->rank] = c->calls[AX_ALL_GATHER] - gathers;
         s->reductions[r->rank] = c->calls[AX_REDUCE_SCATTER] - sums;
         if (r->rank == 0) {
+            s->units = (uint64_t)step->model.n_units;
             s->loss[i] = result.loss;
             s->norm[i] = result.grad_norm;
         }
@@ -196,6 +222,7 @@ static void weights_gathered_once_change_no_bit(void **state) {
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct sharded each = kinds[i], once = kinds[i];
+        each.sharding = ax_zero_stage(3);
         once.sharding = ax_zero_stage(2);
         run(&each);
         run(&once);
@@ -213,6 +240,42 @@ static void weights_gathered_once_change_no_bit(void **state) {
                 assert_int_equal(once.plan[r].scratch[phase], each.plan[r].scratch[phase]);
         }
     }
+}
+
+/* Gathers and sums that travel while a neighbor computes are those that are waited for in line. */
+static void traveling_changes_no_bit(void **state) {
+    (void)state;
+    static const struct sharded kinds[] = {
+        {.sizes = {1, 1, 2, 1, 1, 1}, .dtype = AX_F32},
+        {.sizes = {1, 1, 2, 1, 1, 1}, .dtype = AX_BF16, .tied = true},
+        {.sizes = {1, 2, 2, 1, 1, 1}, .dtype = AX_F32, .adapter = true},
+        {.sizes = {1, 2, 1, 1, 1, 1}, .dtype = AX_F32, .tied = true},
+        {.sizes = {2, 1, 2, 1, 1, 1}, .dtype = AX_F32},
+        {.sizes = {1, 1, 2, 1, 2, 1}, .dtype = AX_F32},
+        {.sizes = {1, 1, 1, 2, 1, 1}, .dtype = AX_F32},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int stage = 1; stage <= 3; stage++) {
+            struct sharded travels = kinds[i], waits = kinds[i];
+            travels.sharding = waits.sharding = ax_zero_stage(stage);
+            waits.sharding.prefetch = false;
+            run(&travels);
+            run(&waits);
+            assert_memory_equal(travels.loss, waits.loss, sizeof waits.loss);
+            assert_memory_equal(travels.norm, waits.norm, sizeof waits.norm);
+            assert_memory_equal(travels.masters, waits.masters, sizeof waits.masters);
+            assert_memory_equal(travels.gathers, waits.gathers, sizeof waits.gathers);
+            assert_memory_equal(travels.reductions, waits.reductions, sizeof waits.reductions);
+            assert_int_equal(travels.plan[0].persistent, waits.plan[0].persistent);
+            assert_true(waits.arriving[0] == 0 && waits.summed[0] == 0);
+            if (i > 0 || stage < 3)
+                continue;
+            const uint64_t passes = (uint64_t)STEPS * MICRO, units = travels.units;
+            assert_int_equal(travels.arriving[0],
+                             passes * (units - 2)); /* the last has no next one */
+            assert_int_equal(travels.summed[0],
+                             (passes - STEPS) * (units - 1)); /* not of the first */
+        }
 }
 
 /* The order of a sum changes its last bits, not more. */
@@ -324,6 +387,7 @@ static void memory_for_sums_is_planned(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_gathered_once_change_no_bit),
+        cmocka_unit_test(traveling_changes_no_bit),
         cmocka_unit_test(gradients_are_reduced_once),
         cmocka_unit_test(one_micro_batch_is_reduced_as_ever),
         cmocka_unit_test(sums_in_bf16),

@@ -352,7 +352,9 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
     (void)ax_unit_weight(&r.unit, down); /* still whole for the first */
     ax_unit_release(&r.unit);
     assert_int_equal(r.unit.gathered, 0);
-    AX_TRY(ax_unit_reduce(&r.unit, rt, true));
+    struct ax_unit_sum sum = {0};
+    AX_TRY(ax_unit_start_reduce(&sum, &r.unit, rt, true));
+    AX_TRY(ax_unit_finish_reduce(&sum, rt));
     assert_int_equal(comm->calls[AX_REDUCE_SCATTER], 0); /* grad is grad_full */
     if (!ax_runtime_planning(rt))
         assert_true(ax_load(g.dtype, g.data, 17) == 2.5);
@@ -381,7 +383,9 @@ static void collectives_run_over_the_right_roles(void **state) {
     const struct ax_segment *s = &r.unit.segments[0];
     assert_int_equal(ax_unit_gather(&r.unit, &rt), AX_OK);
     assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent[AX_ALL_GATHER] == 3 * 2 * (double)s->shard_numel);
-    assert_int_equal(ax_unit_reduce(&r.unit, &rt, true), AX_OK);
+    struct ax_unit_sum sum = {0};
+    assert_int_equal(ax_unit_start_reduce(&sum, &r.unit, &rt, true), AX_OK);
+    assert_int_equal(ax_unit_finish_reduce(&sum, &rt), AX_OK);
     for (enum ax_role role = 0; role < AX_ROLE_COUNT; role++) {
         const struct ax_comm *c = &rt.comms[role];
         assert_int_equal(c->calls[AX_ALL_GATHER], role == AX_ROLE_FSDP);
