@@ -95,6 +95,7 @@ struct ax_model_options {
     const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
     bool count_loads;                     /* of experts in training passes: expert_loads */
+    double expert_room;                   /* of parallel/expert.h; 0 = AX_EXPERT_ROOM */
     int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
     /* A model on the same mesh that has been created: where both have frozen weights of the same names
      * and layout, this one reads the other's, and does not load its own. NULL: none. */

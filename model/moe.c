@@ -3,7 +3,11 @@
  *
  * Forward: router → rows sorted by expert and sent to the experts' ranks (parallel/expert.h) → gate
  * and up, SwiGLU, down as grouped products → back → weighted sum. The router's decision is kept in
- * every recompute mode: backward must follow the same routes. */
+ * every recompute mode: backward must follow the same routes.
+ *
+ * Rows travel in rounds, nearly always one. All rounds use the same memory: forward runs the later
+ * ones first, so that it leaves round 0's tensors, and backward, when it is done with those, makes
+ * the later ones again. RESULTS has all rounds' rows, before they travel and after. */
 #include <stdio.h>
 
 #include "model/builder.h"
@@ -19,10 +23,10 @@ enum {
     OFFSETS,
     COUNTS,
     REGROUP,
-    ROWS, /* at the experts, sorted by expert */
+    ROWS, /* at the experts in the open round, sorted by expert */
     GATE_UP,
     ACT,
-    RESULTS, /* back on their rank, sorted by expert */
+    RESULTS, /* back on their rank, as PLACES says */
     N_SAVED
 };
 _Static_assert(N_SAVED == AX_MOE_SAVED, "of a part that has this one inside it");
@@ -122,7 +126,8 @@ static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     ax_saved_declare(&s[OFFSETS], "router", AX_KEEP_ALWAYS,
                      ax_tensor_1d(AX_I32, NULL, g->n_local + 1));
     if (travels) {
-        ax_saved_declare(&s[COUNTS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, 2, E));
+        ax_saved_declare(&s[COUNTS], "router", AX_KEEP_ALWAYS,
+                         ax_tensor_2d(AX_I32, NULL, g->ranks, E));
         ax_saved_declare(&s[REGROUP], "router", AX_KEEP_ALWAYS, ax_tensor_1d(AX_I32, NULL, cap));
     }
     ax_saved_declare(&s[ROWS], "expert input", travels ? AX_KEEP_COSTLY : AX_KEEP_CHEAP,
@@ -137,13 +142,17 @@ static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struc
 
 static struct ax_expert_route route_of(const struct ax_layer *l, const struct ax_pass *p,
                                        const struct ax_saved *s) {
-    int64_t *rows = p->slot->expert_rows;
-    return (struct ax_expert_route){
-        .places = s[PLACES].t,
-        .offsets = s[OFFSETS].t,
-        .counts = s[COUNTS].t,
-        .regroup = s[REGROUP].t,
-        .rows = rows ? rows + (int64_t)2 * l->index * p->model->experts.ranks : NULL};
+    struct ax_expert_rounds *rounds = p->slot->expert_rounds;
+    return (struct ax_expert_route){.places = s[PLACES].t,
+                                    .offsets = s[OFFSETS].t,
+                                    .counts = s[COUNTS].t,
+                                    .regroup = s[REGROUP].t,
+                                    .rounds = rounds ? rounds + l->index : NULL};
+}
+
+/* Rows sorted by expert that have yet to travel: to ROWS where they are the experts' already. */
+static const struct ax_tensor *sorted_rows(const struct ax_pass *p, const struct ax_saved *s) {
+    return &s[p->model->experts.ranks > 1 ? RESULTS : ROWS].t;
 }
 
 static struct ax_router_choice choice_of(const struct ax_saved *s) {
@@ -159,24 +168,27 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
     return ax_expert_assign(&m->experts, m->rt, &choice.experts, &route);
 }
 
-/* Sends every token's row to its experts. */
+static enum ax_status sort_rows(struct ax_pass *p, const struct ax_saved *s,
+                                const struct ax_tensor *h) {
+    return ax_run_scatter_rows(p->model->rt->q,
+                               &(struct ax_scatter_rows){*sorted_rows(p, s), *h, s[PLACES].t});
+}
+
+/* Sends the open round's rows to their experts. */
 static enum ax_status dispatch(const struct ax_layer *l, struct ax_pass *p,
-                               const struct ax_saved *s, const struct ax_tensor *h) {
+                               const struct ax_saved *s) {
     struct ax_model *m = p->model;
-    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
     const struct ax_expert_route route = route_of(l, p, s);
-    const struct ax_tensor *rows = &s[ROWS].t;
-    const struct ax_tensor sorted = ax_expert_sorted(&m->experts, m->rt, &route, rows);
-    AX_TRY(ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){sorted, *h, route.places}));
-    AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &sorted, rows));
-    ax_stack_release(&m->rt->arena.scratch, mark);
-    return AX_OK;
+    return ax_expert_send(&m->experts, m->rt, &route, sorted_rows(p, s), &s[ROWS].t);
 }
 
 /* Rows of the experts here, and what they become. */
-static struct ax_expert_rows rows_of(const struct ax_saved *s, const struct ax_tensor *x,
+static struct ax_expert_rows rows_of(const struct ax_layer *l, const struct ax_pass *p,
+                                     const struct ax_saved *s, const struct ax_tensor *x,
                                      const struct ax_tensor *y) {
-    return (struct ax_expert_rows){*x, *y, s[OFFSETS].t, ax_tensor_numel(&s[PLACES].t)};
+    const struct ax_expert_route route = route_of(l, p, s);
+    return (struct ax_expert_rows){*x, *y, s[OFFSETS].t,
+                                   ax_expert_even_count(&p->model->experts, &route)};
 }
 
 /* The rows received; those after them are skipped to save memory traffic. */
@@ -193,7 +205,7 @@ static enum ax_status activate(const struct ax_layer *l, struct ax_pass *p,
 static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p,
                               const struct ax_saved *s) {
     const struct ax_expert_matrices w = ax_expert_gate_up(l);
-    const struct ax_expert_rows rows = rows_of(s, &s[ROWS].t, &s[GATE_UP].t);
+    const struct ax_expert_rows rows = rows_of(l, p, s, &s[ROWS].t, &s[GATE_UP].t);
     AX_TRY(ax_expert_forward(l, p, &w, &rows));
     return ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows);
 }
@@ -209,12 +221,45 @@ static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const st
         here = s[ROWS].t;
         here.data = ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&here));
     }
-    const struct ax_expert_rows rows = rows_of(s, &s[ACT].t, &here);
+    const struct ax_expert_rows rows = rows_of(l, p, s, &s[ACT].t, &here);
     AX_TRY(ax_expert_forward(l, p, &w, &rows));
     AX_TRY(ax_adapter_experts_forward(&l->moe.down_adapter, &rows));
     AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &here, &s[RESULTS].t));
     ax_stack_release(scratch, mark);
     return AX_OK;
+}
+
+/* Makes the experts' inputs and activations of the open round. */
+static enum ax_status make_inputs(const struct ax_layer *l, struct ax_pass *p,
+                                  const struct ax_saved *s) {
+    AX_TRY(dispatch(l, p, s));
+    AX_TRY(gate_up(l, p, s));
+    return activate(l, p, s);
+}
+
+/* Where rows travel, a plan has one later round, without rows: its memory is round 0's. */
+static bool has_round(const struct ax_model *m, const struct ax_expert_route *r, int round) {
+    const bool planned = round == 1 && ax_runtime_planning(m->rt) &&
+                         ax_expert_most_rounds(&m->experts, m->arch.moe.n_active) > 1;
+    return r->rounds && (round < r->rounds->n || planned);
+}
+
+/* From sorted rows to results, by way of round 0's tensors. */
+static enum ax_status later_forward(const struct ax_layer *l, struct ax_pass *p,
+                                    const struct ax_saved *s) {
+    struct ax_model *m = p->model;
+    const struct ax_expert_route route = route_of(l, p, s);
+    if (!route.rounds)
+        return AX_OK;
+    ax_contract_loop(m->rt);
+    for (int i = 1; has_round(m, &route, i); i++) {
+        AX_TRY(ax_contract_turn(m->rt, 1, 1));
+        AX_TRY(ax_expert_open(&m->experts, m->rt, &route, i));
+        AX_TRY(make_inputs(l, p, s));
+        AX_TRY(down(l, p, s));
+    }
+    AX_TRY(ax_contract_end(m->rt));
+    return ax_expert_open(&m->experts, m->rt, &route, 0);
 }
 
 static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
@@ -223,8 +268,12 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
     const struct ax_model *m = p->model;
     if (ax_saved_make(&s[EXPERTS]))
         AX_TRY(choose(l, p, s, h));
+    if (!s[ROWS].ready)
+        AX_TRY(sort_rows(p, s, h));
+    if (!s[RESULTS].ready)
+        AX_TRY(later_forward(l, p, s));
     if (ax_saved_make(&s[ROWS]))
-        AX_TRY(dispatch(l, p, s, h));
+        AX_TRY(dispatch(l, p, s));
     if (ax_saved_make(&s[GATE_UP]))
         AX_TRY(gate_up(l, p, s));
     if (ax_saved_make(&s[ACT]))
@@ -253,8 +302,8 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     struct ax_tensor d_act = *act;
     d_act.data = ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&d_act));
     const int64_t n = ax_expert_count(&m->experts, &route);
-    const struct ax_expert_rows outputs = rows_of(s, act, d);
-    const struct ax_expert_rows inputs = rows_of(s, &s[ROWS].t, gate_up);
+    const struct ax_expert_rows outputs = rows_of(l, p, s, act, d);
+    const struct ax_expert_rows inputs = rows_of(l, p, s, &s[ROWS].t, gate_up);
     AX_TRY(ax_expert_inputs(l, p, &down, &outputs, &d_act));
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &d_act));
     AX_TRY(ax_expert_gradients(l, p, &down, &outputs));
@@ -269,29 +318,59 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     return AX_OK;
 }
 
+/* The open round's part of the gradient, from results to sorted rows, in place. */
+static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p,
+                                     const struct ax_saved *s, const struct ax_tensor *sorted,
+                                     const struct ax_tensor *d) {
+    struct ax_model *m = p->model;
+    const struct ax_expert_route route = route_of(l, p, s);
+    AX_TRY(ax_expert_send(&m->experts, m->rt, &route, sorted, d));
+    AX_TRY(experts_backward(l, p, s, d));
+    return ax_expert_return(&m->experts, m->rt, &route, d, sorted);
+}
+
+static enum ax_status later_backward(const struct ax_layer *l, struct ax_pass *p,
+                                     const struct ax_saved *s, const struct ax_tensor *h,
+                                     const struct ax_tensor *sorted, const struct ax_tensor *d) {
+    struct ax_model *m = p->model;
+    const struct ax_expert_route route = route_of(l, p, s);
+    if (!route.rounds)
+        return AX_OK;
+    if (route.rounds->n > 1)
+        AX_TRY(sort_rows(p, s, h));
+    ax_contract_loop(m->rt);
+    for (int i = 1; has_round(m, &route, i); i++) {
+        AX_TRY(ax_contract_turn(m->rt, 1, 1));
+        AX_TRY(ax_expert_open(&m->experts, m->rt, &route, i));
+        AX_TRY(make_inputs(l, p, s));
+        AX_TRY(round_backward(l, p, s, sorted, d));
+    }
+    return ax_contract_end(m->rt);
+}
+
 static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                    const struct ax_tensor *h, const struct ax_tensor *dy,
                                    const struct ax_tensor *dh) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_expert_route route = route_of(l, p, s);
     const struct ax_router_choice choice = choice_of(s);
-    struct ax_tensor d = s[ROWS].t, dweights = s[WEIGHTS].t;
+    struct ax_tensor d = s[ROWS].t, sorted = *sorted_rows(p, s), dweights = s[WEIGHTS].t;
     d.data = ax_stack_push(scratch, "gradient of expert rows", ax_tensor_bytes(&d));
     dweights.data = ax_stack_push(scratch, "gradient of router", ax_tensor_bytes(&dweights));
-    const struct ax_tensor sorted = ax_expert_sorted(&m->experts, m->rt, &route, &d);
+    sorted.data = m->experts.ranks > 1
+                      ? ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&sorted))
+                      : d.data;
     AX_TRY(ax_run_combine_backward(m->rt->q, &(struct ax_combine_backward){.dout = *dy,
                                                                            .src = s[RESULTS].t,
-                                                                           .rows = route.places,
+                                                                           .rows = s[PLACES].t,
                                                                            .weights = s[WEIGHTS].t,
                                                                            .dsrc = sorted,
                                                                            .dweights = dweights}));
-    AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &sorted, &d));
-    AX_TRY(experts_backward(l, p, s, &d));
-    AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &d, &sorted));
+    AX_TRY(round_backward(l, p, s, &sorted, &d));
+    AX_TRY(later_backward(l, p, s, h, &sorted, &d));
     AX_TRY(ax_run_combine_forward(
-        m->rt->q, &(struct ax_combine_forward){.src = sorted, .rows = route.places, .out = *dh}));
+        m->rt->q, &(struct ax_combine_forward){.src = sorted, .rows = s[PLACES].t, .out = *dh}));
     AX_TRY(ax_router_gradient(l, p, &choice, &dweights, h, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -15,8 +15,8 @@ enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struc
     AX_TRY_GOTO(ax_alloc(&s->frames, (size_t)m->n_units, sizeof *s->frames), st, fail);
     AX_TRY_GOTO(ax_alloc(&s->residual, (size_t)m->n_units, sizeof *s->residual), st, fail);
     if (m->experts.ranks > 1)
-        AX_TRY_GOTO(ax_alloc(&s->expert_rows, 2 * (size_t)m->n_units * (size_t)m->experts.ranks,
-                             sizeof *s->expert_rows),
+        AX_TRY_GOTO(ax_expert_rounds_create(&s->expert_rounds, &m->experts, m->arch.moe.n_active,
+                                            (int)m->arch.n_layers),
                     st, fail);
     return AX_OK;
 fail:
@@ -58,7 +58,7 @@ void ax_slot_free(struct ax_slot *s) {
     ax_free(s->frames);
     ax_free(s->residual);
     ax_free(s->away);
-    ax_free(s->expert_rows);
+    ax_expert_rounds_free(s->expert_rounds);
     *s = (struct ax_slot){0};
 }
 

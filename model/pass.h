@@ -16,9 +16,9 @@ struct ax_slot {
     void AX_DEVICE **away; /* the chunk's residuals in the host tier between forward and backward,
                               while the device has two in turns; NULL = on the device */
     struct ax_tensor grad; /* accumulation [T][D]; only with backward */
-    int64_t *expert_rows;  /* [n_units][2][ep]: see parallel/expert.h; NULL = no exchange */
-    struct ax_tensor load, slope; /* of the routers: see balance.h */
-    bool balanced;                /* slope has been computed */
+    struct ax_expert_rounds *expert_rounds; /* [n_layers]; NULL = no exchange */
+    struct ax_tensor load, slope;           /* of the routers: see balance.h */
+    bool balanced;                          /* slope has been computed */
 };
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack);
 /* The n slots of training, each on its own stack of the arena. away_rows > 0: residuals of up to so

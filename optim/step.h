@@ -36,6 +36,7 @@ struct ax_step_options {
     double balance_coef;      /* coefficient of the routers' balancing loss (model/balance.h); 0 =
                              none */
     double router_bias_speed; /* router_bias.h; 0: the routers' biases stay */
+    double expert_room;       /* of ranks of ep (parallel/expert.h); 0 = AX_EXPERT_ROOM */
     double neftune_alpha;     /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;

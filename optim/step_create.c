@@ -81,6 +81,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .unfrozen = s->o.unfrozen,
                                         .lender = s->o.lender,
                                         .count_loads = s->o.router_bias_speed > 0,
+                                        .expert_room = s->o.expert_room,
                                         .qat = s->o.qat,
                                         .chunks = ax_pipeline_chunks(&pipeline)};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));

@@ -1,14 +1,17 @@
-/* Sorting rows by expert, and the all-to-alls: see expert.h. */
+/* Sorting rows by expert, rounds, and the all-to-alls: see expert.h. */
 #include "parallel/expert.h"
 
-#include <string.h>
+#include <math.h>
 
 #include "base/mem.h"
 
 enum ax_status ax_expert_group_create(struct ax_expert_group *g, const struct ax_runtime *rt,
-                                      int64_t n_experts) {
+                                      int64_t n_experts, double room) {
     const int ranks = rt->mesh.size[AX_ROLE_EP];
-    *g = (struct ax_expert_group){.ranks = ranks, .n_experts = n_experts};
+    *g = (struct ax_expert_group){.ranks = ranks,
+                                  .rank = rt->mesh.coord[AX_ROLE_EP],
+                                  .room = room > 0 ? room : AX_EXPERT_ROOM,
+                                  .n_experts = n_experts};
     if (n_experts % ranks != 0) {
         int near = ranks;
         while (n_experts % near != 0)
@@ -18,11 +21,12 @@ enum ax_status ax_expert_group_create(struct ax_expert_group *g, const struct ax
                         (long long)n_experts, near);
     }
     g->n_local = n_experts / ranks;
-    g->first = rt->mesh.coord[AX_ROLE_EP] * g->n_local;
+    g->first = g->rank * g->n_local;
+    const size_t counts = (size_t)ranks * (size_t)n_experts;
     enum ax_status st;
-    AX_TRY_GOTO(ax_alloc(&g->counts, 4 * (size_t)n_experts, sizeof *g->counts), st, fail);
+    AX_TRY_GOTO(ax_alloc(&g->counts, 2 * counts, sizeof *g->counts), st, fail);
     AX_TRY_GOTO(ax_alloc(&g->sent, 2 * (size_t)ranks, sizeof *g->sent), st, fail);
-    g->even = g->counts + 2 * n_experts;
+    g->even = g->counts + counts;
     g->received = g->sent + ranks;
     return AX_OK;
 fail:
@@ -36,49 +40,89 @@ void ax_expert_group_free(struct ax_expert_group *g) {
     *g = (struct ax_expert_group){0};
 }
 
-/* A token goes to an expert at most once. */
-int64_t ax_expert_capacity(const struct ax_expert_group *g, int64_t T, int64_t k) {
+/* The most rows for one rank: a token goes to an expert at most once. */
+static int64_t worst(const struct ax_expert_group *g, int64_t T, int64_t k) {
     return g->ranks * T * (k < g->n_local ? k : g->n_local);
 }
 
-/* n rows, distributed over the experts as evenly as possible. */
+int64_t ax_expert_capacity(const struct ax_expert_group *g, int64_t T, int64_t k) {
+    const int64_t most = worst(g, T, k);
+    const double room = ceil(g->room * (double)(T * k));
+    return g->ranks == 1 || room >= (double)most ? most : (int64_t)room;
+}
+
+/* Of the room, a round at least takes room·T·k rows, whatever T is. */
+int ax_expert_most_rounds(const struct ax_expert_group *g, int64_t k) {
+    const double most = ceil((double)worst(g, 1, k) / (g->room * (double)k));
+    return g->ranks == 1 || most <= 1 ? 1 : (int)most;
+}
+
+enum ax_status ax_expert_rounds_create(struct ax_expert_rounds **r, const struct ax_expert_group *g,
+                                       int64_t k, int n) {
+    const size_t one = (size_t)ax_expert_most_rounds(g, k) * 2 * (size_t)g->ranks;
+    int64_t *rows;
+    AX_TRY(ax_alloc(r, (size_t)n, sizeof **r));
+    const enum ax_status st = ax_alloc(&rows, (size_t)n * one, sizeof *rows);
+    for (int i = 0; i < n && st == AX_OK; i++)
+        (*r)[i] = (struct ax_expert_rounds){.n = 1, .rows = rows + (size_t)i * one};
+    if (st == AX_OK)
+        return AX_OK;
+    ax_free(*r);
+    *r = NULL;
+    return st;
+}
+
+void ax_expert_rounds_free(struct ax_expert_rounds *r) {
+    if (r)
+        ax_free(r->rows);
+    ax_free(r);
+}
+
+/* Every rank has n rows, distributed over the experts as evenly as possible. */
 static void fill_even(struct ax_expert_group *g, int64_t n) {
     const int64_t E = g->n_experts;
-    for (int64_t e = 0; e < E; e++)
-        g->even[e] = g->even[E + e] = (int32_t)(n * (e + 1) / E - n * e / E);
+    for (int64_t i = 0; i < g->ranks * E; i++)
+        g->even[i] = (int32_t)(n * (i % E + 1) / E - n * (i % E) / E);
 }
 
-/* Reads the counts, and keeps how many rows go to each rank and come from it. */
-static enum ax_status read_counts(struct ax_expert_group *g, struct ax_runtime *rt,
-                                  const struct ax_expert_route *r) {
-    const int64_t rows = ax_tensor_numel(&r->places);
-    int64_t *leave = r->rows, *come = r->rows + g->ranks, all_leave = 0, all_come = 0;
-    fill_even(g, rows);
-    AX_TRY(ax_queue_read(rt->q, r->counts.data, g->counts, ax_tensor_bytes(&r->counts), g->even));
-    for (int rank = 0; rank < g->ranks; rank++) {
-        leave[rank] = come[rank] = 0;
-        for (int64_t e = rank * g->n_local; e < (rank + 1) * g->n_local; e++) {
-            leave[rank] += g->counts[e];
-            come[rank] += g->counts[g->n_experts + e];
-        }
-        all_leave += leave[rank];
-        all_come += come[rank];
+/* Rows [from, to) of a rank's are split among rounds. */
+static void split(int64_t *rows, int64_t stride, int64_t room, int64_t from, int64_t to) {
+    for (int64_t at = from, end; at < to; at = end) {
+        const int64_t round = at / room;
+        end = (round + 1) * room < to ? (round + 1) * room : to;
+        rows[round * stride] += end - at;
     }
-    if (all_leave <= rows && all_come <= r->regroup.shape[0])
-        return AX_OK;
-    return ax_error(AX_ERR_FAILED,
-                    "experts: %lld rows to send of %lld, %lld to get with room for %lld; this is a "
-                    "bug in axtrain",
-                    (long long)all_leave, (long long)rows, (long long)all_come,
-                    (long long)r->regroup.shape[0]);
 }
 
-/* Sets the elements of the next all-to-all, at `width` per row. */
-static void set_width(struct ax_expert_group *g, const struct ax_expert_route *r, int64_t width) {
-    for (int rank = 0; rank < g->ranks; rank++) {
-        g->sent[rank] = r->rows[rank] * width;
-        g->received[rank] = r->rows[g->ranks + rank] * width;
+/* The rounds from all ranks' counts, at most `most`. */
+static enum ax_status plan_rounds(const struct ax_expert_group *g, const struct ax_expert_route *r,
+                                  int most) {
+    struct ax_expert_rounds *rounds = r->rounds;
+    const int64_t room = r->regroup.shape[0], stride = (int64_t)2 * g->ranks;
+    int64_t busiest = 0;
+    for (int64_t i = 0; i < most * stride; i++)
+        rounds->rows[i] = 0;
+    for (int to = 0; to < g->ranks; to++) {
+        int64_t at = 0;
+        for (int64_t e = to * g->n_local; e < (to + 1) * g->n_local; e++)
+            for (int from = 0; from < g->ranks; from++) {
+                const int64_t end = at + g->counts[from * g->n_experts + e];
+                if (end > most * room)
+                    return ax_error(AX_ERR_FAILED,
+                                    "experts: rank %d of ep gets more than %lld rows; this is a "
+                                    "bug in axtrain",
+                                    to, (long long)(most * room));
+                if (from == g->rank)
+                    split(rounds->rows + to, stride, room, at, end);
+                if (to == g->rank)
+                    split(rounds->rows + g->ranks + from, stride, room, at, end);
+                at = end;
+            }
+        busiest = at > busiest ? at : busiest;
     }
+    rounds->n = busiest > room ? (int)((busiest + room - 1) / room) : 1;
+    rounds->open = -1;
+    return AX_OK;
 }
 
 static enum ax_status all_to_all(struct ax_runtime *rt, enum ax_dtype dtype,
@@ -93,31 +137,83 @@ static enum ax_status all_to_all(struct ax_runtime *rt, enum ax_dtype dtype,
     return ax_comm_run(&rt->comms[AX_ROLE_EP], rt->q, &what);
 }
 
-/* Tells each rank how many rows come for its experts. */
+/* Tells all ranks how many rows this one has for each expert; the host reads what all have. */
 static enum ax_status exchange_counts(struct ax_expert_group *g, struct ax_runtime *rt,
                                       const struct ax_expert_route *r) {
-    for (int rank = 0; rank < g->ranks; rank++)
-        g->sent[rank] = g->received[rank] = g->n_local;
-    return all_to_all(rt, AX_I32, ax_tensor_row(&r->counts, 0), g->sent,
-                      ax_tensor_row(&r->counts, 1), g->received);
+    const struct ax_collective gather = {.kind = AX_ALL_GATHER,
+                                         .dtype = AX_I32,
+                                         .send = ax_tensor_row(&r->counts, g->rank),
+                                         .recv = r->counts.data,
+                                         .count = g->n_experts};
+    AX_TRY(ax_comm_run(&rt->comms[AX_ROLE_EP], rt->q, &gather));
+    fill_even(g, ax_tensor_numel(&r->places));
+    return ax_queue_read(rt->q, r->counts.data, g->counts, ax_tensor_bytes(&r->counts), g->even);
 }
 
-/* The expert of every received row, in order of arrival; −1 after the last. */
-static enum ax_status exchange_experts(struct ax_expert_group *g, struct ax_runtime *rt,
-                                       const struct ax_tensor *experts,
-                                       const struct ax_expert_route *r, struct ax_tensor *came) {
-    struct ax_stack *scratch = &rt->arena.scratch;
-    const int64_t rows = ax_tensor_numel(experts);
-    struct ax_tensor sorted = ax_tensor_1d(AX_I32, NULL, rows);
-    sorted.data = ax_stack_push(scratch, "sorted experts", ax_tensor_bytes(&sorted));
-    const struct ax_scatter_rows sort = {.dst = sorted,
-                                         .src = ax_tensor_1d(AX_I32, experts->data, rows),
-                                         .rows = ax_tensor_1d(AX_I32, r->places.data, rows)};
-    AX_TRY(ax_run_scatter_rows(rt->q, &sort));
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*came, -1}));
-    AX_TRY(read_counts(g, rt, r));
-    set_width(g, r, 1);
-    return all_to_all(rt, AX_I32, sorted.data, g->sent, came->data, g->received);
+/* What functions on the device's side know of a route. */
+struct route {
+    const int32_t AX_DEVICE *counts, *experts, *sorted;
+    int32_t AX_DEVICE *places, *offsets, *regroup, *keys;
+    int64_t n_experts, n_local, first, room, n;
+    int ranks, rank, round;
+};
+
+/* keys[i] = round·E + expert of choice i. In: places by expert, whose rows begin at sorted[expert]. */
+static enum ax_status find_rounds(struct ax_queue *q, const void *args) {
+    const struct route *r = args;
+    const int32_t *counts = ax_queue_address(q, r->counts),
+                  *sorted = ax_queue_address(q, r->sorted);
+    const int32_t *experts = ax_queue_address(q, r->experts);
+    const int32_t *places = ax_queue_address(q, r->places);
+    int32_t *keys = ax_queue_address(q, r->keys), *starts = ax_queue_address(q, r->offsets);
+    int64_t at = 0;
+    for (int64_t e = 0; e < r->n_experts; e++) { /* where its rank's order has this rank's rows */
+        at = e % r->n_local == 0 ? 0 : at;
+        for (int from = 0; from < r->ranks; from++) {
+            if (from == r->rank)
+                starts[e] = (int32_t)at;
+            at += counts[from * r->n_experts + e];
+        }
+    }
+    for (int64_t i = 0; i < r->n; i++) {
+        const int32_t e = experts[i];
+        const int64_t round = e < 0 ? 0 : (starts[e] + places[i] - sorted[e]) / r->room;
+        keys[i] = e < 0 ? -1 : (int32_t)(round * r->n_experts + e);
+    }
+    return AX_OK;
+}
+
+static struct ax_tensor scratch_ids(struct ax_runtime *rt, int64_t n) {
+    struct ax_tensor t = ax_tensor_1d(AX_I32, NULL, n);
+    t.data = ax_stack_push(&rt->arena.scratch, "sorted experts", ax_tensor_bytes(&t));
+    return t;
+}
+
+/* Sorts by round first. Memory is taken whatever the number of rounds is: as planned. */
+static enum ax_status sort_rounds(const struct ax_expert_group *g, struct ax_runtime *rt,
+                                  const struct ax_tensor *experts, const struct ax_expert_route *r,
+                                  const struct ax_tensor *sorted, int most) {
+    const struct ax_tensor starts = scratch_ids(rt, g->n_experts);
+    struct ax_tensor keys = *experts;
+    keys.data = scratch_ids(rt, ax_tensor_numel(experts)).data;
+    const struct ax_tensor ends = scratch_ids(rt, most * g->n_experts + 1);
+    const struct route route = {.counts = r->counts.data,
+                                .experts = experts->data,
+                                .sorted = sorted->data,
+                                .places = r->places.data,
+                                .offsets = starts.data,
+                                .keys = keys.data,
+                                .n_experts = g->n_experts,
+                                .n_local = g->n_local,
+                                .room = r->regroup.shape[0],
+                                .n = ax_tensor_numel(experts),
+                                .ranks = g->ranks,
+                                .rank = g->rank};
+    if (r->rounds->n == 1)
+        return AX_OK;
+    AX_TRY(ax_queue_call(rt->q, find_rounds, &route, sizeof route));
+    return ax_run_group_rows(
+        rt->q, &(struct ax_group_rows){.keys = keys, .places = r->places, .offsets = ends});
 }
 
 enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt,
@@ -128,38 +224,105 @@ enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt
     if (g->ranks == 1)
         return ax_run_group_rows(rt->q, &group);
 
-    struct ax_tensor offsets = ax_tensor_1d(AX_I32, NULL, g->n_experts + 1), came = r->regroup;
-    offsets.data = ax_stack_push(scratch, "sorted experts", ax_tensor_bytes(&offsets));
-    came.data = ax_stack_push(scratch, "sorted experts", ax_tensor_bytes(&came));
-    group.offsets = offsets;
-    group.counts = ax_tensor_1d(AX_I32, r->counts.data, g->n_experts);
+    const int most = ax_expert_most_rounds(g, experts->shape[1]);
+    group.offsets = scratch_ids(rt, g->n_experts + 1);
+    group.counts = ax_tensor_1d(AX_I32, ax_tensor_row(&r->counts, g->rank), g->n_experts);
     AX_TRY(ax_run_group_rows(rt->q, &group));
     AX_TRY(exchange_counts(g, rt, r));
-    AX_TRY(exchange_experts(g, rt, experts, r, &came));
-    const struct ax_group_rows regroup = {
-        .keys = came, .places = r->regroup, .offsets = r->offsets, .first = g->first};
-    AX_TRY(ax_run_group_rows(rt->q, &regroup));
+    AX_TRY(plan_rounds(g, r, most));
+    AX_TRY(sort_rounds(g, rt, experts, r, &group.offsets, most));
     ax_stack_release(scratch, mark);
+    return ax_expert_open(g, rt, r, 0);
+}
+
+/* Rows of each expert in the round, and where each row that arrives goes. Until all are known,
+ * offsets[e] is where the order of all rounds has the next row for expert e. */
+static enum ax_status open_round(struct ax_queue *q, const void *args) {
+    const struct route *r = args;
+    const int32_t *counts = ax_queue_address(q, r->counts);
+    int32_t *offsets = ax_queue_address(q, r->offsets), *regroup = ax_queue_address(q, r->regroup);
+    const int64_t begin = r->round * r->room, end = begin + r->room;
+    int64_t at = 0, arrived = 0;
+    for (int64_t e = 0; e < r->n_local; e++) {
+        offsets[e] = (int32_t)at;
+        for (int from = 0; from < r->ranks; from++)
+            at += counts[from * r->n_experts + r->first + e];
+    }
+    for (int from = 0; from < r->ranks; from++)
+        for (int64_t e = 0; e < r->n_local; e++) {
+            const int64_t start = offsets[e];
+            offsets[e] += counts[from * r->n_experts + r->first + e];
+            for (int64_t row = start > begin ? start : begin; row < offsets[e] && row < end; row++)
+                regroup[arrived++] = (int32_t)(row - begin);
+        }
+    for (int64_t e = r->n_local; e > 0; e--) {
+        const int64_t here = offsets[e - 1] < end ? offsets[e - 1] : end;
+        offsets[e] = (int32_t)(here > begin ? here - begin : 0);
+    }
+    offsets[0] = 0;
     return AX_OK;
 }
 
-int64_t ax_expert_count(const struct ax_expert_group *g, const struct ax_expert_route *r) {
-    int64_t n = 0;
-    for (int rank = 0; rank < g->ranks && g->ranks > 1; rank++)
-        n += r->rows[g->ranks + rank];
-    return g->ranks > 1 ? n : ax_tensor_numel(&r->places);
+enum ax_status ax_expert_open(const struct ax_expert_group *g, struct ax_runtime *rt,
+                              const struct ax_expert_route *r, int round) {
+    if (g->ranks == 1 || r->rounds->open == round)
+        return AX_OK;
+    r->rounds->open = round;
+    const struct route route = {.counts = r->counts.data,
+                                .offsets = r->offsets.data,
+                                .regroup = r->regroup.data,
+                                .n_experts = g->n_experts,
+                                .n_local = g->n_local,
+                                .first = g->first,
+                                .room = r->regroup.shape[0],
+                                .ranks = g->ranks,
+                                .round = round};
+    return ax_queue_call(rt->q, open_round, &route, sizeof route);
 }
 
-/* Scratch for `n` rows like those of t. */
-static struct ax_tensor scratch_rows(struct ax_runtime *rt, const struct ax_tensor *t, int64_t n) {
-    struct ax_tensor rows = ax_tensor_2d(t->dtype, NULL, n, t->shape[1]);
+/* Rows that this rank sends in a round, or gets in it. */
+static int64_t rows_of(const struct ax_expert_group *g, const struct ax_expert_route *r, int round,
+                       bool received) {
+    const int64_t *rows = r->rounds->rows + (int64_t)(2 * round + received) * g->ranks;
+    int64_t n = 0;
+    for (int rank = 0; rank < g->ranks; rank++)
+        n += rows[rank];
+    return n;
+}
+
+int64_t ax_expert_count(const struct ax_expert_group *g, const struct ax_expert_route *r) {
+    return g->ranks > 1 ? rows_of(g, r, r->rounds->open, true) : ax_tensor_numel(&r->places);
+}
+
+int64_t ax_expert_even_count(const struct ax_expert_group *g, const struct ax_expert_route *r) {
+    const int64_t all = ax_tensor_numel(&r->places);
+    if (g->ranks == 1)
+        return all;
+    const int64_t room = r->regroup.shape[0], left = all - r->rounds->open * room;
+    return left < 0 ? 0 : left < room ? left : room;
+}
+
+/* This rank's sorted rows of the open round. Sets the elements of the next all-to-all. */
+static struct ax_tensor rows_sent(struct ax_expert_group *g, const struct ax_expert_route *r,
+                                  const struct ax_tensor *sorted) {
+    const int open = r->rounds->open;
+    const int64_t *rows = r->rounds->rows + (int64_t)2 * open * g->ranks;
+    int64_t first = 0;
+    for (int round = 0; round < open; round++)
+        first += rows_of(g, r, round, false);
+    for (int rank = 0; rank < g->ranks; rank++) {
+        g->sent[rank] = rows[rank] * sorted->shape[1];
+        g->received[rank] = rows[g->ranks + rank] * sorted->shape[1];
+    }
+    return ax_tensor_rows(sorted, first, rows_of(g, r, open, false));
+}
+
+/* Scratch for rows as they arrive, or leave. */
+static struct ax_tensor in_transit(struct ax_runtime *rt, const struct ax_expert_route *r,
+                                   const struct ax_tensor *like) {
+    struct ax_tensor rows = ax_tensor_2d(like->dtype, NULL, r->regroup.shape[0], like->shape[1]);
     rows.data = ax_stack_push(&rt->arena.scratch, "rows in transit", ax_tensor_bytes(&rows));
     return rows;
-}
-
-struct ax_tensor ax_expert_sorted(const struct ax_expert_group *g, struct ax_runtime *rt,
-                                  const struct ax_expert_route *r, const struct ax_tensor *rows) {
-    return g->ranks == 1 ? *rows : scratch_rows(rt, rows, ax_tensor_numel(&r->places));
 }
 
 enum ax_status ax_expert_send(struct ax_expert_group *g, struct ax_runtime *rt,
@@ -168,10 +331,9 @@ enum ax_status ax_expert_send(struct ax_expert_group *g, struct ax_runtime *rt,
     if (g->ranks == 1)
         return AX_OK;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor came = scratch_rows(rt, rows, r->regroup.shape[0]);
+    const struct ax_tensor came = in_transit(rt, r, rows), sent = rows_sent(g, r, sorted);
     const int64_t n = ax_expert_count(g, r);
-    set_width(g, r, rows->shape[1]);
-    AX_TRY(all_to_all(rt, rows->dtype, sorted->data, g->sent, came.data, g->received));
+    AX_TRY(all_to_all(rt, rows->dtype, sent.data, g->sent, came.data, g->received));
     const struct ax_scatter_rows regroup = {.dst = *rows,
                                             .src = ax_tensor_rows(&came, 0, n),
                                             .rows = ax_tensor_rows(&r->regroup, 0, n)};
@@ -186,14 +348,13 @@ enum ax_status ax_expert_return(struct ax_expert_group *g, struct ax_runtime *rt
     if (g->ranks == 1)
         return AX_OK;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor leave = scratch_rows(rt, rows, r->regroup.shape[0]);
+    const struct ax_tensor leave = in_transit(rt, r, rows), back = rows_sent(g, r, sorted);
     const int64_t n = ax_expert_count(g, r);
-    set_width(g, r, rows->shape[1]);
     const struct ax_combine_forward gather = {.src = *rows,
                                               .rows = ax_tensor_rows(&r->regroup, 0, n),
                                               .out = ax_tensor_rows(&leave, 0, n)};
     AX_TRY(ax_run_combine_forward(rt->q, &gather));
-    AX_TRY(all_to_all(rt, rows->dtype, leave.data, g->received, sorted->data, g->sent));
+    AX_TRY(all_to_all(rt, rows->dtype, leave.data, g->received, back.data, g->sent));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

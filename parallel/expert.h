@@ -1,12 +1,17 @@
 /* Expert parallelism: sends rows to the rank of their expert, and results back. The only file
  * besides model/moe.c that knows the role ep.
  *
- * Experts are split into contiguous ranges: rank r of the group has experts [r·E/ep, (r+1)·E/ep). A
- * rank sorts its rows by expert (and so by rank), an all-to-all brings each rank the rows for its
- * experts, rank by rank, and a second sort groups them by expert. No row is dropped: memory
- * suffices for all rows of the group on one rank. Actual counts are known only after routing, so
- * the host reads them, once per layer and micro-batch, and keeps what it needs of them with the
- * route; a plan counts traffic and work as if experts were evenly loaded.
+ * Experts are split into contiguous ranges: rank r of the group has experts [r·E/ep, (r+1)·E/ep). The
+ * rows for a rank have one order: by expert, of an expert by the rank that sends them, and of a rank
+ * as its tokens are. It takes them in rounds of at most `room` rows, so that no rank needs room for
+ * the worst case and no row is dropped. The ranks gather each other's counts, from which all of them
+ * know how many rounds there are (the same on all, as many as the busiest rank needs) and what each
+ * brings. Counts are known only after routing, so the host reads them, once per layer and
+ * micro-batch, and keeps what it needs of them with the route; a plan counts traffic and work as if
+ * experts were evenly loaded.
+ *
+ * A rank sorts its rows by round, then by expert (and so by rank): what it sends in a round is
+ * contiguous. What arrives is rank by rank, and a second sort groups it by expert.
  *
  * In a group of one the sorted rows are the experts' rows: nothing is exchanged or copied. */
 #ifndef AX_PARALLEL_EXPERT_H
@@ -14,45 +19,63 @@
 
 #include "parallel/runtime.h"
 
+/* Rows that a rank's buffers hold, as a multiple of an even load. */
+#define AX_EXPERT_ROOM 1.5
+
 /* The experts of a model on this rank, and host memory for counts. */
 struct ax_expert_group {
-    int ranks;
+    int ranks, rank;
+    double room; /* AX_EXPERT_ROOM, or as the user says */
     int64_t n_experts;
     int64_t n_local, first;   /* experts [first, first + n_local) are here */
-    int32_t *counts, *even;   /* [2·n_experts]: as read; as planned */
+    int32_t *counts, *even;   /* [ranks][n_experts]: as read; as planned */
     int64_t *sent, *received; /* [ranks] elements of the next all-to-all; scratch */
 };
-/* AX_ERR_CONFIG if ep does not divide the experts. */
+/* AX_ERR_CONFIG if ep does not divide the experts. room 0 = AX_EXPERT_ROOM. */
 enum ax_status ax_expert_group_create(struct ax_expert_group *g, const struct ax_runtime *rt,
-                                      int64_t n_experts);
+                                      int64_t n_experts, double room);
 void ax_expert_group_free(struct ax_expert_group *g);
-/* The most rows this rank can receive if every rank of the group has T tokens for k experts
+/* The rows this rank takes in one round if every rank of the group has T tokens for k experts
  * each. */
 int64_t ax_expert_capacity(const struct ax_expert_group *g, int64_t T, int64_t k);
 
-/* The routes of one layer's and micro-batch's rows; memory of the caller, on the device but for
- * `rows`. rows, counts and regroup are not needed (NULL) in a group of one. */
-struct ax_expert_route {
-    struct ax_tensor places; /* i32 [T][k]: position of each choice among this rank's rows sorted by
-                                expert; −1: padding */
-    struct ax_tensor offsets; /* i32 [n_local+1]: rows of each expert here */
-    struct ax_tensor counts;  /* i32 [2][n_experts]: rows this rank sends to each expert; rows it
-                                 receives, [ranks][n_local] */
-    struct ax_tensor regroup; /* i32 [capacity]: position by expert of each received row */
-    int64_t *rows;            /* [2][ranks]: how many go to each rank; how many come from it */
+/* The rounds of a route, on the host: what this rank sends to each rank and gets from it. */
+struct ax_expert_rounds {
+    int n, open;   /* how many; which one's rows offsets and regroup describe */
+    int64_t *rows; /* [most][2][ranks], not owned; NULL in a group of one */
 };
-/* Computes a route from the router's choice: experts i32 [T][k], −1 = padding. Collective. The host
- * waits for the counts, unless in a group of one; the functions below use what it has read. */
+/* The most rounds that a route can have. */
+int ax_expert_most_rounds(const struct ax_expert_group *g, int64_t k);
+/* Host memory for `n` of them. ax_expert_rounds_free takes what it gave, or NULL. */
+enum ax_status ax_expert_rounds_create(struct ax_expert_rounds **r, const struct ax_expert_group *g,
+                                       int64_t k, int n);
+void ax_expert_rounds_free(struct ax_expert_rounds *r);
+
+/* The routes of one layer's and micro-batch's rows; memory of the caller, on the device but for
+ * `rounds`. counts and regroup are not needed (NULL) in a group of one. */
+struct ax_expert_route {
+    struct ax_tensor places;  /* i32 [T][k]: position of each choice among this rank's sorted rows;
+                                −1: padding */
+    struct ax_tensor offsets; /* i32 [n_local+1]: rows of each expert here in the open round */
+    struct ax_tensor counts;  /* i32 [ranks][n_experts]: rows that each rank has for each expert */
+    struct ax_tensor regroup; /* i32 [capacity]: position by expert of each row received in it */
+    struct ax_expert_rounds *rounds;
+};
+/* Computes a route from the router's choice, and opens round 0: experts i32 [T][k], −1 = padding.
+ * Collective. The host waits for the counts, unless in a group of one; the functions below use what
+ * it has read. */
 enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt,
                                 const struct ax_tensor *experts, const struct ax_expert_route *r);
-/* Number of rows received, or the most possible (in a group of one: the full capacity). */
+/* Opens a round: the functions below are about its rows. */
+enum ax_status ax_expert_open(const struct ax_expert_group *g, struct ax_runtime *rt,
+                              const struct ax_expert_route *r, int round);
+/* Number of rows received (in a group of one: the full capacity). */
 int64_t ax_expert_count(const struct ax_expert_group *g, const struct ax_expert_route *r);
+/* The same if experts were evenly loaded. */
+int64_t ax_expert_even_count(const struct ax_expert_group *g, const struct ax_expert_route *r);
 
-/* Where to put the sorted rows [T·k][D] that ax_expert_send sends to `rows`, or ax_expert_return
- * brings back from it: scratch, or `rows` itself in a group of one. */
-struct ax_tensor ax_expert_sorted(const struct ax_expert_group *g, struct ax_runtime *rt,
-                                  const struct ax_expert_route *r, const struct ax_tensor *rows);
-/* rows [capacity][D], in expert order, from all ranks' sorted [T·k][D]; and back. */
+/* rows [capacity][D], in expert order, from all ranks' sorted [T·k][D]; and back. In a group of one
+ * both are the same memory, and nothing happens. */
 enum ax_status ax_expert_send(struct ax_expert_group *g, struct ax_runtime *rt,
                               const struct ax_expert_route *r, const struct ax_tensor *sorted,
                               const struct ax_tensor *rows);

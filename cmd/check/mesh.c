@@ -220,6 +220,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .max_norm = 0.05,
         .balance_coef = balances(c) ? 0.05 : 0,
         .router_bias_speed = c->router_bias_speed,
+        .expert_room = c->expert_room,
         .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
         .pipeline = c->pipeline,
         .virtual_stages = c->virtual_stages,

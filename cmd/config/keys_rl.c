@@ -266,6 +266,11 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("virtual_pipeline_parallel_size", AX_T_COUNT, "Ranges of layers per rank.", .dflt = "2",
            .when = "pipeline_parallel_schedule == interleaved"),
     AX_KEY("expert_parallel_size", AX_T_COUNT, "Ranks that split the experts.", .dflt = "1"),
+    AX_KEY(
+        "expert_parallel_buffer_factor", AX_T_POSITIVE,
+        "Tokens that a rank's buffers for its experts hold, as a multiple of an even load; if it "
+        "gets more, the rest follow in further rounds, and none is dropped. axtrain's own key.",
+        .dflt = "1.5", .when = "expert_parallel_size > 1"),
     AX_KEY("fsdp_config", AX_T_MAP, "Shard weights, gradients and optimizer state.", SHARES),
     AX_KEY("fsdp_config.offload_params", AX_T_BOOL,
            "Keep masters and optimizer state in host memory.",

@@ -79,7 +79,7 @@ static void biases_of_routers_are_one_rank_s(void **state) {
 }
 
 /* Adapters of all linears and of experts, with dropout, which numbers rows of the entire step; on
- * packed weights, too. */
+ * packed weights, too, and in several rounds of rows. */
 static void adapters_of_all_linears_are_one_rank(void **state) {
     (void)state;
     static const struct mesh meshes[] = {
@@ -94,6 +94,7 @@ static void adapters_of_all_linears_are_one_rank(void **state) {
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
             struct ax_mesh_check c = {.adapter = (i + k) % 2 ? &drops : &routed,
                                       .sharding = ax_zero_stage(3),
+                                      .expert_room = i == 1 ? 0.4 : 0,
                                       .base_store = i == 1 ? AX_STORE_INT8 : AX_STORE_PLAIN};
             run(&latent[k], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
             expect_figures(&r, &latent[k], &meshes[i], 6);
