@@ -63,10 +63,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                           .n_seqs = d->o.n_seqs,
                                           .cap = d->cap,
                                           .n_layers = m->arch.n_layers,
-                                          .n_kv_heads =
-                                              ax_tp_kv_heads(&m->rt->mesh, m->arch.n_kv_heads),
-                                          .key_dim = m->arch.head_dim,
-                                          .value_dim = m->arch.v_head_dim,
+                                          .row = ax_kv_row(&m->arch, m->rt->mesh.size[AX_ROLE_TP]),
                                           .n_blocks = blocks(o),
                                           .T = d->o.pass_tokens,
                                           .planning = ax_runtime_planning(m->rt)};

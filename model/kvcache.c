@@ -22,6 +22,22 @@ static enum ax_status create_host(struct ax_kvcache *c) {
     return ax_alloc(&c->host, host_ints(c), sizeof *c->host);
 }
 
+static void create_layer(struct ax_kvcache *c, struct ax_stack *stack,
+                         const struct ax_kvcache_options *o, int64_t i) {
+    const struct ax_kv_row *row = &o->row;
+    struct ax_tensor *k = &c->k[i], *v = &c->v[i];
+    *k = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->key_dim);
+    *v = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->value_dim);
+    k->data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(k));
+    if (!row->values_in_keys) {
+        v->data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(v));
+        return;
+    }
+    AX_ASSERT(row->n_heads == 1 && row->value_dim <= row->key_dim);
+    v->data = k->data;
+    v->row_stride = k->row_stride;
+}
+
 enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
                                  const struct ax_kvcache_options *o) {
     *c = (struct ax_kvcache){.n_seqs = o->n_seqs,
@@ -30,6 +46,7 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
                              .columns = ax_kvcache_blocks(o->cap),
                              .n_blocks = o->n_blocks,
                              .planning = o->planning,
+                             .values_in_keys = o->row.values_in_keys,
                              .T = o->T};
     AX_ASSERT(c->n_blocks >= c->columns);
     const enum ax_status st = create_host(c);
@@ -37,13 +54,8 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
         ax_kvcache_free(c);
         return st;
     }
-    for (int64_t i = 0; i < o->n_layers; i++) {
-        const int64_t rows = c->n_blocks * BLOCK;
-        c->k[i] = ax_tensor_3d(o->dtype, NULL, rows, o->n_kv_heads, o->key_dim);
-        c->v[i] = ax_tensor_3d(o->dtype, NULL, rows, o->n_kv_heads, o->value_dim);
-        c->k[i].data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(&c->k[i]));
-        c->v[i].data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(&c->v[i]));
-    }
+    for (int64_t i = 0; i < o->n_layers; i++)
+        create_layer(c, stack, o, i);
     int32_t AX_DEVICE *ints = ax_stack_push(stack, "kv cache index", host_ints(c) * sizeof *ints);
     c->rows = ax_tensor_1d(AX_I32, ints, o->T);
     c->block_table = ax_tensor_2d(AX_I32, ints + o->T, o->n_seqs, c->columns);
@@ -106,7 +118,7 @@ static enum ax_status copy_block(struct ax_kvcache *c, struct ax_queue *q, int32
                                  int64_t n) {
     for (int64_t i = 0; i < c->n_layers; i++) {
         const struct ax_tensor *both[] = {&c->k[i], &c->v[i]};
-        for (int which = 0; which < 2; which++) {
+        for (int which = 0; which < (c->values_in_keys ? 1 : 2); which++) {
             const struct ax_copy copy = {.dst = ax_tensor_rows(both[which], to * BLOCK, n),
                                          .src = ax_tensor_rows(both[which], from * BLOCK, n)};
             AX_TRY(ax_run_copy(q, &copy));
@@ -174,6 +186,8 @@ enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int la
                                 const struct ax_tensor *k, const struct ax_tensor *v) {
     struct ax_tensor rows = ax_tensor_rows(&c->rows, 0, k->shape[0]);
     AX_TRY(ax_run_scatter_rows(q, &(struct ax_scatter_rows){c->k[layer], *k, rows}));
+    if (c->values_in_keys)
+        return AX_OK;
     return ax_run_scatter_rows(q, &(struct ax_scatter_rows){c->v[layer], *v, rows});
 }
 

@@ -8,7 +8,7 @@
 #ifndef AX_MODEL_KVCACHE_H
 #define AX_MODEL_KVCACHE_H
 
-#include "kernels/queue.h"
+#include "model/kv_row.h"
 
 #define AX_KV_BLOCK 16 /* tokens */
 
@@ -24,6 +24,7 @@ struct ax_kvcache {
     bool planning; /* all blocks are block 0 */
     struct ax_tensor *k,
         *v; /* [n_layers] of compute [n_blocks·AX_KV_BLOCK][Hk][key_dim], [..][value_dim] */
+    bool values_in_keys;          /* v are the first elements of k */
     int64_t *length;              /* [n_seqs], host: tokens in the cache */
     int32_t *table;               /* [n_seqs][columns]: blocks of a sequence */
     int32_t *users;               /* [n_blocks]: sequences that have it */
@@ -38,10 +39,10 @@ struct ax_kvcache {
 
 struct ax_kvcache_options {
     enum ax_dtype dtype;
-    int64_t n_seqs, cap, n_layers, key_dim, value_dim;
-    int64_t n_blocks;   /* at least those of one sequence */
-    int64_t n_kv_heads; /* that this rank's queries attend to */
-    int64_t T;          /* maximum tokens per pass */
+    int64_t n_seqs, cap, n_layers;
+    struct ax_kv_row row;
+    int64_t n_blocks; /* at least those of one sequence */
+    int64_t T;        /* maximum tokens per pass */
     bool planning;
 };
 /* Allocates the tensors from `stack`. */
@@ -63,7 +64,8 @@ enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t
 void ax_kvcache_shorten(struct ax_kvcache *c, int64_t seq);
 void ax_kvcache_clear(struct ax_kvcache *c); /* all sequences */
 
-/* Per layer within a pass: writes k, v [T][Hk][…], then points attention at the cache. */
+/* Per layer within a pass: writes k, v [T][Hk][…], or k alone if values are in keys, then points
+ * attention at the cache. */
 enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,
                                 const struct ax_tensor *k, const struct ax_tensor *v);
 struct ax_attention;

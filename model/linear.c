@@ -102,6 +102,16 @@ static enum ax_status used_weight(struct ax_runtime *rt, const struct ax_linear 
     return AX_OK;
 }
 
+enum ax_status ax_linear_weights(struct ax_runtime *rt, const struct ax_linear *l,
+                                 struct ax_tensor *out) {
+    struct run all = {0};
+    struct ax_tensor w;
+    const bool one = next_run(l, &all) && all.end == l->n_parts;
+    AX_ASSERT(one);
+    AX_TRY(weight_of(rt, l, &all, &w));
+    return used_weight(rt, l, &all, &w, out);
+}
+
 static struct ax_tensor bias_of(const struct ax_linear *l, const struct run *r) {
     if (!l->bias[0])
         return (struct ax_tensor){0};

@@ -40,6 +40,12 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
                                   const struct ax_tensor *x, const struct ax_tensor *dy,
                                   const struct ax_tensor *dx);
 
+/* The weights of all parts [out][in] as products read them, for a caller who multiplies with pieces of
+ * them: unpacked, in scratch; rounded with their merged adapters if the model trains for a scheme, else
+ * without adapters. The parts must run as one GEMM. */
+enum ax_status ax_linear_weights(struct ax_runtime *rt, const struct ax_linear *l,
+                                 struct ax_tensor *out);
+
 /* out [out_i] = Σ w² per row of part i, over this rank's inputs; out in accumulation dtype. */
 enum ax_status ax_linear_row_squares(struct ax_runtime *rt, const struct ax_linear *l, int part,
                                      const struct ax_tensor *out);

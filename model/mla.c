@@ -8,10 +8,11 @@
  *   o = softmax attention over the document;  y = o·Woᵀ
  *
  * Over tp the heads are split. Latents, which all heads need, are computed for a rank's own rows and
- * gathered after their norms. */
+ * gathered after their norms. With a KV cache, attention is mla_cached.c's. */
+#include "model/mla.h"
+
 #include "model/attend.h"
 #include "model/builder.h"
-#include "model/layer.h"
 #include "model/norm.h"
 
 enum { LATENT, Q_NORMED, Q_RSTD, Q, KV_NORMED, KV_RSTD, K, V, OUT, LSE, N_SAVED };
@@ -89,8 +90,7 @@ static struct ax_part_size mla_size(const struct ax_arch *a) {
     return (struct ax_part_size){matrices, matrices, norms + (c->bias ? latent_cols(c) + D : 0)};
 }
 
-/* Heads that this rank computes. */
-static int64_t heads(const struct ax_layer *l, const struct ax_arch *a) {
+int64_t ax_mla_heads(const struct ax_layer *l, const struct ax_arch *a) {
     return l->mla.q.weight[0]->local_shape[0] / a->head_dim;
 }
 
@@ -98,7 +98,7 @@ static void mla_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     const struct ax_model *m = p->model;
     const struct ax_arch *a = &m->arch;
     const struct ax_mla_config *c = &a->mla;
-    const int64_t T = p->batch->T, own = ax_tp_rows(m->rt, T), H = heads(l, a);
+    const int64_t T = p->batch->T, own = ax_tp_rows(m->rt, T), H = ax_mla_heads(l, a);
     ax_saved_declare(&s[LATENT], "attention latents", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, own, latent_cols(c)));
     if (c->q_rank > 0) {
@@ -111,10 +111,12 @@ static void mla_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     ax_saved_declare(&s[KV_NORMED], "attention normed latents", AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, own, c->kv_rank));
     ax_saved_declare(&s[KV_RSTD], "norm rstd", AX_KEEP_CHEAP, ax_tensor_1d(m->accum, NULL, own));
-    ax_saved_declare(&s[K], "attention k", AX_KEEP_COSTLY,
-                     ax_tensor_2d(m->dtype, NULL, T, H * a->head_dim));
-    ax_saved_declare(&s[V], "attention v", AX_KEEP_COSTLY,
-                     ax_tensor_2d(m->dtype, NULL, T, H * a->v_head_dim));
+    if (!p->cache) {
+        ax_saved_declare(&s[K], "attention k", AX_KEEP_COSTLY,
+                         ax_tensor_2d(m->dtype, NULL, T, H * a->head_dim));
+        ax_saved_declare(&s[V], "attention v", AX_KEEP_COSTLY,
+                         ax_tensor_2d(m->dtype, NULL, T, H * a->v_head_dim));
+    }
     ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, H * a->v_head_dim));
     ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, H));
@@ -144,8 +146,7 @@ static struct ax_tensor of_heads(const struct ax_tensor *t, int64_t H, int64_t a
     return ax_tensor_cols(&rows, at, n);
 }
 
-/* Rope on the elements of every head from `first` on. */
-static enum ax_status rotate(const struct ax_pass *p, const struct ax_tensor *t, int64_t H,
+enum ax_status ax_mla_rotate(const struct ax_pass *p, const struct ax_tensor *t, int64_t H,
                              int64_t first, bool inverse) {
     const struct ax_model *m = p->model;
     const struct ax_rope_table *rope = &m->ropes[AX_ROPE_MAIN];
@@ -178,8 +179,8 @@ static enum ax_status put_rope_key(const struct ax_layer *l, struct ax_pass *p,
     struct ax_tensor all;
     AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){own, from}));
     AX_TRY(ax_tp_gather(rt, &own, &all));
-    AX_TRY(rotate(p, &all, 1, 0, false));
-    for (int64_t h = 0; h < heads(l, a); h++) {
+    AX_TRY(ax_mla_rotate(p, &all, 1, 0, false));
+    for (int64_t h = 0; h < ax_mla_heads(l, a); h++) {
         const int64_t at = h * a->head_dim + a->mla.nope;
         AX_TRY(
             ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_cols(&s[K].t, at, a->mla.rope), all}));
@@ -191,7 +192,7 @@ static enum ax_status put_rope_key(const struct ax_layer *l, struct ax_pass *p,
 static enum ax_status keys(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s) {
     const struct ax_arch *a = &p->model->arch;
     struct ax_runtime *rt = p->model->rt;
-    const int64_t H = heads(l, a), nope = a->mla.nope, v = a->v_head_dim;
+    const int64_t H = ax_mla_heads(l, a), nope = a->mla.nope, v = a->v_head_dim;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor kv =
         take(p, "attention k and v", s[K].t.dtype, p->batch->T, H * (nope + v));
@@ -221,15 +222,15 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
         AX_TRY(norm(p, l, mla->kv_norm, &of_kv, &s[KV_NORMED].t, &s[KV_RSTD].t));
     if (ax_saved_make(&s[Q])) {
         AX_TRY(ax_linear_forward(rt, &mla->q, q_in, NULL, &s[Q].t));
-        AX_TRY(rotate(p, &s[Q].t, heads(l, a), c->nope, false));
+        AX_TRY(ax_mla_rotate(p, &s[Q].t, ax_mla_heads(l, a), c->nope, false));
     }
-    return ax_saved_make(&s[K]) ? keys(l, p, s) : AX_OK;
+    return !p->cache && ax_saved_make(&s[K]) ? keys(l, p, s) : AX_OK;
 }
 
 static struct ax_attention operands(const struct ax_layer *l, const struct ax_pass *p,
                                     const struct ax_saved *s) {
     const struct ax_arch *a = &p->model->arch;
-    const int64_t H = heads(l, a);
+    const int64_t H = ax_mla_heads(l, a);
     return (struct ax_attention){.q = ax_tensor_heads(&s[Q].t, H, a->head_dim),
                                  .k = ax_tensor_heads(&s[K].t, H, a->head_dim),
                                  .v = ax_tensor_heads(&s[V].t, H, a->v_head_dim),
@@ -239,14 +240,26 @@ static struct ax_attention operands(const struct ax_layer *l, const struct ax_pa
                                  .scale = a->softmax_scale};
 }
 
+static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_saved *s) {
+    if (p->cache)
+        return ax_mla_attend_cached(
+            l, p,
+            &(struct ax_mla_cached){.q = s[Q].t,
+                                    .normed = s[KV_NORMED].t,
+                                    .rope_key = rope_key(&p->model->arch.mla, &s[LATENT].t),
+                                    .out = s[OUT].t,
+                                    .lse = s[LSE].t});
+    const struct ax_attention all = operands(l, p, s);
+    return ax_attend_forward(p, l->index, &all);
+}
+
 static enum ax_status mla_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                   const struct ax_tensor *h, const struct ax_tensor *x,
                                   const struct ax_tensor *out) {
     AX_TRY(project(l, p, s, h));
-    if (ax_saved_make(&s[OUT])) {
-        const struct ax_attention all = operands(l, p, s);
-        AX_TRY(ax_attend_forward(p, l->index, &all));
-    }
+    if (ax_saved_make(&s[OUT]))
+        AX_TRY(attend(l, p, s));
     return out ? ax_linear_forward(p->model->rt, &l->mla.o, &s[OUT].t, x, out) : AX_OK;
 }
 
@@ -259,11 +272,11 @@ static enum ax_status rope_key_backward(const struct ax_layer *l, struct ax_pass
         take(p, "gradient of rope key", p->model->accum, to->shape[0], a->mla.rope);
     const struct ax_tensor sum = ax_tp_partial(rt, &own);
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){sum, 0}));
-    for (int64_t h = 0; h < heads(l, a); h++) {
+    for (int64_t h = 0; h < ax_mla_heads(l, a); h++) {
         const int64_t at = h * a->head_dim + a->mla.nope;
         AX_TRY(ax_run_add(rt->q, &(struct ax_add){sum, ax_tensor_cols(d_k, at, a->mla.rope), 1}));
     }
-    AX_TRY(rotate(p, &sum, 1, 0, true));
+    AX_TRY(ax_mla_rotate(p, &sum, 1, 0, true));
     AX_TRY(ax_tp_reduce(rt, &sum, NULL, &own));
     return ax_run_copy(rt->q, &(struct ax_copy){*to, own});
 }
@@ -275,7 +288,7 @@ static enum ax_status keys_backward(const struct ax_layer *l, struct ax_pass *p,
     const struct ax_arch *a = &p->model->arch;
     const struct ax_mla_config *c = &a->mla;
     struct ax_runtime *rt = p->model->rt;
-    const int64_t H = heads(l, a), nope = c->nope, v = a->v_head_dim;
+    const int64_t H = ax_mla_heads(l, a), nope = c->nope, v = a->v_head_dim;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor d_kv =
         take(p, "gradient of k and v", d_k->dtype, d_k->shape[0], H * (nope + v));
@@ -330,7 +343,8 @@ static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, 
     const struct ax_arch *a = &p->model->arch;
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const int64_t T = p->batch->T, H = heads(l, a), qk = H * a->head_dim, v = H * a->v_head_dim;
+    const int64_t T = p->batch->T, H = ax_mla_heads(l, a), qk = H * a->head_dim,
+                  v = H * a->v_head_dim;
     const enum ax_dtype dtype = p->model->dtype;
     const struct ax_tensor d_out = take(p, "gradient of attention output", dtype, T, v);
     const struct ax_tensor d_q = take(p, "gradient of q", dtype, T, qk);
@@ -346,7 +360,7 @@ static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, 
     AX_TRY(ax_linear_backward(p->model->rt, &l->mla.o, &s[OUT].t, dy, &d_out));
     AX_TRY(ax_attend_backward(p, l->index, &back));
     AX_TRY(keys_backward(l, p, s, &d_k, &d_v, &d_latent));
-    AX_TRY(rotate(p, &d_q, H, a->mla.nope, true));
+    AX_TRY(ax_mla_rotate(p, &d_q, H, a->mla.nope, true));
     AX_TRY(inputs_backward(l, p, s, h, &d_q, &d_latent, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

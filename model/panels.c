@@ -2,11 +2,15 @@
 #include "kernels/panels.h"
 #include "model/model.h"
 
-/* True for weights also read other than by a GEMM along k: by adapters, experts, routers. */
+/* True for weights also read other than by a GEMM along k: by adapters, experts, routers, and the
+ * queries of latents. */
 static bool looked_into(const struct ax_model *m, const struct ax_param *p) {
     if (p == m->embed || p == m->lm_head)
         return false;
-    return p->unit == 0 || p->unit == m->n_units - 1 || m->layers[p->unit - 1].moe.router != NULL;
+    if (p->unit == 0 || p->unit == m->n_units - 1)
+        return true;
+    const struct ax_layer *l = &m->layers[p->unit - 1];
+    return l->moe.router != NULL || p == l->mla.kv.weight[0];
 }
 
 enum ax_status ax_model_make_panels(struct ax_model *m) {

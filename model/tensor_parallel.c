@@ -207,7 +207,3 @@ int64_t ax_tp_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads) {
         return 0;
     return mesh->coord[AX_ROLE_TP] * n_kv_heads / mesh->size[AX_ROLE_TP];
 }
-
-int64_t ax_tp_kv_heads(const struct ax_mesh *mesh, int64_t n_kv_heads) {
-    return ax_tp_kv_replicated(mesh, n_kv_heads) ? 1 : n_kv_heads / mesh->size[AX_ROLE_TP];
-}

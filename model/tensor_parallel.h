@@ -63,7 +63,5 @@ enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_param *he
 bool ax_tp_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads);
 /* First KV head that this rank's attention reads, of those it computes. */
 int64_t ax_tp_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads);
-/* How many it reads. */
-int64_t ax_tp_kv_heads(const struct ax_mesh *mesh, int64_t n_kv_heads);
 
 #endif

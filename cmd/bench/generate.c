@@ -60,9 +60,7 @@ static void fill_prompts(struct generate_bench *b, int64_t round) {
 
 /* Bytes of keys and values read to decode this many tokens. */
 static double cache_bytes(const struct generate_bench *b, double tokens) {
-    const double row = 2.0 *
-                       (double)(b->m.arch.n_layers * b->m.arch.n_kv_heads * b->m.arch.head_dim) *
-                       (double)ax_dtype_size(b->dtype);
+    const double row = (double)ax_kv_token_bytes(&b->m.arch, 1, b->dtype);
     return row * tokens * ((double)b->prompt + (double)b->new_tokens / 2);
 }
 

@@ -158,9 +158,7 @@ static enum ax_status body(struct ax_generator *g, void *ctx) {
 }
 
 static int64_t lanes_for(const struct run *u, int64_t tokens, int64_t sequences) {
-    const struct ax_arch *a = &u->model->arch;
-    const int64_t token = (int64_t)a->n_layers * a->n_kv_heads * (a->head_dim + a->v_head_dim) *
-                          (int64_t)ax_dtype_info(u->model->dtype)->size;
+    const int64_t token = ax_kv_token_bytes(&u->model->arch, 1, u->model->dtype);
     int64_t n = CACHE_SIZE / (token * tokens);
     n = n < MIN_LANES ? MIN_LANES : n > MAX_LANES ? MAX_LANES : n;
     n = u->o->lanes > 0 ? u->o->lanes : n;

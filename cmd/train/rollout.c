@@ -75,9 +75,7 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_c
 
 /* Of a token's keys and values. */
 static int64_t token_bytes(const struct ax_train_options *o) {
-    const struct ax_arch *a = o->arch;
-    const int64_t width = (int64_t)a->n_kv_heads * (a->head_dim + a->v_head_dim);
-    return a->n_layers * width * (int64_t)ax_dtype_info(o->step.dtype)->size / o->runtime.sizes.tp;
+    return ax_kv_token_bytes(o->arch, o->runtime.sizes.tp, o->step.dtype);
 }
 
 /* How many answers at a time, and the room that they share: some are short. */

@@ -164,6 +164,8 @@ static const struct ax_shape shapes_attention_forward[] = {
      ATTENTION(.block_size = 4)},
     {"paged, small values", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2,
      .head_dim = 24, ATTENTION(.block_size = 4, .value_dim = 16)},
+    {"paged, latents", DOCUMENTS(decoding), .rows = 3, .heads = 20, .kv_heads = 1, .head_dim = 576,
+     ATTENTION(.block_size = 4, .value_dim = 512)},
     {"paged, window", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 8,
      ATTENTION(.window = 5, .block_size = 3)},
     {"paged, cap and sink", DOCUMENTS(prefix), .rows = 10, .heads = 4, .kv_heads = 2,

@@ -245,9 +245,15 @@ static void check_declined(const struct ax_ops *ops, const void *context) {
     const struct attention_case *c = context;
     struct ax_queue q = {.ops = ops, .model = ops, .threads = 1};
     struct ax_attention_forward f = {.a = c->args.a};
+    struct ax_attention_backward b = {.a = c->args.a};
     assert_true(ops->supports(&q, AX_OP_attention_forward, &f));
-    f.a.q.shape[2] = 257;
+    assert_true(ops->supports(&q, AX_OP_attention_backward, &b));
+    f.a.q.shape[2] = 577; /* DeepSeek's latents have 576, which only forward attends to */
     assert_false(ops->supports(&q, AX_OP_attention_forward, &f));
+    b.a.q.shape[2] = 257;
+    assert_false(ops->supports(&q, AX_OP_attention_backward, &b));
+    f.a.q.shape[2] = 576;
+    assert_true(ops->supports(&q, AX_OP_attention_forward, &f));
     f.a.q.shape[2] = 64;
     f.a.q.dtype = AX_F64;
     assert_false(ops->supports(&q, AX_OP_attention_forward, &f));

@@ -148,7 +148,7 @@ static void no_token_twice(void **state) {
     }
 }
 
-/* Those of olmo2 and the last one have values smaller than their keys. */
+/* Those of olmo2 and DeepSeek have values smaller than their keys. */
 static const struct {
     const char *family;
     enum ax_dtype dtype;
@@ -167,14 +167,14 @@ static const struct {
      ", \"original_max_position_embeddings\": 14, \"rope_scaling\": {\"type\": \"longrope\", "
      "\"short_factor\": [1, 1, 1, 1.1, 1.2, 1.3, 1.4, 1.5], "
      "\"long_factor\": [1, 1.1, 1.5, 2, 3, 4, 6, 9]}"},
-    {"glm4", AX_F32, 16, ", \"attention_bias\": true"},
-    {"gpt_oss", AX_F32, 16,
-     ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6, "
-     "\"swiglu_limit\": 0.4"},
     {"deepseek_v3", AX_F32, 5,
      ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
      "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, \"n_group\": 4, "
-     "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"first_k_dense_replace\": 1"}};
+     "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"first_k_dense_replace\": 1"},
+    {"glm4", AX_F32, 16, ", \"attention_bias\": true"},
+    {"gpt_oss", AX_F32, 16,
+     ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6, "
+     "\"swiglu_limit\": 0.4"}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
     setup_with(t, models[k].family, models[k].extra, models[k].dtype, lanes);

@@ -163,9 +163,17 @@ static enum ax_status run(struct test *t, struct ax_mesh_sizes sizes) {
     ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, "            \
     "\"norm_topk_prob\": true"
 
+#define LATENT                                                                                     \
+    ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "                        \
+    "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 4, \"n_group\": 1, "        \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"first_k_dense_replace\": 1"
+
 static void setup(struct test *t, const char *family, enum ax_dtype dtype, const char *backend) {
     memset(t, 0, sizeof *t);
-    must(tiny_arch(&t->arch, family, true, strstr(family, "moe") ? MOE : ""));
+    must(tiny_arch(&t->arch, family, true,
+                   strstr(family, "moe")        ? MOE
+                   : strstr(family, "deepseek") ? LATENT
+                                                : ""));
     t->dtype = dtype;
     t->backend = backend;
     t->n = N;
@@ -230,7 +238,7 @@ static void compare(struct test *t, const struct ax_mesh_sizes *list, size_t n, 
 static void ranks_sample_as_one_does(void **state) {
     (void)state;
     static struct test t;
-    static const char *const families[] = {"llama", "qwen3", "qwen3_moe"};
+    static const char *const families[] = {"llama", "qwen3", "qwen3_moe", "deepseek_v3"};
     for (size_t k = 0; k < COUNT(families); k++) {
         setup(&t, families[k], AX_F64, "ref");
         t.sampling = (struct ax_sampling){.temperature = 1.1,
@@ -250,7 +258,7 @@ static void ranks_sample_as_one_does(void **state) {
 static void ranks_score_as_one_does(void **state) {
     (void)state;
     static struct test t;
-    static const char *const families[] = {"llama", "qwen3_moe"};
+    static const char *const families[] = {"llama", "qwen3_moe", "deepseek_v3"};
     for (size_t k = 0; k < COUNT(families); k++) {
         setup(&t, families[k], AX_F32, "cpu");
         t.n_scored = 5;

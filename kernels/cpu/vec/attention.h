@@ -27,6 +27,7 @@
 
 #define AX_ATTENTION_KEYS     64  /* keys per block */
 #define AX_ATTENTION_HEAD_DIM 256 /* the largest head size whose blocks fit the L2 cache */
+#define AX_ATTENTION_CACHED   576 /* of forward: DeepSeek's latents, whose keys are their values */
 #define AX_ATTENTION_LOG2E    0x1.715476p+0f /* scores are in units of log 2: e^s = 2^(s·log2 e) */
 #define AX_ATTENTION_LN2      0x1.62e42fefa39efp-1
 
@@ -108,8 +109,8 @@ void AX_VEC(ax_attention_pack_sums)(const struct ax_attention_shape *s,
                                     const struct ax_attention_head *h, void *const *rows, int64_t n,
                                     int64_t padded, float *dst);
 
-/* True if forward and backward support it. */
-bool AX_VEC(ax_attention_supports)(const struct ax_attention *a);
+/* True for dtypes that forward and backward support, with heads of at most `most` elements. */
+bool AX_VEC(ax_attention_supports)(const struct ax_attention *a, int64_t most);
 struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *a);
 int64_t AX_VEC(ax_attention_docs)(const struct ax_attention *a);
 struct ax_attention_doc AX_VEC(ax_attention_doc)(const struct ax_attention *a, int64_t index);

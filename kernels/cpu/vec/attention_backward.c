@@ -117,7 +117,7 @@ static void sink_gradient(const struct ax_queue *q, const struct ax_attention_ba
 bool AX_VEC(ax_cpu_attention_backward_supports)(const struct ax_queue *q,
                                                 const struct ax_attention_backward *args) {
     (void)q;
-    return AX_VEC(ax_attention_supports)(&args->a);
+    return AX_VEC(ax_attention_supports)(&args->a, AX_ATTENTION_HEAD_DIM);
 }
 
 size_t AX_VEC(ax_cpu_attention_backward_workspace)(struct ax_queue *q,

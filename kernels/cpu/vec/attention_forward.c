@@ -272,7 +272,7 @@ static struct ax_attention_block block_of(const struct ax_attention *a,
 bool AX_VEC(ax_cpu_attention_forward_supports)(const struct ax_queue *q,
                                                const struct ax_attention_forward *args) {
     (void)q;
-    return AX_VEC(ax_attention_supports)(&args->a);
+    return AX_VEC(ax_attention_supports)(&args->a, AX_ATTENTION_CACHED);
 }
 
 size_t AX_VEC(ax_cpu_attention_forward_workspace)(struct ax_queue *q,

@@ -11,9 +11,9 @@
  * stay in the L2 cache with its gradients. */
 #define BLOCK_ROWS(head_dim) ((head_dim) > 128 ? 96 : 192)
 
-bool AX_VEC(ax_attention_supports)(const struct ax_attention *a) {
-    return (a->q.dtype == AX_F32 || a->q.dtype == AX_BF16) &&
-           a->q.shape[2] <= AX_ATTENTION_HEAD_DIM && a->v.shape[2] <= AX_ATTENTION_HEAD_DIM;
+bool AX_VEC(ax_attention_supports)(const struct ax_attention *a, int64_t most) {
+    return (a->q.dtype == AX_F32 || a->q.dtype == AX_BF16) && a->q.shape[2] <= most &&
+           a->v.shape[2] <= most;
 }
 
 static struct ax_attention_head head_of(const struct ax_tensor *t, int64_t per_unit) {
