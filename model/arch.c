@@ -2,6 +2,7 @@
 #include "model/arch.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -9,6 +10,7 @@
 #include "base/mem.h"
 #include "ckpt/hf/kept.h"
 #include "model/classifier.h"
+#include "model/families/family.h"
 #include "model/layer.h"
 
 #define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */
@@ -161,7 +163,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_str(ax_json_get(c, "model_type"), &type));
     a->family = ax_family_find(type);
     if (!a->family) {
-        char list[256];
+        char list[512];
         const char *near = ax_family_nearest(type);
         ax_json_error(ax_json_get(c, "model_type"),
                       "\"%.64s\" is not supported%s%s; expected one of %s", type,
@@ -222,6 +224,24 @@ enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char
     return AX_OK;
 }
 
+enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc,
+                                  const json_t *fields) {
+    const struct ax_wrapper *wrapper;
+    struct ax_json text;
+    *arch = (struct ax_arch){0};
+    AX_TRY(ax_wrapper_open(doc, &text, &wrapper));
+    AX_TRY(ax_arch_override((json_t *)text.v, fields, doc->name));
+    AX_TRY(ax_arch_parse(arch, text));
+    arch->wrapper = wrapper;
+    return AX_OK;
+}
+
+const char *ax_arch_type(const struct ax_arch *a, char *buf, size_t size) {
+    snprintf(buf, size, "%s%s%s", a->family->model_type, a->wrapper ? " in " : "",
+             a->wrapper ? a->wrapper->model_type : "");
+    return buf;
+}
+
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
     return ax_arch_load_with(arch, path, NULL);
 }
@@ -245,8 +265,7 @@ enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const j
                 st, done);
     }
     AX_TRY_GOTO(ax_json_load(&doc, file, MAX_CONFIG), st, done);
-    AX_TRY_GOTO(ax_arch_override(doc.root, fields, file), st, done);
-    AX_TRY_GOTO(ax_arch_parse(arch, ax_json_root(&doc)), st, done);
+    AX_TRY_GOTO(ax_arch_parse_file(arch, &doc, fields), st, done);
 done:
     ax_json_free(&doc);
     ax_free(file);

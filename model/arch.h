@@ -92,9 +92,12 @@ enum ax_qk_norm {
 };
 
 struct ax_classifier;
+struct ax_wrapper;
 
 struct ax_arch {
     const struct ax_family *family;
+    const struct ax_wrapper *wrapper; /* what the model is the text part of (families/family.h), or
+                                         NULL */
     int64_t vocab_size, hidden_size, intermediate_size;
     int64_t vocab_stored; /* rows of embedding and head in the checkpoint if fewer than vocab_size;
                              0 = vocab_size */
@@ -133,6 +136,12 @@ struct ax_arch {
 };
 
 enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
+/* Of a file's contents, which may also be of a model that contains a text model: that is parsed, with
+ * `fields` (an object, or NULL) over its config. Changes `doc`. */
+enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc,
+                                  const json_t *fields);
+/* "llama", or of a text model in another, "qwen2 in qwen2_vl"; for messages. */
+const char *ax_arch_type(const struct ax_arch *arch, char *buf, size_t size);
 /* The activation that a config names under `key`, or the usual one. AX_ERR_UNSUPPORTED: another. */
 enum ax_status ax_arch_activation(struct ax_arch *arch, struct ax_json config, const char *key,
                                   const char *usual);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "model/adapter/match.h"
+#include "model/families/family.h"
 
 #define MAX_LABELS 65536
 
@@ -70,6 +71,11 @@ enum ax_status ax_classifier_choose(struct ax_arch *arch, const struct ax_classi
                         "from the language model instead.",
                         arch->classifier->what, (long long)arch->n_labels, plural(arch->n_labels),
                         kind->what, (long long)kind->n_labels);
+    if (arch->wrapper)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "the base is a %s: of models that contain a text model, %s cannot be made. "
+                        "Use a %s base.",
+                        arch->wrapper->model_type, kind->what, arch->family->model_type);
     set(arch, kind, kind->n_labels);
     arch->new_head = true;
     return AX_OK;
@@ -142,6 +148,10 @@ static json_t *label_names(int64_t n, bool reverse) {
 const char *ax_arch_name(const struct ax_arch *a, char *buf, size_t size) {
     const char *name = a->family->architecture, *end = strstr(name, "ForCausalLM");
     AX_ASSERT(end);
+    if (a->wrapper && !a->classifier) {
+        snprintf(buf, size, "%s", a->wrapper->architecture);
+        return buf;
+    }
     snprintf(buf, size, "%.*s%s", (int)(end - name), name,
              a->classifier ? a->classifier->architecture : end);
     return buf;

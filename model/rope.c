@@ -10,10 +10,17 @@ static const double PI = 3.14159265358979323846;
 static const struct {
     const char *name;
     enum ax_rope_kind kind;
-} kinds[] = {
-    {"default", AX_ROPE_DEFAULT}, {"linear", AX_ROPE_LINEAR}, {"dynamic", AX_ROPE_DYNAMIC},
-    {"llama3", AX_ROPE_LLAMA3},   {"yarn", AX_ROPE_YARN},     {"longrope", AX_ROPE_LONGROPE},
-    {"su", AX_ROPE_LONGROPE},
+} kinds
+    [] =
+        {
+            {"default", AX_ROPE_DEFAULT},
+            {"linear", AX_ROPE_LINEAR},
+            {"dynamic", AX_ROPE_DYNAMIC},
+            {"llama3", AX_ROPE_LLAMA3},
+            {"yarn", AX_ROPE_YARN},
+            {"longrope", AX_ROPE_LONGROPE},
+            {"su", AX_ROPE_LONGROPE},
+            {"mrope", AX_ROPE_DEFAULT}, /* of text, whose three positions are equal */
 };
 
 static enum ax_status parse_kind(struct ax_rope_config *r, struct ax_json rope) {

@@ -141,20 +141,44 @@ static enum ax_status refuse_bits(const struct ax_hf *hf) {
     return AX_OK;
 }
 
-static enum ax_status look_for_compressed(struct ax_hf *hf) {
-    struct ax_json_doc doc = {0};
+/* Leaves *doc zeroed where there is none. */
+static enum ax_status load_config(const char *dir, struct ax_json_doc *doc) {
     char *path = NULL;
-    enum ax_status st;
-    AX_TRY_GOTO(ax_path_join(&path, hf->dir, "config.json"), st, done);
+    enum ax_status st = AX_OK;
+    if (!ax_path_is_dir(dir))
+        return AX_OK;
+    AX_TRY(ax_path_join(&path, dir, "config.json"));
     if (ax_path_exists(path))
-        AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
-    const struct ax_json q =
-        doc.root ? ax_json_get(ax_json_root(&doc), "quantization_config") : (struct ax_json){0};
+        st = ax_json_load(doc, path, MAX_CONFIG);
+    ax_free(path);
+    return st;
+}
+
+/* Of what the files have: the text model's part, and numbers for what is not stored as such. */
+static enum ax_status open_stored(struct ax_hf *hf) {
+    struct ax_json_doc doc = {0};
+    struct ax_json q = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(load_config(hf->dir, &doc), st, done);
+    if (doc.root)
+        q = ax_json_get(ax_json_root(&doc), "quantization_config");
+    if (ax_config_is_wrapper(doc.root))
+        AX_TRY_GOTO(ax_hf_wrapped_open(hf), st, done);
+    AX_TRY_GOTO(ax_hf_mxfp4_open(hf), st, done);
+    if (hf->mxfp4 || !ax_path_is_dir(hf->dir))
+        goto done;
     AX_TRY_GOTO(q.v ? open_compressed(hf, q) : AX_OK, st, done);
     AX_TRY_GOTO(refuse_bits(hf), st, done);
 done:
     ax_json_free(&doc);
-    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes) {
+    struct ax_json_doc doc = {0};
+    const enum ax_status st = load_config(dir, &doc);
+    *yes = ax_config_is_wrapper(doc.root);
+    ax_json_free(&doc);
     return st;
 }
 
@@ -167,9 +191,7 @@ enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir) {
         AX_TRY_GOTO(open_dir(hf), st, fail);
     else
         AX_TRY_GOTO(open_single(hf, dir), st, fail);
-    AX_TRY_GOTO(ax_hf_mxfp4_open(hf), st, fail);
-    if (!hf->mxfp4 && ax_path_is_dir(dir))
-        AX_TRY_GOTO(look_for_compressed(hf), st, fail);
+    AX_TRY_GOTO(open_stored(hf), st, fail);
     return AX_OK;
 fail:
     ax_hf_close(hf);
@@ -181,6 +203,7 @@ void ax_hf_close(struct ax_hf *hf) {
         ax_safetensors_close(&hf->files[i]);
     close_gguf(hf->gguf);
     ax_hf_mxfp4_close(hf->mxfp4);
+    ax_hf_wrapped_close(hf->wrapped);
     if (hf->compressed)
         ax_compressed_close(hf->compressed);
     ax_free(hf->compressed);

@@ -3,10 +3,10 @@
  *
  * Shard names in the index must be plain file names. Every tensor in the index must be in the shard
  * it names, and no tensor may be in two. Quantized matrices (compressed.h) are dequantized when they are
- * read.
+ * read. Of a model with a vision tower the text model is read (wrapped.h).
  *
  * Reading order: safetensors.c, index.c, mxfp4.c, hf.c (reading a folder), safetensors_write.c, write.c
- * (writing one), compressed.c, kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c,
+ * (writing one), compressed.c, wrapped.c, kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c,
  * peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
@@ -16,6 +16,7 @@
 #include "ckpt/hf/compressed.h"
 #include "ckpt/hf/mxfp4.h"
 #include "ckpt/hf/safetensors.h"
+#include "ckpt/hf/wrapped.h"
 #include "parallel/team.h"
 
 /* Weights in a GGUF file, dequantized when they are read; with the names, order and values that
@@ -36,6 +37,7 @@ struct ax_hf {
     struct ax_hf_gguf *gguf;
     struct ax_hf_mxfp4 *mxfp4;
     struct ax_compressed *compressed;
+    struct ax_hf_wrapped *wrapped; /* of a text model within another */
 };
 
 #define AX_HF_GGUF "model.gguf" /* in a folder: a GGUF file or a link to one */
@@ -52,6 +54,8 @@ void ax_hf_close(struct ax_hf *hf);
 /* NULL if no shard has it. Also finds tensors of folders written from a bare model ("layers.0…"):
  * tries the name without the prefix "model.". */
 const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name);
+/* Is it a folder of a model that contains a text model (wrapped.h)? */
+enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes);
 int ax_hf_count(const struct ax_hf *hf);
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i);
 
@@ -68,7 +72,8 @@ struct ax_hf_save {
     const char *base_dir; /* its config.json is edited, and its tokenizer, generation_config.json
                              and chat template files are copied; NULL = only `config` */
     const json_t *config; /* keys to set over the base's config.json (dtype under the key
-                             that file uses); the full config if base_dir is NULL */
+                             that file uses; those of a text model in its part of the file); the
+                             full config if base_dir is NULL */
     const char *tokenizer_dir; /* source of the tokenizer's files; NULL = base_dir */
     int n_texts;               /* files that replace the base's, such as a chat template */
     const struct ax_hf_text *texts;

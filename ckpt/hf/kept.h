@@ -1,5 +1,5 @@
-/* Layers of a folder that a model made from it does not use, such as those of multi-token prediction:
- * a save contains their tensors bit for bit. */
+/* What a folder has that a model made from it does not use, such as layers of multi-token prediction or
+ * a vision tower: a save contains these tensors bit for bit. */
 #ifndef AX_CKPT_HF_KEPT_H
 #define AX_CKPT_HF_KEPT_H
 
@@ -12,9 +12,12 @@ int ax_hf_layer_of(const char *name);
 struct ax_hf_kept {
     struct ax_hf hf;
     struct ax_st_output *tensors;
+    int n_names;
+    char **names; /* of the save's tensors, where the folder spells them in another way */
 };
-/* Adds the kept layers' tensors of save->base_dir to the save, which borrows them; nothing if there is
- * no such folder, or not a model is saved. */
+/* Adds the tensors of save->base_dir that are kept to the save, which borrows them, and gives the others
+ * that folder's names; nothing if there is no such folder, or not a model is saved. An adapter's get
+ * the names that its config wants. */
 enum ax_status ax_hf_kept_open(struct ax_hf_kept *k, struct ax_hf_save *save);
 void ax_hf_kept_close(struct ax_hf_kept *k);
 

@@ -1,6 +1,11 @@
 /* Reading a PEFT folder. */
 #include "ckpt/hf/peft.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/hf/wrapped.h"
+
 #define MAX_CONFIG (16u << 20)
 
 bool ax_peft_is_folder(const char *dir) {
@@ -52,6 +57,27 @@ done:
     return st;
 }
 
+static int by_name(const void *x, const void *y) {
+    return strcmp(((const struct ax_st_entry *)x)->name, ((const struct ax_st_entry *)y)->name);
+}
+
+/* Gives modules of a text model within another their names in a model of its own. */
+static void strip_names(struct ax_peft *p) {
+    const size_t prefix = strlen(AX_PEFT_PREFIX);
+    for (int i = 0; i < p->weights.n; i++) {
+        char *name = p->weights.entries[i].name;
+        const char *module = NULL, *own = name;
+        if (strncmp(name, AX_PEFT_PREFIX, prefix) == 0)
+            own = ax_wrapping_strip(name + prefix, &module);
+        if (!module)
+            continue;
+        p->config.within = module;
+        memmove(name + prefix, own, strlen(own) + 1);
+    }
+    if (p->config.within)
+        qsort(p->weights.entries, (size_t)p->weights.n, sizeof *p->weights.entries, by_name);
+}
+
 enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {
     *p = (struct ax_peft){0};
     enum ax_status st;
@@ -59,6 +85,7 @@ enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {
     AX_TRY_GOTO(ax_folder_recover(dir), st, fail);
     AX_TRY_GOTO(load_config(p), st, fail);
     AX_TRY_GOTO(open_weights(p), st, fail);
+    strip_names(p);
     return AX_OK;
 fail:
     ax_peft_close(p);

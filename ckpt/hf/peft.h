@@ -3,7 +3,8 @@
  * The config selects modules and the kind of adapter; the model decides which of its modules match.
  * Tensor names are those of PEFT's files: for a module M of the base model
  * base_model.model.M.lora_A.weight [r][in], .lora_B.weight [out][r] and, with DoRA,
- * .lora_magnitude_vector [out]; a fully trained module is base_model.model.M.weight. */
+ * .lora_magnitude_vector [out]; a fully trained module is base_model.model.M.weight. Modules of a text
+ * model within another have the names here that they have in a model of its own. */
 #ifndef AX_CKPT_HF_PEFT_H
 #define AX_CKPT_HF_PEFT_H
 
@@ -33,7 +34,9 @@ enum ax_lora_start {
 };
 
 struct ax_peft_config {
-    char *base; /* base_model_name_or_path as written; NULL = missing */
+    char *base;         /* base_model_name_or_path as written; NULL = missing */
+    const char *within; /* what precedes "model." in the names of modules, if the base contains the
+                           text model (wrapped.h), else NULL; static */
     int64_t r;
     double alpha, dropout;
     bool rslora, dora;

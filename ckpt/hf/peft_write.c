@@ -1,5 +1,6 @@
 /* struct ax_peft_config to adapter_config.json. */
 #include <math.h>
+#include <stdio.h>
 
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
@@ -58,15 +59,24 @@ static json_t *targets(const struct ax_peft_config *c) {
     return c->target_regex ? json_string(c->target_regex) : list(&c->targets);
 }
 
+/* Endings of names are those of other parts' modules, too: only the text model's have adapters. */
+static json_t *all_others(const char *within) {
+    char text[96];
+    snprintf(text, sizeof text, "(?!%smodel\\.)(?!lm_head$).*", within);
+    return json_string(text);
+}
+
 static json_t *excluded(const struct ax_peft_config *c) {
-    return c->exclude_regex ? json_string(c->exclude_regex) : list_or_null(&c->exclude);
+    if (c->exclude_regex || c->exclude.n > 0)
+        return c->exclude_regex ? json_string(c->exclude_regex) : list(&c->exclude);
+    return all_others(c->within);
 }
 
 enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out) {
     json_t *v = c->json ? json_deep_copy(c->json) : blank();
     const double ranks = c->start == AX_LORA_PISSA ? 2 : 1;
     const double alphas = c->rslora ? sqrt(ranks) : ranks; /* keeps the scale the same */
-    const bool exclude = c->exclude_regex || c->exclude.n > 0;
+    const bool exclude = c->exclude_regex || c->exclude.n > 0 || (c->within && !c->target_regex);
     bool ok = v != NULL;
 #define SET(key, value) ok = ok && json_object_set_new(v, key, value) == 0
     SET("base_model_name_or_path", c->base ? json_string(c->base) : json_null());

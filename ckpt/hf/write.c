@@ -16,6 +16,9 @@ static const struct {
     bool of_tokenizer;
 } side_files[] = {
     {"generation_config.json", false},
+    {"preprocessor_config.json", false},
+    {"processor_config.json", false},
+    {"video_preprocessor_config.json", false},
     {"LICENSE", false},
     {"tokenizer.json", true},
     {"tokenizer_config.json", true},
@@ -122,6 +125,30 @@ static enum ax_status set_dtype(json_t *config, enum ax_dtype dtype) {
     return AX_OK;
 }
 
+static bool has_dtype(const json_t *config) {
+    return json_object_get(config, "dtype") || json_object_get(config, "torch_dtype");
+}
+
+/* Of a model that contains a text model: the part about that, and in the root what both say. */
+static enum ax_status edit_text(json_t *root, json_t *text, const struct ax_hf_save *save) {
+    if (save->config && (json_object_update(text, (json_t *)save->config) != 0 ||
+                         json_object_update_existing(root, (json_t *)save->config) != 0))
+        return no_memory();
+    if (has_dtype(text))
+        AX_TRY(set_dtype(text, save->dtype));
+    return has_dtype(text) && !has_dtype(root) ? AX_OK : set_dtype(root, save->dtype);
+}
+
+static enum ax_status edit_config(json_t *root, const struct ax_hf_save *save) {
+    json_t *text = ax_config_text(root);
+    json_object_del(root, "quantization_config"); /* the save is not, unless save->config says so */
+    if (text != root)
+        return edit_text(root, text, save);
+    if (save->config && json_object_update(root, (json_t *)save->config) != 0)
+        return no_memory();
+    return set_dtype(root, save->dtype);
+}
+
 static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base_dir) {
     char *path = NULL;
     AX_TRY(ax_path_join(&path, base_dir, "config.json"));
@@ -134,18 +161,21 @@ static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base
 
 static enum ax_status write_config(const struct target *to, const struct ax_hf_save *save) {
     struct ax_json_doc doc = {0};
+    json_t *was = NULL;
     enum ax_status st = AX_OK;
     if (save->base_dir)
         AX_TRY_GOTO(load_base_config(&doc, save->base_dir), st, done);
     else
         doc.root = json_object();
-    if (doc.root) /* what is written is not quantized, unless save->config says so */
-        json_object_del(doc.root, "quantization_config");
-    if (!doc.root || (save->config && json_object_update(doc.root, (json_t *)save->config) != 0))
+    if (!doc.root || !(was = json_deep_copy(doc.root)))
         AX_TRY_GOTO(no_memory(), st, done);
-    AX_TRY_GOTO(set_dtype(doc.root, save->dtype), st, done);
-    AX_TRY_GOTO(write_json(to, "config.json", doc.root), st, done);
+    AX_TRY_GOTO(edit_config(doc.root, save), st, done);
+    if (save->base_dir && json_equal(was, doc.root))
+        AX_TRY_GOTO(copy_side_file(to, save->base_dir, "config.json"), st, done);
+    else
+        AX_TRY_GOTO(write_json(to, "config.json", doc.root), st, done);
 done:
+    json_decref(was);
     ax_json_free(&doc);
     return st;
 }
@@ -316,8 +346,6 @@ static enum ax_status write_all(const char *tmp_dir, const struct ax_hf_save *sa
 enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save) {
     struct ax_hf_save all = *save;
     struct ax_hf_kept kept;
-    if (save->kept_first >= save->kept_end)
-        return write_all(tmp_dir, save);
     enum ax_status st = ax_team_agree(save->team, ax_hf_kept_open(&kept, &all));
     if (st == AX_OK)
         st = write_all(tmp_dir, &all);

@@ -334,6 +334,12 @@ static enum ax_status run(struct work *w) {
                         "gguf with --quant instead",
                         m->src);
     AX_TRY(ax_hf_open(&w->hf, m->src));
+    if (w->hf.wrapped)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: models that contain a text model are not supported by quantize; convert "
+            "the text model to gguf with --quant instead",
+            m->src);
     if (w->hf.compressed)
         return ax_error(AX_ERR_CONFIG, "%s: is quantized already; quantize the original", m->src);
     w->format = ax_compressed_of(&m->scheme);

@@ -9,6 +9,7 @@
 #include "cmd/convert/merge.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/train/setup.h"
+#include "model/families/family.h"
 #include "model/model.h"
 
 /* ---- the frozen base ---- */
@@ -294,6 +295,7 @@ static enum ax_status read_adapter(struct ax_train_setup *s) {
     ax_free(c->base);
     c->base = NULL;
     AX_TRY(ax_strdup(&c->base, ax_config_str(s->cfg, "base_model")));
+    c->within = s->arch.wrapper ? s->arch.wrapper->module : NULL;
     s->adapter = c;
     if (!s->arch.classifier)
         warn_serving(c);

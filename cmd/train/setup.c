@@ -70,6 +70,10 @@ static enum ax_status open_model(struct ax_train_setup *s) {
     AX_TRY(open_arch(s));
     AX_TRY(ax_train_head(s));
     AX_TRY(check_model_type(s));
+    if (s->arch.wrapper && ax_config_bool(s->cfg, "reinit_weights"))
+        return ax_config_error(s->cfg, "reinit_weights",
+                               "cannot start a model that contains a text model from random "
+                               "weights: its other parts would have none");
     return s->planning || ax_config_bool(s->cfg, "reinit_weights") ? AX_OK
                                                                    : ax_hf_open(&s->hf, s->base);
 }

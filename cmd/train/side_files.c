@@ -86,8 +86,9 @@ done:
     return st;
 }
 
-/* Layers that the model has beside those that are trained. */
-static void keep_layers(struct ax_train_setup *s) {
+/* What the folder has beside what is trained. */
+static void keep_others(struct ax_train_setup *s) {
+    char type[96];
     const int n = (int)s->arch.n_layers, more = (int)s->arch.n_unused;
     s->o.save.hf.kept_first = n;
     s->o.save.hf.kept_end = n + more;
@@ -96,6 +97,10 @@ static void keep_layers(struct ax_train_setup *s) {
             "%s: layers from %d on are for multi-token prediction: they are not trained, and "
             "saved models have them unchanged",
             s->base, n);
+    if (s->arch.wrapper)
+        ax_log_info("%s: of this model the text model is trained (%s), on text; saved models have "
+                    "all else unchanged",
+                    s->base, ax_arch_type(&s->arch, type, sizeof type));
 }
 
 enum ax_status ax_train_side_files(struct ax_train_setup *s) {
@@ -104,7 +109,7 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     char *template, *steps;
     s->o.save.hf.base_dir = s->base;
     s->o.save.hf.tokenizer_dir = dir;
-    keep_layers(s);
+    keep_others(s);
     AX_TRY(ax_train_steps_file(s->cfg, &steps));
     if (steps)
         AX_TRY(add_text(s, AX_STEPS_FILE, steps));

@@ -75,10 +75,13 @@ static enum ax_status by_pattern(const struct ax_peft_pattern *list, int n, cons
     return AX_OK;
 }
 
-enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
+enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *own, int layer,
                                 struct ax_adapter_target *out) {
+    char module[AX_NAME_MAX];
     double r, alpha;
     *out = (struct ax_adapter_target){0};
+    snprintf(module, sizeof module, "%s%s",
+             c->within && strncmp(own, "model.", strlen("model.")) == 0 ? c->within : "", own);
     AX_TRY(is_target(c, module, layer, &out->on));
     AX_TRY(by_pattern(c->ranks, c->n_ranks, module, (double)c->r, &r));
     AX_TRY(by_pattern(c->alphas, c->n_alphas, module, c->alpha, &alpha));

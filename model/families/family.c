@@ -30,14 +30,19 @@ static size_t common(const char *a, const char *b) {
     return n;
 }
 
+/* Of the i-th family, or of what comes after them, a model with one in it. */
+static const char *name_at(size_t i) {
+    const struct ax_wrapper *w = i < N_FAMILIES ? NULL : ax_wrapper_at(i - N_FAMILIES);
+    return i < N_FAMILIES ? families[i]->model_type : w ? w->model_type : NULL;
+}
+
 /* The longest name that `model_type` begins with, else one that begins like it, else one that is spelled
  * like it. */
 const char *ax_family_nearest(const char *model_type) {
     enum { LIKE = 4 };
     struct ax_nearest spelled = {.given = model_type, .within = 3};
-    const char *begun = NULL, *alike = NULL;
-    for (size_t i = 0; i < N_FAMILIES; i++) {
-        const char *name = families[i]->model_type;
+    const char *begun = NULL, *alike = NULL, *name;
+    for (size_t i = 0; (name = name_at(i)) != NULL; i++) {
         const size_t n = common(model_type, name);
         if (n == strlen(name) && (!begun || n > strlen(begun)))
             begun = name;
@@ -51,7 +56,12 @@ const char *ax_family_nearest(const char *model_type) {
 const char *ax_family_list(char *buf, size_t size) {
     size_t at = 0;
     buf[0] = '\0';
-    for (size_t i = 0; i < N_FAMILIES && at < size; i++)
-        at += (size_t)snprintf(buf + at, size - at, "%s%s", i ? ", " : "", families[i]->model_type);
+    const char *name;
+    for (size_t i = 0; at < size && (name = name_at(i)) != NULL; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%s",
+                               i == N_FAMILIES ? "; for their text models "
+                               : i             ? ", "
+                                               : "",
+                               name);
     return buf;
 }

@@ -24,6 +24,19 @@ extern const struct ax_family ax_family_qwen3;
 extern const struct ax_family ax_family_qwen3_moe;
 extern const struct ax_family ax_family_smollm3; /* smollm3.c */
 
+/* A model with one of the families' text models in it. */
+struct ax_wrapper {
+    const char *model_type, *architecture; /* as of a family */
+    const char *text;   /* model_type of a text model whose config does not say */
+    const char *module; /* what precedes "model." in its modules' names in transformers */
+};
+/* The root of a config.json as its text model's, filled in as transformers does; *wrapper is NULL, and
+ * *text the root, if it is not of such a model. AX_ERR_UNSUPPORTED: one that cannot be trained. */
+enum ax_status ax_wrapper_open(struct ax_json_doc *doc, struct ax_json *text,
+                               const struct ax_wrapper **wrapper); /* wrappers.c */
+/* The i-th, or NULL. */
+const struct ax_wrapper *ax_wrapper_at(size_t i);
+
 /* Whether a layer slides: what layer_types says, or the usual if the config has no such list. */
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,
                                bool usual, bool *slides); /* windows.c */

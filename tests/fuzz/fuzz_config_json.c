@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct ax_json_doc doc;
     struct ax_arch a;
     if (ax_json_parse(&doc, "c.json", (const char *)data, size) == AX_OK) {
-        if (ax_arch_parse(&a, ax_json_root(&doc)) == AX_OK) {
+        if (ax_arch_parse_file(&a, &doc, NULL) == AX_OK) {
             check_arch(&a);
         } else {
             AX_ASSERT(strncmp(ax_error_text(), "c.json: ", 8) == 0);
