@@ -22,7 +22,7 @@ struct ax_queue_counters {
 
 /* A value that the host reads later: memory of the queue's, which a device can copy to whenever it
  * gets there. */
-#define AX_QUEUE_LATE_BYTES 512
+#define AX_QUEUE_LATE_BYTES 1024
 #define AX_QUEUE_LATE       2 /* at the same time */
 struct ax_late {
     uint64_t ticket; /* of the device's read_later */

@@ -157,11 +157,10 @@ static enum ax_status rope_tables(struct ax_model *m, int64_t positions) {
     return make_rope(m, &m->ropes[AX_ROPE_LOCAL], &m->arch.rope_local, positions);
 }
 
-static enum ax_status make_loads(struct ax_model *m) {
+static void make_loads(struct ax_model *m) {
     struct ax_tensor *t = &m->expert_loads;
     *t = ax_tensor_2d(AX_F64, NULL, m->arch.n_layers, m->arch.moe.n_experts);
     t->data = ax_stack_push(&m->rt->arena.persistent, "expert loads", ax_tensor_bytes(t));
-    return ax_run_fill(m->rt->q, &(struct ax_fill){*t, 0});
 }
 
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
@@ -203,7 +202,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     m->lowest_unit = lowest_trained_unit(m);
     AX_TRY_GOTO(rope_tables(m, o->max_positions), st, fail);
     if (o->count_loads)
-        AX_TRY_GOTO(make_loads(m), st, fail);
+        make_loads(m);
     ax_builder_end(&b);
     return AX_OK;
 fail:

@@ -248,6 +248,12 @@ static void write_figures(struct ax_metrics *m, int64_t step, const char *of,
     ax_tfevents_write_named(&m->events, step, of, f->n, names, f->values);
 }
 
+static void write_experts(struct ax_metrics *m, int64_t step, const struct ax_expert_balance *b) {
+    static const char *const names[] = {"moe/max_violation", "moe/entropy"};
+    const double values[] = {b->violation, b->entropy};
+    ax_tfevents_write_named(&m->events, step, "train", 2, names, values);
+}
+
 /* Every logging_steps: the loss is the mean since the last entry, as in Hugging Face's trainer; the
  * other figures are this step's. */
 static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
@@ -269,6 +275,8 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     ax_tfevents_write_named(&m->events, f->step, "train", AX_MEASURES, m->o.measures, f->measures);
     if (f->figures)
         write_figures(m, f->step, "train", f->figures);
+    if (f->experts)
+        write_experts(m, f->step, f->experts);
     m->window = (struct ax_metrics_window){0};
     if (m->bar || !m->o.progress)
         return;

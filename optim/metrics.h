@@ -27,6 +27,7 @@
 #include "base/status.h"
 #include "base/term.h"
 #include "optim/evaluate.h"
+#include "optim/expert_balance.h"
 #include "optim/figures.h"
 
 #define AX_METRICS_MAX_PHASES 12
@@ -105,8 +106,9 @@ struct ax_step_figures {
     int n_phases;
     struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
     struct ax_rank_figures ranks;
-    double measures[AX_MEASURES];     /* NaN: none in this step */
-    const struct ax_figures *figures; /* others; or NULL */
+    double measures[AX_MEASURES];            /* NaN: none in this step */
+    const struct ax_figures *figures;        /* others; or NULL */
+    const struct ax_expert_balance *experts; /* of a model with experts; or NULL */
 };
 void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 

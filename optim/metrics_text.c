@@ -86,6 +86,17 @@ static enum ax_status put_named(struct ax_buf *out, const char *before,
     return AX_OK;
 }
 
+static enum ax_status put_experts(struct ax_buf *out, const struct ax_expert_balance *b) {
+    static const char *const keys[] = {"moe/max_violation", "moe/entropy"};
+    int n = 0;
+    AX_TRY(put_fields(out, 2, keys, (const double[]){b->violation, b->entropy}));
+    AX_TRY(ax_buf_puts(out, ", \"moe/max_violation_per_layer\": ["));
+    for (int i = 0; i < AX_BALANCE_LAYERS; i++)
+        if (!isnan(b->layers[i]))
+            AX_TRY(ax_buf_printf(out, "%s%.3g", n++ ? ", " : "", (double)b->layers[i]));
+    return ax_buf_puts(out, "]");
+}
+
 enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
                                    struct ax_utilization u, const char *const *measures) {
     static const char *const keys[] = {"epoch",        "loss",
@@ -102,6 +113,8 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
     AX_TRY(put_measures(out, "", measures, f->measures));
     if (f->figures)
         AX_TRY(put_named(out, "", f->figures));
+    if (f->experts)
+        AX_TRY(put_experts(out, f->experts));
     if (f->skipped)
         AX_TRY(ax_buf_puts(out, ", \"skipped\": true"));
     AX_TRY(put_seconds(out, "phase_seconds", f->n_phases, f->phases));

@@ -9,20 +9,10 @@ enum ax_status ax_router_bias_check(const struct ax_arch *a, double speed) {
                     a->family->model_type);
 }
 
-/* Ranks of tp and of the data have other rows; the ranks of a stage have the same layers. */
-enum ax_status ax_router_bias_sum(struct ax_step *s) {
-    const struct ax_tensor *loads = &s->model.expert_loads;
-    static const enum ax_role roles[] = {AX_ROLE_LOSS, AX_ROLE_TP};
-    for (size_t i = 0; loads->data && i < sizeof roles / sizeof *roles; i++)
-        AX_TRY(ax_comm_sum(&s->rt->comms[roles[i]], s->rt->q, AX_F64, loads->data,
-                           ax_tensor_numel(loads)));
-    return AX_OK;
-}
-
 /* Elements [first, first + n) of a layer's bias, which are this rank's. */
 struct change {
-    double AX_DEVICE *loads; /* [n_experts] */
-    void AX_DEVICE *bias;    /* [n] */
+    const double AX_DEVICE *loads; /* [n_experts] */
+    void AX_DEVICE *bias;          /* [n] */
     const struct ax_step_scalars AX_DEVICE *scalars;
     int64_t n_experts, first, n;
     enum ax_dtype dtype;
@@ -32,7 +22,8 @@ struct change {
 static enum ax_status change(struct ax_queue *q, const void *args) {
     const struct change *c = args;
     const struct ax_step_scalars *scalars = ax_queue_address(q, c->scalars);
-    double *loads = ax_queue_address(q, c->loads), mean = 0;
+    const double *loads = ax_queue_address(q, c->loads);
+    double mean = 0;
     void *bias = ax_queue_address(q, c->bias);
     for (int64_t e = 0; e < c->n_experts; e++)
         mean += loads[e] / (double)c->n_experts;
@@ -42,14 +33,12 @@ static enum ax_status change(struct ax_queue *q, const void *args) {
         const double moved = ax_load(c->dtype, bias, i) + c->speed * sign;
         ax_store(c->dtype, bias, i, (double)(float)moved); /* as it is saved */
     }
-    for (int64_t e = 0; e < c->n_experts; e++)
-        loads[e] = 0;
     return AX_OK;
 }
 
 enum ax_status ax_router_bias_update(struct ax_step *s, int unit) {
     const struct ax_model *m = &s->model;
-    if (!m->expert_loads.data || unit == 0 || unit > m->arch.n_layers)
+    if (s->o.router_bias_speed == 0 || unit == 0 || unit > m->arch.n_layers)
         return AX_OK;
     const struct ax_layer *l = &m->layers[unit - 1];
     const struct ax_param *p = l->moe.bias;

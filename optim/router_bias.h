@@ -12,9 +12,7 @@
 
 /* AX_ERR_CONFIG: the model's routers have no bias. speed 0: nothing is asked for. */
 enum ax_status ax_router_bias_check(const struct ax_arch *arch, double speed);
-/* Sums the loads over ranks; before the step is decided. */
-enum ax_status ax_router_bias_sum(struct ax_step *s);
-/* Updates the bias of a unit, and zeroes its loads. */
+/* Updates the bias of a unit by the loads of the step (expert_loads.h). */
 enum ax_status ax_router_bias_update(struct ax_step *s, int unit);
 
 #endif

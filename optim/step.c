@@ -2,6 +2,7 @@
 #include "optim/step.h"
 
 #include "model/tensor_parallel.h"
+#include "optim/expert_loads.h"
 #include "optim/router_bias.h"
 
 static struct ax_pass *pass_of(const struct ax_step *s, const struct ax_action *a) {
@@ -173,7 +174,7 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
-    AX_TRY(ax_router_bias_sum(s));
+    AX_TRY(ax_expert_loads_sum(s));
     if (s->o.objective->measures) {
         AX_TRY(sum_doubles(s, AX_ROLE_LOSS, s->measures->sum, 2 * AX_MEASURES));
         AX_TRY(sum_doubles(s, AX_ROLE_PP, s->measures->sum, 2 * AX_MEASURES));
@@ -322,6 +323,7 @@ enum ax_status ax_step_begin(struct ax_step *s) {
     AX_TRY(weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
+    AX_TRY(ax_expert_loads_begin(s));
     AX_TRY(execute(s, 0, s->schedule.first_update));
     return ax_contract_leave(s->rt);
 }

@@ -17,6 +17,7 @@
 #include "model/pass.h"
 #include "model/pipeline.h"
 #include "model/teacher.h"
+#include "optim/expert_balance.h"
 #include "optim/lisa.h"
 #include "optim/lr_groups.h"
 #include "optim/objective.h"
@@ -82,7 +83,8 @@ struct ax_step_result {
     double aux_loss; /* the routers' balancing loss, before its coefficient; not part of loss */
     double
         weight_total; /* what the loss is divided by (enum ax_per), all micro-batches and data ranks */
-    double measures[AX_MEASURES]; /* the objective's; NaN: nothing to take the mean of */
+    double measures[AX_MEASURES];     /* the objective's; NaN: nothing to take the mean of */
+    struct ax_expert_balance experts; /* of a model with experts */
     bool skipped; /* no tokens to train on, loss or norm not finite, or the loss above the bound of
                      ax_step_finish: weights unchanged */
     double seconds[AX_TIME_COUNT]; /* by the device's clock */
@@ -102,6 +104,7 @@ struct ax_step {
     /* of the phases of the step in progress; between measures and scalars */
     struct ax_times AX_DEVICE *times;
     struct ax_step_measures AX_DEVICE *measures; /* of the step in progress */
+    struct ax_expert_balance AX_DEVICE *balance; /* of the step; before measures */
     struct ax_pass *passes;                      /* [chunks][n_microbatches] */
     struct ax_pipe_messages messages;            /* since the last AX_ACT_WAIT */
     struct ax_unit_sum reduction;                /* in flight */

@@ -80,7 +80,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .store_experts = s->o.store_experts,
                                         .unfrozen = s->o.unfrozen,
                                         .lender = s->o.lender,
-                                        .count_loads = s->o.router_bias_speed > 0,
+                                        .count_loads = arch->moe.n_experts > 0,
                                         .expert_room = s->o.expert_room,
                                         .qat = s->o.qat,
                                         .chunks = ax_pipeline_chunks(&pipeline)};
@@ -106,9 +106,10 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_alloc(&s->passes, (size_t)s->model.chunks.n * n, sizeof *s->passes));
     AX_TRY(ax_alloc(&s->slots, (size_t)s->schedule.n_slots, sizeof *s->slots));
     const size_t groups = (size_t)ax_lr_group_count(&s->o.lr_groups);
-    s->measures =
-        ax_stack_push(&arena->persistent, "step scalars",
-                      sizeof *s->measures + sizeof *s->times + groups * sizeof *s->scalars);
+    s->balance = ax_stack_push(&arena->persistent, "step scalars",
+                               sizeof *s->balance + sizeof *s->measures + sizeof *s->times +
+                                   groups * sizeof *s->scalars);
+    s->measures = (struct ax_step_measures AX_DEVICE *)(s->balance + 1);
     s->times = (struct ax_times AX_DEVICE *)(s->measures + 1);
     s->scalars = (struct ax_step_scalars AX_DEVICE *)(s->times + 1);
     AX_TRY(ax_step_set_scalars(s));

@@ -12,8 +12,9 @@ const char *ax_step_phase_name(enum ax_step_phase phase) {
     return phase_names[phase];
 }
 
-/* The device's memory of a step's result, from `measures`. */
+/* The device's memory of a step's result, from `balance`. */
 struct answer {
+    struct ax_expert_balance balance;
     struct ax_step_measures measures;
     struct ax_times times;
     struct ax_step_scalars now;
@@ -21,7 +22,7 @@ struct answer {
 
 static enum ax_status ask(struct ax_step *s) {
     const struct answer cap = {.now = {.weight = 1}}; /* while planning */
-    return ax_queue_read_later(s->rt->q, s->measures, sizeof cap, &cap, &s->ticket);
+    return ax_queue_read_later(s->rt->q, s->balance, sizeof cap, &cap, &s->ticket);
 }
 
 /* The update that was counted did not happen. */
@@ -40,6 +41,7 @@ enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {
                                    .lr = a.now.lr,
                                    .aux_loss = a.now.aux_loss,
                                    .weight_total = a.now.weight,
+                                   .experts = a.balance,
                                    .skipped = a.now.skip != 0};
     memcpy(out->seconds, a.times.seconds, sizeof out->seconds);
     ax_measures_mean(&a.measures, out->measures);

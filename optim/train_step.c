@@ -48,6 +48,8 @@ static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
             (struct ax_phase_seconds){ax_step_phase_name((enum ax_step_phase)p), r->seconds[p]};
     f.phases[f.n_phases++] = (struct ax_phase_seconds){"save", c->save};
     memcpy(f.measures, r->measures, sizeof f.measures);
+    if (t->step.model.expert_loads.data)
+        f.experts = &r->experts;
     if (c->samples) {
         f.figures = &t->rollout.figures;
         f.phases[f.n_phases++] = (struct ax_phase_seconds){"rollout", t->rollout.seconds};

@@ -32,6 +32,8 @@ static const char *const step_keys[AX_FIGURE_COUNT][2] = {
     [AX_FIGURE_ALIKE] = {"frac_reward_zero_std"},
     [AX_FIGURE_ENTROPY] = {"entropy"},
     [AX_FIGURE_STOPPED] = {"code/stopped"},
+    [AX_FIGURE_VIOLATION] = {"moe/max_violation"},
+    [AX_FIGURE_SPREAD] = {"moe/entropy"},
 };
 static const char *const eval_keys[AX_EVAL_FIGURE_COUNT][2] = {
     [AX_EVAL_FIGURE_LOSS] = {"eval_loss"},

@@ -37,7 +37,9 @@ enum ax_report_figure {
     AX_FIGURE_CLIPPED,
     AX_FIGURE_ALIKE,
     AX_FIGURE_ENTROPY,
-    AX_FIGURE_STOPPED, /* programs of code */
+    AX_FIGURE_STOPPED,   /* programs of code */
+    AX_FIGURE_VIOLATION, /* of experts' even loads */
+    AX_FIGURE_SPREAD,    /* entropy of the loads */
     AX_FIGURE_COUNT
 };
 

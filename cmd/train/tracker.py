@@ -14,6 +14,7 @@ REFUSED = re.compile(r"\b40[13]\b|no api key|verification failed|invalid|unautho
 NAMES = {
     "loss": "train/loss", "grad_norm": "train/grad_norm", "learning_rate": "train/learning_rate",
     "epoch": "train/epoch", "tokens_per_second": "train/tokens_per_second", "mfu": "train/mfu",
+    "moe/max_violation": "train/moe/max_violation", "moe/entropy": "train/moe/entropy",
     "eval_loss": "eval/loss", "eval_perplexity": "eval/perplexity",
     "eval_accuracy": "eval/mean_token_accuracy", "eval_seconds": "eval/runtime",
 }

@@ -309,6 +309,8 @@ static void figures_of_methods(void **state) {
          "Preferred answers<", 3},
         {"\"accuracy\": 0.75, \"margin\": 0.5", "Margin<", 2},
         {"\"kd_loss\": 0.5, \"ce_loss\": 1", "Divergence from the teacher<", 1},
+        {"\"moe/max_violation\": 0.5", "Busiest expert<", 1},
+        {"\"moe/entropy\": 0.9", "Entropy of expert loads<", 1},
         {"\"entropy\": 1", "Entropy<", 1},
         {"\"reward\": 0.5, \"completions/mean_length\": 7, \"completions/clipped_ratio\": 0.25, "
          "\"frac_reward_zero_std\": 0.5",
