@@ -301,13 +301,13 @@ struct ax_router_balance {
     struct ax_step_scalars AX_DEVICE *scalars;
 };
 /* From dweights [T][k], with the routing of forward: for s = Σ_j p_j over the chosen, dp_i =
- * scale·(dw_i − Σ_j dw_j·p_j/s)/s if `renormalize`, else scale·dw_i; dp_e += slope[e] (data NULL = 0)
- * for all experts; then, 0 for padding,
+ * scale·(dw_i − Σ_j dw_j·p_j/s)/s if `renormalize`, else scale·dw_i; dp_e += slope[e] + slopes[t][e]
+ * (data NULL = 0) for all experts; then, 0 for padding,
  *   dlogits[e] = p_e·(dp_e − Σ_j dp_j·p_j),  or, of a sigmoid, dp_e·p_e·(1 − p_e).
- * probs, experts as router_forward left them; dweights accumulation [T][k] dense; slope
- * accumulation [E]; dlogits compute [T][E]. */
+ * probs, experts as router_forward left them; dweights accumulation [T][k] dense; slope,
+ * slopes accumulation [E], [T][E] dense; dlogits compute [T][E]. */
 struct ax_router_backward {
-    struct ax_tensor probs, experts, dweights, slope, dlogits;
+    struct ax_tensor probs, experts, dweights, slope, slopes, dlogits;
     struct ax_routing routing;
 };
 /* A stable sort into G groups: places[i] = number of j with keys[j] < keys[i], or equal keys and j
@@ -515,7 +515,7 @@ struct ax_truncate {
 };
 
 /* Starts a step whose weight is known: inv_weight = 1/weight, 0 unless weight > 0; step += 1 unless
- * the last one was skipped, or `repeat`: it was not followed by updates; sumsq, loss, aux_loss and
+ * the last one was skipped, or `repeat`: it was not followed by updates; sumsq, the losses and
  * skip = 0. */
 struct ax_begin_step {
     struct ax_step_scalars AX_DEVICE *scalars;

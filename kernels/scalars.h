@@ -15,9 +15,10 @@ struct ax_step_scalars {
     double clip;       /* min(1, max_norm / (grad_norm + 1e-6)); set by op clip */
     double loss;       /* Σ weight·loss·inv_weight so far this step */
     double aux_loss;   /* the routers' balancing loss, before its coefficient; not part of loss */
-    double hold_above; /* a step with a larger loss is skipped until the host has looked at it */
-    int64_t step;      /* number of this update, from 1 (bias correction); advanced by begin_step */
-    int64_t skip;      /* 1: no tokens to train on, loss or norm not finite, or the loss above
+    double sequence_loss; /* likewise that by sequence */
+    double hold_above;    /* a step with a larger loss is skipped until the host has looked at it */
+    int64_t step; /* number of this update, from 1 (bias correction); advanced by begin_step */
+    int64_t skip; /* 1: no tokens to train on, loss or norm not finite, or the loss above
                           hold_above: weights must not change; set by op clip */
     uint64_t seed;
 };

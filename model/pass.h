@@ -69,6 +69,7 @@ struct ax_pass {
     double inv_temperature;                    /* on the logits; 1 = none */
     struct ax_sampling sampling; /* of labels, which may truncate the logits; not with a teacher */
     double balance_coef;         /* of the routers' balancing loss (balance.h); 0 = none */
+    double sequence_coef;        /* of their loss by sequence (sequence_balance.h); 0 = none */
     double neftune_alpha;        /* NEFTune noise on the embeddings; 0 = none */
     struct ax_kvcache *cache;    /* decoding; NULL otherwise */
     /* For checks: called with intermediate tensors ("hidden" before layer i, "middle" after its

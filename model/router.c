@@ -2,6 +2,7 @@
 
 #include "model/balance.h"
 #include "model/builder.h"
+#include "model/sequence_balance.h"
 
 void ax_router_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_moe_config *c = &b->arch->moe;
@@ -112,6 +113,7 @@ enum ax_status ax_router_gradient(const struct ax_layer *l, struct ax_pass *p,
     back.dlogits.data =
         ax_stack_push(scratch, "gradient of router logits", ax_tensor_bytes(&back.dlogits));
     AX_TRY(ax_balance_slope(p, &back.slope));
+    AX_TRY(ax_sequence_balance(p, c, &back.slopes));
     AX_TRY(ax_run_router_backward(m->rt->q, &back));
     const struct ax_tensor dw = ax_unit_grad(l->unit, l->moe.router);
     struct ax_gemm to_w = {

@@ -109,6 +109,7 @@ struct ax_step_figures {
     double measures[AX_MEASURES];            /* NaN: none in this step */
     const struct ax_figures *figures;        /* others; or NULL */
     const struct ax_expert_balance *experts; /* of a model with experts; or NULL */
+    double aux_loss, sequence_loss;          /* of the routers; 0 = none */
 };
 void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 

@@ -86,9 +86,15 @@ static enum ax_status put_named(struct ax_buf *out, const char *before,
     return AX_OK;
 }
 
-static enum ax_status put_experts(struct ax_buf *out, const struct ax_expert_balance *b) {
+static enum ax_status put_experts(struct ax_buf *out, const struct ax_step_figures *f) {
     static const char *const keys[] = {"moe/max_violation", "moe/entropy"};
+    static const char *const losses[] = {"moe/aux_loss", "moe/seq_aux_loss"};
+    const struct ax_expert_balance *b = f->experts;
     int n = 0;
+    if (f->aux_loss > 0)
+        AX_TRY(put_fields(out, 1, losses, &f->aux_loss));
+    if (f->sequence_loss > 0)
+        AX_TRY(put_fields(out, 1, losses + 1, &f->sequence_loss));
     AX_TRY(put_fields(out, 2, keys, (const double[]){b->violation, b->entropy}));
     AX_TRY(ax_buf_puts(out, ", \"moe/max_violation_per_layer\": ["));
     for (int i = 0; i < AX_BALANCE_LAYERS; i++)
@@ -114,7 +120,7 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
     if (f->figures)
         AX_TRY(put_named(out, "", f->figures));
     if (f->experts)
-        AX_TRY(put_experts(out, f->experts));
+        AX_TRY(put_experts(out, f));
     if (f->skipped)
         AX_TRY(ax_buf_puts(out, ", \"skipped\": true"));
     AX_TRY(put_seconds(out, "phase_seconds", f->n_phases, f->phases));

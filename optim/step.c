@@ -166,6 +166,14 @@ static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
     return AX_OK;
 }
 
+/* Every rank has the part of its rows and layers. */
+static enum ax_status sum_sequence_loss(struct ax_step *s) {
+    static const enum ax_role roles[] = {AX_ROLE_LOSS, AX_ROLE_TP, AX_ROLE_PP};
+    for (size_t i = 0; s->o.sequence_coef > 0 && i < sizeof roles / sizeof *roles; i++)
+        AX_TRY(sum_double(s, roles[i], &s->scalars->sequence_loss));
+    return AX_OK;
+}
+
 /* A loss that is not finite skips the update: the gradient may still be finite (token of
  * probability 0). */
 static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
@@ -174,6 +182,7 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
+    AX_TRY(sum_sequence_loss(s));
     AX_TRY(ax_expert_loads_sum(s));
     if (s->o.objective->measures) {
         AX_TRY(sum_doubles(s, AX_ROLE_LOSS, s->measures->sum, 2 * AX_MEASURES));

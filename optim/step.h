@@ -36,6 +36,7 @@ struct ax_step_options {
     double max_norm;               /* ≤ 0: no clipping */
     double balance_coef;      /* coefficient of the routers' balancing loss (model/balance.h); 0 =
                              none */
+    double sequence_coef;     /* of their loss by sequence (model/sequence_balance.h); 0 = none */
     double router_bias_speed; /* router_bias.h; 0: the routers' biases stay */
     double expert_room;       /* of ranks of ep (parallel/expert.h); 0 = AX_EXPERT_ROOM */
     double neftune_alpha;     /* noise on embeddings; 0 = none */
@@ -81,6 +82,7 @@ const char *ax_step_phase_name(enum ax_step_phase phase);
 struct ax_step_result {
     double loss, grad_norm, lr;
     double aux_loss; /* the routers' balancing loss, before its coefficient; not part of loss */
+    double sequence_loss; /* likewise that by sequence */
     double
         weight_total; /* what the loss is divided by (enum ax_per), all micro-batches and data ranks */
     double measures[AX_MEASURES];     /* the objective's; NaN: nothing to take the mean of */

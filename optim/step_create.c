@@ -10,6 +10,11 @@
 
 /* A micro-batch's routing counts must include all layers. */
 static enum ax_status check_balance(const struct ax_step *s, const struct ax_arch *arch) {
+    if (s->o.sequence_coef > 0 && arch->moe.n_experts == 0)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "router_seq_aux_loss_coef: %s models have no routers to balance. Remove it.",
+            arch->family->model_type);
     if (s->o.balance_coef == 0 || arch->moe.n_experts == 0 || s->rt->mesh.size[AX_ROLE_PP] == 1)
         return AX_OK;
     return ax_error(AX_ERR_UNSUPPORTED,
@@ -148,7 +153,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .inv_temperature = inv_temperature,
                                         .sampling = s->o.objective->sampling,
                                         .neftune_alpha = s->o.neftune_alpha,
-                                        .balance_coef = s->o.balance_coef};
+                                        .balance_coef = s->o.balance_coef,
+                                        .sequence_coef = s->o.sequence_coef};
     return AX_OK;
 }
 

@@ -40,6 +40,7 @@ enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {
                                    .grad_norm = a.now.grad_norm,
                                    .lr = a.now.lr,
                                    .aux_loss = a.now.aux_loss,
+                                   .sequence_loss = a.now.sequence_loss,
                                    .weight_total = a.now.weight,
                                    .experts = a.balance,
                                    .skipped = a.now.skip != 0};

@@ -83,7 +83,8 @@ static bool has_labels(const struct ax_train *t, const struct ax_completion *c) 
 
 /* The routers' balancing loss is of all tokens. */
 static bool trains(const struct ax_train *t, const struct ax_completion *c) {
-    return t->step.o.balance_coef != 0 || t->o->rollout.policy->o.token_advantages ||
+    return t->step.o.balance_coef != 0 || t->step.o.sequence_coef != 0 ||
+           t->o->rollout.policy->o.token_advantages ||
            (has_labels(t, c) && ax_policy_trains(&t->o->rollout.policy->o, (double)c->advantage));
 }
 

@@ -50,6 +50,8 @@ static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
     memcpy(f.measures, r->measures, sizeof f.measures);
     if (t->step.model.expert_loads.data)
         f.experts = &r->experts;
+    f.aux_loss = r->aux_loss;
+    f.sequence_loss = r->sequence_loss;
     if (c->samples) {
         f.figures = &t->rollout.figures;
         f.phases[f.n_phases++] = (struct ax_phase_seconds){"rollout", t->rollout.seconds};

@@ -14,7 +14,7 @@ enum { STEPS = 2 };
 
 /* The results of the steps, on the host: per parameter, the gradient and the new value. */
 struct outcome {
-    double loss[STEPS], aux_loss[STEPS], norm[STEPS];
+    double loss[STEPS], aux_loss[STEPS], sequence_loss[STEPS], norm[STEPS];
     double **grad[STEPS], **value[STEPS]; /* [n_params] */
 };
 
@@ -175,6 +175,10 @@ static void note_scalars(const struct run *run, int step, const struct ax_step_r
         ax_golden_note(run->report, "balancing loss",
                        relative(r->aux_loss, run->one.aux_loss[step]), tolerance(run->c, NORM),
                        where);
+    if (run->c->sequence_coef > 0)
+        ax_golden_note(run->report, "loss by sequence",
+                       relative(r->sequence_loss, run->one.sequence_loss[step]),
+                       tolerance(run->c, NORM), where);
     ax_golden_note(run->report, "grad norm", relative(r->grad_norm, run->one.norm[step]),
                    tolerance(run->c, NORM), where);
 }
@@ -192,6 +196,7 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     if (!planning && run->reference) {
         run->one.loss[step] = r.loss;
         run->one.aux_loss[step] = r.aux_loss;
+        run->one.sequence_loss[step] = r.sequence_loss;
         run->one.norm[step] = r.grad_norm;
     } else if (!planning && s->rt->mesh.rank == 0) {
         note_scalars(run, step, &r);
@@ -221,6 +226,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .balance_coef = balances(c) ? 0.05 : 0,
         .router_bias_speed = c->router_bias_speed,
         .expert_room = c->expert_room,
+        .sequence_coef = c->sequence_coef,
         .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
         .pipeline = c->pipeline,
         .virtual_stages = c->virtual_stages,

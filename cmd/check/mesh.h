@@ -31,8 +31,9 @@ struct ax_mesh_check {
     double neftune_alpha;
     double router_bias_speed;
     double expert_room; /* 0 = the default */
-    bool bf16;          /* compute in bfloat16 instead of float32 (on cpu) */
-    bool adamw;         /* the optimizer; else SGD with momentum */
+    double sequence_coef;
+    bool bf16;  /* compute in bfloat16 instead of float32 (on cpu) */
+    bool adamw; /* the optimizer; else SGD with momentum */
     struct ax_sharding sharding;
     int64_t pad; /* > 0: micro-batches are as long as their documents need, and a multiple of it */
     struct ax_relora_options relora; /* interval > 0: the adapter is restarted before the second

@@ -231,6 +231,11 @@ const struct ax_config_key ax_config_keys_loss[] = {
            "Multiply each token's loss by its probability, taken as a constant (DFT).",
            .dflt = "false"),
     AX_KEY(
+        "router_seq_aux_loss_coef", AX_T_AMOUNT,
+        "Weight of the routers' balancing loss within each document (DeepSeek's seq_aux with its "
+        "aux_loss_alpha: V2 was trained with 0.001, V3 with 0.0001). axtrain's own key.",
+        .dflt = "0.0"),
+    AX_KEY(
         "router_bias_update_speed", AX_T_POSITIVE,
         "Balance experts without a loss: how far the biases by which routers choose them move in a "
         "step, up for those with fewer tokens than the mean of their layer, else down "

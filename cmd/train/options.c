@@ -312,6 +312,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         .adapter = s->adapter,
         .base_store = s->base_store,
         .balance_coef = s->arch.moe.balance_coef,
+        .sequence_coef = ax_config_f64(cfg, "router_seq_aux_loss_coef"),
         .expert_room = ax_config_f64(cfg, "expert_parallel_buffer_factor"),
         .store_experts = s->store_experts,
         .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};

@@ -7,6 +7,7 @@ struct experts_options {
     struct ax_routing routing; /* scale 0 = 1 */
     bool ties /* integer logits */, bias, balance /* load or slope is given */;
     bool unweighted;
+    bool sequences; /* slopes are given */
 };
 #define EXPERTS(...) OPTIONS(experts_options, __VA_ARGS__)
 
@@ -189,6 +190,7 @@ static const char *check_router_backward(const struct ax_router_backward *a) {
     NEED(is_dense_2d(&a->probs, dtype, rows, experts));
     NEED(is_dense_2d(&a->experts, AX_I32, rows, k) && is_dense_2d(&a->dweights, dtype, rows, k));
     NEED(!given(&a->slope) || is_1d(&a->slope, dtype, experts));
+    NEED(!given(&a->slopes) || is_dense_2d(&a->slopes, dtype, rows, experts));
     NEED(is_2d(&a->dlogits, a->dlogits.dtype, rows, experts));
     return NULL;
 }
@@ -209,6 +211,8 @@ static void build_router_backward(struct ax_case_builder *b, struct ax_router_ba
     a->dweights = ax_case_dense_in2(b, b->accum, s->rows, s->choices);
     if (o->balance)
         a->slope = ax_case_in1(b, b->accum, s->groups);
+    if (o->sequences)
+        a->slopes = ax_case_dense_in2(b, b->accum, s->rows, s->groups);
     a->dlogits = ax_case_out2(b, b->real, s->rows, s->groups);
     a->routing = routing_of(o);
 }
@@ -222,6 +226,9 @@ static const struct ax_shape shapes_router_backward[] = {
      EXPERTS(.routing.renormalize = true, .balance = true)},
     {"scaled sigmoid", .rows = 5, .groups = 37, .choices = 3,
      EXPERTS(.balance = true, .routing = {.sigmoid = true, .scale = 2.5})},
+    {"slopes", .rows = 7, .groups = 37, .choices = 3, EXPERTS(.sequences = true)},
+    {"both, sigmoid, padding", .rows = 9, .groups = 19, .choices = 2, .flags = AX_SHAPE_PADDING,
+     EXPERTS(.sequences = true, .balance = true, .routing = {.sigmoid = true, .scale = 2})},
     {"renormalized sigmoid", .rows = 9, .groups = 16, .choices = 4, .flags = AX_SHAPE_PADDING,
      EXPERTS(.routing = {.sigmoid = true, .renormalize = true, .scale = 1.5})},
     {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8,
@@ -229,7 +236,7 @@ static const struct ax_shape shapes_router_backward[] = {
 };
 
 AX_OP_INFO(router_backward, IN_ROWS(probs), IN_ROWS(experts), IN_ROWS(dweights), IN(slope),
-           OUT_ROWS(dlogits));
+           IN_ROWS(slopes), OUT_ROWS(dlogits));
 
 static const char *check_group_rows(const struct ax_group_rows *a) {
     NEED(is_index(&a->keys, a->keys.shape[0]) && is_index(&a->places, a->keys.shape[0]));

@@ -173,6 +173,7 @@ static void router_row(const struct ax_router_backward *a, int64_t t) {
         for (int32_t e = 0; e < experts; e++) {
             double p = ax_ref_get(&a->probs, t, e), dp = through_weights(a, t, e);
             dp += ax_ref_given(&a->slope) ? ax_ref_get(&a->slope, e, 0) : 0;
+            dp += ax_ref_given(&a->slopes) ? ax_ref_get(&a->slopes, t, e) : 0;
             if (pass == 0)
                 mean += p * dp;
             else

@@ -61,7 +61,8 @@ static void latent_attention_is_one_rank(void **state) {
         }
 }
 
-/* Loads are those of all micro-batches and ranks: the second step, whose experts are others, is equal. */
+/* Loads are those of all micro-batches and ranks: the second step, whose experts are others, is equal.
+ * So is the loss by sequence, of documents that several ranks have parts of. */
 static void biases_of_routers_are_one_rank_s(void **state) {
     (void)state;
     static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 2}, 3},
@@ -72,9 +73,11 @@ static void biases_of_routers_are_one_rank_s(void **state) {
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         struct ax_mesh_check c = {.router_bias_speed = 0.4,
+                                  .sequence_coef = 0.3,
                                   .sharding = ax_zero_stage(1 + (int)i % 3)};
         run(&latent[1 + i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
         expect_figures(&r, &latent[1 + i % 2], &meshes[i], 10);
+        assert_true(has_group(&r, "loss by sequence"));
     }
 }
 

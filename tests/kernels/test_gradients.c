@@ -546,8 +546,12 @@ static void router_gradient(void **state) {
         for (int64_t k = 0; k < ax_tensor_numel(&r.dweights); k++)
             *address(&r.dweights, k) = weight_of_choice(&r, k);
         struct ax_tensor dlogits = like(&r.f.logits);
-        const struct ax_router_backward back = {r.f.probs, r.f.experts, r.dweights,
-                                                r.slope,   dlogits,     r.f.routing};
+        const struct ax_router_backward back = {.probs = r.f.probs,
+                                                .experts = r.f.experts,
+                                                .dweights = r.dweights,
+                                                .slope = r.slope,
+                                                .dlogits = dlogits,
+                                                .routing = r.f.routing};
         assert_int_equal(ax_run_router_backward(ref.q, &back), AX_OK);
         check(shapes[i].name, &r.f.logits, &dlogits, router_loss, &r);
         ax_case_free(&c);

@@ -182,28 +182,40 @@ enum ax_status AX_VEC(ax_cpu_router_balance)(struct ax_queue *q,
     return AX_OK;
 }
 
-AX_INLINE void slope_vector(const float *probs, const float *slope, v_float *mean, int64_t i,
-                            int64_t n) {
-    *mean = v_fma(v_load_f32(probs + i, n), v_load_f32(slope + i, n), *mean);
+/* The gradients of probabilities from balancing losses: the same for all rows, and row t's. */
+struct slopes {
+    const float *all, *row; /* NULL: none */
+};
+
+AX_INLINE v_float slopes_at(const struct slopes *s, int64_t i, int64_t n) {
+    v_float all = s->all == NULL ? v_set(0) : v_load_f32(s->all + i, n);
+    v_float row = s->row == NULL ? v_set(0) : v_load_f32(s->row + i, n);
+    return all + row;
 }
 
-AX_INLINE void dlogits_vector(enum ax_dtype real, void *out, const float *probs, const float *slope,
-                              v_float mean, int64_t i, int64_t n) {
-    v_float dp = slope == NULL ? v_set(0) : v_load_f32(slope + i, n);
-    v_store(real, out, i, n, v_load_f32(probs + i, n) * (dp - mean));
+AX_INLINE void slope_vector(const float *probs, const struct slopes *s, v_float *mean, int64_t i,
+                            int64_t n) {
+    *mean = v_fma(v_load_f32(probs + i, n), slopes_at(s, i, n), *mean);
+}
+
+AX_INLINE void dlogits_vector(enum ax_dtype real, void *out, const float *probs,
+                              const struct slopes *s, v_float mean, int64_t i, int64_t n) {
+    v_store(real, out, i, n, v_load_f32(probs + i, n) * (slopes_at(s, i, n) - mean));
 }
 
 /* Each expert's own probability: no mean. */
 AX_INLINE void dsigmoid_vector(enum ax_dtype real, void *out, const float *probs,
-                               const float *slope, int64_t i, int64_t n) {
-    v_float p = v_load_f32(probs + i, n), dp = slope == NULL ? v_set(0) : v_load_f32(slope + i, n);
-    v_store(real, out, i, n, p * (v_set(1) - p) * dp);
+                               const struct slopes *s, int64_t i, int64_t n) {
+    v_float p = v_load_f32(probs + i, n);
+    v_store(real, out, i, n, p * (v_set(1) - p) * slopes_at(s, i, n));
 }
 
 /* Computes every expert's gradient as if none was chosen, then the chosen ones' again. */
 AX_INLINE void backward_row(enum ax_dtype real, const struct ax_router_backward *args, int64_t t) {
     const int64_t experts = args->probs.shape[1], k = args->dweights.shape[1];
-    const float *probs = ax_tensor_row(&args->probs, t), *slope = args->slope.data;
+    const float *probs = ax_tensor_row(&args->probs, t);
+    const struct slopes slopes = {
+        args->slope.data, args->slopes.data == NULL ? NULL : ax_tensor_row(&args->slopes, t)};
     const float *dweights = ax_tensor_row(&args->dweights, t);
     const int32_t *chosen = ax_tensor_row(&args->experts, t);
     const bool sigmoid = args->routing.sigmoid;
@@ -219,20 +231,22 @@ AX_INLINE void backward_row(enum ax_dtype real, const struct ax_router_backward 
     const double scale = args->routing.scale / sum;
     void *out = ax_tensor_row(&args->dlogits, t);
     if (sigmoid) {
-        AX_EACH_VECTOR(experts, dsigmoid_vector, real, out, probs, slope);
+        AX_EACH_VECTOR(experts, dsigmoid_vector, real, out, probs, &slopes);
     } else {
         v_float along_slope = v_set(0);
-        if (slope != NULL)
-            AX_EACH_VECTOR(experts, slope_vector, probs, slope, &along_slope);
+        if (slopes.all != NULL || slopes.row != NULL)
+            AX_EACH_VECTOR(experts, slope_vector, probs, &slopes, &along_slope);
         mean = v_sum(along_slope);
         for (int64_t i = 0; i < k; i++)
             mean += (double)probs[chosen[i]] * (((double)dweights[i] - shift) * scale);
-        AX_EACH_VECTOR(experts, dlogits_vector, real, out, probs, slope, v_set((float)mean));
+        AX_EACH_VECTOR(experts, dlogits_vector, real, out, probs, &slopes, v_set((float)mean));
     }
     for (int64_t i = 0; i < k; i++) {
         const int32_t e = chosen[i];
         const double p = (double)probs[e];
-        double dp = ((double)dweights[i] - shift) * scale + (slope == NULL ? 0 : (double)slope[e]);
+        double dp = ((double)dweights[i] - shift) * scale;
+        dp += slopes.all == NULL ? 0 : (double)slopes.all[e];
+        dp += slopes.row == NULL ? 0 : (double)slopes.row[e];
         v_store(real, out, e, 1, v_set((float)(p * (sigmoid ? (1 - p) * dp : dp - mean))));
     }
 }
