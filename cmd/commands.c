@@ -438,9 +438,20 @@ const struct ax_command ax_commands[] = {
      "time; what is quantized are the linears of layers, as in training for quantization. Prints\n"
      "what rounding changes in each layer. CONFIG is a training configuration with qat or\n"
      "quantization: its output_dir is quantized into output_dir/quantized.\n"
+     "With --gptq, int4 groups are rounded by GPTQ, which makes up for each error in the columns\n"
+     "still to come; prints the perplexity before and after.\n"
      "  --scheme S    int4, int4-int8, int4-fp8, int8, int8-int8, fp8, fp8-tensor or nvfp4\n"
      "                (docs/quantization.md)\n"
      "  --group N     numbers that share a scale, where the scheme has groups\n"
+     "  --gptq        by GPTQ; needs --calibrate\n"
+     "  --calibrate FILE\n"
+     "                records whose tokens go through the model, or a configuration with data sets;\n"
+     "                without --gptq only to measure perplexity\n"
+     "  --type T      type of the records, as in datasets (default: chat_template)\n"
+     "  --rows N      sequences of 512 tokens (or sequence_len) to calibrate on (default: 128);\n"
+     "                an eighth as many measure\n"
+     "  --act-order   GPTQ: columns with the largest inputs first\n"
+     "  --damping D   GPTQ: what is added to the diagonal, of its mean (default: 0.01)\n"
      "  --threads N   CPU threads (default: all available to this process)\n",
      "axtrain quantize my-model/ my-model-int4/ --scheme int4", ax_cmd_quantize},
     {"report", "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",

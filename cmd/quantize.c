@@ -10,25 +10,73 @@
 #include "cmd/config_args.h"
 #include "cmd/convert/quantize.h"
 #include "cmd/model/base_model.h"
+#include "cmd/train/calibration_rows.h"
 #include "cmd/train/setup.h"
+
+/* How rows are calibrated on, as the command line or a configuration says. */
+struct calibration {
+    const char *file, *type; /* of the command line */
+    int64_t most;
+    bool gptq;
+    struct ax_gptq_options options;
+    struct ax_calibration_rows rows;
+};
+
+static const struct calibration usual = {.most = 128, .options = {.damping = 0.01}};
+
+static double relative(double errors, double squares) {
+    return sqrt(errors / fmax(squares, 1e-300));
+}
+
+static void print_layer(int i, const struct ax_quantize_layer *l, bool gptq) {
+    if (gptq)
+        printf("layer %d: relative error of outputs %.4f, rounded to nearest %.4f\n", i,
+               relative(l->chosen, l->outputs), relative(l->nearest, l->outputs));
+    else
+        printf("layer %d: relative error %.4f\n", i, relative(l->errors, l->squares));
+}
+
+/* Of what the model predicts of rows that did not calibrate. */
+static void print_perplexity(const struct ax_quantize_model *m) {
+    const int held = m->rows->total - m->rows->first_held;
+    printf("perplexity of %d sequence%s%s (%lld tokens): %.4f before, %.4f ", held,
+           held == 1 ? "" : "s", m->rows->first_held < m->rows->n ? ", the calibration's" : "",
+           (long long)m->tokens, exp(m->loss[AX_VERSION_ORIGINAL]),
+           exp(m->loss[m->gptq ? AX_VERSION_CHOSEN : AX_VERSION_NEAREST]));
+    if (m->gptq)
+        printf("after, %.4f rounded to nearest\n", exp(m->loss[AX_VERSION_NEAREST]));
+    else
+        printf("after\n");
+}
 
 static void print(const struct ax_quantize_model *m) {
     double squares = 0, errors = 0;
     for (int i = 0; i < m->n_layers; i++) {
-        const struct ax_quantize_layer *l = &m->layers[i];
-        printf("layer %d: relative error %.4f\n", i, sqrt(l->errors / fmax(l->squares, 1e-300)));
-        squares += l->squares;
-        errors += l->errors;
+        print_layer(i, &m->layers[i], m->gptq);
+        squares += m->layers[i].squares;
+        errors += m->layers[i].errors;
     }
-    printf("%s: %d matrices as %s, relative error %.4f, %.1f MB of %.1f MB\n", m->dst, m->matrices,
-           m->scheme.name, sqrt(errors / fmax(squares, 1e-300)), (double)m->bytes_after / 1e6,
-           (double)m->bytes_before / 1e6);
+    if (m->rows)
+        print_perplexity(m);
+    printf("%s: %d matrices as %s%s, relative error %.4f, %.1f MB of %.1f MB\n", m->dst,
+           m->matrices, m->scheme.name, m->gptq ? " by GPTQ" : "", relative(errors, squares),
+           (double)m->bytes_after / 1e6, (double)m->bytes_before / 1e6);
 }
 
-static enum ax_status run(struct ax_quantize_model *m) {
-    const enum ax_status st = ax_quantize_model(m);
-    if (st == AX_OK)
-        print(m);
+/* `cfg` NULL: nothing is calibrated. */
+static enum ax_status run(struct ax_quantize_model *m, struct calibration *c,
+                          const struct ax_config *cfg) {
+    enum ax_status st;
+    if (c->gptq)
+        m->gptq = &c->options;
+    if (cfg) {
+        AX_TRY_GOTO(ax_calibration_rows_read(&c->rows, cfg, c->gptq ? c->most : 0), st, done);
+        m->rows = &c->rows;
+    }
+    AX_TRY_GOTO(ax_quantize_model(m), st, done);
+    print(m);
+done:
+    ax_calibration_rows_free(&c->rows);
     ax_quantize_model_free(m);
     return st;
 }
@@ -37,6 +85,7 @@ static enum ax_status run(struct ax_quantize_model *m) {
 static enum ax_status of_config(int argc, char **argv) {
     struct ax_config cfg;
     struct ax_quantize_model m = {.threads = ax_runtime_threads(&(struct ax_runtime_options){0})};
+    struct calibration c = usual;
     char *dst = NULL;
     enum ax_status st;
     AX_TRY(ax_setup_args(argc, argv, 0, NULL, AX_CONFIG_FOR_TRAINING, &cfg));
@@ -46,10 +95,14 @@ static enum ax_status of_config(int argc, char **argv) {
                                     "quantize needs a configuration with qat or quantization"),
                     st, done);
     AX_TRY_GOTO(ax_train_scheme_read(&cfg, map, &m.scheme), st, done);
+    c.gptq = ax_config_bool(&cfg, "quantization.gptq");
+    c.most = ax_config_i64(&cfg, "quantization.calibration_rows");
+    c.options.act_order = ax_config_bool(&cfg, "quantization.act_order");
+    c.options.damping = ax_config_f64(&cfg, "quantization.damping");
     m.src = ax_config_str(&cfg, "output_dir");
     AX_TRY_GOTO(ax_path_join(&dst, m.src, "quantized"), st, done);
     m.dst = dst;
-    AX_TRY_GOTO(run(&m), st, done);
+    AX_TRY_GOTO(run(&m, &c, c.gptq ? &cfg : NULL), st, done);
 done:
     ax_free(dst);
     ax_config_free(&cfg);
@@ -65,29 +118,61 @@ static enum ax_status group(struct ax_scheme *s, int64_t n) {
     return AX_OK;
 }
 
+static enum ax_status check(const struct calibration *c) {
+    if (c->gptq && !c->file)
+        return ax_error(AX_ERR_CONFIG, "--gptq: needs rows; add --calibrate FILE");
+    if (!c->file && c->type)
+        return ax_error(AX_ERR_CONFIG, "--type: is of --calibrate FILE, which is missing");
+    if (!c->gptq && (c->options.act_order || c->options.damping != usual.options.damping ||
+                     c->most != usual.most))
+        return ax_error(AX_ERR_CONFIG, "--act-order, --damping, --rows: are of --gptq; add it");
+    if (!(c->options.damping > 0 && c->options.damping <= 1))
+        return ax_error(AX_ERR_CONFIG, "--damping: expected a number above 0 and at most 1");
+    return AX_OK;
+}
+
+static enum ax_status of_model(struct ax_quantize_model *m, struct calibration *c,
+                               const char *model) {
+    struct ax_lock use = {0};
+    struct ax_config cfg = {0};
+    char *base = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_base_model_folder(&base, &use, model, NULL, NULL), st, done);
+    m->src = base;
+    if (c->file)
+        AX_TRY_GOTO(ax_calibration_config(&cfg, base, c->file, c->type), st, done);
+    AX_TRY_GOTO(run(m, c, c->file ? &cfg : NULL), st, done);
+done:
+    ax_config_free(&cfg);
+    ax_lock_drop(&use);
+    ax_free(base);
+    return st;
+}
+
 enum ax_status ax_cmd_quantize(int argc, char **argv) {
     struct ax_quantize_model m = {0};
+    struct calibration c = usual;
     const char *paths[2], *scheme = NULL;
     int64_t threads = 0, n_group = 0;
     int n;
     const struct ax_arg args[] = {{"--scheme", AX_ARG_STRING, &scheme, 0, 0},
                                   {"--group", AX_ARG_INT, &n_group, 1, 1 << 20},
+                                  {"--gptq", AX_ARG_FLAG, &c.gptq, 0, 0},
+                                  {"--calibrate", AX_ARG_STRING, &c.file, 0, 0},
+                                  {"--type", AX_ARG_STRING, &c.type, 0, 0},
+                                  {"--rows", AX_ARG_INT, &c.most, 1, 1 << 20},
+                                  {"--act-order", AX_ARG_FLAG, &c.options.act_order, 0, 0},
+                                  {"--damping", AX_ARG_FLOAT, &c.options.damping, 0, 0},
                                   {"--threads", AX_ARG_INT, &threads, 1, 1024}};
     if (argc > 1 && (ax_path_ends_in(argv[1], ".yaml") || ax_path_ends_in(argv[1], ".yml")))
         return of_config(argc, argv);
-    AX_TRY(ax_args_parse(argc, argv, 3, args, 2, 2, paths, &n));
+    AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 2, 2, paths, &n));
     if (!scheme)
         return ax_error(AX_ERR_CONFIG, "quantize: say which --scheme, such as int4 or fp8");
     AX_TRY(ax_scheme_find("--scheme", scheme, &m.scheme));
     AX_TRY(group(&m.scheme, n_group));
-    struct ax_lock use;
-    char *base;
-    AX_TRY(ax_base_model_folder(&base, &use, paths[0], NULL, NULL));
-    m.src = base;
+    AX_TRY(check(&c));
     m.dst = paths[1];
     m.threads = ax_runtime_threads(&(struct ax_runtime_options){.threads = (int)threads});
-    const enum ax_status st = run(&m);
-    ax_lock_drop(&use);
-    ax_free(base);
-    return st;
+    return of_model(&m, &c, paths[0]);
 }

@@ -190,6 +190,8 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     const struct ax_tensor out = inputs ? ax_tp_partial(rt, y) : *y;
     if (l->split == AX_SPLIT_OUTPUTS)
         AX_TRY(ax_tp_gather(rt, x, &in));
+    if (l->watch)
+        AX_TRY(l->watch->see(l->watch->ctx, l, &in));
     if (l->quant)
         AX_TRY(ax_fake_quant_input(rt, l->quant, inputs, &in));
     for (struct run r = {0}; next_run(l, &r);) {

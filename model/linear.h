@@ -18,6 +18,13 @@
 
 enum ax_linear_split { AX_SPLIT_OUTPUTS, AX_SPLIT_INPUTS, AX_SPLIT_NONE };
 
+struct ax_linear;
+/* Called with what a linear reads, before its product: x [T][in], of this rank. */
+struct ax_linear_watch {
+    enum ax_status (*see)(void *ctx, const struct ax_linear *l, const struct ax_tensor *x);
+    void *ctx;
+};
+
 struct ax_linear {
     const struct ax_unit *unit;
     enum ax_linear_split split;
@@ -26,6 +33,7 @@ struct ax_linear {
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
     const struct ax_fake_quant *quant;                  /* NULL: none */
+    const struct ax_linear_watch *watch;                /* of forward passes; NULL: nobody */
 };
 
 int64_t ax_linear_in(const struct ax_linear *l);  /* of this rank */

@@ -143,6 +143,13 @@ static bool has_place(const struct ax_model *m, const struct ax_param *p) {
     return !p->adapter && ax_unit_present(unit) && !unit->segments[p->segment].lender;
 }
 
+enum ax_status ax_model_load_unit(struct ax_model *m, const struct ax_hf *hf, int unit) {
+    for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++)
+        if (m->params[i].unit == unit && has_place(m, &m->params[i]))
+            AX_TRY(ax_model_load_param(m, hf, &m->params[i]));
+    return AX_OK;
+}
+
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
     if (ax_runtime_planning(m->rt))
         return AX_OK;

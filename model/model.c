@@ -121,13 +121,29 @@ static void borrow(struct ax_model *m, const struct ax_model *lender) {
     }
 }
 
-/* Allocates all units, once the largest layer is known. */
-static void allocate(struct ax_model *m, const struct ax_unit_options *o) {
-    ax_unit_pool_create(&m->pool, m->rt, o, m->units + 1, m->n_units - 2);
-    for (int u = 0; u < m->n_units; u++) {
-        const bool block = u > 0 && u < m->n_units - 1;
-        ax_unit_allocate(&m->units[u], m->rt, o, block ? &m->pool : NULL, u & 1);
+/* The layers one over the other. */
+static void allocate_one_layer(struct ax_model *m, const struct ax_unit_options *o) {
+    struct ax_stack *stack = &m->rt->arena.persistent;
+    const size_t mark = ax_stack_mark(stack);
+    size_t top = mark;
+    for (int u = 1; u < m->n_units - 1; u++) {
+        ax_unit_allocate(&m->units[u], m->rt, o, &m->pool, u & 1);
+        top = ax_stack_mark(stack) > top ? ax_stack_mark(stack) : top;
+        ax_stack_release(stack, mark);
     }
+    ax_stack_push(stack, "one layer", top - mark);
+}
+
+/* Allocates all units, once the largest layer is known. */
+static void allocate(struct ax_model *m, const struct ax_unit_options *o, bool one_layer) {
+    const int last = m->n_units - 1;
+    ax_unit_pool_create(&m->pool, m->rt, o, m->units + 1, last - 1);
+    ax_unit_allocate(&m->units[0], m->rt, o, NULL, 0);
+    if (one_layer)
+        allocate_one_layer(m, o);
+    for (int u = 1; u < last && !one_layer; u++)
+        ax_unit_allocate(&m->units[u], m->rt, o, &m->pool, u & 1);
+    ax_unit_allocate(&m->units[last], m->rt, o, NULL, last & 1);
 }
 
 static int lowest_trained_unit(const struct ax_model *m) {
@@ -197,7 +213,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY_GOTO(build_units(&b), st, fail);
     m->units[0].copy = !ax_chunks_have(&m->chunks, 0);
     borrow(m, o->lender);
-    allocate(m, &b.units);
+    allocate(m, &b.units, o->one_layer);
     AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);
     AX_TRY_GOTO(rope_tables(m, o->max_positions), st, fail);

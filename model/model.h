@@ -97,6 +97,8 @@ struct ax_model_options {
     bool count_loads;                     /* of experts in training passes: expert_loads */
     double expert_room;                   /* of parallel/expert.h; 0 = AX_EXPERT_ROOM */
     int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
+    bool one_layer; /* all layers have the memory of one: the caller loads each (ax_model_load_unit)
+                       before it runs. Not with `train`, on one rank */
     /* A model on the same mesh that has been created: where both have frozen weights of the same names
      * and layout, this one reads the other's, and does not load its own. NULL: none. */
     const struct ax_model *lender;
@@ -148,6 +150,8 @@ enum ax_status ax_model_load_buffers(struct ax_model *m, const struct ax_hf *hf)
 /* The same for one parameter of the base. */
 enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
                                    const struct ax_param *p);
+/* The same for all of a unit. */
+enum ax_status ax_model_load_unit(struct ax_model *m, const struct ax_hf *hf, int unit);
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Does nothing while
  * planning. */
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);

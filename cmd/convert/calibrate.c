@@ -1,0 +1,174 @@
+/* One batch and one slot, for one row at a time. */
+#include "cmd/convert/calibrate.h"
+
+#include "base/mem.h"
+
+#define WINDOW 128 /* rows of logits at a time */
+
+static int held(const struct ax_calibration *c) {
+    return c->rows->total - c->rows->first_held;
+}
+
+/* While planning, one row stands for all. */
+static int count(const struct ax_calibration *c, int n) {
+    return ax_runtime_planning(c->model->rt) && n > 1 ? 1 : n;
+}
+
+static struct ax_tensor take(struct ax_calibration *c, int rows, const char *name) {
+    struct ax_tensor t =
+        ax_tensor_2d(c->model->accum, NULL, rows * c->batch.T, c->model->arch.hidden_size);
+    t.data = ax_stack_push(&c->model->rt->arena.persistent, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+/* Row i through a unit: x [T][D] becomes what comes out of it, or stays as it is. */
+static enum ax_status run_unit(struct ax_calibration *c, int unit, int row,
+                               const struct ax_tensor *x, bool keep) {
+    struct ax_model *m = c->model;
+    struct ax_queue *q = m->rt->q;
+    const struct ax_calibration_row *r = &c->rows->rows[row];
+    struct ax_pass p = {.model = m,
+                        .batch = &c->batch,
+                        .slot = &c->slot,
+                        .recompute = AX_RECOMPUTE_INFERENCE,
+                        .inv_temperature = 1};
+    AX_TRY(ax_batch_fill(&c->batch, q, m->arch.vocab_size, r->n, r->docs));
+    AX_TRY(ax_pass_begin(&p));
+    if (unit > 0)
+        AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = c->slot.residual[unit - 1], .src = *x}));
+    AX_TRY(ax_pass_forward(&p, unit));
+    if (keep)
+        AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = *x, .src = c->slot.residual[unit]}));
+    ax_pass_end(&p);
+    return AX_OK;
+}
+
+/* n rows, from `first` on. */
+static enum ax_status run_rows(struct ax_calibration *c, int unit, int first, int n,
+                               const struct ax_tensor *x, bool keep) {
+    const int64_t T = c->batch.cap;
+    for (int i = 0; i < count(c, n); i++) {
+        const struct ax_tensor row = ax_tensor_rows(x, i * T, T);
+        AX_TRY(run_unit(c, unit, first + i, &row, keep));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
+                                   const struct ax_calibration_rows *rows) {
+    struct ax_stack *stack = &m->rt->arena.persistent;
+    *c = (struct ax_calibration){.rows = rows, .model = m};
+    AX_TRY(ax_slot_create(&c->slot, m, &m->rt->arena.slots[0]));
+    ax_batch_allocate(&c->batch, stack, rows->capacity, rows->max_docs, rows->capacity, 1, 0);
+    const int64_t window = rows->capacity < WINDOW ? rows->capacity : WINDOW;
+    const bool near = !ax_queue_has_host_tier(m->rt->q);
+    ax_scorer_create(&c->scorer, m, stack, window);
+    ax_results_create(&c->results, near ? NULL : m->rt->q, stack,
+                      ax_scores_bytes(&c->scorer, window));
+    c->rows_x = take(c, rows->n > 0 ? rows->n : 1, "calibration rows");
+    AX_TRY(ax_unit_gather(&m->units[0], m->rt));
+    AX_TRY(run_rows(c, 0, 0, rows->n, &c->rows_x, true));
+    for (int v = 0; v < AX_VERSIONS; v++) {
+        c->held_x[v] = take(c, held(c), "measured rows");
+        AX_TRY(run_rows(c, 0, rows->first_held, held(c), &c->held_x[v], true));
+    }
+    ax_unit_release(&m->units[0]);
+    return AX_OK;
+}
+
+void ax_calibration_close(struct ax_calibration *c) {
+    ax_slot_free(&c->slot);
+    ax_results_free(&c->results);
+    *c = (struct ax_calibration){0};
+}
+
+enum ax_status ax_calibration_watch(struct ax_calibration *c, int layer) {
+    return run_rows(c, layer + 1, 0, c->rows->n, &c->rows_x, false);
+}
+
+enum ax_status ax_calibration_advance(struct ax_calibration *c, int layer) {
+    return run_rows(c, layer + 1, 0, c->rows->n, &c->rows_x, true);
+}
+
+enum ax_status ax_calibration_measure(struct ax_calibration *c, int layer, enum ax_version v) {
+    return run_rows(c, layer + 1, c->rows->first_held, held(c), &c->held_x[v], true);
+}
+
+/* ---- loss ---- */
+
+struct sums {
+    double nll, weight;
+    int64_t tokens;
+};
+
+static enum ax_status score_window(struct ax_calibration *c, struct ax_pass *p, int64_t first,
+                                   struct ax_scores *scores) {
+    const struct ax_tensor rows = ax_tensor_rows(&c->batch.rows, first, c->scorer.window),
+                           labels = ax_tensor_rows(&c->batch.labels, first, c->scorer.window);
+    AX_TRY(ax_scorer_run(&c->scorer, p, &rows, &labels, &c->results, scores));
+    if (!ax_runtime_planning(c->model->rt))
+        return ax_results_read(&c->results);
+    ax_results_drop(&c->results);
+    return AX_OK;
+}
+
+/* Adds the log-probs of a row's labels, which the batch lists first and in order. */
+static enum ax_status add_scores(struct ax_calibration *c, struct ax_pass *p,
+                                 const struct ax_calibration_row *r, struct sums *s) {
+    const int64_t window = c->scorer.window, last = c->batch.n_rows - window;
+    int64_t n = 0, first = 0, end = 0;
+    struct ax_scores scores;
+    if (ax_runtime_planning(c->model->rt))
+        return score_window(c, p, 0, &scores);
+    for (int64_t t = 0; t < r->n_tokens; t++) {
+        if (r->labels[t] < 0 || !(r->weight[t] > 0))
+            continue;
+        if (n == end) {
+            first = n < last ? n : last;
+            end = first + window;
+            AX_TRY(score_window(c, p, first, &scores));
+        }
+        s->nll -= (double)r->weight[t] * ax_results_get(&c->results, &scores.logprob, n++ - first);
+        s->weight += (double)r->weight[t];
+        s->tokens++;
+    }
+    return AX_OK;
+}
+
+static enum ax_status score_row(struct ax_calibration *c, int row, const struct ax_tensor *x,
+                                struct sums *s) {
+    struct ax_model *m = c->model;
+    const int unit = m->n_units - 1;
+    const struct ax_calibration_row *r = &c->rows->rows[row];
+    struct ax_pass p = {.model = m,
+                        .batch = &c->batch,
+                        .slot = &c->slot,
+                        .recompute = AX_RECOMPUTE_INFERENCE,
+                        .inv_temperature = 1};
+    AX_TRY(ax_batch_fill(&c->batch, m->rt->q, m->arch.vocab_size, r->n, r->docs));
+    AX_TRY(ax_pass_begin(&p));
+    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){c->slot.residual[unit - 1], *x}));
+    AX_TRY(ax_pass_forward(&p, unit));
+    AX_TRY(add_scores(c, &p, r, s));
+    ax_pass_end(&p);
+    return AX_OK;
+}
+
+enum ax_status ax_calibration_loss(struct ax_calibration *c, enum ax_version v, double *loss,
+                                   int64_t *tokens) {
+    struct ax_model *m = c->model;
+    struct ax_unit *head = &m->units[m->n_units - 1];
+    const int64_t T = c->batch.cap;
+    struct sums s = {0};
+    AX_TRY(ax_unit_gather(head, m->rt));
+    AX_TRY(ax_unit_gather(&m->units[0], m->rt));
+    for (int i = 0; i < count(c, held(c)); i++) {
+        const struct ax_tensor row = ax_tensor_rows(&c->held_x[v], i * T, T);
+        AX_TRY(score_row(c, c->rows->first_held + i, &row, &s));
+    }
+    ax_unit_release(&m->units[0]);
+    ax_unit_release(head);
+    *loss = s.weight > 0 ? s.nll / s.weight : 0;
+    *tokens = s.tokens;
+    return AX_OK;
+}

@@ -1,0 +1,32 @@
+/* The layers of a model one after the other, while calibration rows pass: each layer's matrices are
+ * quantized with what their inputs say (gptq.h), and compared. */
+#ifndef AX_CMD_CONVERT_QUANTIZE_LAYERS_H
+#define AX_CMD_CONVERT_QUANTIZE_LAYERS_H
+
+#include "cmd/convert/calibrate.h"
+#include "cmd/convert/gptq.h"
+#include "cmd/convert/quantize_matrix.h"
+
+/* What quantizing the matrices of a layer changes. */
+struct ax_quantize_layer {
+    double squares, errors; /* Σ w², Σ (value − w)² */
+    double outputs, nearest,
+        chosen; /* of GPTQ, over the calibration rows: Σ y², and Σ (error of y)²
+                                        when rounded to nearest, and as written */
+};
+
+struct ax_quantize_layers {
+    struct ax_calibration rows;
+    struct ax_model *model;
+    const struct ax_hf *hf;
+    const struct ax_gptq_options *gptq; /* NULL: to nearest, which is measured */
+    int threads;
+    /* The matrix that an entry becomes, or NULL. */
+    struct ax_quantized_matrix *(*find)(void *ctx, const struct ax_st_entry *e);
+    void *ctx;
+};
+/* Makes the matrices of the next layer. */
+enum ax_status ax_quantize_layer_run(struct ax_quantize_layers *s, int layer,
+                                     struct ax_quantize_layer *report);
+
+#endif

@@ -1,0 +1,27 @@
+/* A matrix of a folder in a number format: its codes and scales, while they are written. */
+#ifndef AX_CMD_CONVERT_QUANTIZE_MATRIX_H
+#define AX_CMD_CONVERT_QUANTIZE_MATRIX_H
+
+#include "ckpt/tensors/entry.h"
+#include "kernels/queue.h"
+#include "kernels/scheme.h"
+
+struct ax_quantized_matrix {
+    const struct ax_st_entry *e; /* [rows][cols] */
+    struct ax_number_format format;
+    int64_t rows, cols, block;    /* block: in elements */
+    float *x, *scale;             /* [rows][cols], [blocks]; NULL before and after */
+    unsigned char *codes, *bytes; /* one per element; scales that are bytes */
+    float outer;                  /* of the tensor */
+};
+/* Of an entry that is a matrix of floats. */
+struct ax_quantized_matrix ax_quantized_matrix_of(const struct ax_st_entry *e,
+                                                  const struct ax_number_format *f);
+/* Reads x and rounds it to nearest. */
+enum ax_status ax_quantized_matrix_make(struct ax_quantized_matrix *m, struct ax_queue *q);
+/* The values of its codes, F32 [rows][cols]. */
+enum ax_status ax_quantized_matrix_values(const struct ax_quantized_matrix *m, struct ax_queue *q,
+                                          float *out);
+void ax_quantized_matrix_end(struct ax_quantized_matrix *m);
+
+#endif

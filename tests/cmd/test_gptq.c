@@ -1,0 +1,249 @@
+/* GPTQ against PyTorch, on every backend and for any number of threads; and what `axtrain quantize
+ * --gptq` says and refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "ckpt/hf/hf.h"
+#include "cmd/convert/gptq.h"
+#include "kernels/scheme.h"
+#include "tests/cmd/chats_case.h"
+#include "tests/cmd/gptq_codes.h"
+#include "tests/kernels/harness.h"
+
+/* ---- the algorithm ---- */
+
+/* The numbers of tests/peers/gptq.py. */
+static float next_number(uint32_t *state) {
+    *state = (uint32_t)((*state * 1103515245ULL + 12345) % (1U << 31));
+    return (float)(*state >> 16) / 16384 - 1;
+}
+
+static float x[TOKENS][INPUTS], w[ROWS][INPUTS];
+
+static void make_numbers(void) {
+    uint32_t state = 1;
+    for (int t = 0; t < TOKENS; t++)
+        for (int j = 0; j < INPUTS; j++)
+            x[t][j] = next_number(&state);
+    for (int j = 1; j < INPUTS; j++)
+        for (int t = 0; t < TOKENS; t++)
+            x[t][j] += 0.75F * x[t][j - 1];
+    for (int t = 0; t < TOKENS; t++)
+        for (int j = 0; j < INPUTS; j++)
+            x[t][j] *= j == 5 ? 0 : 1 + (float)(j * 7 % 11) / 8;
+    state = 2;
+    for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < INPUTS; j++)
+            w[r][j] = next_number(&state) / (j % GROUP == 0 ? 4.0F : 1);
+}
+
+static double error_of(struct machine *m, const struct ax_gptq *g, const float *value) {
+    float e[ROWS * INPUTS];
+    double error;
+    for (int i = 0; i < ROWS * INPUTS; i++)
+        e[i] = value[i] - (&w[0][0])[i];
+    assert_int_equal(ax_gptq_error(m->q, g, ROWS, e, &error), AX_OK);
+    return error;
+}
+
+static void compare_codes(const char *backend, bool act_order, int threads,
+                          const char *const *codes, double error) {
+    struct machine m;
+    struct ax_gptq g;
+    signed char got[ROWS * INPUTS];
+    static float scale[ROWS * INPUTS / GROUP], value[ROWS * INPUTS];
+    const struct ax_gptq_options o = {.damping = 0.01, .act_order = act_order};
+    const struct ax_gptq_matrix round = {.rows = ROWS,
+                                         .block = GROUP,
+                                         .w = &w[0][0],
+                                         .codes = got,
+                                         .scale = scale,
+                                         .value = value,
+                                         .threads = threads};
+    machine_open(&m, backend, threads);
+    assert_int_equal(ax_gptq_open(&g, INPUTS), AX_OK);
+    for (int at = 0, n; at < TOKENS; at += n) { /* in two parts */
+        n = at == 0 ? 150 : TOKENS - at;
+        const struct ax_tensor rows = ax_tensor_2d(AX_F32, x[at], n, INPUTS);
+        assert_int_equal(ax_gptq_see(m.q, &g, &rows), AX_OK);
+    }
+    assert_int_equal(ax_gptq_factor(m.q, &g, &o), AX_OK);
+    assert_int_equal(ax_gptq_round(m.q, &g, &o, &round), AX_OK);
+    for (int i = 0; i < ROWS * INPUTS; i++) {
+        assert_int_equal(got[i], codes[i / INPUTS][i % INPUTS] - 'a' - 8);
+        assert_true(value[i] == scale[i / GROUP] * (float)got[i]);
+    }
+    assert_true(fabs(error_of(&m, &g, value) / error - 1) < 1e-5);
+    ax_gptq_close(&g);
+    machine_close(&m);
+}
+
+static void test_codes_are_those_of_pytorch(void **state) {
+    (void)state;
+    make_numbers();
+    compare_codes("ref", false, 1, in_order_codes, in_order_error);
+    compare_codes("ref", true, 3, by_size_codes, by_size_error);
+    if (!have_cpu())
+        return;
+    compare_codes("cpu", false, 2, in_order_codes, in_order_error);
+    compare_codes("cpu", true, 1, by_size_codes, by_size_error);
+}
+
+static void test_error_is_that_of_the_outputs(void **state) {
+    (void)state;
+    struct machine m;
+    struct ax_gptq g;
+    float value[ROWS * INPUTS];
+    const struct ax_gptq_options o = {.damping = 0.01};
+    const struct ax_tensor rows = ax_tensor_2d(AX_F32, x, TOKENS, INPUTS);
+    machine_open(&m, "ref", 1);
+    assert_int_equal(ax_gptq_open(&g, INPUTS), AX_OK);
+    assert_int_equal(ax_gptq_see(m.q, &g, &rows), AX_OK);
+    assert_int_equal(ax_gptq_factor(m.q, &g, &o), AX_OK);
+    const struct ax_fake_quantize f = {.x = ax_tensor_2d(AX_F32, w, ROWS, INPUTS),
+                                       .y = ax_tensor_2d(AX_F32, value, ROWS, INPUTS),
+                                       .block = GROUP,
+                                       .kind = AX_QUANT_INT4};
+    assert_int_equal(ax_run_fake_quantize(m.q, &f), AX_OK);
+    assert_true(fabs(error_of(&m, &g, value) / nearest_error - 1) < 1e-5);
+    g.tokens = 0;
+    memset(g.h, 0, sizeof *g.h * INPUTS * INPUTS);
+    g.h[1] = 1e6F; /* no XᵀX is like this */
+    g.tokens = 1;
+    assert_int_equal(ax_gptq_factor(m.q, &g, &o), AX_ERR_DATA);
+    ax_gptq_close(&g);
+    machine_close(&m);
+}
+
+/* ---- the command ---- */
+
+static const char *rows_file(int n) {
+    static char path[160];
+    struct ax_buf b = {0};
+    for (int i = 0; i < n; i++)
+        assert_int_equal(ax_buf_printf(&b,
+                                       "{\"text\": \"row %d of %d: %d and %d are %d, %d more\"}\n",
+                                       i, n, i * 7, i * 3, i * 10, i % 13),
+                         AX_OK);
+    snprintf(path, sizeof path, "%s", put_bytes("text.jsonl", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+/* The number after `what` in what the last command printed. */
+static double number_after(const char *what) {
+    char *text;
+    size_t n;
+    assert_int_equal(ax_read_file(in_scratch("stderr"), 1 << 20, &text, &n), AX_OK);
+    const char *at = strstr(text, what);
+    assert_non_null(at);
+    const double value = strtod(at + strlen(what), NULL);
+    ax_free(text);
+    return value;
+}
+
+/* The weights of two folders. */
+static bool same_files(const char *a, const char *b) {
+    char path[64], *first, *second;
+    size_t n, m;
+    snprintf(path, sizeof path, "%s/model.safetensors", a);
+    assert_int_equal(ax_read_file(in_scratch(path), 1 << 24, &first, &n), AX_OK);
+    snprintf(path, sizeof path, "%s/model.safetensors", b);
+    assert_int_equal(ax_read_file(in_scratch(path), 1 << 24, &second, &m), AX_OK);
+    const bool same = n == m && memcmp(first, second, n) == 0;
+    ax_free(first);
+    ax_free(second);
+    return same;
+}
+
+static double written_over_nearest(int layer) {
+    char at[64];
+    snprintf(at, sizeof at, "layer %d: relative error of outputs ", layer);
+    const double written = number_after(at);
+    snprintf(at, sizeof at, "outputs %.4f, rounded to nearest ", written);
+    return written / number_after(at);
+}
+
+static void test_command(void **state) {
+    (void)state;
+    char src[600], one[160], two[160], three[160];
+    need_binary();
+    snprintf(src, sizeof src, "%s", golden_llama());
+    snprintf(one, sizeof one, "%s", in_scratch("one"));
+    snprintf(two, sizeof two, "%s", in_scratch("two"));
+    snprintf(three, sizeof three, "%s", in_scratch("three"));
+    const char *rows = rows_file(900);
+    sft_command = "quantize";
+    EXPECT(0, "21 matrices as int4 by GPTQ, relative error 0.", src, one, "--scheme", "int4",
+           "--gptq", "--calibrate", rows, "--type", "completion", "--rows", "16", "--threads", "1");
+    for (int layer = 0; layer < 3; layer++)
+        assert_true(written_over_nearest(layer) < 0.8);
+    const double before = number_after("tokens): ");
+    EXPECT(0, "perplexity of 2 sequences (", src, two, "--scheme", "int4", "--gptq", "--calibrate",
+           rows, "--type", "completion", "--rows", "16", "--threads", "3");
+    assert_true(same_files("one", "two"));
+    EXPECT(0, " rounded to nearest", src, three, "--scheme", "int4", "--gptq", "--act-order",
+           "--calibrate", rows, "--type", "completion", "--rows", "16");
+    assert_true(written_over_nearest(2) < 0.8);
+    assert_false(same_files("one", "three"));
+    assert_true(number_after("tokens): ") == before);
+}
+
+static void test_only_measured(void **state) {
+    (void)state;
+    char src[600], dst[160], plain[160];
+    need_binary();
+    snprintf(src, sizeof src, "%s", golden_llama());
+    snprintf(dst, sizeof dst, "%s", in_scratch("measured"));
+    snprintf(plain, sizeof plain, "%s", in_scratch("plain"));
+    const char *rows = rows_file(40);
+    sft_command = "quantize";
+    EXPECT(0, " before, ", src, dst, "--scheme", "int8", "--calibrate", rows, "--type",
+           "completion");
+    const double before = number_after("tokens): "), after = number_after("before, ");
+    assert_true(before != after && fabs(after / before - 1) < 0.02);
+    EXPECT(0, "21 matrices as int8, relative error 0.00", src, plain, "--scheme", "int8");
+    assert_true(same_files("measured", "plain"));
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    char src[600], dst[160];
+    need_binary();
+    snprintf(src, sizeof src, "%s", golden_llama());
+    snprintf(dst, sizeof dst, "%s", in_scratch("refused"));
+    const char *rows = rows_file(1);
+    sft_command = "quantize";
+    EXPECT(2, "--gptq: needs rows", src, dst, "--scheme", "int4", "--gptq");
+    EXPECT(2, "scheme fp8 has other weights. Nearest: int4.", src, dst, "--scheme", "fp8", "--gptq",
+           "--calibrate", rows, "--type", "completion");
+    EXPECT(2, "are of --gptq", src, dst, "--scheme", "int4", "--calibrate", rows, "--act-order");
+    EXPECT(2, "--damping: expected", src, dst, "--scheme", "int4", "--gptq", "--calibrate", rows,
+           "--damping", "0");
+    EXPECT(2, "--type: is of --calibrate", src, dst, "--scheme", "int4", "--type", "completion");
+    EXPECT(3, "no such file", src, dst, "--scheme", "int4", "--gptq", "--calibrate", "no.jsonl",
+           "--type", "completion");
+    /* one row calibrates and measures: eval says the same of what was written */
+    EXPECT(0, "perplexity of 1 sequence, the calibration's (", src, dst, "--scheme", "int4",
+           "--gptq", "--calibrate", rows, "--type", "completion");
+    const double after = number_after("before, ");
+    sft_command = "eval";
+    EXPECT(0, "perplexity", dst, "--data", rows, "--type", "completion");
+    assert_true(fabs(number_after("perplexity  ") / after - 1) < 1e-4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_codes_are_those_of_pytorch),
+        cmocka_unit_test(test_error_is_that_of_the_outputs),
+        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_only_measured),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
