@@ -4,6 +4,7 @@
 #include "model/tensor_parallel.h"
 #include "optim/expert_loads.h"
 #include "optim/router_bias.h"
+#include "optim/weigh.h"
 
 static struct ax_pass *pass_of(const struct ax_step *s, const struct ax_action *a) {
     return &s->passes[a->chunk * s->o.n_microbatches + a->microbatch];
@@ -261,54 +262,6 @@ static enum ax_status execute(struct ax_step *s, int first, int end) {
     return AX_OK;
 }
 
-static double weight_of(const struct ax_batch *b, enum ax_per per) {
-    const int64_t pairs = b->n_docs / 2;
-    return per == AX_PER_TOKEN      ? b->weight_total
-           : per == AX_PER_DOCUMENT ? (double)b->n_docs
-                                    : (double)pairs;
-}
-
-struct needed {
-    struct ax_step_scalars AX_DEVICE *scalars;
-    const struct ax_step_measures AX_DEVICE *measures;
-};
-
-/* Documents without any token to train on are no step. */
-static enum ax_status need_tokens(struct ax_queue *q, const void *args) {
-    const struct needed *n = args;
-    struct ax_step_scalars *scalars = ax_queue_address(q, n->scalars);
-    const struct ax_step_measures *measures = ax_queue_address(q, n->measures);
-    if (measures->tokens == 0)
-        scalars->weight = 0;
-    return AX_OK;
-}
-
-/* What the loss is divided by, over all micro-batches and data ranks, before any compute. */
-static enum ax_status weigh(struct ax_step *s) {
-    const enum ax_per per = s->o.objective->per;
-    struct ax_step_measures none = {.kl = s->kl,
-                                    .entropy_cut = s->entropy_cut,
-                                    .entropy_tokens =
-                                        s->entropy_cut > 0 ? (double)s->entropy_tokens : 0};
-    const struct needed needed = {s->scalars, s->measures};
-    double sum = s->absent;
-    for (int m = 0; m < s->o.n_microbatches; m++) {
-        const struct ax_batch *b = &s->batches[m];
-        s->batches[m].loss_weight = weight_of(b, per);
-        sum += b->loss_weight;
-        none.tokens += (double)(per == AX_PER_PAIR ? b->side_trained[0] : b->trained);
-        none.entropy_tokens += s->entropy_cut > 0 ? 0 : (double)b->trained;
-    }
-    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->weight, &sum, sizeof sum));
-    AX_TRY(sum_double(s, AX_ROLE_BATCH, &s->scalars->weight));
-    if (!s->o.objective->measures)
-        return AX_OK;
-    AX_TRY(ax_queue_write(s->rt->q, s->measures, &none, sizeof none));
-    AX_TRY(sum_doubles(s, AX_ROLE_BATCH, &s->measures->tokens, 2));
-    return per == AX_PER_DOCUMENT ? ax_queue_call(s->rt->q, need_tokens, &needed, sizeof needed)
-                                  : AX_OK;
-}
-
 /* The teacher reads the micro-batches before the action table begins, whatever its order. */
 static enum ax_status teach(struct ax_step *s) {
     const enum ax_phase phase = s->rt->arena.phase;
@@ -329,7 +282,7 @@ enum ax_status ax_step_begin(struct ax_step *s) {
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
     AX_TRY(teach(s));
     AX_TRY(ax_contract_enter(s->rt, s->contract));
-    AX_TRY(weigh(s));
+    AX_TRY(ax_step_weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
     AX_TRY(ax_expert_loads_begin(s));
