@@ -21,6 +21,7 @@ static const struct {
     {"video_preprocessor_config.json", false},
     {"LICENSE", false},
     {"tokenizer.json", true},
+    {"tekken.json", true},
     {"tokenizer_config.json", true},
     {"special_tokens_map.json", true},
     {"added_tokens.json", true},

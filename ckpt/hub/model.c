@@ -19,6 +19,7 @@ static const char *const small_files[] = {
     "processor_config.json",
     "video_preprocessor_config.json",
     "tokenizer.json",
+    "tekken.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -95,6 +96,7 @@ static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
             !ax_hub_list_find(&s->list, small_files[i]) || ax_hub_snapshot_has(s, small_files[i]);
     if (*whole && !s->listed)
         *whole = ax_hub_snapshot_has(s, "tokenizer.json") ||
+                 ax_hub_snapshot_has(s, "tekken.json") ||
                  ax_hub_snapshot_has(s, "tokenizer.model") || ax_hub_snapshot_has(s, "vocab.json");
     if (!*whole || part == AX_HUB_TOKENIZER)
         return AX_OK;

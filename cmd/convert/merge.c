@@ -8,6 +8,7 @@
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/convert/merge_probe.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/adapter/merge.h"
 #include "model/classifier.h"
 
@@ -189,14 +190,6 @@ done:
     return st;
 }
 
-static enum ax_status look_for_tokenizer(struct merge *w) {
-    char *path;
-    AX_TRY(ax_path_join(&path, w->m->adapter, "tokenizer.json"));
-    w->with_tokenizer = ax_path_exists(path);
-    ax_free(path);
-    return AX_OK;
-}
-
 static enum ax_status run(struct merge *w) {
     if (!w->m->to_gguf)
         AX_TRY(ax_convert_check_destination(w->m->dst));
@@ -208,7 +201,7 @@ static enum ax_status run(struct merge *w) {
         AX_TRY(ax_classifier_refuse(&w->arch, w->m->adapter, "be written as GGUF"));
     AX_TRY(ax_hf_open(&w->hf, w->m->base));
     AX_TRY(pick_dtype(w));
-    AX_TRY(look_for_tokenizer(w));
+    w->with_tokenizer = ax_tokenizer_is_in(w->m->adapter);
     AX_TRY(ax_merge_note_check(w->hf.dir, &w->peft));
     w->probe =
         (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};

@@ -28,12 +28,7 @@ void ax_text_side_close(struct ax_text_side *s) {
 }
 
 bool ax_text_side_is_in(const char *folder) {
-    char *path;
-    if (ax_path_join(&path, folder, "tokenizer.json") != AX_OK)
-        return false;
-    const bool there = ax_path_exists(path);
-    ax_free(path);
-    return there;
+    return ax_tokenizer_is_in(folder);
 }
 
 enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *text, size_t len,

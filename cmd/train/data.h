@@ -17,7 +17,8 @@ struct ax_setup_tokenizer {
     struct ax_tokenizer *tokenizer; /* including the config's special and added tokens */
     char *path;                     /* folder or GGUF file */
     bool is_gguf;
-    json_t *tokens;        /* special tokens for chat templates: {"bos_token": "<s>", …} */
+    char *tekken;   /* the folder's tekken.json, if that says how a chat is written, or NULL */
+    json_t *tokens; /* special tokens for chat templates: {"bos_token": "<s>", …} */
     int32_t bos, eos, pad; /* ids; pad is EOS if the tokenizer has none */
     bool named_mistral;    /* its name contains Mistral; affects some templates */
     char key[40];          /* identifies the tokenizer in cache keys */

@@ -28,7 +28,8 @@ static void mix_text(struct key *k, const char *text) {
 
 static enum ax_status mix_folder(struct key *k, const char *folder) {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
-                                        "special_tokens_map.json", "added_tokens.json"};
+                                        "special_tokens_map.json", "added_tokens.json",
+                                        "tekken.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path;
         char *text;
@@ -126,6 +127,33 @@ static enum ax_status collect_tokens(struct ax_setup_tokenizer *t) {
     return AX_OK;
 }
 
+/* A tekken.json, if the configuration asks for it, comes before a tokenizer.json. */
+static enum ax_status load(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
+    if (ax_config_bool(cfg, "tokenizer_use_mistral_common") && !t->is_gguf)
+        AX_TRY(ax_path_join(&t->tekken, t->path, "tekken.json"));
+    if (t->tekken && !ax_path_exists(t->tekken)) {
+        ax_free(t->tekken);
+        t->tekken = NULL;
+    }
+    return ax_tokenizer_load(&t->tokenizer, t->tekken ? t->tekken : t->path);
+}
+
+/* Nothing of a configuration's could be saved in a tekken.json. */
+static enum ax_status check_unchanged(const struct ax_setup_tokenizer *t,
+                                      const struct ax_config *cfg, size_t size) {
+    char *hf;
+    AX_TRY(ax_path_join(&hf, t->path, "tokenizer.json"));
+    const bool saved = t->is_gguf || ax_path_exists(hf);
+    ax_free(hf);
+    if (saved || (ax_tokenizer_size(t->tokenizer) == size &&
+                  ax_config_count(cfg, "added_tokens_overrides") == 0))
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: a tekken.json cannot have tokens added or renamed: remove them from the "
+                    "configuration, or use a model with tokenizer.json",
+                    t->path);
+}
+
 static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
     const char *name = ax_config_str(cfg, "tokenizer_config");
     if (!name)
@@ -136,18 +164,16 @@ static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct 
     t->path = m.path; /* owned by t from here on */
     t->is_gguf = m.kind == AX_BASE_MODEL_GGUF;
     t->named_mistral = strcasestr(name, "mistral") != NULL;
-    const enum ax_status st = ax_tokenizer_load(&t->tokenizer, t->path);
-    if (st != AX_OK)
-        return ax_config_bool(cfg, "tokenizer_use_mistral_common")
-                   ? ax_error_prefix(st,
-                                     "tokenizer_use_mistral_common: instead of mistral-common's "
-                                     "own files, tokenizer.json is read")
-                   : st;
+    AX_TRY(load(t, cfg));
+    const size_t size = ax_tokenizer_size(t->tokenizer);
     AX_TRY(t->is_gguf ? mix_file(&k, t->path) : mix_folder(&k, t->path));
+    if (t->tekken)
+        mix_text(&k, t->tekken);
     AX_TRY(rename_tokens(t, cfg, &k));
     AX_TRY(set_special_tokens(t, cfg, &k));
     AX_TRY(add_tokens(t, cfg, "special_tokens.additional_special_tokens", true, &k));
     AX_TRY(add_tokens(t, cfg, "tokens", false, &k));
+    AX_TRY(check_unchanged(t, cfg, size));
     AX_TRY(collect_tokens(t));
     t->bos = ax_tokenizer_special_id(t->tokenizer, AX_BOS);
     t->eos = ax_tokenizer_special_id(t->tokenizer, AX_EOS);
@@ -170,6 +196,7 @@ enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struc
 void ax_setup_tokenizer_close(struct ax_setup_tokenizer *t) {
     ax_tokenizer_free(t->tokenizer);
     json_decref(t->tokens);
+    ax_free(t->tekken);
     ax_free(t->path);
     *t = (struct ax_setup_tokenizer){0};
 }

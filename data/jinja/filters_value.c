@@ -65,6 +65,27 @@ static enum ax_status filter_tojson(struct ax_jvm *vm, const struct ax_jcall *ca
     return ax_jvm_take(vm, c, &out->str);
 }
 
+/* Not Jinja's: what tojson gives of the value that is written as JSON in a string, or of a string that is
+ * none, as it is. */
+static enum ax_status filter_json_text(struct ax_jvm *vm, const struct ax_jcall *call,
+                                       struct ax_jval *out) {
+    const struct ax_jstr spaced = {.data = ", ", .len = 2}, colon = {.data = ": ", .len = 2};
+    struct ax_jjson how = {.item_separator = &spaced, .key_separator = &colon};
+    struct ax_jval v = call->self;
+    json_t *parsed = NULL;
+    if (v.kind == AX_JSTR)
+        parsed = json_loadb(v.str->data, v.str->len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    enum ax_status st = parsed ? ax_jval_from_json(vm, parsed, &v) : AX_OK;
+    struct ax_jcapture c = ax_jvm_capture(vm);
+    if (st == AX_OK)
+        st = ax_jval_put_json(vm, &how, v);
+    out->kind = AX_JSTR;
+    if (st == AX_OK)
+        st = ax_jvm_take(vm, c, &out->str);
+    json_decref(parsed); /* what was borrowed from it is not used again */
+    return st;
+}
+
 /* ---- numbers ---- */
 
 static enum ax_status filter_int(struct ax_jvm *vm, const struct ax_jcall *call,
@@ -131,6 +152,7 @@ static enum ax_status filter_round(struct ax_jvm *vm, const struct ax_jcall *cal
 
 const struct ax_jbuiltin ax_jfilters_value[] = {
     {"tojson", filter_tojson, "ensure_ascii= indent= separators= sort_keys="},
+    {"json_text", filter_json_text, ""},
     {"default", filter_default, "default_value= boolean="},
     {"d", filter_default, "default_value= boolean="},
     {"int", filter_int, "default="},

@@ -92,7 +92,7 @@ enum ax_status ax_id_list_set(struct ax_id_list *l, const int32_t *ids, size_t n
 
 /* HF's rule: the largest added id + 1, or the model's number of tokens if that is larger. */
 int32_t ax_tokenizer_next_id(const struct ax_tokenizer *t) {
-    size_t next = t->vocab.n_tokens;
+    size_t next = t->offset + t->vocab.n_tokens;
     for (size_t i = 0; i < t->added.n; i++)
         if ((size_t)t->added.tokens[i].id >= next)
             next = (size_t)t->added.tokens[i].id + 1;

@@ -30,6 +30,7 @@ struct ax_tokenizer {
     char *special_text[AX_SPECIAL_COUNT]; /* owned, NULL = none */
     int32_t special_id[AX_SPECIAL_COUNT];
     size_t expected; /* tokens, to bound ids in ax_vocab_add */
+    size_t offset;   /* of the model's ids: those below are added tokens' */
     bool track;      /* pieces need alignments even if no spans are requested */
     pthread_mutex_t lock;
     struct ax_encoder *idle; /* scratch of threads not encoding now; under lock */

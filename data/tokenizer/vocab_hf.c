@@ -7,6 +7,7 @@
 #include "base/unicode.h"
 #include "data/tokenizer/vocab_hf.h"
 #include "data/tokenizer/vocab_json.h"
+#include "data/tokenizer/vocab_tekken.h"
 
 enum { MAX_FILE = 256 * 1024 * 1024, SHOWN = 60 };
 
@@ -165,7 +166,9 @@ enum ax_status ax_tokenizer_parse(struct ax_tokenizer **out, const char *name, c
     AX_TRY_GOTO(ax_alloc(&copy, len + 1, 1), st, done);
     memcpy(copy, text, len);
     AX_TRY_GOTO(ax_tokenizer_new(&t), st, done);
-    AX_TRY_GOTO(parse(t, name, copy, len), st, done);
+    AX_TRY_GOTO(ax_tekken_is(name) ? ax_tekken_parse(t, name, copy, len)
+                                   : parse(t, name, copy, len),
+                st, done);
     *out = t;
     t = NULL;
 done:
@@ -184,19 +187,38 @@ static enum ax_status load_file(struct ax_tokenizer *t, const char *path) {
 }
 
 static enum ax_status load_folder(struct ax_tokenizer *t, const char *dir) {
-    char *path;
+    char *path = NULL, *tekken = NULL;
     enum ax_status st;
-    AX_TRY(ax_path_join(&path, dir, "tokenizer.json"));
-    if (ax_path_exists(path))
-        st = load_file(t, path);
-    else
+    AX_TRY_GOTO(ax_path_join(&path, dir, "tokenizer.json"), st, done);
+    AX_TRY_GOTO(ax_path_join(&tekken, dir, AX_TEKKEN), st, done);
+    if (ax_path_exists(path)) {
+        AX_TRY_GOTO(load_file(t, path), st, done);
+        st = ax_hf_read_config(dir, t);
+    } else if (ax_path_exists(tekken)) {
+        st = ax_tekken_load(t, tekken);
+    } else {
         st = ax_error(AX_ERR_DATA,
                       "%s: tokenizer.json is missing in this folder. Save the tokenizer with "
                       "transformers' save_pretrained to create it",
                       dir);
+    }
+done:
+    ax_free(tekken);
     ax_free(path);
-    AX_TRY(st);
-    return ax_hf_read_config(dir, t);
+    return st;
+}
+
+bool ax_tokenizer_is_in(const char *folder) {
+    static const char *const names[] = {"tokenizer.json", AX_TEKKEN};
+    bool found = false;
+    for (size_t i = 0; i < 2 && !found; i++) {
+        char *path;
+        if (ax_path_join(&path, folder, names[i]) != AX_OK)
+            return false;
+        found = ax_path_exists(path);
+        ax_free(path);
+    }
+    return found;
 }
 
 static enum ax_status load_gguf(struct ax_tokenizer **out, const char *path) {
@@ -212,7 +234,9 @@ enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path) {
     if (ax_gguf_is(path))
         return load_gguf(out, path);
     AX_TRY(ax_tokenizer_new(&t));
-    enum ax_status st = ax_path_is_dir(path) ? load_folder(t, path) : load_file(t, path);
+    enum ax_status st = ax_path_is_dir(path) ? load_folder(t, path)
+                        : ax_tekken_is(path) ? ax_tekken_load(t, path)
+                                             : load_file(t, path);
     if (st != AX_OK) {
         ax_tokenizer_free(t);
         return st;

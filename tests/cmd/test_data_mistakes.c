@@ -253,7 +253,7 @@ static int preview_stdin(const char *input, const char *split) {
     return WEXITSTATUS(status);
 }
 
-/* mistral-common's own files are not read. */
+/* Without a tekken.json the tokenizer.json is taken; one that is no such file is named. */
 static void mistral_common(void **state) {
     (void)state;
     char tokenizer[160];
@@ -268,8 +268,10 @@ static void mistral_common(void **state) {
     put_text("tekken/tekken.json", "{}");
     snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", in_scratch("tekken"));
     check_run(ax_cmd_preview, 2, (const char *const[]){path, tokenizer}, AX_ERR_DATA,
-              "tokenizer_use_mistral_common: instead of mistral-common's own files, tokenizer.json "
-              "is read: ");
+              "tekken.json: config.version: missing");
+    put_text("tekken/tekken.json", "{\"config\": {\"version\": \"v15\"}}");
+    check_run(ax_cmd_preview, 2, (const char *const[]){path, tokenizer}, AX_ERR_UNSUPPORTED,
+              "config.version: version \"v15\" is not one of v3, v7, v11, v13");
 }
 
 static void standard_input(void **state) {

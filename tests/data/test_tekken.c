@@ -1,0 +1,201 @@
+/* Mistral's own tokenizer files: ids, texts and conversations of every version equal those of the
+ * mistral-common package, and what is wrong with a file is said in one line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "data/template/tekken.h"
+#include "tests/data/scratch.h"
+#include "tests/data/tokenizer_case.h"
+
+enum { MAX_JSON = 16 * 1024 * 1024 };
+
+#define TEKKEN "tests/data/tekken.json"
+
+static struct ax_json_doc cases;
+
+static int load_cases(void **state) {
+    if (ax_json_load(&cases, "tests/data/tekken_cases.json", MAX_JSON) != AX_OK)
+        return -1;
+    return scratch_make(state);
+}
+
+static int free_cases(void **state) {
+    ax_json_free(&cases);
+    return scratch_remove(state);
+}
+
+static json_t *member(const char *key) {
+    json_t *list = json_object_get(cases.root, key);
+    assert_true(json_array_size(list) > 50);
+    return list;
+}
+
+static void texts_have_the_packages_ids(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    json_t *row;
+    size_t i;
+    MUST(ax_tokenizer_load(&t, TEKKEN));
+    assert_int_equal(ax_tokenizer_size(t), 588);
+    json_array_foreach(member("texts"), i, row) {
+        assert_encodes(t, json_object_get(row, "text"), json_object_get(row, "ids"), false);
+    }
+    json_array_foreach(member("decoded"), i, row) {
+        assert_decodes(t, json_object_get(row, "ids"), json_object_get(row, "text"), true);
+    }
+    struct ax_encoding e = {0};
+    const struct ax_encode_options opt = {.add_special_tokens = true};
+    MUST(ax_tokenizer_encode(t, "a", 1, &opt, &e));
+    assert_int_equal(e.n, 2);
+    assert_int_equal(e.ids[0], ax_tokenizer_special_id(t, AX_BOS));
+    ax_encoding_free(&e);
+    ax_tokenizer_free(t);
+}
+
+/* SCRATCH/tekken.json: the small file with another value at config.KEY, or in place of KEY. */
+static void put_file(bool in_config, const char *key, json_t *value) {
+    struct ax_json_doc doc;
+    char *text;
+    size_t len;
+    MUST(ax_json_load(&doc, TEKKEN, MAX_JSON));
+    json_t *at = in_config ? json_object_get(doc.root, "config") : doc.root;
+    assert_int_equal(value ? json_object_set_new(at, key, value) : json_object_del(at, key), 0);
+    MUST(ax_json_dump(doc.root, &text, &len));
+    put_bytes("tekken.json", text, len);
+    ax_free(text);
+    ax_json_free(&doc);
+}
+
+static json_t *variables(const json_t *row) {
+    json_t *vars = json_object();
+    json_object_set(vars, "messages", json_object_get(row, "messages"));
+    if (json_object_get(row, "tools"))
+        json_object_set(vars, "tools", json_object_get(row, "tools"));
+    return vars;
+}
+
+static void check_chat(const struct ax_template *template, const struct ax_tokenizer *t,
+                       const json_t *row) {
+    const struct ax_template_options o = {.chat = true};
+    const char *name = json_string_value(json_object_get(row, "name"));
+    const json_t *want = json_object_get(row, "text");
+    struct ax_template_output out = {0};
+    json_t *vars = variables(row);
+    const enum ax_status st = ax_template_render(template, vars, &o, &out);
+    json_decref(vars);
+    if (json_object_get(row, "error")) {
+        assert_int_equal(st, AX_ERR_DATA);
+        return;
+    }
+    if (st != AX_OK)
+        fail_msg("%s: %s", name, ax_error_text());
+    if (out.len != json_string_length(want) ||
+        memcmp(out.text, json_string_value(want), out.len) != 0)
+        fail_msg("%s\ngot  %s\nwant %s", name, out.text, json_string_value(want));
+    json_t *text = json_stringn(out.text, out.len);
+    assert_encodes(t, text, json_object_get(row, "ids"), false);
+    json_decref(text);
+    ax_template_output_free(&out);
+}
+
+static void conversations_have_the_packages_ids(void **state) {
+    (void)state;
+    static const char *const versions[] = {"v3", "v7", "v11", "v13"};
+    json_t *row;
+    size_t i, checked = 0;
+    for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
+        struct ax_template *template;
+        struct ax_tokenizer *t;
+        put_file(true, "version", json_string(versions[v]));
+        MUST(ax_tokenizer_load(&t, scratch));
+        MUST(ax_template_from_folder(&template, scratch, NULL, false));
+        json_array_foreach(member("chats"), i, row) {
+            if (strcmp(json_string_value(json_object_get(row, "version")), versions[v]) != 0)
+                continue;
+            check_chat(template, t, row);
+            checked++;
+        }
+        ax_template_free(template);
+        ax_tokenizer_free(t);
+    }
+    assert_int_equal(checked, json_array_size(member("chats")));
+}
+
+static json_t *list_of(const char *key, size_t at, const char *field, json_t *value) {
+    struct ax_json_doc doc;
+    MUST(ax_json_load(&doc, TEKKEN, MAX_JSON));
+    json_t *list = json_incref(json_object_get(doc.root, key));
+    json_object_set_new(json_array_get(list, at), field, value);
+    ax_json_free(&doc);
+    return list;
+}
+
+static void mistakes_are_said_in_one_line(void **state) {
+    (void)state;
+    struct {
+        bool in_config;
+        const char *key;
+        json_t *value; /* NULL: left out */
+        enum ax_status st;
+        const char *part;
+    } bad[] = {
+        {true, "version", json_string("v15"), AX_ERR_UNSUPPORTED, "\"v15\" is not one of v3, v7"},
+        {true, "version", NULL, AX_ERR_DATA, "config.version: missing"},
+        {true, "pattern", json_string("("), AX_ERR_DATA, "tekken.json"},
+        {true, "default_vocab_size", json_integer(100000), AX_ERR_DATA, "vocab: expected at least"},
+        {true, "default_vocab_size", json_integer(200), AX_ERR_DATA, "vocab: expected at least"},
+        {true, "default_vocab_size", json_integer(1LL << 40), AX_ERR_DATA, "default_vocab_size"},
+        {true, "default_num_special_tokens", json_integer(3), AX_ERR_DATA, "vocab: expected"},
+        {false, "special_tokens", list_of("special_tokens", 5, "rank", json_integer(7)),
+         AX_ERR_DATA, "special_tokens[5].rank: expected"},
+        {false, "vocab", json_array(), AX_ERR_DATA, "vocab: expected at least 256 tokens"},
+        {false, "vocab", list_of("vocab", 300, "rank", json_integer(3)), AX_ERR_DATA, "vocab[300]"},
+        {false, "vocab", list_of("vocab", 300, "token_bytes", json_string("A")), AX_ERR_DATA,
+         "vocab[300].token_bytes: expected 1 to 512 bytes in base64"},
+        {false, "vocab", list_of("vocab", 65, "token_bytes", json_string("QkI=")), AX_ERR_DATA,
+         "vocab[65].token_bytes: expected the byte 65"},
+        {false, "vocab", list_of("vocab", 300, "token_bytes", json_string("QQ==")), AX_ERR_DATA,
+         "vocab[300]"},
+        {false, "special_tokens", list_of("special_tokens", 5, "token_str", json_string("<s>")),
+         AX_ERR_DATA, "\"<s>\" is listed twice"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ax_tokenizer *t;
+        put_file(bad[i].in_config, bad[i].key, bad[i].value);
+        assert_error(ax_tokenizer_load(&t, in_scratch("tekken.json")), bad[i].st, bad[i].part);
+        assert_null(strchr(ax_error_text(), '\n'));
+    }
+    put_file(true, "version", json_string("v11"));
+    struct ax_tokenizer *t;
+    MUST(ax_tokenizer_load(&t, scratch));
+    ax_tokenizer_free(t);
+}
+
+/* Files up to v7 may leave out the special tokens; all others then have their places' names. */
+static void the_first_special_tokens_are_known(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    size_t len;
+    put_file(false, "special_tokens", NULL);
+    MUST(ax_tokenizer_load(&t, scratch));
+    assert_int_equal(ax_tokenizer_find(t, "[TOOL_CONTENT]", 14), 19);
+    assert_string_equal(ax_tokenizer_token(t, 20, &len), "<SPECIAL_20>");
+    assert_int_equal(ax_tokenizer_special_id(t, AX_PAD), 11);
+    int32_t id;
+    MUST(ax_tokenizer_add(t, "<new>", false, &id));
+    assert_int_equal(id, 588); /* after all others */
+    ax_tokenizer_free(t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_have_the_packages_ids),
+        cmocka_unit_test(conversations_have_the_packages_ids),
+        cmocka_unit_test(mistakes_are_said_in_one_line),
+        cmocka_unit_test(the_first_special_tokens_are_known),
+    };
+    return cmocka_run_group_tests(tests, load_cases, free_cases);
+}
