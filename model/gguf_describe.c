@@ -34,19 +34,21 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
     const struct ax_rope_config *r = &a->rope;
     float unused[1024];
     double scaling;
-    if (r->dim != a->head_dim)
+    if (r->dim != a->head_dim && !d->model.kind->partial_rope)
         return refuse(where, "partial_rotary_factor rotates only a part of each head");
     switch (r->kind) {
     case AX_ROPE_DYNAMIC:
         return refuse(where, "rope type dynamic depends on the length of the text");
     case AX_ROPE_LLAMA3:
-        if (!d->model.kind->permuted)
+        if (strcmp(d->model.kind->arch, "llama") != 0)
             return refuse(where, "rope type is llama3, but the model is not a Llama");
         rope_factors(d, r);
         return AX_OK;
+    case AX_ROPE_LONGROPE:
+        return refuse(where, "rope type longrope depends on the length of the text");
     case AX_ROPE_YARN:
         ax_rope_frequencies(r, 0, unused, &scaling);
-        if (fabs(scaling - (1 + 0.1 * log(r->factor))) > 1e-6)
+        if (a->mla.kv_rank > 0 ? scaling != 1 : fabs(scaling - (1 + 0.1 * log(r->factor))) > 1e-6)
             return refuse(where, "rope type yarn has its own attention factor");
         return r->truncate ? AX_OK : refuse(where, "rope type yarn has truncate: false");
     default:
@@ -54,8 +56,8 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
     }
 }
 
-static enum ax_status put_rope(const struct ax_rope_config *r, struct ax_gguf_keys *k,
-                               const char *arch) {
+static enum ax_status put_rope(const struct ax_arch *a, struct ax_gguf_keys *k, const char *arch) {
+    const struct ax_rope_config *r = &a->rope;
     static const char *const names[] = {[AX_ROPE_LINEAR] = "linear", [AX_ROPE_YARN] = "yarn"};
     char key[96];
 #define KEY(name) (snprintf(key, sizeof key, "%s.rope.%s", arch, name), key)
@@ -74,34 +76,88 @@ static enum ax_status put_rope(const struct ax_rope_config *r, struct ax_gguf_ke
         AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_fast"), (float)r->beta_fast));
     if (r->beta_slow != 1)
         AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_slow"), (float)r->beta_slow));
+    if (a->mla.kv_rank > 0)
+        return ax_gguf_put_f32(k, KEY("scaling.yarn_log_multiplier"),
+                               (float)(0.1 * r->mscale_all_dim));
     return AX_OK;
 #undef KEY
 }
 
 /* --- the rest --- */
 
-static enum ax_status check_experts(const struct ax_gguf_model *m, const struct ax_arch *a,
-                                    const char *where) {
+static int64_t window_of(const struct ax_arch *a) {
+    int64_t window = 0;
     for (int64_t i = 0; i < a->n_layers; i++)
-        if ((a->layers[i].ffn != &ax_ffn_swiglu) != m->kind->moe)
-            return refuse(where, "only some layers have experts");
-    if (m->kind->moe && !a->moe.routing.renormalize)
-        return refuse(where, "norm_topk_prob is false");
-    return AX_OK;
+        window = a->layers[i].window > 0 ? a->layers[i].window : window;
+    return window;
 }
 
-static enum ax_status check_biases(const struct ax_gguf_model *m, const struct ax_arch *a,
+/* What a model of the file's config would compute otherwise. Of a kind that has windows in its config,
+ * they are compared, too; of the others, they are lost with a warning. */
+static const char *difference(const struct ax_gguf_model *m, const struct ax_arch *a,
+                              const struct ax_arch *b) {
+    const struct ax_routing *r = &a->moe.routing, *s = &b->moe.routing;
+    const bool experts = a->moe.n_experts > 0;
+    const struct {
+        bool is;
+        const char *what;
+    } all[] = {
+        {a->gating.gate != b->gating.gate, "hidden_act is another than the family's"},
+        {a->qkv_bias != b->qkv_bias || a->o_bias != b->o_bias || a->mla.bias != b->mla.bias,
+         "attention_bias is true for this model_type"},
+        {a->mlp_bias != b->mlp_bias, "mlp_bias is true for this model_type"},
+        {a->moe.n_experts != b->moe.n_experts || a->moe.shared_width != b->moe.shared_width,
+         "the number of experts is another than in its layers"},
+        {experts && r->renormalize != s->renormalize,
+         r->renormalize ? "norm_topk_prob is true" : "norm_topk_prob is false"},
+        {experts && (r->groups != s->groups || r->groups_kept != s->groups_kept ||
+                     r->group_best != s->group_best || r->sigmoid != s->sigmoid),
+         "n_group, topk_group or topk_method"},
+        {fabs(a->score_softcap - b->score_softcap) > 0, "attn_logit_softcapping is null"},
+        {fabs(a->logit_softcap - b->logit_softcap) > 0, "final_logit_softcapping is null"},
+        {a->rope.interleaved != b->rope.interleaved, "rope_interleave"},
+        {a->qk_norm != b->qk_norm, "use_qk_norm"},
+        {m->query_scale == 0 && m->kv_rank == 0 &&
+             fabs(a->softmax_scale / b->softmax_scale - 1) > 1e-6,
+         "the scale of attention"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].is)
+            return all[i].what;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_layer_spec *x = &a->layers[i], *y = &b->layers[i];
+        if (x->ffn != y->ffn)
+            return "only some layers have experts";
+        if (x->rope != y->rope)
+            return "no_rope_layers, or layer_types, is another list than the family's";
+        if (window_of(b) > 0 && x->window != y->window)
+            return "sliding_window, or layer_types, is another than the family's";
+    }
+    return NULL;
+}
+
+/* Reads the config that a reader of the file would make. */
+static enum ax_status check_config(const struct ax_gguf_model *m, const struct ax_arch *a,
                                    const char *where) {
-    const bool plain_llama = m->kind->permuted && !m->kind->moe;
-    if ((a->qkv_bias && !plain_llama && !m->kind->qkv_bias) || (a->o_bias && !plain_llama))
-        return refuse(where, "attention_bias is true for this model_type");
-    return AX_OK;
+    struct ax_arch again;
+    json_t *config;
+    AX_TRY(ax_gguf_model_config(m, &config));
+    const struct ax_json root = {.v = config, .doc = "config.json"};
+    const enum ax_status st = ax_arch_parse(&again, root);
+    const char *what = st == AX_OK ? difference(m, a, &again) : NULL;
+    if (st == AX_OK)
+        ax_arch_free(&again);
+    json_decref(config);
+    AX_TRY(st);
+    return what ? refuse(where, what) : AX_OK;
 }
 
-static void warn_of_windows(const struct ax_arch *a, const char *where) {
+static void warn_of_windows(const struct ax_gguf_kind *kind, const struct ax_arch *a,
+                            const char *where) {
+    const bool keeps = kind->shifted; /* readers of phi3 ignore the key */
     for (int64_t i = 0; i < a->n_layers; i++) {
         const int64_t window = a->layers[i].window;
-        if (window == 0 || window >= a->max_positions)
+        if (window == 0 || window >= a->max_positions || keeps)
             continue;
         ax_log_warn("%s: config.json: sliding_window: %lld tokens, but readers of the GGUF file "
                     "attend to all; answers to longer texts will differ",
@@ -110,8 +166,59 @@ static void warn_of_windows(const struct ax_arch *a, const char *where) {
     }
 }
 
+/* The first layer without a window, counted from 1: every so many are. */
+static int64_t period_of(const struct ax_arch *a) {
+    int64_t i = 0;
+    while (i < a->n_layers && a->layers[i].window > 0)
+        i++;
+    return i + 1;
+}
+
+static int64_t dense_layers(const struct ax_arch *a) {
+    int64_t n = 0;
+    while (n < a->n_layers && a->layers[n].ffn == &ax_ffn_swiglu)
+        n++;
+    return n;
+}
+
+static void describe_experts(struct ax_gguf_model *m, const struct ax_arch *a) {
+    const struct ax_moe_config *moe = &a->moe;
+    m->experts = moe->n_experts;
+    m->active = moe->n_active;
+    m->expert_ffn = moe->width;
+    m->shared_ffn = moe->shared_width;
+    m->n_shared = moe->shared_width / moe->width;
+    m->dense_layers = m->kind->some_dense ? dense_layers(a) : 0;
+    m->groups = moe->routing.groups > 0 ? moe->routing.groups : 1;
+    m->groups_kept = moe->routing.groups > 0 ? moe->routing.groups_kept : 1;
+    m->gating = m->kind->gating;
+    m->routed_scale = moe->routing.scale;
+    m->renormalize = moe->routing.renormalize;
+}
+
+/* What only some kinds have; the others ignore it. */
+static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
+    m->q_rank = a->mla.q_rank;
+    m->kv_rank = a->mla.kv_rank;
+    m->nope = a->mla.nope;
+    m->left_out = a->n_unused;
+    m->window = window_of(a);
+    m->period = period_of(a);
+    m->rope_theta_local = a->rope_local.theta;
+    m->score_cap = a->score_softcap;
+    m->logit_cap = a->logit_softcap;
+    m->attention_scale = a->softmax_scale;
+    m->embedding_scale = a->embedding_scale;
+    m->residual_scale = a->residual_scale;
+    m->logit_divisor = 1 / a->logit_scale;
+    m->query_scalar = ax_gguf_query_scalar(m);
+    if (m->kind->shifted)
+        m->query_scale = a->softmax_scale * sqrt((double)m->query_scalar);
+}
+
 enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arch *a,
                                 const char *where) {
+    char list[256];
     *d = (struct ax_gguf_described){0};
     d->model = (struct ax_gguf_model){.kind = ax_gguf_kind_of(a->family->model_type),
                                       .layers = a->n_layers,
@@ -120,35 +227,64 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
                                       .heads = a->n_heads,
                                       .kv_heads = a->n_kv_heads,
                                       .head_dim = a->head_dim,
+                                      .value_dim = a->v_head_dim,
+                                      .rotated = a->rope.dim,
+                                      .rotary_part = (double)a->rope.dim / (double)a->head_dim,
                                       .context = a->max_positions,
                                       .vocab = a->vocab_size,
+                                      .bos = -1,
+                                      .eos = -1,
+                                      .eot = -1,
+                                      .pad = -1,
                                       .eps = a->norm_eps,
                                       .rope_theta = a->rope.theta,
                                       .tied = a->tied,
                                       .qkv_bias = a->qkv_bias,
                                       .o_bias = a->o_bias,
-                                      .mlp_bias = a->mlp_bias};
+                                      .mlp_bias = a->mlp_bias,
+                                      .qk_norm = a->qk_norm != AX_QK_NORM_NONE};
     if (!d->model.kind)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: config.json: %s models cannot be written as GGUF yet (llama, mistral, "
-                        "mixtral, qwen2, qwen3 and qwen3_moe can)",
-                        where, a->family->model_type);
-    if (d->model.kind->moe) {
-        d->model.experts = a->moe.n_experts;
-        d->model.active = a->moe.n_active;
-        d->model.expert_ffn = a->moe.width;
+                        "%s: config.json: %s models cannot be written as GGUF yet (%s can)", where,
+                        a->family->model_type, ax_gguf_kind_list(list, sizeof list));
+    if (a->moe.n_experts > 0)
+        describe_experts(&d->model, a);
+    describe_special(&d->model, a);
+    AX_TRY(check_rope(d, a, where));
+    AX_TRY(check_config(&d->model, a, where));
+    warn_of_windows(d->model.kind, a, where);
+    if (a->n_unused > 0)
+        ax_log_warn("%s: the layers for multi-token prediction are left out of the GGUF file",
+                    where);
+    return AX_OK;
+}
+
+static enum ax_status put_fields(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
+    char key[96];
+    for (const struct ax_gguf_field *f = m->kind->fields; f && (f->gguf || f->hf); f++) {
+        const char *at = (const char *)m + f->at;
+        int64_t n = 1;
+        double x = 1;
+        bool b;
+        snprintf(key, sizeof key, "%s.%s", m->kind->arch, f->gguf ? f->gguf : "");
+        memcpy(&b, at, sizeof b);
+        if (f->type == AX_GGUF_COUNT)
+            memcpy(&n, at, sizeof n);
+        if (f->type == AX_GGUF_REAL)
+            memcpy(&x, at, sizeof x);
+        if (!f->gguf || (f->optional && (n == 0 || x == 0)))
+            continue;
+        AX_TRY(f->type == AX_GGUF_COUNT  ? ax_gguf_put_u32(keys, key, (uint32_t)n)
+               : f->type == AX_GGUF_REAL ? ax_gguf_put_f32(keys, key, (float)x)
+                                         : ax_gguf_put_bool(keys, key, b));
     }
-    if (a->gating.gate != AX_GATE_SILU)
-        return refuse(where, "hidden_act is not silu");
-    AX_TRY(check_experts(&d->model, a, where));
-    AX_TRY(check_biases(&d->model, a, where));
-    warn_of_windows(a, where);
-    return check_rope(d, a, where);
+    return AX_OK;
 }
 
 enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct ax_arch *a,
                                  struct ax_gguf_keys *keys) {
     const struct ax_gguf_model *m = &d->model;
+    const bool latent = m->kv_rank > 0;
     const struct {
         const char *suffix;
         int64_t value;
@@ -159,12 +295,15 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         {"block_count", m->layers},
         {"feed_forward_length", m->ffn},
         {"attention.head_count", m->heads},
-        {"attention.head_count_kv", m->kv_heads},
-        {"attention.key_length", m->head_dim},
-        {"attention.value_length", m->head_dim},
+        {"attention.head_count_kv", latent ? 1 : m->kv_heads},
+        {"attention.key_length", latent ? m->kv_rank + m->rotated : m->head_dim},
+        {"attention.value_length", latent ? m->kv_rank : m->value_dim},
+        {"attention.key_length_mla", latent ? m->head_dim : 0},
+        {"attention.value_length_mla", latent ? m->value_dim : 0},
         {"expert_count", m->experts},
         {"expert_used_count", m->active},
-        {"expert_feed_forward_length", m->kind->permuted ? 0 : m->expert_ffn},
+        {"expert_feed_forward_length",
+         m->kind->permuted ? 0 : m->expert_ffn}, /* mixtral: the same */
     };
     char key[96];
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -175,5 +314,6 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
     }
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", m->kind->arch);
     AX_TRY(ax_gguf_put_f32(keys, key, (float)m->eps));
-    return put_rope(&a->rope, keys, m->kind->arch);
+    AX_TRY(put_fields(m, keys));
+    return put_rope(a, keys, m->kind->arch);
 }

@@ -10,26 +10,6 @@
 #define MAX_DIM     (1LL << 24) /* a larger size means a corrupted file */
 #define MAX_EXPERTS 4096
 
-static const struct ax_gguf_kind kinds[] = {
-    {.arch = "llama",
-     .model_type = "llama",
-     .architecture = "LlamaForCausalLM",
-     .permuted = true,
-     .mlp_bias = true},
-    {.arch = "llama",
-     .model_type = "mixtral",
-     .architecture = "MixtralForCausalLM",
-     .permuted = true,
-     .moe = true},
-    {.arch = "qwen2", .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .qkv_bias = true},
-    {.arch = "qwen3", .model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .qk_norm = true},
-    {.arch = "qwen3moe",
-     .model_type = "qwen3_moe",
-     .architecture = "Qwen3MoeForCausalLM",
-     .qk_norm = true,
-     .moe = true},
-};
-
 /* Keys that change the result but have no equivalent in config.json, with the value that has no
  * effect. */
 static const struct {
@@ -53,27 +33,34 @@ static const char *model_key(const struct ax_gguf_model *m, const char *suffix, 
     return buf;
 }
 
-const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type) {
-    if (strcmp(model_type, "mistral") == 0) /* equal to Llama except for its window */
-        return &kinds[0];
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(kinds[i].model_type, model_type) == 0)
-            return &kinds[i];
-    return NULL;
-}
-
 static enum ax_status unknown_kind(const struct ax_gguf_model *m, struct ax_gguf_text arch) {
+    char list[256] = "";
+    for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch; k++) {
+        const size_t n = strlen(list);
+        if (k == ax_gguf_kinds || strcmp(k[-1].arch, k->arch) != 0)
+            snprintf(list + n, sizeof list - n, "%s%s",
+                     n == 0      ? ""
+                     : k[1].arch ? ", "
+                                 : " and ",
+                     k->arch);
+    }
     return ax_error(AX_ERR_UNSUPPORTED,
-                    "%s: key general.architecture: \"%.*s\"%s is not supported (llama, qwen2, "
-                    "qwen3 and qwen3moe are)",
+                    "%s: key general.architecture: \"%.*s\"%s is not supported (%s are)",
                     m->file->path, arch.len < 40 ? (int)arch.len : 40, arch.s,
-                    m->experts > 0 ? " with experts" : "");
+                    m->experts > 0 ? " with experts" : "", list);
 }
 
-/* One name may mean both a dense model and one with experts. */
+static bool is_kind(const struct ax_gguf_model *m, const struct ax_gguf_kind *k,
+                    struct ax_gguf_text arch, int64_t gating) {
+    return arch.len == strlen(k->arch) && memcmp(arch.s, k->arch, arch.len) == 0 &&
+           k->moe == (m->experts > 0) && (k->gating == 0 || k->gating == gating);
+}
+
+/* One name may mean both a dense model and one with experts, and several routers. */
 static enum ax_status find_kind(struct ax_gguf_model *m) {
     struct ax_gguf_text arch;
     char key[96];
+    int64_t gating;
     AX_TRY(ax_gguf_string_or_null(m->file, "general.architecture", &arch));
     if (!arch.s)
         return ax_error(AX_ERR_DATA, "%s: key general.architecture is missing", m->file->path);
@@ -81,11 +68,12 @@ static enum ax_status find_kind(struct ax_gguf_model *m) {
         return unknown_kind(m, arch);
     snprintf(key, sizeof key, "%.*s.expert_count", (int)arch.len, arch.s);
     AX_TRY(ax_gguf_i64_or(m->file, key, 0, MAX_EXPERTS, 0, &m->experts));
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (arch.len != strlen(kinds[i].arch) || memcmp(arch.s, kinds[i].arch, arch.len) != 0 ||
-            kinds[i].moe != (m->experts > 0))
+    snprintf(key, sizeof key, "%.*s.expert_gating_func", (int)arch.len, arch.s);
+    AX_TRY(ax_gguf_i64_or(m->file, key, 0, 99, 1, &gating));
+    for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch; k++) {
+        if (!is_kind(m, k, arch, gating))
             continue;
-        m->kind = &kinds[i];
+        m->kind = k;
         return AX_OK;
     }
     return unknown_kind(m, arch);
@@ -102,11 +90,20 @@ static enum ax_status refuse_parts(const struct ax_gguf_model *m) {
     return AX_OK;
 }
 
+static const struct ax_gguf_field *field_of(const struct ax_gguf_kind *k, const char *gguf) {
+    for (const struct ax_gguf_field *f = k->fields; f && (f->gguf || f->hf); f++)
+        if (f->gguf && strcmp(f->gguf, gguf) == 0)
+            return f;
+    return NULL;
+}
+
 static enum ax_status refuse_unknown_math(const struct ax_gguf_model *m) {
     char key[96];
     double v;
-    int64_t window, rotated;
+    int64_t window;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        if (field_of(m->kind, refused[i].suffix))
+            continue;
         const char *name = model_key(m, refused[i].suffix, key);
         AX_TRY(ax_gguf_f64_or(m->file, name, refused[i].harmless, &v));
         if (v != refused[i].harmless)
@@ -114,24 +111,31 @@ static enum ax_status refuse_unknown_math(const struct ax_gguf_model *m) {
                             "%s: key %s: %g cannot be expressed in a %s config.json", m->file->path,
                             name, v, m->kind->model_type);
     }
+    if (m->rotated != m->head_dim && !m->kind->partial_rope)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: rotating %lld of the %lld elements of a head is not supported",
+                        m->file->path, model_key(m, "rope.dimension_count", key),
+                        (long long)m->rotated, (long long)m->head_dim);
+    if (field_of(m->kind, "attention.sliding_window"))
+        return AX_OK;
     AX_TRY(ax_gguf_i64_or(m->file, model_key(m, "attention.sliding_window", key), 0, INT64_MAX, 0,
                           &window));
     if (window > 0 && window < m->context)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: key %s: a window of %lld tokens is not supported; the context is %lld",
                         m->file->path, key, (long long)window, (long long)m->context);
-    AX_TRY(ax_gguf_i64_or(m->file, model_key(m, "rope.dimension_count", key), 0, MAX_DIM,
-                          m->head_dim, &rotated));
-    if (rotated != m->head_dim)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: key %s: rotating %lld of the %lld elements of a head is not supported",
-                        m->file->path, key, (long long)rotated, (long long)m->head_dim);
     return AX_OK;
+}
+
+/* The name of a head's size: of a cached latent without "_mla". */
+static const char *length_key(const struct ax_gguf_model *m, const char *what, char key[96]) {
+    snprintf(key, 96, "%s.attention.%s_length%s", m->kind->arch, what,
+             m->kv_rank > 0 ? "_mla" : "");
+    return key;
 }
 
 static enum ax_status read_heads(struct ax_gguf_model *m) {
     char key[96];
-    int64_t value_length;
     const struct ax_gguf *f = m->file;
     AX_TRY(ax_gguf_i64(f, model_key(m, "attention.head_count", key), 1, 65536, &m->heads));
     AX_TRY(ax_gguf_i64_or(f, model_key(m, "attention.head_count_kv", key), 1, 65536, m->heads,
@@ -139,19 +143,69 @@ static enum ax_status read_heads(struct ax_gguf_model *m) {
     if (m->heads % m->kv_heads != 0)
         return ax_error(AX_ERR_DATA, "%s: key %s: %lld does not divide the %lld heads", f->path,
                         key, (long long)m->kv_heads, (long long)m->heads);
-    AX_TRY(ax_gguf_i64_or(f, model_key(m, "attention.key_length", key), 2, 4096,
-                          m->hidden / m->heads, &m->head_dim));
+    AX_TRY(
+        ax_gguf_i64_or(f, length_key(m, "key", key), 2, 4096, m->hidden / m->heads, &m->head_dim));
     if (m->head_dim % 2 != 0 || (!ax_gguf_key(f, key) && m->hidden % m->heads != 0))
         return ax_error(AX_ERR_DATA,
                         "%s: %lld heads and a width of %lld give no even head size, and %s is not "
                         "given or odd",
                         f->path, (long long)m->heads, (long long)m->hidden, key);
-    AX_TRY(ax_gguf_i64_or(f, model_key(m, "attention.value_length", key), 1, 4096, m->head_dim,
-                          &value_length));
-    if (value_length != m->head_dim)
+    AX_TRY(ax_gguf_i64_or(f, length_key(m, "value", key), 1, 4096, m->head_dim, &m->value_dim));
+    if (m->value_dim != m->head_dim && m->kv_rank == 0)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: key %s: values of %lld and keys of %lld elements are not supported",
-                        f->path, key, (long long)value_length, (long long)m->head_dim);
+                        f->path, key, (long long)m->value_dim, (long long)m->head_dim);
+    AX_TRY(ax_gguf_i64_or(f, model_key(m, "rope.dimension_count", key), 2, 4096, m->head_dim,
+                          &m->rotated));
+    if (m->rotated % 2 != 0 || m->rotated > m->head_dim)
+        return ax_error(AX_ERR_DATA, "%s: key %s: %lld of the %lld elements of a head", f->path,
+                        key, (long long)m->rotated, (long long)m->head_dim);
+    m->rotary_part = (double)m->rotated / (double)m->head_dim;
+    if (m->kv_rank > 0) { /* the one head of the file is the latent */
+        m->kv_heads = m->heads;
+        m->nope = m->head_dim - m->rotated;
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_field(struct ax_gguf_model *m, const struct ax_gguf_field *f) {
+    char buf[96];
+    void *at = (char *)m + f->at;
+    int64_t n = (int64_t)f->absent;
+    double x = f->absent;
+    bool b = f->absent != 0;
+    const char *key = model_key(m, f->gguf, buf);
+    if (f->required && !ax_gguf_key(m->file, key))
+        return ax_error(AX_ERR_DATA, "%s: key %s is missing", m->file->path, key);
+    switch (f->type) {
+    case AX_GGUF_COUNT:
+        AX_TRY(ax_gguf_i64_or(m->file, key, 0, MAX_DIM, n, &n));
+        memcpy(at, &n, sizeof n);
+        return AX_OK;
+    case AX_GGUF_REAL:
+        AX_TRY(ax_gguf_f64_or(m->file, key, x, &x));
+        memcpy(at, &x, sizeof x);
+        return AX_OK;
+    case AX_GGUF_FLAG:
+        AX_TRY(ax_gguf_bool_or(m->file, key, b, &b));
+        memcpy(at, &b, sizeof b);
+    }
+    return AX_OK;
+}
+
+/* What follows from other sizes. */
+static enum ax_status derive(struct ax_gguf_model *m) {
+    if (m->n_shared > 0) {
+        if (m->n_shared > 1024)
+            return ax_error(AX_ERR_DATA, "%s: %lld shared experts", m->file->path,
+                            (long long)m->n_shared);
+        m->shared_ffn = m->n_shared * m->expert_ffn;
+    }
+    if (m->unused_layers >= m->layers)
+        return ax_error(AX_ERR_DATA, "%s: %lld of %lld layers are of multi-token prediction",
+                        m->file->path, (long long)m->unused_layers, (long long)m->layers);
+    m->layers -= m->unused_layers;
+    m->query_scalar = ax_gguf_query_scalar(m);
     return AX_OK;
 }
 
@@ -162,6 +216,9 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
     AX_TRY(ax_gguf_i64(f, model_key(m, "context_length", key), 1, INT32_MAX, &m->context));
     AX_TRY(ax_gguf_i64(f, model_key(m, "embedding_length", key), 1, MAX_DIM, &m->hidden));
     AX_TRY(ax_gguf_i64(f, model_key(m, "feed_forward_length", key), 1, MAX_DIM, &m->ffn));
+    for (const struct ax_gguf_field *k = m->kind->fields; k && (k->gguf || k->hf); k++)
+        if (k->gguf)
+            AX_TRY(read_field(m, k));
     AX_TRY(read_heads(m));
     if (m->experts > 0) {
         AX_TRY(ax_gguf_i64(f, model_key(m, "expert_used_count", key), 1, m->experts, &m->active));
@@ -174,7 +231,7 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
     AX_TRY(ax_gguf_f64_or(f, model_key(m, "rope.freq_base", key), 10000, &m->rope_theta));
     if (!(m->rope_theta > 1))
         return ax_error(AX_ERR_DATA, "%s: key %s: %g is not above 1", f->path, key, m->rope_theta);
-    return AX_OK;
+    return derive(m);
 }
 
 /* The vocabulary is as large as the embedding has rows; .vocab_size is not used. */
@@ -207,16 +264,26 @@ static bool has(const struct ax_gguf_model *m, const char *name) {
     return ax_gguf_tensor(m->file, name) != NULL;
 }
 
+/* No head, or one that is the embedding's copy. */
+static bool is_tied(const struct ax_gguf_model *m) {
+    const struct ax_gguf_tensor *head = ax_gguf_tensor(m->file, "output.weight");
+    const struct ax_gguf_tensor *embed = ax_gguf_tensor(m->file, "token_embd.weight");
+    return !head ||
+           (m->kind->copies_head && head->type == embed->type && head->data && embed->data &&
+            head->bytes == embed->bytes && memcmp(head->data, embed->data, head->bytes) == 0);
+}
+
 static enum ax_status read_parts(struct ax_gguf_model *m) {
-    m->tied = !has(m, "output.weight");
+    m->tied = is_tied(m);
+    m->qk_norm = m->kind->qk_norm || (m->kind->may_qk_norm && has(m, "blk.0.attn_q_norm.weight"));
     m->qkv_bias = m->kind->qkv_bias || has(m, "blk.0.attn_q.bias");
     m->o_bias = has(m, "blk.0.attn_output.bias");
     m->mlp_bias = m->kind->mlp_bias && has(m, "blk.0.ffn_gate.bias");
-    if (!m->kind->qkv_bias && m->qkv_bias != m->o_bias)
+    if (m->kind->o_bias ? m->qkv_bias != m->o_bias : m->o_bias)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: biases on %s; a %s config.json has them on all four of q, k, v and "
                         "output, or on none",
-                        m->file->path, m->qkv_bias ? "q, k and v only" : "output only",
+                        m->file->path, m->o_bias ? "output only" : "q, k and v only",
                         m->kind->arch);
     return AX_OK;
 }
@@ -224,6 +291,7 @@ static enum ax_status read_parts(struct ax_gguf_model *m) {
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file) {
     *m = (struct ax_gguf_model){.file = file};
     AX_TRY(find_kind(m));
+    AX_ASSERT(m->kind);
     AX_TRY(refuse_parts(m));
     AX_TRY(read_sizes(m));
     AX_TRY(refuse_unknown_math(m));
@@ -256,34 +324,47 @@ static bool set(json_t *config, const char *key, json_t *value) {
     return json_object_set_new(config, key, value) == 0;
 }
 
-/* Both kinds normalize the weights of the selected experts to a sum of 1. */
-static bool add_expert_keys(const struct ax_gguf_model *m, json_t *config) {
-    if (!set(config, "num_experts_per_tok", json_integer(m->active)))
-        return false;
-    if (m->kind->permuted)
-        return set(config, "num_local_experts", json_integer(m->experts));
-    return set(config, "num_experts", json_integer(m->experts)) &&
-           set(config, "moe_intermediate_size", json_integer(m->expert_ffn)) &&
-           set(config, "norm_topk_prob", json_true()) &&
-           set(config, "decoder_sparse_step", json_integer(1)) &&
-           set(config, "mlp_only_layers", json_array());
+static json_t *value_of(const struct ax_gguf_model *m, const struct ax_gguf_field *f) {
+    const char *at = (const char *)m + f->at;
+    int64_t n;
+    double x;
+    bool b;
+    switch (f->type) {
+    case AX_GGUF_COUNT:
+        memcpy(&n, at, sizeof n);
+        return f->nullable && n == 0 ? json_null() : json_integer(n);
+    case AX_GGUF_REAL:
+        memcpy(&x, at, sizeof x);
+        return f->nullable && x == 0 ? json_null() : json_real(x);
+    case AX_GGUF_FLAG:
+        memcpy(&b, at, sizeof b);
+        return json_boolean(b);
+    }
+    return NULL;
 }
 
 /* Keys that only some kinds have. */
 static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
-    bool ok = !m->kind->moe || add_expert_keys(m, config);
+    bool ok = true;
     if (!m->kind->qkv_bias)
-        ok = ok && set(config, "attention_bias", json_boolean(m->qkv_bias));
+        ok = set(config, "attention_bias", json_boolean(m->qkv_bias));
     if (m->kind->mlp_bias)
-        return ok && set(config, "mlp_bias", json_boolean(m->mlp_bias));
-    ok = ok && set(config, "sliding_window", json_null());
-    return ok && (m->kind->permuted || (set(config, "use_sliding_window", json_false()) &&
-                                        set(config, "max_window_layers", json_integer(m->layers))));
+        ok = ok && set(config, "mlp_bias", json_boolean(m->mlp_bias));
+    if (m->kind->config) {
+        json_t *more = json_loads(m->kind->config, 0, NULL);
+        ok = ok && more && json_object_update(config, more) == 0;
+        json_decref(more);
+    }
+    for (const struct ax_gguf_field *f = m->kind->fields; f && (f->gguf || f->hf); f++)
+        if (f->hf)
+            ok = ok && set(config, f->hf, value_of(m, f));
+    return ok;
 }
 
 enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out) {
-    json_t *rope;
-    AX_TRY(ax_gguf_rope_scaling(m, &rope));
+    json_t *rope = json_null();
+    if (m->file)
+        AX_TRY(ax_gguf_rope_scaling(m, &rope));
     /* absent ids are written as null, because some of transformers' defaults are ids */
     *out = json_pack(
         "{s[s] sf so so ss sI sf sI sI ss sI sI sI so sf so sf sb sb sI}", "architectures",

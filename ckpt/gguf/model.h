@@ -1,9 +1,9 @@
 /* The model in a GGUF file, as in a Hugging Face folder: config.json, generation_config.json, and
  * tensors with HF names and row order.
  *
- * Kinds: llama (with experts: Mixtral), qwen2, qwen3, qwen3moe. Features that affect the result but
- * cannot be stated in such a config (windows, unknown scalings, extra tensors) are rejected by
- * name. */
+ * A kind (kinds.c) is an architecture of the format: rows of data that say which tensors it has
+ * (names.c), which keys, and which members of config.json follow. Features that affect the result but
+ * cannot be stated in such a config (windows, unknown scalings, extra tensors) are rejected by name. */
 #ifndef AX_CKPT_GGUF_MODEL_H
 #define AX_CKPT_GGUF_MODEL_H
 
@@ -12,32 +12,74 @@
 #include "ckpt/gguf/gguf.h"
 #include "ckpt/tensors/entry.h"
 
+enum ax_gguf_value { AX_GGUF_COUNT, AX_GGUF_REAL, AX_GGUF_FLAG }; /* int64_t, double, bool */
+
+/* A key of the file, a member of config.json, or both, and where struct ax_gguf_model has it. */
+struct ax_gguf_field {
+    const char *gguf, *hf; /* "attention.scale", after the architecture; NULL: not there */
+    enum ax_gguf_value type;
+    size_t at;
+    double absent; /* the value of a file without the key */
+    bool required; /* … which is refused instead */
+    bool optional; /* 0 is left out of the file */
+    bool nullable; /* 0 is null in config.json */
+};
+
 struct ax_gguf_kind {
     const char *arch;         /* general.architecture */
     const char *model_type;   /* HF's */
     const char *architecture; /* architectures[0] */
     bool permuted;            /* rows of q and k are stored in rotary pairs */
     bool qkv_bias;            /* always present; if false, the file decides */
+    bool o_bias;              /* present where those of q, k and v are */
     bool qk_norm;
-    bool mlp_bias; /* may be present */
-    bool moe;      /* has experts */
+    bool may_qk_norm;  /* the file decides */
+    bool mlp_bias;     /* may be present */
+    bool moe;          /* has experts */
+    bool some_dense;   /* … not in its first layers */
+    bool shifted;      /* norms are stored + 1, and q has what the softmax scale lacks */
+    bool copies_head;  /* a tied head is stored, too */
+    bool partial_rope; /* may rotate a part of each head */
+    int64_t gating;    /* expert_gating_func, where the architecture has several; else 0 */
+    const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
+    const char *config; /* further members of config.json, as an object; NULL: none */
 };
 
+/* The table; ends with a row without arch. */
+extern const struct ax_gguf_kind ax_gguf_kinds[];
 /* The kind for an HF model_type; NULL if there is none. */
 const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type);
+/* "llama, mixtral, …" for messages: their model_types. */
+const char *ax_gguf_kind_list(char *buf, size_t size);
 
 struct ax_gguf_model {
     const struct ax_gguf *file; /* borrowed; NULL when writing a model */
     const struct ax_gguf_kind *kind;
     int64_t layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab;
+    int64_t value_dim, rotated; /* elements of a head of v; of those of q and k, with rope */
     int64_t experts, active, expert_ffn; /* 0: none */
+    int64_t n_shared, shared_ffn;        /* shared experts, and the width of all together */
+    int64_t dense_layers;                /* the first ones, without experts */
+    int64_t unused_layers;               /* of the file, after them: of multi-token prediction */
+    int64_t left_out;                    /* the same of a folder, which a file does not get */
+    int64_t groups, groups_kept, gating; /* of the router */
+    int64_t q_rank, kv_rank, nope;       /* latent attention; kv_rank 0: none */
+    int64_t window, period;              /* every period-th layer is full */
+    int64_t query_scalar;                /* the softmax scale that readers assume is its ^-½ */
     int64_t bos, eos, eot, pad;          /* ids, −1 = none */
-    double eps, rope_theta;
-    bool tied, qkv_bias, o_bias, mlp_bias;
+    double eps, rope_theta, rope_theta_local;
+    double rotary_part; /* rotated / head_dim */
+    double routed_scale, score_cap, logit_cap;
+    double attention_scale, embedding_scale, residual_scale, logit_divisor;
+    double query_scale; /* what q is multiplied with when a file is written; 0 = 1 */
+    bool tied, qkv_bias, o_bias, mlp_bias, qk_norm, renormalize;
 };
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
 
-/* Uses the keys of transformers 4 (rope_theta, rope_scaling), which 5 also reads; without dtype,
+/* The softmax scale that readers of gemma2 and gemma3 assume is its ^-½. */
+int64_t ax_gguf_query_scalar(const struct ax_gguf_model *m);
+
+/* Without a file: no rope_scaling. Uses the keys of transformers 4 (rope_theta, rope_scaling), which 5 also reads; without dtype,
  * which ax_hf_write adds. Free with json_decref. */
 enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out);
 enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, json_t **out);

@@ -4,104 +4,207 @@
 #include <stdio.h>
 #include <string.h>
 
-enum size { NONE, VOCAB, HIDDEN, FFN, EXPERT_FFN, Q, KV, HEAD, EXPERTS };
-enum when { ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, MIXTRAL, MOE };
+/* clang-format off */
+enum size {
+    NONE, ONE, VOCAB, HIDDEN, FFN, GATE_UP, EXPERT_FFN, SHARED_FFN, Q, KV, QKV, VALUES, HEAD, EXPERTS,
+    Q_RANK, KV_RANK, LATENT, KV_B
+};
+enum when {
+    ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT
+};
+enum how {
+    PLAIN,
+    ROTARY,   /* rows of q or k */
+    NUMBERED, /* a matrix of each expert */
+    SCALED,   /* takes the kind's query_scale */
+    VECTOR_OF_ROW, /* a vector that is a matrix of one row in HF */
+    HEAD_KEYS,     /* of kv_b: per head the rows of nope, transposed */
+    HEAD_VALUES    /* of kv_b: per head the rows of v */
+};
 
 struct row {
     const char *gguf, *hf;
-    enum size rows, cols; /* cols NONE: a vector */
+    enum size rows, cols; /* of HF's tensor; cols NONE: a vector */
     enum when when;
     enum ax_gguf_part part;
-    bool rotary, expert;
+    enum how how;
 };
 
 #define VECTOR AX_GGUF_VECTOR
 #define MATRIX AX_GGUF_MATRIX
-/* clang-format off */
 static const struct row first[] = {
-    {"token_embd.weight", "model.embed_tokens.weight", VOCAB, HIDDEN, ALWAYS, AX_GGUF_EMBEDDING, false, false},
+    {"token_embd.weight", "model.embed_tokens.weight", VOCAB, HIDDEN, ALWAYS, AX_GGUF_EMBEDDING, PLAIN},
 };
-static const struct row per_layer[] = {
-    {"attn_norm.weight", "input_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, false, false},
-    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, true, false},
-    {"attn_q.bias", "self_attn.q_proj.bias", Q, NONE, QKV_BIAS, VECTOR, true, false},
-    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, true, false},
-    {"attn_k.bias", "self_attn.k_proj.bias", KV, NONE, QKV_BIAS, VECTOR, true, false},
-    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_VALUES, false, false},
-    {"attn_v.bias", "self_attn.v_proj.bias", KV, NONE, QKV_BIAS, VECTOR, false, false},
-    {"attn_q_norm.weight", "self_attn.q_norm.weight", HEAD, NONE, QK_NORM, VECTOR, false, false},
-    {"attn_k_norm.weight", "self_attn.k_norm.weight", HEAD, NONE, QK_NORM, VECTOR, false, false},
-    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, Q, ALWAYS, AX_GGUF_ATTENTION, false, false},
-    {"attn_output.bias", "self_attn.o_proj.bias", HIDDEN, NONE, O_BIAS, VECTOR, false, false},
-    {"ffn_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, false, false},
-    {"ffn_gate.weight", "mlp.gate_proj.weight", FFN, HIDDEN, DENSE, MATRIX, false, false},
-    {"ffn_gate.bias", "mlp.gate_proj.bias", FFN, NONE, MLP_BIAS, VECTOR, false, false},
-    {"ffn_up.weight", "mlp.up_proj.weight", FFN, HIDDEN, DENSE, MATRIX, false, false},
-    {"ffn_up.bias", "mlp.up_proj.bias", FFN, NONE, MLP_BIAS, VECTOR, false, false},
-    {"ffn_down.weight", "mlp.down_proj.weight", HIDDEN, FFN, DENSE, AX_GGUF_DOWN, false, false},
-    {"ffn_down.bias", "mlp.down_proj.bias", HIDDEN, NONE, MLP_BIAS, VECTOR, false, false},
-    {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", EXPERTS, HIDDEN, MIXTRAL, AX_GGUF_ROUTER, false, false},
-    {"ffn_gate_exps.weight", "block_sparse_moe.experts.%d.w1.weight", EXPERT_FFN, HIDDEN, MIXTRAL, MATRIX, false, true},
-    {"ffn_up_exps.weight", "block_sparse_moe.experts.%d.w3.weight", EXPERT_FFN, HIDDEN, MIXTRAL, MATRIX, false, true},
-    {"ffn_down_exps.weight", "block_sparse_moe.experts.%d.w2.weight", HIDDEN, EXPERT_FFN, MIXTRAL, AX_GGUF_DOWN, false, true},
-    {"ffn_gate_inp.weight", "mlp.gate.weight", EXPERTS, HIDDEN, MOE, AX_GGUF_ROUTER, false, false},
-    {"ffn_gate_exps.weight", "mlp.experts.%d.gate_proj.weight", EXPERT_FFN, HIDDEN, MOE, MATRIX, false, true},
-    {"ffn_up_exps.weight", "mlp.experts.%d.up_proj.weight", EXPERT_FFN, HIDDEN, MOE, MATRIX, false, true},
-    {"ffn_down_exps.weight", "mlp.experts.%d.down_proj.weight", HIDDEN, EXPERT_FFN, MOE, AX_GGUF_DOWN, false, true},
-};
+static const struct row norm_in[] = {
+    {"attn_norm.weight", "input_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row attention[] = {
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, ROTARY},
+    {"attn_q.bias", "self_attn.q_proj.bias", Q, NONE, QKV_BIAS, VECTOR, ROTARY},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, ROTARY},
+    {"attn_k.bias", "self_attn.k_proj.bias", KV, NONE, QKV_BIAS, VECTOR, ROTARY},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_VALUES, PLAIN},
+    {"attn_v.bias", "self_attn.v_proj.bias", KV, NONE, QKV_BIAS, VECTOR, PLAIN},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight", HEAD, NONE, QK_NORM, VECTOR, SCALED},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight", HEAD, NONE, QK_NORM, VECTOR, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN},
+    {"attn_output.bias", "self_attn.o_proj.bias", HIDDEN, NONE, O_BIAS, VECTOR, PLAIN}, {0}};
+static const struct row scaled_attention[] = { /* without norms that could take the scale */
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, SCALED},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, PLAIN},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_VALUES, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
+static const struct row normed_attention[] = { /* all heads together */
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, PLAIN},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_VALUES, PLAIN},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight", Q, NONE, ALWAYS, VECTOR, PLAIN},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight", KV, NONE, ALWAYS, VECTOR, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
+static const struct row fused_attention[] = {
+    {"attn_qkv.weight", "self_attn.qkv_proj.weight", QKV, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
+static const struct row latent_attention[] = {
+    {"attn_q_a.weight", "self_attn.q_a_proj.weight", Q_RANK, HIDDEN, Q_LATENT, MATRIX, PLAIN},
+    {"attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", Q_RANK, NONE, Q_LATENT, VECTOR, PLAIN},
+    {"attn_q_b.weight", "self_attn.q_b_proj.weight", Q, Q_RANK, Q_LATENT, MATRIX, PLAIN},
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, Q_DIRECT, MATRIX, PLAIN},
+    {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", LATENT, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", KV_RANK, NONE, ALWAYS, VECTOR, PLAIN},
+    {"attn_k_b.weight", "self_attn.kv_b_proj.weight", KV_B, KV_RANK, ALWAYS, AX_GGUF_KEYS, HEAD_KEYS},
+    {"attn_v_b.weight", "self_attn.kv_b_proj.weight", KV_B, KV_RANK, ALWAYS, AX_GGUF_VALUES, HEAD_VALUES},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
+static const struct row norm_ffn[] = {
+    {"ffn_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row norm_ffn_late[] = { /* the same by the name of another */
+    {"post_attention_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row norms_around[] = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"ffn_norm.weight", "pre_feedforward_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row norms_after[] = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row norms_of_glm4[] = {
+    {"post_attention_norm.weight", "post_self_attn_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"ffn_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"post_ffw_norm.weight", "post_mlp_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row mlp[] = {
+    {"ffn_gate.weight", "mlp.gate_proj.weight", FFN, HIDDEN, DENSE, MATRIX, PLAIN},
+    {"ffn_gate.bias", "mlp.gate_proj.bias", FFN, NONE, MLP_BIAS, VECTOR, PLAIN},
+    {"ffn_up.weight", "mlp.up_proj.weight", FFN, HIDDEN, DENSE, MATRIX, PLAIN},
+    {"ffn_up.bias", "mlp.up_proj.bias", FFN, NONE, MLP_BIAS, VECTOR, PLAIN},
+    {"ffn_down.weight", "mlp.down_proj.weight", HIDDEN, FFN, DENSE, AX_GGUF_DOWN, PLAIN},
+    {"ffn_down.bias", "mlp.down_proj.bias", HIDDEN, NONE, MLP_BIAS, VECTOR, PLAIN}, {0}};
+static const struct row fused_mlp[] = {
+    {"ffn_up.weight", "mlp.gate_up_proj.weight", GATE_UP, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"ffn_down.weight", "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, AX_GGUF_DOWN, PLAIN}, {0}};
+static const struct row experts_of_mixtral[] = {
+    {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", EXPERTS, HIDDEN, SPARSE, AX_GGUF_ROUTER, PLAIN},
+    {"ffn_gate_exps.weight", "block_sparse_moe.experts.%d.w1.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
+    {"ffn_up_exps.weight", "block_sparse_moe.experts.%d.w3.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
+    {"ffn_down_exps.weight", "block_sparse_moe.experts.%d.w2.weight", HIDDEN, EXPERT_FFN, SPARSE, AX_GGUF_DOWN, NUMBERED}, {0}};
+static const struct row experts[] = {
+    {"ffn_gate_inp.weight", "mlp.gate.weight", EXPERTS, HIDDEN, SPARSE, AX_GGUF_ROUTER, PLAIN},
+    {"ffn_gate_exps.weight", "mlp.experts.%d.gate_proj.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
+    {"ffn_up_exps.weight", "mlp.experts.%d.up_proj.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
+    {"ffn_down_exps.weight", "mlp.experts.%d.down_proj.weight", HIDDEN, EXPERT_FFN, SPARSE, AX_GGUF_DOWN, NUMBERED}, {0}};
+static const struct row shared_experts[] = {
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", EXPERTS, NONE, SPARSE, VECTOR, PLAIN},
+    {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
+    {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
+    {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", HIDDEN, SHARED_FFN, SHARED, AX_GGUF_DOWN, PLAIN}, {0}};
+static const struct row gated_expert[] = {
+    {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", ONE, HIDDEN, SHARED, VECTOR, VECTOR_OF_ROW},
+    {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
+    {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
+    {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight", HIDDEN, SHARED_FFN, SHARED, AX_GGUF_DOWN, PLAIN}, {0}};
 static const struct row last[] = {
-    {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, false, false},
-    {"output.weight", "lm_head.weight", VOCAB, HIDDEN, UNTIED, AX_GGUF_HEAD, false, false},
+    {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"output.weight", "lm_head.weight", VOCAB, HIDDEN, UNTIED, AX_GGUF_HEAD, PLAIN},
+};
+
+#define GROUPS 6
+static const struct {
+    const char *model_type;
+    const struct row *groups[GROUPS + 1]; /* of a layer, in the file's order */
+} layers[] = {
+    {"llama", {norm_in, attention, norm_ffn, mlp}},
+    {"mixtral", {norm_in, attention, norm_ffn, experts_of_mixtral}},
+    {"qwen2", {norm_in, attention, norm_ffn, mlp}},
+    {"qwen3", {norm_in, attention, norm_ffn, mlp}},
+    {"qwen3_moe", {norm_in, attention, norm_ffn, experts}},
+    {"qwen2_moe", {norm_in, attention, norm_ffn, experts, gated_expert}},
+    {"gemma2", {norm_in, scaled_attention, norms_around, mlp}},
+    {"gemma3_text", {norm_in, attention, norms_around, mlp}},
+    {"granite", {norm_in, attention, norm_ffn, mlp}},
+    {"smollm3", {norm_in, attention, norm_ffn, mlp}},
+    {"olmo2", {normed_attention, norms_after, mlp}},
+    {"phi3", {norm_in, fused_attention, norm_ffn, fused_mlp}},
+    {"glm4", {norm_in, attention, norms_of_glm4, fused_mlp}},
+    {"glm4_moe", {norm_in, attention, norm_ffn_late, mlp, experts, shared_experts}},
+    {"deepseek_v3", {norm_in, latent_attention, norm_ffn, mlp, experts, shared_experts}},
 };
 /* clang-format on */
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
-    switch (s) {
-    case VOCAB:
-        return m->vocab;
-    case HIDDEN:
-        return m->hidden;
-    case FFN:
-        return m->ffn;
-    case EXPERT_FFN:
-        return m->expert_ffn;
-    case Q:
-        return m->heads * m->head_dim;
-    case KV:
-        return m->kv_heads * m->head_dim;
-    case HEAD:
-        return m->head_dim;
-    case EXPERTS:
-        return m->experts;
-    case NONE:
-        break;
-    }
-    return 1;
+    const int64_t sizes[] = {[NONE] = 1,
+                             [ONE] = 1,
+                             [VOCAB] = m->vocab,
+                             [HIDDEN] = m->hidden,
+                             [FFN] = m->ffn,
+                             [GATE_UP] = 2 * m->ffn,
+                             [EXPERT_FFN] = m->expert_ffn,
+                             [SHARED_FFN] = m->shared_ffn,
+                             [Q] = m->heads * m->head_dim,
+                             [KV] = m->kv_heads * m->head_dim,
+                             [QKV] = (m->heads + 2 * m->kv_heads) * m->head_dim,
+                             [VALUES] = m->heads * m->value_dim,
+                             [HEAD] = m->head_dim,
+                             [EXPERTS] = m->experts,
+                             [Q_RANK] = m->q_rank,
+                             [KV_RANK] = m->kv_rank,
+                             [LATENT] = m->kv_rank + m->rotated,
+                             [KV_B] = m->heads * (m->nope + m->value_dim)};
+    return sizes[s];
 }
 
-static bool wanted(const struct ax_gguf_model *m, enum when w) {
-    switch (w) {
-    case UNTIED:
-        return !m->tied;
-    case QKV_BIAS:
-        return m->qkv_bias;
-    case O_BIAS:
-        return m->o_bias;
-    case DENSE:
-        return m->experts == 0;
-    case MLP_BIAS:
-        return m->mlp_bias && m->experts == 0;
-    case QK_NORM:
-        return m->kind->qk_norm;
-    case MIXTRAL:
-        return m->experts > 0 && m->kind->permuted;
-    case MOE:
-        return m->experts > 0 && !m->kind->permuted;
-    case ALWAYS:
-        break;
+static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
+    const bool sparse = m->experts > 0 && layer >= m->dense_layers;
+    const bool all[] = {[ALWAYS] = true,
+                        [UNTIED] = !m->tied,
+                        [QKV_BIAS] = m->qkv_bias,
+                        [O_BIAS] = m->o_bias,
+                        [DENSE] = !sparse,
+                        [MLP_BIAS] = m->mlp_bias && !sparse,
+                        [QK_NORM] = m->qk_norm,
+                        [SPARSE] = sparse,
+                        [SHARED] = sparse && m->shared_ffn > 0,
+                        [Q_LATENT] = m->q_rank > 0,
+                        [Q_DIRECT] = m->q_rank == 0};
+    return all[w];
+}
+
+/* From the shape in HF to the file's. */
+static void view(const struct ax_gguf_model *m, enum how how, struct ax_gguf_name *n) {
+    const int64_t nope = m->nope, v = m->value_dim, rank = m->kv_rank;
+    struct ax_gguf_view *w = &n->view;
+    w->is = true;
+    w->hf_ndim = n->ndim;
+    memcpy(w->hf_shape, n->shape, sizeof w->hf_shape);
+    if (how == VECTOR_OF_ROW) {
+        n->ndim = 1;
+        n->shape[0] = n->shape[1];
+        w->step[2] = 1;
+        return;
     }
-    return true;
+    const bool keys = how == HEAD_KEYS;
+    const int64_t shapes[2][3] = {{m->heads, v, rank}, {m->heads, rank, nope}};
+    const int64_t steps[2][3] = {{(nope + v) * rank, rank, 1}, {(nope + v) * rank, 1, rank}};
+    n->ndim = 3;
+    memcpy(n->shape, shapes[keys], sizeof n->shape);
+    memcpy(w->step, steps[keys], sizeof w->step);
+    w->base = keys ? 0 : nope * rank;
 }
 
 static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row *row, int64_t layer,
@@ -109,11 +212,17 @@ static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row 
     struct ax_gguf_name n = {.part = row->part,
                              .ndim = row->cols == NONE ? 1 : 2,
                              .shape = {size_of(m, row->rows), size_of(m, row->cols)},
-                             .experts = row->expert ? m->experts : 0,
+                             .experts = row->how == NUMBERED ? m->experts : 0,
                              .layer = layer,
-                             .rotary = row->rotary};
-    if (!wanted(m, row->when))
+                             .rotary = row->how == ROTARY,
+                             .shift = m->kind->shifted && row->part == VECTOR ? 1 : 0,
+                             .factor = 1};
+    if (!wanted(m, row->when, layer))
         return AX_OK;
+    if (row->how == SCALED && m->query_scale > 0)
+        n.factor = m->query_scale;
+    if (row->how >= VECTOR_OF_ROW)
+        view(m, row->how, &n);
     if (layer < 0) {
         snprintf(n.gguf, sizeof n.gguf, "%s", row->gguf);
         snprintf(n.hf, sizeof n.hf, "%s", row->hf);
@@ -124,15 +233,33 @@ static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row 
     return visit(ctx, &n);
 }
 
+/* The head is the embedding's copy, for readers that do not know of tied heads. */
+static enum ax_status visit_copy(const struct ax_gguf_model *m, ax_gguf_visit visit, void *ctx) {
+    struct row row = last[1];
+    row.hf = first[0].hf;
+    row.when = ALWAYS;
+    return m->tied && m->kind->copies_head ? visit_row(m, &row, -1, visit, ctx) : AX_OK;
+}
+
+static const struct row *const *groups_of(const struct ax_gguf_kind *kind) {
+    int i = 0;
+    while (i < COUNT(layers) && strcmp(layers[i].model_type, kind->model_type) != 0)
+        i++;
+    AX_ASSERT(i < COUNT(layers));
+    return layers[i].groups;
+}
+
 enum ax_status ax_gguf_each_tensor(const struct ax_gguf_model *m, ax_gguf_visit visit, void *ctx) {
+    const struct row *const *groups = groups_of(m->kind);
     for (int i = 0; i < COUNT(first); i++)
         AX_TRY(visit_row(m, &first[i], -1, visit, ctx));
     for (int64_t layer = 0; layer < m->layers; layer++)
-        for (int i = 0; i < COUNT(per_layer); i++)
-            AX_TRY(visit_row(m, &per_layer[i], layer, visit, ctx));
+        for (int g = 0; groups[g]; g++)
+            for (const struct row *row = groups[g]; row->gguf; row++)
+                AX_TRY(visit_row(m, row, layer, visit, ctx));
     for (int i = 0; i < COUNT(last); i++)
         AX_TRY(visit_row(m, &last[i], -1, visit, ctx));
-    return AX_OK;
+    return visit_copy(m, visit, ctx);
 }
 
 const char *ax_gguf_expert_name(const struct ax_gguf_name *name, int64_t e, char buf[112]) {

@@ -6,15 +6,26 @@
 #include "ckpt/gguf/model.h"
 #include "ckpt/gguf/types.h"
 
+/* A tensor of which element [e][r][c] is element base + e·step[0] + r·step[1] + c·step[2] of an HF
+ * tensor with another shape, or a part of it. Dimensions that the tensor lacks are the first ones. */
+struct ax_gguf_view {
+    bool is;
+    int64_t base, step[3];
+    int hf_ndim;
+    int64_t hf_shape[2];
+};
+
 struct ax_gguf_name {
     char gguf[96]; /* "blk.3.attn_q.weight" */
     char hf[96];   /* "model.layers.3.self_attn.q_proj.weight"; one %d for the expert */
     enum ax_gguf_part part;
-    int ndim;         /* of one matrix or vector */
-    int64_t shape[2]; /* of one: [rows][cols] or [elements] */
+    int ndim;         /* of one matrix or vector; of a view, of all */
+    int64_t shape[3]; /* of one: [rows][cols] or [elements] */
     int64_t experts;  /* > 0: number of matrices, contiguous in GGUF and numbered in HF */
     int64_t layer;    /* −1: none */
     bool rotary;      /* rows of q and k, which some kinds store as rotary pairs */
+    struct ax_gguf_view view;
+    double shift, factor; /* the file has (x + shift)·factor; reading undoes the shift alone */
 };
 
 /* Calls visit for each tensor of a model with this kind and these sizes, in layer order, until one

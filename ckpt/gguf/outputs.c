@@ -17,6 +17,8 @@ struct ax_gguf_piece {
     const float *values;                /* instead of sources: the tensor's elements */
     int64_t rows, cols;                 /* of one source */
     int64_t head_dim;                   /* > 0: rows are reordered into rotary pairs */
+    struct ax_gguf_view view;           /* of the source */
+    float shift, factor;                /* of every element */
     void *buffer;                       /* PIECE elements of any type */
 };
 
@@ -51,14 +53,37 @@ static enum ax_status read_rows(const struct ax_gguf_piece *p, const struct ax_s
     return AX_OK;
 }
 
+/* Elements of a source that a matrix of a view lies within. */
+static int64_t span(const struct ax_gguf_piece *p) {
+    return (p->rows - 1) * p->view.step[1] + (p->cols - 1) * p->view.step[2] + 1;
+}
+
+/* Rows of a view, of which the file has p->rows per matrix; complete matrices. */
+static enum ax_status read_view(const struct ax_gguf_piece *p, int64_t first, int64_t n,
+                                float *out) {
+    const struct ax_st_output *s = p->source[0];
+    const struct ax_gguf_view *v = &p->view;
+    const size_t size = ax_dtype_size(s->dtype);
+    for (int64_t r = first; r < first + n; r += p->rows) {
+        const char *from = p->buffer;
+        AX_TRY(s->fill(s->ctx, v->base + r / p->rows * v->step[0], span(p), p->buffer));
+        for (int64_t i = 0; i < p->rows * p->cols; i++) {
+            const int64_t at = i / p->cols * v->step[1] + i % p->cols * v->step[2];
+            ax_convert(AX_F32, out++, s->dtype, from + (size_t)at * size, 1);
+        }
+    }
+    return AX_OK;
+}
+
 /* Rows are counted over all experts. A vector is one row in the file, even if its source has one
  * row per element. */
-static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
-    const struct ax_gguf_piece *p = ctx;
+static enum ax_status read(const struct ax_gguf_piece *p, int64_t first, int64_t n, float *out) {
     if (p->values) {
         memcpy(out, p->values, (size_t)p->rows * sizeof *out);
         return AX_OK;
     }
+    if (p->view.is)
+        return read_view(p, first, n, out);
     if (p->cols == 1)
         return read_rows(p, p->source[0], 0, p->rows, out);
     for (int64_t r = first, m; r < first + n; r += m) {
@@ -66,6 +91,17 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
         m = p->rows - in < first + n - r ? p->rows - in : first + n - r;
         AX_TRY(read_rows(p, p->source[r / p->rows], in, m, out + (r - first) * p->cols));
     }
+    return AX_OK;
+}
+
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
+    const struct ax_gguf_piece *p = ctx;
+    const int64_t numel = p->cols == 1 ? p->rows : n * p->cols;
+    AX_TRY(read(p, first, n, out));
+    for (int64_t i = 0; p->shift != 0 && i < numel; i++)
+        out[i] += p->shift;
+    for (int64_t i = 0; p->factor != 1 && i < numel; i++)
+        out[i] *= p->factor;
     return AX_OK;
 }
 
@@ -104,16 +140,18 @@ static enum ax_status take(const struct list *l, const struct ax_gguf_name *n, i
     const struct ax_st_output *s = find(l, ax_gguf_expert_name(n, expert, name));
     if (!s)
         return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", l->from->where, name);
-    bool same = s->ndim == n->ndim && ax_dtype_info(s->dtype)->is_float;
-    for (int d = 0; same && d < n->ndim; d++)
-        same = s->shape[d] == n->shape[d];
+    const int ndim = n->view.is ? n->view.hf_ndim : n->ndim;
+    const int64_t *shape = n->view.is ? n->view.hf_shape : n->shape;
+    bool same = s->ndim == ndim && ax_dtype_info(s->dtype)->is_float;
+    for (int d = 0; same && d < ndim; d++)
+        same = s->shape[d] == shape[d];
     if (!same)
         return ax_error(AX_ERR_DATA,
                         "%s: tensor %s is %s [%lld, %lld] (%d dimensions), but config.json asks "
                         "for [%lld, %lld] floats (%d dimensions)",
                         l->from->where, name, ax_dtype_info(s->dtype)->name, (long long)s->shape[0],
-                        (long long)(s->ndim > 1 ? s->shape[1] : 1), s->ndim, (long long)n->shape[0],
-                        (long long)n->shape[1], n->ndim);
+                        (long long)(s->ndim > 1 ? s->shape[1] : 1), s->ndim, (long long)shape[0],
+                        (long long)shape[1], ndim);
     *out = s;
     return AX_OK;
 }
@@ -143,22 +181,30 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     struct ax_gguf_output *t = &l->o->tensors[i];
     snprintf(p->name, sizeof p->name, "%s", n->gguf);
     p->buffer = l->o->buffer;
-    p->rows = n->shape[0];
-    p->cols = n->ndim == 2 ? n->shape[1] : 1;
+    p->view = n->view;
+    p->shift = (float)n->shift;
+    p->factor = (float)n->factor;
+    p->rows = n->view.is && n->ndim == 1 ? 1 : n->shape[n->ndim == 3];
+    p->cols = n->ndim > 1 || n->view.is ? n->shape[n->ndim - 1] : 1;
     p->head_dim = n->rotary && l->m->kind->permuted ? l->m->head_dim : 0;
+    if (n->view.is && span(p) > PIECE)
+        return ax_error(AX_ERR_UNSUPPORTED, "%s: tensor %s: heads of %lld × %lld are not supported",
+                        l->from->where, n->hf, (long long)p->rows, (long long)p->cols);
     AX_TRY(ax_alloc(&p->source, (size_t)sources, sizeof *p->source));
     for (int64_t e = 0; e < sources; e++)
         AX_TRY(take(l, n, e, &p->source[e]));
     *t = (struct ax_gguf_output){.name = p->name,
                                  .type = pick_type(l, n),
-                                 .run = n->ndim == 2 && p->head_dim > 0 ? p->head_dim : 1,
+                                 .run = n->view.is                        ? p->rows
+                                        : n->ndim == 2 && p->head_dim > 0 ? p->head_dim
+                                                                          : 1,
                                  .fill = fill,
                                  .ctx = p};
     if (n->experts > 0)
         t->shape[t->ndim++] = n->experts;
     for (int d = 0; d < n->ndim; d++)
         t->shape[t->ndim++] = n->shape[d];
-    l->o->numel += sources * p->rows * p->cols;
+    l->o->numel += sources * p->rows * p->cols * (n->ndim == 3 ? n->shape[0] : 1);
     return AX_OK;
 }
 
@@ -170,7 +216,8 @@ static void add_rope_factors(const struct list *l) {
     if (!l->from->rope_factors)
         return;
     l->o->n++;
-    *p = (struct ax_gguf_piece){.values = l->from->rope_factors, .rows = l->m->head_dim / 2};
+    *p = (struct ax_gguf_piece){
+        .values = l->from->rope_factors, .rows = l->m->head_dim / 2, .factor = 1};
     snprintf(p->name, sizeof p->name, AX_GGUF_ROPE_FACTORS);
     *t = (struct ax_gguf_output){.name = p->name,
                                  .type = ax_block_type_find(0),
@@ -181,12 +228,22 @@ static void add_rope_factors(const struct list *l) {
                                  .ctx = p};
 }
 
-/* Ignored tensors: rope buffers in old files, and the copy of a tied head. */
+/* Of a layer for multi-token prediction. */
+static bool is_unused(const struct ax_gguf_model *m, const char *name) {
+    static const char layers[] = "model.layers.";
+    const size_t n = sizeof layers - 1;
+    return m->left_out > 0 && strncmp(name, layers, n) == 0 &&
+           strtoll(name + n, NULL, 10) >= m->layers;
+}
+
+/* Ignored tensors: layers that a file leaves out, rope buffers in old files, and the copy of a tied
+ * head. */
 static enum ax_status check_left_over(const struct list *l) {
     for (int i = 0; i < l->from->n; i++) {
         const char *name = l->sorted[i]->name;
         const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
-                              (l->m->tied && strcmp(name, "lm_head.weight") == 0);
+                              (l->m->tied && strcmp(name, "lm_head.weight") == 0) ||
+                              is_unused(l->m, name);
         if (!l->used[i] && !harmless)
             return ax_error(AX_ERR_DATA, "%s: unexpected tensor %s in a %s model of %lld layers",
                             l->from->where, name, l->m->kind->model_type, (long long)l->m->layers);

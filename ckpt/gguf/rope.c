@@ -106,6 +106,20 @@ static enum ax_status copy_number(const struct ax_gguf_model *m, const char *ggu
     return json_object_set_new(object, hf, json_real(v)) == 0 ? AX_OK : no_memory();
 }
 
+/* Of latent attention: cos and sin are not scaled, the softmax is. */
+static enum ax_status mscale(const struct ax_gguf_model *m, json_t *object) {
+    char key[96];
+    double tenth;
+    AX_TRY(ax_gguf_f64_or(m->file, rope_key(m, "yarn_log_multiplier", key, sizeof key), 0, &tenth));
+    if (tenth == 0)
+        return AX_OK;
+    const double value = round(tenth * 1e7) / 1e6; /* of a float */
+    return json_object_set_new(object, "mscale", json_real(value)) == 0 &&
+                   json_object_set_new(object, "mscale_all_dim", json_real(value)) == 0
+               ? AX_OK
+               : no_memory();
+}
+
 static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
     static const char *const names[][2] = {{"yarn_beta_fast", "beta_fast"},
                                            {"yarn_beta_slow", "beta_slow"}};
@@ -127,7 +141,7 @@ static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
         return no_memory();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         AX_TRY(copy_number(m, names[i][0], names[i][1], *out));
-    return AX_OK;
+    return m->kv_rank > 0 ? mscale(m, *out) : AX_OK;
 }
 
 enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out) {

@@ -9,11 +9,23 @@
 
 #define CHUNK 1024 /* elements per conversion; a multiple of every block size */
 
+#define PARTS 2
+
+/* A tensor of the file that is a view of the output. */
+struct part {
+    const struct ax_gguf_tensor *t;
+    struct ax_gguf_view view;
+    int64_t shape[3]; /* of the view, 1 for dimensions that it lacks */
+};
+
 /* The origin of an output's elements. */
 struct ax_gguf_source {
     const struct ax_gguf *file;
     const struct ax_gguf_tensor *t;
+    struct part parts[PARTS]; /* instead of one tensor with the output's shape */
+    int n_parts;
     char *name;       /* HF name, owned */
+    float shift;      /* that the file has added */
     int64_t head_dim; /* 0: rows keep their order */
     int64_t base;     /* index in the tensor of the output's first element */
     enum ax_dtype dtype;
@@ -49,6 +61,8 @@ static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, in
     const float *values = all + skip, *kept = values;
     AX_ASSERT(blocks * type->elements <= CHUNK);
     type->dequantize(s->t->data + first * type->bytes, blocks, all);
+    for (int64_t i = 0; s->shift != 0 && i < n; i++)
+        all[skip + i] -= s->shift;
     ax_convert(s->dtype, out, AX_F32, values, n);
     if (s->dtype != AX_F32) {
         ax_convert(AX_F32, back, s->dtype, out, n);
@@ -60,9 +74,46 @@ static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, in
     return AX_OK;
 }
 
+/* Finds element i of the output in a part; false if another part has it. */
+static bool locate(const struct part *p, int64_t i, int64_t *at) {
+    int64_t left = i - p->view.base, index = 0;
+    int64_t in[3] = {0};
+    for (int turn = 0; turn < 3; turn++) { /* the longest steps first */
+        const int d = turn == 0 ? 0 : (p->view.step[1] >= p->view.step[2]) == (turn == 1) ? 1 : 2;
+        if (left < 0 || p->view.step[d] == 0)
+            continue;
+        in[d] = left / p->view.step[d];
+        left %= p->view.step[d];
+        if (in[d] >= p->shape[d])
+            return false;
+    }
+    for (int d = 0; d < 3; d++)
+        index = index * p->shape[d] + in[d];
+    *at = index;
+    return left == 0;
+}
+
+/* The output's elements one by one. */
+static enum ax_status fill_from_parts(const struct ax_gguf_source *s, int64_t begin, int64_t n,
+                                      char *out) {
+    struct ax_gguf_source one = *s;
+    for (int64_t i = begin; i < begin + n; i++, out += ax_dtype_size(s->dtype)) {
+        int64_t at = 0;
+        int k = 0;
+        while (k < s->n_parts && !locate(&s->parts[k], i, &at))
+            k++;
+        AX_ASSERT(k < s->n_parts);
+        one.t = s->parts[k].t;
+        AX_TRY(put_chunk(&one, at, 1, out));
+    }
+    return AX_OK;
+}
+
 /* Accepts any range: rows are complete blocks, but a range may begin and end inside a block. */
 static enum ax_status fill(void *ctx, int64_t begin, int64_t n, void *out) {
     const struct ax_gguf_source *s = ctx;
+    if (s->n_parts > 0)
+        return fill_from_parts(s, begin, n, out);
     /* a reordered vector has rows of one element */
     const int64_t cols = s->t->ndim == 1 && s->head_dim > 0 ? 1 : s->t->shape[s->t->ndim - 1];
     char *p = out;
@@ -89,14 +140,14 @@ struct list {
 static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax_gguf_name *n,
                                   const struct ax_gguf_tensor *t) {
     const int ndim = n->ndim + (n->experts > 0), len = (int)t->name.len;
-    int64_t want[3] = {n->shape[0], n->shape[1], 0};
+    int64_t want[4] = {n->shape[0], n->shape[1], n->shape[2], 0};
     if (!t->type->dequantize)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: tensor %.*s has type %s, which is not supported (%s are). Convert "
                         "from another quantization of the model.",
                         m->file->path, len, t->name.s, t->type->name, AX_BLOCK_TYPES_READ);
     if (n->experts > 0) {
-        memmove(want + 1, want, 2 * sizeof *want);
+        memmove(want + 1, want, 3 * sizeof *want);
         want[0] = n->experts;
     }
     bool same = t->ndim == ndim;
@@ -114,8 +165,15 @@ static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax
     return AX_OK;
 }
 
+/* A tensor of the file that another output has, too: the copy of a tied head. */
+static bool is_copy(const struct ax_gguf_model *m, const struct ax_gguf_name *n) {
+    return m->tied && n->part == AX_GGUF_HEAD;
+}
+
 static enum ax_status count(void *ctx, const struct ax_gguf_name *n) {
     struct list *l = ctx;
+    if (is_copy(l->m, n))
+        return AX_OK;
     const struct ax_gguf_tensor *t = ax_gguf_tensor(l->m->file, n->gguf);
     if (!t)
         return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", l->m->file->path, n->gguf);
@@ -124,43 +182,76 @@ static enum ax_status count(void *ctx, const struct ax_gguf_name *n) {
     return AX_OK;
 }
 
+/* Adds a view to its output, which is the last one or new. */
+static void add_part(struct ax_gguf_source *s, const struct ax_gguf_name *n,
+                     const struct ax_gguf_tensor *t) {
+    struct part *p = &s->parts[s->n_parts++];
+    *p = (struct part){.t = t, .view = n->view, .shape = {1, 1, 1}};
+    memcpy(p->shape + 3 - n->ndim, n->shape, (size_t)n->ndim * sizeof *n->shape);
+}
+
 static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     const struct list *l = ctx;
     struct ax_gguf_weights *w = l->w;
     const struct ax_gguf_tensor *t = ax_gguf_tensor(l->m->file, n->gguf);
+    if (is_copy(l->m, n))
+        return AX_OK;
+    if (n->view.is && w->n > 0 && strcmp(w->sources[w->n - 1].name, n->hf) == 0) {
+        add_part(&w->sources[w->n - 1], n, t);
+        return AX_OK;
+    }
     const int64_t each = t->numel / (n->experts > 0 ? n->experts : 1);
     char name[112];
     for (int64_t e = 0; e == 0 || e < n->experts; e++) {
         struct ax_gguf_source *s = &w->sources[w->n];
         *s = (struct ax_gguf_source){
             .file = l->m->file, .t = t, .dtype = l->dtype, .base = e * each};
+        s->shift = (float)n->shift;
+        if (n->view.is)
+            add_part(s, n, t);
         s->head_dim = n->rotary && l->m->kind->permuted ? l->m->head_dim : 0;
         AX_TRY(ax_strdup(&s->name, ax_gguf_expert_name(n, e, name)));
         s->stored = t->data + s->base / t->type->elements * t->type->bytes;
         s->stored_bytes = (size_t)(each / t->type->elements * t->type->bytes);
         struct ax_st_output *o = &w->outputs[w->n++];
         *o = (struct ax_st_output){.name = s->name, .dtype = l->dtype, .fill = fill, .ctx = s};
-        o->ndim = n->ndim;
-        memcpy(o->shape, n->shape, (size_t)n->ndim * sizeof *n->shape);
-        w->numel += each;
+        o->ndim = n->view.is ? n->view.hf_ndim : n->ndim;
+        memcpy(o->shape, n->view.is ? n->view.hf_shape : n->shape,
+               (size_t)o->ndim * sizeof *n->shape);
+        w->numel += o->shape[0] * (o->ndim > 1 ? o->shape[1] : 1);
     }
     return AX_OK;
 }
 
+/* Of a layer for multi-token prediction, or the copy of a tied head. */
+static bool is_unused(const struct ax_gguf_model *m, const struct ax_gguf_tensor *t) {
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", t->name.len < 31 ? (int)t->name.len : 31, t->name.s);
+    if (m->kind->copies_head && strcmp(name, "output.weight") == 0)
+        return true;
+    return m->unused_layers > 0 && strncmp(name, "blk.", 4) == 0 &&
+           strtoll(name + 4, NULL, 10) >= m->layers;
+}
+
 /* Finds a tensor that no output uses, other than `stated`, which config.json covers; NULL if
  * none. */
-static enum ax_status find_left_over(const struct ax_gguf_weights *w, const struct ax_gguf *file,
+static enum ax_status find_left_over(const struct ax_gguf_weights *w, const struct ax_gguf_model *m,
                                      const struct ax_gguf_tensor *stated,
                                      const struct ax_gguf_tensor **left) {
+    const struct ax_gguf *file = m->file;
     bool *used;
     *left = NULL;
     AX_TRY(ax_alloc(&used, file->n_tensors, sizeof *used));
-    for (int i = 0; i < w->n; i++)
-        used[w->sources[i].t - file->tensors] = true;
+    for (int i = 0; i < w->n; i++) {
+        const struct ax_gguf_source *s = &w->sources[i];
+        used[s->t - file->tensors] = true;
+        for (int k = 0; k < s->n_parts; k++)
+            used[s->parts[k].t - file->tensors] = true;
+    }
     if (stated)
         used[stated - file->tensors] = true;
     for (size_t i = 0; i < file->n_tensors && !*left; i++)
-        if (!used[i])
+        if (!used[i] && !is_unused(m, &file->tensors[i]))
             *left = &file->tensors[i];
     ax_free(used);
     return AX_OK;
@@ -169,7 +260,7 @@ static enum ax_status find_left_over(const struct ax_gguf_weights *w, const stru
 static enum ax_status check_left_over(const struct ax_gguf_weights *w,
                                       const struct ax_gguf_model *m) {
     const struct ax_gguf_tensor *left;
-    AX_TRY(find_left_over(w, m->file, ax_gguf_tensor(m->file, AX_GGUF_ROPE_FACTORS), &left));
+    AX_TRY(find_left_over(w, m, ax_gguf_tensor(m->file, AX_GGUF_ROPE_FACTORS), &left));
     if (!left)
         return AX_OK;
     return ax_error(AX_ERR_UNSUPPORTED, "%s: unexpected tensor %.*s in a %s model of %lld layers",

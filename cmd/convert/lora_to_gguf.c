@@ -96,7 +96,7 @@ static enum ax_status visit(void *ctx, const struct ax_gguf_name *n) {
     struct ax_adapter_target target;
     char module[112];
     ax_adapter_module_of(n->hf, module, sizeof module);
-    if (n->ndim != 2 || n->experts > 0)
+    if (n->ndim != 2 || n->experts > 0 || n->view.is || n->factor != 1)
         return AX_OK;
     const struct ax_st_entry *a = find(w, module, "lora_A.weight");
     const struct ax_st_entry *b = find(w, module, "lora_B.weight");

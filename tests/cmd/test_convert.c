@@ -421,9 +421,10 @@ static void keys_that_do_not_fit(void **state) {
         refused(&o, cases[i].st, cases[i].says);
     }
     struct gguf_out o = {0};
-    key_text(&o, "general.architecture", "gemma3");
+    key_text(&o, "general.architecture", "mamba");
     refused(&o, AX_ERR_UNSUPPORTED,
-            "\"gemma3\" is not supported (llama, qwen2, qwen3 and qwen3moe are)");
+            "\"mamba\" is not supported (llama, qwen2, qwen3, qwen3moe, qwen2moe, gemma2, gemma3, "
+            "granite, smollm3, olmo2, phi3, glm4, glm4moe and deepseek2 are)");
     tiny_tensors(&o, &llama);
     refused(&o, AX_ERR_DATA, "key general.architecture is missing");
 }

@@ -1,0 +1,132 @@
+/* The architectures, as data. */
+#include <stdio.h>
+#include <string.h>
+
+#include "ckpt/gguf/model.h"
+
+#define AT(member)          offsetof(struct ax_gguf_model, member)
+#define KEY(g, h, t, m)     .gguf = g, .hf = h, .type = AX_GGUF_##t, .at = AT(m)
+#define COUNT(g, h, m)      KEY(g, h, COUNT, m)
+#define REAL(g, h, m)       KEY(g, h, REAL, m)
+#define FLAG(g, h, m)       KEY(g, h, FLAG, m)
+#define KIND(a, type, name) .arch = a, .model_type = type, .architecture = name
+/* clang-format off */
+#define EXPERTS(number)                                                                            \
+    {COUNT(NULL, number, experts)},                                                                \
+    {COUNT(NULL, "num_experts_per_tok", active)}
+#define WIDTH {COUNT(NULL, "moe_intermediate_size", expert_ffn)}
+
+static const struct ax_gguf_field mixtral[] = {EXPERTS("num_local_experts"), {0}};
+static const struct ax_gguf_field qwen[] = {{COUNT(NULL, "max_window_layers", layers)}, {0}};
+static const struct ax_gguf_field qwen3_moe[] = {
+    EXPERTS("num_experts"), WIDTH, {COUNT(NULL, "max_window_layers", layers)}, {0}};
+static const struct ax_gguf_field qwen2_moe[] = {
+    EXPERTS("num_experts"), WIDTH,
+    {COUNT("expert_shared_feed_forward_length", "shared_expert_intermediate_size", shared_ffn), .required = true},
+    {0}};
+static const struct ax_gguf_field gemma2[] = {
+    {COUNT("attention.sliding_window", "sliding_window", window), .required = true},
+    {REAL("attn_logit_softcapping", "attn_logit_softcapping", score_cap), .absent = 50},
+    {REAL("final_logit_softcapping", "final_logit_softcapping", logit_cap), .absent = 30},
+    {COUNT(NULL, "query_pre_attn_scalar", query_scalar)},
+    {0}};
+static const struct ax_gguf_field gemma3[] = {
+    {COUNT("attention.sliding_window", "sliding_window", window), .required = true},
+    {COUNT("attention.sliding_window_pattern", "sliding_window_pattern", period), .absent = 6},
+    {REAL("rope.freq_base_swa", "rope_local_base_freq", rope_theta_local), .absent = 10000},
+    {REAL("final_logit_softcapping", "final_logit_softcapping", logit_cap), .optional = true, .nullable = true},
+    {COUNT(NULL, "query_pre_attn_scalar", query_scalar)},
+    {0}};
+static const struct ax_gguf_field granite[] = {
+    {REAL("attention.scale", "attention_multiplier", attention_scale), .required = true},
+    {REAL("embedding_scale", "embedding_multiplier", embedding_scale), .required = true},
+    {REAL("residual_scale", "residual_multiplier", residual_scale), .required = true},
+    {REAL("logit_scale", "logits_scaling", logit_divisor), .required = true},
+    {0}};
+static const struct ax_gguf_field phi3[] = {
+    {COUNT("attention.sliding_window", "sliding_window", window), .nullable = true},
+    {REAL(NULL, "partial_rotary_factor", rotary_part)},
+    {0}};
+static const struct ax_gguf_field glm4[] = {{REAL(NULL, "partial_rotary_factor", rotary_part)}, {0}};
+#define ROUTED                                                                                     \
+    EXPERTS("n_routed_experts"), WIDTH,                                                            \
+    {COUNT("leading_dense_block_count", "first_k_dense_replace", dense_layers)},                   \
+    {COUNT("expert_shared_count", "n_shared_experts", n_shared)},                                  \
+    {REAL("expert_weights_scale", "routed_scaling_factor", routed_scale), .absent = 1},            \
+    {FLAG("expert_weights_norm", "norm_topk_prob", renormalize)},                                  \
+    {COUNT("expert_group_count", "n_group", groups), .absent = 1},                                 \
+    {COUNT("expert_group_used_count", "topk_group", groups_kept), .absent = 1},                    \
+    {COUNT("expert_gating_func", NULL, gating), .absent = 1}
+static const struct ax_gguf_field glm4_moe[] = {
+    ROUTED,
+    {COUNT("nextn_predict_layers", NULL, unused_layers), .optional = true},
+    {FLAG(NULL, "use_qk_norm", qk_norm)},
+    {REAL(NULL, "partial_rotary_factor", rotary_part)},
+    {0}};
+static const struct ax_gguf_field deepseek[] = {
+    ROUTED,
+    {COUNT("attention.q_lora_rank", "q_lora_rank", q_rank), .optional = true, .nullable = true},
+    {COUNT("attention.kv_lora_rank", "kv_lora_rank", kv_rank), .required = true},
+    {COUNT(NULL, "qk_nope_head_dim", nope)},
+    {COUNT(NULL, "qk_rope_head_dim", rotated)},
+    {COUNT(NULL, "head_dim", rotated)},
+    {COUNT(NULL, "v_head_dim", value_dim)},
+    {0}};
+
+#define NO_WINDOW   "\"sliding_window\": null"
+#define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
+#define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
+#define GEMMA       "{\"hidden_act\": \"gelu_pytorch_tanh\", \"hidden_activation\": \"gelu_pytorch_tanh\"}"
+
+const struct ax_gguf_kind ax_gguf_kinds[] = {
+    {KIND("llama", "llama", "LlamaForCausalLM"), .permuted = true, .o_bias = true, .mlp_bias = true},
+    {KIND("llama", "mixtral", "MixtralForCausalLM"), .permuted = true, .o_bias = true, .moe = true, .fields = mixtral,
+     .config = "{" NO_WINDOW "}"},
+    {KIND("qwen2", "qwen2", "Qwen2ForCausalLM"), .qkv_bias = true, .fields = qwen,
+     .config = "{" WINDOWLESS "}"},
+    {KIND("qwen3", "qwen3", "Qwen3ForCausalLM"), .o_bias = true, .qk_norm = true, .fields = qwen,
+     .config = "{" WINDOWLESS "}"},
+    {KIND("qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"), .o_bias = true, .qk_norm = true, .moe = true,
+     .fields = qwen3_moe,
+     .config = "{\"norm_topk_prob\": true, " ALL_SPARSE ", " WINDOWLESS "}"},
+    {KIND("qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM"), .qkv_bias = true, .moe = true,
+     .fields = qwen2_moe, .config = "{\"norm_topk_prob\": false, \"use_sliding_window\": false, " ALL_SPARSE "}"},
+    {KIND("gemma2", "gemma2", "Gemma2ForCausalLM"), .shifted = true, .fields = gemma2, .config = GEMMA},
+    {KIND("gemma3", "gemma3_text", "Gemma3ForCausalLM"), .shifted = true, .qk_norm = true,
+     .fields = gemma3, .config = GEMMA},
+    {KIND("granite", "granite", "GraniteForCausalLM"), .permuted = true, .o_bias = true,
+     .mlp_bias = true, .fields = granite},
+    {KIND("smollm3", "smollm3", "SmolLM3ForCausalLM"), .permuted = true, .o_bias = true,
+     .config = "{\"no_rope_layer_interval\": 4, \"use_sliding_window\": false}"},
+    {KIND("olmo2", "olmo2", "Olmo2ForCausalLM"), .qk_norm = true, .copies_head = true},
+    {KIND("phi3", "phi3", "Phi3ForCausalLM"), .partial_rope = true, .fields = phi3},
+    {KIND("glm4", "glm4", "Glm4ForCausalLM"), .partial_rope = true, .fields = glm4},
+    {KIND("glm4moe", "glm4_moe", "Glm4MoeForCausalLM"), .moe = true, .some_dense = true,
+     .partial_rope = true, .may_qk_norm = true, .gating = 2, .fields = glm4_moe},
+    {KIND("deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM"), .moe = true, .some_dense = true,
+     .partial_rope = true, .gating = 2, .fields = deepseek},
+    {0}};
+/* clang-format on */
+
+const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type) {
+    if (strcmp(model_type, "mistral") == 0) /* equal to Llama except for its window */
+        return &ax_gguf_kinds[0];
+    for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch; k++)
+        if (strcmp(k->model_type, model_type) == 0)
+            return k;
+    return NULL;
+}
+
+const char *ax_gguf_kind_list(char *buf, size_t size) {
+    size_t at = 0;
+    buf[0] = '\0';
+    for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch && at < size; k++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? ", " : "", k->model_type);
+    return buf;
+}
+
+int64_t ax_gguf_query_scalar(const struct ax_gguf_model *m) {
+    /* llama.cpp tells the largest model of either kind by its layers */
+    const int64_t largest = strcmp(m->kind->arch, "gemma2") == 0 ? 46 : 62;
+    return m->layers == largest ? m->hidden / m->heads : m->head_dim;
+}
