@@ -158,26 +158,57 @@ done:
     return st;
 }
 
-/* Experts in one tensor of the file have no form that is merged row by row. */
-static enum ax_status refuse_stacked(const struct ax_st_entry *base, const struct ax_peft *peft) {
+/* Which weights of experts a tensor [E][in][out] of the file is; false: none. */
+static bool is_stacked(const struct ax_st_entry *base, enum ax_expert_weight *which) {
     static const char *const names[] = {[AX_GATE_UP] = "gate_up_proj", [AX_DOWN] = "down_proj"};
+    static const char before[] = ".mlp.experts.";
+    const char *at = strstr(base->name, before);
+    for (int k = 0; at && base->ndim == 3 && k < AX_EXPERT_WEIGHTS; k++) {
+        *which = (enum ax_expert_weight)k;
+        if (strcmp(at + strlen(before), names[k]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Of W [E·in][out]: row (e, i) gets Σ_j A_e[j][i]·B_e[·][j], so A and B change places, and each expert
+ * has its own B. */
+static enum ax_status open_stacked(struct ax_merged *t, const struct ax_peft *peft,
+                                   enum ax_expert_weight which) {
+    const int64_t E = t->base->shape[0], in = t->base->shape[1], out = t->base->shape[2];
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    const char *at = strstr(base->name, ".mlp.experts.");
-    if (!at || base->ndim != 3)
+    AX_TRY(ax_adapter_experts_match(&peft->config, layer_of(t->base->name), which, &target, module,
+                                    sizeof module));
+    if (!target.on)
         return AX_OK;
-    for (int k = 0; k < AX_EXPERT_WEIGHTS; k++) {
-        if (strcmp(at + strlen(".mlp.experts."), names[k]) != 0)
-            continue;
-        AX_TRY(ax_adapter_experts_match(&peft->config, layer_of(base->name),
-                                        (enum ax_expert_weight)k, &target, module, sizeof module));
-        if (target.on)
-            return ax_error(AX_ERR_UNSUPPORTED,
-                            "%s: the adapter changes %s, and merging into the experts of one "
-                            "tensor is not implemented. Use the model with the adapter.",
-                            peft->dir, base->name);
+    const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
+    const struct ax_st_entry *b = find(peft, module, "lora_B.weight");
+    const int64_t r = target.r;
+    double *all_a = NULL, *all_b = NULL;
+    if (!a || !b)
+        return mismatch(peft, module);
+    enum ax_status st;
+    AX_TRY_GOTO(take(peft, a, E * r, in, &all_a), st, done);
+    AX_TRY_GOTO(take(peft, b, out, E * r, &all_b), st, done);
+    AX_TRY_GOTO(ax_alloc(&t->a, (size_t)(E * r * out), sizeof *t->a), st, done);
+    AX_TRY_GOTO(ax_alloc(&t->b, (size_t)(E * in * r), sizeof *t->b), st, done);
+    for (int64_t row = 0; row < E * r; row++) { /* e·r + j */
+        const int64_t e = row / r, j = row % r;
+        for (int64_t i = 0; i < in; i++)
+            t->b[(e * in + i) * r + j] = all_a[row * in + i];
+        for (int64_t o = 0; o < out; o++)
+            t->a[row * out + o] = all_b[o * E * r + j * E + e];
     }
-    return AX_OK;
+    t->rows = E * in;
+    t->cols = out;
+    t->group = in;
+    t->r = r;
+    t->scale = target.scale;
+done:
+    ax_free(all_a);
+    ax_free(all_b);
+    return st;
 }
 
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
@@ -187,7 +218,6 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
     const char *what = strrchr(base->name, '.');
     if (!peft || !what || (size_t)(what - base->name) >= sizeof module)
         return AX_OK;
-    AX_TRY(refuse_stacked(base, peft));
     ax_adapter_module_of(base->name, module, sizeof module);
     const bool matrix = strcmp(++what, "weight") == 0;
     const struct ax_st_entry *whole = find(peft, module, what);
@@ -201,10 +231,13 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
     if (whole)
         t->base = whole;
     struct expert expert;
+    enum ax_expert_weight which = AX_GATE_UP;
+    const bool stacked = is_stacked(base, &which);
     const struct ax_st_entry *embedding = find(peft, module, "lora_embedding_A");
-    if (!matrix)
+    if (!matrix && !stacked)
         return AX_OK;
-    const enum ax_status st = a           ? open_adapter(t, peft, module, a)
+    const enum ax_status st = stacked     ? open_stacked(t, peft, which)
+                              : a         ? open_adapter(t, peft, module, a)
                               : embedding ? open_embedding(t, peft, module, embedding)
                               : is_expert(module, &expert) ? open_expert(t, peft, &expert)
                                                            : AX_OK;
@@ -227,9 +260,10 @@ void ax_merged_close(struct ax_merged *t) {
 
 /* Adds the adapter to a row of the base, which is in v. */
 static void merge_row(const struct ax_merged *t, int64_t row, double *v) {
+    const double *of_group = t->a + (t->group > 0 ? row / t->group * t->r * t->cols : 0);
     for (int64_t j = 0; j < t->r; j++) {
         const double s = t->scale * t->b[row * t->r + j];
-        const double *a = t->a + j * t->cols;
+        const double *a = of_group + j * t->cols;
         for (int64_t k = 0; k < t->cols; k++)
             v[k] += s * a[k];
     }

@@ -1,7 +1,8 @@
 /* A model's tensors with an adapter merged into them, row by row, straight from the two files.
  *
  * W' = W + s·B·A, with DoRA m·V/‖V‖ per row for V = W + s·B·A: in double from the files' values,
- * rounded once to the output dtype. Tensors of modules_to_save come from the adapter. */
+ * rounded once to the output dtype. Tensors of modules_to_save come from the adapter. Stacked experts
+ * [E][in][out] are the rows of one matrix [E·in][out], to which each expert adds Aᵀ·Bᵀ. */
 #ifndef AX_MODEL_ADAPTER_MERGE_H
 #define AX_MODEL_ADAPTER_MERGE_H
 
@@ -13,6 +14,7 @@ struct ax_merged {
     const struct ax_st_entry *base;  /* source of W: the same, or a module saved in full */
     int64_t rows, cols, r;           /* r = 0: nothing is added */
     double scale;
+    int64_t group;             /* > 0: so many rows each have an `a` of their own */
     double *a, *b, *magnitude; /* [r][cols], [rows][r], [rows] or NULL; owned */
     enum ax_dtype dtype;       /* of the output */
     int64_t changed;           /* elements written so far that differ from the base's */

@@ -442,7 +442,8 @@ static void adapters_of_fused_matrices_are_one_rank(void **state) {
 }
 
 /* The same of experts, which ep deals out while their adapters are on every rank; beside them the
- * attention's, on a packed base. Every other mesh has the experts packed too. */
+ * attention's, on a packed base. Every other mesh has the experts packed too, and the second adapter small
+ * buffers for experts, so that rows travel in several rounds. */
 static void adapters_of_experts_are_one_rank(void **state) {
     (void)state;
     static char *proj[] = {"q_proj", "o_proj"};
@@ -450,16 +451,18 @@ static void adapters_of_experts_are_one_rank(void **state) {
     static const struct ax_peft_config configs[] = {
         {.r = 3, .alpha = 8, .targets = {2, proj}, .parameters = {2, stacked}},
         {.r = 2, .alpha = 4, .rslora = true, .parameters = {1, stacked}}};
-    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3},
-                                         {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 1, 1, 2, 2}, 2},
-                                         {{1, 1, 4, 1, 1, 2}, 2}, {{1, 1, 2, 1, 2, 4}, 2},
-                                         {{2, 1, 2, 1, 1, 2}, 3}};
+    static const struct mesh meshes[] = {
+        {{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 2, 1, 1, 2}, 3},
+        {{1, 1, 1, 1, 2, 2}, 2}, {{1, 1, 4, 1, 1, 2}, 2}, {{1, 1, 2, 1, 2, 4}, 2},
+        {{2, 1, 2, 1, 1, 2}, 3}, {{1, 1, 1, 2, 2, 4}, 2}, {{2, 1, 1, 1, 2, 2}, 2},
+        {{1, 2, 1, 2, 1, 2}, 2}, {{2, 1, 1, 2, 2, 4}, 2}};
     static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_INT8, AX_STORE_NF4_DOUBLE};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         for (size_t k = 0; k < 2; k++) {
             struct ax_mesh_check c = {.adapter = &configs[k],
                                       .base_store = k == 0 ? stores[i % 3] : AX_STORE_PLAIN,
+                                      .expert_room = k == 1 ? 0.5 : 0,
                                       .store_experts = i % 2 == 0};
             const struct model *m = &experts[(i + k) % 3];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);

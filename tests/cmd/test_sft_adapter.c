@@ -107,24 +107,29 @@ static void check_merge(void) {
 
 /* Each expert's matrices get their part of the stacked tensors, and the merged model answers as the
  * adapter does. */
-static void test_experts_are_merged(void **state) {
-    (void)state;
+static void merge_experts(const char *model, int matrices) {
     const char *path = config("adapter: lora\nlora_r: 2\nlora_alpha: 8\nfloat32: true\n"
                               "lora_modules_to_save: [embed_tokens, lm_head]\n"
                               "lora_target_modules: [q_proj]\nlora_target_parameters: "
                               "[mlp.experts.gate_up_proj, mlp.experts.down_proj]\n");
-    char mixtral[600], base[640], tokenizer[640];
-    snprintf(mixtral, sizeof mixtral, "%s/../mixtral", golden_llama());
-    snprintf(base, sizeof base, "base_model=%s", mixtral);
+    char folder[600], base[640], tokenizer[640];
+    snprintf(folder, sizeof folder, "%s/../%s", golden_llama(), model);
+    snprintf(base, sizeof base, "base_model=%s", folder);
     snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
     EXPECT(0, "trained 3 of 3", path, base, tokenizer);
     struct ax_merge m = {
-        .base = mixtral, .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
+        .base = folder, .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
     assert_ok(ax_merge_run(&m));
-    assert_int_equal(m.matrices, 2 + 2 * (1 + 3 * 8));
+    assert_int_equal(m.matrices, matrices);
     assert_true(m.error < 1e-5 * m.largest && m.effect > 100 * m.error);
     assert_int_equal(ax_remove_tree(m.dst), AX_OK);
     clear();
+}
+
+static void test_experts_are_merged(void **state) {
+    (void)state;
+    merge_experts("mixtral", 2 + 2 * (1 + 3 * 8));
+    merge_experts("gpt_oss", 2 + 2 * (1 + 2)); /* two tensors for all experts */
 }
 
 static void train_and_look(const char *more, const char *plan, int tensors, bool dora) {
