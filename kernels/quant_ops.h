@@ -67,17 +67,20 @@ struct ax_dequantize {
     struct ax_tensor outer;
 };
 
-/* range[i] = the largest −x and the largest x, both at least 0, of row i; with one row of range, of
- * all of x. x compute [R][C], range F32 [R][2] or [1][2]. */
+/* range[i] = the largest −x and the largest x, both at least 0, of row i, or with `columns` of column i;
+ * with one row of range, of all of x. x compute [R][C], range F32 [R][2], [C][2] or [1][2]. */
 struct ax_quant_range {
     struct ax_tensor x, range;
+    bool columns;
 };
 /* y = the values that x has in a number format, rounded once from F32. x, y compute [R][C], y may be
- * x; `block` divides C. The formats above but NF4 and MAP8; range as of quantize. */
+ * x; `block` divides C. The formats above but NF4 and MAP8; range as of quantize. With `columns`, of FP8
+ * and E5M2, each column is a block with that row of range, [C][2]; `block` is C. */
 struct ax_fake_quantize {
     struct ax_tensor x, y, range;
     int64_t block;
     enum ax_quant kind;
+    bool columns;
 };
 /* dx (+)= dy where rounding did not clamp, else 0; scales are constants (Bengio et al. 2013). Of
  * INT4_ASYM, lo, hi and s have gradients, too, as in torchao; equal extremes share them. x and range

@@ -81,6 +81,25 @@ const struct ax_scheme ax_schemes[] = {
     {0},
 };
 
+static const struct ax_scheme recipes[] = {
+    {"tensorwise", WEIGHT(FP8, AX_BLOCK_TENSOR), INPUT(FP8, AX_BLOCK_TENSOR),
+     .quantizes_grad = true, .grad = {AX_QUANT_E5M2, AX_BLOCK_TENSOR}},
+    {"rowwise", WEIGHT(FP8, AX_BLOCK_ROW), INPUT(FP8, AX_BLOCK_ROW), .quantizes_grad = true,
+     .grad = {AX_QUANT_E5M2, AX_BLOCK_ROW}},
+};
+
+enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme *out) {
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        if (strcmp(recipes[i].name, name) != 0)
+            continue;
+        *out = recipes[i];
+        out->grad.kind = e4m3_grad ? AX_QUANT_FP8 : AX_QUANT_E5M2;
+        return AX_OK;
+    }
+    return ax_error(AX_ERR_CONFIG, "fp8: no recipe is called \"%.40s\". Nearest: %s.", name,
+                    *name == 'r' ? "rowwise" : "tensorwise");
+}
+
 /* Edits from a to b, of names shorter than 32. */
 static int distance(const char *a, const char *b) {
     int row[32];

@@ -42,13 +42,21 @@ struct ax_scheme {
     struct ax_number_format weight;
     bool quantizes_input;
     struct ax_number_format
-        input;   /* of the activations, dynamic; if quantizes_input. Never by tensor:
+        input; /* of the activations, dynamic; if quantizes_input. Never by tensor:
                                what padding the tokens have would show */
+    /* training in 8-bit floats: gradients of outputs are quantized, too. By tensor; or by row where a product
+     * sums over columns, and by column where it sums over rows */
+    bool quantizes_grad;
+    struct ax_number_format grad;
     bool trains; /* qat accepts it */
     bool groups; /* weight.block may be another */
     enum ax_file_form form;
     const char *readers, *what; /* for people */
 };
+/* FP8 training: e4m3 for weights and activations; gradients in e5m2, which PyTorch and Transformer Engine
+ * call hybrid, or in e4m3. "tensorwise", "rowwise" (torchao's names); AX_ERR_CONFIG lists them. */
+enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme *out);
+
 /* The table; ends with a row whose name is NULL. */
 extern const struct ax_scheme ax_schemes[];
 /* AX_ERR_CONFIG names the nearest one; `key` is what the user wrote it for. */

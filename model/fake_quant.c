@@ -31,20 +31,52 @@ enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct a
         (long long)block, (long long)inputs, w->name, (long long)near);
 }
 
-/* Roles whose ranks share a row, and the tensor. */
-struct span {
-    unsigned row, tensor;
+/* How a tensor is quantized: its format, the roles whose ranks share a row, a column and the tensor, and
+ * rows in use, where scales are not of rows. */
+struct plan {
+    const struct ax_number_format *f;
+    bool by_column;
+    unsigned row, column, tensor;
+    int64_t used;
 };
 
 #define OVER(role) (1U << AX_ROLE_##role)
 
-static struct span span_of_weight(const struct ax_param *p) {
-    return (struct span){.row = p->tp_dim == 1 ? OVER(TP) : 0,
-                         .tensor = p->tp_dim >= 0 ? OVER(TP) : 0};
+static bool by_column(const struct ax_number_format *f, enum ax_fake_sum sum) {
+    return sum == AX_SUM_ROWS && f->block == AX_BLOCK_ROW;
 }
 
-static struct span span_of_input(bool split) {
-    return (struct span){.row = split ? OVER(TP) : 0};
+static struct plan plan_of_weight(const struct ax_fake_quant *f, const struct ax_param *p,
+                                  enum ax_fake_sum sum, const struct ax_tensor *w) {
+    const struct ax_number_format *format = &f->scheme.weight;
+    return (struct plan){.f = format,
+                         .by_column = f->scheme.quantizes_grad && by_column(format, sum),
+                         .row = p->tp_dim == 1 ? OVER(TP) : 0,
+                         .column = p->tp_dim == 0 ? OVER(TP) : 0,
+                         .tensor = p->tp_dim >= 0 ? OVER(TP) : 0,
+                         .used = w->shape[0]};
+}
+
+/* Of the rows of this rank, those in use. */
+static int64_t used_rows(const struct ax_runtime *rt, const struct ax_fake_quant *f,
+                         enum ax_fake_part part, int64_t rows) {
+    int64_t used = f->used;
+    if (!f->scheme.quantizes_grad)
+        return rows;
+    if (part == AX_FAKE_ROWS)
+        used -= ax_tp_first(rt, rows * rt->mesh.size[AX_ROLE_TP]);
+    return used < 0 ? 0 : used < rows ? used : rows;
+}
+
+static struct plan plan_of_rows(const struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                const struct ax_number_format *format, enum ax_fake_part part,
+                                enum ax_fake_sum sum, const struct ax_tensor *x) {
+    return (struct plan){.f = format,
+                         .by_column = f->scheme.quantizes_grad && by_column(format, sum),
+                         .row = part == AX_FAKE_COLUMNS ? OVER(TP) : 0,
+                         .column = OVER(CP) | (part == AX_FAKE_ROWS ? OVER(TP) : 0),
+                         .tensor = OVER(CP) | (part != AX_FAKE_ALL ? OVER(TP) : 0),
+                         .used = used_rows(rt, f, part, x->shape[0])};
 }
 
 static bool is_alone(const struct ax_runtime *rt, unsigned roles) {
@@ -54,22 +86,7 @@ static bool is_alone(const struct ax_runtime *rt, unsigned roles) {
     return true;
 }
 
-/* The range that x's format needs beside its blocks, in scratch: of its rows, or of all; absent if
- * none. */
-static enum ax_status range_of(struct ax_runtime *rt, const struct ax_number_format *f,
-                               struct span span, const struct ax_tensor *x,
-                               struct ax_tensor *range) {
-    const int64_t outer = ax_quant_info(f->kind)->outer;
-    const bool tensor = outer == AX_BLOCK_TENSOR || f->block == AX_BLOCK_TENSOR;
-    const bool rows =
-        outer == AX_BLOCK_ROW || (f->block == AX_BLOCK_ROW && !is_alone(rt, span.row));
-    *range = (struct ax_tensor){0};
-    if (!tensor && !rows)
-        return AX_OK;
-    *range = ax_tensor_2d(AX_F32, NULL, tensor ? 1 : x->shape[0], 2);
-    range->data = ax_stack_push(&rt->arena.scratch, "quantization ranges", ax_tensor_bytes(range));
-    AX_TRY(ax_run_quant_range(rt->q, &(struct ax_quant_range){*x, *range}));
-    const unsigned over = tensor ? span.tensor : span.row;
+static enum ax_status agree(struct ax_runtime *rt, unsigned over, const struct ax_tensor *range) {
     for (int role = 0; role < AX_ROLE_COUNT; role++) {
         const struct ax_collective what = {.kind = AX_ALL_REDUCE,
                                            .reduction = AX_MAX,
@@ -83,13 +100,37 @@ static enum ax_status range_of(struct ax_runtime *rt, const struct ax_number_for
     return AX_OK;
 }
 
-static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct ax_number_format *f,
-                                struct span span, const struct ax_tensor *x,
-                                const struct ax_tensor *y) {
+/* The range that x's format needs beside its blocks, in scratch: of its rows or columns, or of all;
+ * absent if none. */
+static enum ax_status range_of(struct ax_runtime *rt, const struct plan *p,
+                               const struct ax_tensor *x, struct ax_tensor *range) {
+    const int64_t outer = ax_quant_info(p->f->kind)->outer;
+    const bool tensor = outer == AX_BLOCK_TENSOR || p->f->block == AX_BLOCK_TENSOR;
+    const bool rows = outer == AX_BLOCK_ROW ||
+                      (p->f->block == AX_BLOCK_ROW && !p->by_column && !is_alone(rt, p->row));
+    const int64_t n = tensor ? 1 : p->by_column ? x->shape[1] : x->shape[0];
+    *range = (struct ax_tensor){0};
+    if (!tensor && !rows && !p->by_column)
+        return AX_OK;
+    *range = ax_tensor_2d(AX_F32, NULL, n, 2);
+    range->data = ax_stack_push(&rt->arena.scratch, "quantization ranges", ax_tensor_bytes(range));
+    struct ax_quant_range a = {.x = *x, .range = *range, .columns = p->by_column};
+    if (tensor || p->by_column)
+        a.x = ax_tensor_rows(x, 0, p->used);
+    AX_TRY(a.x.shape[0] > 0 ? ax_run_quant_range(rt->q, &a)
+                            : ax_run_fill(rt->q, &(struct ax_fill){*range, 0}));
+    return agree(rt, tensor ? p->tensor : p->by_column ? p->column : p->row, range);
+}
+
+static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct plan *p,
+                                const struct ax_tensor *x, const struct ax_tensor *y) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct ax_fake_quantize a = {
-        .x = *x, .y = *y, .block = block_of(f, x->shape[1]), .kind = f->kind};
-    AX_TRY(range_of(rt, f, span, x, &a.range));
+    struct ax_fake_quantize a = {.x = *x,
+                                 .y = *y,
+                                 .block = block_of(p->f, x->shape[1]),
+                                 .kind = p->f->kind,
+                                 .columns = p->by_column};
+    AX_TRY(range_of(rt, p, x, &a.range));
     if (on)
         AX_TRY(ax_run_fake_quantize(rt->q, &a));
     else if (y->data != x->data)
@@ -99,19 +140,29 @@ static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct ax_
 }
 
 enum ax_status ax_fake_quant_weight(struct ax_runtime *rt, const struct ax_fake_quant *f,
-                                    const struct ax_param *p, const struct ax_tensor *w,
-                                    const struct ax_tensor *to) {
-    return values_of(rt, f->on, &f->scheme.weight, span_of_weight(p), w, to);
+                                    const struct ax_param *p, enum ax_fake_sum sum,
+                                    const struct ax_tensor *w, const struct ax_tensor *to) {
+    const struct plan plan = plan_of_weight(f, p, sum, w);
+    return values_of(rt, f->on, &plan, w, to);
 }
 
-enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f, bool split,
+enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                   enum ax_fake_part part, enum ax_fake_sum sum,
                                    struct ax_tensor *x) {
     const struct ax_tensor from = *x;
     if (!f->scheme.quantizes_input)
         return AX_OK;
     *x = ax_tensor_2d(from.dtype, NULL, from.shape[0], from.shape[1]);
     x->data = ax_stack_push(&rt->arena.scratch, "quantized inputs", ax_tensor_bytes(x));
-    return values_of(rt, f->on, &f->scheme.input, span_of_input(split), &from, x);
+    const struct plan plan = plan_of_rows(rt, f, &f->scheme.input, part, sum, &from);
+    return values_of(rt, f->on, &plan, &from, x);
+}
+
+enum ax_status ax_fake_quant_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                  enum ax_fake_part part, enum ax_fake_sum sum,
+                                  const struct ax_tensor *dy, const struct ax_tensor *to) {
+    const struct plan plan = plan_of_rows(rt, f, &f->scheme.grad, part, sum, dy);
+    return values_of(rt, f->on, &plan, dy, to);
 }
 
 static bool clips(const struct ax_fake_quant *f, enum ax_quant kind) {
@@ -123,12 +174,12 @@ bool ax_fake_quant_clips(const struct ax_fake_quant *f) {
 }
 
 /* a->dx from a->dy, or if it is off what dy itself adds. */
-static enum ax_status gradient(struct ax_runtime *rt, bool on, const struct ax_number_format *f,
-                               struct span span, struct ax_fake_quantize_backward *a) {
+static enum ax_status gradient(struct ax_runtime *rt, bool on, const struct plan *p,
+                               struct ax_fake_quantize_backward *a) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    a->block = block_of(f, a->x.shape[1]);
-    a->kind = f->kind;
-    AX_TRY(range_of(rt, f, span, &a->x, &a->range));
+    a->block = block_of(p->f, a->x.shape[1]);
+    a->kind = p->f->kind;
+    AX_TRY(range_of(rt, p, &a->x, &a->range));
     if (on)
         AX_TRY(ax_run_fake_quantize_backward(rt->q, a));
     else if (a->accumulate)
@@ -141,15 +192,17 @@ enum ax_status ax_fake_quant_weight_grad(struct ax_runtime *rt, const struct ax_
                                          const struct ax_param *p, const struct ax_tensor *w,
                                          const struct ax_tensor *d, const struct ax_tensor *grad) {
     struct ax_fake_quantize_backward a = {.x = *w, .dy = *d, .dx = *grad, .accumulate = true};
+    const struct plan plan = plan_of_weight(f, p, AX_SUM_COLUMNS, w);
     AX_ASSERT(ax_fake_quant_clips(f));
-    return gradient(rt, f->on, &f->scheme.weight, span_of_weight(p), &a);
+    return gradient(rt, f->on, &plan, &a);
 }
 
 enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
-                                        const struct ax_tensor *x, bool split,
+                                        const struct ax_tensor *x, enum ax_fake_part part,
                                         const struct ax_tensor *dx) {
     struct ax_fake_quantize_backward a = {.x = *x, .dy = *dx, .dx = *dx};
     if (!f->scheme.quantizes_input || !clips(f, f->scheme.input.kind))
         return AX_OK;
-    return gradient(rt, f->on, &f->scheme.input, span_of_input(split), &a);
+    const struct plan plan = plan_of_rows(rt, f, &f->scheme.input, part, AX_SUM_COLUMNS, x);
+    return gradient(rt, f->on, &plan, &a);
 }

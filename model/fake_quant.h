@@ -3,7 +3,15 @@
  * through the rounding. Nothing of it is stored: values are made in scratch for each product.
  *
  * Where a scale spans ranks, they agree on the largest numbers. Memory and collectives are the same
- * whether it is on or off. */
+ * whether it is on or off.
+ *
+ * Training in 8-bit floats (Micikevicius et al. 2022) is the same for the two products of backward as
+ * well, and for training passes only: with current scaling, whose amax is of the very tensor,
+ *
+ *   y = Q(x)·Q(W)ᵀ     dx = Q(dy)·Q(W)     dW = Q(dy)ᵀ·Q(x)
+ *
+ * where scales are of a tensor; or of what a product does not sum over: of rows of x and W, of rows of
+ * dy and columns of W, of columns of dy and x (torchao's rowwise). Adapters stay beside it. */
 #ifndef AX_MODEL_FAKE_QUANT_H
 #define AX_MODEL_FAKE_QUANT_H
 
@@ -15,15 +23,26 @@ struct ax_fake_quant {
     struct ax_scheme scheme;
     bool on;       /* in this pass */
     bool straight; /* gradients pass through clamping, too: adapters of frozen weights */
+    int64_t used;  /* of FP8 training: tokens of this rank's batch that are no padding */
 };
+
+/* True if adapters are merged into the weights that are quantized. */
+static inline bool ax_fake_quant_merges(const struct ax_fake_quant *f) {
+    return !f->scheme.quantizes_grad;
+}
+
+/* What ranks of tp have of an activation: some columns, or some rows, each; or all of it. */
+enum ax_fake_part { AX_FAKE_ALL, AX_FAKE_COLUMNS, AX_FAKE_ROWS };
+/* What a product sums over. Of FP8 training; else columns. */
+enum ax_fake_sum { AX_SUM_COLUMNS, AX_SUM_ROWS };
 
 /* AX_ERR_CONFIG if blocks do not divide the inputs of a matrix on this rank. */
 enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct ax_param *w);
 
 /* to = the values of w [out][in], which is p or rows of it; both compute. to may be w. */
 enum ax_status ax_fake_quant_weight(struct ax_runtime *rt, const struct ax_fake_quant *f,
-                                    const struct ax_param *p, const struct ax_tensor *w,
-                                    const struct ax_tensor *to);
+                                    const struct ax_param *p, enum ax_fake_sum sum,
+                                    const struct ax_tensor *w, const struct ax_tensor *to);
 /* True if the gradient of a weight differs from that of its value. */
 bool ax_fake_quant_clips(const struct ax_fake_quant *f);
 /* grad += the gradient of w, given d, that of its value; both accumulation. */
@@ -31,12 +50,17 @@ enum ax_status ax_fake_quant_weight_grad(struct ax_runtime *rt, const struct ax_
                                          const struct ax_param *p, const struct ax_tensor *w,
                                          const struct ax_tensor *d, const struct ax_tensor *grad);
 
-/* x [T][in] becomes its values, in scratch. `split`: ranks of tp have some columns each. */
-enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f, bool split,
+/* x [T][in] becomes its values, in scratch. */
+enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                   enum ax_fake_part part, enum ax_fake_sum sum,
                                    struct ax_tensor *x);
 /* dx, the gradient of the values, becomes that of x. */
 enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
-                                        const struct ax_tensor *x, bool split,
+                                        const struct ax_tensor *x, enum ax_fake_part part,
                                         const struct ax_tensor *dx);
+/* to = the values of dy [T][out], in FP8 training. */
+enum ax_status ax_fake_quant_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                  enum ax_fake_part part, enum ax_fake_sum sum,
+                                  const struct ax_tensor *dy, const struct ax_tensor *to);
 
 #endif

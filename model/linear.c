@@ -1,5 +1,5 @@
 /* Forward and backward of y = x·Wᵀ + b:  dx = dy·W,  dW = dyᵀ·x,  db = Σ_t dy. Adapters add theirs
- * in adapter.c. */
+ * in adapter.c; operands of products become their values in fake_quant.c. */
 #include "model/linear.h"
 
 int64_t ax_linear_in(const struct ax_linear *l) {
@@ -78,12 +78,26 @@ static enum ax_status weight_of(struct ax_runtime *rt, const struct ax_linear *l
     return AX_OK;
 }
 
-/* The run's weights as its products see them: w, or in scratch its values with merged adapters. */
+/* How operands are quantized in this pass; NULL: they are not. */
+static const struct ax_fake_quant *quant_of(const struct ax_linear *l) {
+    return l->quant && (l->quant->on || !l->quant->scheme.quantizes_grad) ? l->quant : NULL;
+}
+
+/* True if the adapters are in the weights that the products see. */
+static bool merges(const struct ax_linear *l) {
+    return quant_of(l) && ax_fake_quant_merges(l->quant);
+}
+
+static bool is_fp8(const struct ax_linear *l) {
+    return quant_of(l) && l->quant->scheme.quantizes_grad;
+}
+
+/* The run's weights as a product sees them: w, or in scratch its values with merged adapters. */
 static enum ax_status used_weight(struct ax_runtime *rt, const struct ax_linear *l,
-                                  const struct run *r, const struct ax_tensor *w,
-                                  struct ax_tensor *out) {
+                                  const struct run *r, enum ax_fake_sum sum,
+                                  const struct ax_tensor *w, struct ax_tensor *out) {
     *out = *w;
-    if (!l->quant)
+    if (!quant_of(l))
         return AX_OK;
     *out = ax_tensor_2d(w->dtype, NULL, r->out, w->shape[1]);
     out->data = ax_stack_push(&rt->arena.scratch, "quantized weights", ax_tensor_bytes(out));
@@ -92,11 +106,11 @@ static enum ax_status used_weight(struct ax_runtime *rt, const struct ax_linear 
         const int64_t n = l->weight[i]->local_shape[0];
         struct ax_tensor from = ax_tensor_rows(w, at, n);
         const struct ax_tensor to = ax_tensor_rows(out, at, n);
-        if (ax_adapter_is_on(&l->adapter[i])) {
+        if (merges(l) && ax_adapter_is_on(&l->adapter[i])) {
             AX_TRY(ax_adapter_merge(&l->adapter[i], &from, &to));
             from = to;
         }
-        AX_TRY(ax_fake_quant_weight(rt, l->quant, l->weight[i], &from, &to));
+        AX_TRY(ax_fake_quant_weight(rt, l->quant, l->weight[i], sum, &from, &to));
         at += n;
     }
     return AX_OK;
@@ -109,7 +123,7 @@ enum ax_status ax_linear_weights(struct ax_runtime *rt, const struct ax_linear *
     const bool one = next_run(l, &all) && all.end == l->n_parts;
     AX_ASSERT(one);
     AX_TRY(weight_of(rt, l, &all, &w));
-    return used_weight(rt, l, &all, &w, out);
+    return used_weight(rt, l, &all, AX_SUM_COLUMNS, &w, out);
 }
 
 static struct ax_tensor bias_of(const struct ax_linear *l, const struct run *r) {
@@ -159,24 +173,36 @@ static enum ax_status adapt(struct ax_runtime *rt, const struct ax_linear *l, co
     return AX_OK;
 }
 
+/* What this rank has of the rows that are split by columns under `columns`. */
+static enum ax_fake_part share_of(const struct ax_linear *l, enum ax_linear_split columns) {
+    return l->split == columns         ? AX_FAKE_COLUMNS
+           : l->split == AX_SPLIT_NONE ? AX_FAKE_ROWS
+                                       : AX_FAKE_ALL;
+}
+
+/* What a run reads: x, and its values if they differ. */
+struct inputs {
+    struct ax_tensor x, values;
+};
+
 /* Forward of one run into its columns `out`; bias and addend are absent if they are added later or
  * on another rank. */
 static enum ax_status run_forward(struct ax_runtime *rt, const struct ax_linear *l,
-                                  const struct run *r, const struct ax_tensor *x,
+                                  const struct run *r, const struct inputs *in,
                                   const struct ax_tensor *bias, const struct ax_tensor *addend,
                                   const struct ax_tensor *out) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct ax_gemm g = {.a = *x, .c = *out, .trans_b = true, .alpha = 1};
+    struct ax_gemm g = {.a = in->values, .c = *out, .trans_b = true, .alpha = 1};
     struct ax_tensor w;
     AX_TRY(weight_of(rt, l, r, &w));
-    AX_TRY(used_weight(rt, l, r, &w, &g.b));
+    AX_TRY(used_weight(rt, l, r, AX_SUM_COLUMNS, &w, &g.b));
     if (!scales(l, r)) {
         g.bias = *bias;
         g.addend = *addend;
     }
     AX_TRY(ax_run_gemm(rt->q, &g));
-    if (!l->quant)
-        AX_TRY(adapt(rt, l, r, x, &g.b, bias, addend, out));
+    if (!merges(l))
+        AX_TRY(adapt(rt, l, r, &in->x, &w, bias, addend, out));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -186,14 +212,16 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
                                  const struct ax_tensor *y) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const bool inputs = l->split == AX_SPLIT_INPUTS;
-    struct ax_tensor in = *x;
+    struct inputs in = {.x = *x};
     const struct ax_tensor out = inputs ? ax_tp_partial(rt, y) : *y;
     if (l->split == AX_SPLIT_OUTPUTS)
-        AX_TRY(ax_tp_gather(rt, x, &in));
+        AX_TRY(ax_tp_gather(rt, x, &in.x));
     if (l->watch)
-        AX_TRY(l->watch->see(l->watch->ctx, l, &in));
-    if (l->quant)
-        AX_TRY(ax_fake_quant_input(rt, l->quant, inputs, &in));
+        AX_TRY(l->watch->see(l->watch->ctx, l, &in.x));
+    in.values = in.x;
+    if (quant_of(l))
+        AX_TRY(ax_fake_quant_input(rt, l->quant, share_of(l, AX_SPLIT_INPUTS), AX_SUM_COLUMNS,
+                                   &in.values));
     for (struct run r = {0}; next_run(l, &r);) {
         const struct ax_tensor columns = ax_tensor_cols(&out, r.at, r.out);
         struct ax_tensor bias = {0}, add = {0};
@@ -209,16 +237,38 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     return AX_OK;
 }
 
+/* dy as a product of backward sees it: itself, or in scratch the values of each part. */
+static enum ax_status used_grad(struct ax_runtime *rt, const struct ax_linear *l,
+                                const struct run *r, enum ax_fake_sum sum,
+                                const struct ax_tensor *dy, struct ax_tensor *out) {
+    *out = *dy;
+    if (!is_fp8(l))
+        return AX_OK;
+    *out = ax_tensor_2d(dy->dtype, NULL, dy->shape[0], dy->shape[1]);
+    out->data = ax_stack_push(&rt->arena.scratch, "quantized gradients", ax_tensor_bytes(out));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_tensor from = part_of(dy, at, n), to = part_of(out, at, n);
+        AX_TRY(ax_fake_quant_grad(rt, l->quant, share_of(l, AX_SPLIT_OUTPUTS), sum, &from, &to));
+        at += n;
+    }
+    return AX_OK;
+}
+
 /* dW += dyᵀ·x. Where rounding clips, the product is first that of the values, in scratch. */
 static enum ax_status weight_gradient(struct ax_runtime *rt, const struct ax_linear *l,
                                       const struct run *r, const struct ax_tensor *x,
                                       const struct ax_tensor *dy, const struct ax_tensor *dw) {
-    const bool clips = l->quant && ax_fake_quant_clips(l->quant);
-    struct ax_gemm g = {
-        .a = *dy, .b = *x, .c = *dw, .trans_a = true, .accumulate = !clips, .alpha = 1};
-    if (!clips)
-        return ax_run_gemm(rt->q, &g);
+    const bool clips = quant_of(l) && ax_fake_quant_clips(l->quant);
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_gemm g = {.b = *x, .c = *dw, .trans_a = true, .accumulate = !clips, .alpha = 1};
+    AX_TRY(used_grad(rt, l, r, AX_SUM_ROWS, dy, &g.a));
+    if (!clips) {
+        AX_TRY(ax_run_gemm(rt->q, &g));
+        ax_stack_release(&rt->arena.scratch, mark);
+        return AX_OK;
+    }
     g.c.data = ax_stack_push(&rt->arena.scratch, "gradient of values", ax_tensor_bytes(dw));
     AX_TRY(ax_run_gemm(rt->q, &g));
     struct ax_tensor w;
@@ -282,16 +332,17 @@ static bool adapted(const struct ax_linear *l, const struct run *r) {
 static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *l,
                                  const struct run *r, const struct ax_tensor *x,
                                  const struct ax_tensor *dy, const struct ax_tensor *dx) {
-    struct ax_tensor w, used, dv;
+    struct ax_tensor w, used, dv, seen;
     if (!dx && !adapted(l, r))
         return AX_OK;
     AX_TRY(weight_of(rt, l, r, &w));
-    AX_TRY(used_weight(rt, l, r, &w, &used));
+    AX_TRY(used_weight(rt, l, r, AX_SUM_ROWS, &w, &used));
     AX_TRY(before_scales(rt, l, r, &w, dy, &dv));
+    AX_TRY(used_grad(rt, l, r, AX_SUM_COLUMNS, &dv, &seen));
     if (dx)
         AX_TRY(ax_run_gemm(
             rt->q, &(struct ax_gemm){
-                       .a = dv, .b = used, .c = *dx, .accumulate = r->first > 0, .alpha = 1}));
+                       .a = seen, .b = used, .c = *dx, .accumulate = r->first > 0, .alpha = 1}));
     int64_t at = 0;
     for (int i = r->first; i < r->end; i++) {
         const int64_t n = l->weight[i]->local_shape[0];
@@ -299,7 +350,7 @@ static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *
                                         .w = ax_tensor_rows(&w, at, n),
                                         .dy = part_of(dy, at, n),
                                         .dv = part_of(&dv, at, n)};
-        if (dx && !l->quant) /* else it has gone through the merged weights */
+        if (dx && !merges(l)) /* else it has gone through the merged weights */
             b.dx = *dx;
         if (l->adapter[i].a)
             AX_TRY(ax_adapter_backward(&l->adapter[i], &b));
@@ -313,26 +364,30 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
                                   const struct ax_tensor *dx) {
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const bool outputs = l->split == AX_SPLIT_OUTPUTS, inputs = l->split == AX_SPLIT_INPUTS;
-    struct ax_tensor in = *x, d_out = *dy, d_in = {0};
+    const bool outputs = l->split == AX_SPLIT_OUTPUTS;
+    struct inputs in = {.x = *x};
+    struct ax_tensor d_out = *dy, d_in = {0};
     if (l->split != AX_SPLIT_NONE)
-        AX_TRY(outputs ? ax_tp_gather(rt, x, &in) : ax_tp_gather(rt, dy, &d_out));
-    if (l->quant)
-        AX_TRY(ax_fake_quant_input(rt, l->quant, inputs, &in));
+        AX_TRY(outputs ? ax_tp_gather(rt, x, &in.x) : ax_tp_gather(rt, dy, &d_out));
+    in.values = in.x;
+    if (quant_of(l))
+        AX_TRY(ax_fake_quant_input(rt, l->quant, share_of(l, AX_SPLIT_INPUTS), AX_SUM_ROWS,
+                                   &in.values));
+    const struct ax_tensor *adapted_x = merges(l) ? &in.values : &in.x;
     if (dx)
         d_in = outputs ? ax_tp_partial(rt, dx) : *dx;
     for (struct run r = {0}; next_run(l, &r);) {
         const size_t inner = ax_stack_mark(scratch);
         const struct ax_tensor d = ax_tensor_cols(&d_out, r.at, r.out);
         const struct ax_tensor own = ax_tensor_cols(dy, r.at, r.out);
-        AX_TRY(run_gradients(rt, l, &r, &in, &d, &own));
-        AX_TRY(run_inputs(rt, l, &r, &in, &d, dx ? &d_in : NULL));
+        AX_TRY(run_gradients(rt, l, &r, &in.values, &d, &own));
+        AX_TRY(run_inputs(rt, l, &r, adapted_x, &d, dx ? &d_in : NULL));
         ax_stack_release(scratch, inner);
     }
     if (dx && outputs)
         AX_TRY(ax_tp_reduce(rt, &d_in, NULL, dx));
-    if (dx && l->quant)
-        AX_TRY(ax_fake_quant_input_grad(rt, l->quant, x, inputs, dx));
+    if (dx && quant_of(l))
+        AX_TRY(ax_fake_quant_input_grad(rt, l->quant, x, share_of(l, AX_SPLIT_INPUTS), dx));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

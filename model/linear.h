@@ -1,7 +1,8 @@
 /* y = x·Wᵀ (+ b): the only file where a weight matrix is multiplied with activations, and so where
  * packed storage (unpacked into scratch for the GEMM), adapters and fake quantization come in: of a
  * model that trains for a scheme, y = Q(x)·Q(W + s·B·A)ᵀ (+ b), so that the merged and quantized
- * weights are those that were trained.
+ * weights are those that were trained; of one that trains in 8-bit floats, all three products have
+ * quantized operands.
  *
  * A linear may combine several HF matrices that read the same input (q, k, v; gate, up): those that
  * are contiguous in the unit run as one GEMM. With tensor parallelism (model/tensor_parallel.h) a

@@ -35,6 +35,8 @@ static void build_head(struct ax_builder *b, int unit) {
 
 static enum ax_status check_quant(const struct ax_builder *b) {
     const struct ax_peft_config *c = b->options->adapter;
+    if (!ax_fake_quant_merges(&b->model->quant))
+        return AX_OK;
     if (b->arch->moe.n_experts > 0)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "qat: mixtures of experts are not supported so far; remove qat");
@@ -76,7 +78,8 @@ static enum ax_status build_units(struct ax_builder *b) {
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
         AX_TRY(ax_layer_init(b, l));
         AX_TRY(ax_builder_finish_unit(b, i + 1));
-        if (b->options->qat)
+        if (b->options->qat && i >= b->options->unquantized_first &&
+            i < a->n_layers - b->options->unquantized_last)
             AX_TRY(quantize_layer(m, l));
     }
     snprintf(m->units[last].name, AX_NAME_MAX, "head");

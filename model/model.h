@@ -93,10 +93,11 @@ struct ax_model_options {
     enum ax_store base_store;     /* of frozen matrices of linears */
     bool store_experts;           /* … and of experts */
     const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
+    int64_t unquantized_first, unquantized_last; /* … but not those of so many layers */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
     bool count_loads;                     /* of experts in training passes: expert_loads */
     double expert_room;                   /* of parallel/expert.h; 0 = AX_EXPERT_ROOM */
-    int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
+    int chunks;     /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
     bool one_layer; /* all layers have the memory of one: the caller loads each (ax_model_load_unit)
                        before it runs. Not with `train`, on one rank */
     /* A model on the same mesh that has been created: where both have frozen weights of the same names

@@ -210,8 +210,23 @@ static enum ax_status embed_backward(struct ax_pass *p) {
     return AX_OK;
 }
 
-/* Sets what the adapters' dropout needs from this pass. */
-static void tell_adapters(const struct ax_pass *p) {
+/* Tokens of this rank's part of the batch that are no padding: those come last. */
+static int64_t used_tokens(const struct ax_batch *b) {
+    const int64_t length = b->T / b->n_runs;
+    int64_t n = 0;
+    for (int r = 0; r < b->n_runs; r++) {
+        const int64_t left = b->n_tokens - b->runs[r].first;
+        n += left < 0 ? 0 : left < length ? left : length;
+    }
+    return n;
+}
+
+/* Sets what the adapters' dropout and FP8 training need from this pass. */
+static void tell_linears(const struct ax_pass *p) {
+    struct ax_fake_quant *quant = &p->model->quant;
+    quant->used = used_tokens(p->batch);
+    if (quant->scheme.quantizes_grad)
+        quant->on = !inference(p);
     struct ax_adapter_run *run = &p->model->adapter_run;
     run->scalars = p->scalars;
     run->first_row = p->batch->first_token;
@@ -221,7 +236,7 @@ static void tell_adapters(const struct ax_pass *p) {
 
 enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
     struct ax_model *m = p->model;
-    tell_adapters(p);
+    tell_linears(p);
     struct ax_slot *s = p->slot;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const bool last = unit == m->n_units - 1;
@@ -263,7 +278,7 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
         ax_frame_pop(f, s->stack);
         return AX_OK;
     }
-    tell_adapters(p);
+    tell_linears(p);
     AX_TRY(fetch_next(p, unit));
     const struct ax_tensor *x = &s->residual[unit - 1];
     const size_t mark = ax_stack_mark(scratch);

@@ -60,7 +60,8 @@ struct ax_step_options {
     bool store_experts;                   /* … and of experts */
     const struct ax_scheme *qat; /* quantization-aware training; NULL: none. Borrowed … */
     int64_t qat_after;           /* … from this update on */
-    const struct ax_peft_names *unfrozen; /* NULL: no restriction. Borrowed */
+    int64_t unquantized_first, unquantized_last; /* … without so many layers */
+    const struct ax_peft_names *unfrozen;        /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
     struct ax_lisa_options lisa;
     struct ax_relora_options relora;

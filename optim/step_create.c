@@ -88,6 +88,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .count_loads = arch->moe.n_experts > 0,
                                         .expert_room = s->o.expert_room,
                                         .qat = s->o.qat,
+                                        .unquantized_first = s->o.unquantized_first,
+                                        .unquantized_last = s->o.unquantized_last,
                                         .chunks = ax_pipeline_chunks(&pipeline)};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     s->model.quant.on = s->o.qat_after == 0;

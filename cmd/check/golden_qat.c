@@ -42,7 +42,7 @@ static enum ax_status values(const struct linear_case *c, struct ax_runtime *rt,
     struct ax_fake_quantize f = {.x = *x, .y = *y, .block = c->block, .kind = c->kind};
     if (ax_quant_info(c->kind)->outer == AX_BLOCK_TENSOR) {
         f.range = ax_golden_rows(rt, AX_F32, 1, 2);
-        AX_TRY(ax_run_quant_range(rt->q, &(struct ax_quant_range){*x, f.range}));
+        AX_TRY(ax_run_quant_range(rt->q, &(struct ax_quant_range){.x = *x, .range = f.range}));
     }
     return ax_run_fake_quantize(rt->q, &f);
 }

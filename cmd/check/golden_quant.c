@@ -134,7 +134,7 @@ static enum ax_status range_of(struct ax_runtime *rt, const struct ax_number_for
     if (outer == 1 && f->block != AX_BLOCK_TENSOR)
         return AX_OK;
     *range = ax_golden_rows(rt, AX_F32, outer == AX_BLOCK_ROW ? x->shape[0] : 1, 2);
-    return ax_run_quant_range(rt->q, &(struct ax_quant_range){*x, *range});
+    return ax_run_quant_range(rt->q, &(struct ax_quant_range){.x = *x, .range = *range});
 }
 
 static enum ax_status check_values(const struct quant_case *c, struct ax_runtime *rt,
@@ -161,9 +161,12 @@ static enum ax_status check_values(const struct quant_case *c, struct ax_runtime
         return AX_OK;
     struct ax_tensor up;
     AX_TRY(input_of(c, rt, ".w", &up));
-    const struct ax_fake_quantize f = {a->x,
-                                       ax_golden_rows(rt, AX_F32, a->x.shape[0], a->x.shape[1]),
-                                       a->range, a->block, a->kind};
+    const struct ax_fake_quantize f = {.x = a->x,
+                                       .y =
+                                           ax_golden_rows(rt, AX_F32, a->x.shape[0], a->x.shape[1]),
+                                       .range = a->range,
+                                       .block = a->block,
+                                       .kind = a->kind};
     AX_TRY(ax_run_fake_quantize(rt->q, &f));
     AX_TRY(ax_run_fake_quantize_backward(
         rt->q,

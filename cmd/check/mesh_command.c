@@ -30,7 +30,7 @@ static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_rep
 
 enum ax_status ax_check_mesh(int argc, char **argv) {
     struct ax_mesh_check c = {.sizes = {1, 1, 1, 1, 1, 1}, .backend = "ref"};
-    const char *recompute = "off", *schedule = "1f1b", *base = NULL, *qat = NULL,
+    const char *recompute = "off", *schedule = "1f1b", *base = NULL, *qat = NULL, *fp8 = NULL,
                *positional[1 + MAX_SIZES];
     struct ax_peft_config adapter = {.all_linear = true};
     int64_t micro = 3, tokens = 96;
@@ -50,6 +50,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         {"--zero", AX_ARG_INT, &zero, 1, 3},
         {"--base", AX_ARG_STRING, &base, 0, 0},
         {"--qat", AX_ARG_STRING, &qat, 0, 0},
+        {"--fp8", AX_ARG_STRING, &fp8, 0, 0},
         {"--schedule", AX_ARG_STRING, &schedule, 0, 0},
         {"--virtual", AX_ARG_INT, &virtual_stages, 1, AX_MAX_CHUNKS},
     };
@@ -71,6 +72,10 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     struct ax_scheme scheme;
     if (qat) {
         AX_TRY(ax_scheme_find("--qat", qat, &scheme));
+        c.qat = &scheme;
+    }
+    if (fp8) {
+        AX_TRY(ax_fp8_recipe(fp8, false, &scheme));
         c.qat = &scheme;
     }
     if (!lora && (adapter.dora || base || adapter.dropout != 0))

@@ -126,6 +126,7 @@ const struct ax_config_rule ax_config_rules[] = {
     {"qat && (load_in_4bit || load_in_8bit)", "qat",
      "quantizes the weights itself, so the base cannot be: set load_in_4bit and load_in_8bit to "
      "false"},
+    {"qat && fp8", "fp8", "qat says what linears compute in: remove one of them"},
     {"qat && quantization", "quantization", "qat says it already: remove one of them"},
     {"quantization.scheme && (set(quantization.weight_dtype) || "
      "set(quantization.activation_dtype))",

@@ -1,4 +1,5 @@
-/* qat and quantization: the scheme that a run trains for, or writes. axolotl's pairs of types are names of schemes. */
+/* qat and quantization: the scheme that a run trains for, or writes; fp8: the one that it trains in.
+ * axolotl's pairs of types are names of schemes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,10 +35,21 @@ enum ax_status ax_train_scheme_read(const struct ax_config *cfg, const char *map
     return AX_OK;
 }
 
+static enum ax_status read_fp8(struct ax_train_setup *s) {
+    const struct ax_config *cfg = s->cfg;
+    if (!ax_config_bool(cfg, "fp8"))
+        return AX_OK;
+    s->o.step.qat = &s->qat;
+    s->o.step.unquantized_first = ax_config_i64(cfg, "num_layers_at_start_in_bf16");
+    s->o.step.unquantized_last = ax_config_i64(cfg, "num_layers_at_end_in_bf16");
+    return ax_fp8_recipe(ax_config_str(cfg, "fp8_recipe"),
+                         strcmp(ax_config_str(cfg, "fp8_format"), "e4m3") == 0, &s->qat);
+}
+
 enum ax_status ax_train_qat_read(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
     if (!ax_config_has(cfg, "qat"))
-        return AX_OK;
+        return read_fp8(s);
     AX_TRY(ax_train_scheme_read(cfg, "qat", &s->qat));
     s->o.step.qat = &s->qat;
     if (ax_config_has(cfg, "qat.fake_quant_after_n_steps"))

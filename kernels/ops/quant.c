@@ -5,6 +5,7 @@
 struct quant_options {
     enum ax_quant kind; /* `inner` is the block */
     bool range;         /* of all numbers is given */
+    bool columns;       /* ranges are of columns */
 };
 #define QUANT(...) OPTIONS(quant_options, __VA_ARGS__)
 
@@ -197,7 +198,8 @@ AX_OP_INFO(dequantize, OUT(out), IN(codes), IN(scale), IN(offset), IN(outer));
 static const char *check_quant_range(const struct ax_quant_range *a) {
     NEED(given(&a->x) && a->x.ndim == 2 && real(&a->x) && rows_apart(&a->x));
     NEED(is_dense_2d(&a->range, AX_F32, a->range.shape[0], 2));
-    NEED(a->range.shape[0] == 1 || a->range.shape[0] == a->x.shape[0]);
+    NEED(a->columns ? a->range.shape[0] == a->x.shape[1]
+                    : a->range.shape[0] == 1 || a->range.shape[0] == a->x.shape[0]);
     return NULL;
 }
 
@@ -206,7 +208,12 @@ PER_ELEMENT(quant_range, 2, x)
 static void build_quant_range(struct ax_case_builder *b, struct ax_quant_range *a) {
     const struct quant_options *o = ax_case_options(b);
     a->x = ax_case_in2(b, b->real, b->shape->rows, b->shape->cols);
-    a->range = ax_case_dense2(b, AX_F32, o->range ? 1 : b->shape->rows, 2);
+    a->columns = o->columns;
+    a->range = ax_case_dense2(b, AX_F32,
+                              o->range     ? 1
+                              : o->columns ? b->shape->cols
+                                           : b->shape->rows,
+                              2);
 }
 
 static const struct ax_shape shapes_quant_range[] = {
@@ -214,7 +221,10 @@ static const struct ax_shape shapes_quant_range[] = {
     {"rows", .rows = 5, .cols = 37, .pad = 3},
     {"all", .rows = 70, .cols = 37, .pad = 3, QUANT(.range = true)},
     {"all, large", .rows = 300, .cols = 400, QUANT(.range = true)},
+    {"columns", .rows = 37, .cols = 70, .pad = 3, QUANT(.columns = true)},
+    {"columns, large", .rows = 90, .cols = 2100, QUANT(.columns = true)},
     {"gate_up", .big = true, .rows = 3072, .cols = 576, QUANT(.range = true)},
+    {"gate_up, columns", .big = true, .rows = 3072, .cols = 576, QUANT(.columns = true)},
 };
 
 AX_OP_INFO(quant_range, IN(x), OUT(range));
@@ -231,23 +241,41 @@ static const char *check_fake_quantize(const struct ax_fake_quantize *a) {
     if (rule != NULL)
         return rule;
     NEED(same_shape(&a->x, &a->y) && a->y.dtype == a->x.dtype);
-    return check_range(&a->x, &a->range, a->block, a->kind);
+    if (!a->columns)
+        return check_range(&a->x, &a->range, a->block, a->kind);
+    NEED(a->kind == AX_QUANT_FP8 || a->kind == AX_QUANT_E5M2);
+    NEED(is_dense_2d(&a->range, AX_F32, a->x.shape[1], 2));
+    return NULL;
 }
 
 PER_ELEMENT(fake_quantize, 4, x)
+
+/* Ranges of [−1, 1]'s numbers, by column. */
+static struct ax_tensor build_columns(struct ax_case_builder *b, int64_t cols) {
+    struct ax_tensor range = ax_case_dense2(b, AX_F32, cols, 2);
+    ax_case_randomize(b, &range, 0.5, 1);
+    return range;
+}
 
 static void build_fake_quantize(struct ax_case_builder *b, struct ax_fake_quantize *a) {
     const struct quant_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
     a->x = ax_case_in2(b, b->real, s->rows, s->cols);
     a->y = ax_case_out2(b, b->real, s->rows, s->cols);
-    a->range = build_range(b, o->range);
+    a->range = o->columns ? build_columns(b, s->cols) : build_range(b, o->range);
     a->block = s->inner;
     a->kind = o->kind;
+    a->columns = o->columns;
 }
 
 static const struct ax_shape shapes_fake_quantize[] = {
     FORMAT_SHAPES,
+    {"fp8, columns", .rows = 5, .cols = 70, .inner = 70, .pad = 3,
+     QUANT(.kind = AX_QUANT_FP8, .columns = true)},
+    {"e5m2, columns", .rows = 5, .cols = 2100, .inner = 2100,
+     QUANT(.kind = AX_QUANT_E5M2, .columns = true)},
+    {"fp8, gate_up, columns", .big = true, .rows = 3072, .cols = 576, .inner = 576,
+     QUANT(.kind = AX_QUANT_FP8, .columns = true)},
     {"int8, strided", .rows = 4, .cols = 70, .inner = 35, .pad = 3, QUANT(.kind = AX_QUANT_INT8)},
 };
 

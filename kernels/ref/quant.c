@@ -131,8 +131,8 @@ enum ax_status ax_ref_quant_range(struct ax_queue *q, const struct ax_quant_rang
     float *range = a->range.data;
     memset(range, 0, ax_tensor_bytes(&a->range));
     for (int64_t r = 0; r < a->x.shape[0]; r++) {
-        float *own = range + 2 * (a->range.shape[0] == 1 ? 0 : r);
         for (int64_t i = 0; i < a->x.shape[1]; i++) {
+            float *own = range + 2 * (a->columns ? i : a->range.shape[0] == 1 ? 0 : r);
             const float v = (float)ax_ref_get(&a->x, r, i);
             own[0] = ax_greater(-v, own[0]);
             own[1] = ax_greater(v, own[1]);
@@ -141,11 +141,26 @@ enum ax_status ax_ref_quant_range(struct ax_queue *q, const struct ax_quant_rang
     return AX_OK;
 }
 
+static void fake_columns(const struct ax_fake_quantize *a) {
+    const float *range = a->range.data;
+    for (int64_t i = 0; i < a->x.shape[1]; i++) {
+        const struct ax_quant_block b =
+            ax_quant_block_of(a->kind, -range[2 * i], range[2 * i + 1], 0);
+        for (int64_t r = 0; r < a->x.shape[0]; r++)
+            ax_ref_set(&a->y, r, i,
+                       (double)ax_quant_fake(a->kind, (float)ax_ref_get(&a->x, r, i), &b));
+    }
+}
+
 enum ax_status ax_ref_fake_quantize(struct ax_queue *q, const struct ax_fake_quantize *a,
                                     void *work) {
     (void)q;
     (void)work;
     const int64_t cols = a->x.shape[1];
+    if (a->columns) {
+        fake_columns(a);
+        return AX_OK;
+    }
     for (int64_t first = 0; first < ax_tensor_numel(&a->x); first += a->block) {
         const struct ax_quant_block b =
             block_of(a->kind, &a->x, &a->range, first, first + a->block);

@@ -2,6 +2,7 @@
 #ifndef AX_TESTS_CMD_CHATS_CASE_H
 #define AX_TESTS_CMD_CHATS_CASE_H
 
+#include "ckpt/hf/hf.h"
 #include "tests/cmd/sft_case.h"
 
 /* Its path; `more` has further keys, such as max_steps. */
@@ -30,6 +31,32 @@ static inline const char *chats_config(const char *more) {
     snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
     ax_buf_free(&b);
     return path;
+}
+
+/* Of two folders in the scratch folder. */
+static inline bool same_weights(const char *a, const char *b) {
+    struct ax_hf x, y;
+    assert_int_equal(ax_hf_open(&x, in_scratch(a)), AX_OK);
+    assert_int_equal(ax_hf_open(&y, in_scratch(b)), AX_OK);
+    assert_int_equal(ax_hf_count(&x), ax_hf_count(&y));
+    bool same = true;
+    for (int i = 0; i < ax_hf_count(&x); i++) {
+        const struct ax_st_entry *e = ax_hf_at(&x, i), *f = ax_hf_find(&y, e->name);
+        assert_non_null(f);
+        same = same && e->bytes == f->bytes && memcmp(e->data, f->data, e->bytes) == 0;
+    }
+    ax_hf_close(&x);
+    ax_hf_close(&y);
+    return same;
+}
+
+/* output_dir=… in the scratch folder; four at a time. */
+static inline const char *out(const char *name) {
+    static char text[4][256];
+    static int next;
+    char *to = text[next++ % 4];
+    snprintf(to, sizeof text[0], "output_dir=%s/%s", scratch, name);
+    return to;
 }
 
 #endif

@@ -225,7 +225,6 @@ static void what_cannot_be_done_stops(void **state) {
     } cases[] = {
         {"push_dataset_to_hub: me/x\n", AX_CAP_HUB_DATA_UPLOAD},
         {"use_otel_metrics: true\n", AX_CAP_OTEL},
-        {"fp8: true\n", AX_CAP_FP8},
         {"chat_template: command_a\n", AX_CAP_COMMAND_A},
         {"optimizer: adopt_adamw\n", AX_CAP_OTHER_OPTIM},
         {"image_size: 512\n", AX_CAP_MULTIMODAL},
@@ -258,13 +257,13 @@ static void missing_capabilities_are_listed_once(void **state) {
     struct ax_config cfg;
     load_ok(&cfg,
             "base_model: m\nlearning_rate: 1e-4\ndatasets: [{path: a}]\n"
-            "image_size: 512\nfp8: true\nimage_resize_algorithm: "
+            "image_size: 512\nuse_otel_metrics: true\nimage_resize_algorithm: "
             "bilinear\n",
             NULL);
     assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_ERR_UNSUPPORTED);
     expect_text(ax_error_text(),
                 "\n  multimodal: image_size (c.yaml:4:13), image_resize_algorithm\n"
-                "  fp8: fp8 (c.yaml:5:6)");
+                "  opentelemetry: use_otel_metrics (c.yaml:5:19)");
     ax_config_free(&cfg);
 }
 
@@ -310,8 +309,10 @@ static void required_keys(void **state) {
     ax_config_free(&cfg);
 
     /* text commands do not mind what only training would need */
-    load_ok(&cfg, "base_model: m\npretraining_dataset: [{path: a}]\nmax_steps: 5\nfp8: true\n",
-            NULL);
+    load_ok(
+        &cfg,
+        "base_model: m\npretraining_dataset: [{path: a}]\nmax_steps: 5\nuse_otel_metrics: true\n",
+        NULL);
     assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TEXT), AX_OK);
     ax_config_free(&cfg);
 }

@@ -166,12 +166,12 @@ static void expect_missing(const char *yaml, bool text_only, const char *want) {
 static void missing_capabilities(void **state) {
     (void)state;
     expect_missing("base_model: m\n", false, "");
-    expect_missing("image_size: 512\nfp8: true\n"
+    expect_missing("image_size: 512\nuse_otel_metrics: true\n"
                    "image_resize_algorithm: bilinear\n"
                    "processor_type: P\n",
                    false,
                    "<multimodal: image_size (c.yaml:1:13), image_resize_algorithm, processor_type>"
-                   "<fp8: fp8 (c.yaml:2:6)>");
+                   "<opentelemetry: use_otel_metrics (c.yaml:2:19)>");
     static const char *const keys[] = {"rank",       "update_proj_gap", "scale",
                                        "proj_bits",  "proj_group_size", "cos_threshold",
                                        "gamma_proj", "queue_size"};
@@ -187,7 +187,7 @@ static void missing_capabilities(void **state) {
         expect_missing(yaml, false, whole);
     }
     /* what matters to text, by itself */
-    expect_missing("image_size: 512\nchat_template: command_a\nfp8: true\n", true,
+    expect_missing("image_size: 512\nchat_template: command_a\nuse_otel_metrics: true\n", true,
                    "<command-a-templates: chat_template (c.yaml:2:16)>");
 }
 

@@ -294,7 +294,8 @@ static void every_key_that_acts_is_offered(void **state) {
     assert_true(n > 100);
     static const char *const offered[] = {"base_model", "learning_rate",
                                           "special_tokens.pad_token"};
-    static const char *const kept[] = {"datasets[].path", "datasets", "tokenizer_type", "fp8"};
+    static const char *const kept[] = {"datasets[].path", "datasets", "tokenizer_type",
+                                       "use_otel_metrics"};
     for (size_t i = 0; i < 3; i++)
         assert_true(can_be_offered(ax_config_find(offered[i])));
     for (size_t i = 0; i < 4; i++)

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "ckpt/hf/hf.h"
 #include "tests/cmd/chats_case.h"
 
 #define LORA "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"
@@ -18,30 +17,6 @@ static const char *config(const char *more) {
     sft_command = "qat";
     snprintf(all, sizeof all, "max_steps: 6\nsave_steps: 2\nfloat32: true\n%s", more);
     return chats_config(all);
-}
-
-static bool same_weights(const char *a, const char *b) {
-    struct ax_hf x, y;
-    assert_int_equal(ax_hf_open(&x, in_scratch(a)), AX_OK);
-    assert_int_equal(ax_hf_open(&y, in_scratch(b)), AX_OK);
-    assert_int_equal(ax_hf_count(&x), ax_hf_count(&y));
-    bool same = true;
-    for (int i = 0; i < ax_hf_count(&x); i++) {
-        const struct ax_st_entry *e = ax_hf_at(&x, i), *f = ax_hf_find(&y, e->name);
-        assert_non_null(f);
-        same = same && e->bytes == f->bytes && memcmp(e->data, f->data, e->bytes) == 0;
-    }
-    ax_hf_close(&x);
-    ax_hf_close(&y);
-    return same;
-}
-
-static const char *out(const char *name) {
-    static char text[4][256];
-    static int next;
-    char *to = text[next++ % 4];
-    snprintf(to, sizeof text[0], "output_dir=%s/%s", scratch, name);
-    return to;
 }
 
 /* It starts at the third of six updates; before, the run is one without. */

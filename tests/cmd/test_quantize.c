@@ -33,7 +33,8 @@ static void fake(struct machine *m, const struct ax_scheme *s, const struct ax_s
                                  .kind = s->weight.kind};
     if (s->weight.block == AX_BLOCK_TENSOR || s->weight.kind == AX_QUANT_NVFP4) {
         f.range = ax_tensor_2d(AX_F32, range, 1, 2);
-        assert_int_equal(ax_run_quant_range(m->q, &(struct ax_quant_range){f.x, f.range}), AX_OK);
+        assert_int_equal(
+            ax_run_quant_range(m->q, &(struct ax_quant_range){.x = f.x, .range = f.range}), AX_OK);
     }
     assert_int_equal(ax_run_fake_quantize(m->q, &f), AX_OK);
     ax_free(x);

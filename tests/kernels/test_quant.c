@@ -308,7 +308,8 @@ static void ranges_of_rows_change_nothing(struct machine *m, enum ax_quant kind)
     assert_int_equal(ax_run_fake_quantize(m->q, &f), AX_OK);
     f.range = ax_tensor_2d(AX_F32, range, ROWS, 2);
     f.y.data = y[1];
-    assert_int_equal(ax_run_quant_range(m->q, &(struct ax_quant_range){f.x, f.range}), AX_OK);
+    assert_int_equal(ax_run_quant_range(m->q, &(struct ax_quant_range){.x = f.x, .range = f.range}),
+                     AX_OK);
     assert_int_equal(ax_run_fake_quantize(m->q, &f), AX_OK);
     assert_memory_equal(y[0], y[1], sizeof y[0]);
     assert_memory_not_equal(y[0], x, sizeof x);

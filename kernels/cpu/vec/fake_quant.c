@@ -4,6 +4,8 @@
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/quant.h"
 
+#define STRIP 64 /* columns per task */
+
 /* Rows per task. */
 static int64_t rows_per_task(int64_t cols) {
     return cols < PIECE ? PIECE / cols : 1;
@@ -37,9 +39,31 @@ static void range_of_rows(const struct ax_quant_range *a, int64_t first, int64_t
     }
 }
 
+/* Of columns [first, first + n), n ≤ STRIP. */
+static void range_of_columns(const struct ax_quant_range *a, int64_t first, int64_t n) {
+    float x[STRIP], less[STRIP] = {0}, more[STRIP] = {0};
+    for (int64_t r = 0; r < a->x.shape[0]; r++) {
+        AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, r), first, n, x);
+        for (int64_t i = 0; i < n; i++) {
+            less[i] = ax_greater(-x[i], less[i]);
+            more[i] = ax_greater(x[i], more[i]);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        ((float *)a->range.data)[2 * (first + i)] = less[i];
+        ((float *)a->range.data)[2 * (first + i) + 1] = more[i];
+    }
+}
+
 enum ax_status AX_VEC(ax_cpu_quant_range)(struct ax_queue *q, const struct ax_quant_range *a,
                                           void *work) {
     (void)work;
+    const int64_t cols = a->x.shape[1];
+    if (a->columns) {
+        AX_PARALLEL_FOR (team(q, ax_tensor_numel(&a->x)), t, ceil_div(cols, STRIP))
+            range_of_columns(a, t * STRIP, least(STRIP, cols - t * STRIP));
+        return AX_OK;
+    }
     const int64_t rows = a->x.shape[0], each = rows_per_task(a->x.shape[1]);
     _Atomic uint32_t all[2] = {0, 0};
     {
@@ -100,9 +124,31 @@ AX_INLINE void fake_rows(enum ax_quant kind, const struct ax_fake_quantize *a, i
     }
 }
 
+/* Columns [first, first + n), n ≤ STRIP. */
+AX_INLINE void fake_columns(enum ax_quant kind, const struct ax_fake_quantize *a, int64_t first,
+                            int64_t n) {
+    float x[STRIP];
+    struct ax_quant_block b[STRIP];
+    const float *range = (const float *)a->range.data + 2 * first;
+    for (int64_t i = 0; i < n; i++)
+        b[i] = ax_quant_block_of(kind, -range[2 * i], range[2 * i + 1], 0);
+    for (int64_t r = 0; r < a->x.shape[0]; r++) {
+        AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, r), first, n, x);
+        for (int64_t i = 0; i < n; i++)
+            x[i] = ax_quant_fake(kind, x[i], &b[i]);
+        AX_BY_DTYPE(a->y.dtype, write_floats, x, ax_tensor_row(&a->y, r), first, n);
+    }
+}
+
 enum ax_status AX_VEC(ax_cpu_fake_quantize)(struct ax_queue *q, const struct ax_fake_quantize *a,
                                             void *work) {
     (void)work;
+    const int64_t cols = a->x.shape[1];
+    if (a->columns) {
+        AX_PARALLEL_FOR (team(q, ax_tensor_numel(&a->x)), t, ceil_div(cols, STRIP))
+            AX_BY_KIND(a->kind, fake_columns, a, t * STRIP, least(STRIP, cols - t * STRIP));
+        return AX_OK;
+    }
     const int64_t rows = a->x.shape[0], each = rows_per_task(a->x.shape[1]);
     AX_PARALLEL_FOR (team(q, ax_tensor_numel(&a->x)), t, ceil_div(rows, each))
         AX_BY_KIND(a->kind, fake_rows, a, t * each, least((t + 1) * each, rows));
