@@ -54,13 +54,10 @@ static enum ax_status check_quantized(struct ax_json q) {
     AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
     if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/mxfp4.h */
         return AX_OK;
-    if (strcmp(method, "compressed-tensors") == 0)
+    if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0)
         return ax_compressed_parse(q, &format);
     ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",
-                  *method ? " (" : "", method,
-                  !*method                                                ? ""
-                  : ax_json_size(ax_json_get(q, "weight_block_size")) > 0 ? " in blocks)"
-                                                                          : ")");
+                  *method ? " (" : "", method, *method ? ")" : "");
     return AX_ERR_UNSUPPORTED;
 }
 

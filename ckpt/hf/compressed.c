@@ -12,7 +12,7 @@
 struct ax_compressed_matrix {
     char *name;
     struct ax_compressed_format f;
-    int64_t cols, block;
+    int64_t cols, block, across; /* across: scales from one row of blocks to the next */
     const struct ax_st_entry *codes, *scale;
     float outer; /* of nvfp4 */
 };
@@ -46,6 +46,12 @@ static uint32_t code_at(const struct ax_compressed_matrix *m, int64_t i) {
     return m->f.form == AX_FORM_PACKED ? (code - half) & 255 : code;
 }
 
+/* The scale of element i. */
+static int64_t scale_of(const struct ax_compressed_matrix *m, int64_t i) {
+    const int64_t row = i / m->cols, col = i % m->cols;
+    return (m->f.rows > 0 ? row / m->f.rows : row) * m->across + col / m->block;
+}
+
 static struct ax_quant_block block_at(const struct ax_compressed_matrix *m, int64_t block) {
     const int64_t at = m->scale->numel == 1 ? 0 : block;
     const float scale = (float)ax_load(m->scale->dtype, m->scale->data, at);
@@ -60,8 +66,8 @@ static enum ax_status read_matrix(void *ctx, int64_t first, int64_t n, void *out
     struct ax_quant_block b = {0};
     int64_t current = -1;
     for (int64_t i = first; i < first + n; i++) {
-        if (i / m->block != current) {
-            current = i / m->block;
+        if (scale_of(m, i) != current) {
+            current = scale_of(m, i);
             b = block_at(m, current);
         }
         values[i - first] =
@@ -104,8 +110,10 @@ static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix 
     const int64_t per = is_packed(&m->f) ? (int64_t)ax_dtype_size(c->dtype) * 8 / m->f.bits : 1;
     m->cols = c->shape[1] * per;
     m->block = m->f.block > 0 ? m->f.block : m->cols;
-    const int64_t scales = m->f.block == AX_BLOCK_TENSOR ? 1 : c->shape[0] * (m->cols / m->block);
-    if (m->cols % m->block != 0)
+    m->across = (m->cols + m->block - 1) / m->block;
+    const int64_t down = m->f.rows > 0 ? (c->shape[0] + m->f.rows - 1) / m->f.rows : c->shape[0];
+    const int64_t scales = m->f.block == AX_BLOCK_TENSOR ? 1 : down * m->across;
+    if (m->cols % m->block != 0 && m->f.rows == 0)
         return wrong(dir, c, "has rows that the group size does not divide");
     if (s->numel != scales)
         return wrong(dir, s, "has another number of scales than the matrix has blocks");
@@ -120,9 +128,10 @@ static enum ax_status add_matrix(struct ax_compressed *c, const char *dir,
                                  const struct ax_st_entry *codes, size_t stem) {
     struct ax_compressed_matrix *m = &c->matrices[c->n_matrices];
     *m = (struct ax_compressed_matrix){.f = *f, .codes = codes};
-    m->scale = sibling(n, entries, codes->name, stem, ".weight_scale");
+    m->scale =
+        sibling(n, entries, codes->name, stem, f->rows > 0 ? ".weight_scale_inv" : ".weight_scale");
     if (!m->scale)
-        return wrong(dir, codes, "has no weight_scale");
+        return wrong(dir, codes, f->rows > 0 ? "has no weight_scale_inv" : "has no weight_scale");
     AX_TRY(check_shapes(dir, m));
     if (f->form == AX_FORM_NVFP4) {
         const struct ax_st_entry *g =
@@ -156,8 +165,9 @@ static bool is_codes(const struct ax_compressed_format *f, const struct ax_st_en
 }
 
 static bool is_side(const struct ax_st_entry *e) {
-    return stem_of(e->name, ".weight_scale") || stem_of(e->name, ".weight_shape") ||
-           stem_of(e->name, ".weight_global_scale") || stem_of(e->name, ".input_global_scale");
+    return stem_of(e->name, ".weight_scale") || stem_of(e->name, ".weight_scale_inv") ||
+           stem_of(e->name, ".weight_shape") || stem_of(e->name, ".weight_global_scale") ||
+           stem_of(e->name, ".input_global_scale");
 }
 
 enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,

@@ -8,6 +8,11 @@
  *   nvfp4-pack-quantized  X.weight_packed U8, two codes per byte, the first lowest; X.weight_scale
  *                         F8_E4M3 [out][in/16]; X.weight_global_scale [1], by which values are divided
  *
+ *
+ * and of DeepSeek's, which transformers calls fp8:
+ *
+ *   X.weight F8_E4M3; X.weight_scale_inv [⌈out/128⌉][⌈in/128⌉], by which values are multiplied
+ *
  * Read, each is a float32 matrix X.weight with the values that quantization-aware training used. */
 #ifndef AX_CKPT_HF_COMPRESSED_H
 #define AX_CKPT_HF_COMPRESSED_H
@@ -27,6 +32,7 @@ struct ax_compressed_format {
     enum ax_quant kind;
     int bits;
     int64_t block; /* of struct ax_number_format */
+    int64_t rows;  /* > 0: a scale is of so many rows of `block` elements, fewer at the edges */
 };
 /* From quantization_config; AX_ERR_UNSUPPORTED names what is not supported. */
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);

@@ -6,7 +6,7 @@
 struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s) {
     const bool four = s->form == AX_FORM_NVFP4 || s->weight.kind == AX_QUANT_INT4 ||
                       s->weight.kind == AX_QUANT_INT4_FP8;
-    return (struct ax_compressed_format){s->form, s->weight.kind, four ? 4 : 8, s->weight.block};
+    return (struct ax_compressed_format){s->form, s->weight.kind, four ? 4 : 8, s->weight.block, 0};
 }
 
 /* ---- writing ---- */
@@ -84,7 +84,8 @@ static const struct {
 static enum ax_status unsupported(struct ax_json v, const char *what) {
     ax_json_error(v,
                   "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
-                  "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one group",
+                  "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one group; fp8 "
+                  "by blocks",
                   what);
     return AX_ERR_UNSUPPORTED;
 }
@@ -97,11 +98,27 @@ static struct ax_json only(struct ax_json groups) {
     return first;
 }
 
+/* DeepSeek's: e4m3 in blocks of rows and columns. */
+static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_format *out) {
+    const struct ax_json size = ax_json_get(config, "weight_block_size");
+    const char *fmt;
+    int64_t rows, cols;
+    AX_TRY(ax_json_str_or(ax_json_get(config, "fmt"), "e4m3", &fmt));
+    if (ax_json_size(size) != 2 || strcmp(fmt, "e4m3") != 0)
+        return unsupported(config, "fp8 needs e4m3 and a weight_block_size [rows, columns]");
+    AX_TRY(ax_json_i64(ax_json_at(size, 0), 1, 1 << 20, &rows));
+    AX_TRY(ax_json_i64(ax_json_at(size, 1), 1, 1 << 20, &cols));
+    *out = (struct ax_compressed_format){AX_FORM_FLOAT, AX_QUANT_FP8, 8, cols, rows};
+    return AX_OK;
+}
+
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
     const char *method, *format, *type, *strategy;
     int64_t bits, group;
     bool symmetric;
     AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
+    if (strcmp(method, "fp8") == 0)
+        return parse_fp8(config, out);
     if (strcmp(method, "compressed-tensors") != 0)
         return unsupported(config, "this kind of quantization is not supported");
     const struct ax_json one = only(ax_json_get(config, "config_groups"));
@@ -120,7 +137,7 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
             (known[i].block > 0 && group < 1))
             continue;
         *out = (struct ax_compressed_format){known[i].form, known[i].kind, known[i].bits,
-                                             known[i].block > 0 ? group : known[i].block};
+                                             known[i].block > 0 ? group : known[i].block, 0};
         return AX_OK;
     }
     return unsupported(w, "this format of weights is not supported");

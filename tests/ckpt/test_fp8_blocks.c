@@ -1,0 +1,106 @@
+/* Matrices in e4m3 by blocks of rows and columns, as DeepSeek publishes them: element by element by the
+ * formula, blocks at the edges too; mistakes are named. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "kernels/quant_codes.h"
+#include "tests/ckpt/folder.h"
+
+enum { ROWS = 5, COLS = 7, HIGH = 2, WIDE = 4, DOWN = 3, ACROSS = 2 };
+
+static unsigned char code_of(int64_t i) {
+    return (unsigned char)(i * 37 % 127 + i % 2 * 128); /* 127 and 255 are no numbers */
+}
+
+static enum ax_status codes(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    for (int64_t i = 0; i < n; i++)
+        ((unsigned char *)out)[i] = code_of(first + i);
+    return AX_OK;
+}
+
+static float scale_of(int64_t i) {
+    return 0.125F * (float)(i + 3);
+}
+
+static enum ax_status scales(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    for (int64_t i = 0; i < n; i++)
+        ((float *)out)[i] = scale_of(first + i);
+    return AX_OK;
+}
+
+/* A folder with one matrix and a vector; `across` scales in a row of scales, named `name`. */
+static enum ax_status open_made(struct ax_hf *hf, const char *config, const char *name,
+                                int64_t across) {
+    const struct ax_st_output t[] = {
+        {.name = "a.weight",
+         .dtype = AX_U8,
+         .e4m3 = true,
+         .ndim = 2,
+         .shape = {ROWS, COLS},
+         .fill = codes},
+        {.name = name, .dtype = AX_F32, .ndim = 2, .shape = {DOWN, across}, .fill = scales},
+        {.name = "norm.weight", .dtype = AX_F32, .ndim = 1, .shape = {4}, .fill = scales}};
+    put_text("config.json", config);
+    assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), 3, t), AX_OK);
+    return ax_hf_open(hf, dir);
+}
+
+#define CONFIG(fields)                                                                             \
+    "{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", " fields "}}"
+#define BLOCKS CONFIG("\"weight_block_size\": [2, 4]")
+
+static void values_are_codes_times_scales(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    float v[ROWS * COLS], part[3];
+    assert_int_equal(open_made(&hf, BLOCKS, "a.weight_scale_inv", ACROSS), AX_OK);
+    assert_int_equal(ax_hf_count(&hf), 2);
+    const struct ax_st_entry *e = ax_hf_find(&hf, "a.weight");
+    assert_non_null(e);
+    assert_int_equal(e->numel, ROWS * COLS);
+    assert_int_equal(ax_st_read(e, 0, e->numel, AX_F32, v), AX_OK);
+    for (int64_t i = 0; i < ROWS * COLS; i++) {
+        const int64_t scale = i / COLS / HIGH * ACROSS + i % COLS / WIDE;
+        assert_true(v[i] == ax_e4m3_value(code_of(i)) * scale_of(scale));
+    }
+    assert_int_equal(ax_st_read(e, 9, 3, AX_F32, part), AX_OK);
+    assert_memory_equal(part, v + 9, sizeof part);
+    ax_hf_close(&hf);
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *name;
+        int64_t across;
+        enum ax_status st;
+        const char *says;
+    } bad[] = {{BLOCKS, "a.weight_scale", 2, AX_ERR_DATA, "a.weight has no weight_scale_inv"},
+               {BLOCKS, "a.weight_scale_inv", 1, AX_ERR_DATA, "another number of scales"},
+               {CONFIG("\"weight_block_size\": [2]"), "a.weight_scale_inv", 2, AX_ERR_UNSUPPORTED,
+                "weight_block_size [rows, columns]"},
+               {CONFIG("\"weight_block_size\": [2, 0]"), "a.weight_scale_inv", 2, AX_ERR_DATA,
+                "weight_block_size"},
+               {CONFIG("\"activation_scheme\": \"static\""), "a.weight_scale_inv", 2,
+                AX_ERR_UNSUPPORTED, "weight_block_size [rows, columns]"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ax_hf hf;
+        const enum ax_status st = open_made(&hf, bad[i].config, bad[i].name, bad[i].across);
+        if (st != bad[i].st || !strstr(ax_error_text(), bad[i].says))
+            fail_msg("case %d: %d, %s", (int)i, (int)st, ax_error_text());
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_codes_times_scales),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
