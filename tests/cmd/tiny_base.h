@@ -45,6 +45,50 @@ static const struct tiny_family tiny_families[] = {
      "\"num_experts_per_tok\": 2, \"q_lora_rank\": null, \"qk_nope_head_dim\": 16, "
      "\"qk_rope_head_dim\": 8, \"routed_scaling_factor\": 2.446, \"topk_group\": 1, "
      "\"v_head_dim\": 16, \"rope_theta\": 50000.0, \"tie_word_embeddings\": false"},
+    {"gemma-2", "llama",
+     "\"model_type\": \"gemma2\", \"architectures\": [\"Gemma2ForCausalLM\"], \"head_dim\": 16, "
+     "\"query_pre_attn_scalar\": 16, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+     "\"sliding_window\": 32"},
+    {"gemma-3", "llama",
+     "\"model_type\": \"gemma3_text\", \"architectures\": [\"Gemma3ForCausalLM\"], \"head_dim\": "
+     "16, \"query_pre_attn_scalar\": 16, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+     "\"sliding_window\": 32, \"sliding_window_pattern\": 2"},
+    {"phi-3", "llama",
+     "\"model_type\": \"phi3\", \"architectures\": [\"Phi3ForCausalLM\"], \"rope_theta\": 10000.0, "
+     "\"sliding_window\": null, \"pad_token_id\": 0, \"tie_word_embeddings\": false"},
+    {"olmo-2", "llama",
+     "\"model_type\": \"olmo2\", \"architectures\": [\"Olmo2ForCausalLM\"], \"rope_theta\": "
+     "500000.0, \"tie_word_embeddings\": false"},
+    {"smollm3", "llama",
+     "\"model_type\": \"smollm3\", \"architectures\": [\"SmolLM3ForCausalLM\"], "
+     "\"no_rope_layer_interval\": 2, \"rope_theta\": 5000000.0, \"tie_word_embeddings\": true"},
+    {"granite", "llama",
+     "\"model_type\": \"granite\", \"architectures\": [\"GraniteForCausalLM\"], "
+     "\"attention_multiplier\": 0.25, \"embedding_multiplier\": 12.0, \"logits_scaling\": 8.0, "
+     "\"residual_multiplier\": 0.22, \"rope_theta\": 10000.0, \"tie_word_embeddings\": true"},
+    {"gpt-oss", "llama",
+     "\"model_type\": \"gpt_oss\", \"architectures\": [\"GptOssForCausalLM\"], \"attention_bias\": "
+     "true, \"head_dim\": 16, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+     "\"rope_theta\": 150000.0, \"sliding_window\": 32, \"tie_word_embeddings\": false"},
+    {"qwen1.5-moe", "qwen3",
+     "\"model_type\": \"qwen2_moe\", \"architectures\": [\"Qwen2MoeForCausalLM\"], "
+     "\"moe_intermediate_size\": 48, \"num_experts\": 4, \"num_experts_per_tok\": 2, "
+     "\"shared_expert_intermediate_size\": 96, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": "
+     "false"},
+    {"glm-4-", "llama",
+     "\"model_type\": \"glm4\", \"architectures\": [\"Glm4ForCausalLM\"], \"attention_bias\": "
+     "true, \"head_dim\": 16, \"partial_rotary_factor\": 0.5, \"rope_theta\": 10000.0, "
+     "\"tie_word_embeddings\": false"},
+    {"glm-4.5", "llama",
+     "\"model_type\": \"glm4_moe\", \"architectures\": [\"Glm4MoeForCausalLM\"], "
+     "\"attention_bias\": true, \"first_k_dense_replace\": 1, \"head_dim\": 16, "
+     "\"moe_intermediate_size\": 48, \"n_group\": 1, \"n_routed_experts\": 4, "
+     "\"n_shared_experts\": 1, \"norm_topk_prob\": true, \"num_experts_per_tok\": 2, "
+     "\"partial_rotary_factor\": 0.5, \"rope_theta\": 1000000.0, \"routed_scaling_factor\": 1.0, "
+     "\"topk_group\": 1, \"tie_word_embeddings\": false"},
+    {"magistral", "mistral",
+     "\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
+     "\"sliding_window\": null, \"rope_theta\": 1000000000.0, \"tie_word_embeddings\": false"},
     {"mixtral", "mistral",
      "\"model_type\": \"mixtral\", \"architectures\": [\"MixtralForCausalLM\"], "
      "\"rope_theta\": 1000000.0, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
