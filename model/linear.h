@@ -49,6 +49,8 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
                                   const struct ax_tensor *x, const struct ax_tensor *dy,
                                   const struct ax_tensor *dx);
 
+/* How operands are quantized in this pass; NULL: they are not. */
+const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l);
 /* The weights of all parts [out][in] as products read them, for a caller who multiplies with pieces of
  * them: unpacked, in scratch; rounded with their merged adapters if the model trains for a scheme, else
  * without adapters. The parts must run as one GEMM. */

@@ -142,17 +142,11 @@ static enum ax_status expand_values(const struct absorb *b, const struct ax_tens
     return scale(b, &heads, b->nope);
 }
 
-/* How operands are quantized, with the adapters in the weights; NULL: they are not. 8-bit training is
- * off without backward. */
-static const struct ax_fake_quant *quant_of(const struct ax_linear *l) {
-    return l->quant && ax_fake_quant_merges(l->quant) ? l->quant : NULL;
-}
-
 /* The rows to cache, of all ranks of tp: out [T][rank + rope]. */
 static enum ax_status latents(const struct absorb *b, const struct ax_layer *l,
                               const struct ax_pass *p, const struct ax_mla_cached *m,
                               struct ax_tensor *out) {
-    const struct ax_fake_quant *quant = quant_of(&l->mla.kv);
+    const struct ax_fake_quant *quant = ax_linear_quant(&l->mla.kv);
     struct ax_queue *q = b->rt->q;
     const struct ax_tensor own =
         take(b, "attention latents", m->normed.dtype, m->normed.shape[0], b->rank + b->rope);
@@ -202,7 +196,7 @@ enum ax_status ax_mla_attend_cached(const struct ax_layer *l, struct ax_pass *p,
                        .rope = a->mla.rope,
                        .v = a->v_head_dim,
                        .rank = a->mla.kv_rank};
-    if (!quant_of(kv) && ax_adapter_is_on(&kv->adapter[0]))
+    if (!ax_linear_quant(kv) && ax_adapter_is_on(&kv->adapter[0]))
         b.adapter = &kv->adapter[0];
     AX_TRY(ax_linear_weights(rt, kv, &b.w));
     AX_TRY(attend(&b, l, p, m));
