@@ -79,8 +79,8 @@ enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf 
 /* The softmax scale that readers of gemma2 and gemma3 assume is its ^-½. */
 int64_t ax_gguf_query_scalar(const struct ax_gguf_model *m);
 
-/* Without a file: no rope_scaling. Uses the keys of transformers 4 (rope_theta, rope_scaling), which 5 also reads; without dtype,
- * which ax_hf_write adds. Free with json_decref. */
+/* Without a file: no rope_scaling. Uses the keys of transformers 4 (rope_theta, rope_scaling), which
+ * 5 also reads; without dtype, which ax_hf_write adds. Free with json_decref. */
 enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out);
 enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, json_t **out);
 

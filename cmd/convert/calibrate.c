@@ -21,19 +21,25 @@ static struct ax_tensor take(struct ax_calibration *c, int rows, const char *nam
     return t;
 }
 
+static enum ax_status begin_row(struct ax_calibration *c, int row, struct ax_pass *p) {
+    struct ax_model *m = c->model;
+    const struct ax_calibration_row *r = &c->rows->rows[row];
+    *p = (struct ax_pass){.model = m,
+                          .batch = &c->batch,
+                          .slot = &c->slot,
+                          .recompute = AX_RECOMPUTE_INFERENCE,
+                          .inv_temperature = 1};
+    AX_TRY(ax_batch_fill(&c->batch, m->rt->q, m->arch.vocab_size, r->n, r->docs));
+    return ax_pass_begin(p);
+}
+
 /* Row i through a unit: x [T][D] becomes what comes out of it, or stays as it is. */
 static enum ax_status run_unit(struct ax_calibration *c, int unit, int row,
                                const struct ax_tensor *x, bool keep) {
     struct ax_model *m = c->model;
     struct ax_queue *q = m->rt->q;
-    const struct ax_calibration_row *r = &c->rows->rows[row];
-    struct ax_pass p = {.model = m,
-                        .batch = &c->batch,
-                        .slot = &c->slot,
-                        .recompute = AX_RECOMPUTE_INFERENCE,
-                        .inv_temperature = 1};
-    AX_TRY(ax_batch_fill(&c->batch, q, m->arch.vocab_size, r->n, r->docs));
-    AX_TRY(ax_pass_begin(&p));
+    struct ax_pass p;
+    AX_TRY(begin_row(c, row, &p));
     if (unit > 0)
         AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = c->slot.residual[unit - 1], .src = *x}));
     AX_TRY(ax_pass_forward(&p, unit));
@@ -139,35 +145,26 @@ static enum ax_status score_row(struct ax_calibration *c, int row, const struct 
                                 struct sums *s) {
     struct ax_model *m = c->model;
     const int unit = m->n_units - 1;
-    const struct ax_calibration_row *r = &c->rows->rows[row];
-    struct ax_pass p = {.model = m,
-                        .batch = &c->batch,
-                        .slot = &c->slot,
-                        .recompute = AX_RECOMPUTE_INFERENCE,
-                        .inv_temperature = 1};
-    AX_TRY(ax_batch_fill(&c->batch, m->rt->q, m->arch.vocab_size, r->n, r->docs));
-    AX_TRY(ax_pass_begin(&p));
+    struct ax_pass p;
+    AX_TRY(begin_row(c, row, &p));
     AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){c->slot.residual[unit - 1], *x}));
     AX_TRY(ax_pass_forward(&p, unit));
-    AX_TRY(add_scores(c, &p, r, s));
+    AX_TRY(add_scores(c, &p, &c->rows->rows[row], s));
     ax_pass_end(&p);
     return AX_OK;
 }
 
 enum ax_status ax_calibration_loss(struct ax_calibration *c, enum ax_version v, double *loss,
                                    int64_t *tokens) {
-    struct ax_model *m = c->model;
-    struct ax_unit *head = &m->units[m->n_units - 1];
+    const struct ax_model *m = c->model;
     const int64_t T = c->batch.cap;
     struct sums s = {0};
-    AX_TRY(ax_unit_gather(head, m->rt));
-    AX_TRY(ax_unit_gather(&m->units[0], m->rt));
+    AX_TRY(ax_model_gather(m, m->n_units - 1));
     for (int i = 0; i < count(c, held(c)); i++) {
         const struct ax_tensor row = ax_tensor_rows(&c->held_x[v], i * T, T);
         AX_TRY(score_row(c, c->rows->first_held + i, &row, &s));
     }
-    ax_unit_release(&m->units[0]);
-    ax_unit_release(head);
+    ax_model_release(m, m->n_units - 1);
     *loss = s.weight > 0 ? s.nll / s.weight : 0;
     *tokens = s.tokens;
     return AX_OK;

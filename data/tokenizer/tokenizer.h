@@ -1,8 +1,8 @@
 /* Tokenizers: text ↔ token ids, exactly as the model's own tokenizer.
  *
  * Sources: HF tokenizer.json with a BPE model (byte-level or SentencePiece-like), Mistral's
- * tekken.json, and GGUF vocabularies. A loaded tokenizer is constant: any number of threads may encode and decode with
- * it. Only the functions under "changes" modify it, before it is shared.
+ * tekken.json, and GGUF vocabularies. A loaded tokenizer is constant: any number of threads may
+ * encode and decode with it. Only the functions under "changes" modify it, before it is shared.
  *
  * Text is UTF-8 with a length and may contain NUL. Ids are int32_t, ≥ 0; AX_NO_TOKEN (−1) is none.
  *
@@ -27,9 +27,8 @@ struct ax_tokenizer;
 /* --- loading --- */
 
 /* PATH: a folder with tokenizer.json and optionally tokenizer_config.json and
- * special_tokens_map.json, or without one with Mistral's tekken.json; one of the two files alone; or a
- * GGUF file. AX_ERR_DATA names file and key
- * path; AX_ERR_UNSUPPORTED for models other than BPE and for unknown steps. */
+ * special_tokens_map.json, or without one with Mistral's tekken.json; one of the two files alone; or
+ * a GGUF file. AX_ERR_DATA names file and key path; AX_ERR_UNSUPPORTED for models other than BPE and for unknown steps. */
 enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path);
 /* Has a folder one of the two files? */
 bool ax_tokenizer_is_in(const char *folder);
