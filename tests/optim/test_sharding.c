@@ -15,7 +15,7 @@
 #include "parallel/comm_local.h"
 #include "tests/tiny.h"
 
-enum { STEPS = 3, MICRO = 3, MAX_WORLD = 4 };
+enum { STEPS = 3, MICRO = 3, MAX_WORLD = 6 };
 
 static const int64_t lengths[] = {9, 1, 14, 0};
 static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .all_linear = true};
@@ -253,6 +253,7 @@ static void traveling_changes_no_bit(void **state) {
         {.sizes = {2, 1, 2, 1, 1, 1}, .dtype = AX_F32},
         {.sizes = {1, 1, 2, 1, 2, 1}, .dtype = AX_F32},
         {.sizes = {1, 1, 1, 2, 1, 1}, .dtype = AX_F32},
+        {.sizes = {3, 1, 2, 1, 1, 1}, .dtype = AX_F32}, /* a stage of one layer */
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int stage = 1; stage <= 3; stage++) {
