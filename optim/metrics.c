@@ -95,33 +95,13 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
     return AX_OK;
 }
 
-/* The last line of a file, NUL-terminated, in `buf`; NULL if there is none or it does not fit. */
-static const char *last_line(const char *path, char *buf, size_t size) {
-    struct ax_file f;
-    uint64_t n;
-    size_t got = 0;
-    if (ax_file_open_read(&f, path) != AX_OK)
-        return NULL;
-    enum ax_status st = ax_file_size(&f, &n);
-    if (st == AX_OK) {
-        got = n < size ? (size_t)n : size;
-        st = ax_file_pread(&f, buf, got, n - got);
-    }
-    st = ax_file_end(&f, st);
-    if (st != AX_OK || got == 0 || buf[got - 1] != '\n')
-        return NULL;
-    buf[got - 1] = '\0';
-    const char *before = strrchr(buf, '\n');
-    return before ? before + 1 : n == got ? buf : NULL;
-}
-
 bool ax_metrics_is_finished(const char *folder, int64_t step) {
     char *path, buf[8192]; /* an event: a path and less than 100 bytes */
     if (ax_path_join(&path, folder, "metrics.jsonl") != AX_OK) {
         ax_error_clear();
         return false;
     }
-    const char *line = last_line(path, buf, sizeof buf);
+    const char *line = ax_metrics_last_line(path, buf, sizeof buf);
     json_t *record = line ? json_loads(line, 0, NULL) : NULL;
     const char *event = json_string_value(json_object_get(record, "event"));
     const bool finished = event && strcmp(event, event_names[AX_EVENT_FINISHED]) == 0 &&
@@ -215,6 +195,16 @@ static struct ax_utilization utilization(const struct ax_metrics *m,
                                    of_peak(m, f->flops * m->o.devices, f->seconds)};
 }
 
+/* A step that computes faster than the products that were measured: something disturbed those. */
+static void raise_peak(struct ax_metrics *m, const struct ax_step_figures *f) {
+    char rate[32];
+    if (of_peak(m, f->flops * m->o.devices, f->seconds) <= 1)
+        return;
+    m->o.peak_flops = f->flops * m->o.devices / f->seconds;
+    ax_metrics_event(m, AX_EVENT_PEAK, f->step, "%sFLOP/s, in a step: more than was measured",
+                     ax_format_count(rate, sizeof rate, m->o.peak_flops));
+}
+
 static void blend(double *mean, double value, double share) {
     *mean += share * (value - *mean);
 }
@@ -304,6 +294,7 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
     if (!m)
         return;
     AX_ASSERT(f->n_phases <= AX_METRICS_MAX_PHASES);
+    raise_peak(m, f);
     struct ax_buf json = {0}, csv = {0};
     const struct ax_utilization u = utilization(m, f);
     append(&m->o.sink, &m->jsonl, ax_metrics_put_step(&json, f, u, m->o.measures), &json);

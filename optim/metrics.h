@@ -12,7 +12,7 @@
  *
  * MFU ("model FLOPs utilization") = flops_per_token · tokens/s / peak_flops, where flops_per_token
  * is ax_model_flops_per_token's and peak_flops the machine's fastest GEMM as measured by this
- * process (optim/peak.h). HFU ("hardware …") = executed FLOPs / seconds / peak_flops: with what is
+ * process (optim/peak.h; a step that computes faster raises it). HFU ("hardware …") = executed FLOPs / seconds / peak_flops: with what is
  * computed again, and padding.
  *
  * See metrics.c (what happens to a step), metrics_text.h (records), metrics_file.h (files that are

@@ -1,5 +1,7 @@
 #include "optim/metrics_file.h"
 
+#include <string.h>
+
 #include "base/log.h"
 
 /* How many bytes of an existing file to keep. */
@@ -51,4 +53,23 @@ void ax_metrics_file_close(struct ax_metrics_file *m) {
         ax_log_warn("%s", ax_error_text());
     ax_error_clear();
     *m = (struct ax_metrics_file){0};
+}
+
+const char *ax_metrics_last_line(const char *path, char *buf, size_t size) {
+    struct ax_file f;
+    uint64_t n;
+    size_t got = 0;
+    if (ax_file_open_read(&f, path) != AX_OK)
+        return NULL;
+    enum ax_status st = ax_file_size(&f, &n);
+    if (st == AX_OK) {
+        got = n < size ? (size_t)n : size;
+        st = ax_file_pread(&f, buf, got, n - got);
+    }
+    st = ax_file_end(&f, st);
+    if (st != AX_OK || got == 0 || buf[got - 1] != '\n')
+        return NULL;
+    buf[got - 1] = '\0';
+    const char *before = strrchr(buf, '\n');
+    return before ? before + 1 : n == got ? buf : NULL;
 }

@@ -21,4 +21,7 @@ enum ax_status ax_metrics_file_open(struct ax_metrics_file *m, const char *path,
 void ax_metrics_file_append(struct ax_metrics_file *m, const void *data, size_t n);
 void ax_metrics_file_close(struct ax_metrics_file *m); /* reports lost records; m may be zeroed */
 
+/* The last line of a file, NUL-terminated, in `buf`; NULL if there is none or it does not fit. */
+const char *ax_metrics_last_line(const char *path, char *buf, size_t size);
+
 #endif

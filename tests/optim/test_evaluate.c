@@ -9,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/rng.h"
 #include "model/results.h"
 #include "optim/evaluate.h"
-#include "optim/peak.h"
 #include "tests/tiny.h"
 
 enum { DOCS = 7, VOCAB = 97 };
@@ -435,19 +433,6 @@ static void is_the_loss_of_training(void **state) {
     ax_arch_free(&arch);
 }
 
-static void peak(void **state) {
-    (void)state;
-    struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
-    double flops = 0;
-    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &flops), AX_OK);
-    print_message("%.1f GFLOP/s\n", flops / 1e9);
-    assert_true(flops > 1e8 && flops < 1e14);
-    ro.backend = "ref"; /* so slow that all rows would take a minute */
-    const double start = ax_clock_now();
-    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &flops), AX_OK);
-    assert_true(flops > 1e6 && ax_clock_now() - start < 30);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_wait_per_sixteen_passes),
@@ -458,7 +443,6 @@ int main(void) {
         cmocka_unit_test(nothing_to_score),
         cmocka_unit_test(leaves_no_trace_in_training),
         cmocka_unit_test(is_the_loss_of_training),
-        cmocka_unit_test(peak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,68 @@
+/* The rate that shares are of: measured products, or a step that computes faster. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "optim/metrics.h"
+#include "optim/peak.h"
+#include "tests/ckpt/folder.h"
+
+static void products_are_timed(void **state) {
+    (void)state;
+    struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    double flops = 0;
+    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &flops), AX_OK);
+    print_message("%.1f GFLOP/s\n", flops / 1e9);
+    assert_true(flops > 1e8 && flops < 1e14);
+    ro.backend = "ref"; /* so slow that all rows would take a minute */
+    const double start = ax_clock_now();
+    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &flops), AX_OK);
+    assert_true(flops > 1e6 && ax_clock_now() - start < 30);
+}
+
+/* Something else ran while the products were measured: a share never exceeds 1, and the highest rate
+ * of a step stays. */
+static void a_step_above_the_peak(void **state) {
+    (void)state;
+    static const double flops[] = {1.25e11, 2.5e10, 1.25e11}, shares[] = {1, 0.2, 1};
+    const struct ax_metrics_options o = {
+        .total_steps = 3, .logging_steps = 3, .peak_flops = 5e10, .devices = 2};
+    struct ax_metrics *m = NULL;
+    char *text;
+    size_t n;
+    int steps = 0, events = 0;
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    for (int i = 0; i < 3; i++)
+        ax_metrics_step(
+            m, &(struct ax_step_figures){.step = i + 1, .flops = flops[i], .seconds = 0.5});
+    ax_metrics_close(m);
+    assert_int_equal(ax_read_file(in_dir("metrics.jsonl"), 1 << 20, &text, &n), AX_OK);
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        json_t *v = json_loadb(line, (size_t)(end - line), 0, NULL);
+        assert_non_null(v);
+        if (json_object_get(v, "event")) {
+            assert_string_equal(json_string_value(json_object_get(v, "text")),
+                                "500 GFLOP/s, in a step: more than was measured");
+            assert_int_equal(steps, 0);
+            events++;
+        } else {
+            assert_true(json_number_value(json_object_get(v, "hfu")) == shares[steps++]);
+        }
+        json_decref(v);
+    }
+    assert_int_equal(steps, 3);
+    assert_int_equal(events, 1);
+    ax_free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_timed),
+        cmocka_unit_test_setup_teardown(a_step_above_the_peak, make_dir, remove_dir),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
