@@ -153,6 +153,11 @@ enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *p
     return AX_OK;
 }
 
+void ax_arena_populate(struct ax_arena *a) {
+    if (!a->planning && a->device->populate && a->plan.persistent > 0)
+        a->device->populate(&a->memory, a->plan.persistent);
+}
+
 static void give_back(const struct ax_device *device, enum ax_tier tier, struct ax_memory *m) {
     if (m->base == NULL)
         return;

@@ -91,6 +91,9 @@ enum ax_status ax_arena_create_planning(struct ax_arena *a, int n_slots);
  * another. AX_ERR_NOMEM says how many were requested. */
 enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan,
                                const struct ax_device *device);
+/* Has the device take the persistent stack's memory in the background, once, for a user who will
+ * write to all of it. Nothing while planning. */
+void ax_arena_populate(struct ax_arena *a);
 void ax_arena_free(struct ax_arena *a);
 /* The high-water marks so far, in either mode; in real mode they equal the plan after a full
  * step. */

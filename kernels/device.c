@@ -1,14 +1,19 @@
 /* The devices whose work is done when a call returns: the host's memory, and none at all. */
 #include "kernels/device.h"
 
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
+#include "base/threads.h"
 #include "kernels/queue.h"
 
-#define HUGE_PAGE ((size_t)2 << 20)
+#define HUGE_PAGE      ((size_t)2 << 20)
+#define POPULATE_PIECE ((size_t)16 << 20) /* between two looks whether to stop */
 
 /* ---- host ---- */
 
@@ -38,8 +43,54 @@ static void host_allocate(struct ax_memory *m, enum ax_tier tier, size_t bytes) 
     m->base = wide + head;
 }
 
+/* Pages that a thread takes while others load what they will hold. */
+struct populating {
+    struct ax_worker worker;
+    atomic_bool stop;
+    char *base;
+    size_t bytes;
+};
+
+/* From the end: what is loaded first is at the start. */
+static enum ax_status take_pages(void *arg) {
+#ifdef MADV_POPULATE_WRITE
+    struct populating *p = arg;
+    size_t end = p->bytes;
+    while (end > 0 && !atomic_load_explicit(&p->stop, memory_order_relaxed)) {
+        const size_t first = (end - 1) / POPULATE_PIECE * POPULATE_PIECE;
+        if (madvise(p->base + first, end - first, MADV_POPULATE_WRITE) == 0)
+            end = first;
+        else if (errno != EINTR)
+            break; /* an old kernel, or a limit, which whoever touches the memory meets, too */
+    }
+#else
+    (void)arg;
+#endif
+    return AX_OK;
+}
+
+static void host_populate(struct ax_memory *m, size_t bytes) {
+    struct populating *p;
+    AX_ASSERT(m->state == NULL && bytes <= m->bytes);
+    if (ax_alloc(&p, 1, sizeof *p) != AX_OK) {
+        ax_error_clear();
+        return;
+    }
+    p->base = m->base;
+    p->bytes = bytes;
+    if (ax_worker_start(&p->worker, take_pages, p) != AX_OK)
+        ax_error_clear(); /* pages are taken when they are touched */
+    m->state = p;
+}
+
 static void host_release(struct ax_memory *m, enum ax_tier tier) {
+    struct populating *p = m->state;
     (void)tier;
+    if (p != NULL) {
+        atomic_store_explicit(&p->stop, true, memory_order_relaxed);
+        (void)ax_worker_join(&p->worker);
+        ax_free(p);
+    }
     munmap(m->base, m->bytes);
 }
 
@@ -89,6 +140,7 @@ static enum ax_status is_done(struct ax_queue *q) {
 const struct ax_device ax_device_host = {
     .allocate = host_allocate,
     .release = host_release,
+    .populate = host_populate,
     .read_later = host_read,
     .copy = host_copy,
     .call = call_now,

@@ -40,6 +40,9 @@ struct ax_device {
     /* Zeroed; NULL base: there is not as much. */
     void (*allocate)(struct ax_memory *m, enum ax_tier tier, size_t bytes);
     void (*release)(struct ax_memory *m, enum ax_tier tier);
+    /* Begins to take the first bytes from the system, in the background, so that whoever touches
+     * them first need not wait for it. Once; NULL = there is nothing to wait for. */
+    void (*populate)(struct ax_memory *m, size_t bytes);
     enum ax_status (*open)(struct ax_queue *q); /* fills q->device_state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* See the functions of the same name in kernels/queue.h. */

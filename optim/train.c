@@ -255,6 +255,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     if (ax_runtime_planning(rt))
         return ax_train_plan_once(rt, t->o, &run->so);
     t->rt = rt;
+    ax_arena_populate(&rt->arena); /* while weights are read */
     AX_TRY(ax_step_create(&t->step, rt, t->o->arch, &run->so));
     const double start = ax_clock_now();
     enum ax_status st = ax_train_value_create(t);

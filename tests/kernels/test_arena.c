@@ -205,6 +205,41 @@ static void large_arenas_are_lazy(void **state) {
     ax_arena_free(&a);
 }
 
+/* The persistent stack's memory is taken in the background, what is written meanwhile stays, and
+ * nothing else is taken; freeing does not wait for all of it. */
+static void memory_is_taken_early(void **state) {
+    (void)state;
+    const size_t bytes = 48 << 20;
+    const struct ax_arena_plan plan = {
+        .persistent = bytes, .scratch = {[AX_PHASE_TRAIN] = bytes}, .n_slots = 1};
+    struct ax_arena a;
+    assert_int_equal(ax_arena_create(&a, &plan, &ax_device_host), AX_OK);
+    assert_int_equal(resident(a.memory.base, 2 * bytes), 0);
+    ax_arena_populate(&a);
+    char *data = ax_stack_push(&a.persistent, "all", bytes);
+    for (size_t i = 0; i < bytes; i += 4096)
+        data[i] = 'x';
+    for (int tries = 0; tries < 1000 && resident(a.memory.base, bytes) < bytes; tries++)
+        usleep(10000);
+    assert_int_equal(resident(a.memory.base, bytes), bytes);
+    assert_true(resident(a.memory.base, 2 * bytes) <=
+                bytes + (2 << 20)); /* a page may be a large one */
+    for (size_t i = 0; i < bytes; i += 4096)
+        assert_int_equal(data[i], 'x');
+    ax_arena_free(&a);
+
+    assert_int_equal(
+        ax_arena_create(&a, &(struct ax_arena_plan){.persistent = (size_t)8 << 30, .n_slots = 1},
+                        &ax_device_host),
+        AX_OK);
+    ax_arena_populate(&a);
+    ax_arena_free(&a);
+
+    ax_arena_create_planning(&a, 1);
+    ax_arena_populate(&a);
+    ax_arena_free(&a);
+}
+
 static void refusal_says_how_much(void **state) {
     (void)state;
     struct ax_arena_plan plan = {.persistent = (size_t)1 << 60};
@@ -322,6 +357,7 @@ int main(void) {
         cmocka_unit_test(names_count_bytes_now_and_at_the_peak),
         cmocka_unit_test(many_blocks),
         cmocka_unit_test(large_arenas_are_lazy),
+        cmocka_unit_test(memory_is_taken_early),
         cmocka_unit_test(refusal_says_how_much),
         cmocka_unit_test(records_need_address_space),
         cmocka_unit_test(empty_plan),
