@@ -42,52 +42,67 @@ static enum ax_status put_row(json_t *row, struct ax_buf *out) {
     return st;
 }
 
-/* The record of problem `index`: a conversation, a pair, or labeled steps, of which every other
- * solution is wrong. */
+/* Labeled steps: a right solution, then a wrong one. They are neighbors so that a batch can have both,
+ * which differ in nothing but the mistake. */
+static enum ax_status put_steps(const struct ax_problem *p, int first_wrong, struct ax_buf *out) {
+    json_t *row = NULL;
+    enum ax_status st = ax_problem_steps_row(p, first_wrong, &row);
+    if (st == AX_OK)
+        st = put_row(row, out);
+    json_decref(row);
+    return st;
+}
+
+/* The records of problem `index`, at most `room`: a conversation, a pair, or two solutions with labeled
+ * steps. *n: how many. */
 static enum ax_status put_problem(const struct job *j, const struct ax_problem *p, uint64_t index,
-                                  struct ax_buf *out) {
+                                  int64_t room, struct ax_buf *out, int64_t *n) {
     struct ax_problem wrong = {0};
-    int first = p->n_steps + 1;
+    int first = 0;
     json_t *row = NULL;
     enum ax_status st = AX_OK;
-    if (j->pairs || (j->steps && index % 2 == 1))
+    *n = j->steps && room > 1 ? 2 : 1;
+    if (j->pairs || *n == 2)
         st = ax_problem_make_wrong(&wrong, (uint64_t)j->seed, index, (int)j->min_level,
                                    (int)j->max_level, &first);
-    if (st == AX_OK && j->pairs)
-        st = ax_problem_pair_row(p, &wrong, &row);
-    else if (st == AX_OK && j->steps)
-        st = ax_problem_steps_row(wrong.question ? &wrong : p, first, &row);
-    else if (st == AX_OK)
-        st = ax_problem_row(p, &row);
-    if (st == AX_OK)
+    if (st == AX_OK && j->steps)
+        st = put_steps(p, p->n_steps + 1, out);
+    if (st == AX_OK && *n == 2)
+        st = put_steps(&wrong, first, out);
+    if (st == AX_OK && !j->steps)
+        st = j->pairs ? ax_problem_pair_row(p, &wrong, &row) : ax_problem_row(p, &row);
+    if (st == AX_OK && row)
         st = put_row(row, out);
     json_decref(row);
     ax_problem_free(&wrong);
     return st;
 }
 
-/* Word problem `index`; *taken: it is one of the records. */
-static enum ax_status try_problem(struct job *j, uint64_t index, struct ax_buf *out, bool *taken) {
+/* Word problem `index`; *n: how many records it gives, at most `room`. */
+static enum ax_status try_problem(struct job *j, uint64_t index, int64_t room, struct ax_buf *out,
+                                  int64_t *n) {
     struct ax_problem p;
     enum ax_status st = AX_OK;
     AX_TRY(ax_problem_make(&p, (uint64_t)j->seed, index, (int)j->min_level, (int)j->max_level));
-    *taken = ax_problem_is_test(&p) == j->test && !is_old(j, p.question);
-    if (*taken)
-        st = put_problem(j, &p, index, out);
+    *n = 0;
+    if (ax_problem_is_test(&p) == j->test && !is_old(j, p.question))
+        st = put_problem(j, &p, index, room, out, n);
     ax_problem_free(&p);
     return st;
 }
 
 /* The same of programming task `index`. */
-static enum ax_status try_task(struct job *j, uint64_t index, struct ax_buf *out, bool *taken) {
+static enum ax_status try_task(struct job *j, uint64_t index, int64_t room, struct ax_buf *out,
+                               int64_t *n) {
     struct ax_coding_task *t;
     json_t *row = NULL;
     enum ax_status st = AX_OK;
     AX_TRY(ax_coding_make(&t, (uint64_t)j->seed, index, (int)j->min_level, (int)j->max_level));
-    *taken = ax_coding_is_test(t) == j->test && !is_old(j, ax_coding_question(t));
-    if (*taken)
+    (void)room;
+    *n = ax_coding_is_test(t) == j->test && !is_old(j, ax_coding_question(t));
+    if (*n > 0)
         st = ax_coding_row(t, &row);
-    if (*taken && st == AX_OK)
+    if (*n > 0 && st == AX_OK)
         st = put_row(row, out);
     json_decref(row);
     ax_coding_free(t);
@@ -99,15 +114,15 @@ static enum ax_status generate(struct job *j, struct ax_buf *out) {
     int64_t rows = 0;
     const uint64_t most = 1000 * (uint64_t)j->rows + 100000;
     for (uint64_t i = 0; rows < j->rows; i++) {
-        bool taken;
+        int64_t n;
         if (i == most)
             return ax_error(
                 AX_ERR_CONFIG,
                 "problems: there are only about %lld different problems at these levels; "
                 "ask for fewer --rows",
                 (long long)rows);
-        AX_TRY((j->code ? try_task : try_problem)(j, i, out, &taken));
-        rows += taken;
+        AX_TRY((j->code ? try_task : try_problem)(j, i, j->rows - rows, out, &n));
+        rows += n;
     }
     return AX_OK;
 }

@@ -104,22 +104,34 @@ static void problems_are_of_their_split(void **state) {
     assert_int_equal(count_problems(false), 1);
 }
 
-/* Half of the labeled solutions are right; of pairs, one side of each. */
+/* Labeled solutions: a right one, then a wrong one of the same problem, which is the same up to its
+ * first false label; of pairs, one side of each. */
 static void rated_problems(void **state) {
     (void)state;
-    int n = 0, right = 0;
-    assert_ok(RUN(ax_cmd_problems, "--rows", "60", "--steps"));
+    json_t *before = NULL;
+    int n = 0;
+    assert_ok(RUN(ax_cmd_problems, "--rows", "61", "--steps"));
     for (char *line = strtok(output, "\n"); line; line = strtok(NULL, "\n"), n++) {
         json_t *row = json_loads(line, 0, NULL);
         const json_t *labels = json_object_get(row, "labels");
-        assert_true(json_array_size(labels) >= 2);
-        assert_int_equal(json_array_size(json_object_get(row, "completions")),
-                         json_array_size(labels));
-        right += json_is_true(json_array_get(labels, json_array_size(labels) - 1));
-        json_decref(row);
+        const json_t *lines = json_object_get(row, "completions");
+        const json_t *of_right = json_object_get(before, "completions");
+        const size_t steps = json_array_size(labels);
+        assert_true(steps >= 2);
+        assert_int_equal(json_array_size(lines), steps);
+        assert_int_equal(json_is_true(json_array_get(labels, steps - 1)), n % 2 == 0);
+        if (n % 2 == 1)
+            assert_true(
+                json_equal(json_object_get(row, "prompt"), json_object_get(before, "prompt")));
+        for (size_t i = 0; i < steps && n % 2 == 1; i++)
+            assert_int_equal(json_is_true(json_array_get(labels, i)),
+                             (i == 0 || json_is_true(json_array_get(labels, i - 1))) &&
+                                 json_equal(json_array_get(lines, i), json_array_get(of_right, i)));
+        json_decref(before);
+        before = row;
     }
-    assert_int_equal(n, 60);
-    assert_true(right > 18 && right < 42);
+    json_decref(before);
+    assert_int_equal(n, 61);
     assert_ok(RUN(ax_cmd_problems, "--rows", "1", "--pairs", "--split", "test"));
     assert_memory_equal(output, "{\"prompt\":[{\"role\":\"user\"", 25);
     assert_non_null(strstr(output, "\"rejected\":[{\"role\":\"assistant\",\"content\":"));
