@@ -94,12 +94,14 @@ enum ax_status ax_golden_values(struct ax_queue *q, const struct ax_tensor *t, d
     return ax_tensor_read(q, t, AX_F64, *out);
 }
 
+double ax_golden_worse(double a, double b) {
+    return b > a || isnan(b) ? b : a;
+}
+
 double ax_golden_max_abs(const double *a, const double *b, int64_t n) {
     double worst = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const double d = fabs(a[i] - b[i]);
-        worst = d > worst || isnan(d) ? d : worst;
-    }
+    for (int64_t i = 0; i < n; i++)
+        worst = ax_golden_worse(worst, fabs(a[i] - b[i]));
     return worst;
 }
 

@@ -87,6 +87,8 @@ void ax_golden_tensor_free(struct ax_golden_tensor *t);
 /* A tensor of a backend as doubles; owned. */
 enum ax_status ax_golden_values(struct ax_queue *q, const struct ax_tensor *t, double **out);
 
+/* The worse of two differences: the larger one, and a NaN rather than any number (fmax drops it). */
+double ax_golden_worse(double a, double b);
 /* max |a − b|, and ‖a − b‖ / ‖b‖ (0 when both are zero, inf when only b is). */
 double ax_golden_max_abs(const double *a, const double *b, int64_t n);
 double ax_golden_rel_norm(const double *a, const double *b, int64_t n);

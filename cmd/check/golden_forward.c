@@ -171,7 +171,7 @@ static enum ax_status compare_nll(struct forward *f, const double *logits, int64
                 sum += exp(z[v] - max);
             const double nll = label < 0 ? 0 : max + log(sum) - z[label];
             const double diff = t < S1 ? fabs(nll - want.v[i * S1 + t]) : 0;
-            worst = diff > worst || isnan(diff) ? diff : worst;
+            worst = ax_golden_worse(worst, diff);
         }
     }
     ax_golden_note(f->c->report, "batch token nll", worst, TOLERANCE, "token_nll");

@@ -80,7 +80,7 @@ static enum ax_status compare(struct generation *g, int i) {
             continue;
         double want;
         AX_TRY(ax_json_f64(ax_json_at(logprobs, (size_t)k), &want));
-        off = fmax(off, fabs(s->logprobs[k] - want));
+        off = ax_golden_worse(off, fabs(s->logprobs[k] - want));
     }
     ax_golden_note(g->c->report, "greedy tokens that differ", wrong, 0, where);
     if (logprobs.v)

@@ -59,7 +59,7 @@ static enum ax_status compare_tensor(struct ax_run *r, const char *list, const c
     double worst = want.numel > numel ? INFINITY : 0;
     for (int64_t i = 0; i < n; i++) {
         const double d = fabs(got[i] - want.v[i]);
-        worst = d > worst || isnan(d) ? d : worst;
+        worst = ax_golden_worse(worst, d);
         sums->off += !(d <= CLOSE);
         sums->difference += d * d;
         sums->moved += (want.v[i] - start[i]) * (want.v[i] - start[i]);

@@ -81,7 +81,7 @@ static enum ax_status compare_row(struct sampling *g, const double *shares, int6
     AX_TRY(ax_json_i64(ax_json_at(kept, (size_t)row), 1, V, &expected));
     for (int64_t c = 0; c < V; c++) {
         const double p = want->v[row * V + c], got = shares[row * V + c];
-        worst = fmax(worst, fabs(got - p) / fmax(TOLERANCE * p, 1e-7));
+        worst = ax_golden_worse(worst, fabs(got - p) / fmax(TOLERANCE * p, 1e-7));
         n += got > 0;
     }
     ax_golden_note(g->report, "sampling: tokens left", fabs((double)(n - expected)), 0, where);

@@ -231,7 +231,7 @@ static enum ax_status compare_parameters(struct training *t, const struct ax_mod
         for (int64_t k = 0; st == AX_OK && k < w.numel; k++) {
             const double d = fabs(got[k] - w.v[k]);
             off += !(d <= STEP_CLOSE);
-            if (!(d <= worst)) {
+            if (d > worst || isnan(d)) {
                 worst = d;
                 snprintf(where, sizeof where, "%s", m->params[i].name);
             }
