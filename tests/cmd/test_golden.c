@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/mem.h"
 #include "cmd/commands.h"
 #include "cmd/check/golden.h"
 
@@ -32,8 +33,8 @@ static enum ax_status check(const char *dir, const char *backend) {
     return ax_cmd_check(5, argv);
 }
 
-/* What a command writes to stdout. */
-static void check_out(const char *dir, const char *backend, char **text) {
+/* Its status, and what the command writes to stdout. */
+static enum ax_status run_check(const char *dir, const char *backend, char **text) {
     char out[] = "/tmp/axtrain-golden-XXXXXX";
     size_t n;
     const int to = mkstemp(out), old = dup(STDOUT_FILENO);
@@ -45,12 +46,16 @@ static void check_out(const char *dir, const char *backend, char **text) {
     dup2(old, STDOUT_FILENO);
     close(old);
     close(to);
-    char *said = strdup(st == AX_OK ? "" : ax_error_text());
+    struct ax_error_record error;
+    ax_error_save(&error, st);
     assert_int_equal(ax_read_file(out, 1 << 20, text, &n), AX_OK);
     assert_int_equal(unlink(out), 0);
-    if (st != AX_OK)
-        fail_msg("%s", said);
-    free(said);
+    return ax_error_restore(&error);
+}
+
+static void check_out(const char *dir, const char *backend, char **text) {
+    if (run_check(dir, backend, text) != AX_OK)
+        fail_msg("%s", ax_error_text());
 }
 
 /* Appends the checks with their tolerances: everything but what was measured, and where. */
@@ -286,6 +291,100 @@ static void damage_is_seen(void **state) {
     }
 }
 
+/* The exponent of the first value of each tensor of floats, in the file. */
+static void damage_tensors(const char *path) {
+    struct ax_safetensors st;
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(ax_safetensors_open(&st, path), AX_OK);
+    for (int i = 0; i < st.n; i++) {
+        const struct ax_st_entry *e = &st.entries[i];
+        const bool ints = e->dtype != AX_F32 && e->dtype != AX_F64 && e->dtype != AX_BF16;
+        const long at =
+            (const unsigned char *)e->data - st.map.data + (long)ax_dtype_size(e->dtype) - 1;
+        if (ints || e->numel == 0)
+            continue;
+        const int byte = st.map.data[at];
+        assert_true(fseek(f, at, SEEK_SET) == 0 && fputc(byte ^ 0x40, f) != EOF);
+    }
+    assert_int_equal(fclose(f), 0);
+    ax_safetensors_close(&st);
+}
+
+/* Every number that is not a setting, and of lists the last one. */
+static json_t *damage_numbers(json_t *v, const char *key) {
+    static const char settings[] = " lr eps beta1 beta2 weight_decay max_grad_norm ";
+    char word[64];
+    const char *name;
+    json_t *item;
+    void *next;
+    snprintf(word, sizeof word, " %.60s ", key);
+    const size_t n = json_array_size(v);
+    const bool reals = n > 0 && json_is_real(json_array_get(v, n - 1));
+    for (size_t i = reals ? n - 1 : 0; i < n; i++)
+        json_array_set_new(v, i, damage_numbers(json_array_get(v, i), ""));
+    json_object_foreach_safe(v, next, name, item)
+        json_object_set_new(v, name, damage_numbers(item, name));
+    return json_is_real(v) && !strstr(settings, word) ? json_real(json_real_value(v) * 1.5 + 1)
+                                                      : json_incref(v);
+}
+
+static void damage_json(const char *path) {
+    json_t *v = json_load_file(path, 0, NULL);
+    json_t *damaged = damage_numbers(v, "");
+    assert_int_equal(json_dump_file(damaged, path, 0), 0);
+    json_decref(damaged);
+    json_decref(v);
+}
+
+static void damage_each(const char *command, void (*damage)(const char *path)) {
+    char path[1024];
+    FILE *list = popen(command, "r");
+    assert_non_null(list);
+    while (fgets(path, sizeof path, list)) {
+        path[strcspn(path, "\n")] = '\0';
+        damage(path);
+    }
+    assert_int_equal(pclose(list), 0);
+}
+
+/* Of checks that compare with damaged figures none holds but those of whole numbers, and the share of
+ * parameters, of which one is damaged in each tensor. */
+static void every_check_can_fail(void **state) {
+    (void)state;
+    static const char *const what[] = {"rope.json",      "schedules.json",     "optim",
+                                       "models/llama",   "models/mixtral",     "models/gemma2",
+                                       "models/gpt_oss", "models/deepseek_v3", "models/qwen2_moe"};
+    static const char *const hold[] = {"greedy tokens", "share >", "batch router experts"};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof what / sizeof *what; i++) {
+        char dir[] = "/tmp/axtrain-golden-XXXXXX", source[512], command[1600], *text;
+        assert_non_null(mkdtemp(dir));
+        snprintf(command, sizeof command,
+                 "cp -rL '%s' %s && chmod -R u+w %s && find %s -name '*.safetensors' ! -name "
+                 "'model.safetensors'",
+                 shared_path(source, sizeof source, what[i]), dir, dir, dir);
+        damage_each(command, damage_tensors);
+        snprintf(command, sizeof command, "find %s -name '*.json' ! -name '*config*'", dir);
+        damage_each(command, damage_json);
+        snprintf(source, sizeof source, "%s/%s", dir,
+                 strrchr(what[i], '/') ? strrchr(what[i], '/') + 1 : what[i]);
+        assert_int_not_equal(run_check(source, "cpu", &text), AX_OK);
+        for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+            bool may = strncmp(line, "  ok    ", 8) != 0;
+            failed += strncmp(line, "  FAIL  ", 8) == 0;
+            for (size_t k = 0; k < sizeof hold / sizeof *hold; k++)
+                may = may || strncmp(line + 8, hold[k], strlen(hold[k])) == 0;
+            if (!may || strstr(line, "cannot") || strstr(line, "expected"))
+                fail_msg("%s: %s", what[i], line);
+        }
+        ax_free(text);
+        assert_int_equal(ax_remove_tree(dir), AX_OK);
+    }
+    print_message("%d checks failed\n", failed);
+    assert_true(failed > 250);
+}
+
 static void nothing_is_a_failure(void **state) {
     (void)state;
     char dir[] = "/tmp/axtrain-empty-XXXXXX";
@@ -356,6 +455,7 @@ int main(void) {
         cmocka_unit_test(rope_and_schedules),
         cmocka_unit_test(far_memory_gives_the_figures_of_cpu),
         cmocka_unit_test(damage_is_seen),
+        cmocka_unit_test(every_check_can_fail),
         cmocka_unit_test(nothing_is_a_failure),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
