@@ -8,6 +8,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/status.h"
 #include "cmd/commands.h"
 
@@ -68,6 +69,15 @@ static enum ax_status flush(void) {
                     "standard output: %m");
 }
 
+/* Asked for by tests: whatever a command allocated, it has freed, also after an error. */
+static void expect_no_leaks(void) {
+    const unsigned long long blocks = ax_mem_live_blocks();
+    if (getenv("AX_CHECK_LEAKS") != NULL && blocks > 0) {
+        ax_log_error("leaked at exit: %llu blocks of base/mem.h", blocks);
+        abort();
+    }
+}
+
 int main(int argc, char **argv) {
     /* if the reader closes the pipe, writes fail quietly with EPIPE */
     signal(SIGPIPE, SIG_IGN);
@@ -79,5 +89,6 @@ int main(int argc, char **argv) {
         ax_log_debug("trace: %s", ax_error_trace());
     }
     fflush(stdout);
+    expect_no_leaks();
     exit(ax_status_info(st)->exit_code);
 }

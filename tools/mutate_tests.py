@@ -209,7 +209,7 @@ class Bench:
         (folder / "tmp").mkdir()
         shared = os.environ.get("AXTRAIN_SHARED", "../shared")
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "AXTRAIN_SHARED": str((self.repo / shared).resolve()),
-               "AX_TEST_BIN": str(binary.parent.parent / "axtrain"), "OMP_WAIT_POLICY": "passive",
+               "AX_TEST_BIN": str(binary.parent.parent / "axtrain"), "OMP_WAIT_POLICY": "passive", "AX_CHECK_LEAKS": "1",
                "ASAN_OPTIONS": "hard_rss_limit_mb=8192",
                "TSAN_OPTIONS": f"suppressions={self.tree}/tests/sanitizers.supp", **environment}
         memory = "0" if self.sanitize else str(12 << 20)

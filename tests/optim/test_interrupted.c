@@ -47,6 +47,7 @@ static struct {
     int64_t step;         /* in which a signal comes; 0 = none */
     int sig;
     int evaluations; /* before the one in which it comes; −1 = none */
+    uint64_t blocks; /* of memory that the case does not own */
 } plan;
 
 static int64_t step_now(void) {
@@ -318,6 +319,7 @@ static void open_config(struct train_case *c, const struct config *config) {
     trained = config->method();
     objective = trained;
     objective.head.token_grad = token_grad;
+    plan.blocks = ax_mem_live_blocks();
     if (train_case_open_for(c, config->dtype, config->packed, &objective) != AX_OK)
         fail_msg("%s", ax_error_text());
     plan.bad = plan.bad_end = 0;
@@ -385,6 +387,9 @@ static struct life live(struct train_case *c, const struct interruption *what) {
             _exit(99);
         const enum ax_status st = train_case_run(c, &r);
         write_result(c, st, &r);
+        c->dir[0] = '\0'; /* stays */
+        train_case_close(c);
+        AX_ASSERT(ax_mem_live_blocks() == plan.blocks);
         _exit(ax_status_info(st)->exit_code);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
