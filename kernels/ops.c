@@ -1,6 +1,6 @@
 /* First the information about any op, by number, from the families' tables (kernels/ops/). Then the
  * dispatcher: one ax_run_<op> per row of AX_OP_LIST. It chooses the backend, takes workspace from
- * the queue's scratch stack for the duration of the call, and counts. */
+ * the queue's scratch stack for the duration of the call, counts, and records if asked to. */
 #include "kernels/ops.h"
 
 #include <inttypes.h>
@@ -10,6 +10,7 @@
 #include "kernels/ops/family.h"
 #include "kernels/panels.h"
 #include "kernels/queue.h"
+#include "kernels/recording.h"
 
 /* An op without an AX_OP_INFO does not link. */
 static const struct ax_op_info *const OPS[AX_OP_COUNT] = {
@@ -144,7 +145,7 @@ static enum ax_status end(struct ax_queue *q, enum ax_op op, const void *args,
     q->counters.launches[op]++;
     q->counters.flops[op] += cost.flops;
     q->counters.bytes[op] += cost.bytes;
-    return AX_OK;
+    return q->recording ? ax_record_op(q->recording, op, args, cost) : AX_OK;
 }
 
 #define DEFINE_RUN(name)                                                                           \

@@ -50,7 +50,10 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
     bool meta = strcmp(backend, "meta") == 0;
     AX_ASSERT(!meta || planned != NULL);
     const struct ax_ops *model = NULL;
-    AX_TRY(find_backend(meta ? planned : backend, &model));
+    if (meta && strcmp(planned, ax_ops_sheet.name) == 0)
+        model = &ax_ops_sheet;
+    else
+        AX_TRY(find_backend(meta ? planned : backend, &model));
     struct ax_queue *q;
     AX_TRY(ax_alloc(&q, 1, sizeof(*q)));
     q->ops = meta ? &ax_ops_meta : model;

@@ -42,12 +42,14 @@ struct ax_queue {
     void *state;              /* the backend's own */
     void *device_state;       /* its device's */
     struct ax_queue_counters counters;
+    struct ax_recording
+        *recording; /* what it is given, borrowed (recording.h); NULL: not recorded */
     struct ax_late late[AX_QUEUE_LATE]; /* that of ticket n is n % AX_QUEUE_LATE */
     uint64_t tickets;                   /* given out so far */
 };
 
 /* backend: "ref", "cpu", an instruction set that the cpu has ("avx2"), or "meta" (then `planned`
- * names the backend to plan for). The scratch stack must outlive the queue. AX_ERR_CONFIG lists
+ * names the backend to plan for, or "sheet": a GPU). The scratch stack must outlive the queue. AX_ERR_CONFIG lists
  * the backends. */
 enum ax_status ax_queue_create(struct ax_queue **q, const char *backend, const char *planned,
                                int threads, struct ax_stack *scratch);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "kernels/recording.h"
 #include "parallel/contract.h"
 
 static const char *const kind_names[AX_COLLECTIVE_COUNT] = {
@@ -84,6 +85,20 @@ static enum ax_status start_now(struct ax_queue *q, const void *args) {
     return st;
 }
 
+static enum ax_status record_start(const struct ax_comm *c, struct ax_recording *r,
+                                   const struct ax_collective *what) {
+    const bool message = what->kind == AX_SEND_RECV;
+    struct ax_transfer_event t = {.lane = (int)c->role,
+                                  .kind = (int)what->kind,
+                                  .to = message ? what->send_peer : -1,
+                                  .from = message ? what->recv_peer : -1,
+                                  .ticket = c->sequence,
+                                  .bytes = ax_comm_ideal_bytes(what, c->rank, c->size)};
+    if (message)
+        t.bytes = (double)what->count * (double)ax_dtype_size(what->dtype);
+    return ax_record_start(r, &t);
+}
+
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket) {
     AX_ASSERT(what->kind < AX_COLLECTIVE_COUNT && what->count >= 0);
@@ -98,6 +113,8 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     c->bytes_sent[what->kind] += ax_comm_ideal_bytes(what, c->rank, c->size);
     struct call call = {.comm = c, .what = *what, .ticket = {c->sequence}};
     *ticket = call.ticket;
+    if (q->recording && c->size > 1)
+        AX_TRY(record_start(c, q->recording, what));
     if (ax_queue_is_meta(q))
         return AX_OK;
     if (what->kind == AX_ALL_TO_ALL_V)
@@ -115,6 +132,8 @@ static enum ax_status wait_now(struct ax_queue *q, const void *args) {
 }
 
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
+    if (q->recording && c->size > 1)
+        AX_TRY(ax_record_wait(q->recording, (int)c->role, ticket.id));
     return ax_queue_call(q, wait_now, &(struct call){.comm = c, .ticket = ticket},
                          sizeof(struct call));
 }

@@ -19,3 +19,13 @@ const struct ax_ops ax_ops_meta = {.name = "meta",
                                    AX_OP_LIST(ENTRY)
 #undef ENTRY
 };
+
+/* A GPU by its data sheet, which can only be planned for: it has every op, without workspace, and
+ * wants long chunks in the head, because each adds to the gradient of the entire matrix. */
+const struct ax_ops ax_ops_sheet = {.name = "sheet",
+                                    .device = &ax_device_meta,
+                                    .rounding = {.head_chunk = 2048},
+#define ENTRY(op) .op = meta_##op,
+                                    AX_OP_LIST(ENTRY)
+#undef ENTRY
+};

@@ -1,0 +1,54 @@
+/* What a queue was given, in order: each op with its shape and cost, each transfer between ranks from
+ * its start to its wait. A plan of time (optim/plan_time.h) replays it on another machine.
+ *
+ * A queue records while ax_queue.recording is set, which a dry run may do; the dispatcher
+ * (kernels/ops.c) adds ops, communicators (parallel/comm.c) add transfers. Else nothing is done. */
+#ifndef AX_KERNELS_RECORDING_H
+#define AX_KERNELS_RECORDING_H
+
+#include "kernels/ops.h"
+
+enum ax_event_kind { AX_EVENT_OP, AX_EVENT_START, AX_EVENT_WAIT };
+
+/* Products have sizes [m][k]·[k][n]; of a grouped_gemm m and n are those of all groups' products, as
+ * if they were one. Of attention, k is the keys per query, on average, and n the head's size. */
+struct ax_op_event {
+    enum ax_op op;
+    enum ax_dtype dtype; /* of a product's operands */
+    bool fp8;            /* a product of values that both have 8 bits: fake_quantize made them; or
+                            a fake_quantize that makes such */
+    int64_t m, n, k;
+    double flops, bytes;
+};
+
+/* `lane` is the communicator, `kind` its collective: numbers of parallel/. */
+struct ax_transfer_event {
+    int lane, kind;
+    int to, from;    /* of a message; −1: none */
+    uint64_t ticket; /* of the lane */
+    double bytes; /* that this rank sends in a ring: ax_comm_ideal_bytes; of a message, its size */
+};
+
+struct ax_event {
+    enum ax_event_kind kind;
+    union {
+        struct ax_op_event op;
+        struct ax_transfer_event transfer; /* of a wait: lane and ticket */
+    };
+};
+
+#define AX_RECORDED_OUTPUTS 16
+struct ax_recording {
+    size_t n, capacity;
+    struct ax_event *events;                           /* owned */
+    const void AX_DEVICE *in_fp8[AX_RECORDED_OUTPUTS]; /* tensors that fake_quantize wrote last */
+    int next_fp8;
+};
+
+enum ax_status ax_record_op(struct ax_recording *r, enum ax_op op, const void *args,
+                            struct ax_op_cost cost);
+enum ax_status ax_record_start(struct ax_recording *r, const struct ax_transfer_event *t);
+enum ax_status ax_record_wait(struct ax_recording *r, int lane, uint64_t ticket);
+void ax_recording_free(struct ax_recording *r);
+
+#endif
