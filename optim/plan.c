@@ -53,19 +53,25 @@ static void read_marks(struct ax_plan *plan, struct ax_runtime *rt) {
         memcpy(plan->bytes_sent[role], rt->comms[role].bytes_sent, sizeof *plan->bytes_sent);
 }
 
-static enum ax_status dry_run(struct ax_plan *plan, struct ax_runtime *rt,
-                              const struct ax_arch *arch, const struct ax_step_options *so) {
+static enum ax_status dry_run(struct ax_plan *plan, struct ax_recording *recording,
+                              struct ax_runtime *rt, const struct ax_arch *arch,
+                              const struct ax_step_options *so) {
     struct ax_step s;
     struct ax_step_result r;
     AX_TRY(ax_step_create(&s, rt, arch, so));
     enum ax_status st;
     for (int m = 0; m < so->n_microbatches; m++)
         AX_TRY_GOTO(ax_batch_fill(&s.batches[m], rt->q, arch->vocab_size, 0, NULL), st, done);
+    rt->q->recording = recording;
     AX_TRY_GOTO(ax_step_run(&s, 0, &r), st, done);
+    rt->q->recording = NULL;
     plan->parameters = ax_model_parameters(&s.model);
     const int *sizes = rt->mesh.size,
               share = sizes[AX_ROLE_PP] * sizes[AX_ROLE_CP] * sizes[AX_ROLE_TP];
-    plan->model_flops = (double)plan->tokens * ax_step_flops_per_token(&s, so->max_len) / share;
+    const double per_token = ax_step_flops_per_token(&s, so->max_len);
+    plan->model_flops = (double)plan->tokens * per_token / share;
+    plan->model_flops_full =
+        (double)plan->tokens * (2 * per_token - ax_step_flops_per_token(&s, 0)) / share;
     plan->n_actions = s.schedule.n;
     read_units(plan, &s.model);
     const struct ax_pipeline p = ax_step_pipeline(so, rt->mesh.size[AX_ROLE_PP]);
@@ -78,10 +84,16 @@ done:
 
 enum ax_status ax_plan_make(struct ax_plan *plan, const struct ax_runtime_options *ro,
                             const struct ax_arch *arch, const struct ax_step_options *so) {
+    return ax_plan_record(plan, NULL, ro, arch, so);
+}
+
+enum ax_status ax_plan_record(struct ax_plan *plan, struct ax_recording *recording,
+                              const struct ax_runtime_options *ro, const struct ax_arch *arch,
+                              const struct ax_step_options *so) {
     struct ax_runtime rt;
     *plan = (struct ax_plan){.tokens = so->n_microbatches * so->tokens};
     AX_TRY(ax_runtime_open_planning(&rt, ro));
-    const enum ax_status st = dry_run(plan, &rt, arch, so);
+    const enum ax_status st = dry_run(plan, recording, &rt, arch, so);
     ax_runtime_close(&rt);
     return st;
 }

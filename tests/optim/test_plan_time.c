@@ -1,0 +1,283 @@
+/* A plan of time: what is recorded is what runs, and the figures follow from it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "optim/plan_time.h"
+#include "parallel/comm_local.h"
+#include "tests/tiny.h"
+
+static const int64_t lengths[] = {32, 0};
+
+static void must(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static struct ax_rates h100(void) {
+    struct ax_hardware h;
+    must(ax_hardware_find("H100-SXM-80", &h));
+    return ax_rates_of(&h);
+}
+
+/* ---- the recording ---- */
+
+struct counted {
+    const struct ax_arch *arch;
+    struct ax_step_options o;
+    struct ax_mesh_sizes sizes;
+    struct ax_queue_counters counters;
+    uint64_t calls[AX_ROLE_COUNT][AX_COLLECTIVE_COUNT];
+    double sent[AX_ROLE_COUNT];
+};
+
+/* What a real step counts, from when its batches are filled. */
+static enum ax_status count_step(struct ax_runtime *rt, void *ctx) {
+    struct counted *c = ctx;
+    struct ax_step s;
+    struct ax_step_result r;
+    AX_TRY(ax_step_create(&s, rt, c->arch, &c->o));
+    enum ax_status st = ax_model_init_random(&s.model, 1);
+    if (st == AX_OK)
+        st = tiny_fill(&s, lengths, 1);
+    const struct ax_queue_counters before = rt->q->counters;
+    if (st == AX_OK)
+        st = ax_step_run(&s, 0, &r);
+    if (rt->mesh.rank == 0 && !ax_runtime_planning(rt)) {
+        c->counters = rt->q->counters;
+        for (int op = 0; op < AX_OP_COUNT; op++) {
+            c->counters.launches[op] -= before.launches[op];
+            c->counters.flops[op] -= before.flops[op];
+            c->counters.bytes[op] -= before.bytes[op];
+        }
+        for (int role = 0; role < AX_ROLE_COUNT; role++) {
+            memcpy(c->calls[role], rt->comms[role].calls, sizeof c->calls[role]);
+            for (int kind = 0; kind < AX_COLLECTIVE_COUNT; kind++)
+                c->sent[role] += rt->comms[role].bytes_sent[kind];
+        }
+    }
+    ax_step_free(&s);
+    return st;
+}
+
+static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
+    struct counted *c = ctx;
+    const struct ax_runtime_options o = {
+        .backend = "ref", .threads = 1, .sizes = c->sizes, .fabric = fabric};
+    return ax_runtime_run(&o, count_step, ctx, NULL);
+}
+
+/* Launches, FLOPs and bytes of each op, and calls and bytes of each communicator. */
+static void a_recording_is_what_runs(void **state) {
+    (void)state;
+    static const struct ax_mesh_sizes meshes[] = {
+        {1, 1, 2, 1, 1, 1}, {1, 1, 1, 1, 2, 1}, {1, 1, 1, 2, 1, 1}};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "qwen3", true, ""));
+    for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) {
+        struct counted c = {.arch = &arch, .sizes = meshes[k]};
+        c.o = tiny_options(AX_F32, AX_RECOMPUTE_SELECTIVE, 2, lengths);
+        must(ax_local_run(2, NULL, run_rank, &c));
+        struct ax_recording recording = {0};
+        struct ax_plan plan;
+        const struct ax_runtime_options o = {
+            .backend = "ref", .threads = 1, .sizes = meshes[k], .world = 2};
+        must(ax_plan_record(&plan, &recording, &o, &arch, &c.o));
+        struct ax_queue_counters seen = {0};
+        uint64_t starts[AX_ROLE_COUNT][AX_COLLECTIVE_COUNT] = {0}, waits = 0, all = 0;
+        double sent[AX_ROLE_COUNT] = {0};
+        for (size_t i = 0; i < recording.n; i++) {
+            const struct ax_event *e = &recording.events[i];
+            if (e->kind == AX_EVENT_OP) {
+                seen.launches[e->op.op]++;
+                seen.flops[e->op.op] += e->op.flops;
+                seen.bytes[e->op.op] += e->op.bytes;
+            } else if (e->kind == AX_EVENT_START) {
+                starts[e->transfer.lane][e->transfer.kind]++;
+                sent[e->transfer.lane] += e->transfer.bytes;
+                all++;
+            } else {
+                waits++;
+            }
+        }
+        assert_true(all > 0 && all == waits);
+        for (int op = 0; op < AX_OP_COUNT; op++) {
+            assert_int_equal(seen.launches[op], c.counters.launches[op]);
+            assert_true(fabs(seen.flops[op] - c.counters.flops[op]) <= 1e-12 * seen.flops[op]);
+            assert_true(fabs(seen.bytes[op] - c.counters.bytes[op]) <= 1e-12 * seen.bytes[op]);
+        }
+        const struct ax_mesh_sizes *m = &meshes[k];
+        const int role = m->tp > 1 ? AX_ROLE_TP : m->cp > 1 ? AX_ROLE_CP : AX_ROLE_FSDP;
+        for (int kind = 0; kind < AX_COLLECTIVE_COUNT; kind++)
+            assert_int_equal(starts[role][kind], c.calls[role][kind]);
+        assert_true(sent[role] > 0 && fabs(sent[role] - c.sent[role]) < 1);
+        ax_recording_free(&recording);
+    }
+    ax_arch_free(&arch);
+}
+
+/* Products of values in 8 bits are known from what made their operands; the head's are not. */
+static void fp8_products_are_known(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    struct ax_plan plan;
+    struct ax_scheme fp8;
+    struct ax_recording recording = {0};
+    must(tiny_arch(&arch, "llama", false, ""));
+    must(ax_fp8_recipe("tensorwise", false, &fp8));
+    struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
+    const struct ax_runtime_options ro = {.backend = "sheet", .threads = 1};
+    int products[2] = {0, 0};
+    o.qat = &fp8;
+    must(ax_plan_record(&plan, &recording, &ro, &arch, &o));
+    for (size_t i = 0; i < recording.n; i++) {
+        const struct ax_op_event *e = &recording.events[i].op;
+        if (recording.events[i].kind == AX_EVENT_OP && e->op == AX_OP_gemm)
+            products[e->fp8]++;
+    }
+    /* per layer q, k, v as one, output, gate and up as one, down; each three times; and the head's */
+    assert_int_equal(products[1], 4 * 3 * (int)arch.n_layers);
+    assert_int_equal(products[0], 3);
+    ax_recording_free(&recording);
+    ax_arch_free(&arch);
+}
+
+/* ---- rates ---- */
+
+static struct ax_op_event product(int64_t m, int64_t n, int64_t k) {
+    return (struct ax_op_event){.op = AX_OP_gemm,
+                                .dtype = AX_BF16,
+                                .m = m,
+                                .n = n,
+                                .k = k,
+                                .flops = 2.0 * (double)(m * n) * (double)k,
+                                .bytes = 2.0 * (double)(m * k + n * k + m * n)};
+}
+
+/* TFLOP/s of cuBLAS on an H100 (XLA's table for sm_90). */
+static void products_take_what_was_measured(void **state) {
+    (void)state;
+    static const struct {
+        int64_t m, n, k;
+        double tflops;
+    } measured[] = {{10240, 10240, 10240, 720},
+                    {2048, 2048, 2048, 632},
+                    {1024, 1024, 2048, 350},
+                    {4096, 4096, 256, 392},
+                    {4096, 512, 512, 239}};
+    const struct ax_rates r = h100();
+    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
+        const struct ax_op_event e = product(measured[i].m, measured[i].n, measured[i].k);
+        const double tflops = e.flops / ax_rates_seconds(&r, &e) / 1e12;
+        assert_true(fabs(tflops / measured[i].tflops - 1) < 0.25);
+    }
+    struct ax_op_event e = product(8192, 8192, 8192);
+    const double bf16 = ax_rates_seconds(&r, &e);
+    e.fp8 = true;
+    assert_true(ax_rates_seconds(&r, &e) < 0.6 * bf16);
+}
+
+static struct ax_sim_item gather(const struct ax_rates *r, int size, int local, double bytes) {
+    const struct ax_rates_group g = {.size = size, .local = local};
+    const struct ax_transfer_event t = {
+        .kind = AX_ALL_GATHER, .to = -1, .from = -1, .bytes = bytes};
+    struct ax_sim_item item = {0};
+    ax_rates_transfer(r, &g, false, &t, &item);
+    return item;
+}
+
+/* A ring's bytes pass each link of a node; what comes from other nodes passes all its adapters. */
+static void transfers_follow_the_topology(void **state) {
+    (void)state;
+    const struct ax_rates r = h100();
+    const double link = r.hardware.node_link * r.links[AX_ALL_GATHER],
+                 network = r.hardware.network * r.network;
+    struct ax_sim_item item = gather(&r, 8, 8, 7e9);
+    assert_true(fabs(item.links[AX_SIM_NODE] - 7e9 / link) < 1e-12);
+    assert_true(item.links[AX_SIM_NETWORK] == 0);
+    item = gather(&r, 32, 8, 31e9); /* 24 GB from other nodes, by 8 adapters */
+    assert_true(fabs(item.links[AX_SIM_NETWORK] - 3e9 / network) < 1e-12);
+    assert_true(item.links[AX_SIM_NODE] > item.links[AX_SIM_NETWORK]); /* as measured: 4 nodes */
+    item = gather(&r, 4, 1, 3e9);
+    assert_true(item.links[AX_SIM_NODE] == 0);
+    assert_true(fabs(item.links[AX_SIM_NETWORK] - 3e9 / network) < 1e-12);
+}
+
+/* ---- a step ---- */
+
+static struct ax_plan_time timed(const struct ax_arch *arch, struct ax_mesh_sizes sizes, int world,
+                                 int n_micro, bool shorten) {
+    const struct ax_rates rates = h100();
+    const struct ax_plan_time_options o = {.rates = &rates, .shorten = shorten};
+    const struct ax_runtime_options ro = {
+        .backend = "sheet", .threads = 1, .sizes = sizes, .world = world};
+    const struct ax_step_options so = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, n_micro, lengths);
+    struct ax_plan_time t;
+    must(ax_plan_time(&t, &o, &ro, arch, &so));
+    return t;
+}
+
+static double busy(const struct ax_plan_time *t) {
+    double all = t->idle;
+    for (int i = 0; i < AX_TIME_KINDS; i++)
+        all += t->work[i];
+    for (int i = 0; i < AX_TIME_ROLES; i++)
+        all += t->exposed[i];
+    return all;
+}
+
+/* A rank computes, waits for transfers, or is done. */
+static void the_parts_are_the_step(void **state) {
+    (void)state;
+    static const struct ax_mesh_sizes meshes[] = {{1, 1, 1, 1, 1, 1},
+                                                  {1, 1, 2, 1, 1, 1},
+                                                  {1, 1, 1, 1, 2, 1},
+                                                  {2, 1, 1, 1, 1, 1},
+                                                  {2, 1, 2, 1, 2, 1}};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) {
+        const struct ax_mesh_sizes *m = &meshes[k];
+        const struct ax_plan_time t = timed(&arch, *m, m->pp * m->dp_shard * m->tp, 4, false);
+        assert_true(t.step > 0 && fabs(busy(&t) / t.step - 1) < 1e-6);
+        assert_true(t.tokens == 4.0 * 32 * m->dp_shard);
+        assert_true((t.moved[AX_TIME_TP] > 0) == (m->tp > 1));
+        assert_true((t.moved[AX_TIME_PP] > 0) == (m->pp > 1));
+        assert_true((t.moved[AX_TIME_GATHERS] > 0) == (m->dp_shard > 1));
+        assert_true(t.mfu > 0 && t.mfu < t.mfu_full && t.mfu_full < 1);
+    }
+    ax_arch_free(&arch);
+}
+
+/* What a pipeline repeats may be left out. */
+static void a_shorter_step_says_the_same(void **state) {
+    (void)state;
+    static const struct ax_mesh_sizes meshes[] = {{1, 1, 2, 1, 1, 1}, {2, 1, 1, 1, 1, 1}};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) {
+        const struct ax_plan_time all = timed(&arch, meshes[k], 2, 24, false),
+                                  some = timed(&arch, meshes[k], 2, 24, true);
+        assert_true(all.tokens == some.tokens);
+        assert_true(fabs(some.step / all.step - 1) < 0.005);
+        assert_true(fabs(some.mfu / all.mfu - 1) < 0.005);
+    }
+    ax_arch_free(&arch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_recording_is_what_runs),
+        cmocka_unit_test(fp8_products_are_known),
+        cmocka_unit_test(products_take_what_was_measured),
+        cmocka_unit_test(transfers_follow_the_topology),
+        cmocka_unit_test(the_parts_are_the_step),
+        cmocka_unit_test(a_shorter_step_says_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
