@@ -7,6 +7,20 @@
 #include "base/mem.h"
 #include "base/words.h"
 
+#define GPT_OSS                                                                                    \
+    "{\"attention_bias\": true, \"sliding_window\": 128, \"rope_scaling\": {\"rope_type\": "       \
+    "\"yarn\", "                                                                                   \
+    "\"factor\": 32.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, \"truncate\": false, "             \
+    "\"original_max_position_embeddings\": 4096}}"
+#define DEEPSEEK_V3                                                                                \
+    "{\"n_shared_experts\": 1, \"n_group\": 8, \"topk_group\": 4, \"topk_method\": \"noaux_tc\", " \
+    "\"scoring_func\": \"sigmoid\", \"routed_scaling_factor\": 2.5, \"first_k_dense_replace\": "   \
+    "3, "                                                                                          \
+    "\"q_lora_rank\": 1536, \"kv_lora_rank\": 512, \"qk_nope_head_dim\": 128, "                    \
+    "\"qk_rope_head_dim\": 64, \"v_head_dim\": 128, \"rope_scaling\": {\"type\": \"yarn\", "       \
+    "\"factor\": 40.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, \"mscale\": 1.0, "                 \
+    "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096}}"
+
 /* From the models' config.json; tests/cmd/test_shapes.c compares the parameters they add up to with
  * the published numbers. */
 static const struct shape {
@@ -19,6 +33,7 @@ static const struct shape {
     int experts, experts_used, expert_ffn; /* expert_ffn 0: ffn */
     double init;                           /* 0: 0.02 */
     const char *dtype;                     /* NULL: bfloat16 */
+    const char *more;                      /* members that only its family has; NULL: none */
 } shapes[] = {
     {"llama-tiny", "llama", 64, 160, 2, 4, 2, 0, 512, 2048, 1e4, .eps = 1e-5, .dtype = "float32"},
     {"smollm2-135m", "llama", 576, 1536, 30, 9, 3, 0, 49152, 8192, 1e5, .eps = 1e-5, .tied = true,
@@ -68,6 +83,12 @@ static const struct shape {
      .experts = 128, .experts_used = 8, .expert_ffn = 768},
     {"qwen3-235b-a22b", "qwen3_moe", 4096, 12288, 94, 64, 4, 128, 151936, 40960, 1e6, .eps = 1e-6,
      .experts = 128, .experts_used = 8, .expert_ffn = 1536},
+    {"gpt-oss-20b", "gpt_oss", 2880, 2880, 24, 64, 8, 64, 201088, 131072, 150000, .eps = 1e-5,
+     .experts = 32, .experts_used = 4, .more = GPT_OSS},
+    {"gpt-oss-120b", "gpt_oss", 2880, 2880, 36, 64, 8, 64, 201088, 131072, 150000, .eps = 1e-5,
+     .experts = 128, .experts_used = 4, .more = GPT_OSS},
+    {"deepseek-v3", "deepseek_v3", 7168, 18432, 61, 128, 128, 0, 129280, 163840, 1e4, .eps = 1e-6,
+     .experts = 256, .experts_used = 8, .expert_ffn = 2048, .more = DEEPSEEK_V3},
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -88,6 +109,8 @@ static const struct {
     {"qwen2", "Qwen2ForCausalLM", NULL},
     {"qwen3", "Qwen3ForCausalLM", NULL},
     {"qwen3_moe", "Qwen3MoeForCausalLM", "num_experts"},
+    {"gpt_oss", "GptOssForCausalLM", "num_local_experts"},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", "n_routed_experts"},
 };
 
 /* Keys that only some shapes have; `family` is the index in `families`. */
@@ -108,6 +131,11 @@ static int add_rest(json_t *c, const struct shape *s, size_t family) {
     if (s->expert_ffn > 0) {
         rc |= json_object_set_new(c, "moe_intermediate_size", json_integer(s->expert_ffn));
         rc |= json_object_set_new(c, "norm_topk_prob", json_true());
+    }
+    if (s->more) {
+        json_t *more = json_loads(s->more, 0, NULL);
+        rc |= json_object_update(c, more);
+        json_decref(more);
     }
     return rc;
 }
