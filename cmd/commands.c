@@ -361,17 +361,25 @@ const struct ax_command ax_commands[] = {
      "  --threads N   CPU threads\n",
      "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
     {"plan", "show what training would need, without running it",
-     "CONFIG [key=value …] [--world N] [--blocks] [--speed N] [--json]\nMODEL | --arch NAME "
-     "[options]",
+     "CONFIG [key=value …] [--world N] [--hardware NAME] [--search] [--blocks] [--speed N] "
+     "[--json]\nMODEL | --arch NAME [options]\nscore FILE.tsv",
      "Does it fit? Memory, steps, tokens, time and disk space: for a configuration with its\n"
      "data, or a step of a model (a folder, config.json, GGUF file or hub id) with the sizes\n"
      "below. Of a mesh also what the ranks of each pipeline stage need, and what a rank sends\n"
      "in a step, by role and collective. Reads no weights and writes nothing; says what it\n"
-     "could not count.\n"
+     "could not count. `score` predicts the published speeds in a table, and says how far off\n"
+     "it is.\n"
      "  --blocks           every block of memory by name\n"
      "  --speed N          tokens per second, instead of a measurement\n"
-     "  --world N          (of a configuration) on N ranks: those of its mesh keys, filled by\n"
+     "  --world N          on N ranks: those of the mesh keys, or --mesh, filled by\n"
      "                     dp_shard_size\n"
+     "  --hardware NAME    the time of a step on h100-sxm-80, h200, a100-80, rtx4090 …, or on a\n"
+     "                     machine of FILE.tsv[:NAME]: tokens per second, MFU, what ranks wait\n"
+     "                     for; docs/results/plan-time.md says how well that agrees\n"
+     "  --measured         the same on this machine, whose products and memory are measured\n"
+     "  --search           with --world and --hardware: the three fastest meshes that fit, with\n"
+     "                     micro-batch and recompute, and why others are left out\n"
+     "  --mesh SIZES       of a model: dp_shard=4,tp=2 …\n"
      "  --model MODEL      the same as MODEL\n"
      "  --arch NAME        instead of MODEL, a published shape: llama-3.1-8b, qwen3-30b-a3b …\n"
      "  --dtype T          compute dtype (default bfloat16)\n"

@@ -3,16 +3,62 @@
 
 #include "base/io.h"
 #include "base/io_path.h"
+#include "base/mem.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
-#include "cmd/plan/plan.h"
+#include "cmd/mesh_sizes.h"
+#include "cmd/plan/hardware.h"
+#include "cmd/plan/score.h"
+#include "cmd/plan/search.h"
 #include "cmd/shapes.h"
 #include "cmd/model/base_model.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/step_args.h"
 
-static enum ax_status make(const struct ax_plan_request *r) {
+/* ---- on which machine ---- */
+
+/* Options of both forms; rates are filled by open_machine. */
+struct machine {
+    const char *name;
+    bool measured, search;
+    struct ax_rates rates;
+};
+#define MACHINE_ARGS 3
+
+static void machine_args(struct machine *m, struct ax_arg *args) {
+    args[0] = (struct ax_arg){"--hardware", AX_ARG_STRING, &m->name, 0, 0};
+    args[1] = (struct ax_arg){"--measured", AX_ARG_FLAG, &m->measured, 0, 0};
+    args[2] = (struct ax_arg){"--search", AX_ARG_FLAG, &m->search, 0, 0};
+}
+
+static enum ax_status open_machine(struct machine *m, struct ax_plan_request *r) {
+    struct ax_hardware h;
+    if (m->name && m->measured)
+        return ax_error(AX_ERR_CONFIG, "plan: give either --hardware or --measured");
+    if (m->search && !m->name && !m->measured)
+        return ax_error(AX_ERR_CONFIG, "plan: --search needs --hardware NAME or --measured");
+    if (m->search && r->runtime.world < 2)
+        return ax_error(AX_ERR_CONFIG, "plan: --search needs --world N");
+    if (m->search && r->json)
+        return ax_error(AX_ERR_CONFIG, "plan: --search has no --json");
+    if (!m->name && !m->measured)
+        return AX_OK;
+    if (m->name) {
+        AX_TRY(ax_plan_hardware(m->name, &h));
+        m->rates = ax_rates_of(&h);
+    } else {
+        const struct ax_runtime_options here = {.backend = "cpu", .threads = r->runtime.threads};
+        AX_TRY(ax_plan_measure(&here, r->step.dtype, &h));
+        m->rates = ax_rates_measured(&h);
+    }
+    r->rates = &m->rates;
+    return AX_OK;
+}
+
+static enum ax_status make(const struct ax_plan_request *r, bool search) {
     struct ax_plan_figures *f;
+    if (search)
+        return ax_plan_search(r);
     AX_TRY(ax_alloc(&f, 1, sizeof *f));
     enum ax_status st = ax_plan_figures_make(f, r);
     if (st == AX_OK && r->json)
@@ -35,12 +81,43 @@ static enum ax_status read_arch(struct ax_arch *arch, const char *shape, const c
     return st;
 }
 
+/* The mesh of --world and --mesh, and the rank of each of its stages that needs most. */
+static enum ax_status open_mesh(struct ax_plan_request *r, int64_t world, const char *text,
+                                bool search, struct ax_train_stage **stages) {
+    struct ax_mesh_sizes *s = &r->runtime.sizes;
+    struct ax_mesh mesh;
+    if (world == 0 && !text)
+        return AX_OK;
+    *s = (struct ax_mesh_sizes){1, 1, -1, 1, 1, 1};
+    if (text) {
+        if (world == 0)
+            s->dp_shard = 1;
+        AX_TRY(ax_mesh_sizes_parse(s, "plan", text));
+    }
+    r->step.sharding = ax_zero_stage(3);
+    r->runtime.world =
+        world > 0 ? (int)world : s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
+    AX_TRY(ax_mesh_create(&mesh, *s, r->runtime.world, 0));
+    s->dp_shard = mesh.size[AX_ROLE_DP_SHARD];
+    if (search || r->runtime.world < 2)
+        return AX_OK;
+    struct ax_train_options o = {.arch = r->arch, .runtime = r->runtime, .step = r->step};
+    AX_TRY(ax_alloc(stages, (size_t)s->pp, sizeof **stages));
+    AX_TRY(ax_train_choose_rank(&o, *stages));
+    r->runtime = o.runtime;
+    r->stages = *stages;
+    return AX_OK;
+}
+
 static enum ax_status plan_model(int argc, char **argv) {
     struct ax_step_args a = {
         .dtype = "bfloat16", .optimizer = "adamw", .batch = 1, .seq = 2048, .accumulate = 1};
     struct ax_plan_request r = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON};
-    struct ax_arg args[AX_STEP_ARGS_COUNT + 5];
-    const char *shape = NULL;
+    struct ax_arg args[AX_STEP_ARGS_COUNT + 7 + MACHINE_ARGS];
+    struct machine machine = {0};
+    struct ax_train_stage *stages = NULL;
+    const char *shape = NULL, *mesh = NULL;
+    int64_t world = 0;
     struct ax_arch arch;
     int n = AX_STEP_ARGS_COUNT;
     ax_step_args_table(&a, args);
@@ -49,6 +126,10 @@ static enum ax_status plan_model(int argc, char **argv) {
     args[n++] = (struct ax_arg){"--json", AX_ARG_FLAG, &r.json, 0, 0};
     args[n++] = (struct ax_arg){"--blocks", AX_ARG_FLAG, &r.blocks, 0, 0};
     args[n++] = (struct ax_arg){"--speed", AX_ARG_FLOAT, &r.speed, 0, 0};
+    args[n++] = (struct ax_arg){"--world", AX_ARG_INT, &world, 1, 65536};
+    args[n++] = (struct ax_arg){"--mesh", AX_ARG_STRING, &mesh, 0, 0};
+    machine_args(&machine, &args[n]);
+    n += MACHINE_ARGS;
     AX_TRY(ax_args_parse_model(argc, argv, n, args, &r.name));
     if (!r.name == !shape)
         return ax_error(AX_ERR_CONFIG,
@@ -68,7 +149,12 @@ static enum ax_status plan_model(int argc, char **argv) {
     r.masters = a.masters;
     r.optimizer = a.optimizer;
     r.runtime = (struct ax_runtime_options){.backend = "cpu", .threads = (int)a.threads};
-    const enum ax_status st = make(&r);
+    enum ax_status st = open_mesh(&r, world, mesh, machine.search, &stages);
+    if (st == AX_OK)
+        st = open_machine(&machine, &r);
+    if (st == AX_OK)
+        st = make(&r, machine.search);
+    ax_free(stages);
     ax_arch_free(&arch);
     return st;
 }
@@ -86,13 +172,15 @@ static enum ax_status plan_config(int argc, char **argv) {
     struct ax_plan_request r = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON};
     struct ax_train_stage *stages = NULL;
     int64_t world = 0;
-    const struct ax_arg args[] = {{"--json", AX_ARG_FLAG, &r.json, 0, 0},
-                                  {"--blocks", AX_ARG_FLAG, &r.blocks, 0, 0},
-                                  {"--speed", AX_ARG_FLOAT, &r.speed, 0, 0},
-                                  {"--world", AX_ARG_INT, &world, 1, 65536}};
+    struct machine machine = {0};
+    struct ax_arg args[4 + MACHINE_ARGS] = {{"--json", AX_ARG_FLAG, &r.json, 0, 0},
+                                            {"--blocks", AX_ARG_FLAG, &r.blocks, 0, 0},
+                                            {"--speed", AX_ARG_FLOAT, &r.speed, 0, 0},
+                                            {"--world", AX_ARG_INT, &world, 1, 65536}};
     struct ax_config cfg;
     struct ax_train_setup s;
-    AX_TRY(ax_setup_args(argc, argv, 4, args, AX_CONFIG_FOR_TRAINING, &cfg));
+    machine_args(&machine, &args[4]);
+    AX_TRY(ax_setup_args(argc, argv, 4 + MACHINE_ARGS, args, AX_CONFIG_FOR_TRAINING, &cfg));
     enum ax_status st = ax_train_setup_plan(&s, &cfg, (int)world);
     if (st == AX_OK &&
         ((st = ax_alloc(&stages, (size_t)s.o.runtime.sizes.pp, sizeof *stages)) != AX_OK ||
@@ -114,7 +202,9 @@ static enum ax_status plan_config(int argc, char **argv) {
         r.sequence_tokens = s.o.data.sequence_tokens;
         if (!s.o.recompute_auto)
             r.first = r.last = r.step.recompute;
-        st = make(&r);
+        st = open_machine(&machine, &r);
+        if (st == AX_OK)
+            st = make(&r, machine.search);
         ax_train_setup_close(&s);
     }
     ax_free(stages);
@@ -122,7 +212,17 @@ static enum ax_status plan_config(int argc, char **argv) {
     return st;
 }
 
+/* `axtrain plan score FILE.tsv` */
+static enum ax_status plan_score(int argc, char **argv) {
+    const char *file;
+    int n;
+    AX_TRY(ax_args_parse(argc - 1, argv + 1, 0, NULL, 1, 1, &file, &n));
+    return ax_plan_score(file);
+}
+
 enum ax_status ax_cmd_plan(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "score") == 0)
+        return plan_score(argc, argv);
     for (int i = 1; i < argc; i++)
         if (is_config(argv[i]))
             return plan_config(argc, argv);

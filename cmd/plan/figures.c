@@ -5,8 +5,8 @@
 
 static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_request *r) {
     const struct ax_plan *plan = &f->plans[f->chosen];
-    f->speed = r->speed;
-    if (r->speed > 0)
+    f->speed = r->speed > 0 ? r->speed : f->time.tokens_per_second;
+    if (f->speed > 0)
         return AX_OK;
     const struct ax_runtime_options here = {.backend = r->runtime.backend,
                                             .threads = r->runtime.threads};
@@ -56,6 +56,8 @@ enum ax_status ax_plan_figures_make(struct ax_plan_figures *f, const struct ax_p
         AX_TRY(ax_train_forecast(r->train, &step, &f->forecast));
     else
         AX_TRY(ax_train_fit(&alone, &step, &f->forecast.fit));
+    if (r->rates)
+        AX_TRY(ax_plan_figures_time(f, r, &step));
     f->chosen = step.recompute;
     for (int mode = (int)r->first; mode <= (int)r->last; mode++) {
         step.recompute = (enum ax_recompute)mode;

@@ -1,11 +1,13 @@
 /* What `axtrain plan` says of a model or a configuration.
  *
- * Reading order: figures.c (dry runs and counts), print.c (ten lines for a person), mesh.c (two tables of a mesh), json.c (the
- * same for programs). The command is cmd/plan.c. */
+ * Reading order: figures.c (dry runs and counts), print.c (ten lines for a person), mesh.c (two tables of a mesh), time.c (the time
+ * of a step on another machine; hardware.c and tsv.c read which), json.c (the same for programs). Beside them, search.c looks for
+ * the best mesh, and score.c predicts published speeds. The command is cmd/plan.c. */
 #ifndef AX_CMD_PLAN_PLAN_H
 #define AX_CMD_PLAN_PLAN_H
 
-#include "optim/plan.h"
+#include "base/json.h"
+#include "optim/plan_time.h"
 #include "optim/train.h"
 
 /* What is planned. */
@@ -22,6 +24,7 @@ struct ax_plan_request {
     const struct ax_train_stage *stages; /* of a config: [pp] */
     enum ax_recompute first, last;       /* the modes to plan, first to last */
     double speed;                        /* tokens per second, if given; 0: measured */
+    const struct ax_rates *rates;        /* of the machine whose time is planned; NULL: none */
     bool json, blocks;
 };
 
@@ -43,11 +46,19 @@ struct ax_plan_figures {
     int n_stages;
     struct ax_plan_stage *stages;      /* of a mesh, recomputing as chosen; NULL: one rank */
     struct ax_train_forecast forecast; /* of a config; for a model only its memory */
-    double peak_flops;                 /* per second, measured; 0: a speed was given */
+    struct ax_plan_time time;          /* if rates are given */
+    double peak_flops;                 /* per second, measured; 0: a speed was given, or rates */
     double speed;                      /* tokens per second */
 };
 enum ax_status ax_plan_figures_make(struct ax_plan_figures *f, const struct ax_plan_request *r);
 void ax_plan_figures_free(struct ax_plan_figures *f);
+
+/* On the machine of the rates: chooses step->recompute among the request's modes, the first that fits
+ * if there are several, and takes memory and speed from there. */
+enum ax_status ax_plan_figures_time(struct ax_plan_figures *f, const struct ax_plan_request *r,
+                                    struct ax_step_options *step);
+void ax_plan_print_time(const struct ax_plan_request *r, const struct ax_plan_figures *f);
+json_t *ax_plan_time_json(const struct ax_plan_request *r, const struct ax_plan_figures *f);
 
 void ax_plan_print_mesh(const struct ax_plan_figures *f);
 void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures *f);

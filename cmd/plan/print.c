@@ -40,8 +40,10 @@ static void print_mesh(const struct ax_plan_request *r, const struct ax_plan *p)
     if (r->runtime.world > 1 &&
         ax_mesh_create(&mesh, r->runtime.sizes, r->runtime.world, 0) == AX_OK)
         printf("mesh     %s: memory and compute are those of rank %d of %d, which needs most; time "
-               "is without communication, on ranks as fast as this machine\n",
-               ax_mesh_sizes_name(name, sizeof name, &mesh), r->runtime.rank, r->runtime.world);
+               "is %s\n",
+               ax_mesh_sizes_name(name, sizeof name, &mesh), r->runtime.rank, r->runtime.world,
+               r->rates ? "below, with communication"
+                        : "without communication, on ranks as fast as this machine");
     if (r->runtime.sizes.pp > 1) {
         const struct ax_pipeline pipeline = ax_step_pipeline(&r->step, r->runtime.sizes.pp);
         const int ranges = ax_pipeline_chunks(&pipeline);
@@ -187,6 +189,8 @@ void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures
         print_value(r->train);
     }
     print_time(f);
+    if (r->rates)
+        ax_plan_print_time(r, f);
     if (!r->blocks) {
         printf("every block of memory: --blocks\n");
         return;

@@ -1,0 +1,221 @@
+/* Goes through the products of sizes that make the number of ranks, leaves out what cannot be best by
+ * simple rules, estimates the rest from one stage, and simulates the most promising. */
+#include "cmd/plan/search.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cmd/mesh_sizes.h"
+
+#define SHORTLIST 8
+/* Of a sequence on a rank of cp: attention and products of fewer tokens are slow. */
+#define LEAST_TOKENS 4096
+#define MOST_ROWS    16
+
+struct search {
+    const struct ax_plan_request *r;
+    struct ax_search *out;
+    int64_t rows; /* sequences of a step, of all ranks */
+    double parameters;
+    int n;
+    struct ax_search_choice list[SHORTLIST]; /* the fastest so far, ascending */
+};
+
+/* ---- rules ---- */
+
+static int node_of(const struct ax_plan_request *r) {
+    return r->rates->hardware.node > 0 ? r->rates->hardware.node : 8;
+}
+
+/* Bytes that a rank has of masters and state at least: of AdamW in float32, 2 + 4 + 4 + 4 + 4 per
+ * parameter that trains. Experts are divided over all ranks of a stage, others over fsdp and tp. */
+static double least_state(const struct search *s, const struct ax_mesh_sizes *m) {
+    const double shared = (double)m->pp * m->dp_shard * m->cp * m->tp;
+    const double bytes = s->r->step.adapter ? 0.5 : s->r->step.masters == AX_MASTERS_ACCUM ? 6 : 2;
+    return bytes * s->parameters / shared;
+}
+
+static enum ax_search_reason broken_rule(const struct search *s, const struct ax_mesh_sizes *m) {
+    const int node = node_of(s->r);
+    if (m->tp > node)
+        return AX_SEARCH_TP_FAR;
+    if (m->cp > 1 && s->r->sequence_tokens / m->cp < LEAST_TOKENS)
+        return AX_SEARCH_CP_SHORT;
+    const int sharing = m->dp_shard * m->cp * m->tp;
+    if (m->dp_replicate > 1 && sharing != node && sharing != 8 * node)
+        return AX_SEARCH_REPLICAS;
+    if (m->ep > 1 && m->ep < node && m->ep < sharing)
+        return AX_SEARCH_EXPERTS;
+    if (m->pp > s->r->arch->n_layers ||
+        (m->pp > 1 && s->rows / m->dp_replicate / m->dp_shard < m->pp))
+        return AX_SEARCH_PIPELINE;
+    if (s->rows % ((int64_t)m->dp_replicate * m->dp_shard) != 0)
+        return AX_SEARCH_BATCH;
+    const double memory = s->r->rates->hardware.memory;
+    if (memory > 0 && least_state(s, m) > memory)
+        return AX_SEARCH_STATES;
+    return AX_SEARCH_REASONS;
+}
+
+/* ---- one choice ---- */
+
+static void set_choice(const struct search *s, const struct ax_search_choice *c,
+                       struct ax_runtime_options *runtime, struct ax_step_options *step) {
+    const int64_t ranks = (int64_t)c->sizes.dp_replicate * c->sizes.dp_shard;
+    *runtime = s->r->runtime;
+    *step = s->r->step;
+    runtime->backend = "sheet";
+    runtime->sizes = c->sizes;
+    step->n_microbatches = (int)(s->rows / ranks / c->rows);
+    step->tokens = c->rows * s->r->sequence_tokens;
+    step->n_docs = s->r->step.n_docs * c->rows / s->r->sequences;
+    step->recompute = c->recompute;
+    if (step->n_docs < c->rows)
+        step->n_docs = c->rows;
+}
+
+static bool fits(const struct search *s, const struct ax_plan_time *t) {
+    const double memory = s->r->rates->hardware.memory;
+    return memory == 0 || (double)t->arena + (double)((uint64_t)128 << 20) <= memory;
+}
+
+/* Keeps it if it is one of the fastest. */
+static void keep(struct search *s, const struct ax_search_choice *c) {
+    int at = s->n;
+    while (at > 0 && s->list[at - 1].time.tokens_per_second < c->time.tokens_per_second)
+        at--;
+    if (s->n == SHORTLIST)
+        s->out->left_out[AX_SEARCH_SLOWER]++;
+    if (at == SHORTLIST)
+        return;
+    s->n += s->n < SHORTLIST;
+    for (int i = s->n - 1; i > at; i--)
+        s->list[i] = s->list[i - 1];
+    s->list[at] = *c;
+}
+
+/* The least recompute from c's on that fits. A mesh that cannot be planned is one that the model refuses. */
+static enum ax_search_reason try_rows(struct search *s, struct ax_search_choice *c) {
+    const struct ax_plan_time_options o = {.rates = s->r->rates};
+    struct ax_runtime_options runtime;
+    struct ax_step_options step;
+    for (; c->recompute <= s->r->last; c->recompute++) {
+        set_choice(s, c, &runtime, &step);
+        if (ax_plan_time_estimate(&c->time, &o, &runtime, s->r->arch, &step) != AX_OK)
+            return AX_SEARCH_MODEL;
+        if (fits(s, &c->time))
+            return AX_SEARCH_REASONS;
+    }
+    return AX_SEARCH_MEMORY;
+}
+
+/* The best number of rows per micro-batch: more, until they do not fit or gain nothing. What did not fit
+ * with fewer does not fit with more. */
+static void try_mesh(struct search *s, const struct ax_mesh_sizes *sizes) {
+    const int64_t each = s->rows / ((int64_t)sizes->dp_replicate * sizes->dp_shard);
+    enum ax_search_reason why = broken_rule(s, sizes);
+    struct ax_search_choice c = {.sizes = *sizes, .rows = 1, .recompute = s->r->first}, best = c;
+    s->out->tried++;
+    while (why == AX_SEARCH_REASONS && c.rows <= MOST_ROWS && each % c.rows == 0 &&
+           each / c.rows >= sizes->pp && c.rows * s->r->sequence_tokens <= INT32_MAX) {
+        why = try_rows(s, &c);
+        if (why < AX_SEARCH_REASONS ||
+            c.time.tokens_per_second < 1.005 * best.time.tokens_per_second)
+            break;
+        best = c;
+        c.rows *= 2;
+    }
+    if (best.time.step > 0)
+        keep(s, &best);
+    else if (why < AX_SEARCH_REASONS)
+        s->out->left_out[why]++;
+    else
+        s->out->left_out[AX_SEARCH_PIPELINE]++;
+}
+
+/* ---- all of them ---- */
+
+/* The next divisor of n after d; 0: none. */
+static int next_divisor(int n, int d) {
+    for (d++; d <= n; d++)
+        if (n % d == 0)
+            return d;
+    return 0;
+}
+
+static void try_experts(struct search *s, struct ax_mesh_sizes m) {
+    const int ranks = m.dp_shard * m.cp * m.tp;
+    const int64_t experts = s->r->arch->moe.n_experts;
+    for (int ep = 1; ep; ep = next_divisor(ranks, ep)) {
+        m.ep = ep;
+        if (ep == 1 || (experts > 0 && experts % ep == 0))
+            try_mesh(s, &m);
+    }
+}
+
+static void try_all(struct search *s) {
+    const int world = s->r->runtime.world;
+    for (int tp = 1; tp; tp = next_divisor(world, tp))
+        for (int pp = 1; pp; pp = next_divisor(world / tp, pp))
+            for (int cp = 1; cp; cp = next_divisor(world / tp / pp, cp))
+                for (int rep = 1; rep; rep = next_divisor(world / tp / pp / cp, rep))
+                    try_experts(s, (struct ax_mesh_sizes){.tp = tp,
+                                                          .pp = pp,
+                                                          .cp = cp,
+                                                          .dp_replicate = rep,
+                                                          .dp_shard = world / tp / pp / cp / rep});
+}
+
+/* With more recompute where another stage than the estimated one needs more memory. */
+static enum ax_status simulate_one(struct search *s, struct ax_search_choice *c, bool *fit) {
+    const struct ax_plan_time_options o = {.rates = s->r->rates, .shorten = true};
+    struct ax_runtime_options runtime;
+    struct ax_step_options step;
+    for (*fit = false; c->recompute <= s->r->last; c->recompute++) {
+        set_choice(s, c, &runtime, &step);
+        AX_TRY(ax_plan_time(&c->time, &o, &runtime, s->r->arch, &step));
+        *fit = fits(s, &c->time);
+        if (*fit)
+            break;
+    }
+    return AX_OK;
+}
+
+/* The shortlist, simulated, in order. */
+static enum ax_status simulate(struct search *s) {
+    struct search sorted = {.r = s->r, .out = s->out};
+    for (int i = 0; i < s->n; i++) {
+        bool fit;
+        AX_TRY(simulate_one(s, &s->list[i], &fit));
+        if (fit)
+            keep(&sorted, &s->list[i]);
+        else
+            s->out->left_out[AX_SEARCH_MEMORY]++;
+    }
+    for (int i = 0; i < sorted.n; i++)
+        if (i < AX_SEARCH_BEST)
+            s->out->best[s->out->n++] = sorted.list[i];
+        else
+            s->out->left_out[AX_SEARCH_SLOWER]++;
+    return AX_OK;
+}
+
+enum ax_status ax_search_run(struct ax_search *out, const struct ax_plan_request *r) {
+    const struct ax_mesh_sizes *m = &r->runtime.sizes;
+    const int64_t ranks =
+        (int64_t)(m->dp_replicate > 0 ? m->dp_replicate : 1) * (m->dp_shard > 0 ? m->dp_shard : 1);
+    const double begin = ax_clock_now();
+    struct search *s;
+    *out = (struct ax_search){0};
+    AX_TRY(ax_alloc(&s, 1, sizeof *s));
+    s->r = r;
+    s->out = out;
+    s->rows = r->sequences * r->step.n_microbatches * ranks;
+    s->parameters = (double)ax_arch_parameters(r->arch);
+    try_all(s);
+    const enum ax_status st = simulate(s);
+    ax_free(s);
+    out->seconds = ax_clock_now() - begin;
+    return st;
+}

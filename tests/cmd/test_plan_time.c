@@ -1,0 +1,193 @@
+/* `axtrain plan --hardware`, --search and score: machines from a file, statistics, and the commands. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cmd/plan/hardware.h"
+#include "cmd/plan/score.h"
+#include "tests/cmd/sft_case.h"
+
+#define COLUMNS                                                                                    \
+    "name\tbf16_fp16_dense_tflops\tfp8_dense_tflops\tmemory_gib\thbm_gb_s\t"                       \
+    "nvlink_gb_s_per_direction_per_gpu\tinternode_gbit_s_per_gpu\n"
+
+/* ---- tables ---- */
+
+static void cells_have_lines(void **state) {
+    (void)state;
+    struct ax_tsv t;
+    double x;
+    bool inferred;
+    assert_int_equal(ax_tsv_read(&t, put_text("t.tsv", "a\tb\r\n1.5?\t\r\nx\ty")), AX_OK);
+    assert_int_equal(t.n_rows, 2);
+    assert_int_equal(ax_tsv_column(&t, "b"), 1);
+    assert_int_equal(ax_tsv_column(&t, "c"), -1);
+    assert_string_equal(ax_tsv_cell(&t, 0, 1), "");
+    assert_string_equal(ax_tsv_cell(&t, 1, 1), "y");
+    assert_string_equal(ax_tsv_cell(&t, 1, -1), "");
+    assert_int_equal(ax_tsv_number(&t, 0, 0, &x, &inferred), AX_OK);
+    assert_true(x == 1.5 && inferred);
+    assert_int_equal(ax_tsv_number(&t, 1, 0, &x, NULL), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "t.tsv:3: expected a number in column a, got \"x\""));
+    ax_tsv_free(&t);
+    assert_int_equal(ax_tsv_read(&t, put_text("t.tsv", "a\tb\n1\n")), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "t.tsv:2: expected 2 columns"));
+}
+
+static void refuses(const char *file, const char *said) {
+    struct ax_hardware h;
+    assert_int_equal(ax_plan_hardware(file, &h), AX_ERR_CONFIG);
+    if (!strstr(ax_error_text(), said))
+        fail_msg("%s", ax_error_text());
+}
+
+static void machines_come_from_files(void **state) {
+    (void)state;
+    struct ax_hardware h;
+    char named[512];
+    const char *path =
+        put_text("h.tsv", COLUMNS "one\t989\t\t80\t3350\t450\t400\ntwo\t312?\t\t40\t1555\t0\t0\n");
+    snprintf(named, sizeof named, "%s:two", path);
+    assert_int_equal(ax_plan_hardware(named, &h), AX_OK);
+    assert_true(h.bf16 == 312e12 && h.fp8 == 0 && h.bandwidth == 1555e9);
+    assert_true(h.node_link > 0 && h.network == h.node_link); /* PCIe */
+    snprintf(named, sizeof named, "%s:three", path);
+    refuses(named, "no row is called \"three\"; there are one, two");
+    refuses(path, "which row? Add a colon and its name: there are one, two");
+    refuses(put_text("h.tsv", "name\tmemory_gib\none\t80\n"),
+            "columns are missing: bf16_fp16_dense_tflops fp8_dense_tflops hbm_gb_s "
+            "nvlink_gb_s_per_direction_per_gpu internode_gbit_s_per_gpu");
+    refuses(put_text("h.tsv", COLUMNS "one\t\t\t80\t3350\t450\t400\n"),
+            "h.tsv:2: expected a number in column bf16_fp16_dense_tflops, got \"\"");
+    refuses(put_text("h.tsv", COLUMNS "one\t0\t\t80\t3350\t450\t400\n"), "must be more than 0");
+    refuses("h100", "no machine is called \"h100\"");
+    refuses("h10", "no machine");
+    refuses("h201", "did you mean h200?");
+}
+
+/* ---- statistics ---- */
+
+static void statistics_by_hand(void **state) {
+    (void)state;
+    double odd[] = {3, 1, 2}, even[] = {4, 1, 3, 2};
+    assert_true(ax_plan_median(odd, 3) == 2);
+    assert_true(ax_plan_median(even, 4) == 2.5);
+    assert_true(isnan(ax_plan_median(odd, 0)));
+    const double a[] = {10, 20, 30, 40}, same[] = {1, 2, 3, 4}, back[] = {4, 3, 2, 1},
+                 mixed[] = {1, 3, 2, 4}, ties[] = {1, 1, 2, 2}, flat[] = {5, 5, 5, 5};
+    assert_true(fabs(ax_plan_rank_correlation(a, same, 4) - 1) < 1e-12);
+    assert_true(fabs(ax_plan_rank_correlation(a, back, 4) + 1) < 1e-12);
+    assert_true(fabs(ax_plan_rank_correlation(a, mixed, 4) - 0.8) < 1e-12); /* 1 − 6·2/(4·15) */
+    assert_true(fabs(ax_plan_rank_correlation(a, ties, 4) - 4 / sqrt(20)) < 1e-12);
+    assert_true(isnan(ax_plan_rank_correlation(a, flat, 4)));
+    const struct ax_plan_row row = {.published = 100, .predicted = 130};
+    assert_true(fabs(ax_plan_row_error(&row) - 0.3) < 1e-12);
+}
+
+/* ---- score ---- */
+
+#define SCORE_COLUMNS                                                                              \
+    "id\tsource\tmodel\tmethod\thardware\tgpus\tdp_shard\ttp\tpp\tmicro_batch\tglobal_batch\t"     \
+    "seq_len\tprecision\trecompute\toffload\ttokens_per_s_per_gpu\n"
+
+static void rows_are_predicted_or_left_out(void **state) {
+    (void)state;
+    struct ax_tsv t;
+    static struct ax_plan_row r[5];
+    const char *path = put_text(
+        "s.tsv", SCORE_COLUMNS
+        "a\tx\tllama-tiny\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\t128\tbf16\tnone\t\t1000\n"
+        "b\tx\tllama-tiny\tlora\th100-sxm-80\t2\t2\t1\t1\t1\t4\t128?\tbf16\tfull\t\t1000\n"
+        "c\tx\tunknown-model\tpretrain\th100-sxm-80\t1\t1\t1\t1\t1\t1\t128\tbf16\t\t\t1000\n"
+        "d\tx\tllama-tiny\tpretrain\tb200\t1\t1\t1\t1\t1\t1\t128\tfp8-tensor\t\tweights\t1000\n"
+        "e\tx\tllama-tiny\tpretrain\ta100-80\t4\t2\t1\t1\t1\t4\t128\tbf16\t\t\t1000\n");
+    assert_int_equal(ax_tsv_read(&t, path), AX_OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(ax_plan_row_predict(&t, i, &r[i]), AX_OK);
+    assert_true(r[0].counts && !r[0].left_out[0] && r[0].predicted > 0 && r[0].published == 1000);
+    assert_true(!r[1].counts && !r[1].left_out[0] && r[1].time.moved[AX_TIME_GATHERS] > 0);
+    assert_string_equal(r[2].left_out, "no shape of that name");
+    assert_true(!r[3].counts);
+    assert_string_equal(r[3].left_out, "offload is not timed");
+    assert_non_null(strstr(r[4].left_out, "mesh: ")); /* 2 of 4 ranks */
+    /* nothing of the published speed reaches the prediction */
+    const double predicted = r[0].predicted;
+    ax_tsv_free(&t);
+    path = put_text(
+        "s.tsv", SCORE_COLUMNS
+        "a\tx\tllama-tiny\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\t128\tbf16\tnone\t\t7\n");
+    assert_int_equal(ax_tsv_read(&t, path), AX_OK);
+    assert_int_equal(ax_plan_row_predict(&t, 0, &r[0]), AX_OK);
+    assert_true(r[0].predicted == predicted);
+    ax_tsv_free(&t);
+}
+
+static void the_command_scores(void **state) {
+    (void)state;
+    need_binary();
+    sft_command = "plan";
+    const char *path = put_text(
+        "s.tsv", SCORE_COLUMNS
+        "a\tx\tllama-tiny\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\t128\tbf16\tnone\t\t1000\n"
+        "b\tx\tnone\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\t128\tbf16\tnone\t\t1000\n");
+    EXPECT(0, "left out: no shape of that name", "score", path);
+    EXPECT(0, "   1 rows: median error", "score", path);
+    EXPECT(2, "column id is missing", "score", put_text("s.tsv", "a\tb\n1\t2\n"));
+    EXPECT(2, "expected a number in column seq_len, got \"long\"", "score",
+           put_text("s.tsv",
+                    SCORE_COLUMNS "a\tx\tllama-tiny\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\tlong"
+                                  "\tbf16\tnone\t\t1000\n"));
+    EXPECT(1, "nothing.tsv: cannot open", "score", in_scratch("nothing.tsv"));
+}
+
+/* ---- a step, and the best mesh ---- */
+
+static void the_command_times_a_step(void **state) {
+    (void)state;
+    need_binary();
+    sft_command = "plan";
+    EXPECT(0, "machine  h200 (", "--arch", "llama-tiny", "--seq", "64", "--hardware", "h200");
+    EXPECT(0, "gathers of weights", "--arch", "llama-tiny", "--seq", "64", "--mesh", "dp_shard=2",
+           "--hardware", "h200");
+    EXPECT(0, "waiting for other stages", "--arch", "llama-tiny", "--seq", "64", "--mesh", "pp=2",
+           "--accumulate", "4", "--hardware", "a100-80");
+    EXPECT(0, "machine  this machine (measured now)", "--arch", "llama-tiny", "--seq", "64",
+           "--dtype", "float32", "--measured");
+    EXPECT(0, "\"step_seconds\": ", "--arch", "llama-tiny", "--seq", "64", "--hardware", "h200",
+           "--json");
+    EXPECT(2, "no machine is called \"h2000\"; did you mean h200?", "--arch", "llama-tiny",
+           "--hardware", "h2000");
+    EXPECT(2, "either --hardware or --measured", "--arch", "llama-tiny", "--hardware", "h200",
+           "--measured");
+}
+
+static void the_command_searches(void **state) {
+    (void)state;
+    need_binary();
+    sft_command = "plan";
+    EXPECT(0, "best 3   ", "--arch", "llama-tiny", "--seq", "64", "--accumulate", "8", "--world",
+           "4", "--hardware", "h200", "--search");
+    EXPECT(0, ": slower", "--arch", "llama-tiny", "--seq", "64", "--accumulate", "8", "--world",
+           "4", "--hardware", "h200", "--search");
+    EXPECT(2, "--search needs --hardware", "--arch", "llama-tiny", "--world", "4", "--search");
+    EXPECT(2, "--search needs --world", "--arch", "llama-tiny", "--hardware", "h200", "--search");
+    /* 405 billion parameters on two ranks of 24 GiB */
+    EXPECT(2, "no mesh of 2 ranks of rtx4090 fits", "--arch", "llama-3.1-405b", "--seq", "64",
+           "--world", "2", "--hardware", "rtx4090", "--search");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cells_have_lines),     cmocka_unit_test(machines_come_from_files),
+        cmocka_unit_test(statistics_by_hand),   cmocka_unit_test(rows_are_predicted_or_left_out),
+        cmocka_unit_test(the_command_scores),   cmocka_unit_test(the_command_times_a_step),
+        cmocka_unit_test(the_command_searches),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
