@@ -6,14 +6,16 @@ enum { ROWS = AX_REF_GEMM_ROWS };
 
 /* Rows m … of op(a), in columns of `out` [k_len][ROWS]; zeros beyond the last. */
 static void load_a(const struct ax_gemm *g, int64_t m, int64_t k_len, double *out) {
-    for (int64_t r = 0; r < ROWS; r++)
-        for (int64_t k = 0; k < k_len; k++)
-            out[k * ROWS + r] = m + r >= g->c.shape[0] ? 0
-                                : g->trans_a           ? ax_ref_get(&g->a, k, m + r)
-                                                       : ax_ref_get(&g->a, m + r, k);
+    const int64_t rows = g->c.shape[0] - m < ROWS ? g->c.shape[0] - m : ROWS;
+    for (int64_t k = 0; k < k_len; k++)
+        for (int64_t r = 0; r < ROWS; r++)
+            out[k * ROWS + r] = r >= rows    ? 0
+                                : g->trans_a ? ax_ref_get(&g->a, k, m + r)
+                                             : ax_ref_get(&g->a, m + r, k);
 }
 
 static inline void add(double *restrict sums, const double *restrict a, double b) {
+#pragma GCC unroll 8 /* so that sums stay in registers */
     for (int r = 0; r < ROWS; r++)
         sums[r] += a[r] * b;
 }
