@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 
+#include "base/io.h"
 #include "cmd/config/rules.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
@@ -238,10 +239,36 @@ static const json_t *in_schema(const json_t *root, const char *path) {
 
 static json_t *schema;
 
+/* What a choice is in the schema: itself, or a pattern in which * is anything and . itself. */
+static void put_choice(char *out, const char *choice) {
+    if (strchr(choice, '*') == NULL) {
+        sprintf(out, "\"%s\"", choice);
+        return;
+    }
+    out = stpcpy(out, "\"pattern\":\"^");
+    for (; *choice != '\0'; choice++) {
+        const char one[] = {*choice, '\0'};
+        out = stpcpy(out, *choice == '*' ? ".*" : *choice == '.' ? "\\\\." : one);
+    }
+    strcpy(out, "$\"");
+}
+
+static void check_choices(const struct ax_config_key *key, const json_t *node) {
+    char choice[128], want[300];
+    char *text = json_dumps(node, JSON_COMPACT);
+    for (size_t i = 0; ax_config_choice_at(key->choices, i, choice, sizeof choice); i++) {
+        put_choice(want, choice);
+        expect_text(text, want);
+    }
+    ax_free(text);
+}
+
 static void check_schema_row(const struct ax_config_key *key) {
     const json_t *node = in_schema(schema, key->path);
     if (node == NULL)
         fail_msg("%s is not in the schema", key->path);
+    if (key->choices != NULL)
+        check_choices(key, node);
     const char *description = json_string_value(json_object_get(node, "description"));
     expect_text(description,
                 key->help != NULL
@@ -331,6 +358,12 @@ static void docs_cover_all_keys(void **state) {
     struct ax_buf text = {0};
     assert_int_equal(ax_config_docs(&text), AX_OK);
     docs = text.data;
+    char *kept;
+    size_t len;
+    assert_int_equal(ax_read_file("docs/config.md", 1 << 20, &kept, &len), AX_OK);
+    if (strcmp(docs, kept) != 0)
+        fail_msg("docs/config.md is stale: make docs");
+    ax_free(kept);
     each_key(check_docs_row);
     for (int c = AX_CAP_NONE + 1; c < AX_CAP_COUNT; c++)
         expect_text(docs, ax_capability_info((enum ax_capability)c)->meaning);

@@ -205,6 +205,12 @@ static void the_man_page_is_clean(void **state) {
     }
     assert_non_null(strstr(b.data, ".TP\n\\fB\\-\\-top\\-k\\fR N, \\fB\\-\\-top\\-p\\fR X"));
     put_bytes("axtrain.1", b.data, b.len);
+    char *kept;
+    size_t len;
+    assert_ok(ax_read_file("docs/axtrain.1", 1 << 20, &kept, &len));
+    if (strcmp(b.data, kept) != 0)
+        fail_msg("docs/axtrain.1 is stale: make docs");
+    ax_free(kept);
     ax_buf_free(&b);
     if (have("mandoc")) {
         snprintf(command, sizeof command, "mandoc -T lint -W warning %s", in_scratch("axtrain.1"));
