@@ -1,6 +1,7 @@
 /* config.json → struct ax_arch: the part common to all families. */
 #include "model/arch.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/mem.h"
+#include "ckpt/hf/config.h"
 #include "ckpt/hf/kept.h"
 #include "model/classifier.h"
 #include "model/families/family.h"
@@ -16,7 +18,6 @@
 #define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */
 #define MAX_HEAD_DIM   2048
 #define MAX_PARAMETERS 1000000000000000LL
-#define MAX_CONFIG     (16u << 20) /* bytes of a config.json */
 
 static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64(ax_json_get(c, "vocab_size"), 1, MAX_DIM, &a->vocab_size));
@@ -243,29 +244,29 @@ enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
     return ax_arch_load_with(arch, path, NULL);
 }
 
+static enum ax_status refuse_missing(const char *dir) {
+    if (ax_peft_is_folder(dir))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: this folder contains an adapter, not a model: config.json is "
+                        "missing. Give its base model here and this folder as the adapter.",
+                        dir);
+    return ax_error(AX_ERR_IO, "%s/config.json: cannot open: %s", dir, strerror(ENOENT));
+}
+
 enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const json_t *fields) {
     *arch = (struct ax_arch){0};
     struct ax_json_doc doc = {0};
-    char *file = NULL;
     enum ax_status st;
     if (ax_arch_path_is_config(path)) {
-        AX_TRY_GOTO(ax_strdup(&file, path), st, done);
+        AX_TRY_GOTO(ax_hf_config_read(&doc, path), st, done);
     } else {
         AX_TRY_GOTO(ax_folder_recover(path), st, done);
-        AX_TRY_GOTO(ax_path_join(&file, path, "config.json"), st, done);
-        if (!ax_path_exists(file) && ax_peft_is_folder(path))
-            AX_TRY_GOTO(
-                ax_error(AX_ERR_CONFIG,
-                         "%s: this folder contains an adapter, not a model: config.json is "
-                         "missing. Give its base model here and this folder as the adapter.",
-                         path),
-                st, done);
+        AX_TRY_GOTO(ax_hf_config_load(&doc, path), st, done);
+        AX_TRY_GOTO(doc.root ? AX_OK : refuse_missing(path), st, done);
     }
-    AX_TRY_GOTO(ax_json_load(&doc, file, MAX_CONFIG), st, done);
     AX_TRY_GOTO(ax_arch_parse_file(arch, &doc, fields), st, done);
 done:
     ax_json_free(&doc);
-    ax_free(file);
     return st;
 }
 

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/hf/config.h"
 #include "ckpt/hf/index.h"
 
-#define SINGLE     "model.safetensors"
-#define INDEX      "model.safetensors.index.json"
-#define MAX_INDEX  (100u << 20)
-#define MAX_CONFIG (16u << 20)
+#define SINGLE    "model.safetensors"
+#define INDEX     "model.safetensors.index.json"
+#define MAX_INDEX (100u << 20)
 
 static enum ax_status open_single(struct ax_hf *hf, const char *path) {
     AX_TRY(ax_alloc(&hf->files, 1, sizeof *hf->files));
@@ -19,18 +19,18 @@ static enum ax_status open_single(struct ax_hf *hf, const char *path) {
     return AX_OK;
 }
 
-static enum ax_status open_shards(struct ax_hf *hf, const struct ax_hf_index *ix) {
-    AX_TRY(ax_alloc(&hf->files, (size_t)ix->n_shards, sizeof *hf->files));
-    for (int i = 0; i < ix->n_shards; i++) {
+static enum ax_status open_files(struct ax_hf *hf, const char *const *names, int n) {
+    AX_TRY(ax_alloc(&hf->files, (size_t)n, sizeof *hf->files));
+    for (int i = 0; i < n; i++) {
         char *path;
-        AX_TRY(ax_path_join(&path, hf->dir, ix->shards[i]));
+        AX_TRY(ax_path_join(&path, hf->dir, names[i]));
         const enum ax_status st = ax_safetensors_open(&hf->files[i], path);
         ax_free(path);
         if (st != AX_OK)
             return st;
         hf->n_files++;
     }
-    return ax_hf_index_check(ix, hf->files);
+    return AX_OK;
 }
 
 static enum ax_status open_index(struct ax_hf *hf, const char *path) {
@@ -40,7 +40,8 @@ static enum ax_status open_index(struct ax_hf *hf, const char *path) {
     AX_TRY(ax_read_file(path, MAX_INDEX, &text, &len));
     enum ax_status st;
     AX_TRY_GOTO(ax_hf_index_parse(&ix, path, text, len), st, done);
-    AX_TRY_GOTO(open_shards(hf, &ix), st, done);
+    AX_TRY_GOTO(open_files(hf, ix.shards, ix.n_shards), st, done);
+    AX_TRY_GOTO(ax_hf_index_check(&ix, hf->files), st, done);
 done:
     ax_hf_index_free(&ix);
     ax_free(text);
@@ -80,29 +81,44 @@ static enum ax_status refuse_missing(const char *dir) {
                         "%s: contains pytorch_model.bin, a format that can execute code and is not "
                         "supported. Convert it to safetensors (transformers: save_pretrained).",
                         dir);
-    return ax_error(AX_ERR_DATA, "%s: no weights: found neither %s nor %s nor %s", dir, SINGLE,
-                    INDEX, AX_HF_GGUF);
+    return ax_error(AX_ERR_DATA, "%s: no weights: found neither %s nor %s nor %s nor %s", dir,
+                    SINGLE, INDEX, AX_HF_GGUF, AX_HF_CONSOLIDATED);
 }
 
-static enum ax_status open_dir(struct ax_hf *hf) {
-    char *single = NULL, *index = NULL, *gguf = NULL;
-    enum ax_status st;
-    AX_TRY_GOTO(ax_path_join(&single, hf->dir, SINGLE), st, done);
-    AX_TRY_GOTO(ax_path_join(&index, hf->dir, INDEX), st, done);
-    AX_TRY_GOTO(ax_path_join(&gguf, hf->dir, AX_HF_GGUF), st, done);
-    if (ax_path_exists(single))
-        AX_TRY_GOTO(open_single(hf, single), st, done);
-    else if (ax_path_exists(index))
-        AX_TRY_GOTO(open_index(hf, index), st, done);
-    else if (ax_path_exists(gguf))
-        AX_TRY_GOTO(open_gguf(hf, gguf), st, done);
-    else
-        AX_TRY_GOTO(refuse_missing(hf->dir), st, done);
-done:
-    ax_free(single);
-    ax_free(index);
-    ax_free(gguf);
+/* Mistral's own files, with or without an index. */
+static enum ax_status open_consolidated(struct ax_hf *hf) {
+    char **names;
+    int n;
+    enum ax_status st = ax_hf_consolidated_files(hf->dir, &names, &n);
+    if (st == AX_OK)
+        st = n > 0 ? open_files(hf, (const char *const *)names, n) : refuse_missing(hf->dir);
+    for (int i = 0; i < n; i++)
+        ax_free(names[i]);
+    ax_free(names);
     return st;
+}
+
+/* The first of a folder's forms that is there. */
+static enum ax_status open_dir(struct ax_hf *hf) {
+    static const struct {
+        const char *name;
+        enum ax_status (*open)(struct ax_hf *hf, const char *path);
+    } forms[] = {
+        {SINGLE, open_single},
+        {INDEX, open_index},
+        {AX_HF_GGUF, open_gguf},
+        {AX_HF_CONSOLIDATED_INDEX, open_index},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        char *path;
+        AX_TRY(ax_path_join(&path, hf->dir, forms[i].name));
+        const bool found = ax_path_exists(path);
+        const enum ax_status st = found ? forms[i].open(hf, path) : AX_OK;
+        ax_free(path);
+        if (found)
+            return st;
+    }
+    return open_consolidated(hf);
 }
 
 /* ---- quantized folders ---- */
@@ -143,15 +159,7 @@ static enum ax_status refuse_bits(const struct ax_hf *hf) {
 
 /* Leaves *doc zeroed where there is none. */
 static enum ax_status load_config(const char *dir, struct ax_json_doc *doc) {
-    char *path = NULL;
-    enum ax_status st = AX_OK;
-    if (!ax_path_is_dir(dir))
-        return AX_OK;
-    AX_TRY(ax_path_join(&path, dir, "config.json"));
-    if (ax_path_exists(path))
-        st = ax_json_load(doc, path, MAX_CONFIG);
-    ax_free(path);
-    return st;
+    return ax_path_is_dir(dir) ? ax_hf_config_load(doc, dir) : AX_OK;
 }
 
 /* Of what the files have: the text model's part, and numbers for what is not stored as such. */
@@ -162,6 +170,8 @@ static enum ax_status open_stored(struct ax_hf *hf) {
     AX_TRY_GOTO(load_config(hf->dir, &doc), st, done);
     if (doc.root)
         q = ax_json_get(ax_json_root(&doc), "quantization_config");
+    if (doc.root)
+        AX_TRY_GOTO(ax_hf_consolidated_open(hf, ax_json_root(&doc)), st, done);
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(ax_hf_wrapped_open(hf), st, done);
     AX_TRY_GOTO(ax_hf_mxfp4_open(hf), st, done);
@@ -202,6 +212,7 @@ void ax_hf_close(struct ax_hf *hf) {
     for (int i = 0; i < hf->n_files; i++)
         ax_safetensors_close(&hf->files[i]);
     close_gguf(hf->gguf);
+    ax_hf_consolidated_close(hf->consolidated);
     ax_hf_mxfp4_close(hf->mxfp4);
     ax_hf_wrapped_close(hf->wrapped);
     if (hf->compressed)

@@ -1,14 +1,15 @@
 /* Writing a model folder: weights (one file or shards with an index), the edited config.json, and
  * the base's side files. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "ckpt/hf/config.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/kept.h"
 #include "ckpt/hf/peft.h"
 
 #define DEFAULT_SHARD 5000000000LL
-#define MAX_CONFIG    (16u << 20)
 
 /* Copied unchanged: what a model folder needs besides weights and config. */
 static const struct {
@@ -26,6 +27,11 @@ static const struct {
     {"special_tokens_map.json", true},
     {"added_tokens.json", true},
     {"tokenizer.model", true},
+    {"tokenizer.model.v1", true},
+    {"tokenizer.model.v2", true},
+    {"tokenizer.model.v3", true},
+    {"tokenizer.model.v7", true},
+    {"tokenizer.model.v7m1", true},
     {"vocab.json", true},
     {"merges.txt", true},
     {"chat_template.jinja", true},
@@ -150,10 +156,14 @@ static enum ax_status edit_config(json_t *root, const struct ax_hf_save *save) {
     return set_dtype(root, save->dtype);
 }
 
-static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base_dir) {
+/* *own: the base has the file itself. */
+static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base_dir, bool *own) {
     char *path = NULL;
     AX_TRY(ax_path_join(&path, base_dir, "config.json"));
-    enum ax_status st = ax_json_load(doc, path, MAX_CONFIG);
+    enum ax_status st = ax_hf_config_load(doc, base_dir);
+    *own = ax_path_exists(path);
+    if (st == AX_OK && !doc->root)
+        st = ax_error(AX_ERR_IO, "%s: cannot open: %s", path, strerror(ENOENT));
     if (st == AX_OK && !json_is_object(doc->root))
         st = ax_json_error(ax_json_root(doc), "expected an object");
     ax_free(path);
@@ -163,15 +173,16 @@ static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base
 static enum ax_status write_config(const struct target *to, const struct ax_hf_save *save) {
     struct ax_json_doc doc = {0};
     json_t *was = NULL;
+    bool own = false;
     enum ax_status st = AX_OK;
     if (save->base_dir)
-        AX_TRY_GOTO(load_base_config(&doc, save->base_dir), st, done);
+        AX_TRY_GOTO(load_base_config(&doc, save->base_dir, &own), st, done);
     else
         doc.root = json_object();
     if (!doc.root || !(was = json_deep_copy(doc.root)))
         AX_TRY_GOTO(no_memory(), st, done);
     AX_TRY_GOTO(edit_config(doc.root, save), st, done);
-    if (save->base_dir && json_equal(was, doc.root))
+    if (own && json_equal(was, doc.root))
         AX_TRY_GOTO(copy_side_file(to, save->base_dir, "config.json"), st, done);
     else
         AX_TRY_GOTO(write_json(to, "config.json", doc.root), st, done);

@@ -7,13 +7,21 @@
 #include "ckpt/hf/index.h"
 #include "ckpt/hub/hub.h"
 
-#define SINGLE    "model.safetensors"
-#define INDEX     "model.safetensors.index.json"
 #define ADAPTER   "adapter_model.safetensors"
 #define MAX_INDEX ((size_t)64 << 20)
 
+/* The forms of weights, the best first: Hugging Face's, Mistral's own. */
+static const struct form {
+    const char *single, *index, *config;
+} forms[] = {
+    {"model.safetensors", "model.safetensors.index.json", "config.json"},
+    {"consolidated.safetensors", "consolidated.safetensors.index.json", "params.json"},
+};
+#define N_FORMS (sizeof forms / sizeof *forms)
+
 static const char *const small_files[] = {
     "config.json",
+    "params.json",
     "generation_config.json",
     "preprocessor_config.json",
     "processor_config.json",
@@ -24,6 +32,11 @@ static const char *const small_files[] = {
     "special_tokens_map.json",
     "added_tokens.json",
     "tokenizer.model",
+    "tokenizer.model.v1",
+    "tokenizer.model.v2",
+    "tokenizer.model.v3",
+    "tokenizer.model.v7",
+    "tokenizer.model.v7m1",
     "vocab.json",
     "merges.txt",
     "vocab.txt",
@@ -58,13 +71,15 @@ static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char
             "not downloaded. Look for a revision with safetensors (often refs/pr/1), or "
             "convert them.",
             id, pickle);
-    return ax_error(AX_ERR_DATA, "%s: contains no weights (%s or %s)", id, SINGLE, INDEX);
+    return ax_error(AX_ERR_DATA, "%s: contains no weights (%s or %s)", id, forms[0].single,
+                    forms[0].index);
 }
 
-static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_snapshot *s) {
+static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_snapshot *s,
+                                 const char *name) {
     char *path, *text;
     size_t len;
-    AX_TRY(ax_path_join(&path, s->folder, INDEX));
+    AX_TRY(ax_path_join(&path, s->folder, name));
     enum ax_status st = ax_read_file(path, MAX_INDEX, &text, &len);
     if (st == AX_OK) {
         st = ax_hf_index_parse(ix, path, text, len);
@@ -76,9 +91,9 @@ static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_sna
 
 /* ---- the cached files ---- */
 
-static enum ax_status has_shards(bool *whole, const struct ax_hub_snapshot *s) {
+static enum ax_status has_shards(bool *whole, const struct ax_hub_snapshot *s, const char *index) {
     struct ax_hf_index ix;
-    AX_TRY(open_index(&ix, s));
+    AX_TRY(open_index(&ix, s, index));
     *whole = true;
     for (int i = 0; i < ix.n_shards; i++)
         *whole = *whole && ax_hub_snapshot_has(s, ix.shards[i]);
@@ -100,17 +115,21 @@ static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
                  ax_hub_snapshot_has(s, "tokenizer.model") || ax_hub_snapshot_has(s, "vocab.json");
     if (!*whole || part == AX_HUB_TOKENIZER)
         return AX_OK;
-    *whole = ax_hub_snapshot_has(s, "config.json");
-    if (!*whole || ax_hub_snapshot_has(s, SINGLE))
-        return AX_OK;
-    *whole = ax_hub_snapshot_has(s, INDEX);
-    return *whole ? has_shards(whole, s) : AX_OK;
+    *whole = false;
+    for (size_t i = 0; i < N_FORMS && !*whole; i++) {
+        if (!ax_hub_snapshot_has(s, forms[i].config))
+            continue;
+        if (ax_hub_snapshot_has(s, forms[i].index))
+            AX_TRY(has_shards(whole, s, forms[i].index));
+        *whole = *whole || ax_hub_snapshot_has(s, forms[i].single);
+    }
+    return AX_OK;
 }
 
 /* ---- fetching ---- */
 
 static enum ax_status pull_small(struct ax_hub_snapshot *s, const struct ax_hub *h,
-                                 const struct ax_hub_repo *r, bool index,
+                                 const struct ax_hub_repo *r, const char *index,
                                  struct ax_hub_report *report) {
     const char *names[N_SMALL + 1];
     size_t n = 0;
@@ -118,14 +137,15 @@ static enum ax_status pull_small(struct ax_hub_snapshot *s, const struct ax_hub 
         if (ax_hub_list_find(&s->list, small_files[i]))
             names[n++] = small_files[i];
     if (index)
-        names[n++] = INDEX;
+        names[n++] = index;
     return ax_hub_pull(s, h, r, names, n, report);
 }
 
 static enum ax_status pull_shards(struct ax_hub_snapshot *s, const struct ax_hub *h,
-                                  const struct ax_hub_repo *r, struct ax_hub_report *report) {
+                                  const struct ax_hub_repo *r, const char *index,
+                                  struct ax_hub_report *report) {
     struct ax_hf_index ix;
-    AX_TRY(open_index(&ix, s));
+    AX_TRY(open_index(&ix, s, index));
     const enum ax_status st = ax_hub_pull(s, h, r, ix.shards, (size_t)ix.n_shards, report);
     ax_hf_index_free(&ix);
     return st;
@@ -134,18 +154,21 @@ static enum ax_status pull_shards(struct ax_hub_snapshot *s, const struct ax_hub
 static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
                            const struct ax_hub_repo *r, enum ax_hub_part part,
                            struct ax_hub_report *report) {
-    const bool single = ax_hub_list_find(&s->list, SINGLE) != NULL;
-    const bool sharded = !single && ax_hub_list_find(&s->list, INDEX) != NULL;
     const char *adapter = ax_hub_list_find(&s->list, ADAPTER) ? ADAPTER : NULL;
-    if (part == AX_HUB_WHOLE && !single && !sharded && !adapter)
+    const char *single = NULL, *index = NULL;
+    for (size_t i = 0; i < N_FORMS && !single && !index; i++) {
+        single = ax_hub_list_find(&s->list, forms[i].single) ? forms[i].single : NULL;
+        index = !single && ax_hub_list_find(&s->list, forms[i].index) ? forms[i].index : NULL;
+    }
+    if (part == AX_HUB_WHOLE && !single && !index && !adapter)
         return refuse_weights(s, r->id);
     AX_TRY(ax_hub_snapshot_keep(s, r));
-    AX_TRY(pull_small(s, h, r, part == AX_HUB_WHOLE && sharded, report));
+    AX_TRY(pull_small(s, h, r, part == AX_HUB_WHOLE ? index : NULL, report));
     if (part == AX_HUB_TOKENIZER)
         return AX_OK;
-    if (sharded)
-        return pull_shards(s, h, r, report);
-    const char *const weights[] = {single ? SINGLE : adapter};
+    if (index)
+        return pull_shards(s, h, r, index, report);
+    const char *const weights[] = {single ? single : adapter};
     return ax_hub_pull(s, h, r, weights, 1, report);
 }
 
@@ -153,7 +176,8 @@ static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
 static enum ax_status take_offline(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r,
                                    enum ax_hub_part part) {
     const char *revision = ax_hub_revision(r);
-    if (s->commit && (part == AX_HUB_TOKENIZER || ax_hub_snapshot_has(s, "config.json")))
+    if (s->commit && (part == AX_HUB_TOKENIZER || ax_hub_snapshot_has(s, "config.json") ||
+                      ax_hub_snapshot_has(s, "params.json")))
         return AX_OK;
     if (s->commit)
         return ax_hub_refuse_offline(r, "config.json");

@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/json.h"
+#include "ckpt/hf/config.h"
 
 #define MAX_CONFIG ((size_t)16 << 20)
 
@@ -27,22 +28,28 @@ static enum ax_status add_all(struct ax_stop_tokens *s, struct ax_json eos) {
     return AX_OK;
 }
 
-static enum ax_status read_file(struct ax_stop_tokens *s, const char *dir, const char *name) {
-    struct ax_json_doc doc = {0};
+static enum ax_status read_generation(struct ax_json_doc *doc, const char *dir) {
     char *path;
-    AX_TRY(ax_path_join(&path, dir, name));
-    enum ax_status st = AX_OK;
-    if (ax_path_exists(path) && (st = ax_json_load(&doc, path, MAX_CONFIG)) == AX_OK)
+    AX_TRY(ax_path_join(&path, dir, "generation_config.json"));
+    const enum ax_status st = ax_path_exists(path) ? ax_json_load(doc, path, MAX_CONFIG) : AX_OK;
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status add_from(struct ax_stop_tokens *s, const char *dir,
+                               enum ax_status (*load)(struct ax_json_doc *doc, const char *dir)) {
+    struct ax_json_doc doc = {0};
+    enum ax_status st = load(&doc, dir);
+    if (st == AX_OK && doc.root)
         st = add_all(s, ax_json_get(ax_json_root(&doc), "eos_token_id"));
     ax_json_free(&doc);
-    ax_free(path);
     return st;
 }
 
 enum ax_status ax_stop_tokens_read(struct ax_stop_tokens *out, const char *dir, int32_t eos) {
     *out = (struct ax_stop_tokens){0};
-    AX_TRY(read_file(out, dir, "generation_config.json"));
-    AX_TRY(read_file(out, dir, "config.json"));
+    AX_TRY(add_from(out, dir, read_generation));
+    AX_TRY(add_from(out, dir, ax_hf_config_load));
     for (int i = 0; i < out->n; i++)
         if (out->ids[i] == eos)
             return AX_OK;
