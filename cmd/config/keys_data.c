@@ -39,8 +39,8 @@ const struct ax_config_key ax_config_keys_model[] = {
 const struct ax_config_key ax_config_keys_tokenizer[] = {
     AX_KEY("tokenizer_config", AX_T_STR, "Folder or hub id of the tokenizer, if not base_model."),
     AX_KEY("tokenizer_use_mistral_common", AX_T_BOOL,
-           "Tokenize and write chats as mistral-common does, by the model's tekken.json if it has "
-           "one."),
+           "Tokenize and write chats as mistral-common does, by Mistral's own file if the model "
+           "has one."),
     AX_KEY("special_tokens", AX_T_MAP, "Special tokens to override, or to add with a new id."),
     AX_KEY("special_tokens.bos_token", AX_T_STR, "Token that begins a document."),
     AX_KEY("special_tokens.eos_token", AX_T_STR, "Token that ends a document."),

@@ -17,8 +17,9 @@ struct ax_setup_tokenizer {
     struct ax_tokenizer *tokenizer; /* including the config's special and added tokens */
     char *path;                     /* folder or GGUF file */
     bool is_gguf;
-    char *tekken;   /* the folder's tekken.json, if that says how a chat is written, or NULL */
-    json_t *tokens; /* special tokens for chat templates: {"bos_token": "<s>", …} */
+    char *
+        own; /* the folder's tokenizer of Mistral's own, if that says how a chat is written, or NULL */
+    json_t *tokens;        /* special tokens for chat templates: {"bos_token": "<s>", …} */
     int32_t bos, eos, pad; /* ids; pad is EOS if the tokenizer has none */
     bool named_mistral;    /* its name contains Mistral; affects some templates */
     char key[40];          /* identifies the tokenizer in cache keys */

@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "ckpt/gguf/gguf.h"
 #include "cmd/train/data.h"
-#include "data/template/tekken.h"
+#include "data/template/mistral.h"
 
 #define FALLBACK "tokenizer_default_fallback_"
 
@@ -24,8 +24,8 @@ static enum ax_status from_gguf(struct ax_template **out, const char *path) {
 static enum ax_status models_own(struct ax_template **out, const struct ax_setup_tokenizer *t) {
     if (t->is_gguf)
         return from_gguf(out, t->path);
-    if (t->tekken)
-        return ax_template_tekken(out, t->tekken);
+    if (t->own)
+        return ax_template_mistral(out, t->own);
     return ax_template_from_folder(out, t->path, NULL, false);
 }
 

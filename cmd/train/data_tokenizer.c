@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "cmd/model/base_model.h"
 #include "cmd/train/data.h"
+#include "data/tokenizer/mistral_files.h"
 
 #define MAX_FILE ((size_t)1 << 30)
 
@@ -27,9 +28,11 @@ static void mix_text(struct key *k, const char *text) {
 }
 
 static enum ax_status mix_folder(struct key *k, const char *folder) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
-                                        "special_tokens_map.json", "added_tokens.json",
-                                        "tekken.json"};
+    static const char *const names[] = {
+        "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json",  "tekken.json",           "tokenizer.model.v7m1",
+        "tokenizer.model.v7", "tokenizer.model.v3",    "tokenizer.model.v2",
+        "tokenizer.model.v1", "tokenizer.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path;
         char *text;
@@ -127,18 +130,14 @@ static enum ax_status collect_tokens(struct ax_setup_tokenizer *t) {
     return AX_OK;
 }
 
-/* A tekken.json, if the configuration asks for it, comes before a tokenizer.json. */
+/* A tokenizer of Mistral's own, if the configuration asks for it, comes before a tokenizer.json. */
 static enum ax_status load(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
     if (ax_config_bool(cfg, "tokenizer_use_mistral_common") && !t->is_gguf)
-        AX_TRY(ax_path_join(&t->tekken, t->path, "tekken.json"));
-    if (t->tekken && !ax_path_exists(t->tekken)) {
-        ax_free(t->tekken);
-        t->tekken = NULL;
-    }
-    return ax_tokenizer_load(&t->tokenizer, t->tekken ? t->tekken : t->path);
+        AX_TRY(ax_mistral_tokenizer_in(t->path, true, &t->own));
+    return ax_tokenizer_load(&t->tokenizer, t->own ? t->own : t->path);
 }
 
-/* Nothing of a configuration's could be saved in a tekken.json. */
+/* Nothing of a configuration's could be saved in a tokenizer of Mistral's own. */
 static enum ax_status check_unchanged(const struct ax_setup_tokenizer *t,
                                       const struct ax_config *cfg, size_t size) {
     char *hf;
@@ -148,10 +147,11 @@ static enum ax_status check_unchanged(const struct ax_setup_tokenizer *t,
     if (saved || (ax_tokenizer_size(t->tokenizer) == size &&
                   ax_config_count(cfg, "added_tokens_overrides") == 0))
         return AX_OK;
-    return ax_error(AX_ERR_UNSUPPORTED,
-                    "%s: a tekken.json cannot have tokens added or renamed: remove them from the "
-                    "configuration, or use a model with tokenizer.json",
-                    t->path);
+    return ax_error(
+        AX_ERR_UNSUPPORTED,
+        "%s: Mistral's own tokenizers cannot have tokens added or renamed: remove them from the "
+        "configuration, or use a model with tokenizer.json",
+        t->path);
 }
 
 static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
@@ -167,8 +167,8 @@ static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct 
     AX_TRY(load(t, cfg));
     const size_t size = ax_tokenizer_size(t->tokenizer);
     AX_TRY(t->is_gguf ? mix_file(&k, t->path) : mix_folder(&k, t->path));
-    if (t->tekken)
-        mix_text(&k, t->tekken);
+    if (t->own)
+        mix_text(&k, t->own);
     AX_TRY(rename_tokens(t, cfg, &k));
     AX_TRY(set_special_tokens(t, cfg, &k));
     AX_TRY(add_tokens(t, cfg, "special_tokens.additional_special_tokens", true, &k));
@@ -196,7 +196,7 @@ enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struc
 void ax_setup_tokenizer_close(struct ax_setup_tokenizer *t) {
     ax_tokenizer_free(t->tokenizer);
     json_decref(t->tokens);
-    ax_free(t->tekken);
+    ax_free(t->own);
     ax_free(t->path);
     *t = (struct ax_setup_tokenizer){0};
 }

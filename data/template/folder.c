@@ -5,8 +5,9 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "data/template/tekken.h"
+#include "data/template/mistral.h"
 #include "data/template/template.h"
+#include "data/tokenizer/mistral_files.h"
 
 #define CONFIG_MAX ((size_t)64 << 20)
 
@@ -148,14 +149,15 @@ static enum ax_status choose(void *ctx, const struct source *s) {
     return AX_OK;
 }
 
-/* Leaves *out alone if tokenizer.json or no tekken.json is there. */
-static enum ax_status from_tekken(struct ax_template **out, const char *dir) {
+/* Leaves *out alone if tokenizer.json or no tokenizer of Mistral's own is there. */
+static enum ax_status from_own(struct ax_template **out, const char *dir) {
     char *hf = NULL, *own = NULL;
     enum ax_status st;
     AX_TRY_GOTO(ax_path_join(&hf, dir, "tokenizer.json"), st, done);
-    AX_TRY_GOTO(ax_path_join(&own, dir, "tekken.json"), st, done);
-    if (ax_path_exists(own) && !ax_path_exists(hf))
-        st = ax_template_tekken(out, own);
+    if (!ax_path_exists(hf))
+        AX_TRY_GOTO(ax_mistral_tokenizer_in(dir, false, &own), st, done);
+    if (own)
+        st = ax_template_mistral(out, own);
 done:
     ax_free(hf);
     ax_free(own);
@@ -175,7 +177,7 @@ enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir
         return st;
     }
     if (!c.found && !name)
-        AX_TRY(from_tekken(&c.found, dir));
+        AX_TRY(from_own(&c.found, dir));
     if (!c.found)
         return ax_error(AX_ERR_DATA,
                         "%s: no chat template named %s in chat_template.jinja or "

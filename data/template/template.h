@@ -6,7 +6,7 @@
  *
  * Reading order: template.c (compiling and rendering, over data/jinja/), chat.c (messages),
  * folder.c and tokens.c (a model folder's templates and special tokens), named.c (built-in
- * templates), tekken.c (Mistral's own formats). */
+ * templates), mistral.c (Mistral's own formats). */
 #ifndef AX_DATA_TEMPLATE_TEMPLATE_H
 #define AX_DATA_TEMPLATE_TEMPLATE_H
 
@@ -81,7 +81,7 @@ void ax_template_output_free(struct ax_template_output *out); /* safe on a zeroe
 /* The template that transformers would use: chat_template.jinja and additional_chat_templates/,
  * then tokenizer_config.json, then chat_template.json. If there are several, the one called
  * `name`; if NULL, tool_use (if tools are given) or default; if the folder has none, the format of its
- * tekken.json (tekken.h). AX_ERR_DATA if there is none. */
+ * tekken.json or tokenizer.model.vN (mistral.h). AX_ERR_DATA if there is none. */
 enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir, const char *name,
                                        bool with_tools);
 /* All templates of the folder: {"default": "…", "tool_use": "…"}, empty if none. Free with

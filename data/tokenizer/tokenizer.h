@@ -7,7 +7,7 @@
  * Text is UTF-8 with a length and may contain NUL. Ids are int32_t, ≥ 0; AX_NO_TOKEN (−1) is none.
  *
  * Reading order: tokenizer.c (the object), encode.c, decode_ids.c; loading: vocab_hf.c,
- * vocab_tekken.c, vocab_gguf.c; encoding steps: normalize.c, pretokenize.c with scan.c and split_rules.c, bpe.c,
+ * vocab_tekken.c, vocab_sentencepiece.c, mistral_files.c, vocab_gguf.c; encoding steps: normalize.c, pretokenize.c with scan.c and split_rules.c, bpe.c,
  * bpe_merge.c; decoding steps: decode.c. */
 #ifndef AX_DATA_TOKENIZER_TOKENIZER_H
 #define AX_DATA_TOKENIZER_TOKENIZER_H
@@ -27,10 +27,10 @@ struct ax_tokenizer;
 /* --- loading --- */
 
 /* PATH: a folder with tokenizer.json and optionally tokenizer_config.json and
- * special_tokens_map.json, or without one with Mistral's tekken.json; one of the two files alone; or
- * a GGUF file. AX_ERR_DATA names file and key path; AX_ERR_UNSUPPORTED for models other than BPE and for unknown steps. */
+ * special_tokens_map.json, or without one with Mistral's tekken.json or tokenizer.model
+ * (mistral_files.h); one of these files alone; or a GGUF file. AX_ERR_DATA names file and key path; AX_ERR_UNSUPPORTED for models other than BPE and for unknown steps. */
 enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path);
-/* Has a folder one of the two files? */
+/* Has a folder one of these files? */
 bool ax_tokenizer_is_in(const char *folder);
 
 /* The text of a tokenizer.json, or of a tekken.json if `name`, which is for messages, says so. */
@@ -51,6 +51,8 @@ struct ax_gguf_vocab {
     const struct ax_gguf_text *merges;      /* [n_merges] "left right"; gpt2 only */
     int64_t bos, eos, unk, pad;             /* ids, -1 = missing */
     int add_bos, add_eos, add_space_prefix; /* 0, 1, or -1 = missing */
+    bool
+        late_user_tokens; /* user-defined tokens are matched after normalizing, as SentencePiece does */
 };
 enum ax_status ax_tokenizer_from_gguf(struct ax_tokenizer **out, const struct ax_gguf_vocab *v);
 /* The vocabulary of an open file (ckpt/gguf/gguf.h). */

@@ -39,6 +39,7 @@ static enum ax_status add_token(struct ax_tokenizer *t, const struct ax_gguf_voc
     if (st == AX_OK && (type == UNKNOWN || type == CONTROL || type == USER_DEFINED)) {
         struct ax_added_token added = {.id = (int32_t)id,
                                        .special = type != USER_DEFINED,
+                                       .normalized = type == USER_DEFINED && v->late_user_tokens,
                                        .content = (char *)s.s, /* copied */
                                        .content_len = s.len};
         st = ax_added_put(&t->added, &added);

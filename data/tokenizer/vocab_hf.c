@@ -5,8 +5,10 @@
 #include "base/log.h"
 #include "ckpt/gguf/gguf.h"
 #include "base/unicode.h"
+#include "data/tokenizer/mistral_files.h"
 #include "data/tokenizer/vocab_hf.h"
 #include "data/tokenizer/vocab_json.h"
+#include "data/tokenizer/vocab_sentencepiece.h"
 #include "data/tokenizer/vocab_tekken.h"
 
 enum { MAX_FILE = 256 * 1024 * 1024, SHOWN = 60 };
@@ -186,38 +188,36 @@ static enum ax_status load_file(struct ax_tokenizer *t, const char *path) {
     return st;
 }
 
+static bool has_json(const char *dir) {
+    char *path;
+    if (ax_path_join(&path, dir, "tokenizer.json") != AX_OK)
+        return false;
+    const bool found = ax_path_exists(path);
+    ax_free(path);
+    return found;
+}
+
 static enum ax_status load_folder(struct ax_tokenizer *t, const char *dir) {
-    char *path = NULL, *tekken = NULL;
-    enum ax_status st;
-    AX_TRY_GOTO(ax_path_join(&path, dir, "tokenizer.json"), st, done);
-    AX_TRY_GOTO(ax_path_join(&tekken, dir, AX_TEKKEN), st, done);
-    if (ax_path_exists(path)) {
-        AX_TRY_GOTO(load_file(t, path), st, done);
+    char *path;
+    if (!has_json(dir))
+        return ax_error(AX_ERR_DATA,
+                        "%s: tokenizer.json is missing in this folder. Save the tokenizer with "
+                        "transformers' save_pretrained to create it",
+                        dir);
+    AX_TRY(ax_path_join(&path, dir, "tokenizer.json"));
+    enum ax_status st = load_file(t, path);
+    if (st == AX_OK)
         st = ax_hf_read_config(dir, t);
-    } else if (ax_path_exists(tekken)) {
-        st = ax_tekken_load(t, tekken);
-    } else {
-        st = ax_error(AX_ERR_DATA,
-                      "%s: tokenizer.json is missing in this folder. Save the tokenizer with "
-                      "transformers' save_pretrained to create it",
-                      dir);
-    }
-done:
-    ax_free(tekken);
     ax_free(path);
     return st;
 }
 
 bool ax_tokenizer_is_in(const char *folder) {
-    static const char *const names[] = {"tokenizer.json", AX_TEKKEN};
-    bool found = false;
-    for (size_t i = 0; i < 2 && !found; i++) {
-        char *path;
-        if (ax_path_join(&path, folder, names[i]) != AX_OK)
-            return false;
-        found = ax_path_exists(path);
-        ax_free(path);
-    }
+    char *own = NULL;
+    if (has_json(folder))
+        return true;
+    const bool found = ax_mistral_tokenizer_in(folder, false, &own) == AX_OK && own;
+    ax_free(own);
     return found;
 }
 
@@ -229,10 +229,12 @@ static enum ax_status load_gguf(struct ax_tokenizer **out, const char *path) {
     return st;
 }
 
-enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path) {
+static enum ax_status load_path(struct ax_tokenizer **out, const char *path) {
     struct ax_tokenizer *t;
     if (ax_gguf_is(path))
         return load_gguf(out, path);
+    if (ax_sentencepiece_is(path) && !ax_path_is_dir(path))
+        return ax_sentencepiece_load(out, path);
     AX_TRY(ax_tokenizer_new(&t));
     enum ax_status st = ax_path_is_dir(path) ? load_folder(t, path)
                         : ax_tekken_is(path) ? ax_tekken_load(t, path)
@@ -243,4 +245,13 @@ enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path) {
     }
     *out = t;
     return AX_OK;
+}
+
+enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path) {
+    char *own = NULL;
+    if (ax_path_is_dir(path) && !has_json(path))
+        AX_TRY(ax_mistral_tokenizer_in(path, false, &own));
+    const enum ax_status st = load_path(out, own ? own : path);
+    ax_free(own);
+    return st;
 }

@@ -170,7 +170,7 @@ static enum ax_status add_merges(struct ax_tokenizer *t, int64_t first) {
 /* ---- all ---- */
 
 static enum ax_status check_version(struct ax_json v, bool *old) {
-    static const char *const versions[] = {"v3", "v7", "v11", "v13"};
+    static const char *const versions[] = {"v3", "v7", "v11", "v13", "v15"};
     const char *version;
     AX_TRY(ax_json_str(v, &version));
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
@@ -178,7 +178,7 @@ static enum ax_status check_version(struct ax_json v, bool *old) {
             *old = i < 2;
             return AX_OK;
         }
-    ax_json_error(v, "version \"%.20s\" is not one of v3, v7, v11, v13", version);
+    ax_json_error(v, "version \"%.20s\" is not one of v3, v7, v11, v13, v15", version);
     return AX_ERR_UNSUPPORTED;
 }
 

@@ -1,4 +1,4 @@
-/* Mistral's own tokenizer files, tekken.json (versions v3 to v13). */
+/* Mistral's own tokenizer files, tekken.json (versions v3 to v15). */
 #ifndef AX_DATA_TOKENIZER_VOCAB_TEKKEN_H
 #define AX_DATA_TOKENIZER_VOCAB_TEKKEN_H
 

@@ -269,9 +269,9 @@ static void mistral_common(void **state) {
     snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", in_scratch("tekken"));
     check_run(ax_cmd_preview, 2, (const char *const[]){path, tokenizer}, AX_ERR_DATA,
               "tekken.json: config.version: missing");
-    put_text("tekken/tekken.json", "{\"config\": {\"version\": \"v15\"}}");
+    put_text("tekken/tekken.json", "{\"config\": {\"version\": \"v17\"}}");
     check_run(ax_cmd_preview, 2, (const char *const[]){path, tokenizer}, AX_ERR_UNSUPPORTED,
-              "config.version: version \"v15\" is not one of v3, v7, v11, v13");
+              "config.version: version \"v17\" is not one of v3, v7, v11, v13");
 }
 
 static void standard_input(void **state) {

@@ -67,7 +67,7 @@ static void a_folder_with_only_tekken_trains_and_answers(void **state) {
     assert_int_not_equal(run(out, sizeof out, "sft %s output_dir=%s 'tokens=[\"<new>\"]'", config(),
                              in_scratch("other")),
                          0);
-    assert_has(out, "a tekken.json cannot have tokens added");
+    assert_has(out, "Mistral's own tokenizers cannot have tokens added");
 }
 
 /* tokenizer.json and its template come first, unless tokenizer_use_mistral_common is set. */

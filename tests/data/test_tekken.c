@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
-#include "data/template/tekken.h"
+#include "data/template/mistral.h"
 #include "tests/data/scratch.h"
-#include "tests/data/tokenizer_case.h"
+#include "tests/data/mistral_case.h"
 
 enum { MAX_JSON = 16 * 1024 * 1024 };
 
@@ -55,13 +55,23 @@ static void texts_have_the_packages_ids(void **state) {
     ax_tokenizer_free(t);
 }
 
-/* SCRATCH/tekken.json: the small file with another value at config.KEY, or in place of KEY. */
+/* What a file of version v15 says of settings that a conversation does not give. */
+static json_t *settings(void) {
+    return json_pack("{s{sssssbs[ss]}}", "reasoning_effort", "type", "enum", "default", "none",
+                     "accepts_none", 1, "values", "none", "high");
+}
+
+/* SCRATCH/tekken.json: the small file with another value at config.KEY, or in place of KEY; with
+ * the settings if that makes it v15. */
 static void put_file(bool in_config, const char *key, json_t *value) {
     struct ax_json_doc doc;
     char *text;
     size_t len;
     MUST(ax_json_load(&doc, TEKKEN, MAX_JSON));
     json_t *at = in_config ? json_object_get(doc.root, "config") : doc.root;
+    const char *version = value && in_config ? json_string_value(value) : NULL;
+    if (version && strcmp(version, "v15") == 0)
+        json_object_set_new(doc.root, "model_settings_builder", settings());
     assert_int_equal(value ? json_object_set_new(at, key, value) : json_object_del(at, key), 0);
     MUST(ax_json_dump(doc.root, &text, &len));
     put_bytes("tekken.json", text, len);
@@ -69,41 +79,9 @@ static void put_file(bool in_config, const char *key, json_t *value) {
     ax_json_free(&doc);
 }
 
-static json_t *variables(const json_t *row) {
-    json_t *vars = json_object();
-    json_object_set(vars, "messages", json_object_get(row, "messages"));
-    if (json_object_get(row, "tools"))
-        json_object_set(vars, "tools", json_object_get(row, "tools"));
-    return vars;
-}
-
-static void check_chat(const struct ax_template *template, const struct ax_tokenizer *t,
-                       const json_t *row) {
-    const struct ax_template_options o = {.chat = true};
-    const char *name = json_string_value(json_object_get(row, "name"));
-    const json_t *want = json_object_get(row, "text");
-    struct ax_template_output out = {0};
-    json_t *vars = variables(row);
-    const enum ax_status st = ax_template_render(template, vars, &o, &out);
-    json_decref(vars);
-    if (json_object_get(row, "error")) {
-        assert_int_equal(st, AX_ERR_DATA);
-        return;
-    }
-    if (st != AX_OK)
-        fail_msg("%s: %s", name, ax_error_text());
-    if (out.len != json_string_length(want) ||
-        memcmp(out.text, json_string_value(want), out.len) != 0)
-        fail_msg("%s\ngot  %s\nwant %s", name, out.text, json_string_value(want));
-    json_t *text = json_stringn(out.text, out.len);
-    assert_encodes(t, text, json_object_get(row, "ids"), false);
-    json_decref(text);
-    ax_template_output_free(&out);
-}
-
 static void conversations_have_the_packages_ids(void **state) {
     (void)state;
-    static const char *const versions[] = {"v3", "v7", "v11", "v13"};
+    static const char *const versions[] = {"v3", "v7", "v11", "v13", "v15"};
     json_t *row;
     size_t i, checked = 0;
     for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
@@ -142,7 +120,7 @@ static void mistakes_are_said_in_one_line(void **state) {
         enum ax_status st;
         const char *part;
     } bad[] = {
-        {true, "version", json_string("v15"), AX_ERR_UNSUPPORTED, "\"v15\" is not one of v3, v7"},
+        {true, "version", json_string("v17"), AX_ERR_UNSUPPORTED, "\"v17\" is not one of v3, v7"},
         {true, "version", NULL, AX_ERR_DATA, "config.version: missing"},
         {true, "pattern", json_string("("), AX_ERR_DATA, "tekken.json"},
         {true, "default_vocab_size", json_integer(100000), AX_ERR_DATA, "vocab: expected at least"},
@@ -174,6 +152,42 @@ static void mistakes_are_said_in_one_line(void **state) {
     ax_tokenizer_free(t);
 }
 
+/* A v15 without settings has ids, but says nothing of chats; one may say that there are none. */
+static void settings_are_a_part_of_v15(void **state) {
+    (void)state;
+    static const struct {
+        const char *builder;
+        enum ax_status st;
+        const char *part;
+    } rows[] = {
+        {"null", AX_ERR_DATA, "model_settings_builder is missing"},
+        {"{}", AX_OK, NULL},
+        {"{\"reasoning_effort\": null}", AX_OK, NULL},
+        {"{\"reasoning_effort\": {}}", AX_ERR_DATA, "reasoning_effort.default: missing"},
+        {"{\"reasoning_effort\": {\"default\": \"'}}\"}}", AX_ERR_DATA, "expected a word"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ax_json_doc doc;
+        struct ax_template *template = NULL;
+        char *text;
+        size_t len;
+        MUST(ax_json_load(&doc, TEKKEN, MAX_JSON));
+        json_object_set_new(json_object_get(doc.root, "config"), "version", json_string("v15"));
+        json_error_t error;
+        json_object_set_new(doc.root, "model_settings_builder",
+                            json_loads(rows[i].builder, JSON_DECODE_ANY, &error));
+        MUST(ax_json_dump(doc.root, &text, &len));
+        put_bytes("tekken.json", text, len);
+        const enum ax_status st = ax_template_from_folder(&template, scratch, NULL, false);
+        assert_int_equal(st, rows[i].st);
+        if (st != AX_OK && !strstr(ax_error_text(), rows[i].part))
+            fail_msg("%s", ax_error_text());
+        ax_template_free(template);
+        ax_free(text);
+        ax_json_free(&doc);
+    }
+}
+
 /* Files up to v7 may leave out the special tokens; all others then have their places' names. */
 static void the_first_special_tokens_are_known(void **state) {
     (void)state;
@@ -195,6 +209,7 @@ int main(void) {
         cmocka_unit_test(texts_have_the_packages_ids),
         cmocka_unit_test(conversations_have_the_packages_ids),
         cmocka_unit_test(mistakes_are_said_in_one_line),
+        cmocka_unit_test(settings_are_a_part_of_v15),
         cmocka_unit_test(the_first_special_tokens_are_known),
     };
     return cmocka_run_group_tests(tests, load_cases, free_cases);

@@ -28,7 +28,10 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
-VERSIONS = ["v3", "v7", "v11", "v13"]
+VERSIONS = ["v3", "v7", "v11", "v13", "v15"]
+# of v15: what a file says of settings that a conversation does not give
+BUILDER = {"reasoning_effort": {"type": "enum", "values": ["none", "high"], "accepts_none": True,
+                                "default": "none"}}
 PATTERN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
            r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -84,7 +87,8 @@ def tekken(version, vocab):
         tokens.append({"rank": i, "token_bytes": base64.b64encode(b).decode(), "token_str": text})
     return {"config": {"pattern": PATTERN, "num_vocab_tokens": len(tokens),
                        "default_vocab_size": SIZE, "default_num_special_tokens": SPECIALS,
-                       "version": version}, "vocab": tokens, "special_tokens": specials}
+                       "version": version}, "vocab": tokens, "special_tokens": specials,
+            **({"model_settings_builder": BUILDER} if version == "v15" else {})}
 
 
 def call(name, arguments, id):

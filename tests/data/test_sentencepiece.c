@@ -1,0 +1,162 @@
+/* SentencePiece models as Mistral has them: ids, texts and conversations equal those of the mistral-common
+ * package, a folder with one needs nothing else, and damage is an error. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "data/template/mistral.h"
+#include "data/tokenizer/mistral_files.h"
+#include "data/tokenizer/vocab_sentencepiece.h"
+#include "tests/data/mistral_case.h"
+
+enum { MAX_JSON = 16 * 1024 * 1024 };
+
+static struct ax_json_doc cases;
+
+static int load_cases(void **state) {
+    if (ax_json_load(&cases, "tests/data/sentencepiece_cases.json", MAX_JSON) != AX_OK)
+        return -1;
+    return scratch_make(state);
+}
+
+static int free_cases(void **state) {
+    ax_json_free(&cases);
+    return scratch_remove(state);
+}
+
+static json_t *member(const char *key) {
+    json_t *list = json_object_get(cases.root, key);
+    assert_true(json_array_size(list) > 50);
+    return list;
+}
+
+static void texts_have_the_packages_ids(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    json_t *row;
+    size_t i;
+    MUST(ax_tokenizer_load(&t, "tests/data/tokenizer.model.v3"));
+    json_array_foreach(member("texts"), i, row) {
+        assert_encodes(t, json_object_get(row, "text"), json_object_get(row, "ids"), false);
+    }
+    json_array_foreach(member("decoded"), i, row) {
+        assert_decodes(t, json_object_get(row, "ids"), json_object_get(row, "text"), true);
+    }
+    assert_int_equal(ax_tokenizer_special_id(t, AX_BOS), 1);
+    assert_int_equal(ax_tokenizer_special_id(t, AX_EOS), 2);
+    assert_int_equal(ax_tokenizer_special_id(t, AX_PAD), AX_NO_TOKEN);
+    ax_tokenizer_free(t);
+}
+
+/* A folder with nothing but the model of this version. */
+static const char *folder_of(const char *version, const char *from) {
+    char name[64], path[64], *bytes;
+    size_t len;
+    snprintf(path, sizeof path, "tests/data/tokenizer.model.%s", from);
+    MUST(ax_read_file(path, 1 << 20, &bytes, &len));
+    make_folder(version);
+    snprintf(name, sizeof name, "%s/tokenizer.model.%s", version, version);
+    put_bytes(name, bytes, len);
+    ax_free(bytes);
+    return in_scratch(version);
+}
+
+static void conversations_have_the_packages_ids(void **state) {
+    (void)state;
+    static const char *const versions[] = {"v1", "v2", "v3", "v7"};
+    json_t *row;
+    size_t i, checked = 0;
+    for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
+        struct ax_template *template;
+        struct ax_tokenizer *t;
+        const char *folder = folder_of(versions[v], v == 0 ? "v1" : "v3");
+        assert_true(ax_tokenizer_is_in(folder));
+        MUST(ax_tokenizer_load(&t, folder));
+        MUST(ax_template_from_folder(&template, folder, NULL, false));
+        json_array_foreach(member("chats"), i, row) {
+            if (strcmp(json_string_value(json_object_get(row, "version")), versions[v]) != 0)
+                continue;
+            check_chat(template, t, row);
+            checked++;
+        }
+        ax_template_free(template);
+        ax_tokenizer_free(t);
+    }
+    assert_int_equal(checked, json_array_size(member("chats")));
+}
+
+/* A tokenizer.model without a version is Mistral's only where something says so. */
+static void the_latest_file_is_the_tokenizer(void **state) {
+    (void)state;
+    static const char *const names[] = {"tokenizer.model", "tokenizer.model.v1",
+                                        "tokenizer.model.v3", "tokenizer.model.v7m1",
+                                        "tekken.json"};
+    static const char *const versions[] = {"v1", "v1", "v3", "v7"};
+    char *path, version[AX_MISTRAL_VERSION], name[64];
+    make_folder("files");
+    MUST(ax_mistral_tokenizer_in(in_scratch("files"), true, &path));
+    assert_null(path);
+    for (size_t i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "files/%s", names[i]);
+        put_text(name, "{\"config\": {\"version\": \"v11\"}}");
+        MUST(ax_mistral_tokenizer_in(in_scratch("files"), false, &path));
+        assert_int_equal(path == NULL, i == 0);
+        ax_free(path);
+        MUST(ax_mistral_tokenizer_in(in_scratch("files"), true, &path));
+        assert_string_equal(path, in_scratch(name));
+        assert_int_equal(ax_sentencepiece_is(path), i < 4);
+        MUST(ax_mistral_version(path, version));
+        assert_string_equal(version, i < 4 ? versions[i] : "v11");
+        ax_free(path);
+    }
+    make_folder("bare");
+    put_text("bare/tokenizer.model", "");
+    put_text("bare/params.json", "{}");
+    MUST(ax_mistral_tokenizer_in(in_scratch("bare"), false, &path));
+    assert_non_null(path);
+    ax_free(path);
+    assert_false(ax_sentencepiece_is("a/model.safetensors"));
+    assert_false(ax_sentencepiece_is("a/.model"));
+    assert_false(ax_sentencepiece_is("a/x.model.vocab"));
+    struct ax_template *template;
+    assert_error(ax_template_mistral(&template, "x/tokenizer.model.v9"), AX_ERR_UNSUPPORTED,
+                 "version \"v9\" is not one of v1, v2, v3");
+}
+
+static void damage_is_an_error(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    char *bytes;
+    size_t len;
+    MUST(ax_read_file("tests/data/tokenizer.model.v3", 1 << 20, &bytes, &len));
+    for (size_t cut = 0; cut < len; cut += cut < 64 ? 1 : 97) {
+        const uint64_t live = ax_mem_live_blocks();
+        if (ax_sentencepiece_parse(&t, "cut", bytes, cut) == AX_OK)
+            ax_tokenizer_free(t); /* between two fields: normalizer_spec follows the pieces */
+        else
+            assert_non_null(strstr(ax_error_text(), "cut: "));
+        assert_int_equal(ax_mem_live_blocks(), live);
+    }
+    ax_free(bytes);
+    static const char unigram[] = "\x0a\x05\x0a\x03"
+                                  "abc\x12\x02\x18\x01";
+    static const char cleaned[] = "\x0a\x05\x0a\x03"
+                                  "abc\x12\x02\x18\x02";
+    assert_error(ax_sentencepiece_parse(&t, "f", unigram, sizeof unigram - 1), AX_ERR_UNSUPPORTED,
+                 "f: a SentencePiece model with another model than BPE is not supported");
+    assert_error(ax_sentencepiece_parse(&t, "f", cleaned, sizeof cleaned - 1), AX_ERR_UNSUPPORTED,
+                 "with removal of blanks");
+    assert_error(ax_sentencepiece_parse(&t, "f", "", 0), AX_ERR_DATA, "is damaged");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_have_the_packages_ids),
+        cmocka_unit_test(conversations_have_the_packages_ids),
+        cmocka_unit_test(the_latest_file_is_the_tokenizer),
+        cmocka_unit_test(damage_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, load_cases, free_cases);
+}
