@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ckpt/gguf/rope.h"
 #include "model/layer.h"
 
 static enum ax_status refuse(const char *where, const char *what) {
@@ -15,18 +16,33 @@ static enum ax_status refuse(const char *where, const char *what) {
 
 /* --- rope --- */
 
+static struct ax_gguf_factors *add_factors(struct ax_gguf_described *d, const char *name,
+                                           const struct ax_rope_config *rope) {
+    struct ax_gguf_factors *f = &d->factors[d->n_factors++];
+    f->name = name;
+    f->n = rope->dim / 2;
+    return f;
+}
+
 /* Readers divide frequency i by factor i, so factors are computed from both frequencies and give
  * exactly this program's values. */
 static void rope_factors(struct ax_gguf_described *d, const struct ax_rope_config *rope) {
     float plain[1024], scaled[1024];
     double scaling;
     struct ax_rope_config none = *rope;
+    struct ax_gguf_factors *f = add_factors(d, AX_GGUF_ROPE_FACTORS, rope);
     none.kind = AX_ROPE_DEFAULT;
     ax_rope_frequencies(&none, 0, plain, &scaling);
     ax_rope_frequencies(rope, 0, scaled, &scaling);
-    for (int64_t i = 0; i < rope->dim / 2; i++)
-        d->rope_factors[i] = (float)((double)plain[i] / (double)scaled[i]);
-    d->has_rope_factors = true;
+    for (int64_t i = 0; i < f->n; i++)
+        f->v[i] = (float)((double)plain[i] / (double)scaled[i]);
+}
+
+static void longrope_factors(struct ax_gguf_described *d, const struct ax_rope_config *rope) {
+    struct ax_gguf_factors *l = add_factors(d, AX_GGUF_ROPE_LONG, rope);
+    struct ax_gguf_factors *s = add_factors(d, AX_GGUF_ROPE_SHORT, rope);
+    memcpy(l->v, rope->long_factor, (size_t)l->n * sizeof *l->v);
+    memcpy(s->v, rope->short_factor, (size_t)s->n * sizeof *s->v);
 }
 
 static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_arch *a,
@@ -45,41 +61,61 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
         rope_factors(d, r);
         return AX_OK;
     case AX_ROPE_LONGROPE:
-        return refuse(where, "rope type longrope depends on the length of the text");
+        if (strcmp(d->model.kind->arch, "phi3") != 0)
+            return refuse(where, "rope type is longrope, but the model is not a Phi-3");
+        longrope_factors(d, r);
+        return AX_OK;
     case AX_ROPE_YARN:
         ax_rope_frequencies(r, 0, unused, &scaling);
         if (a->mla.kv_rank > 0 ? scaling != 1 : fabs(scaling - (1 + 0.1 * log(r->factor))) > 1e-6)
             return refuse(where, "rope type yarn has its own attention factor");
+        if (strcmp(d->model.kind->arch, "gpt-oss") == 0) /* published so; readers round */
+            return r->beta_fast == 32 && r->beta_slow == 1
+                       ? AX_OK
+                       : refuse(where, "rope type yarn has beta_fast or beta_slow of its own");
         return r->truncate ? AX_OK : refuse(where, "rope type yarn has truncate: false");
     default:
         return AX_OK;
     }
 }
 
+static enum ax_status put_yarn(const struct ax_arch *a, struct ax_gguf_keys *k, const char *arch) {
+    const struct ax_rope_config *r = &a->rope;
+    char key[96];
+#define KEY(name) (snprintf(key, sizeof key, "%s.rope.scaling.%s", arch, name), key)
+    if (r->beta_fast != 32) /* readers assume config.json's defaults */
+        AX_TRY(ax_gguf_put_f32(k, KEY("yarn_beta_fast"), (float)r->beta_fast));
+    if (r->beta_slow != 1)
+        AX_TRY(ax_gguf_put_f32(k, KEY("yarn_beta_slow"), (float)r->beta_slow));
+    if (a->mla.kv_rank > 0)
+        return ax_gguf_put_f32(k, KEY("yarn_log_multiplier"), (float)(0.1 * r->mscale_all_dim));
+    return AX_OK;
+}
+
 static enum ax_status put_rope(const struct ax_arch *a, struct ax_gguf_keys *k, const char *arch) {
     const struct ax_rope_config *r = &a->rope;
-    static const char *const names[] = {[AX_ROPE_LINEAR] = "linear", [AX_ROPE_YARN] = "yarn"};
+    static const char *const names[] = {
+        [AX_ROPE_LINEAR] = "linear", [AX_ROPE_YARN] = "yarn", [AX_ROPE_LONGROPE] = "longrope"};
     char key[96];
-#define KEY(name) (snprintf(key, sizeof key, "%s.rope.%s", arch, name), key)
-    AX_TRY(ax_gguf_put_f32(k, KEY("freq_base"), (float)r->theta));
-    AX_TRY(ax_gguf_put_u32(k, KEY("dimension_count"), (uint32_t)r->dim));
-    if (r->kind != AX_ROPE_LINEAR && r->kind != AX_ROPE_YARN)
+    snprintf(key, sizeof key, "%s.rope.freq_base", arch);
+    AX_TRY(ax_gguf_put_f32(k, key, (float)r->theta));
+    snprintf(key, sizeof key, "%s.rope.dimension_count", arch);
+    AX_TRY(ax_gguf_put_u32(k, key, (uint32_t)r->dim));
+    const char *type = (size_t)r->kind < sizeof names / sizeof *names ? names[r->kind] : NULL;
+    if (!type)
         return AX_OK;
-    const char *type = names[r->kind];
-    AX_TRY(ax_gguf_put_string(k, KEY("scaling.type"), type, strlen(type)));
-    AX_TRY(ax_gguf_put_f32(k, KEY("scaling.factor"), (float)r->factor));
+    AX_TRY(ax_gguf_put_string(k, KEY("type"), type, strlen(type)));
+    if (r->kind != AX_ROPE_LONGROPE)
+        AX_TRY(ax_gguf_put_f32(k, KEY("factor"), (float)r->factor));
     if (r->kind == AX_ROPE_LINEAR)
         return AX_OK;
-    AX_TRY(ax_gguf_put_u32(k, KEY("scaling.original_context_length"),
-                           (uint32_t)r->original_max_positions));
-    if (r->beta_fast != 32) /* readers assume config.json's defaults */
-        AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_fast"), (float)r->beta_fast));
-    if (r->beta_slow != 1)
-        AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_slow"), (float)r->beta_slow));
-    if (a->mla.kv_rank > 0)
-        return ax_gguf_put_f32(k, KEY("scaling.yarn_log_multiplier"),
-                               (float)(0.1 * r->mscale_all_dim));
-    return AX_OK;
+    AX_TRY(ax_gguf_put_u32(k, KEY("original_context_length"), (uint32_t)r->original_max_positions));
+    if (r->kind == AX_ROPE_YARN)
+        return put_yarn(a, k, arch);
+    float unused[1024];
+    double scaling;
+    ax_rope_frequencies(r, 0, unused, &scaling);
+    return ax_gguf_put_f32(k, KEY("attn_factor"), (float)scaling);
 #undef KEY
 }
 
@@ -116,6 +152,8 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
         {fabs(a->score_softcap - b->score_softcap) > 0, "attn_logit_softcapping is null"},
         {fabs(a->logit_softcap - b->logit_softcap) > 0, "final_logit_softcapping is null"},
         {a->rope.interleaved != b->rope.interleaved, "rope_interleave"},
+        {fabs(a->gating.limit - b->gating.limit) > 0 || fabs(a->gating.alpha - b->gating.alpha) > 0,
+         "swiglu_limit or swiglu_alpha"},
         {a->qk_norm != b->qk_norm, "use_qk_norm"},
         {m->query_scale == 0 && m->kv_rank == 0 &&
              fabs(a->softmax_scale / b->softmax_scale - 1) > 1e-6,
@@ -154,7 +192,7 @@ static enum ax_status check_config(const struct ax_gguf_model *m, const struct a
 
 static void warn_of_windows(const struct ax_gguf_kind *kind, const struct ax_arch *a,
                             const char *where) {
-    const bool keeps = kind->shifted; /* readers of phi3 ignore the key */
+    const bool keeps = kind->shifted || a->sinks; /* readers of phi3 ignore the key */
     for (int64_t i = 0; i < a->n_layers; i++) {
         const int64_t window = a->layers[i].window;
         if (window == 0 || window >= a->max_positions || keeps)
@@ -164,6 +202,29 @@ static void warn_of_windows(const struct ax_gguf_kind *kind, const struct ax_arc
                     where, (long long)window);
         return;
     }
+}
+
+/* What readers compute otherwise, for published files of these families, too. */
+static void warn_of_readers(const struct ax_gguf_model *m, const struct ax_arch *a,
+                            const char *where) {
+    const struct ax_rope_config *r = &a->rope;
+    const struct {
+        bool is;
+        const char *what;
+    } all[] = {
+        {r->kind == AX_ROPE_LONGROPE,
+         "rope type longrope: readers choose long or short factors by the size of their context, "
+         "not by the length of the text"},
+        {r->kind == AX_ROPE_YARN && !r->truncate,
+         "rope type yarn, truncate: false: readers round its range to integers"},
+        {a->moe.routing.groups > 1 && a->moe.routing.group_best == 1,
+         "topk_method: readers score a group by its best two experts, not its best one"},
+        {m->kv_rank > 0 && m->q_rank == 0 && m->layers != 26 && m->layers != 27,
+         "q_lora_rank is null: readers know such models only with 26 or 27 layers"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].is)
+            ax_log_warn("%s: config.json: %s; answers will differ", where, all[i].what);
 }
 
 /* The first layer without a window, counted from 1: every so many are. */
@@ -253,6 +314,7 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
     AX_TRY(check_rope(d, a, where));
     AX_TRY(check_config(&d->model, a, where));
     warn_of_windows(d->model.kind, a, where);
+    warn_of_readers(&d->model, a, where);
     if (a->n_unused > 0)
         ax_log_warn("%s: the layers for multi-token prediction are left out of the GGUF file",
                     where);

@@ -3,16 +3,17 @@
 #define AX_MODEL_GGUF_DESCRIBE_H
 
 #include "ckpt/gguf/model.h"
+#include "ckpt/gguf/outputs.h"
 #include "ckpt/gguf/write.h"
 #include "model/arch.h"
 
 struct ax_gguf_described {
     struct ax_gguf_model model; /* sizes and kind; ids are not set */
-    bool has_rope_factors;      /* Llama 3 scaling: */
-    float rope_factors[1024];   /* what each rotary frequency is divided by */
+    int n_factors;              /* what each rotary frequency is divided by: */
+    struct ax_gguf_factors factors[AX_GGUF_MAX_FACTORS]; /* Llama 3's scaling, or longrope's two */
 };
 /* `where` is for messages. AX_ERR_UNSUPPORTED if readers of the format would compute something
- * else; a warning for a sliding window, which they do not support. */
+ * else; a warning for what they compute otherwise in published files of the family, too. */
 enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arch *arch,
                                 const char *where);
 /* NAME.context_length and so on. */

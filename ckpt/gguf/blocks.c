@@ -3,6 +3,7 @@
 #include "ckpt/gguf/blocks.h"
 
 #include <float.h>
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -110,6 +111,17 @@ static void iq4_nl_values(const unsigned char *p, int64_t n, float *out) {
     }
 }
 
+/* scale e, qs[16]: 2^(e − 127) · value, as in the Open Compute Project's format, in another order */
+static void mxfp4_values(const unsigned char *p, int64_t n, float *out) {
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    for (int64_t b = 0; b < n; b++, p += 17, out += 32)
+        for (int i = 0; i < 32; i++) {
+            const int code = nibble(p + 1, i);
+            const float v = p[0] == 255 ? NAN : ldexpf(values[code & 7], p[0] - 127);
+            out[i] = code & 8 ? -v : v;
+        }
+}
+
 /* Six-bit scale and minimum of group j of eight, packed in twelve bytes: bytes 0–7 contain those of
  * the first four groups, and in their top two bits the high bits of the others, whose low four bits
  * are in bytes 8–11. */
@@ -202,6 +214,7 @@ static const struct ax_block_type types[] = {
     {"Q3_K", 11, 256, 110, q3_k_values, ax_put_q3_k, LARGEST_F16},
     {"IQ4_NL", 20, 32, 18, iq4_nl_values, ax_put_iq4_nl, LARGEST_F16},
     {"Q6_K", 14, 256, 210, q6_k_values, ax_put_q6_k, LARGEST_F16},
+    {"MXFP4", 39, 32, 17, mxfp4_values, NULL, 0},
     {"Q8_1", 9, 0, 0, NULL, NULL, 0},
     {"Q2_K", 10, 0, 0, NULL, NULL, 0},
     {"Q8_K", 15, 0, 0, NULL, NULL, 0},
@@ -220,7 +233,6 @@ static const struct ax_block_type types[] = {
     {"IQ1_M", 29, 0, 0, NULL, NULL, 0},
     {"TQ1_0", 34, 0, 0, NULL, NULL, 0},
     {"TQ2_0", 35, 0, 0, NULL, NULL, 0},
-    {"MXFP4", 39, 0, 0, NULL, NULL, 0},
 };
 
 const struct ax_block_type *ax_block_type_find(uint32_t id) {

@@ -73,6 +73,11 @@ static const struct ax_gguf_field deepseek[] = {
     {COUNT(NULL, "v_head_dim", value_dim)},
     {0}};
 
+static const struct ax_gguf_field gpt_oss[] = {
+    EXPERTS("num_local_experts"),
+    {COUNT("attention.sliding_window", "sliding_window", window), .required = true},
+    {0}};
+
 #define NO_WINDOW   "\"sliding_window\": null"
 #define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
 #define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
@@ -103,8 +108,12 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("glm4", "glm4", "Glm4ForCausalLM"), .partial_rope = true, .fields = glm4},
     {KIND("glm4moe", "glm4_moe", "Glm4MoeForCausalLM"), .moe = true, .some_dense = true,
      .partial_rope = true, .may_qk_norm = true, .gating = 2, .fields = glm4_moe},
+    {KIND("deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM"), .moe = true, .some_dense = true,
+     .partial_rope = true, .gating = 1, .fields = deepseek,
+     .config = "{\"topk_method\": \"group_limited_greedy\"}"},
     {KIND("deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM"), .moe = true, .some_dense = true,
      .partial_rope = true, .gating = 2, .fields = deepseek},
+    {KIND("gpt-oss", "gpt_oss", "GptOssForCausalLM"), .moe = true, .o_bias = true, .fields = gpt_oss},
     {0}};
 /* clang-format on */
 

@@ -299,21 +299,6 @@ enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf 
     return read_parts(m);
 }
 
-enum ax_dtype ax_gguf_model_dtype(const struct ax_gguf_model *m) {
-    const struct ax_block_type *all = NULL;
-    for (size_t i = 0; i < m->file->n_tensors; i++) {
-        const struct ax_gguf_tensor *t = &m->file->tensors[i];
-        if (t->ndim < 2)
-            continue;
-        if (all && all != t->type)
-            return AX_F32;
-        all = t->type;
-    }
-    if (all && strcmp(all->name, "BF16") == 0)
-        return AX_BF16;
-    return all && strcmp(all->name, "F16") == 0 ? AX_F16 : AX_F32;
-}
-
 /* --- config.json --- */
 
 static json_t *id_or_null(int64_t id) {

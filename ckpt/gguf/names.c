@@ -7,7 +7,7 @@
 /* clang-format off */
 enum size {
     NONE, ONE, VOCAB, HIDDEN, FFN, GATE_UP, EXPERT_FFN, SHARED_FFN, Q, KV, QKV, VALUES, HEAD, EXPERTS,
-    Q_RANK, KV_RANK, LATENT, KV_B
+    Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR
 };
 enum when {
     ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT
@@ -19,7 +19,12 @@ enum how {
     SCALED,   /* takes the kind's query_scale */
     VECTOR_OF_ROW, /* a vector that is a matrix of one row in HF */
     HEAD_KEYS,     /* of kv_b: per head the rows of nope, transposed */
-    HEAD_VALUES    /* of kv_b: per head the rows of v */
+    HEAD_VALUES,   /* of kv_b: per head the rows of v */
+    EXPERT_EVEN,   /* of all experts' [in][out] in one: transposed, every other column from 0, from 1, all */
+    EXPERT_ODD,
+    EXPERT_ALL,
+    BIAS_EVEN,     /* of all experts' vectors in one: every other element */
+    BIAS_ODD
 };
 
 struct row {
@@ -108,8 +113,20 @@ static const struct row experts[] = {
     {"ffn_gate_exps.weight", "mlp.experts.%d.gate_proj.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
     {"ffn_up_exps.weight", "mlp.experts.%d.up_proj.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
     {"ffn_down_exps.weight", "mlp.experts.%d.down_proj.weight", HIDDEN, EXPERT_FFN, SPARSE, AX_GGUF_DOWN, NUMBERED}, {0}};
+static const struct row stacked_experts[] = {
+    {"ffn_gate_inp.weight", "mlp.router.weight", EXPERTS, HIDDEN, SPARSE, AX_GGUF_ROUTER, PLAIN},
+    {"ffn_gate_inp.bias", "mlp.router.bias", EXPERTS, NONE, SPARSE, VECTOR, PLAIN},
+    {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", HIDDEN, EXPERT_PAIR, SPARSE, MATRIX, EXPERT_EVEN},
+    {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", HIDDEN, EXPERT_PAIR, SPARSE, MATRIX, EXPERT_ODD},
+    {"ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias", EXPERTS, EXPERT_PAIR, SPARSE, VECTOR, BIAS_EVEN},
+    {"ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias", EXPERTS, EXPERT_PAIR, SPARSE, VECTOR, BIAS_ODD},
+    {"ffn_down_exps.weight", "mlp.experts.down_proj", EXPERT_FFN, HIDDEN, SPARSE, AX_GGUF_DOWN, EXPERT_ALL},
+    {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", EXPERTS, HIDDEN, SPARSE, VECTOR, PLAIN}, {0}};
+static const struct row sinks[] = {
+    {"attn_sinks.weight", "self_attn.sinks", HEADS, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row router_bias[] = {
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", EXPERTS, NONE, SPARSE, VECTOR, PLAIN}, {0}};
 static const struct row shared_experts[] = {
-    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", EXPERTS, NONE, SPARSE, VECTOR, PLAIN},
     {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
     {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", HIDDEN, SHARED_FFN, SHARED, AX_GGUF_DOWN, PLAIN}, {0}};
@@ -123,7 +140,7 @@ static const struct row last[] = {
     {"output.weight", "lm_head.weight", VOCAB, HIDDEN, UNTIED, AX_GGUF_HEAD, PLAIN},
 };
 
-#define GROUPS 6
+#define GROUPS 7
 static const struct {
     const char *model_type;
     const struct row *groups[GROUPS + 1]; /* of a layer, in the file's order */
@@ -141,8 +158,10 @@ static const struct {
     {"olmo2", {normed_attention, norms_after, mlp}},
     {"phi3", {norm_in, fused_attention, norm_ffn, fused_mlp}},
     {"glm4", {norm_in, attention, norms_of_glm4, fused_mlp}},
-    {"glm4_moe", {norm_in, attention, norm_ffn_late, mlp, experts, shared_experts}},
-    {"deepseek_v3", {norm_in, latent_attention, norm_ffn, mlp, experts, shared_experts}},
+    {"glm4_moe", {norm_in, attention, norm_ffn_late, mlp, experts, router_bias, shared_experts}},
+    {"deepseek_v2", {norm_in, latent_attention, norm_ffn, mlp, experts, shared_experts}},
+    {"deepseek_v3", {norm_in, latent_attention, norm_ffn, mlp, experts, router_bias, shared_experts}},
+    {"gpt_oss", {norm_in, attention, sinks, norm_ffn_late, stacked_experts}},
 };
 /* clang-format on */
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -165,7 +184,9 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
                              [Q_RANK] = m->q_rank,
                              [KV_RANK] = m->kv_rank,
                              [LATENT] = m->kv_rank + m->rotated,
-                             [KV_B] = m->heads * (m->nope + m->value_dim)};
+                             [KV_B] = m->heads * (m->nope + m->value_dim),
+                             [HEADS] = m->heads,
+                             [EXPERT_PAIR] = 2 * m->expert_ffn};
     return sizes[s];
 }
 
@@ -185,26 +206,50 @@ static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
     return all[w];
 }
 
+/* A view with these shapes in HF and in the file, of which `n` has HF's. */
+static void set_view(struct ax_gguf_name *n, int64_t base, const int64_t steps[3], int ndim,
+                     const int64_t *shape) {
+    n->view.is = true;
+    n->view.base = base;
+    memcpy(n->view.step, steps, sizeof n->view.step);
+    n->view.hf_ndim = n->ndim;
+    memcpy(n->view.hf_shape, n->shape, sizeof n->view.hf_shape);
+    n->ndim = ndim;
+    memcpy(n->shape, shape, (size_t)ndim * sizeof *shape);
+}
+
+#define LIST(...)                                                                                  \
+    (const int64_t[]) {                                                                            \
+        __VA_ARGS__                                                                                \
+    }
+static void view_of_heads(const struct ax_gguf_model *m, bool keys, struct ax_gguf_name *n) {
+    const int64_t nope = m->nope, v = m->value_dim, rank = m->kv_rank, head = (nope + v) * rank;
+    if (keys)
+        set_view(n, 0, LIST(head, 1, rank), 3, LIST(m->heads, rank, nope));
+    else
+        set_view(n, nope * rank, LIST(head, rank, 1), 3, LIST(m->heads, v, rank));
+}
+
+/* Of [experts][in][columns], columns first, first + every, …. */
+static void view_of_experts(const struct ax_gguf_model *m, int64_t from, int64_t every,
+                            struct ax_gguf_name *n) {
+    const int64_t in = n->shape[0], columns = n->shape[1];
+    n->ndim = 3;
+    memcpy(n->shape, LIST(m->experts, in, columns), sizeof n->shape);
+    set_view(n, from, LIST(in * columns, every, columns), 3, LIST(m->experts, columns / every, in));
+}
+
 /* From the shape in HF to the file's. */
 static void view(const struct ax_gguf_model *m, enum how how, struct ax_gguf_name *n) {
-    const int64_t nope = m->nope, v = m->value_dim, rank = m->kv_rank;
-    struct ax_gguf_view *w = &n->view;
-    w->is = true;
-    w->hf_ndim = n->ndim;
-    memcpy(w->hf_shape, n->shape, sizeof w->hf_shape);
-    if (how == VECTOR_OF_ROW) {
-        n->ndim = 1;
-        n->shape[0] = n->shape[1];
-        w->step[2] = 1;
-        return;
-    }
-    const bool keys = how == HEAD_KEYS;
-    const int64_t shapes[2][3] = {{m->heads, v, rank}, {m->heads, rank, nope}};
-    const int64_t steps[2][3] = {{(nope + v) * rank, rank, 1}, {(nope + v) * rank, 1, rank}};
-    n->ndim = 3;
-    memcpy(n->shape, shapes[keys], sizeof n->shape);
-    memcpy(w->step, steps[keys], sizeof w->step);
-    w->base = keys ? 0 : nope * rank;
+    if (how == VECTOR_OF_ROW)
+        set_view(n, 0, LIST(0, 0, 1), 1, LIST(n->shape[1]));
+    else if (how == HEAD_KEYS || how == HEAD_VALUES)
+        view_of_heads(m, how == HEAD_KEYS, n);
+    else if (how == BIAS_EVEN || how == BIAS_ODD)
+        set_view(n, how == BIAS_ODD, LIST(0, n->shape[1], 2), 2,
+                 LIST(n->shape[0], n->shape[1] / 2));
+    else
+        view_of_experts(m, how == EXPERT_ODD, how == EXPERT_ALL ? 1 : 2, n);
 }
 
 static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row *row, int64_t layer,

@@ -12,7 +12,7 @@ struct ax_gguf_view {
     bool is;
     int64_t base, step[3];
     int hf_ndim;
-    int64_t hf_shape[2];
+    int64_t hf_shape[3];
 };
 
 struct ax_gguf_name {

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "ckpt/gguf/names.h"
-#include "ckpt/gguf/rope.h"
 
 #define PIECE ((int64_t)1 << 20) /* most elements per call of a source's fill */
 
@@ -58,18 +57,34 @@ static int64_t span(const struct ax_gguf_piece *p) {
     return (p->rows - 1) * p->view.step[1] + (p->cols - 1) * p->view.step[2] + 1;
 }
 
+/* Where a matrix of a view has the element `at` of its span; false: nowhere. */
+static bool place_of(const struct ax_gguf_piece *p, int64_t at, int64_t *to) {
+    const int64_t row = p->view.step[1], col = p->view.step[2];
+    const bool by_rows = row >= col;
+    const int64_t large = by_rows ? row : col, small = by_rows ? col : row;
+    const int64_t many = at / large, few = small > 0 ? at % large / small : 0;
+    if (small > 0 && at % large % small != 0)
+        return false;
+    const int64_t r = by_rows ? many : few, c = by_rows ? few : many;
+    *to = r * p->cols + c;
+    return r < p->rows && c < p->cols;
+}
+
 /* Rows of a view, of which the file has p->rows per matrix; complete matrices. */
 static enum ax_status read_view(const struct ax_gguf_piece *p, int64_t first, int64_t n,
                                 float *out) {
     const struct ax_st_output *s = p->source[0];
-    const struct ax_gguf_view *v = &p->view;
     const size_t size = ax_dtype_size(s->dtype);
-    for (int64_t r = first; r < first + n; r += p->rows) {
-        const char *from = p->buffer;
-        AX_TRY(s->fill(s->ctx, v->base + r / p->rows * v->step[0], span(p), p->buffer));
-        for (int64_t i = 0; i < p->rows * p->cols; i++) {
-            const int64_t at = i / p->cols * v->step[1] + i % p->cols * v->step[2];
-            ax_convert(AX_F32, out++, s->dtype, from + (size_t)at * size, 1);
+    const int64_t all = span(p);
+    for (int64_t r = first; r < first + n; r += p->rows, out += p->rows * p->cols) {
+        const int64_t base = p->view.base + r / p->rows * p->view.step[0];
+        for (int64_t from = 0, m; from < all; from += m) {
+            const char *data = p->buffer;
+            m = all - from < PIECE ? all - from : PIECE;
+            AX_TRY(s->fill(s->ctx, base + from, m, p->buffer));
+            for (int64_t i = 0, to; i < m; i++)
+                if (place_of(p, from + i, &to))
+                    ax_convert(AX_F32, out + to, s->dtype, data + (size_t)i * size, 1);
         }
     }
     return AX_OK;
@@ -187,9 +202,6 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     p->rows = n->view.is && n->ndim == 1 ? 1 : n->shape[n->ndim == 3];
     p->cols = n->ndim > 1 || n->view.is ? n->shape[n->ndim - 1] : 1;
     p->head_dim = n->rotary && l->m->kind->permuted ? l->m->head_dim : 0;
-    if (n->view.is && span(p) > PIECE)
-        return ax_error(AX_ERR_UNSUPPORTED, "%s: tensor %s: heads of %lld × %lld are not supported",
-                        l->from->where, n->hf, (long long)p->rows, (long long)p->cols);
     AX_TRY(ax_alloc(&p->source, (size_t)sources, sizeof *p->source));
     for (int64_t e = 0; e < sources; e++)
         AX_TRY(take(l, n, e, &p->source[e]));
@@ -208,17 +220,12 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     return AX_OK;
 }
 
-/* Writes the divisors of the rotary frequencies; config.json has only the settings they follow
- * from. */
-static void add_rope_factors(const struct list *l) {
+/* Writes the divisors of the rotary frequencies. */
+static void add_factors(const struct list *l, const struct ax_gguf_factors *f) {
     struct ax_gguf_piece *p = &l->o->pieces[l->o->n];
-    struct ax_gguf_output *t = &l->o->tensors[l->o->n];
-    if (!l->from->rope_factors)
-        return;
-    l->o->n++;
-    *p = (struct ax_gguf_piece){
-        .values = l->from->rope_factors, .rows = l->m->head_dim / 2, .factor = 1};
-    snprintf(p->name, sizeof p->name, AX_GGUF_ROPE_FACTORS);
+    struct ax_gguf_output *t = &l->o->tensors[l->o->n++];
+    *p = (struct ax_gguf_piece){.values = f->v, .rows = f->n, .factor = 1};
+    snprintf(p->name, sizeof p->name, "%s", f->name);
     *t = (struct ax_gguf_output){.name = p->name,
                                  .type = ax_block_type_find(0),
                                  .ndim = 1,
@@ -255,8 +262,8 @@ static enum ax_status build(struct list *l) {
     struct ax_gguf_outputs *o = l->o;
     const size_t n = (size_t)l->from->n;
     AX_TRY(ax_gguf_each_tensor(l->m, count, l));
-    AX_TRY(ax_alloc(&o->tensors, (size_t)l->n + 1, sizeof *o->tensors));
-    AX_TRY(ax_alloc(&o->pieces, (size_t)l->n + 1, sizeof *o->pieces));
+    AX_TRY(ax_alloc(&o->tensors, (size_t)l->n + AX_GGUF_MAX_FACTORS, sizeof *o->tensors));
+    AX_TRY(ax_alloc(&o->pieces, (size_t)l->n + AX_GGUF_MAX_FACTORS, sizeof *o->pieces));
     AX_TRY(ax_alloc(&o->buffer, PIECE, sizeof(double)));
     AX_TRY(ax_alloc(&l->sorted, n, sizeof *l->sorted));
     AX_TRY(ax_alloc(&l->used, n, sizeof *l->used));
@@ -264,7 +271,8 @@ static enum ax_status build(struct list *l) {
         l->sorted[i] = &l->from->tensors[i];
     qsort(l->sorted, n, sizeof *l->sorted, by_name);
     AX_TRY(ax_gguf_each_tensor(l->m, add, l));
-    add_rope_factors(l);
+    for (int i = 0; i < l->from->n_factors; i++)
+        add_factors(l, &l->from->factors[i]);
     return check_left_over(l);
 }
 

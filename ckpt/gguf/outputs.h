@@ -14,11 +14,20 @@ struct ax_gguf_outputs {
     int64_t numel;                  /* total */
 };
 
+/* A vector of the file that is no tensor of the folder. */
+struct ax_gguf_factors {
+    const char *name;
+    int64_t n;
+    float v[1024];
+};
+enum { AX_GGUF_MAX_FACTORS = 2 };
+
 struct ax_gguf_outputs_from {
     const char *where; /* folder name for messages */
     int n;
     const struct ax_st_output *tensors; /* names with or without "model.", as in ax_hf_find */
-    const float *rope_factors;          /* [head_dim / 2], or NULL: not written */
+    int n_factors;                      /* of rotary frequencies: */
+    const struct ax_gguf_factors *factors;
 };
 
 /* `m` describes the model and is borrowed for the call, `from` as long as the outputs are used.

@@ -144,11 +144,53 @@ static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
     return m->kv_rank > 0 ? mscale(m, *out) : AX_OK;
 }
 
+static enum ax_status put_list(const struct ax_gguf_model *m, const char *name, const char *hf,
+                               json_t *object) {
+    float values[MAX_HALF];
+    const struct ax_gguf_tensor *t = ax_gguf_tensor(m->file, name);
+    json_t *list = json_array();
+    if (!list || json_object_set_new(object, hf, list) != 0)
+        return no_memory();
+    if (!t || !t->type->dequantize || t->type->elements != 1 || t->numel != m->rotated / 2 ||
+        t->numel > MAX_HALF)
+        return ax_error(AX_ERR_DATA,
+                        "%s: tensor %s: expected %lld floats, one per rotary frequency",
+                        m->file->path, name, (long long)m->rotated / 2);
+    t->type->dequantize(t->data, t->numel, values);
+    for (int64_t i = 0; i < t->numel; i++)
+        if (json_array_append_new(list, json_real((double)values[i])) != 0)
+            return no_memory();
+    return AX_OK;
+}
+
+/* The factor on cos and sin follows from the context and the original one. */
+static enum ax_status longrope(const struct ax_gguf_model *m, json_t **out) {
+    char key[96];
+    int64_t original;
+    double attention;
+    AX_TRY(ax_gguf_i64(m->file, rope_key(m, "original_context_length", key, sizeof key), 2,
+                       INT32_MAX, &original));
+    AX_TRY(ax_gguf_f64_or(m->file, rope_key(m, "attn_factor", key, sizeof key), 1, &attention));
+    const double s = (double)m->context / (double)original;
+    const double usual = s > 1 ? sqrt(1 + log(s) / log((double)original)) : 1;
+    if (fabs(attention - usual) > TOLERANCE)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: %g; longrope with a custom attention factor is not supported",
+                        m->file->path, key, attention);
+    *out = json_pack("{ss sI}", "rope_type", "longrope", "original_max_position_embeddings",
+                     (json_int_t)original);
+    if (!*out)
+        return no_memory();
+    AX_TRY(put_list(m, AX_GGUF_ROPE_LONG, "long_factor", *out));
+    return put_list(m, AX_GGUF_ROPE_SHORT, "short_factor", *out);
+}
+
 enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out) {
     static const struct {
         const char *name;
         enum ax_status (*read)(const struct ax_gguf_model *m, json_t **out);
-    } types[] = {{"linear", linear}, {"yarn", yarn}};
+        const char *arch; /* the only one that has it; NULL: any */
+    } types[] = {{"linear", linear, NULL}, {"yarn", yarn, NULL}, {"longrope", longrope, "phi3"}};
     char key[96];
     struct ax_gguf_text type;
     const struct ax_gguf_tensor *divisors = ax_gguf_tensor(m->file, AX_GGUF_ROPE_FACTORS);
@@ -166,7 +208,8 @@ enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out)
         return AX_OK;
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (type.len != strlen(types[i].name) || memcmp(type.s, types[i].name, type.len) != 0)
+        if (type.len != strlen(types[i].name) || memcmp(type.s, types[i].name, type.len) != 0 ||
+            (types[i].arch && strcmp(types[i].arch, m->kind->arch) != 0))
             continue;
         const enum ax_status st = types[i].read(m, out);
         if (st != AX_OK) {

@@ -190,6 +190,13 @@ static void add_part(struct ax_gguf_source *s, const struct ax_gguf_name *n,
     memcpy(p->shape + 3 - n->ndim, n->shape, (size_t)n->ndim * sizeof *n->shape);
 }
 
+static int64_t numel(const struct ax_st_output *o) {
+    int64_t n = 1;
+    for (int d = 0; d < o->ndim; d++)
+        n *= o->shape[d];
+    return n;
+}
+
 static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     const struct list *l = ctx;
     struct ax_gguf_weights *w = l->w;
@@ -218,7 +225,7 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
         o->ndim = n->view.is ? n->view.hf_ndim : n->ndim;
         memcpy(o->shape, n->view.is ? n->view.hf_shape : n->shape,
                (size_t)o->ndim * sizeof *n->shape);
-        w->numel += o->shape[0] * (o->ndim > 1 ? o->shape[1] : 1);
+        w->numel += numel(o);
     }
     return AX_OK;
 }
@@ -233,10 +240,19 @@ static bool is_unused(const struct ax_gguf_model *m, const struct ax_gguf_tensor
            strtoll(name + 4, NULL, 10) >= m->layers;
 }
 
-/* Finds a tensor that no output uses, other than `stated`, which config.json covers; NULL if
- * none. */
+/* Config.json covers it. */
+static bool is_stated(const struct ax_gguf_tensor *t) {
+    static const char *const names[] = {AX_GGUF_ROPE_FACTORS, AX_GGUF_ROPE_LONG,
+                                        AX_GGUF_ROPE_SHORT};
+    bool is = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        is = is ||
+             (t->name.len == strlen(names[i]) && memcmp(t->name.s, names[i], t->name.len) == 0);
+    return is;
+}
+
+/* Finds a tensor that no output uses; NULL if none. */
 static enum ax_status find_left_over(const struct ax_gguf_weights *w, const struct ax_gguf_model *m,
-                                     const struct ax_gguf_tensor *stated,
                                      const struct ax_gguf_tensor **left) {
     const struct ax_gguf *file = m->file;
     bool *used;
@@ -248,10 +264,8 @@ static enum ax_status find_left_over(const struct ax_gguf_weights *w, const stru
         for (int k = 0; k < s->n_parts; k++)
             used[s->parts[k].t - file->tensors] = true;
     }
-    if (stated)
-        used[stated - file->tensors] = true;
     for (size_t i = 0; i < file->n_tensors && !*left; i++)
-        if (!used[i] && !is_unused(m, &file->tensors[i]))
+        if (!used[i] && !is_stated(&file->tensors[i]) && !is_unused(m, &file->tensors[i]))
             *left = &file->tensors[i];
     ax_free(used);
     return AX_OK;
@@ -260,7 +274,7 @@ static enum ax_status find_left_over(const struct ax_gguf_weights *w, const stru
 static enum ax_status check_left_over(const struct ax_gguf_weights *w,
                                       const struct ax_gguf_model *m) {
     const struct ax_gguf_tensor *left;
-    AX_TRY(find_left_over(w, m, ax_gguf_tensor(m->file, AX_GGUF_ROPE_FACTORS), &left));
+    AX_TRY(find_left_over(w, m, &left));
     if (!left)
         return AX_OK;
     return ax_error(AX_ERR_UNSUPPORTED, "%s: unexpected tensor %.*s in a %s model of %lld layers",
@@ -276,6 +290,29 @@ static enum ax_status add_all(struct ax_gguf_weights *w, const struct ax_gguf_mo
     AX_TRY(ax_alloc(&w->sources, (size_t)l.n, sizeof *w->sources));
     AX_TRY(ax_gguf_each_tensor(m, add, &l));
     return check_left_over(w, m);
+}
+
+static bool is_bias(const struct ax_gguf_tensor *t) {
+    static const char end[] = ".bias";
+    const size_t n = sizeof end - 1;
+    return t->name.len > n && memcmp(t->name.s + t->name.len - n, end, n) == 0;
+}
+
+enum ax_dtype ax_gguf_model_dtype(const struct ax_gguf_model *m) {
+    const struct ax_block_type *all = NULL;
+    for (size_t i = 0; i < m->file->n_tensors; i++) {
+        const struct ax_gguf_tensor *t = &m->file->tensors[i];
+        const bool exact = strcmp(t->type->name, "MXFP4") == 0; /* in BF16 */
+        const struct ax_block_type *type = exact ? ax_block_type_find(AX_GGUF_BF16) : t->type;
+        if (t->ndim < 2 || is_bias(t))
+            continue;
+        if (all && all != type)
+            return AX_F32;
+        all = type;
+    }
+    if (all && strcmp(all->name, "BF16") == 0)
+        return AX_BF16;
+    return all && strcmp(all->name, "F16") == 0 ? AX_F16 : AX_F32;
 }
 
 enum ax_status ax_gguf_weights_create(struct ax_gguf_weights *w, const struct ax_gguf_model *m,
@@ -300,7 +337,7 @@ enum ax_status ax_gguf_weights_entries(const struct ax_gguf_weights *w, struct a
         *e = (struct ax_st_entry){.name = w->sources[i].name,
                                   .dtype = o->dtype,
                                   .ndim = o->ndim,
-                                  .numel = o->shape[0] * (o->ndim > 1 ? o->shape[1] : 1),
+                                  .numel = numel(o),
                                   .read = o->fill,
                                   .ctx = o->ctx,
                                   .stored = w->sources[i].stored,

@@ -88,11 +88,11 @@ static enum ax_status run(struct to_gguf *w) {
     AX_TRY(ax_gguf_describe(&w->described, &w->arch, c->src));
     AX_TRY(put_keys(w));
     AX_TRY(list_tensors(w));
-    const struct ax_gguf_outputs_from from = {
-        .where = c->src,
-        .n = ax_hf_count(&w->hf),
-        .tensors = w->tensors,
-        .rope_factors = w->described.has_rope_factors ? w->described.rope_factors : NULL};
+    const struct ax_gguf_outputs_from from = {.where = c->src,
+                                              .n = ax_hf_count(&w->hf),
+                                              .tensors = w->tensors,
+                                              .n_factors = w->described.n_factors,
+                                              .factors = w->described.factors};
     AX_TRY(ax_gguf_outputs_create(&w->outputs, &w->described.model, c->quant, &from));
     const struct ax_gguf_save save = {.path = c->dst,
                                       .keys = &w->keys,

@@ -57,6 +57,50 @@ static void values_are_those_of_the_model(void **state) {
     ax_hf_close(&b);
 }
 
+/* Code of element i of a row's group in a folder's blocks. */
+static unsigned code_of(const uint8_t *block, int i) {
+    return i % 2 ? block[i / 2] >> 4 : block[i / 2] & 15;
+}
+
+/* GGUF has the same blocks with the scale first, and elements 16 apart in a byte. */
+static void gguf_has_the_same_values(void **state) {
+    (void)state;
+    char packed[512];
+    struct ax_hf hf;
+    int compared = 0;
+    const struct ax_block_type *type = ax_block_type_find(39);
+    assert_true(type && type->elements == 32 && type->bytes == 17 && !type->quantize);
+    fixture(packed, sizeof packed, "/mxfp4");
+    assert_int_equal(ax_hf_open(&hf, packed), AX_OK);
+    for (int k = 0; k < hf.mxfp4->n; k++) {
+        const struct ax_st_entry *e = &hf.mxfp4->entries[k];
+        if (!e->read)
+            continue;
+        const struct ax_mxfp4_source *s = e->ctx;
+        const int64_t groups = s->in / 32, blocks = e->shape[0] * s->out * groups;
+        for (int64_t b = 0; b < blocks; b++) {
+            const uint8_t *from = s->blocks + 16 * b;
+            unsigned char block[17] = {s->scales[b]};
+            float got[32], want;
+            for (int i = 0; i < 16; i++)
+                block[1 + i] = (unsigned char)(code_of(from, i) | code_of(from, i + 16) << 4);
+            type->dequantize(block, 1, got);
+            for (int i = 0; i < 32; i++, compared++) {
+                const int64_t row = b / groups, column = row % s->out, expert = row / s->out;
+                const int64_t at = (expert * s->in + b % groups * 32 + i) * s->out + column;
+                assert_int_equal(ax_st_read(e, at, 1, AX_F32, &want), AX_OK);
+                assert_true(got[i] == want);
+            }
+        }
+    }
+    assert_true(compared > 1000);
+    const unsigned char no_number[17] = {255, 1};
+    float value[32];
+    type->dequantize(no_number, 1, value);
+    assert_true(isnan(value[0]));
+    ax_hf_close(&hf);
+}
+
 static enum ax_status bytes(void *ctx, int64_t first, int64_t n, void *out) {
     (void)first;
     memset(out, *(const int *)ctx, (size_t)n);
@@ -117,6 +161,7 @@ static void mistakes_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_those_of_the_model),
+        cmocka_unit_test(gguf_has_the_same_values),
         cmocka_unit_test(every_code_has_its_value),
         cmocka_unit_test(mistakes_are_named),
     };

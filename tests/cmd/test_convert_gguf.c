@@ -168,6 +168,10 @@ static void same_models(const struct ax_arch *a, const struct ax_arch *b, bool s
                 a->rope_local.theta == b->rope_local.theta && a->tied == b->tied);
     assert_true(a->rope.kind == b->rope.kind && a->rope.dim == b->rope.dim &&
                 a->rope.interleaved == b->rope.interleaved);
+    assert_memory_equal(a->rope.short_factor, b->rope.short_factor, sizeof a->rope.short_factor);
+    assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
+    assert_true(a->rope.original_max_positions == b->rope.original_max_positions);
+    assert_true(a->gating.gate == b->gating.gate && a->gating.limit == b->gating.limit);
     assert_true(r->sigmoid == s->sigmoid && r->renormalize == s->renormalize &&
                 r->groups == s->groups && r->groups_kept == s->groups_kept && r->scale == s->scale);
     assert_true(scaled || fabs(a->softmax_scale / b->softmax_scale - 1) < 1e-7);
@@ -178,6 +182,25 @@ static void same_models(const struct ax_arch *a, const struct ax_arch *b, bool s
         assert_true(a->layers[i].ffn == b->layers[i].ffn &&
                     a->layers[i].window == b->layers[i].window &&
                     a->layers[i].rope == b->layers[i].rope);
+}
+
+/* Replaces one member, or one of a member ("model/merges"), of a JSON file in a folder. */
+static void set_member(const char *folder, const char *file, const char *key, const char *json) {
+    struct ax_json_doc doc, value;
+    char path[128], *text;
+    size_t len;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    ok(ax_json_load(&doc, in_dir(path), 1 << 22));
+    ok(ax_json_parse(&value, "value", json, strlen(json)));
+    const char *slash = strchr(key, '/');
+    json_t *object = slash ? json_object_getn(doc.root, key, (size_t)(slash - key)) : doc.root;
+    assert_int_equal(
+        json_object_set(object, slash ? slash + 1 : key, json_object_get(value.root, "v")), 0);
+    ok(ax_json_dump(doc.root, &text, &len));
+    put_file(path, text, len);
+    ax_free(text);
+    ax_json_free(&value);
+    ax_json_free(&doc);
 }
 
 /* The golden models, which differ in what a config can say; those without a tokenizer get the tiny
@@ -200,7 +223,12 @@ static void golden_models_come_back(void **state) {
                   {"glm4", "glm4", NULL},
                   {"glm4_moe", "glm4_moe", NULL},
                   {"deepseek_v3", "deepseek_v3", NULL},
-                  {"deepseek_v3_mtp", "deepseek_v3", NULL}};
+                  {"deepseek_v3_mtp", "deepseek_v3", NULL},
+                  {"deepseek_v2", "deepseek_v2", NULL},
+                  {"deepseek_v2_group", "deepseek_v2", NULL},
+                  {"gpt_oss", "gpt_oss", NULL},
+                  {"phi3", "phi3", NULL},
+                  {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
     char from[512];
     put_folder(&small, "small");
@@ -219,6 +247,13 @@ static void golden_models_come_back(void **state) {
                                                 "tokenizer_config.json"};
             copy_file(from, models[i].name, names[k]);
         }
+        if (strcmp(models[i].name, "smollm3") == 0) /* rope as in published models */
+            set_member("smollm3", "config.json", "no_rope_layers", "{\"v\": [1, 1, 1]}");
+        if (strcmp(models[i].name, "deepseek_v2_group") == 0) {
+            set_member(models[i].name, "config.json", "rope_parameters/mscale", "{\"v\": 0.707}");
+            set_member(models[i].name, "config.json", "rope_parameters/mscale_all_dim",
+                       "{\"v\": 0.707}");
+        }
         ok(to_gguf(in_dir(models[i].name), file, NULL));
         to_hf(file, again);
         ok(ax_arch_load(&arch[0], in_dir(models[i].name)));
@@ -232,26 +267,101 @@ static void golden_models_come_back(void **state) {
     }
 }
 
-/* --- what the file says --- */
-
-/* Replaces one member, or one of a member ("model/merges"), of a JSON file in a folder. */
-static void set_member(const char *folder, const char *file, const char *key, const char *json) {
-    struct ax_json_doc doc, value;
-    char path[128], *text;
-    size_t len;
-    snprintf(path, sizeof path, "%s/%s", folder, file);
-    ok(ax_json_load(&doc, in_dir(path), 1 << 22));
-    ok(ax_json_parse(&value, "value", json, strlen(json)));
-    const char *slash = strchr(key, '/');
-    json_t *object = slash ? json_object_getn(doc.root, key, (size_t)(slash - key)) : doc.root;
-    assert_int_equal(
-        json_object_set(object, slash ? slash + 1 : key, json_object_get(value.root, "v")), 0);
-    ok(ax_json_dump(doc.root, &text, &len));
-    put_file(path, text, len);
-    ax_free(text);
-    ax_json_free(&value);
-    ax_json_free(&doc);
+static enum ax_status fill_bf16(void *ctx, int64_t first, int64_t n, void *out) {
+    return ax_st_read(ctx, first, n, AX_BF16, out);
 }
+
+/* NAME-bf16: the golden model as it would be published. */
+static void round_folder(const char *name, const char *to) {
+    struct ax_st_output tensors[160];
+    struct ax_hf hf;
+    char from[512], rest[64];
+    snprintf(rest, sizeof rest, "models/%s", name);
+    ok(ax_hf_open(&hf, fixture(from, rest)));
+    const int n = ax_hf_count(&hf);
+    assert_in_range(n, 1, 160);
+    for (int i = 0; i < n; i++) {
+        const struct ax_st_entry *e = ax_hf_at(&hf, i);
+        tensors[i] = (struct ax_st_output){.name = e->name,
+                                           .dtype = AX_BF16,
+                                           .ndim = e->ndim,
+                                           .fill = fill_bf16,
+                                           .ctx = (void *)(uintptr_t)e};
+        memcpy(tensors[i].shape, e->shape, sizeof e->shape);
+    }
+    const struct ax_hf_save save = {
+        .dir = in_dir(to), .base_dir = from, .dtype = AX_BF16, .n = n, .tensors = tensors};
+    ok(ax_hf_write(&save));
+    ax_hf_close(&hf);
+    copy_file(in_dir("small"), to, "tokenizer.json");
+}
+
+/* The type is that of the weights, and what a file states, it has to the bit. */
+static void bfloat16_comes_back(void **state) {
+    (void)state;
+    static const char *const models[] = {"granite",     "olmo2",       "glm4",    "glm4_moe",
+                                         "deepseek_v3", "deepseek_v2", "gpt_oss", "phi3",
+                                         "qwen2_moe",   "llama_bias"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char names[3][64];
+        struct ax_gguf g;
+        snprintf(names[0], sizeof names[0], "%s-bf16", models[i]);
+        snprintf(names[1], sizeof names[1], "%s-bf16.gguf", models[i]);
+        snprintf(names[2], sizeof names[2], "%s-bf16-again", models[i]);
+        round_folder(models[i], names[0]);
+        ok(to_gguf(in_dir(names[0]), names[1], NULL));
+        ok(ax_gguf_open(&g, in_dir(names[1])));
+        const struct ax_gguf_tensor *t = ax_gguf_tensor(&g, "blk.1.attn_output.weight");
+        assert_non_null(t);
+        assert_string_equal(t->type->name, "BF16");
+        ax_gguf_close(&g);
+        to_hf(names[1], names[2]);
+        same_weights(in_dir(names[0]), in_dir(names[2]));
+    }
+}
+
+/* What llama.cpp expects of gpt-oss, by the layout that its converter has: rows of gate and up are the even
+ * and odd columns, and down is turned. */
+static void experts_of_one_tensor_are_turned(void **state) {
+    (void)state;
+    struct ax_gguf g;
+    struct ax_hf hf;
+    char from[512];
+    enum { E = 6, IN = 64, F = 32 };
+    static const struct {
+        const char *gguf, *hf;
+        int64_t from, every, cols; /* of HF's rows */
+    } parts[] = {
+        {"blk.1.ffn_gate_exps.weight", "model.layers.1.mlp.experts.gate_up_proj", 0, 2, 2 * F},
+        {"blk.1.ffn_up_exps.weight", "model.layers.1.mlp.experts.gate_up_proj", 1, 2, 2 * F},
+        {"blk.1.ffn_down_exps.weight", "model.layers.1.mlp.experts.down_proj", 0, 1, IN},
+    };
+    ok(ax_gguf_open(&g, in_dir("gpt_oss.gguf"))); /* golden_models_come_back wrote it */
+    ok(ax_hf_open(&hf, fixture(from, "models/gpt_oss")));
+    for (size_t i = 0; i < 3; i++) {
+        const struct ax_gguf_tensor *t = ax_gguf_tensor(&g, parts[i].gguf);
+        const struct ax_st_entry *e = ax_hf_find(&hf, parts[i].hf);
+        const int64_t in = e->shape[1], out = parts[i].cols / parts[i].every;
+        assert_true(t->ndim == 3 && t->shape[0] == E && t->shape[1] == out && t->shape[2] == in);
+        for (int64_t k = 0; k < t->numel; k++) {
+            const int64_t x = k / (in * out), r = k / in % out, c = k % in;
+            const double want =
+                ax_load(e->dtype, e->data,
+                        (x * in + c) * parts[i].cols + parts[i].from + parts[i].every * r);
+            assert_true(ax_load(AX_F32, t->data, k) == want);
+        }
+    }
+    const struct ax_gguf_tensor *bias = ax_gguf_tensor(&g, "blk.0.ffn_up_exps.bias");
+    const struct ax_st_entry *b = ax_hf_find(&hf, "model.layers.0.mlp.experts.gate_up_proj_bias");
+    assert_true(bias->ndim == 2 && bias->shape[0] == E && bias->shape[1] == F);
+    for (int64_t k = 0; k < bias->numel; k++)
+        assert_true(ax_load(AX_F32, bias->data, k) == ax_load(b->dtype, b->data, 2 * k + 1));
+    assert_non_null(ax_gguf_tensor(&g, "blk.0.attn_sinks.weight"));
+    ax_hf_close(&hf);
+    ax_gguf_close(&g);
+}
+
+/* --- what the file says --- */
 
 static bool key_is(const struct ax_gguf *g, const char *key, const char *want) {
     struct ax_gguf_text t;
@@ -550,12 +660,9 @@ static void families_without_a_gguf(void **state) {
     (void)state;
     static const struct {
         const char *model, *says;
-    } cases[] = {
-        {"models/gpt_oss", "gpt_oss models cannot be written as GGUF yet (llama, "},
-        {"models/deepseek_v2", "deepseek_v2 models cannot be written as GGUF yet (llama, "},
-        {"models/phi3", "rope type longrope depends on the length of the text"},
-        {"models/smollm3", "no_rope_layers, or layer_types, is another list"},
-        {"models/qwen3_moe_nonorm", "norm_topk_prob is false"}};
+    } cases[] = {{"models/deepseek_v2_group", "rope type yarn has its own attention factor"},
+                 {"models/smollm3", "no_rope_layers, or layer_types, is another list"},
+                 {"models/qwen3_moe_nonorm", "norm_topk_prob is false"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[512];
         fixture(path, cases[i].model);
@@ -590,6 +697,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_come_back_as_they_were),
         cmocka_unit_test(golden_models_come_back),
+        cmocka_unit_test(bfloat16_comes_back),
+        cmocka_unit_test(experts_of_one_tensor_are_turned),
         cmocka_unit_test(a_tied_head_is_copied_where_it_must_be),
         cmocka_unit_test(keys_of_latent_attention),
         cmocka_unit_test(scalings_are_stated),
