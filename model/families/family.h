@@ -17,6 +17,7 @@ extern const struct ax_family ax_family_llama;    /* llama.c */
 extern const struct ax_family ax_family_mistral;  /* mistral.c */
 extern const struct ax_family ax_family_mixtral;  /* mixtral.c */
 extern const struct ax_family ax_family_olmo2;    /* olmo2.c */
+extern const struct ax_family ax_family_olmo3;    /* olmo3.c */
 extern const struct ax_family ax_family_phi3;     /* phi3.c */
 extern const struct ax_family ax_family_qwen2;    /* qwen.c */
 extern const struct ax_family ax_family_qwen2_moe;
@@ -40,6 +41,10 @@ const struct ax_wrapper *ax_wrapper_at(size_t i);
 /* Whether a layer slides: what layer_types says, or the usual if the config has no such list. */
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,
                                bool usual, bool *slides); /* windows.c */
+/* The window of all layers but every `period`-th, unless layer_types says otherwise, and the rope of each:
+ * a sliding layer's is rope_local if the model has one. */
+enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
+                                int64_t period); /* windows.c */
 
 /* Reads the number of experts and of active experts, in either spelling (num_local_experts,
  * num_experts), into a->moe; the usual numbers if the config does not say. */

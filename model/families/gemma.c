@@ -50,25 +50,11 @@ static enum ax_status common(struct ax_arch *a, struct ax_json c) {
     return ax_arch_activation(a, c, "hidden_activation", "gelu_pytorch_tanh");
 }
 
-/* The window of all layers but every `period`-th, unless layer_types says otherwise; null: none. */
-static enum ax_status windows(struct ax_arch *a, struct ax_json c, int64_t period) {
-    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
-    int64_t window;
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        bool slides;
-        AX_TRY(ax_layer_slides(a, c, i, (i + 1) % period != 0, &slides));
-        a->layers[i].window = slides ? window : 0;
-        a->layers[i].rope = slides && a->rope_local.dim > 0 ? AX_ROPE_LOCAL : AX_ROPE_MAIN;
-    }
-    return AX_OK;
-}
-
 static enum ax_status parse_gemma2(struct ax_arch *a, struct ax_json c) {
     AX_TRY(common(a, c));
     AX_TRY(cap(c, "attn_logit_softcapping", 50, &a->score_softcap));
     AX_TRY(cap(c, "final_logit_softcapping", 30, &a->logit_softcap));
-    return windows(a, c, 2);
+    return ax_layer_windows(a, c, 2);
 }
 
 /* transformers 5 has an object for each kind of layer in rope_parameters. */
@@ -106,7 +92,7 @@ static enum ax_status parse_gemma3(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64_or(v, 1, INT32_MAX, 6, &period));
     AX_TRY(gemma3_ropes(a, c));
     a->qk_norm = AX_QK_NORM_HEAD;
-    return windows(a, c, period);
+    return ax_layer_windows(a, c, period);
 }
 
 const struct ax_family ax_family_gemma2 = {"gemma2", "Gemma2ForCausalLM", 256, parse_gemma2};

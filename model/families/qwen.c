@@ -1,20 +1,32 @@
 /* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and their mixtures of experts in most
- * layers; that of Qwen2 has a shared expert with a gate. The dense ones may have a sliding window in some layers: those
- * in layer_types, else from max_window_layers on if use_sliding_window. */
+ * layers; that of Qwen2 has a shared expert with a gate. With use_sliding_window some layers have a window:
+ * those in layer_types, else the family's. */
 #include "model/families/family.h"
 #include "model/layer.h"
 
-static enum ax_status windows(struct ax_arch *a, struct ax_json c) {
-    /* absent means 4096, null means none */
+/* Whether layer i slides if layer_types does not say; `border` is max_window_layers. */
+static bool from_border(int64_t i, int64_t border) {
+    return i >= border;
+}
+
+static bool even_before_border(int64_t i, int64_t border) {
+    return i % 2 == 0 && i < border;
+}
+
+/* Without `usual`, all do, whatever layer_types says. */
+static enum ax_status windows(struct ax_arch *a, struct ax_json c,
+                              bool (*usual)(int64_t i, int64_t border)) {
+    /* absent means 4096, null and 0 mean none */
     const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
     bool use;
-    int64_t window, from;
+    int64_t window, border;
     AX_TRY(ax_json_bool_or(ax_json_get(c, "use_sliding_window"), false, &use));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "max_window_layers"), 0, INT32_MAX, 28, &from));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 0, INT32_MAX, absent, &window));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "max_window_layers"), 0, INT32_MAX, 28, &border));
     for (int64_t i = 0; i < a->n_layers; i++) {
-        bool slides;
-        AX_TRY(ax_layer_slides(a, c, i, i >= from, &slides));
+        bool slides = true;
+        if (usual)
+            AX_TRY(ax_layer_slides(a, c, i, usual(i, border), &slides));
         a->layers[i].window = use && slides ? window : 0;
     }
     return AX_OK;
@@ -22,7 +34,7 @@ static enum ax_status windows(struct ax_arch *a, struct ax_json c) {
 
 static enum ax_status parse_qwen2(struct ax_arch *a, struct ax_json c) {
     a->qkv_bias = true;
-    return windows(a, c);
+    return windows(a, c, from_border);
 }
 
 static enum ax_status qwen3_attention(struct ax_arch *a, struct ax_json c) {
@@ -35,7 +47,7 @@ static enum ax_status qwen3_attention(struct ax_arch *a, struct ax_json c) {
 
 static enum ax_status parse_qwen3(struct ax_arch *a, struct ax_json c) {
     AX_TRY(qwen3_attention(a, c));
-    return windows(a, c);
+    return windows(a, c, from_border);
 }
 
 static const struct ax_moe_names moe_names = {
@@ -61,17 +73,6 @@ static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c,
     return AX_OK;
 }
 
-/* transformers 4 has the window from max_window_layers on, transformers 5 in every layer. */
-static enum ax_status refuse_window(struct ax_json c) {
-    bool use;
-    const struct ax_json v = ax_json_get(c, "use_sliding_window");
-    AX_TRY(ax_json_bool_or(v, false, &use));
-    if (!use)
-        return AX_OK;
-    ax_json_error(v, "a sliding window in this family is not implemented");
-    return AX_ERR_UNSUPPORTED;
-}
-
 static const struct ax_moe_names shared_names = {
     .router = "model.layers.%d.mlp.gate.weight",
     .experts = "model.layers.%d.mlp.experts",
@@ -86,7 +87,7 @@ static enum ax_status parse_qwen2_moe(struct ax_arch *a, struct ax_json c) {
     const struct ax_json width = ax_json_get(c, "moe_intermediate_size");
     const struct ax_json shared = ax_json_get(c, "shared_expert_intermediate_size");
     AX_TRY(ax_json_bool_or(ax_json_get(c, "qkv_bias"), true, &a->qkv_bias));
-    AX_TRY(refuse_window(c));
+    AX_TRY(windows(a, c, even_before_border));
     AX_TRY(ax_moe_parse(a, c, 60, 4));
     AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 1408, &a->moe.width));
     AX_TRY(ax_json_i64_or(shared, 1, 1LL << 24, 5632, &a->moe.shared_width));
@@ -98,7 +99,7 @@ static enum ax_status parse_qwen2_moe(struct ax_arch *a, struct ax_json c) {
 static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
     const struct ax_json width = ax_json_get(c, "moe_intermediate_size");
     AX_TRY(qwen3_attention(a, c));
-    AX_TRY(refuse_window(c));
+    AX_TRY(windows(a, c, NULL));
     AX_TRY(ax_moe_parse(a, c, 128, 8));
     AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 768, &a->moe.width));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.routing.renormalize));

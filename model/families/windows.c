@@ -21,3 +21,17 @@ enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json c, int64_
     ax_json_error(v, "layer type \"%s\" is not one of full_attention, sliding_attention", type);
     return AX_ERR_UNSUPPORTED;
 }
+
+enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json c, int64_t period) {
+    /* absent means 4096, null means none */
+    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
+    int64_t window;
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        bool slides;
+        AX_TRY(ax_layer_slides(a, c, i, (i + 1) % period != 0, &slides));
+        a->layers[i].window = slides ? window : 0;
+        a->layers[i].rope = slides && a->rope_local.dim > 0 ? AX_ROPE_LOCAL : AX_ROPE_MAIN;
+    }
+    return AX_OK;
+}

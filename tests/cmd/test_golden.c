@@ -178,6 +178,18 @@ static void families(void **state) {
     }
 }
 
+/* What tests/peers/check_families.py --write has made of transformers' models. */
+static void further_families(void **state) {
+    (void)state;
+    static const char *const dirs[] = {"olmo3", "qwen2_moe_windows", "qwen3_moe_windows"};
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "tests/cmd/models/%s", dirs[i]);
+        if (check(path, "cpu") != AX_OK || check(path, "ref") != AX_OK)
+            fail_msg("%s: %s", dirs[i], ax_error_text());
+    }
+}
+
 static void adapters(void **state) {
     (void)state;
     holds("lora/llama_r4", "cpu");
@@ -448,6 +460,7 @@ int main(void) {
         cmocka_unit_test(qwen2_moe),
         cmocka_unit_test(olmo2),
         cmocka_unit_test(families),
+        cmocka_unit_test(further_families),
         cmocka_unit_test(adapters),
         cmocka_unit_test(the_reference_is_in_double_precision),
         cmocka_unit_test(optimizers_and_clipping),

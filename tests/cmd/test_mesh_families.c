@@ -104,8 +104,31 @@ static void adapters_of_all_linears_are_one_rank(void **state) {
         }
 }
 
+/* Windows in some layers of a mixture or in all; and beside two ropes, where norms of all heads forbid tp. */
+static void windows_are_one_rank(void **state) {
+    (void)state;
+#define WINDOWS                                                                                    \
+    ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "            \
+    "\"use_sliding_window\": true, \"sliding_window\": 5"
+    static const struct model models[] = {
+        {"qwen2_moe", false, WINDOWS ", \"shared_expert_intermediate_size\": 30", {0}, {0}, 0},
+        {"qwen3_moe", true, WINDOWS, {0}, {0}, 0},
+        {"olmo3", false, ", \"sliding_window\": 5", {0}, {0}, 0}};
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 2, 1, 1}, 3},
+                                         {{2, 1, 1, 2, 1, 1}, 3}, {{1, 1, 2, 1, 1, 2}, 3},
+                                         {{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 1, 2, 2, 2}, 3}};
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < (k < 2 ? 6 : 3); i++) {
+            struct ax_mesh_check c = {0};
+            run(&models[k], &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, &models[k], &meshes[i], 6);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_are_one_rank),
         cmocka_unit_test(latent_attention_is_one_rank),
         cmocka_unit_test(biases_of_routers_are_one_rank_s),
         cmocka_unit_test(adapters_of_all_linears_are_one_rank),

@@ -325,22 +325,43 @@ static void windows_are_per_layer(void **state) {
     static const struct {
         const char *config;
         int64_t window[4];
+        const char *model_type;
     } cases[] = {
         {"\"use_sliding_window\": true, \"sliding_window\": 16, \"max_window_layers\": 2",
-         {0, 0, 16, 16}},
+         {0, 0, 16, 16},
+         "qwen2"},
         {"\"use_sliding_window\": false, \"sliding_window\": 16, \"max_window_layers\": 2",
-         {0, 0, 0, 0}},
+         {0, 0, 0, 0},
+         "qwen2"},
         {"\"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 0",
-         {0, 0, 0, 0}},
-        {"\"use_sliding_window\": true, \"max_window_layers\": 3", {0, 0, 0, 4096}},
+         {0, 0, 0, 0},
+         "qwen2"},
+        {"\"use_sliding_window\": true, \"max_window_layers\": 3", {0, 0, 0, 4096}, "qwen2"},
         {"\"use_sliding_window\": true, \"sliding_window\": 16, \"layer_types\": "
          "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]",
-         {16, 0, 16, 0}},
+         {16, 0, 16, 0},
+         "qwen2"},
+        {"\"use_sliding_window\": true, \"sliding_window\": 16", {16, 0, 16, 0}, "qwen2_moe"},
+        {"\"use_sliding_window\": true, \"sliding_window\": 16, \"max_window_layers\": 2",
+         {16, 0, 0, 0},
+         "qwen2_moe"},
+        {"\"use_sliding_window\": true, \"sliding_window\": 16, \"layer_types\": "
+         "[\"full_attention\", \"full_attention\", \"sliding_attention\", \"sliding_attention\"]",
+         {0, 0, 16, 16},
+         "qwen2_moe"},
+        {"\"sliding_window\": 16", {0, 0, 0, 0}, "qwen2_moe"},
+        {"\"use_sliding_window\": true, \"max_window_layers\": 2",
+         {4096, 4096, 4096, 4096},
+         "qwen3_moe"},
+        {"\"use_sliding_window\": false", {0, 0, 0, 0}, "qwen3_moe"},
+        {"\"sliding_window\": 8", {8, 8, 8, 0}, "olmo3"},
+        {"\"sliding_window\": null", {0, 0, 0, 0}, "olmo3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512];
         struct ax_arch a;
-        snprintf(text, sizeof text, "{\"model_type\": \"qwen2\", " SMALL ", %s}", cases[i].config);
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\", " SMALL ", %s}", cases[i].model_type,
+                 cases[i].config);
         parse_ok(&a, text);
         for (int k = 0; k < 4; k++)
             assert_int_equal(a.layers[k].window, cases[i].window[k]);
@@ -439,8 +460,6 @@ static void mistakes_are_named_with_their_key(void **state) {
          "router_jitter_noise: router jitter 0.1 is not implemented", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"qwen3_moe\", " SMALL ", \"mlp_only_layers\": [4]}",
          "mlp_only_layers[0]: expected an integer", AX_ERR_DATA},
-        {"{\"model_type\": \"qwen3_moe\", " SMALL ", \"use_sliding_window\": true}",
-         "use_sliding_window: a sliding window in this family", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"mixtral\", \"vocab_size\": 8, \"hidden_size\": 16777216, "
          "\"intermediate_size\": 16777216, \"num_hidden_layers\": 4096, \"head_dim\": 2048, "
          "\"num_attention_heads\": 65536, \"num_local_experts\": 4096}",

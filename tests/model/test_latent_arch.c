@@ -181,9 +181,6 @@ static void mistakes_are_named(void **state) {
          "num_experts_per_tok: cannot route a token to 300 of 256 experts", AX_ERR_DATA},
         {"{\"model_type\": \"glm4_moe\", " SMALL ", \"head_dim\": 6}",
          "head_dim: half of 6 elements of a head would be rotated", AX_ERR_DATA},
-        {"{\"model_type\": \"qwen2_moe\", " SMALL ", \"use_sliding_window\": true}",
-         "use_sliding_window: a sliding window in this family is not implemented",
-         AX_ERR_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_arch a;
