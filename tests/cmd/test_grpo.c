@@ -158,6 +158,53 @@ static void the_first_ratio_is_one(void **state) {
     clear("one");
 }
 
+/* SCRATCH/latent: a random DeepSeek-V3 with the tiny llama's tokenizer. */
+static void make_latent(void) {
+    char path[700], name[64], *text;
+    static const char *const tokenizer[] = {"tokenizer.json", "tokenizer_config.json"};
+    struct ax_json_doc doc;
+    size_t len;
+    make_folder("latent");
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", fixture("models/llama"), tokenizer[i]);
+        snprintf(name, sizeof name, "latent/%s", tokenizer[i]);
+        assert_int_equal(ax_read_file(path, 1 << 24, &text, &len), AX_OK);
+        put_bytes(name, text, len);
+        ax_free(text);
+    }
+    snprintf(path, sizeof path, "%s/config.json", fixture("models/deepseek_v3"));
+    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
+    json_object_set_new(doc.root, "vocab_size", json_integer(512));
+    json_object_set_new(doc.root, "eos_token_id", json_integer(2));
+    assert_int_equal(ax_json_dump(doc.root, &text, &len), AX_OK);
+    put_bytes("latent/config.json", text, len);
+    ax_free(text);
+    ax_json_free(&doc);
+}
+
+/* What cached latents say of a token is what training computes of it without them, up to rounding; the
+ * same in another run. */
+static void latents_sample_what_is_trained(void **state) {
+    (void)state;
+    double ratio[4], kl[4], norm[4];
+    char more[300];
+    const char *config = configure("", "micro_batch_size: 4\ngradient_accumulation_steps: 2\n");
+    make_latent();
+    snprintf(more, sizeof more, "base_model='%s/latent' reinit_weights=true", scratch);
+    train("a", config, more);
+    assert_int_equal(numbers("a", "ratio_mean", ratio, 4), 4);
+    assert_int_equal(numbers("a", "approx_kl", kl, 4), 4);
+    assert_int_equal(numbers("a", "grad_norm", norm, 4), 4);
+    for (int k = 0; k < 4; k++)
+        if (!(fabs(ratio[k] - 1) < 1e-5 && fabs(kl[k]) < 1e-5 && isfinite(norm[k])))
+            fail_msg("step %d: ratio %.17g, approx_kl %g", k + 1, ratio[k], kl[k]);
+    assert_true(norm[0] + norm[1] + norm[2] + norm[3] > 0);
+    train("b", config, more);
+    same_run("a", "b", "model.safetensors");
+    clear("b");
+    clear("a");
+}
+
 /* Of two tokens, whatever the model says of the others; ranks that split the vocabulary agree. */
 static void log_probs_are_of_what_is_left(void **state) {
     (void)state;
@@ -699,6 +746,7 @@ static void mistakes_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_ratio_is_one),
+        cmocka_unit_test(latents_sample_what_is_trained),
         cmocka_unit_test(log_probs_are_of_what_is_left),
         cmocka_unit_test(texts_end_answers),
         cmocka_unit_test(a_table_of_answers),
