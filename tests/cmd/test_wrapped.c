@@ -244,6 +244,35 @@ static void trained_folders_keep_the_tower(void **state) {
     }
 }
 
+/* All ranks write into one folder: the bytes of one rank's run, whose text model nothing has changed. */
+static void several_ranks_write_the_same_folder(void **state) {
+    (void)state;
+    static char out[1 << 16];
+    static const char *const files[] = {"model.safetensors", "config.json",
+                                        "preprocessor_config.json"};
+    static const char *const meshes[] = {"dp_shard_size: 2\n", "tensor_parallel_size: 2\n"};
+    char base[256], a[300], b[300];
+    snprintf(base, sizeof base, "%s", make(LLAVA, "base", 0));
+    if (run(out, sizeof out, "sft %s learning_rate=1e-30", config(base, "one", "")) != 0)
+        fail_msg("%s", out);
+    assert_wrapped(base, in_scratch("one"), false);
+    for (size_t i = 0; i < 2; i++) {
+        const char *path = config(base, "two", meshes[i]);
+        if (run(out, sizeof out, "launch -n 2 -- sft %s learning_rate=1e-30", path) != 0)
+            fail_msg("%s", out);
+        assert_wrapped(base, in_scratch("two"), false);
+        for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+            snprintf(a, sizeof a, "%s/%s", in_scratch("one"), files[k]);
+            snprintf(b, sizeof b, "%s/%s", in_scratch("two"), files[k]);
+            assert_file(a, b);
+            snprintf(a, sizeof a, "%s/%s", in_scratch("one/checkpoint-1"), files[k]);
+            snprintf(b, sizeof b, "%s/%s", in_scratch("two/checkpoint-1"), files[k]);
+            assert_file(a, b);
+        }
+        assert_ok(ax_remove_tree(in_scratch("two")));
+    }
+}
+
 /* Its modules have the names that transformers gives them, and PEFT finds no others. */
 static void check_adapter(const char *dir, const char *regex) {
     struct ax_safetensors st;
@@ -434,6 +463,7 @@ int main(void) {
         cmocka_unit_test(published_configs_are_filled_in),
         cmocka_unit_test(the_text_model_is_the_golden_one),
         cmocka_unit_test(trained_folders_keep_the_tower),
+        cmocka_unit_test(several_ranks_write_the_same_folder),
         cmocka_unit_test(adapters_name_the_text_model),
         cmocka_unit_test(older_adapters_are_read),
         cmocka_unit_test(what_cannot_be_done_is_refused),
