@@ -393,8 +393,53 @@ static void packed_experts_are_their_numbers(void **state) {
     }
 }
 
+/* What the probe's one step launched; bytes of the ops that move rows. */
+static struct ax_queue_counters launched;
+
+static enum ax_status look_at_launches(struct probe *p, struct ax_step *s) {
+    (void)p;
+    launched = s->model.rt->q->counters;
+    return AX_OK;
+}
+
+static struct ax_queue_counters launches_of(const char *dense, enum ax_recompute recompute) {
+    char more[200];
+    struct probe p = {.o = options(AX_F32, recompute, 0), .look = look_at_launches};
+    snprintf(more, sizeof more,
+             ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "
+             "\"mlp_only_layers\": %s",
+             dense);
+    must(tiny_arch(&p.arch, "qwen3_moe", false, more));
+    run(&p, "cpu");
+    ax_arch_free(&p.arch);
+    return launched;
+}
+
+/* On one rank a row goes to its expert and comes back, forward and backward: four moves of all rows in a
+ * step, five if backward makes the experts' input again. */
+static void rows_move_there_and_back(void **state) {
+    (void)state;
+    static const int moves[] = {AX_OP_scatter_rows, AX_OP_combine_forward, AX_OP_combine_backward,
+                                AX_OP_copy};
+    for (int mode = AX_RECOMPUTE_OFF; mode <= AX_RECOMPUTE_ON; mode++) {
+        const int again = mode == AX_RECOMPUTE_ON ? 1 : mode == AX_RECOMPUTE_SELECTIVE ? 1 : 0;
+        const int want[] = {1 + again, 2, 1, 0};
+        const struct ax_queue_counters none = launches_of("[0, 1, 2]", (enum ax_recompute)mode);
+        const struct ax_queue_counters two = launches_of("[1]", (enum ax_recompute)mode);
+        const struct ax_queue_counters one = launches_of("[0, 1]", (enum ax_recompute)mode);
+        assert_int_equal(none.launches[AX_OP_group_rows], 0);
+        assert_int_equal(two.launches[AX_OP_group_rows], 2);
+        for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+            const int op = moves[i];
+            assert_int_equal(two.launches[op] - none.launches[op], 2 * want[i]);
+            assert_true(two.bytes[op] - one.bytes[op] == one.bytes[op] - none.bytes[op]);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_move_there_and_back),
         cmocka_unit_test(padding_goes_to_no_expert),
         cmocka_unit_test(packed_experts_are_their_numbers),
         cmocka_unit_test(gradients_are_the_slope),
