@@ -72,7 +72,7 @@ TILE_ISAS := $(if $(ARM),,amx amx_emulated)
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c)))
 TILE_ONLY := $(wildcard kernels/cpu/vec/*_tiles.c)
-TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/%.c,gemm gemm_plan gemm_store grouped_gemm) \
+TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/%.c,gemm gemm_plan gemm_store grouped_gemm packed_gemm) \
             $(patsubst %,kernels/cpu/vec/attention_%.c,plan pack forward backward gradient)
 VEC_SRC := $(filter-out $(TILE_ONLY),$(wildcard kernels/cpu/vec/*.c))
 OBJ := $(SRC:%.c=$(BUILD)/%.o) \

@@ -78,6 +78,7 @@ struct ax_device;
     X(muon_apply)                                                                                  \
     X(quantize)                                                                                    \
     X(dequantize)                                                                                  \
+    X(packed_gemm)                                                                                 \
     X(quant_range)                                                                                 \
     X(fake_quantize)                                                                               \
     X(fake_quantize_backward)                                                                      \

@@ -67,6 +67,15 @@ struct ax_dequantize {
     struct ax_tensor outer;
 };
 
+/* c = a·Wᵀ [+ bias] [+ addend] for W [N][K], the values that dequantize makes of codes, with the bits of
+ * gemm. a compute [M][K]; c compute or accumulation [M][N]; bias compute [N], addend [M][N] of c's dtype,
+ * data NULL = none. Formats without offset or outer. */
+struct ax_packed_gemm {
+    struct ax_tensor a, codes, scale, c, bias, addend;
+    int64_t block;
+    enum ax_quant kind;
+};
+
 /* range[i] = the largest −x and the largest x, both at least 0, of row i, or with `columns` of column i;
  * with one row of range, of all of x. x compute [R][C], range F32 [R][2], [C][2] or [1][2]. */
 struct ax_quant_range {

@@ -58,6 +58,32 @@ struct inputs {
     struct ax_tensor x, values;
 };
 
+/* True if nothing but the product reads the run's packed weights. */
+static bool reads_codes(const struct ax_linear *l, const struct ax_linear_run *r) {
+    bool alone = ax_unit_is_packed(l->unit, l->weight[r->first]) && !ax_linear_merges(l) &&
+                 !(ax_linear_quant(l) && l->quant->scheme.quantizes_grad);
+    for (int i = r->first; i < r->end; i++)
+        alone = alone && !ax_adapter_is_on(&l->adapter[i]);
+    return alone;
+}
+
+static enum ax_status multiply_codes(struct ax_runtime *rt, const struct ax_linear *l,
+                                     const struct ax_linear_run *r,
+                                     const struct ax_packed_product *all) {
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_packed packed = ax_unit_packed(l->unit, l->weight[i]);
+        const struct ax_packed_product part = {.x = all->x,
+                                               .y = ax_linear_columns(&all->y, at, n),
+                                               .bias = ax_linear_columns(&all->bias, at, n),
+                                               .addend = ax_linear_columns(&all->addend, at, n)};
+        AX_TRY(ax_packed_multiply(rt->q, &packed, &part));
+        at += n;
+    }
+    return AX_OK;
+}
+
 /* Forward of one run into its columns `out`; bias and addend are absent if they are added later or
  * on another rank. */
 static enum ax_status run_forward(struct ax_runtime *rt, const struct ax_linear *l,
@@ -67,9 +93,12 @@ static enum ax_status run_forward(struct ax_runtime *rt, const struct ax_linear 
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_gemm g = {.a = in->values, .c = *out, .trans_b = true, .alpha = 1};
     struct ax_tensor w;
+    if (reads_codes(l, r))
+        return multiply_codes(rt, l, r,
+                              &(struct ax_packed_product){in->values, *out, *bias, *addend});
     AX_TRY(ax_linear_run_weight(rt, l, r, &w));
     AX_TRY(ax_linear_used_weight(rt, l, r, AX_SUM_COLUMNS, &w, &g.b));
-    if (!scales(l, r)) {
+    if (!scales(l, r) || ax_linear_merges(l)) {
         g.bias = *bias;
         g.addend = *addend;
     }

@@ -97,25 +97,45 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
                               .offset = part[3]};
 }
 
+/* The scales as numbers; nested ones are decoded into scratch. */
+static enum ax_status scales_of(struct ax_queue *q, const struct ax_packed *packed,
+                                struct ax_tensor *scale) {
+    *scale = packed->scale;
+    if (!packed->nested.data)
+        return AX_OK;
+    *scale = ax_tensor_1d(AX_F32, NULL, packed->scale.shape[0]);
+    scale->data = ax_stack_push(q->scratch, "scales", ax_tensor_bytes(scale));
+    return ax_run_dequantize(q, &(struct ax_dequantize){.out = *scale,
+                                                        .codes = packed->scale,
+                                                        .scale = packed->nested,
+                                                        .offset = packed->offset,
+                                                        .block = AX_NF4_GROUP / AX_NF4_BLOCK,
+                                                        .kind = AX_QUANT_MAP8});
+}
+
 enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
                               const struct ax_tensor *out) {
     const size_t mark = ax_stack_mark(q->scratch);
-    struct ax_dequantize d = {.out = *out,
-                              .codes = packed->codes,
-                              .scale = packed->scale,
-                              .block = packed->block,
-                              .kind = packed->kind};
-    if (packed->nested.data) {
-        d.scale = ax_tensor_1d(AX_F32, NULL, packed->scale.shape[0]);
-        d.scale.data = ax_stack_push(q->scratch, "scales", ax_tensor_bytes(&d.scale));
-        AX_TRY(ax_run_dequantize(q, &(struct ax_dequantize){.out = d.scale,
-                                                            .codes = packed->scale,
-                                                            .scale = packed->nested,
-                                                            .offset = packed->offset,
-                                                            .block = AX_NF4_GROUP / AX_NF4_BLOCK,
-                                                            .kind = AX_QUANT_MAP8}));
-    }
+    struct ax_dequantize d = {
+        .out = *out, .codes = packed->codes, .block = packed->block, .kind = packed->kind};
+    AX_TRY(scales_of(q, packed, &d.scale));
     AX_TRY(ax_run_dequantize(q, &d));
+    ax_stack_release(q->scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_packed_multiply(struct ax_queue *q, const struct ax_packed *packed,
+                                  const struct ax_packed_product *p) {
+    const size_t mark = ax_stack_mark(q->scratch);
+    struct ax_packed_gemm g = {.a = p->x,
+                               .codes = packed->codes,
+                               .c = p->y,
+                               .bias = p->bias,
+                               .addend = p->addend,
+                               .block = packed->block,
+                               .kind = packed->kind};
+    AX_TRY(scales_of(q, packed, &g.scale));
+    AX_TRY(ax_run_packed_gemm(q, &g));
     ax_stack_release(q->scratch, mark);
     return AX_OK;
 }

@@ -55,6 +55,14 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
 enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
                               const struct ax_tensor *out);
 
+/* y = x·Wᵀ [+ bias] [+ addend] for a packed matrix W [N][K], as of struct ax_gemm and with its bits: the
+ * numbers are not written anywhere if x has few rows. Uses scratch if nested. */
+struct ax_packed_product {
+    struct ax_tensor x, y, bias, addend;
+};
+enum ax_status ax_packed_multiply(struct ax_queue *q, const struct ax_packed *packed,
+                                  const struct ax_packed_product *p);
+
 /* Quantizes local elements [first, first + n) of p from the global tensor into a rank's buffers,
  * the first at element `at`. */
 struct ax_packed_source {

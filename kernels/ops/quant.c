@@ -3,7 +3,8 @@
 #include "kernels/scheme.h"
 
 struct quant_options {
-    enum ax_quant kind; /* `inner` is the block */
+    enum ax_quant kind; /* `inner` is the block, */
+    int64_t block;      /* … of packed_gemm this is; 0 = a row */
     bool range;         /* of all numbers is given */
     bool columns;       /* ranges are of columns */
 };
@@ -194,6 +195,69 @@ static void build_dequantize(struct ax_case_builder *b, struct ax_dequantize *a)
 static const struct ax_shape shapes_dequantize[] = {PACKED_SHAPES, FORMAT_SHAPES};
 
 AX_OP_INFO(dequantize, OUT(out), IN(codes), IN(scale), IN(offset), IN(outer));
+
+/* W, as if it were where the codes are. */
+static struct ax_tensor values_of(const struct ax_packed_gemm *a) {
+    return ax_tensor_2d(a->a.dtype, a->codes.data, a->c.shape[1], a->a.shape[1]);
+}
+
+static const char *check_packed_gemm(const struct ax_packed_gemm *a) {
+    const struct ax_tensor none = {0}, values = values_of(a);
+    const int64_t m = a->a.shape[0], n = a->c.shape[1];
+    NEED(given(&a->a) && real(&a->a) && a->a.ndim == 2 && rows_apart(&a->a));
+    NEED(a->c.dtype == a->a.dtype || a->c.dtype == accum(&a->a));
+    NEED(is_2d(&a->c, a->c.dtype, m, n));
+    NEED(!given(&a->bias) || is_1d(&a->bias, a->a.dtype, n));
+    NEED(!given(&a->addend) || is_2d(&a->addend, a->c.dtype, m, n));
+    NEED(!ax_quant_info(a->kind)->offset && ax_quant_info(a->kind)->outer == 1);
+    return check_packed(&values, &a->codes, &a->scale, &none, &none, a->block, a->kind);
+}
+
+static struct ax_op_cost cost_packed_gemm(const struct ax_packed_gemm *a) {
+    return ax_op_per_element(ax_operands_packed_gemm(), a, 2 * (double)a->a.shape[1], &a->c);
+}
+
+static void build_packed_gemm(struct ax_case_builder *b, struct ax_packed_gemm *a) {
+    const struct quant_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    const int64_t numel = s->cols * s->inner;
+    a->kind = o->kind;
+    a->block = o->block > 0 ? o->block : s->inner;
+    a->a = ax_case_in2(b, b->real, s->rows, s->inner);
+    a->codes = ax_case_out1(b, ax_quant_info(o->kind)->codes, codes_of(numel, o->kind));
+    for (int64_t i = 0; i < a->codes.shape[0] && b->memory != NULL; i++)
+        ((unsigned char *)a->codes.data)[i] =
+            (unsigned char)code_of_bits(ax_rng_u32(b->key, (uint64_t)i) % 256, o->kind);
+    a->scale = ax_case_in1(b, AX_F32, blocks_of(numel, a->block));
+    ax_case_randomize(b, &a->scale, 0.001, 0.01);
+    a->c = ax_case_out2(b, ax_case_stream(b, AX_SHAPE_ACCUM_OUT), s->rows, s->cols);
+    if (ax_case_has(b, AX_SHAPE_BIAS))
+        a->bias = ax_case_in1(b, b->real, s->cols);
+    if (ax_case_has(b, AX_SHAPE_ADDEND))
+        a->addend = ax_case_in2(b, a->c.dtype, s->rows, s->cols);
+}
+
+static const struct ax_shape shapes_packed_gemm[] = {
+    {"nf4, one", .rows = 1, .cols = 1, .inner = 1, QUANT(.block = 64)},
+    {"nf4, odd", .rows = 3, .cols = 13, .inner = 31, QUANT(.block = 64)},
+    {"nf4, token", .rows = 1, .cols = 48, .inner = 320, QUANT(.block = 64)},
+    {"nf4, tokens", .rows = 11, .cols = 32, .inner = 192, .pad = 8,
+     .flags = AX_SHAPE_BIAS | AX_SHAPE_ADDEND, QUANT(.block = 64)},
+    {"int8, token", .rows = 1, .cols = 48, .inner = 70, QUANT(.kind = AX_QUANT_INT8)},
+    {"int8, tokens", .rows = 9, .cols = 32, .inner = 136, .flags = OUT32 | AX_SHAPE_BIAS,
+     QUANT(.kind = AX_QUANT_INT8)},
+    {"int8, pieces of rows", .rows = 2, .cols = 16, .inner = 140,
+     QUANT(.kind = AX_QUANT_INT8, .block = 14)},
+    {"int4, token", .rows = 1, .cols = 32, .inner = 96, QUANT(.kind = AX_QUANT_INT4, .block = 32)},
+    {"int4, many tokens", .rows = 40, .cols = 48, .inner = 64,
+     QUANT(.kind = AX_QUANT_INT4, .block = 32)},
+    {"fp8, token", .rows = 1, .cols = 32, .inner = 96, QUANT(.kind = AX_QUANT_FP8)},
+    {"int8, gate_up", .big = true, .rows = 2, .cols = 3072, .inner = 576,
+     QUANT(.kind = AX_QUANT_INT8)},
+    {"nf4, gate_up", .big = true, .rows = 2, .cols = 3072, .inner = 576, QUANT(.block = 64)},
+};
+
+AX_OP_INFO(packed_gemm, IN_ROWS(a), IN(codes), IN(scale), OUT_ROWS(c), IN(bias), IN_ROWS(addend));
 
 static const char *check_quant_range(const struct ax_quant_range *a) {
     NEED(given(&a->x) && a->x.ndim == 2 && real(&a->x) && rows_apart(&a->x));

@@ -101,27 +101,59 @@ enum ax_status ax_ref_quantize(struct ax_queue *q, const struct ax_quantize *a, 
     return AX_OK;
 }
 
+static float value_at(const struct ax_dequantize *a, int64_t i) {
+    const unsigned char *codes = a->codes.data;
+    const float outer = ax_ref_given(&a->outer) ? load(&a->outer, 0) : 0;
+    const int64_t b = i / a->block;
+    const float offset = ax_ref_given(&a->offset) ? load(&a->offset, b) : 0;
+    const float scale = load(&a->scale, b);
+    if (ax_quant_info(a->kind)->fakes) {
+        const uint32_t byte = a->scale.dtype == AX_U8 ? (uint32_t)scale : 0;
+        const struct ax_quant_block block = ax_quant_stored(a->kind, scale, byte, offset, outer);
+        return ax_quant_value(a->kind, ax_quant_of_code(a->kind, codes[i]), &block);
+    }
+    const float v = table_value(a->kind, codes, i) * scale;
+    return a->kind == AX_QUANT_MAP8 ? v + offset : v;
+}
+
 enum ax_status ax_ref_dequantize(struct ax_queue *q, const struct ax_dequantize *a, void *work) {
     (void)q;
     (void)work;
-    const unsigned char *codes = a->codes.data;
-    const float outer = ax_ref_given(&a->outer) ? load(&a->outer, 0) : 0;
-    for (int64_t i = 0; i < ax_tensor_numel(&a->out); i++) {
-        const int64_t b = i / a->block;
-        const float offset = ax_ref_given(&a->offset) ? load(&a->offset, b) : 0;
-        const float scale = load(&a->scale, b);
-        float v;
-        if (ax_quant_info(a->kind)->fakes) {
-            const uint32_t byte = a->scale.dtype == AX_U8 ? (uint32_t)scale : 0;
-            const struct ax_quant_block block =
-                ax_quant_stored(a->kind, scale, byte, offset, outer);
-            v = ax_quant_value(a->kind, ax_quant_of_code(a->kind, codes[i]), &block);
-        } else {
-            v = table_value(a->kind, codes, i) * scale;
-            v = a->kind == AX_QUANT_MAP8 ? v + offset : v;
+    for (int64_t i = 0; i < ax_tensor_numel(&a->out); i++)
+        ax_store(a->out.dtype, a->out.data, i, (double)value_at(a, i));
+    return AX_OK;
+}
+
+/* Column n of c. */
+static void multiply_row(const struct ax_packed_gemm *g, int64_t n) {
+    const struct ax_dequantize w = {
+        .codes = g->codes, .scale = g->scale, .block = g->block, .kind = g->kind};
+    const int64_t m_len = g->a.shape[0], k_len = g->a.shape[1];
+    double sum[AX_REF_GEMM_ROWS];
+    for (int64_t m = 0; m < m_len; m += AX_REF_GEMM_ROWS) {
+        const int64_t rows = m_len - m < AX_REF_GEMM_ROWS ? m_len - m : AX_REF_GEMM_ROWS;
+        memset(sum, 0, sizeof sum);
+        for (int64_t k = 0; k < k_len; k++) {
+            double value;
+            ax_store(g->a.dtype, &value, 0, (double)value_at(&w, n * k_len + k));
+            value = ax_load(g->a.dtype, &value, 0);
+            for (int64_t r = 0; r < rows; r++)
+                sum[r] += ax_ref_get(&g->a, m + r, k) * value;
         }
-        ax_store(a->out.dtype, a->out.data, i, (double)v);
+        for (int64_t r = 0; r < rows; r++) {
+            double c = sum[r];
+            c += ax_ref_given(&g->bias) ? ax_ref_get(&g->bias, n, 0) : 0;
+            c += ax_ref_given(&g->addend) ? ax_ref_get(&g->addend, m + r, n) : 0;
+            ax_ref_set(&g->c, m + r, n, c);
+        }
     }
+}
+
+enum ax_status ax_ref_packed_gemm(struct ax_queue *q, const struct ax_packed_gemm *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t n = 0; n < a->c.shape[1]; n++)
+        multiply_row(a, n);
     return AX_OK;
 }
 

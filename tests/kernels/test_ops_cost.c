@@ -209,6 +209,9 @@ static void packing(void **state) {
           .block = SIZE, .kind = AX_QUANT_NF4);
     COSTS(dequantize, 2 * ALL, 2 * ALL + ALL + 2 * 4 * BLOCKS, .out = x, .codes = bytes,
           .scale = scale, .offset = scale, .block = SIZE, .kind = AX_QUANT_MAP8);
+    COSTS(packed_gemm, 2 * 3 * ALL, 2 * 3 * SIZE + ALL / 2 + 4 * BLOCKS + 2 * 3 * BLOCKS,
+          .a = matrix(AX_BF16, 3, SIZE), .c = matrix(AX_BF16, 3, BLOCKS), .codes = nf4,
+          .scale = scale, .block = SIZE, .kind = AX_QUANT_NF4);
     const struct ax_tensor range = matrix(AX_F32, 1, 2), d = matrix(AX_F32, BLOCKS, SIZE);
     COSTS(quant_range, 2 * ALL, 2 * ALL + 8, .x = x, .range = range);
     COSTS(fake_quantize, 4 * ALL, 2 * 2 * ALL + 8, .x = x, .y = x, .range = range, .block = 16,

@@ -18,7 +18,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
 /* Ops that support only some dtypes and shapes have bool ax_cpu_NAME_supports_ISA(q, args); the
  * others support everything ops.h allows with F32 or BF16 as the dtype of their first operand
  * (table.c). */
-#define AX_CPU_SUPPORTS_LIST(X) X(gemm) X(attention_forward) X(attention_backward) X(grouped_gemm)
+#define AX_CPU_SUPPORTS_LIST(X)                                                                    \
+    X(gemm) X(attention_forward) X(attention_backward) X(grouped_gemm) X(packed_gemm)
 
 /* Ops that need workspace have size_t ax_cpu_NAME_workspace_ISA(q, args): bytes, from shapes,
  * dtypes and q->threads only. */
@@ -29,7 +30,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(colsum)                                                                                      \
     X(rmsnorm_backward)                                                                            \
     X(sumsq)                                                                                       \
-    X(router_forward) X(grouped_gemm) X(coldot) X(adafactor) X(muon_momentum) X(sample) X(truncate)
+    X(router_forward)                                                                              \
+    X(grouped_gemm) X(packed_gemm) X(coldot) X(adafactor) X(muon_momentum) X(sample) X(truncate)
 
 #define AX_CPU_SUPPORTS(name)                                                                      \
     bool AX_VEC(ax_cpu_##name##_supports)(const struct ax_queue *q, const struct ax_##name *args);

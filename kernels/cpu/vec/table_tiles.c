@@ -7,7 +7,8 @@
 extern const struct ax_ops ax_ops_cpu_avx512bf16;
 
 /* Ops with tiles. */
-#define TILE_LIST(X) X(gemm) X(grouped_gemm) X(attention_forward) X(attention_backward)
+#define TILE_LIST(X)                                                                               \
+    X(gemm) X(grouped_gemm) X(packed_gemm) X(attention_forward) X(attention_backward)
 
 /* Their first operand decides. */
 #define ENTRY(name)                                                                                \

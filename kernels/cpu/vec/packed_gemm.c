@@ -1,0 +1,219 @@
+/* Products with packed weights. Of a few rows, as in decoding, codes go from memory to registers: those
+ * of 16 rows of W are transposed as 32-bit words of neighbors along k, so that each lane has one row, and
+ * become pairs of bf16 there. Others are unpacked first.
+ *
+ * An element's sum adds the pairs in ascending order from 0, as everywhere: same bits. */
+#include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/gemm.h"
+#include "kernels/cpu/vec/gemm_pack.h"
+#include "kernels/cpu/vec/split.h"
+#include "kernels/quant_codes.h"
+
+#ifdef AX_TILES
+enum ax_status ax_cpu_dequantize_avx512bf16(struct ax_queue *q, const struct ax_dequantize *args,
+                                            void *work);
+#define UNPACK ax_cpu_dequantize_avx512bf16
+#else
+#define UNPACK AX_VEC(ax_cpu_dequantize)
+#endif
+
+static struct ax_gemm gemm_of(const struct ax_packed_gemm *a, void *values) {
+    return (struct ax_gemm){.a = a->a,
+                            .b = ax_tensor_2d(a->a.dtype, values, a->c.shape[1], a->a.shape[1]),
+                            .c = a->c,
+                            .bias = a->bias,
+                            .addend = a->addend,
+                            .trans_b = true,
+                            .alpha = 1};
+}
+
+/* ---- few rows ---- */
+
+#if defined(__AVX512BF16__) && !defined(AX_TILES)
+
+#define LANES AX_LANES
+#define MOST  8 /* rows of a: as many sums */
+#define WORDS LANES
+
+/* Codes in a word: one byte each, or two per byte. */
+static int64_t codes_per_word(enum ax_quant kind) {
+    return kind == AX_QUANT_NF4 ? 8 : 4;
+}
+
+static bool is_few(const struct ax_packed_gemm *a) {
+    const int64_t k = a->a.shape[1], per = codes_per_word(a->kind);
+    const bool known =
+        a->kind == AX_QUANT_NF4 || a->kind == AX_QUANT_INT8 || a->kind == AX_QUANT_INT4;
+    return known && a->a.dtype == AX_BF16 && a->a.shape[0] <= MOST && a->c.shape[1] % LANES == 0 &&
+           k > 0 && k % 2 == 0 && k % a->block == 0 && (a->block % per == 0 || a->block == k) &&
+           a->codes.shape[0] < INT32_MAX;
+}
+
+/* 16 rows of W: their codes, `stride` bytes apart, and scales, `per_row` apart, each of `words` words. */
+struct rows {
+    const unsigned char *codes;
+    const float *scale;
+    int64_t stride, per_row, words;
+};
+
+/* The words of all rows from byte `at` on, a lane for each row; and prefetches those of the next rows. */
+AX_INLINE void read_words(const struct rows *w, int64_t at, v_float words[WORDS]) {
+    const int64_t left = w->stride - at;
+    const __mmask64 mask = left >= 64 ? ~0ULL : (1ULL << left) - 1;
+#pragma GCC unroll 16
+    for (int r = 0; r < LANES; r++) {
+        const unsigned char *row = w->codes + r * w->stride + at;
+        words[r] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi8(mask, row));
+        __builtin_prefetch(row + LANES * w->stride, 0, 2);
+    }
+    transpose(words);
+}
+
+AX_INLINE v_float scales_at(const struct rows *w, int64_t block) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    if (w->per_row == 1)
+        return _mm512_loadu_ps(w->scale);
+    return _mm512_i32gather_ps(_mm512_mullo_epi32(lane, _mm512_set1_epi32((int)w->per_row)),
+                               w->scale + block, 4);
+}
+
+/* Two values of each row as a pair. */
+AX_INLINE __m512bh pair_of(v_float even, v_float odd) {
+    const __m512i order =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return (__m512bh)_mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+}
+
+/* Code i of each word, a constant after inlining. */
+AX_INLINE v_float value_of(enum ax_quant kind, __m512i word, int i) {
+    if (kind == AX_QUANT_NF4) /* the even element is in the high half of its byte */
+        return _mm512_permutexvar_ps(_mm512_srli_epi32(word, (unsigned)(4 * (i ^ 1))),
+                                     _mm512_loadu_ps(ax_nf4_values));
+    return _mm512_cvtepi32_ps(
+        _mm512_srai_epi32(_mm512_slli_epi32(word, (unsigned)(24 - 8 * i)), 24));
+}
+
+/* The rows of x, at the first unit. */
+struct x_rows {
+    const uint16_t *at;
+    int64_t stride;
+};
+
+/* acc [rows][NR] = x·Wᵀ of 16 rows of W. kind and rows are constants after inlining. */
+AX_INLINE void tile(enum ax_quant kind, int rows, const struct rows *w, struct x_rows x,
+                    int64_t units, float *acc) {
+    const int per = kind == AX_QUANT_NF4 ? 4 : 2; /* pairs in a word */
+    v_float sum[MOST], words[WORDS], scale = v_set(0);
+    int64_t block = 0, left = 0;
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        sum[r] = v_set(0);
+    for (int64_t u = 0; u < units;) {
+        read_words(w, u / per * 4, words);
+        for (int i = 0; i < WORDS && u < units; i++) {
+            const __m512i word = _mm512_castps_si512(words[i]);
+            if (left == 0) {
+                scale = scales_at(w, block++);
+                left = w->words;
+            }
+            left--;
+#pragma GCC unroll 4
+            for (int p = 0; p < per; p++, u++) {
+                const __m512bh pair = pair_of(value_of(kind, word, 2 * p) * scale,
+                                              value_of(kind, word, 2 * p + 1) * scale);
+                if (u >= units)
+                    break;
+#pragma GCC unroll 8
+                for (int r = 0; r < rows; r++) {
+                    float both;
+                    memcpy(&both, x.at + r * x.stride + 2 * u, sizeof both);
+                    sum[r] = _mm512_dpbf16_ps(sum[r], (__m512bh)v_set(both), pair);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        v_store_f32(acc + r * AX_GEMM_NR, LANES, sum[r]);
+}
+
+typedef void tile_fn(const struct rows *w, struct x_rows x, int64_t units, float *acc);
+
+#define DEFINE(kind, n)                                                                            \
+    static void tile_##kind##_##n(const struct rows *w, struct x_rows x, int64_t units,            \
+                                  float *acc) {                                                    \
+        tile(AX_QUANT_##kind, n, w, x, units, acc);                                                \
+    }
+#define FOR_ROWS(X, kind)                                                                          \
+    X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6) X(kind, 7) X(kind, 8)
+#define NAME(kind, n) tile_##kind##_##n,
+FOR_ROWS(DEFINE, NF4)
+FOR_ROWS(DEFINE, INT8)
+static tile_fn *const nibbles[MOST] = {FOR_ROWS(NAME, NF4)};
+static tile_fn *const bytes[MOST] = {FOR_ROWS(NAME, INT8)}; /* of INT4, too */
+
+static void run_rows(const struct ax_packed_gemm *a, const struct ax_gemm *g, int64_t n) {
+    const int64_t k = a->a.shape[1], per = codes_per_word(a->kind), rows = a->a.shape[0];
+    const int64_t per_row = k / a->block, stride = a->kind == AX_QUANT_NF4 ? k / 2 : k;
+    const struct rows w = {.codes = (const unsigned char *)a->codes.data + n * stride,
+                           .scale = (const float *)a->scale.data + n * per_row,
+                           .stride = stride,
+                           .per_row = per_row,
+                           .words = ceil_div(a->block, per)};
+    float acc[MOST * AX_GEMM_NR];
+    (a->kind == AX_QUANT_NF4 ? nibbles : bytes)[rows - 1](
+        &w, (struct x_rows){a->a.data, a->a.row_stride}, k / 2, acc);
+    AX_VEC(ax_gemm_store)(g, acc, 0, n, rows, LANES);
+}
+
+static void run_few(const struct ax_packed_gemm *a, int threads) {
+    const struct ax_gemm g = gemm_of(a, NULL);
+    AX_PARALLEL_FOR (AX_VEC(ax_gemm_threads)(&g, threads), i, a->c.shape[1] / LANES)
+        run_rows(a, &g, i * LANES);
+}
+
+#else
+
+static bool is_few(const struct ax_packed_gemm *a) {
+    (void)a;
+    return false;
+}
+
+static void run_few(const struct ax_packed_gemm *a, int threads) {
+    (void)a;
+    (void)threads;
+}
+
+#endif
+
+/* ---- many ---- */
+
+bool AX_VEC(ax_cpu_packed_gemm_supports)(const struct ax_queue *q, const struct ax_packed_gemm *a) {
+    const struct ax_gemm g = gemm_of(a, NULL);
+    return AX_VEC(ax_cpu_gemm_supports)(q, &g);
+}
+
+/* Those of the values, rounded up to whole cache lines. */
+static size_t values_bytes(const struct ax_packed_gemm *a) {
+    const size_t n = (size_t)(a->c.shape[1] * a->a.shape[1]) * ax_dtype_size(a->a.dtype);
+    return (n + 63) / 64 * 64;
+}
+
+size_t AX_VEC(ax_cpu_packed_gemm_workspace)(struct ax_queue *q, const struct ax_packed_gemm *a) {
+    const struct ax_gemm g = gemm_of(a, NULL);
+    return values_bytes(a) + AX_VEC(ax_cpu_gemm_workspace)(q, &g);
+}
+
+enum ax_status AX_VEC(ax_cpu_packed_gemm)(struct ax_queue *q, const struct ax_packed_gemm *a,
+                                          void *work) {
+    if (ax_tensor_numel(&a->c) > 0 && is_few(a)) {
+        run_few(a, q->threads);
+        return AX_OK;
+    }
+    const struct ax_gemm g = gemm_of(a, work);
+    const struct ax_dequantize d = {
+        .out = g.b, .codes = a->codes, .scale = a->scale, .block = a->block, .kind = a->kind};
+    AX_TRY(UNPACK(q, &d, NULL));
+    return AX_VEC(ax_cpu_gemm)(q, &g, (char *)work + values_bytes(a));
+}
