@@ -81,12 +81,26 @@ done:
     return st;
 }
 
+/* The trained model: an adapter's is the merged one. */
+static enum ax_status trained_folder(const struct ax_config *cfg, char **out) {
+    const char *dir = ax_config_str(cfg, "output_dir");
+    if (!ax_config_has(cfg, "adapter"))
+        return ax_strdup(out, dir);
+    AX_TRY(ax_path_join(out, dir, "merged"));
+    if (ax_path_is_dir(*out))
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "quantize: %s is missing, the model with its adapter merged: train with "
+                    "merge_lora: true, or write it by `axtrain merge`",
+                    *out);
+}
+
 /* output_dir of a configuration → output_dir/quantized. */
 static enum ax_status of_config(int argc, char **argv) {
     struct ax_config cfg;
     struct ax_quantize_model m = {.threads = ax_runtime_threads(&(struct ax_runtime_options){0})};
     struct calibration c = usual;
-    char *dst = NULL;
+    char *src = NULL, *dst = NULL;
     enum ax_status st;
     AX_TRY(ax_setup_args(argc, argv, 0, NULL, AX_CONFIG_FOR_TRAINING, &cfg));
     const char *map = ax_config_has(&cfg, "qat") ? "qat" : "quantization";
@@ -99,11 +113,13 @@ static enum ax_status of_config(int argc, char **argv) {
     c.most = ax_config_i64(&cfg, "quantization.calibration_rows");
     c.options.act_order = ax_config_bool(&cfg, "quantization.act_order");
     c.options.damping = ax_config_f64(&cfg, "quantization.damping");
-    m.src = ax_config_str(&cfg, "output_dir");
-    AX_TRY_GOTO(ax_path_join(&dst, m.src, "quantized"), st, done);
+    AX_TRY_GOTO(trained_folder(&cfg, &src), st, done);
+    m.src = src;
+    AX_TRY_GOTO(ax_path_join(&dst, ax_config_str(&cfg, "output_dir"), "quantized"), st, done);
     m.dst = dst;
     AX_TRY_GOTO(run(&m, &c, c.gptq ? &cfg : NULL), st, done);
 done:
+    ax_free(src);
     ax_free(dst);
     ax_config_free(&cfg);
     return st;

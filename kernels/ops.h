@@ -87,7 +87,8 @@ struct ax_device;
     X(coldot)                                                                                      \
     X(dora_norm)                                                                                   \
     X(dora_scale)                                                                                  \
-    X(merge_low_rank)
+    X(merge_low_rank)                                                                              \
+    X(merged_squares)
 
 enum ax_op {
 #define AX_OP_ENUM(name) AX_OP_##name,
@@ -672,9 +673,16 @@ struct ax_dora_scale {
     struct ax_tensor magnitude, sumsq, scale, inverse;
 };
 /* out[n][k] = weight[n][k] + Σ_j (scale·b[n][j])·a[j][k], in double in the order of j, rounded once:
- * the bits of a merged file (ckpt/hf/delta.h). weight, out compute [N][K], b compute [N][r], a compute
- * [r][K]; out may be weight. */
+ * the bits of a merged file (ckpt/hf/delta.h). With DoRA times magnitude[n]/√squares[n] (0 if squares
+ * is 0) before it is rounded. weight, out compute [N][K], b compute [N][r], a compute [r][K], magnitude
+ * compute [N], squares F64 [N]; the last two data NULL = no DoRA; out may be weight. */
 struct ax_merge_low_rank {
+    struct ax_tensor weight, b, a, magnitude, squares, out;
+    double scale;
+};
+/* out[n] = Σ_k of the squares of what merge_low_rank would write without DoRA, before it rounds, in the
+ * order of k. out F64 [N]. */
+struct ax_merged_squares {
     struct ax_tensor weight, b, a, out;
     double scale;
 };

@@ -69,6 +69,12 @@ static inline void ax_quant_power(struct ax_quant_block *b, int e, bool up) {
     b->inverse = e > -127 ? ldexpf(1, -e) : up ? 1 : 0x1p126F;
 }
 
+/* NVFP4: the scale of a tensor that values have. Files contain its reciprocal, and a reciprocal's
+ * reciprocal is the same however often it is taken. */
+static inline float ax_quant_outer_value(float outer) {
+    return 1 / (1 / outer);
+}
+
 static inline void ax_quant_nvfp4(struct ax_quant_block *b, float ratio) {
     const float scale = ax_e4m3(ax_clamp(ratio, 0x1p-6F, 448));
     b->byte = ax_e4m3_code(scale);
@@ -108,7 +114,7 @@ static inline struct ax_quant_block ax_quant_block_of(enum ax_quant kind, float 
     case AX_QUANT_NVFP4:
         ax_quant_nvfp4(&b, amax / 6 / outer);
         b.inverse = (1 / outer) / b.scale;
-        b.scale *= outer;
+        b.scale *= ax_quant_outer_value(outer);
         return b;
     case AX_QUANT_NVFP4_ONE:
         ax_quant_nvfp4(&b, amax / 6);
@@ -252,7 +258,7 @@ static inline struct ax_quant_block ax_quant_stored(enum ax_quant kind, float sc
                                                     float offset, float outer) {
     struct ax_quant_block b = {.scale = scale, .offset = offset, .byte = byte};
     if (kind == AX_QUANT_NVFP4 || kind == AX_QUANT_NVFP4_ONE)
-        b.scale = kind == AX_QUANT_NVFP4 ? ax_e4m3_value(byte) * outer : ax_e4m3_value(byte);
+        b.scale = ax_e4m3_value(byte) * (kind == AX_QUANT_NVFP4 ? ax_quant_outer_value(outer) : 1);
     else if (kind >= AX_QUANT_MXFP4)
         b.scale = ldexpf(1, (int)byte - 127);
     return b;

@@ -47,7 +47,7 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
 }
 
 /* Quantized checkpoints that are dequantized while they are read, or the name of another kind. */
-static enum ax_status check_quantized(struct ax_json q) {
+static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
     const char *method;
     struct ax_compressed_format format;
     if (!q.v)
@@ -55,15 +55,17 @@ static enum ax_status check_quantized(struct ax_json q) {
     AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
     if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/mxfp4.h */
         return AX_OK;
-    if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0)
+    if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0) {
+        a->quantizes_input = ax_compressed_inputs(q, &a->input);
         return ax_compressed_parse(q, &format);
+    }
     ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",
                   *method ? " (" : "", method, *method ? ")" : "");
     return AX_ERR_UNSUPPORTED;
 }
 
 /* Rejects settings that change the result but that no layer here implements. */
-static enum ax_status refuse_unknown_math(struct ax_json c) {
+static enum ax_status refuse_unknown_math(struct ax_arch *a, struct ax_json c) {
     double dropout;
     AX_TRY(ax_json_f64_or(ax_json_get(c, "attention_dropout"), 0, &dropout));
     if (dropout != 0) {
@@ -71,7 +73,7 @@ static enum ax_status refuse_unknown_math(struct ax_json c) {
                       "attention dropout %g is not implemented; set it to 0", dropout);
         return AX_ERR_UNSUPPORTED;
     }
-    return check_quantized(ax_json_get(c, "quantization_config"));
+    return quantized(a, ax_json_get(c, "quantization_config"));
 }
 
 enum ax_status ax_arch_activation(struct ax_arch *a, struct ax_json c, const char *key,
@@ -170,7 +172,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
         return AX_ERR_UNSUPPORTED;
     }
     AX_TRY(sizes(a, c));
-    AX_TRY(refuse_unknown_math(c));
+    AX_TRY(refuse_unknown_math(a, c));
     const struct ax_json eps = ax_json_get(c, "rms_norm_eps");
     AX_TRY(ax_json_f64_or(eps, 1e-6, &a->norm_eps));
     if (a->norm_eps <= 0)

@@ -8,7 +8,7 @@
 #define AX_MODEL_ARCH_H
 
 #include "base/json.h"
-#include "kernels/ops.h"
+#include "kernels/scheme.h"
 #include "model/rope.h"
 
 struct ax_arch;
@@ -130,6 +130,8 @@ struct ax_arch {
     struct ax_rope_config rope, rope_local; /* dim 0: not used */
     struct ax_mla_config mla;
     struct ax_moe_config moe;
+    bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
+    struct ax_number_format input;
     int64_t n_unused; /* layers after the last one that the folder has, too: of multi-token
                          prediction. They are kept and not trained */
     struct ax_layer_spec *layers; /* [n_layers] */

@@ -1,3 +1,4 @@
+/* With fake quantization (model/fake_quant.h), products read values in scratch. */
 #include "model/expert_weights.h"
 
 struct ax_expert_matrices ax_expert_gate_up(const struct ax_layer *l) {
@@ -63,17 +64,54 @@ static enum ax_status weights(const struct ax_layer *l, const struct ax_model *m
     return AX_OK;
 }
 
+/* Parameter i of the experts here in what weights() gave, 2-D. */
+static struct ax_tensor one_of(const struct ax_tensor *all, const struct ax_expert_matrices *w,
+                               int64_t i) {
+    const int64_t rows = all->shape[1] / w->parts;
+    const struct ax_tensor expert = ax_tensor_rows(all, i / w->parts, 1);
+    const struct ax_tensor parts =
+        ax_tensor_2d(all->dtype, expert.data, all->shape[1], all->shape[2]);
+    return ax_tensor_rows(&parts, i % w->parts * rows, rows);
+}
+
+/* The weights as products read them: their values in scratch if the layer trains for a scheme. */
+static enum ax_status used_weights(const struct ax_layer *l, const struct ax_model *m,
+                                   const struct ax_expert_matrices *w, struct ax_tensor *out) {
+    const struct ax_fake_quant *quant = l->moe.quant;
+    struct ax_tensor raw;
+    AX_TRY(weights(l, m, w, &raw));
+    *out = raw;
+    if (!quant || quant->stored)
+        return AX_OK;
+    *out = ax_tensor_3d(raw.dtype, NULL, raw.shape[0], raw.shape[1], raw.shape[2]);
+    out->data = ax_stack_push(&m->rt->arena.scratch, "quantized experts", ax_tensor_bytes(out));
+    const struct ax_param *p = first_here(w, &m->experts);
+    for (int64_t i = 0; i < w->parts * m->experts.n_local; i++) {
+        const struct ax_tensor from = one_of(&raw, w, i), to = one_of(out, w, i);
+        AX_TRY(ax_fake_quant_weight(m->rt, quant, &p[i], AX_SUM_COLUMNS, &from, &to));
+    }
+    return AX_OK;
+}
+
+/* The rows' inputs as products read them. */
+static enum ax_status used_inputs(const struct ax_layer *l, const struct ax_model *m,
+                                  const struct ax_expert_rows *rows, struct ax_tensor *out) {
+    *out = rows->x;
+    return l->moe.quant ? ax_fake_quant_input(m->rt, l->moe.quant, AX_FAKE_ALL, AX_SUM_COLUMNS, out)
+                        : AX_OK;
+}
+
 enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
                                  const struct ax_expert_matrices *w,
                                  const struct ax_expert_rows *rows) {
     const struct ax_model *m = p->model;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
-    struct ax_grouped_gemm g = {.a = rows->x,
-                                .c = rows->y,
+    struct ax_grouped_gemm g = {.c = rows->y,
                                 .offsets = rows->offsets,
                                 .trans_b = !is_stacked(w),
                                 .expected_rows = rows->expected};
-    AX_TRY(weights(l, m, w, &g.b));
+    AX_TRY(used_inputs(l, m, rows, &g.a));
+    AX_TRY(used_weights(l, m, w, &g.b));
     if (w->bias)
         g.bias = ax_unit_weight(l->unit, w->bias);
     AX_TRY(ax_run_grouped_gemm(m->rt->q, &g));
@@ -81,43 +119,84 @@ enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
     return AX_OK;
 }
 
-enum ax_status ax_expert_inputs(const struct ax_layer *l, struct ax_pass *p,
-                                const struct ax_expert_matrices *w,
-                                const struct ax_expert_rows *rows, const struct ax_tensor *dx) {
-    const struct ax_model *m = p->model;
+/* dw += the gradient of the matrices, given g's product, that of their values. */
+static enum ax_status clipped_gradients(const struct ax_layer *l, const struct ax_model *m,
+                                        const struct ax_expert_matrices *w,
+                                        struct ax_grouped_gemm *g) {
+    const struct ax_tensor dw = g->c;
+    const struct ax_param *p = first_here(w, &m->experts);
+    struct ax_tensor raw;
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    g->c = ax_tensor_3d(dw.dtype, NULL, dw.shape[0], dw.shape[1], dw.shape[2]);
+    g->c.data = ax_stack_push(&m->rt->arena.scratch, "gradient of values", ax_tensor_bytes(&g->c));
+    AX_TRY(ax_run_fill(m->rt->q, &(struct ax_fill){g->c, 0}));
+    AX_TRY(ax_run_grouped_gemm(m->rt->q, g));
+    AX_TRY(weights(l, m, w, &raw));
+    for (int64_t i = 0; i < w->parts * m->experts.n_local; i++) {
+        const struct ax_tensor from = one_of(&raw, w, i), d = one_of(&g->c, w, i);
+        const struct ax_tensor to = one_of(&dw, w, i);
+        AX_TRY(ax_fake_quant_weight_grad(m->rt, l->moe.quant, &p[i], &from, &d, &to));
+    }
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* dx = y·W. */
+static enum ax_status inputs(const struct ax_layer *l, const struct ax_model *m,
+                             const struct ax_expert_matrices *w, const struct ax_expert_rows *rows,
+                             const struct ax_tensor *dx) {
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
     struct ax_grouped_gemm g = {.a = rows->y,
                                 .c = *dx,
                                 .offsets = rows->offsets,
                                 .trans_b = is_stacked(w),
                                 .expected_rows = rows->expected};
-    AX_TRY(weights(l, m, w, &g.b));
+    AX_TRY(used_weights(l, m, w, &g.b));
     AX_TRY(ax_run_grouped_gemm(m->rt->q, &g));
+    if (l->moe.quant)
+        AX_TRY(ax_fake_quant_input_grad(m->rt, l->moe.quant, &rows->x, AX_FAKE_ALL, dx));
     ax_stack_release(&m->rt->arena.scratch, mark);
     return AX_OK;
 }
 
-enum ax_status ax_expert_gradients(const struct ax_layer *l, struct ax_pass *p,
-                                   const struct ax_expert_matrices *w,
-                                   const struct ax_expert_rows *rows) {
-    struct ax_model *m = p->model;
+/* dW += yᵀ·x, db += Σ y, of those that are trained; x as products read it. */
+static enum ax_status gradients(const struct ax_layer *l, const struct ax_model *m,
+                                const struct ax_expert_matrices *w,
+                                const struct ax_expert_rows *rows, const struct ax_tensor *x) {
     struct ax_tensor dw = {0}, db = {0};
     if (!ax_unit_is_packed(l->unit, first_here(w, &m->experts)))
         dw = matrices(l, &m->experts, w, ax_unit_grad);
     if (w->bias)
         db = ax_unit_grad(l->unit, w->bias);
     const bool stacked = is_stacked(w);
-    const struct ax_grouped_gemm g = {.a = stacked ? rows->x : rows->y,
-                                      .b = stacked ? rows->y : rows->x,
-                                      .c = dw,
-                                      .offsets = rows->offsets,
-                                      .trans_a = true,
-                                      .expected_rows = rows->expected};
+    struct ax_grouped_gemm g = {.a = stacked ? *x : rows->y,
+                                .b = stacked ? rows->y : *x,
+                                .c = dw,
+                                .offsets = rows->offsets,
+                                .trans_a = true,
+                                .expected_rows = rows->expected};
     if (dw.data)
-        AX_TRY(ax_run_grouped_gemm(m->rt->q, &g));
+        AX_TRY(l->moe.quant && ax_fake_quant_clips(l->moe.quant)
+                   ? clipped_gradients(l, m, w, &g)
+                   : ax_run_grouped_gemm(m->rt->q, &g));
     if (db.data)
         AX_TRY(ax_run_grouped_colsum(
             m->rt->q,
             &(struct ax_grouped_colsum){.x = rows->y, .offsets = rows->offsets, .out = db}));
+    return AX_OK;
+}
+
+/* The values of x are there in both products: so a later round's forward, of which a plan has one, needs
+ * no more memory than this. */
+enum ax_status ax_expert_backward(const struct ax_layer *l, struct ax_pass *p,
+                                  const struct ax_expert_matrices *w,
+                                  const struct ax_expert_rows *rows, const struct ax_tensor *dx) {
+    const struct ax_model *m = p->model;
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    struct ax_tensor x;
+    AX_TRY(used_inputs(l, m, rows, &x));
+    AX_TRY(inputs(l, m, w, rows, dx));
+    AX_TRY(gradients(l, m, w, rows, &x));
+    ax_stack_release(&m->rt->arena.scratch, mark);
     return AX_OK;
 }

@@ -20,13 +20,9 @@ struct ax_expert_matrices ax_expert_down(const struct ax_layer *l);
 enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
                                  const struct ax_expert_matrices *w,
                                  const struct ax_expert_rows *rows);
-/* dx = rows->y·W, where y is the gradient of the outputs. */
-enum ax_status ax_expert_inputs(const struct ax_layer *l, struct ax_pass *p,
-                                const struct ax_expert_matrices *w,
-                                const struct ax_expert_rows *rows, const struct ax_tensor *dx);
-/* dW += yᵀ·x, db += Σ y; nothing if they are frozen. */
-enum ax_status ax_expert_gradients(const struct ax_layer *l, struct ax_pass *p,
-                                   const struct ax_expert_matrices *w,
-                                   const struct ax_expert_rows *rows);
+/* Where rows->y is the gradient of the outputs: dx = y·W; and of what is trained dW += yᵀ·x, db += Σ y. */
+enum ax_status ax_expert_backward(const struct ax_layer *l, struct ax_pass *p,
+                                  const struct ax_expert_matrices *w,
+                                  const struct ax_expert_rows *rows, const struct ax_tensor *dx);
 
 #endif

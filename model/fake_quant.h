@@ -22,13 +22,14 @@
 struct ax_fake_quant {
     struct ax_scheme scheme;
     bool on;       /* in this pass */
+    bool stored;   /* the weights are a quantized folder's: only inputs are quantized */
     bool straight; /* gradients pass through clamping, too: adapters of frozen weights */
     int64_t used;  /* of FP8 training: tokens of this rank's batch that are no padding */
 };
 
 /* True if adapters are merged into the weights that are quantized. */
 static inline bool ax_fake_quant_merges(const struct ax_fake_quant *f) {
-    return !f->scheme.quantizes_grad;
+    return !f->scheme.quantizes_grad && !f->stored;
 }
 
 /* What ranks of tp have of an activation: some columns, or some rows, each; or all of it. */

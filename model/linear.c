@@ -19,7 +19,7 @@ static struct ax_tensor bias_of(const struct ax_linear *l, const struct ax_linea
     return ax_linear_joined(l, r, ax_unit_weight(l->unit, l->bias[r->first]), 1);
 }
 
-/* True if a part of the run scales its output, so that bias and addend come after it. */
+/* True if a part of the run scales its output (of merged ones, its weights). */
 static bool scales(const struct ax_linear *l, const struct ax_linear_run *r) {
     bool any = false;
     for (int i = r->first; i < r->end; i++)
@@ -223,7 +223,7 @@ static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *
     AX_TRY(ax_linear_run_weight(rt, l, r, &w));
     AX_TRY(ax_linear_used_weight(rt, l, r, AX_SUM_ROWS, &w, &used));
     AX_TRY(before_scales(rt, l, r, &w, dy, &dv));
-    AX_TRY(ax_linear_used_grad(rt, l, r, AX_SUM_COLUMNS, &dv, &seen));
+    AX_TRY(ax_linear_used_grad(rt, l, r, AX_SUM_COLUMNS, ax_linear_merges(l) ? dy : &dv, &seen));
     if (dx)
         AX_TRY(ax_run_gemm(
             rt->q, &(struct ax_gemm){

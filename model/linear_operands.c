@@ -73,7 +73,7 @@ enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_line
                                      const struct ax_linear_run *r, enum ax_fake_sum sum,
                                      const struct ax_tensor *w, struct ax_tensor *out) {
     *out = *w;
-    if (!ax_linear_quant(l))
+    if (!ax_linear_quant(l) || l->quant->stored)
         return AX_OK;
     *out = ax_tensor_2d(w->dtype, NULL, r->out, w->shape[1]);
     out->data = ax_stack_push(&rt->arena.scratch, "quantized weights", ax_tensor_bytes(out));

@@ -196,7 +196,8 @@ enum ax_status ax_mla_attend_cached(const struct ax_layer *l, struct ax_pass *p,
                        .rope = a->mla.rope,
                        .v = a->v_head_dim,
                        .rank = a->mla.kv_rank};
-    if (!ax_linear_quant(kv) && ax_adapter_is_on(&kv->adapter[0]))
+    if ((!ax_linear_quant(kv) || !ax_fake_quant_merges(ax_linear_quant(kv))) &&
+        ax_adapter_is_on(&kv->adapter[0]))
         b.adapter = &kv->adapter[0];
     AX_TRY(ax_linear_weights(rt, kv, &b.w));
     AX_TRY(attend(&b, l, p, m));

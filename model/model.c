@@ -37,27 +37,36 @@ static enum ax_status check_quant(const struct ax_builder *b) {
     const struct ax_peft_config *c = b->options->adapter;
     if (!ax_fake_quant_merges(&b->model->quant))
         return AX_OK;
-    if (b->arch->moe.n_experts > 0)
+    if (b->arch->moe.stacked)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "qat: mixtures of experts are not supported so far; remove qat");
-    if (c && (c->dora || c->dropout > 0))
+                        "qat: the experts of %s are stored by columns, which no scheme quantizes; "
+                        "remove qat",
+                        b->arch->family->model_type);
+    if (c && c->dropout > 0)
         return ax_error(AX_ERR_CONFIG,
                         "qat: the forward pass uses the merged weights, so an adapter can have no "
-                        "%s; set %s",
-                        c->dora ? "DoRA" : "dropout",
-                        c->dora ? "peft_use_dora: false" : "lora_dropout: 0");
+                        "dropout; set lora_dropout: 0");
     return AX_OK;
 }
 
-/* The linears of a layer train for the model's scheme. */
+/* The linears and experts of a layer train for the model's scheme; not experts in FP8 training. */
 static enum ax_status quantize_layer(struct ax_model *m, struct ax_layer *l) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
     const int n = ax_layer_linears(l, linears);
-    for (int i = 0; i < n; i++) {
-        linears[i]->quant = &m->quant;
-        for (int k = 0; k < linears[i]->n_parts; k++)
-            if (linears[i]->weight[k]->local_shape[1] > 0) /* else it is on another stage */
-                AX_TRY(ax_fake_quant_check(&m->quant, linears[i]->weight[k]));
+    for (int i = 0; i < n; i++)
+        if (linears[i] != &l->moe.gate)
+            linears[i]->quant = &m->quant;
+    if (l->moe.gate_up && !m->quant.scheme.quantizes_grad)
+        l->moe.quant = &m->quant;
+    if (l->moe.quant && !m->quant.stored && (l->moe.gate_up_adapter.a || l->moe.down_adapter.a))
+        return ax_error(AX_ERR_CONFIG,
+                        "qat: adapters of experts are not supported; name no experts "
+                        "in lora_target_parameters");
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        const bool here = p->unit == l->index + 1 && p->ndim == 2 && p->local_shape[1] > 0;
+        if (here && ax_model_quantizes(m, p) && (!p->expert || l->moe.quant))
+            AX_TRY(ax_fake_quant_check(&m->quant, p));
     }
     return AX_OK;
 }
@@ -78,7 +87,7 @@ static enum ax_status build_units(struct ax_builder *b) {
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
         AX_TRY(ax_layer_init(b, l));
         AX_TRY(ax_builder_finish_unit(b, i + 1));
-        if (b->options->qat && i >= b->options->unquantized_first &&
+        if (m->quant.on && i >= b->options->unquantized_first &&
             i < a->n_layers - b->options->unquantized_last)
             AX_TRY(quantize_layer(m, l));
     }
@@ -209,10 +218,15 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
         AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts, o->expert_room),
                     st, fail);
     AX_TRY_GOTO(ax_builder_begin(&b, m, o), st, fail);
-    if (o->qat) {
+    if (o->qat)
         m->quant = (struct ax_fake_quant){*o->qat, .on = true, .straight = o->adapter != NULL};
+    else if (o->folder_inputs && arch->quantizes_input)
+        m->quant = (struct ax_fake_quant){
+            .scheme = {.weight.block = AX_BLOCK_ROW, .quantizes_input = true, .input = arch->input},
+            .on = true,
+            .stored = true};
+    if (m->quant.on)
         AX_TRY_GOTO(check_quant(&b), st, fail);
-    }
     AX_TRY_GOTO(build_units(&b), st, fail);
     m->units[0].copy = !ax_chunks_have(&m->chunks, 0);
     borrow(m, o->lender);

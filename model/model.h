@@ -55,6 +55,7 @@ struct ax_moe_part {
     const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
     const struct ax_param *down;    /* [n_experts] */
     struct ax_expert_adapter gate_up_adapter, down_adapter;
+    const struct ax_fake_quant *quant; /* of the experts; NULL: none */
     struct ax_linear gate; /* of a shared expert: see shared_expert.c; no parts without */
 };
 
@@ -93,6 +94,7 @@ struct ax_model_options {
     enum ax_store base_store;     /* of frozen matrices of linears */
     bool store_experts;           /* … and of experts */
     const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
+    bool folder_inputs; /* linears quantize inputs as a quantized folder says; not to train */
     int64_t unquantized_first, unquantized_last; /* … but not those of so many layers */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
     bool count_loads;                     /* of experts in training passes: expert_loads */
@@ -200,6 +202,9 @@ struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *
 #define AX_LAYER_MAX_LINEARS 8
 /* A layer's linears, in model order; returns how many. */
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
+/* True for a matrix that schemes quantize: of a linear of a layer, except the gate of a shared expert;
+ * or of an expert, one each. */
+bool ax_model_quantizes(struct ax_model *m, const struct ax_param *p);
 
 #define AX_UNIT_MAX_ADAPTERS (AX_LAYER_MAX_LINEARS * AX_LINEAR_MAX_PARTS)
 /* The adapters of a unit's linears (the last unit: of the head) on this rank; returns how many. */

@@ -304,16 +304,14 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     const int64_t n = ax_expert_count(&m->experts, &route);
     const struct ax_expert_rows outputs = rows_of(l, p, s, act, d);
     const struct ax_expert_rows inputs = rows_of(l, p, s, &s[ROWS].t, gate_up);
-    AX_TRY(ax_expert_inputs(l, p, &down, &outputs, &d_act));
+    AX_TRY(ax_expert_backward(l, p, &down, &outputs, &d_act));
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &d_act));
-    AX_TRY(ax_expert_gradients(l, p, &down, &outputs));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, 0, n);
     AX_TRY(ax_run_swiglu_backward(m->rt->q,
                                   &(struct ax_swiglu_backward){ax_tensor_rows(&d_act, 0, n), in_use,
                                                                in_use, m->arch.gating}));
-    AX_TRY(ax_expert_inputs(l, p, &up, &inputs, d));
+    AX_TRY(ax_expert_backward(l, p, &up, &inputs, d));
     AX_TRY(ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d));
-    AX_TRY(ax_expert_gradients(l, p, &up, &inputs));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -112,3 +112,16 @@ int ax_adapter_of_unit(struct ax_model *m, int unit,
                 out[n++] = &linears[i]->adapter[part];
     return n;
 }
+
+bool ax_model_quantizes(struct ax_model *m, const struct ax_param *p) {
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    if (p->unit == 0 || p->unit == m->n_units - 1)
+        return false;
+    struct ax_layer *l = &m->layers[p->unit - 1];
+    const int n = ax_layer_linears(l, linears);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < linears[i]->n_parts; k++)
+            if (linears[i]->weight[k] == p)
+                return linears[i] != &l->moe.gate;
+    return p->expert && p->ndim == 2;
+}

@@ -36,6 +36,9 @@ struct ax_compressed_format {
 };
 /* From quantization_config; AX_ERR_UNSUPPORTED names what is not supported. */
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);
+/* The format of the activations that meet them, dynamic by token; false: none, or one that is not
+ * computed here. */
+bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out);
 /* That of a scheme with a file form. */
 struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s);
 

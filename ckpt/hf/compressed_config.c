@@ -142,3 +142,30 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
     }
     return unsupported(w, "this format of weights is not supported");
 }
+
+bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
+    static const struct {
+        const char *type;
+        bool symmetric;
+        enum ax_quant kind;
+    } kinds[] = {{"int", false, AX_QUANT_INT8_ASYM},
+                 {"int", true, AX_QUANT_INT8},
+                 {"float", true, AX_QUANT_FP8}};
+    const json_t *x =
+        ax_json_get(only(ax_json_get(config, "config_groups")), "input_activations").v;
+    const char *strategy = json_string_value(json_object_get(x, "strategy"));
+    const char *type = json_string_value(json_object_get(x, "type"));
+    const json_t *symmetric = json_object_get(x, "symmetric");
+    if (!strategy || strcmp(strategy, "token") != 0 ||
+        json_integer_value(json_object_get(x, "num_bits")) != 8 ||
+        !json_is_true(json_object_get(x, "dynamic")))
+        return false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(type ? type : "int", kinds[i].type) != 0 ||
+            (!symmetric || json_is_true(symmetric)) != kinds[i].symmetric)
+            continue;
+        *out = (struct ax_number_format){kinds[i].kind, AX_BLOCK_ROW};
+        return true;
+    }
+    return false;
+}

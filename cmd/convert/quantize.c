@@ -2,6 +2,7 @@
  * first of them is written: alone, or with all of its layer. */
 #include "cmd/convert/quantize.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -109,20 +110,6 @@ static enum ax_status add_job(struct work *w, const struct ax_st_entry *e, int l
     return st;
 }
 
-/* The layer whose linears the tensor is one of, or −1. */
-static int layer_of(struct ax_model *m, const struct ax_hf *hf, const struct ax_st_entry *e) {
-    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
-    const int layer = ax_hf_layer_of(e->name);
-    if (layer < 0 || layer >= m->arch.n_layers)
-        return -1;
-    const int n = ax_layer_linears(&m->layers[layer], linears);
-    for (int k = 0; k < n; k++)
-        for (int part = 0; part < linears[k]->n_parts; part++)
-            if (ax_hf_find(hf, linears[k]->weight[part]->name) == e)
-                return layer;
-    return -1;
-}
-
 static enum ax_status add_copy(struct work *w, const struct ax_st_entry *e) {
     struct ax_st_output *o = &w->outputs[w->n_outputs++];
     *o = (struct ax_st_output){.name = e->name,
@@ -135,32 +122,63 @@ static enum ax_status add_copy(struct work *w, const struct ax_st_entry *e) {
     return AX_OK;
 }
 
-/* Those of layer `layer` (−1: of none), of `layers[i]` for each tensor. */
-static enum ax_status add_layer(struct work *w, const int *layers, int layer) {
+static int by_address(const void *a, const void *b) {
+    const uintptr_t x = (uintptr_t) * (void *const *)a, y = (uintptr_t) * (void *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The entries of the matrices that are quantized, in model order, and the layer of each. */
+struct matrices {
+    int n, *layers;
+    const struct ax_st_entry **list, **sorted;
+};
+
+static enum ax_status find_matrices(const struct work *w, struct ax_model *model,
+                                    struct matrices *m) {
+    AX_TRY(ax_alloc(&m->layers, (size_t)model->n_params, sizeof *m->layers));
+    AX_TRY(ax_alloc(&m->list, (size_t)model->n_params, sizeof(void *)));
+    AX_TRY(ax_alloc(&m->sorted, (size_t)model->n_params, sizeof(void *)));
+    for (int i = 0; i < model->n_params; i++) {
+        const struct ax_param *p = &model->params[i];
+        if (!ax_model_quantizes(model, p))
+            continue;
+        const struct ax_st_entry *e = ax_hf_find(&w->hf, p->name);
+        if (!e)
+            return ax_error(AX_ERR_DATA, "%s: %s is missing", w->m->src, p->name);
+        m->layers[m->n] = p->unit - 1;
+        m->list[m->n] = m->sorted[m->n] = e;
+        m->n++;
+    }
+    qsort(m->sorted, (size_t)m->n, sizeof(void *), by_address);
+    return AX_OK;
+}
+
+/* Other tensors, then those of the first layer's matrices, … */
+static enum ax_status add_all(struct work *w, const struct matrices *m) {
     for (int i = 0; i < ax_hf_count(&w->hf); i++) {
         const struct ax_st_entry *e = ax_hf_at(&w->hf, i);
-        if (layers[i] == layer)
-            AX_TRY(layer >= 0 ? add_job(w, e, layer) : add_copy(w, e));
+        w->m->bytes_before += (int64_t)e->bytes;
+        if (!bsearch(&e, m->sorted, (size_t)m->n, sizeof(void *), by_address))
+            AX_TRY(add_copy(w, e));
     }
+    for (int i = 0; i < m->n; i++)
+        AX_TRY(add_job(w, m->list[i], m->layers[i]));
     return AX_OK;
 }
 
 static enum ax_status add_tensors(struct work *w, struct ax_model *model) {
-    const int n = ax_hf_count(&w->hf);
-    int *layers;
-    AX_TRY(ax_alloc(&w->jobs, (size_t)n, sizeof *w->jobs));
-    AX_TRY(ax_alloc(&w->outputs, (size_t)n * AX_QUANTIZED_TENSORS, sizeof *w->outputs));
+    const size_t n = (size_t)ax_hf_count(&w->hf);
+    struct matrices m = {0};
+    AX_TRY(ax_alloc(&w->jobs, n, sizeof *w->jobs));
+    AX_TRY(ax_alloc(&w->outputs, n * AX_QUANTIZED_TENSORS, sizeof *w->outputs));
     w->m->n_layers = (int)w->arch.n_layers;
     AX_TRY(ax_alloc(&w->m->layers, (size_t)w->arch.n_layers, sizeof *w->m->layers));
-    AX_TRY(ax_alloc(&layers, (size_t)n, sizeof *layers));
-    for (int i = 0; i < n; i++) {
-        layers[i] = layer_of(model, &w->hf, ax_hf_at(&w->hf, i));
-        w->m->bytes_before += (int64_t)ax_hf_at(&w->hf, i)->bytes;
-    }
-    enum ax_status st = AX_OK;
-    for (int layer = -1; layer < w->m->n_layers && st == AX_OK; layer++)
-        st = add_layer(w, layers, layer);
-    ax_free(layers);
+    enum ax_status st = find_matrices(w, model, &m);
+    if (st == AX_OK)
+        st = add_all(w, &m);
+    ax_free(m.layers);
+    ax_free(m.list);
+    ax_free(m.sorted);
     return st;
 }
 
@@ -180,10 +198,24 @@ static enum ax_status choose(struct work *w) {
     return st;
 }
 
+/* Names the matrices of layers that stay as they are: routers, gates of shared experts. */
+static enum ax_status ignore_others(const struct work *w, json_t *config) {
+    for (int i = 0; i < w->n_outputs; i++) {
+        const struct ax_st_output *o = &w->outputs[i];
+        const size_t n = strlen(o->name), suffix = strlen(".weight");
+        if (o->fill == copy && o->ndim == 2 && ax_hf_layer_of(o->name) >= 0 && n > suffix &&
+            strcmp(o->name + n - suffix, ".weight") == 0 &&
+            json_array_append_new(json_object_get(config, "ignore"),
+                                  json_stringn(o->name, n - suffix)) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    }
+    return AX_OK;
+}
+
 static enum ax_status write_folder(struct work *w) {
     json_t *config, *edits = json_object();
     AX_TRY(ax_compressed_config(&w->m->scheme, &config));
-    enum ax_status st = AX_OK;
+    enum ax_status st = ignore_others(w, config);
     if (json_object_set_new(edits, "quantization_config", config) != 0)
         st = ax_error(AX_ERR_NOMEM, "out of memory for config.json");
     const struct ax_hf_save save = {.dir = w->m->dst,
@@ -275,10 +307,15 @@ static enum ax_status run(struct work *w) {
     if (m->scheme.form == AX_FORM_NONE)
         return ax_compressed_config(&m->scheme, NULL);
     AX_TRY(ax_arch_load(&w->arch, m->src));
-    if (w->arch.moe.n_experts > 0)
+    if (w->arch.moe.stacked)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: mixtures of experts are not supported by quantize so far; convert to "
-                        "gguf with --quant instead",
+                        "%s: experts that are one tensor, stored by columns, are not supported by "
+                        "quantize; convert to gguf with --quant instead",
+                        m->src);
+    if (w->arch.moe.n_experts > 0 && m->rows)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: calibration does not support mixtures of experts so far; remove "
+                        "--gptq and --calibrate, which rounds to nearest",
                         m->src);
     AX_TRY(ax_hf_open(&w->hf, m->src));
     if (w->hf.wrapped)

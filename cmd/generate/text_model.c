@@ -188,6 +188,7 @@ static enum ax_status with_model(struct ax_runtime *rt, void *ctx) {
     struct ax_adapter_bank bank;
     const struct ax_model_options mo = {.dtype = r->t->dtype,
                                         .base_store = r->t->store,
+                                        .folder_inputs = true,
                                         .bank = ax_adapters_bank(&r->t->adapters, &bank),
                                         .max_positions = r->o.max_prompt + r->o.max_new};
     AX_TRY(ax_model_create(&m, &r->t->arch, rt, &mo));

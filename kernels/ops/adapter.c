@@ -181,24 +181,43 @@ static const struct ax_shape shapes_dora_scale[] = {
 
 AX_OP_INFO(dora_scale, IN_ROWS(magnitude), IN_ROWS(sumsq), OUT_ROWS(scale), OUT_ROWS(inverse));
 
-static const char *check_merge_low_rank(const struct ax_merge_low_rank *a) {
-    const enum ax_dtype dtype = a->weight.dtype;
-    NEED(given(&a->weight) && real(&a->weight) && a->weight.ndim == 2 && rows_apart(&a->weight));
-    NEED(is_2d(&a->b, dtype, a->weight.shape[0], a->b.shape[1]));
-    NEED(is_2d(&a->a, dtype, a->b.shape[1], a->weight.shape[1]));
-    NEED(same_shape(&a->weight, &a->out) && a->out.dtype == dtype);
+static const char *check_low_rank(tensor weight, tensor b, tensor a) {
+    const enum ax_dtype dtype = weight->dtype;
+    NEED(given(weight) && real(weight) && weight->ndim == 2 && rows_apart(weight));
+    NEED(is_2d(b, dtype, weight->shape[0], b->shape[1]));
+    NEED(is_2d(a, dtype, b->shape[1], weight->shape[1]));
     return NULL;
 }
 
-static struct ax_op_cost cost_merge_low_rank(const struct ax_merge_low_rank *a) {
-    return ax_op_per_element(ax_operands_merge_low_rank(), a, 2 * (double)a->b.shape[1], &a->out);
+static const char *check_merge_low_rank(const struct ax_merge_low_rank *a) {
+    const enum ax_dtype dtype = a->weight.dtype;
+    NEED(same_shape(&a->weight, &a->out) && a->out.dtype == dtype);
+    NEED(given(&a->magnitude) == given(&a->squares));
+    if (given(&a->squares)) {
+        NEED(is_1d(&a->magnitude, dtype, a->weight.shape[0]));
+        NEED(is_1d(&a->squares, AX_F64, a->weight.shape[0]));
+    }
+    return check_low_rank(&a->weight, &a->b, &a->a);
 }
+
+static struct ax_op_cost cost_merge_low_rank(const struct ax_merge_low_rank *a) {
+    const double each = given(&a->squares) ? 1 : 0;
+    return ax_op_per_element(ax_operands_merge_low_rank(), a, 2 * (double)a->b.shape[1] + each,
+                             &a->out);
+}
+
+static const bool dora = true; /* an option of shapes */
 
 static void build_merge_low_rank(struct ax_case_builder *b, struct ax_merge_low_rank *a) {
     const struct ax_shape *s = b->shape;
     a->weight = ax_case_in2(b, b->real, s->rows, s->cols);
     a->b = ax_case_in2(b, b->real, s->rows, s->inner);
     a->a = ax_case_in2(b, b->real, s->inner, s->cols);
+    if (s->options == &dora) {
+        a->magnitude = ax_case_in1(b, b->real, s->rows);
+        a->squares = ax_case_in1(b, AX_F64, s->rows);
+        ax_case_randomize(b, &a->squares, 0.5, 4);
+    }
     a->out = ax_case_out2(b, b->real, s->rows, s->cols);
     a->scale = 0.7;
 }
@@ -206,9 +225,41 @@ static void build_merge_low_rank(struct ax_case_builder *b, struct ax_merge_low_
 static const struct ax_shape shapes_merge_low_rank[] = {
     {"one", .rows = 1, .cols = 1, .inner = 1},
     {"odd", .rows = 5, .cols = 37, .inner = 3},
+    {"dora", .rows = 5, .cols = 37, .inner = 3, .options = &dora},
+    {"strided", .rows = 4, .cols = 80, .inner = 16, .pad = 8},
+    {"long rows", .rows = 3, .cols = 2100, .inner = 2},
+    {"long rows, dora", .rows = 3, .cols = 2100, .inner = 2, .options = &dora},
+    {"gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 16},
+};
+
+AX_OP_INFO(merge_low_rank, IN_ROWS(weight), IN_ROWS(b), IN(a), IN_ROWS(magnitude), IN_ROWS(squares),
+           OUT_ROWS(out));
+
+static const char *check_merged_squares(const struct ax_merged_squares *a) {
+    NEED(is_1d(&a->out, AX_F64, a->weight.shape[0]));
+    return check_low_rank(&a->weight, &a->b, &a->a);
+}
+
+static struct ax_op_cost cost_merged_squares(const struct ax_merged_squares *a) {
+    return ax_op_per_element(ax_operands_merged_squares(), a, 2 * (double)a->b.shape[1] + 2,
+                             &a->weight);
+}
+
+static void build_merged_squares(struct ax_case_builder *b, struct ax_merged_squares *a) {
+    const struct ax_shape *s = b->shape;
+    a->weight = ax_case_in2(b, b->real, s->rows, s->cols);
+    a->b = ax_case_in2(b, b->real, s->rows, s->inner);
+    a->a = ax_case_in2(b, b->real, s->inner, s->cols);
+    a->out = ax_case_out1(b, AX_F64, s->rows);
+    a->scale = 0.7;
+}
+
+static const struct ax_shape shapes_merged_squares[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1},
+    {"odd", .rows = 5, .cols = 37, .inner = 3},
     {"strided", .rows = 4, .cols = 80, .inner = 16, .pad = 8},
     {"long rows", .rows = 3, .cols = 2100, .inner = 2},
     {"gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 16},
 };
 
-AX_OP_INFO(merge_low_rank, IN_ROWS(weight), IN_ROWS(b), IN(a), OUT_ROWS(out));
+AX_OP_INFO(merged_squares, IN_ROWS(weight), IN_ROWS(b), IN(a), OUT_ROWS(out));

@@ -1,4 +1,4 @@
-/* dropout, colscale, coldot, dora_norm, dora_scale. */
+/* dropout, colscale, coldot, dora_norm, dora_scale, merge_low_rank, merged_squares. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -75,18 +75,42 @@ enum ax_status ax_ref_dora_scale(struct ax_queue *q, const struct ax_dora_scale 
     return AX_OK;
 }
 
+static double merged(const struct ax_tensor *w, const struct ax_tensor *b,
+                     const struct ax_tensor *a, double scale, int64_t n, int64_t k) {
+    double v = ax_ref_get(w, n, k);
+    for (int64_t j = 0; j < b->shape[1]; j++) {
+        const double s = scale * ax_ref_get(b, n, j);
+        v += s * ax_ref_get(a, j, k);
+    }
+    return v;
+}
+
 enum ax_status ax_ref_merge_low_rank(struct ax_queue *q, const struct ax_merge_low_rank *a,
                                      void *work) {
     (void)q;
     (void)work;
-    for (int64_t n = 0; n < a->weight.shape[0]; n++)
+    for (int64_t n = 0; n < a->weight.shape[0]; n++) {
+        const double squares = ax_ref_given(&a->squares) ? ax_ref_get(&a->squares, n, 0) : 0;
+        const double g = squares > 0 ? ax_ref_get(&a->magnitude, n, 0) / sqrt(squares) : 0;
         for (int64_t k = 0; k < a->weight.shape[1]; k++) {
-            double v = ax_ref_get(&a->weight, n, k);
-            for (int64_t j = 0; j < a->b.shape[1]; j++) {
-                const double s = a->scale * ax_ref_get(&a->b, n, j);
-                v += s * ax_ref_get(&a->a, j, k);
-            }
-            ax_ref_set(&a->out, n, k, v);
+            const double v = merged(&a->weight, &a->b, &a->a, a->scale, n, k);
+            ax_ref_set(&a->out, n, k, ax_ref_given(&a->squares) ? v * g : v);
         }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_merged_squares(struct ax_queue *q, const struct ax_merged_squares *a,
+                                     void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t n = 0; n < a->weight.shape[0]; n++) {
+        double sum = 0;
+        for (int64_t k = 0; k < a->weight.shape[1]; k++) {
+            const double v = merged(&a->weight, &a->b, &a->a, a->scale, n, k);
+            sum += v * v;
+        }
+        ax_ref_set(&a->out, n, 0, sum);
+    }
     return AX_OK;
 }

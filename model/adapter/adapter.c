@@ -124,12 +124,25 @@ static enum ax_status base_output(const struct ax_adapter *a, const struct ax_te
 
 enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tensor *w,
                                 const struct ax_tensor *out) {
-    AX_ASSERT(!a->magnitude && !drops(a));
-    return ax_run_merge_low_rank(a->run->rt->q, &(struct ax_merge_low_rank){.weight = *w,
-                                                                            .b = weight_of(a, a->b),
-                                                                            .a = weight_of(a, a->a),
-                                                                            .out = *out,
-                                                                            .scale = a->scale});
+    struct ax_runtime *rt = a->run->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_merge_low_rank m = {.weight = *w,
+                                  .b = weight_of(a, a->b),
+                                  .a = weight_of(a, a->a),
+                                  .out = *out,
+                                  .scale = a->scale};
+    AX_ASSERT(!drops(a));
+    if (a->magnitude) {
+        m.magnitude = weight_of(a, a->magnitude);
+        m.squares = take_column(a, AX_F64, w->shape[0]);
+        AX_TRY(ax_run_merged_squares(
+            rt->q, &(struct ax_merged_squares){*w, m.b, m.a, m.squares, a->scale}));
+        if (a->weight->tp_dim == 1)
+            AX_TRY(ax_tp_sum(rt, &m.squares));
+    }
+    AX_TRY(ax_run_merge_low_rank(rt->q, &m));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f) {

@@ -58,8 +58,8 @@ struct ax_adapter_forward {
 };
 enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f);
 
-/* out [out][in] = w + s·B·A with the bits of a merged file, of an adapter without DoRA or dropout;
- * out may be w. */
+/* out [out][in] = w + s·B·A, or with DoRA g∘(w + s·B·A), with the bits of a merged file; of an adapter
+ * without dropout. out may be w. */
 enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tensor *w,
                                 const struct ax_tensor *out);
 

@@ -38,13 +38,13 @@ static void test_resumes_where_it_starts(void **state) {
 }
 
 /* The merged model, quantized, is what the adapter's last evaluation saw. */
-static void merged_is_trained(const char *scheme) {
+static void merged_is_trained(const char *scheme, const char *dora) {
     char scheme_key[64], base[256];
     snprintf(scheme_key, sizeof scheme_key, "qat.scheme=%s", scheme);
     const char *path = config("qat:\n  scheme: int4\nmerge_lora: true\n" LORA);
     assert_int_equal(ax_remove_tree(in_scratch("lora")), AX_OK);
     assert_int_equal(ax_remove_tree(in_scratch("full")), AX_OK);
-    EXPECT(0, "\nadapter: ", path, out("lora"), scheme_key);
+    EXPECT(0, "\nadapter: ", path, out("lora"), scheme_key, dora);
     snprintf(base, sizeof base, "base_model=%s/lora/merged", scratch);
     EXPECT(0, "\nmodel: ", path, out("full"), scheme_key, base, "adapter=null", "merge_lora=false",
            "max_steps=1", "eval_steps=1");
@@ -55,10 +55,10 @@ static void merged_is_trained(const char *scheme) {
 
 static void test_merged_adapters_are_what_was_trained(void **state) {
     (void)state;
-    merged_is_trained("fp8");
-    merged_is_trained("nvfp4");
-    merged_is_trained("int8");
-    merged_is_trained("int4-int8");
+    merged_is_trained("fp8", "peft_use_dora=true");
+    merged_is_trained("nvfp4", "peft_use_dora=false");
+    merged_is_trained("int8", "peft_use_dora=true");
+    merged_is_trained("int4-int8", "peft_use_dora=false");
 }
 
 static void test_refusals(void **state) {
@@ -72,7 +72,6 @@ static void test_refusals(void **state) {
     EXPECT(2, "`axtrain qat` needs a configuration with qat:", path, "qat=null");
     path = config("qat:\n  scheme: int4\n" LORA);
     EXPECT(2, "set lora_dropout: 0", path, "lora_dropout=0.1");
-    EXPECT(2, "set peft_use_dora: false", path, "peft_use_dora=true");
 }
 
 /* Every scheme trains; axolotl's pairs of types are schemes. */

@@ -106,6 +106,9 @@ static void elementwise(void **state) {
     COSTS(merge_low_rank, 2 * K * T * D, 2 * (2 * T * D + T * K + K * D),
           .weight = matrix(AX_BF16, T, D), .b = matrix(AX_BF16, T, K), .a = matrix(AX_BF16, K, D),
           .out = matrix(AX_BF16, T, D));
+    COSTS(merged_squares, (2 * K + 2) * T * D, 2 * (T * D + T * K + K * D) + 8 * T,
+          .weight = matrix(AX_BF16, T, D), .b = matrix(AX_BF16, T, K), .a = matrix(AX_BF16, K, D),
+          .out = vector(AX_F64, T));
     COSTS(dora_scale, 3 * D, 2 * D + 3 * 4 * D, .magnitude = b, .sumsq = w, .scale = w,
           .inverse = w);
 }

@@ -1,4 +1,4 @@
-/* dropout, colscale, coldot, dora_norm and dora_scale. */
+/* dropout, colscale, coldot, dora_norm, dora_scale, merge_low_rank and merged_squares. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -166,7 +166,7 @@ enum ax_status AX_VEC(ax_cpu_dora_scale)(struct ax_queue *q, const struct ax_dor
     return AX_OK;
 }
 
-/* ---- merge_low_rank ---- */
+/* ---- merge_low_rank, merged_squares ---- */
 
 #define MERGED 1024 /* elements of a row at a time */
 
@@ -182,16 +182,27 @@ AX_INLINE void add_scaled(enum ax_dtype real, const void *a, double s, int64_t f
         v[k] += s * as_double(real, a, first + k);
 }
 
-AX_INLINE void merge_row(enum ax_dtype real, const struct ax_merge_low_rank *a, int64_t row) {
+/* Elements [first, first + n) of a merged row, n ≤ MERGED. */
+AX_INLINE void merge_piece(enum ax_dtype real, const struct ax_merged_squares *a, int64_t row,
+                           int64_t first, int64_t n, double *v) {
     const void *w = ax_tensor_row(&a->weight, row), *b = ax_tensor_row(&a->b, row);
-    double v[MERGED];
+    for (int64_t k = 0; k < n; k++)
+        v[k] = as_double(real, w, first + k);
+    for (int64_t j = 0; j < a->b.shape[1]; j++)
+        add_scaled(real, ax_tensor_row(&a->a, j), a->scale * as_double(real, b, j), first, n, v);
+}
+
+AX_INLINE void merge_row(enum ax_dtype real, const struct ax_merge_low_rank *a, int64_t row) {
+    const struct ax_merged_squares of = {a->weight, a->b, a->a, {0}, a->scale};
+    const double *squares = a->squares.data;
+    double v[MERGED], g = 1;
+    if (squares)
+        g = squares[row] > 0 ? as_double(real, a->magnitude.data, row) / sqrt(squares[row]) : 0;
     for (int64_t first = 0; first < a->weight.shape[1]; first += MERGED) {
         const int64_t n = least(MERGED, a->weight.shape[1] - first);
-        for (int64_t k = 0; k < n; k++)
-            v[k] = as_double(real, w, first + k);
-        for (int64_t j = 0; j < a->b.shape[1]; j++)
-            add_scaled(real, ax_tensor_row(&a->a, j), a->scale * as_double(real, b, j), first, n,
-                       v);
+        merge_piece(real, &of, row, first, n, v);
+        for (int64_t k = 0; squares && k < n; k++)
+            v[k] *= g;
         char *out = (char *)ax_tensor_row(&a->out, row) + (size_t)first * ax_dtype_size(real);
         ax_convert(real, out, AX_F64, v, n);
     }
@@ -202,5 +213,24 @@ enum ax_status AX_VEC(ax_cpu_merge_low_rank)(struct ax_queue *q, const struct ax
     (void)work;
     AX_PARALLEL_FOR (team(q, ax_tensor_numel(&a->weight) * a->b.shape[1]), row, a->weight.shape[0])
         AX_BY_DTYPE(a->weight.dtype, merge_row, a, row);
+    return AX_OK;
+}
+
+AX_INLINE void square_row(enum ax_dtype real, const struct ax_merged_squares *a, int64_t row) {
+    double v[MERGED], sum = 0;
+    for (int64_t first = 0; first < a->weight.shape[1]; first += MERGED) {
+        const int64_t n = least(MERGED, a->weight.shape[1] - first);
+        merge_piece(real, a, row, first, n, v);
+        for (int64_t k = 0; k < n; k++)
+            sum += v[k] * v[k];
+    }
+    ((double *)a->out.data)[row] = sum;
+}
+
+enum ax_status AX_VEC(ax_cpu_merged_squares)(struct ax_queue *q, const struct ax_merged_squares *a,
+                                             void *work) {
+    (void)work;
+    AX_PARALLEL_FOR (team(q, ax_tensor_numel(&a->weight) * a->b.shape[1]), row, a->weight.shape[0])
+        AX_BY_DTYPE(a->weight.dtype, square_row, a, row);
     return AX_OK;
 }

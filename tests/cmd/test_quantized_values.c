@@ -1,0 +1,265 @@
+/* What is trained is what is written: of every scheme with a file form, trained in full and as an adapter,
+ * `axtrain quantize` writes the values that the last forward pass had, and evaluation of the folder is the
+ * training's last one. An adapter beside a quantized base is another model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "ckpt/hf/hf.h"
+#include "kernels/scheme.h"
+#include "tests/cmd/chats_case.h"
+#include "tests/cmd/program_case.h"
+#include "tests/kernels/harness.h"
+
+#define MIXTURE_MATRICES (2 * (4 + 3 * 8 + 3)) /* attention, 8 experts, the shared one */
+
+static const char *const trained[] = {
+    "", "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\nmerge_lora: true\n",
+    "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\nmerge_lora: true\n"
+    "peft_use_dora: true\n"};
+
+/* Of schemes with groups: those of int4-fp8 do not divide the golden llama's matrices, 32 does. Of the
+ * mixture 16. */
+static int group_size;
+
+static const char *config(const struct ax_scheme *s, const char *more) {
+    char all[1024];
+    snprintf(all, sizeof all,
+             "max_steps: 3\nsave_only_model: true\nfloat32: true\nqat:\n  scheme: %s\n%s%s",
+             s->name, s->groups ? "  group_size: 32\n" : "", more);
+    group_size = 32;
+    return chats_config(all);
+}
+
+/* SCRATCH/moe: the golden mixture of experts with a shared one, and rows of its vocabulary. */
+static const char *mixture_config(const struct ax_scheme *s) {
+    static const char *const files[] = {"qwen2_moe/config.json", "qwen2_moe/model.safetensors",
+                                        "llama/tokenizer.json", "llama/tokenizer_config.json"};
+    static char path[128];
+    struct ax_buf rows = {0}, b = {0};
+    assert_int_equal(ax_mkdir_parents(in_scratch("moe")), AX_OK);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char from[600], to[64], *text;
+        size_t n;
+        snprintf(from, sizeof from, "%s/../%s", golden_llama(), files[i]);
+        snprintf(to, sizeof to, "moe/%s", strchr(files[i], '/') + 1);
+        assert_int_equal(ax_read_file(from, 1 << 24, &text, &n), AX_OK);
+        put_bytes(to, text, n);
+        ax_free(text);
+    }
+    for (int row = 0; row < 3; row++) {
+        struct ax_buf ids = {0};
+        for (int i = 0; i < 40; i++)
+            assert_int_equal(ax_buf_printf(&ids, "%s%d", i ? ", " : "",
+                                           (7 * i * i + 3 * i + 11 * row) % 300 + 1),
+                             AX_OK);
+        assert_int_equal(
+            ax_buf_printf(&rows, "{\"input_ids\": [%s], \"labels\": [%s]}\n", ids.data, ids.data),
+            AX_OK);
+        ax_buf_free(&ids);
+    }
+    put_bytes("ids.jsonl", rows.data, rows.len);
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: %s/moe\noutput_dir: %s/out\ndatasets:\n  - path: %s/ids.jsonl\n"
+                      "    type:\ntest_datasets:\n  - path: %s/ids.jsonl\n    type:\n"
+                      "sequence_len: 64\nlearning_rate: 5e-3\nlr_scheduler: constant\n"
+                      "micro_batch_size: 3\ngradient_accumulation_steps: 1\nnum_epochs: 9\n"
+                      "max_steps: 3\neval_steps: 3\nlogging_steps: 1\nsave_only_model: true\n"
+                      "float32: true\nqat:\n  scheme: %s\n%s",
+                      scratch, scratch, scratch, scratch, s->name,
+                      s->groups ? "  group_size: 16\n" : ""),
+        AX_OK);
+    group_size = 16;
+    snprintf(path, sizeof path, "%s", put_bytes("moe.yaml", b.data, b.len));
+    ax_buf_free(&rows);
+    ax_buf_free(&b);
+    return path;
+}
+
+/* The values that the forward pass computes from a matrix. */
+static void fake(struct machine *m, const struct ax_scheme *s, const struct ax_st_entry *e,
+                 float *y) {
+    float *x, *range;
+    const int64_t rows = e->shape[0], cols = e->shape[1];
+    const int64_t outer = ax_quant_info(s->weight.kind)->outer;
+    assert_int_equal(ax_alloc(&x, (size_t)e->numel, sizeof *x), AX_OK);
+    assert_int_equal(ax_alloc(&range, (size_t)rows, 2 * sizeof *range), AX_OK);
+    assert_int_equal(ax_st_read(e, 0, e->numel, AX_F32, x), AX_OK);
+    struct ax_fake_quantize f = {.x = ax_tensor_2d(AX_F32, x, rows, cols),
+                                 .y = ax_tensor_2d(AX_F32, y, rows, cols),
+                                 .block = s->groups             ? group_size
+                                          : s->weight.block > 0 ? s->weight.block
+                                                                : cols,
+                                 .kind = s->weight.kind};
+    if (outer != 1 || s->weight.block == AX_BLOCK_TENSOR) {
+        f.range = ax_tensor_2d(AX_F32, range, outer == AX_BLOCK_ROW ? rows : 1, 2);
+        assert_int_equal(
+            ax_run_quant_range(m->q, &(struct ax_quant_range){.x = f.x, .range = f.range}), AX_OK);
+    }
+    assert_int_equal(ax_run_fake_quantize(m->q, &f), AX_OK);
+    ax_free(range);
+    ax_free(x);
+}
+
+/* Matrices of out/quantized against those of `model`. */
+static void same_values(struct machine *m, const struct ax_scheme *s, const char *model_dir,
+                        int n_matrices) {
+    struct ax_hf model, quantized;
+    int matrices = 0;
+    assert_int_equal(ax_hf_open(&model, in_scratch(model_dir)), AX_OK);
+    assert_int_equal(ax_hf_open(&quantized, in_scratch("out/quantized")), AX_OK);
+    assert_int_equal(ax_hf_count(&model), ax_hf_count(&quantized));
+    for (int i = 0; i < ax_hf_count(&model); i++) {
+        const struct ax_st_entry *e = ax_hf_at(&model, i), *q = ax_hf_find(&quantized, e->name);
+        float *want, *got;
+        assert_int_equal(ax_alloc(&want, (size_t)e->numel, sizeof *want), AX_OK);
+        assert_int_equal(ax_alloc(&got, (size_t)e->numel, sizeof *got), AX_OK);
+        if (strstr(e->name, "_proj.weight"))
+            fake(m, s, e, want);
+        else
+            assert_int_equal(ax_st_read(e, 0, e->numel, AX_F32, want), AX_OK);
+        matrices += strstr(e->name, "_proj.weight") != NULL;
+        assert_int_equal(ax_st_read(q, 0, e->numel, AX_F32, got), AX_OK);
+        for (int64_t k = 0; k < e->numel; k++)
+            if (got[k] != want[k])
+                fail_msg("%s: %s[%d] is %.9g, the forward pass has %.9g", s->name, e->name, (int)k,
+                         (double)got[k], (double)want[k]);
+        ax_free(want);
+        ax_free(got);
+    }
+    assert_int_equal(matrices, n_matrices);
+    ax_hf_close(&model);
+    ax_hf_close(&quantized);
+}
+
+/* The mean nll of the configuration's evaluation rows. */
+static double evaluate(const char *model, const char *config_path) {
+    char said[8192];
+    if (run(said, sizeof said, "eval --model %s --config %s --json", in_scratch(model),
+            config_path) != 0)
+        fail_msg("%s", said);
+    json_t *v = json_loads(said, JSON_DISABLE_EOF_CHECK, NULL);
+    const double nll = json_number_value(json_object_get(v, "mean_nll"));
+    assert_non_null(v);
+    json_decref(v);
+    assert_true(nll > 0);
+    return nll;
+}
+
+/* An adapter beside the quantized base, as other programs train one; `*base` is rounded to nearest. */
+static double beside_quantized_base(const struct ax_scheme *s, const char *config_path) {
+    char base[200];
+    snprintf(base, sizeof base, "%s", in_scratch("base"));
+    sft_command = "quantize";
+    if (s->groups)
+        EXPECT(0, "matrices as", golden_llama(), base, "--scheme", s->name, "--group", "32");
+    else
+        EXPECT(0, "matrices as", golden_llama(), base, "--scheme", s->name);
+    char said[8192];
+    if (run(said, sizeof said, "eval --model %s --adapter %s/out --config %s --json", base, scratch,
+            config_path) != 0)
+        fail_msg("%s", said);
+    json_t *v = json_loads(said, JSON_DISABLE_EOF_CHECK, NULL);
+    const double nll = json_number_value(json_object_get(v, "mean_nll"));
+    json_decref(v);
+    return nll;
+}
+
+/* Trains, quantizes, evaluates; returns the last evaluation of training. */
+static double check(struct machine *m, const struct ax_scheme *s, const char *config_path,
+                    const char *model, int n_matrices) {
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    sft_command = "qat";
+    EXPECT(0, ": ", config_path);
+    sft_command = "quantize";
+    EXPECT(0, "layer 1: relative error 0.", config_path);
+    same_values(m, s, model, n_matrices);
+    const double want = metric_of("out", "eval_loss", 3),
+                 got = evaluate("out/quantized", config_path);
+    if (!(fabs(got - want) <= 1e-6))
+        fail_msg("%s, %s: %.9f, the last evaluation was %.9f", s->name, model, got, want);
+    return want;
+}
+
+static void check_llama(struct machine *m, const struct ax_scheme *s, size_t how) {
+    char path[200];
+    assert_int_equal(ax_remove_tree(in_scratch("base")), AX_OK);
+    snprintf(path, sizeof path, "%s", config(s, trained[how]));
+    const double want = check(m, s, path, how ? "out/merged" : "out", 21);
+    if (how == 0)
+        return;
+    const double naive = beside_quantized_base(s, path);
+    if (!(fabs(naive - want) > 1e-5))
+        fail_msg("%s, %zu: %.9f is no different from %.9f", s->name, how, naive, want);
+}
+
+/* Its router and the gate of its shared expert stay as they are, and config.json says so. */
+static void check_mixture(struct machine *m, const struct ax_scheme *s) {
+    char path[200], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s", mixture_config(s));
+    check(m, s, path, "out", MIXTURE_MATRICES);
+    assert_int_equal(ax_read_file(in_scratch("out/quantized/config.json"), 1 << 20, &text, &n),
+                     AX_OK);
+    assert_non_null(strstr(text, "\"model.layers.0.mlp.gate\""));
+    assert_non_null(strstr(text, "\"model.layers.1.mlp.shared_expert_gate\""));
+    assert_null(strstr(text, "_proj\""));
+    ax_free(text);
+}
+
+enum { FULL, LORA, DORA, MIXTURE };
+
+static void every_scheme(size_t how) {
+    struct machine m;
+    int n = 0;
+    need_binary();
+    machine_open(&m, have_cpu() ? "cpu" : "ref", 1);
+    for (const struct ax_scheme *s = ax_schemes; s->name; s++)
+        if (s->form != AX_FORM_NONE) {
+            how == MIXTURE ? check_mixture(&m, s) : check_llama(&m, s, how);
+            n++;
+        }
+    assert_true(n >= 8);
+    machine_close(&m);
+}
+
+static void test_full(void **state) {
+    (void)state;
+    every_scheme(FULL);
+}
+static void test_lora(void **state) {
+    (void)state;
+    every_scheme(LORA);
+}
+static void test_dora(void **state) {
+    (void)state;
+    every_scheme(DORA);
+}
+
+static void test_mixture(void **state) {
+    (void)state;
+    every_scheme(MIXTURE);
+}
+
+/* A configuration with an adapter that was not merged. */
+static void test_unmerged(void **state) {
+    (void)state;
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    const char *path = config(&ax_schemes[0], trained[1]);
+    sft_command = "quantize";
+    EXPECT(2, "out/merged is missing", path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full),     cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_dora),     cmocka_unit_test(test_mixture),
+        cmocka_unit_test(test_unmerged),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
