@@ -42,6 +42,7 @@ struct mesh {
     int micro;
 };
 static int figures;
+static int ffn_size; /* intermediate_size of the models that run; 0 = 54 */
 
 static inline enum ax_status run_here(const struct model *m, const struct mesh *mesh,
                                       const char *backend, enum ax_recompute recompute,
@@ -49,6 +50,8 @@ static inline enum ax_status run_here(const struct model *m, const struct mesh *
                                       bool *here) {
     static struct ax_arch arch;
     assert_int_equal(make_arch(&arch, m->type, m->tied, m->extra, m->vocab), AX_OK);
+    if (ffn_size > 0)
+        arch.intermediate_size = ffn_size;
     for (int64_t i = 0; m->ffn_norms.out && i < arch.n_layers; i++) {
         arch.layers[i].mixer_norms = m->mixer_norms;
         arch.layers[i].ffn_norms = m->ffn_norms;

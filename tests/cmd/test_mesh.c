@@ -330,53 +330,6 @@ static void classifiers_are_one_rank(void **state) {
         }
 }
 
-/* Scales that span ranks: of rows that tp splits, of tensors. */
-static void quantized_linears_are_one_rank(void **state) {
-    (void)state;
-    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 2}, {{1, 1, 1, 1, 2, 1}, 2},
-                                         {{2, 1, 1, 1, 1, 1}, 2}, {{1, 1, 1, 2, 1, 1}, 2},
-                                         {{1, 1, 1, 2, 2, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}};
-    static const char *const names[] = {"fp8", "int8-int8", "fp8-tensor", "int4-int8"};
-    static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true};
-    static struct ax_golden_report r;
-    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
-        for (size_t k = 0; k < 4; k++) {
-            struct ax_scheme scheme;
-            assert_int_equal(ax_scheme_find("scheme", names[k], &scheme), AX_OK);
-            if (scheme.groups && meshes[i].sizes.tp > 1)
-                continue; /* 27 inputs of a rank have no groups */
-            scheme.weight.block = scheme.groups ? 2 : scheme.weight.block;
-            struct ax_mesh_check c = {.qat = &scheme,
-                                      .adapter = (i + k) % 3 == 0 ? &lora : NULL,
-                                      .pad = (i + k) % 3 == 1 ? 4 : 0};
-            const struct model *m = &models[(i + k) % 2];
-            run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
-            expect_figures(&r, m, &meshes[i], 6);
-        }
-}
-
-/* Scales of operands that span ranks of tp and cp: of all, of rows, of columns; without the padding. */
-static void fp8_training_is_one_rank(void **state) {
-    (void)state;
-    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 2}, {{1, 1, 1, 1, 2, 1}, 2},
-                                         {{2, 1, 1, 1, 1, 1}, 2}, {{1, 1, 1, 2, 1, 1}, 2},
-                                         {{1, 1, 1, 2, 2, 1}, 2}, {{1, 1, 2, 1, 1, 2}, 2}};
-    static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true};
-    static struct ax_golden_report r;
-    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
-        for (size_t k = 0; k < 4; k++) {
-            struct ax_scheme scheme;
-            assert_int_equal(ax_fp8_recipe(k % 2 ? "rowwise" : "tensorwise", k > 1, &scheme),
-                             AX_OK);
-            struct ax_mesh_check c = {.qat = &scheme,
-                                      .adapter = (i + k) % 4 == 0 ? &lora : NULL,
-                                      .pad = (i + k) % 2 ? 4 : 0};
-            const struct model *m = meshes[i].sizes.ep > 1 ? &experts[k % 2] : &models[k % 2];
-            run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
-            expect_figures(&r, m, &meshes[i], 6);
-        }
-}
-
 /* Of a shard of the vocabulary a few tokens, more than half or, with 4 of 25 or 24, all it has. */
 static void weights_by_entropy_are_one_rank(void **state) {
     (void)state;
@@ -748,8 +701,6 @@ int main(void) {
         cmocka_unit_test(impossible_pipelines_are_refused),
         cmocka_unit_test(bf16_and_adamw_are_one_rank),
         cmocka_unit_test(classifiers_are_one_rank),
-        cmocka_unit_test(quantized_linears_are_one_rank),
-        cmocka_unit_test(fp8_training_is_one_rank),
         cmocka_unit_test(weights_by_entropy_are_one_rank),
         cmocka_unit_test(adapters_are_one_rank),
         cmocka_unit_test(restarted_adapters_are_one_rank),
