@@ -134,11 +134,23 @@ const struct ax_config_rule ax_config_rules[] = {
     {"qat.scheme && (set(qat.weight_dtype) || set(qat.activation_dtype))", "qat.scheme",
      "says both types: remove weight_dtype and activation_dtype"},
     {"qat && !qat.scheme && qat.weight_dtype == int8", "qat",
-     "weight_dtype int8 (the default) is not supported: use int4, fp8, nvfp4 or mxfp4, or scheme"},
+     "weight_dtype int8 (the default) is no pair of axolotl's: set scheme to int8, or weight_dtype "
+     "to "
+     "int4"},
     {"qat && qat.weight_dtype == int4 && qat.activation_dtype == int4,nvfp4,mxfp4",
      "qat.activation_dtype", "int4 weights need int8 or fp8 activations, or no activation_dtype"},
     {"qat && qat.weight_dtype == fp8,float8* && qat.activation_dtype != fp8,float8*",
-     "qat.activation_dtype", "fp8 weights need fp8 activations"},
+     "qat.activation_dtype", "fp8 weights need fp8 activations: set it to fp8"},
+    {"quantization && !quantization.scheme && quantization.weight_dtype == int8 && "
+     "set(quantization.activation_dtype) && quantization.activation_dtype != int8",
+     "quantization.activation_dtype", "int8 weights need int8 activations, or no activation_dtype"},
+    {"quantization && !quantization.scheme && quantization.weight_dtype == int4 && "
+     "quantization.activation_dtype == int4,nvfp4,mxfp4",
+     "quantization.activation_dtype",
+     "int4 weights need int8 or fp8 activations, or no activation_dtype"},
+    {"quantization && !quantization.scheme && quantization.weight_dtype == fp8,float8* && "
+     "quantization.activation_dtype != fp8,float8*",
+     "quantization.activation_dtype", "fp8 weights need fp8 activations: set it to fp8"},
     {"qat && (qat.weight_dtype == nvfp4 || qat.scheme == nvfp4*) && set(qat.group_size) && "
      "qat.group_size != 16",
      "qat.group_size", "must be 16 for nvfp4"},

@@ -13,6 +13,8 @@ static bool is_fp8(const char *dtype) {
 static const char *name_of(const char *weight, const char *input) {
     if (is_fp8(weight))
         return "fp8";
+    if (strcmp(weight, "int8") == 0)
+        return input ? "int8-int8" : "int8";
     if (strcmp(weight, "int4") != 0)
         return weight; /* nvfp4, mxfp4: whatever the activations are */
     return !input ? "int4" : is_fp8(input) ? "int4-fp8" : "int4-int8";
