@@ -66,6 +66,13 @@ static void describe_grouped(const struct ax_recording *r, const struct ax_group
     e->k = g->trans_a ? g->expected_rows / g->c.shape[0] : g->a.shape[1];
 }
 
+static void describe_packed(const struct ax_packed_gemm *g, struct ax_op_event *e) {
+    e->dtype = g->a.dtype;
+    e->m = g->c.shape[0];
+    e->n = g->c.shape[1];
+    e->k = g->a.shape[1];
+}
+
 /* FLOPs are `dims` sums of products per query, head and key: kernels/ops/attention.c. */
 static void describe_attention(const struct ax_attention *a, double dims, struct ax_op_event *e) {
     const double queries = (double)a->q.shape[0] * (double)a->q.shape[1];
@@ -80,6 +87,8 @@ static void describe(const struct ax_recording *r, const void *args, struct ax_o
         describe_gemm(r, args, e);
     } else if (e->op == AX_OP_grouped_gemm) {
         describe_grouped(r, args, e);
+    } else if (e->op == AX_OP_packed_gemm) {
+        describe_packed(args, e);
     } else if (e->op == AX_OP_attention_forward) {
         const struct ax_attention *a = &((const struct ax_attention_forward *)args)->a;
         describe_attention(a, (double)(a->q.shape[2] + a->v.shape[2]), e);

@@ -125,6 +125,7 @@ static const struct {
 } kinds[] = {
     {AX_OP_gemm, AX_TIME_PRODUCTS, STREAMED},
     {AX_OP_grouped_gemm, AX_TIME_PRODUCTS, STREAMED},
+    {AX_OP_packed_gemm, AX_TIME_PRODUCTS, STREAMED},
     {AX_OP_attention_forward, AX_TIME_ATTENTION, STREAMED},
     {AX_OP_attention_backward, AX_TIME_ATTENTION, STREAMED},
     {AX_OP_sumsq, AX_TIME_UPDATES, STREAMED},
