@@ -469,7 +469,7 @@ static void lists_that_contradict_themselves(void **state) {
 
 static void trouble_that_passes_is_waited_for(void **state) {
     (void)state;
-    static const int passing[] = {429, 500, 502, 503, 504};
+    static const int passing[] = {408, 429, 500, 502, 503, 504};
     add_model();
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
         assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
@@ -489,6 +489,20 @@ static void trouble_that_passes_is_waited_for(void **state) {
     s.retry_after = 100000;
     fetches_not(AX_ERR_IO, "rate limit"); /* nobody waits for a day */
     assert_int_equal(s.fail_times, 999);
+}
+
+static void other_trouble_is_not_waited_for(void **state) {
+    (void)state;
+    static const int lasting[] = {400, 407, 409, 428, 430, 499, 501, 505};
+    add_model();
+    for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++) {
+        char status[40];
+        snprintf(status, sizeof status, "the hub responded with status %d", lasting[i]);
+        s.fail_status = lasting[i];
+        s.fail_times = 1000;
+        fetches_not(AX_ERR_IO, status);
+        assert_int_equal(s.fail_times, 999);
+    }
 }
 
 /* Without a header every pause is twice as long as the one before. */
@@ -708,6 +722,7 @@ int main(void) {
         TEST(links_in_the_way_are_not_followed),
         TEST(lists_that_contradict_themselves),
         TEST(trouble_that_passes_is_waited_for),
+        TEST(other_trouble_is_not_waited_for),
         TEST(pauses_grow),
         TEST(retry_after_is_kept),
         TEST(refusals_say_what_to_do),
