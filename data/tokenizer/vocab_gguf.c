@@ -81,9 +81,9 @@ static enum ax_status name_special(struct ax_tokenizer *t, const struct ax_gguf_
                         v->name, ax_special_name(which), (long long)id, v->n_tokens);
     char *text;
     AX_TRY(ax_strndup(&text, s, len));
-    enum ax_status st = ax_tokenizer_name_special(t, which, text);
+    const enum ax_status st = ax_tokenizer_name_special(t, which, text); /* it may have a NUL */
     ax_free(text);
-    return st;
+    return st == AX_ERR_DATA ? ax_error_prefix(st, "%s", v->name) : st;
 }
 
 /* --- the two kinds --- */
