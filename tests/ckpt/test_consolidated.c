@@ -10,6 +10,7 @@
 #include "ckpt/hf/params.h"
 #include "model/arch.h"
 #include "tests/ckpt/folder.h"
+#include "tests/own_names.h"
 #include "tests/cmd/program_case.h"
 
 enum { MAX_TENSORS = 128, HEAD = 16 };
@@ -18,35 +19,6 @@ static const char *model(const char *name) {
     static char path[64];
     snprintf(path, sizeof path, "models/%s", name);
     return fixture(path);
-}
-
-/* "self_attn.q_proj" of the first string → "attention.wq". */
-static const char *const parts[][2] = {
-    {"model.embed_tokens.", "tok_embeddings."},
-    {"model.norm.", "norm."},
-    {"lm_head.", "output."},
-    {"model.layers.", "layers."},
-    {"input_layernorm", "attention_norm"},
-    {"post_attention_layernorm", "ffn_norm"},
-    {"self_attn.q_proj", "attention.wq"},
-    {"self_attn.k_proj", "attention.wk"},
-    {"self_attn.v_proj", "attention.wv"},
-    {"self_attn.o_proj", "attention.wo"},
-    {"mlp.gate_proj", "feed_forward.w1"},
-    {"mlp.down_proj", "feed_forward.w2"},
-    {"mlp.up_proj", "feed_forward.w3"},
-    {"block_sparse_moe", "feed_forward"},
-};
-
-static void own_name(const char *hf, char out[160]) {
-    snprintf(out, 160, "%s", hf);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        char *at = strstr(out, parts[i][0]), rest[160];
-        if (!at)
-            continue;
-        snprintf(rest, sizeof rest, "%s", at + strlen(parts[i][0]));
-        snprintf(at, (size_t)(160 - (at - out)), "%s%s", parts[i][1], rest);
-    }
 }
 
 /* transformers makes [head][j][i] of [head][i][j]. */

@@ -10,6 +10,7 @@
 #include "ckpt/hf/hf.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/own_names.h"
 
 enum { HEAD = 16, MAX_TENSORS = 64 };
 
@@ -52,21 +53,6 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *to) {
 
 /* SCRATCH/hf and SCRATCH/own: the tiny mistral in both forms, with a tokenizer.json. */
 static void make_folders(void) {
-    static const char *const parts[][2] = {
-        {"model.embed_tokens.", "tok_embeddings."},
-        {"model.layers.", "layers."},
-        {"model.norm.", "norm."},
-        {"lm_head.", "output."},
-        {"input_layernorm", "attention_norm"},
-        {"post_attention_layernorm", "ffn_norm"},
-        {"self_attn.q_proj", "attention.wq"},
-        {"self_attn.k_proj", "attention.wk"},
-        {"self_attn.v_proj", "attention.wv"},
-        {"self_attn.o_proj", "attention.wo"},
-        {"mlp.gate_proj", "feed_forward.w1"},
-        {"mlp.down_proj", "feed_forward.w2"},
-        {"mlp.up_proj", "feed_forward.w3"},
-    };
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
                                         "tokenizer_config.json"};
     static char names[MAX_TENSORS][160];
@@ -88,14 +74,7 @@ static void make_folders(void) {
     assert_in_range(n, 1, MAX_TENSORS);
     for (int i = 0; i < n; i++) {
         const struct ax_st_entry *e = ax_hf_at(&hf, i);
-        snprintf(names[i], sizeof names[i], "%s", e->name);
-        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
-            char *at = strstr(names[i], parts[k][0]), rest[160];
-            if (!at)
-                continue;
-            snprintf(rest, sizeof rest, "%s", at + strlen(parts[k][0]));
-            snprintf(at, (size_t)(names[i] + 160 - at), "%s%s", parts[k][1], rest);
-        }
+        own_name(e->name, names[i]);
         tensors[i] = (struct ax_st_output){.name = names[i],
                                            .dtype = AX_F32,
                                            .ndim = e->ndim,

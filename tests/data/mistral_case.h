@@ -1,10 +1,28 @@
-/* A conversation as the mistral-common package writes it. Include after cmocka.h. */
+/* Goldens of the mistral-common package, and a conversation as it writes it. Include after cmocka.h. */
 #ifndef AX_TESTS_DATA_MISTRAL_CASE_H
 #define AX_TESTS_DATA_MISTRAL_CASE_H
 
 #include "data/template/template.h"
 #include "tests/data/scratch.h"
 #include "tests/data/tokenizer_case.h"
+
+static struct ax_json_doc cases;
+
+/* For a test's own set-up, which names the file. */
+static inline int load_cases_of(void **state, const char *path) {
+    return ax_json_load(&cases, path, 16 << 20) == AX_OK ? scratch_make(state) : -1;
+}
+
+static inline int free_cases(void **state) {
+    ax_json_free(&cases);
+    return scratch_remove(state);
+}
+
+static inline json_t *member(const char *key) {
+    json_t *list = json_object_get(cases.root, key);
+    assert_true(json_array_size(list) > 50);
+    return list;
+}
 
 static inline json_t *variables(const json_t *row) {
     json_t *vars = json_object();

@@ -14,23 +14,8 @@ enum { MAX_JSON = 16 * 1024 * 1024 };
 
 #define TEKKEN "tests/data/tekken.json"
 
-static struct ax_json_doc cases;
-
 static int load_cases(void **state) {
-    if (ax_json_load(&cases, "tests/data/tekken_cases.json", MAX_JSON) != AX_OK)
-        return -1;
-    return scratch_make(state);
-}
-
-static int free_cases(void **state) {
-    ax_json_free(&cases);
-    return scratch_remove(state);
-}
-
-static json_t *member(const char *key) {
-    json_t *list = json_object_get(cases.root, key);
-    assert_true(json_array_size(list) > 50);
-    return list;
+    return load_cases_of(state, "tests/data/tekken_cases.json");
 }
 
 static void texts_have_the_packages_ids(void **state) {

@@ -49,13 +49,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
-    static struct fuzz_text t;
-    fuzz_text_set(&t, data, size);
-    if (seed % 2 == 0)
-        fuzz_text_flip(&t);
-    else
-        fuzz_text_change_number(&t, seed / 2);
-    size = t.len < max_size ? t.len : max_size;
-    memcpy(data, t.text, size);
-    return size;
+    return fuzz_text_mutate(data, size, max_size, seed);
 }

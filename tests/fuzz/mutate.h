@@ -92,4 +92,17 @@ static inline void fuzz_text_change_number(struct fuzz_text *t, unsigned random)
         fuzz_text_replace(t, at, n, numbers[random % count]);
 }
 
+/* A target's LLVMFuzzerCustomMutator, of JSON text. */
+static inline size_t fuzz_text_mutate(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+    static struct fuzz_text t;
+    fuzz_text_set(&t, data, size);
+    if (seed % 2 == 0)
+        fuzz_text_flip(&t);
+    else
+        fuzz_text_change_number(&t, seed / 2);
+    size = t.len < max_size ? t.len : max_size;
+    memcpy(data, t.text, size);
+    return size;
+}
+
 #endif
