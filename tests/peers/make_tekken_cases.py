@@ -224,10 +224,10 @@ def main():
     write(DATA / "tekken_cases.json", lines + ["]}"])
 
 
-def check(tool):
+def check(tool, files="tekken_*.json"):
     import mistral_common
     rng, bad, n = random.Random(9), 0, 0
-    for path in sorted((pathlib.Path(mistral_common.__file__).parent / "data").glob("tekken_*.json")):
+    for path in sorted((pathlib.Path(mistral_common.__file__).parent / "data").glob(files)):
         raw = MistralTokenizer.from_file(str(path)).instruct_tokenizer.tokenizer
         lines = [text_of(rng) for _ in range(3000)]
         lines += ["".join(chr(rng.choice([rng.randint(32, 0x7F), rng.randint(0xA0, 0x2FFF),
