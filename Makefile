@@ -6,6 +6,8 @@
 #   PREFIX=dir         for make install (/usr/local)               DESTDIR=dir in front of it
 #   TEST_ROOMS="base ckpt"  only the tests of these folders
 #   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
+#   CUDA=              without CUDA (default: nvcc if it is found)      CUDA=emulated  GPUs on the host
+#   CUDA_ARCHS="80 90a"  GPUs to compile for, as well as for the first one's successors
 
 SHELL := /bin/bash
 Q := $(if $(V),,@)
@@ -14,6 +16,7 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 SANITIZE ?=
+ARM := $(findstring aarch64,$(shell $(CC) -dumpmachine))
 TEST_ROOMS ?= *
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
@@ -55,6 +58,8 @@ ifdef STATIC
 LDFLAGS += -static-libgcc
 LDLIBS := $(LIBS:%=-l:lib%.a) $(if $(GOMP),-l:libgomp.a,$(error STATIC needs libgomp.a)) -lm -ldl
 endif
+CUDA_LIBS = $(if $(filter emulated,$(CUDA)),-lstdc++,$(if $(CUDA),-L$(CUDA_HOME)/lib64 -lcudart_static -lrt))
+LDLIBS += $(CUDA_LIBS)
 PREFIX ?= /usr/local
 
 # Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h). The sets with
@@ -65,19 +70,33 @@ ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISA_amx := $(ISA_avx512bf16) -DAX_TILES -mamx-tile -mamx-bf16
 ISA_amx_emulated := $(ISA_avx512bf16) -DAX_TILES
 ISA_neon :=
-ARM := $(findstring aarch64,$(shell $(CC) -dumpmachine))
 ISAS := $(if $(ARM),neon,avx2 avx512 avx512bf16)
 TILE_ISAS := $(if $(ARM),,amx amx_emulated)
 
+# The backend cuda: by nvcc, or kernels and runtime for the host (kernels/cuda/emulated/), or absent.
+ifeq ($(origin CUDA),undefined)
+CUDA := $(if $(SANITIZE)$(ARM)$(STATIC),,$(shell command -v nvcc))
+endif
+CUDA_ARCHS ?= 80
+# nvcc may be a link or a script: it knows where its toolkit is.
+CUDA_HOME := $(if $(filter-out emulated,$(CUDA)),$(shell $(CUDA) --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ TOP=//p'))
+CUDA_SRC := $(filter-out kernels/cuda/absent.c,$(wildcard kernels/cuda/*.c))
+CUDA_KERNELS := $(wildcard kernels/cuda/*.cu)
+EMULATED_SRC := $(CUDA_SRC) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp)
+EMULATED := -DAX_CUDA_EMULATED
+
 ROOMS := base kernels parallel ckpt data model optim cmd
-SRC := $(filter-out kernels/cpu/vec/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c)))
+SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c))) \
+       $(if $(CUDA),$(if $(filter-out emulated,$(CUDA)),$(CUDA_SRC)),kernels/cuda/absent.c)
 TILE_ONLY := $(wildcard kernels/cpu/vec/*_tiles.c)
 TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/%.c,gemm gemm_plan gemm_store grouped_gemm packed_gemm) \
             $(patsubst %,kernels/cpu/vec/attention_%.c,plan pack forward backward gradient)
 VEC_SRC := $(filter-out $(TILE_ONLY),$(wildcard kernels/cpu/vec/*.c))
 OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o)) \
-       $(foreach isa,$(TILE_ISAS),$(TILE_SRC:%.c=$(BUILD)/%.$(isa).o))
+       $(foreach isa,$(TILE_ISAS),$(TILE_SRC:%.c=$(BUILD)/%.$(isa).o)) \
+       $(if $(filter-out emulated,$(CUDA)),$(CUDA_KERNELS:%.cu=$(BUILD)/%.cu.o)) \
+       $(if $(filter emulated,$(CUDA)),$(addprefix $(BUILD)/emulated/,$(addsuffix .o,$(EMULATED_SRC))))
 LIB := $(BUILD)/libaxtrain.a
 # All tests share one copy of the product: linked into each, they would fill gigabytes.
 TEST_LIB := $(BUILD)/libaxtrain.so
@@ -129,7 +148,8 @@ $(LIB): $(OBJ)
 
 $(TEST_LIB): $(OBJ)
 	@echo "LD $@"
-	$(Q)$(CC) $(OMP) $(SAN) -shared -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN' -o $@ $^ $(LIBS:%=-l%) -lm -ldl
+	$(Q)$(CC) $(OMP) $(SAN) -shared -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN' -o $@ $^ $(LIBS:%=-l%) \
+	    $(CUDA_LIBS) -lm -ldl
 
 define compile_isa
 $(BUILD)/kernels/cpu/vec/%.$(1).o: kernels/cpu/vec/%.c
@@ -168,6 +188,47 @@ $(BUILD)/tests/%.so: tests/%.c
 	@echo "LD $@"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $<
 
+# Kernels by nvcc: for these GPUs, and the first one's PTX for those that come.
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(WERROR:%=-Werror all-warnings) $(CPPFLAGS) -MD -MP \
+    $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+    -gencode arch=compute_$(firstword $(CUDA_ARCHS)),code=compute_$(firstword $(CUDA_ARCHS)) \
+    --compiler-options -fPIC,-Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics,-ffp-contract=off
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "NVCC $<"
+	$(call compile,$(CUDA) $(NVCC_FLAGS))
+$(CUDA_SRC:%.c=$(BUILD)/%.o): CPPFLAGS += $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
+
+# The same for the host, and once more with sanitizers, which only tests/cuda/ links.
+$(BUILD)/emulated/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "CC $< (emulated)"
+	$(call compile,$(CC) $(CPPFLAGS) $(EMULATED) $(CFLAGS))
+$(BUILD)/emulated/%.o: %
+	@mkdir -p $(@D)
+	@echo "CXX $< (emulated)"
+	$(call compile,$(CXX) -x c++ $(CPPFLAGS) $(EMULATED) $(EMULATED_CXXFLAGS))
+EMULATED_CXXFLAGS = $(filter-out -Wconversion -Wshadow,$(CXXFLAGS)) -fno-exceptions
+EMULATED_SAN := -fsanitize=address,undefined -fno-omit-frame-pointer
+$(BUILD)/emulated-sanitized/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "CC $< (emulated, sanitized)"
+	$(call compile,$(CC) $(CPPFLAGS) $(EMULATED) $(CFLAGS) $(EMULATED_SAN))
+$(BUILD)/emulated-sanitized/%.o: %
+	@mkdir -p $(@D)
+	@echo "CXX $< (emulated, sanitized)"
+	$(call compile,$(CXX) -x c++ $(CPPFLAGS) $(EMULATED) $(EMULATED_CXXFLAGS) -O1 $(EMULATED_SAN))
+
+# axtrain as it is, but with the emulated backend in front of the library's: for tests.
+$(BUILD)/axtrain-emulated: $(BUILD)/main.o $(addprefix $(BUILD)/emulated/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
+	@echo "LD $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
+$(BUILD)/tests/cuda/%.o: CPPFLAGS += $(EMULATED)
+$(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tests/cuda/%.o $(TEST_HELP) \
+    $(addprefix $(BUILD)/emulated-sanitized/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
+	@echo "LD $@"
+	$(Q)$(CC) $(LDFLAGS) $(EMULATED_SAN) -o $@ $^ -lcmocka $(LDLIBS) -lstdc++
+
 install: all ## install into PREFIX (/usr/local): binary, man page, completions, configs
 	@tools/stage $(BIN) "$(DESTDIR)$(PREFIX)"
 	@echo "installed in $(DESTDIR)$(PREFIX)"
@@ -180,7 +241,7 @@ RELEASE := axtrain-$(VERSION)-linux-x86_64
 EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),315532800)
 dist: ## build-dist/axtrain-VERSION-linux-x86_64.tar.gz: runs on glibc >= 2.34 with nothing installed
 	@tools/bootstrap build dist
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(DIST) OPT=-O2 STATIC=1 all
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(DIST) OPT=-O2 STATIC=1 CUDA= all
 	@tools/make-dist $(DIST)/axtrain $(RELEASE) $(EPOCH)
 
 wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the command
@@ -207,7 +268,7 @@ check: ## formatting, warnings, clang-tidy, layers, file sizes, generated docs
 	@tools/check
 
 format: ## rewrite the sources with clang-format
-	clang-format-16 -i $$(git ls-files '*.c' '*.cpp' '*.h')
+	clang-format-16 -i $$(git ls-files '*.c' '*.cpp' '*.h' '*.cu' '*.cuh')
 
 docs: $(BIN) ## regenerate the generated documents
 	@tools/generate-docs $(BIN)

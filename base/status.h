@@ -77,7 +77,7 @@ void ax_error_add_trace(const char *file, int line); /* for AX_TRY only */
     } while (0)
 
 /* Only for our own bugs: prints and aborts. Always on. */
-_Noreturn void ax_assert_failed(const char *expr, const char *file, int line);
+void ax_assert_failed(const char *expr, const char *file, int line) __attribute__((noreturn));
 #define AX_ASSERT(expr) ((expr) ? (void)0 : ax_assert_failed(#expr, __FILE__, __LINE__))
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cuda/find.h"
 #include "kernels/ring.h"
 
 static enum ax_status find_backend(const char *name, const struct ax_ops **out) {
@@ -17,6 +18,8 @@ static enum ax_status find_backend(const char *name, const struct ax_ops **out) 
         *out = &ax_ops_far;
         return AX_OK;
     }
+    if (strcmp(name, "cuda") == 0)
+        return ax_cuda_find(out);
     if (strcmp(name, "cpu") == 0 && cpu != NULL) {
         *out = cpu;
         return AX_OK;
@@ -33,7 +36,7 @@ static enum ax_status find_backend(const char *name, const struct ax_ops **out) 
                         "backend cpu: this machine's processor has no AVX2. Use backend ref (slow, "
                         "double precision) or another machine.");
     }
-    return ax_error(AX_ERR_CONFIG, "backend: no backend is called \"%.40s\". Choose cpu or ref.",
+    return ax_error(AX_ERR_CONFIG, "backend: no backend is called \"%.40s\". Choose cpu, cuda or ref.",
                     name);
 }
 

@@ -1,0 +1,63 @@
+/* What the files of this backend share. A queue has one stream; ops only enqueue on it.
+ *
+ * Built with nvcc, or with CUDA=emulated for the host (emulated/): then `cuda` computes on the
+ * processor what a GPU would, by the same kernels and calls, for tests. Ops take F32 and BF16; what is
+ * F64 belongs to ref. */
+#ifndef AX_KERNELS_CUDA_CUDA_H
+#define AX_KERNELS_CUDA_CUDA_H
+
+#include "kernels/cuda/runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/queue.h"
+
+extern const struct ax_device ax_device_cuda;
+extern const struct ax_ops ax_ops_cuda;
+
+/* Ops that have an entry `ax_cuda_OP`: kernels of this folder, or a library's. Those with WORK have
+ * `ax_cuda_OP_work`, too: bytes of workspace, from shapes and dtypes alone. */
+#define AX_CUDA_POINTWISE(X)                                                                       \
+    X(fill)                                                                                        \
+    X(copy)                                                                                        \
+    X(add)                                                                                         \
+    X(scale)                                                                                       \
+    X(softcap_backward)
+#define AX_CUDA_STEP(X)                                                                            \
+    X(begin_step)                                                                                  \
+    X(sumsq)                                                                                       \
+    X(clip)
+#define AX_CUDA_STEP_WORK(X) X(sumsq)
+
+#define AX_CUDA_OPS(X)                                                                             \
+    AX_CUDA_POINTWISE(X)                                                                           \
+    AX_CUDA_STEP(X)
+#define AX_CUDA_WORK(X) AX_CUDA_STEP_WORK(X)
+
+#define AX_CUDA_ENTRY(op)                                                                          \
+    enum ax_status ax_cuda_##op(struct ax_queue *q, const struct ax_##op *args, void *work);
+AX_CUDA_OPS(AX_CUDA_ENTRY)
+#undef AX_CUDA_ENTRY
+#define AX_CUDA_WORK_OF(op) size_t ax_cuda_##op##_work(const struct ax_##op *args);
+AX_CUDA_WORK(AX_CUDA_WORK_OF)
+#undef AX_CUDA_WORK_OF
+
+cudaStream_t ax_cuda_stream(const struct ax_queue *q);
+/* AX_OK, or what CUDA says about `what`: the call or the kernel. */
+enum ax_status ax_cuda_check(cudaError_t e, const char *what);
+/* The device computes the time by its own clock: t->last and t->seconds[into], as ax_times_add. */
+enum ax_status ax_cuda_time(struct ax_queue *q, struct ax_times *t, int into);
+
+#define AX_CUDA_TRY(call) AX_TRY(ax_cuda_check(call, #call))
+
+/* Makes the calling thread use this process's GPU, the first one that is visible, after looking for
+ * driver and device. AX_ERR_UNSUPPORTED says what is missing. */
+enum ax_status ax_cuda_use(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

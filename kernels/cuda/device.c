@@ -1,0 +1,239 @@
+/* The device: memory by cudaMalloc, a tier of pinned memory beside it, one stream per queue. Events
+ * mark places in it that host threads wait for. */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/cuda/cuda.h"
+
+#define MARKS      64 /* events, used in turn: who waits for an old mark waits for a later one */
+#define SLOTS      8  /* small values on their way to the host */
+#define SLOT_BYTES AX_QUEUE_LATE_BYTES
+
+struct slot {
+    uint64_t ticket; /* 0: free */
+    void *out;
+    size_t bytes;
+};
+
+struct state {
+    cudaStream_t stream;
+    pthread_mutex_t lock;
+    uint64_t marked; /* the last ticket */
+    cudaEvent_t marks[MARKS];
+    char *pinned; /* SLOTS × SLOT_BYTES */
+    struct slot slots[SLOTS];
+};
+
+/* ---- errors ---- */
+
+enum ax_status ax_cuda_check(cudaError_t e, const char *what) {
+    if (e == cudaSuccess)
+        return AX_OK;
+    if (e == cudaErrorMemoryAllocation)
+        return ax_error(AX_ERR_NOMEM, "cuda: out of memory in %.100s. See `axtrain plan`.", what);
+    (void)cudaGetLastError(); /* an error of one call is not the next one's */
+    return ax_error(AX_ERR_FAILED, "cuda: %.100s failed: %s (%s). %s", what, cudaGetErrorString(e),
+                    cudaGetErrorName(e),
+                    cudaGetLastError() == cudaSuccess
+                        ? "The GPU can be used again."
+                        : "The GPU cannot be used any more by this process: start again.");
+}
+
+enum ax_status ax_cuda_use(void) {
+    int n = 0;
+    const cudaError_t e = cudaGetDeviceCount(&n);
+    if (e == cudaErrorInsufficientDriver)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "device cuda: the NVIDIA driver is missing or older than CUDA 13 needs "
+                        "(580). Install a newer one, or use device: cpu.");
+    if (e == cudaErrorNoDevice || (e == cudaSuccess && n == 0))
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "device cuda: no GPU is visible (CUDA_VISIBLE_DEVICES). Use device: cpu.");
+    AX_TRY(ax_cuda_check(e, "cudaGetDeviceCount"));
+    return ax_cuda_check(cudaSetDevice(0), "cudaSetDevice");
+}
+
+/* ---- memory ---- */
+
+static void cuda_allocate(struct ax_memory *m, enum ax_tier tier, size_t bytes) {
+    *m = (struct ax_memory){.bytes = bytes};
+    void *base = NULL;
+    if (ax_cuda_use() != AX_OK)
+        return;
+    const cudaError_t e = tier == AX_TIER_HOST ? cudaHostAlloc(&base, bytes, cudaHostAllocPortable)
+                                               : cudaMalloc(&base, bytes);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return;
+    }
+    m->base = base;
+    if (tier == AX_TIER_HOST)
+        memset(base, 0, bytes);
+    else
+        (void)cudaMemset(base, 0, bytes);
+}
+
+static void cuda_release(struct ax_memory *m, enum ax_tier tier) {
+    (void)(tier == AX_TIER_HOST ? cudaFreeHost(m->base) : cudaFree(m->base));
+}
+
+/* ---- tickets ---- */
+
+static enum ax_status mark(struct state *s, uint64_t *ticket) {
+    pthread_mutex_lock(&s->lock);
+    *ticket = ++s->marked;
+    const cudaError_t e = cudaEventRecord(s->marks[*ticket % MARKS], s->stream);
+    pthread_mutex_unlock(&s->lock);
+    return ax_cuda_check(e, "cudaEventRecord");
+}
+
+static uint64_t cuda_signal(struct ax_queue *q) {
+    uint64_t ticket = 0;
+    if (mark(q->device_state, &ticket) != AX_OK)
+        ax_error_clear(); /* whoever waits for it is told */
+    return ticket;
+}
+
+/* Hands over the value that came with a ticket. */
+static void deliver(struct state *s, uint64_t ticket) {
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < SLOTS; i++)
+        if (s->slots[i].ticket == ticket && ticket > 0) {
+            memcpy(s->slots[i].out, s->pinned + (size_t)i * SLOT_BYTES, s->slots[i].bytes);
+            s->slots[i].ticket = 0;
+        }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static enum ax_status cuda_wait(struct ax_queue *q, uint64_t ticket, bool *slept) {
+    struct state *s = q->device_state;
+    cudaEvent_t e = s->marks[ticket % MARKS];
+    *slept = cudaEventQuery(e) == cudaErrorNotReady;
+    AX_CUDA_TRY(cudaEventSynchronize(e));
+    deliver(s, ticket);
+    return AX_OK;
+}
+
+/* A free slot's index, or −1. */
+static int take_slot(struct state *s, void *out, size_t bytes) {
+    for (int i = 0; bytes <= SLOT_BYTES && i < SLOTS; i++)
+        if (s->slots[i].ticket == 0) {
+            s->slots[i] = (struct slot){.out = out, .bytes = bytes};
+            return i;
+        }
+    return -1;
+}
+
+/* Small values go by pinned memory, so that the call does not wait. */
+static enum ax_status cuda_read_later(struct ax_queue *q, const void *device, void *out,
+                                      size_t bytes, const void *cap, uint64_t *ticket) {
+    struct state *s = q->device_state;
+    (void)cap;
+    const int i = take_slot(s, out, bytes);
+    void *to = i < 0 ? out : s->pinned + (size_t)i * SLOT_BYTES;
+    AX_CUDA_TRY(cudaMemcpyAsync(to, device, bytes, cudaMemcpyDefault, s->stream));
+    AX_TRY(mark(s, ticket));
+    if (i >= 0)
+        s->slots[i].ticket = *ticket;
+    return AX_OK;
+}
+
+/* ---- the stream ---- */
+
+static enum ax_status open_marks(struct state *s) {
+    void *pinned;
+    AX_CUDA_TRY(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
+    for (int i = 0; i < MARKS; i++)
+        AX_CUDA_TRY(cudaEventCreateWithFlags(&s->marks[i], cudaEventDisableTiming));
+    AX_CUDA_TRY(cudaHostAlloc(&pinned, (size_t)SLOTS * SLOT_BYTES, cudaHostAllocPortable));
+    s->pinned = pinned;
+    return AX_OK;
+}
+
+static void cuda_close(struct ax_queue *q) {
+    struct state *s = q->device_state;
+    if (s->stream)
+        (void)cudaStreamSynchronize(s->stream);
+    for (int i = 0; i < MARKS; i++)
+        if (s->marks[i])
+            (void)cudaEventDestroy(s->marks[i]);
+    if (s->pinned)
+        (void)cudaFreeHost(s->pinned);
+    if (s->stream)
+        (void)cudaStreamDestroy(s->stream);
+    pthread_mutex_destroy(&s->lock);
+    ax_free(s);
+}
+
+static enum ax_status cuda_open(struct ax_queue *q) {
+    struct state *s;
+    AX_TRY(ax_cuda_use());
+    AX_TRY(ax_alloc(&s, 1, sizeof *s));
+    pthread_mutex_init(&s->lock, NULL);
+    q->device_state = s;
+    const enum ax_status st = open_marks(s);
+    if (st != AX_OK)
+        cuda_close(q);
+    return st;
+}
+
+cudaStream_t ax_cuda_stream(const struct ax_queue *q) {
+    return ((const struct state *)q->device_state)->stream;
+}
+
+static enum ax_status cuda_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
+    return ax_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, ax_cuda_stream(q)),
+                         "cudaMemcpyAsync");
+}
+
+static enum ax_status cuda_finish(struct ax_queue *q) {
+    return ax_cuda_check(cudaStreamSynchronize(ax_cuda_stream(q)), "cudaStreamSynchronize");
+}
+
+/* ---- calls ---- */
+
+struct call {
+    struct ax_queue *q;
+    ax_queue_fn *fn;
+    char args[AX_QUEUE_ARGS];
+};
+
+static void run_call(void *arg) {
+    struct call *c = arg;
+    (void)c->fn(c->q, c->args);
+    ax_free(c);
+}
+
+static enum ax_status cuda_call(struct ax_queue *q, ax_queue_fn *fn, const void *args,
+                                size_t size) {
+    struct call *c;
+    AX_TRY(ax_alloc(&c, 1, sizeof *c));
+    c->q = q;
+    c->fn = fn;
+    memcpy(c->args, args, size);
+    return ax_cuda_check(cudaLaunchHostFunc(ax_cuda_stream(q), run_call, c), "cudaLaunchHostFunc");
+}
+
+static void *same_address(struct ax_queue *q, const void *device) {
+    (void)q;
+    return (void *)(uintptr_t)device;
+}
+
+const struct ax_device ax_device_cuda = {
+    .has_host_tier = true,
+    .late = true,
+    .allocate = cuda_allocate,
+    .release = cuda_release,
+    .open = cuda_open,
+    .close = cuda_close,
+    .read_later = cuda_read_later,
+    .copy = cuda_copy,
+    .call = cuda_call,
+    .time = ax_cuda_time,
+    .address = same_address,
+    .finish = cuda_finish,
+    .host = same_address,
+    .signal = cuda_signal,
+    .wait = cuda_wait,
+};

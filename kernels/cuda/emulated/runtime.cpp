@@ -1,0 +1,281 @@
+/* Streams that defer: a command runs when a host thread waits for it or for a later one of its stream,
+ * and before it commands of other streams run or do not, as a seed chooses (AXTRAIN_CUDA_SEED). Between
+ * commands nobody can touch a device's memory: the host that follows such an address crashes. */
+#include "kernels/cuda/emulated/stream.h"
+
+#include <sys/mman.h>
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+struct cudaEvent {
+    uint64_t recorded = 0, done = 0; /* numbers of records; done when that one was reached */
+};
+
+struct command {
+    std::function<void()> run; /* empty: an event's place */
+    cudaEvent *record = nullptr, *wait = nullptr;
+    uint64_t number = 0; /* of the event's record */
+};
+
+struct cudaStream {
+    std::deque<command> list;
+    uint64_t added = 0, done = 0;
+};
+
+namespace {
+std::recursive_mutex lock;
+std::vector<cudaStream *> streams;
+std::map<void *, size_t> device_memory; /* by address */
+unsigned random_state;
+bool opened;
+
+unsigned seed() {
+    const char *text = getenv("AXTRAIN_CUDA_SEED");
+    return text ? (unsigned)strtoul(text, nullptr, 10) : 0;
+}
+
+unsigned draw() {
+    random_state = random_state * 1664525u + 1013904223u;
+    return random_state >> 8;
+}
+
+void begin() {
+    if (opened)
+        return;
+    opened = true;
+    random_state = seed();
+    cu_emu::schedule_seed = seed();
+}
+
+void protect(int how) {
+    for (auto &m : device_memory)
+        mprotect(m.first, m.second, how);
+}
+
+bool ready(const cudaStream *s) {
+    const command &c = s->list.front();
+    return !c.wait || c.wait->done >= c.number;
+}
+
+void run_first(cudaStream *s) {
+    command c = std::move(s->list.front());
+    s->list.pop_front();
+    if (c.run)
+        c.run();
+    if (c.record && c.record->done < c.number)
+        c.record->done = c.number;
+    s->done++;
+}
+
+/* Runs commands in any order that events allow until `reached` says so. */
+template <class F> void run_until(F reached) {
+    if (reached())
+        return;
+    begin();
+    protect(PROT_READ | PROT_WRITE);
+    while (!reached()) {
+        std::vector<cudaStream *> can;
+        for (cudaStream *s : streams)
+            if (!s->list.empty() && ready(s))
+                can.push_back(s);
+        if (can.empty()) {
+            fprintf(stderr, "emulated CUDA: every stream waits for an event of another\n");
+            abort();
+        }
+        run_first(can[draw() % can.size()]);
+    }
+    protect(PROT_NONE);
+}
+
+void add(cudaStream_t s, command c) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    s->list.push_back(std::move(c));
+    s->added++;
+}
+
+size_t pages(size_t bytes) {
+    return (bytes + 4095) / 4096 * 4096 + 4096;
+}
+
+size_t in_use;
+const size_t TOTAL = (size_t)64 << 30;
+} // namespace
+
+void ax_emulated_add(cudaStream_t s, std::function<void()> run) {
+    command c;
+    c.run = std::move(run);
+    add(s, std::move(c));
+}
+
+extern "C" {
+
+const char *cudaGetErrorName(cudaError_t e) {
+    return e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "emulated";
+}
+const char *cudaGetErrorString(cudaError_t e) {
+    return e == cudaErrorMemoryAllocation ? "out of memory" : "an error of the emulator";
+}
+cudaError_t cudaGetLastError(void) {
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version) {
+    *version = 13000;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *version) {
+    *version = 13000;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int *n) {
+    const char *text = getenv("AXTRAIN_EMULATED_GPUS");
+    *n = text ? atoi(text) : 1;
+    return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+cudaError_t cudaSetDevice(int device) {
+    int n;
+    cudaGetDeviceCount(&n);
+    return device < n ? cudaSuccess : cudaErrorInvalidDevice;
+}
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
+    (void)device;
+    *p = {};
+    snprintf(p->name, sizeof p->name, "emulated GPU");
+    p->totalGlobalMem = TOTAL;
+    p->major = 9;
+    p->multiProcessorCount = 4;
+    return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    *available = TOTAL - in_use;
+    *total = TOTAL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    void *at =
+        mmap(nullptr, pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED || in_use + bytes > TOTAL)
+        return cudaErrorMemoryAllocation;
+    device_memory[at] = pages(bytes);
+    in_use += bytes;
+    *p = at;
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void *p) {
+    cudaDeviceSynchronize();
+    std::lock_guard<std::recursive_mutex> held(lock);
+    auto m = device_memory.find(p);
+    if (m == device_memory.end())
+        return p ? cudaErrorInvalidValue : cudaSuccess;
+    munmap(p, m->second);
+    in_use -= m->second - 4096;
+    device_memory.erase(m);
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
+    (void)flags;
+    *p = aligned_alloc(4096, pages(bytes));
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFreeHost(void *p) {
+    free(p);
+    return cudaSuccess;
+}
+cudaError_t cudaMemset(void *p, int value, size_t bytes) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    protect(PROT_READ | PROT_WRITE);
+    if (value != 0) /* fresh pages are zero already */
+        memset(p, value, bytes);
+    protect(PROT_NONE);
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s) {
+    ax_emulated_add(s, [=] { memset(p, value, bytes); });
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t s) {
+    (void)kind;
+    ax_emulated_add(s, [=] { memmove(to, from, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+    (void)flags;
+    std::lock_guard<std::recursive_mutex> held(lock);
+    begin();
+    *s = new cudaStream;
+    streams.push_back(*s);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    cudaStreamSynchronize(s);
+    streams.erase(std::find(streams.begin(), streams.end(), s));
+    delete s;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    const uint64_t upto = s->added;
+    run_until([=] { return s->done >= upto; });
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
+    (void)flags;
+    std::lock_guard<std::recursive_mutex> held(lock);
+    command c;
+    c.wait = e;
+    c.number = e->recorded;
+    add(s, std::move(c));
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    run_until([] {
+        for (cudaStream *s : streams)
+            if (!s->list.empty())
+                return false;
+        return true;
+    });
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *args) {
+    ax_emulated_add(s, [=] { fn(args); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
+    (void)flags;
+    *e = new cudaEvent;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    delete e;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    command c;
+    c.record = e;
+    c.number = ++e->recorded;
+    add(s, std::move(c));
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    return e->done >= e->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    const uint64_t upto = e->recorded;
+    run_until([=] { return e->done >= upto; });
+    return cudaSuccess;
+}
+}

@@ -1,0 +1,123 @@
+/* What kernels are written with: launching, the types of a call, reductions. Compiled by nvcc, or by a
+ * C++ compiler for the emulator.
+ *
+ * Every sum has a fixed order: a block's threads add strided parts, then lanes and warps are added in
+ * one order, and partial sums of blocks by one block. No atomics on floats. Blocks have a multiple of 32
+ * threads. */
+#ifndef AX_KERNELS_CUDA_KERNEL_CUH
+#define AX_KERNELS_CUDA_KERNEL_CUH
+
+#ifdef AX_CUDA_EMULATED
+#include "kernels/cuda/emulated/language.h"
+#include "kernels/cuda/emulated/stream.h"
+#else
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#endif
+
+#include <stdint.h>
+#include <type_traits>
+
+#include "kernels/cuda/cuda.h"
+
+typedef __nv_bfloat16 bf16;
+
+/* ---- launching ---- */
+
+#ifdef AX_CUDA_EMULATED
+/* Arguments are copied now, as <<<>>> does, and the kernel runs when the stream gets there. */
+#define AX_LAUNCH(q, kernel, grid, block, shared, ...)                                             \
+    ax_emulated_launch(ax_cuda_stream(q), #kernel, dim3(grid), dim3(block), (size_t)(shared),      \
+                       [](auto... ax_args) { return [=] { kernel(ax_args...); }; }(__VA_ARGS__))
+#define AX_SHARED(type, name, extent)                                                              \
+    static thread_local type name extent;                                                          \
+    cu_emu::touch((void *)&name, sizeof name)
+#define AX_DYNAMIC_SHARED(type, name) type *name = (type *)cu_emu::dyn_smem()
+#else
+#define AX_LAUNCH(q, kernel, grid, block, shared, ...)                                             \
+    (kernel<<<dim3(grid), dim3(block), (size_t)(shared), ax_cuda_stream(q)>>>(__VA_ARGS__),        \
+     ax_cuda_check(cudaGetLastError(), #kernel))
+#define AX_SHARED(type, name, extent) __shared__ type name extent
+#define AX_DYNAMIC_SHARED(type, name)                                                              \
+    extern __shared__ __align__(16) unsigned char ax_dynamic_shared[];                             \
+    type *name = (type *)ax_dynamic_shared
+#endif
+
+/* Blocks of `threads` that cover n elements, as a grid of one dimension (at most 2³¹ − 1). */
+static inline unsigned blocks_of(int64_t n, int threads) {
+    return (unsigned)((n + threads - 1) / threads);
+}
+
+/* The number of this thread in a grid of one dimension. */
+__device__ static inline int64_t thread_number() {
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+/* The device's clock, in seconds since any time. */
+__device__ static inline double device_seconds() {
+#ifdef AX_CUDA_EMULATED
+    return cu_emu::seconds();
+#else
+    unsigned long long ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return 1e-9 * (double)ns;
+#endif
+}
+
+/* ---- types ---- */
+
+/* f((E *)0) with the C++ type of a dtype, F32 or BF16. */
+template <class F> static inline enum ax_status by_real(enum ax_dtype dtype, F f) {
+    return dtype == AX_BF16 ? f((bf16 *)nullptr) : f((float *)nullptr);
+}
+#define AX_TYPE(pointer) std::remove_pointer_t<decltype(pointer)>
+
+/* A tensor of two dimensions as kernels see it. */
+template <class E> struct rows_of {
+    E *data;
+    int64_t stride; /* elements from a row to the next */
+    __device__ E &at(int64_t row, int64_t col) const {
+        return data[row * stride + col];
+    }
+};
+template <class E> static inline rows_of<E> as_rows(const struct ax_tensor *t) {
+    return {(E *)t->data, t->row_stride};
+}
+
+/* ---- reductions ---- */
+
+struct sum_op {
+    template <class T> __device__ T operator()(T a, T b) const {
+        return a + b;
+    }
+};
+struct max_op {
+    template <class T> __device__ T operator()(T a, T b) const {
+        return a > b ? a : b;
+    }
+};
+
+/* Of a warp's 32 values; all lanes get it. */
+template <class Op, class T> __device__ static inline T warp_reduce(T x) {
+    for (int step = 16; step > 0; step /= 2)
+        x = Op()(x, __shfl_xor_sync(0xffffffffu, x, step));
+    return x;
+}
+
+/* Of all threads of a block; all threads get it, and all have to call. `identity` is what is added for
+ * warps that are not there. */
+template <class Op, class T> __device__ static inline T block_reduce(T x, T identity) {
+    AX_SHARED(T, parts, [32]);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    x = warp_reduce<Op>(x);
+    __syncthreads(); /* the last call's parts have been read */
+    if (lane == 0)
+        parts[warp] = x;
+    __syncthreads();
+    return warp_reduce<Op>(lane < warps ? parts[lane] : identity);
+}
+template <class T> __device__ static inline T block_sum(T x) {
+    return block_reduce<sum_op>(x, T(0));
+}
+
+#endif

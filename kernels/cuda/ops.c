@@ -1,0 +1,54 @@
+/* The table of the backend: its entries, what they take, and their workspaces. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/find.h"
+#include "kernels/operands.h"
+
+static const bool exists[AX_OP_COUNT] = {
+#define ROW(op) [AX_OP_##op] = true,
+    AX_CUDA_OPS(ROW)
+#undef ROW
+};
+
+/* Ops that take F64 among their operands. Otherwise it is ref's. */
+static const bool takes_f64[AX_OP_COUNT] = {
+    [AX_OP_fill] = true,
+    [AX_OP_copy] = true,
+};
+
+static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {
+    (void)q;
+    bool fits = exists[op];
+    for (const struct ax_operand *o = ax_op_operands(op); fits && o->name != NULL; o++) {
+        const struct ax_tensor *t = (const struct ax_tensor *)((const char *)args + o->offset);
+        fits = t->data == NULL || ((t->dtype != AX_F64 || takes_f64[op]) && !t->panels);
+    }
+    return fits;
+}
+
+static size_t cuda_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
+    (void)q;
+    switch (op) {
+#define CASE(name)                                                                                 \
+    case AX_OP_##name:                                                                             \
+        return ax_cuda_##name##_work(args);
+        AX_CUDA_WORK(CASE)
+#undef CASE
+    default:
+        return 0;
+    }
+}
+
+const struct ax_ops ax_ops_cuda = {.name = "cuda",
+                                   .device = &ax_device_cuda,
+                                   .rounding = {.head_chunk = 2048},
+                                   .supports = cuda_supports,
+                                   .workspace = cuda_workspace,
+#define ENTRY(op) .op = ax_cuda_##op,
+                                   AX_CUDA_OPS(ENTRY)
+#undef ENTRY
+};
+
+enum ax_status ax_cuda_find(const struct ax_ops **out) {
+    *out = &ax_ops_cuda;
+    return AX_OK;
+}
