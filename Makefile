@@ -58,8 +58,6 @@ ifdef STATIC
 LDFLAGS += -static-libgcc
 LDLIBS := $(LIBS:%=-l:lib%.a) $(if $(GOMP),-l:libgomp.a,$(error STATIC needs libgomp.a)) -lm -ldl
 endif
-CUDA_LIBS = $(if $(filter emulated,$(CUDA)),-lstdc++,$(if $(CUDA),-L$(CUDA_HOME)/lib64 -lcudart_static -lrt))
-LDLIBS += $(CUDA_LIBS)
 PREFIX ?= /usr/local
 
 # Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h). The sets with
@@ -84,6 +82,8 @@ CUDA_SRC := $(filter-out kernels/cuda/absent.c,$(wildcard kernels/cuda/*.c))
 CUDA_KERNELS := $(wildcard kernels/cuda/*.cu)
 EMULATED_SRC := $(CUDA_SRC) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp)
 EMULATED := -DAX_CUDA_EMULATED
+CUDA_LIBS = $(if $(filter emulated,$(CUDA)),-lstdc++,$(if $(CUDA),-L$(CUDA_HOME)/lib64 -lcudart_static -lrt))
+LDLIBS += $(CUDA_LIBS)
 
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c))) \

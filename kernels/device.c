@@ -109,9 +109,13 @@ static enum ax_status host_copy(struct ax_queue *q, void *to, const void *from, 
     return AX_OK;
 }
 
-static enum ax_status call_now(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {
+static enum ax_status call_now(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size,
+                               const struct ax_view *views, int n_views) {
+    void *at[AX_QUEUE_VIEWS];
     (void)size;
-    return fn(q, args);
+    for (int i = 0; i < n_views; i++)
+        at[i] = (void *)(uintptr_t)views[i].device;
+    return fn(q, args, at);
 }
 
 void ax_times_add(struct ax_times *t, int into) {
@@ -171,12 +175,14 @@ static enum ax_status meta_copy(struct ax_queue *q, void *to, const void *from, 
     return AX_OK;
 }
 
-static enum ax_status meta_call(struct ax_queue *q, ax_queue_fn *fn, const void *args,
-                                size_t size) {
+static enum ax_status meta_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size,
+                                const struct ax_view *views, int n_views) {
     (void)q;
     (void)fn;
     (void)args;
     (void)size;
+    (void)views;
+    (void)n_views;
     return AX_OK;
 }
 

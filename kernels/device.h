@@ -30,8 +30,19 @@ struct ax_memory {
     void *state; /* the device's own */
 };
 
-/* Runs on the device's side, in the queue's order, with a copy of the arguments. */
-typedef enum ax_status ax_queue_fn(struct ax_queue *q, const void *args);
+/* What a function on the host's side reads and writes of the device's memory: it gets copies, unless the
+ * memory is the host's. WRITE: the copy begins with anything and is copied back whole. */
+enum ax_view_use { AX_VIEW_READ, AX_VIEW_WRITE, AX_VIEW_UPDATE };
+struct ax_view {
+    const void AX_DEVICE *device; /* NULL: none */
+    size_t bytes;
+    enum ax_view_use use;
+};
+#define AX_QUEUE_VIEWS 24 /* of one call */
+
+/* Runs in the queue's order, with a copy of the arguments; at[i] is where the host has view i, NULL if
+ * there is none. */
+typedef enum ax_status ax_queue_fn(struct ax_queue *q, const void *args, void *const *at);
 #define AX_QUEUE_ARGS 256 /* their largest size */
 
 struct ax_device {
@@ -51,7 +62,8 @@ struct ax_device {
                                  size_t bytes, const void *cap, uint64_t *ticket);
     enum ax_status (*copy)(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
                            size_t bytes);
-    enum ax_status (*call)(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
+    enum ax_status (*call)(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size,
+                           const struct ax_view *views, int n_views);
     enum ax_status (*time)(struct ax_queue *q, struct ax_times AX_DEVICE *t, int into);
     void *(*address)(struct ax_queue *q, const void AX_DEVICE *device);
     enum ax_status (*finish)(struct ax_queue *q);

@@ -68,6 +68,8 @@ struct command {
     void *work, *to, *from; /* addresses of the second mapping, or of the host where it reads */
     size_t bytes;
     int into; /* TIME */
+    int n_views;
+    struct ax_view views[AX_QUEUE_VIEWS]; /* CALL; by addresses of the second mapping */
     union any_args args;
 };
 
@@ -131,12 +133,41 @@ static enum ax_status run_op(struct far *f, const struct command *c) {
     return AX_OK;
 }
 
+/* A view's copy, of its exact size, so that tools see what is read or written beyond it. */
+static enum ax_status copy_view(const struct ax_view *v, void **at) {
+    *at = NULL;
+    if (!v->device)
+        return AX_OK;
+    AX_TRY(ax_alloc(at, v->bytes > 0 ? v->bytes : 1, 1));
+    if (v->use == AX_VIEW_WRITE)
+        memset(*at, 0xff, v->bytes);
+    else
+        memcpy(*at, v->device, v->bytes);
+    return AX_OK;
+}
+
+static enum ax_status run_call(struct far *f, const struct command *c) {
+    void *at[AX_QUEUE_VIEWS] = {NULL};
+    enum ax_status st = AX_OK;
+    for (int i = 0; i < c->n_views && st == AX_OK; i++)
+        st = copy_view(&c->views[i], &at[i]);
+    if (st == AX_OK)
+        st = c->fn(&f->near, c->args.call, at);
+    for (int i = 0; i < c->n_views; i++) {
+        const struct ax_view *v = &c->views[i];
+        if (at[i] && st == AX_OK && v->use != AX_VIEW_READ)
+            memcpy((void *)(uintptr_t)v->device, at[i], v->bytes);
+        ax_free(at[i]);
+    }
+    return st;
+}
+
 static enum ax_status run_command(struct far *f, struct command *c) {
     switch (c->kind) {
     case RUN_OP:
         return run_op(f, c);
     case CALL:
-        return c->fn(&f->near, c->args.call);
+        return run_call(f, c);
     case TIME:
         ax_times_add(c->to, c->into);
         break;
@@ -266,9 +297,14 @@ static enum ax_status device_copy(struct ax_queue *q, void *to, const void *from
 }
 
 static enum ax_status device_call(struct ax_queue *q, ax_queue_fn *fn, const void *args,
-                                  size_t size) {
-    struct command c = {.kind = CALL, .fn = fn};
+                                  size_t size, const struct ax_view *views, int n_views) {
+    const struct far *f = q->device_state;
+    struct command c = {.kind = CALL, .fn = fn, .n_views = n_views};
     memcpy(c.args.call, args, size);
+    for (int i = 0; i < n_views; i++) {
+        c.views[i] = views[i];
+        c.views[i].device = near_of(f, views[i].device);
+    }
     add(q->device_state, &c);
     return AX_OK;
 }

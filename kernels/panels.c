@@ -17,11 +17,12 @@ static void make_panel(char *restrict to, const uint32_t *restrict rows, int64_t
             memcpy(to, &rows[r * units + u], sizeof *rows);
 }
 
-/* On the device's side: rows at the tensor's address become panels. */
-static enum ax_status make_panels(struct ax_queue *q, const void *args) {
+/* Rows at the tensor's address become panels. */
+static enum ax_status make_panels(struct ax_queue *q, const void *args, void *const *at) {
     struct ax_tensor t;
     memcpy(&t, args, sizeof t);
-    t.data = ax_queue_address(q, t.data);
+    t.data = at[0];
+    (void)q;
     const int64_t units = t.shape[1] / 2;
     const size_t n = (size_t)(units * AX_PANEL_ROWS);
     uint32_t *rows;
@@ -37,7 +38,8 @@ static enum ax_status make_panels(struct ax_queue *q, const void *args) {
 
 enum ax_status ax_panels_make(struct ax_queue *q, struct ax_tensor *t) {
     AX_ASSERT(ax_panels_fit(t) && ax_tensor_is_dense(t) && !t->panels);
-    AX_TRY(ax_queue_call(q, make_panels, t, sizeof *t));
+    const struct ax_view view = ax_view_of(t, AX_VIEW_UPDATE);
+    AX_TRY(ax_queue_call(q, make_panels, t, sizeof *t, &view, 1));
     t->panels = true;
     return AX_OK;
 }

@@ -36,8 +36,8 @@ static enum ax_status find_backend(const char *name, const struct ax_ops **out) 
                         "backend cpu: this machine's processor has no AVX2. Use backend ref (slow, "
                         "double precision) or another machine.");
     }
-    return ax_error(AX_ERR_CONFIG, "backend: no backend is called \"%.40s\". Choose cpu, cuda or ref.",
-                    name);
+    return ax_error(AX_ERR_CONFIG,
+                    "backend: no backend is called \"%.40s\". Choose cpu, cuda or ref.", name);
 }
 
 enum ax_status ax_queue_device(const char *backend, const struct ax_device **device) {
@@ -182,9 +182,15 @@ enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host
     return device_of(q)->copy(q, device, host, bytes);
 }
 
-enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {
-    AX_ASSERT(size <= AX_QUEUE_ARGS);
-    return q->ops->device->call(q, fn, args, size);
+enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size,
+                             const struct ax_view *views, int n_views) {
+    AX_ASSERT(size <= AX_QUEUE_ARGS && n_views <= AX_QUEUE_VIEWS);
+    return q->ops->device->call(q, fn, args, size, views, n_views);
+}
+
+struct ax_view ax_view_of(const struct ax_tensor *t, enum ax_view_use use) {
+    AX_ASSERT(t->data == NULL || ax_tensor_is_dense(t));
+    return (struct ax_view){t->data, t->data ? ax_tensor_bytes(t) : 0, use};
 }
 
 enum ax_status ax_queue_time(struct ax_queue *q, struct ax_times *t, int into) {

@@ -116,11 +116,15 @@ bool ax_queue_has_host_tier(const struct ax_queue *q);
  * is done; −1 only starts. */
 enum ax_status ax_queue_time(struct ax_queue *q, struct ax_times AX_DEVICE *t, int into);
 
-/* Runs fn on the device's side after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS
- * bytes of arguments; skipped on meta. It may not enqueue anything. Its failure is reported by the
- * next call that waits. */
-enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
-/* Where such a function finds what tensors know as `device`. */
+/* Runs fn on the host after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS bytes of
+ * arguments and with views of the device's memory (kernels/device.h); skipped on meta. It may not enqueue
+ * anything. Its failure is reported by the next call that waits. */
+enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size,
+                             const struct ax_view *views, int n_views);
+/* All of a dense tensor; data NULL = none. */
+struct ax_view ax_view_of(const struct ax_tensor *t, enum ax_view_use use);
+/* For fabrics, which move the device's memory themselves: where such a function finds what tensors know
+ * as `device`. */
 void *ax_queue_address(struct ax_queue *q, const void AX_DEVICE *device);
 
 #endif

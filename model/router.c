@@ -33,17 +33,12 @@ static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
         p->tap(p->tap_ctx, what, l->index, t);
 }
 
-struct count {
-    const int32_t AX_DEVICE *experts;
-    double AX_DEVICE *loads;
-    int64_t n;
-};
-
-static enum ax_status add_loads(struct ax_queue *q, const void *args) {
-    const struct count *c = args;
-    const int32_t *experts = ax_queue_address(q, c->experts);
-    double *loads = ax_queue_address(q, c->loads);
-    for (int64_t i = 0; i < c->n; i++)
+static enum ax_status add_loads(struct ax_queue *q, const void *args, void *const *at) {
+    const int64_t *n = args;
+    const int32_t *experts = at[0];
+    double *loads = at[1];
+    (void)q;
+    for (int64_t i = 0; i < *n; i++)
         if (experts[i] >= 0)
             loads[experts[i]] += 1;
     return AX_OK;
@@ -56,8 +51,10 @@ static enum ax_status count_loads(const struct ax_layer *l, const struct ax_pass
     if (!m->expert_loads.data || p->recompute == AX_RECOMPUTE_INFERENCE)
         return AX_OK;
     const struct ax_tensor row = ax_tensor_rows(&m->expert_loads, l->index, 1);
-    const struct count count = {experts->data, row.data, ax_tensor_numel(experts)};
-    return ax_queue_call(m->rt->q, add_loads, &count, sizeof count);
+    const int64_t n = ax_tensor_numel(experts);
+    const struct ax_view views[] = {ax_view_of(experts, AX_VIEW_READ),
+                                    ax_view_of(&row, AX_VIEW_UPDATE)};
+    return ax_queue_call(m->rt->q, add_loads, &n, sizeof n, views, 2);
 }
 
 /* Logits in accumulation dtype: one GEMM of rounded inputs, not rounded again. */

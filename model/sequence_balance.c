@@ -3,28 +3,17 @@
 #include "model/context_parallel.h"
 #include "model/tensor_parallel.h"
 
-/* What functions on the device's side know of the rows. */
+/* What the calls know of the rows, and their views; the first one has those up to COUNTS. */
 struct call {
-    const void AX_DEVICE *probs;
-    const int32_t AX_DEVICE *experts, *cu, *order;
-    double AX_DEVICE *counts;
-    void AX_DEVICE *slopes;
-    struct ax_step_scalars AX_DEVICE *scalars;
     int64_t T, E, k, first, n_docs, cap;
     enum ax_dtype dtype;
     bool sigmoid;
     double coef, weight;
 };
+enum { EXPERTS, CU, ORDER, COUNTS, PROBS, SLOPES, SCALARS, VIEWS };
 
 static struct call call_of(const struct ax_sequence_rows *r) {
-    return (struct call){.probs = r->probs.data,
-                         .experts = r->experts.data,
-                         .cu = r->cu.data,
-                         .order = r->order.data,
-                         .counts = r->counts.data,
-                         .slopes = r->slopes.data,
-                         .scalars = r->scalars,
-                         .T = r->probs.shape[0],
+    return (struct call){.T = r->probs.shape[0],
                          .E = r->probs.shape[1],
                          .k = r->experts.shape[1],
                          .first = r->first,
@@ -34,6 +23,16 @@ static struct call call_of(const struct ax_sequence_rows *r) {
                          .sigmoid = r->sigmoid,
                          .coef = r->coef,
                          .weight = r->weight};
+}
+
+static void view(const struct ax_sequence_rows *r, struct ax_view views[VIEWS]) {
+    views[EXPERTS] = ax_view_of(&r->experts, AX_VIEW_READ);
+    views[CU] = ax_view_of(&r->cu, AX_VIEW_READ);
+    views[ORDER] = ax_view_of(&r->order, AX_VIEW_READ);
+    views[COUNTS] = ax_view_of(&r->counts, AX_VIEW_READ);
+    views[PROBS] = ax_view_of(&r->probs, AX_VIEW_READ);
+    views[SLOPES] = ax_view_of(&r->slopes, AX_VIEW_UPDATE);
+    views[SCALARS] = (struct ax_view){r->scalars, sizeof *r->scalars, AX_VIEW_UPDATE};
 }
 
 /* The document of row t. */
@@ -47,11 +46,11 @@ static int64_t document(const struct call *c, const int32_t *cu, const int32_t *
     return low;
 }
 
-static enum ax_status count(struct ax_queue *q, const void *args) {
+static enum ax_status count(struct ax_queue *q, const void *args, void *const *at) {
     const struct call *c = args;
-    const int32_t *cu = ax_queue_address(q, c->cu), *experts = ax_queue_address(q, c->experts);
-    const int32_t *order = ax_queue_address(q, c->order);
-    double *counts = ax_queue_address(q, c->counts);
+    const int32_t *cu = at[CU], *experts = at[EXPERTS], *order = at[ORDER];
+    double *counts = at[COUNTS];
+    (void)q;
     for (int64_t i = 0; i < c->cap * c->E; i++)
         counts[i] = 0;
     for (int64_t t = 0; t < c->T; t++) {
@@ -85,13 +84,14 @@ static double slope_row(const struct call *c, int64_t t, const double *counts, c
     return scale * along / norm;
 }
 
-static enum ax_status set_slopes(struct ax_queue *q, const void *args) {
+static enum ax_status set_slopes(struct ax_queue *q, const void *args, void *const *at) {
     const struct call *c = args;
-    const int32_t *cu = ax_queue_address(q, c->cu), *experts = ax_queue_address(q, c->experts);
-    const int32_t *order = ax_queue_address(q, c->order);
-    const double *counts = ax_queue_address(q, c->counts);
-    struct ax_step_scalars *scalars = ax_queue_address(q, c->scalars);
-    void *slopes = ax_queue_address(q, c->slopes), *probs = ax_queue_address(q, c->probs);
+    const int32_t *cu = at[CU], *experts = at[EXPERTS], *order = at[ORDER];
+    const double *counts = at[COUNTS];
+    struct ax_step_scalars *scalars = at[SCALARS];
+    const void *probs = at[PROBS];
+    void *slopes = at[SLOPES];
+    (void)q;
     const double share = c->weight * scalars->inv_weight / (double)c->n_docs;
     double loss = 0;
     for (int64_t t = 0; t < c->T; t++)
@@ -104,12 +104,17 @@ static enum ax_status set_slopes(struct ax_queue *q, const void *args) {
 
 enum ax_status ax_sequence_count(struct ax_queue *q, const struct ax_sequence_rows *r) {
     const struct call c = call_of(r);
-    return ax_queue_call(q, count, &c, sizeof c);
+    struct ax_view views[VIEWS];
+    view(r, views);
+    views[COUNTS].use = AX_VIEW_WRITE;
+    return ax_queue_call(q, count, &c, sizeof c, views, COUNTS + 1);
 }
 
 enum ax_status ax_sequence_slopes(struct ax_queue *q, const struct ax_sequence_rows *r) {
     const struct call c = call_of(r);
-    return r->n_docs > 0 ? ax_queue_call(q, set_slopes, &c, sizeof c) : AX_OK;
+    struct ax_view views[VIEWS];
+    view(r, views);
+    return r->n_docs > 0 ? ax_queue_call(q, set_slopes, &c, sizeof c, views, VIEWS) : AX_OK;
 }
 
 enum ax_status ax_sequence_balance(struct ax_pass *p, const struct ax_router_choice *c,

@@ -2,29 +2,14 @@
 
 #include <math.h>
 
+enum ax_status ax_expert_loads_begin(struct ax_step *s) {
+    const struct ax_tensor *loads = &s->model.expert_loads;
+    return loads->data ? ax_run_fill(s->rt->q, &(struct ax_fill){.dst = *loads}) : AX_OK;
+}
+
 struct measure {
-    double AX_DEVICE *loads; /* [n_layers][n_experts] */
-    struct ax_expert_balance AX_DEVICE *balance;
     int64_t n_layers, n_experts;
 };
-
-static enum ax_status zero(struct ax_queue *q, const void *args) {
-    const struct measure *m = args;
-    double *loads = ax_queue_address(q, m->loads);
-    for (int64_t i = 0; i < m->n_layers * m->n_experts; i++)
-        loads[i] = 0;
-    return AX_OK;
-}
-
-static struct measure measure_of(const struct ax_step *s) {
-    const struct ax_tensor *loads = &s->model.expert_loads;
-    return (struct measure){loads->data, s->balance, loads->shape[0], loads->shape[1]};
-}
-
-enum ax_status ax_expert_loads_begin(struct ax_step *s) {
-    const struct measure m = measure_of(s);
-    return m.loads ? ax_queue_call(s->rt->q, zero, &m, sizeof m) : AX_OK;
-}
 
 /* False: no expert of the layer got a token. */
 static bool measure_layer(const double *loads, int64_t n, double *violation, double *entropy) {
@@ -42,11 +27,12 @@ static bool measure_layer(const double *loads, int64_t n, double *violation, dou
     return true;
 }
 
-static enum ax_status measure(struct ax_queue *q, const void *args) {
+static enum ax_status measure(struct ax_queue *q, const void *args, void *const *at) {
     const struct measure *m = args;
-    const double *loads = ax_queue_address(q, m->loads);
-    struct ax_expert_balance *b = ax_queue_address(q, m->balance);
+    const double *loads = at[0]; /* [n_layers][n_experts] */
+    struct ax_expert_balance *b = at[1];
     int layers = 0;
+    (void)q;
     *b = (struct ax_expert_balance){.violation = NAN, .entropy = NAN};
     for (int i = 0; i < AX_BALANCE_LAYERS; i++)
         b->layers[i] = NAN;
@@ -73,6 +59,8 @@ enum ax_status ax_expert_loads_sum(struct ax_step *s) {
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         AX_TRY(ax_comm_sum(&s->rt->comms[roles[i]], s->rt->q, AX_F64, loads->data,
                            ax_tensor_numel(loads)));
-    const struct measure m = measure_of(s);
-    return ax_queue_call(s->rt->q, measure, &m, sizeof m);
+    const struct measure m = {loads->shape[0], loads->shape[1]};
+    const struct ax_view views[] = {ax_view_of(loads, AX_VIEW_READ),
+                                    {s->balance, sizeof *s->balance, AX_VIEW_WRITE}};
+    return ax_queue_call(s->rt->q, measure, &m, sizeof m, views, 2);
 }

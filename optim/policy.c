@@ -49,13 +49,24 @@ struct sums {
 struct call {
     struct ax_rows rows;
     const struct ax_policy *policy;
-    const void AX_DEVICE *advantage, *old, *reference, *sampler;
-    void AX_DEVICE *sums, *g_logprob, *g_lse, *g_entropy;
-    struct ax_step_scalars AX_DEVICE *scalars;
-    struct ax_step_measures AX_DEVICE *measures;
     bool counts; /* this rank counts the loss, which all ranks of the sequence know */
 };
 _Static_assert(sizeof(struct call) <= AX_QUEUE_ARGS, "too many arguments for a call");
+
+/* The views after those of the rows; the first call has those up to TOTALS. */
+enum {
+    SUMS_AT = AX_ROWS_VIEWS,
+    ADVANTAGE,
+    OLD,
+    REFERENCE,
+    SAMPLER,
+    TOTALS,
+    SCALARS,
+    G_LOGPROB,
+    G_LSE,
+    G_ENTROPY,
+    VIEWS
+};
 
 /* The same where the call runs. */
 struct near {
@@ -66,15 +77,15 @@ struct near {
     double entropy_cut;
 };
 
-static struct near near_of(struct ax_queue *q, const struct call *c) {
-    const struct ax_step_measures *measures = ax_queue_address(q, c->measures);
-    return (struct near){.rows = ax_rows_near(q, &c->rows),
+static struct near near_of(const struct call *c, void *const *at) {
+    const struct ax_step_measures *measures = at[TOTALS];
+    return (struct near){.rows = ax_rows_near(&c->rows, at),
                          .o = &c->policy->o,
-                         .advantage = ax_queue_address(q, c->advantage),
-                         .old = ax_near(q, c->old),
-                         .reference = ax_near(q, c->reference),
-                         .sampler = ax_near(q, c->sampler),
-                         .sums = ax_queue_address(q, c->sums),
+                         .advantage = at[ADVANTAGE],
+                         .old = at[OLD],
+                         .reference = at[REFERENCE],
+                         .sampler = at[SAMPLER],
+                         .sums = at[SUMS_AT],
                          .entropy_cut = measures->entropy_cut};
 }
 
@@ -136,9 +147,10 @@ static void add_token(const struct near *n, const struct token *t, struct sums *
         s->loss += t->share * ax_policy_term(n->o, t->advantage, t->ratio, &slope);
 }
 
-static enum ax_status add_rows(struct ax_queue *q, const void *args) {
-    const struct near n = near_of(q, args);
+static enum ax_status add_rows(struct ax_queue *q, const void *args, void *const *at) {
+    const struct near n = near_of(args, at);
     int doc = 0;
+    (void)q;
     memset(n.sums, 0, (size_t)n.rows.n_cap * sizeof *n.sums);
     for (int64_t i = 0; i < n.rows.n && n.rows.labels[i] >= 0; i++) {
         doc = ax_row_document(&n.rows, doc, i);
@@ -257,21 +269,21 @@ static void count(const struct ax_step_measures *own, struct ax_step_measures *m
 
 /* ---- the calls ---- */
 
-static enum ax_status take_gradients(struct ax_queue *q, const void *args) {
+static enum ax_status take_gradients(struct ax_queue *q, const void *args, void *const *at) {
     const struct call *c = args;
-    const struct near n = near_of(q, c);
+    const struct near n = near_of(c, at);
     const struct ax_policy_options *o = n.o;
-    struct ax_step_scalars *scalars = ax_queue_address(q, c->scalars);
-    struct ax_step_measures *step = ax_queue_address(q, c->measures);
+    struct ax_step_scalars *scalars = at[SCALARS];
+    struct ax_step_measures *step = at[TOTALS];
     struct ax_step_measures own = {.sum = {[CLIP_LOW_MIN] = INFINITY}};
     const double bonus = step->entropy_tokens > 0 ? o->entropy_coef / step->entropy_tokens : 0;
-    void *const g_logprob = ax_queue_address(q, c->g_logprob), *const g_entropy =
-                                                                   ax_near(q, c->g_entropy);
+    void *const g_logprob = at[G_LOGPROB], *const g_entropy = at[G_ENTROPY];
     double loss = 0;
     int64_t i = 0;
+    (void)q;
     ax_rows_zero(&n.rows, g_logprob);
     ax_rows_zero(&n.rows, g_entropy);
-    ax_rows_zero(&n.rows, ax_near(q, c->g_lse));
+    ax_rows_zero(&n.rows, at[G_LSE]);
     for (int doc = 0; doc < n.rows.n_docs; doc++) {
         const double advantage = o->token_advantages ? 0 : (double)n.advantage[doc];
         const struct sums *s = &n.sums[doc];
@@ -292,8 +304,9 @@ static enum ax_status take_gradients(struct ax_queue *q, const void *args) {
     return AX_OK;
 }
 
-static const void AX_DEVICE *column(const struct ax_batch *b, int c) {
-    return c < 0 ? NULL : b->columns[c].data;
+static struct ax_view column(const struct ax_batch *b, int c) {
+    return c < 0 ? (struct ax_view){NULL, 0, AX_VIEW_READ}
+                 : ax_view_of(&b->columns[c], AX_VIEW_READ);
 }
 
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
@@ -303,23 +316,26 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const int64_t words = SUMS * b->n_cap;
-    const struct call call = {
-        .rows = ax_rows_of(b, c),
-        .policy = policy,
-        .advantage = column(b, policy->advantage),
-        .old = column(b, policy->old),
-        .reference = column(b, policy->reference),
-        .sampler = column(b, policy->sampler),
-        .sums = ax_stack_push(scratch, "sums of completions", (size_t)words * sizeof(double)),
-        .g_logprob = c->g_logprob.data,
-        .g_lse = c->g_lse.data,
-        .g_entropy = c->g_entropy.data,
-        .scalars = p->scalars,
-        .measures = p->measures,
-        .counts = b->part == 0};
-    AX_TRY(ax_queue_call(rt->q, add_rows, &call, sizeof call));
-    AX_TRY(ax_comm_sum(&rt->comms[AX_ROLE_CP], rt->q, AX_F64, call.sums, words));
-    AX_TRY(ax_queue_call(rt->q, take_gradients, &call, sizeof call));
+    const struct ax_tensor sums = ax_tensor_1d(
+        AX_F64, ax_stack_push(scratch, "sums of completions", (size_t)words * sizeof(double)),
+        words);
+    const struct call call = {.rows = ax_rows_of(b, c), .policy = policy, .counts = b->part == 0};
+    struct ax_view views[VIEWS] = {
+        [SUMS_AT] = ax_view_of(&sums, AX_VIEW_WRITE),
+        [ADVANTAGE] = column(b, policy->advantage),
+        [OLD] = column(b, policy->old),
+        [REFERENCE] = column(b, policy->reference),
+        [SAMPLER] = column(b, policy->sampler),
+        [TOTALS] = {p->measures, sizeof *p->measures, AX_VIEW_UPDATE},
+        [SCALARS] = {p->scalars, sizeof *p->scalars, AX_VIEW_UPDATE},
+        [G_LOGPROB] = ax_rows_value(&call.rows, c->g_logprob.data, AX_VIEW_WRITE),
+        [G_LSE] = ax_rows_value(&call.rows, c->g_lse.data, AX_VIEW_WRITE),
+        [G_ENTROPY] = ax_rows_value(&call.rows, c->g_entropy.data, AX_VIEW_WRITE)};
+    ax_rows_view(&call.rows, views);
+    AX_TRY(ax_queue_call(rt->q, add_rows, &call, sizeof call, views, TOTALS + 1));
+    AX_TRY(ax_comm_sum(&rt->comms[AX_ROLE_CP], rt->q, AX_F64, sums.data, words));
+    views[SUMS_AT].use = AX_VIEW_READ;
+    AX_TRY(ax_queue_call(rt->q, take_gradients, &call, sizeof call, views, VIEWS));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -11,20 +11,18 @@ enum ax_status ax_router_bias_check(const struct ax_arch *a, double speed) {
 
 /* Elements [first, first + n) of a layer's bias, which are this rank's. */
 struct change {
-    const double AX_DEVICE *loads; /* [n_experts] */
-    void AX_DEVICE *bias;          /* [n] */
-    const struct ax_step_scalars AX_DEVICE *scalars;
     int64_t n_experts, first, n;
     enum ax_dtype dtype;
     double speed;
 };
 
-static enum ax_status change(struct ax_queue *q, const void *args) {
+static enum ax_status change(struct ax_queue *q, const void *args, void *const *at) {
     const struct change *c = args;
-    const struct ax_step_scalars *scalars = ax_queue_address(q, c->scalars);
-    const double *loads = ax_queue_address(q, c->loads);
+    const struct ax_step_scalars *scalars = at[0];
+    const double *loads = at[1]; /* [n_experts] */
+    void *bias = at[2];          /* [n] */
     double mean = 0;
-    void *bias = ax_queue_address(q, c->bias);
+    (void)q;
     for (int64_t e = 0; e < c->n_experts; e++)
         mean += loads[e] / (double)c->n_experts;
     for (int64_t i = 0; i < c->n && !scalars->skip; i++) {
@@ -47,13 +45,13 @@ enum ax_status ax_router_bias_update(struct ax_step *s, int unit) {
     const struct ax_unit *u = &m->units[unit];
     const struct ax_segment *seg = &u->segments[p->segment];
     const struct ax_tensor loads = ax_tensor_rows(&m->expert_loads, l->index, 1);
-    struct change c = {.loads = loads.data,
-                       .scalars = s->scalars,
-                       .n_experts = m->arch.moe.n_experts,
-                       .dtype = seg->compute,
-                       .speed = s->o.router_bias_speed};
+    struct change c = {
+        .n_experts = m->arch.moe.n_experts, .dtype = seg->compute, .speed = s->o.router_bias_speed};
     int64_t at;
     ax_unit_owned(u, &s->rt->mesh, p, &c.first, &c.n, &at);
-    c.bias = ax_tensor_rows(&seg->shard, c.n > 0 ? at : 0, c.n).data;
-    return ax_queue_call(s->rt->q, change, &c, sizeof c);
+    const struct ax_tensor bias = ax_tensor_rows(&seg->shard, c.n > 0 ? at : 0, c.n);
+    const struct ax_view views[] = {{s->scalars, sizeof *s->scalars, AX_VIEW_READ},
+                                    ax_view_of(&loads, AX_VIEW_READ),
+                                    ax_view_of(&bias, AX_VIEW_UPDATE)};
+    return ax_queue_call(s->rt->q, change, &c, sizeof c, views, 3);
 }

@@ -16,22 +16,36 @@ struct ax_rows ax_rows_of(const struct ax_batch *b, const struct ax_head_chunk *
                             .cu = b->cu_seqlens.data};
 }
 
-void *ax_near(struct ax_queue *q, const void AX_DEVICE *at) {
-    return at ? ax_queue_address(q, at) : NULL;
+struct ax_view ax_rows_value(const struct ax_rows *r, const void AX_DEVICE *values,
+                             enum ax_view_use use) {
+    return (struct ax_view){values, (size_t)r->n * ax_dtype_size(r->dtype), use};
 }
 
-struct ax_near_rows ax_rows_near(struct ax_queue *q, const struct ax_rows *r) {
+static struct ax_view words(const void AX_DEVICE *values, int64_t n) {
+    return (struct ax_view){values, (size_t)n * sizeof(int32_t), AX_VIEW_READ};
+}
+
+void ax_rows_view(const struct ax_rows *r, struct ax_view views[AX_ROWS_VIEWS]) {
+    const void AX_DEVICE *const values[] = {r->logprob, r->lse, r->entropy, r->mean};
+    for (int i = 0; i < 4; i++)
+        views[i] = ax_rows_value(r, values[i], AX_VIEW_READ);
+    views[4] = words(r->labels, r->n);
+    views[5] = words(r->token, r->n);
+    views[6] = words(r->cu, r->n_cap + 1);
+}
+
+struct ax_near_rows ax_rows_near(const struct ax_rows *r, void *const *at) {
     return (struct ax_near_rows){.dtype = r->dtype,
                                  .n_docs = r->n_docs,
                                  .n_cap = r->n_cap,
                                  .n = r->n,
-                                 .logprob = ax_queue_address(q, r->logprob),
-                                 .lse = ax_queue_address(q, r->lse),
-                                 .entropy = ax_queue_address(q, r->entropy),
-                                 .mean = ax_near(q, r->mean),
-                                 .labels = ax_queue_address(q, r->labels),
-                                 .token = ax_queue_address(q, r->token),
-                                 .cu = ax_queue_address(q, r->cu)};
+                                 .logprob = at[0],
+                                 .lse = at[1],
+                                 .entropy = at[2],
+                                 .mean = at[3],
+                                 .labels = at[4],
+                                 .token = at[5],
+                                 .cu = at[6]};
 }
 
 void ax_rows_zero(const struct ax_near_rows *r, void *values) {

@@ -1,7 +1,7 @@
 /* The rows of a micro-batch's head as a call in the queue's order sees them: for an objective that
- * gets all rows at once and computes its loss on the host's side (documents.h, policy.h).
+ * gets all rows at once and computes its loss on the host (documents.h, policy.h).
  *
- * ax_rows_of describes them in the device's memory, ax_rows_near where the call runs. */
+ * ax_rows_of describes them in the device's memory, ax_rows_near where the call has its views. */
 #ifndef AX_OPTIM_ROWS_H
 #define AX_OPTIM_ROWS_H
 
@@ -15,6 +15,12 @@ struct ax_rows {
     const void AX_DEVICE *labels, *token, *cu;
 };
 struct ax_rows ax_rows_of(const struct ax_batch *b, const struct ax_head_chunk *c);
+/* The first AX_ROWS_VIEWS views of a call. */
+#define AX_ROWS_VIEWS 7
+void ax_rows_view(const struct ax_rows *r, struct ax_view views[AX_ROWS_VIEWS]);
+/* Of a value per row, in the rows' dtype. */
+struct ax_view ax_rows_value(const struct ax_rows *r, const void AX_DEVICE *values,
+                             enum ax_view_use use);
 
 struct ax_near_rows {
     enum ax_dtype dtype;
@@ -23,9 +29,7 @@ struct ax_near_rows {
     const void *logprob, *lse, *entropy, *mean;
     const int32_t *labels, *token, *cu; /* token: of the sequence; cu: where documents begin */
 };
-struct ax_near_rows ax_rows_near(struct ax_queue *q, const struct ax_rows *r);
-/* NULL stays NULL. */
-void *ax_near(struct ax_queue *q, const void AX_DEVICE *at);
+struct ax_near_rows ax_rows_near(const struct ax_rows *r, void *const *at);
 
 /* Element i of values of the rows' dtype. */
 static inline double ax_row_value(const struct ax_near_rows *r, const void *values, int64_t i) {

@@ -17,23 +17,22 @@ static const char *const names[] = {
 struct call {
     struct ax_rows rows;
     const struct ax_value_options *o;
-    const void AX_DEVICE *old, *returns;
-    void AX_DEVICE *g_logprob, *g_lse;
-    struct ax_step_scalars AX_DEVICE *scalars;
-    struct ax_step_measures AX_DEVICE *measures;
 };
+/* Its views, after those of the rows. */
+enum { OLD_AT = AX_ROWS_VIEWS, RETURN_AT, G_LOGPROB, G_LSE, SCALARS, TOTALS, VIEWS };
 _Static_assert(sizeof(struct call) <= AX_QUEUE_ARGS, "too many arguments for a call");
 
 /* A head of one label: its logit is the log-sum-exp, and the label's probability is 1. */
-static enum ax_status take_gradients(struct ax_queue *q, const void *args) {
+static enum ax_status take_gradients(struct ax_queue *q, const void *args, void *const *at) {
     const struct call *c = args;
-    const struct ax_near_rows r = ax_rows_near(q, &c->rows);
-    const float *old = ax_queue_address(q, c->old), *returns = ax_queue_address(q, c->returns);
-    struct ax_step_scalars *scalars = ax_queue_address(q, c->scalars);
-    struct ax_step_measures *measures = ax_queue_address(q, c->measures);
-    void *const g_lse = ax_queue_address(q, c->g_lse);
+    const struct ax_near_rows r = ax_rows_near(&c->rows, at);
+    const float *old = at[OLD_AT], *returns = at[RETURN_AT];
+    struct ax_step_scalars *scalars = at[SCALARS];
+    struct ax_step_measures *measures = at[TOTALS];
+    void *const g_lse = at[G_LSE];
     double loss = 0, clipped = 0, n = 0;
-    ax_rows_zero(&r, ax_queue_address(q, c->g_logprob));
+    (void)q;
+    ax_rows_zero(&r, at[G_LOGPROB]);
     ax_rows_zero(&r, g_lse);
     for (int64_t i = 0; i < r.n && r.labels[i] >= 0; i++, n++) {
         const double v = ax_row_value(&r, r.lse, i), before = (double)old[i];
@@ -55,15 +54,17 @@ static enum ax_status take_gradients(struct ax_queue *q, const void *args) {
 
 /* Each rank has rows of its own. */
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
-    const struct call call = {.rows = ax_rows_of(p->batch, c),
-                              .o = ctx,
-                              .old = p->batch->columns[OLD].data,
-                              .returns = p->batch->columns[RETURN].data,
-                              .g_logprob = c->g_logprob.data,
-                              .g_lse = c->g_lse.data,
-                              .scalars = p->scalars,
-                              .measures = p->measures};
-    return ax_queue_call(p->model->rt->q, take_gradients, &call, sizeof call);
+    const struct call call = {.rows = ax_rows_of(p->batch, c), .o = ctx};
+    const struct ax_rows *r = &call.rows;
+    struct ax_view views[VIEWS] = {[OLD_AT] = ax_view_of(&p->batch->columns[OLD], AX_VIEW_READ),
+                                   [RETURN_AT] =
+                                       ax_view_of(&p->batch->columns[RETURN], AX_VIEW_READ),
+                                   [G_LOGPROB] = ax_rows_value(r, c->g_logprob.data, AX_VIEW_WRITE),
+                                   [G_LSE] = ax_rows_value(r, c->g_lse.data, AX_VIEW_WRITE),
+                                   [SCALARS] = {p->scalars, sizeof *p->scalars, AX_VIEW_UPDATE},
+                                   [TOTALS] = {p->measures, sizeof *p->measures, AX_VIEW_UPDATE}};
+    ax_rows_view(r, views);
+    return ax_queue_call(p->model->rt->q, take_gradients, &call, sizeof call, views, VIEWS);
 }
 
 struct ax_objective ax_objective_value(struct ax_value_options *o) {

@@ -7,16 +7,12 @@ static double weight_of(const struct ax_batch *b, enum ax_per per) {
                                     : (double)pairs;
 }
 
-struct needed {
-    struct ax_step_scalars AX_DEVICE *scalars;
-    const struct ax_step_measures AX_DEVICE *measures;
-};
-
 /* Documents without any token to train on are no step. */
-static enum ax_status need_tokens(struct ax_queue *q, const void *args) {
-    const struct needed *n = args;
-    struct ax_step_scalars *scalars = ax_queue_address(q, n->scalars);
-    const struct ax_step_measures *measures = ax_queue_address(q, n->measures);
+static enum ax_status need_tokens(struct ax_queue *q, const void *args, void *const *at) {
+    struct ax_step_scalars *scalars = at[0];
+    const struct ax_step_measures *measures = at[1];
+    (void)q;
+    (void)args;
     if (measures->tokens == 0)
         scalars->weight = 0;
     return AX_OK;
@@ -33,7 +29,8 @@ enum ax_status ax_step_weigh(struct ax_step *s) {
                                     .entropy_cut = s->entropy_cut,
                                     .entropy_tokens =
                                         s->entropy_cut > 0 ? (double)s->entropy_tokens : 0};
-    const struct needed needed = {s->scalars, s->measures};
+    const struct ax_view views[] = {{s->scalars, sizeof *s->scalars, AX_VIEW_UPDATE},
+                                    {s->measures, sizeof *s->measures, AX_VIEW_READ}};
     double weight = s->absent;
     for (int m = 0; m < s->o.n_microbatches; m++) {
         const struct ax_batch *b = &s->batches[m];
@@ -48,6 +45,5 @@ enum ax_status ax_step_weigh(struct ax_step *s) {
         return AX_OK;
     AX_TRY(ax_queue_write(s->rt->q, s->measures, &none, sizeof none));
     AX_TRY(sum(s, &s->measures->tokens, 2));
-    return per == AX_PER_DOCUMENT ? ax_queue_call(s->rt->q, need_tokens, &needed, sizeof needed)
-                                  : AX_OK;
+    return per == AX_PER_DOCUMENT ? ax_queue_call(s->rt->q, need_tokens, NULL, 0, views, 2) : AX_OK;
 }

@@ -74,9 +74,10 @@ static enum ax_status copy_counts(struct call *call) {
     return AX_OK;
 }
 
-static enum ax_status start_now(struct ax_queue *q, const void *args) {
+static enum ax_status start_now(struct ax_queue *q, const void *args, void *const *at) {
     const struct call *call = args;
     struct ax_collective what = call->what;
+    (void)at;
     what.send = ax_queue_address(q, what.send);
     what.recv = ax_queue_address(q, what.recv);
     what.staging = ax_queue_address(q, what.staging);
@@ -119,13 +120,14 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
         return AX_OK;
     if (what->kind == AX_ALL_TO_ALL_V)
         AX_TRY(copy_counts(&call));
-    return ax_queue_call(q, start_now, &call, sizeof call);
+    return ax_queue_call(q, start_now, &call, sizeof call, NULL, 0);
 }
 
-static enum ax_status wait_now(struct ax_queue *q, const void *args) {
+static enum ax_status wait_now(struct ax_queue *q, const void *args, void *const *at) {
     const struct call *call = args;
     const double begin = ax_clock_now();
     (void)q;
+    (void)at;
     const enum ax_status st = call->comm->ops->wait(call->comm, call->ticket);
     call->comm->waited += ax_clock_now() - begin;
     return st;
@@ -135,7 +137,7 @@ enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_tic
     if (q->recording && c->size > 1)
         AX_TRY(ax_record_wait(q->recording, (int)c->role, ticket.id));
     return ax_queue_call(q, wait_now, &(struct call){.comm = c, .ticket = ticket},
-                         sizeof(struct call));
+                         sizeof(struct call), NULL, 0);
 }
 
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q,

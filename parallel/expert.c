@@ -150,29 +150,25 @@ static enum ax_status exchange_counts(struct ax_expert_group *g, struct ax_runti
     return ax_queue_read(rt->q, r->counts.data, g->counts, ax_tensor_bytes(&r->counts), g->even);
 }
 
-/* What functions on the device's side know of a route. */
+/* What the calls know of a route. */
 struct route {
-    const int32_t AX_DEVICE *counts, *experts, *sorted;
-    int32_t AX_DEVICE *places, *offsets, *regroup, *keys;
     int64_t n_experts, n_local, first, room, n;
     int ranks, rank, round;
 };
 
 /* keys[i] = round·E + expert of choice i. In: places by expert, whose rows begin at sorted[expert]. */
-static enum ax_status find_rounds(struct ax_queue *q, const void *args) {
+static enum ax_status find_rounds(struct ax_queue *q, const void *args, void *const *at) {
     const struct route *r = args;
-    const int32_t *counts = ax_queue_address(q, r->counts),
-                  *sorted = ax_queue_address(q, r->sorted);
-    const int32_t *experts = ax_queue_address(q, r->experts);
-    const int32_t *places = ax_queue_address(q, r->places);
-    int32_t *keys = ax_queue_address(q, r->keys), *starts = ax_queue_address(q, r->offsets);
-    int64_t at = 0;
+    const int32_t *counts = at[0], *sorted = at[1], *experts = at[2], *places = at[3];
+    int32_t *keys = at[4], *starts = at[5];
+    int64_t row = 0;
+    (void)q;
     for (int64_t e = 0; e < r->n_experts; e++) { /* where its rank's order has this rank's rows */
-        at = e % r->n_local == 0 ? 0 : at;
+        row = e % r->n_local == 0 ? 0 : row;
         for (int from = 0; from < r->ranks; from++) {
             if (from == r->rank)
-                starts[e] = (int32_t)at;
-            at += counts[from * r->n_experts + e];
+                starts[e] = (int32_t)row;
+            row += counts[from * r->n_experts + e];
         }
     }
     for (int64_t i = 0; i < r->n; i++) {
@@ -197,13 +193,11 @@ static enum ax_status sort_rounds(const struct ax_expert_group *g, struct ax_run
     struct ax_tensor keys = *experts;
     keys.data = scratch_ids(rt, ax_tensor_numel(experts)).data;
     const struct ax_tensor ends = scratch_ids(rt, most * g->n_experts + 1);
-    const struct route route = {.counts = r->counts.data,
-                                .experts = experts->data,
-                                .sorted = sorted->data,
-                                .places = r->places.data,
-                                .offsets = starts.data,
-                                .keys = keys.data,
-                                .n_experts = g->n_experts,
+    const struct ax_view views[] = {
+        ax_view_of(&r->counts, AX_VIEW_READ), ax_view_of(sorted, AX_VIEW_READ),
+        ax_view_of(experts, AX_VIEW_READ),    ax_view_of(&r->places, AX_VIEW_READ),
+        ax_view_of(&keys, AX_VIEW_WRITE),     ax_view_of(&starts, AX_VIEW_WRITE)};
+    const struct route route = {.n_experts = g->n_experts,
                                 .n_local = g->n_local,
                                 .room = r->regroup.shape[0],
                                 .n = ax_tensor_numel(experts),
@@ -211,7 +205,7 @@ static enum ax_status sort_rounds(const struct ax_expert_group *g, struct ax_run
                                 .rank = g->rank};
     if (r->rounds->n == 1)
         return AX_OK;
-    AX_TRY(ax_queue_call(rt->q, find_rounds, &route, sizeof route));
+    AX_TRY(ax_queue_call(rt->q, find_rounds, &route, sizeof route, views, 6));
     return ax_run_group_rows(
         rt->q, &(struct ax_group_rows){.keys = keys, .places = r->places, .offsets = ends});
 }
@@ -237,16 +231,17 @@ enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt
 
 /* Rows of each expert in the round, and where each row that arrives goes. Until all are known,
  * offsets[e] is where the order of all rounds has the next row for expert e. */
-static enum ax_status open_round(struct ax_queue *q, const void *args) {
+static enum ax_status open_round(struct ax_queue *q, const void *args, void *const *at) {
     const struct route *r = args;
-    const int32_t *counts = ax_queue_address(q, r->counts);
-    int32_t *offsets = ax_queue_address(q, r->offsets), *regroup = ax_queue_address(q, r->regroup);
+    const int32_t *counts = at[0];
+    int32_t *offsets = at[1], *regroup = at[2];
     const int64_t begin = r->round * r->room, end = begin + r->room;
-    int64_t at = 0, arrived = 0;
+    int64_t next = 0, arrived = 0;
+    (void)q;
     for (int64_t e = 0; e < r->n_local; e++) {
-        offsets[e] = (int32_t)at;
+        offsets[e] = (int32_t)next;
         for (int from = 0; from < r->ranks; from++)
-            at += counts[from * r->n_experts + r->first + e];
+            next += counts[from * r->n_experts + r->first + e];
     }
     for (int from = 0; from < r->ranks; from++)
         for (int64_t e = 0; e < r->n_local; e++) {
@@ -268,16 +263,16 @@ enum ax_status ax_expert_open(const struct ax_expert_group *g, struct ax_runtime
     if (g->ranks == 1 || r->rounds->open == round)
         return AX_OK;
     r->rounds->open = round;
-    const struct route route = {.counts = r->counts.data,
-                                .offsets = r->offsets.data,
-                                .regroup = r->regroup.data,
-                                .n_experts = g->n_experts,
+    const struct ax_view views[] = {ax_view_of(&r->counts, AX_VIEW_READ),
+                                    ax_view_of(&r->offsets, AX_VIEW_WRITE),
+                                    ax_view_of(&r->regroup, AX_VIEW_UPDATE)};
+    const struct route route = {.n_experts = g->n_experts,
                                 .n_local = g->n_local,
                                 .first = g->first,
                                 .room = r->regroup.shape[0],
                                 .ranks = g->ranks,
                                 .round = round};
-    return ax_queue_call(rt->q, open_round, &route, sizeof route);
+    return ax_queue_call(rt->q, open_round, &route, sizeof route, views, 3);
 }
 
 /* Rows that this rank sends in a round, or gets in it. */

@@ -23,6 +23,9 @@ struct state {
     cudaEvent_t marks[MARKS];
     char *pinned; /* SLOTS × SLOT_BYTES */
     struct slot slots[SLOTS];
+    char *room; /* pinned, for the views of calls */
+    size_t room_bytes;
+    struct ax_error_record failed; /* the first call that failed */
 };
 
 /* ---- errors ---- */
@@ -95,6 +98,14 @@ static uint64_t cuda_signal(struct ax_queue *q) {
     return ticket;
 }
 
+/* What calls that are done have to tell. */
+static enum ax_status failed(struct state *s) {
+    pthread_mutex_lock(&s->lock);
+    const enum ax_status st = s->failed.st;
+    pthread_mutex_unlock(&s->lock);
+    return st == AX_OK ? AX_OK : ax_error_restore(&s->failed);
+}
+
 /* Hands over the value that came with a ticket. */
 static void deliver(struct state *s, uint64_t ticket) {
     pthread_mutex_lock(&s->lock);
@@ -112,7 +123,7 @@ static enum ax_status cuda_wait(struct ax_queue *q, uint64_t ticket, bool *slept
     *slept = cudaEventQuery(e) == cudaErrorNotReady;
     AX_CUDA_TRY(cudaEventSynchronize(e));
     deliver(s, ticket);
-    return AX_OK;
+    return failed(s);
 }
 
 /* A free slot's index, or −1. */
@@ -160,6 +171,8 @@ static void cuda_close(struct ax_queue *q) {
             (void)cudaEventDestroy(s->marks[i]);
     if (s->pinned)
         (void)cudaFreeHost(s->pinned);
+    if (s->room)
+        (void)cudaFreeHost(s->room);
     if (s->stream)
         (void)cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->lock);
@@ -188,7 +201,8 @@ static enum ax_status cuda_copy(struct ax_queue *q, void *to, const void *from, 
 }
 
 static enum ax_status cuda_finish(struct ax_queue *q) {
-    return ax_cuda_check(cudaStreamSynchronize(ax_cuda_stream(q)), "cudaStreamSynchronize");
+    AX_CUDA_TRY(cudaStreamSynchronize(ax_cuda_stream(q)));
+    return failed(q->device_state);
 }
 
 /* ---- calls ---- */
@@ -197,22 +211,72 @@ struct call {
     struct ax_queue *q;
     ax_queue_fn *fn;
     char args[AX_QUEUE_ARGS];
+    void *at[AX_QUEUE_VIEWS];
 };
 
 static void run_call(void *arg) {
     struct call *c = arg;
-    (void)c->fn(c->q, c->args);
+    struct state *s = c->q->device_state;
+    const enum ax_status st = c->fn(c->q, c->args, c->at);
+    if (st != AX_OK) {
+        pthread_mutex_lock(&s->lock);
+        if (s->failed.st == AX_OK)
+            ax_error_save(&s->failed, st);
+        pthread_mutex_unlock(&s->lock);
+    }
     ax_free(c);
 }
 
-static enum ax_status cuda_call(struct ax_queue *q, ax_queue_fn *fn, const void *args,
-                                size_t size) {
+/* Room for the views of one call: the next call's copies come after this one's in the stream. */
+static enum ax_status need_room(struct state *s, size_t bytes) {
+    void *room;
+    if (bytes <= s->room_bytes)
+        return AX_OK;
+    AX_CUDA_TRY(cudaStreamSynchronize(s->stream));
+    if (s->room)
+        AX_CUDA_TRY(cudaFreeHost(s->room));
+    s->room = NULL;
+    s->room_bytes = 0;
+    AX_CUDA_TRY(cudaHostAlloc(&room, 2 * bytes, cudaHostAllocPortable));
+    s->room = room;
+    s->room_bytes = 2 * bytes;
+    return AX_OK;
+}
+
+/* Between the device and the room, for the views that are used otherwise than `but`. */
+static enum ax_status move_views(struct state *s, const struct ax_view *views, int n,
+                                 void *const *at, enum ax_view_use but, bool back) {
+    for (int i = 0; i < n; i++) {
+        void *device = (void *)(uintptr_t)views[i].device;
+        if (at[i] && views[i].use != but)
+            AX_CUDA_TRY(cudaMemcpyAsync(back ? device : at[i], back ? at[i] : device,
+                                        views[i].bytes, cudaMemcpyDefault, s->stream));
+    }
+    return AX_OK;
+}
+
+static enum ax_status cuda_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size,
+                                const struct ax_view *views, int n_views) {
+    struct state *s = q->device_state;
     struct call *c;
+    void *at[AX_QUEUE_VIEWS] = {NULL};
+    size_t bytes = 0;
+    for (int i = 0; i < n_views; i++)
+        bytes += ax_arena_round(views[i].bytes);
+    AX_TRY(need_room(s, bytes));
+    bytes = 0;
+    for (int i = 0; i < n_views; i++) {
+        at[i] = views[i].device ? s->room + bytes : NULL;
+        bytes += ax_arena_round(views[i].bytes);
+    }
+    AX_TRY(move_views(s, views, n_views, at, AX_VIEW_WRITE, false));
     AX_TRY(ax_alloc(&c, 1, sizeof *c));
-    c->q = q;
-    c->fn = fn;
-    memcpy(c->args, args, size);
-    return ax_cuda_check(cudaLaunchHostFunc(ax_cuda_stream(q), run_call, c), "cudaLaunchHostFunc");
+    *c = (struct call){.q = q, .fn = fn};
+    if (size > 0)
+        memcpy(c->args, args, size);
+    memcpy(c->at, at, sizeof at);
+    AX_CUDA_TRY(cudaLaunchHostFunc(s->stream, run_call, c));
+    return move_views(s, views, n_views, at, AX_VIEW_READ, true);
 }
 
 static void *same_address(struct ax_queue *q, const void *device) {

@@ -96,9 +96,10 @@ struct note {
     bool fails;
 };
 
-static enum ax_status put_note(struct ax_queue *q, const void *args) {
+static enum ax_status put_note(struct ax_queue *q, const void *args, void *const *at) {
     const struct note *n = args;
     (void)q;
+    (void)at;
     if (n->fails)
         return ax_error(AX_ERR_PEER, "note %d is lost", n->value);
     *n->at = n->value;
@@ -116,9 +117,9 @@ static void things_happen_late_and_in_order(void **state) {
     host[0] = 100; /* it has been copied */
     assert_int_equal(ax_run_copy(far.q, &(struct ax_copy){y, x}), AX_OK);
     assert_int_equal(ax_run_add(far.q, &(struct ax_add){x, y, 10}), AX_OK);
-    assert_int_equal(
-        ax_queue_call(far.q, put_note, &(struct note){&noted, 7, false}, sizeof(struct note)),
-        AX_OK);
+    assert_int_equal(ax_queue_call(far.q, put_note, &(struct note){&noted, 7, false},
+                                   sizeof(struct note), NULL, 0),
+                     AX_OK);
     assert_int_equal(ax_queue_write(far.q, (char *)y.data + 8, ((float[]){-1, -2}), 8), AX_OK);
     usleep(20000);
     assert_int_equal(noted, 0);
@@ -152,10 +153,10 @@ static void a_value_is_read_later(void **state) {
         float out[4];
         assert_int_equal(ax_queue_is_late(m->q), m == &far);
         assert_int_equal(ax_run_fill(m->q, &(struct ax_fill){x, 2}), AX_OK);
-        assert_int_equal(ax_queue_call(m->q, put_note, &note[0], sizeof *note), AX_OK);
+        assert_int_equal(ax_queue_call(m->q, put_note, &note[0], sizeof *note, NULL, 0), AX_OK);
         assert_int_equal(ax_queue_read_later(m->q, x.data, 16, NULL, &first), AX_OK);
         assert_int_equal(ax_run_fill(m->q, &(struct ax_fill){x, 3}), AX_OK);
-        assert_int_equal(ax_queue_call(m->q, put_note, &note[1], sizeof *note), AX_OK);
+        assert_int_equal(ax_queue_call(m->q, put_note, &note[1], sizeof *note, NULL, 0), AX_OK);
         assert_int_equal(ax_queue_read_later(m->q, (char *)x.data + 8, 8, NULL, &second), AX_OK);
         usleep(20000);
         assert_int_equal(*note[0].at, m == &far ? 0 : 1);
@@ -173,10 +174,51 @@ static void a_value_is_read_later(void **state) {
     }
 }
 
-static enum ax_status sleep_there(struct ax_queue *q, const void *args) {
+static enum ax_status sleep_there(struct ax_queue *q, const void *args, void *const *at) {
     (void)q;
+    (void)at;
     usleep(*(const useconds_t *)args);
     return AX_OK;
+}
+
+/* ---- views ---- */
+
+static enum ax_status change_views(struct ax_queue *q, const void *args, void *const *at) {
+    float *read = at[0], *written = at[1], *updated = at[2];
+    const int n = *(const int *)args;
+    (void)q;
+    if (at[3])
+        return ax_error(AX_ERR_FAILED, "a view of nothing");
+    for (int i = 0; i < n; i++) {
+        written[i] = 10 * read[i];
+        updated[i] += read[i];
+        read[i] = -1;
+    }
+    return AX_OK;
+}
+
+/* A call works on copies: what it only reads stays, the rest is there when the next op runs. */
+static void calls_have_views(void **state) {
+    (void)state;
+    const size_t mark = ax_stack_mark(&far.arena.scratch);
+    const struct ax_tensor x = take(4), y = take(4), z = take(4), sum = take(4);
+    const float ones[4] = {1, 1, 1, 1}, host[4] = {1, 2, 3, 4};
+    float out[4];
+    const int n = 4;
+    const struct ax_view views[] = {ax_view_of(&x, AX_VIEW_READ),
+                                    ax_view_of(&y, AX_VIEW_WRITE),
+                                    ax_view_of(&z, AX_VIEW_UPDATE),
+                                    {NULL, 0, AX_VIEW_READ}};
+    assert_int_equal(ax_queue_write(far.q, x.data, host, sizeof host), AX_OK);
+    assert_int_equal(ax_queue_write(far.q, z.data, ones, sizeof ones), AX_OK);
+    assert_int_equal(ax_queue_call(far.q, change_views, &n, sizeof n, views, 4), AX_OK);
+    assert_int_equal(ax_run_copy(far.q, &(struct ax_copy){sum, x}), AX_OK);
+    assert_int_equal(ax_run_add(far.q, &(struct ax_add){sum, y, 1}), AX_OK);
+    assert_int_equal(ax_run_add(far.q, &(struct ax_add){sum, z, 1}), AX_OK);
+    assert_int_equal(ax_queue_read(far.q, sum.data, out, sizeof out, NULL), AX_OK);
+    for (int i = 0; i < 4; i++)
+        assert_true(out[i] == host[i] + 10 * host[i] + (1 + host[i]));
+    ax_stack_release(&far.arena.scratch, mark);
 }
 
 /* Seconds between the naps of the device: the first one is before the start, and the host's is none. */
@@ -186,7 +228,7 @@ static double time_of_naps(struct machine *m) {
     struct ax_times none = {0}, got, *t = ax_stack_push(&m->arena.scratch, "test", sizeof *t);
     assert_int_equal(ax_queue_write(m->q, t, &none, sizeof none), AX_OK);
     for (int k = 0; k < 3; k++) { /* −1, 2, 2 */
-        assert_int_equal(ax_queue_call(m->q, sleep_there, &naps[k], sizeof *naps), AX_OK);
+        assert_int_equal(ax_queue_call(m->q, sleep_there, &naps[k], sizeof *naps, NULL, 0), AX_OK);
         assert_int_equal(ax_queue_time(m->q, t, k == 0 ? -1 : 2), AX_OK);
     }
     usleep(300000);
@@ -358,9 +400,9 @@ static void a_failure_is_told_to_who_waits(void **state) {
     int noted = 0;
     machine_open(&m, "far", 1);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(
-            ax_queue_call(m.q, put_note, &(struct note){&noted, i, i == 1}, sizeof(struct note)),
-            AX_OK);
+        assert_int_equal(ax_queue_call(m.q, put_note, &(struct note){&noted, i, i == 1},
+                                       sizeof(struct note), NULL, 0),
+                         AX_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ax_queue_finish(m.q), AX_ERR_PEER);
         assert_string_equal(ax_error_text(), "note 1 is lost");
@@ -396,6 +438,7 @@ static void the_host_cannot_touch_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_gives_the_bits_of_cpu),
+        cmocka_unit_test(calls_have_views),
         cmocka_unit_test(things_happen_late_and_in_order),
         cmocka_unit_test(a_value_is_read_later),
         cmocka_unit_test(the_device_keeps_time),

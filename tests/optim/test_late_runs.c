@@ -38,17 +38,12 @@ static struct {
     const struct train_case *c;
 } plan;
 
-struct spoil {
-    struct ax_step_scalars *scalars;
-    void *labels, *gradient;
-    size_t bytes;
-};
-
-/* On the device's side. */
-static enum ax_status spoil(struct ax_queue *q, const void *args) {
-    const struct spoil *a = args;
-    const uint64_t hash = ax_hash64(ax_queue_address(q, a->labels), a->bytes, 1);
+/* Its views: labels, scalars, gradient. */
+static enum ax_status spoil(struct ax_queue *q, const void *args, void *const *at) {
+    const size_t *bytes = args;
+    const uint64_t hash = ax_hash64(at[0], *bytes, 1);
     int pass = 0;
+    (void)q;
     while (pass < plan.n && plan.passes[pass] != hash)
         pass++;
     if (plan.recording && (pass < plan.n || plan.n == PASSES))
@@ -60,10 +55,10 @@ static enum ax_status spoil(struct ax_queue *q, const void *args) {
     const int step = pass / 2 + 1;
     if (pass % 2 == 0 || step < plan.first || step > plan.last)
         return AX_OK;
-    struct ax_step_scalars *s = ax_queue_address(q, a->scalars);
+    struct ax_step_scalars *s = at[1];
     plan.spoiled++;
     if (plan.gradient)
-        ((float *)ax_queue_address(q, a->gradient))[3] = plan.value;
+        ((float *)at[2])[3] = plan.value;
     else
         s->loss = plan.value;
     return AX_OK;
@@ -80,9 +75,11 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
         tell(q);
     if (plan.enqueued++ == 2 * (plan.step - 1))
         plan.then(plan.c);
-    const struct spoil args = {p->scalars, p->batch->labels.data, c->g_logprob.data,
-                               ax_tensor_bytes(&p->batch->labels)};
-    return ax_queue_call(q, spoil, &args, sizeof args);
+    const size_t bytes = ax_tensor_bytes(&p->batch->labels);
+    const struct ax_view views[] = {ax_view_of(&p->batch->labels, AX_VIEW_READ),
+                                    {p->scalars, sizeof *p->scalars, AX_VIEW_UPDATE},
+                                    ax_view_of(&c->g_logprob, AX_VIEW_UPDATE)};
+    return ax_queue_call(q, spoil, &bytes, sizeof bytes, views, 3);
 }
 
 static const struct ax_objective objective = {.name = "sft",

@@ -2,12 +2,13 @@
 #include "kernels/cpu/vec/entries.h"
 
 /* The dtype an op computes in: that of its first tensor, which every argument struct begins with,
- * except begin_step and clip, which have none, and group_rows, which has only integers. */
+ * except begin_step and clip, which have none, group_rows, which has only integers, and fill, which has
+ * any. */
 static bool computes(enum ax_op op, const void *args) {
-    if (op == AX_OP_begin_step || op == AX_OP_clip || op == AX_OP_group_rows)
+    if (op == AX_OP_begin_step || op == AX_OP_clip || op == AX_OP_group_rows || op == AX_OP_fill)
         return true;
     const enum ax_dtype dtype = ((const struct ax_tensor *)args)->dtype;
-    if (op == AX_OP_fill || op == AX_OP_copy || op == AX_OP_scatter_rows)
+    if (op == AX_OP_copy || op == AX_OP_scatter_rows)
         return dtype != AX_F64;
     return dtype == AX_F32 || dtype == AX_BF16;
 }
