@@ -81,7 +81,7 @@ static enum ax_status start_now(struct ax_queue *q, const void *args, void *cons
     what.send = ax_queue_address(q, what.send);
     what.recv = ax_queue_address(q, what.recv);
     what.staging = ax_queue_address(q, what.staging);
-    const enum ax_status st = call->comm->ops->start(call->comm, &what, call->ticket);
+    const enum ax_status st = call->comm->ops->start(call->comm, q, &what, call->ticket);
     ax_free(call->counts);
     return st;
 }
@@ -118,6 +118,8 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
         AX_TRY(record_start(c, q->recording, what));
     if (ax_queue_is_meta(q))
         return AX_OK;
+    if (c->ops->enqueues)
+        return c->ops->start(c, q, what, call.ticket);
     if (what->kind == AX_ALL_TO_ALL_V)
         AX_TRY(copy_counts(&call));
     return ax_queue_call(q, start_now, &call, sizeof call, NULL, 0);
@@ -126,9 +128,8 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
 static enum ax_status wait_now(struct ax_queue *q, const void *args, void *const *at) {
     const struct call *call = args;
     const double begin = ax_clock_now();
-    (void)q;
     (void)at;
-    const enum ax_status st = call->comm->ops->wait(call->comm, call->ticket);
+    const enum ax_status st = call->comm->ops->wait(call->comm, q, call->ticket);
     call->comm->waited += ax_clock_now() - begin;
     return st;
 }
@@ -136,6 +137,8 @@ static enum ax_status wait_now(struct ax_queue *q, const void *args, void *const
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
     if (q->recording && c->size > 1)
         AX_TRY(ax_record_wait(q->recording, (int)c->role, ticket.id));
+    if (c->ops->enqueues)
+        return c->ops->wait(c, q, ticket);
     return ax_queue_call(q, wait_now, &(struct call){.comm = c, .ticket = ticket},
                          sizeof(struct call), NULL, 0);
 }

@@ -47,10 +47,12 @@ struct ax_comm;
 struct ax_contracts;
 struct ax_comm_ops {
     const char *name;
-    /* Called on the device's side, in the queue's order, with addresses of that side. */
-    enum ax_status (*start)(struct ax_comm *c, const struct ax_collective *what,
+    /* Called by the host, in the queue's order, with addresses that it can follow; or, if the device
+     * itself moves the data (`enqueues`), when the caller starts and waits: they only enqueue on q. */
+    bool enqueues;
+    enum ax_status (*start)(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what,
                             struct ax_ticket ticket);
-    enum ax_status (*wait)(struct ax_comm *c, struct ax_ticket ticket);
+    enum ax_status (*wait)(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
     void (*free)(struct ax_comm *c);
 };
 

@@ -31,10 +31,11 @@ static enum ax_status join(struct member *me, struct ticket *t, int slot, struct
     return ax_local_arrive(me->world, me->group, key, part, what, &t->rendezvous[slot]);
 }
 
-static enum ax_status local_start(struct ax_comm *c, const struct ax_collective *what,
-                                  struct ax_ticket ticket) {
+static enum ax_status local_start(struct ax_comm *c, struct ax_queue *q,
+                                  const struct ax_collective *what, struct ax_ticket ticket) {
     struct member *me = c->state;
     struct ticket *t = me->spare;
+    (void)q;
     if (t)
         me->spare = t->next;
     else
@@ -51,7 +52,8 @@ static enum ax_status local_start(struct ax_comm *c, const struct ax_collective 
     return AX_OK;
 }
 
-static enum ax_status local_wait(struct ax_comm *c, struct ax_ticket ticket) {
+static enum ax_status local_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
+    (void)q;
     struct member *me = c->state;
     struct ticket **at = &me->open;
     while (*at && (*at)->id != ticket.id)

@@ -168,10 +168,11 @@ static enum ax_status check_running(const struct ax_gloo_member *me) {
     return ax_error(AX_ERR_PEER, "rank %d has stopped after an earlier error", me->world->rank);
 }
 
-static enum ax_status gloo_start(struct ax_comm *c, const struct ax_collective *what,
-                                 struct ax_ticket ticket) {
+static enum ax_status gloo_start(struct ax_comm *c, struct ax_queue *q,
+                                 const struct ax_collective *what, struct ax_ticket ticket) {
     struct ax_gloo_member *me = c->state;
     struct ax_gloo_op *op;
+    (void)q;
     AX_TRY(check_running(me));
     AX_TRY(take_op(c, &op));
     op->id = ticket.id;
@@ -202,7 +203,8 @@ static enum ax_status complete(struct ax_gloo_order *o, struct ax_gloo_op *op) {
     return ax_gloo_finish_phase(op, AX_GLOO_SUMS);
 }
 
-static enum ax_status gloo_wait(struct ax_comm *c, struct ax_ticket ticket) {
+static enum ax_status gloo_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
+    (void)q;
     struct ax_gloo_member *me = c->state;
     struct ax_gloo_op *op = me->order->first;
     AX_TRY(check_running(me));
