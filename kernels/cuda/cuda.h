@@ -31,10 +31,30 @@ extern const struct ax_ops ax_ops_cuda;
     X(clip)
 #define AX_CUDA_STEP_WORK(X) X(sumsq)
 
+#define AX_CUDA_LAYERS(X)                                                                          \
+    X(rmsnorm_forward)                                                                             \
+    X(rmsnorm_backward)                                                                            \
+    X(rope)                                                                                        \
+    X(swiglu_forward)                                                                              \
+    X(swiglu_backward)
+#define AX_CUDA_LAYERS_WORK(X) X(rmsnorm_backward)
+#define AX_CUDA_COLUMNS(X)                                                                         \
+    X(colsum)                                                                                      \
+    X(coldot)                                                                                      \
+    X(grouped_colsum)
+#define AX_CUDA_COLUMNS_WORK(X)                                                                    \
+    X(colsum)                                                                                      \
+    X(coldot)
+
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
-    AX_CUDA_STEP(X)
-#define AX_CUDA_WORK(X) AX_CUDA_STEP_WORK(X)
+    AX_CUDA_STEP(X)                                                                                \
+    AX_CUDA_LAYERS(X)                                                                              \
+    AX_CUDA_COLUMNS(X)
+#define AX_CUDA_WORK(X)                                                                            \
+    AX_CUDA_STEP_WORK(X)                                                                           \
+    AX_CUDA_LAYERS_WORK(X)                                                                         \
+    AX_CUDA_COLUMNS_WORK(X)
 
 #define AX_CUDA_ENTRY(op)                                                                          \
     enum ax_status ax_cuda_##op(struct ax_queue *q, const struct ax_##op *args, void *work);

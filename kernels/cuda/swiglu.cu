@@ -1,0 +1,162 @@
+/* Gated linear units (Shazeer 2020; kernels/ops.h): y = a·b with a made of the gate and b of up; backward
+ * dgate = dy·a'·b, dup = dy·a·b'. A thread has 8 elements of y. Bytes moved: each operand once. */
+#include "kernels/cuda/vector.cuh"
+
+__device__ static inline float sigmoid(float x) {
+    return 1 / (1 + __expf(-x));
+}
+
+/* The factors of y and their slopes. */
+struct unit {
+    float a, da, b, db;
+};
+
+template <ax_gate Gate>
+__device__ static inline unit unit_of(float gate, float up, float alpha, float limit) {
+    if (Gate == AX_GATE_GELU) { /* ½(1 + tanh z) = σ(2z) */
+        const float twice = 1.5957691216057308f, cubic = 0.044715f, square = gate * gate;
+        const float s = sigmoid(twice * gate * (1 + cubic * square));
+        return {gate * s, s + gate * s * (1 - s) * twice * (1 + 3 * cubic * square), up, 1};
+    }
+    if (Gate == AX_GATE_CLAMPED) {
+        const float g = fminf(gate, limit), u = fminf(fmaxf(up, -limit), limit);
+        const float s = sigmoid(alpha * g);
+        return {g * s, gate > limit ? 0 : s + g * alpha * s * (1 - s), u + 1,
+                fabsf(up) > limit ? 0.0f : 1.0f};
+    }
+    const float s = sigmoid(gate);
+    return {gate * s, s * (1 + gate * (1 - s)), up, 1};
+}
+
+/* Where the gates and ups of elements [f, f + 8) are: 8 and 8, or interleaved 16 in turn. */
+struct pair_columns {
+    int64_t one, one_end, two, two_end;
+};
+template <bool Interleaved>
+__device__ static inline pair_columns columns_of(int64_t f, int64_t width) {
+    if (Interleaved)
+        return {2 * f, 2 * width, 2 * f + AX_NEIGHBORS, 2 * width};
+    return {f, width, width + f, 2 * width};
+}
+/* Of 16 values in turn: the first of each pair, and the second. And back. */
+__device__ static inline void separate(float (&one)[AX_NEIGHBORS], float (&two)[AX_NEIGHBORS]) {
+    float g[AX_NEIGHBORS], u[AX_NEIGHBORS];
+    for (int i = 0; i < AX_NEIGHBORS; i++) {
+        g[i] = i < 4 ? one[2 * i] : two[2 * i - 8];
+        u[i] = i < 4 ? one[2 * i + 1] : two[2 * i - 7];
+    }
+    for (int i = 0; i < AX_NEIGHBORS; i++) {
+        one[i] = g[i];
+        two[i] = u[i];
+    }
+}
+__device__ static inline void interleave(float (&one)[AX_NEIGHBORS], float (&two)[AX_NEIGHBORS]) {
+    float low[AX_NEIGHBORS], high[AX_NEIGHBORS];
+    for (int i = 0; i < AX_NEIGHBORS; i++) {
+        low[i] = i % 2 == 0 ? one[i / 2] : two[i / 2];
+        high[i] = i % 2 == 0 ? one[4 + i / 2] : two[4 + i / 2];
+    }
+    for (int i = 0; i < AX_NEIGHBORS; i++) {
+        one[i] = low[i];
+        two[i] = high[i];
+    }
+}
+
+template <class E, ax_gate Gate, bool Interleaved> struct swiglu_forward {
+    vector_rows<E> gate_up, y;
+    float alpha, limit;
+    __device__ void operator()(int64_t row, int64_t f) const {
+        const pair_columns c = columns_of<Interleaved>(f, y.cols);
+        float gate[AX_NEIGHBORS], up[AX_NEIGHBORS];
+        gate_up.load(row, c.one, c.one_end, gate);
+        gate_up.load(row, c.two, c.two_end, up);
+        if (Interleaved)
+            separate(gate, up);
+        for (int i = 0; i < AX_NEIGHBORS; i++) {
+            const unit u = unit_of<Gate>(gate[i], up[i], alpha, limit);
+            gate[i] = u.a * u.b;
+        }
+        y.store(row, f, gate);
+    }
+};
+
+template <class E, ax_gate Gate, bool Interleaved> struct swiglu_backward {
+    vector_rows<E> dy, gate_up, dgate_up;
+    float alpha, limit;
+    __device__ void operator()(int64_t row, int64_t f) const {
+        const pair_columns c = columns_of<Interleaved>(f, dy.cols);
+        float gate[AX_NEIGHBORS], up[AX_NEIGHBORS], d[AX_NEIGHBORS];
+        dy.load(row, f, d);
+        gate_up.load(row, c.one, c.one_end, gate);
+        gate_up.load(row, c.two, c.two_end, up);
+        if (Interleaved)
+            separate(gate, up);
+        for (int i = 0; i < AX_NEIGHBORS; i++) {
+            const unit u = unit_of<Gate>(gate[i], up[i], alpha, limit);
+            gate[i] = d[i] * u.da * u.b;
+            up[i] = d[i] * u.a * u.db;
+        }
+        if (Interleaved)
+            interleave(gate, up);
+        dgate_up.store(row, c.one, c.one_end, gate);
+        dgate_up.store(row, c.two, c.two_end, up);
+    }
+};
+
+template <class F> __global__ void __launch_bounds__(256) swiglu_kernel(F f, int64_t cols) {
+    const int64_t col = item_number() * AX_NEIGHBORS;
+    if (col < cols)
+        f(blockIdx.x, col);
+}
+
+template <class F>
+static enum ax_status launch(struct ax_queue *q, const F &f, int64_t rows, int64_t cols) {
+    const row_launch l = items_of(rows, vectors_in(cols));
+    return rows == 0 || cols == 0 ? AX_OK
+                                  : AX_LAUNCH(q, swiglu_kernel<F>, l.grid, l.threads, 0, f, cols);
+}
+
+/* f(gate, interleaved) with both as types' values. */
+template <class F> static enum ax_status by_gating(const struct ax_gating &how, F f) {
+    const auto by_order = [&](auto gate) {
+        return how.interleaved ? f(gate, std::true_type()) : f(gate, std::false_type());
+    };
+    switch (how.gate) {
+    case AX_GATE_GELU:
+        return by_order(std::integral_constant<ax_gate, AX_GATE_GELU>());
+    case AX_GATE_CLAMPED:
+        return by_order(std::integral_constant<ax_gate, AX_GATE_CLAMPED>());
+    default:
+        return by_order(std::integral_constant<ax_gate, AX_GATE_SILU>());
+    }
+}
+
+extern "C" enum ax_status ax_cuda_swiglu_forward(struct ax_queue *q,
+                                                 const struct ax_swiglu_forward *a, void *work) {
+    (void)work;
+    const int64_t rows = a->y.shape[0], cols = a->y.shape[1];
+    return by_real(a->y.dtype, [&](auto *p) {
+        typedef AX_TYPE(p) E;
+        return by_gating(a->how, [&](auto gate, auto interleaved) {
+            const swiglu_forward<E, decltype(gate)::value, decltype(interleaved)::value> f = {
+                as_vectors<E>(&a->gate_up, cols), as_vectors<E>(&a->y), (float)a->how.alpha,
+                (float)a->how.limit};
+            return launch(q, f, rows, cols);
+        });
+    });
+}
+
+extern "C" enum ax_status ax_cuda_swiglu_backward(struct ax_queue *q,
+                                                  const struct ax_swiglu_backward *a, void *work) {
+    (void)work;
+    const int64_t rows = a->dy.shape[0], cols = a->dy.shape[1];
+    return by_real(a->dy.dtype, [&](auto *p) {
+        typedef AX_TYPE(p) E;
+        return by_gating(a->how, [&](auto gate, auto interleaved) {
+            const swiglu_backward<E, decltype(gate)::value, decltype(interleaved)::value> f = {
+                as_vectors<E>(&a->dy), as_vectors<E>(&a->gate_up, cols),
+                as_vectors<E>(&a->dgate_up, cols), (float)a->how.alpha, (float)a->how.limit};
+            return launch(q, f, rows, cols);
+        });
+    });
+}
