@@ -45,12 +45,17 @@ extern const struct ax_ops ax_ops_cuda;
 #define AX_CUDA_COLUMNS_WORK(X)                                                                    \
     X(colsum)                                                                                      \
     X(coldot)
+#define AX_CUDA_EMBEDDING(X)                                                                       \
+    X(embedding_forward)                                                                           \
+    X(embedding_backward)                                                                          \
+    X(neftune)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
     AX_CUDA_STEP(X)                                                                                \
     AX_CUDA_LAYERS(X)                                                                              \
-    AX_CUDA_COLUMNS(X)
+    AX_CUDA_COLUMNS(X)                                                                             \
+    AX_CUDA_EMBEDDING(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \

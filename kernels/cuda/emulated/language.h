@@ -91,6 +91,12 @@ template <class T> T atomicCAS(T *p, T c, T v) {
         *p = v;
     return o;
 }
+static inline int __ffs(int x) {
+    return __builtin_ffs(x);
+}
+static inline int __popc(unsigned x) {
+    return __builtin_popcount(x);
+}
 static inline unsigned __float_as_uint(float f) {
     unsigned u;
     memcpy(&u, &f, 4);

@@ -1,0 +1,173 @@
+/* Rows of a table (kernels/ops.h): embedding_forward copies them, embedding_backward adds to them, neftune adds
+ * noise to the result. Bytes moved: the rows of these tokens, and each other operand once. */
+#include "kernels/cuda/philox.cuh"
+#include "kernels/cuda/vector.cuh"
+
+/* Row of this shard that holds a token, or −1. */
+__device__ static inline int64_t shard_row(int32_t token, int64_t first_row, int64_t rows) {
+    const int64_t row = token - first_row;
+    return row >= 0 && row < rows ? row : -1;
+}
+
+struct shard {
+    const int32_t *tokens;
+    int64_t first_row, rows;
+};
+
+template <class E, class Y>
+__global__ void embedding_forward_kernel(vector_rows<E> weight, shard s, vector_rows<Y> out) {
+    const int64_t t = blockIdx.x, col = item_number() * AX_NEIGHBORS;
+    const int64_t row = shard_row(s.tokens[t], s.first_row, s.rows);
+    float x[AX_NEIGHBORS] = {};
+    if (col >= out.cols)
+        return;
+    if (row >= 0)
+        weight.load(row, col, x);
+    out.store(t, col, x);
+}
+
+extern "C" enum ax_status
+ax_cuda_embedding_forward(struct ax_queue *q, const struct ax_embedding_forward *a, void *work) {
+    (void)work;
+    const int64_t n = a->out.shape[0], cols = a->out.shape[1];
+    const shard s = {(const int32_t *)a->tokens.data, a->first_row, a->weight.shape[0]};
+    const row_launch l = items_of(n, vectors_in(cols));
+    if (n == 0 || cols == 0)
+        return AX_OK;
+    return by_real(a->weight.dtype, [&](auto *w) {
+        return by_real(a->out.dtype, [&](auto *y) {
+            typedef AX_TYPE(w) E;
+            typedef AX_TYPE(y) Y;
+            return AX_LAUNCH(q, (embedding_forward_kernel<E, Y>), l.grid, l.threads, 0,
+                             as_vectors<E>(&a->weight), s, as_vectors<Y>(&a->out));
+        });
+    });
+}
+
+/* ---- backward ---- */
+
+#define SCANNERS 128            /* threads; each adds up 8 columns */
+#define SCANNED  (SCANNERS * 8) /* tokens compared at a time: their bits are 32 words */
+
+/* The bits of those of tokens [first, first + SCANNED) that are `token`, in order. */
+__device__ static inline void find_token(const int32_t *tokens, int64_t n, int64_t first,
+                                         int32_t token, uint32_t (&found)[SCANNED / 32]) {
+    for (int i = 0; i < SCANNED / SCANNERS; i++) {
+        const int64_t at = first + i * SCANNERS + threadIdx.x;
+        const uint32_t bits = __ballot_sync(0xffffffffu, at < n && tokens[at] == token);
+        if (threadIdx.x % 32 == 0)
+            found[i * (SCANNERS / 32) + threadIdx.x / 32] = bits;
+    }
+    __syncthreads();
+}
+
+/* Blocks in x count tokens: the block of a token's first place adds the rows of all its places, in order.
+ * Blocks in y share the columns. */
+template <class E>
+__global__ void __launch_bounds__(SCANNERS)
+    embedding_backward_kernel(vector_rows<E> dout, shard s, int64_t n, int32_t skip,
+                              vector_rows<float> dweight) {
+    AX_SHARED(uint32_t, found, [2][SCANNED / 32]); /* in turn, so that one barrier is enough */
+    const int64_t t = blockIdx.x, col = item_number() * AX_NEIGHBORS;
+    const int32_t token = s.tokens[t];
+    const int64_t row = shard_row(token, s.first_row, s.rows);
+    float sum[AX_NEIGHBORS], x[AX_NEIGHBORS];
+    if (row < 0 || token == skip)
+        return;
+    if (col < dout.cols)
+        dweight.load(row, col, sum);
+    int turn = 0;
+    for (int64_t first = 0; first < n; first += SCANNED, turn = !turn) {
+        find_token(s.tokens, n, first, token, found[turn]);
+        for (int w = 0; w < SCANNED / 32; w++)
+            for (uint32_t bits = found[turn][w]; bits != 0; bits &= bits - 1) {
+                const int64_t at = first + w * 32 + __ffs((int)bits) - 1;
+                if (at < t)
+                    return; /* all threads of the block */
+                if (col < dout.cols) {
+                    dout.load(at, col, x);
+                    for (int i = 0; i < AX_NEIGHBORS; i++)
+                        sum[i] += x[i];
+                }
+            }
+    }
+    if (col < dout.cols)
+        dweight.store(row, col, sum);
+}
+
+extern "C" enum ax_status
+ax_cuda_embedding_backward(struct ax_queue *q, const struct ax_embedding_backward *a, void *work) {
+    (void)work;
+    const int64_t n = a->dout.shape[0], cols = a->dout.shape[1];
+    const shard s = {(const int32_t *)a->tokens.data, a->first_row, a->dweight.shape[0]};
+    if (n == 0 || cols == 0)
+        return AX_OK;
+    return by_real(a->dout.dtype, [&](auto *d) {
+        typedef AX_TYPE(d) E;
+        return AX_LAUNCH(q, embedding_backward_kernel<E>,
+                         dim3((unsigned)n, blocks_of(vectors_in(cols), SCANNERS)), SCANNERS, 0,
+                         as_vectors<E>(&a->dout), s, n, (int32_t)a->skip_token,
+                         as_vectors<float>(&a->dweight));
+    });
+}
+
+/* ---- neftune ---- */
+
+struct documents {
+    const int32_t *cu;
+    int64_t n; /* entries of cu */
+};
+
+/* The number of tokens in the document of token t, 0 if it has none. */
+__device__ static inline int64_t document_length(const documents &d, int64_t t) {
+    int64_t low = 0, high = d.n; /* entries before `low` are ≤ t, from `high` on larger */
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (d.cu[middle] <= t)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 && low < d.n ? d.cu[low] - d.cu[low - 1] : 0;
+}
+
+struct noise {
+    double alpha;
+    uint32_t stream;
+    int64_t first, first_token;
+    const struct ax_step_scalars *scalars;
+};
+
+/* A thread has the four numbers of a random block, as many of them as the row has. */
+template <class E> __global__ void neftune_kernel(vector_rows<E> x, documents d, noise how) {
+    const int64_t row = blockIdx.x, t = how.first + row, length = document_length(d, t);
+    const int64_t number = (how.first_token + t) * x.cols;
+    const uint64_t block = (uint64_t)(number / 4 + item_number());
+    const int64_t col = (int64_t)(4 * block) - number;
+    const struct ax_rng_key key = {how.scalars->seed, (uint32_t)how.scalars->step, how.stream};
+    if (length == 0 || col >= x.cols)
+        return;
+    const float bound = (float)(how.alpha / sqrt((double)(length * x.cols)));
+    const random_block words = random_block_of(key, block);
+    for (int i = 0; i < 4; i++) {
+        const float unit = 2 * ((float)(words.word((uint64_t)i) >> 8) * 0x1p-24f) - 1;
+        E *at = x.data + row * x.stride + col + i;
+        if (col + i >= 0 && col + i < x.cols)
+            *at = E((float)*at + bound * unit);
+    }
+}
+
+extern "C" enum ax_status ax_cuda_neftune(struct ax_queue *q, const struct ax_neftune *a,
+                                          void *work) {
+    (void)work;
+    const int64_t rows = a->x.shape[0], cols = a->x.shape[1];
+    const documents d = {(const int32_t *)a->cu.data, a->cu.shape[0]};
+    const noise how = {a->alpha, a->stream, a->first, a->first_token, a->scalars};
+    const row_launch l = items_of(rows, cols / 4 + 2); /* blocks that have numbers of a row */
+    if (rows == 0 || cols == 0)
+        return AX_OK;
+    return by_real(a->x.dtype, [&](auto *x) {
+        typedef AX_TYPE(x) E;
+        return AX_LAUNCH(q, neftune_kernel<E>, l.grid, l.threads, 0, as_vectors<E>(&a->x), d, how);
+    });
+}
