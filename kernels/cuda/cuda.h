@@ -49,13 +49,21 @@ extern const struct ax_ops ax_ops_cuda;
     X(embedding_forward)                                                                           \
     X(embedding_backward)                                                                          \
     X(neftune)
+#define AX_CUDA_HEAD(X)                                                                            \
+    X(softmax_stats)                                                                               \
+    X(softmax_merge)                                                                               \
+    X(softmax_backward)                                                                            \
+    X(nll_loss)                                                                                    \
+    X(scatter_topk)                                                                                \
+    X(argmax)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
     AX_CUDA_STEP(X)                                                                                \
     AX_CUDA_LAYERS(X)                                                                              \
     AX_CUDA_COLUMNS(X)                                                                             \
-    AX_CUDA_EMBEDDING(X)
+    AX_CUDA_EMBEDDING(X)                                                                           \
+    AX_CUDA_HEAD(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \

@@ -1,0 +1,246 @@
+/* From logits to their distribution and back, per row of a shard of the vocabulary (kernels/ops.h):
+ * softmax_stats, softmax_merge, softmax_backward, argmax. Stats are taken in one pass: a thread's sums are
+ * relative to its own maximum and shrink when that grows. Bytes moved: logits once; backward also dlogits. */
+#include <float.h>
+
+#include "kernels/cuda/vector.cuh"
+
+/* Column of this shard that holds a label, or −1. */
+__device__ static inline int64_t label_col(int32_t label, int64_t first_col, int64_t cols) {
+    const int64_t col = label - first_col;
+    return label >= 0 && col >= 0 && col < cols ? col : -1;
+}
+
+/* ---- softmax_stats ---- */
+
+struct running {
+    float max, sum, weighted, plain;
+};
+
+template <bool All>
+__device__ static inline void take_in(running &r, const float (&z)[AX_NEIGHBORS], int64_t n) {
+    float max = r.max;
+    for (int i = 0; i < AX_NEIGHBORS; i++)
+        max = All || i < n ? fmaxf(max, z[i]) : max;
+    const float shrink = __expf(r.max - max);
+    r.sum *= shrink;
+    r.weighted *= shrink;
+    r.max = max;
+    for (int i = 0; i < AX_NEIGHBORS; i++) {
+        if (!All && i >= n)
+            continue;
+        const float e = __expf(z[i] - max);
+        r.sum += e;
+        r.weighted += e * z[i];
+        r.plain += z[i];
+    }
+}
+
+#define ROW_THREADS 512
+
+template <class E>
+__global__ void __launch_bounds__(ROW_THREADS)
+    softmax_stats_kernel(vector_rows<E> logits, const int32_t *labels, rows_of<float> stats,
+                         int64_t first_col, float inv_temperature) {
+    const int64_t t = blockIdx.x, cols = logits.cols;
+    running r = {-FLT_MAX, 0, 0, 0};
+    for (int64_t col = threadIdx.x * AX_NEIGHBORS; col < cols; col += blockDim.x * AX_NEIGHBORS) {
+        float z[AX_NEIGHBORS];
+        logits.load(t, col, z);
+        for (int i = 0; i < AX_NEIGHBORS; i++)
+            z[i] *= inv_temperature;
+        if (cols - col >= AX_NEIGHBORS)
+            take_in<true>(r, z, AX_NEIGHBORS);
+        else
+            take_in<false>(r, z, cols - col);
+    }
+    const float max = block_reduce<max_op>(r.max, -FLT_MAX), shrink = __expf(r.max - max);
+    const float sum = block_sum(r.sum * shrink), weighted = block_sum(r.weighted * shrink);
+    const float plain = block_sum(r.plain);
+    if (threadIdx.x != 0)
+        return;
+    const int64_t label = label_col(labels[t], first_col, cols);
+    stats.at(t, 0) = max;
+    stats.at(t, 1) = sum;
+    stats.at(t, 2) = weighted;
+    stats.at(t, 3) =
+        label < 0 ? 0 : (float)logits.data[t * logits.stride + label] * inv_temperature;
+    stats.at(t, 4) = plain;
+}
+
+/* Threads for a row of a block's own. */
+static unsigned row_threads(int64_t cols) {
+    const int64_t threads = (vectors_in(cols) + 31) / 32 * 32;
+    return (unsigned)min(threads, (int64_t)ROW_THREADS);
+}
+
+extern "C" enum ax_status ax_cuda_softmax_stats(struct ax_queue *q,
+                                                const struct ax_softmax_stats *a, void *work) {
+    (void)work;
+    const int64_t rows = a->logits.shape[0];
+    if (rows == 0)
+        return AX_OK;
+    return by_real(a->logits.dtype, [&](auto *p) {
+        typedef AX_TYPE(p) E;
+        return AX_LAUNCH(q, softmax_stats_kernel<E>, (unsigned)rows,
+                         row_threads(a->logits.shape[1]), 0, as_vectors<E>(&a->logits),
+                         (const int32_t *)a->labels.data, as_rows<float>(&a->stats), a->first_col,
+                         (float)a->inv_temperature);
+    });
+}
+
+/* ---- softmax_merge: a thread per row, in double ---- */
+
+struct merged {
+    float *logprob, *lse, *entropy, *mean_logprob;
+};
+
+__global__ void softmax_merge_kernel(rows_of<float> stats, int64_t shards, int64_t rows,
+                                     const int32_t *labels, merged out, double vocab) {
+    const int64_t t = thread_number(), at = t * AX_SOFTMAX_STATS;
+    if (t >= rows)
+        return;
+    double max = -INFINITY, sum = 0, weighted = 0, at_label = 0, plain = 0;
+    for (int64_t s = 0; s < shards; s++)
+        max = fmax(max, (double)stats.at(s, at));
+    for (int64_t s = 0; s < shards; s++) {
+        const double shrink = exp((double)stats.at(s, at) - max);
+        sum += shrink * (double)stats.at(s, at + 1);
+        weighted += shrink * (double)stats.at(s, at + 2);
+        at_label += (double)stats.at(s, at + 3);
+        plain += (double)stats.at(s, at + 4);
+    }
+    const double lse = max + log(sum);
+    out.logprob[t] = labels[t] >= 0 ? (float)(at_label - lse) : 0;
+    out.lse[t] = (float)lse;
+    out.entropy[t] = (float)(lse - weighted / sum);
+    if (out.mean_logprob)
+        out.mean_logprob[t] = (float)(plain / vocab - lse);
+}
+
+extern "C" enum ax_status ax_cuda_softmax_merge(struct ax_queue *q,
+                                                const struct ax_softmax_merge *a, void *work) {
+    (void)work;
+    const int64_t rows = a->stats.shape[1];
+    const merged out = {(float *)a->logprob.data, (float *)a->lse.data, (float *)a->entropy.data,
+                        (float *)a->mean_logprob.data};
+    return rows == 0 ? AX_OK
+                     : AX_LAUNCH(q, softmax_merge_kernel, blocks_of(rows, 128), 128, 0,
+                                 as_rows<float>(&a->stats), a->stats.shape[0], rows,
+                                 (const int32_t *)a->labels.data, out, (double)a->vocab);
+}
+
+/* ---- softmax_backward ---- */
+
+/* Per row; g_lse, g_entropy and g_mean may be NULL. */
+struct row_gradients {
+    const float *lse, *entropy, *g_logprob, *g_lse, *g_entropy, *g_mean;
+    const int32_t *labels;
+    int64_t first_col;
+    float inv_temperature, inv_vocab;
+};
+
+/* dz = onehot·g_logprob + even − p·(plain + bent·(z − lse + entropy)) */
+struct row_slope {
+    float lse, entropy, g_logprob, even, plain, bent;
+    int64_t label;
+};
+__device__ static inline row_slope slope_of(const row_gradients &g, int64_t t, int64_t cols) {
+    const float g_mean = g.g_mean ? g.g_mean[t] : 0, g_lse = g.g_lse ? g.g_lse[t] : 0;
+    const float g_logprob = g.labels[t] >= 0 ? g.g_logprob[t] : 0;
+    return {g.lse[t],
+            g.entropy[t],
+            g_logprob,
+            g_mean * g.inv_vocab,
+            g_logprob - g_lse + g_mean,
+            g.g_entropy ? g.g_entropy[t] : 0,
+            label_col(g.labels[t], g.first_col, cols)};
+}
+
+#define BACKWARD_THREADS 256
+#define BACKWARD_COLS    (BACKWARD_THREADS * AX_NEIGHBORS * 4) /* of a block */
+
+template <class X, class Y>
+__global__ void __launch_bounds__(BACKWARD_THREADS)
+    softmax_backward_kernel(vector_rows<X> logits, row_gradients g, vector_rows<Y> dlogits) {
+    const int64_t t = blockIdx.x, cols = logits.cols;
+    const int64_t first = (int64_t)blockIdx.y * BACKWARD_COLS;
+    const int64_t end = min(cols, first + BACKWARD_COLS);
+    const row_slope s = slope_of(g, t, cols);
+    for (int64_t col = first + threadIdx.x * AX_NEIGHBORS; col < end;
+         col += blockDim.x * AX_NEIGHBORS) {
+        float x[AX_NEIGHBORS];
+        logits.load(t, col, x);
+        for (int i = 0; i < AX_NEIGHBORS; i++) {
+            const float above = x[i] * g.inv_temperature - s.lse;
+            const float slope = s.plain + s.bent * (above + s.entropy);
+            const float hot = col + i == s.label ? s.g_logprob : 0;
+            x[i] = g.inv_temperature * (hot + s.even - __expf(above) * slope);
+        }
+        dlogits.store(t, col, x);
+    }
+}
+
+extern "C" enum ax_status
+ax_cuda_softmax_backward(struct ax_queue *q, const struct ax_softmax_backward *a, void *work) {
+    (void)work;
+    const int64_t rows = a->logits.shape[0], cols = a->logits.shape[1];
+    const unsigned threads =
+        (unsigned)min((int64_t)BACKWARD_THREADS, (vectors_in(cols) + 31) / 32 * 32);
+    const row_gradients g = {
+        (const float *)a->lse.data,       (const float *)a->entropy.data,
+        (const float *)a->g_logprob.data, (const float *)a->g_lse.data,
+        (const float *)a->g_entropy.data, (const float *)a->g_mean.data,
+        (const int32_t *)a->labels.data,  a->first_col,
+        (float)a->inv_temperature,        a->vocab > 0 ? (float)(1 / (double)a->vocab) : 0};
+    if (rows == 0 || cols == 0)
+        return AX_OK;
+    return by_real(a->logits.dtype, [&](auto *x) {
+        return by_real(a->dlogits.dtype, [&](auto *y) {
+            typedef AX_TYPE(x) X;
+            typedef AX_TYPE(y) Y;
+            return AX_LAUNCH(q, (softmax_backward_kernel<X, Y>),
+                             dim3((unsigned)rows, blocks_of(cols, BACKWARD_COLS)), threads, 0,
+                             as_vectors<X>(&a->logits), g, as_vectors<Y>(&a->dlogits));
+        });
+    });
+}
+
+/* ---- argmax ---- */
+
+/* A number that is larger for a larger x, and of equal ones for the first. NaN is below all. */
+__device__ static inline unsigned long long rank_of(float x, uint32_t col) {
+    const uint32_t u = __float_as_uint(x + 0.0f); /* −0 is 0 */
+    const uint32_t order = x != x ? 0 : u & 0x80000000u ? ~u : u | 0x80000000u;
+    return (unsigned long long)order << 32 | ~col;
+}
+
+template <class E>
+__global__ void __launch_bounds__(ROW_THREADS)
+    argmax_kernel(vector_rows<E> logits, int32_t *index) {
+    const int64_t t = blockIdx.x, cols = logits.cols;
+    unsigned long long best = 0;
+    for (int64_t col = threadIdx.x * AX_NEIGHBORS; col < cols; col += blockDim.x * AX_NEIGHBORS) {
+        float x[AX_NEIGHBORS];
+        logits.load(t, col, x);
+        for (int i = 0; i < AX_NEIGHBORS; i++)
+            if (col + i < cols)
+                best = max(best, rank_of(x[i], (uint32_t)(col + i)));
+    }
+    best = block_reduce<max_op>(best, 0ull);
+    if (threadIdx.x == 0)
+        index[t] = (int32_t) ~(uint32_t)best;
+}
+
+extern "C" enum ax_status ax_cuda_argmax(struct ax_queue *q, const struct ax_argmax *a,
+                                         void *work) {
+    (void)work;
+    const int64_t rows = a->logits.shape[0];
+    if (rows == 0)
+        return AX_OK;
+    return by_real(a->logits.dtype, [&](auto *p) {
+        typedef AX_TYPE(p) E;
+        return AX_LAUNCH(q, argmax_kernel<E>, (unsigned)rows, row_threads(a->logits.shape[1]), 0,
+                         as_vectors<E>(&a->logits), (int32_t *)a->index.data);
+    });
+}
