@@ -56,6 +56,17 @@ extern const struct ax_ops ax_ops_cuda;
     X(nll_loss)                                                                                    \
     X(scatter_topk)                                                                                \
     X(argmax)
+#define AX_CUDA_ROWS(X)                                                                            \
+    X(scatter_rows)                                                                                \
+    X(group_rows)                                                                                  \
+    X(combine_forward)                                                                             \
+    X(combine_backward)                                                                            \
+    X(router_forward)                                                                              \
+    X(router_balance)                                                                              \
+    X(router_backward)
+#define AX_CUDA_ROWS_WORK(X)                                                                       \
+    X(group_rows)                                                                                  \
+    X(router_forward)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
@@ -63,11 +74,13 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_LAYERS(X)                                                                              \
     AX_CUDA_COLUMNS(X)                                                                             \
     AX_CUDA_EMBEDDING(X)                                                                           \
-    AX_CUDA_HEAD(X)
+    AX_CUDA_HEAD(X)                                                                                \
+    AX_CUDA_ROWS(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \
-    AX_CUDA_COLUMNS_WORK(X)
+    AX_CUDA_COLUMNS_WORK(X)                                                                        \
+    AX_CUDA_ROWS_WORK(X)
 
 #define AX_CUDA_ENTRY(op)                                                                          \
     enum ax_status ax_cuda_##op(struct ax_queue *q, const struct ax_##op *args, void *work);
