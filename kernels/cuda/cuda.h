@@ -67,6 +67,13 @@ extern const struct ax_ops ax_ops_cuda;
 #define AX_CUDA_ROWS_WORK(X)                                                                       \
     X(group_rows)                                                                                  \
     X(router_forward)
+#define AX_CUDA_ADAPTER(X)                                                                         \
+    X(dropout)                                                                                     \
+    X(colscale)                                                                                    \
+    X(dora_norm)                                                                                   \
+    X(dora_scale)                                                                                  \
+    X(merge_low_rank)                                                                              \
+    X(merged_squares)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
@@ -75,7 +82,8 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_COLUMNS(X)                                                                             \
     AX_CUDA_EMBEDDING(X)                                                                           \
     AX_CUDA_HEAD(X)                                                                                \
-    AX_CUDA_ROWS(X)
+    AX_CUDA_ROWS(X)                                                                                \
+    AX_CUDA_ADAPTER(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \

@@ -13,6 +13,8 @@ static const bool exists[AX_OP_COUNT] = {
 static const bool takes_f64[AX_OP_COUNT] = {
     [AX_OP_fill] = true,
     [AX_OP_copy] = true,
+    [AX_OP_merge_low_rank] = true,
+    [AX_OP_merged_squares] = true,
 };
 
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {

@@ -97,6 +97,12 @@ static inline int __ffs(int x) {
 static inline int __popc(unsigned x) {
     return __builtin_popcount(x);
 }
+static inline double __dmul_rn(double a, double b) { // never contracted: -ffp-contract=off
+    return a * b;
+}
+static inline double __dadd_rn(double a, double b) {
+    return a + b;
+}
 static inline unsigned __float_as_uint(float f) {
     unsigned u;
     memcpy(&u, &f, 4);
