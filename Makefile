@@ -224,6 +224,7 @@ $(BUILD)/axtrain-emulated: $(BUILD)/main.o $(addprefix $(BUILD)/emulated/,$(adds
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
 $(BUILD)/tests/cuda/%.o: CPPFLAGS += $(EMULATED)
+$(BUILD)/tests/cuda/test_broken: $(BUILD)/emulated-sanitized/tests/cuda/broken.cu.o
 $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tests/cuda/%.o $(TEST_HELP) \
     $(addprefix $(BUILD)/emulated-sanitized/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
 	@echo "LD $@"

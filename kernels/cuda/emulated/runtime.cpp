@@ -39,7 +39,7 @@ unsigned seed() {
 
 unsigned draw() {
     random_state = random_state * 1664525u + 1013904223u;
-    return random_state >> 8;
+    return random_state >> 16; /* lower bits hardly differ between small seeds */
 }
 
 void begin() {
