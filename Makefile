@@ -7,6 +7,7 @@
 #   TEST_ROOMS="base ckpt"  only the tests of these folders
 #   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
 #   CUDA=              without CUDA (default: nvcc if it is found)      CUDA=emulated  GPUs on the host
+#   CUDA_INCLUDE=dir   cublasLt.h, for a test (default: looked for)
 #   CUDA_ARCHS="80 90a"  GPUs to compile for, as well as for the first one's successors
 
 SHELL := /bin/bash
@@ -78,12 +79,12 @@ endif
 CUDA_ARCHS ?= 80
 # nvcc may be a link or a script: it knows where its toolkit is.
 CUDA_HOME := $(if $(filter-out emulated,$(CUDA)),$(shell $(CUDA) --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ TOP=//p'))
+CUDA_LIBS := $(if $(filter emulated,$(CUDA)),-lstdc++,$(if $(CUDA),-L$(CUDA_HOME)/lib64 -lcudart_static -lrt))
+LDLIBS += $(CUDA_LIBS)
 CUDA_SRC := $(filter-out kernels/cuda/absent.c,$(wildcard kernels/cuda/*.c))
 CUDA_KERNELS := $(wildcard kernels/cuda/*.cu)
-EMULATED_SRC := $(CUDA_SRC) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp)
+EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp)
 EMULATED := -DAX_CUDA_EMULATED
-CUDA_LIBS = $(if $(filter emulated,$(CUDA)),-lstdc++,$(if $(CUDA),-L$(CUDA_HOME)/lib64 -lcudart_static -lrt))
-LDLIBS += $(CUDA_LIBS)
 
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c))) \
@@ -223,8 +224,13 @@ $(BUILD)/emulated-sanitized/%.o: %
 $(BUILD)/axtrain-emulated: $(BUILD)/main.o $(addprefix $(BUILD)/emulated/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
+# Headers of NVIDIA's libraries, only to compare our declarations with them: the toolkit's, or a Python package's.
+CUDA_INCLUDE ?= $(firstword $(patsubst %/cublasLt.h,%,$(wildcard $(CUDA_HOME)/include/cublasLt.h \
+    $(foreach d,$(subst :, ,$(PATH)),$(d)/../lib/python3*/site-packages/nvidia/cu13/include/cublasLt.h))))
 $(BUILD)/tests/cuda/%.o: CPPFLAGS += $(EMULATED)
 $(BUILD)/tests/cuda/test_broken: $(BUILD)/emulated-sanitized/tests/cuda/broken.cu.o
+$(BUILD)/tests/cuda/test_cublaslt.o: CPPFLAGS += $(addprefix -isystem ,$(CUDA_INCLUDE)) \
+    $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
 $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tests/cuda/%.o $(TEST_HELP) \
     $(addprefix $(BUILD)/emulated-sanitized/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
 	@echo "LD $@"

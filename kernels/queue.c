@@ -68,8 +68,11 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
     enum ax_status st = AX_OK;
     if (model->open != NULL) /* also on a meta queue: workspace() and supports() may need state */
         st = model->open(q);
-    if (st == AX_OK && q->ops->device->open != NULL)
+    if (st == AX_OK && q->ops->device->open != NULL) {
         st = q->ops->device->open(q);
+        if (st != AX_OK && model->close != NULL)
+            model->close(q);
+    }
     if (st != AX_OK) {
         ax_error_add_trace(__FILE__, __LINE__);
         ax_free(q);

@@ -37,6 +37,7 @@ struct ax_queue {
                                       memory that ref cannot touch */
     int threads;                   /* OpenMP threads an op may use */
     bool timing;
+    bool tf32;                /* products of F32 on a GPU may round their operands to TF32 */
     struct ax_stack *scratch; /* workspaces come from here */
     struct ax_ring *ring;     /* what the host writes goes through it (kernels/ring.h) */
     void *state;              /* the backend's own */

@@ -74,6 +74,9 @@ extern const struct ax_ops ax_ops_cuda;
     X(dora_scale)                                                                                  \
     X(merge_low_rank)                                                                              \
     X(merged_squares)
+#define AX_CUDA_BLAS(X)                                                                            \
+    X(gemm)                                                                                        \
+    X(grouped_gemm)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
@@ -83,12 +86,14 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_EMBEDDING(X)                                                                           \
     AX_CUDA_HEAD(X)                                                                                \
     AX_CUDA_ROWS(X)                                                                                \
-    AX_CUDA_ADAPTER(X)
+    AX_CUDA_ADAPTER(X)                                                                             \
+    AX_CUDA_BLAS(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \
     AX_CUDA_COLUMNS_WORK(X)                                                                        \
-    AX_CUDA_ROWS_WORK(X)
+    AX_CUDA_ROWS_WORK(X)                                                                           \
+    AX_CUDA_BLAS(X)
 
 #define AX_CUDA_ENTRY(op)                                                                          \
     enum ax_status ax_cuda_##op(struct ax_queue *q, const struct ax_##op *args, void *work);

@@ -1,5 +1,5 @@
 /* The table of the backend: its entries, what they take, and their workspaces. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/blas.h"
 #include "kernels/cuda/find.h"
 #include "kernels/operands.h"
 
@@ -16,6 +16,21 @@ static const bool takes_f64[AX_OP_COUNT] = {
     [AX_OP_merge_low_rank] = true,
     [AX_OP_merged_squares] = true,
 };
+
+/* A plan of memory needs neither GPU nor libraries. */
+static enum ax_status cuda_open(struct ax_queue *q) {
+    struct ax_blas *blas;
+    if (ax_queue_is_meta(q))
+        return AX_OK;
+    AX_TRY(ax_cuda_use());
+    AX_TRY(ax_blas_open(&blas));
+    q->state = blas;
+    return AX_OK;
+}
+
+static void cuda_close(struct ax_queue *q) {
+    ax_blas_close(q->state);
+}
 
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
@@ -43,6 +58,8 @@ static size_t cuda_workspace(struct ax_queue *q, enum ax_op op, const void *args
 const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .device = &ax_device_cuda,
                                    .rounding = {.head_chunk = 2048},
+                                   .open = cuda_open,
+                                   .close = cuda_close,
                                    .supports = cuda_supports,
                                    .workspace = cuda_workspace,
 #define ENTRY(op) .op = ax_cuda_##op,

@@ -1,0 +1,149 @@
+/* gemm and grouped_gemm: c = alpha · op(a)·op(b) + …, by cuBLASLt. Sums in F32 (of TF32 products only
+ * where that is asked for), rounded once to c's type. Bytes moved: each operand about once. */
+#include "kernels/cuda/blas.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/operands.h"
+
+/* What an address is a multiple of; the library's widest loads are 16 bytes. */
+static int32_t alignment(const void *address) {
+    const uintptr_t low = (uintptr_t)address | 16;
+    return (int32_t)(low & -low);
+}
+
+/* Of one row, it does not matter; for the library it does. */
+static int64_t stride_of(const struct ax_tensor *t) {
+    return t->row_stride > t->shape[1] ? t->row_stride : t->shape[1];
+}
+
+static int64_t inner_of(const struct ax_gemm *g) {
+    return g->a.shape[g->trans_a ? 0 : 1];
+}
+
+/* What c is added to: the addend, or itself, even where beta is 0. */
+static const struct ax_tensor *added(const struct ax_gemm *g) {
+    return g->addend.data ? &g->addend : &g->c;
+}
+
+static struct ax_blas_key key_of(const struct ax_queue *q, const struct ax_gemm *g) {
+    /* The library adds a bias of c's type. */
+    const bool bias = g->bias.data && g->bias.dtype == g->c.dtype;
+    return (struct ax_blas_key){.m = g->c.shape[0],
+                                .n = g->c.shape[1],
+                                .k = inner_of(g),
+                                .stride_a = stride_of(&g->a),
+                                .stride_b = stride_of(&g->b),
+                                .stride_c = stride_of(&g->c),
+                                .stride_addend = stride_of(added(g)),
+                                .align_a = alignment(g->a.data),
+                                .align_b = alignment(g->b.data),
+                                .align_c = alignment(g->c.data),
+                                .align_addend = alignment(added(g)->data),
+                                .in = (int32_t)g->a.dtype,
+                                .out = (int32_t)g->c.dtype,
+                                .trans_a = g->trans_a,
+                                .trans_b = g->trans_b,
+                                .align_bias = bias ? alignment(g->bias.data) : 0,
+                                .tf32 = q->tf32 && g->a.dtype == AX_F32};
+}
+
+/* Sums of nothing. */
+static enum ax_status without_terms(struct ax_queue *q, const struct ax_gemm *g) {
+    if (g->addend.data)
+        AX_TRY(ax_cuda_copy(q, &(struct ax_copy){.dst = g->c, .src = g->addend}, NULL));
+    else if (!g->accumulate)
+        AX_TRY(ax_cuda_fill(q, &(struct ax_fill){.dst = g->c}, NULL));
+    return g->bias.data ? ax_cuda_add_bias(q, &g->c, &g->bias) : AX_OK;
+}
+
+/* *status: the library's, of the product by the plan of `key`. */
+static enum ax_status multiply(struct ax_queue *q, const struct ax_gemm *g,
+                               const struct ax_blas_key *key, void *work, unsigned *status) {
+    struct ax_blas *b = q->state;
+    struct ax_blas_plan *p;
+    const float alpha = (float)g->alpha, beta = g->addend.data || g->accumulate ? 1 : 0;
+    const uintptr_t start = ((uintptr_t)work + AX_LT_WORK_ALIGN - 1) & -(uintptr_t)AX_LT_WORK_ALIGN;
+    AX_TRY(ax_blas_find(b, key, &p));
+    AX_TRY(ax_blas_resize(b, p, g->c.shape[0], inner_of(g)));
+    if (key->align_bias > 0)
+        AX_LT_TRY(b, MatmulDescSetAttribute(p->desc, AX_LT_DESC_BIAS_POINTER, &g->bias.data,
+                                            sizeof g->bias.data));
+    *status = b->lt.Matmul(b->handle, p->desc, &alpha, g->b.data, p->a, g->a.data, p->b, &beta,
+                           added(g)->data, p->c, g->c.data, p->d, &p->algo, (void *)start,
+                           AX_BLAS_WORK, ax_cuda_stream(q));
+    return AX_OK;
+}
+
+/* `key` may be that of a product with some more rows, whose algorithm may not take these. */
+static enum ax_status run(struct ax_queue *q, const struct ax_gemm *g,
+                          const struct ax_blas_key *key, void *work) {
+    const struct ax_blas_key exact = key_of(q, g);
+    unsigned status;
+    if (g->c.shape[0] == 0 || g->c.shape[1] == 0)
+        return AX_OK;
+    if (exact.k == 0)
+        return without_terms(q, g);
+    AX_TRY(multiply(q, g, key, work, &status));
+    if ((status == AX_LT_NOT_SUPPORTED || status == AX_LT_INVALID_VALUE) &&
+        memcmp(key, &exact, sizeof exact) != 0)
+        AX_TRY(multiply(q, g, &exact, work, &status));
+    AX_TRY(ax_blas_check(q->state, status, "Matmul"));
+    return g->bias.data && key->align_bias == 0 ? ax_cuda_add_bias(q, &g->c, &g->bias) : AX_OK;
+}
+
+size_t ax_cuda_gemm_work(const struct ax_gemm *g) {
+    (void)g;
+    return AX_BLAS_WORK + AX_LT_WORK_ALIGN - AX_ARENA_ALIGN;
+}
+
+enum ax_status ax_cuda_gemm(struct ax_queue *q, const struct ax_gemm *g, void *work) {
+    const struct ax_blas_key key = key_of(q, g);
+    return run(q, g, &key, work);
+}
+
+/* ---- one product per expert ---- */
+
+size_t ax_cuda_grouped_gemm_work(const struct ax_grouped_gemm *a) {
+    (void)a;
+    return ax_cuda_gemm_work(NULL);
+}
+
+/* Counts of tokens hardly ever repeat: kinds are those of the next larger count with four significant
+ * bits. */
+static int64_t round_count(int64_t n) {
+    int64_t unit = 1;
+    while (n >= 16 * unit)
+        unit *= 2;
+    return (n + unit - 1) / unit * unit;
+}
+
+/* The offsets, which the host waits for: they are the device's alone. */
+static enum ax_status read_offsets(struct ax_queue *q, const struct ax_tensor *offsets) {
+    struct ax_blas *b = q->state;
+    const size_t n = (size_t)offsets->shape[0];
+    if (n > b->n_offsets) {
+        AX_TRY(ax_regrow(&b->offsets, b->n_offsets, n, sizeof *b->offsets));
+        b->n_offsets = n;
+    }
+    return ax_queue_read(q, offsets->data, b->offsets, n * sizeof *b->offsets, NULL);
+}
+
+enum ax_status ax_cuda_grouped_gemm(struct ax_queue *q, const struct ax_grouped_gemm *a,
+                                    void *work) {
+    const struct ax_blas *b = q->state;
+    struct ax_grouped_gemm here = *a;
+    AX_TRY(read_offsets(q, &a->offsets));
+    here.offsets.data = b->offsets;
+    for (int64_t group = 0; group + 1 < a->offsets.shape[0]; group++) {
+        if (b->offsets[group + 1] == b->offsets[group])
+            continue;
+        const struct ax_gemm g = ax_grouped_gemm_of(&here, group);
+        struct ax_blas_key key = key_of(q, &g);
+        int64_t *count = a->trans_a ? &key.k : &key.m;
+        *count = round_count(*count);
+        AX_TRY(run(q, &g, &key, work));
+    }
+    return AX_OK;
+}

@@ -1,0 +1,65 @@
+/* Products by cuBLASLt: what a queue keeps for them. */
+#ifndef AX_KERNELS_CUDA_BLAS_H
+#define AX_KERNELS_CUDA_BLAS_H
+
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A kind of product, row-major: c [m][n] = alpha·op(a)·op(b) + …. Compared as bytes, so it has no
+ * padding. */
+struct ax_blas_key {
+    int64_t m, n, k;
+    int64_t stride_a, stride_b, stride_c, stride_addend; /* elements from a row to the next */
+    int32_t align_a, align_b, align_c, align_addend; /* bytes: what addresses are multiples of */
+    int32_t in, out;                                 /* enum ax_dtype */
+    int32_t trans_a, trans_b;
+    int32_t align_bias; /* 0: without bias */
+    int32_t tf32;
+};
+
+/* The library's descriptors of a kind, and how it is computed. */
+struct ax_blas_plan {
+    struct ax_blas_key key;
+    int64_t m, k; /* sizes in the layouts now */
+    ax_lt_desc desc;
+    ax_lt_layout a, b, c, d; /* the library's: a is our b */
+    ax_lt_algo algo;
+};
+
+struct ax_blas {
+    struct ax_cublaslt lt;
+    ax_lt_handle handle;
+    ax_lt_preference preference;
+    int n; /* plans */
+    struct ax_blas_plan *plans;
+    int32_t *offsets; /* of a grouped product, on the host */
+    size_t n_offsets; /* room */
+};
+
+/* Fixed, so that a plan of memory needs no GPU. The library splits sums into parts there. */
+#define AX_BLAS_WORK ((size_t)32 << 20)
+
+enum ax_status ax_blas_open(struct ax_blas **out);
+void ax_blas_close(struct ax_blas *b); /* NULL is fine */
+/* AX_OK, or the library's text about `what`. */
+enum ax_status ax_blas_check(const struct ax_blas *b, unsigned status, const char *what);
+#define AX_LT_TRY(b, call) AX_TRY(ax_blas_check((b), (b)->lt.call, #call))
+/* The plan of a kind, which the heuristic is asked for once. Valid until the next call. */
+enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
+                            struct ax_blas_plan **out);
+/* Makes it one for other m and k. */
+enum ax_status ax_blas_resize(struct ax_blas *b, struct ax_blas_plan *p, int64_t m, int64_t k);
+
+/* c[t][n] += bias[n], rounded to c's type. */
+enum ax_status ax_cuda_add_bias(struct ax_queue *q, const struct ax_tensor *c,
+                                const struct ax_tensor *bias);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,295 @@
+/* A stand-in for cuBLASLt: products by the host, when the stream gets there, summed in F32 in the order
+ * of k. It checks what the library would check or silently need: matching layouts, the alignments that
+ * were promised to the heuristic, a workspace of its size. The workspace's contents are destroyed. */
+#include "kernels/cuda/cublaslt.h"
+
+#include <string.h>
+
+#include <vector>
+
+#include "kernels/cuda/emulated/libraries.h"
+#include "kernels/cuda/emulated/stream.h"
+
+struct cublasLtContext {
+    int users;
+};
+
+namespace {
+struct layout {
+    unsigned type;
+    uint64_t rows, cols;
+    int64_t stride;
+};
+struct description {
+    unsigned compute, scale;
+    int32_t trans_a, trans_b;
+    uint32_t epilogue;
+    const char *bias;
+};
+struct preference {
+    uint64_t work;
+    uint32_t reduction, align[4];
+};
+/* Within ax_lt_algo. */
+struct algorithm {
+    uint64_t work;
+    uint32_t align[4];
+};
+static_assert(sizeof(algorithm) <= sizeof(ax_lt_algo), "");
+
+template <class T> T *as(void *opaque) {
+    return (T *)opaque;
+}
+
+template <class T> unsigned take(T *field, const void *value, size_t bytes) {
+    if (!value || bytes != sizeof *field)
+        return AX_LT_INVALID_VALUE;
+    memcpy(field, value, sizeof *field);
+    return AX_LT_OK;
+}
+
+float load(unsigned type, const char *at, int64_t i) {
+    if (type == AX_LT_REAL_32F)
+        return ((const float *)at)[i];
+    const uint32_t bits = (uint32_t)((const uint16_t *)at)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+void store(unsigned type, char *at, int64_t i, float x) {
+    if (type == AX_LT_REAL_32F) {
+        ((float *)at)[i] = x;
+        return;
+    }
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    ((uint16_t *)at)[i] =
+        (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u
+                                                   : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+/* op(matrix) as floats, [cols of op][rows of op]: element (i, j) is at j·rows + i. */
+std::vector<float> unpacked(const layout &l, const char *data, bool transposed) {
+    std::vector<float> out(l.rows * l.cols);
+    for (uint64_t j = 0; j < l.cols; j++)
+        for (uint64_t i = 0; i < l.rows; i++)
+            out[transposed ? i * l.cols + j : j * l.rows + i] =
+                load(l.type, data, (int64_t)j * l.stride + (int64_t)i);
+    return out;
+}
+
+struct product {
+    description desc;
+    layout a, b, c, d;
+    float alpha, beta;
+    const char *A, *B, *C;
+    char *D, *work;
+    algorithm algo;
+};
+
+const int64_t TILE = 64;
+
+/* Rows i … of column j: sums over k in its order. */
+void column(const product &p, const float *a, const float *b, int64_t rows, int64_t inner,
+            int64_t i, int64_t j) {
+    float sums[TILE] = {};
+    const int64_t n = std::min(TILE, rows - i);
+    for (int64_t k = 0; k < inner; k++) {
+        const float *from = a + k * rows + i;
+        const float x = b[j * inner + k];
+        if (n == TILE)
+            for (int64_t r = 0; r < TILE; r++)
+                sums[r] += from[r] * x;
+        else
+            for (int64_t r = 0; r < n; r++)
+                sums[r] += from[r] * x;
+    }
+    for (int64_t r = 0; r < n; r++) {
+        float y = p.alpha * sums[r];
+        if (p.beta != 0)
+            y += p.beta * load(p.c.type, p.C, j * p.c.stride + i + r);
+        if (p.desc.epilogue == AX_LT_EPILOGUE_BIAS)
+            y += load(p.d.type, p.desc.bias, i + r);
+        store(p.d.type, p.D, j * p.d.stride + i + r, y);
+    }
+}
+
+void compute(const product &p) {
+    const int64_t rows = (int64_t)p.d.rows, cols = (int64_t)p.d.cols;
+    const int64_t inner = (int64_t)(p.desc.trans_a ? p.a.rows : p.a.cols);
+    const std::vector<float> a = unpacked(p.a, p.A, p.desc.trans_a),
+                             b = unpacked(p.b, p.B, p.desc.trans_b);
+    memset(p.work, 0xff, p.algo.work);
+    for (int64_t i = 0; i < rows; i += TILE)
+        for (int64_t j = 0; j < cols; j++)
+            column(p, a.data(), b.data(), rows, inner, i, j);
+}
+
+bool fits(const product &p) {
+    const uint64_t m = p.desc.trans_a ? p.a.cols : p.a.rows,
+                   k = p.desc.trans_a ? p.a.rows : p.a.cols,
+                   n = p.desc.trans_b ? p.b.rows : p.b.cols,
+                   k2 = p.desc.trans_b ? p.b.cols : p.b.rows;
+    const layout all[] = {p.a, p.b, p.c, p.d};
+    bool ok = m > 0 && n > 0 && k > 0 && k == k2 && p.c.rows == m && p.c.cols == n &&
+              p.d.rows == m && p.d.cols == n && p.a.type == p.b.type && p.c.type == p.d.type &&
+              p.desc.scale == AX_LT_REAL_32F &&
+              (p.a.type == p.d.type || p.d.type == AX_LT_REAL_32F) &&
+              (p.desc.epilogue != AX_LT_EPILOGUE_BIAS || p.desc.bias);
+    for (const layout &l : all)
+        ok = ok && l.stride >= (int64_t)l.rows;
+    return ok;
+}
+
+bool aligned(const product &p) {
+    const char *at[] = {p.A, p.B, p.C, p.D};
+    bool ok = (uintptr_t)p.work % AX_LT_WORK_ALIGN == 0;
+    for (int i = 0; i < 4; i++)
+        ok = ok && (uintptr_t)at[i] % p.algo.align[i] == 0;
+    return ok;
+}
+
+/* ---- the functions ---- */
+
+size_t GetVersion() {
+    return 130100;
+}
+const char *GetStatusString(unsigned status) {
+    return status == AX_LT_OK ? "success" : "an error of the stand-in for cuBLASLt";
+}
+unsigned Create(ax_lt_handle *handle) {
+    *handle = new cublasLtContext();
+    return AX_LT_OK;
+}
+unsigned Destroy(ax_lt_handle handle) {
+    delete handle;
+    return AX_LT_OK;
+}
+
+unsigned MatmulDescCreate(ax_lt_desc *desc, unsigned compute, unsigned scale) {
+    *desc = (ax_lt_desc) new description{
+        compute, scale, AX_LT_OP_N, AX_LT_OP_N, AX_LT_EPILOGUE_DEFAULT, nullptr};
+    return AX_LT_OK;
+}
+unsigned MatmulDescDestroy(ax_lt_desc desc) {
+    delete as<description>(desc);
+    return AX_LT_OK;
+}
+unsigned MatmulDescSetAttribute(ax_lt_desc desc, unsigned attribute, const void *value,
+                                size_t bytes) {
+    description *d = as<description>(desc);
+    switch (attribute) {
+    case AX_LT_DESC_TRANSA:
+        return take(&d->trans_a, value, bytes);
+    case AX_LT_DESC_TRANSB:
+        return take(&d->trans_b, value, bytes);
+    case AX_LT_DESC_EPILOGUE:
+        return take(&d->epilogue, value, bytes);
+    case AX_LT_DESC_BIAS_POINTER:
+        return take(&d->bias, value, bytes);
+    default:
+        return AX_LT_INVALID_VALUE;
+    }
+}
+
+unsigned MatrixLayoutCreate(ax_lt_layout *l, unsigned type, uint64_t rows, uint64_t cols,
+                            int64_t stride) {
+    *l = (ax_lt_layout) new layout{type, rows, cols, stride};
+    return AX_LT_OK;
+}
+unsigned MatrixLayoutDestroy(ax_lt_layout l) {
+    delete as<layout>(l);
+    return AX_LT_OK;
+}
+unsigned MatrixLayoutSetAttribute(ax_lt_layout l, unsigned attribute, const void *value,
+                                  size_t bytes) {
+    switch (attribute) {
+    case AX_LT_LAYOUT_ROWS:
+        return take(&as<layout>(l)->rows, value, bytes);
+    case AX_LT_LAYOUT_COLS:
+        return take(&as<layout>(l)->cols, value, bytes);
+    default:
+        return AX_LT_INVALID_VALUE;
+    }
+}
+
+unsigned MatmulPreferenceCreate(ax_lt_preference *p) {
+    *p = (ax_lt_preference) new preference{0, 7, {256, 256, 256, 256}};
+    return AX_LT_OK;
+}
+unsigned MatmulPreferenceDestroy(ax_lt_preference p) {
+    delete as<preference>(p);
+    return AX_LT_OK;
+}
+unsigned MatmulPreferenceSetAttribute(ax_lt_preference opaque, unsigned attribute,
+                                      const void *value, size_t bytes) {
+    preference *p = as<preference>(opaque);
+    switch (attribute) {
+    case AX_LT_PREF_MAX_WORKSPACE:
+        return take(&p->work, value, bytes);
+    case AX_LT_PREF_REDUCTION:
+        return take(&p->reduction, value, bytes);
+    case AX_LT_PREF_ALIGNMENT_A:
+    case AX_LT_PREF_ALIGNMENT_B:
+    case AX_LT_PREF_ALIGNMENT_C:
+    case AX_LT_PREF_ALIGNMENT_D:
+        return take(&p->align[attribute - AX_LT_PREF_ALIGNMENT_A], value, bytes);
+    default:
+        return AX_LT_INVALID_VALUE;
+    }
+}
+
+product product_of(ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b, ax_lt_layout c,
+                   ax_lt_layout d) {
+    product p = {};
+    p.desc = *as<description>(desc);
+    p.a = *as<layout>(a);
+    p.b = *as<layout>(b);
+    p.c = *as<layout>(c);
+    p.d = *as<layout>(d);
+    return p;
+}
+
+/* One algorithm, which takes what it is promised, and a workspace where sums may be in parts. */
+unsigned MatmulAlgoGetHeuristic(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b,
+                                ax_lt_layout c, ax_lt_layout d, ax_lt_preference opaque, int wanted,
+                                ax_lt_choice *found, int *n) {
+    const preference *p = as<preference>(opaque);
+    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0, {}};
+    if (wanted < 1 || !fits(product_of(desc, a, b, c, d)))
+        return AX_LT_INVALID_VALUE;
+    memcpy(algo.align, p->align, sizeof algo.align);
+    *found = {};
+    memcpy(&found->algo, &algo, sizeof algo);
+    found->workspaceSize = algo.work;
+    *n = 1;
+    return AX_LT_OK;
+}
+
+unsigned Matmul(ax_lt_handle, ax_lt_desc desc, const void *alpha, const void *a, ax_lt_layout da,
+                const void *b, ax_lt_layout db, const void *beta, const void *c, ax_lt_layout dc,
+                void *d, ax_lt_layout dd, const ax_lt_algo *algo, void *work, size_t work_bytes,
+                cudaStream_t stream) {
+    product p = product_of(desc, da, db, dc, dd);
+    memcpy(&p.alpha, alpha, sizeof p.alpha);
+    memcpy(&p.beta, beta, sizeof p.beta);
+    memcpy(&p.algo, algo, sizeof p.algo);
+    p.A = (const char *)a;
+    p.B = (const char *)b;
+    p.C = (const char *)c;
+    p.D = (char *)d;
+    p.work = (char *)work;
+    if (!fits(p) || !aligned(p) || work_bytes < p.algo.work)
+        return AX_LT_INVALID_VALUE;
+    ax_emulated_add(stream, [=] { compute(p); });
+    return AX_LT_OK;
+}
+} // namespace
+
+const struct ax_standin ax_standin_cublaslt[] = {
+#define ROW(result, name, parameters) {"cublasLt" #name, (void *)name},
+    AX_CUBLASLT_FUNCTIONS(ROW)
+#undef ROW
+        {nullptr, nullptr},
+};
