@@ -74,8 +74,12 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
     const enum ax_status parsed =
         ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, &c.a.model);
-    const struct ax_ranks_options o = {
-        .command = "chat", .mesh = c.a.mesh, .one_answer = true, .argc = argc, .argv = argv};
+    const struct ax_ranks_options o = {.command = "chat",
+                                       .mesh = c.a.mesh,
+                                       .device = c.a.device,
+                                       .one_answer = true,
+                                       .argc = argc,
+                                       .argv = argv};
     AX_TRY(ax_ranks_open(&c.ranks, &o, parsed));
     c.a.ranks = &c.ranks;
     c.is_terminal = c.is_terminal && ax_ranks_lead(&c.ranks);

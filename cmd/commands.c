@@ -43,7 +43,7 @@ const struct ax_command ax_commands[] = {
      "Options of single kinds:\n"
      "  --dtype T           (not startup) compute in float32 or bfloat16 (default: bfloat16\n"
      "                      if the CPU supports it)\n"
-     "  --backend B         (ops, step) cpu or ref (default cpu)\n"
+     "  --backend B         (ops, step) cpu, cuda or ref (default cpu)\n"
      "  --op NAME           (ops) only this op; repeatable\n"
      "  --write-random DIR  (step) write the model with random weights to a folder, then stop\n"
      "  --batch N           (step) documents per step (default 2); (generate) sequences in\n"
@@ -114,12 +114,13 @@ const struct ax_command ax_commands[] = {
      "  --seed N                the same seed gives the same text for any --batch and --threads\n"
      "  --stop TEXT             end an answer before this text; repeatable\n"
      "  --threads N             CPU threads (default: all available to this process)\n"
+     "  --device D              auto (default: a GPU if one can be used), cuda or cpu\n"
      "  --mesh SIZES            on the ranks of a launcher: tp=2 splits the model over 2 ranks\n"
      "                          (default: over all of them); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
      "axtrain chat --model my-model/ --temperature 0.7", ax_cmd_chat},
     {"check", "compare with golden files, or a mesh of ranks with one rank",
-     "golden DIR [--backend cpu|ref] [--dtype T] [--threads N] [--model NAME=DIR]\n"
+     "golden DIR [--backend cpu|cuda|ref] [--dtype T] [--threads N] [--model NAME=DIR]\n"
      "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
      "golden: looks in a model or adapter folder for golden/, optim.json, rope.json,\n"
      "schedules.json, packing.json or entropy.safetensors, for the tasks/ and results of\n"
@@ -262,6 +263,7 @@ const struct ax_command ax_commands[] = {
      "  --batch N            answers generated in parallel (default 16; task file: by memory)\n"
      "  --dtype T            compute in float32 (default) or bfloat16\n"
      "  --threads N          CPU threads (default: all available to this process)\n"
+     "  --device D           auto (default: a GPU if one can be used), cuda or cpu\n"
      "  --mesh SIZES         on the ranks of a launcher, such as tp=2: as of generate\n"
      "  --per-row            one line of JSON per record, and one for the total\n"
      "  --json               one JSON object\n"
@@ -309,6 +311,7 @@ const struct ax_command ax_commands[] = {
      "  --seed N                the same seed gives the same text for any --batch and --threads\n"
      "  --stop TEXT             end an answer before this text; repeatable\n"
      "  --threads N             CPU threads (default: all available to this process)\n"
+     "  --device D              auto (default: a GPU if one can be used), cuda or cpu\n"
      "  --mesh SIZES            on the ranks of a launcher, such as tp=2,dp_replicate=2: tp and\n"
      "                          dp_shard split the model, dp_shard and dp_replicate share the\n"
      "                          prompts (default: dp_replicate takes what the others leave); ep=\n"
@@ -380,6 +383,8 @@ const struct ax_command ax_commands[] = {
      "  --search           with --world and --hardware: the three fastest meshes that fit, with\n"
      "                     micro-batch and recompute, and why others are left out\n"
      "  --mesh SIZES       of a model: dp_shard=4,tp=2 …\n"
+     "  --device D         of a model: cuda (no GPU is needed) or cpu (default: auto, where a GPU\n"
+     "                     can be used cuda)\n"
      "  --model MODEL      the same as MODEL\n"
      "  --arch NAME        instead of MODEL, a published shape: llama-3.1-8b, qwen3-30b-a3b …\n"
      "  --dtype T          compute dtype (default bfloat16)\n"

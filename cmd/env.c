@@ -8,9 +8,31 @@
 #include "cmd/commands.h"
 #include "cmd/train/env.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cuda/find.h"
 #include "optim/peak.h"
 
 /* "products_float32": the speed of matrix products with the set in use; emulated ones take minutes. */
+static enum ax_status add_text(json_t *facts, const char *key, const char *text) {
+    if (*text && json_object_set_new(facts, key, json_string(text)) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the environment");
+    return AX_OK;
+}
+
+/* "device": what `device: auto` computes on, or why not on a GPU. */
+static enum ax_status add_device(json_t *facts) {
+    struct ax_cuda_facts f;
+    const enum ax_status st = ax_cuda_usable();
+    AX_TRY(add_text(facts, "device", st == AX_OK ? "cuda" : "cpu"));
+    if (st != AX_OK)
+        AX_TRY(add_text(facts, "no_cuda", ax_error_text()));
+    ax_error_clear();
+    ax_cuda_describe(&f);
+    AX_TRY(add_text(facts, "gpu", f.gpu));
+    AX_TRY(add_text(facts, "cuda_driver", f.driver));
+    AX_TRY(add_text(facts, "cuda_runtime", f.runtime));
+    return add_text(facts, "cublaslt", f.cublaslt);
+}
+
 static enum ax_status add_peaks(json_t *facts) {
     static const enum ax_dtype dtypes[] = {AX_BF16, AX_F32};
     const struct ax_runtime_options ro = {.backend = ax_ops_cpu() ? "cpu" : "ref"};
@@ -22,8 +44,7 @@ static enum ax_status add_peaks(json_t *facts) {
         AX_TRY(ax_measure_gemm_peak(&ro, dtypes[i], &flops));
         snprintf(key, sizeof key, "products_%s", ax_dtype_info(dtypes[i])->name);
         snprintf(text, sizeof text, "%sFLOP/s", ax_format_count(count, sizeof count, flops));
-        if (json_object_set_new(facts, key, json_string(text)) != 0)
-            return ax_error(AX_ERR_NOMEM, "out of memory for the environment");
+        AX_TRY(add_text(facts, key, text));
     }
     return AX_OK;
 }
@@ -37,7 +58,9 @@ enum ax_status ax_cmd_env(int argc, char **argv) {
     AX_TRY(ax_env_facts(&facts));
     char *text = NULL;
     size_t len;
-    enum ax_status st = add_peaks(facts);
+    enum ax_status st = add_device(facts);
+    if (st == AX_OK)
+        st = add_peaks(facts);
     if (st != AX_OK) {
         json_decref(facts);
         return st;

@@ -313,7 +313,7 @@ static enum ax_status run_rank(struct ax_eval *e) {
 
 static enum ax_status run_ranks(struct ax_eval *e, int argc, char **argv, enum ax_status parsed) {
     const struct ax_ranks_options o = {
-        .command = "eval", .mesh = e->mesh, .argc = argc, .argv = argv};
+        .command = "eval", .mesh = e->mesh, .device = e->device, .argc = argc, .argv = argv};
     AX_TRY(ax_ranks_open(&e->ranks, &o, parsed));
     const enum ax_status st = run_rank(e);
     ax_ranks_close(&e->ranks, st);
@@ -353,6 +353,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--dtype", AX_ARG_STRING, &e.dtype_name, 0, 0},
         {"--threads", AX_ARG_INT, &e.threads, 1, 1024},
         {"--mesh", AX_ARG_STRING, &e.mesh, 0, 0},
+        {"--device", AX_ARG_STRING, &e.device, 0, 0},
         {"--per-row", AX_ARG_FLAG, &e.per_row, 0, 0},
         {"--json", AX_ARG_FLAG, &e.json, 0, 0},
         {"-o", AX_ARG_STRING, &e.out, 0, 0},

@@ -366,7 +366,7 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
     const enum ax_status parsed =
         ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 11, args, &g.a.model);
     const struct ax_ranks_options o = {
-        .command = "generate", .mesh = g.a.mesh, .argc = argc, .argv = argv};
+        .command = "generate", .mesh = g.a.mesh, .device = g.a.device, .argc = argc, .argv = argv};
     AX_TRY(ax_ranks_open(&g.ranks, &o, parsed));
     g.a.ranks = &g.ranks;
     const enum ax_status st = run(&g);

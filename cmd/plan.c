@@ -14,6 +14,7 @@
 #include "cmd/model/base_model.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/step_args.h"
+#include "kernels/backend.h"
 
 /* ---- on which machine ---- */
 
@@ -47,7 +48,8 @@ static enum ax_status open_machine(struct machine *m, struct ax_plan_request *r)
         AX_TRY(ax_plan_hardware(m->name, &h));
         m->rates = ax_rates_of(&h);
     } else {
-        const struct ax_runtime_options here = {.backend = "cpu", .threads = r->runtime.threads};
+        const struct ax_runtime_options here = {.backend = r->runtime.backend,
+                                                .threads = r->runtime.threads};
         AX_TRY(ax_plan_measure(&here, r->step.dtype, &h));
         m->rates = ax_rates_measured(&h);
     }
@@ -113,10 +115,10 @@ static enum ax_status plan_model(int argc, char **argv) {
     struct ax_step_args a = {
         .dtype = "bfloat16", .optimizer = "adamw", .batch = 1, .seq = 2048, .accumulate = 1};
     struct ax_plan_request r = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON};
-    struct ax_arg args[AX_STEP_ARGS_COUNT + 7 + MACHINE_ARGS];
+    struct ax_arg args[AX_STEP_ARGS_COUNT + 8 + MACHINE_ARGS];
     struct machine machine = {0};
     struct ax_train_stage *stages = NULL;
-    const char *shape = NULL, *mesh = NULL;
+    const char *shape = NULL, *mesh = NULL, *device = NULL;
     int64_t world = 0;
     struct ax_arch arch;
     int n = AX_STEP_ARGS_COUNT;
@@ -128,6 +130,7 @@ static enum ax_status plan_model(int argc, char **argv) {
     args[n++] = (struct ax_arg){"--speed", AX_ARG_FLOAT, &r.speed, 0, 0};
     args[n++] = (struct ax_arg){"--world", AX_ARG_INT, &world, 1, 65536};
     args[n++] = (struct ax_arg){"--mesh", AX_ARG_STRING, &mesh, 0, 0};
+    args[n++] = (struct ax_arg){"--device", AX_ARG_STRING, &device, 0, 0};
     machine_args(&machine, &args[n]);
     n += MACHINE_ARGS;
     AX_TRY(ax_args_parse_model(argc, argv, n, args, &r.name));
@@ -148,8 +151,10 @@ static enum ax_status plan_model(int argc, char **argv) {
     r.sequence_tokens = a.seq;
     r.masters = a.masters;
     r.optimizer = a.optimizer;
-    r.runtime = (struct ax_runtime_options){.backend = "cpu", .threads = (int)a.threads};
-    enum ax_status st = open_mesh(&r, world, mesh, machine.search, &stages);
+    r.runtime.threads = (int)a.threads;
+    enum ax_status st = ax_backend_choose(device, true, &r.runtime.backend);
+    if (st == AX_OK)
+        st = open_mesh(&r, world, mesh, machine.search, &stages);
     if (st == AX_OK)
         st = open_machine(&machine, &r);
     if (st == AX_OK)

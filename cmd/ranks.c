@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cmd/mesh_sizes.h"
+#include "kernels/backend.h"
 #include "model/generate.h"
 
 /* To find each other; then for a rank that still computes, or waits for its user. A rank that ends is
@@ -60,6 +61,7 @@ static enum ax_status be_silent(const struct ax_ranks *r) {
 static enum ax_status open_all(struct ax_ranks *r, const struct ax_ranks_options *o) {
     AX_TRY(be_silent(r));
     AX_TRY(find_mesh(r, o));
+    AX_TRY(ax_backend_choose(o->device, false, &r->backend));
     return ax_team_open(&r->team, r->world.fabric);
 }
 
@@ -92,7 +94,7 @@ bool ax_ranks_lead(const struct ax_ranks *r) {
 }
 
 struct ax_runtime_options ax_ranks_runtime(const struct ax_ranks *r, int threads) {
-    struct ax_runtime_options o = {.backend = "cpu", .threads = threads};
+    struct ax_runtime_options o = {.backend = r ? r->backend : "cpu", .threads = threads};
     if (r) {
         o.sizes = r->sizes;
         o.fabric = r->world.fabric;

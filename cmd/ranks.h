@@ -17,6 +17,7 @@
 
 struct ax_ranks_options {
     const char *command, *mesh; /* mesh: --mesh, or NULL */
+    const char *device;         /* --device, or NULL */
     bool one_answer;            /* there are no data ranks: tp takes what --mesh leaves */
     int argc;                   /* words that all ranks must have been given alike */
     char **argv;
@@ -25,6 +26,7 @@ struct ax_ranks_options {
 struct ax_ranks {
     struct ax_world world;
     struct ax_mesh_sizes sizes;
+    const char *backend;
     struct ax_team team;
 };
 
@@ -36,7 +38,7 @@ enum ax_status ax_ranks_open(struct ax_ranks *r, const struct ax_ranks_options *
 void ax_ranks_close(struct ax_ranks *r, enum ax_status st);
 /* True on the rank that prints and writes. */
 bool ax_ranks_lead(const struct ax_ranks *r);
-/* Options for the cpu; 0 threads: this rank's share. NULL: one rank. */
+/* Options for the chosen device; 0 threads: this rank's share. NULL: one rank. */
 struct ax_runtime_options ax_ranks_runtime(const struct ax_ranks *r, int threads);
 /* Rank 0's bytes to all; `b` is replaced elsewhere. */
 enum ax_status ax_ranks_share(struct ax_ranks *r, struct ax_buf *b);

@@ -36,6 +36,12 @@ static enum ax_status make_panels(struct ax_queue *q, const void *args, void *co
     return AX_OK;
 }
 
+bool ax_panels_wanted(const struct ax_queue *q, const struct ax_tensor *t) {
+    struct ax_gemm g = {.a = *t, .b = *t, .c = *t, .trans_b = true};
+    g.b.panels = true;
+    return ax_panels_fit(t) && (!q->model->supports || q->model->supports(q, AX_OP_gemm, &g));
+}
+
 enum ax_status ax_panels_make(struct ax_queue *q, struct ax_tensor *t) {
     AX_ASSERT(ax_panels_fit(t) && ax_tensor_is_dense(t) && !t->panels);
     const struct ax_view view = ax_view_of(t, AX_VIEW_UPDATE);

@@ -17,6 +17,9 @@ struct ax_queue;
 /* True if the matrix can be stored in panels. */
 bool ax_panels_fit(const struct ax_tensor *t);
 
+/* True if it can, and the queue's backend multiplies with panels. */
+bool ax_panels_wanted(const struct ax_queue *q, const struct ax_tensor *t);
+
 /* Converts rows to panels, in place. Skipped on a meta queue. */
 enum ax_status ax_panels_make(struct ax_queue *q, struct ax_tensor *t);
 

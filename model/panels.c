@@ -23,7 +23,7 @@ enum ax_status ax_model_make_panels(struct ax_model *m) {
             continue;
         AX_TRY(ax_unit_gather(unit, m->rt));
         struct ax_tensor w = ax_unit_weight(unit, p);
-        p->panels = ax_panels_fit(&w);
+        p->panels = ax_panels_wanted(m->rt->q, &w);
         if (p->panels)
             AX_TRY(ax_panels_make(m->rt->q, &w));
         ax_unit_release(unit);

@@ -53,6 +53,7 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
         AX_TRY(open_comm(rt, o->fabric, (enum ax_role)role, planning));
     AX_TRY(ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
                            ax_runtime_threads(o), &rt->arena.scratch));
+    rt->q->tf32 = o->tf32;
     return ax_queue_open_ring(rt->q);
 }
 

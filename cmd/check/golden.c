@@ -64,11 +64,11 @@ void ax_golden_flush(struct ax_golden_report *r) {
 }
 
 enum ax_status ax_check_backend(const char *name) {
-    static const char *const known[] = {"cpu", "ref", "far"};
+    static const char *const known[] = {"cpu", "cuda", "ref", "far"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, known[i]) == 0)
             return AX_OK;
-    return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", name);
+    return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, cuda, ref", name);
 }
 
 enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,

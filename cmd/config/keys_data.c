@@ -19,8 +19,10 @@ const struct ax_config_key ax_config_keys_model[] = {
            "process_reward_model.",
            .when = "reward_model || process_reward_model"),
     AX_KEY("reinit_weights", AX_T_BOOL, "Start from random weights with the shape of base_model."),
-    AX_KEY("device", AX_T_ANY, "Device to load on.",
-           AX_NO_EFFECT("the device is chosen when the program starts")),
+    AX_KEY("device", AX_T_STR,
+           "What computes: the GPU (cuda), the processor, or the GPU where one can be used "
+           "(docs/gpu.md).",
+           .choices = "auto|cuda|cpu", .dflt = "auto"),
     AX_KEY("gptq", AX_T_BOOL, "The base contains GPTQ weights.", AX_NEEDS(GPTQ)),
     AX_KEY("model_quantization_config", AX_T_STR,
            "How a base that is already quantized stores its weights.",

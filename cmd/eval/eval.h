@@ -51,7 +51,7 @@ struct ax_eval {
     /* requested */
     struct ax_arg_list adapter_args;
     const char *base_name;
-    const char *model, *data, *config, *type, *dtype_name, *mesh, *out;
+    const char *model, *data, *config, *type, *dtype_name, *mesh, *device, *out;
     struct ax_eval_tasks tasks; /* task files, or final-answer */
     int64_t max_rows, max_new_tokens, batch, threads;
     struct ax_eval_pass_options pass_options;

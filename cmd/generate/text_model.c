@@ -6,6 +6,7 @@
 
 #include "base/io.h"
 #include "cmd/model/base_model.h"
+#include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "model/classifier.h"
 
@@ -33,6 +34,7 @@ void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
         {"--stop", AX_ARG_LIST, &a->stop, 0, 0},
         {"--threads", AX_ARG_INT, &a->threads, 1, 1024},
         {"--mesh", AX_ARG_STRING, &a->mesh, 0, 0},
+        {"--device", AX_ARG_STRING, &a->device, 0, 0},
     };
     memcpy(args, table, sizeof table);
 }
@@ -110,7 +112,8 @@ const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int
 static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_args *a) {
     AX_TRY(ax_base_model_folder(&t->folder, &t->use, a->model, NULL, NULL));
     AX_TRY(ax_arch_load(&t->arch, t->folder));
-    t->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
+    t->runtime = ax_ranks_runtime(a->ranks, (int)a->threads);
+    t->dtype = ax_cpu_has_bf16() || ax_backend_prefers_bf16(t->runtime.backend) ? AX_BF16 : AX_F32;
     if (a->ranks) /* others may be other machines */
         AX_TRY(ax_team_share(&a->ranks->team, &t->dtype, sizeof t->dtype));
     if (a->dtype)
@@ -122,7 +125,6 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_arg
     AX_TRY(open_sides(t));
     AX_TRY(read_generation_config(t));
     AX_TRY(apply_args(t, a));
-    t->runtime = ax_ranks_runtime(a->ranks, (int)a->threads);
     return ax_hf_open(&t->hf, t->folder);
 }
 

@@ -17,13 +17,13 @@
 /* Options shared by these commands. Numbers that were not given are negative: then the model's
  * generation_config.json applies, else the default. */
 struct ax_text_args {
-    const char *model, *dtype, *base, *mesh;
+    const char *model, *dtype, *base, *mesh, *device;
     int64_t max_new_tokens, top_k, seed, threads;
     double temperature, top_p, min_p, repetition_penalty;
     struct ax_arg_list stop, adapters;
     struct ax_ranks *ranks; /* not an option; NULL: one */
 };
-#define AX_TEXT_ARGS_COUNT 14
+#define AX_TEXT_ARGS_COUNT 15
 /* Sets the defaults and fills args[0 … AX_TEXT_ARGS_COUNT − 1]. */
 void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args);
 

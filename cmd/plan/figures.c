@@ -1,12 +1,13 @@
 /* Dry runs of a step for each mode, the forecast of the run, and a speed. */
 #include "cmd/plan/plan.h"
 #include "base/mem.h"
+#include "kernels/backend.h"
 #include "optim/peak.h"
 
 static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_request *r) {
     const struct ax_plan *plan = &f->plans[f->chosen];
     f->speed = r->speed > 0 ? r->speed : f->time.tokens_per_second;
-    if (f->speed > 0)
+    if (f->speed > 0 || !ax_backend_runs(r->runtime.backend))
         return AX_OK;
     const struct ax_runtime_options here = {.backend = r->runtime.backend,
                                             .threads = r->runtime.threads};

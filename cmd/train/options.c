@@ -6,7 +6,7 @@
 #include "cmd/train/mesh.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/tracker.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/backend.h"
 #include "parallel/team.h"
 
 #define PAD 8 /* micro-batches are padded to a multiple of this, for full tiles in GEMMs */
@@ -31,9 +31,10 @@ static enum ax_status read_resume(struct ax_train_save *save, const struct ax_co
 }
 
 /* What trains faster on this machine; a run that resumes goes on as it began. */
-static enum ax_status choose_dtype(enum ax_dtype *out, const struct ax_config *cfg) {
+static enum ax_status choose_dtype(enum ax_dtype *out, const struct ax_config *cfg,
+                                   const char *backend) {
     struct ax_train_save save = {.output_dir = ax_config_str(cfg, "output_dir")};
-    *out = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32;
+    *out = ax_backend_prefers_bf16(backend) ? AX_BF16 : AX_F32;
     AX_TRY(read_resume(&save, cfg));
     return ax_train_resumed_dtype(&save, out);
 }
@@ -53,7 +54,8 @@ static enum ax_status read_dtype(enum ax_dtype *out, const struct ax_train_setup
         *out = ax_config_bool(cfg, "bf16") ? AX_BF16 : AX_F32;
         return AX_OK;
     }
-    return ax_team_choice(s->fabric, leads ? choose_dtype(out, cfg) : AX_OK, out, sizeof *out);
+    return ax_team_choice(s->fabric, leads ? choose_dtype(out, cfg, s->o.runtime.backend) : AX_OK,
+                          out, sizeof *out);
 }
 
 static void read_recompute(struct ax_train_options *o, const struct ax_config *cfg) {
@@ -68,7 +70,9 @@ static void read_recompute(struct ax_train_options *o, const struct ax_config *c
 
 static enum ax_status read_mesh(struct ax_runtime_options *o, const struct ax_train_setup *s) {
     const int started = s->fabric ? s->fabric->world : 1;
-    *o = (struct ax_runtime_options){.backend = "cpu", .fabric = s->fabric};
+    const char *tf32 = ax_config_str(s->cfg, "tf32");
+    *o = (struct ax_runtime_options){.tf32 = strcmp(tf32, "true") == 0, .fabric = s->fabric};
+    AX_TRY(ax_backend_choose(ax_config_str(s->cfg, "device"), s->planning, &o->backend));
     AX_TRY(ax_train_mesh_read(&o->sizes, s->cfg, s->planning ? s->ranks : started));
     o->world = ax_train_mesh_ranks(&o->sizes);
     return AX_OK;

@@ -7,3 +7,20 @@ enum ax_status ax_cuda_find(const struct ax_ops **out) {
                     "device cuda: this axtrain was built without CUDA. Build it where "
                     "nvcc is found (`make`), or use device: cpu.");
 }
+
+enum ax_status ax_cuda_usable(void) {
+    const struct ax_ops *none;
+    return ax_cuda_find(&none);
+}
+
+bool ax_cuda_is_built(void) {
+    return false;
+}
+
+uint64_t ax_cuda_memory(void) {
+    return 0;
+}
+
+void ax_cuda_describe(struct ax_cuda_facts *f) {
+    *f = (struct ax_cuda_facts){0};
+}

@@ -43,6 +43,8 @@ struct ax_blas {
 /* Fixed, so that a plan of memory needs no GPU. The library splits sums into parts there. */
 #define AX_BLAS_WORK ((size_t)32 << 20)
 
+/* Of the library, if there is one: 130100 for 13.1.0. */
+enum ax_status ax_blas_version(size_t *version);
 enum ax_status ax_blas_open(struct ax_blas **out);
 void ax_blas_close(struct ax_blas *b); /* NULL is fine */
 /* AX_OK, or the library's text about `what`. */

@@ -32,14 +32,25 @@ static enum ax_status open_library(struct ax_cublaslt *lt) {
         sizeof symbols / sizeof *symbols);
 }
 
+enum ax_status ax_blas_version(size_t *version) {
+    struct ax_cublaslt lt;
+    AX_TRY(open_library(&lt));
+    *version = lt.GetVersion();
+    return AX_OK;
+}
+
 static enum ax_status open_handle(struct ax_blas *b) {
     const uint64_t work = AX_BLAS_WORK;
+    const uint32_t reduction = AX_LT_REDUCTION_COMPUTE_TYPE;
     AX_TRY(open_library(&b->lt));
     AX_TRY(ax_alloc(&b->plans, ROOM, sizeof *b->plans));
     AX_LT_TRY(b, Create(&b->handle));
     AX_LT_TRY(b, MatmulPreferenceCreate(&b->preference));
     AX_LT_TRY(b, MatmulPreferenceSetAttribute(b->preference, AX_LT_PREF_MAX_WORKSPACE, &work,
                                               sizeof work));
+    /* Sums that are computed in parts: the parts are added as F32, never in the output's type. */
+    AX_LT_TRY(b, MatmulPreferenceSetAttribute(b->preference, AX_LT_PREF_REDUCTION, &reduction,
+                                              sizeof reduction));
     return AX_OK;
 }
 
@@ -128,14 +139,11 @@ static enum ax_status make_desc(const struct ax_blas *b, struct ax_blas_plan *p)
     return AX_OK;
 }
 
-/* Only sums over tokens (trans_a) may be split into parts: a row of any other product must not depend
- * on how many there are. Parts are added as F32, never in the output's type. */
 static enum ax_status prefer(const struct ax_blas *b, const struct ax_blas_key *k) {
     const struct {
         unsigned attribute;
         int32_t value;
     } wishes[] = {
-        {AX_LT_PREF_REDUCTION, k->trans_a ? AX_LT_REDUCTION_COMPUTE_TYPE : AX_LT_REDUCTION_NONE},
         {AX_LT_PREF_ALIGNMENT_A, k->align_b},
         {AX_LT_PREF_ALIGNMENT_B, k->align_a},
         {AX_LT_PREF_ALIGNMENT_C, k->align_addend},

@@ -44,12 +44,18 @@ enum ax_status ax_cuda_check(cudaError_t e, const char *what) {
 }
 
 enum ax_status ax_cuda_use(void) {
-    int n = 0;
+    int n = 0, driver = 0;
     const cudaError_t e = cudaGetDeviceCount(&n);
-    if (e == cudaErrorInsufficientDriver)
+    if (e == cudaErrorInsufficientDriver) {
+        (void)cudaDriverGetVersion(&driver);
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "device cuda: the NVIDIA driver is missing or older than CUDA 13 needs "
-                        "(580). Install a newer one, or use device: cpu.");
+                        driver == 0 ? "device cuda: there is no NVIDIA driver (libcuda.so.1). "
+                                      "Install 580 or later, or use device: cpu."
+                                    : "device cuda: the NVIDIA driver is for CUDA %d.%d; this "
+                                      "program needs 580 or later, for CUDA 13. Install it, or "
+                                      "use device: cpu.",
+                        driver / 1000, driver % 1000 / 10);
+    }
     if (e == cudaErrorNoDevice || (e == cudaSuccess && n == 0))
         return ax_error(AX_ERR_UNSUPPORTED,
                         "device cuda: no GPU is visible (CUDA_VISIBLE_DEVICES). Use device: cpu.");

@@ -6,5 +6,16 @@
 
 /* The table of the backend cuda, of which a GPU need not be there. AX_ERR_UNSUPPORTED: this build has none. */
 enum ax_status ax_cuda_find(const struct ax_ops **out);
+/* AX_OK, or AX_ERR_UNSUPPORTED with what is missing: the build's part, driver, GPU, or a library. */
+enum ax_status ax_cuda_usable(void);
+bool ax_cuda_is_built(void);
+/* Bytes of the GPU's memory that nobody uses; 0 = unknown. */
+uint64_t ax_cuda_memory(void);
+
+/* Texts for bug reports; empty: unknown. */
+struct ax_cuda_facts {
+    char runtime[32], driver[32], gpu[192], cublaslt[32];
+};
+void ax_cuda_describe(struct ax_cuda_facts *f);
 
 #endif

@@ -1,6 +1,5 @@
 /* The table of the backend: its entries, what they take, and their workspaces. */
 #include "kernels/cuda/blas.h"
-#include "kernels/cuda/find.h"
 #include "kernels/operands.h"
 
 static const bool exists[AX_OP_COUNT] = {
@@ -66,8 +65,3 @@ const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    AX_CUDA_OPS(ENTRY)
 #undef ENTRY
 };
-
-enum ax_status ax_cuda_find(const struct ax_ops **out) {
-    *out = &ax_ops_cuda;
-    return AX_OK;
-}

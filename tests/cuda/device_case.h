@@ -2,6 +2,7 @@
 #ifndef AX_TESTS_CUDA_DEVICE_CASE_H
 #define AX_TESTS_CUDA_DEVICE_CASE_H
 
+#include "kernels/cuda/cuda.h"
 #include "tests/kernels/harness.h"
 
 /* Words of the arguments that point into `from` point as far into `to`. */
@@ -16,13 +17,48 @@ static inline void move_args(void *args, size_t size, const char *from, size_t b
     }
 }
 
+void __asan_poison_memory_region(const volatile void *at, size_t bytes);
+void __asan_unpoison_memory_region(const volatile void *at, size_t bytes);
+
+/* Of a case whose memory is on the device, and of the workspace after it: only operands and scalars may
+ * be touched, and the workspace, which begins as NaNs. */
+#define GUARD ((size_t)4096)
+static inline void guard(const struct ax_case *c, struct machine *m, const char *there) {
+    const struct ax_stack *s = &m->arena.scratch;
+    char *work = s->base + s->top;
+    const size_t bytes = m->q->ops->workspace(m->q, c->op, c->args);
+    assert_int_equal(
+        cudaMemsetAsync(work, 0xff, bytes < 1 << 20 ? bytes : 1 << 20, ax_cuda_stream(m->q)),
+        cudaSuccess);
+    assert_int_equal(ax_queue_finish(m->q), AX_OK);
+    __asan_poison_memory_region(there, c->bytes);
+    __asan_poison_memory_region(work + bytes, GUARD);
+    __asan_unpoison_memory_region(there, sizeof *c->scalars);
+    for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
+        const struct ax_tensor *t = ax_operand_tensor(o, c->args);
+        const size_t row = (size_t)ax_tensor_row_len(t) * ax_dtype_size(t->dtype);
+        for (int64_t r = 0; t->data != NULL && r < t->shape[0]; r++)
+            __asan_unpoison_memory_region(ax_tensor_row(t, r), row);
+    }
+}
+
+static inline void unguard(const struct ax_case *c, const struct machine *m, const char *there) {
+    const struct ax_stack *s = &m->arena.scratch;
+    const size_t bytes = m->q->ops->workspace(m->q, c->op, c->args);
+    __asan_unpoison_memory_region(there, c->bytes);
+    __asan_unpoison_memory_region(s->base + s->top + bytes, GUARD);
+}
+
 /* Copies the case's memory to the device, runs it there, and copies it back. */
 static inline void case_run_there(struct ax_case *c, struct machine *m) {
     const size_t mark = ax_stack_mark(&m->arena.scratch), size = ax_op_args_size(c->op);
     char *there = ax_stack_push(&m->arena.scratch, "case", c->bytes);
     assert_int_equal(ax_queue_write(m->q, there, c->memory, c->bytes), AX_OK);
     move_args(c->args, size, c->memory, c->bytes, there);
+    guard(c, m, there);
     case_run(c, m);
+    assert_int_equal(ax_queue_finish(m->q), AX_OK);
+    unguard(c, m, there);
     assert_int_equal(ax_queue_read(m->q, there, c->memory, c->bytes, NULL), AX_OK);
     move_args(c->args, size, there, c->bytes, c->memory);
     ax_stack_release(&m->arena.scratch, mark);

@@ -45,9 +45,7 @@ unsigned draw() {
 void begin() {
     if (opened)
         return;
-    opened = true;
-    random_state = seed();
-    cu_emu::schedule_seed = seed();
+    ax_emulated_seed(seed());
 }
 
 void protect(int how) {
@@ -101,7 +99,11 @@ size_t pages(size_t bytes) {
 }
 
 size_t in_use;
-const size_t TOTAL = (size_t)64 << 30;
+/* AXTRAIN_EMULATED_MEMORY: bytes */
+size_t total_memory() {
+    const char *text = getenv("AXTRAIN_EMULATED_MEMORY");
+    return text ? strtoull(text, nullptr, 10) : (size_t)64 << 30;
+}
 } // namespace
 
 void ax_emulated_add(cudaStream_t s, std::function<void()> run) {
@@ -111,6 +113,13 @@ void ax_emulated_add(cudaStream_t s, std::function<void()> run) {
 }
 
 extern "C" {
+
+void ax_emulated_seed(unsigned seed) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    opened = true;
+    random_state = seed;
+    cu_emu::schedule_seed = seed;
+}
 
 const char *cudaGetErrorName(cudaError_t e) {
     return e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "emulated";
@@ -144,15 +153,15 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     (void)device;
     *p = {};
     snprintf(p->name, sizeof p->name, "emulated GPU");
-    p->totalGlobalMem = TOTAL;
+    p->totalGlobalMem = total_memory();
     p->major = 9;
     p->multiProcessorCount = 4;
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     std::lock_guard<std::recursive_mutex> held(lock);
-    *available = TOTAL - in_use;
-    *total = TOTAL;
+    *available = total_memory() - in_use;
+    *total = total_memory();
     return cudaSuccess;
 }
 
@@ -160,7 +169,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
     std::lock_guard<std::recursive_mutex> held(lock);
     void *at =
         mmap(nullptr, pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED || in_use + bytes > TOTAL)
+    if (at == MAP_FAILED || in_use + bytes > total_memory())
         return cudaErrorMemoryAllocation;
     device_memory[at] = pages(bytes);
     in_use += bytes;

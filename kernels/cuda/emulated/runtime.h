@@ -75,6 +75,9 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventQuery(cudaEvent_t e);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
 
+/* For tests: the order of streams and warps from now on. AXTRAIN_CUDA_SEED sets the first. */
+void ax_emulated_seed(unsigned seed);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,21 @@
+/* Which backend computes: what `device: auto|cuda|cpu` means on this machine. */
+#ifndef AX_KERNELS_BACKEND_H
+#define AX_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* The backend's name for ax_queue_create, a literal. NULL and "auto": what AXTRAIN_DEVICE says, or else
+ * cuda where a GPU can be used, or else cpu, and a build with CUDA says why. "cuda": or AX_ERR_UNSUPPORTED says what is missing; a plan needs
+ * no GPU. AX_ERR_CONFIG: another word. */
+enum ax_status ax_backend_choose(const char *device, bool only_plans, const char **backend);
+/* False for cuda where a GPU cannot be used: there it only plans. */
+bool ax_backend_runs(const char *backend);
+/* Free bytes where the backend computes; 0 = unknown. Memory that others use does not count. */
+uint64_t ax_backend_memory(const char *backend);
+/* True if it trains faster in bfloat16. */
+bool ax_backend_prefers_bf16(const char *backend);
+
+#endif

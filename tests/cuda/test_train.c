@@ -1,0 +1,250 @@
+/* The program with the emulated backend cuda, beside AX_TEST_BIN: a configuration with device: cuda trains,
+ * evaluates, answers, saves and resumes as on the cpu; what is missing is said in one line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/cmd/sft_case.h"
+
+#define STEPS 10
+
+static const char rows[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
+    "\"content\": \"two\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"two and two\"}, {\"role\": \"assistant\", "
+    "\"content\": \"four of them\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say yes\"}, {\"role\": \"assistant\", "
+    "\"content\": \"yes\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
+    "\"content\": \"no, no, no\"}]}\n";
+
+static const char *model(const char *name) {
+    static char path[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(path, sizeof path, "%s/fixtures/models/%s", shared ? shared : "../shared", name);
+    if (!ax_path_exists(path)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
+        skip();
+    }
+    return path;
+}
+
+/* A configuration that trains `base` for STEPS steps; its path. */
+static const char *configure(const char *base) {
+    static char path[256];
+    struct ax_buf b = {0};
+    need_binary();
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: %s\ntokenizer_config: %s\ndataset_prepared_path: %s/cache\n"
+                      "datasets:\n  - path: %s\n    type: chat_template\nchat_template: chatml\n"
+                      "sequence_len: 64\nlearning_rate: 1e-3\nmicro_batch_size: 2\n"
+                      "gradient_accumulation_steps: 1\nlogging_steps: 1\nmax_steps: %d\n"
+                      "save_strategy: \"no\"\n",
+                      model(base), golden_llama(), scratch, in_scratch("rows.jsonl"), STEPS),
+        AX_OK);
+    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+static const char *in_folder(const char *name) {
+    static char key[256];
+    snprintf(key, sizeof key, "output_dir=%s/%s", scratch, name);
+    return key;
+}
+
+static void train(const char *config, const char *out, const char *device, int n,
+                  const char *const *more) {
+    const char *args[SFT_ARGS] = {config};
+    char dev[64], said[8192];
+    snprintf(dev, sizeof dev, "device=%s", device);
+    args[1] = in_folder(out);
+    args[2] = dev;
+    for (int i = 0; i < n; i++)
+        args[3 + i] = more[i];
+    const int code = sft(said, sizeof said, 3 + n, args);
+    if (code != 0)
+        fail_msg("exit %d on %s: %s", code, device, said);
+}
+
+/* The same on both, and the losses of all steps are as close as `allowed`, relative. */
+static void train_on_both(const char *base, double allowed, int n, const char *const *more) {
+    const char *config = configure(base);
+    assert_int_equal(ax_remove_tree(in_scratch("cpu")), AX_OK);
+    assert_int_equal(ax_remove_tree(in_scratch("cuda")), AX_OK);
+    train(config, "cpu", "cpu", n, more);
+    train(config, "cuda", "cuda", n, more);
+    for (int step = 1; step <= STEPS; step++) {
+        const double want = metric_of("cpu", "loss", step), got = metric_of("cuda", "loss", step);
+        if (fabs(got - want) > allowed * fabs(want))
+            fail_msg("%s, step %d: loss %.9g on cuda, %.9g on cpu", base, step, got, want);
+    }
+}
+#define TRAIN_ON_BOTH(base, allowed, ...)                                                          \
+    do {                                                                                           \
+        const char *const more_[] = {__VA_ARGS__};                                                 \
+        train_on_both(base, allowed, (int)(sizeof more_ / sizeof *more_), more_);                  \
+    } while (0)
+
+static void dense_float32_is_the_cpus(void **state) {
+    (void)state;
+    TRAIN_ON_BOTH("llama", 1e-5, "float32=true");
+    TRAIN_ON_BOTH("llama", 1e-5, "float32=true", "sample_packing=true", "pad_to_sequence_len=true",
+                  "gradient_checkpointing=true");
+}
+
+static void dense_bf16_is_the_cpus(void **state) {
+    (void)state;
+    TRAIN_ON_BOTH("llama", 1e-2, "bf16=true");
+    TRAIN_ON_BOTH("qwen3", 1e-2, "bf16=true", "adapter=lora", "lora_r=4", "lora_alpha=8",
+                  "lora_target_linear=true");
+}
+
+static void experts_are_the_cpus(void **state) {
+    (void)state;
+    TRAIN_ON_BOTH("qwen3_moe", 1e-5, "float32=true");
+    TRAIN_ON_BOTH("mixtral", 1e-2, "bf16=true");
+}
+
+static void qlora_is_the_cpus(void **state) {
+    (void)state;
+    TRAIN_ON_BOTH("llama", 1e-5, "float32=true", "adapter=qlora", "load_in_4bit=true", "lora_r=4",
+                  "lora_alpha=8", "lora_target_linear=true");
+}
+
+/* ---- what it leaves ---- */
+
+static void same_file(const char *a, const char *b, const char *name) {
+    char path[512], *x, *y;
+    size_t n, m;
+    snprintf(path, sizeof path, "%s/%s/%s", scratch, a, name);
+    assert_int_equal(ax_read_file(path, 1 << 24, &x, &n), AX_OK);
+    snprintf(path, sizeof path, "%s/%s/%s", scratch, b, name);
+    assert_int_equal(ax_read_file(path, 1 << 24, &y, &m), AX_OK);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    ax_free(x);
+    ax_free(y);
+}
+
+/* Ten steps are five and five, in another order of streams and warps. */
+static void resumed_runs_have_the_same_bits(void **state) {
+    (void)state;
+    const char *config = configure("llama");
+    const char *const half[] = {"save_strategy=steps", "save_steps=5", "bf16=true", "max_steps=5",
+                                "lr_scheduler=constant"};
+    const char *const whole[] = {"save_strategy=steps", "save_steps=5", "bf16=true",
+                                 "lr_scheduler=constant"};
+    const char *const rest[] = {
+        "save_strategy=steps",         "save_steps=5",          "bf16=true",
+        "resume_from_checkpoint=auto", "lr_scheduler=constant", "resume_with_changes=true"};
+    assert_int_equal(ax_remove_tree(in_scratch("a")), AX_OK);
+    assert_int_equal(ax_remove_tree(in_scratch("b")), AX_OK);
+    train(config, "a", "cuda", 4, whole);
+    setenv("AXTRAIN_CUDA_SEED", "3", 1);
+    train(config, "b", "cuda", 5, half);
+    train(config, "b", "cuda", 6, rest);
+    unsetenv("AXTRAIN_CUDA_SEED");
+    same_file("a", "b", "model.safetensors");
+}
+
+static void answers_are_the_cpus(void **state) {
+    (void)state;
+    char cpu[8192], cuda[8192];
+    need_binary();
+    const char *const on_cpu[] = {"--model",          model("llama"), "--prompt", "one and one",
+                                  "--max-new-tokens", "12",           "--device", "cpu",
+                                  "--dtype",          "float32"};
+    const char *const on_cuda[] = {"--model",          model("llama"), "--prompt", "one and one",
+                                   "--max-new-tokens", "12",           "--device", "cuda",
+                                   "--dtype",          "float32"};
+    sft_command = "generate";
+    assert_int_equal(sft(cpu, sizeof cpu, 10, on_cpu), 0);
+    const int code = sft(cuda, sizeof cuda, 10, on_cuda);
+    if (code != 0)
+        fail_msg("exit %d: %s", code, cuda);
+    assert_string_equal(cuda, cpu);
+    sft_command = "sft";
+}
+
+/* ---- memory ---- */
+
+/* A number of `axtrain plan --json`. */
+static double planned(const char *config, const char *gpus) {
+    char said[1 << 14];
+    const char *const args[] = {config, "device=cuda", "--json"};
+    setenv("AXTRAIN_EMULATED_GPUS", gpus, 1);
+    sft_command = "plan";
+    const int code = sft(said, sizeof said, 3, args);
+    sft_command = "sft";
+    unsetenv("AXTRAIN_EMULATED_GPUS");
+    const char *at = strstr(said, "\"arena_bytes\"");
+    if (code != 0 || !at)
+        fail_msg("exit %d: %s", code, said);
+    return strtod(strchr(at, ':') + 1, NULL);
+}
+
+static void plans_need_no_gpu(void **state) {
+    (void)state;
+    const char *config = configure("llama");
+    const double without = planned(config, "0");
+    assert_true(without > 0);
+    assert_true(without == planned(config, "1"));
+}
+
+static void too_little_memory_is_refused(void **state) {
+    (void)state;
+    const char *config = configure("llama");
+    setenv("AXTRAIN_EMULATED_MEMORY", "67108864", 1);
+    EXPECT(5, "memory: training needs", config, "device=cuda", in_folder("small"));
+    unsetenv("AXTRAIN_EMULATED_MEMORY");
+}
+
+/* ---- what is missing ---- */
+
+static void what_is_missing_is_said(void **state) {
+    (void)state;
+    const char *config = configure("llama");
+    char said[8192];
+    const char *const automatic[] = {config, "max_steps=1", in_folder("auto")};
+    EXPECT(2, "device: ", config, "device=gpu");
+    setenv("AXTRAIN_EMULATED_GPUS", "0", 1);
+    EXPECT(2, "device cuda: no GPU is visible", config, "device=cuda");
+    assert_int_equal(sft(said, sizeof said, 3, automatic), 0);
+    assert_non_null(strstr(said, "device: cpu. device cuda: no GPU is visible"));
+    unsetenv("AXTRAIN_EMULATED_GPUS");
+    setenv("AXTRAIN_EMULATED_MISSING", "libcublasLt.so.13", 1);
+    EXPECT(2, "libcublasLt.so.13", config, "device=cuda");
+    unsetenv("AXTRAIN_EMULATED_MISSING");
+}
+
+static int begin(void **state) {
+    static char bin[512];
+    unsetenv("AXTRAIN_DEVICE");
+    const char *plain = getenv("AX_TEST_BIN");
+    if (plain) {
+        snprintf(bin, sizeof bin, "%s-emulated", plain);
+        setenv("AX_TEST_BIN", bin, 1);
+    }
+    return scratch_make(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(too_little_memory_is_refused),
+        cmocka_unit_test(plans_need_no_gpu),
+        cmocka_unit_test(dense_float32_is_the_cpus),
+        cmocka_unit_test(dense_bf16_is_the_cpus),
+        cmocka_unit_test(experts_are_the_cpus),
+        cmocka_unit_test(qlora_is_the_cpus),
+        cmocka_unit_test(resumed_runs_have_the_same_bits),
+        cmocka_unit_test(answers_are_the_cpus),
+    };
+    return cmocka_run_group_tests_name("cuda training", tests, begin, scratch_remove);
+}
