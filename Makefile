@@ -83,11 +83,12 @@ CUDA_LIBS := $(if $(filter emulated,$(CUDA)),-lstdc++,$(if $(CUDA),-L$(CUDA_HOME
 LDLIBS += $(CUDA_LIBS)
 CUDA_SRC := $(filter-out kernels/cuda/absent.c,$(wildcard kernels/cuda/*.c))
 CUDA_KERNELS := $(wildcard kernels/cuda/*.cu)
-EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp)
+EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp) \
+    parallel/comm_nccl.c
 EMULATED := -DAX_CUDA_EMULATED
 
 ROOMS := base kernels parallel ckpt data model optim cmd
-SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c))) \
+SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/% parallel/comm_nccl$(if $(CUDA),_absent).c,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c))) \
        $(if $(CUDA),$(if $(filter-out emulated,$(CUDA)),$(CUDA_SRC)),kernels/cuda/absent.c)
 TILE_ONLY := $(wildcard kernels/cpu/vec/*_tiles.c)
 TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/%.c,gemm gemm_plan gemm_store grouped_gemm packed_gemm) \

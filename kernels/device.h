@@ -47,7 +47,8 @@ typedef enum ax_status ax_queue_fn(struct ax_queue *q, const void *args, void *c
 
 struct ax_device {
     bool has_host_tier;
-    bool late; /* work is done after the call that enqueues it */
+    bool late;       /* work is done after the call that enqueues it */
+    bool own_fabric; /* ranks reach its memory by a fabric of its own alone */
     /* Zeroed; NULL base: there is not as much. */
     void (*allocate)(struct ax_memory *m, enum ax_tier tier, size_t bytes);
     void (*release)(struct ax_memory *m, enum ax_tier tier);

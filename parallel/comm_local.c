@@ -180,8 +180,13 @@ enum ax_status ax_local_run(int world, const struct ax_local_options *o, ax_loca
     pthread_mutex_init(&run.lock, NULL);
     for (int r = 0; r < world; r++) {
         ranks[r].run = &run;
-        ranks[r].fabric = (struct ax_fabric){
-            .ops = &fabric_ops, .world = world, .rank = r, .local_world = world, .state = w};
+        ranks[r].fabric =
+            (struct ax_fabric){.ops = &fabric_ops,
+                               .world = world,
+                               .rank = r,
+                               .local_world = world,
+                               .timeout = o && o->timeout > 0 ? o->timeout : AX_LOCAL_TIMEOUT,
+                               .state = w};
         st = ax_worker_start(&ranks[r].worker, rank_main, &ranks[r]);
         if (st != AX_OK) { /* the others must not wait for it */
             fabric_fail(&ranks[r].fabric, st);

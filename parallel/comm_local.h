@@ -5,12 +5,13 @@
 
 #include "parallel/fabric.h"
 
-/* Zero-initialized: no delay, 60 s. */
+#define AX_LOCAL_TIMEOUT 60.0 /* seconds */
+/* Zero-initialized: no delay. */
 struct ax_local_options {
     double latency;          /* seconds from the last rank's start to the first possible wait */
     double bytes_per_second; /* per link; 0 = unlimited. Transfers on a communicator are
                                 serialized. */
-    double timeout;          /* seconds a rank waits for others before it names them; 0 = 60 */
+    double timeout; /* seconds a rank waits for others before it names them; 0 = AX_LOCAL_TIMEOUT */
 };
 
 typedef enum ax_status (*ax_local_body)(struct ax_fabric *fabric, void *ctx);

@@ -25,6 +25,7 @@ struct ax_fabric {
     const struct ax_fabric_ops *ops;
     int world, rank;
     int local_world; /* ranks that share this host's CPUs and memory */
+    double timeout;  /* seconds that ranks wait for each other */
     void *state;
 };
 

@@ -212,6 +212,7 @@ enum ax_status ax_gloo_open(struct ax_fabric *f, struct ax_store_client *store, 
                             .world = w->world,
                             .rank = w->rank,
                             .local_world = local_world,
+                            .timeout = timeout,
                             .state = w};
     return AX_OK;
 fail:

@@ -200,7 +200,7 @@ enum ax_status ax_local_world_create(struct ax_local_world **out, int n,
     if (o)
         w->options = *o;
     if (w->options.timeout <= 0)
-        w->options.timeout = 60;
+        w->options.timeout = AX_LOCAL_TIMEOUT;
     pthread_mutex_init(&w->lock, NULL);
     AX_TRY_GOTO(ax_alloc(&w->ended, (size_t)n, sizeof *w->ended), st, fail);
     AX_TRY_GOTO(ax_alloc(&w->woken, (size_t)n, sizeof *w->woken), st, fail);

@@ -7,9 +7,21 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "kernels/transfer.h"
+#include "parallel/comm_nccl.h"
 
-static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric, enum ax_role role,
-                                bool planning) {
+/* What connects ranks of this backend: the host's fabric, or one of the device's beside it. */
+static enum ax_status choose_fabric(struct ax_runtime *rt, const struct ax_runtime_options *o,
+                                    bool planning) {
+    rt->fabric = o->fabric;
+    if (!o->fabric || planning || !rt->q->model->device->own_fabric)
+        return AX_OK;
+    AX_TRY(ax_nccl_fabric_open(&rt->own_fabric, o->fabric));
+    rt->fabric = &rt->own_fabric;
+    return AX_OK;
+}
+
+static enum ax_status open_comm(struct ax_runtime *rt, enum ax_role role, bool planning) {
+    struct ax_fabric *fabric = rt->fabric;
     struct ax_comm *c = &rt->comms[role];
     const int n = rt->mesh.size[role];
     if (n == 1) {
@@ -19,7 +31,8 @@ static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric,
     if (planning) {
         ax_comm_meta_init(c, role, rt->mesh.coord[role], n);
         c->contracts = &rt->contracts;
-        c->stages = fabric ? fabric->ops->stages : true; /* processes would be connected by Gloo */
+        /* processes would be connected by Gloo */
+        c->stages = !rt->q->model->device->own_fabric && (fabric ? fabric->ops->stages : true);
         return AX_OK;
     }
     if (!fabric)
@@ -49,11 +62,12 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
             *each[i] = 1;
     AX_TRY(ax_mesh_create(&rt->mesh, sizes, world, rank));
     rt->contracts.rank = rank;
-    for (int role = 0; role < AX_ROLE_COUNT; role++)
-        AX_TRY(open_comm(rt, o->fabric, (enum ax_role)role, planning));
     AX_TRY(ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
                            ax_runtime_threads(o), &rt->arena.scratch));
     rt->q->tf32 = o->tf32;
+    AX_TRY(choose_fabric(rt, o, planning));
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        AX_TRY(open_comm(rt, (enum ax_role)role, planning));
     return ax_queue_open_ring(rt->q);
 }
 
@@ -90,6 +104,8 @@ fail:
 void ax_runtime_close(struct ax_runtime *rt) {
     for (int role = 0; role < AX_ROLE_COUNT; role++)
         ax_comm_free(&rt->comms[role]);
+    if (rt->own_fabric.state)
+        rt->own_fabric.ops->free(&rt->own_fabric);
     ax_queue_free(rt->q);
     ax_contracts_free(&rt->contracts);
     ax_arena_free(&rt->arena);
@@ -146,6 +162,8 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
                       reached.persistent, planned->persistent, reached.scratch[AX_PHASE_TRAIN],
                       planned->scratch[AX_PHASE_TRAIN]);
     tell(o, st); /* before its communicators are gone, which others would report instead */
+    if (st != AX_OK && rt.own_fabric.state)
+        rt.own_fabric.ops->fail(&rt.own_fabric, st);
     ax_runtime_close(&rt);
     return st;
 }

@@ -23,6 +23,8 @@ struct ax_runtime_options {
 
 struct ax_runtime {
     struct ax_mesh mesh;
+    struct ax_fabric *fabric;    /* that connects the ranks; NULL: one rank, or a plan */
+    struct ax_fabric own_fabric; /* the device's, beside the host's; zeroed: it has none */
     struct ax_comm comms[AX_ROLE_COUNT];
     struct ax_arena arena;
     struct ax_queue *q;

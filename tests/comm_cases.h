@@ -7,6 +7,9 @@
 /* Whose calls are done at once: collectives need no more of a queue. */
 static __attribute__((unused)) struct ax_queue host_queue = {.ops = &ax_ops_ref};
 
+/* The queue of this thread's cases; NULL: host_queue. */
+extern _Thread_local struct ax_queue *comm_cases_queue;
+
 /* Opens a communicator over all ranks of the fabric, runs all of the cases, closes it. What is
  * wrong is told by AX_ERR_FAILED. ctx is not used: it is an ax_local_body. */
 enum ax_status comm_cases_run(struct ax_fabric *f, void *ctx);

@@ -293,6 +293,7 @@ static void *same_address(struct ax_queue *q, const void *device) {
 const struct ax_device ax_device_cuda = {
     .has_host_tier = true,
     .late = true,
+    .own_fabric = true,
     .allocate = cuda_allocate,
     .release = cuda_release,
     .open = cuda_open,

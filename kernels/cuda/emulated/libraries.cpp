@@ -9,12 +9,14 @@ extern "C" {
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/emulated/libraries.h"
+#include "kernels/cuda/nccl_api.h"
 
 static const struct {
     const char *file;
     const ax_standin *functions;
 } libraries[] = {
     {AX_CUBLASLT_FILE, ax_standin_cublaslt},
+    {AX_NCCL_FILE, ax_standin_nccl},
 };
 
 static void *find(const ax_standin *functions, const char *name) {

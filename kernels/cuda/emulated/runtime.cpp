@@ -5,18 +5,24 @@
 
 #include <sys/mman.h>
 
+#include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
+struct records {
+    uint64_t last = 0, done = 0; /* numbers; done when that one was reached */
+};
 struct cudaEvent {
-    uint64_t recorded = 0, done = 0; /* numbers of records; done when that one was reached */
+    std::shared_ptr<records> of = std::make_shared<records>(); /* commands need it longer */
 };
 
 struct command {
-    std::function<void()> run; /* empty: an event's place */
-    cudaEvent *record = nullptr, *wait = nullptr;
+    std::function<void()> run;  /* empty: an event's place */
+    std::function<bool()> when; /* it may run; asked while it is its stream's first */
+    std::shared_ptr<records> record, wait;
     uint64_t number = 0; /* of the event's record */
 };
 
@@ -27,6 +33,7 @@ struct cudaStream {
 
 namespace {
 std::recursive_mutex lock;
+std::condition_variable_any changed; /* something was enqueued, or given up */
 std::vector<cudaStream *> streams;
 std::map<void *, size_t> device_memory; /* by address */
 unsigned random_state;
@@ -55,7 +62,7 @@ void protect(int how) {
 
 bool ready(const cudaStream *s) {
     const command &c = s->list.front();
-    return !c.wait || c.wait->done >= c.number;
+    return c.when ? c.when() : !c.wait || c.wait->done >= c.number;
 }
 
 void run_first(cudaStream *s) {
@@ -68,8 +75,20 @@ void run_first(cudaStream *s) {
     s->done++;
 }
 
-/* Runs commands in any order that events allow until `reached` says so. */
+/* Until another thread enqueues something, as the other ranks of a transfer do. */
+void wait_for_others(int *waits) {
+    if (++*waits > 1200) {
+        fprintf(stderr, "emulated CUDA: every stream waits for something that nobody enqueues\n");
+        abort();
+    }
+    protect(PROT_NONE);
+    changed.wait_for(lock, std::chrono::milliseconds(50));
+    protect(PROT_READ | PROT_WRITE);
+}
+
+/* Runs commands in any order that events allow until `reached` says so. With the lock, once. */
 template <class F> void run_until(F reached) {
+    int waits = 0;
     if (reached())
         return;
     begin();
@@ -80,9 +99,10 @@ template <class F> void run_until(F reached) {
             if (!s->list.empty() && ready(s))
                 can.push_back(s);
         if (can.empty()) {
-            fprintf(stderr, "emulated CUDA: every stream waits for an event of another\n");
-            abort();
+            wait_for_others(&waits);
+            continue;
         }
+        waits = 0;
         run_first(can[draw() % can.size()]);
     }
     protect(PROT_NONE);
@@ -92,6 +112,7 @@ void add(cudaStream_t s, command c) {
     std::lock_guard<std::recursive_mutex> held(lock);
     s->list.push_back(std::move(c));
     s->added++;
+    changed.notify_all();
 }
 
 size_t pages(size_t bytes) {
@@ -110,6 +131,24 @@ void ax_emulated_add(cudaStream_t s, std::function<void()> run) {
     command c;
     c.run = std::move(run);
     add(s, std::move(c));
+}
+
+void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when, std::function<void()> run) {
+    command c;
+    c.when = std::move(when);
+    c.run = std::move(run);
+    add(s, std::move(c));
+}
+
+ax_emulated_hold::ax_emulated_hold() {
+    lock.lock();
+}
+ax_emulated_hold::~ax_emulated_hold() {
+    lock.unlock();
+}
+
+void ax_emulated_wake() {
+    changed.notify_all();
 }
 
 extern "C" {
@@ -224,8 +263,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
-    std::lock_guard<std::recursive_mutex> held(lock);
     cudaStreamSynchronize(s);
+    std::lock_guard<std::recursive_mutex> held(lock);
     streams.erase(std::find(streams.begin(), streams.end(), s));
     delete s;
     return cudaSuccess;
@@ -240,8 +279,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)flags;
     std::lock_guard<std::recursive_mutex> held(lock);
     command c;
-    c.wait = e;
-    c.number = e->recorded;
+    c.wait = e->of;
+    c.number = e->of->last;
     add(s, std::move(c));
     return cudaSuccess;
 }
@@ -272,19 +311,20 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     std::lock_guard<std::recursive_mutex> held(lock);
     command c;
-    c.record = e;
-    c.number = ++e->recorded;
+    c.record = e->of;
+    c.number = ++e->of->last;
     add(s, std::move(c));
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     std::lock_guard<std::recursive_mutex> held(lock);
-    return e->done >= e->recorded ? cudaSuccess : cudaErrorNotReady;
+    return e->of->done >= e->of->last ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     std::lock_guard<std::recursive_mutex> held(lock);
-    const uint64_t upto = e->recorded;
-    run_until([=] { return e->done >= upto; });
+    const std::shared_ptr<records> of = e->of;
+    const uint64_t upto = of->last;
+    run_until([=] { return of->done >= upto; });
     return cudaSuccess;
 }
 }

@@ -12,6 +12,15 @@ extern "C" {
 #include "kernels/cuda/emulated/runtime.h"
 
 void ax_emulated_add(cudaStream_t s, std::function<void()> command);
+/* The same, if `when` says so. It is asked with the lock when the command is its stream's first. */
+void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when,
+                          std::function<void()> command);
+/* The runtime's lock, and waking who waits for commands. */
+struct ax_emulated_hold {
+    ax_emulated_hold();
+    ~ax_emulated_hold();
+};
+void ax_emulated_wake();
 
 template <class F>
 static inline enum ax_status ax_emulated_launch(cudaStream_t s, const char *name, dim3 grid,

@@ -1,0 +1,48 @@
+/* NCCL: groups of GPUs that move each other's memory, on a stream of the group's own. Opened at run time.
+ *
+ * What is called between begin and end runs after all that is enqueued on q, and beside what follows
+ * there; ax_nccl_wait makes q continue after it. Every rank of a group calls the same in the same order.
+ * Counts are elements; the library sums in an order of its own, bf16 rounded at each hop, and a maximum
+ * may lose a NaN. */
+#ifndef AX_KERNELS_CUDA_NCCL_H
+#define AX_KERNELS_CUDA_NCCL_H
+
+#include "kernels/queue.h"
+
+struct ax_nccl;
+
+#define AX_NCCL_ID 128
+/* The name of a new group, for all its ranks. AX_ERR_UNSUPPORTED: there is no such library. */
+enum ax_status ax_nccl_id(char id[AX_NCCL_ID]);
+/* Rank `rank` of n joins; waits for the others, at most `timeout` seconds, else AX_ERR_PEER. */
+enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int rank, int n,
+                            double timeout);
+void ax_nccl_leave(struct ax_nccl *c); /* when nothing is in flight; safe on NULL */
+/* From any thread: what is in flight ends, with any data, and nothing starts afterwards. */
+void ax_nccl_abort(struct ax_nccl *c);
+/* What the library tells of a transfer in flight; *done: of tickets before `ticket`, all have ended. */
+enum ax_status ax_nccl_check(struct ax_nccl *c, uint64_t ticket, bool *done);
+
+enum ax_status ax_nccl_begin(struct ax_nccl *c, struct ax_queue *q);
+enum ax_status ax_nccl_all_reduce(struct ax_nccl *c, enum ax_dtype dtype, bool max,
+                                  const void AX_DEVICE *send, void AX_DEVICE *recv, int64_t n);
+enum ax_status ax_nccl_all_gather(struct ax_nccl *c, enum ax_dtype dtype,
+                                  const void AX_DEVICE *send, void AX_DEVICE *recv, int64_t n);
+enum ax_status ax_nccl_reduce_scatter(struct ax_nccl *c, enum ax_dtype dtype, bool max,
+                                      const void AX_DEVICE *send, void AX_DEVICE *recv, int64_t n);
+/* send: the root's; NULL: it is in recv. */
+enum ax_status ax_nccl_broadcast(struct ax_nccl *c, enum ax_dtype dtype, const void AX_DEVICE *send,
+                                 void AX_DEVICE *recv, int64_t n, int root);
+/* A message each way; to or from < 0: none. All of a call move together. */
+struct ax_nccl_message {
+    int to, from;
+    const void AX_DEVICE *send;
+    void AX_DEVICE *recv;
+    int64_t n_send, n_recv;
+};
+enum ax_status ax_nccl_exchange(struct ax_nccl *c, enum ax_dtype dtype, int n,
+                                const struct ax_nccl_message *messages);
+enum ax_status ax_nccl_end(struct ax_nccl *c, uint64_t ticket);
+enum ax_status ax_nccl_wait(struct ax_nccl *c, struct ax_queue *q, uint64_t ticket);
+
+#endif

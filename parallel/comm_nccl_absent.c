@@ -1,0 +1,8 @@
+/* In place of comm_nccl.c, in a build without CUDA: no device has a fabric of its own. */
+#include "parallel/comm_nccl.h"
+
+enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host) {
+    (void)f;
+    (void)host;
+    return ax_error(AX_ERR_UNSUPPORTED, "NCCL: this axtrain was built without CUDA");
+}

@@ -1,0 +1,139 @@
+/* The fabric of GPUs over a stand-in for NCCL, ranks as threads: the collectives of every fabric, on
+ * queues of the emulated backend; a rank that is lost; what the host's memory takes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "parallel/comm_local.h"
+#include "parallel/comm_nccl.h"
+#include "tests/comm_cases.h"
+#include "tests/kernels/harness.h"
+
+/* Runs body on this rank with the fabric of GPUs and a queue. */
+struct body {
+    ax_local_body run;
+    void *ctx;
+};
+
+static enum ax_status be_rank(struct ax_fabric *host, void *ctx) {
+    const struct body *body = ctx;
+    struct ax_fabric f;
+    struct machine m;
+    machine_open(&m, "cuda", 1);
+    comm_cases_queue = m.q;
+    enum ax_status st = ax_nccl_fabric_open(&f, host);
+    if (st == AX_OK) {
+        st = body->run(&f, body->ctx);
+        if (st != AX_OK)
+            (f.ops->fail)(&f, st); /* cmocka has a macro of this name */
+        f.ops->free(&f);
+    }
+    comm_cases_queue = NULL;
+    machine_close(&m);
+    return st;
+}
+
+static enum ax_status run_world(int world, double timeout, ax_local_body run, void *ctx) {
+    return ax_local_run(world, &(struct ax_local_options){.timeout = timeout}, be_rank,
+                        &(struct body){run, ctx});
+}
+
+static void collectives_have_known_answers(void **state) {
+    (void)state;
+    for (int world = 2; world <= 4; world++)
+        if (run_world(world, 0, comm_cases_run, NULL) != AX_OK)
+            fail_msg("%d ranks: %s", world, ax_error_text());
+}
+
+/* A sum that depends on what its queue computed before, and that the queue uses after. */
+static enum ax_status sum_between_ops(struct ax_fabric *f, void *ctx) {
+    struct ax_comm c;
+    struct ax_queue *q = comm_cases_queue;
+    struct ax_stack *scratch = q->scratch;
+    const int64_t n = 1000;
+    struct ax_tensor x = ax_tensor_1d(AX_F32, ax_stack_push(scratch, "x", 4096), n), y = x;
+    float out[1000];
+    (void)ctx;
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    y.data = ax_stack_push(scratch, "y", 4096);
+    for (int turn = 0; turn < 20; turn++) {
+        AX_TRY(ax_run_fill(q, &(struct ax_fill){x, turn + c.rank}));
+        AX_TRY(ax_comm_sum(&c, q, AX_F32, x.data, n));
+        AX_TRY(ax_run_copy(q, &(struct ax_copy){y, x}));
+        AX_TRY(ax_run_fill(q, &(struct ax_fill){x, -1}));
+        AX_TRY(ax_queue_read(q, y.data, out, sizeof out, NULL));
+        for (int i = 0; i < n; i++)
+            ENSURE(out[i] == (float)(turn * c.size + c.size * (c.size - 1) / 2));
+    }
+    ax_comm_free(&c);
+    return AX_OK;
+}
+
+static void queues_and_transfers_wait_for_each_other(void **state) {
+    (void)state;
+    if (run_world(3, 0, sum_between_ops, NULL) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+/* Values of the host go by the host's fabric. */
+static enum ax_status sum_on_host(struct ax_fabric *f, void *ctx) {
+    struct ax_comm c;
+    double x[2] = {f->rank, 1};
+    (void)ctx;
+    AX_TRY(comm_cases_open(f, AX_ROLE_LOSS, &c));
+    AX_TRY(ax_comm_sum(&c, &host_queue, AX_F64, x, 2));
+    ax_comm_free(&c);
+    ENSURE(x[0] == 3 && x[1] == 3);
+    return AX_OK;
+}
+
+static void the_hosts_memory_has_the_hosts_fabric(void **state) {
+    (void)state;
+    if (run_world(3, 0, sum_on_host, NULL) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+/* Rank 1 starts nothing more; the others wait for it on the device, not for ever. */
+static enum ax_status lose_one(struct ax_fabric *f, void *ctx) {
+    struct ax_comm c;
+    struct ax_queue *q = comm_cases_queue;
+    enum ax_status st = AX_OK;
+    float *x = ax_stack_push(q->scratch, "x", 4096);
+    (void)ctx;
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    if (f->rank == 1) {
+        usleep(2000000);
+    } else {
+        st = ax_comm_sum(&c, q, AX_F32, x, 100);
+        if (st == AX_OK)
+            st = ax_queue_finish(q);
+        if (st == AX_OK)
+            st = ax_comm_sum(&c, q, AX_F32, x, 100);
+    }
+    if (st != AX_OK)
+        (f->ops->fail)(f, st);
+    ax_comm_free(&c);
+    return st;
+}
+
+static void a_lost_rank_ends_the_others(void **state) {
+    (void)state;
+    assert_int_equal(run_world(3, 0.5, lose_one, NULL), AX_ERR_PEER);
+    if (!strstr(ax_error_text(), "was not done within 0.5 s"))
+        fail_msg("%s", ax_error_text());
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_have_known_answers),
+        cmocka_unit_test(queues_and_transfers_wait_for_each_other),
+        cmocka_unit_test(the_hosts_memory_has_the_hosts_fabric),
+        cmocka_unit_test(a_lost_rank_ends_the_others),
+    };
+    return cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
+}
