@@ -41,6 +41,7 @@ struct ax_device;
     X(rope)                                                                                        \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
+    X(attention_merge)                                                                             \
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \
@@ -204,8 +205,9 @@ struct ax_rope {
 
 /* Softmax attention over packed documents, grouped heads (query head h reads KV head h·Hk/Hq).
  * Document d: queries cu_q[d]…cu_q[d+1]−1, keys cu_k[d]…cu_k[d+1]−1 (with a block_table, cu_k gives
- * only lengths). Bottom-right causal: query i of nq sees key j of nk iff j ≤ i + nk − nq; with
- * window > 0 also only j > i + nk − nq − window. s = scale·q·k; softcap > 0: s = cap·tanh(s/cap).
+ * only lengths). Causal: query i of nq is as far along as key e = i + nk − nq, and sees key j iff
+ * j ≤ e; with window > 0 also only j > e − window. ahead > 0: the keys are of an earlier piece of the
+ * sequence, and query 0 follows `ahead` tokens after the last of them: e = i + nk − 1 + ahead. s = scale·q·k; softcap > 0: s = cap·tanh(s/cap).
  * sink accumulation [Hq] (data NULL = none): an extra logit per head that takes probability but has
  * no value.
  *   p = softmax(s);  out = p·v;  lse = log Σ exp(s) (with the sink); no key: out = 0, lse = −inf
@@ -218,7 +220,7 @@ struct ax_rope {
 struct ax_attention {
     struct ax_tensor q, k, v, out, lse;
     struct ax_tensor cu_q, cu_k, sink, block_table;
-    int64_t block_size, max_q, max_k, window;
+    int64_t block_size, max_q, max_k, window, ahead;
     double scale, softcap;
     bool causal;
 };
@@ -232,6 +234,13 @@ struct ax_attention_forward {
 struct ax_attention_backward {
     struct ax_attention a;
     struct ax_tensor dout, dq, dk, dv, dsink;
+};
+/* Attention to some keys, and to others (part), becomes attention to all (Milakov & Gimelshein 2018):
+ *   L = log(e^lse + e^part_lse);  out = out·e^(lse − L) + part·e^(part_lse − L);  lse = L
+ * out accumulation [T][H][vd], part compute [T][H][vd]; lse, part_lse accumulation [T][H]. −inf: no
+ * keys; of two, out is 0. */
+struct ax_attention_merge {
+    struct ax_tensor out, lse, part, part_lse;
 };
 
 /* dst[rows[t][i]] = src[t]; rows i32 [T] or [T][k] (dense), −1 = skip. dst and src have the same

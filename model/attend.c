@@ -1,6 +1,7 @@
 #include "model/attend.h"
 
 #include "model/context_parallel.h"
+#include "model/ring.h"
 
 /* The attention of one run of the batch's rows. */
 static struct ax_attention of_run(const struct ax_pass *p, const struct ax_attention *all,
@@ -43,7 +44,13 @@ static enum ax_status describe(const struct ax_pass *p, int layer, const struct 
     return AX_OK;
 }
 
+static bool in_a_ring(const struct ax_pass *p) {
+    return p->batch->parts > 1 && p->model->cp_method == AX_CP_RING;
+}
+
 enum ax_status ax_attend_forward(struct ax_pass *p, int layer, const struct ax_attention *a) {
+    if (in_a_ring(p))
+        return ax_ring_forward(p, a);
     struct ax_runtime *rt = p->model->rt;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_attention all;
@@ -59,6 +66,8 @@ enum ax_status ax_attend_forward(struct ax_pass *p, int layer, const struct ax_a
 
 enum ax_status ax_attend_backward(struct ax_pass *p, int layer,
                                   const struct ax_attention_backward *b) {
+    if (in_a_ring(p))
+        return ax_ring_backward(p, b);
     struct ax_runtime *rt = p->model->rt;
     const struct ax_shared_prefix *prefix = &p->batch->prefix;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);

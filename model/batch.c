@@ -35,6 +35,7 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     b->order = take(stack, AX_I32, T);
     b->row_order = take(stack, AX_I32, T);
     b->used = take(stack, AX_I32, 1);
+    ax_reach_allocate(&b->reach, stack, parts, part);
     for (int r = 0; r < runs; r++) {
         b->runs[r].cu_q = take(stack, AX_I32, n_cap + 1);
         b->runs[r].cu_k = take(stack, AX_I32, n_cap + 1);
@@ -288,6 +289,7 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     const size_t cu = (size_t)(b->n_cap + 1) * sizeof(int32_t);
     AX_TRY(ax_queue_write(q, b->cu_seqlens.data, c->row, cu));
     AX_TRY(send_place(b, q, c));
+    AX_TRY(ax_reach_fill(&b->reach, q, b->T / b->n_runs, b->n_docs, c->row));
     return send_columns(b, q, c);
 }
 
@@ -313,6 +315,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     set_length(b, T, b->n_cap, T);
     if (planning) {
         ax_shared_prefix_plan(&b->prefix, T);
+        ax_reach_plan(&b->reach, T / b->n_runs, b->max_len);
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;
         b->weight_total = (double)b->n_tokens;

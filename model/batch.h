@@ -25,6 +25,7 @@
 
 #include "data/pipeline/sequence.h"
 #include "kernels/queue.h"
+#include "model/reach.h"
 #include "model/shared_prefix.h"
 
 /* Rows of a batch that are neighbors in the sequence. */
@@ -49,6 +50,7 @@ struct ax_batch {
     int parts, part;
     int n_runs; /* 1 if parts = 1, else 2 */
     struct ax_batch_run runs[2];
+    struct ax_reach reach;    /* of documents back into earlier runs; parts > 1 */
     int64_t n_docs, n_tokens; /* in use */
     int64_t max_position;     /* largest position in use */
     int64_t first_token;      /* index of the sequence's token 0 among all tokens of the step, for

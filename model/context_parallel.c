@@ -1,6 +1,36 @@
 /* Gathers and reduces keys and values over cp. */
 #include "model/context_parallel.h"
 
+#include <string.h>
+
+#include "model/reach.h"
+
+static const char *const names[] = {
+    [AX_CP_AUTO] = "auto", [AX_CP_GATHER] = "gather", [AX_CP_RING] = "ring"};
+
+const char *ax_cp_method_name(enum ax_cp_method method) {
+    return names[method];
+}
+
+enum ax_status ax_cp_method_parse(const char *name, enum ax_cp_method *method) {
+    for (int i = 0; i < AX_CP_METHODS; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *method = (enum ax_cp_method)i;
+            return AX_OK;
+        }
+    return ax_error(AX_ERR_CONFIG, "expected auto, gather or ring, got \"%s\"", name);
+}
+
+enum ax_status ax_cp_check(enum ax_cp_method method, const struct ax_mesh *mesh) {
+    const int most = AX_REACH_RUNS / 2;
+    if (method != AX_CP_RING || mesh->size[AX_ROLE_CP] <= most)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "context_parallel_method: ring supports at most %d ranks of cp, got %d. "
+                    "Nearest: gather, or cp %d.",
+                    most, mesh->size[AX_ROLE_CP], most);
+}
+
 static int cp_size(const struct ax_runtime *rt) {
     return rt->mesh.size[AX_ROLE_CP];
 }

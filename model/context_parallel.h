@@ -1,4 +1,4 @@
-/* Context parallelism: the only file in model/ that knows the role cp.
+/* Context parallelism: with model/ring.h, the only file in model/ that knows the role cp.
  *
  * Each rank has two runs of the sequence's tokens, one from its head and one from its tail
  * (model/batch.h), and attends from each to the keys and values of the full sequence, which are
@@ -9,6 +9,15 @@
 #define AX_MODEL_CONTEXT_PARALLEL_H
 
 #include "parallel/runtime.h"
+
+/* How queries meet the keys of other ranks: here, or in model/ring.h. AUTO, unless a plan has chosen
+ * (optim/choose_cp.h), gathers. */
+enum ax_cp_method { AX_CP_AUTO, AX_CP_GATHER, AX_CP_RING, AX_CP_METHODS };
+const char *ax_cp_method_name(enum ax_cp_method method);
+/* AX_ERR_CONFIG lists the names. */
+enum ax_status ax_cp_method_parse(const char *name, enum ax_cp_method *method);
+/* A ring has at most AX_REACH_RUNS / 2 ranks: AX_ERR_CONFIG names the nearest choice. */
+enum ax_status ax_cp_check(enum ax_cp_method method, const struct ax_mesh *mesh);
 
 /* all [cp·T][H][hd] (scratch), in the sequence's order, from own [T][H][hd] (any row stride). */
 enum ax_status ax_cp_gather(struct ax_runtime *rt, const struct ax_tensor *own,

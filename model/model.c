@@ -198,6 +198,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                            .dtype = o->dtype,
                            .accum = ax_dtype_accum(o->dtype),
                            .train = o->train,
+                           .cp_method = o->cp_method,
                            .adapter = o->adapter,
                            .bank = o->bank,
                            .n_units = (int)arch->n_layers + 2};
@@ -206,6 +207,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     struct ax_builder b = {0};
     enum ax_status st;
     AX_TRY(ax_tp_check(arch, mesh));
+    AX_TRY(ax_cp_check(o->cp_method, mesh));
     AX_TRY(ax_split_units(arch, o->max_positions, mesh->size[AX_ROLE_PP],
                           o->chunks > 1 ? o->chunks : 1, mesh->coord[AX_ROLE_PP], &m->chunks));
     AX_TRY_GOTO(ax_adapter_bank_begin(m), st, fail);

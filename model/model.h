@@ -25,6 +25,7 @@
 #include "model/adapter/bank.h"
 #include "model/arch.h"
 #include "model/batch.h"
+#include "model/context_parallel.h"
 #include "model/linear.h"
 #include "model/stash.h"
 #include "parallel/chunks.h"
@@ -88,6 +89,7 @@ struct ax_model_options {
     enum ax_masters masters;
     struct ax_offload offload;
     struct ax_sharding sharding;
+    enum ax_cp_method cp_method;          /* of attention on ranks of cp */
     int64_t max_positions;                /* longest sequence: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
@@ -112,6 +114,7 @@ struct ax_model {
     struct ax_runtime *rt;
     enum ax_dtype dtype, accum;
     bool train;
+    enum ax_cp_method cp_method;
     int n_params;
     struct ax_param *params;
     int n_units; /* n_layers + 2: embedding first, norm + head last */

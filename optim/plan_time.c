@@ -72,6 +72,8 @@ static bool is_far(const struct ax_rates *r, const struct ax_mesh *mesh, int pee
     return other / node != mesh->rank / node;
 }
 
+/* Of messages beside a pipeline's, which all ranks of a group send and receive at the same time, some are to
+ * other nodes if the group is on several. */
 static void price_start(const struct ax_rates *r, const struct stage *s,
                         const struct ax_transfer_event *t, struct ax_sim_item *item) {
     const bool message = t->lane == AX_ROLE_PP && t->kind == AX_SEND_RECV;
@@ -82,7 +84,11 @@ static void price_start(const struct ax_rates *r, const struct stage *s,
                                  .to = message ? t->to : -1,
                                  .from = message ? t->from : -1,
                                  .ticket = t->ticket};
-    ax_rates_transfer(r, &s->groups[t->lane], message && is_far(r, &s->mesh, peer), t, item);
+    const struct ax_rates_group *g = &s->groups[t->lane];
+    const bool far = message ? is_far(r, &s->mesh, peer) : g->local < g->size;
+    ax_rates_transfer(r, g, far, t, item);
+    if (t->kind == AX_SEND_RECV && !message && t->from < 0) /* while as much is received */
+        item->seconds = item->links[AX_SIM_NODE] = item->links[AX_SIM_NETWORK] = 0;
 }
 
 /* Ops of one kind that follow each other are one item. */

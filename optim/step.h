@@ -67,6 +67,7 @@ struct ax_step_options {
     struct ax_relora_options relora;
     struct ax_offload offload;
     struct ax_sharding sharding;
+    enum ax_cp_method cp_method; /* AUTO: as ax_step_choose_cp has it (choose_cp.h), else gather */
 };
 
 /* Do frozen weights stay as they were loaded? PiSSA and ReLoRA change them. */

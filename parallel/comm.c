@@ -125,6 +125,10 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     return ax_queue_call(q, start_now, &call, sizeof call, NULL, 0);
 }
 
+enum ax_status ax_comm_skip(struct ax_comm *c, const struct ax_collective *what) {
+    return c->contracts ? ax_contract_note(c->contracts, c, what) : AX_OK;
+}
+
 static enum ax_status wait_now(struct ax_queue *q, const void *args, void *const *at) {
     const struct call *call = args;
     const double begin = ax_clock_now();
@@ -135,6 +139,7 @@ static enum ax_status wait_now(struct ax_queue *q, const void *args, void *const
 }
 
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
+    c->waits++;
     if (q->recording && c->size > 1)
         AX_TRY(ax_record_wait(q->recording, (int)c->role, ticket.id));
     if (c->ops->enqueues)

@@ -61,7 +61,8 @@ struct ax_comm {
     enum ax_role role;
     int rank, size;
     bool stages;       /* takes the memory for its sums from the queue's scratch: as planned */
-    uint64_t sequence; /* collectives started */
+    uint64_t sequence; /* collectives started, … */
+    uint64_t waits;    /* … and waited for */
     uint64_t calls[AX_COLLECTIVE_COUNT];
     double bytes_sent[AX_COLLECTIVE_COUNT]; /* ax_comm_ideal_bytes */
     double waited;                          /* seconds that the device's side spent in `wait` */
@@ -75,6 +76,9 @@ struct ax_comm {
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket);
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
+/* In place of start: of a collective that a plan has, and that nobody who takes part in it needs with the
+ * data at hand. */
+enum ax_status ax_comm_skip(struct ax_comm *c, const struct ax_collective *what);
 /* Bytes for what other ranks send of this rank's part of a sum. */
 size_t ax_comm_staging(const struct ax_collective *what, int size);
 /* start + wait. */

@@ -109,11 +109,25 @@ static enum ax_status expect_done(const struct ax_contracts *all, const struct a
                     entry_text(planned, sizeof planned, &k->entries[all->done]));
 }
 
+enum ax_status ax_contract_settled(const struct ax_runtime *rt, const char *where) {
+    for (int role = 0; role < AX_ROLE_COUNT; role++) {
+        const struct ax_comm *c = &rt->comms[role];
+        if (c->waits != c->sequence)
+            return ax_error(AX_ERR_FAILED,
+                            "contract: rank %d leaves \"%s\" with %llu collectives of %s started, "
+                            "and %llu waited for; this is a bug in axtrain",
+                            rt->contracts.rank, where, (unsigned long long)c->sequence,
+                            ax_role_name((enum ax_role)role), (unsigned long long)c->waits);
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_contract_leave(struct ax_runtime *rt) {
     struct ax_contracts *all = &rt->contracts;
     const struct ax_contract *k = all->inside;
     AX_ASSERT(k && !all->loop.open);
     all->inside = NULL;
+    AX_TRY(ax_contract_settled(rt, k->name));
     return all->recording ? AX_OK : expect_done(all, k, k->n);
 }
 

@@ -61,8 +61,11 @@ struct ax_contracts {
 struct ax_runtime;
 /* AX_ERR_FAILED if the dry run never entered the name. Not nested. */
 enum ax_status ax_contract_enter(struct ax_runtime *rt, const char *name);
-/* AX_ERR_FAILED names the first collective that has not been started. Not needed after an error. */
+/* AX_ERR_FAILED names the first collective that has not been started, or a communicator with one that
+ * has not been waited for. Not needed after an error. */
 enum ax_status ax_contract_leave(struct ax_runtime *rt);
+/* The latter. */
+enum ax_status ax_contract_settled(const struct ax_runtime *rt, const char *where);
 
 /* Counts from here on are `now`/`planned` of those in the dry run, or equal to them. 1, 1 = equal. */
 void ax_contract_scale(struct ax_runtime *rt, int64_t now, int64_t planned);
@@ -72,7 +75,8 @@ void ax_contract_loop(struct ax_runtime *rt);
 enum ax_status ax_contract_turn(struct ax_runtime *rt, int64_t now, int64_t planned);
 enum ax_status ax_contract_end(struct ax_runtime *rt);
 
-/* For ax_comm_start. AX_ERR_FAILED names the rank, the position in the list, the planned and the
+/* For ax_comm_start and _skip: an entry may be skipped, which its ranks agree on without a message.
+ * AX_ERR_FAILED names the rank, the position in the list, the planned and the
  * actual collective. */
 enum ax_status ax_contract_note(struct ax_contracts *all, const struct ax_comm *c,
                                 const struct ax_collective *what);

@@ -153,6 +153,8 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
     AX_TRY(ax_runtime_open(&rt, o, planned));
     ax_contracts_hand_over(&rt.contracts, contracts);
     enum ax_status st = body(&rt, ctx);
+    if (st == AX_OK)
+        st = ax_contract_settled(&rt, "run");
     ax_arena_measure(&rt.arena, &reached);
     if (st == AX_OK && !o->may_stay_below && !same_marks(planned, &reached))
         st = ax_error(AX_ERR_FAILED,

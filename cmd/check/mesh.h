@@ -22,6 +22,7 @@ struct ax_mesh_check {
     enum ax_pipeline_kind pipeline;
     int virtual_stages;                   /* 0 = the schedule's default */
     int64_t tokens;                       /* per sequence */
+    int64_t longest;                      /* document; 0 = a third of that */
     bool gloo;                            /* processes instead of threads */
     const struct ax_peft_config *adapter; /* NULL: everything trains; else B starts at random too */
     enum ax_store base_store;             /* for the frozen matrices below it */
@@ -35,6 +36,7 @@ struct ax_mesh_check {
     bool bf16;  /* compute in bfloat16 instead of float32 (on cpu) */
     bool adamw; /* the optimizer; else SGD with momentum */
     struct ax_sharding sharding;
+    enum ax_cp_method cp_method;
     int64_t pad; /* > 0: micro-batches are as long as their documents need, and a multiple of it */
     struct ax_relora_options relora; /* interval > 0: the adapter is restarted before the second
                                         step; with adamw */

@@ -25,7 +25,8 @@ static void divide(struct text *t, const struct ax_mesh_check *c, struct ax_rng_
     const int64_t T = c->tokens;
     for (t->n = 0, t->tokens = 0; t->n < AX_MESH_DOCS && t->tokens < T - 1; t->n++) {
         const int64_t left = T - t->tokens;
-        int64_t len = 1 + (int64_t)ax_rng_below(key, (uint64_t)t->n, (uint64_t)T / 3);
+        const int64_t most = c->longest > 0 ? c->longest : T / 3;
+        int64_t len = 1 + (int64_t)ax_rng_below(key, (uint64_t)t->n, (uint64_t)most);
         len = len < left ? len : left;
         t->docs[t->n] = (struct ax_document){.n = len};
         t->tokens += len;

@@ -267,6 +267,12 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("dp_replicate_size", AX_T_COUNT, "Number of copies of the weights.", .dflt = "1"),
     AX_KEY("tensor_parallel_size", AX_T_COUNT, "Ranks that split each linear layer.", .dflt = "1"),
     AX_KEY("context_parallel_size", AX_T_COUNT, "Ranks that split each row.", .dflt = "1"),
+    AX_KEY(
+        "context_parallel_method", AX_T_STR,
+        "How queries meet the keys of the row's other ranks: gather all of them before attention, "
+        "or ring, where they pass by behind it; auto is the one whose planned step is faster. "
+        "axtrain's own key.",
+        .choices = "auto|gather|ring", .dflt = "auto"),
     AX_KEY("pipeline_parallel_size", AX_T_COUNT, "Ranks that split the layers. axtrain's own key.",
            .dflt = "1"),
     AX_KEY(

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/mesh_sizes.h"
+#include "optim/choose_cp.h"
 
 #define SHORTLIST 8
 /* Of a sequence on a rank of cp: attention and products of fewer tokens are slow. */
@@ -71,6 +72,7 @@ static void set_choice(const struct search *s, const struct ax_search_choice *c,
     step->tokens = c->rows * s->r->sequence_tokens;
     step->n_docs = s->r->step.n_docs * c->rows / s->r->sequences;
     step->recompute = c->recompute;
+    step->cp_method = c->cp_method;
     if (step->n_docs < c->rows)
         step->n_docs = c->rows;
 }
@@ -102,6 +104,9 @@ static enum ax_search_reason try_rows(struct search *s, struct ax_search_choice 
     struct ax_step_options step;
     for (; c->recompute <= s->r->last; c->recompute++) {
         set_choice(s, c, &runtime, &step);
+        if (ax_step_choose_cp(&step, &runtime, s->r->arch) != AX_OK)
+            return AX_SEARCH_MODEL;
+        c->cp_method = step.cp_method;
         if (ax_plan_time_estimate(&c->time, &o, &runtime, s->r->arch, &step) != AX_OK)
             return AX_SEARCH_MODEL;
         if (fits(s, &c->time))
@@ -115,7 +120,11 @@ static enum ax_search_reason try_rows(struct search *s, struct ax_search_choice 
 static void try_mesh(struct search *s, const struct ax_mesh_sizes *sizes) {
     const int64_t each = s->rows / ((int64_t)sizes->dp_replicate * sizes->dp_shard);
     enum ax_search_reason why = broken_rule(s, sizes);
-    struct ax_search_choice c = {.sizes = *sizes, .rows = 1, .recompute = s->r->first}, best = c;
+    struct ax_search_choice c = {.sizes = *sizes,
+                                 .rows = 1,
+                                 .recompute = s->r->first,
+                                 .cp_method = s->r->step.cp_method},
+                            best = c;
     s->out->tried++;
     while (why == AX_SEARCH_REASONS && c.rows <= MOST_ROWS && each % c.rows == 0 &&
            each / c.rows >= sizes->pp && c.rows * s->r->sequence_tokens <= INT32_MAX) {

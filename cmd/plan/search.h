@@ -9,6 +9,7 @@ struct ax_search_choice {
     struct ax_mesh_sizes sizes;
     int64_t rows; /* sequences of a micro-batch */
     enum ax_recompute recompute;
+    enum ax_cp_method cp_method;
     struct ax_plan_time time;
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cmd/model/base_model.h"
+#include "optim/choose_cp.h"
 
 /* ---- the model ---- */
 
@@ -139,6 +140,15 @@ static enum ax_status plan_data(struct ax_train_setup *s) {
     return ax_setup_data_sizes(&s->data, s->cfg);
 }
 
+static enum ax_status choose_cp(struct ax_train_options *o) {
+    struct ax_step_options so = ax_train_step_options(o);
+    AX_TRY(ax_step_choose_cp(&so, &o->runtime, o->arch));
+    if (o->runtime.sizes.cp > 1 && o->step.cp_method == AX_CP_AUTO)
+        ax_log_info("context_parallel_method: %s", ax_cp_method_name(so.cp_method));
+    o->step.cp_method = so.cp_method;
+    return AX_OK;
+}
+
 static enum ax_status open_all(struct ax_train_setup *s) {
     AX_TRY(open_model(s));
     AX_TRY(read_unfrozen(s));
@@ -150,6 +160,7 @@ static enum ax_status open_all(struct ax_train_setup *s) {
         AX_TRY(ax_train_side_files(s));
     }
     AX_TRY(ax_train_options_read(s));
+    AX_TRY(choose_cp(&s->o));
     return ax_train_references_read(s);
 }
 

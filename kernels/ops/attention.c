@@ -13,6 +13,8 @@ static const struct ax_shape_document decoding[] = {{1, 9}, {1, 1}, {0, 6}, {1, 
 static const struct ax_shape_document prefix[] = {{3, 10}, {7, 7}};
 static const struct ax_shape_document no_keys[] = {{4, 0}, {5, 2}, {3, 3}};
 static const struct ax_shape_document tiles[] = {{150, 150}, {70, 70}};
+static const struct ax_shape_document earlier[] = {{0, 5}, {9, 12}};
+static const struct ax_shape_document earlier_tiles[] = {{0, 40}, {150, 110}};
 static const struct ax_shape_document row_of_2048[] = {{2048, 2048}};
 static const struct ax_shape_document cached_1024[] = {{1, 1024}};
 
@@ -31,7 +33,21 @@ static const char *check_attention(const struct ax_attention *a) {
     NEED(!given(&a->sink) || is_1d(&a->sink, accum(&a->q), heads));
     NEED(a->max_q >= 0 && a->max_k >= 0 && a->window >= 0);
     NEED(a->window == 0 || a->causal);
+    NEED(a->ahead >= 0 && (a->ahead == 0 || (a->causal && !given(&a->block_table))));
     return NULL;
+}
+
+/* Of keys `ahead` of the queries: all, or what query i's window reaches, window − ahead − i. */
+static double keys_ahead(const struct ax_attention *a) {
+    const int64_t nq = a->max_q, most = a->max_k, reach = a->window - a->ahead;
+    if (a->window == 0)
+        return (double)most;
+    int64_t full = reach - most + 1, some = reach; /* queries 0 … that see all; that see any */
+    full = full < 0 ? 0 : full < nq ? full : nq;
+    some = some < full ? full : some < nq ? some : nq;
+    const double first = (double)(reach - full), last = (double)(reach - some + 1);
+    return ((double)full * (double)most + (double)(some - full) * (first + last) / 2) /
+           (double)(nq > 0 ? nq : 1);
 }
 
 /* Mean number of keys a query sees in a document of max_q queries and max_k keys: query i sees
@@ -40,6 +56,8 @@ static const char *check_attention(const struct ax_attention *a) {
 static double keys_per_query(const struct ax_attention *a) {
     double nq = (double)a->max_q;
     double most = (double)a->max_k;
+    if (a->ahead > 0)
+        return keys_ahead(a);
     if (!a->causal || a->max_q <= 0)
         return most;
     double least = most - nq + 1;
@@ -110,6 +128,7 @@ static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
     if (o->sink)
         a->sink = ax_case_in1(b, b->accum, s->heads);
     a->window = o->window;
+    a->ahead = o->ahead;
     a->scale = 3 / sqrt((double)s->head_dim); /* sharper than usual: probabilities far from
                                                  uniform */
     a->softcap = o->softcap;
@@ -183,6 +202,14 @@ static const struct ax_shape shapes_attention_forward[] = {
      ATTENTION(.window = 70, .softcap = 2.5)},
     {"tiles, sink", DOCUMENTS(tiles), .rows = 222, .heads = 4, .kv_heads = 2, .head_dim = 64,
      ATTENTION(.window = 70, .sink = true)},
+    {"earlier keys", DOCUMENTS(earlier), .rows = 12, .heads = 4, .kv_heads = 2, .head_dim = 13,
+     ATTENTION(.ahead = 1)},
+    {"earlier keys, window", DOCUMENTS(earlier), .rows = 11, .heads = 3, .kv_heads = 1,
+     .head_dim = 8, ATTENTION(.ahead = 3, .window = 9)},
+    {"earlier keys, out of sight", DOCUMENTS(earlier), .rows = 11, .heads = 2, .kv_heads = 2,
+     .head_dim = 8, ATTENTION(.ahead = 9, .window = 9)},
+    {"earlier tiles, window", DOCUMENTS(earlier_tiles), .rows = 152, .heads = 4, .kv_heads = 2,
+     .head_dim = 40, ATTENTION(.ahead = 20, .window = 115, .softcap = 2.5)},
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
     {"one token", .big = true, DOCUMENTS(cached_1024), .rows = 1, SMOLLM2_HEADS},
 };
@@ -249,8 +276,46 @@ static const struct ax_shape shapes_attention_backward[] = {
      ATTENTION(.window = 70, .softcap = 2.5)},
     {"tiles, sink", DOCUMENTS(tiles), .rows = 222, .heads = 4, .kv_heads = 2, .head_dim = 64,
      ATTENTION(.window = 70, .sink = true)},
+    {"earlier keys", DOCUMENTS(earlier), .rows = 12, .heads = 4, .kv_heads = 2, .head_dim = 13,
+     ATTENTION(.ahead = 1)},
+    {"earlier keys, window", DOCUMENTS(earlier), .rows = 11, .heads = 3, .kv_heads = 1,
+     .head_dim = 8, ATTENTION(.ahead = 3, .window = 9)},
+    {"earlier keys, out of sight", DOCUMENTS(earlier), .rows = 11, .heads = 2, .kv_heads = 2,
+     .head_dim = 8, ATTENTION(.ahead = 9, .window = 9)},
+    {"earlier tiles, window", DOCUMENTS(earlier_tiles), .rows = 152, .heads = 4, .kv_heads = 2,
+     .head_dim = 40, ATTENTION(.ahead = 20, .window = 115, .softcap = 2.5)},
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
 };
 
 AX_OP_INFO(attention_backward, IN(a.q), IN(a.k), IN(a.v), IN(a.out), IN(a.lse), IN(a.cu_q),
            IN(a.cu_k), IN(a.sink), IN(dout), OUT(dq), OUT(dk), OUT(dv), INOUT(dsink));
+
+static const char *check_attention_merge(const struct ax_attention_merge *a) {
+    NEED(a->part.ndim == 3 && real(&a->part));
+    const int64_t rows = a->part.shape[0], heads = a->part.shape[1];
+    NEED(is_3d(&a->part, a->part.dtype, rows, heads, a->part.shape[2]));
+    NEED(is_3d(&a->out, accum(&a->part), rows, heads, a->part.shape[2]));
+    NEED(is_2d(&a->lse, accum(&a->part), rows, heads));
+    NEED(is_2d(&a->part_lse, accum(&a->part), rows, heads));
+    return NULL;
+}
+
+PER_ELEMENT(attention_merge, 3, out)
+
+static void build_attention_merge(struct ax_case_builder *b, struct ax_attention_merge *a) {
+    const struct ax_shape *s = b->shape;
+    const int64_t shape[] = {s->rows, s->heads, s->head_dim};
+    a->out = ax_case_place(b, b->accum, s->pad, 3, shape);
+    ax_case_randomize(b, &a->out, -1, 1);
+    a->lse = ax_case_dense_in2(b, b->accum, s->rows, s->heads);
+    a->part = ax_case_in3(b, s->rows, s->heads);
+    a->part_lse = ax_case_dense_in2(b, b->accum, s->rows, s->heads);
+}
+
+static const struct ax_shape shapes_attention_merge[] = {
+    {"one", .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
+    {"strided", .rows = 7, .heads = 3, .kv_heads = 3, .head_dim = 21, .pad = 32},
+    {"training", .big = true, .rows = 2048, SMOLLM2_HEADS},
+};
+
+AX_OP_INFO(attention_merge, INOUT(out), INOUT(lse), IN(part), IN(part_lse));

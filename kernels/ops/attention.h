@@ -8,6 +8,7 @@
 struct ax_attention_options {
     int64_t window, block_size; /* block_size > 0: with a block table */
     int64_t value_dim;          /* 0 = head_dim */
+    int64_t ahead;
     double softcap;
     bool not_causal, sink;
 };

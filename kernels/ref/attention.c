@@ -1,4 +1,4 @@
-/* attention_forward: softmax over the visible keys, one query and head at a time. */
+/* attention_forward: softmax over the visible keys, one query and head at a time; attention_merge. */
 #include "kernels/ref/attention.h"
 
 #include <math.h>
@@ -15,10 +15,10 @@ struct ax_ref_document ax_ref_document(const struct ax_attention *a, int64_t ind
 
 void ax_ref_visible(const struct ax_attention *a, const struct ax_ref_document *d, int64_t i,
                     int64_t *from, int64_t *to) {
-    int64_t diagonal = i + d->nk - d->nq;
+    int64_t diagonal = a->ahead > 0 ? i + d->nk - 1 + a->ahead : i + d->nk - d->nq;
     *from = 0;
     *to = d->nk;
-    if (a->causal)
+    if (a->causal && diagonal + 1 < d->nk)
         *to = diagonal + 1 < 0 ? 0 : diagonal + 1;
     if (a->window > 0 && diagonal - a->window + 1 > 0)
         *from = diagonal - a->window + 1;
@@ -100,6 +100,27 @@ enum ax_status ax_ref_attention_forward(struct ax_queue *q, const struct ax_atte
         for (int64_t i = 0; i < d.nq; i++)
             for (int64_t h = 0; h < a->q.shape[1]; h++)
                 attend(a, &d, i, h, work);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_attention_merge(struct ax_queue *q, const struct ax_attention_merge *m,
+                                      void *work) {
+    (void)q;
+    (void)work;
+    const int64_t heads = m->part.shape[1], vd = m->part.shape[2];
+    for (int64_t i = 0; i < m->part.shape[0] * heads; i++) {
+        const int64_t t = i / heads, h = i % heads;
+        const double a = ax_ref_get(&m->lse, t, h), b = ax_ref_get(&m->part_lse, t, h);
+        const double max = a > b ? a : b;
+        const bool none = isinf(max) && max < 0;
+        const double all = none ? max : max + log(exp(a - max) + exp(b - max));
+        for (int64_t c = h * vd; c < (h + 1) * vd; c++)
+            ax_ref_set(&m->out, t, c,
+                       none ? 0
+                            : ax_ref_get(&m->out, t, c) * exp(a - all) +
+                                  ax_ref_get(&m->part, t, c) * exp(b - all));
+        ax_ref_set(&m->lse, t, h, all);
     }
     return AX_OK;
 }

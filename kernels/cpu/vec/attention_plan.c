@@ -119,10 +119,12 @@ float *AX_VEC(ax_attention_lse)(const struct ax_attention *a, const struct ax_at
 void AX_VEC(ax_attention_visible)(const struct ax_attention *a, const struct ax_attention_shape *s,
                                   const struct ax_attention_block *b, int64_t *low, int64_t *high) {
     for (int64_t r = 0; r < b->rows; r++) {
-        int64_t diagonal = b->query + r / s->group + b->doc.n_k - b->doc.n_q;
-        high[r] = a->causal ? diagonal + 1 : b->doc.n_k;
+        const int64_t to_first = a->ahead > 0 ? b->doc.n_k - 1 + a->ahead : b->doc.n_k - b->doc.n_q;
+        const int64_t diagonal = b->query + r / s->group + to_first;
+        high[r] = a->causal ? least(diagonal + 1, b->doc.n_k) : b->doc.n_k;
         high[r] = high[r] > 0 ? high[r] : 0;
         low[r] = a->window > 0 && a->window <= diagonal ? diagonal - a->window + 1 : 0;
+        low[r] = least(low[r], high[r]);
     }
 }
 

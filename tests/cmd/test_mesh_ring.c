@@ -1,0 +1,96 @@
+/* Ring attention on meshes of ranks against one rank: losses, norms, every gradient and weight; documents
+ * shorter and longer than a run, windows, sinks, soft caps, latents, experts, adapters. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/cmd/mesh_case.h"
+
+static const struct model models[] = {
+    {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}, 0},
+    {"qwen3", true, "", {0}, {0}, 0},
+    {"mistral", false, ", \"sliding_window\": 7", {0}, {0}, 0},
+    {"gemma2",
+     true,
+     ", \"sliding_window\": 3, \"attn_logit_softcapping\": 2.5, \"final_logit_softcapping\": 4, "
+     "\"query_pre_attn_scalar\": 20",
+     {0},
+     {0},
+     0},
+    {"gpt_oss",
+     false,
+     ", \"num_local_experts\": 8, \"num_experts_per_tok\": 3, \"sliding_window\": 7, "
+     "\"swiglu_limit\": 0.4",
+     {0},
+     {0},
+     0},
+    {"deepseek_v3",
+     true,
+     ", \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, \"qk_rope_head_dim\": 6, "
+     "\"v_head_dim\": 5, \"n_routed_experts\": 8, \"num_experts_per_tok\": 3, "
+     "\"moe_intermediate_size\": 22, \"n_shared_experts\": 2, \"first_k_dense_replace\": 1, "
+     "\"q_lora_rank\": 9, \"attention_bias\": true, \"n_group\": 2, \"topk_group\": 1",
+     {0},
+     {0},
+     0},
+};
+enum { N_MODELS = sizeof models / sizeof *models };
+
+static const struct mesh meshes[] = {
+    {{1, 1, 1, 2, 1, 1}, 2}, {{1, 1, 1, 3, 1, 1}, 2}, {{1, 1, 1, 4, 1, 1}, 2},
+    {{1, 1, 2, 2, 1, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
+    {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 2, 2, 1}, 3},
+};
+
+/* Documents of at most 12 of 36 tokens, and one of up to all of them. */
+static void rings_are_one_rank_in_double(void **state) {
+    (void)state;
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < N_MODELS; k++)
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i += k < 3 ? 1 : 2) {
+            struct ax_mesh_check c = {.cp_method = AX_CP_RING, .longest = (i + k) % 2 ? 36 : 0};
+            run(&models[k], &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, &models[k], &meshes[i], 10);
+        }
+    print_message("%d figures\n", figures);
+}
+
+static void rings_are_one_rank_in_float(void **state) {
+    (void)state;
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < N_MODELS; k++)
+        for (size_t i = k % 2; i < sizeof meshes / sizeof *meshes; i += 2) {
+            struct ax_mesh_check c = {
+                .cp_method = AX_CP_RING, .longest = 36, .bf16 = k == 1 && i % 4 == 1};
+            run(&models[k], &meshes[i], "cpu", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, &models[k], &meshes[i], 10);
+        }
+}
+
+/* Runs of unequal micro-batches are as long as these need: which messages there are changes. Then adapters,
+ * with what they need recomputed. */
+static void lengths_and_adapters(void **state) {
+    (void)state;
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct ax_mesh_check pads = {.cp_method = AX_CP_RING, .pad = 4, .longest = i % 2 ? 9 : 30},
+                             adapts = {.cp_method = AX_CP_RING, .adapter = &lora};
+        run(&models[1 + i % 3], &meshes[i], "ref", (enum ax_recompute)(i % 3), &pads, &r);
+        expect_figures(&r, &models[1 + i % 3], &meshes[i], 10);
+        run(&models[i % 3], &meshes[i], i % 2 ? "ref" : "cpu", AX_RECOMPUTE_ON, &adapts, &r);
+        expect_figures(&r, &models[i % 3], &meshes[i], 6);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rings_are_one_rank_in_double),
+        cmocka_unit_test(rings_are_one_rank_in_float),
+        cmocka_unit_test(lengths_and_adapters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
