@@ -33,8 +33,9 @@ struct ax_linear {
     const struct ax_param *weight[AX_LINEAR_MAX_PARTS]; /* each [out_i][in] */
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
-    const struct ax_fake_quant *quant;                  /* NULL: none */
-    const struct ax_linear_watch *watch;                /* of forward passes; NULL: nobody */
+    bool overlaps; /* with tp: its rows travel behind its products where these are plain ones */
+    const struct ax_fake_quant *quant;   /* NULL: none */
+    const struct ax_linear_watch *watch; /* of forward passes; NULL: nobody */
 };
 
 int64_t ax_linear_in(const struct ax_linear *l);  /* of this rank */

@@ -90,6 +90,7 @@ struct ax_model_options {
     struct ax_offload offload;
     struct ax_sharding sharding;
     enum ax_cp_method cp_method;          /* of attention on ranks of cp */
+    bool tp_overlap;                      /* rows of linears travel over tp behind their products */
     int64_t max_positions;                /* longest sequence: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */

@@ -101,6 +101,38 @@ enum ax_status ax_tp_reduce(struct ax_runtime *rt, const struct ax_tensor *parti
     return ax_run_add(rt->q, &(struct ax_add){.dst = *own, .src = *addend, .alpha = 1});
 }
 
+enum ax_status ax_tp_start_gather(struct ax_runtime *rt, const struct ax_tensor *own,
+                                  struct ax_tensor *all, struct ax_ticket *ticket) {
+    AX_ASSERT(ax_tensor_is_dense(own) && tp_size(rt) > 1);
+    *all = more_rows(own, tp_size(rt));
+    all->data = ax_stack_push(&rt->arena.scratch, "gathered rows", ax_tensor_bytes(all));
+    const struct ax_collective what = {.kind = AX_ALL_GATHER,
+                                       .dtype = own->dtype,
+                                       .send = own->data,
+                                       .recv = all->data,
+                                       .count = ax_tensor_numel(own)};
+    return ax_comm_start(&rt->comms[AX_ROLE_TP], rt->q, &what, ticket);
+}
+
+enum ax_status ax_tp_start_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
+                                  const struct ax_tensor *own, struct ax_ticket *ticket) {
+    struct ax_comm *c = &rt->comms[AX_ROLE_TP];
+    AX_ASSERT(ax_tensor_is_dense(own) && tp_size(rt) > 1);
+    struct ax_collective what = {.kind = AX_REDUCE_SCATTER,
+                                 .dtype = own->dtype,
+                                 .send = partial->data,
+                                 .recv = own->data,
+                                 .count = ax_tensor_numel(own)};
+    const size_t staging = c->stages ? ax_comm_staging(&what, c->size) : 0;
+    if (staging > 0)
+        what.staging = ax_stack_push(&rt->arena.scratch, "others' parts of sums", staging);
+    return ax_comm_start(c, rt->q, &what, ticket);
+}
+
+enum ax_status ax_tp_arrive(struct ax_runtime *rt, struct ax_ticket ticket) {
+    return ax_comm_wait(&rt->comms[AX_ROLE_TP], rt->q, ticket);
+}
+
 bool ax_tp_adds(const struct ax_runtime *rt) {
     return rt->mesh.coord[AX_ROLE_TP] == 0;
 }

@@ -33,6 +33,13 @@ struct ax_tensor ax_tp_partial(struct ax_runtime *rt, const struct ax_tensor *ow
  * already contain the addend. */
 enum ax_status ax_tp_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
                             const struct ax_tensor *addend, const struct ax_tensor *own);
+/* The same on several ranks, started: `all` (scratch) and `own` are there after _arrive. A sum keeps scratch
+ * until then. */
+enum ax_status ax_tp_start_gather(struct ax_runtime *rt, const struct ax_tensor *own,
+                                  struct ax_tensor *all, struct ax_ticket *ticket);
+enum ax_status ax_tp_start_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
+                                  const struct ax_tensor *own, struct ax_ticket *ticket);
+enum ax_status ax_tp_arrive(struct ax_runtime *rt, struct ax_ticket ticket);
 /* True on the one rank that adds what must be added once (a bias before the sum). */
 bool ax_tp_adds(const struct ax_runtime *rt);
 

@@ -29,7 +29,7 @@ static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_rep
 }
 
 enum ax_status ax_check_mesh(int argc, char **argv) {
-    bool ring = false;
+    bool ring = false, in_line = false;
     struct ax_mesh_check c = {.sizes = {1, 1, 1, 1, 1, 1}, .backend = "ref"};
     const char *recompute = "off", *schedule = "1f1b", *base = NULL, *qat = NULL, *fp8 = NULL,
                *positional[1 + MAX_SIZES];
@@ -50,6 +50,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         {"--pad", AX_ARG_INT, &c.pad, 1, 8192},
         {"--zero", AX_ARG_INT, &zero, 1, 3},
         {"--ring", AX_ARG_FLAG, &ring, 0, 0},
+        {"--in-line", AX_ARG_FLAG, &in_line, 0, 0},
         {"--base", AX_ARG_STRING, &base, 0, 0},
         {"--qat", AX_ARG_STRING, &qat, 0, 0},
         {"--fp8", AX_ARG_STRING, &fp8, 0, 0},
@@ -92,6 +93,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     c.tokens = tokens;
     c.virtual_stages = (int)virtual_stages;
     c.sharding = ax_zero_stage(zero);
+    c.tp_overlap = c.sharding.prefetch = !in_line;
     c.cp_method = ring ? AX_CP_RING : AX_CP_GATHER;
 
     struct ax_arch arch = {0};

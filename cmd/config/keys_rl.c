@@ -266,6 +266,11 @@ const struct ax_config_key ax_config_keys_mesh[] = {
            "Ranks that shard one copy of the weights; all remaining ranks if unset."),
     AX_KEY("dp_replicate_size", AX_T_COUNT, "Number of copies of the weights.", .dflt = "1"),
     AX_KEY("tensor_parallel_size", AX_T_COUNT, "Ranks that split each linear layer.", .dflt = "1"),
+    AX_KEY("tp_overlap", AX_T_STR,
+           "What travels between ranks that split linears does so in chunks, the rows of a rank, "
+           "behind "
+           "the product of the chunk before (chunks), or is waited for (off). axtrain's own key.",
+           .choices = "off|chunks", .dflt = "chunks"),
     AX_KEY("context_parallel_size", AX_T_COUNT, "Ranks that split each row.", .dflt = "1"),
     AX_KEY(
         "context_parallel_method", AX_T_STR,

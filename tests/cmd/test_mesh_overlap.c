@@ -1,5 +1,5 @@
-/* Ring attention on meshes of ranks against one rank: losses, norms, every gradient and weight; documents
- * shorter and longer than a run, windows, sinks, soft caps, latents, experts, adapters. */
+/* Ring attention and chunks over tp on meshes of ranks against one rank: losses, norms, every gradient and
+ * weight; documents shorter and longer than a run, windows, sinks, soft caps, latents, experts, adapters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,11 +86,35 @@ static void lengths_and_adapters(void **state) {
     }
 }
 
+/* Rows travel over tp behind products, also with experts, latents, and adapters on some linears. */
+static void chunks_over_tp_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh over_tp[] = {{{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 2},
+                                          {{1, 1, 2, 1, 2, 1}, 2}, {{1, 1, 1, 2, 2, 1}, 3},
+                                          {{2, 1, 2, 1, 2, 1}, 3}, {{1, 2, 1, 1, 2, 1}, 3}};
+    static char *some[] = {"q_proj", "down_proj"};
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .targets = {2, some}};
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < N_MODELS; k++)
+        for (size_t i = k % 2; i < sizeof over_tp / sizeof *over_tp; i += k < 2 ? 1 : 2) {
+            struct ax_mesh_check c = {.tp_overlap = true,
+                                      .cp_method = AX_CP_RING,
+                                      .sharding = ax_zero_stage(3 - (int64_t)(k % 3)),
+                                      .pad = i % 3 == 2 ? 4 : 0,
+                                      .bf16 = k == 1 && i == 3,
+                                      .adapter = (i + k) % 4 == 3 ? &lora : NULL};
+            run(&models[k], &over_tp[i], (i + k) % 2 ? "ref" : "cpu", (enum ax_recompute)(i % 3),
+                &c, &r);
+            expect_figures(&r, &models[k], &over_tp[i], 6);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rings_are_one_rank_in_double),
         cmocka_unit_test(rings_are_one_rank_in_float),
         cmocka_unit_test(lengths_and_adapters),
+        cmocka_unit_test(chunks_over_tp_are_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
