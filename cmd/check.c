@@ -6,6 +6,7 @@
 #include "cmd/args.h"
 #include "cmd/check/mesh_command.h"
 #include "cmd/commands.h"
+#include "cmd/check/flight.h"
 #include "cmd/check/golden.h"
 
 typedef bool (*golden_check)(struct ax_golden_report *r, const char *dir,
@@ -56,7 +57,9 @@ static enum ax_status check_golden(int argc, char **argv) {
 static const struct {
     const char *name, *command; /* used in messages */
     enum ax_status (*run)(int argc, char **argv);
-} kinds[] = {{"golden", "check golden", check_golden}, {"mesh", "check mesh", ax_check_mesh}};
+} kinds[] = {{"golden", "check golden", check_golden},
+             {"mesh", "check mesh", ax_check_mesh},
+             {"flight", "check flight", ax_check_flight}};
 
 enum ax_status ax_cmd_check(int argc, char **argv) {
     for (size_t i = 0; argc > 1 && i < sizeof kinds / sizeof *kinds; i++)
@@ -64,6 +67,7 @@ enum ax_status ax_cmd_check(int argc, char **argv) {
             argv[1] = (char *)(uintptr_t)kinds[i].command;
             return kinds[i].run(argc - 1, argv + 1);
         }
-    return ax_error(AX_ERR_CONFIG, "check: expected `axtrain check golden DIR` or `axtrain check "
-                                   "mesh MODEL tp=2 …`; see `axtrain check --help`");
+    return ax_error(AX_ERR_CONFIG,
+                    "check: expected `axtrain check golden DIR`, `axtrain check "
+                    "mesh MODEL tp=2 …` or `axtrain check flight DIR`; see `axtrain check --help`");
 }

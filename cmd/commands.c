@@ -121,7 +121,8 @@ const struct ax_command ax_commands[] = {
      "axtrain chat --model my-model/ --temperature 0.7", ax_cmd_chat},
     {"check", "compare with golden files, or a mesh of ranks with one rank",
      "golden DIR [--backend cpu|cuda|ref] [--dtype T] [--threads N] [--model NAME=DIR]\n"
-     "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
+     "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]\n"
+     "flight DIR",
      "golden: looks in a model or adapter folder for golden/, optim.json, rope.json,\n"
      "schedules.json, packing.json or entropy.safetensors, for the tasks/ and results of\n"
      "lm-evaluation-harness, or for recorded training runs (sft/, dpo/, …), which it repeats\n"
@@ -129,6 +130,9 @@ const struct ax_command ax_commands[] = {
      "mesh: runs two training steps of a small model on the given mesh and on one rank, and\n"
      "prints the worst relative error of each group. MODEL is a folder, or a config.json for\n"
      "random weights.\n"
+     "flight: compares the last collectives of a job's ranks, from output_dir/flight, and\n"
+     "names the rank and the call that differ. Ranks write them when they wait in vain, and\n"
+     "on SIGUSR2.\n"
      "Exit code 0 only if all checks pass.\n"
      "  --backend B        golden: cpu (default; float32, and bfloat16 if there is a\n"
      "                     bf16.json) or ref (float64); mesh: ref (default) or cpu; far, for\n"

@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/stop.h"
 #include "optim/peak.h"
+#include "parallel/flight.h"
 #include "optim/train_state.h"
 
 /* ---- evaluation ---- */
@@ -309,6 +311,17 @@ static enum ax_status prepare(struct ax_train *t, struct run *run, char **resume
     return ax_train_folder_open(t, &run->so, resume);
 }
 
+/* Where ranks say what they did last if they wait in vain. */
+static enum ax_status record_flights(const struct ax_train_options *o) {
+    char *dir;
+    if (!o->runtime.fabric || !o->save.output_dir)
+        return AX_OK;
+    AX_TRY(ax_path_join(&dir, o->save.output_dir, "flight"));
+    ax_flight_to(dir);
+    ax_free(dir);
+    return AX_OK;
+}
+
 /* Other ranks must not wait for one that has failed before the runtime is open. */
 static void tell(struct ax_fabric *fabric, enum ax_status st) {
     if (fabric && st != AX_OK)
@@ -322,6 +335,8 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     char *resume_from = NULL;
     ax_stop_watch();
     enum ax_status st = ax_rollout_create(&t.rollout, &o->rollout);
+    if (st == AX_OK)
+        st = record_flights(o);
     if (st == AX_OK)
         st = prepare(&t, &run, &resume_from);
     run.resume_from = resume_from;

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "kernels/recording.h"
 #include "parallel/contract.h"
+#include "parallel/flight.h"
 
 static const char *const kind_names[AX_COLLECTIVE_COUNT] = {
     [AX_ALL_REDUCE] = "all_reduce",         [AX_ALL_GATHER] = "all_gather",
@@ -112,6 +113,7 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     c->sequence++;
     c->calls[what->kind]++;
     c->bytes_sent[what->kind] += ax_comm_ideal_bytes(what, c->rank, c->size);
+    ax_flight_note(c->flight, c, what);
     struct call call = {.comm = c, .what = *what, .ticket = {c->sequence}};
     *ticket = call.ticket;
     if (q->recording && c->size > 1)
@@ -135,6 +137,10 @@ static enum ax_status wait_now(struct ax_queue *q, const void *args, void *const
     (void)at;
     const enum ax_status st = call->comm->ops->wait(call->comm, q, call->ticket);
     call->comm->waited += ax_clock_now() - begin;
+    if (st == AX_OK)
+        ax_flight_done(call->comm->flight, call->comm, call->ticket);
+    else
+        ax_flight_write(call->comm->flight);
     return st;
 }
 

@@ -45,6 +45,7 @@ struct ax_ticket {
 
 struct ax_comm;
 struct ax_contracts;
+struct ax_flight;
 struct ax_comm_ops {
     const char *name;
     /* Called by the host, in the queue's order, with addresses that it can follow; or, if the device
@@ -60,6 +61,7 @@ struct ax_comm {
     const struct ax_comm_ops *ops;
     enum ax_role role;
     int rank, size;
+    int group;         /* the world rank of its first */
     bool stages;       /* takes the memory for its sums from the queue's scratch: as planned */
     uint64_t sequence; /* collectives started, … */
     uint64_t waits;    /* … and waited for */
@@ -67,6 +69,7 @@ struct ax_comm {
     double bytes_sent[AX_COLLECTIVE_COUNT]; /* ax_comm_ideal_bytes */
     double waited;                          /* seconds that the device's side spent in `wait` */
     struct ax_contracts *contracts; /* the expected collectives (parallel/contract.h); or NULL */
+    struct ax_flight *flight;       /* where they are noted (parallel/flight.h); or NULL */
     void *state;
 };
 

@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "kernels/transfer.h"
 #include "parallel/comm_nccl.h"
+#include "parallel/flight.h"
 
 /* What connects ranks of this backend: the host's fabric, or one of the device's beside it. */
 static enum ax_status choose_fabric(struct ax_runtime *rt, const struct ax_runtime_options *o,
@@ -44,6 +45,8 @@ static enum ax_status open_comm(struct ax_runtime *rt, enum ax_role role, bool p
     AX_TRY(ax_alloc(&ranks, (size_t)n, sizeof *ranks));
     ax_mesh_group(&rt->mesh, role, ranks);
     const enum ax_status st = fabric->ops->open(fabric, c, role, ranks, n, false);
+    c->group = ranks[0];
+    c->flight = rt->flight;
     ax_free(ranks);
     c->contracts = &rt->contracts;
     c->stages = fabric->ops->stages;
@@ -62,6 +65,8 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
             *each[i] = 1;
     AX_TRY(ax_mesh_create(&rt->mesh, sizes, world, rank));
     rt->contracts.rank = rank;
+    if (!planning)
+        AX_TRY(ax_flight_create(&rt->flight, rank, world));
     AX_TRY(ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
                            ax_runtime_threads(o), &rt->arena.scratch));
     rt->q->tf32 = o->tf32;
@@ -107,6 +112,7 @@ void ax_runtime_close(struct ax_runtime *rt) {
     if (rt->own_fabric.state)
         rt->own_fabric.ops->free(&rt->own_fabric);
     ax_queue_free(rt->q);
+    ax_flight_free(rt->flight);
     ax_contracts_free(&rt->contracts);
     ax_arena_free(&rt->arena);
     memset(rt, 0, sizeof *rt);
@@ -163,6 +169,8 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
                       "train scratch %zu of %zu bytes); this is a bug in axtrain",
                       reached.persistent, planned->persistent, reached.scratch[AX_PHASE_TRAIN],
                       planned->scratch[AX_PHASE_TRAIN]);
+    if (st == AX_ERR_FAILED || st == AX_ERR_PEER)
+        ax_flight_write(rt.flight);
     tell(o, st); /* before its communicators are gone, which others would report instead */
     if (st != AX_OK && rt.own_fabric.state)
         rt.own_fabric.ops->fail(&rt.own_fabric, st);

@@ -29,8 +29,9 @@ struct ax_runtime {
     struct ax_arena arena;
     struct ax_queue *q;
     struct ax_contracts contracts;
-    int n_steps; /* created so far: each has a contract of its own */
-    bool held;   /* a generation gathered all weights once */
+    struct ax_flight *flight; /* NULL: not recorded */
+    int n_steps;              /* created so far: each has a contract of its own */
+    bool held;                /* a generation gathered all weights once */
 };
 
 /* CPU threads of a rank: those that are asked for, or its share of the host's. */
