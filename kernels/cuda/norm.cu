@@ -119,10 +119,10 @@ extern "C" enum ax_status ax_cuda_rmsnorm_forward(struct ax_queue *q,
 
 /* ---- backward ---- */
 
-/* The rows of dweight's sums: about two blocks for each multiprocessor of the largest GPUs, with more
- * warps in flight if a warp has a row. */
+/* The rows of dweight's sums, one for each block: about 1,024 threads for each multiprocessor of the largest
+ * GPUs, which hold that many with 64 registers. */
 static int64_t norm_pieces(const norms &s, dim3 team) {
-    return min((int64_t)team_blocks(s.count, team), (int64_t)(team.y > 1 ? 528 : 264));
+    return min((int64_t)team_blocks(s.count, team), (int64_t)132 * 1024 / (team.x * team.y));
 }
 
 template <class G, class X, class W> struct norm_gradient {
@@ -152,13 +152,20 @@ __device__ static inline float weigh(const B &b, const norm_place &p, int64_t co
     return dot;
 }
 
+/* What dx is added to. */
+template <class B>
+__device__ static inline void load_old(const B &b, const norm_place &p, int64_t col,
+                                       float (&old)[AX_NEIGHBORS]) {
+    for (int i = 0; i < AX_NEIGHBORS; i++)
+        old[i] = 0;
+    if (b.accumulate)
+        load_norm(b.dx, p, col, old);
+}
+
 template <class B>
 __device__ static inline void store_dx(const B &b, const norm_place &p, int64_t col, float rstd,
                                        float (&g)[AX_NEIGHBORS], const float (&x)[AX_NEIGHBORS],
-                                       float scale) {
-    float old[AX_NEIGHBORS] = {};
-    if (b.accumulate)
-        load_norm(b.dx, p, col, old);
+                                       const float (&old)[AX_NEIGHBORS], float scale) {
     for (int i = 0; i < AX_NEIGHBORS; i++)
         g[i] = old[i] + rstd * (g[i] - x[i] * scale);
     store_norm(b.dx, p, col, g);
@@ -179,11 +186,12 @@ __device__ static inline float weigh_more(const B &b, const norm_place &p, float
 }
 template <class B>
 __device__ static inline void store_more(const B &b, const norm_place &p, float rstd, float scale) {
-    float g[AX_NEIGHBORS], x[AX_NEIGHBORS], unused[AX_NEIGHBORS] = {};
+    float g[AX_NEIGHBORS], x[AX_NEIGHBORS], old[AX_NEIGHBORS], unused[AX_NEIGHBORS] = {};
     const int64_t step = blockDim.x * AX_NEIGHBORS;
     for (int64_t col = threadIdx.x * AX_NEIGHBORS + step; col < b.s.n; col += step) {
         weigh(b, p, col, rstd, g, x, unused);
-        store_dx(b, p, col, rstd, g, x, scale);
+        load_old(b, p, col, old);
+        store_dx(b, p, col, rstd, g, x, old, scale);
     }
 }
 
@@ -212,19 +220,23 @@ template <bool Long, class B>
 __global__ void __launch_bounds__(1024) rmsnorm_backward_kernel(B b, float *pieces, bool frozen) {
     const int64_t n = b.s.n, mine = threadIdx.x * AX_NEIGHBORS, step = blockDim.x * AX_NEIGHBORS;
     float *piece = pieces + blockIdx.x * n;
-    float dweight[AX_NEIGHBORS] = {}, g[AX_NEIGHBORS], x[AX_NEIGHBORS];
+    float dweight[AX_NEIGHBORS] = {}, g[AX_NEIGHBORS], x[AX_NEIGHBORS], old[AX_NEIGHBORS];
     for (int64_t col = mine + step; Long && col < n; col += step)
         for (int64_t i = col; i < min(n, col + AX_NEIGHBORS); i++)
             piece[i] = 0;
     for (int64_t i = team_row(); i < b.s.count; i += (int64_t)gridDim.x * blockDim.y) {
         const norm_place p = place_of(b.s, i);
         const float rstd = b.rstd[i];
-        float dot = mine < n ? weigh(b, p, mine, rstd, g, x, dweight) : 0;
+        float dot = 0;
+        if (mine < n) {
+            dot = weigh(b, p, mine, rstd, g, x, dweight);
+            load_old(b, p, mine, old); /* now, so that it comes while the team adds */
+        }
         if (Long)
             dot += weigh_more(b, p, rstd, piece);
         const float scale = team_sum(dot) * rstd * rstd / (float)n;
         if (mine < n)
-            store_dx(b, p, mine, rstd, g, x, scale);
+            store_dx(b, p, mine, rstd, g, x, old, scale);
         if (Long)
             store_more(b, p, rstd, scale);
     }

@@ -12,18 +12,44 @@ __host__ __device__ static inline int64_t vectors_in(int64_t cols) {
     return (cols + AX_NEIGHBORS - 1) / AX_NEIGHBORS;
 }
 
-template <class E> struct alignas(16) ax_neighbors {
-    E at[AX_NEIGHBORS];
-};
+/* 8 neighbors in 16 bytes, or in twice that. By intrinsics: plain accesses would be merged with those one by
+ * one, and split. */
+__device__ static inline void unpack(uint32_t pair, float &one, float &two) {
+    one = __uint_as_float(pair << 16);
+    two = __uint_as_float(pair & 0xffff0000u);
+}
+__device__ static inline uint32_t pack(float one, float two) {
+    return __bfloat16_as_ushort(bf16(one)) | (uint32_t)__bfloat16_as_ushort(bf16(two)) << 16;
+}
+__device__ static inline void load_wide(const bf16 *from, float (&x)[AX_NEIGHBORS]) {
+    const uint4 v = __ldca((const uint4 *)from);
+    unpack(v.x, x[0], x[1]);
+    unpack(v.y, x[2], x[3]);
+    unpack(v.z, x[4], x[5]);
+    unpack(v.w, x[6], x[7]);
+}
+__device__ static inline void store_wide(bf16 *to, const float (&x)[AX_NEIGHBORS]) {
+    const uint4 v = {pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])};
+    __stwb((uint4 *)to, v);
+}
+__device__ static inline void load_wide(const float *from, float (&x)[AX_NEIGHBORS]) {
+    const float4 a = __ldca((const float4 *)from), b = __ldca((const float4 *)from + 1);
+    const float all[AX_NEIGHBORS] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    for (int i = 0; i < AX_NEIGHBORS; i++)
+        x[i] = all[i];
+}
+__device__ static inline void store_wide(float *to, const float (&x)[AX_NEIGHBORS]) {
+    const float4 a = {x[0], x[1], x[2], x[3]}, b = {x[4], x[5], x[6], x[7]};
+    __stwb((float4 *)to, a);
+    __stwb((float4 *)to + 1, b);
+}
 
-/* Reads elements [0, n) of `from`, n ≤ 8, and takes 0 for those beyond. */
+/* Reads elements [0, n) of `from`, n ≤ 8, and takes 0 for those beyond; all 8 if `wide`. */
 template <class E>
 __device__ static inline void load_neighbors(const E *from, int64_t n, bool wide,
                                              float (&x)[AX_NEIGHBORS]) {
     if (wide) {
-        const ax_neighbors<E> all = *(const ax_neighbors<E> *)from;
-        for (int i = 0; i < AX_NEIGHBORS; i++)
-            x[i] = (float)all.at[i];
+        load_wide(from, x);
         return;
     }
     for (int i = 0; i < AX_NEIGHBORS; i++)
@@ -34,10 +60,7 @@ template <class E>
 __device__ static inline void store_neighbors(E *to, int64_t n, bool wide,
                                               const float (&x)[AX_NEIGHBORS]) {
     if (wide) {
-        ax_neighbors<E> all;
-        for (int i = 0; i < AX_NEIGHBORS; i++)
-            all.at[i] = E(x[i]);
-        *(ax_neighbors<E> *)to = all;
+        store_wide(to, x);
         return;
     }
     for (int i = 0; i < AX_NEIGHBORS; i++)

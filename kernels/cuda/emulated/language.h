@@ -68,6 +68,14 @@ template <class T> T __ldg(const T *p) {
 template <class T> T __ldcs(const T *p) {
     return *cu_emu::aligned(p);
 }
+template <class T> T __ldca(const T *p) { // by bytes: its type may not be that of what is there
+    T v;
+    memcpy(&v, cu_emu::aligned(p), sizeof v);
+    return v;
+}
+template <class T> void __stwb(T *p, T v) {
+    memcpy(cu_emu::aligned(p), &v, sizeof v);
+}
 template <class T> void __stcs(T *p, T v) {
     *cu_emu::aligned(p) = v;
 }
@@ -141,6 +149,9 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float f) {
 }
 static inline __nv_bfloat16 __float2bfloat16(float f) {
     return __nv_bfloat16(f);
+}
+static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) {
+    return h.x;
 }
 static inline float __bfloat162float(__nv_bfloat16 h) {
     return (float)h;
