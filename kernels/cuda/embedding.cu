@@ -61,6 +61,44 @@ __device__ static inline void find_token(const int32_t *tokens, int64_t n, int64
     __syncthreads();
 }
 
+/* The sum of some rows' 8 columns from `col` on. Four rows are loaded at a time and added in order. */
+template <class E> struct row_sum {
+    vector_rows<E> rows;
+    int64_t col;
+    float sum[AX_NEIGHBORS];
+    int64_t a, b, c, d; /* the last rows, of which `waiting` are not added yet */
+    int waiting;
+
+    __device__ void add(const float (&x)[AX_NEIGHBORS]) {
+        for (int i = 0; i < AX_NEIGHBORS; i++)
+            sum[i] += x[i];
+    }
+    __device__ void push(int64_t row) {
+        a = b;
+        b = c;
+        c = d;
+        d = row;
+        if (++waiting == 4)
+            flush();
+    }
+    __device__ void flush() {
+        float x[4][AX_NEIGHBORS];
+        const int n = col < rows.cols ? waiting : 0;
+        waiting = 0;
+        if (n > 3)
+            rows.load(a, col, x[0]);
+        if (n > 2)
+            rows.load(b, col, x[1]);
+        if (n > 1)
+            rows.load(c, col, x[2]);
+        if (n > 0)
+            rows.load(d, col, x[3]);
+        for (int i = 0; i < 4; i++)
+            if (n > 3 - i)
+                add(x[i]);
+    }
+};
+
 /* Blocks in x count tokens: the block of a token's first place adds the rows of all its places, in order.
  * Blocks in y share the columns. */
 template <class E>
@@ -71,11 +109,11 @@ __global__ void __launch_bounds__(SCANNERS)
     const int64_t t = blockIdx.x, col = item_number() * AX_NEIGHBORS;
     const int32_t token = s.tokens[t];
     const int64_t row = shard_row(token, s.first_row, s.rows);
-    float sum[AX_NEIGHBORS], x[AX_NEIGHBORS];
+    row_sum<E> sum = {dout, col, {}, 0, 0, 0, 0, 0};
     if (row < 0 || token == skip)
         return;
     if (col < dout.cols)
-        dweight.load(row, col, sum);
+        dweight.load(row, col, sum.sum);
     int turn = 0;
     for (int64_t first = 0; first < n; first += SCANNED, turn = !turn) {
         find_token(s.tokens, n, first, token, found[turn]);
@@ -84,15 +122,12 @@ __global__ void __launch_bounds__(SCANNERS)
                 const int64_t at = first + w * 32 + __ffs((int)bits) - 1;
                 if (at < t)
                     return; /* all threads of the block */
-                if (col < dout.cols) {
-                    dout.load(at, col, x);
-                    for (int i = 0; i < AX_NEIGHBORS; i++)
-                        sum[i] += x[i];
-                }
+                sum.push(at);
             }
     }
+    sum.flush();
     if (col < dout.cols)
-        dweight.store(row, col, sum);
+        dweight.store(row, col, sum.sum);
 }
 
 extern "C" enum ax_status
