@@ -144,7 +144,7 @@ ax_cuda_combine_backward(struct ax_queue *q, const struct ax_combine_backward *a
 struct sorted_keys {
     const int32_t *keys;
     int64_t n, first, groups, pieces;
-    int32_t *counts; /* [pieces][groups]; then the places of each piece's first key of a group */
+    int32_t *counts; /* [pieces][groups] */
 };
 static sorted_keys sorted_of(const struct ax_group_rows *a, void *work) {
     const int64_t n = ax_tensor_numel(&a->keys);
@@ -186,44 +186,61 @@ __global__ void __launch_bounds__(PIECE) count_keys_kernel(sorted_keys s) {
         counts[group] = count_group(room, group, mine, PIECE);
 }
 
-/* One warp: lanes take groups in turn. counts become places. */
-__global__ void scan_keys_kernel(sorted_keys s, int32_t *offsets, int32_t *sizes) {
-    int32_t begin = 0; /* of these 32 groups */
-    for (int64_t first = 0; first < s.groups; first += 32) {
+/* The sum over this lane and those before it. */
+__device__ static inline int32_t lanes_sum(int32_t x) {
+    for (int step = 1; step < 32; step *= 2) {
+        const int32_t other = __shfl_up_sync(0xffffffffu, x, step);
+        x += (int)threadIdx.x >= step ? other : 0;
+    }
+    return x;
+}
+
+#define GROUPS 8 /* of a block: a warp each */
+
+/* Each count becomes the sum of the group's counts in earlier pieces, and an offset the group's size. */
+__global__ void __launch_bounds__(32 * GROUPS) scan_pieces_kernel(sorted_keys s, int32_t *offsets) {
+    const int64_t g = (int64_t)blockIdx.x * GROUPS + threadIdx.y;
+    int32_t before = 0;
+    if (g >= s.groups)
+        return;
+    for (int64_t first = 0; first < s.pieces; first += 32) {
+        const int64_t p = first + threadIdx.x;
+        const int32_t count = p < s.pieces ? s.counts[p * s.groups + g] : 0;
+        const int32_t sum = lanes_sum(count);
+        if (p < s.pieces)
+            s.counts[p * s.groups + g] = before + sum - count;
+        before += __shfl_sync(0xffffffffu, sum, 31);
+    }
+    if (threadIdx.x == 0)
+        offsets[g] = before;
+}
+
+/* One warp: sizes become offsets. */
+__global__ void scan_groups_kernel(int64_t groups, int32_t *offsets, int32_t *sizes) {
+    int32_t before = 0;
+    for (int64_t first = 0; first < groups; first += 32) {
         const int64_t g = first + threadIdx.x;
-        int32_t size = 0;
-        for (int64_t p = 0; p < s.pieces && g < s.groups; p++)
-            size += s.counts[p * s.groups + g];
-        int32_t end = size; /* running sum over lanes */
-        for (int step = 1; step < 32; step *= 2) {
-            const int32_t other = __shfl_up_sync(0xffffffffu, end, step);
-            end += (int)threadIdx.x >= step ? other : 0;
-        }
-        int32_t at = begin + end - size;
-        if (g < s.groups) {
-            offsets[g] = at;
+        const int32_t size = g < groups ? offsets[g] : 0, sum = lanes_sum(size);
+        if (g < groups) {
+            offsets[g] = before + sum - size;
             if (sizes)
                 sizes[g] = size;
         }
-        for (int64_t p = 0; p < s.pieces && g < s.groups; p++) {
-            const int32_t count = s.counts[p * s.groups + g];
-            s.counts[p * s.groups + g] = at;
-            at += count;
-        }
-        begin += __shfl_sync(0xffffffffu, end, 31);
+        before += __shfl_sync(0xffffffffu, sum, 31);
     }
     if (threadIdx.x == 0)
-        offsets[s.groups] = begin;
+        offsets[groups] = before;
 }
 
-__global__ void __launch_bounds__(PIECE) place_keys_kernel(sorted_keys s, int32_t *places) {
+__global__ void __launch_bounds__(PIECE)
+    place_keys_kernel(sorted_keys s, const int32_t *offsets, int32_t *places) {
     AX_SHARED(int32_t, room, [PIECE]);
     const int64_t i = (int64_t)blockIdx.x * PIECE + threadIdx.x;
     const int32_t group = read_group(s, room);
     int32_t place = -1;
     if (group >= 0)
-        place =
-            s.counts[blockIdx.x * s.groups + group] + count_group(room, group, 0, (int)threadIdx.x);
+        place = offsets[group] + s.counts[blockIdx.x * s.groups + group] +
+                count_group(room, group, 0, (int)threadIdx.x);
     if (i < s.n)
         places[i] = place;
 }
@@ -236,11 +253,14 @@ extern "C" size_t ax_cuda_group_rows_work(const struct ax_group_rows *a) {
 extern "C" enum ax_status ax_cuda_group_rows(struct ax_queue *q, const struct ax_group_rows *a,
                                              void *work) {
     const sorted_keys s = sorted_of(a, work);
+    int32_t *offsets = (int32_t *)a->offsets.data;
     if (s.n > 0)
         AX_TRY(AX_LAUNCH(q, count_keys_kernel, (unsigned)s.pieces, PIECE, 0, s));
-    AX_TRY(AX_LAUNCH(q, scan_keys_kernel, 1, 32, 0, s, (int32_t *)a->offsets.data,
-                     (int32_t *)a->counts.data));
+    AX_TRY(AX_LAUNCH(q, scan_pieces_kernel, blocks_of(s.groups, GROUPS), dim3(32, GROUPS), 0, s,
+                     offsets));
+    AX_TRY(
+        AX_LAUNCH(q, scan_groups_kernel, 1, 32, 0, s.groups, offsets, (int32_t *)a->counts.data));
     return s.n == 0 ? AX_OK
                     : AX_LAUNCH(q, place_keys_kernel, (unsigned)s.pieces, PIECE, 0, s,
-                                (int32_t *)a->places.data);
+                                (const int32_t *)offsets, (int32_t *)a->places.data);
 }

@@ -50,7 +50,7 @@ static const struct {
     {AX_OP_nll_loss, {"turns", .rows = 1300}},
     {AX_OP_argmax, {"turns", .rows = 3, .cols = 9001}},
     {AX_OP_scatter_rows, {"blocks", .rows = 3, .cols = 4104, .inner = 9}},
-    {AX_OP_group_rows, {"pieces", .rows = 700, .groups = 40, .choices = 3}},
+    {AX_OP_group_rows, {"pieces", .rows = 6000, .groups = 40, .choices = 3}},
     {AX_OP_combine_forward, {"blocks", .rows = 3, .cols = 2056, .inner = 9, .choices = 2}},
     {AX_OP_combine_backward, {"turns", .rows = 2, .cols = 8200, .inner = 9, .choices = 2}},
     {AX_OP_dora_norm, {"turns", .rows = 2, .cols = 8200, .inner = 4}},
