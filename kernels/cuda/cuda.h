@@ -77,6 +77,11 @@ extern const struct ax_ops ax_ops_cuda;
 #define AX_CUDA_BLAS(X)                                                                            \
     X(gemm)                                                                                        \
     X(grouped_gemm)
+#define AX_CUDA_UPDATE(X)                                                                          \
+    X(adamw)                                                                                       \
+    X(sgd)                                                                                         \
+    X(lion)                                                                                        \
+    X(muon_apply)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
@@ -87,7 +92,8 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_HEAD(X)                                                                                \
     AX_CUDA_ROWS(X)                                                                                \
     AX_CUDA_ADAPTER(X)                                                                             \
-    AX_CUDA_BLAS(X)
+    AX_CUDA_BLAS(X)                                                                                \
+    AX_CUDA_UPDATE(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \

@@ -33,7 +33,9 @@ typedef __nv_bfloat16 bf16;
     static thread_local type name extent;                                                          \
     cu_emu::touch((void *)&name, sizeof name)
 #define AX_DYNAMIC_SHARED(type, name) type *name = (type *)cu_emu::dyn_smem()
+#define AX_UNROLL                     /* before a loop: arrays that it indexes are to be registers */
 #else
+#define AX_UNROLL _Pragma("unroll")
 #define AX_LAUNCH(q, kernel, grid, block, shared, ...)                                             \
     (kernel<<<dim3(grid), dim3(block), (size_t)(shared), ax_cuda_stream(q)>>>(__VA_ARGS__),        \
      ax_cuda_check(cudaGetLastError(), #kernel))

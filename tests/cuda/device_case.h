@@ -64,18 +64,4 @@ static inline void case_run_there(struct ax_case *c, struct machine *m) {
     ax_stack_release(&m->arena.scratch, mark);
 }
 
-static inline void compare_scalars(const struct ax_case *c, const struct ax_case *want) {
-    const struct ax_step_scalars *a = c->scalars, *b = want->scalars;
-    /* sums of doubles, in another order or of products rounded to F32 first (loss) */
-    assert_true(fabs(a->sumsq - b->sumsq) <= 1e-12 * b->sumsq);
-    assert_true(fabs(a->loss - b->loss) <= 1e-6 * (1 + fabs(b->loss)));
-    assert_true(fabs(a->aux_loss - b->aux_loss) <= 1e-6 * (1 + fabs(b->aux_loss)));
-    assert_true(fabs(a->grad_norm - b->grad_norm) <= 1e-14 * b->grad_norm);
-    assert_true(fabs(a->clip - b->clip) <= 1e-14 * b->clip);
-    assert_int_equal(a->skip, b->skip);
-    assert_int_equal(a->step, b->step);
-    assert_true(a->weight == b->weight);
-    assert_true(a->lr == b->lr && a->inv_weight == b->inv_weight && a->max_norm == b->max_norm);
-}
-
 #endif

@@ -12,50 +12,6 @@
 
 static struct machine ref, cpu, by_threads[MOST_THREADS];
 
-static void compare_scalars(const struct ax_case *c, const struct ax_case *want) {
-    const struct ax_step_scalars *a = c->scalars, *b = want->scalars;
-    /* sums of doubles, in another order or of products rounded to F32 first (loss) */
-    assert_true(fabs(a->sumsq - b->sumsq) <= 1e-12 * b->sumsq);
-    assert_true(fabs(a->loss - b->loss) <= 1e-6 * (1 + fabs(b->loss)));
-    assert_true(fabs(a->aux_loss - b->aux_loss) <= 1e-6 * (1 + fabs(b->aux_loss)));
-    assert_true(fabs(a->grad_norm - b->grad_norm) <= 1e-14 * b->grad_norm);
-    assert_true(fabs(a->clip - b->clip) <= 1e-14 * b->clip);
-    assert_int_equal(a->skip, b->skip);
-    assert_int_equal(a->step, b->step);
-    assert_true(a->weight == b->weight);
-    assert_true(a->lr == b->lr && a->inv_weight == b->inv_weight && a->max_norm == b->max_norm);
-}
-
-/* The float32 masters that a BF16 tensor and its remainder are together: halves apart say nothing.
- * Returns false where c has none. */
-static bool compare_split(const struct ax_case *c, const struct ax_case *want) {
-    const struct ax_tensor *t[4] = {0}; /* master and remainder of c, then of want */
-    for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
-        const int i = strcmp(o->name, "master") == 0      ? 0
-                      : strcmp(o->name, "remainder") == 0 ? 1
-                                                          : 2;
-        if (i < 2) {
-            t[i] = ax_operand_tensor(o, c->args);
-            t[2 + i] = ax_operand_tensor(o, want->args);
-        }
-    }
-    if (t[1] == NULL || t[1]->data == NULL)
-        return false;
-    for (int64_t i = 0; i < ax_tensor_numel(t[0]); i++) {
-        float x[2];
-        for (int side = 0; side < 2; side++) {
-            const uint16_t *high = t[2 * side]->data;
-            const int16_t *low = t[2 * side + 1]->data;
-            x[side] = ax_f32_join(high[i], low[i]);
-        }
-        if (!(fabs((double)x[0] - (double)x[1]) <= tolerance(c, AX_F32, (double)x[1], 1))) {
-            fail_msg("%s \"%s\": master %lld is %.9g, the reference says %.9g", ax_op_name(c->op),
-                     c->shape->name, (long long)i, (double)x[0], (double)x[1]);
-        }
-    }
-    return true;
-}
-
 static void compare_with_reference(enum ax_op op, const struct ax_shape *shape,
                                    enum ax_dtype dtype) {
     struct ax_case got, want;
@@ -63,14 +19,7 @@ static void compare_with_reference(enum ax_op op, const struct ax_shape *shape,
     case_open(&want, op, shape, dtype, &ref);
     case_run(&got, &cpu);
     case_run(&want, &ref);
-    const bool split = compare_split(&got, &want);
-    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
-        const struct ax_tensor *t = ax_operand_tensor(o, want.args);
-        const bool half = split && (t->dtype == AX_I16 || strcmp(o->name, "master") == 0);
-        if ((o->use & AX_OPERAND_OUT) != 0 && t->data != NULL && !half)
-            compare(&got, o->name, ax_operand_tensor(o, got.args), t);
-    }
-    compare_scalars(&got, &want);
+    compare_outputs(&got, &want);
     ax_case_free(&got);
     ax_case_free(&want);
 }

@@ -17,11 +17,17 @@ struct alignas(8) int2 {
 struct alignas(16) int4 {
     int x, y, z, w;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 static inline float4 make_float4(float a, float b, float c, float d) {
     return {a, b, c, d};
+}
+static inline uint2 make_uint2(unsigned a, unsigned b) {
+    return {a, b};
 }
 static inline int4 make_int4(int a, int b, int c, int d) {
     return {a, b, c, d};

@@ -1,0 +1,157 @@
+/* What updates share: weights kept in one of three ways, moments that may be BF16, the random words that
+ * both are rounded with (kernels/ops.h), and the kernel that applies a rule to every element.
+ *
+ * Each thread has runs of four neighbors. The step's scalars are read on the device, by one thread of
+ * each block, which computes the rule's constants in double for the others. */
+#ifndef AX_KERNELS_CUDA_UPDATE_CUH
+#define AX_KERNELS_CUDA_UPDATE_CUH
+
+#include "kernels/cuda/four.cuh"
+#include "kernels/cuda/philox.cuh"
+
+/* ---- random words ---- */
+
+struct words {
+    uint32_t w[4];
+};
+
+/* Of elements i … i + 3, from stream draw.stream + ahead. */
+__device__ static inline words words_of(const ax_draw &draw, const ax_step_scalars *s,
+                                        uint32_t ahead, int64_t i) {
+    const ax_rng_key key = {s->seed, (uint32_t)s->step, draw.stream + ahead};
+    words out;
+    random_block block = {};
+    uint64_t have = ~(uint64_t)0;
+    AX_UNROLL
+    for (int k = 0; k < 4; k++) {
+        const int64_t at = i + k;
+        const int64_t skipped = draw.row > 0 ? (at + draw.column) / draw.row * draw.gap : 0;
+        const uint64_t number = (uint64_t)(draw.first + at + skipped);
+        if (number / 4 != have) {
+            have = number / 4;
+            block = random_block_of(key, have);
+        }
+        out.w[k] = block.word(number);
+    }
+    return out;
+}
+
+/* ax_f32_to_bf16_random. */
+__device__ static inline uint16_t round_random(float x, uint32_t random) {
+    return x != x ? f32_to_bf16(x) : (uint16_t)((__float_as_uint(x) + (random & 0xffffu)) >> 16);
+}
+
+__device__ static inline void store_random(void *p, int64_t i, int64_t n, const four &v,
+                                           const words &random, int shift) {
+    uint16_t bits[4];
+    AX_UNROLL
+    for (int k = 0; k < 4; k++)
+        bits[k] = round_random(v.x[k], random.w[k] >> shift);
+    store_four((uint16_t *)p + i, n - i, bits);
+}
+
+/* ---- weights ---- */
+
+struct weights {
+    void *master, *copy;
+    int16_t *remainder;
+    enum ax_dtype master_dtype, copy_dtype;
+    ax_draw draw;
+    const ax_step_scalars *scalars;
+};
+template <class A> static inline weights weights_of(const A *a) {
+    return {a->master.data,  a->copy.data,  (int16_t *)a->remainder.data,
+            a->master.dtype, a->copy.dtype, a->draw,
+            a->scalars};
+}
+
+__device__ static inline four load_weights(const weights &w, int64_t i, int64_t n) {
+    four v = load_four(w.master_dtype, w.master, i, n);
+    if (w.remainder != nullptr) {
+        AX_UNROLL
+        for (int k = 0; k < 4; k++)
+            if (i + k < n)
+                v.x[k] = __uint_as_float(__float_as_uint(v.x[k]) +
+                                         (uint32_t)(int32_t)w.remainder[i + k]);
+    }
+    return v;
+}
+
+__device__ static inline void store_split(const weights &w, int64_t i, int64_t n, const four &v) {
+    uint16_t high[4], low[4];
+    AX_UNROLL
+    for (int k = 0; k < 4; k++) {
+        int16_t rest;
+        high[k] = f32_split(v.x[k], &rest);
+        low[k] = (uint16_t)rest;
+    }
+    store_four((uint16_t *)w.master + i, n - i, high);
+    store_four((uint16_t *)w.remainder + i, n - i, low);
+}
+
+__device__ static inline void store_weights(const weights &w, int64_t i, int64_t n, const four &v) {
+    if (w.remainder != nullptr) {
+        store_split(w, i, n, v);
+        return;
+    }
+    void *rounded = w.copy;
+    if (w.master_dtype == AX_BF16)
+        rounded = w.master;
+    else
+        store_four((float *)w.master + i, n - i, v);
+    if (rounded == nullptr)
+        return;
+    if (rounded == w.copy && w.copy_dtype == AX_F32)
+        store_four((float *)w.copy + i, n - i, v);
+    else
+        store_random(rounded, i, n, v, words_of(w.draw, w.scalars, 1, i), 0);
+}
+
+/* ---- rules ---- */
+
+#define UPDATE_THREADS 256
+#define UPDATE_RUN     (4 * UPDATE_THREADS) /* elements that a block has at a time */
+#define UPDATE_PIECE   (4 * UPDATE_RUN)     /* and in all */
+
+/* A rule has a struct `constants`, `constants of(const ax_step_scalars &) const`, and
+ * `void apply(const constants &, const weights &, int64_t i, int64_t n, const four &g, four &w) const`,
+ * which computes new weights w, and moments, of elements i … i + 3 from the clipped gradient g. grad
+ * NULL: of a rule without one. */
+template <class Rule>
+__global__ void __launch_bounds__(UPDATE_THREADS)
+    update_kernel(weights w, float *grad, int64_t n, Rule rule) {
+    AX_SHARED(typename Rule::constants, shared, [1]);
+    const ax_step_scalars *s = w.scalars;
+    const bool skip = s->skip != 0;
+    if (threadIdx.x == 0 && !skip)
+        shared[0] = rule.of(*s);
+    __syncthreads();
+    const float clip = (float)s->clip;
+    const int64_t first = blockIdx.x * (int64_t)UPDATE_PIECE + 4 * threadIdx.x;
+    for (int64_t i = first; i < min(n, first + UPDATE_PIECE); i += UPDATE_RUN) {
+        four g = {};
+        if (grad != nullptr) {
+            g = load_four(grad + i, n - i);
+            store_four(grad + i, n - i, {});
+        }
+        if (skip)
+            continue;
+        AX_UNROLL
+        for (int k = 0; k < 4; k++)
+            g.x[k] *= clip;
+        four x = load_weights(w, i, n);
+        rule.apply(shared[0], w, i, n, g, x);
+        store_weights(w, i, n, x);
+    }
+}
+
+template <class A, class Rule>
+static inline enum ax_status run_update(struct ax_queue *q, const A *a, float *grad,
+                                        const Rule &rule) {
+    const int64_t n = ax_tensor_numel(&a->master);
+    return n == 0 ? AX_OK
+                  : AX_LAUNCH(q, (update_kernel<Rule>), blocks_of(n, UPDATE_PIECE), UPDATE_THREADS,
+                              0, weights_of(a), grad, n, rule);
+}
+
+#endif
