@@ -82,6 +82,10 @@ extern const struct ax_ops ax_ops_cuda;
     X(sgd)                                                                                         \
     X(lion)                                                                                        \
     X(muon_apply)
+#define AX_CUDA_ATTENTION(X)                                                                       \
+    X(attention_forward)                                                                           \
+    X(attention_backward)
+#define AX_CUDA_ATTENTION_WORK(X) X(attention_backward)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
@@ -93,12 +97,14 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_ROWS(X)                                                                                \
     AX_CUDA_ADAPTER(X)                                                                             \
     AX_CUDA_BLAS(X)                                                                                \
-    AX_CUDA_UPDATE(X)
+    AX_CUDA_UPDATE(X)                                                                              \
+    AX_CUDA_ATTENTION(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \
     AX_CUDA_COLUMNS_WORK(X)                                                                        \
     AX_CUDA_ROWS_WORK(X)                                                                           \
+    AX_CUDA_ATTENTION_WORK(X)                                                                      \
     AX_CUDA_BLAS(X)
 
 #define AX_CUDA_ENTRY(op)                                                                          \
