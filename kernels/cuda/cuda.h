@@ -81,7 +81,13 @@ extern const struct ax_ops ax_ops_cuda;
     X(adamw)                                                                                       \
     X(sgd)                                                                                         \
     X(lion)                                                                                        \
-    X(muon_apply)
+    X(muon_apply)                                                                                  \
+    X(muon_momentum)                                                                               \
+    X(adamw_8bit)                                                                                  \
+    X(adafactor)
+#define AX_CUDA_UPDATE_WORK(X)                                                                     \
+    X(muon_momentum)                                                                               \
+    X(adafactor)
 #define AX_CUDA_ATTENTION(X)                                                                       \
     X(attention_forward)                                                                           \
     X(attention_backward)
@@ -104,6 +110,7 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_LAYERS_WORK(X)                                                                         \
     AX_CUDA_COLUMNS_WORK(X)                                                                        \
     AX_CUDA_ROWS_WORK(X)                                                                           \
+    AX_CUDA_UPDATE_WORK(X)                                                                         \
     AX_CUDA_ATTENTION_WORK(X)                                                                      \
     AX_CUDA_BLAS(X)
 
