@@ -2,6 +2,8 @@
 #ifndef AX_KERNELS_SAMPLE_H
 #define AX_KERNELS_SAMPLE_H
 
+#include <string.h>
+
 #include "base/hash.h"
 #include "base/rng.h"
 #include "kernels/ops.h"
@@ -47,11 +49,14 @@ static inline bool ax_sample_filters(const struct ax_sample *a) {
 
 /* The filters alone, of whole rows. */
 static inline struct ax_sample ax_truncate_sample(const struct ax_truncate *a) {
-    return (struct ax_sample){.logits = a->all,
-                              .temperature = a->temperature,
-                              .top_k = a->top_k,
-                              .top_p = a->top_p,
-                              .min_p = a->min_p};
+    struct ax_sample as;
+    memset(&as, 0, sizeof as);
+    as.logits = a->all;
+    as.temperature = a->temperature;
+    as.top_k = a->top_k;
+    as.top_p = a->top_p;
+    as.min_p = a->min_p;
+    return as;
 }
 
 /* The distinct tokens of row t's context, and their number. */

@@ -92,6 +92,12 @@ extern const struct ax_ops ax_ops_cuda;
     X(attention_forward)                                                                           \
     X(attention_backward)
 #define AX_CUDA_ATTENTION_WORK(X) X(attention_backward)
+#define AX_CUDA_CHOICE(X)                                                                          \
+    X(sample)                                                                                      \
+    X(truncate)                                                                                    \
+    X(top_logits)                                                                                  \
+    X(top_entropy)
+#define AX_CUDA_CHOICE_WORK(X) X(sample)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
@@ -104,7 +110,8 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_ADAPTER(X)                                                                             \
     AX_CUDA_BLAS(X)                                                                                \
     AX_CUDA_UPDATE(X)                                                                              \
-    AX_CUDA_ATTENTION(X)
+    AX_CUDA_ATTENTION(X)                                                                           \
+    AX_CUDA_CHOICE(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \
@@ -112,6 +119,7 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_ROWS_WORK(X)                                                                           \
     AX_CUDA_UPDATE_WORK(X)                                                                         \
     AX_CUDA_ATTENTION_WORK(X)                                                                      \
+    AX_CUDA_CHOICE_WORK(X)                                                                         \
     AX_CUDA_BLAS(X)
 
 #define AX_CUDA_ENTRY(op)                                                                          \

@@ -94,11 +94,12 @@ static inline double tolerance(const struct ax_case *c, enum ax_dtype stored, do
     return allowed;
 }
 
+/* The largest magnitude, but of what `truncate` puts in logits' place. */
 static inline double largest(const struct ax_tensor *t) {
     double max = 0;
     for (int64_t i = 0; i < ax_tensor_numel(t); i++) {
         double x = fabs(element(t, i));
-        max = isfinite(x) && x > max ? x : max;
+        max = isfinite(x) && x > max && x < -AX_TRUNCATED / 2 ? x : max;
     }
     return max;
 }
