@@ -195,6 +195,8 @@ NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(WERROR:%=-Werror all-warnings) $(CPPFLAG
     $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
     -gencode arch=compute_$(firstword $(CUDA_ARCHS)),code=compute_$(firstword $(CUDA_ARCHS)) \
     --compiler-options -fPIC,-Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics,-ffp-contract=off
+# Number formats have the same bits everywhere: no product is fused with a sum.
+$(BUILD)/kernels/cuda/quant%.cu.o: NVCC_FLAGS += -fmad=false
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	@echo "NVCC $<"

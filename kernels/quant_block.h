@@ -16,18 +16,18 @@ struct ax_quant_block {
     uint32_t byte; /* the scale as stored, where it is a byte */
 };
 
-static inline float ax_greater(float a, float b) {
+AX_ON_DEVICE static inline float ax_greater(float a, float b) {
     return a > b ? a : b;
 }
 
-static inline float ax_clamp(float v, float low, float high) {
+AX_ON_DEVICE static inline float ax_clamp(float v, float low, float high) {
     v = v < low ? low : v;
     return v > high ? high : v;
 }
 
 /* The float nearest to v, ties to even, among those with `bits` bits of fraction and no exponent
  * below `low`: adding 1.5·2²³ of its last places leaves no room for more. */
-static inline float ax_minifloat(float v, int bits, int low) {
+AX_ON_DEVICE static inline float ax_minifloat(float v, int bits, int low) {
     const uint32_t least = (uint32_t)(low + 127) << 23;
     uint32_t e;
     float c;
@@ -39,21 +39,21 @@ static inline float ax_minifloat(float v, int bits, int low) {
     return copysignf((fabsf(v) + c) - c, v);
 }
 
-static inline float ax_e4m3(float v) {
+AX_ON_DEVICE static inline float ax_e4m3(float v) {
     return ax_minifloat(ax_clamp(v, -448, 448), 3, -6);
 }
-static inline float ax_e2m1(float v) {
+AX_ON_DEVICE static inline float ax_e2m1(float v) {
     return ax_minifloat(ax_clamp(v, -6, 6), 1, 0);
 }
 
 /* The scale of a row or tensor, from its largest |x|. */
-static inline float ax_quant_outer(enum ax_quant kind, float amax) {
+AX_ON_DEVICE static inline float ax_quant_outer(enum ax_quant kind, float amax) {
     return kind == AX_QUANT_NVFP4 ? ax_greater(amax / 2688, 0x1p-126F)
                                   : ax_greater(amax, 1e-12F) / 448;
 }
 
 /* Exponent of the power of two at or below v > 0, or with `up` at or above it, less `shift`. */
-static inline int ax_quant_exponent(float v, bool up, int shift) {
+AX_ON_DEVICE static inline int ax_quant_exponent(float v, bool up, int shift) {
     int e;
     if (!(v > 0))
         return -127;
@@ -63,7 +63,7 @@ static inline int ax_quant_exponent(float v, bool up, int shift) {
 }
 
 /* At −127, torchao divides by 2⁻¹²⁶ or, rounding up, by 1; only zeros and denormals come there. */
-static inline void ax_quant_power(struct ax_quant_block *b, int e, bool up) {
+AX_ON_DEVICE static inline void ax_quant_power(struct ax_quant_block *b, int e, bool up) {
     b->byte = (uint32_t)(e + 127);
     b->scale = ldexpf(1, e);
     b->inverse = e > -127 ? ldexpf(1, -e) : up ? 1 : 0x1p126F;
@@ -71,20 +71,21 @@ static inline void ax_quant_power(struct ax_quant_block *b, int e, bool up) {
 
 /* NVFP4: the scale of a tensor that values have. Files contain its reciprocal, and a reciprocal's
  * reciprocal is the same however often it is taken. */
-static inline float ax_quant_outer_value(float outer) {
+AX_ON_DEVICE static inline float ax_quant_outer_value(float outer) {
     return 1 / (1 / outer);
 }
 
-static inline void ax_quant_nvfp4(struct ax_quant_block *b, float ratio) {
+AX_ON_DEVICE static inline void ax_quant_nvfp4(struct ax_quant_block *b, float ratio) {
     const float scale = ax_e4m3(ax_clamp(ratio, 0x1p-6F, 448));
     b->byte = ax_e4m3_code(scale);
     b->scale = scale;
 }
 
 /* The block whose least and largest number are these; `outer` is the scale of its row or tensor. */
-static inline struct ax_quant_block ax_quant_block_of(enum ax_quant kind, float low, float high,
-                                                      float outer) {
-    struct ax_quant_block b = {0};
+AX_ON_DEVICE static inline struct ax_quant_block ax_quant_block_of(enum ax_quant kind, float low,
+                                                                   float high, float outer) {
+    struct ax_quant_block b;
+    memset(&b, 0, sizeof b);
     const float amax = ax_greater(-low, high);
     switch (kind) {
     case AX_QUANT_INT8:
@@ -142,7 +143,8 @@ static inline struct ax_quant_block ax_quant_block_of(enum ax_quant kind, float 
 }
 
 /* q of an element before it is clamped to integers' limits. */
-static inline float ax_quant_rounded(enum ax_quant kind, float x, const struct ax_quant_block *b) {
+AX_ON_DEVICE static inline float ax_quant_rounded(enum ax_quant kind, float x,
+                                                  const struct ax_quant_block *b) {
     switch (kind) {
     case AX_QUANT_INT8:
     case AX_QUANT_INT4:
@@ -174,27 +176,28 @@ static inline float ax_quant_rounded(enum ax_quant kind, float x, const struct a
     return 0;
 }
 
-static inline float ax_quant_least(enum ax_quant kind) {
+AX_ON_DEVICE static inline float ax_quant_least(enum ax_quant kind) {
     return kind == AX_QUANT_INT4_ASYM                            ? 0
            : kind == AX_QUANT_INT8 || kind == AX_QUANT_INT8_ASYM ? -128
                                                                  : -8;
 }
-static inline float ax_quant_most(enum ax_quant kind) {
+AX_ON_DEVICE static inline float ax_quant_most(enum ax_quant kind) {
     return kind == AX_QUANT_INT4_ASYM                            ? 15
            : kind == AX_QUANT_INT8 || kind == AX_QUANT_INT8_ASYM ? 127
                                                                  : 7;
 }
-static inline bool ax_quant_is_integer(enum ax_quant kind) {
+AX_ON_DEVICE static inline bool ax_quant_is_integer(enum ax_quant kind) {
     return kind == AX_QUANT_INT8 || kind == AX_QUANT_INT4 || kind == AX_QUANT_INT8_ASYM ||
            kind == AX_QUANT_INT4_ASYM || kind == AX_QUANT_INT4_FP8;
 }
 
-static inline float ax_quant_clamped(enum ax_quant kind, float q) {
+AX_ON_DEVICE static inline float ax_quant_clamped(enum ax_quant kind, float q) {
     return ax_quant_is_integer(kind) ? ax_clamp(q, ax_quant_least(kind), ax_quant_most(kind)) : q;
 }
 
 /* The value that q stands for. */
-static inline float ax_quant_value(enum ax_quant kind, float q, const struct ax_quant_block *b) {
+AX_ON_DEVICE static inline float ax_quant_value(enum ax_quant kind, float q,
+                                                const struct ax_quant_block *b) {
     if (kind == AX_QUANT_INT8_ASYM)
         return (q - b->offset) * b->scale;
     if (kind == AX_QUANT_INT4_ASYM)
@@ -202,18 +205,20 @@ static inline float ax_quant_value(enum ax_quant kind, float q, const struct ax_
     return q * b->scale;
 }
 
-static inline float ax_quant_fake(enum ax_quant kind, float x, const struct ax_quant_block *b) {
+AX_ON_DEVICE static inline float ax_quant_fake(enum ax_quant kind, float x,
+                                               const struct ax_quant_block *b) {
     return ax_quant_value(kind, ax_quant_clamped(kind, ax_quant_rounded(kind, x, b)), b);
 }
 
 /* False where an integer was clamped. */
-static inline bool ax_quant_kept(enum ax_quant kind, float x, const struct ax_quant_block *b) {
+AX_ON_DEVICE static inline bool ax_quant_kept(enum ax_quant kind, float x,
+                                              const struct ax_quant_block *b) {
     const float q = ax_quant_rounded(kind, x, b);
     return !ax_quant_is_integer(kind) || q == ax_quant_clamped(kind, q);
 }
 
 /* A float that has such a fraction and exponent as bits, sign first. */
-static inline uint32_t ax_minifloat_code(float v, int bits, int low, int sign) {
+AX_ON_DEVICE static inline uint32_t ax_minifloat_code(float v, int bits, int low, int sign) {
     uint32_t u;
     const float size = fabsf(v);
     memcpy(&u, &size, sizeof u);
@@ -222,7 +227,7 @@ static inline uint32_t ax_minifloat_code(float v, int bits, int low, int sign) {
     return code | (signbit(v) ? 1U << sign : 0);
 }
 
-static inline float ax_minifloat_value(uint32_t code, int bits, int low, int sign) {
+AX_ON_DEVICE static inline float ax_minifloat_value(uint32_t code, int bits, int low, int sign) {
     const uint32_t size = code & ((1U << sign) - 1), e = size >> bits;
     const float fraction = (float)(size & ((1U << bits) - 1));
     const float v = e == 0 ? ldexpf(fraction, low - bits)
@@ -231,7 +236,7 @@ static inline float ax_minifloat_value(uint32_t code, int bits, int low, int sig
 }
 
 /* The code of q, and q of a code; a NaN has the code of 0. */
-static inline uint32_t ax_quant_code(enum ax_quant kind, float q) {
+AX_ON_DEVICE static inline uint32_t ax_quant_code(enum ax_quant kind, float q) {
     if (q != q)
         return 0;
     if (ax_quant_is_integer(kind))
@@ -243,7 +248,7 @@ static inline uint32_t ax_quant_code(enum ax_quant kind, float q) {
     return ax_minifloat_code(q, 1, 0, 3);
 }
 
-static inline float ax_quant_of_code(enum ax_quant kind, uint32_t code) {
+AX_ON_DEVICE static inline float ax_quant_of_code(enum ax_quant kind, uint32_t code) {
     if (ax_quant_is_integer(kind))
         return kind == AX_QUANT_INT4_ASYM ? (float)code : (float)(int8_t)code;
     if (kind == AX_QUANT_E5M2)
@@ -254,9 +259,13 @@ static inline float ax_quant_of_code(enum ax_quant kind, uint32_t code) {
 }
 
 /* The block from what is stored of it. */
-static inline struct ax_quant_block ax_quant_stored(enum ax_quant kind, float scale, uint32_t byte,
-                                                    float offset, float outer) {
-    struct ax_quant_block b = {.scale = scale, .offset = offset, .byte = byte};
+AX_ON_DEVICE static inline struct ax_quant_block
+ax_quant_stored(enum ax_quant kind, float scale, uint32_t byte, float offset, float outer) {
+    struct ax_quant_block b;
+    memset(&b, 0, sizeof b);
+    b.scale = scale;
+    b.offset = offset;
+    b.byte = byte;
     if (kind == AX_QUANT_NVFP4 || kind == AX_QUANT_NVFP4_ONE)
         b.scale = ax_e4m3_value(byte) * (kind == AX_QUANT_NVFP4 ? ax_quant_outer_value(outer) : 1);
     else if (kind >= AX_QUANT_MXFP4)

@@ -8,6 +8,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* What CUDA's kernels call, too. */
+#ifdef __CUDACC__
+#define AX_ON_DEVICE __host__ __device__
+#else
+#define AX_ON_DEVICE
+#endif
+
 extern const float ax_nf4_values[16]; /* quant_tables.c */
 extern const float ax_nf4_bounds[15];
 extern const float ax_map8_values[256]; /* ascending */
@@ -22,7 +29,7 @@ static inline uint32_t ax_nf4_code(float v) {
 
 /* |v| ≤ 448. Below 2⁻⁶ codes are multiples of 2⁻⁹; above, the float's bits are rounded at the third
  * bit of the fraction and the exponent is moved from 127 to 7. */
-static inline uint32_t ax_e4m3_code(float v) {
+AX_ON_DEVICE static inline uint32_t ax_e4m3_code(float v) {
     uint32_t bits, sign, code;
     memcpy(&bits, &v, sizeof bits);
     sign = bits >> 24 & 0x80;
@@ -31,7 +38,7 @@ static inline uint32_t ax_e4m3_code(float v) {
     return sign | (bits < 0x3c800000 ? (uint32_t)rintf(fabsf(v) * 512) : code);
 }
 
-static inline float ax_e4m3_value(uint32_t code) {
+AX_ON_DEVICE static inline float ax_e4m3_value(uint32_t code) {
     const uint32_t bits = (code & 0x7f)
                           << 20; /* read as a float, the bits are 2⁻¹²⁰ times the value */
     float v;

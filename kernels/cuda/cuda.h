@@ -98,6 +98,16 @@ extern const struct ax_ops ax_ops_cuda;
     X(top_logits)                                                                                  \
     X(top_entropy)
 #define AX_CUDA_CHOICE_WORK(X) X(sample)
+#define AX_CUDA_QUANT(X)                                                                           \
+    X(quantize)                                                                                    \
+    X(dequantize)                                                                                  \
+    X(quant_range)                                                                                 \
+    X(fake_quantize)                                                                               \
+    X(fake_quantize_backward)
+#define AX_CUDA_QUANT_WORK(X)                                                                      \
+    X(quantize)                                                                                    \
+    X(fake_quantize)                                                                               \
+    X(fake_quantize_backward)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
@@ -111,7 +121,8 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_BLAS(X)                                                                                \
     AX_CUDA_UPDATE(X)                                                                              \
     AX_CUDA_ATTENTION(X)                                                                           \
-    AX_CUDA_CHOICE(X)
+    AX_CUDA_CHOICE(X)                                                                              \
+    AX_CUDA_QUANT(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \
@@ -120,6 +131,7 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_UPDATE_WORK(X)                                                                         \
     AX_CUDA_ATTENTION_WORK(X)                                                                      \
     AX_CUDA_CHOICE_WORK(X)                                                                         \
+    AX_CUDA_QUANT_WORK(X)                                                                          \
     AX_CUDA_BLAS(X)
 
 #define AX_CUDA_ENTRY(op)                                                                          \
