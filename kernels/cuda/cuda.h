@@ -108,6 +108,11 @@ extern const struct ax_ops ax_ops_cuda;
     X(quantize)                                                                                    \
     X(fake_quantize)                                                                               \
     X(fake_quantize_backward)
+#define AX_CUDA_DISTILL(X)                                                                         \
+    X(divergence)                                                                                  \
+    X(divergence_merge)                                                                            \
+    X(distill_loss)                                                                                \
+    X(distill_backward)
 
 #define AX_CUDA_OPS(X)                                                                             \
     AX_CUDA_POINTWISE(X)                                                                           \
@@ -122,7 +127,8 @@ extern const struct ax_ops ax_ops_cuda;
     AX_CUDA_UPDATE(X)                                                                              \
     AX_CUDA_ATTENTION(X)                                                                           \
     AX_CUDA_CHOICE(X)                                                                              \
-    AX_CUDA_QUANT(X)
+    AX_CUDA_QUANT(X)                                                                               \
+    AX_CUDA_DISTILL(X)
 #define AX_CUDA_WORK(X)                                                                            \
     AX_CUDA_STEP_WORK(X)                                                                           \
     AX_CUDA_LAYERS_WORK(X)                                                                         \

@@ -1,0 +1,189 @@
+/* Distillation: divergence, divergence_merge, distill_loss, distill_backward (kernels/ops.h has the
+ * formulas). Rows of both models are read once; terms are F32, sums double. */
+#include "kernels/cuda/elements.cuh"
+
+#define THREADS 256
+
+/* One row of both models. */
+struct both {
+    float temper, beta, log_student, log_teacher; /* log(1 − β), log β */
+};
+static inline both both_of(double beta, double inv_temperature) {
+    return {(float)inv_temperature, (float)beta, beta < 1 ? (float)log(1 - beta) : 0.0f,
+            beta > 0 ? (float)log(beta) : 0.0f};
+}
+
+__device__ static inline float log_prob(float z, const both &b, float lse) {
+    return fmaxf((float)AX_LOG_FLOOR, z * b.temper - lse);
+}
+
+/* log((1−β)·e^s + β·e^t) */
+__device__ static inline float log_mixture(float s, float t, const both &b) {
+    if (b.beta == 0 || b.beta == 1)
+        return b.beta == 0 ? s : t;
+    const float x = s + b.log_student, y = t + b.log_teacher;
+    return fmaxf(x, y) + log1pf(expf(-fabsf(x - y)));
+}
+
+/* ---- divergence: a block per row ---- */
+
+template <class E>
+__global__ void __launch_bounds__(THREADS)
+    divergence_kernel(rows_of<const E> logits, rows_of<const E> teacher, int64_t cols,
+                      const float *lse, const float *teacher_lse, rows_of<float> parts, both b) {
+    const int64_t t = blockIdx.x;
+    double of_teacher = 0, of_student = 0;
+    for (int64_t c = threadIdx.x; c < cols; c += THREADS) {
+        const float ls = log_prob((float)logits.at(t, c), b, lse[t]);
+        const float lt = log_prob((float)teacher.at(t, c), b, teacher_lse[t]);
+        const float lm = log_mixture(ls, lt, b);
+        of_teacher += (double)(expf(lt) * (lt - lm));
+        of_student += (double)(expf(ls) * (ls - lm));
+    }
+    of_teacher = block_sum(of_teacher);
+    of_student = block_sum(of_student);
+    if (threadIdx.x == 0) {
+        parts.at(t, 0) = (float)of_teacher;
+        parts.at(t, 1) = (float)of_student;
+    }
+}
+
+extern "C" enum ax_status ax_cuda_divergence(struct ax_queue *q, const struct ax_divergence *a,
+                                             void *work) {
+    (void)work;
+    if (a->logits.shape[0] == 0)
+        return AX_OK;
+    return by_real(a->logits.dtype, [&](auto *e) {
+        typedef AX_TYPE(e) E;
+        return AX_LAUNCH(q, divergence_kernel<E>, (unsigned)a->logits.shape[0], THREADS, 0,
+                         as_rows<const E>(&a->logits), as_rows<const E>(&a->teacher),
+                         a->logits.shape[1], (const float *)a->lse.data,
+                         (const float *)a->teacher_lse.data, as_rows<float>(&a->parts),
+                         both_of(a->beta, a->inv_temperature));
+    });
+}
+
+/* ---- divergence_merge ---- */
+
+__global__ void __launch_bounds__(THREADS)
+    merge_kernel(rows_of<const float> parts, int64_t shards, int64_t rows, float *divergence,
+                 float *student_kl, double beta) {
+    const int64_t t = thread_number();
+    if (t >= rows)
+        return;
+    double teacher = 0, student = 0;
+    for (int64_t s = 0; s < shards; s++) {
+        teacher += (double)parts.at(s, 2 * t);
+        student += (double)parts.at(s, 2 * t + 1);
+    }
+    const double mixed = beta * teacher + (1 - beta) * student;
+    divergence[t] = (float)(beta == 0 ? teacher : beta == 1 ? student : mixed);
+    student_kl[t] = (float)student;
+}
+
+extern "C" enum ax_status
+ax_cuda_divergence_merge(struct ax_queue *q, const struct ax_divergence_merge *a, void *work) {
+    (void)work;
+    const int64_t rows = a->parts.shape[1];
+    return rows == 0 ? AX_OK
+                     : AX_LAUNCH(q, merge_kernel, blocks_of(rows, THREADS), THREADS, 0,
+                                 as_rows<const float>(&a->parts), a->parts.shape[0], rows,
+                                 (float *)a->divergence.data, (float *)a->student_kl.data, a->beta);
+}
+
+/* ---- distill_loss: one block takes the rows in turn ---- */
+
+struct loss_rows {
+    const float *logprob, *divergence, *weight;
+    const int32_t *labels;
+    float *g_logprob, *g_divergence;
+    double divergence_weight, nll_weight;
+};
+
+__global__ void __launch_bounds__(THREADS)
+    distill_loss_kernel(loss_rows r, int64_t rows, ax_step_scalars *s, ax_step_measures *measures) {
+    double weight = 0, divergence = 0, nll = 0;
+    for (int64_t t = threadIdx.x; t < rows; t += THREADS) {
+        const bool labeled = r.labels[t] >= 0;
+        const double w = labeled ? (double)r.weight[t] : 0;
+        r.g_logprob[t] = (float)(-r.nll_weight * w * s->inv_weight);
+        r.g_divergence[t] = (float)(r.divergence_weight * w * s->inv_weight);
+        weight += w;
+        divergence += labeled ? w * (double)r.divergence[t] : 0;
+        nll -= labeled ? w * (double)r.logprob[t] : 0;
+    }
+    weight = block_sum(weight);
+    divergence = block_sum(divergence);
+    nll = block_sum(nll);
+    if (threadIdx.x != 0)
+        return;
+    s->loss += s->inv_weight * (r.divergence_weight * divergence + r.nll_weight * nll);
+    if (measures != nullptr) {
+        measures->sum[0] += divergence;
+        measures->sum[1] += nll;
+        measures->of[0] += weight;
+        measures->of[1] += weight;
+    }
+}
+
+extern "C" enum ax_status ax_cuda_distill_loss(struct ax_queue *q, const struct ax_distill_loss *a,
+                                               void *work) {
+    (void)work;
+    const loss_rows r = {(const float *)a->logprob.data, (const float *)a->divergence.data,
+                         (const float *)a->weight.data,  (const int32_t *)a->labels.data,
+                         (float *)a->g_logprob.data,     (float *)a->g_divergence.data,
+                         a->divergence_weight,           a->nll_weight};
+    const int64_t rows = a->logprob.shape[0];
+    return rows == 0
+               ? AX_OK
+               : AX_LAUNCH(q, distill_loss_kernel, 1, THREADS, 0, r, rows, a->scalars, a->measures);
+}
+
+/* ---- distill_backward: a thread per element ---- */
+
+struct gradient_rows {
+    const int32_t *labels;
+    const float *nll_lse, *lse, *teacher_lse, *student_kl, *g_logprob, *g_divergence;
+    int64_t first_col;
+};
+
+template <class E, class D>
+__global__ void __launch_bounds__(THREADS)
+    distill_backward_kernel(rows_of<const E> logits, rows_of<const E> teacher, rows_of<D> dlogits,
+                            extent e, gradient_rows r, both b) {
+    const int64_t i = thread_number(), t = i / e.cols, c = i % e.cols;
+    if (i >= e.n)
+        return;
+    const int64_t label = r.labels[t];
+    const float z = (float)logits.at(t, c), g_logprob = label >= 0 ? r.g_logprob[t] : 0;
+    const float ls = log_prob(z, b, r.lse[t]);
+    const float lt = log_prob((float)teacher.at(t, c), b, r.teacher_lse[t]);
+    const float s = expf(ls), size = b.beta == 1 ? 1 : 1 - b.beta;
+    const float slope =
+        b.beta == 0 ? s - expf(lt) : size * s * (ls - log_mixture(ls, lt, b) - r.student_kl[t]);
+    const float hit = label == r.first_col + c ? 1 : 0;
+    dlogits.at(t, c) =
+        D(g_logprob * (hit - expf(z - r.nll_lse[t])) + r.g_divergence[t] * b.temper * slope);
+}
+
+extern "C" enum ax_status
+ax_cuda_distill_backward(struct ax_queue *q, const struct ax_distill_backward *a, void *work) {
+    (void)work;
+    const extent e = extent_of(&a->logits);
+    const gradient_rows r = {
+        (const int32_t *)a->labels.data,     (const float *)a->nll_lse.data,
+        (const float *)a->lse.data,          (const float *)a->teacher_lse.data,
+        (const float *)a->student_kl.data,   (const float *)a->g_logprob.data,
+        (const float *)a->g_divergence.data, a->first_col};
+    if (e.n == 0)
+        return AX_OK;
+    return by_real(a->logits.dtype, [&](auto *x) {
+        return by_real(a->dlogits.dtype, [&](auto *d) {
+            typedef AX_TYPE(x) E;
+            typedef AX_TYPE(d) D;
+            return AX_LAUNCH(q, (distill_backward_kernel<E, D>), blocks_of(e.n, THREADS), THREADS,
+                             0, as_rows<const E>(&a->logits), as_rows<const E>(&a->teacher),
+                             as_rows<D>(&a->dlogits), e, r, both_of(a->beta, a->inv_temperature));
+        });
+    });
+}
