@@ -112,7 +112,7 @@ FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
 .PHONY: all help bootstrap demo test test-all test-arm check format docs fuzz bench-peers mutate clean tests-built
-.PHONY: install uninstall dist wheel
+.PHONY: install uninstall dist wheel gpu-check gpu-bench
 all: $(BIN) $(SHIM) ## build axtrain
 
 # Compiles, and keeps the compiler's messages beside the object for `make check`.
@@ -239,6 +239,16 @@ $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tes
     $(addprefix $(BUILD)/emulated-sanitized/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) $(EMULATED_SAN) -o $@ $^ -lcmocka $(LDLIBS) -lstdc++
+
+# The same tests for a GPU.
+$(BUILD)/gpu/%: tests/cuda/%.c $(LIB)
+	@mkdir -p $(@D)
+	@echo "LD $@"
+	$(Q)$(CC) $(CPPFLAGS) $(addprefix -isystem ,$(CUDA_HOME:%=%/include)) $(CFLAGS) $(LDFLAGS) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
+gpu-check: all $(BUILD)/gpu/test_ops $(BUILD)/gpu/test_train ## on a GPU: ops, goldens, trainings, compute-sanitizer
+	@tools/gpu-check $(BUILD)
+gpu-bench: all ## on a GPU: speeds
+	@tools/gpu-bench $(BUILD)
 
 install: all ## install into PREFIX (/usr/local): binary, man page, completions, configs
 	@tools/stage $(BIN) "$(DESTDIR)$(PREFIX)"

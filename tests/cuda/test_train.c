@@ -21,6 +21,13 @@ static const char rows[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
     "\"content\": \"no, no, no\"}]}\n";
 
+static void need_emulator(void) {
+#ifndef AX_CUDA_EMULATED
+    print_message("skipped: the emulator's variables\n");
+    skip();
+#endif
+}
+
 static const char *model(const char *name) {
     static char path[512];
     const char *shared = getenv("AXTRAIN_SHARED");
@@ -44,8 +51,10 @@ static const char *configure(const char *base) {
                       "datasets:\n  - path: %s\n    type: chat_template\nchat_template: chatml\n"
                       "sequence_len: 64\nlearning_rate: 1e-3\nmicro_batch_size: 2\n"
                       "gradient_accumulation_steps: 1\nlogging_steps: 1\nmax_steps: %d\n"
-                      "save_strategy: \"no\"\n",
-                      model(base), golden_llama(), scratch, in_scratch("rows.jsonl"), STEPS),
+                      "num_epochs: 10\nsave_strategy: \"no\"\neval_steps: 5\n"
+                      "test_datasets:\n  - path: %s\n    type: chat_template\n    split: train\n",
+                      model(base), golden_llama(), scratch, in_scratch("rows.jsonl"), STEPS,
+                      in_scratch("rows.jsonl")),
         AX_OK);
     snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
     ax_buf_free(&b);
@@ -72,18 +81,22 @@ static void train(const char *config, const char *out, const char *device, int n
         fail_msg("exit %d on %s: %s", code, device, said);
 }
 
-/* The same on both, and the losses of all steps are as close as `allowed`, relative. */
+static void compare(const char *base, const char *key, int step, double allowed) {
+    const double want = metric_of("cpu", key, step), got = metric_of("cuda", key, step);
+    if (fabs(got - want) > allowed * fabs(want))
+        fail_msg("%s, step %d: %s %.9g on cuda, %.9g on cpu", base, step, key, got, want);
+}
+
+/* The same on both, and the losses of all steps and of the evaluation are as close as `allowed`, relative. */
 static void train_on_both(const char *base, double allowed, int n, const char *const *more) {
     const char *config = configure(base);
     assert_int_equal(ax_remove_tree(in_scratch("cpu")), AX_OK);
     assert_int_equal(ax_remove_tree(in_scratch("cuda")), AX_OK);
     train(config, "cpu", "cpu", n, more);
     train(config, "cuda", "cuda", n, more);
-    for (int step = 1; step <= STEPS; step++) {
-        const double want = metric_of("cpu", "loss", step), got = metric_of("cuda", "loss", step);
-        if (fabs(got - want) > allowed * fabs(want))
-            fail_msg("%s, step %d: loss %.9g on cuda, %.9g on cpu", base, step, got, want);
-    }
+    for (int step = 1; step <= STEPS; step++)
+        compare(base, "loss", step, allowed);
+    compare(base, "eval_loss", STEPS, allowed);
 }
 #define TRAIN_ON_BOTH(base, allowed, ...)                                                          \
     do {                                                                                           \
@@ -108,7 +121,9 @@ static void dense_bf16_is_the_cpus(void **state) {
 static void experts_are_the_cpus(void **state) {
     (void)state;
     TRAIN_ON_BOTH("qwen3_moe", 1e-5, "float32=true");
-    TRAIN_ON_BOTH("mixtral", 1e-2, "bf16=true");
+    /* Adam's first steps are ±learning_rate whatever the gradient: at 1e-3 the cpu's own bf16 is 1.5 %
+     * from its float32. */
+    TRAIN_ON_BOTH("mixtral", 1e-2, "bf16=true", "learning_rate=1e-4");
 }
 
 static void qlora_is_the_cpus(void **state) {
@@ -168,6 +183,8 @@ static void answers_are_the_cpus(void **state) {
     const int code = sft(cuda, sizeof cuda, 10, on_cuda);
     if (code != 0)
         fail_msg("exit %d: %s", code, cuda);
+    *strstr(cuda, "info generated") = '\0'; /* and how fast */
+    *strstr(cpu, "info generated") = '\0';
     assert_string_equal(cuda, cpu);
     sft_command = "sft";
 }
@@ -191,6 +208,7 @@ static double planned(const char *config, const char *gpus) {
 
 static void plans_need_no_gpu(void **state) {
     (void)state;
+    need_emulator();
     const char *config = configure("llama");
     const double without = planned(config, "0");
     assert_true(without > 0);
@@ -199,6 +217,7 @@ static void plans_need_no_gpu(void **state) {
 
 static void too_little_memory_is_refused(void **state) {
     (void)state;
+    need_emulator();
     const char *config = configure("llama");
     setenv("AXTRAIN_EMULATED_MEMORY", "67108864", 1);
     EXPECT(5, "memory: training needs", config, "device=cuda", in_folder("small"));
@@ -209,6 +228,7 @@ static void too_little_memory_is_refused(void **state) {
 
 static void what_is_missing_is_said(void **state) {
     (void)state;
+    need_emulator();
     const char *config = configure("llama");
     char said[8192];
     const char *const automatic[] = {config, "max_steps=1", in_folder("auto")};
@@ -227,6 +247,9 @@ static int begin(void **state) {
     static char bin[512];
     unsetenv("AXTRAIN_DEVICE");
     const char *plain = getenv("AX_TEST_BIN");
+#ifndef AX_CUDA_EMULATED
+    plain = NULL; /* on a GPU: the program itself */
+#endif
     if (plain) {
         snprintf(bin, sizeof bin, "%s-emulated", plain);
         setenv("AX_TEST_BIN", bin, 1);
