@@ -28,8 +28,14 @@ static double relative(double errors, double squares) {
     return sqrt(errors / fmax(squares, 1e-300));
 }
 
-static void print_layer(int i, const struct ax_quantize_layer *l, bool gptq) {
-    if (gptq)
+static void print_unit(const struct ax_quantize_model *m, int u) {
+    const struct ax_quantize_layer *l = &m->units[u];
+    const int i = u - 1;
+    if (u == 0 || u == m->n_units - 1) {
+        if (l->squares > 0)
+            printf("%s: relative error %.4f\n", u == 0 ? "embedding" : "head",
+                   relative(l->errors, l->squares));
+    } else if (m->gptq)
         printf("layer %d: relative error of outputs %.4f, rounded to nearest %.4f\n", i,
                relative(l->chosen, l->outputs), relative(l->nearest, l->outputs));
     else
@@ -51,10 +57,10 @@ static void print_perplexity(const struct ax_quantize_model *m) {
 
 static void print(const struct ax_quantize_model *m) {
     double squares = 0, errors = 0;
-    for (int i = 0; i < m->n_layers; i++) {
-        print_layer(i, &m->layers[i], m->gptq);
-        squares += m->layers[i].squares;
-        errors += m->layers[i].errors;
+    for (int u = 0; u < m->n_units; u++) {
+        print_unit(m, u);
+        squares += m->units[u].squares;
+        errors += m->units[u].errors;
     }
     if (m->rows)
         print_perplexity(m);
@@ -170,9 +176,12 @@ enum ax_status ax_cmd_quantize(int argc, char **argv) {
     struct calibration c = usual;
     const char *paths[2], *scheme = NULL;
     int64_t threads = 0, n_group = 0;
+    bool embedding = false, head = false;
     int n;
     const struct ax_arg args[] = {{"--scheme", AX_ARG_STRING, &scheme, 0, 0},
                                   {"--group", AX_ARG_INT, &n_group, 1, 1 << 20},
+                                  {"--embedding", AX_ARG_FLAG, &embedding, 0, 0},
+                                  {"--head", AX_ARG_FLAG, &head, 0, 0},
                                   {"--gptq", AX_ARG_FLAG, &c.gptq, 0, 0},
                                   {"--calibrate", AX_ARG_STRING, &c.file, 0, 0},
                                   {"--type", AX_ARG_STRING, &c.type, 0, 0},
@@ -187,6 +196,8 @@ enum ax_status ax_cmd_quantize(int argc, char **argv) {
         return ax_error(AX_ERR_CONFIG, "quantize: say which --scheme, such as int4 or fp8");
     AX_TRY(ax_scheme_find("--scheme", scheme, &m.scheme));
     AX_TRY(group(&m.scheme, n_group));
+    m.scheme.embedding = embedding;
+    m.scheme.head = head;
     AX_TRY(check(&c));
     m.dst = paths[1];
     m.threads = ax_runtime_threads(&(struct ax_runtime_options){.threads = (int)threads});

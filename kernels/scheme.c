@@ -136,3 +136,10 @@ enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_schem
     return ax_error(AX_ERR_CONFIG, "%s: no scheme is called \"%.40s\". Nearest: %s.", key, name,
                     nearest->name);
 }
+
+struct ax_scheme ax_scheme_of_model(const struct ax_scheme *s, bool tied) {
+    struct ax_scheme own = *s;
+    if (tied)
+        own.embedding = own.head = s->embedding || s->head;
+    return own;
+}

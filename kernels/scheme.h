@@ -50,6 +50,8 @@ struct ax_scheme {
     struct ax_number_format grad;
     bool trains; /* qat accepts it */
     bool groups; /* weight.block may be another */
+    /* As a run chooses: the matrix of the embedding, and that of the head, are quantized, too. */
+    bool embedding, head;
     enum ax_file_form form;
     const char *readers, *what; /* for people */
 };
@@ -61,5 +63,8 @@ enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme 
 extern const struct ax_scheme ax_schemes[];
 /* AX_ERR_CONFIG names the nearest one; `key` is what the user wrote it for. */
 enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_scheme *out);
+
+/* The scheme of a model whose head is its embedding, if tied: both are quantized, or neither. */
+struct ax_scheme ax_scheme_of_model(const struct ax_scheme *s, bool tied);
 
 #endif

@@ -57,6 +57,7 @@ static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
         return AX_OK;
     if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0) {
         a->quantizes_input = ax_compressed_inputs(q, &a->input);
+        a->quantizes_head = ax_compressed_head(q);
         return ax_compressed_parse(q, &format);
     }
     ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",

@@ -132,7 +132,8 @@ struct ax_arch {
     struct ax_moe_config moe;
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
-    int64_t n_unused; /* layers after the last one that the folder has, too: of multi-token
+    bool quantizes_head; /* and so are those of the head */
+    int64_t n_unused;    /* layers after the last one that the folder has, too: of multi-token
                          prediction. They are kept and not trained */
     struct ax_layer_spec *layers; /* [n_layers] */
 };

@@ -60,10 +60,12 @@ static enum ax_status read_logits(const struct ax_distill_chunk *c, const struct
     struct ax_pass p = {.model = &r->teacher->teacher->model, .inv_temperature = 1};
     const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, n),
                            logits = ax_tensor_rows(&c->logits, 0, n), none = {0};
+    struct ax_tensor w;
+    AX_TRY(ax_head_weight(p.model, &w)); /* a teacher does not train, so no scratch */
     AX_TRY(ax_run_combine_forward(
         p.model->rt->q,
         &(struct ax_combine_forward){.src = r->teacher->normed, .rows = r->rows, .out = hidden}));
-    return ax_head_logits(&p, &none, &hidden, &logits);
+    return ax_head_logits(&p, &w, &none, &hidden, &logits);
 }
 
 /* log Σ exp(logits/T) over all shards of the vocabulary. */

@@ -100,13 +100,16 @@ static enum ax_status agree(struct ax_runtime *rt, unsigned over, const struct a
     return AX_OK;
 }
 
+static bool is_of_tensor(const struct ax_number_format *f) {
+    return f->block == AX_BLOCK_TENSOR || ax_quant_info(f->kind)->outer == AX_BLOCK_TENSOR;
+}
+
 /* The range that x's format needs beside its blocks, in scratch: of its rows or columns, or of all;
  * absent if none. */
 static enum ax_status range_of(struct ax_runtime *rt, const struct plan *p,
                                const struct ax_tensor *x, struct ax_tensor *range) {
-    const int64_t outer = ax_quant_info(p->f->kind)->outer;
-    const bool tensor = outer == AX_BLOCK_TENSOR || p->f->block == AX_BLOCK_TENSOR;
-    const bool rows = outer == AX_BLOCK_ROW ||
+    const bool tensor = is_of_tensor(p->f);
+    const bool rows = ax_quant_info(p->f->kind)->outer == AX_BLOCK_ROW ||
                       (p->f->block == AX_BLOCK_ROW && !p->by_column && !is_alone(rt, p->row));
     const int64_t n = tensor ? 1 : p->by_column ? x->shape[1] : x->shape[0];
     *range = (struct ax_tensor){0};
@@ -122,15 +125,17 @@ static enum ax_status range_of(struct ax_runtime *rt, const struct plan *p,
     return agree(rt, tensor ? p->tensor : p->by_column ? p->column : p->row, range);
 }
 
-static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct plan *p,
-                                const struct ax_tensor *x, const struct ax_tensor *y) {
+/* y = the values of x, which is `of`, or rows of it. */
+static enum ax_status values_among(struct ax_runtime *rt, bool on, const struct plan *p,
+                                   const struct ax_tensor *of, const struct ax_tensor *x,
+                                   const struct ax_tensor *y) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_fake_quantize a = {.x = *x,
                                  .y = *y,
                                  .block = block_of(p->f, x->shape[1]),
                                  .kind = p->f->kind,
                                  .columns = p->by_column};
-    AX_TRY(range_of(rt, p, x, &a.range));
+    AX_TRY(range_of(rt, p, of, &a.range));
     if (on)
         AX_TRY(ax_run_fake_quantize(rt->q, &a));
     else if (y->data != x->data)
@@ -139,11 +144,23 @@ static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct pla
     return AX_OK;
 }
 
+static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct plan *p,
+                                const struct ax_tensor *x, const struct ax_tensor *y) {
+    return values_among(rt, on, p, x, x, y);
+}
+
 enum ax_status ax_fake_quant_weight(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                     const struct ax_param *p, enum ax_fake_sum sum,
                                     const struct ax_tensor *w, const struct ax_tensor *to) {
     const struct plan plan = plan_of_weight(f, p, sum, w);
     return values_of(rt, f->on, &plan, w, to);
+}
+
+enum ax_status ax_fake_quant_rows(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                  const struct ax_param *p, const struct ax_tensor *w,
+                                  const struct ax_tensor *x) {
+    const struct plan plan = plan_of_weight(f, p, AX_SUM_COLUMNS, w);
+    return values_among(rt, f->on, &plan, is_of_tensor(plan.f) ? w : x, x, x);
 }
 
 enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f,
@@ -204,5 +221,14 @@ enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_f
     if (!f->scheme.quantizes_input || !clips(f, f->scheme.input.kind))
         return AX_OK;
     const struct plan plan = plan_of_rows(rt, f, &f->scheme.input, part, AX_SUM_COLUMNS, x);
+    return gradient(rt, f->on, &plan, &a);
+}
+
+enum ax_status ax_fake_quant_rows_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                       const struct ax_param *p, const struct ax_tensor *x,
+                                       const struct ax_tensor *d) {
+    struct ax_fake_quantize_backward a = {.x = *x, .dy = *d, .dx = *d};
+    const struct plan plan = plan_of_weight(f, p, AX_SUM_COLUMNS, x);
+    AX_ASSERT(ax_fake_quant_clips(f) && !is_of_tensor(plan.f));
     return gradient(rt, f->on, &plan, &a);
 }

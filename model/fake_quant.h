@@ -44,6 +44,14 @@ enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct a
 enum ax_status ax_fake_quant_weight(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                     const struct ax_param *p, enum ax_fake_sum sum,
                                     const struct ax_tensor *w, const struct ax_tensor *to);
+/* Looked-up rows x [T][D] of an embedding p [V][D], of which w is what this rank has, become their values;
+ * and d [T][D], the gradient of the values, becomes that of the rows x. w and x compute. */
+enum ax_status ax_fake_quant_rows(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                  const struct ax_param *p, const struct ax_tensor *w,
+                                  const struct ax_tensor *x);
+enum ax_status ax_fake_quant_rows_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                       const struct ax_param *p, const struct ax_tensor *x,
+                                       const struct ax_tensor *d);
 /* True if the gradient of a weight differs from that of its value. */
 bool ax_fake_quant_clips(const struct ax_fake_quant *f);
 /* grad += the gradient of w, given d, that of its value; both accumulation. */

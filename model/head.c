@@ -4,7 +4,8 @@
  *   dz from their gradients;  dh = dz·W, to where h came from;  dW += dzᵀ·h
  *
  * Tokens that are not listed take no part; their gradient is 0. A classifier's head (classifier.h) is
- * one whose vocabulary is the labels, with a bias: z = h·Wᵀ + b, db += Σ dz.
+ * one whose vocabulary is the labels, with a bias: z = h·Wᵀ + b, db += Σ dz. If the model trains for a
+ * scheme with a head (fake_quant.h), products read the values of h and W.
  *
  * With a linear objective (SFT) one loop does all of it, chunk by chunk, while z is in cache.
  * Otherwise a first loop computes the three values per token, the objective sees all tokens, and a
@@ -76,6 +77,7 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
  * logits, unless their cap needs them. */
 struct chunk {
     int64_t cap;
+    struct ax_tensor w; /* as products read it */
     struct ax_tensor hidden, dhidden, logits, dlogits, stats;
     struct ax_head_chunk h;
     struct ax_distill_chunk taught; /* with a teacher */
@@ -106,10 +108,11 @@ static void take_gradients(struct ax_pass *p, struct ax_head_chunk *h, int64_t n
         h->g_divergence = take_column(p, n);
 }
 
-static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
+static enum ax_status take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
     const struct ax_model *m = p->model;
     const int64_t V = local_vocab(m);
     *c = (struct chunk){.cap = ax_head_chunk_tokens(m, p->batch->T)};
+    AX_TRY(ax_head_weight(m, &c->w));
     c->hidden = take(p, "head rows", m->dtype, c->cap, m->arch.hidden_size);
     if (gradients)
         c->dhidden = take(p, "gradient of head rows", m->accum, c->cap, m->arch.hidden_size);
@@ -125,10 +128,7 @@ static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
         c->h.mean_logprob = take_column(p, c->cap);
     if (p->objective->distill)
         ax_distill_take(&c->taught, m, p->teacher, &m->rt->arena.scratch, c->cap);
-}
-
-static const struct ax_param *head_bias(const struct ax_model *m) {
-    return m->head.bias[0];
+    return AX_OK;
 }
 
 /* What sampling would leave of the logits of rows [first, first + n). */
@@ -151,7 +151,7 @@ static enum ax_status chunk_logits(struct ax_pass *p, const struct chunk *c,
         p->model->rt->q,
         &(struct ax_combine_forward){.src = *all_normed, .rows = rows, .out = hidden}));
     const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, first, n);
-    AX_TRY(ax_head_logits(p, &order, &hidden, &logits));
+    AX_TRY(ax_head_logits(p, &c->w, &order, &hidden, &logits));
     return chunk_truncate(p, c, first, n);
 }
 
@@ -178,23 +178,6 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
-}
-
-/* dW += dzᵀ·h, db += Σ dz. */
-static enum ax_status weight_gradients(const struct ax_model *m, const struct ax_tensor *dlogits,
-                                       const struct ax_tensor *hidden) {
-    const struct ax_tensor dw = ax_unit_grad(m->head.unit, m->lm_head);
-    if (dw.data)
-        AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = *dlogits,
-                                                       .b = *hidden,
-                                                       .c = dw,
-                                                       .trans_a = true,
-                                                       .accumulate = true,
-                                                       .alpha = 1}));
-    if (!head_bias(m))
-        return AX_OK;
-    const struct ax_tensor db = ax_unit_grad(m->head.unit, head_bias(m));
-    return db.data ? ax_run_colsum(m->rt->q, &(struct ax_colsum){*dlogits, db}) : AX_OK;
 }
 
 static enum ax_status chunk_dlogits(struct ax_pass *p, const struct chunk *c,
@@ -235,13 +218,19 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
     const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, h->n);
     AX_TRY(chunk_dlogits(p, c, h, &dlogits));
     AX_TRY(ax_head_logits_backward(m, &logits, &dlogits));
-    const struct ax_tensor w = ax_head_weight(m);
-    AX_TRY(
-        ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dlogits, .b = w, .c = dhidden, .alpha = 1}));
+    AX_TRY(ax_run_gemm(m->rt->q,
+                       &(struct ax_gemm){.a = dlogits, .b = c->w, .c = dhidden, .alpha = 1}));
+    if (m->head.quant)
+        AX_TRY(ax_fake_quant_input_grad(m->rt, m->head.quant, &hidden, AX_FAKE_ALL, &dhidden));
     const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, h->first, h->n);
-    AX_TRY(ax_adapter_head_backward(p, &order, &hidden, &w, &dlogits, &dhidden));
+    AX_TRY(ax_adapter_head_backward(p, &order, &hidden, &c->w, &dlogits, &dhidden));
     AX_TRY(ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){*d_normed, dhidden, rows}));
-    return weight_gradients(m, &dlogits, &hidden);
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    struct ax_tensor values = hidden;
+    AX_TRY(ax_head_inputs(m, &values));
+    AX_TRY(ax_head_weight_gradients(m, &dlogits, &values));
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 /* View of rows [first, first + n) of per-token columns; absent columns stay absent. */
@@ -311,7 +300,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
     AX_TRY(ax_tp_gather(m->rt, normed, &all_normed));
     if (back)
         AX_TRY(begin_gradient(p, &d_normed));
-    take_chunk(p, &c, back);
+    AX_TRY(take_chunk(p, &c, back));
     if (linear)
         take_gradients(p, &c.h, c.cap);
     const struct ax_head_chunk all = kept_values(f);
@@ -352,7 +341,7 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     AX_TRY(ax_tp_gather(m->rt, &f->saved[NORMED].t, &all_normed));
     AX_TRY(begin_gradient(p, &d_normed));
     struct chunk c;
-    take_chunk(p, &c, true);
+    AX_TRY(take_chunk(p, &c, true));
     const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
     ax_contract_loop(m->rt);
     for (int64_t first = 0; first < all.n; first += c.cap) {

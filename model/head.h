@@ -22,15 +22,22 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
 
 /* ---- logits.c ---- */
 
-/* This rank's rows of the head's matrix; its unit must be gathered, here and below. */
-struct ax_tensor ax_head_weight(const struct ax_model *m);
-/* logits = hidden·Wᵀ + bias, with the model's factor and cap. rows: which tokens of the sequence they are, for adapters; data NULL if
- * not needed. */
-enum ax_status ax_head_logits(struct ax_pass *p, const struct ax_tensor *rows,
-                              const struct ax_tensor *hidden, const struct ax_tensor *logits);
+/* This rank's rows of the head's matrix as products read them, or in scratch their values, if the model
+ * trains for a scheme with a head; its unit must be gathered, here and below. */
+enum ax_status ax_head_weight(const struct ax_model *m, struct ax_tensor *w);
+/* Of a quantized head, hidden becomes its values, in scratch. */
+enum ax_status ax_head_inputs(const struct ax_model *m, struct ax_tensor *hidden);
+/* logits = hidden·Wᵀ + bias, with the model's factor and cap; w from ax_head_weight. rows: which tokens of
+ * the sequence they are, for adapters; data NULL if not needed. */
+enum ax_status ax_head_logits(struct ax_pass *p, const struct ax_tensor *w,
+                              const struct ax_tensor *rows, const struct ax_tensor *hidden,
+                              const struct ax_tensor *logits);
 /* d: in, the gradient of these logits; out, that of hidden·Wᵀ + bias. With a cap, d is other memory. */
 enum ax_status ax_head_logits_backward(const struct ax_model *m, const struct ax_tensor *logits,
                                        const struct ax_tensor *d);
+/* dW += dᵀ·hidden, db += Σ d; hidden as the product read it. */
+enum ax_status ax_head_weight_gradients(const struct ax_model *m, const struct ax_tensor *d,
+                                        const struct ax_tensor *hidden);
 /* The normed state that inference keeps, [T][D]. */
 const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p);
 

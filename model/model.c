@@ -65,7 +65,7 @@ static enum ax_status quantize_layer(struct ax_model *m, struct ax_layer *l) {
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
         const bool here = p->unit == l->index + 1 && p->ndim == 2 && p->local_shape[1] > 0;
-        if (here && ax_model_quantizes(m, p) && (!p->expert || l->moe.quant))
+        if (here && ax_model_quantizes(m, &m->quant.scheme, p) && (!p->expert || l->moe.quant))
             AX_TRY(ax_fake_quant_check(&m->quant, p));
     }
     return AX_OK;
@@ -76,6 +76,25 @@ static void overlap_layer(struct ax_layer *l, bool overlaps) {
     const int n = ax_layer_linears(l, linears);
     for (int i = 0; i < n; i++)
         linears[i]->overlaps = overlaps;
+}
+
+/* The ends of the model train for the scheme, where it has them. */
+static enum ax_status quantize_ends(struct ax_model *m) {
+    const struct ax_scheme *s = &m->quant.scheme;
+    if (s->head && m->arch.classifier)
+        return ax_error(AX_ERR_CONFIG,
+                        "qat.quantize_head: this model has a score for each label instead of "
+                        "logits; remove it");
+    if ((s->embedding && m->embed_adapter.a) || (s->head && m->head.adapter[0].a))
+        return ax_error(AX_ERR_CONFIG,
+                        "qat.quantize_%s: its adapter is not supported; remove it from "
+                        "lora_target_modules, or train it in full by lora_modules_to_save",
+                        s->embedding && m->embed_adapter.a ? "embedding" : "head");
+    if (s->head)
+        m->head.quant = &m->quant;
+    if (s->embedding && ax_unit_present(&m->units[0]))
+        AX_TRY(ax_fake_quant_check(&m->quant, m->embed));
+    return s->head ? ax_fake_quant_check(&m->quant, m->lm_head) : AX_OK;
 }
 
 static enum ax_status build_units(struct ax_builder *b) {
@@ -104,6 +123,8 @@ static enum ax_status build_units(struct ax_builder *b) {
     build_head(b, last);
     AX_TRY(ax_adapter_attach_end(b, last));
     AX_TRY(ax_builder_finish_unit(b, last));
+    if (m->quant.on)
+        AX_TRY(quantize_ends(m));
     if (b->options->unfrozen)
         AX_TRY(ax_freeze_check(m, b->options->unfrozen));
     return ax_adapter_check(m);
@@ -229,12 +250,15 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                     st, fail);
     AX_TRY_GOTO(ax_builder_begin(&b, m, o), st, fail);
     if (o->qat)
-        m->quant = (struct ax_fake_quant){*o->qat, .on = true, .straight = o->adapter != NULL};
+        m->quant = (struct ax_fake_quant){ax_scheme_of_model(o->qat, m->arch.tied), .on = true,
+                                          .straight = o->adapter != NULL};
     else if (o->folder_inputs && arch->quantizes_input)
-        m->quant = (struct ax_fake_quant){
-            .scheme = {.weight.block = AX_BLOCK_ROW, .quantizes_input = true, .input = arch->input},
-            .on = true,
-            .stored = true};
+        m->quant = (struct ax_fake_quant){.scheme = {.weight.block = AX_BLOCK_ROW,
+                                                     .quantizes_input = true,
+                                                     .input = arch->input,
+                                                     .head = arch->quantizes_head && !m->arch.tied},
+                                          .on = true,
+                                          .stored = true};
     if (m->quant.on)
         AX_TRY_GOTO(check_quant(&b), st, fail);
     AX_TRY_GOTO(build_units(&b), st, fail);

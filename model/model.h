@@ -10,7 +10,7 @@
  *   linear.c → qkv.c, attend.c → attention.c, mla.c; mlp.c, router.c → moe.c → shared_expert.c
  *                                        the parts of a layer (experts: expert_weights.c)
  *   adapter/attach.c                     parameters of adapters
- *   layer.c, head.c → pass.c             forward and backward of a unit
+ *   embed.c, layer.c, head.c → pass.c    forward and backward of a unit
  *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files
  *   adapter/restart.c                    adapters merged into the base while training
  *   split.c → model.c                    units of a pipeline stage; creates a model
@@ -206,9 +206,9 @@ struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *
 #define AX_LAYER_MAX_LINEARS 8
 /* A layer's linears, in model order; returns how many. */
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
-/* True for a matrix that schemes quantize: of a linear of a layer, except the gate of a shared expert;
- * or of an expert, one each. */
-bool ax_model_quantizes(struct ax_model *m, const struct ax_param *p);
+/* True for a matrix that the scheme quantizes: of a linear of a layer, except the gate of a shared expert;
+ * of an expert, one each; of the embedding and the head as it says (ax_scheme_of_model). */
+bool ax_model_quantizes(struct ax_model *m, const struct ax_scheme *s, const struct ax_param *p);
 
 #define AX_UNIT_MAX_ADAPTERS (AX_LAYER_MAX_LINEARS * AX_LINEAR_MAX_PARTS)
 /* The adapters of a unit's linears (the last unit: of the head) on this rank; returns how many. */

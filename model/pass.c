@@ -1,9 +1,9 @@
 /* A unit forward and backward: what the schedule's FORWARD and BACKWARD actions do. */
 #include "model/pass.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "model/balance.h"
+#include "model/embed.h"
 #include "model/head.h"
 #include "model/layer.h"
 #include "model/pipeline.h"
@@ -134,82 +134,6 @@ static enum ax_status fetch_next(const struct ax_pass *p, int unit) {
                          ax_tensor_bytes(&s->residual[u]));
 }
 
-/* Noise on the embeddings of this rank's rows, numbered by the row within the step, run by run. The
- * result is kept for the whole pass, so the noise is drawn only once. */
-static enum ax_status add_noise(struct ax_pass *p) {
-    if (p->neftune_alpha == 0 || inference(p))
-        return AX_OK;
-    const struct ax_runtime *rt = p->model->rt;
-    const struct ax_batch *b = p->batch;
-    const struct ax_tensor *x = &p->slot->residual[0];
-    const int64_t from = ax_tp_first(rt, b->T), length = b->T / b->n_runs;
-    for (int64_t at = from, n; at < from + x->shape[0]; at += n) {
-        const int64_t run = at / length, left = from + x->shape[0] - at;
-        n = (run + 1) * length - at;
-        n = n < left ? n : left;
-        AX_TRY(ax_run_neftune(rt->q, &(struct ax_neftune){.x = ax_tensor_rows(x, at - from, n),
-                                                          .cu = b->cu_seqlens,
-                                                          .alpha = p->neftune_alpha,
-                                                          .stream = ax_hash32("neftune"),
-                                                          .first = b->runs[run].first + at % length,
-                                                          .first_token = b->first_token,
-                                                          .scalars = p->scalars}));
-    }
-    return AX_OK;
-}
-
-/* Multiplies by the embedding's factor, in place. */
-static enum ax_status scale_rows(const struct ax_model *m, const struct ax_tensor *x) {
-    double scale = m->arch.embedding_scale, rounded;
-    if (scale == 1)
-        return AX_OK;
-    if (m->arch.embedding_scale_rounded) {
-        ax_store(m->dtype, &rounded, 0, scale);
-        scale = ax_load(m->dtype, &rounded, 0);
-    }
-    return ax_run_scale(m->rt->q, &(struct ax_scale){.y = *x, .x = *x, .alpha = scale});
-}
-
-/* Looks up rows in this rank's part of the vocabulary and sums them over the ranks. */
-static enum ax_status embed_forward(struct ax_pass *p) {
-    struct ax_model *m = p->model;
-    struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    const struct ax_tensor *out = &p->slot->residual[0];
-    const struct ax_tensor partial = ax_tp_partial(m->rt, out);
-    const struct ax_embedding_forward look_up = {
-        .weight = ax_unit_weight(&m->units[m->embed->unit], m->embed),
-        .tokens = p->batch->tokens,
-        .out = partial,
-        .first_row = ax_tp_first_row(m->rt, m->embed)};
-    AX_TRY(ax_run_embedding_forward(m->rt->q, &look_up));
-    AX_TRY(ax_adapter_embed_forward(p, &partial));
-    AX_TRY(ax_tp_reduce(m->rt, &partial, NULL, out));
-    ax_stack_release(scratch, mark);
-    AX_TRY(add_noise(p));
-    return scale_rows(m, out);
-}
-
-static enum ax_status embed_backward(struct ax_pass *p) {
-    struct ax_model *m = p->model;
-    struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    struct ax_embedding_backward back = {.tokens = p->batch->tokens,
-                                         .dweight =
-                                             ax_unit_grad(&m->units[m->embed->unit], m->embed),
-                                         .first_row = ax_tp_first_row(m->rt, m->embed),
-                                         .skip_token = m->arch.pad_token};
-    if (!back.dweight.data && !m->embed_adapter.a)
-        return AX_OK;
-    AX_TRY(scale_rows(m, &p->slot->grad));
-    AX_TRY(ax_tp_gather(m->rt, &p->slot->grad, &back.dout));
-    if (back.dweight.data)
-        AX_TRY(ax_run_embedding_backward(m->rt->q, &back));
-    AX_TRY(ax_adapter_embed_backward(p, &back.dout));
-    ax_stack_release(scratch, mark);
-    return AX_OK;
-}
-
 /* Tokens of this rank's part of the batch that are no padding: those come last. */
 static int64_t used_tokens(const struct ax_batch *b) {
     const int64_t length = b->T / b->n_runs;
@@ -243,7 +167,7 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
     if (!last && !inference(p) && !s->away)
         s->residual[unit] = take_rows(p, "residual");
     if (unit == 0) {
-        AX_TRY(embed_forward(p));
+        AX_TRY(ax_embed_forward(p));
         return send_away(p, 0);
     }
 
@@ -272,7 +196,7 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
     struct ax_slot *s = p->slot;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     if (unit == 0)
-        return embed_backward(p);
+        return ax_embed_backward(p);
     struct ax_frame *f = &s->frames[unit];
     if (unit < m->lowest_unit) { /* nothing is trainable from here down */
         ax_frame_pop(f, s->stack);

@@ -113,8 +113,10 @@ int ax_adapter_of_unit(struct ax_model *m, int unit,
     return n;
 }
 
-bool ax_model_quantizes(struct ax_model *m, const struct ax_param *p) {
+bool ax_model_quantizes(struct ax_model *m, const struct ax_scheme *s, const struct ax_param *p) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    if (p == m->embed || p == m->lm_head)
+        return p == m->embed ? s->embedding : s->head && !m->arch.classifier;
     if (p->unit == 0 || p->unit == m->n_units - 1)
         return false;
     struct ax_layer *l = &m->layers[p->unit - 1];

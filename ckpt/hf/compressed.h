@@ -23,7 +23,8 @@
 
 /* ---- config.json ---- */
 
-/* quantization_config of a scheme; AX_ERR_UNSUPPORTED if the format has none. */
+/* quantization_config of a scheme, with a group for the embedding and without the head in `ignore` if it
+ * has them; AX_ERR_UNSUPPORTED if the format has none. */
 enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out);
 
 /* How the matrices of a folder are stored. */
@@ -34,11 +35,13 @@ struct ax_compressed_format {
     int64_t block; /* of struct ax_number_format */
     int64_t rows;  /* > 0: a scale is of so many rows of `block` elements, fewer at the edges */
 };
-/* From quantization_config; AX_ERR_UNSUPPORTED names what is not supported. */
+/* From quantization_config, whose groups have to agree; AX_ERR_UNSUPPORTED names what is not supported. */
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);
 /* The format of the activations that meet them, dynamic by token; false: none, or one that is not
  * computed here. */
 bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out);
+/* False if `ignore` names the head. */
+bool ax_compressed_head(struct ax_json config);
 /* That of a scheme with a file form. */
 struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s);
 

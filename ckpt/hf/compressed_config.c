@@ -38,6 +38,13 @@ static json_t *args_of(const struct ax_number_format *f, bool dynamic) {
     return args;
 }
 
+/* The modules of a class; NULL: out of memory. */
+static json_t *group_of(const struct ax_scheme *s, const char *target, bool with_inputs) {
+    return json_pack("{s[s] ss so so sn}", "targets", target, "format", ax_file_form_name(s->form),
+                     "weights", args_of(&s->weight, false), "input_activations",
+                     with_inputs ? args_of(&s->input, true) : json_null(), "output_activations");
+}
+
 enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out) {
     const char *format = ax_file_form_name(s->form);
     if (!format)
@@ -47,17 +54,17 @@ enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out) {
             strncmp(s->name, "int4", 4) == 0                                       ? "int4"
             : strncmp(s->name, "fp8", 3) == 0 || strncmp(s->name, "mxfp8", 5) == 0 ? "fp8"
                                                                                    : "nvfp4");
-    json_t *weights = args_of(&s->weight, false);
-    json_t *inputs = s->quantizes_input ? args_of(&s->input, true) : json_null();
-    *out = weights && inputs
-               ? json_pack("{ss ss ss s[s] s{s{s[s] ss sO sO sn}}}", "quant_method",
-                           "compressed-tensors", "format", format, "quantization_status",
-                           "compressed", "ignore", "lm_head", "config_groups", "group_0", "targets",
-                           "Linear", "format", format, "weights", weights, "input_activations",
-                           inputs, "output_activations")
-               : NULL;
-    json_decref(weights);
-    json_decref(inputs);
+    const char *const head = s->head ? NULL : "lm_head";
+    json_t *groups = json_pack("{so}", "group_0", group_of(s, "Linear", s->quantizes_input));
+    if (groups && s->embedding &&
+        json_object_set_new(groups, "group_1", group_of(s, "Embedding", false)) != 0) {
+        json_decref(groups);
+        groups = NULL;
+    }
+    *out = groups ? json_pack("{ss ss ss s[s*] so}", "quant_method", "compressed-tensors", "format",
+                              format, "quantization_status", "compressed", "ignore", head,
+                              "config_groups", groups)
+                  : NULL;
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
 }
 
@@ -84,18 +91,23 @@ static const struct {
 static enum ax_status unsupported(struct ax_json v, const char *what) {
     ax_json_error(v,
                   "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
-                  "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one group; fp8 "
+                  "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one format; fp8 "
                   "by blocks",
                   what);
     return AX_ERR_UNSUPPORTED;
 }
 
-/* The only value of an object. */
-static struct ax_json only(struct ax_json groups) {
-    struct ax_json first = {0};
-    if (ax_json_size(groups) == 1)
-        first = ax_json_get(groups, json_object_iter_key(json_object_iter((json_t *)groups.v)));
-    return first;
+/* The group of linears: the first that is not of embeddings alone. */
+static const json_t *linears(struct ax_json config) {
+    const char *key;
+    json_t *group;
+    json_object_foreach((json_t *)ax_json_get(config, "config_groups").v, key, group) {
+        const json_t *targets = json_object_get(group, "targets");
+        const char *first = json_string_value(json_array_get(targets, 0));
+        if (json_array_size(targets) != 1 || !first || strcmp(first, "Embedding") != 0)
+            return group;
+    }
+    return NULL;
 }
 
 /* DeepSeek's: e4m3 in blocks of rows and columns. */
@@ -112,19 +124,13 @@ static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_form
     return AX_OK;
 }
 
-enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
-    const char *method, *format, *type, *strategy;
+static enum ax_status parse_group(struct ax_json config, struct ax_json w,
+                                  struct ax_compressed_format *out) {
+    const char *format, *type, *strategy;
     int64_t bits, group;
     bool symmetric;
-    AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
-    if (strcmp(method, "fp8") == 0)
-        return parse_fp8(config, out);
-    if (strcmp(method, "compressed-tensors") != 0)
-        return unsupported(config, "this kind of quantization is not supported");
-    const struct ax_json one = only(ax_json_get(config, "config_groups"));
-    const struct ax_json w = ax_json_get(one, "weights");
     if (!w.v)
-        return unsupported(config, "expected one group in config_groups, with weights");
+        return unsupported(config, "expected weights in each group of config_groups");
     AX_TRY(ax_json_str(ax_json_get(config, "format"), &format));
     AX_TRY(ax_json_i64(ax_json_get(w, "num_bits"), 1, 16, &bits));
     AX_TRY(ax_json_str_or(ax_json_get(w, "type"), "int", &type));
@@ -143,6 +149,27 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
     return unsupported(w, "this format of weights is not supported");
 }
 
+enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
+    const char *method;
+    AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
+    if (strcmp(method, "fp8") == 0)
+        return parse_fp8(config, out);
+    if (strcmp(method, "compressed-tensors") != 0)
+        return unsupported(config, "this kind of quantization is not supported");
+    const struct ax_json groups = ax_json_get(config, "config_groups");
+    const char *key;
+    json_t *v;
+    int n = 0;
+    json_object_foreach((json_t *)groups.v, key, v) {
+        struct ax_compressed_format f;
+        AX_TRY(parse_group(config, ax_json_get(ax_json_get(groups, key), "weights"), &f));
+        if (n++ > 0 && (f.kind != out->kind || f.bits != out->bits || f.block != out->block))
+            return unsupported(ax_json_get(groups, key), "groups of two formats are not supported");
+        *out = f;
+    }
+    return n > 0 ? AX_OK : unsupported(config, "expected a group in config_groups, with weights");
+}
+
 bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
     static const struct {
         const char *type;
@@ -151,8 +178,7 @@ bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
     } kinds[] = {{"int", false, AX_QUANT_INT8_ASYM},
                  {"int", true, AX_QUANT_INT8},
                  {"float", true, AX_QUANT_FP8}};
-    const json_t *x =
-        ax_json_get(only(ax_json_get(config, "config_groups")), "input_activations").v;
+    const json_t *x = json_object_get(linears(config), "input_activations");
     const char *strategy = json_string_value(json_object_get(x, "strategy"));
     const char *type = json_string_value(json_object_get(x, "type"));
     const json_t *symmetric = json_object_get(x, "symmetric");
@@ -168,4 +194,14 @@ bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
         return true;
     }
     return false;
+}
+
+bool ax_compressed_head(struct ax_json config) {
+    const struct ax_json ignore = ax_json_get(config, "ignore");
+    for (size_t i = 0; i < ax_json_size(ignore); i++) {
+        const char *name = json_string_value(ax_json_at(ignore, i).v);
+        if (name && strstr(name, "lm_head"))
+            return false;
+    }
+    return true;
 }

@@ -229,7 +229,12 @@ const struct ax_config_key ax_config_keys_quant[] = {
     AX_KEY("qat.group_size", AX_T_COUNT,
            "Number of weights that share a scale; with scheme, the scheme's if unset.",
            .dflt = "32"),
-    AX_KEY("qat.quantize_embedding", AX_T_BOOL, "Quantize the embedding too.", .dflt = "false"),
+    AX_KEY("qat.quantize_embedding", AX_T_BOOL,
+           "Quantize the embedding, too; with it the head, if they are one matrix.",
+           .dflt = "false"),
+    AX_KEY("qat.quantize_head", AX_T_BOOL,
+           "Quantize the head, too; with it the embedding, if they are one matrix.",
+           .dflt = "false"),
     AX_KEY("qat.fake_quant_after_n_steps", AX_T_INDEX,
            "Step at which quantization starts; the first if unset."),
     AX_KEY("quantization", AX_T_MAP,
@@ -253,8 +258,9 @@ const struct ax_config_key ax_config_keys_quant[] = {
     AX_KEY("quantization.damping", AX_T_SHARE,
            "GPTQ: what is added to the diagonal of XᵀX, of its mean.", .dflt = "0.01",
            .when = "quantization.gptq"),
-    AX_KEY("quantization.quantize_embedding", AX_T_BOOL, "Quantize the embedding too.",
+    AX_KEY("quantization.quantize_embedding", AX_T_BOOL, "Quantize the embedding, too.",
            .dflt = "false"),
+    AX_KEY("quantization.quantize_head", AX_T_BOOL, "Quantize the head, too.", .dflt = "false"),
     {0}};
 
 /* For keys that say how ranks shard rather than how many there are. */

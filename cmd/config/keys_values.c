@@ -49,8 +49,6 @@ const struct ax_config_value ax_config_values[] = {
      AX_REFUSED("write false: the model's probabilities are those among all tokens")},
     {"rl", "ebft", AX_NEEDS(EBFT)},
     {"dpo_loss_type", "aot*", AX_NEEDS(OTHER_RL)},
-    {"qat.quantize_embedding", "true", AX_NEEDS(EMBED_QAT)},
-    {"quantization.quantize_embedding", "true", AX_NEEDS(EMBED_QAT)},
     {"plugins", "*CutCrossEntropyPlugin",
      AX_NO_EFFECT("the head always works in chunks and never stores all logits")},
     {"plugins", "*LigerPlugin|*KernelsPlugin", AX_NO_EFFECT("speed or memory only")},

@@ -74,7 +74,6 @@ enum ax_config_support {
     X(EBFT, "ebft", "energy-based fine-tuning")                                                    \
     X(LOGPROBS, "teacher-logprobs", "log-probs of a teacher from a server; use kd_teacher")        \
     X(OTHER_RL, "other-rl", "more losses and options for preference and reinforcement training")   \
-    X(EMBED_QAT, "quantized-embeddings", "quantized embeddings")                                   \
     X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                         \
     X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared data to the hub")                    \
     X(REMOTE_DATA, "remote-data", "data from URLs and object stores")                              \

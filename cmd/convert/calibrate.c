@@ -60,6 +60,11 @@ static enum ax_status run_rows(struct ax_calibration *c, int unit, int first, in
     return AX_OK;
 }
 
+/* Of the embedding and the head: their values, unless it is the original. */
+static void use_version(struct ax_calibration *c, enum ax_version v) {
+    c->model->quant.on = v != AX_VERSION_ORIGINAL;
+}
+
 enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
                                    const struct ax_calibration_rows *rows) {
     struct ax_stack *stack = &m->rt->arena.persistent;
@@ -75,6 +80,7 @@ enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
     AX_TRY(ax_unit_gather(&m->units[0], m->rt));
     AX_TRY(run_rows(c, 0, 0, rows->n, &c->rows_x, true));
     for (int v = 0; v < AX_VERSIONS; v++) {
+        use_version(c, (enum ax_version)v);
         c->held_x[v] = take(c, held(c), "measured rows");
         AX_TRY(run_rows(c, 0, rows->first_held, held(c), &c->held_x[v], true));
     }
@@ -159,6 +165,7 @@ enum ax_status ax_calibration_loss(struct ax_calibration *c, enum ax_version v, 
     const struct ax_model *m = c->model;
     const int64_t T = c->batch.cap;
     struct sums s = {0};
+    use_version(c, v);
     AX_TRY(ax_model_gather(m, m->n_units - 1));
     for (int i = 0; i < count(c, held(c)); i++) {
         const struct ax_tensor row = ax_tensor_rows(&c->held_x[v], i * T, T);

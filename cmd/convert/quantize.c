@@ -16,7 +16,7 @@ struct work;
 /* One matrix, while its tensors are written. */
 struct job {
     struct work *w;
-    int layer;
+    int unit;
     struct ax_quantized_tensors t;
 };
 
@@ -37,14 +37,14 @@ struct work {
 
 /* What rounding costs, for the report. */
 static enum ax_status measure(struct job *j) {
-    struct ax_quantize_layer *layer = &j->w->m->layers[j->layer];
+    struct ax_quantize_layer *unit = &j->w->m->units[j->unit];
     float *value;
     AX_TRY(ax_alloc(&value, (size_t)j->t.m.e->numel, sizeof *value));
     const enum ax_status st = ax_quantized_matrix_values(&j->t.m, j->w->q, value);
     for (int64_t i = 0; i < j->t.m.e->numel; i++) {
         const double w = (double)j->t.m.x[i], error = (double)value[i] - w;
-        layer->squares += w * w;
-        layer->errors += error * error;
+        unit->squares += w * w;
+        unit->errors += error * error;
     }
     ax_free(value);
     return st;
@@ -53,9 +53,9 @@ static enum ax_status measure(struct job *j) {
 static enum ax_status run_job(struct ax_quantized_tensors *t) {
     struct job *j = t->ctx;
     struct work *w = j->w;
-    if (w->m->rows) {
-        AX_ASSERT(j->layer == w->next_layer); /* they are written in this order */
-        return ax_quantize_layer_run(&w->layers, w->next_layer++, &w->m->layers[j->layer]);
+    if (w->m->rows && j->unit > 0 && j->unit <= w->arch.n_layers) {
+        AX_ASSERT(j->unit == w->next_layer + 1); /* they are written in this order */
+        return ax_quantize_layer_run(&w->layers, w->next_layer++, &w->m->units[j->unit]);
     }
     AX_TRY(ax_quantized_matrix_make(&j->t.m, w->q));
     return measure(j);
@@ -86,20 +86,19 @@ static enum ax_status check_matrix(const struct work *w, const struct ax_st_entr
         (long long)unit, (long long)cols, e->name, (long long)near);
 }
 
-static enum ax_status add_job(struct work *w, const struct ax_st_entry *e, int layer) {
+/* The matrix of `module`.weight. */
+static enum ax_status add_job(struct work *w, const struct ax_st_entry *e, const char *module,
+                              int unit) {
     struct job *j = &w->jobs[w->n_jobs++];
     struct ax_st_output *outputs = w->outputs + w->n_outputs;
-    char *module;
     AX_TRY(check_matrix(w, e));
     *j = (struct job){.w = w,
-                      .layer = layer,
+                      .unit = unit,
                       .t = {.m = ax_quantized_matrix_of(e, &w->m->scheme.weight),
                             .format = &w->format,
                             .make = run_job,
                             .ctx = j}};
-    AX_TRY(ax_strndup(&module, e->name, strlen(e->name) - strlen(".weight")));
     const enum ax_status st = ax_quantized_tensors_add(&j->t, module, outputs);
-    ax_free(module);
     for (int i = 0; i < j->t.n; i++) {
         int64_t numel;
         AX_TRY(ax_product(outputs[i].shape, outputs[i].ndim, &numel));
@@ -107,6 +106,16 @@ static enum ax_status add_job(struct work *w, const struct ax_st_entry *e, int l
     }
     w->n_outputs += j->t.n;
     w->m->matrices++;
+    return st;
+}
+
+static enum ax_status add_matrix(struct work *w, const struct ax_st_entry *e, int unit) {
+    char *module;
+    AX_TRY(ax_strndup(&module, e->name, strlen(e->name) - strlen(".weight")));
+    enum ax_status st = add_job(w, e, module, unit);
+    ax_free(module);
+    if (st == AX_OK && unit == 0 && w->arch.tied)
+        st = add_job(w, e, "lm_head", w->m->n_units - 1);
     return st;
 }
 
@@ -127,25 +136,25 @@ static int by_address(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* The entries of the matrices that are quantized, in model order, and the layer of each. */
+/* The entries of the matrices that are quantized, in model order, and the unit of each. */
 struct matrices {
-    int n, *layers;
+    int n, *units;
     const struct ax_st_entry **list, **sorted;
 };
 
 static enum ax_status find_matrices(const struct work *w, struct ax_model *model,
                                     struct matrices *m) {
-    AX_TRY(ax_alloc(&m->layers, (size_t)model->n_params, sizeof *m->layers));
+    AX_TRY(ax_alloc(&m->units, (size_t)model->n_params, sizeof *m->units));
     AX_TRY(ax_alloc(&m->list, (size_t)model->n_params, sizeof(void *)));
     AX_TRY(ax_alloc(&m->sorted, (size_t)model->n_params, sizeof(void *)));
     for (int i = 0; i < model->n_params; i++) {
         const struct ax_param *p = &model->params[i];
-        if (!ax_model_quantizes(model, p))
+        if (!ax_model_quantizes(model, &w->m->scheme, p))
             continue;
         const struct ax_st_entry *e = ax_hf_find(&w->hf, p->name);
         if (!e)
             return ax_error(AX_ERR_DATA, "%s: %s is missing", w->m->src, p->name);
-        m->layers[m->n] = p->unit - 1;
+        m->units[m->n] = p->unit;
         m->list[m->n] = m->sorted[m->n] = e;
         m->n++;
     }
@@ -153,7 +162,7 @@ static enum ax_status find_matrices(const struct work *w, struct ax_model *model
     return AX_OK;
 }
 
-/* Other tensors, then those of the first layer's matrices, … */
+/* Other tensors, then those of the first unit's matrices, … */
 static enum ax_status add_all(struct work *w, const struct matrices *m) {
     for (int i = 0; i < ax_hf_count(&w->hf); i++) {
         const struct ax_st_entry *e = ax_hf_at(&w->hf, i);
@@ -162,21 +171,21 @@ static enum ax_status add_all(struct work *w, const struct matrices *m) {
             AX_TRY(add_copy(w, e));
     }
     for (int i = 0; i < m->n; i++)
-        AX_TRY(add_job(w, m->list[i], m->layers[i]));
+        AX_TRY(add_matrix(w, m->list[i], m->units[i]));
     return AX_OK;
 }
 
 static enum ax_status add_tensors(struct work *w, struct ax_model *model) {
-    const size_t n = (size_t)ax_hf_count(&w->hf);
+    const size_t n = (size_t)ax_hf_count(&w->hf) + 1; /* a tied matrix is written twice */
     struct matrices m = {0};
     AX_TRY(ax_alloc(&w->jobs, n, sizeof *w->jobs));
     AX_TRY(ax_alloc(&w->outputs, n * AX_QUANTIZED_TENSORS, sizeof *w->outputs));
-    w->m->n_layers = (int)w->arch.n_layers;
-    AX_TRY(ax_alloc(&w->m->layers, (size_t)w->arch.n_layers, sizeof *w->m->layers));
+    w->m->n_units = (int)w->arch.n_layers + 2;
+    AX_TRY(ax_alloc(&w->m->units, (size_t)w->m->n_units, sizeof *w->m->units));
     enum ax_status st = find_matrices(w, model, &m);
     if (st == AX_OK)
         st = add_all(w, &m);
-    ax_free(m.layers);
+    ax_free(m.units);
     ax_free(m.list);
     ax_free(m.sorted);
     return st;
@@ -216,7 +225,9 @@ static enum ax_status write_folder(struct work *w) {
     json_t *config, *edits = json_object();
     AX_TRY(ax_compressed_config(&w->m->scheme, &config));
     enum ax_status st = ignore_others(w, config);
-    if (json_object_set_new(edits, "quantization_config", config) != 0)
+    if (json_object_set_new(edits, "quantization_config", config) != 0 ||
+        (w->arch.tied && w->m->scheme.head &&
+         json_object_set_new(edits, "tie_word_embeddings", json_false()) != 0))
         st = ax_error(AX_ERR_NOMEM, "out of memory for config.json");
     const struct ax_hf_save save = {.dir = w->m->dst,
                                     .base_dir = w->hf.dir,
@@ -253,7 +264,7 @@ static struct ax_quantized_matrix *find_matrix(void *ctx, const struct ax_st_ent
 /* While planning, what writing would do to the device's memory. */
 static enum ax_status plan_layers(struct work *w) {
     struct ax_quantize_layer unused = {0};
-    for (int i = 0; i < w->m->n_layers; i++)
+    for (int i = 0; i < w->arch.n_layers; i++)
         AX_TRY(ax_quantize_layer_run(&w->layers, i, &unused));
     for (int i = 0; i < w->n_jobs; i++)
         ax_quantized_matrix_end(&w->jobs[i].t.m);
@@ -263,8 +274,14 @@ static enum ax_status plan_layers(struct work *w) {
 static enum ax_status calibrated(struct ax_runtime *rt, void *ctx) {
     struct work *w = ctx;
     struct ax_model model;
-    const struct ax_model_options o = {
-        .dtype = AX_F32, .max_positions = w->m->rows->capacity, .one_layer = true};
+    struct ax_scheme ends = w->m->scheme; /* what layers compute with is in their weights */
+    ends.quantizes_input = false;
+    const struct ax_model_options o = {.dtype = AX_F32,
+                                       .max_positions = w->m->rows->capacity,
+                                       .one_layer = true,
+                                       .qat = &ends,
+                                       .unquantized_first = w->arch.n_layers};
+    w->q = rt->q;
     w->layers = (struct ax_quantize_layers){.model = &model,
                                             .hf = &w->hf,
                                             .gptq = w->m->gptq,
@@ -327,6 +344,7 @@ static enum ax_status run(struct work *w) {
     if (w->hf.compressed)
         return ax_error(AX_ERR_CONFIG, "%s: is quantized already; quantize the original", m->src);
     w->format = ax_compressed_of(&m->scheme);
+    m->scheme = ax_scheme_of_model(&m->scheme, w->arch.tied);
     AX_TRY(choose(w));
     return m->rows ? write_calibrated(w) : write_alone(w);
 }
@@ -344,6 +362,6 @@ enum ax_status ax_quantize_model(struct ax_quantize_model *m) {
 }
 
 void ax_quantize_model_free(struct ax_quantize_model *m) {
-    ax_free(m->layers);
-    m->layers = NULL;
+    ax_free(m->units);
+    m->units = NULL;
 }

@@ -1,7 +1,8 @@
 /* `axtrain quantize`: a model folder → a compressed-tensors folder: rounded to nearest, one matrix at a
  * time; or with calibration rows, layer by layer, by GPTQ. What is quantized are the linears of layers,
- * as in quantization-aware training; with its output, the codes to nearest are those of its forward
- * pass. */
+ * as in quantization-aware training, and the embedding and the head as the scheme says, always to nearest;
+ * with training's output, the codes to nearest are those of its forward pass. A tied matrix is written for
+ * both, because that is how other programs read codes. */
 #ifndef AX_CMD_CONVERT_QUANTIZE_H
 #define AX_CMD_CONVERT_QUANTIZE_H
 
@@ -14,8 +15,9 @@ struct ax_quantize_model {
     const struct ax_calibration_rows *rows; /* NULL: to nearest, nothing is compared */
     const struct ax_gptq_options *gptq;     /* NULL: to nearest. Of int4 groups, with rows */
     /* out */
-    int matrices, n_layers;
-    struct ax_quantize_layer *layers; /* owned: ax_quantize_model_free */
+    int matrices, n_units;
+    struct ax_quantize_layer
+        *units; /* the embedding, layers, the head; owned: ax_quantize_model_free */
     int64_t bytes_before, bytes_after;
     double loss[AX_VERSIONS]; /* of the rows that measure: nats per token; CHOSEN of GPTQ alone */
     int64_t tokens;

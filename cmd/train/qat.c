@@ -22,7 +22,7 @@ static const char *name_of(const char *weight, const char *input) {
 
 enum ax_status ax_train_scheme_read(const struct ax_config *cfg, const char *map,
                                     struct ax_scheme *out) {
-    char scheme[48], weight[48], input[48], group[48];
+    char scheme[48], weight[48], input[48], group[48], embedding[48], head[48];
     snprintf(scheme, sizeof scheme, "%s.scheme", map);
     snprintf(weight, sizeof weight, "%s.weight_dtype", map);
     snprintf(input, sizeof input, "%s.activation_dtype", map);
@@ -32,6 +32,10 @@ enum ax_status ax_train_scheme_read(const struct ax_config *cfg, const char *map
         named ? ax_config_str(cfg, "%s", scheme)
               : name_of(ax_config_str(cfg, "%s", weight), ax_config_str(cfg, "%s", input));
     AX_TRY(ax_scheme_find(scheme, name, out));
+    snprintf(embedding, sizeof embedding, "%s.quantize_embedding", map);
+    snprintf(head, sizeof head, "%s.quantize_head", map);
+    out->embedding = ax_config_bool(cfg, "%s", embedding);
+    out->head = ax_config_bool(cfg, "%s", head);
     if (out->groups && (!named || ax_config_is_set(cfg, "%s", group)))
         out->weight.block = ax_config_i64(cfg, "%s", group);
     return AX_OK;

@@ -9,33 +9,7 @@
 #include <math.h>
 
 #include "tests/cmd/chats_case.h"
-
-/* The sequence of tests/peers/fp8_train.py. */
-static const char *one_sequence(void) {
-    static char path[128];
-    struct ax_buf row = {0}, b = {0};
-    need_binary();
-    for (int i = 0; i < 48; i++)
-        assert_int_equal(
-            ax_buf_printf(&row, "%s%d", i ? ", " : "", (7 * i * i + 3 * i + 11) % 509 + 1), AX_OK);
-    assert_int_equal(
-        ax_buf_printf(&b, "{\"input_ids\": [%s], \"labels\": [%s]}\n", row.data, row.data), AX_OK);
-    put_bytes("ids.jsonl", b.data, b.len);
-    ax_buf_free(&row);
-    ax_buf_free(&b);
-    assert_int_equal(
-        ax_buf_printf(&b,
-                      "base_model: %s\noutput_dir: %s/out\ndatasets:\n  - path: %s/ids.jsonl\n"
-                      "    type:\nsequence_len: 64\noptimizer: sgd\nlearning_rate: 0.01\n"
-                      "lr_scheduler: constant\nmax_grad_norm: 0\nweight_decay: 0\nfloat32: true\n"
-                      "micro_batch_size: 1\ngradient_accumulation_steps: 1\nnum_epochs: 3\n"
-                      "logging_steps: 1\nfp8: true\nsave_only_model: true\n",
-                      golden_llama(), scratch, scratch),
-        AX_OK);
-    snprintf(path, sizeof path, "%s", put_bytes("one.yaml", b.data, b.len));
-    ax_buf_free(&b);
-    return path;
-}
+#include "tests/cmd/sequence_case.h"
 
 /* Losses and gradient norms of three steps, by tests/peers/fp8_train.py. */
 static const struct {
@@ -58,7 +32,7 @@ static const struct {
 static void test_steps_are_those_of_pytorch(void **state) {
     (void)state;
     sft_command = "sft";
-    const char *path = one_sequence();
+    const char *path = one_sequence("fp8: true\n");
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         char recipe[64], format[64], skip[64];
         snprintf(recipe, sizeof recipe, "fp8_recipe=%s", runs[i].recipe);

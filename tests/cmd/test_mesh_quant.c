@@ -38,6 +38,8 @@ static void quantized_linears_are_one_rank(void **state) {
             if (scheme.groups && meshes[i].sizes.tp > 1)
                 continue; /* 27 inputs of a rank have no groups */
             scheme.weight.block = scheme.groups ? 2 : scheme.weight.block;
+            scheme.embedding = i % 2;
+            scheme.head = i % 3 < 2;
             struct ax_mesh_check c = {.qat = &scheme,
                                       .adapter = (i + k) % 3 == 0 ? &lora : NULL,
                                       .pad = (i + k) % 3 == 1 ? 4 : 0};
@@ -47,7 +49,8 @@ static void quantized_linears_are_one_rank(void **state) {
         }
 }
 
-/* Groups, rows, tensors, and groups whose scales have one of the tensor: of linears, and of experts. */
+/* Groups, rows, tensors, and groups whose scales have one of the tensor: of linears, of experts, and of the
+ * embedding and the head, whose rows tp splits. */
 static void every_kind_of_scale_is_one_rank(void **state) {
     (void)state;
     static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 2},
@@ -70,6 +73,7 @@ static void every_kind_of_scale_is_one_rank(void **state) {
             if (formats[k / 2].block > 0)
                 scheme.weight.block = formats[k / 2].block;
             const struct model *m = meshes[i].sizes.ep > 1 ? &experts[k % 2] : &models[k % 2];
+            scheme.embedding = scheme.head = k % 2;
             struct ax_mesh_check c = {.qat = &scheme};
             if (meshes[i].sizes.ep == 1 && (i + k) % 3 > 0)
                 c.adapter = (i + k) % 3 == 1 ? &lora : &dora;

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "tests/cmd/chats_case.h"
+#include "tests/cmd/sequence_case.h"
 
 #define LORA "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"
 
@@ -98,12 +99,59 @@ static void test_schemes_train(void **state) {
     }
 }
 
+/* Losses and gradient norms of three steps with the embedding or the head, by tests/peers/qat_ends.py. */
+static const struct {
+    const char *scheme;
+    bool embedding, head;
+    const char *model;
+    double want[6];
+} runs[] = {
+    {"int4", 1, 0, "llama", {7.634459, 10.192947, 6.760904, 8.088968, 6.202779, 7.273184}},
+    {"int4", 0, 1, "llama", {7.622759, 10.072915, 6.806344, 8.046623, 6.215434, 7.520021}},
+    {"int4", 1, 1, "llama", {7.603985, 10.232078, 6.726548, 8.166531, 6.163106, 7.217395}},
+    {"int4", 1, 1, "qwen3", {6.546976, 5.437554, 6.250210, 5.194040, 6.009690, 4.798081}},
+    {"int8-int8", 1, 0, "llama", {7.600101, 9.051443, 6.875750, 7.654457, 6.311509, 7.209180}},
+    {"int8-int8", 0, 1, "llama", {7.597686, 9.046728, 6.870923, 7.676415, 6.310740, 7.216918}},
+    {"int8-int8", 1, 1, "llama", {7.600335, 9.050071, 6.868828, 7.650364, 6.310947, 7.208735}},
+    {"fp8-tensor", 1, 0, "llama", {7.591707, 9.371873, 6.838614, 7.725899, 6.269500, 7.399668}},
+    {"fp8-tensor", 0, 1, "llama", {7.560569, 9.346960, 6.845175, 7.752458, 6.253699, 7.279451}},
+    {"fp8-tensor", 1, 1, "llama", {7.583571, 9.352964, 6.842901, 7.769541, 6.270864, 7.318417}},
+    {"fp8-tensor", 1, 1, "qwen3", {6.599974, 5.587912, 6.263320, 5.603500, 6.001434, 4.943760}}};
+
+static void test_ends_are_those_of_pytorch(void **state) {
+    (void)state;
+    sft_command = "qat";
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char more[160], model[600];
+        snprintf(more, sizeof more,
+                 "qat:\n  scheme: %s\n  quantize_embedding: %s\n  quantize_head: %s\n",
+                 runs[i].scheme, runs[i].embedding ? "true" : "false",
+                 runs[i].head ? "true" : "false");
+        snprintf(model, sizeof model, "base_model=%s/../%s", golden_llama(), runs[i].model);
+        const char *path = one_sequence(more);
+        assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+        EXPECT(0, "\nmodel: ", path, model);
+        for (int step = 0; step < 3; step++) {
+            /* an activation between two codes may go either way; after a step weights differ by ulps, so
+             * that whole groups do */
+            const double *want = runs[i].want + 2 * step;
+            const double loss = metric_of("out", "loss", step + 1),
+                         norm = metric_of("out", "grad_norm", step + 1);
+            if (fabs(loss / want[0] - 1) > (step == 0 ? 1e-5 : 1e-2) ||
+                fabs(norm / want[1] - 1) > (step == 0 ? 2e-4 : 3e-2))
+                fail_msg("%s, step %d: %.6f %.6f, PyTorch has %.6f %.6f", more, step + 1, loss,
+                         norm, want[0], want[1]);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resumes_where_it_starts),
         cmocka_unit_test(test_merged_adapters_are_what_was_trained),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_schemes_train),
+        cmocka_unit_test(test_ends_are_those_of_pytorch),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

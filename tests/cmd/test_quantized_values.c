@@ -35,18 +35,20 @@ static const char *config(const struct ax_scheme *s, const char *more) {
     return chats_config(all);
 }
 
-/* SCRATCH/moe: the golden mixture of experts with a shared one, and rows of its vocabulary. */
-static const char *mixture_config(const struct ax_scheme *s) {
-    static const char *const files[] = {"qwen2_moe/config.json", "qwen2_moe/model.safetensors",
-                                        "llama/tokenizer.json", "llama/tokenizer_config.json"};
+/* SCRATCH/golden: a golden model, and rows of its vocabulary. */
+static const char *golden_config(const char *golden, const struct ax_scheme *s, int group,
+                                 const char *more) {
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
     static char path[128];
     struct ax_buf rows = {0}, b = {0};
-    assert_int_equal(ax_mkdir_parents(in_scratch("moe")), AX_OK);
+    assert_int_equal(ax_mkdir_parents(in_scratch("golden")), AX_OK);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char from[600], to[64], *text;
         size_t n;
-        snprintf(from, sizeof from, "%s/../%s", golden_llama(), files[i]);
-        snprintf(to, sizeof to, "moe/%s", strchr(files[i], '/') + 1);
+        snprintf(from, sizeof from, "%s/../%s/%s", golden_llama(), i < 2 ? golden : "llama",
+                 files[i]);
+        snprintf(to, sizeof to, "golden/%s", files[i]);
         assert_int_equal(ax_read_file(from, 1 << 24, &text, &n), AX_OK);
         put_bytes(to, text, n);
         ax_free(text);
@@ -64,18 +66,21 @@ static const char *mixture_config(const struct ax_scheme *s) {
     }
     put_bytes("ids.jsonl", rows.data, rows.len);
     assert_int_equal(
-        ax_buf_printf(&b,
-                      "base_model: %s/moe\noutput_dir: %s/out\ndatasets:\n  - path: %s/ids.jsonl\n"
-                      "    type:\ntest_datasets:\n  - path: %s/ids.jsonl\n    type:\n"
-                      "sequence_len: 64\nlearning_rate: 5e-3\nlr_scheduler: constant\n"
-                      "micro_batch_size: 3\ngradient_accumulation_steps: 1\nnum_epochs: 9\n"
-                      "max_steps: 3\neval_steps: 3\nlogging_steps: 1\nsave_only_model: true\n"
-                      "float32: true\nqat:\n  scheme: %s\n%s",
-                      scratch, scratch, scratch, scratch, s->name,
-                      s->groups ? "  group_size: 16\n" : ""),
+        ax_buf_printf(
+            &b,
+            "base_model: %s/golden\noutput_dir: %s/out\ndatasets:\n  - path: %s/ids.jsonl\n"
+            "    type:\ntest_datasets:\n  - path: %s/ids.jsonl\n    type:\n"
+            "sequence_len: 64\nlearning_rate: 5e-3\nlr_scheduler: constant\n"
+            "micro_batch_size: 3\ngradient_accumulation_steps: 1\nnum_epochs: 9\n"
+            "max_steps: 3\neval_steps: 3\nlogging_steps: 1\nsave_only_model: true\n"
+            "float32: true\nqat:\n  scheme: %s\n",
+            scratch, scratch, scratch, scratch, s->name),
         AX_OK);
-    group_size = 16;
-    snprintf(path, sizeof path, "%s", put_bytes("moe.yaml", b.data, b.len));
+    if (s->groups)
+        assert_int_equal(ax_buf_printf(&b, "  group_size: %d\n", group), AX_OK);
+    assert_int_equal(ax_buf_printf(&b, "%s", more), AX_OK);
+    group_size = group;
+    snprintf(path, sizeof path, "%s", put_bytes("golden.yaml", b.data, b.len));
     ax_buf_free(&rows);
     ax_buf_free(&b);
     return path;
@@ -106,24 +111,35 @@ static void fake(struct machine *m, const struct ax_scheme *s, const struct ax_s
     ax_free(x);
 }
 
+/* Layers' matrices, or with `ends` those of the embedding and the head as well. */
+static bool is_quantized(const char *name, bool with_ends) {
+    return strstr(name, "_proj.weight") ||
+           (with_ends && (strstr(name, "embed_tokens.weight") || strstr(name, "lm_head.weight")));
+}
+
 /* Matrices of out/quantized against those of `model`. */
+static bool ends;
 static void same_values(struct machine *m, const struct ax_scheme *s, const char *model_dir,
                         int n_matrices) {
     struct ax_hf model, quantized;
     int matrices = 0;
     assert_int_equal(ax_hf_open(&model, in_scratch(model_dir)), AX_OK);
     assert_int_equal(ax_hf_open(&quantized, in_scratch("out/quantized")), AX_OK);
-    assert_int_equal(ax_hf_count(&model), ax_hf_count(&quantized));
-    for (int i = 0; i < ax_hf_count(&model); i++) {
-        const struct ax_st_entry *e = ax_hf_at(&model, i), *q = ax_hf_find(&quantized, e->name);
+    const bool twice = ends && !ax_hf_find(&model, "lm_head.weight"); /* a tied matrix */
+    assert_int_equal(ax_hf_count(&model) + twice, ax_hf_count(&quantized));
+    for (int i = 0; i < ax_hf_count(&quantized); i++) {
+        const struct ax_st_entry *q = ax_hf_at(&quantized, i), *e = ax_hf_find(&model, q->name);
+        if (!e && twice && strcmp(q->name, "lm_head.weight") == 0)
+            e = ax_hf_find(&model, "model.embed_tokens.weight");
+        assert_non_null(e);
         float *want, *got;
         assert_int_equal(ax_alloc(&want, (size_t)e->numel, sizeof *want), AX_OK);
         assert_int_equal(ax_alloc(&got, (size_t)e->numel, sizeof *got), AX_OK);
-        if (strstr(e->name, "_proj.weight"))
+        if (is_quantized(e->name, ends))
             fake(m, s, e, want);
         else
             assert_int_equal(ax_st_read(e, 0, e->numel, AX_F32, want), AX_OK);
-        matrices += strstr(e->name, "_proj.weight") != NULL;
+        matrices += is_quantized(e->name, ends);
         assert_int_equal(ax_st_read(q, 0, e->numel, AX_F32, got), AX_OK);
         for (int64_t k = 0; k < e->numel; k++)
             if (got[k] != want[k])
@@ -202,7 +218,7 @@ static void check_llama(struct machine *m, const struct ax_scheme *s, size_t how
 static void check_mixture(struct machine *m, const struct ax_scheme *s) {
     char path[200], *text;
     size_t n;
-    snprintf(path, sizeof path, "%s", mixture_config(s));
+    snprintf(path, sizeof path, "%s", golden_config("qwen2_moe", s, 16, ""));
     check(m, s, path, "out", MIXTURE_MATRICES);
     assert_int_equal(ax_read_file(in_scratch("out/quantized/config.json"), 1 << 20, &text, &n),
                      AX_OK);
@@ -212,7 +228,24 @@ static void check_mixture(struct machine *m, const struct ax_scheme *s) {
     ax_free(text);
 }
 
-enum { FULL, LORA, DORA, MIXTURE };
+/* The embedding and the head, which are one matrix of qwen3: trained in full, and frozen beside an adapter. */
+static void check_ends(struct machine *m, const struct ax_scheme *s) {
+    static const char both[] = "  quantize_embedding: true\n  quantize_head: true\n";
+    char more[300], path[200];
+    ends = true;
+    for (size_t how = 0; how < 2; how++) {
+        const char *model = how ? "out/merged" : "out";
+        snprintf(more, sizeof more, "%s%s", both, trained[how]);
+        snprintf(path, sizeof path, "%s", golden_config("llama", s, 32, more));
+        check(m, s, path, model, 23);
+        snprintf(more, sizeof more, "  quantize_head: true\n%s", trained[how]);
+        snprintf(path, sizeof path, "%s", golden_config("qwen3", s, 32, more));
+        check(m, s, path, model, 23);
+    }
+    ends = false;
+}
+
+enum { FULL, LORA, DORA, MIXTURE, ENDS };
 
 static void every_scheme(size_t how) {
     struct machine m;
@@ -221,7 +254,9 @@ static void every_scheme(size_t how) {
     machine_open(&m, have_cpu() ? "cpu" : "ref", 1);
     for (const struct ax_scheme *s = ax_schemes; s->name; s++)
         if (s->form != AX_FORM_NONE) {
-            how == MIXTURE ? check_mixture(&m, s) : check_llama(&m, s, how);
+            how == MIXTURE ? check_mixture(&m, s)
+            : how == ENDS  ? check_ends(&m, s)
+                           : check_llama(&m, s, how);
             n++;
         }
     assert_true(n >= 8);
@@ -246,6 +281,26 @@ static void test_mixture(void **state) {
     every_scheme(MIXTURE);
 }
 
+static void test_ends(void **state) {
+    (void)state;
+    every_scheme(ENDS);
+}
+
+/* Adapters of what is quantized with its values looked up. */
+static void test_adapters_of_ends(void **state) {
+    (void)state;
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    sft_command = "qat";
+    EXPECT(2, "qat.quantize_embedding: its adapter is not supported",
+           golden_config("llama", &ax_schemes[0], 32,
+                         "  quantize_embedding: true\nadapter: lora\nlora_r: 4\nlora_alpha: 8\n"
+                         "lora_target_modules: [embed_tokens, q_proj]\n"));
+    EXPECT(2, "qat.quantize_head: its adapter is not supported",
+           golden_config("llama", &ax_schemes[0], 32,
+                         "  quantize_head: true\nadapter: lora\nlora_r: 4\nlora_alpha: 8\n"
+                         "lora_target_modules: [lm_head, q_proj]\n"));
+}
+
 /* A configuration with an adapter that was not merged. */
 static void test_unmerged(void **state) {
     (void)state;
@@ -259,6 +314,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full),     cmocka_unit_test(test_lora),
         cmocka_unit_test(test_dora),     cmocka_unit_test(test_mixture),
+        cmocka_unit_test(test_ends),     cmocka_unit_test(test_adapters_of_ends),
         cmocka_unit_test(test_unmerged),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
