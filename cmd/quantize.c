@@ -35,10 +35,13 @@ static void print_unit(const struct ax_quantize_model *m, int u) {
         if (l->squares > 0)
             printf("%s: relative error %.4f\n", u == 0 ? "embedding" : "head",
                    relative(l->errors, l->squares));
-    } else if (m->gptq)
+    } else if (m->gptq) {
         printf("layer %d: relative error of outputs %.4f, rounded to nearest %.4f\n", i,
                relative(l->chosen, l->outputs), relative(l->nearest, l->outputs));
-    else
+        if (l->few > 0)
+            printf("layer %d: %d matrices of experts to nearest, as too few rows read them\n", i,
+                   l->few);
+    } else
         printf("layer %d: relative error %.4f\n", i, relative(l->errors, l->squares));
 }
 

@@ -110,6 +110,12 @@ enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
                                 .offsets = rows->offsets,
                                 .trans_b = !is_stacked(w),
                                 .expected_rows = rows->expected};
+    if (l->moe.watch) {
+        const bool down = w->parts == 1;
+        AX_TRY(l->moe.watch->see(l->moe.watch->ctx, down, rows));
+        if (down)
+            return AX_OK;
+    }
     AX_TRY(used_inputs(l, m, rows, &g.a));
     AX_TRY(used_weights(l, m, w, &g.b));
     if (w->bias)

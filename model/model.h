@@ -46,6 +46,13 @@ struct ax_mlp_part {
     struct ax_linear gate_up, down;
 };
 
+/* Called with what the experts here read, before the products of their gates and ups, or `down`, which is
+ * not computed. */
+struct ax_expert_watch {
+    enum ax_status (*see)(void *ctx, bool down, const struct ax_expert_rows *rows);
+    void *ctx;
+};
+
 /* Mixture of experts: see moe.c. Parameters of all experts, in expert order; if they are stacked, one
  * each, with biases. */
 struct ax_moe_part {
@@ -56,7 +63,8 @@ struct ax_moe_part {
     const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
     const struct ax_param *down;    /* [n_experts] */
     struct ax_expert_adapter gate_up_adapter, down_adapter;
-    const struct ax_fake_quant *quant; /* of the experts; NULL: none */
+    const struct ax_fake_quant *quant;   /* of the experts; NULL: none */
+    const struct ax_expert_watch *watch; /* of forward passes; NULL: nobody */
     struct ax_linear gate; /* of a shared expert: see shared_expert.c; no parts without */
 };
 

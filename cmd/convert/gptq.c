@@ -29,7 +29,6 @@ enum ax_status ax_gptq_open(struct ax_gptq *g, int64_t n) {
     const size_t size = (size_t)(n * n);
     *g = (struct ax_gptq){.n = n};
     AX_TRY(ax_alloc(&g->h, size, sizeof *g->h));
-    AX_TRY(ax_alloc(&g->u, size, sizeof *g->u));
     return ax_alloc(&g->order, (size_t)n, sizeof *g->order);
 }
 
@@ -198,6 +197,8 @@ enum ax_status ax_gptq_factor(struct ax_queue *q, struct ax_gptq *g,
     const size_t all = (size_t)(n * n), strip = (size_t)((n + TILE) * TILE);
     struct factors f = {.q = q, .n = n};
     enum ax_status st;
+    if (!g->u)
+        AX_TRY(ax_alloc(&g->u, all, sizeof *g->u));
     AX_TRY_GOTO(ax_alloc(&f.a, all, sizeof *f.a), st, done);
     AX_TRY_GOTO(ax_alloc(&f.m, all, sizeof *f.m), st, done);
     AX_TRY_GOTO(ax_alloc(&f.tiles, strip, sizeof *f.tiles), st, done);

@@ -22,12 +22,12 @@ struct ax_gptq_options {
 struct ax_gptq {
     int64_t n, tokens; /* inputs; rows seen */
     float *h;          /* [n][n]: Σ xᵀx above and on the diagonal; then H without λ */
-    float *u;          /* [n][n], in order */
+    float *u;          /* [n][n], in order; from ax_gptq_factor */
     int32_t *order;    /* [n] */
 };
 enum ax_status ax_gptq_open(struct ax_gptq *g, int64_t n);
 void ax_gptq_close(struct ax_gptq *g); /* safe on a zeroed one */
-/* Adds x F32 [rows][n]. */
+/* Adds x F32 or BF16 [rows][n]. */
 enum ax_status ax_gptq_see(struct ax_queue *q, struct ax_gptq *g, const struct ax_tensor *x);
 /* After the last of them. AX_ERR_DATA if H is not positive. */
 enum ax_status ax_gptq_factor(struct ax_queue *q, struct ax_gptq *g,

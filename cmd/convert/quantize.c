@@ -9,6 +9,7 @@
 #include "ckpt/hf/kept.h"
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/quantize_tensors.h"
+#include "kernels/cpu/isa.h"
 #include "model/classifier.h"
 
 struct work;
@@ -276,7 +277,8 @@ static enum ax_status calibrated(struct ax_runtime *rt, void *ctx) {
     struct ax_model model;
     struct ax_scheme ends = w->m->scheme; /* what layers compute with is in their weights */
     ends.quantizes_input = false;
-    const struct ax_model_options o = {.dtype = AX_F32,
+    const bool bf16 = w->arch.dtype == AX_BF16 && ax_cpu_prefers_bf16(ax_cpu_isa());
+    const struct ax_model_options o = {.dtype = bf16 ? AX_BF16 : AX_F32,
                                        .max_positions = w->m->rows->capacity,
                                        .one_layer = true,
                                        .qat = &ends,
@@ -328,11 +330,6 @@ static enum ax_status run(struct work *w) {
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: experts that are one tensor, stored by columns, are not supported by "
                         "quantize; convert to gguf with --quant instead",
-                        m->src);
-    if (w->arch.moe.n_experts > 0 && m->rows)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: calibration does not support mixtures of experts so far; remove "
-                        "--gptq and --calibrate, which rounds to nearest",
                         m->src);
     AX_TRY(ax_hf_open(&w->hf, m->src));
     if (w->hf.wrapped)

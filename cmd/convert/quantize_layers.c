@@ -1,37 +1,99 @@
 /* A layer's weights are first the model's, then rounded to nearest, then those that are written. */
 #include "cmd/convert/quantize_layers.h"
 
-#include "base/mem.h"
-#include "kernels/quant_block.h"
+#include <string.h>
 
-/* A layer's linears, and what each reads. */
+#include "base/mem.h"
+
+/* The matrices that read the same inputs: of a linear, or of one expert. */
+struct reader {
+    const struct ax_linear *linear; /* NULL: of an expert */
+    int n;
+    const struct ax_param *weight[AX_LINEAR_MAX_PARTS];
+    struct ax_gptq inputs;
+};
+
+/* A layer's: its linears, then of each expert gate and up, and down. */
 struct state {
     struct ax_quantize_layers *s;
     struct ax_quantize_layer *report;
-    int n;
+    struct ax_layer *layer;
+    int n, n_linears;
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
-    struct ax_gptq inputs[AX_LAYER_MAX_LINEARS];
+    struct reader *readers; /* [n] */
+    int32_t *offsets;       /* of the experts' rows */
 };
+
+static enum ax_status list_readers(struct state *t) {
+    const struct ax_moe_part *moe = &t->layer->moe;
+    const int experts = moe->gate_up ? (int)t->s->model->arch.moe.n_experts : 0;
+    t->n_linears = ax_layer_linears(t->layer, t->linears);
+    t->n = t->n_linears + 2 * experts;
+    AX_TRY(ax_alloc(&t->readers, (size_t)t->n, sizeof *t->readers));
+    AX_TRY(ax_alloc(&t->offsets, (size_t)experts + 1, sizeof *t->offsets));
+    for (int i = 0; i < t->n_linears; i++) {
+        const struct ax_linear *l = t->linears[i];
+        t->readers[i] = (struct reader){.linear = l, .n = l->n_parts};
+        memcpy(t->readers[i].weight, l->weight, sizeof l->weight);
+    }
+    for (int e = 0; e < experts; e++) {
+        struct reader *r = &t->readers[t->n_linears + 2 * e];
+        r[0] = (struct reader){.n = 2, .weight = {moe->gate_up + 2 * e, moe->gate_up + 2 * e + 1}};
+        r[1] = (struct reader){.n = 1, .weight = {moe->down + e}};
+    }
+    return AX_OK;
+}
+
+/* The matrix that a parameter becomes; NULL: it stays as it is. */
+static struct ax_quantized_matrix *matrix_of(const struct state *t, const struct ax_param *p) {
+    return t->s->find(t->s->ctx, ax_hf_find(t->s->hf, p->name));
+}
 
 static enum ax_status see(void *ctx, const struct ax_linear *l, const struct ax_tensor *x) {
     struct state *t = ctx;
     const int64_t n = ax_calibration_tokens(&t->s->rows);
     const struct ax_tensor used = ax_tensor_rows(x, 0, n < x->shape[0] ? n : x->shape[0]);
-    for (int i = 0; i < t->n; i++)
-        if (t->linears[i] == l)
-            return ax_gptq_see(t->s->model->rt->q, &t->inputs[i], &used);
+    for (int i = 0; i < t->n_linears; i++)
+        if (t->readers[i].linear == l && t->readers[i].inputs.h)
+            return ax_gptq_see(t->s->model->rt->q, &t->readers[i].inputs, &used);
     return AX_OK;
 }
 
-static enum ax_status watch(struct state *t, int layer) {
-    const struct ax_linear_watch w = {see, t};
-    for (int i = 0; i < t->n; i++) {
-        AX_TRY(ax_gptq_open(&t->inputs[i], ax_linear_in(t->linears[i])));
-        t->linears[i]->watch = &w;
+/* While planning, all rows are one expert's. */
+static enum ax_status see_experts(void *ctx, bool down, const struct ax_expert_rows *rows) {
+    struct state *t = ctx;
+    struct ax_queue *q = t->s->model->rt->q;
+    struct reader *experts = t->readers + t->n_linears + down;
+    if (ax_queue_is_meta(q))
+        return ax_gptq_see(q, &experts->inputs, &rows->x);
+    AX_TRY(ax_queue_read(q, rows->offsets.data, t->offsets, ax_tensor_bytes(&rows->offsets), NULL));
+    for (int64_t e = 0; e < rows->offsets.shape[0] - 1; e++) {
+        const int64_t n = t->offsets[e + 1] - t->offsets[e];
+        const struct ax_tensor own = ax_tensor_rows(&rows->x, t->offsets[e], n);
+        if (n > 0)
+            AX_TRY(ax_gptq_see(q, &experts[2 * e].inputs, &own));
     }
-    const enum ax_status st = ax_calibration_watch(&t->s->rows, layer);
-    for (int i = 0; i < t->n; i++)
+    return AX_OK;
+}
+
+static enum ax_status watch(struct state *t) {
+    const struct ax_linear_watch w = {see, t, false}, last = {see, t, true};
+    const struct ax_expert_watch experts = {see_experts, t};
+    const struct ax_linear *end = t->layer->moe.gate_up ? NULL : &t->layer->mlp.down;
+    for (int i = 0; i < t->n; i++) {
+        const struct ax_param *first = t->readers[i].weight[0];
+        if (first && matrix_of(t, first))
+            AX_TRY(ax_gptq_open(&t->readers[i].inputs, first->local_shape[1]));
+    }
+    for (int i = 0; i < t->n_linears; i++) {
+        AX_ASSERT(t->linears[i]);
+        t->linears[i]->watch = t->linears[i] == end ? &last : &w;
+    }
+    t->layer->moe.watch = &experts;
+    const enum ax_status st = ax_calibration_watch(&t->s->rows, t->layer->index);
+    for (int i = 0; i < t->n_linears; i++)
         t->linears[i]->watch = NULL;
+    t->layer->moe.watch = NULL;
     return st;
 }
 
@@ -39,8 +101,11 @@ static enum ax_status watch(struct state *t, int layer) {
 
 /* Values become the weights of the layer. */
 static enum ax_status use_values(struct state *t, const struct ax_param *p, const float *values) {
+    AX_ASSERT(p);
     const struct ax_tensor w = ax_unit_weight(&t->s->model->units[p->unit], p);
-    return ax_queue_write(t->s->model->rt->q, w.data, values, ax_tensor_bytes(&w));
+    const struct ax_tensor from =
+        ax_tensor_2d(AX_F32, (void *)(uintptr_t)values, w.shape[0], w.shape[1]);
+    return ax_run_copy(t->s->model->rt->q, &(struct ax_copy){.dst = w, .src = from});
 }
 
 /* *sum += the squared error of the outputs; values become the differences from x. */
@@ -98,11 +163,23 @@ static enum ax_status round_gptq(struct state *t, const struct ax_gptq *g, const
     return add_output_error(t, g, m, values, &r->chosen);
 }
 
+/* A matrix that GPTQ does not change. */
+static enum ax_status keep_nearest(struct state *t, const struct ax_param *p) {
+    const struct ax_quantized_matrix *m = matrix_of(t, p);
+    float *values;
+    AX_TRY(ax_alloc(&values, (size_t)m->e->numel, sizeof *values));
+    const enum ax_status st = ax_quantized_matrix_values(m, t->s->model->rt->q, values);
+    if (st == AX_OK)
+        add_weight_error(t->report, m, values);
+    ax_free(values);
+    return st;
+}
+
 /* ---- all of them ---- */
 
 static enum ax_status round_matrix(struct state *t, const struct ax_gptq *g,
                                    const struct ax_param *p) {
-    struct ax_quantized_matrix *m = t->s->find(t->s->ctx, ax_hf_find(t->s->hf, p->name));
+    struct ax_quantized_matrix *m = matrix_of(t, p);
     float *values;
     if (!m)
         return AX_OK;
@@ -112,41 +189,60 @@ static enum ax_status round_matrix(struct state *t, const struct ax_gptq *g,
     return st;
 }
 
-static enum ax_status round_all(struct state *t, bool gptq) {
-    for (int i = 0; i < t->n; i++) {
-        struct ax_gptq *g = gptq ? &t->inputs[i] : NULL;
-        if (g)
-            AX_TRY(ax_gptq_factor(t->s->model->rt->q, g, t->s->gptq));
-        for (int k = 0; k < t->linears[i]->n_parts; k++)
-            AX_TRY(round_matrix(t, g, t->linears[i]->weight[k]));
-    }
+static enum ax_status round_all(struct state *t) {
+    for (int i = 0; i < t->n; i++)
+        for (int k = 0; k < t->readers[i].n; k++)
+            AX_TRY(round_matrix(t, NULL, t->readers[i].weight[k]));
     return AX_OK;
 }
 
-static enum ax_status run(struct state *t, int layer) {
+/* Those of a reader, which are at nearest; then its memory is not needed. */
+static enum ax_status round_reader(struct state *t, struct reader *r) {
+    struct ax_queue *q = t->s->model->rt->q;
+    if (!r->inputs.h) /* stays as it is */
+        return AX_OK;
+    if (!r->linear && !ax_queue_is_meta(q) && ax_quantize_too_few(r->inputs.tokens, r->inputs.n)) {
+        t->report->few += r->n;
+        for (int k = 0; k < r->n; k++)
+            AX_TRY(keep_nearest(t, r->weight[k]));
+    } else {
+        AX_TRY(ax_gptq_factor(q, &r->inputs, t->s->gptq));
+        for (int k = 0; k < r->n; k++)
+            AX_TRY(round_matrix(t, &r->inputs, r->weight[k]));
+    }
+    ax_gptq_close(&r->inputs);
+    return AX_OK;
+}
+
+static enum ax_status run(struct state *t) {
     struct ax_calibration *c = &t->s->rows;
+    const int layer = t->layer->index;
     AX_TRY(ax_calibration_measure(c, layer, AX_VERSION_ORIGINAL));
     if (t->s->gptq)
-        AX_TRY(watch(t, layer));
-    AX_TRY(round_all(t, false));
+        AX_TRY(watch(t));
+    AX_TRY(round_all(t));
     AX_TRY(ax_calibration_measure(c, layer, AX_VERSION_NEAREST));
     if (!t->s->gptq)
         return AX_OK;
-    AX_TRY(round_all(t, true));
+    for (int i = 0; i < t->n; i++)
+        AX_TRY(round_reader(t, &t->readers[i]));
     AX_TRY(ax_calibration_advance(c, layer));
     return ax_calibration_measure(c, layer, AX_VERSION_CHOSEN);
 }
 
 enum ax_status ax_quantize_layer_run(struct ax_quantize_layers *s, int layer,
                                      struct ax_quantize_layer *report) {
-    struct state t = {.s = s, .report = report};
+    struct state t = {.s = s, .report = report, .layer = &s->model->layers[layer]};
     struct ax_unit *unit = &s->model->units[layer + 1];
-    t.n = ax_layer_linears(&s->model->layers[layer], t.linears);
     AX_TRY(ax_model_load_unit(s->model, s->hf, layer + 1));
     AX_TRY(ax_unit_gather(unit, s->model->rt));
-    const enum ax_status st = run(&t, layer);
+    enum ax_status st = list_readers(&t);
+    if (st == AX_OK)
+        st = run(&t);
     ax_unit_release(unit);
-    for (int i = 0; i < t.n; i++)
-        ax_gptq_close(&t.inputs[i]);
+    for (int i = 0; t.readers && i < t.n; i++)
+        ax_gptq_close(&t.readers[i].inputs);
+    ax_free(t.readers);
+    ax_free(t.offsets);
     return st;
 }

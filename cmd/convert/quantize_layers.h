@@ -13,7 +13,14 @@ struct ax_quantize_layer {
     double outputs, nearest,
         chosen; /* of GPTQ, over the calibration rows: Σ y², and Σ (error of y)²
                                         when rounded to nearest, and as written */
+    int few; /* of GPTQ: matrices of experts that went to nearest, as hardly any rows read them; they
+                are not in the outputs */
 };
+/* An expert has too few rows if they are less than a quarter of its inputs: the errors that GPTQ makes up
+ * for are then those of these rows alone. */
+static inline bool ax_quantize_too_few(int64_t rows, int64_t inputs) {
+    return rows < (inputs + 3) / 4;
+}
 
 struct ax_quantize_layers {
     struct ax_calibration rows;

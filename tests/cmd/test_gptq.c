@@ -194,6 +194,62 @@ static void test_command(void **state) {
     assert_true(number_after("tokens): ") == before);
 }
 
+/* SCRATCH/mixtral, and n rows of its vocabulary. */
+static void make_mixture(int n) {
+    static const char *const files[] = {"mixtral/config.json", "mixtral/model.safetensors",
+                                        "llama/tokenizer.json", "llama/tokenizer_config.json"};
+    struct ax_buf b = {0};
+    assert_int_equal(ax_mkdir_parents(in_scratch("mixtral")), AX_OK);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char from[600], to[64], *text;
+        size_t bytes;
+        snprintf(from, sizeof from, "%s/../%s", golden_llama(), files[i]);
+        snprintf(to, sizeof to, "mixtral%s", strchr(files[i], '/'));
+        assert_int_equal(ax_read_file(from, 1 << 24, &text, &bytes), AX_OK);
+        put_bytes(to, text, bytes);
+        ax_free(text);
+    }
+    for (int row = 0; row < n; row++) {
+        struct ax_buf ids = {0};
+        for (int i = 0; i < 60; i++)
+            assert_int_equal(
+                ax_buf_printf(&ids, "%s%d", i ? ", " : "",
+                              (7 * i * i + 3 * i + 11 * row + row * row * i) % 300 + 1),
+                AX_OK);
+        assert_int_equal(
+            ax_buf_printf(&b, "{\"input_ids\": [%s], \"labels\": [%s]}\n", ids.data, ids.data),
+            AX_OK);
+        ax_buf_free(&ids);
+    }
+    put_bytes("ids.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+}
+
+/* Each expert sees the rows that are sent to it; one that hardly any are sent to goes to nearest. */
+static void test_experts(void **state) {
+    (void)state;
+    char src[160], one[160], two[160], few[160], rows[160];
+    need_binary();
+    make_mixture(60);
+    snprintf(src, sizeof src, "%s", in_scratch("mixtral"));
+    snprintf(one, sizeof one, "%s", in_scratch("experts"));
+    snprintf(two, sizeof two, "%s", in_scratch("threads"));
+    snprintf(few, sizeof few, "%s", in_scratch("few"));
+    snprintf(rows, sizeof rows, "%s", in_scratch("ids.jsonl"));
+    sft_command = "quantize";
+    EXPECT(0, "56 matrices as int4 by GPTQ, relative error 0.", src, one, "--scheme", "int4",
+           "--group", "8", "--gptq", "--calibrate", rows, "--type", "", "--threads", "1");
+    for (int layer = 0; layer < 2; layer++)
+        assert_true(written_over_nearest(layer) < 0.9);
+    EXPECT(0, "after, ", src, two, "--scheme", "int4", "--group", "8", "--gptq", "--calibrate",
+           rows, "--type", "", "--threads", "3");
+    assert_true(same_files("experts", "threads"));
+    make_mixture(1);
+    EXPECT(0, "matrices of experts to nearest, as too few rows read them", src, few, "--scheme",
+           "int4", "--group", "8", "--gptq", "--calibrate", rows, "--type", "");
+    assert_false(same_files("experts", "few"));
+}
+
 static void test_only_measured(void **state) {
     (void)state;
     char src[600], dst[160], plain[160];
@@ -242,6 +298,7 @@ int main(void) {
         cmocka_unit_test(test_codes_are_those_of_pytorch),
         cmocka_unit_test(test_error_is_that_of_the_outputs),
         cmocka_unit_test(test_command),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_only_measured),
         cmocka_unit_test(test_refusals),
     };
