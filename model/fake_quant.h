@@ -2,7 +2,8 @@
  * weights and inputs will have in a scheme's formats (kernels/scheme.h), and gradients pass straight
  * through the rounding. Nothing of it is stored: values are made in scratch for each product.
  *
- * Where a scale spans ranks, they agree on the largest numbers. Memory and collectives are the same
+ * Where a scale spans ranks, they agree on the largest numbers; where blocks do, ranks gather each other's
+ * columns. Memory and collectives are the same
  * whether it is on or off.
  *
  * Training in 8-bit floats (Micikevicius et al. 2022) is the same for the two products of backward as
@@ -32,12 +33,16 @@ static inline bool ax_fake_quant_merges(const struct ax_fake_quant *f) {
     return !f->scheme.quantizes_grad && !f->stored;
 }
 
-/* What ranks of tp have of an activation: some columns, or some rows, each; or all of it. */
-enum ax_fake_part { AX_FAKE_ALL, AX_FAKE_COLUMNS, AX_FAKE_ROWS };
+/* What ranks of tp have of an activation: some of its n columns, or some rows, each; or all of it. */
+struct ax_fake_part {
+    enum { AX_FAKE_OF_ALL, AX_FAKE_COLUMNS, AX_FAKE_ROWS } kind;
+    int64_t n; /* of AX_FAKE_COLUMNS */
+};
+#define AX_FAKE_ALL ((struct ax_fake_part){AX_FAKE_OF_ALL, 0})
 /* What a product sums over. Of FP8 training; else columns. */
 enum ax_fake_sum { AX_SUM_COLUMNS, AX_SUM_ROWS };
 
-/* AX_ERR_CONFIG if blocks do not divide the inputs of a matrix on this rank. */
+/* AX_ERR_CONFIG if blocks do not divide the inputs of a matrix. */
 enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct ax_param *w);
 
 /* to = the values of w [out][in], which is p or rows of it; both compute. to may be w. */
@@ -61,15 +66,15 @@ enum ax_status ax_fake_quant_weight_grad(struct ax_runtime *rt, const struct ax_
 
 /* x [T][in] becomes its values, in scratch. */
 enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f,
-                                   enum ax_fake_part part, enum ax_fake_sum sum,
+                                   struct ax_fake_part part, enum ax_fake_sum sum,
                                    struct ax_tensor *x);
 /* dx, the gradient of the values, becomes that of x. */
 enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
-                                        const struct ax_tensor *x, enum ax_fake_part part,
+                                        const struct ax_tensor *x, struct ax_fake_part part,
                                         const struct ax_tensor *dx);
 /* to = the values of dy [T][out], in FP8 training. */
 enum ax_status ax_fake_quant_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
-                                  enum ax_fake_part part, enum ax_fake_sum sum,
+                                  struct ax_fake_part part, enum ax_fake_sum sum,
                                   const struct ax_tensor *dy, const struct ax_tensor *to);
 
 #endif

@@ -108,9 +108,10 @@ struct ax_tensor ax_linear_columns(const struct ax_tensor *t, int64_t at, int64_
     return t->ndim == 1 ? ax_tensor_rows(t, at, n) : ax_tensor_cols(t, at, n);
 }
 
-enum ax_fake_part ax_linear_share(const struct ax_linear *l, enum ax_linear_split columns) {
-    return l->split == columns         ? AX_FAKE_COLUMNS
-           : l->split == AX_SPLIT_NONE ? AX_FAKE_ROWS
+struct ax_fake_part ax_linear_share(const struct ax_linear *l, enum ax_linear_split columns) {
+    const int64_t n = l->weight[0]->shape[1];
+    return l->split == columns         ? (struct ax_fake_part){AX_FAKE_COLUMNS, n}
+           : l->split == AX_SPLIT_NONE ? (struct ax_fake_part){AX_FAKE_ROWS, 0}
                                        : AX_FAKE_ALL;
 }
 

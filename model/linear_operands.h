@@ -27,7 +27,7 @@ enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_line
                                      const struct ax_linear_run *r, enum ax_fake_sum sum,
                                      const struct ax_tensor *w, struct ax_tensor *out);
 /* What this rank has of the rows that are split by columns under `columns`. */
-enum ax_fake_part ax_linear_share(const struct ax_linear *l, enum ax_linear_split columns);
+struct ax_fake_part ax_linear_share(const struct ax_linear *l, enum ax_linear_split columns);
 /* dy as a product of backward sees it: itself, or in scratch the values of each part. */
 enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear *l,
                                    const struct ax_linear_run *r, enum ax_fake_sum sum,

@@ -35,8 +35,6 @@ static void quantized_linears_are_one_rank(void **state) {
         for (size_t k = 0; k < 4; k++) {
             struct ax_scheme scheme;
             assert_int_equal(ax_scheme_find("scheme", names[k], &scheme), AX_OK);
-            if (scheme.groups && meshes[i].sizes.tp > 1)
-                continue; /* 27 inputs of a rank have no groups */
             scheme.weight.block = scheme.groups ? 2 : scheme.weight.block;
             scheme.embedding = i % 2;
             scheme.head = i % 3 < 2;
@@ -46,6 +44,30 @@ static void quantized_linears_are_one_rank(void **state) {
             const struct model *m = &models[(i + k) % 2];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, m, &meshes[i], 6);
+        }
+}
+
+/* Blocks that the bounds of shards cut: of 8 where ranks have 28 or 14 of 56 inputs, or 12 of the 48 of heads; of 2
+ * where they have 27, or 14, 14, 13, 13 of 54. */
+static void blocks_that_span_ranks_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {
+        {{1, 1, 1, 1, 2, 1}, 2}, {{1, 1, 1, 1, 4, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}};
+    static const char *const names[] = {"int4-int8", "int4-fp8", "nvfp4", "mxfp8", "int4-asym"};
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (size_t k = 0; k < 2 * sizeof names / sizeof *names; k++) {
+            struct ax_scheme scheme;
+            assert_int_equal(ax_scheme_find("scheme", names[k / 2], &scheme), AX_OK);
+            scheme.weight.block = k % 2 ? 2 : 8;
+            if (scheme.quantizes_input && scheme.input.block > 0)
+                scheme.input.block = scheme.weight.block;
+            struct ax_mesh_check c = {.qat = &scheme, .adapter = (i + k) % 3 == 0 ? &lora : NULL};
+            ffn_size = k % 2 ? 54 : 56;
+            run(&models[k / 2 % 2], &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            ffn_size = 0;
+            expect_figures(&r, &models[k / 2 % 2], &meshes[i], 6);
         }
 }
 
@@ -110,6 +132,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantized_linears_are_one_rank),
         cmocka_unit_test(every_kind_of_scale_is_one_rank),
+        cmocka_unit_test(blocks_that_span_ranks_are_one_rank),
         cmocka_unit_test(fp8_training_is_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
