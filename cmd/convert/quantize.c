@@ -27,7 +27,8 @@ struct work {
     struct ax_arch arch;
     struct ax_hf hf;
     struct ax_queue *q;
-    struct job *jobs; /* [hf's count] */
+    struct ax_quantize_room room; /* of matrices that are made alone */
+    struct job *jobs;             /* [hf's count] */
     int n_jobs, n_outputs;
     struct ax_st_output *outputs;
     struct ax_quantize_layers layers; /* with calibration rows */
@@ -36,21 +37,6 @@ struct work {
 
 /* ---- making them ---- */
 
-/* What rounding costs, for the report. */
-static enum ax_status measure(struct job *j) {
-    struct ax_quantize_layer *unit = &j->w->m->units[j->unit];
-    float *value;
-    AX_TRY(ax_alloc(&value, (size_t)j->t.m.e->numel, sizeof *value));
-    const enum ax_status st = ax_quantized_matrix_values(&j->t.m, j->w->q, value);
-    for (int64_t i = 0; i < j->t.m.e->numel; i++) {
-        const double w = (double)j->t.m.x[i], error = (double)value[i] - w;
-        unit->squares += w * w;
-        unit->errors += error * error;
-    }
-    ax_free(value);
-    return st;
-}
-
 static enum ax_status run_job(struct ax_quantized_tensors *t) {
     struct job *j = t->ctx;
     struct work *w = j->w;
@@ -58,8 +44,9 @@ static enum ax_status run_job(struct ax_quantized_tensors *t) {
         AX_ASSERT(j->unit == w->next_layer + 1); /* they are written in this order */
         return ax_quantize_layer_run(&w->layers, w->next_layer++, &w->m->units[j->unit]);
     }
+    struct ax_quantize_layer *unit = &w->m->units[j->unit];
     AX_TRY(ax_quantized_matrix_make(&j->t.m, w->q));
-    return measure(j);
+    return ax_quantized_matrix_errors(&j->t.m, w->q, &unit->squares, &unit->errors);
 }
 
 /* ---- the folder ---- */
@@ -99,6 +86,8 @@ static enum ax_status add_job(struct work *w, const struct ax_st_entry *e, const
                             .format = &w->format,
                             .make = run_job,
                             .ctx = j}};
+    if (!w->m->rows)
+        j->t.m.room = &w->room;
     const enum ax_status st = ax_quantized_tensors_add(&j->t, module, outputs);
     for (int i = 0; i < j->t.n; i++) {
         int64_t numel;
@@ -351,6 +340,7 @@ enum ax_status ax_quantize_model(struct ax_quantize_model *m) {
     const enum ax_status st = run(&w);
     for (int i = 0; i < w.n_jobs; i++)
         ax_quantized_tensors_free(&w.jobs[i].t);
+    ax_quantize_room_free(&w.room);
     ax_free(w.jobs);
     ax_free(w.outputs);
     ax_hf_close(&w.hf);

@@ -120,13 +120,10 @@ static enum ax_status add_output_error(struct state *t, const struct ax_gptq *g,
     return AX_OK;
 }
 
-static void add_weight_error(struct ax_quantize_layer *r, const struct ax_quantized_matrix *m,
-                             const float *values) {
-    for (int64_t i = 0; i < m->e->numel; i++) {
-        const double w = (double)m->x[i], error = (double)values[i] - w;
-        r->squares += w * w;
-        r->errors += error * error;
-    }
+static enum ax_status add_weight_error(struct state *t, const struct ax_quantized_matrix *m) {
+    struct ax_queue *q = t->s->model->rt->q;
+    struct ax_quantize_layer *r = t->report;
+    return ax_queue_is_meta(q) ? AX_OK : ax_quantized_matrix_errors(m, q, &r->squares, &r->errors);
 }
 
 /* Rounded to nearest. */
@@ -135,8 +132,8 @@ static enum ax_status round_nearest(struct state *t, const struct ax_param *p,
     struct ax_queue *q = t->s->model->rt->q;
     AX_TRY(ax_quantized_matrix_make(m, q));
     AX_TRY(ax_quantized_matrix_values(m, q, values));
-    if (!t->s->gptq && !ax_queue_is_meta(q))
-        add_weight_error(t->report, m, values);
+    if (!t->s->gptq)
+        AX_TRY(add_weight_error(t, m));
     return use_values(t, p, values);
 }
 
@@ -157,22 +154,9 @@ static enum ax_status round_gptq(struct state *t, const struct ax_gptq *g, const
     AX_TRY(ax_gptq_error(q, g, m->rows, m->x, &squares));
     r->outputs += squares;
     AX_TRY(ax_gptq_round(q, g, t->s->gptq, &round));
-    if (!ax_queue_is_meta(q))
-        add_weight_error(r, m, values);
+    AX_TRY(add_weight_error(t, m));
     AX_TRY(use_values(t, p, values));
     return add_output_error(t, g, m, values, &r->chosen);
-}
-
-/* A matrix that GPTQ does not change. */
-static enum ax_status keep_nearest(struct state *t, const struct ax_param *p) {
-    const struct ax_quantized_matrix *m = matrix_of(t, p);
-    float *values;
-    AX_TRY(ax_alloc(&values, (size_t)m->e->numel, sizeof *values));
-    const enum ax_status st = ax_quantized_matrix_values(m, t->s->model->rt->q, values);
-    if (st == AX_OK)
-        add_weight_error(t->report, m, values);
-    ax_free(values);
-    return st;
 }
 
 /* ---- all of them ---- */
@@ -204,7 +188,7 @@ static enum ax_status round_reader(struct state *t, struct reader *r) {
     if (!r->linear && !ax_queue_is_meta(q) && ax_quantize_too_few(r->inputs.tokens, r->inputs.n)) {
         t->report->few += r->n;
         for (int k = 0; k < r->n; k++)
-            AX_TRY(keep_nearest(t, r->weight[k]));
+            AX_TRY(add_weight_error(t, matrix_of(t, r->weight[k])));
     } else {
         AX_TRY(ax_gptq_factor(q, &r->inputs, t->s->gptq));
         for (int k = 0; k < r->n; k++)

@@ -6,13 +6,22 @@
 #include "kernels/queue.h"
 #include "kernels/scheme.h"
 
+/* Memory that one matrix after the other has, as taking new pages each time costs as much as rounding. */
+struct ax_quantize_room {
+    int64_t numel, blocks; /* of the largest one so far */
+    float *x, *scale;
+    unsigned char *codes, *bytes;
+};
+void ax_quantize_room_free(struct ax_quantize_room *r); /* safe on a zeroed one */
+
 struct ax_quantized_matrix {
     const struct ax_st_entry *e; /* [rows][cols] */
     struct ax_number_format format;
-    int64_t rows, cols, block;    /* block: in elements */
-    float *x, *scale;             /* [rows][cols], [blocks]; NULL before and after */
-    unsigned char *codes, *bytes; /* one per element; scales that are bytes */
-    float outer;                  /* of the tensor */
+    int64_t rows, cols, block;     /* block: in elements */
+    float *x, *scale;              /* [rows][cols], [blocks]; NULL before and after */
+    unsigned char *codes, *bytes;  /* one per element; scales that are bytes */
+    float outer;                   /* of the tensor */
+    struct ax_quantize_room *room; /* borrowed; NULL: memory of its own */
 };
 /* Of an entry that is a matrix of floats. */
 struct ax_quantized_matrix ax_quantized_matrix_of(const struct ax_st_entry *e,
@@ -22,6 +31,9 @@ enum ax_status ax_quantized_matrix_make(struct ax_quantized_matrix *m, struct ax
 /* The values of its codes, F32 [rows][cols]. */
 enum ax_status ax_quantized_matrix_values(const struct ax_quantized_matrix *m, struct ax_queue *q,
                                           float *out);
+/* *squares += Σ x², *errors += Σ (value − x)². */
+enum ax_status ax_quantized_matrix_errors(const struct ax_quantized_matrix *m, struct ax_queue *q,
+                                          double *squares, double *errors);
 void ax_quantized_matrix_end(struct ax_quantized_matrix *m);
 
 #endif
