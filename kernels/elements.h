@@ -5,12 +5,21 @@
 
 #include "kernels/dtype.h"
 
+/* The codes of a number format that a file has, for who keeps codes. */
+struct ax_element_codes {
+    int quant;     /* enum ax_quant, whose codes are bytes and whose scales are numbers */
+    int64_t block; /* elements that share a scale */
+    /* Those of elements [first, first + n), full blocks, and their scales. Any range, from any thread. */
+    enum ax_status (*read)(void *ctx, int64_t first, int64_t n, unsigned char *codes, float *scale);
+};
+
 struct ax_elements {
     enum ax_dtype dtype;
     const void *data; /* of an array; may be unaligned. Not used if `read` is set */
     /* Writes elements [first, first + n) in `dtype` to out. Any range, from any thread. */
     enum ax_status (*read)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
+    const struct ax_element_codes *codes; /* NULL: none */
 };
 struct ax_elements ax_elements_of(enum ax_dtype dtype, const void *data); /* of an array */
 /* Converts elements [first, first + n) to `wanted`. Cannot fail for an array. */

@@ -71,12 +71,16 @@ static enum ax_status nest(struct stage *s) {
                                                      .kind = a.kind});
 }
 
-/* Makes the stage hold `wanted` elements from `index` on, or as many as fit. */
+/* Makes the stage hold `wanted` elements from `index` on, or as many as fit; codes of the file's stay what they
+ * are. */
 static enum ax_status quantize(struct stage *s, int64_t index, int64_t wanted) {
     s->first = index / s->unit * s->unit;
     int64_t end = (index + wanted + s->unit - 1) / s->unit * s->unit;
     end = end > s->first + s->cap ? s->first + s->cap : end;
     s->n = (end > s->numel ? s->numel : end) - s->first;
+    const struct ax_elements *from = s->source->global;
+    if (from->codes && from->codes->quant == (int)s->kind && from->codes->block == s->block)
+        return from->codes->read(from->ctx, s->first, s->n, s->codes, s->scale);
     AX_TRY(ax_elements_read(s->source->global, s->first, s->n, AX_F32, s->x));
     const bool int8 = s->kind == AX_QUANT_INT8, nf4 = s->kind == AX_QUANT_NF4;
     return ax_run_quantize(

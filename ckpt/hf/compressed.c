@@ -15,6 +15,7 @@ struct ax_compressed_matrix {
     int64_t cols, block, across; /* across: scales from one row of blocks to the next */
     const struct ax_st_entry *codes, *scale;
     float outer; /* of nvfp4 */
+    struct ax_element_codes kept;
 };
 
 static bool is_packed(const struct ax_compressed_format *f) {
@@ -74,6 +75,22 @@ static enum ax_status read_matrix(void *ctx, int64_t first, int64_t n, void *out
             ax_quant_value(m->f.kind, ax_quant_of_code(m->f.kind, code_at(m, i)), &b);
     }
     return AX_OK;
+}
+
+static enum ax_status read_codes(void *ctx, int64_t first, int64_t n, unsigned char *codes,
+                                 float *scale) {
+    const struct ax_compressed_matrix *m = ctx;
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = (unsigned char)code_at(m, first + i);
+    for (int64_t i = 0; i < n; i += m->block)
+        scale[i / m->block] = block_at(m, scale_of(m, first + i)).scale;
+    return AX_OK;
+}
+
+/* True if packed storage (parallel/packed.h) may have the same codes and scales. */
+static bool has_codes(const struct ax_compressed_format *f) {
+    const struct ax_quant_info *info = ax_quant_info(f->kind);
+    return f->rows == 0 && info->scale == AX_F32 && info->outer == 1 && !info->offset;
 }
 
 /* ---- finding ---- */
@@ -143,6 +160,7 @@ static enum ax_status add_matrix(struct ax_compressed *c, const char *dir,
         m->outer = 1 / (float)global;
     }
     AX_TRY(ax_sprintf(&m->name, "%.*s.weight", (int)stem, codes->name));
+    m->kept = (struct ax_element_codes){f->kind, m->block, read_codes};
     c->n_matrices++;
     struct ax_st_entry *e = &c->entries[c->n++];
     *e = (struct ax_st_entry){.name = m->name,
@@ -152,6 +170,7 @@ static enum ax_status add_matrix(struct ax_compressed *c, const char *dir,
                               .numel = codes->shape[0] * m->cols,
                               .read = read_matrix,
                               .ctx = m,
+                              .codes = has_codes(f) ? &m->kept : NULL,
                               .stored = codes->data,
                               .stored_bytes = codes->bytes};
     e->bytes = (size_t)e->numel * sizeof(float);

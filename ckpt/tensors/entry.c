@@ -5,7 +5,7 @@
 #include "base/io.h"
 
 struct ax_elements ax_st_elements(const struct ax_st_entry *e) {
-    return (struct ax_elements){e->dtype, e->data, e->read, e->ctx};
+    return (struct ax_elements){e->dtype, e->data, e->read, e->ctx, e->codes};
 }
 
 enum ax_status ax_st_read(const struct ax_st_entry *e, int64_t first, int64_t n,

@@ -19,6 +19,8 @@ struct ax_st_entry {
     /* For an entry without data: see struct ax_elements. */
     enum ax_status (*read)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
+    const struct ax_element_codes
+        *codes;         /* what `read` decodes, if these are its codes; else NULL */
     const void *stored; /* elements as stored in the file, in the mapping */
     size_t stored_bytes;
 };

@@ -301,6 +301,34 @@ static void test_adapters_of_ends(void **state) {
                          "lora_target_modules: [lm_head, q_proj]\n"));
 }
 
+/* Packed storage of the folder's format has its codes: the values, to the bit. */
+static void test_codes_are_kept(void **state) {
+    (void)state;
+    static const char *const kinds[][2] = {
+        {"int8", "int8"}, {"int8-int8", "int8"}, {"fp8", "fp8"}, {"fp8-tensor", "fp8"}};
+    char path[200], dst[200], said[8192];
+    need_binary();
+    snprintf(path, sizeof path, "%s", config(&ax_schemes[0], ""));
+    snprintf(dst, sizeof dst, "%s", in_scratch("codes"));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        double nll[2];
+        assert_int_equal(ax_remove_tree(dst), AX_OK);
+        sft_command = "quantize";
+        EXPECT(0, "matrices as", golden_llama(), dst, "--scheme", kinds[i][0]);
+        for (int packed = 0; packed < 2; packed++) {
+            if (run(said, sizeof said,
+                    "eval --model %s --config %s --dtype float32 --base %s --json", dst, path,
+                    packed ? kinds[i][1] : "plain") != 0)
+                fail_msg("%s", said);
+            json_t *v = json_loads(said, JSON_DISABLE_EOF_CHECK, NULL);
+            nll[packed] = json_number_value(json_object_get(v, "mean_nll"));
+            json_decref(v);
+        }
+        if (!(nll[0] > 0 && nll[0] == nll[1]))
+            fail_msg("%s: %.17g, packed %.17g", kinds[i][0], nll[0], nll[1]);
+    }
+}
+
 /* A configuration with an adapter that was not merged. */
 static void test_unmerged(void **state) {
     (void)state;
@@ -312,10 +340,10 @@ static void test_unmerged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full),     cmocka_unit_test(test_lora),
-        cmocka_unit_test(test_dora),     cmocka_unit_test(test_mixture),
-        cmocka_unit_test(test_ends),     cmocka_unit_test(test_adapters_of_ends),
-        cmocka_unit_test(test_unmerged),
+        cmocka_unit_test(test_full),           cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_dora),           cmocka_unit_test(test_mixture),
+        cmocka_unit_test(test_ends),           cmocka_unit_test(test_adapters_of_ends),
+        cmocka_unit_test(test_codes_are_kept), cmocka_unit_test(test_unmerged),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
