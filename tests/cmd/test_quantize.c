@@ -57,10 +57,48 @@ static void test_damaged_folders(void **state) {
     ax_free(text);
 }
 
+/* The last `from` of the folder's config.json becomes `to`, of the same length. */
+static void edit_config(const char *from, const char *to) {
+    char *text, *last = NULL;
+    size_t n;
+    assert_int_equal(ax_read_file(in_scratch("ends/config.json"), 1 << 20, &text, &n), AX_OK);
+    for (char *at = text; (at = strstr(at, from)) != NULL; at++)
+        last = at;
+    assert_non_null(last);
+    memcpy(last, to, strlen(to));
+    put_bytes("ends/config.json", text, n);
+    ax_free(text);
+}
+
+/* A group for the embedding beside that of linears: of one format. */
+static void test_groups(void **state) {
+    (void)state;
+    char src[600], dst[160];
+    struct ax_hf hf;
+    need_binary();
+    snprintf(src, sizeof src, "%s", golden_llama());
+    snprintf(dst, sizeof dst, "%s", in_scratch("ends"));
+    sft_command = "quantize";
+    EXPECT(0, "head: relative error 0.", src, dst, "--scheme", "int4-int8", "--embedding",
+           "--head");
+    EXPECT(0, "22 matrices as int8", src, in_scratch("embedding"), "--scheme", "int8",
+           "--embedding");
+    assert_int_equal(ax_hf_open(&hf, dst), AX_OK);
+    ax_hf_close(&hf);
+    edit_config("\"group_size\": 32", "\"group_size\": 16");
+    assert_int_equal(ax_hf_open(&hf, dst), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "groups of two formats"));
+    edit_config("\"group_size\": 16", "\"group_size\": 32");
+    edit_config("\"weights\": {", "\"weighed\": {");
+    assert_int_equal(ax_hf_open(&hf, dst), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "expected weights in each group"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_damaged_folders),
+        cmocka_unit_test(test_groups),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
