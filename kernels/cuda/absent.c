@@ -17,6 +17,10 @@ bool ax_cuda_is_built(void) {
     return false;
 }
 
+void ax_cuda_local_rank(int rank) {
+    (void)rank;
+}
+
 uint64_t ax_cuda_memory(void) {
     return 0;
 }

@@ -39,7 +39,7 @@ template <class E> static inline heads_of<E> as_heads(const struct ax_tensor *t)
 /* Who sees whom. */
 struct pattern {
     const int32_t *cu_q, *cu_k, *table;
-    int64_t documents, queries, keys, table_stride, block_size, window;
+    int64_t documents, queries, keys, table_stride, block_size, window, ahead;
     int kv_heads, group; /* group: query heads per KV head */
     bool causal;
     float scale, softcap;
@@ -54,6 +54,7 @@ static inline pattern pattern_of(const struct ax_attention *a) {
             a->block_table.row_stride,
             a->block_size,
             a->window,
+            a->ahead,
             (int)a->k.shape[1],
             (int)(a->q.shape[1] / a->k.shape[1]),
             a->causal,
@@ -81,10 +82,15 @@ __device__ static inline int64_t first_document(const int32_t *cu, int64_t docum
     return low;
 }
 
+/* The last key that query i of a document sees, if it is causal, less i. */
+__device__ static inline int64_t shift_of(const pattern &p, const document &d) {
+    return p.ahead > 0 ? d.nk - 1 + p.ahead : d.nk - d.nq;
+}
+
 /* Of query i and key j of a document, both of them in it. */
 __device__ static inline bool is_visible(const pattern &p, const document &d, int64_t i,
                                          int64_t j) {
-    const int64_t diagonal = i + d.nk - d.nq;
+    const int64_t diagonal = i + shift_of(p, d);
     return !p.causal || (j <= diagonal && (p.window == 0 || j > diagonal - p.window));
 }
 
@@ -266,7 +272,7 @@ struct span {
 };
 __device__ static inline span keys_seen(const pattern &p, const document &d, int64_t from,
                                         int64_t to) {
-    const int64_t shift = d.nk - d.nq;
+    const int64_t shift = shift_of(p, d);
     const int64_t end = p.causal ? min(d.nk, to + shift + 1) : d.nk;
     const int64_t begin = p.window > 0 ? from + shift - p.window + 1 : 0;
     return {max((int64_t)0, begin) / TILE * TILE, end};

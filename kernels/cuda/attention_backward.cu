@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(THREADS) attention_dq_kernel(backward_args<E> 
 /* The queries of a document that see some of keys [from, to], in rows of all heads. */
 __device__ static inline span rows_seeing(const pattern &p, const document &d, int64_t from,
                                           int64_t to) {
-    const int64_t shift = d.nk - d.nq;
+    const int64_t shift = shift_of(p, d);
     const int64_t begin = p.causal ? max((int64_t)0, from - shift) : 0;
     const int64_t end = p.window > 0 ? min(d.nq, to + p.window - shift) : d.nq;
     return {begin * p.group / TILE * TILE, end * p.group};

@@ -90,7 +90,8 @@ extern const struct ax_ops ax_ops_cuda;
     X(adafactor)
 #define AX_CUDA_ATTENTION(X)                                                                       \
     X(attention_forward)                                                                           \
-    X(attention_backward)
+    X(attention_backward)                                                                          \
+    X(attention_merge)
 #define AX_CUDA_ATTENTION_WORK(X) X(attention_backward)
 #define AX_CUDA_CHOICE(X)                                                                          \
     X(sample)                                                                                      \
@@ -156,7 +157,7 @@ enum ax_status ax_cuda_time(struct ax_queue *q, struct ax_times *t, int into);
 
 #define AX_CUDA_TRY(call) AX_TRY(ax_cuda_check(call, #call))
 
-/* Makes the calling thread use this process's GPU, the first one that is visible, after looking for
+/* Makes the calling thread use this process's GPU (ax_cuda_local_rank), after looking for
  * driver and device. AX_ERR_UNSUPPORTED says what is missing. */
 enum ax_status ax_cuda_use(void);
 

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/find.h"
 
 #define MARKS      64 /* events, used in turn: who waits for an old mark waits for a later one */
 #define SLOTS      8  /* small values on their way to the host */
@@ -43,6 +44,12 @@ enum ax_status ax_cuda_check(cudaError_t e, const char *what) {
                         : "The GPU cannot be used any more by this process: start again.");
 }
 
+static int local_rank;
+
+void ax_cuda_local_rank(int rank) {
+    local_rank = rank;
+}
+
 enum ax_status ax_cuda_use(void) {
     int n = 0, driver = 0;
     const cudaError_t e = cudaGetDeviceCount(&n);
@@ -60,7 +67,7 @@ enum ax_status ax_cuda_use(void) {
         return ax_error(AX_ERR_UNSUPPORTED,
                         "device cuda: no GPU is visible (CUDA_VISIBLE_DEVICES). Use device: cpu.");
     AX_TRY(ax_cuda_check(e, "cudaGetDeviceCount"));
-    return ax_cuda_check(cudaSetDevice(0), "cudaSetDevice");
+    return ax_cuda_check(cudaSetDevice(local_rank % n), "cudaSetDevice");
 }
 
 /* ---- memory ---- */

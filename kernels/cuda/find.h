@@ -9,6 +9,9 @@ enum ax_status ax_cuda_find(const struct ax_ops **out);
 /* AX_OK, or AX_ERR_UNSUPPORTED with what is missing: the build's part, driver, GPU, or a library. */
 enum ax_status ax_cuda_usable(void);
 bool ax_cuda_is_built(void);
+/* This process is rank `rank` of its host, and uses the GPU of that number (of those visible; there may be
+ * one for each process). */
+void ax_cuda_local_rank(int rank);
 /* Bytes of the GPU's memory that nobody uses; 0 = unknown. */
 uint64_t ax_cuda_memory(void);
 
