@@ -69,7 +69,7 @@ __device__ static inline document document_of(const pattern &p, int64_t d) {
     return {d, p.cu_q[d], p.cu_q[d + 1] - p.cu_q[d], p.cu_k[d], p.cu_k[d + 1] - p.cu_k[d]};
 }
 
-/* The first document that ends behind this row of cu, or their number. */
+/* The first document that ends after this row of cu, or their number. */
 __device__ static inline int64_t first_document(const int32_t *cu, int64_t documents, int64_t row) {
     int64_t low = 0, high = documents;
     while (low < high) {

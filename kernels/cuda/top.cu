@@ -2,7 +2,7 @@
  * search, gathers what is above, and sorts that. Moves a row once from memory, 33 times from cache. */
 #include "kernels/cuda/choose.cuh"
 
-/* The k largest in order, −∞ behind the last of fewer. All threads. */
+/* The k largest in order, then −∞ if there are fewer. All threads. */
 template <class E>
 __device__ static inline void find_top(const E *row, int64_t n, int64_t k, float *top) {
     AX_SHARED(int, found, [1]);
