@@ -11,6 +11,7 @@
 #include "kernels/panels.h"
 #include "kernels/queue.h"
 #include "kernels/recording.h"
+#include "kernels/timeline.h"
 
 /* An op without an AX_OP_INFO does not link. */
 static const struct ax_op_info *const OPS[AX_OP_COUNT] = {
@@ -127,14 +128,15 @@ static enum ax_status begin(struct ax_queue *q, enum ax_op op, const void *args,
     call->mark = ax_stack_mark(q->scratch);
     call->work = bytes > 0 ? ax_stack_push(q->scratch, "workspace", bytes) : NULL;
     call->run = q->ops == q->model ? chosen : q->ops;
-    call->start = q->timing ? ax_clock_now() : 0;
+    call->start = q->timing || q->timeline ? ax_clock_now() : 0;
     return AX_OK;
 }
 
 static enum ax_status end(struct ax_queue *q, enum ax_op op, const void *args,
                           const struct ax_call *call, enum ax_status st) {
+    const double stopped = q->timing || q->timeline ? ax_clock_now() : 0;
     if (q->timing)
-        q->counters.seconds[op] += ax_clock_now() - call->start;
+        q->counters.seconds[op] += stopped - call->start;
     ax_stack_release(q->scratch, call->mark);
     if (st != AX_OK) {
         char shapes[512];
@@ -145,6 +147,14 @@ static enum ax_status end(struct ax_queue *q, enum ax_op op, const void *args,
     q->counters.launches[op]++;
     q->counters.flops[op] += cost.flops;
     q->counters.bytes[op] += cost.bytes;
+    if (q->timeline)
+        ax_timeline_add(q->timeline, &(struct ax_timeline_span){.kind = AX_SPAN_OP,
+                                                                .what = (int)op,
+                                                                .lane = -1,
+                                                                .begin = call->start,
+                                                                .end = stopped,
+                                                                .bytes = cost.bytes,
+                                                                .flops = cost.flops});
     return q->recording ? ax_record_op(q->recording, op, args, cost) : AX_OK;
 }
 

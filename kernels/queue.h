@@ -44,7 +44,8 @@ struct ax_queue {
     void *device_state;       /* its device's */
     struct ax_queue_counters counters;
     struct ax_recording
-        *recording; /* what it is given, borrowed (recording.h); NULL: not recorded */
+        *recording;               /* what it is given, borrowed (recording.h); NULL: not recorded */
+    struct ax_timeline *timeline; /* when it ran, borrowed (timeline.h); NULL: not noted */
     struct ax_late late[AX_QUEUE_LATE]; /* that of ticket n is n % AX_QUEUE_LATE */
     uint64_t tickets;                   /* given out so far */
 };

@@ -122,6 +122,7 @@ static bool needs_result(const struct ax_train *t, bool first) {
 
 /* Saves the current step, unless it is saved already, and reports the stop. */
 static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
+    AX_TRY(ax_train_timeline_end(t, true));
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     if (t->saved < t->done) {
         AX_TRY(ax_train_save_start(t, true));
@@ -148,7 +149,9 @@ static enum ax_status loop(struct ax_train *t) {
             return stop(t, t->vote.stop);
         }
         const int64_t before = t->done;
+        AX_TRY(ax_train_timeline_begin(t));
         AX_TRY(ax_train_step(t));
+        AX_TRY(ax_train_timeline_end(t, false));
         AX_TRY(ax_train_take_vote(t, true));
         if (t->done == before && !t->late.pending)
             continue;
@@ -162,6 +165,7 @@ static enum ax_status loop(struct ax_train *t) {
         if (t->pending_eval || t->saved == t->done || t->saving == t->done)
             AX_TRY(ax_train_take_vote(t, false)); /* time has passed */
     }
+    AX_TRY(ax_train_timeline_end(t, true));
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
     ax_train_watch_end(t);
@@ -278,6 +282,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     ax_train_sequences_free(&t->sequences);
     ax_train_sequences_free(&t->late.sequences);
     ax_references_free(&t->references);
+    ax_timeline_free(&t->timeline.spans);
     ax_mismatch_free(&t->mismatch);
     ax_mismatch_free(&t->eval_mismatch);
     ax_train_value_free(t);

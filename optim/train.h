@@ -7,7 +7,7 @@
  * spikes, the records behind them), train_reference.c (log-probs that the objective compares with),
  * train_rollout.c (completions that the model has sampled → micro-batches), train_value.c (PPO's other
  * model), train_evaluate.c,
- * train_samples.c, train_save.c and train_resume.c, train_folder.c (output_dir),
+ * train_timeline.c, train_samples.c, train_save.c and train_resume.c, train_folder.c (output_dir),
  * train_memory.c (whether memory suffices, and what would help), train_disk.c (whether the disk
  * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_H
@@ -112,6 +112,8 @@ struct ax_train_options {
     /* After the first step, each rank's, whose sum is the reference for MFU: ax_measure_peak, or
      * NULL. */
     enum ax_status (*measure_peak)(const struct ax_runtime_options *o, struct ax_peak *peak);
+    int64_t profile_steps, profile_first; /* so many steps after so many others are written as a
+                                             timeline; 0: none */
     double watchdog;           /* a loss above it, or with NaN far above the recent ones, … */
     int64_t watchdog_patience; /* … for this many logged steps in a row stops the run; 0 = off */
     const json_t *about;       /* contents of run.json, to which memory by name is added; NULL: no

@@ -5,6 +5,7 @@
 #include "base/lock.h"
 #include "base/stop.h"
 #include "ckpt/state/saver.h"
+#include "kernels/timeline.h"
 #include "optim/mismatch.h"
 #include "optim/slow_ranks.h"
 #include "optim/train.h"
@@ -127,6 +128,14 @@ struct ax_train_kept {
     double value;
 };
 
+/* Of the steps that are profiled. */
+struct ax_train_timeline {
+    bool on, over;
+    int64_t first; /* steps done when it began */
+    double zero;   /* of its clock */
+    struct ax_timeline spans;
+};
+
 struct ax_train {
     const struct ax_train_options *o;
     struct ax_train_result *out;
@@ -148,6 +157,7 @@ struct ax_train {
     struct ax_references references;            /* of an objective that compares with them */
     struct ax_mismatch mismatch, eval_mismatch; /* of an objective with an estimate of KL */
     struct ax_train_watch watch;
+    struct ax_train_timeline timeline;
     struct ax_metrics *metrics;
     struct ax_claim lock;
     /* saving */
@@ -267,6 +277,11 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
 /* AX_ERR_DATA or AX_ERR_DIVERGED (`st`) naming the first weight that is infinite or NaN. */
 enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,
                                       enum ax_status st);
+
+/* Around each step: notes when ops and transfers run in profile_steps steps, and then, or at the run's `last`
+ * one, writes output_dir/timeline.json (trace.h), all ranks together. A failure to write is only a warning. */
+enum ax_status ax_train_timeline_begin(struct ax_train *t);
+enum ax_status ax_train_timeline_end(struct ax_train *t, bool last);
 
 /* Rejects an output_dir that belongs to another run or contains a model; writes nothing. */
 enum ax_status ax_train_folder_judge(const struct ax_train_save *save);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/recording.h"
+#include "kernels/timeline.h"
 #include "parallel/contract.h"
 #include "parallel/flight.h"
 
@@ -101,6 +102,19 @@ static enum ax_status record_start(const struct ax_comm *c, struct ax_recording 
     return ax_record_start(r, &t);
 }
 
+static void note_start(const struct ax_comm *c, struct ax_timeline *t,
+                       const struct ax_collective *what) {
+    const double now = ax_clock_now();
+    ax_timeline_add(
+        t, &(struct ax_timeline_span){.kind = AX_SPAN_START,
+                                      .what = (int)what->kind,
+                                      .lane = (int)c->role,
+                                      .ticket = c->sequence,
+                                      .begin = now,
+                                      .end = now,
+                                      .bytes = ax_comm_ideal_bytes(what, c->rank, c->size)});
+}
+
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket) {
     AX_ASSERT(what->kind < AX_COLLECTIVE_COUNT && what->count >= 0);
@@ -114,6 +128,8 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     c->calls[what->kind]++;
     c->bytes_sent[what->kind] += ax_comm_ideal_bytes(what, c->rank, c->size);
     ax_flight_note(c->flight, c, what);
+    if (q->timeline && c->size > 1)
+        note_start(c, q->timeline, what);
     struct call call = {.comm = c, .what = *what, .ticket = {c->sequence}};
     *ticket = call.ticket;
     if (q->recording && c->size > 1)
@@ -148,10 +164,19 @@ enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_tic
     c->waits++;
     if (q->recording && c->size > 1)
         AX_TRY(ax_record_wait(q->recording, (int)c->role, ticket.id));
-    if (c->ops->enqueues)
-        return c->ops->wait(c, q, ticket);
-    return ax_queue_call(q, wait_now, &(struct call){.comm = c, .ticket = ticket},
-                         sizeof(struct call), NULL, 0);
+    struct ax_timeline_span span = {
+        .kind = AX_SPAN_WAIT, .lane = (int)c->role, .ticket = ticket.id};
+    if (q->timeline)
+        span.begin = ax_clock_now();
+    AX_TRY(c->ops->enqueues
+               ? c->ops->wait(c, q, ticket)
+               : ax_queue_call(q, wait_now, &(struct call){.comm = c, .ticket = ticket},
+                               sizeof(struct call), NULL, 0));
+    if (q->timeline && c->size > 1) {
+        span.end = ax_clock_now();
+        ax_timeline_add(q->timeline, &span);
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q,

@@ -1,8 +1,6 @@
 /* Keys of steps, the optimizer, evaluation, saving, precision, the loss and adapters. Rows only. */
 #include "cmd/config/table.h"
 
-#define MEASURED AX_NO_EFFECT("the time of each phase is always measured")
-
 const struct ax_config_key ax_config_keys_steps[] = {
     AX_KEY("micro_batch_size", AX_T_COUNT, "Rows per device in one forward and backward pass.",
            .dflt = "1"),
@@ -22,8 +20,12 @@ const struct ax_config_key ax_config_keys_steps[] = {
     AX_KEY("loss_watchdog_patience", AX_T_COUNT,
            "Number of logged losses above the threshold before training stops.", .dflt = "3"),
     AX_KEY("include_tkps", AX_T_BOOL, "Log tokens per second.", .dflt = "true"),
-    AX_KEY("profiler_steps", AX_T_INDEX, "Number of steps to profile.", MEASURED),
-    AX_KEY("profiler_steps_start", AX_T_INDEX, "First step to profile.", .dflt = "0", MEASURED),
+    AX_KEY("profiler_steps", AX_T_INDEX,
+           "Number of steps whose ops, transfers and waits are written to timeline.json in "
+           "output_dir, of all ranks on one clock, for chrome://tracing or ui.perfetto.dev.",
+           .dflt = "0"),
+    AX_KEY("profiler_steps_start", AX_T_INDEX, "Steps before the first one that is profiled.",
+           .dflt = "0"),
     {0}};
 
 const struct ax_config_key ax_config_keys_optim[] = {

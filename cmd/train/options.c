@@ -350,6 +350,8 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(ax_setup_samples_read(&s->samples, cfg, &s->data, s->planning ? NULL : s->base));
     o->samples = s->samples.o;
     AX_TRY(read_save(s));
+    o->profile_steps = ax_config_i64(cfg, "profiler_steps");
+    o->profile_first = ax_config_i64(cfg, "profiler_steps_start");
     o->measure_peak = ax_measure_peak;
     o->metrics.tensorboard = ax_tracker_is_on(cfg, "tensorboard");
     if (ax_config_has(cfg, "logging_steps"))
