@@ -104,8 +104,10 @@ extern const struct ax_ops ax_ops_cuda;
     X(dequantize)                                                                                  \
     X(quant_range)                                                                                 \
     X(fake_quantize)                                                                               \
-    X(fake_quantize_backward)
+    X(fake_quantize_backward)                                                                      \
+    X(packed_gemm)
 #define AX_CUDA_QUANT_WORK(X)                                                                      \
+    X(packed_gemm)                                                                                 \
     X(quantize)                                                                                    \
     X(fake_quantize)                                                                               \
     X(fake_quantize_backward)
