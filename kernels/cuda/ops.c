@@ -2,12 +2,6 @@
 #include "kernels/cuda/blas.h"
 #include "kernels/operands.h"
 
-static const bool exists[AX_OP_COUNT] = {
-#define ROW(op) [AX_OP_##op] = true,
-    AX_CUDA_OPS(ROW)
-#undef ROW
-};
-
 /* Ops that take F64 among their operands. Otherwise it is ref's. */
 static const bool takes_f64[AX_OP_COUNT] = {
     [AX_OP_fill] = true,
@@ -33,7 +27,7 @@ static void cuda_close(struct ax_queue *q) {
 
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
-    bool fits = exists[op];
+    bool fits = true;
     for (const struct ax_operand *o = ax_op_operands(op); fits && o->name != NULL; o++) {
         const struct ax_tensor *t = (const struct ax_tensor *)((const char *)args + o->offset);
         fits = t->data == NULL || ((t->dtype != AX_F64 || takes_f64[op]) && !t->panels);
@@ -62,6 +56,6 @@ const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .supports = cuda_supports,
                                    .workspace = cuda_workspace,
 #define ENTRY(op) .op = ax_cuda_##op,
-                                   AX_CUDA_OPS(ENTRY)
+                                   AX_OP_LIST(ENTRY)
 #undef ENTRY
 };
