@@ -119,6 +119,15 @@ extern "C" enum ax_status ax_cuda_rmsnorm_forward(struct ax_queue *q,
 
 /* ---- backward ---- */
 
+/* Long rows need more registers. */
+#define LONG_THREADS 512
+static bool is_long(const norms &s) {
+    return s.n > 1024 * AX_NEIGHBORS;
+}
+static dim3 backward_team(const norms &s) {
+    return is_long(s) ? dim3(LONG_THREADS) : team_of(s.n);
+}
+
 /* The rows of dweight's sums, one for each block: about 1,024 threads for each multiprocessor of the largest
  * GPUs, which hold that many with 64 registers. */
 static int64_t norm_pieces(const norms &s, dim3 team) {
@@ -217,7 +226,8 @@ __device__ static inline void store_piece(const float (&dweight)[AX_NEIGHBORS], 
 }
 
 template <bool Long, class B>
-__global__ void __launch_bounds__(1024) rmsnorm_backward_kernel(B b, float *pieces, bool frozen) {
+__global__ void __launch_bounds__(Long ? LONG_THREADS : 1024)
+    rmsnorm_backward_kernel(B b, float *pieces, bool frozen) {
     const int64_t n = b.s.n, mine = threadIdx.x * AX_NEIGHBORS, step = blockDim.x * AX_NEIGHBORS;
     float *piece = pieces + blockIdx.x * n;
     float dweight[AX_NEIGHBORS] = {}, g[AX_NEIGHBORS], x[AX_NEIGHBORS], old[AX_NEIGHBORS];
@@ -246,7 +256,7 @@ __global__ void __launch_bounds__(1024) rmsnorm_backward_kernel(B b, float *piec
 
 extern "C" size_t ax_cuda_rmsnorm_backward_work(const struct ax_rmsnorm_backward *a) {
     const norms s = norms_of(&a->x);
-    return (size_t)(norm_pieces(s, team_of(s.n)) * s.n) * sizeof(float);
+    return (size_t)(norm_pieces(s, backward_team(s)) * s.n) * sizeof(float);
 }
 
 template <class G, class X, class W>
@@ -254,7 +264,7 @@ static enum ax_status run_backward(struct ax_queue *q, const struct ax_rmsnorm_b
                                    float *pieces) {
     typedef norm_gradient<G, X, W> B;
     const norms s = norms_of(&a->x);
-    const dim3 team = team_of(s.n);
+    const dim3 team = backward_team(s);
     const unsigned blocks = (unsigned)norm_pieces(s, team);
     const bool frozen = a->dweight.data == NULL;
     const B b = {s,
@@ -265,7 +275,7 @@ static enum ax_status run_backward(struct ax_queue *q, const struct ax_rmsnorm_b
                  (const float *)a->rstd.data,
                  (float)a->offset,
                  a->accumulate};
-    if (s.n > (int64_t)team.x * AX_NEIGHBORS)
+    if (is_long(s))
         AX_TRY(
             AX_LAUNCH(q, (rmsnorm_backward_kernel<true, B>), blocks, team, 0, b, pieces, frozen));
     else
