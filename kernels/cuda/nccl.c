@@ -35,7 +35,7 @@ static void open_library(void) {
         {"ncclGetUniqueId", &nccl.unique_id},
         {"ncclCommInitRankConfig", &nccl.init},
         {"ncclCommGetAsyncError", &nccl.async_error},
-        {"ncclCommAbort", &nccl.abort},
+        {"ncclCommAbort", &nccl.give_up},
         {"ncclCommDestroy", &nccl.destroy},
         {"ncclGetErrorString", &nccl.error_string},
         {"ncclGroupStart", &nccl.group_start},
@@ -131,7 +131,7 @@ enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int
 
 void ax_nccl_abort(struct ax_nccl *c) {
     if (!atomic_exchange(&c->aborted, true) && c->comm)
-        (void)nccl.abort(c->comm);
+        (void)nccl.give_up(c->comm);
 }
 
 void ax_nccl_leave(struct ax_nccl *c) {

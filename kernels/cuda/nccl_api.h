@@ -47,7 +47,7 @@ struct ax_nccl_functions {
     int (*unique_id)(ax_nccl_unique_id *id);
     int (*init)(ax_nccl_comm *c, int n, ax_nccl_unique_id id, int rank, ax_nccl_config *config);
     int (*async_error)(ax_nccl_comm c, int *result);
-    int (*abort)(ax_nccl_comm c);
+    int (*give_up)(ax_nccl_comm c); /* ncclCommAbort */
     int (*destroy)(ax_nccl_comm c);
     const char *(*error_string)(int result);
     int (*group_start)(void);

@@ -95,11 +95,12 @@ static void keys_without_effect_share_a_line(void **state) {
     (void)state;
     struct ax_config cfg;
     struct ax_buf out;
-    load_ok(&cfg,
-            "base_model: m\ntokenizer_type: AutoTokenizer\ntorch_compile: true\ntf32: true\n"
-            "use_kernels: true\nliger_rope: true\nlora_mlp_kernel: true\ntrust_remote_code: true\n"
-            "lora_r: 8\n",
-            NULL);
+    load_ok(
+        &cfg,
+        "base_model: m\ntokenizer_type: AutoTokenizer\ntorch_compile: true\nflash_attention: true\n"
+        "use_kernels: true\nliger_rope: true\nlora_mlp_kernel: true\ntrust_remote_code: true\n"
+        "lora_r: 8\n",
+        NULL);
     show(&cfg, &out);
     const char *notes = strstr(out.data, "\n# NOTE no effect here");
     assert_non_null(notes);
