@@ -230,7 +230,7 @@ $(BUILD)/axtrain-emulated: $(BUILD)/main.o $(addprefix $(BUILD)/emulated/,$(adds
 # Headers of NVIDIA's libraries, only to compare our declarations with them: the toolkit's, or a Python package's.
 CUDA_INCLUDE ?= $(firstword $(patsubst %/cublasLt.h,%,$(wildcard $(CUDA_HOME)/include/cublasLt.h \
     $(foreach d,$(subst :, ,$(PATH)),$(d)/../lib/python3*/site-packages/nvidia/cu13/include/cublasLt.h))))
-$(BUILD)/tests/cuda/test_train: | $(BUILD)/axtrain-emulated
+$(BUILD)/tests/cuda/test_train $(BUILD)/tests/cuda/test_meshes: | $(BUILD)/axtrain-emulated
 $(BUILD)/tests/cuda/%.o: CPPFLAGS += $(EMULATED)
 $(BUILD)/tests/cuda/test_broken: $(BUILD)/emulated-sanitized/tests/cuda/broken.cu.o
 $(BUILD)/tests/cuda/test_cublaslt.o: CPPFLAGS += $(addprefix -isystem ,$(CUDA_INCLUDE)) \

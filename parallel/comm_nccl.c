@@ -10,7 +10,8 @@
 #include "base/threads.h"
 #include "kernels/cuda/nccl.h"
 
-#define LOOK 0.2 /* seconds between two looks at transfers */
+#define LOOK     0.2 /* seconds between two looks at transfers */
+#define MESSAGES 32  /* that are started and not enqueued */
 
 struct member {
     struct ax_nccl *nccl;
@@ -21,6 +22,11 @@ struct member {
     uint64_t ended; /* the last ticket that is enqueued; under the world's lock */
     uint64_t seen;  /* the one that the watch waits for, 0: none */
     double since;
+    /* Messages travel together as soon as one is waited for: alone, in a stream's order, a message from
+     * a rank that first waits for one from here would never arrive. */
+    int n_messages;
+    struct ax_nccl_message messages[MESSAGES]; /* in bytes */
+    uint64_t tickets[MESSAGES];
 };
 
 struct world {
@@ -117,8 +123,6 @@ static enum ax_status exchange(struct ax_comm *c, const struct ax_collective *wh
 static enum ax_status enqueue(struct ax_comm *c, const struct ax_collective *what) {
     const struct member *m = c->state;
     const bool max = what->reduction == AX_MAX;
-    const struct ax_nccl_message message = {what->send_peer, what->recv_peer, what->send,
-                                            what->recv,      what->count,     what->count};
     switch (what->kind) {
     case AX_ALL_REDUCE:
         return ax_nccl_all_reduce(m->nccl, what->dtype, max, what->send, what->recv, what->count);
@@ -129,14 +133,43 @@ static enum ax_status enqueue(struct ax_comm *c, const struct ax_collective *wha
                                       what->count);
     case AX_ALL_TO_ALL_V:
         return exchange(c, what);
-    case AX_SEND_RECV:
-        return ax_nccl_exchange(m->nccl, what->dtype, 1, &message);
     case AX_BROADCAST:
         return ax_nccl_broadcast(m->nccl, what->dtype, what->send, what->recv, what->count,
                                  what->root);
+    case AX_SEND_RECV: /* see start_message */
     case AX_COLLECTIVE_COUNT:
         break;
     }
+    return AX_OK;
+}
+
+static enum ax_status end(struct member *m, uint64_t ticket) {
+    AX_TRY(ax_nccl_end(m->nccl, ticket));
+    pthread_mutex_lock(&m->world->lock);
+    m->ended = ticket;
+    pthread_mutex_unlock(&m->world->lock);
+    return AX_OK;
+}
+
+static enum ax_status send_messages(struct member *m) {
+    const int n = m->n_messages;
+    if (n == 0)
+        return AX_OK;
+    m->n_messages = 0;
+    AX_TRY(ax_nccl_exchange(m->nccl, AX_U8, n, m->messages));
+    for (int i = 0; i < n; i++)
+        AX_TRY(end(m, m->tickets[i]));
+    return AX_OK;
+}
+
+static enum ax_status start_message(struct member *m, const struct ax_collective *what,
+                                    uint64_t ticket) {
+    const int64_t bytes = what->count * (int64_t)ax_dtype_size(what->dtype);
+    if (m->n_messages == MESSAGES)
+        AX_TRY(send_messages(m));
+    m->messages[m->n_messages] = (struct ax_nccl_message){
+        what->send_peer, what->recv_peer, what->send, what->recv, bytes, bytes};
+    m->tickets[m->n_messages++] = ticket;
     return AX_OK;
 }
 
@@ -147,12 +180,11 @@ static enum ax_status nccl_start(struct ax_comm *c, struct ax_queue *q,
         return m->by_host.ops->start(&m->by_host, q, what, ticket);
     AX_TRY(lost(m->world));
     AX_TRY(ax_nccl_begin(m->nccl, q));
+    if (what->kind == AX_SEND_RECV)
+        return start_message(m, what, ticket.id);
+    AX_TRY(send_messages(m));
     AX_TRY(enqueue(c, what));
-    AX_TRY(ax_nccl_end(m->nccl, ticket.id));
-    pthread_mutex_lock(&m->world->lock);
-    m->ended = ticket.id;
-    pthread_mutex_unlock(&m->world->lock);
-    return AX_OK;
+    return end(m, ticket.id);
 }
 
 static enum ax_status nccl_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
@@ -160,6 +192,7 @@ static enum ax_status nccl_wait(struct ax_comm *c, struct ax_queue *q, struct ax
     if (!q->ops->device->own_fabric)
         return m->by_host.ops->wait(&m->by_host, q, ticket);
     AX_TRY(lost(m->world));
+    AX_TRY(send_messages(m));
     return ax_nccl_wait(m->nccl, q, ticket.id);
 }
 

@@ -80,6 +80,46 @@ static void queues_and_transfers_wait_for_each_other(void **state) {
         fail_msg("%s", ax_error_text());
 }
 
+/* Each rank first waits for a message, by its stream's order, and then sends one. */
+static enum ax_status receive_before_sending(struct ax_fabric *f, void *ctx) {
+    struct ax_comm c;
+    struct ax_queue *q = comm_cases_queue;
+    float *x = ax_stack_push(q->scratch, "x", 256), *y = ax_stack_push(q->scratch, "y", 256);
+    const int next = (f->rank + 1) % f->world, before = (f->rank + f->world - 1) % f->world;
+    struct ax_ticket received, sent;
+    float out[8];
+    (void)ctx;
+    AX_TRY(comm_cases_open(f, AX_ROLE_PP, &c));
+    AX_TRY(ax_run_fill(q, &(struct ax_fill){ax_tensor_1d(AX_F32, x, 8), f->rank}));
+    const struct ax_collective receive = {.kind = AX_SEND_RECV,
+                                          .dtype = AX_F32,
+                                          .recv = y,
+                                          .count = 8,
+                                          .send_peer = -1,
+                                          .recv_peer = before};
+    const struct ax_collective send = {.kind = AX_SEND_RECV,
+                                       .dtype = AX_F32,
+                                       .send = x,
+                                       .count = 8,
+                                       .send_peer = next,
+                                       .recv_peer = -1};
+    AX_TRY(ax_comm_start(&c, q, &receive, &received));
+    AX_TRY(ax_comm_start(&c, q, &send, &sent));
+    AX_TRY(ax_comm_wait(&c, q, received));
+    AX_TRY(ax_queue_read(q, y, out, sizeof out, NULL));
+    AX_TRY(ax_comm_wait(&c, q, sent));
+    for (int i = 0; i < 8; i++)
+        ENSURE(out[i] == (float)before);
+    ax_comm_free(&c);
+    return AX_OK;
+}
+
+static void receives_may_be_posted_first(void **state) {
+    (void)state;
+    if (run_world(3, 5, receive_before_sending, NULL) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
 /* Values of the host go by the host's fabric. */
 static enum ax_status sum_on_host(struct ax_fabric *f, void *ctx) {
     struct ax_comm c;
@@ -132,6 +172,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_have_known_answers),
         cmocka_unit_test(queues_and_transfers_wait_for_each_other),
+        cmocka_unit_test(receives_may_be_posted_first),
         cmocka_unit_test(the_hosts_memory_has_the_hosts_fabric),
         cmocka_unit_test(a_lost_rank_ends_the_others),
     };
