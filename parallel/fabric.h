@@ -1,5 +1,6 @@
 /* How ranks reach each other. A fabric connects `world` ranks and makes one communicator per group;
- * implementations: `local` (threads of this process), `gloo` (processes). */
+ * implementations: `local` (threads of this process), `gloo` (processes), and `nccl`
+ * (GPUs) beside one of them. */
 #ifndef AX_PARALLEL_FABRIC_H
 #define AX_PARALLEL_FABRIC_H
 

@@ -5,18 +5,6 @@
 #include "kernels/cuda/cuda.h"
 #include "tests/kernels/harness.h"
 
-/* Words of the arguments that point into `from` point as far into `to`. */
-static inline void move_args(void *args, size_t size, const char *from, size_t bytes, char *to) {
-    for (size_t at = 0; at + sizeof(char *) <= size; at += sizeof(char *)) {
-        char *word;
-        memcpy(&word, (char *)args + at, sizeof word);
-        if (word >= from && word < from + bytes) {
-            word = to + (word - from);
-            memcpy((char *)args + at, &word, sizeof word);
-        }
-    }
-}
-
 #ifdef AX_CUDA_EMULATED
 void __asan_poison_memory_region(const volatile void *at, size_t bytes);
 void __asan_unpoison_memory_region(const volatile void *at, size_t bytes);

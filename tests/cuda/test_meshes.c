@@ -6,18 +6,7 @@
 
 #include <cmocka.h>
 
-#include "tests/cmd/sft_case.h"
-
-static const char *model(const char *name) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/%s", shared ? shared : "../shared", name);
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
-}
+#include "tests/cuda/program_case.h"
 
 static void meshes_are_one_rank(void **state) {
     (void)state;
@@ -38,20 +27,9 @@ static void meshes_are_one_rank(void **state) {
     sft_command = "sft";
 }
 
-static int begin(void **state) {
-    static char bin[512];
-    unsetenv("AXTRAIN_DEVICE");
-    const char *plain = getenv("AX_TEST_BIN");
-    if (plain) {
-        snprintf(bin, sizeof bin, "%s-emulated", plain);
-        setenv("AX_TEST_BIN", bin, 1);
-    }
-    return scratch_make(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meshes_are_one_rank),
     };
-    return cmocka_run_group_tests_name("cuda meshes", tests, begin, scratch_remove);
+    return cmocka_run_group_tests_name("cuda meshes", tests, program_begin, scratch_remove);
 }

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "tests/cmd/sft_case.h"
+#include "tests/cuda/program_case.h"
 
 #define STEPS 10
 
@@ -26,17 +26,6 @@ static void need_emulator(void) {
     print_message("skipped: the emulator's variables\n");
     skip();
 #endif
-}
-
-static const char *model(const char *name) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/%s", shared ? shared : "../shared", name);
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
 }
 
 /* A configuration that trains `base` for STEPS steps; its path. */
@@ -243,20 +232,6 @@ static void what_is_missing_is_said(void **state) {
     unsetenv("AXTRAIN_EMULATED_MISSING");
 }
 
-static int begin(void **state) {
-    static char bin[512];
-    unsetenv("AXTRAIN_DEVICE");
-    const char *plain = getenv("AX_TEST_BIN");
-#ifndef AX_CUDA_EMULATED
-    plain = NULL; /* on a GPU: the program itself */
-#endif
-    if (plain) {
-        snprintf(bin, sizeof bin, "%s-emulated", plain);
-        setenv("AX_TEST_BIN", bin, 1);
-    }
-    return scratch_make(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_missing_is_said),
@@ -269,5 +244,5 @@ int main(void) {
         cmocka_unit_test(resumed_runs_have_the_same_bits),
         cmocka_unit_test(answers_are_the_cpus),
     };
-    return cmocka_run_group_tests_name("cuda training", tests, begin, scratch_remove);
+    return cmocka_run_group_tests_name("cuda training", tests, program_begin, scratch_remove);
 }

@@ -36,18 +36,6 @@ static int close_all(void **state) {
 
 /* ---- ops ---- */
 
-/* Words of the arguments that point into `from` point as far into `to`. */
-static void move_args(void *args, size_t size, const char *from, size_t bytes, char *to) {
-    for (size_t at = 0; at + sizeof(char *) <= size; at += sizeof(char *)) {
-        char *word;
-        memcpy(&word, (char *)args + at, sizeof word);
-        if (word >= from && word < from + bytes) {
-            word = to + (word - from);
-            memcpy((char *)args + at, &word, sizeof word);
-        }
-    }
-}
-
 static void run_far(struct ax_case *c) {
     const size_t mark = ax_stack_mark(&far.arena.scratch);
     char *there = ax_stack_push(&far.arena.scratch, "case", c->bytes);
