@@ -37,7 +37,7 @@ class Build:
 
     def __init__(self, folder, cc, opt, link=(), sanitize=""):
         self.folder, self.cc = folder, cc
-        self.make = [f"CC={cc}", f"BUILD=../{folder.name}", "WARN=-w", f"OPT={opt}", f"SANITIZE={sanitize}"]
+        self.make = [f"CC={cc}", f"BUILD=../{folder.name}", "WARN=-w", f"OPT={opt}", f"SANITIZE={sanitize}", "CUDA="]
         self.link_flags = ["-fopenmp", "-pthread", *link, *([f"-fsanitize={sanitize}"] if sanitize else [])]
 
 
@@ -63,7 +63,7 @@ class Bench:
         self.copy_tree()
         start = time.monotonic()
         sources = sorted(p.relative_to(self.tree).as_posix() for p in self.tree.glob("tests/*/test_*.c"))
-        self.tests = [s[len("tests/"):-len(".c")] for s in sources]
+        self.tests = [s[len("tests/"):-len(".c")] for s in sources if not s.startswith("tests/cuda/")]
         product = [p for p in sorted(self.tree.rglob("*")) if p.suffix in (".c", ".h", ".cpp")
                    and not p.is_relative_to(self.tree / "tests")]
         self.product_key = digest(product) + hashlib.sha1(" ".join(self.cover.make).encode()).hexdigest()[:4]

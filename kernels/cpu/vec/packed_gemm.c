@@ -78,11 +78,15 @@ AX_INLINE v_float scales_at(const struct rows *w, int64_t block) {
 }
 
 /* Two values of each row as a pair. */
-AX_INLINE __m512bh pair_of(v_float even, v_float odd) {
+AX_INLINE v_float pair_of(v_float even, v_float odd) {
     const __m512i order =
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    return (__m512bh)_mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+    __m512i pair = _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+#ifdef __clang__
+    __asm__("" : "+v"(pair)); /* clang 16 crashes when it sees what the product's operand is */
+#endif
+    return _mm512_castsi512_ps(pair);
 }
 
 /* Code i of each word, a constant after inlining. */
@@ -120,15 +124,15 @@ AX_INLINE void tile(enum ax_quant kind, int rows, const struct rows *w, struct x
             left--;
 #pragma GCC unroll 4
             for (int p = 0; p < per; p++, u++) {
-                const __m512bh pair = pair_of(value_of(kind, word, 2 * p) * scale,
-                                              value_of(kind, word, 2 * p + 1) * scale);
+                const v_float pair = pair_of(value_of(kind, word, 2 * p) * scale,
+                                             value_of(kind, word, 2 * p + 1) * scale);
                 if (u >= units)
                     break;
 #pragma GCC unroll 8
                 for (int r = 0; r < rows; r++) {
                     float both;
                     memcpy(&both, x.at + r * x.stride + 2 * u, sizeof both);
-                    sum[r] = _mm512_dpbf16_ps(sum[r], (__m512bh)v_set(both), pair);
+                    sum[r] = v_multiply_add(true, v_set(both), pair, sum[r]);
                 }
             }
         }
