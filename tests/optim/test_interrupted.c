@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -605,6 +606,31 @@ static void test_stopped_in_an_evaluation(void **state) {
     on_every_config(stop_in_evaluations, 2, 20);
 }
 
+/* The checkpoint of the stop is that step's, evaluated or not. */
+static void test_a_saved_step_is_not_saved_again(void **state) {
+    (void)state;
+    open_straight(&straights[0], &configs[0], all_places[0]);
+    for (int k = 2, stopped = 0;; k++) { /* the first comes before any step */
+        struct train_case c;
+        struct stat before, after;
+        char path[200];
+        open_config(&c, &configs[0]);
+        const struct life first = live(&c, &(struct interruption){.evaluation = k, .sig = SIGTERM});
+        stopped += first.code != 0;
+        snprintf(path, sizeof path, "%s/checkpoint-%lld/state/manifest.json", c.out,
+                 (long long)first.steps);
+        assert_int_equal(stat(path, &before), 0);
+        assert_int_equal(live(&c, NULL).code, 0);
+        assert_int_equal(stat(path, &after), 0);
+        train_case_close(&c);
+        assert_int_equal(before.st_ino, after.st_ino);
+        if (first.code == 0) {
+            assert_true(stopped > 0);
+            return;
+        }
+    }
+}
+
 static void test_killed_in_a_save(void **state) {
     (void)state;
     on_every_config(kill_in_saves, 5, 30);
@@ -675,6 +701,7 @@ int main(void) {
         cmocka_unit_test(test_killed_in_a_step),
         cmocka_unit_test(test_stopped_in_a_step),
         cmocka_unit_test(test_stopped_in_an_evaluation),
+        cmocka_unit_test(test_a_saved_step_is_not_saved_again),
         cmocka_unit_test(test_killed_in_a_save),
         cmocka_unit_test(test_failed_save),
         cmocka_unit_test(test_every_optimizer_resumes),
