@@ -216,7 +216,8 @@ class Bench:
         words = [*self.sandbox, folder / "tmp", memory, binary] if self.sandbox else [binary]
         start, output, outcome = time.monotonic(), b"", ""
         process = subprocess.Popen([str(w) for w in words], cwd=folder / "tree", env=env, start_new_session=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   preexec_fn=as_in_a_shell)
         with self.lock:
             self.running.add(process)
         try:
@@ -365,6 +366,11 @@ class Bench:
         may_reach = [t for t in self.tests if mutant.file in self.lines[t]["files"]
                      and (uncounted or not self.lines[t].get("complete", True))]
         return sorted(reach or may_reach, key=price)
+
+
+def as_in_a_shell():
+    for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # under nohup, or behind & in a script
+        signal.signal(ignored, signal.SIG_DFL)
 
 
 def digest(paths):
