@@ -26,6 +26,7 @@ static const char config[] = "base_model: my/model\n"
                              "  pad_token: '<|pad|>'\n"
                              "  eos_token: 'null'\n"
                              "dynamic_checkpoint: {enabled: true}\n"
+                             "model_config: {gain: -1.50e-3, bias: -.5}\n"
                              "lora_r: 8\n"
                              "debug: true\n"
                              "wandb_project:\n";
@@ -56,6 +57,7 @@ static void values_with_origins(void **state) {
     squeeze(&out);
     static const char *const lines[] = {
         "# Model\nbase_model: my/model  # c.yaml:1:13\n",
+        "\nmodel_config:\n  gain: -1.50e-3  # c.yaml:21:22\n  bias: -0.5  # c.yaml:21:38\n",
         "\nlearning_rate: 2e-5  # c.yaml:2:16\n",
         "\nattn_implementation: flash_attention_2  # c.yaml:3:18\n",
         "\nsequence_len: 1024 ",

@@ -356,6 +356,9 @@ static void windows_are_per_layer(void **state) {
         {"\"use_sliding_window\": false", {0, 0, 0, 0}, "qwen3_moe"},
         {"\"sliding_window\": 8", {8, 8, 8, 0}, "olmo3"},
         {"\"sliding_window\": null", {0, 0, 0, 0}, "olmo3"},
+        {"\"sliding_window\": 8", {8, 8, 8, 8}, "gemma3_text"},
+        {"\"sliding_window\": 8, \"sliding_window_pattern\": 3", {8, 8, 0, 8}, "gemma3_text"},
+        {"\"sliding_window\": 8, \"_sliding_window_pattern\": 2", {8, 0, 8, 0}, "gemma3_text"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512];
