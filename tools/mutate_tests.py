@@ -24,7 +24,7 @@ SWEEPS = ("optim/test_interrupted", "optim/test_train", "faults/test_preempt", "
 # A test runs in its own process namespace, with its own /tmp and /dev/shm: when it ends, nothing of
 # it remains.
 BOX = """mount --bind "$1" /tmp && mount -t tmpfs -o size=2g none /dev/shm || exit 125
-ulimit -c 0; [ "$2" = 0 ] || ulimit -v "$2"
+ulimit -c 0; [ "$2" = 0 ] || ulimit -d "$2"
 "$3"; exit $?"""
 
 
