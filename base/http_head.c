@@ -51,8 +51,7 @@ static int64_t whole(const char *text, size_t n) {
 /* bytes FROM-TO/TOTAL */
 static void put_range(struct ax_http_head *h, const char *text, size_t n) {
     const char *dash = memchr(text, '-', n), *slash = memchr(text, '/', n);
-    if (n < 6 || strncasecmp(text, "bytes ", 6) != 0 || !dash || !slash || dash < text + 6 ||
-        slash < dash)
+    if (n < 6 || strncasecmp(text, "bytes ", 6) != 0 || !dash || !slash)
         return;
     h->range_from = whole(text + 6, (size_t)(dash - text) - 6);
     h->range_total = whole(slash + 1, n - (size_t)(slash - text) - 1);

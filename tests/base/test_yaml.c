@@ -195,6 +195,7 @@ static void nodes_know_their_place(void **state) {
 
     good(&doc, "");
     assert_int_equal(doc.root->kind, AX_YAML_NULL);
+    assert_true(doc.root->line == 1 && doc.root->column == 1);
     ax_yaml_free(&doc);
     good(&doc, "# only a comment\n");
     assert_int_equal(doc.root->kind, AX_YAML_NULL);

@@ -204,6 +204,7 @@ static void arrays_are_copied(void **state) {
     assert_int_equal(ax_gguf_f32s(&g, "none", &floats, &n), AX_OK);
     assert_true(n == 0 && floats);
     ax_free(floats);
+    n = 1;
     assert_int_equal(ax_gguf_f32s(&g, "absent", &floats, &n), AX_OK);
     assert_true(n == 0 && !floats);
     assert_int_equal(ax_gguf_i32s(&g, "texts", &ints, &n), AX_ERR_DATA);

@@ -401,6 +401,11 @@ static void scalings_are_stated(void **state) {
         for (int k = 0; k < HEAD / 2; k++)
             assert_true(fabsf(freqs[0][k] - freqs[1][k]) <= 1e-6f * freqs[0][k]);
         assert_true(fabs(scale[0] - scale[1]) < 1e-6);
+        struct ax_gguf g;
+        ok(ax_gguf_open(&g, in_dir("scaled.gguf"))); /* only what differs from the defaults */
+        assert_true(!ax_gguf_key(&g, "llama.rope.scaling.yarn_beta_slow") == (i != 1));
+        assert_true(!ax_gguf_key(&g, "llama.rope.scaling.yarn_beta_fast") == (i != 2));
+        ax_gguf_close(&g);
         ax_arch_free(&arch[0]);
         ax_arch_free(&arch[1]);
     }

@@ -135,7 +135,7 @@ static void refused(const char *part, const char *const *argv) {
 }
 #define REFUSED(part, ...) refused(part, (const char *const[]){"convert", __VA_ARGS__, NULL})
 
-/* The adapter with one more tensor. */
+/* The adapter with one more tensor, or without the last one. */
 static const char *with_tensor(const char *name) {
     struct ax_peft peft;
     struct ax_st_output t[64];
@@ -163,7 +163,7 @@ static const char *with_tensor(const char *name) {
                                  .shape = {4, 64},
                                  .fill = ax_st_fill,
                                  .ctx = &sources[n]};
-    ok(ax_peft_write(in_dir("more"), &peft.config, n + 1, t));
+    ok(ax_peft_write(in_dir("more"), &peft.config, name ? n + 1 : n - 1, t));
     ax_peft_close(&peft);
     return in_dir("more");
 }
@@ -174,6 +174,8 @@ static void what_has_no_place_is_named(void **state) {
     REFUSED("tensor base_model.model.lm_head.base_layer.weight has no place in a GGUF adapter",
             with_tensor("base_model.model.lm_head.base_layer.weight"), in_dir("no.gguf"), "--base",
             model);
+    REFUSED("the tensors of model.layers.2.self_attn.v_proj do not match", with_tensor(NULL),
+            in_dir("no.gguf"), "--base", model);
     REFUSED("--quant: q8_0 is for models", adapter("llama_r4"), in_dir("no.gguf"), "--quant",
             "q8_0");
     REFUSED("--ollama is for models", adapter("llama_r4"), in_dir("no.gguf"), "--ollama");

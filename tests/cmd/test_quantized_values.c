@@ -281,6 +281,61 @@ static void test_mixture(void **state) {
     every_scheme(MIXTURE);
 }
 
+/* What one step of SGD took from a matrix: learning rate · gradient. */
+static void read_change(const struct ax_hf *before, const struct ax_hf *after, int i, float **out) {
+    const struct ax_st_entry *e = ax_hf_at(after, i);
+    float *was;
+    assert_int_equal(ax_alloc(&was, (size_t)e->numel, sizeof *was), AX_OK);
+    assert_int_equal(ax_alloc(out, (size_t)e->numel, sizeof **out), AX_OK);
+    assert_int_equal(ax_st_read(ax_hf_find(before, e->name), 0, e->numel, AX_F32, was), AX_OK);
+    assert_int_equal(ax_st_read(e, 0, e->numel, AX_F32, *out), AX_OK);
+    for (int64_t k = 0; k < e->numel; k++)
+        (*out)[k] -= was[k];
+    ax_free(was);
+}
+
+/* Eight bits lose little: gradients of all matrices are near those without. */
+static void test_gradients_of_a_mixture(void **state) {
+    (void)state;
+    struct ax_hf base, with, without;
+    int matrices = 0;
+    char path[200];
+    struct ax_scheme scheme;
+    assert_int_equal(ax_scheme_find("scheme", "int8", &scheme), AX_OK);
+    snprintf(path, sizeof path, "%s", golden_config("qwen2_moe", &scheme, 16, "optimizer: sgd\n"));
+    for (int qat = 0; qat < 2; qat++) {
+        sft_command = qat ? "qat" : "sft";
+        assert_int_equal(ax_remove_tree(in_scratch(qat ? "with" : "without")), AX_OK);
+        EXPECT(0, ": ", path, out(qat ? "with" : "without"), "max_steps=1", "max_grad_norm=0",
+               "weight_decay=0", qat ? "logging_steps=1" : "qat=null");
+    }
+    assert_int_equal(ax_hf_open(&base, in_scratch("golden")), AX_OK);
+    assert_int_equal(ax_hf_open(&with, in_scratch("with")), AX_OK);
+    assert_int_equal(ax_hf_open(&without, in_scratch("without")), AX_OK);
+    for (int i = 0; i < ax_hf_count(&with); i++) {
+        const struct ax_st_entry *e = ax_hf_at(&with, i);
+        float *got, *want;
+        double off = 0, size = 0;
+        if (!is_quantized(e->name, false))
+            continue;
+        read_change(&base, &with, i, &got);
+        read_change(&base, &without, i, &want);
+        for (int64_t k = 0; k < e->numel; k++) {
+            off += pow((double)got[k] - (double)want[k], 2);
+            size += pow((double)want[k], 2);
+        }
+        if (!(off <= 0.1 * size))
+            fail_msg("%s: %g of %g", e->name, sqrt(off), sqrt(size));
+        matrices += size > 0;
+        ax_free(got);
+        ax_free(want);
+    }
+    assert_int_equal(matrices, MIXTURE_MATRICES);
+    ax_hf_close(&base);
+    ax_hf_close(&with);
+    ax_hf_close(&without);
+}
+
 static void test_ends(void **state) {
     (void)state;
     every_scheme(ENDS);
@@ -340,10 +395,15 @@ static void test_unmerged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full),           cmocka_unit_test(test_lora),
-        cmocka_unit_test(test_dora),           cmocka_unit_test(test_mixture),
-        cmocka_unit_test(test_ends),           cmocka_unit_test(test_adapters_of_ends),
-        cmocka_unit_test(test_codes_are_kept), cmocka_unit_test(test_unmerged),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_dora),
+        cmocka_unit_test(test_mixture),
+        cmocka_unit_test(test_gradients_of_a_mixture),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_adapters_of_ends),
+        cmocka_unit_test(test_codes_are_kept),
+        cmocka_unit_test(test_unmerged),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

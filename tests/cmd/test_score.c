@@ -148,6 +148,14 @@ static void records_say_the_same_in_several_ways(void **state) {
     assert_true(fabs(number(total, "margin") - (chosen - rejected)) < 1e-12);
     json_decref(got);
     json_decref(total);
+    put_text("turned.jsonl", "{\"prompt\": \"2 + 2?\", \"chosen\": \"4\", \"rejected\": \"5\"}\n"
+                             "{\"prompt\": \"2 + 2?\", \"chosen\": \"5\", \"rejected\": \"4\"}\n");
+    assert_int_equal(run(out, sizeof out, "eval --model %s --task reward --data %s --json -o %s",
+                         folder, in_dir("turned.jsonl"), in_dir("turned_scores.jsonl")),
+                     0);
+    total = json_loads(out, JSON_ALLOW_NUL, NULL);
+    assert_true(number(total, "pairs") == 2 && number(total, "accuracy") == 0.5);
+    json_decref(total);
 }
 
 static void step_scores_are_those_that_trl_recorded(void **state) {

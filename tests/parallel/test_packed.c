@@ -14,18 +14,18 @@
 #include "base/rng.h"
 #include "parallel/unit.h"
 
-#define N_PARAMS 4
+#define N_PARAMS 5
 #define CAP      40000
 
 /* The last is not packed. 150 × 200 is more than a group of second scales. */
 static const struct {
     int64_t rows, cols;
     int tp_dim;
-} shapes[N_PARAMS] = {{24, 64, 0}, {150, 200, 1}, {36, 33, 0}, {20, 0, -1}};
+} shapes[N_PARAMS] = {{24, 64, 0}, {150, 200, 1}, {36, 33, 0}, {24, 36, 1}, {20, 0, -1}};
 
 static const struct ax_mesh_sizes meshes[] = {
-    {1, 1, 1, 1, 1, 1}, {1, 1, 2, 1, 1, 1}, {1, 1, 3, 1, 1, 1},
-    {1, 1, 1, 1, 2, 1}, {1, 1, 2, 1, 2, 1}, {1, 1, 1, 1, 4, 1},
+    {1, 1, 1, 1, 1, 1}, {1, 1, 2, 1, 1, 1}, {1, 1, 3, 1, 1, 1}, {1, 1, 1, 1, 2, 1},
+    {1, 1, 2, 1, 2, 1}, {1, 1, 1, 1, 4, 1}, {1, 1, 1, 1, 5, 1},
 };
 #define N_MESHES ((int)(sizeof meshes / sizeof *meshes))
 
