@@ -324,6 +324,8 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
 const struct ax_part_type ax_mixer_attention = {
     .name = "attention",
     .n_saved = N_SAVED,
+    .two_linears = true,
+    .between = OUT,
     .init = attention_init,
     .linears = attention_linears,
     .size = attention_size,

@@ -155,6 +155,43 @@ enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, str
     return branch_forward(l, &l->ffn, p, of_ffn(l, f), middle, out);
 }
 
+/* ---- by linears ---- */
+
+static struct ax_saved *of_branch(const struct ax_layer *l, const struct ax_branch *b,
+                                  struct ax_frame *f) {
+    return b == &l->mixer ? of_mixer(f) : of_ffn(l, f);
+}
+
+static void set_ready(struct ax_saved *s, int n) {
+    for (int i = 0; i < n; i++)
+        s[i].ready = true;
+}
+
+enum ax_status ax_branch_read(const struct ax_layer *l, const struct ax_branch *b,
+                              struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x,
+                              bool second, struct ax_tensor *out) {
+    struct ax_saved *s = of_branch(l, b, f), *part = s + N_BRANCH;
+    AX_ASSERT(b->type->two_linears);
+    *out = second ? part[b->type->between].t : *part_input(s, x);
+    set_ready(&s[MADE], N_BRANCH - MADE); /* the second product, and what is after it */
+    if (!second)
+        set_ready(part, b->type->n_saved);
+    return branch_forward(l, b, p, s, x, NULL);
+}
+
+enum ax_status ax_branch_finish(const struct ax_layer *l, const struct ax_branch *b,
+                                struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x,
+                                const struct ax_tensor *read, const struct ax_tensor *out) {
+    struct ax_saved *s = of_branch(l, b, f), *part = s + N_BRANCH;
+    if (read) {
+        set_ready(&s[H], MADE - H);
+        set_ready(part, b->type->n_saved);
+        AX_TRY(ax_run_copy(p->model->rt->q,
+                           &(struct ax_copy){.dst = part[b->type->between].t, .src = *read}));
+    }
+    return branch_forward(l, b, p, s, x, out);
+}
+
 /* The gradient of what a branch adds, in compute dtype: d, or factor·d in scratch. */
 static enum ax_status added_gradient(const struct ax_pass *p, const struct ax_tensor *d,
                                      struct ax_tensor *dy) {

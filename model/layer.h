@@ -16,6 +16,9 @@ struct ax_part_size {
 struct ax_part_type {
     const char *name;
     int n_saved; /* number of intermediate tensors s[0 … n_saved − 1], see stash.h */
+    /* It is two linears, of which the first reads h and the second s[between]. */
+    bool two_linears;
+    int between;
     /* Adds its parameters. */
     void (*init)(struct ax_builder *b, struct ax_layer *l);
     /* Lists its linears in model order, for adapters and packed storage; returns how many. */
@@ -51,6 +54,16 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
 /* out = layer(x); out NULL: recompute for backward. */
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x, const struct ax_tensor *out);
+/* Half of a layer that is run by linears, for who changes their weights in between; b is its mixer or its
+ * ffn, x [T][D] what enters it, the frame declared and pushed for inference. What the first of two linears
+ * reads, and, computed with that one, what the second reads: [T][in], valid as long as the frame. */
+enum ax_status ax_branch_read(const struct ax_layer *l, const struct ax_branch *b,
+                              struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x,
+                              bool second, struct ax_tensor *out);
+/* out = what leaves it. read: what the second linear reads; NULL: all of the half is computed. */
+enum ax_status ax_branch_finish(const struct ax_layer *l, const struct ax_branch *b,
+                                struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x,
+                                const struct ax_tensor *read, const struct ax_tensor *out);
 /* dx: in, the gradient of the layer's output; out, that of its input. */
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx);

@@ -77,13 +77,8 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     const struct ax_tensor out = inputs ? ax_tp_partial(rt, y) : *y;
     if (l->split == AX_SPLIT_OUTPUTS)
         AX_TRY(ax_tp_gather(rt, x, &in.x));
-    if (l->watch) {
+    if (l->watch)
         AX_TRY(l->watch->see(l->watch->ctx, l, &in.x));
-        if (l->watch->last) {
-            ax_stack_release(&rt->arena.scratch, mark);
-            return AX_OK;
-        }
-    }
     in.values = in.x;
     if (ax_linear_quant(l))
         AX_TRY(ax_fake_quant_input(rt, l->quant, ax_linear_share(l, AX_SPLIT_INPUTS),

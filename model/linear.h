@@ -24,7 +24,6 @@ struct ax_linear;
 struct ax_linear_watch {
     enum ax_status (*see)(void *ctx, const struct ax_linear *l, const struct ax_tensor *x);
     void *ctx;
-    bool last; /* nothing is wanted after that: no product, y is undefined */
 };
 
 struct ax_linear {

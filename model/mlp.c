@@ -113,6 +113,8 @@ static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, 
 const struct ax_part_type ax_ffn_swiglu = {
     .name = "swiglu",
     .n_saved = N_SAVED,
+    .two_linears = true,
+    .between = ACT,
     .init = mlp_init,
     .linears = mlp_linears,
     .size = mlp_size,

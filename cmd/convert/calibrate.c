@@ -33,9 +33,9 @@ static enum ax_status begin_row(struct ax_calibration *c, int row, struct ax_pas
     return ax_pass_begin(p);
 }
 
-/* Row i through a unit: x [T][D] becomes what comes out of it, or stays as it is. */
+/* Row i through a unit: x [T][D] becomes what comes out of it. */
 static enum ax_status run_unit(struct ax_calibration *c, int unit, int row,
-                               const struct ax_tensor *x, bool keep) {
+                               const struct ax_tensor *x) {
     struct ax_model *m = c->model;
     struct ax_queue *q = m->rt->q;
     struct ax_pass p;
@@ -43,21 +43,38 @@ static enum ax_status run_unit(struct ax_calibration *c, int unit, int row,
     if (unit > 0)
         AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = c->slot.residual[unit - 1], .src = *x}));
     AX_TRY(ax_pass_forward(&p, unit));
-    if (keep)
-        AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = *x, .src = c->slot.residual[unit]}));
+    AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = *x, .src = c->slot.residual[unit]}));
     ax_pass_end(&p);
     return AX_OK;
 }
 
 /* n rows, from `first` on. */
 static enum ax_status run_rows(struct ax_calibration *c, int unit, int first, int n,
-                               const struct ax_tensor *x, bool keep) {
+                               const struct ax_tensor *x) {
     const int64_t T = c->batch.cap;
     for (int i = 0; i < count(c, n); i++) {
         const struct ax_tensor row = ax_tensor_rows(x, i * T, T);
-        AX_TRY(run_unit(c, unit, first + i, &row, keep));
+        AX_TRY(run_unit(c, unit, first + i, &row));
     }
     return AX_OK;
+}
+
+/* Room for what any of two linears reads. */
+static void take_seen(struct ax_calibration *c) {
+    struct ax_model *m = c->model;
+    struct ax_linear *list[AX_LAYER_MAX_LINEARS];
+    int64_t most = 0;
+    for (int i = 0; i < m->arch.n_layers; i++) {
+        const struct ax_branch *branches[] = {&m->layers[i].mixer, &m->layers[i].ffn};
+        for (int b = 0; b < 2; b++)
+            for (int k = 0; branches[b]->type->two_linears &&
+                            k < branches[b]->type->linears(&m->layers[i], list);
+                 k++)
+                most = ax_linear_in(list[k]) > most ? ax_linear_in(list[k]) : most;
+    }
+    c->seen = ax_tensor_2d(m->dtype, NULL, c->rows->n * c->batch.T, most);
+    c->seen.data =
+        ax_stack_push(&m->rt->arena.persistent, "what linears read", ax_tensor_bytes(&c->seen));
 }
 
 /* Of the embedding and the head: their values, unless it is the original. */
@@ -77,12 +94,13 @@ enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
     ax_results_create(&c->results, near ? NULL : m->rt->q, stack,
                       ax_scores_bytes(&c->scorer, window));
     c->rows_x = take(c, rows->n > 0 ? rows->n : 1, "calibration rows");
+    take_seen(c);
     AX_TRY(ax_unit_gather(&m->units[0], m->rt));
-    AX_TRY(run_rows(c, 0, 0, rows->n, &c->rows_x, true));
+    AX_TRY(run_rows(c, 0, 0, rows->n, &c->rows_x));
     for (int v = 0; v < AX_VERSIONS; v++) {
         use_version(c, (enum ax_version)v);
         c->held_x[v] = take(c, held(c), "measured rows");
-        AX_TRY(run_rows(c, 0, rows->first_held, held(c), &c->held_x[v], true));
+        AX_TRY(run_rows(c, 0, rows->first_held, held(c), &c->held_x[v]));
     }
     ax_unit_release(&m->units[0]);
     return AX_OK;
@@ -94,16 +112,93 @@ void ax_calibration_close(struct ax_calibration *c) {
     *c = (struct ax_calibration){0};
 }
 
-enum ax_status ax_calibration_watch(struct ax_calibration *c, int layer) {
-    return run_rows(c, layer + 1, 0, c->rows->n, &c->rows_x, false);
+/* ---- half a layer ---- */
+
+struct half {
+    struct ax_calibration *c;
+    const struct ax_layer *l;
+    const struct ax_branch *b;
+};
+/* One row in it: x [T][D], its rows of what was seen, room for what leaves it. */
+struct half_row {
+    struct ax_pass p;
+    struct ax_frame *f;
+    struct ax_tensor x, seen, out;
+};
+typedef enum ax_status visit_fn(const struct half *h, struct half_row *row);
+
+static enum ax_status visit_rows(const struct half *h, visit_fn *visit) {
+    struct ax_calibration *c = h->c;
+    struct ax_stack *scratch = &c->model->rt->arena.scratch;
+    const int64_t T = c->batch.cap;
+    const int unit = h->l->index + 1;
+    for (int i = 0; i < count(c, c->rows->n); i++) {
+        struct half_row row = {.f = &c->slot.frames[unit],
+                               .x = ax_tensor_rows(&c->rows_x, i * T, T),
+                               .seen = ax_tensor_rows(&c->seen, i * T, T)};
+        AX_TRY(begin_row(c, i, &row.p));
+        row.out = c->slot.residual[unit];
+        const size_t mark = ax_stack_mark(scratch);
+        ax_layer_declare(h->l, &row.p, row.f);
+        ax_frame_push(row.f, c->slot.stack, scratch, row.p.recompute);
+        AX_TRY(visit(h, &row));
+        ax_stack_release(scratch, mark);
+        ax_pass_end(&row.p);
+    }
+    return AX_OK;
 }
 
-enum ax_status ax_calibration_advance(struct ax_calibration *c, int layer) {
-    return run_rows(c, layer + 1, 0, c->rows->n, &c->rows_x, true);
+static enum ax_status keep_read(const struct half *h, struct half_row *row, bool second) {
+    struct ax_calibration *c = h->c;
+    struct ax_queue *q = c->model->rt->q;
+    const int64_t used = c->batch.n_tokens, T = c->batch.cap;
+    struct ax_tensor read;
+    AX_TRY(ax_branch_read(h->l, h->b, &row->p, row->f, &row->x, second, &read));
+    AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = row->seen, .src = read}));
+    if (used >= T)
+        return AX_OK;
+    return ax_run_fill(q, &(struct ax_fill){ax_tensor_rows(&row->seen, used, T - used), 0});
+}
+
+static enum ax_status read_first(const struct half *h, struct half_row *row) {
+    return keep_read(h, row, false);
+}
+
+static enum ax_status read_second(const struct half *h, struct half_row *row) {
+    return keep_read(h, row, true);
+}
+
+static enum ax_status watch(const struct half *h, struct half_row *row) {
+    return ax_branch_finish(h->l, h->b, &row->p, row->f, &row->x, NULL, &row->out);
+}
+
+static enum ax_status advance(const struct half *h, struct half_row *row) {
+    const struct ax_tensor *read = h->b->type->two_linears ? &row->seen : NULL;
+    AX_TRY(ax_branch_finish(h->l, h->b, &row->p, row->f, &row->x, read, &row->out));
+    return ax_run_copy(h->c->model->rt->q, &(struct ax_copy){.dst = row->x, .src = row->out});
+}
+
+enum ax_status ax_calibration_read(struct ax_calibration *c, const struct ax_layer *l,
+                                   const struct ax_branch *b, bool second) {
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    b->type->linears((struct ax_layer *)(uintptr_t)l, linears);
+    c->seen = ax_tensor_2d(c->seen.dtype, c->seen.data, c->seen.shape[0],
+                           ax_linear_in(linears[second ? 1 : 0]));
+    return visit_rows(&(struct half){c, l, b}, second ? read_second : read_first);
+}
+
+enum ax_status ax_calibration_watch(struct ax_calibration *c, const struct ax_layer *l,
+                                    const struct ax_branch *b) {
+    return visit_rows(&(struct half){c, l, b}, watch);
+}
+
+enum ax_status ax_calibration_advance(struct ax_calibration *c, const struct ax_layer *l,
+                                      const struct ax_branch *b) {
+    return visit_rows(&(struct half){c, l, b}, advance);
 }
 
 enum ax_status ax_calibration_measure(struct ax_calibration *c, int layer, enum ax_version v) {
-    return run_rows(c, layer + 1, c->rows->first_held, held(c), &c->held_x[v], true);
+    return run_rows(c, layer + 1, c->rows->first_held, held(c), &c->held_x[v]);
 }
 
 /* ---- loss ---- */

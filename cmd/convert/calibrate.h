@@ -5,6 +5,7 @@
 #define AX_CMD_CONVERT_CALIBRATE_H
 
 #include "data/pipeline/sequence.h"
+#include "model/layer.h"
 #include "model/score.h"
 
 /* Sequences of tokens: cmd/train/calibration_rows.h reads them. */
@@ -36,6 +37,7 @@ struct ax_calibration {
     struct ax_slot slot;
     struct ax_tensor rows_x;              /* [n·T][D]: what enters the next layer */
     struct ax_tensor held_x[AX_VERSIONS]; /* [held·T][D] */
+    struct ax_tensor seen;                /* [n·T][in]: what a linear reads; 0 where padding is */
     struct ax_scorer scorer;
     struct ax_results results;
 };
@@ -43,11 +45,17 @@ struct ax_calibration {
 enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
                                    const struct ax_calibration_rows *rows);
 void ax_calibration_close(struct ax_calibration *c); /* safe on a zeroed one */
-/* The layer's weights, as they are now, for the rows that calibrate: once to see what its linears read
- * (their `watch`), and once to go on. */
-enum ax_status ax_calibration_watch(struct ax_calibration *c, int layer);
-enum ax_status ax_calibration_advance(struct ax_calibration *c, int layer);
-/* The same for rows that measure. */
+/* Half of a layer, b its mixer or its ffn, with its weights as they are now, for the rows that calibrate:
+ * of two linears, `seen` becomes what the first or the second reads; else the linears and experts are
+ * watched (their `watch`). */
+enum ax_status ax_calibration_read(struct ax_calibration *c, const struct ax_layer *l,
+                                   const struct ax_branch *b, bool second);
+enum ax_status ax_calibration_watch(struct ax_calibration *c, const struct ax_layer *l,
+                                    const struct ax_branch *b);
+/* To what leaves it; of two linears, the second reads `seen`. */
+enum ax_status ax_calibration_advance(struct ax_calibration *c, const struct ax_layer *l,
+                                      const struct ax_branch *b);
+/* All of a layer, for rows that measure. */
 enum ax_status ax_calibration_measure(struct ax_calibration *c, int layer, enum ax_version v);
 /* After the last layer: nats per token that is trained on, and how many there are. */
 enum ax_status ax_calibration_loss(struct ax_calibration *c, enum ax_version v, double *loss,

@@ -10,7 +10,7 @@
 #include "base/threads.h"
 #include "kernels/quant_block.h"
 
-#define PANEL 256 /* columns of XᵀX at a time */
+#define PANEL 192 /* columns of XᵀX at a time */
 #define TILE  64  /* of the factorization */
 
 static int64_t least(int64_t a, int64_t b) {
@@ -343,18 +343,43 @@ done:
     return st;
 }
 
+/* Σ product·e, several sums beside each other. */
+static double dot(const float *product, const float *e, int64_t stride, int64_t rows, int64_t n) {
+    enum { SUMS = 8 };
+    double sum[SUMS] = {0}, all = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < n; i += SUMS)
+            for (int64_t k = 0; k < SUMS && i + k < n; k++)
+                sum[k] += (double)product[r * n + i + k] * (double)e[r * stride + i + k];
+    for (int k = 0; k < SUMS; k++)
+        all += sum[k];
+    return all;
+}
+
+/* H is symmetric: what is above a panel's diagonal counts twice. */
 enum ax_status ax_gptq_error(struct ax_queue *q, const struct ax_gptq *g, int64_t rows,
                              const float *e, double *out) {
     const int64_t n = g->n;
     float *product;
-    AX_TRY(ax_alloc(&product, (size_t)(rows * n), sizeof *product));
-    const enum ax_status st = ax_run_gemm(q, &(struct ax_gemm){.a = part(e, n, 0, rows, 0, n),
-                                                               .b = part(g->h, n, 0, n, 0, n),
-                                                               .c = part(product, n, 0, rows, 0, n),
-                                                               .alpha = 1});
+    enum ax_status st = ax_alloc(&product, (size_t)(rows * least(PANEL, n)), sizeof *product);
     *out = 0;
-    for (int64_t i = 0; i < rows * n && !ax_queue_is_meta(q); i++)
-        *out += (double)product[i] * (double)e[i];
+    for (int64_t at = 0; st == AX_OK && at < n; at += PANEL) {
+        const int64_t w = least(PANEL, n - at);
+        const struct ax_tensor c = part(product, w, 0, rows, 0, w);
+        const struct ax_gemm above = {
+            .a = part(e, n, 0, rows, 0, at), .b = part(g->h, n, 0, at, at, w), .c = c, .alpha = 2};
+        const struct ax_gemm within = {.a = part(e, n, 0, rows, at, w),
+                                       .b = part(g->h, n, at, w, at, w),
+                                       .c = c,
+                                       .accumulate = at > 0,
+                                       .alpha = 1};
+        if (at > 0)
+            st = ax_run_gemm(q, &above);
+        if (st == AX_OK)
+            st = ax_run_gemm(q, &within);
+        if (st == AX_OK && !ax_queue_is_meta(q))
+            *out += dot(product, e + at, n, rows, w);
+    }
     ax_free(product);
     return st;
 }

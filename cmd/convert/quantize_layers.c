@@ -76,27 +76,6 @@ static enum ax_status see_experts(void *ctx, bool down, const struct ax_expert_r
     return AX_OK;
 }
 
-static enum ax_status watch(struct state *t) {
-    const struct ax_linear_watch w = {see, t, false}, last = {see, t, true};
-    const struct ax_expert_watch experts = {see_experts, t};
-    const struct ax_linear *end = t->layer->moe.gate_up ? NULL : &t->layer->mlp.down;
-    for (int i = 0; i < t->n; i++) {
-        const struct ax_param *first = t->readers[i].weight[0];
-        if (first && matrix_of(t, first))
-            AX_TRY(ax_gptq_open(&t->readers[i].inputs, first->local_shape[1]));
-    }
-    for (int i = 0; i < t->n_linears; i++) {
-        AX_ASSERT(t->linears[i]);
-        t->linears[i]->watch = t->linears[i] == end ? &last : &w;
-    }
-    t->layer->moe.watch = &experts;
-    const enum ax_status st = ax_calibration_watch(&t->s->rows, t->layer->index);
-    for (int i = 0; i < t->n_linears; i++)
-        t->linears[i]->watch = NULL;
-    t->layer->moe.watch = NULL;
-    return st;
-}
-
 /* ---- one matrix ---- */
 
 /* Values become the weights of the layer. */
@@ -180,7 +159,20 @@ static enum ax_status round_all(struct state *t) {
     return AX_OK;
 }
 
-/* Those of a reader, which are at nearest; then its memory is not needed. */
+/* It stays at nearest, which its codes are. */
+static enum ax_status keep_nearest(struct state *t, const struct ax_param *p) {
+    const struct ax_quantized_matrix *m = matrix_of(t, p);
+    float *values;
+    AX_TRY(add_weight_error(t, m));
+    AX_TRY(ax_alloc(&values, (size_t)m->e->numel, sizeof *values));
+    enum ax_status st = ax_quantized_matrix_values(m, t->s->model->rt->q, values);
+    if (st == AX_OK)
+        st = use_values(t, p, values);
+    ax_free(values);
+    return st;
+}
+
+/* The matrices of a reader, whose codes are at nearest; then its memory is not needed. */
 static enum ax_status round_reader(struct state *t, struct reader *r) {
     struct ax_queue *q = t->s->model->rt->q;
     if (!r->inputs.h) /* stays as it is */
@@ -188,7 +180,7 @@ static enum ax_status round_reader(struct state *t, struct reader *r) {
     if (!r->linear && !ax_queue_is_meta(q) && ax_quantize_too_few(r->inputs.tokens, r->inputs.n)) {
         t->report->few += r->n;
         for (int k = 0; k < r->n; k++)
-            AX_TRY(add_weight_error(t, matrix_of(t, r->weight[k])));
+            AX_TRY(keep_nearest(t, r->weight[k]));
     } else {
         AX_TRY(ax_gptq_factor(q, &r->inputs, t->s->gptq));
         for (int k = 0; k < r->n; k++)
@@ -198,19 +190,81 @@ static enum ax_status round_reader(struct state *t, struct reader *r) {
     return AX_OK;
 }
 
+/* ---- half a layer ---- */
+
+/* The readers of the mixer or of the ffn: [first, end) of the list. */
+static void readers_of(const struct state *t, const struct ax_branch *b, int *first, int *end) {
+    struct ax_linear *list[AX_LAYER_MAX_LINEARS];
+    const bool mixer = b == &t->layer->mixer;
+    const int n = t->layer->mixer.type->linears(t->layer, list);
+    *first = mixer ? 0 : n;
+    *end = mixer ? n : t->n;
+}
+
+static enum ax_status open_inputs(struct state *t, struct reader *r) {
+    const struct ax_param *first = r->weight[0];
+    if (!first || !matrix_of(t, first))
+        return AX_OK;
+    return ax_gptq_open(&r->inputs, first->local_shape[1]);
+}
+
+/* Each is rounded before what the next one reads is computed with it. */
+static enum ax_status round_two(struct state *t, const struct ax_branch *b, int first) {
+    struct ax_calibration *c = &t->s->rows;
+    for (int i = 0; i < 2; i++) {
+        struct reader *r = &t->readers[first + i];
+        AX_TRY(open_inputs(t, r));
+        AX_TRY(ax_calibration_read(c, t->layer, b, i == 1));
+        if (r->inputs.h)
+            AX_TRY(ax_gptq_see(t->s->model->rt->q, &r->inputs, &c->seen));
+        AX_TRY(round_reader(t, r));
+    }
+    return AX_OK;
+}
+
+/* What readers [first, end) see while their weights are the model's. */
+static enum ax_status watch(struct state *t, const struct ax_branch *b, int first, int end) {
+    const struct ax_linear_watch w = {see, t};
+    const struct ax_expert_watch experts = {see_experts, t};
+    for (int i = first; i < end; i++) {
+        struct reader *r = &t->readers[i];
+        AX_TRY(open_inputs(t, r));
+        for (int k = 0; k < r->n && r->inputs.h; k++)
+            AX_TRY(use_values(t, r->weight[k], matrix_of(t, r->weight[k])->x));
+        if (r->linear)
+            t->linears[i]->watch = &w;
+    }
+    t->layer->moe.watch = &experts;
+    const enum ax_status st = ax_calibration_watch(&t->s->rows, t->layer, b);
+    for (int i = first; i < end && i < t->n_linears; i++)
+        t->linears[i]->watch = NULL;
+    t->layer->moe.watch = NULL;
+    return st;
+}
+
+static enum ax_status round_branch(struct state *t, const struct ax_branch *b) {
+    int first, end;
+    readers_of(t, b, &first, &end);
+    if (b->type->two_linears) {
+        AX_TRY(round_two(t, b, first));
+    } else {
+        AX_TRY(watch(t, b, first, end));
+        for (int i = first; i < end; i++)
+            AX_TRY(round_reader(t, &t->readers[i]));
+    }
+    return ax_calibration_advance(&t->s->rows, t->layer, b);
+}
+
 static enum ax_status run(struct state *t) {
     struct ax_calibration *c = &t->s->rows;
     const int layer = t->layer->index;
     AX_TRY(ax_calibration_measure(c, layer, AX_VERSION_ORIGINAL));
-    if (t->s->gptq)
-        AX_TRY(watch(t));
     AX_TRY(round_all(t));
     AX_TRY(ax_calibration_measure(c, layer, AX_VERSION_NEAREST));
     if (!t->s->gptq)
         return AX_OK;
-    for (int i = 0; i < t->n; i++)
-        AX_TRY(round_reader(t, &t->readers[i]));
-    AX_TRY(ax_calibration_advance(c, layer));
+    AX_TRY(round_branch(t, &t->layer->mixer));
+    AX_TRY(round_branch(t, &t->layer->ffn));
     return ax_calibration_measure(c, layer, AX_VERSION_CHOSEN);
 }
 
