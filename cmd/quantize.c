@@ -9,6 +9,7 @@
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
 #include "cmd/convert/quantize.h"
+#include "cmd/convert/to_gguf.h"
 #include "cmd/model/base_model.h"
 #include "cmd/train/calibration_rows.h"
 #include "cmd/train/setup.h"
@@ -72,10 +73,31 @@ static void print(const struct ax_quantize_model *m) {
            (double)m->bytes_after / 1e6, (double)m->bytes_before / 1e6);
 }
 
+/* A file for llama.cpp, whose types say what becomes of the embedding and the head. */
+static enum ax_status write_gguf(const struct ax_quantize_model *m, const struct calibration *c) {
+    struct ax_to_gguf g = {.src = m->src, .dst = m->dst, .threads = m->threads};
+    if (c->gptq || c->file || m->scheme.embedding || m->scheme.head)
+        return ax_error(AX_ERR_CONFIG,
+                        "scheme %s: is llama.cpp's, without calibration and with its own choice "
+                        "for the embedding and the head; remove %s",
+                        m->scheme.name,
+                        c->gptq || c->file ? "gptq and calibration" : "embedding and head");
+    AX_TRY(ax_to_gguf_quant(&g.quant, m->scheme.gguf));
+    if (ax_path_exists(m->dst))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: exists, and scheme %s is written as one file. Choose another name.",
+                        m->dst, m->scheme.name);
+    AX_TRY(ax_convert_to_gguf(&g));
+    ax_to_gguf_print(&g);
+    return AX_OK;
+}
+
 /* `cfg` NULL: nothing is calibrated. */
 static enum ax_status run(struct ax_quantize_model *m, struct calibration *c,
                           const struct ax_config *cfg) {
     enum ax_status st;
+    if (m->scheme.form == AX_FORM_GGUF)
+        return write_gguf(m, c);
     if (c->gptq)
         m->gptq = &c->options;
     if (cfg) {
@@ -104,7 +126,7 @@ static enum ax_status trained_folder(const struct ax_config *cfg, char **out) {
                     *out);
 }
 
-/* output_dir of a configuration → output_dir/quantized. */
+/* output_dir of a configuration → output_dir/quantized, or quantized.gguf. */
 static enum ax_status of_config(int argc, char **argv) {
     struct ax_config cfg;
     struct ax_quantize_model m = {.threads = ax_runtime_threads(&(struct ax_runtime_options){0})};
@@ -124,7 +146,9 @@ static enum ax_status of_config(int argc, char **argv) {
     c.options.damping = ax_config_f64(&cfg, "quantization.damping");
     AX_TRY_GOTO(trained_folder(&cfg, &src), st, done);
     m.src = src;
-    AX_TRY_GOTO(ax_path_join(&dst, ax_config_str(&cfg, "output_dir"), "quantized"), st, done);
+    AX_TRY_GOTO(ax_path_join(&dst, ax_config_str(&cfg, "output_dir"),
+                             m.scheme.form == AX_FORM_GGUF ? "quantized.gguf" : "quantized"),
+                st, done);
     m.dst = dst;
     AX_TRY_GOTO(run(&m, &c, c.gptq ? &cfg : NULL), st, done);
 done:

@@ -35,8 +35,8 @@ const struct ax_quant_info *ax_quant_info(enum ax_quant kind) {
 }
 
 const char *ax_file_form_name(enum ax_file_form form) {
-    static const char *const names[] = {NULL, "pack-quantized", "int-quantized", "float-quantized",
-                                        "nvfp4-pack-quantized"};
+    static const char *const names[] = {
+        NULL, NULL, "pack-quantized", "int-quantized", "float-quantized", "nvfp4-pack-quantized"};
     return names[form];
 }
 
@@ -47,6 +47,9 @@ const char *ax_file_form_name(enum ax_file_form form) {
 #define GROUPS              .groups = true
 #define FORM(name)          .form = AX_FORM_##name
 #define BOTH                "transformers, vLLM, axtrain"
+#define MEMORY(near)        .readers = "axtrain, in memory (--base)", .nearest = near
+#define TRAINED(near)       .readers = "nobody, of a file", .nearest = near
+#define BLOCKS(types)       FORM(GGUF), .gguf = types, .readers = "llama.cpp, axtrain"
 
 const struct ax_scheme ax_schemes[] = {
     {"int4", WEIGHT(INT4, 32), TRAINS, GROUPS, FORM(PACKED), .readers = BOTH,
@@ -55,7 +58,7 @@ const struct ax_scheme ax_schemes[] = {
      .what = "int4, with int8 activations by token, asymmetric"},
     {"int4-fp8", WEIGHT(INT4_FP8, 128), INPUT(FP8, AX_BLOCK_ROW), TRAINS, GROUPS, FORM(PACKED),
      .readers = BOTH, .what = "int4 of fp8 by row, with fp8 activations by token"},
-    {"int4-asym", WEIGHT(INT4_ASYM, 128), TRAINS, GROUPS,
+    {"int4-asym", WEIGHT(INT4_ASYM, 128), TRAINS, GROUPS, TRAINED("int4"),
      .what = "int4 in groups from their least to their largest number"},
     {"int8", WEIGHT(INT8, AX_BLOCK_ROW), TRAINS, FORM(INT8), .readers = BOTH,
      .what = "symmetric int8 by row"},
@@ -65,19 +68,26 @@ const struct ax_scheme ax_schemes[] = {
      .readers = BOTH, .what = "e4m3 by row, with activations by token"},
     {"fp8-tensor", WEIGHT(FP8, AX_BLOCK_TENSOR), INPUT(FP8, AX_BLOCK_ROW), TRAINS, FORM(FLOAT),
      .readers = BOTH, .what = "e4m3 by tensor, with activations by token"},
-    {"fp8-e5m2", WEIGHT(E5M2, AX_BLOCK_ROW), INPUT(E5M2, AX_BLOCK_ROW), TRAINS,
+    {"fp8-e5m2", WEIGHT(E5M2, AX_BLOCK_ROW), INPUT(E5M2, AX_BLOCK_ROW), TRAINS, TRAINED("fp8"),
      .what = "e5m2 by row, with activations by token"},
     {"nvfp4", WEIGHT(NVFP4, 16), TRAINS, FORM(NVFP4), .readers = BOTH,
      .what = "e2m1 in blocks of 16 with e4m3 scales, and a scale by tensor"},
-    {"nvfp4-single", WEIGHT(NVFP4_ONE, 16), TRAINS, .what = "nvfp4 without a scale by tensor"},
-    {"mxfp4", WEIGHT(MXFP4_UP, 32), INPUT(MXFP4_UP, 32), TRAINS,
+    {"nvfp4-single", WEIGHT(NVFP4_ONE, 16), TRAINS, TRAINED("nvfp4"),
+     .what = "nvfp4 without a scale by tensor"},
+    {"mxfp4", WEIGHT(MXFP4_UP, 32), INPUT(MXFP4_UP, 32), TRAINS, TRAINED("nvfp4"),
      .what = "e2m1 in blocks of 32 with powers of two, rounded up; activations too"},
-    {"mxfp4-floor", WEIGHT(MXFP4, 32), INPUT(MXFP4, 32), TRAINS,
+    {"mxfp4-floor", WEIGHT(MXFP4, 32), INPUT(MXFP4, 32), TRAINS, TRAINED("nvfp4"),
      .what = "mxfp4 with scales rounded down"},
-    {"mxfp8", WEIGHT(MXFP8_UP, 32), INPUT(MXFP8_UP, 32), TRAINS,
+    {"mxfp8", WEIGHT(MXFP8_UP, 32), INPUT(MXFP8_UP, 32), TRAINS, TRAINED("fp8"),
      .what = "e4m3 in blocks of 32 with powers of two, rounded up; activations too"},
-    {"mxfp8-floor", WEIGHT(MXFP8, 32), INPUT(MXFP8, 32), TRAINS,
+    {"mxfp8-floor", WEIGHT(MXFP8, 32), INPUT(MXFP8, 32), TRAINS, TRAINED("fp8"),
      .what = "mxfp8 with scales rounded down"},
+    {"nf4", WEIGHT(NF4, 64), MEMORY("int4"), .what = "QLoRA's 16 values, in blocks of 64"},
+    {"nf4-double", WEIGHT(NF4, 64), MEMORY("int4"), .what = "nf4 with scales in 8 bits"},
+    {"q4_0", BLOCKS("q4_0"), .what = "llama.cpp's: 4 bits in blocks of 32"},
+    {"q8_0", BLOCKS("q8_0"), .what = "llama.cpp's: 8 bits in blocks of 32"},
+    {"q4_k", BLOCKS("q4_k_m"), .what = "llama.cpp's: 4 bits with two levels of scales, some of 6"},
+    {"q6_k", BLOCKS("q6_k"), .what = "llama.cpp's: 6 bits with two levels of scales"},
     {0},
 };
 
@@ -135,6 +145,15 @@ enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_schem
     }
     return ax_error(AX_ERR_CONFIG, "%s: no scheme is called \"%.40s\". Nearest: %s.", key, name,
                     nearest->name);
+}
+
+enum ax_status ax_scheme_find_trained(const char *key, const char *name, struct ax_scheme *out) {
+    AX_TRY(ax_scheme_find(key, name, out));
+    return out->trains ? AX_OK
+                       : ax_error(AX_ERR_CONFIG,
+                                  "%s: %s cannot be trained for; train for int4 or int8, or write "
+                                  "it by `axtrain quantize`",
+                                  key, name);
 }
 
 struct ax_scheme ax_scheme_of_model(const struct ax_scheme *s, bool tied) {

@@ -27,15 +27,16 @@ struct ax_number_format {
     int64_t block; /* elements, AX_BLOCK_ROW or AX_BLOCK_TENSOR */
 };
 
-/* How a scheme's weights are stored in a folder (compressed-tensors' names). */
+/* How a scheme's weights are stored in a folder (compressed-tensors' names), or in a file. */
 enum ax_file_form {
     AX_FORM_NONE, /* not written */
+    AX_FORM_GGUF, /* one file of llama.cpp's blocks */
     AX_FORM_PACKED,
     AX_FORM_INT8,
     AX_FORM_FLOAT,
     AX_FORM_NVFP4
 };
-const char *ax_file_form_name(enum ax_file_form form); /* "pack-quantized"; NULL = none */
+const char *ax_file_form_name(enum ax_file_form form); /* "pack-quantized"; NULL = no folder */
 
 struct ax_scheme {
     const char *name;
@@ -50,10 +51,14 @@ struct ax_scheme {
     struct ax_number_format grad;
     bool trains; /* qat accepts it */
     bool groups; /* weight.block may be another */
+    /* Of AX_FORM_GGUF: the types of its tensors (ckpt/gguf/types.h), which have blocks and rounding of
+     * their own; `weight` is nothing. */
+    const char *gguf;
     /* As a run chooses: the matrix of the embedding, and that of the head, are quantized, too. */
     bool embedding, head;
     enum ax_file_form form;
     const char *readers, *what; /* for people */
+    const char *nearest;        /* of AX_FORM_NONE: the nearest scheme that is written */
 };
 /* FP8 training: e4m3 for weights and activations; gradients in e5m2, which PyTorch and Transformer Engine
  * call hybrid, or in e4m3. "tensorwise", "rowwise" (torchao's names); AX_ERR_CONFIG lists them. */
@@ -63,6 +68,9 @@ enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme 
 extern const struct ax_scheme ax_schemes[];
 /* AX_ERR_CONFIG names the nearest one; `key` is what the user wrote it for. */
 enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_scheme *out);
+
+/* The same of those that are trained for. */
+enum ax_status ax_scheme_find_trained(const char *key, const char *name, struct ax_scheme *out);
 
 /* The scheme of a model whose head is its embedding, if tied: both are quantized, or neither. */
 struct ax_scheme ax_scheme_of_model(const struct ax_scheme *s, bool tied);

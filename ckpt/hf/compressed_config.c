@@ -48,12 +48,9 @@ static json_t *group_of(const struct ax_scheme *s, const char *target, bool with
 enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out) {
     const char *format = ax_file_form_name(s->form);
     if (!format)
-        return ax_error(
-            AX_ERR_UNSUPPORTED, "scheme %s has no file form that other programs read. Nearest: %s.",
-            s->name,
-            strncmp(s->name, "int4", 4) == 0                                       ? "int4"
-            : strncmp(s->name, "fp8", 3) == 0 || strncmp(s->name, "mxfp8", 5) == 0 ? "fp8"
-                                                                                   : "nvfp4");
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "scheme %s has no file form that other programs read. Nearest: %s.",
+                        s->name, s->nearest);
     const char *const head = s->head ? NULL : "lm_head";
     json_t *groups = json_pack("{so}", "group_0", group_of(s, "Linear", s->quantizes_input));
     if (groups && s->embedding &&

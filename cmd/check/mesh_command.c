@@ -74,7 +74,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         AX_TRY(ax_store_parse(base, &c.base_store));
     struct ax_scheme scheme;
     if (qat) {
-        AX_TRY(ax_scheme_find("--qat", qat, &scheme));
+        AX_TRY(ax_scheme_find_trained("--qat", qat, &scheme));
         c.qat = &scheme;
     }
     if (fp8) {

@@ -210,10 +210,11 @@ const struct ax_config_key ax_config_keys_kd[] = {
            AX_NEEDS(LOGPROBS), .when = "kd_teacher || kd_trainer"),
     {0}};
 
-/* The names of ax_schemes. */
+/* The names of ax_schemes: those that are trained for; the others. */
 #define SCHEMES                                                                                    \
     "int4|int4-int8|int4-fp8|int4-asym|int8|int8-int8|fp8|fp8-tensor|fp8-e5m2|nvfp4|"              \
     "nvfp4-single|mxfp4|mxfp4-floor|mxfp8|mxfp8-floor"
+#define WRITTEN "|nf4|nf4-double|q4_0|q8_0|q4_k|q6_k"
 
 const struct ax_config_key ax_config_keys_quant[] = {
     AX_KEY(
@@ -240,7 +241,7 @@ const struct ax_config_key ax_config_keys_quant[] = {
     AX_KEY("quantization", AX_T_MAP,
            "How `axtrain quantize CONFIG` quantizes the trained model; with qat, as that says."),
     AX_KEY("quantization.scheme", AX_T_STR, "The scheme; in place of the two types.",
-           .choices = SCHEMES),
+           .choices = SCHEMES WRITTEN),
     AX_KEY("quantization.weight_dtype", AX_T_STR, "Weight type.",
            .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8"),
     AX_KEY("quantization.activation_dtype", AX_T_STR, "Activation type.",

@@ -94,11 +94,45 @@ static void test_groups(void **state) {
     assert_non_null(strstr(ax_error_text(), "expected weights in each group"));
 }
 
+/* llama.cpp's schemes: the file that convert writes, byte for byte. */
+static void test_gguf(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"q8_0", "q8_0"}, {"q4_0", "q4_0"}, {"q4_k", "q4_k_m"}, {"q6_k", "q6_k"}};
+    char src[600], one[160], two[160], *first, *second;
+    size_t n, m;
+    need_binary();
+    snprintf(src, sizeof src, "%s", golden_llama());
+    snprintf(one, sizeof one, "%s", in_scratch("one/model.gguf"));
+    snprintf(two, sizeof two, "%s", in_scratch("two/model.gguf"));
+    assert_int_equal(ax_mkdir_parents(in_scratch("one")), AX_OK);
+    assert_int_equal(ax_mkdir_parents(in_scratch("two")), AX_OK);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_int_equal(ax_remove_tree(one), AX_OK);
+        assert_int_equal(ax_remove_tree(two), AX_OK);
+        sft_command = "quantize";
+        EXPECT(0, "", src, one, "--scheme", names[i][0]);
+        sft_command = "convert";
+        EXPECT(0, "", src, two, "--to", "gguf", "--quant", names[i][1]);
+        assert_int_equal(ax_read_file(one, 1 << 24, &first, &n), AX_OK);
+        assert_int_equal(ax_read_file(two, 1 << 24, &second, &m), AX_OK);
+        assert_true(n == m && memcmp(first, second, n) == 0);
+        ax_free(first);
+        ax_free(second);
+    }
+    sft_command = "quantize";
+    EXPECT(2, "scheme q4_k: is llama.cpp's", src, one, "--scheme", "q4_k", "--head");
+    EXPECT(2, "is written as one file", src, one, "--scheme", "q4_k");
+    EXPECT(2, "scheme nf4 has no file form that other programs read. Nearest: int4.", src,
+           in_scratch("nf4"), "--scheme", "nf4");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_damaged_folders),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_gguf),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

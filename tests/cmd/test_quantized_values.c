@@ -253,7 +253,7 @@ static void every_scheme(size_t how) {
     need_binary();
     machine_open(&m, have_cpu() ? "cpu" : "ref", 1);
     for (const struct ax_scheme *s = ax_schemes; s->name; s++)
-        if (s->form != AX_FORM_NONE) {
+        if (ax_file_form_name(s->form)) {
             how == MIXTURE ? check_mixture(&m, s)
             : how == ENDS  ? check_ends(&m, s)
                            : check_llama(&m, s, how);

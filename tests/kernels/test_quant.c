@@ -351,6 +351,25 @@ static void wrong_schemes_name_the_nearest(void **state) {
     assert_int_equal(
         ax_scheme_find("qat.scheme", "a name that is longer than every name of the table", &s),
         AX_ERR_CONFIG);
+    assert_int_equal(ax_scheme_find("--scheme", "q4_k", &s), AX_OK);
+    assert_string_equal(s.gguf, "q4_k_m");
+    assert_int_equal(ax_scheme_find_trained("--qat", "nf4", &s), AX_ERR_CONFIG);
+    assert_int_equal(ax_scheme_find_trained("--qat", "int4", &s), AX_OK);
+}
+
+/* What is not written names a scheme that is. */
+static void unwritten_schemes_have_a_nearest(void **state) {
+    (void)state;
+    for (const struct ax_scheme *s = ax_schemes; s->name; s++) {
+        struct ax_scheme near;
+        assert_true((s->form == AX_FORM_NONE) == (s->nearest != NULL));
+        assert_true((s->form == AX_FORM_GGUF) == (s->gguf != NULL));
+        assert_true(s->trains || s->form == AX_FORM_GGUF || s->weight.kind == AX_QUANT_NF4);
+        if (!s->nearest)
+            continue;
+        assert_int_equal(ax_scheme_find("scheme", s->nearest, &near), AX_OK);
+        assert_true(near.form != AX_FORM_NONE);
+    }
 }
 
 static int open_machines(void **state) {
@@ -381,6 +400,7 @@ int main(void) {
         cmocka_unit_test(a_given_range_is_the_blocks),
         cmocka_unit_test(codes_of_floats_are_their_values),
         cmocka_unit_test(wrong_schemes_name_the_nearest),
+        cmocka_unit_test(unwritten_schemes_have_a_nearest),
     };
     return cmocka_run_group_tests(tests, open_machines, close_machines);
 }
