@@ -59,7 +59,7 @@ const char *ax_op_broken_rule(enum ax_op op, const void *args) {
         tensor t = tensor_of(o, args);
         if (given(t) && t->panels) {
             NEED((o->flags & AX_OPERAND_PANELS) != 0);
-            NEED(ax_panels_fit(t) && ax_tensor_is_dense(t));
+            NEED(ax_tensor_is_dense(t) && (t->ndim == 1 || ax_panels_fit(t)));
         }
     }
     return ax_op_info(op)->check(args);

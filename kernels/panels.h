@@ -4,11 +4,16 @@
  * rows at a time, all pairs of neighbors along k. Panels take the same memory as rows, and a range
  * of panels is itself a matrix in panels. gemm takes it as b with trans_b, embedding_forward as
  * weight; ax_op_broken_rule rejects it for all other ops. Values, and all results, stay the same to
- * the bit. */
+ * the bit.
+ *
+ * The codes of a packed matrix [N][K] of NF4, INT8 or INT4 with N a multiple of 16 and blocks of a multiple
+ * of 8 columns, likewise, for packed_gemm: codes of a byte in the order of the elements above; two codes
+ * in a byte [N/16][K/8][16][8], of 8 columns first those of rows 0 to 7, then those of rows 8 to 15 of the
+ * first pair, of the second, …, the first in the low half of its byte; scales [N/16][K/block][16]. */
 #ifndef AX_KERNELS_PANELS_H
 #define AX_KERNELS_PANELS_H
 
-#include "kernels/tensor.h"
+#include "kernels/quant_ops.h"
 
 struct ax_queue;
 
@@ -27,6 +32,28 @@ enum ax_status ax_panels_make(struct ax_queue *q, struct ax_tensor *t);
 static inline int64_t ax_panels_at(int64_t cols, int64_t row, int64_t col) {
     const int64_t panel = row / AX_PANEL_ROWS * AX_PANEL_ROWS * cols;
     return panel + (col / 2 * AX_PANEL_ROWS + row % AX_PANEL_ROWS) * 2 + col % 2;
+}
+
+/* Codes and scales of a matrix [N][K] without nested scales: the same. */
+struct ax_code_panels {
+    struct ax_tensor codes, scale;
+    int64_t rows, cols, block;
+    enum ax_quant kind;
+};
+bool ax_code_panels_fit(enum ax_quant kind, int64_t rows, int64_t cols, int64_t block);
+bool ax_code_panels_wanted(const struct ax_queue *q, const struct ax_code_panels *p);
+enum ax_status ax_code_panels_make(struct ax_queue *q, struct ax_code_panels *p);
+
+/* Of codes two in a byte: the byte · 2, plus 1 for its high half. */
+static inline int64_t ax_panels_nibble_at(int64_t cols, int64_t row, int64_t col) {
+    const int64_t group = row / AX_PANEL_ROWS * (cols / 8) + col / 8, r = row % AX_PANEL_ROWS;
+    const int64_t at = col % 8 / 2 * 2 + r / 8, lane = r % 8 * 2 + col % 2;
+    return (group * AX_PANEL_ROWS + lane) * 8 + at;
+}
+
+static inline int64_t ax_panels_scale_at(int64_t cols, int64_t block, int64_t row, int64_t col) {
+    const int64_t blocks = cols / block;
+    return (row / AX_PANEL_ROWS * blocks + col / block) * AX_PANEL_ROWS + row % AX_PANEL_ROWS;
 }
 
 #endif

@@ -230,7 +230,10 @@ bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p) {
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p) {
     const struct ax_segment *seg = &unit->segments[p->segment];
     AX_ASSERT(unit->gathered > 0 && !unit->arriving && ax_segment_is_packed(seg));
-    return ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
+    struct ax_packed packed =
+        ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
+    packed.codes.panels = p->panels;
+    return packed;
 }
 
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p) {

@@ -1,5 +1,6 @@
 /* Number formats: packing, unpacking, and training as if packed. */
 #include "kernels/ops/family.h"
+#include "kernels/panels.h"
 #include "kernels/scheme.h"
 
 struct quant_options {
@@ -7,6 +8,7 @@ struct quant_options {
     int64_t block;      /* … of packed_gemm this is; 0 = a row */
     bool range;         /* of all numbers is given */
     bool columns;       /* ranges are of columns */
+    bool panels;        /* of codes */
 };
 #define QUANT(...) OPTIONS(quant_options, __VA_ARGS__)
 
@@ -210,6 +212,7 @@ static const char *check_packed_gemm(const struct ax_packed_gemm *a) {
     NEED(!given(&a->bias) || is_1d(&a->bias, a->a.dtype, n));
     NEED(!given(&a->addend) || is_2d(&a->addend, a->c.dtype, m, n));
     NEED(!ax_quant_info(a->kind)->offset && ax_quant_info(a->kind)->outer == 1);
+    NEED(!a->codes.panels || ax_code_panels_fit(a->kind, n, a->a.shape[1], a->block));
     return check_packed(&values, &a->codes, &a->scale, &none, &none, a->block, a->kind);
 }
 
@@ -228,6 +231,7 @@ static void build_packed_gemm(struct ax_case_builder *b, struct ax_packed_gemm *
     for (int64_t i = 0; i < a->codes.shape[0] && b->memory != NULL; i++)
         ((unsigned char *)a->codes.data)[i] =
             (unsigned char)code_of_bits(ax_rng_u32(b->key, (uint64_t)i) % 256, o->kind);
+    a->codes.panels = o->panels;
     a->scale = ax_case_in1(b, AX_F32, blocks_of(numel, a->block));
     ax_case_randomize(b, &a->scale, 0.001, 0.01);
     a->c = ax_case_out2(b, ax_case_stream(b, AX_SHAPE_ACCUM_OUT), s->rows, s->cols);
@@ -252,12 +256,17 @@ static const struct ax_shape shapes_packed_gemm[] = {
     {"int4, many tokens", .rows = 40, .cols = 48, .inner = 64,
      QUANT(.kind = AX_QUANT_INT4, .block = 32)},
     {"fp8, token", .rows = 1, .cols = 32, .inner = 96, QUANT(.kind = AX_QUANT_FP8)},
+    {"int8, panels", .rows = 3, .cols = 48, .inner = 72,
+     QUANT(.kind = AX_QUANT_INT8, .panels = true)},
+    {"nf4, panels", .rows = 1, .cols = 32, .inner = 192, .flags = AX_SHAPE_BIAS | AX_SHAPE_ADDEND,
+     QUANT(.block = 64, .panels = true)},
     {"int8, gate_up", .big = true, .rows = 2, .cols = 3072, .inner = 576,
      QUANT(.kind = AX_QUANT_INT8)},
     {"nf4, gate_up", .big = true, .rows = 2, .cols = 3072, .inner = 576, QUANT(.block = 64)},
 };
 
-AX_OP_INFO(packed_gemm, IN_ROWS(a), IN(codes), IN(scale), OUT_ROWS(c), IN(bias), IN_ROWS(addend));
+AX_OP_INFO(packed_gemm, IN_ROWS(a), IN_PANELS(codes), IN(scale), OUT_ROWS(c), IN(bias),
+           IN_ROWS(addend));
 
 static const char *check_quant_range(const struct ax_quant_range *a) {
     NEED(given(&a->x) && a->x.ndim == 2 && real(&a->x) && rows_apart(&a->x));

@@ -1,6 +1,7 @@
 /* Number formats: block after block, exactly as the formulas of kernels/ops.h. Arithmetic is in
  * float, so that codes and scales are the same in every backend. */
 #include "base/mem.h"
+#include "kernels/panels.h"
 #include "kernels/quant_block.h"
 #include "kernels/ref/ref.h"
 #include "kernels/scheme.h"
@@ -124,10 +125,26 @@ enum ax_status ax_ref_dequantize(struct ax_queue *q, const struct ax_dequantize 
     return AX_OK;
 }
 
-/* Column n of c. */
-static void multiply_row(const struct ax_packed_gemm *g, int64_t n) {
+/* Element [n][k] of W. */
+static double weight_at(const struct ax_packed_gemm *g, int64_t n, int64_t k) {
     const struct ax_dequantize w = {
         .codes = g->codes, .scale = g->scale, .block = g->block, .kind = g->kind};
+    const int64_t cols = g->a.shape[1];
+    const unsigned char *codes = g->codes.data;
+    if (!g->codes.panels)
+        return (double)value_at(&w, n * cols + k);
+    const float scale = load(&g->scale, ax_panels_scale_at(cols, g->block, n, k));
+    if (g->kind == AX_QUANT_NF4) {
+        const int64_t at = ax_panels_nibble_at(cols, n, k);
+        return (double)(ax_nf4_values[codes[at / 2] >> (at % 2 * 4) & 15] * scale);
+    }
+    const struct ax_quant_block block = ax_quant_stored(g->kind, scale, 0, 0, 0);
+    const unsigned char code = codes[ax_panels_at(cols, n, k)];
+    return (double)ax_quant_value(g->kind, ax_quant_of_code(g->kind, code), &block);
+}
+
+/* Column n of c. */
+static void multiply_row(const struct ax_packed_gemm *g, int64_t n) {
     const int64_t m_len = g->a.shape[0], k_len = g->a.shape[1];
     double sum[AX_REF_GEMM_ROWS];
     for (int64_t m = 0; m < m_len; m += AX_REF_GEMM_ROWS) {
@@ -135,7 +152,7 @@ static void multiply_row(const struct ax_packed_gemm *g, int64_t n) {
         memset(sum, 0, sizeof sum);
         for (int64_t k = 0; k < k_len; k++) {
             double value;
-            ax_store(g->a.dtype, &value, 0, (double)value_at(&w, n * k_len + k));
+            ax_store(g->a.dtype, &value, 0, weight_at(g, n, k));
             value = ax_load(g->a.dtype, &value, 0);
             for (int64_t r = 0; r < rows; r++)
                 sum[r] += ax_ref_get(&g->a, m + r, k) * value;

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/panels.h"
 #include "kernels/scheme.h"
 #include "tests/kernels/harness.h"
 
@@ -68,7 +69,20 @@ static void release(struct operands *o) {
     ax_free(o->bias.data);
 }
 
-static void check(struct machine *m, const struct sizes *s, enum ax_dtype dtype, int64_t rows) {
+static void to_panels(struct machine *m, const struct sizes *s, struct operands *o) {
+    struct ax_code_panels p = {.codes = o->codes,
+                               .scale = o->scale,
+                               .rows = s->n,
+                               .cols = s->k,
+                               .block = s->block,
+                               .kind = s->kind};
+    assert_int_equal(ax_code_panels_make(m->q, &p), AX_OK);
+    o->codes = p.codes;
+    assert_true(o->codes.panels);
+}
+
+static void check(struct machine *m, const struct sizes *s, enum ax_dtype dtype, int64_t rows,
+                  bool panels) {
     struct operands o = make(s, dtype);
     const struct ax_tensor want = take(dtype, MOST, s->n), got = take(dtype, MOST, s->n);
     const struct ax_dequantize d = {
@@ -77,6 +91,8 @@ static void check(struct machine *m, const struct sizes *s, enum ax_dtype dtype,
     const struct ax_gemm g = {
         .a = o.x, .b = o.values, .c = want, .bias = o.bias, .trans_b = true, .alpha = 1};
     assert_int_equal(ax_run_gemm(m->q, &g), AX_OK);
+    if (panels)
+        to_panels(m, s, &o);
     for (int64_t at = 0; at + rows <= MOST; at += rows) {
         const struct ax_packed_gemm p = {.a = ax_tensor_rows(&o.x, at, rows),
                                          .codes = o.codes,
@@ -99,11 +115,19 @@ static void check(struct machine *m, const struct sizes *s, enum ax_dtype dtype,
 static void the_bits_of_unpacked_weights(const char *backend, int threads) {
     struct machine m;
     machine_open(&m, backend, threads);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    int fit = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct sizes *s = &cases[i];
+        const bool panels = ax_code_panels_fit(s->kind, s->n, s->k, s->block);
+        fit += panels;
         for (int64_t rows = 1; rows <= MOST; rows += rows < 10 ? 1 : 10) {
-            check(&m, &cases[i], AX_BF16, rows);
-            check(&m, &cases[i], AX_F32, rows);
+            check(&m, &cases[i], AX_BF16, rows, false);
+            check(&m, &cases[i], AX_F32, rows, false);
+            if (panels)
+                check(&m, &cases[i], AX_BF16, rows, true);
         }
+    }
+    assert_int_equal(fit, 5);
     machine_close(&m);
 }
 

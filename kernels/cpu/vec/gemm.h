@@ -37,6 +37,19 @@
 #define AX_GEMM_STRIP (2 * AX_GEMM_MR) /* rows of op(a) that are packed together */
 #endif
 
+#ifdef __AVX512BF16__
+/* A pair of neighbors along k, in every lane. */
+AX_INLINE v_float ax_pair_at(const uint16_t *x) {
+    float pair;
+    memcpy(&pair, x, sizeof pair);
+    v_float all = v_set(pair);
+#ifdef __clang__
+    __asm__("" : "+v"(all)); /* clang 16 crashes when it sees that it is a broadcast */
+#endif
+    return all;
+}
+#endif
+
 /* One operand as a matrix of `outer` (rows of op(a), columns of op(b)) by k. */
 struct ax_gemm_operand {
     const char *data;

@@ -30,17 +30,6 @@ struct weights {
     int64_t step; /* bytes; a fraction of a line if other tiles prefetch the rest */
 };
 
-/* A pair of neighbors along k, in every lane. */
-AX_INLINE v_float pair_at(const uint16_t *x) {
-    float pair;
-    memcpy(&pair, x, sizeof pair);
-    v_float all = v_set(pair);
-#ifdef __clang__
-    __asm__("" : "+v"(all)); /* clang 16 crashes when it sees that it is a broadcast */
-#endif
-    return all;
-}
-
 /* Some rows of x, at the first unit. */
 struct x_rows {
     const uint16_t *at;
@@ -66,7 +55,7 @@ AX_INLINE void tile(int rows, int width, struct weights w, struct x_rows x, floa
         }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            const v_float one = pair_at(x.at + r * x.stride);
+            const v_float one = ax_pair_at(x.at + r * x.stride);
 #pragma GCC unroll 3
             for (int v = 0; v < width; v++)
                 sum[r][v] = _mm512_dpbf16_ps(sum[r][v], (__m512bh)one, (__m512bh)unit[v]);

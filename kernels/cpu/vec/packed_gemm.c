@@ -1,4 +1,4 @@
-/* Products with packed weights. Of a few rows, as in decoding, codes go from memory to registers: those
+/* Products with packed weights; in panels: packed_panels.c. Of a few rows, as in decoding, codes go from memory to registers: those
  * of 16 rows of W are transposed as 32-bit words of neighbors along k, so that each lane has one row, and
  * become pairs of bf16 there. Others are unpacked first.
  *
@@ -6,26 +6,21 @@
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/gemm.h"
 #include "kernels/cpu/vec/gemm_pack.h"
+#include "kernels/cpu/vec/packed_panels.h"
 #include "kernels/cpu/vec/split.h"
 #include "kernels/quant_codes.h"
 
 #ifdef AX_TILES
 enum ax_status ax_cpu_dequantize_avx512bf16(struct ax_queue *q, const struct ax_dequantize *args,
                                             void *work);
-#define UNPACK ax_cpu_dequantize_avx512bf16
+#define UNPACK          ax_cpu_dequantize_avx512bf16
+#define UNPACK_PANELS   ax_packed_panels_unpack_avx512bf16
+#define SUPPORTS_PANELS ax_packed_panels_supports_avx512bf16
 #else
-#define UNPACK AX_VEC(ax_cpu_dequantize)
+#define UNPACK          AX_VEC(ax_cpu_dequantize)
+#define UNPACK_PANELS   AX_VEC(ax_packed_panels_unpack)
+#define SUPPORTS_PANELS AX_VEC(ax_packed_panels_supports)
 #endif
-
-static struct ax_gemm gemm_of(const struct ax_packed_gemm *a, void *values) {
-    return (struct ax_gemm){.a = a->a,
-                            .b = ax_tensor_2d(a->a.dtype, values, a->c.shape[1], a->a.shape[1]),
-                            .c = a->c,
-                            .bias = a->bias,
-                            .addend = a->addend,
-                            .trans_b = true,
-                            .alpha = 1};
-}
 
 /* ---- few rows ---- */
 
@@ -44,9 +39,9 @@ static bool is_few(const struct ax_packed_gemm *a) {
     const int64_t k = a->a.shape[1], per = codes_per_word(a->kind);
     const bool known =
         a->kind == AX_QUANT_NF4 || a->kind == AX_QUANT_INT8 || a->kind == AX_QUANT_INT4;
-    return known && a->a.dtype == AX_BF16 && a->a.shape[0] <= MOST && a->c.shape[1] % LANES == 0 &&
-           k > 0 && k % 2 == 0 && k % a->block == 0 && (a->block % per == 0 || a->block == k) &&
-           a->codes.shape[0] < INT32_MAX;
+    return known && !a->codes.panels && a->a.dtype == AX_BF16 && a->a.shape[0] <= MOST &&
+           a->c.shape[1] % LANES == 0 && k > 0 && k % 2 == 0 && k % a->block == 0 &&
+           (a->block % per == 0 || a->block == k) && a->codes.shape[0] < INT32_MAX;
 }
 
 /* 16 rows of W: their codes, `stride` bytes apart, and scales, `per_row` apart, each of `words` words. */
@@ -78,15 +73,15 @@ AX_INLINE v_float scales_at(const struct rows *w, int64_t block) {
 }
 
 /* Two values of each row as a pair. */
-AX_INLINE v_float pair_of(v_float even, v_float odd) {
+AX_INLINE __m512bh pair_of(v_float even, v_float odd) {
     const __m512i order =
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     __m512i pair = _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
 #ifdef __clang__
-    __asm__("" : "+v"(pair)); /* clang 16 crashes when it sees what the product's operand is */
+    __asm__("" : "+v"(pair)); /* clang 16 crashes when it sees where it is from */
 #endif
-    return _mm512_castsi512_ps(pair);
+    return (__m512bh)pair;
 }
 
 /* Code i of each word, a constant after inlining. */
@@ -124,15 +119,14 @@ AX_INLINE void tile(enum ax_quant kind, int rows, const struct rows *w, struct x
             left--;
 #pragma GCC unroll 4
             for (int p = 0; p < per; p++, u++) {
-                const v_float pair = pair_of(value_of(kind, word, 2 * p) * scale,
-                                             value_of(kind, word, 2 * p + 1) * scale);
+                const __m512bh pair = pair_of(value_of(kind, word, 2 * p) * scale,
+                                              value_of(kind, word, 2 * p + 1) * scale);
                 if (u >= units)
                     break;
 #pragma GCC unroll 8
                 for (int r = 0; r < rows; r++) {
-                    float both;
-                    memcpy(&both, x.at + r * x.stride + 2 * u, sizeof both);
-                    sum[r] = v_multiply_add(true, v_set(both), pair, sum[r]);
+                    const v_float both = ax_pair_at(x.at + r * x.stride + 2 * u);
+                    sum[r] = _mm512_dpbf16_ps(sum[r], (__m512bh)both, pair);
                 }
             }
         }
@@ -172,7 +166,7 @@ static void run_rows(const struct ax_packed_gemm *a, const struct ax_gemm *g, in
 }
 
 static void run_few(const struct ax_packed_gemm *a, int threads) {
-    const struct ax_gemm g = gemm_of(a, NULL);
+    const struct ax_gemm g = ax_packed_gemm_of(a, NULL);
     AX_PARALLEL_FOR (AX_VEC(ax_gemm_threads)(&g, threads), i, a->c.shape[1] / LANES)
         run_rows(a, &g, i * LANES);
 }
@@ -194,8 +188,8 @@ static void run_few(const struct ax_packed_gemm *a, int threads) {
 /* ---- many ---- */
 
 bool AX_VEC(ax_cpu_packed_gemm_supports)(const struct ax_queue *q, const struct ax_packed_gemm *a) {
-    const struct ax_gemm g = gemm_of(a, NULL);
-    return AX_VEC(ax_cpu_gemm_supports)(q, &g);
+    const struct ax_gemm g = ax_packed_gemm_of(a, NULL);
+    return (!a->codes.panels || SUPPORTS_PANELS(a)) && AX_VEC(ax_cpu_gemm_supports)(q, &g);
 }
 
 /* Those of the values, rounded up to whole cache lines. */
@@ -205,19 +199,29 @@ static size_t values_bytes(const struct ax_packed_gemm *a) {
 }
 
 size_t AX_VEC(ax_cpu_packed_gemm_workspace)(struct ax_queue *q, const struct ax_packed_gemm *a) {
-    const struct ax_gemm g = gemm_of(a, NULL);
+    const struct ax_gemm g = ax_packed_gemm_of(a, NULL);
     return values_bytes(a) + AX_VEC(ax_cpu_gemm_workspace)(q, &g);
 }
 
 enum ax_status AX_VEC(ax_cpu_packed_gemm)(struct ax_queue *q, const struct ax_packed_gemm *a,
                                           void *work) {
-    if (ax_tensor_numel(&a->c) > 0 && is_few(a)) {
+    const bool any = ax_tensor_numel(&a->c) > 0;
+    const struct ax_gemm g = ax_packed_gemm_of(a, work);
+    const struct ax_dequantize d = {
+        .out = g.b, .codes = a->codes, .scale = a->scale, .block = a->block, .kind = a->kind};
+#ifndef AX_TILES
+    if (any && AX_VEC(ax_packed_panels_are_few)(a)) {
+        AX_VEC(ax_packed_panels)(a, &g, AX_VEC(ax_gemm_threads)(&g, q->threads));
+        return AX_OK;
+    }
+#endif
+    if (any && is_few(a)) {
         run_few(a, q->threads);
         return AX_OK;
     }
-    const struct ax_gemm g = gemm_of(a, work);
-    const struct ax_dequantize d = {
-        .out = g.b, .codes = a->codes, .scale = a->scale, .block = a->block, .kind = a->kind};
-    AX_TRY(UNPACK(q, &d, NULL));
+    if (a->codes.panels)
+        UNPACK_PANELS(a, work, q->threads);
+    else
+        AX_TRY(UNPACK(q, &d, NULL));
     return AX_VEC(ax_cpu_gemm)(q, &g, (char *)work + values_bytes(a));
 }
