@@ -3,7 +3,7 @@
  * product without any rearrangement.
  *
  * An element's sum adds the pairs in ascending order from 0, as everywhere: same bits. Two panels at a
- * time, so that one sum does not wait for itself. */
+ * time, so that one sum does not wait for itself; the same place of the next two is prefetched. */
 #include "kernels/cpu/vec/packed_panels.h"
 
 #include "kernels/cpu/vec/split.h"
@@ -12,10 +12,9 @@
 
 #ifdef __AVX512BF16__
 
-#define MOST  8    /* rows of x */
-#define WIDTH 2    /* panels */
-#define PAIRS 4    /* of 8 columns */
-#define AHEAD 1024 /* bytes */
+#define MOST  8 /* rows of x */
+#define WIDTH 2 /* panels */
+#define PAIRS 4 /* of 8 columns */
 
 bool AX_VEC(ax_packed_panels_supports)(const struct ax_packed_gemm *a) {
     return a->a.dtype == AX_BF16;
@@ -92,7 +91,7 @@ AX_INLINE void tile(bool nibbles, int rows, int width, struct codes w, const str
 #pragma GCC unroll 2
             for (int v = 0; v < width; v++)
                 for (int64_t i = 0; i < (nibbles ? 1 : 2); i++)
-                    __builtin_prefetch(w.at + v * w.stride + AHEAD + 64 * i, 0, 2);
+                    __builtin_prefetch(w.at + (v + width) * w.stride + 64 * i, 0, 2);
 #pragma GCC unroll 4
             for (int p = 0; p < PAIRS; p++) {
                 __m512bh unit[WIDTH];
