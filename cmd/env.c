@@ -33,6 +33,11 @@ static enum ax_status add_device(json_t *facts) {
     return add_text(facts, "cublaslt", f.cublaslt);
 }
 
+static enum ax_status add_wrong_tiles(json_t *facts) {
+    const bool wrong = ax_cpu_has(AX_CPU_AMX) && ax_cpu_default_isa() != AX_CPU_AMX;
+    return add_text(facts, "amx", wrong ? ax_cpu_wrong_tiles : "");
+}
+
 static enum ax_status add_peaks(json_t *facts) {
     static const enum ax_dtype dtypes[] = {AX_BF16, AX_F32};
     const struct ax_runtime_options ro = {.backend = ax_ops_cpu() ? "cpu" : "ref"};
@@ -58,7 +63,9 @@ enum ax_status ax_cmd_env(int argc, char **argv) {
     AX_TRY(ax_env_facts(&facts));
     char *text = NULL;
     size_t len;
-    enum ax_status st = add_device(facts);
+    enum ax_status st = add_wrong_tiles(facts);
+    if (st == AX_OK)
+        st = add_device(facts);
     if (st == AX_OK)
         st = add_peaks(facts);
     if (st != AX_OK) {

@@ -88,10 +88,10 @@ enum ax_status ax_measure_peak(const struct ax_runtime_options *o, struct ax_pea
 enum ax_status ax_measure_faster_set(const struct ax_runtime_options *o, struct ax_peak *peak) {
     struct ax_peak used;
     *peak = (struct ax_peak){0};
-    if (ax_cpu_best_isa() == ax_cpu_isa() || ax_cpu_isa() == AX_CPU_AMX_EMULATED)
+    if (ax_cpu_default_isa() == ax_cpu_isa() || ax_cpu_isa() == AX_CPU_AMX_EMULATED)
         return AX_OK; /* emulated tiles would take minutes */
     AX_TRY(measure_set(o, ax_cpu_isa(), &used));
-    AX_TRY(measure_set(o, ax_cpu_best_isa(), peak));
+    AX_TRY(measure_set(o, ax_cpu_default_isa(), peak));
     if (peak->flops <= used.flops)
         *peak = (struct ax_peak){0};
     return AX_OK;

@@ -19,7 +19,7 @@ struct ax_peak {
     const char *kernels; /* an instruction set ("avx512bf16"), or a backend */
 };
 enum ax_status ax_measure_peak(const struct ax_runtime_options *o, struct ax_peak *peak);
-/* That of the cpu's best set, if another one is in use and slower; else flops are 0. */
+/* That of the cpu's default set, if another one is in use and slower; else flops are 0. */
 enum ax_status ax_measure_faster_set(const struct ax_runtime_options *o, struct ax_peak *peak);
 /* "431 G FLOP/s (bfloat16, avx512bf16)"; returns buf. */
 const char *ax_peak_text(const struct ax_peak *peak, char *buf, size_t size);

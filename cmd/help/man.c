@@ -12,7 +12,7 @@ static const struct {
     {"AXTRAIN_CPU",
      "Instruction set: avx2, avx512, avx512bf16, amx or amx-emulated (for tests), "
      "on ARM neon; by default the "
-     "best but amx, which no machine has run yet. If the machine lacks it, commands fail."},
+     "best, amx only if a check of its products passes. If the machine lacks it, commands fail."},
     {"AXTRAIN_TOKEN_FILE, AXTRAIN_TOKEN",
      "Secret of the ranks of a job, where axtrain launch does not make one: a file that only its "
      "owner can read, or the text itself."},

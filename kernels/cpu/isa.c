@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "kernels/cpu/tile_check.h"
 #include "kernels/ops.h"
 
 #if defined(__x86_64__)
@@ -82,6 +84,10 @@ static enum ax_cpu_isa detect(void) {
     return amx && may_use_tiles() ? AX_CPU_AMX : AX_CPU_AVX512BF16;
 }
 
+static bool tiles_are_right(void) {
+    return ax_tile_products_agree(ax_cpu_tile_product_amx, ax_cpu_tile_product_amx_emulated);
+}
+
 /* Twelve letters: ebx, edx, ecx. */
 static void read_vendor(char name[13]) {
     unsigned a, b = 0, c = 0, d = 0;
@@ -98,11 +104,19 @@ static enum ax_cpu_isa detect(void) {
     return AX_CPU_NEON; /* all processors of 64 bits have it */
 }
 
+static bool tiles_are_right(void) {
+    return false; /* there are none */
+}
+
 static void read_vendor(char name[13]) {
     *name = '\0';
 }
 
 #endif
+
+const char ax_cpu_wrong_tiles[] =
+    "amx is not used: this machine's tiles do not give the bits of the manual's formula "
+    "(AXTRAIN_CPU=amx uses them nevertheless)";
 
 static enum ax_cpu_isa best, standard, chosen;
 static const char *unknown; /* AXTRAIN_CPU, if it cannot be chosen */
@@ -114,12 +128,19 @@ static bool best_has(enum ax_cpu_isa isa) {
     return isa == AX_CPU_AMX_EMULATED ? best >= AX_CPU_AVX512BF16 : isa <= best;
 }
 
+enum ax_cpu_isa ax_cpu_standard_isa(enum ax_cpu_isa best_isa, bool right_tiles) {
+    return best_isa == AX_CPU_AMX && !right_tiles ? AX_CPU_AVX512BF16 : best_isa;
+}
+
 static void choose(void) {
     const char *name = getenv("AXTRAIN_CPU");
     best = detect();
-    chosen = standard = best == AX_CPU_AMX ? AX_CPU_AVX512BF16 : best; /* tiles only if asked for */
-    if (name == NULL || *name == '\0')
+    chosen = standard = ax_cpu_standard_isa(best, best == AX_CPU_AMX && tiles_are_right());
+    if (name == NULL || *name == '\0') {
+        if (standard != best)
+            ax_log_warn("%s", ax_cpu_wrong_tiles);
         return;
+    }
     unknown = name;
     for (int i = AX_CPU_AVX2; i < AX_CPU_ISAS; i++) {
         if (strcmp(name, names[i]) == 0 && best_has((enum ax_cpu_isa)i)) {
@@ -161,11 +182,6 @@ enum ax_status ax_cpu_check(void) {
 
 bool ax_cpu_has_bf16(void) {
     return ax_cpu_isa() >= AX_CPU_AVX512BF16 && ax_cpu_isa() != AX_CPU_NEON;
-}
-
-enum ax_cpu_isa ax_cpu_best_isa(void) {
-    choose_once();
-    return best;
 }
 
 enum ax_cpu_isa ax_cpu_default_isa(void) {

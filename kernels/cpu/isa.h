@@ -21,11 +21,11 @@ enum ax_cpu_isa {
     AX_CPU_ISAS
 };
 
-/* The best that this machine has, by cpuid and xgetbv (whether the OS saves the registers), or the
- * one that the environment variable AXTRAIN_CPU names; once. NONE: x86 without AVX2, FMA or F16C. */
+/* The set that the environment variable AXTRAIN_CPU names, or ax_cpu_default_isa; once. NONE: x86
+ * without AVX2, FMA or F16C. */
 enum ax_cpu_isa ax_cpu_isa(void);
 /* An error if AXTRAIN_CPU names a set that does not exist or that this machine lacks; ax_cpu_isa is
- * then the best. */
+ * then the default. */
 enum ax_status ax_cpu_check(void);
 bool ax_cpu_has(enum ax_cpu_isa isa);             /* this machine, whatever AXTRAIN_CPU is */
 const char *ax_cpu_isa_name(enum ax_cpu_isa isa); /* "avx512bf16" */
@@ -33,8 +33,12 @@ bool ax_cpu_has_bf16(void);                       /* computes in BF16 rather tha
 /* Training with this set is faster in BF16 than in float32: by a table, never timed. */
 bool ax_cpu_prefers_bf16(enum ax_cpu_isa isa);
 bool ax_cpu_bf16_is_faster(const char *vendor, enum ax_cpu_isa isa); /* vendor: as cpuid names it */
-/* The best set of this machine; and the one that is used where AXTRAIN_CPU is unset. */
-enum ax_cpu_isa ax_cpu_best_isa(void), ax_cpu_default_isa(void);
+/* What is used where AXTRAIN_CPU is unset: the best that this machine has, by cpuid and xgetbv (whether
+ * the OS saves the registers); AMX only if its tiles compute what they should (tile_check.h). */
+enum ax_cpu_isa ax_cpu_default_isa(void);
+enum ax_cpu_isa ax_cpu_standard_isa(enum ax_cpu_isa best_isa, bool right_tiles); /* by that rule */
+/* What is said where they do not: AMX is there, and is not the default. */
+extern const char ax_cpu_wrong_tiles[];
 /* Its op table; NULL: none. */
 const struct ax_ops *ax_cpu_ops(enum ax_cpu_isa isa);
 

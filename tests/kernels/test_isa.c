@@ -12,6 +12,7 @@
 
 #include "isa.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/tile_check.h"
 
 /* Every op of the list is in the table. */
 static bool is_whole(const struct ax_ops *ops) {
@@ -48,6 +49,7 @@ static int choice(const char *name, bool fails, const char *has) {
 }
 
 static unsigned sets_here; /* bit i: this machine has set i */
+static bool right_tiles;
 
 /* In a process of its own, too. */
 static int find_sets(void **state) {
@@ -63,6 +65,18 @@ static int find_sets(void **state) {
     if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
         return 1;
     sets_here = (unsigned)WEXITSTATUS(status);
+#if defined(__x86_64__)
+    if (sets_here >> AX_CPU_AMX & 1) {
+        child = fork();
+        if (child == 0) /* permission for tiles comes with ax_cpu_has */
+            _exit(
+                ax_cpu_has(AX_CPU_AMX) &&
+                ax_tile_products_agree(ax_cpu_tile_product_amx, ax_cpu_tile_product_amx_emulated));
+        if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+            return 1;
+        right_tiles = WEXITSTATUS(status) == 1;
+    }
+#endif
     return 0;
 }
 
@@ -76,9 +90,30 @@ static bool here(enum ax_cpu_isa isa) {
 #define X86 0
 #endif
 
-/* By default: tiles are only used if asked for. */
+/* By default: tiles only if they are right. */
 static enum ax_cpu_isa best_here(void) {
-    return X86 ? (enum ax_cpu_isa)isas_here() : AX_CPU_NEON;
+    if (!X86)
+        return AX_CPU_NEON;
+    return here(AX_CPU_AMX) && right_tiles ? AX_CPU_AMX : (enum ax_cpu_isa)isas_here();
+}
+
+static void test_tiles_are_the_default_if_they_are_right(void **state) {
+    (void)state;
+    static const struct {
+        enum ax_cpu_isa best;
+        bool right;
+        enum ax_cpu_isa standard;
+    } cases[] = {
+        {AX_CPU_AMX, true, AX_CPU_AMX},
+        {AX_CPU_AMX, false, AX_CPU_AVX512BF16},
+        {AX_CPU_AVX512BF16, false, AX_CPU_AVX512BF16},
+        {AX_CPU_AVX512, false, AX_CPU_AVX512},
+        {AX_CPU_AVX2, false, AX_CPU_AVX2},
+        {AX_CPU_NONE, false, AX_CPU_NONE},
+        {AX_CPU_NEON, false, AX_CPU_NEON},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(ax_cpu_standard_isa(cases[i].best, cases[i].right), cases[i].standard);
 }
 
 /* The compiler's own detection counts the same sets. */
@@ -141,6 +176,7 @@ static void test_bf16_only_where_it_is_faster(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_detects),
+        cmocka_unit_test(test_tiles_are_the_default_if_they_are_right),
         cmocka_unit_test(test_chooses_what_the_machine_has),
         cmocka_unit_test(test_unknown_names_are_errors),
         cmocka_unit_test(test_bf16_only_where_it_is_faster),

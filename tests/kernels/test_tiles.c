@@ -16,6 +16,7 @@
 
 #include "base/rng.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/tile_check.h"
 
 #define AX_TILES
 #define AX_ISA amx_emulated
@@ -259,6 +260,66 @@ static void tiles_outside_of_begin_and_end_are_fatal(void **state) {
     }
 }
 
+/* Processors as they might be: the product of tile_check.h, one number after the other. */
+enum fault {
+    RIGHT,
+    ONE_BIT, /* of one result */
+    TILE_7_IS_6,
+    DENORMALS, /* are not zero, anywhere */
+    UNFUSED,
+    DESCENDING,
+    ONE_CHAIN, /* first and second numbers in one sum */
+    FROM_C,    /* sums begin with c */
+    FAULTS
+};
+static enum fault fault;
+
+static float multiplied_and_added(float a, float b, float c) {
+    return fault == DENORMALS ? fmaf(a, b, c)
+           : fault == UNFUSED ? added(c, fused(a, b, 0))
+                              : fused(a, b, c);
+}
+
+static float result(const struct ax_tile_product *p, int m, int n) {
+    float sum[2] = {fault == FROM_C ? p->c[m][n] : 0, 0};
+    const int column = fault == TILE_7_IS_6 ? n % N : n;
+    for (int k = 0; k < N; k++) {
+        const int u = fault == DESCENDING ? N - 1 - k : k;
+        for (int i = 0; i < 2; i++) {
+            float *to = &sum[fault == ONE_CHAIN ? 0 : i];
+            *to = multiplied_and_added(widened((uint16_t)(p->a[m][u] >> 16 * i)),
+                                       widened((uint16_t)(p->b[u][column] >> 16 * i)), *to);
+        }
+    }
+    if (fault == DENORMALS)
+        return p->c[m][n] + (sum[0] + sum[1]);
+    const float both = added(sum[0], sum[1]);
+    return fault == FROM_C ? both : added(p->c[m][n], both);
+}
+
+static void simulated(struct ax_tile_product *p) {
+    for (int m = 0; m < 2 * N; m++)
+        for (int n = 0; n < 2 * N; n++)
+            p->c[m][n] = result(p, m, n);
+    if (fault == ONE_BIT)
+        p->c[31][30] = nextafterf(p->c[31][30], INFINITY);
+}
+
+/* AMX is the default only on processors that pass. */
+static void wrong_tiles_are_found(void **state) {
+    (void)state;
+    if (!has_them())
+        skip();
+    for (fault = RIGHT; fault < FAULTS; fault++) {
+        const bool agree = ax_tile_products_agree(simulated, ax_cpu_tile_product_amx_emulated);
+        if (agree != (fault == RIGHT))
+            fail_msg("fault %d: %s", (int)fault, agree ? "not found" : "found");
+    }
+    if (ax_cpu_has(AX_CPU_AMX))
+        assert_true(
+            ax_tile_products_agree(ax_cpu_tile_product_amx, ax_cpu_tile_product_amx_emulated));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_have_the_processors_bits),
@@ -267,6 +328,7 @@ int main(void) {
         cmocka_unit_test(swapped_operands_give_the_transpose),
         cmocka_unit_test(tiles_are_registers),
         cmocka_unit_test(tiles_outside_of_begin_and_end_are_fatal),
+        cmocka_unit_test(wrong_tiles_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
