@@ -349,7 +349,8 @@ def page():
 
 Written by `make bench-peers MODEL=…` ({a.pairs} {'pair' if a.pairs == 1 else 'pairs'}, {datetime.date.today()}): the programs
 of a section alternate on one machine, {'at real-time priority' if priority else 'at ordinary priority'}. Medians, minimum to maximum in
-parentheses; a ratio is the median of the ratios within a pair. Scripts: `tests/peers/` and `measure/` of AXTRAIN_SHARED.
+parentheses; a ratio is the median of the ratios within a pair. Scripts: `tests/peers/` and `measure/` of AXTRAIN_SHARED. Other
+machines: [gemm.md](gemm.md#by-machine).
 
 - Machine: {env['cpus']} CPUs, {env['cpu']}, {env['instruction_set']}, {env['memory']}
 - axtrain {env['axtrain']} (compiler {env['compiler']}); Python {python}: {versions}
