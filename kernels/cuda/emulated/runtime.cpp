@@ -119,6 +119,21 @@ size_t pages(size_t bytes) {
     return (bytes + 4095) / 4096 * 4096 + 4096;
 }
 
+/* In pages of 2 MiB if there are: what protect() costs is per page. */
+const size_t LARGE = (size_t)2 << 20;
+void *map_large(size_t bytes) {
+    char *at = (char *)mmap(nullptr, bytes + LARGE, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return nullptr;
+    char *first = (char *)(((uintptr_t)at + LARGE - 1) & -(uintptr_t)LARGE);
+    if (first > at)
+        munmap(at, (size_t)(first - at));
+    munmap(first + bytes, (size_t)(at + LARGE - first));
+    madvise(first, bytes, MADV_HUGEPAGE);
+    return first;
+}
+
 size_t in_use;
 /* AXTRAIN_EMULATED_MEMORY: bytes */
 size_t total_memory() {
@@ -206,9 +221,8 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
 
 cudaError_t cudaMalloc(void **p, size_t bytes) {
     std::lock_guard<std::recursive_mutex> held(lock);
-    void *at =
-        mmap(nullptr, pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED || in_use + bytes > total_memory())
+    void *at = in_use + bytes > total_memory() ? nullptr : map_large(pages(bytes));
+    if (!at)
         return cudaErrorMemoryAllocation;
     device_memory[at] = pages(bytes);
     in_use += bytes;
