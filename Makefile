@@ -8,6 +8,7 @@
 #   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
 #   CUDA=              without CUDA (default: nvcc if it is found)      CUDA=emulated  GPUs on the host
 #   CUDA_INCLUDE=dir   cublasLt.h, for a test (default: looked for)
+#   CUDNN_INCLUDE=dirs cudnn_frontend.h, cudnn.h, nvrtc.h (default: looked for; without, cuDNN is left out)
 #   CUDA_ARCHS="80 90a"  GPUs to compile for, as well as for the first one's successors
 
 SHELL := /bin/bash
@@ -22,8 +23,8 @@ TEST_ROOMS ?= *
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
 OPT ?= -O2 -g
-# Only for parallel/comm_gloo.cpp: the C++ compiler that matches CC. It is built as a separate library,
-# so that only ranks in processes need Gloo and the C++ library.
+# Only for parallel/comm_gloo.cpp and kernels/cuda/cudnn_shim.cpp: the C++ compiler that matches CC. They are
+# built as separate libraries, so that only who uses them needs Gloo, cuDNN and the C++ library.
 CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(subst gcc,g++,$(CC)))
 ifeq ($(origin GLOO),undefined)
 GLOO := $(shell $(CXX) $(if $(DEPS),-I"$(DEPS)/include") -x c++ -include gloo/config.h -E /dev/null \
@@ -86,6 +87,12 @@ CUDA_KERNELS := $(wildcard kernels/cuda/*.cu)
 EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp) \
     parallel/comm_nccl.c
 EMULATED := -DAX_CUDA_EMULATED
+# Headers of cuDNN, its frontend and NVRTC, in whatever folders these have: the toolkit's, or Python packages'.
+CUDNN_PLACES := $(CUDA_HOME)/include /usr/include $(foreach d,$(subst :, ,$(PATH)),$(foreach p,site-packages dist-packages,\
+    $(foreach i,include nvidia/cudnn/include nvidia/cu13/include,$(wildcard $(d)/../lib/python3*/$(p)/$(i)))))
+cudnn_header = $(firstword $(wildcard $(addsuffix /$(1),$(CUDNN_PLACES))))
+CUDNN_HEADERS := $(foreach h,cudnn_frontend.h cudnn.h nvrtc.h,$(call cudnn_header,$(h)))
+CUDNN_INCLUDE ?= $(if $(filter 3,$(words $(CUDNN_HEADERS))),$(sort $(dir $(CUDNN_HEADERS))))
 
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/% parallel/comm_nccl$(if $(CUDA),_absent).c,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c))) \
@@ -103,7 +110,8 @@ LIB := $(BUILD)/libaxtrain.a
 # All tests share one copy of the product: linked into each, they would fill gigabytes.
 TEST_LIB := $(BUILD)/libaxtrain.so
 BIN := $(BUILD)/axtrain
-SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so)
+SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so) \
+        $(if $(filter-out emulated,$(CUDA)),$(if $(strip $(CUDNN_INCLUDE)),$(BUILD)/libaxtrain-cudnn.so))
 
 TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard $(TEST_ROOMS:%=tests/%/test_*.c)))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
@@ -143,6 +151,15 @@ $(BIN): $(BUILD)/main.o $(LIB)
 $(BUILD)/libaxtrain-gloo.so: $(BUILD)/parallel/comm_gloo.o
 	@echo "LD $@"
 	$(Q)$(CXX) $(SAN) -shared -pthread $(DEPS_LD) -o $@ $< -lgloo
+
+# Attention by cuDNN. Its frontend's headers are half a minute's work, and what they are made of is not ours
+# to warn of. The C++ library is inside, as systems have older ones; libgcc_s is cuDNN's as well.
+$(BUILD)/kernels/cuda/cudnn_shim.o: CPPFLAGS += -DNV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING -DNV_CUDNN_FRONTEND_DISABLE_LOGGING \
+    $(addprefix -isystem ,$(CUDNN_INCLUDE) $(CUDA_HOME)/include)
+$(BUILD)/kernels/cuda/cudnn_shim.o: OPT := -O1
+$(BUILD)/libaxtrain-cudnn.so: $(BUILD)/kernels/cuda/cudnn_shim.o
+	@echo "LD $@"
+	$(Q)$(CXX) $(SAN) -shared -pthread -static-libstdc++ -shared-libgcc -Wl,--exclude-libs,ALL -o $@ $< -ldl
 
 $(LIB): $(OBJ)
 	@rm -f $@

@@ -30,7 +30,8 @@ static enum ax_status add_device(json_t *facts) {
     AX_TRY(add_text(facts, "gpu", f.gpu));
     AX_TRY(add_text(facts, "cuda_driver", f.driver));
     AX_TRY(add_text(facts, "cuda_runtime", f.runtime));
-    return add_text(facts, "cublaslt", f.cublaslt);
+    AX_TRY(add_text(facts, "cublaslt", f.cublaslt));
+    return add_text(facts, "cudnn", f.cudnn);
 }
 
 static enum ax_status add_wrong_tiles(json_t *facts) {

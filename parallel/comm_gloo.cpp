@@ -1,5 +1,4 @@
-/* The only C++ in this program, and all of libaxtrain-gloo.so: Gloo behind gloo_link.h. Every
- * function catches Gloo's exceptions. */
+/* All of libaxtrain-gloo.so: Gloo behind gloo_link.h. Every function catches Gloo's exceptions. */
 #include "parallel/gloo_link.h"
 
 #include <chrono>

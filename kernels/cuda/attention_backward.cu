@@ -2,6 +2,7 @@
  * summed by one block in the order of keys or queries, so that every run gives the same bits; dsink by
  * one block per head. Moves out once, q and dout twice, and the other side once for every 32 rows. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cudnn.h"
 
 template <class E> struct backward_args {
     pattern p;
@@ -194,48 +195,73 @@ template <class E> __global__ void __launch_bounds__(THREADS) dsink_kernel(backw
         a.dsink[head] += (float)sum;
 }
 
-extern "C" size_t ax_cuda_attention_backward_work(const struct ax_attention_backward *b) {
+extern "C" size_t ax_cuda_own_attention_backward_work(const struct ax_attention_backward *b) {
     return (size_t)(b->a.q.shape[0] * b->a.q.shape[1]) * sizeof(float);
+}
+
+template <class E>
+static backward_args<E> args_of(const struct ax_attention_backward *b, void *work) {
+    const struct ax_attention *a = &b->a;
+    return {pattern_of(a),
+            as_heads<const E>(&a->q),
+            as_heads<const E>(&a->k),
+            as_heads<const E>(&a->v),
+            as_heads<const E>(&a->out),
+            as_heads<const E>(&b->dout),
+            as_heads<E>(&b->dq),
+            as_heads<E>(&b->dk),
+            as_heads<E>(&b->dv),
+            as_rows<const float>(&a->lse),
+            (const float *)a->sink.data,
+            (float *)work,
+            (float *)b->dsink.data,
+            (int)a->q.shape[1],
+            slices_of(a->q.shape[2]),
+            slices_of(a->q.shape[2])};
+}
+
+template <class E>
+static enum ax_status run_delta(struct ax_queue *q, const backward_args<E> &args) {
+    const int64_t rows = args.p.queries * args.heads;
+    return rows == 0 ? AX_OK
+                     : AX_LAUNCH(q, delta_kernel<E>, blocks_of(rows, WARPS), THREADS, 0, args);
+}
+
+template <class E>
+static enum ax_status run_dsink(struct ax_queue *q, const backward_args<E> &args) {
+    return args.dsink == nullptr || args.p.queries == 0
+               ? AX_OK
+               : AX_LAUNCH(q, dsink_kernel<E>, (unsigned)args.heads, THREADS, 0, args);
 }
 
 template <class E>
 static enum ax_status run_backward(struct ax_queue *q, const struct ax_attention_backward *b,
                                    void *work) {
-    const struct ax_attention *a = &b->a;
-    backward_args<E> args = {pattern_of(a),
-                             as_heads<const E>(&a->q),
-                             as_heads<const E>(&a->k),
-                             as_heads<const E>(&a->v),
-                             as_heads<const E>(&a->out),
-                             as_heads<const E>(&b->dout),
-                             as_heads<E>(&b->dq),
-                             as_heads<E>(&b->dk),
-                             as_heads<E>(&b->dv),
-                             as_rows<const float>(&a->lse),
-                             (const float *)a->sink.data,
-                             (float *)work,
-                             (float *)b->dsink.data,
-                             (int)a->q.shape[1],
-                             slices_of(a->q.shape[2]),
-                             slices_of(a->q.shape[2])};
+    backward_args<E> args = args_of<E>(b, work);
     const pattern &p = args.p;
-    const int64_t rows = p.queries * args.heads;
-    if (rows > 0) {
-        AX_TRY(AX_LAUNCH(q, delta_kernel<E>, blocks_of(rows, WARPS), THREADS, 0, args));
+    AX_TRY(run_delta(q, args));
+    if (p.queries > 0)
         AX_TRY(AX_LAUNCH(q, attention_dq_kernel<E>,
                          blocks_in(p.queries * p.group, p.kv_heads, args.slices), THREADS, 0,
                          args));
-    }
-    args.slices += slices_of(a->v.shape[2]);
+    args.slices += slices_of(b->a.v.shape[2]);
     if (p.keys > 0)
         AX_TRY(AX_LAUNCH(q, attention_dkv_kernel<E>, blocks_in(p.keys, p.kv_heads, args.slices),
                          THREADS, 0, args));
-    if (b->dsink.data == NULL || rows == 0)
-        return AX_OK;
-    return AX_LAUNCH(q, dsink_kernel<E>, (unsigned)args.heads, THREADS, 0, args);
+    return run_dsink(q, args);
+}
+
+extern "C" enum ax_status ax_cuda_own_attention_backward(struct ax_queue *q,
+                                                         const struct ax_attention_backward *b,
+                                                         void *work) {
+    return by_real(b->a.q.dtype, [&](auto *e) { return run_backward<AX_TYPE(e)>(q, b, work); });
 }
 
 extern "C" enum ax_status
-ax_cuda_attention_backward(struct ax_queue *q, const struct ax_attention_backward *b, void *work) {
-    return by_real(b->a.q.dtype, [&](auto *e) { return run_backward<AX_TYPE(e)>(q, b, work); });
+ax_cuda_own_attention_dsink(struct ax_queue *q, const struct ax_attention_backward *b, void *work) {
+    return by_real(b->a.q.dtype, [&](auto *e) {
+        const auto args = args_of<AX_TYPE(e)>(b, work);
+        AX_TRY(run_delta(q, args));
+        return run_dsink(q, args);
+    });
 }

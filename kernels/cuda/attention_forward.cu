@@ -1,6 +1,7 @@
 /* attention_forward: online softmax (Milakov & Gimelshein 2018) over tiles of keys. Moves q and out
  * once, and k and v once for every 32 rows of queries. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cudnn.h"
 
 template <class E> struct forward_args {
     pattern p;
@@ -99,10 +100,8 @@ __global__ void __launch_bounds__(THREADS) attention_forward_kernel(forward_args
     }
 }
 
-extern "C" enum ax_status
-ax_cuda_attention_forward(struct ax_queue *q, const struct ax_attention_forward *f, void *work) {
-    (void)work;
-    const struct ax_attention *a = &f->a;
+extern "C" enum ax_status ax_cuda_own_attention_forward(struct ax_queue *q,
+                                                        const struct ax_attention *a) {
     const pattern p = pattern_of(a);
     const int slices = slices_of(a->v.shape[2]);
     const unsigned blocks = blocks_in(p.queries * p.group, p.kv_heads, slices);

@@ -1,6 +1,6 @@
 /* gemm and grouped_gemm: c = alpha · op(a)·op(b) + …, by cuBLASLt. Sums in F32 (of TF32 products only
  * where that is asked for), rounded once to c's type. Bytes moved: each operand about once. */
-#include "kernels/cuda/blas.h"
+#include "kernels/cuda/state.h"
 
 #include <string.h>
 
@@ -61,7 +61,7 @@ static enum ax_status without_terms(struct ax_queue *q, const struct ax_gemm *g)
 /* *status: the library's, of the product by the plan of `key`. */
 static enum ax_status multiply(struct ax_queue *q, const struct ax_gemm *g,
                                const struct ax_blas_key *key, void *work, unsigned *status) {
-    struct ax_blas *b = q->state;
+    struct ax_blas *b = ax_cuda_state(q)->blas;
     struct ax_blas_plan *p;
     const float alpha = (float)g->alpha, beta = g->addend.data || g->accumulate ? 1 : 0;
     const uintptr_t start = ((uintptr_t)work + AX_LT_WORK_ALIGN - 1) & -(uintptr_t)AX_LT_WORK_ALIGN;
@@ -89,7 +89,7 @@ static enum ax_status run(struct ax_queue *q, const struct ax_gemm *g,
     if ((status == AX_LT_NOT_SUPPORTED || status == AX_LT_INVALID_VALUE) &&
         memcmp(key, &exact, sizeof exact) != 0)
         AX_TRY(multiply(q, g, &exact, work, &status));
-    AX_TRY(ax_blas_check(q->state, status, "Matmul"));
+    AX_TRY(ax_blas_check(ax_cuda_state(q)->blas, status, "Matmul"));
     return g->bias.data && key->align_bias == 0 ? ax_cuda_add_bias(q, &g->c, &g->bias) : AX_OK;
 }
 
@@ -121,7 +121,7 @@ static int64_t round_count(int64_t n) {
 
 /* The offsets, which the host waits for: they are the device's alone. */
 static enum ax_status read_offsets(struct ax_queue *q, const struct ax_tensor *offsets) {
-    struct ax_blas *b = q->state;
+    struct ax_blas *b = ax_cuda_state(q)->blas;
     const size_t n = (size_t)offsets->shape[0];
     if (n > b->n_offsets) {
         AX_TRY(ax_regrow(&b->offsets, b->n_offsets, n, sizeof *b->offsets));
@@ -132,7 +132,7 @@ static enum ax_status read_offsets(struct ax_queue *q, const struct ax_tensor *o
 
 enum ax_status ax_cuda_grouped_gemm(struct ax_queue *q, const struct ax_grouped_gemm *a,
                                     void *work) {
-    const struct ax_blas *b = q->state;
+    const struct ax_blas *b = ax_cuda_state(q)->blas;
     struct ax_grouped_gemm here = *a;
     AX_TRY(read_offsets(q, &a->offsets));
     here.offsets.data = b->offsets;

@@ -27,6 +27,7 @@ AX_OP_LIST(AX_CUDA_ENTRY)
     X(gemm)                                                                                        \
     X(colsum)                                                                                      \
     X(rmsnorm_backward)                                                                            \
+    X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
     X(router_forward)                                                                              \
     X(group_rows)                                                                                  \

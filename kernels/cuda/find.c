@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "kernels/cuda/blas.h"
+#include "kernels/cuda/cudnn.h"
 
 #define OLDEST 8 /* compute capability: Ampere, the first with bf16 products */
 
@@ -57,6 +58,18 @@ static void put_gpu(char *out, size_t size) {
              ax_format_bytes(b, sizeof b, (double)total));
 }
 
+/* The version, or why there is none. */
+static void put_cudnn(char *out, size_t size) {
+    const struct ax_cudnn_calls *calls;
+    void *function;
+    size_t version;
+    if (ax_dnn_find(&calls, &function, &version) == AX_OK)
+        snprintf(out, size, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    else
+        snprintf(out, size, "none, attention is slow: %.400s", ax_error_text());
+    ax_error_clear();
+}
+
 void ax_cuda_describe(struct ax_cuda_facts *f) {
     int runtime = 0, driver = 0;
     size_t blas;
@@ -70,4 +83,6 @@ void ax_cuda_describe(struct ax_cuda_facts *f) {
         snprintf(f->cublaslt, sizeof f->cublaslt, "%zu.%zu.%zu", blas / 10000, blas / 100 % 100,
                  blas % 100);
     ax_error_clear();
+    if (*f->gpu)
+        put_cudnn(f->cudnn, sizeof f->cudnn);
 }

@@ -1,5 +1,6 @@
 /* The table of the backend: its entries, what they take, and their workspaces. */
-#include "kernels/cuda/blas.h"
+#include "base/mem.h"
+#include "kernels/cuda/state.h"
 #include "kernels/operands.h"
 
 /* Ops that take F64 among their operands. Otherwise it is ref's. */
@@ -10,19 +11,31 @@ static const bool takes_f64[AX_OP_COUNT] = {
     [AX_OP_merged_squares] = true,
 };
 
+static void cuda_close(struct ax_queue *q) {
+    struct ax_cuda_state *s = q->state;
+    if (!s)
+        return;
+    ax_dnn_close(s->dnn);
+    ax_blas_close(s->blas);
+    ax_free(s);
+}
+
 /* A plan of memory needs neither GPU nor libraries. */
 static enum ax_status cuda_open(struct ax_queue *q) {
-    struct ax_blas *blas;
+    struct ax_cuda_state *s;
     if (ax_queue_is_meta(q))
         return AX_OK;
     AX_TRY(ax_cuda_use());
-    AX_TRY(ax_blas_open(&blas));
-    q->state = blas;
-    return AX_OK;
-}
-
-static void cuda_close(struct ax_queue *q) {
-    ax_blas_close(q->state);
+    AX_TRY(ax_alloc(&s, 1, sizeof *s));
+    q->state = s;
+    enum ax_status st = ax_blas_open(&s->blas);
+    if (st == AX_OK)
+        st = ax_dnn_open(&s->dnn);
+    if (st != AX_OK) {
+        cuda_close(q);
+        q->state = NULL;
+    }
+    return st;
 }
 
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {

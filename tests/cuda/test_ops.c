@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/state.h"
 #include "tests/cuda/device_case.h"
 
-static struct machine ref, cuda;
+static struct machine ref, cuda, own; /* own: without cuDNN */
 static int cases;
 
 #ifdef AX_CUDA_EMULATED
@@ -46,7 +46,7 @@ static void only_outputs_changed(const struct ax_case *c, const char *before) {
 }
 
 /* Leaves the results of the first order in the case's memory. */
-static void run_in_all_orders(struct ax_case *c) {
+static void run_in_all_orders(struct ax_case *c, struct machine *m) {
     char *before, *first;
     assert_int_equal(ax_alloc(&before, c->bytes, 1), AX_OK);
     assert_int_equal(ax_alloc(&first, c->bytes, 1), AX_OK);
@@ -54,7 +54,7 @@ static void run_in_all_orders(struct ax_case *c) {
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         memcpy(c->memory, before, c->bytes);
         ax_emulated_seed(seed);
-        case_run_there(c, &cuda);
+        case_run_there(c, m);
         if (seed == 0)
             memcpy(first, c->memory, c->bytes);
         else if (memcmp(first, c->memory, c->bytes) != 0)
@@ -66,13 +66,29 @@ static void run_in_all_orders(struct ax_case *c) {
     ax_free(first);
 }
 
-static void check_case(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
+/* Queries and keys with the same documents have one list of them, as in training; by that cuDNN's backward
+ * is known to be possible. */
+static void share_documents(struct ax_case *c) {
+    struct ax_attention *a =
+        c->op == AX_OP_attention_backward ? &((struct ax_attention_backward *)c->args)->a : NULL;
+    const size_t bytes = a ? (size_t)a->cu_q.shape[0] * sizeof(int32_t) : 0;
+    if (a && memcmp(a->cu_q.data, a->cu_k.data, bytes) == 0)
+        a->cu_k = a->cu_q;
+}
+
+static bool is_attention(enum ax_op op) {
+    return op == AX_OP_attention_forward || op == AX_OP_attention_backward;
+}
+
+static void check_on(struct machine *m, enum ax_op op, const struct ax_shape *shape,
+                     enum ax_dtype dtype) {
     struct ax_case got, want;
     case_open(&got, op, shape, dtype, &ref);
     case_open(&want, op, shape, dtype, &ref);
-    cases += ax_ops_cuda.supports(cuda.q, op, got.args);
-    if (ax_ops_cuda.supports(cuda.q, op, got.args)) {
-        run_in_all_orders(&got);
+    share_documents(&got);
+    cases += ax_ops_cuda.supports(m->q, op, got.args);
+    if (ax_ops_cuda.supports(m->q, op, got.args)) {
+        run_in_all_orders(&got, m);
         case_run(&want, &ref);
         compare_outputs(&got, &want);
     }
@@ -80,10 +96,30 @@ static void check_case(enum ax_op op, const struct ax_shape *shape, enum ax_dtyp
     ax_case_free(&want);
 }
 
+static void check_case(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
+    check_on(&cuda, op, shape, dtype);
+    if (is_attention(op) && dtype == AX_BF16)
+        check_on(&own, op, shape, dtype);
+}
+
 static void ops_agree_with_ref(void **state) {
     (void)state;
     for_each_case(false, check_case);
     assert_true(cases > 100);
+}
+
+/* Attention went both ways. */
+static void cudnn_took_calls(void **state) {
+    (void)state;
+    const struct ax_dnn *with = ax_cuda_state(cuda.q)->dnn, *without = ax_cuda_state(own.q)->dnn;
+#ifdef AX_CUDA_EMULATED
+    assert_true(ax_dnn_calls(with, false) > 40);
+    assert_true(ax_dnn_calls(with, true) > 20);
+#else
+    print_message("cuDNN took %d calls of attention forward and %d backward\n",
+                  ax_dnn_calls(with, false), ax_dnn_calls(with, true));
+#endif
+    assert_int_equal(ax_dnn_calls(without, false) + ax_dnn_calls(without, true), 0);
 }
 
 /* docs/results/gpu-status.md says what no GPU has run, or what has: no op is left out. */
@@ -106,11 +142,15 @@ static int open_machines(void **state) {
     (void)state;
     machine_open(&ref, "ref", 1);
     machine_open(&cuda, "cuda", 1);
+    setenv("AXTRAIN_CUDNN", "off", 1);
+    machine_open(&own, "cuda", 1);
+    unsetenv("AXTRAIN_CUDNN");
     return 0;
 }
 
 static int close_machines(void **state) {
     (void)state;
+    machine_close(&own);
     machine_close(&cuda);
     machine_close(&ref);
     return 0;
@@ -120,6 +160,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_status_names_every_op),
         cmocka_unit_test(ops_agree_with_ref),
+        cmocka_unit_test(cudnn_took_calls),
     };
     return cmocka_run_group_tests_name("cuda ops", tests, open_machines, close_machines);
 }

@@ -8,6 +8,7 @@ extern "C" {
 #include <string.h>
 
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cudnn_shim.h"
 #include "kernels/cuda/emulated/libraries.h"
 #include "kernels/cuda/nccl_api.h"
 
@@ -15,8 +16,9 @@ static const struct {
     const char *file;
     const ax_standin *functions;
 } libraries[] = {
-    {AX_CUBLASLT_FILE, ax_standin_cublaslt},
-    {AX_NCCL_FILE, ax_standin_nccl},
+    {AX_CUBLASLT_FILE, ax_standin_cublaslt}, {AX_NCCL_FILE, ax_standin_nccl},
+    {AX_CUDNN_SHIM, ax_standin_cudnn},       {AX_CUDNN_FILE, ax_standin_cudnn},
+    {AX_CUDART_FILE, ax_standin_cudnn},
 };
 
 static void *find(const ax_standin *functions, const char *name) {

@@ -7,6 +7,6 @@ struct ax_standin {
     const char *name; /* NULL ends a list */
     void *function;
 };
-extern const struct ax_standin ax_standin_cublaslt[], ax_standin_nccl[];
+extern const struct ax_standin ax_standin_cublaslt[], ax_standin_nccl[], ax_standin_cudnn[];
 
 #endif

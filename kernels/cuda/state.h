@@ -1,0 +1,16 @@
+/* What a queue of the backend keeps: its libraries. */
+#ifndef AX_KERNELS_CUDA_STATE_H
+#define AX_KERNELS_CUDA_STATE_H
+
+#include "kernels/cuda/blas.h"
+#include "kernels/cuda/cudnn.h"
+
+struct ax_cuda_state {
+    struct ax_blas *blas;
+    struct ax_dnn *dnn;
+};
+static inline struct ax_cuda_state *ax_cuda_state(const struct ax_queue *q) {
+    return q->state;
+}
+
+#endif
