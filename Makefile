@@ -120,7 +120,7 @@ FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
 .PHONY: all help bootstrap demo test test-all test-arm check format docs fuzz bench-peers mutate clean tests-built
-.PHONY: install uninstall dist wheel gpu-check gpu-bench
+.PHONY: install uninstall dist wheel bundle gpu-check gpu-bench
 all: $(BIN) $(SHIM) ## build axtrain
 
 # Compiles, and keeps the compiler's messages beside the object for `make check`.
@@ -282,6 +282,15 @@ dist: ## build-dist/axtrain-VERSION-linux-x86_64.tar.gz: runs on glibc >= 2.34 w
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(DIST) OPT=-O2 STATIC=1 CUDA= all
 	@tools/make-dist $(DIST)/axtrain $(RELEASE) $(EPOCH)
 
+# For a machine with a GPU that has none of our libraries.
+BUNDLE := $(BUILD)-bundle
+BUNDLE_ARCHS ?= 80 90a 100 120
+bundle: ## build-bundle/axtrain-VERSION-cuda-linux-x86_64.tar.zst: checks and measures axtrain where a GPU is
+	@tools/bootstrap build test dist
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUNDLE) OPT=-O2 STATIC=1 CUDA=$(or $(CUDA),nvcc) CUDA_ARCHS="$(BUNDLE_ARCHS)" \
+	    all $(BUNDLE)/gpu/test_ops $(BUNDLE)/gpu/test_train
+	@tools/make-bundle $(BUNDLE)/axtrain axtrain-$(VERSION)-cuda-linux-x86_64 $(EPOCH)
+
 wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the command
 	@tools/make-wheel $(DIST)/$(RELEASE) $(VERSION) $(EPOCH) $(DIST)
 	@tools/check-wheel $(DIST)/axtrain-$(VERSION)-*.whl
@@ -336,4 +345,4 @@ clean: ## remove build folders
 	rm -rf build build-*
 
 .SECONDARY:
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
