@@ -120,7 +120,7 @@ FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
 .PHONY: all help bootstrap demo test test-all test-arm check format docs fuzz bench-peers mutate clean tests-built
-.PHONY: install uninstall dist wheel bundle gpu-check gpu-bench
+.PHONY: install uninstall dist wheel bundle kernels gpu-check gpu-bench
 all: $(BIN) $(SHIM) ## build axtrain
 
 # Compiles, and keeps the compiler's messages beside the object for `make check`.
@@ -211,7 +211,8 @@ $(BUILD)/tests/%.so: tests/%.c
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(WERROR:%=-Werror all-warnings) $(CPPFLAGS) -MD -MP \
     $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
     -gencode arch=compute_$(firstword $(CUDA_ARCHS)),code=compute_$(firstword $(CUDA_ARCHS)) \
-    --compiler-options -fPIC,-Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics,-ffp-contract=off
+    --compiler-options -fPIC,-Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics,-ffp-contract=off $(NVCC_MORE)
+kernels: $(CUDA_KERNELS:%.cu=$(BUILD)/%.cu.o)
 # Number formats have the same bits everywhere: no product is fused with a sum.
 $(BUILD)/kernels/cuda/quant%.cu.o: NVCC_FLAGS += -fmad=false
 $(BUILD)/%.cu.o: %.cu
