@@ -195,7 +195,7 @@ void ax_arena_enter(struct ax_arena *a, enum ax_phase phase) {
     char *at = (char *)a->memory.base + (a->planning ? 0 : a->plan.persistent);
     for (int i = -1; i < a->n_slots; i++) {
         struct ax_stack *s = i < 0 ? &a->scratch : &a->slots[i];
-        AX_ASSERT(s->top == 0);
+        AX_ASSERT(s->top == 0 && s->end == 0);
         if (!a->planning) {
             s->base = at;
             s->cap = i < 0 ? a->plan.scratch[phase] : a->plan.slot[i][phase];
@@ -222,22 +222,55 @@ static void add_run(struct ax_stack *s, int name, size_t bytes) {
     s->names[name].live += bytes;
 }
 
+static void note_high(struct ax_stack *s) {
+    const size_t now = s->top + s->end;
+    size_t *high = &s->high[s->arena->phase];
+    *high = now > *high ? now : *high;
+    if (now <= s->names_high)
+        return;
+    s->names_high = now;
+    for (int i = 0; i < s->n_names; i++)
+        s->names[i].at_peak = s->names[i].live;
+}
+
 void *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes) {
     size_t rounded = round_up(bytes, AX_ARENA_ALIGN);
-    AX_ASSERT(rounded <= s->cap - s->top);
+    AX_ASSERT(rounded <= s->cap - s->top - s->end);
     char *block = s->base + s->top;
     if (!s->arena->planning && bytes > 0)
         UNPOISON(block, bytes);
     add_run(s, find_name(s, name), rounded);
     s->top += rounded;
-    size_t *high = &s->high[s->arena->phase];
-    *high = s->top > *high ? s->top : *high;
-    if (s->top > s->names_high) {
-        s->names_high = s->top;
-        for (int i = 0; i < s->n_names; i++)
-            s->names[i].at_peak = s->names[i].live;
-    }
+    note_high(s);
     return block;
+}
+
+/* Where a stack ends is not known while planning: its blocks are in the upper half of its space then. */
+static char *from_end(const struct ax_stack *s) {
+    return s->arena->planning ? s->base + PLANNING_SPACE / 2 + s->end : s->base + s->cap - s->end;
+}
+
+void *ax_stack_push_end(struct ax_stack *s, const char *name, size_t bytes) {
+    const size_t rounded = round_up(bytes, AX_ARENA_ALIGN);
+    const int of = find_name(s, name);
+    AX_ASSERT(rounded <= s->cap - s->top - s->end && (s->end == 0 || s->end_name == of));
+    s->end += rounded;
+    s->end_name = of;
+    s->names[of].live += rounded;
+    note_high(s);
+    char *block = from_end(s);
+    if (!s->arena->planning && bytes > 0)
+        UNPOISON(block, bytes);
+    return block;
+}
+
+void ax_stack_release_end(struct ax_stack *s) {
+    if (s->end == 0)
+        return;
+    if (!s->arena->planning)
+        POISON(from_end(s), s->end);
+    s->names[s->end_name].live -= s->end;
+    s->end = 0;
 }
 
 size_t ax_stack_mark(const struct ax_stack *s) {

@@ -6,7 +6,8 @@
  * An arena holds a *persistent* stack (weights, gradients, optimizer state, tables) and, above it,
  * the working stacks of the current *phase*: `scratch` (temporaries and op workspaces) and one
  * stash per slot (activations kept from forward to backward). Disjoint phases share addresses. The
- * stack `host` is persistent, too; no op reads it, only copies do (ax_queue_copy).
+ * stack `host` is persistent, too; no op reads it, only copies do (ax_queue_copy). A slot may also be
+ * filled from its end, so that one thing grows in the memory that another gives back.
  *
  * The same calls run twice. The planning run has no memory: addresses count up from a made-up base
  * and are never accessed, and the high-water marks become a struct ax_arena_plan. For the real run,
@@ -51,13 +52,15 @@ struct ax_stack {
     char AX_DEVICE *base;
     size_t cap; /* SIZE_MAX while planning */
     size_t top;
-    size_t high[AX_PHASE_COUNT];
+    size_t end;                  /* bytes taken from its end … */
+    int end_name;                /* … by blocks of one name */
+    size_t high[AX_PHASE_COUNT]; /* of both */
     struct ax_arena *arena;
     size_t n_runs;
     struct ax_arena_run *runs; /* from the bottom up; capacity AX_ARENA_MAX_RUNS */
     int n_names;
     struct ax_arena_name names[AX_ARENA_MAX_NAMES];
-    size_t names_high; /* `top` at which at_peak was taken */
+    size_t names_high; /* bytes at which at_peak was taken */
 };
 
 struct ax_arena_plan {
@@ -107,5 +110,8 @@ void AX_DEVICE *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes
 size_t ax_stack_mark(const struct ax_stack *s);
 /* Pops everything above the mark. */
 void ax_stack_release(struct ax_stack *s, size_t mark);
+/* The same from the stack's end downwards: blocks of one name, which are released together. */
+void AX_DEVICE *ax_stack_push_end(struct ax_stack *s, const char *name, size_t bytes);
+void ax_stack_release_end(struct ax_stack *s);
 
 #endif

@@ -157,6 +157,43 @@ static void names_count_bytes_now_and_at_the_peak(void **state) {
     ax_arena_free(&a);
 }
 
+/* What a stack releases at its top, its end may take: the high-water mark is of both. */
+static void a_stack_fills_from_both_ends(void **state) {
+    (void)state;
+    struct ax_arena a;
+    struct ax_arena_plan plan = {0};
+    for (int run = 0; run < 2; run++) {
+        assert_int_equal(run == 0 ? ax_arena_create_planning(&a, 1)
+                                  : ax_arena_create(&a, &plan, &ax_device_host),
+                         AX_OK);
+        ax_arena_enter(&a, AX_PHASE_TRAIN);
+        struct ax_stack *s = &a.slots[0];
+        char *low = ax_stack_push(s, "low", 100);
+        const size_t mark = ax_stack_mark(s);
+        char *more = ax_stack_push(s, "low", 256);
+        char *high = ax_stack_push_end(s, "high", 60); /* 128 + 256 + 64 */
+        ax_stack_release(s, mark);
+        char *lower = ax_stack_push_end(s, "high", 200); /* 128 + 320 */
+        assert_true(low < more && lower != high);
+        assert_int_equal(named(s, "high")->live, 64 + 256);
+        if (run == 1) {
+            memset(low, 1, 100);
+            memset(high, 2, 60);
+            memset(lower, 3, 200);
+            assert_ptr_equal(high, s->base + s->cap - 64);
+            assert_ptr_equal(lower, high - 256);
+            assert_true(low[99] == 1 && high[0] == 2 && high[59] == 2 && lower[199] == 3);
+            assert_memory_equal(plan.slot, a.plan.slot, sizeof plan.slot);
+        }
+        ax_stack_release_end(s);
+        ax_stack_release(s, 0);
+        assert_int_equal(named(s, "high")->live, 0);
+        ax_arena_measure(&a, &plan);
+        assert_int_equal(plan.slot[0][AX_PHASE_TRAIN], 128 + 64 + 256);
+        ax_arena_free(&a);
+    }
+}
+
 static void many_blocks(void **state) {
     (void)state;
     static const char *const names[] = {"a", "b", "c"};
@@ -360,6 +397,7 @@ int main(void) {
         cmocka_unit_test(plan_and_reality_agree),
         cmocka_unit_test(addresses_follow_from_the_plan),
         cmocka_unit_test(names_count_bytes_now_and_at_the_peak),
+        cmocka_unit_test(a_stack_fills_from_both_ends),
         cmocka_unit_test(many_blocks),
         cmocka_unit_test(large_arenas_are_lazy),
         cmocka_unit_test(memory_is_taken_early),
