@@ -1,5 +1,6 @@
 /* Forward and backward of y = x·Wᵀ + b:  dx = dy·W,  dW = dyᵀ·x,  db = Σ_t dy. Adapters add theirs
  * in adapter.c; operands of products become their values in fake_quant.c. */
+#include "model/later.h"
 #include "model/linear_products.h"
 #include "model/tp_hops.h"
 
@@ -16,13 +17,17 @@ int64_t ax_linear_out(const struct ax_linear *l) {
 
 /* ---- behind each other ---- */
 
-/* Plain products of rows that travel over tp. What is quantized, adapted or watched reads all rows. */
-static bool overlaps(const struct ax_runtime *rt, const struct ax_linear *l) {
-    bool plain = l->overlaps && l->split != AX_SPLIT_NONE && rt->mesh.size[AX_ROLE_TP] > 1 &&
-                 !ax_linear_quant(l) && !l->watch && !ax_unit_is_packed(l->unit, l->weight[0]);
+/* Products that depend on nothing but x, dy and W. */
+static bool is_plain(const struct ax_linear *l) {
+    bool plain = !ax_linear_quant(l) && !l->watch && !ax_unit_is_packed(l->unit, l->weight[0]);
     for (int i = 0; i < l->n_parts; i++)
         plain = plain && !l->adapter[i].a;
     return plain;
+}
+
+/* Plain products of rows that travel over tp. What is quantized, adapted or watched reads all rows. */
+static bool overlaps(const struct ax_runtime *rt, const struct ax_linear *l) {
+    return l->overlaps && l->split != AX_SPLIT_NONE && rt->mesh.size[AX_ROLE_TP] > 1 && is_plain(l);
 }
 
 /* Split over outputs: a rank's rows are multiplied while the next one's arrive. */
@@ -145,7 +150,56 @@ static enum ax_status backward_gathering(struct ax_runtime *rt, const struct ax_
         const struct ax_tensor out = ax_tp_hops_rows(&hops, dx, rank);
         AX_TRY(all_inputs(rt, l, &rows, &out));
     }
-    return all_gradients(rt, l, x, &hops.all, dy);
+    return x ? all_gradients(rt, l, x, &hops.all, dy) : AX_OK;
+}
+
+/* ---- in halves ---- */
+
+static bool has_gradients(const struct ax_linear *l) {
+    bool any = false;
+    for (int i = 0; i < l->n_parts; i++)
+        any = any || ax_unit_grad(l->unit, l->weight[i]).data ||
+              (l->bias[i] && ax_unit_grad(l->unit, l->bias[i]).data);
+    return any;
+}
+
+static enum ax_status backward_inputs(struct ax_runtime *rt, const struct ax_linear *l,
+                                      const struct ax_tensor *dy, const struct ax_tensor *dx) {
+    struct ax_tensor d_out = *dy;
+    if (overlaps(rt, l) && l->split == AX_SPLIT_INPUTS)
+        return backward_gathering(rt, l, NULL, dy, dx);
+    if (l->split == AX_SPLIT_INPUTS)
+        AX_TRY(ax_tp_gather(rt, dy, &d_out));
+    if (l->split != AX_SPLIT_OUTPUTS)
+        return all_inputs(rt, l, &d_out, dx);
+    const struct ax_tensor partial = ax_tp_partial(rt, dx);
+    AX_TRY(all_inputs(rt, l, dy, &partial));
+    return ax_tp_reduce(rt, &partial, NULL, dx);
+}
+
+enum ax_status ax_linear_backward_weights(struct ax_runtime *rt, const struct ax_linear *l,
+                                          const struct ax_tensor *x, const struct ax_tensor *dy) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_tensor in = *x, d_out = *dy;
+    if (l->split == AX_SPLIT_OUTPUTS)
+        AX_TRY(ax_tp_gather(rt, x, &in));
+    if (l->split == AX_SPLIT_INPUTS)
+        AX_TRY(ax_tp_gather(rt, dy, &d_out));
+    AX_TRY(all_gradients(rt, l, &in, &d_out, dy));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* dx, with the rest put off. */
+static enum ax_status backward_half(struct ax_runtime *rt, const struct ax_linear *l,
+                                    const struct ax_tensor *x, const struct ax_tensor *dy,
+                                    const struct ax_tensor *dx) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    AX_TRY(ax_later_add(*l->later, rt, l, x, dy));
+    if (dx)
+        AX_TRY(backward_inputs(rt, l, dy, dx));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear *l,
@@ -156,6 +210,8 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
     const bool outputs = l->split == AX_SPLIT_OUTPUTS;
     struct ax_linear_inputs in = {.x = *x};
     struct ax_tensor d_out = *dy, d_in = {0};
+    if (l->later && *l->later && is_plain(l) && has_gradients(l))
+        return backward_half(rt, l, x, dy, dx);
     if (overlaps(rt, l)) {
         AX_TRY(outputs ? backward_summing(rt, l, x, dy, dx) : backward_gathering(rt, l, x, dy, dx));
         ax_stack_release(scratch, mark);

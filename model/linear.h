@@ -19,6 +19,7 @@
 
 enum ax_linear_split { AX_SPLIT_OUTPUTS, AX_SPLIT_INPUTS, AX_SPLIT_NONE };
 
+struct ax_later; /* later.h */
 struct ax_linear;
 /* Called with what a linear reads, before its product: x [T][in], of this rank. */
 struct ax_linear_watch {
@@ -34,6 +35,9 @@ struct ax_linear {
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
     bool overlaps; /* with tp: its rows travel behind its products where these are plain ones */
+    struct ax_later *const
+        *later; /* where its backward now leaves weights' gradients; *later or later
+                                      NULL: it computes them */
     const struct ax_fake_quant *quant;   /* NULL: none */
     const struct ax_linear_watch *watch; /* of forward passes; NULL: nobody */
 };
@@ -49,6 +53,9 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
 enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear *l,
                                   const struct ax_tensor *x, const struct ax_tensor *dy,
                                   const struct ax_tensor *dx);
+/* The former alone, of a linear that was put off. */
+enum ax_status ax_linear_backward_weights(struct ax_runtime *rt, const struct ax_linear *l,
+                                          const struct ax_tensor *x, const struct ax_tensor *dy);
 
 /* How operands are quantized in this pass; NULL: they are not. */
 const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l);

@@ -71,11 +71,14 @@ static enum ax_status quantize_layer(struct ax_model *m, struct ax_layer *l) {
     return AX_OK;
 }
 
-static void overlap_layer(struct ax_layer *l, bool overlaps) {
+/* What all linears of a layer are told of how they run. */
+static void direct_layer(struct ax_model *m, struct ax_layer *l, bool overlaps) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
     const int n = ax_layer_linears(l, linears);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         linears[i]->overlaps = overlaps;
+        linears[i]->later = &m->later;
+    }
 }
 
 /* The ends of the model train for the scheme, where it has them. */
@@ -113,7 +116,7 @@ static enum ax_status build_units(struct ax_builder *b) {
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
         AX_TRY(ax_layer_init(b, l));
         AX_TRY(ax_builder_finish_unit(b, i + 1));
-        overlap_layer(l, b->options->tp_overlap);
+        direct_layer(b->model, l, b->options->tp_overlap);
         if (m->quant.on && i >= b->options->unquantized_first &&
             i < a->n_layers - b->options->unquantized_last)
             AX_TRY(quantize_layer(m, l));

@@ -7,6 +7,7 @@
  *   builder.c, freeze.c                  collect parameters while a model is created
  *   tensor_parallel.c, stash.c, norm.c … steps that all parts share
  *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
+ *   linear.c ↔ later.c                   a product, and its gradient at another time
  *   linear.c → qkv.c, attend.c → attention.c, mla.c; mlp.c, router.c → moe.c → shared_expert.c
  *                                        the parts of a layer (experts: expert_weights.c)
  *   adapter/attach.c                     parameters of adapters
@@ -141,6 +142,7 @@ struct ax_model {
     const struct ax_peft_config *adapter;
     struct ax_adapter_bank *bank;
     struct ax_adapter_run adapter_run;
+    struct ax_later *later;     /* of the backward that runs, if it is halved; else NULL */
     struct ax_fake_quant quant; /* of a model with `qat`; starts on */
     struct ax_tensor
         *starts;     /* [n_params] accumulation: what PiSSA subtracted from the base, B negated;

@@ -10,7 +10,7 @@
 #include "model/tensor_parallel.h"
 
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack) {
-    *s = (struct ax_slot){.stack = stack};
+    *s = (struct ax_slot){.stack = stack, .later = {.stack = stack}};
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&s->frames, (size_t)m->n_units, sizeof *s->frames), st, fail);
     AX_TRY_GOTO(ax_alloc(&s->residual, (size_t)m->n_units, sizeof *s->residual), st, fail);
@@ -58,6 +58,7 @@ void ax_slot_free(struct ax_slot *s) {
     ax_free(s->frames);
     ax_free(s->residual);
     ax_free(s->away);
+    ax_later_free(&s->later);
     ax_expert_rounds_free(s->expert_rounds);
     *s = (struct ax_slot){0};
 }
@@ -109,6 +110,7 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
 }
 
 void ax_pass_end(struct ax_pass *p) {
+    ax_later_end(&p->slot->later);
     ax_stack_release(p->slot->stack, p->slot->mark);
 }
 
@@ -191,7 +193,7 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
     return last ? AX_OK : send_away(p, unit);
 }
 
-enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
+static enum ax_status backward(struct ax_pass *p, int unit) {
     struct ax_model *m = p->model;
     struct ax_slot *s = p->slot;
     struct ax_stack *scratch = &m->rt->arena.scratch;
@@ -219,6 +221,18 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
     return AX_OK;
 }
 
+enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
+    struct ax_model *m = p->model;
+    m->later = p->halves ? &p->slot->later : NULL;
+    const enum ax_status st = backward(p, unit);
+    m->later = NULL;
+    return st;
+}
+
+enum ax_status ax_pass_weights(struct ax_pass *p, int unit) {
+    return ax_later_run(&p->slot->later, p->model->rt, &p->model->units[unit]);
+}
+
 static enum ax_status run_chunk(struct ax_pass *p, const struct ax_chunk *c) {
     const struct ax_model *m = p->model;
     const bool ahead = m->pool.prefetch;
@@ -237,19 +251,19 @@ static enum ax_status run_chunk(struct ax_pass *p, const struct ax_chunk *c) {
 enum ax_status ax_pass_forward_all(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_runtime *rt = m->rt;
-    struct ax_pipe_messages list = {0};
+    struct ax_ticket ticket;
     for (int i = 0; i < m->chunks.n; i++) {
         const struct ax_chunk *c = &m->chunks.list[i];
         if (c->first > 0) {
             const struct ax_stage_rows in = {&p->slot->residual[c->first - 1], p->batch};
-            AX_TRY(ax_pipe_receive(rt, &list, ax_pipe_peer(rt, -1), in));
-            AX_TRY(ax_pipe_wait(rt, &list));
+            AX_TRY(ax_pipe_receive(rt, ax_pipe_peer(rt, -1), in, &ticket));
+            AX_TRY(ax_pipe_wait(rt, ticket));
         }
         AX_TRY(run_chunk(p, c));
         if (c->end < m->n_units) {
             const struct ax_stage_rows out = {&p->slot->residual[c->end - 1], p->batch};
-            AX_TRY(ax_pipe_send(rt, &list, ax_pipe_peer(rt, 1), out));
-            AX_TRY(ax_pipe_wait(rt, &list));
+            AX_TRY(ax_pipe_send(rt, ax_pipe_peer(rt, 1), out, &ticket));
+            AX_TRY(ax_pipe_wait(rt, ticket));
         }
     }
     return AX_OK;

@@ -3,6 +3,7 @@
 #define AX_MODEL_PASS_H
 
 #include "model/kvcache.h"
+#include "model/later.h"
 #include "model/model.h"
 #include "model/truncation.h"
 
@@ -17,6 +18,7 @@ struct ax_slot {
                               while the device has two in turns; NULL = on the device */
     struct ax_tensor grad; /* accumulation [T][D]; only with backward */
     struct ax_expert_rounds *expert_rounds; /* [n_layers]; NULL = no exchange */
+    struct ax_later later;                  /* of halved backwards */
     struct ax_tensor load, slope;           /* of the routers: see balance.h */
     bool balanced;                          /* slope has been computed */
 };
@@ -60,7 +62,8 @@ struct ax_pass {
     struct ax_model *model;
     struct ax_batch *batch;
     struct ax_slot *slot;
-    int chunk; /* of the stage's: whose units it runs; forward_all runs all */
+    int chunk;   /* of the stage's: whose units it runs; forward_all runs all */
+    bool halves; /* backward leaves what it can to ax_pass_weights (later.h) */
     struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_step_measures AX_DEVICE *measures; /* of objectives on documents; else unused */
     enum ax_recompute recompute;
@@ -85,6 +88,8 @@ void ax_pass_end(struct ax_pass *p);
 /* The unit must be gathered. Order: forward 0 … n−1, then backward n−1 … 0. */
 enum ax_status ax_pass_forward(struct ax_pass *p, int unit);
 enum ax_status ax_pass_backward(struct ax_pass *p, int unit);
+/* The rest of a halved backward, of the units in the same order; they need not be gathered. */
+enum ax_status ax_pass_weights(struct ax_pass *p, int unit);
 /* Forward through all units, gathered one at a time: evaluation and decoding. */
 enum ax_status ax_pass_forward_all(struct ax_pass *p);
 /* Logits (accumulation [n][V]) of the given rows of the final hidden state. Gathers the head

@@ -11,20 +11,15 @@ struct ax_stage_rows {
     const struct ax_batch *batch; /* whose length they have; NULL: always the same */
 };
 
-/* Messages that have been started and not waited for; zero it before the first. */
-struct ax_pipe_messages {
-    int n;
-    struct ax_ticket tickets[4];
-};
-
 /* The stage `steps` after this one, where the first follows the last. */
 int ax_pipe_peer(const struct ax_runtime *rt, int steps);
-/* Two stages must start their messages in the same order; none has to wait for another. */
-enum ax_status ax_pipe_send(struct ax_runtime *rt, struct ax_pipe_messages *list, int peer,
-                            struct ax_stage_rows what);
-enum ax_status ax_pipe_receive(struct ax_runtime *rt, struct ax_pipe_messages *list, int peer,
-                               struct ax_stage_rows what);
-/* For all of them; the list is empty then. */
-enum ax_status ax_pipe_wait(struct ax_runtime *rt, struct ax_pipe_messages *list);
+/* Two stages must start their messages in the same order; none has to wait for another. Each may travel
+ * from ax_pipe_travel on, or when one is waited for. */
+enum ax_status ax_pipe_send(struct ax_runtime *rt, int peer, struct ax_stage_rows what,
+                            struct ax_ticket *ticket);
+enum ax_status ax_pipe_receive(struct ax_runtime *rt, int peer, struct ax_stage_rows what,
+                               struct ax_ticket *ticket);
+enum ax_status ax_pipe_travel(struct ax_runtime *rt);
+enum ax_status ax_pipe_wait(struct ax_runtime *rt, struct ax_ticket ticket);
 
 #endif

@@ -292,7 +292,8 @@ enum ax_status ax_plan_time_estimate(struct ax_plan_time *t, const struct ax_pla
     free_stages(stage, 1);
     AX_TRY(st);
     const double each = 1.0 / few.n_microbatches, n = so->n_microbatches;
-    t->step *= each * (n + (stages - 1.0) / ax_pipeline_chunks(&pipeline));
+    t->step *= each * (n + (stages - 1.0) / ax_pipeline_chunks(&pipeline) /
+                               (ax_pipeline_halves(&pipeline) ? 3 : 1));
     t->tokens *= each * n;
     t->flops *= each * n;
     t->flops_full *= each * n;

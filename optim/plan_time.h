@@ -51,7 +51,8 @@ enum ax_status ax_plan_time(struct ax_plan_time *t, const struct ax_plan_time_op
                             const struct ax_step_options *so);
 
 /* An estimate for comparisons, from one stage alone (of more than two, the second), and as many micro-batches as fill the
- * pipeline: what each of them takes, times their number and what filling adds, (p − 1)/v of p stages with v chunks.
+ * pipeline: what each of them takes, times their number and what filling adds, (p − 1)/v of p stages with v chunks,
+ * or a third of it if backwards are halved.
  * Sets step, tokens and what follows from them, and arena. */
 enum ax_status ax_plan_time_estimate(struct ax_plan_time *t, const struct ax_plan_time_options *o,
                                      const struct ax_runtime_options *ro,

@@ -79,34 +79,67 @@ static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a)
                        &(struct ax_copy){outgoing(s, a->microbatch), s->slots[a->slot].grad});
 }
 
+static enum ax_status act_weights(struct ax_step *s, const struct ax_action *a) {
+    AX_TRY(make_way(s, a->unit));
+    return ax_pass_weights(pass_of(s, a), a->unit);
+}
+
 static struct ax_stage_rows rows_of(const struct ax_step *s, const struct ax_action *a,
                                     const struct ax_tensor *rows) {
     return (struct ax_stage_rows){rows, &s->batches[a->microbatch]};
 }
 
+static struct ax_ticket *ticket_of(const struct ax_step *s, const struct ax_action *a,
+                                   enum ax_action_kind message) {
+    const int pass = a->chunk * s->o.n_microbatches + a->microbatch;
+    return &s->messages[pass].tickets[message - AX_ACT_SEND_OUTPUT];
+}
+
+static enum ax_status send(struct ax_step *s, const struct ax_action *a, int to,
+                           const struct ax_tensor *rows) {
+    return ax_pipe_send(s->rt, ax_pipe_peer(s->rt, to), rows_of(s, a, rows),
+                        ticket_of(s, a, a->kind));
+}
+
+static enum ax_status receive(struct ax_step *s, const struct ax_action *a, int from,
+                              const struct ax_tensor *rows) {
+    return ax_pipe_receive(s->rt, ax_pipe_peer(s->rt, from), rows_of(s, a, rows),
+                           ticket_of(s, a, a->kind));
+}
+
 static enum ax_status act_send_output(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_tensor *out = &s->slots[a->slot].residual[chunk_of(s, a)->end - 1];
-    return ax_pipe_send(s->rt, &s->messages, ax_pipe_peer(s->rt, 1), rows_of(s, a, out));
+    return send(s, a, 1, &s->slots[a->slot].residual[chunk_of(s, a)->end - 1]);
+}
+
+static struct ax_tensor inbox_of(const struct ax_step *s, const struct ax_action *a) {
+    return ax_tensor_rows(&s->inboxes[a->inbox], 0, ax_tp_rows(s->rt, s->batches[a->microbatch].T));
 }
 
 static enum ax_status act_receive_input(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_tensor *in = &s->slots[a->slot].residual[chunk_of(s, a)->first - 1];
-    return ax_pipe_receive(s->rt, &s->messages, ax_pipe_peer(s->rt, -1), rows_of(s, a, in));
+    const struct ax_tensor in = inbox_of(s, a);
+    return receive(s, a, -1, &in);
 }
 
 static enum ax_status act_send_gradient(struct ax_step *s, const struct ax_action *a) {
     const struct ax_tensor out = outgoing(s, a->microbatch);
-    return ax_pipe_send(s->rt, &s->messages, ax_pipe_peer(s->rt, -1), rows_of(s, a, &out));
+    return send(s, a, -1, &out);
 }
 
 static enum ax_status act_receive_gradient(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_tensor *in = &s->slots[a->slot].grad;
-    return ax_pipe_receive(s->rt, &s->messages, ax_pipe_peer(s->rt, 1), rows_of(s, a, in));
+    return receive(s, a, 1, &s->slots[a->slot].grad);
+}
+
+static enum ax_status act_travel(struct ax_step *s, const struct ax_action *a) {
+    (void)a;
+    return ax_pipe_travel(s->rt);
 }
 
 static enum ax_status act_wait(struct ax_step *s, const struct ax_action *a) {
-    (void)a;
-    return ax_pipe_wait(s->rt, &s->messages);
+    AX_TRY(ax_pipe_wait(s->rt, *ticket_of(s, a, a->message)));
+    if (a->message != AX_ACT_RECEIVE_INPUT)
+        return AX_OK;
+    const struct ax_tensor *in = &s->slots[a->slot].residual[chunk_of(s, a)->first - 1];
+    return ax_run_copy(s->rt->q, &(struct ax_copy){*in, inbox_of(s, a)});
 }
 
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
@@ -129,9 +162,11 @@ static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
         struct ax_tensor other = *grad;
         other.data = ax_stack_push(scratch, "gradient of the tied copy", ax_tensor_bytes(grad));
         const struct ax_stage_rows out = {.rows = grad}, in = {.rows = &other};
-        AX_TRY(ax_pipe_send(s->rt, &s->messages, peer, out));
-        AX_TRY(ax_pipe_receive(s->rt, &s->messages, peer, in));
-        AX_TRY(ax_pipe_wait(s->rt, &s->messages));
+        struct ax_ticket sent, received;
+        AX_TRY(ax_pipe_send(s->rt, peer, out, &sent));
+        AX_TRY(ax_pipe_receive(s->rt, peer, in, &received));
+        AX_TRY(ax_pipe_wait(s->rt, received));
+        AX_TRY(ax_pipe_wait(s->rt, sent));
         AX_TRY(ax_run_add(s->rt->q, &(struct ax_add){*grad, other, 1}));
         ax_stack_release(scratch, mark);
     }
@@ -232,12 +267,14 @@ static const struct {
     [AX_ACT_GATHER] = {act_gather, AX_TIME_FORWARD},
     [AX_ACT_FORWARD] = {act_forward, AX_TIME_FORWARD, true},
     [AX_ACT_BACKWARD] = {act_backward, AX_TIME_BACKWARD, true},
+    [AX_ACT_WEIGHTS] = {act_weights, AX_TIME_BACKWARD, true},
     [AX_ACT_RELEASE] = {act_release, AX_TIME_BACKWARD},
     [AX_ACT_END] = {act_end, AX_TIME_BACKWARD},
     [AX_ACT_SEND_OUTPUT] = {act_send_output, AX_TIME_FORWARD},
     [AX_ACT_RECEIVE_INPUT] = {act_receive_input, AX_TIME_FORWARD},
     [AX_ACT_SEND_GRADIENT] = {act_send_gradient, AX_TIME_BACKWARD},
     [AX_ACT_RECEIVE_GRADIENT] = {act_receive_gradient, AX_TIME_BACKWARD},
+    [AX_ACT_TRAVEL] = {act_travel, AX_TIME_BACKWARD},
     [AX_ACT_WAIT] = {act_wait, AX_TIME_BACKWARD},
     [AX_ACT_REDUCE] = {act_reduce, AX_TIME_BACKWARD},
     [AX_ACT_TIE] = {act_tie, AX_TIME_BACKWARD},

@@ -111,12 +111,15 @@ struct ax_step {
     struct ax_step_measures AX_DEVICE *measures; /* of the step in progress */
     struct ax_expert_balance AX_DEVICE *balance; /* of the step; before measures */
     struct ax_pass *passes;                      /* [chunks][n_microbatches] */
-    struct ax_pipe_messages messages;            /* since the last AX_ACT_WAIT */
-    struct ax_unit_sum reduction;                /* in flight */
-    struct ax_param_state *states;               /* [model.n_params] */
-    struct ax_state_stream stream;               /* of the states, if they are offloaded */
-    struct ax_lisa lisa;                         /* which layers train, if not all do */
-    struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
+    struct ax_step_messages {
+        struct ax_ticket tickets[4]; /* by AX_ACT_SEND_OUTPUT … AX_ACT_RECEIVE_GRADIENT */
+    } *messages;                     /* [chunks][n_microbatches] */
+    struct ax_unit_sum reduction;    /* in flight */
+    struct ax_param_state *states;   /* [model.n_params] */
+    struct ax_state_stream stream;   /* of the states, if they are offloaded */
+    struct ax_lisa lisa;             /* which layers train, if not all do */
+    struct ax_tensor outbox;         /* gradient to send to the previous stage; accum [T/tp][D] */
+    struct ax_tensor inboxes[2];     /* outputs received from it; likewise */
     char contract[AX_CONTRACT_NAME]; /* of its gradients: one per step of a runtime */
     /* What an objective is given in the next ax_step_begin: KTO's estimate; the entropy from which on
      * tokens train, if not all do, and how many of this rank's that are (0: all). */

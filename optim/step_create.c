@@ -74,6 +74,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     if (!ax_queue_has_host_tier(s->rt->q))
         s->o.offload = (struct ax_offload){0};
     s->o.sharding.keep_gradients &= s->o.n_microbatches > 1; /* else the same sums */
+    /* a halved backward writes a unit's gradients twice, with other units' between */
+    s->o.sharding.keep_gradients |= ax_pipeline_halves(&pipeline);
     const struct ax_model_options mo = {.dtype = s->o.dtype,
                                         .train = true,
                                         .masters = s->o.masters,
@@ -113,6 +115,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     const size_t n = (size_t)s->o.n_microbatches;
     AX_TRY(ax_alloc(&s->batches, n, sizeof *s->batches));
     AX_TRY(ax_alloc(&s->passes, (size_t)s->model.chunks.n * n, sizeof *s->passes));
+    AX_TRY(ax_alloc(&s->messages, (size_t)s->model.chunks.n * n, sizeof *s->messages));
     AX_TRY(ax_alloc(&s->slots, (size_t)s->schedule.n_slots, sizeof *s->slots));
     const size_t groups = (size_t)ax_lr_group_count(&s->o.lr_groups);
     s->balance = ax_stack_push(&arena->persistent, "step scalars",
@@ -126,9 +129,14 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     const int64_t rows = ax_tp_rows(s->rt, tokens / mesh->size[AX_ROLE_CP]);
     AX_TRY(create_teacher(s, tokens / mesh->size[AX_ROLE_CP]));
     if (!ax_chunks_have(&s->model.chunks, 0) || s->model.chunks.n > 1) {
-        s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
-        s->outbox.data =
-            ax_stack_push(&arena->persistent, "outgoing gradient", ax_tensor_bytes(&s->outbox));
+        const struct ax_tensor box =
+            ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
+        struct ax_tensor *boxes[] = {&s->outbox, &s->inboxes[0], &s->inboxes[1]};
+        for (int i = 0; i < 3; i++) {
+            *boxes[i] = box;
+            boxes[i]->data = ax_stack_push(&arena->persistent, "from and to the stage before",
+                                           ax_tensor_bytes(&box));
+        }
     }
     AX_TRY(ax_slots_create(s->slots, s->schedule.n_slots, &s->model,
                            s->o.offload.activations ? rows : 0));
@@ -149,6 +157,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
         s->passes[i] = (struct ax_pass){.model = &s->model,
                                         .batch = &s->batches[i % n],
                                         .chunk = (int)(i / n),
+                                        .halves = ax_pipeline_halves(&pipeline) && so.stage > 0,
                                         .scalars = s->scalars,
                                         .measures = s->measures,
                                         .recompute = s->o.recompute,
@@ -178,6 +187,7 @@ void ax_step_free(struct ax_step *s) {
     ax_free(s->states);
     ax_free(s->slots);
     ax_free(s->passes);
+    ax_free(s->messages);
     ax_free(s->batches);
     ax_lisa_free(&s->lisa);
     ax_schedule_free(&s->schedule);

@@ -143,6 +143,10 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     return ax_queue_call(q, start_now, &call, sizeof call, NULL, 0);
 }
 
+enum ax_status ax_comm_travel(struct ax_comm *c, struct ax_queue *q) {
+    return c->ops->travel && !ax_queue_is_meta(q) ? c->ops->travel(c, q) : AX_OK;
+}
+
 enum ax_status ax_comm_skip(struct ax_comm *c, const struct ax_collective *what) {
     return c->contracts ? ax_contract_note(c->contracts, c, what) : AX_OK;
 }

@@ -54,6 +54,8 @@ struct ax_comm_ops {
     enum ax_status (*start)(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what,
                             struct ax_ticket ticket);
     enum ax_status (*wait)(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
+    /* See ax_comm_travel; NULL: messages travel as soon as they are started. */
+    enum ax_status (*travel)(struct ax_comm *c, struct ax_queue *q);
     void (*free)(struct ax_comm *c);
 };
 
@@ -79,6 +81,8 @@ struct ax_comm {
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket);
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
+/* Messages that were started travel now, together, as they do when one is waited for. */
+enum ax_status ax_comm_travel(struct ax_comm *c, struct ax_queue *q);
 /* In place of start: of a collective that a plan has, and that nobody who takes part in it needs with the
  * data at hand. */
 enum ax_status ax_comm_skip(struct ax_comm *c, const struct ax_collective *what);

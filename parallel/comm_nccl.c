@@ -196,6 +196,14 @@ static enum ax_status nccl_wait(struct ax_comm *c, struct ax_queue *q, struct ax
     return ax_nccl_wait(m->nccl, q, ticket.id);
 }
 
+static enum ax_status nccl_travel(struct ax_comm *c, struct ax_queue *q) {
+    struct member *m = c->state;
+    if (!q->ops->device->own_fabric)
+        return AX_OK;
+    AX_TRY(lost(m->world));
+    return send_messages(m);
+}
+
 static void nccl_free(struct ax_comm *c) {
     struct member *m = c->state;
     struct world *w = m->world;
@@ -211,8 +219,12 @@ static void nccl_free(struct ax_comm *c) {
     ax_free(m);
 }
 
-static const struct ax_comm_ops comm_ops = {
-    .name = "nccl", .enqueues = true, .start = nccl_start, .wait = nccl_wait, .free = nccl_free};
+static const struct ax_comm_ops comm_ops = {.name = "nccl",
+                                            .enqueues = true,
+                                            .start = nccl_start,
+                                            .wait = nccl_wait,
+                                            .travel = nccl_travel,
+                                            .free = nccl_free};
 
 /* The first rank names the group; the host's fabric tells the others. */
 static enum ax_status name_group(struct ax_comm *by_host, char id[AX_NCCL_ID]) {

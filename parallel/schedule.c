@@ -9,12 +9,14 @@ static const char *const names[AX_ACT_COUNT] = {
     [AX_ACT_GATHER] = "gather",
     [AX_ACT_FORWARD] = "forward",
     [AX_ACT_BACKWARD] = "backward",
+    [AX_ACT_WEIGHTS] = "weights",
     [AX_ACT_RELEASE] = "release",
     [AX_ACT_END] = "end",
     [AX_ACT_SEND_OUTPUT] = "send output",
     [AX_ACT_RECEIVE_INPUT] = "receive input",
     [AX_ACT_SEND_GRADIENT] = "send gradient",
     [AX_ACT_RECEIVE_GRADIENT] = "receive gradient",
+    [AX_ACT_TRAVEL] = "travel",
     [AX_ACT_WAIT] = "wait",
     [AX_ACT_REDUCE] = "reduce",
     [AX_ACT_TIE] = "tie",
@@ -36,11 +38,22 @@ struct pass {
 struct builder {
     struct ax_schedule *s;
     const struct ax_schedule_options *o;
-    struct ax_order order;
+    struct ax_ticks ticks;
     struct pass slots[AX_ARENA_MAX_SLOTS];
-    int messages; /* since the last wait */
-    int kept;     /* unit that stays unsharded because its backward follows; −1 = none */
+    int messages;              /* since they last traveled */
+    int inputs, used;          /* received and used: they alternate between two inboxes */
+    struct ax_chunk_pass sent; /* whose gradient is in the outbox; chunk −1: none */
+    int kept; /* unit that stays unsharded because its backward follows; −1 = none */
 };
+
+/* What a stage does in a tick, or chunk −1; stages are counted around. */
+static struct ax_chunk_pass in_tick(const struct builder *b, int tick, int stage) {
+    return ax_ticks_at(&b->ticks, tick, stage % b->o->pipeline.stages);
+}
+
+static bool runs(const struct ax_chunk_pass *a, enum ax_pass_kind kind) {
+    return a->chunk >= 0 && a->kind == kind;
+}
 
 static enum ax_status put_action(struct ax_schedule *s, const struct ax_action *a) {
     if (s->n == s->cap) {
@@ -122,10 +135,27 @@ static bool has_copy(const struct builder *b) {
     return b->o->tied && is_last(b) && !is_first(b);
 }
 
-static enum ax_status put_backward(struct builder *b, int slot) {
+/* The backwards of the first stage are whole: nobody waits for a half of them. */
+static bool halves(const struct builder *b) {
+    return ax_pipeline_halves(&b->o->pipeline) && !is_first(b);
+}
+
+static enum ax_status put_reduce(struct builder *b, int unit, int slot) {
     const struct ax_chunks *chunks = &b->o->chunks;
-    const struct ax_chunk *c = &chunks->list[b->slots[slot].chunk];
-    const bool with_copy = has_copy(b) && c == &chunks->list[chunks->n - 1];
+    const struct ax_chunk *last = &chunks->list[chunks->n - 1];
+    AX_TRY(put(b, AX_ACT_REDUCE, unit, slot));
+    return has_copy(b) && b->slots[slot].chunk == chunks->n - 1 && unit == last->end - 1
+               ? put(b, AX_ACT_REDUCE, 0, slot)
+               : AX_OK;
+}
+
+static enum ax_status put_end(struct builder *b, int slot) {
+    b->slots[slot].open = false;
+    return put(b, AX_ACT_END, -1, slot);
+}
+
+static enum ax_status put_backward(struct builder *b, int slot) {
+    const struct ax_chunk *c = &b->o->chunks.list[b->slots[slot].chunk];
     if (b->kept != c->end - 1)
         AX_TRY(put(b, AX_ACT_GATHER, c->end - 1, slot));
     for (int u = c->end - 1; u >= c->first; u--) {
@@ -133,92 +163,150 @@ static enum ax_status put_backward(struct builder *b, int slot) {
             AX_TRY(put(b, AX_ACT_GATHER, u - 1, slot));
         AX_TRY(put(b, AX_ACT_BACKWARD, u, slot));
         AX_TRY(put(b, AX_ACT_RELEASE, u, slot));
-        AX_TRY(put(b, AX_ACT_REDUCE, u, slot));
-        if (u == c->end - 1 && with_copy)
-            AX_TRY(put(b, AX_ACT_REDUCE, 0, slot));
+        if (!halves(b))
+            AX_TRY(put_reduce(b, u, slot));
     }
     b->kept = -1;
-    AX_TRY(put(b, AX_ACT_END, -1, slot));
-    b->slots[slot].open = false;
-    return AX_OK;
+    return halves(b) ? AX_OK : put_end(b, slot);
+}
+
+static enum ax_status put_weights(struct builder *b, int slot) {
+    const struct ax_chunk *c = &b->o->chunks.list[b->slots[slot].chunk];
+    for (int u = c->end - 1; u >= c->first; u--) {
+        AX_TRY(put(b, AX_ACT_WEIGHTS, u, slot));
+        AX_TRY(put_reduce(b, u, slot));
+    }
+    return put_end(b, slot);
 }
 
 /* ---- between two ticks ---- */
 
+/* A message of a chunk (its number among all), or the wait for it. */
+static struct ax_action about(const struct builder *b, enum ax_action_kind kind, int number,
+                              int microbatch) {
+    return (struct ax_action){.kind = kind,
+                              .unit = -1,
+                              .chunk = number / b->o->pipeline.stages,
+                              .microbatch = microbatch,
+                              .slot = -1};
+}
+
 static enum ax_status put_message(struct builder *b, enum ax_action_kind kind, int number,
                                   int microbatch) {
+    struct ax_action a = about(b, kind, number, microbatch);
     b->messages++;
-    /* a gradient is sent after its pass has ended, from the outbox */
-    if (kind != AX_ACT_SEND_GRADIENT)
-        return put(b, kind, -1, slot_of(b, number, microbatch));
-    return put_action(b->s, &(struct ax_action){.kind = kind,
-                                                .unit = -1,
-                                                .chunk = number / b->o->pipeline.stages,
-                                                .microbatch = microbatch,
-                                                .slot = -1});
+    if (kind == AX_ACT_RECEIVE_INPUT)
+        a.inbox = b->inputs++ % 2;
+    else if (kind != AX_ACT_SEND_GRADIENT) /* which is in the outbox: its pass may have ended */
+        a.slot = slot_of(b, number, microbatch);
+    return put_action(b->s, &a);
 }
 
-/* What the next stage does in a tick. */
-static const struct ax_chunk_pass *next_stage(const struct builder *b,
-                                              const struct ax_chunk_pass *tick) {
-    return &tick[(b->o->stage + 1) % b->o->pipeline.stages];
+static enum ax_status put_wait(struct builder *b, enum ax_action_kind message,
+                               const struct ax_chunk_pass *of) {
+    struct ax_action a = about(b, AX_ACT_WAIT, of->chunk, of->microbatch);
+    a.message = message;
+    if (message == AX_ACT_RECEIVE_INPUT)
+        a.inbox = b->used++ % 2;
+    if (message != AX_ACT_SEND_GRADIENT)
+        a.slot = slot_of(b, of->chunk, of->microbatch);
+    return put_action(b->s, &a);
 }
 
-static bool runs(const struct ax_chunk_pass *a, bool backward) {
-    return a->chunk >= 0 && a->backward == backward;
+static enum ax_status put_wait_for_outbox(struct builder *b) {
+    const struct ax_chunk_pass of = b->sent;
+    b->sent.chunk = -1;
+    return of.chunk < 0 ? AX_OK : put_wait(b, AX_ACT_SEND_GRADIENT, &of);
 }
 
 /* Gradients of the last tick. */
-static enum ax_status put_gradients(struct builder *b, const struct ax_chunk_pass *own,
-                                    const struct ax_chunk_pass *next) {
-    if (runs(own, true) && own->chunk > 0)
-        AX_TRY(put_message(b, AX_ACT_SEND_GRADIENT, own->chunk, own->microbatch));
-    if (runs(next, true) && next->chunk > 0)
-        AX_TRY(put_message(b, AX_ACT_RECEIVE_GRADIENT, next->chunk - 1, next->microbatch));
+static enum ax_status put_gradients(struct builder *b, int tick) {
+    const struct ax_chunk_pass own = in_tick(b, tick - 1, b->o->stage),
+                               next = in_tick(b, tick - 1, b->o->stage + 1);
+    if (runs(&own, AX_PASS_BACKWARD) && own.chunk > 0) {
+        b->sent = own;
+        AX_TRY(put_message(b, AX_ACT_SEND_GRADIENT, own.chunk, own.microbatch));
+    }
+    if (runs(&next, AX_PASS_BACKWARD) && next.chunk > 0)
+        AX_TRY(put_message(b, AX_ACT_RECEIVE_GRADIENT, next.chunk - 1, next.microbatch));
     return AX_OK;
 }
 
-/* What is used in the next one. */
-static enum ax_status put_activations(struct builder *b) {
-    const struct ax_chunk_pass *own = &b->order.now[b->o->stage],
-                               *next = next_stage(b, b->order.now);
-    if (runs(own, false))
-        AX_TRY(put_begin(b, own));
-    if (runs(next, false) && next->chunk > 0)
-        AX_TRY(put_message(b, AX_ACT_SEND_OUTPUT, next->chunk - 1, next->microbatch));
-    if (runs(own, false) && own->chunk > 0)
-        AX_TRY(put_message(b, AX_ACT_RECEIVE_INPUT, own->chunk, own->microbatch));
+/* Is the input that a stage uses in a tick sent just before tick `now`? */
+static bool is_due(const struct builder *b, int now, int tick, int stage) {
+    const struct ax_chunk_pass use = in_tick(b, tick, stage),
+                               made = in_tick(b, tick - 1, stage + b->o->pipeline.stages - 1);
+    const bool late = runs(&made, AX_PASS_FORWARD) && made.chunk == use.chunk - 1 &&
+                      made.microbatch == use.microbatch;
+    return runs(&use, AX_PASS_FORWARD) && use.chunk > 0 && now == (late ? tick : tick - 1);
+}
+
+/* What is used in this tick and the one after. */
+static enum ax_status put_activations(struct builder *b, int now) {
+    const int stage = b->o->stage;
+    for (int tick = now; tick <= now + 1; tick++) {
+        const struct ax_chunk_pass own = in_tick(b, tick, stage),
+                                   next = in_tick(b, tick, stage + 1);
+        if (is_due(b, now, tick, stage + 1))
+            AX_TRY(put_message(b, AX_ACT_SEND_OUTPUT, next.chunk - 1, next.microbatch));
+        if (is_due(b, now, tick, stage))
+            AX_TRY(put_message(b, AX_ACT_RECEIVE_INPUT, own.chunk, own.microbatch));
+    }
     return AX_OK;
 }
 
-static enum ax_status put_wait(struct builder *b) {
+static enum ax_status put_messages(struct builder *b, int tick) {
+    AX_TRY(put_gradients(b, tick));
+    AX_TRY(put_activations(b, tick));
     const bool any = b->messages > 0;
     b->messages = 0;
-    return any ? put_whole(b, AX_ACT_WAIT, -1) : AX_OK;
+    return any ? put_whole(b, AX_ACT_TRAVEL, -1) : AX_OK;
+}
+
+/* For what the pass uses, and memory that it will write. */
+static enum ax_status put_waits(struct builder *b, const struct ax_chunk_pass *own) {
+    const int last = b->o->chunks.n * b->o->pipeline.stages - 1;
+    if (own->kind == AX_PASS_FORWARD && own->chunk > 0)
+        return put_wait(b, AX_ACT_RECEIVE_INPUT, own);
+    if (own->kind != AX_PASS_BACKWARD)
+        return AX_OK;
+    if (own->chunk < last) {
+        AX_TRY(put_wait(b, AX_ACT_SEND_OUTPUT, own));
+        AX_TRY(put_wait(b, AX_ACT_RECEIVE_GRADIENT, own));
+    }
+    return put_wait_for_outbox(b);
 }
 
 /* In the last chunk a pass has what its backward needs as soon as it is forward. */
-static bool backward_follows(const struct builder *b, const struct ax_chunk_pass *a) {
-    const struct ax_chunk_pass next = ax_order_next(&b->order, b->o->stage);
-    return next.backward && next.chunk == a->chunk && next.microbatch == a->microbatch;
+static bool backward_follows(const struct builder *b, int tick, const struct ax_chunk_pass *a) {
+    struct ax_chunk_pass next = {.chunk = -1};
+    while (++tick < b->ticks.n && next.chunk < 0)
+        next = in_tick(b, tick, b->o->stage);
+    return runs(&next, AX_PASS_BACKWARD) && next.chunk == a->chunk &&
+           next.microbatch == a->microbatch;
+}
+
+static enum ax_status put_pass(struct builder *b, int tick, const struct ax_chunk_pass *a) {
+    if (a->kind == AX_PASS_FORWARD)
+        AX_TRY(put_begin(b, a));
+    AX_TRY(put_waits(b, a));
+    /* on the first stage the pass of a second half has ended */
+    if (a->kind == AX_PASS_WEIGHTS && !halves(b))
+        return AX_OK;
+    const int slot = slot_of(b, a->chunk, a->microbatch);
+    if (a->kind == AX_PASS_FORWARD)
+        return put_forward(b, slot, backward_follows(b, tick, a));
+    return a->kind == AX_PASS_BACKWARD ? put_backward(b, slot) : put_weights(b, slot);
 }
 
 static enum ax_status put_passes(struct builder *b) {
-    struct ax_chunk_pass own_before = {.chunk = -1}, next_before = {.chunk = -1};
-    for (bool any = true; any;) {
-        any = ax_order_tick(&b->order);
-        AX_TRY(put_gradients(b, &own_before, &next_before));
-        AX_TRY(put_activations(b));
-        AX_TRY(put_wait(b));
-        own_before = b->order.now[b->o->stage];
-        next_before = *next_stage(b, b->order.now);
-        if (own_before.chunk < 0)
-            continue;
-        const int slot = slot_of(b, own_before.chunk, own_before.microbatch);
-        AX_TRY(own_before.backward ? put_backward(b, slot)
-                                   : put_forward(b, slot, backward_follows(b, &own_before)));
+    for (int tick = 0; tick <= b->ticks.n; tick++) {
+        const struct ax_chunk_pass own = in_tick(b, tick, b->o->stage);
+        AX_TRY(put_messages(b, tick));
+        if (own.chunk >= 0)
+            AX_TRY(put_pass(b, tick, &own));
     }
-    return AX_OK;
+    return put_wait_for_outbox(b);
 }
 
 /* ---- the end of a step ---- */
@@ -259,12 +347,11 @@ static void thin_out(struct ax_schedule *s, enum ax_action_kind kind, bool first
 }
 
 enum ax_status ax_schedule_create(struct ax_schedule *s, const struct ax_schedule_options *o) {
-    struct builder b = {.s = s, .o = o, .kept = -1};
+    struct builder b = {.s = s, .o = o, .kept = -1, .sent = {.chunk = -1}};
     enum ax_status st;
     *s = (struct ax_schedule){0};
     AX_TRY(ax_pipeline_slots(&o->pipeline, o->stage, &s->n_slots));
-    AX_TRY(ax_order_create(&b.order, &o->pipeline));
-    AX_ASSERT(o->chunks.n == b.order.chunks);
+    AX_TRY_GOTO(ax_ticks_create(&b.ticks, &o->pipeline), st, done);
     AX_TRY_GOTO(put_passes(&b), st, done);
     AX_TRY_GOTO(put_updates(&b), st, done);
     if (o->gather_once) {
@@ -274,7 +361,7 @@ enum ax_status ax_schedule_create(struct ax_schedule *s, const struct ax_schedul
     if (o->reduce_once)
         thin_out(s, AX_ACT_REDUCE, false);
 done:
-    ax_order_free(&b.order);
+    ax_ticks_free(&b.ticks);
     if (st != AX_OK)
         ax_schedule_free(s);
     return st;

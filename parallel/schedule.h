@@ -3,10 +3,12 @@
  *
  * optim/step.c executes it; the dry run prints and counts it. For each micro-batch a stage runs the
  * units of a chunk forward and then backward, gathers each unit one ahead, and reduces a unit after
- * each of its backwards. With several stages the passes follow the ticks of an order (order.h):
- * between two ticks, gradients go to the previous stage as soon as they are computed, and outputs to
- * the next one when it is about to use them. All stages send in the order of that clock, so no one
- * waits for a stage that waits for it. One stage is the same table without messages. */
+ * each of its backwards. With several stages the passes follow the ticks of an order (order.h), and
+ * messages start between two ticks: gradients as soon as they are computed, outputs a tick before the
+ * next stage uses them, or as soon as they are computed if that is later. Both sides of a message
+ * start it between the same ticks, so that no one waits for a stage that waits for it. What is
+ * received is waited for where it is used; what is sent, where its memory is. One stage is the same
+ * table without messages. */
 #ifndef AX_PARALLEL_SCHEDULE_H
 #define AX_PARALLEL_SCHEDULE_H
 
@@ -17,14 +19,16 @@ enum ax_action_kind {
     AX_ACT_BEGIN,            /* chunk, micro-batch: take a slot */
     AX_ACT_GATHER,           /* unit: unshards its parameters */
     AX_ACT_FORWARD,          /* unit, micro-batch */
-    AX_ACT_BACKWARD,         /* unit, micro-batch */
+    AX_ACT_BACKWARD,         /* unit, micro-batch; of halved passes, what others wait for */
+    AX_ACT_WEIGHTS,          /* unit, micro-batch: the rest of a halved backward */
     AX_ACT_RELEASE,          /* unit: full parameters may be reused */
     AX_ACT_END,              /* chunk, micro-batch: give the slot back */
     AX_ACT_SEND_OUTPUT,      /* to the next stage: start sending a chunk's output */
-    AX_ACT_RECEIVE_INPUT,    /* of a chunk, from the previous stage */
+    AX_ACT_RECEIVE_INPUT,    /* of a chunk, from the previous stage, into one of two inboxes */
     AX_ACT_SEND_GRADIENT,    /* of a chunk's input, to the previous stage */
     AX_ACT_RECEIVE_GRADIENT, /* of a chunk's output, from the next stage */
-    AX_ACT_WAIT,             /* for all messages since the last wait */
+    AX_ACT_TRAVEL,           /* messages since the last one may travel, together */
+    AX_ACT_WAIT,             /* for a message; an input goes from its inbox to its slot */
     AX_ACT_REDUCE,           /* unit, micro-batch: gradients summed over ranks */
     AX_ACT_TIE,              /* unit: sum the gradients of the copies on the first and last stage */
     AX_ACT_NORM,             /* unit: adds its gradients to the norm, each element on one rank */
@@ -35,11 +39,13 @@ enum ax_action_kind {
 
 struct ax_action {
     enum ax_action_kind kind;
-    int unit;       /* −1 if none */
-    int chunk;      /* of the stage's; −1 if none */
-    int microbatch; /* −1 if none */
-    int slot;       /* of the chunk's pass */
-    bool last;      /* REDUCE: of the last micro-batch */
+    int unit;                    /* −1 if none */
+    int chunk;                   /* of the stage's; −1 if none */
+    int microbatch;              /* −1 if none */
+    int slot;                    /* of the chunk's pass */
+    int inbox;                   /* of an input */
+    enum ax_action_kind message; /* WAIT: the action that started it */
+    bool last;                   /* REDUCE: of the last micro-batch */
 };
 
 struct ax_schedule {

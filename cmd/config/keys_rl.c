@@ -290,8 +290,9 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY(
         "pipeline_parallel_schedule", AX_T_STR,
         "Order of the micro-batches; afab keeps the activations of all of them, interleaved gives "
-        "each rank several ranges of layers, for less idle time and more messages.",
-        .choices = "1f1b|afab|interleaved", .dflt = "1f1b"),
+        "each rank several ranges of layers, for less idle time and more messages, zero_bubble "
+        "computes gradients of weights where ranks would wait.",
+        .choices = "1f1b|afab|interleaved|zero_bubble", .dflt = "1f1b"),
     AX_KEY("virtual_pipeline_parallel_size", AX_T_COUNT, "Ranges of layers per rank.", .dflt = "2",
            .when = "pipeline_parallel_schedule == interleaved"),
     AX_KEY("expert_parallel_size", AX_T_COUNT, "Ranks that split the experts.", .dflt = "1"),

@@ -195,6 +195,9 @@ static void every_schedule_is_one_rank(void **state) {
         {{{2, 1, 1, 1, 1, 1}, 5}, AX_PIPELINE_AFAB, 0},
         {{{4, 1, 1, 1, 1, 1}, 3}, AX_PIPELINE_AFAB, 0},
         {{{2, 1, 2, 1, 2, 1}, 3}, AX_PIPELINE_AFAB, 0},
+        {{{2, 1, 1, 1, 1, 1}, 5}, AX_PIPELINE_ZERO_BUBBLE, 0},
+        {{{4, 1, 1, 1, 1, 1}, 6}, AX_PIPELINE_ZERO_BUBBLE, 0},
+        {{{2, 1, 2, 1, 2, 1}, 3}, AX_PIPELINE_ZERO_BUBBLE, 0},
         {{{2, 1, 1, 1, 1, 1}, 1}, AX_PIPELINE_INTERLEAVED, 2},
         {{{2, 1, 1, 1, 1, 1}, 4}, AX_PIPELINE_INTERLEAVED, 0},
         {{{2, 1, 1, 1, 1, 1}, 5}, AX_PIPELINE_INTERLEAVED, 2},
@@ -218,9 +221,12 @@ static void every_schedule_is_one_rank(void **state) {
             expect_figures(&r, m, &cases[i].mesh, 6);
         }
     static const struct mesh with_experts = {{2, 1, 2, 1, 1, 2}, 3};
-    struct ax_mesh_check c = {.pipeline = AX_PIPELINE_INTERLEAVED, .pad = 4};
-    run(&experts[1], &with_experts, "ref", AX_RECOMPUTE_ON, &c, &r);
-    expect_figures(&r, &experts[1], &with_experts, 10);
+    for (int i = 0; i < 2; i++) {
+        struct ax_mesh_check c = {.pipeline = i ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_INTERLEAVED,
+                                  .pad = 4};
+        run(&experts[1], &with_experts, "ref", AX_RECOMPUTE_ON, &c, &r);
+        expect_figures(&r, &experts[1], &with_experts, 10);
+    }
 }
 
 /* A head that costs as much as three layers has a stage for itself; tied, a copy of the embedding, too. */

@@ -1,5 +1,6 @@
 /* The action tables of all stages, executed on paper side by side: everything that a unit needs has
  * happened before it runs, every message is awaited by someone, and nobody waits for ever. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,13 +24,18 @@ enum { NONE = -1 };
 
 /* What happened to a chunk's pass. */
 struct pass {
-    bool begun, ended, input, output_grad;
-    int forwards, backwards; /* units done: in order, in reverse */
+    bool begun, ended, input, output_grad, output_sent;
+    int forwards, backwards, weights; /* units done: in order, in reverse twice */
+    struct ticket {
+        bool open, sends;
+        int peer, number, inbox;
+    } tickets[4]; /* of its messages, by their actions */
 };
 
 struct message {
     bool gradient;
     int chunk, micro; /* that computed it, of all chunks */
+    int group;        /* that it travels in on this side */
 };
 
 /* From one stage to another: number i of one list is number i of the other. */
@@ -49,10 +55,11 @@ struct stage {
     int reduced[MAX_UNITS], updated[MAX_UNITS];
     int clips, ties, normed;
     bool outbox; /* contains a gradient that has not arrived */
-    struct pass *arriving[4];
-    bool gradient[4];
-    int n_arriving, n_open;   /* messages started since the last wait: those received, all */
-    int up_to[2][MAX_STAGES]; /* messages sent to, expected from each stage */
+    bool inbox[2];
+    bool halved;
+    int n_open; /* messages started that may not travel yet */
+    /* Groups of messages follow each other, as on a device's stream: those done; those that may travel */
+    int done, groups;
 };
 
 struct paper {
@@ -87,15 +94,20 @@ static void check_compute(struct stage *t, const struct ax_action *a) {
     const struct ax_chunk *c = &t->chunks.list[a->chunk];
     const int n = c->end - c->first;
     assert_true(f->begun && !f->ended && f->input);
-    assert_true(t->gathered[a->unit] > 0);
     assert_int_equal(t->n_open, 0);
+    if (a->kind == AX_ACT_WEIGHTS) { /* which reads no weights */
+        assert_true(t->halved && f->backwards == n);
+        assert_int_equal(a->unit, c->end - 1 - f->weights++);
+        return;
+    }
+    assert_true(t->gathered[a->unit] > 0);
     if (a->kind == AX_ACT_FORWARD) {
         assert_int_equal(a->unit, c->first + f->forwards);
         f->forwards++;
         return;
     }
     assert_int_equal(f->forwards, n);
-    assert_true(f->output_grad);
+    assert_true(f->output_grad && f->output_sent);
     assert_int_equal(a->unit, c->end - 1 - f->backwards);
     f->backwards++;
     if (a->unit == c->first && c->first > 0) {
@@ -114,14 +126,16 @@ static void check_ends(struct paper *p, struct stage *t, const struct ax_action 
     t->n_taken += begins ? 1 : -1;
     if (begins) {
         assert_false(f->begun);
-        *f =
-            (struct pass){.begun = true, .input = c->first == 0, .output_grad = c->end == p->units};
+        f->begun = true;
+        f->input = c->first == 0;
+        f->output_grad = f->output_sent = c->end == p->units;
         t->most_taken = t->n_taken > t->most_taken ? t->n_taken : t->most_taken;
         return;
     }
     assert_true(f->begun && !f->ended);
     assert_int_equal(f->forwards, c->end - c->first);
     assert_int_equal(f->backwards, c->end - c->first);
+    assert_int_equal(f->weights, t->halved ? c->end - c->first : 0);
     f->ended = true;
 }
 
@@ -129,7 +143,8 @@ static void check_ends(struct paper *p, struct stage *t, const struct ax_action 
 static void check_reduce(struct paper *p, struct stage *t, const struct ax_action *a) {
     const int u = a->unit, m = a->microbatch;
     const struct ax_chunk *c = &t->chunks.list[a->chunk];
-    assert_true(pass_of(t, a)->backwards >= (u < c->first ? 1 : c->end - u));
+    const struct pass *f = pass_of(t, a);
+    assert_true((t->halved ? f->weights : f->backwards) >= (u < c->first ? 1 : c->end - u));
     assert_int_equal(t->reduced[u]++, m);
     assert_int_equal(a->last, m == p->pipeline.n_microbatches - 1);
 }
@@ -143,40 +158,90 @@ static void check_message(struct paper *p, int at, const struct ax_action *a) {
     const bool up = a->kind == AX_ACT_SEND_GRADIENT || a->kind == AX_ACT_RECEIVE_INPUT;
     const bool gradient = a->kind == AX_ACT_SEND_GRADIENT || a->kind == AX_ACT_RECEIVE_GRADIENT;
     const int peer = (at + (up ? stages - 1 : 1)) % stages;
+    struct ticket *ticket = &f->tickets[a->kind - AX_ACT_SEND_OUTPUT];
     assert_true(up ? number > 0 : number + 1 < stages * p->chunks);
-    struct message m = {gradient, number, a->microbatch};
+    assert_false(ticket->open);
+    *ticket = (struct ticket){true, sends, peer, 0, a->inbox};
+    struct message m = {gradient, number, a->microbatch, t->groups};
     if (sends) {
         struct link *l = &p->links[at][peer];
         if (gradient)
             assert_true(t->outbox && f->backwards == c->end - c->first);
         else
-            assert_true(f->forwards == c->end - c->first && !f->ended);
+            assert_true(f->forwards == c->end - c->first && f->backwards == 0);
+        ticket->number = l->n_sent;
         l->sent[l->n_sent++] = m;
-        t->up_to[0][peer] = l->n_sent;
     } else {
         struct link *l = &p->links[peer][at];
         m.chunk += gradient ? 1 : -1;
-        assert_true(f->begun && !f->ended && !(gradient ? f->output_grad : f->input));
-        assert_true(t->n_arriving < 4);
-        t->gradient[t->n_arriving] = gradient;
-        t->arriving[t->n_arriving++] = f;
+        if (gradient) {
+            assert_true(f->begun && f->backwards == 0 && !f->output_grad);
+        } else {
+            assert_true(!f->input && !t->inbox[a->inbox]);
+            t->inbox[a->inbox] = true;
+        }
+        ticket->number = l->n_expected;
         l->expected[l->n_expected++] = m;
-        t->up_to[1][peer] = l->n_expected;
     }
     t->n_open++;
 }
 
-/* False: a message of this stage has no other end yet. */
-static bool has_arrived(struct paper *p, int at) {
-    struct stage *t = &p->stage[at];
+/* Both sides have come to the groups that it travels in. */
+static bool meets(const struct paper *p, int from, int to, int number) {
+    const struct link *l = &p->links[from][to];
+    const struct stage *a = &p->stage[from], *b = &p->stage[to];
+    return number < l->n_sent && number < l->n_expected && l->sent[number].group <= a->done &&
+           l->expected[number].group <= b->done && l->sent[number].group < a->groups &&
+           l->expected[number].group < b->groups;
+}
+
+static bool has_traveled(const struct paper *p, int at) {
+    const int group = p->stage[at].done;
+    for (int r = 0; r < p->pipeline.stages; r++) {
+        const struct link *out = &p->links[at][r], *in = &p->links[r][at];
+        for (int i = 0; i < out->n_sent; i++)
+            if (out->sent[i].group == group && !meets(p, at, r, i))
+                return false;
+        for (int i = 0; i < in->n_expected; i++)
+            if (in->expected[i].group == group && !meets(p, r, at, i))
+                return false;
+    }
+    return true;
+}
+
+static bool travel(struct paper *p) {
+    bool moved = false;
     for (int r = 0; r < p->pipeline.stages; r++)
-        if (p->links[at][r].n_expected < t->up_to[0][r] || p->links[r][at].n_sent < t->up_to[1][r])
-            return false;
-    for (int i = 0; i < t->n_arriving; i++)
-        *(t->gradient[i] ? &t->arriving[i]->output_grad : &t->arriving[i]->input) = true;
-    assert_true(t->n_open > 0);
-    t->n_arriving = t->n_open = 0;
-    t->outbox = false;
+        for (; p->stage[r].done < p->stage[r].groups && has_traveled(p, r); moved = true)
+            p->stage[r].done++;
+    return moved;
+}
+
+/* False: the message's group is not done. */
+static bool has_arrived(struct paper *p, int at, const struct ax_action *a) {
+    struct stage *t = &p->stage[at];
+    struct pass *f = pass_of(t, a);
+    struct ticket *ticket = &f->tickets[a->message - AX_ACT_SEND_OUTPUT];
+    const struct link *l =
+        ticket->sends ? &p->links[at][ticket->peer] : &p->links[ticket->peer][at];
+    const struct message *m =
+        ticket->sends ? &l->sent[ticket->number] : &l->expected[ticket->number];
+    assert_true(ticket->open);
+    assert_int_equal(t->n_open, 0);
+    if (m->group >= t->done)
+        return false;
+    ticket->open = false;
+    if (a->message == AX_ACT_SEND_OUTPUT)
+        f->output_sent = true;
+    if (a->message == AX_ACT_SEND_GRADIENT)
+        t->outbox = false;
+    if (a->message == AX_ACT_RECEIVE_GRADIENT)
+        f->output_grad = true;
+    if (a->message == AX_ACT_RECEIVE_INPUT) {
+        assert_true(f->begun && a->inbox == ticket->inbox);
+        f->input = true;
+        t->inbox[a->inbox] = false;
+    }
     return true;
 }
 
@@ -208,6 +273,7 @@ static bool step(struct paper *p, int at) {
         break;
     case AX_ACT_FORWARD:
     case AX_ACT_BACKWARD:
+    case AX_ACT_WEIGHTS:
         check_compute(t, a);
         break;
     case AX_ACT_SEND_OUTPUT:
@@ -216,8 +282,13 @@ static bool step(struct paper *p, int at) {
     case AX_ACT_RECEIVE_GRADIENT:
         check_message(p, at, a);
         break;
+    case AX_ACT_TRAVEL:
+        assert_true(t->n_open > 0);
+        t->n_open = 0;
+        t->groups++;
+        break;
     case AX_ACT_WAIT:
-        if (!has_arrived(p, at))
+        if (!has_arrived(p, at, a))
             return false;
         break;
     case AX_ACT_REDUCE:
@@ -248,7 +319,7 @@ static bool step(struct paper *p, int at) {
 static void execute(struct paper *p) {
     const int stages = p->pipeline.stages;
     for (bool moved = true; moved;) {
-        moved = false;
+        moved = travel(p);
         for (int r = 0; r < stages; r++)
             while (p->stage[r].at < p->stage[r].s.n && step(p, r))
                 moved = true;
@@ -282,7 +353,8 @@ static void check_end(const struct paper *p, int r) {
     assert_int_equal(t->clips, 1);
     assert_int_equal(t->n_taken, 0);
     assert_int_equal(t->most_taken, t->s.n_slots); /* planned is what is needed */
-    assert_false(t->outbox);
+    assert_true(!t->outbox && !t->inbox[0] && !t->inbox[1] && t->n_open == 0);
+    assert_int_equal(t->done, t->groups);
     for (int u = 0; u < p->units; u++) {
         const bool copy = u == 0 && p->tied && r > 0 && last;
         units += ax_chunks_have(&t->chunks, u);
@@ -292,7 +364,8 @@ static void check_end(const struct paper *p, int r) {
     assert_int_equal(t->normed, units);
     for (int c = 0; c < t->chunks.n; c++)
         for (int m = 0; m < p->pipeline.n_microbatches; m++)
-            assert_true(t->passes[c][m].ended);
+            for (int k = 0; k < 4; k++)
+                assert_true(t->passes[c][m].ended && !t->passes[c][m].tickets[k].open);
 }
 
 static void open_paper(struct paper *p) {
@@ -308,6 +381,7 @@ static void open_paper(struct paper *p) {
         struct stage *t = &p->stage[r];
         t->chunks = ax_chunks_of(bounds, stages, p->chunks, r);
         assert_int_equal(t->chunks.n, p->chunks);
+        t->halved = ax_pipeline_halves(&p->pipeline) && r > 0;
         for (int u = 0; u < p->units; u++)
             owners[u] += ax_chunks_have(&t->chunks, u);
         const struct ax_schedule_options o = {
@@ -349,6 +423,8 @@ static void every_table_can_be_executed(void **state) {
                     tables += run_paper(units, p, tied);
                     p.kind = AX_PIPELINE_AFAB;
                     tables += run_paper(units, p, tied);
+                    p.kind = AX_PIPELINE_ZERO_BUBBLE;
+                    tables += run_paper(units, p, tied);
                     p.kind = AX_PIPELINE_INTERLEAVED;
                     for (p.virtual_stages = 1; p.virtual_stages <= MAX_VIRTUAL; p.virtual_stages++)
                         tables += run_paper(units, p, tied);
@@ -372,6 +448,9 @@ static void schedules_keep_and_wait_as_they_say(void **state) {
         {{AX_PIPELINE_INTERLEAVED, 2, 4, 9}, {12, 10, 8, 6}, 2 * (2 * 9 + 3)}, /* of 5 and 4 */
         {{AX_PIPELINE_INTERLEAVED, 5, 1, 3}, {1}, 2 * 3},
         {{AX_PIPELINE_AFAB, 0, 1, 3}, {1}, 2 * 3},
+        {{AX_PIPELINE_ZERO_BUBBLE, 0, 4, 8}, {4, 4, 4, 4}, 3 * 8 + 3},
+        {{AX_PIPELINE_ZERO_BUBBLE, 0, 4, 2}, {2, 2, 2, 2}, 3 * 2 + 5},
+        {{AX_PIPELINE_ZERO_BUBBLE, 0, 1, 3}, {1}, 2 * 3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_order o;
@@ -386,6 +465,23 @@ static void schedules_keep_and_wait_as_they_say(void **state) {
             assert_int_equal(slots, cases[i].slots[r]);
         }
     }
+}
+
+/* Halved backwards leave a third of the idle time, if all three kinds of passes take as long; with as many
+ * passes in flight on every stage as on 1f1b's first. */
+static void zero_bubble_waits_a_third(void **state) {
+    (void)state;
+    double cost[8], idle, halved;
+    for (int i = 0; i < 8; i++)
+        cost[i] = 5;
+    for (int stages = 1; stages <= 8; stages++)
+        for (int n = stages; n <= 3 * stages; n++) {
+            struct ax_pipeline p = {AX_PIPELINE_1F1B, 0, stages, n};
+            assert_int_equal(ax_order_idle(&p, cost, &idle), AX_OK);
+            p.kind = AX_PIPELINE_ZERO_BUBBLE;
+            assert_int_equal(ax_order_idle(&p, cost, &halved), AX_OK);
+            assert_true(fabs(idle / (1 - idle) - 3 * halved / (1 - halved)) < 1e-12);
+        }
 }
 
 /* Any number of micro-batches goes through any number of chunks. */
@@ -415,6 +511,7 @@ static void too_many_stashes_are_refused(void **state) {
         {{AX_PIPELINE_AFAB, 0, 2, 65}, "Nearest: 64 micro-batches."},
         {{AX_PIPELINE_1F1B, 0, 80, 100}, "Nearest: 64 stages."},
         {{AX_PIPELINE_INTERLEAVED, 8, 8, 64}, "Nearest: 7 virtual stages per rank."},
+        {{AX_PIPELINE_ZERO_BUBBLE, 0, 80, 100}, "Nearest: 64 stages."},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int slots;
@@ -466,7 +563,8 @@ static void no_memory_is_clean(void **state) {
     const struct ax_schedule_options o = {.pipeline = {.stages = 1, .n_microbatches = 2},
                                           .chunks = {1, {{0, 30}}}};
     const uint64_t live = ax_mem_live_blocks();
-    for (int k = 1; k <= 6; k++) { /* the clock; over 256 actions need a second block */
+    for (int k = 1; k <= 9;
+         k++) { /* the clock and its ticks; over 256 actions need a second block */
         char fault[32];
         snprintf(fault, sizeof fault, "malloc:%d:enomem", k);
         assert_int_equal(ax_fault_configure(fault), AX_OK);
@@ -490,6 +588,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_table_can_be_executed),
         cmocka_unit_test(schedules_keep_and_wait_as_they_say),
+        cmocka_unit_test(zero_bubble_waits_a_third),
         cmocka_unit_test(no_order_is_stuck),
         cmocka_unit_test(too_many_stashes_are_refused),
         cmocka_unit_test(gathers_run_one_ahead),
