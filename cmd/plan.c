@@ -21,16 +21,17 @@
 
 /* Options of both forms; rates are filled by open_machine. */
 struct machine {
-    const char *name;
+    const char *name, *timeline;
     bool measured, search;
     struct ax_rates rates;
 };
-#define MACHINE_ARGS 3
+#define MACHINE_ARGS 4
 
 static void machine_args(struct machine *m, struct ax_arg *args) {
     args[0] = (struct ax_arg){"--hardware", AX_ARG_STRING, &m->name, 0, 0};
     args[1] = (struct ax_arg){"--measured", AX_ARG_FLAG, &m->measured, 0, 0};
     args[2] = (struct ax_arg){"--search", AX_ARG_FLAG, &m->search, 0, 0};
+    args[3] = (struct ax_arg){"--timeline", AX_ARG_STRING, &m->timeline, 0, 0};
 }
 
 static enum ax_status open_machine(struct machine *m, struct ax_plan_request *r) {
@@ -43,8 +44,12 @@ static enum ax_status open_machine(struct machine *m, struct ax_plan_request *r)
         return ax_error(AX_ERR_CONFIG, "plan: --search needs --world N");
     if (m->search && r->json)
         return ax_error(AX_ERR_CONFIG, "plan: --search has no --json");
+    if (m->timeline && (m->search || (!m->name && !m->measured)))
+        return ax_error(AX_ERR_CONFIG, "plan: --timeline needs --hardware NAME or --measured, and "
+                                       "no --search");
     if (!m->name && !m->measured)
         return AX_OK;
+    r->timeline = m->timeline;
     if (m->name) {
         AX_TRY(ax_plan_hardware(m->name, &h));
         m->rates = ax_rates_of(&h);

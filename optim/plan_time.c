@@ -13,6 +13,17 @@ static const char *const role_names[AX_TIME_ROLES] = {
     [AX_TIME_OTHER] = "loss and norm",
 };
 
+static const char *const kind_names[AX_TIME_KINDS] = {
+    [AX_TIME_PRODUCTS] = "matrix products",
+    [AX_TIME_ATTENTION] = "attention",
+    [AX_TIME_MEMORY] = "other ops",
+    [AX_TIME_UPDATES] = "updates",
+};
+
+const char *ax_time_kind_name(enum ax_time_kind kind) {
+    return kind_names[kind];
+}
+
 const char *ax_time_role_name(enum ax_time_role role) {
     return role_names[role];
 }

@@ -24,6 +24,8 @@ enum ax_time_role {
 };
 const char *ax_time_role_name(enum ax_time_role role);
 
+const char *ax_time_kind_name(enum ax_time_kind kind);
+
 /* In seconds of a step, averaged over the pipeline's stages. */
 struct ax_plan_time {
     double step;

@@ -1,5 +1,7 @@
 #include "optim/trace.h"
 
+#include <stdio.h>
+
 #include "kernels/ops.h"
 #include "parallel/comm.h"
 
@@ -17,18 +19,27 @@ enum ax_status ax_trace_begin(struct ax_trace *t) {
     return ax_buf_puts(&t->text, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
 }
 
-/* Names a rank's rows. */
-static enum ax_status put_rank(struct ax_trace *t, int rank) {
+enum ax_status ax_trace_name(struct ax_trace *t, int pid, int tid, const char *process,
+                             const char *row) {
     AX_TRY(next(t));
     AX_TRY(ax_buf_printf(&t->text,
-                         "{\"ph\": \"M\", \"pid\": %d, \"tid\": 0, \"name\": \"process_name\", "
-                         "\"args\": {\"name\": \"rank %d\"}}",
-                         rank, rank));
+                         "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"process_name\", "
+                         "\"args\": {\"name\": \"%s\"}}",
+                         pid, tid, process));
     AX_TRY(next(t));
     return ax_buf_printf(&t->text,
-                         "{\"ph\": \"M\", \"pid\": %d, \"tid\": 0, \"name\": \"thread_name\", "
-                         "\"args\": {\"name\": \"ops and waits\"}}",
-                         rank);
+                         "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_name\", "
+                         "\"args\": {\"name\": \"%s\"}}",
+                         pid, tid, row);
+}
+
+enum ax_status ax_trace_add(struct ax_trace *t, const struct ax_trace_span *s) {
+    AX_TRY(next(t));
+    return ax_buf_printf(&t->text,
+                         "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, "
+                         "\"cat\": \"%s\", \"name\": \"%s\"}",
+                         s->pid, s->tid, s->begin * MICRO, (s->end - s->begin) * MICRO, s->category,
+                         s->name);
 }
 
 static enum ax_status put_op(struct ax_trace *t, int rank, const struct ax_timeline_span *s,
@@ -87,7 +98,9 @@ static const struct ax_timeline_span *wait_for(const struct ax_timeline *spans, 
 
 enum ax_status ax_trace_timeline(struct ax_trace *t, int rank, const struct ax_timeline *spans,
                                  double zero) {
-    AX_TRY(put_rank(t, rank));
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    AX_TRY(ax_trace_name(t, rank, 0, name, "ops and waits"));
     for (size_t i = 0; i < spans->n; i++) {
         const struct ax_timeline_span *s = &spans->spans[i],
                                       *wait = s->kind == AX_SPAN_START ? wait_for(spans, i) : NULL;

@@ -12,6 +12,15 @@ struct ax_trace {
 };
 
 enum ax_status ax_trace_begin(struct ax_trace *t);
+/* Names a row and the process that it is in. */
+enum ax_status ax_trace_name(struct ax_trace *t, int pid, int tid, const char *process,
+                             const char *row);
+struct ax_trace_span {
+    int pid, tid;
+    const char *category, *name; /* plain text, without quotes */
+    double begin, end;           /* seconds */
+};
+enum ax_status ax_trace_add(struct ax_trace *t, const struct ax_trace_span *s);
 /* All spans of a rank's timeline; `zero`: the clock's second that is 0 in the trace. */
 enum ax_status ax_trace_timeline(struct ax_trace *t, int rank, const struct ax_timeline *spans,
                                  double zero);

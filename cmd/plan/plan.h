@@ -25,6 +25,7 @@ struct ax_plan_request {
     enum ax_recompute first, last;       /* the modes to plan, first to last */
     double speed;                        /* tokens per second, if given; 0: measured */
     const struct ax_rates *rates;        /* of the machine whose time is planned; NULL: none */
+    const char *timeline;                /* a file for that time's timeline, or NULL */
     bool json, blocks;
 };
 

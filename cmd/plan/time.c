@@ -2,25 +2,39 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "cmd/plan/plan.h"
+#include "optim/plan_trace.h"
 
-static const char *const kind_names[AX_TIME_KINDS] = {
-    [AX_TIME_PRODUCTS] = "matrix products",
-    [AX_TIME_ATTENTION] = "attention",
-    [AX_TIME_MEMORY] = "other ops",
-    [AX_TIME_UPDATES] = "updates",
-};
+/* The step of one mode, and its timeline if there is to be one. */
+static enum ax_status run_mode(struct ax_plan_figures *f, const struct ax_plan_request *r,
+                               const struct ax_runtime_options *runtime,
+                               const struct ax_step_options *step) {
+    struct ax_plan_time_options o = {.rates = r->rates};
+    struct ax_plan_trace trace;
+    if (!r->timeline)
+        return ax_plan_time(&f->time, &o, runtime, r->arch, step);
+    enum ax_status st = ax_plan_trace_begin(&trace, runtime->sizes.pp > 0 ? runtime->sizes.pp : 1);
+    o.sim = (struct ax_sim_options){.span = ax_plan_trace_span, .ctx = &trace};
+    if (st == AX_OK)
+        st = ax_plan_time(&f->time, &o, runtime, r->arch, step);
+    if (st == AX_OK)
+        st = ax_plan_trace_end(&trace);
+    if (st == AX_OK)
+        st = ax_write_file_atomic(r->timeline, trace.trace.text.data, trace.trace.text.len);
+    ax_plan_trace_free(&trace);
+    return st;
+}
 
 enum ax_status ax_plan_figures_time(struct ax_plan_figures *f, const struct ax_plan_request *r,
                                     struct ax_step_options *step) {
     struct ax_runtime_options runtime = r->runtime;
     struct ax_train_fit *fit = &f->forecast.fit;
-    const struct ax_plan_time_options o = {.rates = r->rates};
     const double memory = r->rates->hardware.memory;
     runtime.backend = "sheet";
     for (int mode = (int)r->first; mode <= (int)r->last; mode++) {
         step->recompute = (enum ax_recompute)mode;
-        AX_TRY(ax_plan_time(&f->time, &o, &runtime, r->arch, step));
+        AX_TRY(run_mode(f, r, &runtime, step));
         fit->arena = f->time.arena;
         fit->available = (uint64_t)memory;
         fit->fits = memory == 0 || (double)(fit->arena + fit->beside) <= memory;
@@ -60,8 +74,8 @@ void ax_plan_print_time(const struct ax_plan_request *r, const struct ax_plan_fi
            ax_format_count(b, sizeof b, t->tokens_per_second), 100 * t->mfu, 100 * t->mfu_full);
     for (int kind = 0; kind < AX_TIME_KINDS; kind++)
         printf("         %-20s %10s                        (%.1f %% of the step)\n",
-               kind_names[kind], ax_format_seconds(a, sizeof a, t->work[kind]),
-               100 * t->work[kind] / t->step);
+               ax_time_kind_name((enum ax_time_kind)kind),
+               ax_format_seconds(a, sizeof a, t->work[kind]), 100 * t->work[kind] / t->step);
     print_roles(t);
     if (r->runtime.sizes.pp > 1)
         printf("         a stage computes nothing %.1f %% of the step: %.1f %% waiting for other "
@@ -76,7 +90,8 @@ json_t *ax_plan_time_json(const struct ax_plan_request *r, const struct ax_plan_
         return json_null();
     json_t *work = json_object(), *roles = json_object();
     for (int kind = 0; kind < AX_TIME_KINDS; kind++)
-        json_object_set_new(work, kind_names[kind], json_real(t->work[kind]));
+        json_object_set_new(work, ax_time_kind_name((enum ax_time_kind)kind),
+                            json_real(t->work[kind]));
     for (int role = 0; role < AX_TIME_ROLES; role++)
         if (t->moved[role] > 0)
             json_object_set_new(roles, ax_time_role_name((enum ax_time_role)role),

@@ -142,6 +142,66 @@ static void test_meshes(void **state) {
     EXPECT(0, "\"pipeline_idle\": 0.0", config, "--json");
 }
 
+static double number(const json_t *event, const char *key) {
+    const json_t *v = json_object_get(event, key);
+    assert_true(json_is_number(v));
+    return json_number_value(v);
+}
+
+/* A planned step as trace events: a stage's stream does one thing at a time, and ends with the step. */
+static void test_timelines(void **state) {
+    (void)state;
+    char said[8192], path[160], option[200];
+    enum { STAGES = 2 };
+    double step = 0, end[STAGES] = {0}, work[STAGES] = {0}, waits = 0;
+    int transfers = 0;
+    json_error_t error;
+    open_case();
+    snprintf(path, sizeof path, "%s", in_scratch("plan.json"));
+    const char *const args[] = {config,
+                                "--world",
+                                "4",
+                                "pipeline_parallel_size=2",
+                                "pipeline_parallel_schedule=zero_bubble",
+                                "--hardware",
+                                "h100-sxm-80",
+                                "--timeline",
+                                path,
+                                "--json"};
+    assert_int_equal(sft(said, sizeof said, 10, args), 0);
+    json_t *plan = json_loads(strchr(said, '{'), 0, &error),
+           *trace = json_load_file(path, 0, &error);
+    assert_true(plan && trace);
+    step = number(json_object_get(plan, "time"), "step_seconds");
+    const json_t *events = json_object_get(trace, "traceEvents");
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *e = json_array_get(events, i);
+        const int stage = (int)number(e, "pid");
+        const char *kind = json_string_value(json_object_get(e, "cat"));
+        assert_in_range(stage, 0, STAGES - 1);
+        if (strcmp(json_string_value(json_object_get(e, "ph")), "X") != 0)
+            continue;
+        const double begin = number(e, "ts") / 1e6, takes = number(e, "dur") / 1e6;
+        transfers += number(e, "tid") > 0;
+        assert_int_equal(number(e, "tid") > 0, strcmp(kind, "transfer") == 0);
+        assert_true(begin >= 0 && begin + takes <= step + 1e-8);
+        if (number(e, "tid") > 0)
+            continue;
+        assert_true(begin >= end[stage] - 1e-8); /* times are rounded to a nanosecond */
+        end[stage] = begin + takes;
+        *(strcmp(kind, "wait") == 0 ? &waits : &work[stage]) += takes;
+    }
+    assert_true(transfers > 0 && waits > 0);
+    for (int stage = 0; stage < STAGES; stage++)
+        assert_true(work[stage] > 0.1 * step);
+    assert_true(end[0] > step - 1e-7 || end[1] > step - 1e-7);
+    json_decref(plan);
+    json_decref(trace);
+    EXPECT(2, "--timeline needs --hardware NAME or --measured", config, "--timeline", path);
+    snprintf(option, sizeof option, "%s/none/plan.json", in_scratch(""));
+    EXPECT(1, "plan.json", config, "--hardware", "h200", "--timeline", option);
+}
+
 static void test_a_run_is_what_was_planned(void **state) {
     (void)state;
     char said[8192], more[600];
@@ -182,6 +242,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_missing_is_said),
         cmocka_unit_test(test_a_gguf_is_not_converted),
         cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_timelines),
         cmocka_unit_test(test_a_run_is_what_was_planned),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
