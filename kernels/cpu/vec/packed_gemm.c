@@ -148,8 +148,8 @@ typedef void tile_fn(const struct rows *w, struct x_rows x, int64_t units, float
 #define NAME(kind, n) tile_##kind##_##n,
 FOR_ROWS(DEFINE, NF4)
 FOR_ROWS(DEFINE, INT8)
-static tile_fn *const nibbles[MOST] = {FOR_ROWS(NAME, NF4)};
-static tile_fn *const bytes[MOST] = {FOR_ROWS(NAME, INT8)}; /* of INT4, too */
+/* [values are codes, INT4's too][rows − 1] */
+static tile_fn *const tiles[2][MOST] = {{FOR_ROWS(NAME, NF4)}, {FOR_ROWS(NAME, INT8)}};
 
 static void run_rows(const struct ax_packed_gemm *a, const struct ax_gemm *g, int64_t n) {
     const int64_t k = a->a.shape[1], per = codes_per_word(a->kind), rows = a->a.shape[0];
@@ -160,8 +160,8 @@ static void run_rows(const struct ax_packed_gemm *a, const struct ax_gemm *g, in
                            .per_row = per_row,
                            .words = ceil_div(a->block, per)};
     float acc[MOST * AX_GEMM_NR];
-    (a->kind == AX_QUANT_NF4 ? nibbles : bytes)[rows - 1](
-        &w, (struct x_rows){a->a.data, a->a.row_stride}, k / 2, acc);
+    tiles[a->kind != AX_QUANT_NF4][rows - 1](&w, (struct x_rows){a->a.data, a->a.row_stride}, k / 2,
+                                             acc);
     AX_VEC(ax_gemm_store)(g, acc, 0, n, rows, LANES);
 }
 
