@@ -35,9 +35,8 @@ struct ax_linear {
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
     bool overlaps; /* with tp: its rows travel behind its products where these are plain ones */
-    struct ax_later *const
-        *later; /* where its backward now leaves weights' gradients; *later or later
-                                      NULL: it computes them */
+    /* Where its backward now leaves weights' gradients; it or what it points to NULL: it computes them. */
+    struct ax_later *const *later;
     const struct ax_fake_quant *quant;   /* NULL: none */
     const struct ax_linear_watch *watch; /* of forward passes; NULL: nobody */
 };

@@ -130,6 +130,13 @@ static enum ax_status hash_tensor(struct ax_queue *q, const struct ax_tensor *t,
     return st;
 }
 
+enum ax_status tiny_hash_masters(const struct ax_step *s, uint64_t *hash) {
+    for (int u = 0; u < s->model.n_units; u++)
+        for (int k = 0; k < s->model.units[u].n_segments; k++)
+            AX_TRY(hash_tensor(s->rt->q, &s->model.units[u].segments[k].master, hash));
+    return AX_OK;
+}
+
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct tiny_run *t = ctx;
     struct ax_step s;

@@ -21,6 +21,9 @@ enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t see
  * effect. */
 enum ax_status tiny_adapters(struct ax_model *m, uint64_t seed);
 
+/* Adds this rank's masters to a checksum. */
+enum ax_status tiny_hash_masters(const struct ax_step *s, uint64_t *hash);
+
 /* Runs `steps` steps of a fresh random model and returns a checksum of every master and gradient
  * after the last one's gradients (so: gradients of step `steps`, masters after steps − 1), the loss
  * and the norm. */

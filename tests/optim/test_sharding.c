@@ -10,7 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "parallel/comm_local.h"
 #include "tests/tiny.h"
@@ -46,27 +45,6 @@ struct ranked {
     struct sharded *s;
     int rank;
 };
-
-static enum ax_status hash_masters(const struct ax_step *s, uint64_t *hash) {
-    for (int u = 0; u < s->model.n_units; u++) {
-        const struct ax_unit *unit = &s->model.units[u];
-        if (!ax_chunks_have(&s->model.chunks, u))
-            continue;
-        for (int k = 0; k < unit->n_segments; k++) {
-            const struct ax_tensor *t = &unit->segments[k].master;
-            void *copy;
-            if (!t->data)
-                continue;
-            AX_TRY(ax_alloc(&copy, ax_tensor_bytes(t), 1));
-            const enum ax_status st =
-                ax_queue_read(s->rt->q, t->data, copy, ax_tensor_bytes(t), NULL);
-            *hash = ax_hash64(copy, ax_tensor_bytes(t), *hash);
-            ax_free(copy);
-            AX_TRY(st);
-        }
-    }
-    return AX_OK;
-}
 
 static enum ax_status look_for_long_gradients(const struct ax_step *s, bool *none) {
     *none = true;
@@ -162,7 +140,7 @@ static enum ax_status run_steps(const struct ranked *r, struct ax_step *step) {
     if (planning)
         return AX_OK;
     measure(s, r->rank, step);
-    return hash_masters(step, &s->masters[r->rank]);
+    return tiny_hash_masters(step, &s->masters[r->rank]);
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "model/split.h"
 #include "optim/plan_time.h"
@@ -67,23 +66,6 @@ static struct ax_step_options options(const struct run *r) {
     return o;
 }
 
-static enum ax_status hash_masters(const struct ax_step *s, uint64_t *hash) {
-    for (int u = 0; u < s->model.n_units; u++)
-        for (int k = 0; k < s->model.units[u].n_segments; k++) {
-            const struct ax_tensor *t = &s->model.units[u].segments[k].master;
-            void *copy;
-            if (!t->data)
-                continue;
-            AX_TRY(ax_alloc(&copy, ax_tensor_bytes(t), 1));
-            const enum ax_status st =
-                ax_queue_read(s->rt->q, t->data, copy, ax_tensor_bytes(t), NULL);
-            *hash = ax_hash64(copy, ax_tensor_bytes(t), *hash);
-            ax_free(copy);
-            AX_TRY(st);
-        }
-    return AX_OK;
-}
-
 static enum ax_status take_steps(struct run *r, struct ax_step *s) {
     const int rank = s->rt->mesh.rank;
     AX_TRY(ax_model_init_random(&s->model, 5));
@@ -100,7 +82,7 @@ static enum ax_status take_steps(struct run *r, struct ax_step *s) {
     }
     for (int i = 0; i < s->schedule.n_slots; i++)
         r->later[rank] += (uint64_t)s->slots[i].later.cap;
-    return ax_runtime_planning(s->rt) ? AX_OK : hash_masters(s, &r->masters[rank]);
+    return ax_runtime_planning(s->rt) ? AX_OK : tiny_hash_masters(s, &r->masters[rank]);
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
