@@ -94,14 +94,18 @@ static void crc32c_vectors(void **state) {
     assert_int_equal(ax_crc32c(0, NULL, 0), 0);
 }
 
-static void crc32c_both_ways_agree(void **state) {
+static void crc32c_all_ways_agree(void **state) {
     (void)state;
     static unsigned char
         data[20000]; /* several rounds of the lanes that long inputs are cut into */
     fill_xxh(data, sizeof data);
-    for (size_t n = 5000; n <= sizeof data; n += 487)
-        assert_int_equal(ax_crc32c(7, data + n % 7, n - n % 7),
-                         ax_crc32c_portable(7, data + n % 7, n - n % 7));
+    for (size_t n = 5000; n <= sizeof data; n += 487) {
+        const uint32_t by_table = ax_crc32c_portable(7, data + n % 7, n - n % 7);
+        assert_int_equal(ax_crc32c(7, data + n % 7, n - n % 7), by_table);
+        assert_int_equal(ax_crc32c_instruction(7, data + n % 7, n - n % 7), by_table);
+    }
+    for (size_t n = 200; n < 1100; n++)
+        assert_int_equal(ax_crc32c(9, data, n), ax_crc32c_portable(9, data, n));
     for (size_t from = 0; from < 9; from++) {
         for (size_t n = 0; n + from <= 300; n += 13) {
             uint32_t whole = ax_crc32c(0, data + from, n);
@@ -147,7 +151,7 @@ static void sha256_vectors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(xxh64_vectors),  cmocka_unit_test(sha1_vectors),
-        cmocka_unit_test(crc32c_vectors), cmocka_unit_test(crc32c_both_ways_agree),
+        cmocka_unit_test(crc32c_vectors), cmocka_unit_test(crc32c_all_ways_agree),
         cmocka_unit_test(sha256_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
