@@ -135,6 +135,17 @@ static void a_full_context(void **state) {
     say(&c, "hi\n");
     assert_int_equal(leave(&c), 0);
     assert_non_null(strstr(c.text, "/reset starts a new one"));
+    /* a reply fills what is left, and not more */
+    static struct chat longer;
+    make_long_model();
+    START(&c, long_model, "--context", "40", "--max-new-tokens", "39");
+    say(&c, "hello\n");
+    assert_int_equal(leave(&c), 0);
+    START(&longer, long_model, "--context", "80", "--max-new-tokens", "39");
+    say(&longer, "hello\n");
+    assert_int_equal(leave(&longer), 0);
+    assert_true(c.len > 1 && c.len < longer.len); /* the last is a new line */
+    assert_memory_equal(c.text, longer.text, c.len - 1);
 }
 
 static void errors(void **state) {

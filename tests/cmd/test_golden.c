@@ -402,6 +402,21 @@ static void nothing_is_a_failure(void **state) {
     char dir[] = "/tmp/axtrain-empty-XXXXXX";
     assert_non_null(mkdtemp(dir));
     assert_int_equal(check(dir, "cpu"), AX_ERR_DATA);
+    static const struct {
+        const char *rates;
+        enum ax_status status;
+    } schedules[] = {{"", AX_ERR_DATA}, {"0.5", AX_OK}, {"0.5, 0.25", AX_ERR_FAILED}};
+    char file[64];
+    snprintf(file, sizeof file, "%s/schedules.json", dir);
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+        FILE *f = fopen(file, "w");
+        assert_non_null(f);
+        fprintf(f, "{\"base_lr\": 0.5, \"cases\": [{\"kind\": \"constant\", \"lr\": [%s]}]}",
+                schedules[i].rates);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(check(dir, "cpu"), schedules[i].status);
+    }
+    assert_int_equal(unlink(file), 0);
     rmdir(dir);
     assert_int_equal(check("/nonexistent", "cpu"), AX_ERR_CONFIG);
     assert_int_equal(check(".", "gpu"), AX_ERR_CONFIG);

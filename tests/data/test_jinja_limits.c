@@ -159,6 +159,27 @@ static void deep_sources_are_refused(void **state) {
     nests("", "{% generation %}", n, "");
 }
 
+/* As deep as the limit and not deeper, whatever is innermost. */
+static void values_nest_to_the_limit(void **state) {
+    (void)state;
+    const int deepest = 998; /* 1000 with the innermost and ns */
+    static const char *const innermost[] = {"[]", "{}", "()", "{'k': 1}", "[1]"};
+    for (size_t i = 0; i < sizeof innermost / sizeof *innermost; i++) {
+        for (int more = 0; more < 2; more++) {
+            char source[160];
+            struct ax_template_output out;
+            snprintf(source, sizeof source,
+                     "{%% set ns = namespace(s=%s) %%}{%% for i in range(%d) %%}"
+                     "{%% set ns.s = [ns.s] %%}{%% endfor %%}",
+                     innermost[i], deepest + more);
+            const enum ax_status st = render(source, "{}", NULL, &out);
+            if ((st == AX_OK) == (more > 0))
+                fail_msg("%s in %d lists: %s", innermost[i], deepest + more, ax_error_text());
+            ax_template_output_free(&out);
+        }
+    }
+}
+
 /* What is long but flat is fine. */
 static void flat_sources_are_accepted(void **state) {
     (void)state;
@@ -303,11 +324,12 @@ static void threads_share_a_template(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_name_the_line),      cmocka_unit_test(hostile_templates_end),
-        cmocka_unit_test(each_bound_says_which),     cmocka_unit_test(bounds_follow_the_text),
-        cmocka_unit_test(deep_sources_are_refused),  cmocka_unit_test(flat_sources_are_accepted),
-        cmocka_unit_test(growing_text_is_linear),    cmocka_unit_test(deep_data_is_printed),
-        cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(threads_share_a_template),
+        cmocka_unit_test(errors_name_the_line),     cmocka_unit_test(hostile_templates_end),
+        cmocka_unit_test(each_bound_says_which),    cmocka_unit_test(bounds_follow_the_text),
+        cmocka_unit_test(deep_sources_are_refused), cmocka_unit_test(flat_sources_are_accepted),
+        cmocka_unit_test(values_nest_to_the_limit), cmocka_unit_test(growing_text_is_linear),
+        cmocka_unit_test(deep_data_is_printed),     cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(threads_share_a_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,6 +182,17 @@ static void one_file_and_no_more(void **state) {
         assert_int_equal(open_path(&w, "lib/a.zip", may_read, 0), OK);
     assert_int_equal(open_path(&w, "lib/a.zip", may_read, 0), NOTCAPABLE);
     const int fd = (int)get32(16);
+    /* kind, rights, rights of what is opened in it: output; the root; the file */
+    const uint64_t read_seek_tell_stat = 1 << 1 | 1 << 2 | 1 << 5 | 1 << 21;
+    const uint64_t stats[][4] = {{1, 0, 1 << 1 | 1 << 6 | 1 << 21, 0},
+                                 {3, 3, 1 << 13 | 1 << 18, read_seek_tell_stat},
+                                 {(uint64_t)fd, 4, read_seek_tell_stat, 0}};
+    for (size_t i = 0; i < sizeof stats / sizeof *stats; i++) {
+        memset(memory + 32, 7, 24);
+        assert_int_equal(CALL(&w, "fd_fdstat_get", (int64_t)stats[i][0], 32), OK);
+        for (size_t k = 0; k < 3; k++)
+            assert_int_equal(get64(32 + 8 * k), stats[i][1 + k]);
+    }
     assert_int_equal(CALL(&w, "fd_seek", fd, -3, 2, 24), OK);
     assert_int_equal(get64(24), 5);
     assert_int_equal(move(&w, "fd_read", fd, 100), 3);
