@@ -62,7 +62,7 @@ const struct ax_command ax_commands[] = {
      "  --lora R            (step) adapters of rank R on all linears, everything else frozen\n"
      "  --dora              (step) with --lora: train magnitudes too\n"
      "  --base KIND         (step) with --lora: store frozen matrices as plain, nf4,\n"
-     "                      nf4-double, int8 or fp8\n"
+     "                      nf4-double, int4, int8 or fp8\n"
      "  --prompt-tokens N   (generate) prompt tokens per sequence (default 128); (eval) tokens\n"
      "                      per question (default 128)\n"
      "  --new-tokens N      (generate) tokens to decode per sequence (default 64); (eval)\n"
@@ -102,7 +102,8 @@ const struct ax_command ax_commands[] = {
      "Ctrl-C stops a reply; twice, or Ctrl-D, quits. Also works in pipes, line by line.\n"
      "  --adapter [NAME=]DIR    a PEFT folder trained on this model; repeatable: the first\n"
      "                          one is active, and /adapter NAME switches\n"
-     "  --base KIND             store matrices as plain (default), nf4, nf4-double, int8 or fp8\n"
+     "  --base KIND             store matrices as plain (default), nf4, nf4-double, int4,\n"
+     "                          int8 or fp8\n"
      "  --system TEXT           system message\n"
      "  --context N             length of the conversation in tokens (default: the model's,\n"
      "                          at most 8192)\n"
@@ -159,7 +160,7 @@ const struct ax_command ax_commands[] = {
      "  --dora             (mesh) with --lora: train magnitudes too\n"
      "  --dropout P        (mesh) with --lora: dropout of the adapter's input\n"
      "  --base S           (mesh) with --lora: store frozen matrices as nf4, nf4-double,\n"
-     "                     int8 or fp8\n",
+     "                     int4, int8 or fp8\n",
      "axtrain check mesh my-model/ dp_shard=2 tp=2", ax_cmd_check},
     {"ckpt", "show what a training checkpoint contains, check it, or write it anew",
      "show DIR\nverify DIR\nreshard DIR [-o OUT]",
@@ -229,7 +230,8 @@ const struct ax_command ax_commands[] = {
      "  --adapter [NAME=]DIR\n"
      "                       a PEFT folder trained on this model; repeatable: prints a table\n"
      "                       of the base and all adapters, and loads the model once\n"
-     "  --base KIND          store matrices as plain (default), nf4, nf4-double, int8 or fp8\n"
+     "  --base KIND          store matrices as plain (default), nf4, nf4-double, int4,\n"
+     "                       int8 or fp8\n"
      "  --data FILE          records (JSONL …); with --config, read as its data set is\n"
      "  --config FILE        a training configuration; without --data, its evaluation data\n"
      "  --type T             dataset type of --data (default chat_template: records with\n"
@@ -297,7 +299,8 @@ const struct ax_command ax_commands[] = {
      "                          \"adapter\": \"NAME\" (or \"base\") selects one; the default is\n"
      "                          the first\n"
      "  --each-adapter          run every prompt with the base and with each adapter\n"
-     "  --base KIND             store matrices as plain (default), nf4, nf4-double, int8 or fp8\n"
+     "  --base KIND             store matrices as plain (default), nf4, nf4-double, int4,\n"
+     "                          int8 or fp8\n"
      "  --chat                  treat a prompt as a user message and apply the model's chat\n"
      "                          template\n"
      "  --system TEXT           system message for conversations that have none\n"
@@ -407,7 +410,7 @@ const struct ax_command ax_commands[] = {
      "  --lora R           adapters of rank R on all linears, everything else frozen\n"
      "  --dora             with --lora: train magnitudes too\n"
      "  --base KIND        with --lora: store frozen matrices as plain, nf4, nf4-double,\n"
-     "                     int8 or fp8\n"
+     "                     int4, int8 or fp8\n"
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
      "axtrain plan sft.yaml micro_batch_size=2", ax_cmd_plan},

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "kernels/queue.h"
+#include "kernels/scheme.h"
 
 bool ax_panels_fit(const struct ax_tensor *t) {
     return t->dtype == AX_BF16 && t->ndim == 2 && t->shape[0] % AX_PANEL_ROWS == 0 &&
@@ -53,7 +54,8 @@ enum ax_status ax_panels_make(struct ax_queue *q, struct ax_tensor *t) {
 /* ---- codes ---- */
 
 bool ax_code_panels_fit(enum ax_quant kind, int64_t rows, int64_t cols, int64_t block) {
-    const bool known = kind == AX_QUANT_NF4 || kind == AX_QUANT_INT8 || kind == AX_QUANT_INT4;
+    const bool known =
+        ax_quant_info(kind)->values || kind == AX_QUANT_INT8 || kind == AX_QUANT_INT4;
     return known && rows % AX_PANEL_ROWS == 0 && block > 0 && block % 8 == 0 && cols % block == 0;
 }
 
@@ -99,7 +101,7 @@ static enum ax_status make_code_panels(struct ax_queue *q, const void *args, voi
     struct ax_code_panels p;
     memcpy(&p, args, sizeof p);
     (void)q;
-    const int64_t blocks = p.cols / p.block, per_byte = p.kind == AX_QUANT_NF4 ? 2 : 1;
+    const int64_t blocks = p.cols / p.block, per_byte = ax_quant_info(p.kind)->values ? 2 : 1;
     const size_t codes = (size_t)(AX_PANEL_ROWS * p.cols / per_byte);
     const size_t scales = (size_t)(AX_PANEL_ROWS * blocks) * sizeof(float);
     unsigned char *room, *to = at[0], *scale = at[1];

@@ -6,7 +6,7 @@
  * weight; ax_op_broken_rule rejects it for all other ops. Values, and all results, stay the same to
  * the bit.
  *
- * The codes of a packed matrix [N][K] of NF4, INT8 or INT4 with N a multiple of 16 and blocks of a multiple
+ * The codes of a packed matrix [N][K] of NF4, INT8, INT4 or INT4X2 with N a multiple of 16 and blocks of a multiple
  * of 8 columns, likewise, for packed_gemm: codes of a byte in the order of the elements above; two codes
  * in a byte [N/16][K/8][16][8], of 8 columns first those of rows 0 to 7, then those of rows 8 to 15 of the
  * first pair, of the second, …, the first in the low half of its byte; scales [N/16][K/block][16]. */

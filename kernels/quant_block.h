@@ -90,6 +90,7 @@ AX_ON_DEVICE static inline struct ax_quant_block ax_quant_block_of(enum ax_quant
     switch (kind) {
     case AX_QUANT_INT8:
     case AX_QUANT_INT4:
+    case AX_QUANT_INT4X2:
         b.scale = ax_greater(amax / (kind == AX_QUANT_INT8 ? 127.5F : 7.5F), 0x1p-126F);
         break;
     case AX_QUANT_INT8_ASYM:
@@ -148,6 +149,7 @@ AX_ON_DEVICE static inline float ax_quant_rounded(enum ax_quant kind, float x,
     switch (kind) {
     case AX_QUANT_INT8:
     case AX_QUANT_INT4:
+    case AX_QUANT_INT4X2:
         return rintf(x * b->inverse);
     case AX_QUANT_INT8_ASYM:
         return rintf(x * b->inverse) + b->offset;
@@ -187,8 +189,8 @@ AX_ON_DEVICE static inline float ax_quant_most(enum ax_quant kind) {
                                                                  : 7;
 }
 AX_ON_DEVICE static inline bool ax_quant_is_integer(enum ax_quant kind) {
-    return kind == AX_QUANT_INT8 || kind == AX_QUANT_INT4 || kind == AX_QUANT_INT8_ASYM ||
-           kind == AX_QUANT_INT4_ASYM || kind == AX_QUANT_INT4_FP8;
+    return kind == AX_QUANT_INT8 || kind == AX_QUANT_INT4 || kind == AX_QUANT_INT4X2 ||
+           kind == AX_QUANT_INT8_ASYM || kind == AX_QUANT_INT4_ASYM || kind == AX_QUANT_INT4_FP8;
 }
 
 AX_ON_DEVICE static inline float ax_quant_clamped(enum ax_quant kind, float q) {
@@ -268,7 +270,7 @@ ax_quant_stored(enum ax_quant kind, float scale, uint32_t byte, float offset, fl
     b.byte = byte;
     if (kind == AX_QUANT_NVFP4 || kind == AX_QUANT_NVFP4_ONE)
         b.scale = ax_e4m3_value(byte) * (kind == AX_QUANT_NVFP4 ? ax_quant_outer_value(outer) : 1);
-    else if (kind >= AX_QUANT_MXFP4)
+    else if (kind >= AX_QUANT_MXFP4 && kind <= AX_QUANT_MXFP8_UP)
         b.scale = ldexpf(1, (int)byte - 127);
     return b;
 }

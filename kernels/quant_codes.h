@@ -17,6 +17,7 @@
 
 extern const float ax_nf4_values[16]; /* quant_tables.c */
 extern const float ax_nf4_bounds[15];
+extern const float ax_int4_values[16];  /* of four bits in two's complement */
 extern const float ax_map8_values[256]; /* ascending */
 
 /* The nearest of ax_nf4_values; ties go to the lower one. */

@@ -16,6 +16,7 @@
  *              to (x − offset)/s; value = t[code]·s + offset (for the scales of NF4 themselves)
  *   INT8       s = max(amax/127.5, 2⁻¹²⁶); q = clamp(rint(x·(1/s)), −128, 127); value = q·s
  *   INT4       the same with amax/7.5, −8 and 7
+ *   INT4X2     the same, two codes per byte as of NF4, of 4 bits in two's complement
  *   INT8_ASYM  with lo ≤ 0 ≤ hi: s = max((hi − lo)/255, 2⁻¹²⁶), z = clamp(−128 − rint(lo/s), −128,
  *              127), q = clamp(rint(x·(1/s)) + z, −128, 127); value = (q − z)·s; offset = z
  *   INT4_ASYM  s = max(hi − lo, 1e-6)/15, q = clamp(rint((x − lo)/s), 0, 15); value = (q − 8)·s +
@@ -45,10 +46,11 @@ enum ax_quant {
     AX_QUANT_MXFP4_UP,
     AX_QUANT_MXFP8,
     AX_QUANT_MXFP8_UP,
+    AX_QUANT_INT4X2,
     AX_QUANT_COUNT
 };
 
-/* x compute, dense; codes [numel], of NF4 [(numel + 1)/2]; scale [blocks]; the dtypes of both are in
+/* x compute, dense; codes [numel], [(numel + 1)/2] if a byte has two; scale [blocks]; the dtypes of both are in
  * kernels/scheme.h. offset F32 [blocks]: of MAP8, an input; zero F32 [blocks]: the offsets of the
  * ASYM. outer F32 [n], of NVFP4 and INT4_FP8: a scale for each row of range. All 1-D except x.
  * range F32 [n][2], from quant_range, n = 1 or rows of x, each with as many blocks: replaces lo and
@@ -83,7 +85,7 @@ struct ax_quant_range {
     bool columns;
 };
 /* y = the values that x has in a number format, rounded once from F32. x, y compute [R][C], y may be
- * x; `block` divides C. The formats above but NF4 and MAP8; range as of quantize. With `columns`, of FP8
+ * x; `block` divides C. The formats above but NF4, INT4X2 and MAP8; range as of quantize. With `columns`, of FP8
  * and E5M2, each column is a block with that row of range, [C][2]; `block` is C. */
 struct ax_fake_quantize {
     struct ax_tensor x, y, range;

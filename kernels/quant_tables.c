@@ -14,6 +14,8 @@ const float ax_nf4_bounds[15] = {-0x1.b239b0p-1F, -0x1.38a4e0p-1F, -0x1.d708fep-
                                  0x1.ec90c6p-4F,  0x1.a0cfc2p-3F,  0x1.2b05aap-2F,  0x1.8ea7f4p-2F,
                                  0x1.00da08p-1F,  0x1.491b60p-1F,  0x1.b913b4p-1F};
 
+const float ax_int4_values[16] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+
 /* The signed dynamic map of 8-bit optimizers (Dettmers et al. 2022): in each decade from 1e-6 to 1,
  * twice as many values as in the one below, each the midpoint of two neighbors of an even division;
  * plus 0 and 1. */

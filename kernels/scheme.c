@@ -4,13 +4,17 @@
 #include <limits.h>
 #include <string.h>
 
+#include "kernels/quant_codes.h"
+
 #define NO_OUTER 1
 
 static const struct ax_quant_info infos[AX_QUANT_COUNT] = {
-    [AX_QUANT_NF4] = {"nf4", AX_U8, AX_F32, .outer = NO_OUTER},
+    [AX_QUANT_NF4] = {"nf4", AX_U8, AX_F32, .values = ax_nf4_values, .outer = NO_OUTER},
     [AX_QUANT_MAP8] = {"map8", AX_U8, AX_F32, .offset = true, .outer = NO_OUTER},
     [AX_QUANT_INT8] = {"int8", AX_I8, AX_F32, .fakes = true, .clips = true, .outer = NO_OUTER},
     [AX_QUANT_INT4] = {"int4", AX_I8, AX_F32, .fakes = true, .clips = true, .outer = NO_OUTER},
+    [AX_QUANT_INT4X2] = {"int4, two per byte", AX_U8, AX_F32, .values = ax_int4_values,
+                         .outer = NO_OUTER},
     [AX_QUANT_INT8_ASYM] = {"int8 asymmetric", AX_I8, AX_F32, .offset = true, .fakes = true,
                             .clips = true, .outer = NO_OUTER},
     [AX_QUANT_INT4_ASYM] = {"int4 asymmetric", AX_U8, AX_F32, .offset = true, .fakes = true,
@@ -32,6 +36,10 @@ static const struct ax_quant_info infos[AX_QUANT_COUNT] = {
 const struct ax_quant_info *ax_quant_info(enum ax_quant kind) {
     AX_ASSERT(kind < AX_QUANT_COUNT);
     return &infos[kind];
+}
+
+int64_t ax_quant_code_bytes(enum ax_quant kind, int64_t n) {
+    return ax_quant_info(kind)->values ? (n + 1) / 2 : n;
 }
 
 const char *ax_file_form_name(enum ax_file_form form) {

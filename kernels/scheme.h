@@ -14,12 +14,15 @@
 struct ax_quant_info {
     const char *name;
     enum ax_dtype codes, scale;
+    const float
+        *values;   /* [16], of codes two in a byte: value = values[code]·s; NULL = one per byte */
     bool offset;   /* has offsets */
     bool fakes;    /* has fake quantization */
     bool clips;    /* its backward is not the identity */
     int64_t outer; /* what a second scale is of: AX_BLOCK_ROW, AX_BLOCK_TENSOR; 1 = there is none */
 };
 const struct ax_quant_info *ax_quant_info(enum ax_quant kind);
+int64_t ax_quant_code_bytes(enum ax_quant kind, int64_t n); /* those of n elements */
 
 /* How one tensor is quantized. */
 struct ax_number_format {

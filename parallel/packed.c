@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "kernels/scheme.h"
 #include "parallel/packed_block.h"
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -14,36 +15,44 @@ static int64_t gcd(int64_t a, int64_t b) {
     return a;
 }
 
-static const char *const names[] = {"plain", "nf4", "nf4-double", "int8", "fp8"};
+static const struct {
+    const char *name;
+    enum ax_quant kind;
+    int64_t block; /* 0 = a row */
+} stores[] = {
+    [AX_STORE_PLAIN] = {"plain", AX_QUANT_COUNT, 0},
+    [AX_STORE_NF4] = {"nf4", AX_QUANT_NF4, AX_NF4_BLOCK},
+    [AX_STORE_NF4_DOUBLE] = {"nf4-double", AX_QUANT_NF4, AX_NF4_BLOCK},
+    [AX_STORE_INT8] = {"int8", AX_QUANT_INT8, 0},
+    [AX_STORE_FP8] = {"fp8", AX_QUANT_FP8, 0},
+    [AX_STORE_INT4] = {"int4", AX_QUANT_INT4X2, AX_INT4_BLOCK},
+};
 
 const char *ax_store_name(enum ax_store store) {
-    return names[store];
+    return stores[store].name;
 }
 
 enum ax_status ax_store_parse(const char *name, enum ax_store *out) {
-    for (int i = AX_STORE_PLAIN; i <= AX_STORE_FP8; i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (int i = AX_STORE_PLAIN; i <= AX_STORE_INT4; i++) {
+        if (strcmp(name, stores[i].name) == 0) {
             *out = (enum ax_store)i;
             return AX_OK;
         }
     }
-    return ax_error(AX_ERR_CONFIG, "--base: \"%s\" is not one of plain, nf4, nf4-double, int8, fp8",
-                    name);
+    return ax_error(AX_ERR_CONFIG,
+                    "--base: \"%s\" is not one of plain, nf4, nf4-double, int8, fp8, int4", name);
 }
 
-bool ax_store_by_rows(enum ax_store store) {
-    return store == AX_STORE_INT8 || store == AX_STORE_FP8;
+int64_t ax_store_block(enum ax_store store, int64_t cols) {
+    return stores[store].block > 0 ? stores[store].block : cols;
 }
 
 enum ax_quant ax_store_quant(enum ax_store store) {
-    return store == AX_STORE_INT8  ? AX_QUANT_INT8
-           : store == AX_STORE_FP8 ? AX_QUANT_FP8
-                                   : AX_QUANT_NF4;
+    return stores[store].kind;
 }
 
 void ax_packing_start(struct ax_packing *k, enum ax_store store) {
-    *k = (struct ax_packing){store, ax_store_by_rows(store) ? 0 : AX_NF4_BLOCK,
-                             store == AX_STORE_NF4_DOUBLE};
+    *k = (struct ax_packing){store, stores[store].block, store == AX_STORE_NF4_DOUBLE};
 }
 
 void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p) {
@@ -53,7 +62,7 @@ void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const stru
     const int64_t start = ax_param_global_index(p, mesh, 0, &run);
     const bool contiguous = run == ax_param_local_numel(p);
     const int64_t len = p->local_shape[p->ndim - 1];
-    if (ax_store_by_rows(k->store)) {
+    if (stores[k->store].block == 0) {
         k->block = gcd(k->block, len);
         return;
     }
@@ -70,11 +79,10 @@ int64_t ax_packing_align(const struct ax_packing *k, int64_t align) {
 
 int ax_packing_buffers(const struct ax_packing *k, int64_t numel,
                        struct ax_tensor out[AX_PACKED_BUFFERS]) {
-    const bool nf4 = ax_store_quant(k->store) == AX_QUANT_NF4;
+    const enum ax_quant kind = ax_store_quant(k->store);
     const int64_t scales = (numel + k->block - 1) / k->block;
     const int64_t groups = (numel + AX_NF4_GROUP - 1) / AX_NF4_GROUP;
-    out[0] = ax_tensor_1d(k->store == AX_STORE_INT8 ? AX_I8 : AX_U8, NULL,
-                          nf4 ? (numel + 1) / 2 : numel);
+    out[0] = ax_tensor_1d(ax_quant_info(kind)->codes, NULL, ax_quant_code_bytes(kind, numel));
     out[1] = ax_tensor_1d(k->nested ? AX_U8 : AX_F32, NULL, scales);
     out[2] = out[3] = ax_tensor_1d(AX_F32, NULL, groups);
     return k->nested ? 4 : 2;

@@ -1,12 +1,12 @@
 /* Packed storage of frozen matrices: codes and scales instead of numbers, in the flat layout of a
  * segment (see unit.h), quantized while reading the file.
  *
- *   codes            NF4: U8 [numel/2], two per byte;  INT8: I8 [numel];  FP8: U8 [numel]
+ *   codes            NF4, INT4: U8 [numel/2], two per byte;  INT8: I8 [numel];  FP8: U8 [numel]
  *   scale            F32 [numel/block];  with `nested`, U8 codes of them
  *   nested, offset   F32 [numel/16384]: scale and offset of 256 scales
  *
  * On any mesh, what is quantized together is a block of the unsharded matrix (64 elements of it,
- * flattened, for NF4; a row for INT8 and FP8): if a rank's part cuts through blocks, `block` is
+ * flattened, for NF4, 32 for INT4; a row for INT8 and FP8): if a rank's part cuts through blocks, `block` is
  * shorter and the pieces of one block repeat its scale. Double quantization stores the scales as
  * 8-bit codes; if a rank's part does not start at a group of 256, it stores the decoded scales as
  * numbers. So the weights are the same on every mesh. */
@@ -32,7 +32,7 @@ struct ax_packing {
     int64_t block; /* elements per scale */
     bool nested;
 };
-/* "plain", "nf4", "nf4-double", "int8", "fp8"; AX_ERR_CONFIG lists them. */
+/* "plain", "nf4", "nf4-double", "int8", "fp8", "int4"; AX_ERR_CONFIG lists them. */
 const char *ax_store_name(enum ax_store store);
 enum ax_status ax_store_parse(const char *name, enum ax_store *out);
 

@@ -5,10 +5,12 @@
 #include "kernels/ops.h"
 #include "parallel/param.h"
 
-#define AX_NF4_BLOCK 64    /* elements that share a scale */
-#define AX_NF4_GROUP 16384 /* elements whose 256 scales share a second one */
+#define AX_NF4_BLOCK  64    /* elements that share a scale */
+#define AX_INT4_BLOCK 32    /* the same */
+#define AX_NF4_GROUP  16384 /* elements whose 256 scales share a second one */
 
-bool ax_store_by_rows(enum ax_store store);
+/* Elements that share a scale, of a matrix with so many columns. */
+int64_t ax_store_block(enum ax_store store, int64_t cols);
 enum ax_quant ax_store_quant(enum ax_store store);
 
 #endif

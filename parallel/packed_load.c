@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/scheme.h"
 #include "kernels/transfer.h"
 #include "parallel/packed.h"
 #include "parallel/packed_block.h"
@@ -17,7 +18,7 @@ struct stage {
     enum ax_quant kind;
     int64_t numel;       /* of the global tensor */
     int64_t block, unit; /* elements that share a scale; that are quantized together */
-    bool nested;
+    bool nested, reads_codes;
     float mean; /* of all scales, if nested */
     int64_t cap, first, n;
     float *x, *scale, *meant, *top, *offset; /* meant: decoded scales */
@@ -71,6 +72,22 @@ static enum ax_status nest(struct stage *s) {
                                                      .kind = a.kind});
 }
 
+/* The codes and scales that a file has; true if they are of this format. A group of the file's is one or
+ * more blocks of the packing. */
+static bool has_codes(enum ax_quant kind, int64_t block, const struct ax_element_codes *file) {
+    const enum ax_quant bytes = kind == AX_QUANT_INT4X2 ? AX_QUANT_INT4 : kind;
+    return file && file->quant == (int)bytes &&
+           (kind == bytes ? file->block == block : file->block % block == 0);
+}
+
+static enum ax_status read_codes(const struct stage *s) {
+    const struct ax_elements *from = s->source->global;
+    AX_TRY(from->codes->read(from->ctx, s->first, s->n, s->codes, s->scale));
+    for (int64_t i = 0; s->kind == AX_QUANT_INT4X2 && i < s->n; i += 2)
+        s->codes[i / 2] = (unsigned char)(s->codes[i] << 4 | (s->codes[i + 1] & 15));
+    return AX_OK;
+}
+
 /* Makes the stage hold `wanted` elements from `index` on, or as many as fit; codes of the file's stay what they
  * are. */
 static enum ax_status quantize(struct stage *s, int64_t index, int64_t wanted) {
@@ -78,15 +95,13 @@ static enum ax_status quantize(struct stage *s, int64_t index, int64_t wanted) {
     int64_t end = (index + wanted + s->unit - 1) / s->unit * s->unit;
     end = end > s->first + s->cap ? s->first + s->cap : end;
     s->n = (end > s->numel ? s->numel : end) - s->first;
-    const struct ax_elements *from = s->source->global;
-    if (from->codes && from->codes->quant == (int)s->kind && from->codes->block == s->block)
-        return from->codes->read(from->ctx, s->first, s->n, s->codes, s->scale);
+    if (s->reads_codes)
+        return read_codes(s);
     AX_TRY(ax_elements_read(s->source->global, s->first, s->n, AX_F32, s->x));
-    const bool int8 = s->kind == AX_QUANT_INT8, nf4 = s->kind == AX_QUANT_NF4;
     return ax_run_quantize(
         s->q, &(struct ax_quantize){.x = ax_tensor_1d(AX_F32, s->x, s->n),
-                                    .codes = ax_tensor_1d(int8 ? AX_I8 : AX_U8, s->codes,
-                                                          nf4 ? (s->n + 1) / 2 : s->n),
+                                    .codes = ax_tensor_1d(ax_quant_info(s->kind)->codes, s->codes,
+                                                          ax_quant_code_bytes(s->kind, s->n)),
                                     .scale = ax_tensor_1d(AX_F32, s->scale, blocks_of(s)),
                                     .block = s->block,
                                     .kind = s->kind});
@@ -106,7 +121,7 @@ static enum ax_status measure(struct stage *s) {
     return AX_OK;
 }
 
-/* NF4 codes [from, from + n) to [to, to + n); whole bytes if both start at one. */
+/* Codes two in a byte [from, from + n) to [to, to + n); whole bytes if both start at one. */
 static void copy_nibbles(unsigned char *dst, int64_t to, const unsigned char *src, int64_t from,
                          int64_t n) {
     if (to % 2 == 0 && from % 2 == 0) {
@@ -135,7 +150,7 @@ struct piece {
 static void put(const struct stage *s, const struct ax_packing *k, const struct piece *p,
                 int64_t from, int64_t n, int64_t to) {
     const int64_t skip = from - s->first;
-    if (s->kind == AX_QUANT_NF4)
+    if (ax_quant_info(s->kind)->values)
         copy_nibbles(p->of[0].host, to, s->codes, skip, n);
     else
         memcpy((char *)p->of[0].host + to, s->codes + skip, (size_t)n);
@@ -214,12 +229,14 @@ enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
                                const struct ax_packed_source *source, int64_t first, int64_t n,
                                int64_t at) {
     const struct ax_param *p = source->p;
-    const bool rows = ax_store_by_rows(k->store);
     struct stage s = {.source = source,
                       .kind = ax_store_quant(k->store),
                       .numel = ax_param_numel(p),
                       .nested = k->store == AX_STORE_NF4_DOUBLE};
-    s.block = rows ? p->shape[p->ndim - 1] : AX_NF4_BLOCK;
+    s.block = ax_store_block(k->store, p->shape[p->ndim - 1]);
+    s.reads_codes = has_codes(s.kind, s.block, source->global->codes);
+    if (s.reads_codes)
+        s.block = source->global->codes->block;
     s.unit = s.nested ? AX_NF4_GROUP : s.block;
     s.cap = s.unit < STAGE ? STAGE / s.unit * s.unit : s.unit;
     const int64_t most = piece_size(k);

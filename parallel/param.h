@@ -15,7 +15,8 @@ enum ax_store {
     AX_STORE_NF4,
     AX_STORE_NF4_DOUBLE, /* scales quantized too */
     AX_STORE_INT8,
-    AX_STORE_FP8
+    AX_STORE_FP8,
+    AX_STORE_INT4
 };
 
 struct ax_param {

@@ -62,7 +62,7 @@ static const struct {
     const char *name, *choices;
 } known[] = {
     {"--color", "auto|always|never"},    {"--dtype", "float32|bfloat16"},
-    {"--recompute", "off|selective|on"}, {"--base", "plain|nf4|nf4-double|int8|fp8"},
+    {"--recompute", "off|selective|on"}, {"--base", "plain|nf4|nf4-double|int4|int8|fp8"},
     {"--optimizer", "adamw|sgd"},        {"--backend", "cpu|ref"},
     {"--split", "train|test"},
 };

@@ -14,7 +14,11 @@ struct packed {
 template <class E>
 __global__ void __launch_bounds__(QUANT_THREADS) quantize_kernel(blocked<E> a, packed to) {
     for_four(a, 4 * thread_number(), [&](int64_t i, const ax_quant_block &b, float q) {
-        to.codes[i] = (uint8_t)ax_quant_code(a.kind, ax_quant_clamped(a.kind, q));
+        const uint32_t code = ax_quant_code(a.kind, ax_quant_clamped(a.kind, q));
+        if (a.kind != AX_QUANT_INT4X2) /* a byte's two codes are one thread's */
+            to.codes[i] = (uint8_t)code;
+        else
+            to.codes[i / 2] = (uint8_t)(i % 2 == 0 ? code << 4 : to.codes[i / 2] | (code & 15));
         if (i % a.block != 0)
             return;
         if (to.scale_byte != nullptr)
@@ -35,16 +39,16 @@ __global__ void __launch_bounds__(QUANT_THREADS)
 
 /* ---- formats that are tables ---- */
 
-struct nf4_table {
+struct nf4_table { /* int4's has no use for bounds */
     float values[16], bounds[15];
 };
 struct map8_table {
     float values[256];
 };
 
-static nf4_table nf4() {
+static nf4_table halves(const float *values) {
     nf4_table t;
-    memcpy(t.values, ax_nf4_values, sizeof t.values);
+    memcpy(t.values, values, sizeof t.values);
     memcpy(t.bounds, ax_nf4_bounds, sizeof t.bounds);
     return t;
 }
@@ -119,7 +123,7 @@ static enum ax_status run_quantize(struct ax_queue *q, const struct ax_quantize 
     AX_TRY(find_extremes(q, &x, work));
     if (a->kind == AX_QUANT_NF4)
         return AX_LAUNCH(q, (quantize_by_table<E, nf4_table>), blocks_of(x.n, 2 * QUANT_THREADS),
-                         QUANT_THREADS, 0, x, nf4(), to);
+                         QUANT_THREADS, 0, x, halves(ax_nf4_values), to);
     if (a->kind == AX_QUANT_MAP8)
         return AX_LAUNCH(q, (quantize_by_table<E, map8_table>), blocks_of(x.n, QUANT_THREADS),
                          QUANT_THREADS, 0, x, map8(), to);
@@ -194,9 +198,10 @@ static enum ax_status run_dequantize(struct ax_queue *q, const struct ax_dequant
     E *out = (E *)a->out.data;
     if (from.n == 0)
         return AX_OK;
-    if (a->kind == AX_QUANT_NF4)
+    const float *values = ax_quant_info(a->kind)->values;
+    if (values != nullptr)
         return AX_LAUNCH(q, (dequantize_by_table<E, nf4_table>), blocks, QUANT_THREADS, 0, from,
-                         nf4(), out);
+                         halves(values), out);
     if (a->kind == AX_QUANT_MAP8)
         return AX_LAUNCH(q, (dequantize_by_table<E, map8_table>), blocks, QUANT_THREADS, 0, from,
                          map8(), out);

@@ -16,10 +16,6 @@ static int64_t blocks_of(int64_t n, int64_t block) {
     return (n + block - 1) / block;
 }
 
-static int64_t codes_of(int64_t n, enum ax_quant kind) {
-    return kind == AX_QUANT_NF4 ? (n + 1) / 2 : n;
-}
-
 /* Ranges, or outer scales, of blocks: one for all, or one for each row, in which blocks end. */
 static bool is_shared(tensor values, int64_t n, int64_t block) {
     return n == 1 || (n == values->shape[0] && ax_tensor_row_len(values) % block == 0);
@@ -41,7 +37,7 @@ static const char *check_packed(tensor values, tensor codes, tensor scale, tenso
     NEED(given(values) && real(values) && ax_tensor_is_dense(values) && block >= 1);
     const struct ax_quant_info *info = ax_quant_info(kind);
     int64_t n = ax_tensor_numel(values);
-    NEED(is_1d(codes, info->codes, codes_of(n, kind)));
+    NEED(is_1d(codes, info->codes, ax_quant_code_bytes(kind, n)));
     NEED(is_1d(scale, info->scale, blocks_of(n, block)));
     NEED(given(offset) == info->offset);
     NEED(!given(offset) || is_1d(offset, AX_F32, blocks_of(n, block)));
@@ -82,7 +78,7 @@ static void build_quantize(struct ax_case_builder *b, struct ax_quantize *a) {
     ax_case_randomize(b, &a->x, -1, 1);
     for (int64_t i = s->inner; i < 2 * s->inner && i < s->rows * s->cols && b->memory != NULL; i++)
         ax_store(b->real, a->x.data, i, 0);
-    a->codes = ax_case_out1(b, info->codes, codes_of(s->rows * s->cols, o->kind));
+    a->codes = ax_case_out1(b, info->codes, ax_quant_code_bytes(o->kind, s->rows * s->cols));
     a->scale = ax_case_out1(b, info->scale, blocks);
     if (o->kind == AX_QUANT_MAP8)
         a->offset = ax_case_in1(b, AX_F32, blocks);
@@ -99,6 +95,10 @@ static void build_quantize(struct ax_case_builder *b, struct ax_quantize *a) {
     {"nf4, one", .rows = 1, .cols = 1, .inner = 64}, {"nf4", .rows = 6, .cols = 128, .inner = 64}, \
         {"nf4, odd rows", .rows = 5, .cols = 37, .inner = 64},                                     \
         {"nf4, short blocks", .rows = 5, .cols = 48, .inner = 3},                                  \
+        {"int4, two per byte", .rows = 5, .cols = 192, .inner = 32,                                \
+         QUANT(.kind = AX_QUANT_INT4X2)},                                                          \
+        {"int4, two per byte, short blocks", .rows = 5, .cols = 48, .inner = 3,                    \
+         QUANT(.kind = AX_QUANT_INT4X2)},                                                          \
         {"map8", .rows = 3, .cols = 200, .inner = 256, QUANT(.kind = AX_QUANT_MAP8)}, {            \
         "nf4, gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 64                        \
     }
@@ -181,7 +181,7 @@ static void build_dequantize(struct ax_case_builder *b, struct ax_dequantize *a)
     const struct ax_shape *s = b->shape;
     const int64_t blocks = blocks_of(s->rows * s->cols, s->inner);
     a->out = ax_case_dense2(b, b->real, s->rows, s->cols);
-    a->codes = ax_case_out1(b, info->codes, codes_of(s->rows * s->cols, o->kind));
+    a->codes = ax_case_out1(b, info->codes, ax_quant_code_bytes(o->kind, s->rows * s->cols));
     for (int64_t i = 0; i < a->codes.shape[0] && b->memory != NULL; i++)
         ((unsigned char *)a->codes.data)[i] =
             (unsigned char)code_of_bits(ax_rng_u32(b->key, (uint64_t)i) % 256, o->kind);
@@ -227,7 +227,7 @@ static void build_packed_gemm(struct ax_case_builder *b, struct ax_packed_gemm *
     a->kind = o->kind;
     a->block = o->block > 0 ? o->block : s->inner;
     a->a = ax_case_in2(b, b->real, s->rows, s->inner);
-    a->codes = ax_case_out1(b, ax_quant_info(o->kind)->codes, codes_of(numel, o->kind));
+    a->codes = ax_case_out1(b, ax_quant_info(o->kind)->codes, ax_quant_code_bytes(o->kind, numel));
     for (int64_t i = 0; i < a->codes.shape[0] && b->memory != NULL; i++)
         ((unsigned char *)a->codes.data)[i] =
             (unsigned char)code_of_bits(ax_rng_u32(b->key, (uint64_t)i) % 256, o->kind);
@@ -258,6 +258,10 @@ static const struct ax_shape shapes_packed_gemm[] = {
     {"fp8, token", .rows = 1, .cols = 32, .inner = 96, QUANT(.kind = AX_QUANT_FP8)},
     {"int8, panels", .rows = 3, .cols = 48, .inner = 72,
      QUANT(.kind = AX_QUANT_INT8, .panels = true)},
+    {"int4, two per byte", .rows = 3, .cols = 32, .inner = 96,
+     QUANT(.kind = AX_QUANT_INT4X2, .block = 32)},
+    {"int4, panels", .rows = 2, .cols = 48, .inner = 96,
+     QUANT(.kind = AX_QUANT_INT4X2, .block = 32, .panels = true)},
     {"nf4, panels", .rows = 1, .cols = 32, .inner = 192, .flags = AX_SHAPE_BIAS | AX_SHAPE_ADDEND,
      QUANT(.block = 64, .panels = true)},
     {"int8, gate_up", .big = true, .rows = 2, .cols = 3072, .inner = 576,

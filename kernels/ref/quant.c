@@ -10,9 +10,9 @@ static float load(const struct ax_tensor *t, int64_t i) {
     return (float)ax_load(t->dtype, t->data, i);
 }
 
-/* ---- NF4 and MAP8 ---- */
+/* ---- tables ---- */
 
-static void put_nf4(unsigned char *c, int64_t i, uint32_t code) {
+static void put_half(unsigned char *c, int64_t i, uint32_t code) {
     if (i % 2 == 0)
         c[i / 2] = (unsigned char)(code << 4);
     else
@@ -28,7 +28,7 @@ static void quantize_by_table(const struct ax_quantize *a, int64_t b, int64_t fi
     for (int64_t i = first; i < end; i++) {
         const float v = (load(&a->x, i) - offset) / (amax > 0 ? amax : 1);
         if (a->kind == AX_QUANT_NF4)
-            put_nf4(a->codes.data, i, ax_nf4_code(v));
+            put_half(a->codes.data, i, ax_nf4_code(v));
         else
             ((unsigned char *)a->codes.data)[i] = (unsigned char)ax_map8_code(v);
     }
@@ -37,7 +37,7 @@ static void quantize_by_table(const struct ax_quantize *a, int64_t b, int64_t fi
 static float table_value(enum ax_quant kind, const unsigned char *c, int64_t i) {
     if (kind == AX_QUANT_MAP8)
         return ax_map8_values[c[i]];
-    return ax_nf4_values[i % 2 == 0 ? c[i / 2] >> 4 : c[i / 2] & 15];
+    return ax_quant_info(kind)->values[i % 2 == 0 ? c[i / 2] >> 4 : c[i / 2] & 15];
 }
 
 /* ---- the others ---- */
@@ -80,8 +80,11 @@ static void quantize_block(const struct ax_quantize *a, int64_t b, int64_t first
         ((float *)a->zero.data)[b] = block.offset;
     for (int64_t i = first; i < end; i++) {
         const float q = ax_quant_rounded(a->kind, load(&a->x, i), &block);
-        ((unsigned char *)a->codes.data)[i] =
-            (unsigned char)ax_quant_code(a->kind, ax_quant_clamped(a->kind, q));
+        const uint32_t code = ax_quant_code(a->kind, ax_quant_clamped(a->kind, q));
+        if (a->kind == AX_QUANT_INT4X2)
+            put_half(a->codes.data, i, code & 15);
+        else
+            ((unsigned char *)a->codes.data)[i] = (unsigned char)code;
     }
 }
 
@@ -94,10 +97,10 @@ enum ax_status ax_ref_quantize(struct ax_queue *q, const struct ax_quantize *a, 
             ax_quant_outer(a->kind, ax_greater(load(&a->range, 2 * i), load(&a->range, 2 * i + 1)));
     for (int64_t b = 0; b * a->block < n; b++) {
         const int64_t first = b * a->block, end = first + a->block < n ? first + a->block : n;
-        if (ax_quant_info(a->kind)->fakes)
-            quantize_block(a, b, first, end);
-        else
+        if (a->kind == AX_QUANT_NF4 || a->kind == AX_QUANT_MAP8)
             quantize_by_table(a, b, first, end);
+        else
+            quantize_block(a, b, first, end);
     }
     return AX_OK;
 }
@@ -134,9 +137,10 @@ static double weight_at(const struct ax_packed_gemm *g, int64_t n, int64_t k) {
     if (!g->codes.panels)
         return (double)value_at(&w, n * cols + k);
     const float scale = load(&g->scale, ax_panels_scale_at(cols, g->block, n, k));
-    if (g->kind == AX_QUANT_NF4) {
+    const float *values = ax_quant_info(g->kind)->values;
+    if (values) {
         const int64_t at = ax_panels_nibble_at(cols, n, k);
-        return (double)(ax_nf4_values[codes[at / 2] >> (at % 2 * 4) & 15] * scale);
+        return (double)(values[codes[at / 2] >> (at % 2 * 4) & 15] * scale);
     }
     const struct ax_quant_block block = ax_quant_stored(g->kind, scale, 0, 0, 0);
     const unsigned char code = codes[ax_panels_at(cols, n, k)];

@@ -359,8 +359,11 @@ static void test_adapters_of_ends(void **state) {
 /* Packed storage of the folder's format has its codes: the values, to the bit. */
 static void test_codes_are_kept(void **state) {
     (void)state;
-    static const char *const kinds[][2] = {
-        {"int8", "int8"}, {"int8-int8", "int8"}, {"fp8", "fp8"}, {"fp8-tensor", "fp8"}};
+    static const struct {
+        const char *scheme, *base, *group;
+    } kinds[] = {{"int8", "int8", NULL}, {"int8-int8", "int8", NULL},
+                 {"fp8", "fp8", NULL},   {"fp8-tensor", "fp8", NULL},
+                 {"int4", "int4", "32"}, {"int4-int8", "int4", "32"}};
     char path[200], dst[200], said[8192];
     need_binary();
     snprintf(path, sizeof path, "%s", config(&ax_schemes[0], ""));
@@ -369,18 +372,22 @@ static void test_codes_are_kept(void **state) {
         double nll[2];
         assert_int_equal(ax_remove_tree(dst), AX_OK);
         sft_command = "quantize";
-        EXPECT(0, "matrices as", golden_llama(), dst, "--scheme", kinds[i][0]);
+        if (kinds[i].group)
+            EXPECT(0, "matrices as", golden_llama(), dst, "--scheme", kinds[i].scheme, "--group",
+                   kinds[i].group);
+        else
+            EXPECT(0, "matrices as", golden_llama(), dst, "--scheme", kinds[i].scheme);
         for (int packed = 0; packed < 2; packed++) {
             if (run(said, sizeof said,
                     "eval --model %s --config %s --dtype float32 --base %s --json", dst, path,
-                    packed ? kinds[i][1] : "plain") != 0)
+                    packed ? kinds[i].base : "plain") != 0)
                 fail_msg("%s", said);
             json_t *v = json_loads(said, JSON_DISABLE_EOF_CHECK, NULL);
             nll[packed] = json_number_value(json_object_get(v, "mean_nll"));
             json_decref(v);
         }
         if (!(nll[0] > 0 && nll[0] == nll[1]))
-            fail_msg("%s: %.17g, packed %.17g", kinds[i][0], nll[0], nll[1]);
+            fail_msg("%s: %.17g, packed %.17g", kinds[i].scheme, nll[0], nll[1]);
     }
 }
 

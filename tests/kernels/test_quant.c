@@ -57,12 +57,13 @@ static void same(const char *what, const struct ax_tensor *got, const struct ax_
     }
 }
 
-/* NF4 codes one to a byte, as the files have them. */
-static struct ax_tensor apart(const struct ax_tensor *packed, int64_t n) {
-    struct ax_tensor t = make(AX_U8, n);
+/* Codes one to a byte, as the files have them. */
+static struct ax_tensor apart(const struct ax_tensor *packed, enum ax_dtype dtype, int64_t n) {
+    struct ax_tensor t = make(dtype, n);
     for (int64_t i = 0; i < n; i++) {
         const unsigned char byte = ((const unsigned char *)packed->data)[i / 2];
-        ((unsigned char *)t.data)[i] = i % 2 ? byte & 15 : byte >> 4;
+        const int code = i % 2 ? byte & 15 : byte >> 4;
+        ((unsigned char *)t.data)[i] = (unsigned char)(dtype == AX_I8 ? (code ^ 8) - 8 : code);
     }
     return t;
 }
@@ -77,12 +78,12 @@ static void check(struct machine *m, const struct scheme *s, const struct ax_ten
                   const struct ax_tensor *codes, const struct ax_tensor *scale,
                   const struct ax_tensor *value, const char *what) {
     const int64_t n = ax_tensor_numel(x), blocks = (n + s->block - 1) / s->block;
-    const bool nf4 = s->kind == AX_QUANT_NF4;
+    const bool halves = ax_quant_info(s->kind)->values;
     struct ax_quantize a = {.x = *x, .block = s->block, .kind = s->kind};
-    a.codes = make(codes->dtype, nf4 ? (n + 1) / 2 : n);
+    a.codes = make(ax_quant_info(s->kind)->codes, ax_quant_code_bytes(s->kind, n));
     a.scale = make(AX_F32, blocks);
     assert_int_equal(ax_run_quantize(m->q, &a), AX_OK);
-    struct ax_tensor single = nf4 ? apart(&a.codes, n) : a.codes;
+    struct ax_tensor single = halves ? apart(&a.codes, codes->dtype, n) : a.codes;
     same(what, &single, codes, 0);
     same(what, &a.scale, scale, 0);
     struct ax_dequantize d = {.out = make(AX_F32, n),
@@ -94,7 +95,7 @@ static void check(struct machine *m, const struct scheme *s, const struct ax_ten
     same(what, &d.out, value, 1e-6);
     ax_free(d.out.data);
     ax_free(a.scale.data);
-    if (nf4)
+    if (halves)
         ax_free(single.data);
     ax_free(a.codes.data);
 }
@@ -131,6 +132,11 @@ static void nf4_equals_the_file(void **state) {
     check_scheme("nf4.safetensors", &(struct scheme){"absmax", AX_QUANT_NF4, 64});
 }
 
+static void int4_pairs_equal_the_file(void **state) {
+    (void)state;
+    check_scheme("int4_g32_sym.safetensors", &(struct scheme){"scale", AX_QUANT_INT4X2, 32});
+}
+
 static void int8_rows_equal_the_file(void **state) {
     (void)state;
     check_scheme("int8_row_sym.safetensors", &(struct scheme){"scale", AX_QUANT_INT8, 256});
@@ -161,7 +167,7 @@ static void check_double(struct machine *m, const struct ax_safetensors *want) {
     first.codes = make(AX_U8, n / 2);
     first.scale = make(AX_F32, blocks);
     assert_int_equal(ax_run_quantize(m->q, &first), AX_OK);
-    struct ax_tensor single = apart(&first.codes, n);
+    struct ax_tensor single = apart(&first.codes, AX_U8, n);
     same("codes", &single, &codes, 0);
     same("absmax", &first.scale, &absmax, 0);
     struct ax_quantize second = {.x = first.scale, .block = 256, .kind = AX_QUANT_MAP8};
@@ -391,6 +397,7 @@ static int close_machines(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nf4_equals_the_file),
+        cmocka_unit_test(int4_pairs_equal_the_file),
         cmocka_unit_test(int8_rows_equal_the_file),
         cmocka_unit_test(fp8_rows_equal_the_file),
         cmocka_unit_test(double_quantization_equals_the_file),

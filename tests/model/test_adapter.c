@@ -91,6 +91,7 @@ static const struct variant variants[] = {
      .store = AX_STORE_INT8},
     {.name = "nf4 double dora", .type = "llama", .dora = true, .store = AX_STORE_NF4_DOUBLE},
     {.name = "int8 lora", .type = "llama", .store = AX_STORE_INT8},
+    {.name = "int4 lora", .type = "llama", .store = AX_STORE_INT4},
     {.name = "fp8 dora, dropout",
      .type = "llama",
      .dora = true,

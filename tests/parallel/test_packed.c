@@ -30,7 +30,7 @@ static const struct ax_mesh_sizes meshes[] = {
 #define N_MESHES ((int)(sizeof meshes / sizeof *meshes))
 
 static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_NF4_DOUBLE, AX_STORE_INT8,
-                                       AX_STORE_FP8};
+                                       AX_STORE_FP8, AX_STORE_INT4};
 
 /* One queue for all: ranks come one after the other. */
 static struct ax_arena tools;
@@ -76,9 +76,32 @@ static enum ax_status read_elements(void *ctx, int64_t first, int64_t n, void *o
     return AX_OK;
 }
 
+/* A file that has int4 codes in groups of 64, twice those of the packing; NULL: it has numbers. */
+#define FILE_GROUP 64
+static const struct ax_element_codes *file_codes;
+
+static int file_code(int64_t i) {
+    return (int)(i * 7 % 16) - 8;
+}
+
+static float file_scale(int64_t i) {
+    return 0.01F * (float)(1 + i / FILE_GROUP % 31);
+}
+
+static enum ax_status read_codes(void *ctx, int64_t first, int64_t n, unsigned char *codes,
+                                 float *scale) {
+    (void)ctx;
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = (unsigned char)file_code(first + i);
+    for (int64_t i = 0; i < n; i += FILE_GROUP)
+        scale[i / FILE_GROUP] = file_scale(first + i);
+    return AX_OK;
+}
+
 /* However short a rank's runs are, the file is read once, and once more for the mean of scales. */
 static void load(struct rank *r, int i, enum ax_store store) {
-    const struct ax_elements from = {.dtype = AX_F32, .read = read_elements, .ctx = global[i]};
+    const struct ax_elements from = {
+        .dtype = AX_F32, .read = read_elements, .ctx = global[i], .codes = file_codes};
     const int64_t numel = ax_param_numel(&r->params[i]);
     was_read = 0;
     assert_int_equal(ax_unit_load_packed(&r->unit, &r->rt, &r->params[i], &from), AX_OK);
@@ -107,12 +130,19 @@ static void expect(double *out, int i, enum ax_store store) {
     static float scale[CAP], meant[CAP], top[8], offset[8], value[CAP];
     static unsigned char codes[CAP], scale_codes[CAP];
     const int64_t n = shapes[i].rows * shapes[i].cols;
+    for (int64_t k = 0; file_codes && k < n; k++)
+        out[k] = (double)((float)file_code(k) * file_scale(k));
+    if (file_codes)
+        return;
     const bool rows = store == AX_STORE_INT8 || store == AX_STORE_FP8;
     struct ax_quantize a = {.x = ax_tensor_1d(AX_F32, global[i], n),
-                            .block = rows ? shapes[i].cols : 64,
-                            .kind = store == AX_STORE_INT8  ? AX_QUANT_INT8
-                                    : store == AX_STORE_FP8 ? AX_QUANT_FP8
-                                                            : AX_QUANT_NF4};
+                            .block = rows                     ? shapes[i].cols
+                                     : store == AX_STORE_INT4 ? 32
+                                                              : 64,
+                            .kind = store == AX_STORE_INT8   ? AX_QUANT_INT8
+                                    : store == AX_STORE_FP8  ? AX_QUANT_FP8
+                                    : store == AX_STORE_INT4 ? AX_QUANT_INT4X2
+                                                             : AX_QUANT_NF4};
     const int64_t scales = (n + a.block - 1) / a.block, groups = (scales + 255) / 256;
     a.codes = ax_tensor_1d(store == AX_STORE_INT8 ? AX_I8 : AX_U8, codes, rows ? n : (n + 1) / 2);
     a.scale = ax_tensor_1d(AX_F32, scale, scales);
@@ -183,24 +213,36 @@ static void check_rank(struct rank *r, enum ax_store store, const char *what) {
     }
 }
 
+static void check_mesh(const struct ax_mesh_sizes *sizes, enum ax_store store) {
+    static struct rank ranks[8];
+    const int n = world_of(sizes);
+    char what[64];
+    snprintf(what, sizeof what, "dp_shard %d tp %d", sizes->dp_shard, sizes->tp);
+    for (int r = 0; r < n; r++)
+        open_rank(&ranks[r], sizes, r, store);
+    for (int r = 0; r < n; r++)
+        gather(ranks, n, ranks[r].rt.mesh.coord[AX_ROLE_TP], r);
+    for (int r = 0; r < n; r++)
+        check_rank(&ranks[r], store, what);
+    for (int r = 0; r < n; r++)
+        ax_arena_free(&ranks[r].rt.arena);
+}
+
 static void every_mesh_reads_the_same_numbers(void **state) {
     (void)state;
-    static struct rank ranks[8];
-    for (int m = 0; m < N_MESHES; m++) {
-        for (size_t s = 0; s < sizeof stores / sizeof *stores; s++) {
-            const int n = world_of(&meshes[m]);
-            char what[64];
-            snprintf(what, sizeof what, "dp_shard %d tp %d", meshes[m].dp_shard, meshes[m].tp);
-            for (int r = 0; r < n; r++)
-                open_rank(&ranks[r], &meshes[m], r, stores[s]);
-            for (int r = 0; r < n; r++)
-                gather(ranks, n, ranks[r].rt.mesh.coord[AX_ROLE_TP], r);
-            for (int r = 0; r < n; r++)
-                check_rank(&ranks[r], stores[s], what);
-            for (int r = 0; r < n; r++)
-                ax_arena_free(&ranks[r].rt.arena);
-        }
-    }
+    for (int m = 0; m < N_MESHES; m++)
+        for (size_t s = 0; s < sizeof stores / sizeof *stores; s++)
+            check_mesh(&meshes[m], stores[s]);
+}
+
+/* Its numbers are not asked for. */
+static void every_mesh_keeps_a_files_codes(void **state) {
+    (void)state;
+    const struct ax_element_codes codes = {AX_QUANT_INT4, FILE_GROUP, read_codes};
+    file_codes = &codes;
+    for (int m = 0; m < N_MESHES; m++)
+        check_mesh(&meshes[m], AX_STORE_INT4);
+    file_codes = NULL;
 }
 
 static void packed_segments_are_small_and_frozen(void **state) {
@@ -244,6 +286,7 @@ static int stop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mesh_reads_the_same_numbers),
+        cmocka_unit_test(every_mesh_keeps_a_files_codes),
         cmocka_unit_test(packed_segments_are_small_and_frozen),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -8,7 +8,7 @@
 #include "kernels/cpu/vec/gemm_pack.h"
 #include "kernels/cpu/vec/packed_panels.h"
 #include "kernels/cpu/vec/split.h"
-#include "kernels/quant_codes.h"
+#include "kernels/scheme.h"
 
 #ifdef AX_TILES
 enum ax_status ax_cpu_dequantize_avx512bf16(struct ax_queue *q, const struct ax_dequantize *args,
@@ -32,13 +32,13 @@ enum ax_status ax_cpu_dequantize_avx512bf16(struct ax_queue *q, const struct ax_
 
 /* Codes in a word: one byte each, or two per byte. */
 static int64_t codes_per_word(enum ax_quant kind) {
-    return kind == AX_QUANT_NF4 ? 8 : 4;
+    return ax_quant_info(kind)->values ? 8 : 4;
 }
 
 static bool is_few(const struct ax_packed_gemm *a) {
     const int64_t k = a->a.shape[1], per = codes_per_word(a->kind);
     const bool known =
-        a->kind == AX_QUANT_NF4 || a->kind == AX_QUANT_INT8 || a->kind == AX_QUANT_INT4;
+        ax_quant_info(a->kind)->values || a->kind == AX_QUANT_INT8 || a->kind == AX_QUANT_INT4;
     return known && !a->codes.panels && a->a.dtype == AX_BF16 && a->a.shape[0] <= MOST &&
            a->c.shape[1] % LANES == 0 && k > 0 && k % 2 == 0 && k % a->block == 0 &&
            (a->block % per == 0 || a->block == k) && a->codes.shape[0] < INT32_MAX;
@@ -47,7 +47,7 @@ static bool is_few(const struct ax_packed_gemm *a) {
 /* 16 rows of W: their codes, `stride` bytes apart, and scales, `per_row` apart, each of `words` words. */
 struct rows {
     const unsigned char *codes;
-    const float *scale;
+    const float *scale, *values; /* [16], of codes two in a byte */
     int64_t stride, per_row, words;
 };
 
@@ -85,10 +85,9 @@ AX_INLINE __m512bh pair_of(v_float even, v_float odd) {
 }
 
 /* Code i of each word, a constant after inlining. */
-AX_INLINE v_float value_of(enum ax_quant kind, __m512i word, int i) {
-    if (kind == AX_QUANT_NF4) /* the even element is in the high half of its byte */
-        return _mm512_permutexvar_ps(_mm512_srli_epi32(word, (unsigned)(4 * (i ^ 1))),
-                                     _mm512_loadu_ps(ax_nf4_values));
+AX_INLINE v_float value_of(bool halves, v_float values, __m512i word, int i) {
+    if (halves) /* the even element is in the high half of its byte */
+        return _mm512_permutexvar_ps(_mm512_srli_epi32(word, (unsigned)(4 * (i ^ 1))), values);
     return _mm512_cvtepi32_ps(
         _mm512_srai_epi32(_mm512_slli_epi32(word, (unsigned)(24 - 8 * i)), 24));
 }
@@ -99,10 +98,11 @@ struct x_rows {
     int64_t stride;
 };
 
-/* acc [rows][NR] = x·Wᵀ of 16 rows of W. kind and rows are constants after inlining. */
-AX_INLINE void tile(enum ax_quant kind, int rows, const struct rows *w, struct x_rows x,
-                    int64_t units, float *acc) {
-    const int per = kind == AX_QUANT_NF4 ? 4 : 2; /* pairs in a word */
+/* acc [rows][NR] = x·Wᵀ of 16 rows of W. halves and rows are constants after inlining. */
+AX_INLINE void tile(bool halves, int rows, const struct rows *w, struct x_rows x, int64_t units,
+                    float *acc) {
+    const int per = halves ? 4 : 2; /* pairs in a word */
+    const v_float values = halves ? _mm512_loadu_ps(w->values) : v_set(0);
     v_float sum[MOST], words[WORDS], scale = v_set(0);
     int64_t block = 0, left = 0;
 #pragma GCC unroll 8
@@ -119,8 +119,8 @@ AX_INLINE void tile(enum ax_quant kind, int rows, const struct rows *w, struct x
             left--;
 #pragma GCC unroll 4
             for (int p = 0; p < per; p++, u++) {
-                const __m512bh pair = pair_of(value_of(kind, word, 2 * p) * scale,
-                                              value_of(kind, word, 2 * p + 1) * scale);
+                const __m512bh pair = pair_of(value_of(halves, values, word, 2 * p) * scale,
+                                              value_of(halves, values, word, 2 * p + 1) * scale);
                 if (u >= units)
                     break;
 #pragma GCC unroll 8
@@ -138,30 +138,32 @@ AX_INLINE void tile(enum ax_quant kind, int rows, const struct rows *w, struct x
 
 typedef void tile_fn(const struct rows *w, struct x_rows x, int64_t units, float *acc);
 
-#define DEFINE(kind, n)                                                                            \
-    static void tile_##kind##_##n(const struct rows *w, struct x_rows x, int64_t units,            \
-                                  float *acc) {                                                    \
-        tile(AX_QUANT_##kind, n, w, x, units, acc);                                                \
+#define DEFINE(halves, n)                                                                          \
+    static void tile_##halves##_##n(const struct rows *w, struct x_rows x, int64_t units,          \
+                                    float *acc) {                                                  \
+        tile(halves, n, w, x, units, acc);                                                         \
     }
-#define FOR_ROWS(X, kind)                                                                          \
-    X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6) X(kind, 7) X(kind, 8)
-#define NAME(kind, n) tile_##kind##_##n,
-FOR_ROWS(DEFINE, NF4)
-FOR_ROWS(DEFINE, INT8)
-/* [values are codes, INT4's too][rows − 1] */
-static tile_fn *const tiles[2][MOST] = {{FOR_ROWS(NAME, NF4)}, {FOR_ROWS(NAME, INT8)}};
+#define FOR_ROWS(X, halves)                                                                        \
+    X(halves, 1)                                                                                   \
+    X(halves, 2) X(halves, 3) X(halves, 4) X(halves, 5) X(halves, 6) X(halves, 7) X(halves, 8)
+#define NAME(halves, n) tile_##halves##_##n,
+FOR_ROWS(DEFINE, 0)
+FOR_ROWS(DEFINE, 1)
+/* [codes two in a byte][rows − 1] */
+static tile_fn *const tiles[2][MOST] = {{FOR_ROWS(NAME, 0)}, {FOR_ROWS(NAME, 1)}};
 
 static void run_rows(const struct ax_packed_gemm *a, const struct ax_gemm *g, int64_t n) {
     const int64_t k = a->a.shape[1], per = codes_per_word(a->kind), rows = a->a.shape[0];
-    const int64_t per_row = k / a->block, stride = a->kind == AX_QUANT_NF4 ? k / 2 : k;
+    const int64_t per_row = k / a->block, stride = ax_quant_code_bytes(a->kind, k);
+    const float *values = ax_quant_info(a->kind)->values;
     const struct rows w = {.codes = (const unsigned char *)a->codes.data + n * stride,
                            .scale = (const float *)a->scale.data + n * per_row,
+                           .values = values,
                            .stride = stride,
                            .per_row = per_row,
                            .words = ceil_div(a->block, per)};
     float acc[MOST * AX_GEMM_NR];
-    tiles[a->kind != AX_QUANT_NF4][rows - 1](&w, (struct x_rows){a->a.data, a->a.row_stride}, k / 2,
-                                             acc);
+    tiles[values != NULL][rows - 1](&w, (struct x_rows){a->a.data, a->a.row_stride}, k / 2, acc);
     AX_VEC(ax_gemm_store)(g, acc, 0, n, rows, LANES);
 }
 

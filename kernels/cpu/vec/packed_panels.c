@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/vec/split.h"
 #include "kernels/panels.h"
-#include "kernels/quant_codes.h"
+#include "kernels/scheme.h"
 
 #ifdef __AVX512BF16__
 
@@ -27,19 +27,21 @@ bool AX_VEC(ax_packed_panels_are_few)(const struct ax_packed_gemm *a) {
 /* Some panels: `stride` bytes of codes and `scales` scales apart; 8 columns have `step` bytes. */
 struct codes {
     const unsigned char *at;
-    const float *scale;
+    const float *scale, *values;                  /* [16], of codes two in a byte */
     int64_t stride, scales, step, blocks, groups; /* of 8 columns in a block */
 };
 
 static struct codes codes_at(const struct ax_packed_gemm *a, int64_t panel) {
     const int64_t k = a->a.shape[1], blocks = k / a->block;
-    const int64_t step = 8 * AX_PANEL_ROWS / (a->kind == AX_QUANT_NF4 ? 2 : 1);
+    const float *values = ax_quant_info(a->kind)->values;
+    const int64_t step = 8 * AX_PANEL_ROWS / (values ? 2 : 1);
     const int64_t stride = k / 8 * step, scales = blocks * AX_PANEL_ROWS;
     return (struct codes){.at = (const unsigned char *)a->codes.data + panel * stride,
                           .scale = (const float *)a->scale.data + panel * scales,
                           .stride = stride,
                           .scales = scales,
                           .step = step,
+                          .values = values,
                           .blocks = blocks,
                           .groups = a->block / 8};
 }
@@ -58,24 +60,26 @@ AX_INLINE struct scales scales_at(const float *scale) {
 }
 
 /* Half h of pair p of 8 columns at c: 8 rows' two numbers. */
-AX_INLINE v_float numbers(bool nibbles, const unsigned char *c, int p, int h) {
+AX_INLINE v_float numbers(bool nibbles, const unsigned char *c, v_float values, int p, int h) {
     if (nibbles)
         return _mm512_permutexvar_ps(
             _mm512_srli_epi32(_mm512_loadu_si512((const void *)c), (unsigned)(8 * p + 4 * h)),
-            _mm512_loadu_ps(ax_nf4_values));
+            values);
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(c + 32 * p + 16 * h))));
 }
 
-AX_INLINE __m512bh pairs(bool nibbles, const unsigned char *c, int p, struct scales s) {
-    return _mm512_cvtne2ps_pbh(numbers(nibbles, c, p, 1) * s.high,
-                               numbers(nibbles, c, p, 0) * s.low);
+AX_INLINE __m512bh pairs(bool nibbles, const unsigned char *c, v_float values, int p,
+                         struct scales s) {
+    return _mm512_cvtne2ps_pbh(numbers(nibbles, c, values, p, 1) * s.high,
+                               numbers(nibbles, c, values, p, 0) * s.low);
 }
 
 /* acc [rows][NR] of `width` panels. nibbles, rows and width are constants after inlining. */
 AX_INLINE void tile(bool nibbles, int rows, int width, struct codes w, const struct ax_tensor *a,
                     float *acc) {
     const uint16_t *x = a->data;
+    const v_float values = nibbles ? _mm512_loadu_ps(w.values) : v_set(0);
     v_float sum[MOST][WIDTH];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -97,7 +101,7 @@ AX_INLINE void tile(bool nibbles, int rows, int width, struct codes w, const str
                 __m512bh unit[WIDTH];
 #pragma GCC unroll 2
                 for (int v = 0; v < width; v++)
-                    unit[v] = pairs(nibbles, w.at + v * w.stride, p, s[v]);
+                    unit[v] = pairs(nibbles, w.at + v * w.stride, values, p, s[v]);
 #pragma GCC unroll 8
                 for (int r = 0; r < rows; r++) {
                     const v_float one = ax_pair_at(x + r * a->row_stride + 2 * p);
@@ -141,7 +145,7 @@ static tile_fn *const of_bytes[MOST][WIDTH] = {FOR_ROWS(NAMES, bytes, false)};
 void AX_VEC(ax_packed_panels)(const struct ax_packed_gemm *a, const struct ax_gemm *g,
                               int threads) {
     const int64_t panels = a->c.shape[1] / AX_PANEL_ROWS, rows = a->a.shape[0];
-    tile_fn *const *tiles = (a->kind == AX_QUANT_NF4 ? of_nibbles : of_bytes)[rows - 1];
+    tile_fn *const *tiles = (ax_quant_info(a->kind)->values ? of_nibbles : of_bytes)[rows - 1];
     AX_PARALLEL_FOR (threads, i, ceil_div(panels, WIDTH)) {
         const int64_t first = i * WIDTH, n = least(WIDTH, panels - first);
         float acc[MOST * AX_GEMM_NR];
@@ -153,18 +157,19 @@ void AX_VEC(ax_packed_panels)(const struct ax_packed_gemm *a, const struct ax_ge
 /* ---- many rows ---- */
 
 AX_INLINE void unpack(bool nibbles, struct codes w, uint16_t *to) {
+    const v_float values = nibbles ? _mm512_loadu_ps(w.values) : v_set(0);
     for (int64_t b = 0; b < w.blocks; b++, w.scale += AX_PANEL_ROWS) {
         const struct scales s = scales_at(w.scale);
         for (int64_t g = 0; g < w.groups; g++, w.at += w.step)
             for (int p = 0; p < PAIRS; p++, to += 2 * AX_PANEL_ROWS)
-                _mm512_storeu_si512((void *)to, (__m512i)pairs(nibbles, w.at, p, s));
+                _mm512_storeu_si512((void *)to, (__m512i)pairs(nibbles, w.at, values, p, s));
     }
 }
 
 void AX_VEC(ax_packed_panels_unpack)(const struct ax_packed_gemm *a, void *values, int threads) {
     const int64_t size = AX_PANEL_ROWS * a->a.shape[1];
     AX_PARALLEL_FOR (threads, i, a->c.shape[1] / AX_PANEL_ROWS) {
-        if (a->kind == AX_QUANT_NF4)
+        if (ax_quant_info(a->kind)->values)
             unpack(true, codes_at(a, i), (uint16_t *)values + i * size);
         else
             unpack(false, codes_at(a, i), (uint16_t *)values + i * size);

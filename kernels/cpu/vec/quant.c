@@ -3,32 +3,37 @@
 
 #include "kernels/cpu/vec/entries.h"
 
-/* Blocks per task: an even number, so that tasks share no byte of NF4 codes. */
+/* Blocks per task: an even number, so that tasks share no byte of two codes. */
 static int64_t blocks_per_task(int64_t block) {
     int64_t n = PIECE / block / 2 * 2;
     return n < 2 ? 2 : n;
 }
 
-/* ---- NF4 and MAP8 ---- */
+/* ---- tables ---- */
 
-/* Codes of n elements from `first` on. */
+/* Codes of n elements from `first` on, two in a byte. */
+static void write_halves(const unsigned char *code, unsigned char *codes, int64_t first,
+                         int64_t n) {
+    int64_t i = 0;
+    if (first % 2 != 0)
+        codes[first / 2] = (unsigned char)(codes[first / 2] | (code[i++] & 15));
+    for (; i + 1 < n; i += 2)
+        codes[(first + i) / 2] = (unsigned char)(code[i] << 4 | (code[i + 1] & 15));
+    if (i < n)
+        codes[(first + i) / 2] = (unsigned char)(code[i] << 4);
+}
+
 static void write_nf4(const float *x, float scale, unsigned char *codes, int64_t first, int64_t n) {
-    uint32_t code[BUFFER];
+    unsigned char code[BUFFER];
     float safe = scale > 0 ? scale : 1;
     for (int64_t i = 0; i < n; i++) {
         float v = x[i] / safe;
         uint32_t c = 0;
         for (int k = 0; k < 15; k++)
             c += v >= ax_nf4_bounds[k];
-        code[i] = c;
+        code[i] = (unsigned char)c;
     }
-    int64_t i = 0;
-    if (first % 2 != 0)
-        codes[first / 2] = (unsigned char)(codes[first / 2] | code[i++]);
-    for (; i + 1 < n; i += 2)
-        codes[(first + i) / 2] = (unsigned char)(code[i] << 4 | code[i + 1]);
-    if (i < n)
-        codes[(first + i) / 2] = (unsigned char)(code[i] << 4);
+    write_halves(code, codes, first, n);
 }
 
 static void write_map8(const float *x, float scale, unsigned char *codes, int64_t n) {
@@ -62,15 +67,14 @@ static void quantize_by_table(const struct ax_quantize *a, int64_t b, int64_t fi
     }
 }
 
-/* The values of AX_LANES NF4 codes from an even element on. */
-AX_INLINE v_float nf4_vector(const unsigned char *codes) {
+/* The values of AX_LANES codes from an even element on. */
+AX_INLINE v_float halves_vector(const unsigned char *codes, const float *value) {
 #ifdef __AVX512F__
     __m128i bytes = _mm_loadl_epi64((const void *)codes), low4 = _mm_set1_epi8(15);
     __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), low4);
     __m128i pairs = _mm_unpacklo_epi8(high, _mm_and_si128(bytes, low4));
-    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(pairs), _mm512_loadu_ps(ax_nf4_values));
+    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(pairs), _mm512_loadu_ps(value));
 #elif !defined(__AVX2__)
-    const float *value = ax_nf4_values;
     return (v_float){value[codes[0] >> 4], value[codes[0] & 15], value[codes[1] >> 4],
                      value[codes[1] & 15]};
 #else
@@ -80,25 +84,25 @@ AX_INLINE v_float nf4_vector(const unsigned char *codes) {
     __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), low4);
     __m128i pairs = _mm_unpacklo_epi8(high, _mm_and_si128(bytes, low4));
     __m256i index = _mm256_cvtepu8_epi32(pairs);
-    __m256 lower = _mm256_permutevar8x32_ps(_mm256_loadu_ps(ax_nf4_values), index);
-    __m256 upper = _mm256_permutevar8x32_ps(_mm256_loadu_ps(ax_nf4_values + 8), index);
+    __m256 lower = _mm256_permutevar8x32_ps(_mm256_loadu_ps(value), index);
+    __m256 upper = _mm256_permutevar8x32_ps(_mm256_loadu_ps(value + 8), index);
     return _mm256_blendv_ps(lower, upper, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
 #endif
 }
 
 /* out[first …] of n elements of one block. */
-AX_INLINE void read_nf4(enum ax_dtype real, const unsigned char *codes, float scale, void *out,
-                        int64_t first, int64_t n) {
+AX_INLINE void read_halves(enum ax_dtype real, const unsigned char *codes, const float *value,
+                           float scale, void *out, int64_t first, int64_t n) {
     int64_t i = first, end = first + n;
     if (i % 2 != 0) {
-        v_store(real, out, i, 1, v_set(ax_nf4_values[codes[i / 2] & 15] * scale));
+        v_store(real, out, i, 1, v_set(value[codes[i / 2] & 15] * scale));
         i++;
     }
     for (; i + AX_LANES <= end; i += AX_LANES)
-        v_store(real, out, i, AX_LANES, nf4_vector(codes + i / 2) * v_set(scale));
+        v_store(real, out, i, AX_LANES, halves_vector(codes + i / 2, value) * v_set(scale));
     for (; i < end; i++) {
         unsigned code = i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15U;
-        v_store(real, out, i, 1, v_set(ax_nf4_values[code] * scale));
+        v_store(real, out, i, 1, v_set(value[code] * scale));
     }
 }
 
@@ -126,6 +130,7 @@ AX_INLINE void write_codes(enum ax_quant kind, const float *x, int64_t n,
 }
 
 static void quantize_block(const struct ax_quantize *a, int64_t b, int64_t first, int64_t len) {
+    unsigned char *codes = a->codes.data, code[BUFFER];
     float x[BUFFER];
     const struct extremes e = extremes_of(a->x.dtype, a->x.data, first, len, x);
     const int64_t row = first / ax_tensor_row_len(&a->x);
@@ -140,7 +145,12 @@ static void quantize_block(const struct ax_quantize *a, int64_t b, int64_t first
         const int64_t n = least(BUFFER, len - i);
         if (len > BUFFER)
             AX_BY_DTYPE(a->x.dtype, read_floats, a->x.data, first + i, n, x);
-        AX_BY_KIND(a->kind, write_codes, x, n, &block, (unsigned char *)a->codes.data + first + i);
+        if (a->kind == AX_QUANT_INT4X2) {
+            write_codes(AX_QUANT_INT4, x, n, &block, code);
+            write_halves(code, codes, first + i, n);
+        } else {
+            AX_BY_KIND(a->kind, write_codes, x, n, &block, codes + first + i);
+        }
     }
 }
 
@@ -156,7 +166,7 @@ enum ax_status AX_VEC(ax_cpu_quantize)(struct ax_queue *q, const struct ax_quant
     (void)work;
     const int64_t numel = ax_tensor_numel(&a->x), blocks = ceil_div(numel, a->block);
     const int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
-    const bool table = !ax_quant_info(a->kind)->fakes;
+    const bool table = a->kind == AX_QUANT_NF4 || a->kind == AX_QUANT_MAP8;
     write_outer(a);
     AX_PARALLEL_FOR (team(q, numel), t, tasks)
         for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++) {
@@ -188,8 +198,9 @@ static void dequantize_block(const struct ax_dequantize *a, int64_t b, int64_t f
     const struct ax_quant_block block = stored_block(a, b);
     const unsigned char *codes = a->codes.data;
     float x[BUFFER];
-    if (a->kind == AX_QUANT_NF4) {
-        AX_BY_DTYPE(a->out.dtype, read_nf4, codes, block.scale, a->out.data, first, len);
+    const float *values = ax_quant_info(a->kind)->values;
+    if (values) {
+        AX_BY_DTYPE(a->out.dtype, read_halves, codes, values, block.scale, a->out.data, first, len);
         return;
     }
     for (int64_t i = 0; i < len; i += BUFFER) {

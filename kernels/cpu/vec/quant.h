@@ -27,6 +27,7 @@
             AX_KIND_CASE(MXFP4_UP, function, __VA_ARGS__)                                          \
             AX_KIND_CASE(MXFP8, function, __VA_ARGS__)                                             \
             AX_KIND_CASE(MXFP8_UP, function, __VA_ARGS__)                                          \
+        case AX_QUANT_INT4X2:                                                                      \
         case AX_QUANT_NF4:                                                                         \
         case AX_QUANT_MAP8:                                                                        \
         case AX_QUANT_COUNT:                                                                       \
