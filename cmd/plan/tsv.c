@@ -12,8 +12,6 @@
 static char *end_cell(char *at) {
     at += strcspn(at, "\t\r\n");
     const bool more = *at == '\t';
-    if (*at == '\r')
-        *at++ = '\0';
     *at = '\0';
     return more ? at + 1 : NULL;
 }

@@ -128,6 +128,148 @@ static void rows_are_predicted_or_left_out(void **state) {
     ax_tsv_free(&t);
 }
 
+/* What columns say of a step reaches its plan: with each cell of a list it is smaller, or faster, than with
+ * the one before. */
+enum { MODEL, HARDWARE, NODE, GPUS, SHARD, PP, VIRTUAL, MICRO, ROWS, LEN, DTYPE, METHOD };
+enum { STATES = METHOD + 1, RECOMPUTE, STAGE, NOTES, PUBLISHED, CELLS };
+static const char columns[] = "model\thardware\tnodes_gpus\tgpus\tdp_shard\tpp\tvirtual_"
+                              "stages\tmicro_batch\tglobal_batch\tseq_len\t"
+                              "precision\tmethod\toptimizer_states\trecompute\tzero_stage\tcompile_"
+                              "or_notes\ttokens_per_s_per_gpu";
+static const char *const usual[CELLS] = {
+    "llama-3.2-1b", "h100-sxm-80", "8",    "8", "8",    "",  "", "2", "16",
+    "2048",         "bf16",        "full", "",  "none", "3", "", "9"};
+
+static const struct ax_plan_row *row_with(int column, const char *cell) {
+    static struct ax_plan_row r;
+    char text[1024];
+    struct ax_tsv t;
+    snprintf(text, sizeof text, "id\tsource\t%s\na\tx", columns);
+    for (int c = 0; c < CELLS; c++) {
+        const char *other = column != VIRTUAL ? usual[c]
+                            : c == PP         ? "4"
+                            : c == SHARD      ? "2"
+                                              : usual[c];
+        snprintf(text + strlen(text), sizeof text - strlen(text), "\t%s",
+                 c == column ? cell : other);
+    }
+    assert_int_equal(ax_tsv_read(&t, put_text("s.tsv", text)), AX_OK);
+    assert_int_equal(ax_plan_row_predict(&t, 0, &r), AX_OK);
+    assert_string_equal(r.left_out, "");
+    ax_tsv_free(&t);
+    return &r;
+}
+
+static void columns_change_the_plan(void **state) {
+    (void)state;
+    static const struct {
+        int column;
+        bool faster;
+        const char *cells[3];
+    } changes[] = {
+        {STATES, false, {"fp32", "8bit?", "bf16"}},
+        {RECOMPUTE, false, {"none", "selective", "full"}},
+        {RECOMPUTE, false, {"", "op", "full?"}},
+        {STAGE, false, {"1", "3"}},
+        {METHOD, false, {"pretrain", "lora", "qlora"}},
+        {NODE, true, {"1", "4", "8"}},
+        {DTYPE, true, {"bf16", "fp8-row"}},
+        {NOTES, true, {"", "packed short samples"}},
+        {VIRTUAL, true, {"2", "1"}}, /* of so few micro-batches */
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        double before = INFINITY;
+        for (int k = 0; k < 3 && changes[i].cells[k]; k++) {
+            const struct ax_plan_row *r = row_with(changes[i].column, changes[i].cells[k]);
+            const double now = changes[i].faster ? r->time.step : (double)r->time.arena;
+            if (!(now < before))
+                fail_msg("column %d, \"%s\": %g after %g", changes[i].column, changes[i].cells[k],
+                         now, before);
+            before = now;
+        }
+    }
+}
+
+/* Errors of either sign count, a source needs three rows for a rank correlation, and rows that were left
+ * out or do not count are in no figure that they do not belong to. */
+static void the_figures_of_a_table(void **state) {
+    (void)state;
+    static const struct ax_plan_row rows[] = {{.id = "a",
+                                               .source = "x",
+                                               .model = "m",
+                                               .hardware = "h",
+                                               .counts = true,
+                                               .published = 100,
+                                               .predicted = 120,
+                                               .published_memory = 10,
+                                               .predicted_memory = 15},
+                                              {.id = "b",
+                                               .source = "x",
+                                               .model = "m",
+                                               .hardware = "h",
+                                               .counts = true,
+                                               .published = 200,
+                                               .predicted = 120,
+                                               .published_memory = 10,
+                                               .predicted_memory = 9},
+                                              {.id = "c",
+                                               .source = "x",
+                                               .model = "m",
+                                               .hardware = "h",
+                                               .counts = true,
+                                               .published = 300,
+                                               .predicted = 330,
+                                               .published_memory = 10,
+                                               .predicted_memory = 8},
+                                              {.id = "d",
+                                               .source = "y",
+                                               .model = "m",
+                                               .hardware = "h",
+                                               .counts = true,
+                                               .published = 400,
+                                               .predicted = 600},
+                                              {.id = "e",
+                                               .source = "y",
+                                               .model = "m",
+                                               .hardware = "h",
+                                               .published = 100,
+                                               .predicted = 25},
+                                              {.id = "f",
+                                               .source = "y",
+                                               .model = "m",
+                                               .hardware = "h",
+                                               .counts = true,
+                                               .published = 1,
+                                               .left_out = "why",
+                                               .published_memory = 1}};
+    char text[8192] = "";
+    FILE *to = tmpfile();
+    const int old = dup(STDOUT_FILENO);
+    assert_true(to && old >= 0);
+    fflush(stdout);
+    dup2(fileno(to), STDOUT_FILENO);
+    assert_int_equal(ax_plan_score_print(rows, 6), AX_OK);
+    fflush(stdout);
+    dup2(old, STDOUT_FILENO);
+    close(old);
+    rewind(to);
+    assert_true(fread(text, 1, sizeof text - 1, to) > 0);
+    fclose(to);
+    static const char *const lines[] = {
+        " 4 rows: median error  30.0 %,  50 % of them within 30 %, rank correlation 0.949\n",
+        " 3 rows: median error  20.0 %,  67 % of them within 30 %, rank correlation 0.866\n",
+        " 1 rows: median error  50.0 %,   0 % of them within 30 %\n",
+        " 5 rows: median error  40.0 %,  40 % of them within 30 %, rank correlation ",
+        " 2 rows: median error  62.5 %,   0 % of them within 30 %\n",
+        "median rank correlation within a source: 0.866\n",
+        "memory, of other programs: 3 rows, median difference 20.0 %\n",
+        "     120.0   -40.0 %  memory   10.0    9.0 GiB\n",
+        " left out: why\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(text, lines[i]))
+            fail_msg("%snot in it: %s", text, lines[i]);
+}
+
 static void the_command_scores(void **state) {
     (void)state;
     need_binary();
@@ -184,9 +326,10 @@ static void the_command_searches(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cells_have_lines),     cmocka_unit_test(machines_come_from_files),
-        cmocka_unit_test(statistics_by_hand),   cmocka_unit_test(rows_are_predicted_or_left_out),
-        cmocka_unit_test(the_command_scores),   cmocka_unit_test(the_command_times_a_step),
+        cmocka_unit_test(cells_have_lines),        cmocka_unit_test(machines_come_from_files),
+        cmocka_unit_test(statistics_by_hand),      cmocka_unit_test(rows_are_predicted_or_left_out),
+        cmocka_unit_test(columns_change_the_plan), cmocka_unit_test(the_figures_of_a_table),
+        cmocka_unit_test(the_command_scores),      cmocka_unit_test(the_command_times_a_step),
         cmocka_unit_test(the_command_searches),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

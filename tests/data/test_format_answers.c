@@ -248,6 +248,7 @@ static void soft_steps(void **state) {
     struct answers_case c;
     answers_open(&c, AX_TASK_STEPS, NULL);
     check_labels(&c.o, STEPS("0.75, 0.25, 1.0"), "<s>qa\n{1}bc\n{0}d\n{1}");
+    check_labels(&c.o, STEPS("0.5, 0.49, 0.51"), "<s>qa\n{1}bc\n{0}d\n{1}");
     for (int last = 0; last < 2; last++) {
         struct ax_format *f;
         struct ax_example_list l = {.columns = &rated_columns};
