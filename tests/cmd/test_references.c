@@ -119,6 +119,28 @@ static void what_changes_the_model(void **state) {
     assert_int_equal(utimensat(AT_FDCWD, weights, times, 0), 0);
     assert_int_equal(train(words("", config, "")), 0);
     assert_int_equal(train(words("", config, "")), 2);
+    snprintf(weights, sizeof weights, "%s/adapter/adapter_model.safetensors", scratch);
+    assert_int_equal(utimensat(AT_FDCWD, weights, times, 0), 0);
+    assert_int_equal(train(words("", config, from)), 0);
+    /* a configuration that is longer, although as old */
+    char path[160];
+    struct stat was;
+    snprintf(path, sizeof path, "%s/model/config.json", scratch);
+    assert_int_equal(stat(path, &was), 0);
+    const struct timespec before[] = {was.st_atim, was.st_mtim};
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    fputc('\n', f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, before, 0), 0);
+    assert_int_equal(train(words("", config, "")), 0);
+    /* computed with rounded weights */
+    assert_int_equal(train(words("", config, "qat.scheme=int8")), 0);
+    assert_int_equal(train(words("", config, "qat.scheme=fp8")), 0);
+    assert_int_equal(train(words("", config,
+                                 "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true "
+                                 "load_in_8bit=true")),
+                     0);
     ax_buf_free(&first);
     ax_buf_free(&now);
 }
