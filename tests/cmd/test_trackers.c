@@ -323,6 +323,8 @@ static void each_tracker_gets_the_same(void **state) {
         assert_true(value_of(all, logs[i], 3, "eval/mean_token_accuracy") >= 0);
         assert_null(call(all, logs[i], 4));
     }
+    assert_true(contains("out/trackers.json", "\"mlflow\": {")); /* each under its own name */
+    assert_true(contains("out/trackers.json", "\"comet\": {"));
     assert_string_equal(text_of(all, "mlflow.params", "learning_rate"), "0.001");
     assert_true(value_of(all, "comet.params", 0, "learning_rate") == 1e-3);
     assert_true(value_of(all, "comet.start", 0, "key_length") == strlen("top-secret-1"));
