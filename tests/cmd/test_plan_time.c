@@ -57,6 +57,9 @@ static void machines_come_from_files(void **state) {
     assert_int_equal(ax_plan_hardware(named, &h), AX_OK);
     assert_true(h.bf16 == 312e12 && h.fp8 == 0 && h.bandwidth == 1555e9);
     assert_true(h.node_link > 0 && h.network == h.node_link); /* PCIe */
+    snprintf(named, sizeof named, "%s:one", path);
+    assert_int_equal(ax_plan_hardware(named, &h), AX_OK);
+    assert_true(h.memory == 80 * 1073741824.0 && h.node_link == 450e9 && h.network == 50e9);
     snprintf(named, sizeof named, "%s:three", path);
     refuses(named, "no row is called \"three\"; there are one, two");
     refuses(path, "which row? Add a colon and its name: there are one, two");

@@ -188,6 +188,9 @@ static void metrics_have_trls_names(void **state) {
             continue;
         for (size_t k = 0; k < sizeof each / sizeof *each; k++)
             assert_true(json_is_number(json_object_get(v, each[k])));
+        const double tokens = json_number_value(json_object_get(v, "tokens"));
+        const double trained = json_number_value(json_object_get(v, "trained_tokens"));
+        assert_true(trained > 0 && tokens > trained); /* prompts, too */
         const double ratio = json_number_value(json_object_get(v, "val/ratio"));
         assert_int_equal(ratio == 1, steps % 4 == 0);
         steps++;
