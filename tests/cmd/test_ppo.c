@@ -180,6 +180,7 @@ static void metrics_have_trls_names(void **state) {
                                         "val/num_eos_tokens",
                                         "episode"};
     int steps = 0, generations = 0;
+    double episode = 0, before = 0;
     train("a", "", "");
     json_t *all = lines("a", "metrics.jsonl");
     for (size_t i = 0; i < json_array_size(all); i++) {
@@ -197,6 +198,15 @@ static void metrics_have_trls_names(void **state) {
         generations += json_is_number(json_object_get(v, "episode"));
         for (size_t k = 0; k < sizeof first / sizeof *first; k++)
             assert_int_equal(json_is_number(json_object_get(v, first[k])), steps % 4 == 1);
+        if (steps % 4 != 1)
+            continue;
+        const double sum = json_number_value(json_object_get(v, "objective/scores")) +
+                           json_number_value(json_object_get(v, "objective/non_score_reward"));
+        assert_true(fabs(json_number_value(json_object_get(v, "objective/rlhf_reward")) - sum) <
+                    1e-9);
+        episode = json_number_value(json_object_get(v, "episode"));
+        assert_true(episode > 0 && (generations < 2 || episode == 2 * before));
+        before = episode;
     }
     assert_int_equal(steps, 6);
     assert_int_equal(generations, 2);
