@@ -12,7 +12,7 @@
 #include "data/problems/problems.h"
 
 struct job {
-    int64_t rows, seed, min_level, max_level;
+    int64_t rows, seed, min_level, max_level, max_number; /* max_number 0: any */
     const char *split, *out;
     bool test, pairs, steps, code;
     /* hashes of the questions so far, open addressing; 0 = free */
@@ -53,6 +53,11 @@ static enum ax_status put_steps(const struct ax_problem *p, int first_wrong, str
     return st;
 }
 
+/* A wrong solution must be as small as a right one, or its size would give it away. */
+static bool is_small(const struct job *j, const struct ax_problem *p) {
+    return j->max_number == 0 || ax_problem_largest_number(p) <= j->max_number;
+}
+
 /* The records of problem `index`, at most `room`: a conversation, a pair, or two solutions with labeled
  * steps. *n: how many. */
 static enum ax_status put_problem(const struct job *j, const struct ax_problem *p, uint64_t index,
@@ -62,9 +67,15 @@ static enum ax_status put_problem(const struct job *j, const struct ax_problem *
     json_t *row = NULL;
     enum ax_status st = AX_OK;
     *n = j->steps && room > 1 ? 2 : 1;
-    if (j->pairs || *n == 2)
+    const bool has_wrong = j->pairs || *n == 2;
+    if (has_wrong)
         st = ax_problem_make_wrong(&wrong, (uint64_t)j->seed, index, (int)j->min_level,
                                    (int)j->max_level, &first);
+    if (st == AX_OK && has_wrong && !is_small(j, &wrong)) {
+        ax_problem_free(&wrong);
+        *n = 0;
+        return AX_OK;
+    }
     if (st == AX_OK && j->steps)
         st = put_steps(p, p->n_steps + 1, out);
     if (st == AX_OK && *n == 2)
@@ -85,7 +96,7 @@ static enum ax_status try_problem(struct job *j, uint64_t index, int64_t room, s
     enum ax_status st = AX_OK;
     AX_TRY(ax_problem_make(&p, (uint64_t)j->seed, index, (int)j->min_level, (int)j->max_level));
     *n = 0;
-    if (ax_problem_is_test(&p) == j->test && !is_old(j, p.question))
+    if (ax_problem_is_test(&p) == j->test && is_small(j, &p) && !is_old(j, p.question))
         st = put_problem(j, &p, index, room, out, n);
     ax_problem_free(&p);
     return st;
@@ -118,9 +129,9 @@ static enum ax_status generate(struct job *j, struct ax_buf *out) {
         if (i == most)
             return ax_error(
                 AX_ERR_CONFIG,
-                "problems: there are only about %lld different problems at these levels; "
+                "problems: there are only about %lld different problems at these levels%s; "
                 "ask for fewer --rows",
-                (long long)rows);
+                (long long)rows, j->max_number > 0 ? " with numbers this small" : "");
         AX_TRY((j->code ? try_task : try_problem)(j, i, j->rows - rows, out, &n));
         rows += n;
     }
@@ -146,8 +157,8 @@ static enum ax_status check(struct job *j) {
         return ax_error(AX_ERR_CONFIG, "--split: expected train or test, got \"%s\"", j->split);
     if (j->pairs && j->steps)
         return ax_error(AX_ERR_CONFIG, "use --pairs or --steps, not both");
-    if (j->code && (j->pairs || j->steps))
-        return ax_error(AX_ERR_CONFIG, "--code: use it without --pairs and --steps");
+    if (j->code && (j->pairs || j->steps || j->max_number > 0))
+        return ax_error(AX_ERR_CONFIG, "--code: use it without --pairs, --steps and --max-number");
     AX_TRY(check_levels(j));
     for (j->cap = 16; j->cap < 2 * (size_t)j->rows;)
         j->cap *= 2;
@@ -171,6 +182,7 @@ enum ax_status ax_cmd_problems(int argc, char **argv) {
         {"--split", AX_ARG_STRING, &j.split, 0, 0},
         {"--min-level", AX_ARG_INT, &j.min_level, 1, AX_PROBLEM_LEVELS},
         {"--max-level", AX_ARG_INT, &j.max_level, 1, AX_PROBLEM_LEVELS},
+        {"--max-number", AX_ARG_INT, &j.max_number, 1, 1000000},
         {"--pairs", AX_ARG_FLAG, &j.pairs, 0, 0},
         {"--steps", AX_ARG_FLAG, &j.steps, 0, 0},
         {"--code", AX_ARG_FLAG, &j.code, 0, 0},

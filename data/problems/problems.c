@@ -202,6 +202,23 @@ void ax_problem_free(struct ax_problem *p) {
     *p = (struct ax_problem){0};
 }
 
+static int64_t largest_in(const char *text, int64_t most) {
+    while (*(text += strcspn(text, "0123456789"))) {
+        char *end;
+        const int64_t v = strtoll(text, &end, 10);
+        most = v > most ? v : most;
+        text = end;
+    }
+    return most;
+}
+
+int64_t ax_problem_largest_number(const struct ax_problem *p) {
+    int64_t most = largest_in(p->question, p->answer);
+    for (int i = 0; i < p->n_steps; i++)
+        most = largest_in(p->steps[i], most);
+    return most;
+}
+
 bool ax_problem_is_test(const struct ax_problem *p) {
     return ax_hash64(p->question, strlen(p->question), 0) % TEST_SHARE == 0;
 }

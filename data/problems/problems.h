@@ -35,6 +35,8 @@ enum ax_status ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t i
  * well. */
 enum ax_status ax_problem_make_wrong(struct ax_problem *out, uint64_t seed, uint64_t index,
                                      int min_level, int max_level, int *first);
+/* Of question, steps and answer. */
+int64_t ax_problem_largest_number(const struct ax_problem *p);
 /* One question in eight belongs to the test split. */
 bool ax_problem_is_test(const struct ax_problem *p);
 /* {"messages": [{user: question}, {assistant: steps and "#### answer"}], "level": …}; free with

@@ -139,6 +139,29 @@ static void rated_problems(void **state) {
                  "use --pairs or --steps, not both");
 }
 
+/* Of all numbers in questions and solutions, right or wrong, also those in between. */
+static long largest_number(const char *text) {
+    long largest = 0;
+    while ((text = strpbrk(text, "0123456789")) != NULL) {
+        char *end;
+        const long number = strtol(text, &end, 10);
+        largest = number > largest ? number : largest;
+        text = end;
+    }
+    return largest;
+}
+
+static void problems_of_small_numbers(void **state) {
+    (void)state;
+    assert_ok(RUN(ax_cmd_problems, "--rows", "200", "--max-level", "2", "--max-number", "12"));
+    assert_int_equal(largest_number(output), 12);
+    assert_ok(
+        RUN(ax_cmd_problems, "--rows", "200", "--max-level", "2", "--max-number", "12", "--steps"));
+    assert_int_equal(largest_number(output), 12);
+    assert_error(RUN(ax_cmd_problems, "--rows", "1", "--max-number", "3", "--min-level", "4"),
+                 AX_ERR_CONFIG, "problems at these levels with numbers this small");
+}
+
 /* Of tasks too, none twice and none of the other split. */
 static void coding_tasks(void **state) {
     (void)state;
@@ -163,7 +186,7 @@ static void coding_tasks(void **state) {
     }
     assert_int_equal(n, 80);
     assert_error(RUN(ax_cmd_problems, "--code", "--steps"), AX_ERR_CONFIG,
-                 "--code: use it without --pairs and --steps");
+                 "--code: use it without --pairs, --steps and --max-number");
     assert_error(RUN(ax_cmd_problems, "--code", "--max-level", "4"), AX_ERR_CONFIG,
                  "--code: expected levels from 1 to 3, got 4");
 }
@@ -173,6 +196,7 @@ int main(void) {
         cmocka_unit_test(the_environment_is_the_kernels),
         cmocka_unit_test(problems_are_of_their_split),
         cmocka_unit_test(rated_problems),
+        cmocka_unit_test(problems_of_small_numbers),
         cmocka_unit_test(coding_tasks),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
