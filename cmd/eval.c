@@ -149,11 +149,12 @@ static enum ax_status open_all(struct ax_eval *e) {
         return AX_OK;
     AX_TRY(ax_stop_tokens_read(&e->stop, e->model_dir, e->setup.tok.eos));
     AX_TRY(ax_eval_questions(e));
-    return ax_eval_best_prompts(e);
+    return ax_eval_samples_open(e);
 }
 
 static void close_all(struct ax_eval *e) {
     ax_eval_best_close(e);
+    ax_eval_samples_close(e);
     for (size_t i = 0; e->rows && i < e->n_rows; i++)
         ax_free(e->rows[i].answer.text);
     ax_free(e->rows);
@@ -177,13 +178,14 @@ static enum ax_status check_scores(const struct ax_eval *e) {
     if (!e->data)
         return ax_error(AX_ERR_CONFIG, "eval: --task %s needs --data FILE", e->scores->task);
     if (e->config || e->type || e->per_row || e->max_new_tokens > 0 || e->batch > 0 ||
-        p->samples > 0 || p->at_text || p->seed >= 0 || !isnan(p->sampling.temperature) ||
-        p->sampling.top_p > 0)
-        return ax_error(AX_ERR_CONFIG,
-                        "eval: --task %s scores the records of --data: remove --config, --type, "
-                        "--per-row, --max-new-tokens, --batch, --samples, --pass-at, --seed, "
-                        "--temperature and --top-p",
-                        e->scores->task);
+        p->samples > 0 || e->log_steps || p->at_text || p->seed >= 0 ||
+        !isnan(p->sampling.temperature) || p->sampling.top_p > 0)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "eval: --task %s scores the records of --data: remove --config, --type, "
+            "--per-row, --max-new-tokens, --batch, --samples, --log-steps, --pass-at, --seed, "
+            "--temperature and --top-p",
+            e->scores->task);
     if (e->adapter_args.n > 1)
         return ax_error(AX_ERR_CONFIG, "eval: --task %s takes one --adapter", e->scores->task);
     return AX_OK;
@@ -208,13 +210,14 @@ static enum ax_status check_tasks(struct ax_eval *e) {
     const bool files = t->files.n > 0 && !e->solve && !e->scores;
     if (files &&
         (e->data || e->config || e->type || e->per_row || e->max_new_tokens > 0 || p->samples > 0 ||
-         p->at_text || !isnan(p->sampling.temperature) || p->sampling.top_p > 0))
-        return ax_error(AX_ERR_CONFIG,
-                        "eval: a task file says what is asked and how: remove --data, --config, "
-                        "--type, --per-row, --max-new-tokens, --samples, --pass-at, --temperature "
-                        "and --top-p, and use --log-samples for single records; the tasks with "
-                        "--data are final-answer, reward and prm, got \"%s\"",
-                        t->files.text[0]);
+         e->log_steps || p->at_text || !isnan(p->sampling.temperature) || p->sampling.top_p > 0))
+        return ax_error(
+            AX_ERR_CONFIG,
+            "eval: a task file says what is asked and how: remove --data, --config, "
+            "--type, --per-row, --max-new-tokens, --samples, --log-steps, --pass-at, --temperature "
+            "and --top-p, and use --log-samples for single records; the tasks with "
+            "--data are final-answer, reward and prm, got \"%s\"",
+            t->files.text[0]);
     if (!files && (t->num_fewshot >= 0 || t->max_length > 0 || t->chat || t->single_turn ||
                    t->system || t->samples || t->include_path))
         return ax_error(AX_ERR_CONFIG,
@@ -225,10 +228,15 @@ static enum ax_status check_tasks(struct ax_eval *e) {
     return AX_OK;
 }
 
-/* The best of several sampled answers. */
+/* What is done with sampled answers. */
 static enum ax_status check_best(struct ax_eval *e) {
     const struct ax_best_of_args *a = &e->best.args;
     AX_TRY(ax_best_of_args_check(a, "eval"));
+    if (e->log_steps && (!e->solve || !e->data || e->pass_options.samples == 0))
+        return ax_error(AX_ERR_CONFIG,
+                        "eval: --log-steps needs --task final-answer, --data FILE and --samples N");
+    if (e->log_steps && e->adapter_args.n > 1)
+        return ax_error(AX_ERR_CONFIG, "eval: --log-steps takes one --adapter");
     if (a->n == 0)
         return AX_OK;
     if (!e->solve || !e->data)
@@ -343,6 +351,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--max-new-tokens", AX_ARG_INT, &e.max_new_tokens, 1, 1 << 20},
         {"--batch", AX_ARG_INT, &e.batch, 1, 1024},
         {"--samples", AX_ARG_INT, &e.pass_options.samples, 1, AX_EVAL_MAX_SAMPLES},
+        {"--log-steps", AX_ARG_STRING, &e.log_steps, 0, 0},
         {"--best-of", AX_ARG_INT, &e.best.args.n, 2, AX_BEST_OF_MAX},
         {"--scorer", AX_ARG_STRING, &e.best.args.scorer, 0, 0},
         {"--score-by", AX_ARG_STRING, &e.best.args.by, 0, 0},

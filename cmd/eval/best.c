@@ -1,10 +1,9 @@
-/* From questions to counts: prompts for the scorer, votes, choices. */
+/* From answers to counts: scores, votes, choices. */
 #include "cmd/eval/best.h"
 
 #include <string.h>
 
 #include "cmd/eval/eval.h"
-#include "data/rows/rows.h"
 
 /* ---- opening ---- */
 
@@ -15,98 +14,7 @@ enum ax_status ax_eval_best_open(struct ax_eval *e) {
 }
 
 void ax_eval_best_close(struct ax_eval *e) {
-    struct ax_eval_best *b = &e->best;
-    for (size_t i = 0; e->rows && i < e->n_rows; i++) {
-        struct ax_eval_sample *samples = e->rows[i].answer.samples;
-        for (int64_t k = 0; samples && k < b->args.n; k++)
-            ax_free(samples[k].text);
-        ax_free(samples);
-        json_decref(b->prompts ? b->prompts[i] : NULL);
-    }
-    ax_free(b->prompts);
-    ax_best_of_close(&b->of);
-}
-
-/* ---- prompts ---- */
-
-/* {messages}: those before the last answer; {prompt}: a text or messages. NULL: neither. */
-static json_t *prompt_of(const json_t *record) {
-    json_t *messages = json_object_get(record, "messages");
-    size_t n = json_array_size(messages);
-    if (n == 0)
-        return json_incref(json_object_get(record, "prompt"));
-    while (n > 0) {
-        const json_t *role = json_object_get(json_array_get(messages, --n), "role");
-        if (json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0)
-            break;
-    }
-    json_t *before = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append(before, json_array_get(messages, i));
-    return before;
-}
-
-static enum ax_status read_prompt(struct ax_eval_best *b, const json_t *record, json_t **out) {
-    json_t *prompt = prompt_of(record);
-    enum ax_status st;
-    if (json_is_string(prompt) || json_array_size(prompt) > 0)
-        st = ax_best_of_prompt(&b->of, prompt, out);
-    else
-        st = ax_error(AX_ERR_DATA, "--best-of needs records with messages, or with a prompt, which "
-                                   "the scorer reads");
-    json_decref(prompt);
-    return st;
-}
-
-/* The record of a question, found by its place: records are read in the questions' order. */
-static enum ax_status find_record(struct ax_eval *e, struct ax_rows *rows, size_t i,
-                                  struct ax_raw_row *raw) {
-    const struct ax_examples *set = &e->corpus->sets[e->rows[i].ref.set];
-    const struct ax_stored *x = &set->list[e->rows[i].ref.index];
-    bool got;
-    do {
-        AX_TRY(ax_rows_next(rows, raw, &got));
-    } while (got && (raw->line != x->line ||
-                     strcmp(ax_rows_file(rows, raw->file), set->files[x->file]) != 0));
-    return got ? AX_OK
-               : ax_error(AX_ERR_DATA,
-                          "%s: --best-of reads the records again, but record %zu is not found; "
-                          "give one file",
-                          e->data, i);
-}
-
-static enum ax_status read_record(struct ax_eval *e, struct ax_rows *rows, size_t i) {
-    struct ax_raw_row raw;
-    json_t *record;
-    AX_TRY(find_record(e, rows, i, &raw));
-    AX_TRY(ax_rows_parse(rows, &raw, &record));
-    const enum ax_status st = read_prompt(&e->best, record, &e->best.prompts[i]);
-    json_decref(record);
-    return st == AX_ERR_DATA ? ax_error_prefix(st, "%s:%llu", ax_rows_file(rows, raw.file),
-                                               (unsigned long long)raw.line)
-                             : st;
-}
-
-enum ax_status ax_eval_best_prompts(struct ax_eval *e) {
-    const struct ax_rows_options o = {.path = e->data};
-    const size_t n = (size_t)e->best.args.n;
-    struct ax_rows *rows = NULL;
-    enum ax_status st;
-    if (n == 0)
-        return AX_OK;
-    AX_TRY(ax_alloc(&e->best.prompts, e->n_rows, sizeof(json_t *)));
-    AX_TRY_GOTO(ax_rows_open(&rows, &o), st, done);
-    for (size_t i = 0; i < e->n_rows; i++) {
-        struct ax_eval_answer *a = &e->rows[i].answer;
-        if (!a->want[0])
-            continue;
-        AX_TRY_GOTO(read_record(e, rows, i), st, done);
-        AX_TRY_GOTO(ax_alloc(&a->samples, n, sizeof *a->samples), st, done);
-    }
-    st = AX_OK;
-done:
-    ax_rows_close(rows);
-    return st;
+    ax_best_of_close(&e->best.of);
 }
 
 /* ---- choices ---- */
@@ -135,14 +43,14 @@ enum ax_status ax_eval_best_run(struct ax_eval *e) {
     if (n == 0)
         return AX_OK;
     for (size_t i = 0; i < e->n_rows; i++)
-        for (size_t k = 0; k < n && b->prompts[i]; k++) {
+        for (size_t k = 0; k < n && e->prompts[i]; k++) {
             const struct ax_eval_sample *s = &e->rows[i].answer.samples[k];
-            AX_TRY(ax_best_of_add(&b->of, b->prompts[i], s->text, s->len));
+            AX_TRY(ax_best_of_add(&b->of, e->prompts[i], s->text, s->len));
         }
     AX_TRY(ax_best_of_run(&b->of));
     for (size_t i = 0; i < e->n_rows; i++) {
         struct ax_eval_answer *a = &e->rows[i].answer;
-        if (!b->prompts[i])
+        if (!e->prompts[i])
             continue;
         for (size_t k = 0; k < n; k++)
             a->samples[k].score = of[k] = b->of.scores[at++];
@@ -161,7 +69,7 @@ json_t *ax_eval_best_json(const struct ax_eval *e) {
     json_t *scores = json_array();
     size_t at = 0;
     for (size_t i = 0; i < e->n_rows; i++) {
-        json_t *of = b->prompts[i] ? json_array() : NULL;
+        json_t *of = e->prompts[i] ? json_array() : NULL;
         for (int64_t k = 0; k < b->args.n && of; k++)
             json_array_append_new(of, ax_score_json(b->of.scores[at++]));
         if (of)

@@ -6,30 +6,18 @@
 
 #include "base/json.h"
 #include "cmd/score/best_of.h"
-#include "data/reward/final_answer.h"
 
 struct ax_eval;
 struct ax_eval_answer;
 
-struct ax_eval_sample {
-    char *text; /* [len], and a NUL */
-    size_t len;
-    char got[AX_FINAL_ANSWER_MAX]; /* "" = none */
-    bool right;
-    double score; /* NaN: none */
-};
-
 struct ax_eval_best {
     struct ax_best_of_args args;
     struct ax_best_of of;
-    json_t **prompts;       /* [n_rows] as the scorer reads them; NULL: not asked */
     int64_t majority, best; /* problems that they solve */
 };
 
 /* Opens the scorer. */
 enum ax_status ax_eval_best_open(struct ax_eval *e);
-/* Reads the prompts of the questions from their records, and makes room for the answers. */
-enum ax_status ax_eval_best_prompts(struct ax_eval *e);
 /* Scores the answers and counts. The model that gave them must be gone. */
 enum ax_status ax_eval_best_run(struct ax_eval *e);
 void ax_eval_best_close(struct ax_eval *e);

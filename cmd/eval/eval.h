@@ -2,7 +2,7 @@
  *
  * Reading order: eval.c (command line, configuration, data), run.c (the model's passes),
  * questions.c (prompts and expected answers), solve.c (answers by generation), pass.c (several
- * per example), best.c (the best of them by another model), print.c and json.c (output); tasks.c (task files) and score.h (reward models), which
+ * per example), samples.c (their texts), best.c (the best of them by another model), print.c and json.c (output); tasks.c (task files) and score.h (reward models), which
  * replace all of these. */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
@@ -12,6 +12,7 @@
 #include "cmd/train/data.h"
 #include "cmd/eval/best.h"
 #include "cmd/eval/pass.h"
+#include "cmd/eval/samples.h"
 #include "cmd/eval/tasks.h"
 #include "cmd/ranks.h"
 #include "cmd/model/stop_tokens.h"
@@ -27,7 +28,7 @@ struct ax_eval_answer {
     int64_t tokens;
     char *text;
     int64_t correct; /* number of correct samples, if there are several */
-    /* with --best-of: [N], and which of them the votes and the scorer choose */
+    /* if texts are kept: [N]; with --best-of, which of them the votes and the scorer choose */
     struct ax_eval_sample *samples;
     size_t majority, best;
 };
@@ -56,6 +57,7 @@ struct ax_eval {
     int64_t max_rows, max_new_tokens, batch, threads;
     struct ax_eval_pass_options pass_options;
     struct ax_eval_best best; /* --best-of */
+    const char *log_steps;    /* FILE; NULL: not asked for */
     bool per_row, json;
     const struct ax_classifier *scores; /* --task reward, prm; NULL: none */
     /* evaluated */
@@ -78,6 +80,7 @@ struct ax_eval {
     struct ax_stop_tokens stop;
     bool solve;
     size_t n_rows;
+    json_t **prompts; /* [n_rows] as a scorer reads them, if texts are kept; NULL: not asked */
     /* results; the rows contain those of the current turn */
     struct ax_eval_row *rows; /* [n_rows], in loader order */
     size_t n_scored;

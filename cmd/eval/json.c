@@ -31,7 +31,7 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
         return v;
     const struct ax_eval_answer *a = &r->answer;
     json_object_set_new(v, "expected", json_string(a->want));
-    if (e->pass_options.samples > 0 && !a->samples) {
+    if (e->pass_options.samples > 0 && e->best.args.n == 0) {
         json_object_set_new(v, "correct", json_integer((json_int_t)a->correct));
         return v;
     }
@@ -39,7 +39,7 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
     json_object_set_new(v, "solved", json_boolean(a->solved));
     json_object_set_new(v, "cut", json_boolean(a->cut));
     json_object_set_new(v, "answer", json_string(a->text));
-    if (a->samples)
+    if (e->best.args.n > 0)
         ax_eval_best_add_row(e, a, v);
     return v;
 }

@@ -72,6 +72,7 @@ enum ax_status ax_eval_run(struct ax_eval *e) {
     const struct ax_runtime_options ro = ax_ranks_runtime(&e->ranks, (int)e->threads);
     AX_TRY(ax_runtime_run(&ro, body, e, &plan));
     e->arena_bytes = ax_arena_plan_total(&plan);
+    AX_TRY(ax_eval_samples_write(e));
     if (e->best.args.n == 0)
         return AX_OK;
     ax_hf_close(&e->hf); /* the scorer's turn */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#define BLANK " \t\r\n\v\f"
+#include "cmd/score/steps.h"
 
 /* ---- options ---- */
 
@@ -78,30 +78,9 @@ static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for an answer");
 }
 
-/* The messages' texts, a line each. */
-static enum ax_status join(const json_t *messages, json_t **out) {
-    struct ax_buf text = {0};
-    enum ax_status st = ax_buf_puts(&text, "");
-    for (size_t i = 0; i < json_array_size(messages) && st == AX_OK; i++) {
-        const json_t *content = json_object_get(json_array_get(messages, i), "content");
-        if (!json_is_string(content)) {
-            st = ax_error(AX_ERR_DATA, "message %zu of the prompt has no text for the scorer", i);
-            break;
-        }
-        if (i > 0)
-            st = ax_buf_puts(&text, "\n");
-        if (st == AX_OK)
-            st = ax_buf_append(&text, json_string_value(content), json_string_length(content));
-    }
-    if (st == AX_OK && !(*out = json_stringn(text.data, text.len)))
-        st = no_memory();
-    ax_buf_free(&text);
-    return st;
-}
-
 enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *prompt, json_t **out) {
-    if (json_is_array(prompt) && ax_best_of_by_steps(b))
-        return join(prompt, out);
+    if (ax_best_of_by_steps(b))
+        return ax_steps_prompt(prompt, out);
     if (json_is_array(prompt) && !b->scorer.side.template)
         return ax_error(AX_ERR_DATA,
                         "the prompt is a list of messages, but the scorer in %s has no chat "
@@ -113,33 +92,12 @@ enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *promp
 
 /* ---- answers ---- */
 
-static bool is_blank(const char *text, size_t len) {
-    for (size_t i = 0; i < len; i++)
-        if (text[i] == '\0' || !strchr(BLANK, text[i]))
-            return false;
-    return true;
-}
-
-/* Appends the pieces of a text that are not blank. */
-static enum ax_status split(json_t *steps, const char *text, size_t len, const char *separator) {
-    const size_t width = strlen(separator);
-    for (size_t at = 0; at <= len;) {
-        const char *end = memmem(text + at, len - at, separator, width);
-        const size_t n = end ? (size_t)(end - text) - at : len - at;
-        if (!is_blank(text + at, n) &&
-            json_array_append_new(steps, json_stringn(text + at, n)) != 0)
-            return no_memory();
-        at += n + width;
-    }
-    return AX_OK;
-}
-
 static enum ax_status make_steps(const struct ax_best_of *b, const json_t *prompt, const char *text,
                                  size_t len, json_t **record) {
     const char *separator = b->scorer.separator;
-    const bool in_answers = *separator && is_blank(separator, strlen(separator));
-    json_t *steps = json_array();
-    const enum ax_status st = split(steps, text, len, in_answers ? separator : "\n");
+    const bool in_answers = *separator && ax_text_is_blank(separator, strlen(separator));
+    json_t *steps = NULL;
+    const enum ax_status st = ax_steps_split(text, len, in_answers ? separator : "\n", &steps);
     *record = st == AX_OK ? json_pack("{sO sO}", "prompt", prompt, "completions", steps) : NULL;
     json_decref(steps);
     return st != AX_OK || *record ? st : no_memory();
@@ -166,7 +124,7 @@ static enum ax_status add_record(struct ax_best_of *b, json_t *record, int64_t *
 enum ax_status ax_best_of_add(struct ax_best_of *b, const json_t *prompt, const char *text,
                               size_t len) {
     int64_t row = -1;
-    if (!is_blank(text, len)) {
+    if (!ax_text_is_blank(text, len)) {
         json_t *record;
         AX_TRY(ax_best_of_by_steps(b) ? make_steps(b, prompt, text, len, &record)
                                       : make_answer(prompt, text, len, &record));

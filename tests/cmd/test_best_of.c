@@ -310,6 +310,66 @@ static void a_line_each(void **state) {
     assert_non_null(strstr(out, "\npass@4 "));
 }
 
+/* ---- labeled steps of what a model says ---- */
+
+/* The record of labeled steps that a solution gives, made from its text. */
+static json_t *labeled(size_t problem, const json_t *sample, bool is_right) {
+    json_t *record = as_record(questions[problem], sample, "answer", true), *labels = json_array();
+    for (size_t i = 0; i < json_array_size(json_object_get(record, "completions")); i++)
+        json_array_append_new(labels, json_boolean(is_right));
+    json_object_set_new(record, "labels", labels);
+    return record;
+}
+
+/* Different answers that are right or wrong, in the samples' order, after `first` if it is given. */
+static json_t *different(const json_t *samples, bool right_ones, json_t *first) {
+    json_t *list = first ? json_pack("[o]", first) : json_array();
+    for (size_t k = 0; k < N; k++) {
+        json_t *s = json_array_get(samples, k);
+        bool old = false;
+        for (size_t i = first ? 1 : 0; i < json_array_size(list); i++)
+            old = old || json_equal(json_object_get(json_array_get(list, i), "answer"),
+                                    json_object_get(s, "answer"));
+        if (yes(s, "solved") == right_ones && !old)
+            json_array_append(list, s);
+    }
+    return list;
+}
+
+/* Each different wrong answer after a right one: the data's own, then what was sampled, then again. */
+static void wrong_answers_become_labeled_steps(void **state) {
+    (void)state;
+    char scorer[600], more[400], own[64];
+    size_t at = 0, rights = 0;
+    snprintf(scorer, sizeof scorer, "%s", fixture(PRM));
+    snprintf(more, sizeof more, "--samples 6 --seed 3 --log-steps %s", in_scratch("steps.jsonl"));
+    json_t *lines = evaluate(scorer, "--seed 3"), *total = evaluate(NULL, more),
+           *steps = read_lines("steps.jsonl");
+    for (size_t i = 0; i < PROBLEMS; i++) {
+        const json_t *samples = json_object_get(json_array_get(lines, i), "samples");
+        snprintf(own, sizeof own, "it is %d\n#### %d", right[i], right[i]);
+        json_t *good = different(samples, true, json_pack("{ss}", "answer", own)),
+               *bad = different(samples, false, NULL);
+        for (size_t k = 0; k < json_array_size(bad); k++) {
+            const size_t n = json_array_size(good);
+            json_t *before = labeled(i, json_array_get(good, k % n), true),
+                   *after = labeled(i, json_array_get(bad, k), false);
+            assert_true(json_equal(json_array_get(steps, at++), before));
+            assert_true(json_equal(json_array_get(steps, at++), after));
+            rights += k % n > 0;
+            json_decref(before);
+            json_decref(after);
+        }
+        json_decref(good);
+        json_decref(bad);
+    }
+    assert_int_equal(json_array_size(steps), at);
+    assert_true(at >= 6 && rights > 0);
+    json_decref(lines);
+    json_decref(total);
+    json_decref(steps);
+}
+
 /* On ranks that share the problems the same lines; on ranks that split both models, scores of the
  * same texts. */
 static void on_ranks(void **state) {
@@ -546,6 +606,10 @@ static void mistakes(void **state) {
          "expected min, product or last, got \"least\"", 2},
         {"eval --task final-answer --score-by min --best-of 4 --scorer", rm,
          "min, product and last are for process reward models", 2},
+        {"eval --task final-answer --log-steps s.jsonl", NULL, "--log-steps needs --task", 2},
+        {"eval --task final-answer --log-steps s.jsonl --best-of 4 --scorer", prm,
+         "--log-steps needs --task final-answer, --data FILE and --samples N", 2},
+        {"eval --task prm --log-steps s.jsonl", NULL, "remove --config, --type, --per-row", 2},
         {"generate --prompt a --best-of 4", NULL, "--best-of needs --scorer DIR", 2},
         {"generate --prompt a --n 2 --best-of 4 --scorer", prm, "remove --n", 2},
         {"generate --prompt a --temperature 0 --best-of 4 --scorer", prm, "remove --best-of", 2},
@@ -576,6 +640,7 @@ int main(void) {
         cmocka_unit_test(a_reward_model_chooses),
         cmocka_unit_test(answers_are_those_without_it),
         cmocka_unit_test(a_line_each),
+        cmocka_unit_test(wrong_answers_become_labeled_steps),
         cmocka_unit_test(on_ranks),
         cmocka_unit_test(a_folder_of_an_adapter),
         cmocka_unit_test(generate_prints_the_best),

@@ -1,0 +1,28 @@
+/* The texts of sampled answers, which --best-of scores and --log-steps writes. Private to cmd/eval/ and
+ * cmd/eval.c. */
+#ifndef AX_CMD_EVAL_SAMPLES_H
+#define AX_CMD_EVAL_SAMPLES_H
+
+#include "base/mem.h"
+#include "data/reward/final_answer.h"
+
+struct ax_eval;
+
+struct ax_eval_sample {
+    char *text; /* [len], and a NUL */
+    size_t len;
+    char got[AX_FINAL_ANSWER_MAX]; /* "" = none */
+    bool right;
+    double score; /* with --best-of; NaN: none */
+};
+
+/* Reads the prompts of the questions from their records, and makes room for the answers; does nothing if
+ * their texts are not wanted. */
+enum ax_status ax_eval_samples_open(struct ax_eval *e);
+void ax_eval_samples_close(struct ax_eval *e);
+/* `--log-steps FILE`: a record of labeled steps for each wrong answer, after one of a right answer to the
+ * same question; the first of these is the data's own. The steps are lines; whether one is right is not
+ * known, so all have the answer's label. */
+enum ax_status ax_eval_samples_write(const struct ax_eval *e);
+
+#endif
