@@ -1,11 +1,15 @@
 /* Goes through the products of sizes that make the number of ranks, leaves out what cannot be best by
- * simple rules, estimates the rest from one stage, and simulates the most promising. */
+ * simple rules, estimates the rest from one stage, and simulates the most promising. Threads take the
+ * estimates and simulations in turn; results are compared in the order of the list, so their number
+ * changes nothing. */
 #include "cmd/plan/search.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/threads.h"
 #include "cmd/mesh_sizes.h"
 #include "optim/choose_cp.h"
 
@@ -13,14 +17,23 @@
 /* Of a sequence on a rank of cp: attention and products of fewer tokens are slow. */
 #define LEAST_TOKENS 4096
 #define MOST_ROWS    16
+#define MOST_THREADS 64
+
+/* A mesh that no rule leaves out. */
+struct candidate {
+    struct ax_search_choice choice;
+    enum ax_search_reason why; /* AX_SEARCH_REASONS: it fits */
+};
 
 struct search {
     const struct ax_plan_request *r;
     struct ax_search *out;
     int64_t rows; /* sequences of a step, of all ranks */
     double parameters;
+    struct candidate *candidates; /* owned */
+    size_t n_candidates, capacity;
     int n;
-    struct ax_search_choice list[SHORTLIST]; /* the fastest so far, ascending */
+    struct ax_search_choice list[SHORTLIST]; /* the fastest so far, first */
 };
 
 /* ---- rules ---- */
@@ -98,7 +111,7 @@ static void keep(struct search *s, const struct ax_search_choice *c) {
 }
 
 /* The least recompute from c's on that fits. A mesh that cannot be planned is one that the model refuses. */
-static enum ax_search_reason try_rows(struct search *s, struct ax_search_choice *c) {
+static enum ax_search_reason try_rows(const struct search *s, struct ax_search_choice *c) {
     const struct ax_plan_time_options o = {.rates = s->r->rates};
     struct ax_runtime_options runtime;
     struct ax_step_options step;
@@ -117,30 +130,59 @@ static enum ax_search_reason try_rows(struct search *s, struct ax_search_choice 
 
 /* The best number of rows per micro-batch: more, until they do not fit or gain nothing. What did not fit
  * with fewer does not fit with more. */
-static void try_mesh(struct search *s, const struct ax_mesh_sizes *sizes) {
+static enum ax_status estimate_one(const struct search *s, struct candidate *k) {
+    const struct ax_mesh_sizes *sizes = &k->choice.sizes;
     const int64_t each = s->rows / ((int64_t)sizes->dp_replicate * sizes->dp_shard);
-    enum ax_search_reason why = broken_rule(s, sizes);
-    struct ax_search_choice c = {.sizes = *sizes,
-                                 .rows = 1,
-                                 .recompute = s->r->first,
-                                 .cp_method = s->r->step.cp_method},
-                            best = c;
-    s->out->tried++;
-    while (why == AX_SEARCH_REASONS && c.rows <= MOST_ROWS && each % c.rows == 0 &&
-           each / c.rows >= sizes->pp && c.rows * s->r->sequence_tokens <= INT32_MAX) {
-        why = try_rows(s, &c);
+    struct ax_search_choice c = k->choice;
+    k->why = AX_SEARCH_PIPELINE;
+    while (c.rows <= MOST_ROWS && each % c.rows == 0 && each / c.rows >= sizes->pp &&
+           c.rows * s->r->sequence_tokens <= INT32_MAX) {
+        const enum ax_search_reason why = try_rows(s, &c);
+        if (k->why == AX_SEARCH_PIPELINE)
+            k->why = why;
         if (why < AX_SEARCH_REASONS ||
-            c.time.tokens_per_second < 1.005 * best.time.tokens_per_second)
+            c.time.tokens_per_second < 1.005 * k->choice.time.tokens_per_second)
             break;
-        best = c;
+        k->choice = c;
         c.rows *= 2;
     }
-    if (best.time.step > 0)
-        keep(s, &best);
-    else if (why < AX_SEARCH_REASONS)
-        s->out->left_out[why]++;
-    else
-        s->out->left_out[AX_SEARCH_PIPELINE]++;
+    return AX_OK;
+}
+
+/* ---- in turn ---- */
+
+struct turns {
+    const struct search *s;
+    enum ax_status (*each)(const struct search *s, struct candidate *k);
+    struct candidate *list;
+    size_t n;
+    atomic_size_t next;
+};
+
+static enum ax_status take_turns(void *arg) {
+    struct turns *t = arg;
+    for (size_t i = atomic_fetch_add(&t->next, 1); i < t->n; i = atomic_fetch_add(&t->next, 1))
+        AX_TRY(t->each(t->s, &t->list[i]));
+    return AX_OK;
+}
+
+/* Of each candidate, on all CPUs. */
+static enum ax_status for_each(const struct search *s, struct candidate *list, size_t n,
+                               enum ax_status (*each)(const struct search *, struct candidate *)) {
+    struct turns t = {.s = s, .each = each, .list = list, .n = n};
+    struct ax_worker *workers;
+    const int cpus = ax_cpu_count(), others = (cpus < MOST_THREADS ? cpus : MOST_THREADS) - 1;
+    int started = 0;
+    AX_TRY(ax_alloc(&workers, (size_t)others + 1, sizeof *workers));
+    while (started < others && ax_worker_start(&workers[started], take_turns, &t) == AX_OK)
+        started++;
+    enum ax_status st = take_turns(&t); /* alone, if threads are refused */
+    for (int i = 0; i < started; i++) {
+        const enum ax_status joined = ax_worker_join(&workers[i]);
+        st = st == AX_OK ? joined : st;
+    }
+    ax_free(workers);
+    return st;
 }
 
 /* ---- all of them ---- */
@@ -153,40 +195,75 @@ static int next_divisor(int n, int d) {
     return 0;
 }
 
-static void try_experts(struct search *s, struct ax_mesh_sizes m) {
+static enum ax_status list_mesh(struct search *s, const struct ax_mesh_sizes *sizes) {
+    const enum ax_search_reason why = broken_rule(s, sizes);
+    s->out->tried++;
+    if (why < AX_SEARCH_REASONS) {
+        s->out->left_out[why]++;
+        return AX_OK;
+    }
+    if (s->n_candidates == s->capacity) {
+        const size_t capacity = s->capacity > 0 ? 2 * s->capacity : 64;
+        AX_TRY(ax_regrow(&s->candidates, s->capacity, capacity, sizeof *s->candidates));
+        s->capacity = capacity;
+    }
+    s->candidates[s->n_candidates++] =
+        (struct candidate){.choice = {.sizes = *sizes,
+                                      .rows = 1,
+                                      .recompute = s->r->first,
+                                      .cp_method = s->r->step.cp_method}};
+    return AX_OK;
+}
+
+static enum ax_status list_experts(struct search *s, struct ax_mesh_sizes m) {
     const int ranks = m.dp_shard * m.cp * m.tp;
     const int64_t experts = s->r->arch->moe.n_experts;
     for (int ep = 1; ep; ep = next_divisor(ranks, ep)) {
         m.ep = ep;
         if (ep == 1 || (experts > 0 && experts % ep == 0))
-            try_mesh(s, &m);
+            AX_TRY(list_mesh(s, &m));
     }
+    return AX_OK;
 }
 
-static void try_all(struct search *s) {
+static enum ax_status list_all(struct search *s) {
     const int world = s->r->runtime.world;
     for (int tp = 1; tp; tp = next_divisor(world, tp))
         for (int pp = 1; pp; pp = next_divisor(world / tp, pp))
             for (int cp = 1; cp; cp = next_divisor(world / tp / pp, cp))
                 for (int rep = 1; rep; rep = next_divisor(world / tp / pp / cp, rep))
-                    try_experts(s, (struct ax_mesh_sizes){.tp = tp,
-                                                          .pp = pp,
-                                                          .cp = cp,
-                                                          .dp_replicate = rep,
-                                                          .dp_shard = world / tp / pp / cp / rep});
+                    AX_TRY(list_experts(
+                        s, (struct ax_mesh_sizes){.tp = tp,
+                                                  .pp = pp,
+                                                  .cp = cp,
+                                                  .dp_replicate = rep,
+                                                  .dp_shard = world / tp / pp / cp / rep}));
+    return AX_OK;
+}
+
+static enum ax_status estimate(struct search *s) {
+    AX_TRY(for_each(s, s->candidates, s->n_candidates, estimate_one));
+    for (size_t i = 0; i < s->n_candidates; i++)
+        if (s->candidates[i].choice.time.step > 0)
+            keep(s, &s->candidates[i].choice);
+        else
+            s->out->left_out[s->candidates[i].why]++;
+    return AX_OK;
 }
 
 /* With more recompute where another stage than the estimated one needs more memory. */
-static enum ax_status simulate_one(struct search *s, struct ax_search_choice *c, bool *fit) {
+static enum ax_status simulate_one(const struct search *s, struct candidate *k) {
     const struct ax_plan_time_options o = {.rates = s->r->rates, .shorten = true};
+    struct ax_search_choice *c = &k->choice;
     struct ax_runtime_options runtime;
     struct ax_step_options step;
-    for (*fit = false; c->recompute <= s->r->last; c->recompute++) {
+    for (k->why = AX_SEARCH_MEMORY; c->recompute <= s->r->last; c->recompute++) {
         set_choice(s, c, &runtime, &step);
         AX_TRY(ax_plan_time(&c->time, &o, &runtime, s->r->arch, &step));
-        *fit = fits(s, &c->time);
-        if (*fit)
+        if (fits(s, &c->time)) {
+            k->why = AX_SEARCH_REASONS;
             break;
+        }
     }
     return AX_OK;
 }
@@ -194,14 +271,15 @@ static enum ax_status simulate_one(struct search *s, struct ax_search_choice *c,
 /* The shortlist, simulated, in order. */
 static enum ax_status simulate(struct search *s) {
     struct search sorted = {.r = s->r, .out = s->out};
-    for (int i = 0; i < s->n; i++) {
-        bool fit;
-        AX_TRY(simulate_one(s, &s->list[i], &fit));
-        if (fit)
-            keep(&sorted, &s->list[i]);
+    struct candidate list[SHORTLIST] = {0};
+    for (int i = 0; i < s->n; i++)
+        list[i].choice = s->list[i];
+    AX_TRY(for_each(s, list, (size_t)s->n, simulate_one));
+    for (int i = 0; i < s->n; i++)
+        if (list[i].why == AX_SEARCH_REASONS)
+            keep(&sorted, &list[i].choice);
         else
-            s->out->left_out[AX_SEARCH_MEMORY]++;
-    }
+            s->out->left_out[list[i].why]++;
     for (int i = 0; i < sorted.n; i++)
         if (i < AX_SEARCH_BEST)
             s->out->best[s->out->n++] = sorted.list[i];
@@ -222,8 +300,12 @@ enum ax_status ax_search_run(struct ax_search *out, const struct ax_plan_request
     s->out = out;
     s->rows = r->sequences * r->step.n_microbatches * ranks;
     s->parameters = (double)ax_arch_parameters(r->arch);
-    try_all(s);
-    const enum ax_status st = simulate(s);
+    enum ax_status st = list_all(s);
+    if (st == AX_OK)
+        st = estimate(s);
+    if (st == AX_OK)
+        st = simulate(s);
+    ax_free(s->candidates);
     ax_free(s);
     out->seconds = ax_clock_now() - begin;
     return st;
