@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/find.h"
+#include "kernels/recording.h"
 #include "kernels/ring.h"
 
 static enum ax_status find_backend(const char *name, const struct ax_ops **out) {
@@ -219,7 +220,11 @@ enum ax_status ax_queue_end_write(struct ax_queue *q, int n, const struct ax_que
 }
 
 enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
-    return bytes == 0 ? AX_OK : q->ops->device->copy(q, to, from, bytes);
+    if (bytes == 0)
+        return AX_OK;
+    if (q->recording)
+        AX_TRY(ax_record_copy(q->recording, bytes));
+    return q->ops->device->copy(q, to, from, bytes);
 }
 
 bool ax_queue_has_host_tier(const struct ax_queue *q) {

@@ -109,6 +109,11 @@ enum ax_status ax_record_op(struct ax_recording *r, enum ax_op op, const void *a
     return add(r, &e);
 }
 
+enum ax_status ax_record_copy(struct ax_recording *r, size_t bytes) {
+    const struct ax_event e = {.kind = AX_EVENT_COPY, .copied = (double)bytes};
+    return add(r, &e);
+}
+
 enum ax_status ax_record_start(struct ax_recording *r, const struct ax_transfer_event *t) {
     const struct ax_event e = {.kind = AX_EVENT_START, .transfer = *t};
     return add(r, &e);

@@ -1,14 +1,15 @@
-/* What a queue was given, in order: each op with its shape and cost, each transfer between ranks from
- * its start to its wait. A plan of time (optim/plan_time.h) replays it on another machine.
+/* What a queue was given, in order: each op with its shape and cost, each copy to or from the host
+ * tier, each transfer between ranks from its start to its wait. A plan of time (optim/plan_time.h) replays it on another machine.
  *
  * A queue records while ax_queue.recording is set, which a dry run may do; the dispatcher
- * (kernels/ops.c) adds ops, communicators (parallel/comm.c) add transfers. Else nothing is done. */
+ * (kernels/ops.c) adds ops, the queue copies, communicators (parallel/comm.c) transfers. Else nothing
+ * is done. */
 #ifndef AX_KERNELS_RECORDING_H
 #define AX_KERNELS_RECORDING_H
 
 #include "kernels/ops.h"
 
-enum ax_event_kind { AX_EVENT_OP, AX_EVENT_START, AX_EVENT_WAIT };
+enum ax_event_kind { AX_EVENT_OP, AX_EVENT_COPY, AX_EVENT_START, AX_EVENT_WAIT };
 
 /* Products have sizes [m][k]·[k][n]; of a grouped_gemm m and n are those of all groups' products, as
  * if they were one. Of attention, k is the keys per query, on average, and n the head's size. */
@@ -33,6 +34,7 @@ struct ax_event {
     enum ax_event_kind kind;
     union {
         struct ax_op_event op;
+        double copied;                     /* bytes */
         struct ax_transfer_event transfer; /* of a wait: lane and ticket */
     };
 };
@@ -47,6 +49,7 @@ struct ax_recording {
 
 enum ax_status ax_record_op(struct ax_recording *r, enum ax_op op, const void *args,
                             struct ax_op_cost cost);
+enum ax_status ax_record_copy(struct ax_recording *r, size_t bytes);
 enum ax_status ax_record_start(struct ax_recording *r, const struct ax_transfer_event *t);
 enum ax_status ax_record_wait(struct ax_recording *r, int lane, uint64_t ticket);
 void ax_recording_free(struct ax_recording *r);

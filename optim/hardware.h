@@ -14,6 +14,7 @@ struct ax_hardware {
     double bandwidth; /* of its memory, bytes/s */
     double node_link; /* bytes/s to GPUs of its node, all links together */
     double network;   /* bytes/s to other nodes */
+    double host;      /* bytes/s to and from the host's memory */
     int node;         /* GPUs that reach each other by node_link; 0: 8 */
     const char *source;
 };

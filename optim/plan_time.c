@@ -14,10 +14,9 @@ static const char *const role_names[AX_TIME_ROLES] = {
 };
 
 static const char *const kind_names[AX_TIME_KINDS] = {
-    [AX_TIME_PRODUCTS] = "matrix products",
-    [AX_TIME_ATTENTION] = "attention",
-    [AX_TIME_MEMORY] = "other ops",
-    [AX_TIME_UPDATES] = "updates",
+    [AX_TIME_PRODUCTS] = "matrix products",  [AX_TIME_ATTENTION] = "attention",
+    [AX_TIME_MEMORY] = "other ops",          [AX_TIME_UPDATES] = "updates",
+    [AX_TIME_COPIES] = "copies of the host",
 };
 
 const char *ax_time_kind_name(enum ax_time_kind kind) {
@@ -102,10 +101,9 @@ static void price_start(const struct ax_rates *r, const struct stage *s,
         item->seconds = item->links[AX_SIM_NODE] = item->links[AX_SIM_NETWORK] = 0;
 }
 
-/* Ops of one kind that follow each other are one item. */
-static void price_op(const struct ax_rates *r, struct stage *s, const struct ax_op_event *e) {
-    const int group = (int)ax_rates_kind(e->op);
-    const double seconds = ax_rates_seconds(r, e);
+/* Work of one kind that follows each other is one item. */
+static void add_work(struct stage *s, enum ax_time_kind kind, double seconds) {
+    const int group = (int)kind;
     struct ax_sim_item *last = s->n > 0 ? &s->items[s->n - 1] : NULL;
     if (last && last->kind == AX_SIM_WORK && last->group == group)
         last->seconds += seconds;
@@ -120,7 +118,9 @@ static enum ax_status price(const struct ax_rates *r, struct stage *s) {
     for (size_t i = 0; i < s->recording.n; i++) {
         const struct ax_event *e = &s->recording.events[i];
         if (e->kind == AX_EVENT_OP)
-            price_op(r, s, &e->op);
+            add_work(s, ax_rates_kind(e->op.op), ax_rates_seconds(r, &e->op));
+        else if (e->kind == AX_EVENT_COPY)
+            add_work(s, AX_TIME_COPIES, ax_rates_copy(r, e->copied));
         else if (e->kind == AX_EVENT_START)
             price_start(r, s, &e->transfer, &s->items[s->n++]);
         else

@@ -81,6 +81,8 @@ static const double links[AX_COLLECTIVE_COUNT] = {
 #define FAR_HOP        6.5e-6
 #define HOP            2e-6
 #define TRANSFER_START 5e-6
+/* A PCIe packet has 256 bytes of payload and some 26 of headers and framing. */
+#define PAYLOAD (256.0 / 282)
 /* NCCL's kernels occupy 16 to 24 of 132 multiprocessors while they run; products lose about half of
  * that share, because they wait for memory, too. */
 #define CONTENTION 0.06
@@ -105,6 +107,17 @@ struct ax_rates ax_rates_of(const struct ax_hardware *h) {
         r.links[AX_ALL_REDUCE] = RING;
     if (r.fp8 == 0)
         r.fp8 = r.bf16;
+    return r;
+}
+
+/* An H100 reaches 329 TFLOP/s with FlashAttention-2 where FlashAttention-3 reaches 632 (PyTorch's issue
+ * 142132): it was written for the A100, and does not use Hopper's instructions. */
+#define FLASH2 (329.0 / 632)
+
+struct ax_rates ax_rates_flash2(const struct ax_hardware *h) {
+    struct ax_rates r = ax_rates_of(h);
+    if (strncasecmp(h->name, "h", 1) == 0)
+        r.attention *= FLASH2;
     return r;
 }
 
@@ -213,6 +226,10 @@ double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e) {
                greater(e->flops / (r->hardware.bf16 * greater(share, least)), moved);
     }
     return r->start + moved;
+}
+
+double ax_rates_copy(const struct ax_rates *r, double bytes) {
+    return r->start + bytes / (r->hardware.host * PAYLOAD);
 }
 
 /* ---- transfers ---- */

@@ -4,6 +4,7 @@
  *   product     start + max(FLOPs / (peak · best · sustained), bytes / (bandwidth · streamed))
  *   attention   start + max(FLOPs / (peak · share(keys per query, head size)), bytes / …)
  *   others      start + bytes / (bandwidth · share of the kind)
+ *   copies      start + bytes / (host link · payload), in the queue's order
  *
  * Values that fake_quantize makes have 8 bits there: what it writes, and products read, is half of bf16's.
  *
@@ -31,6 +32,8 @@ struct ax_rates {
     double contention;                   /* struct ax_sim_options */
 };
 struct ax_rates ax_rates_of(const struct ax_hardware *h);
+/* The same with attention by FlashAttention-2, PyTorch's own kernel. */
+struct ax_rates ax_rates_flash2(const struct ax_hardware *h);
 /* For a machine whose speeds were measured by ax_measure_*: products and memory reach what they have. */
 struct ax_rates ax_rates_measured(const struct ax_hardware *h);
 
@@ -40,10 +43,12 @@ enum ax_time_kind {
     AX_TIME_ATTENTION,
     AX_TIME_MEMORY,
     AX_TIME_UPDATES,
+    AX_TIME_COPIES, /* to and from the host tier */
     AX_TIME_KINDS
 };
 enum ax_time_kind ax_rates_kind(enum ax_op op);
 double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e);
+double ax_rates_copy(const struct ax_rates *r, double bytes);
 
 /* Who takes part in a role's transfers, by node: ranks of a node have consecutive numbers. */
 struct ax_rates_group {

@@ -26,7 +26,7 @@ static const struct {
     {"internode_gbit_s_per_gpu", 1e9 / 8, offsetof(struct ax_hardware, network), false},
 };
 #define N_COLUMNS (sizeof columns / sizeof *columns)
-/* Without NVLink, of PCIe 4.0 x16. */
+/* Without NVLink, and to the host, of PCIe 4.0 x16. */
 #define PCIE 31e9
 
 static enum ax_status missing_columns(const struct ax_tsv *t) {
@@ -42,7 +42,7 @@ static enum ax_status missing_columns(const struct ax_tsv *t) {
 }
 
 static enum ax_status read_row(const struct ax_tsv *t, int row, struct ax_hardware *h) {
-    const int node = ax_tsv_column(t, "gpus_per_node");
+    const int node = ax_tsv_column(t, "gpus_per_node"), host = ax_tsv_column(t, "host_gb_s");
     *h = (struct ax_hardware){.source = "the file"};
     snprintf(h->name, sizeof h->name, "%s", ax_tsv_cell(t, row, ax_tsv_column(t, "name")));
     for (size_t i = 0; i < N_COLUMNS; i++) {
@@ -60,9 +60,12 @@ static enum ax_status read_row(const struct ax_tsv *t, int row, struct ax_hardwa
         h->node_link = PCIE;
     if (h->network == 0)
         h->network = h->node_link;
-    double ranks = 0;
+    double ranks = 0, gigabytes = 0;
     if (ax_tsv_cell(t, row, node)[0])
         AX_TRY(ax_tsv_number(t, row, node, &ranks, NULL));
+    if (ax_tsv_cell(t, row, host)[0])
+        AX_TRY(ax_tsv_number(t, row, host, &gigabytes, NULL));
+    h->host = gigabytes > 0 ? gigabytes * 1e9 : PCIE;
     h->node = ranks >= 1 && ranks <= 65536 ? (int)ranks : 0;
     return AX_OK;
 }
@@ -121,6 +124,6 @@ enum ax_status ax_plan_measure(const struct ax_runtime_options *here, enum ax_dt
     *h = (struct ax_hardware){.name = "this machine", .source = "measured now", .node = 65536};
     AX_TRY(ax_measure_gemm_peak(here, dtype, &h->bf16));
     AX_TRY(ax_measure_copy_bandwidth(here, &h->bandwidth));
-    h->node_link = h->network = h->bandwidth / 2;
+    h->node_link = h->network = h->host = h->bandwidth / 2;
     return AX_OK;
 }

@@ -58,6 +58,7 @@ struct run {
     struct ax_step_options step;
     struct ax_runtime_options runtime;
     struct ax_hardware hardware;
+    bool flash2; /* attention is FlashAttention-2 */
     int gpus;
 };
 
@@ -143,6 +144,38 @@ static enum ax_status read_precision(const struct reader *r, struct run *run) {
     return ax_error(AX_ERR_CONFIG, "no such precision here");
 }
 
+/* What the table calls the parts, separated by "+", and what stays in the host's memory of a step. Weights
+ * and gradients that train do not. */
+static enum ax_status read_offload(const struct reader *r, struct run *run) {
+    struct ax_offload *o = &run->step.offload;
+    const struct {
+        const char *name;
+        bool *part;
+    } parts[] = {
+        {"none", NULL},
+        {"optimizer", &o->optimizer},
+        {"opt-m", &o->optimizer},
+        {"opt-v", &o->optimizer},
+        {"master", &o->optimizer},
+        {"activations", &o->activations},
+        {"residual", &o->activations},
+    };
+    const char *at = word(r, "offload");
+    while (*at && *at != '?') {
+        const size_t len = strcspn(at, "+?"), n = sizeof parts / sizeof *parts;
+        size_t i = 0;
+        while (i < n && (strlen(parts[i].name) != len || strncmp(at, parts[i].name, len) != 0))
+            i++;
+        if (i == n)
+            return ax_error(AX_ERR_CONFIG, "%.*s in the host's memory: not possible here", (int)len,
+                            at);
+        if (parts[i].part)
+            *parts[i].part = true;
+        at += len + (at[len] == '+');
+    }
+    return AX_OK;
+}
+
 static enum ax_status read_method(const struct reader *r, struct run *run) {
     const bool quantized = is(r, "method", "qlora");
     run->step.objective = &ax_objective_sft;
@@ -161,8 +194,7 @@ static enum ax_status read_method(const struct reader *r, struct run *run) {
     } else if (!is(r, "method", "pretrain") && !is(r, "method", "full")) {
         return ax_error(AX_ERR_CONFIG, "no such method here");
     }
-    if (word(r, "offload")[0] && !is(r, "offload", "none"))
-        return ax_error(AX_ERR_CONFIG, "offload is not timed");
+    AX_TRY(read_offload(r, run));
     run->step.recompute = is(r, "recompute", "full") ? AX_RECOMPUTE_ON
                           : is(r, "recompute", "selective") || is(r, "recompute", "op")
                               ? AX_RECOMPUTE_SELECTIVE
@@ -172,7 +204,30 @@ static enum ax_status read_method(const struct reader *r, struct run *run) {
     return AX_OK;
 }
 
+/* What programs are documented to do, by the beginning of a source's name. A row's notes may say so, too.
+ * torchtitan, torchao, torchtune and fms-fsdp call PyTorch's attention; Megatron's linears move
+ * activations behind products (--tp-comm-overlap), as NeMo's recipes have it. */
+static const struct {
+    const char *source;
+    bool flash2, tp_overlap;
+} programs[] = {
+    {"torchtitan", true, false}, {"torchao", true, false},         {"torchtune", true, false},
+    {"fms-fsdp", true, false},   {"NeMo Automodel", false, false}, {"NeMo", false, true},
+    {"Megatron", false, true},   {"NVIDIA dgxc", false, true},
+};
+
+static void read_program(const struct reader *r, struct run *run) {
+    const char *notes = word(r, "compile_or_notes");
+    const size_t n = sizeof programs / sizeof *programs;
+    size_t i = 0;
+    while (i < n && !starts(r, "source", programs[i].source))
+        i++;
+    run->flash2 = (i < n && programs[i].flash2) || strstr(notes, "FlashAttention-2");
+    run->step.tp_overlap = (i < n && programs[i].tp_overlap) || strstr(notes, "async TP");
+}
+
 static enum ax_status read_run(struct reader *r, struct run *run) {
+    read_program(r, run);
     AX_TRY(read_model(r, run));
     AX_TRY(read_hardware(r, run));
     AX_TRY(read_mesh(r, run));
@@ -185,7 +240,8 @@ static enum ax_status read_run(struct reader *r, struct run *run) {
 
 static enum ax_status predict(struct reader *r, struct run *run, struct ax_plan_row *out) {
     AX_TRY(read_run(r, run));
-    const struct ax_rates rates = ax_rates_of(&run->hardware);
+    const struct ax_rates rates =
+        run->flash2 ? ax_rates_flash2(&run->hardware) : ax_rates_of(&run->hardware);
     const struct ax_plan_time_options o = {.rates = &rates, .shorten = true};
     AX_TRY(ax_plan_time(&out->time, &o, &run->runtime, &run->arch, &run->step));
     out->predicted = out->time.tokens_per_second / run->gpus;

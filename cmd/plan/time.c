@@ -73,9 +73,10 @@ void ax_plan_print_time(const struct ax_plan_request *r, const struct ax_plan_fi
            ax_format_seconds(a, sizeof a, t->step),
            ax_format_count(b, sizeof b, t->tokens_per_second), 100 * t->mfu, 100 * t->mfu_full);
     for (int kind = 0; kind < AX_TIME_KINDS; kind++)
-        printf("         %-20s %10s                        (%.1f %% of the step)\n",
-               ax_time_kind_name((enum ax_time_kind)kind),
-               ax_format_seconds(a, sizeof a, t->work[kind]), 100 * t->work[kind] / t->step);
+        if (t->work[kind] > 0)
+            printf("         %-20s %10s                        (%.1f %% of the step)\n",
+                   ax_time_kind_name((enum ax_time_kind)kind),
+                   ax_format_seconds(a, sizeof a, t->work[kind]), 100 * t->work[kind] / t->step);
     print_roles(t);
     if (r->runtime.sizes.pp > 1)
         printf("         a stage computes nothing %.1f %% of the step: %.1f %% waiting for other "

@@ -20,10 +20,11 @@ const struct ax_ops ax_ops_meta = {.name = "meta",
 #undef ENTRY
 };
 
-/* A GPU by its data sheet, which can only be planned for: it has every op, without workspace, and
- * wants long chunks in the head, because each adds to the gradient of the entire matrix. */
+/* A GPU by its data sheet, which can only be planned for: it has every op, without workspace, a host
+ * tier, and wants long chunks in the head, because each adds to the gradient of the entire matrix. */
+static const struct ax_device sheet = {.has_host_tier = true};
 const struct ax_ops ax_ops_sheet = {.name = "sheet",
-                                    .device = &ax_device_meta,
+                                    .device = &sheet,
                                     .rounding = {.head_chunk = 2048},
 #define ENTRY(op) .op = meta_##op,
                                     AX_OP_LIST(ENTRY)

@@ -150,6 +150,40 @@ static void fp8_products_are_known(void **state) {
     ax_arch_free(&arch);
 }
 
+static double copied(const struct ax_arch *arch, struct ax_offload offload, const char *backend) {
+    struct ax_plan plan;
+    struct ax_recording recording = {0};
+    struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 2, lengths);
+    const struct ax_runtime_options ro = {.backend = backend, .threads = 1};
+    double bytes = 0;
+    o.offload = offload;
+    must(ax_plan_record(&plan, &recording, &ro, arch, &o));
+    for (size_t i = 0; i < recording.n; i++)
+        bytes += recording.events[i].kind == AX_EVENT_COPY ? recording.events[i].copied : 0;
+    ax_recording_free(&recording);
+    return bytes;
+}
+
+/* Masters and two moments in float32 come and go once per step; a layer's residual goes in each
+ * micro-batch, and all but the last two come back. Where the device's memory is the host's, nothing moves. */
+static void copies_of_the_host_are_recorded(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", true, ""));
+    const double states = 3 * 4 * (double)ax_arch_parameters(&arch),
+                 rows = 32 * 4 * (double)arch.hidden_size;
+    const struct ax_offload both = {.optimizer = true, .activations = true};
+    const double moved = copied(&arch, (struct ax_offload){.optimizer = true}, "sheet"),
+                 away = copied(&arch, (struct ax_offload){.activations = true}, "sheet");
+    assert_true(moved >= 2 * states && moved < 2.1 * states);
+    assert_true(away > 0 && away == 2 * rows * floor(away / (2 * rows)));
+    assert_true(copied(&arch, both, "sheet") == moved + away);
+    assert_true(copied(&arch, both, "ref") == 0);
+    ax_arch_free(&arch);
+    struct ax_rates r = h100();
+    assert_true(fabs(ax_rates_copy(&r, 63e9) - 282.0 / 256) < 1e-4);
+}
+
 /* ---- rates ---- */
 
 static struct ax_op_event product(int64_t m, int64_t n, int64_t k) {
@@ -320,6 +354,7 @@ int main(void) {
         cmocka_unit_test(a_recording_is_what_runs),
         cmocka_unit_test(the_faster_way_to_keys_is_chosen),
         cmocka_unit_test(fp8_products_are_known),
+        cmocka_unit_test(copies_of_the_host_are_recorded),
         cmocka_unit_test(products_take_what_was_measured),
         cmocka_unit_test(transfers_follow_the_topology),
         cmocka_unit_test(the_parts_are_the_step),
