@@ -47,6 +47,7 @@ enum ax_status ax_report_put(struct ax_buf *out, const struct ax_report *r) {
     AX_TRY(ax_report_put_figures(out, r));
     AX_TRY(put_legend(out, r));
     AX_TRY(ax_report_put_charts(out, r));
+    AX_TRY(ax_report_put_timelines(out, r));
     AX_TRY(ax_buf_puts(out, "<div class=\"pair\"><div>\n"));
     AX_TRY(ax_report_put_phases(out, r));
     AX_TRY(ax_report_put_events(out, r));

@@ -7,6 +7,7 @@
 
 #define MAX_LINE  ((size_t)1 << 20)
 #define MAX_ABOUT ((size_t)16 << 20)
+#define MAX_TRACE ((size_t)512 << 20)
 
 /* Two methods may have a figure by different names. */
 static const char *const step_keys[AX_FIGURE_COUNT][2] = {
@@ -248,6 +249,22 @@ static enum ax_status read_about(struct ax_report_run *run, const char *path) {
     return st;
 }
 
+static enum ax_status read_timeline(struct ax_report_run *run, const char *path) {
+    struct ax_json_doc doc;
+    if (!ax_path_exists(path))
+        return AX_OK;
+    enum ax_status st = ax_json_load(&doc, path, MAX_TRACE);
+    if (st == AX_OK) {
+        st = ax_report_timeline_read(&run->timeline, doc.root);
+        ax_json_free(&doc);
+    }
+    if (st == AX_OK || st == AX_ERR_NOMEM)
+        return st;
+    st = add_problem(run, 0, ax_error_text());
+    ax_error_clear();
+    return st;
+}
+
 /* Samples that an evaluation shows are in metrics.jsonl. */
 static enum ax_status read_completions(struct ax_report_run *run, const char *path) {
     struct ax_mapping m;
@@ -281,6 +298,7 @@ enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
     AX_TRY(read_file(run, "completions.jsonl", read_completions));
     AX_TRY(read_file(run, "eval.jsonl", read_answers));
     AX_TRY(read_file(run, "samples.jsonl", read_answers));
+    AX_TRY(read_file(run, "timeline.json", read_timeline));
     return read_file(run, "run.json", read_about);
 }
 
@@ -301,6 +319,7 @@ void ax_report_close(struct ax_report_run *run) {
     ax_free(run->samples);
     ax_json_free(&run->about);
     json_decref(run->answers.shown);
+    ax_report_timeline_free(&run->timeline);
     *run = (struct ax_report_run){0};
 }
 

@@ -1,7 +1,7 @@
 /* `axtrain report`: the content of run folders (docs/run.md) as one self-contained HTML page.
  *
  * Reading order: read.c (a run folder), report.c (the command and the page), charts.c (figures over
- * steps), parts.c (phases, memory, packing), tables.c (key figures, environment, events), config.c,
+ * steps), parts.c (phases, memory, packing), timeline.h and lanes.c (what ranks do in a step), tables.c (key figures, environment, events), config.c,
  * samples.c (answers during training), answers.c (of evaluations), style.c (CSS and the pointer
  * script). card.h makes a model card of the same records. */
 #ifndef AX_CMD_REPORT_REPORT_H
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/json.h"
+#include "cmd/report/timeline.h"
 
 #define AX_REPORT_MAX_RUNS     12
 #define AX_REPORT_MAX_PHASES   12
@@ -94,11 +95,12 @@ struct ax_report_run {
     int n_phases;
     struct ax_json_doc about; /* run.json; root NULL if there is none */
     struct ax_report_answers answers;
+    struct ax_report_timeline timeline; /* n 0 if there is none */
     char *problems[AX_REPORT_MAX_PROBLEMS];
     size_t n_problems; /* including those that are not listed */
 };
 
-/* Reads metrics.jsonl and, if present, run.json. Unreadable lines become problems of the run and
+/* Reads metrics.jsonl and, if present, run.json, timeline.json and the model's answers. Unreadable lines become problems of the run and
  * are skipped. If a step appears again (the run resumed from an earlier one), it replaces the
  * earlier data of this and later steps. AX_ERR_CONFIG if the folder or its metrics.jsonl does not
  * exist. Free with ax_report_close, even after an error. */
@@ -129,6 +131,7 @@ enum ax_status ax_report_put(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_figures(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_charts(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_phases(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_timelines(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_memory(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_packing(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_config(struct ax_buf *out, const struct ax_report *r);
