@@ -13,7 +13,7 @@ static const struct {
     int color, y;
 } kinds[AX_LANE_KINDS] = {
     [AX_LANE_OPS] = {"computes", 0, 0},
-    [AX_LANE_TRANSFERS] = {"transfers hidden behind it", 2, 13},
+    [AX_LANE_TRANSFERS] = {"transfers under way", 2, 13},
     [AX_LANE_EXPOSED] = {"waits for a transfer", 1, 13},
     [AX_LANE_BUBBLE] = {"waits for another stage", 3, 13},
 };
@@ -39,7 +39,8 @@ static enum ax_status put_rank(struct ax_buf *out, const struct ax_report_timeli
     AX_TRY(ax_buf_printf(
         out,
         "<div class=\"bar\"><p><b>rank %d</b> <span>computes %.1f %%, waits for transfers %.1f %% "
-        "and for stages %.1f %%, neither %.1f %%; hidden transfers %.1f %%</span></p>"
+        "and for stages %.1f %%, neither %.1f %%; %.1f %% of "
+        "the time computes while transfers are under way</span></p>"
         "<svg viewBox=\"0 0 1000 24\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
         t->ranks[i].rank, 100 * s.compute, 100 * s.exposed, 100 * s.bubble, 100 * s.nothing,
         100 * s.hidden));

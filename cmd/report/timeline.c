@@ -141,10 +141,8 @@ struct ax_rank_shares ax_report_rank_shares(const struct ax_report_timeline *t, 
     const double all = t->end - t->begin;
     struct ax_rank_shares s = {.compute = length(&l[AX_LANE_OPS]) / all,
                                .exposed = length(&l[AX_LANE_EXPOSED]) / all,
-                               .bubble = length(&l[AX_LANE_BUBBLE]) / all};
-    s.hidden = (length(&l[AX_LANE_TRANSFERS]) - common(&l[AX_LANE_TRANSFERS], &l[AX_LANE_EXPOSED]) -
-                common(&l[AX_LANE_TRANSFERS], &l[AX_LANE_BUBBLE])) /
-               all;
+                               .bubble = length(&l[AX_LANE_BUBBLE]) / all,
+                               .hidden = common(&l[AX_LANE_TRANSFERS], &l[AX_LANE_OPS]) / all};
     s.nothing = 1 - s.compute - s.exposed - s.bubble;
     return s;
 }

@@ -37,7 +37,7 @@ void ax_report_timeline_free(struct ax_report_timeline *t);
 /* The parts of the time from begin to end; they sum to 1. */
 struct ax_rank_shares {
     double compute, exposed, bubble, nothing;
-    double hidden; /* beside these: transfers are under way and the rank does not wait */
+    double hidden; /* of compute: transfers are under way */
 };
 struct ax_rank_shares ax_report_rank_shares(const struct ax_report_timeline *t, int i);
 

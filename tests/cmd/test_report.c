@@ -250,13 +250,13 @@ static void must_have(const char *page, const char *part) {
     "{\"ph\": \"b\", \"pid\": " #rank ", \"ts\": " #from ", \"id\": \"" id "\"},\n"                \
     "{\"ph\": \"e\", \"pid\": " #rank ", \"ts\": " #to ", \"id\": \"" id "\"},\n"
 
-/* 100 µs. Rank 0: a transfer from 10 to 50, of which the ops hide 30; rank 1: half of it waits for a stage. */
+/* 100 µs. Rank 0: a transfer from 10 to 50, of which the ops hide 25; rank 1: half of it waits for a stage. */
 static void a_timeline_is_drawn(void **state) {
     (void)state;
     struct ax_report_run run;
     const char *folder = put_plain("lanes", 2);
     put_text("lanes/timeline.json",
-             "{\"traceEvents\": [\n" OP(1, 50, 50) OP(0, 0, 10) OP(0, 5, 15) OP(0, 20, 20)
+             "{\"traceEvents\": [\n" OP(1, 50, 50) OP(0, 0, 10) OP(0, 5, 15) OP(0, 20, 15)
                  TRANSFER(0, "0.1.1", 10, 50) WAIT(0, "fsdp", 40, 10) OP(0, 50, 30)
                      WAIT(1, "pp", 0, 50) "{\"ph\": \"M\", \"pid\": 7}]}");
     assert_ok(ax_report_read(&run, folder));
@@ -265,14 +265,14 @@ static void a_timeline_is_drawn(void **state) {
     assert_true(run.timeline.begin == 0 && run.timeline.end == 100);
     const struct ax_rank_shares a = ax_report_rank_shares(&run.timeline, 0),
                                 b = ax_report_rank_shares(&run.timeline, 1);
-    assert_true(fabs(a.compute - 0.7) < 1e-9 && fabs(a.exposed - 0.1) < 1e-9 && a.bubble == 0);
-    assert_true(fabs(a.hidden - 0.3) < 1e-9 && fabs(a.nothing - 0.2) < 1e-9);
+    assert_true(fabs(a.compute - 0.65) < 1e-9 && fabs(a.exposed - 0.1) < 1e-9 && a.bubble == 0);
+    assert_true(fabs(a.hidden - 0.25) < 1e-9 && fabs(a.nothing - 0.25) < 1e-9);
     assert_true(fabs(b.compute - 0.5) < 1e-9 && fabs(b.bubble - 0.5) < 1e-9 && b.hidden == 0);
     ax_report_close(&run);
     char *page = page_of(1, &folder);
     must_have(page, "<h2>Timeline</h2>");
-    must_have(page, "<b>rank 0</b> <span>computes 70.0 %, waits for transfers 10.0 %");
-    must_have(page, "<rect class=\"f0\" x=\"0.0\" y=\"0\" width=\"400.0\" height=\"11\"/>");
+    must_have(page, "<b>rank 0</b> <span>computes 65.0 %, waits for transfers 10.0 %");
+    must_have(page, "<rect class=\"f0\" x=\"0.0\" y=\"0\" width=\"350.0\" height=\"11\"/>");
     must_have(page, "<rect class=\"f2\" x=\"100.0\" y=\"13\" width=\"400.0\" height=\"11\"/>");
     must_have(page, "<rect class=\"f1\" x=\"400.0\" y=\"13\" width=\"100.0\" height=\"11\"/>");
     must_have(page, "<rect class=\"f3\" x=\"0.0\" y=\"13\" width=\"500.0\" height=\"11\"/>");
