@@ -38,12 +38,11 @@ static enum ax_status put_rank(struct ax_buf *out, const struct ax_report_timeli
     const struct ax_rank_shares s = ax_report_rank_shares(t, i);
     AX_TRY(ax_buf_printf(
         out,
-        "<div class=\"bar\"><p><b>rank %d</b> <span>computes %.1f %%, waits for transfers %.1f %% "
-        "and for stages %.1f %%, neither %.1f %%; %.1f %% of "
-        "the time computes while transfers are under way</span></p>"
+        "<div class=\"bar\"><p><b>rank %d</b> <span>computes %.1f %% of the time, %.1f %% beside "
+        "transfers; waits %.1f %% for transfers and %.1f %% for stages; neither %.1f %%</span></p>"
         "<svg viewBox=\"0 0 1000 24\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
-        t->ranks[i].rank, 100 * s.compute, 100 * s.exposed, 100 * s.bubble, 100 * s.nothing,
-        100 * s.hidden));
+        t->ranks[i].rank, 100 * s.compute, 100 * s.hidden, 100 * s.exposed, 100 * s.bubble,
+        100 * s.nothing));
     for (int kind = 0; kind < AX_LANE_KINDS; kind++)
         AX_TRY(put_lane(out, t, &t->ranks[i].lanes[kind], kind));
     return ax_buf_puts(out, "</svg></div>\n");

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -355,6 +356,14 @@ static void the_command_searches(void **state) {
     (void)state;
     need_binary();
     sft_command = "plan";
+    /* on any number of threads */
+    for (int threads = 1; threads <= 2; threads++) {
+        assert_int_equal(setenv("OMP_NUM_THREADS", threads == 1 ? "1" : "2", 1), 0);
+        EXPECT(0, "best 1   dp_shard4, micro-batches of 8, recompute off", "--arch", "llama-tiny",
+               "--seq", "64", "--accumulate", "8", "--world", "4", "--hardware", "h200",
+               "--search");
+    }
+    assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
     EXPECT(0, "best 3   ", "--arch", "llama-tiny", "--seq", "64", "--accumulate", "8", "--world",
            "4", "--hardware", "h200", "--search");
     EXPECT(0, ": slower", "--arch", "llama-tiny", "--seq", "64", "--accumulate", "8", "--world",

@@ -271,7 +271,8 @@ static void a_timeline_is_drawn(void **state) {
     ax_report_close(&run);
     char *page = page_of(1, &folder);
     must_have(page, "<h2>Timeline</h2>");
-    must_have(page, "<b>rank 0</b> <span>computes 65.0 %, waits for transfers 10.0 %");
+    must_have(page, "<b>rank 0</b> <span>computes 65.0 % of the time, 25.0 % beside transfers; "
+                    "waits 10.0 % for transfers");
     must_have(page, "<rect class=\"f0\" x=\"0.0\" y=\"0\" width=\"350.0\" height=\"11\"/>");
     must_have(page, "<rect class=\"f2\" x=\"100.0\" y=\"13\" width=\"400.0\" height=\"11\"/>");
     must_have(page, "<rect class=\"f1\" x=\"400.0\" y=\"13\" width=\"100.0\" height=\"11\"/>");
