@@ -6,11 +6,7 @@
 #include "parallel/fabric.h"
 
 #define AX_LOCAL_TIMEOUT 60.0 /* seconds */
-/* Zero-initialized: no delay. */
 struct ax_local_options {
-    double latency;          /* seconds from the last rank's start to the first possible wait */
-    double bytes_per_second; /* per link; 0 = unlimited. Transfers on a communicator are
-                                serialized. */
     double timeout; /* seconds a rank waits for others before it names them; 0 = AX_LOCAL_TIMEOUT */
 };
 

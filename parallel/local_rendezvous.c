@@ -77,22 +77,6 @@ free_parts:
     return st;
 }
 
-/* When a transfer that starts now completes: transfers on one link are serialized. */
-static double due_time(const struct ax_local_world *w, struct ax_local_group *g,
-                       const struct ax_local_rendezvous *m) {
-    const struct ax_local_key *key = &m->key;
-    double *free_at = &g->free_at[key->from < 0 ? 0 : key->from * g->n + key->to];
-    double bytes = 0;
-    for (int i = 0; i < m->n; i++) {
-        const double b = ax_comm_ideal_bytes(&m->parts[i].what, coord_of(m, i), g->n);
-        bytes = b > bytes ? b : bytes;
-    }
-    const double now = ax_clock_now();
-    *free_at = *free_at > now ? *free_at : now;
-    *free_at += w->options.bytes_per_second > 0 ? bytes / w->options.bytes_per_second : 0;
-    return *free_at + w->options.latency;
-}
-
 static void rendezvous_free(struct ax_local_group *g, struct ax_local_rendezvous *m) {
     for (int i = 0; m->parts && i < g->n; i++)
         ax_free(m->parts[i].counts);
@@ -131,7 +115,6 @@ static void group_free(struct ax_local_group *g) {
     ax_free(g->ranks);
     ax_free(g->opened);
     ax_free(g->closed);
-    ax_free(g->free_at);
     ax_free(g);
 }
 
@@ -146,7 +129,6 @@ static enum ax_status group_make(struct ax_local_world *w, enum ax_role role, co
     AX_TRY_GOTO(ax_alloc(&g->ranks, size, sizeof *g->ranks), st, fail);
     AX_TRY_GOTO(ax_alloc(&g->opened, size, sizeof *g->opened), st, fail);
     AX_TRY_GOTO(ax_alloc(&g->closed, size, sizeof *g->closed), st, fail);
-    AX_TRY_GOTO(ax_alloc(&g->free_at, size * size, sizeof *g->free_at), st, fail);
     memcpy(g->ranks, ranks, size * sizeof *ranks);
     g->next = w->groups;
     w->groups = g;
@@ -288,7 +270,6 @@ enum ax_status ax_local_arrive(struct ax_local_world *w, struct ax_local_group *
         goto done;
     }
     m->moving = true;
-    m->due = due_time(w, g, m);
     pthread_mutex_unlock(&w->lock);
     ax_local_move(m);
     pthread_mutex_lock(&w->lock);
@@ -369,13 +350,7 @@ enum ax_status ax_local_wait(struct ax_local_world *w, struct ax_local_group *g,
         AX_TRY_GOTO(hopeless(w, g, m, i, late), st, done);
         late = pthread_cond_timedwait(woken, &w->lock, &deadline) == ETIMEDOUT;
     }
-    const struct timespec due = to_timespec(m->due);
     take_back(g, m, i);
-    pthread_mutex_unlock(&w->lock);
-    if (w->options.latency > 0 || w->options.bytes_per_second > 0)
-        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) == EINTR)
-            ;
-    return AX_OK;
 done:
     pthread_mutex_unlock(&w->lock);
     return st;

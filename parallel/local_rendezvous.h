@@ -27,7 +27,6 @@ struct ax_local_rendezvous {
     struct ax_local_key key;
     int n, arrived, left; /* parts; those that arrived; those that have not taken the result */
     bool moving, done;
-    double due;                  /* with simulated delay, the time it completes */
     struct ax_local_part *parts; /* [n of the group]; a message has [0] its sender, [1] receiver */
     const void **inputs;         /* [n of the group] for the sums */
 };
@@ -38,7 +37,6 @@ struct ax_local_group {
     int n;
     int *ranks;            /* [n] world ranks by coord */
     bool *opened, *closed; /* [n] */
-    double *free_at;       /* [n·n] time at which a message's link is free; [0] for collectives */
     struct ax_local_rendezvous *open, *spare;
 };
 

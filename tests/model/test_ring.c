@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "kernels/transfer.h"
 #include "model/attend.h"
-#include "parallel/comm_local.h"
+#include "parallel/delay.h"
 
 enum { T = 96, HQ = 6, HD = 8, VD = 5, DOCS = 8, RESULTS = 6 };
 
@@ -164,11 +164,12 @@ static enum ax_status rank_body(struct ax_fabric *fabric, void *ctx) {
     return ax_runtime_run(&o, attend, run, NULL);
 }
 
-static void run_row(struct run *run, const struct ax_local_options *fabric) {
+static void run_row(struct run *run, double latency) {
     for (int i = 0; i < RESULTS; i++)
         assert_int_equal(ax_alloc(&run->results[i].data, (size_t)T * HQ * HD, sizeof(double)),
                          AX_OK);
-    if (ax_local_run(run->cp, fabric, rank_body, run) != AX_OK)
+    if (ax_delay_run(run->cp, (struct ax_delay_link){.latency = latency}, false, rank_body, run) !=
+        AX_OK)
         fail_msg("%s: %s", run->row->name, ax_error_text());
 }
 
@@ -201,7 +202,6 @@ static void expect_same(const struct run *a, const struct run *b, double toleran
 /* In double precision, in float32 and bfloat16; messages late, so that they are waited for. */
 static void ring_gather_and_one_call_agree(void **state) {
     (void)state;
-    static const struct ax_local_options late = {.latency = 2e-4};
     static const struct {
         enum ax_dtype dtype;
         double tolerance;
@@ -209,13 +209,13 @@ static void ring_gather_and_one_call_agree(void **state) {
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             struct run one = {.row = &rows[i], .dtype = kinds[k].dtype, .cp = 1};
-            run_row(&one, NULL);
+            run_row(&one, 0);
             for (int cp = 2; cp <= 4; cp++) {
                 struct run ring = one, gather = one;
                 ring.cp = gather.cp = cp;
                 ring.method = AX_CP_RING;
-                run_row(&ring, &late);
-                run_row(&gather, NULL);
+                run_row(&ring, 2e-4);
+                run_row(&gather, 0);
                 expect_same(&ring, &one, kinds[k].tolerance);
                 expect_same(&gather, &one, kinds[k].tolerance);
                 expect_same(&ring, &gather, kinds[k].tolerance);
@@ -239,7 +239,7 @@ static uint64_t messages_of(const char *name, int cp) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, name) == 0)
             run.row = &rows[i];
-    run_row(&run, NULL);
+    run_row(&run, 0);
     for (int r = 0; r < cp; r++) {
         all += run.messages[r];
         sent += run.sent[r];

@@ -1,4 +1,4 @@
-/* The event simulator on graphs whose times are known by hand. */
+/* The event simulator on graphs whose times are known by hand (and on random ones: test_delay.c). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,9 +7,6 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "parallel/comm_local.h"
-#include "parallel/runtime.h"
 #include "parallel/schedule.h"
 #include "parallel/simulate.h"
 
@@ -240,59 +237,6 @@ static void a_pipeline_takes_its_formula(void **state) {
     }
 }
 
-/* ---- against the local fabric, whose messages take time ---- */
-
-#define LATENCY 0.04
-#define SPEED   1e6
-#define BYTES   40000 /* from each rank: 0.04 s */
-
-struct measured {
-    double seconds;
-};
-
-static enum ax_status three_gathers(struct ax_fabric *fabric, void *ctx) {
-    static char memory[2][3][2 * BYTES];
-    struct measured *out = ctx;
-    const struct ax_runtime_options o = {
-        .backend = "ref", .threads = 1, .sizes = {.dp_shard = 2}, .fabric = fabric};
-    struct ax_arena_plan plan = {.n_slots = 1};
-    struct ax_runtime rt;
-    struct ax_ticket tickets[3];
-    AX_TRY(ax_runtime_open(&rt, &o, &plan));
-    enum ax_status st = AX_OK;
-    const double start = ax_clock_now();
-    for (int i = 0; i < 3 && st == AX_OK; i++) {
-        char *at = memory[fabric->rank][i];
-        const struct ax_collective what = {.kind = AX_ALL_GATHER,
-                                           .dtype = AX_U8,
-                                           .send = at + fabric->rank * BYTES,
-                                           .recv = at,
-                                           .count = BYTES};
-        st = ax_comm_start(&rt.comms[AX_ROLE_FSDP], rt.q, &what, &tickets[i]);
-    }
-    for (int i = 0; i < 3 && st == AX_OK; i++)
-        st = ax_comm_wait(&rt.comms[AX_ROLE_FSDP], rt.q, tickets[i]);
-    if (fabric->rank == 0)
-        out->seconds = ax_clock_now() - start;
-    ax_runtime_close(&rt);
-    return st;
-}
-
-/* The fabric's latency is a transfer's own; its links are one per communicator. A loaded machine may be
- * late, never early. */
-static void the_local_fabric_agrees(void **state) {
-    (void)state;
-    const struct ax_local_options slow = {.latency = LATENCY, .bytes_per_second = SPEED};
-    struct measured m = {0};
-    assert_int_equal(ax_local_run(2, &slow, three_gathers, &m), AX_OK);
-    for (uint64_t i = 1; i <= 3; i++)
-        begin(0, 0, i, BYTES / SPEED);
-    wait_for(0, 0, 3);
-    const double expected = simulated(1, 0) + LATENCY;
-    assert_true(m.seconds > 0.95 * expected);
-    assert_true(m.seconds < 1.10 * expected + 0.1);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(work_adds_up, fresh),
@@ -306,7 +250,6 @@ int main(void) {
         cmocka_unit_test_setup(a_late_receiver_holds_the_sender, fresh),
         cmocka_unit_test_setup(waiting_forever_is_an_error, fresh),
         cmocka_unit_test_setup(a_pipeline_takes_its_formula, fresh),
-        cmocka_unit_test_setup(the_local_fabric_agrees, fresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
