@@ -147,7 +147,7 @@ const struct ax_command ax_commands[] = {
      "  --pad N            (mesh) micro-batches of different lengths, multiples of N\n"
      "  --zero STAGE       (mesh) as zero_stage: 3 (the default), 2 or 1\n"
      "  --ring             (mesh) keys and values of cp's ranks in a ring, not gathered\n"
-     "  --in-line          (mesh) as fsdp_prefetch: 0 and tp_overlap: off\n"
+     "  --in-line          (mesh) as fsdp_prefetch: 0, tp_overlap and expert_overlap: off\n"
      "  --bf16             (mesh) with --backend cpu: compute in bfloat16\n"
      "  --adamw            (mesh) the optimizer AdamW instead of SGD\n"
      "  --schedule NAME    (mesh) of the pipeline: 1f1b (default), afab, interleaved,\n"

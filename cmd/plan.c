@@ -103,7 +103,7 @@ static enum ax_status open_mesh(struct ax_plan_request *r, int64_t world, const 
         AX_TRY(ax_mesh_sizes_parse(s, "plan", text));
     }
     r->step.sharding = ax_zero_stage(3);
-    r->step.tp_overlap = true;
+    r->step.tp_overlap = r->step.expert_overlap = true;
     r->runtime.world =
         world > 0 ? (int)world : s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
     AX_TRY(ax_mesh_create(&mesh, *s, r->runtime.world, 0));

@@ -20,9 +20,18 @@ struct ax_expert_matrices ax_expert_down(const struct ax_layer *l);
 enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
                                  const struct ax_expert_matrices *w,
                                  const struct ax_expert_rows *rows);
-/* Where rows->y is the gradient of the outputs: dx = y·W; and of what is trained dW += yᵀ·x, db += Σ y. */
-enum ax_status ax_expert_backward(const struct ax_layer *l, struct ax_pass *p,
-                                  const struct ax_expert_matrices *w,
-                                  const struct ax_expert_rows *rows, const struct ax_tensor *dx);
+/* values = x [R][in] as products read it: x, or its values in scratch. */
+enum ax_status ax_expert_values(const struct ax_layer *l, struct ax_pass *p,
+                                const struct ax_tensor *x, struct ax_tensor *values);
+/* Where rows->y is the gradient of the outputs: dx = y·W. */
+enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass *p,
+                                        const struct ax_expert_matrices *w,
+                                        const struct ax_expert_rows *rows,
+                                        const struct ax_tensor *dx);
+/* … and of what is trained dW += yᵀ·values, db += Σ y. */
+enum ax_status ax_expert_weight_gradient(const struct ax_layer *l, struct ax_pass *p,
+                                         const struct ax_expert_matrices *w,
+                                         const struct ax_expert_rows *rows,
+                                         const struct ax_tensor *values);
 
 #endif

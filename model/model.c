@@ -249,7 +249,8 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
         m->arch.tied = false;
     m->adapter_run = (struct ax_adapter_run){.rt = rt};
     if (arch->moe.n_experts > 0)
-        AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts, o->expert_room),
+        AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts, o->expert_room,
+                                           o->expert_overlap),
                     st, fail);
     AX_TRY_GOTO(ax_builder_begin(&b, m, o), st, fail);
     if (o->qat)

@@ -111,6 +111,7 @@ struct ax_model_options {
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
     bool count_loads;                     /* of experts in training passes: expert_loads */
     double expert_room;                   /* of parallel/expert.h; 0 = AX_EXPERT_ROOM */
+    bool expert_overlap;                  /* rows of experts travel in two parts, behind products */
     int chunks;     /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
     bool one_layer; /* all layers have the memory of one: the caller loads each (ax_model_load_unit)
                        before it runs. Not with `train`, on one rank */

@@ -5,7 +5,7 @@
  * The MLP is the layer's own (mlp.c). Its gate is a router with one expert, whose weight is its
  * probability. */
 #include "model/builder.h"
-#include "model/layer.h"
+#include "model/moe.h"
 
 #define MLP_SAVED 2 /* n_saved of ax_ffn_swiglu */
 enum { MOE, MLP = AX_MOE_SAVED, GATE = MLP + MLP_SAVED, PLACES, MADE, N_SAVED };
@@ -94,9 +94,9 @@ static enum ax_status gate(const struct ax_layer *l, struct ax_pass *p, const st
     return AX_OK;
 }
 
-/* out = routed + gate·mlp(h); out NULL: only what backward needs. */
+/* out = gate·mlp(h) [+ x]; out NULL: only what backward needs. */
 static enum ax_status gated_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
-                                    const struct ax_tensor *h, const struct ax_tensor *routed,
+                                    const struct ax_tensor *h, const struct ax_tensor *x,
                                     const struct ax_tensor *out) {
     const struct ax_tensor *made = ax_saved_make(&s[MADE]) ? &s[MADE].t : NULL;
     if (ax_saved_make(&s[GATE]))
@@ -104,32 +104,36 @@ static enum ax_status gated_forward(const struct ax_layer *l, struct ax_pass *p,
     AX_TRY(ax_ffn_swiglu.forward(l, p, s + MLP, h, NULL, made));
     if (!out)
         return AX_OK;
-    return ax_run_combine_forward(p->model->rt->q,
-                                  &(struct ax_combine_forward){.src = s[MADE].t,
-                                                               .rows = s[PLACES].t,
-                                                               .weights = s[GATE].t,
-                                                               .addend = *routed,
-                                                               .out = *out});
+    struct ax_combine_forward combine = {
+        .src = s[MADE].t, .rows = s[PLACES].t, .weights = s[GATE].t, .out = *out};
+    if (x)
+        combine.addend = *x;
+    return ax_run_combine_forward(p->model->rt->q, &combine);
 }
 
+/* Rows travel to experts behind gate and up, and back behind down. */
 static enum ax_status shared_forward(const struct ax_layer *l, struct ax_pass *p,
                                      struct ax_saved *s, const struct ax_tensor *h,
                                      const struct ax_tensor *x, const struct ax_tensor *out) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor sum = {0}, *routed = NULL;
+    struct ax_moe_flight f;
+    struct ax_tensor sum, *shared = NULL;
     if (out) {
-        sum = take(p, "sum of routed experts", out);
-        routed = &sum;
+        sum = take(p, "output of shared expert", out);
+        shared = &sum;
     }
-    AX_TRY(ax_ffn_moe.forward(l, p, s + MOE, h, x, routed));
-    AX_TRY(is_gated(l) ? gated_forward(l, p, s, h, routed, out)
-                       : ax_ffn_swiglu.forward(l, p, s + MLP, h, routed, out));
+    AX_TRY(ax_moe_begin(l, p, s + MOE, h, &f));
+    AX_TRY(ax_ffn_swiglu.forward(l, p, s + MLP, h, NULL, NULL));
+    AX_TRY(ax_moe_compute(l, p, s + MOE, &f));
+    AX_TRY(is_gated(l) ? gated_forward(l, p, s, h, x, shared)
+                       : ax_ffn_swiglu.forward(l, p, s + MLP, h, x, shared));
+    AX_TRY(ax_moe_end(p, s + MOE, &f, shared, out));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
-/* d = the gradient of mlp's output; dh += the gate's. */
+/* d = the gradient of mlp's output; dh = the gate's. */
 static enum ax_status gate_backward(const struct ax_layer *l, struct ax_pass *p,
                                     const struct ax_saved *s, const struct ax_tensor *h,
                                     const struct ax_tensor *dy, const struct ax_tensor *d,
@@ -138,7 +142,6 @@ static enum ax_status gate_backward(const struct ax_layer *l, struct ax_pass *p,
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor dweights = take(p, "gradient of shared expert gate", &s[GATE].t);
     const struct ax_tensor experts = take(p, "shared expert gate", &s[PLACES].t);
-    const struct ax_tensor more = take(p, "gradient of branch input", dh);
     struct ax_tensor dlogits = ax_tensor_2d(p->model->dtype, NULL, h->shape[0], 1);
     dlogits.data = ax_stack_push(&rt->arena.scratch, "gradient of shared expert gate",
                                  ax_tensor_bytes(&dlogits));
@@ -154,25 +157,30 @@ static enum ax_status gate_backward(const struct ax_layer *l, struct ax_pass *p,
                                                                       .dweights = dweights,
                                                                       .dlogits = dlogits,
                                                                       .routing = sigmoid}));
-    AX_TRY(ax_linear_backward(rt, &l->moe.gate, h, &dlogits, &more));
-    AX_TRY(ax_run_add(rt->q, &(struct ax_add){*dh, more, 1}));
+    AX_TRY(ax_linear_backward(rt, &l->moe.gate, h, &dlogits, dh));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
 
+/* Rows travel to experts behind all of the shared one's backward. */
 static enum ax_status shared_backward(const struct ax_layer *l, struct ax_pass *p,
                                       struct ax_saved *s, const struct ax_tensor *h,
                                       const struct ax_tensor *dy, const struct ax_tensor *dh) {
     struct ax_runtime *rt = p->model->rt;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    AX_TRY(ax_ffn_moe.backward(l, p, s + MOE, h, dy, dh));
     const struct ax_tensor more = take(p, "gradient of branch input", dh);
-    struct ax_tensor d = *dy;
+    struct ax_tensor d = *dy, gated = {0};
+    struct ax_moe_flight f;
+    AX_TRY(ax_moe_backward_begin(l, p, s + MOE, dy, &f));
     if (is_gated(l)) {
+        gated = take(p, "gradient of branch input", dh);
         d = take(p, "gradient of shared expert output", &s[MADE].t);
-        AX_TRY(gate_backward(l, p, s, h, dy, &d, dh));
+        AX_TRY(gate_backward(l, p, s, h, dy, &d, &gated));
     }
     AX_TRY(ax_ffn_swiglu.backward(l, p, s + MLP, h, &d, &more));
+    if (is_gated(l))
+        AX_TRY(ax_run_add(rt->q, &(struct ax_add){more, gated, 1}));
+    AX_TRY(ax_moe_backward_end(l, p, s + MOE, h, dh, &f));
     AX_TRY(ax_run_add(rt->q, &(struct ax_add){*dh, more, 1}));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;

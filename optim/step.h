@@ -67,7 +67,7 @@ struct ax_step_options {
     struct ax_relora_options relora;
     struct ax_offload offload;
     struct ax_sharding sharding;
-    bool tp_overlap;             /* as ax_model_options has it */
+    bool tp_overlap, expert_overlap; /* as ax_model_options has them */
     enum ax_cp_method cp_method; /* AUTO: as ax_step_choose_cp has it (choose_cp.h), else gather */
 };
 

@@ -83,6 +83,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .sharding = s->o.sharding,
                                         .cp_method = s->o.cp_method,
                                         .tp_overlap = s->o.tp_overlap,
+                                        .expert_overlap = s->o.expert_overlap,
                                         .max_positions = ax_step_positions(&s->o),
                                         .adapter = s->o.adapter,
                                         .base_store = s->o.base_store,

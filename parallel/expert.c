@@ -1,4 +1,4 @@
-/* Sorting rows by expert, rounds, and the all-to-alls: see expert.h. */
+/* Sorting rows by expert, and rounds: see expert.h. The way of a round is in expert_transfer.c. */
 #include "parallel/expert.h"
 
 #include <math.h>
@@ -6,11 +6,12 @@
 #include "base/mem.h"
 
 enum ax_status ax_expert_group_create(struct ax_expert_group *g, const struct ax_runtime *rt,
-                                      int64_t n_experts, double room) {
+                                      int64_t n_experts, double room, bool overlap) {
     const int ranks = rt->mesh.size[AX_ROLE_EP];
     *g = (struct ax_expert_group){.ranks = ranks,
                                   .rank = rt->mesh.coord[AX_ROLE_EP],
                                   .room = room > 0 ? room : AX_EXPERT_ROOM,
+                                  .overlap = overlap,
                                   .n_experts = n_experts};
     if (n_experts % ranks != 0) {
         int near = ranks;
@@ -22,6 +23,7 @@ enum ax_status ax_expert_group_create(struct ax_expert_group *g, const struct ax
     }
     g->n_local = n_experts / ranks;
     g->first = g->rank * g->n_local;
+    g->parts = overlap && ranks > 1 && g->n_local > 1 ? AX_EXPERT_PARTS : 1;
     const size_t counts = (size_t)ranks * (size_t)n_experts;
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&g->counts, 2 * counts, sizeof *g->counts), st, fail);
@@ -59,7 +61,7 @@ int ax_expert_most_rounds(const struct ax_expert_group *g, int64_t k) {
 
 enum ax_status ax_expert_rounds_create(struct ax_expert_rounds **r, const struct ax_expert_group *g,
                                        int64_t k, int n) {
-    const size_t one = (size_t)ax_expert_most_rounds(g, k) * 2 * (size_t)g->ranks;
+    const size_t one = (size_t)(ax_expert_most_rounds(g, k) * g->parts * 2 * g->ranks);
     int64_t *rows;
     AX_TRY(ax_alloc(r, (size_t)n, sizeof **r));
     const enum ax_status st = ax_alloc(&rows, (size_t)n * one, sizeof *rows);
@@ -94,17 +96,30 @@ static void split(int64_t *rows, int64_t stride, int64_t room, int64_t from, int
     }
 }
 
+int64_t ax_expert_part_begin(int64_t n_local, int parts, int part) {
+    return n_local * part / parts;
+}
+
+static int part_of(int64_t n_local, int parts, int64_t e) {
+    int part = parts - 1;
+    while (e < ax_expert_part_begin(n_local, parts, part))
+        part--;
+    return part;
+}
+
 /* The rounds from all ranks' counts, at most `most`. */
 static enum ax_status plan_rounds(const struct ax_expert_group *g, const struct ax_expert_route *r,
                                   int most) {
     struct ax_expert_rounds *rounds = r->rounds;
-    const int64_t room = r->regroup.shape[0], stride = (int64_t)2 * g->ranks;
+    const int64_t room = r->regroup.shape[0], stride = (int64_t)2 * g->parts * g->ranks;
     int64_t busiest = 0;
     for (int64_t i = 0; i < most * stride; i++)
         rounds->rows[i] = 0;
     for (int to = 0; to < g->ranks; to++) {
         int64_t at = 0;
-        for (int64_t e = to * g->n_local; e < (to + 1) * g->n_local; e++)
+        for (int64_t e = to * g->n_local; e < (to + 1) * g->n_local; e++) {
+            int64_t *rows =
+                rounds->rows + 2 * g->ranks * part_of(g->n_local, g->parts, e % g->n_local);
             for (int from = 0; from < g->ranks; from++) {
                 const int64_t end = at + g->counts[from * g->n_experts + e];
                 if (end > most * room)
@@ -113,28 +128,17 @@ static enum ax_status plan_rounds(const struct ax_expert_group *g, const struct 
                                     "bug in axtrain",
                                     to, (long long)(most * room));
                 if (from == g->rank)
-                    split(rounds->rows + to, stride, room, at, end);
+                    split(rows + to, stride, room, at, end);
                 if (to == g->rank)
-                    split(rounds->rows + g->ranks + from, stride, room, at, end);
+                    split(rows + g->ranks + from, stride, room, at, end);
                 at = end;
             }
+        }
         busiest = at > busiest ? at : busiest;
     }
     rounds->n = busiest > room ? (int)((busiest + room - 1) / room) : 1;
     rounds->open = -1;
     return AX_OK;
-}
-
-static enum ax_status all_to_all(struct ax_runtime *rt, enum ax_dtype dtype,
-                                 const void AX_DEVICE *send, const int64_t *sent,
-                                 void AX_DEVICE *recv, const int64_t *received) {
-    const struct ax_collective what = {.kind = AX_ALL_TO_ALL_V,
-                                       .dtype = dtype,
-                                       .send = send,
-                                       .recv = recv,
-                                       .send_counts = sent,
-                                       .recv_counts = received};
-    return ax_comm_run(&rt->comms[AX_ROLE_EP], rt->q, &what);
 }
 
 /* Tells all ranks how many rows this one has for each expert; the host reads what all have. */
@@ -153,10 +157,10 @@ static enum ax_status exchange_counts(struct ax_expert_group *g, struct ax_runti
 /* What the calls know of a route. */
 struct route {
     int64_t n_experts, n_local, first, room, n;
-    int ranks, rank, round;
+    int ranks, rank, round, parts;
 };
 
-/* keys[i] = round·E + expert of choice i. In: places by expert, whose rows begin at sorted[expert]. */
+/* keys[i] = (round·parts + part)·E + expert of choice i. In: places by expert, whose rows begin at sorted[expert]. */
 static enum ax_status find_rounds(struct ax_queue *q, const void *args, void *const *at) {
     const struct route *r = args;
     const int32_t *counts = at[0], *sorted = at[1], *experts = at[2], *places = at[3];
@@ -174,7 +178,8 @@ static enum ax_status find_rounds(struct ax_queue *q, const void *args, void *co
     for (int64_t i = 0; i < r->n; i++) {
         const int32_t e = experts[i];
         const int64_t round = e < 0 ? 0 : (starts[e] + places[i] - sorted[e]) / r->room;
-        keys[i] = e < 0 ? -1 : (int32_t)(round * r->n_experts + e);
+        const int part = e < 0 ? 0 : part_of(r->n_local, r->parts, e % r->n_local);
+        keys[i] = e < 0 ? -1 : (int32_t)((round * r->parts + part) * r->n_experts + e);
     }
     return AX_OK;
 }
@@ -185,14 +190,14 @@ static struct ax_tensor scratch_ids(struct ax_runtime *rt, int64_t n) {
     return t;
 }
 
-/* Sorts by round first. Memory is taken whatever the number of rounds is: as planned. */
+/* Sorts by round first, then by part. Memory is taken whatever the number of rounds is: as planned. */
 static enum ax_status sort_rounds(const struct ax_expert_group *g, struct ax_runtime *rt,
                                   const struct ax_tensor *experts, const struct ax_expert_route *r,
                                   const struct ax_tensor *sorted, int most) {
     const struct ax_tensor starts = scratch_ids(rt, g->n_experts);
     struct ax_tensor keys = *experts;
     keys.data = scratch_ids(rt, ax_tensor_numel(experts)).data;
-    const struct ax_tensor ends = scratch_ids(rt, most * g->n_experts + 1);
+    const struct ax_tensor ends = scratch_ids(rt, most * g->parts * g->n_experts + 1);
     const struct ax_view views[] = {
         ax_view_of(&r->counts, AX_VIEW_READ), ax_view_of(sorted, AX_VIEW_READ),
         ax_view_of(experts, AX_VIEW_READ),    ax_view_of(&r->places, AX_VIEW_READ),
@@ -202,8 +207,9 @@ static enum ax_status sort_rounds(const struct ax_expert_group *g, struct ax_run
                                 .room = r->regroup.shape[0],
                                 .n = ax_tensor_numel(experts),
                                 .ranks = g->ranks,
-                                .rank = g->rank};
-    if (r->rounds->n == 1)
+                                .rank = g->rank,
+                                .parts = g->parts};
+    if (r->rounds->n == 1 && g->parts == 1)
         return AX_OK;
     AX_TRY(ax_queue_call(rt->q, find_rounds, &route, sizeof route, views, 6));
     return ax_run_group_rows(
@@ -243,13 +249,16 @@ static enum ax_status open_round(struct ax_queue *q, const void *args, void *con
         for (int from = 0; from < r->ranks; from++)
             next += counts[from * r->n_experts + r->first + e];
     }
-    for (int from = 0; from < r->ranks; from++)
-        for (int64_t e = 0; e < r->n_local; e++) {
+    for (int i = 0; i < r->parts * r->ranks; i++) {
+        const int part = i / r->ranks, from = i % r->ranks;
+        for (int64_t e = ax_expert_part_begin(r->n_local, r->parts, part);
+             e < ax_expert_part_begin(r->n_local, r->parts, part + 1); e++) {
             const int64_t start = offsets[e];
             offsets[e] += counts[from * r->n_experts + r->first + e];
             for (int64_t row = start > begin ? start : begin; row < offsets[e] && row < end; row++)
                 regroup[arrived++] = (int32_t)(row - begin);
         }
+    }
     for (int64_t e = r->n_local; e > 0; e--) {
         const int64_t here = offsets[e - 1] < end ? offsets[e - 1] : end;
         offsets[e] = (int32_t)(here > begin ? here - begin : 0);
@@ -271,85 +280,7 @@ enum ax_status ax_expert_open(const struct ax_expert_group *g, struct ax_runtime
                                 .first = g->first,
                                 .room = r->regroup.shape[0],
                                 .ranks = g->ranks,
-                                .round = round};
+                                .round = round,
+                                .parts = g->parts};
     return ax_queue_call(rt->q, open_round, &route, sizeof route, views, 3);
-}
-
-/* Rows that this rank sends in a round, or gets in it. */
-static int64_t rows_of(const struct ax_expert_group *g, const struct ax_expert_route *r, int round,
-                       bool received) {
-    const int64_t *rows = r->rounds->rows + (int64_t)(2 * round + received) * g->ranks;
-    int64_t n = 0;
-    for (int rank = 0; rank < g->ranks; rank++)
-        n += rows[rank];
-    return n;
-}
-
-int64_t ax_expert_count(const struct ax_expert_group *g, const struct ax_expert_route *r) {
-    return g->ranks > 1 ? rows_of(g, r, r->rounds->open, true) : ax_tensor_numel(&r->places);
-}
-
-int64_t ax_expert_even_count(const struct ax_expert_group *g, const struct ax_expert_route *r) {
-    const int64_t all = ax_tensor_numel(&r->places);
-    if (g->ranks == 1)
-        return all;
-    const int64_t room = r->regroup.shape[0], left = all - r->rounds->open * room;
-    return left < 0 ? 0 : left < room ? left : room;
-}
-
-/* This rank's sorted rows of the open round. Sets the elements of the next all-to-all. */
-static struct ax_tensor rows_sent(struct ax_expert_group *g, const struct ax_expert_route *r,
-                                  const struct ax_tensor *sorted) {
-    const int open = r->rounds->open;
-    const int64_t *rows = r->rounds->rows + (int64_t)2 * open * g->ranks;
-    int64_t first = 0;
-    for (int round = 0; round < open; round++)
-        first += rows_of(g, r, round, false);
-    for (int rank = 0; rank < g->ranks; rank++) {
-        g->sent[rank] = rows[rank] * sorted->shape[1];
-        g->received[rank] = rows[g->ranks + rank] * sorted->shape[1];
-    }
-    return ax_tensor_rows(sorted, first, rows_of(g, r, open, false));
-}
-
-/* Scratch for rows as they arrive, or leave. */
-static struct ax_tensor in_transit(struct ax_runtime *rt, const struct ax_expert_route *r,
-                                   const struct ax_tensor *like) {
-    struct ax_tensor rows = ax_tensor_2d(like->dtype, NULL, r->regroup.shape[0], like->shape[1]);
-    rows.data = ax_stack_push(&rt->arena.scratch, "rows in transit", ax_tensor_bytes(&rows));
-    return rows;
-}
-
-enum ax_status ax_expert_send(struct ax_expert_group *g, struct ax_runtime *rt,
-                              const struct ax_expert_route *r, const struct ax_tensor *sorted,
-                              const struct ax_tensor *rows) {
-    if (g->ranks == 1)
-        return AX_OK;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor came = in_transit(rt, r, rows), sent = rows_sent(g, r, sorted);
-    const int64_t n = ax_expert_count(g, r);
-    AX_TRY(all_to_all(rt, rows->dtype, sent.data, g->sent, came.data, g->received));
-    const struct ax_scatter_rows regroup = {.dst = *rows,
-                                            .src = ax_tensor_rows(&came, 0, n),
-                                            .rows = ax_tensor_rows(&r->regroup, 0, n)};
-    AX_TRY(ax_run_scatter_rows(rt->q, &regroup));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
-}
-
-enum ax_status ax_expert_return(struct ax_expert_group *g, struct ax_runtime *rt,
-                                const struct ax_expert_route *r, const struct ax_tensor *rows,
-                                const struct ax_tensor *sorted) {
-    if (g->ranks == 1)
-        return AX_OK;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor leave = in_transit(rt, r, rows), back = rows_sent(g, r, sorted);
-    const int64_t n = ax_expert_count(g, r);
-    const struct ax_combine_forward gather = {.src = *rows,
-                                              .rows = ax_tensor_rows(&r->regroup, 0, n),
-                                              .out = ax_tensor_rows(&leave, 0, n)};
-    AX_TRY(ax_run_combine_forward(rt->q, &gather));
-    AX_TRY(all_to_all(rt, rows->dtype, leave.data, g->received, back.data, g->sent));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
 }

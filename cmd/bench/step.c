@@ -206,7 +206,7 @@ static enum ax_status run(struct ax_bench *r, struct step_bench *b) {
     AX_TRY(ax_step_args_options(&b->a, &b->o));
     AX_TRY(ax_recompute_parse(b->a.recompute, &b->o.recompute));
     b->o.sharding = ax_zero_stage(b->zero);
-    b->o.tp_overlap = true;
+    b->o.tp_overlap = b->o.expert_overlap = true;
     if (b->sizes)
         AX_TRY(ax_mesh_sizes_parse(&sizes, "bench step", b->sizes));
     AX_TRY(ax_world_open(&world, &(struct ax_world_options){.timeout = WAIT_SECONDS}));

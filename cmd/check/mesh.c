@@ -241,7 +241,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .relora = c->relora,
         .sharding = c->sharding,
         .cp_method = c->cp_method,
-        .tp_overlap = c->tp_overlap};
+        .tp_overlap = c->tp_overlap,
+        .expert_overlap = c->expert_overlap};
     if (c->adamw) {
         o.optimizer = &ax_optimizer_adamw;
         o.opt = (struct ax_optimizer_options){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};

@@ -37,7 +37,7 @@ struct ax_mesh_check {
     bool adamw; /* the optimizer; else SGD with momentum */
     struct ax_sharding sharding;
     enum ax_cp_method cp_method;
-    bool tp_overlap;
+    bool tp_overlap, expert_overlap;
     int64_t pad; /* > 0: micro-batches are as long as their documents need, and a multiple of it */
     struct ax_relora_options relora; /* interval > 0: the adapter is restarted before the second
                                         step; with adamw */

@@ -93,7 +93,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     c.tokens = tokens;
     c.virtual_stages = (int)virtual_stages;
     c.sharding = ax_zero_stage(zero);
-    c.tp_overlap = c.sharding.prefetch = !in_line;
+    c.tp_overlap = c.expert_overlap = c.sharding.prefetch = !in_line;
     c.cp_method = ring ? AX_CP_RING : AX_CP_GATHER;
 
     struct ax_arch arch = {0};

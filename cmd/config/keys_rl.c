@@ -296,6 +296,10 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("virtual_pipeline_parallel_size", AX_T_COUNT, "Ranges of layers per rank.", .dflt = "2",
            .when = "pipeline_parallel_schedule == interleaved"),
     AX_KEY("expert_parallel_size", AX_T_COUNT, "Ranks that split the experts.", .dflt = "1"),
+    AX_KEY("expert_overlap", AX_T_STR,
+           "Tokens travel to the ranks of their experts and back in two halves, one of them while "
+           "the other's experts compute (halves), or are waited for (off). axtrain's own key.",
+           .choices = "off|halves", .dflt = "halves", .when = "expert_parallel_size > 1"),
     AX_KEY(
         "expert_parallel_buffer_factor", AX_T_POSITIVE,
         "Tokens that a rank's buffers for its experts hold, as a multiple of an even load; if it "

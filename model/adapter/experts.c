@@ -53,7 +53,7 @@ static enum ax_status product(const struct ax_expert_adapter *a, const struct ax
                                                          .c = *out,
                                                          .offsets = rows->offsets,
                                                          .trans_b = trans_b,
-                                                         .expected_rows = rows->expected});
+                                                         .expected_rows = rows->part.expected});
 }
 
 /* Σ dyᵀ·x of each expert's rows, unscaled: [n_local·out][in]. */
@@ -69,7 +69,7 @@ static enum ax_status outer(const struct ax_expert_adapter *a, const struct ax_e
                                                          .c = stacked(a, out),
                                                          .offsets = rows->offsets,
                                                          .trans_a = true,
-                                                         .expected_rows = rows->expected});
+                                                         .expected_rows = rows->part.expected});
 }
 
 static enum ax_status project(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
@@ -79,27 +79,46 @@ static enum ax_status project(const struct ax_expert_adapter *a, const struct ax
     return product(a, rows, &rows->x, &experts, true, low);
 }
 
-enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *a,
+/* The adapters of a part's experts. */
+static struct ax_expert_adapter of_part(const struct ax_expert_adapter *all,
+                                        const struct ax_expert_part *part) {
+    struct ax_expert_adapter a = *all;
+    a.first += part->first;
+    a.n_local = part->n;
+    return a;
+}
+
+/* y += scale·add, of a part's rows. */
+static enum ax_status add_rows(const struct ax_expert_adapter *a, const struct ax_expert_part *part,
+                               const struct ax_tensor *y, const struct ax_tensor *add) {
+    return ax_run_add(a->rt->q,
+                      &(struct ax_add){ax_tensor_rows(y, part->row, part->rows),
+                                       ax_tensor_rows(add, part->row, part->rows), a->scale});
+}
+
+enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *all,
                                           const struct ax_expert_rows *rows) {
     struct ax_tensor low, b, add;
-    if (!a->a || a->run->off)
+    if (!all->a || all->run->off)
         return AX_OK;
+    const struct ax_expert_adapter one = of_part(all, &rows->part), *a = &one;
     struct ax_stack *scratch = &a->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     AX_TRY(project(a, rows, &low));
     AX_TRY(gather_b(a, &b));
     AX_TRY(product(a, rows, &low, &b, true, &add));
-    AX_TRY(ax_run_add(a->rt->q, &(struct ax_add){rows->y, add, a->scale}));
+    AX_TRY(add_rows(a, &rows->part, &rows->y, &add));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
-enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *a,
+enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *all_here,
                                            const struct ax_expert_rows *rows,
                                            const struct ax_tensor *dx) {
     struct ax_tensor low, b, up, add, db, da;
-    if (!a->a)
+    if (!all_here->a)
         return AX_OK;
+    const struct ax_expert_adapter one = of_part(all_here, &rows->part), *a = &one;
     struct ax_queue *q = a->rt->q;
     struct ax_stack *scratch = &a->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
@@ -115,7 +134,7 @@ enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *a,
     AX_TRY(outer(a, rows, &up, &rows->x, &da));
     AX_TRY(ax_run_add(q, &(struct ax_add){dA, da, a->scale}));
     AX_TRY(product(a, rows, &up, &experts, false, &add));
-    AX_TRY(ax_run_add(q, &(struct ax_add){*dx, add, a->scale}));
+    AX_TRY(add_rows(a, &rows->part, dx, &add));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

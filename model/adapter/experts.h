@@ -12,6 +12,7 @@
 #define AX_MODEL_ADAPTER_EXPERTS_H
 
 #include "model/adapter/adapter.h"
+#include "parallel/expert.h"
 
 struct ax_expert_adapter {
     struct ax_runtime *rt;
@@ -23,11 +24,11 @@ struct ax_expert_adapter {
     double scale;
 };
 
-/* Rows sorted by expert: x [R][in], y [R][out], rows of the experts here at offsets (i32
- * [n_local+1]). */
+/* Rows sorted by expert: x [R][in], y [R][out]; rows of the part's experts at offsets (i32
+ * [part.n+1]). */
 struct ax_expert_rows {
     struct ax_tensor x, y, offsets;
-    int64_t expected; /* rows to count in the cost */
+    struct ax_expert_part part;
 };
 /* y += the adapters' contribution. */
 enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *a,

@@ -1,4 +1,4 @@
-/* Ring attention and chunks over tp on meshes of ranks against one rank: losses, norms, every gradient and
+/* Ring attention, chunks over tp and experts in halves on meshes of ranks against one rank: losses, norms, every gradient and
  * weight; documents shorter and longer than a run, windows, sinks, soft caps, latents, experts, adapters. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -109,12 +109,49 @@ static void chunks_over_tp_are_one_rank(void **state) {
         }
 }
 
+/* Rows of experts in two halves and in line, in one round and several; with a shared expert, gated or not,
+ * adapters, and stages whose backward is in halves. */
+static void experts_in_halves_are_one_rank(void **state) {
+    (void)state;
+    static const struct model gated = {
+        "qwen2_moe",
+        false,
+        ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
+        "\"shared_expert_intermediate_size\": 30, \"output_router_logits\": true",
+        {0},
+        {0},
+        0};
+    static const struct mesh with_ep[] = {{{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 4, 1, 1, 2}, 2},
+                                          {{1, 1, 1, 1, 2, 2}, 3}, {{1, 1, 2, 1, 2, 2}, 2},
+                                          {{1, 1, 1, 2, 1, 2}, 3}, {{2, 1, 2, 1, 1, 2}, 3}};
+    static char *some[] = {"q_proj", "down_proj"};
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .targets = {2, some}};
+    const struct model *kinds[] = {&models[N_MODELS - 2], &models[N_MODELS - 1], &gated};
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < sizeof with_ep / sizeof *with_ep; i++)
+            for (int on = 0; on < 2; on++) {
+                const bool stages = with_ep[i].sizes.pp > 1;
+                struct ax_mesh_check c = {.expert_overlap = on,
+                                          .tp_overlap = on,
+                                          .expert_room = (i + k) % 2 ? 0.4 : 0,
+                                          .pipeline =
+                                              stages ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_1F1B,
+                                          .pad = i == 1 ? 4 : 0,
+                                          .adapter = k == 2 && i == 4 ? &lora : NULL};
+                run(kinds[k], &with_ep[i], (i + k) % 2 ? "cpu" : "ref",
+                    (enum ax_recompute)((i + k) % 3), &c, &r);
+                expect_figures(&r, kinds[k], &with_ep[i], 6);
+            }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rings_are_one_rank_in_double),
         cmocka_unit_test(rings_are_one_rank_in_float),
         cmocka_unit_test(lengths_and_adapters),
         cmocka_unit_test(chunks_over_tp_are_one_rank),
+        cmocka_unit_test(experts_in_halves_are_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,341 @@
+/* Rows that travel over tp or to experts behind products are those that are waited for in line, to the bit
+ * where sums have the same order; each transfer has a product to hide behind; and one rank does nothing more. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "optim/plan.h"
+#include "parallel/comm_local.h"
+#include "tests/tiny.h"
+
+enum { STEPS = 3, MICRO = 2, MAX_WORLD = 4 };
+static const int64_t lengths[] = {9, 1, 14, 0};
+static const struct ax_peft_config lora = {
+    .r = 3, .alpha = 6, .targets = {1, (char *[]){"q_proj"}}};
+static const struct ax_peft_config expert_lora = {
+    .r = 3,
+    .alpha = 6,
+    .targets = {1, (char *[]){"q_proj"}},
+    .parameters = {2, (char *[]){"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}}};
+
+struct run {
+    const char *type, *extra; /* more of config.json; NULL: none */
+    struct ax_mesh_sizes sizes;
+    enum ax_dtype dtype;
+    enum ax_recompute recompute;
+    bool overlap, adapter;
+    enum ax_cp_method cp_method;
+    double room; /* of a round of experts; 0 = the default */
+    enum ax_store experts;
+    struct ax_arch arch;
+    /* out */
+    uint64_t masters[MAX_WORLD], messages, exchanges, waits, launches[AX_OP_COUNT], blocks;
+    double loss[STEPS], norm[STEPS];
+    struct ax_arena_plan plan;
+};
+
+static int world_of(const struct run *r) {
+    const struct ax_mesh_sizes *s = &r->sizes;
+    return s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
+}
+
+static struct ax_step_options options(const struct run *r) {
+    struct ax_step_options o = tiny_options(r->dtype, r->recompute, MICRO, lengths);
+    o.tp_overlap = o.expert_overlap = r->overlap;
+    o.expert_room = r->room;
+    o.base_store = r->experts;
+    o.store_experts = r->experts != AX_STORE_PLAIN;
+    o.cp_method = r->cp_method;
+    if (r->adapter)
+        o.adapter = r->extra ? &expert_lora : &lora;
+    return o;
+}
+
+static enum ax_status take_steps(struct run *r, struct ax_step *s) {
+    const int rank = s->rt->mesh.rank;
+    const bool planning = ax_runtime_planning(s->rt);
+    AX_TRY(ax_model_init_random(&s->model, 5));
+    if (r->adapter)
+        AX_TRY(tiny_adapters(&s->model, 7));
+    for (int i = 0; i < STEPS; i++) {
+        struct ax_step_result result;
+        AX_TRY(tiny_fill(s, lengths, (uint64_t)(10 * i)));
+        const uint64_t blocks = ax_mem_live_blocks();
+        AX_TRY(ax_step_run(s, 1e-2, &result));
+        if (rank > 0 || planning)
+            continue;
+        r->blocks = ax_mem_live_blocks() - blocks;
+        r->loss[i] = result.loss;
+        r->norm[i] = result.grad_norm;
+    }
+    if (planning)
+        return AX_OK;
+    if (rank == 0) {
+        for (int role = 0; role < AX_ROLE_COUNT; role++) {
+            r->messages += s->rt->comms[role].calls[AX_SEND_RECV];
+            r->exchanges += s->rt->comms[role].calls[AX_ALL_TO_ALL_V];
+            r->waits += s->rt->comms[role].waits;
+        }
+        memcpy(r->launches, s->rt->q->counters.launches, sizeof r->launches);
+    }
+    return tiny_hash_masters(s, &r->masters[rank]);
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct run *r = ctx;
+    struct ax_step s;
+    const struct ax_step_options o = options(r);
+    AX_TRY(ax_step_create(&s, rt, &r->arch, &o));
+    const enum ax_status st = take_steps(r, &s);
+    ax_step_free(&s);
+    return st;
+}
+
+static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
+    struct run *r = ctx;
+    const struct ax_runtime_options o = {.backend = r->dtype == AX_F64 ? "ref" : "cpu",
+                                         .threads = 1,
+                                         .n_slots = MICRO,
+                                         .sizes = r->sizes,
+                                         .fabric = fabric};
+    return ax_runtime_run(&o, body, r, fabric->rank == 0 ? &r->plan : NULL);
+}
+
+static void run(struct run *r) {
+    const uint64_t live = ax_mem_live_blocks();
+    assert_int_equal(tiny_arch(&r->arch, r->type, true, r->extra ? r->extra : ""), AX_OK);
+    if (ax_local_run(world_of(r), NULL, run_rank, r) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    ax_arch_free(&r->arch);
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+/* Two parts have one order. More are summed one by one in accumulation dtype, where the sum in line is
+ * rounded once: three additions, each within half a unit in the last place. */
+static void traveling_changes_no_bit(void **state) {
+    (void)state;
+    static const struct run kinds[] = {
+        {.type = "llama", .sizes = {1, 1, 1, 1, 2, 1}, .dtype = AX_F32},
+        {.type = "llama",
+         .sizes = {1, 1, 1, 1, 2, 1},
+         .dtype = AX_F64,
+         .recompute = AX_RECOMPUTE_ON},
+        {.type = "qwen3",
+         .sizes = {1, 1, 1, 1, 2, 1},
+         .dtype = AX_BF16,
+         .recompute = AX_RECOMPUTE_SELECTIVE},
+        {.type = "qwen3", .sizes = {1, 1, 2, 1, 2, 1}, .dtype = AX_F32},
+        {.type = "llama", .sizes = {1, 1, 1, 2, 2, 1}, .dtype = AX_F32},
+        {.type = "llama", .sizes = {1, 1, 1, 1, 2, 1}, .dtype = AX_F32, .adapter = true},
+        {.type = "llama", .sizes = {1, 1, 1, 1, 4, 1}, .dtype = AX_F32},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct run off = kinds[i], on = kinds[i];
+        on.overlap = true;
+        run(&off);
+        run(&on);
+        assert_true(off.messages == 0 && on.messages > 0);
+        assert_true(off.loss[0] != off.loss[STEPS - 1]);
+        if (kinds[i].sizes.tp == 2) {
+            assert_memory_equal(on.loss, off.loss, sizeof off.loss);
+            assert_memory_equal(on.norm, off.norm, sizeof off.norm);
+            assert_memory_equal(on.masters, off.masters, sizeof off.masters);
+        }
+        for (int k = 0; k < STEPS; k++) {
+            assert_true(fabs(on.loss[k] - off.loss[k]) <= 1e-6 * off.loss[k]);
+            assert_true(fabs(on.norm[k] - off.norm[k]) <= 1e-5 * off.norm[k]);
+        }
+    }
+}
+
+/* Transfers of a role in a planned step; those with a matrix product between start and wait. Returns the
+ * number of layers. */
+static uint64_t count_of(struct run r, enum ax_role role, enum ax_collective_kind kind,
+                         uint64_t *all, uint64_t *hidden) {
+    struct ax_recording recording = {0};
+    struct ax_plan *plan;
+    assert_int_equal(tiny_arch(&r.arch, r.type, true, r.extra ? r.extra : ""), AX_OK);
+    assert_int_equal(ax_alloc(&plan, 1, sizeof *plan), AX_OK);
+    const struct ax_step_options o = options(&r);
+    const struct ax_runtime_options ro = {
+        .backend = "cpu", .threads = 1, .n_slots = MICRO, .sizes = r.sizes, .world = world_of(&r)};
+    assert_int_equal(ax_plan_record(plan, &recording, &ro, &r.arch, &o), AX_OK);
+    *all = *hidden = 0;
+    for (size_t i = 0; i < recording.n; i++) {
+        const struct ax_event *e = &recording.events[i];
+        bool product = false;
+        if (e->kind != AX_EVENT_START || e->transfer.lane != (int)role || e->transfer.bytes == 0 ||
+            (kind != AX_COLLECTIVE_COUNT && e->transfer.kind != (int)kind))
+            continue;
+        for (size_t k = i + 1; k < recording.n; k++) {
+            const struct ax_event *next = &recording.events[k];
+            if (next->kind == AX_EVENT_WAIT && next->transfer.lane == (int)role &&
+                next->transfer.ticket == e->transfer.ticket)
+                break;
+            product |= next->kind == AX_EVENT_OP &&
+                       (next->op.op == AX_OP_gemm || next->op.op == AX_OP_grouped_gemm);
+        }
+        ++*all;
+        *hidden += product;
+    }
+    const uint64_t layers = (uint64_t)r.arch.n_layers;
+    ax_recording_free(&recording);
+    ax_free(plan);
+    ax_arch_free(&r.arch);
+    return layers;
+}
+
+static uint64_t count_hidden(bool overlap, int tp, uint64_t *all, uint64_t *hidden) {
+    const struct run r = {
+        .type = "llama", .sizes = {1, 1, 1, 1, tp, 1}, .dtype = AX_BF16, .overlap = overlap};
+    return count_of(r, AX_ROLE_TP, AX_COLLECTIVE_COUNT, all, hidden);
+}
+
+/* A layer's micro-batch has ten: two gathers and two sums forward, the same backward, and there two more
+ * gathers of what columns read. The last part of a sum hides behind the product of the own rows. */
+static void each_transfer_has_a_product(void **state) {
+    (void)state;
+    uint64_t all, hidden;
+    const uint64_t layers = MICRO * count_hidden(false, 2, &all, &hidden);
+    assert_true(all > 0 && hidden == 0);
+    const uint64_t others = all - 10 * layers; /* of embedding and head */
+    count_hidden(true, 2, &all, &hidden);
+    assert_int_equal(hidden, 10 * layers);
+    assert_int_equal(all - hidden, others);
+    count_hidden(true, 4, &all, &hidden); /* three hops for each of six */
+    assert_int_equal(hidden, (4 + 3 * 6) * layers);
+}
+
+#define SIX   ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3"
+#define EIGHT ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24"
+#define GATED EIGHT ", \"shared_expert_intermediate_size\": 30"
+#define OSS   ", \"num_local_experts\": 8, \"num_experts_per_tok\": 3"
+#define DEEP                                                                                       \
+    ", \"kv_lora_rank\": 10, \"q_lora_rank\": null, \"qk_nope_head_dim\": 7, "                     \
+    "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, "                        \
+    "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"n_shared_experts\": 2, "         \
+    "\"n_group\": 1, \"topk_group\": 1, \"first_k_dense_replace\": 0"
+
+/* An expert's products have the same rows, whichever half they come in. */
+static void halves_change_no_bit(void **state) {
+    (void)state;
+    static const struct run kinds[] = {
+        {.type = "mixtral", .extra = SIX, .sizes = {1, 1, 2, 1, 1, 2}, .dtype = AX_F32},
+        {.type = "qwen2_moe",
+         .extra = GATED,
+         .sizes = {1, 1, 4, 1, 1, 2},
+         .dtype = AX_BF16,
+         .recompute = AX_RECOMPUTE_SELECTIVE},
+        {.type = "qwen3_moe",
+         .extra = EIGHT,
+         .sizes = {1, 1, 2, 1, 2, 4},
+         .dtype = AX_F32,
+         .recompute = AX_RECOMPUTE_ON,
+         .room = 0.4},
+        {.type = "deepseek_v3",
+         .extra = DEEP,
+         .sizes = {1, 1, 1, 1, 2, 2},
+         .dtype = AX_F64,
+         .recompute = AX_RECOMPUTE_ON},
+        {.type = "gpt_oss",
+         .extra = OSS,
+         .sizes = {1, 2, 2, 1, 1, 2},
+         .dtype = AX_F32,
+         .room = 0.4},
+        {.type = "qwen3_moe",
+         .extra = EIGHT,
+         .sizes = {1, 1, 2, 1, 1, 2},
+         .dtype = AX_F32,
+         .adapter = true,
+         .recompute = AX_RECOMPUTE_SELECTIVE},
+        {.type = "mixtral",
+         .extra = SIX,
+         .sizes = {1, 1, 1, 2, 1, 2},
+         .dtype = AX_BF16,
+         .adapter = true,
+         .experts = AX_STORE_NF4,
+         .room = 0.4},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct run off = kinds[i], on = kinds[i];
+        on.overlap = true;
+        run(&off);
+        run(&on);
+        assert_true(on.exchanges == 2 * off.exchanges && off.exchanges > 0);
+        assert_true(off.loss[0] != off.loss[STEPS - 1]);
+        assert_memory_equal(on.loss, off.loss, sizeof off.loss);
+        assert_memory_equal(on.norm, off.norm, sizeof off.norm);
+        assert_memory_equal(on.masters, off.masters, sizeof off.masters);
+    }
+}
+
+/* Of the eight exchanges of a layer's micro-batch, one half's ways are behind the other's products. The first
+ * half's way there, and forward the last one's back, need a shared expert. With one expert a rank there is
+ * one half, whose way back in backward is behind the gradient of gate and up. */
+static void each_half_has_a_product(void **state) {
+    (void)state;
+    static const struct {
+        struct run run;
+        uint64_t all, hidden; /* of a layer's micro-batch */
+    } cases[] = {
+        {{.type = "mixtral", .extra = SIX, .sizes = {1, 1, 2, 1, 1, 2}}, 4, 0},
+        {{.type = "mixtral", .extra = SIX, .sizes = {1, 1, 2, 1, 1, 2}, .overlap = true}, 8, 5},
+        {{.type = "mixtral", .extra = SIX, .sizes = {1, 1, 6, 1, 1, 6}, .overlap = true}, 4, 1},
+        {{.type = "qwen2_moe", .extra = GATED, .sizes = {1, 1, 2, 1, 1, 2}}, 4, 0},
+        {{.type = "qwen2_moe", .extra = GATED, .sizes = {1, 1, 2, 1, 1, 2}, .overlap = true}, 8, 8},
+        {{.type = "deepseek_v3", .extra = DEEP, .sizes = {1, 1, 2, 1, 1, 2}, .overlap = true},
+         8,
+         8},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run r = cases[i].run;
+        uint64_t all, hidden;
+        r.dtype = AX_BF16;
+        const uint64_t layers = MICRO * count_of(r, AX_ROLE_EP, AX_ALL_TO_ALL_V, &all, &hidden);
+        assert_int_equal(all, cases[i].all * layers);
+        assert_int_equal(hidden, cases[i].hidden * layers);
+    }
+}
+
+/* With one rank nothing is launched, copied, allocated or waited for besides; no key has an effect. */
+static void one_rank_pays_nothing(void **state) {
+    (void)state;
+    struct run plain = {.type = "llama",
+                        .sizes = {1, 1, 1, 1, 1, 1},
+                        .dtype = AX_F32,
+                        .cp_method = AX_CP_GATHER},
+               both = plain;
+    both.overlap = true;
+    both.cp_method = AX_CP_RING;
+    for (int experts = 0; experts < 2; experts++) {
+        if (experts) {
+            plain.type = both.type = "qwen2_moe";
+            plain.extra = both.extra = GATED;
+        }
+        run(&plain);
+        run(&both);
+        assert_memory_equal(both.launches, plain.launches, sizeof plain.launches);
+        assert_memory_equal(both.masters, plain.masters, sizeof plain.masters);
+        assert_memory_equal(&both.plan, &plain.plan, sizeof plain.plan);
+        assert_int_equal(both.waits, plain.waits);
+        assert_int_equal(both.blocks, plain.blocks);
+        assert_int_equal(both.messages, 0);
+        assert_int_equal(both.launches[AX_OP_attention_merge], 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(traveling_changes_no_bit), cmocka_unit_test(each_transfer_has_a_product),
+        cmocka_unit_test(halves_change_no_bit),     cmocka_unit_test(each_half_has_a_product),
+        cmocka_unit_test(one_rank_pays_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
