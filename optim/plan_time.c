@@ -14,9 +14,9 @@ static const char *const role_names[AX_TIME_ROLES] = {
 };
 
 static const char *const kind_names[AX_TIME_KINDS] = {
-    [AX_TIME_PRODUCTS] = "matrix products",  [AX_TIME_ATTENTION] = "attention",
-    [AX_TIME_MEMORY] = "other ops",          [AX_TIME_UPDATES] = "updates",
-    [AX_TIME_COPIES] = "copies of the host",
+    [AX_TIME_PRODUCTS] = "matrix products", [AX_TIME_ATTENTION] = "attention",
+    [AX_TIME_MEMORY] = "other ops",         [AX_TIME_UPDATES] = "updates",
+    [AX_TIME_COPIES] = "host copies",
 };
 
 const char *ax_time_kind_name(enum ax_time_kind kind) {
