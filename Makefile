@@ -90,8 +90,10 @@ CUDA_KERNELS := $(wildcard kernels/cuda/*.cu)
 EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp) \
     parallel/comm_nccl.c
 EMULATED := -DAX_CUDA_EMULATED
-# Headers of cuDNN, its frontend and NVRTC, in whatever folders these have: the toolkit's, or Python packages'.
-CUDNN_PLACES := $(CUDA_HOME)/include /usr/include $(foreach d,$(subst :, ,$(PATH)),$(foreach p,site-packages dist-packages,\
+# Headers of cuDNN, its frontend and NVRTC, in whatever folders these have: the toolkit's, tools/get-cudnn's, or
+# Python packages'.
+CUDNN_PLACES := $(CUDA_HOME)/include /usr/include \
+    $(addprefix $(HOME)/.local/lib/axtrain/cudnn/,include nvidia/cudnn/include nvidia/cu13/include) $(foreach d,$(subst :, ,$(PATH)),$(foreach p,site-packages dist-packages,\
     $(foreach i,include nvidia/cudnn/include nvidia/cu13/include,$(wildcard $(d)/../lib/python3*/$(p)/$(i)))))
 cudnn_header = $(firstword $(wildcard $(addsuffix /$(1),$(CUDNN_PLACES))))
 CUDNN_HEADERS := $(foreach h,cudnn_frontend.h cudnn.h nvrtc.h,$(call cudnn_header,$(h)))
@@ -138,7 +140,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 bootstrap: ## install what all targets but test-arm need, or SETS="build test" (Debian; elsewhere it prints a list)
-	@tools/bootstrap $(or $(SETS),build demo test lint dist parquet sandbox)
+	@tools/bootstrap $(or $(SETS),build demo test lint dist parquet sandbox cudnn)
 
 # Only main.o contains the commit, so that a new one costs only one link.
 $(BUILD)/main.o: $(BUILD)/commit
