@@ -705,6 +705,8 @@ struct ax_rounding {
     bool documents;     /* to a power of two */
 };
 
+struct ax_buf;
+
 struct ax_ops {
     const char *name;
     const struct ax_device *device; /* whose memory it computes on */
@@ -717,6 +719,9 @@ struct ax_ops {
      * the address as `work`. Must depend only on shapes, dtypes and q->threads. NULL = never
      * any. */
     size_t (*workspace)(struct ax_queue *q, enum ax_op op, const void *args);
+    /* See ax_queue_choices and ax_queue_choose; NULL = it has no choice. */
+    enum ax_status (*choices)(struct ax_queue *q, struct ax_buf *out);
+    enum ax_status (*choose)(struct ax_queue *q, const char *text);
 #define AX_OP_ENTRY(name)                                                                          \
     enum ax_status (*name)(struct ax_queue * q, const struct ax_##name *args, void *work);
     AX_OP_LIST(AX_OP_ENTRY)

@@ -230,3 +230,11 @@ enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, siz
 bool ax_queue_has_host_tier(const struct ax_queue *q) {
     return q->model->device->has_host_tier;
 }
+
+enum ax_status ax_queue_choices(struct ax_queue *q, struct ax_buf *out) {
+    return q->ops->choices ? q->ops->choices(q, out) : AX_OK;
+}
+
+enum ax_status ax_queue_choose(struct ax_queue *q, const char *text) {
+    return q->ops->choose ? q->ops->choose(q, text) : AX_OK;
+}

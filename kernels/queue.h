@@ -14,7 +14,9 @@
 struct ax_queue_counters {
     uint64_t waits; /* of the host for the device */
     uint64_t launches[AX_OP_COUNT];
-    uint64_t fallbacks;          /* ops that ran on `fallback` */
+    uint64_t fallbacks; /* ops that ran on `fallback` */
+    uint64_t asked;     /* kinds of products that a library was asked about; 0 in a warm step */
+    uint64_t measured;  /* of them, those whose algorithms were measured */
     double flops[AX_OP_COUNT];   /* 2 per multiply-add */
     double bytes[AX_OP_COUNT];   /* operands read + written, each once */
     double seconds[AX_OP_COUNT]; /* only while `timing` */
@@ -38,6 +40,7 @@ struct ax_queue {
     int threads;                   /* OpenMP threads an op may use */
     bool timing;
     bool tf32;                /* products of F32 on a GPU may round their operands to TF32 */
+    bool measures;            /* see ax_queue_choices */
     struct ax_stack *scratch; /* workspaces come from here */
     struct ax_ring *ring;     /* what the host writes goes through it (kernels/ring.h) */
     void *state;              /* the backend's own */
@@ -125,6 +128,18 @@ enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *ar
                              const struct ax_view *views, int n_views);
 /* All of a dense tensor; data NULL = none. */
 struct ax_view ax_view_of(const struct ax_tensor *t, enum ax_view_use use);
+
+/* Where a library has several algorithms for a product, a queue that `measures` times them when a kind of
+ * product first comes, but computes with the library's first one until it is told otherwise: so all
+ * ranks change at the same time, and their bits do not depend on who measured.
+ *
+ * Appends what was chosen and measured so far, as lines of text: first that of the device and the
+ * library, the only ones for which it holds, then one for each kind. Nothing where there is no choice. */
+enum ax_status ax_queue_choices(struct ax_queue *q, struct ax_buf *out);
+/* From now on computes with these, and with the library's first algorithm for all other kinds.
+ * AX_ERR_DATA, and nothing is changed: damaged, or of another device or library. */
+enum ax_status ax_queue_choose(struct ax_queue *q, const char *text);
+
 /* For fabrics, which move the device's memory themselves: where such a function finds what tensors know
  * as `device`. */
 void *ax_queue_address(struct ax_queue *q, const void AX_DEVICE *device);

@@ -23,6 +23,16 @@ static json_t *watch_json(const struct ax_train_watch *w) {
                      "losses", losses);
 }
 
+/* The algorithms of its products, where there is a choice: other ones have other bits. */
+static enum ax_status describe_choices(const struct ax_train *t, json_t *out) {
+    struct ax_buf text = {0};
+    enum ax_status st = ax_queue_choices(t->rt->q, &text);
+    if (st == AX_OK && text.len > 0)
+        json_object_set_new(out, "products", json_string(text.data));
+    ax_buf_free(&text);
+    return st;
+}
+
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     struct ax_loader_state at;
     const struct ax_metrics_window window = ax_metrics_window(t->metrics);
@@ -42,6 +52,13 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     if (*out) /* of this run, where the configuration leaves the choice to the machine */
         json_object_set_new(*out, "compute_dtype",
                             json_string(ax_dtype_info(t->step.o.dtype)->name));
+    if (*out) {
+        const enum ax_status st = describe_choices(t, *out);
+        if (st != AX_OK) {
+            json_decref(*out);
+            return st;
+        }
+    }
     if (*out && isfinite(t->out->loss))
         json_object_set_new(*out, "loss", json_real(t->out->loss));
     if (*out && ax_train_has_rollout(t->o)) {
@@ -229,6 +246,11 @@ static enum ax_status load_buffers(struct ax_train *t, const char *dir) {
     return st;
 }
 
+static enum ax_status resume_choices(struct ax_train *t, const struct ax_checkpoint *c) {
+    const char *text = json_string_value(json_object_get(c->run, "products"));
+    return text ? ax_choices_resume(t->rt, text) : AX_OK;
+}
+
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
     struct ax_checkpoint c = {0};
     enum ax_status st;
@@ -236,6 +258,7 @@ enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
     AX_TRY_GOTO(ax_checkpoint_verify(&c, &t->team), st, done);
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
     AX_TRY_GOTO(load_buffers(t, dir), st, done);
+    AX_TRY_GOTO(resume_choices(t, &c), st, done);
     AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
     if (ax_train_has_value(t->o))
         AX_TRY_GOTO(ax_step_restore(&t->value.step, t->value.updates), st, done);

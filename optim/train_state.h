@@ -107,6 +107,7 @@ struct ax_train_vote {
     enum ax_stop stop;
     bool trigger; /* the file that requests a save exists */
     bool saved;   /* on all ranks: the save in flight has ended */
+    /* and if rank 0 has measured algorithms, all have changed to them (parallel/choices.h) */
 };
 
 /* ---- train_value.c: PPO's value model, beside the policy ---- */

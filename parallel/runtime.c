@@ -158,7 +158,13 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
     struct ax_arena_plan reached;
     AX_TRY(ax_runtime_open(&rt, o, planned));
     ax_contracts_hand_over(&rt.contracts, contracts);
-    enum ax_status st = body(&rt, ctx);
+    enum ax_status st = ax_choices_open(&rt, o->choices);
+    if (st == AX_OK)
+        st = body(&rt, ctx);
+    struct ax_error_record own;
+    ax_error_save(&own, st);
+    ax_choices_close(&rt);
+    st = ax_error_restore(&own);
     if (st == AX_OK)
         st = ax_contract_settled(&rt, "run");
     ax_arena_measure(&rt.arena, &reached);

@@ -7,6 +7,7 @@
 #ifndef AX_PARALLEL_RUNTIME_H
 #define AX_PARALLEL_RUNTIME_H
 
+#include "parallel/choices.h"
 #include "parallel/contract.h"
 #include "parallel/fabric.h"
 
@@ -19,6 +20,8 @@ struct ax_runtime_options {
     struct ax_mesh_sizes sizes; /* all 0 = one rank */
     int world, rank;            /* for a plan without a fabric; 0 ranks = 1 */
     struct ax_fabric *fabric;   /* NULL = one rank, or only a plan */
+    const char *choices; /* folder for what is measured of a library (choices.h); NULL: nothing
+                                   is measured */
 };
 
 struct ax_runtime {
@@ -28,6 +31,7 @@ struct ax_runtime {
     struct ax_comm comms[AX_ROLE_COUNT];
     struct ax_arena arena;
     struct ax_queue *q;
+    struct ax_choices choices;
     struct ax_contracts contracts;
     struct ax_flight *flight; /* NULL: not recorded */
     int n_steps;              /* created so far: each has a contract of its own */

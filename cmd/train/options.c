@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cmd/model/base_model.h"
 #include "cmd/train/mesh.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/tracker.h"
@@ -68,13 +69,24 @@ static void read_recompute(struct ax_train_options *o, const struct ax_config *c
 
 /* ---- ranks ---- */
 
-static enum ax_status read_mesh(struct ax_runtime_options *o, const struct ax_train_setup *s) {
+static enum ax_status find_choices(char **out) {
+    char *cache;
+    AX_TRY(ax_base_model_cache(&cache));
+    const enum ax_status st = ax_path_join(out, cache, "products");
+    ax_free(cache);
+    return st;
+}
+
+static enum ax_status read_mesh(struct ax_runtime_options *o, struct ax_train_setup *s) {
     const int started = s->fabric ? s->fabric->world : 1;
     const char *tf32 = ax_config_str(s->cfg, "tf32");
     *o = (struct ax_runtime_options){.tf32 = strcmp(tf32, "true") == 0, .fabric = s->fabric};
     AX_TRY(ax_backend_choose(ax_config_str(s->cfg, "device"), s->planning, &o->backend));
     AX_TRY(ax_train_mesh_read(&o->sizes, s->cfg, s->planning ? s->ranks : started));
     o->world = ax_train_mesh_ranks(&o->sizes);
+    if (!s->planning)
+        AX_TRY(find_choices(&s->choices));
+    o->choices = s->choices;
     return AX_OK;
 }
 

@@ -204,6 +204,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     ax_arch_free(&s->arch);
     ax_lock_drop(&s->use);
     ax_free(s->base);
+    ax_free(s->choices);
     ax_free(s->uncounted);
     *s = (struct ax_train_setup){0};
 }

@@ -23,6 +23,7 @@ struct ax_train_setup {
     int ranks;          /* … for this many; 0: as many as the keys name */
     char *uncounted;    /* planning: why the data are not counted; NULL = they are */
     char *base;         /* folder of the base model */
+    char *choices;      /* folder of measured algorithms (parallel/choices.h); NULL: planning */
     struct ax_lock use; /* on that folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;

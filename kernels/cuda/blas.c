@@ -63,16 +63,23 @@ static enum ax_status multiply(struct ax_queue *q, const struct ax_gemm *g,
                                const struct ax_blas_key *key, void *work, unsigned *status) {
     struct ax_blas *b = ax_cuda_state(q)->blas;
     struct ax_blas_plan *p;
-    const float alpha = (float)g->alpha, beta = g->addend.data || g->accumulate ? 1 : 0;
     const uintptr_t start = ((uintptr_t)work + AX_LT_WORK_ALIGN - 1) & -(uintptr_t)AX_LT_WORK_ALIGN;
+    const struct ax_blas_product x = {.a = g->b.data,
+                                      .b = g->a.data,
+                                      .c = added(g)->data,
+                                      .d = g->c.data,
+                                      .alpha = (float)g->alpha,
+                                      .beta = g->addend.data || g->accumulate ? 1 : 0,
+                                      .work = (void *)start,
+                                      .stream = ax_cuda_stream(q)};
     AX_TRY(ax_blas_find(b, key, &p));
     AX_TRY(ax_blas_resize(b, p, g->c.shape[0], inner_of(g)));
     if (key->align_bias > 0)
         AX_LT_TRY(b, MatmulDescSetAttribute(p->desc, AX_LT_DESC_BIAS_POINTER, &g->bias.data,
                                             sizeof g->bias.data));
-    *status = b->lt.Matmul(b->handle, p->desc, &alpha, g->b.data, p->a, g->a.data, p->b, &beta,
-                           added(g)->data, p->c, g->c.data, p->d, &p->algo, (void *)start,
-                           AX_BLAS_WORK, ax_cuda_stream(q));
+    if (q->measures && !p->known)
+        AX_TRY(ax_blas_measure(b, p, &x));
+    *status = ax_blas_multiply(b, p, &p->algo, &x);
     return AX_OK;
 }
 

@@ -28,6 +28,13 @@ struct ax_blas_plan {
     ax_lt_desc desc;
     ax_lt_layout a, b, c, d; /* the library's: a is our b */
     ax_lt_algo algo;
+    bool known; /* its algorithm is chosen, or there is nothing to measure any more */
+};
+
+/* The fastest algorithm of a kind. */
+struct ax_blas_choice {
+    struct ax_blas_key key;
+    ax_lt_algo algo;
 };
 
 struct ax_blas {
@@ -38,6 +45,10 @@ struct ax_blas {
     struct ax_blas_plan *plans;
     int32_t *offsets; /* of a grouped product, on the host */
     size_t n_offsets; /* room */
+    /* Of the first n_chosen products are computed; the rest is measured and waits (blas_choose.c). */
+    size_t n_choices, n_chosen, room;
+    struct ax_blas_choice *choices;
+    struct ax_queue_counters *counters; /* borrowed */
 };
 
 /* Fixed, so that a plan of memory needs no GPU. The library splits sums into parts there. */
@@ -45,7 +56,7 @@ struct ax_blas {
 
 /* Of the library, if there is one: 130100 for 13.1.0. */
 enum ax_status ax_blas_version(size_t *version);
-enum ax_status ax_blas_open(struct ax_blas **out);
+enum ax_status ax_blas_open(struct ax_blas **out, struct ax_queue_counters *counters);
 void ax_blas_close(struct ax_blas *b); /* NULL is fine */
 /* AX_OK, or the library's text about `what`. */
 enum ax_status ax_blas_check(const struct ax_blas *b, unsigned status, const char *what);
@@ -55,6 +66,37 @@ enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
                             struct ax_blas_plan **out);
 /* Makes it one for other m and k. */
 enum ax_status ax_blas_resize(struct ax_blas *b, struct ax_blas_plan *p, int64_t m, int64_t k);
+void ax_blas_forget(struct ax_blas *b); /* all plans */
+
+/* One product, from addresses on the device. */
+struct ax_blas_product {
+    const void *a, *b, *c; /* the library's */
+    void *d;
+    float alpha, beta;
+    void *work;
+    cudaStream_t stream;
+};
+/* Enqueues it; the library's status. */
+unsigned ax_blas_multiply(const struct ax_blas *b, const struct ax_blas_plan *p,
+                          const ax_lt_algo *algo, const struct ax_blas_product *x);
+
+/* ---- choices (blas_choose.c) ---- */
+
+#define AX_BLAS_TRIED 8 /* algorithms of a kind */
+/* The algorithms that the library names for p's kind, its favorite first: *n ≥ 1, or
+ * AX_ERR_UNSUPPORTED. */
+enum ax_status ax_blas_ask(const struct ax_blas *b, const struct ax_blas_plan *p, int wanted,
+                           ax_lt_choice *found, int *n);
+/* p->algo: what is chosen, if the library takes it, or its favorite. */
+enum ax_status ax_blas_settle(const struct ax_blas *b, struct ax_blas_plan *p);
+/* Measures the algorithms of p's kind by this product, and waits for it; d is only overwritten with what
+ * the product will have there. Memory for another d, where c is d: allocated for as long as that takes;
+ * if there is none, nothing is measured. */
+enum ax_status ax_blas_measure(struct ax_blas *b, struct ax_blas_plan *p,
+                               const struct ax_blas_product *x);
+/* As ax_queue_choices and ax_queue_choose. */
+enum ax_status ax_blas_choices(const struct ax_blas *b, struct ax_buf *out);
+enum ax_status ax_blas_choose(struct ax_blas *b, const char *text);
 
 /* c[t][n] += bias[n], rounded to c's type. */
 enum ax_status ax_cuda_add_bias(struct ax_queue *q, const struct ax_tensor *c,

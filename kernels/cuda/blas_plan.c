@@ -1,5 +1,5 @@
-/* cuBLASLt's descriptors and algorithms, one set per kind of product: after the first step of a kind the
- * library is not asked any more.
+/* cuBLASLt's descriptors, one set per kind of product: after the first step of a kind the library is not
+ * asked any more. Which algorithm computes it: blas_choose.c.
  *
  * Kinds are in a hash table. One that is full is emptied: packed batches have few lengths, so that
  * happens only where lengths are never seen again. */
@@ -54,9 +54,10 @@ static enum ax_status open_handle(struct ax_blas *b) {
     return AX_OK;
 }
 
-enum ax_status ax_blas_open(struct ax_blas **out) {
+enum ax_status ax_blas_open(struct ax_blas **out, struct ax_queue_counters *counters) {
     struct ax_blas *b;
     AX_TRY(ax_alloc(&b, 1, sizeof *b));
+    b->counters = counters;
     const enum ax_status st = open_handle(b);
     if (st == AX_OK)
         *out = b;
@@ -75,7 +76,7 @@ static void forget(const struct ax_blas *b, struct ax_blas_plan *p) {
     memset(p, 0, sizeof *p);
 }
 
-static void forget_all(struct ax_blas *b) {
+void ax_blas_forget(struct ax_blas *b) {
     for (int i = 0; b->plans && i < ROOM; i++)
         forget(b, &b->plans[i]);
     b->n = 0;
@@ -84,12 +85,13 @@ static void forget_all(struct ax_blas *b) {
 void ax_blas_close(struct ax_blas *b) {
     if (!b)
         return;
-    forget_all(b);
+    ax_blas_forget(b);
     if (b->preference)
         (void)b->lt.MatmulPreferenceDestroy(b->preference);
     if (b->handle)
         (void)b->lt.Destroy(b->handle);
     ax_free(b->plans);
+    ax_free(b->choices);
     ax_free(b->offsets);
     ax_free(b);
 }
@@ -155,24 +157,23 @@ static enum ax_status prefer(const struct ax_blas *b, const struct ax_blas_key *
     return AX_OK;
 }
 
-/* The first that the heuristic names. */
-static enum ax_status choose(const struct ax_blas *b, struct ax_blas_plan *p) {
-    ax_lt_choice found = {0};
-    int n = 0;
+enum ax_status ax_blas_ask(const struct ax_blas *b, const struct ax_blas_plan *p, int wanted,
+                           ax_lt_choice *found, int *n) {
+    *n = 0;
     AX_TRY(prefer(b, &p->key));
     const unsigned status = b->lt.MatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->d,
-                                                         b->preference, 1, &found, &n);
-    if (status == AX_LT_NOT_SUPPORTED || (status == AX_LT_OK && (n < 1 || found.state != AX_LT_OK)))
+                                                         b->preference, wanted, found, n);
+    if (status == AX_LT_NOT_SUPPORTED ||
+        (status == AX_LT_OK && (*n < 1 || found[0].state != AX_LT_OK)))
         return ax_error(AX_ERR_UNSUPPORTED, "cuBLASLt has no algorithm for this product");
-    AX_TRY(ax_blas_check(b, status, "MatmulAlgoGetHeuristic"));
-    p->algo = found.algo;
-    return AX_OK;
+    return ax_blas_check(b, status, "MatmulAlgoGetHeuristic");
 }
 
 static enum ax_status make(const struct ax_blas *b, struct ax_blas_plan *p) {
+    b->counters->asked++;
     AX_TRY(make_layouts(b, p));
     AX_TRY(make_desc(b, p));
-    return choose(b, p);
+    return ax_blas_settle(b, p);
 }
 
 /* FNV-1a. */
@@ -187,7 +188,7 @@ static uint64_t hash_of(const struct ax_blas_key *key) {
 enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
                             struct ax_blas_plan **out) {
     if (b->n > ROOM / 4 * 3)
-        forget_all(b);
+        ax_blas_forget(b);
     uint64_t at = hash_of(key) % ROOM;
     while (b->plans[at].desc && memcmp(&b->plans[at].key, key, sizeof *key) != 0)
         at = (at + 1) % ROOM;
@@ -201,6 +202,12 @@ enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
     else
         forget(b, *out);
     return st;
+}
+
+unsigned ax_blas_multiply(const struct ax_blas *b, const struct ax_blas_plan *p,
+                          const ax_lt_algo *algo, const struct ax_blas_product *x) {
+    return b->lt.Matmul(b->handle, p->desc, &x->alpha, x->a, p->a, x->b, p->b, &x->beta, x->c, p->c,
+                        x->d, p->d, algo, x->work, AX_BLAS_WORK, x->stream);
 }
 
 /* ---- other sizes ---- */

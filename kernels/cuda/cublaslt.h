@@ -92,6 +92,9 @@ enum {
     X(unsigned, MatmulAlgoGetHeuristic,                                                            \
       (ax_lt_handle handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b, ax_lt_layout c,       \
        ax_lt_layout d, ax_lt_preference preference, int wanted, ax_lt_choice *found, int *n))      \
+    X(unsigned, MatmulAlgoCheck,                                                                   \
+      (ax_lt_handle handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b, ax_lt_layout c,       \
+       ax_lt_layout d, const ax_lt_algo *algo, ax_lt_choice *found))                               \
     X(unsigned, Matmul,                                                                            \
       (ax_lt_handle handle, ax_lt_desc desc, const void *alpha, const void *a, ax_lt_layout da,    \
        const void *b, ax_lt_layout db, const void *beta, const void *c, ax_lt_layout dc, void *d,  \

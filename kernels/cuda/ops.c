@@ -28,7 +28,7 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     AX_TRY(ax_cuda_use());
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
     q->state = s;
-    enum ax_status st = ax_blas_open(&s->blas);
+    enum ax_status st = ax_blas_open(&s->blas, &q->counters);
     if (st == AX_OK)
         st = ax_dnn_open(&s->dnn);
     if (st != AX_OK) {
@@ -61,6 +61,14 @@ static size_t cuda_workspace(struct ax_queue *q, enum ax_op op, const void *args
     }
 }
 
+static enum ax_status cuda_choices(struct ax_queue *q, struct ax_buf *out) {
+    return ax_blas_choices(ax_cuda_state(q)->blas, out);
+}
+
+static enum ax_status cuda_choose(struct ax_queue *q, const char *text) {
+    return ax_blas_choose(ax_cuda_state(q)->blas, text);
+}
+
 const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .device = &ax_device_cuda,
                                    .rounding = {.head_chunk = 2048},
@@ -68,6 +76,8 @@ const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .close = cuda_close,
                                    .supports = cuda_supports,
                                    .workspace = cuda_workspace,
+                                   .choices = cuda_choices,
+                                   .choose = cuda_choose,
 #define ENTRY(op) .op = ax_cuda_##op,
                                    AX_OP_LIST(ENTRY)
 #undef ENTRY

@@ -29,7 +29,10 @@ static inline int program_begin(void **state) {
         snprintf(bin, sizeof bin, "%s-emulated", plain);
         setenv("AX_TEST_BIN", bin, 1);
     }
-    return scratch_make(state);
+    if (scratch_make(state) != 0)
+        return -1;
+    setenv("XDG_CACHE_HOME", scratch, 1); /* what is measured stays here */
+    return 0;
 }
 
 #endif

@@ -123,17 +123,17 @@ static void qlora_is_the_cpus(void **state) {
 
 /* ---- what it leaves ---- */
 
-static void same_file(const char *a, const char *b, const char *name) {
+static bool is_same_model(const char *a, const char *b) {
     char path[512], *x, *y;
     size_t n, m;
-    snprintf(path, sizeof path, "%s/%s/%s", scratch, a, name);
+    snprintf(path, sizeof path, "%s/%s/model.safetensors", scratch, a);
     assert_int_equal(ax_read_file(path, 1 << 24, &x, &n), AX_OK);
-    snprintf(path, sizeof path, "%s/%s/%s", scratch, b, name);
+    snprintf(path, sizeof path, "%s/%s/model.safetensors", scratch, b);
     assert_int_equal(ax_read_file(path, 1 << 24, &y, &m), AX_OK);
-    assert_int_equal(n, m);
-    assert_memory_equal(x, y, n);
+    const bool same = n == m && memcmp(x, y, n) == 0;
     ax_free(x);
     ax_free(y);
+    return same;
 }
 
 /* Ten steps are five and five, in another order of streams and warps. */
@@ -154,7 +154,54 @@ static void resumed_runs_have_the_same_bits(void **state) {
     train(config, "b", "cuda", 5, half);
     train(config, "b", "cuda", 6, rest);
     unsetenv("AXTRAIN_CUDA_SEED");
-    same_file("a", "b", "model.safetensors");
+    assert_true(is_same_model("a", "b"));
+}
+
+/* Steps 1 … 4 on a machine that has measured nothing yet, with the fastest algorithm as named; what it
+ * says. */
+static void train_alone(const char *config, const char *out, const char *steps, const char *fastest,
+                        char *said, size_t size) {
+    const char *const args[] = {config,
+                                in_folder(out),
+                                "device=cuda",
+                                "float32=true",
+                                "save_strategy=steps",
+                                "save_steps=2",
+                                "lr_scheduler=constant",
+                                "resume_from_checkpoint=auto",
+                                "resume_with_changes=true",
+                                "logging_steps=1",
+                                steps};
+    setenv("XDG_CACHE_HOME", in_scratch("fresh"), 1);
+    assert_int_equal(ax_remove_tree(in_scratch("fresh")), AX_OK);
+    setenv("AXTRAIN_EMULATED_FASTEST", fastest, 1);
+    const int code = sft(said, size, 11, args);
+    unsetenv("AXTRAIN_EMULATED_FASTEST");
+    setenv("XDG_CACHE_HOME", scratch, 1);
+    if (code != 0)
+        fail_msg("exit %d: %s", code, said);
+}
+
+/* Which algorithms compute the products is part of the state: a resumed run has those of the checkpoint,
+ * whatever is the fastest now. */
+static void resumed_runs_have_the_same_algorithms(void **state) {
+    (void)state;
+    char said[1 << 14];
+    need_emulator();
+    const char *config = configure("llama");
+    train_alone(config, "favorite", "max_steps=4", "0", said, sizeof said);
+    train_alone(config, "second", "max_steps=4", "1", said, sizeof said);
+    assert_false(is_same_model("favorite", "second"));
+    train_alone(config, "resumed", "max_steps=2", "1", said, sizeof said);
+    train_alone(config, "resumed", "max_steps=4", "2", said, sizeof said);
+    assert_true(is_same_model("resumed", "second"));
+    assert_null(strstr(said, "measured again"));
+    train_alone(config, "moved", "max_steps=2", "1", said, sizeof said);
+    setenv("AXTRAIN_EMULATED_GPU", "another GPU", 1);
+    train_alone(config, "moved", "max_steps=4", "2", said, sizeof said);
+    unsetenv("AXTRAIN_EMULATED_GPU");
+    assert_non_null(strstr(said, "the checkpoint: its algorithms"));
+    assert_false(is_same_model("moved", "second"));
 }
 
 static void answers_are_the_cpus(void **state) {
@@ -242,6 +289,7 @@ int main(void) {
         cmocka_unit_test(experts_are_the_cpus),
         cmocka_unit_test(qlora_is_the_cpus),
         cmocka_unit_test(resumed_runs_have_the_same_bits),
+        cmocka_unit_test(resumed_runs_have_the_same_algorithms),
         cmocka_unit_test(answers_are_the_cpus),
     };
     return cmocka_run_group_tests_name("cuda training", tests, program_begin, scratch_remove);

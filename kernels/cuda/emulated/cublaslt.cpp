@@ -1,5 +1,6 @@
-/* A stand-in for cuBLASLt: products by the host, when the stream gets there, summed in F32 in the order
- * of k. It checks what the library would check or silently need: matching layouts, the alignments that
+/* A stand-in for cuBLASLt: products by the host, when the stream gets there, summed in F32 by one of
+ * several algorithms, which round differently: in one sum over k, or in several that take terms in turn.
+ * The first is the heuristic's favorite, AXTRAIN_EMULATED_FASTEST=N says which takes half the time. It checks what the library would check or silently need: matching layouts, the alignments that
  * were promised to the heuristic, a workspace of its size. The workspace's contents are destroyed. */
 #include "kernels/cuda/cublaslt.h"
 
@@ -34,7 +35,14 @@ struct preference {
 struct algorithm {
     uint64_t work;
     uint32_t align[4];
+    uint32_t sums; /* 1 … SUMS */
 };
+const uint32_t SUMS = 3;
+
+bool is_fastest(uint32_t sums) {
+    const char *text = getenv("AXTRAIN_EMULATED_FASTEST");
+    return sums == 1 + (text ? (uint32_t)atoi(text) : 0);
+}
 static_assert(sizeof(algorithm) <= sizeof(ax_lt_algo), "");
 
 template <class T> T *as(void *opaque) {
@@ -90,20 +98,25 @@ struct product {
 
 const int64_t TILE = 64;
 
-/* Rows i … of column j: sums over k in its order. */
+/* Rows i … of column j: sums over every so many k in their order, then over these sums. */
 void column(const product &p, const float *a, const float *b, int64_t rows, int64_t inner,
             int64_t i, int64_t j) {
     float sums[TILE] = {};
     const int64_t n = std::min(TILE, rows - i);
-    for (int64_t k = 0; k < inner; k++) {
-        const float *from = a + k * rows + i;
-        const float x = b[j * inner + k];
-        if (n == TILE)
-            for (int64_t r = 0; r < TILE; r++)
-                sums[r] += from[r] * x;
-        else
-            for (int64_t r = 0; r < n; r++)
-                sums[r] += from[r] * x;
+    for (uint32_t part = 0; part < p.algo.sums; part++) {
+        float partial[TILE] = {};
+        for (int64_t k = part; k < inner; k += p.algo.sums) {
+            const float *from = a + k * rows + i;
+            const float x = b[j * inner + k];
+            if (n == TILE)
+                for (int64_t r = 0; r < TILE; r++)
+                    partial[r] += from[r] * x;
+            else
+                for (int64_t r = 0; r < n; r++)
+                    partial[r] += from[r] * x;
+        }
+        for (int64_t r = 0; r < n; r++)
+            sums[r] += partial[r];
     }
     for (int64_t r = 0; r < n; r++) {
         float y = p.alpha * sums[r];
@@ -121,6 +134,7 @@ void compute(const product &p) {
     const std::vector<float> a = unpacked(p.a, p.A, p.desc.trans_a),
                              b = unpacked(p.b, p.B, p.desc.trans_b);
     memset(p.work, 0xff, p.algo.work);
+    ax_emulated_took(is_fastest(p.algo.sums) ? 1 : 2);
     for (int64_t i = 0; i < rows; i += TILE)
         for (int64_t j = 0; j < cols; j++)
             column(p, a.data(), b.data(), rows, inner, i, j);
@@ -251,19 +265,37 @@ product product_of(ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b, ax_lt_layout
     return p;
 }
 
-/* One algorithm, which takes what it is promised, and a workspace where sums may be in parts. */
+/* They take what they are promised, and a workspace where sums may be in parts. */
 unsigned MatmulAlgoGetHeuristic(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b,
                                 ax_lt_layout c, ax_lt_layout d, ax_lt_preference opaque, int wanted,
                                 ax_lt_choice *found, int *n) {
     const preference *p = as<preference>(opaque);
-    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0, {}};
+    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0, {}, 0};
     if (wanted < 1 || !fits(product_of(desc, a, b, c, d)))
         return AX_LT_INVALID_VALUE;
     memcpy(algo.align, p->align, sizeof algo.align);
+    for (*n = 0; *n < wanted && algo.sums < SUMS; ++*n) {
+        algo.sums++;
+        found[*n] = {};
+        memcpy(&found[*n].algo, &algo, sizeof algo);
+        found[*n].workspaceSize = algo.work;
+    }
+    return AX_LT_OK;
+}
+
+unsigned MatmulAlgoCheck(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b,
+                         ax_lt_layout c, ax_lt_layout d, const ax_lt_algo *opaque,
+                         ax_lt_choice *found) {
+    algorithm algo;
+    memcpy(&algo, opaque, sizeof algo);
+    bool ok = fits(product_of(desc, a, b, c, d)) && algo.sums >= 1 && algo.sums <= SUMS;
+    for (uint32_t align : algo.align)
+        ok = ok && align >= 1 && align <= 256;
+    if (!ok)
+        return AX_LT_INVALID_VALUE;
     *found = {};
-    memcpy(&found->algo, &algo, sizeof algo);
+    found->algo = *opaque;
     found->workspaceSize = algo.work;
-    *n = 1;
     return AX_LT_OK;
 }
 

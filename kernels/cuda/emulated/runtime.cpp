@@ -14,6 +14,7 @@
 
 struct records {
     uint64_t last = 0, done = 0; /* numbers; done when that one was reached */
+    double at = 0;               /* and the time then */
 };
 struct cudaEvent {
     std::shared_ptr<records> of = std::make_shared<records>(); /* commands need it longer */
@@ -29,6 +30,7 @@ struct command {
 struct cudaStream {
     std::deque<command> list;
     uint64_t added = 0, done = 0;
+    double now = 0; /* its own milliseconds */
 };
 
 namespace {
@@ -38,6 +40,7 @@ std::vector<cudaStream *> streams;
 std::map<void *, size_t> device_memory; /* by address */
 unsigned random_state;
 bool opened;
+cudaStream *running;
 
 unsigned seed() {
     const char *text = getenv("AXTRAIN_CUDA_SEED");
@@ -68,10 +71,11 @@ bool ready(const cudaStream *s) {
 void run_first(cudaStream *s) {
     command c = std::move(s->list.front());
     s->list.pop_front();
+    running = s;
     if (c.run)
         c.run();
     if (c.record && c.record->done < c.number)
-        c.record->done = c.number;
+        *c.record = {c.record->last, c.number, s->now};
     s->done++;
 }
 
@@ -155,6 +159,10 @@ void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when, std::funct
     add(s, std::move(c));
 }
 
+void ax_emulated_took(double milliseconds) {
+    running->now += milliseconds;
+}
+
 ax_emulated_hold::ax_emulated_hold() {
     lock.lock();
 }
@@ -203,10 +211,15 @@ cudaError_t cudaSetDevice(int device) {
     cudaGetDeviceCount(&n);
     return device < n ? cudaSuccess : cudaErrorInvalidDevice;
 }
+cudaError_t cudaGetDevice(int *device) {
+    *device = 0;
+    return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     (void)device;
     *p = {};
-    snprintf(p->name, sizeof p->name, "emulated GPU");
+    const char *name = getenv("AXTRAIN_EMULATED_GPU");
+    snprintf(p->name, sizeof p->name, "%s", name ? name : "emulated GPU");
     p->totalGlobalMem = total_memory();
     p->major = 9;
     p->multiProcessorCount = 4;
@@ -340,5 +353,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     const uint64_t upto = of->last;
     run_until([=] { return of->done >= upto; });
     return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    *milliseconds = (float)(to->of->at - from->of->at);
+    return to->of->done >= to->of->last ? cudaSuccess : cudaErrorNotReady;
 }
 }

@@ -15,6 +15,8 @@ void ax_emulated_add(cudaStream_t s, std::function<void()> command);
 /* The same, if `when` says so. It is asked with the lock when the command is its stream's first. */
 void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when,
                           std::function<void()> command);
+/* Lets time pass on a stream, from its command: only what does so takes any (cudaEventElapsedTime). */
+void ax_emulated_took(double milliseconds);
 /* The runtime's lock, and waking who waits for commands. */
 struct ax_emulated_hold {
     ax_emulated_hold();
