@@ -405,7 +405,7 @@ static void nothing_is_a_failure(void **state) {
     static const struct {
         const char *rates;
         enum ax_status status;
-    } schedules[] = {{"", AX_ERR_DATA}, {"0.5", AX_OK}, {"0.5, 0.25", AX_ERR_FAILED}};
+    } schedules[] = {{"", AX_ERR_FAILED}, {"0.5", AX_OK}, {"0.5, 0.25", AX_ERR_FAILED}};
     char file[64];
     snprintf(file, sizeof file, "%s/schedules.json", dir);
     for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
