@@ -27,8 +27,8 @@ matrices(const struct ax_layer *l, const struct ax_expert_group *g,
          struct ax_tensor (*look_up)(const struct ax_unit *, const struct ax_param *)) {
     const struct ax_param *p = first_of(w, g, part);
     const struct ax_tensor first = look_up(l->unit, p);
-    if (is_stacked(w))
-        return ax_tensor_rows(&first, part->first, part->n);
+    if (is_stacked(w)) /* a frozen parameter has no gradient */
+        return first.data ? ax_tensor_rows(&first, part->first, part->n) : first;
     const int64_t rows = w->parts * p->shape[0], cols = p->shape[1];
     struct ax_tensor all = ax_tensor_3d(first.dtype, first.data, part->n, rows, cols);
     if (part->n > 1)
