@@ -37,7 +37,8 @@ enum ax_file_form {
     AX_FORM_PACKED,
     AX_FORM_INT8,
     AX_FORM_FLOAT,
-    AX_FORM_NVFP4
+    AX_FORM_NVFP4,
+    AX_FORM_GPTQ /* read only */
 };
 const char *ax_file_form_name(enum ax_file_form form); /* "pack-quantized"; NULL = no folder */
 

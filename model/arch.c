@@ -14,6 +14,7 @@
 #include "model/classifier.h"
 #include "model/families/family.h"
 #include "model/layer.h"
+#include "parallel/packed_block.h"
 
 #define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */
 #define MAX_HEAD_DIM   2048
@@ -53,12 +54,17 @@ static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
     if (!q.v)
         return AX_OK;
     AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
+    snprintf(a->quant_method, sizeof a->quant_method, "%s", method);
     if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/mxfp4.h */
         return AX_OK;
-    if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0) {
+    if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0 ||
+        strcmp(method, "gptq") == 0) {
         a->quantizes_input = ax_compressed_inputs(q, &a->input);
         a->quantizes_head = ax_compressed_head(q);
-        return ax_compressed_parse(q, &format);
+        AX_TRY(ax_compressed_parse(q, &format));
+        a->int4_codes = format.form == AX_FORM_GPTQ && format.bits == 4 && format.symmetric &&
+                        !format.ordered && format.block % AX_INT4_BLOCK == 0;
+        return AX_OK;
     }
     ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",
                   *method ? " (" : "", method, *method ? ")" : "");

@@ -133,7 +133,10 @@ struct ax_arch {
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
     bool quantizes_head; /* and so are those of the head */
-    int64_t n_unused;    /* layers after the last one that the folder has, too: of multi-token
+    char quant_method
+        [24];         /* of config.json's quantization_config; "": the folder is not quantized */
+    bool int4_codes;  /* GPTQ: all matrices have what packed int4 stores */
+    int64_t n_unused; /* layers after the last one that the folder has, too: of multi-token
                          prediction. They are kept and not trained */
     struct ax_layer_spec *layers; /* [n_layers] */
 };

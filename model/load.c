@@ -94,8 +94,19 @@ static bool is_unused(const struct ax_model *m, const char *name) {
     return layer >= m->arch.n_layers && layer < m->arch.n_layers + m->arch.n_unused;
 }
 
+/* True for a bias that adds nothing, as AutoGPTQ writes beside every matrix. */
+static bool is_zero_bias(const struct ax_st_entry *e) {
+    const size_t n = strlen(e->name);
+    if (n < 5 || strcmp(e->name + n - 5, ".bias") != 0 || !e->data)
+        return false;
+    for (int64_t i = 0; i < e->numel; i++)
+        if (ax_load(e->dtype, e->data, i) != 0)
+            return false;
+    return true;
+}
+
 /* An unused tensor would mean training that silently starts from something else. Known leftovers:
- * rope buffers of old files, and a head that is not used: the copy of a tied one, or what a
+ * rope buffers of old files, biases of zeros, and a head that is not used: the copy of a tied one, or what a
  * classifier's replaces. */
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_hf *hf) {
     const int n = ax_hf_count(hf);
@@ -111,7 +122,7 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
         const bool harmless =
             strstr(name, "rotary_emb.inv_freq") || is_unused(m, name) ||
             ((m->arch.tied || m->arch.new_head) && strcmp(name, "lm_head.weight") == 0);
-        if (!harmless && !known(name, names, n_params))
+        if (!harmless && !known(name, names, n_params) && !is_zero_bias(ax_hf_at(hf, i)))
             st = ax_error(AX_ERR_DATA, "%s: unexpected tensor %s in a %s model", hf->dir, name,
                           m->arch.family->model_type);
     }

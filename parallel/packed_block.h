@@ -1,4 +1,4 @@
-/* What packed.c and packed_load.c share. */
+/* Blocks of packed storage. */
 #ifndef AX_PARALLEL_PACKED_BLOCK_H
 #define AX_PARALLEL_PACKED_BLOCK_H
 

@@ -1,6 +1,6 @@
 /* Reading: each matrix is an entry whose elements are computed. compressed_config.c knows
  * config.json. */
-#include "ckpt/hf/compressed.h"
+#include "ckpt/hf/compressed_matrix.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,15 +8,6 @@
 
 #include "base/mem.h"
 #include "kernels/quant_block.h"
-
-struct ax_compressed_matrix {
-    char *name;
-    struct ax_compressed_format f;
-    int64_t cols, block, across; /* across: scales from one row of blocks to the next */
-    const struct ax_st_entry *codes, *scale;
-    float outer; /* of nvfp4 */
-    struct ax_element_codes kept;
-};
 
 static bool is_packed(const struct ax_compressed_format *f) {
     return f->form == AX_FORM_PACKED || f->form == AX_FORM_NVFP4;
@@ -99,11 +90,12 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
 }
 
-static const struct ax_st_entry *sibling(int n, const struct ax_st_entry *const *entries,
-                                         const char *stem, size_t len, const char *what) {
-    for (int i = 0; i < n; i++)
-        if (strncmp(entries[i]->name, stem, len) == 0 && strcmp(entries[i]->name + len, what) == 0)
-            return entries[i];
+const struct ax_st_entry *ax_compressed_sibling(const struct ax_compressed_folder *in,
+                                                const char *name, size_t stem, const char *what) {
+    for (int i = 0; i < in->n; i++)
+        if (strncmp(in->entries[i]->name, name, stem) == 0 &&
+            strcmp(in->entries[i]->name + stem, what) == 0)
+            return in->entries[i];
     return NULL;
 }
 
@@ -113,7 +105,7 @@ static size_t stem_of(const char *name, const char *suffix) {
     return n > m && strcmp(name + n - m, suffix) == 0 ? n - m : 0;
 }
 
-static enum ax_status wrong(const char *dir, const struct ax_st_entry *e, const char *why) {
+enum ax_status ax_compressed_wrong(const char *dir, const struct ax_st_entry *e, const char *why) {
     return ax_error(AX_ERR_DATA, "%s: %s %s; quantize the model again", dir, e->name, why);
 }
 
@@ -123,54 +115,67 @@ static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix 
                                  : m->f.form == AX_FORM_INT8 ? AX_I8
                                                              : AX_U8;
     if (c->ndim != 2 || c->dtype != stored || c->numel == 0)
-        return wrong(dir, c, "is no matrix of codes");
+        return ax_compressed_wrong(dir, c, "is no matrix of codes");
     const int64_t per = is_packed(&m->f) ? (int64_t)ax_dtype_size(c->dtype) * 8 / m->f.bits : 1;
+    m->rows = c->shape[0];
     m->cols = c->shape[1] * per;
     m->block = m->f.block > 0 ? m->f.block : m->cols;
     m->across = (m->cols + m->block - 1) / m->block;
     const int64_t down = m->f.rows > 0 ? (c->shape[0] + m->f.rows - 1) / m->f.rows : c->shape[0];
     const int64_t scales = m->f.block == AX_BLOCK_TENSOR ? 1 : down * m->across;
     if (m->cols % m->block != 0 && m->f.rows == 0)
-        return wrong(dir, c, "has rows that the group size does not divide");
+        return ax_compressed_wrong(dir, c, "has rows that the group size does not divide");
     if (s->numel != scales)
-        return wrong(dir, s, "has another number of scales than the matrix has blocks");
+        return ax_compressed_wrong(dir, s,
+                                   "has another number of scales than the matrix has blocks");
     if (m->f.form == AX_FORM_NVFP4 ? s->dtype != AX_U8 : !ax_dtype_info(s->dtype)->is_float)
-        return wrong(dir, s, "is of another type than its format has");
+        return ax_compressed_wrong(dir, s, "is of another type than its format has");
     return AX_OK;
 }
 
-static enum ax_status add_matrix(struct ax_compressed *c, const char *dir,
-                                 const struct ax_compressed_format *f, int n,
-                                 const struct ax_st_entry *const *entries,
-                                 const struct ax_st_entry *codes, size_t stem) {
-    struct ax_compressed_matrix *m = &c->matrices[c->n_matrices];
-    *m = (struct ax_compressed_matrix){.f = *f, .codes = codes};
-    m->scale =
-        sibling(n, entries, codes->name, stem, f->rows > 0 ? ".weight_scale_inv" : ".weight_scale");
+/* All but GPTQ's: completes a matrix whose f and codes are set. */
+static enum ax_status open_matrix(struct ax_compressed_matrix *m,
+                                  const struct ax_compressed_folder *in, size_t stem) {
+    const struct ax_st_entry *codes = m->codes;
+    const bool inverse = m->f.rows > 0;
+    m->scale = ax_compressed_sibling(in, codes->name, stem,
+                                     inverse ? ".weight_scale_inv" : ".weight_scale");
     if (!m->scale)
-        return wrong(dir, codes, f->rows > 0 ? "has no weight_scale_inv" : "has no weight_scale");
-    AX_TRY(check_shapes(dir, m));
-    if (f->form == AX_FORM_NVFP4) {
+        return ax_compressed_wrong(in->dir, codes,
+                                   inverse ? "has no weight_scale_inv" : "has no weight_scale");
+    AX_TRY(check_shapes(in->dir, m));
+    if (m->f.form == AX_FORM_NVFP4) {
         const struct ax_st_entry *g =
-            sibling(n, entries, codes->name, stem, ".weight_global_scale");
+            ax_compressed_sibling(in, codes->name, stem, ".weight_global_scale");
         const double global =
             g && g->numel == 1 && g->dtype == AX_F32 ? ax_load(g->dtype, g->data, 0) : 0;
         if (!(global > 0))
-            return wrong(dir, codes, "has no weight_global_scale above 0");
+            return ax_compressed_wrong(in->dir, codes, "has no weight_global_scale above 0");
         m->outer = 1 / (float)global;
     }
+    if (has_codes(&m->f))
+        m->kept = (struct ax_element_codes){m->f.kind, m->block, read_codes};
+    return AX_OK;
+}
+
+static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compressed_format *f,
+                                 const struct ax_compressed_folder *in,
+                                 const struct ax_st_entry *codes, size_t stem) {
+    struct ax_compressed_matrix *m = &c->matrices[c->n_matrices];
+    const bool gptq = f->form == AX_FORM_GPTQ;
+    *m = (struct ax_compressed_matrix){.f = *f, .codes = codes};
+    AX_TRY(gptq ? ax_compressed_gptq_open(m, in, stem) : open_matrix(m, in, stem));
     AX_TRY(ax_sprintf(&m->name, "%.*s.weight", (int)stem, codes->name));
-    m->kept = (struct ax_element_codes){f->kind, m->block, read_codes};
     c->n_matrices++;
     struct ax_st_entry *e = &c->entries[c->n++];
     *e = (struct ax_st_entry){.name = m->name,
                               .dtype = AX_F32,
                               .ndim = 2,
-                              .shape = {codes->shape[0], m->cols},
-                              .numel = codes->shape[0] * m->cols,
-                              .read = read_matrix,
+                              .shape = {m->rows, m->cols},
+                              .numel = m->rows * m->cols,
+                              .read = gptq ? ax_compressed_gptq_read : read_matrix,
                               .ctx = m,
-                              .codes = has_codes(f) ? &m->kept : NULL,
+                              .codes = m->kept.read ? &m->kept : NULL,
                               .stored = codes->data,
                               .stored_bytes = codes->bytes};
     e->bytes = (size_t)e->numel * sizeof(float);
@@ -179,19 +184,29 @@ static enum ax_status add_matrix(struct ax_compressed *c, const char *dir,
 
 static bool is_codes(const struct ax_compressed_format *f, const struct ax_st_entry *e,
                      size_t *stem) {
-    *stem = stem_of(e->name, is_packed(f) ? ".weight_packed" : ".weight");
+    const bool gptq = f->form == AX_FORM_GPTQ;
+    *stem = stem_of(e->name, gptq ? ".qweight" : is_packed(f) ? ".weight_packed" : ".weight");
+    if (gptq)
+        return *stem > 0;
     return *stem > 0 && (is_packed(f) || e->dtype == (f->form == AX_FORM_INT8 ? AX_I8 : AX_U8));
 }
 
-static bool is_side(const struct ax_st_entry *e) {
-    return stem_of(e->name, ".weight_scale") || stem_of(e->name, ".weight_scale_inv") ||
-           stem_of(e->name, ".weight_shape") || stem_of(e->name, ".weight_global_scale") ||
-           stem_of(e->name, ".input_global_scale");
+static bool is_side(const struct ax_compressed_format *f, const struct ax_st_entry *e) {
+    static const char *const usual[] = {".weight_scale", ".weight_scale_inv", ".weight_shape",
+                                        ".weight_global_scale", ".input_global_scale"},
+                             *const gptq[] = {".scales", ".qzeros", ".g_idx"};
+    const bool other = f->form == AX_FORM_GPTQ;
+    const size_t n = other ? sizeof gptq / sizeof *gptq : sizeof usual / sizeof *usual;
+    for (size_t i = 0; i < n; i++)
+        if (stem_of(e->name, (other ? gptq : usual)[i]))
+            return true;
+    return false;
 }
 
 enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
                                   const struct ax_compressed_format *f, int n,
                                   const struct ax_st_entry *const *entries) {
+    const struct ax_compressed_folder in = {dir, n, entries};
     *c = (struct ax_compressed){0};
     enum ax_status st;
     AX_TRY(ax_alloc(&c->entries, (size_t)n, sizeof *c->entries));
@@ -199,8 +214,8 @@ enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
     for (int i = 0; i < n; i++) {
         size_t stem;
         if (is_codes(f, entries[i], &stem))
-            AX_TRY_GOTO(add_matrix(c, dir, f, n, entries, entries[i], stem), st, fail);
-        else if (!is_side(entries[i]))
+            AX_TRY_GOTO(add_matrix(c, f, &in, entries[i], stem), st, fail);
+        else if (!is_side(f, entries[i]))
             c->entries[c->n++] = *entries[i];
     }
     qsort(c->entries, (size_t)c->n, sizeof *c->entries, by_name);

@@ -8,10 +8,16 @@
  *   nvfp4-pack-quantized  X.weight_packed U8, two codes per byte, the first lowest; X.weight_scale
  *                         F8_E4M3 [out][in/16]; X.weight_global_scale [1], by which values are divided
  *
- *
- * and of DeepSeek's, which transformers calls fp8:
+ * of DeepSeek's, which transformers calls fp8:
  *
  *   X.weight F8_E4M3; X.weight_scale_inv [⌈out/128⌉][⌈in/128⌉], by which values are multiplied
+ *
+ * and of GPTQ's (Frantar et al. 2023), as AutoGPTQ and GPTQModel pack them, with 32/bits codes in a word:
+ *
+ *   X.qweight I32 [in/(32/bits)][out]: codes of one output, the first input lowest; X.scales [groups][out];
+ *   X.qzeros I32 [groups][out/(32/bits)], the first output lowest: zeros less 1 modulo 2^bits, or in gptq_v2 zeros;
+ *   X.g_idx I32 [in]: the group of each input, which with desc_act may be any; without it, in/group_size.
+ *   value = scale·(code - zero)
  *
  * Read, each is a float32 matrix X.weight with the values that quantization-aware training used. */
 #ifndef AX_CKPT_HF_COMPRESSED_H
@@ -34,6 +40,9 @@ struct ax_compressed_format {
     int bits;
     int64_t block; /* of struct ax_number_format */
     int64_t rows;  /* > 0: a scale is of so many rows of `block` elements, fewer at the edges */
+    unsigned zero_offset; /* GPTQ: what is added to stored zeros */
+    bool ordered;         /* GPTQ: each matrix needs g_idx */
+    bool symmetric;       /* GPTQ: zeros are half the range */
 };
 /* From quantization_config, whose groups have to agree; AX_ERR_UNSUPPORTED names what is not supported. */
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);

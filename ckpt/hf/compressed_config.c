@@ -1,12 +1,13 @@
 /* quantization_config of config.json, for compressed-tensors and from it. */
 #include <string.h>
 
-#include "ckpt/hf/compressed.h"
+#include "ckpt/hf/compressed_matrix.h"
 
 struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s) {
     const bool four = s->form == AX_FORM_NVFP4 || s->weight.kind == AX_QUANT_INT4 ||
                       s->weight.kind == AX_QUANT_INT4_FP8;
-    return (struct ax_compressed_format){s->form, s->weight.kind, four ? 4 : 8, s->weight.block, 0};
+    return (struct ax_compressed_format){
+        .form = s->form, .kind = s->weight.kind, .bits = four ? 4 : 8, .block = s->weight.block};
 }
 
 /* ---- writing ---- */
@@ -89,7 +90,7 @@ static enum ax_status unsupported(struct ax_json v, const char *what) {
     ax_json_error(v,
                   "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
                   "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one format; fp8 "
-                  "by blocks",
+                  "by blocks; GPTQ",
                   what);
     return AX_ERR_UNSUPPORTED;
 }
@@ -117,7 +118,8 @@ static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_form
         return unsupported(config, "fp8 needs e4m3 and a weight_block_size [rows, columns]");
     AX_TRY(ax_json_i64(ax_json_at(size, 0), 1, 1 << 20, &rows));
     AX_TRY(ax_json_i64(ax_json_at(size, 1), 1, 1 << 20, &cols));
-    *out = (struct ax_compressed_format){AX_FORM_FLOAT, AX_QUANT_FP8, 8, cols, rows};
+    *out = (struct ax_compressed_format){
+        .form = AX_FORM_FLOAT, .kind = AX_QUANT_FP8, .bits = 8, .block = cols, .rows = rows};
     return AX_OK;
 }
 
@@ -139,8 +141,10 @@ static enum ax_status parse_group(struct ax_json config, struct ax_json w,
             strcmp(known[i].strategy, strategy) != 0 || known[i].bits != bits ||
             (known[i].block > 0 && group < 1))
             continue;
-        *out = (struct ax_compressed_format){known[i].form, known[i].kind, known[i].bits,
-                                             known[i].block > 0 ? group : known[i].block, 0};
+        *out = (struct ax_compressed_format){.form = known[i].form,
+                                             .kind = known[i].kind,
+                                             .bits = known[i].bits,
+                                             .block = known[i].block > 0 ? group : known[i].block};
         return AX_OK;
     }
     return unsupported(w, "this format of weights is not supported");
@@ -151,6 +155,8 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
     AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
     if (strcmp(method, "fp8") == 0)
         return parse_fp8(config, out);
+    if (strcmp(method, "gptq") == 0)
+        return ax_compressed_gptq_parse(config, out);
     if (strcmp(method, "compressed-tensors") != 0)
         return unsupported(config, "this kind of quantization is not supported");
     const struct ax_json groups = ax_json_get(config, "config_groups");

@@ -23,12 +23,15 @@ const struct ax_config_key ax_config_keys_model[] = {
            "What computes: the GPU (cuda), the processor, or the GPU where one can be used "
            "(docs/gpu.md).",
            .choices = "auto|cuda|cpu", .dflt = "auto"),
-    AX_KEY("gptq", AX_T_BOOL, "The base contains GPTQ weights.", AX_NEEDS(GPTQ)),
+    AX_KEY("gptq", AX_T_BOOL,
+           "The base contains GPTQ weights; an adapter keeps symmetric 4-bit groups as codes in "
+           "memory."),
     AX_KEY("model_quantization_config", AX_T_STR,
            "How a base that is already quantized stores its weights.",
-           .choices = "Mxfp4Config|FineGrainedFP8Config", AX_NEEDS(PREQUANTIZED)),
+           .choices = "Mxfp4Config|FineGrainedFP8Config"),
     AX_KEY("model_quantization_config_kwargs", AX_T_OPTIONS,
-           "Options of model_quantization_config.", AX_NEEDS(PREQUANTIZED),
+           "Options of model_quantization_config: dequantize, which weights are while they are "
+           "read, whatever it says.",
            .when = "model_quantization_config"),
     AX_KEY("quantize_moe_experts", AX_T_BOOL,
            "Quantize the frozen weights of experts too, as load_in_4bit or load_in_8bit does the "

@@ -123,6 +123,7 @@ const struct ax_config_rule ax_config_rules[] = {
      "load_in_8bit"},
     {"quantize_moe_experts && lora_target_linear", "lora_target_linear",
      "not supported with quantize_moe_experts: name the modules in lora_target_modules"},
+    {"qat && gptq", "gptq", "qat quantizes the weights itself: set it to false"},
     {"qat && (load_in_4bit || load_in_8bit)", "qat",
      "quantizes the weights itself, so the base cannot be: set load_in_4bit and load_in_8bit to "
      "false"},

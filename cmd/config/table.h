@@ -81,8 +81,6 @@ enum ax_config_support {
     X(COMMAND_A, "command-a-templates", "chat templates of Command A; use chat_template_jinja")    \
     X(PYTHON, "python", "Python code named in the YAML file")                                      \
     X(MULTIMODAL, "multimodal", "images and audio")                                                \
-    X(PREQUANTIZED, "quantized-bases", "bases quantized to MXFP4, or to FP8 by blocks")            \
-    X(GPTQ, "gptq", "bases in the GPTQ format")                                                    \
     X(NVFP4, "nvfp4-bases", "bases quantized to NVFP4")                                            \
     X(BITNET, "bitnet", "1-bit models (BitNet)")                                                   \
     X(LINEAR_EXPERTS, "linearized-experts", "experts of Llama 4 as separate matrices")             \

@@ -36,7 +36,9 @@ static enum ax_status read_store(struct ax_train_setup *s) {
     s->store_experts = ax_config_bool(s->cfg, "quantize_moe_experts");
     if (strcmp(ax_config_str(s->cfg, "adapter"), "qlora") == 0)
         return read_quantization(s);
-    s->base_store = ax_config_bool(s->cfg, "load_in_8bit") ? AX_STORE_INT8 : AX_STORE_PLAIN;
+    s->base_store = ax_config_bool(s->cfg, "load_in_8bit")                 ? AX_STORE_INT8
+                    : ax_config_bool(s->cfg, "gptq") && s->arch.int4_codes ? AX_STORE_INT4
+                                                                           : AX_STORE_PLAIN;
     return AX_OK;
 }
 

@@ -279,6 +279,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "kd_trainer",
                                         "kd_topk",
                                         "adapter",
+                                        "gptq",
                                         "load_in_4bit",
                                         "load_in_8bit",
                                         "quantize_moe_experts",

@@ -71,6 +71,7 @@ static enum ax_status open_model(struct ax_train_setup *s) {
     AX_TRY(open_arch(s));
     AX_TRY(ax_train_head(s));
     AX_TRY(check_model_type(s));
+    AX_TRY(ax_train_quantized_base(s));
     if (s->arch.wrapper && ax_config_bool(s->cfg, "reinit_weights"))
         return ax_config_error(s->cfg, "reinit_weights",
                                "cannot start a model that contains a text model from random "

@@ -68,6 +68,8 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
 /* Replaces the base's head if the keys train another, before anything looks at the model. */
 enum ax_status ax_train_head(struct ax_train_setup *s);
+/* Keys that say how the base is quantized, against its config.json. */
+enum ax_status ax_train_quantized_base(const struct ax_train_setup *s);
 /* Text of AX_STEPS_FILE; NULL: the run trains no process reward model. */
 enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */

@@ -229,7 +229,6 @@ static void what_cannot_be_done_stops(void **state) {
         {"optimizer: adopt_adamw\n", AX_CAP_OTHER_OPTIM},
         {"image_size: 512\n", AX_CAP_MULTIMODAL},
         {"peft: {loftq_config: {loftq_bits: 4}}\nadapter: lora\n", AX_CAP_LOFTQ},
-        {"gptq: true\n", AX_CAP_GPTQ},
         {"use_onebitllms: true\n", AX_CAP_BITNET},
         {"shrink_embeddings: true\n", AX_CAP_SHRINK},
     };

@@ -1,0 +1,221 @@
+/* A GPTQ folder as a model and as the base of an adapter: it is what the compressed-tensors folder with its codes is,
+ * also where an adapter keeps the codes in memory; and keys that say what the folder is not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "ckpt/hf/hf.h"
+#include "tests/cmd/chats_case.h"
+#include "tests/cmd/program_case.h"
+
+enum { GROUP = 32, PER = 8, MATRICES = 21, PARTS = 4 };
+
+struct part {
+    char name[96];
+    void *data;
+    enum ax_dtype dtype;
+};
+static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct part *p = ctx;
+    const size_t size = ax_dtype_size(p->dtype);
+    memcpy(out, (const char *)p->data + (size_t)first * size, (size_t)n * size);
+    return AX_OK;
+}
+
+static struct ax_st_output output(struct part *p, const char *stem, const char *end,
+                                  enum ax_dtype dtype, int64_t rows, int64_t cols) {
+    snprintf(p->name, sizeof p->name, "%s%s", stem, end);
+    p->dtype = dtype;
+    assert_int_equal(ax_alloc(&p->data, (size_t)(rows * cols), ax_dtype_size(dtype)), AX_OK);
+    memset(p->data, 0, (size_t)(rows * cols) * ax_dtype_size(dtype));
+    return (struct ax_st_output){.name = p->name,
+                                 .dtype = dtype,
+                                 .ndim = rows > 1 ? 2 : 1,
+                                 .shape = {rows > 1 ? rows : cols, cols},
+                                 .fill = copy,
+                                 .ctx = p};
+}
+
+/* The codes of a matrix as GPTQ packs them, with the bias of zeros that AutoGPTQ writes. */
+static void repack(const struct ax_st_entry *e, struct part *p, struct ax_st_output *t) {
+    const int64_t out = e->shape[0], in = e->shape[1], groups = in / GROUP;
+    unsigned char *codes;
+    float *scales;
+    char stem[96];
+    snprintf(stem, sizeof stem, "%.*s", (int)(strlen(e->name) - strlen(".weight")), e->name);
+    t[0] = output(&p[0], stem, ".qweight", AX_I32, in / PER, out);
+    t[1] = output(&p[1], stem, ".qzeros", AX_I32, groups, out / PER);
+    t[2] = output(&p[2], stem, ".scales", AX_F32, groups, out);
+    t[3] = output(&p[3], stem, ".bias", AX_F16, 1, out);
+    memset(p[1].data, 0x77, (size_t)(groups * out / PER) * 4);
+    assert_int_equal(ax_alloc(&codes, (size_t)e->numel, 1), AX_OK);
+    assert_int_equal(ax_alloc(&scales, (size_t)(e->numel / GROUP), sizeof *scales), AX_OK);
+    assert_int_equal(e->codes->read(e->ctx, 0, e->numel, codes, scales), AX_OK);
+    for (int64_t i = 0; i < e->numel; i++) {
+        const int64_t row = i / in, col = i % in;
+        const uint32_t code = (uint32_t)((signed char)codes[i] + 8);
+        ((uint32_t *)p[0].data)[col / PER * out + row] |= code << (4 * (col % PER));
+        ((float *)p[2].data)[col / GROUP * out + row] = scales[i / GROUP];
+    }
+    ax_free(codes);
+    ax_free(scales);
+}
+
+static void put_config(const char *from, const char *to) {
+    struct ax_json_doc doc;
+    char path[300], *text;
+    size_t len;
+    snprintf(path, sizeof path, "%s/config.json", from);
+    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
+    json_object_set_new(doc.root, "quantization_config",
+                        json_pack("{ss si si sb sb}", "quant_method", "gptq", "bits", 4,
+                                  "group_size", GROUP, "desc_act", 0, "sym", 1));
+    assert_int_equal(ax_json_dump(doc.root, &text, &len), AX_OK);
+    snprintf(path, sizeof path, "%s/config.json", to);
+    assert_int_equal(ax_write_file_atomic(path, text, len), AX_OK);
+    ax_free(text);
+    ax_json_free(&doc);
+}
+
+/* SCRATCH/int4, the golden llama as `axtrain quantize` writes it, and SCRATCH/gptq with its codes. */
+static int make_folders(void **state) {
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
+    static struct part parts[PARTS * MATRICES], plain[64];
+    struct ax_st_output t[PARTS * MATRICES + 64];
+    char from[200], to[200], path[600], *text;
+    struct ax_hf hf;
+    size_t len;
+    int n = 0, matrices = 0;
+    if (scratch_make(state) != 0 || !getenv("AX_TEST_BIN"))
+        return 0;
+    snprintf(from, sizeof from, "%s", in_scratch("int4"));
+    snprintf(to, sizeof to, "%s", in_scratch("gptq"));
+    sft_command = "quantize";
+    EXPECT(0, "21 matrices as int4", golden_llama(), from, "--scheme", "int4");
+    assert_int_equal(ax_mkdir_parents(to), AX_OK);
+    assert_int_equal(ax_hf_open(&hf, from), AX_OK);
+    for (int i = 0; i < ax_hf_count(&hf); i++) {
+        const struct ax_st_entry *e = ax_hf_at(&hf, i);
+        if (e->codes) {
+            repack(e, &parts[PARTS * matrices++], &t[n]);
+            n += PARTS;
+            continue;
+        }
+        plain[i] = (struct part){.data = (void *)(uintptr_t)e->data, .dtype = e->dtype};
+        t[n] = (struct ax_st_output){.name = e->name,
+                                     .dtype = e->dtype,
+                                     .ndim = e->ndim,
+                                     .shape = {e->shape[0], e->shape[1]},
+                                     .fill = copy,
+                                     .ctx = &plain[i]};
+        n++;
+    }
+    assert_int_equal(matrices, MATRICES);
+    assert_int_equal(ax_safetensors_write(in_scratch("gptq/model.safetensors"), n, t), AX_OK);
+    ax_hf_close(&hf);
+    for (int i = 0; i < PARTS * MATRICES; i++)
+        ax_free(parts[i].data);
+    put_config(from, to);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", golden_llama(), files[i]);
+        assert_int_equal(ax_read_file(path, 1 << 24, &text, &len), AX_OK);
+        snprintf(path, sizeof path, "%s/%s", to, files[i]);
+        assert_int_equal(ax_write_file_atomic(path, text, len), AX_OK);
+        ax_free(text);
+    }
+    return 0;
+}
+
+static double evaluate(const char *model, const char *more) {
+    char said[8192];
+    if (run(said, sizeof said, "eval --model %s --config %s --dtype float32 --json %s",
+            in_scratch(model), in_scratch("c.yaml"), more) != 0)
+        fail_msg("%s", said);
+    const char *json = strchr(said, '{');
+    json_t *v = json ? json_loads(json, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    const double nll = json_number_value(json_object_get(v, "mean_nll"));
+    json_decref(v);
+    if (!(nll > 0))
+        fail_msg("%s", said);
+    return nll;
+}
+
+/* base_model=… in the scratch folder. */
+static const char *base(const char *name) {
+    static char text[2][200];
+    static int next;
+    char *to = text[next++ % 2];
+    snprintf(to, sizeof text[0], "base_model=%s/%s", scratch, name);
+    return to;
+}
+
+static const char lora[] =
+    "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\nmax_steps: 3\n"
+    "merge_lora: true\nfloat32: true\nsave_only_model: true\n";
+
+static void it_is_the_model_of_its_codes(void **state) {
+    (void)state;
+    chats_config(lora);
+    assert_true(evaluate("gptq", "") == evaluate("int4", ""));
+    assert_true(evaluate("gptq", "--base int4") == evaluate("int4", "--base int4"));
+}
+
+static void adapters_are_trained_beside_its_codes(void **state) {
+    (void)state;
+    char config[160];
+    snprintf(config, sizeof config, "%s", chats_config(lora));
+    sft_command = "sft";
+    EXPECT(0, "base stored as plain", config, base("int4"), out("plain"));
+    EXPECT(0, "base stored as int4", config, base("gptq"), "gptq=true", out("packed"));
+    EXPECT(0, "base stored as int8", config, base("gptq"), "gptq=true", "load_in_8bit=true",
+           "max_steps=1", out("bytes"));
+    assert_true(metric_of("plain", "eval_loss", 3) == metric_of("packed", "eval_loss", 3));
+    assert_true(evaluate("plain/merged", "") == evaluate("packed/merged", ""));
+    sft_command = "plan";
+    EXPECT(0, "int4", config, base("gptq"), "gptq=true", out("planned"));
+}
+
+static void keys_have_to_agree_with_the_folder(void **state) {
+    (void)state;
+    char config[160];
+    snprintf(config, sizeof config, "%s", chats_config(lora));
+    sft_command = "sft";
+    EXPECT(2, "gptq: needs a base whose config.json says quant_method: gptq; remove the key",
+           config, base("int4"), "gptq=true", out("not"));
+    EXPECT(2,
+           "model_quantization_config: Mxfp4Config needs a base whose config.json says "
+           "quant_method: mxfp4",
+           config, base("gptq"), "model_quantization_config=Mxfp4Config", out("not"));
+    EXPECT(2, "FineGrainedFP8Config needs a base whose config.json says quant_method: fp8", config,
+           base("int4"), "model_quantization_config=FineGrainedFP8Config", out("not"));
+    EXPECT(2, "qat quantizes the weights itself", config, base("gptq"), "gptq=true",
+           "qat.scheme=int4", out("not"));
+}
+
+static void keys_that_agree_are_accepted(void **state) {
+    (void)state;
+    char config[160], mxfp4[600], tokenizer[600];
+    snprintf(config, sizeof config, "%s", chats_config("max_steps: 1\n"));
+    snprintf(mxfp4, sizeof mxfp4, "base_model=%s", fixture("models/gpt_oss/mxfp4"));
+    snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
+    sft_command = "sft";
+    EXPECT(0, "saved: ", config, mxfp4, tokenizer, "model_quantization_config=Mxfp4Config",
+           "model_quantization_config_kwargs={dequantize: true}", out("mxfp4"));
+    EXPECT(2, "model_quantization_config_kwargs: fmt is not supported; config.json of the base",
+           config, mxfp4, tokenizer, "model_quantization_config=Mxfp4Config",
+           "model_quantization_config_kwargs={fmt: e4m3}", out("not"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_is_the_model_of_its_codes),
+        cmocka_unit_test(adapters_are_trained_beside_its_codes),
+        cmocka_unit_test(keys_have_to_agree_with_the_folder),
+        cmocka_unit_test(keys_that_agree_are_accepted),
+    };
+    return cmocka_run_group_tests(tests, make_folders, scratch_remove);
+}
