@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "kernels/cuda/nccl.h"
+#include "parallel/flight.h"
 
 #define LOOK     0.2 /* seconds between two looks at transfers */
 #define MESSAGES 32  /* that are started and not enqueued */
@@ -20,7 +21,9 @@ struct member {
     struct ax_comm by_host; /* the same group on the host's fabric, for the host's memory */
     enum ax_role role;
     uint64_t ended; /* the last ticket that is enqueued; under the world's lock */
-    uint64_t seen;  /* the one that the watch waits for, 0: none */
+    uint64_t done;  /* the last one that the flight record has as done */
+    struct ax_flight *_Atomic flight;
+    uint64_t seen; /* the one that the watch waits for, 0: none */
     double since;
     /* Messages travel together as soon as one is waited for: alone, in a stream's order, a message from
      * a rank that first waits for one from here would never arrive. */
@@ -35,7 +38,7 @@ struct world {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct member *members;
-    bool stop;
+    bool stop, given_up;
     struct ax_error_record lost; /* why transfers were given up */
     struct ax_worker watch;
 };
@@ -61,9 +64,20 @@ static enum ax_status look(struct member *m, double now, double timeout) {
         m->world->host->rank, (unsigned long long)m->seen, ax_role_name(m->role), timeout);
 }
 
+/* On the device nothing tells the host when a transfer is done: the watch asks. */
+static void record_done(struct world *w) {
+    for (struct member *m = w->members; m; m = m->next) {
+        m->done = ax_nccl_done(m->nccl, m->done);
+        ax_flight_done_to(m->flight, m->role, m->done);
+    }
+}
+
 static void give_up(struct world *w) {
+    if (!w->given_up)
+        record_done(w); /* afterwards all have ended */
+    w->given_up = true;
     for (struct member *m = w->members; m; m = m->next)
-        ax_nccl_abort(m->nccl);
+        ax_nccl_abort(m->nccl, &w->lost);
 }
 
 static enum ax_status watch(void *arg) {
@@ -77,7 +91,9 @@ static enum ax_status watch(void *arg) {
             if (st != AX_OK)
                 ax_error_save(&w->lost, st);
         }
-        if (w->lost.st != AX_OK)
+        if (w->lost.st == AX_OK)
+            record_done(w);
+        else
             give_up(w);
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += (long)(LOOK * 1e9);
@@ -144,11 +160,12 @@ static enum ax_status enqueue(struct ax_comm *c, const struct ax_collective *wha
 }
 
 static enum ax_status end(struct member *m, uint64_t ticket) {
-    AX_TRY(ax_nccl_end(m->nccl, ticket));
     pthread_mutex_lock(&m->world->lock);
-    m->ended = ticket;
+    const enum ax_status st = ax_nccl_end(m->nccl, ticket);
+    if (st == AX_OK)
+        m->ended = ticket;
     pthread_mutex_unlock(&m->world->lock);
-    return AX_OK;
+    return st;
 }
 
 static enum ax_status send_messages(struct member *m) {
@@ -179,6 +196,7 @@ static enum ax_status nccl_start(struct ax_comm *c, struct ax_queue *q,
     if (!q->ops->device->own_fabric)
         return m->by_host.ops->start(&m->by_host, q, what, ticket);
     AX_TRY(lost(m->world));
+    m->flight = c->flight;
     AX_TRY(ax_nccl_begin(m->nccl, q));
     if (what->kind == AX_SEND_RECV)
         return start_message(m, what, ticket.id);
@@ -189,8 +207,11 @@ static enum ax_status nccl_start(struct ax_comm *c, struct ax_queue *q,
 
 static enum ax_status nccl_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
     struct member *m = c->state;
-    if (!q->ops->device->own_fabric)
-        return m->by_host.ops->wait(&m->by_host, q, ticket);
+    if (!q->ops->device->own_fabric) {
+        AX_TRY(m->by_host.ops->wait(&m->by_host, q, ticket));
+        ax_flight_done(c->flight, c, ticket);
+        return AX_OK;
+    }
     AX_TRY(lost(m->world));
     AX_TRY(send_messages(m));
     return ax_nccl_wait(m->nccl, q, ticket.id);

@@ -28,6 +28,7 @@ struct entry {
 struct ax_flight {
     int rank, world;
     _Atomic uint64_t n; /* so far; number i is entry i % KEPT */
+    _Atomic uint64_t done_to[AX_ROLE_COUNT];
     struct entry kept[AX_FLIGHT_KEPT];
 };
 
@@ -77,7 +78,7 @@ static void put_number(struct out *o, int64_t value) {
     put(o, digits + at);
 }
 
-static void put_entry(struct out *o, const struct entry *e) {
+static void put_entry(struct out *o, const struct entry *e, bool done) {
     const int64_t numbers[] = {e->group, e->member, e->size, (int64_t)e->number};
     const int64_t more[] = {e->count, e->root, e->send, e->recv};
     put(o, ax_role_name(e->role));
@@ -93,7 +94,7 @@ static void put_entry(struct out *o, const struct entry *e) {
         put(o, "\t");
         put_number(o, more[i]);
     }
-    put(o, e->done ? "\tdone\n" : "\tstarted\n");
+    put(o, done ? "\tdone\n" : "\tstarted\n");
 }
 
 /* DIR/rank-N.tsv */
@@ -130,8 +131,10 @@ void ax_flight_write(const struct ax_flight *f) {
     put_number(&o, (int64_t)n);
     put(&o, "\nrole\tgroup\tmember\tsize\tnumber\tkind\treduction\tdtype\tcount\troot\tsend\trecv\t"
             "state\n");
-    for (uint64_t i = n > AX_FLIGHT_KEPT ? n - AX_FLIGHT_KEPT : 0; i < n; i++)
-        put_entry(&o, &f->kept[i % AX_FLIGHT_KEPT]);
+    for (uint64_t i = n > AX_FLIGHT_KEPT ? n - AX_FLIGHT_KEPT : 0; i < n; i++) {
+        const struct entry *e = &f->kept[i % AX_FLIGHT_KEPT];
+        put_entry(&o, e, e->done || e->ticket <= f->done_to[e->role]);
+    }
     flush(&o);
     (void)close(o.fd);
 }
@@ -230,4 +233,9 @@ void ax_flight_done(struct ax_flight *f, const struct ax_comm *c, struct ax_tick
             return;
         }
     }
+}
+
+void ax_flight_done_to(struct ax_flight *f, enum ax_role role, uint64_t ticket) {
+    if (f)
+        f->done_to[role] = ticket;
 }

@@ -24,6 +24,9 @@ void ax_flight_free(struct ax_flight *f); /* accepts NULL */
 /* For communicators: a collective was started (its ticket is c->sequence); it is done. */
 void ax_flight_note(struct ax_flight *f, const struct ax_comm *c, const struct ax_collective *what);
 void ax_flight_done(struct ax_flight *f, const struct ax_comm *c, struct ax_ticket ticket);
+/* From any thread: all of the role's collectives up to this ticket are done. For communicators whose waits say
+ * nothing, because a device waits. */
+void ax_flight_done_to(struct ax_flight *f, enum ax_role role, uint64_t ticket);
 /* Calls only async-signal-safe functions. Accepts NULL. */
 void ax_flight_write(const struct ax_flight *f);
 

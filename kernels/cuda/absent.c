@@ -13,6 +13,11 @@ enum ax_status ax_cuda_usable(void) {
     return ax_cuda_find(&none);
 }
 
+enum ax_status ax_cuda_gpus(int *n) {
+    *n = 0;
+    return ax_cuda_usable();
+}
+
 bool ax_cuda_is_built(void) {
     return false;
 }

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/find.h"
+#include "kernels/cuda/state.h"
 
 #define MARKS      64 /* events, used in turn: who waits for an old mark waits for a later one */
 #define SLOTS      8  /* small values on their way to the host */
@@ -26,7 +27,7 @@ struct state {
     struct slot slots[SLOTS];
     char *room; /* pinned, for the views of calls */
     size_t room_bytes;
-    struct ax_error_record failed; /* the first call that failed */
+    struct ax_error_record failed; /* the first call or transfer that failed */
 };
 
 /* ---- errors ---- */
@@ -50,9 +51,10 @@ void ax_cuda_local_rank(int rank) {
     local_rank = rank;
 }
 
-enum ax_status ax_cuda_use(void) {
-    int n = 0, driver = 0;
-    const cudaError_t e = cudaGetDeviceCount(&n);
+enum ax_status ax_cuda_count(int *n) {
+    int driver = 0;
+    *n = 0;
+    const cudaError_t e = cudaGetDeviceCount(n);
     if (e == cudaErrorInsufficientDriver) {
         (void)cudaDriverGetVersion(&driver);
         return ax_error(AX_ERR_UNSUPPORTED,
@@ -63,10 +65,15 @@ enum ax_status ax_cuda_use(void) {
                                       "use device: cpu.",
                         driver / 1000, driver % 1000 / 10);
     }
-    if (e == cudaErrorNoDevice || (e == cudaSuccess && n == 0))
+    if (e == cudaErrorNoDevice || (e == cudaSuccess && *n == 0))
         return ax_error(AX_ERR_UNSUPPORTED,
                         "device cuda: no GPU is visible (CUDA_VISIBLE_DEVICES). Use device: cpu.");
-    AX_TRY(ax_cuda_check(e, "cudaGetDeviceCount"));
+    return ax_cuda_check(e, "cudaGetDeviceCount");
+}
+
+enum ax_status ax_cuda_use(void) {
+    int n;
+    AX_TRY(ax_cuda_count(&n));
     return ax_cuda_check(cudaSetDevice(local_rank % n), "cudaSetDevice");
 }
 
@@ -111,12 +118,20 @@ static uint64_t cuda_signal(struct ax_queue *q) {
     return ticket;
 }
 
-/* What calls that are done have to tell. */
+/* What calls that are done, and transfers that were given up, have to tell. */
 static enum ax_status failed(struct state *s) {
     pthread_mutex_lock(&s->lock);
     const enum ax_status st = s->failed.st;
     pthread_mutex_unlock(&s->lock);
     return st == AX_OK ? AX_OK : ax_error_restore(&s->failed);
+}
+
+void ax_cuda_fail(struct ax_queue *q, const struct ax_error_record *why) {
+    struct state *s = q->device_state;
+    pthread_mutex_lock(&s->lock);
+    if (s->failed.st == AX_OK)
+        s->failed = *why;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Hands over the value that came with a ticket. */
@@ -229,13 +244,13 @@ struct call {
 
 static void run_call(void *arg) {
     struct call *c = arg;
-    struct state *s = c->q->device_state;
-    const enum ax_status st = c->fn(c->q, c->args, c->at);
-    if (st != AX_OK) {
-        pthread_mutex_lock(&s->lock);
-        if (s->failed.st == AX_OK)
-            ax_error_save(&s->failed, st);
-        pthread_mutex_unlock(&s->lock);
+    struct ax_error_record why;
+    enum ax_status st = failed(c->q->device_state);
+    if (st == AX_OK) { /* else what it would read may be anything */
+        st = c->fn(c->q, c->args, c->at);
+        ax_error_save(&why, st);
+        if (st != AX_OK)
+            ax_cuda_fail(c->q, &why);
     }
     ax_free(c);
 }

@@ -18,10 +18,9 @@ bool ax_cuda_is_built(void) {
     return true;
 }
 
-enum ax_status ax_cuda_usable(void) {
+static enum ax_status check_supported(void) {
     struct cudaDeviceProp gpu;
     size_t version;
-    AX_TRY(ax_cuda_use());
     AX_CUDA_TRY(cudaGetDeviceProperties(&gpu, 0));
     if (gpu.major < OLDEST)
         return ax_error(AX_ERR_UNSUPPORTED,
@@ -29,6 +28,16 @@ enum ax_status ax_cuda_usable(void) {
                         "%d.0 (Ampere) or later. Use device: cpu.",
                         gpu.name, gpu.major, gpu.minor, OLDEST);
     return ax_blas_version(&version);
+}
+
+enum ax_status ax_cuda_usable(void) {
+    AX_TRY(ax_cuda_use());
+    return check_supported();
+}
+
+enum ax_status ax_cuda_gpus(int *n) {
+    AX_TRY(ax_cuda_count(n));
+    return check_supported();
 }
 
 uint64_t ax_cuda_memory(void) {

@@ -8,6 +8,10 @@
 enum ax_status ax_cuda_find(const struct ax_ops **out);
 /* AX_OK, or AX_ERR_UNSUPPORTED with what is missing: the build's part, driver, GPU, or a library. */
 enum ax_status ax_cuda_usable(void);
+/* The GPUs that this process sees, at least one; takes no memory there. */
+enum ax_status ax_cuda_count(int *n);
+/* AX_OK where ax_cuda_usable is, and how many GPUs are visible. */
+enum ax_status ax_cuda_gpus(int *n);
 bool ax_cuda_is_built(void);
 /* This process is rank `rank` of its host, and uses the GPU of that number (of those visible; there may be
  * one for each process). */

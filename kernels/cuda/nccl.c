@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/state.h"
 
 #define MARKS 64 /* events, used in turn: who waits for an old ticket waits for a later one */
 
@@ -19,6 +20,8 @@ struct ax_nccl {
     cudaStream_t stream;
     cudaEvent_t after; /* the place in a queue that the next transfer comes after */
     cudaEvent_t marks[MARKS];
+    uint64_t tickets[MARKS];        /* what each of them marks */
+    struct ax_queue *_Atomic queue; /* the one that transfers serve */
     int rank;
     atomic_bool aborted;
 };
@@ -121,7 +124,7 @@ enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int
     c->rank = rank;
     const enum ax_status st = open_group(c, id, n, timeout);
     if (st != AX_OK) {
-        ax_nccl_abort(c);
+        ax_nccl_abort(c, NULL);
         ax_nccl_leave(c);
         return st;
     }
@@ -129,8 +132,14 @@ enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int
     return AX_OK;
 }
 
-void ax_nccl_abort(struct ax_nccl *c) {
-    if (!atomic_exchange(&c->aborted, true) && c->comm)
+/* The queue's error comes first: who sees the data sees it, too. */
+void ax_nccl_abort(struct ax_nccl *c, const struct ax_error_record *cause) {
+    if (atomic_exchange(&c->aborted, true))
+        return;
+    struct ax_queue *q = atomic_load(&c->queue);
+    if (q)
+        ax_cuda_fail(q, cause);
+    if (c->comm)
         (void)nccl.give_up(c->comm);
 }
 
@@ -159,6 +168,14 @@ enum ax_status ax_nccl_check(struct ax_nccl *c, uint64_t ticket, bool *done) {
     return result == AX_NCCL_IN_PROGRESS ? AX_OK : check(result, "a transfer");
 }
 
+uint64_t ax_nccl_done(const struct ax_nccl *c, uint64_t before) {
+    uint64_t done = before;
+    for (int i = 0; i < MARKS; i++)
+        if (c->tickets[i] > done && cudaEventQuery(c->marks[i]) == cudaSuccess)
+            done = c->tickets[i];
+    return done;
+}
+
 /* ---- transfers ---- */
 
 static int type_of(enum ax_dtype dtype) {
@@ -175,6 +192,7 @@ static int type_of(enum ax_dtype dtype) {
 }
 
 enum ax_status ax_nccl_begin(struct ax_nccl *c, struct ax_queue *q) {
+    atomic_store(&c->queue, q); /* before the look at `aborted`: the one or the other sees it */
     if (atomic_load(&c->aborted))
         return ax_error(AX_ERR_PEER, "NCCL: the group was given up after an earlier error");
     AX_CUDA_TRY(cudaEventRecord(c->after, ax_cuda_stream(q)));
@@ -233,6 +251,7 @@ enum ax_status ax_nccl_exchange(struct ax_nccl *c, enum ax_dtype dtype, int n,
 }
 
 enum ax_status ax_nccl_end(struct ax_nccl *c, uint64_t ticket) {
+    c->tickets[ticket % MARKS] = ticket;
     return ax_cuda_check(cudaEventRecord(c->marks[ticket % MARKS], c->stream), "cudaEventRecord");
 }
 

@@ -18,8 +18,12 @@ enum ax_status ax_nccl_id(char id[AX_NCCL_ID]);
 enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int rank, int n,
                             double timeout);
 void ax_nccl_leave(struct ax_nccl *c); /* when nothing is in flight; safe on NULL */
-/* From any thread: what is in flight ends, with any data, and nothing starts afterwards. */
-void ax_nccl_abort(struct ax_nccl *c);
+/* From any thread: what is in flight ends, with any data, and nothing starts afterwards. Before that, the
+ * queue that it served fails for `cause`. */
+void ax_nccl_abort(struct ax_nccl *c, const struct ax_error_record *cause);
+/* The last ticket that has ended, with all before it; `before`: what an earlier call said, or 0. Not while
+ * another thread is in ax_nccl_end. */
+uint64_t ax_nccl_done(const struct ax_nccl *c, uint64_t before);
 /* What the library tells of a transfer in flight; *done: of tickets before `ticket`, all have ended. */
 enum ax_status ax_nccl_check(struct ax_nccl *c, uint64_t ticket, bool *done);
 

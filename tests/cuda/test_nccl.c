@@ -4,13 +4,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/io.h"
 #include "parallel/comm_local.h"
 #include "parallel/comm_nccl.h"
+#include "parallel/flight.h"
 #include "tests/comm_cases.h"
 #include "tests/kernels/harness.h"
 
@@ -138,34 +142,75 @@ static void the_hosts_memory_has_the_hosts_fabric(void **state) {
         fail_msg("%s", ax_error_text());
 }
 
-/* Rank 1 starts nothing more; the others wait for it on the device, not for ever. */
+static atomic_int uses;
+
+static enum ax_status use(struct ax_queue *q, const void *args, void *const *at) {
+    (void)q;
+    (void)args;
+    (void)at;
+    uses++;
+    return AX_OK;
+}
+
+/* Rank 1 starts nothing more; the others wait for it on the device, not for ever. What they wait for has the
+ * error: neither a read nor a function of the host sees the data without. */
 static enum ax_status lose_one(struct ax_fabric *f, void *ctx) {
     struct ax_comm c;
     struct ax_queue *q = comm_cases_queue;
     enum ax_status st = AX_OK;
     float *x = ax_stack_push(q->scratch, "x", 4096);
     (void)ctx;
+    struct ax_flight *flight;
+    AX_TRY(ax_flight_create(&flight, f->rank, f->world));
     AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    c.flight = flight;
+    AX_TRY(ax_comm_sum(&c, q, AX_F32, x, 100));
+    AX_TRY(ax_queue_finish(q));
     if (f->rank == 1) {
         usleep(2000000);
     } else {
         st = ax_comm_sum(&c, q, AX_F32, x, 100);
-        if (st == AX_OK)
-            st = ax_queue_finish(q);
-        if (st == AX_OK)
-            st = ax_comm_sum(&c, q, AX_F32, x, 100);
+        const struct ax_view view = {x, 400, AX_VIEW_READ};
+        float out[100];
+        ENSURE(st == AX_OK && ax_queue_call(q, use, NULL, 0, &view, 1) == AX_OK);
+        ENSURE(ax_queue_read(q, x, out, sizeof out, NULL) == AX_ERR_PEER);
+        ENSURE(ax_queue_finish(q) == AX_ERR_PEER);
+        st = ax_comm_sum(&c, q, AX_F32, x, 100);
     }
     if (st != AX_OK)
         (f->ops->fail)(f, st);
+    if (f->rank == 0)
+        ax_flight_write(flight);
     ax_comm_free(&c);
+    ax_flight_free(flight);
     return st;
+}
+
+/* The lines of rank 0's flight record from the third on: the collectives. */
+static void expect_flight(const char *dir, const char *first, const char *second) {
+    char path[128], *text;
+    size_t len;
+    snprintf(path, sizeof path, "%s/rank-0.tsv", dir);
+    assert_int_equal(ax_read_file(path, 1 << 16, &text, &len), AX_OK);
+    const char *a = strstr(text, "\ntp\t"), *b = a ? strstr(a + 1, "\ntp\t") : NULL;
+    if (!b || !strstr(a, first) || strstr(a, first) > b || !strstr(b, second))
+        fail_msg("%s", text);
+    ax_free(text);
 }
 
 static void a_lost_rank_ends_the_others(void **state) {
     (void)state;
+    char dir[64];
+    snprintf(dir, sizeof dir, "/tmp/axtrain-nccl-%d", (int)getpid());
+    ax_flight_to(dir);
+    uses = 0;
     assert_int_equal(run_world(3, 0.5, lose_one, NULL), AX_ERR_PEER);
+    ax_flight_to(NULL);
     if (!strstr(ax_error_text(), "was not done within 0.5 s"))
         fail_msg("%s", ax_error_text());
+    assert_int_equal(uses, 0);
+    expect_flight(dir, "\tdone\n", "\tstarted\n");
+    assert_int_equal(ax_remove_tree(dir), AX_OK);
 }
 
 int main(void) {

@@ -68,6 +68,7 @@ thread_local int depth;
 
 struct ncclComm {
     std::shared_ptr<group> g;
+    bool aborted = false; /* ends this rank's transfers; the others' never end by themselves */
     int rank;
     uint64_t collectives = 0;
     std::map<int, uint64_t> sent, received;
@@ -176,12 +177,12 @@ int add(struct ncclComm *comm, kind what, const void *send, void *recv, size_t n
             part &p = c->parts[rank];
             if (!p.arrived) {
                 p = {(const char *)send, (char *)recv, true};
-                if (++c->arrived == g->n) {
+                if (++c->arrived == g->n && !g->aborted) {
                     run(*c);
                     c->done = true;
                 }
             }
-            return c->done || g->aborted;
+            return c->done || comm->aborted;
         },
         [=] {
             if (++c->left == g->n)
@@ -218,14 +219,14 @@ int init(ax_nccl_comm *c, int n, ax_nccl_unique_id id, int rank, ax_nccl_config 
 
 int async_error(ax_nccl_comm c, int *result) {
     ax_emulated_hold held;
-    *result = c->g->joined < c->g->n && !c->g->aborted ? AX_NCCL_IN_PROGRESS : AX_NCCL_SUCCESS;
+    *result = c->g->joined < c->g->n && !c->aborted ? AX_NCCL_IN_PROGRESS : AX_NCCL_SUCCESS;
     return AX_NCCL_SUCCESS;
 }
 
 int abort_group(ax_nccl_comm c) {
     {
         ax_emulated_hold held;
-        c->g->aborted = true;
+        c->g->aborted = c->aborted = true;
     }
     ax_emulated_wake();
     return AX_NCCL_SUCCESS;
@@ -254,7 +255,8 @@ int group_start(void) {
 int group_end(void) {
     if (--depth > 0 || batch.empty())
         return AX_NCCL_SUCCESS;
-    std::shared_ptr<group> g = batch_comm->g;
+    struct ncclComm *comm = batch_comm;
+    std::shared_ptr<group> g = comm->g;
     auto list = std::make_shared<std::vector<posted>>(std::move(batch));
     batch.clear();
     ax_emulated_add_when(
@@ -267,13 +269,13 @@ int group_end(void) {
                     m.send = p.send, m.sender = true;
                 if (!p.sends && !m.receiver)
                     m.recv = p.recv, m.receiver = true;
-                if (m.sender && m.receiver && !m.done) {
+                if (m.sender && m.receiver && !m.done && !g->aborted) {
                     memmove(m.recv, m.send, m.n);
                     m.done = true;
                 }
                 all = all && m.done;
             }
-            return all || g->aborted;
+            return all || comm->aborted;
         },
         [=] {
             for (posted &p : *list)
