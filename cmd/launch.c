@@ -38,7 +38,7 @@ static enum ax_status parse_output(const char *text, bool *all) {
 enum ax_status ax_cmd_launch(int argc, char **argv) {
     int64_t ranks = 0, hosts = 1, host = 0, port = 0, restarts = 0;
     const char *output = "rank0", *none[1];
-    struct ax_launch_options o = {.timeout = 600};
+    struct ax_launch_options o = {.timeout = AX_LAUNCH_TIMEOUT};
     const struct ax_arg args[] = {
         {"-n", AX_ARG_INT, &ranks, 1, 1024},
         {"--nnodes", AX_ARG_INT, &hosts, 1, AX_ENV_MAX_WORLD / 1024},

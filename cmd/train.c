@@ -12,6 +12,8 @@
 #include "cmd/train/hub_push.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/tracker.h"
+#include "kernels/backend.h"
+#include "parallel/launch.h"
 #include "parallel/world.h"
 
 struct train_args {
@@ -207,6 +209,26 @@ static enum ax_status check_kind(const struct ax_config *cfg, const char *comman
     return AX_OK;
 }
 
+/* A rank for each GPU, where no launcher has said what this process is; 0: it trains by itself. (What is
+ * wrong with a launcher's variables, ax_world_open says.) */
+static int count_ranks(const struct ax_config *cfg) {
+    struct ax_env env;
+    const bool alone = ax_env_read(&env) == AX_OK && !env.launcher;
+    ax_error_clear();
+    const int n = alone ? ax_backend_gpus(ax_config_str(cfg, "device")) : 0;
+    return n > 1 ? n : 0;
+}
+
+static enum ax_status launch(int ranks, bool quiet, char **command) {
+    if (!quiet)
+        ax_log_info(
+            "%d GPUs: one rank each, as by `axtrain launch -n %d`; CUDA_VISIBLE_DEVICES chooses "
+            "among them",
+            ranks, ranks);
+    return ax_launch_run(&(struct ax_launch_options){
+        .ranks = ranks, .hosts = 1, .timeout = AX_LAUNCH_TIMEOUT, .command = command});
+}
+
 static enum ax_status run(int argc, char **argv, const char *command) {
     struct train_args a = {.color = "auto"};
     const struct ax_arg args[] = {
@@ -219,8 +241,9 @@ static enum ax_status run(int argc, char **argv, const char *command) {
     if (st != AX_OK)
         return ax_world_report(st);
     st = check_kind(&cfg, command);
+    const int ranks = st == AX_OK ? count_ranks(&cfg) : 0;
     if (st == AX_OK)
-        st = train(&cfg, &a, argc, argv);
+        st = ranks > 0 ? launch(ranks, a.quiet, argv) : train(&cfg, &a, argc, argv);
     ax_config_free(&cfg);
     return st;
 }

@@ -10,12 +10,16 @@
 
 static const char CUDA[] = "cuda", CPU[] = "cpu";
 
+/* What stands for `device` where it leaves the choice to the environment. */
+static const char *requested(const char *device) {
+    const char *environment = getenv("AXTRAIN_DEVICE");
+    return environment && (!device || strcmp(device, "auto") == 0) ? environment : device;
+}
+
 enum ax_status ax_backend_choose(const char *device, bool only_plans, const char **backend) {
     const struct ax_ops *ops;
-    const char *environment = getenv("AXTRAIN_DEVICE");
+    device = requested(device);
     *backend = CPU;
-    if (environment && (!device || strcmp(device, "auto") == 0))
-        device = environment;
     if (device && strcmp(device, CPU) == 0)
         return AX_OK;
     if (device && strcmp(device, CUDA) == 0) {
@@ -32,6 +36,17 @@ enum ax_status ax_backend_choose(const char *device, bool only_plans, const char
         ax_log_info("device: cpu. %s", ax_error_text());
     ax_error_clear();
     return AX_OK;
+}
+
+int ax_backend_gpus(const char *device) {
+    int n = 0;
+    device = requested(device);
+    if (device && strcmp(device, "auto") != 0 && strcmp(device, CUDA) != 0)
+        return 0;
+    if (ax_cuda_gpus(&n) != AX_OK)
+        n = 0;
+    ax_error_clear();
+    return n;
 }
 
 bool ax_backend_runs(const char *backend) {

@@ -11,6 +11,8 @@
  * cuda where a GPU can be used, or else cpu, and a build with CUDA says why. "cuda": or AX_ERR_UNSUPPORTED says what is missing; a plan needs
  * no GPU. AX_ERR_CONFIG: another word. */
 enum ax_status ax_backend_choose(const char *device, bool only_plans, const char **backend);
+/* The GPUs of this host that `device` may compute on, one per rank; 0: it computes elsewhere, or cannot. */
+int ax_backend_gpus(const char *device);
 /* False for cuda where a GPU cannot be used: there it only plans. */
 bool ax_backend_runs(const char *backend);
 /* Free bytes where the backend computes; 0 = unknown. Memory that others use does not count. */

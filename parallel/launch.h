@@ -8,6 +8,8 @@
 
 #include "base/mem.h"
 
+#define AX_LAUNCH_TIMEOUT 600 /* seconds for all ranks to join, if nobody says */
+
 struct ax_launch_options {
     int ranks;                /* on this host */
     int hosts, host;          /* each has a launcher of its own, numbered from 0 */

@@ -258,30 +258,75 @@ static void too_little_memory_is_refused(void **state) {
     setenv("AXTRAIN_EMULATED_MEMORY", "67108864", 1);
     EXPECT(5, "memory: training needs", config, "device=cuda", in_folder("small"));
     unsetenv("AXTRAIN_EMULATED_MEMORY");
+    setenv("AXTRAIN_EMULATED_USED", "68652367872", 1); /* by others: all but 64 MiB of 64 GiB */
+    EXPECT(5, "memory: training needs", config, "device=cuda", in_folder("small"));
+    unsetenv("AXTRAIN_EMULATED_USED");
 }
 
 /* ---- what is missing ---- */
+
+/* `device: cuda` ends for the reason; auto trains on the cpu and says it. */
+static void expect_missing(const char *config, const char *variable, const char *value,
+                           const char *reason) {
+    char said[8192];
+    const char *const automatic[] = {config, "max_steps=1", in_folder("auto")};
+    setenv(variable, value, 1);
+    EXPECT(2, reason, config, "device=cuda");
+    assert_int_equal(ax_remove_tree(in_scratch("auto")), AX_OK);
+    assert_int_equal(sft(said, sizeof said, 3, automatic), 0);
+    if (!strstr(said, "device: cpu. device cuda: ") || !strstr(said, reason))
+        fail_msg("%s=%s: %s", variable, value, said);
+    unsetenv(variable);
+}
 
 static void what_is_missing_is_said(void **state) {
     (void)state;
     need_emulator();
     const char *config = configure("llama");
-    char said[8192];
-    const char *const automatic[] = {config, "max_steps=1", in_folder("auto")};
     EXPECT(2, "device: ", config, "device=gpu");
-    setenv("AXTRAIN_EMULATED_GPUS", "0", 1);
-    EXPECT(2, "device cuda: no GPU is visible", config, "device=cuda");
-    assert_int_equal(sft(said, sizeof said, 3, automatic), 0);
-    assert_non_null(strstr(said, "device: cpu. device cuda: no GPU is visible"));
+    expect_missing(config, "AXTRAIN_EMULATED_DRIVER", "0", "there is no NVIDIA driver");
+    expect_missing(config, "AXTRAIN_EMULATED_DRIVER", "12080",
+                   "the NVIDIA driver is for CUDA 12.8");
+    expect_missing(config, "AXTRAIN_EMULATED_GPUS", "0", "no GPU is visible");
+    expect_missing(config, "AXTRAIN_EMULATED_CAPABILITY", "7", "has compute capability 7.0");
+    expect_missing(config, "AXTRAIN_EMULATED_MISSING", "libcublasLt.so.13", "libcublasLt.so.13");
+}
+
+/* A rank for each GPU. The stand-in for NCCL knows only threads, so without NCCL the ranks end; that there were two
+ * is what their launcher says. */
+static void hosts_with_several_gpus_use_all(void **state) {
+    (void)state;
+    need_emulator();
+    const char *config = configure("llama");
+    char said[8192];
+    const char *const on_cpu[] = {config, "max_steps=1", in_folder("one"), "device=cpu"};
+    const char *const on_cuda[] = {config, "max_steps=1", in_folder("one"), "device=cuda"};
+    setenv("AXTRAIN_EMULATED_GPUS", "2", 1);
+    setenv("AXTRAIN_EMULATED_MISSING", "libnccl.so.2", 1);
+    EXPECT(2, "2 GPUs: one rank each", config, "max_steps=1", in_folder("one"));
+    EXPECT(2, "libnccl.so.2", config, "device=cuda", in_folder("one"));
+    assert_int_equal(ax_remove_tree(in_scratch("one")), AX_OK);
+    assert_int_equal(sft(said, sizeof said, 4, on_cpu), 0);
+    assert_null(strstr(said, "one rank each"));
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("RANK", "0", 1);
+    assert_int_equal(ax_remove_tree(in_scratch("one")), AX_OK);
+    assert_int_equal(sft(said, sizeof said, 4, on_cuda), 0);
+    assert_null(strstr(said, "one rank each"));
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    setenv("AXTRAIN_EMULATED_GPUS", "1", 1);
+    assert_int_equal(ax_remove_tree(in_scratch("one")), AX_OK);
+    assert_int_equal(sft(said, sizeof said, 4, on_cuda), 0);
+    assert_null(strstr(said, "one rank each"));
     unsetenv("AXTRAIN_EMULATED_GPUS");
-    setenv("AXTRAIN_EMULATED_MISSING", "libcublasLt.so.13", 1);
-    EXPECT(2, "libcublasLt.so.13", config, "device=cuda");
     unsetenv("AXTRAIN_EMULATED_MISSING");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(hosts_with_several_gpus_use_all),
         cmocka_unit_test(too_little_memory_is_refused),
         cmocka_unit_test(plans_need_no_gpu),
         cmocka_unit_test(dense_float32_is_the_cpus),

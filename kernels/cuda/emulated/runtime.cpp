@@ -139,10 +139,17 @@ void *map_large(size_t bytes) {
 }
 
 size_t in_use;
-/* AXTRAIN_EMULATED_MEMORY: bytes */
+/* What AXTRAIN_EMULATED_… says. */
+size_t setting(const char *name, size_t otherwise) {
+    const char *text = getenv(name);
+    return text ? strtoull(text, nullptr, 10) : otherwise;
+}
 size_t total_memory() {
-    const char *text = getenv("AXTRAIN_EMULATED_MEMORY");
-    return text ? strtoull(text, nullptr, 10) : (size_t)64 << 30;
+    return setting("AXTRAIN_EMULATED_MEMORY", (size_t)64 << 30);
+}
+/* Less what other processes have. */
+size_t free_memory() {
+    return total_memory() - setting("AXTRAIN_EMULATED_USED", 0) - in_use;
 }
 } // namespace
 
@@ -194,7 +201,7 @@ cudaError_t cudaGetLastError(void) {
 }
 
 cudaError_t cudaDriverGetVersion(int *version) {
-    *version = 13000;
+    *version = (int)setting("AXTRAIN_EMULATED_DRIVER", 13000);
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int *version) {
@@ -202,8 +209,11 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int *n) {
-    const char *text = getenv("AXTRAIN_EMULATED_GPUS");
-    *n = text ? atoi(text) : 1;
+    int driver;
+    *n = (int)setting("AXTRAIN_EMULATED_GPUS", 1);
+    cudaDriverGetVersion(&driver);
+    if (driver < 13000)
+        return cudaErrorInsufficientDriver;
     return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaSetDevice(int device) {
@@ -221,20 +231,20 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     const char *name = getenv("AXTRAIN_EMULATED_GPU");
     snprintf(p->name, sizeof p->name, "%s", name ? name : "emulated GPU");
     p->totalGlobalMem = total_memory();
-    p->major = 9;
+    p->major = (int)setting("AXTRAIN_EMULATED_CAPABILITY", 9);
     p->multiProcessorCount = 4;
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     std::lock_guard<std::recursive_mutex> held(lock);
-    *available = total_memory() - in_use;
+    *available = free_memory();
     *total = total_memory();
     return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void **p, size_t bytes) {
     std::lock_guard<std::recursive_mutex> held(lock);
-    void *at = in_use + bytes > total_memory() ? nullptr : map_large(pages(bytes));
+    void *at = bytes > free_memory() ? nullptr : map_large(pages(bytes));
     if (!at)
         return cudaErrorMemoryAllocation;
     device_memory[at] = pages(bytes);
