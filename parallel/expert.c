@@ -61,7 +61,7 @@ int ax_expert_most_rounds(const struct ax_expert_group *g, int64_t k) {
 
 enum ax_status ax_expert_rounds_create(struct ax_expert_rounds **r, const struct ax_expert_group *g,
                                        int64_t k, int n) {
-    const size_t one = (size_t)(ax_expert_most_rounds(g, k) * g->parts * 2 * g->ranks);
+    const size_t one = (size_t)ax_expert_most_rounds(g, k) * (size_t)(g->parts * 2 * g->ranks);
     int64_t *rows;
     AX_TRY(ax_alloc(r, (size_t)n, sizeof **r));
     const enum ax_status st = ax_alloc(&rows, (size_t)n * one, sizeof *rows);
