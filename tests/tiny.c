@@ -93,6 +93,20 @@ static enum ax_status move(struct ax_model *m, const struct ax_param *p, uint64_
     return st;
 }
 
+enum ax_status tiny_take_steps(struct ax_step *s, const int64_t *lengths, int n, double *loss,
+                               double *norm) {
+    for (int i = 0; i < n; i++) {
+        struct ax_step_result result;
+        AX_TRY(tiny_fill(s, lengths, (uint64_t)(10 * i)));
+        AX_TRY(ax_step_run(s, 1e-2, &result));
+        if (s->rt->mesh.rank > 0 || ax_runtime_planning(s->rt))
+            continue;
+        loss[i] = result.loss;
+        norm[i] = result.grad_norm;
+    }
+    return AX_OK;
+}
+
 enum ax_status tiny_adapters(struct ax_model *m, uint64_t seed) {
     if (!m->adapter)
         return AX_OK;

@@ -17,6 +17,11 @@ struct ax_step_options tiny_options(enum ax_dtype dtype, enum ax_recompute recom
  * weights differ. */
 enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t seed);
 
+/* Runs n steps at rate 1e-2, each on documents of its own; rank 0 keeps their losses and gradient norms, unless it
+ * plans. */
+enum ax_status tiny_take_steps(struct ax_step *s, const int64_t *lengths, int n, double *loss,
+                               double *norm);
+
 /* Starts a model's adapters (none: nothing) and moves them off their start, so that all have an
  * effect. */
 enum ax_status tiny_adapters(struct ax_model *m, uint64_t seed);

@@ -61,15 +61,7 @@ static void draw(struct run *r, unsigned seed) {
 static enum ax_status take_steps(struct run *r, struct ax_step *s) {
     const int rank = s->rt->mesh.rank;
     AX_TRY(ax_model_init_random(&s->model, 5));
-    for (int i = 0; i < STEPS; i++) {
-        struct ax_step_result result;
-        AX_TRY(tiny_fill(s, lengths, (uint64_t)(10 * i)));
-        AX_TRY(ax_step_run(s, 1e-2, &result));
-        if (rank > 0 || ax_runtime_planning(s->rt))
-            continue;
-        r->loss[i] = result.loss;
-        r->norm[i] = result.grad_norm;
-    }
+    AX_TRY(tiny_take_steps(s, lengths, STEPS, r->loss, r->norm));
     return ax_runtime_planning(s->rt) ? AX_OK : tiny_hash_masters(s, &r->masters[rank]);
 }
 

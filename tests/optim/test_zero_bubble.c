@@ -74,15 +74,7 @@ static enum ax_status take_steps(struct run *r, struct ax_step *s) {
     AX_TRY(ax_model_init_random(&s->model, 5));
     if (r->adapter)
         AX_TRY(tiny_adapters(&s->model, 7));
-    for (int i = 0; i < STEPS; i++) {
-        struct ax_step_result result;
-        AX_TRY(tiny_fill(s, lengths, (uint64_t)(10 * i)));
-        AX_TRY(ax_step_run(s, 1e-2, &result));
-        if (rank > 0 || ax_runtime_planning(s->rt))
-            continue;
-        r->loss[i] = result.loss;
-        r->norm[i] = result.grad_norm;
-    }
+    AX_TRY(tiny_take_steps(s, lengths, STEPS, r->loss, r->norm));
     for (int i = 0; i < s->schedule.n_slots; i++)
         r->later[rank] += (uint64_t)s->slots[i].later.cap;
     return ax_runtime_planning(s->rt) ? AX_OK : tiny_hash_masters(s, &r->masters[rank]);
