@@ -214,7 +214,72 @@ static void metrics_have_trls_names(void **state) {
     clear("a");
 }
 
+/* Half the mean square of what the value model's first step in a generation is off by: it predicts what it
+ * predicted, at the same tokens. */
+static void the_value_model_learns_its_own_tokens(void **state) {
+    (void)state;
+    train("a", "", "ppo.num_mini_batches=1 ppo.vf_coef=1 max_steps=3");
+    json_t *all = lines("a", "metrics.jsonl");
+    json_t *v = json_load_file(in_scratch("a/checkpoint-3/state/manifest.json"), 0, NULL);
+    const json_t *rollout = json_object_get(json_object_get(v, "run"), "rollout");
+    const json_t *list = json_object_get(rollout, "completions");
+    double squares = 0, got = NAN;
+    size_t places = 0;
+    assert_true(json_array_size(list) > 0);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *c = json_array_get(list, i);
+        const size_t n = json_array_size(json_object_get(c, "values"));
+        for (size_t t = 0; t < n; t++)
+            squares += pow(at(c, "values", (int64_t)t) - at(c, "returns", (int64_t)t), 2);
+        places += n;
+    }
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *line = json_array_get(all, i);
+        if (json_object_get(line, "grad_norm")) /* the last: step 3 */
+            got = json_number_value(json_object_get(line, "loss/value_avg"));
+    }
+    const double want = 0.5 * squares / (double)places;
+    if (!(fabs(got - want) < 1e-4 * want))
+        fail_msg("loss/value_avg %.9g, expected %.9g", got, want);
+    json_decref(v);
+    json_decref(all);
+    clear("a");
+}
+
 /* ---- what must not make a difference ---- */
+
+static uint64_t state_of(const char *folder, int step) {
+    char name[80];
+    snprintf(name, sizeof name, "checkpoint-%d/state/rank-00000.safetensors", step);
+    return hash_of(folder, name);
+}
+
+/* Both models take a step at the rate of that step. */
+static void rates_are_of_their_step(void **state) {
+    (void)state;
+    train("a", "", "max_steps=2");
+    train("b", "", "max_steps=2 lr_scheduler=linear"); /* begins with the full rate */
+    assert_true(state_of("a", 1) == state_of("b", 1));
+    assert_true(state_of("a", 2) != state_of("b", 2));
+    clear("a");
+    clear("b");
+}
+
+/* A save that waits for the disk before it reads anything saves what the models were. */
+static void slow_saves_are_of_their_step(void **state) {
+    (void)state;
+    train("a", "", "");
+    setenv("AX_FAULT",
+           "mkdir:1:delay,mkdir:2:delay,mkdir:3:delay,mkdir:4:delay,mkdir:5:delay,mkdir:6:delay,"
+           "mkdir:7:delay,mkdir:8:delay",
+           1);
+    train("b", "", "");
+    unsetenv("AX_FAULT");
+    for (int step = 1; step <= 6; step++)
+        assert_true(state_of("a", step) == state_of("b", step));
+    clear("a");
+    clear("b");
+}
 
 static void same_run(const char *a, const char *b, const char *weights) {
     assert_true(hash_of(a, "completions.jsonl") == hash_of(b, "completions.jsonl"));
@@ -323,6 +388,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(advantages_are_those_of_the_formulas),
         cmocka_unit_test(metrics_have_trls_names),
+        cmocka_unit_test(the_value_model_learns_its_own_tokens),
+        cmocka_unit_test(rates_are_of_their_step),
+        cmocka_unit_test(slow_saves_are_of_their_step),
         cmocka_unit_test(goes_on_within_a_generation),
         cmocka_unit_test(one_base_for_all),
         cmocka_unit_test(any_number_of_threads),
