@@ -54,8 +54,8 @@ struct stamp {
 /* One way of a transfer: a collective, or one direction of a message. */
 struct part {
     int way; /* −1: none; else see way_of */
-    struct ax_ticket
-        told[2]; /* in which the ranks tell each other, of ahead and back; 0: settled */
+    /* in which the ranks tell each other, of ahead and back; 0: settled */
+    struct ax_ticket told[2];
     double due;
     struct stamp own, *others; /* [size], or [1] of a message */
 };

@@ -24,9 +24,9 @@ struct ax_delay_link {
 
 struct ax_delay_options {
     struct ax_delay_link link;
-    pthread_mutex_t
-        *turns; /* shared by ranks that are threads of one process, and whose ops run in that
-                               thread (one thread per rank); NULL: on the clock, which all ranks share */
+    /* NULL: on the clock, which all ranks share. Else shared by ranks that are threads of one process and
+     * whose ops run in that thread (one thread per rank). */
+    pthread_mutex_t *turns;
 };
 
 /* `inner` and `o` must outlive it; freeing it does not free them. With turns, the calling thread has the
