@@ -12,11 +12,13 @@
 #include "base/json.h"
 #include "cmd/plan/hardware.h"
 #include "cmd/plan/score.h"
+#include "tests/cmd/program_case.h"
 #include "tests/cmd/sft_case.h"
 
 #define COLUMNS                                                                                    \
     "name\tbf16_fp16_dense_tflops\tfp8_dense_tflops\tmemory_gib\thbm_gb_s\t"                       \
     "nvlink_gb_s_per_direction_per_gpu\tinternode_gbit_s_per_gpu\n"
+#define GIB 1073741824.0
 
 /* ---- tables ---- */
 
@@ -60,7 +62,7 @@ static void machines_come_from_files(void **state) {
     assert_true(h.node_link > 0 && h.network == h.node_link); /* PCIe */
     snprintf(named, sizeof named, "%s:one", path);
     assert_int_equal(ax_plan_hardware(named, &h), AX_OK);
-    assert_true(h.memory == 80 * 1073741824.0 && h.node_link == 450e9 && h.network == 50e9);
+    assert_true(h.memory == 80 * GIB && h.node_link == 450e9 && h.network == 50e9);
     assert_true(h.host == 31e9);
     const char *own =
         put_text("g.tsv", "host_gb_s\t" COLUMNS "450\tone\t989\t\t80\t3350\t450\t400\n");
@@ -149,24 +151,38 @@ static const char *const usual[CELLS] = {
     "llama-3.2-1b", "h100-sxm-80", "8",    "8", "8",    "",  "", "2", "16",
     "2048",         "bf16",        "full", "",  "none", "3", "", "9"};
 
-static const struct ax_plan_row *row_with(int column, const char *cell) {
+/* With the usual cells where one is NULL. */
+static const struct ax_plan_row *row_of(const char *const cells[CELLS]) {
     static struct ax_plan_row r;
     char text[1024];
     struct ax_tsv t;
     snprintf(text, sizeof text, "id\tsource\t%s\na\tx", columns);
-    for (int c = 0; c < CELLS; c++) {
-        const char *other = column != VIRTUAL ? usual[c]
-                            : c == PP         ? "4"
-                            : c == SHARD      ? "2"
-                                              : usual[c];
+    for (int c = 0; c < CELLS; c++)
         snprintf(text + strlen(text), sizeof text - strlen(text), "\t%s",
-                 c == column ? cell : other);
-    }
+                 cells[c] ? cells[c] : usual[c]);
     assert_int_equal(ax_tsv_read(&t, put_text("s.tsv", text)), AX_OK);
     assert_int_equal(ax_plan_row_predict(&t, 0, &r), AX_OK);
     assert_string_equal(r.left_out, "");
     ax_tsv_free(&t);
     return &r;
+}
+
+static const struct ax_plan_row *row_with(int column, const char *cell) {
+    const char *cells[CELLS] = {NULL};
+    if (column == VIRTUAL)
+        cells[PP] = "4", cells[SHARD] = "2";
+    cells[column] = cell;
+    return row_of(cells);
+}
+
+/* Packed short samples are eight in a row: the step is that of eight times as many rows of an eighth. */
+static void packed_samples_are_shorter_rows(void **state) {
+    (void)state;
+    const char *packed[CELLS] = {[NOTES] = "packed short samples"};
+    const char *apart[CELLS] = {[MICRO] = "16", [ROWS] = "128", [LEN] = "256"};
+    const struct ax_plan_time a = row_of(packed)->time, b = row_of(apart)->time;
+    assert_true(a.step > 0 && a.step == b.step);
+    assert_true(a.arena > 0 && a.arena == b.arena);
 }
 
 static void columns_change_the_plan(void **state) {
@@ -352,6 +368,44 @@ static void the_command_times_a_step(void **state) {
            "--measured");
 }
 
+static double number_in(const json_t *v, const char *key) {
+    const json_t *x = json_object_get(json_object_get(v, "memory"), key);
+    assert_true(json_is_integer(x));
+    return (double)json_integer_value(x);
+}
+
+/* On a machine of `gib` of memory; *need of it, bytes, are used. */
+static bool fits(double gib, double *need) {
+    char out[1 << 15], table[256];
+    snprintf(table, sizeof table, COLUMNS "one\t989\t\t%.17g\t3350\t450\t400\n", gib);
+    if (run(out, sizeof out, "plan --arch llama-tiny --seq 64 --json --hardware %s:one",
+            put_text("m.tsv", table)) != 0)
+        fail_msg("%s", out);
+    json_t *v = json_loads(out, 0, NULL);
+    assert_non_null(v);
+    const json_t *said = json_object_get(json_object_get(v, "memory"), "fits");
+    assert_true(json_is_boolean(said));
+    const bool is = json_is_true(said);
+    *need = number_in(v, "arena_bytes") + number_in(v, "other_bytes");
+    assert_true(number_in(v, "available_bytes") == gib * GIB);
+    json_decref(v);
+    return is;
+}
+
+/* To the byte; where it does not fit with less recompute, it may with more. */
+static void a_step_fits_its_machine(void **state) {
+    (void)state;
+    double need, again;
+    need_binary();
+    assert_true(fits(80, &need));
+    for (int mode = AX_RECOMPUTE_OFF; mode <= AX_RECOMPUTE_ON; mode++) {
+        const double bytes = need;
+        assert_true(fits(bytes / GIB, &again) && again == bytes);
+        assert_true(fits((bytes - 1) / GIB, &need) == (mode < AX_RECOMPUTE_ON));
+        assert_true((need < bytes) == (mode < AX_RECOMPUTE_ON));
+    }
+}
+
 static void the_command_searches(void **state) {
     (void)state;
     need_binary();
@@ -381,11 +435,13 @@ int main(void) {
         cmocka_unit_test(machines_come_from_files),
         cmocka_unit_test(statistics_by_hand),
         cmocka_unit_test(rows_are_predicted_or_left_out),
+        cmocka_unit_test(packed_samples_are_shorter_rows),
         cmocka_unit_test(columns_change_the_plan),
         cmocka_unit_test(the_figures_of_a_table),
         cmocka_unit_test(the_command_scores),
         cmocka_unit_test(the_command_times_a_step),
         cmocka_unit_test(programs_do_as_documented),
+        cmocka_unit_test(a_step_fits_its_machine),
         cmocka_unit_test(the_command_searches),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
