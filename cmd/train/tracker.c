@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/io_path.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cmd/train/tracker_process.h"
@@ -212,20 +213,16 @@ void ax_tracker_describe(struct ax_trackers *t, const json_t *about, const char 
 
 /* ---- during training ---- */
 
-/* The last part of the path, for trackers that need a name for each run. */
-static const char *folder_name(const char *dir) {
-    const char *slash = strrchr(dir, '/');
-    return slash && slash[1] ? slash + 1 : dir;
-}
-
 static void begin_one(const struct ax_trackers *all, struct tracker *t, const json_t *runs) {
     char log[4096];
     (void)snprintf(log, sizeof log, "%s/tracker-%s.log", all->output_dir, t->name);
     const json_t *id = json_object_get(json_object_get(runs, t->name), "id");
-    const enum ax_status st = send_json(
-        t, json_pack("{s{sO? sO? ss ss ss}}", "begin", "id", (json_t *)(uintptr_t)id, "config",
-                     (json_t *)(uintptr_t)json_object_get(all->about, "config"), "name",
-                     folder_name(all->output_dir), "output_dir", all->output_dir, "log", log));
+    size_t n; /* of the folder's name, for trackers that need a name for each run */
+    const char *name = ax_path_last(all->output_dir, &n);
+    const enum ax_status st =
+        send_json(t, json_pack("{s{sO? sO? ss% ss ss}}", "begin", "id", (json_t *)(uintptr_t)id,
+                               "config", (json_t *)(uintptr_t)json_object_get(all->about, "config"),
+                               "name", name, n, "output_dir", all->output_dir, "log", log));
     if (st != AX_OK) {
         give_up(t, ax_error_text());
         ax_error_clear();

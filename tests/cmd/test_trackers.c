@@ -52,6 +52,7 @@ static const char wandb_py[] =
     "        self.run = None\n"
     "    def finish(self, exit_code):\n"
     "        if ill == 'hangs at the end': time.sleep(100)\n"
+    "        if ill == 'ends late': time.sleep(1)\n"
     "        note('finish', exit_code)\n"
     "def login(**kw):\n"
     "    if ill == 'stranger': raise UsageError('api_key not configured (no-tty)')\n"
@@ -308,9 +309,12 @@ static void each_tracker_gets_the_same(void **state) {
               "swanlab_mode: local\nswanlab_api_key: top-secret-4\ntrackio_project_name: t\n"
               "comet_experiment_config: {name: n}\nval_set_size: 0.5\neval_steps: 2\n");
     char said[8192];
-    const char *const args[] = {config, "comet_api_key=top-secret-1", "--swanlab_api_key",
-                                "top-secret-2", "seed=7"};
-    if (sft(said, sizeof said, 5, args) != 0)
+    char folder[160];
+    snprintf(folder, sizeof folder, "output_dir=%s/out/", scratch);
+    const char *const args[] = {
+        config, "comet_api_key=top-secret-1", "--swanlab_api_key", "top-secret-2", "seed=7",
+        folder};
+    if (sft(said, sizeof said, 6, args) != 0)
         fail_msg("%s", said);
     json_t *all = calls();
     static const char *const logs[] = {"mlflow.log", "comet.log", "trackio.log", "swanlab.log"};
@@ -341,7 +345,7 @@ static void each_tracker_gets_the_same(void **state) {
     assert_true(contains("out/run.json", "\"comet_api_key=(hidden)\""));
     json_t *about = json_load_file(in_scratch("out/run.json"), 0, NULL);
     const json_t *words = json_object_get(about, "command");
-    assert_int_equal(json_array_size(words), 7);
+    assert_int_equal(json_array_size(words), 8);
     assert_string_equal(json_string_value(json_array_get(words, 1)), "sft");
     assert_string_equal(json_string_value(json_array_get(words, 2)), config);
     assert_string_equal(json_string_value(json_array_get(words, 4)), "--swanlab_api_key");
@@ -438,9 +442,9 @@ static void a_stopped_run_is_told(void **state) {
 }
 
 /* A tracker as the training loop sees it, with little patience; what is said goes to a file. */
-static double with_patience(const char *ill, int records, char *said, size_t size) {
-    static const struct ax_tracker_patience little = {.check = 2, .end = 0.5, .upload_end = 0.5};
-    static const char text[] = "wandb_project: p\n";
+static double with_patience(const char *ill, const char *text, int records, char *said,
+                            size_t size) {
+    static const struct ax_tracker_patience little = {.check = 2, .end = 0.5, .upload_end = 60};
     static char line[1000];
     struct ax_config cfg;
     struct ax_trackers *t;
@@ -493,9 +497,23 @@ static void a_hanging_tracker_is_not_waited_for(void **state) {
     need_python();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char said[4096];
-        const double seconds = with_patience(cases[i].ill, cases[i].records, said, sizeof said);
+        const double seconds =
+            with_patience(cases[i].ill, "wandb_project: p\n", cases[i].records, said, sizeof said);
         if (!strstr(said, cases[i].said) || count(said, "wandb: ") != 1 || seconds > 3)
             fail_msg("%s, %d records: %.1f s, %s", cases[i].ill, cases[i].records, seconds, said);
+    }
+}
+
+static void an_upload_is_waited_for(void **state) {
+    (void)state;
+    static const char *const texts[] = {"wandb_project: p\n",
+                                        "wandb_project: p\nwandb_log_model: end\n"};
+    need_python();
+    for (int i = 0; i < 2; i++) {
+        char said[4096];
+        (void)with_patience("ends late", texts[i], 3, said, sizeof said);
+        if ((strstr(said, "wandb: it did not end in time") != NULL) != (i == 0))
+            fail_msg("%s: %s", texts[i], said);
     }
 }
 
@@ -535,6 +553,7 @@ static void keys_turn_trackers_on(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(an_upload_is_waited_for),
         cmocka_unit_test(keys_turn_trackers_on),
         TEST(a_run_is_logged_and_continued),
         TEST(models_are_uploaded_if_asked),
