@@ -235,6 +235,10 @@ static void steps(void **state) {
     check_labels(&c.o, STEPS("1, 1, 1"), "<s>qa\n{1}bc");
     c.o.sequence_len = 7;
     check_labels(&c.o, STEPS("1, 1, 1"), "<s>qa\n{1}bc\n{1}");
+    c.o.sequence_len = 8;
+    c.steps.separator = "--"; /* half of it has no label */
+    check_labels(&c.o, STEPS("1, 1, 1"), "<s>qa--{1}bc-");
+    c.steps.separator = "\n";
     c.o.long_examples = AX_LONG_KEEP;
     check_labels(&c.o, STEPS("1, 1, 1"), "<s>qa\n{1}bc\n{1}d\n{1}");
     c.steps.max_completion = 3;
