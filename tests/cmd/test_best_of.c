@@ -370,6 +370,47 @@ static void wrong_answers_become_labeled_steps(void **state) {
     json_decref(steps);
 }
 
+/* Of two files, between questions that are too long for the model: which question is meant is known by
+ * file and line. */
+static void records_are_found_again(void **state) {
+    (void)state;
+    (void)fixture(PRM); /* without it there is no model */
+    struct ax_buf longer = {0}, a = {0}, b = {0};
+    char out[8192], folder[256];
+    json_t *steps[2];
+    assert_ok(ax_buf_puts(&longer, "{\"messages\": [{\"role\": \"user\", \"content\": \""));
+    for (int i = 0; i < 20000; i++)
+        assert_ok(ax_buf_puts(&longer, "long "));
+    assert_ok(ax_buf_puts(&longer, "\"}, {\"role\": \"assistant\", \"content\": \"#### 1\"}]}\n"));
+    put_answer(&a, 0, 0);
+    assert_ok(ax_buf_puts(&a, longer.data));
+    assert_ok(ax_buf_puts(&b, longer.data));
+    put_answer(&b, 1, 0);
+    put_answer(&b, 2, 0);
+    make_folder("two");
+    put_text("two/a.jsonl", a.data);
+    put_text("two/b.jsonl", b.data);
+    snprintf(folder, sizeof folder, "%s", in_scratch("two"));
+    for (int i = 0; i < 2; i++) {
+        must(run(out, sizeof out,
+                 "eval --model %s --data %s --task final-answer --max-new-tokens 24 --threads 1 "
+                 "--samples 6 --seed 3 --log-steps %s",
+                 in_scratch("model"), i ? folder : in_scratch("test.jsonl"),
+                 in_scratch("steps.jsonl")),
+             out);
+        steps[i] = read_lines("steps.jsonl");
+        json_t *v;
+        size_t k;
+        json_array_foreach(steps[i], k, v)(void) json_object_del(v, "row");
+    }
+    assert_true(json_array_size(steps[0]) > 0 && json_equal(steps[0], steps[1]));
+    for (int i = 0; i < 2; i++)
+        json_decref(steps[i]);
+    ax_buf_free(&longer);
+    ax_buf_free(&a);
+    ax_buf_free(&b);
+}
+
 /* On ranks that share the problems the same lines; on ranks that split both models, scores of the
  * same texts. */
 static void on_ranks(void **state) {
@@ -641,6 +682,7 @@ int main(void) {
         cmocka_unit_test(answers_are_those_without_it),
         cmocka_unit_test(a_line_each),
         cmocka_unit_test(wrong_answers_become_labeled_steps),
+        cmocka_unit_test(records_are_found_again),
         cmocka_unit_test(on_ranks),
         cmocka_unit_test(a_folder_of_an_adapter),
         cmocka_unit_test(generate_prints_the_best),
