@@ -8,6 +8,7 @@
 
 #include "ckpt/hf/hf.h"
 #include "tests/cmd/chats_case.h"
+#include "tests/cmd/program_case.h"
 
 static void test_refusals(void **state) {
     (void)state;
@@ -95,6 +96,30 @@ static void test_groups(void **state) {
     assert_non_null(strstr(ax_error_text(), "expected weights in each group"));
 }
 
+/* Routers and the gates of shared experts stay as they are, in every layer, and readers are told. */
+static void test_ignored(void **state) {
+    (void)state;
+    char src[600], dst[160], file[200], module[64];
+    need_binary();
+    snprintf(src, sizeof src, "%s", fixture("models/qwen2_moe"));
+    snprintf(dst, sizeof dst, "%s", in_scratch("mixture"));
+    sft_command = "quantize";
+    EXPECT(0, "62 matrices as int8", src, dst, "--scheme", "int8");
+    snprintf(file, sizeof file, "%s/config.json", dst);
+    json_t *config = json_load_file(file, 0, NULL), *want = json_pack("[s]", "lm_head");
+    for (int layer = 0; layer < 2; layer++)
+        for (int gate = 0; gate < 2; gate++) {
+            snprintf(module, sizeof module, "model.layers.%d.mlp.%s", layer,
+                     gate ? "shared_expert_gate" : "gate");
+            json_array_append_new(want, json_string(module));
+        }
+    json_t *got = json_object_get(json_object_get(config, "quantization_config"), "ignore");
+    if (!json_equal(got, want))
+        fail_msg("ignored: %s", json_dumps(got, 0));
+    json_decref(want);
+    json_decref(config);
+}
+
 /* llama.cpp's schemes: the file that convert writes, byte for byte. */
 static void test_gguf(void **state) {
     (void)state;
@@ -130,9 +155,8 @@ static void test_gguf(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_damaged_folders),
-        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_damaged_folders),
+        cmocka_unit_test(test_groups),   cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_gguf),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
