@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 #include "base/hash.h"
 #include "base/json.h"
@@ -91,9 +92,25 @@ static double at(const json_t *c, const char *key, int64_t i) {
     return json_number_value(x);
 }
 
-/* As TRL's PPOTrainer computes them, from what a checkpoint within the second generation has. */
-static void judge(const json_t *list, const json_t *logged, bool whitens) {
+static void near(const json_t *figures, const char *key, double want) {
+    const json_t *x = json_object_get(figures, key);
+    if (!json_is_number(x) || fabs(json_number_value(x) - want) > 1e-5 * (1 + fabs(want)))
+        fail_msg("%s: %g, expected %g", key, json_number_value(x), want);
+}
+
+/* What the functions and the reward model say of an answer: one that says nothing counts as 0. */
+static double worth(const json_t *said_of) {
+    const json_t *picky = json_object_get(said_of, in_scratch("picky"));
+    return picky ? json_number_value(picky)
+                 : 0.5 * json_number_value(json_object_get(said_of, "format:e")) +
+                       json_number_value(json_object_get(said_of, "margin_trained"));
+}
+
+/* As TRL's PPOTrainer computes them, from what a checkpoint within the second generation has; `figures`
+ * are that generation's. How many ended by themselves. */
+static int judge(const json_t *list, const json_t *logged, const json_t *figures, bool whitens) {
     double raw[ANSWERS][LENGTH], rewards[ANSWERS][LENGTH] = {{0}}, mean = 0, squares = 0;
+    double kl = 0, entropy = 0, score = 0;
     int64_t n[ANSWERS], places[ANSWERS], all = 0;
     int ended = 0;
     for (int i = 0; i < ANSWERS; i++) {
@@ -105,15 +122,22 @@ static void judge(const json_t *list, const json_t *logged, bool whitens) {
         assert_int_equal(json_array_size(json_object_get(c, "values")), places[i]);
         assert_int_equal(cut, n[i] == LENGTH);
         ended += !cut;
-        for (int64_t t = 0; t < n[i]; t++)
+        for (int64_t t = 0; t < n[i]; t++) {
             rewards[i][t] = -0.05 * (at(c, "logprobs", t) - at(c, "reference", t));
-        rewards[i][places[i] - 1] += 0.5 * json_number_value(json_object_get(got, "format:e")) +
-                                     json_number_value(json_object_get(got, "margin_trained")) -
-                                     (cut ? 0.5 : 0);
+            kl += (at(c, "logprobs", t) - at(c, "reference", t)) / ANSWERS;
+            entropy -= at(c, "logprobs", t) / ANSWERS;
+        }
+        rewards[i][places[i] - 1] += worth(got) - (cut ? 0.5 : 0);
+        score += (worth(got) - (cut ? 0.5 : 0)) / ANSWERS;
         for (int64_t t = 0; t < places[i]; t++, all++)
             mean += rewards[i][t];
     }
-    assert_true(ended > 0);
+    assert_true(kl != 0);
+    near(figures, "objective/kl", kl);
+    near(figures, "objective/entropy", entropy);
+    near(figures, "objective/scores", score);
+    near(figures, "objective/non_score_reward", -0.05 * kl);
+    near(figures, "val/num_eos_tokens", ended);
     mean /= (double)all;
     for (int i = 0; i < ANSWERS; i++)
         for (int64_t t = 0; t < places[i]; t++)
@@ -144,26 +168,50 @@ static void judge(const json_t *list, const json_t *logged, bool whitens) {
         for (int64_t t = 0; t < n[i]; t++)
             assert_true(fabs(at(json_array_get(list, (size_t)i), "advantages", t) -
                              (raw[i][t] - mean) / sqrt(squares / (double)(all - 1) + 1e-8)) < 1e-4);
+    return ended;
 }
 
+/* A program that has an opinion of answers with an e only, as an option. */
+static void put_picky(char *option, size_t size) {
+    snprintf(option, size,
+             "ppo.reward_model_path=null trl.reward_weights=[1] trl.reward_funcs=\"['%s']\"",
+             put_text("picky",
+                      "#!/usr/bin/env python3\n"
+                      "import json, sys\n"
+                      "for line in sys.stdin:\n"
+                      "    print(json.dumps({'rewards': [2.0 if 'e' in c else None for c in "
+                      "json.loads(line)['completions']]}), flush=True)\n"));
+    assert_int_equal(chmod(in_scratch("picky"), 0700), 0);
+}
+
+/* Of the functions and the reward model, whitened, and of a function that says nothing of some answers. */
 static void advantages_are_those_of_the_formulas(void **state) {
     (void)state;
-    for (int whitens = 0; whitens < 2; whitens++) {
-        train("a", "", whitens ? "ppo.whiten_rewards=true" : "");
+    char picky[400];
+    put_picky(picky, sizeof picky);
+    const char *const ways[] = {"", "ppo.whiten_rewards=true", picky};
+    int ended = 0;
+    for (int way = 0; way < 3; way++) {
+        train("a", "", ways[way]);
+        json_t *metrics = lines("a", "metrics.jsonl"), *figures = NULL, *v;
+        size_t k;
+        json_array_foreach(metrics, k, v) if (json_object_get(v, "episode")) figures = v;
         json_t *logged = lines("a", "completions.jsonl"), *second = json_array();
         for (size_t i = 0; i < ANSWERS; i++)
             json_array_append(second, json_array_get(logged, ANSWERS + i));
-        json_t *v = json_load_file(in_scratch("a/checkpoint-5/state/manifest.json"), 0, NULL);
+        v = json_load_file(in_scratch("a/checkpoint-5/state/manifest.json"), 0, NULL);
         assert_non_null(v);
         const json_t *rollout = json_object_get(json_object_get(v, "run"), "rollout");
         const json_t *list = json_object_get(rollout, "completions");
         assert_int_equal(json_array_size(list), ANSWERS);
-        judge(list, second, whitens);
+        ended += judge(list, second, figures, way == 1);
+        json_decref(metrics);
         json_decref(v);
         json_decref(second);
         json_decref(logged);
         clear("a");
     }
+    assert_true(ended > 0 && ended < 3 * ANSWERS);
 }
 
 /* TRL's names in every line, and of a generation in its first; the policy has not moved there. */
