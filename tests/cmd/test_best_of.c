@@ -543,17 +543,19 @@ static void generate_as_text(void **state) {
     char out[8192];
     must(
         run(out, sizeof out,
-            "generate --model %s --prompt '2 + 3?' --chat --max-new-tokens 24 --best-of 8 --scorer "
+            "generate --model %s --prompt '2 + 3?' --chat --max-new-tokens 24 --seed 5 --best-of 8 --scorer "
             "%s",
             in_scratch("model"), fixture(PRM)),
         out);
     const char *head = strstr(out, "=== prompt 1, sample ");
     assert_non_null(head);
-    assert_non_null(strstr(head, ", score 0."));
+    int sample;
+    double score;
+    assert_int_equal(sscanf(head, "=== prompt 1, sample %d, score %lf ===", &sample, &score), 2);
     assert_null(strstr(head + 1, "=== prompt"));
     must(
         run(out, sizeof out,
-            "generate --model %s --prompt '2 + 3?' --chat --max-new-tokens 24 --best-of 8 --scorer "
+            "generate --model %s --prompt '2 + 3?' --chat --max-new-tokens 24 --seed 5 --best-of 8 --scorer "
             "%s --json",
             in_scratch("model"), fixture(PRM)),
         out);
@@ -564,6 +566,8 @@ static void generate_as_text(void **state) {
     for (size_t i = 1; i < 8; i++)
         differ = differ || !json_equal(json_array_get(scores, i), json_array_get(scores, 0));
     assert_true(differ);
+    assert_int_equal(number(said, "sample") + 1, sample);
+    assert_true(fabs(number(said, "score") - score) <= 1e-6 * fabs(score) && score > 0);
     json_decref(said);
 }
 

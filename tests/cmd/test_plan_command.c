@@ -61,6 +61,8 @@ static void test_needs_no_weights(void **state) {
     EXPECT(0, "it fits", config);
     EXPECT(0, "recompute selective ", config, "--blocks");
     EXPECT(0, "at 5.00 k tokens/s\n", config, "--speed", "5000");
+    EXPECT(0, ": 2 checkpoints of", config, "saves_per_epoch=null", "save_strategy=epoch");
+    EXPECT(0, ": 1 checkpoint of", config, "saves_per_epoch=null", "save_strategy=steps");
     EXPECT(0, "micro-batch of 1 × 2048)", bare);
     EXPECT(0, "micro-batch of 1 × 2048)", "--model", bare);
     EXPECT(0, "of 3 × ", config, "micro_batch_size=3");

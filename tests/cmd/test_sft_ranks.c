@@ -246,6 +246,12 @@ static void mistakes_are_said_once(void **state) {
     put_text("out/config.json", "{}");
     assert_int_equal(run(out, sizeof out, "launch -n 2 -- sft '%s'", config), 2);
     assert_int_equal(count("already contains a model"), 1);
+    /* only a restart goes on where another run was */
+    clear();
+    if (run(out, sizeof out, "launch -n 2 -- sft '%s' max_steps=1 save_steps=1", config) != 0)
+        fail_msg("%s", out);
+    assert_int_equal(run(out, sizeof out, "launch -n 2 --restarts 1 -- sft '%s'", config), 2);
+    assert_int_equal(count("resume_from_checkpoint: auto"), 1);
 }
 
 /* All ranks, or the one behind '@', are killed at this call of theirs; the next run goes on from the

@@ -58,6 +58,7 @@ static void matching(void **state) {
     assert_matches("^b|a$", "a\nb", "a|b"); /* lines, as in Ruby */
     assert_matches("a.c", "a\nc abc", "abc");
     assert_matches("(?m:a.c)", "a\nc abc", "a\nc|abc");
+    assert_matches("(?=m)\\w|s", "msi", "m|s"); /* no flag */
     assert_matches("(?i:'s)", "'s 'S '\xc5\xbf 'z", "'s|'S|'\xc5\xbf");
 }
 
