@@ -112,7 +112,13 @@ static enum ax_status open_mesh(struct ax_plan_request *r, int64_t world, const 
         AX_TRY(ax_step_choose_cp(&r->step, &r->runtime, r->arch));
     if (search || r->runtime.world < 2)
         return AX_OK;
-    struct ax_train_options o = {.arch = r->arch, .runtime = r->runtime, .step = r->step};
+    struct ax_train_options o = {.arch = r->arch,
+                                 .runtime = r->runtime,
+                                 .step = r->step,
+                                 .data = {.sequences_per_batch = r->sequences,
+                                          .sequence_tokens = r->sequence_tokens,
+                                          .sequence_docs = 1,
+                                          .doc_tokens = r->sequence_tokens}};
     AX_TRY(ax_alloc(stages, (size_t)s->pp, sizeof **stages));
     AX_TRY(ax_train_choose_rank(&o, *stages));
     r->runtime = o.runtime;

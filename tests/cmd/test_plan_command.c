@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -150,6 +151,25 @@ static double number(const json_t *event, const char *key) {
     return json_number_value(v);
 }
 
+/* Of a model the stages' memory is that of its micro-batches, too. */
+static void test_stages_of_a_model(void **state) {
+    (void)state;
+    char said[8192];
+    static const char *const args[] = {"--arch",      "llama-tiny", "--mesh",  "pp=2",
+                                       "--seq",       "512",        "--speed", "1",
+                                       "--recompute", "off",        "--json"};
+    json_error_t error;
+    assert_int_equal(sft(said, sizeof said, 11, args), 0);
+    json_t *plan = json_loads(strchr(said, '{'), 0, &error);
+    assert_non_null(plan);
+    const json_t *stages = json_object_get(json_object_get(plan, "mesh"), "stages");
+    double most = 0;
+    for (size_t i = 0; i < json_array_size(stages); i++)
+        most = fmax(most, number(json_array_get(stages, i), "arena_bytes"));
+    assert_true(most == number(json_object_get(plan, "memory"), "arena_bytes"));
+    json_decref(plan);
+}
+
 /* A planned step as trace events: a stage's stream does one thing at a time, and ends with the step. */
 static void test_timelines(void **state) {
     (void)state;
@@ -244,6 +264,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_missing_is_said),
         cmocka_unit_test(test_a_gguf_is_not_converted),
         cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_stages_of_a_model),
         cmocka_unit_test(test_timelines),
         cmocka_unit_test(test_a_run_is_what_was_planned),
     };
