@@ -10,7 +10,8 @@ static enum ax_status add(struct ax_recording *r, const struct ax_event *e) {
         AX_TRY(ax_regrow(&r->events, r->n, capacity, sizeof *r->events));
         r->capacity = capacity;
     }
-    r->events[r->n++] = *e;
+    r->events[r->n] = *e;
+    r->events[r->n++].unit = r->unit;
     return AX_OK;
 }
 

@@ -32,6 +32,7 @@ struct ax_transfer_event {
 
 struct ax_event {
     enum ax_event_kind kind;
+    int unit; /* the recording's, when it was added */
     union {
         struct ax_op_event op;
         double copied;                     /* bytes */
@@ -42,7 +43,8 @@ struct ax_event {
 #define AX_RECORDED_OUTPUTS 16
 struct ax_recording {
     size_t n, capacity;
-    struct ax_event *events;                           /* owned */
+    struct ax_event *events; /* owned */
+    int unit; /* 1 + the model's unit that a step computes forward or backward; 0: something else */
     const void AX_DEVICE *in_fp8[AX_RECORDED_OUTPUTS]; /* tensors that fake_quantize wrote last */
     int next_fp8;
 };

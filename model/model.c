@@ -240,7 +240,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     enum ax_status st;
     AX_TRY(ax_tp_check(arch, mesh));
     AX_TRY(ax_cp_check(o->cp_method, mesh));
-    AX_TRY(ax_split_units(arch, o->max_positions, mesh->size[AX_ROLE_PP],
+    AX_TRY(ax_split_units(arch, o->unit_times, o->max_positions, mesh->size[AX_ROLE_PP],
                           o->chunks > 1 ? o->chunks : 1, mesh->coord[AX_ROLE_PP], &m->chunks));
     AX_TRY_GOTO(ax_adapter_bank_begin(m), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);

@@ -112,7 +112,9 @@ struct ax_model_options {
     bool count_loads;                     /* of experts in training passes: expert_loads */
     double expert_room;                   /* of parallel/expert.h; 0 = AX_EXPERT_ROOM */
     bool expert_overlap;                  /* rows of experts travel in two parts, behind products */
-    int chunks;     /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
+    int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
+    const double
+        *unit_times; /* that stages are balanced by (split.h), or NULL. Borrowed by create */
     bool one_layer; /* all layers have the memory of one: the caller loads each (ax_model_load_unit)
                        before it runs. Not with `train`, on one rank */
     /* A model on the same mesh that has been created: where both have frozen weights of the same names

@@ -1,5 +1,6 @@
-/* How a model's units are split over the stages of a pipeline, by what they compute. All ranks find
- * the same split. */
+/* How a model's units are split over the stages of a pipeline, by how long they take. All ranks find
+ * the same split. `times` [n_layers + 2]: of a micro-batch in each of them, on any scale; NULL: by what a
+ * forward pass computes. */
 #ifndef AX_MODEL_SPLIT_H
 #define AX_MODEL_SPLIT_H
 
@@ -9,11 +10,11 @@
 
 /* The units of this stage of `stages` · `chunks` ranges; seq: length of a row. AX_ERR_CONFIG: the
  * layers are fewer; names the nearest choice. */
-enum ax_status ax_split_units(const struct ax_arch *arch, int64_t seq, int stages, int chunks,
-                              int stage, struct ax_chunks *out);
+enum ax_status ax_split_units(const struct ax_arch *arch, const double *times, int64_t seq,
+                              int stages, int chunks, int stage, struct ax_chunks *out);
 /* The share of a step in which the stages wait for each other, if messages took no time: 1 − what
  * they compute / (stages · the time of the step). Backward takes twice as long as forward. */
-enum ax_status ax_split_idle(const struct ax_arch *arch, int64_t seq, const struct ax_pipeline *p,
-                             double *idle);
+enum ax_status ax_split_idle(const struct ax_arch *arch, const double *times, int64_t seq,
+                             const struct ax_pipeline *p, double *idle);
 
 #endif

@@ -75,7 +75,8 @@ static enum ax_status dry_run(struct ax_plan *plan, struct ax_recording *recordi
     plan->n_actions = s.schedule.n;
     read_units(plan, &s.model);
     const struct ax_pipeline p = ax_step_pipeline(so, rt->mesh.size[AX_ROLE_PP]);
-    AX_TRY_GOTO(ax_split_idle(arch, ax_step_positions(so), &p, &plan->idle), st, done);
+    AX_TRY_GOTO(ax_split_idle(arch, s.unit_times, ax_step_positions(so), &p, &plan->idle), st,
+                done);
     read_marks(plan, rt);
 done:
     ax_step_free(&s);

@@ -1,6 +1,8 @@
 /* Records the stages, sets prices, simulates, and adds up. */
 #include "optim/plan_time.h"
 
+#include <math.h>
+
 #include "base/mem.h"
 
 static const char *const role_names[AX_TIME_ROLES] = {
@@ -84,11 +86,12 @@ static bool is_far(const struct ax_rates *r, const struct ax_mesh *mesh, int pee
 
 /* Of messages beside a pipeline's, which all ranks of a group send and receive at the same time, some are to
  * other nodes if the group is on several. */
-static void price_start(const struct ax_rates *r, const struct stage *s,
+static void price_start(const struct ax_rates *r, const struct stage *s, int unit,
                         const struct ax_transfer_event *t, struct ax_sim_item *item) {
     const bool message = t->lane == AX_ROLE_PP && t->kind == AX_SEND_RECV;
     const int peer = t->to >= 0 ? t->to : t->from;
     *item = (struct ax_sim_item){.kind = AX_SIM_START,
+                                 .unit = unit,
                                  .group = AX_TIME_KINDS + (int)role_of(t->lane, t->kind),
                                  .lane = t->lane,
                                  .to = message ? t->to : -1,
@@ -101,15 +104,19 @@ static void price_start(const struct ax_rates *r, const struct stage *s,
         item->seconds = item->links[AX_SIM_NODE] = item->links[AX_SIM_NETWORK] = 0;
 }
 
-/* Work of one kind that follows each other is one item. */
-static void add_work(struct stage *s, enum ax_time_kind kind, double seconds) {
+/* A unit's work of one kind that follows each other is one item. */
+static void add_work(struct stage *s, int unit, enum ax_time_kind kind, double seconds) {
     const int group = (int)kind;
     struct ax_sim_item *last = s->n > 0 ? &s->items[s->n - 1] : NULL;
-    if (last && last->kind == AX_SIM_WORK && last->group == group)
+    if (last && last->kind == AX_SIM_WORK && last->group == group && last->unit == unit)
         last->seconds += seconds;
     else
-        s->items[s->n++] = (struct ax_sim_item){
-            .kind = AX_SIM_WORK, .group = group, .to = -1, .from = -1, .seconds = seconds};
+        s->items[s->n++] = (struct ax_sim_item){.kind = AX_SIM_WORK,
+                                                .group = group,
+                                                .unit = unit,
+                                                .to = -1,
+                                                .from = -1,
+                                                .seconds = seconds};
 }
 
 static enum ax_status price(const struct ax_rates *r, struct stage *s) {
@@ -118,13 +125,14 @@ static enum ax_status price(const struct ax_rates *r, struct stage *s) {
     for (size_t i = 0; i < s->recording.n; i++) {
         const struct ax_event *e = &s->recording.events[i];
         if (e->kind == AX_EVENT_OP)
-            add_work(s, ax_rates_kind(e->op.op), ax_rates_seconds(r, &e->op));
+            add_work(s, e->unit, ax_rates_kind(e->op.op), ax_rates_seconds(r, &e->op));
         else if (e->kind == AX_EVENT_COPY)
-            add_work(s, AX_TIME_COPIES, ax_rates_copy(r, e->copied));
+            add_work(s, e->unit, AX_TIME_COPIES, ax_rates_copy(r, e->copied));
         else if (e->kind == AX_EVENT_START)
-            price_start(r, s, &e->transfer, &s->items[s->n++]);
+            price_start(r, s, e->unit, &e->transfer, &s->items[s->n++]);
         else
             s->items[s->n++] = (struct ax_sim_item){.kind = AX_SIM_WAIT,
+                                                    .unit = e->unit,
                                                     .lane = e->transfer.lane,
                                                     .ticket = e->transfer.ticket,
                                                     .to = -1,
@@ -266,11 +274,13 @@ enum ax_status ax_plan_time(struct ax_plan_time *t, const struct ax_plan_time_op
 
 /* ---- one stage for all ---- */
 
-/* Without messages, which would wait for other stages. */
-static void drop_messages(struct stage *s) {
+#define MESSAGES (1u << AX_ROLE_PP) /* which would wait for other stages */
+
+/* Drops transfers over the roles `dropped`, as bits. */
+static void drop_transfers(struct stage *s, unsigned dropped) {
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++)
-        if (s->items[i].kind == AX_SIM_WORK || s->items[i].lane != AX_ROLE_PP)
+        if (s->items[i].kind == AX_SIM_WORK || !(dropped >> s->items[i].lane & 1))
             s->items[n++] = s->items[i];
     s->n = n;
 }
@@ -278,7 +288,7 @@ static void drop_messages(struct stage *s) {
 static enum ax_status run_alone(struct ax_plan_time *t, const struct ax_plan_time_options *o,
                                 struct stage *s) {
     struct ax_sim_options sim = {.contention = o->rates->contention};
-    drop_messages(s);
+    drop_transfers(s, MESSAGES);
     struct ax_sim_rank rank = {.items = s->items, .n = s->n};
     AX_TRY(ax_simulate(1, &rank, &sim, &t->step));
     take_plans(t, s, 1);
@@ -310,4 +320,60 @@ enum ax_status ax_plan_time_estimate(struct ax_plan_time *t, const struct ax_pla
     t->flops_full *= each * n;
     rate(t, o, so);
     return AX_OK;
+}
+
+/* ---- a unit ---- */
+
+static void add_span(void *ctx, const struct ax_sim_span *span) {
+    double *seconds = ctx; /* by unit, as recorded */
+    if (span->lane < 0)
+        seconds[span->item->unit] += span->end - span->start;
+}
+
+/* What moves weights and gradients is behind other micro-batches in a pipeline. */
+#define OF_TOKENS (1u << AX_ROLE_TP | 1u << AX_ROLE_CP | 1u << AX_ROLE_EP)
+
+static enum ax_status time_units(double *seconds, const struct ax_rates *rates,
+                                 const struct ax_runtime_options *ro, const struct ax_arch *arch,
+                                 const struct ax_step_options *so) {
+    const struct ax_sim_options sim = {
+        .contention = rates->contention, .span = add_span, .ctx = seconds};
+    struct stage *stage;
+    double end;
+    AX_TRY(ax_alloc(&stage, 1, sizeof *stage));
+    enum ax_status st = make_stage(stage, rates, 0, ro, arch, so);
+    if (st == AX_OK) {
+        drop_transfers(stage, ~OF_TOKENS);
+        struct ax_sim_rank rank = {.items = stage->items, .n = stage->n};
+        st = ax_simulate(1, &rank, &sim, &end);
+    }
+    free_stages(stage, 1);
+    return st;
+}
+
+enum ax_status ax_unit_times(double **out, const struct ax_runtime *rt, const struct ax_arch *arch,
+                             const struct ax_step_options *so) {
+    const int *size = rt->mesh.size;
+    const struct ax_runtime_options ro = {.backend = "sheet",
+                                          .threads = 1,
+                                          .sizes = {1, size[AX_ROLE_DP_REPLICATE],
+                                                    size[AX_ROLE_DP_SHARD], size[AX_ROLE_CP],
+                                                    size[AX_ROLE_TP], size[AX_ROLE_EP]},
+                                          .world = rt->mesh.world / size[AX_ROLE_PP]};
+    const size_t units = (size_t)arch->n_layers + 2;
+    const struct ax_rates rates = ax_rates_agreed(rt->q->model->name);
+    struct ax_step_options alone = *so;
+    double *seconds, all = 0;
+    alone.pipeline = AX_PIPELINE_1F1B;
+    alone.n_microbatches = 1;
+    alone.lender = NULL;
+    AX_TRY(ax_alloc(out, units, sizeof **out));
+    AX_TRY(ax_alloc(&seconds, units + 1, sizeof *seconds));
+    const enum ax_status st = time_units(seconds, &rates, &ro, arch, &alone);
+    for (size_t u = 0; u < units; u++)
+        all += seconds[u + 1];
+    for (size_t u = 0; st == AX_OK && u < units; u++)
+        (*out)[u] = round(1e6 * seconds[u + 1] / all);
+    ax_free(seconds);
+    return st;
 }

@@ -63,7 +63,10 @@ static const struct {
     {512, 0.295, 0.236},  {1024, 0.428, 0.317},  {2048, 0.489, 0.374},  {4096, 0.598, 0.479},
     {8192, 0.651, 0.547}, {16384, 0.680, 0.585}, {32768, 0.696, 0.587},
 };
-#define N_ATTENTION (sizeof attention / sizeof *attention)
+#define N_ATTENTION     (sizeof attention / sizeof *attention)
+#define LEAST_ATTENTION 0.01
+/* On a CPU, where calls cost little: 316 of 470 GFLOP/s (docs/results/step.md). */
+#define CPU_ATTENTION 0.67
 /* Head size 64 against 128: 473 against 616 TFLOP/s (FlashAttention-3). */
 #define SMALL_HEADS (473.0 / 616)
 
@@ -95,6 +98,7 @@ struct ax_rates ax_rates_of(const struct ax_hardware *h) {
                          .bf16 = h->bf16 * products[i].bf16 * products[i].sustained,
                          .fp8 = h->fp8 * products[i].fp8 * products[i].sustained,
                          .attention = products[i].attention,
+                         .least_attention = LEAST_ATTENTION,
                          .product_start = PRODUCT_START,
                          .start = START,
                          .network = NETWORK,
@@ -125,8 +129,26 @@ struct ax_rates ax_rates_measured(const struct ax_hardware *h) {
     struct ax_rates r = ax_rates_of(h);
     r.bf16 = r.fp8 = h->bf16;
     r.product_start = r.start = 1e-6;
+    r.least_attention = CPU_ATTENTION;
     r.contention = 0;
     return r;
+}
+
+/* docs/results/gemm.md; ranks share the memory. */
+static const struct ax_hardware two_cores = {.name = "two cores of a Zen 4",
+                                             .bf16 = 430e9,
+                                             .bandwidth = 35e9,
+                                             .node_link = 17e9,
+                                             .network = 17e9,
+                                             .host = 17e9,
+                                             .node = 65536};
+
+struct ax_rates ax_rates_agreed(const char *backend) {
+    struct ax_hardware gpu;
+    const bool is_gpu = strcmp(backend, "cuda") == 0 || strcmp(backend, "sheet") == 0;
+    if (!is_gpu || ax_hardware_find("h100-sxm-80", &gpu) != AX_OK)
+        return ax_rates_measured(&two_cores);
+    return ax_rates_of(&gpu);
 }
 
 /* ---- ops ---- */
@@ -221,9 +243,8 @@ double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e) {
         /* a causal query has half of the length as keys, on average */
         const double share = attention_share(2 * (double)e->k, e->op == AX_OP_attention_backward) *
                              r->attention * (e->n <= 64 ? SMALL_HEADS : 1) * dtype_share(e->dtype);
-        const double least = 0.01;
         return r->product_start +
-               greater(e->flops / (r->hardware.bf16 * greater(share, least)), moved);
+               greater(e->flops / (r->hardware.bf16 * greater(share, r->least_attention)), moved);
     }
     return r->start + moved;
 }

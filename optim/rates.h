@@ -26,6 +26,7 @@ struct ax_rates {
     double bf16, fp8; /* FLOP/s of large products, sustained */
     double attention; /* share of the table's: newer machines have faster products beside the same
                             exponentials */
+    double least_attention;                     /* share of the peak, of any length */
     double product_start, start;                /* seconds that a kernel takes besides its work */
     double links[AX_COLLECTIVE_COUNT], network; /* shares */
     double hop, far_hop, transfer_start; /* seconds of a transfer's latency: per step of a ring */
@@ -36,6 +37,9 @@ struct ax_rates ax_rates_of(const struct ax_hardware *h);
 struct ax_rates ax_rates_flash2(const struct ax_hardware *h);
 /* For a machine whose speeds were measured by ax_measure_*: products and memory reach what they have. */
 struct ax_rates ax_rates_measured(const struct ax_hardware *h);
+/* The same for every machine with this backend, for what a plan, its run and all ranks must agree on: an
+ * H100's for a GPU, else those of two cores. */
+struct ax_rates ax_rates_agreed(const char *backend);
 
 /* What the time of an op is spent on. */
 enum ax_time_kind {

@@ -1,6 +1,7 @@
 /* Executes the action table: one small function per kind of action. */
 #include "optim/step.h"
 
+#include "kernels/recording.h"
 #include "model/tensor_parallel.h"
 #include "optim/expert_loads.h"
 #include "optim/router_bias.h"
@@ -289,6 +290,8 @@ static enum ax_status execute(struct ax_step *s, int first, int end) {
     for (int i = first; i < end; i++) {
         const struct ax_action *a = &s->schedule.actions[i];
         const enum ax_step_phase phase = handlers[a->kind].phase;
+        if (s->rt->q->recording)
+            s->rt->q->recording->unit = handlers[a->kind].of_tokens ? a->unit + 1 : 0;
         if (handlers[a->kind].of_tokens)
             ax_contract_scale(s->rt, s->batches[a->microbatch].T, s->batches[a->microbatch].cap);
         AX_TRY(handlers[a->kind].run(s, a));

@@ -100,6 +100,7 @@ struct ax_step {
     struct ax_step_options o;
     struct ax_model model;
     struct ax_batch *batches; /* [n_microbatches] */
+    double *unit_times;       /* [n_units], that its stages are balanced by; NULL: it has one */
     struct ax_teacher teacher;
     struct ax_teacher_states *taught; /* [n_microbatches], of the step; NULL: no teacher */
     struct ax_slot *slots;            /* [schedule.n_slots] */

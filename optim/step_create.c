@@ -7,6 +7,7 @@
 #include "model/tensor_parallel.h"
 #include "optim/router_bias.h"
 #include "optim/step.h"
+#include "optim/plan_time.h"
 
 /* A micro-batch's routing counts must include all layers. */
 static enum ax_status check_balance(const struct ax_step *s, const struct ax_arch *arch) {
@@ -76,6 +77,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     s->o.sharding.keep_gradients &= s->o.n_microbatches > 1; /* else the same sums */
     /* a halved backward writes a unit's gradients twice, with other units' between */
     s->o.sharding.keep_gradients |= ax_pipeline_halves(&pipeline);
+    if (pipeline.stages > 1)
+        AX_TRY(ax_unit_times(&s->unit_times, s->rt, arch, &s->o));
     const struct ax_model_options mo = {.dtype = s->o.dtype,
                                         .train = true,
                                         .masters = s->o.masters,
@@ -95,7 +98,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .qat = s->o.qat,
                                         .unquantized_first = s->o.unquantized_first,
                                         .unquantized_last = s->o.unquantized_last,
-                                        .chunks = ax_pipeline_chunks(&pipeline)};
+                                        .chunks = ax_pipeline_chunks(&pipeline),
+                                        .unit_times = s->unit_times};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     s->model.quant.on = s->o.qat_after == 0;
     if (s->o.relora.interval > 0)
@@ -185,6 +189,7 @@ enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const st
 void ax_step_free(struct ax_step *s) {
     for (int i = 0; s->slots && i < s->schedule.n_slots; i++)
         ax_slot_free(&s->slots[i]);
+    ax_free(s->unit_times);
     ax_free(s->states);
     ax_free(s->slots);
     ax_free(s->passes);

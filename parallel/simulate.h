@@ -26,6 +26,7 @@ enum ax_sim_link { AX_SIM_NODE, AX_SIM_NETWORK, AX_SIM_LINKS };
 struct ax_sim_item {
     enum ax_sim_kind kind;
     int group;                  /* of WORK and START: see struct ax_sim_rank */
+    int unit;                   /* for the caller's span */
     int lane;                   /* of START and WAIT */
     int to, from;               /* of START: the other side of a message; −1: a collective */
     uint64_t ticket;            /* of START and WAIT: unique and rising in a lane */

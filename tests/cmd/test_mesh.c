@@ -240,7 +240,7 @@ static void a_stage_of_the_head_alone_is_one_rank(void **state) {
         struct ax_arch arch;
         struct ax_chunks units;
         assert_int_equal(make_arch(&arch, heads[i % 2].type, heads[i % 2].tied, "", 997), AX_OK);
-        assert_int_equal(ax_split_units(&arch, 36, 4, 1, 3, &units), AX_OK);
+        assert_int_equal(ax_split_units(&arch, NULL, 36, 4, 1, 3, &units), AX_OK);
         assert_int_equal(units.list[0].end - units.list[0].first, 1);
         ax_arch_free(&arch);
         struct ax_mesh_check c = {.pipeline = i < 2 ? AX_PIPELINE_AFAB : AX_PIPELINE_1F1B};

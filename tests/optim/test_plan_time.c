@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/split.h"
 #include "optim/choose_cp.h"
 #include "optim/plan_time.h"
 #include "parallel/comm_local.h"
@@ -349,6 +350,114 @@ static void the_faster_way_to_keys_is_chosen(void **state) {
     assert_int_equal(chosen[1], AX_CP_RING);
 }
 
+/* ---- the stages ---- */
+
+#define UNITS 10
+
+/* Of one micro-batch on one stage, without transfers: the ops' own seconds, by unit. */
+static void price_units(const struct ax_arch *arch, const struct ax_step_options *o,
+                        const struct ax_rates *r, double seconds[UNITS]) {
+    struct ax_recording recording = {0};
+    struct ax_plan plan;
+    struct ax_step_options one = *o;
+    const struct ax_runtime_options ro = {.backend = "sheet", .threads = 1};
+    one.n_microbatches = 1;
+    must(ax_plan_record(&plan, &recording, &ro, arch, &one));
+    memset(seconds, 0, UNITS * sizeof *seconds);
+    for (size_t i = 0; i < recording.n; i++)
+        if (recording.events[i].unit > 0 && recording.events[i].kind == AX_EVENT_OP)
+            seconds[recording.events[i].unit - 1] += ax_rates_seconds(r, &recording.events[i].op);
+    ax_recording_free(&recording);
+}
+
+/* The slowest of `ranges` ranges at best, by trying all. */
+static double best_of(const double *seconds, int n, int ranges) {
+    double best = INFINITY, last = 0;
+    if (ranges == 1) {
+        for (int u = 0; u < n; u++)
+            last += seconds[u];
+        return last;
+    }
+    for (int end = n - 1; end >= ranges - 1; end--) {
+        last += seconds[end];
+        best = fmin(best, fmax(last, best_of(seconds, end, ranges - 1)));
+    }
+    return best;
+}
+
+/* The units of a stage in a plan. */
+static struct ax_chunks planned_units(const struct ax_arch *arch, const struct ax_step_options *o,
+                                      const char *backend, int stages, int stage) {
+    struct ax_runtime rt;
+    struct ax_step s;
+    struct ax_runtime_options ro = {.backend = backend,
+                                    .threads = 1,
+                                    .sizes = {stages, 1, 2, 1, 1, 1},
+                                    .world = 2 * stages,
+                                    .rank = 2 * stage + 1};
+    must(ax_step_slots(o, stage, stages, &ro.n_slots));
+    must(ax_runtime_open_planning(&rt, &ro));
+    must(ax_step_create(&s, &rt, arch, o));
+    const struct ax_chunks units = s.model.chunks;
+    ax_step_free(&s);
+    ax_runtime_close(&rt);
+    return units;
+}
+
+static enum ax_status head_arch(struct ax_arch *arch) {
+    static const char text[] =
+        "{\"model_type\": \"qwen3\", \"vocab_size\": 1500, \"hidden_size\": 48, "
+        "\"intermediate_size\": 80, \"num_hidden_layers\": 8, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 16, \"max_position_embeddings\": 64}";
+    struct ax_json_doc doc;
+    AX_TRY(ax_json_parse(&doc, "head", text, sizeof text - 1));
+    const enum ax_status st = ax_arch_parse(arch, ax_json_root(&doc));
+    ax_json_free(&doc);
+    return st;
+}
+
+/* A head of several layers' time, recompute, which it has not, and adapters, which make layers slower and spare
+ * the head a product: no other stages are faster, by seconds that are added up here. */
+static void no_split_is_faster(void **state) {
+    (void)state;
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .all_linear = true};
+    static const char *const backends[] = {"cpu", "sheet"};
+    struct ax_arch arch;
+    int other = 0;
+    must(head_arch(&arch));
+    for (int k = 0; k < 8; k++) {
+        struct ax_step_options o =
+            tiny_options(AX_F32, k & 1 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF, 6, lengths);
+        o.adapter = k & 2 ? &lora : NULL;
+        o.pipeline = k & 1 ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_INTERLEAVED;
+        o.virtual_stages = k & 1 ? 0 : 2;
+        const int stages = 2 + k / 4, ranges = stages * (k & 1 ? 1 : 2);
+        for (int b = 0; b < 2; b++) {
+            const struct ax_rates r = ax_rates_agreed(backends[b]);
+            double seconds[UNITS], slowest = 0;
+            int units = 0;
+            price_units(&arch, &o, &r, seconds);
+            for (int stage = 0; stage < stages; stage++) {
+                const struct ax_chunks mine = planned_units(&arch, &o, backends[b], stages, stage);
+                struct ax_chunks flops;
+                must(ax_split_units(&arch, NULL, ax_step_positions(&o), stages, mine.n, stage,
+                                    &flops));
+                other += memcmp(&flops, &mine, sizeof mine) != 0;
+                for (int c = 0; c < mine.n; c++) {
+                    double range = 0;
+                    for (int u = mine.list[c].first; u < mine.list[c].end; u++, units++)
+                        range += seconds[u];
+                    slowest = fmax(slowest, range);
+                }
+            }
+            assert_int_equal(units, UNITS);
+            assert_true(slowest <= best_of(seconds, UNITS, ranges) * (1 + 1e-5));
+        }
+    }
+    assert_true(other > 0); /* FLOPs of a forward pass say something else */
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recording_is_what_runs),
@@ -359,6 +468,7 @@ int main(void) {
         cmocka_unit_test(transfers_follow_the_topology),
         cmocka_unit_test(the_parts_are_the_step),
         cmocka_unit_test(a_shorter_step_says_the_same),
+        cmocka_unit_test(no_split_is_faster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
