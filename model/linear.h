@@ -34,7 +34,8 @@ struct ax_linear {
     const struct ax_param *weight[AX_LINEAR_MAX_PARTS]; /* each [out_i][in] */
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
-    bool overlaps; /* with tp: its rows travel behind its products where these are plain ones */
+    bool
+        overlaps; /* with tp: its rows travel behind its products, but where these read quantized rows */
     /* Where its backward now leaves weights' gradients; it or what it points to NULL: it computes them. */
     struct ax_later *const *later;
     const struct ax_fake_quant *quant;   /* NULL: none */

@@ -53,7 +53,10 @@ static enum ax_status scale(const struct absorb *b, const struct ax_tensor *x, i
     const struct ax_tensor rows = by_head(b, &all), part = ax_tensor_cols(&rows, at, x->shape[1]);
     AX_TRY(ax_run_fill(q, &(struct ax_fill){all, 0}));
     AX_TRY(ax_run_copy(q, &(struct ax_copy){part, *x}));
-    AX_TRY(ax_adapter_scale(b->adapter, &b->w, &all, &all));
+    struct ax_adapter_shared shared;
+    ax_adapter_share(b->adapter, x->dtype, -1, &shared);
+    AX_TRY(ax_adapter_measure(b->adapter, &b->w, &shared));
+    AX_TRY(ax_adapter_scale(b->adapter, &shared, &all, &all));
     AX_TRY(ax_run_copy(q, &(struct ax_copy){*x, part}));
     ax_stack_release(&b->rt->arena.scratch, mark);
     return AX_OK;

@@ -230,7 +230,8 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
 }
 
 enum ax_status ax_pass_weights(struct ax_pass *p, int unit) {
-    return ax_later_run(&p->slot->later, p->model->rt, &p->model->units[unit]);
+    tell_linears(p);
+    return ax_later_run(&p->slot->later, p, &p->model->units[unit]);
 }
 
 static enum ax_status run_chunk(struct ax_pass *p, const struct ax_chunk *c) {

@@ -50,11 +50,25 @@ static inline bool ax_adapter_is_on(const struct ax_adapter *a) {
  * else y already contains them. */
 bool ax_adapter_scales(const struct ax_adapter *a);
 
-/* Forward of one matrix. w [out][in] is unsharded; x [T][in] are all its inputs on this rank. */
+/* What calls of one linear share, in scratch. */
+struct ax_adapter_shared {
+    struct ax_tensor scale, inverse; /* accumulation [out]: g and 1/‖V‖; data NULL without DoRA */
+    struct ax_tensor up;             /* compute [T][r]: s·(g∘dy)·B; data NULL in forward */
+};
+/* T: rows of backward; −1: forward. dtype: compute. */
+void ax_adapter_share(const struct ax_adapter *a, enum ax_dtype dtype, int64_t T,
+                      struct ax_adapter_shared *out);
+/* Sets scale and inverse; w [out][in] is unsharded. Without DoRA does nothing. */
+enum ax_status ax_adapter_measure(const struct ax_adapter *a, const struct ax_tensor *w,
+                                  const struct ax_adapter_shared *shared);
+
+/* Forward of one matrix for T rows, which follow `first` others of the linear's. w [out][in] is unsharded. */
 struct ax_adapter_forward {
-    struct ax_tensor x, w;
+    const struct ax_adapter_shared *shared; /* measured */
+    struct ax_tensor x, w;                  /* x [T][in] */
     struct ax_tensor y;            /* [T][out], in: x·wᵀ [+ bias + addend], out: the result */
     struct ax_tensor bias, addend; /* data NULL = none; see ax_adapter_scales */
+    int64_t first;
 };
 enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f);
 
@@ -63,15 +77,24 @@ enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_ad
 enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tensor *w,
                                 const struct ax_tensor *out);
 
+/* Backward is _inputs, for all rows or some at a time, and then _weights for all of them. */
 struct ax_adapter_backward {
+    const struct ax_adapter_shared *shared; /* measured */
     struct ax_tensor x, w, dy;
-    struct ax_tensor dv; /* [T][out]: g∘dy if ax_adapter_scales, else dy */
-    struct ax_tensor dx; /* [T][in], in: dv·w, out: the gradient; data NULL = not requested */
+    struct ax_tensor dv; /* [T][out]: g∘dy with DoRA, else dy */
+    struct ax_tensor
+        dx; /* [T][in], in: dv·w (of dropout with DoRA dy·w), out: the gradient; data NULL =
+                            not requested */
+    int64_t first;
 };
-/* Gradients of A, B and m, and the adapter's contribution to dx. */
-enum ax_status ax_adapter_backward(const struct ax_adapter *a, const struct ax_adapter_backward *b);
-/* dv = g∘dy, for ax_adapter_backward and dv·w. */
-enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_tensor *w,
+/* Sets the rows of `up`, and adds the adapter's contribution to dx; x is not read. */
+enum ax_status ax_adapter_backward_inputs(const struct ax_adapter *a,
+                                          const struct ax_adapter_backward *b);
+/* Gradients of A, B and m; w is read by the latter alone, dx not at all. */
+enum ax_status ax_adapter_backward_weights(const struct ax_adapter *a,
+                                           const struct ax_adapter_backward *b);
+/* dv = g∘dy. */
+enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_adapter_shared *shared,
                                 const struct ax_tensor *dy, const struct ax_tensor *dv);
 
 struct ax_arch;

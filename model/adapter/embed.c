@@ -134,11 +134,18 @@ enum ax_status ax_adapter_head_backward(const struct ax_pass *p, const struct ax
                                         const struct ax_tensor *hidden, const struct ax_tensor *w,
                                         const struct ax_tensor *dlogits,
                                         const struct ax_tensor *dhidden) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
     struct chunk_adapter c;
+    struct ax_adapter_shared shared;
     if (!p->model->head.adapter[0].a)
         return AX_OK;
-    return ax_adapter_backward(
-        of_chunk(p, rows, &c),
-        &(struct ax_adapter_backward){
-            .x = *hidden, .w = *w, .dy = *dlogits, .dv = *dlogits, .dx = *dhidden});
+    const struct ax_adapter *a = of_chunk(p, rows, &c);
+    const size_t mark = ax_stack_mark(scratch);
+    ax_adapter_share(a, dlogits->dtype, dlogits->shape[0], &shared);
+    const struct ax_adapter_backward b = {
+        .shared = &shared, .x = *hidden, .w = *w, .dy = *dlogits, .dv = *dlogits, .dx = *dhidden};
+    AX_TRY(ax_adapter_backward_inputs(a, &b));
+    AX_TRY(ax_adapter_backward_weights(a, &b));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }

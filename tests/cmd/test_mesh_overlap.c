@@ -86,14 +86,17 @@ static void lengths_and_adapters(void **state) {
     }
 }
 
-/* Rows travel over tp behind products, also with experts, latents, and adapters on some linears. */
+/* Rows travel over tp behind products, also with experts, latents, adapters and packed weights. */
 static void chunks_over_tp_are_one_rank(void **state) {
     (void)state;
     static const struct mesh over_tp[] = {{{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 2},
                                           {{1, 1, 2, 1, 2, 1}, 2}, {{1, 1, 1, 2, 2, 1}, 3},
                                           {{2, 1, 2, 1, 2, 1}, 3}, {{1, 2, 1, 1, 2, 1}, 3}};
     static char *some[] = {"q_proj", "down_proj"};
-    static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .targets = {2, some}};
+    static const struct ax_peft_config adapters[] = {
+        {.r = 3, .alpha = 6, .targets = {2, some}},
+        {.r = 3, .alpha = 6, .all_linear = true, .dropout = 0.2},
+        {.r = 3, .alpha = 6, .all_linear = true, .dora = true}};
     static struct ax_golden_report r;
     for (size_t k = 0; k < N_MODELS; k++)
         for (size_t i = k % 2; i < sizeof over_tp / sizeof *over_tp; i += k < 2 ? 1 : 2) {
@@ -102,7 +105,9 @@ static void chunks_over_tp_are_one_rank(void **state) {
                                       .sharding = ax_zero_stage(3 - (int64_t)(k % 3)),
                                       .pad = i % 3 == 2 ? 4 : 0,
                                       .bf16 = k == 1 && i == 3,
-                                      .adapter = (i + k) % 4 == 3 ? &lora : NULL};
+                                      .adapter = (i + k) % 4 > 1 ? &adapters[k % 3] : NULL,
+                                      .base_store =
+                                          (i + k) % 4 == 3 ? AX_STORE_NF4 : AX_STORE_PLAIN};
             run(&models[k], &over_tp[i], (i + k) % 2 ? "ref" : "cpu", (enum ax_recompute)(i % 3),
                 &c, &r);
             expect_figures(&r, &models[k], &over_tp[i], 6);

@@ -19,6 +19,11 @@ enum { STEPS = 3, MICRO = 2, MAX_WORLD = 4 };
 static const int64_t lengths[] = {9, 1, 14, 0};
 static const struct ax_peft_config lora = {
     .r = 3, .alpha = 6, .targets = {1, (char *[]){"q_proj"}}};
+static const struct ax_peft_config all_lora = {
+    .r = 3, .alpha = 6, .dropout = 0.2, .all_linear = true};
+static const struct ax_peft_config dora = {.r = 3, .alpha = 6, .all_linear = true, .dora = true};
+static const struct ax_peft_config dropped_dora = {
+    .r = 3, .alpha = 6, .dropout = 0.2, .all_linear = true, .dora = true};
 static const struct ax_peft_config expert_lora = {
     .r = 3,
     .alpha = 6,
@@ -30,10 +35,11 @@ struct run {
     struct ax_mesh_sizes sizes;
     enum ax_dtype dtype;
     enum ax_recompute recompute;
-    bool overlap, adapter;
+    bool overlap;
+    const struct ax_peft_config *adapter;
     enum ax_cp_method cp_method;
-    double room; /* of a round of experts; 0 = the default */
-    enum ax_store experts;
+    double room;        /* of a round of experts; 0 = the default */
+    enum ax_store base; /* of frozen matrices, of experts, too */
     struct ax_arch arch;
     /* out */
     uint64_t masters[MAX_WORLD], messages, exchanges, waits, launches[AX_OP_COUNT], blocks;
@@ -50,11 +56,10 @@ static struct ax_step_options options(const struct run *r) {
     struct ax_step_options o = tiny_options(r->dtype, r->recompute, MICRO, lengths);
     o.tp_overlap = o.expert_overlap = r->overlap;
     o.expert_room = r->room;
-    o.base_store = r->experts;
-    o.store_experts = r->experts != AX_STORE_PLAIN;
+    o.base_store = r->base;
+    o.store_experts = r->base != AX_STORE_PLAIN;
     o.cp_method = r->cp_method;
-    if (r->adapter)
-        o.adapter = r->extra ? &expert_lora : &lora;
+    o.adapter = r->adapter;
     return o;
 }
 
@@ -117,6 +122,8 @@ static void run(struct run *r) {
     assert_int_equal(ax_mem_live_blocks(), live);
 }
 
+#define BIASES ", \"attention_bias\": true, \"mlp_bias\": true"
+
 /* Two parts have one order. More are summed one by one in accumulation dtype, where the sum in line is
  * rounded once: three additions, each within half a unit in the last place. */
 static void traveling_changes_no_bit(void **state) {
@@ -133,7 +140,39 @@ static void traveling_changes_no_bit(void **state) {
          .recompute = AX_RECOMPUTE_SELECTIVE},
         {.type = "qwen3", .sizes = {1, 1, 2, 1, 2, 1}, .dtype = AX_F32},
         {.type = "llama", .sizes = {1, 1, 1, 2, 2, 1}, .dtype = AX_F32},
-        {.type = "llama", .sizes = {1, 1, 1, 1, 2, 1}, .dtype = AX_F32, .adapter = true},
+        {.type = "llama", .sizes = {1, 1, 1, 1, 2, 1}, .dtype = AX_F32, .adapter = &lora},
+        {.type = "llama",
+         .extra = BIASES,
+         .sizes = {1, 1, 2, 1, 2, 1},
+         .dtype = AX_F32,
+         .adapter = &all_lora},
+        {.type = "qwen3",
+         .sizes = {1, 1, 1, 1, 2, 1},
+         .dtype = AX_BF16,
+         .adapter = &all_lora,
+         .recompute = AX_RECOMPUTE_ON,
+         .base = AX_STORE_NF4},
+        {.type = "llama",
+         .extra = BIASES,
+         .sizes = {1, 1, 2, 1, 2, 1},
+         .dtype = AX_F32,
+         .adapter = &dora,
+         .base = AX_STORE_INT8},
+        {.type = "llama",
+         .extra = BIASES,
+         .sizes = {1, 1, 1, 1, 2, 1},
+         .dtype = AX_F32,
+         .adapter = &dropped_dora},
+        {.type = "llama",
+         .sizes = {1, 1, 2, 1, 2, 1},
+         .dtype = AX_BF16,
+         .adapter = &lora,
+         .base = AX_STORE_INT4},
+        {.type = "qwen3",
+         .sizes = {1, 1, 1, 1, 4, 1},
+         .dtype = AX_F32,
+         .adapter = &dora,
+         .base = AX_STORE_NF4},
         {.type = "llama", .sizes = {1, 1, 1, 1, 4, 1}, .dtype = AX_F32},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -155,8 +194,8 @@ static void traveling_changes_no_bit(void **state) {
     }
 }
 
-/* Transfers of a role in a planned step; those with a matrix product between start and wait. Returns the
- * number of layers. */
+/* Transfers of a role in the layers of a planned step; those with a matrix product between start and wait.
+ * Returns the number of layers. */
 static uint64_t count_of(struct run r, enum ax_role role, enum ax_collective_kind kind,
                          uint64_t *all, uint64_t *hidden) {
     struct ax_recording recording = {0};
@@ -171,7 +210,8 @@ static uint64_t count_of(struct run r, enum ax_role role, enum ax_collective_kin
     for (size_t i = 0; i < recording.n; i++) {
         const struct ax_event *e = &recording.events[i];
         bool product = false;
-        if (e->kind != AX_EVENT_START || e->transfer.lane != (int)role || e->transfer.bytes == 0 ||
+        if (e->kind != AX_EVENT_START || e->unit < 2 || e->unit > (int)r.arch.n_layers + 1 ||
+            e->transfer.lane != (int)role || e->transfer.bytes == 0 ||
             (kind != AX_COLLECTIVE_COUNT && e->transfer.kind != (int)kind))
             continue;
         for (size_t k = i + 1; k < recording.n; k++) {
@@ -180,7 +220,8 @@ static uint64_t count_of(struct run r, enum ax_role role, enum ax_collective_kin
                 next->transfer.ticket == e->transfer.ticket)
                 break;
             product |= next->kind == AX_EVENT_OP &&
-                       (next->op.op == AX_OP_gemm || next->op.op == AX_OP_grouped_gemm);
+                       (next->op.op == AX_OP_gemm || next->op.op == AX_OP_grouped_gemm ||
+                        next->op.op == AX_OP_packed_gemm);
         }
         ++*all;
         *hidden += product;
@@ -192,25 +233,38 @@ static uint64_t count_of(struct run r, enum ax_role role, enum ax_collective_kin
     return layers;
 }
 
-static uint64_t count_hidden(bool overlap, int tp, uint64_t *all, uint64_t *hidden) {
-    const struct run r = {
-        .type = "llama", .sizes = {1, 1, 1, 1, tp, 1}, .dtype = AX_BF16, .overlap = overlap};
-    return count_of(r, AX_ROLE_TP, AX_COLLECTIVE_COUNT, all, hidden);
-}
-
 /* A layer's micro-batch has ten: two gathers and two sums forward, the same backward, and there two more
- * gathers of what columns read. The last part of a sum hides behind the product of the own rows. */
+ * gathers of what columns read. The last part of a sum hides behind the product of the own rows. Of frozen
+ * weights dx is summed in parts, too; without an adapter nothing reads x again; and below the lowest
+ * adapters, those of q, k and v, there is no dx. In line are only the norms of DoRA's rows where ranks share
+ * them, a number per output, in both directions. */
 static void each_transfer_has_a_product(void **state) {
     (void)state;
-    uint64_t all, hidden;
-    const uint64_t layers = MICRO * count_hidden(false, 2, &all, &hidden);
-    assert_true(all > 0 && hidden == 0);
-    const uint64_t others = all - 10 * layers; /* of embedding and head */
-    count_hidden(true, 2, &all, &hidden);
-    assert_int_equal(hidden, 10 * layers);
-    assert_int_equal(all - hidden, others);
-    count_hidden(true, 4, &all, &hidden); /* three hops for each of six */
-    assert_int_equal(hidden, (4 + 3 * 6) * layers);
+    static const struct {
+        struct run run;
+        int tp;
+        uint64_t each, less, sums; /* of a layer's micro-batch; of the lowest's; each, in line */
+    } cases[] = {
+        {{.type = "llama"}, 2, 10, 0, 0},
+        {{.type = "llama"}, 4, 4 + 3 * 6, 0, 0},
+        {{.type = "llama", .adapter = &all_lora}, 2, 10, 1, 0},
+        {{.type = "llama", .adapter = &all_lora}, 4, 2 + 3 * 8, 3, 0},
+        {{.type = "llama", .adapter = &dora, .base = AX_STORE_NF4}, 2, 14, 1, 4},
+        {{.type = "llama", .adapter = &lora, .base = AX_STORE_INT8}, 2, 9, 1, 0},
+        {{.type = "llama", .adapter = &lora, .base = AX_STORE_INT4}, 4, 1 + 3 * 8, 3, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run r = cases[i].run;
+        uint64_t all, hidden;
+        r.sizes = (struct ax_mesh_sizes){1, 1, 1, 1, cases[i].tp, 1};
+        r.dtype = AX_BF16;
+        count_of(r, AX_ROLE_TP, AX_COLLECTIVE_COUNT, &all, &hidden);
+        assert_true(all > 0 && hidden == 0);
+        r.overlap = true;
+        const uint64_t layers = count_of(r, AX_ROLE_TP, AX_COLLECTIVE_COUNT, &all, &hidden);
+        assert_int_equal(all, MICRO * (cases[i].each * layers - cases[i].less));
+        assert_int_equal(hidden, all - MICRO * cases[i].sums * layers);
+    }
 }
 
 #define SIX   ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3"
@@ -253,14 +307,14 @@ static void halves_change_no_bit(void **state) {
          .extra = EIGHT,
          .sizes = {1, 1, 2, 1, 1, 2},
          .dtype = AX_F32,
-         .adapter = true,
+         .adapter = &expert_lora,
          .recompute = AX_RECOMPUTE_SELECTIVE},
         {.type = "mixtral",
          .extra = SIX,
          .sizes = {1, 1, 1, 2, 1, 2},
          .dtype = AX_BF16,
-         .adapter = true,
-         .experts = AX_STORE_NF4,
+         .adapter = &expert_lora,
+         .base = AX_STORE_NF4,
          .room = 0.4},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
