@@ -181,6 +181,12 @@ enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass
     return AX_OK;
 }
 
+bool ax_expert_has_gradient(const struct ax_layer *l, const struct ax_pass *p,
+                            const struct ax_expert_matrices *w) {
+    const struct ax_expert_part all = {.first = 0};
+    return ax_unit_grad(l->unit, first_of(w, &p->model->experts, &all)).data != NULL;
+}
+
 enum ax_status ax_expert_weight_gradient(const struct ax_layer *l, struct ax_pass *p,
                                          const struct ax_expert_matrices *w,
                                          const struct ax_expert_rows *rows,

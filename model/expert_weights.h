@@ -28,6 +28,9 @@ enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass
                                         const struct ax_expert_matrices *w,
                                         const struct ax_expert_rows *rows,
                                         const struct ax_tensor *dx);
+/* True if the matrices are trained. */
+bool ax_expert_has_gradient(const struct ax_layer *l, const struct ax_pass *p,
+                            const struct ax_expert_matrices *w);
 /* … and of what is trained dW += yᵀ·values, db += Σ y. */
 enum ax_status ax_expert_weight_gradient(const struct ax_layer *l, struct ax_pass *p,
                                          const struct ax_expert_matrices *w,

@@ -9,7 +9,7 @@
  *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
  *   linear.c ↔ later.c                   a product, and its gradient at another time
  *   linear.c → qkv.c, attend.c → attention.c, mla.c; mlp.c, router.c → moe.c → shared_expert.c
- *                                        the parts of a layer (experts: expert_weights.c)
+ *                                        the parts of a layer (experts: expert_weights.c → moe_later.c)
  *   adapter/attach.c                     parameters of adapters
  *   embed.c, layer.c, head.c → pass.c    forward and backward of a unit
  *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files

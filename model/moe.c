@@ -12,6 +12,7 @@
 #include "model/moe.h"
 
 #include "model/expert_weights.h"
+#include "model/moe_later.h"
 #include "model/router.h"
 
 enum {
@@ -74,7 +75,7 @@ static struct ax_expert_route route_of(const struct ax_layer *l, const struct ax
                                     .rounds = rounds ? rounds + l->index : NULL};
 }
 
-/* Rows sorted by expert that have yet to travel: to ROWS where they are the experts' already. */
+/* Rows sorted by expert that have yet to travel: ROWS where they are the experts' already. */
 static const struct ax_tensor *sorted_rows(const struct ax_pass *p, const struct ax_saved *s) {
     return &s[p->model->experts.ranks > 1 ? RESULTS : ROWS].t;
 }
@@ -260,19 +261,11 @@ struct kept {
     struct ax_tensor x_up, x_down, d_act;
 };
 
-static enum ax_status keep(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
-                           struct kept *k) {
-    k->d_act = s[ACT].t;
-    k->d_act.data = ax_stack_push(&p->model->rt->arena.scratch, "gradient of expert activation",
-                                  ax_tensor_bytes(&k->d_act));
-    AX_TRY(ax_expert_values(l, p, &s[ROWS].t, &k->x_up));
-    return ax_expert_values(l, p, &s[ACT].t, &k->x_down);
-}
-
 /* d: in, the gradient of a part's outputs; out, of its inputs. The gradient of gate and up
- * overwrites gate_up, which is not needed afterwards but for that of their matrices. */
+ * overwrites gate_up, not needed afterwards but for that of their matrices. late: matrices wait, or NULL. */
 static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
                                     const struct ax_saved *s, const struct kept *k,
+                                    const struct ax_later_product *late,
                                     const struct ax_expert_part *part, const struct ax_tensor *d) {
     struct ax_model *m = p->model;
     const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
@@ -280,7 +273,8 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
     const struct ax_expert_rows outputs = rows_of(part, s, act, d);
     const struct ax_expert_rows inputs = rows_of(part, s, &s[ROWS].t, gate_up);
     AX_TRY(ax_expert_input_gradient(l, p, &down, &outputs, &k->d_act));
-    AX_TRY(ax_expert_weight_gradient(l, p, &down, &outputs, &k->x_down));
+    AX_TRY(late ? ax_moe_keep_outputs(p, late, part, d)
+                : ax_expert_weight_gradient(l, p, &down, &outputs, &k->x_down));
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &k->d_act));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, part->row, part->rows);
     AX_TRY(ax_run_swiglu_backward(
@@ -291,9 +285,10 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
 }
 
 /* The open round's part of the gradient, from results to sorted rows, in place. The last part's way
- * back is behind the gradient of gates and ups. */
+ * back is behind the gradient of gates and ups, or copies. */
 static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p,
-                                     const struct ax_saved *s, struct ax_moe_flight *f) {
+                                     const struct ax_saved *s, struct ax_later_product *late,
+                                     struct ax_moe_flight *f) {
     struct ax_model *m = p->model;
     struct ax_expert_group *g = &m->experts;
     struct ax_stack *scratch = &m->rt->arena.scratch;
@@ -302,15 +297,21 @@ static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p
     const struct ax_expert_part all = ax_expert_parts(g, &route);
     const struct ax_expert_matrices up = ax_expert_gate_up(l);
     const struct ax_expert_rows inputs = rows_of(&all, s, &s[ROWS].t, &s[GATE_UP].t);
-    struct kept kept;
-    AX_TRY(keep(l, p, s, &kept));
+    struct kept kept = {.d_act = s[ACT].t};
+    kept.d_act.data =
+        ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&kept.d_act));
+    if (late)
+        *late = ax_moe_put_off(l, p, &inputs, &s[ACT].t);
+    AX_TRY(ax_expert_values(l, p, &s[ROWS].t, &kept.x_up));
+    AX_TRY(ax_expert_values(l, p, &s[ACT].t, &kept.x_down));
     for (int i = 0; i < g->parts; i++) {
         const struct ax_expert_part part = ax_expert_part(g, &route, i);
         AX_TRY(ax_expert_receive(g, m->rt, &route, i, &f->transfer, &f->d));
-        AX_TRY(part_backward(l, p, s, &kept, &part, &f->d));
+        AX_TRY(part_backward(l, p, s, &kept, late, &part, &f->d));
         AX_TRY(ax_expert_give_back(g, m->rt, &route, i, &f->transfer, &f->d, &f->sorted));
     }
-    AX_TRY(ax_expert_weight_gradient(l, p, &up, &inputs, &kept.x_up));
+    AX_TRY(late ? ax_moe_keep(p, late, &inputs, &s[ACT].t)
+                : ax_expert_weight_gradient(l, p, &up, &inputs, &kept.x_up));
     ax_stack_release(scratch, mark);
     return ax_expert_settle(g, m->rt, &f->transfer);
 }
@@ -333,7 +334,7 @@ static enum ax_status later_backward(const struct ax_layer *l, struct ax_pass *p
         AX_TRY(send(l, p, s, f));
         AX_TRY(ax_moe_compute(l, p, s, f));
         AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &f->sorted, &f->transfer));
-        AX_TRY(round_backward(l, p, s, f));
+        AX_TRY(round_backward(l, p, s, NULL, f));
     }
     return ax_contract_end(m->rt);
 }
@@ -366,7 +367,8 @@ enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
                                    const struct ax_saved *s, const struct ax_tensor *h,
                                    const struct ax_tensor *dh, struct ax_moe_flight *f) {
     const struct ax_router_choice choice = choice_of(s);
-    AX_TRY(round_backward(l, p, s, f));
+    struct ax_later_product late;
+    AX_TRY(round_backward(l, p, s, ax_moe_waits(l, p) ? &late : NULL, f));
     AX_TRY(later_backward(l, p, s, h, f));
     AX_TRY(ax_run_combine_forward(
         p->model->rt->q,

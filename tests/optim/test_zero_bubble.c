@@ -39,7 +39,8 @@ static void make_arch(struct ax_arch *arch, const char *type, bool tied, int hid
 }
 
 struct run {
-    const char *type;
+    const char *type, *extra; /* more of config.json, of three layers; NULL: none, of eight */
+    const char *fp8;          /* recipe, or NULL */
     struct ax_mesh_sizes sizes;
     enum ax_dtype dtype;
     enum ax_recompute recompute;
@@ -47,6 +48,7 @@ struct run {
     int micro;
     enum ax_pipeline_kind kind;
     struct ax_arch arch;
+    struct ax_scheme scheme;
     /* out */
     uint64_t masters[MAX_WORLD], later[MAX_WORLD];
     double loss[STEPS], norm[STEPS];
@@ -65,6 +67,7 @@ static struct ax_step_options options(const struct run *r) {
     o.pipeline = r->kind;
     o.tp_overlap = r->overlap;
     o.adapter = r->adapter ? &lora : NULL;
+    o.qat = r->fp8 ? &r->scheme : NULL;
     o.sharding = ax_zero_stage(1); /* as halved backwards keep gradients anyway */
     return o;
 }
@@ -125,15 +128,29 @@ static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
     return ax_runtime_run(&o, body, r, &r->plan[fabric->rank]);
 }
 
+static void open_arch(struct run *r) {
+    if (r->fp8)
+        assert_int_equal(ax_fp8_recipe(r->fp8, false, &r->scheme), AX_OK);
+    if (r->extra)
+        assert_int_equal(tiny_arch(&r->arch, r->type, r->tied, r->extra), AX_OK);
+    else
+        make_arch(&r->arch, r->type, r->tied, 48);
+}
+
 static void run(struct run *r, enum ax_pipeline_kind kind) {
     const uint64_t live = ax_mem_live_blocks();
     r->kind = kind;
-    make_arch(&r->arch, r->type, r->tied, 48);
+    open_arch(r);
     if (ax_local_run(world_of(r), NULL, run_rank, r) != AX_OK)
         fail_msg("%s", ax_error_text());
     ax_arch_free(&r->arch);
     assert_int_equal(ax_mem_live_blocks(), live);
 }
+
+#define SIX ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3"
+#define GATED                                                                                      \
+    ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "            \
+    "\"shared_expert_intermediate_size\": 30"
 
 /* The halves are the same products, and each matrix sums its micro-batches in the same order. */
 static void halves_change_no_bit(void **state) {
@@ -165,6 +182,35 @@ static void halves_change_no_bit(void **state) {
          .dtype = AX_F32,
          .micro = 3,
          .adapter = true},
+        {.type = "llama",
+         .fp8 = "tensorwise",
+         .sizes = {2, 1, 1, 1, 1, 1},
+         .dtype = AX_BF16,
+         .micro = 3},
+        {.type = "qwen3",
+         .fp8 = "rowwise",
+         .sizes = {2, 1, 1, 1, 2, 1},
+         .dtype = AX_F32,
+         .micro = 3,
+         .overlap = true},
+        {.type = "mixtral",
+         .extra = SIX,
+         .sizes = {3, 1, 1, 1, 1, 1},
+         .dtype = AX_F32,
+         .micro = 4,
+         .recompute = AX_RECOMPUTE_ON},
+        {.type = "gpt_oss",
+         .extra = SIX,
+         .sizes = {2, 1, 1, 1, 2, 1},
+         .dtype = AX_F64,
+         .micro = 3,
+         .overlap = true},
+        {.type = "qwen2_moe",
+         .extra = GATED,
+         .sizes = {2, 1, 2, 1, 1, 2},
+         .dtype = AX_BF16,
+         .micro = 3,
+         .recompute = AX_RECOMPUTE_SELECTIVE},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         static struct run plain, halved;
@@ -179,6 +225,51 @@ static void halves_change_no_bit(void **state) {
         assert_int_equal(plain.later[last], 0);
         assert_int_equal(halved.later[0], 0); /* nobody waits for the first stage */
         assert_int_equal(halved.later[last] > 0, !kinds[i].adapter);
+    }
+}
+
+/* On the second stage, with one micro-batch, products that follow the gradient's way to the first are the
+ * matrices'. */
+static void products_follow_the_message(void **state) {
+    (void)state;
+    static const struct {
+        struct run run;
+        enum ax_op op;
+        uint64_t each; /* of a layer */
+    } cases[] = {
+        {{.type = "llama"}, AX_OP_gemm, 4},
+        {{.type = "llama", .fp8 = "rowwise"}, AX_OP_gemm, 4},
+        {{.type = "mixtral", .extra = SIX}, AX_OP_gemm, 2},
+        {{.type = "mixtral", .extra = SIX}, AX_OP_grouped_gemm, 2},
+        {{.type = "qwen2_moe", .extra = GATED}, AX_OP_gemm, 5},
+        {{.type = "qwen2_moe", .extra = GATED}, AX_OP_grouped_gemm, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct run r;
+        struct ax_recording recording = {0};
+        struct ax_plan plan;
+        r = cases[i].run;
+        r.dtype = AX_BF16;
+        r.micro = 1;
+        r.kind = AX_PIPELINE_ZERO_BUBBLE;
+        open_arch(&r);
+        const struct ax_step_options o = options(&r);
+        const struct ax_runtime_options ro = {
+            .backend = "sheet", .threads = 1, .sizes = {2, 1, 1, 1, 1, 1}, .world = 2, .rank = 1};
+        if (ax_plan_record(&plan, &recording, &ro, &r.arch, &o) != AX_OK)
+            fail_msg("%s", ax_error_text());
+        uint64_t late = 0;
+        bool sent = false;
+        for (size_t k = 0; k < recording.n; k++) {
+            const struct ax_event *e = &recording.events[k];
+            sent |=
+                e->kind == AX_EVENT_START && e->transfer.lane == AX_ROLE_PP && e->transfer.to >= 0;
+            late += sent && e->kind == AX_EVENT_OP && e->op.op == cases[i].op;
+        }
+        assert_true(plan.n_layers > 0);
+        assert_int_equal(late, cases[i].each * (uint64_t)plan.n_layers);
+        ax_recording_free(&recording);
+        ax_arch_free(&r.arch);
     }
 }
 
@@ -277,6 +368,7 @@ static void real_steps_wait_less(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halves_change_no_bit),
+        cmocka_unit_test(products_follow_the_message),
         cmocka_unit_test(no_stage_keeps_more_than_the_first),
         cmocka_unit_test(planned_steps_wait_less),
         cmocka_unit_test(real_steps_wait_less),
