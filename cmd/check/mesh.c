@@ -16,6 +16,7 @@ enum { STEPS = 2 };
 struct outcome {
     double loss[STEPS], aux_loss[STEPS], sequence_loss[STEPS], norm[STEPS];
     double **grad[STEPS], **value[STEPS]; /* [n_params] */
+    double *loads[STEPS];                 /* of experts, by layer */
 };
 
 struct run {
@@ -155,6 +156,27 @@ static enum ax_status take(struct run *run, struct ax_step *s, double **kept, bo
     return AX_OK;
 }
 
+/* Likewise the experts' loads: a choice that differs is one row more here and one less there. */
+static enum ax_status take_loads(struct run *run, struct ax_step *s, int step) {
+    const struct ax_tensor *loads = &s->model.expert_loads;
+    const double *kept = run->one.loads[step];
+    const int64_t n = ax_tensor_numel(loads);
+    double *now;
+    if (!loads->data || (!run->reference && s->rt->mesh.rank > 0))
+        return AX_OK;
+    AX_TRY(ax_alloc(&now, (size_t)n, sizeof *now));
+    const enum ax_status st = ax_tensor_read(s->rt->q, loads, AX_F64, now);
+    for (int64_t i = 0; st == AX_OK && kept && i < n; i++) {
+        run->c->choices += now[i];
+        run->c->other_choices += fabs(now[i] - kept[i]) / 2;
+    }
+    if (run->reference)
+        run->one.loads[step] = now;
+    else
+        ax_free(now);
+    return st;
+}
+
 static double relative(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-300);
 }
@@ -201,8 +223,10 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     } else if (!planning && s->rt->mesh.rank == 0) {
         note_scalars(run, step, &r);
     }
-    if (!planning)
+    if (!planning) {
+        AX_TRY(take_loads(run, s, step));
         AX_TRY(take(run, s, run->one.grad[step], true));
+    }
     /* SGD's is large, as clipping shrinks it */
     AX_TRY(ax_step_update(s, run->c->adamw ? 0.01 : 10, &r));
     return planning ? AX_OK : take(run, s, run->one.value[step], false);
@@ -291,6 +315,7 @@ static enum ax_status allocate(struct run *run) {
 
 static void release(struct run *run) {
     for (int step = 0; step < STEPS; step++) {
+        ax_free(run->one.loads[step]);
         double **lists[] = {run->one.grad[step], run->one.value[step]};
         for (int k = 0; k < 2; k++) {
             for (int i = 0; lists[k] && i < run->n_params; i++)

@@ -47,6 +47,9 @@ struct ax_mesh_check {
     void *tamper_ctx;
     /* out: arena bytes of the largest rank, and of the one rank */
     size_t rank_bytes, one_bytes;
+    /* out: choices of experts by all tokens and layers, and how many differ at least, by the experts'
+     * loads */
+    double choices, other_choices;
 };
 
 /* AX_OK if both sides ran, whatever the figures. With gloo it returns in every process; *here is

@@ -22,6 +22,11 @@ static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_rep
     printf("memory per rank %s as planned, %s on one rank\n",
            ax_format_bytes(rank, sizeof rank, (double)c->rank_bytes),
            ax_format_bytes(one, sizeof one, (double)c->one_bytes));
+    if (c->other_choices > 0)
+        printf(
+            "routers choose other experts than on one rank at least %.0f times of %.0f: where two "
+            "scores are nearly equal, rounding decides\n",
+            c->other_choices, c->choices);
     printf("%d checks passed, %d failed\n", r->checked - r->failed, r->failed);
     if (r->failed == 0)
         return AX_OK;

@@ -126,9 +126,36 @@ static void windows_are_one_rank(void **state) {
         }
 }
 
+/* In bfloat16 partial sums over tp are rounded, so that a router may choose another one of two experts with nearly
+ * equal scores, and their gradients differ by a token's. That is all: in float32 no choice differs; nor does one
+ * where all experts are chosen, and then the gradients are within the tolerance. */
+static void rounding_chooses_between_equal_experts(void **state) {
+    (void)state;
+#define MIXTURE(k)                                                                                 \
+    ", \"num_experts\": 8, \"num_experts_per_tok\": " k ", \"moe_intermediate_size\": 22, "        \
+    "\"shared_expert_intermediate_size\": 30, \"output_router_logits\": true"
+    static const struct model three = {"qwen2_moe", false, MIXTURE("3"), {0}, {0}, 0},
+                              all = {"qwen2_moe", false, MIXTURE("8"), {0}, {0}, 0};
+    static const struct mesh mesh = {{1, 1, 2, 1, 2, 2}, 3};
+    static struct ax_golden_report r;
+    struct ax_mesh_check exact = {.longest = 36}, equal = {.bf16 = true, .longest = 36},
+                         rounded = equal;
+    run(&three, &mesh, "cpu", AX_RECOMPUTE_OFF, &exact, &r);
+    expect_figures(&r, &three, &mesh, 10);
+    assert_true(exact.choices > 0 && exact.other_choices == 0);
+    run(&all, &mesh, "cpu", AX_RECOMPUTE_OFF, &equal, &r);
+    expect_figures(&r, &all, &mesh, 10);
+    assert_true(equal.choices > exact.choices && equal.other_choices == 0);
+    run(&three, &mesh, "cpu", AX_RECOMPUTE_OFF, &rounded, &r);
+    print_message("%g of %g choices\n", rounded.other_choices, rounded.choices);
+    assert_true(rounded.choices == exact.choices);
+    assert_true(rounded.other_choices > 0 && rounded.other_choices < 0.02 * rounded.choices);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_are_one_rank),
+        cmocka_unit_test(rounding_chooses_between_equal_experts),
         cmocka_unit_test(latent_attention_is_one_rank),
         cmocka_unit_test(biases_of_routers_are_one_rank_s),
         cmocka_unit_test(adapters_of_all_linears_are_one_rank),
