@@ -115,7 +115,8 @@ struct ax_step {
     struct ax_step_messages {
         struct ax_ticket tickets[4]; /* by AX_ACT_SEND_OUTPUT … AX_ACT_RECEIVE_GRADIENT */
     } *messages;                     /* [chunks][n_microbatches] */
-    struct ax_unit_sum reduction;    /* in flight */
+    /* in flight: a unit's sum over shards, or its only one; and the one after it, over replicas */
+    struct ax_unit_sum reduction, second;
     struct ax_param_state *states;   /* [model.n_params] */
     struct ax_state_stream stream;   /* of the states, if they are offloaded */
     struct ax_lisa lisa;             /* which layers train, if not all do */

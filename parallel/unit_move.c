@@ -215,6 +215,36 @@ enum ax_status ax_unit_finish_reduce(struct ax_unit_sum *r, struct ax_runtime *r
     return AX_OK;
 }
 
+/* The second sums have memory below what is pushed from here on. */
+static enum ax_status start_second(struct ax_unit_sum *r, const struct ax_unit_sum *first,
+                                   struct ax_runtime *rt) {
+    *r = (struct ax_unit_sum){
+        .unit = first->unit, .last = first->last, .mark = ax_stack_mark(&rt->arena.scratch)};
+    for (int i = 0; i < r->unit->n_segments; i++) {
+        const struct ax_segment *seg = &r->unit->segments[i];
+        const enum ax_role before = first->sums[i].over;
+        r->sums[i].over =
+            before == AX_ROLE_COUNT ? AX_ROLE_COUNT : next_role(seg, rt, r->last, before);
+        if (r->sums[i].over != AX_ROLE_COUNT)
+            AX_TRY(start_sum(seg, rt, r->sums[i].over, &r->sums[i]));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_unit_pass_reduce(struct ax_unit_sum *r, struct ax_unit_sum *next,
+                                   struct ax_runtime *rt) {
+    if (!r->unit)
+        return ax_unit_finish_reduce(next, rt);
+    for (int i = 0; i < r->unit->n_segments; i++)
+        if (r->sums[i].over != AX_ROLE_COUNT)
+            AX_TRY(finish_sum(&r->unit->segments[i], rt, &r->sums[i]));
+    ax_stack_release(&rt->arena.scratch, r->mark);
+    AX_TRY(ax_unit_finish_reduce(next, rt));
+    AX_TRY(start_second(next, r, rt));
+    r->unit = NULL;
+    return AX_OK;
+}
+
 static struct ax_tensor slice(struct ax_tensor flat, const struct ax_param *p) {
     if (!flat.data)
         return (struct ax_tensor){.dtype = flat.dtype};

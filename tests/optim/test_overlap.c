@@ -35,14 +35,16 @@ struct run {
     struct ax_mesh_sizes sizes;
     enum ax_dtype dtype;
     enum ax_recompute recompute;
-    bool overlap;
+    bool overlap, prefetch;
     const struct ax_peft_config *adapter;
     enum ax_cp_method cp_method;
+    enum ax_pipeline_kind pipeline;
     double room;        /* of a round of experts; 0 = the default */
     enum ax_store base; /* of frozen matrices, of experts, too */
     struct ax_arch arch;
     /* out */
-    uint64_t masters[MAX_WORLD], messages, exchanges, waits, launches[AX_OP_COUNT], blocks;
+    uint64_t masters[MAX_WORLD], messages, exchanges, started, waits, host_waits;
+    uint64_t launches[AX_OP_COUNT], blocks, allocations;
     double loss[STEPS], norm[STEPS];
     struct ax_arena_plan plan;
 };
@@ -55,6 +57,8 @@ static int world_of(const struct run *r) {
 static struct ax_step_options options(const struct run *r) {
     struct ax_step_options o = tiny_options(r->dtype, r->recompute, MICRO, lengths);
     o.tp_overlap = o.expert_overlap = r->overlap;
+    o.sharding.prefetch = r->prefetch;
+    o.pipeline = r->pipeline;
     o.expert_room = r->room;
     o.base_store = r->base;
     o.store_experts = r->base != AX_STORE_PLAIN;
@@ -72,11 +76,12 @@ static enum ax_status take_steps(struct run *r, struct ax_step *s) {
     for (int i = 0; i < STEPS; i++) {
         struct ax_step_result result;
         AX_TRY(tiny_fill(s, lengths, (uint64_t)(10 * i)));
-        const uint64_t blocks = ax_mem_live_blocks();
+        const uint64_t blocks = ax_mem_live_blocks(), calls = ax_mem_calls();
         AX_TRY(ax_step_run(s, 1e-2, &result));
         if (rank > 0 || planning)
             continue;
         r->blocks = ax_mem_live_blocks() - blocks;
+        r->allocations = ax_mem_calls() - calls;
         r->loss[i] = result.loss;
         r->norm[i] = result.grad_norm;
     }
@@ -86,8 +91,10 @@ static enum ax_status take_steps(struct run *r, struct ax_step *s) {
         for (int role = 0; role < AX_ROLE_COUNT; role++) {
             r->messages += s->rt->comms[role].calls[AX_SEND_RECV];
             r->exchanges += s->rt->comms[role].calls[AX_ALL_TO_ALL_V];
+            r->started += s->rt->comms[role].sequence;
             r->waits += s->rt->comms[role].waits;
         }
+        r->host_waits = s->rt->q->counters.waits;
         memcpy(r->launches, s->rt->q->counters.launches, sizeof r->launches);
     }
     return tiny_hash_masters(s, &r->masters[rank]);
@@ -194,23 +201,34 @@ static void traveling_changes_no_bit(void **state) {
     }
 }
 
-/* Transfers of a role in the layers of a planned step; those with a matrix product between start and wait.
- * Returns the number of layers. */
-static uint64_t count_of(struct run r, enum ax_role role, enum ax_collective_kind kind,
-                         uint64_t *all, uint64_t *hidden) {
-    struct ax_recording recording = {0};
+/* What a planned step enqueues. Returns the number of layers. */
+static uint64_t record(struct run r, struct ax_recording *recording) {
     struct ax_plan *plan;
     assert_int_equal(tiny_arch(&r.arch, r.type, true, r.extra ? r.extra : ""), AX_OK);
     assert_int_equal(ax_alloc(&plan, 1, sizeof *plan), AX_OK);
     const struct ax_step_options o = options(&r);
     const struct ax_runtime_options ro = {
         .backend = "cpu", .threads = 1, .n_slots = MICRO, .sizes = r.sizes, .world = world_of(&r)};
-    assert_int_equal(ax_plan_record(plan, &recording, &ro, &r.arch, &o), AX_OK);
+    *recording = (struct ax_recording){0};
+    assert_int_equal(ax_plan_record(plan, recording, &ro, &r.arch, &o), AX_OK);
+    const uint64_t layers = (uint64_t)r.arch.n_layers;
+    ax_free(plan);
+    ax_arch_free(&r.arch);
+    return layers;
+}
+
+/* Transfers of a role in a planned step, of tp in its layers; those with a matrix product between start and
+ * wait. Returns the number of layers. */
+static uint64_t count_of(struct run r, enum ax_role role, enum ax_collective_kind kind,
+                         uint64_t *all, uint64_t *hidden) {
+    struct ax_recording recording;
+    const uint64_t layers = record(r, &recording);
     *all = *hidden = 0;
     for (size_t i = 0; i < recording.n; i++) {
         const struct ax_event *e = &recording.events[i];
+        const bool outside = e->unit < 2 || e->unit > (int)layers + 1;
         bool product = false;
-        if (e->kind != AX_EVENT_START || e->unit < 2 || e->unit > (int)r.arch.n_layers + 1 ||
+        if (e->kind != AX_EVENT_START || (role == AX_ROLE_TP && outside) ||
             e->transfer.lane != (int)role || e->transfer.bytes == 0 ||
             (kind != AX_COLLECTIVE_COUNT && e->transfer.kind != (int)kind))
             continue;
@@ -226,10 +244,7 @@ static uint64_t count_of(struct run r, enum ax_role role, enum ax_collective_kin
         ++*all;
         *hidden += product;
     }
-    const uint64_t layers = (uint64_t)r.arch.n_layers;
     ax_recording_free(&recording);
-    ax_free(plan);
-    ax_arch_free(&r.arch);
     return layers;
 }
 
@@ -265,6 +280,19 @@ static void each_transfer_has_a_product(void **state) {
         assert_int_equal(all, MICRO * (cases[i].each * layers - cases[i].less));
         assert_int_equal(hidden, all - MICRO * cases[i].sums * layers);
     }
+}
+
+/* A unit's second sum travels while the backward after the next one runs: not those of the last layers, for which the
+ * embedding's is too short. */
+static void sums_over_replicas_have_a_product(void **state) {
+    (void)state;
+    struct run r = {.type = "llama", .sizes = {1, 2, 2, 1, 1, 1}, .dtype = AX_BF16};
+    uint64_t all, hidden;
+    const uint64_t layers = count_of(r, AX_ROLE_DP_REPLICATE, AX_ALL_REDUCE, &all, &hidden);
+    assert_true(all == layers + 2 && hidden == 0);
+    r.prefetch = true;
+    (void)count_of(r, AX_ROLE_DP_REPLICATE, AX_ALL_REDUCE, &all, &hidden);
+    assert_true(all == layers + 2 && hidden == layers - 1);
 }
 
 #define SIX   ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3"
@@ -358,6 +386,25 @@ static void each_half_has_a_product(void **state) {
     }
 }
 
+static void must_enqueue_the_same(struct run a, struct run b) {
+    struct ax_recording first, second;
+    record(a, &first);
+    record(b, &second);
+    assert_true(first.n > 0);
+    assert_int_equal(first.n, second.n);
+    for (size_t i = 0; i < first.n; i++) {
+        const struct ax_event *x = &first.events[i], *y = &second.events[i];
+        assert_int_equal(x->kind, y->kind);
+        if (x->kind == AX_EVENT_OP)
+            assert_true(x->op.op == y->op.op && x->op.flops == y->op.flops &&
+                        x->op.bytes == y->op.bytes);
+        else /* nothing travels, and the host has no tier to copy to */
+            fail_msg("event %zu is of kind %d", i, (int)x->kind);
+    }
+    ax_recording_free(&first);
+    ax_recording_free(&second);
+}
+
 /* With one rank nothing is launched, copied, allocated or waited for besides; no key has an effect. */
 static void one_rank_pays_nothing(void **state) {
     (void)state;
@@ -366,8 +413,9 @@ static void one_rank_pays_nothing(void **state) {
                         .dtype = AX_F32,
                         .cp_method = AX_CP_GATHER},
                both = plain;
-    both.overlap = true;
+    both.overlap = both.prefetch = true;
     both.cp_method = AX_CP_RING;
+    both.pipeline = AX_PIPELINE_ZERO_BUBBLE;
     for (int experts = 0; experts < 2; experts++) {
         if (experts) {
             plain.type = both.type = "qwen2_moe";
@@ -378,8 +426,12 @@ static void one_rank_pays_nothing(void **state) {
         assert_memory_equal(both.launches, plain.launches, sizeof plain.launches);
         assert_memory_equal(both.masters, plain.masters, sizeof plain.masters);
         assert_memory_equal(&both.plan, &plain.plan, sizeof plain.plan);
+        assert_int_equal(both.started, plain.started);
         assert_int_equal(both.waits, plain.waits);
+        assert_int_equal(both.host_waits, plain.host_waits);
         assert_int_equal(both.blocks, plain.blocks);
+        assert_int_equal(both.allocations, plain.allocations);
+        must_enqueue_the_same(both, plain);
         assert_int_equal(both.messages, 0);
         assert_int_equal(both.launches[AX_OP_attention_merge], 0);
     }
@@ -387,8 +439,11 @@ static void one_rank_pays_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(traveling_changes_no_bit), cmocka_unit_test(each_transfer_has_a_product),
-        cmocka_unit_test(halves_change_no_bit),     cmocka_unit_test(each_half_has_a_product),
+        cmocka_unit_test(traveling_changes_no_bit),
+        cmocka_unit_test(each_transfer_has_a_product),
+        cmocka_unit_test(halves_change_no_bit),
+        cmocka_unit_test(each_half_has_a_product),
+        cmocka_unit_test(sums_over_replicas_have_a_product),
         cmocka_unit_test(one_rank_pays_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
