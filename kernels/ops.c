@@ -106,6 +106,13 @@ static void check(enum ax_op op, const void *args) {
     }
 }
 
+/* 0: nobody wants to know. */
+static double now_of(const struct ax_queue *q) {
+    if (q->timeline)
+        return ax_timeline_now(q->timeline);
+    return q->timing ? ax_clock_now() : 0;
+}
+
 /* On a meta queue the planned backend (q->model) decides about fallback and workspace as it would
  * in a run; then q->ops runs and computes nothing. */
 static enum ax_status begin(struct ax_queue *q, enum ax_op op, const void *args,
@@ -128,13 +135,13 @@ static enum ax_status begin(struct ax_queue *q, enum ax_op op, const void *args,
     call->mark = ax_stack_mark(q->scratch);
     call->work = bytes > 0 ? ax_stack_push(q->scratch, "workspace", bytes) : NULL;
     call->run = q->ops == q->model ? chosen : q->ops;
-    call->start = q->timing || q->timeline ? ax_clock_now() : 0;
+    call->start = now_of(q);
     return AX_OK;
 }
 
 static enum ax_status end(struct ax_queue *q, enum ax_op op, const void *args,
                           const struct ax_call *call, enum ax_status st) {
-    const double stopped = q->timing || q->timeline ? ax_clock_now() : 0;
+    const double stopped = now_of(q);
     if (q->timing)
         q->counters.seconds[op] += stopped - call->start;
     ax_stack_release(q->scratch, call->mark);

@@ -1,6 +1,11 @@
 #include "kernels/timeline.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
+
+double ax_timeline_now(const struct ax_timeline *t) {
+    return t->now ? t->now(t->clock) : ax_clock_now();
+}
 
 void ax_timeline_add(struct ax_timeline *t, const struct ax_timeline_span *span) {
     if (t->n == t->capacity) {

@@ -9,7 +9,7 @@
 
 enum ax_span_kind { AX_SPAN_OP, AX_SPAN_START, AX_SPAN_WAIT };
 
-/* Times are ax_clock_now's. A wait has its lane and ticket, a start has no length. */
+/* Times are ax_timeline_now's. A wait has its lane and ticket, a start has no length. */
 struct ax_timeline_span {
     enum ax_span_kind kind;
     int what;            /* enum ax_op; of a start the collective */
@@ -23,7 +23,12 @@ struct ax_timeline_span {
 struct ax_timeline {
     size_t n, capacity, lost;
     struct ax_timeline_span *spans; /* owned */
+    /* Seconds of a rank's own clock (the delay fabric's, parallel/delay.h); NULL: ax_clock_now. */
+    double (*now)(const void *clock);
+    const void *clock;
 };
+
+double ax_timeline_now(const struct ax_timeline *t);
 
 void ax_timeline_add(struct ax_timeline *t, const struct ax_timeline_span *span);
 void ax_timeline_free(struct ax_timeline *t);

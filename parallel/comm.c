@@ -104,7 +104,7 @@ static enum ax_status record_start(const struct ax_comm *c, struct ax_recording 
 
 static void note_start(const struct ax_comm *c, struct ax_timeline *t,
                        const struct ax_collective *what) {
-    const double now = ax_clock_now();
+    const double now = ax_timeline_now(t);
     ax_timeline_add(
         t, &(struct ax_timeline_span){.kind = AX_SPAN_START,
                                       .what = (int)what->kind,
@@ -171,13 +171,13 @@ enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_tic
     struct ax_timeline_span span = {
         .kind = AX_SPAN_WAIT, .lane = (int)c->role, .ticket = ticket.id};
     if (q->timeline)
-        span.begin = ax_clock_now();
+        span.begin = ax_timeline_now(q->timeline);
     AX_TRY(c->ops->enqueues
                ? c->ops->wait(c, q, ticket)
                : ax_queue_call(q, wait_now, &(struct call){.comm = c, .ticket = ticket},
                                sizeof(struct call), NULL, 0));
     if (q->timeline && c->size > 1) {
-        span.end = ax_clock_now();
+        span.end = ax_timeline_now(q->timeline);
         ax_timeline_add(q->timeline, &span);
     }
     return AX_OK;

@@ -34,6 +34,12 @@ static enum ax_status put_lane(struct ax_buf *out, const struct ax_report_timeli
     return AX_OK;
 }
 
+enum ax_status ax_report_put_lanes(struct ax_buf *out, const struct ax_report_timeline *t, int i) {
+    for (int kind = 0; kind < AX_LANE_KINDS; kind++)
+        AX_TRY(put_lane(out, t, &t->ranks[i].lanes[kind], kind));
+    return AX_OK;
+}
+
 static enum ax_status put_rank(struct ax_buf *out, const struct ax_report_timeline *t, int i) {
     const struct ax_rank_shares s = ax_report_rank_shares(t, i);
     AX_TRY(ax_buf_printf(
@@ -43,8 +49,7 @@ static enum ax_status put_rank(struct ax_buf *out, const struct ax_report_timeli
         "<svg viewBox=\"0 0 1000 24\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
         t->ranks[i].rank, 100 * s.compute, 100 * s.hidden, 100 * s.exposed, 100 * s.bubble,
         100 * s.nothing));
-    for (int kind = 0; kind < AX_LANE_KINDS; kind++)
-        AX_TRY(put_lane(out, t, &t->ranks[i].lanes[kind], kind));
+    AX_TRY(ax_report_put_lanes(out, t, i));
     return ax_buf_puts(out, "</svg></div>\n");
 }
 

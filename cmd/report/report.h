@@ -132,6 +132,8 @@ enum ax_status ax_report_put_figures(struct ax_buf *out, const struct ax_report 
 enum ax_status ax_report_put_charts(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_phases(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_timelines(struct ax_buf *out, const struct ax_report *r);
+/* The SVG elements of a rank's lanes, 1000 wide and 24 high, in classes f0 to f3. */
+enum ax_status ax_report_put_lanes(struct ax_buf *out, const struct ax_report_timeline *t, int i);
 enum ax_status ax_report_put_memory(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_packing(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_config(struct ax_buf *out, const struct ax_report *r);
