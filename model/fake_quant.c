@@ -102,16 +102,10 @@ static bool is_alone(const struct ax_runtime *rt, unsigned roles) {
 }
 
 static enum ax_status agree(struct ax_runtime *rt, unsigned over, const struct ax_tensor *range) {
-    for (int role = 0; role < AX_ROLE_COUNT; role++) {
-        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                           .reduction = AX_MAX,
-                                           .dtype = AX_F32,
-                                           .send = range->data,
-                                           .recv = range->data,
-                                           .count = ax_tensor_numel(range)};
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
         if ((over >> role & 1) && rt->mesh.size[role] > 1)
-            AX_TRY(ax_comm_run(&rt->comms[role], rt->q, &what));
-    }
+            AX_TRY(
+                ax_comm_max(&rt->comms[role], rt->q, AX_F32, range->data, ax_tensor_numel(range)));
     return AX_OK;
 }
 

@@ -33,6 +33,11 @@ static inline bool ax_fake_quant_merges(const struct ax_fake_quant *f) {
     return !f->scheme.quantizes_grad && !f->stored;
 }
 
+/* True of FP8 training where all three products read the same values of a weight. */
+static inline bool ax_fake_quant_of_tensors(const struct ax_fake_quant *f) {
+    return f->scheme.quantizes_grad && f->scheme.weight.block == AX_BLOCK_TENSOR;
+}
+
 /* What ranks of tp have of an activation: some of its n columns, or some rows, each; or all of it. */
 struct ax_fake_part {
     enum { AX_FAKE_OF_ALL, AX_FAKE_COLUMNS, AX_FAKE_ROWS } kind;

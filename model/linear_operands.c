@@ -37,6 +37,14 @@ struct ax_tensor ax_linear_joined(const struct ax_linear *l, const struct ax_lin
     return all;
 }
 
+const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l) {
+    return l->quant && (l->quant->on || !l->quant->scheme.quantizes_grad) ? l->quant : NULL;
+}
+
+static bool is_fp8(const struct ax_linear *l) {
+    return ax_linear_quant(l) && l->quant->scheme.quantizes_grad;
+}
+
 enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linear *l,
                                     const struct ax_linear_run *r, struct ax_tensor *out) {
     const struct ax_param *first = l->weight[r->first];
@@ -44,6 +52,7 @@ enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linea
         *out = ax_linear_joined(l, r, ax_unit_weight(l->unit, first), 2);
         return AX_OK;
     }
+    AX_ASSERT(!ax_unit_has_codes(l->unit, first) || is_fp8(l));
     *out = ax_tensor_2d(l->unit->segments[first->segment].compute, NULL, r->out, ax_linear_in(l));
     out->data = ax_stack_push(&rt->arena.scratch, "unpacked weights", ax_tensor_bytes(out));
     int64_t at = 0;
@@ -57,23 +66,16 @@ enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linea
     return AX_OK;
 }
 
-const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l) {
-    return l->quant && (l->quant->on || !l->quant->scheme.quantizes_grad) ? l->quant : NULL;
-}
-
 bool ax_linear_merges(const struct ax_linear *l) {
     return ax_linear_quant(l) && ax_fake_quant_merges(l->quant);
-}
-
-static bool is_fp8(const struct ax_linear *l) {
-    return ax_linear_quant(l) && l->quant->scheme.quantizes_grad;
 }
 
 enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_linear *l,
                                      const struct ax_linear_run *r, enum ax_fake_sum sum,
                                      const struct ax_tensor *w, struct ax_tensor *out) {
     *out = *w;
-    if (!ax_linear_quant(l) || l->quant->stored)
+    if (!ax_linear_quant(l) || l->quant->stored ||
+        ax_unit_has_codes(l->unit, l->weight[r->first])) /* w is the values */
         return AX_OK;
     *out = ax_tensor_2d(w->dtype, NULL, r->out, w->shape[1]);
     out->data = ax_stack_push(&rt->arena.scratch, "quantized weights", ax_tensor_bytes(out));

@@ -71,6 +71,18 @@ static enum ax_status quantize_layer(struct ax_model *m, struct ax_layer *l) {
     return AX_OK;
 }
 
+/* Before the layer's unit is laid out: matrices of which the products of training read nothing but their
+ * e4m3 values, by one scale each. DoRA's norms are of the matrices themselves. */
+static void code_layer(struct ax_model *m, struct ax_layer *l) {
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    const int n = ax_layer_linears(l, linears);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < linears[i]->n_parts && linears[i] != &l->moe.gate; k++) {
+            struct ax_param *w = &m->params[linears[i]->weight[k] - m->params];
+            w->coded = w->storage == AX_STORE_PLAIN && !linears[i]->adapter[k].magnitude;
+        }
+}
+
 /* What all linears of a layer are told of how they run. */
 static void direct_layer(struct ax_model *m, struct ax_layer *l, bool overlaps) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
@@ -114,11 +126,14 @@ static enum ax_status build_units(struct ax_builder *b) {
         struct ax_layer *l = &m->layers[i];
         *l = (struct ax_layer){.index = i, .spec = a->layers[i], .unit = &m->units[i + 1]};
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
+        const bool quantized = m->quant.on && i >= b->options->unquantized_first &&
+                               i < a->n_layers - b->options->unquantized_last;
         AX_TRY(ax_layer_init(b, l));
+        if (quantized && ax_fake_quant_of_tensors(&m->quant))
+            code_layer(m, l);
         AX_TRY(ax_builder_finish_unit(b, i + 1));
         direct_layer(b->model, l, b->options->tp_overlap);
-        if (m->quant.on && i >= b->options->unquantized_first &&
-            i < a->n_layers - b->options->unquantized_last)
+        if (quantized)
             AX_TRY(quantize_layer(m, l));
     }
     snprintf(m->units[last].name, AX_NAME_MAX, "head");

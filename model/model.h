@@ -191,8 +191,9 @@ enum ax_status ax_model_make_panels(struct ax_model *m);
 
 /* ---- the weights that a unit's passes read: view.c ---- */
 
-/* Those of the unit, and a tied head's matrix (parallel/unit.h). Gather is start and arrive. */
-enum ax_status ax_model_start_gather(const struct ax_model *m, int unit);
+/* Those of the unit, and a tied head's matrix (parallel/unit.h). Gather is start and arrive; with
+ * `codes` it is for training passes alone. */
+enum ax_status ax_model_start_gather(const struct ax_model *m, int unit, bool codes);
 enum ax_status ax_model_arrive(const struct ax_model *m, int unit);
 enum ax_status ax_model_gather(const struct ax_model *m, int unit);
 void ax_model_release(const struct ax_model *m, int unit);

@@ -239,9 +239,9 @@ static enum ax_status run_chunk(struct ax_pass *p, const struct ax_chunk *c) {
     const bool ahead = m->pool.prefetch;
     for (int u = c->first; u < c->end; u++) {
         if (!ahead || u == c->first)
-            AX_TRY(ax_model_start_gather(m, u));
+            AX_TRY(ax_model_start_gather(m, u, false));
         if (ahead && u + 1 < c->end)
-            AX_TRY(ax_model_start_gather(m, u + 1));
+            AX_TRY(ax_model_start_gather(m, u + 1, false));
         AX_TRY(ax_model_arrive(m, u));
         AX_TRY(ax_pass_forward(p, u));
         ax_model_release(m, u);

@@ -4,10 +4,10 @@ int ax_model_unit_needs(const struct ax_model *m, int unit) {
     return unit == m->n_units - 1 && m->lm_head == m->embed ? 0 : -1;
 }
 
-enum ax_status ax_model_start_gather(const struct ax_model *m, int unit) {
+enum ax_status ax_model_start_gather(const struct ax_model *m, int unit, bool codes) {
     const int also = ax_model_unit_needs(m, unit);
-    AX_TRY(ax_unit_start_gather(&m->units[unit], m->rt));
-    return also < 0 ? AX_OK : ax_unit_start_gather(&m->units[also], m->rt);
+    AX_TRY(ax_unit_start_gather(&m->units[unit], m->rt, codes));
+    return also < 0 ? AX_OK : ax_unit_start_gather(&m->units[also], m->rt, codes);
 }
 
 enum ax_status ax_model_arrive(const struct ax_model *m, int unit) {
@@ -17,7 +17,7 @@ enum ax_status ax_model_arrive(const struct ax_model *m, int unit) {
 }
 
 enum ax_status ax_model_gather(const struct ax_model *m, int unit) {
-    AX_TRY(ax_model_start_gather(m, unit));
+    AX_TRY(ax_model_start_gather(m, unit, false));
     return ax_model_arrive(m, unit);
 }
 

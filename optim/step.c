@@ -29,7 +29,7 @@ static bool compares(const struct ax_step *s, int unit) {
 static enum ax_status act_gather(struct ax_step *s, const struct ax_action *a) {
     if (compares(s, a->unit))
         AX_TRY(ax_teacher_gather_head(&s->teacher));
-    AX_TRY(ax_model_start_gather(&s->model, a->unit));
+    AX_TRY(ax_model_start_gather(&s->model, a->unit, s->o.sharding.coded));
     return s->o.sharding.prefetch ? AX_OK : ax_model_arrive(&s->model, a->unit);
 }
 

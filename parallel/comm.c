@@ -207,6 +207,17 @@ enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype 
     return ax_comm_run(c, q, &what);
 }
 
+enum ax_status ax_comm_max(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype,
+                           void AX_DEVICE *data, int64_t count) {
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .reduction = AX_MAX,
+                                       .dtype = dtype,
+                                       .send = data,
+                                       .recv = data,
+                                       .count = count};
+    return ax_comm_run(c, q, &what);
+}
+
 void ax_comm_free(struct ax_comm *c) {
     if (c->ops && c->ops->free)
         c->ops->free(c);

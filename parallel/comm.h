@@ -90,8 +90,10 @@ enum ax_status ax_comm_skip(struct ax_comm *c, const struct ax_collective *what)
 size_t ax_comm_staging(const struct ax_collective *what, int size);
 /* start + wait. */
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what);
-/* data[count] = Σ over the ranks, in place. */
+/* data[count] = Σ over the ranks, or max, in place. */
 enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype,
+                           void AX_DEVICE *data, int64_t count);
+enum ax_status ax_comm_max(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype,
                            void AX_DEVICE *data, int64_t count);
 void ax_comm_free(struct ax_comm *c);
 /* Bytes that one rank of the group sends in an ideal ring algorithm. */

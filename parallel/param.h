@@ -37,6 +37,7 @@ struct ax_param {
                               adapter in the model, from 1; 0 = base */
     enum ax_store storage;
     bool panels; /* stored in the order of kernels/panels.h */
+    bool coded;  /* training passes read its e4m3 values: their gathers may bring codes */
 
     /* location: `unit` is set by the model, the rest by ax_unit_layout */
     int unit, segment;

@@ -1,7 +1,7 @@
 /* Layout and storage of units: see unit.h for the buffers and which ones are shared. */
-#include "parallel/unit_segment.h"
-
 #include <string.h>
+
+#include "parallel/unit_codes.h"
 
 /* Elements: the block of 8-bit optimizer states, and a multiple of 64 B. */
 #define SEGMENT_ALIGN 256
@@ -46,6 +46,13 @@ static uint32_t present_roles(const struct ax_mesh *mesh, uint32_t roles) {
     return present;
 }
 
+/* Trained parameters are, whether codes are gathered or not: so ranks have the same elements, and sums
+ * over them, such as the norm, the same order. Ops cannot read shards in the host tier. */
+static bool is_coded(const struct ax_unit_options *o, const struct ax_param *p) {
+    const bool trained = o->train && p->trainable;
+    return p->coded && (trained || (o->sharding.coded && !o->offload.layers));
+}
+
 /* The unit's segment for p, created if missing. */
 static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                        const struct ax_unit_options *o, const struct ax_param *p) {
@@ -54,12 +61,13 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
         1u << gather | 1u << AX_ROLE_DP_REPLICATE | present_roles(mesh, p->grad_partial_over);
     const bool trainable = o->train && p->trainable;
     const bool adapters = !trainable && p->adapter;
+    const bool coded = is_coded(o, p);
     const enum ax_dtype accum = ax_dtype_accum(o->compute), dtype = p->buffer ? accum : o->compute;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
         if (seg->gather == gather && seg->reduce_roles == reduce && seg->trainable == trainable &&
             seg->adapters == adapters && seg->buffer == p->buffer &&
-            seg->packing.store == p->storage)
+            seg->packing.store == p->storage && (seg->n_coded > 0) == coded)
             return s;
     }
     AX_ASSERT(unit->n_segments < AX_MAX_SEGMENTS);
@@ -87,6 +95,8 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
         p->segment = segment_for(unit, mesh, o, p);
         if (p->storage != AX_STORE_PLAIN)
             ax_packing_add(&unit->segments[p->segment].packing, mesh, p);
+        if (is_coded(o, p))
+            ax_segment_add_coded(&unit->segments[p->segment], p);
     }
     for (int s = 0; s < unit->n_segments; s++)
         if (ax_segment_is_packed(&unit->segments[s]))

@@ -12,7 +12,8 @@
  *
  * Buffers with equal contents share memory: in a gather group of one, full = shard and grad_full =
  * grad; if compute dtype = accumulation dtype, shard = master. A frozen segment has only shard and
- * full. A packed segment (packed.h) instead has `packed` and `packed_shard`, the buffers of codes
+ * full. A coded segment (unit_codes.h) may be gathered as e4m3 codes, which are then where full is.
+ * A packed segment (packed.h) instead has `packed` and `packed_shard`, the buffers of codes
  * and scales, which are gathered as they are. The flat run is split evenly: shard r is elements
  * [r·shard_numel, (r+1)·shard_numel).
  *
@@ -25,6 +26,7 @@
 #include "parallel/packed.h"
 
 #define AX_MAX_SEGMENTS 8
+#define AX_MAX_CODED    24 /* parameters of a coded segment */
 
 /* How the weights that the optimizer updates are kept if compute is BF16 (else always
  * AX_MASTERS_ACCUM): separate from the shard, in accumulation dtype; as the shard plus 16 remainder
@@ -41,6 +43,9 @@ struct ax_segment {
     bool trainable, buffer;
     bool adapters; /* of adapters that do not train; they are not in a segment of the base */
     bool bf16_sums;
+    bool has_codes; /* that is what was gathered */
+    int n_coded;    /* > 0: of a coded segment, all of its parameters */
+    const struct ax_param *coded[AX_MAX_CODED];
     struct ax_packing packing;  /* store PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     struct ax_tensor full, shard, master, grad_full, grad;
@@ -80,6 +85,7 @@ struct ax_sharding {
     bool bf16_sums; /* gradients of several ranks are rounded to BF16 before and after their sum; no
                        effect on F64's */
     bool prefetch;  /* a unit's gather and sum travel while its neighbor computes */
+    bool coded; /* what is gathered for training passes are codes, of parameters that have them */
 };
 
 /* 1 to 3. */
@@ -129,8 +135,9 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
                       struct ax_unit_pool *pool, int buffer);
 
 /* `full` is valid between gather and release; pairs nest, and reading it outside is a bug. Gather is
- * start and arrive: what is computed between them hides the transfer. */
-enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt);
+ * start and arrive: what is computed between them hides the transfer. With `codes`, coded segments bring
+ * codes instead. */
+enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt, bool codes);
 enum ax_status ax_unit_arrive(struct ax_unit *unit, struct ax_runtime *rt);
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
@@ -178,8 +185,9 @@ enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
  * its shard. Every rank must have changed them alike. */
 enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt);
 
-/* The same for a packed parameter: what ax_packed_read takes. */
+/* The same for a packed parameter, or one that was gathered as codes: what ax_packed_read takes. */
 bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p);
+bool ax_unit_has_codes(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p);
 
 /* True if this rank (its pipeline stage) has the unit's parameters. */

@@ -1,5 +1,5 @@
 /* Movement of units between ranks: gathers and sums; and views of what is gathered. */
-#include "parallel/unit_segment.h"
+#include "parallel/unit_codes.h"
 
 /* This rank's part of an unsharded buffer: where a shard in the host tier is gathered from. */
 static struct ax_tensor own_part(const struct ax_segment *seg, const struct ax_runtime *rt,
@@ -32,16 +32,23 @@ static int buffers(const struct ax_segment *seg) {
     return n;
 }
 
-static enum ax_status start_segment(struct ax_segment *seg, struct ax_runtime *rt) {
+static enum ax_status start_segment(const struct ax_unit *unit, struct ax_segment *seg,
+                                    struct ax_runtime *rt, bool codes) {
     const bool packed = ax_segment_is_packed(seg);
     const int n = buffers(seg);
+    struct ax_tensor own, all;
+    seg->has_codes = codes && seg->n_coded > 0 && !ax_segment_in_place(seg, rt);
+    if (seg->has_codes) {
+        AX_TRY(ax_segment_encode(unit, seg, rt, &own, &all));
+        return start_buffer(seg, rt, &own, &all, &seg->gathers[0]);
+    }
     for (int i = 0; i < n; i++)
         AX_TRY(start_buffer(seg, rt, packed ? &seg->packed_shard[i] : &seg->shard,
                             packed ? &seg->packed[i] : &seg->full, &seg->gathers[i]));
     return AX_OK;
 }
 
-enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt) {
+enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt, bool codes) {
     if (unit->gathered++ > 0)
         return AX_OK;
     if (unit->pool) {
@@ -51,7 +58,7 @@ enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt)
     }
     unit->arriving = true;
     for (int s = 0; s < unit->n_segments; s++)
-        AX_TRY(start_segment(&unit->segments[s], rt));
+        AX_TRY(start_segment(unit, &unit->segments[s], rt, codes));
     return AX_OK;
 }
 
@@ -68,7 +75,7 @@ enum ax_status ax_unit_arrive(struct ax_unit *unit, struct ax_runtime *rt) {
 }
 
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
-    AX_TRY(ax_unit_start_gather(unit, rt));
+    AX_TRY(ax_unit_start_gather(unit, rt, false));
     return ax_unit_arrive(unit, rt);
 }
 
@@ -254,12 +261,18 @@ static struct ax_tensor slice(struct ax_tensor flat, const struct ax_param *p) {
 }
 
 bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p) {
-    return ax_segment_is_packed(&unit->segments[p->segment]);
+    return ax_segment_is_packed(&unit->segments[p->segment]) || ax_unit_has_codes(unit, p);
+}
+
+bool ax_unit_has_codes(const struct ax_unit *unit, const struct ax_param *p) {
+    return unit->segments[p->segment].has_codes;
 }
 
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p) {
     const struct ax_segment *seg = &unit->segments[p->segment];
-    AX_ASSERT(unit->gathered > 0 && !unit->arriving && ax_segment_is_packed(seg));
+    AX_ASSERT(unit->gathered > 0 && !unit->arriving && ax_unit_is_packed(unit, p));
+    if (seg->has_codes)
+        return ax_segment_codes(seg, p);
     struct ax_packed packed =
         ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
     packed.codes.panels = p->panels;

@@ -212,8 +212,9 @@ const struct ax_config_key ax_config_keys_precision[] = {
     AX_KEY("num_layers_at_end_in_bf16", AX_T_INDEX,
            "Last layers whose products stay in the compute type.", .dflt = "0", .when = "fp8"),
     AX_KEY("fp8_enable_fsdp_float8_all_gather", AX_T_BOOL,
-           "Gather sharded weights as 8-bit floats.", .when = "fp8",
-           AX_NO_EFFECT("weights are gathered in the compute type, with the same results")),
+           "Gather the sharded weights of such linears as 8-bit floats, half the bytes of "
+           "bfloat16, with the same results. Only with the tensorwise recipe.",
+           .dflt = "false", .when = "fp8"),
     AX_KEY("master_dtype", AX_T_STR,
            "Master weights: float32, bfloat16 plus the 16 missing bits, or bfloat16 with "
            "stochastic rounding. axtrain's own key.",

@@ -128,6 +128,11 @@ const struct ax_config_rule ax_config_rules[] = {
      "quantizes the weights itself, so the base cannot be: set load_in_4bit and load_in_8bit to "
      "false"},
     {"qat && fp8", "fp8", "qat says what linears compute in: remove one of them"},
+    {"fp8 && fp8_enable_fsdp_float8_all_gather && fp8_recipe == rowwise",
+     "fp8_enable_fsdp_float8_all_gather",
+     "needs fp8_recipe: tensorwise, as rowwise has other codes of a weight forward and backward: "
+     "set "
+     "it to false"},
     {"qat && quantization", "quantization", "qat says it already: remove one of them"},
     {"quantization.scheme && (set(quantization.weight_dtype) || "
      "set(quantization.activation_dtype))",

@@ -86,6 +86,27 @@ static void test_resume_and_recompute(void **state) {
     }
 }
 
+/* Weights gathered as codes: two ranks write what they write without, and evaluate the same weights; also
+ * resumed. */
+static void test_gathered_codes(void **state) {
+    (void)state;
+    const char *path = config("gradient_checkpointing: true\nnum_layers_at_start_in_bf16: 1\n");
+#define ON_TWO "-n", "2", "--", "sft", path, "dp_shard_size=2", "micro_batch_size=1"
+#define CODED  ON_TWO, "fp8_enable_fsdp_float8_all_gather=true"
+    sft_command = "launch";
+    EXPECT(0, "", ON_TWO, out("out"));
+    EXPECT(0, "", CODED, out("codes"));
+    assert_true(same_weights("out", "codes"));
+    for (int step = 0; step <= 6; step += 3)
+        assert_true(metric_of("out", "eval_loss", step) == metric_of("codes", "eval_loss", step));
+    EXPECT(0, "", CODED, out("first"), "max_steps=2");
+    EXPECT(0, "", CODED, out("first"), "auto_resume_from_checkpoints=true");
+    assert_true(same_weights("out", "first"));
+    EXPECT(2, "needs fp8_recipe: tensorwise", CODED, "fp8_recipe=rowwise");
+#undef CODED
+#undef ON_TWO
+}
+
 static void test_adapters_and_refusals(void **state) {
     (void)state;
     const char *path = config("adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_dropout: 0.1\n"
@@ -100,6 +121,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps_are_those_of_pytorch),
         cmocka_unit_test(test_resume_and_recompute),
+        cmocka_unit_test(test_gathered_codes),
         cmocka_unit_test(test_adapters_and_refusals),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -24,16 +24,19 @@ struct sharded {
     struct ax_sharding sharding;
     enum ax_dtype dtype;
     int micro; /* 0: MICRO */
-    bool adapter, tied;
+    bool adapter, tied, fp8;
+    enum ax_recompute recompute;
     struct ax_arch arch;
     /* out; of rank 0 where not per rank */
     uint64_t masters[MAX_WORLD];
     double loss[STEPS], norm[STEPS];
-    uint64_t gathers[MAX_WORLD], reductions[MAX_WORLD];     /* on fsdp, of the last step */
-    uint64_t segments[MAX_WORLD], trained[MAX_WORLD];       /* of this rank's units */
-    double sent[MAX_WORLD];                                 /* bytes of these reductions */
-    int64_t trained_shard[MAX_WORLD];                       /* elements */
-    size_t layers[MAX_WORLD], largest[MAX_WORLD];           /* gathered bytes: all, of one */
+    uint64_t gathers[MAX_WORLD], reductions[MAX_WORLD]; /* on fsdp, of the last step */
+    uint64_t segments[MAX_WORLD], trained[MAX_WORLD];   /* of this rank's units */
+    double sent[MAX_WORLD];                             /* bytes of these reductions */
+    double brought[MAX_WORLD];                          /* … and of these gathers */
+    double plain[MAX_WORLD], coded[MAX_WORLD];    /* elements of a shard's segments: bytes if … */
+    int64_t trained_shard[MAX_WORLD];             /* elements */
+    size_t layers[MAX_WORLD], largest[MAX_WORLD]; /* gathered bytes: all, of one */
     size_t layer_grads[MAX_WORLD], largest_grad[MAX_WORLD]; /* unsharded gradients */
     bool bf16_gradients;                                    /* none needs more bits */
     uint64_t arriving[MAX_WORLD], summed[MAX_WORLD];        /* units, seen at each forward of one */
@@ -77,6 +80,8 @@ static void measure(struct sharded *s, int rank, const struct ax_step *step) {
             full += ax_arena_round((size_t)seg->numel * ax_dtype_size(seg->compute));
             grad += seg->trainable ? ax_arena_round((size_t)seg->numel * sizeof(float)) : 0;
             s->segments[rank]++;
+            s->plain[rank] += (double)seg->shard_numel * (double)ax_dtype_size(seg->compute);
+            s->coded[rank] += seg->n_coded > 0 ? (double)seg->shard_numel : 0;
             s->trained[rank] += seg->trainable;
             s->trained_shard[rank] += seg->trainable ? seg->shard_numel : 0;
         }
@@ -124,9 +129,11 @@ static enum ax_status run_steps(const struct ranked *r, struct ax_step *step) {
         struct ax_step_result result;
         AX_TRY(tiny_fill(step, lengths, (uint64_t)(10 * i + data_rank)));
         const uint64_t gathers = c->calls[AX_ALL_GATHER], sums = c->calls[AX_REDUCE_SCATTER];
+        const double brought = c->bytes_sent[AX_ALL_GATHER];
         AX_TRY(ax_step_gradients(step, &result));
         s->gathers[r->rank] = c->calls[AX_ALL_GATHER] - gathers;
         s->reductions[r->rank] = c->calls[AX_REDUCE_SCATTER] - sums;
+        s->brought[r->rank] = c->bytes_sent[AX_ALL_GATHER] - brought;
         if (r->rank == 0) {
             s->units = (uint64_t)step->model.n_units;
             s->loss[i] = result.loss;
@@ -147,7 +154,11 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const struct ranked *r = ctx;
     struct ax_step step;
     struct ax_step_options o =
-        tiny_options(r->s->dtype, AX_RECOMPUTE_OFF, r->s->micro ? r->s->micro : MICRO, lengths);
+        tiny_options(r->s->dtype, r->s->recompute, r->s->micro ? r->s->micro : MICRO, lengths);
+    struct ax_scheme scheme;
+    AX_TRY(ax_fp8_recipe("tensorwise", false, &scheme));
+    o.qat = r->s->fp8 ? &scheme : NULL;
+    o.unquantized_last = 1;
     o.sharding = r->s->sharding;
     o.adapter = r->s->adapter ? &lora : NULL;
     AX_TRY(ax_step_create(&step, rt, &r->s->arch, &o));
@@ -254,6 +265,45 @@ static void traveling_changes_no_bit(void **state) {
                              passes * (units - 2)); /* the last has no next one */
             assert_int_equal(travels.summed[0],
                              (passes - STEPS) * (units - 1)); /* not of the first */
+        }
+}
+
+/* Weights of linears in 8-bit floats that arrive as codes are those that are quantized where they are read:
+ * with two ranks, which send each other one byte for each. Not those of the last layer. */
+static void codes_change_no_bit(void **state) {
+    (void)state;
+    static const struct sharded kinds[] = {
+        {.sizes = {1, 1, 2, 1, 1, 1}, .dtype = AX_BF16},
+        {.sizes = {1, 1, 3, 1, 1, 1}, .dtype = AX_F32, .tied = true},
+        {.sizes = {1, 2, 2, 1, 1, 1}, .dtype = AX_BF16, .adapter = true},
+        {.sizes = {2, 1, 2, 1, 1, 1}, .dtype = AX_BF16},
+        {.sizes = {1, 1, 2, 1, 2, 1}, .dtype = AX_BF16},
+        {.sizes = {1, 1, 1, 2, 1, 1}, .dtype = AX_BF16},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int stage = 2; stage <= 3; stage++) {
+            struct sharded values = kinds[i], codes;
+            values.fp8 = true;
+            values.sharding = ax_zero_stage(stage);
+            values.sharding.prefetch = i % 2;
+            values.recompute = (enum ax_recompute)(i % 3);
+            codes = values;
+            codes.sharding.coded = true;
+            run(&values);
+            run(&codes);
+            assert_memory_equal(codes.loss, values.loss, sizeof values.loss);
+            assert_memory_equal(codes.norm, values.norm, sizeof values.norm);
+            assert_memory_equal(codes.masters, values.masters, sizeof values.masters);
+            assert_true(codes.coded[0] > 0);
+            for (int r = 0; r < world_of(&kinds[i].sizes); r++) {
+                const double size = (double)ax_dtype_size(kinds[i].dtype),
+                             others = kinds[i].sizes.dp_shard * kinds[i].sizes.cp - 1;
+                if (stage == 3)
+                    continue;
+                assert_true(values.brought[r] == others * values.plain[r]);
+                assert_true(codes.brought[r] ==
+                            others * (codes.plain[r] - (size - 1) * codes.coded[r]));
+            }
         }
 }
 
@@ -367,6 +417,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_gathered_once_change_no_bit),
         cmocka_unit_test(traveling_changes_no_bit),
+        cmocka_unit_test(codes_change_no_bit),
         cmocka_unit_test(gradients_are_reduced_once),
         cmocka_unit_test(one_micro_batch_is_reduced_as_ever),
         cmocka_unit_test(sums_in_bf16),

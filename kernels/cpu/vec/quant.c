@@ -194,6 +194,7 @@ static struct ax_quant_block stored_block(const struct ax_dequantize *a, int64_t
     return ax_quant_stored(a->kind, scale, byte, offset, outer);
 }
 
+/* Elements [first, first + len) of block b. */
 static void dequantize_block(const struct ax_dequantize *a, int64_t b, int64_t first, int64_t len) {
     const struct ax_quant_block block = stored_block(a, b);
     const unsigned char *codes = a->codes.data;
@@ -218,10 +219,14 @@ static void dequantize_block(const struct ax_dequantize *a, int64_t b, int64_t f
 enum ax_status AX_VEC(ax_cpu_dequantize)(struct ax_queue *q, const struct ax_dequantize *a,
                                          void *work) {
     (void)work;
-    const int64_t numel = ax_tensor_numel(&a->out), blocks = ceil_div(numel, a->block);
-    const int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
-    AX_PARALLEL_FOR (team(q, numel), t, tasks)
-        for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++)
-            dequantize_block(a, b, b * a->block, least(a->block, numel - b * a->block));
+    const int64_t numel = ax_tensor_numel(&a->out);
+    const int64_t task = a->block > PIECE ? PIECE : blocks_per_task(a->block) * a->block;
+    AX_PARALLEL_FOR (team(q, numel), t, ceil_div(numel, task)) {
+        const int64_t end = least(numel, (t + 1) * task);
+        for (int64_t i = t * task, n; i < end; i += n) {
+            n = least(a->block - i % a->block, end - i);
+            dequantize_block(a, i / a->block, i, n);
+        }
+    }
     return AX_OK;
 }
