@@ -86,8 +86,8 @@ static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a)
                        &(struct ax_copy){outgoing(s, a->microbatch), s->slots[a->slot].grad});
 }
 
+/* Nothing to make way for: gradients in halves are summed once, after the last of them. */
 static enum ax_status act_weights(struct ax_step *s, const struct ax_action *a) {
-    AX_TRY(make_way(s, a->unit));
     return ax_pass_weights(pass_of(s, a), a->unit);
 }
 

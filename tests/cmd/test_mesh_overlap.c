@@ -1,11 +1,14 @@
 /* Ring attention, chunks over tp and experts in halves on meshes of ranks against one rank: losses, norms, every gradient and
- * weight; documents shorter and longer than a run, windows, sinks, soft caps, latents, experts, adapters. */
+ * weight; documents shorter and longer than a run, windows, sinks, soft caps, latents, experts, adapters. Then
+ * every product of dimensions, with all that overlaps; AXTRAIN_SWEEP=1: and with nothing, and with each alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#include <stdlib.h>
 
 #include "tests/cmd/mesh_case.h"
 
@@ -150,6 +153,68 @@ static void experts_in_halves_are_one_rank(void **state) {
             }
 }
 
+/* ---- products ---- */
+
+enum overlap { PREFETCH = 1, CHUNKS = 2, RING = 4, HALVED = 8, EXPERTS = 16, ALL = 31 };
+
+static struct ax_mesh_check with(unsigned overlap) {
+    struct ax_mesh_check c = {.tp_overlap = overlap & CHUNKS,
+                              .expert_overlap = overlap & EXPERTS,
+                              .cp_method = overlap & RING ? AX_CP_RING : AX_CP_GATHER,
+                              .pipeline =
+                                  overlap & HALVED ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_1F1B};
+    c.sharding = ax_zero_stage(3);
+    c.sharding.prefetch = overlap & PREFETCH;
+    return c;
+}
+
+/* What has an effect on a mesh. */
+static unsigned overlaps_of(const struct ax_mesh_sizes *s) {
+    return (s->dp_shard * s->dp_replicate * s->cp > 1 ? PREFETCH : 0) | (s->tp > 1 ? CHUNKS : 0) |
+           (s->cp > 1 ? RING : 0) | (s->pp > 1 ? HALVED : 0) | (s->ep > 1 ? EXPERTS : 0);
+}
+
+static void check(const struct mesh *mesh, unsigned overlap) {
+    static struct ax_golden_report r;
+    const struct model *m = &models[mesh->sizes.ep > 1 ? N_MODELS - 2 : 0];
+    struct ax_mesh_check c = with(overlap);
+    run(m, mesh, "ref", AX_RECOMPUTE_OFF, &c, &r);
+    expect_figures(&r, m, mesh, 10);
+    if (!getenv("AXTRAIN_SWEEP"))
+        return;
+    c = with(overlap);
+    run(m, mesh, "cpu", AX_RECOMPUTE_OFF, &c, &r);
+    expect_figures(&r, m, mesh, 10);
+}
+
+static void check_all(const struct mesh *mesh) {
+    const unsigned overlaps = overlaps_of(&mesh->sizes);
+    check(mesh, overlaps);
+    if (!getenv("AXTRAIN_SWEEP"))
+        return;
+    check(mesh, 0);
+    for (unsigned one = 1; one < ALL; one *= 2)
+        if ((overlaps & one) && overlaps != one)
+            check(mesh, one);
+}
+
+/* One to three dimensions of 2, and then experts over two of the ranks that may have some. */
+static void products_with_overlap(void **state) {
+    (void)state;
+    for (int set = 1; set < 32; set++) {
+        struct mesh mesh = {{1 + (set & 1), 1 + (set >> 1 & 1), 1 + (set >> 2 & 1),
+                             1 + (set >> 3 & 1), 1 + (set >> 4 & 1), 1},
+                            3};
+        if (__builtin_popcount((unsigned)set) > 3)
+            continue;
+        check_all(&mesh);
+        mesh.sizes.ep = 2;
+        if (set >> 2)
+            check_all(&mesh);
+    }
+    print_message("%d figures\n", figures);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rings_are_one_rank_in_double),
@@ -157,6 +222,7 @@ int main(void) {
         cmocka_unit_test(lengths_and_adapters),
         cmocka_unit_test(chunks_over_tp_are_one_rank),
         cmocka_unit_test(experts_in_halves_are_one_rank),
+        cmocka_unit_test(products_with_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
