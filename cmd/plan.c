@@ -15,7 +15,7 @@
 #include "cmd/train/setup.h"
 #include "cmd/train/step_args.h"
 #include "kernels/backend.h"
-#include "optim/choose_cp.h"
+#include "optim/choose.h"
 
 /* ---- on which machine ---- */
 
@@ -103,13 +103,13 @@ static enum ax_status open_mesh(struct ax_plan_request *r, int64_t world, const 
         AX_TRY(ax_mesh_sizes_parse(s, "plan", text));
     }
     r->step.sharding = ax_zero_stage(3);
-    r->step.tp_overlap = r->step.expert_overlap = true;
+    r->step.tp_auto = r->step.tp_overlap = r->step.expert_overlap = true;
     r->runtime.world =
         world > 0 ? (int)world : s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
     AX_TRY(ax_mesh_create(&mesh, *s, r->runtime.world, 0));
     s->dp_shard = mesh.size[AX_ROLE_DP_SHARD];
     if (!search)
-        AX_TRY(ax_step_choose_cp(&r->step, &r->runtime, r->arch));
+        AX_TRY(ax_step_choose(&r->step, &r->runtime, r->arch));
     if (search || r->runtime.world < 2)
         return AX_OK;
     struct ax_train_options o = {.arch = r->arch,

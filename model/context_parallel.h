@@ -11,7 +11,7 @@
 #include "parallel/runtime.h"
 
 /* How queries meet the keys of other ranks: here, or in model/ring.h. AUTO, unless a plan has chosen
- * (optim/choose_cp.h), gathers. */
+ * (optim/choose.h), gathers. */
 enum ax_cp_method { AX_CP_AUTO, AX_CP_GATHER, AX_CP_RING, AX_CP_METHODS };
 const char *ax_cp_method_name(enum ax_cp_method method);
 /* AX_ERR_CONFIG lists the names. */

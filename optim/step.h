@@ -68,7 +68,8 @@ struct ax_step_options {
     struct ax_offload offload;
     struct ax_sharding sharding;
     bool tp_overlap, expert_overlap; /* as ax_model_options has them */
-    enum ax_cp_method cp_method; /* AUTO: as ax_step_choose_cp has it (choose_cp.h), else gather */
+    bool tp_auto;                    /* ax_step_choose sets tp_overlap */
+    enum ax_cp_method cp_method;     /* AUTO: as ax_step_choose has it (choose.h), else gather */
 };
 
 /* Do frozen weights stay as they were loaded? PiSSA and ReLoRA change them. */

@@ -275,9 +275,9 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("tensor_parallel_size", AX_T_COUNT, "Ranks that split each linear layer.", .dflt = "1"),
     AX_KEY("tp_overlap", AX_T_STR,
            "What travels between ranks that split linears does so in chunks, the rows of a rank, "
-           "behind "
-           "the product of the chunk before (chunks), or is waited for (off). axtrain's own key.",
-           .choices = "off|chunks", .dflt = "chunks"),
+           "behind the product of the chunk before (chunks), or is waited for (off); auto is what "
+           "is planned to be faster. axtrain's own key.",
+           .choices = "auto|chunks|off", .dflt = "auto"),
     AX_KEY("context_parallel_size", AX_T_COUNT, "Ranks that split each row.", .dflt = "1"),
     AX_KEY(
         "context_parallel_method", AX_T_STR,

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "cmd/mesh_sizes.h"
-#include "optim/choose_cp.h"
+#include "optim/choose.h"
 
 #define SHORTLIST 8
 /* Of a sequence on a rank of cp: attention and products of fewer tokens are slow. */
@@ -79,6 +79,7 @@ static void set_choice(const struct search *s, const struct ax_search_choice *c,
     const int64_t ranks = (int64_t)c->sizes.dp_replicate * c->sizes.dp_shard;
     *runtime = s->r->runtime;
     *step = s->r->step;
+    step->tp_auto = false; /* chunks: few rows are not what is fast */
     runtime->backend = "sheet";
     runtime->sizes = c->sizes;
     step->n_microbatches = (int)(s->rows / ranks / c->rows);
@@ -117,7 +118,7 @@ static enum ax_search_reason try_rows(const struct search *s, struct ax_search_c
     struct ax_step_options step;
     for (; c->recompute <= s->r->last; c->recompute++) {
         set_choice(s, c, &runtime, &step);
-        if (ax_step_choose_cp(&step, &runtime, s->r->arch) != AX_OK)
+        if (ax_step_choose(&step, &runtime, s->r->arch) != AX_OK)
             return AX_SEARCH_MODEL;
         c->cp_method = step.cp_method;
         if (ax_plan_time_estimate(&c->time, &o, &runtime, s->r->arch, &step) != AX_OK)

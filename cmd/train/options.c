@@ -349,6 +349,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
     AX_TRY(ax_train_sharding_read(&o->step.sharding, cfg));
     o->step.tp_overlap = strcmp(ax_config_str(cfg, "tp_overlap"), "chunks") == 0;
+    o->step.tp_auto = strcmp(ax_config_str(cfg, "tp_overlap"), "auto") == 0;
     o->step.expert_overlap = strcmp(ax_config_str(cfg, "expert_overlap"), "halves") == 0;
     AX_TRY(ax_cp_method_parse(ax_config_str(cfg, "context_parallel_method"), &o->step.cp_method));
     AX_TRY(read_dtype(&o->step.dtype, s));

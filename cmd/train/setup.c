@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "cmd/model/base_model.h"
-#include "optim/choose_cp.h"
+#include "optim/choose.h"
 
 /* ---- the model ---- */
 
@@ -141,11 +141,15 @@ static enum ax_status plan_data(struct ax_train_setup *s) {
     return ax_setup_data_sizes(&s->data, s->cfg);
 }
 
-static enum ax_status choose_cp(struct ax_train_options *o) {
+static enum ax_status choose(struct ax_train_options *o) {
     struct ax_step_options so = ax_train_step_options(o);
-    AX_TRY(ax_step_choose_cp(&so, &o->runtime, o->arch));
+    AX_TRY(ax_step_choose(&so, &o->runtime, o->arch));
+    if (o->runtime.sizes.tp > 1 && o->step.tp_auto)
+        ax_log_info("tp_overlap: %s", so.tp_overlap ? "chunks" : "off");
     if (o->runtime.sizes.cp > 1 && o->step.cp_method == AX_CP_AUTO)
         ax_log_info("context_parallel_method: %s", ax_cp_method_name(so.cp_method));
+    o->step.tp_overlap = so.tp_overlap;
+    o->step.tp_auto = so.tp_auto;
     o->step.cp_method = so.cp_method;
     return AX_OK;
 }
@@ -161,7 +165,7 @@ static enum ax_status open_all(struct ax_train_setup *s) {
         AX_TRY(ax_train_side_files(s));
     }
     AX_TRY(ax_train_options_read(s));
-    AX_TRY(choose_cp(&s->o));
+    AX_TRY(choose(&s->o));
     return ax_train_references_read(s);
 }
 

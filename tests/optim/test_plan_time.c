@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "model/split.h"
-#include "optim/choose_cp.h"
+#include "optim/choose.h"
 #include "optim/plan_time.h"
 #include "parallel/comm_local.h"
 #include "tests/tiny.h"
@@ -325,11 +325,11 @@ static void the_faster_way_to_keys_is_chosen(void **state) {
         struct ax_step_options so = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, n);
         struct ax_runtime_options ro = {.backend = "sheet", .sizes = sizes, .world = 4};
         struct ax_plan_time t[AX_CP_METHODS];
-        must(ax_step_choose_cp(&so, &ro, &arch));
+        must(ax_step_choose(&so, &ro, &arch));
         chosen[many] = so.cp_method;
         for (int k = AX_CP_GATHER; k < AX_CP_METHODS; k++) {
             so.cp_method = (enum ax_cp_method)k;
-            must(ax_step_choose_cp(&so, &ro, &arch));
+            must(ax_step_choose(&so, &ro, &arch));
             assert_int_equal(so.cp_method, k);
             must(ax_plan_time(&t[k], &po, &ro, &arch, &so));
         }
@@ -339,15 +339,45 @@ static void the_faster_way_to_keys_is_chosen(void **state) {
         assert_true(ring->exposed[AX_TIME_CP] < 0.2 * gather->exposed[AX_TIME_CP]);
         so.cp_method = AX_CP_AUTO;
         ro.backend = "cpu";
-        must(ax_step_choose_cp(&so, &ro, &arch));
+        must(ax_step_choose(&so, &ro, &arch));
         assert_int_equal(so.cp_method, chosen[many]);
         so.cp_method = AX_CP_AUTO;
-        must(ax_step_choose_cp(&so, &(struct ax_runtime_options){0}, &arch));
+        must(ax_step_choose(&so, &(struct ax_runtime_options){0}, &arch));
         assert_int_equal(so.cp_method, AX_CP_GATHER);
         ax_arch_free(&arch);
     }
     assert_int_equal(chosen[0], AX_CP_GATHER);
     assert_int_equal(chosen[1], AX_CP_RING);
+}
+
+/* Many rows repay a product per chunk; few do not, and other ranks' rows are waited for. */
+static void chunks_over_tp_are_chosen(void **state) {
+    (void)state;
+    const struct ax_rates rates = h100();
+    const struct ax_plan_time_options po = {.rates = &rates};
+    const struct ax_runtime_options ro = {
+        .backend = "sheet", .sizes = {1, 1, 1, 1, 4, 1}, .world = 4};
+    const int64_t rows[] = {64, 16384};
+    for (int many = 0; many < 2; many++) {
+        const int64_t n[] = {rows[many], 0};
+        struct ax_arch arch;
+        struct ax_plan_time t[2];
+        must(tiny_arch(&arch, "llama", false, ""));
+        arch.hidden_size = 2048;
+        arch.intermediate_size = 4096;
+        struct ax_step_options so = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, n);
+        for (int on = 0; on < 2; on++) {
+            so.tp_overlap = on;
+            must(ax_step_choose(&so, &ro, &arch));
+            assert_int_equal(so.tp_overlap, on); /* nobody asked */
+            must(ax_plan_time(&t[on], &po, &ro, &arch, &so));
+        }
+        so.tp_auto = true;
+        must(ax_step_choose(&so, &ro, &arch));
+        assert_int_equal(so.tp_overlap, many);
+        assert_true(t[many].step < t[!many].step);
+        ax_arch_free(&arch);
+    }
 }
 
 /* ---- the stages ---- */
@@ -462,6 +492,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recording_is_what_runs),
         cmocka_unit_test(the_faster_way_to_keys_is_chosen),
+        cmocka_unit_test(chunks_over_tp_are_chosen),
         cmocka_unit_test(fp8_products_are_known),
         cmocka_unit_test(copies_of_the_host_are_recorded),
         cmocka_unit_test(products_take_what_was_measured),
