@@ -24,6 +24,7 @@
 
 struct ax_queue;
 struct ax_device;
+struct ax_mirror; /* kernels/queue.h */
 
 #define AX_OP_LIST(X)                                                                              \
     X(fill)                                                                                        \
@@ -349,12 +350,14 @@ struct ax_combine_backward {
  * With matrices stored as [in][out]: y = x·W_g as the second, dx = dy·W_gᵀ as the first, and
  * dW_g += xᵀ·dy as the third. A bias compute [G][N] (data NULL = none; not with trans_a) is added to
  * each row of its group. a, b, c compute except dW; the matrices of b or c need not be contiguous (row
- * stride). expected_rows: rows to assume in the cost, since only the data determines them. */
+ * stride). expected_rows: rows to assume in the cost, since only the data determines them. mirror: of
+ * what offsets is part of, for backends that need it on the host (borrowed; NULL: they wait for it). */
 struct ax_grouped_gemm {
     struct ax_tensor a, b, c, offsets;
     bool trans_a, trans_b;
     int64_t expected_rows;
     struct ax_tensor bias;
+    struct ax_mirror *mirror;
 };
 /* out[g][n] += Σ x[r][n] over the rows r of group g, in order: the bias's gradient. x compute [R][N],
  * out accumulation [G][N] dense, offsets i32 [G+1] as above. */
@@ -711,6 +714,7 @@ struct ax_ops {
     const char *name;
     const struct ax_device *device; /* whose memory it computes on */
     struct ax_rounding rounding;
+    bool mirrors; /* grouped products need their groups on the host (struct ax_mirror) */
     enum ax_status (*open)(struct ax_queue *q); /* fills q->state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* True if this backend can run the op with these dtypes and shapes. NULL = all. */

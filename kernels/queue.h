@@ -85,6 +85,20 @@ enum ax_status ax_queue_read(struct ax_queue *q, const void AX_DEVICE *device, v
 enum ax_status ax_queue_read_later(struct ax_queue *q, const void AX_DEVICE *device, size_t bytes,
                                    const void *cap, uint64_t *ticket);
 enum ax_status ax_queue_settle(struct ax_queue *q, uint64_t ticket, void *out, size_t bytes);
+/* What the host knows of numbers on the device that it needs in order to enqueue. Where the device
+ * computes them, the copy starts then, and the first who needs it waits. */
+struct ax_mirror {
+    const void AX_DEVICE *device; /* NULL: nothing is known */
+    const void *host;             /* the same numbers; the caller's memory */
+    uint64_t ticket;              /* until which `host` is the device's; 0: they are there */
+};
+/* m becomes a mirror of what is computed so far; does nothing where the backend needs none. `host` has
+ * room for `bytes`, and is written to only now or by the call that waits. */
+enum ax_status ax_queue_mirror(struct ax_queue *q, struct ax_mirror *m,
+                               const void AX_DEVICE *device, void *host, size_t bytes);
+/* *host: where the host has what is at `device`, which is within m's; NULL: m knows nothing. */
+enum ax_status ax_queue_mirrored(struct ax_queue *q, struct ax_mirror *m,
+                                 const void AX_DEVICE *device, const void **host);
 /* True if work is done later than enqueued, so that waiting for a value costs time. */
 bool ax_queue_is_late(const struct ax_queue *q);
 /* The same as ax_queue_read without a copy where device memory is the host's: *host is valid until the end. At most

@@ -122,6 +122,7 @@ enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
     struct ax_grouped_gemm g = {.c = rows->y,
                                 .offsets = rows->offsets,
+                                .mirror = rows->mirror,
                                 .trans_b = !is_stacked(w),
                                 .expected_rows = rows->part.expected};
     if (l->moe.watch) {
@@ -171,6 +172,7 @@ enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass
     struct ax_grouped_gemm g = {.a = rows->y,
                                 .c = *dx,
                                 .offsets = rows->offsets,
+                                .mirror = rows->mirror,
                                 .trans_b = is_stacked(w),
                                 .expected_rows = rows->part.expected};
     AX_TRY(used_weights(l, m, w, &rows->part, &g.b));
@@ -203,6 +205,7 @@ enum ax_status ax_expert_weight_gradient(const struct ax_layer *l, struct ax_pas
                                 .b = stacked ? rows->y : *values,
                                 .c = dw,
                                 .offsets = rows->offsets,
+                                .mirror = rows->mirror,
                                 .trans_a = true,
                                 .expected_rows = rows->part.expected};
     if (dw.data)

@@ -67,12 +67,11 @@ static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struc
 
 static struct ax_expert_route route_of(const struct ax_layer *l, const struct ax_pass *p,
                                        const struct ax_saved *s) {
-    struct ax_expert_rounds *rounds = p->slot->expert_rounds;
     return (struct ax_expert_route){.places = s[PLACES].t,
                                     .offsets = s[OFFSETS].t,
                                     .counts = s[COUNTS].t,
                                     .regroup = s[REGROUP].t,
-                                    .rounds = rounds ? rounds + l->index : NULL};
+                                    .rounds = p->slot->expert_rounds + l->index};
 }
 
 /* Rows sorted by expert that have yet to travel: ROWS where they are the experts' already. */
@@ -100,10 +99,15 @@ static enum ax_status sort_rows(struct ax_pass *p, const struct ax_saved *s,
 }
 
 /* Rows of a part's experts, and what they become. */
-static struct ax_expert_rows rows_of(const struct ax_expert_part *part, const struct ax_saved *s,
+static struct ax_expert_rows rows_of(const struct ax_layer *l, const struct ax_pass *p,
+                                     const struct ax_expert_part *part, const struct ax_saved *s,
                                      const struct ax_tensor *x, const struct ax_tensor *y) {
-    return (struct ax_expert_rows){*x, *y, ax_tensor_rows(&s[OFFSETS].t, part->first, part->n + 1),
-                                   *part};
+    return (struct ax_expert_rows){.x = *x,
+                                   .y = *y,
+                                   .offsets =
+                                       ax_tensor_rows(&s[OFFSETS].t, part->first, part->n + 1),
+                                   .mirror = &p->slot->expert_rounds[l->index].offsets,
+                                   .part = *part};
 }
 
 /* The rows received; others are skipped to save memory traffic. */
@@ -119,7 +123,7 @@ static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s,
 static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
                               const struct ax_expert_part *part) {
     const struct ax_expert_matrices w = ax_expert_gate_up(l);
-    const struct ax_expert_rows rows = rows_of(part, s, &s[ROWS].t, &s[GATE_UP].t);
+    const struct ax_expert_rows rows = rows_of(l, p, part, s, &s[ROWS].t, &s[GATE_UP].t);
     AX_TRY(ax_expert_forward(l, p, &w, &rows));
     return ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows);
 }
@@ -127,7 +131,7 @@ static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p, const
 static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
                            const struct ax_expert_part *part, const struct ax_tensor *here) {
     const struct ax_expert_matrices w = ax_expert_down(l);
-    const struct ax_expert_rows rows = rows_of(part, s, &s[ACT].t, here);
+    const struct ax_expert_rows rows = rows_of(l, p, part, s, &s[ACT].t, here);
     AX_TRY(ax_expert_forward(l, p, &w, &rows));
     return ax_adapter_experts_forward(&l->moe.down_adapter, &rows);
 }
@@ -177,7 +181,7 @@ enum ax_status ax_moe_compute(const struct ax_layer *l, struct ax_pass *p, const
 static bool has_round(const struct ax_model *m, const struct ax_expert_route *r, int round) {
     const bool planned = round == 1 && ax_runtime_planning(m->rt) &&
                          ax_expert_most_rounds(&m->experts, m->arch.moe.n_active) > 1;
-    return r->rounds && (round < r->rounds->n || planned);
+    return round < r->rounds->n || planned;
 }
 
 /* From sorted rows to results, by way of round 0's tensors. */
@@ -187,7 +191,7 @@ static enum ax_status later_forward(const struct ax_layer *l, struct ax_pass *p,
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_expert_route route = route_of(l, p, s);
-    if (!route.rounds)
+    if (m->experts.ranks == 1)
         return AX_OK;
     struct ax_moe_flight f = {.transfer = ax_expert_transfer(&m->experts, m->rt, &s[ROWS].t),
                               .rows = true,
@@ -270,8 +274,8 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
     struct ax_model *m = p->model;
     const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
     const struct ax_expert_matrices up = ax_expert_gate_up(l), down = ax_expert_down(l);
-    const struct ax_expert_rows outputs = rows_of(part, s, act, d);
-    const struct ax_expert_rows inputs = rows_of(part, s, &s[ROWS].t, gate_up);
+    const struct ax_expert_rows outputs = rows_of(l, p, part, s, act, d);
+    const struct ax_expert_rows inputs = rows_of(l, p, part, s, &s[ROWS].t, gate_up);
     AX_TRY(ax_expert_input_gradient(l, p, &down, &outputs, &k->d_act));
     AX_TRY(late ? ax_moe_keep_outputs(p, late, part, d)
                 : ax_expert_weight_gradient(l, p, &down, &outputs, &k->x_down));
@@ -296,7 +300,7 @@ static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p
     const struct ax_expert_route route = route_of(l, p, s);
     const struct ax_expert_part all = ax_expert_parts(g, &route);
     const struct ax_expert_matrices up = ax_expert_gate_up(l);
-    const struct ax_expert_rows inputs = rows_of(&all, s, &s[ROWS].t, &s[GATE_UP].t);
+    const struct ax_expert_rows inputs = rows_of(l, p, &all, s, &s[ROWS].t, &s[GATE_UP].t);
     struct kept kept = {.d_act = s[ACT].t};
     kept.d_act.data =
         ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&kept.d_act));
@@ -322,7 +326,7 @@ static enum ax_status later_backward(const struct ax_layer *l, struct ax_pass *p
                                      struct ax_moe_flight *f) {
     struct ax_model *m = p->model;
     const struct ax_expert_route route = route_of(l, p, s);
-    if (!route.rounds)
+    if (m->experts.ranks == 1)
         return AX_OK;
     if (route.rounds->n > 1)
         AX_TRY(sort_rows(p, s, h));

@@ -14,7 +14,7 @@ enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struc
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&s->frames, (size_t)m->n_units, sizeof *s->frames), st, fail);
     AX_TRY_GOTO(ax_alloc(&s->residual, (size_t)m->n_units, sizeof *s->residual), st, fail);
-    if (m->experts.ranks > 1)
+    if (m->experts.n_experts > 0)
         AX_TRY_GOTO(ax_expert_rounds_create(&s->expert_rounds, &m->experts, m->arch.moe.n_active,
                                             (int)m->arch.n_layers),
                     st, fail);

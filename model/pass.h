@@ -17,7 +17,7 @@ struct ax_slot {
     void AX_DEVICE **away; /* the chunk's residuals in the host tier between forward and backward,
                               while the device has two in turns; NULL = on the device */
     struct ax_tensor grad; /* accumulation [T][D]; only with backward */
-    struct ax_expert_rounds *expert_rounds; /* [n_layers]; NULL = no exchange */
+    struct ax_expert_rounds *expert_rounds; /* [n_layers]; NULL = no experts */
     struct ax_later later;                  /* of halved backwards */
     struct ax_tensor load, slope;           /* of the routers: see balance.h */
     bool balanced;                          /* slope has been computed */

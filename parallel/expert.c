@@ -61,22 +61,28 @@ int ax_expert_most_rounds(const struct ax_expert_group *g, int64_t k) {
 
 enum ax_status ax_expert_rounds_create(struct ax_expert_rounds **r, const struct ax_expert_group *g,
                                        int64_t k, int n) {
-    const size_t one = (size_t)ax_expert_most_rounds(g, k) * (size_t)(g->parts * 2 * g->ranks);
-    int64_t *rows;
+    const size_t most = (size_t)ax_expert_most_rounds(g, k);
+    const size_t one = most * (size_t)(g->parts * 2 * g->ranks);
+    const size_t ends = most * (size_t)(g->n_local + 1);
+    enum ax_status st;
     AX_TRY(ax_alloc(r, (size_t)n, sizeof **r));
-    const enum ax_status st = ax_alloc(&rows, (size_t)n * one, sizeof *rows);
-    for (int i = 0; i < n && st == AX_OK; i++)
-        (*r)[i] = (struct ax_expert_rounds){.n = 1, .rows = rows + (size_t)i * one};
-    if (st == AX_OK)
-        return AX_OK;
-    ax_free(*r);
+    AX_TRY_GOTO(ax_alloc(&(*r)->rows, (size_t)n * one, sizeof *(*r)->rows), st, fail);
+    AX_TRY_GOTO(ax_alloc(&(*r)->ends, (size_t)n * ends, sizeof *(*r)->ends), st, fail);
+    for (int i = 0; i < n; i++)
+        (*r)[i] = (struct ax_expert_rounds){
+            .n = 1, .rows = (*r)->rows + (size_t)i * one, .ends = (*r)->ends + (size_t)i * ends};
+    return AX_OK;
+fail:
+    ax_expert_rounds_free(*r);
     *r = NULL;
     return st;
 }
 
 void ax_expert_rounds_free(struct ax_expert_rounds *r) {
-    if (r)
+    if (r) {
         ax_free(r->rows);
+        ax_free(r->ends);
+    }
     ax_free(r);
 }
 
@@ -107,6 +113,17 @@ static int part_of(int64_t n_local, int parts, int64_t e) {
     return part;
 }
 
+/* Where a rank's rows of one more expert, which end at `end` in the order of all rounds, do in each. */
+static void note_end(const struct ax_expert_group *g, const struct ax_expert_rounds *rounds,
+                     int most, int64_t room, int64_t e, int64_t end) {
+    for (int i = 0; i < most; i++) {
+        const int64_t left = end - i * room;
+        rounds->ends[i * (g->n_local + 1) + e + 1] = (int32_t)(left < 0      ? 0
+                                                               : left < room ? left
+                                                                             : room);
+    }
+}
+
 /* The rounds from all ranks' counts, at most `most`. */
 static enum ax_status plan_rounds(const struct ax_expert_group *g, const struct ax_expert_route *r,
                                   int most) {
@@ -133,6 +150,8 @@ static enum ax_status plan_rounds(const struct ax_expert_group *g, const struct 
                     split(rows + g->ranks + from, stride, room, at, end);
                 at = end;
             }
+            if (to == g->rank)
+                note_end(g, rounds, most, room, e - g->first, at);
         }
         busiest = at > busiest ? at : busiest;
     }
@@ -221,8 +240,11 @@ enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     struct ax_group_rows group = {.keys = *experts, .places = r->places, .offsets = r->offsets};
-    if (g->ranks == 1)
-        return ax_run_group_rows(rt->q, &group);
+    if (g->ranks == 1) {
+        AX_TRY(ax_run_group_rows(rt->q, &group));
+        return ax_queue_mirror(rt->q, &r->rounds->offsets, r->offsets.data, r->rounds->ends,
+                               ax_tensor_bytes(&r->offsets));
+    }
 
     const int most = ax_expert_most_rounds(g, experts->shape[1]);
     group.offsets = scratch_ids(rt, g->n_experts + 1);
@@ -272,6 +294,8 @@ enum ax_status ax_expert_open(const struct ax_expert_group *g, struct ax_runtime
     if (g->ranks == 1 || r->rounds->open == round)
         return AX_OK;
     r->rounds->open = round;
+    r->rounds->offsets = (struct ax_mirror){.device = r->offsets.data,
+                                            .host = r->rounds->ends + round * (g->n_local + 1)};
     const struct ax_view views[] = {ax_view_of(&r->counts, AX_VIEW_READ),
                                     ax_view_of(&r->offsets, AX_VIEW_WRITE),
                                     ax_view_of(&r->regroup, AX_VIEW_UPDATE)};

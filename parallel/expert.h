@@ -7,8 +7,8 @@
  * the worst case and no row is dropped. The ranks gather each other's counts, from which all of them
  * know how many rounds there are (the same on all, as many as the busiest rank needs) and what each
  * brings. Counts are known only after routing, so the host reads them, once per layer and
- * micro-batch, and keeps what it needs of them with the route; a plan counts traffic and work as if
- * experts were evenly loaded.
+ * micro-batch, and keeps what it needs of them with the route, for backward and for a GPU's products,
+ * too; a plan counts traffic and work as if experts were evenly loaded.
  *
  * A rank sorts its rows by round, then by expert (and so by rank): what it sends in a round is
  * contiguous. What arrives is rank by rank, and a second sort groups it by expert.
@@ -17,7 +17,8 @@
  * others. So one part travels while the other computes, and no product of an expert has other rows
  * than in one part. A rank sorts by part before it sorts by expert.
  *
- * In a group of one the sorted rows are the experts' rows: nothing is exchanged or copied. */
+ * In a group of one the sorted rows are the experts' rows: nothing is exchanged or copied. Their offsets
+ * come to the host behind what is enqueued until the first product, if the backend needs them there. */
 #ifndef AX_PARALLEL_EXPERT_H
 #define AX_PARALLEL_EXPERT_H
 
@@ -48,8 +49,10 @@ int64_t ax_expert_capacity(const struct ax_expert_group *g, int64_t T, int64_t k
 
 /* The rounds of a route, on the host: what this rank sends to each rank and gets from it. */
 struct ax_expert_rounds {
-    int n, open;   /* how many; which one's rows offsets and regroup describe */
-    int64_t *rows; /* [most][parts][2][ranks], not owned; NULL in a group of one */
+    int n, open;              /* how many; which one's rows offsets and regroup describe */
+    int64_t *rows;            /* [most][parts][2][ranks], not owned */
+    int32_t *ends;            /* [most][n_local+1], not owned: offsets of each round */
+    struct ax_mirror offsets; /* of the open round, for the products of its rows */
 };
 /* The most rounds that a route can have. */
 int ax_expert_most_rounds(const struct ax_expert_group *g, int64_t k);
@@ -66,11 +69,11 @@ struct ax_expert_route {
     struct ax_tensor offsets; /* i32 [n_local+1]: rows of each expert here in the open round */
     struct ax_tensor counts;  /* i32 [ranks][n_experts]: rows that each rank has for each expert */
     struct ax_tensor regroup; /* i32 [capacity]: position by expert of each row received in it */
-    struct ax_expert_rounds *rounds;
+    struct ax_expert_rounds *rounds; /* its own */
 };
 /* Computes a route from the router's choice, and opens round 0: experts i32 [T][k], −1 = padding.
- * Collective. The host waits for the counts, unless in a group of one; the functions below use what
- * it has read. */
+ * Collective. The host waits for the counts; in a group of one only where the backend needs them
+ * (struct ax_mirror), and later. The functions below use what it has read. */
 enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt,
                                 const struct ax_tensor *experts, const struct ax_expert_route *r);
 /* Opens a round: the functions below are about its rows. */

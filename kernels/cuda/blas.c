@@ -126,25 +126,31 @@ static int64_t round_count(int64_t n) {
     return (n + unit - 1) / unit * unit;
 }
 
-/* The offsets, which the host waits for: they are the device's alone. */
-static enum ax_status read_offsets(struct ax_queue *q, const struct ax_tensor *offsets) {
+/* *out: the offsets on the host, valid until the next call. Without a mirror the host waits for them. */
+static enum ax_status find_offsets(struct ax_queue *q, const struct ax_grouped_gemm *a,
+                                   const void **out) {
     struct ax_blas *b = ax_cuda_state(q)->blas;
-    const size_t n = (size_t)offsets->shape[0];
+    const size_t n = (size_t)a->offsets.shape[0];
+    AX_TRY(ax_queue_mirrored(q, a->mirror, a->offsets.data, out));
+    if (*out)
+        return AX_OK;
     if (n > b->n_offsets) {
         AX_TRY(ax_regrow(&b->offsets, b->n_offsets, n, sizeof *b->offsets));
         b->n_offsets = n;
     }
-    return ax_queue_read(q, offsets->data, b->offsets, n * sizeof *b->offsets, NULL);
+    *out = b->offsets;
+    return ax_queue_read(q, a->offsets.data, b->offsets, n * sizeof *b->offsets, NULL);
 }
 
 enum ax_status ax_cuda_grouped_gemm(struct ax_queue *q, const struct ax_grouped_gemm *a,
                                     void *work) {
-    const struct ax_blas *b = ax_cuda_state(q)->blas;
     struct ax_grouped_gemm here = *a;
-    AX_TRY(read_offsets(q, &a->offsets));
-    here.offsets.data = b->offsets;
+    const void *found;
+    AX_TRY(find_offsets(q, a, &found));
+    const int32_t *offsets = found;
+    here.offsets.data = (void *)(uintptr_t)found;
     for (int64_t group = 0; group + 1 < a->offsets.shape[0]; group++) {
-        if (b->offsets[group + 1] == b->offsets[group])
+        if (offsets[group + 1] == offsets[group])
             continue;
         const struct ax_gemm g = ax_grouped_gemm_of(&here, group);
         struct ax_blas_key key = key_of(q, &g);

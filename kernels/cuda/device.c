@@ -10,7 +10,8 @@
 
 #define MARKS      64 /* events, used in turn: who waits for an old mark waits for a later one */
 #define SLOTS      8  /* small values on their way to the host */
-#define SLOT_BYTES AX_QUEUE_LATE_BYTES
+#define SLOT_BYTES 4096
+_Static_assert(SLOT_BYTES >= AX_QUEUE_LATE_BYTES, "what is read later does not wait");
 
 struct slot {
     uint64_t ticket; /* 0: free */

@@ -72,6 +72,7 @@ static enum ax_status cuda_choose(struct ax_queue *q, const char *text) {
 const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .device = &ax_device_cuda,
                                    .rounding = {.head_chunk = 2048},
+                                   .mirrors = true,
                                    .open = cuda_open,
                                    .close = cuda_close,
                                    .supports = cuda_supports,

@@ -52,6 +52,7 @@ static enum ax_status product(const struct ax_expert_adapter *a, const struct ax
                                                          .b = *w,
                                                          .c = *out,
                                                          .offsets = rows->offsets,
+                                                         .mirror = rows->mirror,
                                                          .trans_b = trans_b,
                                                          .expected_rows = rows->part.expected});
 }
@@ -68,6 +69,7 @@ static enum ax_status outer(const struct ax_expert_adapter *a, const struct ax_e
                                                          .b = *x,
                                                          .c = stacked(a, out),
                                                          .offsets = rows->offsets,
+                                                         .mirror = rows->mirror,
                                                          .trans_a = true,
                                                          .expected_rows = rows->part.expected});
 }

@@ -25,9 +25,10 @@ struct ax_expert_adapter {
 };
 
 /* Rows sorted by expert: x [R][in], y [R][out]; rows of the part's experts at offsets (i32
- * [part.n+1]). */
+ * [part.n+1]), with what the host knows of them. */
 struct ax_expert_rows {
     struct ax_tensor x, y, offsets;
+    struct ax_mirror *mirror;
     struct ax_expert_part part;
 };
 /* y += the adapters' contribution. */
