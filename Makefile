@@ -7,7 +7,7 @@
 #   TEST_ROOMS="base ckpt"  only the tests of these folders
 #   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
 #   CUDA=              without CUDA (default: nvcc if it is found)      CUDA=emulated  GPUs on the host
-#   CUDA_INCLUDE=dir   cublasLt.h, for a test (default: looked for)
+#   CUDA_INCLUDE=dir   cublasLt.h, for a test (default: looked for)   NCCL_INCLUDE=dir  nccl.h, for another
 #   CUDNN_INCLUDE=dirs cudnn_frontend.h, cudnn.h, nvrtc.h (default: looked for; without, cuDNN is left out)
 #   CUDA_ARCHS="80 90a"  GPUs to compile for, as well as for the first one's successors
 
@@ -251,13 +251,15 @@ $(BUILD)/axtrain-emulated: $(BUILD)/main.o $(addprefix $(BUILD)/emulated/,$(adds
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
 # Headers of NVIDIA's libraries, only to compare our declarations with them: the toolkit's, or a Python package's.
-CUDA_INCLUDE ?= $(firstword $(patsubst %/cublasLt.h,%,$(wildcard $(CUDA_HOME)/include/cublasLt.h \
-    $(foreach d,$(subst :, ,$(PATH)),$(d)/../lib/python3*/site-packages/nvidia/cu13/include/cublasLt.h))))
+folder_of = $(firstword $(patsubst %/$(2),%,$(wildcard $(CUDA_HOME)/include/$(2) \
+    $(foreach d,$(subst :, ,$(PATH)),$(d)/../lib/python3*/site-packages/nvidia/$(1)/include/$(2)))))
+CUDA_INCLUDE ?= $(call folder_of,cu13,cublasLt.h)
+NCCL_INCLUDE ?= $(call folder_of,nccl,nccl.h)
 $(BUILD)/tests/cuda/test_train $(BUILD)/tests/cuda/test_meshes: | $(BUILD)/axtrain-emulated
 $(BUILD)/tests/cuda/%.o: CPPFLAGS += $(EMULATED)
 $(BUILD)/tests/cuda/test_broken: $(BUILD)/emulated-sanitized/tests/cuda/broken.cu.o
-$(BUILD)/tests/cuda/test_cublaslt.o: CPPFLAGS += $(addprefix -isystem ,$(CUDA_INCLUDE)) \
-    $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
+$(BUILD)/tests/cuda/test_cublaslt.o $(BUILD)/tests/cuda/test_nccl_api.o: CPPFLAGS += \
+    $(addprefix -isystem ,$(CUDA_INCLUDE) $(NCCL_INCLUDE)) $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
 $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tests/cuda/%.o $(TEST_HELP) \
     $(addprefix $(BUILD)/emulated-sanitized/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
 	@echo "LD $@"

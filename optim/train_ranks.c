@@ -61,7 +61,7 @@ enum ax_status ax_train_compare_ranks(struct ax_train *t, double seconds,
     v[MEMORY] = (double)ax_mem_rss();
     v[PEAK_MEMORY] = (double)ax_mem_peak_rss();
     for (int role = 0; role < AX_ROLE_COUNT; role++) {
-        const double now = t->rt->comms[role].waited;
+        const double now = ax_comm_waited(&t->rt->comms[role]);
         v[role] = now - t->waited[role];
         busy -= v[role];
         t->waited[role] = now;

@@ -147,6 +147,10 @@ enum ax_status ax_comm_travel(struct ax_comm *c, struct ax_queue *q) {
     return c->ops->travel && !ax_queue_is_meta(q) ? c->ops->travel(c, q) : AX_OK;
 }
 
+double ax_comm_waited(struct ax_comm *c) {
+    return c->ops && c->ops->waited ? c->ops->waited(c) : c->waited;
+}
+
 enum ax_status ax_comm_skip(struct ax_comm *c, const struct ax_collective *what) {
     return c->contracts ? ax_contract_note(c->contracts, c, what) : AX_OK;
 }

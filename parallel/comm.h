@@ -56,6 +56,8 @@ struct ax_comm_ops {
     enum ax_status (*wait)(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
     /* See ax_comm_travel; NULL: messages travel as soon as they are started. */
     enum ax_status (*travel)(struct ax_comm *c, struct ax_queue *q);
+    /* See ax_comm_waited; NULL: `waited` says it. */
+    double (*waited)(struct ax_comm *c);
     void (*free)(struct ax_comm *c);
 };
 
@@ -69,7 +71,7 @@ struct ax_comm {
     uint64_t waits;    /* … and waited for */
     uint64_t calls[AX_COLLECTIVE_COUNT];
     double bytes_sent[AX_COLLECTIVE_COUNT]; /* ax_comm_ideal_bytes */
-    double waited;                          /* seconds that the device's side spent in `wait` */
+    double waited;                          /* ax_comm_waited, where the host waits */
     struct ax_contracts *contracts; /* the expected collectives (parallel/contract.h); or NULL */
     struct ax_flight *flight;       /* where they are noted (parallel/flight.h); or NULL */
     void *state;
@@ -81,6 +83,9 @@ struct ax_comm {
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket);
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
+/* Seconds so far that the queue's work stood still in `wait`; of a device that works late, in waits that it
+ * has left behind. */
+double ax_comm_waited(struct ax_comm *c);
 /* Messages that were started travel now, together, as they do when one is waited for. */
 enum ax_status ax_comm_travel(struct ax_comm *c, struct ax_queue *q);
 /* In place of start: of a collective that a plan has, and that nobody who takes part in it needs with the

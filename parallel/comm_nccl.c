@@ -208,7 +208,9 @@ static enum ax_status nccl_start(struct ax_comm *c, struct ax_queue *q,
 static enum ax_status nccl_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
     struct member *m = c->state;
     if (!q->ops->device->own_fabric) {
+        const double begin = ax_clock_now();
         AX_TRY(m->by_host.ops->wait(&m->by_host, q, ticket));
+        c->waited += ax_clock_now() - begin;
         ax_flight_done(c->flight, c, ticket);
         return AX_OK;
     }
@@ -223,6 +225,11 @@ static enum ax_status nccl_travel(struct ax_comm *c, struct ax_queue *q) {
         return AX_OK;
     AX_TRY(lost(m->world));
     return send_messages(m);
+}
+
+static double nccl_waited(struct ax_comm *c) {
+    struct member *m = c->state;
+    return c->waited + ax_nccl_waited(m->nccl);
 }
 
 static void nccl_free(struct ax_comm *c) {
@@ -245,6 +252,7 @@ static const struct ax_comm_ops comm_ops = {.name = "nccl",
                                             .start = nccl_start,
                                             .wait = nccl_wait,
                                             .travel = nccl_travel,
+                                            .waited = nccl_waited,
                                             .free = nccl_free};
 
 /* The first rank names the group; the host's fabric tells the others. */

@@ -20,7 +20,11 @@ struct ax_nccl {
     cudaStream_t stream;
     cudaEvent_t after; /* the place in a queue that the next transfer comes after */
     cudaEvent_t marks[MARKS];
-    uint64_t tickets[MARKS];        /* what each of them marks */
+    uint64_t tickets[MARKS]; /* what each of them marks */
+    /* Before and after each wait of a queue, in its stream; used in turn. */
+    cudaEvent_t waits[MARKS][2];
+    uint64_t n_waits, n_added;      /* so far; of them in `waited` */
+    double waited;                  /* seconds */
     struct ax_queue *_Atomic queue; /* the one that transfers serve */
     int rank;
     atomic_bool aborted;
@@ -34,23 +38,16 @@ static struct ax_error_record why;
 
 static void open_library(void) {
     const struct ax_symbol symbols[] = {
-        {"ncclGetVersion", &nccl.version},
-        {"ncclGetUniqueId", &nccl.unique_id},
-        {"ncclCommInitRankConfig", &nccl.init},
-        {"ncclCommGetAsyncError", &nccl.async_error},
-        {"ncclCommAbort", &nccl.give_up},
-        {"ncclCommDestroy", &nccl.destroy},
-        {"ncclGetErrorString", &nccl.error_string},
-        {"ncclGroupStart", &nccl.group_start},
-        {"ncclGroupEnd", &nccl.group_end},
-        {"ncclAllReduce", &nccl.all_reduce},
-        {"ncclAllGather", &nccl.all_gather},
-        {"ncclReduceScatter", &nccl.reduce_scatter},
-        {"ncclBroadcast", &nccl.broadcast},
-        {"ncclSend", &nccl.send},
-        {"ncclRecv", &nccl.recv},
+#define ROW(result, name, parameters) {"nccl" #name, &nccl.name},
+        AX_NCCL_FUNCTIONS(ROW)
+#undef ROW
     };
+    int version = 0;
     opened = ax_cuda_library_open(AX_NCCL_FILE, REMEDY, symbols, sizeof symbols / sizeof *symbols);
+    if (opened == AX_OK && nccl.GetVersion(&version) == AX_NCCL_SUCCESS &&
+        version < (int)AX_NCCL_VERSION)
+        opened = ax_error(AX_ERR_UNSUPPORTED, "device cuda: " AX_NCCL_FILE " is NCCL %d.%d. %s",
+                          version / 10000, version / 100 % 100, REMEDY);
     if (opened != AX_OK)
         ax_error_save(&why, opened);
 }
@@ -61,22 +58,22 @@ static enum ax_status library(void) {
     return opened == AX_OK ? AX_OK : ax_error_restore(&why);
 }
 
-static enum ax_status check(int result, const char *what) {
+static enum ax_status check(unsigned result, const char *what) {
     return result == AX_NCCL_SUCCESS
                ? AX_OK
                : ax_error(AX_ERR_PEER,
                           "NCCL: %s: %s. Another rank may have ended: see its output. "
                           "NCCL_DEBUG=INFO tells more.",
-                          what, nccl.error_string(result));
+                          what, nccl.GetErrorString(result));
 }
 
 /* Until the group is through with its last call; `until` on ax_clock_now's clock, 0: no limit. */
-static enum ax_status settle(struct ax_nccl *c, int result, const char *what, double until) {
+static enum ax_status settle(struct ax_nccl *c, unsigned result, const char *what, double until) {
     while (result == AX_NCCL_IN_PROGRESS && !atomic_load(&c->aborted)) {
         if (until > 0 && ax_clock_now() > until)
             return ax_error(AX_ERR_PEER, "NCCL: %s: the other ranks did not arrive in time", what);
         usleep(200);
-        AX_TRY(check(nccl.async_error(c->comm, &result), what));
+        AX_TRY(check(nccl.CommGetAsyncError(c->comm, &result), what));
     }
     if (atomic_load(&c->aborted))
         return ax_error(AX_ERR_PEER, "NCCL: %s: the group was given up", what);
@@ -87,7 +84,7 @@ enum ax_status ax_nccl_id(char id[AX_NCCL_ID]) {
     ax_nccl_unique_id unique;
     _Static_assert(sizeof unique == AX_NCCL_ID, "NCCL's size");
     AX_TRY(library());
-    AX_TRY(check(nccl.unique_id(&unique), "ncclGetUniqueId"));
+    AX_TRY(check(nccl.GetUniqueId(&unique), "ncclGetUniqueId"));
     memcpy(id, &unique, AX_NCCL_ID);
     return AX_OK;
 }
@@ -111,8 +108,10 @@ static enum ax_status open_group(struct ax_nccl *c, const char *id, int n, doubl
     AX_CUDA_TRY(cudaEventCreateWithFlags(&c->after, cudaEventDisableTiming));
     for (int i = 0; i < MARKS; i++)
         AX_CUDA_TRY(cudaEventCreateWithFlags(&c->marks[i], cudaEventDisableTiming));
-    return settle(c, nccl.init(&c->comm, n, unique, c->rank, &config), "ncclCommInitRankConfig",
-                  ax_clock_now() + timeout);
+    for (int i = 0; i < 2 * MARKS; i++)
+        AX_CUDA_TRY(cudaEventCreateWithFlags(&c->waits[i / 2][i % 2], 0));
+    return settle(c, nccl.CommInitRankConfig(&c->comm, n, unique, c->rank, &config),
+                  "ncclCommInitRankConfig", ax_clock_now() + timeout);
 }
 
 enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int rank, int n,
@@ -140,7 +139,7 @@ void ax_nccl_abort(struct ax_nccl *c, const struct ax_error_record *cause) {
     if (q)
         ax_cuda_fail(q, cause);
     if (c->comm)
-        (void)nccl.give_up(c->comm);
+        (void)nccl.CommAbort(c->comm);
 }
 
 void ax_nccl_leave(struct ax_nccl *c) {
@@ -149,10 +148,13 @@ void ax_nccl_leave(struct ax_nccl *c) {
     if (c->stream)
         (void)cudaStreamSynchronize(c->stream);
     if (c->comm && !atomic_load(&c->aborted))
-        (void)nccl.destroy(c->comm);
+        (void)nccl.CommDestroy(c->comm);
     for (int i = 0; i < MARKS; i++)
         if (c->marks[i])
             (void)cudaEventDestroy(c->marks[i]);
+    for (int i = 0; i < 2 * MARKS; i++)
+        if (c->waits[i / 2][i % 2])
+            (void)cudaEventDestroy(c->waits[i / 2][i % 2]);
     if (c->after)
         (void)cudaEventDestroy(c->after);
     if (c->stream)
@@ -161,10 +163,10 @@ void ax_nccl_leave(struct ax_nccl *c) {
 }
 
 enum ax_status ax_nccl_check(struct ax_nccl *c, uint64_t ticket, bool *done) {
-    int result = AX_NCCL_SUCCESS;
+    unsigned result = AX_NCCL_SUCCESS;
     *done = cudaEventQuery(c->marks[ticket % MARKS]) != cudaErrorNotReady;
     if (!*done && !atomic_load(&c->aborted))
-        AX_TRY(check(nccl.async_error(c->comm, &result), "ncclCommGetAsyncError"));
+        AX_TRY(check(nccl.CommGetAsyncError(c->comm, &result), "ncclCommGetAsyncError"));
     return result == AX_NCCL_IN_PROGRESS ? AX_OK : check(result, "a transfer");
 }
 
@@ -178,16 +180,11 @@ uint64_t ax_nccl_done(const struct ax_nccl *c, uint64_t before) {
 
 /* ---- transfers ---- */
 
-static int type_of(enum ax_dtype dtype) {
-    static const int types[AX_DTYPE_COUNT] = {[AX_F64] = AX_NCCL_FLOAT64,
-                                              [AX_F32] = AX_NCCL_FLOAT32,
-                                              [AX_BF16] = AX_NCCL_BFLOAT16,
-                                              [AX_F16] = AX_NCCL_FLOAT16,
-                                              [AX_I64] = AX_NCCL_INT64,
-                                              [AX_I32] = AX_NCCL_INT32,
-                                              [AX_I16] = -1,
-                                              [AX_I8] = AX_NCCL_INT8,
-                                              [AX_U8] = AX_NCCL_UINT8};
+static unsigned type_of(enum ax_dtype dtype) {
+    static const unsigned types[AX_DTYPE_COUNT] = {
+        [AX_F64] = AX_NCCL_FLOAT64, [AX_F32] = AX_NCCL_FLOAT32, [AX_BF16] = AX_NCCL_BFLOAT16,
+        [AX_F16] = AX_NCCL_FLOAT16, [AX_I64] = AX_NCCL_INT64,   [AX_I32] = AX_NCCL_INT32,
+        [AX_I16] = UINT_MAX,        [AX_I8] = AX_NCCL_INT8,     [AX_U8] = AX_NCCL_UINT8};
     return types[dtype];
 }
 
@@ -203,29 +200,29 @@ enum ax_status ax_nccl_begin(struct ax_nccl *c, struct ax_queue *q) {
 enum ax_status ax_nccl_all_reduce(struct ax_nccl *c, enum ax_dtype dtype, bool max,
                                   const void *send, void *recv, int64_t n) {
     return settle(c,
-                  nccl.all_reduce(send, recv, (size_t)n, type_of(dtype),
-                                  max ? AX_NCCL_MAX : AX_NCCL_SUM, c->comm, c->stream),
+                  nccl.AllReduce(send, recv, (size_t)n, type_of(dtype),
+                                 max ? AX_NCCL_MAX : AX_NCCL_SUM, c->comm, c->stream),
                   "ncclAllReduce", 0);
 }
 
 enum ax_status ax_nccl_all_gather(struct ax_nccl *c, enum ax_dtype dtype, const void *send,
                                   void *recv, int64_t n) {
-    return settle(c, nccl.all_gather(send, recv, (size_t)n, type_of(dtype), c->comm, c->stream),
+    return settle(c, nccl.AllGather(send, recv, (size_t)n, type_of(dtype), c->comm, c->stream),
                   "ncclAllGather", 0);
 }
 
 enum ax_status ax_nccl_reduce_scatter(struct ax_nccl *c, enum ax_dtype dtype, bool max,
                                       const void *send, void *recv, int64_t n) {
     return settle(c,
-                  nccl.reduce_scatter(send, recv, (size_t)n, type_of(dtype),
-                                      max ? AX_NCCL_MAX : AX_NCCL_SUM, c->comm, c->stream),
+                  nccl.ReduceScatter(send, recv, (size_t)n, type_of(dtype),
+                                     max ? AX_NCCL_MAX : AX_NCCL_SUM, c->comm, c->stream),
                   "ncclReduceScatter", 0);
 }
 
 enum ax_status ax_nccl_broadcast(struct ax_nccl *c, enum ax_dtype dtype, const void *send,
                                  void *recv, int64_t n, int root) {
     return settle(c,
-                  nccl.broadcast(send ? send : recv, recv, (size_t)n, type_of(dtype), root, c->comm,
+                  nccl.Broadcast(send ? send : recv, recv, (size_t)n, type_of(dtype), root, c->comm,
                                  c->stream),
                   "ncclBroadcast", 0);
 }
@@ -234,19 +231,19 @@ enum ax_status ax_nccl_broadcast(struct ax_nccl *c, enum ax_dtype dtype, const v
 enum ax_status ax_nccl_exchange(struct ax_nccl *c, enum ax_dtype dtype, int n,
                                 const struct ax_nccl_message *messages) {
     const size_t size = ax_dtype_size(dtype);
-    enum ax_status st = check(nccl.group_start(), "ncclGroupStart");
+    enum ax_status st = check(nccl.GroupStart(), "ncclGroupStart");
     for (int i = 0; i < n && st == AX_OK; i++) {
         const struct ax_nccl_message *m = &messages[i];
-        int result = AX_NCCL_SUCCESS;
+        unsigned result = AX_NCCL_SUCCESS;
         if (m->to >= 0 && m->n_send > 0)
-            result = nccl.send(m->send, (size_t)m->n_send * size, AX_NCCL_UINT8, m->to, c->comm,
+            result = nccl.Send(m->send, (size_t)m->n_send * size, AX_NCCL_UINT8, m->to, c->comm,
                                c->stream);
         if (result == AX_NCCL_SUCCESS && m->from >= 0 && m->n_recv > 0)
-            result = nccl.recv(m->recv, (size_t)m->n_recv * size, AX_NCCL_UINT8, m->from, c->comm,
+            result = nccl.Recv(m->recv, (size_t)m->n_recv * size, AX_NCCL_UINT8, m->from, c->comm,
                                c->stream);
         st = check(result, "ncclSend or ncclRecv");
     }
-    const int ended = nccl.group_end();
+    const unsigned ended = nccl.GroupEnd();
     return st == AX_OK ? settle(c, ended, "ncclGroupEnd", 0) : st;
 }
 
@@ -255,7 +252,28 @@ enum ax_status ax_nccl_end(struct ax_nccl *c, uint64_t ticket) {
     return ax_cuda_check(cudaEventRecord(c->marks[ticket % MARKS], c->stream), "cudaEventRecord");
 }
 
+double ax_nccl_waited(struct ax_nccl *c) {
+    float took;
+    while (c->n_added < c->n_waits) {
+        cudaEvent_t *at = c->waits[c->n_added % MARKS];
+        if (cudaEventQuery(at[1]) != cudaSuccess ||
+            cudaEventElapsedTime(&took, at[0], at[1]) != cudaSuccess)
+            break;
+        c->waited += 1e-3 * (double)took;
+        c->n_added++;
+    }
+    return c->waited;
+}
+
 enum ax_status ax_nccl_wait(struct ax_nccl *c, struct ax_queue *q, uint64_t ticket) {
-    return ax_cuda_check(cudaStreamWaitEvent(ax_cuda_stream(q), c->marks[ticket % MARKS], 0),
-                         "cudaStreamWaitEvent");
+    cudaStream_t stream = ax_cuda_stream(q);
+    cudaEvent_t *at = c->waits[c->n_waits % MARKS];
+    (void)ax_nccl_waited(c);
+    if (c->n_waits - c->n_added == MARKS) /* the host is far ahead: that one does not count */
+        c->n_added++;
+    AX_CUDA_TRY(cudaEventRecord(at[0], stream));
+    AX_CUDA_TRY(cudaStreamWaitEvent(stream, c->marks[ticket % MARKS], 0));
+    AX_CUDA_TRY(cudaEventRecord(at[1], stream));
+    c->n_waits++;
+    return AX_OK;
 }

@@ -48,5 +48,7 @@ enum ax_status ax_nccl_exchange(struct ax_nccl *c, enum ax_dtype dtype, int n,
                                 const struct ax_nccl_message *messages);
 enum ax_status ax_nccl_end(struct ax_nccl *c, uint64_t ticket);
 enum ax_status ax_nccl_wait(struct ax_nccl *c, struct ax_queue *q, uint64_t ticket);
+/* Seconds that queues stood still in ax_nccl_wait, by the device's clock, of the waits that have ended. */
+double ax_nccl_waited(struct ax_nccl *c);
 
 #endif

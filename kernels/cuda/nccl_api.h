@@ -1,5 +1,6 @@
 /* As much of NCCL as this backend calls. Declared here for the reason that cublaslt.h gives: names, numbers
- * and the order of the fields of ncclConfig_t are the library's binary interface of version 2.28. */
+ * and the order of the fields of ncclConfig_t are the library's binary interface since version 2.27;
+ * tests/cuda/test_nccl_api.c compares them with the real header where that is found. */
 #ifndef AX_KERNELS_CUDA_NCCL_API_H
 #define AX_KERNELS_CUDA_NCCL_API_H
 
@@ -10,10 +11,14 @@
 
 #define AX_NCCL_FILE "libnccl.so.2"
 
+#ifndef AX_NCCL_TYPES /* or another header has defined them */
+#define AX_NCCL_TYPES
 typedef struct ncclComm *ax_nccl_comm;
 typedef struct {
     char internal[128];
 } ax_nccl_unique_id;
+typedef struct ax_nccl_config ax_nccl_config;
+#endif
 
 enum { AX_NCCL_SUCCESS = 0, AX_NCCL_INVALID_ARGUMENT = 4, AX_NCCL_IN_PROGRESS = 7 };
 enum { AX_NCCL_SUM = 0, AX_NCCL_MAX = 2 };
@@ -32,7 +37,7 @@ enum {
 #define AX_NCCL_UNSET   INT_MIN
 #define AX_NCCL_MAGIC   0xcafebeefu
 #define AX_NCCL_VERSION 22700u /* the fields below are those of 2.27 */
-typedef struct {
+struct ax_nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking, cga_cluster_size, min_ctas, max_ctas;
@@ -40,28 +45,40 @@ typedef struct {
     int split_share, traffic_class;
     const char *comm_name;
     int collnet_enable, cta_policy, shrink_share, nvls_ctas;
-} ax_nccl_config;
+};
+
+/* X(result, name, parameters). Enumerations are `unsigned`, as in the library's header. */
+#define AX_NCCL_FUNCTIONS(X)                                                                       \
+    X(unsigned, GetVersion, (int *version))                                                        \
+    X(unsigned, GetUniqueId, (ax_nccl_unique_id * id))                                             \
+    X(unsigned, CommInitRankConfig,                                                                \
+      (ax_nccl_comm * c, int n, ax_nccl_unique_id id, int rank, ax_nccl_config *config))           \
+    X(unsigned, CommGetAsyncError, (ax_nccl_comm c, unsigned *result))                             \
+    X(unsigned, CommAbort, (ax_nccl_comm c))                                                       \
+    X(unsigned, CommDestroy, (ax_nccl_comm c))                                                     \
+    X(const char *, GetErrorString, (unsigned result))                                             \
+    X(unsigned, GroupStart, (void))                                                                \
+    X(unsigned, GroupEnd, (void))                                                                  \
+    X(unsigned, AllReduce,                                                                         \
+      (const void *send, void *recv, size_t n, unsigned dtype, unsigned op, ax_nccl_comm c,        \
+       cudaStream_t s))                                                                            \
+    X(unsigned, AllGather,                                                                         \
+      (const void *send, void *recv, size_t n, unsigned dtype, ax_nccl_comm c, cudaStream_t s))    \
+    X(unsigned, ReduceScatter,                                                                     \
+      (const void *send, void *recv, size_t n, unsigned dtype, unsigned op, ax_nccl_comm c,        \
+       cudaStream_t s))                                                                            \
+    X(unsigned, Broadcast,                                                                         \
+      (const void *send, void *recv, size_t n, unsigned dtype, int root, ax_nccl_comm c,           \
+       cudaStream_t s))                                                                            \
+    X(unsigned, Send,                                                                              \
+      (const void *send, size_t n, unsigned dtype, int peer, ax_nccl_comm c, cudaStream_t s))      \
+    X(unsigned, Recv,                                                                              \
+      (void *recv, size_t n, unsigned dtype, int peer, ax_nccl_comm c, cudaStream_t s))
 
 struct ax_nccl_functions {
-    int (*version)(int *version);
-    int (*unique_id)(ax_nccl_unique_id *id);
-    int (*init)(ax_nccl_comm *c, int n, ax_nccl_unique_id id, int rank, ax_nccl_config *config);
-    int (*async_error)(ax_nccl_comm c, int *result);
-    int (*give_up)(ax_nccl_comm c); /* ncclCommAbort */
-    int (*destroy)(ax_nccl_comm c);
-    const char *(*error_string)(int result);
-    int (*group_start)(void);
-    int (*group_end)(void);
-    int (*all_reduce)(const void *send, void *recv, size_t n, int dtype, int op, ax_nccl_comm c,
-                      cudaStream_t s);
-    int (*all_gather)(const void *send, void *recv, size_t n, int dtype, ax_nccl_comm c,
-                      cudaStream_t s);
-    int (*reduce_scatter)(const void *send, void *recv, size_t n, int dtype, int op, ax_nccl_comm c,
-                          cudaStream_t s);
-    int (*broadcast)(const void *send, void *recv, size_t n, int dtype, int root, ax_nccl_comm c,
-                     cudaStream_t s);
-    int (*send)(const void *send, size_t n, int dtype, int peer, ax_nccl_comm c, cudaStream_t s);
-    int (*recv)(void *recv, size_t n, int dtype, int peer, ax_nccl_comm c, cudaStream_t s);
+#define ROW(result, name, parameters) result(*name) parameters;
+    AX_NCCL_FUNCTIONS(ROW)
+#undef ROW
 };
 
 #endif

@@ -76,6 +76,12 @@ static void compare(const char *base, const char *key, int step, double allowed)
         fail_msg("%s, step %d: %s %.9g on cuda, %.9g on cpu", base, step, key, got, want);
 }
 
+static void compare_all(const char *base, double allowed) {
+    for (int step = 1; step <= STEPS; step++)
+        compare(base, "loss", step, allowed);
+    compare(base, "eval_loss", STEPS, allowed);
+}
+
 /* The same on both, and the losses of all steps and of the evaluation are as close as `allowed`, relative. */
 static void train_on_both(const char *base, double allowed, int n, const char *const *more) {
     const char *config = configure(base);
@@ -83,9 +89,7 @@ static void train_on_both(const char *base, double allowed, int n, const char *c
     assert_int_equal(ax_remove_tree(in_scratch("cuda")), AX_OK);
     train(config, "cpu", "cpu", n, more);
     train(config, "cuda", "cuda", n, more);
-    for (int step = 1; step <= STEPS; step++)
-        compare(base, "loss", step, allowed);
-    compare(base, "eval_loss", STEPS, allowed);
+    compare_all(base, allowed);
 }
 #define TRAIN_ON_BOTH(base, allowed, ...)                                                          \
     do {                                                                                           \
@@ -119,6 +123,29 @@ static void qlora_is_the_cpus(void **state) {
     (void)state;
     TRAIN_ON_BOTH("llama", 1e-5, "float32=true", "adapter=qlora", "load_in_4bit=true", "lora_r=4",
                   "lora_alpha=8", "lora_target_linear=true");
+}
+
+/* Two GPUs, a process each, are one cpu with as many micro-batches; the host waits for the loss, and for the counts
+ * of each layer of experts. */
+static void compare_ranks(const char *base, int expert_layers, const char *mesh) {
+    const char *config = configure(base);
+    const char *const one[] = {"float32=true", "gradient_accumulation_steps=2"};
+    const char *const two[] = {"float32=true", "dp_shard_size=2", mesh};
+    assert_int_equal(ax_remove_tree(in_scratch("cpu")), AX_OK);
+    assert_int_equal(ax_remove_tree(in_scratch("cuda")), AX_OK);
+    train(config, "cpu", "cpu", 2, one);
+    setenv("AXTRAIN_EMULATED_GPUS", "2", 1);
+    train(config, "cuda", "cuda", mesh ? 3 : 2, two);
+    unsetenv("AXTRAIN_EMULATED_GPUS");
+    compare_all(base, 1e-5);
+    assert_true(metric_of("cuda", "waits", STEPS - 1) == expert_layers + 1);
+}
+
+static void ranks_are_one_cpu(void **state) {
+    (void)state;
+    need_emulator();
+    compare_ranks("llama", 0, NULL);
+    compare_ranks("mixtral", 2, "expert_parallel_size=2");
 }
 
 /* ---- what it leaves ---- */
@@ -292,8 +319,7 @@ static void what_is_missing_is_said(void **state) {
     expect_missing(config, "AXTRAIN_EMULATED_MISSING", "libcublasLt.so.13", "libcublasLt.so.13");
 }
 
-/* A rank for each GPU. The stand-in for NCCL knows only threads, so without NCCL the ranks end; that there were two
- * is what their launcher says. */
+/* A rank for each GPU; that there were two is what their launcher says. */
 static void hosts_with_several_gpus_use_all(void **state) {
     (void)state;
     need_emulator();
@@ -302,6 +328,10 @@ static void hosts_with_several_gpus_use_all(void **state) {
     const char *const on_cpu[] = {config, "max_steps=1", in_folder("one"), "device=cpu"};
     const char *const on_cuda[] = {config, "max_steps=1", in_folder("one"), "device=cuda"};
     setenv("AXTRAIN_EMULATED_GPUS", "2", 1);
+    setenv("AXTRAIN_EMULATED_NCCL", "22603", 1);
+    EXPECT(2, "libnccl.so.2 is NCCL 2.26. Install NCCL 2.27 or later", config, "device=cuda",
+           in_folder("one"));
+    unsetenv("AXTRAIN_EMULATED_NCCL");
     setenv("AXTRAIN_EMULATED_MISSING", "libnccl.so.2", 1);
     EXPECT(2, "2 GPUs: one rank each", config, "max_steps=1", in_folder("one"));
     EXPECT(2, "libnccl.so.2", config, "device=cuda", in_folder("one"));
@@ -333,6 +363,7 @@ int main(void) {
         cmocka_unit_test(dense_bf16_is_the_cpus),
         cmocka_unit_test(experts_are_the_cpus),
         cmocka_unit_test(qlora_is_the_cpus),
+        cmocka_unit_test(ranks_are_one_cpu),
         cmocka_unit_test(resumed_runs_have_the_same_bits),
         cmocka_unit_test(resumed_runs_have_the_same_algorithms),
         cmocka_unit_test(answers_are_the_cpus),

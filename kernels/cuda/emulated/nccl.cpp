@@ -1,8 +1,12 @@
-/* A stand-in for NCCL: ranks are threads of this process, or of one host's emulator. A transfer is a command
- * of each rank's stream. It is done when all ranks whose part it needs have got there, by whoever comes
- * last: sums in rank order, rounded at each hop. */
+/* A stand-in for NCCL: ranks are threads or processes of one host, and a group is a folder in memory where each
+ * leaves what it brings. A transfer is a command of each rank's stream. It is done when all ranks whose part it
+ * needs have got there: sums in rank order, rounded at each hop. A collective takes its stream a millisecond. */
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,67 +19,63 @@ extern "C" {
 #include "kernels/dtype.h"
 }
 
-namespace {
-enum kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST };
-
-/* What one rank brings. */
-struct part {
-    const char *send = nullptr;
-    char *recv = nullptr;
-    bool arrived = false;
-};
-struct collective {
-    kind what;
-    size_t n;
-    int type, op_or_root;
-    std::vector<part> parts;
-    int arrived = 0, left = 0;
-    bool done = false;
-};
-struct message {
-    const char *send = nullptr;
-    char *recv = nullptr;
-    size_t n = 0;
-    bool sender = false, receiver = false, done = false; /* have arrived */
-    int left = 0;
-    std::pair<int, int> ranks;
-    uint64_t number = 0;
-};
-
-/* What the ranks of a group share. */
-struct group {
-    int n;
-    bool aborted = false;
-    int joined = 0;
-    std::map<uint64_t, std::shared_ptr<collective>> collectives; /* by number */
-    std::map<std::pair<int, int>, std::map<uint64_t, std::shared_ptr<message>>> messages;
-};
-std::map<std::string, std::shared_ptr<group>> groups; /* by id; under the runtime's lock */
-uint64_t ids;
-
-/* Messages between group_start and group_end. */
-struct posted {
-    std::shared_ptr<message> m;
-    bool sends;
-    const char *send;
-    char *recv;
-};
-thread_local std::vector<posted> batch;
-thread_local cudaStream_t batch_stream;
-thread_local struct ncclComm *batch_comm;
-thread_local int depth;
-} // namespace
+#define FOLDER "/dev/shm/axtrain-nccl-XXXXXX" /* the id of a group */
 
 struct ncclComm {
-    std::shared_ptr<group> g;
+    std::string folder;
+    int rank, n;
     bool aborted = false; /* ends this rank's transfers; the others' never end by themselves */
-    int rank;
     uint64_t collectives = 0;
-    std::map<int, uint64_t> sent, received;
+    std::map<int, uint64_t> sent, received; /* messages, by peer */
 };
 
 namespace {
-enum ax_dtype dtype_of(int type) {
+/* ---- files of a group: there from one moment to the next, with all that they contain ---- */
+
+std::string file_of(const ncclComm *c, const char *what, uint64_t number, int from, int to) {
+    return c->folder + "/" + what + std::to_string(number) + "." + std::to_string(from) + "." +
+           std::to_string(to);
+}
+
+bool is_there(const std::string &path) {
+    return access(path.c_str(), F_OK) == 0;
+}
+
+/* What a transfer is, before its data: the same on all ranks. */
+struct header {
+    uint64_t kind, n, type, op_or_root;
+};
+
+void leave(const std::string &path, const header &h, const void *data, size_t bytes) {
+    const std::string partial = path + "+";
+    const int fd = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || write(fd, &h, sizeof h) != (ssize_t)sizeof h ||
+        write(fd, data, bytes) != (ssize_t)bytes || close(fd) != 0 ||
+        rename(partial.c_str(), path.c_str()) != 0) {
+        fprintf(stderr, "emulated NCCL: %s cannot be written\n", path.c_str());
+        abort();
+    }
+}
+
+/* Bytes of a file's data from `first` on; ends the program if it is another transfer. */
+void take(const std::string &path, const header &h, size_t first, void *out, size_t bytes) {
+    header there;
+    const int fd = open(path.c_str(), O_RDONLY);
+    if (fd < 0 || read(fd, &there, sizeof there) != (ssize_t)sizeof there ||
+        memcmp(&there, &h, sizeof h) != 0 ||
+        pread(fd, out, bytes, (off_t)(sizeof h + first)) != (ssize_t)bytes) {
+        fprintf(stderr, "emulated NCCL: %s is of another transfer than this rank's\n",
+                path.c_str());
+        abort();
+    }
+    close(fd);
+}
+
+/* ---- collectives ---- */
+
+enum kind { MESSAGE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST };
+
+enum ax_dtype dtype_of(unsigned type) {
     switch (type) {
     case AX_NCCL_FLOAT64:
         return AX_F64;
@@ -96,259 +96,272 @@ enum ax_dtype dtype_of(int type) {
     }
 }
 
-/* Elements [first, first + n) of all ranks' send, into `out`. */
-void reduce(const collective &c, size_t first, size_t n, std::vector<double> &out) {
-    const enum ax_dtype t = dtype_of(c.type);
-    out.assign(n, 0);
-    for (size_t r = 0; r < c.parts.size(); r++)
+struct collective {
+    struct ncclComm *comm;
+    header what;
+    const char *send;
+    char *recv;
+    uint64_t number;
+    size_t size;       /* bytes of an element */
+    size_t brought;    /* elements that each rank brings */
+    bool left = false; /* this rank's part is there */
+};
+
+std::string part_of(const collective &c, int rank) {
+    return file_of(c.comm, "collective", c.number, rank, 0);
+}
+
+/* recv = Σ or max of all ranks' elements [first, first + n). */
+void reduce(const collective &c, size_t first) {
+    const size_t n = c.what.n;
+    const enum ax_dtype t = dtype_of((unsigned)c.what.type);
+    std::vector<double> out(n);
+    std::vector<char> part(n * c.size);
+    for (int r = 0; r < c.comm->n; r++) {
+        take(part_of(c, r), c.what, first * c.size, part.data(), part.size());
         for (size_t i = 0; i < n; i++) {
-            const double x = ax_load(t, c.parts[r].send, (int64_t)(first + i));
+            const double x = ax_load(t, part.data(), (int64_t)i);
             if (r == 0)
                 out[i] = x;
-            else if (c.op_or_root == AX_NCCL_MAX)
+            else if (c.what.op_or_root == AX_NCCL_MAX)
                 out[i] = x > out[i] ? x : out[i];
             else
                 out[i] =
                     t == AX_F32 || t == AX_BF16 ? (double)((float)out[i] + (float)x) : out[i] + x;
         }
+    }
+    for (size_t i = 0; i < n; i++)
+        ax_store(t, c.recv, (int64_t)i, out[i]);
 }
 
-void store(const collective &c, char *recv, const std::vector<double> &from) {
-    for (size_t i = 0; i < from.size(); i++)
-        ax_store(dtype_of(c.type), recv, (int64_t)i, from[i]);
-}
-
-void run(collective &c) {
-    if (c.n == 0)
-        return;
-    const size_t size = ax_dtype_size(dtype_of(c.type)), ranks = c.parts.size();
-    std::vector<std::vector<double>> sums(ranks);
-    switch (c.what) {
+void finish(const collective &c) {
+    const size_t bytes = c.what.n * c.size;
+    switch (c.what.kind) {
     case ALL_REDUCE:
-        reduce(c, 0, c.n, sums[0]);
-        for (size_t r = 0; r < ranks; r++)
-            store(c, c.parts[r].recv, sums[0]);
+        reduce(c, 0);
         break;
     case REDUCE_SCATTER:
-        for (size_t r = 0; r < ranks; r++)
-            reduce(c, r * c.n, c.n, sums[r]);
-        for (size_t r = 0; r < ranks; r++)
-            store(c, c.parts[r].recv, sums[r]);
+        reduce(c, (size_t)c.comm->rank * c.what.n);
         break;
-    case ALL_GATHER: {
-        std::vector<char> all(ranks * c.n * size);
-        for (size_t r = 0; r < ranks; r++)
-            memcpy(all.data() + r * c.n * size, c.parts[r].send, c.n * size);
-        for (size_t r = 0; r < ranks; r++)
-            memcpy(c.parts[r].recv, all.data(), all.size());
+    case ALL_GATHER:
+        for (int r = 0; r < c.comm->n; r++)
+            take(part_of(c, r), c.what, 0, c.recv + (size_t)r * bytes, bytes);
         break;
-    }
     case BROADCAST:
-        for (size_t r = 0; r < ranks; r++)
-            memmove(c.parts[r].recv, c.parts[c.op_or_root].send, c.n * size);
+        take(part_of(c, (int)c.what.op_or_root), c.what, 0, c.recv, bytes);
         break;
     }
 }
 
-int add(struct ncclComm *comm, kind what, const void *send, void *recv, size_t n, int type,
-        int op_or_root, cudaStream_t s) {
-    std::shared_ptr<group> g = comm->g;
-    std::shared_ptr<collective> c;
-    const int rank = comm->rank;
-    uint64_t number;
-    {
-        ax_emulated_hold held;
-        number = ++comm->collectives;
-        auto &slot = g->collectives[number];
-        if (!slot) {
-            slot = std::make_shared<collective>();
-            *slot = {what, n, type, op_or_root, std::vector<part>(g->n)};
-        }
-        c = slot;
-        if (c->what != what || c->n != n || c->type != type || c->op_or_root != op_or_root) {
-            fprintf(stderr, "emulated NCCL: rank %d calls another collective than the others\n",
-                    rank);
-            abort();
-        }
-    }
+bool have_arrived(collective &c) {
+    if (!c.left)
+        leave(part_of(c, c.comm->rank), c.what, c.send, c.brought * c.size);
+    c.left = true;
+    for (int r = 0; r < c.comm->n; r++)
+        if (!is_there(part_of(c, r)))
+            return false;
+    return true;
+}
+
+/* Who has arrived here has read what came before. */
+void forget_last(const collective &c) {
+    if (c.number > 1)
+        unlink(file_of(c.comm, "collective", c.number - 1, c.comm->rank, 0).c_str());
+}
+
+unsigned add(struct ncclComm *comm, kind what, const void *send, void *recv, size_t n,
+             unsigned type, int op_or_root, cudaStream_t s) {
+    auto c = std::make_shared<collective>();
+    c->comm = comm;
+    c->what = {(uint64_t)what, n, type, (uint64_t)op_or_root};
+    c->send = (const char *)send;
+    c->recv = (char *)recv;
+    c->number = ++comm->collectives;
+    c->size = ax_dtype_size(dtype_of(type));
+    c->brought = what == REDUCE_SCATTER ? n * (size_t)comm->n : n;
     ax_emulated_add_when(
-        s,
+        s, [=] { return comm->aborted || have_arrived(*c); },
         [=] {
-            part &p = c->parts[rank];
-            if (!p.arrived) {
-                p = {(const char *)send, (char *)recv, true};
-                if (++c->arrived == g->n && !g->aborted) {
-                    run(*c);
-                    c->done = true;
-                }
-            }
-            return c->done || comm->aborted;
-        },
-        [=] {
-            if (++c->left == g->n)
-                g->collectives.erase(number);
+            ax_emulated_took(1);
+            if (comm->aborted)
+                return;
+            finish(*c);
+            forget_last(*c);
         });
     return AX_NCCL_SUCCESS;
 }
 
-std::vector<std::unique_ptr<ncclComm>> members;
+/* ---- messages: those between GroupStart and GroupEnd travel together ---- */
 
-int unique_id(ax_nccl_unique_id *id) {
-    ax_emulated_hold held;
-    memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "group %llu", (unsigned long long)++ids);
+struct message {
+    std::string path;
+    header what;
+    const char *send; /* NULL: it is received */
+    char *recv;
+    bool left, done;
+};
+thread_local std::vector<message> batch;
+thread_local cudaStream_t batch_stream;
+thread_local struct ncclComm *batch_comm;
+thread_local int depth;
+
+/* What is sent is left, and gone when the other has taken it. */
+bool have_moved(std::vector<message> &list) {
+    bool all = true;
+    for (message &m : list)
+        if (m.send && !m.left) {
+            leave(m.path, m.what, m.send, m.what.n);
+            m.left = true;
+        }
+    for (message &m : list)
+        if (!m.send && !m.done && is_there(m.path)) {
+            take(m.path, m.what, 0, m.recv, m.what.n);
+            unlink(m.path.c_str());
+            m.done = true;
+        }
+    for (message &m : list) {
+        m.done = m.done || (m.send && !is_there(m.path));
+        all = all && m.done;
+    }
+    return all;
+}
+
+unsigned GroupStart(void) {
+    depth++;
     return AX_NCCL_SUCCESS;
 }
 
-int init(ax_nccl_comm *c, int n, ax_nccl_unique_id id, int rank, ax_nccl_config *config) {
+unsigned GroupEnd(void) {
+    if (--depth > 0 || batch.empty())
+        return AX_NCCL_SUCCESS;
+    struct ncclComm *comm = batch_comm;
+    auto list = std::make_shared<std::vector<message>>(std::move(batch));
+    batch.clear();
+    ax_emulated_add_when(
+        batch_stream, [=] { return comm->aborted || have_moved(*list); }, [] {});
+    return AX_NCCL_SUCCESS;
+}
+
+void post(struct ncclComm *c, int peer, size_t bytes, const void *send, void *recv,
+          cudaStream_t s) {
+    const uint64_t number = send ? ++c->sent[peer] : ++c->received[peer];
+    const int from = send ? c->rank : peer, to = send ? peer : c->rank;
+    batch.push_back({file_of(c, "message", number, from, to),
+                     {MESSAGE, bytes, AX_NCCL_UINT8, 0},
+                     (const char *)send,
+                     (char *)recv,
+                     false,
+                     false});
+    batch_comm = c;
+    batch_stream = s;
+}
+
+/* ---- groups ---- */
+
+std::vector<std::unique_ptr<ncclComm>>
+    members; /* a thread may be about to abort one that has left */
+
+bool all_are(const ncclComm *c, const char *what) {
+    for (int r = 0; r < c->n; r++)
+        if (!is_there(file_of(c, what, 0, r, 0)))
+            return false;
+    return true;
+}
+
+unsigned GetUniqueId(ax_nccl_unique_id *id) {
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "%s", FOLDER);
+    return mkdtemp(id->internal) ? AX_NCCL_SUCCESS : AX_NCCL_INVALID_ARGUMENT;
+}
+
+unsigned CommInitRankConfig(ax_nccl_comm *c, int n, ax_nccl_unique_id id, int rank,
+                            ax_nccl_config *config) {
     ax_emulated_hold held;
     if (config->size != sizeof *config || config->magic != AX_NCCL_MAGIC)
         return AX_NCCL_INVALID_ARGUMENT;
-    auto &g = groups[id.internal];
-    if (!g) {
-        g = std::make_shared<group>();
-        g->n = n;
-    }
-    g->joined++;
     members.push_back(std::make_unique<ncclComm>());
     *c = members.back().get();
-    (*c)->g = g;
+    (*c)->folder = id.internal;
     (*c)->rank = rank;
+    (*c)->n = n;
+    leave(file_of(*c, "joined", 0, rank, 0), {}, nullptr, 0);
     return AX_NCCL_IN_PROGRESS;
 }
 
-int async_error(ax_nccl_comm c, int *result) {
+unsigned CommGetAsyncError(ax_nccl_comm c, unsigned *result) {
     ax_emulated_hold held;
-    *result = c->g->joined < c->g->n && !c->aborted ? AX_NCCL_IN_PROGRESS : AX_NCCL_SUCCESS;
+    int here = 0;
+    const bool all = all_are(c, "joined");
+    *result = all || c->aborted ? AX_NCCL_SUCCESS : AX_NCCL_IN_PROGRESS;
+    for (const auto &m : members)
+        here += m->folder == c->folder;
+    if (all && here < c->n)
+        ax_emulated_go_on();
     return AX_NCCL_SUCCESS;
 }
 
-int abort_group(ax_nccl_comm c) {
+unsigned CommDestroy(ax_nccl_comm c) {
+    ax_emulated_hold held;
+    std::error_code ignored;
+    leave(file_of(c, "left", 0, c->rank, 0), {}, nullptr, 0);
+    if (all_are(c, "left"))
+        std::filesystem::remove_all(c->folder, ignored);
+    return AX_NCCL_SUCCESS;
+}
+
+unsigned CommAbort(ax_nccl_comm c) {
     {
         ax_emulated_hold held;
-        c->g->aborted = c->aborted = true;
+        c->aborted = true;
+        CommDestroy(c);
     }
     ax_emulated_wake();
     return AX_NCCL_SUCCESS;
 }
 
-int destroy(ax_nccl_comm c) {
-    (void)c; /* `members` keeps it: a thread may be about to abort it */
-    return AX_NCCL_SUCCESS;
-}
-
-const char *error_string(int result) {
+const char *GetErrorString(unsigned result) {
     return result == AX_NCCL_INVALID_ARGUMENT ? "invalid argument" : "an error of the stand-in";
 }
 
-int version(int *v) {
-    *v = 22800;
+unsigned GetVersion(int *v) {
+    const char *text = getenv("AXTRAIN_EMULATED_NCCL");
+    *v = text ? atoi(text) : 22800;
     return AX_NCCL_SUCCESS;
 }
 
-int group_start(void) {
-    depth++;
-    return AX_NCCL_SUCCESS;
-}
-
-/* All messages of a batch arrive together. */
-int group_end(void) {
-    if (--depth > 0 || batch.empty())
-        return AX_NCCL_SUCCESS;
-    struct ncclComm *comm = batch_comm;
-    std::shared_ptr<group> g = comm->g;
-    auto list = std::make_shared<std::vector<posted>>(std::move(batch));
-    batch.clear();
-    ax_emulated_add_when(
-        batch_stream,
-        [=] {
-            bool all = true;
-            for (posted &p : *list) {
-                message &m = *p.m;
-                if (p.sends && !m.sender)
-                    m.send = p.send, m.sender = true;
-                if (!p.sends && !m.receiver)
-                    m.recv = p.recv, m.receiver = true;
-                if (m.sender && m.receiver && !m.done && !g->aborted) {
-                    memmove(m.recv, m.send, m.n);
-                    m.done = true;
-                }
-                all = all && m.done;
-            }
-            return all || comm->aborted;
-        },
-        [=] {
-            for (posted &p : *list)
-                if (++p.m->left == 2)
-                    g->messages[p.m->ranks].erase(p.m->number);
-        });
-    return AX_NCCL_SUCCESS;
-}
-
-void post(struct ncclComm *c, int peer, size_t n, const void *send, void *recv, cudaStream_t s) {
-    ax_emulated_hold held;
-    const auto pair = send ? std::make_pair(c->rank, peer) : std::make_pair(peer, c->rank);
-    const uint64_t number = send ? ++c->sent[peer] : ++c->received[peer];
-    auto &slot = c->g->messages[pair][number];
-    if (!slot) {
-        slot = std::make_shared<message>();
-        slot->n = n;
-        slot->ranks = pair;
-        slot->number = number;
-    }
-    if (slot->n != n) {
-        fprintf(stderr, "emulated NCCL: a message of %zu bytes is received as %zu\n", slot->n, n);
-        abort();
-    }
-    batch.push_back({slot, send != nullptr, (const char *)send, (char *)recv});
-    batch_comm = c;
-    batch_stream = s;
-}
-
-int send(const void *from, size_t n, int type, int peer, ax_nccl_comm c, cudaStream_t s) {
-    group_start();
+unsigned Send(const void *from, size_t n, unsigned type, int peer, ax_nccl_comm c, cudaStream_t s) {
+    GroupStart();
     post(c, peer, n * ax_dtype_size(dtype_of(type)), from, nullptr, s);
-    return group_end();
+    return GroupEnd();
 }
 
-int recv(void *to, size_t n, int type, int peer, ax_nccl_comm c, cudaStream_t s) {
-    group_start();
+unsigned Recv(void *to, size_t n, unsigned type, int peer, ax_nccl_comm c, cudaStream_t s) {
+    GroupStart();
     post(c, peer, n * ax_dtype_size(dtype_of(type)), nullptr, to, s);
-    return group_end();
+    return GroupEnd();
 }
 
-int all_reduce(const void *from, void *to, size_t n, int type, int op, ax_nccl_comm c,
-               cudaStream_t s) {
-    return add(c, ALL_REDUCE, from, to, n, type, op, s);
+unsigned AllReduce(const void *from, void *to, size_t n, unsigned type, unsigned op, ax_nccl_comm c,
+                   cudaStream_t s) {
+    return add(c, ALL_REDUCE, from, to, n, type, (int)op, s);
 }
-int all_gather(const void *from, void *to, size_t n, int type, ax_nccl_comm c, cudaStream_t s) {
+unsigned AllGather(const void *from, void *to, size_t n, unsigned type, ax_nccl_comm c,
+                   cudaStream_t s) {
     return add(c, ALL_GATHER, from, to, n, type, 0, s);
 }
-int reduce_scatter(const void *from, void *to, size_t n, int type, int op, ax_nccl_comm c,
-                   cudaStream_t s) {
-    return add(c, REDUCE_SCATTER, from, to, n, type, op, s);
+unsigned ReduceScatter(const void *from, void *to, size_t n, unsigned type, unsigned op,
+                       ax_nccl_comm c, cudaStream_t s) {
+    return add(c, REDUCE_SCATTER, from, to, n, type, (int)op, s);
 }
-int broadcast(const void *from, void *to, size_t n, int type, int root, ax_nccl_comm c,
-              cudaStream_t s) {
+unsigned Broadcast(const void *from, void *to, size_t n, unsigned type, int root, ax_nccl_comm c,
+                   cudaStream_t s) {
     return add(c, BROADCAST, from, to, n, type, root, s);
 }
 } // namespace
 
 const struct ax_standin ax_standin_nccl[] = {
-    {"ncclGetVersion", (void *)version},
-    {"ncclGetUniqueId", (void *)unique_id},
-    {"ncclCommInitRankConfig", (void *)init},
-    {"ncclCommGetAsyncError", (void *)async_error},
-    {"ncclCommAbort", (void *)abort_group},
-    {"ncclCommDestroy", (void *)destroy},
-    {"ncclGetErrorString", (void *)error_string},
-    {"ncclGroupStart", (void *)group_start},
-    {"ncclGroupEnd", (void *)group_end},
-    {"ncclAllReduce", (void *)all_reduce},
-    {"ncclAllGather", (void *)all_gather},
-    {"ncclReduceScatter", (void *)reduce_scatter},
-    {"ncclBroadcast", (void *)broadcast},
-    {"ncclSend", (void *)send},
-    {"ncclRecv", (void *)recv},
-    {nullptr, nullptr},
+#define ROW(result, name, parameters) {"nccl" #name, (void *)name},
+    AX_NCCL_FUNCTIONS(ROW)
+#undef ROW
+        {nullptr, nullptr},
 };

@@ -5,11 +5,13 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 struct records {
@@ -18,6 +20,7 @@ struct records {
 };
 struct cudaEvent {
     std::shared_ptr<records> of = std::make_shared<records>(); /* commands need it longer */
+    bool timed;
 };
 
 struct command {
@@ -41,6 +44,8 @@ std::map<void *, size_t> device_memory; /* by address */
 unsigned random_state;
 bool opened;
 cudaStream *running;
+thread_local cudaError_t failure; /* of a rank's next call that can tell (ax_emulated_fail) */
+thread_local bool failure_stays;
 
 unsigned seed() {
     const char *text = getenv("AXTRAIN_CUDA_SEED");
@@ -72,6 +77,8 @@ void run_first(cudaStream *s) {
     command c = std::move(s->list.front());
     s->list.pop_front();
     running = s;
+    if (c.wait)
+        s->now = std::max(s->now, c.wait->at);
     if (c.run)
         c.run();
     if (c.record && c.record->done < c.number)
@@ -79,15 +86,26 @@ void run_first(cudaStream *s) {
     s->done++;
 }
 
-/* Until another thread enqueues something, as the other ranks of a transfer do. */
+/* Until another thread enqueues something, or another process has, as the other ranks of a transfer do. */
 void wait_for_others(int *waits) {
-    if (++*waits > 1200) {
+    if (++*waits > 60000) {
         fprintf(stderr, "emulated CUDA: every stream waits for something that nobody enqueues\n");
         abort();
     }
     protect(PROT_NONE);
-    changed.wait_for(lock, std::chrono::milliseconds(50));
+    changed.wait_for(lock, std::chrono::milliseconds(2));
     protect(PROT_READ | PROT_WRITE);
+}
+
+/* Runs a command of any stream that can go on; false: none can. */
+bool run_any() {
+    std::vector<cudaStream *> can;
+    for (cudaStream *s : streams)
+        if (!s->list.empty() && ready(s))
+            can.push_back(s);
+    if (!can.empty())
+        run_first(can[draw() % can.size()]);
+    return !can.empty();
 }
 
 /* Runs commands in any order that events allow until `reached` says so. With the lock, once. */
@@ -97,18 +115,11 @@ template <class F> void run_until(F reached) {
         return;
     begin();
     protect(PROT_READ | PROT_WRITE);
-    while (!reached()) {
-        std::vector<cudaStream *> can;
-        for (cudaStream *s : streams)
-            if (!s->list.empty() && ready(s))
-                can.push_back(s);
-        if (can.empty()) {
+    while (!reached())
+        if (run_any())
+            waits = 0;
+        else
             wait_for_others(&waits);
-            continue;
-        }
-        waits = 0;
-        run_first(can[draw() % can.size()]);
-    }
     protect(PROT_NONE);
 }
 
@@ -118,6 +129,27 @@ void add(cudaStream_t s, command c) {
     s->added++;
     changed.notify_all();
 }
+
+/* Ranks of other processes wait for this one's streams, whatever its host waits for. */
+struct background {
+    std::atomic<bool> stop{false};
+    std::thread thread;
+    void work() {
+        while (!stop) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            std::lock_guard<std::recursive_mutex> held(lock);
+            protect(PROT_READ | PROT_WRITE);
+            while (run_any())
+                ;
+            protect(PROT_NONE);
+        }
+    }
+    ~background() {
+        stop = true;
+        if (thread.joinable())
+            thread.join();
+    }
+} background;
 
 size_t pages(size_t bytes) {
     return (bytes + 4095) / 4096 * 4096 + 4096;
@@ -181,6 +213,11 @@ void ax_emulated_wake() {
     changed.notify_all();
 }
 
+void ax_emulated_go_on() {
+    if (!background.thread.joinable())
+        background.thread = std::thread([] { background.work(); });
+}
+
 extern "C" {
 
 void ax_emulated_seed(unsigned seed) {
@@ -197,7 +234,14 @@ const char *cudaGetErrorString(cudaError_t e) {
     return e == cudaErrorMemoryAllocation ? "out of memory" : "an error of the emulator";
 }
 cudaError_t cudaGetLastError(void) {
-    return cudaSuccess;
+    const cudaError_t e = failure;
+    if (!failure_stays)
+        failure = cudaSuccess;
+    return e;
+}
+void ax_emulated_fail(cudaError_t e, bool stays) {
+    failure = e;
+    failure_stays = stays;
 }
 
 cudaError_t cudaDriverGetVersion(int *version) {
@@ -310,7 +354,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     std::lock_guard<std::recursive_mutex> held(lock);
     const uint64_t upto = s->added;
     run_until([=] { return s->done >= upto; });
-    return cudaSuccess;
+    return failure;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)flags;
@@ -337,8 +381,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *args) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
-    (void)flags;
     *e = new cudaEvent;
+    (*e)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
@@ -362,11 +406,13 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     const std::shared_ptr<records> of = e->of;
     const uint64_t upto = of->last;
     run_until([=] { return of->done >= upto; });
-    return cudaSuccess;
+    return failure;
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to) {
     std::lock_guard<std::recursive_mutex> held(lock);
     *milliseconds = (float)(to->of->at - from->of->at);
+    if (!from->timed || !to->timed)
+        return cudaErrorInvalidResourceHandle;
     return to->of->done >= to->of->last ? cudaSuccess : cudaErrorNotReady;
 }
 }

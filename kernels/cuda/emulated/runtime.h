@@ -4,6 +4,7 @@
 #ifndef AX_KERNELS_CUDA_EMULATED_RUNTIME_H
 #define AX_KERNELS_CUDA_EMULATED_RUNTIME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -17,6 +18,7 @@ typedef enum {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719
 } cudaError_t;
@@ -77,6 +79,9 @@ cudaError_t cudaEventQuery(cudaEvent_t e);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
 
+/* For tests: what a kernel's launch, or a wait for a stream or an event, fails with; once, or for ever as
+ * after an error that ends a context. */
+void ax_emulated_fail(cudaError_t e, bool stays);
 /* For tests: the order of streams and warps from now on. AXTRAIN_CUDA_SEED sets the first. */
 void ax_emulated_seed(unsigned seed);
 

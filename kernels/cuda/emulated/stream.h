@@ -23,6 +23,8 @@ struct ax_emulated_hold {
     ~ax_emulated_hold();
 };
 void ax_emulated_wake();
+/* From now on streams go on even if nobody of this process waits for them, soon. With the lock. */
+void ax_emulated_go_on();
 
 template <class F>
 static inline enum ax_status ax_emulated_launch(cudaStream_t s, const char *name, dim3 grid,
