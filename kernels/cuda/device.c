@@ -38,9 +38,11 @@ enum ax_status ax_cuda_check(cudaError_t e, const char *what) {
         return AX_OK;
     if (e == cudaErrorMemoryAllocation)
         return ax_error(AX_ERR_NOMEM, "cuda: out of memory in %.100s. See `axtrain plan`.", what);
+    int gpu = -1;
+    (void)cudaGetDevice(&gpu);
     (void)cudaGetLastError(); /* an error of one call is not the next one's */
-    return ax_error(AX_ERR_FAILED, "cuda: %.100s failed: %s (%s). %s", what, cudaGetErrorString(e),
-                    cudaGetErrorName(e),
+    return ax_error(AX_ERR_FAILED, "cuda: GPU %d: %.100s failed: %s (%s). %s", gpu, what,
+                    cudaGetErrorString(e), cudaGetErrorName(e),
                     cudaGetLastError() == cudaSuccess
                         ? "The GPU can be used again."
                         : "The GPU cannot be used any more by this process: start again.");

@@ -5,9 +5,7 @@
 
 #include <functional>
 
-extern "C" {
-#include "base/status.h"
-}
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/emulated/fibres.h"
 #include "kernels/cuda/emulated/runtime.h"
 
@@ -33,7 +31,7 @@ static inline enum ax_status ax_emulated_launch(cudaStream_t s, const char *name
         F copy = kernel;
         cu_emu::launch(name, copy, grid, block, shared);
     });
-    return AX_OK;
+    return ax_cuda_check(cudaGetLastError(), name);
 }
 
 #endif
