@@ -8,8 +8,8 @@
  *
  * The codes of a packed matrix [N][K] of NF4, INT8, INT4 or INT4X2 with N a multiple of 16 and blocks of a multiple
  * of 8 columns, likewise, for packed_gemm: codes of a byte in the order of the elements above; two codes
- * in a byte [N/16][K/8][16][8], of 8 columns first those of rows 0 to 7, then those of rows 8 to 15 of the
- * first pair, of the second, …, the first in the low half of its byte; scales [N/16][K/block][16]. */
+ * in a byte [N/16][K/8][32][4], of 8 columns four neighboring pairs: 32 words of 16 bits, for the elements
+ * of a pair, each with the codes of pair 0, 1, 2, 3 from its lowest bits on; scales [N/16][K/block][16]. */
 #ifndef AX_KERNELS_PANELS_H
 #define AX_KERNELS_PANELS_H
 
@@ -47,8 +47,7 @@ enum ax_status ax_code_panels_make(struct ax_queue *q, struct ax_code_panels *p)
 /* Of codes two in a byte: the byte · 2, plus 1 for its high half. */
 static inline int64_t ax_panels_nibble_at(int64_t cols, int64_t row, int64_t col) {
     const int64_t group = row / AX_PANEL_ROWS * (cols / 8) + col / 8, r = row % AX_PANEL_ROWS;
-    const int64_t at = col % 8 / 2 * 2 + r / 8, lane = r % 8 * 2 + col % 2;
-    return (group * AX_PANEL_ROWS + lane) * 8 + at;
+    return (group * 2 * AX_PANEL_ROWS + 2 * r + col % 2) * 4 + col % 8 / 2;
 }
 
 static inline int64_t ax_panels_scale_at(int64_t cols, int64_t block, int64_t row, int64_t col) {

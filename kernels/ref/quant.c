@@ -128,23 +128,28 @@ enum ax_status ax_ref_dequantize(struct ax_queue *q, const struct ax_dequantize 
     return AX_OK;
 }
 
-/* Element [n][k] of W. */
+static double rounded(enum ax_dtype dtype, double value) {
+    double to;
+    ax_store(dtype, &to, 0, value);
+    return ax_load(dtype, &to, 0);
+}
+
+/* Element [n][k] of W: rounded to compute; of panels, the code's value is, without its scale. */
 static double weight_at(const struct ax_packed_gemm *g, int64_t n, int64_t k) {
     const struct ax_dequantize w = {
         .codes = g->codes, .scale = g->scale, .block = g->block, .kind = g->kind};
     const int64_t cols = g->a.shape[1];
     const unsigned char *codes = g->codes.data;
     if (!g->codes.panels)
-        return (double)value_at(&w, n * cols + k);
-    const float scale = load(&g->scale, ax_panels_scale_at(cols, g->block, n, k));
+        return rounded(g->a.dtype, (double)value_at(&w, n * cols + k));
+    const double scale = (double)load(&g->scale, ax_panels_scale_at(cols, g->block, n, k));
     const float *values = ax_quant_info(g->kind)->values;
     if (values) {
         const int64_t at = ax_panels_nibble_at(cols, n, k);
-        return (double)(values[codes[at / 2] >> (at % 2 * 4) & 15] * scale);
+        return rounded(g->a.dtype, (double)values[codes[at / 2] >> (at % 2 * 4) & 15]) * scale;
     }
-    const struct ax_quant_block block = ax_quant_stored(g->kind, scale, 0, 0, 0);
     const unsigned char code = codes[ax_panels_at(cols, n, k)];
-    return (double)ax_quant_value(g->kind, ax_quant_of_code(g->kind, code), &block);
+    return (double)ax_quant_of_code(g->kind, code) * scale;
 }
 
 /* Column n of c. */
@@ -155,9 +160,7 @@ static void multiply_row(const struct ax_packed_gemm *g, int64_t n) {
         const int64_t rows = m_len - m < AX_REF_GEMM_ROWS ? m_len - m : AX_REF_GEMM_ROWS;
         memset(sum, 0, sizeof sum);
         for (int64_t k = 0; k < k_len; k++) {
-            double value;
-            ax_store(g->a.dtype, &value, 0, weight_at(g, n, k));
-            value = ax_load(g->a.dtype, &value, 0);
+            const double value = weight_at(g, n, k);
             for (int64_t r = 0; r < rows; r++)
                 sum[r] += ax_ref_get(&g->a, m + r, k) * value;
         }

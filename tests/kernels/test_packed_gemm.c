@@ -1,5 +1,5 @@
-/* Products with packed weights: the bits of unpacking first, whatever the number of rows, and those of a
- * row do not depend on the others. */
+/* Products with packed weights: of rows, the bits of unpacking first; of panels, sums of weights that are not
+ * rounded. Both, whatever the number of rows and threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,8 +81,30 @@ static void to_panels(struct machine *m, const struct sizes *s, struct operands 
     assert_true(o->codes.panels);
 }
 
-static void check(struct machine *m, const struct sizes *s, enum ax_dtype dtype, int64_t rows,
-                  bool panels) {
+/* got = x·Wᵀ + bias, so many rows at a time. */
+static void multiply(struct machine *m, const struct sizes *s, const struct operands *o,
+                     int64_t rows, const struct ax_tensor *got) {
+    for (int64_t at = 0; at + rows <= MOST; at += rows) {
+        const struct ax_packed_gemm p = {.a = ax_tensor_rows(&o->x, at, rows),
+                                         .codes = o->codes,
+                                         .scale = o->scale,
+                                         .c = ax_tensor_rows(got, at, rows),
+                                         .bias = o->bias,
+                                         .block = s->block,
+                                         .kind = s->kind};
+        assert_int_equal(ax_run_packed_gemm(m->q, &p), AX_OK);
+    }
+}
+
+static void expect_same(const struct sizes *s, const struct ax_tensor *want,
+                        const struct ax_tensor *got, int64_t rows, const char *as) {
+    const size_t bytes = (size_t)(MOST / rows * rows * s->n) * ax_dtype_size(want->dtype);
+    if (memcmp(want->data, got->data, bytes) != 0)
+        fail_msg("kind %d, %d rows of [%d][%d]: other bits than %s", (int)s->kind, (int)rows,
+                 (int)s->n, (int)s->k, as);
+}
+
+static void check(struct machine *m, const struct sizes *s, enum ax_dtype dtype, int64_t rows) {
     struct operands o = make(s, dtype);
     const struct ax_tensor want = take(dtype, MOST, s->n), got = take(dtype, MOST, s->n);
     const struct ax_dequantize d = {
@@ -91,28 +113,55 @@ static void check(struct machine *m, const struct sizes *s, enum ax_dtype dtype,
     const struct ax_gemm g = {
         .a = o.x, .b = o.values, .c = want, .bias = o.bias, .trans_b = true, .alpha = 1};
     assert_int_equal(ax_run_gemm(m->q, &g), AX_OK);
-    if (panels)
-        to_panels(m, s, &o);
-    for (int64_t at = 0; at + rows <= MOST; at += rows) {
-        const struct ax_packed_gemm p = {.a = ax_tensor_rows(&o.x, at, rows),
-                                         .codes = o.codes,
-                                         .scale = o.scale,
-                                         .c = ax_tensor_rows(&got, at, rows),
-                                         .bias = o.bias,
-                                         .block = s->block,
-                                         .kind = s->kind};
-        assert_int_equal(ax_run_packed_gemm(m->q, &p), AX_OK);
-    }
-    const size_t bytes = (size_t)(MOST / rows * rows * s->n) * ax_dtype_size(dtype);
-    if (memcmp(want.data, got.data, bytes) != 0)
-        fail_msg("kind %d, %d rows of [%d][%d]: other bits than of unpacked weights", (int)s->kind,
-                 (int)rows, (int)s->n, (int)s->k);
+    multiply(m, s, &o, rows, &got);
+    expect_same(s, &want, &got, rows, "of unpacked weights");
     ax_free(want.data);
     ax_free(got.data);
     release(&o);
 }
 
-static void the_bits_of_unpacked_weights(const char *backend, int threads) {
+/* What a code means, without its scale. */
+static double meaning(const struct sizes *s, const unsigned char *codes, int64_t i) {
+    const float *values = ax_quant_info(s->kind)->values;
+    double t = (signed char)codes[i];
+    if (values)
+        ax_store(AX_BF16, &t, 0, (double)values[i % 2 ? codes[i / 2] & 15 : codes[i / 2] >> 4]);
+    return values ? ax_load(AX_BF16, &t, 0) : t;
+}
+
+/* Against sums in double, of row r and column n. */
+static void expect_near(const struct sizes *s, const struct operands *o, int64_t r, int64_t n,
+                        double got) {
+    double sum = ax_load(AX_BF16, o->bias.data, n), size = fabs(sum);
+    for (int64_t k = 0; k < s->k; k++) {
+        const double scale = (double)((const float *)o->scale.data)[(n * s->k + k) / s->block];
+        const double w = meaning(s, o->codes.data, n * s->k + k) * scale;
+        sum += ax_load(AX_BF16, o->x.data, r * s->k + k) * w;
+        size += fabs(ax_load(AX_BF16, o->x.data, r * s->k + k) * w);
+    }
+    if (!(fabs(got - sum) <= 1e-6 * size)) /* a rounded weight is off by up to 2e-3 */
+        fail_msg("kind %d, row %d, column %d: %g, expected %g", (int)s->kind, (int)r, (int)n, got,
+                 sum);
+}
+
+static void check_panels(struct machine *m, const struct sizes *s) {
+    struct operands o = make(s, AX_BF16), rows = make(s, AX_BF16);
+    const struct ax_tensor want = take(AX_F32, MOST, s->n), got = take(AX_F32, MOST, s->n);
+    to_panels(m, s, &o);
+    multiply(m, s, &o, 1, &want);
+    for (int64_t i = 0; i < MOST * s->n; i++)
+        expect_near(s, &rows, i / s->n, i % s->n, ax_load(AX_F32, want.data, i));
+    for (int64_t n = 2; n <= MOST; n += n < 10 ? 1 : 10) {
+        multiply(m, s, &o, n, &got);
+        expect_same(s, &want, &got, n, "one row at a time");
+    }
+    ax_free(want.data);
+    ax_free(got.data);
+    release(&o);
+    release(&rows);
+}
+
+static void all_cases(const char *backend, int threads) {
     struct machine m;
     machine_open(&m, backend, threads);
     int fit = 0;
@@ -121,11 +170,11 @@ static void the_bits_of_unpacked_weights(const char *backend, int threads) {
         const bool panels = ax_code_panels_fit(s->kind, s->n, s->k, s->block);
         fit += panels;
         for (int64_t rows = 1; rows <= MOST; rows += rows < 10 ? 1 : 10) {
-            check(&m, &cases[i], AX_BF16, rows, false);
-            check(&m, &cases[i], AX_F32, rows, false);
-            if (panels)
-                check(&m, &cases[i], AX_BF16, rows, true);
+            check(&m, s, AX_BF16, rows);
+            check(&m, s, AX_F32, rows);
         }
+        if (panels)
+            check_panels(&m, s);
     }
     assert_int_equal(fit, 6);
     machine_close(&m);
@@ -135,13 +184,13 @@ static void cpu_has_them(void **state) {
     (void)state;
     if (!have_cpu())
         skip();
-    the_bits_of_unpacked_weights("cpu", 1);
-    the_bits_of_unpacked_weights("cpu", 3);
+    all_cases("cpu", 1);
+    all_cases("cpu", 3);
 }
 
 static void ref_has_them(void **state) {
     (void)state;
-    the_bits_of_unpacked_weights("ref", 1);
+    all_cases("ref", 1);
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Products with packed weights; in panels: packed_panels.c. Of a few rows, as in decoding, codes go from memory to registers: those
+/* Products with packed weights; in panels: packed_panels.c. Else, of a few rows, as in decoding, codes go from memory to registers: those
  * of 16 rows of W are transposed as 32-bit words of neighbors along k, so that each lane has one row, and
  * become pairs of bf16 there. Others are unpacked first.
  *
@@ -14,11 +14,11 @@
 enum ax_status ax_cpu_dequantize_avx512bf16(struct ax_queue *q, const struct ax_dequantize *args,
                                             void *work);
 #define UNPACK          ax_cpu_dequantize_avx512bf16
-#define UNPACK_PANELS   ax_packed_panels_unpack_avx512bf16
+#define PANELS          ax_packed_panels_avx512bf16
 #define SUPPORTS_PANELS ax_packed_panels_supports_avx512bf16
 #else
 #define UNPACK          AX_VEC(ax_cpu_dequantize)
-#define UNPACK_PANELS   AX_VEC(ax_packed_panels_unpack)
+#define PANELS          AX_VEC(ax_packed_panels)
 #define SUPPORTS_PANELS AX_VEC(ax_packed_panels_supports)
 #endif
 
@@ -202,6 +202,8 @@ static size_t values_bytes(const struct ax_packed_gemm *a) {
 
 size_t AX_VEC(ax_cpu_packed_gemm_workspace)(struct ax_queue *q, const struct ax_packed_gemm *a) {
     const struct ax_gemm g = ax_packed_gemm_of(a, NULL);
+    if (a->codes.panels)
+        return 0;
     return values_bytes(a) + AX_VEC(ax_cpu_gemm_workspace)(q, &g);
 }
 
@@ -211,19 +213,14 @@ enum ax_status AX_VEC(ax_cpu_packed_gemm)(struct ax_queue *q, const struct ax_pa
     const struct ax_gemm g = ax_packed_gemm_of(a, work);
     const struct ax_dequantize d = {
         .out = g.b, .codes = a->codes, .scale = a->scale, .block = a->block, .kind = a->kind};
-#ifndef AX_TILES
-    if (any && AX_VEC(ax_packed_panels_are_few)(a)) {
-        AX_VEC(ax_packed_panels)(a, &g, AX_VEC(ax_gemm_threads)(&g, q->threads));
+    if (a->codes.panels && any)
+        PANELS(a, &g, AX_VEC(ax_gemm_threads)(&g, q->threads));
+    if (a->codes.panels || !any)
         return AX_OK;
-    }
-#endif
-    if (any && is_few(a)) {
+    if (is_few(a)) {
         run_few(a, q->threads);
         return AX_OK;
     }
-    if (a->codes.panels)
-        UNPACK_PANELS(a, work, q->threads);
-    else
-        AX_TRY(UNPACK(q, &d, NULL));
+    AX_TRY(UNPACK(q, &d, NULL));
     return AX_VEC(ax_cpu_gemm)(q, &g, (char *)work + values_bytes(a));
 }

@@ -17,15 +17,13 @@ static inline struct ax_gemm ax_packed_gemm_of(const struct ax_packed_gemm *a, v
     return g;
 }
 
+/* Whether the machine has products of bf16, and those, of any number of rows. */
 bool AX_VEC(ax_packed_panels_supports)(const struct ax_packed_gemm *a);
-/* True if the codes are read where they are. */
-bool AX_VEC(ax_packed_panels_are_few)(const struct ax_packed_gemm *a);
 void AX_VEC(ax_packed_panels)(const struct ax_packed_gemm *a, const struct ax_gemm *g, int threads);
-/* values: BF16 [N][K] in panels. */
-void AX_VEC(ax_packed_panels_unpack)(const struct ax_packed_gemm *a, void *values, int threads);
 #ifdef AX_TILES
-void ax_packed_panels_unpack_avx512bf16(const struct ax_packed_gemm *a, void *values, int threads);
 bool ax_packed_panels_supports_avx512bf16(const struct ax_packed_gemm *a);
+void ax_packed_panels_avx512bf16(const struct ax_packed_gemm *a, const struct ax_gemm *g,
+                                 int threads);
 #endif
 
 #endif
