@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #define WINDOW 128 /* rows of logits at a time */
+#define ROUND  16 /* tokens of a row are computed in multiples of it: what is left of a row is not */
 
 static int held(const struct ax_calibration *c) {
     return c->rows->total - c->rows->first_held;
@@ -16,7 +17,7 @@ static int count(const struct ax_calibration *c, int n) {
 
 static struct ax_tensor take(struct ax_calibration *c, int rows, const char *name) {
     struct ax_tensor t =
-        ax_tensor_2d(c->model->accum, NULL, rows * c->batch.T, c->model->arch.hidden_size);
+        ax_tensor_2d(c->model->accum, NULL, rows * c->batch.cap, c->model->arch.hidden_size);
     t.data = ax_stack_push(&c->model->rt->arena.persistent, name, ax_tensor_bytes(&t));
     return t;
 }
@@ -33,17 +34,17 @@ static enum ax_status begin_row(struct ax_calibration *c, int row, struct ax_pas
     return ax_pass_begin(p);
 }
 
-/* Row i through a unit: x [T][D] becomes what comes out of it. */
+/* Row i through a unit: x [cap][D] becomes what comes out of it. */
 static enum ax_status run_unit(struct ax_calibration *c, int unit, int row,
                                const struct ax_tensor *x) {
-    struct ax_model *m = c->model;
-    struct ax_queue *q = m->rt->q;
+    struct ax_queue *q = c->model->rt->q;
     struct ax_pass p;
     AX_TRY(begin_row(c, row, &p));
+    const struct ax_tensor used = ax_tensor_rows(x, 0, c->batch.T);
     if (unit > 0)
-        AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = c->slot.residual[unit - 1], .src = *x}));
+        AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = c->slot.residual[unit - 1], .src = used}));
     AX_TRY(ax_pass_forward(&p, unit));
-    AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = *x, .src = c->slot.residual[unit]}));
+    AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = used, .src = c->slot.residual[unit]}));
     ax_pass_end(&p);
     return AX_OK;
 }
@@ -51,9 +52,9 @@ static enum ax_status run_unit(struct ax_calibration *c, int unit, int row,
 /* n rows, from `first` on. */
 static enum ax_status run_rows(struct ax_calibration *c, int unit, int first, int n,
                                const struct ax_tensor *x) {
-    const int64_t T = c->batch.cap;
+    const int64_t cap = c->batch.cap;
     for (int i = 0; i < count(c, n); i++) {
-        const struct ax_tensor row = ax_tensor_rows(x, i * T, T);
+        const struct ax_tensor row = ax_tensor_rows(x, i * cap, cap);
         AX_TRY(run_unit(c, unit, first + i, &row));
     }
     return AX_OK;
@@ -72,7 +73,7 @@ static void take_seen(struct ax_calibration *c) {
                  k++)
                 most = ax_linear_in(list[k]) > most ? ax_linear_in(list[k]) : most;
     }
-    c->seen = ax_tensor_2d(m->dtype, NULL, c->rows->n * c->batch.T, most);
+    c->seen = ax_tensor_2d(m->dtype, NULL, c->rows->n * c->batch.cap, most);
     c->seen.data =
         ax_stack_push(&m->rt->arena.persistent, "what linears read", ax_tensor_bytes(&c->seen));
 }
@@ -88,6 +89,7 @@ enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
     *c = (struct ax_calibration){.rows = rows, .model = m};
     AX_TRY(ax_slot_create(&c->slot, m, &m->rt->arena.slots[0]));
     ax_batch_allocate(&c->batch, stack, rows->capacity, rows->max_docs, rows->capacity, 1, 0);
+    c->batch.round = ROUND;
     const int64_t window = rows->capacity < WINDOW ? rows->capacity : WINDOW;
     const bool near = !ax_queue_has_host_tier(m->rt->q);
     ax_scorer_create(&c->scorer, m, stack, window);
@@ -130,13 +132,14 @@ typedef enum ax_status visit_fn(const struct half *h, struct half_row *row);
 static enum ax_status visit_rows(const struct half *h, visit_fn *visit) {
     struct ax_calibration *c = h->c;
     struct ax_stack *scratch = &c->model->rt->arena.scratch;
-    const int64_t T = c->batch.cap;
     const int unit = h->l->index + 1;
+    int64_t at = 0;
     for (int i = 0; i < count(c, c->rows->n); i++) {
-        struct half_row row = {.f = &c->slot.frames[unit],
-                               .x = ax_tensor_rows(&c->rows_x, i * T, T),
-                               .seen = ax_tensor_rows(&c->seen, i * T, T)};
+        struct half_row row = {.f = &c->slot.frames[unit]};
         AX_TRY(begin_row(c, i, &row.p));
+        row.x = ax_tensor_rows(&c->rows_x, i * c->batch.cap, c->batch.T);
+        row.seen = ax_tensor_rows(&c->seen, at, c->batch.T);
+        at += c->batch.T;
         row.out = c->slot.residual[unit];
         const size_t mark = ax_stack_mark(scratch);
         ax_layer_declare(h->l, &row.p, row.f);
@@ -145,13 +148,15 @@ static enum ax_status visit_rows(const struct half *h, visit_fn *visit) {
         ax_stack_release(scratch, mark);
         ax_pass_end(&row.p);
     }
+    if (!ax_runtime_planning(c->model->rt))
+        c->seen.shape[0] = at;
     return AX_OK;
 }
 
 static enum ax_status keep_read(const struct half *h, struct half_row *row, bool second) {
     struct ax_calibration *c = h->c;
     struct ax_queue *q = c->model->rt->q;
-    const int64_t used = c->batch.n_tokens, T = c->batch.cap;
+    const int64_t used = c->batch.n_tokens, T = c->batch.T;
     struct ax_tensor read;
     AX_TRY(ax_branch_read(h->l, h->b, &row->p, row->f, &row->x, second, &read));
     AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = row->seen, .src = read}));
@@ -209,9 +214,9 @@ struct sums {
 };
 
 static enum ax_status score_window(struct ax_calibration *c, struct ax_pass *p, int64_t first,
-                                   struct ax_scores *scores) {
-    const struct ax_tensor rows = ax_tensor_rows(&c->batch.rows, first, c->scorer.window),
-                           labels = ax_tensor_rows(&c->batch.labels, first, c->scorer.window);
+                                   int64_t n, struct ax_scores *scores) {
+    const struct ax_tensor rows = ax_tensor_rows(&c->batch.rows, first, n),
+                           labels = ax_tensor_rows(&c->batch.labels, first, n);
     AX_TRY(ax_scorer_run(&c->scorer, p, &rows, &labels, &c->results, scores));
     if (!ax_runtime_planning(c->model->rt))
         return ax_results_read(&c->results);
@@ -222,18 +227,18 @@ static enum ax_status score_window(struct ax_calibration *c, struct ax_pass *p, 
 /* Adds the log-probs of a row's labels, which the batch lists first and in order. */
 static enum ax_status add_scores(struct ax_calibration *c, struct ax_pass *p,
                                  const struct ax_calibration_row *r, struct sums *s) {
-    const int64_t window = c->scorer.window, last = c->batch.n_rows - window;
     int64_t n = 0, first = 0, end = 0;
     struct ax_scores scores;
     if (ax_runtime_planning(c->model->rt))
-        return score_window(c, p, 0, &scores);
+        return score_window(c, p, 0, c->scorer.window, &scores);
     for (int64_t t = 0; t < r->n_tokens; t++) {
         if (r->labels[t] < 0 || !(r->weight[t] > 0))
             continue;
         if (n == end) {
-            first = n < last ? n : last;
-            end = first + window;
-            AX_TRY(score_window(c, p, first, &scores));
+            const int64_t left = c->batch.n_rows - n;
+            first = n;
+            end = n + (left < c->scorer.window ? left : c->scorer.window);
+            AX_TRY(score_window(c, p, first, end - first, &scores));
         }
         s->nll -= (double)r->weight[t] * ax_results_get(&c->results, &scores.logprob, n++ - first);
         s->weight += (double)r->weight[t];
@@ -248,7 +253,8 @@ static enum ax_status score_row(struct ax_calibration *c, int row, const struct 
     const int unit = m->n_units - 1;
     struct ax_pass p;
     AX_TRY(begin_row(c, row, &p));
-    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){c->slot.residual[unit - 1], *x}));
+    const struct ax_tensor used = ax_tensor_rows(x, 0, c->batch.T);
+    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){c->slot.residual[unit - 1], used}));
     AX_TRY(ax_pass_forward(&p, unit));
     AX_TRY(add_scores(c, &p, &c->rows->rows[row], s));
     ax_pass_end(&p);

@@ -37,7 +37,8 @@ struct ax_calibration {
     struct ax_slot slot;
     struct ax_tensor rows_x;              /* [n·T][D]: what enters the next layer */
     struct ax_tensor held_x[AX_VERSIONS]; /* [held·T][D] */
-    struct ax_tensor seen;                /* [n·T][in]: what a linear reads; 0 where padding is */
+    struct ax_tensor
+        seen; /* [tokens][in]: what a linear reads, row after row; 0 where padding is */
     struct ax_scorer scorer;
     struct ax_results results;
 };

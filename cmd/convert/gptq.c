@@ -171,15 +171,22 @@ static enum ax_status choose_order(struct ax_gptq *g, bool act_order) {
     return AX_OK;
 }
 
+/* H has a power of two in place of 2/T, which rounds nothing: so many times what it would be. Codes do not
+ * depend on it. */
+static double unit_of(const struct ax_gptq *g) {
+    return (double)g->tokens / exp2(ceil(log2((double)g->tokens)));
+}
+
 /* H from the sums, both triangles; returns λ. The diagonal of a dead column counts as 1. */
 static double finish_h(struct ax_gptq *g, double damping) {
-    const float scale = 2 / (float)g->tokens;
+    const double unit = unit_of(g);
+    const float scale = (float)(2 * unit / (double)g->tokens);
     double sum = 0;
     for (int64_t i = 0; i < g->n; i++) {
         for (int64_t j = i; j < g->n; j++)
             g->h[j * g->n + i] = g->h[i * g->n + j] *= scale;
         const float diagonal = g->h[i * g->n + i];
-        sum += diagonal > 0 ? (double)diagonal : 1;
+        sum += diagonal > 0 ? (double)diagonal : unit;
     }
     return damping * sum / (double)g->n;
 }
@@ -187,7 +194,7 @@ static double finish_h(struct ax_gptq *g, double damping) {
 /* Element of H + λI at columns a, b. */
 static float damped(const struct ax_gptq *g, int32_t a, int32_t b, double damping) {
     const float h = g->h[a * g->n + b];
-    return a != b ? h : (float)((h > 0 ? (double)h : 1) + damping);
+    return a != b ? h : (float)((h > 0 ? (double)h : unit_of(g)) + damping);
 }
 
 /* With rows and columns reversed, L·Lᵀ = H gives U = L⁻¹ reversed. */
@@ -261,6 +268,7 @@ static void round_row(const struct share *s, int64_t r) {
         m->codes[r * n + column] = (signed char)code;
         m->value[r * n + column] = value;
         error[i - s->at] = e;
+#pragma omp simd
         for (int64_t j = i + 1; j < s->end; j++)
             w[j] -= e * u[j];
     }
@@ -381,5 +389,7 @@ enum ax_status ax_gptq_error(struct ax_queue *q, const struct ax_gptq *g, int64_
             *out += dot(product, e + at, n, rows, w);
     }
     ax_free(product);
+    if (!ax_queue_is_meta(q))
+        *out /= unit_of(g);
     return st;
 }
