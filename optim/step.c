@@ -47,7 +47,7 @@ static enum ax_status finish_sums(struct ax_step *s) {
 }
 
 /* Finishes the sum in flight if what a unit is about to compute writes its gradients, or into their
- * pool buffer. */
+ * pool buffer. Weights' halves need none: gradients in halves are summed once, after the last. */
 static enum ax_status make_way(struct ax_step *s, int unit) {
     const struct ax_unit *u = &s->model.units[unit], *summed = s->reduction.unit;
     const int also = ax_model_unit_needs(&s->model, unit);
@@ -86,7 +86,6 @@ static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a)
                        &(struct ax_copy){outgoing(s, a->microbatch), s->slots[a->slot].grad});
 }
 
-/* Nothing to make way for: gradients in halves are summed once, after the last of them. */
 static enum ax_status act_weights(struct ax_step *s, const struct ax_action *a) {
     return ax_pass_weights(pass_of(s, a), a->unit);
 }
