@@ -242,7 +242,8 @@ static void traveling_changes_no_bit(void **state) {
         {.sizes = {2, 1, 2, 1, 1, 1}, .dtype = AX_F32},
         {.sizes = {1, 1, 2, 1, 2, 1}, .dtype = AX_F32},
         {.sizes = {1, 1, 1, 2, 1, 1}, .dtype = AX_F32},
-        {.sizes = {3, 1, 2, 1, 1, 1}, .dtype = AX_F32}, /* a stage of one layer */
+        {.sizes = {3, 1, 2, 1, 1, 1}, .dtype = AX_F32},               /* a stage of one layer */
+        {.sizes = {2, 1, 2, 1, 1, 1}, .dtype = AX_F32, .tied = true}, /* both have a copy */
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int stage = 1; stage <= 3; stage++) {
