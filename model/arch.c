@@ -284,6 +284,23 @@ void ax_arch_free(struct ax_arch *arch) {
     *arch = (struct ax_arch){0};
 }
 
+enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_arch *kinds,
+                             int *as) {
+    *kinds = *arch;
+    kinds->n_layers = 0;
+    AX_TRY(ax_alloc(&kinds->layers, (size_t)arch->n_layers, sizeof *kinds->layers));
+    for (int64_t i = 0; i < arch->n_layers; i++) {
+        int64_t k = each ? i : 0;
+        while (k < kinds->n_layers &&
+               memcmp(&kinds->layers[k], &arch->layers[i], sizeof *arch->layers) != 0)
+            k++;
+        if (k == kinds->n_layers)
+            kinds->layers[kinds->n_layers++] = arch->layers[i];
+        as[i] = (int)k;
+    }
+    return AX_OK;
+}
+
 bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
     const int layer = ax_hf_layer_of(name);
     const char *bias = a->moe.n_experts > 0 ? a->moe.names->bias : NULL;

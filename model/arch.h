@@ -162,6 +162,10 @@ enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const j
 enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file);
 void ax_arch_free(struct ax_arch *arch);
 
+/* The same with only the first layer of each kind, whose number is as[i] for layer i; `each`: all layers are kinds of
+ * their own. kinds->layers alone is the caller's to free, also after an error. */
+enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_arch *kinds, int *as);
+
 /* True for a tensor of the model's folders that keeps its dtype, whatever the others are written in:
  * of a layer that is not used, or a buffer. */
 bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);

@@ -351,6 +351,11 @@ static enum ax_status time_units(double *seconds, const struct ax_rates *rates,
     return st;
 }
 
+/* True if options are for some layers: then none is like another. */
+static bool names_layers(const struct ax_step_options *o) {
+    return o->adapter || o->unfrozen || o->unquantized_first > 0 || o->unquantized_last > 0;
+}
+
 enum ax_status ax_unit_times(double **out, const struct ax_runtime *rt, const struct ax_arch *arch,
                              const struct ax_step_options *so) {
     const int *size = rt->mesh.size;
@@ -360,20 +365,32 @@ enum ax_status ax_unit_times(double **out, const struct ax_runtime *rt, const st
                                                     size[AX_ROLE_DP_SHARD], size[AX_ROLE_CP],
                                                     size[AX_ROLE_TP], size[AX_ROLE_EP]},
                                           .world = rt->mesh.world / size[AX_ROLE_PP]};
-    const size_t units = (size_t)arch->n_layers + 2;
     const struct ax_rates rates = ax_rates_agreed(rt->q->model->name);
+    const size_t layers = (size_t)arch->n_layers;
     struct ax_step_options alone = *so;
-    double *seconds, all = 0;
+    struct ax_arch few = {0};
+    double *seconds = NULL, all = 0;
+    int *as = NULL;
+    enum ax_status st;
     alone.pipeline = AX_PIPELINE_1F1B;
     alone.n_microbatches = 1;
     alone.lender = NULL;
-    AX_TRY(ax_alloc(out, units, sizeof **out));
-    AX_TRY(ax_alloc(&seconds, units + 1, sizeof *seconds));
-    const enum ax_status st = time_units(seconds, &rates, &ro, arch, &alone);
-    for (size_t u = 0; u < units; u++)
-        all += seconds[u + 1];
-    for (size_t u = 0; st == AX_OK && u < units; u++)
-        (*out)[u] = round(1e6 * seconds[u + 1] / all);
+    AX_TRY(ax_alloc(out, layers + 2, sizeof **out));
+    AX_TRY_GOTO(ax_alloc(&seconds, layers + 3, sizeof *seconds), st, done);
+    AX_TRY_GOTO(ax_alloc(&as, layers, sizeof *as), st, done);
+    AX_TRY_GOTO(ax_arch_kinds(arch, names_layers(so), &few, as), st, done);
+    AX_TRY_GOTO(time_units(seconds, &rates, &ro, &few, &alone), st, done);
+    (*out)[0] = seconds[1];
+    (*out)[layers + 1] = seconds[few.n_layers + 2];
+    for (size_t i = 0; i < layers; i++)
+        (*out)[i + 1] = seconds[as[i] + 2];
+    for (size_t u = 0; u < layers + 2; u++)
+        all += (*out)[u];
+    for (size_t u = 0; u < layers + 2; u++)
+        (*out)[u] = round(1e6 * (*out)[u] / all);
+done:
     ax_free(seconds);
+    ax_free(as);
+    ax_free(few.layers);
     return st;
 }
