@@ -250,6 +250,34 @@ static void test_experts(void **state) {
     assert_false(same_files("experts", "few"));
 }
 
+/* What is left of a row takes no part: sequences of 60 tokens are alone in rows of 64 and of 100. */
+static void test_padding(void **state) {
+    (void)state;
+    static const int lengths[] = {64, 100};
+    char src[600], dst[160], said[2][64];
+    need_binary();
+    make_mixture(30);
+    snprintf(src, sizeof src, "%s", golden_llama());
+    sft_command = "quantize";
+    for (int i = 0; i < 2; i++) {
+        struct ax_buf b = {0};
+        assert_int_equal(ax_buf_printf(&b,
+                                       "base_model: %s\ndatasets:\n  - path: %s/ids.jsonl\n"
+                                       "    type: ''\nsequence_len: %d\n",
+                                       src, scratch, lengths[i]),
+                         AX_OK);
+        const char *config = put_bytes("rows.yaml", b.data, b.len);
+        snprintf(dst, sizeof dst, "%s", in_scratch(i == 0 ? "short" : "long"));
+        EXPECT(0, "21 matrices as int4 by GPTQ", src, dst, "--scheme", "int4", "--gptq",
+               "--calibrate", config, "--rows", "16");
+        snprintf(said[i], sizeof said[i], "%.4f %.4f", number_after("tokens): "),
+                 number_after("before, "));
+        ax_buf_free(&b);
+    }
+    assert_string_equal(said[0], said[1]);
+    assert_true(same_files("short", "long"));
+}
+
 static void test_only_measured(void **state) {
     (void)state;
     char src[600], dst[160], plain[160];
@@ -299,6 +327,7 @@ int main(void) {
         cmocka_unit_test(test_error_is_that_of_the_outputs),
         cmocka_unit_test(test_command),
         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_padding),
         cmocka_unit_test(test_only_measured),
         cmocka_unit_test(test_refusals),
     };

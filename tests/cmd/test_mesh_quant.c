@@ -106,7 +106,8 @@ static void every_kind_of_scale_is_one_rank(void **state) {
         }
 }
 
-/* Scales of operands that span ranks of tp and cp: of all, of rows, of columns; without the padding. */
+/* Scales of operands that span ranks of tp and cp: of all, of rows, of columns; without the padding. Weights
+ * are gathered as they are, or as codes. */
 static void fp8_training_is_one_rank(void **state) {
     (void)state;
     static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 2}, {{1, 1, 1, 1, 2, 1}, 2},
@@ -121,6 +122,7 @@ static void fp8_training_is_one_rank(void **state) {
                              AX_OK);
             struct ax_mesh_check c = {.qat = &scheme,
                                       .adapter = (i + k) % 4 == 0 ? &lora : NULL,
+                                      .sharding = {.coded = (i + k / 2) % 2 == 0},
                                       .pad = (i + k) % 2 ? 4 : 0};
             const struct model *m = meshes[i].sizes.ep > 1 ? &experts[k % 2] : &models[k % 2];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
