@@ -284,6 +284,16 @@ void ax_arch_free(struct ax_arch *arch) {
     *arch = (struct ax_arch){0};
 }
 
+static bool alike(const struct ax_layer_spec *a, const struct ax_layer_spec *b) {
+    const struct ax_norm_names *x[] = {&a->mixer_norms, &a->ffn_norms},
+                               *y[] = {&b->mixer_norms, &b->ffn_norms};
+    bool same =
+        a->mixer == b->mixer && a->ffn == b->ffn && a->window == b->window && a->rope == b->rope;
+    for (int i = 0; i < 2; i++) /* names are literals */
+        same = same && x[i]->in == y[i]->in && x[i]->out == y[i]->out;
+    return same;
+}
+
 enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_arch *kinds,
                              int *as) {
     *kinds = *arch;
@@ -291,8 +301,7 @@ enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_ar
     AX_TRY(ax_alloc(&kinds->layers, (size_t)arch->n_layers, sizeof *kinds->layers));
     for (int64_t i = 0; i < arch->n_layers; i++) {
         int64_t k = each ? i : 0;
-        while (k < kinds->n_layers &&
-               memcmp(&kinds->layers[k], &arch->layers[i], sizeof *arch->layers) != 0)
+        while (k < kinds->n_layers && !alike(&kinds->layers[k], &arch->layers[i]))
             k++;
         if (k == kinds->n_layers)
             kinds->layers[kinds->n_layers++] = arch->layers[i];
