@@ -102,12 +102,8 @@ static enum ax_status sort_rows(struct ax_pass *p, const struct ax_saved *s,
 static struct ax_expert_rows rows_of(const struct ax_layer *l, const struct ax_pass *p,
                                      const struct ax_expert_part *part, const struct ax_saved *s,
                                      const struct ax_tensor *x, const struct ax_tensor *y) {
-    return (struct ax_expert_rows){.x = *x,
-                                   .y = *y,
-                                   .offsets =
-                                       ax_tensor_rows(&s[OFFSETS].t, part->first, part->n + 1),
-                                   .mirror = &p->slot->expert_rounds[l->index].offsets,
-                                   .part = *part};
+    return (struct ax_expert_rows){*x, *y, ax_tensor_rows(&s[OFFSETS].t, part->first, part->n + 1),
+                                   &p->slot->expert_rounds[l->index].offsets, *part};
 }
 
 /* The rows received; others are skipped to save memory traffic. */

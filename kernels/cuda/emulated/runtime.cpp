@@ -1,6 +1,7 @@
 /* Streams that defer: a command runs when a host thread waits for it or for a later one of its stream,
  * and before it commands of other streams run or do not, as a seed chooses (AXTRAIN_CUDA_SEED). Between
  * commands nobody can touch a device's memory: the host that follows such an address crashes. */
+#include "kernels/cuda/emulated/machine.h"
 #include "kernels/cuda/emulated/stream.h"
 
 #include <sys/mman.h>
@@ -171,17 +172,9 @@ void *map_large(size_t bytes) {
 }
 
 size_t in_use;
-/* What AXTRAIN_EMULATED_… says. */
-size_t setting(const char *name, size_t otherwise) {
-    const char *text = getenv(name);
-    return text ? strtoull(text, nullptr, 10) : otherwise;
-}
-size_t total_memory() {
-    return setting("AXTRAIN_EMULATED_MEMORY", (size_t)64 << 30);
-}
 /* Less what other processes have. */
 size_t free_memory() {
-    return total_memory() - setting("AXTRAIN_EMULATED_USED", 0) - in_use;
+    return ax_emulated_memory() - ax_emulated_setting("AXTRAIN_EMULATED_USED", 0) - in_use;
 }
 } // namespace
 
@@ -244,45 +237,10 @@ void ax_emulated_fail(cudaError_t e, bool stays) {
     failure_stays = stays;
 }
 
-cudaError_t cudaDriverGetVersion(int *version) {
-    *version = (int)setting("AXTRAIN_EMULATED_DRIVER", 13000);
-    return cudaSuccess;
-}
-cudaError_t cudaRuntimeGetVersion(int *version) {
-    *version = 13000;
-    return cudaSuccess;
-}
-cudaError_t cudaGetDeviceCount(int *n) {
-    int driver;
-    *n = (int)setting("AXTRAIN_EMULATED_GPUS", 1);
-    cudaDriverGetVersion(&driver);
-    if (driver < 13000)
-        return cudaErrorInsufficientDriver;
-    return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
-}
-cudaError_t cudaSetDevice(int device) {
-    int n;
-    cudaGetDeviceCount(&n);
-    return device < n ? cudaSuccess : cudaErrorInvalidDevice;
-}
-cudaError_t cudaGetDevice(int *device) {
-    *device = 0;
-    return cudaSuccess;
-}
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
-    (void)device;
-    *p = {};
-    const char *name = getenv("AXTRAIN_EMULATED_GPU");
-    snprintf(p->name, sizeof p->name, "%s", name ? name : "emulated GPU");
-    p->totalGlobalMem = total_memory();
-    p->major = (int)setting("AXTRAIN_EMULATED_CAPABILITY", 9);
-    p->multiProcessorCount = 4;
-    return cudaSuccess;
-}
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     std::lock_guard<std::recursive_mutex> held(lock);
     *available = free_memory();
-    *total = total_memory();
+    *total = ax_emulated_memory();
     return cudaSuccess;
 }
 
