@@ -209,29 +209,39 @@ extern "C" enum ax_status ax_cuda_scale(struct ax_queue *q, const struct ax_scal
 }
 
 template <class D, class Y>
-__global__ void softcap_backward_kernel(rows_of<D> dx, rows_of<D> dy, rows_of<Y> y, extent e,
-                                        float alpha, float softcap) {
-    const int64_t i = thread_number();
-    if (i >= e.n)
+__global__ void softcap_backward_kernel(vector_rows<D> dx, vector_rows<D> dy, vector_rows<Y> y,
+                                        bool flat, float alpha, float softcap) {
+    const piece_number p = piece_of(flat);
+    const int64_t col = p.item * AX_NEIGHBORS;
+    float d[AX_NEIGHBORS], capped[AX_NEIGHBORS];
+    if (col >= dx.cols)
         return;
-    const int64_t row = i / e.cols, col = i % e.cols;
-    const float part = (float)y.at(row, col) / softcap;
-    dx.at(row, col) = D(alpha * (float)dy.at(row, col) * fmaxf(0, 1 - part * part));
+    dy.load(p.row, col, d);
+    y.load(p.row, col, capped);
+    AX_UNROLL
+    for (int i = 0; i < AX_NEIGHBORS; i++) {
+        const float part = capped[i] / softcap;
+        d[i] = alpha * d[i] * fmaxf(0, 1 - part * part);
+    }
+    dx.store(p.row, col, d);
 }
 
 extern "C" enum ax_status
 ax_cuda_softcap_backward(struct ax_queue *q, const struct ax_softcap_backward *a, void *work) {
     (void)work;
-    const extent e = extent_of(&a->dy);
-    if (e.n == 0)
+    const bool flat = is_dense(&a->dx) && is_dense(&a->dy) && is_dense(&a->y);
+    const int64_t n = ax_tensor_numel(&a->dy);
+    if (n == 0)
         return AX_OK;
+    const launch l =
+        launch_of(flat, a->dy.shape[0], vectors_in(flat ? n : ax_tensor_row_len(&a->dy)));
     return by_real(a->dx.dtype, [&](auto *d) {
         return by_real(a->y.dtype, [&](auto *y) {
             typedef AX_TYPE(d) D;
             typedef AX_TYPE(y) Y;
-            return AX_LAUNCH(q, (softcap_backward_kernel<D, Y>), blocks_of(e.n, THREADS), THREADS,
-                             0, as_rows<D>(&a->dx), as_rows<D>(&a->dy), as_rows<Y>(&a->y), e,
-                             (float)a->alpha, (float)a->softcap);
+            return AX_LAUNCH(q, (softcap_backward_kernel<D, Y>), l.grid, l.threads, 0,
+                             operand<D>(&a->dx, flat), operand<D>(&a->dy, flat),
+                             operand<Y>(&a->y, flat), flat, (float)a->alpha, (float)a->softcap);
         });
     });
 }

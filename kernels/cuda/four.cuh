@@ -30,8 +30,9 @@ __device__ static inline four load_four(const bf16 *p, int64_t n) {
     four out;
     if (n >= 4 && is_aligned<uint2>(p)) {
         const uint2 v = *(const uint2 *)p;
-        return {{__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
-                 __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u)}};
+        bf16_pair_to_f32(v.x, out.x[0], out.x[1]);
+        bf16_pair_to_f32(v.y, out.x[2], out.x[3]);
+        return out;
     }
     AX_UNROLL
     for (int i = 0; i < 4; i++)

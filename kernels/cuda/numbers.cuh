@@ -15,6 +15,12 @@ __device__ static inline float bf16_to_f32(uint16_t bits) {
     return __uint_as_float((uint32_t)bits << 16);
 }
 
+/* The two of a word, in the order of their addresses. */
+__device__ static inline void bf16_pair_to_f32(uint32_t pair, float &one, float &two) {
+    one = __uint_as_float(pair << 16);
+    two = __uint_as_float(pair & 0xffff0000u);
+}
+
 /* See ax_f32_split, ax_f32_join, ax_f32_to_bf16_random. */
 __device__ static inline uint16_t f32_split(float x, int16_t *remainder) {
     const uint32_t u = __float_as_uint(x);

@@ -4,7 +4,7 @@
 #ifndef AX_KERNELS_CUDA_VECTOR_CUH
 #define AX_KERNELS_CUDA_VECTOR_CUH
 
-#include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/numbers.cuh"
 
 #define AX_NEIGHBORS 8
 
@@ -14,19 +14,15 @@ __host__ __device__ static inline int64_t vectors_in(int64_t cols) {
 
 /* 8 neighbors in 16 bytes, or in twice that. By intrinsics: plain accesses would be merged with those one by
  * one, and split. */
-__device__ static inline void unpack(uint32_t pair, float &one, float &two) {
-    one = __uint_as_float(pair << 16);
-    two = __uint_as_float(pair & 0xffff0000u);
-}
 __device__ static inline uint32_t pack(float one, float two) {
     return __bfloat16_as_ushort(bf16(one)) | (uint32_t)__bfloat16_as_ushort(bf16(two)) << 16;
 }
 __device__ static inline void load_wide(const bf16 *from, float (&x)[AX_NEIGHBORS]) {
     const uint4 v = __ldca((const uint4 *)from);
-    unpack(v.x, x[0], x[1]);
-    unpack(v.y, x[2], x[3]);
-    unpack(v.z, x[4], x[5]);
-    unpack(v.w, x[6], x[7]);
+    bf16_pair_to_f32(v.x, x[0], x[1]);
+    bf16_pair_to_f32(v.y, x[2], x[3]);
+    bf16_pair_to_f32(v.z, x[4], x[5]);
+    bf16_pair_to_f32(v.w, x[6], x[7]);
 }
 __device__ static inline void store_wide(bf16 *to, const float (&x)[AX_NEIGHBORS]) {
     const uint4 v = {pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])};
