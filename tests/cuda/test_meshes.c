@@ -1,35 +1,105 @@
-/* Meshes of emulated GPUs, which a stand-in for NCCL connects: `check mesh` on each. Ranks are threads. */
+/* Meshes of emulated GPUs, which a stand-in for NCCL connects: `check mesh` on each. Ranks are threads.
+ * AXTRAIN_SWEEP=1: all meshes of two ranks in up to three dimensions, with both ways of context parallelism and
+ * all pipeline schedules. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "tests/cuda/program_case.h"
 
+#define MOST 10 /* words of a mesh and its options */
+
+/* Words are separated by spaces. */
+static void check(const char *name, const char *mesh) {
+    char words[256], said[1 << 14], *rest = words;
+    const char *args[4 + MOST] = {"mesh", model(name), "--backend", "cuda"};
+    int n = 4;
+    snprintf(words, sizeof words, "%s", mesh);
+    for (char *word = strsep(&rest, " "); word; word = strsep(&rest, " ")) {
+        assert_true(n < 4 + MOST);
+        args[n++] = word;
+    }
+    sft_command = "check";
+    const int code = sft(said, sizeof said, n, args);
+    sft_command = "sft";
+    if (code != 0 || !strstr(said, ", 0 failed"))
+        fail_msg("%s %s: exit %d: %s", name, mesh, code, said);
+}
+
 static void meshes_are_one_rank(void **state) {
     (void)state;
-    static const char *const meshes[][4] = {{"llama", "dp_shard=2", "tp=2"},
-                                            {"llama", "cp=2", "--ring"},
-                                            {"llama", "dp_replicate=2", "pp=2"},
-                                            {"mixtral", "ep=2", "dp_shard=2"}};
-    char said[8192];
     need_binary();
-    sft_command = "check";
-    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        const char *const args[] = {"mesh",       model(meshes[i][0]), meshes[i][1],
-                                    meshes[i][2], "--backend",         "cuda"};
-        const int code = sft(said, sizeof said, 6, args);
-        if (code != 0 || !strstr(said, ", 0 failed"))
-            fail_msg("%s %s %s: exit %d: %s", meshes[i][0], meshes[i][1], meshes[i][2], code, said);
+    check("llama", "dp_shard=2 tp=2");
+    check("llama", "cp=2");
+    check("llama", "cp=2 --ring");
+    check("llama", "dp_replicate=2 pp=2");
+    check("llama", "pp=2 --schedule zero_bubble --micro-batches 4");
+    check("llama", "dp_shard=2 --bf16 --zero 2");
+    check("mixtral", "ep=2 dp_shard=2");
+}
+
+/* ---- all of them ---- */
+
+static bool sweeps(void) {
+    return getenv("AXTRAIN_SWEEP") != NULL;
+}
+
+enum { DP_REPLICATE = 1, DP_SHARD = 2, CP = 4, TP = 8, PP = 16, DIMENSIONS = 5, EP = 32 };
+
+static void name_mesh(int dimensions, const char *options, char *out, size_t size) {
+    static const char *const names[] = {"dp_replicate", "dp_shard", "cp", "tp", "pp", "ep"};
+    size_t used = 0;
+    *out = '\0';
+    for (int d = 0; d <= DIMENSIONS; d++)
+        if (dimensions & 1 << d)
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%s=2", used > 0 ? " " : "", names[d]);
+    snprintf(out + used, size - used, "%s", options);
+}
+
+/* A mesh by both ways of its sequences, if it has any, with each of n options. */
+static int check_ways(const char *name, int dimensions, int n, const char *const *options) {
+    static const char *const sequences[] = {"", " --ring"};
+    const int ways = dimensions & CP ? 2 : 1;
+    for (int i = 0; i < n * ways; i++) {
+        char all[64], mesh[256];
+        snprintf(all, sizeof all, "%s%s", sequences[i % ways], options[i / ways]);
+        name_mesh(dimensions, all, mesh, sizeof mesh);
+        print_message("%s %s\n", name, mesh);
+        check(name, mesh);
     }
-    sft_command = "sft";
+    return n * ways;
+}
+
+static void all_meshes_are_one_rank(void **state) {
+    (void)state;
+    static const char *const schedules[] = {"", " --schedule afab", " --schedule zero_bubble"};
+    static const char *const interleaved[] = {" --schedule interleaved"};
+    int n = 0;
+    if (!sweeps())
+        skip();
+    need_binary();
+    for (int d = 1; d < 1 << DIMENSIONS; d++) {
+        const int n_schedules = d & PP ? 3 : 1;
+        if (__builtin_popcount((unsigned)d) > 3)
+            continue;
+        n += check_ways("llama", d, n_schedules, schedules);
+        if (d & PP) /* the one with four layers */
+            n += check_ways("gemma3_text", d, 1, interleaved);
+        if (d & (DP_SHARD | CP | TP)) /* ep takes its ranks from these */
+            n += check_ways("mixtral", d | EP, n_schedules, schedules);
+    }
+    print_message("%d meshes\n", n);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meshes_are_one_rank),
+        cmocka_unit_test(all_meshes_are_one_rank),
     };
     return cmocka_run_group_tests_name("cuda meshes", tests, program_begin, scratch_remove);
 }
