@@ -40,12 +40,6 @@ static enum ax_status act_release(struct ax_step *s, const struct ax_action *a) 
     return AX_OK;
 }
 
-/* The second's memory is below the other's. */
-static enum ax_status finish_sums(struct ax_step *s) {
-    AX_TRY(ax_unit_finish_reduce(&s->reduction, s->rt));
-    return ax_unit_finish_reduce(&s->second, s->rt);
-}
-
 /* Finishes the sum in flight if what a unit is about to compute writes its gradients, or into their
  * pool buffer. Weights' halves need none: gradients in halves are summed once, after the last. */
 static enum ax_status make_way(struct ax_step *s, int unit) {
@@ -151,7 +145,8 @@ static enum ax_status act_wait(struct ax_step *s, const struct ax_action *a) {
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(ax_unit_pass_reduce(&s->reduction, &s->second, s->rt));
     AX_TRY(ax_unit_start_reduce(&s->reduction, &s->model.units[a->unit], s->rt, a->last));
-    return s->o.sharding.prefetch ? AX_OK : finish_sums(s);
+    return s->o.sharding.prefetch ? AX_OK
+                                  : ax_unit_finish_reduces(&s->reduction, &s->second, s->rt);
 }
 
 /* Both copies of a tied matrix get the sum of their gradients (a + b = b + a: they stay equal). */
@@ -159,7 +154,7 @@ static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
     const int peer = ax_pipe_peer(s->rt, ax_chunks_have(&s->model.chunks, 0) ? -1 : 1);
     struct ax_stack *scratch = &s->rt->arena.scratch;
-    AX_TRY(finish_sums(s));
+    AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_tensor *grad = &unit->segments[k].grad;
         if (!grad->data)
@@ -197,7 +192,7 @@ static bool rests(const struct ax_step *s, int unit) {
 /* Only what this rank owns enters the norm; the table omits the copy of a tied matrix. */
 static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
-    AX_TRY(finish_sums(s));
+    AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
     if (rests(s, a->unit))
         return AX_OK;
     for (int k = 0; k < unit->n_segments; k++) {

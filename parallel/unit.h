@@ -163,12 +163,14 @@ struct ax_unit_sum {
  * and grad_full is zeroed. After a step's `last` backward, also sums over the other reduce roles.
  * Start begins with the first of the sums; finish (of none: a no-op) does the rest. Until then
  * the unit's gradients must not change. Pass on: after that first one, *r is none, and *next (whose own
- * sums are finished before) has the second, so that it travels behind more work. */
+ * sums are finished before) has the second, so that it travels behind more work; at the end both finish. */
 enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
                                     struct ax_runtime *rt, bool last);
 enum ax_status ax_unit_finish_reduce(struct ax_unit_sum *r, struct ax_runtime *rt);
 enum ax_status ax_unit_pass_reduce(struct ax_unit_sum *r, struct ax_unit_sum *next,
                                    struct ax_runtime *rt);
+enum ax_status ax_unit_finish_reduces(struct ax_unit_sum *r, struct ax_unit_sum *next,
+                                      struct ax_runtime *rt);
 
 /* The parameter inside a gathered unit, in its local shape; and where its gradient accumulates
  * (data NULL when frozen). */

@@ -252,6 +252,13 @@ enum ax_status ax_unit_pass_reduce(struct ax_unit_sum *r, struct ax_unit_sum *ne
     return AX_OK;
 }
 
+/* The second's memory is below the other's. */
+enum ax_status ax_unit_finish_reduces(struct ax_unit_sum *r, struct ax_unit_sum *next,
+                                      struct ax_runtime *rt) {
+    AX_TRY(ax_unit_finish_reduce(r, rt));
+    return ax_unit_finish_reduce(next, rt);
+}
+
 static struct ax_tensor slice(struct ax_tensor flat, const struct ax_param *p) {
     if (!flat.data)
         return (struct ax_tensor){.dtype = flat.dtype};
