@@ -11,13 +11,9 @@
 #include <sys/stat.h>
 
 #include "base/hash.h"
-#include "base/json.h"
 #include "data/rows/rows.h"
 #include "data/sandbox/sandbox.h"
-#include "tests/cmd/program_case.h"
-#include "tests/data/scratch.h"
-
-static char said[1 << 16];
+#include "tests/cmd/grpo_case.h"
 
 static void has(const char *part) {
     if (!strstr(said, part))
@@ -31,55 +27,7 @@ static int count(const char *part) {
     return n;
 }
 
-static void clear(const char *name) {
-    assert_int_equal(ax_remove_tree(in_scratch(name)), AX_OK);
-}
-
-/* A configuration on the tiny llama, without data ranks' or steps' keys; its path. */
-static const char *configure(const char *trl, const char *more) {
-    static char path[128];
-    struct ax_buf b = {0}, rows = {0};
-    for (int i = 0; i < 40; i++)
-        assert_int_equal(
-            ax_buf_printf(
-                &rows,
-                "{\"prompt\": \"What is after %d%.*s?\", \"answer\": %d, \"odd\": \"\\u0000\", "
-                "\"tests\": [\"assert 1\"]}\n",
-                i, i % 7, " or so", i + 1),
-            AX_OK);
-    put_bytes("prompts.jsonl", rows.data, rows.len);
-    ax_buf_free(&rows);
-    assert_int_equal(ax_buf_printf(&b,
-                                   "base_model: %s\nrl: grpo\ntrl:\n  num_generations: 4\n"
-                                   "  max_completion_length: 10\n  reward_funcs: ['format:e']\n%s"
-                                   "dataset_prepared_path: %s/cache\ndatasets:\n"
-                                   "  - path: %s/prompts.jsonl\nsequence_len: 64\n"
-                                   "learning_rate: 1e-3\nlr_scheduler: constant\nfloat32: true\n"
-                                   "val_set_size: 0\nmax_steps: 4\nlogging_steps: 1\n"
-                                   "save_steps: 1\n%s",
-                                   fixture("models/llama"), trl, scratch, scratch, more),
-                     AX_OK);
-    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
-    ax_buf_free(&b);
-    return path;
-}
-
-static void train(const char *out, const char *config, const char *more) {
-    if (run(said, sizeof said, "grpo '%s' output_dir='%s/%s' --quiet %s", config, scratch, out,
-            more) != 0)
-        fail_msg("%s: %s", out, said);
-}
-
 /* ---- what a run has left ---- */
-
-static char *read_text(const char *folder, const char *name) {
-    char path[256], *text;
-    size_t n;
-    snprintf(path, sizeof path, "%s/%s/%s", scratch, folder, name);
-    if (ax_read_file(path, 1 << 24, &text, &n) != AX_OK)
-        fail_msg("%s", ax_error_text());
-    return text;
-}
 
 static uint64_t hash_of(const char *folder, const char *name) {
     char path[256], *text;
@@ -89,22 +37,6 @@ static uint64_t hash_of(const char *folder, const char *name) {
     const uint64_t hash = ax_hash64(text, n, 0);
     ax_free(text);
     return hash;
-}
-
-/* The numbers of a key in metrics.jsonl, one per step (or evaluation) that has it. */
-static int numbers(const char *folder, const char *key, double *values, int most) {
-    const char *of = strncmp(key, "eval_", 5) == 0 ? "eval_seconds" : "grad_norm";
-    char *text = read_text(folder, "metrics.jsonl"), *rest = text;
-    int n = 0;
-    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
-        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
-        const json_t *x = json_object_get(v, key);
-        if (json_is_number(x) && json_object_get(v, of) && n < most)
-            values[n++] = json_number_value(x);
-        json_decref(v);
-    }
-    ax_free(text);
-    return n;
 }
 
 static void same_completions(const char *a, const char *b) {
@@ -664,74 +596,6 @@ static void nothing_to_learn(void **state) {
     clear("a");
 }
 
-/* The fewer tokens, the smaller the gradient; all of them are the same as no such key. */
-static void tokens_of_high_entropy(void **state) {
-    (void)state;
-    static const char *const shares[] = {"1.0", "0.5", "0.001"};
-    const char *config = configure("", "micro_batch_size: 8\noptimizer: sgd\nmax_grad_norm: 0\n");
-    double norm[3][4] = {{0}};
-    for (int i = 0; i < 3; i++) {
-        char more[60];
-        snprintf(more, sizeof more, "trl.top_entropy_quantile=%s max_steps=1", shares[i]);
-        train("a", config, more);
-        assert_int_equal(numbers("a", "grad_norm", norm[i], 4), 1);
-        clear("a");
-    }
-    assert_true(norm[0][0] > 1.1 * norm[1][0] && norm[1][0] > 1.1 * norm[2][0] && norm[2][0] > 0);
-}
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The loss of the first step, on the policy that sampled, from what its checkpoint has of the answers:
- * tokens whose entropy is not below the quantile (of all tokens that are trained, between two as
- * numpy has it) have a loss; it is divided by all. */
-static void the_loss_of_tokens_of_high_entropy(void **state) {
-    (void)state;
-    enum { MOST = 8 * 24 };
-    const char *config =
-        configure("  num_iterations: 2\n  loss_type: bnpo\n  top_entropy_quantile: 0.3\n"
-                  "  entropy_coef: 0.1\n  mask_truncated_completions: true\n"
-                  "  generation_kwargs: {stop_token_ids: [10, 50, 78, 100, 150, 200, 496, 300]}\n",
-                  "micro_batch_size: 8\n");
-    double sorted[MOST], entropy[MOST], advantage[MOST], loss[4], kept = 0, n_kept = 0, bonus = 0;
-    size_t n = 0, k, cut = 0;
-    train("a", config, "max_steps=2 trl.max_completion_length=24");
-    assert_int_equal(numbers("a", "loss", loss, 4), 2);
-    json_t *v = json_load_file(in_scratch("a/checkpoint-1/state/manifest.json"), 0, NULL), *c;
-    json_t *rollout = json_object_get(json_object_get(v, "run"), "rollout");
-    json_array_foreach(json_object_get(rollout, "completions"), k, c) {
-        json_t *list = json_object_get(c, "entropies");
-        if (json_is_true(json_object_get(c, "truncated"))) {
-            cut++;
-            continue;
-        }
-        for (size_t t = 0; t < json_array_size(list); t++, n++) {
-            assert_true(n < MOST);
-            sorted[n] = entropy[n] = json_number_value(json_array_get(list, t));
-            advantage[n] = json_number_value(json_object_get(c, "advantage"));
-        }
-    }
-    assert_true(n > 10 && cut > 0);
-    qsort(sorted, n, sizeof *sorted, by_value);
-    const double at = 0.7 * (double)(n - 1), low = floor(at);
-    const double bound =
-        sorted[(size_t)low] + (at - low) * (sorted[(size_t)ceil(at)] - sorted[(size_t)low]);
-    for (size_t i = 0; i < n; i++)
-        if (entropy[i] >= bound) {
-            kept += advantage[i];
-            bonus += entropy[i];
-            n_kept++;
-        }
-    const double want = -kept / (double)n - 0.1 * bonus / n_kept;
-    if (fabs(loss[0] - want) > 1e-5 * fabs(want))
-        fail_msg("%.9g, expected %.9g", loss[0], want);
-    json_decref(v);
-    clear("a");
-}
-
 /* The records of a bad step: whether prompts are shared or not, an answer is judged after its prompt. */
 static void bad_records_are_named(void **state) {
     (void)state;
@@ -830,8 +694,6 @@ int main(void) {
         cmocka_unit_test(evaluations),
         cmocka_unit_test(evaluations_go_on),
         cmocka_unit_test(nothing_to_learn),
-        cmocka_unit_test(tokens_of_high_entropy),
-        cmocka_unit_test(the_loss_of_tokens_of_high_entropy),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_plan_has_its_memory),
         cmocka_unit_test(mistakes_are_named),
