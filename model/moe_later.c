@@ -13,14 +13,10 @@ bool ax_moe_waits(const struct ax_layer *l, const struct ax_pass *p) {
 static enum ax_status weights_later(struct ax_pass *p, const struct ax_later_product *a) {
     const struct ax_layer *l = a->of;
     const struct ax_expert_matrices up = ax_expert_gate_up(l), down = ax_expert_down(l);
-    const struct ax_expert_rows outputs = {.x = a->kept[X_DOWN],
-                                           .y = a->kept[DY_DOWN],
-                                           .offsets = a->kept[OFFSETS],
-                                           .part = a->part};
-    const struct ax_expert_rows inputs = {.x = a->kept[X_UP],
-                                          .y = a->kept[DY_UP],
-                                          .offsets = a->kept[OFFSETS],
-                                          .part = a->part};
+    const struct ax_expert_rows outputs = {
+        .x = a->kept[X_DOWN], .y = a->kept[DY_DOWN], .offsets = a->kept[OFFSETS], .part = a->part};
+    const struct ax_expert_rows inputs = {
+        .x = a->kept[X_UP], .y = a->kept[DY_UP], .offsets = a->kept[OFFSETS], .part = a->part};
     AX_TRY(ax_expert_weight_gradient(l, p, &down, &outputs, &outputs.x));
     return ax_expert_weight_gradient(l, p, &up, &inputs, &inputs.x);
 }
