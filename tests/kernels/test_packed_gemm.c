@@ -123,7 +123,7 @@ static void check(struct machine *m, const struct sizes *s, enum ax_dtype dtype,
 /* What a code means, without its scale. */
 static double meaning(const struct sizes *s, const unsigned char *codes, int64_t i) {
     const float *values = ax_quant_info(s->kind)->values;
-    double t = (signed char)codes[i];
+    double t = values ? 0 : (signed char)codes[i];
     if (values)
         ax_store(AX_BF16, &t, 0, (double)values[i % 2 ? codes[i / 2] & 15 : codes[i / 2] >> 4]);
     return values ? ax_load(AX_BF16, &t, 0) : t;
