@@ -58,7 +58,7 @@ static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
 
 static enum ax_status check_matrix(const struct work *w, const struct ax_st_entry *e) {
     const struct ax_number_format *f = &w->m->scheme.weight;
-    int64_t unit = f->block > 0 ? f->block : w->format.form == AX_FORM_PACKED ? 32 : 1;
+    const int64_t unit = f->block > 0 ? f->block : 1;
     const int64_t cols = e->ndim == 2 ? e->shape[1] : 0;
     if (!ax_dtype_info(e->dtype)->is_float || e->ndim != 2)
         return ax_error(AX_ERR_DATA, "%s: %s is no matrix of numbers", w->m->src, e->name);
