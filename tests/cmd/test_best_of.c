@@ -536,29 +536,27 @@ static void generate_prints_the_best(void **state) {
     }
 }
 
+static void ask(char *out, size_t size, const char *more) {
+    must(run(out, size,
+             "generate --model %s --prompt '2 + 3?' --chat --max-new-tokens 24 --seed 5 "
+             "--best-of 8 --scorer %s%s",
+             in_scratch("model"), fixture(PRM), more),
+         out);
+}
+
 /* Without --temperature the answers differ, although the model's own setting is greedy; what is
  * printed says which one it is and its score. */
 static void generate_as_text(void **state) {
     (void)state;
     char out[8192];
-    must(run(out, sizeof out,
-             "generate --model %s --prompt '2 + 3?' --chat --max-new-tokens 24 --seed 5 --best-of "
-             "8 --scorer "
-             "%s",
-             in_scratch("model"), fixture(PRM)),
-         out);
+    ask(out, sizeof out, "");
     const char *head = strstr(out, "=== prompt 1, sample ");
     assert_non_null(head);
     int sample;
     double score;
     assert_int_equal(sscanf(head, "=== prompt 1, sample %d, score %lf ===", &sample, &score), 2);
     assert_null(strstr(head + 1, "=== prompt"));
-    must(run(out, sizeof out,
-             "generate --model %s --prompt '2 + 3?' --chat --max-new-tokens 24 --seed 5 --best-of "
-             "8 --scorer "
-             "%s --json",
-             in_scratch("model"), fixture(PRM)),
-         out);
+    ask(out, sizeof out, " --json");
     json_t *said = json_loads(strchr(out, '{'), JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL),
            *scores = json_object_get(said, "scores");
     bool differ = false;
