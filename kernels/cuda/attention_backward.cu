@@ -48,7 +48,7 @@ __device__ static inline pair pair_of(const pattern &p, float product, float dp,
 }
 
 template <class E>
-__global__ void __launch_bounds__(THREADS) attention_dq_kernel(backward_args<E> a) {
+__global__ void __launch_bounds__(THREADS, RESIDENT) attention_dq_kernel(backward_args<E> a) {
     const pattern &p = a.p;
     TILE_MEMORY(memory);
     const place at = place_of(p.kv_heads, a.slices);
@@ -121,7 +121,7 @@ __device__ static inline span rows_seeing(const pattern &p, const document &d, i
 
 /* Rows are keys, columns are (query, head); a block has columns of dk or of dv. */
 template <class E>
-__global__ void __launch_bounds__(THREADS) attention_dkv_kernel(backward_args<E> a) {
+__global__ void __launch_bounds__(THREADS, RESIDENT) attention_dkv_kernel(backward_args<E> a) {
     const pattern &p = a.p;
     TILE_MEMORY(memory);
     const place at = place_of(p.kv_heads, a.slices);

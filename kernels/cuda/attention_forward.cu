@@ -34,7 +34,7 @@ __device__ static inline float take_scores(softmax *state, float (&s)[4]) {
 }
 
 template <class E>
-__global__ void __launch_bounds__(THREADS) attention_forward_kernel(forward_args<E> a) {
+__global__ void __launch_bounds__(THREADS, RESIDENT) attention_forward_kernel(forward_args<E> a) {
     const pattern &p = a.p;
     TILE_MEMORY(memory);
     const place at = place_of(p.kv_heads, a.slices);

@@ -98,7 +98,7 @@ extern "C" enum ax_status ax_cuda_combine_forward(struct ax_queue *q,
 
 /* A team per choice. */
 template <class E>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(1024, 1)
     combine_backward_kernel(vector_rows<E> dout, vector_rows<E> src, choices c, vector_rows<E> dsrc,
                             float *dweights, int64_t n) {
     const int64_t i = team_row(), t = i / c.k;

@@ -173,7 +173,7 @@ struct sample_args {
     uint32_t salt;
 };
 
-__global__ void __launch_bounds__(ROW_THREADS) sample_kernel(sample_args a) {
+__global__ void __launch_bounds__(ROW_THREADS, 1) sample_kernel(sample_args a) {
     const int64_t t = blockIdx.x;
     const row r = row_of(&a.logits.at(t, 0), a.n, a.f.temperature);
     int64_t id = r.top;
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(ROW_THREADS) sample_kernel(sample_args a) {
 /* ---- the penalty ---- */
 
 /* A row's logits, those of its context changed. */
-__global__ void __launch_bounds__(ROW_THREADS)
+__global__ void __launch_bounds__(ROW_THREADS, 1)
     penalise_kernel(rows_of<const float> logits, int64_t n, rows_of<const int32_t> context,
                     int64_t tokens, float *out, double penalty) {
     const int64_t t = blockIdx.x;

@@ -118,7 +118,7 @@ __device__ static inline void store_weights(const weights &w, int64_t i, int64_t
  * which computes new weights w, and moments, of elements i … i + 3 from the clipped gradient g. grad
  * NULL: of a rule without one. */
 template <class Rule>
-__global__ void __launch_bounds__(UPDATE_THREADS)
+__global__ void __launch_bounds__(UPDATE_THREADS, 3)
     update_kernel(weights w, float *grad, int64_t n, Rule rule) {
     AX_SHARED(typename Rule::constants, shared, [1]);
     const ax_step_scalars *s = w.scalars;

@@ -100,7 +100,7 @@ __device__ static inline void update_four(const adamw_8bit &a, const step_8bit &
     store_four(grad + i, end - i, {});
 }
 
-__global__ void __launch_bounds__(UPDATE_THREADS)
+__global__ void __launch_bounds__(UPDATE_THREADS, 2)
     adamw_8bit_kernel(adamw_8bit a, weights w, float *grad, maps tables) {
     AX_SHARED(maps, table, [1]);
     AX_SHARED(step_8bit, step, [1]);

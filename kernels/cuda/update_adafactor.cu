@@ -61,7 +61,7 @@ __device__ static inline four direction(const adafactor &a, int64_t i, const fou
 /* ---- moments ---- */
 
 /* Sums of g² + eps1 over rows, complete, and over columns, of each ROWS rows. */
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     row_moments(adafactor a, const float *grad, float *parts) {
     const int64_t first = blockIdx.x * (int64_t)ROWS;
     if (a.s->skip != 0)
