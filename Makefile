@@ -265,12 +265,14 @@ $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tes
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) $(EMULATED_SAN) -o $@ $^ -lcmocka $(LDLIBS) -lstdc++
 
-# The same tests for a GPU.
+# Some of them for a GPU.
+GPU_TESTS := test_ops test_graphs test_train
+$(BUILD)/gpu/test_graphs: $(BUILD)/tests/tiny.o
 $(BUILD)/gpu/%: tests/cuda/%.c $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
-	$(Q)$(CC) $(CPPFLAGS) $(addprefix -isystem ,$(CUDA_HOME:%=%/include)) $(CFLAGS) $(LDFLAGS) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
-gpu-check: all $(BUILD)/gpu/test_ops $(BUILD)/gpu/test_train ## on a GPU: ops, goldens, trainings, compute-sanitizer
+	$(Q)$(CC) $(CPPFLAGS) $(addprefix -isystem ,$(CUDA_HOME:%=%/include)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LIB) -lcmocka $(LDLIBS)
+gpu-check: all $(GPU_TESTS:%=$(BUILD)/gpu/%) ## on a GPU: ops, goldens, trainings, compute-sanitizer
 	@tools/gpu-check $(BUILD)
 gpu-bench: all ## on a GPU: speeds
 	@tools/gpu-bench $(BUILD)
@@ -296,7 +298,7 @@ BUNDLE_ARCHS ?= 80 90a 100 120
 bundle: ## build-bundle/axtrain-VERSION-cuda-linux-x86_64.tar.zst: checks and measures axtrain where a GPU is
 	@tools/bootstrap build test dist
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUNDLE) OPT=-O2 STATIC=1 CUDA=$(or $(CUDA),nvcc) CUDA_ARCHS="$(BUNDLE_ARCHS)" \
-	    all $(BUNDLE)/gpu/test_ops $(BUNDLE)/gpu/test_train
+	    all $(GPU_TESTS:%=$(BUNDLE)/gpu/%)
 	@tools/make-bundle $(BUNDLE)/axtrain axtrain-$(VERSION)-cuda-linux-x86_64 $(EPOCH)
 
 wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the command

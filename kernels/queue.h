@@ -17,6 +17,7 @@ struct ax_queue_counters {
     uint64_t fallbacks; /* ops that ran on `fallback` */
     uint64_t asked;     /* kinds of products that a library was asked about; 0 in a warm step */
     uint64_t measured;  /* of them, those whose algorithms were measured */
+    uint64_t replayed;  /* ops that were launched together, as a captured graph */
     double flops[AX_OP_COUNT];   /* 2 per multiply-add */
     double bytes[AX_OP_COUNT];   /* operands read + written, each once */
     double seconds[AX_OP_COUNT]; /* only while `timing` */

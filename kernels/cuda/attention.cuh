@@ -15,12 +15,12 @@
 
 #include "kernels/cuda/four.cuh"
 
-#define TILE    32  /* rows, and columns of scores */
-#define CHUNK   64  /* columns of a head in shared memory */
-#define SLICE   128 /* columns of a result per block */
-#define THREADS 128
+#define TILE     32  /* rows, and columns of scores */
+#define CHUNK    64  /* columns of a head in shared memory */
+#define SLICE    128 /* columns of a result per block */
+#define THREADS  128
 #define RESIDENT 3 /* blocks of an SM at a time, for up to 168 registers: 128 do not do */
-#define PITCH   (CHUNK / 4 + 1) /* float4 from a row of a chunk to the next: no bank conflicts */
+#define PITCH    (CHUNK / 4 + 1) /* float4 from a row of a chunk to the next: no bank conflicts */
 
 /* ---- operands ---- */
 

@@ -45,11 +45,20 @@ AX_OP_LIST(AX_CUDA_ENTRY)
 AX_CUDA_WORK(AX_CUDA_WORK_OF)
 #undef AX_CUDA_WORK_OF
 
+/* Enqueues an op now, or AX_CUDA_TIME, which is none. */
+#define AX_CUDA_TIME AX_OP_COUNT
+enum ax_status ax_cuda_run(struct ax_queue *q, enum ax_op op, const void *args, void *work);
+/* Where to enqueue: comes after all ops so far (graphs.h). */
 cudaStream_t ax_cuda_stream(const struct ax_queue *q);
+struct ax_graphs *ax_cuda_graphs(const struct ax_queue *q);
 /* AX_OK, or what CUDA says about `what`: the call or the kernel. */
 enum ax_status ax_cuda_check(cudaError_t e, const char *what);
 /* The device computes the time by its own clock: t->last and t->seconds[into], as ax_times_add. */
-enum ax_status ax_cuda_time(struct ax_queue *q, struct ax_times *t, int into);
+struct ax_cuda_time {
+    struct ax_times AX_DEVICE *t;
+    int64_t into;
+};
+enum ax_status ax_cuda_time(struct ax_queue *q, const struct ax_cuda_time *args);
 
 #define AX_CUDA_TRY(call) AX_TRY(ax_cuda_check(call, #call))
 

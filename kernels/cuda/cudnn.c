@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "kernels/cuda/graphs.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/state.h"
 #include "kernels/operands.h"
@@ -180,12 +181,15 @@ static void make(struct ax_dnn *d, struct kind *k) {
     }
 }
 
-static const struct kind *find(struct ax_dnn *d, const struct ax_cudnn_shape *s) {
+static const struct kind *find(struct ax_queue *q, const struct ax_cudnn_shape *s) {
+    struct ax_dnn *d = ax_cuda_state(q)->dnn;
     for (int i = 0; i < d->n; i++)
         if (memcmp(&d->kinds[i].shape, s, sizeof *s) == 0)
             return &d->kinds[i];
-    if (d->n == KINDS)
+    if (d->n == KINDS) {
+        ax_graphs_forget(ax_cuda_graphs(q)); /* which may have these plans' kernels */
         forget_all(d);
+    }
     struct kind *k = &d->kinds[d->n++];
     k->shape = *s;
     make(d, k);
@@ -194,14 +198,14 @@ static const struct kind *find(struct ax_dnn *d, const struct ax_cudnn_shape *s)
 
 bool ax_dnn_takes(struct ax_queue *q, const struct ax_cudnn_shape *s) {
     struct ax_dnn *d = ax_cuda_state(q)->dnn;
-    return d->handle && find(d, s)->plan;
+    return d->handle && find(q, s)->plan;
 }
 
 enum ax_status ax_dnn_run(struct ax_queue *q, const struct ax_cudnn_shape *s,
                           const struct ax_cudnn_operands *o, void *work) {
     struct ax_dnn *d = ax_cuda_state(q)->dnn;
     char text[AX_CUDNN_TEXT] = "";
-    if (d->calls->run(d->handle, find(d, s)->plan, o, work, ax_cuda_stream(q), text) !=
+    if (d->calls->run(d->handle, find(q, s)->plan, o, work, ax_cuda_stream(q), text) !=
         AX_CUDNN_DONE)
         return ax_error(AX_ERR_FAILED, "cuDNN's attention failed: %.400s", text);
     d->taken[s->backward]++;

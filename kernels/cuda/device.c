@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/find.h"
+#include "kernels/cuda/graphs.h"
 #include "kernels/cuda/state.h"
 
 #define MARKS      64 /* events, used in turn: who waits for an old mark waits for a later one */
@@ -21,6 +22,7 @@ struct slot {
 
 struct state {
     cudaStream_t stream;
+    struct ax_graphs *graphs;
     pthread_mutex_t lock;
     uint64_t marked; /* the last ticket */
     cudaEvent_t marks[MARKS];
@@ -107,9 +109,10 @@ static void cuda_release(struct ax_memory *m, enum ax_tier tier) {
 /* ---- tickets ---- */
 
 static enum ax_status mark(struct state *s, uint64_t *ticket) {
+    const cudaStream_t stream = ax_graphs_stream(s->graphs);
     pthread_mutex_lock(&s->lock);
     *ticket = ++s->marked;
-    const cudaError_t e = cudaEventRecord(s->marks[*ticket % MARKS], s->stream);
+    const cudaError_t e = cudaEventRecord(s->marks[*ticket % MARKS], stream);
     pthread_mutex_unlock(&s->lock);
     return ax_cuda_check(e, "cudaEventRecord");
 }
@@ -151,6 +154,7 @@ static void deliver(struct state *s, uint64_t ticket) {
 static enum ax_status cuda_wait(struct ax_queue *q, uint64_t ticket, bool *slept) {
     struct state *s = q->device_state;
     cudaEvent_t e = s->marks[ticket % MARKS];
+    (void)ax_graphs_stream(s->graphs); /* meanwhile the GPU has what to do */
     *slept = cudaEventQuery(e) == cudaErrorNotReady;
     AX_CUDA_TRY(cudaEventSynchronize(e));
     deliver(s, ticket);
@@ -174,7 +178,7 @@ static enum ax_status cuda_read_later(struct ax_queue *q, const void *device, vo
     (void)cap;
     const int i = take_slot(s, out, bytes);
     void *to = i < 0 ? out : s->pinned + (size_t)i * SLOT_BYTES;
-    AX_CUDA_TRY(cudaMemcpyAsync(to, device, bytes, cudaMemcpyDefault, s->stream));
+    AX_CUDA_TRY(cudaMemcpyAsync(to, device, bytes, cudaMemcpyDefault, ax_cuda_stream(q)));
     AX_TRY(mark(s, ticket));
     if (i >= 0)
         s->slots[i].ticket = *ticket;
@@ -195,6 +199,7 @@ static enum ax_status open_marks(struct state *s) {
 
 static void cuda_close(struct ax_queue *q) {
     struct state *s = q->device_state;
+    ax_graphs_close(s->graphs);
     if (s->stream)
         (void)cudaStreamSynchronize(s->stream);
     for (int i = 0; i < MARKS; i++)
@@ -216,14 +221,20 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
     pthread_mutex_init(&s->lock, NULL);
     q->device_state = s;
-    const enum ax_status st = open_marks(s);
+    enum ax_status st = open_marks(s);
+    if (st == AX_OK)
+        st = ax_graphs_open(&s->graphs, q, s->stream);
     if (st != AX_OK)
         cuda_close(q);
     return st;
 }
 
 cudaStream_t ax_cuda_stream(const struct ax_queue *q) {
-    return ((const struct state *)q->device_state)->stream;
+    return ax_graphs_stream(ax_cuda_graphs(q));
+}
+
+struct ax_graphs *ax_cuda_graphs(const struct ax_queue *q) {
+    return ((const struct state *)q->device_state)->graphs;
 }
 
 static enum ax_status cuda_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
@@ -263,7 +274,7 @@ static enum ax_status need_room(struct state *s, size_t bytes) {
     void *room;
     if (bytes <= s->room_bytes)
         return AX_OK;
-    AX_CUDA_TRY(cudaStreamSynchronize(s->stream));
+    AX_CUDA_TRY(cudaStreamSynchronize(ax_graphs_stream(s->graphs)));
     if (s->room)
         AX_CUDA_TRY(cudaFreeHost(s->room));
     s->room = NULL;
@@ -281,7 +292,8 @@ static enum ax_status move_views(struct state *s, const struct ax_view *views, i
         void *device = (void *)(uintptr_t)views[i].device;
         if (at[i] && views[i].use != but)
             AX_CUDA_TRY(cudaMemcpyAsync(back ? device : at[i], back ? at[i] : device,
-                                        views[i].bytes, cudaMemcpyDefault, s->stream));
+                                        views[i].bytes, cudaMemcpyDefault,
+                                        ax_graphs_stream(s->graphs)));
     }
     return AX_OK;
 }
@@ -306,8 +318,13 @@ static enum ax_status cuda_call(struct ax_queue *q, ax_queue_fn *fn, const void 
     if (size > 0)
         memcpy(c->args, args, size);
     memcpy(c->at, at, sizeof at);
-    AX_CUDA_TRY(cudaLaunchHostFunc(s->stream, run_call, c));
+    AX_CUDA_TRY(cudaLaunchHostFunc(ax_cuda_stream(q), run_call, c));
     return move_views(s, views, n_views, at, AX_VIEW_READ, true);
+}
+
+static enum ax_status cuda_time(struct ax_queue *q, struct ax_times *t, int into) {
+    const struct ax_cuda_time args = {t, into};
+    return ax_graphs_op(ax_cuda_graphs(q), AX_CUDA_TIME, &args, sizeof args, NULL);
 }
 
 static void *same_address(struct ax_queue *q, const void *device) {
@@ -326,7 +343,7 @@ const struct ax_device ax_device_cuda = {
     .read_later = cuda_read_later,
     .copy = cuda_copy,
     .call = cuda_call,
-    .time = ax_cuda_time,
+    .time = cuda_time,
     .address = same_address,
     .finish = cuda_finish,
     .host = same_address,

@@ -1,5 +1,6 @@
 /* The table of the backend: its entries, what they take, and their workspaces. */
 #include "base/mem.h"
+#include "kernels/cuda/graphs.h"
 #include "kernels/cuda/state.h"
 #include "kernels/operands.h"
 
@@ -66,8 +67,49 @@ static enum ax_status cuda_choices(struct ax_queue *q, struct ax_buf *out) {
 }
 
 static enum ax_status cuda_choose(struct ax_queue *q, const char *text) {
+    (void)ax_cuda_stream(q); /* what was enqueued is computed as it would have been */
+    ax_graphs_forget(ax_cuda_graphs(q));
     return ax_blas_choose(ax_cuda_state(q)->blas, text);
 }
+
+/* ---- entries: each op goes through graphs.c, which compares its arguments and calls it by number ---- */
+
+/* What is between the members of a struct may be anything. Without the builtin (GCC's), ops that are the same may
+ * look different, and are launched one by one. */
+#ifdef __has_builtin
+#if __has_builtin(__builtin_clear_padding)
+#define CLEAR_PADDING(args) __builtin_clear_padding(args)
+#endif
+#endif
+#ifndef CLEAR_PADDING
+#define CLEAR_PADDING(args) ((void)(args))
+#endif
+
+#define BY_NUMBER(op)                                                                              \
+    static enum ax_status run_##op(struct ax_queue *q, const void *args, void *work) {             \
+        return ax_cuda_##op(q, args, work);                                                        \
+    }
+AX_OP_LIST(BY_NUMBER)
+#undef BY_NUMBER
+
+enum ax_status ax_cuda_run(struct ax_queue *q, enum ax_op op, const void *args, void *work) {
+    static enum ax_status (*const run[AX_OP_COUNT])(struct ax_queue *, const void *, void *) = {
+#define ROW(op) [AX_OP_##op] = run_##op,
+        AX_OP_LIST(ROW)
+#undef ROW
+    };
+    return op == AX_CUDA_TIME ? ax_cuda_time(q, args) : run[op](q, args, work);
+}
+
+#define ENQUEUE(op)                                                                                \
+    static enum ax_status enqueue_##op(struct ax_queue *q, const struct ax_##op *args,             \
+                                       void *work) {                                               \
+        struct ax_##op plain = *args;                                                              \
+        CLEAR_PADDING(&plain);                                                                     \
+        return ax_graphs_op(ax_cuda_graphs(q), AX_OP_##op, &plain, sizeof plain, work);            \
+    }
+AX_OP_LIST(ENQUEUE)
+#undef ENQUEUE
 
 const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .device = &ax_device_cuda,
@@ -79,7 +121,7 @@ const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .workspace = cuda_workspace,
                                    .choices = cuda_choices,
                                    .choose = cuda_choose,
-#define ENTRY(op) .op = ax_cuda_##op,
+#define ENTRY(op) .op = enqueue_##op,
                                    AX_OP_LIST(ENTRY)
 #undef ENTRY
 };

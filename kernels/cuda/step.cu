@@ -71,6 +71,6 @@ __global__ void time_kernel(struct ax_times *t, int into) {
     t->last = now;
 }
 
-extern "C" enum ax_status ax_cuda_time(struct ax_queue *q, struct ax_times *t, int into) {
-    return AX_LAUNCH(q, time_kernel, 1, 1, 0, t, into);
+extern "C" enum ax_status ax_cuda_time(struct ax_queue *q, const struct ax_cuda_time *a) {
+    return AX_LAUNCH(q, time_kernel, 1, 1, 0, a->t, (int)a->into);
 }

@@ -4,8 +4,6 @@
 #include "kernels/cuda/emulated/machine.h"
 #include "kernels/cuda/emulated/stream.h"
 
-#include <sys/mman.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -31,22 +29,31 @@ struct command {
     uint64_t number = 0; /* of the event's record */
 };
 
+typedef std::vector<std::function<void()>> functions;
 struct cudaStream {
     std::deque<command> list;
     uint64_t added = 0, done = 0;
     double now = 0; /* its own milliseconds */
+    bool captures = false, spoiled = false;
+    functions captured;
+};
+struct cudaGraph {
+    functions list;
+};
+struct cudaGraphExec {
+    functions list;
 };
 
 namespace {
 std::recursive_mutex lock;
 std::condition_variable_any changed; /* something was enqueued, or given up */
 std::vector<cudaStream *> streams;
-std::map<void *, size_t> device_memory; /* by address */
 unsigned random_state;
 bool opened;
 cudaStream *running;
 thread_local cudaError_t failure; /* of a rank's next call that can tell (ax_emulated_fail) */
 thread_local bool failure_stays;
+thread_local cudaStream *capturing; /* by this thread */
 
 unsigned seed() {
     const char *text = getenv("AXTRAIN_CUDA_SEED");
@@ -62,11 +69,6 @@ void begin() {
     if (opened)
         return;
     ax_emulated_seed(seed());
-}
-
-void protect(int how) {
-    for (auto &m : device_memory)
-        mprotect(m.first, m.second, how);
 }
 
 bool ready(const cudaStream *s) {
@@ -93,9 +95,9 @@ void wait_for_others(int *waits) {
         fprintf(stderr, "emulated CUDA: every stream waits for something that nobody enqueues\n");
         abort();
     }
-    protect(PROT_NONE);
+    ax_emulated_open_memory(false);
     changed.wait_for(lock, std::chrono::milliseconds(2));
-    protect(PROT_READ | PROT_WRITE);
+    ax_emulated_open_memory(true);
 }
 
 /* Runs a command of any stream that can go on; false: none can. */
@@ -115,17 +117,22 @@ template <class F> void run_until(F reached) {
     if (reached())
         return;
     begin();
-    protect(PROT_READ | PROT_WRITE);
+    ax_emulated_open_memory(true);
     while (!reached())
         if (run_any())
             waits = 0;
         else
             wait_for_others(&waits);
-    protect(PROT_NONE);
+    ax_emulated_open_memory(false);
 }
 
 void add(cudaStream_t s, command c) {
     std::lock_guard<std::recursive_mutex> held(lock);
+    if (s->captures) {
+        s->spoiled |= s != capturing || c.record || c.wait || c.when;
+        s->captured.push_back(std::move(c.run));
+        return;
+    }
     s->list.push_back(std::move(c));
     s->added++;
     changed.notify_all();
@@ -139,10 +146,10 @@ struct background {
         while (!stop) {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             std::lock_guard<std::recursive_mutex> held(lock);
-            protect(PROT_READ | PROT_WRITE);
+            ax_emulated_open_memory(true);
             while (run_any())
                 ;
-            protect(PROT_NONE);
+            ax_emulated_open_memory(false);
         }
     }
     ~background() {
@@ -152,30 +159,6 @@ struct background {
     }
 } background;
 
-size_t pages(size_t bytes) {
-    return (bytes + 4095) / 4096 * 4096 + 4096;
-}
-
-/* In pages of 2 MiB if there are: what protect() costs is per page. */
-const size_t LARGE = (size_t)2 << 20;
-void *map_large(size_t bytes) {
-    char *at = (char *)mmap(nullptr, bytes + LARGE, PROT_NONE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
-        return nullptr;
-    char *first = (char *)(((uintptr_t)at + LARGE - 1) & -(uintptr_t)LARGE);
-    if (first > at)
-        munmap(at, (size_t)(first - at));
-    munmap(first + bytes, (size_t)(at + LARGE - first));
-    madvise(first, bytes, MADV_HUGEPAGE);
-    return first;
-}
-
-size_t in_use;
-/* Less what other processes have. */
-size_t free_memory() {
-    return ax_emulated_memory() - ax_emulated_setting("AXTRAIN_EMULATED_USED", 0) - in_use;
-}
 } // namespace
 
 void ax_emulated_add(cudaStream_t s, std::function<void()> run) {
@@ -189,6 +172,13 @@ void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when, std::funct
     c.when = std::move(when);
     c.run = std::move(run);
     add(s, std::move(c));
+}
+
+cudaError_t ax_emulated_forbidden(cudaStream_t on) {
+    if (!capturing || (on && on != capturing))
+        return cudaSuccess;
+    capturing->spoiled = true;
+    return cudaErrorStreamCaptureUnsupported;
 }
 
 void ax_emulated_took(double milliseconds) {
@@ -237,51 +227,6 @@ void ax_emulated_fail(cudaError_t e, bool stays) {
     failure_stays = stays;
 }
 
-cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
-    std::lock_guard<std::recursive_mutex> held(lock);
-    *available = free_memory();
-    *total = ax_emulated_memory();
-    return cudaSuccess;
-}
-
-cudaError_t cudaMalloc(void **p, size_t bytes) {
-    std::lock_guard<std::recursive_mutex> held(lock);
-    void *at = bytes > free_memory() ? nullptr : map_large(pages(bytes));
-    if (!at)
-        return cudaErrorMemoryAllocation;
-    device_memory[at] = pages(bytes);
-    in_use += bytes;
-    *p = at;
-    return cudaSuccess;
-}
-cudaError_t cudaFree(void *p) {
-    cudaDeviceSynchronize();
-    std::lock_guard<std::recursive_mutex> held(lock);
-    auto m = device_memory.find(p);
-    if (m == device_memory.end())
-        return p ? cudaErrorInvalidValue : cudaSuccess;
-    munmap(p, m->second);
-    in_use -= m->second - 4096;
-    device_memory.erase(m);
-    return cudaSuccess;
-}
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
-    (void)flags;
-    *p = aligned_alloc(4096, pages(bytes));
-    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-cudaError_t cudaFreeHost(void *p) {
-    free(p);
-    return cudaSuccess;
-}
-cudaError_t cudaMemset(void *p, int value, size_t bytes) {
-    std::lock_guard<std::recursive_mutex> held(lock);
-    protect(PROT_READ | PROT_WRITE);
-    if (value != 0) /* fresh pages are zero already */
-        memset(p, value, bytes);
-    protect(PROT_NONE);
-    return cudaSuccess;
-}
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s) {
     ax_emulated_add(s, [=] { memset(p, value, bytes); });
     return cudaSuccess;
@@ -309,6 +254,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    AX_EMULATED_ALLOWED(nullptr);
     std::lock_guard<std::recursive_mutex> held(lock);
     const uint64_t upto = s->added;
     run_until([=] { return s->done >= upto; });
@@ -316,6 +262,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)flags;
+    AX_EMULATED_ALLOWED(s);
     std::lock_guard<std::recursive_mutex> held(lock);
     command c;
     c.wait = e->of;
@@ -324,6 +271,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void) {
+    AX_EMULATED_ALLOWED(nullptr);
     std::lock_guard<std::recursive_mutex> held(lock);
     run_until([] {
         for (cudaStream *s : streams)
@@ -334,6 +282,7 @@ cudaError_t cudaDeviceSynchronize(void) {
     return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *args) {
+    AX_EMULATED_ALLOWED(s);
     ax_emulated_add(s, [=] { fn(args); });
     return cudaSuccess;
 }
@@ -348,6 +297,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    AX_EMULATED_ALLOWED(s);
     std::lock_guard<std::recursive_mutex> held(lock);
     command c;
     c.record = e->of;
@@ -360,6 +310,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
     return e->of->done >= e->of->last ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    AX_EMULATED_ALLOWED(nullptr);
     std::lock_guard<std::recursive_mutex> held(lock);
     const std::shared_ptr<records> of = e->of;
     const uint64_t upto = of->last;
@@ -372,5 +323,45 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEven
     if (!from->timed || !to->timed)
         return cudaErrorInvalidResourceHandle;
     return to->of->done >= to->of->last ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode) {
+    (void)mode;
+    std::lock_guard<std::recursive_mutex> held(lock);
+    if (s->captures || capturing)
+        return cudaErrorInvalidValue;
+    capturing = s;
+    s->captures = true;
+    s->spoiled = ax_emulated_setting("AXTRAIN_EMULATED_GRAPHS", 1) == 0;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    if (s != capturing)
+        return cudaErrorInvalidValue;
+    capturing = nullptr;
+    s->captures = false;
+    functions list = std::move(s->captured);
+    s->captured.clear();
+    *graph = s->spoiled ? nullptr : new cudaGraph{std::move(list)};
+    return s->spoiled ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    delete graph;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t graph, unsigned long long flags) {
+    (void)flags;
+    *e = new cudaGraphExec{graph->list};
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s) {
+    for (const auto &run : e->list)
+        ax_emulated_add(s, run);
+    return failure;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
+    delete e;
+    return cudaSuccess;
 }
 }

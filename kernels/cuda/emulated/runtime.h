@@ -20,11 +20,16 @@ typedef enum {
     cudaErrorInvalidDevice = 101,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
-    cudaErrorLaunchFailure = 719
+    cudaErrorLaunchFailure = 719,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901
 } cudaError_t;
 
 typedef struct cudaStream *cudaStream_t;
 typedef struct cudaEvent *cudaEvent_t;
+typedef struct cudaGraph *cudaGraph_t;
+typedef struct cudaGraphExec *cudaGraphExec_t;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 typedef void (*cudaHostFn_t)(void *args);
 
 enum cudaMemcpyKind {
@@ -78,6 +83,15 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventQuery(cudaEvent_t e);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
+
+/* Of what is enqueued while a stream captures, only kernels, copies and fills can be; anything else, and what
+ * may wait for the device, fails, and so does the capture. AXTRAIN_EMULATED_GRAPHS=0: every capture does. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e);
 
 /* For tests: what a kernel's launch, or a wait for a stream or an event, fails with; once, or for ever as
  * after an error that ends a context. */

@@ -20,6 +20,16 @@ struct ax_emulated_hold {
     ax_emulated_hold();
     ~ax_emulated_hold();
 };
+/* Who runs commands may touch the device's memory, with the lock; nobody else. */
+void ax_emulated_open_memory(bool open);
+/* What must not happen while this thread captures, or not on the stream that captures: then the capture fails. */
+cudaError_t ax_emulated_forbidden(cudaStream_t on);
+#define AX_EMULATED_ALLOWED(on)                                                                    \
+    do {                                                                                           \
+        const cudaError_t allowed_ = ax_emulated_forbidden(on);                                    \
+        if (allowed_ != cudaSuccess)                                                               \
+            return allowed_;                                                                       \
+    } while (0)
 void ax_emulated_wake();
 /* From now on streams go on even if nobody of this process waits for them, soon. With the lock. */
 void ax_emulated_go_on();

@@ -1,0 +1,94 @@
+/* The emulated device's memory: the host's, which can be touched only while commands of streams run. */
+#include "kernels/cuda/emulated/machine.h"
+#include "kernels/cuda/emulated/stream.h"
+
+#include <sys/mman.h>
+
+#include <map>
+
+namespace {
+std::map<void *, size_t> device_memory; /* by address */
+size_t in_use;
+
+size_t pages(size_t bytes) {
+    return (bytes + 4095) / 4096 * 4096 + 4096;
+}
+
+/* In pages of 2 MiB if there are: what protect() costs is per page. */
+const size_t LARGE = (size_t)2 << 20;
+void *map_large(size_t bytes) {
+    char *at = (char *)mmap(nullptr, bytes + LARGE, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return nullptr;
+    char *first = (char *)(((uintptr_t)at + LARGE - 1) & -(uintptr_t)LARGE);
+    if (first > at)
+        munmap(at, (size_t)(first - at));
+    munmap(first + bytes, (size_t)(at + LARGE - first));
+    madvise(first, bytes, MADV_HUGEPAGE);
+    return first;
+}
+
+/* Less what other processes have. */
+size_t free_memory() {
+    return ax_emulated_memory() - ax_emulated_setting("AXTRAIN_EMULATED_USED", 0) - in_use;
+}
+} // namespace
+
+void ax_emulated_open_memory(bool open) {
+    for (auto &m : device_memory)
+        mprotect(m.first, m.second, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+extern "C" {
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
+    ax_emulated_hold held;
+    *available = free_memory();
+    *total = ax_emulated_memory();
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+    AX_EMULATED_ALLOWED(nullptr);
+    ax_emulated_hold held;
+    void *at = bytes > free_memory() ? nullptr : map_large(pages(bytes));
+    if (!at)
+        return cudaErrorMemoryAllocation;
+    device_memory[at] = pages(bytes);
+    in_use += bytes;
+    *p = at;
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void *p) {
+    AX_EMULATED_ALLOWED(nullptr);
+    cudaDeviceSynchronize();
+    ax_emulated_hold held;
+    auto m = device_memory.find(p);
+    if (m == device_memory.end())
+        return p ? cudaErrorInvalidValue : cudaSuccess;
+    munmap(p, m->second);
+    in_use -= m->second - 4096;
+    device_memory.erase(m);
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
+    (void)flags;
+    AX_EMULATED_ALLOWED(nullptr);
+    *p = aligned_alloc(4096, pages(bytes));
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFreeHost(void *p) {
+    AX_EMULATED_ALLOWED(nullptr);
+    free(p);
+    return cudaSuccess;
+}
+cudaError_t cudaMemset(void *p, int value, size_t bytes) {
+    AX_EMULATED_ALLOWED(nullptr);
+    ax_emulated_hold held;
+    ax_emulated_open_memory(true);
+    if (value != 0) /* fresh pages are zero already */
+        memset(p, value, bytes);
+    ax_emulated_open_memory(false);
+    return cudaSuccess;
+}
+}

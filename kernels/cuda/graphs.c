@@ -1,0 +1,331 @@
+/* What is held back, kept and captured. */
+#include "kernels/cuda/graphs.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "kernels/cuda/state.h"
+#include "kernels/operands.h"
+
+#define KEPT  256               /* sequences */
+#define BYTES ((size_t)8 << 20) /* of them all */
+#define SEEN  1024              /* hashes of sequences that came once */
+
+/* An op with its arguments behind it. */
+struct entry {
+    size_t bytes; /* of both, a multiple of 8 */
+    enum ax_op op;
+    void *work;
+};
+
+struct sequence {
+    int n; /* ops */
+    size_t bytes, room;
+    char *entries; /* owned */
+};
+
+struct kept {
+    struct sequence s;
+    cudaGraphExec_t graph; /* NULL: not captured yet */
+    bool refused;          /* cannot be captured */
+    uint64_t used;         /* when */
+};
+
+struct ax_graphs {
+    struct ax_queue *q;
+    cudaStream_t stream, capturing; /* the queue's; another one */
+    int gpu;
+    bool off, said;
+    atomic_bool stale;
+    pthread_mutex_t lock; /* of what follows */
+    struct sequence now;
+    struct kept *held; /* begins as `now`, of which nothing was launched; NULL: all of it was */
+    int n;
+    struct kept kept[KEPT];
+    size_t bytes; /* of them all */
+    uint64_t uses, n_seen, seen[SEEN];
+};
+
+/* ---- enqueueing ---- */
+
+/* Set while this thread enqueues an op's kernels. */
+static _Thread_local struct {
+    const struct ax_graphs *of;
+    cudaStream_t to;
+} issuing;
+
+static enum ax_status issue(const struct ax_graphs *g, enum ax_op op, const void *args, void *work,
+                            cudaStream_t to) {
+    issuing.of = g;
+    issuing.to = to;
+    const enum ax_status st = ax_cuda_run(g->q, op, args, work);
+    issuing.of = NULL;
+    return st;
+}
+
+static enum ax_status told_of(enum ax_status st, const struct entry *e) {
+    char shapes[512];
+    return e->op == AX_CUDA_TIME
+               ? ax_error_prefix(st, "time on cuda")
+               : ax_error_prefix(st, "%s on cuda (%s)", ax_op_name(e->op),
+                                 ax_op_describe(e->op, e + 1, shapes, sizeof shapes));
+}
+
+/* All ops of a sequence but the last `but`. */
+static enum ax_status issue_all(const struct ax_graphs *g, const struct sequence *s, int but,
+                                cudaStream_t to) {
+    const char *at = s->entries;
+    for (int i = 0; i < s->n - but; i++) {
+        const struct entry *e = (const void *)at;
+        const enum ax_status st = issue(g, e->op, e + 1, e->work, to);
+        if (st != AX_OK)
+            return told_of(st, e);
+        at += e->bytes;
+    }
+    return AX_OK;
+}
+
+static void tell(const struct ax_graphs *g, enum ax_status st) {
+    struct ax_error_record why;
+    if (st == AX_OK)
+        return;
+    ax_error_save(&why, st);
+    ax_error_clear();
+    ax_cuda_fail(g->q, &why);
+}
+
+static void issue_held(struct ax_graphs *g, int but) {
+    tell(g, issue_all(g, &g->now, but, g->stream));
+}
+
+/* ---- capturing ---- */
+
+static enum ax_status capture(const struct ax_graphs *g, const struct sequence *s,
+                              cudaGraphExec_t *out) {
+    cudaGraph_t graph = NULL;
+    AX_CUDA_TRY(cudaStreamBeginCapture(g->capturing, cudaStreamCaptureModeThreadLocal));
+    enum ax_status st = issue_all(g, s, 0, g->capturing);
+    const cudaError_t e = cudaStreamEndCapture(g->capturing, &graph);
+    if (st == AX_OK)
+        st = ax_cuda_check(e, "cudaStreamEndCapture");
+    if (st == AX_OK)
+        st = ax_cuda_check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+    return st;
+}
+
+static void refuse(struct ax_graphs *g, struct kept *k) {
+    k->refused = true;
+    if (!g->said)
+        ax_log_info("cuda: some ops are launched one by one, not as a graph: %s", ax_error_text());
+    g->said = true;
+    ax_error_clear();
+}
+
+/* `now` is complete. */
+static void replay(struct ax_graphs *g, struct kept *k) {
+    k->used = ++g->uses;
+    if (!k->graph && !k->refused && capture(g, &k->s, &k->graph) != AX_OK)
+        refuse(g, k);
+    if (!k->graph || atomic_load(&g->stale)) {
+        issue_held(g, 0);
+        return;
+    }
+    tell(g, ax_cuda_check(cudaGraphLaunch(k->graph, g->stream), "cudaGraphLaunch"));
+    g->q->counters.replayed += (uint64_t)k->s.n;
+}
+
+/* ---- what is kept ---- */
+
+static void drop(struct ax_graphs *g, struct kept *k) {
+    if (k->graph) {
+        (void)cudaStreamSynchronize(g->stream); /* it may be running */
+        (void)cudaGraphExecDestroy(k->graph);
+    }
+    g->bytes -= k->s.bytes;
+    ax_free(k->s.entries);
+    *k = g->kept[--g->n];
+    g->kept[g->n] = (struct kept){0};
+}
+
+static void drop_all(struct ax_graphs *g) {
+    while (g->n > 0)
+        drop(g, &g->kept[g->n - 1]);
+}
+
+static void drop_oldest(struct ax_graphs *g) {
+    struct kept *oldest = &g->kept[0];
+    for (int i = 1; i < g->n; i++)
+        if (g->kept[i].used < oldest->used)
+            oldest = &g->kept[i];
+    drop(g, oldest);
+}
+
+/* One that begins as `now`, and has so many bytes. */
+static struct kept *find(struct ax_graphs *g, size_t least, size_t most) {
+    for (int i = 0; i < g->n; i++)
+        if (g->kept[i].s.bytes >= least && g->kept[i].s.bytes <= most &&
+            memcmp(g->kept[i].s.entries, g->now.entries, g->now.bytes) == 0)
+            return &g->kept[i];
+    return NULL;
+}
+
+static enum ax_status keep(struct ax_graphs *g) {
+    char *entries;
+    while (g->n == KEPT || (g->n > 0 && g->bytes + g->now.bytes > BYTES))
+        drop_oldest(g);
+    AX_TRY(ax_alloc(&entries, g->now.bytes, 1));
+    memcpy(entries, g->now.entries, g->now.bytes);
+    g->kept[g->n++] =
+        (struct kept){.s = {g->now.n, g->now.bytes, g->now.bytes, entries}, .used = ++g->uses};
+    g->bytes += g->now.bytes;
+    return AX_OK;
+}
+
+/* Keeps what comes for the second time. */
+static void learn(struct ax_graphs *g) {
+    bool seen = false;
+    if (g->now.n < AX_GRAPH_LEAST)
+        return;
+    const uint64_t hash = ax_hash64(g->now.entries, g->now.bytes, 0);
+    for (int i = 0; i < SEEN; i++)
+        seen |= g->seen[i] == hash;
+    if (!seen)
+        g->seen[g->n_seen++ % SEEN] = hash;
+    else if (keep(g) != AX_OK)
+        ax_error_clear(); /* it works without */
+}
+
+/* ---- a sequence ---- */
+
+static void end(struct ax_graphs *g) {
+    if (g->now.n == 0)
+        return;
+    struct kept *same = g->held ? find(g, g->now.bytes, g->now.bytes) : NULL;
+    if (same) {
+        replay(g, same);
+    } else {
+        if (g->held)
+            issue_held(g, 0);
+        learn(g);
+    }
+    g->now.n = 0;
+    g->now.bytes = 0;
+    g->held = NULL;
+}
+
+static enum ax_status append(struct sequence *s, enum ax_op op, const void *args, size_t size,
+                             void *work) {
+    const size_t bytes = sizeof(struct entry) + (size + 7) / 8 * 8;
+    if (s->bytes + bytes > s->room) {
+        const size_t room = 2 * (s->room + bytes);
+        AX_TRY(ax_regrow(&s->entries, s->room, room, 1));
+        s->room = room;
+    }
+    char *at = s->entries + s->bytes;
+    memset(at, 0, bytes);
+    *(struct entry *)(void *)at = (struct entry){bytes, op, work};
+    memcpy(at + sizeof(struct entry), args, size);
+    s->bytes += bytes;
+    s->n++;
+    return AX_OK;
+}
+
+/* A kept sequence that begins as `now`: the held one, which began as its first `before` bytes, or another. */
+static struct kept *follow(struct ax_graphs *g, size_t before) {
+    const struct kept *k = g->held;
+    const bool goes_on =
+        k && k->s.bytes >= g->now.bytes &&
+        memcmp(k->s.entries + before, g->now.entries + before, g->now.bytes - before) == 0;
+    return goes_on ? g->held : find(g, g->now.bytes, SIZE_MAX);
+}
+
+/* If the held one is whole, a longer one that begins with it, or NULL. */
+static struct kept *longer(struct ax_graphs *g) {
+    return g->held->s.bytes > g->now.bytes ? g->held : find(g, g->now.bytes + 1, SIZE_MAX);
+}
+
+static enum ax_status add(struct ax_graphs *g, enum ax_op op, const void *args, size_t size,
+                          void *work) {
+    const bool held = g->held != NULL, first = g->now.n == 0;
+    const size_t before = g->now.bytes;
+    enum ax_status st = AX_OK;
+    if (first && atomic_exchange(&g->stale, false))
+        drop_all(g);
+    AX_TRY(append(&g->now, op, args, size, work));
+    if (held || first)
+        g->held = follow(g, before);
+    if (!g->held) {
+        if (held)
+            issue_held(g, 1);
+        st = issue(g, op, args, work, g->stream);
+    }
+    if ((g->held && !longer(g)) || g->now.n == AX_GRAPH_OPS)
+        end(g);
+    return st;
+}
+
+/* Not what depends on data that the host waits for, nor what somebody takes the time of. */
+static bool may_be_held(const struct ax_graphs *g, enum ax_op op) {
+    return !g->off && op != AX_OP_grouped_gemm && !g->q->timing && !g->q->timeline;
+}
+
+enum ax_status ax_graphs_op(struct ax_graphs *g, enum ax_op op, const void *args, size_t size,
+                            void *work) {
+    if (!may_be_held(g, op))
+        return issue(g, op, args, work, ax_graphs_stream(g));
+    pthread_mutex_lock(&g->lock);
+    const enum ax_status st = add(g, op, args, size, work);
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+cudaStream_t ax_graphs_stream(struct ax_graphs *g) {
+    if (issuing.of == g)
+        return issuing.to;
+    pthread_mutex_lock(&g->lock);
+    if (g->held)
+        (void)cudaSetDevice(g->gpu); /* not every thread has */
+    end(g);
+    pthread_mutex_unlock(&g->lock);
+    return g->stream;
+}
+
+void ax_graphs_forget(struct ax_graphs *g) {
+    atomic_store(&g->stale, true);
+}
+
+/* ---- opening ---- */
+
+enum ax_status ax_graphs_open(struct ax_graphs **out, struct ax_queue *q, cudaStream_t stream) {
+    struct ax_graphs *g;
+    const char *wish = getenv("AXTRAIN_CUDA_GRAPHS");
+    AX_TRY(ax_alloc(&g, 1, sizeof *g));
+    *out = g;
+    g->q = q;
+    g->stream = stream;
+    g->off = wish && strcmp(wish, "off") == 0;
+    pthread_mutex_init(&g->lock, NULL);
+    AX_CUDA_TRY(cudaGetDevice(&g->gpu));
+    AX_CUDA_TRY(cudaStreamCreateWithFlags(&g->capturing, cudaStreamNonBlocking));
+    return AX_OK;
+}
+
+void ax_graphs_close(struct ax_graphs *g) {
+    if (!g)
+        return;
+    (void)ax_graphs_stream(g);
+    drop_all(g);
+    if (g->capturing)
+        (void)cudaStreamDestroy(g->capturing);
+    ax_free(g->now.entries);
+    pthread_mutex_destroy(&g->lock);
+    ax_free(g);
+}

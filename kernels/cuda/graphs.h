@@ -1,0 +1,34 @@
+/* Sequences of ops that come again, as CUDA graphs: one launch instead of one for each kernel.
+ *
+ * A sequence is what a queue gets until something else uses its stream (a copy, a ticket, a transfer, a
+ * read, an op whose launches depend on data), of at most AX_GRAPH_OPS ops. One that came twice is kept,
+ * with all that its ops were given: arguments, addresses, workspaces. While ops are those that a kept
+ * sequence begins with, they are held back. If it becomes whole, its graph is launched, captured the first
+ * time; if an op differs in any byte, those that were held back are launched one by one, as the others. So
+ * whatever changes from step to step (how many documents there are, or rows with labels) makes another
+ * sequence, and no graph computes with old arguments.
+ *
+ * Errors of ops that were held back are told to whoever waits for the queue (ax_cuda_fail). What cannot be
+ * captured is launched one by one. AXTRAIN_CUDA_GRAPHS=off: nothing is held back. */
+#ifndef AX_KERNELS_CUDA_GRAPHS_H
+#define AX_KERNELS_CUDA_GRAPHS_H
+
+#include "kernels/cuda/cuda.h"
+
+#define AX_GRAPH_OPS   64 /* of a sequence, at most: meanwhile the GPU may have nothing to do */
+#define AX_GRAPH_LEAST 8  /* of one that is worth it */
+
+struct ax_graphs;
+
+/* For the calling thread's GPU. Both borrowed; the stream is the queue's. */
+enum ax_status ax_graphs_open(struct ax_graphs **out, struct ax_queue *q, cudaStream_t stream);
+void ax_graphs_close(struct ax_graphs *g);
+/* Enqueues an op with `size` bytes of arguments, in which what is between members is 0; now, or later. */
+enum ax_status ax_graphs_op(struct ax_graphs *g, enum ax_op op, const void *args, size_t size,
+                            void *work);
+/* The queue's stream, after all that was held back; for an op, the one it is to enqueue on. From any thread. */
+cudaStream_t ax_graphs_stream(struct ax_graphs *g);
+/* Kept graphs are not launched any more: kernels or algorithms are others now. From any thread. */
+void ax_graphs_forget(struct ax_graphs *g);
+
+#endif
