@@ -23,7 +23,7 @@
 struct ax_fake_quant {
     struct ax_scheme scheme;
     bool on;       /* in this pass */
-    bool stored;   /* the weights are a quantized folder's: only inputs are quantized */
+    bool stored;   /* weights are values already (a folder's): only inputs are quantized */
     bool straight; /* gradients pass through clamping, too: adapters of frozen weights */
     int64_t used;  /* of FP8 training: tokens of this rank's batch that are no padding */
 };

@@ -22,6 +22,13 @@ static struct ax_tensor take(struct ax_calibration *c, int rows, const char *nam
     return t;
 }
 
+/* How the products of a unit round, unless the version is the original: those of the embedding and the head
+ * their matrix and its inputs, those of layers only inputs, because their weights are values already. */
+static void use_version(struct ax_calibration *c, enum ax_version v, bool layer) {
+    c->model->quant.on = v != AX_VERSION_ORIGINAL;
+    c->model->quant.stored = layer;
+}
+
 static enum ax_status begin_row(struct ax_calibration *c, int row, struct ax_pass *p) {
     struct ax_model *m = c->model;
     const struct ax_calibration_row *r = &c->rows->rows[row];
@@ -78,11 +85,6 @@ static void take_seen(struct ax_calibration *c) {
         ax_stack_push(&m->rt->arena.persistent, "what linears read", ax_tensor_bytes(&c->seen));
 }
 
-/* Of the embedding and the head: their values, unless it is the original. */
-static void use_version(struct ax_calibration *c, enum ax_version v) {
-    c->model->quant.on = v != AX_VERSION_ORIGINAL;
-}
-
 enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
                                    const struct ax_calibration_rows *rows) {
     struct ax_stack *stack = &m->rt->arena.persistent;
@@ -100,7 +102,7 @@ enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
     AX_TRY(ax_unit_gather(&m->units[0], m->rt));
     AX_TRY(run_rows(c, 0, 0, rows->n, &c->rows_x));
     for (int v = 0; v < AX_VERSIONS; v++) {
-        use_version(c, (enum ax_version)v);
+        use_version(c, (enum ax_version)v, false);
         c->held_x[v] = take(c, held(c), "measured rows");
         AX_TRY(run_rows(c, 0, rows->first_held, held(c), &c->held_x[v]));
     }
@@ -134,6 +136,7 @@ static enum ax_status visit_rows(const struct half *h, visit_fn *visit) {
     struct ax_stack *scratch = &c->model->rt->arena.scratch;
     const int unit = h->l->index + 1;
     int64_t at = 0;
+    use_version(c, AX_VERSION_CHOSEN, true);
     for (int i = 0; i < count(c, c->rows->n); i++) {
         struct half_row row = {.f = &c->slot.frames[unit]};
         AX_TRY(begin_row(c, i, &row.p));
@@ -203,6 +206,7 @@ enum ax_status ax_calibration_advance(struct ax_calibration *c, const struct ax_
 }
 
 enum ax_status ax_calibration_measure(struct ax_calibration *c, int layer, enum ax_version v) {
+    use_version(c, v, true);
     return run_rows(c, layer + 1, c->rows->first_held, held(c), &c->held_x[v]);
 }
 
@@ -266,7 +270,7 @@ enum ax_status ax_calibration_loss(struct ax_calibration *c, enum ax_version v, 
     const struct ax_model *m = c->model;
     const int64_t T = c->batch.cap;
     struct sums s = {0};
-    use_version(c, v);
+    use_version(c, v, false);
     AX_TRY(ax_model_gather(m, m->n_units - 1));
     for (int i = 0; i < count(c, held(c)); i++) {
         const struct ax_tensor row = ax_tensor_rows(&c->held_x[v], i * T, T);

@@ -264,14 +264,11 @@ static enum ax_status plan_layers(struct work *w) {
 static enum ax_status calibrated(struct ax_runtime *rt, void *ctx) {
     struct work *w = ctx;
     struct ax_model model;
-    struct ax_scheme ends = w->m->scheme; /* what layers compute with is in their weights */
-    ends.quantizes_input = false;
     const bool bf16 = w->arch.dtype == AX_BF16 && ax_cpu_prefers_bf16(ax_cpu_isa());
     const struct ax_model_options o = {.dtype = bf16 ? AX_BF16 : AX_F32,
                                        .max_positions = w->m->rows->capacity,
                                        .one_layer = true,
-                                       .qat = &ends,
-                                       .unquantized_first = w->arch.n_layers};
+                                       .qat = &w->m->scheme};
     w->q = rt->q;
     w->layers = (struct ax_quantize_layers){.model = &model,
                                             .hf = &w->hf,
