@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/panels.h"
 #include "kernels/scheme.h"
 #include "tests/kernels/harness.h"
@@ -51,8 +52,9 @@ static struct operands make(const struct sizes *s, enum ax_dtype dtype) {
     const struct ax_tensor codes =
         take(ax_quant_info(s->kind)->codes, 1, ax_quant_code_bytes(s->kind, numel));
     const struct ax_tensor scale = take(AX_F32, 1, blocks), bias = numbers(dtype, 1, s->n);
+    const int n_codes = s->kind == AX_QUANT_FP8 ? 125 : 256; /* others are no numbers */
     for (int64_t i = 0; i < codes.shape[1]; i++)
-        ((unsigned char *)codes.data)[i] = (unsigned char)(i * 37 % 125);
+        ((unsigned char *)codes.data)[i] = (unsigned char)((i * 37 + i / 256 * 11) % n_codes);
     for (int64_t i = 0; i < blocks; i++)
         ((float *)scale.data)[i] = 0.001F * (float)(1 + i % 29);
     o.codes = ax_tensor_1d(codes.dtype, codes.data, codes.shape[1]);
@@ -188,13 +190,64 @@ static void cpu_has_them(void **state) {
     all_cases("cpu", 3);
 }
 
+#if defined(__x86_64__)
+/* kernels/cpu/vec/packed_panels.h */
+void ax_packed_panels_avx512bf16(const struct ax_packed_gemm *a, const struct ax_gemm *g, bool vbmi,
+                                 int threads);
+
+static void multiply_panels(const struct sizes *s, const struct operands *o, int64_t rows,
+                            bool vbmi, const struct ax_tensor *got) {
+    const struct ax_packed_gemm p = {.a = ax_tensor_rows(&o->x, 0, rows),
+                                     .codes = o->codes,
+                                     .scale = o->scale,
+                                     .c = ax_tensor_rows(got, 0, rows),
+                                     .bias = o->bias,
+                                     .block = s->block,
+                                     .kind = s->kind};
+    const struct ax_gemm g = {.a = p.a, .c = p.c, .bias = p.bias, .trans_b = true, .alpha = 1};
+    ax_packed_panels_avx512bf16(&p, &g, vbmi, 1);
+}
+
+static void conversion_has_the_bits_of_look_ups(void **state) {
+    (void)state;
+    struct machine m;
+    int compared = 0;
+    if (!ax_cpu_has(AX_CPU_AVX512BF16) || !ax_cpu_has_vbmi())
+        skip();
+    machine_open(&m, "ref", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct sizes *s = &cases[i];
+        if (s->kind != AX_QUANT_INT8 || !ax_code_panels_fit(s->kind, s->n, s->k, s->block))
+            continue;
+        struct operands o = make(s, AX_BF16);
+        const struct ax_tensor want = take(AX_F32, MOST, s->n), got = take(AX_F32, MOST, s->n);
+        to_panels(&m, s, &o);
+        for (int64_t rows = 1; rows <= 9; rows++, compared++) {
+            multiply_panels(s, &o, rows, false, &want);
+            multiply_panels(s, &o, rows, true, &got);
+            assert_memory_equal(want.data, got.data, (size_t)(rows * s->n) * sizeof(float));
+        }
+        ax_free(want.data);
+        ax_free(got.data);
+        release(&o);
+    }
+    assert_int_equal(compared, 2 * 9);
+    machine_close(&m);
+}
+#endif
+
 static void ref_has_them(void **state) {
     (void)state;
     all_cases("ref", 1);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cpu_has_them),
-                                       cmocka_unit_test(ref_has_them)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cpu_has_them),
+#if defined(__x86_64__)
+        cmocka_unit_test(conversion_has_the_bits_of_look_ups),
+#endif
+        cmocka_unit_test(ref_has_them),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

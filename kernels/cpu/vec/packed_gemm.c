@@ -3,6 +3,7 @@
  * become pairs of bf16 there. Others are unpacked first.
  *
  * An element's sum adds the pairs in ascending order from 0, as everywhere: same bits. */
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/gemm.h"
 #include "kernels/cpu/vec/gemm_pack.h"
@@ -214,7 +215,7 @@ enum ax_status AX_VEC(ax_cpu_packed_gemm)(struct ax_queue *q, const struct ax_pa
     const struct ax_dequantize d = {
         .out = g.b, .codes = a->codes, .scale = a->scale, .block = a->block, .kind = a->kind};
     if (a->codes.panels && any)
-        PANELS(a, &g, AX_VEC(ax_gemm_threads)(&g, q->threads));
+        PANELS(a, &g, ax_cpu_has_vbmi(), AX_VEC(ax_gemm_threads)(&g, q->threads));
     if (a->codes.panels || !any)
         return AX_OK;
     if (is_few(a)) {

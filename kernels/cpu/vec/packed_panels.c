@@ -1,12 +1,13 @@
 /* Codes in panels: 16 rows of W at a time, in the order in which the pairs of a sum are made of them. A
- * code becomes a pair's number without its scale, which is exact for integers: two in a byte by one look-up
- * for 32 of them, of a byte by conversion. The sum of a block is multiplied with the scales of its rows.
+ * code becomes a pair's number without its scale (code_numbers.h). The sum of a block is multiplied with the
+ * scales of its rows.
  *
  * A block's sum adds the pairs in ascending order from 0, and the blocks' sums are added in ascending
- * order: whatever the number of rows, the same bits. Two panels at a time, or three of many
- * rows, which then load less of x; the same place of the next ones is prefetched. */
+ * order: whatever the number of rows, the same bits. Three panels at a time, because a sum waits for its last
+ * product, and products of few rows have few sums; the same place of the next ones is prefetched. */
 #include "kernels/cpu/vec/packed_panels.h"
 
+#include "kernels/cpu/vec/code_numbers.h"
 #include "kernels/cpu/vec/split.h"
 #include "kernels/panels.h"
 #include "kernels/scheme.h"
@@ -14,10 +15,12 @@
 #ifdef __AVX512BF16__
 
 #define MOST  8 /* rows of x at a time */
+#define FEW   4 /* rows, most, whose sums leave registers for what look-ups of bytes need */
 #define WIDTH 3 /* panels, most */
 #define PAIRS 4 /* of 8 columns */
 
-typedef uint16_t v_words __attribute__((vector_size(64)));
+/* Two codes in a byte; else how integers become numbers. */
+enum kind { NIBBLES, CONVERTED, LOOKED_UP };
 
 bool AX_VEC(ax_packed_panels_supports)(const struct ax_packed_gemm *a) {
     return a->a.dtype == AX_BF16;
@@ -27,10 +30,12 @@ bool AX_VEC(ax_packed_panels_supports)(const struct ax_packed_gemm *a) {
 struct codes {
     const unsigned char *at;
     const float *scale, *values;                  /* [16], of codes two in a byte */
+    const struct byte_tables *bytes;              /* of LOOKED_UP */
     int64_t stride, scales, step, blocks, groups; /* of 8 columns in a block */
 };
 
-static struct codes codes_at(const struct ax_packed_gemm *a, int64_t panel) {
+static struct codes codes_at(const struct ax_packed_gemm *a, int64_t panel,
+                             const struct byte_tables *bytes) {
     const int64_t k = a->a.shape[1], blocks = k / a->block;
     const float *values = ax_quant_info(a->kind)->values;
     const int64_t step = 8 * AX_PANEL_ROWS / (values ? 2 : 1);
@@ -41,26 +46,9 @@ static struct codes codes_at(const struct ax_packed_gemm *a, int64_t panel) {
                           .scales = scales,
                           .step = step,
                           .values = values,
+                          .bytes = bytes,
                           .blocks = blocks,
                           .groups = a->block / 8};
-}
-
-/* The values of codes in bf16, twice: a look-up reads five bits, of which the highest is of the next code. */
-AX_INLINE __m512i table_of(const float *values) {
-    const v_float all = _mm512_loadu_ps(values);
-    return (__m512i)_mm512_cvtne2ps_pbh(all, all);
-}
-
-AX_INLINE v_float sixteen(const unsigned char *c) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)c)));
-}
-
-/* Pair p of 8 columns at c, of 16 rows, without scales. */
-AX_INLINE __m512bh numbers(bool nibbles, const unsigned char *c, __m512i table, int p) {
-    if (!nibbles)
-        return _mm512_cvtne2ps_pbh(sixteen(c + 32 * p + 16), sixteen(c + 32 * p));
-    const v_words words = (v_words)_mm512_loadu_si512((const void *)c) >> 4 * p;
-    return (__m512bh)_mm512_permutexvar_epi16((__m512i)words, table);
 }
 
 /* The sums of one block, [rows][NR] of `width` panels, times scales: are acc, or are added to it. */
@@ -77,11 +65,23 @@ AX_INLINE void add_block(int rows, int width, v_float sum[MOST][WIDTH], const st
         }
 }
 
-/* acc [rows][NR] of `width` panels and rows of x, `stride` elements apart. nibbles, rows and width are
+/* Pair p of 8 columns at c, of 16 rows. `looked` keeps the halves of pair p + 1 where p is even. */
+AX_INLINE __m512bh numbers(enum kind kind, const struct codes *w, const unsigned char *c,
+                           __m512i table, int p, struct halves *looked) {
+    if (kind == NIBBLES)
+        return nibble_numbers(table, c, p);
+    if (kind == CONVERTED)
+        return converted_numbers(c + 32 * p);
+    if (p % 2 == 0)
+        *looked = look_up(w->bytes, c + 32 * p);
+    return join(w->bytes, *looked, p % 2);
+}
+
+/* acc [rows][NR] of `width` panels and rows of x, `stride` elements apart. kind, rows and width are
  * constants after inlining. */
-AX_INLINE void tile(bool nibbles, int rows, int width, struct codes w, const uint16_t *x,
+AX_INLINE void tile(enum kind kind, int rows, int width, struct codes w, const uint16_t *x,
                     int64_t stride, float *acc) {
-    const __m512i table = nibbles ? table_of(w.values) : _mm512_setzero_si512();
+    const __m512i table = kind == NIBBLES ? nibble_table(w.values) : _mm512_setzero_si512();
     for (int64_t b = 0; b < w.blocks; b++) {
         v_float sum[MOST][WIDTH];
 #pragma GCC unroll 8
@@ -89,17 +89,21 @@ AX_INLINE void tile(bool nibbles, int rows, int width, struct codes w, const uin
 #pragma GCC unroll 3
             for (int v = 0; v < width; v++)
                 sum[r][v] = v_set(0);
+#pragma GCC unroll 3
+        for (int v = 0; v < width; v++)
+            __builtin_prefetch(w.scale + (v + width) * w.scales + b * AX_PANEL_ROWS, 0, 2);
         for (int64_t g = 0; g < w.groups; g++, w.at += w.step, x += 2 * PAIRS) {
+            struct halves looked[WIDTH];
 #pragma GCC unroll 3
             for (int v = 0; v < width; v++)
-                for (int64_t i = 0; i < (nibbles ? 1 : 2); i++)
+                for (int64_t i = 0; i < (kind == NIBBLES ? 1 : 2); i++)
                     __builtin_prefetch(w.at + (v + width) * w.stride + 64 * i, 0, 2);
 #pragma GCC unroll 4
             for (int p = 0; p < PAIRS; p++) {
                 __m512bh unit[WIDTH];
 #pragma GCC unroll 3
                 for (int v = 0; v < width; v++)
-                    unit[v] = numbers(nibbles, w.at + v * w.stride, table, p);
+                    unit[v] = numbers(kind, &w, w.at + v * w.stride, table, p, &looked[v]);
 #pragma GCC unroll 8
                 for (int r = 0; r < rows; r++) {
                     const v_float one = ax_pair_at(x + r * stride + 2 * p);
@@ -115,40 +119,38 @@ AX_INLINE void tile(bool nibbles, int rows, int width, struct codes w, const uin
 
 typedef void tile_fn(struct codes w, const uint16_t *x, int64_t stride, float *acc);
 
-#define DEFINE(kind, nibbles, rows, width)                                                         \
+#define DEFINE(kind, rows, width)                                                                  \
     static void kind##_##rows##x##width(struct codes w, const uint16_t *x, int64_t stride,         \
                                         float *acc) {                                              \
-        tile(nibbles, rows, width, w, x, stride, acc);                                             \
+        tile(kind, rows, width, w, x, stride, acc);                                                \
     }
-#define DEFINE_ROWS(kind, nibbles, rows)                                                           \
-    DEFINE(kind, nibbles, rows, 1) DEFINE(kind, nibbles, rows, 2) DEFINE(kind, nibbles, rows, 3)
-#define NAMES(kind, unused, rows) {kind##_##rows##x1, kind##_##rows##x2, kind##_##rows##x3},
-#define FOR_ROWS(X, kind, nibbles)                                                                 \
-    X(kind, nibbles, 1)                                                                            \
-    X(kind, nibbles, 2)                                                                            \
-    X(kind, nibbles, 3)                                                                            \
-    X(kind, nibbles, 4)                                                                            \
-    X(kind, nibbles, 5)                                                                            \
-    X(kind, nibbles, 6)                                                                            \
-    X(kind, nibbles, 7)                                                                            \
-    X(kind, nibbles, 8)
-FOR_ROWS(DEFINE_ROWS, nibbles, true)
-FOR_ROWS(DEFINE_ROWS, bytes, false)
-static tile_fn *const of_nibbles[MOST][WIDTH] = {FOR_ROWS(NAMES, nibbles, true)};
-static tile_fn *const of_bytes[MOST][WIDTH] = {FOR_ROWS(NAMES, bytes, false)};
+#define DEFINE_ROWS(kind, rows) DEFINE(kind, rows, 1) DEFINE(kind, rows, 2) DEFINE(kind, rows, 3)
+#define NAMES(kind, rows)       {kind##_##rows##x1, kind##_##rows##x2, kind##_##rows##x3},
+#define FOR_FEW(X, kind)        X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4)
+#define FOR_MOST(X, kind)       FOR_FEW(X, kind) X(kind, 5) X(kind, 6) X(kind, 7) X(kind, 8)
+FOR_MOST(DEFINE_ROWS, NIBBLES)
+FOR_MOST(DEFINE_ROWS, CONVERTED)
+FOR_FEW(DEFINE_ROWS, LOOKED_UP)
+static tile_fn *const tiles[][MOST][WIDTH] = {
+    [NIBBLES] = {FOR_MOST(NAMES, NIBBLES)},
+    [CONVERTED] = {FOR_MOST(NAMES, CONVERTED)},
+    [LOOKED_UP] = {FOR_FEW(NAMES, LOOKED_UP)},
+};
 
-void AX_VEC(ax_packed_panels)(const struct ax_packed_gemm *a, const struct ax_gemm *g,
+void AX_VEC(ax_packed_panels)(const struct ax_packed_gemm *a, const struct ax_gemm *g, bool vbmi,
                               int threads) {
     const int64_t panels = a->c.shape[1] / AX_PANEL_ROWS, stride = a->a.row_stride;
-    tile_fn *const(*tiles)[WIDTH] = ax_quant_info(a->kind)->values ? of_nibbles : of_bytes;
-    const int64_t width = a->a.shape[0] < MOST ? 2 : WIDTH;
-    AX_PARALLEL_FOR (threads, i, ceil_div(panels, width)) {
-        const int64_t first = i * width, n = least(width, panels - first);
+    const bool nibbles = ax_quant_info(a->kind)->values != NULL;
+    struct byte_tables bytes;
+    make_byte_tables(&bytes);
+    AX_PARALLEL_FOR (threads, i, ceil_div(panels, WIDTH)) {
+        const int64_t first = i * WIDTH, n = least(WIDTH, panels - first);
         for (int64_t r = 0; r < a->a.shape[0]; r += MOST) {
             const int64_t rows = least(MOST, a->a.shape[0] - r);
             float acc[MOST * AX_GEMM_NR];
-            tiles[rows - 1][n - 1](codes_at(a, first), (const uint16_t *)a->a.data + r * stride,
-                                   stride, acc);
+            const enum kind kind = nibbles ? NIBBLES : vbmi && rows <= FEW ? LOOKED_UP : CONVERTED;
+            tiles[kind][rows - 1][n - 1](codes_at(a, first, &bytes),
+                                         (const uint16_t *)a->a.data + r * stride, stride, acc);
             AX_VEC(ax_gemm_store)(g, acc, r, first * AX_PANEL_ROWS, rows, n * AX_PANEL_ROWS);
         }
     }
@@ -161,10 +163,11 @@ bool AX_VEC(ax_packed_panels_supports)(const struct ax_packed_gemm *a) {
     return false;
 }
 
-void AX_VEC(ax_packed_panels)(const struct ax_packed_gemm *a, const struct ax_gemm *g,
+void AX_VEC(ax_packed_panels)(const struct ax_packed_gemm *a, const struct ax_gemm *g, bool vbmi,
                               int threads) {
     (void)a;
     (void)g;
+    (void)vbmi;
     (void)threads;
 }
 
