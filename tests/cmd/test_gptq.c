@@ -295,7 +295,13 @@ static void test_only_measured(void **state) {
     assert_true(same_files("measured", "plain"));
 }
 
-/* The perplexity that is printed is that of the folder as it runs: `axtrain eval` says the same. */
+static double evaluated(const char *model, const char *rows, const char *type) {
+    sft_command = "eval";
+    EXPECT(0, "perplexity", model, "--data", rows, "--type", type);
+    return number_after("perplexity  ");
+}
+
+/* The perplexities that are printed are those of the folders as they run: `axtrain eval` says the same. */
 static void test_perplexity_is_that_of_the_folder(void **state) {
     (void)state;
     static const struct {
@@ -318,18 +324,19 @@ static void test_perplexity_is_that_of_the_folder(void **state) {
     snprintf(rows[0], sizeof rows[0], "%s", rows_file(10));
     snprintf(rows[1], sizeof rows[1], "%s", in_scratch("ids.jsonl"));
     snprintf(dst, sizeof dst, "%s", in_scratch("as-it-runs"));
+    const double originals[] = {evaluated(models[0], rows[0], "completion"),
+                                evaluated(models[1], rows[1], "")};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *file = rows[cases[i].mixture], *type = cases[i].mixture ? "" : "completion";
         assert_int_equal(ax_remove_tree(dst), AX_OK);
         sft_command = "quantize";
         EXPECT(0, cases[i].said, models[cases[i].mixture], dst, "--scheme", cases[i].scheme,
                "--calibrate", file, "--type", type, cases[i].flag);
-        const double after = number_after("before, ");
-        sft_command = "eval";
-        EXPECT(0, "perplexity", dst, "--data", file, "--type", type);
-        if (number_after("perplexity  ") != after)
-            fail_msg("%s: %.4f, eval says %.4f", cases[i].scheme, after,
-                     number_after("perplexity  "));
+        const double before = number_after("tokens): "), after = number_after("before, ");
+        const double original = originals[cases[i].mixture], now = evaluated(dst, file, type);
+        if (before != original || after != now)
+            fail_msg("%s: %.4f before, %.4f after; eval says %.4f, %.4f", cases[i].scheme, before,
+                     after, original, now);
     }
 }
 

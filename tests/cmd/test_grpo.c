@@ -380,6 +380,17 @@ static void verdicts_are_counted(void **state) {
 
 /* ---- going on ---- */
 
+/* Two prompts of 40 are done after the last of the four turns that they are trained in. */
+static void expect_epochs(const char *folder) {
+    static const double prompts[] = {0, 0, 0, 2, 2, 2};
+    double epoch[8];
+    assert_int_equal(numbers(folder, "epoch", epoch, 8), 6);
+    for (int k = 0; k < 6; k++)
+        if (!(fabs(epoch[k] - prompts[k] / 40) < 1e-6))
+            fail_msg("%s, step %d: epoch %g, expected %g", folder, k + 1, epoch[k],
+                     prompts[k] / 40);
+}
+
 /* In the middle of a generation: two steps of it, each taken twice. */
 static void goes_on_within_a_generation(void **state) {
     (void)state;
@@ -396,6 +407,8 @@ static void goes_on_within_a_generation(void **state) {
         snprintf(more, sizeof more, "resume_from_checkpoint=auto max_steps=6 %s", options[i]);
         train("b", config, more);
         same_run("a", "b", "model.safetensors");
+        expect_epochs("a");
+        expect_epochs("b");
         clear("a");
         clear("b");
     }

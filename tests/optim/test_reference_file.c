@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "data/pipeline/cache.h"
 #include "optim/reference_file.h"
@@ -78,10 +79,30 @@ static void files_of_others_are_refused(void **state) {
     done(&model);
 }
 
+/* A writer that ended between its two renames has moved the old folder aside. */
+static void a_cut_replacement_is_repaired(void **state) {
+    (void)state;
+    struct ax_reference_file f = of("e", documents);
+    float read[N];
+    bool found = false;
+    char *folder, *aside;
+    assert_int_equal(ax_reference_file_write(&f, values), AX_OK);
+    assert_int_equal(ax_cache_path(&folder, f.cache, f.description), AX_OK);
+    assert_int_equal(ax_sprintf(&aside, "%s.old-%ld", folder, (long)getpid()), AX_OK);
+    assert_int_equal(rename(folder, aside), 0);
+    assert_int_equal(ax_reference_file_read(&f, read, &found), AX_OK);
+    assert_true(found);
+    assert_memory_equal(read, values, sizeof values);
+    ax_free(folder);
+    ax_free(aside);
+    done(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_is_read),
         cmocka_unit_test(files_of_others_are_refused),
+        cmocka_unit_test(a_cut_replacement_is_repaired),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
