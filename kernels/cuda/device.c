@@ -30,7 +30,10 @@ struct state {
     struct slot slots[SLOTS];
     char *room; /* pinned, for the views of calls */
     size_t room_bytes;
-    struct ax_error_record failed; /* the first call or transfer that failed */
+    /* The first call or transfer that failed. A lock of its own: a function of the host takes it, for which
+     * CUDA's calls may wait, and `lock` is held in these. */
+    pthread_mutex_t failing;
+    struct ax_error_record failed;
 };
 
 /* ---- errors ---- */
@@ -126,18 +129,18 @@ static uint64_t cuda_signal(struct ax_queue *q) {
 
 /* What calls that are done, and transfers that were given up, have to tell. */
 static enum ax_status failed(struct state *s) {
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->failing);
     const enum ax_status st = s->failed.st;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->failing);
     return st == AX_OK ? AX_OK : ax_error_restore(&s->failed);
 }
 
 void ax_cuda_fail(struct ax_queue *q, const struct ax_error_record *why) {
     struct state *s = q->device_state;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->failing);
     if (s->failed.st == AX_OK)
         s->failed = *why;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->failing);
 }
 
 /* Hands over the value that came with a ticket. */
@@ -212,6 +215,7 @@ static void cuda_close(struct ax_queue *q) {
     if (s->stream)
         (void)cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->failing);
     ax_free(s);
 }
 
@@ -220,6 +224,7 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     AX_TRY(ax_cuda_use());
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->failing, NULL);
     q->device_state = s;
     enum ax_status st = open_marks(s);
     if (st == AX_OK)
