@@ -39,6 +39,7 @@ enum ax_status ax_case_create(struct ax_case *c, enum ax_op op, const struct ax_
         ax_case_free(c);
         return st;
     }
+    c->at = c->memory;
     memset(c->memory, 0xff, c->bytes);
     memset(c->args, 0, ax_op_args_size(op));
     c->scalars = (struct ax_step_scalars *)(void *)c->memory;
@@ -55,6 +56,20 @@ void ax_case_free(struct ax_case *c) {
     ax_free(c->args);
     ax_free(c->memory);
     *c = (struct ax_case){.op = c->op};
+}
+
+/* Those words of the arguments that are addresses in the old place. */
+void ax_case_move(struct ax_case *c, char AX_DEVICE *to) {
+    const size_t size = ax_op_args_size(c->op);
+    for (size_t at = 0; at + sizeof(uintptr_t) <= size; at += sizeof(uintptr_t)) {
+        uintptr_t word;
+        memcpy(&word, (char *)c->args + at, sizeof word);
+        if (word - (uintptr_t)c->at >= c->bytes)
+            continue;
+        word += (uintptr_t)to - (uintptr_t)c->at;
+        memcpy((char *)c->args + at, &word, sizeof word);
+    }
+    c->at = to;
 }
 
 enum ax_status ax_case_prepare(const struct ax_case *c, struct ax_queue *q) {

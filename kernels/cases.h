@@ -16,6 +16,7 @@ struct ax_case {
     enum ax_dtype dtype; /* the compute dtype: AX_F64, AX_F32 or AX_BF16 */
     void *args;          /* struct ax_<op> */
     char *memory;        /* all operands, and `scalars` */
+    char AX_DEVICE *at;  /* where args point to: memory, or what ax_case_move was given */
     size_t bytes;
     struct ax_step_scalars *scalars;
 };
@@ -27,6 +28,8 @@ enum ax_status ax_case_create(struct ax_case *c, enum ax_op op, const struct ax_
  * for other ops. */
 enum ax_status ax_case_prepare(const struct ax_case *c, struct ax_queue *q);
 void ax_case_free(struct ax_case *c); /* safe on a zeroed one */
+/* Lets args point to a copy of `memory`, such as a device's, or to `memory` again. */
+void ax_case_move(struct ax_case *c, char AX_DEVICE *to);
 
 enum ax_status ax_case_run(const struct ax_case *c, struct ax_queue *q);
 /* ax_run_<op> with the op given by number and untyped arguments. */

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "kernels/ops/family.h"
 #include "kernels/panels.h"
 #include "kernels/queue.h"
@@ -93,7 +92,7 @@ struct ax_call {
     const struct ax_ops *run; /* the backend to call */
     void *work;               /* workspace or NULL */
     size_t mark;              /* of the scratch stack before the workspace */
-    double start;             /* seconds, while timing */
+    double start;             /* on the timeline's clock */
 };
 
 static void check(enum ax_op op, const void *args) {
@@ -108,9 +107,7 @@ static void check(enum ax_op op, const void *args) {
 
 /* 0: nobody wants to know. */
 static double now_of(const struct ax_queue *q) {
-    if (q->timeline)
-        return ax_timeline_now(q->timeline);
-    return q->timing ? ax_clock_now() : 0;
+    return q->timeline ? ax_timeline_now(q->timeline) : 0;
 }
 
 /* On a meta queue the planned backend (q->model) decides about fallback and workspace as it would
@@ -136,14 +133,14 @@ static enum ax_status begin(struct ax_queue *q, enum ax_op op, const void *args,
     call->work = bytes > 0 ? ax_stack_push(q->scratch, "workspace", bytes) : NULL;
     call->run = q->ops == q->model ? chosen : q->ops;
     call->start = now_of(q);
-    return AX_OK;
+    return q->op_times ? ax_queue_time(q, q->op_times + op, -1) : AX_OK;
 }
 
 static enum ax_status end(struct ax_queue *q, enum ax_op op, const void *args,
                           const struct ax_call *call, enum ax_status st) {
     const double stopped = now_of(q);
-    if (q->timing)
-        q->counters.seconds[op] += stopped - call->start;
+    if (q->op_times && st == AX_OK)
+        st = ax_queue_time(q, q->op_times + op, 0);
     ax_stack_release(q->scratch, call->mark);
     if (st != AX_OK) {
         char shapes[512];

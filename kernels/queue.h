@@ -18,9 +18,8 @@ struct ax_queue_counters {
     uint64_t asked;     /* kinds of products that a library was asked about; 0 in a warm step */
     uint64_t measured;  /* of them, those whose algorithms were measured */
     uint64_t replayed;  /* ops that were launched together, as a captured graph */
-    double flops[AX_OP_COUNT];   /* 2 per multiply-add */
-    double bytes[AX_OP_COUNT];   /* operands read + written, each once */
-    double seconds[AX_OP_COUNT]; /* only while `timing` */
+    double flops[AX_OP_COUNT]; /* 2 per multiply-add */
+    double bytes[AX_OP_COUNT]; /* operands read + written, each once */
 };
 
 /* A value that the host reads later: memory of the queue's, which a device can copy to whenever it
@@ -39,7 +38,9 @@ struct ax_queue {
     const struct ax_ops *fallback; /* ref, for what `model` does not support; NULL = error, as on
                                       memory that ref cannot touch */
     int threads;                   /* OpenMP threads an op may use */
-    bool timing;
+    struct ax_times AX_DEVICE
+        *op_times;            /* [AX_OP_COUNT]: what each op takes, by the device's clock, is
+                                            added to its seconds[0]; NULL: no time is taken */
     bool tf32;                /* products of F32 on a GPU may round their operands to TF32 */
     bool measures;            /* see ax_queue_choices */
     struct ax_stack *scratch; /* workspaces come from here */

@@ -4,6 +4,7 @@
 
 #define NUMBERS (32 << 20) /* 128 MiB of floats: more than caches hold */
 #define RUNS    6
+#define LATE    16 /* copies of a run on a GPU: until the host knows of the end takes as long as one */
 
 static struct ax_tensor take(struct ax_runtime *rt) {
     struct ax_tensor t = ax_tensor_1d(AX_F32, NULL, NUMBERS);
@@ -13,18 +14,20 @@ static struct ax_tensor take(struct ax_runtime *rt) {
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     double *bytes = ctx, best = 0;
+    const int copies = ax_queue_is_late(rt->q) ? LATE : 1;
     const struct ax_copy copy = {.dst = take(rt), .src = take(rt)};
     /* nonzero: pages never written to all map to one zero page */
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){copy.src, 1}));
     for (int i = 0; i <= RUNS; i++) {
         const double start = ax_clock_now();
-        AX_TRY(ax_run_copy(rt->q, &copy));
+        for (int n = 0; n < copies; n++)
+            AX_TRY(ax_run_copy(rt->q, &copy));
         AX_TRY(ax_queue_finish(rt->q));
         const double seconds = ax_clock_now() - start;
         if (i > 0 && (best == 0 || seconds < best))
             best = seconds;
     }
-    *bytes = best > 0 ? 2.0 * (double)ax_tensor_bytes(&copy.src) / best : 0;
+    *bytes = best > 0 ? 2.0 * copies * (double)ax_tensor_bytes(&copy.src) / best : 0;
     return AX_OK;
 }
 

@@ -9,7 +9,8 @@
 #include "kernels/cpu/isa.h"
 
 #define SIDE     1536
-#define ROWS     384 /* a run of a few milliseconds: on a busy machine some are not interrupted */
+#define LARGE    8192 /* rows and columns for a GPU */
+#define ROWS     384  /* a run of a few milliseconds: on a busy machine some are not interrupted */
 #define RUNS     30
 #define SECONDS  0.1  /* of all runs, but two at least: slow machines need no third */
 #define AGREE    1.02 /* … and where the best two, of four at least, are as close as this */
@@ -17,22 +18,23 @@
 
 struct peak {
     enum ax_dtype dtype;
-    int64_t rows;
+    int64_t rows, side;
     double seconds; /* of the best run; the first one warms up */
     double second;  /* of the next best */
 };
 
-static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, SIDE);
+static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
+                             int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
     t.data = ax_stack_push(&rt->arena.persistent, "peak", ax_tensor_bytes(&t));
     return t;
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct peak *p = ctx;
-    const struct ax_gemm g = {.a = take(rt, p->dtype, p->rows),
-                              .b = take(rt, p->dtype, SIDE),
-                              .c = take(rt, ax_dtype_accum(p->dtype), p->rows),
+    const struct ax_gemm g = {.a = take(rt, p->dtype, p->rows, p->side),
+                              .b = take(rt, p->dtype, p->side, p->side),
+                              .c = take(rt, ax_dtype_accum(p->dtype), p->rows, p->side),
                               .trans_b = true,
                               .alpha = 1};
     /* nonzero: pages never written to all map to one zero page */
@@ -58,13 +60,15 @@ enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_
                                     double *flops) {
     /* one rank's own GEMM, whatever mesh it belongs to */
     const struct ax_runtime_options alone = {.backend = o->backend, .threads = o->threads};
-    struct peak p = {.dtype = dtype, .rows = FEW_ROWS};
+    const bool gpu = strcmp(o->backend, "cuda") == 0;
+    struct peak p = {.dtype = dtype, .rows = FEW_ROWS, .side = SIDE};
     AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
     if (p.seconds < 0.03) { /* an emulated processor would take minutes for all rows */
-        p.rows = ROWS;
+        p.rows = gpu ? LARGE : ROWS;
+        p.side = gpu ? LARGE : SIDE;
         AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
     }
-    *flops = p.seconds > 0 ? 2.0 * (double)p.rows * SIDE * SIDE / p.seconds : 0;
+    *flops = p.seconds > 0 ? 2.0 * (double)(p.rows * p.side * p.side) / p.seconds : 0;
     return AX_OK;
 }
 
@@ -81,7 +85,8 @@ enum ax_status ax_measure_peak(const struct ax_runtime_options *o, struct ax_pea
     const enum ax_cpu_isa standard = ax_cpu_default_isa();
     if (strcmp(o->backend, "cpu") == 0 && standard != AX_CPU_NONE)
         return measure_set(o, ax_cpu_isa() == AX_CPU_AMX ? AX_CPU_AMX : standard, peak);
-    *peak = (struct ax_peak){.dtype = AX_F32, .kernels = o->backend};
+    *peak = (struct ax_peak){.dtype = strcmp(o->backend, "cuda") == 0 ? AX_BF16 : AX_F32,
+                             .kernels = o->backend};
     return ax_measure_gemm_peak(o, peak->dtype, &peak->flops);
 }
 

@@ -18,6 +18,7 @@ struct ax_bench {
     bool json;
     const char *out, *compare, *tolerance; /* as on the command line; NULL = none */
     int64_t threads;                       /* 0 = all available to this process */
+    const char *backend;                   /* ax_bench_backend; NULL = cpu */
     bool several;                          /* more than one kind: figures only */
     double allowed;                        /* tolerance as a fraction */
     struct ax_bench_list old, results;
@@ -45,8 +46,10 @@ enum ax_status ax_bench_may_go_on(void);
 enum ax_status ax_bench_finish(struct ax_bench *b);
 void ax_bench_free(struct ax_bench *b);
 
-/* Bytes read and written per second by a copy; FLOP per second of the machine's fastest matrix
- * products (ax_measure_peak), in this process on b->threads. */
+/* A backend whose figures are compared with its own peaks: cuda. All others: with the cpu's. */
+void ax_bench_backend(struct ax_bench *b, const char *backend);
+/* Bytes read and written per second by a copy; FLOP per second of the fastest matrix products
+ * (ax_measure_peak), in this process on b->threads. */
 enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes);
 enum ax_status ax_bench_peak(struct ax_bench *b, double *flops);
 

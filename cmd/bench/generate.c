@@ -21,13 +21,13 @@ struct result {
     uint64_t allocations;   /* the most in the decoding of one round */
     double waits;           /* of the host for the device, per pass: likewise */
     size_t arena;
-    double op_seconds[AX_OP_COUNT]; /* of the last round */
+    struct ax_times ops[AX_OP_COUNT]; /* of the last round */
     double last_seconds;
 };
 
 struct generate_bench {
     struct ax_bench_model m;
-    const char *dtype_name;
+    const char *dtype_name, *backend;
     int64_t batch, prompt, new_tokens, rounds;
     int64_t samples; /* of a prompt, as training on rewards takes them; 0: one, greedily */
     enum ax_dtype dtype;
@@ -73,7 +73,7 @@ static enum ax_status time_round(struct generate_bench *b, struct ax_generator *
     const uint64_t calls = ax_mem_calls();
     AX_TRY(ax_generate(g, r->batch, b->seqs));
     const struct ax_generate_counters *c = &g->counters;
-    if (round == 0)
+    if (round == 0 || q->op_times)
         return AX_OK;
     const double new_calls = (double)(ax_mem_calls() - calls);
     const double decode = (double)c->decode_tokens / c->decode_seconds;
@@ -94,9 +94,19 @@ static enum ax_status time_round(struct generate_bench *b, struct ax_generator *
     }
     r->allocations = new_calls > (double)r->allocations ? (uint64_t)new_calls : r->allocations;
     r->waits = fmax(r->waits, (double)q->counters.waits / (double)c->passes);
-    memcpy(r->op_seconds, q->counters.seconds, sizeof r->op_seconds);
     r->last_seconds = c->decode_seconds + c->prompt_seconds;
     return AX_OK;
+}
+
+/* One more round, which only measures what ops take. */
+static enum ax_status time_ops(struct generate_bench *b, struct ax_generator *g,
+                               struct ax_times AX_DEVICE *times) {
+    struct ax_queue *q = g->model->rt->q;
+    AX_TRY(ax_queue_write(q, times, b->now->ops, sizeof b->now->ops));
+    q->op_times = times;
+    const enum ax_status st = time_round(b, g, b->rounds + 1);
+    q->op_times = NULL;
+    return st == AX_OK ? ax_queue_read(q, times, b->now->ops, sizeof b->now->ops, NULL) : st;
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -109,6 +119,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                                           .max_prompt = b->prompt,
                                           .max_new = b->new_tokens,
                                           .sampling.temperature = b->samples > 0 ? 1 : 0};
+    struct ax_times AX_DEVICE *times =
+        ax_stack_push(&rt->arena.persistent, "times of ops", sizeof b->now->ops);
     AX_TRY(ax_model_create(&m, &b->m.arch, rt, &mo));
     enum ax_status st = ax_bench_model_fill(&b->m, &m);
     b->weight_bytes = ax_model_parameters(&m) * (int64_t)ax_dtype_size(b->dtype);
@@ -119,10 +131,11 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         st = ax_model_make_panels(&m);
     if (st == AX_OK)
         st = ax_generator_create(&g, &m, &o);
-    rt->q->timing = true;
     const int64_t rounds = ax_runtime_planning(rt) ? 1 : b->rounds + 1;
     for (int64_t round = 0; round < rounds && st == AX_OK; round++)
         st = time_round(b, &g, round);
+    if (st == AX_OK && !ax_runtime_planning(rt))
+        st = time_ops(b, &g, times);
     ax_generator_free(&g);
     ax_model_free(&m);
     return st;
@@ -150,8 +163,8 @@ done:
 static json_t *result_json(const struct result *r) {
     json_t *ops = json_object();
     for (int op = 0; op < AX_OP_COUNT; op++)
-        if (r->op_seconds[op] > 0)
-            json_object_set_new(ops, ax_op_name((enum ax_op)op), json_real(r->op_seconds[op]));
+        if (r->ops[op].seconds[0] > 0)
+            json_object_set_new(ops, ax_op_name((enum ax_op)op), json_real(r->ops[op].seconds[0]));
     return json_pack("{sI sf sf sI sI so}", "batch", (json_int_t)r->batch,
                      "prefill_tokens_per_second", r->prefill, "decode_tokens_per_second", r->decode,
                      "arena_bytes", (json_int_t)r->arena, "allocations_per_round",
@@ -176,8 +189,8 @@ static void tell(const struct generate_bench *b) {
     printf("one round of batch %lld: %.3f s, %llu allocations\n", (long long)r->batch,
            r->last_seconds, (unsigned long long)r->allocations);
     for (int op = 0; op < AX_OP_COUNT; op++)
-        if (r->op_seconds[op] > 0)
-            printf("  %-20s %8.3f s\n", ax_op_name((enum ax_op)op), r->op_seconds[op]);
+        if (r->ops[op].seconds[0] > 0)
+            printf("  %-20s %8.3f s\n", ax_op_name((enum ax_op)op), r->ops[op].seconds[0]);
 }
 
 static enum ax_status report(struct ax_bench *out, const struct generate_bench *b) {
@@ -189,9 +202,9 @@ static enum ax_status report(struct ax_bench *out, const struct generate_bench *
     const struct ax_bench_figure waits = {r->waits, "per pass", true, -1};
     const struct ax_bench_figure answers = {r->answers, "tokens/s", false, -1};
     char name[160];
-    snprintf(name, sizeof name, "generate/%s/%s/%lld+%lld/batch%lld", b->m.name,
+    snprintf(name, sizeof name, "generate/%s/%s/%lld+%lld/batch%lld%s", b->m.name,
              ax_dtype_info(b->dtype)->name, (long long)b->prompt, (long long)b->new_tokens,
-             (long long)r->batch);
+             (long long)r->batch, out->backend ? "/cuda" : "");
     AX_TRY(ax_bench_add(out, &prefill, "%s/prefill", name));
     AX_TRY(ax_bench_add(out, &decode, "%s/decode", name));
     if (b->samples > 0)
@@ -201,7 +214,8 @@ static enum ax_status report(struct ax_bench *out, const struct generate_bench *
 
 static enum ax_status run(struct ax_bench *out, struct generate_bench *b) {
     static const int64_t sizes[MAX_RESULTS] = {1, 8, 64};
-    const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)out->threads};
+    const struct ax_runtime_options ro = {.backend = b->backend, .threads = (int)out->threads};
+    ax_bench_backend(out, b->backend);
     AX_TRY(ax_bench_dtype(b->dtype_name, &b->dtype));
     AX_TRY(ax_bench_model_open(&b->m, "generate", true));
     AX_TRY(ax_bench_bandwidth(out, &b->bandwidth));
@@ -219,10 +233,11 @@ static enum ax_status run(struct ax_bench *out, struct generate_bench *b) {
 }
 
 enum ax_status ax_bench_generate(struct ax_bench *r, int argc, char **argv) {
-    struct generate_bench b = {.prompt = 128, .new_tokens = 64, .rounds = 3};
+    struct generate_bench b = {.prompt = 128, .new_tokens = 64, .rounds = 3, .backend = "cpu"};
     const struct ax_arg own[] = {
         AX_BENCH_MODEL_ARGS(&b.m),
         {"--dtype", AX_ARG_STRING, &b.dtype_name, 0, 0},
+        {"--backend", AX_ARG_STRING, &b.backend, 0, 0},
         {"--batch", AX_ARG_INT, &b.batch, 1, MAX_BATCH},
         {"--prompt-tokens", AX_ARG_INT, &b.prompt, 1, 1 << 20},
         {"--new-tokens", AX_ARG_INT, &b.new_tokens, 2, 1 << 20},

@@ -88,8 +88,17 @@ enum ax_status ax_bench_detail(struct ax_bench *b, const char *kind, json_t *val
                : ax_error(AX_ERR_NOMEM, "out of memory for the result");
 }
 
+void ax_bench_backend(struct ax_bench *b, const char *backend) {
+    b->backend = strcmp(backend, "cuda") == 0 ? backend : NULL;
+}
+
+static struct ax_runtime_options peaks_of(const struct ax_bench *b) {
+    return (struct ax_runtime_options){.backend = b->backend ? b->backend : "cpu",
+                                       .threads = (int)b->threads};
+}
+
 enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes) {
-    const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)b->threads};
+    const struct ax_runtime_options ro = peaks_of(b);
     if (b->bandwidth == 0)
         AX_TRY(ax_measure_copy_bandwidth(&ro, &b->bandwidth));
     *bytes = b->bandwidth;
@@ -97,7 +106,7 @@ enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes) {
 }
 
 enum ax_status ax_bench_peak(struct ax_bench *b, double *flops) {
-    const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)b->threads};
+    const struct ax_runtime_options ro = peaks_of(b);
     if (b->peak.flops == 0)
         AX_TRY(ax_measure_peak(&ro, &b->peak));
     *flops = b->peak.flops;

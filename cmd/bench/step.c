@@ -1,4 +1,5 @@
 /* `axtrain bench step`: speed and memory of a training step. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "cmd/bench/bench.h"
 #include "cmd/mesh_sizes.h"
 #include "cmd/train/step_args.h"
+#include "kernels/backend.h"
 #include "optim/step.h"
 #include "parallel/team.h"
 #include "parallel/world.h"
@@ -28,8 +30,32 @@ struct step_bench {
     double seconds[MAX_STEPS], best, best_phases[AX_TIME_COUNT];
     double loss, model_flops;            /* per token */
     uint64_t allocations, faults, waits; /* per timed step: the most */
-    struct ax_queue_counters counters;   /* of the last step */
+    struct ax_queue_counters counters;   /* of the last step, … */
+    struct ax_times ops[AX_OP_COUNT];    /* … which only measures what ops take */
+    double free_before, device_memory;   /* bytes of a GPU; that this process takes, 0: no GPU */
 };
+
+/* One more step. */
+static enum ax_status time_ops(struct step_bench *b, struct ax_step *s,
+                               struct ax_times AX_DEVICE *times) {
+    struct ax_step_result r;
+    struct ax_queue *q = s->rt->q;
+    memset(&q->counters, 0, sizeof q->counters);
+    AX_TRY(ax_queue_write(q, times, b->ops, sizeof b->ops));
+    q->op_times = times;
+    const enum ax_status st = ax_step_run(s, 1e-5, &r);
+    q->op_times = NULL;
+    b->counters = q->counters;
+    return st == AX_OK ? ax_queue_read(q, times, b->ops, sizeof b->ops, NULL) : st;
+}
+
+/* Of the best step's time. On a GPU: without a kernel running, but for those that take the time. */
+static double outside_ops(const struct step_bench *b) {
+    double sum = 0;
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        sum += b->ops[op].seconds[0];
+    return fmax(0, 1 - sum / b->best);
+}
 
 static enum ax_status time_steps(struct step_bench *b, struct ax_step *s) {
     b->model_flops = ax_model_flops_per_token(&s->model, b->o.max_len);
@@ -59,13 +85,14 @@ static enum ax_status time_steps(struct step_bench *b, struct ax_step *s) {
         b->faults = new_faults > b->faults ? new_faults : b->faults;
         b->waits = waits > b->waits ? waits : b->waits;
     }
-    b->counters = s->rt->q->counters;
     return AX_OK;
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct step_bench *b = ctx;
     struct ax_step s;
+    struct ax_times AX_DEVICE *times =
+        ax_stack_push(&rt->arena.persistent, "times of ops", sizeof b->ops);
     AX_TRY(ax_step_create(&s, rt, &b->m.arch, &b->o));
     enum ax_status st;
     AX_TRY_GOTO(ax_bench_model_fill(&b->m, &s.model), st, done);
@@ -78,9 +105,11 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                         done);
         AX_TRY_GOTO(ax_step_run(&s, 0, &r), st, done);
     } else {
-        rt->q->timing = true;
         AX_TRY_GOTO(ax_bench_batches(&s), st, done);
         AX_TRY_GOTO(time_steps(b, &s), st, done);
+        if (ax_queue_is_late(rt->q))
+            b->device_memory = b->free_before - (double)ax_backend_memory(b->backend);
+        AX_TRY_GOTO(time_ops(b, &s, times), st, done);
     }
 done:
     ax_step_free(&s);
@@ -104,32 +133,39 @@ static json_t *details(const struct step_bench *b, double median) {
         if (b->counters.launches[op] == 0)
             continue;
         json_object_set_new(ops, ax_op_name((enum ax_op)op),
-                            json_pack("{sf sI sf}", "seconds", b->counters.seconds[op], "launches",
+                            json_pack("{sf sI sf}", "seconds", b->ops[op].seconds[0], "launches",
                                       (json_int_t)b->counters.launches[op], "gflops",
                                       b->counters.flops[op] / 1e9));
     }
-    return json_pack("{sI sf sf sf sI sI sI so so}", "steps", (json_int_t)b->steps,
+    return json_pack("{sI sf sf sf sf sI sI sI so so}", "steps", (json_int_t)b->steps,
                      "tokens_per_second", tokens / b->best, "tokens_per_second_median",
-                     tokens / median, "loss", b->loss, "peak_rss_bytes",
-                     (json_int_t)ax_mem_peak_rss(), "minor_faults_per_step", (json_int_t)b->faults,
-                     "fallbacks", (json_int_t)b->counters.fallbacks, "phases", phases, "ops", ops);
+                     tokens / median, "loss", b->loss, "outside_ops", outside_ops(b),
+                     "peak_rss_bytes", (json_int_t)ax_mem_peak_rss(), "minor_faults_per_step",
+                     (json_int_t)b->faults, "fallbacks", (json_int_t)b->counters.fallbacks,
+                     "phases", phases, "ops", ops);
 }
 
 static void tell(const struct step_bench *b, const struct ax_arena_plan *plan) {
     char peak[32], arena[32], rest[32];
     const double total = (double)ax_mem_peak_rss(), planned = (double)ax_arena_plan_total(plan);
+    if (b->device_memory > 0)
+        printf("of the GPU's memory %s: planned %s, libraries %s\n",
+               ax_format_bytes(peak, sizeof peak, b->device_memory),
+               ax_format_bytes(arena, sizeof arena, planned),
+               ax_format_bytes(rest, sizeof rest, b->device_memory - planned));
     printf("peak memory %s: planned %s, code, libraries, heap and threads %s\n",
            ax_format_bytes(peak, sizeof peak, total), ax_format_bytes(arena, sizeof arena, planned),
            ax_format_bytes(rest, sizeof rest, total - planned));
-    printf("the best of %lld steps, %.0f tokens/s, by phase and by op:\n", (long long)b->steps,
-           tokens_per_step(b) / b->best);
+    printf(
+        "the best of %lld steps, %.0f tokens/s, %.1f %% of it outside ops, by phase and by op:\n",
+        (long long)b->steps, tokens_per_step(b) / b->best, 100 * outside_ops(b));
     for (int p = 0; p < AX_TIME_COUNT; p++)
         printf("  %-20s %8.3f s\n", ax_step_phase_name((enum ax_step_phase)p), b->best_phases[p]);
     for (int op = 0; op < AX_OP_COUNT; op++)
         if (b->counters.launches[op] > 0)
             printf("  %-20s %8.3f s  %6llu calls  %8.1f GFLOP/s\n", ax_op_name((enum ax_op)op),
-                   b->counters.seconds[op], (unsigned long long)b->counters.launches[op],
-                   b->counters.flops[op] / b->counters.seconds[op] / 1e9);
+                   b->ops[op].seconds[0], (unsigned long long)b->counters.launches[op],
+                   b->counters.flops[op] / b->ops[op].seconds[0] / 1e9);
 }
 
 /* What the figures depend on. */
@@ -144,6 +180,7 @@ static void name_of(const struct step_bench *b, char *out, size_t size) {
     } more[] = {
         {strcmp(a->optimizer, "adamw") != 0, a->optimizer},
         {a->masters != NULL, a->masters},
+        {a->moments != NULL, a->moments},
         {strcmp(a->recompute, "selective") != 0, a->recompute},
         {a->dora, "dora"},
         {a->base != NULL, a->base},
@@ -176,11 +213,14 @@ static enum ax_status report(struct ax_bench *r, struct step_bench *b,
     const struct ax_bench_figure memory = {(double)ax_arena_plan_total(plan) / 1e9, "GB", true, -1};
     const struct ax_bench_figure allocations = {(double)b->allocations, "per step", true, -1};
     const struct ax_bench_figure waits = {(double)b->waits, "per step", true, -1};
+    const struct ax_bench_figure taken = {b->device_memory / 1e9, "GB", true, -1};
     AX_TRY(ax_bench_add(r, &rate, "%s/speed", name));        /* its share is MFU */
     AX_TRY(ax_bench_add(r, &products, "%s/executed", name)); /* HFU */
     AX_TRY(ax_bench_add(r, &memory, "%s/planned-memory", name));
     AX_TRY(ax_bench_add(r, &allocations, "%s/allocations", name));
     AX_TRY(ax_bench_add(r, &waits, "%s/waits", name));
+    if (b->device_memory > 0)
+        AX_TRY(ax_bench_add(r, &taken, "%s/device-memory", name));
     if (ax_bench_tells(r))
         tell(b, plan);
     return ax_bench_detail(r, "step", details(b, median));
@@ -192,6 +232,7 @@ static enum ax_status run_rank(struct step_bench *b, const struct ax_world *w,
     AX_TRY(ax_mesh_create(&b->mesh, sizes, w->env.world, w->env.rank));
     struct ax_runtime_options ro = {
         .backend = b->backend, .threads = (int)b->a.threads, .sizes = sizes, .fabric = w->fabric};
+    b->free_before = (double)ax_backend_memory(b->backend);
     AX_TRY(ax_step_slots(&b->o, b->mesh.coord[AX_ROLE_PP], b->mesh.size[AX_ROLE_PP], &ro.n_slots));
     return ax_runtime_run(&ro, body, b, plan);
 }
@@ -203,6 +244,7 @@ static enum ax_status run(struct ax_bench *r, struct step_bench *b) {
     AX_TRY(ax_bench_model_open(&b->m, "step", !b->write_random));
     if (b->write_random)
         return ax_bench_model_write(&b->m, b->write_random);
+    ax_bench_backend(r, b->backend);
     AX_TRY(ax_step_args_options(&b->a, &b->o));
     AX_TRY(ax_recompute_parse(b->a.recompute, &b->o.recompute));
     b->o.sharding = ax_zero_stage(b->zero);

@@ -10,6 +10,7 @@ void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args) {
         {"--dtype", AX_ARG_STRING, &a->dtype, 0, 0},
         {"--optimizer", AX_ARG_STRING, &a->optimizer, 0, 0},
         {"--masters", AX_ARG_STRING, &a->masters, 0, 0},
+        {"--moments", AX_ARG_STRING, &a->moments, 0, 0},
         {"--recompute", AX_ARG_STRING, &a->recompute, 0, 0},
         {"--batch", AX_ARG_INT, &a->batch, 1, 1 << 20},
         {"--seq", AX_ARG_INT, &a->seq, 1, 1 << 24},
@@ -48,6 +49,9 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
             (long long)a->batch, (long long)a->seq, INT32_MAX);
     AX_TRY(adapter(a, o));
     AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer, &o->opt));
+    if (a->moments)
+        AX_TRY(ax_moments_parse(a->moments, &o->opt.moments));
+    AX_TRY(ax_optimizer_check(o->optimizer, &o->opt));
     o->dtype = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32;
     if (a->dtype)
         AX_TRY(ax_args_dtype(a->dtype, &o->dtype));

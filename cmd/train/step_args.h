@@ -6,14 +6,14 @@
 #include "optim/step.h"
 
 struct ax_step_args {
-    const char *dtype, *optimizer, *masters, *recompute; /* as given */
+    const char *dtype, *optimizer, *masters, *moments, *recompute; /* as given */
     int64_t batch, seq, accumulate, threads;
     int64_t lora; /* rank of adapters on all linears; 0 = everything trains */
     bool dora;
     const char *base;              /* storage of the frozen matrices; NULL = plain */
     struct ax_peft_config adapter; /* result of these two; the step options point to it */
 };
-#define AX_STEP_ARGS_COUNT 11
+#define AX_STEP_ARGS_COUNT 12
 
 /* Fills args[0 … AX_STEP_ARGS_COUNT − 1]. */
 void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args);

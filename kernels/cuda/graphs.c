@@ -272,9 +272,9 @@ static enum ax_status add(struct ax_graphs *g, enum ax_op op, const void *args, 
     return st;
 }
 
-/* Not what depends on data that the host waits for, nor what somebody takes the time of. */
+/* Not what depends on data that the host waits for, nor what is on a timeline. */
 static bool may_be_held(const struct ax_graphs *g, enum ax_op op) {
-    return !g->off && op != AX_OP_grouped_gemm && !g->q->timing && !g->q->timeline;
+    return !g->off && op != AX_OP_grouped_gemm && !g->q->timeline;
 }
 
 enum ax_status ax_graphs_op(struct ax_graphs *g, enum ax_op op, const void *args, size_t size,

@@ -44,16 +44,16 @@ static inline void unguard(const struct ax_case *c, const struct machine *m, con
 
 /* Copies the case's memory to the device, runs it there, and copies it back. */
 static inline void case_run_there(struct ax_case *c, struct machine *m) {
-    const size_t mark = ax_stack_mark(&m->arena.scratch), size = ax_op_args_size(c->op);
+    const size_t mark = ax_stack_mark(&m->arena.scratch);
     char *there = ax_stack_push(&m->arena.scratch, "case", c->bytes);
     assert_int_equal(ax_queue_write(m->q, there, c->memory, c->bytes), AX_OK);
-    move_args(c->args, size, c->memory, c->bytes, there);
+    ax_case_move(c, there);
     guard(c, m, there);
     case_run(c, m);
     assert_int_equal(ax_queue_finish(m->q), AX_OK);
     unguard(c, m, there);
     assert_int_equal(ax_queue_read(m->q, there, c->memory, c->bytes, NULL), AX_OK);
-    move_args(c->args, size, there, c->bytes, c->memory);
+    ax_case_move(c, c->memory);
     ax_stack_release(&m->arena.scratch, mark);
 }
 

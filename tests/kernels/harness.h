@@ -55,18 +55,6 @@ static inline void case_run(const struct ax_case *c, struct machine *m) {
     }
 }
 
-/* Words of the arguments that point into `from` point as far into `to`. */
-static inline void move_args(void *args, size_t size, const char *from, size_t bytes, char *to) {
-    for (size_t at = 0; at + sizeof(char *) <= size; at += sizeof(char *)) {
-        char *word;
-        memcpy(&word, (char *)args + at, sizeof word);
-        if (word >= from && word < from + bytes) {
-            word = to + (word - from);
-            memcpy((char *)args + at, &word, sizeof word);
-        }
-    }
-}
-
 static inline double element(const struct ax_tensor *t, int64_t i) {
     int64_t cols = ax_tensor_row_len(t);
     return ax_load(t->dtype, t->data, i / cols * t->row_stride + i % cols);

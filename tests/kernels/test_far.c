@@ -39,12 +39,11 @@ static int close_all(void **state) {
 static void run_far(struct ax_case *c) {
     const size_t mark = ax_stack_mark(&far.arena.scratch);
     char *there = ax_stack_push(&far.arena.scratch, "case", c->bytes);
-    const size_t size = ax_op_args_size(c->op);
     assert_int_equal(ax_queue_write(far.q, there, c->memory, c->bytes), AX_OK);
-    move_args(c->args, size, c->memory, c->bytes, there);
+    ax_case_move(c, there);
     case_run(c, &far);
     assert_int_equal(ax_queue_read(far.q, there, c->memory, c->bytes, NULL), AX_OK);
-    move_args(c->args, size, there, c->bytes, c->memory);
+    ax_case_move(c, c->memory);
     ax_stack_release(&far.arena.scratch, mark);
 }
 
