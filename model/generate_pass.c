@@ -127,13 +127,23 @@ static void collect_planned(struct ax_generator *d, int64_t T) {
         add(d, i, T / S + (i < T % S));
 }
 
+/* Tokens of one document, at most: a plan covers passes of one document too. */
+static int64_t most_tokens(const struct ax_generator *d) {
+    const struct ax_generate_work *w = d->work;
+    int64_t most = ax_runtime_planning(d->model->rt) ? w->T : 1;
+    for (int64_t i = 0; i < w->n_docs; i++)
+        most = w->n[i] > most ? w->n[i] : most;
+    return most;
+}
+
 static enum ax_status send(struct ax_generator *d) {
     const struct ax_generate_work *w = d->work;
     struct ax_queue *q = d->model->rt->q;
     struct ax_batch *b = &d->batch;
     for (int64_t t = w->n_tokens; t < w->T; t++)
         w->tokens[t] = w->positions[t] = 0;
-    b->T = b->max_queries = w->T;
+    b->T = w->T;
+    b->max_queries = most_tokens(d);
     b->n_tokens = w->n_tokens;
     b->n_docs = w->n_docs;
     b->max_position = w->row_length - 1;
