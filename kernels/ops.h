@@ -216,8 +216,8 @@ struct ax_rope {
  * accumulation [Tq][Hq]; cu_q, cu_k i32 [n+1] with n = cu_q.shape[0] − 1; documents beyond the last
  * one have length 0; rows of out that belong to no document are set to 0. block_table i32
  * [n][max_blocks] (data NULL = none): k and v are then [blocks·block_size][Hk][…] and key j of
- * document d is row block_table[d][j / block_size]·block_size + j % block_size. max_q and max_k
- * bound document lengths (for planning). */
+ * document d is row block_table[d][j / block_size]·block_size + j % block_size; other rows are numbers,
+ * too, since they may be multiplied by 0. max_q and max_k bound document lengths (for planning). */
 struct ax_attention {
     struct ax_tensor q, k, v, out, lse;
     struct ax_tensor cu_q, cu_k, sink, block_table;

@@ -68,7 +68,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                           .T = d->o.pass_tokens,
                                           .planning = ax_runtime_planning(m->rt)};
     enum ax_status st;
-    AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, &co), st, fail);
+    AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, m->rt->q, &co), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
     ax_generate_allocate(d, stack);
     AX_TRY_GOTO(ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, d->o.n_seqs,

@@ -22,23 +22,34 @@ static enum ax_status create_host(struct ax_kvcache *c) {
     return ax_alloc(&c->host, host_ints(c), sizeof *c->host);
 }
 
-static void create_layer(struct ax_kvcache *c, struct ax_stack *stack,
-                         const struct ax_kvcache_options *o, int64_t i) {
+/* What no sequence has written may be multiplied by 0, and is therefore a number. */
+static enum ax_status create_layer(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
+                                   const struct ax_kvcache_options *o, int64_t i) {
     const struct ax_kv_row *row = &o->row;
     struct ax_tensor *k = &c->k[i], *v = &c->v[i];
     *k = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->key_dim);
     *v = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->value_dim);
     k->data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(k));
+    AX_TRY(ax_run_fill(q, &(struct ax_fill){*k, 0}));
     if (!row->values_in_keys) {
         v->data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(v));
-        return;
+        return ax_run_fill(q, &(struct ax_fill){*v, 0});
     }
     AX_ASSERT(row->n_heads == 1 && row->value_dim <= row->key_dim);
     v->data = k->data;
     v->row_stride = k->row_stride;
+    return AX_OK;
 }
 
-enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
+static enum ax_status create(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
+                             const struct ax_kvcache_options *o) {
+    AX_TRY(create_host(c));
+    for (int64_t i = 0; i < o->n_layers; i++)
+        AX_TRY(create_layer(c, stack, q, o, i));
+    return AX_OK;
+}
+
+enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
                                  const struct ax_kvcache_options *o) {
     *c = (struct ax_kvcache){.n_seqs = o->n_seqs,
                              .cap = o->cap,
@@ -49,13 +60,11 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
                              .values_in_keys = o->row.values_in_keys,
                              .T = o->T};
     AX_ASSERT(c->n_blocks >= c->columns);
-    const enum ax_status st = create_host(c);
+    const enum ax_status st = create(c, stack, q, o);
     if (st != AX_OK) {
         ax_kvcache_free(c);
         return st;
     }
-    for (int64_t i = 0; i < o->n_layers; i++)
-        create_layer(c, stack, o, i);
     int32_t AX_DEVICE *ints = ax_stack_push(stack, "kv cache index", host_ints(c) * sizeof *ints);
     c->rows = ax_tensor_1d(AX_I32, ints, o->T);
     c->block_table = ax_tensor_2d(AX_I32, ints + o->T, o->n_seqs, c->columns);

@@ -46,7 +46,7 @@ static void create(struct test *t, struct ax_runtime *rt) {
     memset(t->said, 0, sizeof t->said);
     t->next = 0;
     t->appended = t->forked = t->cut = 0;
-    must(ax_kvcache_create(&t->c, stack, &o));
+    must(ax_kvcache_create(&t->c, stack, rt->q, &o));
     t->k = ax_tensor_3d(AX_F32, NULL, T, 1, KEY);
     t->v = ax_tensor_3d(AX_F32, NULL, T, 1, VALUE);
     t->k.data = ax_stack_push(stack, "k", ax_tensor_bytes(&t->k));
