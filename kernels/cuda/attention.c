@@ -58,23 +58,27 @@ static bool has_short_rows(const struct ax_attention *a) {
     return a->k.shape[1] < a->q.shape[1];
 }
 
-static struct ax_tensor short_rows(const struct ax_tensor *t, void *data) {
+static struct ax_tensor short_rows(const struct ax_tensor *t, char **work) {
     struct ax_tensor s = *t;
     s.row_stride = t->shape[1] * t->shape[2];
-    s.data = data;
+    s.data = take(work, ax_tensor_bytes(&s));
     return s;
 }
 
-/* The same call with results in short rows, at *work. */
-static struct ax_attention_backward by_short_rows(const struct ax_attention_backward *b,
-                                                  char **work) {
+static struct ax_tensor finite_lse(const struct ax_tensor *lse, char **work) {
+    const int64_t rows = lse->shape[0] + AX_DNN_BEHIND, heads = lse->shape[1];
+    return ax_tensor_2d(AX_F32, take(work, (size_t)(rows * heads) * sizeof(float)), rows, heads);
+}
+
+/* The same call as it is given to cuDNN, with an lse (ax_dnn_finite_lse) and results at *work. */
+static struct ax_attention_backward as_given(const struct ax_attention_backward *b, char **work) {
     struct ax_attention_backward s = *b;
+    if (b->a.softcap > 0)
+        s.a.lse = finite_lse(&b->a.lse, work);
     if (!has_short_rows(&b->a))
         return s;
-    s.dk = short_rows(&b->dk, NULL);
-    s.dv = short_rows(&b->dv, NULL);
-    s.dk.data = take(work, ax_tensor_bytes(&s.dk));
-    s.dv.data = take(work, ax_tensor_bytes(&s.dv));
+    s.dk = short_rows(&b->dk, work);
+    s.dv = short_rows(&b->dv, work);
     return s;
 }
 
@@ -84,8 +88,8 @@ size_t ax_cuda_attention_backward_work(const struct ax_attention_backward *b) {
     if (!ax_dnn_suits(&b->a, b))
         return own;
     char *at = (char *)ALIGN; /* only how far it moves counts */
-    const struct ax_attention_backward there = by_short_rows(b, &at);
-    const struct ax_cudnn_shape s = ax_dnn_shape(&b->a, &there);
+    const struct ax_attention_backward there = as_given(b, &at);
+    const struct ax_cudnn_shape s = ax_dnn_shape(&there.a, &there);
     bytes = (size_t)(uintptr_t)at + padded(ax_dnn_list_bytes(&s)) + padded(ax_dnn_room(&s));
     return bytes > own ? bytes : own;
 }
@@ -95,11 +99,13 @@ static enum ax_status by_cudnn(struct ax_queue *q, const struct ax_attention_bac
                                const struct ax_cudnn_shape *s, char *at) {
     struct ax_cudnn_operands o = {0};
     void *lists = take(&at, ax_dnn_list_bytes(s));
-    set_forward(&o, &b->a);
+    set_forward(&o, &there->a);
     o.data[AX_CUDNN_DOUT] = b->dout.data;
     o.data[AX_CUDNN_DQ] = there->dq.data;
     o.data[AX_CUDNN_DK] = there->dk.data;
     o.data[AX_CUDNN_DV] = there->dv.data;
+    if (b->a.softcap > 0)
+        AX_TRY(ax_dnn_finite_lse(q, &b->a, &there->a.lse));
     AX_TRY(ax_dnn_list(q, &b->a, s, lists, &o));
     AX_TRY(ax_dnn_run(q, s, &o, take(&at, 0)));
     AX_TRY(ax_dnn_finish_backward(q, &there->dq, &b->a.cu_q));
@@ -116,8 +122,8 @@ enum ax_status ax_cuda_attention_backward(struct ax_queue *q, const struct ax_at
     if (!ax_dnn_suits(&b->a, b))
         return ax_cuda_own_attention_backward(q, b, work);
     char *at = work;
-    const struct ax_attention_backward there = by_short_rows(b, &at);
-    const struct ax_cudnn_shape s = ax_dnn_shape(&b->a, &there);
+    const struct ax_attention_backward there = as_given(b, &at);
+    const struct ax_cudnn_shape s = ax_dnn_shape(&there.a, &there);
     if (!ax_dnn_takes(q, &s))
         return ax_cuda_own_attention_backward(q, b, work);
     AX_TRY(by_cudnn(q, b, &there, &s, at));

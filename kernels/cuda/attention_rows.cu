@@ -1,5 +1,5 @@
-/* What cuDNN's attention is given beside its tensors, and what it leaves open: lists of documents, one
- * thread each, and rows without keys, one block each. Moves little. */
+/* What cuDNN's attention is given beside its tensors, and what it leaves open: lists of documents and blocks,
+ * one thread per entry, and rows without keys, one block each. Moves little. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/cudnn.h"
 
@@ -11,15 +11,27 @@ struct list_args {
     int64_t stride[AX_CUDNN_TENSORS];
     int64_t *offsets; /* [AX_CUDNN_TENSORS][capacity + 1] */
     int32_t *lengths; /* [2][capacity] */
+    const int32_t *table;
+    int64_t table_stride, block_size, columns; /* 0: there is no table */
+    int32_t *blocks;                           /* [capacity][columns] */
 };
 
 __host__ __device__ static inline bool is_of_keys(int t) {
     return t == AX_CUDNN_K || t == AX_CUDNN_V || t == AX_CUDNN_DK || t == AX_CUDNN_DV;
 }
 
+/* Where a document has no keys, any. */
+__device__ static inline int32_t block_of(const list_args &a, int64_t d, int64_t column) {
+    return d < a.documents && column * a.block_size < a.cu_k[d + 1] - a.cu_k[d]
+               ? a.table[d * a.table_stride + column]
+               : 0;
+}
+
 /* Documents beyond the last one are empty, and begin where it ends. */
 __global__ void list_kernel(list_args a) {
-    const int64_t d = blockIdx.x * (int64_t)THREADS + threadIdx.x;
+    const int64_t entry = thread_number(), d = entry;
+    if (entry < a.capacity * a.columns)
+        a.blocks[entry] = block_of(a, entry / a.columns, entry % a.columns);
     if (d > a.capacity)
         return;
     const int64_t first = min(d, a.documents), next = min(d + 1, a.documents);
@@ -36,27 +48,40 @@ static size_t offset_bytes(const struct ax_cudnn_shape *s) {
     return (size_t)(AX_CUDNN_TENSORS * (s->documents + 1)) * sizeof(int64_t);
 }
 
+static int64_t columns_of(const struct ax_cudnn_shape *s) {
+    return s->block_size > 0 ? s->max_k / s->block_size : 0;
+}
+
 extern "C" size_t ax_dnn_list_bytes(const struct ax_cudnn_shape *s) {
-    return offset_bytes(s) + (size_t)(2 * s->documents) * sizeof(int32_t);
+    return offset_bytes(s) + (size_t)(s->documents * (2 + columns_of(s))) * sizeof(int32_t);
 }
 
 extern "C" enum ax_status ax_dnn_list(struct ax_queue *q, const struct ax_attention *a,
                                       const struct ax_cudnn_shape *s, void *lists,
                                       struct ax_cudnn_operands *o) {
+    int32_t *lengths = (int32_t *)((char *)lists + offset_bytes(s));
     list_args args = {(const int32_t *)a->cu_q.data,
                       (const int32_t *)a->cu_k.data,
                       a->cu_q.shape[0] - 1,
                       s->documents,
                       {},
                       (int64_t *)lists,
-                      (int32_t *)((char *)lists + offset_bytes(s))};
+                      lengths,
+                      (const int32_t *)a->block_table.data,
+                      a->block_table.row_stride,
+                      a->block_size,
+                      columns_of(s),
+                      lengths + 2 * s->documents};
     for (int t = 0; t < AX_CUDNN_TENSORS; t++) {
         args.stride[t] = s->stride[t];
         o->offsets[t] = args.offsets + t * (s->documents + 1);
     }
-    o->lengths_q = args.lengths;
-    o->lengths_k = args.lengths + s->documents;
-    return AX_LAUNCH(q, list_kernel, blocks_of(s->documents + 1, THREADS), THREADS, 0, args);
+    o->lengths_q = lengths;
+    o->lengths_k = lengths + s->documents;
+    o->table = args.blocks;
+    const int64_t entries = s->documents * args.columns;
+    return AX_LAUNCH(q, list_kernel, blocks_of(max(s->documents + 1, entries), THREADS), THREADS, 0,
+                     args);
 }
 
 /* ---- rows without keys ---- */
@@ -104,6 +129,29 @@ __global__ void finish_backward_kernel(outside_args a) {
         return;
     for (int64_t i = threadIdx.x; i < a.cols; i += THREADS)
         a.to.at(row, i) = bf16(0.0f);
+}
+
+struct finite_args {
+    const int32_t *cu;
+    int64_t documents;
+    rows_of<const float> lse;
+    rows_of<float> to;
+    int heads;
+};
+
+__global__ void finite_lse_kernel(finite_args a) {
+    const int64_t row = blockIdx.x;
+    const bool in_one = row >= a.cu[0] && row < a.cu[a.documents];
+    for (int h = threadIdx.x; h < a.heads; h += THREADS)
+        a.to.at(row, h) = in_one ? a.lse.at(row, h) : 0;
+}
+
+extern "C" enum ax_status ax_dnn_finite_lse(struct ax_queue *q, const struct ax_attention *a,
+                                            const struct ax_tensor *to) {
+    const finite_args args = {(const int32_t *)a->cu_q.data, a->cu_q.shape[0] - 1,
+                              as_rows<const float>(&a->lse), as_rows<float>(to),
+                              (int)a->lse.shape[1]};
+    return AX_LAUNCH(q, finite_lse_kernel, (unsigned)to->shape[0], THREADS, 0, args);
 }
 
 extern "C" enum ax_status ax_dnn_finish_backward(struct ax_queue *q, const struct ax_tensor *t,

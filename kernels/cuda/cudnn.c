@@ -92,9 +92,9 @@ void ax_dnn_close(struct ax_dnn *d) {
 
 /* ---- kinds of calls ---- */
 
-int64_t ax_dnn_round(int64_t n) {
+int64_t ax_dnn_round(int64_t n, int bits) {
     int64_t unit = 1;
-    while (n >= 16 * unit)
+    while (n >= unit << bits)
         unit *= 2;
     return (n + unit - 1) / unit * unit;
 }
@@ -111,25 +111,37 @@ static bool are_aligned(const struct ax_attention_backward *b) {
 /* Backward, the queries' documents are the keys', so that each query sees at least itself: one without
  * keys has no finite lse, and would spoil sums of others. */
 bool ax_dnn_suits(const struct ax_attention *a, const struct ax_attention_backward *b) {
-    return a->q.dtype == AX_BF16 && !a->block_table.data && a->ahead == 0 && a->softcap == 0 &&
-           a->q.shape[0] > 0 && a->k.shape[0] > 0 && a->cu_q.shape[0] > 1 && a->max_q > 0 &&
-           a->max_k > 0 && is_aligned(&a->q) && is_aligned(&a->k) && is_aligned(&a->v) &&
-           is_aligned(&a->out) && (!b || (are_aligned(b) && a->cu_q.data == a->cu_k.data));
+    return a->q.dtype == AX_BF16 && a->ahead == 0 && a->q.shape[0] > 0 && a->k.shape[0] > 0 &&
+           a->cu_q.shape[0] > 1 && a->max_q > 0 && a->max_k > 0 && is_aligned(&a->q) &&
+           is_aligned(&a->k) && is_aligned(&a->v) && is_aligned(&a->out) &&
+           (!b || (are_aligned(b) && a->cu_q.data == a->cu_k.data));
+}
+
+/* cuDNN has no sink where there is one query at most. */
+static int64_t most_queries(const struct ax_attention *a) {
+    return a->sink.data && a->max_q == 1 ? 2 : a->max_q;
 }
 
 struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
                                    const struct ax_attention_backward *b) {
-    struct ax_cudnn_shape s = {.documents = ax_dnn_round(a->cu_q.shape[0] - 1),
-                               .max_q = ax_dnn_round(a->max_q),
-                               .max_k = ax_dnn_round(a->max_k),
-                               .rows_q = ax_dnn_round(a->q.shape[0]),
-                               .rows_k = ax_dnn_round(a->k.shape[0]),
+    const bool in_blocks = a->block_table.data;
+    const int bits = in_blocks ? 1 : 4;
+    struct ax_cudnn_shape s = {.documents = ax_dnn_round(a->cu_q.shape[0] - 1, bits),
+                               .max_q = ax_dnn_round(most_queries(a), bits),
+                               .max_k = in_blocks ? a->block_table.shape[1] * a->block_size
+                                                  : ax_dnn_round(a->max_k, bits),
+                               .rows_q = b ? ax_dnn_round(a->q.shape[0], bits) : 0,
+                               .rows_k = in_blocks ? a->k.shape[0]
+                                         : b       ? ax_dnn_round(a->k.shape[0], bits)
+                                                   : 0,
                                .heads_q = a->q.shape[1],
                                .heads_k = a->k.shape[1],
                                .size_qk = a->q.shape[2],
                                .size_v = a->v.shape[2],
                                .window = a->window,
                                .scale = (float)a->scale,
+                               .softcap = (float)a->softcap,
+                               .block_size = in_blocks ? (int32_t)a->block_size : 0,
                                .causal = a->causal,
                                .sink = !b && a->sink.data,
                                .backward = b != NULL};

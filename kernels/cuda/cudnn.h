@@ -21,11 +21,12 @@ void ax_dnn_close(struct ax_dnn *d); /* NULL is fine */
 
 /* True if it may take such calls, by what the host knows. b: NULL for forward, here and below. */
 bool ax_dnn_suits(const struct ax_attention *a, const struct ax_attention_backward *b);
-/* The kind of a call. Counts are rounded up, so that kinds are few (ax_dnn_round). */
+/* The kind of a call. Counts are rounded up, so that kinds are few: to four significant bits, or with a block
+ * table, where no two passes are alike, to one; what is the table's and the cache's stays the same. */
 struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
                                    const struct ax_attention_backward *b);
-/* The next larger number with four significant bits. */
-int64_t ax_dnn_round(int64_t n);
+/* The next larger number with so many significant bits. */
+int64_t ax_dnn_round(int64_t n, int bits);
 /* Bytes of cuDNN's own workspace that a plan of memory has for a kind: what its documentation and
  * frontend add up to, and some room. */
 size_t ax_dnn_room(const struct ax_cudnn_shape *s);
@@ -41,7 +42,8 @@ int ax_dnn_calls(const struct ax_dnn *d, bool backward);
 
 /* ---- its operands, by kernels of ours (attention_rows.cu) ---- */
 
-/* The lists of o, from the documents of a, at `lists`: as many bytes as ax_dnn_list_bytes. */
+/* The lists of o, from the documents and the block table of a, at `lists`: as many bytes as
+ * ax_dnn_list_bytes. */
 size_t ax_dnn_list_bytes(const struct ax_cudnn_shape *s);
 enum ax_status ax_dnn_list(struct ax_queue *q, const struct ax_attention *a,
                            const struct ax_cudnn_shape *s, void *lists,
@@ -49,6 +51,11 @@ enum ax_status ax_dnn_list(struct ax_queue *q, const struct ax_attention *a,
 /* Rows that see no key, or are in no document, which cuDNN leaves as they are: out 0, lse −inf or the
  * sink. */
 enum ax_status ax_dnn_finish_forward(struct ax_queue *q, const struct ax_attention *a);
+/* With a soft cap, backward masks before it subtracts lse, which has to be a number also in rows that a tile
+ * has beside its document's. to [rows of lse + AX_DNN_BEHIND][Hq] = lse, or 0 in rows of no document. */
+enum { AX_DNN_BEHIND = 256 };
+enum ax_status ax_dnn_finite_lse(struct ax_queue *q, const struct ax_attention *a,
+                                 const struct ax_tensor *to);
 /* t = 0 in rows that are in no document of cu. */
 enum ax_status ax_dnn_finish_backward(struct ax_queue *q, const struct ax_tensor *t,
                                       const struct ax_tensor *cu);

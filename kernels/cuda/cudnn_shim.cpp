@@ -10,7 +10,9 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -44,7 +46,7 @@ struct ax_cudnn_plan {
 namespace {
 
 /* The names of a graph's tensors: those of AX_CUDNN_…, their offsets, and these. */
-enum { OFFSETS = AX_CUDNN_TENSORS, LENGTHS_Q = 2 * AX_CUDNN_TENSORS, LENGTHS_K, SINK };
+enum { OFFSETS = AX_CUDNN_TENSORS, LENGTHS_Q = 2 * AX_CUDNN_TENSORS, LENGTHS_K, TABLE, SINK };
 
 template <class Body> ax_cudnn_result guarded(char *text, Body body) noexcept {
     try {
@@ -73,7 +75,8 @@ tensor list_of(fe::graph::Graph &g, int uid, int64_t n, fe::DataType_t type) {
                         .set_data_type(type));
 }
 
-/* Dimensions are [document][head][row][column], whose documents begin where the offsets say. */
+/* Dimensions are [document][head][row][column], whose documents begin where the offsets say, or of a tensor
+ * in blocks [block][head][row][column] (offsets: NULL). */
 struct layout {
     std::vector<int64_t> dim, stride;
     fe::DataType_t type;
@@ -83,13 +86,14 @@ layout layout_of(fe::graph::Graph &g, const struct ax_cudnn_shape &s, int t) {
     const bool of_keys = t == AX_CUDNN_K || t == AX_CUDNN_V || t == AX_CUDNN_DK || t == AX_CUDNN_DV;
     const bool of_values =
         t == AX_CUDNN_V || t == AX_CUDNN_DV || t == AX_CUDNN_OUT || t == AX_CUDNN_DOUT;
-    const int64_t rows = of_keys ? s.max_k : s.max_q, size = t == AX_CUDNN_LSE ? 1
-                                                             : of_values       ? s.size_v
-                                                                               : s.size_qk;
-    return {{s.documents, of_keys ? s.heads_k : s.heads_q, rows, size},
+    const bool in_blocks = of_keys && s.block_size > 0;
+    const int64_t rows = in_blocks ? s.block_size : of_keys ? s.max_k : s.max_q;
+    const int64_t size = t == AX_CUDNN_LSE ? 1 : of_values ? s.size_v : s.size_qk;
+    return {{in_blocks ? s.rows_k / s.block_size : s.documents, of_keys ? s.heads_k : s.heads_q,
+             rows, size},
             {rows * s.stride[t], size, s.stride[t], 1},
             t == AX_CUDNN_LSE ? fe::DataType_t::FLOAT : fe::DataType_t::BFLOAT16,
-            list_of(g, OFFSETS + t, s.documents + 1, fe::DataType_t::INT64)};
+            in_blocks ? nullptr : list_of(g, OFFSETS + t, s.documents + 1, fe::DataType_t::INT64)};
 }
 
 tensor input(fe::graph::Graph &g, const struct ax_cudnn_shape &s, int t) {
@@ -97,7 +101,8 @@ tensor input(fe::graph::Graph &g, const struct ax_cudnn_shape &s, int t) {
     tensor in = g.tensor(
         fe::graph::Tensor_attributes().set_uid(t).set_dim(l.dim).set_stride(l.stride).set_data_type(
             l.type));
-    in->set_ragged_offset(l.offsets);
+    if (l.offsets)
+        in->set_ragged_offset(l.offsets);
     return in;
 }
 
@@ -107,12 +112,41 @@ void output(fe::graph::Graph &g, const struct ax_cudnn_shape &s, int t, const te
     out->set_ragged_offset(l.offsets);
 }
 
+/* s = cap·tanh(s / cap). cuDNN takes either its own masks or a function of scores, which then has to mask as
+ * well. */
+typedef fe::graph::attn::score_modifiers::Softcap softcap;
+tensor capped(const std::shared_ptr<softcap> &cap, const std::shared_ptr<fe::graph::Graph> &g,
+              tensor score, const ax_cudnn_shape &s, const tensor &nq, const tensor &nk) {
+    namespace mod = fe::graph::attn::score_modifiers;
+    score = cap->forward(g, score, std::make_shared<fe::graph::Tensor_attributes>(s.softcap));
+    score = mod::padding_mask(g, score, nk, nq);
+    const std::optional<int64_t> none;
+    return mod::sliding_window_mask(g, score, fe::DiagonalAlignment_t::BOTTOM_RIGHT,
+                                    s.window > 0 ? s.window : none, s.causal ? 0 : none, s.max_q,
+                                    s.max_k, nq, nk, nullptr, nullptr);
+}
+
 /* What forward and backward have in common. */
 template <class Options> void describe(Options &o, fe::graph::Graph &g, const ax_cudnn_shape &s) {
-    o.set_attn_scale(s.scale)
-        .set_padding_mask(true)
-        .set_seq_len_q(list_of(g, LENGTHS_Q, s.documents, fe::DataType_t::INT32))
-        .set_seq_len_kv(list_of(g, LENGTHS_K, s.documents, fe::DataType_t::INT32));
+    const tensor nq = list_of(g, LENGTHS_Q, s.documents, fe::DataType_t::INT32);
+    const tensor nk = list_of(g, LENGTHS_K, s.documents, fe::DataType_t::INT32);
+    o.set_attn_scale(s.scale).set_seq_len_q(nq).set_seq_len_kv(nk);
+    if (s.softcap > 0) {
+        const auto cap = std::make_shared<softcap>();
+        o.set_score_mod([=](const std::shared_ptr<fe::graph::Graph> &graph, const tensor &score) {
+            return capped(cap, graph, score, s, nq, nk);
+        });
+        if constexpr (std::is_same_v<Options, fe::graph::SDPA_attributes>) /* which takes masks */
+            o.set_implementation(fe::AttentionImplementation_t::COMPOSITE);
+        else
+            o.set_score_mod_bprop(
+                [=](const std::shared_ptr<fe::graph::Graph> &graph, const tensor &gradient) {
+                    return cap->backward(graph, gradient,
+                                         std::make_shared<fe::graph::Tensor_attributes>(s.softcap));
+                });
+        return;
+    }
+    o.set_padding_mask(true);
     if (s.causal)
         o.set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT)
             .set_diagonal_band_right_bound(0);
@@ -123,6 +157,17 @@ template <class Options> void describe(Options &o, fe::graph::Graph &g, const ax
 void describe_forward(fe::graph::Graph &g, const struct ax_cudnn_shape &s) {
     auto options = fe::graph::SDPA_attributes().set_name("forward").set_generate_stats(true);
     describe(options, g, s);
+    if (s.block_size > 0) {
+        const int64_t columns = s.max_k / s.block_size;
+        const tensor table = g.tensor(fe::graph::Tensor_attributes()
+                                          .set_uid(TABLE)
+                                          .set_dim({s.documents, 1, columns, 1})
+                                          .set_stride({columns, columns, 1, 1})
+                                          .set_data_type(fe::DataType_t::INT32));
+        options.set_paged_attention_k_table(table)
+            .set_paged_attention_v_table(table)
+            .set_paged_attention_max_seq_len_kv((int)s.max_k);
+    }
     if (s.sink)
         options.set_sink_token(g.tensor(fe::graph::Tensor_attributes()
                                             .set_uid(SINK)
@@ -240,6 +285,8 @@ ax_cudnn_result run(struct ax_cudnn *c, struct ax_cudnn_plan *p, const struct ax
         }
         if (p->shape.sink && !p->shape.backward)
             at[SINK] = (void *)o->sink;
+        if (p->shape.block_size > 0)
+            at[TABLE] = (void *)o->table;
         if (fe::detail::set_stream(c->handle, (cudaStream_t)stream) != CUDNN_STATUS_SUCCESS)
             throw std::runtime_error("cuDNN does not take the stream");
         return told(p->graph.execute(c->handle, at, work), AX_CUDNN_FAILED, text);

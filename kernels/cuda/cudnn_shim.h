@@ -17,7 +17,8 @@ struct ax_cudnn_plan;
 enum ax_cudnn_result { AX_CUDNN_DONE, AX_CUDNN_REFUSED, AX_CUDNN_FAILED };
 enum { AX_CUDNN_TEXT = 512 }; /* `text` buffers; set when the result is not AX_CUDNN_DONE */
 
-/* LSE is F32 [rows][heads]; all others are BF16 [rows][heads][size]. From DOUT on, backward's. */
+/* LSE is F32 [rows][heads]; all others are BF16 [rows][heads][size]. From DOUT on, backward's. With a block
+ * table, K and V are [blocks · block_size][heads][size]. */
 enum ax_cudnn_tensor {
     AX_CUDNN_Q,
     AX_CUDNN_K,
@@ -35,23 +36,26 @@ enum ax_cudnn_tensor {
  * Compared as bytes, so it has no padding. */
 struct ax_cudnn_shape {
     int64_t documents;      /* at most; those that are not there have length 0 */
-    int64_t max_q, max_k;   /* of a document, at most */
-    int64_t rows_q, rows_k; /* of all documents, at most */
+    int64_t max_q, max_k;   /* of a document, at most; with a block table all columns' */
+    int64_t rows_q, rows_k; /* of all documents, at most: backward's; or rows_k all blocks' */
     int64_t heads_q, heads_k, size_qk, size_v;
     int64_t stride[AX_CUDNN_TENSORS]; /* elements from a row to the next */
     int64_t window;                   /* 0: none */
-    float scale;
-    int32_t causal; /* the last query sees the last key */
-    int32_t sink;   /* forward: there is one. Backward needs none, since lse contains it */
+    float scale, softcap;             /* softcap 0: none */
+    int32_t block_size;               /* of a block table, forward; 0: there is none */
+    int32_t causal;                   /* the last query sees the last key */
+    int32_t sink; /* forward: there is one. Backward needs none, since lse contains it */
     int32_t backward;
 };
 
-/* Addresses on the GPU. Document d is rows offsets[t][d] / stride[t] … of tensor t. */
+/* Addresses on the GPU. Document d is rows offsets[t][d] / stride[t] … of tensor t, or with a block table,
+ * K's and V's row j is row table[d][j / block_size] · block_size + j % block_size. */
 struct ax_cudnn_operands {
     void *data[AX_CUDNN_TENSORS];
     const int64_t *offsets[AX_CUDNN_TENSORS]; /* elements, [documents + 1] */
     const int32_t *lengths_q, *lengths_k;     /* [documents] */
-    const float *sink;                        /* [heads_q] */
+    const int32_t *table; /* [documents][max_k / block_size], all of them blocks that there are */
+    const float *sink;    /* [heads_q] */
 };
 
 struct ax_cudnn_calls {

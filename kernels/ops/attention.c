@@ -10,6 +10,9 @@
 static const struct ax_shape_document one_key[] = {{1, 1}};
 static const struct ax_shape_document packed[] = {{5, 5}, {0, 0}, {1, 1}, {17, 17}, {0, 0}, {0, 0}};
 static const struct ax_shape_document decoding[] = {{1, 9}, {1, 1}, {0, 6}, {1, 30}};
+static const struct ax_shape_document decoding_17[] = {
+    {1, 9}, {1, 1},  {0, 6}, {1, 30}, {1, 3}, {1, 4}, {1, 16}, {1, 17}, {1, 8},
+    {0, 0}, {1, 12}, {2, 7}, {1, 5},  {1, 2}, {1, 1}, {1, 32}, {1, 33}};
 static const struct ax_shape_document prefix[] = {{3, 10}, {7, 7}};
 static const struct ax_shape_document no_keys[] = {{4, 0}, {5, 2}, {3, 3}};
 static const struct ax_shape_document tiles[] = {{150, 150}, {70, 70}};
@@ -184,11 +187,15 @@ static const struct ax_shape shapes_attention_forward[] = {
     {"paged, small values", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2,
      .head_dim = 24, ATTENTION(.block_size = 4, .value_dim = 16)},
     {"paged, latents", DOCUMENTS(decoding), .rows = 3, .heads = 20, .kv_heads = 1, .head_dim = 576,
-     ATTENTION(.block_size = 4, .value_dim = 512)},
+     ATTENTION(.block_size = 3, .value_dim = 512)},
     {"paged, window", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 8,
-     ATTENTION(.window = 5, .block_size = 3)},
+     ATTENTION(.window = 5, .block_size = 2)},
+    {"paged, many documents", DOCUMENTS(decoding_17), .rows = 17, .heads = 4, .kv_heads = 2,
+     .head_dim = 16, ATTENTION(.block_size = 16)},
+    {"paged, sink", DOCUMENTS(decoding), .rows = 4, .heads = 6, .kv_heads = 2, .head_dim = 16,
+     ATTENTION(.sink = true, .block_size = 16)},
     {"paged, cap and sink", DOCUMENTS(prefix), .rows = 10, .heads = 4, .kv_heads = 2,
-     .head_dim = 16, ATTENTION(.softcap = 2.5, .sink = true, .block_size = 3)},
+     .head_dim = 16, ATTENTION(.softcap = 2.5, .sink = true, .block_size = 4)},
     {"small values", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 24,
      .pad = 5, ATTENTION(.value_dim = 13)},
     {"small values, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1,
@@ -198,7 +205,7 @@ static const struct ax_shape shapes_attention_forward[] = {
     {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
     {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
      ATTENTION(.window = 70)},
-    {"tiles, soft cap", DOCUMENTS(tiles), .rows = 220, .heads = 4, .kv_heads = 2, .head_dim = 40,
+    {"tiles, soft cap", DOCUMENTS(tiles), .rows = 222, .heads = 4, .kv_heads = 2, .head_dim = 40,
      ATTENTION(.window = 70, .softcap = 2.5)},
     {"tiles, sink", DOCUMENTS(tiles), .rows = 222, .heads = 4, .kv_heads = 2, .head_dim = 64,
      ATTENTION(.window = 70, .sink = true)},
@@ -272,7 +279,7 @@ static const struct ax_shape shapes_attention_backward[] = {
     {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
     {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
      ATTENTION(.window = 70)},
-    {"tiles, soft cap", DOCUMENTS(tiles), .rows = 220, .heads = 4, .kv_heads = 2, .head_dim = 40,
+    {"tiles, soft cap", DOCUMENTS(tiles), .rows = 222, .heads = 4, .kv_heads = 2, .head_dim = 40,
      ATTENTION(.window = 70, .softcap = 2.5)},
     {"tiles, sink", DOCUMENTS(tiles), .rows = 222, .heads = 4, .kv_heads = 2, .head_dim = 64,
      ATTENTION(.window = 70, .sink = true)},

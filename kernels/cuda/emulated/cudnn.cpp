@@ -1,8 +1,9 @@
 /* A stand-in for libaxtrain-cudnn.so: attention by ref, when the stream gets there. It checks that lists
- * of documents say what tensors have, leaves rows of no document as they are, and fills rows without keys,
- * of which cuDNN promises nothing, and its workspace with NaNs. */
+ * of documents and blocks say what tensors have, leaves rows of no document as they are, and fills rows
+ * without keys, of which cuDNN promises nothing, and its workspace with NaNs. */
 #include "kernels/cuda/cudnn_shim.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,10 +37,33 @@ bool is_of_keys(int t) {
     return t == AX_CUDNN_K || t == AX_CUDNN_V || t == AX_CUDNN_DK || t == AX_CUDNN_DV;
 }
 
+/* A tensor [blocks · block_size][heads][size]. */
+bool is_in_blocks(const ax_cudnn_shape &s, int t) {
+    return s.block_size > 0 && is_of_keys(t);
+}
+
+/* What the first rows would be, and at last where they would end, without a table. */
+std::vector<int32_t> starts_in_table(const ax_cudnn_shape &s, const ax_cudnn_operands &o) {
+    const int64_t columns = s.max_k / s.block_size;
+    std::vector<int32_t> first = {0};
+    must(s.max_k % s.block_size == 0 && s.rows_k % s.block_size == 0, "there is part of a block");
+    for (int64_t d = 0; d < s.documents; d++) {
+        must(o.lengths_k[d] >= 0 && o.lengths_k[d] <= s.max_k, "a document is longer than planned");
+        first.push_back(first.back() + o.lengths_k[d]);
+        for (int64_t c = 0; c < columns; c++) {
+            const int32_t block = o.table[d * columns + c];
+            must(block >= 0 && block < s.rows_k / s.block_size, "there is no such block");
+        }
+    }
+    return first;
+}
+
 /* The first rows of documents, and at last where they end. */
 std::vector<int32_t> starts(const ax_cudnn_shape &s, const ax_cudnn_operands &o, int t) {
     const int32_t *lengths = is_of_keys(t) ? o.lengths_k : o.lengths_q;
     std::vector<int32_t> first;
+    if (is_in_blocks(s, t))
+        return starts_in_table(s, o);
     for (int64_t d = 0; d <= s.documents; d++) {
         must(o.offsets[t][d] % s.stride[t] == 0, "an offset is in the middle of a row");
         first.push_back((int32_t)(o.offsets[t][d] / s.stride[t]));
@@ -47,7 +71,7 @@ std::vector<int32_t> starts(const ax_cudnn_shape &s, const ax_cudnn_operands &o,
         must(d == 0 || lengths[d - 1] <= (is_of_keys(t) ? s.max_k : s.max_q),
              "a document is longer than planned");
     }
-    must(first.back() - first[0] <= (is_of_keys(t) ? s.rows_k : s.rows_q),
+    must(!s.backward || first.back() - first[0] <= (is_of_keys(t) ? s.rows_k : s.rows_q),
          "there are more rows than planned");
     return first;
 }
@@ -78,6 +102,23 @@ ax_tensor rows(const ax_cudnn_shape &s, const ax_cudnn_operands &o, int t, int32
     return r;
 }
 
+/* What a tile has of lse beside its document's. */
+void check_lse_behind(const ax_cudnn_shape &s, const ax_cudnn_operands &o, int32_t first,
+                      int32_t end) {
+    const ax_tensor lse = rows(s, o, AX_CUDNN_LSE, first, end + 128);
+    for (int64_t r = 0; r < lse.shape[0]; r++)
+        for (int64_t h = 0; h < s.heads_q; h++)
+            must(isfinite(((const float *)ax_tensor_row(&lse, r))[h]), "lse is not a number");
+}
+
+/* Weights of 0 are multiplied with rows that no document has. */
+void check_blocks(const ax_tensor &t) {
+    for (int64_t r = 0; r < t.shape[0]; r++)
+        for (int64_t i = 0; i < t.shape[1] * t.shape[2]; i++)
+            must((((const uint16_t *)ax_tensor_row(&t, r))[i] & 0x7f80) != 0x7f80,
+                 "a block has values that are no numbers");
+}
+
 /* Those of cuDNN's results that nobody may read. */
 void spoil_rows_without_keys(const ax_attention &a, const std::vector<int32_t> &q,
                              const std::vector<int32_t> &k) {
@@ -99,8 +140,15 @@ void compute(const ax_cudnn_plan &p, const ax_cudnn_operands &o, char *work) {
     ax_tensor t[AX_CUDNN_TENSORS] = {};
     for (int i = 0; i < tensors; i++) {
         must(starts(s, o, i) == (is_of_keys(i) ? k : q), "offsets of tensors differ");
-        t[i] = rows(s, o, i, is_of_keys(i) ? k[0] : q[0], is_of_keys(i) ? k.back() : q.back());
+        t[i] = is_in_blocks(s, i) ? rows(s, o, i, 0, (int32_t)s.rows_k)
+               : is_of_keys(i)    ? rows(s, o, i, k[0], k.back())
+                                  : rows(s, o, i, q[0], q.back());
     }
+    for (int i : {AX_CUDNN_K, AX_CUDNN_V})
+        if (is_in_blocks(s, i))
+            check_blocks(t[i]);
+    if (s.backward && s.softcap > 0)
+        check_lse_behind(s, o, q[0], q.back());
     std::vector<int32_t> cu_q, cu_k;
     for (size_t d = 0; d < q.size(); d++) {
         cu_q.push_back(q[d] - q[0]);
@@ -124,6 +172,13 @@ void compute(const ax_cudnn_plan &p, const ax_cudnn_operands &o, char *work) {
     b.a.window = s.window;
     b.a.scale = s.scale;
     b.a.causal = s.causal;
+    b.a.softcap = s.softcap;
+    b.a.block_size = s.block_size;
+    if (s.block_size > 0) {
+        b.a.block_table = list(AX_I32, o.table, s.documents);
+        b.a.block_table.ndim = 2;
+        b.a.block_table.shape[1] = b.a.block_table.row_stride = s.max_k / s.block_size;
+    }
     if (s.sink)
         b.a.sink = list(AX_F32, o.sink, s.heads_q);
     ax_attention_forward f = {b.a};
@@ -151,10 +206,16 @@ void close(ax_cudnn *c) {
     delete c;
 }
 
-/* Refuses heads that cuDNN refuses on Hopper. */
+bool is_power_of_two(int32_t n) {
+    return (n & (n - 1)) == 0;
+}
+
+/* Refuses what cuDNN refuses on Hopper. */
 ax_cudnn_result plan(ax_cudnn *, const ax_cudnn_shape *s, ax_cudnn_plan **out, size_t *work,
                      char *text) {
-    if (s->size_qk % 8 || s->size_v % 8 || s->size_qk > 256 || s->size_v > 256) {
+    must(!s->backward || s->block_size == 0, "backward has no block table");
+    if (s->size_qk % 8 || s->size_v % 8 || s->size_qk > 256 || s->size_v > 256 ||
+        !is_power_of_two(s->block_size) || (s->sink && s->max_q == 1)) {
         snprintf(text, AX_CUDNN_TEXT, "the stand-in does not take this shape");
         return AX_CUDNN_REFUSED;
     }
