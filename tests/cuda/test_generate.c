@@ -20,7 +20,7 @@ struct answers {
     const struct ax_arch *arch;
     int32_t prompts[SEQUENCES][LONGEST], tokens[SEQUENCES][NEW];
     double logprobs[SEQUENCES][NEW];
-    int64_t passes, decode_passes;
+    int64_t passes, decode_passes, max_queries; /* the last pass's */
     int by_cudnn;
 };
 
@@ -40,6 +40,7 @@ static enum ax_status generate(struct ax_generator *g, struct answers *a) {
     AX_TRY(ax_generate(g, SEQUENCES, s));
     a->passes = g->counters.passes;
     a->decode_passes = g->counters.decode_passes;
+    a->max_queries = g->batch.max_queries;
     return AX_OK;
 }
 
@@ -94,6 +95,7 @@ static void check(const char *family, const char *extra) {
     assert_true(cudnn.decode_passes >= NEW && cudnn.passes > cudnn.decode_passes);
     assert_int_equal(cudnn.by_cudnn, cudnn.passes * arch.n_layers);
     assert_int_equal(own.by_cudnn, 0);
+    assert_int_equal(cudnn.max_queries, 1); /* for which cuDNN has kernels of their own */
     assert_memory_equal(cudnn.tokens, own.tokens, sizeof own.tokens);
     for (int i = 0; i < SEQUENCES; i++)
         for (int t = 0; t < NEW; t++)
