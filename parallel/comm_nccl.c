@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "kernels/cuda/nccl.h"
@@ -34,6 +35,8 @@ struct member {
 
 struct world {
     struct ax_fabric *host;
+    const struct ax_memory *memory; /* that transfers move */
+    bool said;                      /* that it is not registered */
     double timeout;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -255,15 +258,42 @@ static const struct ax_comm_ops comm_ops = {.name = "nccl",
                                             .waited = nccl_waited,
                                             .free = nccl_free};
 
+/* What ranks of a group tell each other before it is open. */
+static enum ax_status say(struct ax_comm *by_host, const struct ax_collective *what) {
+    const struct ax_ticket ticket = {0}; /* of no collective that counts */
+    AX_TRY(by_host->ops->start(by_host, NULL, what, ticket));
+    return by_host->ops->wait(by_host, NULL, ticket);
+}
+
 /* The first rank names the group; the host's fabric tells the others. */
 static enum ax_status name_group(struct ax_comm *by_host, char id[AX_NCCL_ID]) {
-    const struct ax_ticket ticket = {0}; /* of no collective that counts */
     const struct ax_collective what = {
         .kind = AX_BROADCAST, .dtype = AX_U8, .send = id, .recv = id, .count = AX_NCCL_ID};
     if (by_host->rank == 0)
         AX_TRY(ax_nccl_id(id));
-    AX_TRY(by_host->ops->start(by_host, NULL, &what, ticket));
-    return by_host->ops->wait(by_host, NULL, ticket);
+    return say(by_host, &what);
+}
+
+/* On all ranks or on none: NCCL promises nothing where some have registered what they move. */
+static enum ax_status register_memory(struct member *m) {
+    struct world *w = m->world;
+    const bool here = ax_nccl_register(m->nccl, w->memory) == AX_OK;
+    double refused = here ? 0 : 1;
+    if (!here && !w->said)
+        ax_log_info("cuda: transfers copy by way of NCCL's buffers, which is slower: %s",
+                    ax_error_text());
+    w->said = w->said || !here;
+    ax_error_clear();
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .reduction = AX_MAX,
+                                       .dtype = AX_F64,
+                                       .send = &refused,
+                                       .recv = &refused,
+                                       .count = 1};
+    AX_TRY(say(&m->by_host, &what));
+    if (refused != 0)
+        ax_nccl_deregister(m->nccl);
+    return AX_OK;
 }
 
 static enum ax_status nccl_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
@@ -278,7 +308,12 @@ static enum ax_status nccl_open(struct ax_fabric *f, struct ax_comm *c, enum ax_
         st = name_group(&m->by_host, id);
     if (st == AX_OK)
         st = ax_nccl_join(&m->nccl, id, m->by_host.rank, n, f->timeout);
+    if (st == AX_OK)
+        st = register_memory(m);
     if (st != AX_OK) {
+        if (m->nccl)
+            ax_nccl_abort(m->nccl, NULL);
+        ax_nccl_leave(m->nccl);
         ax_comm_free(&m->by_host);
         ax_free(m);
         return st;
@@ -323,10 +358,11 @@ static void fabric_free(struct ax_fabric *f) {
 static const struct ax_fabric_ops fabric_ops = {
     .name = "nccl", .open = nccl_open, .fail = nccl_fail, .free = fabric_free};
 
-enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host) {
+enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host,
+                                   const struct ax_memory *memory) {
     struct world *w;
     AX_TRY(ax_alloc(&w, 1, sizeof *w));
-    *w = (struct world){.host = host, .timeout = host->timeout};
+    *w = (struct world){.host = host, .memory = memory, .timeout = host->timeout};
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     *f = *host;

@@ -5,8 +5,9 @@
 
 #include "parallel/fabric.h"
 
-/* Beside `host`, which must outlive it. After the host's timeout transfers are given up, and what is
+/* Beside `host`, which must outlive it, as `memory` must, which contains all that collectives move on GPUs. After the host's timeout transfers are given up, and what is
  * started afterwards is AX_ERR_PEER. Collectives on a queue of the host's memory use the host's fabric. */
-enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host);
+enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host,
+                                   const struct ax_memory *memory);
 
 #endif

@@ -1,8 +1,10 @@
 /* In place of comm_nccl.c, in a build without CUDA: no device has a fabric of its own. */
 #include "parallel/comm_nccl.h"
 
-enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host) {
+enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host,
+                                   const struct ax_memory *memory) {
     (void)f;
     (void)host;
+    (void)memory;
     return ax_error(AX_ERR_UNSUPPORTED, "NCCL: this axtrain was built without CUDA");
 }

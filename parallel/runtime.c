@@ -16,7 +16,7 @@ static enum ax_status choose_fabric(struct ax_runtime *rt, const struct ax_runti
     rt->fabric = o->fabric;
     if (!o->fabric || planning || !rt->q->model->device->own_fabric)
         return AX_OK;
-    AX_TRY(ax_nccl_fabric_open(&rt->own_fabric, o->fabric));
+    AX_TRY(ax_nccl_fabric_open(&rt->own_fabric, o->fabric, &rt->arena.memory));
     rt->fabric = &rt->own_fabric;
     return AX_OK;
 }

@@ -19,15 +19,83 @@ static struct ax_queue *queue(void) {
     return comm_cases_queue ? comm_cases_queue : &host_queue;
 }
 
+/* A collective that was started. On a device's queue it moves copies of what the case has, in scratch, which
+ * are released in the reverse order. */
+struct started {
+    struct ax_ticket ticket;
+    struct span {
+        char *host;
+        char AX_DEVICE *device;
+        size_t bytes;
+    } sent, received; /* parts of one where they overlap */
+    size_t mark;
+};
+
+static size_t bytes_of(const struct ax_comm *c, const struct ax_collective *what, bool received) {
+    const int64_t *counts = received ? what->recv_counts : what->send_counts;
+    const bool parts = what->kind == (received ? AX_ALL_GATHER : AX_REDUCE_SCATTER);
+    int64_t n = what->count * (parts ? c->size : 1);
+    for (int r = 0; what->kind == AX_ALL_TO_ALL_V && r < c->size; r++)
+        n += counts[r];
+    return (size_t)n * ax_dtype_size(what->dtype);
+}
+
+static void extend(struct span *to, const struct span *by) {
+    char *end = to->host + to->bytes, *other = by->host + by->bytes;
+    to->host = by->host < to->host ? by->host : to->host;
+    to->bytes = (size_t)((other > end ? other : end) - to->host);
+}
+
+static enum ax_status copy_there(struct span *s) {
+    s->device = ax_stack_push(queue()->scratch, "case", s->bytes);
+    return ax_queue_write(queue(), s->device, s->host, s->bytes);
+}
+
+static enum ax_status move_there(const struct ax_comm *c, struct ax_collective *what,
+                                 struct started *s) {
+    s->mark = ax_stack_mark(queue()->scratch);
+    if (what->send)
+        s->sent = (struct span){(char *)(uintptr_t)what->send, NULL, bytes_of(c, what, false)};
+    s->received = (struct span){what->recv, NULL, bytes_of(c, what, true)};
+    const bool overlap = s->sent.host && s->sent.host < s->received.host + s->received.bytes &&
+                         s->received.host < s->sent.host + s->sent.bytes;
+    if (overlap)
+        extend(&s->received, &s->sent);
+    AX_TRY(copy_there(&s->received));
+    if (overlap)
+        s->sent = s->received;
+    else if (what->send)
+        AX_TRY(copy_there(&s->sent));
+    what->recv = s->received.device + ((char *)what->recv - s->received.host);
+    if (what->send)
+        what->send = s->sent.device + ((const char *)what->send - s->sent.host);
+    return AX_OK;
+}
+
+static enum ax_status start(struct ax_comm *c, const struct ax_collective *what,
+                            struct started *s) {
+    struct ax_collective there = *what;
+    *s = (struct started){0};
+    if (comm_cases_queue)
+        AX_TRY(move_there(c, &there, s));
+    return ax_comm_start(c, queue(), &there, &s->ticket);
+}
+
 /* The host looks at what has arrived. */
-static enum ax_status wait_for(struct ax_comm *c, struct ax_ticket ticket) {
-    AX_TRY(ax_comm_wait(c, queue(), ticket));
-    return ax_queue_finish(queue());
+static enum ax_status wait_for(struct ax_comm *c, const struct started *s) {
+    AX_TRY(ax_comm_wait(c, queue(), s->ticket));
+    AX_TRY(ax_queue_finish(queue()));
+    if (!comm_cases_queue)
+        return AX_OK;
+    AX_TRY(ax_queue_read(queue(), s->received.device, s->received.host, s->received.bytes, NULL));
+    ax_stack_release(queue()->scratch, s->mark);
+    return AX_OK;
 }
 
 static enum ax_status run(struct ax_comm *c, const struct ax_collective *what) {
-    AX_TRY(ax_comm_run(c, queue(), what));
-    return ax_queue_finish(queue());
+    struct started s;
+    AX_TRY(start(c, what, &s));
+    return wait_for(c, &s);
 }
 
 /* Element i of rank r: a small integer, exact in every type, so that sums of 16 are too. */
@@ -133,13 +201,13 @@ static enum ax_status all_to_all_v(struct ax_comm *c, enum ax_dtype dtype, int64
                                        .recv = recv,
                                        .send_counts = out,
                                        .recv_counts = in};
-    struct ax_ticket ticket;
-    AX_TRY(ax_comm_start(c, queue(), &what, &ticket));
+    struct started s;
+    AX_TRY(start(c, &what, &s));
     int64_t expected[MAX_RANKS];
     memcpy(expected, in, sizeof in);
     memset(out, 0xFF, sizeof out); /* count arrays may go once it is started */
     memset(in, 0xFF, sizeof in);
-    AX_TRY(wait_for(c, ticket));
+    AX_TRY(wait_for(c, &s));
     at = 0;
     for (int r = 0; r < c->size; r++)
         for (int64_t e = 0; e < expected[r]; e++, at++)
@@ -199,7 +267,7 @@ static enum ax_status broadcast(struct ax_comm *c, enum ax_dtype dtype, int64_t 
 static enum ax_status many_at_once(struct ax_comm *c) {
     enum { MANY = 16 };
     static _Thread_local float send[MANY][40], recv[MANY][40];
-    struct ax_ticket tickets[MANY];
+    struct started started[MANY];
     const int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size;
     for (int i = 0; i < MANY; i++) {
         fill(AX_F32, send[i], c->rank, i, 40);
@@ -210,10 +278,10 @@ static enum ax_status many_at_once(struct ax_comm *c) {
                                            .count = 40 - i,
                                            .send_peer = next,
                                            .recv_peer = before};
-        AX_TRY(ax_comm_start(c, queue(), &what, &tickets[i]));
+        AX_TRY(start(c, &what, &started[i]));
     }
     for (int i = MANY - 1; i >= 0; i--) {
-        AX_TRY(wait_for(c, tickets[i]));
+        AX_TRY(wait_for(c, &started[i]));
         for (int e = 0; e < 40 - i; e++)
             ENSURE(recv[i][e] == (i % 2 ? value(before, i + e) : reduced(AX_SUM, c->size, i + e)));
     }

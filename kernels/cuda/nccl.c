@@ -17,6 +17,7 @@
 
 struct ax_nccl {
     ax_nccl_comm comm;
+    void *registered; /* the library's handle; NULL: nothing is */
     cudaStream_t stream;
     cudaEvent_t after; /* the place in a queue that the next transfer comes after */
     cudaEvent_t marks[MARKS];
@@ -131,6 +132,22 @@ enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int
     return AX_OK;
 }
 
+enum ax_status ax_nccl_register(struct ax_nccl *c, const struct ax_memory *m) {
+    void *handle = NULL;
+    const unsigned result = nccl.CommRegister(c->comm, m->base, m->bytes, &handle);
+    if (result != AX_NCCL_SUCCESS)
+        return ax_error(AX_ERR_UNSUPPORTED, "NCCL: ncclCommRegister: %s",
+                        nccl.GetErrorString(result));
+    c->registered = handle;
+    return AX_OK;
+}
+
+void ax_nccl_deregister(struct ax_nccl *c) {
+    if (c->registered)
+        (void)nccl.CommDeregister(c->comm, c->registered);
+    c->registered = NULL;
+}
+
 /* The queue's error comes first: who sees the data sees it, too. */
 void ax_nccl_abort(struct ax_nccl *c, const struct ax_error_record *cause) {
     if (atomic_exchange(&c->aborted, true))
@@ -147,8 +164,10 @@ void ax_nccl_leave(struct ax_nccl *c) {
         return;
     if (c->stream)
         (void)cudaStreamSynchronize(c->stream);
-    if (c->comm && !atomic_load(&c->aborted))
+    if (c->comm && !atomic_load(&c->aborted)) { /* else the library has forgotten both */
+        ax_nccl_deregister(c);
         (void)nccl.CommDestroy(c->comm);
+    }
     for (int i = 0; i < MARKS; i++)
         if (c->marks[i])
             (void)cudaEventDestroy(c->marks[i]);

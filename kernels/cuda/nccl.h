@@ -17,7 +17,12 @@ enum ax_status ax_nccl_id(char id[AX_NCCL_ID]);
 /* Rank `rank` of n joins; waits for the others, at most `timeout` seconds, else AX_ERR_PEER. */
 enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int rank, int n,
                             double timeout);
-void ax_nccl_leave(struct ax_nccl *c); /* when nothing is in flight; safe on NULL */
+/* Transfers may read and write m, of which all that they move is part, without copies in buffers of the
+ * library; until the group is left, and all its ranks or none of them. AX_ERR_UNSUPPORTED: the library
+ * refuses. */
+enum ax_status ax_nccl_register(struct ax_nccl *c, const struct ax_memory *m);
+void ax_nccl_deregister(struct ax_nccl *c); /* when nothing is in flight */
+void ax_nccl_leave(struct ax_nccl *c);      /* when nothing is in flight; safe on NULL */
 /* From any thread: what is in flight ends, with any data, and nothing starts afterwards. Before that, the
  * queue that it served fails for `cause`. */
 void ax_nccl_abort(struct ax_nccl *c, const struct ax_error_record *cause);

@@ -56,6 +56,8 @@ struct ax_nccl_config {
     X(unsigned, CommGetAsyncError, (ax_nccl_comm c, unsigned *result))                             \
     X(unsigned, CommAbort, (ax_nccl_comm c))                                                       \
     X(unsigned, CommDestroy, (ax_nccl_comm c))                                                     \
+    X(unsigned, CommRegister, (ax_nccl_comm c, void *base, size_t bytes, void **handle))           \
+    X(unsigned, CommDeregister, (ax_nccl_comm c, void *handle))                                    \
     X(const char *, GetErrorString, (unsigned result))                                             \
     X(unsigned, GroupStart, (void))                                                                \
     X(unsigned, GroupEnd, (void))                                                                  \

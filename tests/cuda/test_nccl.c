@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdatomic.h>
 #include <math.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
+#include "kernels/cuda/emulated/nccl.h"
 #include "parallel/comm_local.h"
 #include "parallel/comm_nccl.h"
 #include "parallel/flight.h"
@@ -31,7 +33,7 @@ static enum ax_status be_rank(struct ax_fabric *host, void *ctx) {
     struct machine m;
     machine_open(&m, "cuda", 1);
     comm_cases_queue = m.q;
-    enum ax_status st = ax_nccl_fabric_open(&f, host);
+    enum ax_status st = ax_nccl_fabric_open(&f, host, &m.arena.memory);
     if (st == AX_OK) {
         st = body->run(&f, body->ctx);
         if (st != AX_OK)
@@ -53,6 +55,58 @@ static void collectives_have_known_answers(void **state) {
     for (int world = 2; world <= 4; world++)
         if (run_world(world, 0, comm_cases_run, NULL) != AX_OK)
             fail_msg("%d ranks: %s", world, ax_error_text());
+}
+
+/* Runs ranks with standard error in a file; said: what is there. */
+static void run_aside(ax_local_body run, char *said, size_t size) {
+    char path[] = "/tmp/axtrain-nccl-XXXXXX";
+    const int saved = dup(STDERR_FILENO), file = mkstemp(path);
+    assert_true(saved >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    const enum ax_status st = run_world(3, 0, run, NULL);
+    dup2(saved, STDERR_FILENO);
+    const ssize_t n = pread(file, said, size - 1, 0);
+    close(saved);
+    close(file);
+    unlink(path);
+    if (st != AX_OK || n < 0)
+        fail_msg("%s", ax_error_text());
+    said[n] = '\0';
+}
+
+/* What transfers move is registered; the stand-in ends the program if one is not while its rank has registered
+ * any, or if it still is when a group or the memory goes. */
+static void memory_is_registered(void **state) {
+    (void)state;
+    char said[1 << 12];
+    uint64_t registered, others;
+    ax_emulated_transfers(&registered, &others);
+    run_aside(comm_cases_run, said, sizeof said);
+    ax_emulated_transfers(&registered, &others);
+    assert_true(registered > 100 && others == 0);
+    assert_string_equal(said, "");
+}
+
+/* By one rank's library: no rank has registered any, and that one says why, once for all its groups. */
+static enum ax_status open_twice(struct ax_fabric *f, void *ctx) {
+    struct ax_comm c;
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    ax_comm_free(&c);
+    return comm_cases_run(f, ctx);
+}
+
+static void memory_may_be_refused(void **state) {
+    (void)state;
+    char said[1 << 12];
+    uint64_t registered, others;
+    ax_emulated_transfers(&registered, &others);
+    ax_emulated_refuse(1);
+    run_aside(open_twice, said, sizeof said);
+    ax_emulated_refuse(-1);
+    ax_emulated_transfers(&registered, &others);
+    assert_true(registered == 0 && others > 100);
+    const char *line = strstr(said, "slower: NCCL: ncclCommRegister: invalid argument\n");
+    if (!line || strchr(line, '\n')[1] != '\0')
+        fail_msg("%s", said);
 }
 
 /* A sum that depends on what its queue computed before, and that the queue uses after. */
@@ -255,6 +309,8 @@ static void a_lost_rank_ends_the_others(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_have_known_answers),
+        cmocka_unit_test(memory_is_registered),
+        cmocka_unit_test(memory_may_be_refused),
         cmocka_unit_test(queues_and_transfers_wait_for_each_other),
         cmocka_unit_test(receives_may_be_posted_first),
         cmocka_unit_test(waits_are_timed),

@@ -40,6 +40,15 @@ void ax_emulated_open_memory(bool open) {
         mprotect(m.first, m.second, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
+bool ax_emulated_is_device(const void *at, size_t bytes) {
+    ax_emulated_hold held;
+    const char *first = (const char *)at;
+    for (const auto &m : device_memory)
+        if (first >= (char *)m.first && first + bytes <= (char *)m.first + m.second)
+            return true;
+    return false;
+}
+
 extern "C" {
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     ax_emulated_hold held;

@@ -1,6 +1,7 @@
 /* A stand-in for NCCL: ranks are threads or processes of one host, and a group is a folder in memory where each
  * leaves what it brings. A transfer is a command of each rank's stream. It is done when all ranks whose part it
- * needs have got there: sums in rank order, rounded at each hop. A collective takes its stream a millisecond. */
+ * needs have got there: sums in rank order, rounded at each hop. A collective takes its stream a millisecond.
+ * Where a rank has registered memory, all that it moves must be part of that. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/emulated/libraries.h"
+#include "kernels/cuda/emulated/registered.h"
 #include "kernels/cuda/emulated/stream.h"
 extern "C" {
 #include "kernels/cuda/nccl_api.h"
@@ -27,6 +29,7 @@ struct ncclComm {
     bool aborted = false; /* ends this rank's transfers; the others' never end by themselves */
     uint64_t collectives = 0;
     std::map<int, uint64_t> sent, received; /* messages, by peer */
+    ax_registered memory;
 };
 
 namespace {
@@ -179,6 +182,8 @@ unsigned add(struct ncclComm *comm, kind what, const void *send, void *recv, siz
     c->number = ++comm->collectives;
     c->size = ax_dtype_size(dtype_of(type));
     c->brought = what == REDUCE_SCATTER ? n * (size_t)comm->n : n;
+    comm->memory.touch(send, c->brought * c->size);
+    comm->memory.touch(recv, (what == ALL_GATHER ? n * (size_t)comm->n : n) * c->size);
     ax_emulated_add_when(
         s, [=] { return comm->aborted || have_arrived(*c); },
         [=] {
@@ -246,6 +251,7 @@ void post(struct ncclComm *c, int peer, size_t bytes, const void *send, void *re
           cudaStream_t s) {
     const uint64_t number = send ? ++c->sent[peer] : ++c->received[peer];
     const int from = send ? c->rank : peer, to = send ? peer : c->rank;
+    c->memory.touch(send ? send : recv, bytes);
     batch.push_back({file_of(c, "message", number, from, to),
                      {MESSAGE, bytes, AX_NCCL_UINT8, 0},
                      (const char *)send,
@@ -303,6 +309,8 @@ unsigned CommGetAsyncError(ax_nccl_comm c, unsigned *result) {
 unsigned CommDestroy(ax_nccl_comm c) {
     ax_emulated_hold held;
     std::error_code ignored;
+    if (!c->aborted)
+        c->memory.check_empty();
     leave(file_of(c, "left", 0, c->rank, 0), {}, nullptr, 0);
     if (all_are(c, "left"))
         std::filesystem::remove_all(c->folder, ignored);
@@ -316,6 +324,16 @@ unsigned CommAbort(ax_nccl_comm c) {
         CommDestroy(c);
     }
     ax_emulated_wake();
+    return AX_NCCL_SUCCESS;
+}
+
+unsigned CommRegister(ax_nccl_comm c, void *base, size_t bytes, void **handle) {
+    *handle = base;
+    return c->memory.add(c->rank, base, bytes) ? AX_NCCL_SUCCESS : AX_NCCL_INVALID_ARGUMENT;
+}
+
+unsigned CommDeregister(ax_nccl_comm c, void *handle) {
+    c->memory.remove(handle);
     return AX_NCCL_SUCCESS;
 }
 

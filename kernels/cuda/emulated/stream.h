@@ -15,6 +15,8 @@ void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when,
                           std::function<void()> command);
 /* Lets time pass on a stream, from its command: only what does so takes any (cudaEventElapsedTime). */
 void ax_emulated_took(double milliseconds);
+/* Whether these bytes are of one allocation of a device's memory. */
+bool ax_emulated_is_device(const void *at, size_t bytes);
 /* The runtime's lock, and waking who waits for commands. */
 struct ax_emulated_hold {
     ax_emulated_hold();

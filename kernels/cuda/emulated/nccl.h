@@ -1,0 +1,20 @@
+/* For tests: what the stand-in for NCCL has seen of registered memory. */
+#ifndef AX_KERNELS_CUDA_EMULATED_NCCL_H
+#define AX_KERNELS_CUDA_EMULATED_NCCL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* From now on, registering fails on this rank of each group; −1: on none. */
+void ax_emulated_refuse(int rank);
+/* How many buffers of transfers of all ranks were registered, and how many not, since the last call. */
+void ax_emulated_transfers(uint64_t *registered, uint64_t *others);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

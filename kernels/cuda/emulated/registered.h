@@ -1,0 +1,23 @@
+/* Memory that a rank has registered with its group, for the stand-in for NCCL. What the library leaves
+ * undefined ends the program. */
+#ifndef AX_KERNELS_CUDA_EMULATED_REGISTERED_H
+#define AX_KERNELS_CUDA_EMULATED_REGISTERED_H
+
+#include <stddef.h>
+
+#include <map>
+
+class ax_registered {
+    std::map<const char *, size_t> list;
+
+  public:
+    /* False: refused. It must be a device's memory. */
+    bool add(int rank, const void *base, size_t bytes);
+    /* It must be there, and still be a device's memory. */
+    void remove(const void *base);
+    void check_empty() const;
+    /* What a transfer reads or writes: part of what is registered, if anything is. */
+    void touch(const void *memory, size_t bytes) const;
+};
+
+#endif
