@@ -31,7 +31,8 @@ static enum ax_status add_device(json_t *facts) {
     AX_TRY(add_text(facts, "cuda_driver", f.driver));
     AX_TRY(add_text(facts, "cuda_runtime", f.runtime));
     AX_TRY(add_text(facts, "cublaslt", f.cublaslt));
-    return add_text(facts, "cudnn", f.cudnn);
+    AX_TRY(add_text(facts, "cudnn", f.cudnn));
+    return add_text(facts, "nccl", f.nccl);
 }
 
 static enum ax_status add_wrong_tiles(json_t *facts) {

@@ -26,10 +26,16 @@ static enum ax_status open_library(struct ax_cublaslt *lt) {
         AX_CUBLASLT_FUNCTIONS(ROW)
 #undef ROW
     };
-    return ax_cuda_library_open(
-        AX_CUBLASLT_FILE,
-        "Install CUDA 13's libraries (pip install nvidia-cublas), or use device: cpu.", symbols,
-        sizeof symbols / sizeof *symbols);
+    static const char remedy[] =
+        "Install CUDA 13's libraries (pip install nvidia-cublas), or use device: cpu.";
+    AX_TRY(
+        ax_cuda_library_open(AX_CUBLASLT_FILE, remedy, symbols, sizeof symbols / sizeof *symbols));
+    const size_t version = lt->GetVersion();
+    if (version < AX_CUBLASLT_OLDEST)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "device cuda: " AX_CUBLASLT_FILE " is cuBLASLt %zu.%zu. %s",
+                        version / 10000, version / 100 % 100, remedy);
+    return AX_OK;
 }
 
 enum ax_status ax_blas_version(size_t *version) {

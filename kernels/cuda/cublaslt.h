@@ -12,7 +12,8 @@
 
 #include "kernels/cuda/runtime.h"
 
-#define AX_CUBLASLT_FILE "libcublasLt.so.13"
+#define AX_CUBLASLT_FILE   "libcublasLt.so.13"
+#define AX_CUBLASLT_OLDEST 130000 /* cublasLtGetVersion of 13.0.0 */
 
 #ifndef AX_CUBLASLT_TYPES /* or another header has defined them */
 #define AX_CUBLASLT_TYPES

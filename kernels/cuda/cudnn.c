@@ -2,6 +2,7 @@
  * that numbers of rows and documents are rounded up; kinds that cuDNN refuses are remembered as well. */
 #include "kernels/cuda/cudnn.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +52,20 @@ enum ax_status ax_dnn_find(const struct ax_cudnn_calls **calls, void **function,
                                 library, 1));
     memcpy(function, &get_version, sizeof get_version);
     *version = get_version();
+    if (*version < AX_CUDNN_OLDEST)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        AX_CUDNN_FILE " is cuDNN %zu.%zu. Install %d.%d or later, which is for "
+                                      "CUDA 13: pip install nvidia-cudnn-cu13.",
+                        *version / 10000, *version / 100 % 100, AX_CUDNN_OLDEST / 10000,
+                        AX_CUDNN_OLDEST / 100 % 100);
     return AX_OK;
+}
+
+/* Once, whatever the number of queues. */
+static void say_slow(const char *why) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said))
+        ax_log_info("cuda: attention by our own kernels, which are slow: %.400s", why);
 }
 
 enum ax_status ax_dnn_open(struct ax_dnn **out) {
@@ -65,10 +79,10 @@ enum ax_status ax_dnn_open(struct ax_dnn **out) {
     if (wish && strcmp(wish, "off") == 0)
         return AX_OK;
     if (ax_dnn_find(&d->calls, &function, &version) != AX_OK) {
-        ax_log_info("cuda: attention by our own kernels, which are slow: %s", ax_error_text());
+        say_slow(ax_error_text());
         ax_error_clear();
     } else if (d->calls->open(&d->handle, function, NULL, text) != AX_CUDNN_DONE) {
-        ax_log_info("cuda: attention by our own kernels, which are slow: %.400s", text);
+        say_slow(text);
         d->handle = NULL;
     }
     return AX_OK;

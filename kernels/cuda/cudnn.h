@@ -13,7 +13,7 @@ extern "C" {
 struct ax_dnn;
 
 /* The functions of our library and cuDNN's version (91901 for 9.19.1). AX_ERR_UNSUPPORTED: which of the two
- * is missing. */
+ * is missing or too old. */
 enum ax_status ax_dnn_find(const struct ax_cudnn_calls **calls, void **function, size_t *version);
 /* Never fails for want of cuDNN: then, or with AXTRAIN_CUDNN=off, it takes no call. */
 enum ax_status ax_dnn_open(struct ax_dnn **out);

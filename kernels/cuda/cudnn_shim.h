@@ -78,9 +78,10 @@ struct ax_cudnn_calls {
 };
 const struct ax_cudnn_calls *ax_cudnn_get(void);
 
-#define AX_CUDNN_SHIM  "libaxtrain-cudnn.so"
-#define AX_CUDNN_FILE  "libcudnn.so.9"
-#define AX_CUDART_FILE "libcudart.so.13" /* which cuDNN's frontend looks for by this name */
+#define AX_CUDNN_SHIM   "libaxtrain-cudnn.so"
+#define AX_CUDNN_FILE   "libcudnn.so.9"
+#define AX_CUDNN_OLDEST 91200             /* 9.12.0, the first that is built for CUDA 13 */
+#define AX_CUDART_FILE  "libcudart.so.13" /* which cuDNN's frontend looks for by this name */
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/nccl.h"
 
 #define OLDEST 8 /* compute capability: Ampere, the first with bf16 products */
 
@@ -67,31 +68,38 @@ static void put_gpu(char *out, size_t size) {
              ax_format_bytes(b, sizeof b, (double)total));
 }
 
-/* The version, or why there is none. */
-static void put_cudnn(char *out, size_t size) {
+/* "9.28.1" of 92801, or why there is none. */
+static void put_library(char *out, size_t size, enum ax_status st, size_t version,
+                        const char *without) {
+    if (st == AX_OK)
+        snprintf(out, size, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    else if (without)
+        snprintf(out, size, "none, %s: %.400s", without, ax_error_text());
+    ax_error_clear();
+}
+
+static void put_libraries(struct ax_cuda_facts *f) {
     const struct ax_cudnn_calls *calls;
     void *function;
-    size_t version;
-    if (ax_dnn_find(&calls, &function, &version) == AX_OK)
-        snprintf(out, size, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
-    else
-        snprintf(out, size, "none, attention is slow: %.400s", ax_error_text());
-    ax_error_clear();
+    size_t cudnn = 0;
+    int nccl = 0;
+    enum ax_status st = ax_dnn_find(&calls, &function, &cudnn);
+    put_library(f->cudnn, sizeof f->cudnn, st, cudnn, "attention is slow");
+    st = ax_nccl_version(&nccl);
+    put_library(f->nccl, sizeof f->nccl, st, (size_t)nccl, "for one GPU only");
 }
 
 void ax_cuda_describe(struct ax_cuda_facts *f) {
     int runtime = 0, driver = 0;
-    size_t blas;
+    size_t blas = 0;
     *f = (struct ax_cuda_facts){0};
     (void)cudaRuntimeGetVersion(&runtime);
     (void)cudaDriverGetVersion(&driver);
     put_version(f->runtime, sizeof f->runtime, runtime);
     put_version(f->driver, sizeof f->driver, driver);
     put_gpu(f->gpu, sizeof f->gpu);
-    if (ax_blas_version(&blas) == AX_OK)
-        snprintf(f->cublaslt, sizeof f->cublaslt, "%zu.%zu.%zu", blas / 10000, blas / 100 % 100,
-                 blas % 100);
-    ax_error_clear();
+    const enum ax_status st = ax_blas_version(&blas);
+    put_library(f->cublaslt, sizeof f->cublaslt, st, blas, NULL);
     if (*f->gpu)
-        put_cudnn(f->cudnn, sizeof f->cudnn);
+        put_libraries(f);
 }

@@ -21,7 +21,7 @@ uint64_t ax_cuda_memory(void);
 
 /* Texts for bug reports; empty: unknown. */
 struct ax_cuda_facts {
-    char runtime[32], driver[32], gpu[192], cublaslt[32], cudnn[448];
+    char runtime[32], driver[32], gpu[192], cublaslt[32], cudnn[448], nccl[448];
 };
 void ax_cuda_describe(struct ax_cuda_facts *f);
 

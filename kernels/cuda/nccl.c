@@ -59,6 +59,12 @@ static enum ax_status library(void) {
     return opened == AX_OK ? AX_OK : ax_error_restore(&why);
 }
 
+enum ax_status ax_nccl_version(int *version) {
+    AX_TRY(library());
+    (void)nccl.GetVersion(version);
+    return AX_OK;
+}
+
 static enum ax_status check(unsigned result, const char *what) {
     return result == AX_NCCL_SUCCESS
                ? AX_OK

@@ -11,6 +11,8 @@
 
 struct ax_nccl;
 
+/* Of the library: 22809 for 2.28.9. AX_ERR_UNSUPPORTED: there is none, or one that is too old. */
+enum ax_status ax_nccl_version(int *version);
 #define AX_NCCL_ID 128
 /* The name of a new group, for all its ranks. AX_ERR_UNSUPPORTED: there is no such library. */
 enum ax_status ax_nccl_id(char id[AX_NCCL_ID]);

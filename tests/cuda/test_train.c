@@ -317,6 +317,64 @@ static void what_is_missing_is_said(void **state) {
     expect_missing(config, "AXTRAIN_EMULATED_GPUS", "0", "no GPU is visible");
     expect_missing(config, "AXTRAIN_EMULATED_CAPABILITY", "7", "has compute capability 7.0");
     expect_missing(config, "AXTRAIN_EMULATED_MISSING", "libcublasLt.so.13", "libcublasLt.so.13");
+    expect_missing(config, "AXTRAIN_EMULATED_CUBLASLT", "120900",
+                   "libcublasLt.so.13 is cuBLASLt 12.9. Install CUDA 13's libraries");
+}
+
+/* Trains a step with our own attention, and says once why. */
+static void expect_slow(const char *config, const char *variable, const char *value,
+                        const char *reason) {
+    static const char slow[] = "cuda: attention by our own kernels, which are slow: ";
+    char said[8192];
+    const char *const args[] = {config, "max_steps=1", "bf16=true", "device=cuda",
+                                in_folder("slow")};
+    assert_int_equal(ax_remove_tree(in_scratch("slow")), AX_OK);
+    setenv(variable, value, 1);
+    assert_int_equal(sft(said, sizeof said, 5, args), 0);
+    unsetenv(variable);
+    const char *at = strstr(said, slow);
+    if (!at || strncmp(at + strlen(slow), reason, strlen(reason)) != 0 || strstr(at + 1, slow))
+        fail_msg("%s=%s: %s", variable, value, said);
+}
+
+static void slow_attention_is_said(void **state) {
+    (void)state;
+    need_emulator();
+    const char *config = configure("llama");
+    expect_slow(config, "AXTRAIN_EMULATED_CUDNN", "91002",
+                "libcudnn.so.9 is cuDNN 9.10. Install 9.12 or later");
+    expect_slow(config, "AXTRAIN_EMULATED_MISSING", "libcudnn.so.9", "device cuda: no stand-in");
+    expect_slow(config, "AXTRAIN_EMULATED_MISSING", "libaxtrain-cudnn.so",
+                "device cuda: no stand-in");
+}
+
+/* `axtrain env`, whose lines are a word and what it says. */
+static void expect_fact(const char *said, const char *key, const char *fact) {
+    const char *at = strstr(said, key);
+    while (at && at > said && at[-1] != '\n')
+        at = strstr(at + 1, key);
+    const char *value = at ? at + strcspn(at, " ") : "";
+    value += strspn(value, " ");
+    if (strncmp(value, fact, strlen(fact)) != 0)
+        fail_msg("no %s \"%s\" in: %s", key, fact, said);
+}
+
+static void versions_are_listed(void **state) {
+    (void)state;
+    char said[8192];
+    need_emulator();
+    need_binary();
+    sft_command = "env";
+    setenv("AXTRAIN_EMULATED_NCCL", "22605", 1);
+    const int code = sft(said, sizeof said, 0, NULL);
+    unsetenv("AXTRAIN_EMULATED_NCCL");
+    sft_command = "sft";
+    assert_int_equal(code, 0);
+    expect_fact(said, "cuda_driver", "13.0\n");
+    expect_fact(said, "cuda_runtime", "13.0\n");
+    expect_fact(said, "cublaslt", "13.1.0\n");
+    expect_fact(said, "cudnn", "9.28.1\n");
+    expect_fact(said, "nccl", "none, for one GPU only: device cuda: libnccl.so.2 is NCCL 2.26.");
 }
 
 /* A rank for each GPU; that there were two is what their launcher says. */
@@ -356,6 +414,8 @@ static void hosts_with_several_gpus_use_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(slow_attention_is_said),
+        cmocka_unit_test(versions_are_listed),
         cmocka_unit_test(hosts_with_several_gpus_use_all),
         cmocka_unit_test(too_little_memory_is_refused),
         cmocka_unit_test(plans_need_no_gpu),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/emulated/libraries.h"
+#include "kernels/cuda/emulated/machine.h"
 #include "kernels/cuda/emulated/stream.h"
 
 struct cublasLtContext {
@@ -174,7 +175,7 @@ bool aligned(const product &p) {
 /* ---- the functions ---- */
 
 size_t GetVersion() {
-    return 130100;
+    return ax_emulated_setting("AXTRAIN_EMULATED_CUBLASLT", 130100);
 }
 const char *GetStatusString(unsigned status) {
     return status == AX_LT_OK ? "success" : "an error of the stand-in for cuBLASLt";

@@ -14,6 +14,7 @@ extern "C" {
 #include "kernels/queue.h"
 }
 #include "kernels/cuda/emulated/libraries.h"
+#include "kernels/cuda/emulated/machine.h"
 #include "kernels/cuda/emulated/stream.h"
 
 struct ax_cudnn {
@@ -246,7 +247,7 @@ const ax_cudnn_calls *get() {
     return &calls;
 }
 size_t library_version() {
-    return 92801;
+    return ax_emulated_setting("AXTRAIN_EMULATED_CUDNN", 92801);
 }
 int runtime_version(int *version) {
     *version = 13000;

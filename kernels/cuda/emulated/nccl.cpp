@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/emulated/libraries.h"
+#include "kernels/cuda/emulated/machine.h"
 #include "kernels/cuda/emulated/registered.h"
 #include "kernels/cuda/emulated/stream.h"
 extern "C" {
@@ -342,8 +343,7 @@ const char *GetErrorString(unsigned result) {
 }
 
 unsigned GetVersion(int *v) {
-    const char *text = getenv("AXTRAIN_EMULATED_NCCL");
-    *v = text ? atoi(text) : 22800;
+    *v = (int)ax_emulated_setting("AXTRAIN_EMULATED_NCCL", 22800);
     return AX_NCCL_SUCCESS;
 }
 
