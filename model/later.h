@@ -16,7 +16,8 @@ struct ax_later_product {
     ax_later_fn *run;
     const void *of;                       /* for run: a linear, or a layer's experts */
     struct ax_tensor kept[AX_LATER_KEPT]; /* likewise */
-    struct ax_expert_part part;           /* of experts */
+    struct ax_expert_part part;           /* of experts, … */
+    struct ax_mirror mirror;              /* … and of their offsets, which the host has */
 };
 
 struct ax_later {

@@ -13,10 +13,11 @@ bool ax_moe_waits(const struct ax_layer *l, const struct ax_pass *p) {
 static enum ax_status weights_later(struct ax_pass *p, const struct ax_later_product *a) {
     const struct ax_layer *l = a->of;
     const struct ax_expert_matrices up = ax_expert_gate_up(l), down = ax_expert_down(l);
-    const struct ax_expert_rows outputs = {
-        .x = a->kept[X_DOWN], .y = a->kept[DY_DOWN], .offsets = a->kept[OFFSETS], .part = a->part};
-    const struct ax_expert_rows inputs = {
-        .x = a->kept[X_UP], .y = a->kept[DY_UP], .offsets = a->kept[OFFSETS], .part = a->part};
+    struct ax_mirror mirror = a->mirror;
+    const struct ax_expert_rows outputs = {a->kept[X_DOWN], a->kept[DY_DOWN], a->kept[OFFSETS],
+                                           &mirror, a->part};
+    const struct ax_expert_rows inputs = {a->kept[X_UP], a->kept[DY_UP], a->kept[OFFSETS], &mirror,
+                                          a->part};
     AX_TRY(ax_expert_weight_gradient(l, p, &down, &outputs, &outputs.x));
     return ax_expert_weight_gradient(l, p, &up, &inputs, &inputs.x);
 }
@@ -49,8 +50,13 @@ enum ax_status ax_moe_keep_outputs(const struct ax_pass *p, const struct ax_late
     return copy_rows(p, part, d, &late->kept[DY_DOWN]);
 }
 
-enum ax_status ax_moe_keep(const struct ax_pass *p, const struct ax_later_product *late,
+/* The host's copy of the offsets stays with the slot until all that is put off is done. */
+enum ax_status ax_moe_keep(const struct ax_pass *p, struct ax_later_product *late,
                            const struct ax_expert_rows *inputs, const struct ax_tensor *act) {
+    const void *host;
+    AX_TRY(ax_queue_mirrored(p->model->rt->q, inputs->mirror, inputs->offsets.data, &host));
+    late->mirror =
+        (struct ax_mirror){.device = host ? late->kept[OFFSETS].data : NULL, .host = host};
     AX_TRY(copy_rows(p, &late->part, &inputs->x, &late->kept[X_UP]));
     AX_TRY(copy_rows(p, &late->part, &inputs->y, &late->kept[DY_UP]));
     AX_TRY(copy_rows(p, &late->part, act, &late->kept[X_DOWN]));

@@ -16,7 +16,7 @@ struct ax_later_product ax_moe_put_off(const struct ax_layer *l, const struct ax
 enum ax_status ax_moe_keep_outputs(const struct ax_pass *p, const struct ax_later_product *late,
                                    const struct ax_expert_part *part, const struct ax_tensor *d);
 /* Copies the rest, when inputs->y is the gradient of gates and ups, and adds it to the list. */
-enum ax_status ax_moe_keep(const struct ax_pass *p, const struct ax_later_product *late,
+enum ax_status ax_moe_keep(const struct ax_pass *p, struct ax_later_product *late,
                            const struct ax_expert_rows *inputs, const struct ax_tensor *act);
 
 #endif

@@ -1,5 +1,6 @@
-/* Steps of a mixture of experts on emulated GPUs, on one and on two of ep (threads): the cpu's losses, and
- * the host waits for each layer's and micro-batch's counts once, whatever the number of products and rounds. */
+/* Steps of a mixture of experts on emulated GPUs, on one and on two of ep or pp (threads): the cpu's losses, and
+ * the host waits for each layer's and micro-batch's counts once, whatever the number of products and rounds, and
+ * when they are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,9 +26,11 @@ struct runs {
     enum ax_recompute recompute;
     double room;
     bool adapter;
-    /* out */
+    enum ax_pipeline_kind pipeline;
+    /* out, of the last rank */
+    int forwards; /* of layers, in a step */
     double loss[STEPS], norm[STEPS];
-    uint64_t waits[STEPS]; /* of the last rank */
+    uint64_t waits[STEPS];
     int rounds;
 };
 
@@ -35,6 +38,15 @@ static const struct ax_peft_config lora = {
     .r = 4,
     .alpha = 8,
     .parameters = {2, (char *[]){"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}}};
+
+static int count_forwards(const struct ax_step *s) {
+    int n = 0;
+    for (int i = 0; i < s->schedule.n; i++) {
+        const struct ax_action *a = &s->schedule.actions[i];
+        n += a->kind == AX_ACT_FORWARD && a->unit >= 1 && a->unit <= s->model.arch.n_layers;
+    }
+    return n;
+}
 
 static enum ax_status take_steps(struct ax_step *s, struct runs *r) {
     for (int i = 0; i < STEPS; i++) {
@@ -44,6 +56,7 @@ static enum ax_status take_steps(struct ax_step *s, struct runs *r) {
         AX_TRY(ax_step_run(s, 1e-2, &result));
         if (ax_runtime_planning(s->rt) || s->rt->mesh.rank < s->rt->mesh.world - 1)
             continue;
+        r->forwards = count_forwards(s);
         r->waits[i] = s->rt->q->counters.waits - before;
         r->loss[i] = result.loss;
         r->norm[i] = result.grad_norm;
@@ -54,13 +67,19 @@ static enum ax_status take_steps(struct ax_step *s, struct runs *r) {
     return AX_OK;
 }
 
-static enum ax_status body(struct ax_runtime *rt, void *ctx) {
-    struct runs *r = ctx;
-    struct ax_step s;
+static struct ax_step_options options(const struct runs *r) {
     struct ax_step_options o = tiny_options(AX_F32, r->recompute, MICRO, lengths);
     o.expert_room = r->room;
     o.expert_overlap = true;
     o.adapter = r->adapter ? &lora : NULL;
+    o.pipeline = r->pipeline;
+    return o;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct runs *r = ctx;
+    struct ax_step s;
+    const struct ax_step_options o = options(r);
     AX_TRY(ax_step_create(&s, rt, &r->arch, &o));
     enum ax_status st = ax_model_init_random(&s.model, 5);
     if (st == AX_OK)
@@ -73,54 +92,74 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
 
 static enum ax_status one_rank(struct ax_fabric *fabric, void *ctx) {
     struct runs *r = ctx;
-    const struct ax_runtime_options o = {
+    const struct ax_step_options so = options(r);
+    struct ax_runtime_options o = {
         .backend = r->backend, .threads = 1, .sizes = r->sizes, .fabric = fabric};
+    if (fabric)
+        AX_TRY(ax_step_slots(&so, r->sizes.pp > 1 ? fabric->rank : 0, r->sizes.pp, &o.n_slots));
     return ax_runtime_run(&o, body, r, NULL);
 }
 
 static void run(struct runs *r, const char *backend) {
     r->backend = backend;
+    const int world = r->sizes.pp * r->sizes.dp_shard;
     const enum ax_status st =
-        r->sizes.ep > 1 ? ax_local_run(r->sizes.ep, NULL, one_rank, r) : one_rank(NULL, r);
+        world > 1 ? ax_local_run(world, NULL, one_rank, r) : one_rank(NULL, r);
     if (st != AX_OK)
         fail_msg("%s: %s", backend, ax_error_text());
 }
 
-static void check(int ep, enum ax_recompute recompute, double room, bool adapter) {
-    struct runs cpu = {
-        .sizes = {1, 1, ep, 1, 1, ep}, .recompute = recompute, .room = room, .adapter = adapter};
+static void check(struct runs cpu) {
     assert_int_equal(tiny_arch(&cpu.arch, "mixtral", true, experts), AX_OK);
     struct runs cuda = cpu;
     run(&cpu, "cpu");
     run(&cuda, "cuda");
-    assert_true(room == 0 || cuda.rounds > 1);
+    assert_true(cpu.room == 0 || cuda.rounds > 1);
     for (int i = 0; i < STEPS; i++) {
         if (fabs(cuda.loss[i] / cpu.loss[i] - 1) > 1e-5 ||
             fabs(cuda.norm[i] / cpu.norm[i] - 1) > 1e-4)
-            fail_msg("ep %d, step %d: loss %.9g, norm %.9g; on the cpu %.9g, %.9g", ep, i + 1,
-                     cuda.loss[i], cuda.norm[i], cpu.loss[i], cpu.norm[i]);
-        assert_int_equal(cuda.waits[i], cpu.arch.n_layers * MICRO + 1);
+            fail_msg("ep %d, pp %d, step %d: loss %.9g, norm %.9g; on the cpu %.9g, %.9g",
+                     cpu.sizes.ep, cpu.sizes.pp, i + 1, cuda.loss[i], cuda.norm[i], cpu.loss[i],
+                     cpu.norm[i]);
+        assert_true(cuda.forwards >= MICRO);
+        assert_int_equal(cuda.waits[i], cuda.forwards + 1);
     }
     ax_arch_free(&cpu.arch);
 }
+#define ONE                                                                                        \
+    { 1, 1, 1, 1, 1, 1 }
+#define EP                                                                                         \
+    { 1, 1, 2, 1, 1, 2 }
+#define PP                                                                                         \
+    { 2, 1, 1, 1, 1, 1 }
 
 static void counts_are_waited_for_once(void **state) {
     (void)state;
-    check(1, AX_RECOMPUTE_OFF, 0, false);
-    check(1, AX_RECOMPUTE_ON, 0, false);
-    check(1, AX_RECOMPUTE_SELECTIVE, 0, true);
+    check((struct runs){.sizes = ONE});
+    check((struct runs){.sizes = ONE, .recompute = AX_RECOMPUTE_ON});
+    check((struct runs){.sizes = ONE, .recompute = AX_RECOMPUTE_SELECTIVE, .adapter = true});
 }
 
 static void counts_of_ranks_are_waited_for_once(void **state) {
     (void)state;
-    check(2, AX_RECOMPUTE_OFF, 0, false);
-    check(2, AX_RECOMPUTE_ON, 0.3, false);
+    check((struct runs){.sizes = EP});
+    check((struct runs){.sizes = EP, .recompute = AX_RECOMPUTE_ON, .room = 0.3});
+}
+
+/* Products of a backward in halves, which are put off, too. */
+static void counts_of_later_products_are_waited_for_once(void **state) {
+    (void)state;
+    check((struct runs){.sizes = PP});
+    check((struct runs){.sizes = PP, .pipeline = AX_PIPELINE_ZERO_BUBBLE});
+    check((struct runs){
+        .sizes = PP, .pipeline = AX_PIPELINE_ZERO_BUBBLE, .recompute = AX_RECOMPUTE_ON});
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_are_waited_for_once),
         cmocka_unit_test(counts_of_ranks_are_waited_for_once),
+        cmocka_unit_test(counts_of_later_products_are_waited_for_once),
     };
     return cmocka_run_group_tests_name("cuda experts", tests, NULL, NULL);
 }
