@@ -1,6 +1,6 @@
 /* A stand-in for NCCL: ranks are threads or processes of one host, and a group is a folder in memory where each
  * leaves what it brings. A transfer is a command of each rank's stream. It is done when all ranks whose part it
- * needs have got there: sums in rank order, rounded at each hop. A collective takes its stream a millisecond.
+ * needs have got there: sums in the order of a ring, rounded at each hop. A collective takes its stream a millisecond.
  * Where a rank has registered memory, all that it moves must be part of that. */
 #include <fcntl.h>
 #include <string.h>
@@ -115,37 +115,49 @@ std::string part_of(const collective &c, int rank) {
     return file_of(c.comm, "collective", c.number, rank, 0);
 }
 
-/* recv = Σ or max of all ranks' elements [first, first + n). */
-void reduce(const collective &c, size_t first) {
+/* What a hop of a ring hands on. */
+double hop(const collective &c, double have, double own) {
+    const enum ax_dtype t = dtype_of((unsigned)c.what.type);
+    double next = have + own;
+    char rounded[8];
+    if (c.what.op_or_root == AX_NCCL_MAX)
+        return own > have ? own : have;
+    if (t == AX_F32 || t == AX_BF16)
+        next = (double)((float)have + (float)own);
+    ax_store(t, rounded, 0, next);
+    return ax_load(t, rounded, 0);
+}
+
+/* recv = Σ or max of all ranks' elements [first, first + n). A part of the vector goes around from the rank
+ * after the one that it is for, which adds its own last. */
+void reduce(const collective &c, size_t first, size_t part) {
     const size_t n = c.what.n;
     const enum ax_dtype t = dtype_of((unsigned)c.what.type);
-    std::vector<double> out(n);
-    std::vector<char> part(n * c.size);
-    for (int r = 0; r < c.comm->n; r++) {
-        take(part_of(c, r), c.what, first * c.size, part.data(), part.size());
-        for (size_t i = 0; i < n; i++) {
-            const double x = ax_load(t, part.data(), (int64_t)i);
-            if (r == 0)
-                out[i] = x;
-            else if (c.what.op_or_root == AX_NCCL_MAX)
-                out[i] = x > out[i] ? x : out[i];
-            else
-                out[i] =
-                    t == AX_F32 || t == AX_BF16 ? (double)((float)out[i] + (float)x) : out[i] + x;
+    const int ranks = c.comm->n;
+    std::vector<char> all((size_t)ranks * n * c.size);
+    for (int r = 0; r < ranks; r++)
+        take(part_of(c, r), c.what, first * c.size, all.data() + (size_t)r * n * c.size,
+             n * c.size);
+    for (size_t i = 0; i < n; i++) {
+        const size_t owner = (first + i) / part;
+        double x = 0;
+        for (int k = 1; k <= ranks; k++) {
+            const size_t r = (owner + (size_t)k) % (size_t)ranks;
+            const double own = ax_load(t, all.data() + r * n * c.size, (int64_t)i);
+            x = k == 1 ? own : hop(c, x, own);
         }
+        ax_store(t, c.recv, (int64_t)i, x);
     }
-    for (size_t i = 0; i < n; i++)
-        ax_store(t, c.recv, (int64_t)i, out[i]);
 }
 
 void finish(const collective &c) {
     const size_t bytes = c.what.n * c.size;
     switch (c.what.kind) {
     case ALL_REDUCE:
-        reduce(c, 0);
+        reduce(c, 0, (c.what.n + (size_t)c.comm->n - 1) / (size_t)c.comm->n);
         break;
     case REDUCE_SCATTER:
-        reduce(c, (size_t)c.comm->rank * c.what.n);
+        reduce(c, (size_t)c.comm->rank * c.what.n, c.what.n);
         break;
     case ALL_GATHER:
         for (int r = 0; r < c.comm->n; r++)
