@@ -225,6 +225,7 @@ $(BUILD)/%.cu.o: %.cu
 	@echo "NVCC $<"
 	$(call compile,$(CUDA) $(NVCC_FLAGS))
 $(CUDA_SRC:%.c=$(BUILD)/%.o): CPPFLAGS += $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
+$(BUILD)/kernels/cuda/find.o: CPPFLAGS += -DAX_CUDA_ARCHS='"$(CUDA_ARCHS)"'
 
 # The same for the host, and once more with sanitizers, which only tests/cuda/ links.
 $(BUILD)/emulated/%.c.o: %.c

@@ -2,12 +2,17 @@
 #include "kernels/cuda/find.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/nccl.h"
 
+#ifndef AX_CUDA_ARCHS /* the Makefile's CUDA_ARCHS */
+#define AX_CUDA_ARCHS "80"
+#endif
 #define OLDEST 8 /* compute capability: Ampere, the first with bf16 products */
 
 enum ax_status ax_cuda_find(const struct ax_ops **out) {
@@ -19,15 +24,41 @@ bool ax_cuda_is_built(void) {
     return true;
 }
 
+/* Code for x.y runs on x.y and later ones of x; "a": on x.y alone. Of the first there is PTX as well, which all
+ * later GPUs translate. */
+static bool has_code(const char *archs, int major, int minor) {
+    const char *rest = archs;
+    while (*rest) {
+        char *end;
+        const bool first = rest == archs;
+        const long code = strtol(rest, &end, 10), gpu = 10 * major + minor;
+        if (*end == 'a' ? gpu == code : gpu >= code && (first || gpu / 10 == code / 10))
+            return true;
+        rest = end + strcspn(end, " ");
+        rest += strspn(rest, " ");
+    }
+    return false;
+}
+
+enum ax_status ax_cuda_check_gpu(const char *name, int major, int minor, const char *archs) {
+    if (major < OLDEST)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "device cuda: %.100s has compute capability %d.%d, and this program needs "
+                        "%d.0 (Ampere) or later. Use device: cpu.",
+                        name, major, minor, OLDEST);
+    if (!has_code(archs, major, minor))
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "device cuda: %.100s has compute capability %d.%d, and this program has "
+                        "code for %.100s. Build it with CUDA_ARCHS=%d%d, or use device: cpu.",
+                        name, major, minor, archs, major, minor);
+    return AX_OK;
+}
+
 static enum ax_status check_supported(void) {
     struct cudaDeviceProp gpu;
     size_t version;
     AX_CUDA_TRY(cudaGetDeviceProperties(&gpu, 0));
-    if (gpu.major < OLDEST)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "device cuda: %.100s has compute capability %d.%d, and this program needs "
-                        "%d.0 (Ampere) or later. Use device: cpu.",
-                        gpu.name, gpu.major, gpu.minor, OLDEST);
+    AX_TRY(ax_cuda_check_gpu(gpu.name, gpu.major, gpu.minor, AX_CUDA_ARCHS));
     return ax_blas_version(&version);
 }
 

@@ -12,6 +12,9 @@ enum ax_status ax_cuda_usable(void);
 enum ax_status ax_cuda_count(int *n);
 /* AX_OK where ax_cuda_usable is, and how many GPUs are visible. */
 enum ax_status ax_cuda_gpus(int *n);
+/* AX_OK, or AX_ERR_UNSUPPORTED: a GPU that is too old, or of which this program has no code. archs: the Makefile's
+ * CUDA_ARCHS, such as "80 90a". */
+enum ax_status ax_cuda_check_gpu(const char *name, int major, int minor, const char *archs);
 bool ax_cuda_is_built(void);
 /* This process is rank `rank` of its host, and uses the GPU of that number (of those visible; there may be
  * one for each process). */

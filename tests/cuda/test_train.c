@@ -231,6 +231,33 @@ static void resumed_runs_have_the_same_algorithms(void **state) {
     assert_false(is_same_model("moved", "second"));
 }
 
+/* A number of a command's --json. */
+static double number(const char *command, const char *key, int n, const char *const *args) {
+    char said[1 << 14], quoted[64];
+    sft_command = command;
+    const int code = sft(said, sizeof said, n, args);
+    sft_command = "sft";
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(said, quoted);
+    if (code != 0 || !at)
+        fail_msg("%s: exit %d: %s", command, code, said);
+    return strtod(at + strlen(quoted), NULL);
+}
+
+static double evaluated(const char *config, const char *device) {
+    const char *const args[] = {"--model", model("llama"), "--config", config,  "--device",
+                                device,    "--dtype",      "float32",  "--json"};
+    return number("eval", "mean_nll", 9, args);
+}
+
+static void evaluations_are_the_cpus(void **state) {
+    (void)state;
+    const char *config = configure("llama");
+    const double cpu = evaluated(config, "cpu"), cuda = evaluated(config, "cuda");
+    if (!(cpu > 1) || fabs(cuda - cpu) > 1e-6 * cpu)
+        fail_msg("%.9g on cuda, %.9g on cpu", cuda, cpu);
+}
+
 static void answers_are_the_cpus(void **state) {
     (void)state;
     char cpu[8192], cuda[8192];
@@ -254,19 +281,12 @@ static void answers_are_the_cpus(void **state) {
 
 /* ---- memory ---- */
 
-/* A number of `axtrain plan --json`. */
 static double planned(const char *config, const char *gpus) {
-    char said[1 << 14];
     const char *const args[] = {config, "device=cuda", "--json"};
     setenv("AXTRAIN_EMULATED_GPUS", gpus, 1);
-    sft_command = "plan";
-    const int code = sft(said, sizeof said, 3, args);
-    sft_command = "sft";
+    const double bytes = number("plan", "arena_bytes", 3, args);
     unsetenv("AXTRAIN_EMULATED_GPUS");
-    const char *at = strstr(said, "\"arena_bytes\"");
-    if (code != 0 || !at)
-        fail_msg("exit %d: %s", code, said);
-    return strtod(strchr(at, ':') + 1, NULL);
+    return bytes;
 }
 
 static void plans_need_no_gpu(void **state) {
@@ -286,7 +306,7 @@ static void too_little_memory_is_refused(void **state) {
     EXPECT(5, "memory: training needs", config, "device=cuda", in_folder("small"));
     unsetenv("AXTRAIN_EMULATED_MEMORY");
     setenv("AXTRAIN_EMULATED_USED", "68652367872", 1); /* by others: all but 64 MiB of 64 GiB */
-    EXPECT(5, "memory: training needs", config, "device=cuda", in_folder("small"));
+    EXPECT(5, "What would help: ", config, "device=cuda", in_folder("small"));
     unsetenv("AXTRAIN_EMULATED_USED");
 }
 
@@ -298,7 +318,7 @@ static void expect_missing(const char *config, const char *variable, const char 
     char said[8192];
     const char *const automatic[] = {config, "max_steps=1", in_folder("auto")};
     setenv(variable, value, 1);
-    EXPECT(2, reason, config, "device=cuda");
+    EXPECT(2, reason, config, "device=cuda", in_folder("auto"));
     assert_int_equal(ax_remove_tree(in_scratch("auto")), AX_OK);
     assert_int_equal(sft(said, sizeof said, 3, automatic), 0);
     if (!strstr(said, "device: cpu. device cuda: ") || !strstr(said, reason))
@@ -346,6 +366,7 @@ static void slow_attention_is_said(void **state) {
     expect_slow(config, "AXTRAIN_EMULATED_MISSING", "libcudnn.so.9", "device cuda: no stand-in");
     expect_slow(config, "AXTRAIN_EMULATED_MISSING", "libaxtrain-cudnn.so",
                 "device cuda: no stand-in");
+    expect_slow(config, "AXTRAIN_EMULATED_MISSING", "libcudart.so.13", "device cuda: no stand-in");
 }
 
 /* `axtrain env`, whose lines are a word and what it says. */
@@ -426,6 +447,7 @@ int main(void) {
         cmocka_unit_test(ranks_are_one_cpu),
         cmocka_unit_test(resumed_runs_have_the_same_bits),
         cmocka_unit_test(resumed_runs_have_the_same_algorithms),
+        cmocka_unit_test(evaluations_are_the_cpus),
         cmocka_unit_test(answers_are_the_cpus),
     };
     return cmocka_run_group_tests_name("cuda training", tests, program_begin, scratch_remove);

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "kernels/backend.h"
+#include "kernels/cuda/find.h"
 #include "tests/kernels/harness.h"
 
 static const struct ax_shape GEMM = {
@@ -37,6 +39,25 @@ static void backends_by_name(void **state) {
     ax_queue_free(q);
     ax_queue_free(NULL);
     machine_close(&m);
+}
+
+/* auto is the cpu without a word, cuda is refused, whether to compute or to plan. */
+static void builds_without_cuda_say_so(void **state) {
+    (void)state;
+    const char *backend;
+    if (ax_cuda_is_built()) {
+        print_message("skipped: this build has CUDA\n");
+        skip();
+    }
+    unsetenv("AXTRAIN_DEVICE");
+    assert_int_equal(ax_backend_choose("auto", false, &backend), AX_OK);
+    assert_string_equal(backend, "cpu");
+    for (int only_plans = 0; only_plans < 2; only_plans++) {
+        assert_int_equal(ax_backend_choose("cuda", only_plans, &backend), AX_ERR_UNSUPPORTED);
+        assert_non_null(
+            strstr(ax_error_text(), "device cuda: this axtrain was built without CUDA"));
+    }
+    assert_int_equal(ax_backend_gpus("auto"), 0);
 }
 
 /* ref cannot touch a device's memory: what a backend lacks there is an error when it is planned. */
@@ -321,6 +342,7 @@ int main(void) {
     static char ref_name[] = "ref", cpu_name[] = "cpu";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(backends_by_name),
+        cmocka_unit_test(builds_without_cuda_say_so),
         cmocka_unit_test(nothing_falls_back_on_a_device),
         cmocka_unit_test(cpu_falls_back_to_ref),
         cmocka_unit_test(dispatch_and_count),

@@ -1,5 +1,5 @@
 /* Where NVIDIA's libraries are looked for, and what is said of one that is no library, or lacks a function: the
- * loader's own answers, in one line. */
+ * loader's own answers, in one line. And which GPUs a program has code for. */
 #include <dlfcn.h>
 #include <link.h>
 #include <setjmp.h>
@@ -15,6 +15,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "kernels/cuda/find.h"
 
 /* Beside the stand-in for it, which is linked. */
 #define ax_cuda_library_open open_library
@@ -96,6 +97,31 @@ static void libraries_are_found(void **state) {
                    "own/" FILE_NAME " has no function cublasLtMatmul; is it too old?");
 }
 
+/* Compute capability as 90 for 9.0. */
+static void expect_gpu(const char *archs, int capability, const char *refusal) {
+    const enum ax_status st = ax_cuda_check_gpu("a GPU", capability / 10, capability % 10, archs);
+    if (st != (refusal ? AX_ERR_UNSUPPORTED : AX_OK) ||
+        (refusal && (!strstr(ax_error_text(), refusal) || strchr(ax_error_text(), '\n'))))
+        fail_msg("code for %s on %d: %s", archs, capability, refusal ? ax_error_text() : "refused");
+}
+
+static void gpus_without_code_are_refused(void **state) {
+    (void)state;
+    expect_gpu("80", 75, "has compute capability 7.5, and this program needs 8.0");
+    expect_gpu("75", 75, "has compute capability 7.5, and this program needs 8.0");
+    expect_gpu("80", 80, NULL);
+    expect_gpu("80", 86, NULL);
+    expect_gpu("80", 120, NULL); /* by PTX */
+    expect_gpu("80 90a 100 120", 121, NULL);
+    expect_gpu("86", 80, "code for 86. Build it with CUDA_ARCHS=80, or use device: cpu");
+    expect_gpu("90a", 90, NULL);
+    expect_gpu("90a", 100, "code for 90a. Build it with CUDA_ARCHS=100, or");
+    expect_gpu("90a", 80, "code for 90a.");
+    expect_gpu("90a 80", 86, NULL);
+    expect_gpu("90a 80", 100, "code for 90a 80."); /* PTX is of 90a */
+    expect_gpu("100 80", 90, "code for 100 80.");
+}
+
 static int begin(void **state) {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/axtrain-libraries-%d", (int)getpid());
@@ -111,6 +137,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_library_is_said),
         cmocka_unit_test(libraries_are_found),
+        cmocka_unit_test(gpus_without_code_are_refused),
     };
     return cmocka_run_group_tests_name("cuda libraries", tests, begin, end);
 }
