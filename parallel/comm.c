@@ -125,6 +125,7 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     if (c->contracts)
         AX_TRY(ax_contract_note(c->contracts, c, what));
     c->sequence++;
+    c->moves |= q->ops->device != &ax_device_host;
     c->calls[what->kind]++;
     c->bytes_sent[what->kind] += ax_comm_ideal_bytes(what, c->rank, c->size);
     ax_flight_note(c->flight, c, what);

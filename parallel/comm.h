@@ -67,6 +67,7 @@ struct ax_comm {
     int rank, size;
     int group;         /* the world rank of its first */
     bool stages;       /* takes the memory for its sums from the queue's scratch: as planned */
+    bool moves;        /* has moved a device's memory, or planned to */
     uint64_t sequence; /* collectives started, … */
     uint64_t waits;    /* … and waited for */
     uint64_t calls[AX_COLLECTIVE_COUNT];

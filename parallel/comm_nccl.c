@@ -16,7 +16,7 @@
 #define MESSAGES 32  /* that are started and not enqueued */
 
 struct member {
-    struct ax_nccl *nccl;
+    struct ax_nccl *nccl; /* NULL: nothing has moved on GPUs yet */
     struct world *world;
     struct member *next;
     struct ax_comm by_host; /* the same group on the host's fabric, for the host's memory */
@@ -36,6 +36,7 @@ struct member {
 struct world {
     struct ax_fabric *host;
     const struct ax_memory *memory; /* that transfers move */
+    unsigned roles;                 /* that are connected from the beginning */
     bool said;                      /* that it is not registered */
     double timeout;
     pthread_mutex_t lock;
@@ -116,6 +117,64 @@ static enum ax_status lost(struct world *w) {
 }
 
 /* ---- communicators ---- */
+
+/* What ranks of a group tell each other before it is open. */
+static enum ax_status say(struct ax_comm *by_host, const struct ax_collective *what) {
+    const struct ax_ticket ticket = {0}; /* of no collective that counts */
+    AX_TRY(by_host->ops->start(by_host, NULL, what, ticket));
+    return by_host->ops->wait(by_host, NULL, ticket);
+}
+
+/* The first rank names the group; the host's fabric tells the others. */
+static enum ax_status name_group(struct ax_comm *by_host, char id[AX_NCCL_ID]) {
+    const struct ax_collective what = {
+        .kind = AX_BROADCAST, .dtype = AX_U8, .send = id, .recv = id, .count = AX_NCCL_ID};
+    if (by_host->rank == 0)
+        AX_TRY(ax_nccl_id(id));
+    return say(by_host, &what);
+}
+
+/* On all ranks or on none: NCCL promises nothing where some have registered what they move. */
+static enum ax_status register_memory(struct member *m) {
+    struct world *w = m->world;
+    const bool here = ax_nccl_register(m->nccl, w->memory) == AX_OK;
+    double refused = here ? 0 : 1;
+    if (!here && !w->said)
+        ax_log_info("cuda: transfers copy by way of NCCL's buffers, which is slower: %s",
+                    ax_error_text());
+    w->said = w->said || !here;
+    ax_error_clear();
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .reduction = AX_MAX,
+                                       .dtype = AX_F64,
+                                       .send = &refused,
+                                       .recv = &refused,
+                                       .count = 1};
+    AX_TRY(say(&m->by_host, &what));
+    if (refused != 0)
+        ax_nccl_deregister(m->nccl);
+    return AX_OK;
+}
+
+/* All ranks of the group at the same place among its collectives. */
+static enum ax_status connect(struct member *m) {
+    struct world *w = m->world;
+    char id[AX_NCCL_ID] = "";
+    AX_TRY(name_group(&m->by_host, id));
+    AX_TRY(ax_nccl_join(&m->nccl, id, m->by_host.rank, m->by_host.size, w->timeout));
+    const enum ax_status st = register_memory(m);
+    if (st != AX_OK) {
+        ax_nccl_abort(m->nccl, NULL);
+        ax_nccl_leave(m->nccl);
+        m->nccl = NULL;
+        return st;
+    }
+    pthread_mutex_lock(&w->lock);
+    m->next = w->members;
+    w->members = m;
+    pthread_mutex_unlock(&w->lock);
+    return AX_OK;
+}
 
 static enum ax_status exchange(struct ax_comm *c, const struct ax_collective *what) {
     const struct member *m = c->state;
@@ -200,6 +259,8 @@ static enum ax_status nccl_start(struct ax_comm *c, struct ax_queue *q,
         return m->by_host.ops->start(&m->by_host, q, what, ticket);
     AX_TRY(lost(m->world));
     m->flight = c->flight;
+    if (!m->nccl)
+        AX_TRY(connect(m));
     AX_TRY(ax_nccl_begin(m->nccl, q));
     if (what->kind == AX_SEND_RECV)
         return start_message(m, what, ticket.id);
@@ -232,7 +293,7 @@ static enum ax_status nccl_travel(struct ax_comm *c, struct ax_queue *q) {
 
 static double nccl_waited(struct ax_comm *c) {
     struct member *m = c->state;
-    return c->waited + ax_nccl_waited(m->nccl);
+    return c->waited + (m->nccl ? ax_nccl_waited(m->nccl) : 0);
 }
 
 static void nccl_free(struct ax_comm *c) {
@@ -258,62 +319,16 @@ static const struct ax_comm_ops comm_ops = {.name = "nccl",
                                             .waited = nccl_waited,
                                             .free = nccl_free};
 
-/* What ranks of a group tell each other before it is open. */
-static enum ax_status say(struct ax_comm *by_host, const struct ax_collective *what) {
-    const struct ax_ticket ticket = {0}; /* of no collective that counts */
-    AX_TRY(by_host->ops->start(by_host, NULL, what, ticket));
-    return by_host->ops->wait(by_host, NULL, ticket);
-}
-
-/* The first rank names the group; the host's fabric tells the others. */
-static enum ax_status name_group(struct ax_comm *by_host, char id[AX_NCCL_ID]) {
-    const struct ax_collective what = {
-        .kind = AX_BROADCAST, .dtype = AX_U8, .send = id, .recv = id, .count = AX_NCCL_ID};
-    if (by_host->rank == 0)
-        AX_TRY(ax_nccl_id(id));
-    return say(by_host, &what);
-}
-
-/* On all ranks or on none: NCCL promises nothing where some have registered what they move. */
-static enum ax_status register_memory(struct member *m) {
-    struct world *w = m->world;
-    const bool here = ax_nccl_register(m->nccl, w->memory) == AX_OK;
-    double refused = here ? 0 : 1;
-    if (!here && !w->said)
-        ax_log_info("cuda: transfers copy by way of NCCL's buffers, which is slower: %s",
-                    ax_error_text());
-    w->said = w->said || !here;
-    ax_error_clear();
-    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                       .reduction = AX_MAX,
-                                       .dtype = AX_F64,
-                                       .send = &refused,
-                                       .recv = &refused,
-                                       .count = 1};
-    AX_TRY(say(&m->by_host, &what));
-    if (refused != 0)
-        ax_nccl_deregister(m->nccl);
-    return AX_OK;
-}
-
 static enum ax_status nccl_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
                                 const int *ranks, int n, bool apart) {
     struct world *w = f->state;
     struct member *m;
-    char id[AX_NCCL_ID] = "";
     AX_TRY(ax_alloc(&m, 1, sizeof *m));
     *m = (struct member){.world = w, .role = role};
     enum ax_status st = w->host->ops->open(w->host, &m->by_host, role, ranks, n, apart);
-    if (st == AX_OK)
-        st = name_group(&m->by_host, id);
-    if (st == AX_OK)
-        st = ax_nccl_join(&m->nccl, id, m->by_host.rank, n, f->timeout);
-    if (st == AX_OK)
-        st = register_memory(m);
+    if (st == AX_OK && w->roles & 1u << role)
+        st = connect(m);
     if (st != AX_OK) {
-        if (m->nccl)
-            ax_nccl_abort(m->nccl, NULL);
-        ax_nccl_leave(m->nccl);
         ax_comm_free(&m->by_host);
         ax_free(m);
         return st;
@@ -322,10 +337,6 @@ static enum ax_status nccl_open(struct ax_fabric *f, struct ax_comm *c, enum ax_
     c->ops = &comm_ops;
     c->role = role;
     c->state = m;
-    pthread_mutex_lock(&w->lock);
-    m->next = w->members;
-    w->members = m;
-    pthread_mutex_unlock(&w->lock);
     return AX_OK;
 }
 
@@ -359,10 +370,10 @@ static const struct ax_fabric_ops fabric_ops = {
     .name = "nccl", .open = nccl_open, .fail = nccl_fail, .free = fabric_free};
 
 enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host,
-                                   const struct ax_memory *memory) {
+                                   const struct ax_memory *memory, unsigned roles) {
     struct world *w;
     AX_TRY(ax_alloc(&w, 1, sizeof *w));
-    *w = (struct world){.host = host, .memory = memory, .timeout = host->timeout};
+    *w = (struct world){.host = host, .memory = memory, .roles = roles, .timeout = host->timeout};
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     *f = *host;

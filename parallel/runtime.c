@@ -12,11 +12,11 @@
 
 /* What connects ranks of this backend: the host's fabric, or one of the device's beside it. */
 static enum ax_status choose_fabric(struct ax_runtime *rt, const struct ax_runtime_options *o,
-                                    bool planning) {
+                                    bool planning, unsigned roles) {
     rt->fabric = o->fabric;
     if (!o->fabric || planning || !rt->q->model->device->own_fabric)
         return AX_OK;
-    AX_TRY(ax_nccl_fabric_open(&rt->own_fabric, o->fabric, &rt->arena.memory));
+    AX_TRY(ax_nccl_fabric_open(&rt->own_fabric, o->fabric, &rt->arena.memory, roles));
     rt->fabric = &rt->own_fabric;
     return AX_OK;
 }
@@ -54,7 +54,7 @@ static enum ax_status open_comm(struct ax_runtime *rt, enum ax_role role, bool p
 }
 
 static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime_options *o,
-                                  bool planning) {
+                                  bool planning, unsigned roles) {
     struct ax_mesh_sizes sizes = o->sizes;
     const int world = o->fabric ? o->fabric->world : o->world > 0 ? o->world : 1;
     const int rank = o->fabric ? o->fabric->rank : o->rank;
@@ -70,7 +70,7 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
     AX_TRY(ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
                            ax_runtime_threads(o), &rt->arena.scratch));
     rt->q->tf32 = o->tf32;
-    AX_TRY(choose_fabric(rt, o, planning));
+    AX_TRY(choose_fabric(rt, o, planning, roles));
     for (int role = 0; role < AX_ROLE_COUNT; role++)
         AX_TRY(open_comm(rt, (enum ax_role)role, planning));
     return ax_queue_open_ring(rt->q);
@@ -85,7 +85,7 @@ enum ax_status ax_runtime_open_planning(struct ax_runtime *rt, const struct ax_r
     memset(rt, 0, sizeof *rt);
     enum ax_status st;
     AX_TRY_GOTO(ax_arena_create_planning(&rt->arena, o->n_slots > 0 ? o->n_slots : 1), st, fail);
-    AX_TRY_GOTO(open_common(rt, o, true), st, fail);
+    AX_TRY_GOTO(open_common(rt, o, true, 0), st, fail);
     return AX_OK;
 fail:
     ax_runtime_close(rt);
@@ -93,13 +93,13 @@ fail:
 }
 
 enum ax_status ax_runtime_open(struct ax_runtime *rt, const struct ax_runtime_options *o,
-                               const struct ax_arena_plan *plan) {
+                               const struct ax_arena_plan *plan, unsigned roles) {
     const struct ax_device *device;
     memset(rt, 0, sizeof *rt);
     enum ax_status st;
     AX_TRY_GOTO(ax_queue_device(o->backend, &device), st, fail);
     AX_TRY_GOTO(ax_arena_create(&rt->arena, plan, device), st, fail);
-    AX_TRY_GOTO(open_common(rt, o, false), st, fail);
+    AX_TRY_GOTO(open_common(rt, o, false, roles), st, fail);
     return AX_OK;
 fail:
     ax_runtime_close(rt);
@@ -136,12 +136,16 @@ static bool same_marks(const struct ax_arena_plan *a, const struct ax_arena_plan
 }
 
 static enum ax_status plan(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
-                           struct ax_arena_plan *out, struct ax_contracts *contracts) {
+                           struct ax_arena_plan *out, struct ax_contracts *contracts,
+                           unsigned *roles) {
     struct ax_runtime rt;
+    *roles = 0;
     AX_TRY(ax_runtime_open_planning(&rt, o));
     const enum ax_status st = body(&rt, ctx);
     ax_arena_measure(&rt.arena, out);
     ax_contracts_hand_over(contracts, &rt.contracts);
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        *roles |= (unsigned)rt.comms[role].moves << role;
     ax_runtime_close(&rt);
     return st;
 }
@@ -153,10 +157,11 @@ static void tell(const struct ax_runtime_options *o, enum ax_status st) {
 }
 
 static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
-                          const struct ax_arena_plan *planned, struct ax_contracts *contracts) {
+                          const struct ax_arena_plan *planned, struct ax_contracts *contracts,
+                          unsigned roles) {
     struct ax_runtime rt;
     struct ax_arena_plan reached;
-    AX_TRY(ax_runtime_open(&rt, o, planned));
+    AX_TRY(ax_runtime_open(&rt, o, planned, roles));
     ax_contracts_hand_over(&rt.contracts, contracts);
     enum ax_status st = ax_choices_open(&rt, o->choices);
     if (st == AX_OK)
@@ -188,11 +193,12 @@ enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_bod
                               struct ax_arena_plan *plan_out) {
     struct ax_arena_plan planned;
     struct ax_contracts contracts = {0};
-    enum ax_status st = plan(o, body, ctx, &planned, &contracts);
+    unsigned roles;
+    enum ax_status st = plan(o, body, ctx, &planned, &contracts, &roles);
     if (st == AX_OK) {
         if (plan_out)
             *plan_out = planned;
-        st = run(o, body, ctx, &planned, &contracts);
+        st = run(o, body, ctx, &planned, &contracts, roles);
     }
     tell(o, st);
     ax_contracts_free(&contracts); /* empty if the run took them */

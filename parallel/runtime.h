@@ -41,8 +41,10 @@ struct ax_runtime {
 /* CPU threads of a rank: those that are asked for, or its share of the host's. */
 int ax_runtime_threads(const struct ax_runtime_options *o);
 enum ax_status ax_runtime_open_planning(struct ax_runtime *rt, const struct ax_runtime_options *o);
+/* `roles`: bits of those whose ranks move the device's memory, by the plan; others connect their devices when
+ * they do. */
 enum ax_status ax_runtime_open(struct ax_runtime *rt, const struct ax_runtime_options *o,
-                               const struct ax_arena_plan *plan);
+                               const struct ax_arena_plan *plan, unsigned roles);
 void ax_runtime_close(struct ax_runtime *rt);
 bool ax_runtime_planning(const struct ax_runtime *rt);
 /* values[n] = their sum or maximum over the ranks of a role, in the host's memory, where ops run as they

@@ -60,7 +60,7 @@ static enum ax_status lose_a_gpu(struct ax_fabric *host, void *ctx) {
     float out[4];
     (void)ctx;
     machine_open(&m, "cuda", 1);
-    AX_TRY(ax_nccl_fabric_open(&f, host, &m.arena.memory));
+    AX_TRY(ax_nccl_fabric_open(&f, host, &m.arena.memory, 0));
     comm_cases_queue = m.q;
     AX_TRY(comm_cases_open(&f, AX_ROLE_TP, &c));
     float *x = ax_stack_push(m.q->scratch, "x", 256);

@@ -27,13 +27,15 @@ struct body {
     void *ctx;
 };
 
+static unsigned planned; /* roles of the fabric */
+
 static enum ax_status be_rank(struct ax_fabric *host, void *ctx) {
     const struct body *body = ctx;
     struct ax_fabric f;
     struct machine m;
     machine_open(&m, "cuda", 1);
     comm_cases_queue = m.q;
-    enum ax_status st = ax_nccl_fabric_open(&f, host, &m.arena.memory);
+    enum ax_status st = ax_nccl_fabric_open(&f, host, &m.arena.memory, planned);
     if (st == AX_OK) {
         st = body->run(&f, body->ctx);
         if (st != AX_OK)
@@ -235,6 +237,44 @@ static void the_hosts_memory_has_the_hosts_fabric(void **state) {
         fail_msg("%s", ax_error_text());
 }
 
+/* ---- which groups there are ---- */
+
+/* TP is planned to move something, LOSS is not, and then does. */
+static enum ax_status connect_late(struct ax_fabric *f, void *ctx) {
+    struct ax_comm tp, loss;
+    struct ax_queue *q = comm_cases_queue;
+    float *x = ax_stack_push(q->scratch, "x", 64), out[4];
+    double value = 1;
+    uint64_t *members = ctx;
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &tp));
+    AX_TRY(comm_cases_open(f, AX_ROLE_LOSS, &loss));
+    AX_TRY(ax_comm_sum(&loss, &host_queue, AX_F64, &value, 1));
+    ENSURE(value == 2);
+    if (f->rank == 0)
+        members[0] = ax_emulated_members();
+    AX_TRY(ax_comm_sum(&loss, &host_queue, AX_F64, &value, 1)); /* neither goes on before */
+    AX_TRY(ax_run_fill(q, &(struct ax_fill){ax_tensor_1d(AX_F32, x, 4), 3}));
+    AX_TRY(ax_comm_sum(&loss, q, AX_F32, x, 4));
+    AX_TRY(ax_comm_sum(&tp, q, AX_F32, x, 4));
+    AX_TRY(ax_queue_read(q, x, out, sizeof out, NULL));
+    ENSURE(out[0] == 12 && out[3] == 12);
+    ax_comm_free(&loss);
+    ax_comm_free(&tp);
+    return AX_OK;
+}
+
+static void groups_are_connected_when_they_move_something(void **state) {
+    (void)state;
+    uint64_t members[1];
+    planned = 1u << AX_ROLE_TP;
+    (void)ax_emulated_members();
+    if (run_world(2, 0, connect_late, members) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    planned = 0;
+    assert_int_equal(members[0], 2);
+    assert_int_equal(ax_emulated_members(), 2);
+}
+
 static atomic_int uses;
 
 static enum ax_status use(struct ax_queue *q, const void *args, void *const *at) {
@@ -315,6 +355,7 @@ int main(void) {
         cmocka_unit_test(receives_may_be_posted_first),
         cmocka_unit_test(waits_are_timed),
         cmocka_unit_test(the_hosts_memory_has_the_hosts_fabric),
+        cmocka_unit_test(groups_are_connected_when_they_move_something),
         cmocka_unit_test(a_lost_rank_ends_the_others),
     };
     return cmocka_run_group_tests_name("nccl", tests, NULL, NULL);

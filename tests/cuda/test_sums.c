@@ -71,7 +71,7 @@ static enum ax_status on_gpus(struct ax_fabric *host, void *ctx) {
     struct ax_fabric f;
     struct machine m;
     machine_open(&m, "cuda", 1);
-    enum ax_status st = ax_nccl_fabric_open(&f, host, &m.arena.memory);
+    enum ax_status st = ax_nccl_fabric_open(&f, host, &m.arena.memory, 0);
     if (st == AX_OK) {
         st = sum(&f, m.q, ctx);
         f.ops->free(&f);

@@ -124,7 +124,7 @@ static void ranks_alone_can_only_plan(void **state) {
     const struct ax_runtime_options o = {
         .backend = "ref", .threads = 1, .sizes = {.tp = 2}, .world = 2};
     const struct ax_arena_plan plan = {.n_slots = 1};
-    assert_int_equal(ax_runtime_open(&rt, &o, &plan), AX_ERR_UNSUPPORTED);
+    assert_int_equal(ax_runtime_open(&rt, &o, &plan, 0), AX_ERR_UNSUPPORTED);
     assert_non_null(strstr(ax_error_text(), "2 ranks can be planned"));
 }
 

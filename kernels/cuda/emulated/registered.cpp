@@ -9,7 +9,7 @@
 #include "kernels/cuda/emulated/stream.h"
 
 namespace {
-std::atomic<uint64_t> n_registered, n_others;
+std::atomic<uint64_t> n_members, n_registered, n_others;
 std::atomic<int> refuses{-1};
 
 void must(bool holds, const char *what) {
@@ -22,6 +22,7 @@ void must(bool holds, const char *what) {
 
 bool ax_registered::add(int rank, const void *base, size_t bytes) {
     must(ax_emulated_is_device(base, bytes), "what is registered is not a GPU's memory");
+    n_members++; /* each registers once */
     if (rank == refuses)
         return false;
     list[(const char *)base] = bytes;
@@ -52,6 +53,10 @@ void ax_registered::touch(const void *memory, size_t bytes) const {
 
 void ax_emulated_refuse(int rank) {
     refuses = rank;
+}
+
+uint64_t ax_emulated_members() {
+    return n_members.exchange(0);
 }
 
 void ax_emulated_transfers(uint64_t *registered, uint64_t *others) {
