@@ -39,7 +39,6 @@ enum ax_status ax_case_create(struct ax_case *c, enum ax_op op, const struct ax_
         ax_case_free(c);
         return st;
     }
-    c->at = c->memory;
     memset(c->memory, 0xff, c->bytes);
     memset(c->args, 0, ax_op_args_size(op));
     c->scalars = (struct ax_step_scalars *)(void *)c->memory;
@@ -58,25 +57,44 @@ void ax_case_free(struct ax_case *c) {
     *c = (struct ax_case){.op = c->op};
 }
 
-/* Those words of the arguments that are addresses in the old place. */
-void ax_case_move(struct ax_case *c, char AX_DEVICE *to) {
-    const size_t size = ax_op_args_size(c->op);
-    for (size_t at = 0; at + sizeof(uintptr_t) <= size; at += sizeof(uintptr_t)) {
-        uintptr_t word;
-        memcpy(&word, (char *)c->args + at, sizeof word);
-        if (word - (uintptr_t)c->at >= c->bytes)
-            continue;
-        word += (uintptr_t)to - (uintptr_t)c->at;
-        memcpy((char *)c->args + at, &word, sizeof word);
-    }
-    c->at = to;
-}
-
 enum ax_status ax_case_prepare(const struct ax_case *c, struct ax_queue *q) {
     if (c->op != AX_OP_attention_backward)
         return AX_OK;
     const struct ax_attention_backward *b = c->args;
     return ax_run_attention_forward(q, &(struct ax_attention_forward){b->a});
+}
+
+/* Words of the arguments that point into `from` point as far into `to`. */
+static void move_args(struct ax_case *c, const char AX_DEVICE *from, char AX_DEVICE *to) {
+    for (size_t at = 0; at + sizeof(char *) <= ax_op_args_size(c->op); at += sizeof(char *)) {
+        char AX_DEVICE *word;
+        memcpy(&word, (char *)c->args + at, sizeof word);
+        if (word >= from && word < from + c->bytes) {
+            word = to + (word - from);
+            memcpy((char *)c->args + at, &word, sizeof word);
+        }
+    }
+}
+
+enum ax_status ax_case_send(struct ax_case *c, struct ax_queue *q) {
+    if (!ax_queue_has_host_tier(q))
+        return AX_OK;
+    char AX_DEVICE *there = ax_stack_push(q->scratch, "case", c->bytes);
+    if (ax_queue_is_meta(q))
+        return AX_OK;
+    AX_TRY(ax_queue_write(q, there, c->memory, c->bytes));
+    move_args(c, c->memory, there);
+    c->sent = there;
+    return AX_OK;
+}
+
+enum ax_status ax_case_fetch(struct ax_case *c, struct ax_queue *q) {
+    if (c->sent == NULL)
+        return AX_OK;
+    AX_TRY(ax_queue_read(q, c->sent, c->memory, c->bytes, NULL));
+    move_args(c, c->sent, c->memory);
+    c->sent = NULL;
+    return AX_OK;
 }
 
 enum ax_status ax_case_run(const struct ax_case *c, struct ax_queue *q) {

@@ -16,9 +16,9 @@ struct ax_case {
     enum ax_dtype dtype; /* the compute dtype: AX_F64, AX_F32 or AX_BF16 */
     void *args;          /* struct ax_<op> */
     char *memory;        /* all operands, and `scalars` */
-    char AX_DEVICE *at;  /* where args point to: memory, or what ax_case_move was given */
     size_t bytes;
     struct ax_step_scalars *scalars;
+    char AX_DEVICE *sent; /* where a device has the memory; NULL: nowhere */
 };
 
 /* AX_ERR_NOMEM only. */
@@ -28,8 +28,13 @@ enum ax_status ax_case_create(struct ax_case *c, enum ax_op op, const struct ax_
  * for other ops. */
 enum ax_status ax_case_prepare(const struct ax_case *c, struct ax_queue *q);
 void ax_case_free(struct ax_case *c); /* safe on a zeroed one */
-/* Lets args point to a copy of `memory`, such as a device's, or to `memory` again. */
-void ax_case_move(struct ax_case *c, char AX_DEVICE *to);
+
+/* Copies the memory to q's device, on top of q's scratch stack, and lets the arguments point there: from
+ * here on the case runs on q alone. Where the device's memory is the host's it stays, and on a meta queue
+ * only the stack grows. The caller releases the stack. */
+enum ax_status ax_case_send(struct ax_case *c, struct ax_queue *q);
+/* Copies it back when all that is enqueued is done: the results are in `memory`, and the arguments point there. */
+enum ax_status ax_case_fetch(struct ax_case *c, struct ax_queue *q);
 
 enum ax_status ax_case_run(const struct ax_case *c, struct ax_queue *q);
 /* ax_run_<op> with the op given by number and untyped arguments. */

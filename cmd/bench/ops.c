@@ -38,9 +38,11 @@ static enum ax_status timed(struct ops_bench *b, struct ax_runtime *rt, int call
     return AX_OK;
 }
 
-static enum ax_status time_calls(struct ops_bench *b, struct ax_runtime *rt) {
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct ops_bench *b = ctx;
     double seconds[MAX_RUNS];
     size_t n = 0;
+    AX_TRY(ax_case_send(&b->c, rt->q));
     AX_TRY(ax_case_prepare(&b->c, rt->q));
     AX_TRY(timed(b, rt, 1, &b->seconds)); /* warms up; planning needs no more */
     b->fell_back = rt->q->counters.fallbacks > 0;
@@ -54,18 +56,6 @@ static enum ax_status time_calls(struct ops_bench *b, struct ax_runtime *rt) {
         AX_TRY(timed(b, rt, calls, &seconds[n++]));
     b->seconds = ax_bench_median(seconds, n);
     return AX_OK;
-}
-
-/* With the case's memory on the device. */
-static enum ax_status body(struct ax_runtime *rt, void *ctx) {
-    struct ops_bench *b = ctx;
-    char AX_DEVICE *there = ax_stack_push(&rt->arena.persistent, "operands", b->c.bytes);
-    AX_TRY(ax_queue_write(rt->q, there, b->c.memory, b->c.bytes));
-    if (!ax_runtime_planning(rt))
-        ax_case_move(&b->c, there);
-    const enum ax_status st = time_calls(b, rt);
-    ax_case_move(&b->c, b->c.memory);
-    return st;
 }
 
 /* Reports the share of the bound that takes longer: memory traffic or arithmetic. */

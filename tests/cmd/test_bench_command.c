@@ -68,6 +68,18 @@ static void test_ops_on_the_reference(void **state) {
     expect_figures(&l, 1, names);
 }
 
+/* Of memory that the host cannot touch. */
+static void test_ops_on_a_device(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    static const char *const names[] = {"ops/attention_backward/training/bfloat16",
+                                        "ops/fill/hidden/bfloat16"};
+    BENCH(&l, "ops", "--op", "attention_backward", "--op", "fill", "--dtype", "bfloat16",
+          "--backend", "far");
+    expect_figures(&l, 2, names);
+}
+
 static void test_step(void **state) {
     (void)state;
     need_binary();
@@ -330,6 +342,7 @@ int main(void) {
         cmocka_unit_test(test_ops_of_a_step),
         cmocka_unit_test(test_ops),
         cmocka_unit_test(test_ops_on_the_reference),
+        cmocka_unit_test(test_ops_on_a_device),
         cmocka_unit_test(test_step),
         cmocka_unit_test(test_generate),
         cmocka_unit_test(test_eval),

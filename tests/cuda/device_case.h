@@ -16,7 +16,7 @@ void __asan_unpoison_memory_region(const volatile void *at, size_t bytes);
 /* Of a case whose memory is on the device, and of the workspace after it: only operands and scalars may
  * be touched, and the workspace, which begins as NaNs. */
 #define GUARD ((size_t)4096)
-static inline void guard(const struct ax_case *c, struct machine *m, const char *there) {
+static inline void guard(const struct ax_case *c, struct machine *m) {
     const struct ax_stack *s = &m->arena.scratch;
     char *work = s->base + s->top;
     const size_t bytes = m->q->ops->workspace(m->q, c->op, c->args);
@@ -24,9 +24,9 @@ static inline void guard(const struct ax_case *c, struct machine *m, const char 
         cudaMemsetAsync(work, 0xff, bytes < 1 << 20 ? bytes : 1 << 20, ax_cuda_stream(m->q)),
         cudaSuccess);
     assert_int_equal(ax_queue_finish(m->q), AX_OK);
-    __asan_poison_memory_region(there, c->bytes);
+    __asan_poison_memory_region(c->sent, c->bytes);
     __asan_poison_memory_region(work + bytes, GUARD);
-    __asan_unpoison_memory_region(there, sizeof *c->scalars);
+    __asan_unpoison_memory_region(c->sent, sizeof *c->scalars);
     for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
         const struct ax_tensor *t = ax_operand_tensor(o, c->args);
         const size_t row = (size_t)ax_tensor_row_len(t) * ax_dtype_size(t->dtype);
@@ -35,25 +35,22 @@ static inline void guard(const struct ax_case *c, struct machine *m, const char 
     }
 }
 
-static inline void unguard(const struct ax_case *c, const struct machine *m, const char *there) {
+static inline void unguard(const struct ax_case *c, const struct machine *m) {
     const struct ax_stack *s = &m->arena.scratch;
     const size_t bytes = m->q->ops->workspace(m->q, c->op, c->args);
-    __asan_unpoison_memory_region(there, c->bytes);
+    __asan_unpoison_memory_region(c->sent, c->bytes);
     __asan_unpoison_memory_region(s->base + s->top + bytes, GUARD);
 }
 
 /* Copies the case's memory to the device, runs it there, and copies it back. */
 static inline void case_run_there(struct ax_case *c, struct machine *m) {
     const size_t mark = ax_stack_mark(&m->arena.scratch);
-    char *there = ax_stack_push(&m->arena.scratch, "case", c->bytes);
-    assert_int_equal(ax_queue_write(m->q, there, c->memory, c->bytes), AX_OK);
-    ax_case_move(c, there);
-    guard(c, m, there);
+    assert_int_equal(ax_case_send(c, m->q), AX_OK);
+    guard(c, m);
     case_run(c, m);
     assert_int_equal(ax_queue_finish(m->q), AX_OK);
-    unguard(c, m, there);
-    assert_int_equal(ax_queue_read(m->q, there, c->memory, c->bytes, NULL), AX_OK);
-    ax_case_move(c, c->memory);
+    unguard(c, m);
+    assert_int_equal(ax_case_fetch(c, m->q), AX_OK);
     ax_stack_release(&m->arena.scratch, mark);
 }
 

@@ -38,12 +38,9 @@ static int close_all(void **state) {
 
 static void run_far(struct ax_case *c) {
     const size_t mark = ax_stack_mark(&far.arena.scratch);
-    char *there = ax_stack_push(&far.arena.scratch, "case", c->bytes);
-    assert_int_equal(ax_queue_write(far.q, there, c->memory, c->bytes), AX_OK);
-    ax_case_move(c, there);
+    assert_int_equal(ax_case_send(c, far.q), AX_OK);
     case_run(c, &far);
-    assert_int_equal(ax_queue_read(far.q, there, c->memory, c->bytes, NULL), AX_OK);
-    ax_case_move(c, c->memory);
+    assert_int_equal(ax_case_fetch(c, far.q), AX_OK);
     ax_stack_release(&far.arena.scratch, mark);
 }
 
