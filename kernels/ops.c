@@ -41,8 +41,18 @@ struct ax_op_cost ax_op_cost(enum ax_op op, const void *args) {
 }
 
 const struct ax_shape *ax_op_shapes(enum ax_op op, int *n) {
-    *n = ax_op_info(op)->n_shapes;
-    return ax_op_info(op)->shapes;
+    const struct ax_op_info *info = ax_op_info(op);
+    *n = info->n_shapes;
+    while (*n > 0 && info->shapes[*n - 1].huge)
+        --*n;
+    return info->shapes;
+}
+
+const struct ax_shape *ax_op_huge_shapes(enum ax_op op, int *n) {
+    int others;
+    const struct ax_shape *shapes = ax_op_shapes(op, &others);
+    *n = ax_op_info(op)->n_shapes - others;
+    return shapes + others;
 }
 
 struct ax_tensor *ax_operand_tensor(const struct ax_operand *operand, void *args) {

@@ -1,7 +1,9 @@
 /* The shapes on which tests and `axtrain bench` run every op, listed with the op (kernels/ops/):
- * small, irregular ones (one row, odd sizes, row strides, grouped heads, empty documents, windows)
- * and, marked `big`, those of SmolLM2-135M (hidden 576, feed-forward 1536, 9 heads over 3 KV heads
- * of 64, vocabulary 49152). */
+ * small, irregular ones (one row, odd sizes, row strides, grouped heads, empty documents, windows);
+ * marked `big`, those of SmolLM2-135M (hidden 576, feed-forward 1536, 9 heads over 3 KV heads of 64,
+ * vocabulary 49152); and, marked `huge`, for timing on a GPU alone, those of Llama 3.1 8B at 4,096
+ * tokens (hidden 4096, feed-forward 14336, 32 heads over 8 KV heads of 128, vocabulary 128256), and
+ * attention of 64 heads: except for decoding, too much for a GPU's caches. */
 #ifndef AX_KERNELS_SHAPES_H
 #define AX_KERNELS_SHAPES_H
 
@@ -30,6 +32,7 @@ struct ax_shape_document {
 struct ax_shape {
     const char *name;        /* unique within the op */
     bool big;                /* for timing; too slow for the reference in full */
+    bool huge;               /* for timing on a GPU alone: up to 3 GB; the op's last ones */
     int64_t rows;            /* T, or M of gemm */
     int64_t cols;            /* D, F, N or V, or the length of a 1-D operand */
     int64_t inner;           /* K of gemm; positions of rope; table rows of the embedding; block of
@@ -46,6 +49,8 @@ struct ax_shape {
     const void *options; /* of the op's family, in its file; NULL = all zero */
 };
 
+/* All but the huge ones; and those. */
 const struct ax_shape *ax_op_shapes(enum ax_op op, int *n);
+const struct ax_shape *ax_op_huge_shapes(enum ax_op op, int *n);
 
 #endif

@@ -1,5 +1,5 @@
-/* `axtrain bench ops`: every op of the op table at the shapes of SmolLM2-135M, with its bound: the
- * fastest matrix product or the fastest copy. */
+/* `axtrain bench ops`: every op of the op table at the shapes of SmolLM2-135M (on a GPU, where the op has
+ * them, at huge ones), with its bound: the fastest matrix product or the fastest copy. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,10 +84,16 @@ static enum ax_status time_case(struct ops_bench *b, enum ax_op op, const struct
     return st;
 }
 
-/* Times the shapes marked for timing; if an op has none, its last shape. */
+/* Times the shapes marked for timing, on a GPU the huge ones; if an op has none, its last shape. */
 static enum ax_status time_op(struct ops_bench *b, enum ax_op op) {
-    int n;
+    int n, n_huge;
     const struct ax_shape *shapes = ax_op_shapes(op, &n);
+    const struct ax_shape *huge = ax_op_huge_shapes(op, &n_huge);
+    if (strcmp(b->backend, "cuda") == 0 && n_huge > 0) {
+        for (int i = 0; i < n_huge; i++)
+            AX_TRY(time_case(b, op, &huge[i]));
+        return AX_OK;
+    }
     bool any = false;
     for (int i = 0; i < n; i++) {
         if (!shapes[i].big && (any || i + 1 < n))

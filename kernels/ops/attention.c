@@ -20,6 +20,8 @@ static const struct ax_shape_document earlier[] = {{0, 5}, {9, 12}};
 static const struct ax_shape_document earlier_tiles[] = {{0, 40}, {150, 110}};
 static const struct ax_shape_document row_of_2048[] = {{2048, 2048}};
 static const struct ax_shape_document cached_1024[] = {{1, 1024}};
+static const struct ax_shape_document row_of_4096[] = {{4096, 4096}};
+static const struct ax_shape_document cached_4096[] = {{1, 4096}};
 
 static const char *check_attention(const struct ax_attention *a) {
     NEED(a->q.ndim == 3 && a->k.ndim == 3 && a->v.ndim == 3 && real(&a->q));
@@ -219,6 +221,10 @@ static const struct ax_shape shapes_attention_forward[] = {
      .head_dim = 40, ATTENTION(.ahead = 20, .window = 115, .softcap = 2.5)},
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
     {"one token", .big = true, DOCUMENTS(cached_1024), .rows = 1, SMOLLM2_HEADS},
+    {"64 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 64, .kv_heads = 8,
+     .head_dim = 128},
+    {"8B one token, paged", .huge = true, DOCUMENTS(cached_4096), .rows = 1, .heads = 32,
+     .kv_heads = 8, .head_dim = 128, ATTENTION(.block_size = 16)},
 };
 
 AX_OP_INFO(attention_forward, IN(a.q), IN(a.k), IN(a.v), OUT(a.out), OUT(a.lse), IN(a.cu_q),
@@ -243,10 +249,20 @@ static struct ax_op_cost cost_attention_backward(const struct ax_attention_backw
                                ax_op_operand_bytes(ax_operands_attention_backward(), b)};
 }
 
+/* Queries and keys with the same documents have one list of them, as in training. */
+static bool has_one_list(const struct ax_shape *s) {
+    for (int i = 0; i < s->n_documents; i++)
+        if (s->documents[i].nq != s->documents[i].nk)
+            return false;
+    return true;
+}
+
 /* ax_case_prepare computes out and lse. */
 static void build_attention_backward(struct ax_case_builder *b, struct ax_attention_backward *a) {
     const struct ax_attention_options *o = ax_case_options(b);
     build_attention(b, &a->a);
+    if (has_one_list(b->shape))
+        a->a.cu_k = a->a.cu_q;
     a->dout = values_out(b, a->a.q.shape[0], b->shape->heads);
     ax_case_randomize(b, &a->dout, -1, 1);
     a->dq = ax_case_out3(b, a->a.q.shape[0], b->shape->heads);
@@ -292,6 +308,8 @@ static const struct ax_shape shapes_attention_backward[] = {
     {"earlier tiles, window", DOCUMENTS(earlier_tiles), .rows = 152, .heads = 4, .kv_heads = 2,
      .head_dim = 40, ATTENTION(.ahead = 20, .window = 115, .softcap = 2.5)},
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
+    {"64 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 64, .kv_heads = 8,
+     .head_dim = 128},
 };
 
 AX_OP_INFO(attention_backward, IN(a.q), IN(a.k), IN(a.v), IN(a.out), IN(a.lse), IN(a.cu_q),

@@ -81,6 +81,7 @@ static const struct ax_shape shapes_embedding_backward[] = {
     {"strided", .rows = 5, .cols = 16, .inner = 9, .pad = 4},
     {"accum in", .rows = 6, .cols = 37, .inner = 4, .pad = 2, .flags = IN32},
     {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
+    {"8B vocabulary", .huge = true, .rows = 4096, .cols = 4096, .inner = 128256, .flags = IN32},
 };
 
 AX_OP_INFO(embedding_backward, IN(dout), IN(tokens), INOUT(dweight));

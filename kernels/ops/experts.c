@@ -327,6 +327,8 @@ static const struct ax_shape shapes_combine_forward[] = {
      .flags = OUT32 | AX_SHAPE_ADDEND},
     {"8 experts' rows", .big = true, .rows = 1024, .cols = 1024, .inner = 8192, .choices = 8,
      .flags = AX_SHAPE_ADDEND},
+    {"8 experts' rows of 4096", .huge = true, .rows = 4096, .cols = 4096, .inner = 32768,
+     .choices = 8, .flags = OUT32 | AX_SHAPE_ADDEND},
 };
 
 AX_OP_INFO(combine_forward, IN(src), IN_ROWS(rows), IN_ROWS(weights), IN_ROWS(addend),

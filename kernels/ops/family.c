@@ -1,6 +1,8 @@
 /* Counts an op's operands, and lays them out for a case. */
 #include "kernels/ops/family.h"
 
+#include <string.h>
+
 static const struct ax_tensor *tensor_of(const struct ax_operand *operand, const void *args) {
     return (const struct ax_tensor *)((const char *)args + operand->offset);
 }
@@ -55,18 +57,35 @@ double ax_case_uniform(const struct ax_case_builder *b, int64_t i, double low, d
     return word_to_uniform(words[i % 4], low, high);
 }
 
+/* Rows from `first` on are a copy of those before, in turn. */
+static void repeat_rows(const struct ax_tensor *t, int64_t first) {
+    const size_t row = (size_t)t->row_stride * ax_dtype_size(t->dtype);
+    for (int64_t at = first; at < t->shape[0]; at += first) {
+        const int64_t n = t->shape[0] - at < first ? t->shape[0] - at : first;
+        memcpy((char *)t->data + (size_t)at * row, t->data, (size_t)n * row);
+    }
+}
+
+/* A huge operand repeats its first numbers: to draw all of them takes ten times as long. */
+#define DRAWN (1 << 20)
+
 void ax_case_randomize(const struct ax_case_builder *b, const struct ax_tensor *t, double low,
                        double high) {
     const int64_t cols = ax_tensor_row_len(t);
+    const bool repeats = b->shape->huge && t->shape[0] * cols > DRAWN;
+    const int64_t rows = repeats ? DRAWN / cols + 1 : t->shape[0];
     uint32_t words[4] = {0};
     uint64_t i = 0;
-    for (int64_t row = 0; row < t->shape[0] && b->memory != NULL; row++)
+    if (b->memory == NULL)
+        return;
+    for (int64_t row = 0; row < rows; row++)
         for (int64_t col = 0; col < cols; col++, i++) {
             if (i % 4 == 0)
                 ax_rng_block(b->key, i / 4, words);
             ax_store(t->dtype, t->data, row * t->row_stride + col,
                      word_to_uniform(words[i % 4], low, high));
         }
+    repeat_rows(t, rows);
 }
 
 struct ax_tensor ax_case_out1(struct ax_case_builder *b, enum ax_dtype dtype, int64_t n) {

@@ -79,6 +79,9 @@ static const struct ax_shape shapes_gemm[] = {
     {"dW of gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 2048,
      .flags = TA | ACC | OUT32},
     {"head", .big = true, .rows = 256, .cols = 49152, .inner = 576, .flags = TB},
+    {"8B down", .huge = true, .rows = 4096, .cols = 4096, .inner = 14336, .flags = TB},
+    {"8B dW of down", .huge = true, .rows = 4096, .cols = 14336, .inner = 4096,
+     .flags = TA | ACC | OUT32},
 };
 
 AX_OP_INFO(gemm, IN_ROWS(a), IN_PANELS(b), OUT_ROWS(c), IN(bias), IN_ROWS(addend));

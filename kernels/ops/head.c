@@ -44,6 +44,7 @@ static const struct ax_shape shapes_softmax_stats[] = {
     {"sums", .rows = 4, .cols = 130, .flags = IN32},
     {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152},
+    {"8B vocabulary", .huge = true, .rows = 4096, .cols = 128256, .flags = IN32},
 };
 
 AX_OP_INFO(softmax_stats, IN_ROWS(logits), IN_ROWS(labels), OUT_ROWS(stats));
@@ -146,6 +147,7 @@ static const struct ax_shape shapes_softmax_backward[] = {
     {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16,
      HEAD(.all_grads = true, .smoothing = true)},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE},
+    {"8B vocabulary", .huge = true, .rows = 4096, .cols = 128256, .flags = IN32},
 };
 
 AX_OP_INFO(softmax_backward, IN_ROWS(logits), IN_ROWS(labels), IN_ROWS(lse), IN_ROWS(entropy),

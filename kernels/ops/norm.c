@@ -68,6 +68,7 @@ static const struct ax_shape shapes_rmsnorm_forward[] = {
     {"accum in", .rows = 9, .cols = 85, .pad = 3, .flags = IN32},
     {"offset, once", .rows = 5, .heads = 3, .head_dim = 21, NORM(.offset = 1, .once = true)},
     {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32},
+    {"8B hidden", .huge = true, .rows = 4096, .cols = 4096, .flags = IN32},
 };
 
 AX_OP_INFO(rmsnorm_forward, IN_ROWS(x), IN(weight), OUT_ROWS(y), OUT_ROWS(rstd));
@@ -124,6 +125,7 @@ static const struct ax_shape shapes_rmsnorm_backward[] = {
     {"all accum, in place", .rows = 9, .cols = 37, .flags = IN32 | AX_SHAPE_IN_PLACE},
     {"offset", .rows = 9, .cols = 85, .flags = IN32 | ACC, NORM(.offset = 1)},
     {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32 | ACC},
+    {"8B hidden", .huge = true, .rows = 4096, .cols = 4096, .flags = IN32 | ACC},
 };
 
 AX_OP_INFO(rmsnorm_backward, IN_ROWS(dy), IN_ROWS(x), IN(weight), IN_ROWS(rstd), OUT_ROWS(dx),

@@ -184,6 +184,7 @@ static const struct ax_shape shapes_swiglu_forward[] = {
     {"clamped, interleaved", .rows = 4, .cols = 70, .pad = 3,
      GATING(.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3)},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
+    {"8B feed-forward", .huge = true, .rows = 4096, .cols = 14336},
 };
 
 AX_OP_INFO(swiglu_forward, IN_ROWS(gate_up), OUT_ROWS(y));
@@ -219,6 +220,7 @@ static const struct ax_shape shapes_swiglu_backward[] = {
     {"clamped, interleaved, in place", .rows = 4, .cols = 70, .pad = 3, .flags = AX_SHAPE_IN_PLACE,
      GATING(.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3)},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
+    {"8B feed-forward", .huge = true, .rows = 4096, .cols = 14336},
 };
 
 AX_OP_INFO(swiglu_backward, IN_ROWS(dy), IN_ROWS(gate_up), OUT_ROWS(dgate_up));

@@ -134,6 +134,8 @@ static const struct ax_shape shapes_adamw[] = {
     {"gate_up, remainder", .big = true, .cols = 3072 * 576, UPDATE(.remainder = true)},
     {"gate_up, bf16 master", .big = true, .cols = 3072 * 576,
      UPDATE(.stochastic = true, .bf16_state = true)},
+    {"8B down, remainder, bf16 moments", .huge = true, .cols = 4096 * 14336,
+     UPDATE(.remainder = true, .bf16_state = true)},
 };
 
 AX_OP_INFO(adamw, INOUT_ROWS(master), INOUT_ROWS(grad), INOUT_ROWS(exp_avg), INOUT_ROWS(exp_avg_sq),

@@ -221,6 +221,71 @@ static void all_operands_occur(void **state) {
     machine_close(&ref);
 }
 
+/* Tests, and `bench ops` on a cpu, see no huge shape: what ax_op_shapes gives has none. */
+static void huge_shapes_are_apart(void **state) {
+    (void)state;
+    int all = 0;
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        int n, n_huge;
+        const struct ax_shape *shapes = ax_op_shapes((enum ax_op)op, &n);
+        const struct ax_shape *huge = ax_op_huge_shapes((enum ax_op)op, &n_huge);
+        assert_true(n > 0);
+        for (int i = 0; i < n; i++)
+            assert_false(shapes[i].huge);
+        for (int i = 0; i < n_huge; i++)
+            assert_true(huge[i].huge && !huge[i].big);
+        all += n_huge;
+    }
+    assert_true(all > 0);
+}
+
+/* A huge shape itself takes seconds and gigabytes, but its op's rules hold for as few of its rows and
+ * columns as well. */
+static void huge_shapes_obey_the_rules(void **state) {
+    (void)state;
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        int n;
+        const struct ax_shape *shapes = ax_op_huge_shapes((enum ax_op)op, &n);
+        for (int i = 0; i < n; i++) {
+            struct ax_shape few = shapes[i];
+            struct ax_case c;
+            few.rows = few.rows > 16 ? 16 : few.rows;
+            few.cols = few.cols > 48 ? 48 : few.cols;
+            few.inner = few.inner > 128 ? 128 : few.inner;
+            assert_int_equal(ax_case_create(&c, (enum ax_op)op, &few, AX_BF16, 11), AX_OK);
+            const char *rule = ax_op_broken_rule(c.op, c.args);
+            if (rule)
+                fail_msg("%s \"%s\": %s", ax_op_name(c.op), few.name, rule);
+            ax_case_free(&c);
+        }
+    }
+}
+
+/* Its numbers are those of the same shape that is not huge, until they repeat, row by row; what lies
+ * between rows is as in any case. */
+static void huge_operands_repeat_themselves(void **state) {
+    (void)state;
+    const struct ax_shape plain = {"plain", .rows = 3000, .cols = 700, .pad = 12};
+    struct ax_shape huge = plain;
+    struct ax_case c, h;
+    huge.huge = true;
+    assert_int_equal(ax_case_create(&c, AX_OP_copy, &plain, AX_BF16, 11), AX_OK);
+    assert_int_equal(ax_case_create(&h, AX_OP_copy, &huge, AX_BF16, 11), AX_OK);
+    const struct ax_tensor *drawn = &((struct ax_copy *)c.args)->src;
+    const struct ax_tensor *src = &((struct ax_copy *)h.args)->src;
+    int64_t period = 1;
+    const size_t row = (size_t)drawn->row_stride * ax_dtype_size(drawn->dtype);
+    while (period < plain.rows && memcmp(ax_tensor_row(src, period), src->data, row) != 0)
+        period++;
+    assert_true(period * plain.cols >= 1000000 && period < plain.rows / 2);
+    for (int64_t r = 0; r < plain.rows; r++)
+        assert_memory_equal(ax_tensor_row(src, r), ax_tensor_row(drawn, r % period), row);
+    const size_t end = (size_t)((char *)ax_tensor_row(src, plain.rows) - h.memory);
+    assert_memory_equal(h.memory + end, c.memory + end, c.bytes - end);
+    ax_case_free(&h);
+    ax_case_free(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_reach_beyond_a_shard),
@@ -229,6 +294,9 @@ int main(void) {
         cmocka_unit_test(moments_have_weights_of_their_own),
         cmocka_unit_test(types_of_operands_are_checked),
         cmocka_unit_test(all_operands_occur),
+        cmocka_unit_test(huge_shapes_are_apart),
+        cmocka_unit_test(huge_shapes_obey_the_rules),
+        cmocka_unit_test(huge_operands_repeat_themselves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
