@@ -21,7 +21,8 @@ const struct ax_command ax_commands[] = {
      "eval --model DIR|--arch NAME [options]\n"
      "pipeline --model DIR|--arch NAME [options]\n"
      "startup --model DIR|--arch NAME [options]",
-     "ops: each op at the shapes of SmolLM2-135M. step: a training step. generate: prefill and\n"
+     "ops: each op at the shapes of SmolLM2-135M, on a GPU some at those of Llama 3.1 8B.\n"
+     "step: a training step. generate: prefill and\n"
      "decoding. eval: the loss of rows, and scores of four answers to each question. pipeline:\n"
      "tokenizing, packing, loading a model, saving a checkpoint during training. startup: from\n"
      "`axtrain sft` to its first forward pass. Without a kind: a short set of all (about a\n"

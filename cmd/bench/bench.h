@@ -46,8 +46,9 @@ enum ax_status ax_bench_may_go_on(void);
 enum ax_status ax_bench_finish(struct ax_bench *b);
 void ax_bench_free(struct ax_bench *b);
 
-/* A backend whose figures are compared with its own peaks: cuda. All others: with the cpu's. */
-void ax_bench_backend(struct ax_bench *b, const char *backend);
+/* Figures of cuda are compared with its own peaks, of all others with the cpu's. AX_ERR_UNSUPPORTED: cuda cannot
+ * be used here. */
+enum ax_status ax_bench_backend(struct ax_bench *b, const char *backend);
 /* Bytes read and written per second by a copy; FLOP per second of the fastest matrix products
  * (ax_measure_peak), in this process on b->threads. */
 enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes);

@@ -215,7 +215,7 @@ static enum ax_status report(struct ax_bench *out, const struct generate_bench *
 static enum ax_status run(struct ax_bench *out, struct generate_bench *b) {
     static const int64_t sizes[MAX_RESULTS] = {1, 8, 64};
     const struct ax_runtime_options ro = {.backend = b->backend, .threads = (int)out->threads};
-    ax_bench_backend(out, b->backend);
+    AX_TRY(ax_bench_backend(out, b->backend));
     AX_TRY(ax_bench_dtype(b->dtype_name, &b->dtype));
     AX_TRY(ax_bench_model_open(&b->m, "generate", true));
     AX_TRY(ax_bench_bandwidth(out, &b->bandwidth));

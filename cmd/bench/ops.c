@@ -144,7 +144,7 @@ enum ax_status ax_bench_ops(struct ax_bench *r, int argc, char **argv) {
         {"--threads", AX_ARG_INT, &r->threads, 1, 1024},
     };
     AX_TRY(ax_bench_parse(r, argc, argv, sizeof own / sizeof *own, own));
-    ax_bench_backend(r, b.backend);
+    AX_TRY(ax_bench_backend(r, b.backend));
     b.ro = (struct ax_runtime_options){.backend = b.backend, .threads = (int)r->threads};
     return run(&b);
 }

@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "cmd/bench/bench.h"
 #include "cmd/train/env.h"
+#include "kernels/backend.h"
 #include "optim/bandwidth.h"
 #include "optim/peak.h"
 
@@ -88,8 +89,10 @@ enum ax_status ax_bench_detail(struct ax_bench *b, const char *kind, json_t *val
                : ax_error(AX_ERR_NOMEM, "out of memory for the result");
 }
 
-void ax_bench_backend(struct ax_bench *b, const char *backend) {
-    b->backend = strcmp(backend, "cuda") == 0 ? backend : NULL;
+enum ax_status ax_bench_backend(struct ax_bench *b, const char *backend) {
+    if (strcmp(backend, "cuda") != 0)
+        return AX_OK;
+    return ax_backend_choose(backend, false, &b->backend);
 }
 
 static struct ax_runtime_options peaks_of(const struct ax_bench *b) {

@@ -244,7 +244,7 @@ static enum ax_status run(struct ax_bench *r, struct step_bench *b) {
     AX_TRY(ax_bench_model_open(&b->m, "step", !b->write_random));
     if (b->write_random)
         return ax_bench_model_write(&b->m, b->write_random);
-    ax_bench_backend(r, b->backend);
+    AX_TRY(ax_bench_backend(r, b->backend));
     AX_TRY(ax_step_args_options(&b->a, &b->o));
     AX_TRY(ax_recompute_parse(b->a.recompute, &b->o.recompute));
     b->o.sharding = ax_zero_stage(b->zero);

@@ -300,7 +300,8 @@ static void each_micro_batch_is_balanced_alone(void **state) {
             struct ax_step_result r;
             struct ax_step_options o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 2, lengths);
             o.balance_coef = 1;
-            must(pass == 0 ? ax_runtime_open_planning(&rt, &ro) : ax_runtime_open(&rt, &ro, &plan, 0));
+            must(pass == 0 ? ax_runtime_open_planning(&rt, &ro)
+                           : ax_runtime_open(&rt, &ro, &plan, 0));
             must(ax_step_create(&s, &rt, &arch, &o));
             ax_model_init_random(&s.model, 2);
             must(tiny_fill(&s, lengths, 2));
