@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,6 +45,9 @@ static void open_library(void) {
 #undef ROW
     };
     int version = 0;
+    /* A rank has several groups, of which transfers could each wait for the other's on another GPU. The
+     * library then launches them in the order of their calls, the same on all ranks. */
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     opened = ax_cuda_library_open(AX_NCCL_FILE, REMEDY, symbols, sizeof symbols / sizeof *symbols);
     if (opened == AX_OK && nccl.GetVersion(&version) == AX_NCCL_SUCCESS &&
         version < (int)AX_NCCL_VERSION)
