@@ -85,10 +85,13 @@ static void answer(struct answers *a, const struct ax_arch *arch) {
 }
 
 static void check(const char *family, const char *extra) {
-    static struct answers cudnn, own;
+    static struct answers cudnn, own, replayed;
     struct ax_arch arch;
     assert_int_equal(tiny_arch(&arch, family, true, extra), AX_OK);
+    answer(&replayed, &arch);
+    setenv("AXTRAIN_CUDA_GRAPHS", "off", 1); /* calls of the library in graphs are not counted */
     answer(&cudnn, &arch);
+    unsetenv("AXTRAIN_CUDA_GRAPHS");
     setenv("AXTRAIN_CUDNN", "off", 1);
     answer(&own, &arch);
     unsetenv("AXTRAIN_CUDNN");
@@ -96,6 +99,9 @@ static void check(const char *family, const char *extra) {
     assert_int_equal(cudnn.by_cudnn, cudnn.passes * arch.n_layers);
     assert_int_equal(own.by_cudnn, 0);
     assert_int_equal(cudnn.max_queries, 1); /* for which cuDNN has kernels of their own */
+    assert_true(replayed.by_cudnn < cudnn.by_cudnn);
+    assert_memory_equal(cudnn.tokens, replayed.tokens, sizeof cudnn.tokens);
+    assert_memory_equal(cudnn.logprobs, replayed.logprobs, sizeof cudnn.logprobs);
     assert_memory_equal(cudnn.tokens, own.tokens, sizeof own.tokens);
     for (int i = 0; i < SEQUENCES; i++)
         for (int t = 0; t < NEW; t++)
