@@ -5,8 +5,8 @@
 #include "parallel/runtime.h"
 
 /* FLOPs per second of the best of two to thirty GEMMs of a 384 × 1536 and a 1536 × 1536 matrix, on a GPU
- * of two of 8192 × 8192, in `dtype` (result in accumulation dtype) on this rank's threads: until the best two agree, at most
- * about 0.1 s or two of them. Uses a temporary arena (about 15 MiB). Below about 8 GFLOP/s (ref,
+ * of two of 4096 × 4096, in `dtype` (result in accumulation dtype) on this rank's threads: until the best two agree, at most
+ * about 0.1 s or two of them. Uses a temporary arena (about 15 MiB, of a GPU 128 MiB). Below about 8 GFLOP/s (ref,
  * emulated processors) it is that of the first 48 rows, so that it takes seconds, not minutes. */
 enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_dtype dtype,
                                     double *flops);

@@ -396,6 +396,27 @@ static void test_nan_in_the_base(void **state) {
     train_case_close(&c);
 }
 
+static enum ax_status no_room(const struct ax_runtime_options *o, struct ax_peak *peak) {
+    (void)o;
+    peak->flops = 1; /* half measured */
+    return ax_error(AX_ERR_NOMEM, "no room for a product");
+}
+
+/* What only utilization needs is not a reason to stop. */
+static void test_no_memory_for_the_peak(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    char got[256];
+    open_case(&c, AX_F32, true);
+    c.o.max_steps = 2;
+    c.o.measure_peak = no_room;
+    run_ok(&c, &r);
+    events_of(&c, got, sizeof got);
+    assert_null(strstr(got, "peak"));
+    train_case_close(&c);
+}
+
 static void test_too_little_memory(void **state) {
     (void)state;
     struct train_case c;
@@ -525,6 +546,7 @@ int main(void) {
         cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_nan_in_the_base),
         cmocka_unit_test(test_bad_steps_at_the_end),
+        cmocka_unit_test(test_no_memory_for_the_peak),
         cmocka_unit_test(test_too_little_memory),
         cmocka_unit_test(test_plan_of_a_huge_evaluation),
         cmocka_unit_test(test_advice_saves_what_it_says),
