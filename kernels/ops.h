@@ -217,7 +217,7 @@ struct ax_rope {
  * one have length 0; rows of out that belong to no document are set to 0. block_table i32
  * [n][max_blocks] (data NULL = none): k and v are then [blocks·block_size][Hk][…] and key j of
  * document d is row block_table[d][j / block_size]·block_size + j % block_size; other rows are numbers,
- * too, since they may be multiplied by 0. max_q and max_k bound document lengths (for planning). */
+ * too, where a backend reads whole blocks (struct ax_ops) and multiplies them by 0. max_q and max_k bound document lengths (for planning). */
 struct ax_attention {
     struct ax_tensor q, k, v, out, lse;
     struct ax_tensor cu_q, cu_k, sink, block_table;
@@ -714,7 +714,8 @@ struct ax_ops {
     const char *name;
     const struct ax_device *device; /* whose memory it computes on */
     struct ax_rounding rounding;
-    bool mirrors; /* grouped products need their groups on the host (struct ax_mirror) */
+    bool mirrors;      /* grouped products need their groups on the host (struct ax_mirror) */
+    bool whole_blocks; /* attention with a block_table reads blocks whole */
     enum ax_status (*open)(struct ax_queue *q); /* fills q->state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* True if this backend can run the op with these dtypes and shapes. NULL = all. */

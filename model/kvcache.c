@@ -22,7 +22,11 @@ static enum ax_status create_host(struct ax_kvcache *c) {
     return ax_alloc(&c->host, host_ints(c), sizeof *c->host);
 }
 
-/* What no sequence has written may be multiplied by 0, and is therefore a number. */
+/* What no sequence has written is a number where it may be read. Elsewhere its pages are left alone. */
+static enum ax_status clear(struct ax_queue *q, const struct ax_tensor *t) {
+    return q->model->whole_blocks ? ax_run_fill(q, &(struct ax_fill){*t, 0}) : AX_OK;
+}
+
 static enum ax_status create_layer(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
                                    const struct ax_kvcache_options *o, int64_t i) {
     const struct ax_kv_row *row = &o->row;
@@ -30,10 +34,10 @@ static enum ax_status create_layer(struct ax_kvcache *c, struct ax_stack *stack,
     *k = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->key_dim);
     *v = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->value_dim);
     k->data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(k));
-    AX_TRY(ax_run_fill(q, &(struct ax_fill){*k, 0}));
+    AX_TRY(clear(q, k));
     if (!row->values_in_keys) {
         v->data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(v));
-        return ax_run_fill(q, &(struct ax_fill){*v, 0});
+        return clear(q, v);
     }
     AX_ASSERT(row->n_heads == 1 && row->value_dim <= row->key_dim);
     v->data = k->data;

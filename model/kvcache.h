@@ -45,7 +45,8 @@ struct ax_kvcache_options {
     int64_t T;        /* maximum tokens per pass */
     bool planning;
 };
-/* Allocates the tensors from `stack`, keys and values as zeros. */
+/* Allocates the tensors from `stack`, keys and values as zeros where the backend reads whole
+ * blocks. */
 enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
                                  const struct ax_kvcache_options *o);
 void ax_kvcache_free(struct ax_kvcache *c);
