@@ -53,6 +53,14 @@ static void check(struct numbers *t) {
         assert_true(out[i] == t->expected);
 }
 
+/* n times as many additions, each time with a read behind them. */
+static void repeat(struct numbers *t, int n, int additions) {
+    for (int i = 0; i < n; i++) {
+        add(t, additions, 1);
+        check(t);
+    }
+}
+
 static uint64_t replayed(const struct numbers *t) {
     return t->m.q->counters.replayed;
 }
@@ -79,10 +87,7 @@ static void what_differs_is_not(void **state) {
     struct numbers t;
     open_numbers(&t);
     set_x(&t, 1);
-    for (int i = 0; i < 3; i++) {
-        add(&t, 6, 1);
-        check(&t);
-    }
+    repeat(&t, 3, 6);
     assert_int_equal(replayed(&t), 12);
     add(&t, 5, 1);
     check(&t);
@@ -104,15 +109,9 @@ static void longer_ones_go_on(void **state) {
     struct numbers t;
     open_numbers(&t);
     set_x(&t, 1);
-    for (int i = 0; i < 3; i++) {
-        add(&t, 9, 1);
-        check(&t);
-    }
+    repeat(&t, 3, 9);
     assert_int_equal(replayed(&t), 18);
-    for (int i = 0; i < 3; i++) {
-        add(&t, 6, 1);
-        check(&t);
-    }
+    repeat(&t, 3, 6);
     assert_int_equal(replayed(&t), 30);
     add(&t, 9, 1);
     check(&t);
@@ -126,15 +125,9 @@ static void sequences_have_a_size(void **state) {
     struct numbers t;
     open_numbers(&t);
     set_x(&t, 1);
-    for (int i = 0; i < 3; i++) {
-        add(&t, 3, 1);
-        check(&t);
-    }
+    repeat(&t, 3, 3);
     assert_int_equal(replayed(&t), 0);
-    for (int i = 0; i < 3; i++) {
-        add(&t, AX_GRAPH_OPS / 2 + 3, 1);
-        check(&t);
-    }
+    repeat(&t, 3, AX_GRAPH_OPS / 2 + 3);
     assert_true(replayed(&t) > 0 && replayed(&t) % AX_GRAPH_OPS == 0);
     machine_close(&t.m);
 }
@@ -152,10 +145,7 @@ static void old_ones_are_dropped(void **state) {
             t.expected += (float)k;
             check(&t);
         }
-    for (int i = 0; i < 3; i++) {
-        add(&t, 6, 1);
-        check(&t);
-    }
+    repeat(&t, 3, 6);
     assert_true(replayed(&t) >= 12);
     machine_close(&t.m);
 }
@@ -233,10 +223,7 @@ static void errors_of_held_ops_are_told(void **state) {
     float out[N];
     open_numbers(&t);
     set_x(&t, 1);
-    for (int i = 0; i < 3; i++) {
-        add(&t, 6, 1);
-        check(&t);
-    }
+    repeat(&t, 3, 6);
     add(&t, 3, 1); /* held back */
     ax_emulated_fail(cudaErrorLaunchFailure, false);
     assert_int_equal(ax_queue_read(t.m.q, t.y.data, out, sizeof out, NULL), AX_ERR_FAILED);
@@ -252,10 +239,7 @@ static void nothing_is_held_back_if_not_wished(void **state) {
     setenv("AXTRAIN_CUDA_GRAPHS", "off", 1);
     open_numbers(&t);
     set_x(&t, 1);
-    for (int i = 0; i < 4; i++) {
-        add(&t, 6, 1);
-        check(&t);
-    }
+    repeat(&t, 4, 6);
     assert_int_equal(replayed(&t), 0);
     machine_close(&t.m);
     unsetenv("AXTRAIN_CUDA_GRAPHS");
