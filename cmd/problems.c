@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "data/coding/coding.h"
+#include "data/problems/coding.h"
 #include "data/problems/problems.h"
 
 struct job {
@@ -33,91 +33,45 @@ static bool is_old(struct job *j, const char *question) {
     }
 }
 
-static enum ax_status put_row(json_t *row, struct ax_buf *out) {
-    char *text = json_dumps(row, JSON_COMPACT);
-    if (!text)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a record");
-    const enum ax_status st = ax_buf_printf(out, "%s\n", text);
-    ax_free(text);
-    return st;
-}
-
-/* Labeled steps: a right solution, then a wrong one. They are neighbors so that a batch can have both,
- * which differ in nothing but the mistake. */
-static enum ax_status put_steps(const struct ax_problem *p, int first_wrong, struct ax_buf *out) {
-    json_t *row = NULL;
-    enum ax_status st = ax_problem_steps_row(p, first_wrong, &row);
-    if (st == AX_OK)
-        st = put_row(row, out);
-    json_decref(row);
-    return st;
-}
-
 /* A wrong solution must be as small as a right one, or its size would give it away. */
 static bool is_small(const struct job *j, const struct ax_problem *p) {
     return j->max_number == 0 || ax_problem_largest_number(p) <= j->max_number;
 }
 
-/* The records of problem `index`, at most `room`: a conversation, a pair, or two solutions with labeled
- * steps. *n: how many. */
-static enum ax_status put_problem(const struct job *j, const struct ax_problem *p, uint64_t index,
-                                  int64_t room, struct ax_buf *out, int64_t *n) {
-    struct ax_problem wrong = {0};
-    int first = 0;
-    json_t *row = NULL;
-    enum ax_status st = AX_OK;
-    *n = j->steps && room > 1 ? 2 : 1;
-    const bool has_wrong = j->pairs || *n == 2;
-    if (has_wrong)
-        st = ax_problem_make_wrong(&wrong, (uint64_t)j->seed, index, (int)j->min_level,
-                                   (int)j->max_level, &first);
-    if (st == AX_OK && has_wrong && !is_small(j, &wrong)) {
-        ax_problem_free(&wrong);
-        *n = 0;
-        return AX_OK;
-    }
-    if (st == AX_OK && j->steps)
-        st = put_steps(p, p->n_steps + 1, out);
-    if (st == AX_OK && *n == 2)
-        st = put_steps(&wrong, first, out);
-    if (st == AX_OK && !j->steps)
-        st = j->pairs ? ax_problem_pair_row(p, &wrong, &row) : ax_problem_row(p, &row);
-    if (st == AX_OK && row)
-        st = put_row(row, out);
-    json_decref(row);
-    ax_problem_free(&wrong);
-    return st;
-}
-
-/* Word problem `index`; *n: how many records it gives, at most `room`. */
+/* The records of word problem `index`, at most `room`: a conversation, a pair, or solutions with
+ * labeled steps, a right one and then a wrong one. They are neighbors so that a batch can have both,
+ * which differ in nothing but the mistake. *n: how many. */
 static enum ax_status try_problem(struct job *j, uint64_t index, int64_t room, struct ax_buf *out,
                                   int64_t *n) {
-    struct ax_problem p;
-    enum ax_status st = AX_OK;
-    AX_TRY(ax_problem_make(&p, (uint64_t)j->seed, index, (int)j->min_level, (int)j->max_level));
+    const int low = (int)j->min_level, high = (int)j->max_level;
+    const bool has_wrong = j->pairs || (j->steps && room > 1);
+    struct ax_problem right, wrong;
+    int mistake;
     *n = 0;
-    if (ax_problem_is_test(&p) == j->test && is_small(j, &p) && !is_old(j, p.question))
-        st = put_problem(j, &p, index, room, out, n);
-    ax_problem_free(&p);
-    return st;
+    ax_problem_make(&right, (uint64_t)j->seed, index, low, high, NULL);
+    if (ax_problem_is_test(right.question.s) != j->test || !is_small(j, &right) ||
+        is_old(j, right.question.s))
+        return AX_OK;
+    if (has_wrong)
+        ax_problem_make(&wrong, (uint64_t)j->seed, index, low, high, &mistake);
+    if (has_wrong && !is_small(j, &wrong))
+        return AX_OK;
+    *n = j->steps && has_wrong ? 2 : 1;
+    if (!j->steps)
+        return ax_problem_put_row(out, j->pairs ? ax_problem_pair_row(&right, &wrong)
+                                                : ax_problem_row(&right));
+    AX_TRY(ax_problem_put_row(out, ax_problem_steps_row(&right, right.level + 1)));
+    return has_wrong ? ax_problem_put_row(out, ax_problem_steps_row(&wrong, mistake)) : AX_OK;
 }
 
 /* The same of programming task `index`. */
 static enum ax_status try_task(struct job *j, uint64_t index, int64_t room, struct ax_buf *out,
                                int64_t *n) {
-    struct ax_coding_task *t;
-    json_t *row = NULL;
-    enum ax_status st = AX_OK;
-    AX_TRY(ax_coding_make(&t, (uint64_t)j->seed, index, (int)j->min_level, (int)j->max_level));
+    struct ax_coding_task t;
     (void)room;
-    *n = ax_coding_is_test(t) == j->test && !is_old(j, ax_coding_question(t));
-    if (*n > 0)
-        st = ax_coding_row(t, &row);
-    if (*n > 0 && st == AX_OK)
-        st = put_row(row, out);
-    json_decref(row);
-    ax_coding_free(t);
-    return st;
+    ax_coding_make(&t, (uint64_t)j->seed, index, (int)j->min_level, (int)j->max_level);
+    *n = ax_coding_is_test(&t) == j->test && !is_old(j, t.question.s);
+    return *n > 0 ? ax_problem_put_row(out, ax_coding_row(&t)) : AX_OK;
 }
 
 /* Problems 0, 1, 2, … of the seed that belong to the split, without duplicates. */

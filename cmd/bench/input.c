@@ -13,27 +13,14 @@
 
 /* ---- rows ---- */
 
-static enum ax_status put_problem(struct ax_buf *out, uint64_t index) {
-    struct ax_problem p;
-    json_t *row = NULL;
-    AX_TRY(ax_problem_make(&p, 1, index, 1, AX_PROBLEM_LEVELS));
-    enum ax_status st = ax_problem_row(&p, &row);
-    char *text = st == AX_OK ? json_dumps(row, JSON_COMPACT) : NULL;
-    if (st == AX_OK && !text)
-        st = ax_error(AX_ERR_NOMEM, "out of memory for a record");
-    if (st == AX_OK)
-        st = ax_buf_printf(out, "%s\n", text);
-    ax_free(text);
-    json_decref(row);
-    ax_problem_free(&p);
-    return st;
-}
-
 static enum ax_status make_rows(const char *path) {
     struct ax_buf rows = {0};
     enum ax_status st = AX_OK;
-    for (uint64_t i = 0; i < ROWS && st == AX_OK; i++)
-        st = put_problem(&rows, i);
+    for (uint64_t i = 0; i < ROWS && st == AX_OK; i++) {
+        struct ax_problem p;
+        ax_problem_make(&p, 1, i, 1, AX_PROBLEM_LEVELS, NULL);
+        st = ax_problem_put_row(&rows, ax_problem_row(&p));
+    }
     if (st == AX_OK)
         st = ax_write_file_atomic(path, rows.data, rows.len);
     ax_buf_free(&rows);

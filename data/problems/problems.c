@@ -1,4 +1,4 @@
-/* Template → numbers → texts. Read ax_problem_make first. */
+/* Stories → numbers → solutions → records. Read ax_problem_make first. */
 #include "data/problems/problems.h"
 
 #include <ctype.h>
@@ -6,219 +6,261 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "data/problems/story.h"
+#include "data/problems/text.h"
 
-#define MAX_TRIES  10000 /* far more than any template needs to get valid numbers */
+#define MAX_TRIES  10000                 /* far more than any story needs to get valid numbers */
+#define MISTAKES   0x6D697374616B6573ULL /* they have a seed of their own */
 #define TEST_SHARE 8
+#define N_OF(a)    (sizeof(a) / sizeof *(a))
 
-int64_t ax_problem_below(struct ax_problem_draw *d, uint64_t n) {
-    return (int64_t)ax_rng_below(d->key, d->next++, n);
-}
+const char ax_problem_instruction[] =
+    "Think step by step and end with the answer as a number behind \"####\".";
 
 /* ---- numbers ---- */
 
 /* The value of a variable or number at *s; *s moves past it. */
-static int64_t operand(const struct ax_problem_numbers *n, const char **s) {
-    int64_t v = 0;
+static int64_t take_operand(const int64_t *values, const char **s) {
+    char *end;
     if (islower((unsigned char)**s))
-        return n->value[*(*s)++ - 'a'];
+        return values[*(*s)++ - 'a'];
     AX_ASSERT(isdigit((unsigned char)**s));
-    while (isdigit((unsigned char)**s))
-        v = v * 10 + (*(*s)++ - '0');
+    const int64_t v = strtoll(*s, &end, 10);
+    *s = end;
     return v;
 }
 
-bool ax_problem_compute(int64_t a, char op, int64_t b, int64_t *out) {
-    switch (op) {
-    case '+':
-        *out = a + b;
-        break;
-    case '-':
-        *out = a - b;
-        break;
-    case '*':
-        *out = a * b;
-        break;
-    default:
-        AX_ASSERT(op == '/' && b != 0);
-        *out = a / b;
-        return a % b == 0 && *out > 0;
+/* a op b; false if the result is not a positive integer. */
+static bool compute(int64_t a, char op, int64_t b, int64_t *out) {
+    if (op == '/') {
+        *out = b > 0 ? a / b : 0;
+        return b > 0 && a % b == 0 && *out > 0;
     }
+    AX_ASSERT(op == '+' || op == '-' || op == '*');
+    *out = op == '+' ? a + b : op == '-' ? a - b : a * b;
     return *out > 0;
 }
 
 /* "a:2-9 b=a*3"; false if a number is not valid, so that the caller draws again. */
-static bool draw_numbers(struct ax_problem_draw *d, const char *s, struct ax_problem_numbers *n) {
+static bool draw_numbers(struct ax_problem_draw *d, const char *s, int64_t *values) {
     while (*s) {
-        const int var = *s++ - 'a';
+        int64_t *to = &values[*s++ - 'a'];
         const char kind = *s++;
-        const int64_t first = operand(n, &s);
+        const int64_t first = take_operand(values, &s);
         const char op = *s++;
-        const int64_t second = operand(n, &s);
-        AX_ASSERT(var >= 0 && var < 26 && (kind == '=' || (kind == ':' && op == '-')));
-        if (kind == ':' && second < first)
+        const int64_t second = take_operand(values, &s);
+        AX_ASSERT(kind == '=' || (kind == ':' && op == '-'));
+        if (kind == ':' ? second < first : !compute(first, op, second, to))
             return false;
         if (kind == ':')
-            n->value[var] = first + ax_problem_below(d, (uint64_t)(second - first) + 1);
-        else if (!ax_problem_compute(first, op, second, &n->value[var]))
-            return false;
+            *to = first + ax_problem_below(d, second - first + 1);
         s += *s == ' ';
     }
     return true;
 }
 
-/* ---- texts ---- */
+/* ---- stories ---- */
 
-/* The word for a {slot}; NULL for a number. */
-static const char *word_of(const struct ax_problem_story *s, const char *slot, size_t n) {
-    const bool she = s->who->she != 0;
-    const struct {
-        const char *slot, *word;
-    } words[] = {
-        {"P", s->who->name},
-        {"Q", s->other->name},
-        {"he", she ? "she" : "he"},
-        {"He", she ? "She" : "He"},
-        {"his", she ? "her" : "his"},
-        {"him", she ? "her" : "him"},
-        {"thing", s->thing->one},
-        {"things", s->thing->many},
-        {"box", s->box->one},
-        {"boxes", s->box->many},
-        {"day", s->day},
-    };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i].slot) == n && memcmp(words[i].slot, slot, n) == 0)
-            return words[i].word;
-    return NULL;
-}
+struct told {
+    const struct ax_problem_story *story;
+    int64_t values[26]; /* of the variables a … z */
+    const char *words[AX_PROBLEM_WORDS];
+};
 
-enum ax_status ax_problem_fill(struct ax_buf *out, const struct ax_problem_story *s,
-                               const char *text, size_t n) {
-    for (size_t i = 0; i < n;) {
-        const char *open = memchr(text + i, '{', n - i);
-        const size_t plain = open ? (size_t)(open - text) - i : n - i;
-        AX_TRY(ax_buf_append(out, text + i, plain));
-        i += plain;
-        if (!open)
-            break;
-        const char *close = memchr(open, '}', n - i);
-        AX_ASSERT(close != NULL);
-        const size_t len = (size_t)(close - open) - 1;
-        const char *word = word_of(s, open + 1, len);
-        if (word) {
-            AX_TRY(ax_buf_puts(out, word));
-        } else {
-            AX_ASSERT(len == 1 && islower((unsigned char)open[1]));
-            AX_TRY(ax_buf_printf(out, "%lld", (long long)s->numbers.value[open[1] - 'a']));
-        }
-        i = (size_t)(close - text) + 1;
-    }
-    return AX_OK;
-}
-
-static enum ax_status fill_string(char **out, const struct ax_problem_story *s, const char *text,
-                                  size_t n) {
-    struct ax_buf b = {0};
-    const enum ax_status st = ax_problem_fill(&b, s, text, n);
-    if (st != AX_OK) {
-        ax_buf_free(&b);
-        return st;
-    }
-    *out = b.data;
-    return AX_OK;
-}
-
-enum ax_status ax_problem_write(struct ax_problem *out, const struct ax_problem_story *s) {
-    const struct ax_problem_template *t = s->template;
-    *out = (struct ax_problem){.level = t->level, .template = (int)(t - ax_problem_templates)};
-    AX_TRY(fill_string(&out->question, s, t->question, strlen(t->question)));
-    for (const char *line = t->steps; *line;) {
-        const size_t n = strcspn(line, "\n");
-        AX_ASSERT(out->n_steps < AX_PROBLEM_MAX_STEPS);
-        AX_TRY(fill_string(&out->steps[out->n_steps++], s, line, n));
-        line += n + (line[n] == '\n');
-    }
-    return AX_OK;
-}
-
-/* ---- problems ---- */
-
-static int pick_template(struct ax_problem_draw *d, int min_level, int max_level) {
-    int first = -1;
-    int n = 0;
-    for (int i = 0; i < (int)ax_n_problem_templates; i++) {
-        const int level = ax_problem_templates[i].level;
-        if (level >= min_level && level <= max_level) {
-            first = first < 0 ? i : first;
-            n++;
-        }
-    }
-    AX_ASSERT(n > 0); /* the table is sorted by level */
-    return first + (int)ax_problem_below(d, (uint64_t)n);
-}
-
-static void pick_words(struct ax_problem_draw *d, struct ax_problem_story *s) {
-    const int64_t who = ax_problem_below(d, ax_n_problem_people);
-    const int64_t other = ax_problem_below(d, ax_n_problem_people - 1);
-    s->who = &ax_problem_people[who];
-    s->other = &ax_problem_people[other + (other >= who)];
-    s->thing = &ax_problem_things[ax_problem_below(d, ax_n_problem_things)];
-    s->box = &ax_problem_boxes[ax_problem_below(d, ax_n_problem_boxes)];
-    s->day = ax_problem_days[ax_problem_below(d, 7)];
-}
-
-void ax_problem_draw_story(struct ax_problem_story *s, uint64_t seed, uint64_t index, int min_level,
-                           int max_level) {
-    struct ax_problem_draw d = {.key = {seed, (uint32_t)(index >> 32), (uint32_t)index}};
-    int tries = 0;
-    *s = (struct ax_problem_story){
-        .template = &ax_problem_templates[pick_template(&d, min_level, max_level)]};
-    pick_words(&d, s);
-    while (!draw_numbers(&d, s->template->numbers, &s->numbers))
+static void tell(struct told *t, struct ax_problem_draw *d, int min_level, int max_level) {
+    int first = 0, last = ax_problem_n_stories, tries = 0;
+    while (ax_problem_stories[first].level < min_level)
+        first++;
+    while (ax_problem_stories[last - 1].level > max_level)
+        last--;
+    *t = (struct told){.story = &ax_problem_stories[first + ax_problem_below(d, last - first)]};
+    ax_problem_draw_words(d, t->words);
+    while (!draw_numbers(d, t->story->numbers, t->values))
         AX_ASSERT(++tries < MAX_TRIES);
 }
 
-enum ax_status ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
-                               int max_level) {
-    struct ax_problem_story s;
-    ax_problem_draw_story(&s, seed, index, min_level, max_level);
-    const enum ax_status st = ax_problem_write(out, &s);
-    if (st != AX_OK) {
-        ax_problem_free(out);
-        return st;
-    }
-    const char *last = out->steps[out->n_steps - 1];
-    const char *result = last ? strrchr(last, '=') : NULL;
-    AX_ASSERT(result != NULL); /* every template's last step has a result */
-    out->answer = strtoll(result + 1, NULL, 10);
-    return AX_OK;
+/* Appends n bytes of a story's text with its slots filled. */
+static void put(struct ax_problem_text *out, const struct told *t, const char *text, size_t n) {
+    ax_problem_fill(out, text, n, t->words, AX_PROBLEM_WORDS, t->values);
 }
 
-void ax_problem_free(struct ax_problem *p) {
-    ax_free(p->question);
-    for (int i = 0; i < p->n_steps; i++)
-        ax_free(p->steps[i]);
-    *p = (struct ax_problem){0};
+/* ---- mistakes ---- */
+
+struct sum {
+    int64_t a, b, result;
+    char op;
+};
+
+/* Miscalculates. */
+static bool slip(struct ax_problem_draw *d, struct sum *s) {
+    static const int by[] = {-10, -2, -1, 1, 2, 10};
+    s->result += by[ax_problem_below(d, N_OF(by))];
+    return s->result > 0;
 }
 
-static int64_t largest_in(const char *text, int64_t most) {
-    while (*(text += strcspn(text, "0123456789"))) {
-        char *end;
-        const int64_t v = strtoll(text, &end, 10);
-        most = v > most ? v : most;
-        text = end;
+/* Calculates something else with the same numbers. */
+static bool confuse(struct ax_problem_draw *d, struct sum *s) {
+    s->op = "+-*/"[ax_problem_below(d, 4)];
+    return compute(s->a, s->op, s->b, &s->result);
+}
+
+/* Takes another number of the question. */
+static bool mistake_number(struct ax_problem_draw *d, const struct told *t, struct sum *s) {
+    char variables[26];
+    int n = 0;
+    for (const char *c = t->story->question; (c = strchr(c, '{')) != NULL; c++)
+        if (c[2] == '}' && islower((unsigned char)c[1]) && n < 26)
+            variables[n++] = c[1];
+    const int64_t other = t->values[variables[ax_problem_below(d, n)] - 'a'];
+    *(ax_problem_below(d, 2) ? &s->a : &s->b) = other;
+    return compute(s->a, s->op, s->b, &s->result);
+}
+
+/* Makes one of the mistakes; false if it cannot be made here, or changes nothing. */
+static bool spoil(struct ax_problem_draw *d, const struct told *t, struct sum *s) {
+    const int64_t right = s->result, kind = ax_problem_below(d, 3);
+    const bool made = kind == 0 ? slip(d, s) : kind == 1 ? confuse(d, s) : mistake_number(d, t, s);
+    return made && s->result != right;
+}
+
+/* ---- solutions ---- */
+
+/* One step: its equation with the numbers that earlier steps gave, spoiled if d is not NULL. */
+static bool solve_step(struct ax_problem_text *out, struct told *t, struct ax_problem_draw *d,
+                       const char *line, size_t n, int64_t *result) {
+    const char *open = memchr(line, '=', n), *s;
+    while (*open != '{')
+        open--;
+    s = open + 1;
+    struct sum sum = {.a = take_operand(t->values, &s)};
+    sum.op = *s++;
+    sum.b = take_operand(t->values, &s);
+    if (!compute(sum.a, sum.op, sum.b, &sum.result) || (d && !spoil(d, t, &sum)))
+        return false;
+    t->values[s[1] - 'a'] = *result = sum.result;
+    *out = (struct ax_problem_text){.n = 0};
+    put(out, t, line, (size_t)(open - line));
+    ax_problem_put(out, "%lld %c %lld = %lld", (long long)sum.a, sum.op, (long long)sum.b,
+                   (long long)sum.result);
+    put(out, t, s + 3, n - (size_t)(s + 3 - line));
+    return true;
+}
+
+/* With a mistake in line `at`, or in the last result if there is no such line; none if d is NULL. */
+static bool solve(struct ax_problem *out, struct told t, struct ax_problem_draw *d, int at) {
+    const char *line = t.story->steps;
+    for (int i = 0; i < out->level; i++) {
+        const size_t n = strcspn(line, "\n");
+        if (!solve_step(&out->steps[i], &t, i == at ? d : NULL, line, n, &out->answer))
+            return false;
+        line += n + 1;
     }
-    return most;
+    struct sum last = {.result = out->answer};
+    const bool right = at < out->level || !d || slip(d, &last);
+    out->answer = last.result;
+    return right;
+}
+
+void ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
+                     int max_level, int *mistake) {
+    struct ax_problem_draw d = ax_problem_draw(seed, index);
+    struct told t;
+    int tries = 0;
+    tell(&t, &d, min_level, max_level);
+    *out =
+        (struct ax_problem){.level = t.story->level, .story = (int)(t.story - ax_problem_stories)};
+    put(&out->question, &t, t.story->question, strlen(t.story->question));
+    const bool solved = solve(out, t, NULL, -1);
+    const int64_t right = out->answer;
+    AX_ASSERT(solved);
+    if (!mistake)
+        return;
+    d = ax_problem_draw(seed ^ MISTAKES, index);
+    do {
+        AX_ASSERT(++tries < MAX_TRIES);
+        *mistake = (int)ax_problem_below(&d, out->level + 1);
+    } while (!solve(out, t, &d, *mistake) || out->answer == right);
 }
 
 int64_t ax_problem_largest_number(const struct ax_problem *p) {
-    int64_t most = largest_in(p->question, p->answer);
-    for (int i = 0; i < p->n_steps; i++)
-        most = largest_in(p->steps[i], most);
+    int64_t most = p->answer;
+    for (int i = -1; i < p->level; i++)
+        for (const char *s = i < 0 ? p->question.s : p->steps[i].s;
+             *(s += strcspn(s, "0123456789"));) {
+            char *end;
+            const int64_t v = strtoll(s, &end, 10);
+            most = v > most ? v : most;
+            s = end;
+        }
     return most;
 }
 
-bool ax_problem_is_test(const struct ax_problem *p) {
-    return ax_hash64(p->question, strlen(p->question), 0) % TEST_SHARE == 0;
+bool ax_problem_is_test(const char *question) {
+    return ax_hash64(question, strlen(question), 0) % TEST_SHARE == 0;
+}
+
+/* ---- records ---- */
+
+static struct ax_problem_text asked(const struct ax_problem *p) {
+    struct ax_problem_text t = {.n = 0};
+    ax_problem_put(&t, "%s %s", p->question.s, ax_problem_instruction);
+    return t;
+}
+
+/* Line i of the solution: its steps, then the answer. */
+static void put_line(struct ax_problem_text *out, const struct ax_problem *p, int i) {
+    if (i < p->level)
+        ax_problem_put(out, "%s", p->steps[i].s);
+    else
+        ax_problem_put(out, "#### %lld", (long long)p->answer);
+}
+
+static struct ax_problem_text solution(const struct ax_problem *p) {
+    struct ax_problem_text t = {.n = 0};
+    for (int i = 0; i <= p->level; i++) {
+        ax_problem_put(&t, i > 0 ? "\n" : "");
+        put_line(&t, p, i);
+    }
+    return t;
+}
+
+json_t *ax_problem_row(const struct ax_problem *p) {
+    const struct ax_problem_text question = asked(p), answer = solution(p);
+    return json_pack("{s[{ssss}{ssss}]sisI}", "messages", "role", "user", "content", question.s,
+                     "role", "assistant", "content", answer.s, "level", p->level, "final_answer",
+                     (json_int_t)p->answer);
+}
+
+json_t *ax_problem_pair_row(const struct ax_problem *right, const struct ax_problem *wrong) {
+    const struct ax_problem_text question = asked(right), chosen = solution(right),
+                                 rejected = solution(wrong);
+    return json_pack("{s[{ssss}]s[{ssss}]s[{ssss}]si}", "prompt", "role", "user", "content",
+                     question.s, "chosen", "role", "assistant", "content", chosen.s, "rejected",
+                     "role", "assistant", "content", rejected.s, "level", right->level);
+}
+
+json_t *ax_problem_steps_row(const struct ax_problem *p, int mistake) {
+    json_t *lines = json_array(), *labels = json_array();
+    bool ok = true;
+    for (int i = 0; i <= p->level; i++) {
+        struct ax_problem_text line = {.n = 0};
+        put_line(&line, p, i);
+        ok = ok && json_array_append_new(lines, json_string(line.s)) == 0 &&
+             json_array_append_new(labels, json_boolean(i < mistake)) == 0;
+    }
+    const struct ax_problem_text question = asked(p);
+    json_t *row = json_pack("{sssososi}", "prompt", question.s, "completions", lines, "labels",
+                            labels, "level", p->level);
+    if (!ok)
+        json_decref(row);
+    return ok ? row : NULL;
+}
+
+enum ax_status ax_problem_put_row(struct ax_buf *out, json_t *row) {
+    char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
+    json_decref(row);
+    if (!text)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a record");
+    const enum ax_status st = ax_buf_printf(out, "%s\n", text);
+    ax_free(text);
+    return st;
 }

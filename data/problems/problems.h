@@ -1,11 +1,12 @@
 /* Grade-school word problems with worked steps and checkable answers: unlimited data for
  * experiments, reproducible from a seed.
  *
- * Reading order: story.h, problems.c (right solutions), wrong.c (wrong ones), rows.c (records).
+ * Reading order: text.h, stories.c (the tables), problems.c (solutions, right and wrong; records);
+ * coding.h has programming tasks.
  *
- * A problem comes from a template (problems_tables.c): a story with names, things and numbers drawn
- * at random such that every step yields a positive integer. Whether a problem belongs to training
- * or test depends only on its question, so the two never share one, whatever the seeds. */
+ * A problem comes from a story with names, things and numbers drawn at random such that every step
+ * yields a positive integer. Whether a problem belongs to training or test depends only on its
+ * question, so the two never share one, whatever the seeds. */
 #ifndef AX_DATA_PROBLEMS_PROBLEMS_H
 #define AX_DATA_PROBLEMS_PROBLEMS_H
 
@@ -14,40 +15,37 @@
 #include <stdint.h>
 
 #include "base/mem.h"
+#include "data/problems/text.h"
 
-enum { AX_PROBLEM_LEVELS = 4, AX_PROBLEM_MAX_STEPS = 6 };
+enum { AX_PROBLEM_LEVELS = 4 };
 
 struct ax_problem {
-    int level;    /* 1 … AX_PROBLEM_LEVELS: steps of reasoning */
-    int template; /* index of the story */
-    int n_steps;
-    char *question;
-    char *steps[AX_PROBLEM_MAX_STEPS]; /* "The boxes hold 3 * 4 = 12 apples." */
-    int64_t answer;                    /* result of the last step */
+    int level; /* 1 … AX_PROBLEM_LEVELS: the number of steps */
+    int story; /* its index */
+    struct ax_problem_text question, steps[AX_PROBLEM_LEVELS]; /* "They hold 3 * 4 = 12 apples." */
+    int64_t answer;                                            /* result of the last step */
 };
-void ax_problem_free(struct ax_problem *p); /* safe on a zeroed one */
 
-/* Problem `index` of a seed, with a level in [min_level, max_level]. */
-enum ax_status ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
-                               int max_level);
-/* The same problem with a wrong solution: a mistake in line *first, and the lines after it computed
- * with its result. The lines are the steps and, as line n_steps, the answer, which is wrong as
- * well. */
-enum ax_status ax_problem_make_wrong(struct ax_problem *out, uint64_t seed, uint64_t index,
-                                     int min_level, int max_level, int *first);
+/* Problem `index` of a seed, with a level in [min_level, max_level]. If `mistake` is not NULL, its
+ * solution is wrong: a mistake in line *mistake, and the lines after it computed with its result.
+ * The lines are the steps and, as line `level`, the answer, which is wrong as well. */
+void ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
+                     int max_level, int *mistake);
 /* Of question, steps and answer. */
 int64_t ax_problem_largest_number(const struct ax_problem *p);
 /* One question in eight belongs to the test split. */
-bool ax_problem_is_test(const struct ax_problem *p);
-/* {"messages": [{user: question}, {assistant: steps and "#### answer"}], "level": …}; free with
- * json_decref. */
-enum ax_status ax_problem_row(const struct ax_problem *p, json_t **out);
+bool ax_problem_is_test(const char *question);
+
+/* Records; NULL if memory is out.
+ * {"messages": [{user: question}, {assistant: steps and "#### answer"}], "level": …} */
+json_t *ax_problem_row(const struct ax_problem *p);
 /* {"prompt": [user], "chosen": [assistant], "rejected": [assistant], "level": …} */
-enum ax_status ax_problem_pair_row(const struct ax_problem *right, const struct ax_problem *wrong,
-                                   json_t **out);
+json_t *ax_problem_pair_row(const struct ax_problem *right, const struct ax_problem *wrong);
 /* {"prompt": question, "completions": [line, …], "labels": [true, …], "level": …}; the labels are
- * false from line first_wrong on. */
-enum ax_status ax_problem_steps_row(const struct ax_problem *p, int first_wrong, json_t **out);
+ * false from line `mistake` on. */
+json_t *ax_problem_steps_row(const struct ax_problem *p, int mistake);
+/* Appends a record as a line, and frees it. */
+enum ax_status ax_problem_put_row(struct ax_buf *out, json_t *row);
 
 /* Tells the model the form of the answer, so that untrained models can solve the problems too. */
 extern const char ax_problem_instruction[];

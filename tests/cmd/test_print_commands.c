@@ -72,7 +72,7 @@ static int count_problems(bool test) {
         const char *end = strstr(text, ax_problem_instruction);
         assert_non_null(end);
         snprintf(question, sizeof question, "%.*s", (int)(end - text - 1), text);
-        assert_int_equal(ax_problem_is_test(&(struct ax_problem){.question = question}), test);
+        assert_int_equal(ax_problem_is_test(question), test);
         seen[n] = ax_hash64(question, strlen(question), 0);
         for (int i = 0; i < n; i++)
             assert_true(seen[i] != seen[n]);
