@@ -1,6 +1,8 @@
 #include "optim/relora.h"
 
 #include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
 #include "model/adapter/restart.h"
 #include "optim/step.h"
 
@@ -20,16 +22,31 @@ static void before(const struct ax_step *s) {
     }
 }
 
+/* As before the first update, in whatever dtype and place the state is kept. */
+static enum ax_status reset(struct ax_queue *q, const struct ax_param_state *state) {
+    for (int k = 0; k < state->n; k++) {
+        const struct ax_tensor *value = &state->slots[k].value;
+        const size_t bytes = ax_tensor_bytes(value);
+        char *zeros;
+        AX_TRY(ax_alloc(&zeros, bytes, 1));
+        const enum ax_status st = ax_queue_write(q, value->data, zeros, bytes);
+        ax_free(zeros);
+        if (st != AX_OK)
+            return st;
+    }
+    return AX_OK;
+}
+
 /* The new adapter's compute copies are rounded as in the last update, and so as a resumed run
  * rounds them. */
-static enum ax_status begin_states(struct ax_step *s, uint64_t seed) {
+static enum ax_status begin_states(struct ax_step *s) {
     AX_TRY(ax_step_set_scalars(s));
     for (int i = 0; i < s->model.n_params; i++) {
         const struct ax_param *p = &s->model.params[i];
         if (!p->adapter || !ax_unit_present(&s->model.units[p->unit]))
             continue;
         AX_TRY(ax_param_round(&s->model, i, &s->states[i], s->count > 0 ? s->scalars : NULL));
-        AX_TRY(ax_prune_moments(&s->model, i, &s->states[i], &s->o.relora.prune, seed));
+        AX_TRY(reset(s->rt->q, &s->states[i]));
     }
     return AX_OK;
 }
@@ -39,7 +56,7 @@ enum ax_status ax_step_restart(struct ax_step *s, int64_t number) {
     before(s);
     AX_TRY(ax_contract_enter(s->rt, "restart"));
     AX_TRY(ax_adapter_restart(&s->model, seed));
-    AX_TRY(begin_states(s, seed));
+    AX_TRY(begin_states(s));
     return ax_contract_leave(s->rt);
 }
 

@@ -1,15 +1,14 @@
 /* ReLoRA: restarts of the adapter during training (model/adapter/restart.h), as in axolotl. Before
- * the step after every `interval` steps, adapters are merged into the base, drawn anew, and most of
- * their moments set to 0; the count of updates goes on, and the learning rate has a schedule of its
- * own. Draws depend on the seed and the number of the restart. */
+ * the step after every `interval` steps, adapters are merged into the base and drawn anew, and their
+ * moments set to 0; the count of updates goes on, and the learning rate has a schedule of its own.
+ * Draws depend on the seed and the number of the restart. */
 #ifndef AX_OPTIM_RELORA_H
 #define AX_OPTIM_RELORA_H
 
-#include "optim/prune.h"
+#include "optim/state.h"
 
 struct ax_relora_options {
     int64_t interval; /* steps; 0: off */
-    struct ax_prune prune;
 };
 
 struct ax_step;

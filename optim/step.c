@@ -184,17 +184,10 @@ static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double AX
     return sum_doubles(s, role, value, 1);
 }
 
-/* True if a unit does not train in this step. */
-static bool rests(const struct ax_step *s, int unit) {
-    return s->o.lisa.layers > 0 && !s->lisa.active[unit];
-}
-
 /* Only what this rank owns enters the norm; the table omits the copy of a tied matrix. */
 static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
     AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
-    if (rests(s, a->unit))
-        return AX_OK;
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_segment *seg = &unit->segments[k];
         if (seg->trainable && ax_segment_owned(seg, &s->rt->mesh))
@@ -237,20 +230,9 @@ static enum ax_status drop_gradients(struct ax_step *s, int unit) {
     return AX_OK;
 }
 
-/* Sets the step number for the next updates. */
-static enum ax_status set_step(struct ax_step *s, int64_t step) {
-    for (int g = 0; g < ax_lr_group_count(&s->o.lr_groups); g++)
-        AX_TRY(ax_queue_write(s->rt->q, &s->scalars[g].step, &step, sizeof step));
-    return AX_OK;
-}
-
 static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
-    if (rests(s, a->unit))
-        return drop_gradients(s, a->unit);
     if (s->before_update)
         s->before_update(s->before_update_ctx, a->unit);
-    if (s->o.lisa.layers > 0)
-        AX_TRY(set_step(s, s->lisa.updates[a->unit] + 1));
     for (int i = 0; i < s->model.n_params; i++)
         if (s->model.params[i].unit == a->unit)
             AX_TRY(
@@ -317,8 +299,6 @@ static enum ax_status teach(struct ax_step *s) {
 enum ax_status ax_step_begin(struct ax_step *s) {
     const struct ax_times none = {0};
     s->model.quant.on = s->count >= s->o.qat_after;
-    if (s->o.lisa.layers > 0)
-        ax_lisa_begin(&s->lisa, s->count);
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
     AX_TRY(teach(s));
     AX_TRY(ax_contract_enter(s->rt, s->contract));
@@ -357,12 +337,8 @@ enum ax_status ax_step_apply(struct ax_step *s, double lr) {
     AX_TRY(set_rates(s, lr));
     AX_TRY(execute(s, s->schedule.first_update + 1, s->schedule.n));
     s->begun = false;
-    if (s->o.lisa.layers > 0)
-        AX_TRY(set_step(s, s->count + 1));
     s->counted = !s->known_skipped;
     s->count += s->counted;
-    if (s->o.lisa.layers > 0 && s->counted)
-        ax_lisa_count(&s->lisa);
     return AX_OK;
 }
 
@@ -383,16 +359,7 @@ enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
     s->count = count;
     s->model.quant.on = count >= s->o.qat_after;
     AX_TRY(ax_step_set_scalars(s));
-    if (s->o.lisa.layers > 0)
-        ax_lisa_restore(&s->lisa, count);
-    for (int i = 0; i < s->model.n_params; i++) {
-        int64_t updates = count;
-        if (s->o.lisa.layers > 0) {
-            updates = s->lisa.updates[s->model.params[i].unit];
-            AX_TRY(set_step(s, updates));
-        }
-        AX_TRY(ax_param_round(&s->model, i, &s->states[i], updates > 0 ? s->scalars : NULL));
-    }
-    AX_TRY(set_step(s, count));
+    for (int i = 0; i < s->model.n_params; i++)
+        AX_TRY(ax_param_round(&s->model, i, &s->states[i], count > 0 ? s->scalars : NULL));
     return ax_queue_finish(s->rt->q);
 }

@@ -18,7 +18,6 @@
 #include "model/pipeline.h"
 #include "model/teacher.h"
 #include "optim/expert_balance.h"
-#include "optim/lisa.h"
 #include "optim/lr_groups.h"
 #include "optim/objective.h"
 #include "optim/relora.h"
@@ -63,7 +62,6 @@ struct ax_step_options {
     int64_t unquantized_first, unquantized_last; /* … without so many layers */
     const struct ax_peft_names *unfrozen;        /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
-    struct ax_lisa_options lisa;
     struct ax_relora_options relora;
     struct ax_offload offload;
     struct ax_sharding sharding;
@@ -120,7 +118,6 @@ struct ax_step {
     struct ax_unit_sum reduction, second;
     struct ax_param_state *states;   /* [model.n_params] */
     struct ax_state_stream stream;   /* of the states, if they are offloaded */
-    struct ax_lisa lisa;             /* which layers train, if not all do */
     struct ax_tensor outbox;         /* gradient to send to the previous stage; accum [T/tp][D] */
     struct ax_tensor inboxes[2];     /* outputs received from it; likewise */
     char contract[AX_CONTRACT_NAME]; /* of its gradients: one per step of a runtime */

@@ -106,8 +106,6 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
         AX_TRY(ax_adapter_restart_check(&s->model));
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt,
                                   s->o.offload.optimizer ? &s->stream : NULL));
-    if (s->o.lisa.layers > 0)
-        AX_TRY(ax_lisa_create(&s->lisa, &s->o.lisa, s->o.seed, s->model.n_units));
     const struct ax_mesh *mesh = &s->rt->mesh;
     const struct ax_schedule_options so = {.pipeline = pipeline,
                                            .stage = mesh->coord[AX_ROLE_PP],
@@ -195,7 +193,6 @@ void ax_step_free(struct ax_step *s) {
     ax_free(s->passes);
     ax_free(s->messages);
     ax_free(s->batches);
-    ax_lisa_free(&s->lisa);
     ax_schedule_free(&s->schedule);
     ax_free(s->taught);
     ax_teacher_free(&s->teacher);

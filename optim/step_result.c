@@ -29,8 +29,6 @@ static enum ax_status ask(struct ax_step *s) {
 static void take_back(struct ax_step *s) {
     s->counted = false;
     s->count--;
-    if (s->o.lisa.layers > 0)
-        ax_lisa_restore(&s->lisa, s->count);
 }
 
 enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {

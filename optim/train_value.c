@@ -34,7 +34,6 @@ static struct ax_step_options options_of(const struct ax_train *t) {
     }
     o.unfrozen = NULL;
     o.qat = NULL;
-    o.lisa = (struct ax_lisa_options){0};
     o.relora = (struct ax_relora_options){0};
     o.balance_coef = o.sequence_coef = o.router_bias_speed = 0;
     return o;

@@ -376,5 +376,10 @@ const struct ax_config_key ax_config_keys_removed[] = {
     {"flash_attn_rms_norm", AX_T_BOOL, AX_REFUSED("remove it; norms are fused already")},
     {"dpo_norm_loss", AX_T_BOOL, AX_REFUSED("use dpo_loss_type: [sigmoid_norm]")},
     {"rpo_alpha", AX_T_NUM, AX_REFUSED("use dpo_loss_type: [sigmoid, sft] with dpo_loss_weights")},
+    {"lisa_n_layers", AX_T_COUNT, AX_REFUSED("use adapter: lora, or name what trains in unfrozen_parameters")},
+    {"lisa_step_interval", AX_T_COUNT, AX_REFUSED("remove it; layers are not drawn")},
+    {"lisa_layers_attribute", AX_T_STR, AX_REFUSED("remove it; layers are not drawn")},
+    {"relora_prune_ratio", AX_T_SHARE, AX_REFUSED("remove it; a restart sets all moments of the adapter to 0")},
+    {"relora_prune_method", AX_T_STR, AX_REFUSED("remove it; a restart sets all moments of the adapter to 0")},
     {"dpo_generate_during_eval", AX_T_BOOL, AX_REFUSED("remove it; use axtrain generate")},
     {0}};

@@ -47,15 +47,6 @@ const struct ax_config_key ax_config_keys_optim[] = {
            .dflt = "1e-8"),
     AX_KEY("optim_args", AX_T_STR | AX_T_OPTIONS,
            "More options for the optimizer: a map, or k=v,k=v."),
-    AX_KEY("lisa_n_layers", AX_T_COUNT,
-           "Layers trained at a time (LISA), drawn at random; embeddings, final norm and head "
-           "always train."),
-    AX_KEY("lisa_step_interval", AX_T_COUNT,
-           "Steps between the draws; the first step is one by "
-           "itself.",
-           .when = "lisa_n_layers"),
-    AX_KEY("lisa_layers_attribute", AX_T_STR, "Attribute under which LISA finds the layers.",
-           .choices = "model.layers", .dflt = "model.layers", .when = "lisa_n_layers"),
     {0}};
 
 const struct ax_config_key ax_config_keys_schedule[] = {
@@ -79,13 +70,6 @@ const struct ax_config_key ax_config_keys_schedule[] = {
            "Merge the adapter into the base after every jagged_restart_steps steps and start it "
            "anew (ReLoRA); the result is a model, not an adapter.",
            .dflt = "false"),
-    AX_KEY("relora_prune_ratio", AX_T_SHARE,
-           "Fraction of the adapter's moments that a restart sets to 0; 0.9 if unset, or 0.999 "
-           "with reset.",
-           .when = "relora"),
-    AX_KEY("relora_prune_method", AX_T_STR,
-           "Which moments: the smallest of each matrix, or random ones (random, reset).",
-           .choices = "magnitude|random|reset", .dflt = "magnitude", .when = "relora"),
     AX_KEY("relora_cpu_offload", AX_T_BOOL, "Merge in host memory.",
            AX_NO_EFFECT("weights are merged where they are stored")),
     AX_KEY("jagged_restart_steps", AX_T_INDEX,

@@ -191,21 +191,13 @@ static int64_t count_or(const struct ax_config *cfg, const char *key, int64_t ot
 }
 
 static enum ax_status read_relora(struct ax_step_options *so, const struct ax_config *cfg) {
-    const char *method = ax_config_str(cfg, "relora_prune_method");
-    const bool reset = strcmp(method, "reset") == 0;
     if (!ax_config_bool(cfg, "relora"))
         return AX_OK;
     if (so->optimizer != &ax_optimizer_adamw)
         return ax_config_error(cfg, "optimizer",
-                               "relora prunes the moments of AdamW, but %s is set; use adamw_torch",
+                               "relora resets the moments of AdamW, but %s is set; use adamw_torch",
                                so->optimizer->name);
-    so->relora = (struct ax_relora_options){
-        .interval = ax_config_i64(cfg, "jagged_restart_steps"),
-        .prune = {strcmp(method, "magnitude") == 0 ? AX_PRUNE_MAGNITUDE : AX_PRUNE_RANDOM,
-                  ax_config_has(cfg, "relora_prune_ratio")
-                      ? ax_config_f64(cfg, "relora_prune_ratio")
-                  : reset ? 0.999
-                          : 0.9}};
+    so->relora.interval = ax_config_i64(cfg, "jagged_restart_steps");
     return AX_OK;
 }
 

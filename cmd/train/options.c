@@ -309,11 +309,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "num_layers_at_end_in_bf16",
                                         "tokens",
                                         "unfrozen_parameters",
-                                        "lisa_n_layers",
-                                        "lisa_step_interval",
                                         "relora",
-                                        "relora_prune_ratio",
-                                        "relora_prune_method",
                                         NULL};
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;
@@ -339,10 +335,6 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         .store_experts = s->store_experts,
         .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
     AX_TRY(ax_train_qat_read(s));
-    if (ax_config_has(cfg, "lisa_n_layers"))
-        o->step.lisa =
-            (struct ax_lisa_options){.layers = (int)ax_config_i64(cfg, "lisa_n_layers"),
-                                     .interval = ax_config_i64(cfg, "lisa_step_interval")};
     if (ax_config_has(cfg, "router_bias_update_speed"))
         o->step.router_bias_speed = ax_config_f64(cfg, "router_bias_update_speed");
     if (ax_config_has(cfg, "neftune_noise_alpha"))

@@ -88,11 +88,8 @@ static void test_everyday_errors(void **state) {
     EXPECT(2, "master_dtype: an adapter is trained and saved in float32", config, "bf16=true",
            "adapter=lora", "lora_r=2", "lora_alpha=4", "lora_target_linear=true",
            "master_dtype=bf16_sr");
-    EXPECT(2, "lisa_n_layers: set lisa_step_interval too", config, "lisa_n_layers=1");
-    EXPECT(2, "lisa_n_layers: expected at most the model's", config, "lisa_n_layers=99",
-           "lisa_step_interval=2");
-    EXPECT(2, "lisa_n_layers: trains whole layers: remove adapter", config, "lisa_n_layers=1",
-           "lisa_step_interval=2", "adapter=lora", "lora_r=2", "lora_target_linear=true");
+    EXPECT(2, "lisa_n_layers is not accepted: use adapter: lora, or name what trains in", config,
+           "lisa_n_layers=1", "lisa_step_interval=2");
     EXPECT(2, "folder nowhere does not exist", config, "resume_from_checkpoint=nowhere");
     EXPECT(5, "gradient_checkpointing: true saves", config, "micro_batch_size=16777216");
     clear();

@@ -47,7 +47,7 @@ static void set_pissa(struct ax_train_options *o) {
 
 static void set_relora(struct ax_train_options *o) {
     o->step.adapter = &lora;
-    o->step.relora = (struct ax_relora_options){.interval = 1, .prune = {AX_PRUNE_MAGNITUDE, 0.9}};
+    o->step.relora = (struct ax_relora_options){.interval = 1};
     o->step.opt.moments = AX_MOMENTS_8BIT;
 }
 
@@ -68,16 +68,12 @@ static void set_offloaded_qlora(struct ax_train_options *o) {
 /* A restart changes frozen weights that are in the host tier. */
 static void set_offloaded_relora(struct ax_train_options *o) {
     o->step.adapter = &lora;
-    o->step.relora = (struct ax_relora_options){.interval = 2, .prune = {AX_PRUNE_MAGNITUDE, 0.9}};
+    o->step.relora = (struct ax_relora_options){.interval = 2};
     o->step.offload = (struct ax_offload){.optimizer = true, .layers = true};
 }
 
 static void set_muon(struct ax_train_options *o) {
     assert_int_equal(ax_optimizer_find("muon", &o->step.optimizer, &o->step.opt), AX_OK);
-}
-
-static void set_lisa(struct ax_train_options *o) {
-    o->step.lisa = (struct ax_lisa_options){.layers = 1, .interval = 1};
 }
 
 static void set_nothing(struct ax_train_options *o) {
@@ -94,7 +90,6 @@ static const struct method {
     {"8-bit moments", "llama", "", AX_BF16, set_8bit},
     {"state in the host tier", "llama", "", AX_BF16, set_offload},
     {"Muon", "llama", "", AX_BF16, set_muon},
-    {"LISA", "llama", "", AX_F32, set_lisa},
     {"experts", "mixtral", EXPERTS, AX_BF16, set_nothing},
     {"QLoRA", "llama", "", AX_BF16, set_qlora},
     {"QLoRA in the host tier", "llama", "", AX_BF16, set_offloaded_qlora},

@@ -194,15 +194,17 @@ static void set_entropy_weights(struct train_case *c) {
     sft.entropy_alpha = 0.5;
 }
 
-static void set_lisa(struct train_case *c) {
-    c->o.step.lisa = (struct ax_lisa_options){.layers = 1, .interval = 3};
+/* The others are not in checkpoints. */
+static void set_unfrozen(struct train_case *c) {
+    static char *names[] = {"^model.layers.1.", "^model.norm"};
+    static const struct ax_peft_names unfrozen = {2, names};
+    c->o.step.unfrozen = &unfrozen;
 }
 
 /* Restarts with a save just before, with one in between, and with a best model of either kind. */
 static void set_relora(struct train_case *c) {
     set_lora(c);
-    c->o.step.relora =
-        (struct ax_relora_options){.interval = 3, .prune = {AX_PRUNE_MAGNITUDE, 0.9}};
+    c->o.step.relora = (struct ax_relora_options){.interval = 3};
     c->o.save.when.steps = 2;
     c->o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
     c->o.eval.keep_best = c->o.eval.load_best = true;
@@ -211,7 +213,7 @@ static void set_relora(struct train_case *c) {
 
 static void set_relora_8bit(struct train_case *c) {
     set_lora(c);
-    c->o.step.relora = (struct ax_relora_options){.interval = 4, .prune = {AX_PRUNE_RANDOM, 0.9}};
+    c->o.step.relora = (struct ax_relora_options){.interval = 4};
     c->o.step.opt.moments = AX_MOMENTS_8BIT;
 }
 
@@ -271,7 +273,7 @@ static const struct config {
     {"saves the best", set_save_best, AX_F32, true, true, as_sft},
     {"LoRA", set_lora, AX_BF16, true, false, as_sft},
     {"EAFT", set_entropy_weights, AX_F32, true, false, as_sft},
-    {"LISA", set_lisa, AX_BF16, true, false, as_sft},
+    {"some layers", set_unfrozen, AX_BF16, true, false, as_sft},
     {"ReLoRA", set_relora, AX_BF16, true, true, as_sft},
     {"ReLoRA, 8-bit moments", set_relora_8bit, AX_BF16, false, false, as_sft},
     {"dpo", set_preferences, AX_F32, true, true, as_dpo},

@@ -167,11 +167,6 @@ static void set_experts(struct train_case *c) {
     spoil_steps(4, 4, NAN);
 }
 
-static void set_lisa(struct train_case *c) {
-    c->o.step.lisa = (struct ax_lisa_options){.layers = 1, .interval = 2};
-    spoil_steps(4, 5, NAN);
-}
-
 static void set_lora(struct train_case *c) {
     c->o.step.adapter = &lora;
     c->o.step.lr_groups = ax_lr_groups_loraplus(1e-2, 16, 1e-3);
@@ -181,8 +176,7 @@ static void set_lora(struct train_case *c) {
 
 static void set_relora(struct train_case *c) {
     c->o.step.adapter = &lora;
-    c->o.step.relora =
-        (struct ax_relora_options){.interval = 2, .prune = {AX_PRUNE_MAGNITUDE, 0.9}};
+    c->o.step.relora = (struct ax_relora_options){.interval = 2};
     spoil_steps(3, 4, NAN);
 }
 
@@ -271,7 +265,6 @@ static const struct config {
     {"losses far above", set_far_above, 1},
     {"a run that diverges", set_diverging, 1},
     {"experts", set_experts, 1},
-    {"LISA", set_lisa, 2},
     {"LoRA+ with NEFTune", set_lora, 1},
     {"ReLoRA", set_relora, 2},
     {"bf16, 8-bit moments", set_stochastic, 1},

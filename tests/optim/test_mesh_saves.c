@@ -417,10 +417,8 @@ static void biases_of_routers_in_double(void **state) {
 static void restarts_in_double(void **state) {
     (void)state;
     static const struct kind kinds[] = {
-        {"restarts", .dtype = AX_F64, .adapter = &lora,
-         .relora = {.interval = 1, .prune = {AX_PRUNE_MAGNITUDE, 0.9}}},
-        {"rare restarts", .dtype = AX_F64, .adapter = &lora,
-         .relora = {.interval = 2, .prune = {AX_PRUNE_RANDOM, 0.5}}}};
+        {"restarts", .dtype = AX_F64, .adapter = &lora, .relora = {.interval = 1}},
+        {"rare restarts", .dtype = AX_F64, .adapter = &lora, .relora = {.interval = 2}}};
     each_mesh_writes_what_one_rank_does(&kinds[0], 1e-9, meshes, COUNT(meshes));
     each_mesh_writes_what_one_rank_does(&kinds[1], 1e-9, meshes + 4, 4);
 }

@@ -297,7 +297,7 @@ static void masters_come_back_for_merges(void **state) {
                              .sizes = meshes[i]};
         must(tiny_arch(&here.arch, "llama", false, ""));
         here.o.adapter = &lora;
-        here.o.relora = (struct ax_relora_options){1, {AX_PRUNE_RANDOM, 0.5}};
+        here.o.relora = (struct ax_relora_options){1};
         struct ranks away = here;
         away.o.offload.optimizer = true;
         must(ax_local_run(RANKS, NULL, one_rank, &here));

@@ -237,7 +237,7 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     o->step.neftune_alpha = k->neftune;
     o->step.pipeline = k->schedule;
     o->step.adapter = !k->adapter ? NULL : k->labels > 0 ? &of_classifier : &lora;
-    o->step.relora = (struct ax_relora_options){k->restarts, {AX_PRUNE_MAGNITUDE, 0.9}};
+    o->step.relora = (struct ax_relora_options){k->restarts};
     o->recompute_auto = k->chooses;
     o->measure_peak = k->measures ? pretend_peak : NULL;
     char shared[96];

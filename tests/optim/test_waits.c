@@ -31,7 +31,7 @@ struct waits {
     struct ax_step_result straight[STEPS];
     const char *type, *extra;
     int n_micro;
-    bool adapter, groups, lisa;
+    bool adapter, groups;
     struct ax_arch arch;
 };
 
@@ -139,8 +139,6 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     o.adapter = w->adapter ? &lora : NULL;
     if (w->groups)
         o.lr_groups = ax_lr_groups_loraplus(2e-4, 16, 2.5e-5);
-    if (w->lisa)
-        o.lisa = (struct ax_lisa_options){.layers = 1, .interval = 2};
     AX_TRY(ax_step_create(&s, rt, &w->arch, &o));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_init_random(&s.model, 8), st, done);
@@ -158,7 +156,7 @@ done:
 static struct waits cases[] = {
     {.type = "llama", .extra = "", .n_micro = 1},
     {.type = "llama", .extra = "", .n_micro = 3},
-    {.type = "qwen2", .extra = "", .n_micro = 2, .lisa = true},
+    {.type = "qwen2", .extra = "", .n_micro = 2},
     {.type = "llama", .extra = "", .n_micro = 2, .adapter = true},
     {.type = "llama", .extra = "", .n_micro = 1, .adapter = true, .groups = true},
     {.type = "mixtral",
