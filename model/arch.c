@@ -259,6 +259,7 @@ static enum ax_status refuse_missing(const char *dir) {
                         "%s: this folder contains an adapter, not a model: config.json is "
                         "missing. Give its base model here and this folder as the adapter.",
                         dir);
+    AX_TRY(ax_hf_refuse_own_form(dir));
     return ax_error(AX_ERR_IO, "%s/config.json: cannot open: %s", dir, strerror(ENOENT));
 }
 

@@ -1,47 +1,50 @@
 #include "ckpt/hf/config.h"
 
+#include <dirent.h>
+#include <string.h>
+
 #include "base/io.h"
 #include "base/io_path.h"
-#include "ckpt/hf/consolidated.h"
-#include "ckpt/hf/params.h"
 
 #define MAX_CONFIG (16u << 20)
 
-/* The dtype is that of the weights beside the file, or what Mistral publishes. */
-static enum ax_status translate(struct ax_json_doc *doc, const char *path) {
-    enum ax_dtype dtype = AX_BF16;
-    json_t *config;
-    char *dir;
-    AX_TRY(ax_path_parent(&dir, path));
-    enum ax_status st = ax_hf_consolidated_dtype(dir, &dtype);
-    ax_free(dir);
-    AX_TRY(st);
-    AX_TRY(ax_hf_params_config(ax_json_root(doc), dtype, &config));
-    json_decref(doc->root);
-    doc->root = config;
-    return AX_OK;
+bool ax_hf_is_own_file(const char *name) {
+    return strcmp(name, "params.json") == 0 ||
+           (strncmp(name, "consolidated", strlen("consolidated")) == 0 &&
+            (ax_path_ends_in(name, ".safetensors") || ax_path_ends_in(name, ".index.json")));
 }
 
-enum ax_status ax_hf_config_read(struct ax_json_doc *doc, const char *path) {
-    AX_TRY(ax_json_load(doc, path, MAX_CONFIG));
-    const enum ax_status st = ax_hf_params_is(path) ? translate(doc, path) : AX_OK;
-    if (st != AX_OK)
-        ax_json_free(doc);
+enum ax_status ax_hf_refuse_own_file(const char *where, const char *name) {
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: %s is a file of Mistral's own form, which is not read. Use a repository "
+                    "or revision with Hugging Face's files (config.json, model.safetensors), or "
+                    "convert it with transformers (convert_mistral_weights_to_hf.py).",
+                    where, name);
+}
+
+enum ax_status ax_hf_refuse_own_form(const char *dir) {
+    enum ax_status st = AX_OK;
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    while (d && st == AX_OK && (e = readdir(d)) != NULL)
+        if (ax_hf_is_own_file(e->d_name))
+            st = ax_hf_refuse_own_file(dir, e->d_name);
+    if (d)
+        closedir(d);
     return st;
 }
 
+enum ax_status ax_hf_config_read(struct ax_json_doc *doc, const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return ax_hf_is_own_file(name) ? ax_hf_refuse_own_file(path, name)
+                                   : ax_json_load(doc, path, MAX_CONFIG);
+}
+
 enum ax_status ax_hf_config_load(struct ax_json_doc *doc, const char *dir) {
-    static const char *const names[] = {"config.json", AX_HF_PARAMS};
-    enum ax_status st = AX_OK;
-    bool found = false;
+    char *path;
     *doc = (struct ax_json_doc){0};
-    for (size_t i = 0; i < 2 && !found && st == AX_OK; i++) {
-        char *path;
-        AX_TRY(ax_path_join(&path, dir, names[i]));
-        found = ax_path_exists(path);
-        if (found)
-            st = ax_hf_config_read(doc, path);
-        ax_free(path);
-    }
+    AX_TRY(ax_path_join(&path, dir, "config.json"));
+    const enum ax_status st = ax_path_exists(path) ? ax_json_load(doc, path, MAX_CONFIG) : AX_OK;
+    ax_free(path);
     return st;
 }

@@ -1,13 +1,19 @@
-/* A model folder's configuration in the terms of config.json. Of a folder in Mistral's own form, that is
- * what its params.json says (params.h). */
+/* A model folder's config.json. */
 #ifndef AX_CKPT_HF_CONFIG_H
 #define AX_CKPT_HF_CONFIG_H
 
 #include "base/json.h"
 
-/* Reads DIR/config.json, or if there is none DIR/params.json; leaves *doc zeroed if there is neither. */
+/* Reads DIR/config.json; leaves *doc zeroed if there is none. */
 enum ax_status ax_hf_config_load(struct ax_json_doc *doc, const char *dir);
-/* Reads one file; of a params.json, what it means. */
+/* Reads one file. AX_ERR_UNSUPPORTED for a params.json, as below. */
 enum ax_status ax_hf_config_read(struct ax_json_doc *doc, const char *path);
+/* AX_ERR_UNSUPPORTED, with the remedy, if DIR has files of Mistral's own form, params.json or
+ * consolidated*.safetensors: for a folder that lacks Hugging Face's. */
+enum ax_status ax_hf_refuse_own_form(const char *dir);
+/* The same for the file `name` of a folder or repository `where`. */
+enum ax_status ax_hf_refuse_own_file(const char *where, const char *name);
+/* Is it such a file? */
+bool ax_hf_is_own_file(const char *name);
 
 #endif

@@ -81,21 +81,9 @@ static enum ax_status refuse_missing(const char *dir) {
                         "%s: contains pytorch_model.bin, a format that can execute code and is not "
                         "supported. Convert it to safetensors (transformers: save_pretrained).",
                         dir);
-    return ax_error(AX_ERR_DATA, "%s: no weights: found neither %s nor %s nor %s nor %s", dir,
-                    SINGLE, INDEX, AX_HF_GGUF, AX_HF_CONSOLIDATED);
-}
-
-/* Mistral's own files, with or without an index. */
-static enum ax_status open_consolidated(struct ax_hf *hf) {
-    char **names;
-    int n;
-    enum ax_status st = ax_hf_consolidated_files(hf->dir, &names, &n);
-    if (st == AX_OK)
-        st = n > 0 ? open_files(hf, (const char *const *)names, n) : refuse_missing(hf->dir);
-    for (int i = 0; i < n; i++)
-        ax_free(names[i]);
-    ax_free(names);
-    return st;
+    AX_TRY(ax_hf_refuse_own_form(dir));
+    return ax_error(AX_ERR_DATA, "%s: no weights: found neither %s nor %s nor %s", dir, SINGLE,
+                    INDEX, AX_HF_GGUF);
 }
 
 /* The first of a folder's forms that is there. */
@@ -107,7 +95,6 @@ static enum ax_status open_dir(struct ax_hf *hf) {
         {SINGLE, open_single},
         {INDEX, open_index},
         {AX_HF_GGUF, open_gguf},
-        {AX_HF_CONSOLIDATED_INDEX, open_index},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         char *path;
@@ -118,7 +105,7 @@ static enum ax_status open_dir(struct ax_hf *hf) {
         if (found)
             return st;
     }
-    return open_consolidated(hf);
+    return refuse_missing(hf->dir);
 }
 
 /* ---- quantized folders ---- */
@@ -170,8 +157,6 @@ static enum ax_status open_stored(struct ax_hf *hf) {
     AX_TRY_GOTO(load_config(hf->dir, &doc), st, done);
     if (doc.root)
         q = ax_json_get(ax_json_root(&doc), "quantization_config");
-    if (doc.root)
-        AX_TRY_GOTO(ax_hf_consolidated_open(hf, ax_json_root(&doc)), st, done);
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(ax_hf_wrapped_open(hf), st, done);
     AX_TRY_GOTO(ax_hf_mxfp4_open(hf), st, done);
@@ -212,7 +197,6 @@ void ax_hf_close(struct ax_hf *hf) {
     for (int i = 0; i < hf->n_files; i++)
         ax_safetensors_close(&hf->files[i]);
     close_gguf(hf->gguf);
-    ax_hf_consolidated_close(hf->consolidated);
     ax_hf_mxfp4_close(hf->mxfp4);
     ax_hf_wrapped_close(hf->wrapped);
     if (hf->compressed)

@@ -1,11 +1,11 @@
 /* Hugging Face model folders: config.json with model.safetensors, shards with an index, or
- * model.gguf; and Mistral's own, params.json with consolidated*.safetensors (consolidated.h).
+ * model.gguf.
  *
  * Shard names in the index must be plain file names. Every tensor in the index must be in the shard
  * it names, and no tensor may be in two. Quantized matrices (compressed.h) are dequantized when they are
  * read. Of a model with a vision tower the text model is read (wrapped.h).
  *
- * Reading order: safetensors.c, index.c, mxfp4.c, params.c, consolidated.c, config.c, hf.c (reading a
+ * Reading order: safetensors.c, index.c, mxfp4.c, config.c, hf.c (reading a
  * folder), safetensors_write.c, write.c (writing one), compressed.c, wrapped.c, kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c,
  * peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
@@ -14,7 +14,6 @@
 #include "base/json.h"
 #include "ckpt/gguf/model.h"
 #include "ckpt/hf/compressed.h"
-#include "ckpt/hf/consolidated.h"
 #include "ckpt/hf/mxfp4.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/wrapped.h"
@@ -36,7 +35,6 @@ struct ax_hf {
     int n_entries;
     const struct ax_st_entry *entries; /* in place of the files'; NULL: those are it. Of one of … */
     struct ax_hf_gguf *gguf;
-    struct ax_hf_consolidated *consolidated;
     struct ax_hf_mxfp4 *mxfp4;
     struct ax_compressed *compressed;
     struct ax_hf_wrapped *wrapped; /* of a text model within another */

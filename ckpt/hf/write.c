@@ -1,6 +1,5 @@
 /* Writing a model folder: weights (one file or shards with an index), the edited config.json, and
  * the base's side files. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -156,14 +155,10 @@ static enum ax_status edit_config(json_t *root, const struct ax_hf_save *save) {
     return set_dtype(root, save->dtype);
 }
 
-/* *own: the base has the file itself. */
-static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base_dir, bool *own) {
+static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base_dir) {
     char *path = NULL;
     AX_TRY(ax_path_join(&path, base_dir, "config.json"));
-    enum ax_status st = ax_hf_config_load(doc, base_dir);
-    *own = ax_path_exists(path);
-    if (st == AX_OK && !doc->root)
-        st = ax_error(AX_ERR_IO, "%s: cannot open: %s", path, strerror(ENOENT));
+    enum ax_status st = ax_hf_config_read(doc, path);
     if (st == AX_OK && !json_is_object(doc->root))
         st = ax_json_error(ax_json_root(doc), "expected an object");
     ax_free(path);
@@ -173,16 +168,15 @@ static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base
 static enum ax_status write_config(const struct target *to, const struct ax_hf_save *save) {
     struct ax_json_doc doc = {0};
     json_t *was = NULL;
-    bool own = false;
     enum ax_status st = AX_OK;
     if (save->base_dir)
-        AX_TRY_GOTO(load_base_config(&doc, save->base_dir, &own), st, done);
+        AX_TRY_GOTO(load_base_config(&doc, save->base_dir), st, done);
     else
         doc.root = json_object();
     if (!doc.root || !(was = json_deep_copy(doc.root)))
         AX_TRY_GOTO(no_memory(), st, done);
     AX_TRY_GOTO(edit_config(doc.root, save), st, done);
-    if (own && json_equal(was, doc.root))
+    if (save->base_dir && json_equal(was, doc.root))
         AX_TRY_GOTO(copy_side_file(to, save->base_dir, "config.json"), st, done);
     else
         AX_TRY_GOTO(write_json(to, "config.json", doc.root), st, done);

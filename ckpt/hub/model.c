@@ -4,24 +4,18 @@
 
 #include "base/io.h"
 #include "base/io_path.h"
+#include "ckpt/hf/config.h"
 #include "ckpt/hf/index.h"
 #include "ckpt/hub/hub.h"
 
 #define ADAPTER   "adapter_model.safetensors"
 #define MAX_INDEX ((size_t)64 << 20)
-
-/* The forms of weights, the best first: Hugging Face's, Mistral's own. */
-static const struct form {
-    const char *single, *index, *config;
-} forms[] = {
-    {"model.safetensors", "model.safetensors.index.json", "config.json"},
-    {"consolidated.safetensors", "consolidated.safetensors.index.json", "params.json"},
-};
-#define N_FORMS (sizeof forms / sizeof *forms)
+#define SINGLE    "model.safetensors"
+#define INDEX     "model.safetensors.index.json"
 
 static const char *const small_files[] = {
     "config.json",
-    "params.json",
+    "params.json", /* says that tokenizer.model is Mistral's (data/tokenizer/mistral_files.h) */
     "generation_config.json",
     "preprocessor_config.json",
     "processor_config.json",
@@ -50,7 +44,7 @@ static const char *const small_files[] = {
 /* ---- the weights ---- */
 
 static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char *id) {
-    const char *pickle = NULL, *gguf = NULL;
+    const char *pickle = NULL, *gguf = NULL, *own = NULL;
     for (size_t i = 0; i < s->list.n; i++) {
         const char *path = s->list.files[i].path;
         if (ax_path_ends_in(path, ".bin") || ax_path_ends_in(path, ".pt") ||
@@ -58,6 +52,8 @@ static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char
             pickle = path;
         else if (ax_path_ends_in(path, ".gguf"))
             gguf = path;
+        else if (ax_hf_is_own_file(path) && ax_path_ends_in(path, ".safetensors"))
+            own = path;
     }
     if (gguf)
         return ax_error(AX_ERR_UNSUPPORTED,
@@ -71,15 +67,15 @@ static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char
             "not downloaded. Look for a revision with safetensors (often refs/pr/1), or "
             "convert them.",
             id, pickle);
-    return ax_error(AX_ERR_DATA, "%s: contains no weights (%s or %s)", id, forms[0].single,
-                    forms[0].index);
+    if (own)
+        return ax_hf_refuse_own_file(id, own);
+    return ax_error(AX_ERR_DATA, "%s: contains no weights (%s or %s)", id, SINGLE, INDEX);
 }
 
-static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_snapshot *s,
-                                 const char *name) {
+static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_snapshot *s) {
     char *path, *text;
     size_t len;
-    AX_TRY(ax_path_join(&path, s->folder, name));
+    AX_TRY(ax_path_join(&path, s->folder, INDEX));
     enum ax_status st = ax_read_file(path, MAX_INDEX, &text, &len);
     if (st == AX_OK) {
         st = ax_hf_index_parse(ix, path, text, len);
@@ -91,9 +87,9 @@ static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_sna
 
 /* ---- the cached files ---- */
 
-static enum ax_status has_shards(bool *whole, const struct ax_hub_snapshot *s, const char *index) {
+static enum ax_status has_shards(bool *whole, const struct ax_hub_snapshot *s) {
     struct ax_hf_index ix;
-    AX_TRY(open_index(&ix, s, index));
+    AX_TRY(open_index(&ix, s));
     *whole = true;
     for (int i = 0; i < ix.n_shards; i++)
         *whole = *whole && ax_hub_snapshot_has(s, ix.shards[i]);
@@ -115,21 +111,17 @@ static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
                  ax_hub_snapshot_has(s, "tokenizer.model") || ax_hub_snapshot_has(s, "vocab.json");
     if (!*whole || part == AX_HUB_TOKENIZER)
         return AX_OK;
-    *whole = false;
-    for (size_t i = 0; i < N_FORMS && !*whole; i++) {
-        if (!ax_hub_snapshot_has(s, forms[i].config))
-            continue;
-        if (ax_hub_snapshot_has(s, forms[i].index))
-            AX_TRY(has_shards(whole, s, forms[i].index));
-        *whole = *whole || ax_hub_snapshot_has(s, forms[i].single);
-    }
-    return AX_OK;
+    *whole = ax_hub_snapshot_has(s, "config.json");
+    if (!*whole || ax_hub_snapshot_has(s, SINGLE))
+        return AX_OK;
+    *whole = ax_hub_snapshot_has(s, INDEX);
+    return *whole ? has_shards(whole, s) : AX_OK;
 }
 
 /* ---- fetching ---- */
 
 static enum ax_status pull_small(struct ax_hub_snapshot *s, const struct ax_hub *h,
-                                 const struct ax_hub_repo *r, const char *index,
+                                 const struct ax_hub_repo *r, bool index,
                                  struct ax_hub_report *report) {
     const char *names[N_SMALL + 1];
     size_t n = 0;
@@ -137,15 +129,14 @@ static enum ax_status pull_small(struct ax_hub_snapshot *s, const struct ax_hub 
         if (ax_hub_list_find(&s->list, small_files[i]))
             names[n++] = small_files[i];
     if (index)
-        names[n++] = index;
+        names[n++] = INDEX;
     return ax_hub_pull(s, h, r, names, n, report);
 }
 
 static enum ax_status pull_shards(struct ax_hub_snapshot *s, const struct ax_hub *h,
-                                  const struct ax_hub_repo *r, const char *index,
-                                  struct ax_hub_report *report) {
+                                  const struct ax_hub_repo *r, struct ax_hub_report *report) {
     struct ax_hf_index ix;
-    AX_TRY(open_index(&ix, s, index));
+    AX_TRY(open_index(&ix, s));
     const enum ax_status st = ax_hub_pull(s, h, r, ix.shards, (size_t)ix.n_shards, report);
     ax_hf_index_free(&ix);
     return st;
@@ -155,20 +146,17 @@ static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
                            const struct ax_hub_repo *r, enum ax_hub_part part,
                            struct ax_hub_report *report) {
     const char *adapter = ax_hub_list_find(&s->list, ADAPTER) ? ADAPTER : NULL;
-    const char *single = NULL, *index = NULL;
-    for (size_t i = 0; i < N_FORMS && !single && !index; i++) {
-        single = ax_hub_list_find(&s->list, forms[i].single) ? forms[i].single : NULL;
-        index = !single && ax_hub_list_find(&s->list, forms[i].index) ? forms[i].index : NULL;
-    }
-    if (part == AX_HUB_WHOLE && !single && !index && !adapter)
+    const bool single = ax_hub_list_find(&s->list, SINGLE) != NULL;
+    const bool sharded = !single && ax_hub_list_find(&s->list, INDEX) != NULL;
+    if (part == AX_HUB_WHOLE && !single && !sharded && !adapter)
         return refuse_weights(s, r->id);
     AX_TRY(ax_hub_snapshot_keep(s, r));
-    AX_TRY(pull_small(s, h, r, part == AX_HUB_WHOLE ? index : NULL, report));
+    AX_TRY(pull_small(s, h, r, part == AX_HUB_WHOLE && sharded, report));
     if (part == AX_HUB_TOKENIZER)
         return AX_OK;
-    if (index)
-        return pull_shards(s, h, r, index, report);
-    const char *const weights[] = {single ? single : adapter};
+    if (sharded)
+        return pull_shards(s, h, r, report);
+    const char *const weights[] = {single ? SINGLE : adapter};
     return ax_hub_pull(s, h, r, weights, 1, report);
 }
 
@@ -176,8 +164,7 @@ static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
 static enum ax_status take_offline(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r,
                                    enum ax_hub_part part) {
     const char *revision = ax_hub_revision(r);
-    if (s->commit && (part == AX_HUB_TOKENIZER || ax_hub_snapshot_has(s, "config.json") ||
-                      ax_hub_snapshot_has(s, "params.json")))
+    if (s->commit && (part == AX_HUB_TOKENIZER || ax_hub_snapshot_has(s, "config.json")))
         return AX_OK;
     if (s->commit)
         return ax_hub_refuse_offline(r, "config.json");

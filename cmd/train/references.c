@@ -35,7 +35,6 @@ static enum ax_status add_files(const struct ax_train_setup *s, json_t *list) {
         AX_TRY(add_file(list, s->hf.files[i].path));
     AX_TRY(add_in(list, s->base, AX_HF_GGUF));
     AX_TRY(add_in(list, s->base, "config.json"));
-    AX_TRY(add_in(list, s->base, "params.json"));
     if (config) {
         AX_TRY(add_file(list, config));
         AX_TRY(add_in(list, config, "config.json"));

@@ -189,20 +189,20 @@ static void an_index_names_its_shards(void **state) {
     assert_int_equal(report.downloaded, 0);
 }
 
-/* What Mistral publishes without Hugging Face's files. */
-static void a_form_of_its_own_comes_complete(void **state) {
+/* What Mistral publishes without Hugging Face's files: its tokenizer comes, its weights do not. */
+static void weights_of_another_form_are_refused(void **state) {
     (void)state;
-    static const char index[] = "{\"weight_map\": {\"a\": \"consolidated-1.safetensors\"}}";
+    char *folder;
     hub_add(&s, "params.json", "{}", 2, false);
     hub_add(&s, "tokenizer.model.v3", "t", 1, false);
-    hub_add(&s, "consolidated.safetensors.index.json", index, sizeof index - 1, false);
     hub_add(&s, "consolidated-1.safetensors", big, sizeof big, true);
-    fetches(NULL);
-    assert_file(SNAP "/consolidated-1.safetensors", big, sizeof big);
-    assert_file(SNAP "/params.json", "{}", 2);
+    assert_int_equal(ax_hub_model(&folder, &hub, s.id, NULL, AX_HUB_TOKENIZER, &report), AX_OK);
+    ax_free(folder);
     assert_file(SNAP "/tokenizer.model.v3", "t", 1);
-    fetches(NULL);
-    assert_false(report.asked);
+    assert_int_equal(fetch(NULL, &folder), AX_ERR_UNSUPPORTED);
+    assert_mentions("org/My.Model-1B: consolidated-1.safetensors is a file of Mistral's own form");
+    assert_mentions("convert_mistral_weights_to_hf.py");
+    assert_no_file(SNAP "/consolidated-1.safetensors");
 }
 
 static void a_tokenizer_comes_without_weights(void **state) {
@@ -708,7 +708,7 @@ int main(void) {
         TEST(revisions_have_refs),
         TEST(a_moved_branch_is_followed_when_news_are_wanted),
         TEST(an_index_names_its_shards),
-        TEST(a_form_of_its_own_comes_complete),
+        TEST(weights_of_another_form_are_refused),
         TEST(a_tokenizer_comes_without_weights),
         TEST(pages_of_a_long_list_are_put_together),
         TEST(a_terminal_shows_how_far_it_is),
