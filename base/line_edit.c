@@ -72,33 +72,29 @@ static enum ax_status go_word_right(struct ax_line_edit *e) {
 }
 
 static enum ax_status rub_out(struct ax_line_edit *e) {
-    return ax_line_cut(e, ax_line_previous(e, e->cursor), e->cursor, false);
+    return ax_line_cut(e, ax_line_previous(e, e->cursor), e->cursor);
 }
 
 static enum ax_status delete_right(struct ax_line_edit *e) {
-    return ax_line_cut(e, e->cursor, ax_line_next(e, e->cursor), false);
+    return ax_line_cut(e, e->cursor, ax_line_next(e, e->cursor));
 }
 
-static enum ax_status kill_word_left(struct ax_line_edit *e) {
-    return ax_line_cut(e, ax_line_word_start(e), e->cursor, true);
+static enum ax_status cut_word_left(struct ax_line_edit *e) {
+    return ax_line_cut(e, ax_line_word_start(e), e->cursor);
 }
 
-static enum ax_status kill_word_right(struct ax_line_edit *e) {
-    return ax_line_cut(e, e->cursor, ax_line_word_end(e), true);
+static enum ax_status cut_word_right(struct ax_line_edit *e) {
+    return ax_line_cut(e, e->cursor, ax_line_word_end(e));
 }
 
-static enum ax_status kill_to_start(struct ax_line_edit *e) {
-    return ax_line_cut(e, ax_line_start(e, e->cursor), e->cursor, true);
+static enum ax_status cut_to_start(struct ax_line_edit *e) {
+    return ax_line_cut(e, ax_line_start(e, e->cursor), e->cursor);
 }
 
 /* Cuts the rest of the line; at its end, the line break. */
-static enum ax_status kill_to_end(struct ax_line_edit *e) {
+static enum ax_status cut_to_end(struct ax_line_edit *e) {
     const size_t end = ax_line_end(e, e->cursor);
-    return ax_line_cut(e, e->cursor, end == e->cursor ? ax_line_next(e, end) : end, true);
-}
-
-static enum ax_status yank(struct ax_line_edit *e) {
-    return e->killed.len > 0 ? ax_line_insert(e, e->killed.data, e->killed.len) : AX_OK;
+    return ax_line_cut(e, e->cursor, end == e->cursor ? ax_line_next(e, end) : end);
 }
 
 static enum ax_status break_line(struct ax_line_edit *e) {
@@ -192,21 +188,20 @@ static const struct {
     const char *bytes; /* after Escape; or one control character */
     enum ax_status (*run)(struct ax_line_edit *e);
 } keys[] = {
-    {"\x01", go_start},       /* Ctrl-A */
-    {"\x02", go_left},        /* Ctrl-B */
-    {"\x04", delete_right},   /* Ctrl-D, unless the text is empty */
-    {"\x05", go_end},         /* Ctrl-E */
-    {"\x06", go_right},       /* Ctrl-F */
-    {"\x08", rub_out},        /* Ctrl-H */
-    {"\x0b", kill_to_end},    /* Ctrl-K */
-    {"\x0c", clear_screen},   /* Ctrl-L */
-    {"\x0e", go_down},        /* Ctrl-N */
-    {"\x10", go_up},          /* Ctrl-P */
-    {"\x15", kill_to_start},  /* Ctrl-U */
-    {"\x17", kill_word_left}, /* Ctrl-W */
-    {"\x19", yank},           /* Ctrl-Y */
-    {"\x1a", suspend},        /* Ctrl-Z */
-    {"\x7f", rub_out},        /* Backspace */
+    {"\x01", go_start},      /* Ctrl-A */
+    {"\x02", go_left},       /* Ctrl-B */
+    {"\x04", delete_right},  /* Ctrl-D, unless the text is empty */
+    {"\x05", go_end},        /* Ctrl-E */
+    {"\x06", go_right},      /* Ctrl-F */
+    {"\x08", rub_out},       /* Ctrl-H */
+    {"\x0b", cut_to_end},    /* Ctrl-K */
+    {"\x0c", clear_screen},  /* Ctrl-L */
+    {"\x0e", go_down},       /* Ctrl-N */
+    {"\x10", go_up},         /* Ctrl-P */
+    {"\x15", cut_to_start},  /* Ctrl-U */
+    {"\x17", cut_word_left}, /* Ctrl-W */
+    {"\x1a", suspend},       /* Ctrl-Z */
+    {"\x7f", rub_out},       /* Backspace */
     {"[A", go_up},
     {"OA", go_up},
     {"[B", go_down},
@@ -231,11 +226,11 @@ static const struct {
     {"[1;3D", go_word_left},
     {"f", go_word_right},
     {"b", go_word_left}, /* Alt-F, Alt-B */
-    {"d", kill_word_right},
-    {"\x7f", kill_word_left},
+    {"d", cut_word_right},
+    {"\x7f", cut_word_left},
     {"\r", break_line}, /* Alt-Enter */
 };
-#define CONTROLS 15 /* number of control characters, which come first */
+#define CONTROLS 14 /* number of control characters, which come first */
 
 static enum ax_status run_key(struct ax_line_edit *e, bool escaped, const char *bytes) {
     const size_t n = sizeof keys / sizeof *keys;
@@ -274,7 +269,7 @@ static enum ax_status enter(struct ax_line_edit *e, enum outcome *outcome) {
     e->cursor = e->text.len;
     if (drop < 0)
         return AX_OK;
-    AX_TRY(ax_line_cut(e, e->text.len - (size_t)drop, e->text.len, false));
+    AX_TRY(ax_line_cut(e, e->text.len - (size_t)drop, e->text.len));
     return break_line(e);
 }
 
@@ -330,6 +325,5 @@ void ax_line_edit_free(struct ax_line_edit *e) {
         ax_error_clear();
     ax_buf_free(&e->text);
     ax_buf_free(&e->draft);
-    ax_buf_free(&e->killed);
     ax_line_history_close(&e->history);
 }

@@ -29,10 +29,10 @@ struct ax_line_edit {
     struct ax_buf text; /* UTF-8, lines separated by \n */
     size_t cursor;      /* byte offset in text */
     /* private */
-    struct ax_buf draft, killed; /* new text while an earlier one is shown; text for Ctrl-Y */
-    size_t entry;                /* shown entry of the history; history.n: the new text */
-    int row;                     /* cursor's row on the screen, counted from the first drawn one */
-    unsigned char in[1024];      /* bytes read but not yet used */
+    struct ax_buf draft;    /* new text while an earlier one is shown */
+    size_t entry;           /* shown entry of the history; history.n: the new text */
+    int row;                /* cursor's row on the screen, counted from the first drawn one */
+    unsigned char in[1024]; /* bytes read but not yet used */
     size_t n_in, used;
 };
 /* Reads a text into e->text. Sets the terminal's input to AX_TERM_KEYS, and to AX_TERM_QUIET

@@ -26,11 +26,7 @@ enum ax_status ax_line_set(struct ax_line_edit *e, const char *text) {
     return AX_OK;
 }
 
-enum ax_status ax_line_cut(struct ax_line_edit *e, size_t from, size_t to, bool keep) {
-    if (keep && from < to) {
-        e->killed.len = 0;
-        AX_TRY(ax_buf_append(&e->killed, e->text.data + from, to - from));
-    }
+enum ax_status ax_line_cut(struct ax_line_edit *e, size_t from, size_t to) {
     memmove(e->text.data + from, e->text.data + to, e->text.len - to);
     e->text.len -= to - from;
     e->text.data[e->text.len] = '\0';

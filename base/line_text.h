@@ -9,8 +9,8 @@
 /* Inserts at the cursor and moves it; rejects a text that would exceed AX_LINE_MAX, with a bell. */
 enum ax_status ax_line_insert(struct ax_line_edit *e, const char *s, size_t n);
 enum ax_status ax_line_set(struct ax_line_edit *e, const char *text); /* cursor at the end */
-/* Removes [from, to); `keep` keeps it for Ctrl-Y. */
-enum ax_status ax_line_cut(struct ax_line_edit *e, size_t from, size_t to, bool keep);
+/* Removes [from, to). */
+enum ax_status ax_line_cut(struct ax_line_edit *e, size_t from, size_t to);
 
 /* Start and end of the line that contains byte `at`; of the word before and after the cursor. */
 size_t ax_line_start(const struct ax_line_edit *e, size_t at);
