@@ -21,16 +21,24 @@ struct train_args {
     const char *color;
 };
 
-static void print_nothing(const struct ax_train_setup *s, const struct ax_train_result *r) {
-    const char *limit = r->stopped_early                   ? "early_stopping_patience"
-                        : s->o.max_steps == r->total_steps ? "max_steps"
-                                                           : "num_epochs";
+static void print_nothing(const struct ax_train_result *r) {
     printf("nothing to do (%lld of %lld steps%s); raise %s\n", (long long)r->steps,
-           (long long)r->total_steps, r->stopped_early ? ", stopped early" : "", limit);
+           (long long)r->total_steps, r->stopped_early ? ", stopped early" : "",
+           r->stopped_early ? "early_stopping_patience" : r->limit);
 }
 
 static double evaluation(const struct ax_eval_result *r) {
     return r->figures.n > 0 ? ax_figures_get(&r->figures, "reward") : r->loss;
+}
+
+/* What ended the run, where that is a question. */
+static const char *ended(const struct ax_train_setup *s, const struct ax_train_result *r) {
+    if (r->stopped_early)
+        return " (stopped early)";
+    if (s->o.max_steps <= 0 || s->o.epochs == 0)
+        return "";
+    return strcmp(r->limit, "max_steps") == 0 ? " (max_steps, before num_epochs)"
+                                              : " (num_epochs, before max_steps)";
 }
 
 static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
@@ -41,7 +49,7 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
         snprintf(steps, sizeof steps, "%lld steps", (long long)r->steps);
     else
         snprintf(steps, sizeof steps, "%lld of %lld steps%s", (long long)r->steps,
-                 (long long)r->total_steps, r->stopped_early ? " (stopped early)" : "");
+                 (long long)r->total_steps, ended(s, r));
     printf("trained %s in %s, ", steps, ax_format_seconds(time, sizeof time, r->train_seconds));
     if (isfinite(r->loss))
         printf("last loss %.4f\n", r->loss);
@@ -65,9 +73,9 @@ static void print_merged(const struct ax_train_setup *s) {
 static enum ax_status print_json(const struct ax_train_setup *s, const struct ax_train_result *r) {
     char *text;
     size_t len;
-    json_t *v = json_pack("{ss sI sI sI sb sf sf sI sI}", "model", s->o.save.output_dir, "steps",
-                          (json_int_t)r->steps, "total_steps", (json_int_t)r->total_steps,
-                          "resumed_from", (json_int_t)r->resumed_from, "stopped_early",
+    json_t *v = json_pack("{ss sI sI ss sI sb sf sf sI sI}", "model", s->o.save.output_dir, "steps",
+                          (json_int_t)r->steps, "total_steps", (json_int_t)r->total_steps, "limit",
+                          r->limit, "resumed_from", (json_int_t)r->resumed_from, "stopped_early",
                           r->stopped_early, "seconds", r->train_seconds, "save_seconds",
                           r->save_waited, "peak_memory_bytes", (json_int_t)ax_mem_peak_rss(),
                           "planned_bytes", (json_int_t)ax_arena_plan_total(&r->plan));
@@ -88,7 +96,7 @@ static enum ax_status print_json(const struct ax_train_setup *s, const struct ax
 
 static void print(const struct ax_train_setup *s, const struct ax_train_result *r) {
     if (r->nothing_to_do)
-        print_nothing(s, r);
+        print_nothing(r);
     else
         print_result(s, r);
     print_merged(s);

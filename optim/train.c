@@ -67,7 +67,7 @@ static bool wants_save(const struct ax_train *t, bool best) {
     if ((s->first_step && t->done == 1) || (s->when.when == AX_WHEN_BEST && best))
         return true;
     const bool end = t->done == t->schedule.total || t->stop_early;
-    return end && (s->when.when == AX_EACH_STEPS || s->when.when == AX_EACH_EPOCH);
+    return end && s->when.when != AX_NEVER && s->when.when != AX_WHEN_BEST;
 }
 
 /* Evaluates and saves if due. The model kept at the end is the best of those saved. If a stop
@@ -359,6 +359,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ax_team_close(&t.team);
     out->steps = t.done;
     out->total_steps = t.schedule.total;
+    out->limit = t.schedule.limit;
     if (out->nothing_to_do) {
         out->resumed_from = t.done;
         out->stopped_early = t.stop_early;

@@ -24,10 +24,11 @@
 #include "optim/step.h"
 
 /* When something is repeated. */
-enum ax_when { AX_NEVER, AX_EACH_EPOCH, AX_EACH_STEPS, AX_WHEN_BEST };
+enum ax_when { AX_NEVER, AX_EACH_EPOCH, AX_EACH_PART, AX_EACH_STEPS, AX_WHEN_BEST };
 struct ax_cadence {
     enum ax_when when;
     double steps; /* AX_EACH_STEPS: every N; below 1 a fraction of all steps, rounded up */
+                  /* AX_EACH_PART: a fraction of an epoch */
 };
 
 enum ax_resume {
@@ -99,8 +100,8 @@ struct ax_train_options {
     struct ax_lr_schedule lr; /* total and warmup are derived; stable too if it is −1 */
     int64_t warmup;           /* steps; −1: warmup_ratio */
     double warmup_ratio;      /* of all steps; −1: 3 %, at most 100 steps */
-    double epochs;
-    int64_t max_steps; /* 0: from epochs */
+    double epochs;            /* 0: as many as max_steps takes */
+    int64_t max_steps;        /* 0: from epochs; both: the fewer steps of the two */
     struct ax_train_eval eval;
     struct ax_samples samples;         /* generated at each evaluation */
     struct ax_rollout_options rollout; /* group > 0: data.train has prompts, and completions of them
@@ -127,6 +128,7 @@ enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_
 
 struct ax_train_result {
     int64_t steps, total_steps; /* done, planned */
+    const char *limit;          /* the key that planned these */
     int64_t resumed_from;       /* step; 0 = none */
     double loss;                /* last finite one; NaN: none */
     bool evaluated;

@@ -1,4 +1,6 @@
 /* Disk space: how much the checkpoints and the model of a run need, and whether it is available. */
+#include <math.h>
+
 #include "base/clock.h"
 #include "base/free_space.h"
 #include "base/io_path.h"
@@ -21,8 +23,7 @@ static int64_t planned_saves(const struct ax_train *t) {
         return 0;
     if (s->save_every > 0)
         return (s->total + s->save_every - 1) / s->save_every;
-    const double epochs = t->o->epochs;
-    return s->n_epochs > 0 ? (int64_t)epochs + (epochs > (double)(int64_t)epochs) : 1;
+    return (int64_t)ceil((double)s->total / s->of_epoch - 1e-9);
 }
 
 /* Free space of the file system where `dir` is or will be created. */

@@ -17,14 +17,16 @@ static int64_t steps_of(int64_t n, int64_t per_step, bool drop_last) {
     return drop_last ? n / per_step : (n + per_step - 1) / per_step;
 }
 
-/* Counts each epoch separately: packing makes the number of sequences vary slightly. */
-static enum ax_status count_epochs(struct ax_train_schedule *s, const struct ax_train_options *o) {
-    s->n_epochs = (int64_t)ceil(o->epochs);
-    AX_TRY(ax_alloc(&s->sequences, (size_t)s->n_epochs, sizeof *s->sequences));
-    for (int64_t e = 0; e < s->n_epochs; e++) {
+/* Counts each epoch separately, when it is asked for: packing makes the number of sequences vary
+ * slightly. */
+static enum ax_status count_epoch(struct ax_train_schedule *s, const struct ax_train_data *d,
+                                  int64_t epoch) {
+    while (s->n_epochs <= epoch) {
         struct ax_loader_count n;
-        AX_TRY(ax_loader_count_epoch(o->data.train, e, 1, &n));
-        s->sequences[e] = n.sequences;
+        AX_TRY(ax_regrow(&s->sequences, (size_t)s->n_epochs, (size_t)s->n_epochs + 1,
+                         sizeof *s->sequences));
+        AX_TRY(ax_loader_count_epoch(d->train, s->n_epochs, 1, &n));
+        s->sequences[s->n_epochs++] = n.sequences;
         s->doc_tokens = n.examples > 0 ? (double)n.tokens / (double)n.examples : 0;
     }
     return AX_OK;
@@ -39,33 +41,50 @@ static int64_t whole_steps(double steps, bool drop_last) {
     return (int64_t)(drop_last ? floor(steps) : ceil(steps));
 }
 
-static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_train_options *o,
-                                  int64_t per_step) {
-    const bool drop = o->data.drop_last;
-    double left = o->epochs;
-    for (int64_t e = 0; e < s->n_epochs; e++, left -= 1) {
-        const int64_t steps = steps_of(s->sequences[e], per_step, drop) * ax_train_turns(o);
-        if (steps == 0 && ax_train_has_rollout(o))
-            return ax_error(
-                AX_ERR_DATA,
-                "datasets: there are only %lld prompts, but %lld are sampled at a time; "
-                "lower micro_batch_size or gradient_accumulation_steps",
-                (long long)s->sequences[e], (long long)per_step);
-        if (steps == 0)
-            return ax_error(AX_ERR_DATA,
-                            "datasets: there are only %lld rows to train on, but one step takes "
-                            "%lld; lower micro_batch_size or gradient_accumulation_steps",
-                            (long long)s->sequences[e], (long long)per_step);
-        s->total += left < 1 ? whole_steps(left * (double)steps, drop) : steps;
-    }
-    s->total = s->total > 0 ? s->total : 1;
+static enum ax_status steps_of_epoch(struct ax_train_schedule *s, const struct ax_train_options *o,
+                                     int64_t per_step, int64_t epoch, int64_t *steps) {
+    AX_TRY(count_epoch(s, &o->data, epoch));
+    *steps = steps_of(s->sequences[epoch], per_step, o->data.drop_last) * ax_train_turns(o);
+    if (*steps == 0 && ax_train_has_rollout(o))
+        return ax_error(AX_ERR_DATA,
+                        "datasets: there are only %lld prompts, but %lld are sampled at a time; "
+                        "lower micro_batch_size or gradient_accumulation_steps",
+                        (long long)s->sequences[epoch], (long long)per_step);
+    if (*steps == 0)
+        return ax_error(AX_ERR_DATA,
+                        "datasets: there are only %lld rows to train on, but one step takes "
+                        "%lld; lower micro_batch_size or gradient_accumulation_steps",
+                        (long long)s->sequences[epoch], (long long)per_step);
     return AX_OK;
 }
 
-static int64_t every(const struct ax_cadence *c, int64_t total) {
-    if (c->when != AX_EACH_STEPS)
+/* The steps of the run and of an epoch: o->epochs, but no more than max_steps; or as many epochs as
+ * those take. */
+static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_train_options *o,
+                                  int64_t per_step) {
+    const int64_t most = o->max_steps > 0 ? o->max_steps : INT64_MAX;
+    int64_t steps;
+    AX_TRY(steps_of_epoch(s, o, per_step, 0, &steps));
+    s->total = o->epochs > 0 ? 0 : most;
+    s->of_epoch = steps < s->total ? (double)steps : (double)s->total;
+    double left = o->epochs;
+    for (int64_t e = 0; left > 0 && s->total < most; e++, left -= 1) {
+        AX_TRY(steps_of_epoch(s, o, per_step, e, &steps));
+        s->total += left < 1 ? whole_steps(left * (double)steps, o->data.drop_last) : steps;
+    }
+    s->total = s->total > 0 ? s->total : 1;
+    s->limit = s->total < most ? "num_epochs" : "max_steps";
+    s->total = s->total < most ? s->total : most;
+    s->of_epoch = o->epochs > 0 ? (double)s->total / o->epochs : s->of_epoch;
+    return AX_OK;
+}
+
+static int64_t every(const struct ax_cadence *c, const struct ax_train_schedule *s) {
+    const bool part = c->when == AX_EACH_PART;
+    if (c->when != AX_EACH_STEPS && !part)
         return 0;
-    const double steps = c->steps < 1 ? ceil(c->steps * (double)total) : floor(c->steps);
+    const double all = part ? s->of_epoch : (double)s->total;
+    const double steps = part || c->steps < 1 ? ceil(c->steps * all - 1e-9) : floor(c->steps);
     return steps < 1 ? 1 : (int64_t)steps;
 }
 
@@ -84,21 +103,23 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
                                       int data_ranks) {
     *s = (struct ax_train_schedule){0};
     enum ax_status st = AX_OK;
-    if (o->data.countable) {
-        AX_TRY_GOTO(count_epochs(s, o), st, fail);
+    s->countable = o->data.countable;
+    if (s->countable) {
         AX_TRY_GOTO(count_steps(s, o, ax_train_sequences_per_step(o, data_ranks)), st, fail);
-    }
-    if (o->max_steps > 0 && (s->total == 0 || o->max_steps < s->total))
+    } else if (o->max_steps > 0) {
         s->total = o->max_steps;
-    if (s->total == 0)
+        s->of_epoch = (double)s->total;
+        s->limit = "max_steps";
+    } else {
         return ax_error(AX_ERR_CONFIG, "max_steps: set it; the length of streamed data is unknown");
+    }
     s->lr = o->lr;
     s->lr.total = s->total;
     s->lr.warmup = warmup_steps(o, s->total);
     if (s->lr.stable < 0)
         s->lr.stable = s->total - s->lr.warmup - s->lr.decay;
-    s->eval_every = every(&o->eval.when, s->total);
-    s->save_every = every(&o->save.when, s->total);
+    s->eval_every = every(&o->eval.when, s);
+    s->save_every = every(&o->save.when, s);
     s->logging_steps = o->metrics.logging_steps;
     if (s->logging_steps == 0) {
         const int64_t n = s->total / 200;
@@ -115,12 +136,16 @@ void ax_train_schedule_free(struct ax_train_schedule *s) {
     *s = (struct ax_train_schedule){0};
 }
 
-double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_sequences *r,
-                            const struct ax_train_data *d, int64_t sequences_per_step, bool *last) {
+enum ax_status ax_train_epoch_after(struct ax_train_schedule *s, const struct ax_train_sequences *r,
+                                    const struct ax_train_data *d, int64_t sequences_per_step,
+                                    double *epochs, bool *last) {
     *last = false;
-    if (r->epoch >= s->n_epochs)
-        return (double)r->epoch;
+    *epochs = (double)r->epoch;
+    if (!s->countable)
+        return AX_OK;
+    AX_TRY(count_epoch(s, d, r->epoch));
     const int64_t n = s->sequences[r->epoch], after = r->index + r->n;
     *last = d->drop_last ? after + sequences_per_step > n : after >= n;
-    return *last ? (double)(r->epoch + 1) : (double)r->epoch + (double)after / (double)n;
+    *epochs += *last ? 1 : (double)after / (double)n;
+    return AX_OK;
 }

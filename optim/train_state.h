@@ -61,6 +61,9 @@ struct ax_train_schedule {
     struct ax_lr_schedule lr;
     int64_t eval_every, save_every; /* in steps; 0: not by steps */
     int64_t logging_steps;
+    const char *limit;  /* the key that total comes from */
+    double of_epoch;    /* steps of an epoch, at most total */
+    bool countable;     /* the data's */
     int64_t n_epochs;   /* number of epochs counted */
     int64_t *sequences; /* [n_epochs] per epoch */
     double doc_tokens;  /* per document on average; 0 = unknown */
@@ -68,9 +71,11 @@ struct ax_train_schedule {
 enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
                                       int data_ranks);
 void ax_train_schedule_free(struct ax_train_schedule *s);
-/* Epochs done after the sequences of this step, and whether it is the last of its epoch. */
-double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_sequences *r,
-                            const struct ax_train_data *d, int64_t sequences_per_step, bool *last);
+/* Epochs done after the sequences of this step, and whether it is the last of its epoch, which is counted
+ * if it has not been. */
+enum ax_status ax_train_epoch_after(struct ax_train_schedule *s, const struct ax_train_sequences *r,
+                                    const struct ax_train_data *d, int64_t sequences_per_step,
+                                    double *epochs, bool *last);
 
 /* ---- train_watch.c: implausible losses ---- */
 

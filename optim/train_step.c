@@ -66,9 +66,9 @@ static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
 
 /* ---- one step after the other ---- */
 
-static double epoch_after(const struct ax_train *t, bool *end) {
+static enum ax_status epoch_after(struct ax_train *t, double *epochs, bool *end) {
     const int64_t n = ax_train_sequences_per_step(t->o, t->rt->mesh.size[AX_ROLE_BATCH]);
-    return ax_train_epoch_after(&t->schedule, &t->sequences, &t->o->data, n, end);
+    return ax_train_epoch_after(&t->schedule, &t->sequences, &t->o->data, n, epochs, end);
 }
 
 /* The step of t->sequences is the run's last one so far. */
@@ -77,7 +77,7 @@ static enum ax_status done(struct ax_train *t, const struct ax_step_result *r,
     t->done++;
     t->tokens += t->sequences.n_tokens;
     t->trained += t->sequences.n_trained;
-    t->epoch = epoch_after(t, &t->epoch_ended);
+    AX_TRY(epoch_after(t, &t->epoch, &t->epoch_ended));
     if (isfinite(r->loss))
         t->out->loss = r->loss;
     return report(t, r, c);
@@ -155,7 +155,8 @@ static enum ax_status finish(struct ax_train *t, struct ax_train_cost *c) {
     AX_TRY(ax_step_finish(&t->step, lr, ax_train_watch_bound(t)));
     stop(c, t);
     c->seconds = ax_clock_now() - c->begin;
-    (void)epoch_after(t, &t->late.epoch_end);
+    double epochs;
+    AX_TRY(epoch_after(t, &epochs, &t->late.epoch_end));
     t->late.pending = true;
     t->late.cost = *c;
     swap_sequences(t);

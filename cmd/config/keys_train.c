@@ -8,9 +8,13 @@ const struct ax_config_key ax_config_keys_steps[] = {
            "Micro-batches per device whose gradients are summed into one step.", .dflt = "1"),
     AX_KEY("batch_size", AX_T_COUNT,
            "Rows per device and step; gradient_accumulation_steps then follows from it."),
-    AX_KEY("num_epochs", AX_T_POSITIVE, "Passes over the training set.", .dflt = "1.0"),
-    AX_KEY("max_steps", AX_T_INT | AX_RANGE(FROM_MINUS_ONE),
-           "Maximum number of steps; if -1 or unset, num_epochs decides."),
+    AX_KEY("num_epochs", AX_T_POSITIVE,
+           "Passes over the training set; if unset while max_steps is set, as many as those take.",
+           .dflt = "1.0"),
+    AX_KEY(
+        "max_steps", AX_T_INT | AX_RANGE(FROM_MINUS_ONE),
+        "Number of steps; if num_epochs is set, too, the run ends with the earlier of the two; if "
+        "-1 or unset, num_epochs decides."),
     AX_KEY("seed", AX_T_INDEX, "Seed for shuffling, dropout and new weights.", .dflt = "42"),
     AX_KEY("logging_steps", AX_T_COUNT,
            "Log every N steps; if unset, 1/200 of the run, but 1 to 10."),

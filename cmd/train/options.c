@@ -151,7 +151,6 @@ static void read_data(struct ax_train_setup *s) {
 
 /* ---- how often ---- */
 
-/* `per_epoch` = N times in each of num_epochs epochs is every 1 / (N · num_epochs) of the run. */
 static struct ax_cadence cadence(const struct ax_config *cfg, const char *steps,
                                  const char *strategy, const char *per_epoch) {
     const char *word =
@@ -160,11 +159,10 @@ static struct ax_cadence cadence(const struct ax_config *cfg, const char *steps,
         return (struct ax_cadence){AX_EACH_STEPS, ax_config_f64(cfg, "%s", steps)};
     if (ax_config_is_set(cfg, "%s", per_epoch)) {
         const double n = ax_config_f64(cfg, "%s", per_epoch);
-        const double share = n > 0 ? 1 / (n * ax_config_f64(cfg, "num_epochs")) : 0;
         if (!(n > 0))
             return (struct ax_cadence){.when = AX_NEVER};
-        return share < 1 && n != 1 ? (struct ax_cadence){AX_EACH_STEPS, share}
-                                   : (struct ax_cadence){.when = AX_EACH_EPOCH};
+        return n != 1 ? (struct ax_cadence){AX_EACH_PART, 1 / n}
+                      : (struct ax_cadence){.when = AX_EACH_EPOCH};
     }
     if (word && strcmp(word, "no") == 0)
         return (struct ax_cadence){.when = AX_NEVER};
@@ -349,8 +347,9 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     read_recompute(o, cfg);
     read_data(s);
     AX_TRY(ax_setup_rollout_read(&s->rollout, cfg, &s->data, s->planning ? NULL : s->base, o));
-    o->epochs = ax_config_f64(cfg, "num_epochs");
     o->max_steps = ax_config_has(cfg, "max_steps") ? ax_config_i64(cfg, "max_steps") : 0;
+    if (o->max_steps <= 0 || ax_config_is_set(cfg, "num_epochs"))
+        o->epochs = ax_config_f64(cfg, "num_epochs");
     AX_TRY(ax_train_optimizer_read(o, cfg));
     AX_TRY(ax_train_lr_read(o, cfg));
     AX_TRY(read_eval(s));

@@ -88,6 +88,8 @@ static void steps_of_epochs(void **state) {
     assert_int_equal(total(&c, 2, false, 21), 21);
     assert_int_equal(total(&c, 2, false, 22), 21);
     assert_int_equal(total(&c, 2, true, 1), 1);
+    assert_int_equal(total(&c, 0, false, 1000000000), 1000000000); /* alone */
+    assert_int_equal(total(&c, 0, true, 3), 3);
     ax_loader_free(c.loader);
     open_counted(&c, 90, 90, 90); /* 22 steps and a half: a share of the whole steps */
     assert_int_equal(total(&c, 1.5, true, 0), 33);
@@ -148,6 +150,13 @@ static void refused(void **state) {
 
 /* ---- where an epoch ends ---- */
 
+static double epoch_after(struct ax_train_schedule *s, const struct ax_train_sequences *r,
+                          const struct counted *c, bool *last) {
+    double epochs;
+    assert_int_equal(ax_train_epoch_after(s, r, &c->o.data, PER_STEP, &epochs, last), AX_OK);
+    return epochs;
+}
+
 /* Walks over the epochs as the training loop takes rows; the step of each at which it ends. */
 static void check_ends(struct counted *c, bool drop_last, const int64_t *ends) {
     c->o.epochs = 3;
@@ -159,16 +168,12 @@ static void check_ends(struct counted *c, bool drop_last, const int64_t *ends) {
             const struct ax_train_sequences r = {
                 .epoch = epoch, .index = index, .n = left < PER_STEP ? left : PER_STEP};
             bool last;
-            const double done = ax_train_epoch_after(&s, &r, &c->o.data, PER_STEP, &last);
+            const double done = epoch_after(&s, &r, c, &last);
             assert_int_equal(last, step == ends[epoch]);
             const double share = (double)(index + r.n) / (double)c->rows[epoch];
             assert_true(done == (last ? (double)(epoch + 1) : (double)epoch + share));
         }
     }
-    bool last = true; /* beyond what was counted nothing is known */
-    const struct ax_train_sequences r = {.epoch = 3, .index = 8, .n = 4};
-    assert_true(ax_train_epoch_after(&s, &r, &c->o.data, PER_STEP, &last) == 3);
-    assert_false(last);
     ax_train_schedule_free(&s);
 }
 
@@ -185,7 +190,66 @@ static void epochs_end_with_their_last_step(void **state) {
     ax_loader_free(c.loader);
 }
 
+/* max_steps alone: epochs end where they do, however many it takes; they are counted when they begin. Of
+ * streamed data nothing is known. */
+static void as_many_epochs_as_it_takes(void **state) {
+    (void)state;
+    struct counted c;
+    bool last;
+    open_counted(&c, 8, 9, 12); /* 2, 3 and 3 steps */
+    c.o.epochs = 0;
+    c.o.max_steps = 7;
+    struct ax_train_schedule s = make(&c, 1);
+    assert_int_equal(s.total, 7);
+    assert_int_equal(s.n_epochs, 1);
+    for (int64_t epoch = 0, step = 0; step < s.total; epoch++)
+        for (int64_t i = 0; i < c.rows[epoch] && step < s.total; i += PER_STEP, step++) {
+            const int64_t left = c.rows[epoch] - i, n = left < PER_STEP ? left : PER_STEP;
+            const struct ax_train_sequences r = {.epoch = epoch, .index = i, .n = n};
+            const double done = epoch_after(&s, &r, &c, &last);
+            assert_true(done == (double)epoch + (double)(i + n) / (double)c.rows[epoch]);
+            assert_int_equal(last, i + n == c.rows[epoch]);
+        }
+    assert_int_equal(s.n_epochs, 3);
+    ax_train_schedule_free(&s);
+    c.o.data.countable = false;
+    s = make(&c, 1);
+    const struct ax_train_sequences r = {.epoch = 3, .index = 8, .n = 4};
+    assert_true(epoch_after(&s, &r, &c, &last) == 3);
+    assert_false(last);
+    ax_train_schedule_free(&s);
+    ax_loader_free(c.loader);
+}
+
 /* ---- how often ---- */
+
+/* Parts of an epoch, rounded up, at most of the run. */
+static void times_per_epoch(void **state) {
+    (void)state;
+    static const struct {
+        double epochs;
+        int64_t max_steps, total;
+        double per_epoch;
+        int64_t every;
+    } cases[] = {{0, 25, 25, 2, 5},  {0, 25, 25, 3, 4},   {0, 25, 25, 0.5, 20}, {0, 5, 5, 2, 3},
+                 {2, 0, 20, 2, 5},   {2, 0, 20, 4, 3},    {2, 0, 20, 0.5, 20},  {2, 10, 10, 2, 3},
+                 {2, 90, 20, 2, 5},  {0.5, 0, 5, 2, 5},   {1, 0, 10, 10, 1},    {1, 0, 10, 99, 1},
+                 {1.5, 0, 15, 2, 5}, {0, 500, 500, 2, 5}, {3, 0, 30, 3, 4}};
+    struct counted c;
+    open_counted(&c, 40, 40, 40); /* 10 steps */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        c.o.epochs = cases[i].epochs;
+        c.o.max_steps = cases[i].max_steps;
+        c.o.save.when = (struct ax_cadence){AX_EACH_PART, 1 / cases[i].per_epoch};
+        struct ax_train_schedule s = make(&c, 1);
+        assert_int_equal(s.total, cases[i].total);
+        assert_string_equal(s.limit,
+                            cases[i].total == cases[i].max_steps ? "max_steps" : "num_epochs");
+        assert_int_equal(s.save_every, cases[i].every);
+        ax_train_schedule_free(&s);
+    }
+    ax_loader_free(c.loader);
+}
 
 static void cadences(void **state) {
     (void)state;
@@ -280,6 +344,8 @@ int main(void) {
         cmocka_unit_test(ranks_and_tokens),
         cmocka_unit_test(refused),
         cmocka_unit_test(epochs_end_with_their_last_step),
+        cmocka_unit_test(as_many_epochs_as_it_takes),
+        cmocka_unit_test(times_per_epoch),
         cmocka_unit_test(cadences),
         cmocka_unit_test(warmup),
         cmocka_unit_test(logging),
