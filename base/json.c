@@ -1,6 +1,7 @@
 /* Reads JSON. In order: parsing (scan, jansson, error position), then the getters. */
 #include "base/json.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -227,4 +228,8 @@ enum ax_status ax_json_str_or(struct ax_json v, const char *def, const char **ou
         return AX_OK;
     }
     return ax_json_str(v, out);
+}
+
+json_t *ax_json_number(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
 }

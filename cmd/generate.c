@@ -60,8 +60,8 @@ static void add_scores(const struct generate *g, int64_t i, json_t *row) {
     json_t *list = json_array();
     const int64_t first = i - i % g->samples;
     for (int64_t k = first; k < first + g->samples; k++)
-        json_array_append_new(list, ax_score_json(g->best.scores[k]));
-    json_object_set_new(row, "score", ax_score_json(g->best.scores[i]));
+        json_array_append_new(list, ax_json_number(g->best.scores[k]));
+    json_object_set_new(row, "score", ax_json_number(g->best.scores[i]));
     json_object_set_new(row, "scores", list);
 }
 
@@ -72,11 +72,12 @@ static enum ax_status print_json(const struct generate *g, int64_t i) {
     for (int64_t k = 0; k < s->n_new; k++)
         logprob += s->logprobs[k];
     const char *finish = a->stream.stopped ? "stop" : ax_finish_name(s->finish);
-    json_t *row = json_pack("{sI ss* sI ss# sI sI ss sf}", "prompt",
-                            (json_int_t)prompt_of(g, i)->row, "adapter", adapter_of(g, i), "sample",
-                            (json_int_t)(i % g->samples), "text", a->text.data ? a->text.data : "",
-                            (int)a->text.len, "prompt_tokens", (json_int_t)s->n_prompt, "tokens",
-                            (json_int_t)s->n_new, "finish", finish, "logprob", logprob);
+    json_t *row =
+        json_pack("{sI ss* sI ss# sI sI ss so}", "prompt", (json_int_t)prompt_of(g, i)->row,
+                  "adapter", adapter_of(g, i), "sample", (json_int_t)(i % g->samples), "text",
+                  a->text.data ? a->text.data : "", (int)a->text.len, "prompt_tokens",
+                  (json_int_t)s->n_prompt, "tokens", (json_int_t)s->n_new, "finish", finish,
+                  "logprob", ax_json_number(logprob));
     if (row && g->best.scores)
         add_scores(g, i, row);
     char *line = row ? json_dumps(row, JSON_COMPACT) : NULL;

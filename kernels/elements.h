@@ -20,10 +20,16 @@ struct ax_elements {
     enum ax_status (*read)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
     const struct ax_element_codes *codes; /* NULL: none */
+    const char *file, *name;              /* of a file's tensor, which must be finite; else NULL */
 };
 struct ax_elements ax_elements_of(enum ax_dtype dtype, const void *data); /* of an array */
-/* Converts elements [first, first + n) to `wanted`. Cannot fail for an array. */
+/* Converts elements [first, first + n) to `wanted`. Cannot fail for an array of no file. */
 enum ax_status ax_elements_read(const struct ax_elements *e, int64_t first, int64_t n,
                                 enum ax_dtype wanted, void *out);
+
+/* AX_ERR_DATA, with file and tensor, if one of n elements from `first` on, which were read, is infinite or
+ * NaN; but AX_OK for what is of no file, and with AXTRAIN_NONFINITE=allow in the environment. */
+enum ax_status ax_elements_check(const struct ax_elements *e, int64_t first, int64_t n,
+                                 const void *values);
 
 #endif

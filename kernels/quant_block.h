@@ -197,6 +197,11 @@ AX_ON_DEVICE static inline float ax_quant_clamped(enum ax_quant kind, float q) {
     return ax_quant_is_integer(kind) ? ax_clamp(q, ax_quant_least(kind), ax_quant_most(kind)) : q;
 }
 
+/* True for a code that files of others may have, and that our rounding never makes. */
+static inline bool ax_quant_is_nan(enum ax_quant kind, uint32_t code) {
+    return kind == AX_QUANT_FP8 && (code & 0x7fU) == 0x7fU;
+}
+
 /* The value that q stands for. */
 AX_ON_DEVICE static inline float ax_quant_value(enum ax_quant kind, float q,
                                                 const struct ax_quant_block *b) {

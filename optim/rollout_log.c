@@ -5,16 +5,12 @@
 #include "base/mem.h"
 #include "optim/rollout.h"
 
-static json_t *number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *rewards_json(const struct ax_rollout *r, int64_t i) {
     const int n = ax_rewards_count(r->o->rewards);
     json_t *all = json_object();
     for (int k = 0; all && k < n; k++)
         if (json_object_set_new(all, ax_rewards_name(r->o->rewards, k),
-                                number(r->rewards[i * n + k])) != 0) {
+                                ax_json_number(r->rewards[i * n + k])) != 0) {
             json_decref(all);
             return NULL;
         }

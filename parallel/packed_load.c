@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/finite.h"
+#include "kernels/quant_block.h"
 #include "kernels/scheme.h"
 #include "kernels/transfer.h"
 #include "parallel/packed.h"
@@ -80,9 +82,24 @@ static bool has_codes(enum ax_quant kind, int64_t block, const struct ax_element
            (kind == bytes ? file->block == block : file->block % block == 0);
 }
 
+/* What they mean must be as finite as what is read in other forms. */
+static enum ax_status check_codes(const struct stage *s) {
+    const struct ax_elements *from = s->source->global;
+    const enum ax_quant kind = (enum ax_quant)from->codes->quant;
+    int64_t bad = ax_first_nonfinite(AX_F32, s->scale, blocks_of(s)) * s->block;
+    for (int64_t i = s->n - 1; i >= 0; i--)
+        bad = ax_quant_is_nan(kind, s->codes[i]) ? i : bad;
+    if (bad >= s->n)
+        return AX_OK;
+    float value;
+    AX_TRY(from->read(from->ctx, s->first + bad, 1, &value));
+    return ax_elements_check(from, s->first + bad, 1, &value);
+}
+
 static enum ax_status read_codes(const struct stage *s) {
     const struct ax_elements *from = s->source->global;
     AX_TRY(from->codes->read(from->ctx, s->first, s->n, s->codes, s->scale));
+    AX_TRY(check_codes(s));
     for (int64_t i = 0; s->kind == AX_QUANT_INT4X2 && i < s->n; i += 2)
         s->codes[i / 2] = (unsigned char)(s->codes[i] << 4 | (s->codes[i + 1] & 15));
     return AX_OK;

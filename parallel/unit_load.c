@@ -2,7 +2,7 @@
 #include "parallel/unit.h"
 
 #define LOAD_PART  ((int64_t)1 << 17) /* elements that a thread reads per iteration */
-#define LOAD_CHUNK 4096               /* elements computed at a time */
+#define LOAD_CHUNK 4096               /* elements computed and checked at a time */
 
 /* The part of a parameter that this rank owns. */
 struct owned {
@@ -51,15 +51,16 @@ static void put_run(const struct kept *k, int64_t at, enum ax_dtype dtype, const
 static enum ax_status load_run(const struct kept *k, int64_t at, const struct ax_elements *from,
                                int64_t first, int64_t n) {
     double buffer[LOAD_CHUNK]; /* large enough for any dtype */
-    if (!from->read) {
-        const char *src = from->data;
-        put_run(k, at, from->dtype, src + (size_t)first * ax_dtype_size(from->dtype), n);
-        return AX_OK;
-    }
+    const char *file = from->data;
     for (int64_t i = 0, m; i < n; i += m) {
+        const void *src = file + (size_t)(first + i) * ax_dtype_size(from->dtype);
         m = n - i < LOAD_CHUNK ? n - i : LOAD_CHUNK;
-        AX_TRY(from->read(from->ctx, first + i, m, buffer));
-        put_run(k, at + i, from->dtype, buffer, m);
+        if (from->read) {
+            AX_TRY(from->read(from->ctx, first + i, m, buffer));
+            src = buffer;
+        }
+        put_run(k, at + i, from->dtype, src, m);
+        AX_TRY(ax_elements_check(from, first + i, m, src)); /* while the cache has it */
     }
     return AX_OK;
 }

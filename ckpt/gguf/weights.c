@@ -335,6 +335,7 @@ enum ax_status ax_gguf_weights_entries(const struct ax_gguf_weights *w, struct a
         const struct ax_st_output *o = &w->outputs[i];
         struct ax_st_entry *e = &entries[i];
         *e = (struct ax_st_entry){.name = w->sources[i].name,
+                                  .file = w->sources[i].file->path,
                                   .dtype = o->dtype,
                                   .ndim = o->ndim,
                                   .numel = numel(o),

@@ -2,6 +2,7 @@
  * config.json. */
 #include "ckpt/hf/compressed_matrix.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +63,10 @@ static enum ax_status read_matrix(void *ctx, int64_t first, int64_t n, void *out
             current = scale_of(m, i);
             b = block_at(m, current);
         }
-        values[i - first] =
-            ax_quant_value(m->f.kind, ax_quant_of_code(m->f.kind, code_at(m, i)), &b);
+        const uint32_t code = code_at(m, i);
+        values[i - first] = ax_quant_is_nan(m->f.kind, code)
+                                ? NAN
+                                : ax_quant_value(m->f.kind, ax_quant_of_code(m->f.kind, code), &b);
     }
     return AX_OK;
 }
@@ -169,6 +172,7 @@ static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compre
     c->n_matrices++;
     struct ax_st_entry *e = &c->entries[c->n++];
     *e = (struct ax_st_entry){.name = m->name,
+                              .file = codes->file,
                               .dtype = AX_F32,
                               .ndim = 2,
                               .shape = {m->rows, m->cols},

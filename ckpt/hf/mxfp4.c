@@ -64,7 +64,8 @@ static enum ax_status make_entry(const struct ax_hf *hf, const struct ax_st_entr
                                   .scales = scales->data,
                                   .in = blocks->shape[2] * GROUP,
                                   .out = blocks->shape[1]};
-    *e = (struct ax_st_entry){.dtype = AX_BF16,
+    *e = (struct ax_st_entry){.file = blocks->file,
+                              .dtype = AX_BF16,
                               .ndim = 3,
                               .shape = {blocks->shape[0], s->in, s->out},
                               .numel = 2 * blocks->numel,

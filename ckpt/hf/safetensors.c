@@ -144,6 +144,7 @@ static enum ax_status read_header(struct ax_safetensors *st, const char *name, s
         }
         AX_TRY(reserve(st, name, &cap));
         st->n++;
+        st->entries[st->n - 1].file = name;
         AX_TRY(read_entry(v, key, &st->entries[st->n - 1], data, data_len));
     }
     AX_TRY(check_cover(st, name, data, data_len));
@@ -190,7 +191,7 @@ enum ax_status ax_safetensors_open(struct ax_safetensors *st, const char *path) 
     enum ax_status status;
     AX_TRY_GOTO(ax_strdup(&st->path, path), status, fail);
     AX_TRY_GOTO(ax_map_file(&st->map, path), status, fail);
-    AX_TRY_GOTO(parse(st, path, st->map.data, st->map.len), status, fail);
+    AX_TRY_GOTO(parse(st, st->path, st->map.data, st->map.len), status, fail);
     return AX_OK;
 fail:
     ax_safetensors_close(st);

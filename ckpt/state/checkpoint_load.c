@@ -69,6 +69,10 @@ static enum ax_status shard_data(struct ax_checkpoint_reader *o,
                       e ? "different from the manifest" : "missing");
     else
         *data = e->data;
+    if (st == AX_OK) { /* unless it is, training would go on with it */
+        const struct ax_elements values = ax_st_elements(e);
+        st = ax_elements_check(&values, 0, e->numel, e->data);
+    }
 done:
     ax_free(key);
     ax_free(path);

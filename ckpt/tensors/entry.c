@@ -5,7 +5,13 @@
 #include "base/io.h"
 
 struct ax_elements ax_st_elements(const struct ax_st_entry *e) {
-    return (struct ax_elements){e->dtype, e->data, e->read, e->ctx, e->codes};
+    return (struct ax_elements){.dtype = e->dtype,
+                                .data = e->data,
+                                .read = e->read,
+                                .ctx = e->ctx,
+                                .codes = e->codes,
+                                .file = e->file,
+                                .name = e->name};
 }
 
 enum ax_status ax_st_read(const struct ax_st_entry *e, int64_t first, int64_t n,

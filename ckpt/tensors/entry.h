@@ -8,6 +8,7 @@
 
 struct ax_st_entry {
     char *name;
+    const char *file;    /* that it is in */
     enum ax_dtype dtype; /* F64 F32 F16 BF16 I64 I32 I8 U8; BOOL reads as U8 */
     bool e4m3;           /* U8 that are the bits of such numbers: F8_E4M3 */
     int ndim;

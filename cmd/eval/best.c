@@ -71,7 +71,7 @@ json_t *ax_eval_best_json(const struct ax_eval *e) {
     for (size_t i = 0; i < e->n_rows; i++) {
         json_t *of = e->prompts[i] ? json_array() : NULL;
         for (int64_t k = 0; k < b->args.n && of; k++)
-            json_array_append_new(of, ax_score_json(b->of.scores[at++]));
+            json_array_append_new(of, ax_json_number(b->of.scores[at++]));
         if (of)
             json_array_append_new(scores, of);
     }
@@ -89,7 +89,7 @@ void ax_eval_best_add_row(const struct ax_eval *e, const struct ax_eval_answer *
         json_array_append_new(list,
                               json_pack("{ss% so sb so}", "answer", s->text, s->len, "final_answer",
                                         s->got[0] ? json_string(s->got) : json_null(), "solved",
-                                        s->right, "score", ax_score_json(s->score)));
+                                        s->right, "score", ax_json_number(s->score)));
     }
     json_t *more =
         json_pack("{sI sI sb sI sb so}", "correct", (json_int_t)a->correct, "majority",

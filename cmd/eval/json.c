@@ -22,11 +22,12 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
     const struct ax_eval_row *r = &e->rows[i];
     const struct ax_eval_document *s = &r->score;
     char where[512];
-    json_t *v = json_pack("{ss* sI ss* sI sI so sf}", "adapter", turn_name(e, t), "row",
-                          (json_int_t)i, "where", ax_eval_where(e, r, where, sizeof where),
-                          "tokens", (json_int_t)s->tokens, "trained_tokens", (json_int_t)s->trained,
-                          "mean_nll", s->weight > 0 ? json_real(s->nll / s->weight) : json_null(),
-                          "accuracy", ax_eval_per((double)s->correct, (double)s->trained));
+    json_t *v =
+        json_pack("{ss* sI ss* sI sI so sf}", "adapter", turn_name(e, t), "row", (json_int_t)i,
+                  "where", ax_eval_where(e, r, where, sizeof where), "tokens",
+                  (json_int_t)s->tokens, "trained_tokens", (json_int_t)s->trained, "mean_nll",
+                  s->weight > 0 ? ax_json_number(s->nll / s->weight) : json_null(), "accuracy",
+                  ax_eval_per((double)s->correct, (double)s->trained));
     if (!v || !e->solve || !r->answer.want[0])
         return v;
     const struct ax_eval_answer *a = &r->answer;
@@ -55,11 +56,11 @@ enum ax_status ax_eval_print_rows(struct ax_eval *e, const struct ax_eval_turn *
 /* Adds to v what differs between turns. */
 static void add_turn(json_t *v, const struct ax_eval *e, const struct ax_eval_turn *t) {
     const struct ax_eval_result *r = &t->result;
-    json_object_set_new(v, "mean_nll", json_real(r->loss));
-    json_object_set_new(v, "perplexity", json_real(r->perplexity));
-    json_object_set_new(v, "accuracy", json_real(r->accuracy));
+    json_object_set_new(v, "mean_nll", ax_json_number(r->loss));
+    json_object_set_new(v, "perplexity", ax_json_number(r->perplexity));
+    json_object_set_new(v, "accuracy", ax_json_number(r->accuracy));
     json_object_set_new(v, "tokens_per_second",
-                        json_real(ax_eval_per((double)r->tokens, r->seconds)));
+                        ax_json_number(ax_eval_per((double)r->tokens, r->seconds)));
     if (e->best.args.n > 0)
         json_object_set_new(v, "best_of", ax_eval_best_json(e));
     if (e->pass_options.samples > 0)

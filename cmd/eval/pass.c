@@ -197,7 +197,7 @@ json_t *ax_eval_pass_json(const struct ax_eval *e, const struct ax_eval_pass *p)
     char k[24];
     for (int i = 0; i < o->n_at; i++) {
         (void)snprintf(k, sizeof k, "%lld", (long long)o->at[i]);
-        json_object_set_new(at, k, json_real(p->at[i]));
+        json_object_set_new(at, k, ax_json_number(p->at[i]));
     }
     return json_pack("{so sI sI sI sI sI sf sf sI sf sI}", "pass_at", at, "asked",
                      (json_int_t)e->n_answers, "samples", (json_int_t)o->samples, "correct",

@@ -11,13 +11,13 @@ static void add_steps(json_t *v, const double *p, size_t n) {
     json_t *list = json_array();
     size_t error = 0;
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_real(p[i]));
+        json_array_append_new(list, ax_json_number(p[i]));
     while (error < n && p[error] >= 0.5)
         error++;
     json_object_set_new(v, "steps", list);
     for (int by = 0; by < AX_SCORE_BYS; by++)
         json_object_set_new(v, ax_score_by_names[by],
-                            json_real(ax_score_steps((enum ax_score_by)by, p, n)));
+                            ax_json_number(ax_score_steps((enum ax_score_by)by, p, n)));
     json_object_set_new(v, "first_error", json_integer(error < n ? (json_int_t)error : -1));
 }
 
@@ -32,10 +32,10 @@ enum ax_status ax_score_put_rows(const struct ax_score *s, struct ax_buf *out) {
         if (s->scorer.kind == &ax_classifier_prm) {
             add_steps(v, scores, r->n);
         } else if (r->n == 1) {
-            json_object_set_new(v, "score", json_real(scores[0]));
+            json_object_set_new(v, "score", ax_json_number(scores[0]));
         } else {
-            json_object_set_new(v, "chosen", json_real(scores[0]));
-            json_object_set_new(v, "rejected", json_real(scores[1]));
+            json_object_set_new(v, "chosen", ax_json_number(scores[0]));
+            json_object_set_new(v, "rejected", ax_json_number(scores[1]));
         }
         AX_TRY(ax_eval_put_json(out, v, JSON_COMPACT));
     }
@@ -61,7 +61,7 @@ static enum ax_status put_total(const char *task, size_t rows, const struct line
             json_object_set_new(v, l->name,
                                 l->kind == COUNT && isfinite(l->value)
                                     ? json_integer((json_int_t)l->value)
-                                    : ax_score_json(l->value));
+                                    : ax_json_number(l->value));
         else if (isfinite(l->value) && l->kind == PERCENT)
             AX_TRY(ax_buf_printf(out, "%-24s %.2f %%\n", l->text, 100 * l->value));
         else if (isfinite(l->value))

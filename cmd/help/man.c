@@ -13,6 +13,9 @@ static const struct {
      "Instruction set: avx2, avx512, avx512bf16, amx or amx-emulated (for tests), "
      "on ARM neon; by default the "
      "best, amx only if a check of its products passes. If the machine lacks it, commands fail."},
+    {"AXTRAIN_NONFINITE", "With \"allow\", files whose weights contain NaN or infinity are read, "
+                          "for a look at them; they are "
+                          "still not trained from."},
     {"AXTRAIN_TOKEN_FILE, AXTRAIN_TOKEN",
      "Secret of the ranks of a job, where axtrain launch does not make one: a file that only its "
      "owner can read, or the text itself."},

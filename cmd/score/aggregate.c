@@ -27,7 +27,3 @@ double ax_score_steps(enum ax_score_by by, const double *p, size_t n) {
                                      [AX_SCORE_LAST] = n > 0 ? p[n - 1] : 1};
     return of[by];
 }
-
-json_t *ax_score_json(double score) {
-    return isfinite(score) ? json_real(score) : json_null();
-}

@@ -2,8 +2,6 @@
 #ifndef AX_CMD_SCORE_AGGREGATE_H
 #define AX_CMD_SCORE_AGGREGATE_H
 
-#include <jansson.h>
-
 #include <stddef.h>
 
 #include "base/status.h"
@@ -15,8 +13,5 @@ extern const char *const ax_score_by_names[AX_SCORE_BYS]; /* "min", "product", "
 enum ax_status ax_score_by_parse(const char *option, const char *name, enum ax_score_by *out);
 /* 1 if there are no steps. */
 double ax_score_steps(enum ax_score_by by, const double *p, size_t n);
-
-/* A score in JSON: null for NaN, which is none. */
-json_t *ax_score_json(double score);
 
 #endif

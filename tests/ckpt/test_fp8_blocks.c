@@ -12,7 +12,12 @@
 
 enum { ROWS = 5, COLS = 7, HIGH = 2, WIDE = 4, DOWN = 3, ACROSS = 2 };
 
+#define OTHER 7             /* the element that has … */
+static int other_code = -1; /* … another code */
+
 static unsigned char code_of(int64_t i) {
+    if (i == OTHER && other_code >= 0)
+        return (unsigned char)other_code;
     return (unsigned char)(i * 37 % 127 + i % 2 * 128); /* 127 and 255 are no numbers */
 }
 
@@ -74,6 +79,23 @@ static void values_are_codes_times_scales(void **state) {
     ax_hf_close(&hf);
 }
 
+/* 0x7f and 0xff are no numbers. */
+static void codes_without_a_value_are_refused(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    float v[ROWS * COLS];
+    for (int k = 0; k < 2; k++) {
+        other_code = k ? 0xff : 0x7f;
+        assert_int_equal(open_made(&hf, BLOCKS, "a.weight_scale_inv", ACROSS), AX_OK);
+        other_code = -1;
+        const struct ax_st_entry *e = ax_hf_find(&hf, "a.weight");
+        assert_int_equal(ax_st_read(e, 0, OTHER, AX_F32, v), AX_OK);
+        assert_int_equal(ax_st_read(e, 0, e->numel, AX_F32, v), AX_ERR_DATA);
+        assert_mentions("model.safetensors: tensor a.weight: element 7 is nan");
+        ax_hf_close(&hf);
+    }
+}
+
 static void mistakes_are_named(void **state) {
     (void)state;
     static const struct {
@@ -100,6 +122,7 @@ static void mistakes_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_codes_times_scales),
+        cmocka_unit_test(codes_without_a_value_are_refused),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

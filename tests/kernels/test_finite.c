@@ -42,15 +42,16 @@ static void check(struct place *p, struct ax_tensor t, int64_t first, int64_t se
 }
 
 static void check_sizes(struct place *p) {
-    static const enum ax_dtype dtypes[] = {AX_F64, AX_F32, AX_BF16};
+    static const enum ax_dtype dtypes[] = {AX_F64, AX_F32, AX_BF16, AX_F16};
     static const int64_t sizes[] = {2, 77, LARGE};
-    for (int d = 0; d < 3; d++) {
+    for (int d = 0; d < 4; d++) {
         const enum ax_dtype dtype = dtypes[d];
+        const double largest = dtype == AX_F16 ? 65504 : 3.3895313892515355e38;
         for (int s = 0; s < 3; s++) {
             const int64_t n = sizes[s];
             struct ax_tensor t = ax_tensor_1d(dtype, p->host, n);
             for (int64_t i = 0; i < n; i++) /* the largest of bfloat16 is a number */
-                ax_store(dtype, p->host, i, i % 3 == 0 ? 3.3895313892515355e38 : -1e-40);
+                ax_store(dtype, p->host, i, i % 3 == 0 ? largest : -1e-40);
             expect(p, t, -1, 0);
             check(p, t, 0, n - 1, NAN);
             check(p, t, n / 2 - 1, n / 2, INFINITY);
