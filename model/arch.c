@@ -8,6 +8,7 @@
 
 #include "base/io.h"
 #include "base/io_path.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/hf/config.h"
 #include "ckpt/hf/kept.h"
@@ -263,6 +264,29 @@ static enum ax_status refuse_missing(const char *dir) {
     return ax_error(AX_ERR_IO, "%s/config.json: cannot open: %s", dir, strerror(ENOENT));
 }
 
+/* A tied model whose folder has a head of its own, as some merges leave it, has that head (transformers, too,
+ * keeps it). */
+static enum ax_status look_at_head(struct ax_arch *arch, const char *dir) {
+    struct ax_hf hf;
+    if (!arch->tied || arch->classifier)
+        return AX_OK;
+    enum ax_status st = ax_hf_open(&hf, dir);
+    if (st != AX_OK && st != AX_ERR_NOMEM) { /* whoever needs the weights will say so */
+        ax_error_clear();
+        return AX_OK;
+    }
+    AX_TRY(st);
+    st = ax_hf_unties(&hf, &arch->unties);
+    ax_hf_close(&hf);
+    arch->tied = !arch->unties;
+    if (arch->unties)
+        ax_log_info(
+            "%s: lm_head.weight is kept, though tie_word_embeddings is true: it differs from "
+            "the embedding",
+            dir);
+    return st;
+}
+
 enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const json_t *fields) {
     *arch = (struct ax_arch){0};
     struct ax_json_doc doc = {0};
@@ -275,6 +299,8 @@ enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const j
         AX_TRY_GOTO(doc.root ? AX_OK : refuse_missing(path), st, done);
     }
     AX_TRY_GOTO(ax_arch_parse_file(arch, &doc, fields), st, done);
+    if (!ax_arch_path_is_config(path))
+        AX_TRY_GOTO(look_at_head(arch, path), st, done);
 done:
     ax_json_free(&doc);
     return st;

@@ -107,6 +107,7 @@ struct ax_arch {
     int64_t max_positions;
     double norm_eps;
     bool tied;                              /* lm_head is embed_tokens */
+    bool unties;                            /* not tied, against its config: the weights differ */
     const struct ax_classifier *classifier; /* NULL: a language model (classifier.h) */
     int64_t
         n_labels; /* of a classifier: rows of score.weight, which it has instead of lm_head; or 0 */

@@ -177,6 +177,57 @@ enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes) {
     return st;
 }
 
+/* ---- the embedding and the head ---- */
+
+#define EMBEDDING "model.embed_tokens.weight"
+#define HEAD      "lm_head.weight"
+
+static int by_name(const void *x, const void *y) {
+    return strcmp(((const struct ax_st_entry *)x)->name, ((const struct ax_st_entry *)y)->name);
+}
+
+static enum ax_status name_embedding(struct ax_hf *hf) {
+    static char name[] = EMBEDDING;
+    const struct ax_st_entry *head = ax_hf_find(hf, HEAD);
+    const int n = ax_hf_count(hf);
+    if (!head || ax_hf_find(hf, EMBEDDING))
+        return AX_OK;
+    AX_TRY(ax_alloc(&hf->renamed, (size_t)n, sizeof *hf->renamed));
+    for (int i = 0; i < n; i++) {
+        hf->renamed[i] = *ax_hf_at(hf, i);
+        if (ax_hf_at(hf, i) == head)
+            hf->renamed[i].name = name;
+    }
+    qsort(hf->renamed, (size_t)n, sizeof *hf->renamed, by_name);
+    hf->entries = hf->renamed;
+    hf->n_entries = n;
+    return AX_OK;
+}
+
+enum ax_status ax_hf_unties(const struct ax_hf *hf, bool *yes) {
+    enum { PIECE = 1 << 14 };
+    const struct ax_st_entry *a = ax_hf_find(hf, EMBEDDING), *b = ax_hf_find(hf, HEAD);
+    float *values;
+    enum ax_status st = AX_OK;
+    *yes = a && b && a->numel != b->numel;
+    if (!a || !b || *yes)
+        return AX_OK;
+    if (a->dtype == b->dtype && a->data && b->data) {
+        *yes = memcmp(a->data, b->data, a->bytes) != 0;
+        return AX_OK;
+    }
+    AX_TRY(ax_alloc(&values, 2 * PIECE, sizeof *values));
+    for (int64_t i = 0, n; st == AX_OK && !*yes && i < a->numel; i += n) {
+        n = a->numel - i < PIECE ? a->numel - i : PIECE;
+        st = ax_st_read(a, i, n, AX_F32, values);
+        if (st == AX_OK)
+            st = ax_st_read(b, i, n, AX_F32, values + PIECE);
+        *yes = st == AX_OK && memcmp(values, values + PIECE, (size_t)n * sizeof *values) != 0;
+    }
+    ax_free(values);
+    return st;
+}
+
 enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir) {
     *hf = (struct ax_hf){0};
     enum ax_status st;
@@ -187,6 +238,7 @@ enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir) {
     else
         AX_TRY_GOTO(open_single(hf, dir), st, fail);
     AX_TRY_GOTO(open_stored(hf), st, fail);
+    AX_TRY_GOTO(name_embedding(hf), st, fail);
     return AX_OK;
 fail:
     ax_hf_close(hf);
@@ -202,6 +254,7 @@ void ax_hf_close(struct ax_hf *hf) {
     if (hf->compressed)
         ax_compressed_close(hf->compressed);
     ax_free(hf->compressed);
+    ax_free(hf->renamed);
     ax_free(hf->files);
     ax_free(hf->dir);
     *hf = (struct ax_hf){0};

@@ -34,6 +34,7 @@ struct ax_hf {
     struct ax_safetensors *files;
     int n_entries;
     const struct ax_st_entry *entries; /* in place of the files'; NULL: those are it. Of one of … */
+    struct ax_st_entry *renamed;
     struct ax_hf_gguf *gguf;
     struct ax_hf_mxfp4 *mxfp4;
     struct ax_compressed *compressed;
@@ -57,6 +58,10 @@ const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name);
 /* Is it a folder of a model that contains a text model (wrapped.h)? */
 enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes);
 int ax_hf_count(const struct ax_hf *hf);
+/* Has it a head whose values are not the embedding's? Weights decide, whatever config.json says of ties.
+ * Where a head is all there is, under its name, as safetensors.torch.save_model writes what is tied, it
+ * is the embedding and opened as such. */
+enum ax_status ax_hf_unties(const struct ax_hf *hf, bool *yes);
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i);
 
 /* A side file with new contents. */

@@ -118,7 +118,7 @@ static enum ax_status check_answers(const struct merge *w) {
 static enum ax_status config_edits(const struct merge *w, json_t **out) {
     *out = json_object();
     bool ok = *out != NULL;
-    if (w->unties)
+    if (w->unties || w->arch.unties)
         ok = ok && json_object_set_new(*out, "tie_word_embeddings", json_false()) == 0;
     if (w->arch.vocab_stored > 0)
         ok = ok && json_object_set_new(*out, "vocab_size", json_integer(w->arch.vocab_size)) == 0;

@@ -216,7 +216,7 @@ static enum ax_status write_folder(struct work *w) {
     AX_TRY(ax_compressed_config(&w->m->scheme, &config));
     enum ax_status st = ignore_others(w, config);
     if (json_object_set_new(edits, "quantization_config", config) != 0 ||
-        (w->arch.tied && w->m->scheme.head &&
+        ((w->arch.unties || (w->arch.tied && w->m->scheme.head)) &&
          json_object_set_new(edits, "tie_word_embeddings", json_false()) != 0))
         st = ax_error(AX_ERR_NOMEM, "out of memory for config.json");
     const struct ax_hf_save save = {.dir = w->m->dst,

@@ -39,7 +39,13 @@ static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
     const enum ax_status st = ax_arch_load_with(&s->arch, folder, s->config_edits);
     ax_lock_drop(&use);
     ax_free(folder);
-    return st;
+    AX_TRY(st);
+    if (s->arch.unties && ax_config_bool(s->cfg, "reinit_weights")) /* there are no weights */
+        s->arch.tied = !(s->arch.unties = false);
+    if (s->arch.unties &&
+        json_object_set_new(s->config_edits, "tie_word_embeddings", json_false()) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    return AX_OK;
 }
 
 static enum ax_status open_arch(struct ax_train_setup *s) {

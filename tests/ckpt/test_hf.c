@@ -193,12 +193,86 @@ static void a_folder_that_a_crash_moved_aside_is_found(void **state) {
     assert_false(ax_path_exists(in_dir("crashed.tmp-999999999")));
 }
 
+/* What is tied is one tensor, under the name that safetensors.torch.save_model kept. */
+static void a_head_alone_is_the_embedding(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    struct ax_st_output t[N];
+    bool unties = true;
+    make_tensors(t);
+    write_model("head", 0, N - 1, t + 1); /* without the embedding */
+    assert_int_equal(ax_hf_open(&hf, in_dir("head")), AX_OK);
+    assert_int_equal(ax_hf_count(&hf), N - 1);
+    assert_null(ax_hf_find(&hf, "lm_head.weight"));
+    const struct ax_st_entry *e = ax_hf_find(&hf, "model.embed_tokens.weight");
+    t[4].name = "model.embed_tokens.weight";
+    assert_tensor(e, &t[4]);
+    assert_tensor(ax_hf_find(&hf, "model.norm.weight"), &t[3]);
+    assert_int_equal(ax_hf_unties(&hf, &unties), AX_OK);
+    assert_false(unties);
+    ax_hf_close(&hf);
+}
+
+/* n elements, of which the last is not 0. */
+struct values {
+    enum ax_dtype dtype;
+    int64_t n;
+    double last;
+};
+
+static enum ax_status fill_last(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct values *v = ctx;
+    for (int64_t i = 0; i < n; i++)
+        ax_store(v->dtype, out, i, first + i == v->n - 1 ? v->last : 0);
+    return AX_OK;
+}
+
+static void values_decide_what_is_tied(void **state) {
+    (void)state;
+    static const struct {
+        enum ax_dtype dtype;
+        double last;
+        int64_t rows;
+        bool unties;
+    } heads[] = {{AX_BF16, 1, 5000, false},
+                 {AX_BF16, 2, 5000, true},
+                 {AX_F32, 1, 5000, false},
+                 {AX_F32, 2, 5000, true},
+                 {AX_BF16, 1, 5001, true}};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        struct values of[2] = {{AX_BF16, 20000, 1},
+                               {heads[i].dtype, 4 * heads[i].rows, heads[i].last}};
+        const struct ax_st_output t[] = {{.name = "model.embed_tokens.weight",
+                                          .dtype = AX_BF16,
+                                          .ndim = 2,
+                                          .shape = {5000, 4},
+                                          .fill = fill_last,
+                                          .ctx = &of[0]},
+                                         {.name = "lm_head.weight",
+                                          .dtype = heads[i].dtype,
+                                          .ndim = 2,
+                                          .shape = {heads[i].rows, 4},
+                                          .fill = fill_last,
+                                          .ctx = &of[1]}};
+        struct ax_hf hf;
+        bool unties = !heads[i].unties;
+        write_model("heads", 0, 2, t);
+        assert_int_equal(ax_hf_open(&hf, in_dir("heads")), AX_OK);
+        assert_int_equal(ax_hf_unties(&hf, &unties), AX_OK);
+        assert_int_equal(unties, heads[i].unties);
+        ax_hf_close(&hf);
+        assert_int_equal(ax_remove_tree(in_dir("heads")), AX_OK);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_file_comes_back),
         cmocka_unit_test(shards_come_back_at_every_limit),
         cmocka_unit_test(the_index_says_where_everything_is),
         cmocka_unit_test(bare_names_are_found),
+        cmocka_unit_test(a_head_alone_is_the_embedding),
+        cmocka_unit_test(values_decide_what_is_tied),
         cmocka_unit_test(the_links_of_a_hub_cache_are_followed),
         cmocka_unit_test(a_link_to_no_file_is_refused),
         cmocka_unit_test(what_is_missing_is_named),
