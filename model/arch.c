@@ -215,25 +215,7 @@ bool ax_arch_path_is_config(const char *path) {
     return ax_path_ends_in(path, ".json");
 }
 
-enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file) {
-    static const char *const defaulted[] = {"output_router_logits", "router_aux_loss_coef",
-                                            "rope_scaling", "rope_theta", "sliding_window"};
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)fields, name, v) {
-        bool known = json_object_get(config, name) != NULL;
-        for (size_t i = 0; i < sizeof defaulted / sizeof *defaulted; i++)
-            known = known || strcmp(name, defaulted[i]) == 0;
-        if (!known)
-            return ax_error(AX_ERR_CONFIG, "%s: no such field in %s; see model_config", name, file);
-        if (json_object_set(config, name, v) != 0)
-            return ax_error(AX_ERR_NOMEM, "out of memory for the fields of a config.json");
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc,
-                                  const json_t *fields) {
+enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc, json_t *fields) {
     const struct ax_wrapper *wrapper;
     struct ax_json text;
     *arch = (struct ax_arch){0};
@@ -287,7 +269,7 @@ static enum ax_status look_at_head(struct ax_arch *arch, const char *dir) {
     return st;
 }
 
-enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const json_t *fields) {
+enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, json_t *fields) {
     *arch = (struct ax_arch){0};
     struct ax_json_doc doc = {0};
     enum ax_status st;

@@ -145,8 +145,7 @@ struct ax_arch {
 enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
 /* Of a file's contents, which may also be of a model that contains a text model: that is parsed, with
  * `fields` (an object, or NULL) over its config. Changes `doc`. */
-enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc,
-                                  const json_t *fields);
+enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc, json_t *fields);
 /* "llama", or of a text model in another, "qwen2 in qwen2_vl"; for messages. */
 const char *ax_arch_type(const struct ax_arch *arch, char *buf, size_t size);
 /* The activation that a config names under `key`, or the usual one. AX_ERR_UNSUPPORTED: another. */
@@ -157,10 +156,10 @@ bool ax_arch_path_is_config(const char *path);
 /* Reads DIR/config.json, or `path` itself if it is a file. */
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path);
 /* The same with `fields` (an object, or NULL) over the file's. */
-enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const json_t *fields);
-/* Puts `fields` into a config. AX_ERR_CONFIG for a field that the config lacks (the message
+enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, json_t *fields);
+/* Puts `fields` into a config, in its spelling (transformers 4 or 5), which they then have, too. AX_ERR_CONFIG for a field that the config lacks (the message
  * names `file`), except for those that Hugging Face leaves out at their defaults. */
-enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file);
+enum ax_status ax_arch_override(json_t *config, json_t *fields, const char *file);
 void ax_arch_free(struct ax_arch *arch);
 
 /* The same with only the first layer of each kind, whose number is as[i] for layer i; `each`: all layers are kinds of

@@ -12,7 +12,8 @@ const struct ax_config_key ax_config_keys_model[] = {
         "Class name as in config.json's architectures; selects the head, otherwise only checked."),
     AX_KEY("model_revision", AX_T_STR, "Revision of the hub id: a branch, tag or commit."),
     AX_KEY("model_config", AX_T_OPTIONS,
-           "Fields of the model's config.json to override, under their own names; "
+           "Fields of the model's config.json to override, under their own names (rope_theta and "
+           "rope_scaling also where the file has rope_parameters); "
            "output_router_logits: true trains the routers' balancing loss too."),
     AX_KEY("num_labels", AX_T_COUNT,
            "Number of outputs of a classification head; 1 with reward_model, 2 with "

@@ -97,7 +97,7 @@ void ax_base_model_free(struct ax_base_model *m) {
     *m = (struct ax_base_model){0};
 }
 
-static enum ax_status gguf_arch(struct ax_arch *arch, const char *path, const json_t *fields) {
+static enum ax_status gguf_arch(struct ax_arch *arch, const char *path, json_t *fields) {
     struct ax_gguf file;
     struct ax_gguf_model m;
     json_t *config = NULL;
@@ -117,7 +117,7 @@ static enum ax_status gguf_arch(struct ax_arch *arch, const char *path, const js
 }
 
 enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision,
-                                  const json_t *fields) {
+                                  json_t *fields) {
     struct ax_base_model m;
     if (ax_arch_path_is_config(name))
         return ax_arch_load_with(arch, name, fields);

@@ -32,7 +32,7 @@ void ax_base_model_free(struct ax_base_model *m); /* safe on a zeroed one */
 /* Its architecture, from config.json or the GGUF file's metadata with `fields` (ax_arch_override)
  * over it; needs no weights, converts and downloads none. */
 enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision,
-                                  const json_t *fields);
+                                  json_t *fields);
 
 /* The folder for files that can be created again: XDG_CACHE_HOME/axtrain or ~/.cache/axtrain. */
 enum ax_status ax_base_model_cache(char **out);

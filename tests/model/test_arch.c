@@ -628,6 +628,87 @@ static void fields_over_the_file_s(void **state) {
     json_decref(config_json);
 }
 
+/* Fields have an effect, or are refused, in whatever spelling the file has its own; and are then in the
+ * file's. */
+static void fields_in_both_spellings(void **state) {
+    (void)state;
+#define OLD "{\"model_type\": \"llama\", \"rope_theta\": 500.0, \"rope_scaling\": null, " SMALL "}"
+#define NEW                                                                                        \
+    "{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"default\", "               \
+    "\"rope_theta\": 500.0}, " SMALL "}"
+#define LINEAR                                                                                     \
+    "{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": "    \
+    "2.0, \"rope_theta\": 500.0, \"partial_rotary_factor\": 0.5}, " SMALL "}"
+    static const struct {
+        const char *config, *fields;
+        double theta;
+        enum ax_rope_kind kind;
+        double factor;
+        const char *after; /* the fields */
+    } cases[] = {
+        {OLD, "{\"rope_theta\": 5.0}", 5, AX_ROPE_DEFAULT, 1, "{\"rope_theta\": 5.0}"},
+        {NEW, "{\"rope_theta\": 5.0}", 5, AX_ROPE_DEFAULT, 1,
+         "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 5.0}}"},
+        {OLD, "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}}", 500,
+         AX_ROPE_LINEAR, 4, "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}}"},
+        {NEW, "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4.0}}", 500, AX_ROPE_LINEAR, 4,
+         "{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 4.0, \"rope_theta\": "
+         "500.0}}"},
+        {NEW,
+         "{\"rope_theta\": 5.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}}", 5,
+         AX_ROPE_LINEAR, 4,
+         "{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 4.0, \"rope_theta\": "
+         "5.0}}"},
+        {LINEAR, "{\"rope_scaling\": null}", 500, AX_ROPE_DEFAULT, 1,
+         "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 500.0, "
+         "\"partial_rotary_factor\": 0.5}}"},
+        {LINEAR, "{\"rope_theta\": 5.0}", 5, AX_ROPE_LINEAR, 2,
+         "{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2.0, \"rope_theta\": 5.0, "
+         "\"partial_rotary_factor\": 0.5}}"},
+        {OLD, "{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 4.0}}", 500,
+         AX_ROPE_LINEAR, 4, "{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 4.0}}"},
+        {OLD, "{\"rope_theta\": 5.0, \"rope_parameters\": {\"rope_theta\": 7.0}}", 5,
+         AX_ROPE_DEFAULT, 1, "{\"rope_parameters\": {\"rope_theta\": 5.0}}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_json_doc doc;
+        struct ax_arch a = {0};
+        json_t *fields = json_loads(cases[i].fields, 0, NULL), *after;
+        assert_int_equal(
+            ax_json_parse(&doc, "config.json", cases[i].config, strlen(cases[i].config)), AX_OK);
+        assert_int_equal(ax_arch_override(doc.root, fields, "config.json"), AX_OK);
+        assert_int_equal(ax_arch_parse(&a, ax_json_root(&doc)), AX_OK);
+        assert_true(a.rope.theta == cases[i].theta && a.rope.factor == cases[i].factor);
+        assert_int_equal(a.rope.kind, cases[i].kind);
+        after = json_loads(cases[i].after, 0, NULL);
+        assert_true(after && json_equal(fields, after));
+        ax_arch_free(&a);
+        ax_json_free(&doc);
+        json_decref(fields);
+        json_decref(after);
+    }
+    static const char *const refused[][3] = {
+        {"{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 1e6}}}",
+         "{\"rope_theta\": 5}",
+         "rope_theta: c has rope_parameters for each kind of layer (full_attention, …); set"},
+        {"{\"hidden_act\": \"silu\", \"hidden_activation\": \"silu\"}",
+         "{\"hidden_act\": \"gelu\"}",
+         "hidden_act: has no effect, as c has hidden_activation; set that"},
+        {"{\"dtype\": \"float32\", \"torch_dtype\": \"float32\"}",
+         "{\"torch_dtype\": \"bfloat16\"}", "torch_dtype: has no effect, as c has dtype"},
+        {"{\"layer_types\": [], \"max_window_layers\": 2}", "{\"max_window_layers\": 1}",
+         "max_window_layers: has no effect, as c has layer_types"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        json_t *config = json_loads(refused[i][0], 0, NULL),
+               *fields = json_loads(refused[i][1], 0, NULL);
+        assert_int_equal(ax_arch_override(config, fields, "c"), AX_ERR_CONFIG);
+        if (!strstr(ax_error_text(), refused[i][2]))
+            fail_msg("%s", ax_error_text());
+        json_decref(config);
+        json_decref(fields);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_models_have_their_sizes),
@@ -641,6 +722,7 @@ int main(void) {
         cmocka_unit_test(flops_follow_the_formula),
         cmocka_unit_test(files_are_named),
         cmocka_unit_test(a_folder_that_was_moved_aside_is_found),
+        cmocka_unit_test(fields_in_both_spellings),
         cmocka_unit_test(fields_over_the_file_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
