@@ -58,10 +58,14 @@ static enum ax_status add_data(struct ax_eval *e, struct overrides *o) {
 
 static enum ax_status load_config(struct ax_eval *e) {
     struct overrides o = {0};
+    const char *folder;
     char *text = NULL;
     enum ax_status st;
     AX_TRY_GOTO(add_text(&o, "base_model", e->model_dir), st, done);
     AX_TRY_GOTO(add_data(e, &o), st, done);
+    AX_TRY_GOTO(ax_eval_text_folder(e, &folder), st, done);
+    if (folder)
+        AX_TRY_GOTO(add_text(&o, "tokenizer_config", folder), st, done);
     if (e->config) {
         AX_TRY_GOTO(ax_config_load(&e->cfg, e->config, o.n, o.list), st, done);
     } else {

@@ -118,4 +118,9 @@ static inline double ax_eval_per(double sum, double n) {
     return n > 0 ? sum / n : 0;
 }
 
+/* Without a configuration, records are read as the adapters were trained to: with the tokenizer and template
+ * that are in their folders, and so that all turns have the same tokens.
+ * NULL: with the base's. */
+enum ax_status ax_eval_text_folder(const struct ax_eval *e, const char **folder);
+
 #endif

@@ -1,6 +1,11 @@
 #include "cmd/generate/text_side.h"
 
+#include <string.h>
+
 #include "base/io.h"
+#include "base/mem.h"
+
+#define MAX_FILE ((size_t)1 << 30)
 
 static enum ax_status open_all(struct ax_text_side *s, const char *model) {
     AX_TRY(ax_tokenizer_load(&s->tokenizer, s->folder));
@@ -29,6 +34,35 @@ void ax_text_side_close(struct ax_text_side *s) {
 
 bool ax_text_side_is_in(const char *folder) {
     return ax_tokenizer_is_in(folder);
+}
+
+/* *text: NULL where the folder has no such file. */
+static enum ax_status read_file(const char *folder, const char *name, char **text, size_t *len) {
+    char *path;
+    AX_TRY(ax_path_join(&path, folder, name));
+    const enum ax_status st =
+        ax_path_exists(path) ? ax_read_file(path, MAX_FILE, text, len) : AX_OK;
+    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_text_side_same(const char *a, const char *b, bool *same) {
+    static const char *const files[] = {"tokenizer.json", "tokenizer.model",
+                                        "tokenizer_config.json", "chat_template.jinja"};
+    *same = true;
+    for (size_t i = 0; *same && i < sizeof files / sizeof *files; i++) {
+        char *text[2] = {NULL, NULL};
+        size_t len[2] = {0, 0};
+        enum ax_status st = read_file(a, files[i], &text[0], &len[0]);
+        if (st == AX_OK)
+            st = read_file(b, files[i], &text[1], &len[1]);
+        *same = st == AX_OK && !text[0] == !text[1] && len[0] == len[1] &&
+                (!text[0] || memcmp(text[0], text[1], len[0]) == 0);
+        ax_free(text[0]);
+        ax_free(text[1]);
+        AX_TRY(st);
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *text, size_t len,

@@ -18,6 +18,8 @@ enum ax_status ax_text_side_open(struct ax_text_side *s, const char *folder, con
 void ax_text_side_close(struct ax_text_side *s); /* safe on a zeroed one */
 /* Did training save a tokenizer with the weights? */
 bool ax_text_side_is_in(const char *folder);
+/* Have two folders the same tokenizer and template, byte by byte? */
+enum ax_status ax_text_side_same(const char *a, const char *b, bool *same);
 
 /* Appends the ids of `text` as the model expects a text (with BOS if it has one), or of a
  * conversation, rendered with the template up to the start of the answer. */
