@@ -242,6 +242,7 @@ static enum ax_status read_vocab(struct ax_gguf_model *m) {
     } ids[] = {{"tokenizer.ggml.bos_token_id", offsetof(struct ax_gguf_model, bos)},
                {"tokenizer.ggml.eos_token_id", offsetof(struct ax_gguf_model, eos)},
                {"tokenizer.ggml.eot_token_id", offsetof(struct ax_gguf_model, eot)},
+               {"tokenizer.ggml.eom_token_id", offsetof(struct ax_gguf_model, eom)},
                {"tokenizer.ggml.padding_token_id", offsetof(struct ax_gguf_model, pad)}};
     const struct ax_gguf_tensor *embed = ax_gguf_tensor(m->file, "token_embd.weight");
     const struct ax_gguf_key *tokens = ax_gguf_key(m->file, "tokenizer.ggml.tokens");
@@ -370,11 +371,26 @@ enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out)
     return AX_OK;
 }
 
-/* Generation stops at the end of a turn as well as at the end of the text. */
+/* Generation stops at the end of a turn or message, too: all different ones, or the only one by itself. */
 static json_t *stop_ids(const struct ax_gguf_model *m) {
-    if (m->eot < 0 || m->eot == m->eos || m->eos < 0)
-        return id_or_null(m->eos >= 0 ? m->eos : m->eot);
-    return json_pack("[II]", (json_int_t)m->eos, (json_int_t)m->eot);
+    const int64_t all[] = {m->eos, m->eot, m->eom};
+    json_t *list = json_array();
+    for (int i = 0; i < 3; i++) {
+        bool known = all[i] < 0;
+        for (int k = 0; k < i; k++)
+            known = known || all[k] == all[i];
+        if (list && !known && json_array_append_new(list, json_integer(all[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    if (!list || json_array_size(list) > 1)
+        return list;
+    json_t *one = json_array_size(list) == 1
+                      ? json_integer(json_integer_value(json_array_get(list, 0)))
+                      : json_null();
+    json_decref(list);
+    return one;
 }
 
 enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, json_t **out) {

@@ -66,7 +66,7 @@ struct ax_gguf_model {
     int64_t q_rank, kv_rank, nope;       /* latent attention; kv_rank 0: none */
     int64_t window, period;              /* every period-th layer is full */
     int64_t query_scalar;                /* the softmax scale that readers assume is its ^-½ */
-    int64_t bos, eos, eot, pad;          /* ids, −1 = none */
+    int64_t bos, eos, eot, eom, pad;     /* ids, −1 = none */
     double eps, rope_theta, rope_theta_local;
     double rotary_part; /* rotated / head_dim */
     double routed_scale, score_cap, logit_cap;

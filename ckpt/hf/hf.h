@@ -6,7 +6,7 @@
  * read. Of a model with a vision tower the text model is read (wrapped.h).
  *
  * Reading order: safetensors.c, index.c, mxfp4.c, config.c, hf.c (reading a
- * folder), safetensors_write.c, write.c (writing one), compressed.c, wrapped.c, kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c,
+ * folder), safetensors_write.c, write.c (writing one), ends.c, compressed.c, wrapped.c, kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c,
  * peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
@@ -79,6 +79,9 @@ struct ax_hf_save {
     const json_t *config; /* keys to set over the base's config.json (dtype under the key
                              that file uses; those of a text model in its part of the file); the
                              full config if base_dir is NULL */
+    const int32_t
+        *eos; /* of the tokenizer: in eos_token_id of config.json and generation_config.json, too;
+                           NULL, or −1 = these are left as they are */
     const char *tokenizer_dir; /* source of the tokenizer's files; NULL = base_dir */
     int n_texts;               /* files that replace the base's, such as a chat template */
     const struct ax_hf_text *texts;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ckpt/hf/config.h"
+#include "ckpt/hf/ends.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/kept.h"
 #include "ckpt/hf/peft.h"
@@ -15,7 +16,7 @@ static const struct {
     const char *name;
     bool of_tokenizer;
 } side_files[] = {
-    {"generation_config.json", false},
+    {AX_GENERATION_CONFIG, false},
     {"preprocessor_config.json", false},
     {"processor_config.json", false},
     {"video_preprocessor_config.json", false},
@@ -99,22 +100,34 @@ static bool is_own_text(const struct ax_hf_save *save, const char *name) {
     return false;
 }
 
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+}
+
+static enum ax_status write_generation_config(const struct target *to,
+                                              const struct ax_hf_save *save, const char *name) {
+    json_t *edited;
+    AX_TRY(ax_hf_aligned_generation_config(&edited, save->base_dir, save->eos));
+    const enum ax_status st =
+        edited ? write_json(to, name, edited) : copy_side_file(to, save->base_dir, name);
+    json_decref(edited);
+    return st;
+}
+
 static enum ax_status write_side_files(const struct target *to, const struct ax_hf_save *save) {
     const char *tokenizer = save->tokenizer_dir ? save->tokenizer_dir : save->base_dir;
     for (size_t i = 0; i < sizeof side_files / sizeof *side_files; i++) {
         const char *from = side_files[i].of_tokenizer ? tokenizer : save->base_dir;
         const bool wanted = side_files[i].of_tokenizer || !save->adapter;
         if (from && wanted && !is_own_text(save, side_files[i].name))
-            AX_TRY(copy_side_file(to, from, side_files[i].name));
+            AX_TRY(strcmp(side_files[i].name, AX_GENERATION_CONFIG) == 0
+                       ? write_generation_config(to, save, side_files[i].name)
+                       : copy_side_file(to, from, side_files[i].name));
     }
     for (int i = 0; i < save->n_texts; i++)
         AX_TRY(
             write_text(to, save->texts[i].name, save->texts[i].text, strlen(save->texts[i].text)));
     return AX_OK;
-}
-
-static enum ax_status no_memory(void) {
-    return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
 }
 
 /* Sets whichever of the two keys the file has. If it has neither, sets the one that matches its
@@ -148,6 +161,9 @@ static enum ax_status edit_text(json_t *root, json_t *text, const struct ax_hf_s
 static enum ax_status edit_config(json_t *root, const struct ax_hf_save *save) {
     json_t *text = ax_config_text(root);
     json_object_del(root, "quantization_config"); /* the save is not, unless save->config says so */
+    AX_TRY(ax_hf_align_eos(text, save->eos, false));
+    if (text != root && json_object_get(root, "eos_token_id"))
+        AX_TRY(ax_hf_align_eos(root, save->eos, false));
     if (text != root)
         return edit_text(root, text, save);
     if (save->config && json_object_update(root, (json_t *)save->config) != 0)

@@ -127,6 +127,14 @@ static enum ax_status config_edits(const struct merge *w, json_t **out) {
     return ax_classifier_fields(&w->arch, *out);
 }
 
+static enum ax_status read_eos(const char *dir, int32_t *eos) {
+    struct ax_tokenizer *t;
+    AX_TRY(ax_tokenizer_load(&t, dir));
+    *eos = ax_tokenizer_special_id(t, AX_EOS);
+    ax_tokenizer_free(t);
+    return AX_OK;
+}
+
 /* Writes the model to the folder's temporary path and reads it again to compare. */
 static enum ax_status write_and_check(struct merge *w, const char *dir) {
     struct ax_hf_save save = {.dir = dir,
@@ -136,8 +144,12 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
                               .tensors = w->outputs};
     json_t *edits;
     /* training put a tokenizer and its chat template next to the adapter */
-    if (w->with_tokenizer)
+    int32_t eos;
+    if (w->with_tokenizer) {
+        AX_TRY(read_eos(w->m->adapter, &eos));
         save.tokenizer_dir = w->m->adapter;
+        save.eos = &eos;
+    }
     AX_TRY(config_edits(w, &edits));
     save.config = edits;
     const enum ax_status written = ax_hf_write_into(dir, &save);

@@ -109,6 +109,7 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     char *template, *steps;
     s->o.save.hf.base_dir = s->base;
     s->o.save.hf.tokenizer_dir = dir;
+    s->o.save.hf.eos = &s->data.tok.eos;
     keep_others(s);
     AX_TRY(ax_train_steps_file(s->cfg, &steps));
     if (steps)

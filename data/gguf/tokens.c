@@ -167,22 +167,41 @@ done:
 
 /* --- special tokens --- */
 
-/* The id under a key of a file, or the first two of a list; −1: none. */
+#define MAX_ENDS 16
+
+struct ids {
+    int n;
+    int64_t list[MAX_ENDS];
+};
+
+/* Each once, and no more than there is room for. */
+static void add_id(struct ids *ids, int64_t id) {
+    for (int i = 0; i < ids->n; i++)
+        if (ids->list[i] == id)
+            return;
+    if (id >= 0 && ids->n < MAX_ENDS)
+        ids->list[ids->n++] = id;
+}
+
+/* Adds the id, or the list of them, under a key of a file. */
 static enum ax_status file_ids(const struct writer *w, const char *file, const char *key,
-                               int64_t ids[2]) {
+                               struct ids *ids) {
     struct ax_json_doc doc = {0};
     char *path;
+    int64_t id = -1;
     enum ax_status st = AX_OK;
-    ids[0] = ids[1] = -1;
     AX_TRY(ax_path_join(&path, w->dir, file));
     if (!ax_path_exists(path))
         goto done;
     AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
     const struct ax_json v = ax_json_get(ax_json_root(&doc), key);
     if (!json_is_array(v.v))
-        st = ax_json_i64_or(v, -1, INT32_MAX, -1, &ids[0]);
-    for (size_t i = 0; st == AX_OK && i < 2 && i < ax_json_size(v); i++)
-        st = ax_json_i64(ax_json_at(v, i), 0, INT32_MAX, &ids[i]);
+        AX_TRY_GOTO(ax_json_i64_or(v, -1, INT32_MAX, -1, &id), st, done);
+    add_id(ids, id);
+    for (size_t i = 0; json_is_array(v.v) && i < ax_json_size(v); i++) {
+        AX_TRY_GOTO(ax_json_i64(ax_json_at(v, i), 0, INT32_MAX, &id), st, done);
+        add_id(ids, id);
+    }
 done:
     ax_json_free(&doc);
     ax_free(path);
@@ -198,12 +217,12 @@ static enum ax_status put_id(struct writer *w, const char *key, int64_t id) {
 /* A special token that the tokenizer does not name may be in config.json. */
 static enum ax_status special_id(const struct writer *w, enum ax_special which, const char *key,
                                  int64_t *id) {
-    int64_t ids[2];
+    struct ids ids = {0};
     *id = ax_tokenizer_special_id(w->t, which);
     if (*id >= 0)
         return AX_OK;
-    AX_TRY(file_ids(w, "config.json", key, ids));
-    *id = ids[0];
+    AX_TRY(file_ids(w, "config.json", key, &ids));
+    *id = ids.n > 0 ? ids.list[0] : -1;
     return AX_OK;
 }
 
@@ -217,8 +236,27 @@ static enum ax_status put_side(struct writer *w, const char *key, const struct a
     return ax_gguf_put_bool(w->keys, key, l->n == 1);
 }
 
+/* Other tokens that end generation are the end of a turn, and that of a message; there are no more keys. */
+static enum ax_status put_ends(struct writer *w, int64_t eos) {
+    static const char *const keys[] = {"tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    struct ids ends = {0};
+    add_id(&ends, eos);
+    const int first = ends.n;
+    AX_TRY(file_ids(w, "generation_config.json", "eos_token_id", &ends));
+    AX_TRY(file_ids(w, "config.json", "eos_token_id", &ends));
+    for (int i = first; i < ends.n && i < first + 2; i++)
+        AX_TRY(put_id(w, keys[i - first], ends.list[i]));
+    for (int i = first + 2; i < ends.n; i++)
+        ax_log_warn(
+            "%s: token %lld ends generation, which a GGUF file can say of three tokens only; "
+            "give it to the reader as a stop text",
+            w->dir, (long long)ends.list[i]);
+    return AX_OK;
+}
+
 static enum ax_status put_special(struct writer *w) {
-    int64_t bos, eos, pad, unk, ends[2];
+    int64_t bos, eos, pad, unk;
     AX_TRY(special_id(w, AX_BOS, "bos_token_id", &bos));
     AX_TRY(special_id(w, AX_EOS, "eos_token_id", &eos));
     AX_TRY(special_id(w, AX_PAD, "pad_token_id", &pad));
@@ -227,11 +265,7 @@ static enum ax_status put_special(struct writer *w) {
     AX_TRY(put_id(w, "tokenizer.ggml.eos_token_id", eos));
     AX_TRY(put_id(w, "tokenizer.ggml.padding_token_id", pad));
     AX_TRY(put_id(w, "tokenizer.ggml.unknown_token_id", unk >= 0 ? unk : w->t->bpe.unk));
-    /* a second token that ends generation is the end of a turn */
-    AX_TRY(file_ids(w, "generation_config.json", "eos_token_id", ends));
-    const int64_t eot = ends[0] == eos ? ends[1] : ends[0];
-    if (eot != eos)
-        AX_TRY(put_id(w, "tokenizer.ggml.eot_token_id", eot));
+    AX_TRY(put_ends(w, eos));
     AX_TRY(put_side(w, "tokenizer.ggml.add_bos_token", &w->t->before, bos, "bos_token"));
     return put_side(w, "tokenizer.ggml.add_eos_token", &w->t->after, eos, "eos_token");
 }

@@ -43,6 +43,7 @@ static struct ax_gguf_model model_of(const char *type) {
                                   .bos = 21,
                                   .eos = 22,
                                   .eot = 23,
+                                  .eom = -1,
                                   .pad = 24,
                                   .eps = 0.5,
                                   .rope_theta = 25};
@@ -59,16 +60,18 @@ static void is(enum ax_status st, json_t *got, const char *expected) {
 static void ids_that_stop(void **state) {
     (void)state;
     static const struct {
-        int64_t bos, eos, eot, pad;
+        int64_t bos, eos, eot, pad, eom;
         const char *json;
     } cases[] = {
-        {1, 2, 3, 4, "{\"bos_token_id\":1,\"eos_token_id\":[2,3],\"pad_token_id\":4}"},
-        {1, 2, 2, 4, "{\"bos_token_id\":1,\"eos_token_id\":2,\"pad_token_id\":4}"},
-        {1, 2, -1, 4, "{\"bos_token_id\":1,\"eos_token_id\":2,\"pad_token_id\":4}"},
-        {1, -1, 3, 4, "{\"bos_token_id\":1,\"eos_token_id\":3,\"pad_token_id\":4}"},
-        {0, 0, 5, 0, "{\"bos_token_id\":0,\"eos_token_id\":[0,5],\"pad_token_id\":0}"},
-        {0, 5, 0, 0, "{\"bos_token_id\":0,\"eos_token_id\":[5,0],\"pad_token_id\":0}"},
-        {-1, -1, -1, -1, "{\"bos_token_id\":null,\"eos_token_id\":null,\"pad_token_id\":null}"},
+        {1, 2, 3, 4, -1, "{\"bos_token_id\":1,\"eos_token_id\":[2,3],\"pad_token_id\":4}"},
+        {1, 2, 2, 4, -1, "{\"bos_token_id\":1,\"eos_token_id\":2,\"pad_token_id\":4}"},
+        {1, 2, -1, 4, -1, "{\"bos_token_id\":1,\"eos_token_id\":2,\"pad_token_id\":4}"},
+        {1, -1, 3, 4, -1, "{\"bos_token_id\":1,\"eos_token_id\":3,\"pad_token_id\":4}"},
+        {0, 0, 5, 0, -1, "{\"bos_token_id\":0,\"eos_token_id\":[0,5],\"pad_token_id\":0}"},
+        {0, 5, 0, 0, -1, "{\"bos_token_id\":0,\"eos_token_id\":[5,0],\"pad_token_id\":0}"},
+        {-1, -1, -1, -1, -1, "{\"bos_token_id\":null,\"eos_token_id\":null,\"pad_token_id\":null}"},
+        {1, 2, 3, 4, 5, "{\"bos_token_id\":1,\"eos_token_id\":[2,3,5],\"pad_token_id\":4}"},
+        {1, 2, 3, 4, 3, "{\"bos_token_id\":1,\"eos_token_id\":[2,3],\"pad_token_id\":4}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_gguf_model m = model_of("llama");
@@ -76,6 +79,7 @@ static void ids_that_stop(void **state) {
         m.bos = cases[i].bos;
         m.eos = cases[i].eos;
         m.eot = cases[i].eot;
+        m.eom = cases[i].eom;
         m.pad = cases[i].pad;
         const enum ax_status st = ax_gguf_model_generation_config(&m, &got);
         is(st, got, cases[i].json);
