@@ -7,9 +7,10 @@
 
 #define AX_FINAL_ANSWER_MAX 64
 
-/* The normalized text between the first "####" in text[n] and the end of its line. A number loses
- * "$", "%", thousands commas, "+", redundant zeros and a final dot ("$1,250.50." → "1250.5"); other
- * text loses surrounding blanks. False if there is no mark, no text after it, or more than fits
+/* The first number that follows a "####" in text[n] on its line, or if there is none, what follows the first
+ * one up to the end of its line. A number loses its currency and unit, commas between groups of three digits,
+ * "+", redundant zeros and a final dot ("$1,250.50." → "1250.5"); other text loses surrounding blanks.
+ * Stricter than lm-evaluation-harness, which takes all commas out: "1,2" is text, not 12. False if there is no mark, no text after it, or more than fits
  * `out`: then no answer matches. */
 bool ax_final_answer(const char *text, size_t n, char out[AX_FINAL_ANSWER_MAX]);
 
