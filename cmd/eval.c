@@ -183,7 +183,7 @@ static enum ax_status check_scores(const struct ax_eval *e) {
         return ax_error(AX_ERR_CONFIG, "eval: --task %s needs --data FILE", e->scores->task);
     if (e->config || e->type || e->per_row || e->max_new_tokens > 0 || e->batch > 0 ||
         p->samples > 0 || e->log_steps || p->at_text || p->seed >= 0 ||
-        !isnan(p->sampling.temperature) || p->sampling.top_p > 0)
+        !isnan(p->sampling.temperature) || !isnan(p->sampling.top_p))
         return ax_error(
             AX_ERR_CONFIG,
             "eval: --task %s scores the records of --data: remove --config, --type, "
@@ -212,9 +212,9 @@ static enum ax_status check_tasks(struct ax_eval *e) {
     if (e->scores)
         AX_TRY(check_scores(e));
     const bool files = t->files.n > 0 && !e->solve && !e->scores;
-    if (files &&
-        (e->data || e->config || e->type || e->per_row || e->max_new_tokens > 0 || p->samples > 0 ||
-         e->log_steps || p->at_text || !isnan(p->sampling.temperature) || p->sampling.top_p > 0))
+    if (files && (e->data || e->config || e->type || e->per_row || e->max_new_tokens > 0 ||
+                  p->samples > 0 || e->log_steps || p->at_text || !isnan(p->sampling.temperature) ||
+                  !isnan(p->sampling.top_p)))
         return ax_error(
             AX_ERR_CONFIG,
             "eval: a task file says what is asked and how: remove --data, --config, "
@@ -334,7 +334,8 @@ static enum ax_status run_ranks(struct ax_eval *e, int argc, char **argv, enum a
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .tasks = {.num_fewshot = -1}};
-    e.pass_options.sampling.temperature = NAN; /* not set by the user */
+    e.pass_options.sampling.temperature = e.pass_options.sampling.top_p =
+        NAN; /* not set by the user */
     e.pass_options.seed = -1;
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},

@@ -19,6 +19,11 @@ struct ax_sampling {
     uint64_t seed;
     bool truncated; /* log-probs and entropies are of what top_k, top_p and min_p leave */
 };
+/* For a top_p that somebody has given: 0 leaves the most probable token, as in transformers, and does not mean
+ * that there is no filter. */
+static inline double ax_given_top_p(double top_p) {
+    return top_p == 0 ? 1e-9 : top_p;
+}
 /* AX_ERR_CONFIG names the option that is out of range. */
 enum ax_status ax_sampling_check(const struct ax_sampling *s);
 bool ax_sampling_penalises(const struct ax_sampling *s);

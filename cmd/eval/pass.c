@@ -41,7 +41,7 @@ static enum ax_status read_list(struct ax_eval_pass_options *o) {
 
 enum ax_status ax_eval_pass_check(struct ax_eval_pass_options *o, bool solve) {
     const bool other =
-        o->at_text || !isnan(o->sampling.temperature) || o->sampling.top_p > 0 || o->seed >= 0;
+        o->at_text || !isnan(o->sampling.temperature) || !isnan(o->sampling.top_p) || o->seed >= 0;
     if (o->samples == 0)
         return other
                    ? ax_error(AX_ERR_CONFIG,
@@ -51,6 +51,7 @@ enum ax_status ax_eval_pass_check(struct ax_eval_pass_options *o, bool solve) {
         return ax_error(AX_ERR_CONFIG, "eval: --samples needs --task final-answer");
     if (isnan(o->sampling.temperature))
         o->sampling.temperature = 1;
+    o->sampling.top_p = isnan(o->sampling.top_p) ? 1 : ax_given_top_p(o->sampling.top_p);
     if (o->sampling.temperature == 0)
         return ax_error(AX_ERR_CONFIG, "--temperature: at 0 all samples of a record equal its "
                                        "greedy answer; remove --samples "
@@ -203,8 +204,8 @@ json_t *ax_eval_pass_json(const struct ax_eval *e, const struct ax_eval_pass *p)
                      (json_int_t)e->n_answers, "samples", (json_int_t)o->samples, "correct",
                      (json_int_t)p->correct, "cut", (json_int_t)p->cut, "seed",
                      (json_int_t)o->sampling.seed, "temperature", o->sampling.temperature, "top_p",
-                     o->sampling.top_p > 0 ? o->sampling.top_p : 1.0, "generated_tokens",
-                     (json_int_t)p->generated, "generated_tokens_per_second",
+                     o->sampling.top_p, "generated_tokens", (json_int_t)p->generated,
+                     "generated_tokens_per_second",
                      p->seconds > 0 ? (double)p->generated / p->seconds : 0, "max_new_tokens",
                      (json_int_t)e->max_new_tokens);
 }

@@ -10,8 +10,6 @@
 #include "kernels/cpu/isa.h"
 #include "model/classifier.h"
 
-#define MAX_CONFIG ((size_t)16 << 20)
-
 void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
     *a = (struct ax_text_args){.max_new_tokens = -1,
                                .top_k = -1,
@@ -39,37 +37,6 @@ void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
     memcpy(args, table, sizeof table);
 }
 
-/* ---- the folder's settings for generation ---- */
-
-static enum ax_status read_settings(struct ax_text_model *t, struct ax_json c) {
-    struct ax_sampling *s = &t->sampling;
-    bool sample;
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "do_sample"), false, &sample));
-    AX_TRY(ax_json_f64_or(ax_json_get(c, "temperature"), 1, &s->temperature));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "top_k"), 0, INT32_MAX, 0, &s->top_k));
-    AX_TRY(ax_json_f64_or(ax_json_get(c, "top_p"), 1, &s->top_p));
-    AX_TRY(ax_json_f64_or(ax_json_get(c, "min_p"), 0, &s->min_p));
-    AX_TRY(ax_json_f64_or(ax_json_get(c, "repetition_penalty"), 1, &s->repetition_penalty));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "max_new_tokens"), 1, 1 << 24, 0, &t->max_new));
-    if (!sample) {
-        const struct ax_sampling greedy = {.repetition_penalty = s->repetition_penalty};
-        *s = greedy;
-    }
-    return AX_OK;
-}
-
-static enum ax_status read_generation_config(struct ax_text_model *t) {
-    struct ax_json_doc doc = {0};
-    char *path;
-    AX_TRY(ax_path_join(&path, t->folder, "generation_config.json"));
-    enum ax_status st = AX_OK;
-    if (ax_path_exists(path) && (st = ax_json_load(&doc, path, MAX_CONFIG)) == AX_OK)
-        st = read_settings(t, ax_json_root(&doc));
-    ax_json_free(&doc);
-    ax_free(path);
-    return st;
-}
-
 /* Options take precedence over the folder's settings. A filter without a temperature implies 1. */
 static enum ax_status apply_args(struct ax_text_model *t, const struct ax_text_args *a) {
     struct ax_sampling *s = &t->sampling;
@@ -79,13 +46,17 @@ static enum ax_status apply_args(struct ax_text_model *t, const struct ax_text_a
     else if (filter && s->temperature == 0)
         s->temperature = 1;
     s->top_k = a->top_k >= 0 ? a->top_k : s->top_k;
-    s->top_p = isnan(a->top_p) ? s->top_p : a->top_p;
+    s->top_p = isnan(a->top_p) ? s->top_p : ax_given_top_p(a->top_p);
     s->min_p = isnan(a->min_p) ? s->min_p : a->min_p;
     s->repetition_penalty =
         isnan(a->repetition_penalty) ? s->repetition_penalty : a->repetition_penalty;
     s->seed = (uint64_t)a->seed;
     t->max_new = a->max_new_tokens > 0 ? a->max_new_tokens : t->max_new;
-    t->stop_strings = a->stop;
+    if (a->stop.n > 0)
+        t->stop_strings = a->stop;
+    if (a->repetition_penalty == 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "repetition_penalty: expected a number above 0 (1 = off), got 0");
     for (int i = 0; i < a->stop.n; i++)
         if (a->stop.text[i][0] == '\0')
             return ax_error(AX_ERR_CONFIG, "--stop: expected text, got an empty string");
@@ -123,7 +94,7 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_arg
     AX_TRY(ax_adapters_open(&t->adapters, &a->adapters, t->folder, &t->arch));
     AX_TRY(ax_classifier_refuse(&t->arch, t->folder, "generate text"));
     AX_TRY(open_sides(t));
-    AX_TRY(read_generation_config(t));
+    AX_TRY(ax_text_settings_read(t, a));
     AX_TRY(apply_args(t, a));
     return ax_hf_open(&t->hf, t->folder);
 }
@@ -144,6 +115,7 @@ void ax_text_model_close(struct ax_text_model *t) {
     for (int i = 0; i <= AX_ARG_LIST_MAX; i++)
         ax_text_side_close(&t->sides[i]);
     ax_adapters_close(&t->adapters);
+    json_decref(t->settings);
     ax_arch_free(&t->arch);
     ax_lock_drop(&t->use);
     ax_free(t->folder);

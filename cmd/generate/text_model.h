@@ -37,10 +37,13 @@ struct ax_text_model {
     struct ax_adapters adapters;
     struct ax_text_side sides[AX_ARG_LIST_MAX + 1]; /* [0] for the model, [k + 1] for adapter k */
     struct ax_arg_list stop_strings;
+    json_t *settings; /* the folder's, which have some of these */
     struct ax_sampling sampling;
     int64_t max_new; /* 0: not specified */
     struct ax_runtime_options runtime;
 };
+/* text_settings.c: those of the folder's generation_config.json, before options. */
+enum ax_status ax_text_settings_read(struct ax_text_model *t, const struct ax_text_args *a);
 /* A folder, a GGUF file (whose weights are read in place), or a hub id in the cache. */
 enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_args *a);
 void ax_text_model_close(struct ax_text_model *t); /* safe on a zeroed one */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/sample.h"
 #include "cmd/tasks/task.h"
 
 /* ---- filters ---- */
@@ -176,6 +177,8 @@ enum ax_status ax_task_read_generation(struct ax_task *t) {
     AX_TRY(read_max_tokens(t, map));
     AX_TRY(ax_task_key_number(ax_task_key_in(map, "temperature"), 1e6, &g->temperature));
     AX_TRY(ax_task_key_number(ax_task_key_in(map, "top_p"), 1, &g->top_p));
+    if (ax_task_key_in(map, "top_p").node)
+        g->top_p = ax_given_top_p(g->top_p);
     AX_TRY(ax_task_key_int(ax_task_key_in(map, "top_k"), 0, INT32_MAX, &g->top_k));
     int64_t beams = 1;
     AX_TRY(ax_task_key_int(ax_task_key_in(map, "num_beams"), 1, INT32_MAX, &beams));

@@ -18,7 +18,7 @@ const char *ax_setup_answer_key(const struct ax_config *cfg) {
 void ax_setup_read_sampling(struct ax_sampling *s, const struct ax_config *cfg) {
     const char *temperature = ax_setup_is_ppo(cfg) ? "ppo.temperature" : "trl.temperature";
     *s = (struct ax_sampling){.temperature = ax_config_f64(cfg, "%s", temperature),
-                              .top_p = ax_config_f64(cfg, "trl.top_p"),
+                              .top_p = ax_given_top_p(ax_config_f64(cfg, "trl.top_p")),
                               .repetition_penalty = ax_config_f64(cfg, "trl.repetition_penalty"),
                               .seed = (uint64_t)ax_config_i64(cfg, "seed")};
     if (ax_config_has(cfg, "trl.top_k") && ax_config_i64(cfg, "trl.top_k") > 0)

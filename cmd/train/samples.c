@@ -65,7 +65,7 @@ static struct ax_sampling read_sampling(const struct ax_config *cfg) {
         return s;
     s.temperature = ax_config_f64(cfg, "generation_temperature");
     if (ax_config_has(cfg, "generation_top_p"))
-        s.top_p = ax_config_f64(cfg, "generation_top_p");
+        s.top_p = ax_given_top_p(ax_config_f64(cfg, "generation_top_p"));
     if (ax_config_has(cfg, "generation_top_k"))
         s.top_k = ax_config_i64(cfg, "generation_top_k");
     return s;
