@@ -12,7 +12,8 @@
 
 static int64_t steps_of(int64_t rows, const struct ax_setup_data *d) {
     const int64_t per = d->sequences_per_step;
-    return d->drop_last ? rows / per : (rows + per - 1) / per;
+    const int64_t unit = d->drop_last ? per : d->drop_partial ? d->sequences_per_batch : 1;
+    return (rows / unit * unit + per - 1) / per;
 }
 
 static enum ax_status count(const struct ax_setup_data *d, bool eval, struct ax_preview_totals *t) {

@@ -44,8 +44,9 @@ struct ax_train_data {
     int64_t sequence_tokens;        /* capacity of a sequence */
     int64_t sequence_docs;          /* maximum documents per sequence */
     int64_t doc_tokens;             /* longest document */
-    bool drop_last;                 /* drop an epoch's last sequences if they do not fill a step */
-    bool countable;                 /* whether an epoch's length is known; else use max_steps */
+    bool drop_last;    /* drop an epoch's last sequences if they do not fill a step, … */
+    bool drop_partial; /* … or only those that do not fill a micro-batch of each rank */
+    bool countable;    /* whether an epoch's length is known; else use max_steps */
     int64_t eval_tokens, eval_docs; /* per evaluation pass */
     int64_t eval_doc_tokens;        /* longest evaluation document */
     int64_t pad;                    /* micro-batches are padded to a multiple of this */

@@ -13,8 +13,15 @@ int64_t ax_train_turns(const struct ax_train_options *o) {
     return ax_train_has_rollout(o) ? (int64_t)o->rollout.steps * o->rollout.iterations : 1;
 }
 
-static int64_t steps_of(int64_t n, int64_t per_step, bool drop_last) {
-    return drop_last ? n / per_step : (n + per_step - 1) / per_step;
+static int64_t drop_unit(const struct ax_train_options *o, int data_ranks) {
+    const int64_t per_step = ax_train_sequences_per_step(o, data_ranks);
+    return o->data.drop_last      ? per_step
+           : o->data.drop_partial ? per_step / o->step.n_microbatches
+                                  : 1;
+}
+
+static int64_t steps_of(int64_t n, int64_t per_step, int64_t unit) {
+    return (n / unit * unit + per_step - 1) / per_step;
 }
 
 /* Counts each epoch separately, when it is asked for: packing makes the number of sequences vary
@@ -44,7 +51,7 @@ static int64_t whole_steps(double steps, bool drop_last) {
 static enum ax_status steps_of_epoch(struct ax_train_schedule *s, const struct ax_train_options *o,
                                      int64_t per_step, int64_t epoch, int64_t *steps) {
     AX_TRY(count_epoch(s, &o->data, epoch));
-    *steps = steps_of(s->sequences[epoch], per_step, o->data.drop_last) * ax_train_turns(o);
+    *steps = steps_of(s->sequences[epoch], per_step, s->unit) * ax_train_turns(o);
     if (*steps == 0 && ax_train_has_rollout(o))
         return ax_error(AX_ERR_DATA,
                         "datasets: there are only %lld prompts, but %lld are sampled at a time; "
@@ -104,6 +111,7 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
     *s = (struct ax_train_schedule){0};
     enum ax_status st = AX_OK;
     s->countable = o->data.countable;
+    s->unit = drop_unit(o, data_ranks);
     if (s->countable) {
         AX_TRY_GOTO(count_steps(s, o, ax_train_sequences_per_step(o, data_ranks)), st, fail);
     } else if (o->max_steps > 0) {
@@ -137,15 +145,14 @@ void ax_train_schedule_free(struct ax_train_schedule *s) {
 }
 
 enum ax_status ax_train_epoch_after(struct ax_train_schedule *s, const struct ax_train_sequences *r,
-                                    const struct ax_train_data *d, int64_t sequences_per_step,
-                                    double *epochs, bool *last) {
+                                    const struct ax_train_data *d, double *epochs, bool *last) {
     *last = false;
     *epochs = (double)r->epoch;
     if (!s->countable)
         return AX_OK;
     AX_TRY(count_epoch(s, d, r->epoch));
     const int64_t n = s->sequences[r->epoch], after = r->index + r->n;
-    *last = d->drop_last ? after + sequences_per_step > n : after >= n;
+    *last = after + s->unit > n;
     *epochs += *last ? 1 : (double)after / (double)n;
     return AX_OK;
 }

@@ -172,11 +172,24 @@ enum ax_status ax_train_sequences_fill(const struct ax_train_sequences *r, struc
     return AX_OK;
 }
 
+/* Reads as many of an epoch's last sequences as there are full micro-batches for all ranks. */
+static enum ax_status read_whole(struct ax_train_sequences *r, const struct ax_train_data *d,
+                                 int64_t want) {
+    const int64_t unit = r->ranks * d->sequences_per_batch;
+    struct ax_loader_state at;
+    ax_loader_save(d->train, &at);
+    AX_TRY(read_step(r, d, want));
+    if (!d->drop_partial || r->n % unit == 0)
+        return AX_OK;
+    AX_TRY(ax_loader_restore(d->train, &at));
+    return read_step(r, d, r->n / unit * unit);
+}
+
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
                                        const struct ax_train_data *d) {
     const int64_t want = (int64_t)r->n_batches * r->ranks * d->sequences_per_batch;
     for (int tries = 0;; tries++) {
-        AX_TRY(read_step(r, d, want));
+        AX_TRY(read_whole(r, d, want));
         if (r->n == want || (r->n > 0 && !d->drop_last))
             break;
         if (tries > 0)

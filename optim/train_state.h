@@ -61,9 +61,10 @@ struct ax_train_schedule {
     struct ax_lr_schedule lr;
     int64_t eval_every, save_every; /* in steps; 0: not by steps */
     int64_t logging_steps;
-    const char *limit;  /* the key that total comes from */
-    double of_epoch;    /* steps of an epoch, at most total */
-    bool countable;     /* the data's */
+    const char *limit; /* the key that total comes from */
+    double of_epoch;   /* steps of an epoch, at most total */
+    int64_t unit;   /* sequences; of an epoch's last ones, those that do not fill it are dropped */
+    bool countable; /* the data's */
     int64_t n_epochs;   /* number of epochs counted */
     int64_t *sequences; /* [n_epochs] per epoch */
     double doc_tokens;  /* per document on average; 0 = unknown */
@@ -74,8 +75,7 @@ void ax_train_schedule_free(struct ax_train_schedule *s);
 /* Epochs done after the sequences of this step, and whether it is the last of its epoch, which is counted
  * if it has not been. */
 enum ax_status ax_train_epoch_after(struct ax_train_schedule *s, const struct ax_train_sequences *r,
-                                    const struct ax_train_data *d, int64_t sequences_per_step,
-                                    double *epochs, bool *last);
+                                    const struct ax_train_data *d, double *epochs, bool *last);
 
 /* ---- train_watch.c: implausible losses ---- */
 

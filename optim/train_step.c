@@ -67,8 +67,7 @@ static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
 /* ---- one step after the other ---- */
 
 static enum ax_status epoch_after(struct ax_train *t, double *epochs, bool *end) {
-    const int64_t n = ax_train_sequences_per_step(t->o, t->rt->mesh.size[AX_ROLE_BATCH]);
-    return ax_train_epoch_after(&t->schedule, &t->sequences, &t->o->data, n, epochs, end);
+    return ax_train_epoch_after(&t->schedule, &t->sequences, &t->o->data, epochs, end);
 }
 
 /* The step of t->sequences is the run's last one so far. */

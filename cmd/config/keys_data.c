@@ -240,7 +240,8 @@ const struct ax_config_key ax_config_keys_datasets[] = {
     AX_KEY("dataset_shard_num", AX_T_COUNT,
            "Split the merged data into this many shards and keep one."),
     AX_KEY("dataset_shard_idx", AX_T_INDEX, "Index of the shard to keep, from 0."),
-    AX_KEY("dataloader_drop_last", AX_T_BOOL, "Drop the last batch if it is incomplete."),
+    AX_KEY("dataloader_drop_last", AX_T_BOOL,
+           "Drop an epoch's last micro-batch if it is incomplete."),
     {0}};
 
 const struct ax_config_key ax_config_keys_packing[] = {

@@ -88,7 +88,8 @@ struct ax_setup_data {
     int64_t sequence_tokens;                      /* capacity; also eval_sequence_tokens */
     int64_t eval_sequence_tokens;
     int64_t pad_multiple; /* sequences are padded to a multiple; 1 = no padding */
-    bool drop_last;       /* skips a last step with fewer sequences */
+    bool drop_last;       /* skips a last step with fewer sequences; … */
+    bool drop_partial;    /* … only a last micro-batch with fewer */
 };
 
 /* `cfg` is borrowed. `refresh` rebuilds prepared sets. */

@@ -100,7 +100,10 @@ static void set_sizes(struct ax_setup_data *d, const struct ax_loader_options *t
         ax_config_i64(cfg, "micro_batch_size") / samples_per_sequence(cfg, train->pack.mode);
     d->sequences_per_step = d->sequences_per_batch * accumulation(cfg);
     d->pad_multiple = pad_multiple(cfg);
-    d->drop_last = train->pack.mode != AX_PACK_PLAIN || ax_config_bool(cfg, "dataloader_drop_last");
+    const bool drops = ax_config_bool(cfg, "dataloader_drop_last");
+    /* groups that spill over micro-batches stay in one step */
+    d->drop_last = train->pack.mode != AX_PACK_PLAIN || (drops && train->pack.step > 0);
+    d->drop_partial = drops && !d->drop_last;
 }
 
 enum ax_status ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg) {

@@ -135,6 +135,7 @@ static void read_data(struct ax_train_setup *s) {
                                 .sequence_docs = plain ? group : bin,
                                 .doc_tokens = d->sequence_tokens / group,
                                 .drop_last = d->drop_last,
+                                .drop_partial = d->drop_partial,
                                 .countable = !d->stream && !s->uncounted,
                                 .pad = PAD};
     if (plain && !d->stream && !s->uncounted) {

@@ -153,7 +153,7 @@ static void refused(void **state) {
 static double epoch_after(struct ax_train_schedule *s, const struct ax_train_sequences *r,
                           const struct counted *c, bool *last) {
     double epochs;
-    assert_int_equal(ax_train_epoch_after(s, r, &c->o.data, PER_STEP, &epochs, last), AX_OK);
+    assert_int_equal(ax_train_epoch_after(s, r, &c->o.data, &epochs, last), AX_OK);
     return epochs;
 }
 
@@ -188,6 +188,33 @@ static void epochs_end_with_their_last_step(void **state) {
     check_ends(&c, true, (const int64_t[]){1, 1, 2});
     check_ends(&c, false, (const int64_t[]){1, 2, 2});
     ax_loader_free(c.loader);
+}
+
+/* The rows that fill no micro-batch are dropped, and those that fill no step are a step. */
+static void incomplete_microbatches(void **state) {
+    (void)state;
+    static const struct {
+        int64_t rows;
+        int micro, ranks; /* of 2 rows */
+        int64_t steps, used;
+    } cases[] = {{11, 1, 1, 5, 10}, {11, 2, 1, 3, 10}, {11, 4, 1, 2, 10}, {11, 2, 2, 1, 8},
+                 {8, 2, 1, 2, 8},   {9, 2, 1, 2, 8},   {10, 2, 1, 3, 10}, {2, 8, 1, 1, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct counted c;
+        bool last;
+        open_counted(&c, cases[i].rows, cases[i].rows, cases[i].rows);
+        c.o.step.n_microbatches = cases[i].micro;
+        c.o.data.drop_partial = true;
+        struct ax_train_schedule s = make(&c, cases[i].ranks);
+        assert_int_equal(s.total, cases[i].steps);
+        struct ax_train_sequences r = {.n = cases[i].used};
+        assert_true(epoch_after(&s, &r, &c, &last) == 1 && last);
+        r.n -= 2 * cases[i].ranks;
+        (void)epoch_after(&s, &r, &c, &last);
+        assert_false(last);
+        ax_train_schedule_free(&s);
+        ax_loader_free(c.loader);
+    }
 }
 
 /* max_steps alone: epochs end where they do, however many it takes; they are counted when they begin. Of
@@ -344,6 +371,7 @@ int main(void) {
         cmocka_unit_test(ranks_and_tokens),
         cmocka_unit_test(refused),
         cmocka_unit_test(epochs_end_with_their_last_step),
+        cmocka_unit_test(incomplete_microbatches),
         cmocka_unit_test(as_many_epochs_as_it_takes),
         cmocka_unit_test(times_per_epoch),
         cmocka_unit_test(cadences),
