@@ -1,6 +1,7 @@
 /* Records of Parquet files: DuckDB turns each into JSON, including lists and structures, and back. */
 #include "data/rows/parquet.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -13,6 +14,7 @@ struct ax_parquet {
     struct ax_duckdb *query;
     const char *path; /* borrowed */
     uint64_t row;
+    struct ax_buf text; /* of a record whose numbers are not all JSON's */
 };
 
 /* The path in a string literal of SQL; with its wildcards escaped if it is one to read. */
@@ -50,9 +52,43 @@ done:
 }
 
 void ax_parquet_close(struct ax_parquet *p) {
-    if (p)
+    if (p) {
         ax_duckdb_close(p->query);
+        ax_buf_free(&p->text);
+    }
     ax_free(p);
+}
+
+/* Length of a number that JSON lacks, as DuckDB writes it; 0: none. */
+static size_t no_number(const char *s) {
+    static const char *const all[] = {"NaN", "-NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strncmp(s, all[i], strlen(all[i])) == 0)
+            return strlen(all[i]);
+    return 0;
+}
+
+/* Columns of floats often have some, be they read or not: they become null, as missing values are. */
+static enum ax_status make_json(struct ax_parquet *p, struct ax_row_cut *cut) {
+    bool text = false;
+    size_t done = 0;
+    p->text.len = 0;
+    for (size_t i = 0, n; i < cut->len; i += n) {
+        n = text && cut->text[i] == '\\' ? 2 : 1;
+        text ^= cut->text[i] == '"';
+        const size_t odd = text ? 0 : no_number(cut->text + i);
+        if (odd == 0)
+            continue;
+        AX_TRY(ax_buf_append(&p->text, cut->text + done, i - done));
+        AX_TRY(ax_buf_puts(&p->text, "null"));
+        done = i + (n = odd);
+    }
+    if (done == 0)
+        return AX_OK;
+    AX_TRY(ax_buf_append(&p->text, cut->text + done, cut->len - done));
+    cut->text = p->text.data;
+    cut->len = p->text.len;
+    return AX_OK;
 }
 
 enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, bool *got) {
@@ -64,7 +100,7 @@ enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, boo
         *cut = (struct ax_row_cut){.line = p->row,
                                    .problem = cut->text ? "a record of more than 16 MiB"
                                                         : "a record that is null"};
-    return AX_OK;
+    return *got && cut->text ? make_json(p, cut) : AX_OK;
 }
 
 static enum ax_status copy_statement(struct ax_buf *sql, const char *jsonl, const char *columns,

@@ -62,6 +62,18 @@ static void nested_columns_are_the_json_they_stand_for(void **state) {
           "\"m\":{\"k\":1},\"n\":null,\"s\":\"twelve bytes\",\"longer\":\"thirteen byte\"}\n");
 }
 
+static void numbers_that_json_lacks_are_null(void **state) {
+    (void)state;
+    if (skips())
+        skip();
+    write_parquet("nan.parquet",
+                  "SELECT 1 AS id, 'NaN' AS a, 'NaN'::DOUBLE AS b, {'x': ['-inf'::FLOAT, 2, "
+                  "'inf'::FLOAT]} AS c, 'a \"b\" \\ Infinity' AS d, 'nan'::FLOAT AS e");
+    check(&(struct ax_rows_options){.path = in_scratch("nan.parquet")},
+          "1 {\"id\":1,\"a\":\"NaN\",\"b\":null,\"c\":{\"x\":[null,2.0,null]},\"d\":\"a \\\"b\\\" "
+          "\\\\ Infinity\",\"e\":null}\n");
+}
+
 static void slices_splits_and_odd_names(void **state) {
     (void)state;
     if (skips())
@@ -183,6 +195,7 @@ int main(void) {
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nested_columns_are_the_json_they_stand_for),
+        cmocka_unit_test(numbers_that_json_lacks_are_null),
         cmocka_unit_test(slices_splits_and_odd_names),
         cmocka_unit_test(many_rows_come_in_order_and_can_be_sought),
         cmocka_unit_test(broken_files_are_named),
