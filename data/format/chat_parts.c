@@ -27,11 +27,28 @@ static enum ax_status set(json_t *object, const char *key, json_t *value) {
 
 /* ---- parts ---- */
 
+/* What a part is by its type; without one it is text. */
+enum part { PART_TEXT, PART_THINKING, PART_OTHER };
+
+static enum part kind_of(const json_t *part, const char **type) {
+    static const struct {
+        const char *type;
+        enum part kind;
+    } kinds[] = {{"text", PART_TEXT},          {"input_text", PART_TEXT},
+                 {"output_text", PART_TEXT},   {"thinking", PART_THINKING},
+                 {"reasoning", PART_THINKING}, {"reasoning_content", PART_THINKING}};
+    *type = json_string_value(json_object_get(part, "type"));
+    for (size_t i = 0; *type && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(*type, kinds[i].type) == 0)
+            return kinds[i].kind;
+    return *type ? PART_OTHER : PART_TEXT;
+}
+
 static const json_t *part_text(const json_t *part) {
-    static const char *const keys[] = {"text", "content", "value"};
+    static const char *const keys[] = {"text", "content", "value", "thinking", "reasoning"};
     if (json_is_string(part))
         return part;
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_is_string(json_object_get(part, keys[i])))
             return json_object_get(part, keys[i]);
     return NULL;
@@ -47,23 +64,44 @@ static bool part_flag(const json_t *part, bool *train) {
     return json_is_boolean(v) || json_is_number(v);
 }
 
-enum ax_status ax_chat_join_parts(json_t *message, const char *key, struct ax_details *details,
-                                  bool *flags) {
+static enum ax_status refuse_part(const char *key, size_t i, const char *type) {
+    return ax_error(
+        AX_ERR_DATA,
+        "%s[%zu]: a part of type \"%s\" is no text of the message; remove it, or put it where "
+        "the template expects it (tool_calls, say)",
+        key, i, type);
+}
+
+enum ax_status ax_chat_join_parts(json_t *message, const char *key, const char *thinking_key,
+                                  struct ax_details *details, bool *flags) {
     const json_t *parts = json_object_get(message, key);
     *flags = false;
     if (!json_is_array(parts))
         return AX_OK;
-    struct ax_buf text = {0};
+    struct ax_buf text = {0}, thought = {0};
     enum ax_status st = ax_buf_puts(&text, "");
     size_t at = 0;
     for (size_t i = 0; i < json_array_size(parts) && st == AX_OK; i++) {
         const json_t *part = json_array_get(parts, i);
         const json_t *s = part_text(part);
+        const char *type;
+        const enum part kind = kind_of(part, &type);
         bool train;
+        if (kind == PART_OTHER) {
+            st = refuse_part(key, i, type);
+            break;
+        }
         if (!s) {
             st = ax_error(AX_ERR_DATA, "%s[%zu]: expected a part with text, got %s", key, i,
                           ax_json_kind(part));
             break;
+        }
+        if (kind == PART_THINKING && strcmp(key, thinking_key) != 0) {
+            if (json_object_get(message, thinking_key))
+                st = refuse_part(key, i, type); /* that has it already */
+            else
+                st = ax_buf_append(&thought, json_string_value(s), json_string_length(s));
+            continue;
         }
         const bool flagged = part_flag(part, &train);
         *flags = *flags || flagged;
@@ -75,9 +113,12 @@ enum ax_status ax_chat_join_parts(json_t *message, const char *key, struct ax_de
     }
     if (st == AX_OK)
         st = set(message, key, json_stringn(text.data, text.len));
+    if (st == AX_OK && thought.len > 0)
+        st = set(message, thinking_key, json_stringn(thought.data, thought.len));
     if (!*flags)
         details->n = 0; /* no part has a flag: the turn decides */
 done:
+    ax_buf_free(&thought);
     ax_buf_free(&text);
     return st;
 }

@@ -163,9 +163,10 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
     struct ax_details parts = {0};
     bool flags;
     bool thinking_flags;
-    AX_TRY_GOTO(ax_chat_join_parts(to, "content", &parts, &flags), st, done);
-    AX_TRY_GOTO(ax_chat_join_parts(to, chat->thinking_key, &turn->thinking, &thinking_flags), st,
-                done);
+    AX_TRY_GOTO(ax_chat_join_parts(to, "content", chat->thinking_key, &parts, &flags), st, done);
+    AX_TRY_GOTO(ax_chat_join_parts(to, chat->thinking_key, chat->thinking_key, &turn->thinking,
+                                   &thinking_flags),
+                st, done);
     if (flags) { /* flags of parts take precedence over the message's spans */
         const struct ax_details spans = turn->content;
         turn->content = parts;

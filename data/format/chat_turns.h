@@ -44,9 +44,10 @@ void ax_conversation_free(struct ax_conversation *c);
 bool ax_message_is_empty(const struct ax_format *f, const json_t *message);
 /* Concatenates a list of parts into one text and turns their flags into details. Parts without a
  * flag are trained. If no part has one, *flags = false and there are no details. Plain text is
- * unchanged. */
-enum ax_status ax_chat_join_parts(json_t *message, const char *key, struct ax_details *details,
-                                  bool *flags);
+ * unchanged. By their types, parts are text; or reasoning, which becomes the message's; or refused (images,
+ * calls, refusals …). */
+enum ax_status ax_chat_join_parts(json_t *message, const char *key, const char *thinking_key,
+                                  struct ax_details *details, bool *flags);
 /* Moves <think>…</think> (and variants) from the start of content to `key`. */
 enum ax_status ax_chat_split_thinking(json_t *message, const char *key);
 /* Parses JSON in a string in place: object[key] = its value. Other values are unchanged. */

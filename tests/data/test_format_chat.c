@@ -296,7 +296,32 @@ static void parts(void **state) {
         "<s><|im_start|>assistant\n\n<think>ab⟦cd⟧</think>x⟦<|eot|>⟧");
     check_bad_record(
         &c.o, ROW("{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"url\": \"x\"}]}"),
-        "messages[0]: content[0]: expected a part with text, got an object");
+        "messages[0]: content[0]: a part of type \"image\" is no text of the message; remove it");
+    /* types that are not text are no part of the answer */
+    check_record(
+        &c.o,
+        ROW("{\"role\": \"assistant\", \"content\": [{\"type\": \"thinking\", \"thinking\": "
+            "\"ab\"}, "
+            "{\"type\": \"output_text\", \"text\": \"x\"}, {\"type\": \"reasoning\", \"text\": "
+            "\"cd\"}]}"),
+        "<s><|im_start|>assistant\n\n⟦<think>abcd</think>x<|eot|>⟧");
+    static const char *const others[] = {"refusal", "tool_call", "tool_use", "image_url", "audio"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char row[256], why[128];
+        snprintf(row, sizeof row,
+                 ROW("{\"role\": \"assistant\", \"content\": [\"a\", {\"type\": \"%s\", \"text\": "
+                     "\"b\", "
+                     "\"%s\": \"c\"}]}"),
+                 others[i], others[i]);
+        snprintf(why, sizeof why, "content[1]: a part of type \"%s\" is no text", others[i]);
+        check_bad_record(&c.o, row, why);
+    }
+    check_bad_record(&c.o,
+                     ROW("{\"role\": \"assistant\", \"reasoning_content\": \"a\", \"content\": "
+                         "[{\"type\": \"thinking\", \"thinking\": \"b\"}]}"),
+                     "content[0]: a part of type \"thinking\"");
+    check_bad_record(&c.o, ROW("{\"role\": \"user\", \"content\": [{\"url\": \"x\"}]}"),
+                     "messages[0]: content[0]: expected a part with text, got an object");
     chat_close(&c);
 }
 
