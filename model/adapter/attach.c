@@ -285,7 +285,7 @@ static enum ax_status check(const struct ax_model *m, const struct ax_peft_confi
         return ax_error(AX_ERR_CONFIG, "target_modules: no module of this %s model is selected%s%s",
                         m->arch.family->model_type, c->target_regex ? " by the expression " : "",
                         c->target_regex ? c->target_regex : "");
-    return AX_OK;
+    return ax_adapter_check_patterns(m, c, number);
 }
 
 enum ax_status ax_adapter_check(const struct ax_model *m) {

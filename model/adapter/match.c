@@ -7,8 +7,7 @@
 #include "base/regex.h"
 #include "model/model.h"
 
-/* True if the expression matches the full name or, with `suffix`, everything after some dot. */
-static enum ax_status matches(const char *pattern, bool suffix, const char *name, bool *yes) {
+enum ax_status ax_adapter_matches(const char *pattern, bool suffix, const char *name, bool *yes) {
     struct ax_regex *re = NULL;
     struct ax_regex_work work = {0};
     struct ax_buf text = {0};
@@ -49,12 +48,12 @@ static enum ax_status is_target(const struct ax_peft_config *c, const char *modu
                                 bool *yes) {
     bool excluded = in_list(&c->exclude, module);
     if (c->exclude_regex)
-        AX_TRY(matches(c->exclude_regex, false, module, &excluded));
+        AX_TRY(ax_adapter_matches(c->exclude_regex, false, module, &excluded));
     *yes = false;
     if (excluded)
         return AX_OK;
     if (c->target_regex)
-        return matches(c->target_regex, false, module, yes);
+        return ax_adapter_matches(c->target_regex, false, module, yes);
     /* "all-linear" excludes the head */
     *yes = ((c->all_linear && layer >= 0) || in_list(&c->targets, module)) && in_layers(c, layer);
     return AX_OK;
@@ -66,7 +65,7 @@ static enum ax_status by_pattern(const struct ax_peft_pattern *list, int n, cons
     *out = usual;
     for (int i = 0; i < n; i++) {
         bool yes;
-        AX_TRY(matches(list[i].pattern, true, module, &yes));
+        AX_TRY(ax_adapter_matches(list[i].pattern, true, module, &yes));
         if (yes) {
             *out = list[i].value;
             return AX_OK;

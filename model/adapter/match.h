@@ -12,6 +12,8 @@ struct ax_adapter_target {
 };
 enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
                                 struct ax_adapter_target *out);
+/* True if the expression matches the full name or, with `suffix`, everything after some dot. */
+enum ax_status ax_adapter_matches(const char *pattern, bool suffix, const char *name, bool *yes);
 /* True if `end` is `name`, or follows a dot at its end. */
 bool ax_adapter_ends_in(const char *name, const char *end);
 /* "a.b.c.weight" → "a.b.c". */
@@ -41,5 +43,9 @@ enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status 
  * base's embedding and head. */
 bool ax_adapter_any_saves(const struct ax_model *m, const char *param);
 bool ax_adapter_any_unties(const struct ax_model *m);
+/* AX_ERR_CONFIG names a pattern of rank_pattern, alpha_pattern or exclude_modules that there is none
+ * for; of a config that was read from a folder that is only a warning. `number`: of its parameters. */
+enum ax_status ax_adapter_check_patterns(const struct ax_model *m, const struct ax_peft_config *c,
+                                         int number);
 
 #endif
