@@ -84,10 +84,24 @@ static const char *rope_key(const struct ax_gguf_model *m, const char *name, cha
     return buf;
 }
 
+/* Files of 2023 have the factor in a key of its own, and the type only in newer ones; 0 is none. */
+static enum ax_status read_factor(const struct ax_gguf_model *m, char *key, size_t size,
+                                  double *factor) {
+    if (!ax_gguf_key(m->file, rope_key(m, "factor", key, size))) {
+        char old[96];
+        snprintf(old, sizeof old, "%s.rope.scale_linear", m->kind->arch);
+        if (ax_gguf_key(m->file, old))
+            snprintf(key, size, "%s", old);
+    }
+    AX_TRY(ax_gguf_f64(m->file, key, factor));
+    *factor = *factor == 0 ? 1 : *factor;
+    return AX_OK;
+}
+
 static enum ax_status linear(const struct ax_gguf_model *m, json_t **out) {
     char key[96];
     double factor;
-    AX_TRY(ax_gguf_f64(m->file, rope_key(m, "factor", key, sizeof key), &factor));
+    AX_TRY(read_factor(m, key, sizeof key, &factor));
     if (!(factor >= 1))
         return ax_error(AX_ERR_DATA, "%s: key %s: %g is below 1", m->file->path, key, factor);
     *out =
@@ -185,6 +199,20 @@ static enum ax_status longrope(const struct ax_gguf_model *m, json_t **out) {
     return put_list(m, AX_GGUF_ROPE_SHORT, "short_factor", *out);
 }
 
+/* llama.cpp takes a factor without a type as linear. */
+static enum ax_status untyped(const struct ax_gguf_model *m, struct ax_gguf_text *type) {
+    char factor[96], old[96];
+    double value;
+    rope_key(m, "factor", factor, sizeof factor);
+    snprintf(old, sizeof old, "%s.rope.scale_linear", m->kind->arch);
+    if (type->s || (!ax_gguf_key(m->file, factor) && !ax_gguf_key(m->file, old)))
+        return AX_OK;
+    AX_TRY(read_factor(m, factor, sizeof factor, &value));
+    if (value != 1)
+        *type = (struct ax_gguf_text){.s = "linear", .len = strlen("linear")};
+    return AX_OK;
+}
+
 enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out) {
     static const struct {
         const char *name;
@@ -196,6 +224,7 @@ enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out)
     const struct ax_gguf_tensor *divisors = ax_gguf_tensor(m->file, AX_GGUF_ROPE_FACTORS);
     *out = NULL;
     AX_TRY(ax_gguf_string_or_null(m->file, rope_key(m, "type", key, sizeof key), &type));
+    AX_TRY(untyped(m, &type));
     const bool none = !type.s || (type.len == 4 && memcmp(type.s, "none", 4) == 0);
     if (!none && divisors)
         return ax_error(AX_ERR_UNSUPPORTED,

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "ckpt/gguf/model.h"
+#include "ckpt/gguf/rope.h"
 #include "tests/ckpt/gguf_out.h"
 
 static struct gguf_out built;
@@ -143,10 +144,50 @@ static void configs_have_every_value(void **state) {
     }
 }
 
+/* A factor without a type, and llama.cpp's key of 2023, are linear; 0 and 1 are none, and so is what the type
+ * calls none. */
+static void factors_without_a_type(void **state) {
+    (void)state;
+    static const struct {
+        const char *factor, *type;
+        float value;
+        const char *json;
+    } cases[] = {
+        {"llama.rope.scaling.factor", NULL, 4, "{\"factor\":4.0,\"rope_type\":\"linear\"}"},
+        {"llama.rope.scale_linear", NULL, 4, "{\"factor\":4.0,\"rope_type\":\"linear\"}"},
+        {"llama.rope.scale_linear", "linear", 2, "{\"factor\":2.0,\"rope_type\":\"linear\"}"},
+        {"llama.rope.scaling.factor", "linear", 2, "{\"factor\":2.0,\"rope_type\":\"linear\"}"},
+        {"llama.rope.scale_linear", NULL, 1, "null"},
+        {"llama.rope.scaling.factor", NULL, 0, "null"},
+        {"llama.rope.scaling.factor", "none", 4, "null"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf_out o = {0};
+        struct ax_gguf g;
+        struct ax_gguf_model m = model_of("llama");
+        json_t *got;
+        key_f32(&o, cases[i].factor, cases[i].value);
+        if (cases[i].type)
+            key_text(&o, "llama.rope.scaling.type", cases[i].type);
+        gguf_out_finish(&o);
+        assert_int_equal(ax_gguf_parse(&g, "x.gguf", o.file.data, o.file.len), AX_OK);
+        m.file = &g;
+        const enum ax_status st = ax_gguf_rope_scaling(&m, &got);
+        assert_int_equal(st, AX_OK);
+        char *text = json_dumps(got, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+        assert_string_equal(text, cases[i].json);
+        ax_free(text);
+        json_decref(got);
+        ax_gguf_close(&g);
+        gguf_out_free(&o);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_that_stop),
         cmocka_unit_test(configs_have_every_value),
+        cmocka_unit_test(factors_without_a_type),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
 }
