@@ -97,7 +97,7 @@ const struct ax_command ax_commands[] = {
      "axtrain cache clear --older-than 30 --yes", ax_cmd_cache},
     {"chat", "talk to a model", "[--model] M [options]",
      "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists\n"
-     "commands, /save FILE writes the conversation as training data.\n"
+     "commands, /save FILE adds the conversation to training data.\n"
      "On a terminal, lines are edited as in a shell, pasted text is one message, a backslash\n"
      "at the end continues a message, and \"\"\" begins and ends one of several lines. Earlier\n"
      "messages are in ~/.local/state/axtrain/chat_history (or XDG_STATE_HOME), for you alone.\n"

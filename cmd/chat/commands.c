@@ -5,6 +5,36 @@
 #include "base/log.h"
 #include "cmd/chat/chat.h"
 
+#define MAX_SAVED ((size_t)1 << 30)
+
+/* What is in the file: conversations, one per line, or nothing. */
+static enum ax_status read_saved(const char *path, struct ax_buf *out) {
+    char *text = NULL;
+    size_t len = 0;
+    if (!ax_path_exists(path))
+        return AX_OK;
+    AX_TRY(ax_read_file(path, MAX_SAVED, &text, &len));
+    size_t at = 0;
+    enum ax_status st = AX_OK;
+    while (st == AX_OK && at < len) {
+        const char *newline = memchr(text + at, '\n', len - at);
+        const size_t n = newline ? (size_t)(newline - text) - at : len - at;
+        json_t *row = json_loadb(text + at, n, 0, NULL);
+        if (n > 0 && !json_is_array(json_object_get(row, "messages")))
+            st = ax_error(
+                AX_ERR_CONFIG,
+                "%s: is there already and is no file of conversations; choose another name", path);
+        json_decref(row);
+        at += n + 1;
+    }
+    if (st == AX_OK)
+        st = ax_buf_append(out, text, len);
+    if (st == AX_OK && len > 0 && text[len - 1] != '\n')
+        st = ax_buf_puts(out, "\n");
+    ax_free(text);
+    return st;
+}
+
 static enum ax_status save(struct ax_chat *c, const char *path) {
     json_t *row = json_pack("{sO}", "messages", c->messages);
     char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
@@ -12,7 +42,9 @@ static enum ax_status save(struct ax_chat *c, const char *path) {
     if (!text)
         return ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
     struct ax_buf line = {0};
-    enum ax_status st = ax_buf_puts(&line, text);
+    enum ax_status st = read_saved(path, &line);
+    if (st == AX_OK)
+        st = ax_buf_puts(&line, text);
     if (st == AX_OK)
         st = ax_buf_puts(&line, "\n");
     if (st == AX_OK)
@@ -77,7 +109,7 @@ static const struct {
     {"/system TEXT", "set the system message (no TEXT: remove it) and start a new conversation",
      on_system},
     {"/adapter NAME", "switch to an adapter or to base; without NAME, list them", on_adapter},
-    {"/save FILE", "save the conversation as one line of JSON training data", on_save},
+    {"/save FILE", "add the conversation to a file of JSON training data, as a line", on_save},
     {"/help", "show this list", on_help},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
