@@ -28,10 +28,11 @@ static void stop(struct ax_train_cost *c, const struct ax_train *t) {
 
 static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
                              const struct ax_train_cost *c) {
+    const bool trains = r->weight_total > 0; /* else it has no loss, not one of 0 */
     struct ax_step_figures f = {.step = t->done,
                                 .epoch = t->epoch,
-                                .loss = r->loss,
-                                .grad_norm = r->grad_norm,
+                                .loss = trains ? r->loss : NAN,
+                                .grad_norm = trains ? r->grad_norm : NAN,
                                 .learning_rate = r->lr,
                                 .tokens = t->sequences.n_tokens,
                                 .computed_tokens = t->sequences.n_computed,
@@ -77,7 +78,7 @@ static enum ax_status done(struct ax_train *t, const struct ax_step_result *r,
     t->tokens += t->sequences.n_tokens;
     t->trained += t->sequences.n_trained;
     AX_TRY(epoch_after(t, &t->epoch, &t->epoch_ended));
-    if (isfinite(r->loss))
+    if (isfinite(r->loss) && r->weight_total > 0)
         t->out->loss = r->loss;
     return report(t, r, c);
 }

@@ -182,7 +182,7 @@ static enum ax_status put_results(struct ax_buf *out, const struct ax_report_run
                          "%lld steps (%.3g epochs), %.0f trained tokens; training loss %.4f in the "
                          "first step, %.4f as the mean of the last %d. Losses are nats per %s.\n",
                          (long long)last->step, last->figures[AX_FIGURE_EPOCH], trained_tokens(run),
-                         run->steps[0].figures[AX_FIGURE_LOSS], last_loss(run),
+                         ax_report_loss(run, false), last_loss(run),
                          (int)(run->n_steps < LAST_STEPS ? run->n_steps : LAST_STEPS),
                          ax_card_kind_of(run)->per));
     return put_evals(out, run);

@@ -344,3 +344,12 @@ double ax_report_number(const struct ax_report_run *run, const char *path, doubl
     const json_t *v = ax_report_about(run, path);
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
+
+double ax_report_loss(const struct ax_report_run *run, bool last) {
+    for (size_t i = 0; i < run->n_steps; i++) {
+        const size_t at = last ? run->n_steps - 1 - i : i;
+        if (isfinite(run->steps[at].figures[AX_FIGURE_LOSS]))
+            return run->steps[at].figures[AX_FIGURE_LOSS];
+    }
+    return NAN;
+}

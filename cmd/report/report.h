@@ -106,6 +106,8 @@ struct ax_report_run {
  * exist. Free with ax_report_close, even after an error. */
 enum ax_status ax_report_read(struct ax_report_run *run, const char *folder);
 void ax_report_close(struct ax_report_run *run);
+/* The loss of the first step, or of the last one, that has one; NaN: none has. */
+double ax_report_loss(const struct ax_report_run *run, bool last);
 
 struct ax_report {
     const struct ax_report_run *runs; /* [n] */

@@ -100,8 +100,8 @@ static void steps(const struct ax_report_run *run, char *text, size_t size) {
 
 static void loss(const struct ax_report_run *run, char *text, size_t size) {
     if (run->n_steps > 0)
-        snprintf(text, size, "%.4f \xe2\x86\x92 %.4f", run->steps[0].figures[AX_FIGURE_LOSS],
-                 last_step(run)->figures[AX_FIGURE_LOSS]);
+        snprintf(text, size, "%.4f \xe2\x86\x92 %.4f", ax_report_loss(run, false),
+                 ax_report_loss(run, true));
 }
 
 /* The figure of all evaluations: what completions are worth, or the loss. */
