@@ -66,6 +66,14 @@ struct ax_rollout_options {
     const struct ax_tokenizer *tokenizer;
 };
 
+/* What can be learned from a generation's rewards. */
+enum ax_worth {
+    AX_WORTH_VARIED,
+    AX_WORTH_NONE,  /* nothing: there are none, */
+    AX_WORTH_EQUAL, /* or all of a prompt are equal (which PPO learns from, too), */
+    AX_WORTH_MOST   /* to the highest reward */
+};
+
 /* Where a prompt comes from. */
 struct ax_rollout_origin {
     char *file;
@@ -103,7 +111,8 @@ struct ax_rollout {
     int64_t *todo, n_todo;             /* [prompts] groups that are sampled in this round */
     int round;                         /* from 0 */
     struct ax_figures figures;         /* TRL's names */
-    double seconds, reward_seconds;    /* sampling; rewards */
+    enum ax_worth worth;
+    double seconds, reward_seconds; /* sampling; rewards */
 };
 
 /* Is the policy compared with a reference? */

@@ -253,10 +253,34 @@ static void judge_completions(struct ax_rollout *r, const struct ax_advantage_op
         r->list[i].advantage = (float)advantages[i];
 }
 
+/* The highest reward that a function gives: penalties are at most 0, and others 1 as a rule. */
+static double most_of(const char *name) {
+    return strncmp(name, "length:", 7) == 0 || strncmp(name, "soft_overlong:", 14) == 0 ? 0 : 1;
+}
+
+static enum ax_worth worth_of(const struct ax_rollout *r, const struct ax_advantage_options *o,
+                              const double *totals) {
+    double most = 0;
+    bool none = true, reached = true;
+    for (int k = 0; k < o->n_rewards; k++)
+        most += (o->weights ? o->weights[k] : 1) * most_of(ax_rewards_name(r->o->rewards, k));
+    for (int64_t i = 0; i < r->n; i++) {
+        const double first = totals[i / o->group * o->group];
+        if (isfinite(totals[i]) && totals[i] != first)
+            return AX_WORTH_VARIED;
+        none = none && !isfinite(totals[i]);
+        reached = reached && totals[i] >= most;
+    }
+    return none ? AX_WORTH_NONE : reached ? AX_WORTH_MOST : AX_WORTH_EQUAL;
+}
+
 static enum ax_status judge(struct ax_rollout *r, double *totals, double *advantages) {
     double weights[AX_ROLLOUT_MAX_REWARDS];
     const struct ax_advantage_options o = options_of(r, weights);
     ax_reward_totals(&o, r->n, r->rewards, totals);
+    r->worth = worth_of(r, &o, totals);
+    if (r->o->ppo && r->worth != AX_WORTH_NONE)
+        r->worth = AX_WORTH_VARIED;
     r->figures.n = 0;
     put_all_lengths(r);
     put_rewards(r, &o, totals);

@@ -286,6 +286,41 @@ static void report(struct ax_train *t) {
     }
 }
 
+/* ---- rewards that teach nothing ---- */
+
+#define WORTHLESS_STEPS 3 /* in a row: a warning */
+#define WORTHLESS_RUN   4 /* of a run without others: an error */
+
+static const char *const worthless[] = {
+    [AX_WORTH_VARIED] = "",
+    [AX_WORTH_NONE] = "no completion has a reward: the functions return None or NaN, or fail",
+    [AX_WORTH_EQUAL] =
+        "all completions of a prompt have the same reward: the functions do not tell them "
+        "apart, the task is too hard, or sampling (temperature) has no variety",
+    [AX_WORTH_MOST] = "all completions have the highest reward: there is nothing left to learn",
+};
+
+static void watch_worth(struct ax_train *t) {
+    struct ax_train_worth *w = &t->worth;
+    const enum ax_worth worth = t->rollout.worth;
+    w->steps++;
+    w->in_a_row = worth == AX_WORTH_VARIED ? 0 : w->in_a_row + 1;
+    w->usable = w->usable || worth == AX_WORTH_VARIED || worth == AX_WORTH_MOST;
+    if (w->in_a_row == WORTHLESS_STEPS)
+        ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done + 1,
+                         "%d steps in a row teach nothing: %s", WORTHLESS_STEPS, worthless[worth]);
+}
+
+enum ax_status ax_train_worth_end(const struct ax_train *t) {
+    const struct ax_train_worth *w = &t->worth;
+    if (w->steps < WORTHLESS_RUN || w->usable)
+        return AX_OK;
+    return ax_error(AX_ERR_DATA, "no reward of %lld steps was of use, so nothing was learned: %s",
+                    (long long)w->steps, worthless[t->rollout.worth]);
+}
+
+/* ---- the next turn ---- */
+
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
     const bool again = ax_rollout_is_used_up(&t->rollout);
     *stopped = false;
@@ -301,6 +336,7 @@ enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
     }
     deal(t);
     AX_TRY(cut(t));
+    watch_worth(t);
     t->rollout.turn++;
     count_prompts(t);
     return ax_train_sequences_fill(&t->sequences, &t->step);

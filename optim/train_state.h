@@ -88,6 +88,13 @@ struct ax_train_watch {
 };
 int64_t ax_train_watch_size(const struct ax_train_watch *w); /* losses in the window */
 
+/* ---- train_rollout.c: rewards that teach nothing ---- */
+
+struct ax_train_worth {
+    int64_t steps, in_a_row; /* of this process; the latest without a usable reward */
+    bool usable;             /* any step so far had one, or the most that there is */
+};
+
 /* ---- train_step.c: a step whose result the host has not read yet ---- */
 
 struct ax_train_cost {            /* of a step */
@@ -163,6 +170,7 @@ struct ax_train {
     struct ax_references references;            /* of an objective that compares with them */
     struct ax_mismatch mismatch, eval_mismatch; /* of an objective with an estimate of KL */
     struct ax_train_watch watch;
+    struct ax_train_worth worth;
     struct ax_train_timeline timeline;
     struct ax_metrics *metrics;
     struct ax_claim lock;
@@ -230,6 +238,8 @@ enum ax_status ax_train_rollout_plan(struct ax_train *t);
 /* Fills the step's batches with the next turn, after sampling if it is the first of a generation.
  * *stopped: there is no step, as a rank was asked to stop. */
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped);
+/* AX_ERR_DATA if no reward of a run of 4 or more steps was usable. */
+enum ax_status ax_train_worth_end(const struct ax_train *t);
 
 /* Does a value model train, too? All of the following do nothing without. Takes its memory; loads it;
  * runs its step while planning. */
