@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "ckpt/hf/kept.h"
 #include "cmd/convert/from_gguf.h"
+#include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/convert/merge_probe.h"
 #include "data/tokenizer/tokenizer.h"
@@ -215,6 +216,7 @@ static enum ax_status run(struct merge *w) {
     AX_TRY(pick_dtype(w));
     w->with_tokenizer = ax_tokenizer_is_in(w->m->adapter);
     AX_TRY(ax_merge_note_check(w->hf.dir, &w->peft));
+    AX_TRY(ax_base_note_check(w->hf.dir, &w->peft));
     w->probe =
         (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
     AX_TRY(ax_merge_probe_start(&w->probe, &w->hf));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/io_path.h"
+#include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
 #include "model/classifier.h"
 
@@ -45,6 +46,7 @@ static enum ax_status open_one(struct ax_adapters *a, const char *text, const ch
     AX_TRY_GOTO(check_name(a, text, path), st, fail);
     AX_TRY_GOTO(ax_peft_open(peft, path), st, fail);
     AX_TRY_GOTO(ax_merge_note_check(base, peft), st, fail);
+    AX_TRY_GOTO(ax_base_note_check(base, peft), st, fail);
     a->n++;
     return AX_OK;
 fail:

@@ -13,6 +13,8 @@ static const struct {
      "Instruction set: avx2, avx512, avx512bf16, amx or amx-emulated (for tests), "
      "on ARM neon; by default the "
      "best, amx only if a check of its products passes. If the machine lacks it, commands fail."},
+    {"AXTRAIN_BASE",
+     "With \"any\", adapters are used with other bases than the one that they were trained on."},
     {"AXTRAIN_NONFINITE", "With \"allow\", files whose weights contain NaN or infinity are read, "
                           "for a look at them; they are "
                           "still not trained from."},

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cmd/model/base_model.h"
 #include "cmd/convert/merge.h"
+#include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/train/setup.h"
 #include "model/families/family.h"
@@ -270,6 +271,8 @@ static enum ax_status open_start(struct ax_train_setup *s, const char *name) {
         st = ax_peft_open(&s->start, found.path);
     if (st == AX_OK && s->base)
         st = ax_merge_note_check(s->base, &s->start);
+    if (st == AX_OK && s->base)
+        st = ax_base_note_check(s->base, &s->start);
     ax_base_model_free(&found);
     if (st != AX_OK)
         return ax_error_prefix(st, "lora_model_dir (%s)",

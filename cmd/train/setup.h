@@ -14,7 +14,7 @@
 #include "cmd/train/samples.h"
 #include "optim/train.h"
 
-#define AX_TRAIN_MAX_TEXTS 5
+#define AX_TRAIN_MAX_TEXTS 6
 
 struct ax_train_setup {
     const struct ax_config *cfg; /* borrowed */

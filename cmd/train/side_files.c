@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cmd/convert/base_note.h"
 #include "cmd/train/setup.h"
 
 #define MAX_FILE ((size_t)64 << 20)
@@ -106,7 +107,7 @@ static void keep_others(struct ax_train_setup *s) {
 enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     const struct ax_setup_tokenizer *tok = &s->data.tok;
     const char *dir = tok->is_gguf ? s->base : tok->path;
-    char *template, *steps;
+    char *template, *steps, *base;
     s->o.save.hf.base_dir = s->base;
     s->o.save.hf.tokenizer_dir = dir;
     s->o.save.hf.eos = &s->data.tok.eos;
@@ -114,6 +115,10 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     AX_TRY(ax_train_steps_file(s->cfg, &steps));
     if (steps)
         AX_TRY(add_text(s, AX_STEPS_FILE, steps));
+    if (s->adapter && s->hf.dir && s->o.step.relora.interval == 0) {
+        AX_TRY(ax_base_note_text(&s->hf, ax_config_str(s->cfg, "base_model"), &base));
+        AX_TRY(add_text(s, AX_BASE_NOTE, base));
+    }
     AX_TRY(template_text(s, &template));
     if (template)
         AX_TRY(add_text(s, "chat_template.jinja", template));
