@@ -4,6 +4,14 @@
 #include "kernels/backend.h"
 #include "optim/peak.h"
 
+static int data_ranks_of(const struct ax_mesh_sizes *s) {
+    return (s->dp_replicate > 1 ? s->dp_replicate : 1) * (s->dp_shard > 1 ? s->dp_shard : 1);
+}
+
+int64_t ax_plan_step_tokens(const struct ax_plan_request *r, const struct ax_plan *p) {
+    return p->tokens * data_ranks_of(&r->runtime.sizes);
+}
+
 static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_request *r) {
     const struct ax_plan *plan = &f->plans[f->chosen];
     f->speed = r->speed > 0 ? r->speed : f->time.tokens_per_second;
@@ -11,14 +19,10 @@ static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_re
         return AX_OK;
     const struct ax_runtime_options here = {.backend = r->runtime.backend,
                                             .threads = r->runtime.threads};
-    const struct ax_mesh_sizes *sizes = &r->runtime.sizes;
-    const int replicas = sizes->dp_replicate > 1 ? sizes->dp_replicate : 1;
-    const int data_ranks = replicas * (sizes->dp_shard > 1 ? sizes->dp_shard : 1);
     AX_TRY(ax_measure_gemm_peak(&here, r->step.dtype, &f->peak_flops));
     f->peak_flops *= AX_PLAN_STEP_SHARE;
-    f->speed = plan->flops > 0
-                   ? f->peak_flops * (double)plan->tokens / plan->flops * (double)data_ranks
-                   : 0;
+    f->speed =
+        plan->flops > 0 ? f->peak_flops * (double)ax_plan_step_tokens(r, plan) / plan->flops : 0;
     return AX_OK;
 }
 

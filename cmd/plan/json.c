@@ -69,15 +69,15 @@ enum ax_status ax_plan_print_json(const struct ax_plan_request *r,
     size_t len;
     for (int mode = (int)r->first; mode <= (int)r->last; mode++)
         json_array_append_new(plans, plan_json(&f->plans[mode], (enum ax_recompute)mode));
-    json_t *root =
-        json_pack("{ss s{si si sf so} sI sI ss s{sI sI sI sb} so sf so so}", "model", r->name,
-                  "mesh", "ranks", r->runtime.world > 1 ? r->runtime.world : 1, "rank",
-                  r->runtime.rank, "pipeline_idle", p->idle, "stages", stages_json(f), "parameters",
-                  (json_int_t)p->parameters, "tokens_per_step", (json_int_t)p->tokens, "recompute",
-                  ax_recompute_name(f->chosen), "memory", "arena_bytes", (json_int_t)fit->arena,
-                  "other_bytes", (json_int_t)fit->beside, "available_bytes",
-                  (json_int_t)fit->available, "fits", fit->fits, "run", run_json(r, &f->forecast),
-                  "tokens_per_second", f->speed, "time", ax_plan_time_json(r, f), "plans", plans);
+    json_t *root = json_pack(
+        "{ss s{si si sf so} sI sI ss s{sI sI sI sb} so sf so so}", "model", r->name, "mesh",
+        "ranks", r->runtime.world > 1 ? r->runtime.world : 1, "rank", r->runtime.rank,
+        "pipeline_idle", p->idle, "stages", stages_json(f), "parameters", (json_int_t)p->parameters,
+        "tokens_per_step", (json_int_t)ax_plan_step_tokens(r, p), "recompute",
+        ax_recompute_name(f->chosen), "memory", "arena_bytes", (json_int_t)fit->arena,
+        "other_bytes", (json_int_t)fit->beside, "available_bytes", (json_int_t)fit->available,
+        "fits", fit->fits, "run", run_json(r, &f->forecast), "tokens_per_second", f->speed, "time",
+        ax_plan_time_json(r, f), "plans", plans);
     if (!root)
         return ax_error(AX_ERR_NOMEM, "out of memory for the plan's JSON");
     const enum ax_status st = ax_json_dump(root, &text, &len);

@@ -65,4 +65,7 @@ void ax_plan_print_mesh(const struct ax_plan_figures *f);
 void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures *f);
 enum ax_status ax_plan_print_json(const struct ax_plan_request *r, const struct ax_plan_figures *f);
 
+/* Of all data ranks; a plan is one rank's. */
+int64_t ax_plan_step_tokens(const struct ax_plan_request *r, const struct ax_plan *p);
+
 #endif

@@ -15,6 +15,7 @@ static void print_model(const struct ax_plan_request *r, const struct ax_plan *p
     const bool own = o->masters == AX_MASTERS_ACCUM;
     const int n = o->n_microbatches;
     char count[32], restarts[48] = "", labels[48] = "";
+    char each[48] = "";
     if (arch->classifier)
         snprintf(labels, sizeof labels, ", %lld label%s", (long long)arch->n_labels,
                  arch->n_labels == 1 ? "" : "s");
@@ -25,12 +26,15 @@ static void print_model(const struct ax_plan_request *r, const struct ax_plan *p
            arch->family->model_type, ax_format_count(count, sizeof count, (double)p->parameters),
            (long long)arch->n_layers, arch->n_layers == 1 ? "" : "s", (long long)arch->hidden_size,
            (long long)arch->vocab_size, arch->tied ? ", tied" : "", labels);
-    printf(
-        "step     %lld tokens (%d micro-batch%s of %lld × %lld), %s compute, %s masters, %s%s%s\n",
-        (long long)p->tokens, n, n == 1 ? "" : "es", (long long)r->sequences,
-        (long long)r->sequence_tokens, ax_dtype_info(o->dtype)->name,
-        own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : r->masters, r->optimizer,
-        o->adapter ? ", adapter" : "", restarts);
+    const int64_t ranks = p->tokens > 0 ? ax_plan_step_tokens(r, p) / p->tokens : 1;
+    if (ranks > 1)
+        snprintf(each, sizeof each, " on each of %lld data ranks", (long long)ranks);
+    printf("step     %lld tokens (%d micro-batch%s of %lld × %lld%s), %s compute, %s masters, "
+           "%s%s%s\n",
+           (long long)ax_plan_step_tokens(r, p), n, n == 1 ? "" : "es", (long long)r->sequences,
+           (long long)r->sequence_tokens, each, ax_dtype_info(o->dtype)->name,
+           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : r->masters, r->optimizer,
+           o->adapter ? ", adapter" : "", restarts);
 }
 
 /* "mesh     pp2-tp2: memory and compute are those of rank 0 of 4, which needs most" */
@@ -147,7 +151,7 @@ static void print_run(const struct ax_plan_request *r, const struct ax_train_for
                ax_format_bytes(c, sizeof c, (double)t->disk_available));
 }
 
-static void print_time(const struct ax_plan_figures *f) {
+static void print_time(const struct ax_plan_request *r, const struct ax_plan_figures *f) {
     const struct ax_plan *p = &f->plans[f->chosen];
     const struct ax_train_forecast *t = &f->forecast;
     char a[32], b[32];
@@ -156,9 +160,10 @@ static void print_time(const struct ax_plan_figures *f) {
            f->n_stages > 0 ? "a rank's share of " : "");
     if (f->speed <= 0)
         return;
+    const double step = (double)ax_plan_step_tokens(r, p);
     const double tokens = t->tokens > 0  ? (double)t->tokens
-                          : t->steps > 0 ? (double)t->steps * (double)p->tokens
-                                         : (double)p->tokens;
+                          : t->steps > 0 ? (double)t->steps * step
+                                         : step;
     printf("time     about %s%s at %s tokens/s", ax_format_seconds(a, sizeof a, tokens / f->speed),
            t->steps > 0 ? "" : " per step", ax_format_count(b, sizeof b, f->speed));
     if (f->peak_flops > 0)
@@ -188,7 +193,7 @@ void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures
         print_rollout(r->train, &f->forecast.fit);
         print_value(r->train);
     }
-    print_time(f);
+    print_time(r, f);
     if (r->rates)
         ax_plan_print_time(r, f);
     if (!r->blocks) {
