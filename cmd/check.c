@@ -8,6 +8,7 @@
 #include "cmd/commands.h"
 #include "cmd/check/flight.h"
 #include "cmd/check/golden.h"
+#include "cmd/check/self.h"
 
 typedef bool (*golden_check)(struct ax_golden_report *r, const char *dir,
                              const struct ax_golden_options *o);
@@ -59,6 +60,7 @@ static const struct {
     enum ax_status (*run)(int argc, char **argv);
 } kinds[] = {{"golden", "check golden", check_golden},
              {"mesh", "check mesh", ax_check_mesh},
+             {"self", "check self", ax_check_self},
              {"flight", "check flight", ax_check_flight}};
 
 enum ax_status ax_cmd_check(int argc, char **argv) {
@@ -67,7 +69,8 @@ enum ax_status ax_cmd_check(int argc, char **argv) {
             argv[1] = (char *)(uintptr_t)kinds[i].command;
             return kinds[i].run(argc - 1, argv + 1);
         }
-    return ax_error(AX_ERR_CONFIG,
-                    "check: expected `axtrain check golden DIR`, `axtrain check "
-                    "mesh MODEL tp=2 …` or `axtrain check flight DIR`; see `axtrain check --help`");
+    return ax_error(
+        AX_ERR_CONFIG,
+        "check: expected `axtrain check self`, `axtrain check golden DIR`, `axtrain check "
+        "mesh MODEL tp=2 …` or `axtrain check flight DIR`; see `axtrain check --help`");
 }

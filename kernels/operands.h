@@ -30,6 +30,9 @@ const struct ax_operand *ax_op_operands(enum ax_op op);
 struct ax_tensor *ax_operand_tensor(const struct ax_operand *operand, void *args);
 size_t ax_op_args_size(enum ax_op op);
 
+/* The op's family, which is the name of its file in kernels/ops/: "gemm". */
+void ax_op_family(enum ax_op op, char *out, size_t size);
+
 /* The text of the first condition of the contract in kernels/ops.h that these arguments break, or
  * NULL. Reads shapes, dtypes and options, never data. */
 const char *ax_op_broken_rule(enum ax_op op, const void *args);

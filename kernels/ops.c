@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "kernels/ops/family.h"
 #include "kernels/panels.h"
@@ -26,6 +27,12 @@ const struct ax_op_info *ax_op_info(enum ax_op op) {
 
 const char *ax_op_name(enum ax_op op) {
     return ax_op_info(op)->name;
+}
+
+void ax_op_family(enum ax_op op, char *out, size_t size) {
+    const char *file = ax_op_info(op)->file, *slash = strrchr(file, '/');
+    const char *name = slash ? slash + 1 : file;
+    snprintf(out, size, "%.*s", (int)strcspn(name, "."), name);
 }
 
 const struct ax_operand *ax_op_operands(enum ax_op op) {

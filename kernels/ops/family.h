@@ -28,6 +28,7 @@ struct ax_op_info {
     void (*build)(struct ax_case_builder *b, void *args);
     const struct ax_shape *shapes;
     int n_shapes;
+    const char *file; /* of this folder */
 };
 
 #define AX_OP_INFO_NAME(op)                                                                        \
@@ -65,7 +66,8 @@ const struct ax_op_info *ax_op_info(enum ax_op op);
         any_cost_##op,                                                                             \
         any_build_##op,                                                                            \
         shapes_##op,                                                                               \
-        (int)(sizeof(shapes_##op) / sizeof(shapes_##op[0]))}
+        (int)(sizeof(shapes_##op) / sizeof(shapes_##op[0])),                                       \
+        __FILE__}
 #define OPERAND(field, use, flags)                                                                 \
     { #field, offsetof(args, field), AX_OPERAND_##use, flags }
 #define IN(field)         OPERAND(field, IN, 0)

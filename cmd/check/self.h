@@ -1,0 +1,66 @@
+/* `axtrain check self`: what docs/determinism.md promises, on this machine and with this build.
+ *
+ * Needs no files: a small model with random weights, made-up documents. Each line compares two ways
+ * to compute the same numbers; the promise is the same bits, or a tolerance.
+ *
+ * Reading order: self.c (the command and its table), self_steps.c (training steps), self_rows.c
+ * (forward passes and generation), self_resume.c (a run and its checkpoint), self_ops.c (every op,
+ * and meshes of ranks). */
+#ifndef AX_CMD_CHECK_SELF_H
+#define AX_CMD_CHECK_SELF_H
+
+#include <jansson.h>
+
+#include "model/arch.h"
+#include "parallel/runtime.h"
+
+struct ax_self {
+    /* what is checked */
+    const char *backend;
+    enum ax_dtype dtype;
+    int threads; /* ≥ 2, to be compared with one */
+    bool
+        by_row; /* the backend promises that a row's bits depend on no other row, and not on threads */
+    struct ax_arch dense, experts;
+    json_t *config; /* config.json of `dense` */
+
+    int passed, failed, skipped;
+    double since; /* when the last line was printed */
+};
+
+/* Prints a line: `figure` is compared with `tolerance`; NaN counts as infinite. `where` ("" = nowhere
+ * in particular) is printed if it fails. */
+void ax_self_note(struct ax_self *s, const char *name, const char *compared, double figure,
+                  double tolerance, const char *where);
+void ax_self_skip(struct ax_self *s, const char *name, const char *why);
+
+/* Numbers of a computation, to be compared with those of another: ‖a − b‖ / ‖b‖, and 0 only for the
+ * same bits. */
+struct ax_self_values {
+    double *v; /* [n]; ax_free */
+    int64_t n;
+};
+/* Appends all elements of a tensor. Nothing while planning. */
+enum ax_status ax_self_take(struct ax_self_values *out, struct ax_queue *q,
+                            const struct ax_tensor *t);
+enum ax_status ax_self_append(struct ax_self_values *out, int64_t n, const double *v);
+double ax_self_difference(const struct ax_self_values *a, const struct ax_self_values *b);
+void ax_self_free_values(struct ax_self_values *v);
+
+/* What rounding in the compute dtype may change in a gradient or in logits. */
+double ax_self_rounding(const struct ax_self *s);
+
+/* ---- lines ---- */
+
+enum ax_status ax_self_threads(struct ax_self *s);
+enum ax_status ax_self_recompute(struct ax_self *s);
+enum ax_status ax_self_accumulation(struct ax_self *s);
+enum ax_status ax_self_packed(struct ax_self *s);
+enum ax_status ax_self_generation(struct ax_self *s);
+enum ax_status ax_self_resume(struct ax_self *s);
+enum ax_status ax_self_meshes(struct ax_self *s);
+enum ax_status ax_self_ops(struct ax_self *s);
+
+enum ax_status ax_check_self(int argc, char **argv);
+
+#endif

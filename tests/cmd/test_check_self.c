@@ -1,0 +1,281 @@
+/* `axtrain check self` passes, and fails where an op of the backend is broken in a way that its line is
+ * about. The backend's table is that of the library with one op replaced. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <dlfcn.h>
+
+#include "cmd/commands.h"
+#include "kernels/queue.h"
+#include "tests/cmd/command_case.h"
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+/* ---- ops with a mistake ---- */
+
+static struct ax_ops wrong;
+static const struct ax_ops *right, *shown;
+static int calls;
+
+static const struct ax_ops *of_library(void) {
+    const struct ax_ops *(*next)(void);
+    *(void **)&next = dlsym(RTLD_NEXT, "ax_ops_cpu");
+    return next();
+}
+
+/* Stands before the library's, as this program is searched first. */
+const struct ax_ops *ax_ops_cpu(void) {
+    return shown ? shown : of_library();
+}
+
+static void break_ops(void (*damage)(struct ax_ops *ops)) {
+    right = of_library();
+    assert_non_null(right);
+    wrong = *right;
+    damage(&wrong);
+    shown = &wrong;
+}
+
+static void repair_ops(void) {
+    shown = NULL;
+}
+
+/* Multiplies element 0. */
+static void spoil(const struct ax_tensor *t, double by) {
+    ax_store(t->dtype, t->data, 0, ax_load(t->dtype, t->data, 0) * by);
+}
+
+static enum ax_status gemm_by_threads(struct ax_queue *q, const struct ax_gemm *a, void *work) {
+    AX_TRY(right->gemm(q, a, work));
+    if (q->threads > 1)
+        spoil(&a->c, 1.01);
+    return AX_OK;
+}
+static void depends_on_threads(struct ax_ops *ops) {
+    ops->gemm = gemm_by_threads;
+}
+
+static enum ax_status attention_by_documents(struct ax_queue *q,
+                                             const struct ax_attention_forward *a, void *work) {
+    AX_TRY(right->attention_forward(q, a, work));
+    if (a->a.q.shape[0] > 48)
+        spoil(&a->a.out, 1.01);
+    return AX_OK;
+}
+static void depends_on_rows(struct ax_ops *ops) {
+    ops->attention_forward = attention_by_documents;
+}
+
+static enum ax_status gemm_that_adds(struct ax_queue *q, const struct ax_gemm *a, void *work) {
+    AX_TRY(right->gemm(q, a, work));
+    if (a->accumulate)
+        spoil(&a->c, 1.01);
+    return AX_OK;
+}
+static void adds_wrongly(struct ax_ops *ops) {
+    ops->gemm = gemm_that_adds;
+}
+
+static enum ax_status swiglu_by_call(struct ax_queue *q, const struct ax_swiglu_forward *a,
+                                     void *work) {
+    AX_TRY(right->swiglu_forward(q, a, work));
+    spoil(&a->y, 1 + 0.01 * calls++);
+    return AX_OK;
+}
+static void changes_with_time(struct ax_ops *ops) {
+    ops->swiglu_forward = swiglu_by_call;
+}
+
+static enum ax_status adamw_by_call(struct ax_queue *q, const struct ax_adamw *a, void *work) {
+    AX_TRY(right->adamw(q, a, work));
+    spoil(&a->master, 1 + 1e-4 * calls++);
+    return AX_OK;
+}
+static void forgets_when_it_stops(struct ax_ops *ops) {
+    ops->adamw = adamw_by_call;
+}
+
+static enum ax_status norm_too_large(struct ax_queue *q, const struct ax_rmsnorm_forward *a,
+                                     void *work) {
+    AX_TRY(right->rmsnorm_forward(q, a, work));
+    const int64_t cols = ax_tensor_row_len(&a->y);
+    for (int64_t i = 0; i < ax_tensor_numel(&a->y); i++) {
+        const int64_t at = i / cols * a->y.row_stride + i % cols;
+        ax_store(a->y.dtype, a->y.data, at, ax_load(a->y.dtype, a->y.data, at) * 1.01);
+    }
+    return AX_OK;
+}
+static void is_wrong_throughout(struct ax_ops *ops) {
+    ops->rmsnorm_forward = norm_too_large;
+}
+
+static enum ax_status merge_wrongly(struct ax_queue *q, const struct ax_softmax_merge *a,
+                                    void *work) {
+    AX_TRY(right->softmax_merge(q, a, work));
+    for (int64_t i = 0; a->stats.shape[0] > 1 && i < a->logprob.shape[0]; i++)
+        ax_store(a->logprob.dtype, a->logprob.data, i, -1);
+    return AX_OK;
+}
+static void splits_wrongly(struct ax_ops *ops) {
+    ops->softmax_merge = merge_wrongly;
+}
+
+/* ---- the command ---- */
+
+static char output[1 << 16];
+
+static enum ax_status check(int n, const char *const *options) {
+    char *argv[16] = {(char *)(uintptr_t) "check", (char *)(uintptr_t) "self"};
+    for (int i = 0; i < n; i++)
+        argv[2 + i] = (char *)(uintptr_t)options[i];
+    char out[64];
+    snprintf(out, sizeof out, "/tmp/axtrain-self-out-%d", (int)getpid());
+    calls = 0;
+    const enum ax_status st =
+        run_command(ax_cmd_check, 2 + n, argv, NULL, out, output, sizeof output);
+    unlink(out);
+    return st;
+}
+
+/* The verdict of the line that begins so and has this in it. */
+static bool line_says(const char *name, const char *compared, const char *verdict) {
+    for (const char *at = output; *at;) {
+        const size_t n = strcspn(at, "\n");
+        char line[512];
+        snprintf(line, sizeof line, "%.*s", (int)n, at);
+        if (strncmp(line, name, strlen(name)) == 0 && strstr(line, compared) &&
+            strstr(line, verdict))
+            return true;
+        at += n + (at[n] == '\n');
+    }
+    return false;
+}
+
+static void everything_holds_here(void **state) {
+    (void)state;
+    if (check(0, NULL) != AX_OK)
+        fail_msg("%s\n%s", output, ax_error_text());
+    static const char *const names[] = {"threads", "packed",     "accumulation", "recompute",
+                                        "resume",  "generation", "mesh",         "kernels"};
+    for (int i = 0; i < COUNT(names); i++)
+        assert_true(line_says(names[i], "", " ok "));
+    assert_null(strstr(output, "FAIL"));
+    assert_non_null(strstr(output, ", float32, "));
+    assert_non_null(strstr(output, ", bfloat16, "));
+    assert_true(strstr(output, "cuda was not checked: ") || strstr(output, "\ncuda, float32"));
+    assert_null(strstr(output, " 0 checks passed"));
+}
+
+static void the_reference_holds_too(void **state) {
+    (void)state;
+    static const char *const options[] = {"--backend", "ref",     "--threads", "3",
+                                          "--only",    "threads", "--only",    "accumulation",
+                                          "--only",    "kernels"};
+    assert_int_equal(check(COUNT(options), options), AX_OK);
+    assert_true(line_says("threads", "3 threads", " ok "));
+    assert_true(line_says("accumulation", "1e-12", " ok "));
+    assert_true(line_says("kernels", "", "skipped: ref is the reference"));
+    assert_null(strstr(output, "cuda"));
+    assert_non_null(strstr(output, "2 checks passed, 0 failed, 1 skipped"));
+}
+
+struct expectation {
+    const char *name, *compared;
+};
+
+static void every_line_can_fail(void **state) {
+    (void)state;
+    static const struct {
+        void (*damage)(struct ax_ops *ops);
+        struct expectation fails[3], holds[2];
+    } cases[] = {
+        {depends_on_threads, {{"threads", ""}}, {{"kernels", "norm"}}},
+        {depends_on_rows,
+         {{"packed", ""}, {"generation", "alone"}, {"generation", "pieces"}},
+         {{"threads", ""}}},
+        {adds_wrongly, {{"accumulation", ""}, {"kernels", "gemm"}}, {{"threads", ""}}},
+        {changes_with_time, {{"recompute", "selective"}, {"recompute", "on "}}, {{0}}},
+        {forgets_when_it_stops, {{"resume", ""}, {"kernels", "update"}}, {{"packed", ""}}},
+        {is_wrong_throughout, {{"kernels", "norm"}}, {{"resume", ""}, {"generation", "alone"}}},
+        {splits_wrongly, {{"mesh", "tp=2"}, {"kernels", "head"}}, {{"mesh", "dp_shard=2"}}},
+    };
+    for (int i = 0; i < COUNT(cases); i++) {
+        const char *options[16] = {"--backend", "cpu", "--dtype", "float32"};
+        int n = 4;
+        const struct expectation *const all[] = {cases[i].fails, &cases[i].fails[1],
+                                                 &cases[i].fails[2], cases[i].holds,
+                                                 &cases[i].holds[1]};
+        for (int k = 0; k < COUNT(all); k++)
+            if (all[k]->name) {
+                options[n++] = "--only";
+                options[n++] = all[k]->name;
+            }
+        break_ops(cases[i].damage);
+        const enum ax_status st = check(n, options);
+        repair_ops();
+        assert_int_equal(st, AX_ERR_FAILED);
+        assert_non_null(strstr(ax_error_text(), "`axtrain env`"));
+        for (int k = 0; k < 3 && cases[i].fails[k].name; k++)
+            if (!line_says(cases[i].fails[k].name, cases[i].fails[k].compared, " FAIL "))
+                fail_msg("damage %d: %s does not fail\n%s", i, cases[i].fails[k].name, output);
+        for (int k = 0; k < 2 && cases[i].holds[k].name; k++)
+            if (!line_says(cases[i].holds[k].name, cases[i].holds[k].compared, " ok "))
+                fail_msg("damage %d: %s fails\n%s", i, cases[i].holds[k].name, output);
+    }
+}
+
+/* A line that ends with an error has failed; the others are computed. */
+static enum ax_status no_room(struct ax_queue *q, const struct ax_adamw *a, void *work) {
+    (void)q;
+    (void)a;
+    (void)work;
+    return ax_error(AX_ERR_NOMEM, "no room");
+}
+static void runs_out_of_memory(struct ax_ops *ops) {
+    ops->adamw = no_room;
+}
+
+static void errors_are_failures(void **state) {
+    (void)state;
+    static const char *const options[] = {"--dtype", "float32", "--only",
+                                          "threads", "--only",  "packed"};
+    break_ops(runs_out_of_memory);
+    const enum ax_status st = check(COUNT(options), options);
+    repair_ops();
+    assert_int_equal(st, AX_ERR_FAILED);
+    assert_true(line_says("threads", "could not be computed", " FAIL "));
+    assert_non_null(strstr(output, "no room"));
+    assert_true(line_says("packed", "", " ok "));
+}
+
+static void requests_are_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *options[4], *text;
+    } cases[] = {
+        {{"--only", "mash"}, "--only: \"mash\" is not one of threads, packed"},
+        {{"--backend", "gpu"}, "--backend: \"gpu\" is not one of cpu, cuda, ref"},
+        {{"--dtype", "float64"}, "--backend ref computes in float64"},
+        {{"--dtype", "bfloat16", "--backend", "ref"}, "--backend ref computes in float64"},
+        {{"--threads", "1"}, "--threads"},
+    };
+    for (int i = 0; i < COUNT(cases); i++) {
+        const int n = cases[i].options[2] ? 4 : 2;
+        assert_int_equal(check(n, cases[i].options), AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), cases[i].text));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_holds_here), cmocka_unit_test(the_reference_holds_too),
+        cmocka_unit_test(every_line_can_fail),   cmocka_unit_test(errors_are_failures),
+        cmocka_unit_test(requests_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
