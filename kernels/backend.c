@@ -5,6 +5,7 @@
 
 #include "base/free_space.h"
 #include "base/log.h"
+#include "kernels/bus.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/find.h"
 
@@ -28,11 +29,9 @@ enum ax_status ax_backend_choose(const char *device, bool only_plans, const char
     }
     if (device && strcmp(device, "auto") != 0)
         return ax_error(AX_ERR_CONFIG, "device: \"%.40s\" is not one of auto, cuda, cpu", device);
-    if (!ax_cuda_is_built())
-        return AX_OK;
     if (ax_cuda_usable() == AX_OK)
         *backend = CUDA;
-    else
+    else if (ax_bus_has_nvidia())
         ax_log_info("device: cpu. %s", ax_error_text());
     ax_error_clear();
     return AX_OK;

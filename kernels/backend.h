@@ -8,8 +8,9 @@
 #include "base/status.h"
 
 /* The backend's name for ax_queue_create, a literal. NULL and "auto": what AXTRAIN_DEVICE says, or else
- * cuda where a GPU can be used, or else cpu, and a build with CUDA says why. "cuda": or AX_ERR_UNSUPPORTED says what is missing; a plan needs
- * no GPU. AX_ERR_CONFIG: another word. */
+ * cuda where a GPU can be used, or else cpu; if there is a GPU all the same (bus.h), the log says why it
+ * is not used. "cuda": or AX_ERR_UNSUPPORTED says what is missing; a plan needs no GPU. AX_ERR_CONFIG:
+ * another word. */
 enum ax_status ax_backend_choose(const char *device, bool only_plans, const char **backend);
 /* The GPUs of this host that `device` may compute on, one per rank; 0: it computes elsewhere, or cannot. */
 int ax_backend_gpus(const char *device);

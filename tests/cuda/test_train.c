@@ -312,7 +312,7 @@ static void too_little_memory_is_refused(void **state) {
 
 /* ---- what is missing ---- */
 
-/* `device: cuda` ends for the reason; auto trains on the cpu and says it. */
+/* `device: cuda` ends for the reason; auto trains on the cpu, and says it where a GPU is on the bus. */
 static void expect_missing(const char *config, const char *variable, const char *value,
                            const char *reason) {
     char said[8192];
@@ -320,9 +320,16 @@ static void expect_missing(const char *config, const char *variable, const char 
     setenv(variable, value, 1);
     EXPECT(2, reason, config, "device=cuda", in_folder("auto"));
     assert_int_equal(ax_remove_tree(in_scratch("auto")), AX_OK);
+    setenv("AX_PCI_DEVICES", in_scratch("bus"), 1);
     assert_int_equal(sft(said, sizeof said, 3, automatic), 0);
     if (!strstr(said, "device: cpu. device cuda: ") || !strstr(said, reason))
         fail_msg("%s=%s: %s", variable, value, said);
+    setenv("AX_PCI_DEVICES", "/nowhere", 1);
+    assert_int_equal(ax_remove_tree(in_scratch("auto")), AX_OK);
+    assert_int_equal(sft(said, sizeof said, 3, automatic), 0);
+    if (strstr(said, "device cuda"))
+        fail_msg("%s=%s: %s", variable, value, said);
+    unsetenv("AX_PCI_DEVICES");
     unsetenv(variable);
 }
 
@@ -330,6 +337,9 @@ static void what_is_missing_is_said(void **state) {
     (void)state;
     need_emulator();
     const char *config = configure("llama");
+    assert_int_equal(ax_mkdir_parents(in_scratch("bus/gpu")), AX_OK);
+    assert_int_equal(ax_write_file_atomic(in_scratch("bus/gpu/vendor"), "0x10de", 6), AX_OK);
+    assert_int_equal(ax_write_file_atomic(in_scratch("bus/gpu/class"), "0x030200", 8), AX_OK);
     EXPECT(2, "device: ", config, "device=gpu");
     expect_missing(config, "AXTRAIN_EMULATED_DRIVER", "0", "there is no NVIDIA driver");
     expect_missing(config, "AXTRAIN_EMULATED_DRIVER", "12080",
