@@ -1,4 +1,4 @@
-/* The command table, by name. */
+/* The command table, by name; in help by group and place. */
 #include "cmd/commands.h"
 
 #include "kernels/cpu/isa.h"
@@ -13,7 +13,8 @@
     "  --color WHEN   auto, always or never\n"
 
 const struct ax_command ax_commands[] = {
-    {"bench", "measure the speed of training and generation, and compare with earlier results",
+    {"bench", AX_COMMANDS_MEASURE, 1,
+     "measure the speed of training and generation, and compare with earlier results",
      "[--model DIR|--arch NAME] [options]\n"
      "ops [--op NAME …] [options]\n"
      "step --model DIR|--arch NAME [options]\n"
@@ -79,7 +80,7 @@ const struct ax_command ax_commands[] = {
      "                      or /tmp)\n"
      "  --no-save           (pipeline) skip the checkpoint, which takes gigabytes\n",
      "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
-    {"cache", "list or clear what axtrain keeps to save work",
+    {"cache", AX_COMMANDS_LOOK, 4, "list or clear what axtrain keeps to save work",
      "list [--kind K] [--dir DIR] [--json]\n"
      "clear [--kind K] [--dir DIR] [--older-than DAYS] [--yes]",
      "Entries are prepared data sets (kind prepared), log-probs that preference training\n"
@@ -95,7 +96,7 @@ const struct ax_command ax_commands[] = {
      "  --yes               (clear) remove\n"
      "  --json              (list) one JSON object on stdout\n",
      "axtrain cache clear --older-than 30 --yes", ax_cmd_cache},
-    {"chat", "talk to a model", "[--model] M [options]",
+    {"chat", AX_COMMANDS_SERVE, 2, "talk to a model", "[--model] M [options]",
      "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists\n"
      "commands, /save FILE adds the conversation to training data.\n"
      "On a terminal, lines are edited as in a shell, pasted text is one message, a backslash\n"
@@ -122,10 +123,17 @@ const struct ax_command ax_commands[] = {
      "                          (default: over all of them); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
      "axtrain chat --model my-model/ --temperature 0.7", ax_cmd_chat},
-    {"check", "compare with golden files, or a mesh of ranks with one rank",
+    {"check", AX_COMMANDS_LOOK, 2,
+     "check that this build computes correctly here: ops, training, ranks",
+     "self [--backend cpu|cuda|ref] [--dtype T] [--threads N] [--only NAME]\n"
      "golden DIR [--backend cpu|cuda|ref] [--dtype T] [--threads N] [--model NAME=DIR]\n"
      "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]\n"
      "flight DIR",
+     "self: what docs/determinism.md promises, with a small random model, in a minute: other\n"
+     "thread counts, packed documents, accumulated micro-batches, recompute, a resumed run, "
+     "answers\n"
+     "in a batch, meshes of two ranks, and every op against ref. One line each: deviation and\n"
+     "tolerance (0: the same bits). On the cpu in float32 and bfloat16, then on a GPU.\n"
      "golden: looks in a model or adapter folder for golden/, optim.json, rope.json,\n"
      "schedules.json, packing.json or entropy.safetensors, for the tasks/ and results of\n"
      "lm-evaluation-harness, or for recorded training runs (sft/, dpo/, …), which it repeats\n"
@@ -137,10 +145,14 @@ const struct ax_command ax_commands[] = {
      "names the rank and the call that differ. Ranks write them when they wait in vain, and\n"
      "on SIGUSR2.\n"
      "Exit code 0 only if all checks pass.\n"
-     "  --backend B        golden: cpu (default; float32, and bfloat16 if there is a\n"
+     "  --only NAME        (self) only these lines: threads, packed, accumulation, recompute,\n"
+     "                     resume, generation, mesh or kernels; repeatable\n"
+     "  --backend B        self: only this one; golden: cpu (default; float32, and bfloat16 if "
+     "there is a\n"
      "                     bf16.json) or ref (float64); mesh: ref (default) or cpu; far, for\n"
      "                     tests, is cpu on memory that the host cannot touch\n"
-     "  --dtype T          (golden) only this compute dtype\n"
+     "  --dtype T          (self, golden) only this compute dtype\n"
+     "  --threads N        (self, golden) CPU threads; self compares them with one\n"
      "  --model NAME=DIR   (golden) a model that task results need and the folder lacks;\n"
      "                     repeatable\n"
      "  --gloo             (mesh) ranks as processes instead of threads\n"
@@ -163,8 +175,9 @@ const struct ax_command ax_commands[] = {
      "  --dropout P        (mesh) with --lora: dropout of the adapter's input\n"
      "  --base S           (mesh) with --lora: store frozen matrices as nf4, nf4-double,\n"
      "                     int4, int8 or fp8\n",
-     "axtrain check mesh my-model/ dp_shard=2 tp=2", ax_cmd_check},
-    {"ckpt", "show what a training checkpoint contains, check it, or write it anew",
+     "axtrain check self", ax_cmd_check},
+    {"ckpt", AX_COMMANDS_LOOK, 3,
+     "show what a training checkpoint contains, check it, or write it anew",
      "show DIR\nverify DIR\nreshard DIR [-o OUT]",
      "DIR is a checkpoint, or the output_dir of a run: then its newest one.\n"
      "show: its step, the ranks that wrote it, its files, and numbers and bytes of masters and\n"
@@ -175,13 +188,13 @@ const struct ax_command ax_commands[] = {
      "many ranks. DIR is verified before, the new folder before it takes DIR's place.\n"
      "  -o OUT   (reshard) write this folder, and leave DIR as it is\n",
      "axtrain ckpt verify out/checkpoint-500", ax_cmd_ckpt},
-    {"completion", "print a script that completes commands, options and keys in a shell",
-     "bash\nzsh\nfish",
+    {"completion", AX_COMMANDS_LOOK, 6,
+     "print a script that completes commands, options and keys in a shell", "bash\nzsh\nfish",
      "  bash   in ~/.bashrc: source <(axtrain completion bash)\n"
      "  zsh    in a folder of $fpath: axtrain completion zsh > _axtrain\n"
      "  fish   axtrain completion fish > ~/.config/fish/completions/axtrain.fish\n",
      "axtrain completion bash", ax_cmd_completion},
-    {"config", "explain and check configurations",
+    {"config", AX_COMMANDS_TRAIN, 15, "explain and check configurations",
      "help [KEY]\nshow FILE [key=value | --key value] [--all | --json]\nschema\ndocs",
      "  help KEY   type, default, range and meaning of a key, and whether axtrain supports it\n"
      "  show FILE  the resolved configuration, with the origin of each value\n"
@@ -191,7 +204,7 @@ const struct ax_command ax_commands[] = {
      "  --all      (show) why each key without effect has none\n"
      "  --json     (show) values, origins and notes as one JSON object\n",
      "axtrain config show sft.yaml learning_rate=1e-4", ax_cmd_config},
-    {"convert", "convert a GGUF file to a Hugging Face folder, or back",
+    {"convert", AX_COMMANDS_MODELS, 2, "convert a GGUF file to a Hugging Face folder, or back",
      "SRC DST --to hf [--dtype T]\n"
      "SRC DST --to gguf [--quant Q] [--overwrite] [--ollama] [--threads N]\n"
      "ADAPTER DST --to gguf [--quant f32|f16|bf16] [--base M] [--overwrite]",
@@ -216,12 +229,14 @@ const struct ax_command ax_commands[] = {
      "  --base M      its base model (default: the one that adapter_config.json names); only\n"
      "                config.json is read\n",
      "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m", ax_cmd_convert},
-    {"dpo", "train a model on preferences, as rl says: dpo, orpo, cpo, simpo, kto",
+    {"dpo", AX_COMMANDS_TRAIN, 5,
+     "train a model on preferences, as rl says: dpo, orpo, cpo, simpo, kto",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain dpo dpo.yaml rl_beta=0.05 output_dir=out", ax_cmd_dpo},
-    {"env", "show what this machine and this build have", "[--json]",
+    {"env", AX_COMMANDS_MEASURE, 2, "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
-    {"eval", "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
+    {"eval", AX_COMMANDS_SERVE, 3,
+     "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
      "[--model] M --data FILE [options]\n[--model] M --config FILE [options]\n"
      "[--model] M --task FILE [options]",
      "M is a model folder, a GGUF file or a hub id.\n"
@@ -284,7 +299,8 @@ const struct ax_command ax_commands[] = {
      "  --json               one JSON object\n"
      "  -o FILE              write to FILE instead of standard output\n",
      "axtrain eval --model my-model/ --data test.jsonl --task final-answer", ax_cmd_eval},
-    {"fetch", "download the hub models and data sets of a configuration, ahead of training",
+    {"fetch", AX_COMMANDS_TRAIN, 13,
+     "download the hub models and data sets of a configuration, ahead of training",
      "CONFIG [key=value …]",
      "Models and data sets given as hub ids (org/name) are downloaded to the local Hugging\n"
      "Face cache. Files already there are not downloaded again; interrupted downloads resume.\n"
@@ -294,7 +310,7 @@ const struct ax_command ax_commands[] = {
      "login` stored), HF_HUB_OFFLINE, HTTPS_PROXY, SSL_CERT_FILE; AXTRAIN_DUCKDB is the\n"
      "library that reads Parquet.\n",
      "axtrain fetch sft.yaml", ax_cmd_fetch},
-    {"generate", "continue prompts, or answer them",
+    {"generate", AX_COMMANDS_SERVE, 1, "continue prompts, or answer them",
      "[--model] M [--prompt TEXT | --input FILE.jsonl] [options]",
      "M is a model folder, a GGUF file or a hub id. Without --prompt and --input, the prompt\n"
      "is read from standard input. A single answer is printed as it is generated; several are\n"
@@ -333,12 +349,14 @@ const struct ax_command ax_commands[] = {
      "                          prompts (default: dp_replicate takes what the others leave); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
      "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
-    {"grpo", "train a model on rewards for its own answers, as rl says: grpo or gdpo",
+    {"grpo", AX_COMMANDS_TRAIN, 6,
+     "train a model on rewards for its own answers, as rl says: grpo or gdpo",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain grpo grpo.yaml trl.num_generations=16 output_dir=out", ax_cmd_grpo},
-    {"help", "explain axtrain, or one command", "[COMMAND]",
+    {"help", AX_COMMANDS_LOOK, 5, "explain axtrain, or one command", "[COMMAND]",
      "  --man   print the manual page, for man -l\n", "axtrain help sft", ax_cmd_help},
-    {"init", "write a configuration that fits a model, a data set and this machine",
+    {"init", AX_COMMANDS_TRAIN, 1,
+     "write a configuration that fits a model, a data set and this machine",
      "--model M --data FILE [-o FILE]",
      "Detects the record type (chat messages, conversations, instruction and output, question\n"
      "and answer, prompt and completion, text; preferences, labeled steps), tokenizes the data,\n"
@@ -349,7 +367,8 @@ const struct ax_command ax_commands[] = {
      "  -o FILE       where to write (default: sft.yaml, dpo.yaml or prm.yaml); an existing\n"
      "                file is never overwritten\n",
      "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
-    {"launch", "start a command on several ranks", "-n N [options] -- COMMAND …",
+    {"launch", AX_COMMANDS_TRAIN, 11, "start a command on several ranks",
+     "-n N [options] -- COMMAND …",
      "Starts N processes of COMMAND on this host, which find each other. `axlaunch` is the same.\n"
      "A rank that dies ends the others within 5 s, and one line names it; launch exits with the\n"
      "code of the rank that failed first, and passes signals on. On several hosts, run it once\n"
@@ -366,7 +385,7 @@ const struct ax_command ax_commands[] = {
      "                      default); all: every line, as \"[RANK] LINE\"\n"
      "  --timeout S         seconds for all ranks to arrive (default 600)\n",
      "axtrain launch -n 2 -- bench step --arch llama-tiny --mesh dp_shard=2", ax_cmd_launch},
-    {"merge", "merge an adapter into its base model",
+    {"merge", AX_COMMANDS_MODELS, 1, "merge an adapter into its base model",
      "BASE ADAPTER DST [--dtype T] [--to gguf [--quant Q] [--overwrite]] [--threads N]",
      "BASE is a model folder, a GGUF file or a hub id, ADAPTER a PEFT folder; DST becomes a\n"
      "model folder.\n"
@@ -379,7 +398,7 @@ const struct ax_command ax_commands[] = {
      "  --to gguf     write one GGUF file instead; --quant and --overwrite as in convert\n"
      "  --threads N   CPU threads\n",
      "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
-    {"plan", "show what training would need, without running it",
+    {"plan", AX_COMMANDS_TRAIN, 3, "show what training would need, without running it",
      "CONFIG [key=value …] [--world N] [--hardware NAME] [--search] [--blocks] [--speed N] "
      "[--json]\nMODEL | --arch NAME [options]\nscore FILE.tsv",
      "Does it fit? Memory, steps, tokens, time and disk space: for a configuration with its\n"
@@ -421,16 +440,18 @@ const struct ax_command ax_commands[] = {
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
      "axtrain plan sft.yaml micro_batch_size=2", ax_cmd_plan},
-    {"ppo", "train a model on rewards, with a value model beside it",
+    {"ppo", AX_COMMANDS_TRAIN, 7, "train a model on rewards, with a value model beside it",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain ppo ppo.yaml ppo.reward_model_path=outputs/rm output_dir=out", ax_cmd_ppo},
-    {"preprocess", "tokenize the data sets of a configuration ahead of training",
+    {"preprocess", AX_COMMANDS_TRAIN, 12,
+     "tokenize the data sets of a configuration ahead of training",
      "CONFIG [key=value …] [--refresh]",
      "Reads, checks, renders and tokenizes every data set and stores the result in\n"
      "dataset_prepared_path, so that training starts immediately.\n"
      "  --refresh   prepare again even if the data is cached\n",
      "axtrain preprocess sft.yaml", ax_cmd_preprocess},
-    {"preview", "show what training will see: records, ids, and which tokens are trained on",
+    {"preview", AX_COMMANDS_TRAIN, 2,
+     "show what training will see: records, ids, and which tokens are trained on",
      "CONFIG [key=value …] [options]",
      "  --step N        show the batch of this step (default: the first)\n"
      "  --rows K        show at most K sequences\n"
@@ -439,9 +460,11 @@ const struct ax_command ax_commands[] = {
      "  --color WHEN    auto, always or never\n"
      "  --json          one JSON object on stdout\n",
      "axtrain preview sft.yaml --rows 2", ax_cmd_preview},
-    {"prm", "train a model that scores the steps of solutions", "CONFIG [key=value …] [options]",
-     TRAIN_DETAILS, "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", ax_cmd_prm},
-    {"problems", "write generated problems: data to try things out with", "[options] -o FILE",
+    {"prm", AX_COMMANDS_TRAIN, 8, "train a model that scores the steps of solutions",
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", ax_cmd_prm},
+    {"problems", AX_COMMANDS_TRAIN, 14, "write generated problems: data to try things out with",
+     "[options] -o FILE",
      "Grade-school word problems as chat records, {\"messages\": [user, assistant], \"level\":\n"
      "…}. The answer has one line per step and ends with \"#### NUMBER\". The same seed gives\n"
      "the same records; the two splits never share a question, whatever their seeds.\n"
@@ -463,10 +486,12 @@ const struct ax_command ax_commands[] = {
      "                   of the reward `code`; the splits never share a specification\n"
      "  -o FILE          write to FILE instead of standard output\n",
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
-    {"qat", "train a model for quantization, as qat says (docs/quantization.md)",
+    {"qat", AX_COMMANDS_TRAIN, 9,
+     "train a model for quantization, as qat says (docs/quantization.md)",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain qat qat.yaml qat.scheme=int4-int8 output_dir=out", ax_cmd_qat},
-    {"quantize", "write a model with quantized weights, for vLLM and transformers",
+    {"quantize", AX_COMMANDS_MODELS, 3,
+     "write a model with quantized weights, for vLLM and transformers",
      "MODEL OUT --scheme S [options]\nCONFIG",
      "MODEL is a folder or an org/name in the local Hugging Face cache; OUT becomes a folder of\n"
      "compressed-tensors, which this program reads, too. Rounds to nearest, one matrix at a\n"
@@ -496,7 +521,7 @@ const struct ax_command ax_commands[] = {
      "  --damping D   GPTQ: what is added to the diagonal, of its mean (default: 0.01)\n"
      "  --threads N   CPU threads (default: all available to this process)\n",
      "axtrain quantize my-model/ my-model-int4/ --scheme int4", ax_cmd_quantize},
-    {"report", "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",
+    {"report", AX_COMMANDS_LOOK, 1, "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",
      "RUN is the output_dir of a training run, finished or not; several runs share the same\n"
      "charts. The page is self-contained and uses no network and is complete without its script: "
      "loss,\n"
@@ -506,7 +531,7 @@ const struct ax_command ax_commands[] = {
      "(--log-samples).\n"
      "  -o FILE   where to write (default: RUN/report.html; with several runs ./report.html)\n",
      "axtrain report out/ other-out/ -o report.html", ax_cmd_report},
-    {"sandbox", "run a Python program that nobody trusts",
+    {"sandbox", AX_COMMANDS_SERVE, 4, "run a Python program that nobody trusts",
      "run FILE [options]\n"
      "attack [options]\n"
      "bench [options]",
@@ -530,10 +555,10 @@ const struct ax_command ax_commands[] = {
      "                     tools/get-sandbox installed)\n"
      "  --wasmtime FILE    wasmtime's library (default: AXTRAIN_WASMTIME, or the same)\n",
      "axtrain sandbox run answer.py", ax_cmd_sandbox},
-    {"sft", "fine-tune a model on the data sets of a configuration",
+    {"sft", AX_COMMANDS_TRAIN, 4, "fine-tune a model on the data sets of a configuration",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", ax_cmd_sft},
-    {"template", "render a conversation with a model's chat template",
+    {"template", AX_COMMANDS_MODELS, 5, "render a conversation with a model's chat template",
      "--model DIR | --file T.jinja [INPUT.json] [--spans] [--now UNIX]",
      "INPUT (or standard input) is a JSON list of messages, or an object of template variables\n"
      "(messages, tools, add_generation_prompt, bos_token, …). The text is printed byte for\n"
@@ -543,7 +568,8 @@ const struct ax_command ax_commands[] = {
      "  --spans        print the generation spans instead, as [[start, end], …] in code points\n"
      "  --now UNIX     the time that strftime_now sees\n",
      "axtrain template --model my-model/ chat.json", ax_cmd_template},
-    {"tokenize", "convert text to token ids and back", "[--model] DIR | --vocab FILE [options]",
+    {"tokenize", AX_COMMANDS_MODELS, 4, "convert text to token ids and back",
+     "[--model] DIR | --vocab FILE [options]",
      "Reads text from standard input, byte for byte, and prints the ids as one JSON array.\n"
      "Special tokens in the text are recognized.\n"
      "  --model DIR            the tokenizer of a model folder\n"
@@ -552,8 +578,8 @@ const struct ax_command ax_commands[] = {
      "  --decode               read a JSON array of ids, print text\n"
      "  --skip-special-tokens  with --decode: omit special tokens\n",
      "axtrain tokenize --model my-model/ < text.txt", ax_cmd_tokenize},
-    {"train", "train as the configuration says", "CONFIG [key=value …] [options]", TRAIN_DETAILS,
-     "axtrain train sft.yaml", ax_cmd_train},
+    {"train", AX_COMMANDS_TRAIN, 10, "train as the configuration says",
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS, "axtrain train sft.yaml", ax_cmd_train},
     {0},
 };
 

@@ -1,12 +1,24 @@
-/* The command table: name, purpose, an example, and the function. Help, completions and the man
- * page are generated from it. */
+/* The command table: name, group, purpose, an example, and the function. Help, completions and the
+ * man page are generated from it. */
 #ifndef AX_CMD_COMMANDS_H
 #define AX_CMD_COMMANDS_H
 
 #include "base/status.h"
 
+/* What people do with a command. */
+enum ax_command_group {
+    AX_COMMANDS_TRAIN,
+    AX_COMMANDS_LOOK,
+    AX_COMMANDS_MODELS,
+    AX_COMMANDS_SERVE,
+    AX_COMMANDS_MEASURE,
+    AX_COMMANDS_COUNT
+};
+
 struct ax_command {
     const char *name;
+    enum ax_command_group group;
+    int place;           /* in its group, from 1: in the order in which a newcomer needs them */
     const char *summary; /* one line */
     const char *usage;   /* arguments, one form per line, without "axtrain NAME" */
     const char *details; /* options, their meaning, and the output; ends with a newline */
@@ -17,6 +29,10 @@ struct ax_command {
 
 /* NULL-terminated by name. */
 extern const struct ax_command ax_commands[];
+const char *ax_command_group_title(enum ax_command_group g); /* "Serve and evaluate" */
+/* The command at a place of a group; NULL behind the last. */
+const struct ax_command *ax_command_at(const struct ax_command *commands, enum ax_command_group g,
+                                       int place);
 
 const struct ax_command *ax_command_find(const char *name); /* NULL: none */
 /* Runs it, unless the environment chooses what this machine cannot do. */

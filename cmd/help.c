@@ -7,18 +7,21 @@
 #include "cmd/args.h"
 #include "cmd/config/table.h"
 
-/* In the order a newcomer needs them. Commands without a group come last. */
-static const struct {
-    const char *title;
-    const char *names[8];
-} groups[] = {
-    {"Begin", {"init", "problems", "env"}},
-    {"Train", {"sft", "train", "preview", "preprocess", "plan", "config"}},
-    {"Look at the results", {"report", "eval", "generate", "chat"}},
-    {"Models and text", {"fetch", "merge", "convert", "tokenize", "template"}},
-    {"Measure and check", {"bench", "check"}},
-};
-#define N_GROUPS (sizeof groups / sizeof *groups)
+/* ---- groups ---- */
+
+const char *ax_command_group_title(enum ax_command_group g) {
+    static const char *const titles[AX_COMMANDS_COUNT] = {"Train", "Look", "Models and text",
+                                                          "Serve and evaluate", "Measure"};
+    return titles[g];
+}
+
+const struct ax_command *ax_command_at(const struct ax_command *commands, enum ax_command_group g,
+                                       int place) {
+    for (const struct ax_command *c = commands; c->name; c++)
+        if (c->group == g && c->place == place)
+            return c;
+    return NULL;
+}
 
 /* ---- names ---- */
 
@@ -55,9 +58,10 @@ const char *ax_command_nearest(const char *name) {
 static const struct {
     const char *name, *here;
 } others[] = {
-    {"version", "--version"},  {"merge-lora", "merge"}, {"merge_lora", "merge"},
-    {"inference", "generate"}, {"lora", "sft"},         {"finetune", "sft"},
-    {"quantize", "convert"},   {"run", "sft"},          {"serve", "chat"},
+    {"version", "--version"}, {"merge-lora", "merge"},
+    {"merge_lora", "merge"},  {"inference", "generate"},
+    {"lora", "sft"},          {"finetune", "sft"},
+    {"run", "sft"},           {"serve", "chat"},
     {"evaluate", "eval"},
 };
 
@@ -92,28 +96,13 @@ void ax_command_print_help(const struct ax_command *c) {
     printf("\n%s\nexample:\n  %s\n", c->details, c->example);
 }
 
-static bool in_group(const char *name) {
-    for (size_t g = 0; g < N_GROUPS; g++)
-        for (int i = 0; groups[g].names[i]; i++)
-            if (strcmp(groups[g].names[i], name) == 0)
-                return true;
-    return false;
-}
-
-static void print_line(const struct ax_command *c) {
-    printf("  %-11s %s\n", c->name, c->summary);
-}
-
 static void print_commands(void) {
-    for (size_t g = 0; g < N_GROUPS; g++) {
-        printf("\n%s:\n", groups[g].title);
-        for (int i = 0; groups[g].names[i]; i++)
-            print_line(ax_command_find(groups[g].names[i]));
+    for (int g = 0; g < AX_COMMANDS_COUNT; g++) {
+        const struct ax_command *c;
+        printf("\n%s:\n", ax_command_group_title((enum ax_command_group)g));
+        for (int i = 1; (c = ax_command_at(ax_commands, (enum ax_command_group)g, i)); i++)
+            printf("  %-11s %s\n", c->name, c->summary);
     }
-    printf("\nMore:\n");
-    for (const struct ax_command *c = ax_commands; c->name; c++)
-        if (!in_group(c->name))
-            print_line(c);
 }
 
 static void print_exit_codes(void) {

@@ -105,16 +105,26 @@ static const char config[] =
     "    esac\n"
     "}\n";
 
+/* Each group under its title. */
+static enum ax_status put_names(struct ax_buf *out, const struct ax_command *commands) {
+    AX_TRY(ax_buf_puts(out, "_axtrain_commands() {\n    local -a names\n"));
+    for (int g = 0; g < AX_COMMANDS_COUNT; g++) {
+        const struct ax_command *c;
+        AX_TRY(ax_buf_puts(out, "    names=(\n"));
+        for (int i = 1; (c = ax_command_at(commands, (enum ax_command_group)g, i)); i++)
+            AX_TRY(put_described(out, c->name, c->summary));
+        AX_TRY(ax_buf_printf(out, "    )\n    _describe -t commands-%d '%s' names\n", g + 1,
+                             ax_command_group_title((enum ax_command_group)g)));
+    }
+    return ax_buf_puts(out, "}\n");
+}
+
 enum ax_status ax_completion_zsh(struct ax_buf *out, const struct ax_command *commands) {
     AX_TRY(ax_buf_puts(out, "#compdef axtrain\n# zsh completion of axtrain. In a folder of $fpath: "
                             "axtrain completion zsh > _axtrain\n"
-                            "typeset -ga _axtrain_keys _axtrain_names\n"));
+                            "typeset -ga _axtrain_keys\n"));
     AX_TRY(put_keys(out));
-    AX_TRY(ax_buf_puts(out, "_axtrain_names=(\n"));
-    for (const struct ax_command *c = commands; c->name; c++)
-        AX_TRY(put_described(out, c->name, c->summary));
-    AX_TRY(ax_buf_puts(out, ")\n_axtrain_commands() { _describe -t commands command "
-                            "_axtrain_names }\n"));
+    AX_TRY(put_names(out, commands));
     AX_TRY(put_overrides(out));
     AX_TRY(ax_buf_puts(out, config));
     AX_TRY(ax_buf_puts(out, "_axtrain() {\n    if ((CURRENT == 2)); then\n"

@@ -134,9 +134,14 @@ enum ax_status ax_help_man(struct ax_buf *out, const struct ax_command *commands
                        "by it.\nA key is overridden on the command line by \\fIkey\\fR=\\fIvalue"
                        "\\fR, with dots\ninto maps and lists (\\fBdatasets.0.path\\fR=\\fIFILE"
                        "\\fR) and null to unset it.\n\\fBaxtrain config help\\fR \\fIKEY\\fR "
-                       "explains a key.\n.SH COMMANDS\n"));
-    for (const struct ax_command *c = commands; c->name; c++)
-        AX_TRY(put_command(out, c));
+                       "explains a key.\n"));
+    for (int g = 0; g < AX_COMMANDS_COUNT; g++) {
+        const struct ax_command *c;
+        AX_TRY(put_line(out, ".SH COMMANDS: ", ax_command_group_title((enum ax_command_group)g),
+                        "\n"));
+        for (int i = 1; (c = ax_command_at(commands, (enum ax_command_group)g, i)); i++)
+            AX_TRY(put_command(out, c));
+    }
     AX_TRY(put_exit_codes(out));
     return put_variables(out);
 }

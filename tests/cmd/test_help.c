@@ -97,8 +97,8 @@ static void options_of_commands(void **state) {
     for (int i = 0; i < n; i++)
         assert_string_not_equal(o[i].name, "--key"); /* stands for any key */
     char forms[AX_HELP_MAX_FORMS][24];
-    assert_int_equal(ax_help_forms(ax_command_find("check"), forms), 3);
-    assert_string_equal(forms[1], "mesh");
+    assert_int_equal(ax_help_forms(ax_command_find("check"), forms), 4);
+    assert_string_equal(forms[2], "mesh");
     assert_int_equal(ax_help_forms(ax_command_find("completion"), forms), 3);
     assert_int_equal(ax_help_forms(ax_command_find("merge"), forms), 0);
     assert_true(ax_help_takes_config(ax_command_find("sft")));
@@ -117,6 +117,8 @@ static void the_table_is_whole(void **state) {
                 fail_msg("%s: too long: %.*s", c->name, (int)strcspn(line, "\n"), line);
         assert_int_equal(c->details[strlen(c->details) - 1], '\n');
         assert_true(c == ax_commands || strcmp(c[-1].name, c->name) < 0);
+        assert_ptr_equal(ax_command_at(ax_commands, c->group, c->place), c); /* nobody else's */
+        assert_true(c->place == 1 || ax_command_at(ax_commands, c->group, c->place - 1));
     }
 }
 
@@ -135,6 +137,16 @@ static void the_overview_has_each_command_once(void **state) {
         assert_non_null(at);
         assert_null(strstr(at + 1, line));
     }
+    /* what the program is for comes first, under its title */
+    static const char *const training[] = {"sft", "dpo", "grpo", "ppo", "prm", "qat", "launch"};
+    const char *title = strstr(text, "|Train:|"), *next = strstr(text, "|Look:|");
+    assert_true(title && next && title < next);
+    for (size_t i = 0; i < sizeof training / sizeof *training; i++) {
+        char line[32];
+        snprintf(line, sizeof line, "|  %-11s ", training[i]);
+        const char *at = strstr(text, line);
+        assert_true(at > title && at < next);
+    }
     snprintf(command, sizeof command, "%s help sft | head -1", bin);
     assert_non_null(strstr(shell(command), "axtrain sft: fine-tune"));
 }
@@ -152,7 +164,6 @@ static void wrong_names(void **state) {
                {"version", "here it is `axtrain --version`"},
                {"merge-lora", "here it is `axtrain merge`"},
                {"inference", "here it is `axtrain generate`"},
-               {"quantize", "here it is `axtrain convert`"},
                {"xylophone", "`axtrain help` lists all commands"},
                {"c", "`axtrain help` lists all commands"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -248,7 +259,7 @@ static void bash_completes(void **state) {
         {"axtrain sft --q", "--quiet|"},
         {"axtrain sft --color ", "auto|always|never|"},
         {"axtrain sft --color al", "always|"},
-        {"axtrain check ", "golden|mesh|flight|"},
+        {"axtrain check ", "self|golden|mesh|flight|"},
         {"axtrain completion ", "bash|zsh|fish|"},
         {"axtrain help rep", "report|"},
         {"axtrain sft c.yaml learning_ra", "learning_rate=|"},
@@ -396,11 +407,15 @@ static void zsh_takes_the_script(void **state) {
         command, sizeof command,
         "zsh -f -c 'fpath=(%s $fpath); autoload -U compinit; compinit -u -D; "
         "echo $_comps[axtrain]; autoload -U +X _axtrain && source $functions_source[_axtrain]; "
-        "echo ${(M)_axtrain_keys:#learning_rate:*}' 2>&1",
+        "echo ${(M)_axtrain_keys:#learning_rate:*}; "
+        "_describe() { echo $3: ${names%%%%:*} }; _axtrain_commands' 2>&1",
         scratch);
     const char *said = shell(command);
     assert_ptr_equal(strstr(said, "_axtrain|"), said);
     assert_non_null(strstr(said, "learning_rate:"));
+    assert_non_null(
+        strstr(said, "|Train: init preview plan sft dpo grpo ppo prm qat train launch "));
+    assert_non_null(strstr(said, "|Serve and evaluate: generate chat eval sandbox|"));
 }
 
 static const char *fish(const char *line) {
