@@ -347,7 +347,7 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     {"fsdp", AX_T_STR | AX_T_STRINGS, AX_NO_EFFECT("only fsdp_config is used")},
     {"fsdp_config.cpu_ram_efficient_loading", AX_T_BOOL,
         AX_NO_EFFECT("each rank reads only what it owns")},
-    {"fsdp_config.cpu_offload_pin_memory", AX_T_BOOL, AX_NO_EFFECT("weights stay on the device")},
+    {"fsdp_config.cpu_offload_pin_memory", AX_T_BOOL, AX_NO_EFFECT("what is offloaded is always pinned")},
     {"fsdp_config.sync_module_states", AX_T_BOOL,
         AX_NO_EFFECT("each rank reads only what it owns")},
     {"fsdp_config.mixed_precision_policy", AX_T_STR, AX_NO_EFFECT("bf16 and master_dtype decide")},

@@ -307,8 +307,9 @@ const struct ax_config_key ax_config_keys_mesh[] = {
         .dflt = "1.5", .when = "expert_parallel_size > 1"),
     AX_KEY("fsdp_config", AX_T_MAP, "Shard weights, gradients and optimizer state.", SHARES),
     AX_KEY("fsdp_config.offload_params", AX_T_BOOL,
-           "Keep masters and optimizer state in host memory.",
-           AX_NO_EFFECT("cpu computes in host memory")),
+           "Keep masters and optimizer state of a GPU in host memory; the cpu computes there "
+           "anyway.",
+           .when = "device != cpu"),
     AX_KEY("fsdp_config.reshard_after_forward", AX_T_BOOL,
            "Free gathered weights after each use; false is zero_stage: 2.", .dflt = "true"),
     AX_KEY("fsdp_config.activation_checkpointing", AX_T_BOOL, "Same as gradient_checkpointing."),

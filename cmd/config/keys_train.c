@@ -217,12 +217,13 @@ const struct ax_config_key ax_config_keys_precision[] = {
         "norms and activation functions (selective), or as little as fits in memory (auto).",
         .choices = "auto|selective", .dflt = "selective"),
     AX_KEY("activation_offloading", AX_T_BOOL | AX_T_STR,
-           "Keep the inputs of layers in host memory between forward and backward.",
-           .choices = "legacy|disk|hidden_states", .dflt = "false",
-           AX_NO_EFFECT("cpu computes in host memory")),
+           "Keep the inputs of layers in host memory between forward and backward of a GPU "
+           "(whichever of the values); the cpu computes there anyway.",
+           .choices = "legacy|disk|hidden_states", .dflt = "false", .when = "device != cpu"),
     AX_KEY("layer_offloading", AX_T_BOOL,
-           "Keep frozen weights of layers in host memory while they are idle.", .dflt = "false",
-           AX_NO_EFFECT("cpu computes in host memory")),
+           "Keep frozen weights of layers in host memory while they are idle on a GPU; the cpu "
+           "computes there anyway.",
+           .dflt = "false", .when = "device != cpu"),
     {0}};
 
 const struct ax_config_key ax_config_keys_loss[] = {
