@@ -29,9 +29,10 @@ enum ax_status ax_backend_choose(const char *device, bool only_plans, const char
     }
     if (device && strcmp(device, "auto") != 0)
         return ax_error(AX_ERR_CONFIG, "device: \"%.40s\" is not one of auto, cuda, cpu", device);
+    const bool has_gpu = ax_bus_has_nvidia();
     if (ax_cuda_usable() == AX_OK)
         *backend = CUDA;
-    else if (ax_bus_has_nvidia())
+    else if (has_gpu)
         ax_log_info("device: cpu. %s", ax_error_text());
     ax_error_clear();
     return AX_OK;

@@ -4,20 +4,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define NVIDIA  0x10deU
-#define DISPLAY 0x03U /* base class of VGA and 3D controllers */
+#include "base/io.h"
+#include "base/mem.h"
+
+#define NVIDIA  0x10deUL
+#define DISPLAY 0x03UL /* base class of VGA and 3D controllers */
+#define MOST    4096   /* bytes of a file */
 
 /* The number in a device's file; 0: there is none. */
-static unsigned number(const char *folder, const char *device, const char *file) {
-    char path[512];
-    unsigned value = 0;
+static unsigned long number(const char *folder, const char *device, const char *file) {
+    char path[512], *text;
+    size_t len;
     snprintf(path, sizeof path, "%s/%s/%s", folder, device, file);
-    FILE *f = fopen(path, "re");
-    if (!f)
+    if (ax_read_file(path, MOST, &text, &len) != AX_OK) {
+        ax_error_clear();
         return 0;
-    if (fscanf(f, "%x", &value) != 1)
-        value = 0;
-    fclose(f);
+    }
+    const unsigned long value = strtoul(text, NULL, 16);
+    ax_free(text);
     return value;
 }
 

@@ -160,7 +160,7 @@ enum ax_status ax_self_generation(struct ax_self *s) {
     const double tolerance = s->by_row ? 0 : ax_self_rounding(s);
     const char *const what[] = {
         s->by_row ? "answers in a batch and alone" : "log-probs in a batch and alone",
-        s->by_row ? "answers at once and in pieces" : "log-probs at once and in pieces"};
+        s->by_row ? "answers in one pass and in pieces" : "log-probs in one pass and in pieces"};
     double figure;
     AX_TRY(compare(s, generate_body, (struct pass){.s = s, .n = 1, .lanes = 1}, &figure));
     ax_self_note(s, "generation", what[0], figure, tolerance, "");

@@ -148,6 +148,30 @@ static void optimizer_notes(void **state) {
     }
 }
 
+/* They act on a GPU, which `auto` may find. */
+static void offloading_is_for_a_gpu(void **state) {
+    (void)state;
+    static const char *const keys[] = {"activation_offloading", "layer_offloading",
+                                       "fsdp_config.offload_params"};
+    static const char *const devices[] = {"", "device: auto\n", "device: cuda\n", "device: cpu\n"};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        struct ax_config cfg;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "base_model: m\n%sactivation_offloading: true\nlayer_offloading: true\n"
+                 "gradient_checkpointing: true\nfsdp_config: {offload_params: true}\n",
+                 devices[i]);
+        load_ok(&cfg, text, NULL);
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (i < 3)
+                assert_null(note_of(&cfg, keys[k]));
+            else
+                expect_note(&cfg, keys[k], AX_NOTE_UNUSED,
+                            "only has an effect with device other than cpu");
+        ax_config_free(&cfg);
+    }
+}
+
 static void notes(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -324,6 +348,7 @@ int main(void) {
         cmocka_unit_test(open_maps),
         cmocka_unit_test(errors_of_readers),
         cmocka_unit_test(optimizer_notes),
+        cmocka_unit_test(offloading_is_for_a_gpu),
         cmocka_unit_test(notes),
         cmocka_unit_test(several_keys_without_effect_are_one_line),
         cmocka_unit_test(what_cannot_be_done_stops),
