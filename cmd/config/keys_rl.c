@@ -264,9 +264,7 @@ const struct ax_config_key ax_config_keys_quant[] = {
     AX_KEY("quantization.quantize_head", AX_T_BOOL, "Quantize the head, too.", .dflt = "false"),
     {0}};
 
-/* For keys that say how ranks shard rather than how many there are. */
-#define SHARES AX_NO_EFFECT("dp_shard_size and zero_stage say what is sharded")
-#define SAVES  AX_NO_EFFECT("a checkpoint is one model folder, written by all ranks, for any mesh")
+#define SAVES AX_NO_EFFECT("a checkpoint is one model folder, written by all ranks, for any mesh")
 
 const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("dp_shard_size", AX_T_INT | AX_RANGE(FROM_MINUS_ONE),
@@ -305,7 +303,8 @@ const struct ax_config_key ax_config_keys_mesh[] = {
         "Tokens that a rank's buffers for its experts hold, as a multiple of an even load; if it "
         "gets more, the rest follow in further rounds, and none is dropped. axtrain's own key.",
         .dflt = "1.5", .when = "expert_parallel_size > 1"),
-    AX_KEY("fsdp_config", AX_T_MAP, "Shard weights, gradients and optimizer state.", SHARES),
+    AX_KEY("fsdp_config", AX_T_MAP,
+           "Details of sharding; dp_shard_size and zero_stage say what is sharded."),
     AX_KEY("fsdp_config.offload_params", AX_T_BOOL,
            "Keep masters and optimizer state of a GPU in host memory; the cpu computes there "
            "anyway.",
