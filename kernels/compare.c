@@ -152,8 +152,9 @@ static bool compare_split(const struct ax_case *c, const struct ax_case *want,
             t[2 + i] = ax_operand_tensor(o, want->args);
         }
     }
-    if (t[1] == NULL || t[1]->data == NULL)
-        return false;
+    for (int i = 0; i < 4; i++)
+        if (t[i] == NULL || t[i]->data == NULL)
+            return false;
     for (int64_t i = 0; i < ax_tensor_numel(t[0]); i++) {
         float x[2];
         for (int side = 0; side < 2; side++) {
