@@ -127,7 +127,7 @@ static void training_fails_once(void **state) {
         int code;
     } cases[] = {
         {"bare", "", "error rank 1: base_model", 2},
-        {"nan", "", "error rank 1: m: tensor model.layers.", 3},
+        {"nan", "", "error rank 1: m/model.safetensors: tensor model.layers.", 3},
         {"all", "AX_FAULT=fsync:1:enospc", "error rank 1: ", 7},
         {"all", "AX_FAULT=fsync:1:kill", "rank 1", 137},
     };
