@@ -26,16 +26,16 @@ class LoraSpec:
     use_rslora: bool = False
     use_dora: bool = False
     train: bool = True       # gradients, optimizer steps and the merge, not only logits
-    seq: int = 40            # the batch: two rows, of seq and row1 tokens
-    row1: int = 29
+    seq: int = 32            # the batch: two rows, of seq and row1 tokens
+    row1: int = 23
     steps: int = 3
     seed: int = 301
 
 
 LORA_SPECS = [
     LoraSpec("llama_r4", "llama"),
-    LoraSpec("llama_r4_rslora", "llama", use_rslora=True, train=False, seq=20, row1=13, seed=302),
-    LoraSpec("llama_r4_dora", "llama", use_dora=True, train=False, seq=20, row1=13, seed=303),
+    LoraSpec("llama_r4_rslora", "llama", use_rslora=True, train=False, seq=16, row1=11, seed=302),
+    LoraSpec("llama_r4_dora", "llama", use_dora=True, train=False, seq=16, row1=11, seed=303),
 ]
 
 

@@ -29,9 +29,9 @@ class ModelSpec:
     config: dict             # keyword arguments of the HF config class
     config_class: str
     seed: int
-    seq: int = 40            # padded batch: two rows of this length
-    row1: int = 29           # real tokens of row 1 (the rest is padding)
-    docs: tuple = (19, 1, 7, 21)   # packed row: document lengths
+    seq: int = 32            # padded batch: two rows of this length
+    row1: int = 23           # real tokens of row 1 (the rest is padding)
+    docs: tuple = (19, 1, 5, 11)   # packed row: document lengths
     prompts: tuple = (1, 7, 20)    # greedy generation: prompt lengths
     new_tokens: int = 24
     tokenizer: str = ""      # folder under tokenizer/ to copy, or ""
@@ -90,7 +90,7 @@ SPECS = [
             num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_experts=8,
             num_experts_per_tok=2, norm_topk_prob=True, rms_norm_eps=1e-6,
             rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
-        "Qwen3MoeConfig", seed=1026,
+        "Qwen3MoeConfig", seed=1015,
         about="MoE, q/k norm, norm_topk_prob true, every layer sparse"),
     ModelSpec(
         "qwen3_moe_nonorm", common(
@@ -98,7 +98,7 @@ SPECS = [
             num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_experts=8,
             num_experts_per_tok=2, norm_topk_prob=False, mlp_only_layers=[1], rms_norm_eps=1e-6,
             rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
-        "Qwen3MoeConfig", seed=1011,
+        "Qwen3MoeConfig", seed=1017,
         about="MoE, norm_topk_prob false (weights sum to < 1), layer 1 dense (mlp_only_layers)"),
     ModelSpec(
         "deepseek_v3", common(
@@ -135,7 +135,7 @@ FAMILY_SPECS = [
             sliding_window_pattern=3, pad_token_id=0, eos_token_id=1, bos_token_id=2,
             rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=10000.0),
                                  full_attention=dict(rope_type="default", rope_theta=1000000.0))),
-        "Gemma3TextConfig", seed=202, row1=33, embed_std=0.08, final_norm=3.0, hub=True,
+        "Gemma3TextConfig", seed=202, row1=27, embed_std=0.08, final_norm=3.0, hub=True,
         about="as gemma2 without caps, per-head q/k norms (1 + w), every third layer full, the others window 10, rope base "
               "1e6 in full and 1e4 in sliding layers, 1 kv head, softmax scale 20**-0.5"),
     ModelSpec(
@@ -145,7 +145,7 @@ FAMILY_SPECS = [
             rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=32,
                                  short_factor=[1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5],
                                  long_factor=[1.0, 1.1, 1.5, 2.3, 3.9, 7.1, 13.5, 26.0])),
-        "Phi3Config", seed=203, row1=35, hub=True,
+        "Phi3Config", seed=203, seq=40, row1=35, hub=True,
         about="fused qkv_proj and gate_up_proj, longrope: 32 original positions, so the batch (40) uses the long factors and "
               "the packed documents (at most 21) the short ones"),
     ModelSpec(
@@ -182,7 +182,7 @@ FAMILY_SPECS = [
             q_lora_rank=None, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, topk_method="greedy",
             num_experts_per_tok=2, first_k_dense_replace=1, norm_topk_prob=False, rms_norm_eps=1e-6,
             rope_parameters=dict(YARN, factor=4.0, mscale=0.707, mscale_all_dim=0.707, original_max_position_embeddings=64)),
-        "DeepseekV2Config", seed=1003, hub=True,
+        "DeepseekV2Config", seed=1009, hub=True,
         about="MLA without q_lora (kv_lora 16, nope 16 + rope 8, v 12), layer 0 dense, softmax router, 8 experts top-2 by plain "
               "top-k, weights not renormalised, 2 shared experts, interleaved rope, YaRN"),
     ModelSpec(
@@ -192,7 +192,7 @@ FAMILY_SPECS = [
             q_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=16, topk_method="group_limited_greedy",
             n_group=4, topk_group=2, num_experts_per_tok=3, first_k_dense_replace=1, norm_topk_prob=False, rms_norm_eps=1e-6,
             rope_parameters=dict(YARN, factor=4.0, mscale=1.0, mscale_all_dim=0.6, original_max_position_embeddings=64)),
-        "DeepseekV2Config", seed=1030, hub=True,
+        "DeepseekV2Config", seed=1002, hub=True,
         about="MLA with q_lora 24, softmax router over 4 groups of 2 keep 2 (group score = its best expert), top-3, weights x 2, "
               "mscale 1 and mscale_all_dim 0.6, so cos/sin are scaled as well as the softmax"),
     ModelSpec(
@@ -210,7 +210,7 @@ FAMILY_SPECS = [
             vocab_size=320, intermediate_size=80, moe_intermediate_size=16, shared_expert_intermediate_size=48,
             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, num_experts=8, num_experts_per_tok=2,
             norm_topk_prob=False, rms_norm_eps=1e-6, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
-        "Qwen2MoeConfig", seed=1015, hub=True,
+        "Qwen2MoeConfig", seed=1005, hub=True,
         about="q/k/v biases, 8 experts top-2 not renormalised, shared expert times sigmoid(shared_expert_gate)"),
     ModelSpec(
         "glm4", common(

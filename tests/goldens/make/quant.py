@@ -313,7 +313,7 @@ def family_quant(out, seed=501, qat_spec=SPECS[0]):
     big = randn(gen(seed + 2), 32, 1024) * 0.05
     big[3] *= 20
     big[7, :64] = 0                           # one all-zero block
-    part = big[:24].clone()                   # 384 blocks: one and a half of 256
+    part = big[:18].clone()                   # 288 blocks: 256 and 32
     nf4 = {f"double.{k}": v for k, v in q_nf4(part, True).items()}
     save_tensors(root / "nf4_double.safetensors", dict(nf4, input=part, table=torch.tensor(NF4_TABLE)))
     save_tensors(root / "linear.safetensors", quant_linear(seed + 3))

@@ -192,7 +192,7 @@ def cpo_cases(C):
 def reward_cases(C):
     return [
         C("reward", "margin", "models/llama", "data/preference_margin.jsonl",
-          dict(center_rewards_coefficient=0.01, learning_rate=3e-3), keep_model="margin_trained",
+          dict(center_rewards_coefficient=0.01, learning_rate=3e-3), keep_model="margin_trained", keep_seed=1101,
           about="Bradley-Terry with a margin column and centring"),
         C("reward", "plain", "models/qwen3", "data/preference_text.jsonl", dict(max_length=76, max_steps=5),
           about="no margin, no centring, plain strings; pairs with a side longer than max_length are dropped"),
@@ -202,7 +202,7 @@ def reward_cases(C):
 def prm_cases(C):
     return [
         C("prm", "prm", "models/llama", "data/stepwise.jsonl", dict(step_separator="\n", max_length=128),
-          keep_model="prm_trained", about="a label on the last token of every step"),
+          keep_model="prm_trained", keep_seed=1102, about="a label on the last token of every step"),
         C("prm", "last_step", "models/llama", "data/stepwise.jsonl",
           dict(step_separator="\n\n", train_on_last_step_only=True)),
     ]

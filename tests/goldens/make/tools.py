@@ -75,15 +75,20 @@ def plain(x):
     return x
 
 
-def to_json(x, indent=0):
-    """JSON with a line for each entry, but lists of plain values on one line."""
-    inner = " " * (indent + 1)
-    if isinstance(x, dict) and x:
-        lines = [f"{json.dumps(k)}: {to_json(v, indent + 1)}" for k, v in x.items()]
-        return "{\n" + ",\n".join(inner + line for line in lines) + "\n" + " " * indent + "}"
-    if isinstance(x, list) and any(isinstance(v, (dict, list)) for v in x):
-        return "[\n" + ",\n".join(inner + to_json(v, indent + 1) for v in x) + "\n" + " " * indent + "]"
-    return json.dumps(x, ensure_ascii=True, allow_nan=False)
+def flat(x):
+    """Whether a JSON value goes on one line: anything but lists and objects that hold larger ones."""
+    inner = x.values() if isinstance(x, dict) else x if isinstance(x, list) else ()
+    return not any(isinstance(v, dict) or isinstance(v, list) and not flat(v) for v in inner)
+
+
+def to_json(x):
+    """JSON with a line for each entry that is worth one."""
+    if isinstance(x, dict) and not (flat(x) and len(str(x)) < 300):
+        lines = (f"{json.dumps(k)}: {to_json(v)}" for k, v in x.items())
+        return "{\n" + ",\n".join(lines) + "\n}"
+    if isinstance(x, list) and not flat(x):
+        return "[\n" + ",\n".join(map(to_json, x)) + "\n]"
+    return json.dumps(x, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 def save_json(path, obj):

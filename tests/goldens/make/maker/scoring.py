@@ -1,5 +1,5 @@
-"""Scores of texts by a trained reward model or process reward model, through
-transformers from the saved folder, and again by plain.py."""
+"""Scores of texts by the folder of a reward model or process reward model, through
+transformers, and again by plain.py."""
 import math
 
 import tools

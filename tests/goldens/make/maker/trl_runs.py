@@ -5,7 +5,6 @@ trainer fed, the value that its compute_loss returned, its metrics, and the
 per-token log-probabilities of policy and reference; per optimizer step: the
 log line; at the end: the parameters.
 """
-import copy
 import dataclasses
 import importlib
 import json
@@ -21,6 +20,7 @@ os.environ.setdefault("TQDM_DISABLE", "1")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import tools
+import models
 import torch                                   # noqa: E402
 from safetensors.torch import load_file        # noqa: E402
 
@@ -70,7 +70,8 @@ class Case:
     teacher: str = ""
     lora: dict = None           # LoraConfig settings: a new adapter
     adapter: str = ""           # PEFT folder: go on training this adapter
-    keep_model: str = ""        # save the trained folder under this name
+    keep_model: str = ""        # a folder like the trained one, under this name
+    keep_seed: int = 0          # of its weights
 
     @property
     def settings(self):
@@ -289,7 +290,7 @@ def run(case, roots, out):
         base = trainer.accelerator.unwrap_model(trainer.model)
         last = checkpoint(base, work / "last")
         if case.keep_model:
-            keep_folder(trainer, base, tok, out / case.family / case.keep_model)
+            keep_folder(base, tok, out / case.family / case.keep_model, case.keep_seed)
         decay = decay_names(trainer, base)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -322,14 +323,17 @@ def keep_adapter(src, dst):
     tools.save_json(dst / "adapter_config.json", cfg)
 
 
-def keep_folder(trainer, model, tok, dst):
+def keep_folder(model, tok, dst, seed):
+    """A folder as training leaves it, with weights by the rule in place of the trained ones."""
     dst = tools.fresh(dst)
-    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(dst)
+    model.save_pretrained(dst)
     tok.save_pretrained(dst)
-    for f in dst.iterdir():
-        if f.suffix == ".json":
-            text = f.read_text()
-            assert "/" + "tmp" not in text and str(Path.cwd()) not in text, f
+    shapes = {name: list(t.shape) for name, t in load_file(str(dst / "model.safetensors")).items()}
+    spec = dataclasses.replace(models.SPECS[0], seed=seed)
+    models.save_weights(dst, *models.weights_by_rule(spec, "llama", shapes))
+    for f in dst.glob("*.json"):
+        if f.name != "weights.json":
+            tools.save_json(f, json.loads(f.read_text()))
 
 
 FULL = ("layers.1.self_attn.q_proj.lora_A.weight", "layers.1.self_attn.q_proj.lora_B.weight", "score.weight", "score.bias")
