@@ -165,7 +165,7 @@ def write_rows(roots, lex, seed, recorded):
     """recorded: the folder that has rows 0-19 of GSM8K's test file and rows 0 and 1 of its training file."""
     folder = roots.runs / "lm_eval" / "rows"
     tools.fresh(folder)
-    trl_runs.write_rows(folder / "mc.jsonl", mc_rows(seed, lex, KINDS, 60))
+    trl_runs.write_rows(folder / "mc.jsonl", mc_rows(seed, lex, KINDS, 30))
     trl_runs.write_rows(folder / "mc_fewshot.jsonl", mc_rows(seed + 1, lex, KINDS, 2))
     trl_runs.write_rows(folder / "rolling.jsonl", rolling_rows(seed + 2, lex))
     trl_runs.write_rows(folder / "arith.jsonl", arith_rows(seed + 3, 12))
