@@ -124,7 +124,7 @@ TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
-.PHONY: all help bootstrap demo test test-all test-arm check format docs fuzz bench-peers mutate clean tests-built
+.PHONY: all help bootstrap demo test test-all test-arm check format docs fuzz bench-peers goldens mutate clean tests-built
 .PHONY: install uninstall dist wheel bundle kernels gpu-check gpu-bench
 all: $(BIN) $(SHIM) ## build axtrain
 
@@ -349,6 +349,9 @@ bench-peers: $(BIN) ## PyTorch, TRL, transformers, llama.cpp alternating with ax
 	@test -n "$(MODEL)" || { echo "name a model folder: make bench-peers MODEL=smollm2/"; exit 2; }
 	$(or $(AXTRAIN_PYTHON),python3) tests/peers/bench_peers.py $(BIN) "$(MODEL)" "$(AXTRAIN_SHARED)" \
 	    --pairs $(or $(PAIRS),5) $(if $(PARTS),--parts $(PARTS)) --table docs/results/cpu.md
+
+goldens: ## make tests/goldens again with PyTorch, transformers and TRL, and compare (Python 3.11; minutes)
+	@BUILD=$(BUILD) tests/goldens/make/run $(if $(ONLY),--only $(ONLY))
 
 mutate: ## mutation testing: SECONDS=600 SEED=1 (docs/mutate.md); the last line is "caught N of M"
 	@tools/mutate --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)

@@ -58,7 +58,7 @@ SPECS = [
             num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=False,
             rope_parameters=dict(rope_type="default", rope_theta=10000.0),
             bos_token_id=500, eos_token_id=504, pad_token_id=507),
-        "LlamaConfig", seed=1051, tokenizer="llama3_style", bf16=True,
+        "LlamaConfig", seed=1022, tokenizer="llama3_style", bf16=True,
         about="dense, GQA 4q/2kv heads of 16, untied lm_head, RoPE rotate-half"),
     ModelSpec(
         "qwen3", common(
@@ -66,7 +66,7 @@ SPECS = [
             num_key_value_heads=2, head_dim=32, rms_norm_eps=1e-6, tie_word_embeddings=True,
             rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
             eos_token_id=508, pad_token_id=506),
-        "Qwen3Config", seed=102, tokenizer="qwen2_style", embed_std=0.1,
+        "Qwen3Config", seed=1001, tokenizer="qwen2_style", embed_std=0.1,
         about="dense, per-head q/k RMSNorm, head_dim 32 != hidden/heads, tied embeddings"),
     ModelSpec(
         "mistral", common(

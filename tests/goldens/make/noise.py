@@ -11,7 +11,6 @@ import tools
 import models
 import rule
 
-import torch
 
 GRADIENT = 3e-5 / 3          # of a tensor's norm: a third of the tolerance
 ROW = 1e-4                   # one element of a row off by the tolerance

@@ -22,7 +22,7 @@ def quant_inputs(seed):
     row, all within 1e-3..1e3.  extreme: denormal, tiny and huge rows."""
     g = gen(seed)
     k = 256
-    random = randn(g, 12, k) * torch.logspace(-2, 1, 12)[:, None]
+    random = randn(g, 6, k) * torch.logspace(-2, 1, 6)[:, None]
     rows = [torch.zeros(k)]
     r = 1e-3 * randn(g, k)
     r[17] = 1000.0

@@ -21,6 +21,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
 
+import numpy
 import torch
 from safetensors.torch import save_file
 
@@ -72,6 +73,8 @@ def plain(x):
         return [plain(v) for v in x]
     if isinstance(x, float) and not math.isfinite(x):
         return repr(x)
+    if isinstance(x, float) and x == numpy.float32(x):       # the digits that tell float32 values apart
+        return float(str(numpy.float32(x)))
     return x
 
 
