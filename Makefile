@@ -120,7 +120,8 @@ SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so) \
 
 TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard $(TEST_ROOMS:%=tests/%/test_*.c)))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
-TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
+GOLDEN_FILES := $(patsubst %,$(BUILD)/tests/goldens/%.o,mirror weights)
+TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDEN_FILES)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
@@ -270,7 +271,7 @@ $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tes
 # Some of them for a GPU.
 GPU_TESTS := test_ops test_graphs test_train
 $(BUILD)/gpu/test_graphs: $(BUILD)/tests/tiny.o
-$(BUILD)/gpu/%: tests/cuda/%.c $(LIB)
+$(BUILD)/gpu/%: tests/cuda/%.c $(BUILD)/tests/golden_files.o $(GOLDEN_FILES) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
 	$(Q)$(CC) $(CPPFLAGS) $(addprefix -isystem ,$(CUDA_HOME:%=%/include)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LIB) -lcmocka $(LDLIBS)
