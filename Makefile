@@ -33,8 +33,6 @@ GLOO := $(shell $(CXX) $(if $(DEPS),-I"$(DEPS)/include") -x c++ -include gloo/co
 endif
 VERSION := 0.1.0
 COMMIT := $(shell tools/commit)
-AXTRAIN_SHARED ?= ../shared
-export AXTRAIN_SHARED
 
 WARN := -Wall -Wextra -Wshadow -Wconversion $(if $(WERROR),-Werror)
 ifneq ($(findstring clang,$(CC)),)

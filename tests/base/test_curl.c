@@ -1,4 +1,4 @@
-/* What base/curl.h says of libcurl, against libcurl's own header where there is one; and which file of
+/* What base/curl.h says of libcurl, against libcurl's own header; and which file of
  * certificates is taken; what header lines say. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,6 @@
 #include "base/http.h"
 #include "base/io.h"
 
-#if __has_include(<curl/curl.h>)
 #define CURL_DISABLE_DEPRECATION
 #include <curl/curl.h>
 #define SAME(name)                                                                                 \
@@ -75,13 +74,6 @@ static void numbers_are_those_of_the_header(void **state) {
             fail_msg("AX_%s is %ld, and %s is %ld", numbers[i].name, numbers[i].ours,
                      numbers[i].name, numbers[i].theirs);
 }
-#else
-static void numbers_are_those_of_the_header(void **state) {
-    (void)state;
-    print_message("skipped: no curl/curl.h to compare with\n");
-    skip();
-}
-#endif
 
 static void certificates_of_another_system_are_found(void **state) {
     (void)state;

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/term.h"
 #include "tests/terminal_text.h"
+#include "tests/skip.h"
 
 static void figures_keep_three_digits(void **state) {
     (void)state;
@@ -109,7 +110,7 @@ static void colors_ask_the_environment(void **state) {
     close(ends[1]);
     int tty = posix_openpt(O_RDWR | O_NOCTTY);
     if (tty < 0 || grantpt(tty) != 0 || unlockpt(tty) != 0)
-        skip(); /* no pseudo-terminals here */
+        skip_because("kernel, pseudo-terminals");
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
     assert_true(ax_term_use_color(tty, AX_COLOR_AUTO));
@@ -138,7 +139,7 @@ static void counts_are_for_terminals(void **state) {
     assert_int_equal(capture(say_progress, text, sizeof text), 0);
     int tty = posix_openpt(O_RDWR | O_NOCTTY);
     if (tty < 0 || grantpt(tty) != 0 || unlockpt(tty) != 0)
-        skip(); /* no pseudo-terminals here */
+        skip_because("kernel, pseudo-terminals");
     const int end = open(ptsname(tty), O_RDWR | O_NOCTTY), saved = dup(STDERR_FILENO);
     assert_true(end >= 0);
     setenv("TERM", "xterm", 1);

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "tests/ckpt/folder.h"
 #include "tests/ckpt/gguf_out.h"
+#include "tests/golden_files.h"
 
 #define SHAPE(...)                                                                                 \
     (const int64_t[]) {                                                                            \
@@ -348,16 +349,9 @@ static void check_type(const char *name, struct ax_json v) {
 
 static void every_block_type_gives_the_reference_bits(void **state) {
     (void)state;
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[512];
     struct ax_json_doc doc;
     int checked = 0;
-    snprintf(path, sizeof path, "%s/fixtures/gguf/blocks.json", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
+    assert_int_equal(ax_json_load(&doc, golden_path("gguf/blocks.json"), 1 << 20), AX_OK);
     const char *name;
     json_t *value;
     json_object_foreach(doc.root, name, value) {

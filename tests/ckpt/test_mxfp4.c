@@ -8,15 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/ckpt/folder.h"
-
-static void fixture(char *path, size_t size, const char *rest) {
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(path, size, "%s/fixtures/models/gpt_oss%s", root ? root : "../shared", rest);
-    if (!ax_path_exists(path)) {
-        print_message("%s is not there: skipped\n", path);
-        skip();
-    }
-}
+#include "tests/golden_files.h"
 
 static void compare(const struct ax_st_entry *want, const struct ax_st_entry *got) {
     const size_t n = (size_t)want->numel;
@@ -42,12 +34,9 @@ static void compare(const struct ax_st_entry *want, const struct ax_st_entry *go
 
 static void values_are_those_of_the_model(void **state) {
     (void)state;
-    char plain[512], packed[512];
     struct ax_hf a, b;
-    fixture(plain, sizeof plain, "");
-    fixture(packed, sizeof packed, "/mxfp4");
-    assert_int_equal(ax_hf_open(&a, plain), AX_OK);
-    assert_int_equal(ax_hf_open(&b, packed), AX_OK);
+    assert_int_equal(ax_hf_open(&a, golden_path("models/gpt_oss")), AX_OK);
+    assert_int_equal(ax_hf_open(&b, golden_path("models/gpt_oss/mxfp4")), AX_OK);
     assert_int_equal(ax_hf_count(&b), ax_hf_count(&a));
     for (int i = 0; i < ax_hf_count(&a); i++) {
         compare(ax_hf_at(&a, i), ax_hf_find(&b, ax_hf_at(&a, i)->name));
@@ -65,13 +54,11 @@ static unsigned code_of(const uint8_t *block, int i) {
 /* GGUF has the same blocks with the scale first, and elements 16 apart in a byte. */
 static void gguf_has_the_same_values(void **state) {
     (void)state;
-    char packed[512];
     struct ax_hf hf;
     int compared = 0;
     const struct ax_block_type *type = ax_block_type_find(39);
     assert_true(type && type->elements == 32 && type->bytes == 17 && !type->quantize);
-    fixture(packed, sizeof packed, "/mxfp4");
-    assert_int_equal(ax_hf_open(&hf, packed), AX_OK);
+    assert_int_equal(ax_hf_open(&hf, golden_path("models/gpt_oss/mxfp4")), AX_OK);
     for (int k = 0; k < hf.mxfp4->n; k++) {
         const struct ax_st_entry *e = &hf.mxfp4->entries[k];
         if (!e->read)

@@ -18,6 +18,7 @@
 #include "base/free_space.h"
 #include "ckpt/state/saver.h"
 #include "tests/ckpt/folder.h"
+#include "tests/skip.h"
 
 #define UNITS  4
 #define CONCAT 3                      /* the unit whose weight is joined by another one: */
@@ -390,11 +391,8 @@ static bool save_on_stopping_disk(struct state *s, int writes) {
 
 static void open_state_or_skip(struct state *s, const char *backend, int64_t n) {
     const uint64_t bytes = (uint64_t)n * UNITS * (2 + 4 * SLOTS);
-    if (ax_mem_available() < 3 * bytes + SPARE) {
-        print_message("skipped: too little memory for a state of %llu bytes\n",
-                      (unsigned long long)bytes);
-        skip();
-    }
+    if (ax_mem_available() < 3 * bytes + SPARE)
+        skip_because("hardware, memory");
     open_state(s, backend, n);
 }
 

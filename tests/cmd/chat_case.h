@@ -6,8 +6,10 @@
 
 #include "base/json.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
-static char model[512], long_model[512];
+static const char *model;
+static char long_model[512];
 
 struct chat {
     pid_t pid;
@@ -45,16 +47,8 @@ static inline void make_long_model(void) {
 }
 
 static inline int setup(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    model = golden_path("models/llama");
     return scratch_make(state);
-}
-
-static inline void need(void) {
-    if (!getenv("AX_TEST_BIN") || !ax_path_exists(model)) {
-        print_message("skip: AX_TEST_BIN or %s is not there\n", model);
-        skip();
-    }
 }
 
 static inline void say(struct chat *c, const char *line) {

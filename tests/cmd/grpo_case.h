@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 static char said[1 << 16];
 
@@ -34,7 +35,7 @@ static inline const char *configure(const char *trl, const char *more) {
                                    "learning_rate: 1e-3\nlr_scheduler: constant\nfloat32: true\n"
                                    "val_set_size: 0\nmax_steps: 4\nlogging_steps: 1\n"
                                    "save_steps: 1\n%s",
-                                   fixture("models/llama"), trl, scratch, scratch, more),
+                                   golden_path("models/llama"), trl, scratch, scratch, more),
                      AX_OK);
     snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
     ax_buf_free(&b);

@@ -8,34 +8,48 @@
 #include <sys/wait.h>
 
 #include "base/io.h"
+#include "tests/golden_files.h"
 
-/* A path of the shared fixtures; skips the test where they are absent. */
-static inline const char *fixture(const char *rest) {
-    static char path[512];
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/%s", root ? root : "../shared", rest);
-    if (!ax_path_exists(path)) {
-        print_message("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
+static inline const char *test_program(void) {
+    const char *bin = getenv("AX_TEST_BIN");
+    return bin ? bin : "build/axtrain";
 }
 
-/* Runs the program; all it prints is in `out`. Returns its exit code. */
-static inline int run(char *out, size_t size, const char *fmt, ...) {
+/* Runs `program` with words. All it prints is in `out`. Returns its exit code. */
+static inline int run_program(char *out, size_t size, const char *program, const char *fmt,
+                              va_list ap) {
     char words[2400], command[3000];
-    va_list ap;
-    va_start(ap, fmt);
     vsnprintf(words, sizeof words, fmt, ap);
-    va_end(ap);
-    const char *bin = getenv("AX_TEST_BIN");
-    snprintf(command, sizeof command, "'%s' %s 2>&1", bin ? bin : "build/axtrain", words);
+    snprintf(command, sizeof command, "'%s' %s 2>&1", program, words);
     FILE *p = popen(command, "r");
     assert_non_null(p);
     const size_t n = fread(out, 1, size - 1, p);
     out[n] = '\0';
     const int code = pclose(p);
     return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+}
+
+/* axtrain. */
+static inline int run(char *out, size_t size, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const int code = run_program(out, size, test_program(), fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+/* tests/goldens/replay beside it. */
+static inline int replay(char *out, size_t size, const char *fmt, ...) {
+    char path[512];
+    snprintf(path, sizeof path, "%s", test_program());
+    char *name = strrchr(path, '/');
+    assert_non_null(name);
+    snprintf(name, sizeof path - (size_t)(name - path), "/tests/goldens/replay");
+    va_list ap;
+    va_start(ap, fmt);
+    const int code = run_program(out, size, path, fmt, ap);
+    va_end(ap);
+    return code;
 }
 
 #endif

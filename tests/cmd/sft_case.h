@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 #define SFT_ARGS 24
 
@@ -68,22 +69,13 @@ static inline double metric_of(const char *dir, const char *key, int step) {
 }
 
 static inline void need_binary(void) {
-    if (!getenv("AX_TEST_BIN")) {
-        print_message("skipped: AX_TEST_BIN names no axtrain\n");
-        skip();
-    }
+    if (!getenv("AX_TEST_BIN"))
+        fail_msg("AX_TEST_BIN names no axtrain");
 }
 
 /* The golden llama's folder. */
 static inline const char *golden_llama(void) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
+    return golden_path("models/llama");
 }
 
 static inline void expect(int code, const char *part, int n, const char *const *args) {

@@ -8,16 +8,15 @@
 #include <cmocka.h>
 
 #include "tests/cmd/sft_case.h"
+#include "tests/golden_files.h"
 
-static char llama[512], mistral[512], lora[512];
+static const char *llama, *mistral, *lora;
 
-static void need_all(void) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    shared = shared ? shared : "../shared";
-    need_binary();
-    snprintf(llama, sizeof llama, "%s", golden_llama());
-    snprintf(mistral, sizeof mistral, "%s/fixtures/models/mistral", shared);
-    snprintf(lora, sizeof lora, "%s/fixtures/lora/llama_r4", shared);
+static int start(void **state) {
+    llama = golden_path("models/llama");
+    mistral = golden_path("models/mistral");
+    lora = golden_path("lora/llama_r4");
+    return scratch_make(state);
 }
 
 static char said[8192];
@@ -70,7 +69,6 @@ static const char *config(void) {
 static void of_another_model(void **state) {
     (void)state;
     char model_dir[600], base[600];
-    need_all();
     const char *another = "the adapter is for another model (its config says";
     FAILS("merge", 3, another, mistral, lora, in_scratch("none"));
     FAILS("generate", 3, another, "--model", mistral, "--adapter", lora, "--prompt", "a");
@@ -92,7 +90,6 @@ static void of_another_model(void **state) {
 static void another_rank_on_resume(void **state) {
     (void)state;
     char from[300], out[300];
-    need_all();
     char path[256];
     snprintf(path, sizeof path, "%s", config());
     RUNS("sft", path);
@@ -119,7 +116,6 @@ static void another_rank_on_resume(void **state) {
 
 static void missing_targets(void **state) {
     (void)state;
-    need_all();
     const char *path = config();
     FAILS("sft", 2, "c.yaml:", path, "lora_target_modules=[q_proj, wq]");
     assert_non_null(strstr(said, "\"wq\" matches no module of this llama model that can have an "
@@ -134,7 +130,6 @@ static void missing_targets(void **state) {
 static void merged_already(void **state) {
     (void)state;
     char merged[256], base[300], model_dir[600];
-    need_all();
     snprintf(merged, sizeof merged, "%s/merged", scratch);
     RUNS("merge", llama, lora, merged);
     const char *text = "already merged into it (according to axtrain_merge.json). Give the base "
@@ -153,7 +148,6 @@ static void merged_already(void **state) {
 /* Steps too small to move a weight. */
 static void merging_nothing(void **state) {
     (void)state;
-    need_all();
     RUNS("sft", config(), "learning_rate=1e-30");
     FAILS("merge", 2, "the adapter was never trained. Nothing was written.", llama,
           in_scratch("out"), in_scratch("nothing"));

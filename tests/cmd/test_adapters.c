@@ -11,6 +11,7 @@
 #include "cmd/commands.h"
 #include "tests/cmd/command_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 static char *q_proj[] = {"q_proj"}, *embed[] = {"embed_tokens"};
 
@@ -114,16 +115,10 @@ static void another_vocabulary_is_alone(void **state) {
 
 static char model[512], lora[512], dora[512], output[1 << 16];
 
-static void need_models(void) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    shared = shared ? shared : "../shared";
-    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared);
-    snprintf(lora, sizeof lora, "%s/fixtures/lora/llama_r4_rslora", shared);
-    snprintf(dora, sizeof dora, "dora=%s/fixtures/lora/llama_r4_dora", shared);
-    if (!ax_path_exists(lora)) {
-        print_message("skipped: %s is not there (AXTRAIN_SHARED)\n", lora);
-        skip();
-    }
+static void find_models(void) {
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
+    snprintf(lora, sizeof lora, "%s", golden_path("lora/llama_r4_rslora"));
+    snprintf(dora, sizeof dora, "dora=%s", golden_path("lora/llama_r4_dora"));
 }
 
 /* What it prints is in `output` after it. */
@@ -163,7 +158,7 @@ static json_t *answer(int i, const char **who, json_t *keep) {
 /* Sampled answers of each: those that it gives alone. */
 static void each_is_what_it_is_alone(void **state) {
     (void)state;
-    need_models();
+    find_models();
     json_t *keep = json_array();
     const char *rows = put_text("rows.jsonl", "{\"prompt\": \"The train\"}\n{\"messages\": "
                                               "[{\"role\": \"user\", \"content\": \"hi\"}]}\n");
@@ -197,7 +192,7 @@ static void each_is_what_it_is_alone(void **state) {
 static void its_own_template(void **state) {
     (void)state;
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
-    need_models();
+    find_models();
     char from[600], name[64], own[300], *text;
     size_t len;
     make_folder("own");
@@ -224,7 +219,7 @@ static void its_own_template(void **state) {
 
 static void mistakes(void **state) {
     (void)state;
-    need_models();
+    find_models();
     const char *rows = put_text("wrong.jsonl", "{\"prompt\": \"a\"}\n"
                                                "{\"prompt\": \"a\", \"adapter\": \"doro\"}\n");
     assert_error(GENERATE("--adapter", dora, "--input", (char *)(uintptr_t)rows), AX_ERR_CONFIG,

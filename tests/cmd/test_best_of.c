@@ -13,6 +13,7 @@
 #include "cmd/score/best_of.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 #define N    6
 #define PRM  "runs/prm/prm_trained"
@@ -48,18 +49,14 @@ static const char *write_problems(const char *name, int variants) {
 
 static int train_model(void **state) {
     char out[8192];
-    const char *shared = getenv("AXTRAIN_SHARED");
     struct ax_buf text = {0};
     scratch_make(state);
-    snprintf(out, sizeof out, "%s/fixtures/" PRM, shared ? shared : "../shared");
-    if (!ax_path_exists(out))
-        return 0; /* the tests say so, and skip */
     assert_ok(ax_buf_printf(&text,
                             "base_model: %s\nchat_template: llama3\ndatasets:\n  - path: %s\n"
                             "    type: chat_template\nsequence_len: 128\nmicro_batch_size: 24\n"
                             "val_set_size: 0\nnum_epochs: 40\nlearning_rate: 5e-3\n"
                             "save_strategy: \"no\"\nbf16: false\noutput_dir: %s\n",
-                            fixture("models/llama"), write_problems("train.jsonl", 8),
+                            golden_path("models/llama"), write_problems("train.jsonl", 8),
                             in_scratch("model")));
     put_text("c.yaml", text.data);
     ax_buf_free(&text);
@@ -224,7 +221,7 @@ static void the_highest_aggregate_is_chosen(void **state) {
     char scorer[600], more[80];
     int later = 0;
     double of[KEYS];
-    snprintf(scorer, sizeof scorer, "%s", fixture(PRM));
+    snprintf(scorer, sizeof scorer, "%s", golden_path(PRM));
     for (size_t i = 0; i < KEYS; i++) {
         snprintf(more, sizeof more, "--seed 3 %s%s", i > 0 ? "--score-by " : "",
                  i > 0 ? keys[i] : ""); /* min is the default */
@@ -246,7 +243,7 @@ static void the_highest_aggregate_is_chosen(void **state) {
 static void a_reward_model_chooses(void **state) {
     (void)state;
     char scorer[600];
-    snprintf(scorer, sizeof scorer, "%s", fixture(RM));
+    snprintf(scorer, sizeof scorer, "%s", golden_path(RM));
     json_t *lines = evaluate(scorer, "--seed 3"), *records = records_of(lines, false),
            *scores = score(records, scorer, false, "");
     const json_t *total = json_object_get(json_array_get(lines, PROBLEMS), "best_of");
@@ -263,7 +260,7 @@ static void a_reward_model_chooses(void **state) {
 static void answers_are_those_without_it(void **state) {
     (void)state;
     char scorer[600];
-    snprintf(scorer, sizeof scorer, "%s", fixture(PRM));
+    snprintf(scorer, sizeof scorer, "%s", golden_path(PRM));
     json_t *lines = evaluate(scorer, "--seed 3"), *greedy = evaluate(NULL, ""),
            *drawn = evaluate(NULL, "--samples 6 --seed 3"),
            *again = evaluate(scorer, "--seed 3 --batch 5"), *other = evaluate(scorer, "--seed 4");
@@ -301,7 +298,7 @@ static void a_line_each(void **state) {
     must(run(out, sizeof out,
              "eval %s --data %s --task final-answer --max-new-tokens 24 --best-of 4 --scorer %s "
              "--score-by last",
-             in_scratch("model"), in_scratch("test.jsonl"), fixture(PRM)),
+             in_scratch("model"), in_scratch("test.jsonl"), golden_path(PRM)),
          out);
     assert_non_null(strstr(out, "\ngreedy      "));
     assert_non_null(strstr(out, "\nmajority    "));
@@ -341,7 +338,7 @@ static void wrong_answers_become_labeled_steps(void **state) {
     (void)state;
     char scorer[600], more[400], own[64];
     size_t at = 0, rights = 0;
-    snprintf(scorer, sizeof scorer, "%s", fixture(PRM));
+    snprintf(scorer, sizeof scorer, "%s", golden_path(PRM));
     snprintf(more, sizeof more, "--samples 6 --seed 3 --log-steps %s", in_scratch("steps.jsonl"));
     json_t *lines = evaluate(scorer, "--seed 3"), *total = evaluate(NULL, more),
            *steps = read_lines("steps.jsonl");
@@ -374,7 +371,6 @@ static void wrong_answers_become_labeled_steps(void **state) {
  * file and line. */
 static void records_are_found_again(void **state) {
     (void)state;
-    (void)fixture(PRM); /* without it there is no model */
     struct ax_buf longer = {0}, a = {0}, b = {0};
     char out[8192], folder[256];
     json_t *steps[2];
@@ -417,7 +413,7 @@ static void on_ranks(void **state) {
     (void)state;
     static const char *const meshes[] = {"dp_replicate=2", "tp=2", "dp_shard=2"};
     char out[8192], scorer[600];
-    snprintf(scorer, sizeof scorer, "%s", fixture(PRM));
+    snprintf(scorer, sizeof scorer, "%s", golden_path(PRM));
     json_t *alone = evaluate(scorer, "--seed 3");
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         must(run(out, sizeof out,
@@ -450,7 +446,7 @@ static void a_folder_of_an_adapter(void **state) {
     (void)state;
     char out[8192], base[600];
     struct ax_buf text = {0};
-    snprintf(base, sizeof base, "%s", fixture("models/llama"));
+    snprintf(base, sizeof base, "%s", golden_path("models/llama"));
     put_text("steps.jsonl", "{\"prompt\": \"2 + 3?\", \"completions\": [\"it is 5\", \"#### 5\"], "
                             "\"labels\": [true, true]}\n"
                             "{\"prompt\": \"2 + 3?\", \"completions\": [\"it is 6\", \"#### 6\"], "
@@ -504,7 +500,7 @@ static void generate_prints_the_best(void **state) {
                           "{\"messages\": [{\"role\": \"user\", \"content\": \"1 + 6?\"}]}\n");
     for (int steps = 0; steps < 2; steps++) {
         const char *key = steps ? "product" : "score";
-        snprintf(scorer, sizeof scorer, "%s", fixture(steps ? PRM : RM));
+        snprintf(scorer, sizeof scorer, "%s", golden_path(steps ? PRM : RM));
         snprintf(more, sizeof more, "--best-of 6 --scorer %s%s", scorer,
                  steps ? " --score-by product" : "");
         json_t *drawn = generate("--chat", "--n 6"), *best = generate("--chat", more),
@@ -540,7 +536,7 @@ static void ask(char *out, size_t size, const char *more) {
     must(run(out, size,
              "generate --model %s --prompt '2 + 3?' --chat --max-new-tokens 24 --seed 5 "
              "--best-of 8 --scorer %s%s",
-             in_scratch("model"), fixture(PRM), more),
+             in_scratch("model"), golden_path(PRM), more),
          out);
 }
 
@@ -575,7 +571,7 @@ static void some_answers_have_no_score(void **state) {
     (void)state;
     char lengthy[3001];
     struct ax_best_of b;
-    const struct ax_best_of_args args = {.n = 2, .scorer = fixture(PRM)};
+    const struct ax_best_of_args args = {.n = 2, .scorer = golden_path(PRM)};
     const struct ax_text_scorer_options o = {.dtype = AX_F32, .threads = 1};
     assert_ok(ax_best_of_open(&b, &args, &o));
     json_t *asked = json_pack("[{ss ss} {ss ss}]", "role", "system", "content", "add", "role",
@@ -624,9 +620,9 @@ static void the_first_of_equal_scores(void **state) {
 static void mistakes(void **state) {
     (void)state;
     char prm[600], rm[600], lm[600], out[8192], words[4000];
-    snprintf(prm, sizeof prm, "%s", fixture(PRM));
-    snprintf(rm, sizeof rm, "%s", fixture(RM));
-    snprintf(lm, sizeof lm, "%s", fixture("models/llama"));
+    snprintf(prm, sizeof prm, "%s", golden_path(PRM));
+    snprintf(rm, sizeof rm, "%s", golden_path(RM));
+    snprintf(lm, sizeof lm, "%s", golden_path("models/llama"));
     put_text("plain.jsonl", "{\"text\": \"2 + 3? #### 5\"}\n");
     put_text("seven.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"2 + 3?\"}, "
                             "{\"role\": \"assistant\", \"content\": \"#### 5\"}]}\n");

@@ -19,12 +19,12 @@
 #include "optim/reference_file.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/words_case.h"
+#include "tests/golden_files.h"
 
 static char model[512];
 
 static int start(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
     unsetenv("HF_HOME");
     unsetenv("HF_HUB_CACHE");
     return make_dir(state) == 0 && setenv("XDG_CACHE_HOME", in_dir("cache"), 1) == 0 ? 0 : -1;
@@ -70,10 +70,6 @@ static void put_repos(void) {
 }
 
 static void put_all(void) {
-    if (!ax_path_exists(model)) {
-        print_message("skip: %s is not there (AXTRAIN_SHARED)\n", model);
-        skip();
-    }
     ok(ax_remove_tree(in_dir("cache")));
     ok(ax_remove_tree(in_dir("prep")));
     put_gguf();

@@ -46,7 +46,6 @@ static int leave(struct chat *c) {
 
 static void turns_and_commands(void **state) {
     (void)state;
-    need();
     static struct chat c, again;
     char line[512], first[128], second[128];
     snprintf(first, sizeof first, "%s", in_scratch("first.json"));
@@ -88,7 +87,6 @@ static void turns_and_commands(void **state) {
 
 static void an_interrupt_stops_a_reply(void **state) {
     (void)state;
-    need();
     static struct chat c;
     make_long_model();
     START(&c, long_model, "--max-new-tokens", "60000", "--context", "70000");
@@ -106,7 +104,6 @@ static void an_interrupt_stops_a_reply(void **state) {
 /* Another adapter goes on with the conversation as if it had been there from the start. */
 static void adapters_take_turns(void **state) {
     (void)state;
-    need();
     static struct chat c, fresh;
     char lora[600], dora[640], *reply;
     snprintf(lora, sizeof lora, "%.*s/lora/llama_r4", (int)(strstr(model, "/models/") - model),
@@ -128,7 +125,6 @@ static void adapters_take_turns(void **state) {
 
 static void a_full_context(void **state) {
     (void)state;
-    need();
     static struct chat c;
     START(&c, model, "--context", "40", "--max-new-tokens", "8");
     say(&c, "one two three four five six seven eight nine ten eleven twelve thirteen fourteen\n");
@@ -150,7 +146,6 @@ static void a_full_context(void **state) {
 
 static void errors(void **state) {
     (void)state;
-    need();
     static struct chat c;
     START(&c, "/no/such/model", "--seed", "1");
     assert_int_equal(leave(&c), 2);

@@ -59,7 +59,6 @@ static const char *message(const json_t *row, size_t i) {
 
 static void messages_of_several_lines(void **state) {
     (void)state;
-    need();
     static struct chat c;
     char line[1024], path[256], out[8192];
     snprintf(path, sizeof path, "%s", in_scratch("saved.jsonl"));
@@ -102,7 +101,6 @@ static void messages_of_several_lines(void **state) {
 
 static void nothing_typed_is_echoed_into_a_reply(void **state) {
     (void)state;
-    need();
     static struct chat c;
     make_long_model();
     OPEN(&c, long_model, "--max-new-tokens", "60000", "--context", "70000");
@@ -131,7 +129,6 @@ static void nothing_typed_is_echoed_into_a_reply(void **state) {
 /* What is typed during a reply is the beginning of the next message. */
 static void typed_ahead(void **state) {
     (void)state;
-    need();
     static struct chat c;
     OPEN(&c, model, "--max-new-tokens", "60", "--context", "500");
     expect(&c, PROMPT);
@@ -143,7 +140,6 @@ static void typed_ahead(void **state) {
 
 static void history_comes_back(void **state) {
     (void)state;
-    need();
     static struct chat c;
     struct stat info;
     OPEN(&c, model, "--max-new-tokens", "4");
@@ -166,7 +162,6 @@ static void history_comes_back(void **state) {
 /* Under the launcher rank 0 has the terminal. Ctrl-C there reaches all ranks, once. */
 static void ranks_chat_on_a_terminal(void **state) {
     (void)state;
-    need();
     static struct chat c;
     make_long_model();
     open_chat(&c, (char *[]){"axtrain", "launch", "-n", "2", "--", "chat", "--model", long_model,

@@ -20,6 +20,7 @@
 #include "model/arch.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
+#include "tests/golden_files.h"
 
 static void ok(enum ax_status st) {
     if (st != AX_OK)
@@ -132,16 +133,6 @@ static void folders_come_back_as_they_were(void **state) {
     }
 }
 
-static const char *fixture(char buf[512], const char *rest) {
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(buf, 512, "%s/fixtures/%s", root ? root : "../shared", rest);
-    if (!ax_path_exists(buf)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", buf);
-        skip();
-    }
-    return buf;
-}
-
 /* A folder of the scratch folder with files of others, and `tokens` ids for the tokenizer. */
 static void copy_file(const char *from_dir, const char *to, const char *name) {
     char *path, *text, *copy;
@@ -230,7 +221,6 @@ static void golden_models_come_back(void **state) {
                   {"phi3", "phi3", NULL},
                   {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
-    char from[512];
     put_folder(&small, "small");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char rest[64], file[64], again[64];
@@ -238,7 +228,7 @@ static void golden_models_come_back(void **state) {
         snprintf(rest, sizeof rest, "models/%s", models[i].name);
         snprintf(file, sizeof file, "%s.gguf", models[i].name);
         snprintf(again, sizeof again, "%s-again", models[i].name);
-        fixture(from, rest);
+        const char *from = golden_path(rest);
         ok(ax_mkdir(in_dir(models[i].name)));
         copy_file(in_dir("small"), models[i].name, "tokenizer.json");
         for (int k = 0; k < 5; k++) {
@@ -275,9 +265,9 @@ static enum ax_status fill_bf16(void *ctx, int64_t first, int64_t n, void *out) 
 static void round_folder(const char *name, const char *to) {
     struct ax_st_output tensors[160];
     struct ax_hf hf;
-    char from[512], rest[64];
+    char rest[64];
     snprintf(rest, sizeof rest, "models/%s", name);
-    ok(ax_hf_open(&hf, fixture(from, rest)));
+    ok(ax_hf_open(&hf, golden_path(rest)));
     const int n = ax_hf_count(&hf);
     assert_in_range(n, 1, 160);
     for (int i = 0; i < n; i++) {
@@ -326,7 +316,6 @@ static void experts_of_one_tensor_are_turned(void **state) {
     (void)state;
     struct ax_gguf g;
     struct ax_hf hf;
-    char from[512];
     enum { E = 6, IN = 64, F = 32 };
     static const struct {
         const char *gguf, *hf;
@@ -337,7 +326,7 @@ static void experts_of_one_tensor_are_turned(void **state) {
         {"blk.1.ffn_down_exps.weight", "model.layers.1.mlp.experts.down_proj", 0, 1, IN},
     };
     ok(ax_gguf_open(&g, in_dir("gpt_oss.gguf"))); /* golden_models_come_back wrote it */
-    ok(ax_hf_open(&hf, fixture(from, "models/gpt_oss")));
+    ok(ax_hf_open(&hf, golden_path("models/gpt_oss")));
     for (size_t i = 0; i < 3; i++) {
         const struct ax_gguf_tensor *t = ax_gguf_tensor(&g, parts[i].gguf);
         const struct ax_st_entry *e = ax_hf_find(&hf, parts[i].hf);
@@ -534,9 +523,8 @@ static void keys_of_latent_attention(void **state) {
 
 static void merged_straight_to_a_file(void **state) {
     (void)state;
-    char paths[2][512];
-    struct ax_merge folder = {.base = fixture(paths[0], "models/llama"),
-                              .adapter = fixture(paths[1], "lora/llama_r4"),
+    struct ax_merge folder = {.base = golden_path("models/llama"),
+                              .adapter = golden_path("lora/llama_r4"),
                               .dst = in_dir("merged"),
                               .threads = 1};
     struct ax_merge file = folder;
@@ -693,8 +681,7 @@ static void families_without_a_gguf(void **state) {
                  {"models/smollm3", "no_rope_layers, or layer_types, is another list"},
                  {"models/qwen3_moe_nonorm", "norm_topk_prob is false"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[512];
-        fixture(path, cases[i].model);
+        const char *path = golden_path(cases[i].model);
         assert_int_equal(RUN(path, in_dir("no.gguf"), "--to", "gguf"), AX_ERR_UNSUPPORTED);
         assert_mentions(cases[i].says);
     }

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "ckpt/hf/safetensors.h"
 #include "tests/cmd/program_case.h"
+#include "tests/golden_files.h"
 
 static char dir[64];
 
@@ -30,7 +31,7 @@ static int remove_dir(void **state) {
 }
 
 static const char *model(void) {
-    return fixture("models/llama");
+    return golden_path("models/llama");
 }
 
 static void put(const char *name, const char *text) {

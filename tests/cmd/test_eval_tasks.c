@@ -1,4 +1,4 @@
-/* `axtrain eval --task FILE` and `check golden` of evaluation tasks, as programs: output, samples,
+/* `axtrain eval --task FILE` and the goldens of evaluation tasks, as programs: output, samples,
  * the same bits for any batch, and mistakes. AX_TEST_BIN names the program. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/cmd/task_case.h"
+#include "tests/golden_files.h"
 
 static char out[1 << 20];
 
@@ -34,7 +35,7 @@ static void write_tasks(void) {
 /* A table; one number of it, by hand: the mean of the samples. */
 static void prints_a_table(void **state) {
     (void)state;
-    const char *model = fixture("models/llama");
+    const char *model = golden_path("models/llama");
     write_tasks();
     assert_int_equal(run(out, sizeof out,
                          "eval --model %s --task %s/choice.yaml --num-fewshot 1 "
@@ -74,7 +75,7 @@ static json_t *results(const char *options) {
     const int code = run(out, sizeof out,
                          "eval --model %s --task %s/choice.yaml --task %s/generate.yaml --task "
                          "%s/sample.yaml --task %s/rolling.yaml --json --log-samples %s/s.jsonl %s",
-                         fixture("models/llama"), dir, dir, dir, dir, dir, options);
+                         golden_path("models/llama"), dir, dir, dir, dir, dir, options);
     if (code != 0)
         fail_msg("%s", out);
     json_t *v = json_loads(out, JSON_ALLOW_NUL, NULL);
@@ -148,7 +149,7 @@ static void mistakes(void **state) {
         {"--task @/choice.yaml --apply-chat-template --model #", "chat template"},
     };
     char model[512], bare[128], words[2300];
-    snprintf(model, sizeof model, "%s", fixture("models/llama"));
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
     snprintf(bare, sizeof bare, "%s/bare", dir);
     write_tasks();
     snprintf(words, sizeof words,
@@ -173,14 +174,14 @@ static void mistakes(void **state) {
 
 static void golden(void **state) {
     (void)state;
-    assert_int_equal(run(out, sizeof out, "check golden %s", fixture("runs/lm_eval")), 0);
+    assert_int_equal(replay(out, sizeof out, "%s", golden_path("runs/lm_eval")), 0);
     assert_non_null(strstr(out, "llama/rolling.json"));
     assert_non_null(strstr(out, "not run: "));
     assert_non_null(strstr(out, "smollm2/mc.json: give the model with --model smollm2=DIR"));
     assert_non_null(strstr(out, " 0 failed, 9 files absent"));
-    assert_int_equal(run(out, sizeof out, "check golden %s --model llama=/no/such/folder",
-                         fixture("runs/lm_eval")),
-                     1);
+    assert_int_equal(
+        replay(out, sizeof out, "%s --model llama=/no/such/folder", golden_path("runs/lm_eval")),
+        1);
     assert_non_null(strstr(out, "/no/such/folder"));
 }
 
@@ -199,14 +200,14 @@ static void golden_damage_is_seen(void **state) {
         {"llama/mc_chat.json", "Answer:<|eot_id|>", "Answer: <|eot_id|>"},
     };
     char from[512], command[2048], path[1024];
-    snprintf(from, sizeof from, "%s", fixture("runs/lm_eval"));
+    snprintf(from, sizeof from, "%s", golden_path("runs/lm_eval"));
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         char *text;
         size_t len;
         snprintf(command, sizeof command,
-                 "cd %s && rm -rf runs && mkdir -p runs/lm_eval/llama && cp -r '%s/rows' "
-                 "'%s/tasks' runs/lm_eval && chmod -R u+w runs && ln -sfn '%s/../../models' models",
-                 dir, from, from, from);
+                 "cd %s && rm -rf runs && mkdir -p runs/lm_eval/llama models && cp -r '%s/rows' "
+                 "'%s/tasks' runs/lm_eval && chmod -R u+w runs && ln -sfn '%s' models/llama",
+                 dir, from, from, golden_path("models/llama"));
         assert_int_equal(system(command), 0);
         snprintf(path, sizeof path, "%s/%s", from, edits[i][0]);
         assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
@@ -220,7 +221,7 @@ static void golden_damage_is_seen(void **state) {
         put(path, changed.data);
         ax_buf_free(&changed);
         ax_free(text);
-        if (run(out, sizeof out, "check golden %s/runs/lm_eval", dir) == 0)
+        if (replay(out, sizeof out, "%s/runs/lm_eval", dir) == 0)
             fail_msg("%s: %s was not seen:\n%s", edits[i][0], edits[i][2], out);
         assert_non_null(strstr(out, "FAIL"));
     }

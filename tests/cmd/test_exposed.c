@@ -19,6 +19,7 @@
 #include "optim/scaled_link.h"
 #include "optim/trace.h"
 #include "tests/tiny.h"
+#include "tests/skip.h"
 
 enum { MOST_RANKS = 4, STEPS = 2 }; /* that are measured, after one that is not */
 
@@ -348,8 +349,6 @@ static double hidden_at_best(const struct mesh *mesh, double enough) {
 static void transfers_hide(void **state) {
     (void)state;
     static const struct mesh *const meshes[] = {&dp_shard, &hybrid, &ring, &chunks};
-    if (!getenv("AXTRAIN_SWEEP"))
-        skip();
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         assert_true(hidden_at_best(meshes[i], 0.5) >= 0.5);
 }
@@ -361,8 +360,6 @@ static void table(void **state) {
         const struct model *m, *there;
     } kinds[] = {{&tiny, &tiny}, {&wide, &large4}, {&tiny, &large8}};
     static const struct mesh *const meshes[] = {&dp_shard, &hybrid, &ring, &chunks};
-    if (!getenv("AXTRAIN_SWEEP"))
-        skip();
     print_message(
         "| mesh | model | as | waits without overlap | with | of free links | hidden |\n");
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
@@ -383,8 +380,6 @@ static void table(void **state) {
 static void bubbles(void **state) {
     (void)state;
     struct run runs[RUNS];
-    if (!getenv("AXTRAIN_SWEEP"))
-        skip();
     compare(&deep, &stages, NULL, runs);
     print_message("| %s | %s | %.1f %% | %.1f %% | %.2f of the seconds |\n", stages.name, deep.name,
                   100 * waits_of(&runs[OFF]) / runs[OFF].best.step,
@@ -394,11 +389,12 @@ static void bubbles(void **state) {
 }
 
 int main(void) {
+    const bool sweeps = getenv("AXTRAIN_SWEEP") != NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_are_to_scale),
-        cmocka_unit_test(transfers_hide),
-        cmocka_unit_test(table),
-        cmocka_unit_test(bubbles),
+        unit_test_if(sweeps, transfers_hide),
+        unit_test_if(sweeps, table),
+        unit_test_if(sweeps, bubbles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

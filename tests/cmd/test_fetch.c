@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "tests/cmd/sft_case.h"
+#include "tests/golden_files.h"
 #include "tests/hub_server.h"
 
 static struct hub_server model, rows;
@@ -22,16 +23,11 @@ static const char messages[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"three\"}, {\"role\": \"assistant\", "
     "\"content\": \"four\"}]}\n";
 
-static void add_fixture(const char *name, bool large) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[512];
+static void add_golden(const char *name, bool large) {
+    char path[64];
     size_t len;
-    snprintf(path, sizeof path, "%s/fixtures/models/llama/%s", shared ? shared : "../shared", name);
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    assert_int_equal(ax_read_file(path, 1 << 26, &texts[n_texts], &len), AX_OK);
+    snprintf(path, sizeof path, "models/llama/%s", name);
+    assert_int_equal(ax_read_file(golden_path(path), 1 << 26, &texts[n_texts], &len), AX_OK);
     hub_add(&model, name, texts[n_texts++], len, large);
 }
 
@@ -74,10 +70,10 @@ static int stop(void **state) {
 
 static void serve(void) {
     need_binary();
-    add_fixture("config.json", false);
-    add_fixture("tokenizer.json", false);
-    add_fixture("tokenizer_config.json", false);
-    add_fixture("model.safetensors", true);
+    add_golden("config.json", false);
+    add_golden("tokenizer.json", false);
+    add_golden("tokenizer_config.json", false);
+    add_golden("model.safetensors", true);
     hub_add(&rows, "train.jsonl", messages, strlen(messages), false);
     hub_add(&rows, "test.jsonl", messages, strlen(messages), false);
 }

@@ -11,20 +11,13 @@
 #include "cmd/commands.h"
 #include "tests/cmd/command_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 static char model[512], output[65536];
 
 static int find_model(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
     return scratch_make(state);
-}
-
-static void need_model(void) {
-    if (!ax_path_exists(model)) {
-        print_message("skip: %s is not there (AXTRAIN_SHARED)\n", model);
-        skip();
-    }
 }
 
 /* Runs the command with `input` on stdin; what it prints is in `output` after it. */
@@ -62,7 +55,6 @@ static long long number(const json_t *row, const char *key) {
 
 static void from_everywhere(void **state) {
     (void)state;
-    need_model();
     static char plain[sizeof output];
     must(RUN("", "--prompt", "The train", "--max-new-tokens", "12"));
     memcpy(plain, output, sizeof output);
@@ -83,7 +75,6 @@ static void from_everywhere(void **state) {
 
 static void as_json(void **state) {
     (void)state;
-    need_model();
     must(RUN("", "--prompt", "The train", "--max-new-tokens", "9", "--n", "3", "--json",
              "--temperature", "1", "--seed", "5"));
     json_t *rows[3];
@@ -112,7 +103,6 @@ static void as_json(void **state) {
 
 static void conversations(void **state) {
     (void)state;
-    need_model();
     must(RUN("", "--chat", "--prompt", "hi", "--system", "Be brief.", "--json", "--max-new-tokens",
              "4"));
     json_t *row = line(0);
@@ -126,7 +116,6 @@ static void conversations(void **state) {
 
 static void stop_strings(void **state) {
     (void)state;
-    need_model();
     must(RUN("", "--prompt", "The train", "--max-new-tokens", "30"));
     static char all[sizeof output];
     char stop[3];
@@ -150,7 +139,6 @@ static void stop_strings(void **state) {
 /* generation_config.json decides what the command line does not. */
 static void the_models_settings(void **state) {
     (void)state;
-    need_model();
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
                                         "tokenizer_config.json"};
     char fixture[512], from[1024];
@@ -182,7 +170,6 @@ static void the_models_settings(void **state) {
 
 static void errors(void **state) {
     (void)state;
-    need_model();
     char *none[] = {"generate", "--prompt", "x"};
     assert_error(run("", 3, none), AX_ERR_CONFIG, "--model is missing");
     assert_error(RUN("", "--prompt", "x", "--input", "y"), AX_ERR_CONFIG, "either --prompt");

@@ -19,13 +19,13 @@
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
 #include "tests/cmd/words_case.h"
+#include "tests/golden_files.h"
 
 static char model[512], adapter[512];
 
 static int start(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
-    snprintf(adapter, sizeof adapter, "%s/fixtures/lora/llama_r4", shared ? shared : "../shared");
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
+    snprintf(adapter, sizeof adapter, "%s", golden_path("lora/llama_r4"));
     return make_dir(state) == 0 && setenv("XDG_CACHE_HOME", in_dir("cache"), 1) == 0 ? 0 : -1;
 }
 
@@ -37,10 +37,6 @@ static void mentions(const char *part) {
 /* The golden model as NAME.gguf, and that file converted to the folder NAME. */
 static void put_both(const char *name, const char *quant) {
     char file[64];
-    if (!ax_path_exists(model)) {
-        print_message("skip: %s is not there (AXTRAIN_SHARED)\n", model);
-        skip();
-    }
     snprintf(file, sizeof file, "%s.gguf", name);
     struct ax_to_gguf to = {.src = model, .dst = in_dir(file), .threads = 1};
     ok(ax_to_gguf_quant(&to.quant, quant));

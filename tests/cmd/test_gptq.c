@@ -201,11 +201,11 @@ static void make_mixture(int n) {
     struct ax_buf b = {0};
     assert_int_equal(ax_mkdir_parents(in_scratch("mixtral")), AX_OK);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char from[600], to[64], *text;
+        char from[64], to[64], *text;
         size_t bytes;
-        snprintf(from, sizeof from, "%s/../%s", golden_llama(), files[i]);
+        snprintf(from, sizeof from, "models/%s", files[i]);
         snprintf(to, sizeof to, "mixtral%s", strchr(files[i], '/'));
-        assert_int_equal(ax_read_file(from, 1 << 24, &text, &bytes), AX_OK);
+        assert_int_equal(ax_read_file(golden_path(from), 1 << 24, &text, &bytes), AX_OK);
         put_bytes(to, text, bytes);
         ax_free(text);
     }

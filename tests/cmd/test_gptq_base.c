@@ -11,6 +11,7 @@
 #include "ckpt/hf/hf.h"
 #include "tests/cmd/chats_case.h"
 #include "tests/cmd/program_case.h"
+#include "tests/golden_files.h"
 
 enum { GROUP = 32, PER = 8, MATRICES = 21, PARTS = 4 };
 
@@ -200,7 +201,7 @@ static void keys_that_agree_are_accepted(void **state) {
     (void)state;
     char config[160], mxfp4[600], tokenizer[600];
     snprintf(config, sizeof config, "%s", chats_config("max_steps: 1\n"));
-    snprintf(mxfp4, sizeof mxfp4, "base_model=%s", fixture("models/gpt_oss/mxfp4"));
+    snprintf(mxfp4, sizeof mxfp4, "base_model=%s", golden_path("models/gpt_oss/mxfp4"));
     snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
     sft_command = "sft";
     EXPECT(0, "saved: ", config, mxfp4, tokenizer, "model_quantization_config=Mxfp4Config",

@@ -11,16 +11,12 @@
 #include "cmd/commands.h"
 #include "cmd/init/init.h"
 #include "tests/cmd/sft_case.h"
+#include "tests/golden_files.h"
 
 static const char *model(const char *family) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/%s", shared ? shared : "../shared", family);
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
+    char name[64];
+    snprintf(name, sizeof name, "models/%s", family);
+    return golden_path(name);
 }
 
 /* ---- rows ---- */

@@ -12,24 +12,19 @@
 #include "ckpt/hf/peft.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/words_case.h"
+#include "tests/golden_files.h"
 
 static char model[512];
 
 static int start(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
     return make_dir(state);
 }
 
 static const char *adapter(const char *name) {
-    static char path[512];
-    if (!ax_path_exists(model)) {
-        print_message("skip: %s is not there (AXTRAIN_SHARED)\n", model);
-        skip();
-    }
-    snprintf(path, sizeof path, "%.*s/lora/%s", (int)(strlen(model) - strlen("/models/llama")),
-             model, name);
-    return path;
+    char path[64];
+    snprintf(path, sizeof path, "lora/%s", name);
+    return golden_path(path);
 }
 
 /* A float32 tensor of the file. */

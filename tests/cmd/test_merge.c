@@ -14,20 +14,11 @@
 #include "cmd/convert/merge.h"
 #include "model/classifier.h"
 #include "tests/ckpt/folder.h"
+#include "tests/golden_files.h"
 
-static const char *fixture(char *buf, size_t size, const char *rest) {
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(buf, size, "%s/fixtures/%s", root ? root : "../shared", rest);
-    if (!ax_path_exists(buf)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", buf);
-        skip();
-    }
-    return buf;
-}
-
-static struct ax_merge merge_of(char paths[2][512], const char *adapter, const char *dst) {
-    return (struct ax_merge){.base = fixture(paths[0], 512, "models/llama"),
-                             .adapter = fixture(paths[1], 512, adapter),
+static struct ax_merge merge_of(const char *adapter, const char *dst) {
+    return (struct ax_merge){.base = golden_path("models/llama"),
+                             .adapter = golden_path(adapter),
                              .dst = in_dir(dst),
                              .threads = 1};
 }
@@ -40,8 +31,8 @@ static void refused(struct ax_merge *m, enum ax_status want, const char *mention
 
 static void merged_weights_equal_the_golden(void **state) {
     (void)state;
-    char paths[2][512], golden[600];
-    struct ax_merge m = merge_of(paths, "lora/llama_r4", "merged");
+    char golden[600];
+    struct ax_merge m = merge_of("lora/llama_r4", "merged");
     struct ax_safetensors want;
     struct ax_hf got;
     assert_int_equal(ax_merge_run(&m), AX_OK);
@@ -62,10 +53,10 @@ static void merged_weights_equal_the_golden(void **state) {
 
     char copy[512]; /* in_dir's buffers take turns */
     snprintf(copy, sizeof copy, "%s", m.dst);
-    struct ax_merge again = merge_of(paths, "lora/llama_r4", "twice");
+    struct ax_merge again = merge_of("lora/llama_r4", "twice");
     again.base = copy;
     refused(&again, AX_ERR_CONFIG, "is already merged into it");
-    struct ax_merge other = merge_of(paths, "lora/llama_r4_dora", "both");
+    struct ax_merge other = merge_of("lora/llama_r4_dora", "both");
     other.base = copy;
     other.dtype = "bfloat16";
     assert_int_equal(ax_merge_run(&other), AX_OK); /* another adapter may follow */
@@ -74,14 +65,14 @@ static void merged_weights_equal_the_golden(void **state) {
 
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
-    char paths[2][512], base[512];
-    struct ax_merge m = merge_of(paths, "lora/llama_r4", "none");
+    char base[512];
+    struct ax_merge m = merge_of("lora/llama_r4", "none");
     m.dtype = "int8";
     refused(&m, AX_ERR_CONFIG, "--dtype: expected float32");
     m.dtype = NULL;
-    m.base = fixture(base, sizeof base, "models/mistral");
+    m.base = golden_path("models/mistral");
     refused(&m, AX_ERR_DATA, "the adapter is for another model");
-    m.base = fixture(base, sizeof base, "models/llama");
+    m.base = golden_path("models/llama");
     m.dst = in_dir("");
     put_text("here", "x");
     assert_int_equal(ax_merge_run(&m), AX_ERR_CONFIG);
@@ -98,8 +89,7 @@ static enum ax_status zeros(void *ctx, int64_t first, int64_t n, void *out) {
 /* The golden adapter with every B zero: as it was before training. */
 static void an_untrained_adapter_is_refused(void **state) {
     (void)state;
-    char paths[2][512];
-    struct ax_merge m = merge_of(paths, "lora/llama_r4", "untrained");
+    struct ax_merge m = merge_of("lora/llama_r4", "untrained");
     struct ax_peft peft;
     struct ax_st_output tensors[64];
     assert_int_equal(ax_peft_open(&peft, m.adapter), AX_OK);
@@ -164,8 +154,8 @@ static void write_classifier(const char *golden, const char *dst) {
 /* Its head takes the place of the base's; merged into a classifier, of the one that is there. */
 static void a_classifier_brings_its_head(void **state) {
     (void)state;
-    char paths[2][512], adapter[512];
-    struct ax_merge m = merge_of(paths, "lora/llama_r4", "first");
+    char adapter[512];
+    struct ax_merge m = merge_of("lora/llama_r4", "first");
     snprintf(adapter, sizeof adapter, "%s", in_dir("prm"));
     write_classifier(m.adapter, adapter);
     m.adapter = adapter;
@@ -187,11 +177,11 @@ static void a_classifier_brings_its_head(void **state) {
         ax_hf_close(&base);
         ax_hf_close(&hf);
         ax_arch_free(&arch);
-        m = merge_of(paths, "lora/llama_r4", "second");
+        m = merge_of("lora/llama_r4", "second");
         m.adapter = adapter;
-        m.base = fixture(paths[0], 512, "runs/prm/prm_trained");
+        m.base = golden_path("runs/prm/prm_trained");
     }
-    struct ax_merge file = merge_of(paths, "lora/llama_r4", "out.gguf");
+    struct ax_merge file = merge_of("lora/llama_r4", "out.gguf");
     file.adapter = adapter;
     file.to_gguf = true;
     refused(&file, AX_ERR_CONFIG, "a process reward model, which cannot be written as GGUF");
@@ -216,9 +206,8 @@ static enum ax_status fill_factor(void *ctx, int64_t first, int64_t n, void *out
 /* Row v of the merged embedding is that of the base and s·A[:, v]ᵀ·Bᵀ. A head that was the same
  * matrix stays what it was, as one of its own. */
 static void merge_embedding(const char *base, bool tied) {
-    char paths[2][512];
-    struct ax_merge m = merge_of(paths, "lora/llama_r4", tied ? "untied" : "embedded");
-    m.base = fixture(paths[0], 512, base);
+    struct ax_merge m = merge_of("lora/llama_r4", tied ? "untied" : "embedded");
+    m.base = golden_path(base);
     char *target = (char[]){"embed_tokens"};
     const struct ax_peft_config config = {.r = RANK, .alpha = 8, .targets = {1, &target}};
     float (*factors[])(int64_t) = {factor_a, factor_b};
@@ -276,8 +265,7 @@ static void the_command_needs_three_names(void **state) {
 }
 
 static enum ax_status command(const char *dst, const char *option, const char *value) {
-    char paths[2][512];
-    const struct ax_merge m = merge_of(paths, "lora/llama_r4", dst);
+    const struct ax_merge m = merge_of("lora/llama_r4", dst);
     const char *const argv[] = {"merge", m.base, m.adapter, m.dst, option, value, NULL};
     return ax_cmd_merge(option ? 6 : 4, (char **)(uintptr_t)argv);
 }

@@ -12,12 +12,12 @@
 #include "data/template/template.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/command_case.h"
+#include "tests/golden_files.h"
 
 static char model[512], text[1 << 16], why[512];
 
 static int start(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
     return make_dir(state);
 }
 
@@ -38,10 +38,6 @@ static void copy_of_model(const char *name) {
 
 /* The golden model's tokenizer with this template; its Modelfile is in `text`. */
 static void write_with(const char *template, size_t len) {
-    if (!ax_path_exists(model)) {
-        print_message("skip: %s is not there (AXTRAIN_SHARED)\n", model);
-        skip();
-    }
     ok(ax_mkdir(in_dir("model")));
     copy_of_model("config.json");
     copy_of_model("tokenizer.json");

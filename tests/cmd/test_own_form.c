@@ -9,6 +9,7 @@
 
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 static char out[1 << 16];
 
@@ -31,7 +32,7 @@ static void make_model(void) {
     char from[700], to[64];
     make_folder("hf");
     for (size_t i = 0; i < 2; i++) {
-        snprintf(from, sizeof from, "%s/%s", fixture("models/mistral"), files[i]);
+        snprintf(from, sizeof from, "%s/%s", golden_path("models/mistral"), files[i]);
         snprintf(to, sizeof to, "hf/%s", files[i]);
         copy(from, to);
     }

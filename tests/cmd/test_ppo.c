@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 enum { ANSWERS = 8, LENGTH = 10 };
 
@@ -41,8 +42,8 @@ static const char *configure(void) {
             AX_OK);
     put_bytes("prompts.jsonl", rows.data, rows.len);
     ax_buf_free(&rows);
-    snprintf(base, sizeof base, "%s", fixture("models/llama"));
-    snprintf(rm, sizeof rm, "%s", fixture("runs/reward/margin_trained"));
+    snprintf(base, sizeof base, "%s", golden_path("models/llama"));
+    snprintf(rm, sizeof rm, "%s", golden_path("runs/reward/margin_trained"));
     snprintf(text, sizeof text,
              "base_model: %s\nrl: ppo\nppo:\n  reward_model_path: %s\n  response_length: %d\n"
              "  num_ppo_epochs: 2\n  num_mini_batches: 2\n  missing_eos_penalty: 0.5\n"
@@ -361,7 +362,7 @@ static void put_judge(const char *base) {
              "base_model: %s\nreward_model: true\nadapter: lora\nlora_r: 2\nlora_alpha: 4\n"
              "lora_target_linear: true\ndatasets:\n  - path: %s\nsequence_len: 128\nmax_steps: 2\n"
              "learning_rate: 1e-2\nval_set_size: 0\nfloat32: true\n",
-             of, fixture("runs/data/preference_margin.jsonl"));
+             of, golden_path("runs/data/preference_margin.jsonl"));
     put_text("rm.yaml", text);
     must(run(said, sizeof said, "train '%s/rm.yaml' output_dir='%s/rm' --quiet", scratch, scratch));
 }
@@ -370,7 +371,7 @@ static void put_judge(const char *base) {
 static void one_base_for_all(void **state) {
     (void)state;
     char more[400], copy[200];
-    put_judge(fixture("models/llama"));
+    put_judge(golden_path("models/llama"));
     snprintf(more, sizeof more, ADAPTER " ppo.reward_model_path='%s/rm'", scratch);
     train("a", "", more);
     must(run(said, sizeof said, "plan '%s' output_dir='%s/x' %s", configure(), scratch, more));
@@ -378,7 +379,7 @@ static void one_base_for_all(void **state) {
     assert_non_null(strstr(said, "frozen, on the policy's base"));
     clear("rm");
     snprintf(copy, sizeof copy, "%s/copy", scratch);
-    snprintf(said, sizeof said, "cp -rL '%s' '%s'", fixture("models/llama"), copy);
+    snprintf(said, sizeof said, "cp -rL '%s' '%s'", golden_path("models/llama"), copy);
     assert_int_equal(system(said), 0);
     put_judge(copy);
     train("b", "", more);
@@ -422,7 +423,7 @@ static void mistakes_are_named(void **state) {
     char more[700];
     refuses("ppo.reward_model_path=null trl.reward_funcs=null trl.reward_weights=null",
             "what are answers worth?");
-    snprintf(more, sizeof more, "ppo.reward_model_path=%s", fixture("models/llama"));
+    snprintf(more, sizeof more, "ppo.reward_model_path=%s", golden_path("models/llama"));
     refuses(more, "expected a reward model or a process reward model");
     refuses("ppo.kl_coeff=0.1", "unknown key");
     refuses("ppo.kl_estimator=k2", "ppo.kl_estimator");

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include "tests/cmd/data_case.h"
+#include "tests/golden_files.h"
+#include "tests/smollm2.h"
 
 static void check_text(int n, const char *const *args, const char *want) {
     char *out = preview(n, args);
@@ -406,47 +408,22 @@ static void cache_keys(void **state) {
     assert_false(prepare(2, (const char *const[]){config, cache}));
 }
 
-/* The first 80 rows of GSM8K as two-turn conversations under SmolLM2's own template: ids and labels
+/* 80 rows of `axtrain problems`, two-turn conversations, under SmolLM2's own template: ids and labels
  * of the first, and tokens of each step of 8, as the reference trainer had them. */
 static void reference_rows(void **state) {
     (void)state;
-    const char *model = getenv("AXTRAIN_SMOLLM2");
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char gsm8k[512];
-    char golden[512];
-    char config[128];
-    snprintf(gsm8k, sizeof gsm8k, "%s/data/gsm8k_train.jsonl", shared ? shared : "../shared");
-    snprintf(golden, sizeof golden, "%s/fixtures/smollm2/gsm8k_sft_10steps.json",
-             shared ? shared : "../shared");
-    if (!model || !ax_path_exists(model) || !ax_path_exists(gsm8k) || !ax_path_exists(golden)) {
-        print_message("skipped: needs AXTRAIN_SMOLLM2 and AXTRAIN_SHARED\n");
-        skip();
-    }
-    json_t *want = json_load_file(golden, 0, NULL);
+    const char *rows = in_scratch("p80.jsonl");
+    char config[128], *out;
+    json_t *want = json_load_file(golden_path("smollm2/problems_sft_10steps.json"), 0, NULL);
     assert_non_null(want);
-    struct ax_buf b = {0};
-    FILE *f = fopen(gsm8k, "r");
-    assert_non_null(f);
-    for (int i = 0; i < 80; i++) {
-        json_t *row = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL);
-        json_t *chat = json_pack("{s:[{s:s, s:O}, {s:s, s:O}]}", "messages", "role", "user",
-                                 "content", json_object_get(row, "question"), "role", "assistant",
-                                 "content", json_object_get(row, "answer"));
-        char *text = json_dumps(chat, JSON_COMPACT);
-        assert_ok(ax_buf_printf(&b, "%s\n", text));
-        ax_free(text);
-        json_decref(chat);
-        json_decref(row);
-    }
-    fclose(f);
-    const char *rows = put_bytes("g80.jsonl", b.data, b.len);
-    ax_buf_free(&b);
+    assert_ok(run(ax_cmd_problems, &out, 3, (const char *const[]){"--rows=80", "-o", rows}));
+    ax_free(out);
     snprintf(config, sizeof config, "%s",
-             put_config("g80.yaml", rows,
+             put_config("p80.yaml", rows,
                         "    type: chat_template\nshuffle_merged_datasets: false\n"
                         "curriculum_sampling: true\n"));
     char base[600];
-    snprintf(base, sizeof base, "base_model=%s", model);
+    snprintf(base, sizeof base, "base_model=%s", smollm2_gguf());
     json_t *v = preview_json(
         5, (const char *const[]){config, "--json", "--rows=80", "sequence_len=1024", base});
     const json_t *shown = json_object_get(v, "rows");

@@ -10,6 +10,7 @@
 
 #include "tests/cmd/chats_case.h"
 #include "tests/cmd/sequence_case.h"
+#include "tests/golden_files.h"
 
 #define LORA "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"
 
@@ -122,12 +123,13 @@ static void test_ends_are_those_of_pytorch(void **state) {
     (void)state;
     sft_command = "qat";
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        char more[160], model[600];
+        char more[160], name[64], model[600];
         snprintf(more, sizeof more,
                  "qat:\n  scheme: %s\n  quantize_embedding: %s\n  quantize_head: %s\n",
                  runs[i].scheme, runs[i].embedding ? "true" : "false",
                  runs[i].head ? "true" : "false");
-        snprintf(model, sizeof model, "base_model=%s/../%s", golden_llama(), runs[i].model);
+        snprintf(name, sizeof name, "models/%s", runs[i].model);
+        snprintf(model, sizeof model, "base_model=%s", golden_path(name));
         const char *path = one_sequence(more);
         assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
         EXPECT(0, "\nmodel: ", path, model);

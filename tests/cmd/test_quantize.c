@@ -9,6 +9,7 @@
 #include "ckpt/hf/hf.h"
 #include "tests/cmd/chats_case.h"
 #include "tests/cmd/program_case.h"
+#include "tests/golden_files.h"
 
 static void test_refusals(void **state) {
     (void)state;
@@ -102,7 +103,7 @@ static void test_ignored(void **state) {
     (void)state;
     char src[600], dst[160], file[200], module[64];
     need_binary();
-    snprintf(src, sizeof src, "%s", fixture("models/qwen2_moe"));
+    snprintf(src, sizeof src, "%s", golden_path("models/qwen2_moe"));
     snprintf(dst, sizeof dst, "%s", in_scratch("mixture"));
     sft_command = "quantize";
     EXPECT(0, "62 matrices as int8", src, dst, "--scheme", "int8");

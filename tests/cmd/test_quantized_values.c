@@ -44,12 +44,11 @@ static const char *golden_config(const char *golden, const struct ax_scheme *s, 
     struct ax_buf rows = {0}, b = {0};
     assert_int_equal(ax_mkdir_parents(in_scratch("golden")), AX_OK);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char from[600], to[64], *text;
+        char from[64], to[64], *text;
         size_t n;
-        snprintf(from, sizeof from, "%s/../%s/%s", golden_llama(), i < 2 ? golden : "llama",
-                 files[i]);
+        snprintf(from, sizeof from, "models/%s/%s", i < 2 ? golden : "llama", files[i]);
         snprintf(to, sizeof to, "golden/%s", files[i]);
-        assert_int_equal(ax_read_file(from, 1 << 24, &text, &n), AX_OK);
+        assert_int_equal(ax_read_file(golden_path(from), 1 << 24, &text, &n), AX_OK);
         put_bytes(to, text, n);
         ax_free(text);
     }

@@ -13,6 +13,8 @@
 #include "parallel/net.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
+#include "tests/skip.h"
 
 enum { RANKS = 3 };
 
@@ -73,7 +75,7 @@ static void make_place(const char *name, bool with_model) {
     char path[128], *real;
     make_folder(name);
     snprintf(path, sizeof path, "%s/m", name);
-    real = realpath(fixture("models/llama"), NULL);
+    real = realpath(golden_path("models/llama"), NULL);
     if (with_model && !ax_path_exists(in_scratch(path)))
         assert_int_equal(symlink(real, in_scratch(path)), 0);
     free(real);
@@ -108,13 +110,13 @@ static void make_nan(void) {
     make_folder("nan/m");
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         snprintf(path, sizeof path, "models/llama/%s", same[i]);
-        assert_int_equal(ax_read_file(fixture(path), 1 << 24, &data, &n), AX_OK);
+        assert_int_equal(ax_read_file(golden_path(path), 1 << 24, &data, &n), AX_OK);
         snprintf(to, sizeof to, "nan/m/%s", same[i]);
         put_bytes(to, data, n);
         ax_free(data);
     }
-    assert_int_equal(ax_read_file(fixture("models/llama/model.safetensors"), 1 << 26, &data, &n),
-                     AX_OK);
+    assert_int_equal(
+        ax_read_file(golden_path("models/llama/model.safetensors"), 1 << 26, &data, &n), AX_OK);
     memset(data + n - n / 2, 0xff, n / 2); /* in every format a NaN */
     put_bytes("nan/m/model.safetensors", data, n);
     ax_free(data);
@@ -175,8 +177,7 @@ static void unlike_processors_compute_alike(void **state) {
     setenv("AXTRAIN_CPU", first[0], 1);
     if (run(out, sizeof out, "env") != 0) {
         unsetenv("AXTRAIN_CPU");
-        print_message("skipped: %s", out);
-        skip();
+        skip_because("hardware, AVX-512 BF16");
     }
     for (int i = 0; i < 2; i++) {
         struct ax_json_doc doc;

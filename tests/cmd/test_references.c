@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 static char out[1 << 16];
 
@@ -26,7 +27,7 @@ static const char *configure(void) {
                  1 + i % 17, "abcdefghijklmnopq", i * 31);
     put_text("pairs.jsonl", text);
     snprintf(command, sizeof command, "rm -rf %s/model %s/cache && cp -r '%s' %s/model", scratch,
-             scratch, fixture("models/llama"), scratch);
+             scratch, golden_path("models/llama"), scratch);
     assert_int_equal(system(command), 0);
     assert_int_equal(
         ax_buf_printf(&b,

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 enum { PROMPTS = 12 };
 
@@ -30,10 +31,10 @@ static void clear(const char *name) {
     assert_int_equal(ax_remove_tree(in_scratch(name)), AX_OK);
 }
 
-static void find_fixtures(void) {
-    snprintf(base, sizeof base, "%s", fixture("models/llama"));
-    snprintf(rm, sizeof rm, "%s", fixture("runs/reward/margin_trained"));
-    snprintf(prm, sizeof prm, "%s", fixture("runs/prm/prm_trained"));
+static void find_goldens(void) {
+    snprintf(base, sizeof base, "%s", golden_path("models/llama"));
+    snprintf(rm, sizeof rm, "%s", golden_path("runs/reward/margin_trained"));
+    snprintf(prm, sizeof prm, "%s", golden_path("runs/prm/prm_trained"));
 }
 
 /* The i-th prompt: a text, or messages. */
@@ -149,7 +150,7 @@ static void same_as_eval(const char *model, const char *name, const char *task, 
 static void rewards_are_evals_scores(void **state) {
     (void)state;
     char rewards[1200];
-    find_fixtures();
+    find_goldens();
     snprintf(rewards, sizeof rewards, "'format:e/?', %s/, '%s:last'", rm, prm);
     for (int chat = 0; chat < 2; chat++) {
         train("a", configure(rewards, chat), "", "trl.reward_weights=[1,0.5,2]");
@@ -171,7 +172,7 @@ static void rewards_are_evals_scores(void **state) {
 static const char *reward_model(const char *of, const char *more) {
     static char path[128];
     char pairs[512], text[1500];
-    snprintf(pairs, sizeof pairs, "%s", fixture("runs/data/preference_margin.jsonl"));
+    snprintf(pairs, sizeof pairs, "%s", golden_path("runs/data/preference_margin.jsonl"));
     snprintf(text, sizeof text,
              "base_model: %s\nreward_model: true\ndatasets:\n  - path: %s\nsequence_len: 128\n"
              "micro_batch_size: 2\nlearning_rate: 1e-2\nmax_steps: 2\nval_set_size: 0\n"
@@ -187,8 +188,8 @@ static const char *reward_model(const char *of, const char *more) {
 static void any_reward_model(void **state) {
     (void)state;
     char other[512];
-    find_fixtures();
-    snprintf(other, sizeof other, "%s", fixture("models/qwen3"));
+    find_goldens();
+    snprintf(other, sizeof other, "%s", golden_path("models/qwen3"));
     for (int i = 0; i < 2; i++) {
         const char *dir = reward_model(
             i ? other : base,
@@ -208,7 +209,7 @@ static void any_mesh(void **state) {
                                          "dp_replicate_size=2 gradient_accumulation_steps=1",
                                          "tensor_parallel_size=2"};
     char rewards[1200];
-    find_fixtures();
+    find_goldens();
     snprintf(rewards, sizeof rewards, "%s, 'format:e', '%s:product'", rm, prm);
     const char *config = configure(rewards, false);
     train("a", config, "", "gradient_accumulation_steps=2");
@@ -245,7 +246,7 @@ static void a_plan_has_its_memory(void **state) {
     (void)state;
     uint64_t arena[2];
     char rewards[600];
-    find_fixtures();
+    find_goldens();
     for (int i = 0; i < 2; i++) {
         snprintf(rewards, sizeof rewards, "'format:e'%s%s", i ? ", " : "", i ? rm : "");
         must(run(said, sizeof said, "plan '%s' output_dir='%s/x' --json", configure(rewards, false),
@@ -275,7 +276,7 @@ static void refuses(const char *reward, const char *what) {
 static void mistakes_are_named(void **state) {
     (void)state;
     char word[700];
-    find_fixtures();
+    find_goldens();
     refuses(base,
             "expected a reward model or a process reward model, but this is a language model");
     snprintf(word, sizeof word, "'%s:mean'", prm);

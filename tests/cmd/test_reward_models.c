@@ -13,13 +13,14 @@
 #include "base/hash.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/program_case.h"
+#include "tests/golden_files.h"
 
 static char base[512], pairs[512], stepwise[512];
 
-static void find_fixtures(void) {
-    snprintf(base, sizeof base, "%s", fixture("models/llama"));
-    snprintf(pairs, sizeof pairs, "%s", fixture("runs/data/preference_margin.jsonl"));
-    snprintf(stepwise, sizeof stepwise, "%s", fixture("runs/data/stepwise.jsonl"));
+static void find_goldens(void) {
+    snprintf(base, sizeof base, "%s", golden_path("models/llama"));
+    snprintf(pairs, sizeof pairs, "%s", golden_path("runs/data/preference_margin.jsonl"));
+    snprintf(stepwise, sizeof stepwise, "%s", golden_path("runs/data/stepwise.jsonl"));
 }
 
 #define COMMON                                                                                     \
@@ -77,7 +78,7 @@ static double metric(const char *name, const char *key) {
 static void a_reward_model_is_trained_and_scores(void **state) {
     (void)state;
     char out[16384], again[300], summary[64];
-    find_fixtures();
+    find_goldens();
     must_run(out, sizeof out,
              run(out, sizeof out, "train %s center_rewards_coefficient=0.01 output_dir=%s",
                  config(false), in_dir("rm")));
@@ -118,7 +119,7 @@ static void a_reward_model_is_trained_and_scores(void **state) {
 static void an_adapter_with_packing_is_merged(void **state) {
     (void)state;
     char out[16384], means[2][64];
-    find_fixtures();
+    find_goldens();
     must_run(out, sizeof out,
              run(out, sizeof out,
                  "train %s adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true "
@@ -147,7 +148,7 @@ static void an_adapter_with_packing_is_merged(void **state) {
 static void a_process_reward_model_knows_its_separator(void **state) {
     (void)state;
     char out[16384];
-    find_fixtures();
+    find_goldens();
     must_run(out, sizeof out,
              run(out, sizeof out, "prm %s output_dir=%s", config(true), in_dir("prm")));
     json_t *v = read_json("prm/config.json"), *s = read_json("prm/step_separator.json");
@@ -192,7 +193,7 @@ static void contradictions_are_one_line(void **state) {
         {true, "prm", "model_type=LlamaForCausalLM",
          "LlamaForCausalLM, but config.json of the base says LlamaForTokenClassification", 2},
     };
-    find_fixtures();
+    find_goldens();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[8192];
         const int code = run(out, sizeof out, "%s %s %s output_dir=%s", cases[i].command,
@@ -207,8 +208,8 @@ static void contradictions_are_one_line(void **state) {
 static void another_head_is_refused(void **state) {
     (void)state;
     char out[8192], trained[512];
-    find_fixtures();
-    snprintf(trained, sizeof trained, "%s", fixture("runs/prm/prm_trained"));
+    find_goldens();
+    snprintf(trained, sizeof trained, "%s", golden_path("runs/prm/prm_trained"));
     assert_int_equal(run(out, sizeof out, "train %s base_model=%s output_dir=%s", config(false),
                          trained, in_dir("none")),
                      2);

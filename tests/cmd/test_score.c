@@ -12,6 +12,7 @@
 #include "cmd/eval/score_metrics.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/program_case.h"
+#include "tests/golden_files.h"
 
 /* One line that says what the folder is for; nothing is written. */
 static void they_do_not_generate(void **state) {
@@ -31,7 +32,7 @@ static void they_do_not_generate(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char words[1200], out[4096], file[600] = "";
-        snprintf(words, sizeof words, cases[i].words, fixture(cases[i].folder));
+        snprintf(words, sizeof words, cases[i].words, golden_path(cases[i].folder));
         if (strstr(words, "gguf"))
             snprintf(file, sizeof file, " %s", in_dir("out.gguf"));
         assert_int_equal(run(out, sizeof out, "%s%s", words, file), 2);
@@ -71,7 +72,7 @@ static void write_lines(const char *name, const json_t *list) {
 
 static json_t *recorded(const char *folder, const char *key) {
     char path[600];
-    snprintf(path, sizeof path, "%s.scores.json", fixture(folder));
+    snprintf(path, sizeof path, "%s.scores.json", golden_path(folder));
     json_t *v = read_json(path), *list = json_incref(json_object_get(v, key));
     json_decref(v);
     assert_true(json_array_size(list) >= 8);
@@ -96,7 +97,7 @@ static void rewards_are_those_that_trl_recorded(void **state) {
         {"", ""}, {"launch -n 2 -- ", " --mesh tp=2"}, {"launch -n 2 -- ", " --mesh dp_shard=2"}};
     char out[4096], folder[512];
     json_t *texts = recorded("runs/reward/margin_trained", "texts");
-    snprintf(folder, sizeof folder, "%s", fixture("runs/reward/margin_trained"));
+    snprintf(folder, sizeof folder, "%s", golden_path("runs/reward/margin_trained"));
     write_lines("texts.jsonl", texts);
     for (int k = 0; k < 3; k++) {
         assert_int_equal(
@@ -122,7 +123,7 @@ static void rewards_are_those_that_trl_recorded(void **state) {
 static void records_say_the_same_in_several_ways(void **state) {
     (void)state;
     char out[8192], folder[512];
-    snprintf(folder, sizeof folder, "%s", fixture("runs/reward/margin_trained"));
+    snprintf(folder, sizeof folder, "%s", golden_path("runs/reward/margin_trained"));
     put_text("rows.jsonl",
              "{\"prompt\": [{\"role\": \"user\", \"content\": \"2 + 2?\"}],"
              " \"chosen\": [{\"role\": \"assistant\", \"content\": \"#### 4\"}],"
@@ -162,7 +163,7 @@ static void step_scores_are_those_that_trl_recorded(void **state) {
     (void)state;
     char out[4096], folder[512];
     json_t *rows = recorded("runs/prm/prm_trained", "rows");
-    snprintf(folder, sizeof folder, "%s", fixture("runs/prm/prm_trained"));
+    snprintf(folder, sizeof folder, "%s", golden_path("runs/prm/prm_trained"));
     write_lines("rows.jsonl", rows);
     for (int labeled = 1; labeled >= 0; labeled--) {
         assert_int_equal(run(out, sizeof out, "eval --model %s --task prm --data %s -o %s", folder,
@@ -202,7 +203,7 @@ static void the_folder_says_what_separates_steps(void **state) {
     snprintf(folder, sizeof folder, "%s", in_dir("prm"));
     assert_int_equal(ax_mkdir(folder), AX_OK);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(from, sizeof from, "%s/%s", fixture("runs/prm/prm_trained"), files[i]);
+        snprintf(from, sizeof from, "%s/%s", golden_path("runs/prm/prm_trained"), files[i]);
         snprintf(to, sizeof to, "%s/%s", folder, files[i]);
         assert_int_equal(ax_symlink(from, to), AX_OK);
     }
@@ -251,7 +252,7 @@ static void what_cannot_be_scored_is_one_line(void **state) {
         char out[4096];
         put_text("rows.jsonl", cases[i].rows);
         const int code = run(out, sizeof out, "eval --model %s %s --data %s",
-                             fixture(cases[i].folder), cases[i].words, in_dir("rows.jsonl"));
+                             golden_path(cases[i].folder), cases[i].words, in_dir("rows.jsonl"));
         if (code != cases[i].code || !strstr(out, cases[i].said))
             fail_msg("case %zu: exit code %d: %s", i, code, out);
     }

@@ -21,10 +21,6 @@ static void sentences_of_a_source(void **state) {
         "i(\"cannot go on\", \"<b class=\\\"x y\\\">bold words</b>\");\n";
     char path[300], command[400], out[2000], want[2000];
     (void)state;
-    if (system("python3 -c '' 2>/dev/null") != 0) {
-        print_message("skipped: there is no python3\n");
-        skip();
-    }
     snprintf(path, sizeof path, "%s", put_text("x.c", source));
     snprintf(command, sizeof command, "tools/sentences '%s'", path);
     FILE *p = popen(command, "r");

@@ -156,7 +156,6 @@ static const char *make_experts(void) {
 static void answers_are_those_of_one_rank(void **state) {
     (void)state;
     char words[4096], lora[600];
-    need();
     put_prompts();
     snprintf(words, sizeof words,
              "generate '%s' --input '%s' --dtype float32 --threads 1 --json --max-new-tokens 9 ",
@@ -187,7 +186,6 @@ static void answers_are_those_of_one_rank(void **state) {
 static void rank_0_reads_and_prints(void **state) {
     (void)state;
     char words[1024];
-    need();
     put_prompts();
     snprintf(words, sizeof words, "'%s' --dtype float32 --threads 1 --max-new-tokens 9", model);
     assert_int_equal(
@@ -225,7 +223,6 @@ static void figures_are_those_of_one_rank(void **state) {
     static const char *const ways[] = {
         "--per-row", "--json --task final-answer --max-new-tokens 5 --batch 3",
         "--json --task final-answer --max-new-tokens 5 --samples 3 --pass-at 1,2"};
-    need();
     put_records();
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         snprintf(words, sizeof words, "eval '%s' --data '%s' --threads 1 %s", model,
@@ -258,7 +255,6 @@ static void tasks_are_those_of_one_rank(void **state) {
     (void)state;
     char words[2048], *a, *b, log[160];
     size_t n, m;
-    need();
     put_tasks();
     snprintf(log, sizeof log, "%s", in_scratch("log.jsonl"));
     snprintf(words, sizeof words,
@@ -284,7 +280,6 @@ static void conversations_are_those_of_one_rank(void **state) {
     (void)state;
     char path[160], *text, *again;
     size_t n;
-    need();
     snprintf(path, sizeof path, "%s", in_scratch("saved.jsonl"));
     char lines[1024];
     snprintf(lines, sizeof lines,
@@ -316,7 +311,6 @@ static void conversations_are_those_of_one_rank(void **state) {
 /* A signal to the launcher reaches all: it stops the reply, not the chat. */
 static void an_interrupt_stops_all(void **state) {
     (void)state;
-    need();
     static struct chat c;
     int in[2], output[2], status;
     make_long_model();
@@ -356,7 +350,6 @@ static void an_interrupt_stops_all(void **state) {
 static void mistakes_are_said_once(void **state) {
     (void)state;
     char lines[512];
-    need();
     static const struct {
         const char *words;
         int code;

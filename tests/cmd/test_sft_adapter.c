@@ -112,8 +112,9 @@ static void merge_experts(const char *model, int matrices) {
                               "lora_modules_to_save: [embed_tokens, lm_head]\n"
                               "lora_target_modules: [q_proj]\nlora_target_parameters: "
                               "[mlp.experts.gate_up_proj, mlp.experts.down_proj]\n");
-    char folder[600], base[640], tokenizer[640];
-    snprintf(folder, sizeof folder, "%s/../%s", golden_llama(), model);
+    char name[64], base[640], tokenizer[640];
+    snprintf(name, sizeof name, "models/%s", model);
+    const char *folder = golden_path(name);
     snprintf(base, sizeof base, "base_model=%s", folder);
     snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
     EXPECT(0, "trained 3 of 3", path, base, tokenizer);
@@ -336,7 +337,7 @@ static void test_errors(void **state) {
 static void run_experts(int code, const char *part, const char *more, const char *last) {
     const char *path = config(more);
     char base[640], tokenizer[640];
-    snprintf(base, sizeof base, "base_model=%s/../mixtral", golden_llama());
+    snprintf(base, sizeof base, "base_model=%s", golden_path("models/mixtral"));
     snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
     EXPECT(code, part, path, base, tokenizer, last);
 }

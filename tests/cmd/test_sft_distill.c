@@ -60,7 +60,8 @@ static void other_vocabularies(void **state) {
     snprintf(more, sizeof more, "kd_teacher: %s\ntokens: [<new_0>, <new_1>]\nlearning_rate: 1e-5\n",
              golden_llama());
     refuses(more, "kd_teacher: it has 512 tokens, the model that is trained 514");
-    snprintf(more, sizeof more, "kd_teacher: %s/../qwen3\nlearning_rate: 1e-5\n", golden_llama());
+    snprintf(more, sizeof more, "kd_teacher: %s\nlearning_rate: 1e-5\n",
+             golden_path("models/qwen3"));
     refuses(more, "kd_teacher: its tokenizer is another one: token ");
     snprintf(more, sizeof more, "kd_teacher: %s/nowhere\nlearning_rate: 1e-5\n", scratch);
     refuses(more, "no such folder");

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 static char out[1 << 16];
 
@@ -43,7 +44,7 @@ static const char *configure(const char *more) {
                       "sequence_len: 64\nlearning_rate: 1e-3\nmicro_batch_size: 1\n"
                       "float32: true\nlogging_steps: 1\nmax_steps: 6\nsave_steps: 2\n"
                       "val_set_size: 8\neval_steps: 3\nddp_timeout: 60\n%s",
-                      fixture("models/llama"), scratch, scratch, scratch, more),
+                      golden_path("models/llama"), scratch, scratch, scratch, more),
         AX_OK);
     snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
     ax_buf_free(&b);

@@ -38,7 +38,7 @@ static const char *config(const char *more) {
     return path;
 }
 
-/* The fixture has 512 embeddings, one for each id. */
+/* The golden model has 512 embeddings, one for each id. */
 #define TWELVE                                                                                     \
     "tokens: [<new_0>, <new_1>, <new_2>, <new_3>, <new_4>, <new_5>, <new_6>, <new_7>, <new_8>, "   \
     "<new_9>, <new_10>]\nspecial_tokens:\n  additional_special_tokens: [<new_11>]\n"

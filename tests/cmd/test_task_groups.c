@@ -12,6 +12,7 @@
 #include "cmd/tasks/group.h"
 #include "tests/cmd/program_case.h"
 #include "tests/cmd/task_case.h"
+#include "tests/golden_files.h"
 
 static char out[1 << 18];
 
@@ -181,7 +182,7 @@ static void numbers(void **state) {
 static void program(void **state) {
     (void)state;
     char model[512];
-    snprintf(model, sizeof model, "%s", fixture("models/llama"));
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
     write_files();
     assert_int_equal(
         run(out, sizeof out, "eval --model %s --task %s/small.yaml,%s/one.yaml", model, dir, dir),

@@ -9,6 +9,7 @@
 
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 #define TEKKEN "tests/data/tekken.json"
 
@@ -79,7 +80,7 @@ static void the_configuration_chooses(void **state) {
     const char *path = config();
     for (size_t i = 0; i < 2; i++) {
         char to[64];
-        snprintf(from, sizeof from, "%s/%s", fixture("models/llama"), names[i]);
+        snprintf(from, sizeof from, "%s/%s", golden_path("models/llama"), names[i]);
         snprintf(to, sizeof to, "base/%s", names[i]);
         copy(from, to);
     }

@@ -133,18 +133,10 @@ static int start(void **state) {
     return 0;
 }
 
-static void need_python(void) {
-    if (system("python3 -c 'import sys; sys.orig_argv' 2>/dev/null") != 0) {
-        print_message("skipped: no python3 of 3.10 or later\n");
-        skip();
-    }
-}
-
 /* The configuration of a run of two steps. */
 static void configure(const char *more) {
     char text[2048];
     need_binary();
-    need_python();
     put_text("rows.jsonl", rows);
     snprintf(text, sizeof text,
              "base_model: %s\noutput_dir: %s/out\ndatasets:\n  - path: %s/rows.jsonl\n"
@@ -494,7 +486,6 @@ static void a_hanging_tracker_is_not_waited_for(void **state) {
         {"hangs at the end", 3, "wandb: it did not end in time"},
         {"hangs at the start", 20000, "wandb: no answer from its Python package"},
     };
-    need_python();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char said[4096];
         const double seconds =
@@ -508,7 +499,6 @@ static void an_upload_is_waited_for(void **state) {
     (void)state;
     static const char *const texts[] = {"wandb_project: p\n",
                                         "wandb_project: p\nwandb_log_model: end\n"};
-    need_python();
     for (int i = 0; i < 2; i++) {
         char said[4096];
         (void)with_patience("ends late", texts[i], 3, said, sizeof said);

@@ -13,6 +13,7 @@
 #include "model/families/family.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 /* How a folder of the kind spells the names before "model." and "lm_head.". */
 struct kind {
@@ -46,12 +47,10 @@ static enum ax_status fill_text(void *ctx, int64_t first, int64_t n, void *out) 
 }
 
 static json_t *config_of(const struct kind *k, const char *file) {
-    char path[600];
+    char name[96];
     struct ax_json_doc doc;
-    snprintf(path, sizeof path, "%s/%s", fixture("models"), k->golden);
-    assert_true(ax_path_exists(path));
-    snprintf(path + strlen(path), 64, "/%s", file);
-    assert_ok(ax_json_load(&doc, path, 1 << 20));
+    snprintf(name, sizeof name, "models/%s/%s", k->golden, file);
+    assert_ok(ax_json_load(&doc, golden_path(name), 1 << 20));
     json_t *text = json_incref(doc.root);
     json_object_del(text, "architectures");
     ax_json_free(&doc);
@@ -76,11 +75,11 @@ static void put_config(const struct kind *k, const char *dir, const char *file) 
 }
 
 static void copy_from(const char *golden, const char *dir, const char *name) {
-    char from[700], to[96], *text;
+    char rest[96], from[4096], to[96], *text;
     size_t len;
-    snprintf(from, sizeof from, "%s/%s/%s", fixture("models"), golden, name);
+    snprintf(rest, sizeof rest, "models/%s/%s", golden, name);
     snprintf(to, sizeof to, "%s/%s", dir, name);
-    if (!ax_path_exists(from))
+    if (!golden_find(rest, from, sizeof from))
         return;
     assert_ok(ax_read_file(from, 1 << 24, &text, &len));
     put_bytes(to, text, len);
@@ -89,13 +88,13 @@ static void copy_from(const char *golden, const char *dir, const char *name) {
 
 /* SCRATCH/DIR: the golden model in a folder of this kind, in several files if `shard` is not 0. */
 static const char *make(const struct kind *k, const char *dir, int64_t shard) {
-    char path[600], name[300];
+    char name[300];
     struct ax_st_output tensors[128];
     char *names[128];
     struct ax_hf hf;
-    snprintf(path, sizeof path, "%s/%s", fixture("models"), k->golden);
+    snprintf(name, sizeof name, "models/%s", k->golden);
     make_folder(dir);
-    assert_ok(ax_hf_open(&hf, path));
+    assert_ok(ax_hf_open(&hf, golden_path(name)));
     const int n = ax_hf_count(&hf);
     assert_true(n + N_TOWER <= 128);
     for (int i = 0; i < n; i++) {
@@ -138,10 +137,10 @@ static const char *make(const struct kind *k, const char *dir, int64_t shard) {
 }
 
 static void link_golden(const struct kind *k, const char *dir) {
-    char from[600], to[300], real[4096];
-    snprintf(from, sizeof from, "%s/%s/golden", fixture("models"), k->golden);
+    char name[96], to[300], real[4096];
+    snprintf(name, sizeof name, "models/%s/golden", k->golden);
     snprintf(to, sizeof to, "%s/golden", in_scratch(dir));
-    assert_non_null(realpath(from, real));
+    assert_non_null(realpath(golden_path(name), real));
     assert_int_equal(symlink(real, to), 0);
 }
 
@@ -159,7 +158,7 @@ static void the_text_model_is_the_golden_one(void **state) {
         snprintf(name, sizeof name, "golden-%zu", i);
         make(&kinds[i], name, i % 2 ? 50000 : 0);
         link_golden(&kinds[i], name);
-        if (run(out, sizeof out, "check golden %s --backend cpu", in_scratch(name)) != 0)
+        if (replay(out, sizeof out, "%s --backend cpu", in_scratch(name)) != 0)
             fail_msg("%s: %s", kinds[i].type, out);
         assert_has(out, "(config.json)");
         assert_has(out, "(config.legacy.json)");
@@ -405,7 +404,7 @@ static void the_text_model_becomes_gguf(void **state) {
     static char out[1 << 16];
     char base[256], plain[600], to[2][64] = {"a/x.gguf", "b/x.gguf"};
     snprintf(base, sizeof base, "%s", make(LLAVA, "base", 0));
-    snprintf(plain, sizeof plain, "%s", fixture("models/llama"));
+    snprintf(plain, sizeof plain, "%s", golden_path("models/llama"));
     for (int i = 0; i < 2; i++) {
         make_folder(i == 0 ? "a" : "b");
         if (run(out, sizeof out, "convert %s %s --to gguf", i == 0 ? plain : base,

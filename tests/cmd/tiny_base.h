@@ -7,13 +7,14 @@
 
 #include "cmd/config/config.h"
 #include "tests/data/scratch.h"
+#include "tests/golden_files.h"
 
 #define TINY_ROWS 96
 
-/* Families of small models with the tokenizer of a fixture of the same kind. */
+/* Families of small models with the tokenizer of a golden model of the same kind. */
 struct tiny_family {
     const char *prefix;    /* of the part of base_model behind the owner, in small letters */
-    const char *tokenizer; /* fixtures/models/… */
+    const char *tokenizer; /* models/… */
     const char *config;    /* what a config.json of it has besides the sizes */
 };
 static const struct tiny_family tiny_families[] = {
@@ -137,19 +138,14 @@ static inline void tiny_copy(const char *from_dir, const char *to_dir, const cha
 }
 
 /* SCRATCH/PREFIX with config.json and tokenizer, without weights: for reinit_weights. Room for ids
- * of added tokens. Skips the test where the fixtures are absent. */
+ * of added tokens. */
 static inline const char *tiny_base(const struct tiny_family *f) {
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json",
                                         "chat_template.jinja"};
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char from[512];
+    char name[64];
     struct ax_buf b = {0};
-    snprintf(from, sizeof from, "%s/fixtures/models/%s", shared ? shared : "../shared",
-             f->tokenizer);
-    if (!ax_path_exists(from)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", from);
-        skip();
-    }
+    snprintf(name, sizeof name, "models/%s", f->tokenizer);
+    const char *from = golden_path(name);
     const char *dir = in_scratch(f->prefix);
     assert_ok(ax_mkdir_parents(dir));
     assert_ok(ax_buf_printf(&b,

@@ -4,17 +4,13 @@
 #define AX_TESTS_CUDA_PROGRAM_CASE_H
 
 #include "tests/cmd/sft_case.h"
+#include "tests/golden_files.h"
 
-/* A model folder of the golden files; skips the test where there are none. */
+/* A model folder of the golden files. */
 static inline const char *model(const char *name) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/%s", shared ? shared : "../shared", name);
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
+    char path[64];
+    snprintf(path, sizeof path, "models/%s", name);
+    return golden_path(path);
 }
 
 /* Before a group's tests. */

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "tests/cuda/program_case.h"
+#include "tests/skip.h"
 
 #define MOST 10 /* words of a mesh and its options */
 
@@ -80,8 +81,6 @@ static void all_meshes_are_one_rank(void **state) {
     static const char *const schedules[] = {"", " --schedule afab", " --schedule zero_bubble"};
     static const char *const interleaved[] = {" --schedule interleaved"};
     int n = 0;
-    if (!sweeps())
-        skip();
     need_binary();
     for (int d = 1; d < 1 << DIMENSIONS; d++) {
         const int n_schedules = d & PP ? 3 : 1;
@@ -99,7 +98,7 @@ static void all_meshes_are_one_rank(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meshes_are_one_rank),
-        cmocka_unit_test(all_meshes_are_one_rank),
+        unit_test_if(sweeps(), all_meshes_are_one_rank),
     };
     return cmocka_run_group_tests_name("cuda meshes", tests, program_begin, scratch_remove);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/cuda/program_case.h"
+#include "tests/skip.h"
 
 #define STEPS 10
 
@@ -21,12 +22,12 @@ static const char rows[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
     "\"content\": \"no, no, no\"}]}\n";
 
-static void need_emulator(void) {
-#ifndef AX_CUDA_EMULATED
-    print_message("skipped: the emulator's variables\n");
-    skip();
+/* Whether the GPU is the emulator, with its variables. */
+#ifdef AX_CUDA_EMULATED
+enum { EMULATED = 1 };
+#else
+enum { EMULATED = 0 };
 #endif
-}
 
 /* A configuration that trains `base` for STEPS steps; its path. */
 static const char *configure(const char *base) {
@@ -143,7 +144,6 @@ static void compare_ranks(const char *base, int expert_layers, const char *mesh)
 
 static void ranks_are_one_cpu(void **state) {
     (void)state;
-    need_emulator();
     compare_ranks("llama", 0, NULL);
     compare_ranks("mixtral", 2, "expert_parallel_size=2");
 }
@@ -214,7 +214,6 @@ static void train_alone(const char *config, const char *out, const char *steps, 
 static void resumed_runs_have_the_same_algorithms(void **state) {
     (void)state;
     char said[1 << 14];
-    need_emulator();
     const char *config = configure("llama");
     train_alone(config, "favorite", "max_steps=4", "0", said, sizeof said);
     train_alone(config, "second", "max_steps=4", "1", said, sizeof said);
@@ -291,7 +290,6 @@ static double planned(const char *config, const char *gpus) {
 
 static void plans_need_no_gpu(void **state) {
     (void)state;
-    need_emulator();
     const char *config = configure("llama");
     const double without = planned(config, "0");
     assert_true(without > 0);
@@ -300,7 +298,6 @@ static void plans_need_no_gpu(void **state) {
 
 static void too_little_memory_is_refused(void **state) {
     (void)state;
-    need_emulator();
     const char *config = configure("llama");
     setenv("AXTRAIN_EMULATED_MEMORY", "67108864", 1);
     EXPECT(5, "memory: training needs", config, "device=cuda", in_folder("small"));
@@ -335,7 +332,6 @@ static void expect_missing(const char *config, const char *variable, const char 
 
 static void what_is_missing_is_said(void **state) {
     (void)state;
-    need_emulator();
     const char *config = configure("llama");
     assert_int_equal(ax_mkdir_parents(in_scratch("bus/gpu")), AX_OK);
     assert_int_equal(ax_write_file_atomic(in_scratch("bus/gpu/vendor"), "0x10de", 6), AX_OK);
@@ -369,7 +365,6 @@ static void expect_slow(const char *config, const char *variable, const char *va
 
 static void slow_attention_is_said(void **state) {
     (void)state;
-    need_emulator();
     const char *config = configure("llama");
     expect_slow(config, "AXTRAIN_EMULATED_CUDNN", "91002",
                 "libcudnn.so.9 is cuDNN 9.10. Install 9.12 or later");
@@ -393,7 +388,6 @@ static void expect_fact(const char *said, const char *key, const char *fact) {
 static void versions_are_listed(void **state) {
     (void)state;
     char said[8192];
-    need_emulator();
     need_binary();
     sft_command = "env";
     setenv("AXTRAIN_EMULATED_NCCL", "22605", 1);
@@ -411,7 +405,6 @@ static void versions_are_listed(void **state) {
 /* A rank for each GPU; that there were two is what their launcher says. */
 static void hosts_with_several_gpus_use_all(void **state) {
     (void)state;
-    need_emulator();
     const char *config = configure("llama");
     char said[8192];
     const char *const on_cpu[] = {config, "max_steps=1", in_folder("one"), "device=cpu"};
@@ -444,19 +437,19 @@ static void hosts_with_several_gpus_use_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_missing_is_said),
-        cmocka_unit_test(slow_attention_is_said),
-        cmocka_unit_test(versions_are_listed),
-        cmocka_unit_test(hosts_with_several_gpus_use_all),
-        cmocka_unit_test(too_little_memory_is_refused),
-        cmocka_unit_test(plans_need_no_gpu),
+        unit_test_if(EMULATED, what_is_missing_is_said),
+        unit_test_if(EMULATED, slow_attention_is_said),
+        unit_test_if(EMULATED, versions_are_listed),
+        unit_test_if(EMULATED, hosts_with_several_gpus_use_all),
+        unit_test_if(EMULATED, too_little_memory_is_refused),
+        unit_test_if(EMULATED, plans_need_no_gpu),
         cmocka_unit_test(dense_float32_is_the_cpus),
         cmocka_unit_test(dense_bf16_is_the_cpus),
         cmocka_unit_test(experts_are_the_cpus),
         cmocka_unit_test(qlora_is_the_cpus),
-        cmocka_unit_test(ranks_are_one_cpu),
+        unit_test_if(EMULATED, ranks_are_one_cpu),
         cmocka_unit_test(resumed_runs_have_the_same_bits),
-        cmocka_unit_test(resumed_runs_have_the_same_algorithms),
+        unit_test_if(EMULATED, resumed_runs_have_the_same_algorithms),
         cmocka_unit_test(evaluations_are_the_cpus),
         cmocka_unit_test(answers_are_the_cpus),
     };

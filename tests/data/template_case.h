@@ -63,15 +63,4 @@ static inline void refuses(const char *source, const char *vars, const char *pla
     refuses_with(source, vars, &stopped, place, end);
 }
 
-/* A file below fixtures/ of AXTRAIN_SHARED, or the test is skipped. */
-static inline const char *fixture(char *buf, size_t size, const char *rest) {
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(buf, size, "%s/fixtures/%s", root != NULL ? root : "../shared", rest);
-    if (!ax_path_exists(buf)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", buf);
-        skip();
-    }
-    return buf;
-}
-
 #endif

@@ -259,8 +259,6 @@ static void add(const struct ax_coding_task *t, const struct ax_coding_task *oth
 }
 
 static void begin(void) {
-    if (!sandbox)
-        skip();
     batch.n = 0;
     batch.kept = json_array();
 }

@@ -11,8 +11,7 @@
 #include "data/rows/rows.h"
 #include "data/template/template.h"
 #include "tests/data/tokenizer_case.h"
-
-#define RUNS "fixtures/runs"
+#include "tests/golden_files.h"
 
 static const struct ax_columns columns = {.list = {{"desirable", false, AX_OF_EXAMPLE, 0},
                                                    {"margin", true, AX_OF_EXAMPLE, 0},
@@ -38,17 +37,13 @@ static const char *text_of(const struct fed *c, const char *key) {
     return json_string_value(json_object_get(c->doc.root, key));
 }
 
-/* A path of a case: below the folder of runs, or of all fixtures. */
-static void path_of(const char *name, char *path, size_t size) {
-    const char *const roots[] = {"fixtures", RUNS};
-    for (int i = 0; i < 2; i++) {
-        char rest[256];
-        snprintf(rest, sizeof rest, "%s/%s", roots[i], name);
-        const char *shared = getenv("AXTRAIN_SHARED");
-        snprintf(path, size, "%s/%s", shared ? shared : "../shared", rest);
-        if (ax_path_exists(path))
-            return;
-    }
+/* A path of a case: below the folder of all goldens, or of the runs. */
+static const char *path_of(const char *name) {
+    char path[4200];
+    if (golden_find(name, path, sizeof path))
+        return golden_path(name);
+    snprintf(path, sizeof path, "runs/%s", name);
+    return golden_path(path);
 }
 
 static int64_t setting(const struct fed *c, const char *key, int64_t otherwise) {
@@ -79,13 +74,12 @@ static const struct trainer *trainer_of(const struct fed *c) {
 }
 
 static void make_examples(struct fed *c, const struct ax_format *f, int64_t max) {
-    char path[4200];
     struct ax_rows *rows;
     struct ax_raw_row raw;
     struct ax_format_work w = {0};
     bool got;
-    path_of(text_of(c, "data"), path, sizeof path);
-    MUST(ax_rows_open(&rows, &(struct ax_rows_options){.path = path}));
+    const char *data = path_of(text_of(c, "data"));
+    MUST(ax_rows_open(&rows, &(struct ax_rows_options){.path = data}));
     for (;;) {
         json_t *record;
         const size_t before = c->list.n;
@@ -107,16 +101,14 @@ static void make_examples(struct fed *c, const struct ax_format *f, int64_t max)
 }
 
 static void open_case(struct fed *c, const char *family, const char *name) {
-    char path[4200], file[256];
+    char file[256];
     *c = (struct fed){.list = {.columns = &columns}};
     snprintf(file, sizeof file, "%s/%s.json", family, name);
-    path_of(file, path, sizeof path);
-    MUST(ax_json_load(&c->doc, path, (size_t)1 << 24));
+    MUST(ax_json_load(&c->doc, path_of(file), (size_t)1 << 24));
     c->settings = json_object_get(c->doc.root, "settings");
-    path_of(text_of(c, "fed"), path, sizeof path);
-    MUST(ax_safetensors_open(&c->tensors, path));
+    MUST(ax_safetensors_open(&c->tensors, path_of(text_of(c, "fed"))));
     const char *folder = text_of(c, "tokenizer") ? text_of(c, "tokenizer") : text_of(c, "model");
-    path_of(folder, path, sizeof path);
+    const char *path = path_of(folder);
     MUST(ax_tokenizer_load(&c->tokenizer, path));
     struct ax_template *template = NULL;
     json_t *tokens;
@@ -283,8 +275,6 @@ static void check_case(const char *family, const char *name) {
 }
 
 static void check_family(const char *family, const char *const *names) {
-    if (shared_file(RUNS) == NULL)
-        skip();
     for (int i = 0; names[i]; i++)
         check_case(family, names[i]);
 }

@@ -12,6 +12,7 @@
 #include "tests/data/chat_case.h"
 #include "tests/data/answers_case.h"
 #include "tests/data/template_case.h"
+#include "tests/golden_files.h"
 
 #define U(text)     "{\"role\": \"user\", \"content\": \"" text "\"}"
 #define A(text)     "{\"role\": \"assistant\", \"content\": \"" text "\"}"
@@ -362,9 +363,9 @@ static void golden(void **state) {
         struct answers_case c;
         struct ax_template *template;
         struct ax_tokenizer *tokenizer;
-        char name[128], folder[1024];
+        char name[128];
         snprintf(name, sizeof name, "tokenizer/%s", names[i]);
-        fixture(folder, sizeof folder, name);
+        const char *folder = golden_path(name);
         answers_open(&c, AX_TASK_PROMPT, NULL);
         assert_ok(ax_tokenizer_load(&tokenizer, folder));
         assert_ok(ax_template_from_folder(&template, folder, NULL, false));

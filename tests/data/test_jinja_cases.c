@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "tests/data/template_case.h"
+#include "tests/golden_files.h"
 
 static int failures;
 
@@ -133,8 +134,7 @@ static void check_file(const char *path, size_t at_least) {
 
 static void golden(void **state) {
     (void)state;
-    char path[512];
-    check_file(fixture(path, sizeof path, "jinja/cases.json"), 136);
+    check_file(golden_path("jinja/cases.json"), 136);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         assert_int_equal(refused[i].met, 1);
 }

@@ -11,8 +11,6 @@
 #include "data/rows/duckdb.h"
 #include "tests/data/parquet_case.h"
 
-static bool has_library;
-
 /* Runs SQL to its end. */
 static void run(const char *sql) {
     struct ax_duckdb *d;
@@ -35,16 +33,8 @@ static void write_parquet(const char *name, const char *select) {
     run(sql);
 }
 
-static bool skips(void) {
-    if (!has_library)
-        print_message("skipped: no DuckDB library (tools/bootstrap parquet)\n");
-    return !has_library;
-}
-
 static void nested_columns_are_the_json_they_stand_for(void **state) {
     (void)state;
-    if (skips())
-        skip();
     write_parquet("chat.parquet",
                   "SELECT 7 AS id, [{'role': 'user', 'content': 'say \"hé\"\n'}, {'role': "
                   "'assistant', 'content': NULL}] AS messages, {'a': {'b': [1, 2]}} AS deep "
@@ -76,8 +66,6 @@ static void numbers_that_json_lacks_are_null(void **state) {
 
 static void slices_splits_and_odd_names(void **state) {
     (void)state;
-    if (skips())
-        skip();
     make_folder("set/data");
     write_parquet("set/data/train-00000-of-00002.parquet", "SELECT range AS i FROM range(3)");
     write_parquet("set/data/train-00001-of-00002.parquet", "SELECT range + 3 AS i FROM range(3)");
@@ -97,8 +85,6 @@ static void slices_splits_and_odd_names(void **state) {
 
 static void many_rows_come_in_order_and_can_be_sought(void **state) {
     (void)state;
-    if (skips())
-        skip();
     struct ax_rows *r;
     struct ax_raw_row row;
     bool got = true;
@@ -129,8 +115,6 @@ static void many_rows_come_in_order_and_can_be_sought(void **state) {
 
 static void broken_files_are_named(void **state) {
     (void)state;
-    if (skips())
-        skip();
     struct ax_buf got = {0};
     char *data;
     size_t len;
@@ -201,9 +185,6 @@ int main(void) {
         cmocka_unit_test(broken_files_are_named),
     };
     int failed = cmocka_run_group_tests(first, start, scratch_remove);
-    struct ax_duckdb *d = NULL;
-    has_library = ax_duckdb_open(&d, "SELECT 'x'") == AX_OK;
-    ax_duckdb_close(d);
     failed += cmocka_run_group_tests(tests, start, scratch_remove);
     return failed;
 }

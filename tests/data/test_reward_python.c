@@ -102,10 +102,6 @@ static struct ax_rewards *rewards;
 
 /* The children's current folder is ours. */
 static int set_up(void **state) {
-    if (system("python3 -c 'import asyncio'") != 0) {
-        print_message("skipped: no python3\n");
-        return 0;
-    }
     if (scratch_make(state) != 0 || !getcwd(start_folder, sizeof start_folder))
         return -1;
     if (chdir(scratch) != 0)
@@ -120,8 +116,6 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    if (start_folder[0] == '\0')
-        return 0;
     return chdir(start_folder) == 0 ? scratch_remove(state) : -1;
 }
 
@@ -142,8 +136,6 @@ static int end(void **state) {
 }
 
 static void open_python(const char *name, double timeout) {
-    if (start_folder[0] == '\0')
-        skip();
     assert_ok(open_named(&rewards, name, (struct ax_rewards_options){.timeout = timeout}));
 }
 
@@ -228,8 +220,6 @@ static void together(void **state) {
                                              {.name = "json_helper.f", .weight = 1}};
     double out[9];
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     assert_ok(ax_rewards_open(&rewards, &(struct ax_rewards_options){.functions = all, .n = 3}));
     assert_ok(ax_rewards_score(rewards, 3, items.item, out));
     static const double expected[9] = {1, 1, 1, 2, 0, 1, 1, 1, 1};
@@ -324,8 +314,6 @@ static void another_child(void **state) {
                                              {.name = "mine.few", .weight = 1}};
     double out[2];
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     assert_ok(ax_rewards_open(&rewards, &(struct ax_rewards_options){.functions = all, .n = 2}));
     assert_ok(ax_rewards_score(rewards, 1, items.item, out));
     assert_true(isnan(out[0]) && out[1] == 1); /* it died, and the other one was loaded again */
@@ -394,8 +382,6 @@ static void load_errors(void **state) {
         {"sleeps.f", "timeout while it was loaded: no answer within 1 s"},
     };
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     (void)put_text("broken.py", "x = 1\ndef f(:\n");
     (void)put_text("missing.py", "# a\n\nimport numpyy\ndef f(**kwargs): pass\n");
     (void)put_text("leaves.py", "raise SystemExit('bye')\n");
@@ -457,8 +443,6 @@ static const struct timespec nap = {.tv_nsec = 10000000};
 /* What a function has started is killed with its child. */
 static void processes_of_a_function(void **state) {
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     (void)put_text("starts.py", "import subprocess\n"
                                 "def f(completions, **kwargs):\n"
                                 "    p = subprocess.Popen(['sleep', '1000'])\n"
@@ -474,8 +458,6 @@ static void processes_of_a_function(void **state) {
 /* A process that is killed leaves no child behind, even if the child is busy. */
 static void the_end_of_the_run(void **state) {
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     (void)put_text("busy.py", "import os\n"
                               "def f(completions, **kwargs):\n"
                               "    open('pid.tmp', 'w').write(str(os.getpid()))\n"
@@ -541,8 +523,6 @@ static void programs(void **state) {
         {"slow", "#!/bin/sh\nsleep 100\n", "slow: timeout: no answer within 2 s", NAN},
     };
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double out[1] = {-7};
         const struct ax_rewards_options o = {.timeout = strcmp(cases[i].name, "slow") ? 30 : 2};
@@ -567,8 +547,6 @@ static void programs(void **state) {
 static void out_of_step(void **state) {
     double out[1] = {-7};
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     const char *path = put_program(
         "banner", "#!/bin/sh\necho hello\nwhile read -r x; do echo '{\"rewards\": [1]}'; done\n");
     assert_ok(open_named(&rewards, path, (struct ax_rewards_options){0}));
@@ -584,8 +562,6 @@ static void out_of_step(void **state) {
 static void out_of_memory(void **state) {
     double out[6];
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     const char *path =
         put_program("fine", "#!/bin/sh\nwhile read -r x; do echo '{\"rewards\": [1, 2]}'; done\n");
     const struct ax_reward_function all[] = {{.name = path, .weight = 1},
@@ -620,8 +596,6 @@ static void out_of_memory(void **state) {
 /* A question of many megabytes to a program that does not read it before it has written a lot. */
 static void large_questions(void **state) {
     (void)state;
-    if (start_folder[0] == '\0')
-        skip();
     char *big;
     const size_t n = 5000000;
     assert_ok(ax_alloc(&big, n + 1, 1));

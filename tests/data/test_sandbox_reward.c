@@ -28,8 +28,6 @@ static struct ax_code_score score(enum ax_code_mode mode, const char *source, co
                                   double tolerance, const char *const (*tests)[2], size_t n) {
     struct ax_code_test all[16];
     struct ax_code_score s = {0};
-    if (!sandbox)
-        skip();
     for (size_t i = 0; i < n; i++)
         all[i] = (struct ax_code_test){text(tests[i][0]), text(tests[i][1])};
     const struct ax_code code = {.mode = mode,

@@ -10,6 +10,7 @@
 #include "data/format/chat_mask.h"
 #include "tests/data/scratch.h"
 #include "tests/data/template_case.h"
+#include "tests/golden_files.h"
 
 static void put(const char *name, const char *text) {
     char path[256];
@@ -181,8 +182,8 @@ static void check_chat(const struct ax_template *t, const struct ax_tokenizer *t
 }
 
 static void check_folder(const char *name, const char *file) {
-    char dir[1024], path[1200];
-    fixture(dir, sizeof dir, name);
+    char path[1200];
+    const char *dir = golden_path(name);
     snprintf(path, sizeof path, "%s/%s", dir, file);
     struct ax_json_doc doc;
     struct ax_template *t;

@@ -10,6 +10,7 @@
 #include "data/tokenizer/split_rules.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
+#include "tests/golden_files.h"
 
 #define TEXT(s)                                                                                    \
     { (s), sizeof(s) - 1 }
@@ -17,13 +18,10 @@
 
 static void split_rules_equal_the_table(void **state) {
     (void)state;
-    const char *file = shared_file("fixtures/gguf/pre_tokenizers.json");
-    if (file == NULL)
-        skip();
     struct ax_json_doc doc;
     size_t i, k, names = 0;
     json_t *family, *name, *rule;
-    MUST(ax_json_load(&doc, file, 1 << 20));
+    MUST(ax_json_load(&doc, golden_path("gguf/pre_tokenizers.json"), 1 << 20));
     json_array_foreach(json_object_get(doc.root, "families"), i, family) {
         json_array_foreach(json_object_get(family, "names"), k, name) {
             const struct ax_split_rules *r = ax_split_rules_find(json_string_value(name));

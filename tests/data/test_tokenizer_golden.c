@@ -6,6 +6,8 @@
 #include <cmocka.h>
 
 #include "tests/data/tokenizer_case.h"
+#include "tests/golden_files.h"
+#include "tests/smollm2.h"
 
 enum { MAX_JSON = 16 * 1024 * 1024 };
 
@@ -56,10 +58,8 @@ static size_t check_chats(const struct ax_tokenizer *t, const char *file) {
 static void check_folder(const char *name, const char *bos, const char *eos) {
     char dir[64], path[4200];
     struct ax_tokenizer *t;
-    snprintf(dir, sizeof dir, "fixtures/tokenizer/%s", name);
-    const char *root = shared_file(dir);
-    if (root == NULL)
-        skip();
+    snprintf(dir, sizeof dir, "tokenizer/%s", name);
+    const char *root = golden_path(dir);
     uint64_t live = ax_mem_live_blocks();
     size_t done = 0;
     for (int alone = 0; alone < 2; alone++) {
@@ -103,21 +103,15 @@ static void sp_bpe_legacy(void **state) {
     check_folder("sp_bpe_legacy", "<s>", "</s>");
 }
 
-/* A real vocabulary. The file is large, so its place comes from the environment. */
-static void smollm2_gguf(void **state) {
+/* A real vocabulary. */
+static void smollm2(void **state) {
     (void)state;
-    const char *gguf = getenv("AXTRAIN_SMOLLM2");
-    const char *golden = shared_file("fixtures/smollm2/tokenize.json");
-    if (gguf == NULL || golden == NULL) {
-        printf("skipped: set AXTRAIN_SMOLLM2 to SmolLM2-135M-Instruct.Q4_1.gguf\n");
-        skip();
-    }
     struct ax_tokenizer *t;
     struct ax_json_doc doc;
     size_t i;
     json_t *row;
-    MUST(ax_tokenizer_load(&t, gguf));
-    MUST(ax_json_load(&doc, golden, MAX_JSON));
+    MUST(ax_tokenizer_load(&t, smollm2_gguf()));
+    MUST(ax_json_load(&doc, golden_path("smollm2/tokenize.json"), MAX_JSON));
     json_array_foreach(json_object_get(doc.root, "cases"), i, row) {
         const json_t *text = json_object_get(row, "text"), *ids = json_object_get(row, "ids");
         const json_t *decoded = json_object_get(row, "decoded");
@@ -134,8 +128,8 @@ static void smollm2_gguf(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama3_style),  cmocka_unit_test(qwen2_style),  cmocka_unit_test(sp_bpe),
-        cmocka_unit_test(sp_bpe_legacy), cmocka_unit_test(smollm2_gguf),
+        cmocka_unit_test(llama3_style),  cmocka_unit_test(qwen2_style), cmocka_unit_test(sp_bpe),
+        cmocka_unit_test(sp_bpe_legacy), cmocka_unit_test(smollm2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

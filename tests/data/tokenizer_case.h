@@ -27,17 +27,6 @@
                      ax_error_text(), (status), (part));                                           \
     } while (0)
 
-/* A file of the shared folder, or NULL (with a message) where it is absent. */
-static inline const char *shared_file(const char *name) {
-    static char path[4096];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/%s", shared != NULL ? shared : "../shared", name);
-    if (ax_path_exists(path))
-        return path;
-    printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
-    return NULL;
-}
-
 static inline void assert_ids(const struct ax_encoding *e, const json_t *want, const char *what) {
     bool same = e->n == json_array_size(want);
     for (size_t i = 0; same && i < e->n; i++)

@@ -89,13 +89,6 @@ static inline bool skips_big(void) {
     return text != NULL && *text != '\0';
 }
 
-static inline void need_big(void) {
-    if (skips_big()) {
-        print_message("skipped: big shapes (AXTRAIN_SKIP_BIG is set)\n");
-        skip();
-    }
-}
-
 /* Calls f(op, shape, dtype) for every combination, big shapes only or small ones only. */
 static inline void for_each_case(bool big,
                                  void (*f)(enum ax_op, const struct ax_shape *, enum ax_dtype)) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/queue.h"
+#include "tests/skip.h"
 
 #define POINTWISE_OPS(X)                                                                           \
     X(fill)                                                                                        \
@@ -210,10 +211,8 @@ static inline void assert_near(const struct isa *isa, const char *what, const st
 
 /* Runs f for each instruction set and dtype; a test function's whole body. */
 static inline void for_each_isa(void (*f)(const struct isa *isa, enum ax_dtype real)) {
-    if (isas_here() == 0) {
-        print_message("needs AVX2\n");
-        skip();
-    }
+    if (isas_here() == 0)
+        skip_because("hardware, AVX2");
     for (int i = 0; i < isas_here(); i++) {
         f(&ISAS[i], AX_F32);
         release();

@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "kernels/arena.h"
+#include "tests/skip.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HAVE_ASAN 1
@@ -266,10 +267,8 @@ static void memory_is_taken_early(void **state) {
     const struct ax_arena_plan plan = {
         .persistent = bytes, .scratch = {[AX_PHASE_TRAIN] = bytes}, .n_slots = 1};
     struct ax_arena a;
-    if (!can_populate()) {
-        print_message("skipped: the kernel does not populate memory\n");
-        skip();
-    }
+    if (!can_populate())
+        skip_because("kernel, MADV_POPULATE_WRITE");
     for (int writes = 0; writes < 2; writes++) {
         assert_int_equal(ax_arena_create(&a, &plan, &ax_device_host), AX_OK);
         assert_int_equal(resident(a.memory.base, 2 * bytes), 0);
@@ -305,24 +304,20 @@ static void refusal_says_how_much(void **state) {
     ax_arena_free(&a); /* harmless after a failure */
 }
 
-/* Without address space for its records it leaves nothing behind. */
+/* Without address space for its records it leaves nothing behind. (AddressSanitizer needs some itself.) */
 static void records_need_address_space(void **state) {
     (void)state;
     struct ax_arena a;
     struct rlimit space, none;
     const uint64_t live = ax_mem_live_blocks();
-    if (HAVE_ASAN) /* which needs address space itself */
-        skip();
     assert_int_equal(getrlimit(RLIMIT_AS, &space), 0);
     none = space;
     none.rlim_cur = 0;
     free(malloc(1 << 16)); /* the heap has enough for the rest */
     assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
     assert_int_equal(getrlimit(RLIMIT_AS, &none), 0);
-    if (none.rlim_cur != 0) {
-        print_message("skipped: limits of address space are not kept (qemu)\n");
-        skip();
-    }
+    if (none.rlim_cur != 0) /* qemu does not keep them */
+        skip_because("kernel, limits of address space");
     const enum ax_status st = ax_arena_create_planning(&a, 2);
     assert_int_equal(setrlimit(RLIMIT_AS, &space), 0);
     assert_int_equal(st, AX_ERR_NOMEM);
@@ -403,10 +398,6 @@ static void use_beyond_block(struct ax_arena *a) {
 
 static void stale_memory_is_off_limits(void **state) {
     (void)state;
-    if (!HAVE_ASAN) {
-        print_message("only under AddressSanitizer\n");
-        skip();
-    }
     expect_death(use_after_release);
     expect_death(use_beyond_block);
 }
@@ -421,10 +412,10 @@ int main(void) {
         cmocka_unit_test(large_arenas_are_lazy),
         cmocka_unit_test(memory_is_taken_early),
         cmocka_unit_test(refusal_says_how_much),
-        cmocka_unit_test(records_need_address_space),
+        unit_test_if(!HAVE_ASAN, records_need_address_space),
         cmocka_unit_test(empty_plan),
         cmocka_unit_test(beyond_the_plan_is_a_bug),
-        cmocka_unit_test(stale_memory_is_off_limits),
+        unit_test_if(HAVE_ASAN, stale_memory_is_off_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

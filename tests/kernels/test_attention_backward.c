@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/kernels/attention_case.h"
+#include "tests/skip.h"
 
 static const struct spec SPECS[] = {
     {"one block", 1, {40}, {40}, HEADS(2, 2, 64)},
@@ -209,10 +210,8 @@ static void bits_depend_on_the_document_alone(void **state) {
 /* Tiles of the processor against tiles in plain C, forward and backward. */
 static void hardware_tiles_have_the_bits_of_emulated_ones(void **state) {
     (void)state;
-    if (!ax_cpu_has(AX_CPU_AMX)) {
-        print_message("needs AMX: only emulated tiles are tested\n");
-        skip();
-    }
+    if (!ax_cpu_has(AX_CPU_AMX))
+        skip_because("hardware, AMX");
     for (size_t i = 0; i < N_SPECS; i++) {
         struct attention_case c;
         case_open(&c, &SPECS[i], AX_BF16);

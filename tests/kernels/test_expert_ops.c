@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "tests/kernels/harness.h"
+#include "tests/skip.h"
 
 static struct machine ref, cpu;
 
@@ -183,10 +184,8 @@ static void check_group(const struct ax_case *c, const struct ax_case *alone, in
 
 static void grouped_gemm_is_gemm_by_group(void **state) {
     (void)state;
-    if (!have_cpu()) {
-        print_message("no cpu backend on this machine\n");
-        skip();
-    }
+    if (!have_cpu())
+        skip_because("hardware, AVX2");
     int count;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_grouped_gemm, &count);
     static const enum ax_dtype dtypes[] = {AX_F32, AX_BF16};
@@ -208,7 +207,7 @@ static void grouped_gemm_is_gemm_by_group(void **state) {
 static void any_number_of_rows_fits(void **state) {
     (void)state;
     if (!have_cpu())
-        skip();
+        skip_because("hardware, AVX2");
     static const int64_t sizes[][2] = {{1, 1}, {40, 24}, {600, 50}, {33, 700}, {96, 900}};
     enum { ROWS = 500 };
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {

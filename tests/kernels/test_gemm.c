@@ -8,6 +8,7 @@
 
 #include "isa.h"
 #include "kernels/cpu/isa.h"
+#include "tests/skip.h"
 
 struct gemm_isa {
     struct isa isa; /* its name, for messages */
@@ -150,10 +151,8 @@ static void check(struct shape s, const struct variant *v) {
 }
 
 static void needs_avx2(void) {
-    if (n_gemms == 0) {
-        print_message("needs AVX2\n");
-        skip();
-    }
+    if (n_gemms == 0)
+        skip_because("hardware, AVX2");
 }
 
 /* Dtypes in, dtype out. */
@@ -440,10 +439,8 @@ static void test_shapes_of_a_step(void **state) {
 /* Tiles of the processor against tiles in plain C. */
 static void test_hardware_tiles_have_the_bits_of_emulated_ones(void **state) {
     (void)state;
-    if (!ax_cpu_has(AX_CPU_AMX)) {
-        print_message("needs AMX: only emulated tiles are tested\n");
-        skip();
-    }
+    if (!ax_cpu_has(AX_CPU_AMX))
+        skip_because("hardware, AMX");
     static const struct shape SHAPES[] = {{16, 16, 32},   {1, 100, 70},  {50, 33, 577},
                                           {64, 200, 129}, {65, 40, 800}, {400, 130, 1153}};
     struct gemm_isa hardware = {{.name = "amx"}, ax_cpu_ops(AX_CPU_AMX)};

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/kernels/harness.h"
+#include "tests/skip.h"
 
 #define MOST_THREADS 5
 
@@ -26,10 +27,8 @@ static void compare_with_reference(enum ax_op op, const struct ax_shape *shape,
 
 static void cpu_agrees_with_ref(void **state) {
     (void)state;
-    if (!have_cpu()) {
-        print_message("no cpu backend on this machine\n");
-        skip();
-    }
+    if (!have_cpu())
+        skip_because("hardware, AVX2");
     for_each_case(false, compare_with_reference);
 }
 
@@ -127,10 +126,8 @@ static void check_threads(enum ax_op op, const struct ax_shape *shape, enum ax_d
 
 static void threads_do_not_change_bits(void **state) {
     (void)state;
-    if (!have_cpu()) {
-        print_message("no cpu backend on this machine\n");
-        skip();
-    }
+    if (!have_cpu())
+        skip_because("hardware, AVX2");
     for_each_case(false, check_threads);
 }
 

@@ -9,6 +9,7 @@
 
 #include "kernels/ops/attention.h"
 #include "tests/kernels/harness.h"
+#include "tests/skip.h"
 
 static struct machine ref, cpu;
 
@@ -192,11 +193,8 @@ static void check_long(enum ax_op op, const struct ax_shape *shape, enum ax_dtyp
 
 static void long_rows_agree_with_ref_at_their_end(void **state) {
     (void)state;
-    if (!have_cpu()) {
-        print_message("no cpu backend on this machine\n");
-        skip();
-    }
-    need_big();
+    if (!have_cpu())
+        skip_because("hardware, AVX2");
     for_each_case(true, check_long);
 }
 
@@ -220,7 +218,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_documents_are_as_if_alone),
         cmocka_unit_test(paged_keys_are_plain_keys),
-        cmocka_unit_test(long_rows_agree_with_ref_at_their_end),
+        unit_test_if(!skips_big(), long_rows_agree_with_ref_at_their_end),
     };
     return cmocka_run_group_tests(tests, open_machines, close_machines);
 }

@@ -1,5 +1,5 @@
 /* The cpu backend's sumsq, clip, adamw and sgd on every instruction set of this machine, against
- * what torch.optim computed (shared/fixtures/optim), and what no fixture holds: long segments, the
+ * what torch.optim computed (tests/goldens/optim), and what the file lacks: long segments, the
  * rounded copy, steps smaller than its last place, skipped steps, equal bits for any number of
  * threads. */
 #include <setjmp.h>
@@ -10,45 +10,34 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "tests/golden_files.h"
 #include "tests/kernels/isa.h"
 
 /* The file: 8 bytes of header length, a JSON header, the tensors' bytes. */
-static char *fixture;
-static size_t fixture_size;
+static char *golden;
+static size_t golden_size;
 
-static int open_fixture(void **state) {
+static int open_golden(void **state) {
     (void)state;
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[4096];
-    snprintf(path, sizeof(path), "%s/fixtures/optim/optim.safetensors",
-             shared != NULL ? shared : "../shared");
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return 0;
-    fixture = calloc(1, 1 << 20);
-    fixture_size = fixture != NULL ? fread(fixture, 1, (1 << 20) - 1, f) : 0;
+    FILE *f = fopen(golden_path("optim/optim.safetensors"), "rb");
+    assert_non_null(f);
+    golden = calloc(1, 1 << 20);
+    golden_size = golden != NULL ? fread(golden, 1, (1 << 20) - 1, f) : 0;
     fclose(f);
-    return fixture_size > 8 ? 0 : -1;
+    return golden_size > 8 ? 0 : -1;
 }
 
-static int close_fixture(void **state) {
+static int close_golden(void **state) {
     (void)state;
-    free(fixture);
+    free(golden);
     return 0;
-}
-
-static void need_fixture(void) {
-    if (fixture == NULL) {
-        print_message("fixtures/optim/optim.safetensors not found under AXTRAIN_SHARED\n");
-        skip();
-    }
 }
 
 /* The F32 tensor of that name, flat; memory of the test. */
 static struct ax_tensor load(const char *name) {
     char key[64];
     snprintf(key, sizeof(key), "\"%s\":{", name);
-    const char *entry = strstr(fixture + 8, key);
+    const char *entry = strstr(golden + 8, key);
     assert_non_null(entry);
     const char *offsets = strstr(entry, "\"data_offsets\":[");
     assert_non_null(offsets);
@@ -56,10 +45,10 @@ static struct ax_tensor load(const char *name) {
     size_t from = strtoul(offsets + strlen("\"data_offsets\":["), &end, 10);
     size_t to = strtoul(end + 1, NULL, 10);
     uint64_t header;
-    memcpy(&header, fixture, sizeof(header));
-    assert_true(from < to && 8 + header + to <= fixture_size);
+    memcpy(&header, golden, sizeof(header));
+    assert_true(from < to && 8 + header + to <= golden_size);
     struct ax_tensor t = line(AX_F32, (int64_t)((to - from) / 4));
-    memcpy(t.data, fixture + 8 + header + from, to - from);
+    memcpy(t.data, golden + 8 + header + from, to - from);
     return t;
 }
 
@@ -307,15 +296,9 @@ static void check_segments(const struct isa *isa, enum ax_dtype real) {
         (void)state;                                                                               \
         for_each_isa(check_##name);                                                                \
     }
-#define FIXTURE_TEST(name)                                                                         \
-    static void name(void **state) {                                                               \
-        (void)state;                                                                               \
-        need_fixture();                                                                            \
-        for_each_isa(check_##name);                                                                \
-    }
-FIXTURE_TEST(adamw)
-FIXTURE_TEST(sgd)
-FIXTURE_TEST(clip)
+TEST(adamw)
+TEST(sgd)
+TEST(clip)
 TEST(skipped)
 TEST(small_steps)
 TEST(signs)
@@ -327,5 +310,5 @@ int main(void) {
         cmocka_unit_test(skipped),  cmocka_unit_test(small_steps), cmocka_unit_test(signs),
         cmocka_unit_test(segments),
     };
-    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
+    return cmocka_run_group_tests(tests, open_golden, close_golden);
 }

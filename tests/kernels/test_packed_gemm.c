@@ -11,6 +11,7 @@
 #include "kernels/panels.h"
 #include "kernels/scheme.h"
 #include "tests/kernels/harness.h"
+#include "tests/skip.h"
 
 #define MOST 40 /* rows, more than are multiplied from codes */
 
@@ -185,7 +186,7 @@ static void all_cases(const char *backend, int threads) {
 static void cpu_has_them(void **state) {
     (void)state;
     if (!have_cpu())
-        skip();
+        skip_because("hardware, AVX2");
     all_cases("cpu", 1);
     all_cases("cpu", 3);
 }
@@ -213,7 +214,7 @@ static void conversion_has_the_bits_of_look_ups(void **state) {
     struct machine m;
     int compared = 0;
     if (!ax_cpu_has(AX_CPU_AVX512BF16) || !ax_cpu_has_vbmi())
-        skip();
+        skip_because("hardware, AVX-512 VBMI");
     machine_open(&m, "ref", 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct sizes *s = &cases[i];

@@ -12,21 +12,16 @@
 #include "ckpt/hf/safetensors.h"
 #include "kernels/quant_block.h"
 #include "kernels/scheme.h"
+#include "tests/golden_files.h"
 #include "tests/kernels/harness.h"
+#include "tests/skip.h"
 
 static struct machine ref, cpu;
 
 static void open_file(struct ax_safetensors *st, const char *name) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[4096];
-    snprintf(path, sizeof path, "%s/fixtures/quant/%s", shared ? shared : "../shared", name);
-    FILE *there = fopen(path, "rb");
-    if (!there) {
-        print_message("%s is not here\n", path);
-        skip();
-    }
-    fclose(there);
-    assert_int_equal(ax_safetensors_open(st, path), AX_OK);
+    char path[64];
+    snprintf(path, sizeof path, "quant/%s", name);
+    assert_int_equal(ax_safetensors_open(st, golden_path(path)), AX_OK);
 }
 
 /* A tensor of the file in memory of its own, aligned. */
@@ -282,7 +277,7 @@ static void formats_have_the_same_bits_everywhere(void **state) {
     static const enum ax_op ops[] = {AX_OP_quantize, AX_OP_dequantize, AX_OP_quant_range,
                                      AX_OP_fake_quantize, AX_OP_fake_quantize_backward};
     if (!have_cpu())
-        skip();
+        skip_because("hardware, AVX2");
     for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
         int n;
         const struct ax_shape *shapes = ax_op_shapes(ops[k], &n);

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/find.h"
 #include "tests/kernels/harness.h"
+#include "tests/skip.h"
 
 static const struct ax_shape GEMM = {
     .name = "y", .rows = 3, .cols = 5, .inner = 7, .flags = AX_SHAPE_TRANS_B};
@@ -45,10 +46,6 @@ static void backends_by_name(void **state) {
 static void builds_without_cuda_say_so(void **state) {
     (void)state;
     const char *backend;
-    if (ax_cuda_is_built()) {
-        print_message("skipped: this build has CUDA\n");
-        skip();
-    }
     unsetenv("AXTRAIN_DEVICE");
     assert_int_equal(ax_backend_choose("auto", false, &backend), AX_OK);
     assert_string_equal(backend, "cpu");
@@ -84,10 +81,8 @@ static void nothing_falls_back_on_a_device(void **state) {
 
 static void cpu_falls_back_to_ref(void **state) {
     (void)state;
-    if (!have_cpu()) {
-        print_message("no cpu backend on this machine\n");
-        skip();
-    }
+    if (!have_cpu())
+        skip_because("hardware, AVX2");
     struct machine m;
     machine_open(&m, "cpu", 1);
     assert_ptr_equal(m.q->ops, ax_ops_cpu());
@@ -215,10 +210,8 @@ static void run_all(struct ax_queue *q, struct machine *helper) {
 static void planning_counts_what_running_does(void **state) {
     (void)state;
     const char *backend = *state;
-    if (strcmp(backend, "cpu") == 0 && !have_cpu()) {
-        print_message("no cpu backend on this machine\n");
-        skip();
-    }
+    if (strcmp(backend, "cpu") == 0 && !have_cpu())
+        skip_because("hardware, AVX2");
     struct machine m, ref;
     machine_open(&m, backend, 2);
     machine_open(&ref, "ref", 1);
@@ -342,7 +335,7 @@ int main(void) {
     static char ref_name[] = "ref", cpu_name[] = "cpu";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(backends_by_name),
-        cmocka_unit_test(builds_without_cuda_say_so),
+        unit_test_if(!ax_cuda_is_built(), builds_without_cuda_say_so),
         cmocka_unit_test(nothing_falls_back_on_a_device),
         cmocka_unit_test(cpu_falls_back_to_ref),
         cmocka_unit_test(dispatch_and_count),

@@ -21,14 +21,13 @@
 #define AX_TILES
 #define AX_ISA amx_emulated
 #include "kernels/cpu/vec/tiles.h"
+#include "tests/skip.h"
 
 #define N AX_TILE_ROWS
 
-static bool has_them(void) {
-    if (ax_cpu_has_bf16())
-        return true;
-    print_message("needs AVX-512 with BF16\n");
-    return false;
+static void need_them(void) {
+    if (!ax_cpu_has_bf16())
+        skip_because("hardware, AVX-512 BF16");
 }
 
 struct operands {
@@ -136,8 +135,7 @@ static void fill(struct operands *o, unsigned low, unsigned range) {
  */
 static void sums_have_the_processors_bits(void **state) {
     (void)state;
-    if (!has_them())
-        skip();
+    need_them();
     static const struct {
         unsigned low, range;
     } EXPONENTS[] = {{120, 12}, {55, 12}, {60, 6}, {0, 3}, {62, 3}, {0, 256}, {90, 100}, {186, 20}};
@@ -154,8 +152,7 @@ static void sums_have_the_processors_bits(void **state) {
  * bits. */
 static void tiny_is_decided_after_rounding(void **state) {
     (void)state;
-    if (!has_them())
-        skip();
+    need_them();
     struct operands o = {0};
     const uint16_t one = 0x3f80, least = 0x0080; /* 1, 2^-126 */
     const uint16_t small = (127 - 75) << 7;      /* 2^-75 */
@@ -175,8 +172,7 @@ static void tiny_is_decided_after_rounding(void **state) {
 
 static void infinities_and_nan_spread_by_rows_and_columns(void **state) {
     (void)state;
-    if (!has_them())
-        skip();
+    need_them();
     struct operands o;
     fill(&o, 120, 12);
     o.a[3][7][1] = 0x7fc0; /* NaN */
@@ -191,8 +187,7 @@ static void infinities_and_nan_spread_by_rows_and_columns(void **state) {
 
 static void swapped_operands_give_the_transpose(void **state) {
     (void)state;
-    if (!has_them())
-        skip();
+    need_them();
     struct operands o, swapped;
     fill(&o, 60, 100);
     for (int i = 0; i < N; i++) {
@@ -213,8 +208,7 @@ static void swapped_operands_give_the_transpose(void **state) {
 /* Tiles are zero at first and after zeroing, keep what they are given, and are the thread's own. */
 static void tiles_are_registers(void **state) {
     (void)state;
-    if (!has_them())
-        skip();
+    need_them();
     float in[N][N], out[N][N];
     for (int i = 0; i < N * N; i++)
         in[i / N][i % N] = (float)i;
@@ -239,8 +233,7 @@ static void tiles_are_registers(void **state) {
 /* As with the instructions, a tile that was not configured or is already released is fatal. */
 static void tiles_outside_of_begin_and_end_are_fatal(void **state) {
     (void)state;
-    if (!has_them())
-        skip();
+    need_them();
     for (int after = 0; after < 2; after++) {
         const pid_t child = fork();
         assert_true(child >= 0);
@@ -308,8 +301,7 @@ static void simulated(struct ax_tile_product *p) {
 /* AMX is the default only on processors that pass. */
 static void wrong_tiles_are_found(void **state) {
     (void)state;
-    if (!has_them())
-        skip();
+    need_them();
     for (fault = RIGHT; fault < FAULTS; fault++) {
         const bool agree = ax_tile_products_agree(simulated, ax_cpu_tile_product_amx_emulated);
         if (agree != (fault == RIGHT))

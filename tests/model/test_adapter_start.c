@@ -17,6 +17,7 @@
 #include "model/layer.h"
 #include "model/adapter/low_rank.h"
 #include "tests/ckpt/folder.h"
+#include "tests/golden_files.h"
 #include "tests/tiny.h"
 
 static char *targets[] = {"q_proj", "v_proj", "o_proj", "down_proj"};
@@ -30,15 +31,10 @@ static struct ax_arch arch;
 static struct ax_hf hf;
 
 static int open_base(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[512];
-    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
     if (make_dir(state) != 0)
         return -1;
-    if (!ax_path_exists(path))
-        return 0;
-    must(ax_arch_load(&arch, path));
-    must(ax_hf_open(&hf, path));
+    must(ax_arch_load(&arch, golden_path("models/llama")));
+    must(ax_hf_open(&hf, golden_path("models/llama")));
     return 0;
 }
 
@@ -46,13 +42,6 @@ static int close_base(void **state) {
     ax_hf_close(&hf);
     ax_arch_free(&arch);
     return remove_dir(state);
-}
-
-static void need_base(void) {
-    if (!hf.dir) {
-        print_message("skipped: no fixtures/models/llama (set AXTRAIN_SHARED)\n");
-        skip();
-    }
 }
 
 static struct ax_peft_config config(enum ax_lora_start start) {
@@ -229,7 +218,6 @@ static void look_at_values(struct ax_model *m, const struct job *j) {
 
 static void pissa_splits_the_base(void **state) {
     (void)state;
-    need_base();
     struct ax_peft_config c = config(AX_LORA_PISSA);
     struct job j = {.config = &c, .look = look_at_values};
     worst = 0;
@@ -255,7 +243,6 @@ static void pissa_splits_the_base(void **state) {
 /* The folder's s·B·A is what training added. */
 static void a_folder_is_for_the_base_as_it_was(void **state) {
     (void)state;
-    need_base();
     struct ax_peft_config c = config(AX_LORA_PISSA);
     struct ax_peft peft;
     for (int rslora = 0; rslora < 2; rslora++) {
@@ -345,7 +332,6 @@ static void look_at_memory(struct ax_model *m, const struct job *j) {
 
 static void far_models_start_as_on_cpu(void **state) {
     (void)state;
-    need_base();
     static const enum ax_lora_start kinds[] = {AX_LORA_USUAL, AX_LORA_RANDOM, AX_LORA_GAUSSIAN,
                                                AX_LORA_PISSA};
     static const enum ax_store stores[] = {AX_STORE_PLAIN, AX_STORE_NF4, AX_STORE_NF4_DOUBLE,
@@ -366,7 +352,6 @@ static void far_models_start_as_on_cpu(void **state) {
 
 static void drawn_starts_have_their_spread(void **state) {
     (void)state;
-    need_base();
     for (which = 0; which < sizeof starts / sizeof *starts; which++) {
         const struct ax_peft_config c = config(starts[which].start);
         struct job j = {.config = &c, .look = look_at_spread};

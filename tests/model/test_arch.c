@@ -13,6 +13,7 @@
 #include "base/io.h"
 #include "model/arch.h"
 #include "model/layer.h"
+#include "tests/golden_files.h"
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
     struct ax_json_doc doc;
@@ -215,26 +216,19 @@ static void published_models_have_their_sizes(void **state) {
     print_message("%zu published models\n", sizeof published / sizeof *published);
 }
 
-/* Skips the test where there are no fixtures. */
-static enum ax_status load_fixture(struct ax_arch *a, const char *model, const char *file) {
-    char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/%s/%s", shared ? shared : "../shared", model,
-             file);
-    if (!ax_path_exists(path)) {
-        print_message("%s is not there: skipped\n", path);
-        skip();
-    }
-    return ax_arch_load(a, path);
+static enum ax_status load_golden(struct ax_arch *a, const char *model, const char *file) {
+    char path[64];
+    snprintf(path, sizeof path, "models/%s/%s", model, file);
+    return ax_arch_load(a, golden_path(path));
 }
 
-static void both_spellings_of_the_fixtures_agree(void **state) {
+static void both_spellings_of_the_goldens_agree(void **state) {
     (void)state;
     static const struct {
         const char *model;
         int64_t parameters, head_dim, window; /* −1: some layers have one */
         bool tied;
-    } fixtures[] = {
+    } goldens[] = {
         {"llama", 195008, 16, 0, false},       {"qwen3", 180864, 32, 0, true},
         {"mistral", 139584, 16, 16, false},    {"mixtral", 214336, 16, 0, false},
         {"qwen3_moe", 189888, 32, 0, false},   {"qwen3_moe_nonorm", 196128, 16, 0, false},
@@ -245,23 +239,23 @@ static void both_spellings_of_the_fixtures_agree(void **state) {
         {"deepseek_v2", 116064, 24, 0, false}, {"deepseek_v2_group", 108432, 16, 0, false},
         {"deepseek_v3", 223800, 32, 0, false}, {"deepseek_v3_mtp", 108432, 24, 0, false},
         {"glm4_moe", 125216, 24, 0, false},    {"qwen2_moe", 134848, 16, 0, false}};
-    for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
+    for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
-        assert_int_equal(load_fixture(&a, fixtures[i].model, "config.json"), AX_OK);
-        assert_int_equal(load_fixture(&b, fixtures[i].model, "config.legacy.json"), AX_OK);
-        assert_int_equal(load_fixture(&folder, fixtures[i].model, ""), AX_OK);
-        assert_int_equal(ax_arch_parameters(&a), fixtures[i].parameters);
-        assert_int_equal(ax_arch_parameters(&b), fixtures[i].parameters);
-        assert_int_equal(ax_arch_parameters(&folder), fixtures[i].parameters);
-        assert_int_equal(a.head_dim, fixtures[i].head_dim);
-        assert_int_equal(a.tied, fixtures[i].tied);
+        assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
+        assert_int_equal(load_golden(&b, goldens[i].model, "config.legacy.json"), AX_OK);
+        assert_int_equal(load_golden(&folder, goldens[i].model, ""), AX_OK);
+        assert_int_equal(ax_arch_parameters(&a), goldens[i].parameters);
+        assert_int_equal(ax_arch_parameters(&b), goldens[i].parameters);
+        assert_int_equal(ax_arch_parameters(&folder), goldens[i].parameters);
+        assert_int_equal(a.head_dim, goldens[i].head_dim);
+        assert_int_equal(a.tied, goldens[i].tied);
         assert_memory_equal(&a.moe, &b.moe, sizeof a.moe);
         assert_ptr_equal(a.family, b.family);
         assert_int_equal(a.dtype, b.dtype);
         assert_true(a.rope.theta == b.rope.theta && a.rope.kind == b.rope.kind);
         for (int64_t k = 0; k < a.n_layers; k++) {
-            if (fixtures[i].window >= 0)
-                assert_int_equal(a.layers[k].window, fixtures[i].window);
+            if (goldens[i].window >= 0)
+                assert_int_equal(a.layers[k].window, goldens[i].window);
             assert_int_equal(a.layers[k].window, b.layers[k].window);
             assert_int_equal(a.layers[k].rope, b.layers[k].rope);
             assert_ptr_equal(a.layers[k].ffn, b.layers[k].ffn);
@@ -276,8 +270,8 @@ static void both_spellings_of_the_fixtures_agree(void **state) {
 static void su_is_longrope(void **state) {
     (void)state;
     struct ax_arch a, b;
-    assert_int_equal(load_fixture(&a, "phi3", "config.json"), AX_OK);
-    assert_int_equal(load_fixture(&b, "phi3", "config.su.json"), AX_OK);
+    assert_int_equal(load_golden(&a, "phi3", "config.json"), AX_OK);
+    assert_int_equal(load_golden(&b, "phi3", "config.su.json"), AX_OK);
     assert_int_equal(a.rope.kind, AX_ROPE_LONGROPE);
     assert_memory_equal(&a.rope, &b.rope, sizeof a.rope);
     ax_arch_free(&a);
@@ -712,7 +706,7 @@ static void fields_in_both_spellings(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_models_have_their_sizes),
-        cmocka_unit_test(both_spellings_of_the_fixtures_agree),
+        cmocka_unit_test(both_spellings_of_the_goldens_agree),
         cmocka_unit_test(su_is_longrope),
         cmocka_unit_test(silence_means_the_family_s_default),
         cmocka_unit_test(windows_are_per_layer),

@@ -16,6 +16,7 @@
 #include "model/pass.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/program_case.h"
+#include "tests/golden_files.h"
 #include "tests/tiny.h"
 
 static void must(enum ax_status st) {
@@ -182,9 +183,9 @@ static void trained_folders_give_the_recorded_scores(void **state) {
         struct ax_arch arch;
         struct ax_hf hf;
         char file[600];
-        must(ax_arch_load(&arch, fixture(runs[r][0])));
-        must(ax_hf_open(&hf, fixture(runs[r][0])));
-        snprintf(file, sizeof file, "%s.scores.json", fixture(runs[r][0]));
+        must(ax_arch_load(&arch, golden_path(runs[r][0])));
+        must(ax_hf_open(&hf, golden_path(runs[r][0])));
+        snprintf(file, sizeof file, "%s.scores.json", golden_path(runs[r][0]));
         json_t *all = read_json(file), *rows = json_object_get(all, runs[r][1]);
         assert_true(json_array_size(rows) >= 8);
         for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -218,8 +219,8 @@ static void a_language_model_gets_a_new_head(void **state) {
     static const int32_t ids[] = {5, 6, 7, 8};
     struct ax_arch arch;
     struct ax_hf hf;
-    must(ax_arch_load(&arch, fixture("models/llama")));
-    must(ax_hf_open(&hf, fixture("models/llama")));
+    must(ax_arch_load(&arch, golden_path("models/llama")));
+    must(ax_hf_open(&hf, golden_path("models/llama")));
     assert_non_null(ax_hf_find(&hf, "lm_head.weight"));
     must(ax_classifier_choose(&arch, &ax_classifier_prm));
     double logits[2], score[2 * 64], again[2 * 64], squares = 0;
@@ -284,9 +285,9 @@ static void an_adapter_brings_the_head(void **state) {
     struct ax_arch arch, base;
     struct ax_hf hf;
     struct ax_peft peft;
-    must(ax_arch_load(&arch, fixture("models/llama")));
-    must(ax_arch_load(&base, fixture("models/llama")));
-    must(ax_hf_open(&hf, fixture("models/llama")));
+    must(ax_arch_load(&arch, golden_path("models/llama")));
+    must(ax_arch_load(&base, golden_path("models/llama")));
+    must(ax_hf_open(&hf, golden_path("models/llama")));
     must(ax_classifier_choose(&arch, &ax_classifier_reward));
     struct ax_peft_config c = {.r = 2, .alpha = 4, .targets = {1, targets}};
     must(ax_classifier_adapter(&arch, &c));
@@ -322,7 +323,7 @@ static void an_adapter_brings_the_head(void **state) {
     assert_int_equal(ax_classifier_adapter(&base, &peft.config), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "its modules_to_save lack \"score\""));
     ax_arch_free(&base);
-    must(ax_arch_load(&base, fixture("runs/prm/prm_trained")));
+    must(ax_arch_load(&base, golden_path("runs/prm/prm_trained")));
     assert_int_equal(ax_classifier_of_adapter(&base, &peft), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "the adapter is of a reward model with 1 label, but "
                                             "the base is a process reward model with 2."));

@@ -11,6 +11,7 @@
 
 #include "base/io.h"
 #include "model/rope.h"
+#include "tests/golden_files.h"
 
 static int64_t count_of(struct ax_json c, const char *key) {
     int64_t n;
@@ -48,16 +49,9 @@ static void check_case(struct ax_json c, size_t index, bool kinds[]) {
 
 static void frequencies_are_those_of_the_reference(void **state) {
     (void)state;
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[512];
-    snprintf(path, sizeof path, "%s/fixtures/rope.json", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        print_message("%s is not there: skipped\n", path);
-        skip();
-    }
     struct ax_json_doc doc;
     bool kinds[AX_ROPE_YARN + 1] = {false};
-    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
+    assert_int_equal(ax_json_load(&doc, golden_path("rope.json"), 1 << 20), AX_OK);
     const struct ax_json cases = ax_json_get(ax_json_root(&doc), "cases");
     for (size_t i = 0; i < ax_json_size(cases); i++)
         check_case(ax_json_at(cases, i), i, kinds);

@@ -16,18 +16,9 @@
 #include "base/mem.h"
 #include "ckpt/hf/safetensors.h"
 #include "optim/advantages.h"
+#include "tests/golden_files.h"
 
 #define MAX 64
-
-static const char *shared_path(char *buf, size_t size, const char *rest) {
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(buf, size, "%s/fixtures/%s", root ? root : "../shared", rest);
-    if (!ax_path_exists(buf)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", buf);
-        skip();
-    }
-    return buf;
-}
 
 /* Returns how many there are. */
 static int64_t read_tensor(const struct ax_safetensors *st, const char *name, double *out) {
@@ -49,11 +40,10 @@ static void assert_near(const double *got, const double *want, int64_t n, double
 static void golden_rewards(void **state) {
     (void)state;
     static const char *const modes[] = {"group", "batch", "none"};
-    char path[512], name[64];
+    char name[64];
     double rewards[MAX], want[MAX], got[MAX];
     struct ax_safetensors st;
-    shared_path(path, sizeof path, "objectives/grpo.safetensors");
-    assert_int_equal(ax_safetensors_open(&st, path), AX_OK);
+    assert_int_equal(ax_safetensors_open(&st, golden_path("objectives/grpo.safetensors")), AX_OK);
     const int64_t n = read_tensor(&st, "rewards", rewards);
     for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
         const struct ax_advantage_options o = {
@@ -89,10 +79,10 @@ static const struct run {
 /* The two functions' rewards of the answers of all records: [records][4][2]. */
 static int64_t read_rewards(const char *data, double *out) {
     static const char *const functions[] = {"correct", "form"};
-    char rest[96], path[512], line[1 << 14];
+    char rest[96], line[1 << 14];
     int64_t n = 0;
     snprintf(rest, sizeof rest, "runs/data/%s.jsonl", data);
-    FILE *f = fopen(shared_path(path, sizeof path, rest), "r");
+    FILE *f = fopen(golden_path(rest), "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
         json_t *record = json_loads(line, 0, NULL);
@@ -112,11 +102,11 @@ static void recorded_runs(void **state) {
     (void)state;
     double rewards[2 * MAX], got[8], want[8];
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
-        char rest[96], path[512], name[64];
+        char rest[96], name[64];
         struct ax_safetensors st;
         assert_true(read_rewards(runs[r].data, rewards) >= 16 * runs[r].batches);
         snprintf(rest, sizeof rest, "runs/grpo/%s.safetensors", runs[r].name);
-        assert_int_equal(ax_safetensors_open(&st, shared_path(path, sizeof path, rest)), AX_OK);
+        assert_int_equal(ax_safetensors_open(&st, golden_path(rest)), AX_OK);
         for (int b = 0; b < runs[r].batches; b++) {
             for (int m = 0; m < 2; m++) {
                 snprintf(name, sizeof name, "m%02d.advantages", 2 * b + m);

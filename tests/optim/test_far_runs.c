@@ -12,6 +12,7 @@
 #include "tests/optim/train_runs.h"
 #include "tests/run_readout.h"
 #include "tests/tiny.h"
+#include "tests/skip.h"
 
 #define STEPS 4
 #define EVERY 2 /* steps between saves, and between evaluations */
@@ -159,10 +160,8 @@ static void compare(const struct method *m) {
 
 static void runs_on_far_equal_those_on_cpu(void **state) {
     (void)state;
-    if (ax_ops_cpu() == NULL) {
-        print_message("no cpu backend on this machine\n");
-        skip();
-    }
+    if (ax_ops_cpu() == NULL)
+        skip_because("hardware, AVX2");
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         compare(&methods[i]);
 }

@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "optim/lr_schedule.h"
+#include "tests/golden_files.h"
 
 static const char *text_of(struct ax_json c, const char *key, const char *otherwise) {
     const char *s;
@@ -47,17 +48,10 @@ static struct ax_lr_schedule schedule_of(struct ax_json c, double base_lr) {
 
 static void rates_are_those_of_the_reference(void **state) {
     (void)state;
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[512];
-    snprintf(path, sizeof path, "%s/fixtures/schedules.json", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        print_message("%s is not there: skipped\n", path);
-        skip();
-    }
     struct ax_json_doc doc;
     bool seen[AX_LR_KIND_COUNT] = {false};
     int rates = 0;
-    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
+    assert_int_equal(ax_json_load(&doc, golden_path("schedules.json"), 1 << 20), AX_OK);
     const struct ax_json root = ax_json_root(&doc), cases = ax_json_get(root, "cases");
     for (size_t i = 0; i < ax_json_size(cases); i++) {
         const struct ax_json c = ax_json_at(cases, i), lr = ax_json_get(c, "lr");

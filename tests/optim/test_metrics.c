@@ -21,6 +21,7 @@
 #include "optim/metrics.h"
 #include "optim/tfevents.h"
 #include "tests/terminal_text.h"
+#include "tests/skip.h"
 
 static char dir[64];
 
@@ -250,7 +251,7 @@ static void a_bar_fills_the_terminal(void **state) {
     (void)state;
     const int tty = posix_openpt(O_RDWR | O_NOCTTY);
     if (tty < 0 || grantpt(tty) != 0 || unlockpt(tty) != 0)
-        skip(); /* no pseudo-terminals here */
+        skip_because("kernel, pseudo-terminals");
     const int end = open(ptsname(tty), O_RDWR | O_NOCTTY);
     int full = 0;
     assert_true(end >= 0);

@@ -15,6 +15,7 @@
 #include "model/classifier.h"
 #include "optim/value.h"
 #include "parallel/comm_local.h"
+#include "tests/golden_files.h"
 #include "tests/tiny.h"
 #include "tests/optim/train_runs.h"
 
@@ -490,15 +491,8 @@ static void any_tokens_make_a_text(void **state) {
 }
 
 static int load_tokenizer(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    char path[512];
     (void)quiet(state);
-    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        print_message("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
-        return 0;
-    }
-    return ax_tokenizer_load(&tokenizer, path) == AX_OK ? 0 : -1;
+    return ax_tokenizer_load(&tokenizer, golden_path("models/llama")) == AX_OK ? 0 : -1;
 }
 
 static int free_tokenizer(void **state) {
@@ -507,21 +501,14 @@ static int free_tokenizer(void **state) {
     return 0;
 }
 
-static int need_tokenizer(void **state) {
-    (void)state;
-    if (!tokenizer)
-        skip();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(any_mesh_is_one_rank, need_tokenizer),
-        cmocka_unit_test_setup(leaving_out_changes_nothing, need_tokenizer),
-        cmocka_unit_test_setup(far_memory_is_near, need_tokenizer),
-        cmocka_unit_test_setup(a_stop_while_it_samples, need_tokenizer),
-        cmocka_unit_test_setup(prompts_without_a_spread_are_replaced, need_tokenizer),
-        cmocka_unit_test_setup(any_tokens_make_a_text, need_tokenizer),
+        cmocka_unit_test(any_mesh_is_one_rank),
+        cmocka_unit_test(leaving_out_changes_nothing),
+        cmocka_unit_test(far_memory_is_near),
+        cmocka_unit_test(a_stop_while_it_samples),
+        cmocka_unit_test(prompts_without_a_spread_are_replaced),
+        cmocka_unit_test(any_tokens_make_a_text),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, free_tokenizer);
 }

@@ -1,15 +1,9 @@
-/* kernels/cuda/cublaslt.h beside the library's own header, where that is found (CUDA_INCLUDE in the
- * Makefile). The compiler does it. */
+/* kernels/cuda/cublaslt.h beside the library's own header (CUDA_INCLUDE in the Makefile). The compiler does
+ * it. */
 #undef AX_CUDA_EMULATED /* the types of CUDA's own runtime */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stddef.h>
 
-#include <cmocka.h>
-
-#if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 
 #define AX_CUBLASLT_TYPES
@@ -69,22 +63,7 @@ SAME(AX_LT_PREF_ALIGNMENT_D, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
     _Static_assert(                                                                                \
         __builtin_types_compatible_p(result(*) parameters, __typeof__(&cublasLt##name)), #name);
 AX_CUBLASLT_FUNCTIONS(CHECK)
-static const bool compared = true;
-#else
-static const bool compared = false;
-#endif
-
-static void declarations_are_the_librarys(void **state) {
-    (void)state;
-    if (!compared) {
-        print_message("skipped: no cublasLt.h (make CUDA_INCLUDE=dir)\n");
-        skip();
-    }
-}
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(declarations_are_the_librarys),
-    };
-    return cmocka_run_group_tests_name("cublaslt", tests, NULL, NULL);
+    return 0;
 }
