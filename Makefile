@@ -7,7 +7,6 @@
 #   TEST_ROOMS="base ckpt"  only the tests of these folders
 #   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
 #   CUDA=              without CUDA (default: nvcc if it is found)      CUDA=emulated  GPUs on the host
-#   CUDA_INCLUDE=dir   cublasLt.h, for a test (default: looked for)   NCCL_INCLUDE=dir  nccl.h, for another
 #   CUDNN_INCLUDE=dirs cudnn_frontend.h, cudnn.h, nvrtc.h (default: looked for; without, cuDNN is left out)
 #   CUDA_ARCHS="80 90a"  GPUs to compile for, as well as for the first one's successors
 
@@ -251,16 +250,11 @@ $(BUILD)/emulated-sanitized/%.o: %
 $(BUILD)/axtrain-emulated: $(BUILD)/main.o $(addprefix $(BUILD)/emulated/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
-# Headers of NVIDIA's libraries, only to compare our declarations with them: the toolkit's, or a Python package's.
-folder_of = $(firstword $(patsubst %/$(2),%,$(wildcard $(CUDA_HOME)/include/$(2) \
-    $(foreach d,$(subst :, ,$(PATH)),$(d)/../lib/python3*/site-packages/nvidia/$(1)/include/$(2)))))
-CUDA_INCLUDE ?= $(call folder_of,cu13,cublasLt.h)
-NCCL_INCLUDE ?= $(call folder_of,nccl,nccl.h)
 $(BUILD)/tests/cuda/test_train $(BUILD)/tests/cuda/test_meshes: | $(BUILD)/axtrain-emulated
 $(BUILD)/tests/cuda/%.o: CPPFLAGS += $(EMULATED)
 $(BUILD)/tests/cuda/test_broken: $(BUILD)/emulated-sanitized/tests/cuda/broken.cu.o
-$(BUILD)/tests/cuda/test_cublaslt.o $(BUILD)/tests/cuda/test_nccl_api.o: CPPFLAGS += \
-    $(addprefix -isystem ,$(CUDA_INCLUDE) $(NCCL_INCLUDE)) $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
+# With NVIDIA's own headers, for tools/test-peers.
+$(BUILD)/tests/peers/cublaslt_api.o $(BUILD)/tests/peers/nccl_api.o: CPPFLAGS += $(addprefix -isystem ,$(CUDA_INCLUDE))
 $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tests/cuda/%.o $(TEST_HELP) \
     $(addprefix $(BUILD)/emulated-sanitized/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
 	@echo "LD $@"
@@ -308,8 +302,8 @@ wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the comma
 
 tests-built: $(BIN) $(SHIM) $(TEST_BIN)
 
-test: ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 8 minutes)
-	@tools/bootstrap build test
+test: ## build and run every test (≤ 10 minutes on 2 cores)
+	@tools/bootstrap build test parquet sandbox-parts smollm2
 	@$(MAKE) --no-print-directory -j$$(nproc) tests-built
 	@tools/run-tests $(BUILD) $(TEST_BIN)
 
@@ -346,8 +340,7 @@ FORCE:
 
 bench-peers: $(BIN) ## PyTorch, TRL, transformers, llama.cpp alternating with axtrain: MODEL=folder, PAIRS=5, AXTRAIN_PYTHON
 	@test -n "$(MODEL)" || { echo "name a model folder: make bench-peers MODEL=smollm2/"; exit 2; }
-	$(or $(AXTRAIN_PYTHON),python3) tests/peers/bench_peers.py $(BIN) "$(MODEL)" "$(AXTRAIN_SHARED)" \
-	    --pairs $(or $(PAIRS),5) $(if $(PARTS),--parts $(PARTS)) --table docs/results/cpu.md
+	$(or $(AXTRAIN_PYTHON),python3) tests/peers/bench_peers.py $(BIN) "$(MODEL)" --pairs $(or $(PAIRS),5) $(if $(PARTS),--parts $(PARTS)) --table docs/results/cpu.md
 
 goldens: ## make tests/goldens again with PyTorch, transformers and TRL, and compare (Python 3.11; minutes)
 	@BUILD=$(BUILD) tests/goldens/make/run $(if $(ONLY),--only $(ONLY))

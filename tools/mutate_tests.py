@@ -207,8 +207,7 @@ class Bench:
         folder = self.folder / f"worker{worker}"
         shutil.rmtree(folder / "tmp", ignore_errors=True)
         (folder / "tmp").mkdir()
-        shared = os.environ.get("AXTRAIN_SHARED", "../shared")
-        env = {**os.environ, "HF_HUB_OFFLINE": "1", "AXTRAIN_SHARED": str((self.repo / shared).resolve()),
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "AX_TEST_GOLDENS": str(self.tree / "tests/goldens"),
                "AX_TEST_BIN": str(binary.parent.parent / "axtrain"), "OMP_WAIT_POLICY": "passive", "AX_CHECK_LEAKS": "1",
                "ASAN_OPTIONS": "hard_rss_limit_mb=8192",
                "TSAN_OPTIONS": f"suppressions={self.tree}/tests/sanitizers.supp", **environment}

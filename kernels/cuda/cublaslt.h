@@ -3,7 +3,7 @@
  * It is declared here, because CUDA's toolkit comes without the library's header where only the compiler
  * is installed, while the library itself is opened at run time in any case: so every build with nvcc has
  * products. Names, numbers and sizes are the library's binary interface, the same in all of version 13;
- * tests/cuda/test_cublaslt.c compares each of them with the real header where that is found. */
+ * tests/peers/cublaslt_api.c compares each of them with the real header. */
 #ifndef AX_KERNELS_CUDA_CUBLASLT_H
 #define AX_KERNELS_CUDA_CUBLASLT_H
 

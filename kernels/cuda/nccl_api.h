@@ -1,6 +1,6 @@
 /* As much of NCCL as this backend calls. Declared here for the reason that cublaslt.h gives: names, numbers
  * and the order of the fields of ncclConfig_t are the library's binary interface since version 2.27;
- * tests/cuda/test_nccl_api.c compares them with the real header where that is found. */
+ * tests/peers/nccl_api.c compares them with the real header. */
 #ifndef AX_KERNELS_CUDA_NCCL_API_H
 #define AX_KERNELS_CUDA_NCCL_API_H
 

@@ -8,8 +8,7 @@
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
 
-static const char *model;
-static char long_model[512];
+static char model[512], long_model[512];
 
 struct chat {
     pid_t pid;
@@ -47,7 +46,7 @@ static inline void make_long_model(void) {
 }
 
 static inline int setup(void **state) {
-    model = golden_path("models/llama");
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
     return scratch_make(state);
 }
 

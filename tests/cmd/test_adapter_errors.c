@@ -10,12 +10,12 @@
 #include "tests/cmd/sft_case.h"
 #include "tests/golden_files.h"
 
-static const char *llama, *mistral, *lora;
+static char llama[512], mistral[512], lora[512];
 
 static int start(void **state) {
-    llama = golden_path("models/llama");
-    mistral = golden_path("models/mistral");
-    lora = golden_path("lora/llama_r4");
+    snprintf(llama, sizeof llama, "%s", golden_path("models/llama"));
+    snprintf(mistral, sizeof mistral, "%s", golden_path("models/mistral"));
+    snprintf(lora, sizeof lora, "%s", golden_path("lora/llama_r4"));
     return scratch_make(state);
 }
 
@@ -160,5 +160,5 @@ int main(void) {
         cmocka_unit_test(missing_targets),  cmocka_unit_test(merged_already),
         cmocka_unit_test(merging_nothing),
     };
-    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+    return cmocka_run_group_tests(tests, start, scratch_remove);
 }

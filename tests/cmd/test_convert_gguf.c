@@ -267,7 +267,8 @@ static void round_folder(const char *name, const char *to) {
     struct ax_hf hf;
     char rest[64];
     snprintf(rest, sizeof rest, "models/%s", name);
-    ok(ax_hf_open(&hf, golden_path(rest)));
+    const char *from = golden_path(rest);
+    ok(ax_hf_open(&hf, from));
     const int n = ax_hf_count(&hf);
     assert_in_range(n, 1, 160);
     for (int i = 0; i < n; i++) {

@@ -65,7 +65,6 @@ static void merged_weights_equal_the_golden(void **state) {
 
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
-    char base[512];
     struct ax_merge m = merge_of("lora/llama_r4", "none");
     m.dtype = "int8";
     refused(&m, AX_ERR_CONFIG, "--dtype: expected float32");

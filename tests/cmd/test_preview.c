@@ -422,7 +422,7 @@ static void reference_rows(void **state) {
              put_config("p80.yaml", rows,
                         "    type: chat_template\nshuffle_merged_datasets: false\n"
                         "curriculum_sampling: true\n"));
-    char base[600];
+    char base[4200];
     snprintf(base, sizeof base, "base_model=%s", smollm2_gguf());
     json_t *v = preview_json(
         5, (const char *const[]){config, "--json", "--rows=80", "sequence_len=1024", base});

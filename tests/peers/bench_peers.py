@@ -1,17 +1,16 @@
 """axtrain beside PyTorch, TRL, transformers and llama.cpp on one machine, in one sitting: the programs take turns.
 
-usage: bench_peers.py AXTRAIN MODEL SHARED [--pairs 5] [--parts step,sft,pairs,generate,llama] [--work DIR] [-o OUT.json]
+usage: bench_peers.py AXTRAIN MODEL [--pairs 5] [--parts step,sft,pairs,generate,llama] [--work DIR] [-o OUT.json]
                       [--table FILE.md]
 
-MODEL is a model folder (SmolLM2-135M), SHARED holds measure/ (the peers' scripts) and data/. Each pair runs every program
-of a part once, ours first; what is printed are medians over the pairs, and the median of the ratios within a pair. On
+MODEL is a model folder (SmolLM2-135M); the data are what `axtrain problems` writes. Each pair runs every program of a part once, ours first; what is printed are medians over the pairs, and the median of the ratios within a pair. On
 Linux, with the right to, each program runs at real-time priority (chrt -f 10), because a shared machine times its other
 users as well. --table writes a page with machine, versions and commands.
 
 step      a full fine-tuning step, 2 x 1,024 random tokens, bf16: `axtrain bench step` and torch_step.py --compile (the
           fastest of its modes; --all-modes runs the others once)
-sft       six steps of two GSM8K conversations: `axtrain sft` and trl_sft.py
-pairs     32 pairs of GSM8K answers in steps of four: `axtrain train` and trl_pairs.py, for dpo with all weights and with
+sft       six steps of two conversations: `axtrain sft` and trl_sft.py
+pairs     32 pairs of answers in steps of four: `axtrain train` and trl_pairs.py, for dpo with all weights and with
           LoRA, and for a reward model; the reference's passes are counted; in float32 where the CPU has no bf16 products
 generate  64 new tokens, batch 1 and 16: `axtrain bench generate` and hf_generate.py; the latter with 1 new token as well,
           whose time taken from that of 64 leaves decoding alone
@@ -46,7 +45,6 @@ PROMPT, NEW, BATCHES = 100, 64, (1, 16)
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("axtrain")
 p.add_argument("model")
-p.add_argument("shared")
 p.add_argument("--pairs", type=int, default=5)
 p.add_argument("--parts", default=",".join(PACKAGES))
 p.add_argument("--all-modes", action="store_true")
@@ -72,7 +70,7 @@ work = a.work or tempfile.mkdtemp(prefix="axtrain-peers-")
 os.makedirs(work, exist_ok=True)
 if not a.work:
     atexit.register(shutil.rmtree, work, ignore_errors=True)
-measure, data = os.path.join(a.shared, "measure"), os.path.join(a.shared, "data/gsm8k_train.jsonl")
+rows = os.path.join(work, "rows.jsonl")
 here = os.path.dirname(os.path.abspath(__file__))
 gguf = os.path.join(work, "model.bf16.gguf")
 priority = ["chrt", "-f", "10"] if subprocess.run(["chrt", "-f", "10", "true"], capture_output=True).returncode == 0 else []
@@ -86,6 +84,7 @@ def run(*command, stderr=subprocess.PIPE):
 
 
 env = json.loads(run(a.axtrain, "env", "--json"))
+run(a.axtrain, "problems", "--rows", 256, "--min-level", 3, "-o", rows)
 pair_dtype = "bfloat16" if env["instruction_set"] in ("avx512bf16", "amx") else "float32"
 
 
@@ -94,17 +93,10 @@ def last_json(text):
 
 
 def peer(script, *args):
-    folder = here if os.path.exists(os.path.join(here, script)) else measure
-    return last_json(run(sys.executable, os.path.join(folder, script), *args))
+    return last_json(run(sys.executable, os.path.join(here, script), *args))
 
 
 def prepare_sft():
-    rows = os.path.join(work, "rows.jsonl")
-    with open(rows, "w") as f:
-        for line in open(data).readlines()[:256]:
-            r = json.loads(line)
-            turns = [{"role": "user", "content": r["question"]}, {"role": "assistant", "content": r["answer"]}]
-            f.write(json.dumps({"messages": turns}) + "\n")
     with open(os.path.join(work, "sft.yaml"), "w") as f:
         f.write(
             f"""base_model: {os.path.abspath(a.model)}
@@ -128,12 +120,12 @@ output_dir: {work}/out
 def prepare_pairs():
     """The rejected answer is the right one with other digits in its second half."""
     with open(os.path.join(work, "pairs.jsonl"), "w") as f:
-        for line in open(data).readlines()[:32]:
-            r = json.loads(line)
-            half = len(r["answer"]) // 2
-            wrong = r["answer"][half:].translate(str.maketrans("0123456789", "3456789012"))
-            sides = {"prompt": ("user", r["question"]), "chosen": ("assistant", r["answer"]),
-                     "rejected": ("assistant", r["answer"][:half] + wrong)}
+        for line in open(rows).readlines()[:32]:
+            question, answer = (turn["content"] for turn in json.loads(line)["messages"])
+            half = len(answer) // 2
+            wrong = answer[half:].translate(str.maketrans("0123456789", "3456789012"))
+            sides = {"prompt": ("user", question), "chosen": ("assistant", answer),
+                     "rejected": ("assistant", answer[:half] + wrong)}
             f.write(json.dumps({k: [{"role": role, "content": text}] for k, (role, text) in sides.items()}) + "\n")
 
 
@@ -162,7 +154,7 @@ def our_sft():
 
 
 def trl_sft():
-    r = peer("trl_sft.py", a.model, data, "--steps", 6)
+    r = peer("trl_sft.py", a.model, rows, "--steps", 6)
     return {"tokens/s": r["median_tok_s"], "peak GB": r["peak_rss_gb"], "first step s": r["first_step_end_s"]}
 
 
@@ -240,7 +232,7 @@ def hf_generate():
     for batch in BATCHES:
         rate = {}
         for new in (1, NEW):
-            rate[new] = peer("hf_generate.py", a.model, data, "--batch", batch, "--new", new)["best_new_tok_s"]
+            rate[new] = peer("hf_generate.py", a.model, rows, "--batch", batch, "--new", new)["best_new_tok_s"]
         found[f"batch {batch} new tokens/s, prompt included"] = rate[NEW]
         found[f"batch {batch} decode tokens/s"] = batch * (NEW - 1) / (batch * NEW / rate[NEW] - batch / rate[1])
     return found
@@ -277,15 +269,15 @@ PARTS = {
         },
     ),
     "sft": (
-        "Fine-tuning: six steps of two GSM8K conversations each, unpacked, bf16",
+        "Fine-tuning: six steps of two conversations each, unpacked, bf16",
         prepare_sft,
         {
             "axtrain sft": (our_sft, "axtrain sft sft.yaml   # micro_batch_size: 2, max_steps: 6"),
-            "TRL": (trl_sft, "trl_sft.py MODEL gsm8k_train.jsonl --steps 6"),
+            "TRL": (trl_sft, "trl_sft.py MODEL rows.jsonl --steps 6"),
         },
     ),
     "pairs": (
-        f"32 pairs of GSM8K answers, one epoch, steps of about four pairs, {pair_dtype}",
+        f"32 pairs of answers, one epoch, steps of about four pairs, {pair_dtype}",
         prepare_pairs,
         {
             "axtrain train": (our_pairs, f"axtrain train pairs.yaml   # packed rows of {PAIR_ROW} tokens"),
@@ -294,11 +286,11 @@ PARTS = {
         },
     ),
     "generate": (
-        f"{NEW} new tokens after a prompt (ours: {PROMPT} tokens; theirs: GSM8K questions, padded), bf16",
+        f"{NEW} new tokens after a prompt (ours: {PROMPT} tokens; theirs: questions, padded), bf16",
         None,
         {
             "axtrain bench generate": (our_generate, ours_generates),
-            "transformers generate": (hf_generate, "hf_generate.py MODEL gsm8k_train.jsonl --batch 1 | 16 --new 1 | 64"),
+            "transformers generate": (hf_generate, "hf_generate.py MODEL rows.jsonl --batch 1 | 16 --new 1 | 64"),
         },
     ),
     "llama": (
@@ -349,8 +341,8 @@ def page():
 
 Written by `make bench-peers MODEL=…` ({a.pairs} {'pair' if a.pairs == 1 else 'pairs'}, {datetime.date.today()}): the programs
 of a section alternate on one machine, {'at real-time priority' if priority else 'at ordinary priority'}. Medians, minimum to maximum in
-parentheses; a ratio is the median of the ratios within a pair. Scripts: `tests/peers/` and `measure/` of AXTRAIN_SHARED. Other
-machines: [gemm.md](gemm.md#by-machine).
+parentheses; a ratio is the median of the ratios within a pair. Scripts: `tests/peers/`. Other machines:
+[gemm.md](gemm.md#by-machine).
 
 - Machine: {env['cpus']} CPUs, {env['cpu']}, {env['instruction_set']}, {env['memory']}
 - axtrain {env['axtrain']} (compiler {env['compiler']}); Python {python}: {versions}

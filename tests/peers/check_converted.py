@@ -1,8 +1,8 @@
 """A converted SmolLM2-135M-Instruct folder, loaded by the transformers that is installed, against
-fixtures/smollm2: tokens, chat text, logits, NLL, greedy tokens.
+tests/goldens/smollm2: tokens, chat text, logits, NLL, greedy tokens.
 
     axtrain convert SmolLM2-135M-Instruct.Q4_1.gguf DIR --to hf [--dtype bfloat16]
-    python check_converted.py DIR SHARED/fixtures/smollm2
+    python check_converted.py DIR tests/goldens/smollm2
 
 Exit code 0: all equal; 1: not; 77: skipped, as transformers or torch are not installed."""
 import json
@@ -67,7 +67,7 @@ def numbers(report, model, golden, column):
 
 
 def main():
-    folder, fixtures = sys.argv[1:3]
+    folder, goldens = sys.argv[1:3]
     try:
         import torch
         import transformers
@@ -80,13 +80,13 @@ def main():
     report = Report()
     print(f"transformers {transformers.__version__}: {folder}")
     config = load(folder + "/config.json")
-    tokenizer(report, AutoTokenizer.from_pretrained(folder), load(fixtures + "/tokenize.json"))
+    tokenizer(report, AutoTokenizer.from_pretrained(folder), load(goldens + "/tokenize.json"))
     stored = config.get("torch_dtype", config.get("dtype"))
     auto, info = AutoModelForCausalLM.from_pretrained(folder, torch_dtype="auto",
                                                       output_loading_info=True)
     report.check("dtype read", str(auto.dtype) == "torch." + stored, stored)
     report.check("all weights used", not any(info.values()), str({k: v for k, v in info.items() if v}))
-    numbers(report, auto.float(), load(fixtures + "/model.json"),
+    numbers(report, auto.float(), load(goldens + "/model.json"),
             "fp32" if stored == "float32" else "bf16_weights")
     return report.bad > 0
 

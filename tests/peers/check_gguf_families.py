@@ -1,6 +1,6 @@
 """The golden models of all families as GGUF files: llama.cpp's greedy tokens are transformers'.
 
-usage: check_gguf_families.py AXTRAIN [SHARED/fixtures] [MODEL...]   (needs xllamacpp)
+usage: check_gguf_families.py AXTRAIN GOLDENS [MODEL...]   (needs xllamacpp; GOLDENS: build/goldens, which the tests make)
 
 Exit code 0: all equal; 1: not; 77: skipped, as the package is not installed."""
 import json
@@ -106,10 +106,10 @@ def check(axtrain, source):
 
 def main():
     axtrain = sys.argv[1]
-    fixtures = sys.argv[2] if len(sys.argv) > 2 else "../shared/fixtures"
+    goldens = sys.argv[2]
     bad = 0
     for name in sys.argv[3:] or MODELS:
-        equal, n, off = check(axtrain, f"{fixtures}/models/{name}")
+        equal, n, off = check(axtrain, f"{goldens}/models/{name}")
         print(f"{name}: {equal} of {n} prompts have transformers' tokens, log-probs within "
               f"{off:.1g}", flush=True)
         bad += equal < n

@@ -1,7 +1,7 @@
 """Random models of every kind, written as GGUF by the reference package and converted by us: the
 folder must give transformers the logits of the original, and the tokenizer its ids.
 
-usage: check_gguf_models.py AXTRAIN [SHARED/fixtures]   (needs torch, transformers, gguf)
+usage: check_gguf_models.py AXTRAIN GOLDENS   (needs torch, transformers, gguf; GOLDENS: build/goldens, which the tests make)
 
 Exit code 0: all equal; 1: not; 77: skipped, as a package is not installed."""
 import json
@@ -80,7 +80,7 @@ def rope_factors(config, inv_freq):
     return (plain / inv_freq).numpy().astype(np.float32)
 
 
-def write_gguf(path, kind, model, changes, rope, tensor_type, fixtures):
+def write_gguf(path, kind, model, changes, rope, tensor_type, goldens):
     """Returns the values that the file holds, by HF name."""
     config = model.config
     w = gguf.GGUFWriter(path, kind)
@@ -102,7 +102,7 @@ def write_gguf(path, kind, model, changes, rope, tensor_type, fixtures):
         w.add_rope_scaling_factor(rope["factor"])
         if "original_max_position_embeddings" in rope:
             w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
-    add_vocab(w, vocab_name(kind, config), fixtures)
+    add_vocab(w, vocab_name(kind, config), goldens)
     if rope and rope["rope_type"] == "llama3":
         w.add_tensor("rope_freqs.weight", rope_factors(config, model.model.rotary_emb.inv_freq))
     quant = gguf.GGMLQuantizationType[tensor_type]
@@ -136,8 +136,8 @@ def vocab_name(kind, config):
     return "sp_bpe_legacy" if config.tie_word_embeddings else "llama3_style"
 
 
-def add_vocab(w, name, fixtures):
-    with open(f"{fixtures}/tokenizer/{name}/tokenizer.json", encoding="utf-8") as f:
+def add_vocab(w, name, goldens):
+    with open(f"{goldens}/tokenizer/{name}/tokenizer.json", encoding="utf-8") as f:
         t = json.load(f)
     merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
     tokens = {i: s for s, i in t["model"]["vocab"].items()}
@@ -164,12 +164,12 @@ def add_vocab(w, name, fixtures):
     w.add_token_types([types[i] for i in ids])
 
 
-def check_tokenizer(folder, name, fixtures):
+def check_tokenizer(folder, name, goldens):
     """Ids and decoded text of the golden cases whose text has none of what GGUF cannot say: normal
     forms, and tokens that eat blanks."""
-    with open(f"{fixtures}/tokenizer/{name}/cases.json", encoding="utf-8") as f:
+    with open(f"{goldens}/tokenizer/{name}/cases.json", encoding="utf-8") as f:
         cases = json.load(f)["cases"]
-    with open(f"{fixtures}/tokenizer/{name}/tokenizer.json", encoding="utf-8") as f:
+    with open(f"{goldens}/tokenizer/{name}/tokenizer.json", encoding="utf-8") as f:
         odd = [a["content"] for a in json.load(f)["added_tokens"]
                if a["lstrip"] or a["rstrip"] or a["single_word"] or a["normalized"]]
     tok = AutoTokenizer.from_pretrained(folder)
@@ -186,14 +186,14 @@ def check_tokenizer(folder, name, fixtures):
     return tried, wrong
 
 
-def run(axtrain, fixtures, kind, changes, rope, tensor_type):
+def run(axtrain, goldens, kind, changes, rope, tensor_type):
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as tmp:
         model = AutoModelForCausalLM.from_config(config_of(kind, changes, rope)).eval()
         with torch.no_grad():
             for name, p in model.named_parameters():
                 p.copy_(torch.randn_like(p) * 0.05 + (1.0 if "norm" in name else 0.0))
-        stored = write_gguf(f"{tmp}/m.gguf", kind, model, changes, rope, tensor_type, fixtures)
+        stored = write_gguf(f"{tmp}/m.gguf", kind, model, changes, rope, tensor_type, goldens)
         model.load_state_dict(stored, strict=False)
         subprocess.run([axtrain, "convert", f"{tmp}/m.gguf", f"{tmp}/hf", "--to", "hf", "--dtype",
                         "float32"], check=True, stdout=subprocess.DEVNULL)
@@ -203,7 +203,7 @@ def run(axtrain, fixtures, kind, changes, rope, tensor_type):
         ids = torch.randint(0, 512, (2, 300))
         with torch.no_grad():
             off = (got.eval()(ids).logits - model(ids).logits).abs().max().item()
-        tried, wrong = check_tokenizer(f"{tmp}/hf", vocab_name(kind, got.config), fixtures)
+        tried, wrong = check_tokenizer(f"{tmp}/hf", vocab_name(kind, got.config), goldens)
         ok = not unequal and off < 1e-5 and not any(info.values()) and wrong == 0
         print(f"{'ok    ' if ok else 'DIFFER'} {kind} {tensor_type} {changes} "
               f"{rope['rope_type'] if rope else ''}: {len(stored)} tensors, {len(unequal)} unequal, "
@@ -214,11 +214,11 @@ def run(axtrain, fixtures, kind, changes, rope, tensor_type):
 
 def main():
     axtrain = os.path.abspath(sys.argv[1])
-    fixtures = sys.argv[2] if len(sys.argv) > 2 else "../shared/fixtures"
+    goldens = sys.argv[2]
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(2)
     print(f"transformers {transformers.__version__}")
-    return 0 if all([run(axtrain, fixtures, *case) for case in CASES]) else 1
+    return 0 if all([run(axtrain, goldens, *case) for case in CASES]) else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The cache of the hub, in both directions, against the huggingface_hub that is installed.
 
-    python check_hub.py AXTRAIN SHARED/fixtures/models
+    python check_hub.py AXTRAIN GOLDENS/models
 
 A hub of this script's own serves a tiny model (large files by LFS) and a data set. What `axtrain
 fetch` writes, snapshot_download(local_files_only=True) must find, file by file, and

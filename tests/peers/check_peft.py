@@ -1,7 +1,7 @@
 """PEFT folders in both directions and merges, against the PEFT that is installed.
 
     tools/test-peers BUILD_DIR [WORD…]
-    python check_peft.py AXTRAIN PEFT_TOOL SHARED/fixtures/models [WORD…]
+    python check_peft.py AXTRAIN PEFT_TOOL GOLDENS/models [WORD…]
 
 For each base model and kind of adapter (those whose name has one of the words, if any are given):
 PEFT makes one with random weights and writes it with the logits and the loss it computes;

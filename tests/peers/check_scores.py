@@ -1,7 +1,7 @@
 """Reward models and process reward models in both directions, against the transformers and PEFT that
 are installed.
 
-    python check_scores.py AXTRAIN SHARED/fixtures [WORD…]
+    python check_scores.py AXTRAIN GOLDENS [WORD…]
 
 For each model and kind of head (those whose name has one of the words, if any are given): the folder
 that transformers writes, and the adapter that PEFT writes, must give `axtrain eval --task` the scores
@@ -119,10 +119,10 @@ def random_head(model):
     return model
 
 
-def check(axtrain, fixtures, name, head, tmp):
-    base = fixtures / "models" / name
+def check(axtrain, goldens, name, head, tmp):
+    base = goldens / "models" / name
     tok = transformers.AutoTokenizer.from_pretrained(base)
-    data = fixtures / HEADS[head]["data"]
+    data = goldens / HEADS[head]["data"]
     rows = [json.loads(line) for line in data.read_text().splitlines()[:8]]
     settings = {**HEADS[head], "base": base, "data": data}
     torch.manual_seed(1)
@@ -160,7 +160,7 @@ def check(axtrain, fixtures, name, head, tmp):
 
 
 def main():
-    axtrain, fixtures, words = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
+    axtrain, goldens, words = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
     print(f"transformers {transformers.__version__}")
     good = True
     for name in MODELS:
@@ -170,7 +170,7 @@ def main():
                 continue
             with tempfile.TemporaryDirectory() as tmp:
                 try:
-                    for what, worst in check(axtrain, fixtures, name, head, pathlib.Path(tmp)):
+                    for what, worst in check(axtrain, goldens, name, head, pathlib.Path(tmp)):
                         bad = not worst <= TOLERANCE
                         good = good and not bad
                         print(f"{'DIFFER' if bad else 'ok    '} {case}, {what}: {worst:.2g}")

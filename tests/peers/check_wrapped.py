@@ -1,7 +1,7 @@
 """Models with a vision tower, against transformers and PEFT.
 
     tools/test-peers BUILD_DIR [WORD…]
-    python check_wrapped.py AXTRAIN SHARED/fixtures/models [WORD…]
+    python check_wrapped.py AXTRAIN GOLDENS/models [WORD…]
 
 For each class (those whose model_type has one of the words, if any are given): transformers makes a
 tiny model with random weights, saves it in one file or several and computes logits and gradients on

@@ -1,4 +1,4 @@
-/* kernels/cuda/cublaslt.h beside the library's own header (CUDA_INCLUDE in the Makefile). The compiler does
+/* kernels/cuda/cublaslt.h beside the library's own header (make CUDA_INCLUDE=FOLDER). The compiler does
  * it. */
 #undef AX_CUDA_EMULATED /* the types of CUDA's own runtime */
 

@@ -1,7 +1,7 @@
-"""Training in 8-bit floats in PyTorch, from the formulas: fixtures/models/llama on one sequence, three steps of SGD, float32.
+"""Training in 8-bit floats in PyTorch, from the formulas: tests/goldens/models/llama on one sequence, three steps of SGD, float32.
 Prints loss and gradient norm of each step, which tests/cmd/test_fp8.c has.
 
-    python tests/peers/fp8_train.py SHARED
+    python tests/peers/fp8_train.py GOLDENS     # build/goldens, which the tests make
 """
 import sys
 
@@ -37,7 +37,7 @@ class Product(torch.autograd.Function):
 
 def run(recipe, grad, skip):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(sys.argv[1] + "/fixtures/models/llama", attn_implementation="eager").float()
+    model = AutoModelForCausalLM.from_pretrained(sys.argv[1] + "/models/llama", attn_implementation="eager").float()
     for layer in list(model.model.layers)[skip:]:
         for linear in [m for m in layer.modules() if isinstance(m, torch.nn.Linear)]:
             linear.forward = lambda x, l=linear: Product.apply(x.flatten(0, -2), l.weight, recipe, grad).view(*x.shape[:-1], -1)

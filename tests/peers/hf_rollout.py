@@ -25,7 +25,7 @@ tok = AutoTokenizer.from_pretrained(a.model)
 tok.padding_side = "left"
 tok.pad_token = tok.pad_token or tok.eos_token
 with open(a.data) as f:
-    rows = [json.loads(line)["question"] for line in f][: a.prompts]
+    rows = [json.loads(line)["messages"][0]["content"] for line in f][: a.prompts]
 x = tok(rows, return_tensors="pt", padding=True)
 n = a.prompts * a.samples * a.new
 best = 0.0

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times the data side: rows → template → tokens → packed rows, beside the HF `tokenizers` library.
 
-    python3 tests/peers/measure_data.py --model DIR [--gsm8k FILE] [--work DIR] [--mb 200] [--rounds 3]
+    python3 tests/peers/measure_data.py --model DIR [--work DIR] [--mb 200] [--rounds 3]
 
 DIR holds a tokenizer.json with a chatml template (SmolLM2's, from `axtrain convert`). Makes the data in --work, runs
 axtrain and the library in turn, and prints a Markdown table: MB of the input file per second of wall time, CPU seconds,
@@ -60,14 +60,6 @@ def write_synthetic(path, size):
                     text = " ".join(sentence(r, vocabulary) for _ in range(r.randint(1, most)))
                     turns.append({"role": role, "content": text})
             f.write(json.dumps({"messages": turns}, ensure_ascii=False) + "\n")
-
-
-def write_gsm8k(source, path):
-    with open(source, encoding="utf-8") as f, open(path, "w", encoding="utf-8") as out:
-        for line in f:
-            row = json.loads(line)
-            turns = [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]
-            out.write(json.dumps({"messages": turns}, ensure_ascii=False) + "\n")
 
 
 def run(command, env=None):
@@ -155,18 +147,17 @@ def measure(name, path, model, work, rounds):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--model", required=True)
-    p.add_argument("--gsm8k", default=os.environ.get("AXTRAIN_SHARED", "../shared") + "/data/gsm8k_train.jsonl")
     p.add_argument("--work", default="/tmp/axtrain-measure")
     p.add_argument("--mb", type=int, default=200)
     p.add_argument("--rounds", type=int, default=3)
     o = p.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.makedirs(o.work, exist_ok=True)
-    gsm8k, synthetic = f"{o.work}/gsm8k.jsonl", f"{o.work}/synthetic-{o.mb}.jsonl"
-    write_gsm8k(o.gsm8k, gsm8k)
+    problems, synthetic = f"{o.work}/problems.jsonl", f"{o.work}/synthetic-{o.mb}.jsonl"
+    subprocess.run([AXTRAIN, "problems", "--rows", "7473", "-o", problems], check=True)
     if not os.path.exists(synthetic):
         write_synthetic(synthetic, o.mb * 1000000)
-    tables = [measure("GSM8K", gsm8k, o.model, o.work, o.rounds),
+    tables = [measure("problems", problems, o.model, o.work, o.rounds),
               measure(f"synthetic chat, {o.mb} MB", synthetic, o.model, o.work, 1)]
     print("| data | axtrain, MB/s | CPU s per 100 MB | peak MiB | tokenizers, MB/s | CPU s per 100 MB | ratio |")
     print("|---|---|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-/* kernels/cuda/nccl_api.h beside the library's own header (NCCL_INCLUDE in the Makefile). The compiler does
+/* kernels/cuda/nccl_api.h beside the library's own header (make CUDA_INCLUDE=FOLDER). The compiler does
  * it. */
 #undef AX_CUDA_EMULATED /* the types of CUDA's own runtime */
 

@@ -1,7 +1,7 @@
-"""Training for a scheme with the embedding and the head in PyTorch, from the formulas: fixtures/models/llama on one
+"""Training for a scheme with the embedding and the head in PyTorch, from the formulas: tests/goldens/models/llama on one
 sequence, three steps of SGD, float32. Prints loss and gradient norm of each step, which tests/cmd/test_qat.c has.
 
-    python tests/peers/qat_ends.py SHARED
+    python tests/peers/qat_ends.py GOLDENS     # build/goldens, which the tests make
 """
 import sys
 
@@ -58,7 +58,7 @@ SCHEMES = {"int4": (int4, lambda x: x), "int8-int8": (int8, int8_token),
 
 def run(scheme, embedding, head, tied):
     weight, inputs = SCHEMES[scheme]
-    model = AutoModelForCausalLM.from_pretrained(sys.argv[1] + "/fixtures/models/" + tied, attn_implementation="eager").float()
+    model = AutoModelForCausalLM.from_pretrained(sys.argv[1] + "/models/" + tied, attn_implementation="eager").float()
     for linear in [m for m in model.model.modules() if isinstance(m, torch.nn.Linear)] + [model.lm_head] * head:
         linear.forward = lambda x, l=linear: torch.nn.functional.linear(inputs(x), weight(l.weight), l.bias)
     if embedding:

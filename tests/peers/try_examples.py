@@ -1,7 +1,7 @@
 """Tries a folder of training configurations written for other programs: each is run for two steps
 on a tiny random model of the architecture that it names, with rows of the shape that it asks for.
 
-    try_examples.py FOLDER [--shared DIR] [--axtrain BIN] [--jobs N] [--why]
+    try_examples.py FOLDER [--axtrain BIN] [--jobs N] [--why]
 
 Prints one line for each file: trained; stopped (a key that this program does not support yet, with
 its name); refused (a mistake that the file would have to correct); or failed (it should have run
@@ -20,6 +20,8 @@ import tempfile
 
 import yaml
 
+GOLDENS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../goldens")
+
 SIZES = {
     "vocab_size": 640, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
@@ -35,7 +37,7 @@ OTHERS = re.compile(
     r"|magistral-small-2509|command|deepseek|glm|lfm|granite|nemotron|olmo|apertus|seed-oss|mimo"
     r"|smolvlm|stablelm|starcoder|dbrx|mpt|redpajama|btlm|cerebras|replit|xgen|trinity|afm|kimi"
     r"|minimax|hunyuan|internvl|paddleocr|c4ai|arctic")
-FAMILIES = [  # pattern, model_type, fixture of the tokenizer, further members of config.json
+FAMILIES = [  # pattern, model_type, golden model of the tokenizer, further members of config.json
     (r"mixtral", "mixtral", "mistral", EXPERTS),
     (r"mistral|magistral|devstral|ministral", "mistral", "mistral", {}),
     (r"qwen3-.*a\d+b", "qwen3_moe", "qwen3", EXPERTS),
@@ -58,9 +60,9 @@ def architecture(model_type):
             "qwen2": "Qwen2", "llama": "Llama"}[model_type] + "ForCausalLM"
 
 
-def make_model(where, fam, shared):
+def make_model(where, fam):
     _, model_type, tokenizer, more = fam
-    source = os.path.join(shared, "fixtures", "models", tokenizer)
+    source = os.path.join(GOLDENS, "models", tokenizer)
     os.makedirs(where)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         if os.path.exists(os.path.join(source, name)):
@@ -168,7 +170,7 @@ def try_file(path, args):
     if fam is None:
         return "other architecture", str(cfg.get("base_model"))
     with tempfile.TemporaryDirectory() as where:
-        make_model(os.path.join(where, "model"), fam, args.shared)
+        make_model(os.path.join(where, "model"), fam)
         code, out, err = run(args.axtrain, "sft", path, *localise(cfg, where))
     ok = code == 0 and "trained 2 of 2 steps" in out
     return ("trained", fam[1]) if ok else ("failed", complaint(err) or out[-200:])
@@ -178,7 +180,6 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("folder")
     p.add_argument("--axtrain", default="build/axtrain")
-    p.add_argument("--shared", default=os.environ.get("AXTRAIN_SHARED", "../shared"))
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--why", action="store_true", help="print reasons with the files of each")
     args = p.parse_args()
