@@ -122,7 +122,7 @@ TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDEN_FILES)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
-.PHONY: all help bootstrap demo test test-all test-arm check format docs fuzz bench-peers goldens mutate clean tests-built
+.PHONY: all help bootstrap demo test peers test-peers test-all test-arm check format docs fuzz bench-peers goldens mutate clean tests-built
 .PHONY: install uninstall dist wheel bundle kernels gpu-check gpu-bench
 all: $(BIN) $(SHIM) ## build axtrain
 
@@ -307,6 +307,13 @@ test: ## build and run every test (≤ 10 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j$$(nproc) tests-built
 	@tools/run-tests $(BUILD) $(TEST_BIN)
 
+peers: ## install what test-peers compares with: PyTorch, transformers, PEFT (a few GB)
+	@tools/bootstrap build test peers
+	@tools/make-peers
+
+test-peers: $(if $(AXTRAIN_PYTHON),,peers) ## comparison with PyTorch, transformers, PEFT
+	@tools/test-peers $(BUILD)
+
 test-all: ## sanitizers, both compilers, masked CPUs, sweeps, PEFT, fuzzing (≤ 60 minutes)
 	@tools/bootstrap build test lint dist
 	@tools/test-all
@@ -338,9 +345,9 @@ build-fuzz/%: tests/fuzz/%.c FORCE
 
 FORCE:
 
-bench-peers: $(BIN) ## PyTorch, TRL, transformers, llama.cpp alternating with axtrain: MODEL=folder, PAIRS=5, AXTRAIN_PYTHON
+bench-peers: $(BIN) $(if $(AXTRAIN_PYTHON),,peers) ## PyTorch, TRL, transformers, llama.cpp alternating with axtrain: MODEL=folder, PAIRS=5, AXTRAIN_PYTHON
 	@test -n "$(MODEL)" || { echo "name a model folder: make bench-peers MODEL=smollm2/"; exit 2; }
-	$(or $(AXTRAIN_PYTHON),python3) tests/peers/bench_peers.py $(BIN) "$(MODEL)" --pairs $(or $(PAIRS),5) $(if $(PARTS),--parts $(PARTS)) --table docs/results/cpu.md
+	$(or $(AXTRAIN_PYTHON),$(HOME)/.local/lib/axtrain/peers/bin/python) tests/peers/bench_peers.py $(BIN) "$(MODEL)" --pairs $(or $(PAIRS),5) $(if $(PARTS),--parts $(PARTS)) --table docs/results/cpu.md
 
 goldens: ## make tests/goldens again with PyTorch, transformers and TRL, and compare (Python 3.11; minutes)
 	@BUILD=$(BUILD) tests/goldens/make/run $(if $(ONLY),--only $(ONLY))
