@@ -17,7 +17,7 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 SANITIZE ?=
-ARM := $(findstring aarch64,$(shell $(CC) -dumpmachine))
+ARM := $(findstring aarch64,$(shell $(CC) -dumpmachine 2>/dev/null))
 TEST_ROOMS ?= *
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
@@ -51,7 +51,7 @@ DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
 DTAGS := $(if $(SANITIZE),--disable-new-dtags,--enable-new-dtags)
 # Libgomp is linked statically, if possible, so that main.c can set how long it spins. (ThreadSanitizer's
 # build replaces functions of the shared one.)
-GOMP := $(if $(findstring thread,$(SANITIZE))$(findstring clang,$(CC)),,$(filter /%,$(shell $(CC) -print-file-name=libgomp.a)))
+GOMP := $(if $(findstring thread,$(SANITIZE))$(findstring clang,$(CC)),,$(filter /%,$(shell $(CC) -print-file-name=libgomp.a 2>/dev/null)))
 LDFLAGS := $(if $(GOMP),,$(OMP)) $(SAN) -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN:$$ORIGIN/../lib/axtrain'
 LIBS := jansson yaml pcre2-8 utf8proc zstd z
 LDLIBS := $(LIBS:%=-l%) $(if $(GOMP),-l:libgomp.a) -lm -ldl

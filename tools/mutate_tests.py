@@ -98,7 +98,9 @@ class Bench:
         print(f"building {build.folder.name} ({' '.join(build.make)})", flush=True)
         helpers = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.o')}"
                    for p in sorted(self.tree.glob("tests/*.c"))]
-        mains = {"axtrain": f"../{build.folder.name}/main.o"}
+        helpers.append(f"../{build.folder.name}/tests/goldens/libgoldens.a")
+        mains = {name: f"../{build.folder.name}/{main}.o"
+                 for name, main in (("axtrain", "main"), ("tests/goldens/replay", "tests/goldens/replay"))}
         mains |= {test: f"../{build.folder.name}/tests/{test}.o" for test in self.tests}
         stubs = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.so')}"
                  for p in sorted(self.tree.glob("tests/*/stub_*.c"))]
@@ -117,7 +119,7 @@ class Bench:
         self.link(build, out / "libaxtrain.so", [*BESIDE, "-Wl,--whole-archive", library, "-Wl,--no-whole-archive"])
 
         def link(name):
-            up, more = ("$ORIGIN/..", [*helpers, "-lcmocka"]) if "/" in name else ("$ORIGIN", [])
+            up, more = "/".join(["$ORIGIN", *[".."] * name.count("/")]), [*helpers, "-lcmocka"] if "/" in name else []
             self.link(build, out / name, [mains[name], *more, f"-L{out}", f"-Wl,-rpath,{up}", "-laxtrain"])
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -126,7 +128,7 @@ class Bench:
     def link(self, build, out, words):
         inputs = [self.tree / w for w in words if not w.startswith("-")]
         if not out.exists() or any(i.stat().st_mtime > out.stat().st_mtime for i in inputs):
-            out.parent.mkdir(exist_ok=True)
+            out.parent.mkdir(parents=True, exist_ok=True)
             out.unlink(missing_ok=True)  # workers have links to it
             self.call([build.cc, *build.link_flags, "-o", out, *words, *LIBS], self.tree)
 
