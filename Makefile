@@ -21,8 +21,17 @@ ARM := $(findstring aarch64,$(shell $(CC) -dumpmachine 2>/dev/null))
 TEST_ROOMS ?= *
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
-# Sanitizers find the same at -O1, which compiles in two thirds of the time.
-OPT ?= $(if $(SANITIZE),-O1,-O2) -g
+# Sanitizers find the same at -O1, which compiles in two thirds of the time. Tests do as well, and lines (-g1) are
+# all that people ask of a sanitized object, and of a kernel at -O3: a third less again.
+ifeq ($(origin OPT),undefined)
+OPT := $(if $(SANITIZE),-O1 -g1,-O2 -g)
+TEST_OPT := -O1 -g1
+VEC_OPT := $(if $(SANITIZE),-O1,-O3) -g1
+EMULATED_OPT := -O1 -g1
+endif
+TEST_OPT ?= $(OPT)
+VEC_OPT ?= $(OPT) $(if $(SANITIZE),,-O3)
+EMULATED_OPT ?= $(OPT) $(if $(SANITIZE),,-O1)
 # Only for parallel/comm_gloo.cpp and kernels/cuda/cudnn_shim.cpp: the C++ compiler that matches CC. They are
 # built as separate libraries, so that only who uses them needs Gloo, cuDNN and the C++ library.
 CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(subst gcc,g++,$(CC)))
@@ -177,7 +186,8 @@ define compile_isa
 $(BUILD)/kernels/cpu/vec/%.$(1).o: kernels/cpu/vec/%.c
 	@mkdir -p $$(@D)
 	@echo "CC $$< ($(1))"
-	$$(call compile,$$(CC) $$(CPPFLAGS) $$(CFLAGS) $(if $(SANITIZE),,-O3) $$(ISA_$(1)) -DAX_ISA=$(1) -DAX_ISA_$(1))
+	$$(call compile,$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(ISA_$(1)) -DAX_ISA=$(1) -DAX_ISA_$(1))
+$(BUILD)/kernels/cpu/vec/%.$(1).o: OPT = $$(VEC_OPT)
 endef
 $(foreach isa,$(ISAS) $(TILE_ISAS),$(eval $(call compile_isa,$(isa))))
 
@@ -186,6 +196,8 @@ $(BUILD)/%.o: %.c
 	@echo "CC $<"
 	$(call compile,$(CC) $(CPPFLAGS) $(CFLAGS))
 
+$(BUILD)/tests/%.o: OPT = $(TEST_OPT)
+$(BUILD)/emulated/%.o $(BUILD)/emulated-sanitized/%.o: OPT = $(EMULATED_OPT)
 $(BUILD)/cmd/train/tracker.o: cmd/train/tracker.py
 $(BUILD)/data/sandbox/snapshot.o: data/sandbox/harness.py
 $(BUILD)/data/reward/outside.o: data/reward/python.py
@@ -244,7 +256,7 @@ $(BUILD)/emulated-sanitized/%.c.o: %.c
 $(BUILD)/emulated-sanitized/%.o: %
 	@mkdir -p $(@D)
 	@echo "CXX $< (emulated, sanitized)"
-	$(call compile,$(CXX) -x c++ $(CPPFLAGS) $(EMULATED) $(EMULATED_CXXFLAGS) -O1 $(EMULATED_SAN))
+	$(call compile,$(CXX) -x c++ $(CPPFLAGS) $(EMULATED) $(EMULATED_CXXFLAGS) $(EMULATED_SAN))
 
 # axtrain as it is, but with the emulated backend in front of the library's: for tests.
 $(BUILD)/axtrain-emulated: $(BUILD)/main.o $(addprefix $(BUILD)/emulated/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
