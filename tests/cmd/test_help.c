@@ -13,15 +13,6 @@
 
 /* ---- running shells ---- */
 
-static bool have(const char *program) {
-    char command[64];
-    snprintf(command, sizeof command, "command -v %s >/dev/null", program);
-    if (system(command) == 0)
-        return true;
-    print_message("skipped: there is no %s\n", program);
-    return false;
-}
-
 /* The output of a shell command, which must succeed; each line ends with '|' in the result. */
 static const char *shell(const char *command) {
     static char out[1 << 16];
@@ -222,17 +213,13 @@ static void the_man_page_is_clean(void **state) {
         fail_msg("docs/axtrain.1 is stale: make docs");
     ax_free(kept);
     ax_buf_free(&b);
-    if (have("mandoc")) {
-        snprintf(command, sizeof command, "mandoc -T lint -W warning %s", in_scratch("axtrain.1"));
-        assert_string_equal(shell(command), "");
-    }
-    if (have("man")) {
-        snprintf(command, sizeof command, "LC_ALL=C.UTF-8 MANPAGER=cat man -l --warnings %s 2>&1",
-                 in_scratch("axtrain.1"));
-        const char *page = shell(command);
-        assert_non_null(strstr(page, "EXIT STATUS"));
-        assert_null(strstr(page, "warning"));
-    }
+    snprintf(command, sizeof command, "mandoc -T lint -W warning %s", in_scratch("axtrain.1"));
+    assert_string_equal(shell(command), "");
+    snprintf(command, sizeof command, "LC_ALL=C.UTF-8 MANPAGER=cat man -l --warnings %s 2>&1",
+             in_scratch("axtrain.1"));
+    const char *page = shell(command);
+    assert_non_null(strstr(page, "EXIT STATUS"));
+    assert_null(strstr(page, "warning"));
 }
 
 /* ---- bash ---- */
@@ -396,7 +383,6 @@ static void values_that_are_offered(void **state) {
 static void zsh_takes_the_script(void **state) {
     (void)state;
     char command[600];
-    assert_true(have("zsh"));
     put_script("_axtrain", ax_completion_zsh);
     snprintf(command, sizeof command, "zsh -f -n %s 2>&1", in_scratch("_axtrain"));
     assert_string_equal(shell(command), "");
@@ -426,7 +412,6 @@ static const char *fish(const char *line) {
 
 static void fish_completes(void **state) {
     (void)state;
-    assert_true(have("fish"));
     put_script("axtrain.fish", ax_completion_fish);
     static const struct {
         const char *line, *offers;
