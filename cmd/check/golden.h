@@ -1,48 +1,21 @@
 /* `axtrain check golden`: compares our results with files from the reference implementations.
  *
- * A report collects, per group ("logits", "gradients" …), the worst figure and its tolerance.
- *
- * Reading order: golden.c (the report), golden_model.c (a model folder) with golden_forward.c,
+ * Reading order: golden.c (golden tensors), golden_model.c (a model folder) with golden_forward.c,
  * golden_train.c, golden_generate.c, golden_lora.c; golden_files.c (other golden files),
- * golden_lm_eval.c (evaluation tasks). Meshes compared with one rank: mesh_command.c, mesh.c,
- * mesh_launch.c. */
+ * golden_lm_eval.c (evaluation tasks). */
 #ifndef AX_CMD_CHECK_GOLDEN_H
 #define AX_CMD_CHECK_GOLDEN_H
 
 #include "base/json.h"
 #include "ckpt/hf/safetensors.h"
 #include "cmd/args.h"
+#include "cmd/check/report.h"
 #include "kernels/queue.h"
 
-#define AX_GOLDEN_MAX_GROUPS 64
-
-struct ax_golden_group {
-    char name[80];
-    double worst, tolerance; /* passes if worst ≤ tolerance */
-    char where[96];          /* location of the worst figure */
-    char first[96];          /* location of the first one beyond its tolerance */
-};
-
-struct ax_golden_report {
-    char title[4352]; /* title of the following lines */
-    int n;
-    struct ax_golden_group groups[AX_GOLDEN_MAX_GROUPS];
-    int checked, failed, absent; /* totals over everything printed */
-};
-
-/* Records a figure; NaN counts as infinite. */
-void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double tolerance,
-                    const char *where);
 /* Records a missing optional file: reported, not failed. */
 void ax_golden_absent(struct ax_golden_report *r, const char *file);
 /* A check that could not run (prints its error text): failed. */
 void ax_golden_error(struct ax_golden_report *r, const char *what);
-/* Prints the groups collected under `title` to stdout and clears them. */
-void ax_golden_flush(struct ax_golden_report *r);
-
-/* AX_ERR_CONFIG lists the backends for users; "far", for tests, is accepted too. */
-enum ax_status ax_check_backend(const char *name);
-
 struct ax_golden_options {
     const char *backend; /* see ax_check_backend */
     const char *dtype;   /* NULL: float32, plus bfloat16 if bf16.json exists; on ref float64 */
@@ -89,8 +62,7 @@ enum ax_status ax_golden_values(struct ax_queue *q, const struct ax_tensor *t, d
 
 /* The worse of two differences: the larger one, and a NaN rather than any number (fmax drops it). */
 double ax_golden_worse(double a, double b);
-/* max |a − b|, and ‖a − b‖ / ‖b‖ (0 when both are zero, inf when only b is). */
+/* max |a − b| */
 double ax_golden_max_abs(const double *a, const double *b, int64_t n);
-double ax_golden_rel_norm(const double *a, const double *b, int64_t n);
 
 #endif

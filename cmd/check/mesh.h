@@ -9,7 +9,7 @@
 #ifndef AX_CMD_CHECK_MESH_H
 #define AX_CMD_CHECK_MESH_H
 
-#include "cmd/check/golden.h"
+#include "cmd/check/report.h"
 #include "optim/step.h"
 
 struct ax_mesh_check {
