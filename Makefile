@@ -126,8 +126,11 @@ SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so) \
 
 TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard $(TEST_ROOMS:%=tests/%/test_*.c)))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
-GOLDEN_FILES := $(patsubst %,$(BUILD)/tests/goldens/%.o,mirror weights)
-TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDEN_FILES)
+# What compares with goldens, and finds them: a library, of which each test takes what it needs.
+GOLDEN_SRC := $(filter-out %/replay.c tests/goldens/test_%.c,$(wildcard tests/goldens/*.c))
+REPLAY := $(BUILD)/tests/goldens/replay
+GOLDENS := $(BUILD)/tests/goldens/libgoldens.a
+TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDENS)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
@@ -213,6 +216,10 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(TEST_LIB)
 	$(Q)$(CC) $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN/../..' -o $@ $< $(TEST_HELP) \
 	    $(TEST_LIB) -lcmocka $(LIBS:%=-l%) -lm -ldl
 $(TEST_BIN): | $(SHIM)
+$(GOLDENS): $(GOLDEN_SRC:%.c=$(BUILD)/%.o)
+	@rm -f $@
+	@ar rcs $@ $^
+$(filter $(BUILD)/tests/goldens/%,$(TEST_BIN)): | $(REPLAY)
 
 # Stubs of DuckDB's library, and of libaxtrain-gloo.so of another version.
 $(BUILD)/tests/data/test_duckdb: $(BUILD)/tests/data/stub_duckdb.so
@@ -275,10 +282,10 @@ $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tes
 # Some of them for a GPU.
 GPU_TESTS := test_ops test_graphs test_train
 $(BUILD)/gpu/test_graphs: $(BUILD)/tests/tiny.o
-$(BUILD)/gpu/%: tests/cuda/%.c $(BUILD)/tests/golden_files.o $(GOLDEN_FILES) $(LIB)
+$(BUILD)/gpu/%: tests/cuda/%.c $(BUILD)/tests/golden_files.o $(GOLDENS) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
-	$(Q)$(CC) $(CPPFLAGS) $(addprefix -isystem ,$(CUDA_HOME:%=%/include)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LIB) -lcmocka $(LDLIBS)
+	$(Q)$(CC) $(CPPFLAGS) $(addprefix -isystem ,$(CUDA_HOME:%=%/include)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(GOLDENS) $(LIB) -lcmocka $(LDLIBS)
 gpu-check: all $(GPU_TESTS:%=$(BUILD)/gpu/%) ## on a GPU: ops, goldens, trainings, compute-sanitizer
 	@tools/gpu-check $(BUILD)
 gpu-bench: all ## on a GPU: speeds
@@ -312,7 +319,7 @@ wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the comma
 	@tools/make-wheel $(DIST)/$(RELEASE) $(VERSION) $(EPOCH) $(DIST)
 	@tools/check-wheel $(DIST)/axtrain-$(VERSION)-*.whl
 
-tests-built: $(BIN) $(SHIM) $(TEST_BIN)
+tests-built: $(BIN) $(SHIM) $(REPLAY) $(TEST_BIN)
 
 test: ## build and run every test (≤ 10 minutes on 2 cores)
 	@tools/bootstrap build test parquet sandbox-parts smollm2

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/mem.h"
-#include "cmd/check/golden_labels.h"
+#include "tests/goldens/labels.h"
 #include "optim/policy.h"
 #include "optim/step.h"
 #include "tests/tiny.h"

@@ -1,0 +1,54 @@
+/* Loading golden tensors, and comparing them. */
+#include "tests/goldens/golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/transfer.h"
+
+void ax_golden_absent(struct ax_golden_report *r, const char *file) {
+    printf("  absent: %s\n", file);
+    r->absent++;
+}
+
+void ax_golden_error(struct ax_golden_report *r, const char *what) {
+    printf("  FAIL  %s: %s\n", what, ax_error_text());
+    r->checked++;
+    r->failed++;
+}
+
+enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
+                              struct ax_golden_tensor *out) {
+    *out = (struct ax_golden_tensor){0};
+    const struct ax_st_entry *e = ax_safetensors_find(st, name);
+    if (!e)
+        return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", st->path, name);
+    out->ndim = e->ndim;
+    memcpy(out->shape, e->shape, sizeof out->shape);
+    out->numel = e->numel;
+    AX_TRY(ax_alloc(&out->v, (size_t)e->numel, sizeof *out->v));
+    return ax_st_read(e, 0, e->numel, AX_F64, out->v);
+}
+
+void ax_golden_tensor_free(struct ax_golden_tensor *t) {
+    ax_free(t->v);
+    *t = (struct ax_golden_tensor){0};
+}
+
+enum ax_status ax_golden_values(struct ax_queue *q, const struct ax_tensor *t, double **out) {
+    AX_TRY(ax_alloc(out, (size_t)ax_tensor_numel(t), sizeof **out));
+    return ax_tensor_read(q, t, AX_F64, *out);
+}
+
+double ax_golden_worse(double a, double b) {
+    return b > a || isnan(b) ? b : a;
+}
+
+double ax_golden_max_abs(const double *a, const double *b, int64_t n) {
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++)
+        worst = ax_golden_worse(worst, fabs(a[i] - b[i]));
+    return worst;
+}
