@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tests/goldens/digest.h"
 #include "tests/goldens/model.h"
 #include "model/pass.h"
 
@@ -32,30 +33,53 @@ static void gather_rows(const struct ax_golden_docs *d, const struct ax_golden_t
     }
 }
 
+/* The worst row's estimate of ‖got − golden‖, each of four projections. */
+static double worst_row(const double *got, const double *want, int64_t rows) {
+    double worst = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double sum = 0;
+        for (int64_t k = r * GOLDEN_ROW_PROJECTIONS; k < (r + 1) * GOLDEN_ROW_PROJECTIONS; k++)
+            sum += (got[k] - want[k]) * (got[k] - want[k]);
+        worst = ax_golden_worse(worst, sqrt(sum / GOLDEN_ROW_PROJECTIONS));
+    }
+    return worst;
+}
+
 /* Compares `got` [tokens][cols] with golden tensor `name`, if the file has it. */
 static enum ax_status compare(struct forward *f, const char *name, const char *group,
                               const double *got, int64_t cols, double tolerance) {
     struct ax_golden_tensor want = {0};
     if (!ax_safetensors_find(f->golden, name))
         return AX_OK;
-    double *rows = NULL;
-    const int64_t n = f->docs.tokens * cols;
+    double *rows = NULL, *projected = NULL;
     enum ax_status st;
-    AX_TRY_GOTO(ax_golden_read(f->golden, name, &want), st, done);
-    if (cols == 0 || want.numel % cols != 0 || want.shape[want.ndim - 1] != cols)
+    AX_TRY_GOTO(golden_read_form(f->golden, name, &want), st, done);
+    const bool by_row = want.form == GOLDEN_BY_ROW;
+    if (cols == 0 || want.numel % cols != 0 || want.shape[want.ndim - 1] != cols ||
+        want.form == GOLDEN_DIGESTED)
         AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s has a different width than the model",
                              f->golden->path, name),
                     st, done);
+    const int64_t kept = by_row ? GOLDEN_ROW_PROJECTIONS : cols, n = f->docs.tokens * kept;
     AX_TRY_GOTO(ax_alloc(&rows, (size_t)n, sizeof *rows), st, done);
-    gather_rows(&f->docs, &want, cols, rows);
+    gather_rows(&f->docs, &want, kept, rows);
+    if (by_row) {
+        AX_TRY_GOTO(ax_alloc(&projected, (size_t)n, sizeof *projected), st, done);
+        golden_row_digest(name, got, f->docs.tokens, cols, projected);
+        got = projected;
+    }
     char full[80];
     snprintf(full, sizeof full, "%s %s", f->label, group);
     if (f->c->qat)
         ax_golden_note(f->c->report, full, ax_golden_rel_norm(got, rows, n),
                        AX_GOLDEN_QAT_TOLERANCE, name);
     else
-        ax_golden_note(f->c->report, full, ax_golden_max_abs(got, rows, n), tolerance, name);
+        ax_golden_note(f->c->report, full,
+                       by_row ? worst_row(got, rows, f->docs.tokens)
+                              : ax_golden_max_abs(got, rows, n),
+                       tolerance, name);
 done:
+    ax_free(projected);
     ax_free(rows);
     ax_golden_tensor_free(&want);
     return st;

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "kernels/transfer.h"
+#include "tests/goldens/digest.h"
 
 void ax_golden_absent(struct ax_golden_report *r, const char *file) {
     printf("  absent: %s\n", file);
@@ -19,17 +20,29 @@ void ax_golden_error(struct ax_golden_report *r, const char *what) {
     r->failed++;
 }
 
-enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
-                              struct ax_golden_tensor *out) {
+enum ax_status golden_read_form(const struct ax_safetensors *st, const char *name,
+                                struct ax_golden_tensor *out) {
     *out = (struct ax_golden_tensor){0};
     const struct ax_st_entry *e = ax_safetensors_find(st, name);
     if (!e)
         return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", st->path, name);
+    out->name = e->name;
     out->ndim = e->ndim;
     memcpy(out->shape, e->shape, sizeof out->shape);
     out->numel = e->numel;
+    AX_TRY(golden_form_of(st, name, out));
     AX_TRY(ax_alloc(&out->v, (size_t)e->numel, sizeof *out->v));
     return ax_st_read(e, 0, e->numel, AX_F64, out->v);
+}
+
+enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
+                              struct ax_golden_tensor *out) {
+    AX_TRY(golden_read_form(st, name, out));
+    if (out->form == GOLDEN_FULL)
+        return AX_OK;
+    ax_golden_tensor_free(out);
+    return ax_error(AX_ERR_DATA, "%s: %s is a digest, but this check needs all of its values",
+                    st->path, name);
 }
 
 void ax_golden_tensor_free(struct ax_golden_tensor *t) {

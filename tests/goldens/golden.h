@@ -47,12 +47,19 @@ bool ax_golden_runs(struct ax_golden_report *r, const char *dir, const struct ax
 bool ax_golden_schedules(struct ax_golden_report *r, const char *dir,
                          const struct ax_golden_options *o);
 
+enum golden_form { GOLDEN_FULL, GOLDEN_DIGESTED, GOLDEN_BY_ROW }; /* digest.h */
+
 /* A golden tensor as doubles; owned. */
 struct ax_golden_tensor {
+    enum golden_form form;
+    const char *name; /* borrowed from the file */
     int ndim;
-    int64_t shape[AX_ST_MAX_DIMS], numel;
-    double *v;
+    int64_t shape[AX_ST_MAX_DIMS], numel; /* of what it stands for */
+    double *v;                            /* [numel], or its digest */
 };
+/* In any form, or in full: AX_ERR_DATA if the file has but a digest. */
+enum ax_status golden_read_form(const struct ax_safetensors *st, const char *name,
+                                struct ax_golden_tensor *out);
 enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
                               struct ax_golden_tensor *out);
 void ax_golden_tensor_free(struct ax_golden_tensor *t);

@@ -1,10 +1,10 @@
 /* An adapter folder with golden/: logits, loss, gradients, steps and merged weights. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "tests/goldens/digest.h"
 #include "tests/goldens/model.h"
 #include "model/adapter/merge.h"
 
@@ -17,21 +17,19 @@ static enum ax_status compare_merged(const struct ax_golden_case *c,
     const struct ax_st_entry *base = ax_hf_find(&c->hf, name);
     struct ax_golden_tensor w = {0};
     struct ax_merged merged = {0};
-    double *got = NULL, size = 0;
+    double *got = NULL;
     enum ax_status st;
     if (!base)
         return ax_error(AX_ERR_DATA, "%s: the base model has no tensor %s", want->path, name);
-    AX_TRY_GOTO(ax_golden_read(want, name, &w), st, done);
+    AX_TRY_GOTO(golden_read_form(want, name, &w), st, done);
     AX_TRY_GOTO(ax_merged_open(&merged, base, c->peft, AX_F64), st, done);
     if (w.numel != base->numel)
         AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s has a different size", want->path, name), st,
                     done);
     AX_TRY_GOTO(ax_alloc(&got, (size_t)w.numel, sizeof *got), st, done);
     AX_TRY_GOTO(ax_merged_read(&merged, 0, w.numel, got), st, done);
-    for (int64_t k = 0; k < w.numel; k++)
-        size = fmax(size, fabs(w.v[k]));
-    ax_golden_note(c->report, "merged weights (of the largest)",
-                   ax_golden_max_abs(got, w.v, w.numel) / size, MERGED_TOLERANCE, name);
+    const struct golden_figure f = golden_of_largest(&w, got, MERGED_TOLERANCE);
+    ax_golden_note(c->report, "merged weights (of the largest)", f.figure, f.tolerance, name);
 done:
     ax_free(got);
     ax_merged_close(&merged);
