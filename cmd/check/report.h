@@ -20,7 +20,8 @@ struct ax_golden_report {
     char title[4352]; /* title of the following lines */
     int n;
     struct ax_golden_group groups[AX_GOLDEN_MAX_GROUPS];
-    int checked, failed, absent; /* totals over everything printed */
+    int checked, failed;  /* totals over everything printed */
+    int absent, left_out; /* files that are not there; those without which a check was left out */
 };
 
 /* Records a figure; NaN counts as infinite. */

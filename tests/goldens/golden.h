@@ -12,8 +12,8 @@
 #include "cmd/check/report.h"
 #include "kernels/queue.h"
 
-/* Records a missing optional file: reported, not failed. */
-void ax_golden_absent(struct ax_golden_report *r, const char *file);
+/* Records a missing file: reported, not failed, but a check is left out unless it is optional. */
+void ax_golden_absent(struct ax_golden_report *r, const char *file, bool optional);
 /* A check that could not run (prints its error text): failed. */
 void ax_golden_error(struct ax_golden_report *r, const char *what);
 struct ax_golden_options {

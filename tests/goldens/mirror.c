@@ -195,3 +195,54 @@ enum ax_status golden_mirrored(const char *name, char *path, size_t size) {
         return ax_error(AX_ERR_DATA, "%s/%s: no such golden", root, name);
     return AX_OK;
 }
+
+/* Stops a walk with AX_ERR_UNSUPPORTED at a rule. */
+static enum ax_status find_rule(void *arg, const char *path, const char *rest,
+                                const struct stat *info) {
+    const char *slash = strrchr(path, '/');
+    (void)arg;
+    (void)rest;
+    (void)info;
+    return slash && strcmp(slash + 1, RULE) == 0 ? AX_ERR_UNSUPPORTED : AX_OK;
+}
+
+/* The outermost of three folders around `dir` (resolved) that has models/: what names others does so
+ * relative to it. `dir` itself if there is none. */
+static void find_tree(const char *dir, char *tree) {
+    char at[PATH_MAX], models[PATH_MAX + 8];
+    snprintf(tree, PATH_MAX, "%s", dir);
+    snprintf(at, sizeof at, "%s", dir);
+    for (int i = 0; i < 4; i++) {
+        snprintf(models, sizeof models, "%s/models", at);
+        if (ax_path_is_dir(models))
+            snprintf(tree, PATH_MAX, "%s", at);
+        char *slash = strrchr(at, '/');
+        if (!slash || slash == at)
+            return;
+        *slash = '\0';
+    }
+}
+
+enum ax_status golden_made(const char *dir, char *made, size_t size) {
+    char full[PATH_MAX], tree[PATH_MAX], root[PATH_MAX], build[PATH_MAX], copy[PATH_MAX + 32];
+    snprintf(made, size, "%s", dir);
+    if (!realpath(dir, full))
+        return ax_error(AX_ERR_IO, "%s: %s", dir, strerror(errno));
+    find_tree(full, tree);
+    if (!ax_path_is_dir(tree))
+        return AX_OK;
+    const enum ax_status st = for_files(tree, find_rule, NULL);
+    if (st != AX_ERR_UNSUPPORTED)
+        return st;
+    AX_TRY(places(root, build));
+    char resolved[PATH_MAX];
+    const bool own = realpath(root, resolved) && strcmp(resolved, tree) == 0;
+    if (own)
+        snprintf(copy, sizeof copy, "%s/goldens", build);
+    else
+        snprintf(copy, sizeof copy, "%s/goldens-%08" PRIx32, build, ax_hash32(tree));
+    AX_TRY(golden_mirror(tree, copy));
+    if ((size_t)snprintf(made, size, "%s%s", copy, full + strlen(tree)) >= size)
+        return ax_error(AX_ERR_FAILED, "%s: the path is too long", copy);
+    return AX_OK;
+}

@@ -17,4 +17,8 @@ enum ax_status golden_mirror(const char *from, const char *to);
  * upward from the program's own, or from the current one, that has it. */
 enum ax_status golden_mirrored(const char *name, char *path, size_t size);
 
+/* The folder or file that stands for DIR where weights are made: in a copy, if DIR or the goldens
+ * around it have weights that follow a rule, else DIR itself. */
+enum ax_status golden_made(const char *dir, char *made, size_t size);
+
 #endif

@@ -229,7 +229,7 @@ enum ax_status ax_golden_adamw_8bit(struct ax_golden_report *r, const char *dir,
     char path[4096];
     snprintf(path, sizeof path, "%s/adamw8bit.safetensors", dir);
     if (!ax_path_exists(path)) {
-        ax_golden_absent(r, path);
+        ax_golden_absent(r, path, false);
         return AX_OK;
     }
     struct ax_safetensors st;

@@ -227,7 +227,7 @@ bool ax_golden_formats(struct ax_golden_report *r, const char *dir,
         struct quant_case c = {.report = r, .file = &files[i], .inputs = &inputs};
         snprintf(path, sizeof path, "%s/%s.safetensors", dir, files[i].name);
         if (!ax_path_exists(path))
-            ax_golden_absent(r, path);
+            ax_golden_absent(r, path, false);
         else if (check_file(&c, path, o) != AX_OK)
             ax_golden_error(r, path);
     }

@@ -124,13 +124,15 @@ static const struct ax_run_family *family_of(const char *dir) {
 }
 
 /* Names the runs in the folder of a family that is not supported. */
-static void tell_others(const char *dir) {
+static void tell_others(struct ax_golden_report *r, const char *dir) {
     char path[4096];
     DIR *d = opendir(dir);
     for (const struct dirent *e; d && (e = readdir(d)) != NULL;) {
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (e->d_name[0] != '.' && ax_golden_has_runs(path) && !family_of(path))
+        if (e->d_name[0] != '.' && ax_golden_has_runs(path) && !family_of(path)) {
             printf("  not supported: %s\n", path);
+            r->left_out++;
+        }
     }
     if (d)
         closedir(d);
@@ -154,6 +156,6 @@ bool ax_golden_runs(struct ax_golden_report *r, const char *dir,
         one_family(r, o, families[i], dir, path);
     }
     if (found)
-        tell_others(dir);
+        tell_others(r, dir);
     return found;
 }

@@ -106,7 +106,7 @@ static enum ax_status open_tensors(struct ax_run *r, const char *name) {
     if (ax_path_exists(path))
         st = ax_safetensors_open(&r->own, path);
     else
-        ax_golden_absent(r->report, path);
+        ax_golden_absent(r->report, path, false);
     ax_free(path);
     return st;
 }
