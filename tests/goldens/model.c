@@ -16,22 +16,23 @@
  * (docs/decisions/003-float64-goldens.md). */
 #define REF_GAP 1.65
 
-/* What a folder need not have. golden.json says what was made: no "packed", "train" or "aux_loss" in it,
- * no such files; of an adapter that was not trained, neither gradients nor merged weights. */
+/* What a folder need not have: golden.json says what was made. Without "packed" or "aux_loss" in it there
+ * are no such files; one without "train" is no folder of make.py's, and has no generations, or is an
+ * adapter's that was not trained: then it has neither gradients nor merged weights. */
 static bool is_optional(const struct ax_golden_case *c, const char *name) {
     static const struct {
+        bool adapter;
         const char *name, *key;
-    } made[] = {{"packed.safetensors", "packed"},
-                {"grads_packed.safetensors", "packed"},
-                {"aux_loss_router_grads.safetensors", "aux_loss"},
-                {"grads.safetensors", "train"},
-                {"merged.safetensors", "train"}};
-    if (strcmp(name, "bf16.json") == 0)
-        return true;
-    for (size_t i = c->peft ? 3 : 0; c->golden.root && i < (c->peft ? 5u : 3u); i++)
-        if (strcmp(name, made[i].name) == 0)
+    } made[] = {{false, "packed.safetensors", "packed"},
+                {false, "grads_packed.safetensors", "packed"},
+                {false, "aux_loss_router_grads.safetensors", "aux_loss"},
+                {false, "generate.json", "train"},
+                {true, "grads.safetensors", "train"},
+                {true, "merged.safetensors", "train"}};
+    for (size_t i = 0; c->golden.root && i < sizeof made / sizeof *made; i++)
+        if (made[i].adapter == (c->peft != NULL) && strcmp(name, made[i].name) == 0)
             return !json_object_get(c->golden.root, made[i].key);
-    return false;
+    return strcmp(name, "bf16.json") == 0;
 }
 
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path) {

@@ -1,5 +1,4 @@
-/* `axtrain check golden` over the golden files of the reference implementations, and the check's
- * own checks: a changed weight, a changed golden and an empty folder have to fail. */
+/* replay over the golden files of the reference implementations, and its own checks: a changed weight, a changed golden and an empty folder have to fail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +14,14 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "cmd/commands.h"
+#include "tests/golden_files.h"
+#include "tests/goldens/command.h"
 #include "tests/goldens/golden.h"
 
-static const char *shared_path(char *buf, size_t size, const char *rest) {
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(buf, size, "%s/fixtures/%s", root ? root : "../shared", rest);
-    if (!ax_path_exists(buf)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", buf);
-        skip();
-    }
-    return buf;
-}
-
 static enum ax_status check(const char *dir, const char *backend) {
-    char *argv[] = {
-        "check", "golden", (char *)(uintptr_t)dir, "--backend", (char *)(uintptr_t)backend, NULL};
-    return ax_cmd_check(5, argv);
+    char *argv[] = {"replay", (char *)(uintptr_t)dir, "--backend", (char *)(uintptr_t)backend,
+                    NULL};
+    return golden_replay(4, argv);
 }
 
 /* Its status, and what the command writes to stdout. */
@@ -82,11 +73,10 @@ static void put_checks(struct ax_buf *b, const char *root, char *text) {
 static struct ax_buf all_checks;
 
 static void holds(const char *rest, const char *backend) {
-    char path[512], root[512], *text, *known;
+    char root[PATH_MAX], *text, *known;
     size_t n;
-    shared_path(path, sizeof path, rest);
-    snprintf(root, sizeof root, "%.*s", (int)(strlen(path) - strlen(rest)), path);
-    check_out(path, backend, &text);
+    snprintf(root, sizeof root, "%s/", golden_path(""));
+    check_out(golden_path(rest), backend, &text);
     struct ax_buf got = {0};
     assert_int_equal(ax_buf_printf(&got, "== %s %s\n", rest, backend), AX_OK);
     put_checks(&got, root, text);
@@ -204,11 +194,9 @@ static void the_reference_is_in_double_precision(void **state) {
     (void)state;
     static const char *const backends[][2] = {{"ref", "dtype=float64"}, {"cpu", "dtype=float32"}};
     for (size_t i = 0; i < 2; i++) {
-        char path[512];
         struct ax_golden_report r = {0};
         const struct ax_golden_options o = {.backend = backends[i][0], .threads = 1};
-        shared_path(path, sizeof path, "lora/llama_r4_rslora");
-        assert_true(ax_golden_lora(&r, path, &o));
+        assert_true(ax_golden_lora(&r, golden_path("lora/llama_r4_rslora"), &o));
         assert_int_equal(r.failed, 0);
         assert_non_null(strstr(r.title, backends[i][1]));
     }
@@ -238,10 +226,9 @@ static void far_memory_gives_the_figures_of_cpu(void **state) {
     static const char *const dirs[] = {"models/qwen3", "models/mixtral", "lora/llama_r4_dora",
                                        "optim", "objectives"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
-        char path[512], *cpu, *far;
-        shared_path(path, sizeof path, dirs[i]);
-        check_out(path, "cpu", &cpu);
-        check_out(path, "far", &far);
+        char *cpu, *far;
+        check_out(golden_path(dirs[i]), "cpu", &cpu);
+        check_out(golden_path(dirs[i]), "far", &far);
         int titles = 0;
         for (char *at = far; (at = strstr(at, "backend=far")) != NULL; titles++)
             memcpy(at, "backend=cpu", strlen("backend=cpu"));
@@ -256,11 +243,10 @@ static void far_memory_gives_the_figures_of_cpu(void **state) {
  * from its end. */
 static void damaged_copy(char *dir, size_t size, const char *model, const char *file, long from_end,
                          int bits) {
-    char source[512], command[1600];
+    char command[3 * PATH_MAX];
     snprintf(dir, size, "%s/axtrain-golden-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(dir));
-    shared_path(source, sizeof source, model);
-    snprintf(command, sizeof command, "cp -r '%s/.' '%s' && chmod -R u+w '%s'", source, dir, dir);
+    snprintf(command, sizeof command, "cp -r '%s/.' '%s'", golden_path(model), dir);
     assert_int_equal(system(command), 0);
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", dir, file);
@@ -371,12 +357,11 @@ static void every_check_can_fail(void **state) {
     int failed = 0;
     setenv("AXTRAIN_NONFINITE", "allow", 1); /* damage may be an infinity */
     for (size_t i = 0; i < sizeof what / sizeof *what; i++) {
-        char dir[] = "/tmp/axtrain-golden-XXXXXX", source[512], command[1600], *text;
+        char dir[] = "/tmp/axtrain-golden-XXXXXX", source[512], command[2 * PATH_MAX], *text;
         assert_non_null(mkdtemp(dir));
         snprintf(command, sizeof command,
-                 "cp -rL '%s' %s && chmod -R u+w %s && find %s -name '*.safetensors' ! -name "
-                 "'model.safetensors'",
-                 shared_path(source, sizeof source, what[i]), dir, dir, dir);
+                 "cp -r '%s' %s && find %s -name '*.safetensors' ! -name 'model.safetensors'",
+                 golden_path(what[i]), dir, dir);
         damage_each(command, damage_tensors);
         snprintf(command, sizeof command, "find %s -name '*.json' ! -name '*config*'", dir);
         damage_each(command, damage_json);
@@ -441,8 +426,8 @@ static void every_figure_is_told(void **state) {
                    {"parameters after step 5", "model."},
                    {"loss after the steps", "loss_after\n"},
                    {"greedy log-probs", "case "}};
-    char path[512], *text;
-    check_out(shared_path(path, sizeof path, "models/llama"), "cpu", &text);
+    char *text;
+    check_out(golden_path("models/llama"), "cpu", &text);
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
         char start[64];
         int found = 0;

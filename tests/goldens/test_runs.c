@@ -1,4 +1,4 @@
-/* `axtrain check golden` over recorded training runs, and that it notices what differs. */
+/* replay over recorded training runs, and that it notices what differs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,10 +16,11 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "ckpt/hf/safetensors.h"
-#include "cmd/commands.h"
+#include "tests/golden_files.h"
+#include "tests/goldens/command.h"
 
-static char tree[64];      /* models, lora → the fixtures; runs/FAMILY */
-static char fixtures[512]; /* the shared ones */
+static char tree[64];      /* models, lora → the goldens; runs/FAMILY */
+static char fixtures[512]; /* the goldens */
 
 static void shell(const char *fmt, ...) {
     char command[2048];
@@ -33,13 +34,7 @@ static void shell(const char *fmt, ...) {
 
 static int setup(void **state) {
     (void)state;
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(fixtures, sizeof fixtures, "%s/fixtures", root ? root : "../shared");
-    char *full = realpath(fixtures, NULL);
-    if (!full)
-        return 0;
-    snprintf(fixtures, sizeof fixtures, "%s", full);
-    free(full);
+    snprintf(fixtures, sizeof fixtures, "%s", golden_path(""));
     snprintf(tree, sizeof tree, "/tmp/axtrain-runs-XXXXXX");
     assert_non_null(mkdtemp(tree));
     shell("ln -s '%s/models' '%s/lora' %s && mkdir %s/runs && ln -s '%s/runs/models' "
@@ -55,17 +50,13 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Replaces runs/FAMILY by a copy with these cases alone; skips if there are no fixtures. */
+/* Replaces runs/FAMILY by a copy with these cases alone. */
 static void copy_cases(const char *family, const char *cases) {
-    if (!tree[0]) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", fixtures);
-        skip();
-    }
     shell("cd %s/runs && rm -rf %s && mkdir %s && cd %s && "
           "for f in '%s/runs/%s/'*_adapter '%s/runs/%s/'*.batches.safetensors; do "
           "if [ -e \"$f\" ]; then ln -s \"$f\" .; fi; done && "
           "for c in crosscheck %s; do cp '%s/runs/%s/'$c.json . || exit 1; done && "
-          "for c in %s; do cp '%s/runs/%s/'$c.safetensors . || exit 1; done && chmod u+w *",
+          "for c in %s; do cp '%s/runs/%s/'$c.safetensors . || exit 1; done",
           tree, family, family, family, fixtures, family, fixtures, family, cases, fixtures, family,
           cases, fixtures, family);
 }
@@ -75,12 +66,12 @@ static enum ax_status check(const char *dir, const char *backend, char **text) {
     char out[] = "/tmp/axtrain-runs-out-XXXXXX", path[160];
     size_t n;
     snprintf(path, sizeof path, "%s/%s", tree, dir);
-    char *argv[] = {"check", "golden", path, "--backend", (char *)(uintptr_t)backend, NULL};
+    char *argv[] = {"replay", path, "--backend", (char *)(uintptr_t)backend, NULL};
     const int to = mkstemp(out), old = dup(STDOUT_FILENO);
     assert_true(to >= 0 && old >= 0);
     fflush(stdout);
     dup2(to, STDOUT_FILENO);
-    const enum ax_status st = ax_cmd_check(5, argv);
+    const enum ax_status st = golden_replay(4, argv);
     fflush(stdout);
     dup2(old, STDOUT_FILENO);
     close(old);
@@ -246,11 +237,12 @@ static void sft_is_repeated_in_double_precision(void **state) {
 static void families_are_found_in_the_folder_around_them(void **state) {
     (void)state;
     char *text;
-    if (tree[0]) /* what other tests have left */
-        shell("find %s/runs -mindepth 1 -maxdepth 1 -type d -exec rm -r {} +", tree);
+    shell(/* what other tests have left */
+          "find %s/runs -mindepth 1 -maxdepth 1 -type d -exec rm -r {} +", tree);
     copy_cases("sft", "text");
     shell("mkdir %s/runs/novel && cp %s/runs/sft/crosscheck.json %s/runs/novel", tree, tree, tree);
-    assert_int_equal(check("runs", "cpu", &text), AX_OK);
+    assert_int_equal(check("runs", "cpu", &text), AX_ERR_FAILED);
+    assert_non_null(strstr(ax_error_text(), "left out others: 1 of them"));
     assert_non_null(strstr(text, "not supported: "));
     assert_non_null(strstr(text, "/runs/novel\n"));
     shell("rm -r %s/runs/novel", tree);
@@ -479,7 +471,8 @@ static void missing_files(void **state) {
     char *text;
     copy_cases("sft", "text");
     shell("rm %s/runs/sft/text.safetensors", tree);
-    assert_int_equal(check("runs/sft", "cpu", &text), AX_OK);
+    assert_int_equal(check("runs/sft", "cpu", &text), AX_ERR_FAILED);
+    assert_non_null(strstr(ax_error_text(), "left out others: 1 of them"));
     assert_non_null(strstr(text, "absent: "));
     assert_non_null(strstr(text, ", 0 failed, 1 files absent"));
     ax_free(text);

@@ -5,7 +5,7 @@
 
 For each base model and kind of adapter (those whose name has one of the words, if any are given):
 PEFT makes one with random weights and writes it with the logits and the loss it computes;
-`axtrain check golden` must agree; what we write from it, with a config of our own, must give PEFT
+tests/goldens/replay must agree; what we write from it, with a config of our own, must give PEFT
 equal tensors and logits; and the folder of `axtrain merge` must give transformers the same logits.
 Exit code 0: all equal; 1: not; 77: skipped, PEFT is not here."""
 import json
@@ -92,7 +92,7 @@ def check(name, base, settings, axtrain, tool, tmp, seed):
     folder, copy, merged = (str(tmp / d) for d in ("adapter", "copy", "merged"))
     ids, logits = make(base, settings, folder, seed)
     bad = []
-    ok, text = run(axtrain, "check", "golden", folder)
+    ok, text = run(pathlib.Path(axtrain).parent / "tests/goldens/replay", folder)
     if not ok:
         bad.append(text)
     ok, text = run(tool, "copy", base, folder, copy)

@@ -5,7 +5,7 @@
 
 For each class (those whose model_type has one of the words, if any are given): transformers makes a
 tiny model with random weights, saves it in one file or several and computes logits and gradients on
-text, with which `axtrain check golden` must agree; what `axtrain sft` trains must load there with no
+text, with which tests/goldens/replay must agree; what `axtrain sft` trains must load there with no
 tensor missing or left over, the tower bit for bit and its config as it was; PEFT must load the adapter
 of another run, and the folder of `axtrain merge` must give the same logits as it.
 Exit code 0: all equal; 1: not; 77: skipped, they are not here."""
@@ -116,13 +116,16 @@ def write_golden(model, root):
                "logits": (out.logits.detach() * mask[..., None]).contiguous(),
                "token_nll": nll.contiguous()}, root / "golden/forward.safetensors")
     save_file({n: g.contiguous() for n, g in grads.items()}, root / "golden/grads.safetensors")
+    norm = sum(float(g.double().square().sum()) for g in grads.values()) ** 0.5
+    (root / "golden/golden.json").write_text(json.dumps(dict(batch=dict(
+        loss_mean=float(nll.sum() / (target >= 0).sum()), grad_norm=norm))))
     model.zero_grad()
 
 
-def run(axtrain, *words):
-    p = subprocess.run([axtrain, *map(str, words)], capture_output=True, text=True)
+def run(program, *words):
+    p = subprocess.run([program, *map(str, words)], capture_output=True, text=True)
     if p.returncode:
-        raise RuntimeError(f"axtrain {' '.join(map(str, words))}: exit code {p.returncode}\n"
+        raise RuntimeError(f"{program} {' '.join(map(str, words))}: exit code {p.returncode}\n"
                            f"{p.stdout[-2000:]}{p.stderr[-2000:]}")
     return p.stdout
 
@@ -167,7 +170,7 @@ def check(axtrain, fixtures, kind, shard):
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(fixtures / "llama" / name, base)
         (base / "preprocessor_config.json").write_text('{"size":  28}')
-        said = run(axtrain, "check", "golden", base)
+        said = run(pathlib.Path(axtrain).parent / "tests/goldens/replay", base)
         assert "logits" in said and "grad" in said, said
 
         train(axtrain, base, full)
