@@ -232,9 +232,9 @@ static enum ax_status compare_parameters(struct training *t, const struct ax_mod
             st = ax_golden_values(m->rt->q, &value, &got);
         if (st == AX_OK)
             golden_compare_parameters(&all, &w, got);
-        if (!(all.worst <= before.worst))
+        if (!(all.worst <= before.worst) && !isnan(before.worst))
             snprintf(where, sizeof where, "%s", m->params[i].name);
-        if (!(all.worst_projection <= before.worst_projection))
+        if (!(all.worst_projection <= before.worst_projection) && !isnan(before.worst_projection))
             snprintf(where_projected, sizeof where_projected, "%s", m->params[i].name);
         ax_free(got);
         ax_golden_tensor_free(&w);
