@@ -216,6 +216,11 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(TEST_LIB)
 	$(Q)$(CC) $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN/../..' -o $@ $< $(TEST_HELP) \
 	    $(TEST_LIB) -lcmocka $(LIBS:%=-l%) -lm -ldl
 $(TEST_BIN): | $(SHIM)
+# For a machine without our libraries, in a bundle.
+$(BUILD)/gpu/replay: $(BUILD)/tests/goldens/replay.o $(GOLDENS) $(LIB)
+	@mkdir -p $(@D)
+	@echo "LD $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(GOLDENS): $(GOLDEN_SRC:%.c=$(BUILD)/%.o)
 	@rm -f $@
 	@ar rcs $@ $^
@@ -286,7 +291,7 @@ $(BUILD)/gpu/%: tests/cuda/%.c $(BUILD)/tests/golden_files.o $(GOLDENS) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
 	$(Q)$(CC) $(CPPFLAGS) $(addprefix -isystem ,$(CUDA_HOME:%=%/include)) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(GOLDENS) $(LIB) -lcmocka $(LDLIBS)
-gpu-check: all $(GPU_TESTS:%=$(BUILD)/gpu/%) ## on a GPU: ops, goldens, trainings, compute-sanitizer
+gpu-check: all $(GPU_TESTS:%=$(BUILD)/gpu/%) $(BUILD)/gpu/replay ## on a GPU: ops, goldens, trainings, compute-sanitizer
 	@tools/gpu-check $(BUILD)
 gpu-bench: all ## on a GPU: speeds
 	@tools/gpu-bench $(BUILD)
@@ -312,7 +317,7 @@ BUNDLE_ARCHS ?= 80 90a 100 120
 bundle: ## build-bundle/axtrain-VERSION-cuda-linux-x86_64.tar.zst: checks and measures axtrain where a GPU is
 	@tools/bootstrap build test dist
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUNDLE) OPT=-O2 STATIC=1 CUDA=$(or $(CUDA),nvcc) CUDA_ARCHS="$(BUNDLE_ARCHS)" \
-	    all $(GPU_TESTS:%=$(BUNDLE)/gpu/%)
+	    all $(GPU_TESTS:%=$(BUNDLE)/gpu/%) $(BUNDLE)/gpu/replay
 	@tools/make-bundle $(BUNDLE)/axtrain axtrain-$(VERSION)-cuda-linux-x86_64 $(EPOCH)
 
 wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the command

@@ -34,7 +34,7 @@ struct ax_help_option {
 int ax_help_options(const struct ax_command *c, struct ax_help_option out[AX_HELP_MAX_OPTIONS]);
 
 #define AX_HELP_MAX_FORMS 8
-/* The first words of usage lines: "golden" and "mesh" of check. */
+/* The first words of usage lines: "mesh" and "flight" of check. */
 int ax_help_forms(const struct ax_command *c, char out[AX_HELP_MAX_FORMS][24]);
 /* Does it take a configuration and key=value? */
 bool ax_help_takes_config(const struct ax_command *c);

@@ -93,7 +93,7 @@ static void exit_codes_are_kept(void **state) {
         {"-n 2 -- sft /nowhere/c.yaml", 2, "error rank 0 (process "},
         {"-n 2 -- fetch /nowhere/c.yaml", 2, "/nowhere/c.yaml: no such file"},
         {"-n 2 -- eval --nonsense", 2, "exited with code 2 (an error in the command line"},
-        {"-n 1 -- check golden /", 3, "rank 0 (process "},
+        {"-n 1 -- check mesh /nowhere tp=1", 1, "rank 0 (process "},
         {"-n 0 -- env", 2, "-n: expected an integer from 1 to 1024"},
         {"-n 2 -- evn", 2, "did you mean "},
         {"-n 2 --", 2, "the command is missing"},

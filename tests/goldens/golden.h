@@ -1,6 +1,6 @@
-/* `axtrain check golden`: compares our results with files from the reference implementations.
+/* The program replay compares our results with files from the reference implementations.
  *
- * Reading order: golden.c (golden tensors), model.c (a model folder) with forward.c,
+ * Reading order: command.c (folders), golden.c (golden tensors) with digest.c, model.c (a model folder) with forward.c,
  * train.c, generate.c, lora.c; files.c (other golden files),
  * lm_eval.c (evaluation tasks). */
 #ifndef TESTS_GOLDENS_H

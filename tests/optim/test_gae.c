@@ -1,4 +1,4 @@
-/* Advantages of tokens by their definition; golden files are compared by `axtrain check golden`. */
+/* Advantages of tokens by their definition; golden files are compared by tests/goldens/replay. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
