@@ -182,7 +182,7 @@ $(LIB): $(OBJ)
 
 $(TEST_LIB): $(OBJ)
 	@echo "LD $@"
-	$(Q)$(CC) $(OMP) $(SAN) -shared -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN' -o $@ $^ $(LIBS:%=-l%) \
+	$(Q)$(CC) $(OMP) $(SAN) -shared -pthread $(DEPS_LD) -Wl,-soname,$(@F),$(DTAGS),-rpath,'$$ORIGIN' -o $@ $^ $(LIBS:%=-l%) \
 	    $(CUDA_LIBS) -lm -ldl
 
 define compile_isa
