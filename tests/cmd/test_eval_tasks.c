@@ -189,14 +189,14 @@ static void golden(void **state) {
 static void golden_damage_is_seen(void **state) {
     (void)state;
     static const char *const edits[][3] = {
-        {"llama/mc.json", "\"is_greedy\": false", "\"is_greedy\": true"},
+        {"llama/mc.json", "\"is_greedy\":false", "\"is_greedy\":true"},
         {"llama/mc.json", "\"acc\": 0.0", "\"acc\": 1.0"},
-        {"llama/mc.json", "\"fed\": 4", "\"fed\": 5"},
-        {"llama/mc.json", "\"loglikelihood\": -1", "\"loglikelihood\": -2"},
-        {"llama/mc.json", "\"acc,none\": 0.3", "\"acc,none\": 0.4"},
+        {"llama/mc.json", "\"fed\":4", "\"fed\":5"},
+        {"llama/mc.json", "\"loglikelihood\":-2", "\"loglikelihood\":-3"},
+        {"llama/mc.json", "\"acc,none\":0.2", "\"acc,none\":0.4"},
         {"llama/rolling.json", "\"words\": 3", "\"words\": 4"},
         {"llama/gsm8k_0shot.json", "\"generated_ids\": [", "\"generated_ids\": [7, "},
-        {"llama/gsm8k_0shot.json", "\"extracted\": \"[", "\"extracted\": \"("},
+        {"llama/gsm8k_0shot.json", "\"extracted\":\"[", "\"extracted\":\"("},
         {"llama/mc_chat.json", "Answer:<|eot_id|>", "Answer: <|eot_id|>"},
     };
     char from[512], command[2048], path[1024];
