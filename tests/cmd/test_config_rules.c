@@ -179,7 +179,7 @@ static void missing_capabilities(void **state) {
     char yaml[512] = "optimizer: q_galore_adamw8bit\n";
     char want[512] = "<other-optimizers: optimizer (c.yaml:1:12)";
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        char whole[512];
+        char whole[512 + 16];
         snprintf(yaml + strlen(yaml), sizeof yaml - strlen(yaml), "qgalore_%s: 3\n", keys[i]);
         if (i < 5)
             snprintf(want + strlen(want), sizeof want - strlen(want), ", qgalore_%s", keys[i]);

@@ -74,7 +74,7 @@ SPECS = [
             num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, sliding_window=16,
             rope_parameters=dict(rope_type="default", rope_theta=10000.0),
             bos_token_id=1, eos_token_id=2, pad_token_id=0),
-        "MistralConfig", seed=103, tokenizer="sp_bpe",
+        "MistralConfig", seed=2103, tokenizer="sp_bpe",
         about="dense, sliding window attention of 16 positions (key j visible to query i iff 0 <= i-j < 16)"),
     ModelSpec(
         "mixtral", common(

@@ -25,20 +25,20 @@ LORA = dict(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=LINEARS, task_ty
 
 class Roots:
     """Paths in case files: `runs/...` is the folder written here, anything
-    else lies in the fixtures folder."""
+    else lies beside it."""
 
     def __init__(self, runs):
-        self.runs, self.fixtures = Path(runs), Path(runs).parent
+        self.runs, self.goldens = Path(runs), Path(runs).parent
 
     def find(self, path):
-        p = self.runs / path[5:] if path.startswith("runs/") else self.fixtures / path
+        p = self.runs / path[5:] if path.startswith("runs/") else self.goldens / path
         if not p.exists():
             raise SystemExit(f"{path} is not there ({p})")
         return str(p)
 
 
 # --------------------------------------------------------------------------
-# what is needed besides the fixtures: a tokenizer for mixtral, a teacher
+# what is needed besides the models: a tokenizer for mixtral, a teacher
 # --------------------------------------------------------------------------
 def small_tokenizer(root):
     """Byte-level BPE of 320 ids, for the models with that vocabulary."""
@@ -71,7 +71,7 @@ TEACHER = models.ModelSpec(
 
 def extras(roots):
     small_tokenizer(roots.runs / "models" / "tok320")
-    tiny_model(roots.runs / "models" / "teacher", TEACHER, roots.fixtures / "models" / "llama")
+    tiny_model(roots.runs / "models" / "teacher", TEACHER, roots.goldens / "models" / "llama")
 
 
 # --------------------------------------------------------------------------
@@ -222,11 +222,12 @@ def grpo_cases(C):
         on("dapo", loss_type="dapo", epsilon_high=0.28),
         on("scale_batch", loss_type="dapo", scale_rewards="batch", reward_weights=[1.0, 0.5]),
         on("gdpo", loss_type="dapo", multi_objective_aggregation="normalize_then_sum", beta=0.04,
+           learning_rate=5e-4,
            about="beta: without it, groups of equal rewards have gradients of rounding noise alone"),
         on("none_rewards", loss_type="dapo", data="data/rollouts_none.jsonl", batches="llama_none",
            about="reward functions that return None for some rows, or for all of one kind"),
-        on("kl", loss_type="grpo", beta=0.04, about="use_bias_correction_kl is on by default: the KL term is multiplied by the ratio, with gradient"),
-        on("kl_plain", loss_type="grpo", beta=0.04, use_bias_correction_kl=False),
+        on("kl", loss_type="grpo", beta=0.04, learning_rate=5e-4, about="use_bias_correction_kl is on by default: the KL term is multiplied by the ratio, with gradient"),
+        on("kl_plain", loss_type="grpo", beta=0.04, learning_rate=5e-4, use_bias_correction_kl=False),
         on("mask_truncated", loss_type="dapo", mask_truncated_completions=True, batches="llama_masked",
            about="completions without EOS: mask all zero; their rows still count for group statistics"),
         on("mask_truncated_grpo", loss_type="grpo", mask_truncated_completions=True, batches="llama_masked",
@@ -326,9 +327,10 @@ def lm_runs(tiny, system="You are a careful tutor."):
 # making
 # --------------------------------------------------------------------------
 # What the tests allow, by family: loss (relative beyond 1), and for all of them the gradient's norm
-# (relative), the share of parameters beyond 1e-5, and their deviation relative to how far they moved.
+# (relative), the share of parameters beyond 1e-5, their deviation relative to how far they moved,
+# and GRPO's divergence.
 LOSS = dict(dpo=3e-5, cpo=1e-5, grpo=2e-5)
-LOSS_ELSEWHERE, NORM, SHARE, MOVED = 5e-6, 1e-5, 1e-3, 3e-4
+LOSS_ELSEWHERE, NORM, SHARE, MOVED, KL = 5e-6, 1e-5, 1e-3, 3e-4, 1e-5
 VESPO = dict(loss=1e-4, norm=5e-5)
 
 
@@ -338,6 +340,8 @@ def check_robust(case, off):
     loss = VESPO["loss"] if vespo else LOSS.get(case.family, LOSS_ELSEWHERE)
     shares = dict(loss=off["loss"] / loss, norm=off["grad_norm_rel"] / (VESPO["norm"] if vespo else NORM),
                   share=off["params_share_above_1e_5"] / SHARE, moved=off["params_moved_rel"] / MOVED)
+    if case.family == "grpo":
+        shares["kl"] = off["metrics"].get("kl", 0.0) / KL
     worst = max(shares, key=shares.get)
     if shares[worst] > 0.5:
         sys.exit(f"{case.family}/{case.name}: rounding alone uses up {shares[worst]:.2g} of the tolerance of {worst}")

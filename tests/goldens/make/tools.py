@@ -73,7 +73,7 @@ def plain(x):
         return [plain(v) for v in x]
     if isinstance(x, float) and not math.isfinite(x):
         return repr(x)
-    if isinstance(x, float) and x == numpy.float32(x):       # the digits that tell float32 values apart
+    if isinstance(x, float) and x == float(numpy.float32(x)):     # the digits that tell float32 values apart
         return float(str(numpy.float32(x)))
     return x
 

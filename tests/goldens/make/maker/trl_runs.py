@@ -61,7 +61,7 @@ NEW_ADAPTER = "models/new_adapter"
 class Case:
     family: str
     name: str
-    model: str                  # model folder, relative to the fixtures folder
+    model: str                  # model folder, relative to the folder of goldens
     data: str                   # rows, relative to the runs folder
     args: dict = dataclasses.field(default_factory=dict)
     about: str = ""
@@ -79,7 +79,7 @@ class Case:
 
 
 def short(path, *roots):
-    """A path as the README spells it: relative to the fixtures folder."""
+    """A path as the README spells it: relative to the folder of goldens."""
     for r in roots:
         try:
             return str(Path(path).resolve().relative_to(Path(r).resolve()))
