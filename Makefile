@@ -45,8 +45,9 @@ COMMIT := $(shell tools/commit)
 WARN := -Wall -Wextra -Wshadow -Wconversion $(if $(WERROR),-Werror)
 ifneq ($(findstring clang,$(CC)),)
 WARN += -Wno-implicit-int-float-conversion -Wno-enum-float-conversion -Wno-pass-failed
-else # at -O1 gcc does not know the ranges of what is printed
-WARN += $(if $(SANITIZE),-Wno-format-truncation -Wno-restrict)
+else # at -O1 gcc does not know the ranges of what is printed, nor what a status says of a variable
+WARN_O1 := -Wno-format-truncation -Wno-restrict -Wno-maybe-uninitialized
+WARN += $(if $(SANITIZE),$(WARN_O1))
 endif
 OMP := -fopenmp
 SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
@@ -200,6 +201,7 @@ $(BUILD)/%.o: %.c
 	$(call compile,$(CC) $(CPPFLAGS) $(CFLAGS))
 
 $(BUILD)/tests/%.o: OPT = $(TEST_OPT)
+$(BUILD)/tests/%.o: WARN += $(WARN_O1)
 $(BUILD)/emulated/%.o $(BUILD)/emulated-sanitized/%.o: OPT = $(EMULATED_OPT)
 $(BUILD)/cmd/train/tracker.o: cmd/train/tracker.py
 $(BUILD)/data/sandbox/snapshot.o: data/sandbox/harness.py
