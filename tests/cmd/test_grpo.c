@@ -238,12 +238,13 @@ static void advantages_are_of_groups(void **state) {
     train("a", configure("", "micro_batch_size: 8\n"), "");
     rest = text = read_text("a", "completions.jsonl");
     for (char *line; (line = strsep(&rest, "\n")) != NULL && *line; n++) {
-        json_t *v = json_loads(line, 0, NULL);
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
         const json_t *rewards = json_object_get(v, "rewards");
         reward[n % 4] = json_number_value(json_object_get(rewards, "format:e"));
         advantage[n % 4] = json_number_value(json_object_get(v, "advantage"));
         assert_int_equal(json_integer_value(json_object_get(v, "step")), 1 + n / 8);
-        const bool e = strchr(json_string_value(json_object_get(v, "completion")), 'e') != NULL;
+        const json_t *text_of = json_object_get(v, "completion");
+        const bool e = memchr(json_string_value(text_of), 'e', json_string_length(text_of)) != NULL;
         assert_true(reward[n % 4] == (e ? 1 : 0));
         json_decref(v);
         if (n % 4 < 3)
