@@ -14,8 +14,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tools import (fresh, gen, IGNORE, max_diff, randint, randn, rel_norm_diff, save_json,
-                   save_tensors, sig)
+from tools import (fresh, gen, IGNORE, max_diff, randint, randn, rel_norm_diff, save_config,
+                   save_json, save_tensors, sig)
 import rule
 
 import torch
@@ -821,7 +821,7 @@ def write_longrope(model, root, batch):
     save_tensors(root / "golden" / "longrope.safetensors", dict(input_ids=ids, logits_short=short, logits_long=long))
     cfg = json.loads((root / "config.legacy.json").read_text())
     cfg["rope_scaling"]["type"] = "su"
-    save_json(root / "config.su.json", cfg)
+    save_config(root / "config.su.json", cfg)
     cfg["rope_scaling"]["original_max_position_embeddings"] = n
     again = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**cfg), dtype=torch.float32,
                                                           attn_implementation="eager").eval()
@@ -839,7 +839,7 @@ def make_model(spec, out, tokenizer_root=None):
 
     # --- the HF folder
     cfg = json.loads((root / "config.json").read_text())
-    save_json(root / "config.legacy.json", hub_config(cfg, spec) if spec.hub else legacy_config(cfg))
+    save_config(root / "config.legacy.json", hub_config(cfg, spec) if spec.hub else legacy_config(cfg))
     if spec.tokenizer and tokenizer_root is not None:
         for f in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
             src = tokenizer_root / spec.tokenizer / f

@@ -99,6 +99,11 @@ def save_json(path, obj):
     path.write_text(to_json(plain(obj)) + "\n", encoding="utf-8")
 
 
+def save_config(path, obj):
+    """A model's configuration, laid out as transformers writes it."""
+    path.write_text(json.dumps(plain(obj), indent=2, ensure_ascii=True, allow_nan=False) + "\n", encoding="utf-8")
+
+
 def fresh(path):
     if path.exists():
         shutil.rmtree(path)
