@@ -88,8 +88,8 @@ static void options_of_commands(void **state) {
     for (int i = 0; i < n; i++)
         assert_string_not_equal(o[i].name, "--key"); /* stands for any key */
     char forms[AX_HELP_MAX_FORMS][24];
-    assert_int_equal(ax_help_forms(ax_command_find("check"), forms), 2);
-    assert_string_equal(forms[0], "mesh");
+    assert_int_equal(ax_help_forms(ax_command_find("check"), forms), 3);
+    assert_string_equal(forms[1], "mesh");
     assert_int_equal(ax_help_forms(ax_command_find("completion"), forms), 3);
     assert_int_equal(ax_help_forms(ax_command_find("merge"), forms), 0);
     assert_true(ax_help_takes_config(ax_command_find("sft")));
