@@ -512,13 +512,12 @@ enum { PROBLEMS = 7473 }; /* as many rows as GSM8K has for training */
 static const char *put_problems(void) {
     struct ax_buf b = {0};
     for (uint64_t i = 0; i < PROBLEMS; i++) {
-        struct ax_problem p = {0};
-        assert_ok(ax_problem_make(&p, 1, i, 1, AX_PROBLEM_LEVELS));
-        assert_ok(ax_buf_printf(&b, "{\"text\": \"%s", p.question));
-        for (int k = 0; k < p.n_steps; k++)
-            assert_ok(ax_buf_printf(&b, "\\n%s", p.steps[k]));
+        struct ax_problem p;
+        ax_problem_make(&p, 1, i, 1, AX_PROBLEM_LEVELS, NULL);
+        assert_ok(ax_buf_printf(&b, "{\"text\": \"%s", p.question.s));
+        for (int k = 0; k < p.level; k++)
+            assert_ok(ax_buf_printf(&b, "\\n%s", p.steps[k].s));
         assert_ok(ax_buf_puts(&b, "\"}\n"));
-        ax_problem_free(&p);
     }
     const char *path = put_bytes("problems.jsonl", b.data, b.len);
     ax_buf_free(&b);
