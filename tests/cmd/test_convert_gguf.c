@@ -95,7 +95,9 @@ static void same_weights_of(const char *folder, const char *again, const char *s
         for (int64_t k = 0; k < x->numel; k++) {
             const double got = ax_load(y->dtype, y->data, k), v = ax_load(x->dtype, x->data, k);
             const double want = scaled ? stored(x->name, v, scaled, factor) : v;
-            if (!(fabs(got - want) <= (scaled && want != v ? 5e-7 : scaled ? 2e-7 : 0)))
+            /* half a place of 1 + v each time that it is rounded */
+            const double place = 0x1p-24 * (1 + fabs(v));
+            if (!(fabs(got - want) <= (scaled && want != v ? 4 * place : scaled ? place : 0)))
                 fail_msg("%s[%lld] is %.9g, not %.9g", x->name, (long long)k, got, want);
         }
     }
@@ -333,12 +335,13 @@ static void experts_of_one_tensor_are_turned(void **state) {
         const struct ax_st_entry *e = ax_hf_find(&hf, parts[i].hf);
         const int64_t in = e->shape[1], out = parts[i].cols / parts[i].every;
         assert_true(t->ndim == 3 && t->shape[0] == E && t->shape[1] == out && t->shape[2] == in);
+        assert_true(t->bytes == (size_t)t->numel * ax_dtype_size(e->dtype));
         for (int64_t k = 0; k < t->numel; k++) {
             const int64_t x = k / (in * out), r = k / in % out, c = k % in;
             const double want =
                 ax_load(e->dtype, e->data,
                         (x * in + c) * parts[i].cols + parts[i].from + parts[i].every * r);
-            assert_true(ax_load(AX_F32, t->data, k) == want);
+            assert_true(ax_load(e->dtype, t->data, k) == want);
         }
     }
     const struct ax_gguf_tensor *bias = ax_gguf_tensor(&g, "blk.0.ffn_up_exps.bias");

@@ -31,6 +31,19 @@ static void clear(const char *name) {
     assert_int_equal(ax_remove_tree(in_scratch(name)), AX_OK);
 }
 
+/* Tokens that end an answer, beside EOS. */
+#define STOPS        10, 50, 78, 100, 150, 200, 496, 300
+#define TEXT(x)      TEXT_OF(x)
+#define TEXT_OF(...) #__VA_ARGS__
+
+static bool stops(json_int_t token) {
+    static const json_int_t list[] = {STOPS};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i] == token)
+            return true;
+    return false;
+}
+
 /* Two steps of a generation, each taken twice. */
 static const char *configure(void) {
     static char path[128];
@@ -44,16 +57,18 @@ static const char *configure(void) {
     ax_buf_free(&rows);
     snprintf(base, sizeof base, "%s", golden_path("models/llama"));
     snprintf(rm, sizeof rm, "%s", golden_path("runs/reward/margin_trained"));
-    snprintf(text, sizeof text,
-             "base_model: %s\nrl: ppo\nppo:\n  reward_model_path: %s\n  response_length: %d\n"
-             "  num_ppo_epochs: 2\n  num_mini_batches: 2\n  missing_eos_penalty: 0.5\n"
-             "trl:\n  reward_funcs: ['format:e']\n  reward_weights: [0.5]\n"
-             "  generation_kwargs: {stop_token_ids: [10, 50, 78, 100, 150, 200, 496, 300]}\n"
-             "dataset_prepared_path: %s/cache\ndatasets:\n  - path: %s/prompts.jsonl\n"
-             "sequence_len: 64\nlearning_rate: 1e-3\nlr_scheduler: constant\nfloat32: true\n"
-             "val_set_size: 0\nmax_steps: 6\nlogging_steps: 1\nsave_steps: 1\n"
-             "save_total_limit: 10\nmicro_batch_size: 4\n",
-             base, rm, LENGTH, scratch, scratch);
+    snprintf(
+        text, sizeof text,
+        "base_model: %s\nrl: ppo\nppo:\n  reward_model_path: %s\n  response_length: %d\n"
+        "  num_ppo_epochs: 2\n  num_mini_batches: 2\n  missing_eos_penalty: 0.5\n"
+        "trl:\n  reward_funcs: ['format:e']\n  reward_weights: [0.5]\n"
+        "  generation_kwargs: {stop_token_ids: [" TEXT(
+            STOPS) "]}\n"
+                   "dataset_prepared_path: %s/cache\ndatasets:\n  - path: %s/prompts.jsonl\n"
+                   "sequence_len: 64\nlearning_rate: 1e-3\nlr_scheduler: constant\nfloat32: true\n"
+                   "val_set_size: 0\nmax_steps: 6\nlogging_steps: 1\nsave_steps: 1\n"
+                   "save_total_limit: 10\nmicro_batch_size: 4\n",
+        base, rm, LENGTH, scratch, scratch);
     snprintf(path, sizeof path, "%s", put_text("c.yaml", text));
     return path;
 }
@@ -121,7 +136,8 @@ static int judge(const json_t *list, const json_t *logged, const json_t *figures
         n[i] = (int64_t)json_array_size(json_object_get(c, "completion"));
         places[i] = n[i] < LENGTH ? n[i] + 1 : n[i];
         assert_int_equal(json_array_size(json_object_get(c, "values")), places[i]);
-        assert_int_equal(cut, n[i] == LENGTH);
+        const json_t *last = json_array_get(json_object_get(c, "completion"), (size_t)(n[i] - 1));
+        assert_int_equal(cut, n[i] == LENGTH && !stops(json_integer_value(last)));
         ended += !cut;
         for (int64_t t = 0; t < n[i]; t++) {
             rewards[i][t] = -0.05 * (at(c, "logprobs", t) - at(c, "reference", t));

@@ -155,15 +155,19 @@ static void close_case(struct fed *c) {
 
 struct grid {
     int64_t rows, width;
-    const int32_t *v;
+    const struct ax_st_entry *v; /* NULL: not there */
 };
+
+static int32_t value(const struct grid *g, int64_t i) {
+    return (int32_t)ax_load(g->v->dtype, g->v->data, i);
+}
 
 static bool find(const struct fed *c, int micro, const char *name, struct grid *out) {
     char full[64];
     snprintf(full, sizeof full, "m%02d.%s", micro, name);
     const struct ax_st_entry *e = ax_safetensors_find(&c->tensors, full);
     if (e)
-        *out = (struct grid){e->shape[0], e->ndim > 1 ? e->shape[1] : 1, e->data};
+        *out = (struct grid){e->shape[0], e->ndim > 1 ? e->shape[1] : 1, e};
     return e != NULL;
 }
 
@@ -179,11 +183,11 @@ static void check_row(struct fed *c, const struct side *s, int64_t row,
     size_t n = 0;
     for (int64_t t = 0; t < s->ids.width; t++) {
         const int64_t at = (s->first + row) * s->ids.width + t;
-        if (!s->mask.v[at])
+        if (!value(&s->mask, at))
             continue;
-        const int32_t scored = s->scored.v ? s->scored.v[at] : 0;
+        const int32_t scored = s->scored.v ? value(&s->scored, at) : 0;
         assert_true(n < x->n);
-        assert_int_equal(x->tokens[n], s->ids.v[at]);
+        assert_int_equal(x->tokens[n], value(&s->ids, at));
         if (s->labels)
             assert_int_equal(x->labels[n], scored);
         else if (s->scored.v)
@@ -240,7 +244,7 @@ static bool check_micro(struct fed *c, int micro) {
         sides[0] = sides[1] = side_of(c, micro, "", "completion_mask");
         sides[1].first = any.rows / 2;
         (void)find(c, micro, "margin", &margin);
-        check_pairs(c, sides, any.rows / 2, (const float *)(const void *)margin.v);
+        check_pairs(c, sides, any.rows / 2, margin.v ? (const float *)margin.v->data : NULL);
         return true;
     }
     const struct side s =
@@ -253,7 +257,7 @@ static bool check_micro(struct fed *c, int micro) {
         assert_true(c->at <= c->list.n);
         assert_int_equal(x->joined, 0);
         check_row(c, &s, i, x);
-        assert_int_equal(x->columns[0][0], label.v ? (uint32_t)label.v[i] : 0);
+        assert_int_equal(x->columns[0][0], label.v ? (uint32_t)value(&label, i) : 0);
         for (size_t t = 0; t < x->n; t++) {
             float target;
             memcpy(&target, &x->columns[2][t], sizeof target);

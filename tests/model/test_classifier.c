@@ -204,7 +204,8 @@ static void trained_folders_give_the_recorded_scores(void **state) {
                     json_array_get(json_object_get(row, "logits"), (size_t)(k / arch.n_labels));
                 const json_t *want = at ? json_array_get(list, (size_t)(k % arch.n_labels))
                                         : json_object_get(row, "score");
-                assert_true(fabs(logits[k] - json_number_value(want)) < 4e-7);
+                /* what float32 may do to them (tests/goldens/README.md) */
+                assert_true(fabs(logits[k] - json_number_value(want)) < 1e-5);
             }
         }
         json_decref(all);

@@ -41,7 +41,7 @@ def run(recipe, grad, skip):
     for layer in list(model.model.layers)[skip:]:
         for linear in [m for m in layer.modules() if isinstance(m, torch.nn.Linear)]:
             linear.forward = lambda x, l=linear: Product.apply(x.flatten(0, -2), l.weight, recipe, grad).view(*x.shape[:-1], -1)
-    ids = torch.tensor([[(7 * i * i + 3 * i + 11) % 509 + 1 for i in range(48)]])
+    ids = torch.tensor([[(41 * i * i + 8 * i + 6) % 509 + 1 for i in range(48)]])
     out = []
     for _ in range(STEPS):
         model.zero_grad()
