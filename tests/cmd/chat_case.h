@@ -18,6 +18,7 @@ struct chat {
 };
 
 /* The golden llama with room for long replies. */
+/* A model that talks without an end: "chat" makes it begin. */
 static inline void make_long_model(void) {
     static const char *const files[] = {"model.safetensors", "tokenizer.json",
                                         "tokenizer_config.json"};

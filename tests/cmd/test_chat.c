@@ -90,7 +90,7 @@ static void an_interrupt_stops_a_reply(void **state) {
     static struct chat c;
     make_long_model();
     START(&c, long_model, "--max-new-tokens", "60000", "--context", "70000");
-    say(&c, "talk\n");
+    say(&c, "chat\n");
     while (c.len == 0)
         assert_true(read(c.out, c.text, 1) == 1 && ++c.len == 1);
     assert_int_equal(kill(c.pid, SIGINT), 0);

@@ -105,8 +105,8 @@ static void nothing_typed_is_echoed_into_a_reply(void **state) {
     make_long_model();
     OPEN(&c, long_model, "--max-new-tokens", "60000", "--context", "70000");
     expect(&c, PROMPT);
-    say(&c, "talk\r");
-    expect(&c, "talk\r\x1b[6C\r\n\x1b[?2004l"); /* the terminal is quiet from here on */
+    say(&c, "chat\r");
+    expect(&c, "chat\r\x1b[6C\r\n\x1b[?2004l"); /* the terminal is quiet from here on */
     say(&c, "#ahead#");
     struct pollfd p = {.fd = c.out, .events = POLLIN};
     for (size_t until = c.len + 400; c.len < until && poll(&p, 1, 10000) > 0;) {
@@ -169,8 +169,8 @@ static void ranks_chat_on_a_terminal(void **state) {
                              "70000", "--threads", "1", NULL});
     expect(&c, PROMPT);
     for (int turn = 0; turn < 2; turn++) {
-        say(&c, "talk\r");
-        expect(&c, "talk\r\x1b[6C\r\n\x1b[?2004l");
+        say(&c, "chat\r");
+        expect(&c, "chat\r\x1b[6C\r\n\x1b[?2004l");
         for (size_t until = c.len + 40; c.len < until;) {
             const ssize_t n = read(c.out, c.text + c.len, sizeof c.text - 1 - c.len);
             assert_true(n > 0);

@@ -328,7 +328,7 @@ static void an_interrupt_stops_all(void **state) {
     close(output[1]);
     c.in = in[1];
     c.out = output[0];
-    say(&c, "talk\n");
+    say(&c, "chat\n");
     while (c.len < 20) {
         const ssize_t n = read(c.out, c.text + c.len, 64);
         assert_true(n > 0);
