@@ -17,8 +17,7 @@ struct chat {
     size_t len;
 };
 
-/* The golden llama with room for long replies. */
-/* A model that talks without an end: "chat" makes it begin. */
+/* The golden llama with room for long replies: that to "chat" has no end. */
 static inline void make_long_model(void) {
     static const char *const files[] = {"model.safetensors", "tokenizer.json",
                                         "tokenizer_config.json"};
