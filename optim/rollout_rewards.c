@@ -253,17 +253,12 @@ static void judge_completions(struct ax_rollout *r, const struct ax_advantage_op
         r->list[i].advantage = (float)advantages[i];
 }
 
-/* The highest reward that a function gives: penalties are at most 0, and others 1 as a rule. */
-static double most_of(const char *name) {
-    return strncmp(name, "length:", 7) == 0 || strncmp(name, "soft_overlong:", 14) == 0 ? 0 : 1;
-}
-
 static enum ax_worth worth_of(const struct ax_rollout *r, const struct ax_advantage_options *o,
                               const double *totals) {
     double most = 0;
     bool none = true, reached = true;
     for (int k = 0; k < o->n_rewards; k++)
-        most += (o->weights ? o->weights[k] : 1) * most_of(ax_rewards_name(r->o->rewards, k));
+        most += (o->weights ? o->weights[k] : 1) * ax_rewards_most(r->o->rewards, k);
     for (int64_t i = 0; i < r->n; i++) {
         const double first = totals[i / o->group * o->group];
         if (isfinite(totals[i]) && totals[i] != first)

@@ -42,13 +42,15 @@ static bool starts(const struct line *l, size_t i, const char *with) {
 static size_t before_number(const struct line *l, bool *minus) {
     static const char *const signs[] = {"-", "+", "$", "€", "£", "¥", "₹"};
     size_t i = 0, k = 0;
-    *minus = starts(l, 0, "-");
-    for (; k < sizeof signs / sizeof *signs && i < l->n; k++) {
-        if (!starts(l, i, signs[k]))
-            continue;
-        *minus = *minus || k == 0;
-        i += strlen(signs[k]);
-        k = (size_t)-1;
+    *minus = false;
+    while (k < sizeof signs / sizeof *signs) {
+        if (starts(l, i, signs[k])) {
+            *minus = *minus || k == 0;
+            i += strlen(signs[k]);
+            k = 0;
+        } else {
+            k++;
+        }
     }
     return i;
 }

@@ -81,6 +81,8 @@ void ax_rewards_close(struct ax_rewards *r); /* NULL is fine */
 int ax_rewards_count(const struct ax_rewards *r);
 const char *ax_rewards_name(const struct ax_rewards *r, int i);
 double ax_rewards_weight(const struct ax_rewards *r, int i);
+/* The highest reward that it gives: 0 of penalties, and of functions that do not say, 1. */
+double ax_rewards_most(const struct ax_rewards *r, int i);
 
 /* out: [n][count]; NaN: none. AX_ERR_DATA: AX_REWARDS_STRIKES calls of a function failed in a row. */
 enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,

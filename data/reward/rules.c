@@ -203,15 +203,16 @@ static const struct row {
     const char *name, *usage;
     enum ax_status (*score)(struct ax_reward_fn *f, const struct ax_reward_item *item, double *out);
     enum ax_status (*read)(struct ax_reward_fn *f); /* the argument */
+    double most;                                    /* the highest that it gives */
 } rows[] = {
-    {"exact", "exact[:COLUMN]", score_exact, read_column},
-    {"final_answer", "final_answer[:COLUMN]", score_final, read_column},
-    {"numeric", "numeric[:COLUMN]", score_numeric, read_column},
-    {"format", "format:REGEX", score_format, read_regex},
-    {"length", "length:MAX", score_overlong, read_length},
-    {"soft_overlong", "soft_overlong:MAX:CACHE", score_overlong, read_overlong},
-    {"think_format", "think_format", score_think, no_argument},
-    {"code", "code", NULL, NULL}, /* code.c */
+    {"exact", "exact[:COLUMN]", score_exact, read_column, 1},
+    {"final_answer", "final_answer[:COLUMN]", score_final, read_column, 1},
+    {"numeric", "numeric[:COLUMN]", score_numeric, read_column, 1},
+    {"format", "format:REGEX", score_format, read_regex, 1},
+    {"length", "length:MAX", score_overlong, read_length, 0},
+    {"soft_overlong", "soft_overlong:MAX:CACHE", score_overlong, read_overlong, 0},
+    {"think_format", "think_format", score_think, no_argument, 1},
+    {"code", "code", NULL, NULL, 1}, /* code.c */
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -220,6 +221,12 @@ static const struct row *find_row(const char *name, size_t n) {
         if (strlen(rows[i].name) == n && memcmp(rows[i].name, name, n) == 0)
             return &rows[i];
     return NULL;
+}
+
+double ax_rewards_most(const struct ax_rewards *r, int i) {
+    const char *name = ax_rewards_name(r, i);
+    const struct row *row = find_row(name, strcspn(name, ":"));
+    return row ? row->most : 1;
 }
 
 static enum ax_status open_rule(struct ax_reward_fn *f, const struct ax_rewards_options *o) {
