@@ -36,6 +36,8 @@ static void programs_are_found_or_named(void **state) {
     (void)state;
     struct ax_tracker_process p;
     const char *const argv[] = {"no-such-program", NULL};
+    /* a folder of PATH that may not be read is another error */
+    assert_int_equal(setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1), 0);
     assert_int_equal(ax_tracker_process_start(&p, argv), AX_ERR_CONFIG);
     assert_string_equal(ax_error_text(),
                         "no-such-program: cannot start it: No such file or directory");
