@@ -101,7 +101,7 @@ class Bench:
         helpers.append(f"../{build.folder.name}/tests/goldens/libgoldens.a")
         mains = {name: f"../{build.folder.name}/{main}.o"
                  for name, main in (("axtrain", "main"), ("tests/goldens/replay", "tests/goldens/replay"))}
-        mains |= {test: f"../{build.folder.name}/tests/{test}.o" for test in self.tests}
+        mains |= {f"tests/{test}": f"../{build.folder.name}/tests/{test}.o" for test in self.tests}
         stubs = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.so')}"
                  for p in sorted(self.tree.glob("tests/*/stub_*.c"))]
         library = f"../{build.folder.name}/libaxtrain.a"
@@ -112,8 +112,8 @@ class Bench:
         out.mkdir(exist_ok=True)
         shutil.copy(self.tree / gloo, out)
         for stub in (self.tree / s for s in stubs):  # beside the test that loads it
-            beside = out / stub.parent.name / stub.name
-            beside.parent.mkdir(exist_ok=True)
+            beside = out / "tests" / stub.parent.name / stub.name
+            beside.parent.mkdir(parents=True, exist_ok=True)
             beside.unlink(missing_ok=True)
             shutil.copy(stub, beside)
         self.link(build, out / "libaxtrain.so", [*BESIDE, "-Wl,--whole-archive", library, "-Wl,--no-whole-archive"])
@@ -210,7 +210,7 @@ class Bench:
         shutil.rmtree(folder / "tmp", ignore_errors=True)
         (folder / "tmp").mkdir()
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "AX_TEST_GOLDENS": str(self.tree / "tests/goldens"),
-               "AX_TEST_BIN": str(binary.parent.parent / "axtrain"), "OMP_WAIT_POLICY": "passive", "AX_CHECK_LEAKS": "1",
+               "AX_TEST_BIN": str(binary.parents[2] / "axtrain"), "OMP_WAIT_POLICY": "passive", "AX_CHECK_LEAKS": "1",
                "ASAN_OPTIONS": "hard_rss_limit_mb=8192",
                "TSAN_OPTIONS": f"suppressions={self.tree}/tests/sanitizers.supp", **environment}
         memory = "0" if self.sanitize else str(12 << 20)
@@ -248,9 +248,9 @@ class Bench:
 
     def run(self, worker, test, mutated):
         if not mutated:
-            binary, limit = self.under_test.folder / "bin" / test, 1200
+            binary, limit = self.under_test.folder / "bin/tests" / test, 1200
         else:
-            binary = self.folder / f"worker{worker}" / "bin" / test
+            binary = self.folder / f"worker{worker}" / "bin/tests" / test
             limit = max(10, 5 * self.baselines[test]["seconds"])
         return self.execute(binary, worker, limit, self.environment(test))
 
@@ -330,7 +330,7 @@ class Bench:
         profile.mkdir()
         # %c: counters are mapped into the file, so that even a killed child has written them;
         # %m: the test and every axtrain that it starts share the file.
-        outcome, seconds, _ = self.execute(self.cover.folder / "bin" / test, worker, 1200,
+        outcome, seconds, _ = self.execute(self.cover.folder / "bin/tests" / test, worker, 1200,
                                            {"LLVM_PROFILE_FILE": f"{profile}/%c%m.profraw"}, to_the_end=True)
         if outcome != "passed":
             print(f"coverage: {test} {outcome} in the coverage build (clang)")
