@@ -131,7 +131,10 @@ TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 GOLDEN_SRC := $(filter-out %/replay.c tests/goldens/test_%.c,$(wildcard tests/goldens/*.c))
 REPLAY := $(BUILD)/tests/goldens/replay
 GOLDENS := $(BUILD)/tests/goldens/libgoldens.a
-TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDENS)
+# What stands in for a part of the product: likewise.
+DOUBLE_SRC := $(wildcard tests/doubles/*.c)
+DOUBLES := $(BUILD)/tests/doubles/libdoubles.a
+TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDENS) $(DOUBLES)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
@@ -224,6 +227,8 @@ $(BUILD)/gpu/replay: $(BUILD)/tests/goldens/replay.o $(GOLDENS) $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(GOLDENS): $(GOLDEN_SRC:%.c=$(BUILD)/%.o)
+$(DOUBLES): $(DOUBLE_SRC:%.c=$(BUILD)/%.o)
+$(GOLDENS) $(DOUBLES):
 	@rm -f $@
 	@ar rcs $@ $^
 $(filter $(BUILD)/tests/goldens/%,$(TEST_BIN)): | $(REPLAY)

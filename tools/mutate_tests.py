@@ -98,7 +98,7 @@ class Bench:
         print(f"building {build.folder.name} ({' '.join(build.make)})", flush=True)
         helpers = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.o')}"
                    for p in sorted(self.tree.glob("tests/*.c"))]
-        helpers.append(f"../{build.folder.name}/tests/goldens/libgoldens.a")
+        helpers += [f"../{build.folder.name}/tests/{folder}/lib{folder}.a" for folder in ("goldens", "doubles")]
         mains = {name: f"../{build.folder.name}/{main}.o"
                  for name, main in (("axtrain", "main"), ("tests/goldens/replay", "tests/goldens/replay"))}
         mains |= {f"tests/{test}": f"../{build.folder.name}/tests/{test}.o" for test in self.tests}

@@ -1,5 +1,5 @@
 /* How much of a step waits for transfers, with overlap and without, by turns of the delay fabric on links of H100s in
- * miniature (optim/scaled_link.h). A small model here; AXTRAIN_SWEEP=1 prints the table of docs/results/overlap.md, and
+ * miniature (tests/doubles/scaled_link.h). A small model here; AXTRAIN_SWEEP=1 prints the table of docs/results/overlap.md, and
  * AX_UPDATE=1 then draws its pictures. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/report/report.h"
-#include "optim/scaled_link.h"
+#include "tests/doubles/scaled_link.h"
 #include "optim/trace.h"
 #include "tests/tiny.h"
 #include "tests/skip.h"

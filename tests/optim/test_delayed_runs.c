@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parallel/delay.h"
+#include "tests/doubles/delay.h"
 #include "tests/tiny.h"
 
 enum { FEW = 6, MANY = 500, STEPS = 2, MOST_RANKS = 8 };

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "model/split.h"
 #include "optim/plan_time.h"
-#include "parallel/delay.h"
+#include "tests/doubles/delay.h"
 #include "tests/tiny.h"
 
 enum { STEPS = 3, MAX_WORLD = 4 };

@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "parallel/delay.h"
+#include "tests/doubles/delay.h"
 #include "parallel/simulate.h"
 #include "tests/comm_cases.h"
 

@@ -10,8 +10,8 @@
  * On the clock, ranks compute at the same time: it needs a core for each. With turns, they compute one
  * after another, and each has a clock of its own (ax_delay_now): what its thread computed, and what it
  * waited for transfers. So any number of ranks is timed on one core, whatever else runs there. */
-#ifndef AX_PARALLEL_DELAY_H
-#define AX_PARALLEL_DELAY_H
+#ifndef AX_TESTS_DOUBLES_DELAY_H
+#define AX_TESTS_DOUBLES_DELAY_H
 
 #include <pthread.h>
 

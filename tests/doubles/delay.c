@@ -1,5 +1,5 @@
 /* Ranks tell each other when they started a transfer, beside its data: each then knows when it arrives. */
-#include "parallel/delay.h"
+#include "tests/doubles/delay.h"
 
 #include <errno.h>
 #include <time.h>

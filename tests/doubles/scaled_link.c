@@ -1,4 +1,4 @@
-#include "optim/scaled_link.h"
+#include "tests/doubles/scaled_link.h"
 
 #include "base/mem.h"
 

@@ -4,11 +4,11 @@
  *   slower    seconds that a rank of the small step computes here / of the other step there, by its plan
  *   smaller   bytes that it sends / of the other step
  *   link      latency · slower, bytes per second · smaller / slower */
-#ifndef AX_OPTIM_SCALED_LINK_H
-#define AX_OPTIM_SCALED_LINK_H
+#ifndef AX_TESTS_DOUBLES_SCALED_LINK_H
+#define AX_TESTS_DOUBLES_SCALED_LINK_H
 
 #include "optim/plan_time.h"
-#include "parallel/delay.h"
+#include "tests/doubles/delay.h"
 
 struct ax_scaled_link {
     struct ax_delay_link
