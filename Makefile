@@ -131,9 +131,10 @@ TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 GOLDEN_SRC := $(filter-out %/replay.c tests/goldens/test_%.c,$(wildcard tests/goldens/*.c))
 REPLAY := $(BUILD)/tests/goldens/replay
 GOLDENS := $(BUILD)/tests/goldens/libgoldens.a
-# What stands in for a part of the product: likewise.
-DOUBLE_SRC := $(wildcard tests/doubles/*.c)
+# What stands in for a part of the product, and what measures it: likewise.
+DOUBLE_SRC := $(wildcard tests/doubles/*.c tests/bench/speeds*.c)
 DOUBLES := $(BUILD)/tests/doubles/libdoubles.a
+PLAN_SCORE := $(BUILD)/tests/bench/plan_score
 TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDENS) $(DOUBLES)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
@@ -331,7 +332,7 @@ wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the comma
 	@tools/make-wheel $(DIST)/$(RELEASE) $(VERSION) $(EPOCH) $(DIST)
 	@tools/check-wheel $(DIST)/axtrain-$(VERSION)-*.whl
 
-tests-built: $(BIN) $(SHIM) $(REPLAY) $(TEST_BIN)
+tests-built: $(BIN) $(SHIM) $(REPLAY) $(PLAN_SCORE) $(TEST_BIN)
 
 test: ## build and run every test (≤ 10 minutes on 2 cores)
 	@tools/bootstrap build test parquet sandbox-parts smollm2

@@ -391,13 +391,12 @@ const struct ax_command ax_commands[] = {
      "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
     {"plan", AX_COMMANDS_TRAIN, 3, "show what training would need, without running it",
      "CONFIG [key=value …] [--world N] [--hardware NAME] [--search] [--blocks] [--speed N] "
-     "[--json]\nMODEL | --arch NAME [options]\nscore FILE.tsv",
+     "[--json]\nMODEL | --arch NAME [options]",
      "Does it fit? Memory, steps, tokens, time and disk space: for a configuration with its\n"
      "data, or a step of a model (a folder, config.json, GGUF file or hub id) with the sizes\n"
      "below. Of a mesh also what the ranks of each pipeline stage need, and what a rank sends\n"
      "in a step, by role and collective. Reads no weights, and writes a timeline at most;\n"
-     "says what it could not count. `score` predicts the published speeds in a table, and says\n"
-     "how far off it is.\n"
+     "says what it could not count.\n"
      "  --blocks           every block of memory by name\n"
      "  --speed N          tokens per second, instead of a measurement\n"
      "  --world N          on N ranks: those of the mesh keys, or --mesh, filled by\n"

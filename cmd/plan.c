@@ -8,7 +8,6 @@
 #include "cmd/config_args.h"
 #include "cmd/mesh_sizes.h"
 #include "cmd/plan/hardware.h"
-#include "cmd/plan/score.h"
 #include "cmd/plan/search.h"
 #include "cmd/shapes.h"
 #include "cmd/model/base_model.h"
@@ -232,17 +231,10 @@ static enum ax_status plan_config(int argc, char **argv) {
     return st;
 }
 
-/* `axtrain plan score FILE.tsv` */
-static enum ax_status plan_score(int argc, char **argv) {
-    const char *file;
-    int n;
-    AX_TRY(ax_args_parse(argc - 1, argv + 1, 0, NULL, 1, 1, &file, &n));
-    return ax_plan_score(file);
-}
-
 enum ax_status ax_cmd_plan(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "score") == 0)
-        return plan_score(argc, argv);
+        return ax_error(AX_ERR_CONFIG, "plan score: published speeds are compared by a program of "
+                                       "the source now: build/tests/bench/plan_score FILE.tsv");
     for (int i = 1; i < argc; i++)
         if (is_config(argv[i]))
             return plan_config(argc, argv);

@@ -21,6 +21,7 @@ from pathlib import Path
 LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm -ldl".split()
 BESIDE = ["-shared", "-Wl,-rpath,$ORIGIN"]  # finds libaxtrain-gloo.so
 SWEEPS = ("optim/test_interrupted", "optim/test_train", "faults/test_preempt", "ckpt/test_saver")  # as tools/test-all
+PROGRAMS = ("tests/goldens/replay", "tests/bench/plan_score")  # that tests start
 # A test runs in its own process namespace, with its own /tmp and /dev/shm: when it ends, nothing of
 # it remains.
 BOX = """mount --bind "$1" /tmp && mount -t tmpfs -o size=2g none /dev/shm || exit 125
@@ -100,7 +101,7 @@ class Bench:
                    for p in sorted(self.tree.glob("tests/*.c"))]
         helpers += [f"../{build.folder.name}/tests/{folder}/lib{folder}.a" for folder in ("goldens", "doubles")]
         mains = {name: f"../{build.folder.name}/{main}.o"
-                 for name, main in (("axtrain", "main"), ("tests/goldens/replay", "tests/goldens/replay"))}
+                 for name, main in (("axtrain", "main"), *((p, p) for p in PROGRAMS))}
         mains |= {f"tests/{test}": f"../{build.folder.name}/tests/{test}.o" for test in self.tests}
         stubs = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.so')}"
                  for p in sorted(self.tree.glob("tests/*/stub_*.c"))]

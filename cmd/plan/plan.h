@@ -2,7 +2,7 @@
  *
  * Reading order: figures.c (dry runs and counts), print.c (ten lines for a person), mesh.c (two tables of a mesh), time.c (the time
  * of a step on another machine; hardware.c and tsv.c read which), json.c (the same for programs). Beside them, search.c looks for
- * the best mesh, and score.c predicts published speeds. The command is cmd/plan.c. */
+ * the best mesh. The command is cmd/plan.c. */
 #ifndef AX_CMD_PLAN_PLAN_H
 #define AX_CMD_PLAN_PLAN_H
 

@@ -39,13 +39,13 @@ static inline int run(char *out, size_t size, const char *fmt, ...) {
     return code;
 }
 
-/* tests/goldens/replay beside it. */
-static inline int replay(char *out, size_t size, const char *fmt, ...) {
+/* A program of the tests in its folder, such as tests/goldens/replay. */
+static inline int run_beside(char *out, size_t size, const char *name, const char *fmt, ...) {
     char path[512];
     snprintf(path, sizeof path, "%s", test_program());
-    char *name = strrchr(path, '/');
-    assert_non_null(name);
-    snprintf(name, sizeof path - (size_t)(name - path), "/tests/goldens/replay");
+    char *last = strrchr(path, '/');
+    assert_non_null(last);
+    snprintf(last + 1, sizeof path - (size_t)(last + 1 - path), "%s", name);
     va_list ap;
     va_start(ap, fmt);
     const int code = run_program(out, size, path, fmt, ap);

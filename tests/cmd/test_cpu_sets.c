@@ -23,7 +23,8 @@ static void golden_files_hold_with_every_set(void **state) {
             continue;
         }
         setenv("AXTRAIN_CPU", ax_cpu_isa_name(isa), 1);
-        const int code = replay(said, sizeof said, "'%s' --dtype bfloat16", model);
+        const int code =
+            run_beside(said, sizeof said, "tests/goldens/replay", "'%s' --dtype bfloat16", model);
         if (code != 0)
             fail_msg("%s: %s", ax_cpu_isa_name(isa), said);
         assert_non_null(strstr(said, " ok "));

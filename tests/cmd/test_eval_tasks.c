@@ -174,14 +174,15 @@ static void mistakes(void **state) {
 
 static void golden(void **state) {
     (void)state;
-    assert_int_equal(replay(out, sizeof out, "%s", golden_path("runs/lm_eval")), 0);
+    assert_int_equal(
+        run_beside(out, sizeof out, "tests/goldens/replay", "%s", golden_path("runs/lm_eval")), 0);
     assert_non_null(strstr(out, "llama/rolling.json"));
     assert_non_null(strstr(out, "not run: "));
     assert_non_null(strstr(out, "smollm2/mc.json: give the model with --model smollm2=DIR"));
     assert_non_null(strstr(out, " 0 failed, 9 files absent"));
-    assert_int_equal(
-        replay(out, sizeof out, "%s --model llama=/no/such/folder", golden_path("runs/lm_eval")),
-        1);
+    assert_int_equal(run_beside(out, sizeof out, "tests/goldens/replay",
+                                "%s --model llama=/no/such/folder", golden_path("runs/lm_eval")),
+                     1);
     assert_non_null(strstr(out, "/no/such/folder"));
 }
 
@@ -221,7 +222,7 @@ static void golden_damage_is_seen(void **state) {
         put(path, changed.data);
         ax_buf_free(&changed);
         ax_free(text);
-        if (replay(out, sizeof out, "%s/runs/lm_eval", dir) == 0)
+        if (run_beside(out, sizeof out, "tests/goldens/replay", "%s/runs/lm_eval", dir) == 0)
             fail_msg("%s: %s was not seen:\n%s", edits[i][0], edits[i][2], out);
         assert_non_null(strstr(out, "FAIL"));
     }

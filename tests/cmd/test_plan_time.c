@@ -1,4 +1,4 @@
-/* `axtrain plan --hardware`, --search and score: machines from a file, statistics, and the commands. */
+/* `axtrain plan --hardware` and --search, and plan_score: machines from a file, statistics, and the programs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "cmd/plan/hardware.h"
-#include "cmd/plan/score.h"
+#include "tests/bench/speeds.h"
 #include "tests/cmd/program_case.h"
 #include "tests/cmd/sft_case.h"
 
@@ -329,22 +329,30 @@ static void programs_do_as_documented(void **state) {
     assert_true(speed_of("x", "h200", "optimizer+residual", "") < 0.99 * states);
 }
 
-static void the_command_scores(void **state) {
+static void expect_score(int code, const char *said, const char *path) {
+    char out[8192];
+    const int got = run_beside(out, sizeof out, "tests/bench/plan_score", "'%s'", path);
+    if (got != code || !strstr(out, said))
+        fail_msg("exit code %d, expected %d and \"%s\":\n%s", got, code, said, out);
+}
+
+static void the_program_scores(void **state) {
     (void)state;
     need_binary();
-    sft_command = "plan";
     const char *path = put_text(
         "s.tsv", SCORE_COLUMNS
         "a\tx\tllama-tiny\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\t128\tbf16\tnone\t\t1000\n"
         "b\tx\tnone\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\t128\tbf16\tnone\t\t1000\n");
-    EXPECT(0, "left out: no shape of that name", "score", path);
-    EXPECT(0, "   1 rows: median error", "score", path);
-    EXPECT(2, "column id is missing", "score", put_text("s.tsv", "a\tb\n1\t2\n"));
-    EXPECT(2, "expected a number in column seq_len, got \"long\"", "score",
-           put_text("s.tsv",
-                    SCORE_COLUMNS "a\tx\tllama-tiny\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\tlong"
-                                  "\tbf16\tnone\t\t1000\n"));
-    EXPECT(1, "nothing.tsv: cannot open", "score", in_scratch("nothing.tsv"));
+    expect_score(0, "left out: no shape of that name", path);
+    expect_score(0, "   1 rows: median error", path);
+    expect_score(2, "column id is missing", put_text("s.tsv", "a\tb\n1\t2\n"));
+    expect_score(2, "expected a number in column seq_len, got \"long\"",
+                 put_text("s.tsv", SCORE_COLUMNS
+                          "a\tx\tllama-tiny\tpretrain\th100-sxm-80\t1\t1\t1\t1\t2\t4\tlong"
+                          "\tbf16\tnone\t\t1000\n"));
+    expect_score(1, "nothing.tsv: cannot open", in_scratch("nothing.tsv"));
+    sft_command = "plan";
+    EXPECT(2, "build/tests/bench/plan_score FILE.tsv", "score", path);
 }
 
 /* ---- a step, and the best mesh ---- */
@@ -438,7 +446,7 @@ int main(void) {
         cmocka_unit_test(packed_samples_are_shorter_rows),
         cmocka_unit_test(columns_change_the_plan),
         cmocka_unit_test(the_figures_of_a_table),
-        cmocka_unit_test(the_command_scores),
+        cmocka_unit_test(the_program_scores),
         cmocka_unit_test(the_command_times_a_step),
         cmocka_unit_test(programs_do_as_documented),
         cmocka_unit_test(a_step_fits_its_machine),

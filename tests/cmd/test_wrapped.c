@@ -158,7 +158,8 @@ static void the_text_model_is_the_golden_one(void **state) {
         snprintf(name, sizeof name, "golden-%zu", i);
         make(&kinds[i], name, i % 2 ? 50000 : 0);
         link_golden(&kinds[i], name);
-        if (replay(out, sizeof out, "%s --backend cpu", in_scratch(name)) != 0)
+        if (run_beside(out, sizeof out, "tests/goldens/replay", "%s --backend cpu",
+                       in_scratch(name)) != 0)
             fail_msg("%s: %s", kinds[i].type, out);
         assert_has(out, "(config.json)");
         assert_has(out, "(config.legacy.json)");

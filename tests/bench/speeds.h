@@ -1,6 +1,6 @@
-/* Published training speeds against what a plan of time says: `axtrain plan score FILE.tsv`. */
-#ifndef AX_CMD_PLAN_SCORE_H
-#define AX_CMD_PLAN_SCORE_H
+/* Published training speeds against what a plan of time says: plan_score FILE.tsv. */
+#ifndef AX_TESTS_BENCH_SPEEDS_H
+#define AX_TESTS_BENCH_SPEEDS_H
 
 #include "cmd/plan/tsv.h"
 #include "optim/plan_time.h"
@@ -30,6 +30,7 @@ double ax_plan_rank_correlation(const double *a, const double *b, int n);
 /* One line for each row, then the errors of those that count, of all, and of each source. */
 enum ax_status ax_plan_score_print(const struct ax_plan_row *rows, int n);
 
+/* Both, of a file: a table as docs/plan.md describes it. */
 enum ax_status ax_plan_score(const char *path);
 
 #endif

@@ -1,6 +1,6 @@
 /* From a row of published speeds to a plan of the same step: what model, mesh, precision and machine
  * mean here. Nothing but the published speed is compared with it. */
-#include "cmd/plan/score.h"
+#include "tests/bench/speeds.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cmd/plan/score.h"
+#include "tests/bench/speeds.h"
 
 double ax_plan_row_error(const struct ax_plan_row *r) {
     return (r->predicted - r->published) / r->published;
