@@ -263,7 +263,7 @@ static enum ax_status check(struct ax_eval *e) {
     e->batch = e->batch > 0 ? e->batch : 16;
     e->max_new_tokens = e->max_new_tokens > 0 ? e->max_new_tokens : 256;
     if (e->base_name)
-        AX_TRY(ax_store_parse(e->base_name, &e->store));
+        AX_TRY(ax_storage_parse(e->base_name, &e->store));
     AX_TRY(ax_eval_pass_check(&e->pass_options, e->solve));
     return ax_args_dtype(e->dtype_name, &e->dtype);
 }

@@ -140,7 +140,7 @@ enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
     const struct ax_elements stored = ax_st_elements(e);
     if (e->shape[0] != p->shape[0])
         AX_TRY(load_grown(m, p, e));
-    else if (p->storage == AX_STORE_PLAIN)
+    else if (p->storage == AX_STORAGE_PLAIN)
         AX_TRY(ax_unit_load(unit, m->rt, p, &stored));
     else
         AX_TRY(ax_unit_load_packed(unit, m->rt, p, &stored));
@@ -215,8 +215,8 @@ enum ax_status ax_model_draw(const struct ax_model *m, const struct ax_param *p,
     struct drawn d = {kind, size, {seed, 0, ax_hash32(p->name)}, m->accum};
     const struct ax_elements values = {.dtype = d.dtype, .read = read_drawn, .ctx = &d};
     struct ax_unit *unit = &m->units[p->unit];
-    return p->storage == AX_STORE_PLAIN ? ax_unit_load(unit, m->rt, p, &values)
-                                        : ax_unit_load_packed(unit, m->rt, p, &values);
+    return p->storage == AX_STORAGE_PLAIN ? ax_unit_load(unit, m->rt, p, &values)
+                                          : ax_unit_load_packed(unit, m->rt, p, &values);
 }
 
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {

@@ -79,7 +79,7 @@ static void code_layer(struct ax_model *m, struct ax_layer *l) {
     for (int i = 0; i < n; i++)
         for (int k = 0; k < linears[i]->n_parts && linears[i] != &l->moe.gate; k++) {
             struct ax_param *w = &m->params[linears[i]->weight[k] - m->params];
-            w->coded = w->storage == AX_STORE_PLAIN && !linears[i]->adapter[k].magnitude;
+            w->coded = w->storage == AX_STORAGE_PLAIN && !linears[i]->adapter[k].magnitude;
         }
 }
 

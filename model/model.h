@@ -103,7 +103,7 @@ struct ax_model_options {
     int64_t max_positions;                /* longest sequence: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
-    enum ax_store base_store;     /* of frozen matrices of linears */
+    enum ax_storage base_store;   /* of frozen matrices of linears */
     bool store_experts;           /* … and of experts */
     const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
     bool folder_inputs; /* linears quantize inputs as a quantized folder says; not to train */

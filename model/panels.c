@@ -29,7 +29,7 @@ static enum ax_status make_code_panels(struct ax_model *m, struct ax_param *p) {
 }
 
 static enum ax_status make_panels(struct ax_model *m, struct ax_param *p) {
-    if (p->storage != AX_STORE_PLAIN)
+    if (p->storage != AX_STORAGE_PLAIN)
         return make_code_panels(m, p);
     struct ax_tensor w = ax_unit_weight(&m->units[p->unit], p);
     p->panels = ax_panels_wanted(m->rt->q, &w);

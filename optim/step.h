@@ -55,7 +55,7 @@ struct ax_step_options {
     int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
     const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
     const struct ax_model *lender;        /* of frozen weights (model.h); or NULL */
-    enum ax_store base_store;             /* for frozen matrices of linears */
+    enum ax_storage base_store;           /* for frozen matrices of linears */
     bool store_experts;                   /* … and of experts */
     const struct ax_scheme *qat; /* quantization-aware training; NULL: none. Borrowed … */
     int64_t qat_after;           /* … from this update on */

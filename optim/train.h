@@ -66,11 +66,11 @@ struct ax_train_save {
     bool resume_with_changes; /* restart the epoch if the data differs from the checkpoint's */
 };
 
-enum ax_metric { AX_METRIC_LOSS, AX_METRIC_PERPLEXITY, AX_METRIC_ACCURACY, AX_METRIC_REWARD };
+enum ax_best_by { AX_BEST_BY_LOSS, AX_BEST_BY_PERPLEXITY, AX_BEST_BY_ACCURACY, AX_BEST_BY_REWARD };
 
 struct ax_train_eval {
     struct ax_cadence when;
-    enum ax_metric metric; /* selects the best evaluation */
+    enum ax_best_by metric; /* selects the best evaluation */
     bool greater_is_better;
     bool keep_best;   /* never remove the checkpoint of the best evaluation */
     bool load_best;   /* … and end the run with it */

@@ -26,10 +26,10 @@ void ax_train_count_eval(struct ax_train *t) {
 }
 
 static double metric(const struct ax_train *t, const struct ax_eval_result *r) {
-    const double values[] = {[AX_METRIC_LOSS] = r->loss,
-                             [AX_METRIC_PERPLEXITY] = r->perplexity,
-                             [AX_METRIC_ACCURACY] = r->accuracy,
-                             [AX_METRIC_REWARD] = ax_figures_get(&r->figures, "reward")};
+    const double values[] = {[AX_BEST_BY_LOSS] = r->loss,
+                             [AX_BEST_BY_PERPLEXITY] = r->perplexity,
+                             [AX_BEST_BY_ACCURACY] = r->accuracy,
+                             [AX_BEST_BY_REWARD] = ax_figures_get(&r->figures, "reward")};
     return values[t->o->eval.metric];
 }
 

@@ -29,7 +29,7 @@ static struct ax_step_options options_of(const struct ax_train *t) {
     o.adapter = t->o->value.adapter;
     o.lender = t->o->value.on_policy ? lends(&t->step) : NULL;
     if (!o.adapter) {
-        o.base_store = AX_STORE_PLAIN;
+        o.base_store = AX_STORAGE_PLAIN;
         o.store_experts = false;
     }
     o.unfrozen = NULL;

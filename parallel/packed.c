@@ -20,22 +20,22 @@ static const struct {
     enum ax_quant kind;
     int64_t block; /* 0 = a row */
 } stores[] = {
-    [AX_STORE_PLAIN] = {"plain", AX_QUANT_COUNT, 0},
-    [AX_STORE_NF4] = {"nf4", AX_QUANT_NF4, AX_NF4_BLOCK},
-    [AX_STORE_NF4_DOUBLE] = {"nf4-double", AX_QUANT_NF4, AX_NF4_BLOCK},
-    [AX_STORE_INT8] = {"int8", AX_QUANT_INT8, 0},
-    [AX_STORE_FP8] = {"fp8", AX_QUANT_FP8, 0},
-    [AX_STORE_INT4] = {"int4", AX_QUANT_INT4X2, AX_INT4_BLOCK},
+    [AX_STORAGE_PLAIN] = {"plain", AX_QUANT_COUNT, 0},
+    [AX_STORAGE_NF4] = {"nf4", AX_QUANT_NF4, AX_NF4_BLOCK},
+    [AX_STORAGE_NF4_DOUBLE] = {"nf4-double", AX_QUANT_NF4, AX_NF4_BLOCK},
+    [AX_STORAGE_INT8] = {"int8", AX_QUANT_INT8, 0},
+    [AX_STORAGE_FP8] = {"fp8", AX_QUANT_FP8, 0},
+    [AX_STORAGE_INT4] = {"int4", AX_QUANT_INT4X2, AX_INT4_BLOCK},
 };
 
-const char *ax_store_name(enum ax_store store) {
+const char *ax_storage_name(enum ax_storage store) {
     return stores[store].name;
 }
 
-enum ax_status ax_store_parse(const char *name, enum ax_store *out) {
-    for (int i = AX_STORE_PLAIN; i <= AX_STORE_INT4; i++) {
+enum ax_status ax_storage_parse(const char *name, enum ax_storage *out) {
+    for (int i = AX_STORAGE_PLAIN; i <= AX_STORAGE_INT4; i++) {
         if (strcmp(name, stores[i].name) == 0) {
-            *out = (enum ax_store)i;
+            *out = (enum ax_storage)i;
             return AX_OK;
         }
     }
@@ -43,16 +43,16 @@ enum ax_status ax_store_parse(const char *name, enum ax_store *out) {
                     "--base: \"%s\" is not one of plain, nf4, nf4-double, int8, fp8, int4", name);
 }
 
-int64_t ax_store_block(enum ax_store store, int64_t cols) {
+int64_t ax_storage_block(enum ax_storage store, int64_t cols) {
     return stores[store].block > 0 ? stores[store].block : cols;
 }
 
-enum ax_quant ax_store_quant(enum ax_store store) {
+enum ax_quant ax_storage_quant(enum ax_storage store) {
     return stores[store].kind;
 }
 
-void ax_packing_start(struct ax_packing *k, enum ax_store store) {
-    *k = (struct ax_packing){store, stores[store].block, store == AX_STORE_NF4_DOUBLE};
+void ax_packing_start(struct ax_packing *k, enum ax_storage store) {
+    *k = (struct ax_packing){store, stores[store].block, store == AX_STORAGE_NF4_DOUBLE};
 }
 
 void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p) {
@@ -79,7 +79,7 @@ int64_t ax_packing_align(const struct ax_packing *k, int64_t align) {
 
 int ax_packing_buffers(const struct ax_packing *k, int64_t numel,
                        struct ax_tensor out[AX_PACKED_BUFFERS]) {
-    const enum ax_quant kind = ax_store_quant(k->store);
+    const enum ax_quant kind = ax_storage_quant(k->store);
     const int64_t scales = (numel + k->block - 1) / k->block;
     const int64_t groups = (numel + AX_NF4_GROUP - 1) / AX_NF4_GROUP;
     out[0] = ax_tensor_1d(ax_quant_info(kind)->codes, NULL, ax_quant_code_bytes(kind, numel));
@@ -97,7 +97,7 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
     const int count = ax_packing_buffers(k, n, part);
     for (int i = 0; i < count; i++)
         part[i].data = (char AX_DEVICE *)buffers[i].data + ax_tensor_bytes(&before[i]);
-    return (struct ax_packed){.kind = ax_store_quant(k->store),
+    return (struct ax_packed){.kind = ax_storage_quant(k->store),
                               .block = k->block,
                               .codes = part[0],
                               .scale = part[1],

@@ -28,17 +28,17 @@ struct ax_packed {
 
 /* How a segment is packed. */
 struct ax_packing {
-    enum ax_store store;
+    enum ax_storage store;
     int64_t block; /* elements per scale */
     bool nested;
 };
 /* "plain", "nf4", "nf4-double", "int8", "fp8", "int4"; AX_ERR_CONFIG lists them. */
-const char *ax_store_name(enum ax_store store);
-enum ax_status ax_store_parse(const char *name, enum ax_store *out);
+const char *ax_storage_name(enum ax_storage store);
+enum ax_status ax_storage_parse(const char *name, enum ax_storage *out);
 
 /* The packing of parameters in one segment, and the alignment of their offsets and shards. Local
  * shapes must be set. */
-void ax_packing_start(struct ax_packing *k, enum ax_store store);
+void ax_packing_start(struct ax_packing *k, enum ax_storage store);
 void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p);
 int64_t ax_packing_align(const struct ax_packing *k, int64_t align);
 

@@ -10,7 +10,7 @@
 #define AX_NF4_GROUP  16384 /* elements whose 256 scales share a second one */
 
 /* Elements that share a scale, of a matrix with so many columns. */
-int64_t ax_store_block(enum ax_store store, int64_t cols);
-enum ax_quant ax_store_quant(enum ax_store store);
+int64_t ax_storage_block(enum ax_storage store, int64_t cols);
+enum ax_quant ax_storage_quant(enum ax_storage store);
 
 #endif

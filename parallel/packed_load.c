@@ -247,10 +247,10 @@ enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
                                int64_t at) {
     const struct ax_param *p = source->p;
     struct stage s = {.source = source,
-                      .kind = ax_store_quant(k->store),
+                      .kind = ax_storage_quant(k->store),
                       .numel = ax_param_numel(p),
-                      .nested = k->store == AX_STORE_NF4_DOUBLE};
-    s.block = ax_store_block(k->store, p->shape[p->ndim - 1]);
+                      .nested = k->store == AX_STORAGE_NF4_DOUBLE};
+    s.block = ax_storage_block(k->store, p->shape[p->ndim - 1]);
     s.reads_codes = has_codes(s.kind, s.block, source->global->codes);
     if (s.reads_codes)
         s.block = source->global->codes->block;

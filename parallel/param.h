@@ -10,13 +10,13 @@
 #define AX_NAME_MAX 160
 
 /* How a parameter is stored. Packed ones are frozen: see packed.h. */
-enum ax_store {
-    AX_STORE_PLAIN, /* in the compute dtype */
-    AX_STORE_NF4,
-    AX_STORE_NF4_DOUBLE, /* scales quantized too */
-    AX_STORE_INT8,
-    AX_STORE_FP8,
-    AX_STORE_INT4
+enum ax_storage {
+    AX_STORAGE_PLAIN, /* in the compute dtype */
+    AX_STORAGE_NF4,
+    AX_STORAGE_NF4_DOUBLE, /* scales quantized too */
+    AX_STORAGE_INT8,
+    AX_STORAGE_FP8,
+    AX_STORAGE_INT4
 };
 
 struct ax_param {
@@ -35,7 +35,7 @@ struct ax_param {
     bool buffer;           /* never trained, and in accumulation dtype */
     int adapter;           /* not in the base checkpoint (lora_A, lora_B, magnitudes): number of its
                               adapter in the model, from 1; 0 = base */
-    enum ax_store storage;
+    enum ax_storage storage;
     bool panels; /* stored in the order of kernels/panels.h */
     bool coded;  /* training passes read its e4m3 values: their gathers may bring codes */
 

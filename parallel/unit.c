@@ -93,7 +93,7 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
         struct ax_param *p = params[i];
         set_local_shape(p, mesh);
         p->segment = segment_for(unit, mesh, o, p);
-        if (p->storage != AX_STORE_PLAIN)
+        if (p->storage != AX_STORAGE_PLAIN)
             ax_packing_add(&unit->segments[p->segment].packing, mesh, p);
         if (is_coded(o, p))
             ax_segment_add_coded(&unit->segments[p->segment], p);

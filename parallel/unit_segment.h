@@ -5,7 +5,7 @@
 #include "parallel/unit.h"
 
 static inline bool ax_segment_is_packed(const struct ax_segment *seg) {
-    return seg->packing.store != AX_STORE_PLAIN;
+    return seg->packing.store != AX_STORAGE_PLAIN;
 }
 
 static inline bool ax_segment_alone(const struct ax_segment *seg, const struct ax_runtime *rt) {

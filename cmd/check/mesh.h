@@ -25,7 +25,7 @@ struct ax_mesh_check {
     int64_t longest;                      /* document; 0 = a third of that */
     bool gloo;                            /* processes instead of threads */
     const struct ax_peft_config *adapter; /* NULL: everything trains; else B starts at random too */
-    enum ax_store base_store;             /* for the frozen matrices below it */
+    enum ax_storage base_store;           /* for the frozen matrices below it */
     bool store_experts;                   /* … and those of experts */
     const struct ax_scheme *qat;          /* linears train for it; NULL: none */
     struct ax_sft_options sft;

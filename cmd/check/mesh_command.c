@@ -76,7 +76,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     if (c.bf16 && strcmp(c.backend, "ref") == 0)
         return ax_error(AX_ERR_CONFIG, "--bf16 needs --backend cpu: ref computes in float64");
     if (base)
-        AX_TRY(ax_store_parse(base, &c.base_store));
+        AX_TRY(ax_storage_parse(base, &c.base_store));
     struct ax_scheme scheme;
     if (qat) {
         AX_TRY(ax_scheme_find_trained("--qat", qat, &scheme));

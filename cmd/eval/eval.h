@@ -76,7 +76,7 @@ struct ax_eval {
     struct ax_hf hf;
     struct ax_adapters adapters;
     enum ax_dtype dtype;
-    enum ax_store store; /* of the frozen matrices */
+    enum ax_storage store; /* of the frozen matrices */
     struct ax_stop_tokens stop;
     bool solve;
     size_t n_rows;

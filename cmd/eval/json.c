@@ -96,7 +96,7 @@ enum ax_status ax_eval_print_json(const struct ax_eval *e, size_t flags, struct 
     json_t *v =
         json_pack("{ss ss ss* ss ss sI sI sI}", "what", "eval", "model", e->model, "adapter",
                   one ? turn_folder(e, one) : NULL, "dtype", ax_dtype_info(e->dtype)->name, "base",
-                  ax_store_name(e->store), "rows", (json_int_t)r->rows, "tokens",
+                  ax_storage_name(e->store), "rows", (json_int_t)r->rows, "tokens",
                   (json_int_t)r->tokens, "trained_tokens", (json_int_t)r->trained);
     if (v && one)
         add_turn(v, e, one);

@@ -90,7 +90,7 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_arg
     if (a->dtype)
         AX_TRY(ax_args_dtype(a->dtype, &t->dtype));
     if (a->base)
-        AX_TRY(ax_store_parse(a->base, &t->store));
+        AX_TRY(ax_storage_parse(a->base, &t->store));
     AX_TRY(ax_adapters_open(&t->adapters, &a->adapters, t->folder, &t->arch));
     AX_TRY(ax_classifier_refuse(&t->arch, t->folder, "generate text"));
     AX_TRY(open_sides(t));

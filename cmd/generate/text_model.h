@@ -33,7 +33,7 @@ struct ax_text_model {
     struct ax_arch arch;
     struct ax_hf hf;
     enum ax_dtype dtype;
-    enum ax_store store; /* of the matrices */
+    enum ax_storage store; /* of the matrices */
     struct ax_adapters adapters;
     struct ax_text_side sides[AX_ARG_LIST_MAX + 1]; /* [0] for the model, [k + 1] for adapter k */
     struct ax_arg_list stop_strings;

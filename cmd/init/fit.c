@@ -39,7 +39,7 @@ static enum ax_status needed(struct search *s, enum ax_init_method method, enum 
         .n_docs = micro * docs,
         .max_len = length,
         .adapter = method == AX_INIT_FULL ? NULL : &lora,
-        .base_store = method == AX_INIT_QLORA ? AX_STORE_NF4 : AX_STORE_PLAIN,
+        .base_store = method == AX_INIT_QLORA ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN,
     };
     AX_TRY(ax_optimizer_find("adamw", &so.optimizer, &so.opt));
     struct ax_train_options o = {

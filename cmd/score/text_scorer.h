@@ -22,7 +22,7 @@ struct ax_text_scorer_options {
     const struct ax_classifier *kind;   /* that it must be; NULL: either */
     const struct ax_arg_list *adapters; /* at most one; NULL: none */
     enum ax_dtype dtype;
-    enum ax_store store; /* of the matrices */
+    enum ax_storage store; /* of the matrices */
     int threads;
     struct ax_ranks *ranks;
     /* The logits at the labeled tokens of n documents, by a model that is open elsewhere; NULL: it is

@@ -17,12 +17,12 @@
 
 static enum ax_status read_quantization(struct ax_train_setup *s) {
     const struct ax_yaml_node *map = ax_config_node(s->cfg, "bnb_config_kwargs");
-    s->base_store = AX_STORE_NF4_DOUBLE;
+    s->base_store = AX_STORAGE_NF4_DOUBLE;
     for (size_t i = 0; map && i < map->n; i++) {
         const char *key = map->entries[i].key;
         const struct ax_yaml_node *v = map->entries[i].value;
         if (strcmp(key, "bnb_4bit_use_double_quant") == 0 && v->kind == AX_YAML_BOOL)
-            s->base_store = v->boolean ? AX_STORE_NF4_DOUBLE : AX_STORE_NF4;
+            s->base_store = v->boolean ? AX_STORAGE_NF4_DOUBLE : AX_STORAGE_NF4;
         else if (strcmp(key, "bnb_4bit_quant_type") != 0 || !v->text || strcmp(v->text, "nf4") != 0)
             return ax_config_error(
                 s->cfg, "bnb_config_kwargs",
@@ -37,9 +37,9 @@ static enum ax_status read_store(struct ax_train_setup *s) {
     s->store_experts = ax_config_bool(s->cfg, "quantize_moe_experts");
     if (strcmp(ax_config_str(s->cfg, "adapter"), "qlora") == 0)
         return read_quantization(s);
-    s->base_store = ax_config_bool(s->cfg, "load_in_8bit")                 ? AX_STORE_INT8
-                    : ax_config_bool(s->cfg, "gptq") && s->arch.int4_codes ? AX_STORE_INT4
-                                                                           : AX_STORE_PLAIN;
+    s->base_store = ax_config_bool(s->cfg, "load_in_8bit")                 ? AX_STORAGE_INT8
+                    : ax_config_bool(s->cfg, "gptq") && s->arch.int4_codes ? AX_STORAGE_INT4
+                                                                           : AX_STORAGE_PLAIN;
     return AX_OK;
 }
 
@@ -155,7 +155,7 @@ static enum ax_status say_size(const struct ax_model *m, void *ctx) {
     const int64_t all = ax_model_parameters(m), mine = ax_model_trainable(m);
     ax_log_info("adapter: %lld of %lld parameters are trained (%.3g %%), base stored as %s",
                 (long long)mine, (long long)all, 100 * (double)mine / (double)all,
-                ax_store_name(s->base_store));
+                ax_storage_name(s->base_store));
     return AX_OK;
 }
 

@@ -178,12 +178,12 @@ static struct ax_cadence cadence(const struct ax_config *cfg, const char *steps,
 
 static const struct {
     const char *name;
-    enum ax_metric metric;
+    enum ax_best_by metric;
     bool greater;
 } metrics[] = {
-    {"loss", AX_METRIC_LOSS, false},        {"perplexity", AX_METRIC_PERPLEXITY, false},
-    {"accuracy", AX_METRIC_ACCURACY, true}, {"mean_token_accuracy", AX_METRIC_ACCURACY, true},
-    {"reward", AX_METRIC_REWARD, true},
+    {"loss", AX_BEST_BY_LOSS, false},        {"perplexity", AX_BEST_BY_PERPLEXITY, false},
+    {"accuracy", AX_BEST_BY_ACCURACY, true}, {"mean_token_accuracy", AX_BEST_BY_ACCURACY, true},
+    {"reward", AX_BEST_BY_REWARD, true},
 };
 
 /* What completions are worth is the only metric of a run that samples them, and of no other. */
@@ -195,7 +195,7 @@ static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_confi
                  n = sizeof metrics / sizeof *metrics;
     size_t i = 0;
     while (i < n && (strcmp(wanted + prefix, metrics[i].name) != 0 ||
-                     (metrics[i].metric == AX_METRIC_REWARD) != samples))
+                     (metrics[i].metric == AX_BEST_BY_REWARD) != samples))
         i++;
     if (i == n)
         return ax_config_error(cfg, "metric_for_best_model", "\"%s\" is not %s", name,

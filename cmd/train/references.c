@@ -56,7 +56,7 @@ static enum ax_status describe(const struct ax_train_setup *s, json_t *files, js
                      ax_config_str(s->cfg, "base_model_config"), "revision",
                      ax_config_str(s->cfg, "model_revision"), "config", s->config_edits, "adapter",
                      adapter, "start", a ? (int)a->start : 0, a ? a->iterations : 0, "store",
-                     ax_store_name(s->base_store), s->store_experts, "new_rows_mean",
+                     ax_storage_name(s->base_store), s->store_experts, "new_rows_mean",
                      s->arch.new_rows_mean, "seed", (json_int_t)s->o.step.seed, "computes",
                      s->o.runtime.backend, ax_cpu_isa_name(ax_cpu_isa()), "qat", s->qat.name,
                      (json_int_t)s->qat.weight.block, s->qat.embedding, s->qat.head);

@@ -33,10 +33,10 @@ struct ax_train_setup {
     struct ax_hf teacher_hf;
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
     struct ax_peft_config new_adapter;
-    struct ax_peft start;     /* lora_model_dir */
-    enum ax_store base_store; /* of the frozen base */
-    bool store_experts;       /* … including experts */
-    struct ax_scheme qat;     /* name NULL: none */
+    struct ax_peft start;       /* lora_model_dir */
+    enum ax_storage base_store; /* of the frozen base */
+    bool store_experts;         /* … including experts */
+    struct ax_scheme qat;       /* name NULL: none */
     struct ax_setup_data data;
     struct ax_setup_samples samples;
     struct ax_setup_rollout rollout;

@@ -32,7 +32,7 @@ static enum ax_status adapter(struct ax_step_args *a, struct ax_step_options *o)
     a->adapter = (struct ax_peft_config){
         .r = a->lora, .alpha = 2 * (double)a->lora, .dora = a->dora, .all_linear = true};
     o->adapter = &a->adapter;
-    return a->base ? ax_store_parse(a->base, &o->base_store) : AX_OK;
+    return a->base ? ax_storage_parse(a->base, &o->base_store) : AX_OK;
 }
 
 enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_options *o) {

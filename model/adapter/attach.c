@@ -114,7 +114,7 @@ enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
 static enum ax_status store(const struct ax_builder *b, struct ax_param *w) {
     const struct ax_model *m = b->model;
     const struct ax_peft_config *c;
-    if (b->options->base_store == AX_STORE_PLAIN || (m->adapter && w->trainable))
+    if (b->options->base_store == AX_STORAGE_PLAIN || (m->adapter && w->trainable))
         return AX_OK;
     for (int k = 0; m->bank && (c = ax_adapter_config(m, k)) != NULL; k++)
         if (ax_adapter_saves(c, w->name))

@@ -96,8 +96,8 @@ static void subtract(const struct ax_low_rank *l, double scale, const struct hal
 static enum ax_status load_rest(struct ax_model *m, const struct ax_param *w, const double *rest) {
     struct ax_unit *unit = &m->units[w->unit];
     const struct ax_elements from = ax_elements_of(AX_F64, rest);
-    return w->storage == AX_STORE_PLAIN ? ax_unit_load(unit, m->rt, w, &from)
-                                        : ax_unit_load_packed(unit, m->rt, w, &from);
+    return w->storage == AX_STORAGE_PLAIN ? ax_unit_load(unit, m->rt, w, &from)
+                                          : ax_unit_load_packed(unit, m->rt, w, &from);
 }
 
 static enum ax_status load_half(struct ax_model *m, const struct ax_param *p, const void *values) {

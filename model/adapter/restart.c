@@ -10,7 +10,7 @@ static bool adapts_experts(const struct ax_model *m) {
 static bool is_packed_base(const struct ax_model *m) {
     bool found = false;
     for (int i = 0; i < m->n_params; i++)
-        found = found || m->params[i].storage != AX_STORE_PLAIN;
+        found = found || m->params[i].storage != AX_STORAGE_PLAIN;
     return found;
 }
 

@@ -190,7 +190,7 @@ static enum ax_status read_method(const struct reader *r, struct run *run) {
     if (quantized || is(r, "method", "lora")) {
         run->adapter = (struct ax_peft_config){.r = 16, .alpha = 32, .all_linear = true};
         run->step.adapter = &run->adapter;
-        run->step.base_store = quantized ? AX_STORE_NF4 : AX_STORE_PLAIN;
+        run->step.base_store = quantized ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN;
     } else if (!is(r, "method", "pretrain") && !is(r, "method", "full")) {
         return ax_error(AX_ERR_CONFIG, "no such method here");
     }

@@ -128,7 +128,7 @@ static void kept_weights_and_gradients_are_one_rank(void **state) {
         const int stage = 1 + (int)(i % 2);
         struct ax_mesh_check full = {.sharding = ax_zero_stage(stage)},
                              frozen = {.sharding = ax_zero_stage(3 - stage), .adapter = &lora};
-        frozen.base_store = i % 3 ? AX_STORE_INT8 : AX_STORE_PLAIN;
+        frozen.base_store = i % 3 ? AX_STORAGE_INT8 : AX_STORAGE_PLAIN;
         run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &full, &r);
         expect_figures(&r, &models[i % 2], &meshes[i], 10);
         run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_OFF, &frozen, &r);
@@ -386,8 +386,8 @@ static void adapters_are_one_rank(void **state) {
         {.r = 3, .alpha = 8, .all_linear = true, .dora = true},
         {.r = 2, .alpha = 8, .all_linear = true, .dora = true, .dropout = 0.2},
         {.r = 3, .alpha = 8, .targets = {3, ends}, .dropout = 0.1}};
-    static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_NF4_DOUBLE, AX_STORE_INT8,
-                                           AX_STORE_PLAIN};
+    static const enum ax_storage stores[] = {AX_STORAGE_NF4, AX_STORAGE_NF4_DOUBLE, AX_STORAGE_INT8,
+                                             AX_STORAGE_PLAIN};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         for (int k = 0; k < 5; k++) {
@@ -436,12 +436,13 @@ static void adapters_of_experts_are_one_rank(void **state) {
         {{1, 1, 1, 1, 2, 2}, 2}, {{1, 1, 4, 1, 1, 2}, 2}, {{1, 1, 2, 1, 2, 4}, 2},
         {{2, 1, 2, 1, 1, 2}, 3}, {{1, 1, 1, 2, 2, 4}, 2}, {{2, 1, 1, 1, 2, 2}, 2},
         {{1, 2, 1, 2, 1, 2}, 2}, {{2, 1, 1, 2, 2, 4}, 2}};
-    static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_INT8, AX_STORE_NF4_DOUBLE};
+    static const enum ax_storage stores[] = {AX_STORAGE_NF4, AX_STORAGE_INT8,
+                                             AX_STORAGE_NF4_DOUBLE};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         for (size_t k = 0; k < 2; k++) {
             struct ax_mesh_check c = {.adapter = &configs[k],
-                                      .base_store = k == 0 ? stores[i % 3] : AX_STORE_PLAIN,
+                                      .base_store = k == 0 ? stores[i % 3] : AX_STORAGE_PLAIN,
                                       .expert_room = k == 1 ? 0.5 : 0,
                                       .store_experts = i % 2 == 0};
             const struct model *m = &experts[(i + k) % 3];
@@ -492,13 +493,13 @@ static void far_meshes_have_the_bits_of_cpu(void **state) {
         const struct model *model;
         struct mesh mesh;
         const struct ax_peft_config *adapter;
-        enum ax_store store;
-    } cases[] = {{&models[0], {{1, 1, 2, 1, 2, 1}, 2}, NULL, AX_STORE_PLAIN},
-                 {&models[1], {{2, 2, 1, 2, 1, 1}, 2}, NULL, AX_STORE_PLAIN},
-                 {&experts[0], {{1, 1, 2, 1, 2, 4}, 2}, NULL, AX_STORE_PLAIN},
-                 {&models[0], {{1, 1, 1, 1, 4, 1}, 2}, &dora, AX_STORE_NF4},
-                 {&models[1], {{2, 1, 2, 1, 1, 1}, 2}, &dora, AX_STORE_NF4_DOUBLE},
-                 {&experts[1], {{1, 1, 2, 1, 1, 2}, 2}, &of_experts, AX_STORE_INT8}};
+        enum ax_storage store;
+    } cases[] = {{&models[0], {{1, 1, 2, 1, 2, 1}, 2}, NULL, AX_STORAGE_PLAIN},
+                 {&models[1], {{2, 2, 1, 2, 1, 1}, 2}, NULL, AX_STORAGE_PLAIN},
+                 {&experts[0], {{1, 1, 2, 1, 2, 4}, 2}, NULL, AX_STORAGE_PLAIN},
+                 {&models[0], {{1, 1, 1, 1, 4, 1}, 2}, &dora, AX_STORAGE_NF4},
+                 {&models[1], {{2, 1, 2, 1, 1, 1}, 2}, &dora, AX_STORAGE_NF4_DOUBLE},
+                 {&experts[1], {{1, 1, 2, 1, 1, 2}, 2}, &of_experts, AX_STORAGE_INT8}};
     static struct ax_golden_report cpu, far;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_mesh_check c = {

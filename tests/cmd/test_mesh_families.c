@@ -98,7 +98,7 @@ static void adapters_of_all_linears_are_one_rank(void **state) {
             struct ax_mesh_check c = {.adapter = (i + k) % 2 ? &drops : &routed,
                                       .sharding = ax_zero_stage(3),
                                       .expert_room = i == 1 ? 0.4 : 0,
-                                      .base_store = i == 1 ? AX_STORE_INT8 : AX_STORE_PLAIN};
+                                      .base_store = i == 1 ? AX_STORAGE_INT8 : AX_STORAGE_PLAIN};
             run(&latent[k], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
             expect_figures(&r, &latent[k], &meshes[i], 6);
         }

@@ -110,7 +110,7 @@ static void chunks_over_tp_are_one_rank(void **state) {
                                       .bf16 = k == 1 && i == 3,
                                       .adapter = (i + k) % 4 > 1 ? &adapters[k % 3] : NULL,
                                       .base_store =
-                                          (i + k) % 4 == 3 ? AX_STORE_NF4 : AX_STORE_PLAIN};
+                                          (i + k) % 4 == 3 ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN};
             run(&models[k], &over_tp[i], (i + k) % 2 ? "ref" : "cpu", (enum ax_recompute)(i % 3),
                 &c, &r);
             expect_figures(&r, &models[k], &over_tp[i], 6);

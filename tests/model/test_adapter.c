@@ -39,7 +39,7 @@ struct variant {
     bool tied, rslora, dora, ends;
     int stacked; /* experts' weights: of two */
     double dropout;
-    enum ax_store store;
+    enum ax_storage store;
 };
 
 static const struct variant variants[] = {
@@ -77,26 +77,26 @@ static const struct variant variants[] = {
      .rslora = true,
      .extra = ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "
               "\"mlp_only_layers\": [1]"},
-    {.name = "nf4 lora", .type = "mistral", .store = AX_STORE_NF4},
+    {.name = "nf4 lora", .type = "mistral", .store = AX_STORAGE_NF4},
     {.name = "nf4 lora, nf4 experts",
      .type = "mixtral",
      .stacked = 2,
      .extra = ", \"num_local_experts\": 6, \"num_experts_per_tok\": 2",
-     .store = AX_STORE_NF4},
+     .store = AX_STORAGE_NF4},
     {.name = "int8 lora, int8 experts",
      .type = "qwen3_moe",
      .stacked = 1,
      .extra = ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "
               "\"mlp_only_layers\": [1]",
-     .store = AX_STORE_INT8},
-    {.name = "nf4 double dora", .type = "llama", .dora = true, .store = AX_STORE_NF4_DOUBLE},
-    {.name = "int8 lora", .type = "llama", .store = AX_STORE_INT8},
-    {.name = "int4 lora", .type = "llama", .store = AX_STORE_INT4},
+     .store = AX_STORAGE_INT8},
+    {.name = "nf4 double dora", .type = "llama", .dora = true, .store = AX_STORAGE_NF4_DOUBLE},
+    {.name = "int8 lora", .type = "llama", .store = AX_STORAGE_INT8},
+    {.name = "int4 lora", .type = "llama", .store = AX_STORAGE_INT4},
     {.name = "fp8 dora, dropout",
      .type = "llama",
      .dora = true,
      .dropout = 0.2,
-     .store = AX_STORE_FP8},
+     .store = AX_STORAGE_FP8},
 };
 
 static struct ax_peft_config config_of(const struct variant *v) {
@@ -118,7 +118,7 @@ static void arch_of(struct ax_arch *arch, const struct variant *v) {
 struct probe {
     const struct ax_arch *arch;
     const struct ax_peft_config *config;
-    enum ax_store store;
+    enum ax_storage store;
     const char *name;
     double worst;
 };
@@ -450,7 +450,7 @@ static void dropout_follows_the_seed(void **state) {
 struct frozen {
     const struct ax_arch *arch;
     const struct ax_peft_config *config;
-    enum ax_store store;
+    enum ax_storage store;
     int lowest;
     int64_t trained;
     double *grads; /* of the last layer's adapters */
@@ -522,7 +522,7 @@ static void the_base_is_frozen(void **state) {
     const size_t moments = 97 * 48, rows = (moments + 255) / 256 * 256;
     const size_t cost = 8 * rows + 8 * moments;
     assert_in_range(plan_bytes(&all) - plan_bytes(&plain), cost, cost + 4096);
-    struct frozen small = {.arch = &arch, .config = &c, .grads = low, .store = AX_STORE_NF4};
+    struct frozen small = {.arch = &arch, .config = &c, .grads = low, .store = AX_STORAGE_NF4};
     must(ax_runtime_run(&ro, frozen_body, &small, &packed));
     const size_t matrices = 3 * (48 * 64 + 2 * 48 * 32 + 64 * 48 + 3 * 48 * 80);
     /* bf16 to half a byte and a sixteenth; some padding */
@@ -538,12 +538,12 @@ static enum ax_status drawn_body(struct ax_runtime *rt, void *ctx) {
     struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
     const struct ax_peft_config c = lora();
     o.adapter = &c;
-    o.base_store = AX_STORE_NF4;
+    o.base_store = AX_STORAGE_NF4;
     AX_TRY(ax_step_create(&s, rt, ctx, &o));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_init_random(&s.model, 8), st, done);
     const struct ax_param *p = s.model.params;
-    while (p->storage == AX_STORE_PLAIN)
+    while (p->storage == AX_STORAGE_PLAIN)
         p++;
     struct ax_unit *unit = &s.model.units[p->unit];
     const int64_t n = ax_param_numel(p);

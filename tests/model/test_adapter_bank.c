@@ -140,7 +140,7 @@ static void set_close(struct set *s) {
 struct saying {
     const struct set *s;
     enum ax_dtype dtype;
-    enum ax_store store;
+    enum ax_storage store;
     int alone; /* the one adapter, or AX_ADAPTER_NONE; unused with a bank */
     bool bank;
     int n; /* turns */
@@ -203,7 +203,7 @@ static enum ax_status run(struct saying *j) {
 }
 
 /* Every adapter after every other one, after the base, and after itself. */
-static void compare(const struct set *s, enum ax_dtype dtype, enum ax_store store) {
+static void compare(const struct set *s, enum ax_dtype dtype, enum ax_storage store) {
     uint64_t want[MOST + 1];
     struct saying j = {.s = s, .dtype = dtype, .store = store, .n = 1};
     for (int i = -1; i < s->n; i++) {
@@ -224,7 +224,7 @@ static void compare(const struct set *s, enum ax_dtype dtype, enum ax_store stor
         for (int k = 0; k < j.n; k++)
             if (j.out[k] != want[j.turns[k] + 1])
                 fail_msg("turn %d: adapter %d is not what it is alone (%s, %s)", k, j.turns[k],
-                         ax_dtype_info(dtype)->name, ax_store_name(store));
+                         ax_dtype_info(dtype)->name, ax_storage_name(store));
     }
 }
 
@@ -244,9 +244,9 @@ static void one_after_the_other(void **state) {
         struct set s = {0};
         must(tiny_arch(&s.arch, tied ? "llama" : "qwen2", tied != 0, ""));
         set_make(&s, COUNT(dense), dense);
-        compare(&s, AX_F32, AX_STORE_PLAIN);
-        compare(&s, AX_BF16, AX_STORE_NF4);
-        compare(&s, AX_F32, tied ? AX_STORE_NF4_DOUBLE : AX_STORE_INT8);
+        compare(&s, AX_F32, AX_STORAGE_PLAIN);
+        compare(&s, AX_BF16, AX_STORAGE_NF4);
+        compare(&s, AX_F32, tied ? AX_STORAGE_NF4_DOUBLE : AX_STORAGE_INT8);
         set_close(&s);
     }
 }
@@ -262,8 +262,8 @@ static void adapters_of_experts(void **state) {
     must(tiny_arch(&s.arch, "mixtral", false,
                    ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2"));
     set_make(&s, COUNT(configs), configs);
-    compare(&s, AX_F32, AX_STORE_PLAIN);
-    compare(&s, AX_F32, AX_STORE_NF4);
+    compare(&s, AX_F32, AX_STORAGE_PLAIN);
+    compare(&s, AX_F32, AX_STORAGE_NF4);
     set_close(&s);
 }
 
@@ -276,8 +276,8 @@ static void saved_matrices(void **state) {
     struct set s = {0};
     must(tiny_arch(&s.arch, "llama", false, ""));
     set_make(&s, COUNT(configs), configs);
-    compare(&s, AX_F32, AX_STORE_PLAIN);
-    struct saying j = {.s = &s, .dtype = AX_F32, .store = AX_STORE_NF4, .bank = true, .n = 1};
+    compare(&s, AX_F32, AX_STORAGE_PLAIN);
+    struct saying j = {.s = &s, .dtype = AX_F32, .store = AX_STORAGE_NF4, .bank = true, .n = 1};
     assert_int_equal(run(&j), AX_ERR_UNSUPPORTED);
     assert_mentions("/adapter-0: modules_to_save: the adapter contains a full "
                     "model.layers.0.self_attn.k_proj.weight");

@@ -50,7 +50,7 @@ static struct ax_peft_config config(enum ax_lora_start start) {
 
 struct job {
     const struct ax_peft_config *config;
-    enum ax_store store;
+    enum ax_storage store;
     void (*look)(struct ax_model *m, const struct job *j);
     const char *save;
     const char *backend; /* NULL: cpu */
@@ -230,7 +230,7 @@ static void pissa_splits_the_base(void **state) {
     worst = 0;
     must(run(&j));
     assert_true(worst < 2e-7);
-    j.store = AX_STORE_NF4;
+    j.store = AX_STORAGE_NF4;
     j.look = look_at_packed;
     packed_blocks = 0;
     must(run(&j));
@@ -334,8 +334,8 @@ static void far_models_start_as_on_cpu(void **state) {
     (void)state;
     static const enum ax_lora_start kinds[] = {AX_LORA_USUAL, AX_LORA_RANDOM, AX_LORA_GAUSSIAN,
                                                AX_LORA_PISSA};
-    static const enum ax_store stores[] = {AX_STORE_PLAIN, AX_STORE_NF4, AX_STORE_NF4_DOUBLE,
-                                           AX_STORE_INT8, AX_STORE_FP8};
+    static const enum ax_storage stores[] = {
+        AX_STORAGE_PLAIN, AX_STORAGE_NF4, AX_STORAGE_NF4_DOUBLE, AX_STORAGE_INT8, AX_STORAGE_FP8};
     for (size_t i = 0; i < 20; i++) {
         struct ax_peft_config c = config(kinds[i % 4]);
         c.dora = kinds[i % 4] != AX_LORA_PISSA;

@@ -39,7 +39,7 @@ struct latent_case {
     const char *name, *family, *extra;
     int adapted; /* modules with adapters */
     bool dora;
-    enum ax_store store;
+    enum ax_storage store;
     const char *scheme; /* trained for; NULL = none */
 };
 
@@ -54,7 +54,7 @@ static const struct latent_case cases[] = {
      .extra = V3,
      .adapted = 1,
      .dora = true,
-     .store = AX_STORE_INT8},
+     .store = AX_STORAGE_INT8},
     {.name = "rounded", .family = "deepseek_v3", .extra = V3, .adapted = 1, .scheme = "int8-int8"},
 };
 

@@ -370,7 +370,8 @@ static enum ax_status exchange_numbers(struct probe *p, struct ax_step *s) {
 /* A model with packed experts is the model with the numbers that they decode to, to the bit. */
 static void packed_experts_are_their_numbers(void **state) {
     (void)state;
-    static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_NF4_DOUBLE, AX_STORE_INT8};
+    static const enum ax_storage stores[] = {AX_STORAGE_NF4, AX_STORAGE_NF4_DOUBLE,
+                                             AX_STORAGE_INT8};
     for (size_t i = 0; i < N_MODELS; i++) {
         struct probe p = {.look = exchange_numbers};
         must(tiny_arch(&p.arch, models[i].type, false, models[i].extra));
@@ -384,7 +385,7 @@ static void packed_experts_are_their_numbers(void **state) {
         run(&p, "ref");
         const double loss = p.loss, aux = p.aux_loss;
         assert_true(loss < unpacked || loss > unpacked);
-        p.o.base_store = AX_STORE_PLAIN;
+        p.o.base_store = AX_STORAGE_PLAIN;
         decoded.restore = true;
         run(&p, "ref");
         assert_true(!(p.loss < loss) && !(p.loss > loss));

@@ -33,7 +33,7 @@ static struct ax_hf base;
 
 static void set_qlora(struct ax_train_options *o) {
     o->step.adapter = &lora;
-    o->step.base_store = AX_STORE_NF4_DOUBLE;
+    o->step.base_store = AX_STORAGE_NF4_DOUBLE;
 }
 
 static void set_dora(struct ax_train_options *o) {

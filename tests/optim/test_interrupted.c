@@ -128,7 +128,7 @@ static struct ax_peft_config lora = {.r = 3, .alpha = 6, .dropout = 0.1, .all_li
 
 static void set_evaluating(struct train_case *c) {
     c->o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    c->o.eval.metric = AX_METRIC_ACCURACY;
+    c->o.eval.metric = AX_BEST_BY_ACCURACY;
     c->o.eval.greater_is_better = true;
     c->o.eval.keep_best = c->o.eval.load_best = true;
     c->o.save.limit = 2;
@@ -230,7 +230,7 @@ static void set_plain(struct train_case *c) {
 /* Has a reference and a best model, and skips a step. */
 static void set_preferences(struct train_case *c) {
     set_evaluating(c);
-    c->o.eval.metric = AX_METRIC_LOSS;
+    c->o.eval.metric = AX_BEST_BY_LOSS;
     c->o.eval.greater_is_better = false;
     plan.bad = 4;
     plan.bad_end = 5;

@@ -26,7 +26,7 @@ struct pair {
     const char *backend;
     struct ax_mesh_sizes sizes;
     enum ax_dtype dtype;
-    enum ax_store store;
+    enum ax_storage store;
     struct ax_offload offload;
     bool tied;
     bool lends;
@@ -67,7 +67,7 @@ static size_t lent_bytes(const struct ax_model *m) {
             for (int i = 0; seg->lender && i < AX_PACKED_BUFFERS; i++)
                 if (seg->packed_shard[i].data)
                     bytes += ax_arena_round(ax_tensor_bytes(&seg->packed_shard[i]));
-            if (seg->lender && seg->packing.store == AX_STORE_PLAIN)
+            if (seg->lender && seg->packing.store == AX_STORAGE_PLAIN)
                 bytes += ax_arena_round((size_t)seg->shard_numel * ax_dtype_size(seg->compute));
         }
     return bytes;
@@ -153,9 +153,9 @@ static void one_base_is_two(void **state) {
     static const struct pair kinds[] = {
         {.backend = "cpu", .sizes = {1, 1, 1, 1, 1, 1}, .dtype = AX_F32},
         {.backend = "cpu", .sizes = {1, 1, 1, 1, 1, 1}, .dtype = AX_BF16, .tied = true},
-        {.backend = "cpu", .sizes = {1, 1, 1, 1, 1, 1}, .dtype = AX_F32, .store = AX_STORE_NF4},
+        {.backend = "cpu", .sizes = {1, 1, 1, 1, 1, 1}, .dtype = AX_F32, .store = AX_STORAGE_NF4},
         {.backend = "cpu", .sizes = {1, 1, 2, 1, 1, 1}, .dtype = AX_F32},
-        {.backend = "cpu", .sizes = {1, 1, 2, 1, 1, 1}, .dtype = AX_F32, .store = AX_STORE_INT8},
+        {.backend = "cpu", .sizes = {1, 1, 2, 1, 1, 1}, .dtype = AX_F32, .store = AX_STORAGE_INT8},
         {.backend = "cpu", .sizes = {1, 2, 1, 1, 2, 1}, .dtype = AX_F32, .tied = true},
         {.backend = "far",
          .sizes = {1, 1, 1, 1, 1, 1},

@@ -129,7 +129,7 @@ static const char *const residuals[] = {"residual", NULL};
 static const char *const adafactor[] = {"exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col", NULL};
 
 #define F32   AX_MASTERS_ACCUM
-#define PLAIN AX_STORE_PLAIN
+#define PLAIN AX_STORAGE_PLAIN
 
 #define STATE            {.optimizer = true}, AX_RECOMPUTE_SELECTIVE
 #define LAYERS           {.layers = true}, AX_RECOMPUTE_SELECTIVE
@@ -141,7 +141,7 @@ static const struct kind {
     enum ax_dtype dtype;
     enum ax_moments moments;
     enum ax_masters masters;
-    enum ax_store store;
+    enum ax_storage store;
     const struct ax_peft_config *adapter;
     const char *const *moved;
     struct ax_offload offload;
@@ -156,7 +156,7 @@ static const struct kind {
     {"LoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &lora, adamw_masters, STATE},
     {"frozen", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, &lora, frozen, LAYERS},
     {"DoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &dora, frozen, LAYERS},
-    {"QLoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, AX_STORE_NF4_DOUBLE, &lora, packed, LAYERS},
+    {"QLoRA", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, AX_STORAGE_NF4_DOUBLE, &lora, packed, LAYERS},
     {"both", "adamw", AX_BF16, AX_MOMENTS_FULL, F32, PLAIN, &lora, everything, STATE_AND_LAYERS},
     {"activations", "adamw", AX_F32, AX_MOMENTS_FULL, F32, PLAIN, NULL, residuals,
      ACTIVATIONS(AX_RECOMPUTE_ON)},
@@ -256,13 +256,13 @@ static void shards_move(void **state) {
     static const struct {
         const char *type, *extra;
         const struct ax_peft_config *adapter;
-        enum ax_store store;
+        enum ax_storage store;
     } cases[] = {
-        {"llama", "", &lora, AX_STORE_PLAIN},
-        {"llama", "", &lora, AX_STORE_NF4_DOUBLE},
-        {"qwen2", "", &dora, AX_STORE_PLAIN},
+        {"llama", "", &lora, AX_STORAGE_PLAIN},
+        {"llama", "", &lora, AX_STORAGE_NF4_DOUBLE},
+        {"qwen2", "", &dora, AX_STORAGE_PLAIN},
         {"mixtral", ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3", &attention,
-         AX_STORE_PLAIN},
+         AX_STORAGE_PLAIN},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ranks here = {.o = tiny_options(AX_BF16, AX_RECOMPUTE_SELECTIVE, 2, lengths),

@@ -39,8 +39,8 @@ struct run {
     const struct ax_peft_config *adapter;
     enum ax_cp_method cp_method;
     enum ax_pipeline_kind pipeline;
-    double room;        /* of a round of experts; 0 = the default */
-    enum ax_store base; /* of frozen matrices, of experts, too */
+    double room;          /* of a round of experts; 0 = the default */
+    enum ax_storage base; /* of frozen matrices, of experts, too */
     struct ax_arch arch;
     /* out */
     uint64_t masters[MAX_WORLD], messages, exchanges, started, waits, host_waits;
@@ -61,7 +61,7 @@ static struct ax_step_options options(const struct run *r) {
     o.pipeline = r->pipeline;
     o.expert_room = r->room;
     o.base_store = r->base;
-    o.store_experts = r->base != AX_STORE_PLAIN;
+    o.store_experts = r->base != AX_STORAGE_PLAIN;
     o.cp_method = r->cp_method;
     o.adapter = r->adapter;
     return o;
@@ -158,13 +158,13 @@ static void traveling_changes_no_bit(void **state) {
          .dtype = AX_BF16,
          .adapter = &all_lora,
          .recompute = AX_RECOMPUTE_ON,
-         .base = AX_STORE_NF4},
+         .base = AX_STORAGE_NF4},
         {.type = "llama",
          .extra = BIASES,
          .sizes = {1, 1, 2, 1, 2, 1},
          .dtype = AX_F32,
          .adapter = &dora,
-         .base = AX_STORE_INT8},
+         .base = AX_STORAGE_INT8},
         {.type = "llama",
          .extra = BIASES,
          .sizes = {1, 1, 1, 1, 2, 1},
@@ -174,12 +174,12 @@ static void traveling_changes_no_bit(void **state) {
          .sizes = {1, 1, 2, 1, 2, 1},
          .dtype = AX_BF16,
          .adapter = &lora,
-         .base = AX_STORE_INT4},
+         .base = AX_STORAGE_INT4},
         {.type = "qwen3",
          .sizes = {1, 1, 1, 1, 4, 1},
          .dtype = AX_F32,
          .adapter = &dora,
-         .base = AX_STORE_NF4},
+         .base = AX_STORAGE_NF4},
         {.type = "llama", .sizes = {1, 1, 1, 1, 4, 1}, .dtype = AX_F32},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -264,9 +264,9 @@ static void each_transfer_has_a_product(void **state) {
         {{.type = "llama"}, 4, 4 + 3 * 6, 0, 0},
         {{.type = "llama", .adapter = &all_lora}, 2, 10, 1, 0},
         {{.type = "llama", .adapter = &all_lora}, 4, 2 + 3 * 8, 3, 0},
-        {{.type = "llama", .adapter = &dora, .base = AX_STORE_NF4}, 2, 14, 1, 4},
-        {{.type = "llama", .adapter = &lora, .base = AX_STORE_INT8}, 2, 9, 1, 0},
-        {{.type = "llama", .adapter = &lora, .base = AX_STORE_INT4}, 4, 1 + 3 * 8, 3, 0},
+        {{.type = "llama", .adapter = &dora, .base = AX_STORAGE_NF4}, 2, 14, 1, 4},
+        {{.type = "llama", .adapter = &lora, .base = AX_STORAGE_INT8}, 2, 9, 1, 0},
+        {{.type = "llama", .adapter = &lora, .base = AX_STORAGE_INT4}, 4, 1 + 3 * 8, 3, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run r = cases[i].run;
@@ -342,7 +342,7 @@ static void halves_change_no_bit(void **state) {
          .sizes = {1, 1, 1, 2, 1, 2},
          .dtype = AX_BF16,
          .adapter = &expert_lora,
-         .base = AX_STORE_NF4,
+         .base = AX_STORAGE_NF4,
          .room = 0.4},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

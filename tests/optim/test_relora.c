@@ -281,7 +281,7 @@ static void in_every_precision(void **state) {
 
 /* ---- refusals ---- */
 
-static void refused(const char *what, const char *extra, bool tied, enum ax_store store,
+static void refused(const char *what, const char *extra, bool tied, enum ax_storage store,
                     const struct ax_peft_config *adapter) {
     struct ax_arch arch;
     struct ax_runtime rt;
@@ -306,23 +306,23 @@ static void refusals(void **state) {
     static char *embedding[] = {"embed_tokens"}, *head[] = {"lm_head"}, *norm[] = {"norm"},
                 *experts[] = {"mlp.experts.down_proj"};
     struct ax_peft_config c = linears;
-    refused("no adapter", "", false, AX_STORE_PLAIN, NULL);
-    refused("load_in_4bit", "", false, AX_STORE_NF4, &c);
+    refused("no adapter", "", false, AX_STORAGE_PLAIN, NULL);
+    refused("load_in_4bit", "", false, AX_STORAGE_NF4, &c);
     c.dora = true;
-    refused("DoRA", "", false, AX_STORE_PLAIN, &c);
+    refused("DoRA", "", false, AX_STORAGE_PLAIN, &c);
     c = linears;
     c.start = AX_LORA_RANDOM;
-    refused("peft_init_lora_weights", "", false, AX_STORE_PLAIN, &c);
+    refused("peft_init_lora_weights", "", false, AX_STORAGE_PLAIN, &c);
     c = linears;
     c.save = (struct ax_peft_names){1, norm};
-    refused("lora_modules_to_save", "", false, AX_STORE_PLAIN, &c);
+    refused("lora_modules_to_save", "", false, AX_STORAGE_PLAIN, &c);
     c = (struct ax_peft_config){.r = 2, .alpha = 2, .targets = {1, embedding}};
-    refused("remove embed_tokens", "", false, AX_STORE_PLAIN, &c);
+    refused("remove embed_tokens", "", false, AX_STORAGE_PLAIN, &c);
     c.targets.names = head;
-    refused("remove lm_head", "", true, AX_STORE_PLAIN, &c);
+    refused("remove lm_head", "", true, AX_STORAGE_PLAIN, &c);
     c = (struct ax_peft_config){.r = 2, .alpha = 2, .parameters = {1, experts}};
     refused("lora_target_parameters", ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2",
-            false, AX_STORE_PLAIN, &c);
+            false, AX_STORAGE_PLAIN, &c);
 }
 
 int main(void) {

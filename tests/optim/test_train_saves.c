@@ -120,7 +120,7 @@ static void test_old_checkpoints_go(void **state) {
     c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
     c.o.save.limit = 2;
     c.o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    c.o.eval.metric = AX_METRIC_LOSS;
+    c.o.eval.metric = AX_BEST_BY_LOSS;
     c.o.eval.greater_is_better = true; /* the first is best, as the loss falls */
     c.o.eval.keep_best = c.o.eval.load_best = true;
     run_ok(&c, &r);
@@ -163,7 +163,7 @@ static enum ax_status chunk_of_evaluation(void *ctx, int64_t epoch, int64_t chun
 static void open_evaluating(struct train_case *c, int64_t steps) {
     open_saving(c, steps);
     c->o.eval.when = c->o.save.when;
-    c->o.eval.metric = AX_METRIC_LOSS;
+    c->o.eval.metric = AX_BEST_BY_LOSS;
     memset(&watched, 0, sizeof watched);
     watched.source = c->eval_doc_source;
     watched.c = c;

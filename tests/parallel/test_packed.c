@@ -29,8 +29,8 @@ static const struct ax_mesh_sizes meshes[] = {
 };
 #define N_MESHES ((int)(sizeof meshes / sizeof *meshes))
 
-static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_NF4_DOUBLE, AX_STORE_INT8,
-                                       AX_STORE_FP8, AX_STORE_INT4};
+static const enum ax_storage stores[] = {AX_STORAGE_NF4, AX_STORAGE_NF4_DOUBLE, AX_STORAGE_INT8,
+                                         AX_STORAGE_FP8, AX_STORAGE_INT4};
 
 /* One queue for all: ranks come one after the other. */
 static struct ax_arena tools;
@@ -47,7 +47,7 @@ static int world_of(const struct ax_mesh_sizes *s) {
     return s->dp_shard * s->tp;
 }
 
-static void lay_out(struct rank *r, enum ax_store store) {
+static void lay_out(struct rank *r, enum ax_storage store) {
     const struct ax_unit_options o = {.compute = AX_F64, .train = true};
     struct ax_param *list[N_PARAMS];
     const bool glue[N_PARAMS] = {false, true, true, false};
@@ -59,7 +59,7 @@ static void lay_out(struct rank *r, enum ax_store store) {
                                          .ep_dim = -1,
                                          .alias_of = -1,
                                          .trainable = !packed,
-                                         .storage = packed ? store : AX_STORE_PLAIN};
+                                         .storage = packed ? store : AX_STORAGE_PLAIN};
         snprintf(r->params[i].name, AX_NAME_MAX, "p%d", i);
         list[i] = &r->params[i];
     }
@@ -99,17 +99,17 @@ static enum ax_status read_codes(void *ctx, int64_t first, int64_t n, unsigned c
 }
 
 /* However short a rank's runs are, the file is read once, and once more for the mean of scales. */
-static void load(struct rank *r, int i, enum ax_store store) {
+static void load(struct rank *r, int i, enum ax_storage store) {
     const struct ax_elements from = {
         .dtype = AX_F32, .read = read_elements, .ctx = global[i], .codes = file_codes};
     const int64_t numel = ax_param_numel(&r->params[i]);
     was_read = 0;
     assert_int_equal(ax_unit_load_packed(&r->unit, &r->rt, &r->params[i], &from), AX_OK);
-    assert_true(was_read <= (store == AX_STORE_NF4_DOUBLE ? 2 * numel : numel));
+    assert_true(was_read <= (store == AX_STORAGE_NF4_DOUBLE ? 2 * numel : numel));
 }
 
 static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int rank,
-                      enum ax_store store) {
+                      enum ax_storage store) {
     struct ax_arena_plan plan;
     memset(r, 0, sizeof *r);
     assert_int_equal(ax_mesh_create(&r->rt.mesh, *sizes, world_of(sizes), rank), AX_OK);
@@ -126,7 +126,7 @@ static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int ran
 
 /* The whole matrix quantized and read back, one block of 64 or one row at a time, by the formulas
  * of the ops. */
-static void expect(double *out, int i, enum ax_store store) {
+static void expect(double *out, int i, enum ax_storage store) {
     static float scale[CAP], meant[CAP], top[8], offset[8], value[CAP];
     static unsigned char codes[CAP], scale_codes[CAP];
     const int64_t n = shapes[i].rows * shapes[i].cols;
@@ -134,17 +134,17 @@ static void expect(double *out, int i, enum ax_store store) {
         out[k] = (double)((float)file_code(k) * file_scale(k));
     if (file_codes)
         return;
-    const bool rows = store == AX_STORE_INT8 || store == AX_STORE_FP8;
+    const bool rows = store == AX_STORAGE_INT8 || store == AX_STORAGE_FP8;
     struct ax_quantize a = {.x = ax_tensor_1d(AX_F32, global[i], n),
-                            .block = rows                     ? shapes[i].cols
-                                     : store == AX_STORE_INT4 ? 32
-                                                              : 64,
-                            .kind = store == AX_STORE_INT8   ? AX_QUANT_INT8
-                                    : store == AX_STORE_FP8  ? AX_QUANT_FP8
-                                    : store == AX_STORE_INT4 ? AX_QUANT_INT4X2
-                                                             : AX_QUANT_NF4};
+                            .block = rows                       ? shapes[i].cols
+                                     : store == AX_STORAGE_INT4 ? 32
+                                                                : 64,
+                            .kind = store == AX_STORAGE_INT8   ? AX_QUANT_INT8
+                                    : store == AX_STORAGE_FP8  ? AX_QUANT_FP8
+                                    : store == AX_STORAGE_INT4 ? AX_QUANT_INT4X2
+                                                               : AX_QUANT_NF4};
     const int64_t scales = (n + a.block - 1) / a.block, groups = (scales + 255) / 256;
-    a.codes = ax_tensor_1d(store == AX_STORE_INT8 ? AX_I8 : AX_U8, codes, rows ? n : (n + 1) / 2);
+    a.codes = ax_tensor_1d(store == AX_STORAGE_INT8 ? AX_I8 : AX_U8, codes, rows ? n : (n + 1) / 2);
     a.scale = ax_tensor_1d(AX_F32, scale, scales);
     assert_int_equal(ax_run_quantize(queue, &a), AX_OK);
     struct ax_dequantize d = {.out = ax_tensor_1d(AX_F32, value, n),
@@ -152,7 +152,7 @@ static void expect(double *out, int i, enum ax_store store) {
                               .scale = a.scale,
                               .block = a.block,
                               .kind = a.kind};
-    if (store == AX_STORE_NF4_DOUBLE) {
+    if (store == AX_STORAGE_NF4_DOUBLE) {
         double sum = 0;
         for (int64_t k = 0; k < scales; k++)
             sum += (double)scale[k];
@@ -194,7 +194,7 @@ static void gather(struct rank *ranks, int n, int tp, int at) {
     ranks[at].unit.gathered = 1;
 }
 
-static void check_rank(struct rank *r, enum ax_store store, const char *what) {
+static void check_rank(struct rank *r, enum ax_storage store, const char *what) {
     static double want[CAP], got[CAP];
     for (int i = 0; i < N_PARAMS - 1; i++) {
         const struct ax_param *p = &r->params[i];
@@ -207,13 +207,13 @@ static void check_rank(struct rank *r, enum ax_store store, const char *what) {
             int64_t run;
             const int64_t g = ax_param_global_index(p, &r->rt.mesh, k, &run);
             if (got[k] != want[g])
-                fail_msg("%s %s rank %d: %s[%lld] is %.9g, expected %.9g", ax_store_name(store),
+                fail_msg("%s %s rank %d: %s[%lld] is %.9g, expected %.9g", ax_storage_name(store),
                          what, r->rt.mesh.rank, p->name, (long long)k, got[k], want[g]);
         }
     }
 }
 
-static void check_mesh(const struct ax_mesh_sizes *sizes, enum ax_store store) {
+static void check_mesh(const struct ax_mesh_sizes *sizes, enum ax_storage store) {
     static struct rank ranks[8];
     const int n = world_of(sizes);
     char what[64];
@@ -241,14 +241,14 @@ static void every_mesh_keeps_a_files_codes(void **state) {
     const struct ax_element_codes codes = {AX_QUANT_INT4, FILE_GROUP, read_codes};
     file_codes = &codes;
     for (int m = 0; m < N_MESHES; m++)
-        check_mesh(&meshes[m], AX_STORE_INT4);
+        check_mesh(&meshes[m], AX_STORAGE_INT4);
     file_codes = NULL;
 }
 
 static void packed_segments_are_small_and_frozen(void **state) {
     (void)state;
     static struct rank r;
-    open_rank(&r, &meshes[0], 0, AX_STORE_NF4_DOUBLE);
+    open_rank(&r, &meshes[0], 0, AX_STORAGE_NF4_DOUBLE);
     const struct ax_segment *seg = &r.unit.segments[0];
     assert_int_equal(r.unit.n_segments, 2);
     assert_false(seg->trainable);
