@@ -199,7 +199,9 @@ const struct ax_command ax_commands[] = {
      "SRC DST --to hf [--dtype T]\n"
      "SRC DST --to gguf [--quant Q] [--overwrite] [--ollama] [--threads N]\n"
      "ADAPTER DST --to gguf [--quant f32|f16|bf16] [--base M] [--overwrite]",
-     "Architectures: llama, mistral, mixtral, qwen2, qwen3, qwen3_moe.\n"
+     "Architectures: llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, qwen2_moe, gemma2,\n"
+     "gemma3_text, granite, smollm3, olmo2, phi3, glm4, glm4_moe, deepseek_v2, deepseek_v3,\n"
+     "gpt_oss.\n"
      "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q3_K Q4_K Q5_K Q6_K\n"
      "IQ4_NL). DST becomes a folder with weights, config, tokenizer and chat template; it must\n"
      "be empty or not exist.\n"
@@ -222,7 +224,10 @@ const struct ax_command ax_commands[] = {
      "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m", ax_cmd_convert},
     {"dpo", AX_COMMANDS_TRAIN, 5,
      "train a model on preferences, as rl says: dpo, orpo, cpo, simpo, kto",
-     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "CONFIG [key=value …] [options]",
+     "Records have a preferred and a rejected answer to a prompt; for kto one answer with a label\n"
+     "(docs/data-formats.md). The model at the start is the reference, computed once before the\n"
+     "first step. Keys: rl, rl_beta, dpo_loss_type … (docs/preferences.md).\n" TRAIN_DETAILS,
      "axtrain dpo dpo.yaml rl_beta=0.05 output_dir=out", ax_cmd_dpo},
     {"env", AX_COMMANDS_MEASURE, 2, "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
@@ -342,7 +347,10 @@ const struct ax_command ax_commands[] = {
      "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
     {"grpo", AX_COMMANDS_TRAIN, 6,
      "train a model on rewards for its own answers, as rl says: grpo or gdpo",
-     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "CONFIG [key=value …] [options]",
+     "Records have prompts: the model answers each several times, trl.reward_funcs reward the\n"
+     "answers, and those above the mean of their prompt become more likely. Keys: rl, trl.*\n"
+     "(docs/grpo.md, docs/rewards.md).\n" TRAIN_DETAILS,
      "axtrain grpo grpo.yaml trl.num_generations=16 output_dir=out", ax_cmd_grpo},
     {"help", AX_COMMANDS_LOOK, 5, "explain axtrain, or one command", "[COMMAND]",
      "  --man   print the manual page, for man -l\n", "axtrain help sft", ax_cmd_help},
@@ -354,7 +362,7 @@ const struct ax_command ax_commands[] = {
      "and plans a step: full fine-tuning if it fits in free memory, otherwise LoRA, otherwise\n"
      "QLoRA. Comments in the file say why, and it runs as written.\n"
      "  --model M     a model folder, a GGUF file or a hub id\n"
-     "  --data FILE   records (JSONL, JSON, CSV, text)\n"
+     "  --data FILE   records (JSONL, JSON, CSV, Parquet, text)\n"
      "  -o FILE       where to write (default: sft.yaml, dpo.yaml or prm.yaml); an existing\n"
      "                file is never overwritten\n",
      "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
@@ -431,7 +439,10 @@ const struct ax_command ax_commands[] = {
      "  --json             one JSON object on stdout\n",
      "axtrain plan sft.yaml micro_batch_size=2", ax_cmd_plan},
     {"ppo", AX_COMMANDS_TRAIN, 7, "train a model on rewards, with a value model beside it",
-     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "CONFIG [key=value …] [options]",
+     "Records have prompts; a value model learns beside the policy what an answer is worth at\n"
+     "each token. Keys: rl: ppo, ppo.* (docs/ppo.md), and trl.reward_funcs "
+     "(docs/rewards.md).\n" TRAIN_DETAILS,
      "axtrain ppo ppo.yaml ppo.reward_model_path=outputs/rm output_dir=out", ax_cmd_ppo},
     {"preprocess", AX_COMMANDS_TRAIN, 12,
      "tokenize the data sets of a configuration ahead of training",
@@ -451,7 +462,10 @@ const struct ax_command ax_commands[] = {
      "  --json          one JSON object on stdout\n",
      "axtrain preview sft.yaml --rows 2", ax_cmd_preview},
     {"prm", AX_COMMANDS_TRAIN, 8, "train a model that scores the steps of solutions",
-     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "CONFIG [key=value …] [options]",
+     "Records have solutions in steps with a label for each; the model learns the probability\n"
+     "that a step is right. Key: process_reward_model: true "
+     "(docs/reward-models.md).\n" TRAIN_DETAILS,
      "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", ax_cmd_prm},
     {"problems", AX_COMMANDS_TRAIN, 14, "write generated problems: data to try things out with",
      "[options] -o FILE",
@@ -478,7 +492,10 @@ const struct ax_command ax_commands[] = {
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
     {"qat", AX_COMMANDS_TRAIN, 9,
      "train a model for quantization, as qat says (docs/quantization.md)",
-     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "CONFIG [key=value …] [options]",
+     "Weights, and with most schemes inputs, are rounded in training as `axtrain quantize` does\n"
+     "afterwards, so that the model learns to live with it. Keys: qat.* "
+     "(docs/quantization.md).\n" TRAIN_DETAILS,
      "axtrain qat qat.yaml qat.scheme=int4-int8 output_dir=out", ax_cmd_qat},
     {"quantize", AX_COMMANDS_MODELS, 3,
      "write a model with quantized weights, for vLLM and transformers",

@@ -77,8 +77,8 @@ const struct ax_config_key ax_config_keys_datasets[] = {
     AX_KEY("datasets[].path", AX_T_STR,
            "A file, a folder, a glob, - for standard input, or a hub id (org/name)."),
     AX_KEY("datasets[].type", AX_T_STR | AX_T_MAP,
-           "Record type, which decides what is trained on; a map describes a custom type, null "
-           "means records that are already token ids.",
+           "Record type, which decides what is trained on; a map describes a custom type. If unset "
+           "or null, records are read by their columns, as TRL does, or are token ids.",
            .choices =
                "chat_template|chat_template.*|alpaca|alpaca:*|alpaca.*|completion|"
                "input_output|pretrain|stepwise_supervised|bradley_terry.*|gpteacher|"
