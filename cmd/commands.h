@@ -3,6 +3,8 @@
 #ifndef AX_CMD_COMMANDS_H
 #define AX_CMD_COMMANDS_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 /* What people do with a command. */
@@ -25,6 +27,7 @@ struct ax_command {
     const char *example;
     /* argv[0] is the command's name. */
     enum ax_status (*run)(int argc, char **argv);
+    bool trains; /* it takes the configuration of a training, and runs it */
 };
 
 /* NULL-terminated by name. */

@@ -6,12 +6,13 @@
 #include "parallel/env.h"
 #include "parallel/launch.h"
 
-/* Everything from `--` on is the command. */
+/* The command begins at `--`, or at the first word that is neither an option nor an option's value (all of
+ * launch's have one). */
 static int count_own(int argc, char **argv) {
     int n = 1;
-    while (n < argc && strcmp(argv[n], "--") != 0)
-        n++;
-    return n;
+    while (n < argc && argv[n][0] == '-' && strcmp(argv[n], "--") != 0)
+        n += strchr(argv[n], '=') ? 1 : 2;
+    return n < argc ? n : argc;
 }
 
 static enum ax_status check_hosts(const struct ax_launch_options *o) {
@@ -55,22 +56,23 @@ enum ax_status ax_cmd_launch(int argc, char **argv) {
     AX_TRY(parse_output(output, &o.all_output));
     if (ranks == 0)
         return ax_error(AX_ERR_CONFIG, "launch: -n is missing: how many ranks on this host?");
-    if (own + 1 >= argc)
+    const int first = own < argc && strcmp(argv[own], "--") == 0 ? own + 1 : own;
+    if (first >= argc)
         return ax_error(AX_ERR_CONFIG,
                         "launch: the command is missing; for example `axtrain launch "
-                        "-n 2 -- sft sft.yaml`");
-    o.command = argv + own + 1;
-    if (!ax_command_find(o.command[0]))
+                        "-n 2 sft sft.yaml`");
+    o.command = argv + first;
+    const struct ax_command *command = ax_command_find(o.command[0]);
+    if (!command)
         return ax_command_unknown(o.command[0]);
     if (!(o.timeout > 0))
         return ax_error(AX_ERR_CONFIG, "launch: --timeout: expected a positive number of seconds");
-    const bool trains = strcmp(o.command[0], "sft") == 0 || strcmp(o.command[0], "train") == 0;
     o.ranks = (int)ranks;
     o.hosts = (int)hosts;
     o.host = (int)host;
     o.master_port = port || hosts == 1 ? (int)port : 29500;
     o.restarts = (int)restarts;
-    o.restart_word = trains ? "resume_from_checkpoint=auto" : NULL;
+    o.restart_word = command->trains ? "resume_from_checkpoint=auto" : NULL;
     AX_TRY(check_hosts(&o));
     return ax_launch_run(&o);
 }

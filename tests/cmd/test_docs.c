@@ -47,8 +47,8 @@ static bool has(char words[MANY][32], int n, const char *word) {
 }
 
 /* What a page names is what the code knows, in any order. */
-static void expect_same(const char *where, char named[MANY][32], int n_named,
-                        char known[MANY][32], int n_known) {
+static void expect_same(const char *where, char named[MANY][32], int n_named, char known[MANY][32],
+                        int n_known) {
     for (int i = 0; i < n_known; i++)
         if (!has(named, n_named, known[i]))
             fail_msg("%s does not name %s", where, known[i]);
@@ -111,11 +111,28 @@ static void pages_count_the_losses(void **state) {
     }
 }
 
+/* The commands that train, on pages that say which commands run on ranks. */
+static void a_page_names_what_trains(void **state) {
+    (void)state;
+    char known[MANY][32], named[MANY][32];
+    int n = 0;
+    for (const struct ax_command *c = ax_commands; c->name; c++)
+        if (c->trains)
+            snprintf(known[n++], 32, "%s", c->name);
+    char *text = page("docs/launch.md");
+    const char *from = strstr(text, "All commands that train (");
+    assert_non_null(from);
+    from += strlen("All commands that train (");
+    expect_same("docs/launch.md", named, words_of(named, from, strchr(from, ')')), known, n);
+    ax_free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convert_names_its_architectures),
         cmocka_unit_test(a_page_names_them),
         cmocka_unit_test(pages_count_the_losses),
+        cmocka_unit_test(a_page_names_what_trains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,24 +285,29 @@ static bool kill_and_go_on(const char *config, int ranks, const char *fault,
 }
 
 /* Each attempt is killed in its second save: the launcher goes on while there are new checkpoints. */
-static void restarts_go_on_while_there_is_progress(void **state) {
-    (void)state;
+static void expect_restarts(const char *command, const char *config) {
     double straight[6] = {0}, now[6] = {0};
-    const char *config = configure("");
     clear();
-    if (run(out, sizeof out, "launch -n 2 -- sft '%s' save_steps=1", config) != 0)
+    if (run(out, sizeof out, "launch -n 2 %s '%s' save_steps=1", command, config) != 0)
         fail_msg("%s", out);
     assert_int_equal(losses("loss", straight, 6), 6);
     clear();
     setenv("AX_FAULT", "fsync:4:kill@1", 1);
     const int code =
-        run(out, sizeof out, "launch -n 2 --restarts 8 -- sft '%s' save_steps=1", config);
+        run(out, sizeof out, "launch -n 2 --restarts 8 %s '%s' save_steps=1", command, config);
     unsetenv("AX_FAULT");
     if (code != 0)
         fail_msg("%d: %s", code, out);
     has("; starting again (3 of 8)\n"); /* more often than without progress */
     assert_int_equal(losses("loss", now, 6), 6);
     assert_memory_equal(now, straight, sizeof now);
+}
+
+/* Whatever the method's command. */
+static void restarts_go_on_while_there_is_progress(void **state) {
+    (void)state;
+    expect_restarts("-- sft", configure(""));
+    expect_restarts("-- qat", configure("qat: {scheme: int4-int8}\n"));
 }
 
 /* Killed ranks cost steps only. AXTRAIN_SWEEP=1: all of 4 ranks, the first and the last, at every
