@@ -19,7 +19,8 @@ static const struct ax_status_info status_table[] = {
     [AX_ERR_DIVERGED] = {"diverged", 6, "NaN, inf or a loss spike"},
     [AX_ERR_UNSUPPORTED] = {"unsupported", 2, "valid, but not supported"},
     [AX_ERR_STORAGE] = {"storage", 7, "the disk or a quota is full"},
-    [AX_SAVED_REQUEUE] = {"requeue", 75, "saved after SIGTERM or SIGUSR1; run again to resume"},
+    [AX_SAVED_REQUEUE] = {"requeue", 75,
+                          "saved after SIGTERM, SIGUSR1 or SIGHUP; run again to resume"},
     [AX_INTERRUPTED] = {"interrupted", 130, "saved after the first Ctrl-C"},
 };
 _Static_assert(sizeof status_table / sizeof status_table[0] == AX_STATUS_COUNT,

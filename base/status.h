@@ -19,7 +19,7 @@ enum ax_status {
     AX_ERR_DIVERGED,    /* NaN, inf or a loss spike; exit 6 */
     AX_ERR_UNSUPPORTED, /* valid, but this program does not do it; exit 2 */
     AX_ERR_STORAGE,     /* the disk or a quota is full; exit 7 */
-    AX_SAVED_REQUEUE,   /* saved after SIGTERM or SIGUSR1; exit 75 */
+    AX_SAVED_REQUEUE,   /* saved after SIGTERM, SIGUSR1 or SIGHUP; exit 75 */
     AX_INTERRUPTED,     /* saved after the first Ctrl-C; exit 130 */
     AX_STATUS_COUNT
 };

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int watched[] = {SIGTERM, SIGUSR1, SIGINT};
+static const int watched[] = {SIGTERM, SIGUSR1, SIGHUP, SIGINT};
 enum { WATCHED = sizeof watched / sizeof *watched };
 
 static struct sigaction before[WATCHED];
@@ -58,8 +58,11 @@ void ax_stop_watch(void) {
         return;
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < WATCHED; i++)
-        sigaction(watched[i], &action, &before[i]);
+    for (int i = 0; i < WATCHED; i++) {
+        sigaction(watched[i], NULL, &before[i]);
+        if (watched[i] != SIGHUP || before[i].sa_handler != SIG_IGN) /* as nohup starts it */
+            sigaction(watched[i], &action, NULL);
+    }
 }
 
 void ax_stop_unwatch(void) {

@@ -1,6 +1,7 @@
 /* Stop requests: signals are recorded here and handled where work can be interrupted.
  *
  *   SIGTERM, SIGUSR1   save and ask to be requeued (sent by schedulers; several count as one)
+ *   SIGHUP             the same (the terminal is gone), unless it was ignored, as nohup has it
  *   SIGINT (Ctrl-C)    save and end; a second one ends the process immediately
  *
  * A second SIGTERM also ends the process immediately, unless it comes within a second of the first:

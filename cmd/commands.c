@@ -6,7 +6,7 @@
 #define TRAIN_DETAILS                                                                              \
     "CONFIG is a YAML file; `axtrain init` writes one. key=value sets a key for this run only.\n"  \
     "The trained model, checkpoints and metrics.jsonl are written to output_dir; draw them with\n" \
-    "`axtrain report`. SIGTERM, SIGUSR1 and Ctrl-C save before stopping; with\n"                   \
+    "`axtrain report`. SIGTERM, SIGUSR1, SIGHUP and Ctrl-C save before stopping; with\n"           \
     "resume_from_checkpoint: auto, the same command resumes from there.\n"                         \
     "  --json         one JSON object about the run on stdout\n"                                   \
     "  --quiet        no progress output\n"                                                        \

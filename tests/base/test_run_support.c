@@ -95,6 +95,23 @@ static void test_stop_requests(void **state) {
     ax_stop_unwatch();
 }
 
+/* The terminal is gone: as SIGTERM, unless it was ignored when the run began. */
+static void a_hangup_saves(void **state) {
+    (void)state;
+    ax_stop_watch();
+    raise(SIGHUP);
+    raise(SIGHUP);
+    assert_int_equal(ax_stop_requested(), AX_STOP_REQUEUE);
+    ax_stop_unwatch();
+    signal(SIGHUP, SIG_IGN);
+    ax_stop_watch();
+    raise(SIGHUP);
+    assert_int_equal(ax_stop_requested(), AX_STOP_NONE);
+    ax_stop_unwatch();
+    raise(SIGHUP);
+    signal(SIGHUP, SIG_DFL);
+}
+
 /* Signals a child that listens: `again` a second time, `pause_us` later; returns wait's status. */
 static int signalled_twice(int sig, useconds_t pause_us) {
     int status;
@@ -211,6 +228,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lock),
         cmocka_unit_test(test_lock_of_a_dead_process),
+        cmocka_unit_test(a_hangup_saves),
         cmocka_unit_test(test_stop_requests),
         cmocka_unit_test(test_second_signal_ends_at_once),
         cmocka_unit_test(test_a_terminal_gets_an_answer),
