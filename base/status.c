@@ -22,6 +22,7 @@ static const struct ax_status_info status_table[] = {
     [AX_SAVED_REQUEUE] = {"requeue", 75,
                           "saved after SIGTERM, SIGUSR1 or SIGHUP; run again to resume"},
     [AX_INTERRUPTED] = {"interrupted", 130, "saved after the first Ctrl-C"},
+    [AX_ERR_EMPTY] = {"empty", 3, "a record with nothing to learn from"},
 };
 _Static_assert(sizeof status_table / sizeof status_table[0] == AX_STATUS_COUNT,
                "one row per status");

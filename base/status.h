@@ -21,6 +21,7 @@ enum ax_status {
     AX_ERR_STORAGE,     /* the disk or a quota is full; exit 7 */
     AX_SAVED_REQUEUE,   /* saved after SIGTERM, SIGUSR1 or SIGHUP; exit 75 */
     AX_INTERRUPTED,     /* saved after the first Ctrl-C; exit 130 */
+    AX_ERR_EMPTY,       /* a record with nothing to learn from, which data sets skip; exit 3 */
     AX_STATUS_COUNT
 };
 

@@ -182,6 +182,7 @@ static enum ax_status loop(struct ax_train *t) {
         ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
                          "early: no better evaluation in %lld", (long long)t->worse);
     ax_metrics_event(t->metrics, AX_EVENT_FINISHED, t->done, "%s", t->o->save.output_dir);
+    AX_TRY(ax_train_watch_trained(t));
     return ax_train_worth_end(t);
 }
 

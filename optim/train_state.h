@@ -85,6 +85,7 @@ struct ax_train_watch {
     double window[AX_WATCH_WINDOW]; /* the latest finite losses */
     int64_t n;                      /* total seen */
     int64_t bad_in_a_row, above_in_a_row;
+    int64_t steps, untrained; /* of this process; those without a trained token */
 };
 int64_t ax_train_watch_size(const struct ax_train_watch *w); /* losses in the window */
 
@@ -282,6 +283,8 @@ double ax_train_watch_bound(const struct ax_train *t);
 /* At the end of the run: warns if the last steps had no finite loss, but too few to stop the
  * run. */
 void ax_train_watch_end(const struct ax_train *t);
+/* AX_ERR_DATA if no token of the run was trained on. */
+enum ax_status ax_train_watch_trained(const struct ax_train *t);
 /* Computes each document's loss separately, in the eval phase: the records of the `n` highest go to
  * worst, NaN first; *found = number of records. While planning, one pass. */
 struct ax_train_suspect {

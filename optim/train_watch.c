@@ -324,9 +324,23 @@ static enum ax_status watchdog(struct ax_train *t, double loss, double limit) {
     return st;
 }
 
+/* Rewards have a check of their own (ax_train_worth_end). */
+enum ax_status ax_train_watch_trained(const struct ax_train *t) {
+    const struct ax_train_watch *w = &t->watch;
+    if (w->untrained == 0 || w->untrained < w->steps || t->out->resumed_from > 0 ||
+        t->worth.steps > 0)
+        return AX_OK;
+    return ax_error(AX_ERR_DATA,
+                    "datasets: no token of %lld step%s was trained on, so nothing was learned; see "
+                    "roles_to_train, roles and train_on_inputs",
+                    (long long)w->steps, w->steps == 1 ? "" : "s");
+}
+
 enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_result *r) {
     struct ax_train_watch *w = &t->watch;
+    w->steps++;
     if (!(r->weight_total > 0)) {
+        w->untrained++;
         ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done + 1,
                          "no token of this step is trained: it is skipped");
         return AX_OK;

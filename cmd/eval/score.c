@@ -9,9 +9,10 @@ static enum ax_status add(struct ax_score *s, const struct ax_raw_row *raw) {
     AX_TRY(ax_rows_parse(s->rows, raw, &record));
     const enum ax_status st = ax_score_set_add(&s->set, record, origin, NULL);
     json_decref(record);
-    return st == AX_ERR_DATA ? ax_error_prefix(st, "%s:%llu", ax_rows_file(s->rows, raw->file),
-                                               (unsigned long long)raw->line)
-                             : st;
+    return st == AX_ERR_DATA || st == AX_ERR_EMPTY
+               ? ax_error_prefix(st, "%s:%llu", ax_rows_file(s->rows, raw->file),
+                                 (unsigned long long)raw->line)
+               : st;
 }
 
 static enum ax_status read_all(struct ax_score *s) {

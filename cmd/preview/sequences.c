@@ -30,10 +30,12 @@ static enum ax_status seek(const struct ax_preview *p, struct ax_loader **loader
 
 static enum ax_status nothing_streamed(const struct ax_preview *p) {
     const struct ax_corpus_report *r = ax_stream_report(p->data->stream);
+    const struct ax_bad_records *skipped = ax_stream_bad_records(p->data->stream);
     return ax_error(AX_ERR_DATA,
                     "the streamed data sets contain nothing to train on: %lld records are too "
-                    "long, %lld too short, %lld without a trained token",
-                    (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
+                    "long, %lld too short, %lld without a trained token, %lld empty",
+                    (long long)r->too_long, (long long)r->too_short, (long long)r->untrained,
+                    (long long)skipped->n_empty);
 }
 
 enum ax_status ax_preview_each(const struct ax_preview *p, ax_preview_look *look, void *ctx) {

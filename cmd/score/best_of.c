@@ -116,7 +116,10 @@ static enum ax_status make_answer(const json_t *prompt, const char *text, size_t
 static enum ax_status add_record(struct ax_best_of *b, json_t *record, int64_t *row) {
     const struct ax_origin origin = {.record = (int64_t)b->n};
     size_t too_long;
-    AX_TRY(ax_score_set_add(&b->set, record, origin, &too_long));
+    const enum ax_status st = ax_score_set_add(&b->set, record, origin, &too_long);
+    if (st == AX_ERR_EMPTY)
+        return AX_OK; /* not scored */
+    AX_TRY(st);
     *row = too_long > 0 ? -1 : (int64_t)b->set.n_rows - 1;
     return AX_OK;
 }

@@ -185,7 +185,13 @@ static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct
             "the end-of-turn token is never trained on (%s%s appears %lld times), so the model "
             "will not learn to stop; see eot_tokens and train_on_eos\n",
             eos ? eos : "no EOS", i->ends ? "" : " or an eot_token", (long long)i->ends);
-    if (set->n == 0)
+    if (i->bad.n_empty > 0)
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "%lld record%s skipped, with nothing to learn from; the first is "
+                              "%.400s\n",
+                              (long long)i->bad.n_empty, i->bad.n_empty == 1 ? "" : "s",
+                              i->bad.first_empty);
+    if (set->n == 0 && i->bad.n_empty == 0)
         n += (size_t)snprintf(text + n, sizeof text - n, "%.200s: no records\n",
                               set->n_files ? set->files[0] : "");
     if (i->double_bos > 0)
@@ -253,6 +259,14 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
                                                    : "excess_length_strategy",
                             (long long)r->too_short, (long long)r->untrained,
                             task == AX_TASK_TEXT ? "roles_to_train" : "sequence_len");
+    for (size_t i = 0; i < d->train_sets.n; i++) {
+        const struct ax_bad_records *skipped = &d->train_sets.sets[i].info.bad;
+        if (skipped->n_empty > 0)
+            return ax_error(AX_ERR_DATA,
+                            "%s: no records to train on: %lld of them %s nothing to learn from: %s",
+                            d->train_sets.entries[i].path, (long long)skipped->n_empty,
+                            skipped->n_empty == 1 ? "has" : "have", skipped->first_empty);
+    }
     const struct ax_examples *first = &d->train_sets.sets[0];
     return ax_error(AX_ERR_DATA, "%s: %s: no records to train on; see path and split",
                     d->train_sets.entries[0].path, first->n_files ? first->files[0] : "");

@@ -67,6 +67,7 @@ static enum ax_status record_of(const struct columns *c, const struct ax_format 
     if (c->input)
         AX_TRY(ax_record_text_or_empty(record, c->input, &input));
     AX_TRY(ax_record_text(record, c->response, &response));
+    AX_TRY(ax_record_not_blank(c->response, "answer", response));
     AX_TRY(put_prompt(f->own, &w->text, instruction, input));
     const size_t prompt = w->text.len;
     AX_TRY(ax_buf_puts(&w->text, c->lead));

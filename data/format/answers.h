@@ -45,10 +45,11 @@ const struct ax_answers_type *ax_answers_type_of(const struct ax_format *f);
 enum ax_status ax_answers_no_memory(void);
 /* AX_ERR_DATA for a missing column, with what the record has and looks like. */
 enum ax_status ax_answers_missing(const struct ax_format *f, json_t *record, const char *column);
-/* AX_ERR_DATA for an answer of white space only. */
+/* AX_ERR_EMPTY for an answer of white space only. */
 enum ax_status ax_answers_check_text(const char *name, struct ax_text text);
 /* Reads a list of messages, one message, or a text as a message of `role`, into *out; with `tools`,
- * the record's tools as well. Errors begin with `name`. An answer without text is an error. */
+ * the record's tools as well. Errors begin with `name`. AX_ERR_EMPTY for an answer without
+ * text. */
 struct ax_message_source {
     const char *name, *role;
     bool is_answer;

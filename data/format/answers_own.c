@@ -14,9 +14,7 @@ enum ax_status ax_answers_missing(const struct ax_format *f, json_t *record, con
 }
 
 enum ax_status ax_answers_check_text(const char *name, struct ax_text text) {
-    return strspn(text.s, " \t\r\n") == text.n
-               ? ax_error(AX_ERR_DATA, "%s: the answer is empty", name)
-               : AX_OK;
+    return ax_record_not_blank(name, strcmp(name, "text") == 0 ? "text" : "answer", text);
 }
 
 static json_t *list_of(json_t *v, const char *role) {
@@ -33,7 +31,7 @@ static enum ax_status check_answer(const struct ax_format *f, const json_t *list
         const json_t *message = json_array_get(list, i);
         role = json_string_value(json_object_get(message, "role"));
         if (strcmp(role, "assistant") == 0 && ax_message_is_empty(f, message))
-            return ax_error(AX_ERR_DATA, "%s: the answer is empty", name);
+            return ax_error(AX_ERR_EMPTY, "%s: the answer is empty", name);
     }
     return strcmp(role, "assistant") == 0
                ? AX_OK

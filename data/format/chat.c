@@ -101,11 +101,33 @@ done:
     return st;
 }
 
+/* Some turn that is learned from, or if there is none, some turn has text. An empty one among others
+ * is an oddity. */
+static enum ax_status check_text(const struct ax_format *f, const struct ax_conversation *c) {
+    const bool by_turn = f->o.type && !f->o.chat->by_generation;
+    bool any = false, empty = true, all_empty = true;
+    for (size_t i = 0; i < c->n; i++) {
+        const json_t *message = json_array_get(c->messages, i);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const bool learned = by_turn ? c->turns[i].train : strcmp(role, "assistant") == 0;
+        const bool is_empty = ax_message_is_empty(f, message);
+        any = any || learned;
+        empty = empty && (!learned || is_empty);
+        all_empty = all_empty && is_empty;
+    }
+    if ((!any || !empty) && !all_empty)
+        return AX_OK;
+    return ax_error(AX_ERR_EMPTY, "%s: the %s empty", f->o.chat->field_messages,
+                    any ? "answer is" : "messages are");
+}
+
 static enum ax_status chat_record(const struct ax_format *f, struct ax_format_work *w,
                                   json_t *record, struct ax_origin origin,
                                   struct ax_example_list *out) {
     struct ax_conversation c;
     enum ax_status st = ax_conversation_read(&c, f, record);
+    if (st == AX_OK)
+        st = check_text(f, &c);
     if (st == AX_OK)
         st = render_and_mask(f, w, &c, out);
     const unsigned oddities = c.oddities;

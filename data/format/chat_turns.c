@@ -245,8 +245,9 @@ bool ax_message_is_empty(const struct ax_format *f, const json_t *message) {
         if (json_object_get(message, others[i]))
             return false;
     return !json_string_length(thinking) &&
-           (!text || (json_is_string(text) &&
-                      strspn(json_string_value(text), " \t\r\n") == json_string_length(text)));
+           (!text ||
+            (json_is_string(text) && ax_record_text_is_blank((struct ax_text){
+                                         json_string_value(text), json_string_length(text)})));
 }
 
 static unsigned find_oddities(const struct ax_format *f, const struct ax_conversation *c) {
@@ -277,9 +278,11 @@ static enum ax_status read_turns(struct ax_conversation *c, const struct ax_form
     *c = (struct ax_conversation){.messages = json_array()};
     if (!c->messages)
         return no_memory();
-    if (!json_is_array(messages) || json_array_size(messages) == 0)
+    if (!json_is_array(messages))
         return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s", name,
-                        json_is_array(messages) ? "an empty one" : ax_json_kind(messages));
+                        ax_json_kind(messages));
+    if (json_array_size(messages) == 0)
+        return ax_error(AX_ERR_EMPTY, "%s: the list of messages is empty", name);
     AX_TRY(ax_alloc(&c->turns, json_array_size(messages) + 1, sizeof *c->turns));
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const enum ax_status st = add_turn(c, f, json_array_get(messages, i));

@@ -1,8 +1,10 @@
 /* Columns as text, text as tokens, and examples from a prompt and a response. */
 #include <string.h>
 
+#include "base/unicode.h"
 #include "data/format/impl.h"
 #include "data/format/recognize.h"
+#include "data/jinja/unicode.h"
 
 const char *ax_json_kind(const json_t *v) {
     static const char *const kinds[] = {
@@ -34,6 +36,18 @@ enum ax_status ax_record_text_or_empty(const json_t *record, const char *column,
     const json_t *v = json_object_get(record, column);
     *out = (struct ax_text){"", 0};
     return !v || json_is_null(v) ? AX_OK : ax_record_text(record, column, out);
+}
+
+bool ax_record_text_is_blank(struct ax_text t) {
+    for (size_t i = 0, n; i < t.n; i += n)
+        if (!ax_python_is_space(ax_utf8_decode((const unsigned char *)t.s + i, &n)))
+            return false;
+    return true;
+}
+
+enum ax_status ax_record_not_blank(const char *column, const char *what, struct ax_text t) {
+    return ax_record_text_is_blank(t) ? ax_error(AX_ERR_EMPTY, "%s: the %s is empty", column, what)
+                                      : AX_OK;
 }
 
 void ax_record_drop_nulls(json_t *v) {

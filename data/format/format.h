@@ -171,7 +171,8 @@ struct ax_format_work {
 void ax_format_work_free(struct ax_format_work *w);
 
 /* Appends the examples of a record, possibly none. `record` is an object and may be changed.
- * AX_ERR_DATA says why the record is bad, without its location; nothing is appended then. */
+ * AX_ERR_DATA says why the record is bad, AX_ERR_EMPTY that it has nothing to learn from: a blank
+ * text, answer, prompt or step; both without its location; nothing is appended then. */
 enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work *w, json_t *record,
                                 struct ax_origin origin, struct ax_example_list *out);
 

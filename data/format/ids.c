@@ -73,7 +73,10 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
             AX_TRY(ax_example_list_add(out, &id, &label, 1, false));
     }
     AX_TRY(ax_example_list_end(out, origin));
-    return out->n > before ? put_targets(&targets, &mask, n, out, before) : AX_OK;
+    if (out->n == before)
+        return ax_error(AX_ERR_EMPTY, "input_ids: the list of tokens%s is empty",
+                        n > 0 ? " in attention_mask" : "");
+    return put_targets(&targets, &mask, n, out, before);
 }
 
 const struct ax_format_type ax_format_type_ids = {"tokens", false, false, NULL, ids_record};

@@ -55,12 +55,12 @@ static enum ax_status dump_record(const json_t *record, struct ax_buf *out) {
 /* ---- columns ---- */
 
 static enum ax_status is_empty(const char *column) {
-    return ax_error(AX_ERR_DATA, "%s: the prompt is empty", column);
+    return ax_error(AX_ERR_EMPTY, "%s: the prompt is empty", column);
 }
 
 static enum ax_status check_text(const char *column, const json_t *v) {
-    return strspn(json_string_value(v), " \t\r\n") == json_string_length(v) ? is_empty(column)
-                                                                            : AX_OK;
+    return ax_record_not_blank(column, "prompt",
+                               (struct ax_text){json_string_value(v), json_string_length(v)});
 }
 
 static enum ax_status check_messages(const struct ax_format *f, const char *column,

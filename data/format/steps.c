@@ -53,7 +53,7 @@ static enum ax_status check_steps(const struct ax_format *f, const json_t *steps
     const size_t n = json_array_size(steps);
     double label;
     if (n == 0)
-        return ax_error(AX_ERR_DATA, "completions: expected a list of steps, got an empty one");
+        return ax_error(AX_ERR_EMPTY, "completions: the list of steps is empty");
     if (json_array_size(labels) != n)
         return ax_error(AX_ERR_DATA, "completions has %zu steps, but labels has %zu elements", n,
                         json_array_size(labels));
@@ -62,8 +62,9 @@ static enum ax_status check_steps(const struct ax_format *f, const json_t *steps
         if (!json_is_string(step))
             return ax_error(AX_ERR_DATA, "completions[%zu]: expected text, got %s", i,
                             ax_json_kind(step));
-        if (strspn(json_string_value(step), " \t\r\n") == json_string_length(step))
-            return ax_error(AX_ERR_DATA, "completions[%zu]: the step is empty", i);
+        if (ax_record_text_is_blank(
+                (struct ax_text){json_string_value(step), json_string_length(step)}))
+            return ax_error(AX_ERR_EMPTY, "completions[%zu]: the step is empty", i);
         AX_TRY(read_label(f, labels, i, &label));
     }
     return AX_OK;

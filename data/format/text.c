@@ -16,6 +16,7 @@ static enum ax_status completion_record(const struct ax_format *f, struct ax_for
     const int64_t len = f->o.sequence_len;
     struct ax_text text;
     AX_TRY(ax_record_text(record, f->o.field, &text));
+    AX_TRY(ax_record_not_blank(f->o.field, "text", text));
     AX_TRY(ax_format_encode(f, text, true, &w->full));
     ax_format_cut(f, &w->full, COMPLETION_EXAMPLES * len);
     const size_t n = w->full.n;
@@ -63,6 +64,7 @@ static enum ax_status pretrain_record(const struct ax_format *f, struct ax_forma
     const enum ax_pretrain_mode mode = f->o.pretrain;
     struct ax_text text;
     AX_TRY(ax_record_text(record, f->o.field, &text));
+    AX_TRY(ax_record_not_blank(f->o.field, "text", text));
     AX_TRY(ax_format_encode(f, text, mode != AX_PRETRAIN_WINDOWS, &w->full));
     if (w->full.n == 0)
         return AX_OK;
@@ -106,6 +108,25 @@ static enum ax_status put_segment(const struct ax_format *f, struct ax_format_wo
                                json_is_true(label) || f->o.train_on_inputs);
 }
 
+/* What is trained on, or if nothing is, the rest, has more than white space. */
+static enum ax_status check_segments(const struct ax_format *f, const json_t *segments) {
+    bool any = false, blank = true, all_blank = true;
+    for (size_t i = 0; i < json_array_size(segments); i++) {
+        const json_t *segment = json_array_get(segments, i);
+        const json_t *v = json_object_get(segment, "text");
+        const bool trained =
+            json_is_true(json_object_get(segment, "label")) || f->o.train_on_inputs;
+        const bool is_blank =
+            ax_record_text_is_blank((struct ax_text){json_string_value(v), json_string_length(v)});
+        any = any || trained;
+        blank = blank && (!trained || is_blank);
+        all_blank = all_blank && is_blank;
+    }
+    return (any && blank) || all_blank
+               ? ax_error(AX_ERR_EMPTY, "segments: the text %sis empty", any ? "to train on " : "")
+               : AX_OK;
+}
+
 static enum ax_status input_output_record(const struct ax_format *f, struct ax_format_work *w,
                                           json_t *record, struct ax_origin origin,
                                           struct ax_example_list *out) {
@@ -114,6 +135,7 @@ static enum ax_status input_output_record(const struct ax_format *f, struct ax_f
         return ax_error(AX_ERR_DATA, "segments: expected a list, got %s", ax_json_kind(segments));
     for (size_t i = 0; i < json_array_size(segments); i++)
         AX_TRY(put_segment(f, w, json_array_get(segments, i), i, out));
+    AX_TRY(check_segments(f, segments));
     return ax_example_list_end(out, origin);
 }
 

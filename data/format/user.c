@@ -64,6 +64,7 @@ static enum ax_status user_record(const struct ax_format *f, struct ax_format_wo
                                   struct ax_example_list *out) {
     struct ax_text response;
     AX_TRY(ax_record_text(record, f->o.user->field_output, &response));
+    AX_TRY(ax_record_not_blank(f->o.user->field_output, "answer", response));
     AX_TRY(put_prompt(f->o.user, record, &w->text));
     return ax_format_pair(f, w, (struct ax_text){w->text.data, w->text.len}, response, origin, out);
 }

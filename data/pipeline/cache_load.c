@@ -82,6 +82,12 @@ static enum ax_status read_oddities(struct ax_json list, struct ax_examples_info
 
 static enum ax_status read_info(struct ax_json v, struct ax_examples_info *info) {
     AX_TRY(ax_json_i64(ax_json_get(v, "bad_rows"), 0, INT64_MAX, &info->bad.n));
+    const char *empty = "";
+    AX_TRY(ax_json_i64(ax_json_get(v, "empty_rows"), 0, INT64_MAX, &info->bad.n_empty));
+    if (ax_json_size(ax_json_get(v, "empty_rows_listed")) > 0)
+        AX_TRY(ax_json_str(ax_json_at(ax_json_get(v, "empty_rows_listed"), 0), &empty));
+    if (info->bad.n_empty > 0)
+        AX_TRY(ax_strdup(&info->bad.first_empty, empty));
     AX_TRY(ax_json_i64(ax_json_get(v, "ends"), 0, INT64_MAX, &info->ends));
     AX_TRY(ax_json_i64(ax_json_get(v, "ends_trained"), 0, INT64_MAX, &info->ends_trained));
     AX_TRY(ax_json_i64(ax_json_get(v, "double_bos"), 0, INT64_MAX, &info->double_bos));

@@ -47,10 +47,10 @@ enum ax_status ax_cache_flush(struct ax_cache_writer *w, struct ax_examples *set
     return AX_OK;
 }
 
-static json_t *list_bad(const struct ax_bad_records *bad) {
+static json_t *list_texts(char *const *texts, int64_t n) {
     json_t *list = json_array();
-    for (int64_t i = 0; i < bad->n && i < AX_BAD_RECORDS_LISTED; i++)
-        json_array_append_new(list, json_string(bad->texts[i]));
+    for (int64_t i = 0; i < n && i < AX_BAD_RECORDS_LISTED; i++)
+        json_array_append_new(list, json_string(texts[i]));
     return list;
 }
 
@@ -79,10 +79,12 @@ static json_t *make_body(const struct ax_cache_writer *w, const struct ax_exampl
                          const json_t *description) {
     const struct ax_examples_info *i = &set->info;
     const size_t list_bytes = set->n * sizeof *set->list;
-    json_t *info = json_pack("{s:I, s:o, s:o, s:I, s:I, s:I}", "bad_rows", (json_int_t)i->bad.n,
-                             "bad_rows_listed", list_bad(&i->bad), "oddities", list_oddities(i),
-                             "ends", (json_int_t)i->ends, "ends_trained",
-                             (json_int_t)i->ends_trained, "double_bos", (json_int_t)i->double_bos);
+    json_t *info = json_pack(
+        "{s:I, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "empty_rows", (json_int_t)i->bad.n_empty,
+        "empty_rows_listed", list_texts(&i->bad.first_empty, i->bad.n_empty > 0), "bad_rows",
+        (json_int_t)i->bad.n, "bad_rows_listed", list_texts(i->bad.texts, i->bad.n), "oddities",
+        list_oddities(i), "ends", (json_int_t)i->ends, "ends_trained", (json_int_t)i->ends_trained,
+        "double_bos", (json_int_t)i->double_bos);
     return json_pack("{s:O, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "description",
                      description, "examples", (json_int_t)set->n, "words", (json_int_t)set->n_words,
                      "tokens", (json_int_t)set->n_tokens, "trained", (json_int_t)set->n_trained,

@@ -128,6 +128,7 @@ void ax_examples_clear(struct ax_examples *e) {
 void ax_bad_records_free(struct ax_bad_records *b) {
     for (size_t i = 0; i < AX_BAD_RECORDS_LISTED; i++)
         ax_free(b->texts[i]);
+    ax_free(b->first_empty);
     *b = (struct ax_bad_records){0};
 }
 

@@ -25,12 +25,14 @@ struct ax_stored {
     uint8_t unused;     /* 0; the struct is a cache's file */
 };
 
-/* Unusable records. */
+/* Unusable records, and empty ones. */
 #define AX_BAD_RECORDS_LISTED 20
 struct ax_bad_records {
     int64_t allowed; /* more than this many is an error */
     int64_t n;
     char *texts[AX_BAD_RECORDS_LISTED]; /* the first ones: "FILE:LINE: why" */
+    int64_t n_empty;   /* skipped, as they have nothing to learn from; any number is allowed */
+    char *first_empty; /* "FILE:LINE: why"; NULL if there is none */
 };
 void ax_bad_records_free(struct ax_bad_records *b);
 

@@ -23,6 +23,8 @@ struct batch {
     struct ax_example_list examples;
     struct ax_buf bad; /* why records could not be used, in order, each with its NUL */
     size_t n_bad;
+    int64_t n_empty;
+    char *first_empty;            /* why the first of them is empty */
     struct ax_error_record error; /* a failure that is not a record's fault */
 };
 
@@ -48,7 +50,7 @@ static enum ax_status work_record(const struct ax_prepare *p, struct batch *b, s
     AX_TRY(ax_rows_parse(p->o.rows, raw, &value));
     enum ax_status st = ax_format_record(p->o.format, w, value, origin, &b->examples);
     json_decref(value);
-    if (st == AX_ERR_DATA)
+    if (st == AX_ERR_DATA || st == AX_ERR_EMPTY)
         st = ax_error_prefix(st, "%s:%llu", ax_rows_file(p->o.rows, raw->file),
                              (unsigned long long)raw->line);
     return st;
@@ -60,6 +62,8 @@ static void work_batch(const struct ax_prepare *p, struct batch *b, struct ax_fo
         b->rows[i].text = b->text.data + at;
         at += b->rows[i].len;
         enum ax_status st = work_record(p, b, i, w);
+        if (st == AX_ERR_EMPTY)
+            st = b->n_empty++ == 0 ? ax_strdup(&b->first_empty, ax_error_text()) : AX_OK;
         if (st == AX_ERR_DATA) {
             st = ax_buf_append(&b->bad, ax_error_text(), strlen(ax_error_text()) + 1);
             b->n_bad++;
@@ -98,6 +102,7 @@ static enum ax_status worker(void *arg) {
 static enum ax_status fill(struct ax_prepare *p, struct batch *b) {
     b->text.len = b->bad.len = 0;
     b->n_rows = b->n_bad = 0;
+    b->n_empty = 0;
     b->error.st = AX_OK;
     ax_example_list_cut(&b->examples, 0);
     while (b->n_rows < BATCH_ROWS && b->text.len < BATCH_BYTES && !p->rows_ended) {
@@ -146,6 +151,17 @@ static enum ax_status count_bad(struct ax_bad_records *bad, const struct batch *
     return AX_OK;
 }
 
+static void count_empty(struct ax_bad_records *bad, struct batch *b) {
+    if (!bad->first_empty) {
+        bad->first_empty = b->first_empty;
+        b->first_empty = NULL;
+    }
+    ax_free(b->first_empty);
+    b->first_empty = NULL;
+    bad->n_empty += b->n_empty;
+    b->n_empty = 0;
+}
+
 static void await(struct ax_prepare *p, const struct batch *b) {
     pthread_mutex_lock(&p->lock);
     while (b->state != DONE)
@@ -168,6 +184,7 @@ enum ax_status ax_prepare_next(struct ax_prepare *p, struct ax_example *out, boo
                 return ax_error_restore(&b->error);
             AX_TRY(count_bad(p->o.bad, b));
             b->n_bad = 0;
+            count_empty(p->o.bad, b);
         }
         if (p->item < b->examples.n) {
             *out = b->examples.items[p->item++];
@@ -214,6 +231,7 @@ void ax_prepare_close(struct ax_prepare *p) {
     for (size_t i = 0; p->ring && i < p->n_slots; i++) {
         ax_buf_free(&p->ring[i].text);
         ax_buf_free(&p->ring[i].bad);
+        ax_free(p->ring[i].first_empty);
         ax_example_list_free(&p->ring[i].examples);
     }
     ax_free(p->ring);

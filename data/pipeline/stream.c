@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 
 /* One entry being read. */
 struct reader {
@@ -16,6 +17,7 @@ struct reader {
 struct ax_stream {
     struct ax_stream_options o;
     struct ax_bad_records bad;
+    bool told_empty, told_how_many; /* the log has the first empty record, and their number */
     struct ax_corpus_report report;
     struct ax_examples examples; /* of the current chunk */
     uint32_t *first_file;        /* [n] of each entry, in examples.files */
@@ -210,6 +212,22 @@ static enum ax_status settle(struct ax_stream *s, struct ax_corpus *out, size_t 
     return AX_OK;
 }
 
+/* The first empty record is reported as it is found, since an epoch may be longer than a run. */
+static void tell_empty(struct ax_stream *s, bool epoch_ends) {
+    const int64_t n = s->bad.n_empty;
+    if (n > 0 && !s->told_empty)
+        ax_log_warn(
+            "streamed data: records with nothing to learn from are skipped; the first is %s",
+            s->bad.first_empty);
+    s->told_empty = s->told_empty || n > 0;
+    if (n > 0 && epoch_ends && !s->told_how_many) {
+        ax_log_warn(
+            "streamed data: %lld record%s of this epoch skipped, with nothing to learn from",
+            (long long)n, n == 1 ? "" : "s");
+        s->told_how_many = true;
+    }
+}
+
 /* Fills the buffer. All examples of a record, and therefore of a group, stay in one chunk. */
 static enum ax_status fill(struct ax_stream *s, struct ax_corpus *out) {
     struct ax_source_place last = {-1, -1};
@@ -218,6 +236,7 @@ static enum ax_status fill(struct ax_stream *s, struct ax_corpus *out) {
         struct found f = {0};
         bool got;
         AX_TRY(look_on(s, &f, &got));
+        tell_empty(s, !got);
         if (!got || !f.x.joined) {
             AX_TRY(settle(s, out, first));
             first = out->n;

@@ -221,6 +221,53 @@ static void nothing_to_train_on(void **state) {
               AX_ERR_DATA, "g.jsonl:1: a document has 23 tokens, but sequence_len is 20");
 }
 
+/* Records with nothing to learn from are skipped in every form, and counted with the first reason. */
+static void empty_records(void **state) {
+    (void)state;
+    static const struct {
+        const char *empty, *good, *more, *why;
+    } cases[] = {
+        {"{\"text\": \" \\n\"}", "{\"text\": \"a\"}", "    type: completion\n",
+         "text: the text is empty"},
+        {"{\"text\": \"\"}", "{\"text\": \"a\"}", "", "text: the text is empty"},
+        {"{\"prompt\": \"a\", \"completion\": \" \"}", "{\"prompt\": \"a\", \"completion\": \"b\"}",
+         "", "completion: the answer is empty"},
+        {"{\"instruction\": \"a\", \"output\": \"\\t\"}",
+         "{\"instruction\": \"a\", \"output\": \"b\"}", "    type: alpaca\n",
+         "output: the answer is empty"},
+        {"{\"q\": \"a\", \"a\": \"\"}", "{\"q\": \"a\", \"a\": \"b\"}",
+         "    type: {field_instruction: q, field_output: a}\n", "a: the answer is empty"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+         "\"content\": \" \"}]}",
+         GOOD, CHAT, "messages: the answer is empty"},
+        {"{\"messages\": []}", GOOD, CHAT, "messages: the list of messages is empty"},
+        {"{\"prompt\": \"a\", \"chosen\": \" \", \"rejected\": \"b\"}",
+         "{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": \"b\"}", "rl: dpo\n",
+         "chosen: the answer is empty"},
+        {"{\"prompt\": \"a\", \"completion\": \"\", \"label\": true}",
+         "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}", "rl: kto\n",
+         "completion: the answer is empty"},
+        {"{\"prompt\": \"a\", \"completions\": [\"b\", \" \"], \"labels\": [1, 0]}",
+         "{\"prompt\": \"a\", \"completions\": [\"b\", \"c\"], \"labels\": [1, 0]}",
+         "process_reward_model: true\n", "completions[1]: the step is empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char rows[1024], want[256];
+        snprintf(rows, sizeof rows, "%s\n%s\n%s\n", cases[i].empty, cases[i].good, cases[i].empty);
+        snprintf(config, sizeof config, "%s",
+                 put_config("c.yaml", put_text("r.jsonl", rows), cases[i].more));
+        char *out = preview(2, (const char *const[]){config, "sequence_len=1000"});
+        if (!strstr(out, "2 records skipped, with nothing to learn from; the first is"))
+            fail_msg("%s: no count in: %s", cases[i].why, out);
+        snprintf(want, sizeof want, "r.jsonl:1: %s", cases[i].why);
+        if (!strstr(out, want))
+            fail_msg("%s: no reason in: %s", cases[i].why, out);
+        ax_free(out);
+        check_rows("r.jsonl", cases[i].empty, strlen(cases[i].empty), cases[i].more,
+                   "no records to train on: 1 of them has nothing to learn from: ");
+    }
+}
+
 /* An empty set beside another one is worth a warning only. */
 static void one_set_is_empty(void **state) {
     (void)state;
@@ -363,8 +410,9 @@ int main(void) {
         cmocka_unit_test(bad_rows),         cmocka_unit_test(hostile_rows),
         cmocka_unit_test(cut_files),        cmocka_unit_test(places),
         cmocka_unit_test(one_set_is_empty), cmocka_unit_test(nothing_to_train_on),
-        cmocka_unit_test(mistral_common),   cmocka_unit_test(standard_input),
-        cmocka_unit_test(configs),          cmocka_unit_test(hostile_configs),
+        cmocka_unit_test(empty_records),    cmocka_unit_test(mistral_common),
+        cmocka_unit_test(standard_input),   cmocka_unit_test(configs),
+        cmocka_unit_test(hostile_configs),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

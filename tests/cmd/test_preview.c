@@ -503,8 +503,8 @@ static void odd_conversations(void **state) {
         {"assistant:b user:a assistant:b", "1 conversation has an assistant turn before any user"},
         {"system:s assistant:b", "1 conversation has an assistant turn before any user turn"},
         {"user:a user:c assistant:b", "1 conversation has two user turns in a row"},
-        {"user:a assistant:", "1 conversation has an empty assistant turn"},
-        {"user:a assistant:\\n", "1 conversation has an empty assistant turn"},
+        {"user:a assistant: user:a assistant:b", "1 conversation has an empty assistant turn"},
+        {"user:a assistant:\\n user:a assistant:b", "1 conversation has an empty assistant turn"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_buf b = {0};

@@ -236,7 +236,7 @@ static void what_cannot_be_scored_is_one_line(void **state) {
         {"runs/prm/prm_trained", "--task prm --task reward", "{}", "run them separately", 2},
         {"runs/prm/prm_trained", "--task prm", "", "no records to score", 3},
         {"runs/prm/prm_trained", "--task prm", "{\"prompt\": \"a\", \"completions\": []}",
-         "rows.jsonl:1: completions: expected a list of steps, got an empty one", 3},
+         "rows.jsonl:1: completions: the list of steps is empty", 3},
         {"runs/reward/margin_trained", "--task reward", "{\"answer\": 3}", "rows.jsonl:1:", 3},
         {"runs/reward/margin_trained", "--task reward",
          "{\"text\": \"1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 "

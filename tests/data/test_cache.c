@@ -372,13 +372,15 @@ static void places_outside_the_files(void **state) {
 static void counts(void **state) {
     (void)state;
     static const char rows[] =
-        "{\"input_ids\": [263, 97, 264], \"labels\": [-100, 97, 264]}\n"         /* an end */
-        "{\"input_ids\": [263, 97, 264], \"labels\": [-100, 97, -100]}\n"        /* untrained */
-        "{\"input_ids\": [263, 263], \"labels\": [-100, 263]}\n"                 /* two begins */
-        "{\"input_ids\": [97, 263, 264], \"labels\": [97, -100, -100]}\n"        /* not in front */
-        "{\"input_ids\": [263], \"labels\": [263]}\n"                            /* one */
-        "{\"input_ids\": [263, 265, 265], \"labels\": [-100, 265, -100]}\n"      /* pads */
-        "{\"input_ids\": [97, 263, 263, 265], \"labels\": [97, 263, 1, 265]}\n"; /* … */
+        "{\"input_ids\": [263, 97, 264], \"labels\": [-100, 97, 264]}\n"        /* an end */
+        "{\"input_ids\": [263, 97, 264], \"labels\": [-100, 97, -100]}\n"       /* untrained */
+        "{\"input_ids\": [263, 263], \"labels\": [-100, 263]}\n"                /* two begins */
+        "{\"input_ids\": [97, 263, 264], \"labels\": [97, -100, -100]}\n"       /* not in front */
+        "{\"input_ids\": [263], \"labels\": [263]}\n"                           /* one */
+        "{\"input_ids\": [263, 265, 265], \"labels\": [-100, 265, -100]}\n"     /* pads */
+        "{\"input_ids\": [97, 263, 263, 265], \"labels\": [97, 263, 1, 265]}\n" /* … */
+        "{\"input_ids\": [], \"labels\": []}\n"                                 /* nothing */
+        "{\"input_ids\": [97], \"labels\": [97], \"attention_mask\": [0]}\n";
     struct set_case c;
     open_case(&c, put_text("ids.jsonl", rows), NULL, 100, "t");
     ax_format_free(c.format);
@@ -396,6 +398,9 @@ static void counts(void **state) {
         assert_int_equal(s.info.ends, 3);
         assert_int_equal(s.info.ends_trained, 1);
         assert_int_equal(s.info.double_bos, 1);
+        assert_int_equal(s.info.bad.n_empty, 2);
+        assert_non_null(
+            strstr(s.info.bad.first_empty, "ids.jsonl:8: input_ids: the list of tokens is empty"));
         ax_examples_free(&s);
     }
     close_case(&c);

@@ -36,8 +36,14 @@ static void turns(void **state) {
     /* no answer: nothing is trained */
     check_record(&c.o, ROW(U("Hi")), "<|im_start|>user\nHi<|im_end|>\n");
     /* an empty turn is not trained, its terminator neither */
-    check_record(&c.o, ROW(U("") ", " A("")),
-                 "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n");
+    check_record(&c.o, ROW(U("") ", " A("") ", " A("x")),
+                 "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
+                 "<|im_start|>assistant\n⟦x<|im_end|>⟧\n");
+    /* a conversation whose answers are all blank is nothing to learn from */
+    check_bad_record(&c.o, ROW(U("Hi") ", " A("")), "messages: the answer is empty");
+    check_bad_record(&c.o, ROW(U("Hi") ", " A(" \\n") ", " U("so?") ", " A("\\u00a0")),
+                     "messages: the answer is empty");
+    check_bad_record(&c.o, ROW(U(" ") ", " S("")), "messages: the messages are empty");
     /* white space belongs to the answer; a blank line merges with the header's end */
     check_record(&c.o, ROW(U(" ") ", " A(" x \\n")),
                  "<|im_start|>user\n <|im_end|>\n<|im_start|>assistant\n⟦ x \n<|im_end|>⟧\n");
@@ -412,7 +418,8 @@ static void row_shapes(void **state) {
     check_record(&c.o,
                  "{\"messages\": \"[{\\\"role\\\": \\\"user\\\", \\\"content\\\": \\\"1\\\"}]\"}",
                  "<|im_start|>user\n1<|im_end|>\n");
-    check_record(&c.o, ROW("{\"role\": \"user\"}"), "<|im_start|>user\n<|im_end|>\n");
+    check_record(&c.o, ROW("{\"role\": \"user\"}, " U("1")),
+                 "<|im_start|>user\n<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
     /* a message key that the template does not read is left out; one that it reads is not */
     check_record(&c.o, ROW("{\"role\": \"user\", \"content\": \"1\", \"extra\": {\"a\": null}}"),
                  "<|im_start|>user\n1<|im_end|>\n");
@@ -420,7 +427,7 @@ static void row_shapes(void **state) {
         {"{\"text\": \"x\"}",
          "column \"messages\" (field_messages) is missing; the record has text; "
          "these columns look like type: completion, field: text"},
-        {"{\"messages\": []}", "messages: expected a list of messages, got an empty one"},
+        {"{\"messages\": []}", "messages: the list of messages is empty"},
         {"{\"messages\": {}}", "messages: expected a list of messages, got an object"},
         {"{\"messages\": \"[\"}", "messages: expected JSON text (text:1:2"},
         {ROW("\"x\""), "messages[0]: expected a message"},

@@ -82,7 +82,7 @@ static void conversations(void **state) {
                      "column \"talk\" is missing; the record has messages, n; these columns look "
                      "like type: chat_template");
     check_bad_record(&c.o, "{\"talk\": [" A("a") ", " A("b") "]}", "talk: the prompt is empty");
-    check_bad_record(&c.o, "{\"talk\": []}", "talk: expected a list of messages, got an empty one");
+    check_bad_record(&c.o, "{\"talk\": []}", "talk: the list of messages is empty");
     answers_close(&c);
 }
 
@@ -159,7 +159,7 @@ static void bad_records(void **state) {
         {"{\"prompt\": 5}", "prompt: expected text or a list of messages, got a number"},
         {"{\"prompt\": \"\"}", "prompt: the prompt is empty"},
         {"{\"prompt\": \" \\n\"}", "prompt: the prompt is empty"},
-        {"{\"prompt\": []}", "prompt: expected a list of messages, got an empty one"},
+        {"{\"prompt\": []}", "prompt: the list of messages is empty"},
         {"{\"prompt\": [" U(" ") "]}", "prompt: the prompt is empty"},
         {"{\"prompt\": [7]}", "prompt[0]: expected a message"},
         {"{\"prompt\": [" U("q") "], \"tools\": 7}", "tools: expected a list, got a number"},
@@ -284,8 +284,9 @@ static void check_ids(const struct ax_format *f, const json_t *row, const json_t
     struct ax_example_list l = {0};
     char *text = json_dumps(row, 0);
     const enum ax_status st = run_record(f, text, &l);
-    if (strcmp(name, "empty_contents") == 0) { /* transformers renders it; we refuse it */
-        assert_error(st, AX_ERR_DATA, "the prompt is empty");
+    if (strcmp(name, "empty_contents") == 0 ||
+        strcmp(name, "\u00a0") == 0) { /* transformers renders them; we skip them */
+        assert_error(st, AX_ERR_EMPTY, "the prompt is empty");
         ax_free_hook(text);
         return;
     }

@@ -42,9 +42,11 @@ static void alpaca(void **state) {
     /* prompt and response are tokenized apart: the line breaks between them do not merge */
     check_record(&bare, "{\"instruction\": \"\", \"output\": \"\\n3\"}",
                  SYS0 "\n\n### Instruction:\n\n\n### Response:\n⟦\n3</s>⟧");
-    /* an empty response is nothing at all, not even EOS */
-    check_record(&bos, "{\"instruction\": \"x\", \"output\": \"\"}",
-                 "<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\n");
+    /* a blank response is nothing to learn from, EOS neither */
+    check_bad_record(&bos, "{\"instruction\": \"x\", \"output\": \"\"}",
+                     "output: the answer is empty");
+    check_bad_record(&bos, "{\"instruction\": \"x\", \"output\": \" \\u00a0\\u3000\\n\"}",
+                     "output: the answer is empty");
     /* a response that ends with EOS gets no second one, and special tokens are seen inside text */
     check_record(&bos, "{\"instruction\": \"x<|im_end|>\", \"output\": \"y<|eot|>z</s>\"}",
                  "<s>" SYS0 "\n\n### Instruction:\nx<|im_end|>\n\n### Response:\n⟦y<|eot|>z</s>⟧");
@@ -170,7 +172,8 @@ static void completion(void **state) {
     struct ax_format_options o = options("completion", bos_tokenizer);
     check_record(&o, "{\"text\": \"abc\"}", "⟦<s>abc</s>⟧");
     check_record(&o, "{\"text\": \"abc</s>\"}", "⟦<s>abc</s>⟧");
-    check_record(&o, "{\"text\": \"\"}", "");
+    check_bad_record(&o, "{\"text\": \"\"}", "text: the text is empty");
+    check_bad_record(&o, "{\"text\": \" \\n\\t\"}", "text: the text is empty");
     o.sequence_len = 4;
     check_record(&o, "{\"text\": \"abcdefg\"}", "⟦<s>abc⟧ | ⟦defg⟧ | ⟦</s>⟧");
     check_record(&o, "{\"text\": \"abcdef\"}", "⟦<s>abc⟧ | ⟦def</s>⟧");
@@ -199,7 +202,8 @@ static void pretrain(void **state) {
     check_record(&o, "{\"text\": \"abcdefghijk\"}",
                  "⟦<s>abcdef</s>⟧ | ⟦<s>defghi</s>⟧ | ⟦<s>ghijk</s>⟧");
     check_record(&o, "{\"text\": \"abcdef\"}", "⟦<s>abcdef</s>⟧");
-    check_record(&o, "{\"text\": \"\"}", "");
+    check_bad_record(&o, "{\"text\": \"\"}", "text: the text is empty");
+    check_bad_record(&o, "{\"text\": \" \\n\\t\"}", "text: the text is empty");
     o.pretrain = AX_PRETRAIN_CUT;
     check_record(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcde⟧");
     check_record(&o, "{\"text\": \"ab\"}", "⟦<s>ab⟧");
@@ -234,7 +238,13 @@ static void input_output(void **state) {
     check_record(&o, row, "<s>Q: ⟦A</s>⟧\n⟦\nB⟧");
     o.train_on_inputs = true;
     check_record(&o, row, "⟦<s>Q: A</s>\n\nB⟧");
-    check_record(&o, "{\"segments\": []}", "");
+    check_bad_record(&o, "{\"segments\": []}", "segments: the text is empty");
+    o.train_on_inputs = false;
+    check_bad_record(&o, "{\"segments\": []}", "segments: the text is empty");
+    check_bad_record(&o,
+                     "{\"segments\": [{\"label\": false, \"text\": \"x\"}, {\"label\": true, "
+                     "\"text\": \" \"}]}",
+                     "segments: the text to train on is empty");
     check_bad_record(&o, "{\"text\": \"x\"}", "segments: expected a list, got nothing");
     check_bad_record(&o, "{\"segments\": [{\"label\": \"yes\", \"text\": \"x\"}]}",
                      "segments[0]: expected");
@@ -278,6 +288,10 @@ static void ids(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         check_bad_record(&o, bad[i][0], bad[i][1]);
+    check_bad_record(&o, "{\"input_ids\": [], \"labels\": []}",
+                     "input_ids: the list of tokens is empty");
+    check_bad_record(&o, "{\"input_ids\": [97], \"labels\": [97], \"attention_mask\": [0]}",
+                     "input_ids: the list of tokens in attention_mask is empty");
     /* labels may be other ids */
     struct ax_format *f;
     struct ax_example_list s = {0};

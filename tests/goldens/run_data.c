@@ -102,6 +102,7 @@ static enum ax_status add_record(struct data *d, const struct ax_format *f,
     if (st == AX_OK)
         st = ax_format_record(f, w, record, (struct ax_origin){.line = raw->line}, &d->list);
     json_decref(record);
+    st = st == AX_ERR_EMPTY ? AX_OK : st; /* skipped */
     /* pairs with a side that is too long are no rewards */
     for (size_t i = before; i < d->list.n && d->o.task == AX_TASK_REWARD; i++)
         if ((int64_t)d->list.items[i].n > d->o.sequence_len)
