@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "cmd/eval/eval.h"
 #include "cmd/score/steps.h"
+#include "data/format/format.h"
 #include "data/rows/rows.h"
 
 /* ---- prompts ---- */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/score/steps.h"
+#include "data/format/format.h"
 
 /* ---- options ---- */
 

@@ -3,16 +3,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/format/format.h"
 
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for an answer");
-}
-
-bool ax_text_is_blank(const char *text, size_t len) {
-    for (size_t i = 0; i < len; i++)
-        if (text[i] == '\0' || !strchr(" \t\r\n\v\f", text[i]))
-            return false;
-    return true;
 }
 
 static enum ax_status join(const json_t *messages, json_t **out) {

@@ -3,11 +3,10 @@
 #define AX_CMD_SCORE_STEPS_H
 
 #include <jansson.h>
-#include <stdbool.h>
+#include <stddef.h>
 
 #include "base/status.h"
 
-bool ax_text_is_blank(const char *text, size_t len);
 /* A text, or the texts of messages, a line each: a new reference in *out. AX_ERR_DATA: a message has
  * none. */
 enum ax_status ax_steps_prompt(const json_t *prompt, json_t **out);

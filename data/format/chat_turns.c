@@ -245,9 +245,8 @@ bool ax_message_is_empty(const struct ax_format *f, const json_t *message) {
         if (json_object_get(message, others[i]))
             return false;
     return !json_string_length(thinking) &&
-           (!text ||
-            (json_is_string(text) && ax_record_text_is_blank((struct ax_text){
-                                         json_string_value(text), json_string_length(text)})));
+           (!text || (json_is_string(text) &&
+                      ax_text_is_blank(json_string_value(text), json_string_length(text))));
 }
 
 static unsigned find_oddities(const struct ax_format *f, const struct ax_conversation *c) {

@@ -38,15 +38,15 @@ enum ax_status ax_record_text_or_empty(const json_t *record, const char *column,
     return !v || json_is_null(v) ? AX_OK : ax_record_text(record, column, out);
 }
 
-bool ax_record_text_is_blank(struct ax_text t) {
-    for (size_t i = 0, n; i < t.n; i += n)
-        if (!ax_python_is_space(ax_utf8_decode((const unsigned char *)t.s + i, &n)))
+bool ax_text_is_blank(const char *text, size_t len) {
+    for (size_t i = 0, n; i < len; i += n)
+        if (!ax_python_is_space(ax_utf8_decode((const unsigned char *)text + i, &n)))
             return false;
     return true;
 }
 
 enum ax_status ax_record_not_blank(const char *column, const char *what, struct ax_text t) {
-    return ax_record_text_is_blank(t) ? ax_error(AX_ERR_EMPTY, "%s: the %s is empty", column, what)
+    return ax_text_is_blank(t.s, t.n) ? ax_error(AX_ERR_EMPTY, "%s: the %s is empty", column, what)
                                       : AX_OK;
 }
 

@@ -180,4 +180,7 @@ enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work
  * with json_decref. */
 enum ax_status ax_format_describe(const struct ax_format *f, json_t **out);
 
+/* Is there nothing but white space, as Python's str.isspace has it? UTF-8, followed by a NUL or more text. */
+bool ax_text_is_blank(const char *text, size_t len);
+
 #endif

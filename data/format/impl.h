@@ -45,8 +45,6 @@ enum ax_status ax_record_text(const json_t *record, const char *column, struct a
 /* The same, but "" if the column is missing or null. */
 enum ax_status ax_record_text_or_empty(const json_t *record, const char *column,
                                        struct ax_text *out);
-/* Is there nothing but white space, as Python's str.isspace has it? */
-bool ax_record_text_is_blank(struct ax_text t);
 /* AX_ERR_EMPTY "COLUMN: the WHAT is empty" for a text that is blank. */
 enum ax_status ax_record_not_blank(const char *column, const char *what, struct ax_text t);
 /* "a list", for messages; NULL is "nothing". */

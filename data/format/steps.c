@@ -62,8 +62,7 @@ static enum ax_status check_steps(const struct ax_format *f, const json_t *steps
         if (!json_is_string(step))
             return ax_error(AX_ERR_DATA, "completions[%zu]: expected text, got %s", i,
                             ax_json_kind(step));
-        if (ax_record_text_is_blank(
-                (struct ax_text){json_string_value(step), json_string_length(step)}))
+        if (ax_text_is_blank(json_string_value(step), json_string_length(step)))
             return ax_error(AX_ERR_EMPTY, "completions[%zu]: the step is empty", i);
         AX_TRY(read_label(f, labels, i, &label));
     }

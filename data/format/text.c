@@ -116,8 +116,7 @@ static enum ax_status check_segments(const struct ax_format *f, const json_t *se
         const json_t *v = json_object_get(segment, "text");
         const bool trained =
             json_is_true(json_object_get(segment, "label")) || f->o.train_on_inputs;
-        const bool is_blank =
-            ax_record_text_is_blank((struct ax_text){json_string_value(v), json_string_length(v)});
+        const bool is_blank = ax_text_is_blank(json_string_value(v), json_string_length(v));
         any = any || trained;
         blank = blank && (!trained || is_blank);
         all_blank = all_blank && is_blank;
