@@ -13,25 +13,26 @@ struct rank {
     struct ax_fabric *inner;
     const struct ax_delay_options *o;
     struct ax_fabric_ops ops;
+    double (*computed)(void);
     double past;  /* with turns: seconds of its clock until … */
     double since; /* … its thread had computed this long */
     double exposed[AX_ROLE_COUNT];
 };
 
-static double computed(void) {
+static double processor_time(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static double now(const struct rank *r) {
-    return r->o->turns ? r->past + computed() - r->since : ax_clock_now();
+    return r->o->turns ? r->past + r->computed() - r->since : ax_clock_now();
 }
 
 /* What the thread does from here on to `set` is no computing of the rank. */
 static void set(struct rank *r, double time) {
     r->past = time;
-    r->since = computed();
+    r->since = r->computed();
 }
 
 static void sleep_until(struct rank *r, double time) {
@@ -278,6 +279,7 @@ enum ax_status ax_delay_open(struct ax_fabric *f, struct ax_fabric *inner,
     AX_TRY(ax_alloc(&r, 1, sizeof *r));
     r->inner = inner;
     r->o = o;
+    r->computed = o->computed ? o->computed : processor_time;
     r->ops = (struct ax_fabric_ops){.name = "delay",
                                     .stages = inner->ops->stages,
                                     .open = fabric_open,
@@ -320,9 +322,22 @@ static enum ax_status run_rank(struct ax_fabric *inner, void *ctx) {
     return st;
 }
 
+static enum ax_status run_ranks(int world, const struct ax_delay_options *o, ax_local_body body,
+                                void *ctx) {
+    struct run run = {.o = *o, .body = body, .ctx = ctx};
+    return ax_local_run(world, NULL, run_rank, &run);
+}
+
 enum ax_status ax_delay_run(int world, struct ax_delay_link link, bool turns, ax_local_body body,
                             void *ctx) {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    struct run run = {.o = {.link = link, .turns = turns ? &lock : NULL}, .body = body, .ctx = ctx};
-    return ax_local_run(world, NULL, run_rank, &run);
+    const struct ax_delay_options o = {.link = link, .turns = turns ? &lock : NULL};
+    return run_ranks(world, &o, body, ctx);
+}
+
+enum ax_status ax_delay_run_told(int world, struct ax_delay_link link, double (*computed)(void),
+                                 ax_local_body body, void *ctx) {
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const struct ax_delay_options o = {.link = link, .turns = &lock, .computed = computed};
+    return run_ranks(world, &o, body, ctx);
 }

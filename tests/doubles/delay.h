@@ -27,6 +27,8 @@ struct ax_delay_options {
     /* NULL: on the clock, which all ranks share. Else shared by ranks that are threads of one process and
      * whose ops run in that thread (one thread per rank). */
     pthread_mutex_t *turns;
+    /* With turns: seconds that the calling thread has computed. NULL: its processor time. */
+    double (*computed)(void);
 };
 
 /* `inner` and `o` must outlive it; freeing it does not free them. With turns, the calling thread has the
@@ -42,5 +44,8 @@ double ax_delay_exposed(const struct ax_fabric *f, enum ax_role role);
 /* ax_local_run, with a delayed fabric for each body; `turns`: see above. */
 enum ax_status ax_delay_run(int world, struct ax_delay_link link, bool turns, ax_local_body body,
                             void *ctx);
+/* By turns, on clocks that `computed` tells (see above). */
+enum ax_status ax_delay_run_told(int world, struct ax_delay_link link, double (*computed)(void),
+                                 ax_local_body body, void *ctx);
 
 #endif
