@@ -14,7 +14,7 @@
 #include "ckpt/hf/kept.h"
 #include "model/classifier.h"
 #include "model/families/family.h"
-#include "model/layer.h"
+#include "model/part.h"
 #include "parallel/packed_block.h"
 
 #define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */

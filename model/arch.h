@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "kernels/scheme.h"
+#include "model/part.h"
 #include "model/rope.h"
 
 struct ax_arch;
@@ -25,8 +26,6 @@ const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown
 const char *ax_family_nearest(const char *model_type);
 /* "llama, mistral, …" for messages. */
 const char *ax_family_list(char *buf, size_t size);
-
-struct ax_part_type;
 
 /* Checkpoint names of the parts of a mixture of experts: the router's weight and bias (NULL = none),
  * EXPERTS.E.{gate,up,down}.weight, the module of the shared expert and its gate's weight (NULL =

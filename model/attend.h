@@ -4,7 +4,7 @@
 #ifndef AX_MODEL_ATTEND_H
 #define AX_MODEL_ATTEND_H
 
-#include "model/pass.h"
+#include "model/core/pass.h"
 
 /* a: q [T][Hq][hd], out, lse; this rank's keys and values k, v [T][Hk][…]; scale, window, softcap,
  * sink. The rest is set here. With a cache, keys and values are first written to it, as layer's. */

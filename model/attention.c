@@ -8,7 +8,7 @@
  * written to it, and attention reads the cache. */
 #include "model/attend.h"
 #include "model/builder.h"
-#include "model/layer.h"
+#include "model/core/pass.h"
 #include "model/norm.h"
 #include "model/qkv.h"
 

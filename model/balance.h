@@ -11,7 +11,7 @@
 #ifndef AX_MODEL_BALANCE_H
 #define AX_MODEL_BALANCE_H
 
-#include "model/pass.h"
+#include "model/core/pass.h"
 
 /* Starts a micro-batch: allocates its counts from the slot and zeroes them. */
 enum ax_status ax_balance_begin(struct ax_pass *p);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "model/adapter/match.h"
+#include "model/core/adapters.h"
 #include "model/freeze.h"
 
 #define MAX_DENSE_PARAMS   48 /* of a layer and its adapters, without experts */

@@ -5,7 +5,7 @@
 #ifndef AX_MODEL_BUILDER_H
 #define AX_MODEL_BUILDER_H
 
-#include "model/model.h"
+#include "model/core/model.h"
 
 struct ax_builder {
     struct ax_model *model;

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "kernels/transfer.h"
+#include "model/head.h"
 #include "model/pass.h"
 
 #define WINDOW 256 /* rows of logits computed at a time; always as many, as planned */

@@ -154,3 +154,11 @@ enum ax_status ax_distill_gradient(struct ax_pass *p, const struct ax_distill_ch
                                       .beta = o->beta,
                                       .inv_temperature = 1 / o->temperature});
 }
+
+enum ax_status ax_teacher_gather_head(struct ax_teacher *t) {
+    return ax_model_gather(&t->model, t->model.n_units - 1);
+}
+
+void ax_teacher_release_head(struct ax_teacher *t) {
+    ax_model_release(&t->model, t->model.n_units - 1);
+}

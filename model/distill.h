@@ -9,7 +9,18 @@
 #ifndef AX_MODEL_DISTILL_H
 #define AX_MODEL_DISTILL_H
 
-#include "model/teacher.h"
+#include "model/core/pass.h"
+
+/* Of teacher.h. */
+struct ax_teacher {
+    struct ax_model model;
+    struct ax_slot slot; /* of its passes */
+};
+/* Of one micro-batch. */
+struct ax_teacher_states {
+    struct ax_teacher *teacher;
+    struct ax_tensor normed; /* compute [T][D of the teacher]; data NULL: not the head's stage */
+};
 
 struct ax_distill_options {
     double divergence_weight, nll_weight;
@@ -25,6 +36,10 @@ struct ax_distill_options {
 enum { AX_DISTILL_IDS, AX_DISTILL_LOGITS };
 /* A logit of a token without probability: far below any, finite at any temperature. */
 #define AX_DISTILL_NEVER (-1e30)
+
+/* The weights of a teacher's head, and what it shares them with. */
+enum ax_status ax_teacher_gather_head(struct ax_teacher *t);
+void ax_teacher_release_head(struct ax_teacher *t);
 
 /* Of one chunk. */
 struct ax_distill_chunk {

@@ -2,6 +2,7 @@
 #include "model/embed.h"
 
 #include "base/hash.h"
+#include "model/adapter/embed.h"
 #include "model/tensor_parallel.h"
 
 /* Noise on the embeddings of this rank's rows, numbered by the row within the step, run by run. The

@@ -4,7 +4,7 @@
 #ifndef AX_MODEL_EMBED_H
 #define AX_MODEL_EMBED_H
 
-#include "model/pass.h"
+#include "model/core/pass.h"
 
 /* This rank's rows of it become residual[0], with noise (NEFTune) and the embedding's factor. */
 enum ax_status ax_embed_forward(struct ax_pass *p);

@@ -5,7 +5,7 @@
 #ifndef AX_MODEL_EXPERT_WEIGHTS_H
 #define AX_MODEL_EXPERT_WEIGHTS_H
 
-#include "model/layer.h"
+#include "model/core/pass.h"
 
 /* Gate and up of all experts, or down. */
 struct ax_expert_matrices {

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/regex.h"
-#include "model/layer.h"
+#include "model/core/pass.h"
 
 /* "name[3:7]" selects rows of a matrix in axolotl. */
 static bool has_range(const char *pattern) {

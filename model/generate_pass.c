@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "model/generate_lanes.h"
+#include "model/head.h"
 
 enum ax_status ax_generate_work_create(struct ax_generator *d) {
     const size_t T = (size_t)d->o.pass_tokens, S = (size_t)d->o.n_seqs;

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "ckpt/gguf/rope.h"
-#include "model/layer.h"
+#include "model/part.h"
 
 static enum ax_status refuse(const char *where, const char *what) {
     return ax_error(AX_ERR_UNSUPPORTED, "%s: config.json: %s, which a GGUF file cannot express",

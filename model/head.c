@@ -12,8 +12,9 @@
  * second loop does backward. */
 #include "model/head.h"
 
+#include "model/adapter/embed.h"
 #include "model/distill.h"
-#include "model/layer.h"
+#include "model/core/pass.h"
 #include "model/norm.h"
 #include "model/tensor_parallel.h"
 
@@ -305,10 +306,10 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         take_gradients(p, &c.h, c.cap);
     const struct ax_head_chunk all = kept_values(f);
     const int64_t n_rows = p->batch->n_rows;
-    ax_contract_loop(m->rt);
+    ax_contract_loop(&m->rt->contracts);
     for (int64_t first = 0; first < n_rows; first += c.cap) {
         const int64_t n = n_rows - first < c.cap ? n_rows - first : c.cap;
-        AX_TRY(ax_contract_turn(m->rt, n, planned));
+        AX_TRY(ax_contract_turn(&m->rt->contracts, n, planned));
         struct ax_head_chunk part = linear ? part_of(&c.h, 0, n) : part_of(&all, first, n);
         part.first = first;
         AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
@@ -321,7 +322,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         if (back)
             AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
-    AX_TRY(ax_contract_end(m->rt));
+    AX_TRY(ax_contract_end(&m->rt->contracts));
     if (back)
         AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
@@ -343,15 +344,15 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     struct chunk c;
     AX_TRY(take_chunk(p, &c, true));
     const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
-    ax_contract_loop(m->rt);
+    ax_contract_loop(&m->rt->contracts);
     for (int64_t first = 0; first < all.n; first += c.cap) {
         const int64_t left = all.n - first, n = left < c.cap ? left : c.cap;
-        AX_TRY(ax_contract_turn(m->rt, n, planned));
+        AX_TRY(ax_contract_turn(&m->rt->contracts, n, planned));
         const struct ax_head_chunk part = part_of(&all, first, n);
         AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
         AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
-    AX_TRY(ax_contract_end(m->rt));
+    AX_TRY(ax_contract_end(&m->rt->contracts));
     AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
     return AX_OK;

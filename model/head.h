@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_HEAD_H
 #define AX_MODEL_HEAD_H
 
-#include "model/pass.h"
+#include "model/core/pass.h"
 
 /* Rows per chunk: the most that keep the logits (accumulation dtype), and their states, within 64
  * MiB, a multiple of 32; more if the backend wants larger chunks; at most T. */
@@ -40,5 +40,13 @@ enum ax_status ax_head_weight_gradients(const struct ax_model *m, const struct a
                                         const struct ax_tensor *hidden);
 /* The normed state that inference keeps, [T][D]. */
 const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p);
+
+/* Logits (accumulation [n][V]) of the given rows of the final hidden state. Gathers the head
+ * unit. */
+enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out);
+/* The same for row rows[i] in each row i of `out`, as one GEMM. rows i32 [n], device. `work`:
+ * compute, at least [n][D]. */
+enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
+                                 const struct ax_tensor *work, const struct ax_tensor *out);
 
 #endif

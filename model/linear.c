@@ -2,7 +2,7 @@
  * in adapter.c; operands of products become their values in fake_quant.c. */
 #include "model/later.h"
 #include "model/linear_products.h"
-#include "model/pass.h"
+#include "model/core/pass.h"
 #include "model/tp_hops.h"
 
 int64_t ax_linear_in(const struct ax_linear *l) {

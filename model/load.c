@@ -7,7 +7,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "ckpt/hf/kept.h"
-#include "model/model.h"
+#include "model/core/adapters.h"
+#include "model/core/model.h"
 
 /* True if the file has fewer rows of the embedding or the head than the model. */
 static bool grows(const struct ax_model *m, const struct ax_param *p, const struct ax_st_entry *e) {

@@ -2,6 +2,8 @@
  * they are made with. */
 #include "model/head.h"
 
+#include "model/adapter/embed.h"
+
 #define CLIPPED_ROWS 4096 /* of a gradient that rounding clips */
 
 enum ax_status ax_head_weight(const struct ax_model *m, struct ax_tensor *w) {

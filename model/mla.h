@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_MLA_H
 #define AX_MODEL_MLA_H
 
-#include "model/layer.h"
+#include "model/core/pass.h"
 
 /* Heads that this rank computes. */
 int64_t ax_mla_heads(const struct ax_layer *l, const struct ax_arch *a);

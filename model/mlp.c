@@ -3,7 +3,8 @@
 #include <stdio.h>
 
 #include "model/builder.h"
-#include "model/layer.h"
+#include "model/core/pass.h"
+#include "model/mlp.h"
 
 enum { GATE_UP, ACT, N_SAVED };
 

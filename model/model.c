@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 #include "model/adapter/attach.h"
+#include "model/adapter/bank.h"
+#include "model/adapter/pissa.h"
 #include "model/classifier.h"
 #include "model/freeze.h"
 #include "model/layer.h"

@@ -195,15 +195,15 @@ static enum ax_status later_forward(const struct ax_layer *l, struct ax_pass *p,
                               .act = true,
                               .results = true,
                               .here = results_here(p, s)};
-    ax_contract_loop(m->rt);
+    ax_contract_loop(&m->rt->contracts);
     for (int i = 1; has_round(m, &route, i); i++) {
-        AX_TRY(ax_contract_turn(m->rt, 1, 1));
+        AX_TRY(ax_contract_turn(&m->rt->contracts, 1, 1));
         AX_TRY(ax_expert_open(&m->experts, m->rt, &route, i));
         AX_TRY(send(l, p, s, &f));
         AX_TRY(ax_moe_compute(l, p, s, &f));
         AX_TRY(ax_expert_settle(&m->experts, m->rt, &f.transfer));
     }
-    AX_TRY(ax_contract_end(m->rt));
+    AX_TRY(ax_contract_end(&m->rt->contracts));
     ax_stack_release(scratch, mark);
     return ax_expert_open(&m->experts, m->rt, &route, 0);
 }
@@ -327,16 +327,16 @@ static enum ax_status later_backward(const struct ax_layer *l, struct ax_pass *p
     if (route.rounds->n > 1)
         AX_TRY(sort_rows(p, s, h));
     f->rows = f->gate_up = f->act = true;
-    ax_contract_loop(m->rt);
+    ax_contract_loop(&m->rt->contracts);
     for (int i = 1; has_round(m, &route, i); i++) {
-        AX_TRY(ax_contract_turn(m->rt, 1, 1));
+        AX_TRY(ax_contract_turn(&m->rt->contracts, 1, 1));
         AX_TRY(ax_expert_open(&m->experts, m->rt, &route, i));
         AX_TRY(send(l, p, s, f));
         AX_TRY(ax_moe_compute(l, p, s, f));
         AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &f->sorted, &f->transfer));
         AX_TRY(round_backward(l, p, s, NULL, f));
     }
-    return ax_contract_end(m->rt);
+    return ax_contract_end(&m->rt->contracts);
 }
 
 enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p,

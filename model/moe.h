@@ -8,7 +8,7 @@
 #ifndef AX_MODEL_MOE_H
 #define AX_MODEL_MOE_H
 
-#include "model/layer.h"
+#include "model/core/pass.h"
 
 struct ax_builder;
 /* As ax_part_type's init, size and linears (moe_params.c). */

@@ -4,7 +4,7 @@
 #define AX_MODEL_MOE_LATER_H
 
 #include "model/later.h"
-#include "model/layer.h"
+#include "model/core/pass.h"
 
 /* True if a layer's experts do so in this pass. Not where rows travel: these products hide their way back. */
 bool ax_moe_waits(const struct ax_layer *l, const struct ax_pass *p);

@@ -2,7 +2,7 @@
 #ifndef AX_MODEL_NORM_H
 #define AX_MODEL_NORM_H
 
-#include "model/pass.h"
+#include "model/core/pass.h"
 
 /* RMSNorm with the arch's eps; w is a parameter of `unit`. x [T][D] or [T][H][hd], compute or
  * accumulation dtype; y the same shape, compute; rstd accumulation, without the last dimension. */

@@ -1,6 +1,6 @@
 /* Converts a model for inference: weights in the order in which GEMMs of few rows read them. */
 #include "kernels/panels.h"
-#include "model/model.h"
+#include "model/core/model.h"
 
 /* True for weights also read other than by a GEMM along k: by adapters, experts, routers, and the
  * queries of latents. */

@@ -16,9 +16,9 @@ static enum ax_status start(struct ax_runtime *rt, struct ax_stage_rows what, in
                                           .send_peer = to,
                                           .recv_peer = from};
     if (what.batch)
-        ax_contract_scale(rt, what.batch->T, what.batch->cap);
+        ax_contract_scale(&rt->contracts, what.batch->T, what.batch->cap);
     const enum ax_status st = ax_comm_start(&rt->comms[AX_ROLE_PP], rt->q, &message, ticket);
-    ax_contract_scale(rt, 1, 1);
+    ax_contract_scale(&rt->contracts, 1, 1);
     return st;
 }
 

@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_QKV_H
 #define AX_MODEL_QKV_H
 
-#include "model/layer.h"
+#include "model/core/pass.h"
 
 /* Heads that this rank computes: of those of k and v all if there are fewer than ranks of tp. */
 int64_t ax_qkv_q_heads(const struct ax_layer *l, const struct ax_arch *a);

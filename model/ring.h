@@ -13,7 +13,7 @@
 #ifndef AX_MODEL_RING_H
 #define AX_MODEL_RING_H
 
-#include "model/pass.h"
+#include "model/core/pass.h"
 
 /* a: as for ax_attend_forward, of this rank's rows; max_q, max_k and cu are set here. */
 enum ax_status ax_ring_forward(struct ax_pass *p, const struct ax_attention *a);

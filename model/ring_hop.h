@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_RING_HOP_H
 #define AX_MODEL_RING_HOP_H
 
-#include "model/pass.h"
+#include "model/core/pass.h"
 
 /* Keys and values of a run, [length][Hk][…] each, or their gradients: contiguous, one message. */
 struct ax_ring_piece {

@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_ROUTER_H
 #define AX_MODEL_ROUTER_H
 
-#include "model/pass.h"
+#include "model/core/pass.h"
 
 struct ax_builder;
 

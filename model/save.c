@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/adapter/load.h"
 
 enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_save *save) {
     struct ax_st_output *tensors = NULL;

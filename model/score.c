@@ -1,5 +1,6 @@
 #include "model/score.h"
 
+#include "model/head.h"
 #include "model/tensor_parallel.h"
 
 static void take(struct ax_stack *stack, struct ax_tensor *t) {

@@ -5,6 +5,7 @@
  * The MLP is the layer's own (mlp.c). Its gate is a router with one expert, whose weight is its
  * probability. */
 #include "model/builder.h"
+#include "model/mlp.h"
 #include "model/moe.h"
 
 #define MLP_SAVED 2 /* n_saved of ax_ffn_swiglu */

@@ -53,11 +53,3 @@ enum ax_status ax_teacher_read(const struct ax_teacher_states *s, struct ax_batc
     ax_pass_end(&p);
     return AX_OK;
 }
-
-enum ax_status ax_teacher_gather_head(struct ax_teacher *t) {
-    return ax_model_gather(&t->model, t->model.n_units - 1);
-}
-
-void ax_teacher_release_head(struct ax_teacher *t) {
-    ax_model_release(&t->model, t->model.n_units - 1);
-}

@@ -5,17 +5,8 @@
 #ifndef AX_MODEL_TEACHER_H
 #define AX_MODEL_TEACHER_H
 
+#include "model/distill.h"
 #include "model/pass.h"
-
-struct ax_teacher {
-    struct ax_model model;
-    struct ax_slot slot; /* of its passes */
-};
-/* Of one micro-batch. */
-struct ax_teacher_states {
-    struct ax_teacher *teacher;
-    struct ax_tensor normed; /* compute [T][D of the teacher]; data NULL: not the head's stage */
-};
 
 /* AX_ERR_CONFIG for another number of tokens than the student's. */
 enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_arch *arch,
@@ -26,9 +17,5 @@ void ax_teacher_free(struct ax_teacher *t);
 struct ax_teacher_states ax_teacher_take(struct ax_teacher *t, struct ax_stack *stack, int64_t T);
 /* A forward pass of all ranks together, on the arena's first slot, in its eval phase. */
 enum ax_status ax_teacher_read(const struct ax_teacher_states *s, struct ax_batch *batch);
-
-/* The head's weights, and what it shares them with. */
-enum ax_status ax_teacher_gather_head(struct ax_teacher *t);
-void ax_teacher_release_head(struct ax_teacher *t);
 
 #endif

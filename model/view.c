@@ -1,4 +1,4 @@
-#include "model/layer.h"
+#include "model/core/pass.h"
 
 int ax_model_unit_needs(const struct ax_model *m, int unit) {
     return unit == m->n_units - 1 && m->lm_head == m->embed ? 0 : -1;

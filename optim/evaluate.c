@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/score.h"
+#include "model/teacher.h"
 #include "optim/eval_documents.h"
 #include "optim/eval_text.h"
 #include "optim/references.h"

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "optim/unit_times.h"
 
 static const char *const role_names[AX_TIME_ROLES] = {
     [AX_TIME_GATHERS] = "gathers of weights",

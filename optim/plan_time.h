@@ -60,11 +60,4 @@ enum ax_status ax_plan_time_estimate(struct ax_plan_time *t, const struct ax_pla
                                      const struct ax_runtime_options *ro,
                                      const struct ax_arch *arch, const struct ax_step_options *so);
 
-/* *out [n_layers + 2] is how long a micro-batch takes in each of the model's units, forward and backward,
- * with what they wait for over tp, cp and ep, in millionths of the sum (whole numbers, so that equal layers
- * are equal). Updates are not in it. By ax_rates_agreed, from a dry run without stages: the same on all ranks of rt, and
- * in a plan of it. The caller frees *out, also after an error. */
-enum ax_status ax_unit_times(double **out, const struct ax_runtime *rt, const struct ax_arch *arch,
-                             const struct ax_step_options *so);
-
 #endif

@@ -54,10 +54,10 @@ static enum ax_status begin_states(struct ax_step *s) {
 enum ax_status ax_step_restart(struct ax_step *s, int64_t number) {
     const uint64_t seed = seed_of(s->o.seed, number);
     before(s);
-    AX_TRY(ax_contract_enter(s->rt, "restart"));
+    AX_TRY(ax_contract_enter(&s->rt->contracts, "restart"));
     AX_TRY(ax_adapter_restart(&s->model, seed));
     AX_TRY(begin_states(s));
-    return ax_contract_leave(s->rt);
+    return ax_contract_leave(&s->rt->contracts, s->rt->comms);
 }
 
 enum ax_status ax_step_restart_if_due(struct ax_step *s, int64_t done) {

@@ -1,6 +1,6 @@
 #include "optim/reward_model.h"
 
-#include "model/adapter/adapter.h"
+#include "model/adapter/load.h"
 
 #define MAX_DOCS 64 /* of a pass */
 

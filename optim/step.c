@@ -275,9 +275,10 @@ static enum ax_status execute(struct ax_step *s, int first, int end) {
         if (s->rt->q->recording)
             s->rt->q->recording->unit = handlers[a->kind].of_tokens ? a->unit + 1 : 0;
         if (handlers[a->kind].of_tokens)
-            ax_contract_scale(s->rt, s->batches[a->microbatch].T, s->batches[a->microbatch].cap);
+            ax_contract_scale(&s->rt->contracts, s->batches[a->microbatch].T,
+                              s->batches[a->microbatch].cap);
         AX_TRY(handlers[a->kind].run(s, a));
-        ax_contract_scale(s->rt, 1, 1);
+        ax_contract_scale(&s->rt->contracts, 1, 1);
         if (i + 1 == end || handlers[a[1].kind].phase != phase)
             AX_TRY(ax_queue_time(s->rt->q, s->times, (int)phase));
     }
@@ -301,21 +302,21 @@ enum ax_status ax_step_begin(struct ax_step *s) {
     s->model.quant.on = s->count >= s->o.qat_after;
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
     AX_TRY(teach(s));
-    AX_TRY(ax_contract_enter(s->rt, s->contract));
+    AX_TRY(ax_contract_enter(&s->rt->contracts, s->contract));
     AX_TRY(ax_step_weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
     AX_TRY(ax_expert_loads_begin(s));
     AX_TRY(execute(s, 0, s->schedule.first_update));
-    return ax_contract_leave(s->rt);
+    return ax_contract_leave(&s->rt->contracts, s->rt->comms);
 }
 
 enum ax_status ax_step_clip(struct ax_step *s, double hold_above) {
     s->known_skipped = s->counted = false;
-    AX_TRY(ax_contract_enter(s->rt, "clip"));
+    AX_TRY(ax_contract_enter(&s->rt->contracts, "clip"));
     AX_TRY(ax_queue_write(s->rt->q, &s->scalars->hold_above, &hold_above, sizeof hold_above));
     AX_TRY(execute(s, s->schedule.first_update, s->schedule.first_update + 1));
-    return ax_contract_leave(s->rt);
+    return ax_contract_leave(&s->rt->contracts, s->rt->comms);
 }
 
 /* Sets the step's learning rate, and what the other groups of parameters see. */

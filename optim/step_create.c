@@ -7,7 +7,7 @@
 #include "model/tensor_parallel.h"
 #include "optim/router_bias.h"
 #include "optim/step.h"
-#include "optim/plan_time.h"
+#include "optim/unit_times.h"
 
 /* A micro-batch's routing counts must include all layers. */
 static enum ax_status check_balance(const struct ax_step *s, const struct ax_arch *arch) {

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "model/adapter/load.h"
+#include "model/adapter/pissa.h"
 #include "optim/train_state.h"
 
 /* ---- the state of a run ---- */

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "kernels/transfer.h"
+#include "model/adapter/load.h"
+#include "model/adapter/pissa.h"
 #include "optim/train_state.h"
 #include "parallel/progress.h"
 
@@ -128,10 +130,10 @@ static enum ax_status take_unit(struct ax_train *t, int unit) {
 enum ax_status ax_train_take_adapters(struct ax_train *t) {
     if (t->o->step.relora.interval == 0)
         return AX_OK;
-    AX_TRY(ax_contract_enter(t->rt, "adapters"));
+    AX_TRY(ax_contract_enter(&t->rt->contracts, "adapters"));
     for (int unit = 0; unit < t->step.model.n_units; unit++)
         AX_TRY(take_unit(t, unit));
-    return ax_contract_leave(t->rt);
+    return ax_contract_leave(&t->rt->contracts, t->rt->comms);
 }
 
 void ax_train_save_free(struct ax_train *t) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/adapter/load.h"
 #include "optim/train_state.h"
 
 bool ax_train_has_value(const struct ax_train_options *o) {

@@ -5,10 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/runtime.h"
 
-enum ax_status ax_contract_enter(struct ax_runtime *rt, const char *name) {
-    struct ax_contracts *all = &rt->contracts;
+enum ax_status ax_contract_enter(struct ax_contracts *all, const char *name) {
     AX_ASSERT(!all->inside && strlen(name) < AX_CONTRACT_NAME);
     int i = 0;
     while (i < all->n && strcmp(all->list[i].name, name) != 0)
@@ -109,36 +107,36 @@ static enum ax_status expect_done(const struct ax_contracts *all, const struct a
                     entry_text(planned, sizeof planned, &k->entries[all->done]));
 }
 
-enum ax_status ax_contract_settled(const struct ax_runtime *rt, const char *where) {
+enum ax_status ax_contract_settled(const struct ax_contracts *all,
+                                   const struct ax_comm comms[AX_ROLE_COUNT], const char *where) {
     for (int role = 0; role < AX_ROLE_COUNT; role++) {
-        const struct ax_comm *c = &rt->comms[role];
+        const struct ax_comm *c = &comms[role];
         if (c->waits != c->sequence)
             return ax_error(AX_ERR_FAILED,
                             "contract: rank %d leaves \"%s\" with %llu collectives of %s started, "
                             "and %llu waited for; this is a bug in axtrain",
-                            rt->contracts.rank, where, (unsigned long long)c->sequence,
+                            all->rank, where, (unsigned long long)c->sequence,
                             ax_role_name((enum ax_role)role), (unsigned long long)c->waits);
     }
     return AX_OK;
 }
 
-enum ax_status ax_contract_leave(struct ax_runtime *rt) {
-    struct ax_contracts *all = &rt->contracts;
+enum ax_status ax_contract_leave(struct ax_contracts *all,
+                                 const struct ax_comm comms[AX_ROLE_COUNT]) {
     const struct ax_contract *k = all->inside;
     AX_ASSERT(k && !all->loop.open);
     all->inside = NULL;
-    AX_TRY(ax_contract_settled(rt, k->name));
+    AX_TRY(ax_contract_settled(all, comms, k->name));
     return all->recording ? AX_OK : expect_done(all, k, k->n);
 }
 
 /* ---- what depends on the data ---- */
 
-void ax_contract_scale(struct ax_runtime *rt, int64_t now, int64_t planned) {
-    rt->contracts.scale = (struct ax_contract_scale){now, planned};
+void ax_contract_scale(struct ax_contracts *all, int64_t now, int64_t planned) {
+    all->scale = (struct ax_contract_scale){now, planned};
 }
 
-void ax_contract_loop(struct ax_runtime *rt) {
-    struct ax_contracts *all = &rt->contracts;
+void ax_contract_loop(struct ax_contracts *all) {
     const struct ax_contract *k = all->inside;
     if (!k)
         return;
@@ -161,8 +159,7 @@ static enum ax_status end_turn(struct ax_contracts *all) {
     return AX_OK;
 }
 
-enum ax_status ax_contract_turn(struct ax_runtime *rt, int64_t now, int64_t planned) {
-    struct ax_contracts *all = &rt->contracts;
+enum ax_status ax_contract_turn(struct ax_contracts *all, int64_t now, int64_t planned) {
     if (!all->inside)
         return AX_OK;
     AX_TRY(end_turn(all));
@@ -172,8 +169,7 @@ enum ax_status ax_contract_turn(struct ax_runtime *rt, int64_t now, int64_t plan
     return AX_OK;
 }
 
-enum ax_status ax_contract_end(struct ax_runtime *rt) {
-    struct ax_contracts *all = &rt->contracts;
+enum ax_status ax_contract_end(struct ax_contracts *all) {
     struct ax_contract *k = all->inside;
     if (!k)
         return AX_OK;

@@ -58,22 +58,23 @@ struct ax_contracts {
     struct ax_contract_loop loop;
 };
 
-struct ax_runtime;
 /* AX_ERR_FAILED if the dry run never entered the name. Not nested. */
-enum ax_status ax_contract_enter(struct ax_runtime *rt, const char *name);
+enum ax_status ax_contract_enter(struct ax_contracts *all, const char *name);
 /* AX_ERR_FAILED names the first collective that has not been started, or a communicator with one that
  * has not been waited for. Not needed after an error. */
-enum ax_status ax_contract_leave(struct ax_runtime *rt);
+enum ax_status ax_contract_leave(struct ax_contracts *all,
+                                 const struct ax_comm comms[AX_ROLE_COUNT]);
 /* The latter. */
-enum ax_status ax_contract_settled(const struct ax_runtime *rt, const char *where);
+enum ax_status ax_contract_settled(const struct ax_contracts *all,
+                                   const struct ax_comm comms[AX_ROLE_COUNT], const char *where);
 
 /* Counts from here on are `now`/`planned` of those in the dry run, or equal to them. 1, 1 = equal. */
-void ax_contract_scale(struct ax_runtime *rt, int64_t now, int64_t planned);
+void ax_contract_scale(struct ax_contracts *all, int64_t now, int64_t planned);
 /* A loop whose number of turns depends on the data: turn begins each of them, in which the scale is
  * `now`/`planned`, and end follows the last. Not nested. */
-void ax_contract_loop(struct ax_runtime *rt);
-enum ax_status ax_contract_turn(struct ax_runtime *rt, int64_t now, int64_t planned);
-enum ax_status ax_contract_end(struct ax_runtime *rt);
+void ax_contract_loop(struct ax_contracts *all);
+enum ax_status ax_contract_turn(struct ax_contracts *all, int64_t now, int64_t planned);
+enum ax_status ax_contract_end(struct ax_contracts *all);
 
 /* For ax_comm_start and _skip: an entry may be skipped, which its ranks agree on without a message.
  * AX_ERR_FAILED names the rank, the position in the list, the planned and the

@@ -171,7 +171,7 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
     ax_choices_close(&rt);
     st = ax_error_restore(&own);
     if (st == AX_OK)
-        st = ax_contract_settled(&rt, "run");
+        st = ax_contract_settled(&rt.contracts, rt.comms, "run");
     ax_arena_measure(&rt.arena, &reached);
     if (st == AX_OK && !o->may_stay_below && !same_marks(planned, &reached))
         st = ax_error(AX_ERR_FAILED,

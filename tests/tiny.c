@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/transfer.h"
+#include "model/adapter/load.h"
 
 enum ax_status tiny_arch(struct ax_arch *arch, const char *model_type, bool tied,
                          const char *extra) {

@@ -9,6 +9,7 @@
 #include "cmd/mesh_sizes.h"
 #include "cmd/train/step_args.h"
 #include "kernels/backend.h"
+#include "model/adapter/load.h"
 #include "optim/step.h"
 #include "parallel/team.h"
 #include "parallel/world.h"

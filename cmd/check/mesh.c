@@ -9,6 +9,7 @@
 #include "cmd/check/mesh_launch.h"
 #include "cmd/check/mesh_text.h"
 #include "kernels/transfer.h"
+#include "model/adapter/load.h"
 
 enum { STEPS = 2 };
 

@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "cmd/check/self.h"
 #include "model/generate.h"
+#include "model/head.h"
 
 enum { DOCS = 5, LONGEST = 48, NEW = 12 };
 

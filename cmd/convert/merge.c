@@ -10,6 +10,7 @@
 #include "cmd/convert/merge_note.h"
 #include "cmd/convert/merge_probe.h"
 #include "data/tokenizer/tokenizer.h"
+#include "model/adapter/load.h"
 #include "model/adapter/merge.h"
 #include "model/classifier.h"
 

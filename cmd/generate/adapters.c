@@ -5,6 +5,7 @@
 #include "base/io_path.h"
 #include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
+#include "model/adapter/load.h"
 #include "model/classifier.h"
 
 /* Splits "NAME=DIR"; "DIR" alone is named by its last part. */

@@ -5,6 +5,7 @@
 
 #include "base/io.h"
 #include "cmd/model/base_model.h"
+#include "model/adapter/load.h"
 #include "model/classify.h"
 
 /* Per pass if the documents are short. */

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "model/adapter/bank.h"
+#include "model/core/adapters.h"
 
 /* Adds a tensor of the module's adapter to the unit that is being built. */
 static const struct ax_param *add(struct ax_builder *b, const char *module, const char *what,

@@ -11,5 +11,9 @@ enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l);
 enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit);
 /* Afterwards: AX_ERR_CONFIG names any entry of the config that matched no module. */
 enum ax_status ax_adapter_check(const struct ax_model *m);
+/* AX_ERR_CONFIG names a pattern of rank_pattern, alpha_pattern or exclude_modules that there is none
+ * for; of a config that was read from a folder that is only a warning. `number`: of its parameters. */
+enum ax_status ax_adapter_check_patterns(const struct ax_model *m, const struct ax_peft_config *c,
+                                         int number);
 
 #endif

@@ -1,8 +1,9 @@
 #include "model/adapter/bank.h"
 
 #include "base/mem.h"
+#include "model/adapter/load.h"
 #include "model/adapter/match.h"
-#include "model/model.h"
+#include "model/core/model.h"
 
 /* ---- while a model is created ---- */
 

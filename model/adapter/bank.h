@@ -8,31 +8,7 @@
 #ifndef AX_MODEL_ADAPTER_BANK_H
 #define AX_MODEL_ADAPTER_BANK_H
 
-#include "model/adapter/experts.h"
-
-#define AX_ADAPTER_NONE (-1) /* the base alone */
-
-struct ax_adapter_place {
-    struct ax_adapter *at, *of;
-};
-struct ax_expert_place {
-    struct ax_expert_adapter *at, *of;
-};
-
-/* The caller sets n and pefts; all three must outlive the model. */
-struct ax_adapter_bank {
-    int n;                       /* ≥ 1 */
-    const struct ax_peft *pefts; /* [n], open */
-
-    /* of the model created with it */
-    const struct ax_hf *hf;
-    int active; /* index, or AX_ADAPTER_NONE */
-    bool tied;  /* the base's embedding is its head; an adapter may have separated them */
-    int n_places, n_experts;
-    struct ax_adapter_place *places;
-    struct ax_expert_place *experts;
-    bool *replaced; /* [n_params]: currently not the base's own */
-};
+#include "model/core/adapters.h"
 
 /* Parts of ax_model_create and ax_model_free. */
 enum ax_status ax_adapter_bank_begin(struct ax_model *m);

@@ -7,6 +7,7 @@
  * Head: the adapter of a linear, in chunks of tokens. */
 #include "model/adapter/adapter.h"
 
+#include "model/adapter/embed.h"
 #include "model/norm.h"
 #include "model/tensor_parallel.h"
 

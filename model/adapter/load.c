@@ -5,7 +5,10 @@
 
 #include "base/mem.h"
 #include "kernels/transfer.h"
-#include "model/model.h"
+#include "model/adapter/load.h"
+#include "model/adapter/pissa.h"
+#include "model/core/adapters.h"
+#include "model/core/model.h"
 
 const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size) {
     snprintf(buf, size, "%s%s", p->adapter ? "" : AX_PEFT_PREFIX, p->name);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/regex.h"
-#include "model/model.h"
+#include "parallel/param.h"
 
 enum ax_status ax_adapter_matches(const char *pattern, bool suffix, const char *name, bool *yes) {
     struct ax_regex *re = NULL;
@@ -141,32 +141,4 @@ enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int laye
     out->on = on;
     snprintf(module, size, "model.layers.%d.mlp.experts%s", layer, inner ? ".base_layer" : "");
     return AX_OK;
-}
-
-/* ---- the adapters of a model ---- */
-
-const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k) {
-    if (m->bank)
-        return k < m->bank->n ? &m->bank->pefts[k].config : NULL;
-    return k == 0 ? m->adapter : NULL;
-}
-
-enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st) {
-    return m->bank && st != AX_OK ? ax_error_prefix(st, "%s", m->bank->pefts[k].dir) : st;
-}
-
-bool ax_adapter_any_saves(const struct ax_model *m, const char *param) {
-    const struct ax_peft_config *c;
-    bool any = false;
-    for (int k = 0; (c = ax_adapter_config(m, k)) != NULL; k++)
-        any = any || ax_adapter_saves(c, param);
-    return any;
-}
-
-bool ax_adapter_any_unties(const struct ax_model *m) {
-    const struct ax_peft_config *c;
-    bool any = false;
-    for (int k = 0; (c = ax_adapter_config(m, k)) != NULL; k++)
-        any = any || ax_adapter_unties(c);
-    return any;
 }

@@ -33,19 +33,4 @@ enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int laye
                                         enum ax_expert_weight which, struct ax_adapter_target *out,
                                         char *module, size_t size);
 
-struct ax_model;
-/* Config k of a model's adapters; NULL after the last. Without a bank, k = 0 is its only one, if
- * any. */
-const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k);
-/* Prefixes an error with adapter k's folder if there may be several. */
-enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st);
-/* True if an adapter has its own copy of this base parameter; … if one makes two matrices of a tied
- * base's embedding and head. */
-bool ax_adapter_any_saves(const struct ax_model *m, const char *param);
-bool ax_adapter_any_unties(const struct ax_model *m);
-/* AX_ERR_CONFIG names a pattern of rank_pattern, alpha_pattern or exclude_modules that there is none
- * for; of a config that was read from a folder that is only a warning. `number`: of its parameters. */
-enum ax_status ax_adapter_check_patterns(const struct ax_model *m, const struct ax_peft_config *c,
-                                         int number);
-
 #endif

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "model/adapter/attach.h"
 #include "model/adapter/match.h"
-#include "model/model.h"
+#include "model/core/model.h"
 
 /* The module that a parameter is of, as the adapter's config names it. */
 static void module_of(const struct ax_peft_config *c, const struct ax_param *p, char *out,

@@ -11,7 +11,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "kernels/transfer.h"
-#include "model/model.h"
+#include "model/adapter/pissa.h"
+#include "model/core/model.h"
 #include "model/adapter/low_rank.h"
 
 static bool is_a(const struct ax_param *p) {

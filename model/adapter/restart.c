@@ -1,5 +1,7 @@
 #include "model/adapter/restart.h"
 
+#include "model/adapter/load.h"
+
 static bool adapts_experts(const struct ax_model *m) {
     bool found = false;
     for (int i = 0; i < (int)m->arch.n_layers; i++)

@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_ADAPTER_RESTART_H
 #define AX_MODEL_ADAPTER_RESTART_H
 
-#include "model/model.h"
+#include "model/core/model.h"
 
 /* AX_ERR_CONFIG or AX_ERR_UNSUPPORTED, naming the key, if the model's adapter cannot be merged into
  * its base during training or could not start anew without changing the model. */

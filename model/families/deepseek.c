@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "model/families/family.h"
-#include "model/layer.h"
+#include "model/part.h"
 
 #define MAX_DIM (1LL << 24)
 

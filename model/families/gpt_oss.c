@@ -2,7 +2,7 @@
  * every other layer, a clamped gate, and experts stacked in one tensor, published in MXFP4
  * (ckpt/hf/mxfp4.h). */
 #include "model/families/family.h"
-#include "model/layer.h"
+#include "model/part.h"
 
 static const struct ax_moe_names names = {
     .router = "model.layers.%d.mlp.router.weight",

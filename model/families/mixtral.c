@@ -1,6 +1,6 @@
 /* Mixtral: Mistral with a mixture of experts in every layer. */
 #include "model/families/family.h"
-#include "model/layer.h"
+#include "model/part.h"
 
 #define MAX_EXPERTS 4096
 

@@ -7,6 +7,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "model/adapter/load.h"
 #include "model/model.h"
 
 #define MAX_JSON (64u << 20)

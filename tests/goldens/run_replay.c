@@ -3,6 +3,7 @@
  * The reference logs a loss per micro-batch; the product's step adds them up on the device. So the
  * objective is wrapped, and what the sum was when each micro-batch's turn came is read on the way. */
 #include "base/mem.h"
+#include "model/adapter/load.h"
 #include "tests/goldens/run.h"
 
 /* The step's sums, as they were. */

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "model/layer.h"
+#include "model/adapter/load.h"
 #include "tests/ckpt/folder.h"
 #include "tests/tiny.h"
 

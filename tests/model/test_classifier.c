@@ -12,7 +12,9 @@
 
 #include "base/mem.h"
 #include "kernels/transfer.h"
+#include "model/adapter/load.h"
 #include "model/classifier.h"
+#include "model/head.h"
 #include "model/pass.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/program_case.h"

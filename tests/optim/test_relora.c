@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "kernels/dynamic_map.h"
+#include "model/adapter/load.h"
 #include "tests/tiny.h"
 
 static void must(enum ax_status st) {

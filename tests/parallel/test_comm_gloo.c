@@ -172,7 +172,7 @@ static int count_groups(const struct ax_fabric *f) {
 
 static enum ax_status sum_ranks(struct ax_runtime *rt, void *ctx) {
     (void)ctx;
-    AX_TRY(ax_contract_enter(rt, "sums"));
+    AX_TRY(ax_contract_enter(&rt->contracts, "sums"));
     for (enum ax_role role = 0; role < AX_ROLE_COUNT; role++) {
         struct ax_comm *c = &rt->comms[role];
         double sum = 1 << c->rank;
@@ -181,7 +181,7 @@ static enum ax_status sum_ranks(struct ax_runtime *rt, void *ctx) {
         AX_TRY(ax_comm_run(c, rt->q, &what));
         ENSURE(ax_runtime_planning(rt) || sum == (1 << c->size) - 1);
     }
-    return ax_contract_leave(rt);
+    return ax_contract_leave(&rt->contracts, rt->comms);
 }
 
 static enum ax_status run_runtime(struct ax_fabric *f, void *ctx) {

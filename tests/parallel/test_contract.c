@@ -180,7 +180,7 @@ static enum ax_status exchange(struct ax_runtime *rt, int64_t each) {
 static enum ax_status step(struct ax_runtime *rt, enum departure d) {
     double sum;
     const bool planning = ax_runtime_planning(rt);
-    AX_TRY(ax_contract_enter(rt, d == UNPLANNED_NAME ? "evaluate" : "step"));
+    AX_TRY(ax_contract_enter(&rt->contracts, d == UNPLANNED_NAME ? "evaluate" : "step"));
     if (d != LEAVES_OUT)
         AX_TRY(
             gather(rt, d == OTHER_ROLE ? AX_ROLE_TP : AX_ROLE_DP_SHARD, d == OTHER_COUNT ? 2 : 3));
@@ -191,7 +191,7 @@ static enum ax_status step(struct ax_runtime *rt, enum departure d) {
         AX_TRY(sum_of(&rt->comms[AX_ROLE_WORLD], rt->q, 1, &sum));
     if (d == ONE_TOO_MANY)
         AX_TRY(sum_of(&rt->comms[AX_ROLE_WORLD], rt->q, 1, &sum));
-    return ax_contract_leave(rt);
+    return ax_contract_leave(&rt->contracts, rt->comms);
 }
 
 static enum ax_status depart(struct ax_runtime *rt, void *ctx) {
@@ -262,21 +262,21 @@ struct turns {
 
 static enum ax_status loop(struct ax_runtime *rt, struct turns t) {
     double sum;
-    AX_TRY(ax_contract_enter(rt, "loop"));
-    ax_contract_scale(rt, t.scale, 3);
+    AX_TRY(ax_contract_enter(&rt->contracts, "loop"));
+    ax_contract_scale(&rt->contracts, t.scale, 3);
     AX_TRY(gather(rt, AX_ROLE_DP_SHARD, t.rows));
     AX_TRY(sum_of(&rt->comms[AX_ROLE_WORLD], rt->q, 1, &sum)); /* not scaled */
-    ax_contract_scale(rt, 1, 1);
-    ax_contract_loop(rt);
+    ax_contract_scale(&rt->contracts, 1, 1);
+    ax_contract_loop(&rt->contracts);
     for (int i = 0; i < t.n; i++) {
-        AX_TRY(ax_contract_turn(rt, t.scale, 3));
+        AX_TRY(ax_contract_turn(&rt->contracts, t.scale, 3));
         AX_TRY(gather(rt, AX_ROLE_TP, t.rows));
         if (!t.skips || i + 1 < t.n)
             AX_TRY(sum_of(&rt->comms[AX_ROLE_DP_SHARD], rt->q, 1, &sum));
     }
-    AX_TRY(ax_contract_end(rt));
+    AX_TRY(ax_contract_end(&rt->contracts));
     AX_TRY(sum_of(&rt->comms[AX_ROLE_WORLD], rt->q, 1, &sum));
-    return ax_contract_leave(rt);
+    return ax_contract_leave(&rt->contracts, rt->comms);
 }
 
 /* A shorter batch has fewer turns and smaller counts than the dry run's, but in each turn all
@@ -324,9 +324,9 @@ static enum ax_status send_and_receive(struct ax_runtime *rt, int to, int from) 
                                        .count = 1,
                                        .send_peer = to,
                                        .recv_peer = from};
-    AX_TRY(ax_contract_enter(rt, "step"));
+    AX_TRY(ax_contract_enter(&rt->contracts, "step"));
     AX_TRY(ax_comm_run(&rt->comms[AX_ROLE_DP_SHARD], rt->q, &what));
-    return ax_contract_leave(rt);
+    return ax_contract_leave(&rt->contracts, rt->comms);
 }
 
 /* Of a message both ends count. */

@@ -7,6 +7,8 @@
 
 #include "model/model.h"
 
+#include "model/adapter/load.h"
+
 struct job {
     struct ax_arch arch;
     struct ax_hf hf;

@@ -1,0 +1,21 @@
+/* Adapters of the embedding and the head. */
+#ifndef AX_MODEL_ADAPTER_EMBED_H
+#define AX_MODEL_ADAPTER_EMBED_H
+
+#include "model/core/pass.h"
+
+/* No-ops without adapters there. out [T][D], before ranks
+ * are summed: += the adapter's contribution. */
+enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out);
+enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *stream);
+/* For `rows` of the batch (i32; data NULL: without dropout): logits += … and dhidden += …; w is the
+ * head's matrix. */
+enum ax_status ax_adapter_head_forward(const struct ax_pass *p, const struct ax_tensor *rows,
+                                       const struct ax_tensor *hidden, const struct ax_tensor *w,
+                                       const struct ax_tensor *logits);
+enum ax_status ax_adapter_head_backward(const struct ax_pass *p, const struct ax_tensor *rows,
+                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
+                                        const struct ax_tensor *dlogits,
+                                        const struct ax_tensor *dhidden);
+
+#endif
