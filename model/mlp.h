@@ -5,7 +5,6 @@
 #include "model/builder.h"
 
 /* Adds the SwiGLU MLP `module` (one %d for the layer), `width` wide, as the layer's. */
-void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module,
-                 int64_t width);
+void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, int64_t width);
 
 #endif

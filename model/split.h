@@ -6,6 +6,7 @@
 
 #include "model/arch.h"
 #include "parallel/chunks.h"
+#include "parallel/mesh.h"
 #include "parallel/order.h"
 
 /* The units of this stage of `stages` · `chunks` ranges; seq: length of a row. AX_ERR_CONFIG: the
@@ -16,5 +17,9 @@ enum ax_status ax_split_units(const struct ax_arch *arch, const double *times, i
  * they compute / (stages · the time of the step). Backward takes twice as long as forward. */
 enum ax_status ax_split_idle(const struct ax_arch *arch, const double *times, int64_t seq,
                              const struct ax_pipeline *p, double *idle);
+
+/* Whether a model's sizes can be split over tp. Errors name the size that does not divide and the nearest one
+ * that does. */
+enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh);
 
 #endif

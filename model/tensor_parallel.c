@@ -1,43 +1,8 @@
-/* Rows and vocabulary over tp: gathers, sums, and which sizes can be split. */
+/* Rows and vocabulary over tp: gathers and sums. */
 #include "model/tensor_parallel.h"
-
-#include "model/arch.h"
 
 static int tp_size(const struct ax_runtime *rt) {
     return rt->mesh.size[AX_ROLE_TP];
-}
-
-static enum ax_status check_divides(const char *what, int64_t n, int tp) {
-    if (n % tp == 0)
-        return AX_OK;
-    int near = tp;
-    while (n % near != 0)
-        near--;
-    return ax_error(AX_ERR_CONFIG, "mesh: tp %d does not divide the %lld %s. Nearest: tp %d.", tp,
-                    (long long)n, what, near);
-}
-
-static enum ax_status check_at_least(const char *what, int64_t n, int tp) {
-    if (n >= tp)
-        return AX_OK;
-    return ax_error(AX_ERR_CONFIG, "mesh: tp %d exceeds the %lld %s. Nearest: tp %lld.", tp,
-                    (long long)n, what, (long long)n);
-}
-
-enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh) {
-    const int tp = mesh->size[AX_ROLE_TP];
-    if (tp > 1 && arch->qk_norm == AX_QK_NORM_FULL)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "mesh: %s models normalize the queries of all heads together, which "
-                        "supports only tp 1 so far",
-                        arch->family->model_type);
-    AX_TRY(check_divides("attention heads", arch->n_heads, tp));
-    if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)
-        AX_TRY(check_divides("key and value heads", arch->n_kv_heads, tp));
-    AX_TRY(check_at_least("feed-forward columns", arch->intermediate_size, tp));
-    if (arch->moe.shared_width > 0)
-        AX_TRY(check_at_least("columns of shared experts", arch->moe.shared_width, tp));
-    return check_at_least("vocabulary rows", arch->vocab_size, tp);
 }
 
 int64_t ax_tp_rows(const struct ax_runtime *rt, int64_t T) {

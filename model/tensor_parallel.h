@@ -1,4 +1,4 @@
-/* Tensor and sequence parallelism: the only file in model/ that knows the role tp.
+/* Tensor and sequence parallelism: the rows and columns of a rank.
  *
  * Between layers a rank holds a contiguous range of the batch's rows, [T/tp][D] (Korthikanti et al.
  * 2022). A linear split over its outputs gathers all rows and computes its columns; one split over
@@ -10,13 +10,8 @@
 
 #include "parallel/unit.h"
 
-struct ax_arch;
-
 /* grad_partial_over of replicated parameters: each rank has seen only its own rows or columns. */
 #define AX_TP_PARTIAL (1u << AX_ROLE_TP)
-
-/* Errors name the size that does not divide and the nearest one that does. */
-enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh);
 
 /* Rows of the residual stream on this rank, of T; T is a multiple of tp. */
 int64_t ax_tp_rows(const struct ax_runtime *rt, int64_t T);

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "optim/shared_prompts.h"
+
+/* A shared token costs an index of keys for each document. */
+#define WORTH_IT 8
 
 enum ax_status ax_eval_text_create(struct ax_eval_text *t, const struct ax_eval_options *o) {
     const size_t T = (size_t)o->tokens;
@@ -90,4 +92,13 @@ struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax
     t->n_tokens += n;
     t->n_whole += from->n;
     return d;
+}
+
+int64_t ax_pair_shared(const struct ax_packed_sequence *s, int i) {
+    const struct ax_document *a = i % 2 == 1 ? &s->docs[i - 1] : NULL, *b = &s->docs[i];
+    int64_t n = 0;
+    while (a && n + 1 < a->n && n + 1 < b->n && a->tokens[n] == b->tokens[n] && a->labels[n] < 0 &&
+           b->labels[n] < 0)
+        n++;
+    return n >= WORTH_IT ? n : 0;
 }

@@ -28,4 +28,8 @@ bool ax_eval_text_scored(const struct ax_eval_text *t, int64_t i);
 struct ax_eval_document ax_eval_text_add(struct ax_eval_text *t, const struct ax_packed_sequence *s,
                                          int i);
 
+/* Tokens of document i, the second of a pair, that the one before it has, too, before either has a
+ * label; 0 for the first, or if there are too few to be worth it. */
+int64_t ax_pair_shared(const struct ax_packed_sequence *s, int i);
+
 #endif

@@ -1,8 +1,5 @@
 #include "optim/shared_prompts.h"
 
-/* A shared token costs an index of keys for each document. */
-#define WORTH_IT 8
-
 /* The routers' loss is of all tokens, noise is drawn for each, and a row that is cut would have a
  * prompt in one part. */
 static bool may_share(const struct ax_train_options *o) {
@@ -28,13 +25,4 @@ void ax_train_share_prompts(struct ax_step_options *so, const struct ax_train_op
     so->keys = so->tokens;
     so->tokens =
         ax_rollout_groups_in(r, completions) * (r->max_prompt - 1) + completions * (1 + r->max_new);
-}
-
-int64_t ax_pair_shared(const struct ax_packed_sequence *s, int i) {
-    const struct ax_document *a = i % 2 == 1 ? &s->docs[i - 1] : NULL, *b = &s->docs[i];
-    int64_t n = 0;
-    while (a && n + 1 < a->n && n + 1 < b->n && a->tokens[n] == b->tokens[n] && a->labels[n] < 0 &&
-           b->labels[n] < 0)
-        n++;
-    return n >= WORTH_IT ? n : 0;
 }

@@ -9,8 +9,5 @@
 bool ax_train_pairs_share(const struct ax_train_options *o);
 /* Sets alike, keys and, if fewer suffice, tokens of a step whose micro-batches have their sizes. */
 void ax_train_share_prompts(struct ax_step_options *so, const struct ax_train_options *o);
-/* Tokens of document i, the second of a pair, that the one before it has, too, before either has a
- * label; 0 for the first, or if there are too few to be worth it. */
-int64_t ax_pair_shared(const struct ax_packed_sequence *s, int i);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "optim/shared_prompts.h"
+#include "optim/eval_text.h"
 #include "optim/train_state.h"
 
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "model/arch.h"
+#include "model/split.h"
 #include "model/tensor_parallel.h"
 
 static void what_does_not_fit_is_named(void **state) {
