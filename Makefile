@@ -32,7 +32,7 @@ endif
 TEST_OPT ?= $(OPT)
 VEC_OPT ?= $(OPT) $(if $(SANITIZE),,-O3)
 EMULATED_OPT ?= $(OPT) $(if $(SANITIZE),,-O1)
-# Only for parallel/comm_gloo.cpp and kernels/cuda/cudnn_shim.cpp: the C++ compiler that matches CC. They are
+# Only for parallel/fabric/comm_gloo.cpp and kernels/cuda/attention/cudnn_shim.cpp: the C++ compiler that matches CC. They are
 # built as separate libraries, so that only who uses them needs Gloo, cuDNN and the C++ library.
 CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(subst gcc,g++,$(CC)))
 ifeq ($(origin GLOO),undefined)
@@ -72,7 +72,7 @@ LDLIBS := $(LIBS:%=-l:lib%.a) $(if $(GOMP),-l:libgomp.a,$(error STATIC needs lib
 endif
 PREFIX ?= /usr/local
 
-# Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h). The sets with
+# Instruction sets: kernels/cpu/vec/ is compiled once for each (see kernels/cpu/vec/vec.h). The sets with
 # tiles have only *_tiles.c and the files that these change; the rest of their ops is avx512bf16's.
 ISA_avx2 := -mavx2 -mfma -mf16c -mprefer-vector-width=256
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
@@ -92,10 +92,11 @@ CUDA_ARCHS ?= 80
 CUDA_HOME := $(if $(filter-out emulated,$(CUDA)),$(shell $(CUDA) --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ TOP=//p'))
 CUDA_LIBS := $(if $(filter emulated,$(CUDA)),-lstdc++,$(if $(CUDA),-L$(CUDA_HOME)/lib64 -lcudart_static -lrt))
 LDLIBS += $(CUDA_LIBS)
-CUDA_SRC := $(filter-out kernels/cuda/absent.c,$(wildcard kernels/cuda/*.c))
-CUDA_KERNELS := $(wildcard kernels/cuda/*.cu)
+sources = $(shell find $(1) -name '$(2)' | LC_ALL=C sort)
+CUDA_SRC := $(filter-out kernels/cuda/absent.c,$(call sources,kernels/cuda,*.c))
+CUDA_KERNELS := $(call sources,kernels/cuda,*.cu)
 EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp) \
-    parallel/comm_nccl.c
+    parallel/fabric/comm_nccl.c
 EMULATED := -DAX_CUDA_EMULATED
 # Headers of cuDNN, its frontend and NVRTC, in whatever folders these have: the toolkit's, tools/get-cudnn's, or
 # Python packages'.
@@ -107,12 +108,13 @@ CUDNN_HEADERS := $(foreach h,cudnn_frontend.h cudnn.h nvrtc.h,$(call cudnn_heade
 CUDNN_INCLUDE ?= $(if $(filter 3,$(words $(CUDNN_HEADERS))),$(sort $(dir $(CUDNN_HEADERS))))
 
 ROOMS := base kernels parallel ckpt data model optim cmd
-SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/% parallel/comm_nccl$(if $(CUDA),_absent).c,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c))) \
+SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/% parallel/fabric/comm_nccl$(if $(CUDA),_absent).c,$(call sources,$(ROOMS),*.c)) \
        $(if $(CUDA),$(if $(filter-out emulated,$(CUDA)),$(CUDA_SRC)),kernels/cuda/absent.c)
-TILE_ONLY := $(wildcard kernels/cpu/vec/*_tiles.c)
-TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/%.c,gemm gemm_plan gemm_store grouped_gemm packed_gemm) \
-            $(patsubst %,kernels/cpu/vec/attention_%.c,plan pack forward backward gradient)
-VEC_SRC := $(filter-out $(TILE_ONLY),$(wildcard kernels/cpu/vec/*.c))
+VEC := $(call sources,kernels/cpu/vec,*.c)
+TILE_ONLY := $(filter %_tiles.c,$(VEC))
+TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/gemm/%.c,gemm gemm_plan gemm_store grouped_gemm packed_gemm) \
+            $(patsubst %,kernels/cpu/vec/attention/attention_%.c,plan pack forward backward gradient)
+VEC_SRC := $(filter-out $(TILE_ONLY),$(VEC))
 OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o)) \
        $(foreach isa,$(TILE_ISAS),$(TILE_SRC:%.c=$(BUILD)/%.$(isa).o)) \
@@ -168,16 +170,16 @@ $(BIN): $(BUILD)/main.o $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
 
-$(BUILD)/libaxtrain-gloo.so: $(BUILD)/parallel/comm_gloo.o
+$(BUILD)/libaxtrain-gloo.so: $(BUILD)/parallel/fabric/comm_gloo.o
 	@echo "LD $@"
 	$(Q)$(CXX) $(SAN) -shared -pthread $(DEPS_LD) -o $@ $< -lgloo
 
 # Attention by cuDNN. Its frontend's headers are half a minute's work, and what they are made of is not ours
 # to warn of. The C++ library is inside, as systems have older ones; libgcc_s is cuDNN's as well.
-$(BUILD)/kernels/cuda/cudnn_shim.o: CPPFLAGS += -DNV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING -DNV_CUDNN_FRONTEND_DISABLE_LOGGING \
+$(BUILD)/kernels/cuda/attention/cudnn_shim.o: CPPFLAGS += -DNV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING -DNV_CUDNN_FRONTEND_DISABLE_LOGGING \
     $(addprefix -isystem ,$(CUDNN_INCLUDE) $(CUDA_HOME)/include)
-$(BUILD)/kernels/cuda/cudnn_shim.o: OPT := -O1
-$(BUILD)/libaxtrain-cudnn.so: $(BUILD)/kernels/cuda/cudnn_shim.o
+$(BUILD)/kernels/cuda/attention/cudnn_shim.o: OPT := -O1
+$(BUILD)/libaxtrain-cudnn.so: $(BUILD)/kernels/cuda/attention/cudnn_shim.o
 	@echo "LD $@"
 	$(Q)$(CXX) $(SAN) -shared -pthread -static-libstdc++ -shared-libgcc -Wl,--exclude-libs,ALL -o $@ $< -ldl
 
@@ -207,8 +209,8 @@ $(BUILD)/%.o: %.c
 $(BUILD)/tests/%.o: OPT = $(TEST_OPT)
 $(BUILD)/tests/%.o: WARN += $(WARN_O1)
 $(BUILD)/emulated/%.o $(BUILD)/emulated-sanitized/%.o: OPT = $(EMULATED_OPT)
-$(BUILD)/cmd/train/tracker.o: cmd/train/tracker.py
-$(BUILD)/data/sandbox/snapshot.o: data/sandbox/harness.py
+$(BUILD)/cmd/train/tracker.o: cmd/tracker/tracker.py
+$(BUILD)/data/sandbox/snapshot.o: data/reward/sandbox/harness.py
 $(BUILD)/data/reward/outside.o: data/reward/python.py
 $(BUILD)/cmd/sandbox/attack.o: cmd/sandbox/attacks.txt cmd/sandbox/cheats.txt
 
@@ -249,7 +251,7 @@ NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(WERROR:%=-Werror all-warnings) $(CPPFLAG
     --compiler-options -fPIC,-Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics,-ffp-contract=off $(NVCC_MORE)
 kernels: $(CUDA_KERNELS:%.cu=$(BUILD)/%.cu.o)
 # Number formats have the same bits everywhere: no product is fused with a sum.
-$(BUILD)/kernels/cuda/quant%.cu.o: NVCC_FLAGS += -fmad=false
+$(BUILD)/kernels/cuda/quant/%.cu.o: NVCC_FLAGS += -fmad=false
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	@echo "NVCC $<"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "base/words.h"
+#include "base/text/words.h"
 #include "kernels/dtype.h"
 
 enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_LIST, AX_ARG_INT, AX_ARG_FLOAT };

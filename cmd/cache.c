@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
 #include "cmd/cache/cache.h"
 #include "cmd/commands.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/state/checkpoint.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"

@@ -2,14 +2,14 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/train/env.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/find.h"
-#include "optim/peak.h"
+#include "optim/plan/peak.h"
 
 /* "products_float32": the speed of matrix products with the set in use; emulated ones take minutes. */
 static enum ax_status add_text(json_t *facts, const char *key, const char *text) {

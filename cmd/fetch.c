@@ -8,7 +8,7 @@
 #include "cmd/commands.h"
 #include "cmd/train/data.h"
 #include "cmd/config_args.h"
-#include "data/rows/hub_dataset.h"
+#include "data/records/rows/hub_dataset.h"
 
 static void print_report(const char *key, const char *id, const char *revision,
                          const struct ax_hub_report *r) {

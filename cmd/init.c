@@ -11,7 +11,7 @@
 #include "cmd/args.h"
 #include "cmd/model/base_model.h"
 #include "cmd/train/method.h"
-#include "model/classifier.h"
+#include "model/arch/classifier.h"
 #include "cmd/commands.h"
 #include "cmd/help/help.h"
 

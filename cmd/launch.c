@@ -3,8 +3,8 @@
 
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "parallel/env.h"
-#include "parallel/launch.h"
+#include "parallel/job/env.h"
+#include "parallel/job/launch.h"
 
 /* The command begins at `--`, or at the first word that is neither an option nor an option's value (all of
  * launch's have one). */

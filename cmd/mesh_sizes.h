@@ -2,7 +2,7 @@
 #ifndef AX_CMD_MESH_SIZES_H
 #define AX_CMD_MESH_SIZES_H
 
-#include "parallel/mesh.h"
+#include "parallel/fabric/mesh.h"
 
 /* Sets the sizes that `text` names. AX_ERR_CONFIG begins with the command's name. */
 enum ax_status ax_mesh_sizes_parse(struct ax_mesh_sizes *s, const char *command, const char *text);

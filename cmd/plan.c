@@ -14,7 +14,7 @@
 #include "cmd/train/setup.h"
 #include "cmd/train/step_args.h"
 #include "kernels/backend.h"
-#include "optim/choose.h"
+#include "optim/plan/choose.h"
 
 /* ---- on which machine ---- */
 

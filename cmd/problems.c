@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/io.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "data/problems/coding.h"
-#include "data/problems/problems.h"
+#include "data/records/problems/coding.h"
+#include "data/records/problems/problems.h"
 
 struct job {
     int64_t rows, seed, min_level, max_level, max_number; /* max_number 0: any */

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "cmd/mesh_sizes.h"
 #include "kernels/backend.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 
 /* To find each other; then for a rank that still computes, or waits for its user. A rank that ends is
  * noticed at once. */

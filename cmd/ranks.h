@@ -12,8 +12,8 @@
 
 #include "base/mem.h"
 #include "parallel/runtime.h"
-#include "parallel/team.h"
-#include "parallel/world.h"
+#include "parallel/fabric/team.h"
+#include "parallel/fabric/world.h"
 
 struct ax_ranks_options {
     const char *command, *mesh; /* mesh: --mesh, or NULL */

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "base/words.h"
+#include "base/text/words.h"
 
 #define GPT_OSS                                                                                    \
     "{\"attention_bias\": true, \"sliding_window\": 128, \"rope_scaling\": {\"rope_type\": "       \

@@ -2,7 +2,7 @@
 #ifndef AX_CMD_SHAPES_H
 #define AX_CMD_SHAPES_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 /* The config.json of a shape: what says how the model computes and how large it is. Case is ignored;
  * AX_ERR_CONFIG names the nearest, or lists all. Free with ax_json_free. */

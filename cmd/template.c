@@ -3,12 +3,12 @@
 #include <stdio.h>
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "data/template/template.h"
+#include "data/text/template/template.h"
 
 enum { MAX_INPUT = 1 << 30 };
 

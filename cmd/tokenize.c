@@ -3,10 +3,10 @@
 #include <stdio.h>
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 enum { MAX_INPUT = INT32_MAX - 2 };
 

@@ -4,17 +4,17 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
 #include "cmd/report/card.h"
 #include "cmd/train/hub_push.h"
 #include "cmd/train/setup.h"
-#include "cmd/train/tracker.h"
+#include "cmd/tracker/tracker.h"
 #include "kernels/backend.h"
-#include "parallel/launch.h"
-#include "parallel/world.h"
+#include "parallel/job/launch.h"
+#include "parallel/fabric/world.h"
 
 struct train_args {
     bool json, quiet;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/mem.h"
 #include "kernels/ops/family.h"
 

@@ -18,7 +18,7 @@
 #ifndef AX_KERNELS_OPS_H
 #define AX_KERNELS_OPS_H
 
-#include "kernels/quant_ops.h"
+#include "kernels/quant/quant_ops.h"
 #include "kernels/scalars.h"
 #include "kernels/tensor.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "kernels/queue.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 
 bool ax_panels_fit(const struct ax_tensor *t) {
     return t->dtype == AX_BF16 && t->ndim == 2 && t->shape[0] % AX_PANEL_ROWS == 0 &&

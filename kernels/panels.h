@@ -13,7 +13,7 @@
 #ifndef AX_KERNELS_PANELS_H
 #define AX_KERNELS_PANELS_H
 
-#include "kernels/quant_ops.h"
+#include "kernels/quant/quant_ops.h"
 
 struct ax_queue;
 

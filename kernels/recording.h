@@ -1,8 +1,8 @@
 /* What a queue was given, in order: each op with its shape and cost, each copy to or from the host
- * tier, each transfer between ranks from its start to its wait. A plan of time (optim/plan_time.h) replays it on another machine.
+ * tier, each transfer between ranks from its start to its wait. A plan of time (optim/plan/plan_time.h) replays it on another machine.
  *
  * A queue records while ax_queue.recording is set, which a dry run may do; the dispatcher
- * (kernels/ops.c) adds ops, the queue copies, communicators (parallel/comm.c) transfers. Else nothing
+ * (kernels/ops.c) adds ops, the queue copies, communicators (parallel/fabric/comm.c) transfers. Else nothing
  * is done. */
 #ifndef AX_KERNELS_RECORDING_H
 #define AX_KERNELS_RECORDING_H

@@ -1,5 +1,5 @@
 /* When the ops and transfers ran that a queue was given, while ax_queue.timeline is set: the dispatcher
- * (kernels/ops.c) adds ops, communicators (parallel/comm.c) add the starts of transfers and the waits for them.
+ * (kernels/ops.c) adds ops, communicators (parallel/fabric/comm.c) add the starts of transfers and the waits for them.
  * Of a backend whose ops are finished when a call returns; else the times are those of the calls. */
 #ifndef AX_KERNELS_TIMELINE_H
 #define AX_KERNELS_TIMELINE_H
@@ -23,7 +23,7 @@ struct ax_timeline_span {
 struct ax_timeline {
     size_t n, capacity, lost;
     struct ax_timeline_span *spans; /* owned */
-    /* Seconds of a rank's own clock (the delay fabric's, parallel/delay.h); NULL: ax_clock_now. */
+    /* Seconds of a rank's own clock (the delay fabric's, tests/doubles/delay.h); NULL: ax_clock_now. */
     double (*now)(const void *clock);
     const void *clock;
 };

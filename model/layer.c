@@ -13,7 +13,7 @@
 #include "model/layer.h"
 
 #include "model/adapter/attach.h"
-#include "model/norm.h"
+#include "model/core/norm.h"
 
 /* A layer's tensors in its frame: m; then for each branch its own, followed by its part's. */
 enum { MIDDLE, N_LAYER };

@@ -3,7 +3,7 @@
 #define AX_MODEL_LAYER_H
 
 #include "model/pass.h"
-#include "model/part.h"
+#include "model/arch/part.h"
 
 /* AX_ERR_CONFIG: the adapter's settings do not fit the model. */
 enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l);

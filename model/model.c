@@ -7,11 +7,11 @@
 #include "model/adapter/attach.h"
 #include "model/adapter/bank.h"
 #include "model/adapter/pissa.h"
-#include "model/classifier.h"
-#include "model/freeze.h"
+#include "model/arch/classifier.h"
+#include "model/core/freeze.h"
 #include "model/layer.h"
-#include "model/split.h"
-#include "model/tensor_parallel.h"
+#include "model/arch/split.h"
+#include "model/parallel/tensor_parallel.h"
 
 /* A classifier's few rows are on every rank of tp, of which one computes their gradients (head.c). */
 static void build_head(struct ax_builder *b, int unit) {

@@ -2,12 +2,12 @@
 #include "model/pass.h"
 
 #include "base/mem.h"
-#include "model/balance.h"
-#include "model/embed.h"
-#include "model/head.h"
+#include "model/parts/balance.h"
+#include "model/parts/embed.h"
+#include "model/parts/head.h"
 #include "model/layer.h"
-#include "model/pipeline.h"
-#include "model/tensor_parallel.h"
+#include "model/core/pipeline.h"
+#include "model/parallel/tensor_parallel.h"
 
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack) {
     *s = (struct ax_slot){.stack = stack, .later = {.stack = stack}};

@@ -1,6 +1,6 @@
 #include "model/teacher.h"
 
-#include "model/head.h"
+#include "model/parts/head.h"
 
 static enum ax_status check(const struct ax_arch *arch, const struct ax_model *student) {
     const int64_t own = arch->vocab_size, others = student->arch.vocab_size;

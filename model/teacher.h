@@ -5,7 +5,7 @@
 #ifndef AX_MODEL_TEACHER_H
 #define AX_MODEL_TEACHER_H
 
-#include "model/distill.h"
+#include "model/parts/distill.h"
 #include "model/pass.h"
 
 /* AX_ERR_CONFIG for another number of tokens than the student's. */

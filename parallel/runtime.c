@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "kernels/transfer.h"
-#include "parallel/comm_nccl.h"
-#include "parallel/flight.h"
+#include "parallel/fabric/comm_nccl.h"
+#include "parallel/fabric/flight.h"
 
 /* What connects ranks of this backend: the host's fabric, or one of the device's beside it. */
 static enum ax_status choose_fabric(struct ax_runtime *rt, const struct ax_runtime_options *o,

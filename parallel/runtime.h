@@ -8,8 +8,8 @@
 #define AX_PARALLEL_RUNTIME_H
 
 #include "parallel/choices.h"
-#include "parallel/contract.h"
-#include "parallel/fabric.h"
+#include "parallel/fabric/contract.h"
+#include "parallel/fabric/fabric.h"
 
 struct ax_runtime_options {
     const char *backend; /* "cpu", "cuda" or "ref" (kernels/backend.h) */

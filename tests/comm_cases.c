@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "kernels/queue.h"
 
 enum { MAX_RANKS = 16, MAX_COUNT = 3000 };

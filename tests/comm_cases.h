@@ -2,7 +2,7 @@
 #ifndef AX_TESTS_COMM_CASES_H
 #define AX_TESTS_COMM_CASES_H
 
-#include "parallel/fabric.h"
+#include "parallel/fabric/fabric.h"
 
 /* Whose calls are done at once: collectives need no more of a queue. */
 static __attribute__((unused)) struct ax_queue host_queue = {.ops = &ax_ops_ref};
@@ -43,7 +43,7 @@ extern const struct comm_fault comm_faults[DEED_COUNT];
 /* ctx is the enum comm_deed. DEED_SLEEPS: rank 2 is two seconds late. */
 enum ax_status comm_cases_misbehave(struct ax_fabric *f, void *ctx);
 
-/* The calls of parallel/team.h with known answers, beside collectives in another thread. */
+/* The calls of parallel/fabric/team.h with known answers, beside collectives in another thread. */
 enum ax_status team_cases_run(struct ax_fabric *f, void *ctx);
 enum ax_status team_cases_alone(void);
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
-#include "parallel/team.h"
+#include "parallel/fabric/team.h"
 #include "tests/comm_cases.h"
 
 enum { ROUNDS = 40, COUNT = 257 };

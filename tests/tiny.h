@@ -2,7 +2,7 @@
 #ifndef AX_TESTS_TINY_H
 #define AX_TESTS_TINY_H
 
-#include "optim/step.h"
+#include "optim/step/step.h"
 
 /* A tiny config.json of the given model_type, tied or not; `extra` is more JSON members ("" or
  * ", \"sliding_window\": 8"). */

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/distill.h"
+#include "model/parts/distill.h"
 
 #define VOCAB   97
 #define ROW     32

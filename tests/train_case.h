@@ -3,7 +3,7 @@
 #ifndef AX_TESTS_TRAIN_CASE_H
 #define AX_TESTS_TRAIN_CASE_H
 
-#include "optim/train.h"
+#include "optim/train/train.h"
 
 struct train_case {
     char dir[96]; /* scratch; o.save.output_dir is DIR/out */

@@ -1,6 +1,6 @@
 #include "ckpt/hf/checksums.h"
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/direct_io.h"
 
 static enum ax_status add_piece(struct ax_checksums *s) {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/quant_block.h"
+#include "kernels/quant/quant_block.h"
 
 static bool is_packed(const struct ax_compressed_format *f) {
     return f->form == AX_FORM_PACKED || f->form == AX_FORM_NVFP4;
@@ -81,7 +81,7 @@ static enum ax_status read_codes(void *ctx, int64_t first, int64_t n, unsigned c
     return AX_OK;
 }
 
-/* True if packed storage (parallel/packed.h) may have the same codes and scales. */
+/* True if packed storage (parallel/units/packed.h) may have the same codes and scales. */
 static bool has_codes(const struct ax_compressed_format *f) {
     const struct ax_quant_info *info = ax_quant_info(f->kind);
     return f->rows == 0 && info->scale == AX_F32 && info->outer == 1 && !info->offset;

@@ -23,9 +23,9 @@
 #ifndef AX_CKPT_HF_COMPRESSED_H
 #define AX_CKPT_HF_COMPRESSED_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/tensors/entry.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 
 /* ---- config.json ---- */
 

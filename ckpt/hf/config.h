@@ -2,7 +2,7 @@
 #ifndef AX_CKPT_HF_CONFIG_H
 #define AX_CKPT_HF_CONFIG_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 /* Reads DIR/config.json; leaves *doc zeroed if there is none. */
 enum ax_status ax_hf_config_load(struct ax_json_doc *doc, const char *dir);

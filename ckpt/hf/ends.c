@@ -1,7 +1,7 @@
 #include "ckpt/hf/ends.h"
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 #define MAX_CONFIG ((size_t)16 << 20)
 

@@ -11,13 +11,13 @@
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/gguf/model.h"
 #include "ckpt/hf/compressed.h"
 #include "ckpt/hf/mxfp4.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/wrapped.h"
-#include "parallel/team.h"
+#include "parallel/fabric/team.h"
 
 /* Weights in a GGUF file, dequantized when they are read; with the names, order and values that
  * ax_convert_gguf_to_hf would write. */

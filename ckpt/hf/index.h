@@ -5,7 +5,7 @@
 #ifndef AX_CKPT_HF_INDEX_H
 #define AX_CKPT_HF_INDEX_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hf/safetensors.h"
 
 struct ax_hf_index {

@@ -8,7 +8,7 @@
 #ifndef AX_CKPT_HF_PEFT_H
 #define AX_CKPT_HF_PEFT_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/checksums.h"
 

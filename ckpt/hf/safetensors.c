@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hf/safetensors_types.h"
 
 #define MAX_HEADER  100000000u /* bytes, the limit of the reference reader */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/direct_io.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/safetensors_types.h"

@@ -6,7 +6,7 @@
 #ifndef AX_CKPT_HF_WRAPPED_H
 #define AX_CKPT_HF_WRAPPED_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/tensors/entry.h"
 
 struct ax_hf;

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "ckpt/hub/impl.h"
 

@@ -2,7 +2,7 @@
 #ifndef AX_CKPT_HUB_IMPL_H
 #define AX_CKPT_HUB_IMPL_H
 
-#include "base/http.h"
+#include "base/net/http.h"
 #include "ckpt/hub/hub.h"
 
 /* ---- remote.c ---- */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hub/hub.h"
 
 #define MAX_FILES 200000

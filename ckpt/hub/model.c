@@ -15,7 +15,7 @@
 
 static const char *const small_files[] = {
     "config.json",
-    "params.json", /* says that tokenizer.model is Mistral's (data/tokenizer/mistral_files.h) */
+    "params.json", /* says that tokenizer.model is Mistral's (data/text/vocab/mistral_files.h) */
     "generation_config.json",
     "preprocessor_config.json",
     "processor_config.json",

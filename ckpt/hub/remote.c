@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "ckpt/hub/impl.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/dynamic_map.h"
+#include "kernels/quant/dynamic_map.h"
 
 #define BLOCKS ((int64_t)256) /* of a window */
 

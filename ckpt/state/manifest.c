@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "ckpt/state/checkpoint.h"
 #include "ckpt/hf/safetensors_types.h"
 

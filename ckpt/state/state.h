@@ -11,14 +11,14 @@
 #define AX_CKPT_STATE_STATE_H
 
 #include "ckpt/tensors/block.h"
-#include "parallel/unit.h"
+#include "parallel/units/unit.h"
 
 #define AX_SLOT_NAME 32
 
 /* How the numbers of an optimizer slot map to a parameter's elements. */
 enum ax_state_layout {
     AX_STATE_ELEMENTS,     /* one per element */
-    AX_STATE_SIGNED_CODES, /* … of kernels/dynamic_map.h, to be multiplied with its block's number */
+    AX_STATE_SIGNED_CODES, /* … of kernels/quant/dynamic_map.h, to be multiplied with its block's number */
     AX_STATE_UNSIGNED_CODES, /*   in slot NAME_scale */
     AX_STATE_BLOCKS,         /* one per AX_8BIT_BLOCK elements of the segment */
     AX_STATE_WHOLE           /* one set for the full parameter, which no other rank shares */

@@ -9,8 +9,8 @@
 
 #include "cmd/args.h"
 #include "cmd/bench/result.h"
-#include "optim/peak.h"
-#include "optim/step.h"
+#include "optim/plan/peak.h"
+#include "optim/step/step.h"
 
 /* ---- the report ---- */
 

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "cmd/bench/bench.h"
-#include "model/generate.h"
-#include "optim/evaluate.h"
+#include "model/generate/generate.h"
+#include "optim/evaluate/evaluate.h"
 
 #define MAX_ROUNDS  100
 #define CHOICES     4    /* answers per question */

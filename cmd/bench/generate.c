@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 
 #define MAX_RESULTS 3
 #define MAX_BATCH   1024

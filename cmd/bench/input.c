@@ -7,7 +7,7 @@
 #include "base/io_path.h"
 #include "cmd/config/build.h"
 #include "cmd/init/init.h"
-#include "data/problems/problems.h"
+#include "data/records/problems/problems.h"
 
 #define ROWS 4000
 

@@ -1,6 +1,6 @@
 /* Input of the data, file and startup benchmarks: a model folder, records, and the configuration
  * of a training run with both, in a temporary folder. Whatever is not given is generated: random
- * weights, word problems (data/problems/problems.h), a vocabulary of the model's size. */
+ * weights, word problems (data/records/problems/problems.h), a vocabulary of the model's size. */
 #ifndef AX_CMD_BENCH_INPUT_H
 #define AX_CMD_BENCH_INPUT_H
 

@@ -11,8 +11,8 @@
 #include "cmd/bench/bench.h"
 #include "cmd/train/env.h"
 #include "kernels/backend.h"
-#include "optim/bandwidth.h"
-#include "optim/peak.h"
+#include "optim/plan/bandwidth.h"
+#include "optim/plan/peak.h"
 
 #define MAX_OPTIONS 32
 

@@ -9,7 +9,7 @@
 #ifndef AX_CMD_BENCH_RESULT_H
 #define AX_CMD_BENCH_RESULT_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 struct ax_bench_figure {
     double value; /* finite, ≥ 0 */

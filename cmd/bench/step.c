@@ -10,9 +10,9 @@
 #include "cmd/train/step_args.h"
 #include "kernels/backend.h"
 #include "model/adapter/load.h"
-#include "optim/step.h"
-#include "parallel/team.h"
-#include "parallel/world.h"
+#include "optim/step/step.h"
+#include "parallel/fabric/team.h"
+#include "parallel/fabric/world.h"
 
 #define WARM_UP      2
 #define MAX_STEPS    1000

@@ -4,7 +4,7 @@
 
 #include "base/io.h"
 #include "cmd/bench/input.h"
-#include "data/tokenizer/byte_level.h"
+#include "data/text/tokenizer/byte_level.h"
 
 #define MAX_TOKEN 16 /* bytes of a token's text */
 

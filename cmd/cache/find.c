@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hub/hub.h"
 #include "cmd/cache/cache.h"
 #include "cmd/model/base_model.h"
-#include "optim/reference_file.h"
+#include "optim/evaluate/reference_file.h"
 
 #define USUAL   "last_run_prepared"
 #define MAX_SET ((size_t)256 << 20) /* maximum bytes of a set.json */

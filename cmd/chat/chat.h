@@ -6,7 +6,7 @@
 #ifndef AX_CMD_CHAT_CHAT_H
 #define AX_CMD_CHAT_CHAT_H
 
-#include "base/line_edit.h"
+#include "base/line/line_edit.h"
 #include "cmd/generate/text_model.h"
 
 struct ax_chat {

@@ -11,7 +11,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/args.h"
-#include "parallel/flight.h"
+#include "parallel/fabric/flight.h"
 
 enum { MAX_RANKS = 65536, MAX_BYTES = 1 << 20, WORD = 24 };
 

@@ -1,4 +1,4 @@
-/* `axtrain check flight DIR`: compares the flight records of a job's ranks (parallel/flight.h). */
+/* `axtrain check flight DIR`: compares the flight records of a job's ranks (parallel/fabric/flight.h). */
 #ifndef AX_CMD_CHECK_FLIGHT_H
 #define AX_CMD_CHECK_FLIGHT_H
 

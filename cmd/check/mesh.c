@@ -182,7 +182,7 @@ static double relative(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-300);
 }
 
-/* The balancing loss needs the counts of all layers on one stage (model/balance.h). */
+/* The balancing loss needs the counts of all layers on one stage (model/parts/balance.h). */
 static bool balances(const struct ax_mesh_check *c) {
     return c->arch->moe.n_experts > 0 && c->sizes.pp == 1;
 }

@@ -10,7 +10,7 @@
 #define AX_CMD_CHECK_MESH_H
 
 #include "cmd/check/report.h"
-#include "optim/step.h"
+#include "optim/step/step.h"
 
 struct ax_mesh_check {
     const struct ax_arch *arch;

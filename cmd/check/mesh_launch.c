@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "parallel/comm_gloo.h"
-#include "parallel/token.h"
-#include "parallel/world.h"
+#include "parallel/fabric/comm_gloo.h"
+#include "parallel/job/token.h"
+#include "parallel/fabric/world.h"
 
 /* Longer than a rank's part of the check takes, because rank 0 alone computes the reference. */
 static const double TIMEOUT = 600, LINGER_SECONDS = 5;

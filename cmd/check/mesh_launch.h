@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-#include "parallel/comm_local.h"
-#include "parallel/store.h"
+#include "parallel/fabric/comm_local.h"
+#include "parallel/job/store.h"
 
 struct ax_mesh_launch {
     int world;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "cmd/args.h"

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-#include "model/arch.h"
+#include "model/arch/arch.h"
 #include "parallel/runtime.h"
 
 struct ax_self {

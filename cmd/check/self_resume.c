@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "ckpt/hf/safetensors.h"
 #include "cmd/check/self.h"
-#include "optim/train.h"
+#include "optim/train/train.h"
 
 enum { DOCS = 48, LEN = 32, EVERY = 2, STEPS = 4 };
 

@@ -3,8 +3,8 @@
 
 #include "base/rng.h"
 #include "cmd/check/self.h"
-#include "model/generate.h"
-#include "model/head.h"
+#include "model/generate/generate.h"
+#include "model/parts/head.h"
 
 enum { DOCS = 5, LONGEST = 48, NEW = 12 };
 

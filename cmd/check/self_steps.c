@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 #include "cmd/check/self.h"
-#include "optim/step.h"
+#include "optim/step/step.h"
 
 enum { STEPS = 3, DOCS = 8, LONGEST = 40 };
 

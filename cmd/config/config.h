@@ -22,7 +22,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "base/yaml.h"
+#include "base/text/yaml.h"
 
 enum ax_config_note_kind {
     AX_NOTE_RENAMED,      /* uses an old name */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/yaml_tree.h"
+#include "base/text/yaml_tree.h"
 #include "cmd/config/build.h"
 
 /* A renamed key found in the document: concrete paths of it and of the current key. */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/words.h"
+#include "base/text/words.h"
 #include "cmd/config/build.h"
 
 #define MAX_WORD 64

@@ -4,9 +4,9 @@
 #ifndef AX_CMD_CONVERT_CALIBRATE_H
 #define AX_CMD_CONVERT_CALIBRATE_H
 
-#include "data/pipeline/sequence.h"
+#include "data/records/pipeline/sequence.h"
 #include "model/layer.h"
-#include "model/score.h"
+#include "model/generate/score.h"
 
 /* Sequences of tokens: cmd/train/calibration_rows.h reads them. */
 struct ax_calibration_row {

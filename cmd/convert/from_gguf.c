@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 #include "ckpt/hf/hf.h"
-#include "data/gguf/json.h"
-#include "base/unicode.h"
+#include "data/text/gguf/json.h"
+#include "base/text/unicode.h"
 
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for tokenizer_config.json");

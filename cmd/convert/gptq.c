@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
-#include "kernels/quant_block.h"
+#include "kernels/quant/quant_block.h"
 
 #define PANEL 192 /* columns of XᵀX at a time */
 #define TILE  64  /* of the factorization */

@@ -9,8 +9,8 @@
 #include "ckpt/gguf/names.h"
 #include "ckpt/gguf/write.h"
 #include "ckpt/hf/peft.h"
-#include "model/adapter/match.h"
-#include "model/gguf_describe.h"
+#include "model/lora/match.h"
+#include "model/arch/gguf_describe.h"
 
 struct piece {
     char name[112];

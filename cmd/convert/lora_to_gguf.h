@@ -3,7 +3,7 @@
 #define AX_CMD_CONVERT_LORA_TO_GGUF_H
 
 #include "cmd/convert/to_gguf.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 /* c->src is the PEFT folder; `base` decides names and the order of rows. The types are F32, F16 and
  * BF16 (NULL: as stored). llama.cpp adds alpha / rank · B·A; where a module's scale is another one

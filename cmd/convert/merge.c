@@ -9,10 +9,10 @@
 #include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/convert/merge_probe.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/tokenizer/tokenizer.h"
 #include "model/adapter/load.h"
-#include "model/adapter/merge.h"
-#include "model/classifier.h"
+#include "model/lora/merge.h"
+#include "model/arch/classifier.h"
 
 #define EXACT       1e-4 /* tolerance relative to the largest logit, for float32 weights */
 #define HALF_ROUNDS 0.05 /* the same for 16-bit weights, because they are rounded */

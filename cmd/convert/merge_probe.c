@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/adapter/load.h"
-#include "model/head.h"
+#include "model/parts/head.h"
 #include "model/pass.h"
 
 enum { DOCS = 2, LENGTH = 24, TOKENS = DOCS * LENGTH };

@@ -4,7 +4,7 @@
 
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 struct ax_merge_probe {
     const struct ax_arch *arch;

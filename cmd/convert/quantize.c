@@ -10,7 +10,7 @@
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/quantize_tensors.h"
 #include "kernels/cpu/isa.h"
-#include "model/classifier.h"
+#include "model/arch/classifier.h"
 
 struct work;
 

@@ -4,7 +4,7 @@
 
 #include "ckpt/tensors/entry.h"
 #include "kernels/queue.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 
 /* Memory that one matrix after the other has, as taking new pages each time costs as much as rounding. */
 struct ax_quantize_room {

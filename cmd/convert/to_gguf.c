@@ -10,9 +10,9 @@
 #include "ckpt/gguf/outputs.h"
 #include "ckpt/hf/hf.h"
 #include "cmd/config/build.h"
-#include "data/gguf/tokens.h"
-#include "model/classifier.h"
-#include "model/gguf_describe.h"
+#include "data/text/gguf/tokens.h"
+#include "model/arch/classifier.h"
+#include "model/arch/gguf_describe.h"
 
 struct to_gguf {
     struct ax_to_gguf *c;

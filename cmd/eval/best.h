@@ -4,7 +4,7 @@
 #ifndef AX_CMD_EVAL_BEST_H
 #define AX_CMD_EVAL_BEST_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/score/best_of.h"
 
 struct ax_eval;

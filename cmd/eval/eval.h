@@ -17,7 +17,7 @@
 #include "cmd/ranks.h"
 #include "cmd/model/stop_tokens.h"
 #include "data/reward/final_answer.h"
-#include "optim/evaluate.h"
+#include "optim/evaluate/evaluate.h"
 
 /* The generated answer to an example. */
 struct ax_eval_answer {

@@ -11,7 +11,7 @@
 #include "base/term.h"
 #include "cmd/eval/eval.h"
 #include "data/reward/pass_at_k.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 
 /* Sequences passed to the generator per call: far more than its lanes. */
 #define CHUNK 1024

@@ -3,10 +3,10 @@
 #ifndef AX_CMD_EVAL_PASS_H
 #define AX_CMD_EVAL_PASS_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/args.h"
 #include "model/model.h"
-#include "model/sample.h"
+#include "model/core/sample.h"
 
 #define AX_EVAL_MAX_PASS    8
 #define AX_EVAL_MAX_SAMPLES 1024

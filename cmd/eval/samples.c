@@ -5,8 +5,8 @@
 #include "base/io.h"
 #include "cmd/eval/eval.h"
 #include "cmd/score/steps.h"
-#include "data/format/format.h"
-#include "data/rows/rows.h"
+#include "data/records/format/format.h"
+#include "data/records/rows/rows.h"
 
 /* ---- prompts ---- */
 

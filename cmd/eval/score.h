@@ -9,7 +9,7 @@
 #include "cmd/eval/eval.h"
 #include "cmd/eval/score_metrics.h"
 #include "cmd/score/records.h"
-#include "data/rows/rows.h"
+#include "data/records/rows/rows.h"
 
 struct ax_score {
     const struct ax_eval *e; /* its options */

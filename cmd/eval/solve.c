@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/term.h"
 #include "cmd/eval/eval.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 
 /* Groups examples of similar length: a batch costs as much as its longest prompt. */
 static int by_prompt(const void *x, const void *y) {

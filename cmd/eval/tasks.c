@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
 #include "cmd/tasks/report.h"
 

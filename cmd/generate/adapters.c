@@ -6,7 +6,7 @@
 #include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
 #include "model/adapter/load.h"
-#include "model/classifier.h"
+#include "model/arch/classifier.h"
 
 /* Splits "NAME=DIR"; "DIR" alone is named by its last part. */
 static enum ax_status split(const char *text, char **name, const char **path) {

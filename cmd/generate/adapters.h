@@ -4,7 +4,7 @@
 
 #include "cmd/args.h"
 #include "model/adapter/bank.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 #define AX_BASE_NAME "base" /* the model without an adapter */
 

@@ -8,7 +8,7 @@
 #include "cmd/model/base_model.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
-#include "model/classifier.h"
+#include "model/arch/classifier.h"
 
 void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
     *a = (struct ax_text_args){.max_new_tokens = -1,

@@ -12,7 +12,7 @@
 #include "cmd/generate/text_side.h"
 #include "cmd/generate/text_stream.h"
 #include "cmd/ranks.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 
 /* Options shared by these commands. Numbers that were not given are negative: then the model's
  * generation_config.json applies, else the default. */

@@ -3,8 +3,8 @@
 #define AX_CMD_GENERATE_TEXT_SIDE_H
 
 #include "cmd/model/stop_tokens.h"
-#include "data/template/template.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/template/template.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 struct ax_text_side {
     char *folder;

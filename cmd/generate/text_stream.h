@@ -3,7 +3,7 @@
 #define AX_CMD_GENERATE_TEXT_STREAM_H
 
 #include "cmd/args.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 struct ax_text_stream {
     struct ax_decode_stream *decode;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cmd/init/init.h"
-#include "data/rows/rows.h"
+#include "data/records/rows/rows.h"
 
 #define LOOK_AT 64 /* records to inspect */
 

@@ -1,9 +1,9 @@
-/* Searches for what fits: dry runs of steps (optim/plan.h), best option first. */
+/* Searches for what fits: dry runs of steps (optim/plan/plan.h), best option first. */
 #include "base/clock.h"
 #include "cmd/init/init.h"
 #include "kernels/cpu/isa.h"
-#include "model/classifier.h"
-#include "optim/train.h"
+#include "model/arch/classifier.h"
+#include "optim/train/train.h"
 
 #define RESERVE 1.05 /* this many times the plan must be free */
 #define DOCS    200  /* upper limit of documents per packed sequence: sample_packing_bin_size */
@@ -20,7 +20,7 @@ struct search {
     const struct ax_init_problem *p;
 };
 
-/* Bytes needed, as training will count them (optim/train.h) with the written file. */
+/* Bytes needed, as training will count them (optim/train/train.h) with the written file. */
 static enum ax_status needed(struct search *s, enum ax_init_method method, enum ax_recompute mode,
                              int64_t micro, uint64_t *bytes) {
     struct ax_peft_config lora = {

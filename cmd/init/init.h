@@ -6,10 +6,10 @@
 #define AX_CMD_INIT_INIT_H
 
 #include "cmd/config/config.h"
-#include "data/format/recognize.h"
-#include "model/arch.h"
-#include "optim/objective.h"
-#include "model/stash.h"
+#include "data/records/format/recognize.h"
+#include "model/arch/arch.h"
+#include "optim/losses/objective.h"
+#include "model/core/stash.h"
 
 /* ---- type of the records ---- */
 

@@ -7,7 +7,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/io.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hub/hub.h"

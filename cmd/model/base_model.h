@@ -3,7 +3,7 @@
 #define AX_CMD_MODEL_BASE_MODEL_H
 
 #include "base/lock.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 enum ax_base_model_kind {
     AX_BASE_MODEL_FOLDER, /* a Hugging Face folder */

@@ -1,7 +1,7 @@
 #include "cmd/model/stop_tokens.h"
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hf/config.h"
 
 #define MAX_CONFIG ((size_t)16 << 20)

@@ -2,7 +2,7 @@
 #include "cmd/plan/plan.h"
 #include "base/mem.h"
 #include "kernels/backend.h"
-#include "optim/peak.h"
+#include "optim/plan/peak.h"
 
 static int data_ranks_of(const struct ax_mesh_sizes *s) {
     return (s->dp_replicate > 1 ? s->dp_replicate : 1) * (s->dp_shard > 1 ? s->dp_shard : 1);

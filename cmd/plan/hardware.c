@@ -7,8 +7,8 @@
 #include "base/io_path.h"
 #include "base/mem.h"
 #include "cmd/plan/tsv.h"
-#include "optim/bandwidth.h"
-#include "optim/peak.h"
+#include "optim/plan/bandwidth.h"
+#include "optim/plan/peak.h"
 
 /* ---- a file ---- */
 

@@ -2,10 +2,10 @@
 #ifndef AX_CMD_PLAN_HARDWARE_H
 #define AX_CMD_PLAN_HARDWARE_H
 
-#include "optim/hardware.h"
+#include "optim/plan/hardware.h"
 #include "parallel/runtime.h"
 
-/* A name of optim/hardware.h, or FILE.tsv[:NAME] with the columns name, bf16_fp16_dense_tflops,
+/* A name of optim/plan/hardware.h, or FILE.tsv[:NAME] with the columns name, bf16_fp16_dense_tflops,
  * fp8_dense_tflops (may be empty), memory_gib, hbm_gb_s, nvlink_gb_s_per_direction_per_gpu (0: PCIe),
  * internode_gbit_s_per_gpu, and perhaps gpus_per_node (default 8) and host_gb_s (default 31, PCIe 4.0).
  * AX_ERR_CONFIG names what is missing. */

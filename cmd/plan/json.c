@@ -1,7 +1,7 @@
 /* {"model", "mesh": {…, "stages"}, "parameters", "tokens_per_step", "recompute", "memory", "run", "time", "plans": […]}. */
 #include <stdio.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/plan/plan.h"
 
 static json_t *plan_json(const struct ax_plan *p, enum ax_recompute mode) {

@@ -6,9 +6,9 @@
 #ifndef AX_CMD_PLAN_PLAN_H
 #define AX_CMD_PLAN_PLAN_H
 
-#include "base/json.h"
-#include "optim/plan_time.h"
-#include "optim/train.h"
+#include "base/text/json.h"
+#include "optim/plan/plan_time.h"
+#include "optim/train/train.h"
 
 /* What is planned. */
 struct ax_plan_request {

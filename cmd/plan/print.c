@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "cmd/mesh_sizes.h"
 #include "cmd/plan/plan.h"
-#include "model/classifier.h"
+#include "model/arch/classifier.h"
 
 #define NAMED 5 /* blocks in the memory line */
 

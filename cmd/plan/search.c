@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "cmd/mesh_sizes.h"
-#include "optim/choose.h"
+#include "optim/plan/choose.h"
 
 #define SHORTLIST 8
 /* Of a sequence on a rank of cp: attention and products of fewer tokens are slow. */

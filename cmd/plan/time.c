@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "cmd/plan/plan.h"
-#include "optim/plan_trace.h"
+#include "optim/plan/plan_trace.h"
 
 /* The step of one mode, and its timeline if there is to be one. */
 static enum ax_status run_mode(struct ax_plan_figures *f, const struct ax_plan_request *r,

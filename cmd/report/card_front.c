@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/yaml.h"
+#include "base/text/yaml.h"
 #include "ckpt/hub/hub.h"
 
 #define MAX_CARD ((size_t)1 << 20)

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/report/timeline.h"
 
 #define AX_REPORT_MAX_RUNS     12

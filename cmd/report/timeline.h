@@ -2,7 +2,7 @@
 #ifndef AX_CMD_REPORT_TIMELINE_H
 #define AX_CMD_REPORT_TIMELINE_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 enum ax_lane_kind {
     AX_LANE_OPS,       /* ops compute */

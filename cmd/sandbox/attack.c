@@ -6,7 +6,7 @@
 
 #include "cmd/sandbox/forms.h"
 #include "cmd/sandbox/sandbox.h"
-#include "data/sandbox/reward.h"
+#include "data/reward/sandbox/reward.h"
 
 __asm__(".pushsection .rodata\n"
         ".global ax_sandbox_attacks, ax_sandbox_cheats\n"

@@ -6,7 +6,7 @@
 #include "cmd/bench/bench.h"
 #include "cmd/sandbox/forms.h"
 #include "cmd/sandbox/sandbox.h"
-#include "data/sandbox/reward.h"
+#include "data/reward/sandbox/reward.h"
 
 static const char trivial[] = "print(1)\n";
 

@@ -3,7 +3,7 @@
 #define AX_CMD_SANDBOX_SANDBOX_H
 
 #include "cmd/args.h"
-#include "data/sandbox/sandbox.h"
+#include "data/reward/sandbox/sandbox.h"
 
 struct ax_sandbox_command {
     const char *wasmtime, *python;

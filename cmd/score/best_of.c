@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cmd/score/steps.h"
-#include "data/format/format.h"
+#include "data/records/format/format.h"
 
 /* ---- options ---- */
 

@@ -6,7 +6,7 @@
 #define AX_CMD_SCORE_RECORDS_H
 
 #include "cmd/score/text_scorer.h"
-#include "data/format/format.h"
+#include "data/records/format/format.h"
 
 struct ax_score_row {
     struct ax_origin origin;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/format/format.h"
+#include "data/records/format/format.h"
 
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for an answer");

@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "cmd/model/base_model.h"
 #include "model/adapter/load.h"
-#include "model/classify.h"
+#include "model/generate/classify.h"
 
 /* Per pass if the documents are short. */
 #define PASS_TOKENS 2048

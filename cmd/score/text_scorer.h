@@ -11,10 +11,10 @@
 #include "cmd/generate/adapters.h"
 #include "cmd/generate/text_side.h"
 #include "cmd/ranks.h"
-#include "data/format/example.h"
-#include "model/arch.h"
-#include "data/pipeline/sequence.h"
-#include "model/classifier.h"
+#include "data/records/format/example.h"
+#include "model/arch/arch.h"
+#include "data/records/pipeline/sequence.h"
+#include "model/arch/classifier.h"
 
 struct ax_text_scorer_options {
     /* A model folder or a hub id; without `adapters` also a PEFT folder, which names its base. */

@@ -5,7 +5,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "data/rows/hub_dataset.h"
+#include "data/records/rows/hub_dataset.h"
 
 /* ---- reading ---- */
 

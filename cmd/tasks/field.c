@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "cmd/tasks/task.h"
-#include "data/jinja/literal.h"
+#include "data/text/jinja/literal.h"
 
 bool ax_task_field_given(const struct ax_task_field *f) {
     return f->text || f->constant;

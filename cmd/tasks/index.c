@@ -8,7 +8,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "base/words.h"
+#include "base/text/words.h"
 #include "cmd/tasks/read.h"
 
 #define MAX_FILES 200000

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/jinja/unicode.h"
-#include "base/json.h"
+#include "data/text/jinja/unicode.h"
+#include "base/text/json.h"
 
 /* ---- texts ---- */
 

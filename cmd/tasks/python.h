@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "base/regex.h"
+#include "base/text/regex.h"
 
 /* ---- texts (UTF-8) ---- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/words.h"
+#include "base/text/words.h"
 
 #define MAX_BYTES ((size_t)4 << 20)
 

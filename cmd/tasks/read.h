@@ -3,8 +3,8 @@
 #ifndef AX_CMD_TASKS_READ_H
 #define AX_CMD_TASKS_READ_H
 
-#include "base/regex.h"
-#include "base/yaml.h"
+#include "base/text/regex.h"
+#include "base/text/yaml.h"
 
 #define AX_TASK_MAX_FILES     16
 #define AX_TASK_MAX_OVERRIDES 24

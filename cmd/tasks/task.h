@@ -23,9 +23,9 @@
 
 #include <jansson.h>
 
-#include "base/regex.h"
+#include "base/text/regex.h"
 #include "cmd/tasks/read.h"
-#include "data/template/template.h"
+#include "data/text/template/template.h"
 
 enum ax_task_output {
     AX_TASK_MULTIPLE_CHOICE,

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/sample.h"
+#include "model/core/sample.h"
 #include "cmd/tasks/task.h"
 
 /* ---- filters ---- */

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "cmd/tasks/python.h"
-#include "data/jinja/unicode.h"
+#include "data/text/jinja/unicode.h"
 
 #define BLEU_ORDER 4
 #define CHAR_ORDER 6

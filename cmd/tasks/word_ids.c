@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "cmd/tasks/translation.h"
-#include "data/jinja/unicode.h"
+#include "data/text/jinja/unicode.h"
 
 struct word {
     const char *s;

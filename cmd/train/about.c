@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/unicode.h"
+#include "base/text/unicode.h"
 #include "cmd/config/build.h"
 #include "cmd/train/env.h"
 #include "cmd/train/setup.h"

@@ -10,7 +10,7 @@
 #include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/train/setup.h"
-#include "model/families/family.h"
+#include "model/arch/family.h"
 #include "model/model.h"
 
 /* ---- the frozen base ---- */

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/train/setup.h"
-#include "data/rows/parquet.h"
+#include "data/records/rows/parquet.h"
 
 /* A name within "…" within '…'. */
 static enum ax_status put_name(struct ax_buf *b, const char *name) {

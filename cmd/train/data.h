@@ -7,9 +7,9 @@
 #define AX_CMD_TRAIN_DATA_H
 
 #include "cmd/train/method.h"
-#include "data/pipeline/prepared.h"
-#include "data/pipeline/loader.h"
-#include "data/pipeline/stream.h"
+#include "data/records/pipeline/prepared.h"
+#include "data/records/pipeline/loader.h"
+#include "data/records/pipeline/stream.h"
 
 /* ---- tokenizer ---- */
 

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "cmd/train/data.h"
-#include "data/rows/hub_dataset.h"
+#include "data/records/rows/hub_dataset.h"
 
 /* ---- memory owned by the entry ---- */
 

@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "ckpt/gguf/gguf.h"
 #include "cmd/train/data.h"
-#include "data/template/mistral.h"
+#include "data/text/template/mistral.h"
 
 #define FALLBACK "tokenizer_default_fallback_"
 

@@ -4,11 +4,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/io.h"
 #include "cmd/model/base_model.h"
 #include "cmd/train/data.h"
-#include "data/tokenizer/mistral_files.h"
+#include "data/text/vocab/mistral_files.h"
 
 #define MAX_FILE ((size_t)1 << 30)
 

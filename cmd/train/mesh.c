@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 
 static const struct {

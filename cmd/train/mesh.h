@@ -3,7 +3,7 @@
 #define AX_CMD_TRAIN_MESH_H
 
 #include "cmd/config/config.h"
-#include "parallel/unit.h"
+#include "parallel/units/unit.h"
 
 /* Sizes for `world` ranks; dp_shard is what the other keys leave, unless dp_shard_size says otherwise.
  * world 0, for plans: as many ranks as the keys name, with dp_shard 1 if it is left. AX_ERR_CONFIG

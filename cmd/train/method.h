@@ -4,12 +4,12 @@
 #define AX_CMD_TRAIN_METHOD_H
 
 #include "cmd/config/config.h"
-#include "model/classifier.h"
-#include "optim/distill.h"
-#include "optim/kto.h"
-#include "optim/policy.h"
-#include "optim/preference.h"
-#include "optim/reward.h"
+#include "model/arch/classifier.h"
+#include "optim/losses/distill.h"
+#include "optim/losses/kto.h"
+#include "optim/losses/policy.h"
+#include "optim/losses/preference.h"
+#include "optim/losses/reward.h"
 
 struct ax_setup_method {
     struct ax_objective objective; /* borrows the others: a method stays where it is read */

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "cmd/config/config.h"
-#include "data/template/template.h"
-#include "optim/lr_schedule.h"
-#include "optim/optimizer.h"
+#include "data/text/template/template.h"
+#include "optim/optimizers/lr_schedule.h"
+#include "optim/optimizers/optimizer.h"
 
 #define ADAMW   "AdamW with moments in float32, see moment_dtype and master_dtype"
 #define EIGHT   "AdamW with moments in blocks of 256 8-bit codes, in tensors of any size"

@@ -6,9 +6,9 @@
 #include "cmd/model/base_model.h"
 #include "cmd/train/mesh.h"
 #include "cmd/train/setup.h"
-#include "cmd/train/tracker.h"
+#include "cmd/tracker/tracker.h"
 #include "kernels/backend.h"
-#include "parallel/team.h"
+#include "parallel/fabric/team.h"
 
 #define PAD 8 /* micro-batches are padded to a multiple of this, for full tiles in GEMMs */
 

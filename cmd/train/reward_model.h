@@ -1,12 +1,12 @@
 /* A reward function that is a model: a folder or hub id of a reward model, or of a process reward model
  * ("DIR:product"). It reads answers exactly as `axtrain eval --task reward|prm` does, with a tokenizer
- * and chat template of its own; its model is in the run's runtime (optim/reward_model.h). */
+ * and chat template of its own; its model is in the run's runtime (optim/rollout/reward_model.h). */
 #ifndef AX_CMD_TRAIN_REWARD_MODEL_H
 #define AX_CMD_TRAIN_REWARD_MODEL_H
 
 #include "cmd/score/best_of.h"
 #include "data/reward/rewards.h"
-#include "optim/reward_model.h"
+#include "optim/rollout/reward_model.h"
 
 struct ax_setup_reward_model_options {
     const char *name;                  /* as the user writes it */

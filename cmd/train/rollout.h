@@ -1,12 +1,12 @@
-/* What a run samples, and what its answers are worth: the keys of optim/rollout.h. */
+/* What a run samples, and what its answers are worth: the keys of optim/rollout/rollout.h. */
 #ifndef AX_CMD_TRAIN_ROLLOUT_H
 #define AX_CMD_TRAIN_ROLLOUT_H
 
 #include "cmd/model/stop_tokens.h"
 #include "cmd/train/data.h"
 #include "cmd/train/reward_model.h"
-#include "optim/train.h"
-#include "optim/value.h"
+#include "optim/train/train.h"
+#include "optim/losses/value.h"
 
 /* Must not move while it is open. */
 struct ax_setup_rollout {

@@ -1,10 +1,10 @@
-/* generate_samples: the first evaluation rows become the prompts of optim/samples.h. */
+/* generate_samples: the first evaluation rows become the prompts of optim/metrics/samples.h. */
 #ifndef AX_CMD_TRAIN_SAMPLES_H
 #define AX_CMD_TRAIN_SAMPLES_H
 
 #include "cmd/train/data.h"
 #include "cmd/model/stop_tokens.h"
-#include "optim/samples.h"
+#include "optim/metrics/samples.h"
 
 #define AX_MAX_SAMPLES 64
 

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "cmd/model/base_model.h"
-#include "optim/choose.h"
+#include "optim/plan/choose.h"
 
 /* ---- the model ---- */
 

@@ -12,7 +12,7 @@
 #include "cmd/train/data.h"
 #include "cmd/train/rollout.h"
 #include "cmd/train/samples.h"
-#include "optim/train.h"
+#include "optim/train/train.h"
 
 #define AX_TRAIN_MAX_TEXTS 6
 

@@ -3,7 +3,7 @@
 #define AX_CMD_TRAIN_STEP_ARGS_H
 
 #include "cmd/args.h"
-#include "optim/step.h"
+#include "optim/step/step.h"
 
 struct ax_step_args {
     const char *dtype, *optimizer, *masters, *moments, *recompute; /* as given */

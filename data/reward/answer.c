@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 const char *const ax_reward_failure_names[AX_REWARD_FAILURE_COUNT] = {
     [AX_REWARD_FINE] = "fine",

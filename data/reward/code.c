@@ -4,7 +4,7 @@
 
 #include "data/reward/extract.h"
 #include "data/reward/function.h"
-#include "data/sandbox/reward.h"
+#include "data/reward/sandbox/reward.h"
 
 enum { MAX_TESTS = AX_SANDBOX_MAX_PARTS - 1 };
 

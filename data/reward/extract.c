@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 struct ax_reward_text ax_reward_strip(const char *s, size_t n) {
     while (n > 0 && isspace((unsigned char)s[n - 1]))

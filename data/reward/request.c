@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/unicode.h"
+#include "base/text/unicode.h"
 
 static int append(const char *data, size_t n, void *to) {
     return ax_buf_append(to, data, n) == AX_OK ? 0 : -1;

@@ -10,10 +10,10 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text/words.h"
 #include "data/reward/function.h"
 #include "data/reward/request.h"
-#include "data/sandbox/sandbox.h"
+#include "data/reward/sandbox/sandbox.h"
 
 struct ax_rewards {
     struct ax_reward_fn *functions; /* [n] */

@@ -12,7 +12,7 @@
 #ifndef AX_DATA_REWARD_REWARDS_H
 #define AX_DATA_REWARD_REWARDS_H
 
-#include "data/sandbox/run.h"
+#include "data/reward/sandbox/run.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/regex.h"
-#include "base/unicode.h"
+#include "base/text/regex.h"
+#include "base/text/unicode.h"
 #include "data/reward/extract.h"
 #include "data/reward/function.h"
 

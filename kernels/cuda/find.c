@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "kernels/cuda/blas.h"
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/gemm/blas.h"
+#include "kernels/cuda/attention/cudnn.h"
 #include "kernels/cuda/nccl.h"
 
 #ifndef AX_CUDA_ARCHS /* the Makefile's CUDA_ARCHS */

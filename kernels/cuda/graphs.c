@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "kernels/cuda/state.h"

@@ -2,8 +2,8 @@
 #ifndef AX_KERNELS_CUDA_STATE_H
 #define AX_KERNELS_CUDA_STATE_H
 
-#include "kernels/cuda/blas.h"
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/gemm/blas.h"
+#include "kernels/cuda/attention/cudnn.h"
 
 struct ax_cuda_state {
     struct ax_blas *blas;

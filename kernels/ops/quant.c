@@ -1,7 +1,7 @@
 /* Number formats: packing, unpacking, and training as if packed. */
 #include "kernels/ops/family.h"
 #include "kernels/panels.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 
 struct quant_options {
     enum ax_quant kind; /* `inner` is the block, */

@@ -1,7 +1,7 @@
 /* The update: begin_step, sumsq, clip, adamw, adamw_8bit, sgd, lion. */
 #include <math.h>
 
-#include "kernels/dynamic_map.h"
+#include "kernels/quant/dynamic_map.h"
 #include "kernels/ref/update.h"
 
 enum ax_status ax_ref_begin_step(struct ax_queue *q, const struct ax_begin_step *a, void *work) {

@@ -2,9 +2,9 @@
  * float, so that codes and scales are the same in every backend. */
 #include "base/mem.h"
 #include "kernels/panels.h"
-#include "kernels/quant_block.h"
+#include "kernels/quant/quant_block.h"
 #include "kernels/ref/ref.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 
 static float load(const struct ax_tensor *t, int64_t i) {
     return (float)ax_load(t->dtype, t->data, i);

@@ -1,8 +1,8 @@
-/* Adds the parameters of adapters while a model is built (model/builder.h). */
+/* Adds the parameters of adapters while a model is built (model/core/builder.h). */
 #ifndef AX_MODEL_ADAPTER_ATTACH_H
 #define AX_MODEL_ADAPTER_ATTACH_H
 
-#include "model/builder.h"
+#include "model/core/builder.h"
 
 /* Sets the storage of a layer's linears as the builder says, and attaches adapters to those that
  * the config targets, and to its experts. */

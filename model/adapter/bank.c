@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "model/adapter/load.h"
-#include "model/adapter/match.h"
+#include "model/lora/match.h"
 #include "model/core/model.h"
 
 /* ---- while a model is created ---- */

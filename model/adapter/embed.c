@@ -5,11 +5,11 @@
  * A is split like the vocabulary, so every result is partial over tp.
  *
  * Head: the adapter of a linear, in chunks of tokens. */
-#include "model/adapter/adapter.h"
+#include "model/lora/adapter.h"
 
 #include "model/adapter/embed.h"
-#include "model/norm.h"
-#include "model/tensor_parallel.h"
+#include "model/core/norm.h"
+#include "model/parallel/tensor_parallel.h"
 
 static struct ax_tensor take(const struct ax_pass *p, const char *name, enum ax_dtype dtype,
                              int64_t rows, int64_t cols) {

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "model/adapter/attach.h"
-#include "model/adapter/match.h"
+#include "model/lora/match.h"
 #include "model/core/model.h"
 
 /* The module that a parameter is of, as the adapter's config names it. */

@@ -8,12 +8,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/mem.h"
 #include "kernels/transfer.h"
 #include "model/adapter/pissa.h"
 #include "model/core/model.h"
-#include "model/adapter/low_rank.h"
+#include "model/lora/low_rank.h"
 
 static bool is_a(const struct ax_param *p) {
     return strstr(p->name, ".lora_A.") != NULL;

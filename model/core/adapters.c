@@ -1,6 +1,6 @@
 #include "model/core/adapters.h"
 
-#include "model/adapter/match.h"
+#include "model/lora/match.h"
 
 const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k) {
     if (m->bank)

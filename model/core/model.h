@@ -4,14 +4,14 @@
 #define AX_MODEL_CORE_MODEL_H
 
 #include "ckpt/hf/hf.h"
-#include "model/arch.h"
-#include "model/batch.h"
-#include "model/context_parallel.h"
-#include "model/linear.h"
-#include "model/adapter/experts.h"
-#include "model/stash.h"
-#include "parallel/chunks.h"
-#include "parallel/expert.h"
+#include "model/arch/arch.h"
+#include "model/core/batch.h"
+#include "model/parallel/context_parallel.h"
+#include "model/core/linear.h"
+#include "model/lora/experts.h"
+#include "model/core/stash.h"
+#include "parallel/schedule/chunks.h"
+#include "parallel/units/expert.h"
 
 /* Grouped-query attention: see attention.c. */
 struct ax_attention_part {
@@ -93,9 +93,9 @@ struct ax_model_options {
     int64_t unquantized_first, unquantized_last; /* … but not those of so many layers */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
     bool count_loads;                     /* of experts in training passes: expert_loads */
-    double expert_room;                   /* of parallel/expert.h; 0 = AX_EXPERT_ROOM */
+    double expert_room;                   /* of parallel/units/expert.h; 0 = AX_EXPERT_ROOM */
     bool expert_overlap;                  /* rows of experts travel in two parts, behind products */
-    int chunks; /* of units, per pipeline stage (parallel/chunks.h); 0 = 1 */
+    int chunks; /* of units, per pipeline stage (parallel/schedule/chunks.h); 0 = 1 */
     const double
         *unit_times; /* that stages are balanced by (split.h), or NULL. Borrowed by create */
     bool one_layer; /* all layers have the memory of one: the caller loads each (ax_model_load_unit)
@@ -168,7 +168,7 @@ enum ax_status ax_model_make_panels(struct ax_model *m);
 
 /* ---- the weights that a unit's passes read: view.c ---- */
 
-/* Those of the unit, and a tied head's matrix (parallel/unit.h). Gather is start and arrive; with
+/* Those of the unit, and a tied head's matrix (parallel/units/unit.h). Gather is start and arrive; with
  * `codes` it is for training passes alone. */
 enum ax_status ax_model_start_gather(const struct ax_model *m, int unit, bool codes);
 enum ax_status ax_model_arrive(const struct ax_model *m, int unit);

@@ -2,10 +2,10 @@
 #ifndef AX_MODEL_CORE_PASS_H
 #define AX_MODEL_CORE_PASS_H
 
-#include "model/kvcache.h"
-#include "model/later.h"
+#include "model/core/kvcache.h"
+#include "model/core/later.h"
 #include "model/core/model.h"
-#include "model/truncation.h"
+#include "model/core/truncation.h"
 
 /* The activations of one micro-batch: its stack, a frame per unit, the residual stream between
  * units, and the residual stream's gradient during backward. */

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/families/family.h"
-#include "model/part.h"
+#include "model/arch/family.h"
+#include "model/arch/part.h"
 
 #define MAX_DIM (1LL << 24)
 

@@ -3,7 +3,7 @@
  * and logits; Gemma 3 norms q and k instead, and its sliding layers have a rope base of their own. */
 #include <math.h>
 
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 static enum ax_status cap(struct ax_json c, const char *key, double usual, double *out) {
     const struct ax_json v = ax_json_get(c, key);

@@ -1,6 +1,6 @@
 /* GLM-4-0414 (Zhipu AI 2025): Llama with norms before and after both parts, gate and up in one matrix,
  * and rope on neighboring pairs of half of each head. */
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 /* Half of each head is rotated if the config does not say. */
 static enum ax_status rotated_part(struct ax_arch *a, struct ax_json c) {

@@ -1,7 +1,7 @@
 /* GLM-4.5 (Zhipu AI 2025): Llama's attention with rope on a part of each head, and DeepSeek-V3's
  * mixture of experts. */
-#include "model/families/family.h"
-#include "model/part.h"
+#include "model/arch/family.h"
+#include "model/arch/part.h"
 
 /* Half of a head is rotated unless the config says otherwise. */
 static enum ax_status rope(struct ax_arch *a, struct ax_json c) {

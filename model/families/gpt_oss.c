@@ -1,8 +1,8 @@
 /* gpt-oss (OpenAI 2025): a mixture of experts with biases everywhere, attention sinks, windows in
  * every other layer, a clamped gate, and experts stacked in one tensor, published in MXFP4
  * (ckpt/hf/mxfp4.h). */
-#include "model/families/family.h"
-#include "model/part.h"
+#include "model/arch/family.h"
+#include "model/arch/part.h"
 
 static const struct ax_moe_names names = {
     .router = "model.layers.%d.mlp.router.weight",

@@ -1,6 +1,6 @@
 /* Granite 3 (IBM 2024): Llama with factors on the embedding, on what a branch adds and on the logits,
  * and a scale of scores of its own. */
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 static enum ax_status positive(struct ax_json c, const char *key, double *out) {
     const struct ax_json v = ax_json_get(c, key);

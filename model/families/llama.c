@@ -1,5 +1,5 @@
 /* Llama 1, 2, 3.x and other models in their format (SmolLM2, TinyLlama, …). */
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     bool attention_bias;

@@ -1,5 +1,5 @@
 /* Mistral: Llama with a sliding window in every layer if the config gives one. */
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     /* absent means 4096, null means none: transformers reads it so, and 0.1 files rely on it */

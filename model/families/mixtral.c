@@ -1,6 +1,6 @@
 /* Mixtral: Mistral with a mixture of experts in every layer. */
-#include "model/families/family.h"
-#include "model/part.h"
+#include "model/arch/family.h"
+#include "model/arch/part.h"
 
 #define MAX_EXPERTS 4096
 

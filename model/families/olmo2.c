@@ -1,6 +1,6 @@
 /* OLMo 2 (Walsh et al. 2024): Llama with norms on the outputs of a layer's parts instead of their
  * inputs, and on all of q and of k. */
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     bool attention_bias;

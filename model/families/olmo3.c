@@ -1,5 +1,5 @@
 /* OLMo 3 (Ai2 2025): OLMo 2 with a window in all but every fourth layer; only the others' rope is scaled. */
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 #define THETA 5e5
 

@@ -1,6 +1,6 @@
 /* Phi-3 and Phi-4 (Microsoft 2024): Llama with q, k and v in one matrix, gate and up in another, and
  * in long-context models with longrope. */
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 /* Dropout of embeddings and branches in training; published models have none. */
 static enum ax_status refuse_dropout(struct ax_json c, const char *key) {

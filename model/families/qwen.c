@@ -1,8 +1,8 @@
 /* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and their mixtures of experts in most
  * layers; that of Qwen2 has a shared expert with a gate. With use_sliding_window some layers have a window:
  * those in layer_types, else the family's. */
-#include "model/families/family.h"
-#include "model/part.h"
+#include "model/arch/family.h"
+#include "model/arch/part.h"
 
 /* Whether layer i slides if layer_types does not say; `border` is max_window_layers. */
 static bool from_border(int64_t i, int64_t border) {

@@ -1,5 +1,5 @@
 /* SmolLM3 (Hugging Face 2025): Llama with tied embeddings, and without rope in some layers. */
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 /* no_rope_layers: one number per layer, 0 for one without rope, despite the name; without the list
  * every no_rope_layer_interval-th layer is. */

@@ -1,7 +1,7 @@
 /* layer_types: which layers have a sliding window. */
 #include <string.h>
 
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json c, int64_t layer, bool usual,
                                bool *slides) {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ckpt/hf/wrapped.h"
-#include "model/families/family.h"
+#include "model/arch/family.h"
 
 #define LANGUAGE "model.language_"
 

@@ -1,4 +1,4 @@
-/* What base/curl.h says of libcurl, against libcurl's own header; and which file of
+/* What base/net/curl.h says of libcurl, against libcurl's own header; and which file of
  * certificates is taken; what header lines say. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/curl.h"
-#include "base/http.h"
+#include "base/net/curl.h"
+#include "base/net/http.h"
 #include "base/io.h"
 
 #define CURL_DISABLE_DEPRECATION

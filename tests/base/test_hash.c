@@ -1,5 +1,5 @@
 /* Published digests. */
-#include "base/hash.h"
+#include "base/hash/hash.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "base/crc32c.h"
+#include "base/hash/crc32c.h"
 
 /* The byte stream of xxHash's own sanity check. */
 static void fill_xxh(unsigned char *p, size_t n) {

@@ -1,5 +1,5 @@
 /* JSON: places of errors, limits, typed getters, and dumps equal to Python's. */
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

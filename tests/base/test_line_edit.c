@@ -16,7 +16,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "base/line_edit.h"
+#include "base/line/line_edit.h"
 #include "base/term.h"
 #include "tests/data/scratch.h"
 

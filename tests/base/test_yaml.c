@@ -1,5 +1,5 @@
 /* YAML: scalars as PyYAML resolves them, places, aliases and merges, refusals. */
-#include "base/yaml.h"
+#include "base/text/yaml.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Overrides of a YAML tree by key path; a failure at every allocation of parse and set. */
-#include "base/yaml.h"
+#include "base/text/yaml.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #define AX_TESTS_BENCH_SPEEDS_H
 
 #include "cmd/plan/tsv.h"
-#include "optim/plan_time.h"
+#include "optim/plan/plan_time.h"
 
 /* A row of the table, and its prediction. Pointers are into the table. */
 struct ax_plan_row {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "ckpt/hf/hf.h"
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/quant_codes.h"
+#include "kernels/quant/quant_codes.h"
 #include "tests/ckpt/folder.h"
 
 enum { ROWS = 5, COLS = 7, HIGH = 2, WIDE = 4, DOWN = 3, ACROSS = 2 };

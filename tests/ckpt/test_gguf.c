@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/crc32c.h"
-#include "base/json.h"
+#include "base/hash/crc32c.h"
+#include "base/text/json.h"
 #include "tests/ckpt/folder.h"
 #include "tests/ckpt/gguf_out.h"
 #include "tests/golden_files.h"

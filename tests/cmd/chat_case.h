@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
 

@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-#include "base/hash.h"
-#include "data/tokenizer/byte_level.h"
+#include "base/hash/hash.h"
+#include "data/text/tokenizer/byte_level.h"
 #include "tests/ckpt/gguf_out.h"
 
 enum { HIDDEN = 64, FFN = 96, HEADS = 4, KV_HEADS = 2, HEAD = 16, VOCAB = 320, LAYERS = 2 };

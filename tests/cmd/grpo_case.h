@@ -2,7 +2,7 @@
 #ifndef AX_TESTS_CMD_GRPO_CASE_H
 #define AX_TESTS_CMD_GRPO_CASE_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <sys/wait.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
 

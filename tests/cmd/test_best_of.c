@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/score/best_of.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"

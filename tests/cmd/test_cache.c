@@ -10,13 +10,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/lock.h"
 #include "ckpt/hub/hub.h"
 #include "cmd/commands.h"
 #include "cmd/convert/to_gguf.h"
 #include "cmd/model/base_model.h"
-#include "optim/reference_file.h"
+#include "optim/evaluate/reference_file.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/words_case.h"
 #include "tests/golden_files.h"

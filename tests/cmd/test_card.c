@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "base/yaml.h"
+#include "base/text/yaml.h"
 #include "cmd/report/card.h"
 #include "tests/cmd/sft_case.h"
 

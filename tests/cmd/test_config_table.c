@@ -5,8 +5,8 @@
 
 #include "base/io.h"
 #include "cmd/config/rules.h"
-#include "optim/lr_schedule.h"
-#include "optim/optimizer.h"
+#include "optim/optimizers/lr_schedule.h"
+#include "optim/optimizers/optimizer.h"
 
 /* Calls f for every row. */
 static void each_key(void (*f)(const struct ax_config_key *key)) {

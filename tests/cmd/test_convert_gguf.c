@@ -11,13 +11,13 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/to_gguf.h"
 #include "cmd/convert/merge.h"
-#include "data/tokenizer/tokenizer.h"
-#include "model/arch.h"
+#include "data/text/tokenizer/tokenizer.h"
+#include "model/arch/arch.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
 #include "tests/golden_files.h"

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/convert/from_gguf.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/tokenizer/tokenizer.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
 

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "ckpt/gguf/model.h"
 #include "cmd/help/help.h"
-#include "optim/preference.h"
+#include "optim/losses/preference.h"
 
 #define MANY 64
 

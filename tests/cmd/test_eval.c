@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hf/safetensors.h"
 #include "tests/cmd/program_case.h"
 #include "tests/golden_files.h"

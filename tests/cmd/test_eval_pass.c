@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
 #include "tests/cmd/sft_case.h"
 

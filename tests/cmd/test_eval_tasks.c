@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/cmd/task_case.h"
 #include "tests/golden_files.h"

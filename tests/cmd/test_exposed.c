@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "cmd/report/report.h"
 #include "tests/doubles/scaled_link.h"
-#include "optim/trace.h"
+#include "optim/metrics/trace.h"
 #include "tests/tiny.h"
 #include "tests/skip.h"
 

@@ -16,8 +16,8 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/commands.h"
-#include "parallel/comm_local.h"
-#include "parallel/flight.h"
+#include "parallel/fabric/comm_local.h"
+#include "parallel/fabric/flight.h"
 #include "parallel/runtime.h"
 #include "tests/cmd/command_case.h"
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/commands.h"
 #include "tests/cmd/command_case.h"
 #include "tests/data/scratch.h"

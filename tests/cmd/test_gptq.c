@@ -10,7 +10,7 @@
 
 #include "ckpt/hf/hf.h"
 #include "cmd/convert/gptq.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 #include "tests/cmd/chats_case.h"
 #include "tests/cmd/gptq_codes.h"
 #include "tests/kernels/harness.h"

@@ -10,9 +10,9 @@
 #include <sched.h>
 #include <sys/stat.h>
 
-#include "base/hash.h"
-#include "data/rows/rows.h"
-#include "data/sandbox/sandbox.h"
+#include "base/hash/hash.h"
+#include "data/records/rows/rows.h"
+#include "data/reward/sandbox/sandbox.h"
 #include "tests/cmd/grpo_case.h"
 #include "tests/golden_files.h"
 

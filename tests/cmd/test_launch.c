@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "parallel/comm_gloo.h"
-#include "parallel/net.h"
+#include "parallel/fabric/comm_gloo.h"
+#include "parallel/job/net.h"
 #include "tests/cmd/program_case.h"
 
 static char out[1 << 16];

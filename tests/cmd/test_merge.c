@@ -12,7 +12,7 @@
 #include "cmd/commands.h"
 #include "ckpt/hf/peft.h"
 #include "cmd/convert/merge.h"
-#include "model/classifier.h"
+#include "model/arch/classifier.h"
 #include "tests/ckpt/folder.h"
 #include "tests/golden_files.h"
 #include "tests/goldens/digest.h"

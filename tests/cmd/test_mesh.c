@@ -10,11 +10,11 @@
 
 #include <cmocka.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
 #include "cmd/check/mesh.h"
 #include "cmd/commands.h"
-#include "model/split.h"
+#include "model/arch/split.h"
 #include "tests/cmd/command_case.h"
 #include "tests/cmd/mesh_case.h"
 

@@ -9,7 +9,7 @@
 
 #include "cmd/commands.h"
 #include "cmd/generate/modelfile.h"
-#include "data/template/template.h"
+#include "data/text/template/template.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/command_case.h"
 #include "tests/golden_files.h"

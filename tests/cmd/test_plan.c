@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "optim/plan.h"
-#include "parallel/comm_local.h"
+#include "base/text/json.h"
+#include "optim/plan/plan.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 static void must(enum ax_status st) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/commands.h"
 #include "tests/cmd/sft_case.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/plan/hardware.h"
 #include "tests/bench/speeds.h"
 #include "tests/cmd/program_case.h"

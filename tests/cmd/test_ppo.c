@@ -10,8 +10,8 @@
 #include <sched.h>
 #include <sys/stat.h>
 
-#include "base/hash.h"
-#include "base/json.h"
+#include "base/hash/hash.h"
+#include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"

@@ -7,10 +7,10 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
-#include "base/json.h"
+#include "base/hash/hash.h"
+#include "base/text/json.h"
 #include "cmd/commands.h"
-#include "data/problems/problems.h"
+#include "data/records/problems/problems.h"
 #include "tests/cmd/command_case.h"
 #include "tests/data/scratch.h"
 

@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "ckpt/hf/hf.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 #include "tests/cmd/chats_case.h"
 #include "tests/cmd/program_case.h"
 #include "tests/kernels/harness.h"

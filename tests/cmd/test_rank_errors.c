@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/rng.h"
-#include "parallel/net.h"
+#include "parallel/job/net.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"

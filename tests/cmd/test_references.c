@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"

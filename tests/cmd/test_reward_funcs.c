@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/program_case.h"
 #include "tests/golden_files.h"

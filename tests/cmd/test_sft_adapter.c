@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "ckpt/hf/peft.h"
 #include "cmd/convert/merge.h"
 #include "tests/cmd/sft_case.h"

@@ -11,8 +11,8 @@
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 #include "cmd/convert/merge.h"
-#include "data/tokenizer/tokenizer.h"
-#include "model/arch.h"
+#include "data/text/tokenizer/tokenizer.h"
+#include "model/arch/arch.h"
 #include "tests/cmd/sft_case.h"
 
 static const char rows[] =

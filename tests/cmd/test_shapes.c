@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cmd/shapes.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 static const struct {
     const char *name;

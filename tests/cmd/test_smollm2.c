@@ -13,12 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "cmd/convert/from_gguf.h"
-#include "data/template/template.h"
-#include "data/tokenizer/tokenizer.h"
-#include "model/generate.h"
+#include "data/text/template/template.h"
+#include "data/text/tokenizer/tokenizer.h"
+#include "model/generate/generate.h"
 #include "tests/golden_files.h"
 #include "tests/smollm2.h"
 

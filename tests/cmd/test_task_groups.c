@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cmd/tasks/group.h"
 #include "tests/cmd/program_case.h"
 #include "tests/cmd/task_case.h"

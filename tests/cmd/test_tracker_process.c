@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "cmd/train/tracker_process.h"
+#include "cmd/tracker/tracker_process.h"
 #include "tests/data/scratch.h"
 
 static void start(struct ax_tracker_process *p, const char *script) {

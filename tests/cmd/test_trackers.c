@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/json.h"
-#include "cmd/train/tracker.h"
+#include "base/text/json.h"
+#include "cmd/tracker/tracker.h"
 #include "tests/cmd/sft_case.h"
 
 static const char rows[] =

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cmd/sft_case.h"
 
 static char config[128];

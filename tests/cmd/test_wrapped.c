@@ -9,8 +9,8 @@
 
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
-#include "model/classifier.h"
-#include "model/families/family.h"
+#include "model/arch/classifier.h"
+#include "model/arch/family.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"

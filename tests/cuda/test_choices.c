@@ -12,9 +12,9 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "parallel/choices.h"
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 #include "parallel/runtime.h"
 #include "tests/data/scratch.h"
 

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "kernels/cuda/cuda.h"
-#include "parallel/comm_local.h"
-#include "parallel/comm_nccl.h"
+#include "parallel/fabric/comm_local.h"
+#include "parallel/fabric/comm_nccl.h"
 #include "tests/comm_cases.h"
 #include "tests/kernels/harness.h"
 

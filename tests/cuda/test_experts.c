@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 #define STEPS 2

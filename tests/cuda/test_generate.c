@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 #include "kernels/cuda/state.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 #include "tests/tiny.h"
 
 enum { SEQUENCES = 5, LANES = 3, LONGEST = 37, NEW = 6 };

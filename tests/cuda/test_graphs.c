@@ -11,7 +11,7 @@
 
 #include "base/io.h"
 #include "kernels/cuda/graphs.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 #include "tests/kernels/harness.h"
 #include "tests/tiny.h"
 

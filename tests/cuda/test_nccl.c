@@ -15,9 +15,9 @@
 
 #include "base/io.h"
 #include "kernels/cuda/emulated/nccl.h"
-#include "parallel/comm_local.h"
-#include "parallel/comm_nccl.h"
-#include "parallel/flight.h"
+#include "parallel/fabric/comm_local.h"
+#include "parallel/fabric/comm_nccl.h"
+#include "parallel/fabric/flight.h"
 #include "tests/comm_cases.h"
 #include "tests/kernels/harness.h"
 

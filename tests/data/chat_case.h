@@ -3,7 +3,7 @@
 #ifndef AX_TESTS_DATA_CHAT_CASE_H
 #define AX_TESTS_DATA_CHAT_CASE_H
 
-#include "data/template/template.h"
+#include "data/text/template/template.h"
 
 static const char chatml[] =
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"

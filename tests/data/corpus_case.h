@@ -3,7 +3,7 @@
 #define AX_TESTS_DATA_CORPUS_CASE_H
 
 #include "base/rng.h"
-#include "data/pipeline/corpus.h"
+#include "data/records/pipeline/corpus.h"
 #include "tests/data/scratch.h"
 
 #define N_RANDOM 500

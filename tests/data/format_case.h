@@ -7,8 +7,8 @@
 #ifndef AX_TESTS_DATA_FORMAT_CASE_H
 #define AX_TESTS_DATA_FORMAT_CASE_H
 
-#include "data/format/format.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/records/format/format.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 enum { IM_START = 261, IM_END, BOS, EOS, PAD, EOT };
 

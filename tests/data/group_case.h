@@ -5,8 +5,8 @@
 #define AX_TESTS_DATA_GROUP_CASE_H
 
 #include "base/rng.h"
-#include "data/format/impl.h"
-#include "data/pipeline/prepared.h"
+#include "data/records/format/impl.h"
+#include "data/records/pipeline/prepared.h"
 #include "tests/data/scratch.h"
 
 #define N_GROUPS   150

@@ -2,7 +2,7 @@
 #ifndef AX_TESTS_DATA_MISTRAL_CASE_H
 #define AX_TESTS_DATA_MISTRAL_CASE_H
 
-#include "data/template/template.h"
+#include "data/text/template/template.h"
 #include "tests/data/scratch.h"
 #include "tests/data/tokenizer_case.h"
 

@@ -2,7 +2,7 @@
 #ifndef AX_TESTS_DATA_PARQUET_CASE_H
 #define AX_TESTS_DATA_PARQUET_CASE_H
 
-#include "data/rows/rows.h"
+#include "data/records/rows/rows.h"
 #include "tests/data/scratch.h"
 
 /* Appends "LINE JSON" of every row. */

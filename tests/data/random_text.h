@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "base/unicode.h"
+#include "base/text/unicode.h"
 
 struct text_rng {
     struct ax_rng_key key;

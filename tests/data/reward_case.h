@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "data/reward/rewards.h"
 
 #define MAX_ITEMS 24

@@ -9,7 +9,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "data/sandbox/sandbox.h"
+#include "data/reward/sandbox/sandbox.h"
 
 /* Beside what is built: compiling the interpreter takes half a minute. */
 #define SANDBOX_CACHE "build/cache/axtrain/sandbox"

@@ -1,7 +1,7 @@
 /* A stand-in for DuckDB's library: the functions that axtrain uses, with the types of duckdb.h,
  * written from its documentation and strict about how they are called. Read fetch_chunk first.
  *
- * It knows one query, that of data/rows/parquet.c, and reads files of this form:
+ * It knows one query, that of data/records/rows/parquet.c, and reads files of this form:
  *
  *   PAR1              the first line
  *   null              a record that is null

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
-#include "data/template/template.h"
+#include "data/text/template/template.h"
 
 /* 2026-03-05 14:07:09 UTC, where the clock of the golden cases stands. */
 static const struct ax_template_options stopped = {.fixed_now = true, .now = 1772719629};

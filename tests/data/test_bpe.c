@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "data/tokenizer/bpe.h"
-#include "data/tokenizer/bpe_cuts.h"
+#include "data/text/tokenizer/bpe.h"
+#include "data/text/tokenizer/bpe_cuts.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
 

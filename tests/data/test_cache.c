@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "data/pipeline/cache.h"
-#include "data/pipeline/prepared.h"
-#include "data/problems/problems.h"
+#include "data/records/pipeline/cache.h"
+#include "data/records/pipeline/prepared.h"
+#include "data/records/problems/problems.h"
 #include "tests/data/scratch.h"
 #include "tests/data/format_case.h"
 

@@ -9,10 +9,10 @@
 #include <cmocka.h>
 #include <ctype.h>
 
-#include "base/hash.h"
-#include "base/json.h"
-#include "data/problems/coding.h"
-#include "data/sandbox/reward.h"
+#include "base/hash/hash.h"
+#include "base/text/json.h"
+#include "data/records/problems/coding.h"
+#include "data/reward/sandbox/reward.h"
 #include "tests/data/sandbox_case.h"
 
 #define MANY 400 /* programs in the sandbox per test */

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "data/pipeline/loader.h"
-#include "data/pipeline/stream.h"
+#include "data/records/pipeline/loader.h"
+#include "data/records/pipeline/stream.h"
 #include "tests/data/group_case.h"
 
 /* Example i has the columns that its first token says. */

@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "ckpt/hf/safetensors.h"
-#include "data/format/format.h"
-#include "data/rows/rows.h"
-#include "data/template/template.h"
+#include "data/records/format/format.h"
+#include "data/records/rows/rows.h"
+#include "data/text/template/template.h"
 #include "tests/data/tokenizer_case.h"
 #include "tests/golden_files.h"
 

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "data/pipeline/cache.h"
-#include "data/pipeline/loader.h"
-#include "data/pipeline/stream.h"
+#include "data/records/pipeline/cache.h"
+#include "data/records/pipeline/loader.h"
+#include "data/records/pipeline/stream.h"
 #include "tests/data/group_case.h"
 
 static struct ax_examples set;

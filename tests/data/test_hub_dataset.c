@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "data/rows/hub_dataset.h"
+#include "data/records/rows/hub_dataset.h"
 #include "tests/data/scratch.h"
 #include "tests/hub_server.h"
 

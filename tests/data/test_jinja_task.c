@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "data/jinja/literal.h"
+#include "data/text/jinja/literal.h"
 #include "tests/data/template_case.h"
 
 static enum ax_status render_task(const char *source, const char *vars,

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "data/pipeline/loader.h"
+#include "data/records/pipeline/loader.h"
 #include "tests/data/corpus_case.h"
 
 struct run {

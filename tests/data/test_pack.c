@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "data/pipeline/pack.h"
+#include "data/records/pipeline/pack.h"
 #include "tests/data/corpus_case.h"
 
 /* "0 1 | 2": the documents of each row; "2[4+3]" where it is a part. */

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "base/hash.h"
-#include "data/pipeline/prepare.h"
-#include "data/pipeline/stream.h"
+#include "base/hash/hash.h"
+#include "data/records/pipeline/prepare.h"
+#include "data/records/pipeline/stream.h"
 #include "tests/data/scratch.h"
 #include "tests/data/format_case.h"
 

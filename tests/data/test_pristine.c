@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/sandbox/pristine.h"
-#include "data/sandbox/sandbox.h"
+#include "data/reward/sandbox/pristine.h"
+#include "data/reward/sandbox/sandbox.h"
 
 enum { PAGES = 4, BYTES = PAGES * AX_WASM_PAGE };
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
-#include "data/problems/problems.h"
+#include "base/hash/hash.h"
+#include "data/records/problems/problems.h"
 #include "data/reward/final_answer.h"
 
 #define MANY 20000

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/regex.h"
+#include "base/text/regex.h"
 #include "tests/data/tokenizer_case.h"
 
 static struct ax_regex *compile(const char *pattern) {

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "data/sandbox/sandbox.h"
+#include "data/reward/sandbox/sandbox.h"
 #include "tests/data/scratch.h"
 #include "tests/data/reward_case.h"
 

@@ -11,9 +11,9 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "data/rows/rows.h"
-#include "data/rows/shuffle.h"
-#include "data/rows/split.h"
+#include "data/records/rows/rows.h"
+#include "data/records/rows/shuffle.h"
+#include "data/records/rows/split.h"
 #include "tests/data/scratch.h"
 
 /* All rows, one line each: "FILE:LINE index JSON", FILE without its folder; a bad row gives its

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "data/sandbox/reward.h"
+#include "data/reward/sandbox/reward.h"
 #include "tests/data/sandbox_case.h"
 
 static int open_all(void **state) {

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "data/sandbox/frame.h"
+#include "data/reward/sandbox/frame.h"
 #include "tests/data/sandbox_case.h"
 
 static int open_all(void **state) {

@@ -5,8 +5,8 @@
 
 #include <cmocka.h>
 
-#include "base/regex.h"
-#include "data/tokenizer/scan.h"
+#include "base/text/regex.h"
+#include "data/text/tokenizer/scan.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
 

@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
-#include "data/template/mistral.h"
-#include "data/tokenizer/mistral_files.h"
-#include "data/tokenizer/vocab_sentencepiece.h"
+#include "data/text/template/mistral.h"
+#include "data/text/vocab/mistral_files.h"
+#include "data/text/vocab/vocab_sentencepiece.h"
 #include "tests/data/mistral_case.h"
 
 static int load_cases(void **state) {

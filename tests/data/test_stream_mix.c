@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "data/pipeline/stream.h"
+#include "data/records/pipeline/stream.h"
 #include "tests/data/group_case.h"
 
 #define N_SETS 3

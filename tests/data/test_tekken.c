@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "data/template/mistral.h"
+#include "data/text/template/mistral.h"
 #include "tests/data/scratch.h"
 #include "tests/data/mistral_case.h"
 

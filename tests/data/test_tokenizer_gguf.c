@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "ckpt/gguf/gguf.h"
-#include "data/tokenizer/split_rules.h"
+#include "data/text/tokenizer/split_rules.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
 #include "tests/golden_files.h"

@@ -6,8 +6,8 @@
 #include <cmocka.h>
 #include <utf8proc.h>
 
-#include "data/tokenizer/nfc.h"
-#include "base/unicode.h"
+#include "data/text/tokenizer/nfc.h"
+#include "base/text/unicode.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
 

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "data/sandbox/wasi.h"
+#include "data/reward/sandbox/wasi.h"
 
 enum { OK = 0, BADF = 8, FAULT = 21, INVAL = 28, NOENT = 44, NOTCAPABLE = 76 };
 enum { SIZE = 1 << 16 };

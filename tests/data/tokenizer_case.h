@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \

@@ -15,7 +15,7 @@
 
 #include <pthread.h>
 
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 
 struct ax_delay_link {
     double latency;          /* seconds */

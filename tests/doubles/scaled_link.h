@@ -7,7 +7,7 @@
 #ifndef AX_TESTS_DOUBLES_SCALED_LINK_H
 #define AX_TESTS_DOUBLES_SCALED_LINK_H
 
-#include "optim/plan_time.h"
+#include "optim/plan/plan_time.h"
 #include "tests/doubles/delay.h"
 
 struct ax_scaled_link {

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/merge.h"
 #include "tests/cmd/gguf_tiny.h"

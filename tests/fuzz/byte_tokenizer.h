@@ -2,8 +2,8 @@
 #ifndef AX_TESTS_FUZZ_BYTE_TOKENIZER_H
 #define AX_TESTS_FUZZ_BYTE_TOKENIZER_H
 
-#include "data/template/template.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/template/template.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 static struct ax_tokenizer *tokenizer;
 static struct ax_template *template;

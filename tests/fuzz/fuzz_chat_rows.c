@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "data/format/format.h"
+#include "base/text/json.h"
+#include "data/records/format/format.h"
 #include "tests/fuzz/byte_tokenizer.h"
 
 static const char source[] =

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/arch.h"
+#include "model/arch/arch.h"
 #include "tests/fuzz/mutate.h"
 
 static void check_rope(const struct ax_rope_config *r, int64_t head_dim) {

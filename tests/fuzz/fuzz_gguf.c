@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "ckpt/gguf/model.h"
-#include "data/gguf/json.h"
+#include "data/text/gguf/json.h"
 #include "tests/ckpt/gguf_out.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

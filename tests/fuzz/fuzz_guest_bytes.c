@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "data/sandbox/engine.h"
+#include "data/reward/sandbox/engine.h"
 
 static const uint8_t *memory;
 static size_t memory_len;

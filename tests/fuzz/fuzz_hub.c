@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/http.h"
+#include "base/net/http.h"
 #include "ckpt/hub/hub.h"
-#include "data/rows/choose.h"
+#include "data/records/rows/choose.h"
 
 static void check(bool holds) {
     if (!holds)

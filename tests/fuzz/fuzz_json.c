@@ -2,7 +2,7 @@
  * dump; nothing stays allocated. */
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 static void check_dump(const json_t *root) {
     char *first;

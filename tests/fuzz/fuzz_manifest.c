@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "ckpt/state/checkpoint.h"
 #include "tests/fuzz/mutate.h"
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "data/format/format.h"
-#include "data/rows/rows.h"
+#include "data/records/format/format.h"
+#include "data/records/rows/rows.h"
 
 static char path[64];
 

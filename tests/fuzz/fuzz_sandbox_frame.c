@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "data/sandbox/frame.h"
+#include "data/reward/sandbox/frame.h"
 
 static struct ax_frame f, again;
 

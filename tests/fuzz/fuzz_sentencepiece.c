@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "data/tokenizer/vocab_sentencepiece.h"
+#include "data/text/vocab/vocab_sentencepiece.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

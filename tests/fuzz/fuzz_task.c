@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/regex.h"
-#include "base/unicode.h"
-#include "data/jinja/literal.h"
+#include "base/text/regex.h"
+#include "base/text/unicode.h"
+#include "data/text/jinja/literal.h"
 
 static void search(const struct ax_regex *re, const char *text, size_t len) {
     struct ax_regex_work work = {0};

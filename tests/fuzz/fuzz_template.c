@@ -3,9 +3,9 @@
  * as JSON; without one, a small chat is used. */
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
-#include "data/template/template.h"
+#include "data/text/template/template.h"
 
 static const char chat[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \" S\\n\"}, {\"role\": \"user\", "

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "data/tokenizer/tokenizer.h"
-#include "base/unicode.h"
+#include "data/text/tokenizer/tokenizer.h"
+#include "base/text/unicode.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "data/sandbox/wasi.h"
+#include "data/reward/sandbox/wasi.h"
 
 enum { MEMORY = 4096, OUT = 100, ERR = 50 };
 

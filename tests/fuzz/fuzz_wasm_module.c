@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "data/sandbox/module.h"
+#include "data/reward/sandbox/module.h"
 
 static void read_again(const struct ax_buf *out, uint32_t exports) {
     struct ax_wasm_module again;

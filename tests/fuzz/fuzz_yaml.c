@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/yaml.h"
+#include "base/text/yaml.h"
 
 /* Every node has what its kind promises; returns how many there are. */
 static size_t check_node(const struct ax_yaml_node *node) {

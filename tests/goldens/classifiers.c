@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "tests/goldens/objectives.h"
 #include "kernels/transfer.h"
-#include "optim/reward.h"
+#include "optim/losses/reward.h"
 
 struct scores {
     struct ax_golden_report *report;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/rng.h"
 
 #define SEED        0x474f4c44 /* "GOLD" */

@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "tests/goldens/objectives.h"
 #include "kernels/transfer.h"
-#include "optim/kto.h"
-#include "optim/preference.h"
+#include "optim/losses/kto.h"
+#include "optim/losses/preference.h"
 
 /* A file's tensors, [documents][width]; of pairs all chosen answers, then all rejected ones. */
 static const struct family {

@@ -6,8 +6,8 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "tests/goldens/golden.h"
-#include "model/rope.h"
-#include "optim/lr_schedule.h"
+#include "model/arch/rope.h"
+#include "optim/optimizers/lr_schedule.h"
 
 #define MAX_JSON (64u << 20)
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/head.h"
+#include "model/parts/head.h"
 #include "tests/goldens/digest.h"
 #include "tests/goldens/model.h"
 #include "model/pass.h"

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "tests/goldens/model.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 
 #define MAX_CASES         16
 #define LOGPROB_TOLERANCE 1e-4

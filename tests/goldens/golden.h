@@ -6,7 +6,7 @@
 #ifndef TESTS_GOLDENS_H
 #define TESTS_GOLDENS_H
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hf/safetensors.h"
 #include "cmd/args.h"
 #include "cmd/check/report.h"

@@ -3,7 +3,7 @@
 #define TESTS_GOLDENS_LABELS_H
 
 #include "tests/goldens/objectives.h"
-#include "optim/objective.h"
+#include "optim/losses/objective.h"
 
 /* [n][width] values, of which those under the mask count; each row is a document. */
 struct ax_golden_labels {

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "tests/goldens/digest.h"
 #include "tests/goldens/model.h"
-#include "model/adapter/merge.h"
+#include "model/lora/merge.h"
 
 #define MAX_JSON         (64u << 20)
 #define MERGED_TOLERANCE 1e-6 /* of the largest weight: the file was summed in float */

@@ -5,8 +5,8 @@
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 #include "tests/goldens/golden.h"
-#include "model/arch.h"
-#include "model/batch.h"
+#include "model/arch/arch.h"
+#include "model/core/batch.h"
 
 #define AX_GOLDEN_MAX_DOCS 64
 

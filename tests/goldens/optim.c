@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "tests/goldens/optim.h"
-#include "optim/optimizer.h"
+#include "optim/optimizers/optimizer.h"
 
 struct optim_case {
     struct ax_golden_report *report;

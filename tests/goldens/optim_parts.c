@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "tests/goldens/optim.h"
 #include "kernels/transfer.h"
-#include "optim/optimizer.h"
+#include "optim/optimizers/optimizer.h"
 
 struct ax_tensor ax_golden_take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t n) {
     struct ax_tensor t = ax_tensor_1d(dtype, NULL, n);

@@ -7,7 +7,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "tests/goldens/golden.h"
-#include "data/pipeline/pack.h"
+#include "data/records/pipeline/pack.h"
 
 #define MAX_JSON (64u << 20)
 #define MAX_ROW  (1 << 20)

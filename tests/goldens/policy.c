@@ -5,8 +5,8 @@
 
 #include "base/mem.h"
 #include "tests/goldens/labels.h"
-#include "optim/advantages.h"
-#include "optim/policy.h"
+#include "optim/losses/advantages.h"
+#include "optim/losses/policy.h"
 
 struct completions {
     struct ax_golden_report *report;

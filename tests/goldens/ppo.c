@@ -6,9 +6,9 @@
 
 #include "base/mem.h"
 #include "tests/goldens/labels.h"
-#include "optim/gae.h"
-#include "optim/policy.h"
-#include "optim/value.h"
+#include "optim/losses/gae.h"
+#include "optim/losses/policy.h"
+#include "optim/losses/value.h"
 
 struct ppo {
     struct ax_golden_report *report;

@@ -8,7 +8,7 @@
 #include "tests/goldens/model.h"
 #include "tests/goldens/objectives.h"
 #include "tests/goldens/optim.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 
 #define MAX_JSON         (64u << 20)
 #define LINEAR_TOLERANCE 1e-6 /* of the largest number */

@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "tests/goldens/objectives.h"
 #include "tests/goldens/optim.h"
-#include "kernels/quant_block.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/quant_block.h"
+#include "kernels/quant/scheme.h"
 
 #define VALUE_TOLERANCE 1e-6 /* relative */
 

@@ -7,9 +7,9 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "tests/goldens/run.h"
-#include "data/pipeline/pack.h"
-#include "data/rows/rows.h"
-#include "data/template/template.h"
+#include "data/records/pipeline/pack.h"
+#include "data/records/rows/rows.h"
+#include "data/text/template/template.h"
 
 #define MAX_LENGTH 1024 /* TRL's default */
 

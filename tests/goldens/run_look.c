@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "tests/goldens/run.h"
 #include "kernels/transfer.h"
-#include "model/score.h"
+#include "model/generate/score.h"
 
 #define WINDOW 64
 

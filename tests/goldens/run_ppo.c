@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 #define MAX_MICRO 64   /* of a rollout batch */
 #define MAX_WIDTH 4096 /* of a completion */

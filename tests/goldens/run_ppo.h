@@ -6,8 +6,8 @@
 #define TESTS_GOLDENS_RUN_PPO_H
 
 #include "tests/goldens/run.h"
-#include "optim/gae.h"
-#include "optim/value.h"
+#include "optim/losses/gae.h"
+#include "optim/losses/value.h"
 
 struct ax_ppo_settings {
     double gamma, lambda, kl_coef, penalty; /* penalty: of completions without EOS */

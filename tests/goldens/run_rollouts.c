@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 #include "tests/goldens/run.h"
-#include "data/rows/rows.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/records/rows/rows.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 #define MAX_COMPLETIONS (1 << 16)
 

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "tests/goldens/golden.h"
 #include "kernels/transfer.h"
-#include "model/sample.h"
+#include "model/core/sample.h"
 #include "parallel/runtime.h"
 
 #define TOLERANCE 1e-5 /* of a probability: relative, or 1e-7 absolute if that is larger */

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "tests/goldens/digest.h"
 #include "tests/goldens/model.h"
-#include "optim/step.h"
+#include "optim/step/step.h"
 
 #define LOSS_TOLERANCE       2e-5
 #define LOSS_AFTER_TOLERANCE 1e-4

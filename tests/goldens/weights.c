@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/dtype.h"

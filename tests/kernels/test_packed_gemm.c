@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/panels.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/scheme.h"
 #include "tests/kernels/harness.h"
 #include "tests/skip.h"
 
@@ -192,7 +192,7 @@ static void cpu_has_them(void **state) {
 }
 
 #if defined(__x86_64__)
-/* kernels/cpu/vec/packed_panels.h */
+/* kernels/cpu/vec/gemm/packed_panels.h */
 void ax_packed_panels_avx512bf16(const struct ax_packed_gemm *a, const struct ax_gemm *g, bool vbmi,
                                  int threads);
 

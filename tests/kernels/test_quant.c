@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #include "ckpt/hf/safetensors.h"
-#include "kernels/quant_block.h"
-#include "kernels/scheme.h"
+#include "kernels/quant/quant_block.h"
+#include "kernels/quant/scheme.h"
 #include "tests/golden_files.h"
 #include "tests/kernels/harness.h"
 #include "tests/skip.h"

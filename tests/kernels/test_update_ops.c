@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "kernels/dynamic_map.h"
+#include "kernels/quant/dynamic_map.h"
 #include "tests/kernels/isa.h"
 
 /* torch.linspace(0.1, 1, items + 1) in float32, from both ends. */

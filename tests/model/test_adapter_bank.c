@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "model/adapter/bank.h"
 #include "model/adapter/load.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 #include "model/save.h"
 #include "tests/ckpt/folder.h"
 #include "tests/tiny.h"

@@ -10,14 +10,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/mem.h"
-#include "kernels/quant_codes.h"
+#include "kernels/quant/quant_codes.h"
 #include "model/adapter/load.h"
-#include "model/adapter/merge.h"
+#include "model/lora/merge.h"
 #include "model/adapter/pissa.h"
 #include "model/layer.h"
-#include "model/adapter/low_rank.h"
+#include "model/lora/low_rank.h"
 #include "tests/ckpt/folder.h"
 #include "tests/golden_files.h"
 #include "tests/tiny.h"

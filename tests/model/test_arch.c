@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 #include "model/layer.h"
 #include "tests/golden_files.h"
 

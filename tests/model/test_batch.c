@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "model/batch.h"
+#include "model/core/batch.h"
 #include "tests/data/scratch.h"
 #include "tests/kernels/harness.h"
 

@@ -12,8 +12,8 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/pipeline/loader.h"
-#include "optim/step.h"
+#include "data/records/pipeline/loader.h"
+#include "optim/step/step.h"
 
 #define VOCAB     64
 #define ROW       1024 /* tokens of a micro-batch */

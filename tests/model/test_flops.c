@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "optim/plan.h"
+#include "optim/plan/plan.h"
 #include "tests/tiny.h"
 
 static const int64_t lengths[] = {24, 0};

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "model/generate.h"
+#include "model/generate/generate.h"
 #include "tests/tiny.h"
 
 #define N       7

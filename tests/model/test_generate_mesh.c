@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "model/generate.h"
-#include "parallel/comm_local.h"
+#include "model/generate/generate.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 enum { N = 9, NEW = 40, LONGEST = 43, MAX_WORLD = 4 };

@@ -11,9 +11,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
-#include "model/head.h"
+#include "model/parts/head.h"
 #include "tests/tiny.h"
 
 static const int64_t lengths[] = {9, 1, 6, 0};

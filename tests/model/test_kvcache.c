@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "model/kvcache.h"
+#include "model/core/kvcache.h"
 #include "parallel/runtime.h"
 
 enum { SEQS = 5, CAP = 70, BLOCKS = 16, LAYERS = 2, T = 40, STEPS = 600, KEY = 3, VALUE = 2 };

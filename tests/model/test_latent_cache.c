@@ -13,8 +13,8 @@
 
 #include "base/rng.h"
 #include "kernels/transfer.h"
-#include "model/generate.h"
-#include "model/kv_row.h"
+#include "model/generate/generate.h"
+#include "model/arch/kv_row.h"
 #include "tests/tiny.h"
 
 enum { N = 37, VOCAB = 97, RANK = 10, ROPE = 6 };

@@ -11,9 +11,9 @@
 #include <omp.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/mem.h"
-#include "model/adapter/low_rank.h"
+#include "model/lora/low_rank.h"
 
 static void must(enum ax_status st) {
     if (st != AX_OK)

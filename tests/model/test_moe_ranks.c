@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 #define MICRO  4 /* in a step, over all data ranks */

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/transfer.h"
-#include "model/attend.h"
+#include "model/parts/attend.h"
 #include "tests/doubles/delay.h"
 
 enum { T = 96, HQ = 6, HD = 8, VD = 5, DOCS = 8, RESULTS = 6 };

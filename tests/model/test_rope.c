@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "model/rope.h"
+#include "model/arch/rope.h"
 #include "tests/golden_files.h"
 
 static int64_t count_of(struct ax_json c, const char *key) {

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/sample.h"
+#include "model/core/sample.h"
 #include "parallel/runtime.h"
 
 #define V    301

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/tiny.h"
 
 static const char config[] =

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "model/arch.h"
-#include "model/split.h"
-#include "model/tensor_parallel.h"
+#include "model/arch/arch.h"
+#include "model/arch/split.h"
+#include "model/parallel/tensor_parallel.h"
 
 static void what_does_not_fit_is_named(void **state) {
     (void)state;

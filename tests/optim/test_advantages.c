@@ -15,7 +15,7 @@
 
 #include "base/mem.h"
 #include "ckpt/hf/safetensors.h"
-#include "optim/advantages.h"
+#include "optim/losses/advantages.h"
 #include "tests/golden_files.h"
 
 #define MAX 64

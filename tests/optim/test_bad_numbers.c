@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "optim/train_state.h"
+#include "optim/train/train_state.h"
 #include "tests/tiny.h"
 #include "tests/train_case.h"
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "optim/distill.h"
+#include "optim/losses/distill.h"
 #include "tests/optim/train_runs.h"
 
 /* Wider and deeper than the student, and tied. %d: tokens. */

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "optim/distill.h"
+#include "optim/losses/distill.h"
 #include "tests/optim/train_runs.h"
 
 enum { V = 97, STEPS = 4 };

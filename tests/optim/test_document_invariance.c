@@ -8,12 +8,12 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "model/classifier.h"
-#include "optim/kto.h"
-#include "optim/policy.h"
-#include "optim/preference.h"
-#include "optim/reward.h"
-#include "optim/value.h"
+#include "model/arch/classifier.h"
+#include "optim/losses/kto.h"
+#include "optim/losses/policy.h"
+#include "optim/losses/preference.h"
+#include "optim/losses/reward.h"
+#include "optim/losses/value.h"
 #include "tests/optim/train_runs.h"
 
 #define STEPS 4

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "model/results.h"
-#include "optim/evaluate.h"
+#include "model/core/results.h"
+#include "optim/evaluate/evaluate.h"
 #include "tests/tiny.h"
 
 enum { DOCS = 7, VOCAB = 97 };

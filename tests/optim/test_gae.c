@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "optim/gae.h"
+#include "optim/losses/gae.h"
 
 enum { N = 6 };
 static const double rewards[N] = {0.1, -0.2, 0, 0.3, -0.1, 1},

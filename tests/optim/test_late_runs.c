@@ -11,7 +11,7 @@
 #include <math.h>
 #include <signal.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "kernels/queue.h"
 #include "tests/optim/train_runs.h"
 #include "tests/run_readout.h"

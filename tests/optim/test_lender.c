@@ -8,10 +8,10 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/mem.h"
-#include "model/classifier.h"
-#include "parallel/comm_local.h"
+#include "model/arch/classifier.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 enum { STEPS = 3, MICRO = 2, MAX_WORLD = 4 };

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/json.h"
-#include "optim/lr_schedule.h"
+#include "base/text/json.h"
+#include "optim/optimizers/lr_schedule.h"
 #include "tests/golden_files.h"
 
 static const char *text_of(struct ax_json c, const char *key, const char *otherwise) {

@@ -20,7 +20,7 @@
 
 #include "base/mem.h"
 #include "ckpt/state/checkpoint.h"
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
 
 enum { SAVED = 3, LAST = 4, MAX_WORLD = 8 };

@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/io.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
-#include "optim/metrics.h"
-#include "optim/tfevents.h"
+#include "optim/metrics/metrics.h"
+#include "optim/metrics/tfevents.h"
 #include "tests/terminal_text.h"
 #include "tests/skip.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "optim/metrics.h"
+#include "optim/metrics/metrics.h"
 #include "tests/terminal_text.h"
 
 static char dir[64];

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "optim/kto.h"
-#include "optim/mismatch.h"
+#include "optim/losses/kto.h"
+#include "optim/train/mismatch.h"
 #include "tests/tiny.h"
 
 enum { DOCS = 4, MAX_LEN = 8 };

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "optim/plan.h"
-#include "parallel/comm_local.h"
+#include "base/text/json.h"
+#include "optim/plan/plan.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 static const int64_t lengths[] = {9, 1, 14, 0};

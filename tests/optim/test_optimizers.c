@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "tests/tiny.h"

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "optim/plan.h"
-#include "parallel/comm_local.h"
+#include "optim/plan/plan.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 enum { STEPS = 3, MICRO = 2, MAX_WORLD = 4 };

@@ -6,9 +6,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/json.h"
-#include "optim/metrics.h"
-#include "optim/peak.h"
+#include "base/text/json.h"
+#include "optim/metrics/metrics.h"
+#include "optim/plan/peak.h"
 #include "tests/ckpt/folder.h"
 
 static void products_are_timed(void **state) {

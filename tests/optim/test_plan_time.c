@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/split.h"
-#include "optim/choose.h"
-#include "optim/plan_time.h"
-#include "parallel/comm_local.h"
+#include "model/arch/split.h"
+#include "optim/plan/choose.h"
+#include "optim/plan/plan_time.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 static const int64_t lengths[] = {32, 0};

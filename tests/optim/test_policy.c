@@ -10,8 +10,8 @@
 
 #include "base/mem.h"
 #include "tests/goldens/labels.h"
-#include "optim/policy.h"
-#include "optim/step.h"
+#include "optim/losses/policy.h"
+#include "optim/step/step.h"
 #include "tests/tiny.h"
 
 /* ---- formulas ---- */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "optim/progress.h"
+#include "optim/metrics/progress.h"
 
 static struct ax_progress_view view(void) {
     return (struct ax_progress_view){.step = 123,

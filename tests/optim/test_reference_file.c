@@ -7,8 +7,8 @@
 #include <cmocka.h>
 #include <unistd.h>
 
-#include "data/pipeline/cache.h"
-#include "optim/reference_file.h"
+#include "data/records/pipeline/cache.h"
+#include "optim/evaluate/reference_file.h"
 #include "tests/data/scratch.h"
 
 enum { N = 3 };

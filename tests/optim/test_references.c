@@ -11,12 +11,12 @@
 #include <math.h>
 #include <signal.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "ckpt/hf/safetensors.h"
-#include "optim/kto.h"
-#include "optim/preference.h"
-#include "optim/reference_file.h"
-#include "parallel/comm_local.h"
+#include "optim/losses/kto.h"
+#include "optim/losses/preference.h"
+#include "optim/evaluate/reference_file.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
 
 enum { STEPS = 5, MAX_FILES = 16 };

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/dynamic_map.h"
+#include "kernels/quant/dynamic_map.h"
 #include "model/adapter/load.h"
 #include "tests/tiny.h"
 

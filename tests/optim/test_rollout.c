@@ -12,9 +12,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/classifier.h"
-#include "optim/value.h"
-#include "parallel/comm_local.h"
+#include "model/arch/classifier.h"
+#include "optim/losses/value.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/golden_files.h"
 #include "tests/tiny.h"
 #include "tests/optim/train_runs.h"

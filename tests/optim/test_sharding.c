@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 enum { STEPS = 3, MICRO = 3, MAX_WORLD = 6 };

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "optim/slow_ranks.h"
+#include "optim/metrics/slow_ranks.h"
 
 enum { MAX_WORLD = 8 };
 

@@ -12,13 +12,13 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "ckpt/state/codes.h"
-#include "kernels/dynamic_map.h"
-#include "optim/state.h"
-#include "parallel/comm_local.h"
+#include "kernels/quant/dynamic_map.h"
+#include "optim/step/state.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
 #define MAX_RANKS 8

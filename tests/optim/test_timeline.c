@@ -14,7 +14,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
 
 enum { RANKS = 2, STEPS = 4 };

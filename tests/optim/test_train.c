@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/mem.h"
-#include "optim/preference.h"
-#include "optim/train_state.h"
+#include "optim/losses/preference.h"
+#include "optim/train/train_state.h"
 #include "tests/optim/train_runs.h"
 
 /* ---- resuming ---- */

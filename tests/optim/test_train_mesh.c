@@ -12,14 +12,14 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "model/classifier.h"
-#include "optim/distill.h"
-#include "optim/kto.h"
-#include "optim/policy.h"
-#include "optim/preference.h"
-#include "optim/reward.h"
-#include "optim/value.h"
-#include "parallel/comm_local.h"
+#include "model/arch/classifier.h"
+#include "optim/losses/distill.h"
+#include "optim/losses/kto.h"
+#include "optim/losses/policy.h"
+#include "optim/losses/preference.h"
+#include "optim/losses/reward.h"
+#include "optim/losses/value.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
 
 enum { STEPS = 5, MAX_WORLD = 8, WIDTH = 3 };

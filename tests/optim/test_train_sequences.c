@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "optim/shared_prompts.h"
-#include "optim/eval_text.h"
-#include "optim/train_state.h"
+#include "optim/train/shared_prompts.h"
+#include "optim/evaluate/eval_text.h"
+#include "optim/train/train_state.h"
 #include "tests/data/group_case.h"
 #include "tests/kernels/harness.h"
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/split.h"
-#include "optim/plan_time.h"
+#include "model/arch/split.h"
+#include "optim/plan/plan_time.h"
 #include "tests/doubles/delay.h"
 #include "tests/tiny.h"
 

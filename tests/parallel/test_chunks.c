@@ -11,8 +11,8 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/chunks.h"
-#include "parallel/order.h"
+#include "parallel/schedule/chunks.h"
+#include "parallel/schedule/order.h"
 
 #define MAX_UNITS 12
 

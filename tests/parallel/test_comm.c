@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "parallel/comm.h"
-#include "parallel/comm_check.h"
-#include "parallel/reduce.h"
+#include "parallel/fabric/comm.h"
+#include "parallel/fabric/comm_check.h"
+#include "parallel/fabric/reduce.h"
 
 static struct ax_arena arena;
 static struct ax_queue *ref, *meta;

@@ -16,11 +16,11 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/io.h"
-#include "parallel/comm_gloo.h"
-#include "parallel/comm_local.h"
-#include "parallel/gloo.h"
+#include "parallel/fabric/comm_gloo.h"
+#include "parallel/fabric/comm_local.h"
+#include "parallel/fabric/gloo.h"
 #include "parallel/runtime.h"
-#include "parallel/store.h"
+#include "parallel/job/store.h"
 #include "tests/comm_cases.h"
 
 enum { MAX_WORLD = 4 };

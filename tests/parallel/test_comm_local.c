@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 #include "tests/comm_cases.h"
 
 static void succeeds(int world, const struct ax_local_options *o, ax_local_body body, void *ctx) {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/threads.h"
-#include "parallel/comm_local.h"
+#include "parallel/fabric/comm_local.h"
 #include "parallel/runtime.h"
 #include "tests/comm_cases.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "tests/doubles/delay.h"
-#include "parallel/simulate.h"
+#include "parallel/schedule/simulate.h"
 #include "tests/comm_cases.h"
 
 static void succeeds(int world, struct ax_delay_link link, bool turns, ax_local_body body,

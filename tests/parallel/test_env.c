@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "parallel/env.h"
+#include "parallel/job/env.h"
 
 enum { MAX_SET = 12 };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "parallel/launch.h"
+#include "parallel/job/launch.h"
 
 static int rank_end[2], shown[2]; /* pipes: of the rank's output, and of what is printed */
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "parallel/mesh.h"
+#include "parallel/fabric/mesh.h"
 
 #define MAX_WORLD 60 /* a set of ranks is a 64-bit mask */
 

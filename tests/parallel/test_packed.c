@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/unit.h"
+#include "parallel/units/unit.h"
 
 #define N_PARAMS 5
 #define CAP      40000

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "parallel/param.h"
+#include "parallel/units/param.h"
 
 static const struct {
     int ndim;

@@ -12,7 +12,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
-#include "parallel/schedule.h"
+#include "parallel/schedule/schedule.h"
 
 #define MAX_UNITS    14
 #define MAX_MICRO    9

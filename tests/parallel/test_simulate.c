@@ -7,8 +7,8 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "parallel/schedule.h"
-#include "parallel/simulate.h"
+#include "parallel/schedule/schedule.h"
+#include "parallel/schedule/simulate.h"
 
 #define NEAR(a, b) assert_true((a) - (b) < 1e-9 && (b) - (a) < 1e-9)
 

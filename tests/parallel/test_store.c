@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "parallel/store.h"
-#include "parallel/store_core.h"
-#include "parallel/token.h"
+#include "parallel/job/store.h"
+#include "parallel/job/store_core.h"
+#include "parallel/job/token.h"
 
 enum { MAX_RANKS = 8 };
 

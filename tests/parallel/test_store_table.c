@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "parallel/net.h"
-#include "parallel/store_core.h"
+#include "parallel/job/net.h"
+#include "parallel/job/store_core.h"
 
 static enum ax_status take(struct ax_store_table *t, int rank, const char *host) {
     struct ax_store_member m = {.rank = rank, .world = t->world, .pid = 100 + rank};

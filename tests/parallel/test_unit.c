@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "parallel/unit.h"
+#include "parallel/units/unit.h"
 
 #define N_PARAMS 6
 

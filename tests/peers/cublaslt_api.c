@@ -1,4 +1,4 @@
-/* kernels/cuda/cublaslt.h beside the library's own header (make CUDA_INCLUDE=FOLDER). The compiler does
+/* kernels/cuda/gemm/cublaslt.h beside the library's own header (make CUDA_INCLUDE=FOLDER). The compiler does
  * it. */
 #undef AX_CUDA_EMULATED /* the types of CUDA's own runtime */
 
@@ -13,7 +13,7 @@ typedef cublasLtMatrixLayout_t ax_lt_layout;
 typedef cublasLtMatmulPreference_t ax_lt_preference;
 typedef cublasLtMatmulAlgo_t ax_lt_algo;
 typedef cublasLtMatmulHeuristicResult_t ax_lt_choice;
-#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/gemm/cublaslt.h"
 
 /* What the header declares when these types are not defined. */
 struct own_algo {

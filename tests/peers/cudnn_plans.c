@@ -54,7 +54,7 @@ int cuGetProcAddress_v2(const char *name, void **function) {
 #include <string.h>
 
 #include "base/status.h"
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/attention/cudnn.h"
 
 /* What cuDNN serializes of a GPU, so far as it is needed. */
 #define GPU                                                                                        \

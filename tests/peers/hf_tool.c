@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "ckpt/hf/hf.h"
 
 static json_t *describe(const struct ax_st_entry *e) {

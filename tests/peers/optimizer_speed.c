@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "kernels/queue.h"
-#include "optim/optimizer.h"
+#include "optim/optimizers/optimizer.h"
 
 #define ROUNDS 9
 #define COLS   576

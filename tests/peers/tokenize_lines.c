@@ -10,8 +10,8 @@
 #include <time.h>
 
 #include "base/io.h"
-#include "base/json.h"
-#include "data/tokenizer/tokenizer.h"
+#include "base/text/json.h"
+#include "data/text/tokenizer/tokenizer.h"
 
 static json_t *encode(const struct ax_tokenizer *t, const json_t *request) {
     const json_t *text = json_object_get(request, "text");

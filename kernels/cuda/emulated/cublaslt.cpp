@@ -2,7 +2,7 @@
  * several algorithms, which round differently: in one sum over k, or in several that take terms in turn.
  * The first is the heuristic's favorite, AXTRAIN_EMULATED_FASTEST=N says which takes half the time. It checks what the library would check or silently need: matching layouts, the alignments that
  * were promised to the heuristic, a workspace of its size, whose ends are destroyed. */
-#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/gemm/cublaslt.h"
 
 #include <string.h>
 

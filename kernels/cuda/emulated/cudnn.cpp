@@ -1,7 +1,7 @@
 /* A stand-in for libaxtrain-cudnn.so: attention by ref, when the stream gets there. It checks that lists
  * of documents and blocks say what tensors have, leaves rows of no document as they are, and fills rows
  * without keys, of which cuDNN promises nothing, and its workspace with NaNs. */
-#include "kernels/cuda/cudnn_shim.h"
+#include "kernels/cuda/attention/cudnn_shim.h"
 
 #include <math.h>
 #include <stdio.h>

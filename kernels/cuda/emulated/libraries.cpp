@@ -7,8 +7,8 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/cudnn_shim.h"
+#include "kernels/cuda/gemm/cublaslt.h"
+#include "kernels/cuda/attention/cudnn_shim.h"
 #include "kernels/cuda/emulated/libraries.h"
 #include "kernels/cuda/nccl_api.h"
 

@@ -1,0 +1,329 @@
+#include "base/line/line_edit.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io_sys.h"
+#include "base/line/line_text.h"
+#include "base/term.h"
+#include "base/text/unicode.h"
+
+#define CTRL(c)     ((c)&31)
+#define ESCAPE      0x1b
+#define ESCAPE_MS   50 /* a later byte does not belong to the same key */
+#define NO_BYTE     (-1)
+#define PASTE_END   "\x1b[201~"
+#define N_PASTE_END (sizeof PASTE_END - 1)
+
+enum outcome { EDITING, ENTERED, INTERRUPTED, ENDED };
+
+/* ---- bytes ---- */
+
+static bool waiting(const struct ax_line_edit *e, int ms) {
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    return e->used < e->n_in || poll(&p, 1, ms) > 0;
+}
+
+/* The next byte; NO_BYTE if the terminal is gone. */
+static int next_byte(struct ax_line_edit *e) {
+    if (e->used == e->n_in) {
+        const ssize_t n = ax_sys_read(STDIN_FILENO, e->in, sizeof e->in);
+        if (n <= 0)
+            return NO_BYTE;
+        e->n_in = (size_t)n;
+        e->used = 0;
+    }
+    return e->in[e->used++];
+}
+
+/* ---- actions of keys ---- */
+
+static enum ax_status go_left(struct ax_line_edit *e) {
+    e->cursor = ax_line_previous(e, e->cursor);
+    return AX_OK;
+}
+
+static enum ax_status go_right(struct ax_line_edit *e) {
+    e->cursor = ax_line_next(e, e->cursor);
+    return AX_OK;
+}
+
+static enum ax_status go_start(struct ax_line_edit *e) {
+    e->cursor = ax_line_start(e, e->cursor);
+    return AX_OK;
+}
+
+static enum ax_status go_end(struct ax_line_edit *e) {
+    e->cursor = ax_line_end(e, e->cursor);
+    return AX_OK;
+}
+
+static enum ax_status go_word_left(struct ax_line_edit *e) {
+    e->cursor = ax_line_word_start(e);
+    return AX_OK;
+}
+
+static enum ax_status go_word_right(struct ax_line_edit *e) {
+    e->cursor = ax_line_word_end(e);
+    return AX_OK;
+}
+
+static enum ax_status rub_out(struct ax_line_edit *e) {
+    return ax_line_cut(e, ax_line_previous(e, e->cursor), e->cursor);
+}
+
+static enum ax_status delete_right(struct ax_line_edit *e) {
+    return ax_line_cut(e, e->cursor, ax_line_next(e, e->cursor));
+}
+
+static enum ax_status cut_word_left(struct ax_line_edit *e) {
+    return ax_line_cut(e, ax_line_word_start(e), e->cursor);
+}
+
+static enum ax_status cut_word_right(struct ax_line_edit *e) {
+    return ax_line_cut(e, e->cursor, ax_line_word_end(e));
+}
+
+static enum ax_status cut_to_start(struct ax_line_edit *e) {
+    return ax_line_cut(e, ax_line_start(e, e->cursor), e->cursor);
+}
+
+/* Cuts the rest of the line; at its end, the line break. */
+static enum ax_status cut_to_end(struct ax_line_edit *e) {
+    const size_t end = ax_line_end(e, e->cursor);
+    return ax_line_cut(e, e->cursor, end == e->cursor ? ax_line_next(e, end) : end);
+}
+
+static enum ax_status break_line(struct ax_line_edit *e) {
+    return ax_line_insert(e, "\n", 1);
+}
+
+static enum ax_status clear_screen(struct ax_line_edit *e) {
+    fputs("\x1b[H\x1b[2J", stdout);
+    e->row = 0;
+    return AX_OK;
+}
+
+static enum ax_status suspend(struct ax_line_edit *e) {
+    fputs("\n", stdout);
+    fflush(stdout);
+    raise(SIGTSTP);
+    e->row = 0;
+    return AX_OK;
+}
+
+/* Shows an entry of the history; history.n is the new text as it was left. */
+static enum ax_status show_entry(struct ax_line_edit *e, size_t entry) {
+    if (e->entry == e->history.n) {
+        e->draft.len = 0;
+        AX_TRY(ax_buf_append(&e->draft, e->text.data, e->text.len));
+    }
+    e->entry = entry;
+    return ax_line_set(e, entry < e->history.n ? e->history.texts[entry] : e->draft.data);
+}
+
+/* Moves to the same column of the line above; from the first line, shows an older text. */
+static enum ax_status go_up(struct ax_line_edit *e) {
+    const size_t start = ax_line_start(e, e->cursor), column = e->cursor - start;
+    if (start == 0)
+        return e->entry > 0 ? show_entry(e, e->entry - 1) : AX_OK;
+    const size_t above = ax_line_start(e, start - 1);
+    for (e->cursor = above; e->cursor < start - 1 && e->cursor - above < column;)
+        e->cursor = ax_line_next(e, e->cursor);
+    return AX_OK;
+}
+
+static enum ax_status go_down(struct ax_line_edit *e) {
+    const size_t column = e->cursor - ax_line_start(e, e->cursor), end = ax_line_end(e, e->cursor);
+    if (end == e->text.len)
+        return e->entry < e->history.n ? show_entry(e, e->entry + 1) : AX_OK;
+    const size_t below = end + 1, stop = ax_line_end(e, below);
+    for (e->cursor = below; e->cursor < stop && e->cursor - below < column;)
+        e->cursor = ax_line_next(e, e->cursor);
+    return AX_OK;
+}
+
+/* Inserts without control characters, which a terminal would execute, and invalid bytes; line ends
+ * become \n. */
+static enum ax_status insert_clean(struct ax_line_edit *e, const unsigned char *s, size_t n) {
+    struct ax_buf clean = {0};
+    enum ax_status st = AX_OK;
+    for (size_t i = 0, len; st == AX_OK && i < n; i += len) {
+        if (ax_utf8_next(s + i, n - i, &len) != AX_UTF8_VALID)
+            continue;
+        const uint32_t cp = ax_utf8_decode(s + i, &len);
+        if (cp == '\n' || cp == '\t' || (cp >= ' ' && cp < 0x7f) || cp > 0x9f)
+            st = ax_buf_append(&clean, s + i, len);
+        else if (cp == '\r' && (i + 1 == n || s[i + 1] != '\n'))
+            st = ax_buf_append(&clean, "\n", 1);
+    }
+    if (st == AX_OK && clean.len > 0)
+        st = ax_line_insert(e, clean.data, clean.len);
+    ax_buf_free(&clean);
+    return st;
+}
+
+static enum ax_status paste(struct ax_line_edit *e) {
+    struct ax_buf raw = {0};
+    enum ax_status st = AX_OK;
+    size_t matched = 0; /* bytes of PASTE_END at the end of `raw` */
+    for (int c; st == AX_OK && matched < N_PASTE_END && (c = next_byte(e)) != NO_BYTE;) {
+        const char byte = (char)c;
+        matched = byte == PASTE_END[matched] ? matched + 1 : byte == PASTE_END[0];
+        if (raw.len < AX_LINE_MAX + N_PASTE_END) /* insert_clean limits it to AX_LINE_MAX */
+            st = ax_buf_append(&raw, &byte, 1);
+    }
+    if (st == AX_OK && raw.len >= matched && raw.data)
+        st = insert_clean(e, (const unsigned char *)raw.data, raw.len - matched);
+    ax_buf_free(&raw);
+    return st;
+}
+
+/* ---- keys ---- */
+
+static const struct {
+    const char *bytes; /* after Escape; or one control character */
+    enum ax_status (*run)(struct ax_line_edit *e);
+} keys[] = {
+    {"\x01", go_start},      /* Ctrl-A */
+    {"\x02", go_left},       /* Ctrl-B */
+    {"\x04", delete_right},  /* Ctrl-D, unless the text is empty */
+    {"\x05", go_end},        /* Ctrl-E */
+    {"\x06", go_right},      /* Ctrl-F */
+    {"\x08", rub_out},       /* Ctrl-H */
+    {"\x0b", cut_to_end},    /* Ctrl-K */
+    {"\x0c", clear_screen},  /* Ctrl-L */
+    {"\x0e", go_down},       /* Ctrl-N */
+    {"\x10", go_up},         /* Ctrl-P */
+    {"\x15", cut_to_start},  /* Ctrl-U */
+    {"\x17", cut_word_left}, /* Ctrl-W */
+    {"\x1a", suspend},       /* Ctrl-Z */
+    {"\x7f", rub_out},       /* Backspace */
+    {"[A", go_up},
+    {"OA", go_up},
+    {"[B", go_down},
+    {"OB", go_down},
+    {"[C", go_right},
+    {"OC", go_right},
+    {"[D", go_left},
+    {"OD", go_left},
+    {"[H", go_start},
+    {"OH", go_start},
+    {"[1~", go_start},
+    {"[7~", go_start},
+    {"[F", go_end},
+    {"OF", go_end},
+    {"[4~", go_end},
+    {"[8~", go_end},
+    {"[3~", delete_right},
+    {"[200~", paste},
+    {"[1;5C", go_word_right},
+    {"[1;3C", go_word_right}, /* Ctrl- and Alt-Right */
+    {"[1;5D", go_word_left},
+    {"[1;3D", go_word_left},
+    {"f", go_word_right},
+    {"b", go_word_left}, /* Alt-F, Alt-B */
+    {"d", cut_word_right},
+    {"\x7f", cut_word_left},
+    {"\r", break_line}, /* Alt-Enter */
+};
+#define CONTROLS 14 /* number of control characters, which come first */
+
+static enum ax_status run_key(struct ax_line_edit *e, bool escaped, const char *bytes) {
+    const size_t n = sizeof keys / sizeof *keys;
+    for (size_t i = escaped ? CONTROLS : 0; i < (escaped ? n : CONTROLS); i++)
+        if (strcmp(keys[i].bytes, bytes) == 0)
+            return keys[i].run(e);
+    return AX_OK;
+}
+
+/* Reads the rest of a key after Escape: a letter, or "[" or "O", parameters and a final
+ * character. */
+static enum ax_status escape(struct ax_line_edit *e) {
+    char bytes[16];
+    size_t n = 0;
+    for (int c; n < sizeof bytes - 1 && waiting(e, ESCAPE_MS) && (c = next_byte(e)) != NO_BYTE;) {
+        bytes[n++] = (char)c;
+        if (n == 1 ? c != '[' && c != 'O' : c >= '@' && c <= '~')
+            break;
+    }
+    bytes[n] = '\0';
+    return n > 0 ? run_key(e, true, bytes) : AX_OK;
+}
+
+/* Reads the rest of the character whose first byte is c, and inserts it. */
+static enum ax_status type(struct ax_line_edit *e, int c) {
+    unsigned char s[4] = {(unsigned char)c};
+    size_t n = 1, len;
+    while (ax_utf8_next(s, n, &len) == AX_UTF8_CUT && (c = next_byte(e)) != NO_BYTE)
+        s[n++] = (unsigned char)c;
+    return insert_clean(e, s, n);
+}
+
+static enum ax_status enter(struct ax_line_edit *e, enum outcome *outcome) {
+    const int drop = e->more ? e->more(e->text.data, e->text.len) : -1;
+    *outcome = drop < 0 ? ENTERED : EDITING;
+    e->cursor = e->text.len;
+    if (drop < 0)
+        return AX_OK;
+    AX_TRY(ax_line_cut(e, e->text.len - (size_t)drop, e->text.len));
+    return break_line(e);
+}
+
+static enum ax_status take_key(struct ax_line_edit *e, enum outcome *outcome) {
+    const int c = next_byte(e);
+    if (c == NO_BYTE || (c == CTRL('D') && e->text.len == 0))
+        *outcome = ENDED;
+    else if (c == CTRL('C'))
+        *outcome = INTERRUPTED;
+    else if (c == '\r' || c == '\n')
+        return enter(e, outcome);
+    else if (c == ESCAPE)
+        return escape(e);
+    else if (c < ' ' || c == 0x7f)
+        return run_key(e, false, (const char[]){(char)c, '\0'});
+    else
+        return type(e, c);
+    return AX_OK;
+}
+
+static enum ax_status edit(struct ax_line_edit *e, enum outcome *outcome) {
+    AX_TRY(ax_line_set(e, ""));
+    e->entry = e->history.n;
+    e->row = 0;
+    AX_TRY(ax_line_draw(e));
+    while (*outcome == EDITING) {
+        AX_TRY(take_key(e, outcome));
+        if (*outcome == EDITING && !waiting(e, 0)) /* draws once for bytes that arrive together */
+            AX_TRY(ax_line_draw(e));
+    }
+    e->cursor = e->text.len;
+    AX_TRY(ax_line_draw(e));
+    fputs(*outcome == INTERRUPTED ? "^C\n" : "\n", stdout);
+    fflush(stdout);
+    return AX_OK;
+}
+
+enum ax_status ax_line_edit_read(struct ax_line_edit *e, enum ax_line_end *end) {
+    static const enum ax_line_end ends[] = {
+        [ENTERED] = AX_LINE_TEXT, [INTERRUPTED] = AX_LINE_INTERRUPT, [ENDED] = AX_LINE_EOF};
+    enum outcome outcome = EDITING;
+    AX_TRY(ax_term_set_input(AX_TERM_KEYS));
+    const enum ax_status st = edit(e, &outcome);
+    const enum ax_status quiet = ax_term_set_input(AX_TERM_QUIET);
+    *end = ends[outcome];
+    if (st != AX_OK || outcome == ENDED) /* a terminal that is gone has no settings */
+        return st;
+    return quiet;
+}
+
+void ax_line_edit_free(struct ax_line_edit *e) {
+    if (ax_term_set_input(AX_TERM_AS_FOUND) != AX_OK)
+        ax_error_clear();
+    ax_buf_free(&e->text);
+    ax_buf_free(&e->draft);
+    ax_line_history_close(&e->history);
+}

@@ -1,0 +1,329 @@
+/* record → conversation. Read ax_conversation_read first. */
+#include "data/records/format/chat_turns.h"
+
+#include <string.h>
+
+#include "data/records/format/recognize.h"
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+}
+
+/* ---- tools ---- */
+
+/* A schema or arguments may be JSON in a string. */
+static enum ax_status parse_function(json_t *owner, const char *key) {
+    json_t *function = json_object_get(owner, "function");
+    return function ? ax_chat_parse_inner(function, key) : AX_OK;
+}
+
+enum ax_status ax_conversation_read_tools(struct ax_conversation *c, const struct ax_format *f,
+                                          json_t *record) {
+    const struct ax_format_chat *chat = f->o.chat;
+    AX_TRY(ax_chat_parse_inner(record, chat->field_tools));
+    json_t *tools = json_object_get(record, chat->field_tools);
+    if (!tools)
+        return AX_OK;
+    if (!json_is_array(tools))
+        return ax_error(AX_ERR_DATA, "%s: expected a list, got %s", chat->field_tools,
+                        ax_json_kind(tools));
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const enum ax_status st = parse_function(json_array_get(tools, i), "parameters");
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s[%zu].function", chat->field_tools, i);
+    }
+    c->tools = json_incref(tools);
+    return AX_OK;
+}
+
+static enum ax_status parse_calls(json_t *message) {
+    json_t *calls = json_object_get(message, "tool_calls");
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const enum ax_status st = parse_function(json_array_get(calls, i), "arguments");
+        if (st != AX_OK)
+            return ax_error_prefix(st, "tool_calls[%zu].function", i);
+    }
+    return AX_OK;
+}
+
+/* ---- one message ---- */
+
+static const char *role_of(const struct ax_format_chat *chat, const char *role) {
+    for (size_t i = 0; i < chat->n_roles; i++)
+        if (strcmp(chat->roles[i].from, role) == 0)
+            return chat->roles[i].to;
+    return role;
+}
+
+static bool is_trained_role(const struct ax_format *f, const char *role) {
+    const struct ax_format_chat *chat = f->o.chat;
+    for (size_t i = 0; i < chat->n_roles_to_train; i++)
+        if (strcmp(role_of(chat, chat->roles_to_train[i]), role) == 0)
+            return true;
+    return f->o.train_on_inputs;
+}
+
+/* Copies the properties under the template's names, and the other keys that the template reads. */
+static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *from, json_t *to) {
+    bool ok = true;
+    for (size_t i = 0; i < chat->n_properties; i++) {
+        json_t *v = json_object_get(from, chat->properties[i].from);
+        if (v)
+            ok = ok && json_object_set(to, chat->properties[i].to, v) == 0;
+    }
+    if (chat->field_thinking && json_object_get(from, chat->field_thinking))
+        ok = ok && json_object_set(to, chat->thinking_key,
+                                   json_object_get(from, chat->field_thinking)) == 0;
+    const char *key;
+    json_t *v;
+    json_object_foreach(from, key, v) {
+        bool taken = json_object_get(to, key) != NULL;
+        for (size_t i = 0; i < chat->n_properties; i++)
+            taken = taken || strcmp(chat->properties[i].from, key) == 0;
+        if (!taken && ax_template_mentions(chat->template, key))
+            ok = ok && json_object_set(to, key, v) == 0;
+    }
+    return ok ? AX_OK : no_memory();
+}
+
+static enum ax_status map_role(const struct ax_format_chat *chat, json_t *message,
+                               const char **role) {
+    const json_t *v = json_object_get(message, "role");
+    if (!json_is_string(v)) {
+        const char *column = "role";
+        for (size_t i = 0; i < chat->n_properties; i++)
+            if (strcmp(chat->properties[i].to, "role") == 0)
+                column = chat->properties[i].from;
+        return ax_error(AX_ERR_DATA, "%s: expected the name of a role, got %s%s", column,
+                        ax_json_kind(v),
+                        v ? "" : " (set message_property_mappings to the key that contains it)");
+    }
+    *role = role_of(chat, json_string_value(v));
+    if (json_object_set_new(message, "role", json_string(*role)) != 0)
+        return no_memory();
+    *role = json_string_value(json_object_get(message, "role"));
+    return AX_OK;
+}
+
+/* [{"begin_offset": 0, "end_offset": 8, "train": false}, …], offsets are inclusive. */
+static enum ax_status read_details(const json_t *list, struct ax_details *d) {
+    if (!json_is_array(list))
+        return ax_error(AX_ERR_DATA, "expected a list of spans, got %s", ax_json_kind(list));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *span = json_array_get(list, i);
+        const json_t *begin = json_object_get(span, "begin_offset");
+        const json_t *end = json_object_get(span, "end_offset");
+        const json_t *train = json_object_get(span, "train");
+        if (!json_is_integer(begin) || !json_is_integer(end) || !json_is_boolean(train) ||
+            json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
+            return ax_error(AX_ERR_DATA,
+                            "[%zu]: expected {\"begin_offset\": 0, \"end_offset\": 8, \"train\": "
+                            "true}, with the end at or after the beginning",
+                            i);
+        AX_TRY(ax_details_add(d, (size_t)json_integer_value(begin),
+                              (size_t)json_integer_value(end) + 1, json_is_true(train)));
+    }
+    return AX_OK;
+}
+
+/* Which text is trained on: by the message's flag, else by its spans, else by its role. */
+static enum ax_status read_training(const struct ax_format *f, const json_t *from, const char *role,
+                                    struct ax_turn *turn) {
+    const struct ax_format_chat *chat = f->o.chat;
+    const json_t *own = chat->field_training ? json_object_get(from, chat->field_training) : NULL;
+    const json_t *detail =
+        chat->field_training_detail ? json_object_get(from, chat->field_training_detail) : NULL;
+    if (own && !json_is_boolean(own) && !json_is_integer(own))
+        return ax_error(AX_ERR_DATA, "%s: expected true or false, got %s", chat->field_training,
+                        ax_json_kind(own));
+    turn->train = is_trained_role(f, role);
+    if (detail) {
+        const enum ax_status st = read_details(detail, &turn->content);
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s", chat->field_training_detail);
+        turn->train = turn->content.n > 0;
+    }
+    if (own)
+        turn->train = json_is_true(own) || json_integer_value(own) != 0;
+    return AX_OK;
+}
+
+static enum ax_status read_message(const struct ax_format *f, json_t *from, json_t *to,
+                                   struct ax_turn *turn) {
+    const struct ax_format_chat *chat = f->o.chat;
+    const char *role;
+    enum ax_status st;
+    if (!json_is_object(from))
+        return ax_error(AX_ERR_DATA, "expected a message, {\"role\": …, \"content\": …}, got %s",
+                        ax_json_kind(from));
+    AX_TRY(rename_keys(chat, from, to));
+    AX_TRY(map_role(chat, to, &role));
+    AX_TRY(read_training(f, from, role, turn));
+    const bool own = chat->field_training && json_object_get(from, chat->field_training);
+    struct ax_details parts = {0};
+    bool flags;
+    bool thinking_flags;
+    AX_TRY_GOTO(ax_chat_join_parts(to, "content", chat->thinking_key, &parts, &flags), st, done);
+    AX_TRY_GOTO(ax_chat_join_parts(to, chat->thinking_key, chat->thinking_key, &turn->thinking,
+                                   &thinking_flags),
+                st, done);
+    if (flags) { /* flags of parts take precedence over the message's spans */
+        const struct ax_details spans = turn->content;
+        turn->content = parts;
+        parts = spans;
+    }
+    if (!own && (flags || thinking_flags))
+        turn->train = turn->content.n > 0 || turn->thinking.n > 0;
+    if (chat->split_thinking && strcmp(role, "assistant") == 0 && turn->content.n == 0)
+        AX_TRY_GOTO(ax_chat_split_thinking(to, chat->thinking_key), st, done);
+    st = parse_calls(to);
+done:
+    ax_free(parts.list);
+    return st;
+}
+
+/* ---- the conversation ---- */
+
+static enum ax_status add_turn(struct ax_conversation *c, const struct ax_format *f, json_t *from) {
+    json_t *message = json_object();
+    if (json_array_append_new(c->messages, message) != 0)
+        return no_memory();
+    return read_message(f, from, message, &c->turns[c->n++]);
+}
+
+/* A system column becomes the first turn, unless the conversation begins with a system turn. */
+static enum ax_status add_system_column(struct ax_conversation *c, const struct ax_format *f,
+                                        const json_t *record) {
+    const json_t *text = json_object_get(record, "system");
+    const char *role = json_string_value(json_object_get(json_array_get(c->messages, 0), "role"));
+    if (!text || strcmp(role, "system") == 0)
+        return AX_OK;
+    json_t *message = json_pack("{s:s, s:O}", "role", "system", "content", text);
+    if (!message || json_array_insert_new(c->messages, 0, message) != 0)
+        return no_memory();
+    memmove(c->turns + 1, c->turns, c->n * sizeof *c->turns);
+    c->turns[0] = (struct ax_turn){.train = is_trained_role(f, "system")};
+    c->n++;
+    return AX_OK;
+}
+
+static void free_turn(struct ax_turn *t) {
+    ax_free(t->content.list);
+    ax_free(t->thinking.list);
+}
+
+static void drop_system_turn(struct ax_conversation *c) {
+    const json_t *role = json_object_get(json_array_get(c->messages, 0), "role");
+    if (c->n == 0 || strcmp(json_string_value(role), "system") != 0)
+        return;
+    json_array_remove(c->messages, 0);
+    free_turn(&c->turns[0]);
+    c->n--;
+    memmove(c->turns, c->turns + 1, c->n * sizeof *c->turns);
+}
+
+/* ---- probable mistakes ---- */
+
+static bool is_known_role(const struct ax_format *f, const char *role) {
+    static const char *const known[] = {"system",    "developer",   "user",
+                                        "assistant", "tool",        "function",
+                                        "ipython",   "environment", "observation"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], role) == 0)
+            return true;
+    for (size_t i = 0; i < f->o.chat->n_roles; i++)
+        if (strcmp(f->o.chat->roles[i].to, role) == 0)
+            return true;
+    return is_trained_role(f, role);
+}
+
+bool ax_message_is_empty(const struct ax_format *f, const json_t *message) {
+    static const char *const others[] = {"tool_calls", "function_call"};
+    const json_t *text = json_object_get(message, "content");
+    const json_t *thinking = json_object_get(message, f->o.chat->thinking_key);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (json_object_get(message, others[i]))
+            return false;
+    return !json_string_length(thinking) &&
+           (!text || (json_is_string(text) &&
+                      ax_text_is_blank(json_string_value(text), json_string_length(text))));
+}
+
+static unsigned find_oddities(const struct ax_format *f, const struct ax_conversation *c) {
+    const char *before = "";
+    unsigned found = 0;
+    bool asked = false;
+    for (size_t i = 0; i < c->n; i++) {
+        const json_t *message = json_array_get(c->messages, i);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const bool user = strcmp(role, "user") == 0, answer = strcmp(role, "assistant") == 0;
+        if (!is_known_role(f, role))
+            found |= 1U << AX_ODD_ROLE;
+        if (answer && !asked)
+            found |= 1U << AX_ODD_START;
+        if (user && strcmp(before, "user") == 0)
+            found |= 1U << AX_ODD_TWICE;
+        if (answer && ax_message_is_empty(f, message))
+            found |= 1U << AX_ODD_EMPTY;
+        asked = asked || user;
+        before = role;
+    }
+    return found;
+}
+
+/* One turn more than the messages has memory: a system column may precede them. */
+static enum ax_status read_turns(struct ax_conversation *c, const struct ax_format *f,
+                                 json_t *messages, const char *name) {
+    *c = (struct ax_conversation){.messages = json_array()};
+    if (!c->messages)
+        return no_memory();
+    if (!json_is_array(messages))
+        return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s", name,
+                        ax_json_kind(messages));
+    if (json_array_size(messages) == 0)
+        return ax_error(AX_ERR_EMPTY, "%s: the list of messages is empty", name);
+    AX_TRY(ax_alloc(&c->turns, json_array_size(messages) + 1, sizeof *c->turns));
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const enum ax_status st = add_turn(c, f, json_array_get(messages, i));
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s[%zu]", name, i);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct ax_format *f,
+                                         json_t *messages, const char *name) {
+    AX_TRY(read_turns(c, f, messages, name));
+    if (f->o.chat->drop_system)
+        drop_system_turn(c);
+    c->oddities = find_oddities(f, c);
+    return AX_OK;
+}
+
+enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
+                                    json_t *record) {
+    const struct ax_format_chat *chat = f->o.chat;
+    char columns[300];
+    *c = (struct ax_conversation){0};
+    ax_record_drop_nulls(record);
+    AX_TRY(ax_chat_parse_inner(record, chat->field_messages));
+    json_t *messages = json_object_get(record, chat->field_messages);
+    if (!messages)
+        return ax_error(AX_ERR_DATA, "column \"%s\" (field_messages) is missing; the record has %s",
+                        chat->field_messages, ax_record_columns(record, columns, sizeof columns));
+    AX_TRY(read_turns(c, f, messages, chat->field_messages));
+    AX_TRY(add_system_column(c, f, record));
+    if (chat->drop_system)
+        drop_system_turn(c);
+    c->oddities = find_oddities(f, c);
+    return ax_conversation_read_tools(c, f, record);
+}
+
+void ax_conversation_free(struct ax_conversation *c) {
+    for (size_t i = 0; i < c->n; i++)
+        free_turn(&c->turns[i]);
+    ax_free(c->turns);
+    json_decref(c->messages);
+    json_decref(c->tools);
+    *c = (struct ax_conversation){0};
+}

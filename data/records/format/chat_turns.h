@@ -1,0 +1,58 @@
+/* Reads the conversation in a record: messages under the template's names, and what to train in
+ * each. Private to the chat format. */
+#ifndef AX_DATA_RECORDS_FORMAT_CHAT_TURNS_H
+#define AX_DATA_RECORDS_FORMAT_CHAT_TURNS_H
+
+#include "data/records/format/impl.h"
+
+/* Code points [start, end) of a text, trained or not. */
+struct ax_detail {
+    size_t start, end;
+    bool train;
+};
+
+struct ax_details {
+    struct ax_detail *list;
+    size_t n;
+};
+
+struct ax_turn {
+    bool train;                          /* this turn's text is trained */
+    struct ax_details content, thinking; /* both n = 0: all of it; one n = 0: nothing of that one */
+};
+
+struct ax_conversation {
+    json_t *messages;      /* for the template */
+    json_t *tools;         /* NULL = none */
+    struct ax_turn *turns; /* [n], as messages */
+    size_t n;
+    unsigned oddities; /* bits 1 << enum ax_oddity */
+};
+
+/* May change `record`. AX_ERR_DATA names the path of the problem; free also after an error. */
+enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
+                                    json_t *record);
+/* The same from a list of messages alone; errors begin with `name`. */
+enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct ax_format *f,
+                                         json_t *messages, const char *name);
+/* The record's column of tools, if any: c->tools. */
+enum ax_status ax_conversation_read_tools(struct ax_conversation *c, const struct ax_format *f,
+                                          json_t *record);
+void ax_conversation_free(struct ax_conversation *c);
+
+/* No text, reasoning or calls? */
+bool ax_message_is_empty(const struct ax_format *f, const json_t *message);
+/* Concatenates a list of parts into one text and turns their flags into details. Parts without a
+ * flag are trained. If no part has one, *flags = false and there are no details. Plain text is
+ * unchanged. By their types, parts are text; or reasoning, which becomes the message's; or refused (images,
+ * calls, refusals …). */
+enum ax_status ax_chat_join_parts(json_t *message, const char *key, const char *thinking_key,
+                                  struct ax_details *details, bool *flags);
+/* Moves <think>…</think> (and variants) from the start of content to `key`. */
+enum ax_status ax_chat_split_thinking(json_t *message, const char *key);
+/* Parses JSON in a string in place: object[key] = its value. Other values are unchanged. */
+enum ax_status ax_chat_parse_inner(json_t *object, const char *key);
+
+enum ax_status ax_details_add(struct ax_details *d, size_t start, size_t end, bool train);
+
+#endif

@@ -1,0 +1,161 @@
+/* The table of formats; creating one and applying it to a record. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/json.h"
+#include "data/records/format/answers.h"
+#include "data/records/format/recognize.h"
+#include "data/records/format/topk.h"
+
+static const struct ax_format_type *const types[] = {
+    &ax_format_type_chat,     &ax_format_type_alpaca,       &ax_format_type_gpteacher,
+    &ax_format_type_oasst,    &ax_format_type_jeopardy,     &ax_format_type_completion,
+    &ax_format_type_pretrain, &ax_format_type_input_output, &ax_format_type_synthetic,
+};
+
+static enum ax_status find_type(const struct ax_format_options *o,
+                                const struct ax_format_type **out) {
+    *out = o->task == AX_TASK_STEPS    ? &ax_format_type_steps
+           : o->task == AX_TASK_PROMPT ? &ax_format_type_prompt
+                                       : &ax_format_type_answers;
+    if (o->task != AX_TASK_TEXT)
+        return AX_OK;
+    *out = o->user ? &ax_format_type_user : o->answers ? &ax_format_type_own : &ax_format_type_ids;
+    if (o->user || !o->type)
+        return AX_OK;
+    const size_t n = strcspn(o->type, ":");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const char *name = types[i]->name;
+        if (strncmp(name, o->type, n) == 0 && name[n] == '\0' &&
+            (o->type[n] == '\0' || types[i]->styles)) {
+            *out = types[i];
+            return AX_OK;
+        }
+    }
+    if (ax_answers_is_type(o->type))
+        return ax_error(AX_ERR_CONFIG,
+                        "type \"%s\" makes preferences, which fine-tuning does not read; set rl or "
+                        "reward_model",
+                        o->type);
+    return ax_error(AX_ERR_UNSUPPORTED, "records of type \"%s\" are not supported", o->type);
+}
+
+/* Learns what the tokenizer adds around a text by looking at one. */
+static enum ax_status learn_frame(struct ax_format *f) {
+    struct ax_encoding bare = {0};
+    struct ax_encoding framed = {0};
+    enum ax_status st;
+    const struct ax_text text = {"a", 1};
+    AX_TRY_GOTO(ax_format_encode(f, text, false, &bare), st, done);
+    AX_TRY_GOTO(ax_format_encode(f, text, true, &framed), st, done);
+    size_t at = 0;
+    while (at + bare.n < framed.n &&
+           memcmp(framed.ids + at, bare.ids, bare.n * sizeof *bare.ids) != 0)
+        at++;
+    f->n_before = at;
+    f->n_after = framed.n - at - bare.n;
+    if (f->n_before > AX_ADDED_MAX || f->n_after > AX_ADDED_MAX) {
+        st = ax_error(AX_ERR_UNSUPPORTED,
+                      "the tokenizer adds %zu tokens to every text; at most %d are supported",
+                      framed.n - bare.n, AX_ADDED_MAX);
+        goto done;
+    }
+    memcpy(f->before, framed.ids, f->n_before * sizeof *f->before);
+    memcpy(f->after, framed.ids + framed.n - f->n_after, f->n_after * sizeof *f->after);
+done:
+    ax_encoding_free(&bare);
+    ax_encoding_free(&framed);
+    return st;
+}
+
+static enum ax_status init(struct ax_format *f) {
+    AX_TRY(find_type(&f->o, &f->type));
+    AX_TRY(ax_topk_check(f));
+    f->eos = f->bos = AX_NO_TOKEN;
+    if (f->type->needs_eos && ax_tokenizer_special_id(f->tok, AX_EOS) == AX_NO_TOKEN)
+        return ax_error(AX_ERR_CONFIG,
+                        "type %s ends each text with EOS, but the tokenizer has no eos_token; set "
+                        "special_tokens.eos_token",
+                        f->type->name);
+    if (f->tok) {
+        f->bos = ax_tokenizer_special_id(f->tok, AX_BOS);
+        f->eos = ax_tokenizer_special_id(f->tok, AX_EOS);
+        AX_TRY(learn_frame(f));
+    }
+    AX_TRY(ax_alloc(&f->ends, 1, sizeof *f->ends));
+    if (f->eos != AX_NO_TOKEN)
+        f->ends[f->n_ends++] = f->eos;
+    AX_TRY(ax_buf_puts(&f->warnings, ""));
+    return f->type->init ? f->type->init(f) : AX_OK;
+}
+
+enum ax_status ax_format_new(struct ax_format **out, const struct ax_format_options *o) {
+    struct ax_format *f;
+    AX_TRY(ax_alloc(&f, 1, sizeof *f));
+    f->o = *o;
+    f->tok = o->tokenizer;
+    enum ax_status st = init(f);
+    if (st == AX_OK)
+        *out = f;
+    else
+        ax_format_free(f);
+    return st;
+}
+
+void ax_format_free(struct ax_format *f) {
+    if (!f)
+        return;
+    ax_free(f->ends);
+    ax_free(f->own);
+    ax_buf_free(&f->warnings);
+    ax_free(f);
+}
+
+const char *ax_format_warnings(const struct ax_format *f) {
+    return f->warnings.data;
+}
+
+enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return ax_buf_printf(&f->warnings, "%s\n", text);
+}
+
+size_t ax_format_ends(const struct ax_format *f, const int32_t **ids) {
+    *ids = f->ends;
+    return f->n_ends;
+}
+
+const struct ax_columns *ax_format_columns(const struct ax_format *f) {
+    return f->o.columns;
+}
+
+void ax_format_work_free(struct ax_format_work *w) {
+    ax_buf_free(&w->text);
+    ax_encoding_free(&w->full);
+    ax_encoding_free(&w->part);
+    ax_encoding_free(&w->other);
+    ax_free(w->labels);
+    *w = (struct ax_format_work){0};
+}
+
+static bool is_tokens(const json_t *record) {
+    return json_is_array(json_object_get(record, "input_ids")) &&
+           json_is_array(json_object_get(record, "attention_mask")) &&
+           json_is_array(json_object_get(record, "labels"));
+}
+
+enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work *w, json_t *record,
+                                struct ax_origin origin, struct ax_example_list *out) {
+    const size_t before = out->n;
+    const bool text = f->o.task == AX_TASK_TEXT;
+    const struct ax_format_type *type = text && is_tokens(record) ? &ax_format_type_ids : f->type;
+    enum ax_status st = type->record(f, w, record, origin, out);
+    if (st != AX_OK)
+        ax_example_list_cut(out, before);
+    return text && st == AX_ERR_DATA ? ax_record_error_hint(st, &f->o, record) : st;
+}

@@ -1,0 +1,155 @@
+/* Prompts, which answers are sampled for. A record is one example: the prompt's tokens, and as its
+ * text the record, which scores the answers.
+ *
+ *   (NULL)          prompt: a text, or messages; tools; as in TRL's GRPOTrainer
+ *   chat_template   messages without an answer at their end; tools
+ *   a map           a text made of columns
+ *
+ * A text gets the tokens that the tokenizer itself adds. Messages are rendered with the header of
+ * the answer to come, and get none. Nothing is trained on, but all tokens are labeled: an example
+ * without a label would be dropped as one that nothing can be learned from. */
+#include <string.h>
+
+#include "data/records/format/answers.h"
+#include "data/records/format/chat_turns.h"
+
+static enum ax_status prompt_init(struct ax_format *f) {
+    const char *type = f->o.type;
+    if (f->o.answers->map)
+        return ax_answers_check_map(f->o.answers->map);
+    if (type && strcmp(type, "chat_template") != 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "type \"%s\" does not make prompts; expected chat_template, or a map with "
+                        "field_prompt and prompt_format, or no `type`, with the column prompt",
+                        type);
+    if (type && !f->o.chat)
+        return ax_error(AX_ERR_CONFIG, "type %s needs a chat template", type);
+    return AX_OK;
+}
+
+/* ---- the record as text ---- */
+
+struct dump {
+    struct ax_buf *out;
+    enum ax_status st;
+};
+
+static int put_json(const char *s, size_t n, void *ctx) {
+    struct dump *d = ctx;
+    if (d->out->len + n > AX_EXAMPLE_TEXT_MAX)
+        d->st = ax_error(AX_ERR_DATA, "the record has more than %zu bytes as JSON",
+                         AX_EXAMPLE_TEXT_MAX);
+    else
+        d->st = ax_buf_append(d->out, s, n);
+    return d->st == AX_OK ? 0 : -1;
+}
+
+static enum ax_status dump_record(const json_t *record, struct ax_buf *out) {
+    struct dump d = {.out = out};
+    out->len = 0;
+    if (json_dump_callback(record, put_json, &d, JSON_COMPACT) == 0)
+        return AX_OK;
+    return d.st != AX_OK ? d.st : ax_answers_no_memory();
+}
+
+/* ---- columns ---- */
+
+static enum ax_status is_empty(const char *column) {
+    return ax_error(AX_ERR_EMPTY, "%s: the prompt is empty", column);
+}
+
+static enum ax_status check_text(const char *column, const json_t *v) {
+    return ax_record_not_blank(column, "prompt",
+                               (struct ax_text){json_string_value(v), json_string_length(v)});
+}
+
+static enum ax_status check_messages(const struct ax_format *f, const char *column,
+                                     const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!ax_message_is_empty(f, json_array_get(list, i)))
+            return AX_OK;
+    return is_empty(column);
+}
+
+static enum ax_status read_own(const struct ax_format *f, json_t *record, struct ax_answers *a) {
+    json_t *v = json_object_get(record, a->names[0]);
+    a->chat = json_is_array(v);
+    if (!v)
+        return ax_answers_missing(f, record, a->names[0]);
+    if (!a->chat && !json_is_string(v))
+        return ax_error(AX_ERR_DATA, "%s: expected text or a list of messages, got %s", a->names[0],
+                        ax_json_kind(v));
+    if (!a->chat) {
+        AX_TRY(check_text(a->names[0], v));
+        return ax_buf_append(&a->prompt, json_string_value(v), json_string_length(v));
+    }
+    const struct ax_message_source from = {a->names[0], "user", false};
+    AX_TRY(ax_answers_messages(f, v, &from, &a->messages));
+    return ax_answers_tools(f, record, a);
+}
+
+static bool ends_with_answer(const json_t *list) {
+    const size_t n = json_array_size(list);
+    const json_t *last = n > 0 ? json_array_get(list, n - 1) : NULL;
+    return last && strcmp(json_string_value(json_object_get(last, "role")), "assistant") == 0;
+}
+
+static enum ax_status read_chat(const struct ax_format *f, json_t *record, struct ax_answers *a) {
+    struct ax_conversation c;
+    if (!json_object_get(record, a->names[0]))
+        return ax_answers_missing(f, record, a->names[0]);
+    const enum ax_status st = ax_conversation_read(&c, f, record);
+    a->chat = true;
+    a->messages = json_incref(c.messages);
+    a->tools = json_incref(c.tools);
+    ax_conversation_free(&c);
+    while (st == AX_OK && ends_with_answer(a->messages))
+        json_array_remove(a->messages, json_array_size(a->messages) - 1);
+    return st;
+}
+
+static enum ax_status read_map(const struct ax_format *f, json_t *record, struct ax_answers *a) {
+    AX_TRY(ax_answers_fill_prompt(f, record, &a->prompt));
+    return check_text(a->names[0], json_object_get(record, a->names[0]));
+}
+
+static enum ax_status read_prompt(const struct ax_format *f, json_t *record, struct ax_answers *a) {
+    const struct ax_format_answer_map *map = f->o.answers->map;
+    a->names[0] = map ? map->field_prompt : f->o.type ? f->o.chat->field_messages : "prompt";
+    AX_TRY(map         ? read_map(f, record, a)
+           : f->o.type ? read_chat(f, record, a)
+                       : read_own(f, record, a));
+    if (!a->chat)
+        return AX_OK;
+    AX_TRY(check_messages(f, a->names[0], a->messages));
+    /* templates that test for a list, not for its elements, would introduce tools all the same */
+    json_t *tools = json_array_size(a->tools) > 0 ? a->tools : NULL;
+    return ax_answers_render(f, a->messages, tools, true, &a->prompt);
+}
+
+static enum ax_status prompt_record(const struct ax_format *f, struct ax_format_work *w,
+                                    json_t *record, struct ax_origin origin,
+                                    struct ax_example_list *out) {
+    struct ax_answers a = {0};
+    enum ax_status st;
+    AX_TRY(dump_record(record, &w->text));
+    ax_record_drop_nulls(record);
+    AX_TRY_GOTO(ax_buf_puts(&a.prompt, ""), st, done);
+    AX_TRY_GOTO(read_prompt(f, record, &a), st, done);
+    AX_TRY_GOTO(
+        ax_format_encode(f, (struct ax_text){a.prompt.data, a.prompt.len}, !a.chat, &w->full), st,
+        done);
+    if (w->full.n == 0) {
+        st = is_empty(a.names[0]);
+        goto done;
+    }
+    AX_TRY_GOTO(ax_example_list_add(out, w->full.ids, NULL, w->full.n, true), st, done);
+    AX_TRY_GOTO(ax_example_list_end(out, origin), st, done);
+    st = ax_example_list_text(out, w->text.data, w->text.len);
+done:
+    ax_answers_free(&a);
+    return st;
+}
+
+const struct ax_format_type ax_format_type_prompt = {"prompt", false, false, prompt_init,
+                                                     prompt_record};

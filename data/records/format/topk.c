@@ -1,0 +1,226 @@
+#include "data/records/format/topk.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Smaller than any log-prob, and still far above the logits of tokens that are not listed. */
+#define LEAST (-1e20)
+
+#define IDS "target_token_ids"
+
+bool ax_topk_wanted(const struct ax_format *f) {
+    return ax_format_find_column(f, "target_ids") >= 0;
+}
+
+enum ax_status ax_topk_check(const struct ax_format *f) {
+    if (!ax_topk_wanted(f) || f->type == &ax_format_type_chat || f->type == &ax_format_type_ids ||
+        f->type == &ax_format_type_own)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "type %s has no log-probs of a teacher: kd_trainer reads them from type "
+                    "chat_template and from tokenized records (no type)",
+                    f->type->name ? f->type->name : "(your own)");
+}
+
+/* ---- the lists of a record ---- */
+
+static enum ax_status open_list(const json_t *record, const char *name, const json_t **list) {
+    *list = json_object_get(record, name);
+    if (!*list)
+        return ax_error(AX_ERR_DATA, "column \"%s\" is missing: kd_trainer needs it", name);
+    if (!json_is_array(*list))
+        return ax_error(AX_ERR_DATA, "%s: expected a list with an element per token, got %s", name,
+                        ax_json_kind(*list));
+    return AX_OK;
+}
+
+static void open_columns(struct ax_topk *t, const struct ax_format *f) {
+    *t = (struct ax_topk){.ids_column = ax_format_find_column(f, "target_ids"),
+                          .temperature = f->o.topk.temperature,
+                          .vocab = f->tok ? (int64_t)ax_tokenizer_size(f->tok) : INT32_MAX};
+    t->width = (int)ax_column_width(f->o.columns, t->ids_column);
+}
+
+static enum ax_status expect_length(const json_t *list, const char *name, size_t n) {
+    if (json_array_size(list) == n)
+        return AX_OK;
+    return ax_error(AX_ERR_DATA, "%s has %zu elements, but there are %zu tokens", name,
+                    json_array_size(list), n);
+}
+
+enum ax_status ax_topk_open_tokens(struct ax_topk *t, const struct ax_format *f,
+                                   const json_t *record, size_t n) {
+    if (!ax_topk_wanted(f)) {
+        *t = (struct ax_topk){0};
+        return AX_OK;
+    }
+    open_columns(t, f);
+    t->field = "target_logprobs";
+    AX_TRY(open_list(record, IDS, &t->ids));
+    AX_TRY(open_list(record, t->field, &t->logprobs));
+    AX_TRY(expect_length(t->ids, IDS, n));
+    AX_TRY(expect_length(t->logprobs, t->field, n));
+    if (!json_object_get(record, "target_mask"))
+        return AX_OK;
+    AX_TRY(open_list(record, "target_mask", &t->mask));
+    return expect_length(t->mask, "target_mask", n);
+}
+
+/* ---- one element ---- */
+
+/* An element of the lists, and what it says. */
+struct row {
+    const struct ax_topk *t;
+    size_t at;
+    const json_t *ids, *logprobs, *mask;
+    int32_t *id;  /* [width], −1 from n on */
+    float *logit; /* [width] */
+    int n;
+};
+
+static enum ax_status bad(const struct row *r, const char *name, size_t j, const char *want,
+                          const json_t *got) {
+    char *text = got ? json_dumps(got, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)) : NULL;
+    const enum ax_status st =
+        ax_error(AX_ERR_DATA, "%s[%zu][%zu]: expected %s, got %.60s", name, r->at, j, want,
+                 text && !json_is_array(got) && !json_is_object(got) ? text : ax_json_kind(got));
+    ax_free(text);
+    return st;
+}
+
+/* "token_id:17" → 17; −1: something else. */
+static int64_t id_of_token(const json_t *token) {
+    static const char prefix[] = "token_id:";
+    const char *text = json_string_value(token);
+    if (!text || strncmp(text, prefix, sizeof prefix - 1) != 0)
+        return -1;
+    text += sizeof prefix - 1;
+    const size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits < 11 && text[digits] == '\0' ? strtoll(text, NULL, 10) : -1;
+}
+
+static enum ax_status read_id(const struct row *r, size_t j, int32_t *id) {
+    const struct ax_topk *t = r->t;
+    const json_t *v = t->ids ? json_array_get(r->ids, j)
+                             : json_object_get(json_array_get(r->logprobs, j), "token");
+    const char *name = t->ids ? IDS : t->field;
+    int64_t n = t->ids ? (json_is_integer(v) ? json_integer_value(v) : -1) : id_of_token(v);
+    if (n < 0)
+        return bad(r, name, j, t->ids ? "a token id" : "a \"token\" of the form token_id:17", v);
+    if (n >= t->vocab)
+        return ax_error(AX_ERR_DATA, "%s[%zu][%zu]: id %lld is not below the vocabulary of %lld",
+                        name, r->at, j, (long long)n, (long long)t->vocab);
+    *id = (int32_t)n;
+    for (int k = 0; k < r->n; k++)
+        if (r->id[k] == *id)
+            return ax_error(AX_ERR_DATA, "%s[%zu][%zu]: id %d is there twice", name, r->at, j,
+                            (int)*id);
+    return AX_OK;
+}
+
+static enum ax_status read_logit(const struct row *r, size_t j, float *logit) {
+    const json_t *v = json_array_get(r->logprobs, j);
+    if (!r->t->ids)
+        v = json_object_get(v, "logprob");
+    const double logprob = json_is_number(v) ? json_number_value(v) : NAN;
+    const double scaled = r->t->temperature * logprob;
+    if (!(logprob <= 0 && scaled >= LEAST))
+        return bad(r, r->t->field, j, "a log-prob, a finite number of at most 0", v);
+    *logit = (float)scaled;
+    return AX_OK;
+}
+
+/* 0 of a list or of its elements; anything but 0, 1, true and false is an error. */
+static enum ax_status is_left_out(const struct row *r, size_t j, bool *out) {
+    const json_t *v = json_is_array(r->mask) ? json_array_get(r->mask, j) : r->mask;
+    *out = json_is_false(v) || (json_is_integer(v) && json_integer_value(v) == 0);
+    if (*out || !r->t->mask || json_is_true(v) ||
+        (json_is_integer(v) && json_integer_value(v) == 1))
+        return AX_OK;
+    return bad(r, "target_mask", j, "0 or 1", v);
+}
+
+static enum ax_status read_entry(struct row *r, size_t j) {
+    bool skip;
+    AX_TRY(is_left_out(r, j, &skip));
+    if (skip)
+        return AX_OK;
+    if (r->n == r->t->width)
+        return ax_error(AX_ERR_DATA,
+                        "%s[%zu] has more than the %d entries of kd_topk; set it to %zu",
+                        r->t->field, r->at, r->t->width, json_array_size(r->logprobs));
+    AX_TRY(read_id(r, j, &r->id[r->n]));
+    AX_TRY(read_logit(r, j, &r->logit[r->n]));
+    r->n++;
+    return AX_OK;
+}
+
+/* A missing or null element has no entries. */
+static enum ax_status read_row(struct row *r) {
+    const struct ax_topk *t = r->t;
+    r->logprobs = json_array_get(t->logprobs, r->at);
+    r->ids = json_array_get(t->ids, r->at);
+    r->mask = json_array_get(t->mask, r->at);
+    if (r->logprobs && !json_is_null(r->logprobs) && !json_is_array(r->logprobs))
+        return ax_error(AX_ERR_DATA, "%s[%zu]: expected a list, got %s", t->field, r->at,
+                        ax_json_kind(r->logprobs));
+    const size_t n = json_array_size(r->logprobs);
+    if (t->ids && json_array_size(r->ids) != n)
+        return ax_error(AX_ERR_DATA, "%s[%zu] has %zu entries, " IDS "[%zu] %zu", t->field, r->at,
+                        n, r->at, json_array_size(r->ids));
+    for (size_t j = 0; j < n; j++)
+        AX_TRY(read_entry(r, j));
+    return AX_OK;
+}
+
+enum ax_status ax_topk_put(const struct ax_topk *t, struct ax_example_list *out, size_t example,
+                           size_t i, int64_t row) {
+    if (!t->logprobs)
+        return AX_OK;
+    const size_t width = (size_t)t->width;
+    int32_t *ids = (int32_t *)ax_example_list_words(out, example, t->ids_column) + i * width;
+    float *logits = (float *)ax_example_list_words(out, example, t->ids_column + 1) + i * width;
+    struct row r = {.t = t, .at = (size_t)row, .id = ids, .logit = logits};
+    for (size_t k = 0; k < width; k++)
+        ids[k] = -1;
+    if (i == 0 || out->items[example].labels[i] == AX_NO_LABEL) /* nothing predicts the first one */
+        return AX_OK;
+    if (row >= 0)
+        AX_TRY(read_row(&r));
+    if (r.n > 0)
+        return AX_OK;
+    if (row < 0)
+        return ax_error(AX_ERR_DATA,
+                        "token %zu is trained on, but %s has only the last %zu of %zu tokens", i,
+                        t->field, json_array_size(t->logprobs), out->items[example].n);
+    return ax_error(AX_ERR_DATA, "%s[%zu] has no entries, but token %zu is trained on", t->field,
+                    r.at, i);
+}
+
+/* ---- chats ---- */
+
+enum ax_status ax_topk_chat(const struct ax_format *f, const json_t *record,
+                            struct ax_example_list *out, size_t example) {
+    struct ax_topk t;
+    if (!ax_topk_wanted(f))
+        return AX_OK;
+    open_columns(&t, f);
+    t.field = f->o.topk.field;
+    AX_TRY(open_list(record, t.field, &t.logprobs));
+    const size_t n = out->items[example].n, rows = json_array_size(t.logprobs);
+    if (json_object_get(record, IDS)) {
+        AX_TRY(open_list(record, IDS, &t.ids));
+        if (json_array_size(t.ids) != rows)
+            return ax_error(AX_ERR_DATA, "%s has %zu elements, " IDS " %zu", t.field, rows,
+                            json_array_size(t.ids));
+    }
+    if (rows > n)
+        return ax_error(AX_ERR_DATA,
+                        "%s has %zu elements, but the conversation only %zu tokens: were they made "
+                        "with another tokenizer or chat template?",
+                        t.field, rows, n);
+    for (size_t i = 0; i < n; i++)
+        AX_TRY(ax_topk_put(&t, out, example, i, (int64_t)i - (int64_t)(n - rows)));
+    return AX_OK;
+}

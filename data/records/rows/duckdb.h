@@ -1,0 +1,27 @@
+/* DuckDB through its C API, loaded when a Parquet file is read or written: a query whose first column
+ * is text, row by row, in chunks of bounded size; or a statement.
+ *
+ * The library is AXTRAIN_DUCKDB (a path), or libduckdb.so: beside the binary, on the loader's
+ * path, or where npm installs it under ~/.local/lib/axtrain. It gets one thread, at most 1 GiB
+ * of memory and no writable folder, and may not install or load extensions, so it never uses the
+ * network. */
+#ifndef AX_DATA_RECORDS_ROWS_DUCKDB_H
+#define AX_DATA_RECORDS_ROWS_DUCKDB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct ax_duckdb;
+
+/* AX_ERR_UNSUPPORTED with the remedy if the library is missing; AX_ERR_DATA with DuckDB's message
+ * if the query fails. */
+enum ax_status ax_duckdb_open(struct ax_duckdb **out, const char *sql);
+void ax_duckdb_close(struct ax_duckdb *d);
+/* *text is valid until the next call; NULL for a null. *got = false at the end. */
+enum ax_status ax_duckdb_next(struct ax_duckdb *d, const char **text, size_t *len, bool *got);
+/* Carries out a statement, and drops what it answers. Errors as above. */
+enum ax_status ax_duckdb_run(const char *sql);
+
+#endif

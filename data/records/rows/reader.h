@@ -1,0 +1,73 @@
+/* Splits the bytes of one file into records. Private to data/records/rows/. */
+#ifndef AX_DATA_RECORDS_ROWS_READER_H
+#define AX_DATA_RECORDS_ROWS_READER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "data/records/rows/bytes.h"
+
+enum ax_rows_kind { AX_ROWS_JSON, AX_ROWS_CSV, AX_ROWS_TSV, AX_ROWS_TEXT, AX_ROWS_PARQUET };
+
+struct ax_row_cut {
+    const char *text;
+    size_t len;
+    uint64_t line;
+    const char *problem;
+};
+
+struct ax_reader {
+    const char *path; /* borrowed */
+    struct ax_bytes *bytes;
+    const char *piece; /* current buffer: piece[at … n) is unread */
+    size_t at, n;
+    uint64_t line;      /* of the next byte, from 1 */
+    struct ax_buf kept; /* a record that spans several pieces */
+    bool too_long;      /* the current record exceeds AX_ROWS_MAX_BYTES: its bytes are dropped */
+    enum { AX_READ_START, AX_READ_LINES, AX_READ_LIST, AX_READ_LIST_NEXT, AX_READ_DONE } state;
+};
+
+enum ax_status ax_reader_open(struct ax_reader *r, const char *path);
+void ax_reader_close(struct ax_reader *r); /* safe on a zeroed one */
+/* Makes sure that a byte is available; *any = false at the end of the file. */
+enum ax_status ax_reader_more(struct ax_reader *r, bool *any);
+/* Moves n bytes from the piece to the kept record. */
+enum ax_status ax_reader_keep(struct ax_reader *r, size_t n);
+/* Returns the kept record, which began on `line`; the next keep starts a new one. */
+void ax_reader_give(struct ax_reader *r, uint64_t line, struct ax_row_cut *cut);
+
+/* The next record; *got = false at the end. */
+enum ax_status ax_cut_line(struct ax_reader *r, struct ax_row_cut *cut, bool *got);
+enum ax_status ax_cut_json(struct ax_reader *r, struct ax_row_cut *cut, bool *got);
+enum ax_status ax_cut_csv(struct ax_reader *r, char separator, struct ax_row_cut *cut, bool *got);
+
+struct ax_csv_header {
+    char **names;
+    size_t n;
+};
+/* Reads the names from the first record. AX_ERR_DATA if two are equal. */
+enum ax_status ax_csv_header_parse(struct ax_csv_header *h, char separator, const char *path,
+                                   const struct ax_row_cut *cut);
+void ax_csv_header_free(struct ax_csv_header *h);
+
+/* Records of a Parquet file, each converted to JSON text; `line` is the record's number. */
+struct ax_parquet;
+enum ax_status ax_parquet_open(struct ax_parquet **out, const char *path); /* borrows path */
+void ax_parquet_close(struct ax_parquet *p);
+enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, bool *got);
+
+/* Text of a record → object. Errors give only the reason, such as "not UTF-8"; the caller adds the
+ * location. *line and *column: the position inside the record (else 0). */
+struct ax_row_place {
+    uint64_t line;   /* lines after the record's first */
+    uint64_t column; /* from 1; 0 = none */
+};
+enum ax_status ax_parse_json(const char *text, size_t len, json_t **out,
+                             struct ax_row_place *place);
+enum ax_status ax_parse_csv(const struct ax_csv_header *h, char separator, const char *text,
+                            size_t len, json_t **out);
+enum ax_status ax_parse_line(const char *text, size_t len, json_t **out);
+
+#endif

@@ -1,0 +1,84 @@
+/* Records of data sets: JSON lines, JSON lists, CSV, Parquet and plain text, each a JSON object
+ * with its file and line. Files may be compressed (gzip, zstd) and are streamed: memory depends on
+ * the longest record allowed, not on the file.
+ *
+ * Two steps, so that several threads can share the work: ax_rows_next reads the next record's text,
+ * ax_rows_parse turns it into an object.
+ *
+ *   JSON     one object per line, or one list of objects
+ *   CSV      RFC 4180 with a header line; fields are strings; .tsv is tab-separated
+ *   Parquet  lists and structures become JSON lists and objects; "line" is the record's number
+ *   text     each line that is not blank is {"text": line}
+ *
+ * Read on: find.c (which files), source.c (files, slices), json.c, csv.c, parquet.c, text.c
+ * (splitting and parsing). */
+#ifndef AX_DATA_RECORDS_ROWS_ROWS_H
+#define AX_DATA_RECORDS_ROWS_ROWS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define AX_ROWS_MAX_BYTES ((size_t)16 << 20) /* per record */
+
+struct ax_rows_options {
+    /* A file, a folder, a glob, a data set in the hub's local cache ("owner/name", downloaded by
+     * ax_hub_dataset_get), or "-" for standard input. A folder means its files with a known
+     * extension, subfolders included, in name order, or the files that its README.md lists. */
+    const char *path;
+    const char *name, *revision;   /* of a hub data set: its configuration; branch, tag or commit */
+    const char *const *data_files; /* these files of the folder instead */
+    size_t n_data_files;
+    const char *format; /* "json", "csv", "parquet" or "text"; NULL: by file extension */
+    /* "train[:10%]+test[5:]". Names select among a folder's files by a word in the file name; a
+     * single file is "train". Percentages are rounded to the nearest record. NULL: all of
+     * `default_split`. */
+    const char *split;
+    const char *default_split; /* NULL = "train" */
+    int64_t skip;              /* records to skip at the start */
+    /* n_shards > 1: assigns the records at random (by seed) to this many shards of equal size and
+     * keeps those of shard `shard`, in file order. */
+    int64_t n_shards, shard;
+    uint64_t seed;
+    int64_t empty_rows; /* > 0: this many records {} instead of files */
+};
+
+/* The split expression in effect. */
+const char *ax_rows_split(const struct ax_rows_options *o);
+
+struct ax_rows;
+
+/* AX_ERR_CONFIG for a bad split, AX_ERR_DATA if there are no files, AX_ERR_UNSUPPORTED for formats
+ * and locations that axtrain cannot read. Counts the records first if a slice or shard needs it. */
+enum ax_status ax_rows_open(struct ax_rows **out, const struct ax_rows_options *o);
+void ax_rows_close(struct ax_rows *r);
+
+/* A record as it is in the file. */
+struct ax_raw_row {
+    const char *text; /* [len], valid until the next call; JSON, CSV record or line */
+    size_t len;
+    uint32_t file;       /* for ax_rows_file */
+    uint64_t line;       /* from 1 */
+    int64_t index;       /* among all records, before slices */
+    const char *problem; /* not NULL: why the record cannot be read; there is no text */
+};
+/* *got = false at the end. Errors concern the file, not the record: the rest of it is lost. */
+enum ax_status ax_rows_next(struct ax_rows *r, struct ax_raw_row *row, bool *got);
+/* Seeks: the next record is the one with this index, or the first selected one after it. */
+enum ax_status ax_rows_seek(struct ax_rows *r, int64_t index);
+
+/* An object, owned by the caller. AX_ERR_DATA "FILE:LINE: why" for a bad record. Thread-safe, also
+ * while another thread calls ax_rows_next. */
+enum ax_status ax_rows_parse(const struct ax_rows *r, const struct ax_raw_row *row, json_t **out);
+
+size_t ax_rows_n_files(const struct ax_rows *r);
+const char *ax_rows_file(const struct ax_rows *r, size_t file); /* as found; "-": stdin */
+
+/* Identifies the records for a cache key: the selection, and files with size and time. *out = NULL
+ * if unknown (standard input, pipes). Free with json_decref. */
+enum ax_status ax_rows_describe(const struct ax_rows *r, json_t **out);
+
+#endif

@@ -1,0 +1,384 @@
+/* Records of all files of a data set: opens one file after the other, and keeps the records that
+ * slices and shards select. Read ax_rows_open, then ax_rows_next. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/hash/hash.h"
+#include "base/lock.h"
+#include "data/records/rows/rows.h"
+#include "data/records/rows/find.h"
+#include "data/records/rows/hub_dataset.h"
+#include "data/records/rows/shuffle.h"
+#include "data/records/rows/split.h"
+
+struct source_file {
+    char *path;
+    enum ax_rows_kind kind;
+    struct ax_csv_header header; /* read when the file is first opened; never changes after */
+};
+
+/* The records [from, to) of files [first, end), counted from the first file's first record. */
+struct part {
+    size_t first, end;
+    int64_t from, to;
+};
+
+struct ax_rows {
+    struct source_file *files;
+    size_t n_files;
+    struct part parts[AX_SPLIT_PARTS_MAX];
+    size_t n_parts;
+    int64_t skip, empty_rows;
+    uint64_t *kept; /* a bit per record, by its index among the selected ones; NULL = all */
+    char *split;    /* as configured, for ax_rows_describe */
+    int64_t n_shards, shard;
+    uint64_t seed;
+    struct ax_lock use; /* of a hub data set */
+
+    struct ax_reader reader;    /* for files[file], … */
+    struct ax_parquet *parquet; /* … or this one */
+    bool open;
+    size_t part, file;
+    int64_t in_part;  /* records of the part seen so far */
+    int64_t index;    /* of the next record among those of all parts */
+    int64_t selected; /* records that slices have selected so far */
+};
+
+static char separator(enum ax_rows_kind kind) {
+    return kind == AX_ROWS_TSV ? '\t' : ',';
+}
+
+static enum ax_status cut_row(struct ax_rows *r, struct ax_row_cut *cut, bool *got) {
+    switch (r->files[r->file].kind) {
+    case AX_ROWS_JSON:
+        return ax_cut_json(&r->reader, cut, got);
+    case AX_ROWS_CSV:
+    case AX_ROWS_TSV:
+        return ax_cut_csv(&r->reader, separator(r->files[r->file].kind), cut, got);
+    case AX_ROWS_PARQUET:
+        return ax_parquet_next(r->parquet, cut, got);
+    case AX_ROWS_TEXT:
+        break;
+    }
+    return ax_cut_line(&r->reader, cut, got);
+}
+
+static enum ax_status open_file(struct ax_rows *r) {
+    struct source_file *f = &r->files[r->file];
+    AX_TRY(f->kind == AX_ROWS_PARQUET ? ax_parquet_open(&r->parquet, f->path)
+                                      : ax_reader_open(&r->reader, f->path));
+    r->open = true;
+    if (f->kind != AX_ROWS_CSV && f->kind != AX_ROWS_TSV)
+        return AX_OK;
+    struct ax_row_cut cut;
+    bool got;
+    AX_TRY(cut_row(r, &cut, &got));
+    if (!got || f->header.n > 0)
+        return AX_OK;
+    if (cut.problem)
+        return ax_error(AX_ERR_DATA, "%s:1: a header line of more than 16 MiB", f->path);
+    return ax_csv_header_parse(&f->header, separator(f->kind), f->path, &cut);
+}
+
+static void close_file(struct ax_rows *r) {
+    if (r->open)
+        ax_reader_close(&r->reader);
+    ax_parquet_close(r->parquet);
+    r->parquet = NULL;
+    r->open = false;
+}
+
+static void go_to_part(struct ax_rows *r, size_t part) {
+    close_file(r);
+    r->part = part;
+    r->file = part < r->n_parts ? r->parts[part].first : 0;
+    r->in_part = 0;
+}
+
+/* The next record of the part, selected or not; *got = false at its end. */
+static enum ax_status next_of_part(struct ax_rows *r, struct ax_row_cut *cut, bool *got) {
+    for (*got = false; r->file < r->parts[r->part].end; r->file++) {
+        if (!r->open)
+            AX_TRY(open_file(r));
+        AX_TRY(cut_row(r, cut, got));
+        if (*got)
+            return AX_OK;
+        close_file(r);
+    }
+    return AX_OK;
+}
+
+static bool is_kept(const struct ax_rows *r, int64_t selected) {
+    return !r->kept || (r->kept[selected / 64] >> (selected % 64) & 1U);
+}
+
+/* Record {} number i is on line i. */
+static void next_empty(struct ax_rows *r, struct ax_raw_row *row, bool *got) {
+    *got = r->index < r->empty_rows;
+    *row = (struct ax_raw_row){
+        .text = "{}", .len = 2, .line = (uint64_t)r->index + 1, .index = r->index};
+    r->index += *got;
+}
+
+/* The next record of this part as it is in the file; at the part's end, moves to the next part. */
+static enum ax_status next_here(struct ax_rows *r, struct ax_row_cut *cut, bool *any) {
+    *any = false;
+    if (r->in_part < r->parts[r->part].to)
+        AX_TRY(next_of_part(r, cut, any));
+    if (!*any)
+        go_to_part(r, r->part + 1);
+    return AX_OK;
+}
+
+enum ax_status ax_rows_next(struct ax_rows *r, struct ax_raw_row *row, bool *got) {
+    if (r->empty_rows > 0) {
+        next_empty(r, row, got);
+        return AX_OK;
+    }
+    for (*got = false; r->part < r->n_parts;) {
+        struct ax_row_cut cut;
+        bool any;
+        AX_TRY(next_here(r, &cut, &any));
+        if (!any)
+            continue;
+        const int64_t index = r->index++;
+        if (r->in_part++ < r->parts[r->part].from)
+            continue;
+        const int64_t selected = r->selected++;
+        if (selected < r->skip || !is_kept(r, selected))
+            continue;
+        *row = (struct ax_raw_row){.text = cut.text,
+                                   .len = cut.len,
+                                   .file = (uint32_t)r->file,
+                                   .line = cut.line,
+                                   .index = index,
+                                   .problem = cut.problem};
+        *got = true;
+        return AX_OK;
+    }
+    return AX_OK;
+}
+
+static bool reads_stdin(const struct ax_rows *r) {
+    for (size_t i = 0; i < r->n_files; i++)
+        if (strcmp(r->files[i].path, "-") == 0)
+            return true;
+    return false;
+}
+
+enum ax_status ax_rows_seek(struct ax_rows *r, int64_t index) {
+    if (r->empty_rows > 0) {
+        r->index = index;
+        return AX_OK;
+    }
+    if (index < r->index && reads_stdin(r))
+        return ax_error(AX_ERR_DATA, "standard input cannot be read twice; give a file");
+    if (index < r->index) {
+        go_to_part(r, 0);
+        r->index = 0;
+        r->selected = 0;
+    }
+    while (r->index < index && r->part < r->n_parts) {
+        struct ax_row_cut cut;
+        bool any;
+        AX_TRY(next_here(r, &cut, &any));
+        if (!any)
+            continue;
+        r->index++;
+        r->selected += r->in_part++ >= r->parts[r->part].from;
+    }
+    return AX_OK;
+}
+
+/* ---- opening ---- */
+
+static enum ax_status count_part(struct ax_rows *r, size_t part, int64_t *n) {
+    if (reads_stdin(r))
+        return ax_error(AX_ERR_CONFIG, "standard input: percentages, bounds from the end and "
+                                       "shards need the number of records; give a file");
+    go_to_part(r, part);
+    struct ax_row_cut cut;
+    *n = 0;
+    for (bool got = true; got; *n += got)
+        AX_TRY(next_of_part(r, &cut, &got));
+    go_to_part(r, 0);
+    return AX_OK;
+}
+
+static enum ax_status add_file(struct ax_rows *r, const struct ax_found_file *f) {
+    AX_TRY(ax_regrow(&r->files, r->n_files, r->n_files + 1, sizeof *r->files));
+    r->files[r->n_files] = (struct source_file){.kind = f->kind};
+    AX_TRY(ax_strdup(&r->files[r->n_files].path, f->path));
+    r->n_files++;
+    return AX_OK;
+}
+
+/* Adds the files of a split in `found` as a part. */
+static enum ax_status add_part(struct ax_rows *r, const struct ax_found *found,
+                               const struct ax_rows_options *o, const struct ax_split *s) {
+    const size_t first = r->n_files;
+    bool *chosen;
+    AX_TRY(ax_alloc(&chosen, found->n, sizeof *chosen));
+    enum ax_status st = ax_found_in_split(found, o->path, s->name, !o->split, chosen);
+    for (size_t i = 0; i < found->n && st == AX_OK; i++)
+        if (chosen[i])
+            st = add_file(r, &found->files[i]);
+    ax_free(chosen);
+    AX_TRY(st);
+    const size_t part = r->n_parts++;
+    r->parts[part] = (struct part){.first = first, .end = r->n_files};
+    int64_t n = 0;
+    if (ax_split_needs_count(s))
+        AX_TRY(count_part(r, part, &n));
+    ax_split_resolve(s, n, &r->parts[part].from, &r->parts[part].to);
+    return AX_OK;
+}
+
+/* Assigns the selected records at random to shards: a record's shard depends on its position in
+ * the shuffled order. */
+static enum ax_status choose_shard(struct ax_rows *r, const struct ax_rows_options *o) {
+    int64_t n = 0;
+    for (size_t i = 0; i < r->n_parts; i++) {
+        int64_t rows;
+        AX_TRY(count_part(r, i, &rows));
+        const int64_t to = r->parts[i].to < rows ? r->parts[i].to : rows;
+        n += to > r->parts[i].from ? to - r->parts[i].from : 0;
+    }
+    uint64_t *kept;
+    uint32_t *order;
+    AX_TRY(ax_alloc(&kept, (size_t)n / 64 + 1, sizeof *kept));
+    r->kept = kept;
+    AX_TRY(ax_shuffled(&order, (size_t)n, (struct ax_shuffle_key){o->seed, 0, "shards"}));
+    const int64_t from = ax_shard_start(n, o->n_shards, o->shard);
+    const int64_t to = ax_shard_start(n, o->n_shards, o->shard + 1);
+    for (int64_t i = from; i < to; i++)
+        kept[order[i] / 64] |= (uint64_t)1 << (order[i] % 64);
+    ax_free(order);
+    return AX_OK;
+}
+
+const char *ax_rows_split(const struct ax_rows_options *o) {
+    return o->split ? o->split : o->default_split ? o->default_split : "train";
+}
+
+static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options *o) {
+    r->n_shards = o->n_shards;
+    r->shard = o->shard;
+    r->seed = o->seed;
+    r->skip = o->skip;
+    r->empty_rows = o->empty_rows;
+    if (o->empty_rows > 0)
+        return AX_OK;
+    const char *split = ax_rows_split(o);
+    AX_TRY(ax_strdup(&r->split, split));
+    struct ax_split parts[AX_SPLIT_PARTS_MAX];
+    size_t n_parts;
+    AX_TRY(ax_split_parse(split, parts, &n_parts));
+    struct ax_found found;
+    AX_TRY(ax_hub_dataset_use(&r->use, o));
+    AX_TRY(ax_rows_find(&found, o));
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; i < n_parts && st == AX_OK; i++)
+        st = add_part(r, &found, o, &parts[i]);
+    ax_found_free(&found);
+    AX_TRY(st);
+    if (o->n_shards > 1)
+        AX_TRY(choose_shard(r, o));
+    go_to_part(r, 0);
+    return AX_OK;
+}
+
+enum ax_status ax_rows_open(struct ax_rows **out, const struct ax_rows_options *o) {
+    struct ax_rows *r;
+    AX_TRY(ax_alloc(&r, 1, sizeof *r));
+    enum ax_status st = open_rows(r, o);
+    if (st == AX_OK)
+        *out = r;
+    else
+        ax_rows_close(r);
+    return st;
+}
+
+void ax_rows_close(struct ax_rows *r) {
+    if (!r)
+        return;
+    close_file(r);
+    for (size_t i = 0; i < r->n_files; i++) {
+        ax_free(r->files[i].path);
+        ax_csv_header_free(&r->files[i].header);
+    }
+    ax_free(r->files);
+    ax_free(r->kept);
+    ax_free(r->split);
+    ax_lock_drop(&r->use);
+    ax_free(r);
+}
+
+/* ---- rows and files ---- */
+
+static enum ax_status parse(const struct source_file *f, const struct ax_raw_row *row, json_t **out,
+                            struct ax_row_place *place) {
+    if (row->problem)
+        return ax_error(AX_ERR_DATA, "%s", row->problem);
+    if (f->kind == AX_ROWS_JSON || f->kind == AX_ROWS_PARQUET)
+        return ax_parse_json(row->text, row->len, out, place);
+    if (f->kind == AX_ROWS_TEXT)
+        return ax_parse_line(row->text, row->len, out);
+    return ax_parse_csv(&f->header, separator(f->kind), row->text, row->len, out);
+}
+
+enum ax_status ax_rows_parse(const struct ax_rows *r, const struct ax_raw_row *row, json_t **out) {
+    if (r->empty_rows > 0) {
+        *out = json_object();
+        return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a record");
+    }
+    struct ax_row_place place = {0};
+    const struct source_file *f = &r->files[row->file];
+    enum ax_status st = parse(f, row, out, &place);
+    if (st == AX_OK)
+        return AX_OK;
+    const unsigned long long line = row->line + place.line;
+    if (st == AX_ERR_DATA && place.column > 0)
+        return ax_error_prefix(st, "%s:%llu:%llu", f->path, line, (unsigned long long)place.column);
+    return ax_error_prefix(st, "%s:%llu", f->path, line);
+}
+
+size_t ax_rows_n_files(const struct ax_rows *r) {
+    return r->empty_rows > 0 ? 1 : r->n_files;
+}
+
+const char *ax_rows_file(const struct ax_rows *r, size_t file) {
+    return r->empty_rows > 0 ? "synthetic" : r->files[file].path;
+}
+
+static json_t *describe_file(const struct source_file *f) {
+    struct stat info;
+    char path[PATH_MAX];
+    if (stat(f->path, &info) != 0 || !S_ISREG(info.st_mode) || !realpath(f->path, path))
+        return NULL;
+    return json_pack("{s:s, s:i, s:I, s:I, s:i}", "path", path, "kind", (int)f->kind, "size",
+                     (json_int_t)info.st_size, "mtime", (json_int_t)info.st_mtim.tv_sec, "mtime_ns",
+                     (int)info.st_mtim.tv_nsec);
+}
+
+enum ax_status ax_rows_describe(const struct ax_rows *r, json_t **out) {
+    *out = NULL;
+    json_t *files = json_array();
+    for (size_t i = 0; i < r->n_files; i++) {
+        json_t *file = describe_file(&r->files[i]);
+        if (!file || json_array_append_new(files, file) != 0) {
+            json_decref(files);
+            return AX_OK; /* not a regular file, so nothing identifies its contents */
+        }
+    }
+    json_t *v = json_pack("{s:o, s:s?, s:I, s:I, s:I, s:I, s:I}", "files", files, "split", r->split,
+                          "skip", (json_int_t)r->skip, "shards", (json_int_t)r->n_shards, "shard",
+                          (json_int_t)r->shard, "seed", r->n_shards > 1 ? (json_int_t)r->seed : 0,
+                          "empty_rows", (json_int_t)r->empty_rows);
+    if (!v)
+        return ax_error(AX_ERR_NOMEM, "out of memory while describing a data set");
+    *out = v;
+    return AX_OK;
+}

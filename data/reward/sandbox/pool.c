@@ -1,0 +1,327 @@
+/* The owner of a worker: gives out jobs, collects results, restarts. One thread, which waits for all
+ * sockets. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "data/reward/sandbox/frame.h"
+#include "data/reward/sandbox/process.h"
+#include "data/reward/sandbox/sandbox.h"
+
+/* A job in progress, and what was sent and received of it. */
+struct lane {
+    size_t job; /* NO_JOB: none */
+    struct ax_buf in, out;
+    size_t sent;
+    double deadline;
+};
+#define NO_JOB SIZE_MAX
+
+/* A program that kills its worker is tried again, alone; the second time is its verdict. Where the
+ * worker was killed by someone else, that many times. */
+enum { MAX_DEATHS = 2, MAX_KILLS = 20 };
+struct ending {
+    int deaths, kills;
+    bool done;
+};
+
+struct ax_sandbox {
+    struct ax_sandbox_options options;
+    struct ax_sandbox_process process;
+    atomic_int ready_pid; /* 0 while the worker starts */
+    struct lane lanes[AX_SANDBOX_MAX_THREADS];
+    struct ax_sandbox_stats stats;
+    double *times; /* [n_times] of the runs that stats count */
+    size_t n_times, times_cap;
+    struct ax_frame frame; /* large */
+    /* ---- of a call of ax_sandbox_run ---- */
+    const struct ax_sandbox_job *jobs;
+    struct ax_sandbox_result *results;
+    struct ending *endings; /* [n] */
+    size_t n, next, done;
+};
+
+static enum ax_status start(struct ax_sandbox *s) {
+    AX_TRY(ax_sandbox_process_start(&s->process, &s->options));
+    s->ready_pid = s->process.pid;
+    return AX_OK;
+}
+
+static int end(struct ax_sandbox *s) {
+    s->ready_pid = 0;
+    return ax_sandbox_process_end(&s->process);
+}
+
+/* What is in the cache may be for another processor: then it is compiled again. */
+static enum ax_status start_first(struct ax_sandbox *s) {
+    AX_TRY(ax_sandbox_process_prepare(&s->process, &s->options));
+    const enum ax_status st = start(s);
+    if (st != AX_ERR_DATA)
+        return st;
+    if (ax_path_exists(s->process.module)) /* or another build removed it */
+        AX_TRY(ax_unlink(s->process.module));
+    AX_TRY(ax_sandbox_process_prepare(&s->process, &s->options));
+    return start(s);
+}
+
+enum ax_status ax_sandbox_open(struct ax_sandbox **out, const struct ax_sandbox_options *o) {
+    struct ax_sandbox *s;
+    AX_ASSERT(o->threads > 0 && o->threads <= AX_SANDBOX_MAX_THREADS);
+    AX_TRY(ax_alloc(&s, 1, sizeof *s));
+    s->options = *o;
+    for (int i = 0; i < AX_SANDBOX_MAX_THREADS; i++)
+        s->lanes[i].job = NO_JOB;
+    const enum ax_status st = start_first(s);
+    if (st == AX_OK)
+        *out = s;
+    else
+        ax_sandbox_close(s);
+    return st;
+}
+
+void ax_sandbox_close(struct ax_sandbox *s) {
+    if (!s)
+        return;
+    (void)end(s);
+    ax_sandbox_process_free(&s->process);
+    for (int i = 0; i < AX_SANDBOX_MAX_THREADS; i++) {
+        ax_buf_free(&s->lanes[i].in);
+        ax_buf_free(&s->lanes[i].out);
+    }
+    ax_free(s->times);
+    ax_free(s);
+}
+
+int ax_sandbox_pid(const struct ax_sandbox *s) {
+    return s->ready_pid;
+}
+
+/* ---- results ---- */
+
+static enum ax_status note_time(struct ax_sandbox *s, double seconds) {
+    if (s->n_times == s->times_cap) {
+        const size_t cap = s->times_cap ? 2 * s->times_cap : 1024;
+        AX_TRY(ax_regrow(&s->times, s->times_cap, cap, sizeof *s->times));
+        s->times_cap = cap;
+    }
+    s->times[s->n_times++] = seconds;
+    return AX_OK;
+}
+
+static enum ax_status finish(struct ax_sandbox *s, size_t job) {
+    const struct ax_sandbox_result *r = &s->results[job];
+    s->endings[job].done = true;
+    s->done++;
+    s->stats.runs++;
+    s->stats.verdicts[r->verdict]++;
+    return note_time(s, r->seconds);
+}
+
+/* A verdict of the owner: no test has passed. */
+static enum ax_status fail(struct ax_sandbox *s, size_t job, enum ax_verdict verdict,
+                           double seconds) {
+    struct ax_sandbox_result *r = &s->results[job];
+    const struct ax_sandbox_job *j = &s->jobs[job];
+    *r = (struct ax_sandbox_result){.verdict = verdict, .seconds = seconds};
+    for (size_t i = 1; j->kind == AX_SANDBOX_CHECK && i < j->n_parts; i++)
+        AX_TRY(ax_buf_append(&r->passed, "", 1));
+    return finish(s, job);
+}
+
+/* ---- restarting ---- */
+
+static void clear(struct lane *l) {
+    l->job = NO_JOB;
+    l->in.len = l->out.len = l->sent = 0;
+}
+
+/* Whoever kills workers may kill one that starts. */
+static enum ax_status start_again(struct ax_sandbox *s) {
+    enum { TRIES = 10 };
+    enum ax_status st = AX_ERR_FAILED;
+    for (int i = 0; i < TRIES && st == AX_ERR_FAILED; i++)
+        st = start(s);
+    return st;
+}
+
+/* The worker is gone, killed by us because of `stuck`, or not (NO_JOB). */
+static enum ax_status restart(struct ax_sandbox *s, size_t stuck) {
+    const bool ours = stuck != NO_JOB;
+    const int how = end(s);
+    const bool killed = WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL;
+    s->stats.restarts++;
+    for (int i = 0; i < s->options.threads; i++) {
+        struct lane *l = &s->lanes[i];
+        const size_t job = l->job;
+        clear(l);
+        if (job == NO_JOB)
+            continue;
+        struct ending *e = &s->endings[job];
+        e->kills += !ours && killed;
+        e->deaths += !ours && !killed;
+        if (job == stuck)
+            AX_TRY(fail(s, job, AX_VERDICT_TIME, s->options.seconds));
+        else if (e->deaths >= MAX_DEATHS || e->kills >= MAX_KILLS)
+            AX_TRY(fail(s, job, AX_VERDICT_CRASH, 0));
+        else if (job < s->next)
+            s->next = job; /* those after it that are done are left out */
+    }
+    return start_again(s);
+}
+
+/* ---- giving out ---- */
+
+static int running(const struct ax_sandbox *s, size_t *suspects) {
+    int n = 0;
+    *suspects = 0;
+    for (int i = 0; i < s->options.threads; i++) {
+        const size_t job = s->lanes[i].job;
+        n += job != NO_JOB;
+        *suspects += job != NO_JOB && s->endings[job].deaths > 0;
+    }
+    return n;
+}
+
+static bool is_running(const struct ax_sandbox *s, size_t job) {
+    for (int i = 0; i < s->options.threads; i++)
+        if (s->lanes[i].job == job)
+            return true;
+    return false;
+}
+
+/* Moves `next` to a job that has to be run. */
+static bool find_next(struct ax_sandbox *s) {
+    while (s->next < s->n && (s->endings[s->next].done || is_running(s, s->next)))
+        s->next++;
+    return s->next < s->n;
+}
+
+/* Gives the lane the next job. A program whose worker died while it ran is run alone, so that the
+ * second time it is the only one to blame. */
+static enum ax_status give(struct ax_sandbox *s, struct lane *l) {
+    size_t suspects;
+    const int n = running(s, &suspects);
+    if (!find_next(s) || suspects > 0 || (s->endings[s->next].deaths > 0 && n > 0))
+        return AX_OK;
+    clear(l);
+    AX_TRY(ax_frame_put_job(&l->out, &s->jobs[s->next]));
+    l->job = s->next++;
+    l->deadline = ax_clock_now() + s->options.seconds;
+    return AX_OK;
+}
+
+/* ---- talking ---- */
+
+/* false: the worker is gone, or talks nonsense. */
+static bool send_more(struct lane *l, int socket) {
+    const ssize_t n =
+        send(socket, l->out.data + l->sent, l->out.len - l->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR;
+    l->sent += (size_t)n;
+    return true;
+}
+
+static enum ax_status receive(struct ax_sandbox *s, struct lane *l, int socket, bool *alive) {
+    char data[65536];
+    const ssize_t n = recv(socket, data, sizeof data, MSG_DONTWAIT);
+    *alive = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+    if (n <= 0)
+        return AX_OK;
+    AX_TRY(ax_buf_append(&l->in, data, (size_t)n));
+    const size_t size = ax_frame_size(l->in.data, l->in.len);
+    if (l->job == NO_JOB || size > AX_FRAME_MAX || (size > 0 && l->in.len > size)) {
+        *alive = false;
+        return AX_OK;
+    }
+    if (size == 0 || l->in.len < size)
+        return AX_OK;
+    *alive = ax_frame_get(&s->frame, l->in.data, size) == AX_OK &&
+             ax_frame_get_result(&s->results[l->job], &s->frame, &s->jobs[l->job]) == AX_OK;
+    if (!*alive) {
+        ax_error_clear();
+        return AX_OK;
+    }
+    const size_t job = l->job;
+    clear(l);
+    return finish(s, job);
+}
+
+/* Waits for something to happen, and handles it. */
+static enum ax_status step(struct ax_sandbox *s) {
+    struct pollfd fds[AX_SANDBOX_MAX_THREADS];
+    double first = ax_clock_now() + 60;
+    const int n = s->options.threads;
+    for (int i = 0; i < n; i++) {
+        struct lane *l = &s->lanes[i];
+        if (l->job == NO_JOB)
+            AX_TRY(give(s, l));
+        const bool sends = l->job != NO_JOB && l->sent < l->out.len;
+        fds[i] = (struct pollfd){s->process.sockets[i], (short)(POLLIN | (sends ? POLLOUT : 0)), 0};
+        first = l->job != NO_JOB && l->deadline < first ? l->deadline : first;
+    }
+    const double left = first - ax_clock_now();
+    if (poll(fds, (nfds_t)n, left > 0 ? (int)(left * 1e3) + 1 : 0) < 0 && errno != EINTR)
+        return ax_error(AX_ERR_FAILED, "cannot wait for the sandbox: %m");
+    bool alive = true;
+    for (int i = 0; i < n && alive; i++) {
+        if (fds[i].revents & POLLOUT)
+            alive = send_more(&s->lanes[i], fds[i].fd);
+        if (alive && (fds[i].revents & (POLLIN | POLLHUP | POLLERR)))
+            AX_TRY(receive(s, &s->lanes[i], fds[i].fd, &alive));
+    }
+    if (!alive)
+        return restart(s, NO_JOB);
+    for (int i = 0; i < n; i++)
+        if (s->lanes[i].job != NO_JOB && s->lanes[i].deadline < ax_clock_now())
+            return restart(s, s->lanes[i].job);
+    return AX_OK;
+}
+
+enum ax_status ax_sandbox_run(struct ax_sandbox *s, const struct ax_sandbox_job *jobs, size_t n,
+                              struct ax_sandbox_result *results) {
+    const double start = ax_clock_now();
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_alloc(&s->endings, n, sizeof *s->endings));
+    s->jobs = jobs;
+    s->results = results;
+    s->n = n;
+    s->next = s->done = 0;
+    if (s->process.pid == 0)
+        st = start_again(s);
+    while (s->done < n && st == AX_OK)
+        st = step(s);
+    for (int i = 0; i < s->options.threads; i++)
+        clear(&s->lanes[i]);
+    if (st != AX_OK) /* it may still run what nobody waits for */
+        (void)end(s);
+    ax_free(s->endings);
+    s->endings = NULL;
+    s->stats.seconds += ax_clock_now() - start;
+    return st;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void ax_sandbox_take_stats(struct ax_sandbox *s, struct ax_sandbox_stats *out) {
+    *out = s->stats;
+    if (s->n_times > 0) {
+        qsort(s->times, s->n_times, sizeof *s->times, by_value);
+        out->p50 = s->times[(s->n_times - 1) / 2];
+        out->p99 = s->times[(s->n_times - 1) * 99 / 100];
+    }
+    s->stats = (struct ax_sandbox_stats){0};
+    s->n_times = 0;
+}

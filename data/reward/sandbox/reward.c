@@ -1,0 +1,148 @@
+#include "data/reward/sandbox/reward.h"
+
+#include <string.h>
+
+/* The jobs of all codes: those of code i are [first[i], first[i + 1]). */
+struct batch {
+    size_t *first;
+    struct ax_sandbox_job *jobs;
+    struct ax_sandbox_result *results;
+    struct ax_bytes *parts; /* of all jobs */
+    size_t n_jobs, n_parts;
+    struct ax_buf *texts; /* of CALL: the Python of each test */
+    size_t n_texts;
+};
+
+static size_t jobs_of(const struct ax_code *c) {
+    return c->mode == AX_CODE_STDIO ? c->n_tests : 1;
+}
+
+static void free_batch(struct batch *b) {
+    for (size_t i = 0; b->results && i < b->n_jobs; i++)
+        ax_sandbox_result_free(&b->results[i]);
+    for (size_t i = 0; b->texts && i < b->n_texts; i++)
+        ax_buf_free(&b->texts[i]);
+    ax_free(b->first);
+    ax_free(b->jobs);
+    ax_free(b->results);
+    ax_free(b->parts);
+    ax_free(b->texts);
+}
+
+static enum ax_status allocate(struct batch *b, const struct ax_code *codes, size_t n) {
+    size_t jobs = 0, parts = 0, texts = 0;
+    for (size_t i = 0; i < n; i++) {
+        AX_ASSERT(codes[i].n_tests < AX_SANDBOX_MAX_PARTS);
+        jobs += jobs_of(&codes[i]);
+        parts += 2 * jobs_of(&codes[i]) + codes[i].n_tests;
+        texts += codes[i].n_tests;
+    }
+    AX_TRY(ax_alloc(&b->first, n + 1, sizeof *b->first));
+    AX_TRY(ax_alloc(&b->jobs, jobs, sizeof *b->jobs));
+    AX_TRY(ax_alloc(&b->results, jobs, sizeof *b->results));
+    AX_TRY(ax_alloc(&b->parts, parts, sizeof *b->parts));
+    return ax_alloc(&b->texts, texts, sizeof *b->texts);
+}
+
+/* A JSON text as Python that reads it: in hexadecimal digits, so that no text can be more than a
+ * text. */
+static enum ax_status put_json(struct ax_buf *out, struct ax_bytes json) {
+    AX_TRY(ax_buf_puts(out, "json.loads(bytes.fromhex('"));
+    for (size_t i = 0; i < json.n; i++)
+        AX_TRY(ax_buf_printf(out, "%02x", (unsigned char)json.data[i]));
+    return ax_buf_puts(out, "'))");
+}
+
+static enum ax_status put_call(struct ax_buf *out, const struct ax_code *c,
+                               const struct ax_code_test *t) {
+    AX_TRY(ax_buf_printf(out, "assert same(%s(*", c->function));
+    AX_TRY(put_json(out, t->input));
+    AX_TRY(ax_buf_puts(out, "), "));
+    AX_TRY(put_json(out, t->expected));
+    return ax_buf_printf(out, ", %.17g)\n", c->tolerance);
+}
+
+static void add_job(struct batch *b, const struct ax_code *c, enum ax_sandbox_kind kind,
+                    struct ax_bytes second) {
+    b->jobs[b->n_jobs++] = (struct ax_sandbox_job){.kind = kind,
+                                                   .parts = b->parts + b->n_parts,
+                                                   .n_parts = kind == AX_SANDBOX_PROGRAM ? 2 : 1,
+                                                   .limits = c->limits,
+                                                   .seed = c->seed};
+    b->parts[b->n_parts++] = c->source;
+    if (kind == AX_SANDBOX_PROGRAM)
+        b->parts[b->n_parts++] = second;
+}
+
+static enum ax_status add_check(struct batch *b, const struct ax_code *c) {
+    add_job(b, c, AX_SANDBOX_CHECK, (struct ax_bytes){0});
+    b->jobs[b->n_jobs - 1].n_parts = 1 + c->n_tests;
+    for (size_t i = 0; i < c->n_tests; i++) {
+        struct ax_buf *text = &b->texts[b->n_texts++];
+        if (c->mode == AX_CODE_CALL)
+            AX_TRY(put_call(text, c, &c->tests[i]));
+        b->parts[b->n_parts++] =
+            c->mode == AX_CODE_CALL ? (struct ax_bytes){text->data, text->len} : c->tests[i].input;
+    }
+    return AX_OK;
+}
+
+static enum ax_status add(struct batch *b, const struct ax_code *c) {
+    if (c->mode == AX_CODE_CALL || c->mode == AX_CODE_ASSERT)
+        return add_check(b, c);
+    if (c->mode == AX_CODE_RUN)
+        add_job(b, c, AX_SANDBOX_PROGRAM, (struct ax_bytes){"", 0});
+    for (size_t i = 0; c->mode == AX_CODE_STDIO && i < c->n_tests; i++)
+        add_job(b, c, AX_SANDBOX_PROGRAM, c->tests[i].input);
+    return AX_OK;
+}
+
+/* ---- arithmetic ---- */
+
+static bool is_clean(const struct ax_sandbox_result *r) {
+    return r->verdict == AX_VERDICT_EXIT && r->exit_code == 0;
+}
+
+static size_t count_passed(const struct ax_code *c, const struct ax_sandbox_result *r, size_t i) {
+    size_t passed = 0;
+    if (c->mode == AX_CODE_CALL || c->mode == AX_CODE_ASSERT) {
+        for (size_t k = 0; k < r->passed.len; k++)
+            passed += r->passed.data[k] == 1;
+        return passed;
+    }
+    if (!is_clean(r) || c->mode == AX_CODE_RUN)
+        return is_clean(r);
+    return ax_code_same_output((struct ax_bytes){r->out.data, r->out.len}, c->tests[i].expected,
+                               c->tolerance);
+}
+
+static struct ax_code_score score(const struct ax_code *c, const struct ax_sandbox_result *r,
+                                  size_t n) {
+    struct ax_code_score s = {.tests = c->mode == AX_CODE_RUN ? 1 : c->n_tests};
+    for (size_t i = 0; i < n; i++) {
+        s.passed += count_passed(c, &r[i], i);
+        if (s.verdict == AX_VERDICT_EXIT && s.exit_code == 0) {
+            s.verdict = r[i].verdict;
+            s.exit_code = r[i].exit_code;
+        }
+    }
+    s.reward = s.tests > 0 ? (double)s.passed / (double)s.tests : 0;
+    return s;
+}
+
+enum ax_status ax_code_rewards(struct ax_sandbox *s, const struct ax_code *codes, size_t n,
+                               struct ax_code_score *scores) {
+    struct batch b = {0};
+    enum ax_status st = allocate(&b, codes, n);
+    for (size_t i = 0; i < n && st == AX_OK; i++) {
+        b.first[i] = b.n_jobs;
+        st = add(&b, &codes[i]);
+        b.first[i + 1] = b.n_jobs;
+    }
+    if (st == AX_OK)
+        st = ax_sandbox_run(s, b.jobs, b.n_jobs, b.results);
+    for (size_t i = 0; i < n && st == AX_OK; i++)
+        scores[i] = score(&codes[i], b.results + b.first[i], b.first[i + 1] - b.first[i]);
+    free_batch(&b);
+    return st;
+}

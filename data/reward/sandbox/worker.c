@@ -1,0 +1,227 @@
+/* The worker: a process with a socket for each of its threads, from descriptor 3.
+ *
+ *     axtrain sandbox worker LIBRARY INTERPRETER ZIP|- MODULE THREADS
+ *
+ * With 0 threads it writes the compiled interpreter to MODULE, and ends; else it loads it, confines
+ * itself, and each thread answers the jobs that come through its socket until that is closed. Its
+ * first frame, through the first socket, says that it is ready, or why not. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/threads.h"
+#include "data/reward/sandbox/frame.h"
+#include "data/reward/sandbox/sandbox.h"
+#include "data/reward/sandbox/seccomp.h"
+
+enum { FIRST_SOCKET = 3, THREAD_STACK = 16 << 20 };
+
+/* Plain calls: io.h's have fault points and errors with paths. */
+static bool read_all(int fd, char *data, size_t n) {
+    while (n > 0) {
+        const ssize_t got = read(fd, data, n);
+        if (got <= 0)
+            return false;
+        data += got;
+        n -= (size_t)got;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const char *data, size_t n) {
+    while (n > 0) {
+        const ssize_t sent = write(fd, data, n);
+        if (sent <= 0)
+            return false;
+        data += sent;
+        n -= (size_t)sent;
+    }
+    return true;
+}
+
+/* ---- compiling ---- */
+
+static enum ax_status write_module(const struct ax_wasmtime *lib, const struct ax_buf *snapshot,
+                                   const char *path) {
+    struct ax_engine e;
+    struct ax_wasm_bytes code = {0};
+    AX_TRY(ax_engine_create(&e, lib, 1, AX_SANDBOX_MEMORY));
+    enum ax_status st = ax_engine_compile(&e, snapshot->data, snapshot->len);
+    if (st == AX_OK)
+        st = ax_engine_serialize(&e, &code);
+    if (st == AX_OK)
+        st = ax_write_file_atomic(path, code.data, code.n);
+    if (code.data)
+        lib->bytes_delete(&code);
+    ax_engine_free(&e);
+    return st;
+}
+
+static enum ax_status compile(const struct ax_wasmtime *lib, const struct ax_interpreter *python,
+                              const char *path) {
+    struct ax_buf snapshot = {0};
+    enum ax_status st = ax_snapshot_take(lib, python, AX_SANDBOX_MEMORY, &snapshot);
+    if (st == AX_OK)
+        st = write_module(lib, &snapshot, path);
+    ax_buf_free(&snapshot);
+    return st;
+}
+
+/* ---- running ---- */
+
+struct lane {
+    struct ax_worker thread;
+    struct ax_runner runner;
+    struct worker *worker;
+    int socket;
+    char *in; /* [cap]: the frame of a job */
+    size_t cap;
+};
+
+struct worker {
+    struct ax_engine engine;
+    struct ax_pristine pristine;
+    struct ax_mapping library;
+    struct lane lanes[AX_SANDBOX_MAX_THREADS];
+    int n;
+    pthread_barrier_t stage; /* all threads are there; all are confined */
+};
+
+static enum ax_status answer(struct lane *l, const char *data, size_t n, struct ax_buf *out) {
+    struct ax_frame *f;
+    struct ax_sandbox_job job;
+    struct ax_sandbox_result result = {0};
+    AX_TRY(ax_alloc(&f, 1, sizeof *f));
+    enum ax_status st = ax_frame_get(f, data, n);
+    if (st == AX_OK)
+        st = ax_frame_get_job(&job, f);
+    if (st == AX_OK)
+        st = ax_runner_run(&l->runner, &job, &result);
+    if (st == AX_OK)
+        st = ax_frame_put_result(out, &result);
+    ax_buf_free(&result.passed);
+    ax_free(f);
+    return st;
+}
+
+/* Reads a frame of *n bytes into l->in; false at the end. */
+static bool next_frame(struct lane *l, size_t *n) {
+    char head[4];
+    if (!read_all(l->socket, head, sizeof head))
+        return false;
+    *n = ax_frame_size(head, sizeof head);
+    if (*n > AX_FRAME_MAX)
+        return false;
+    if (*n > l->cap && ax_regrow(&l->in, l->cap, *n, 1) != AX_OK)
+        return false;
+    l->cap = *n > l->cap ? *n : l->cap;
+    memcpy(l->in, head, sizeof head);
+    return read_all(l->socket, l->in + sizeof head, *n - sizeof head);
+}
+
+static enum ax_status serve(void *arg) {
+    struct lane *l = arg;
+    struct ax_buf out = {0};
+    enum ax_status st = AX_OK;
+    size_t n;
+    (void)pthread_barrier_wait(&l->worker->stage);
+    (void)pthread_barrier_wait(&l->worker->stage);
+    while (st == AX_OK && next_frame(l, &n)) {
+        out.len = 0;
+        st = answer(l, l->in, n, &out);
+        if (st == AX_OK && !write_all(l->socket, out.data, out.len))
+            break;
+    }
+    ax_buf_free(&out);
+    if (st != AX_OK)
+        (void)raise(SIGABRT); /* the owner counts it as a death of its program */
+    return st;
+}
+
+static enum ax_status load(struct worker *w, const struct ax_wasmtime *lib, const char *module) {
+    struct ax_guest first = {0};
+    AX_TRY(ax_engine_create(&w->engine, lib, 2 * w->n, AX_SANDBOX_MEMORY));
+    AX_TRY(ax_engine_load(&w->engine, module));
+    AX_TRY(ax_guest_open(&first, &w->engine, "run"));
+    const enum ax_status st = ax_pristine_take(&w->pristine, &first);
+    ax_guest_close(&first);
+    return st;
+}
+
+static enum ax_status start_lanes(struct worker *w) {
+    const struct ax_bytes library = {(const char *)w->library.data, w->library.len};
+    pthread_attr_t attr;
+    (void)pthread_attr_init(&attr);
+    (void)pthread_attr_setstacksize(&attr, THREAD_STACK);
+    (void)pthread_setattr_default_np(&attr);
+    (void)pthread_attr_destroy(&attr);
+    (void)pthread_barrier_init(&w->stage, NULL, (unsigned)w->n + 1);
+    for (int i = 0; i < w->n; i++) {
+        struct lane *l = &w->lanes[i];
+        l->worker = w;
+        l->socket = FIRST_SOCKET + i;
+        AX_TRY(ax_runner_open(&l->runner, &w->engine, &w->pristine, library));
+        AX_TRY(ax_worker_start(&l->thread, serve, l));
+    }
+    (void)pthread_barrier_wait(&w->stage);
+    return AX_OK;
+}
+
+/* Nothing that a program could make this process do reaches beyond it. */
+static enum ax_status confine(void) {
+    const struct rlimit none = {0, 0};
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    if (setrlimit(RLIMIT_CORE, &none) != 0 || setrlimit(RLIMIT_FSIZE, &none) != 0 ||
+        setrlimit(RLIMIT_NPROC, &none) != 0 || setrlimit(RLIMIT_NOFILE, &none) != 0 ||
+        chdir("/") != 0)
+        return ax_error(AX_ERR_FAILED, "cannot confine the sandbox: %m");
+    return ax_seccomp_enter();
+}
+
+static enum ax_status say(enum ax_status st) {
+    struct ax_buf out = {0};
+    const struct ax_frame f = {
+        .numbers = {st}, .n_parts = 1, .parts = {{ax_error_text(), strlen(ax_error_text())}}};
+    const enum ax_status put = ax_frame_put(&out, &f);
+    if (put == AX_OK)
+        (void)write_all(FIRST_SOCKET, out.data, out.len);
+    ax_buf_free(&out);
+    return put;
+}
+
+static enum ax_status start(struct worker *w, char **argv) {
+    const struct ax_wasmtime *lib;
+    const struct ax_interpreter python = {argv[2], strcmp(argv[3], "-") != 0 ? argv[3] : NULL};
+    AX_TRY(ax_wasmtime_open(argv[1], &lib));
+    if (w->n == 0)
+        return compile(lib, &python, argv[4]);
+    if (python.library)
+        AX_TRY(ax_map_file(&w->library, python.library));
+    AX_TRY(load(w, lib, argv[4]));
+    AX_TRY(start_lanes(w));
+    return confine();
+}
+
+enum ax_status ax_sandbox_worker(int argc, char **argv) {
+    static struct worker w; /* threads refer to it until the process ends */
+    const int n = argc == 6 ? atoi(argv[5]) : -1;
+    if (n < 0 || n > AX_SANDBOX_MAX_THREADS || fcntl(FIRST_SOCKET, F_GETFD) < 0)
+        return ax_error(AX_ERR_CONFIG, "sandbox worker: only axtrain itself starts this");
+    w.n = n;
+    enum ax_status st = start(&w, argv);
+    const enum ax_status said = say(st);
+    ax_error_clear(); /* the owner reports it */
+    if (st != AX_OK || said != AX_OK)
+        return st != AX_OK ? st : said;
+    if (n > 0)
+        (void)pthread_barrier_wait(&w.stage);
+    for (int i = 0; i < n && st == AX_OK; i++)
+        st = ax_worker_join(&w.lanes[i].thread);
+    return st;
+}

@@ -1,0 +1,290 @@
+/* Operators: arithmetic on all types Python allows, ordering, membership, length. */
+#include <string.h>
+
+#include "data/text/jinja/builtin.h"
+
+static enum ax_status bad_operands(struct ax_jvm *vm, const char *op, struct ax_jval a,
+                                   struct ax_jval b) {
+    if (a.kind == AX_JUNDEFINED || b.kind == AX_JUNDEFINED)
+        return ax_jvm_undefined(vm, a.kind == AX_JUNDEFINED ? a : b);
+    return ax_jvm_error(vm, "'%s' does not work between a %s and a %s", op, ax_jval_type(a),
+                        ax_jval_type(b));
+}
+
+/* ---- + ---- */
+
+static enum ax_status add_strings(struct ax_jvm *vm, struct ax_jstr *a, struct ax_jstr *b,
+                                  struct ax_jval *out) {
+    if (a->safe != b->safe) { /* Jinja would escape < in the other string as &lt; */
+        return ax_jvm_error(
+            vm, "'+' between the result of |safe and a str is not supported: remove |safe");
+    }
+    AX_TRY(ax_jvm_charge(vm, (a->len + b->len) / 64));
+    out->kind = AX_JSTR;
+    AX_TRY(ax_jstr_concat(&vm->arena, &out->str, a, b));
+    out->str->safe = a->safe;
+    return AX_OK;
+}
+
+static enum ax_status add_lists(struct ax_jvm *vm, struct ax_jval a, struct ax_jval b,
+                                struct ax_jval *out) {
+    size_t n = a.list->n + b.list->n;
+    struct ax_jval *items;
+    AX_TRY(ax_jvm_charge(vm, n));
+    AX_TRY(ax_jarena_alloc(&vm->arena, &items, n, sizeof *items));
+    if (a.list->n > 0)
+        memcpy(items, a.list->items, a.list->n * sizeof *items);
+    if (b.list->n > 0)
+        memcpy(items + a.list->n, b.list->items, b.list->n * sizeof *items);
+    return ax_jlist_wrap(&vm->arena, a.kind, items, n, out);
+}
+
+/* ---- * ---- */
+
+static enum ax_status repeat(struct ax_jvm *vm, struct ax_jval v, int64_t times,
+                             struct ax_jval *out) {
+    size_t unit = v.kind == AX_JSTR ? v.str->len : v.list->n;
+    size_t n = times > 0 ? (size_t)times : 0, total;
+    if (unit == 0)
+        n = 0;
+    if (ax_mul_overflow(n, unit, &total))
+        total = SIZE_MAX;
+    AX_TRY(ax_jvm_charge(vm, v.kind == AX_JSTR ? total / 64 : total));
+    if (v.kind == AX_JSTR) {
+        char *data;
+        AX_TRY(ax_jarena_alloc(&vm->arena, &data, total, 1));
+        for (size_t i = 0; i < n; i++)
+            memcpy(data + i * unit, v.str->data, unit);
+        out->kind = AX_JSTR;
+        AX_TRY(ax_jstr_borrow(&vm->arena, &out->str, data, total));
+        out->str->safe = v.str->safe;
+        return AX_OK;
+    }
+    struct ax_jval *items;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &items, total, sizeof *items));
+    for (size_t i = 0; i < n; i++)
+        memcpy(items + i * unit, v.list->items, unit * sizeof *items);
+    return ax_jlist_wrap(&vm->arena, v.kind, items, total, out);
+}
+
+static bool is_sequence(struct ax_jval v) {
+    return v.kind == AX_JSTR || v.kind == AX_JLIST || v.kind == AX_JTUPLE;
+}
+
+enum ax_status ax_jop_binary(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
+                             struct ax_jval *out) {
+    if (op == AX_JOP_TILDE) {
+        struct ax_jstr *left, *right;
+        AX_TRY(ax_jval_to_str(vm, a, &left));
+        AX_TRY(ax_jval_to_str(vm, b, &right));
+        AX_TRY(ax_jvm_charge(vm, (left->len + right->len) / 64));
+        out->kind = AX_JSTR;
+        return ax_jstr_concat(&vm->arena, &out->str, left, right);
+    }
+    if (ax_jval_is_number(a) && ax_jval_is_number(b))
+        return ax_jnumber_op(vm, op, a, b, out);
+    if (op == AX_JOP_ADD && a.kind == b.kind) {
+        if (a.kind == AX_JSTR)
+            return add_strings(vm, a.str, b.str, out);
+        if (a.kind == AX_JLIST || a.kind == AX_JTUPLE)
+            return add_lists(vm, a, b, out);
+    }
+    if (op == AX_JOP_MUL) {
+        if (is_sequence(a) && ax_jval_is_int(b))
+            return repeat(vm, a, ax_jval_int(b), out);
+        if (is_sequence(b) && ax_jval_is_int(a))
+            return repeat(vm, b, ax_jval_int(a), out);
+    }
+    if (op == AX_JOP_MOD && a.kind == AX_JSTR)
+        return ax_jvm_error(vm, "%% on a str is not supported: use ~ to concatenate text");
+    return bad_operands(vm, ax_jop_text(op), a, b);
+}
+
+enum ax_status ax_jop_unary(struct ax_jvm *vm, bool minus, struct ax_jval v, struct ax_jval *out) {
+    if (v.kind == AX_JUNDEFINED)
+        return ax_jvm_undefined(vm, v);
+    if (!ax_jval_is_number(v))
+        return ax_jvm_error(vm, "'%s' does not work on a %s", minus ? "-" : "+", ax_jval_type(v));
+    if (minus) {
+        return ax_jnumber_op(vm, v.kind == AX_JFLOAT ? AX_JOP_MUL : AX_JOP_SUB,
+                             v.kind == AX_JFLOAT ? ax_jreal(-1) : ax_jint(0), v, out);
+    }
+    *out = v.kind == AX_JBOOL ? ax_jint(v.boolean) : v;
+    return AX_OK;
+}
+
+/* ---- order ---- */
+
+static bool holds(enum ax_jop op, int order) {
+    switch (op) {
+    case AX_JOP_LT:
+        return order < 0;
+    case AX_JOP_LE:
+        return order <= 0;
+    case AX_JOP_GT:
+        return order > 0;
+    default:
+        return order >= 0;
+    }
+}
+
+/* Lists compare by their first unequal items, else by length. */
+static enum ax_status compare_lists(struct ax_jvm *vm, enum ax_jop op, const struct ax_jlist *a,
+                                    const struct ax_jlist *b, bool *out) {
+    for (size_t i = 0; i < a->n && i < b->n; i++)
+        if (!ax_jval_equal(a->items[i], b->items[i]))
+            return ax_jop_compare(vm, op, a->items[i], b->items[i], out);
+    *out = holds(op, (a->n > b->n) - (a->n < b->n));
+    return AX_OK;
+}
+
+enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
+                              bool *out) {
+    if (op == AX_JOP_IN || op == AX_JOP_NOT_IN) {
+        AX_TRY(ax_jop_in(vm, a, b, out));
+        *out = *out == (op == AX_JOP_IN);
+        return AX_OK;
+    }
+    AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
+    AX_TRY(ax_jvm_check_defined(vm, a));
+    AX_TRY(ax_jvm_check_defined(vm, b));
+    if (op == AX_JOP_EQ || op == AX_JOP_NE) {
+        *out = ax_jval_equal(a, b) == (op == AX_JOP_EQ);
+        return AX_OK;
+    }
+    if (ax_jval_is_number(a) && ax_jval_is_number(b)) {
+        int order;
+        *out = ax_jnumber_compare(a, b, &order) && holds(op, order);
+        return AX_OK;
+    }
+    if (a.kind == b.kind && a.kind == AX_JSTR) {
+        *out = holds(op, ax_jstr_compare(a.str, b.str));
+        return AX_OK;
+    }
+    if (a.kind == b.kind && (a.kind == AX_JLIST || a.kind == AX_JTUPLE))
+        return compare_lists(vm, op, a.list, b.list, out);
+    return bad_operands(vm, ax_jop_text(op), a, b);
+}
+
+/* ---- membership ---- */
+
+static enum ax_status in_items(struct ax_jvm *vm, struct ax_jval item, struct ax_jval in,
+                               bool *out) {
+    struct ax_jitems items;
+    AX_TRY(ax_jval_items(vm, in, &items));
+    *out = false;
+    for (size_t i = 0; i < items.n && !*out; i++) {
+        AX_TRY(ax_jvm_charge(vm, ax_jval_weight(item)));
+        *out = ax_jval_equal(item, items.items[i]);
+        if (*out && in.kind == AX_JITER) { /* the iterator keeps the items after the match */
+            in.list->items = items.items + i + 1;
+            in.list->n = items.n - i - 1;
+        }
+    }
+    return AX_OK;
+}
+
+static enum ax_status in_dict(struct ax_jvm *vm, struct ax_jval key, const struct ax_jdict *d,
+                              bool *out) {
+    uint32_t h;
+    AX_TRY(ax_jvm_charge(vm, ax_jval_weight(key)));
+    if (!ax_jval_hash(key, &h))
+        return ax_jvm_error(vm, "a %s cannot be a key", ax_jval_type(key));
+    *out = ax_jdict_get(d, key) != NULL;
+    return AX_OK;
+}
+
+enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval in, bool *out) {
+    switch (in.kind) {
+    case AX_JSTR:
+        if (item.kind != AX_JSTR) {
+            return ax_jvm_error(vm, "'in' with a str needs a str on its left, not a %s",
+                                ax_jval_type(item));
+        }
+        AX_TRY(ax_jvm_charge(vm, in.str->len / 64));
+        *out = ax_jstr_find(in.str, item.str, 0) != SIZE_MAX;
+        return AX_OK;
+    case AX_JDICT:
+        return in_dict(vm, item, in.dict, out);
+    default:
+        if (!ax_jval_is_iterable(in))
+            return ax_jvm_error(vm, "'in' does not work on a %s", ax_jval_type(in));
+        return in_items(vm, item, in, out);
+    }
+}
+
+/* ---- length ---- */
+
+enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n) {
+    switch (v.kind) {
+    case AX_JUNDEFINED:
+        *n = 0;
+        return ax_jvm_check_defined(vm, v);
+    case AX_JSTR:
+        AX_TRY(ax_jvm_charge(vm, v.str->chars == AX_JUNCOUNTED ? v.str->len / 64 : 0));
+        *n = ax_jstr_chars(v.str);
+        return AX_OK;
+    case AX_JLIST:
+    case AX_JTUPLE:
+    case AX_JVIEW:
+        *n = v.list->n;
+        return AX_OK;
+    case AX_JDICT:
+        *n = v.dict->n;
+        return AX_OK;
+    case AX_JRANGE:
+        *n = (size_t)v.range->n;
+        return AX_OK;
+    default:
+        return ax_jvm_error(vm, "a %s has no length%s", ax_jval_type(v),
+                            v.kind == AX_JITER ? ": apply |list first" : "");
+    }
+}
+
+/* ---- sorting ---- */
+
+/* Python compares lists with ==, so equal keys need no order. */
+static enum ax_status is_less(struct ax_jvm *vm, struct ax_jval a, struct ax_jval b, bool *out) {
+    AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
+    *out = false;
+    return ax_jval_equal(a, b) ? AX_OK : ax_jop_compare(vm, AX_JOP_LT, a, b, out);
+}
+
+/* Merges the sorted halves of order[0..n) through `spare`. */
+static enum ax_status merge(struct ax_jvm *vm, const struct ax_jval *keys, size_t *order,
+                            size_t *spare, size_t half, size_t n) {
+    size_t i = 0, k = half, at = 0;
+    memcpy(spare, order, n * sizeof *order);
+    while (i < half && k < n) {
+        bool less;
+        AX_TRY(is_less(vm, keys[spare[k]], keys[spare[i]], &less));
+        order[at++] = less ? spare[k++] : spare[i++];
+    }
+    while (i < half)
+        order[at++] = spare[i++];
+    while (k < n)
+        order[at++] = spare[k++];
+    return AX_OK;
+}
+
+enum ax_status ax_jsort(struct ax_jvm *vm, struct ax_jval *items, struct ax_jval *keys, size_t n,
+                        bool reverse) {
+    size_t *order, *spare;
+    struct ax_jval *sorted;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &order, n, sizeof *order));
+    AX_TRY(ax_jarena_alloc(&vm->arena, &spare, n, sizeof *spare));
+    AX_TRY(ax_jarena_alloc(&vm->arena, &sorted, n, sizeof *sorted));
+    for (size_t i = 0; i < n; i++) /* reversed twice, equal items keep their order */
+        order[i] = reverse ? n - 1 - i : i;
+    for (size_t width = 1; width < n; width *= 2) {
+        for (size_t i = 0; i + width < n; i += 2 * width) {
+            size_t m = n - i < 2 * width ? n - i : 2 * width;
+            AX_TRY(merge(vm, keys, order + i, spare, width, m));
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = items[order[reverse ? n - 1 - i : i]];
+    if (n > 0)
+        memcpy(items, sorted, n * sizeof *items);
+    return AX_OK;
+}

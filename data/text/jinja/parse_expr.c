@@ -1,0 +1,359 @@
+/* The parser's base (errors, tokens, nodes), then tokens → expressions, tightest operator first,
+ * then tuples and targets.
+ *
+ * The grammar is Jinja's, quirks included: ~ binds tighter than + and looser than *. */
+#include "data/text/jinja/parse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void ax_jtree_set_error(const struct ax_jtree *t, int line, const char *fmt, ...) {
+    char text[1800];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    (void)ax_error(AX_ERR_DATA, "%s:%d: %s", t->name, line, text);
+}
+
+/* ---- tokens ---- */
+
+void ax_jparser_next(struct ax_jparser *p) {
+    if (p->token->kind != AX_JT_EOF)
+        p->token++;
+}
+
+bool ax_jparser_is_op(const struct ax_jparser *p, enum ax_jop op) {
+    return p->token->kind == AX_JT_OP && p->token->op == op;
+}
+
+bool ax_jparser_is_name(const struct ax_jparser *p, const char *name) {
+    return p->token->kind == AX_JT_NAME && ax_jstr_is(p->token->value.str, name);
+}
+
+bool ax_jparser_skip_op(struct ax_jparser *p, enum ax_jop op) {
+    bool is = ax_jparser_is_op(p, op);
+    if (is)
+        ax_jparser_next(p);
+    return is;
+}
+
+bool ax_jparser_skip_name(struct ax_jparser *p, const char *name) {
+    bool is = ax_jparser_is_name(p, name);
+    if (is)
+        ax_jparser_next(p);
+    return is;
+}
+
+void ax_jparser_set_unexpected(struct ax_jparser *p, const char *what) {
+    static const char *const kinds[] = {
+        [AX_JT_EOF] = "the end of the template",
+        [AX_JT_DATA] = "text",
+        [AX_JT_PRINT_BEGIN] = "'{{'",
+        [AX_JT_PRINT_END] = "'}}'",
+        [AX_JT_BLOCK_BEGIN] = "'{%'",
+        [AX_JT_BLOCK_END] = "'%}'",
+        [AX_JT_STRING] = "a string",
+        [AX_JT_NUMBER] = "a number",
+        [AX_JT_INTEGER] = "a number",
+        [AX_JT_OP] = "an operator",
+    };
+    const struct ax_jtoken *t = p->token;
+    if (t->kind == AX_JT_NAME) {
+        ax_jtree_set_error(p->tree, t->line, "expected %s, got '%.*s'", what,
+                           (int)t->value.str->len, t->value.str->data);
+    } else if (t->kind == AX_JT_OP) {
+        ax_jtree_set_error(p->tree, t->line, "expected %s, got '%s'", what, ax_jop_text(t->op));
+    } else {
+        ax_jtree_set_error(p->tree, t->line, "expected %s, got %s", what, kinds[t->kind]);
+    }
+}
+
+enum ax_status ax_jparser_expect_op(struct ax_jparser *p, enum ax_jop op, const char *what) {
+    return ax_jparser_skip_op(p, op) ? AX_OK : ax_jparser_unexpected(p, what);
+}
+
+enum ax_status ax_jparser_expect_name(struct ax_jparser *p, struct ax_jstr **name) {
+    if (p->token->kind != AX_JT_NAME)
+        return ax_jparser_unexpected(p, "a name");
+    *name = p->token->value.str;
+    ax_jparser_next(p);
+    return AX_OK;
+}
+
+enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number) {
+    struct ax_jdict *names = p->tree->names;
+    const struct ax_jval *known = ax_jdict_get_str(names, name);
+    if (known != NULL) {
+        *number = (uint32_t)known->integer;
+        return AX_OK;
+    }
+    *number = (uint32_t)names->n;
+    return ax_jdict_set(p->tree->arena, names, ax_jstring(name), ax_jint(*number));
+}
+
+/* ---- nodes ---- */
+
+enum ax_status ax_jnode_new(struct ax_jparser *p, enum ax_jnode_kind kind, int line,
+                            struct ax_jnode **out) {
+    struct ax_jnode *n;
+    AX_TRY(ax_jarena_alloc(p->tree->arena, &n, 1, sizeof *n));
+    n->kind = kind;
+    n->line = line;
+    *out = n;
+    return AX_OK;
+}
+
+enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
+                               struct ax_jnode *child) {
+    if (list->n == list->cap) {
+        size_t cap = list->cap > 0 ? 2 * list->cap : 4;
+        struct ax_jnode **items;
+        AX_TRY(ax_jarena_alloc(p->tree->arena, &items, cap, sizeof *items));
+        if (list->n > 0)
+            memcpy(items, list->items, list->n * sizeof *items);
+        list->items = items;
+        list->cap = cap;
+    }
+    list->items[list->n++] = child;
+    return AX_OK;
+}
+
+enum ax_status ax_jparser_enter(struct ax_jparser *p) {
+    if (++p->depth > AX_JHEIGHT_MAX)
+        return ax_jtree_error(p->tree, p->token->line, "nested more than %d deep", AX_JHEIGHT_MAX);
+    return AX_OK;
+}
+
+void ax_jparser_leave(struct ax_jparser *p) {
+    p->depth--;
+}
+
+/* A node with one or two operands. */
+enum ax_status ax_jnode_operation(struct ax_jparser *p, enum ax_jnode_kind kind, enum ax_jop op,
+                                  int line, struct ax_jnode *left, struct ax_jnode *right,
+                                  struct ax_jnode **out) {
+    AX_TRY(ax_jnode_new(p, kind, line, out));
+    (*out)->binary.op = op;
+    (*out)->binary.left = left;
+    (*out)->binary.right = right;
+    return AX_OK;
+}
+
+/* ---- operators, tightest first ---- */
+
+static enum ax_status parse_unary(struct ax_jparser *p, bool with_filters, struct ax_jnode **out) {
+    int line = p->token->line;
+    bool minus = ax_jparser_is_op(p, AX_JOP_SUB);
+    if (minus || ax_jparser_is_op(p, AX_JOP_ADD)) {
+        ax_jparser_next(p);
+        AX_TRY(ax_jparser_enter(p));
+        AX_TRY(parse_unary(p, false, out));
+        ax_jparser_leave(p);
+        AX_TRY(ax_jnode_operation(p, minus ? AX_JN_NEG : AX_JN_POS, AX_JOP_NONE, line, *out, NULL,
+                                  out));
+    } else {
+        AX_TRY(ax_jparse_primary(p, false, out));
+    }
+    AX_TRY(ax_jparse_postfix(p, out));
+    return with_filters ? ax_jparse_filters_and_tests(p, out) : AX_OK;
+}
+
+/* The binary operators from the loosest to the tightest; all associate to the left. */
+enum { SUM, CONCAT, PRODUCT, N_LEVELS };
+static const signed char level_of[] = {
+    [AX_JOP_ADD] = SUM,     [AX_JOP_SUB] = SUM,     [AX_JOP_TILDE] = CONCAT,
+    [AX_JOP_MUL] = PRODUCT, [AX_JOP_DIV] = PRODUCT, [AX_JOP_FLOORDIV] = PRODUCT,
+    [AX_JOP_MOD] = PRODUCT,
+};
+
+static bool at_level(const struct ax_jparser *p, int level) {
+    return p->token->kind == AX_JT_OP && p->token->op >= AX_JOP_ADD &&
+           p->token->op <= AX_JOP_TILDE && p->token->op != AX_JOP_POW &&
+           level_of[p->token->op] == level;
+}
+
+static enum ax_status parse_binary(struct ax_jparser *p, int level, struct ax_jnode **out) {
+    const int line = p->token->line;
+    if (level == N_LEVELS) {
+        AX_TRY(parse_unary(p, true, out));
+        return ax_jparser_is_op(p, AX_JOP_POW)
+                   ? ax_jtree_error(p->tree, line, "the operator ** is not supported")
+                   : AX_OK;
+    }
+    AX_TRY(parse_binary(p, level + 1, out));
+    while (at_level(p, level)) {
+        const enum ax_jop op = p->token->op;
+        struct ax_jnode *right;
+        ax_jparser_next(p);
+        AX_TRY(parse_binary(p, level + 1, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_BINARY, op, line, *out, right, out));
+    }
+    return AX_OK;
+}
+
+/* Skips and returns the comparison operator at the current token; AX_JOP_NONE if there is none. */
+static enum ax_jop comparison(struct ax_jparser *p) {
+    if (p->token->kind == AX_JT_OP && p->token->op >= AX_JOP_EQ && p->token->op <= AX_JOP_GE) {
+        enum ax_jop op = p->token->op;
+        ax_jparser_next(p);
+        return op;
+    }
+    if (ax_jparser_skip_name(p, "in"))
+        return AX_JOP_IN;
+    const struct ax_jtoken *next = p->token + 1;
+    if (ax_jparser_is_name(p, "not") && next->kind == AX_JT_NAME &&
+        ax_jstr_is(next->value.str, "in")) {
+        ax_jparser_next(p);
+        ax_jparser_next(p);
+        return AX_JOP_NOT_IN;
+    }
+    return AX_JOP_NONE;
+}
+
+/* a < b < c is (a < b) and (b < c). */
+static enum ax_status parse_compare(struct ax_jparser *p, struct ax_jnode **out) {
+    const int line = p->token->line;
+    struct ax_jnode *left, *right, *chain = NULL;
+    enum ax_jop op;
+    AX_TRY(parse_binary(p, SUM, &left));
+    *out = left;
+    while ((op = comparison(p)) != AX_JOP_NONE) {
+        AX_TRY(parse_binary(p, SUM, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_COMPARE, op, line, left, right, out));
+        if (chain != NULL)
+            AX_TRY(ax_jnode_operation(p, AX_JN_AND, AX_JOP_NONE, line, chain, *out, out));
+        chain = *out;
+        left = right;
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_not(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    if (!ax_jparser_skip_name(p, "not"))
+        return parse_compare(p, out);
+    AX_TRY(ax_jparser_enter(p));
+    AX_TRY(parse_not(p, out));
+    ax_jparser_leave(p);
+    return ax_jnode_operation(p, AX_JN_NOT, AX_JOP_NONE, line, *out, NULL, out);
+}
+
+static enum ax_status parse_and(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(parse_not(p, out));
+    while (ax_jparser_skip_name(p, "and")) {
+        struct ax_jnode *right;
+        AX_TRY(parse_not(p, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_AND, AX_JOP_NONE, line, *out, right, out));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(ax_jparser_enter(p));
+    AX_TRY(parse_and(p, out));
+    while (ax_jparser_skip_name(p, "or")) {
+        struct ax_jnode *right;
+        AX_TRY(parse_and(p, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_OR, AX_JOP_NONE, line, *out, right, out));
+    }
+    ax_jparser_leave(p);
+    return AX_OK;
+}
+
+enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    const struct ax_jnode *unknown = p->unknown;
+    AX_TRY(ax_jparse_no_cond(p, out));
+    while (ax_jparser_skip_name(p, "if")) {
+        struct ax_jnode *n;
+        AX_TRY(ax_jnode_new(p, AX_JN_COND, line, &n));
+        n->cond.yes = *out;
+        AX_TRY(ax_jparse_no_cond(p, &n->cond.test));
+        if (ax_jparser_skip_name(p, "else")) {
+            AX_TRY(ax_jparser_enter(p));
+            AX_TRY(ax_jparse_expression(p, &n->cond.no));
+            ax_jparser_leave(p);
+        }
+        *out = n;
+        p->unknown = unknown; /* as in an if tag */
+    }
+    return AX_OK;
+}
+
+/* ---- tuples and targets ---- */
+
+static bool at_tuple_end(const struct ax_jparser *p, const char *stop) {
+    return p->token->kind == AX_JT_PRINT_END || p->token->kind == AX_JT_BLOCK_END ||
+           ax_jparser_is_op(p, AX_JOP_RPAREN) || (stop != NULL && ax_jparser_is_name(p, stop));
+}
+
+/* How the items of a tuple are read. */
+enum item_kind { EXPRESSION, NO_COND, TARGET, NS_TARGET };
+
+static enum ax_status parse_items(struct ax_jparser *p, enum item_kind kind, bool in_parens,
+                                  const char *stop, struct ax_jnode **out) {
+    struct ax_jnode *tuple = NULL, *item = NULL;
+    int line = p->token->line;
+    while (!at_tuple_end(p, stop)) {
+        if (kind == EXPRESSION)
+            AX_TRY(ax_jparse_expression(p, &item));
+        else if (kind == NO_COND)
+            AX_TRY(ax_jparse_no_cond(p, &item));
+        else
+            AX_TRY(ax_jparse_primary(p, kind == NS_TARGET, &item));
+        bool comma = ax_jparser_is_op(p, AX_JOP_COMMA);
+        if (comma && tuple == NULL)
+            AX_TRY(ax_jnode_new(p, AX_JN_TUPLE, line, &tuple));
+        if (tuple != NULL)
+            AX_TRY(ax_jnode_append(p, &tuple->items, item));
+        if (!comma)
+            break;
+        ax_jparser_next(p);
+    }
+    if (tuple == NULL && item == NULL) {
+        if (!in_parens)
+            return ax_jparser_unexpected(p, "an expression");
+        AX_TRY(ax_jnode_new(p, AX_JN_TUPLE, line, &tuple));
+    }
+    *out = tuple != NULL ? tuple : item;
+    return AX_OK;
+}
+
+enum ax_status ax_jparse_tuple(struct ax_jparser *p, bool cond, bool in_parens, const char *stop,
+                               struct ax_jnode **out) {
+    return parse_items(p, cond ? EXPRESSION : NO_COND, in_parens, stop, out);
+}
+
+static enum ax_status make_target(struct ax_jparser *p, struct ax_jnode *n) {
+    switch (n->kind) {
+    case AX_JN_NAME:
+        if (p->loops > 0 && n->name.number == p->tree->loop)
+            return ax_jtree_error(p->tree, n->line, "loop cannot be set inside a for tag");
+        return AX_OK;
+    case AX_JN_NSREF:
+        return AX_OK;
+    case AX_JN_TUPLE:
+        for (size_t i = 0; i < n->items.n; i++)
+            AX_TRY(make_target(p, n->items.items[i]));
+        return AX_OK;
+    default:
+        return ax_jtree_error(p->tree, n->line, "only names can be assigned to");
+    }
+}
+
+enum ax_status ax_jparse_target(struct ax_jparser *p, bool nsref, const char *stop,
+                                struct ax_jnode **out) {
+    AX_TRY(parse_items(p, nsref ? NS_TARGET : TARGET, false, stop, out));
+    return make_target(p, *out);
+}
+
+enum ax_status ax_jparse_target_name(struct ax_jparser *p, struct ax_jnode **out) {
+    if (p->token->kind != AX_JT_NAME)
+        return ax_jparser_unexpected(p, "a name");
+    AX_TRY(ax_jparse_primary(p, false, out));
+    return make_target(p, *out);
+}

@@ -1,0 +1,261 @@
+/* The decoder steps. Read ax_decoder_feed at the end first. See decode.h. */
+#include "data/text/tokenizer/decode.h"
+
+#include <string.h>
+
+#include "data/text/tokenizer/byte_level.h"
+#include "base/text/unicode.h"
+
+enum ax_status ax_decoder_add(struct ax_decoder *d, enum ax_decode_kind kind,
+                              struct ax_decode_step **step) {
+    if (d->n == AX_DECODE_MAX)
+        return ax_error(AX_ERR_UNSUPPORTED, "decoder: more than %d steps", AX_DECODE_MAX);
+    *step = &d->steps[d->n++];
+    **step = (struct ax_decode_step){.kind = kind};
+    return AX_OK;
+}
+
+void ax_decoder_free(struct ax_decoder *d) {
+    for (size_t i = 0; i < d->n; i++) {
+        ax_regex_free(d->steps[i].regex);
+        ax_free(d->steps[i].text);
+    }
+    *d = (struct ax_decoder){.n = 0};
+}
+
+static bool makes_one(enum ax_decode_kind kind) {
+    return kind == AX_DECODE_BYTES || kind == AX_DECODE_FUSE || kind == AX_DECODE_JOIN;
+}
+
+/* Once all strings are one text, stripping its start is the only step that does not need its
+ * end. */
+bool ax_decoder_streams(const struct ax_decoder *d) {
+    bool one = false;
+    for (size_t i = 0; i < d->n; i++) {
+        const struct ax_decode_step *s = &d->steps[i];
+        if (one && s->kind != AX_DECODE_FUSE && !(s->kind == AX_DECODE_STRIP && s->stop == 0))
+            return false;
+        one = one || makes_one(s->kind);
+    }
+    return true;
+}
+
+/* --- lists of strings --- */
+
+enum ax_status ax_strings_end(struct ax_strings *l) {
+    if (l->n == l->cap) {
+        size_t cap = l->cap > 0 ? 2 * l->cap : 16;
+        AX_TRY(ax_regrow(&l->ends, l->n, cap, sizeof *l->ends));
+        l->cap = cap;
+    }
+    l->ends[l->n++] = l->text.len;
+    return AX_OK;
+}
+
+enum ax_status ax_strings_add(struct ax_strings *l, const char *s, size_t len) {
+    AX_TRY(ax_buf_append(&l->text, s, len));
+    return ax_strings_end(l);
+}
+
+static void clear(struct ax_strings *l) {
+    l->text.len = 0;
+    l->n = 0;
+}
+
+void ax_decode_run_free(struct ax_decode_run *run) {
+    for (size_t i = 0; i < 2; i++) {
+        ax_buf_free(&run->lists[i].text);
+        ax_free(run->lists[i].ends);
+    }
+    for (size_t i = 0; i < AX_DECODE_MAX; i++)
+        ax_buf_free(&run->states[i].held);
+    ax_regex_work_free(&run->regex);
+    *run = (struct ax_decode_run){0};
+}
+
+/* --- steps on one string s[len], each appending to out->text --- */
+
+static const char FFFD[] = "\xef\xbf\xbd";
+
+static enum ax_status metaspace(const struct ax_decode_step *step, struct ax_decode_state *state,
+                                const char *s, size_t len, struct ax_strings *out) {
+    bool drop = state->seen++ == 0 && step->drop_first;
+    for (size_t i = 0, n; i < len; i += n) {
+        uint32_t cp = ax_utf8_decode((const unsigned char *)s + i, &n);
+        if (cp != step->cp)
+            AX_TRY(ax_buf_append(&out->text, s + i, n));
+        else if (!drop)
+            AX_TRY(ax_buf_append(&out->text, " ", 1));
+    }
+    return AX_OK;
+}
+
+static enum ax_status replace(const struct ax_decode_step *step, struct ax_regex_work *w,
+                              const char *s, size_t len, struct ax_strings *out) {
+    struct ax_regex_iter it = ax_regex_search(step->regex, w, s, len);
+    size_t done = 0;
+    bool found = len > 0;
+    while (found) {
+        size_t start, end;
+        AX_TRY(ax_regex_next(&it, &found, &start, &end));
+        if (!found)
+            break;
+        AX_TRY(ax_buf_append(&out->text, s + done, start - done));
+        AX_TRY(ax_buf_append(&out->text, step->text, step->text_len));
+        done = end;
+    }
+    return ax_buf_append(&out->text, s + done, len - done);
+}
+
+/* The byte that "<0xHH>" represents, or -1. */
+static int fallback_byte(const char *s, size_t len) {
+    int value = 0;
+    if (len != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>')
+        return -1;
+    for (size_t i = 3; i < 5; i++) {
+        char c = s[i];
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0 && !(i == 3 && c == '+')) /* Rust reads "+5" as a number */
+            return -1;
+        value = 16 * value + (digit < 0 ? 0 : digit);
+    }
+    return value;
+}
+
+/* Ends a run of byte tokens: adds their text, or one U+FFFD for each byte. */
+static enum ax_status end_run(struct ax_decode_state *state, struct ax_strings *out) {
+    struct ax_buf *run = &state->held;
+    if (run->len == 0)
+        return AX_OK;
+    if (ax_utf8_check(run->data, run->len) == run->len)
+        AX_TRY(ax_strings_add(out, run->data, run->len));
+    else
+        for (size_t i = 0; i < run->len; i++)
+            AX_TRY(ax_strings_add(out, FFFD, 3));
+    run->len = 0;
+    return AX_OK;
+}
+
+static enum ax_status byte_fallback(struct ax_decode_state *state, const char *s, size_t len,
+                                    struct ax_strings *out) {
+    int byte = fallback_byte(s, len);
+    if (byte >= 0) {
+        char c = (char)byte;
+        return ax_buf_append(&state->held, &c, 1);
+    }
+    AX_TRY(end_run(state, out));
+    return ax_strings_add(out, s, len);
+}
+
+/* A token that is not spelled in the byte alphabet represents its own bytes. */
+static enum ax_status bytes(struct ax_decode_state *state, const char *s, size_t len) {
+    size_t begin = state->held.len, n;
+    AX_TRY(ax_buf_append(&state->held, s, len));
+    if (ax_bytes_from_chars(s, len, state->held.data + begin, &n))
+        state->held.len = begin + n;
+    else
+        memcpy(state->held.data + begin, s, len);
+    return AX_OK;
+}
+
+/* Emits the complete characters of the held bytes; at the end, everything. */
+static enum ax_status end_bytes(struct ax_decode_state *state, bool last, struct ax_strings *out) {
+    struct ax_buf *held = &state->held;
+    if (held->len == 0)
+        return ax_strings_end(out);
+    size_t whole = held->len, back = held->len < 3 ? held->len : 3, len;
+    for (size_t i = held->len - back; !last && i < held->len; i++) {
+        /* the first byte of a character counts only where a character may begin */
+        const unsigned char *p = (const unsigned char *)held->data + i;
+        if (*p >= 0xc0 && ax_utf8_next(p, held->len - i, &len) == AX_UTF8_CUT) {
+            whole = i;
+            break;
+        }
+    }
+    AX_TRY(ax_utf8_repair(&out->text, held->data, whole));
+    memmove(held->data, held->data + whole, held->len - whole);
+    held->len -= whole;
+    return ax_strings_end(out);
+}
+
+/* `one`: s is the next part of one text; otherwise it is a separate string. */
+static enum ax_status strip(const struct ax_decode_step *step, struct ax_decode_state *state,
+                            bool one, const char *s, size_t len, struct ax_strings *out) {
+    const unsigned char *p = (const unsigned char *)s;
+    size_t n, start = 0, end = len, taken = one ? state->stripped : 0;
+    bool begun = one && state->begun;
+    while (!begun && taken < step->start && start < len &&
+           ax_utf8_decode(p + start, &n) == step->cp) {
+        start += n;
+        taken++;
+    }
+    state->stripped = taken;
+    state->begun = begun || start < len;
+    for (size_t i = 0; i < step->stop && end > start; i++) {
+        if (ax_utf8_decode_before(p + end, &n) != step->cp)
+            break;
+        end -= n;
+    }
+    return ax_buf_append(&out->text, s + start, end - start);
+}
+
+/* --- the chain --- */
+
+static enum ax_status run_string(const struct ax_decode_step *step, struct ax_decode_state *state,
+                                 struct ax_regex_work *w, bool one, const char *s, size_t len,
+                                 struct ax_strings *out) {
+    switch (step->kind) {
+    case AX_DECODE_BYTES:
+        return bytes(state, s, len);
+    case AX_DECODE_BYTE_FALLBACK:
+        return byte_fallback(state, s, len, out);
+    case AX_DECODE_FUSE:
+        return ax_buf_append(&out->text, s, len);
+    case AX_DECODE_JOIN:
+        if (state->seen++ > 0)
+            AX_TRY(ax_buf_append(&out->text, " ", 1));
+        return ax_buf_append(&out->text, s, len);
+    case AX_DECODE_METASPACE:
+        AX_TRY(metaspace(step, state, s, len, out));
+        break;
+    case AX_DECODE_REPLACE:
+        AX_TRY(replace(step, w, s, len, out));
+        break;
+    case AX_DECODE_STRIP:
+        AX_TRY(strip(step, state, one, s, len, out));
+        break;
+    }
+    return ax_strings_end(out);
+}
+
+enum ax_status ax_decoder_feed(const struct ax_decoder *d, struct ax_decode_run *run, bool last,
+                               struct ax_buf *out) {
+    bool one = false;
+    size_t from = 0;
+    for (size_t k = 0; k < d->n; k++) {
+        const struct ax_decode_step *step = &d->steps[k];
+        struct ax_decode_state *state = &run->states[k];
+        struct ax_strings *in = &run->lists[from], *next = &run->lists[1 - from];
+        const char *text = in->text.data != NULL ? in->text.data : "";
+        clear(next);
+        for (size_t i = 0, begin = 0; i < in->n; begin = in->ends[i++])
+            AX_TRY(
+                run_string(step, state, &run->regex, one, text + begin, in->ends[i] - begin, next));
+        if (step->kind == AX_DECODE_BYTES)
+            AX_TRY(end_bytes(state, last, next));
+        else if (makes_one(step->kind))
+            AX_TRY(ax_strings_end(next));
+        else if (step->kind == AX_DECODE_BYTE_FALLBACK && last)
+            AX_TRY(end_run(state, next));
+        one = one || makes_one(step->kind);
+        from = 1 - from;
+    }
+    struct ax_strings *result = &run->lists[from];
+    AX_TRY(ax_buf_append(out, result->text.data, result->text.len));
+    clear(&run->lists[0]);
+    clear(&run->lists[1]);
+    return AX_OK;
+}

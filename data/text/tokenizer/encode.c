@@ -1,0 +1,117 @@
+/* Text → ids: added tokens, normalizer, pre-tokenizer, model, surrounding specials. Read
+ * ax_tokenizer_encode first. */
+#include "data/text/tokenizer/encoding.h"
+#include "data/text/tokenizer/tokenizer_impl.h"
+#include "base/text/unicode.h"
+
+/* --- scratch: taken from the tokenizer's pool for one call --- */
+
+static enum ax_status take_encoder(const struct ax_tokenizer *t, struct ax_encoder **out) {
+    /* The pool is the only part of a shared tokenizer that changes. It has a lock. */
+    struct ax_tokenizer *pool = (struct ax_tokenizer *)t;
+    pthread_mutex_lock(&pool->lock);
+    struct ax_encoder *e = pool->idle;
+    if (e != NULL)
+        pool->idle = e->next;
+    pthread_mutex_unlock(&pool->lock);
+    if (e == NULL) {
+        AX_TRY(ax_alloc(&e, 1, sizeof *e));
+        e->t = t;
+    }
+    *out = e;
+    return AX_OK;
+}
+
+static void give_back(struct ax_encoder *e) {
+    struct ax_tokenizer *pool = (struct ax_tokenizer *)e->t;
+    pthread_mutex_lock(&pool->lock);
+    e->next = pool->idle;
+    pool->idle = e;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void ax_encoder_free(struct ax_encoder *e) {
+    ax_bpe_work_free(&e->bpe);
+    ax_pretok_work_free(&e->pretok);
+    ax_norm_work_free(&e->norm);
+    ax_free(e);
+}
+
+/* --- one text --- */
+
+static enum ax_status encode_piece(void *context, const struct ax_piece *piece) {
+    struct ax_encoder *e = context;
+    struct ax_encoding *out = e->out;
+    size_t from = out->n;
+    AX_TRY(ax_bpe_encode(&e->t->bpe, &e->bpe, piece->s, piece->len, e->opt.spans, out));
+    for (size_t i = from; e->opt.spans && i < out->n; i++)
+        out->spans[i] = ax_piece_span(piece, out->spans[i].start, out->spans[i].end);
+    return AX_OK;
+}
+
+/* Encodes text between raw added tokens: normalizes it, and splits it again at tokens that match
+ * normalized text. */
+static enum ax_status encode_segment(struct ax_encoder *e, const struct ax_piece *segment) {
+    const struct ax_tokenizer *t = e->t;
+    bool track = e->opt.spans || t->track;
+    struct ax_piece text;
+    AX_TRY(ax_normalize(&t->normalizer, &e->norm, segment, track, &text));
+    struct ax_added_scan scan = ax_added_scan(&t->added, true, e->opt.plain, text.s, text.len);
+    const struct ax_added_token *token;
+    size_t start, end;
+    while (ax_added_next(&scan, &start, &end, &token)) {
+        struct ax_piece part = ax_piece_part(&text, start, end);
+        if (token == NULL) {
+            AX_TRY(ax_pretok_run(&t->pretok, &e->pretok, &part, track, encode_piece, e));
+            continue;
+        }
+        struct ax_span span = {0, 0};
+        if (e->opt.spans && part.len > 0)
+            span = ax_piece_span(&text, start, end);
+        AX_TRY(ax_encoding_push(e->out, token->id, e->opt.spans, span.start, span.end));
+    }
+    return AX_OK;
+}
+
+static enum ax_status push_all(struct ax_encoder *e, const struct ax_id_list *ids) {
+    for (size_t i = 0; e->opt.add_special_tokens && i < ids->n; i++)
+        AX_TRY(ax_encoding_push(e->out, ids->ids[i], e->opt.spans, 0, 0));
+    return AX_OK;
+}
+
+static enum ax_status encode_text(struct ax_encoder *e, const char *s, size_t len) {
+    const struct ax_tokenizer *t = e->t;
+    AX_TRY(push_all(e, &t->before));
+    struct ax_added_scan scan = ax_added_scan(&t->added, false, e->opt.plain, s, len);
+    const struct ax_added_token *token;
+    size_t start, end;
+    while (ax_added_next(&scan, &start, &end, &token)) {
+        struct ax_piece part = {s + start, end - start, start, NULL};
+        if (token == NULL)
+            AX_TRY(encode_segment(e, &part));
+        else
+            AX_TRY(ax_encoding_push(e->out, token->id, e->opt.spans, start, end));
+    }
+    return push_all(e, &t->after);
+}
+
+enum ax_status ax_tokenizer_encode(const struct ax_tokenizer *t, const char *text, size_t len,
+                                   const struct ax_encode_options *opt, struct ax_encoding *out) {
+    size_t good = ax_utf8_check(text, len);
+    if (good != len)
+        return ax_error(AX_ERR_DATA, "text is not UTF-8: byte 0x%02x at offset %zu",
+                        (unsigned char)text[good], good);
+    if (len > INT32_MAX)
+        return ax_error(AX_ERR_DATA,
+                        "text of %zu bytes; at most 2 GiB can be tokenized in one call", len);
+    struct ax_encoder *e;
+    AX_TRY(take_encoder(t, &e));
+    size_t before = out->n;
+    e->opt = *opt;
+    e->out = out;
+    enum ax_status st = encode_text(e, text, len);
+    if (st != AX_OK)
+        out->n = before;
+    give_back(e);
+    return st;
+}

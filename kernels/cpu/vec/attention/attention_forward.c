@@ -1,0 +1,339 @@
+/* Attention forward: softmax(scale·q·kᵀ)·v block by block with a running maximum (Milakov &
+ * Gimelshein 2018, Dao et al. 2022).
+ *
+ * A task is one block of one KV head. For each key block it packs the keys and values once and then
+ * processes its rows a strip at a time: scores, probabilities, out += p·v. It visits only key
+ * blocks that some row sees, and a strip computes only the vectors of keys that it sees. */
+#include "kernels/cpu/vec/attention/attention.h"
+#include "kernels/cpu/vec/entries.h"
+
+#include <float.h>
+
+#define KEYS  AX_ATTENTION_KEYS
+#define STRIP AX_ATTENTION_STRIP
+/* Before the final division probabilities are at most 2^SLACK: harmless in a float, and it avoids
+ * nearly all the rescaling that following the running maximum exactly would need. */
+#define SLACK 8.0f
+
+/* One thread and its memory. */
+struct worker {
+    const struct ax_attention *a;
+    const struct ax_attention_shape *s;
+    float *q;            /* a  [rows][k.units] */
+    float *k;            /* b  [k.units][KEYS] */
+    float *v;            /* b  [key_units][v.columns] */
+    float *scores;       /*    [STRIP][KEYS] */
+    float *p;            /* a  [STRIP][key_units] */
+    float *out;          /*    [rows][v.columns], not yet divided by sum */
+    float *shift;        /*    [rows] approximately the largest score so far */
+    float *sum;          /*    [rows][LANES] Σ 2^(score − shift), by lane */
+    int64_t *low, *high; /*    [rows] visible keys */
+    void **rows, **keys; /*    addresses */
+};
+
+static struct worker carve_worker(struct ax_attention_work *work, const struct ax_attention *a,
+                                  const struct ax_attention_shape *s) {
+    const size_t size = sizeof(float);
+    return (struct worker){
+        .a = a,
+        .s = s,
+        .q = carve(work, s->max_rows * s->k.units, size),
+        .k = carve(work, s->k.units * KEYS, size),
+        .v = carve(work, s->key_units * s->v.columns, size),
+        .scores = carve(work, (int64_t)STRIP * KEYS, size),
+        .p = carve(work, STRIP * s->key_units, size),
+        .out = carve(work, s->max_rows * s->v.columns, size),
+        .shift = carve(work, s->max_rows, size),
+        .sum = carve(work, s->max_rows * AX_LANES, size),
+        .low = carve(work, s->max_rows, sizeof(int64_t)),
+        .high = carve(work, s->max_rows, sizeof(int64_t)),
+        .rows = carve(work, s->max_rows, sizeof(void *)),
+        .keys = carve(work, KEYS, sizeof(void *)),
+    };
+}
+
+/* n rows of the block from row `first`, and the keys of the block that they may see, rounded up to
+ * vectors. */
+struct strip {
+    int64_t first, n, width;
+};
+
+/* Caps the strip's scores. */
+static void cap_scores(const struct worker *w, const struct strip *strip) {
+    const v_float cap = v_set(w->s->cap);
+    for (int64_t i = 0; i < strip->n; i++)
+        for (int64_t j = 0; j < strip->width; j += AX_LANES) {
+            float *at = w->scores + i * KEYS + j;
+            v_store_f32(at, AX_LANES, cap * v_tanh(v_load_f32(at, AX_LANES)));
+        }
+}
+
+/* Masks the scores of row i of the strip. If they exceed the row's shift by more than SLACK, it
+ * becomes their maximum and the sums so far are rescaled. */
+AX_INLINE void update_shift(const struct worker *w, const struct ax_attention_block *b,
+                            const struct strip *strip, int64_t i) {
+    const int64_t r = strip->first + i;
+    const int64_t low = w->low[r] - b->key;
+    const int64_t high = w->high[r] - b->key;
+    float *scores = w->scores + i * KEYS;
+    if (low > 0 || high < strip->width) {
+        for (int64_t j = 0; j < strip->width; j += AX_LANES) {
+            v_store_f32(scores + j, AX_LANES,
+                        v_between(v_load_f32(scores + j, AX_LANES), low - j, high - j));
+        }
+    }
+    v_float most = v_set(-INFINITY);
+    for (int64_t j = 0; j < strip->width; j += AX_LANES)
+        most = v_max(most, v_load_f32(scores + j, AX_LANES));
+    float top = v_max_lane(most);
+    if (top > w->shift[r] + SLACK) {
+        v_float shrink = v_exp2(v_set(w->shift[r] - top));
+        float *sum = w->sum + r * AX_LANES;
+        float *out = w->out + r * w->s->v.columns;
+        w->shift[r] = top;
+        v_store_f32(sum, AX_LANES, v_load_f32(sum, AX_LANES) * shrink);
+        for (int64_t j = 0; j < w->s->v.columns; j += AX_LANES)
+            v_store_f32(out + j, AX_LANES, v_load_f32(out + j, AX_LANES) * shrink);
+    }
+}
+
+/* p = 2^(scores − shift) of row i of the strip. */
+AX_INLINE void probabilities(bool pairs, const struct worker *w, const struct strip *strip,
+                             int64_t i) {
+    const float *scores = w->scores + i * KEYS;
+    float *p = w->p + i * w->s->key_units;
+    float *total = w->sum + (strip->first + i) * AX_LANES;
+    v_float shift = v_set(w->shift[strip->first + i]);
+    v_float sum = v_set(0.0f);
+#ifdef __AVX512BF16__
+    for (int64_t j = 0; pairs && j < strip->width; j += 2 * AX_LANES) {
+        v_float x = v_exp2(v_load_f32(scores + j, AX_LANES) - shift);
+        v_float y = v_set(0.0f);
+        sum += x;
+        if (j + AX_LANES < strip->width) {
+            y = v_exp2(v_load_f32(scores + j + AX_LANES, AX_LANES) - shift);
+            sum += y;
+        }
+        v_store_f32(p + j / 2, AX_LANES, (v_float)_mm512_cvtne2ps_pbh(y, x));
+    }
+#endif
+    for (int64_t j = 0; !pairs && j < strip->width; j += AX_LANES) {
+        v_float x = v_exp2(v_load_f32(scores + j, AX_LANES) - shift);
+        sum += x;
+        v_store_f32(p + j, AX_LANES, x);
+    }
+    v_store_f32(total, AX_LANES, v_load_f32(total, AX_LANES) + sum);
+}
+
+/* Adds the block's keys to the sums of the strip. */
+AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_attention_block *b,
+                        const struct strip *strip) {
+    const struct ax_attention_shape *s = w->s;
+    struct ax_attention_gemm g = {
+        .pairs = pairs,
+        .m = strip->n,
+        .n = strip->width,
+        .units = s->k.units,
+        .a = w->q + strip->first * s->k.units,
+        .a_row = s->k.units,
+        .a_unit = 1,
+        .b = w->k,
+        .b_unit = KEYS,
+        .c = w->scores,
+        .c_row = KEYS,
+        .scale = s->scale,
+    };
+    AX_VEC(ax_attention_gemm)(&g);
+    if (s->cap > 0)
+        cap_scores(w, strip);
+    for (int64_t i = 0; i < strip->n; i++)
+        update_shift(w, b, strip, i);
+    for (int64_t i = 0; i < strip->n; i++)
+        probabilities(pairs, w, strip, i);
+    g = (struct ax_attention_gemm){
+        .pairs = pairs,
+        .accumulate = true,
+        .m = strip->n,
+        .n = s->v.columns,
+        .units = summed(strip->width) / s->per_unit,
+        .a = w->p,
+        .a_row = s->key_units,
+        .a_unit = 1,
+        .b = w->v,
+        .b_unit = s->v.columns,
+        .c = w->out + strip->first * s->v.columns,
+        .c_row = s->v.columns,
+    };
+    AX_VEC(ax_attention_gemm)(&g);
+}
+
+static void load_block(const struct worker *w, const struct ax_attention_block *b) {
+    AX_VEC(ax_attention_visible)(w->a, w->s, b, w->low, w->high);
+    AX_VEC(ax_attention_query_rows)(w->s, &w->a->q, b, w->rows);
+    AX_VEC(ax_attention_pack_rows)(w->s, &w->s->k, w->rows, b->rows, w->q);
+    memset(w->out, 0, (size_t)(b->rows * w->s->v.columns) * sizeof(float));
+    memset(w->sum, 0, (size_t)(b->rows * AX_LANES) * sizeof(float));
+    for (int64_t r = 0; r < b->rows; r++)
+        w->shift[r] = -FLT_MAX; /* not −inf: −inf − −inf would be NaN where no key was seen yet */
+    const float *sink = w->a->sink.data;
+    for (int64_t r = 0; r < b->rows && sink; r++) { /* the first score, without a value */
+        w->shift[r] = sink[b->kv_head * w->s->group + r % w->s->group] * AX_ATTENTION_LOG2E;
+        w->sum[r * AX_LANES] = 1.0f;
+    }
+}
+
+/* Prefetches the block's rows of x, k or v during other work: rows of one head are not adjacent,
+ * which limits the hardware prefetcher, and decoding does little but wait for them. */
+static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
+                          const struct ax_attention_block *b) {
+    const int64_t bytes = x->shape[2] * (int64_t)ax_dtype_size(x->dtype);
+    AX_VEC(ax_attention_key_rows)(w->a, x, b, w->keys);
+    for (int64_t i = 0; i < b->keys; i++)
+        for (int64_t at = 0; at < bytes; at += 64)
+            __builtin_prefetch((const char *)w->keys[i] + at, 0, 2);
+}
+
+/* Packs the block's keys and values, and prefetches those of `next`. */
+static void load_keys(const struct worker *w, const struct ax_attention_block *b,
+                      const struct ax_attention_block *next) {
+    AX_VEC(ax_attention_key_rows)(w->a, &w->a->k, b, w->keys);
+    AX_VEC(ax_attention_pack_columns)(w->s, &w->s->k, w->keys, b->keys, w->k);
+    prefetch_rows(w, &w->a->k, next);
+    AX_VEC(ax_attention_key_rows)(w->a, &w->a->v, b, w->keys);
+    AX_VEC(ax_attention_pack_sums)
+    (w->s, &w->s->v, w->keys, b->keys, summed(round_up(b->keys, AX_LANES)), w->v);
+    prefetch_rows(w, &w->a->v, next);
+}
+
+/* out /= Σ p, and lse. Rows that saw no keys: out = 0 and lse = −inf. */
+static void finish(const struct worker *w, const struct ax_attention_block *b) {
+    const struct ax_attention_shape *s = w->s;
+    AX_VEC(ax_attention_query_rows)(s, &w->a->out, b, w->rows);
+    for (int64_t r = 0; r < b->rows; r++) {
+        float sum = (float)v_sum(v_load_f32(w->sum + r * AX_LANES, AX_LANES));
+        v_float inverse = v_set(sum == 0.0f ? 0.0f : 1.0f / sum);
+        for (int64_t i = 0; i < s->v.size; i += AX_LANES) {
+            v_float x = v_load_f32(w->out + r * s->v.columns + i, AX_LANES) * inverse;
+            v_store(s->dtype, w->rows[r], i, least(s->v.size - i, AX_LANES), x);
+        }
+        *AX_VEC(ax_attention_lse)(w->a, s, b, r) =
+            (float)((double)w->shift[r] * AX_ATTENTION_LN2 + (double)logf(sum));
+    }
+}
+
+/* `after` is this thread's next block. */
+static void run_block(const struct worker *w, struct ax_attention_block b,
+                      const struct ax_attention_block *after) {
+    load_block(w, &b);
+    for (b.key = w->low[0] / KEYS * KEYS; b.key < w->high[b.rows - 1]; b.key += KEYS) {
+        struct ax_attention_block next = b;
+        next.key += KEYS;
+        b.keys = least(KEYS, b.doc.n_k - b.key);
+        next.keys = least(KEYS, b.doc.n_k - next.key);
+        load_keys(w, &b, next.keys > 0 ? &next : after);
+        for (int64_t r = 0; r < b.rows; r += STRIP) {
+            int64_t n = least(STRIP, b.rows - r);
+            int64_t seen = least(w->high[r + n - 1] - b.key, b.keys);
+            if (seen <= 0 || w->low[r] >= b.key + b.keys)
+                continue;
+            struct strip strip = {r, n, round_up(seen, AX_LANES)};
+            if (w->s->pairs)
+                add_keys(true, w, &b, &strip);
+            else
+                add_keys(false, w, &b, &strip);
+        }
+    }
+    finish(w, &b);
+}
+
+static int64_t doc_tasks(const struct ax_attention_shape *s, int64_t n_q) {
+    return ceil_div(n_q, s->block) * s->kv_heads;
+}
+
+/* Task i of a document, with its first keys: in order of KV heads, so that a head's keys stay in
+ * the cache; the last block first, because under a causal mask it takes longest. */
+static struct ax_attention_block block_of(const struct ax_attention *a,
+                                          const struct ax_attention_shape *s, const int64_t *first,
+                                          int64_t task) {
+    const int64_t d = AX_VEC(ax_attention_find)(first, AX_VEC(ax_attention_docs)(a), task);
+    const struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(a, d);
+    const int64_t i = task - first[d];
+    int64_t blocks = ceil_div(doc.n_q, s->block);
+    int64_t query = (blocks - 1 - i % blocks) * s->block;
+    return (struct ax_attention_block){
+        .doc = doc,
+        .kv_head = i / blocks,
+        .query = query,
+        .rows = least(s->block, doc.n_q - query) * s->group,
+        .keys = least(KEYS, doc.n_k),
+    };
+}
+
+bool AX_VEC(ax_cpu_attention_forward_supports)(const struct ax_queue *q,
+                                               const struct ax_attention_forward *args) {
+    (void)q;
+    return AX_VEC(ax_attention_supports)(&args->a, AX_ATTENTION_CACHED);
+}
+
+size_t AX_VEC(ax_cpu_attention_forward_workspace)(struct ax_queue *q,
+                                                  const struct ax_attention_forward *args) {
+    struct ax_attention_shape s = AX_VEC(ax_attention_shape)(&args->a);
+    struct ax_attention_work count = {0};
+    carve(&count, AX_VEC(ax_attention_docs)(&args->a) + 1, sizeof(int64_t));
+    for (int i = 0; i < q->threads; i++)
+        carve_worker(&count, &args->a, &s);
+    return count.used;
+}
+
+static int64_t take(int64_t *next) {
+    int64_t task;
+#pragma omp atomic capture
+    task = (*next)++;
+    return task;
+}
+
+/* Takes tasks until there are none. If each is one query, as in decoding, a thread takes the next
+ * one before it starts one, so that it can prefetch its keys; with longer tasks another thread
+ * could be idle at the end. */
+static void run_tasks(const struct worker *w, const int64_t *first, int64_t tasks, int64_t *next) {
+    const bool ahead = tasks == w->a->q.shape[0] * w->s->kv_heads;
+    int64_t task = take(next);
+    while (task < tasks) {
+        const int64_t following = ahead ? take(next) : tasks;
+        struct ax_attention_block after = {0};
+        if (following < tasks)
+            after = block_of(w->a, w->s, first, following);
+        run_block(w, block_of(w->a, w->s, first, task), &after);
+        task = ahead ? following : take(next);
+    }
+}
+
+enum ax_status AX_VEC(ax_cpu_attention_forward)(struct ax_queue *q,
+                                                const struct ax_attention_forward *args,
+                                                void *work) {
+    const struct ax_attention *a = &args->a;
+    const struct ax_attention_shape s = AX_VEC(ax_attention_shape)(a);
+    const int64_t docs = AX_VEC(ax_attention_docs)(a);
+    struct ax_attention_work rest = {.base = work};
+    int64_t *first = carve(&rest, docs + 1, sizeof(*first));
+    const int64_t tasks = AX_VEC(ax_attention_count)(a, &s, doc_tasks, first);
+    const int threads = tasks > 1 ? q->threads : 1;
+    int64_t next = 0;
+    (void)threads; /* a compiler without OpenMP runs all tasks here */
+#pragma omp parallel num_threads(threads)
+    {
+        struct worker w;
+#pragma omp critical
+        w = carve_worker(&rest, a, &s);
+        ax_tiles_begin();
+        run_tasks(&w, first, tasks, &next);
+        ax_tiles_end();
+    }
+    const int64_t used = ((const int32_t *)a->cu_q.data)[docs];
+    AX_VEC(ax_attention_clear)(&a->out, used);
+    for (int64_t i = used * a->q.shape[1]; i < a->q.shape[0] * a->q.shape[1]; i++) {
+        float *lse = ax_tensor_row(&a->lse, i / a->q.shape[1]);
+        lse[i % a->q.shape[1]] = -INFINITY;
+    }
+    return AX_OK;
+}

@@ -1,0 +1,109 @@
+/* Products by cuBLASLt: what a queue keeps for them. */
+#ifndef AX_KERNELS_CUDA_GEMM_BLAS_H
+#define AX_KERNELS_CUDA_GEMM_BLAS_H
+
+#include "kernels/cuda/gemm/cublaslt.h"
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A kind of product, row-major: c [m][n] = alpha·op(a)·op(b) + …. Compared as bytes, so it has no
+ * padding. */
+struct ax_blas_key {
+    int64_t m, n, k;
+    int64_t stride_a, stride_b, stride_c, stride_addend; /* elements from a row to the next */
+    int32_t align_a, align_b, align_c, align_addend; /* bytes: what addresses are multiples of */
+    int32_t in, out;                                 /* enum ax_dtype */
+    int32_t trans_a, trans_b;
+    int32_t align_bias; /* 0: without bias */
+    int32_t tf32;
+};
+
+/* The library's descriptors of a kind, and how it is computed. */
+struct ax_blas_plan {
+    struct ax_blas_key key;
+    int64_t m, k; /* sizes in the layouts now */
+    ax_lt_desc desc;
+    ax_lt_layout a, b, c, d; /* the library's: a is our b */
+    ax_lt_algo algo;
+    bool known; /* its algorithm is chosen, or there is nothing to measure any more */
+};
+
+/* The fastest algorithm of a kind. */
+struct ax_blas_choice {
+    struct ax_blas_key key;
+    ax_lt_algo algo;
+};
+
+struct ax_blas {
+    struct ax_cublaslt lt;
+    ax_lt_handle handle;
+    ax_lt_preference preference;
+    int n; /* plans */
+    struct ax_blas_plan *plans;
+    int32_t *offsets; /* of a grouped product, on the host */
+    size_t n_offsets; /* room */
+    /* Of the first n_chosen products are computed; the rest is measured and waits (blas_choose.c). */
+    size_t n_choices, n_chosen, room;
+    struct ax_blas_choice *choices;
+    struct ax_queue_counters *counters; /* borrowed */
+};
+
+/* Fixed, so that a plan of memory needs no GPU. The library splits sums into parts there. */
+#define AX_BLAS_WORK ((size_t)32 << 20)
+
+/* Of the library, if there is one: 130100 for 13.1.0. */
+enum ax_status ax_blas_version(size_t *version);
+enum ax_status ax_blas_open(struct ax_blas **out, struct ax_queue_counters *counters);
+void ax_blas_close(struct ax_blas *b); /* NULL is fine */
+/* AX_OK, or the library's text about `what`. */
+enum ax_status ax_blas_check(const struct ax_blas *b, unsigned status, const char *what);
+#define AX_LT_TRY(b, call) AX_TRY(ax_blas_check((b), (b)->lt.call, #call))
+/* The plan of a kind, which the heuristic is asked for once. Valid until the next call. */
+enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
+                            struct ax_blas_plan **out);
+/* Makes it one for other m and k. */
+enum ax_status ax_blas_resize(struct ax_blas *b, struct ax_blas_plan *p, int64_t m, int64_t k);
+void ax_blas_forget(struct ax_blas *b); /* all plans */
+
+/* One product, from addresses on the device. */
+struct ax_blas_product {
+    const void *a, *b, *c; /* the library's */
+    void *d;
+    float alpha, beta;
+    void *work;
+    cudaStream_t stream;
+};
+/* Enqueues it; the library's status. */
+unsigned ax_blas_multiply(const struct ax_blas *b, const struct ax_blas_plan *p,
+                          const ax_lt_algo *algo, const struct ax_blas_product *x);
+
+/* ---- choices (blas_choose.c) ---- */
+
+#define AX_BLAS_TRIED 8 /* algorithms of a kind */
+/* The algorithms that the library names for p's kind, its favorite first: *n ≥ 1, or
+ * AX_ERR_UNSUPPORTED. */
+enum ax_status ax_blas_ask(const struct ax_blas *b, const struct ax_blas_plan *p, int wanted,
+                           ax_lt_choice *found, int *n);
+/* p->algo: what is chosen, if the library takes it, or its favorite. */
+enum ax_status ax_blas_settle(const struct ax_blas *b, struct ax_blas_plan *p);
+/* Measures the algorithms of p's kind by this product, and waits for it; d is only overwritten with what
+ * the product will have there. Memory for another d, where c is d: allocated for as long as that takes;
+ * if there is none, nothing is measured. */
+enum ax_status ax_blas_measure(struct ax_blas *b, struct ax_blas_plan *p,
+                               const struct ax_blas_product *x);
+/* As ax_queue_choices and ax_queue_choose. */
+enum ax_status ax_blas_choices(const struct ax_blas *b, struct ax_buf *out);
+enum ax_status ax_blas_choose(struct ax_blas *b, const char *text);
+
+/* c[t][n] += bias[n], rounded to c's type. */
+enum ax_status ax_cuda_add_bias(struct ax_queue *q, const struct ax_tensor *c,
+                                const struct ax_tensor *bias);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,358 @@
+/* config.json → struct ax_arch: the part common to all families. */
+#include "model/arch/arch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/io_path.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "ckpt/hf/config.h"
+#include "ckpt/hf/kept.h"
+#include "model/arch/classifier.h"
+#include "model/arch/family.h"
+#include "model/arch/part.h"
+#include "parallel/units/packed_block.h"
+
+#define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */
+#define MAX_HEAD_DIM   2048
+#define MAX_PARAMETERS 1000000000000000LL
+
+static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(ax_json_i64(ax_json_get(c, "vocab_size"), 1, MAX_DIM, &a->vocab_size));
+    AX_TRY(ax_json_i64(ax_json_get(c, "hidden_size"), 1, MAX_DIM, &a->hidden_size));
+    AX_TRY(ax_json_i64(ax_json_get(c, "intermediate_size"), 1, MAX_DIM, &a->intermediate_size));
+    AX_TRY(ax_json_i64(ax_json_get(c, "num_hidden_layers"), 1, 4096, &a->n_layers));
+    AX_TRY(ax_json_i64(ax_json_get(c, "num_attention_heads"), 1, 65536, &a->n_heads));
+    struct ax_json kv = ax_json_get(c, "num_key_value_heads"), hd = ax_json_get(c, "head_dim");
+    AX_TRY(ax_json_i64_or(kv, 1, 65536, a->n_heads, &a->n_kv_heads));
+    const int64_t usual = a->family->head_dim ? a->family->head_dim : a->hidden_size / a->n_heads;
+    AX_TRY(ax_json_i64_or(hd, 1, MAX_HEAD_DIM, usual, &a->head_dim));
+    if (!hd.v && !a->family->head_dim && a->hidden_size % a->n_heads != 0)
+        return ax_json_error(ax_json_get(c, "num_attention_heads"),
+                             "%lld heads do not divide hidden_size %lld, and head_dim is missing",
+                             (long long)a->n_heads, (long long)a->hidden_size);
+    if (a->head_dim > MAX_HEAD_DIM)
+        return ax_json_error(
+            ax_json_get(c, "num_attention_heads"),
+            "%lld heads of hidden_size %lld have %lld elements each; at most %d are supported",
+            (long long)a->n_heads, (long long)a->hidden_size, (long long)a->head_dim, MAX_HEAD_DIM);
+    if (a->n_heads % a->n_kv_heads != 0)
+        return ax_json_error(kv, "%lld KV heads do not divide %lld attention heads",
+                             (long long)a->n_kv_heads, (long long)a->n_heads);
+    a->v_head_dim = a->head_dim;
+    return ax_json_i64_or(ax_json_get(c, "max_position_embeddings"), 1, INT32_MAX, 2048,
+                          &a->max_positions);
+}
+
+/* Quantized checkpoints that are dequantized while they are read, or the name of another kind. */
+static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
+    const char *method;
+    struct ax_compressed_format format;
+    if (!q.v)
+        return AX_OK;
+    AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
+    snprintf(a->quant_method, sizeof a->quant_method, "%s", method);
+    if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/mxfp4.h */
+        return AX_OK;
+    if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0 ||
+        strcmp(method, "gptq") == 0) {
+        a->quantizes_input = ax_compressed_inputs(q, &a->input);
+        a->quantizes_head = ax_compressed_head(q);
+        AX_TRY(ax_compressed_parse(q, &format));
+        a->int4_codes = format.form == AX_FORM_GPTQ && format.bits == 4 && format.symmetric &&
+                        !format.ordered && format.block % AX_INT4_BLOCK == 0;
+        return AX_OK;
+    }
+    ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",
+                  *method ? " (" : "", method, *method ? ")" : "");
+    return AX_ERR_UNSUPPORTED;
+}
+
+/* Rejects settings that change the result but that no layer here implements. */
+static enum ax_status refuse_unknown_math(struct ax_arch *a, struct ax_json c) {
+    double dropout;
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "attention_dropout"), 0, &dropout));
+    if (dropout != 0) {
+        ax_json_error(ax_json_get(c, "attention_dropout"),
+                      "attention dropout %g is not implemented; set it to 0", dropout);
+        return AX_ERR_UNSUPPORTED;
+    }
+    return quantized(a, ax_json_get(c, "quantization_config"));
+}
+
+enum ax_status ax_arch_activation(struct ax_arch *a, struct ax_json c, const char *key,
+                                  const char *usual) {
+    static const struct {
+        const char *name;
+        enum ax_gate gate;
+    } acts[] = {
+        {"silu", AX_GATE_SILU}, {"swish", AX_GATE_SILU}, {"gelu_pytorch_tanh", AX_GATE_GELU}};
+    const char *name;
+    AX_TRY(ax_json_str_or(ax_json_get(c, key), usual, &name));
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        if (strcmp(name, acts[i].name) != 0)
+            continue;
+        a->gating.gate = acts[i].gate;
+        return AX_OK;
+    }
+    ax_json_error(ax_json_get(c, key), "\"%s\" is not implemented (silu and gelu_pytorch_tanh are)",
+                  name);
+    return AX_ERR_UNSUPPORTED;
+}
+
+static enum ax_status dtype(struct ax_arch *a, struct ax_json c) {
+    struct ax_json v = ax_json_get(c, "dtype");
+    if (!v.v)
+        v = ax_json_get(c, "torch_dtype");
+    const char *name;
+    AX_TRY(ax_json_str_or(v, "float32", &name));
+    if (ax_dtype_parse(name, &a->dtype) != AX_OK || !ax_dtype_info(a->dtype)->is_float)
+        return ax_json_error(v, "\"%s\" is not a floating-point type", name);
+    return AX_OK;
+}
+
+/* nn.Embedding counts a negative padding_idx from the end of the vocabulary. */
+static enum ax_status pad_token(struct ax_arch *a, struct ax_json c) {
+    int64_t id;
+    const struct ax_json v = ax_json_get(c, "pad_token_id");
+    a->pad_token = -1;
+    if (!v.v)
+        return AX_OK;
+    AX_TRY(ax_json_i64(v, -a->vocab_size, INT32_MAX, &id));
+    if (id >= a->vocab_size)
+        return ax_json_error(v, "id %lld is outside the vocabulary of %lld", (long long)id,
+                             (long long)a->vocab_size);
+    a->pad_token = (int32_t)(id < 0 ? id + a->vocab_size : id);
+    return AX_OK;
+}
+
+static enum ax_status layers(struct ax_arch *a) {
+    AX_TRY(ax_alloc(&a->layers, (size_t)a->n_layers, sizeof *a->layers));
+    for (int64_t i = 0; i < a->n_layers; i++)
+        a->layers[i] = (struct ax_layer_spec){
+            .mixer = &ax_mixer_attention,
+            .ffn = &ax_ffn_swiglu,
+            .mixer_norms = {.in = "model.layers.%d.input_layernorm.weight"},
+            .ffn_norms = {.in = "model.layers.%d.post_attention_layernorm.weight"}};
+    return AX_OK;
+}
+
+/* Elements of a layer's parameters. */
+static struct ax_part_size layer_size(const struct ax_arch *a, int64_t layer) {
+    const struct ax_layer_spec *spec = &a->layers[layer];
+    const struct ax_part_size mixer = spec->mixer->size(a), ffn = spec->ffn->size(a);
+    const struct ax_norm_names *m = &spec->mixer_norms, *f = &spec->ffn_norms;
+    const int64_t norms = (m->in ? 1 : 0) + (m->out ? 1 : 0) + (f->in ? 1 : 0) + (f->out ? 1 : 0);
+    return (struct ax_part_size){.matrices = mixer.matrices + ffn.matrices,
+                                 .active = mixer.active + ffn.active,
+                                 .vectors = mixer.vectors + ffn.vectors + norms * a->hidden_size};
+}
+
+/* Sizes that are valid individually may overflow together. */
+static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
+    int64_t largest = 0;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_part_size size = layer_size(a, i);
+        const int64_t n = size.matrices + size.vectors;
+        largest = n > largest ? n : largest;
+    }
+    if (largest > MAX_PARAMETERS / a->n_layers)
+        return ax_json_error(ax_json_get(c, "num_hidden_layers"),
+                             "these sizes result in more than %lld parameters", MAX_PARAMETERS);
+    return AX_OK;
+}
+
+static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
+    const char *type;
+    AX_TRY(ax_json_str(ax_json_get(c, "model_type"), &type));
+    a->family = ax_family_find(type);
+    if (!a->family) {
+        char list[512];
+        const char *near = ax_family_nearest(type);
+        ax_json_error(ax_json_get(c, "model_type"),
+                      "\"%.64s\" is not supported%s%s; expected one of %s", type,
+                      near ? "; the nearest is " : "", near ? near : "",
+                      ax_family_list(list, sizeof list));
+        return AX_ERR_UNSUPPORTED;
+    }
+    AX_TRY(sizes(a, c));
+    AX_TRY(refuse_unknown_math(a, c));
+    const struct ax_json eps = ax_json_get(c, "rms_norm_eps");
+    AX_TRY(ax_json_f64_or(eps, 1e-6, &a->norm_eps));
+    if (a->norm_eps <= 0)
+        return ax_json_error(eps, "expected a positive number, got %g", a->norm_eps);
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), false, &a->tied));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "initializer_range"), 0.02, &a->init_range));
+    AX_TRY(dtype(a, c));
+    AX_TRY(pad_token(a, c));
+    AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim, a->max_positions));
+    a->softmax_scale = 1 / sqrt((double)a->head_dim);
+    a->embedding_scale = a->residual_scale = a->logit_scale = 1;
+    AX_TRY(ax_arch_activation(a, c, "hidden_act", "silu"));
+    AX_TRY(layers(a));
+    AX_TRY(a->family->parse(a, c));
+    AX_TRY(ax_classifier_parse(a, c));
+    if (a->classifier) { /* its scores are no logits of tokens */
+        a->logit_scale = 1;
+        a->logit_softcap = 0;
+    }
+    return check_total(a, c);
+}
+
+enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config) {
+    *arch = (struct ax_arch){0};
+    enum ax_status st = parse(arch, config);
+    if (st != AX_OK)
+        ax_arch_free(arch);
+    return st;
+}
+
+bool ax_arch_path_is_config(const char *path) {
+    return ax_path_ends_in(path, ".json");
+}
+
+enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc, json_t *fields) {
+    const struct ax_wrapper *wrapper;
+    struct ax_json text;
+    *arch = (struct ax_arch){0};
+    AX_TRY(ax_wrapper_open(doc, &text, &wrapper));
+    AX_TRY(ax_arch_override((json_t *)text.v, fields, doc->name));
+    AX_TRY(ax_arch_parse(arch, text));
+    arch->wrapper = wrapper;
+    return AX_OK;
+}
+
+const char *ax_arch_type(const struct ax_arch *a, char *buf, size_t size) {
+    snprintf(buf, size, "%s%s%s", a->family->model_type, a->wrapper ? " in " : "",
+             a->wrapper ? a->wrapper->model_type : "");
+    return buf;
+}
+
+enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
+    return ax_arch_load_with(arch, path, NULL);
+}
+
+static enum ax_status refuse_missing(const char *dir) {
+    if (ax_peft_is_folder(dir))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: this folder contains an adapter, not a model: config.json is "
+                        "missing. Give its base model here and this folder as the adapter.",
+                        dir);
+    AX_TRY(ax_hf_refuse_own_form(dir));
+    return ax_error(AX_ERR_IO, "%s/config.json: cannot open: %s", dir, strerror(ENOENT));
+}
+
+/* A tied model whose folder has a head of its own, as some merges leave it, has that head (transformers, too,
+ * keeps it). */
+static enum ax_status look_at_head(struct ax_arch *arch, const char *dir) {
+    struct ax_hf hf;
+    if (!arch->tied || arch->classifier)
+        return AX_OK;
+    enum ax_status st = ax_hf_open(&hf, dir);
+    if (st != AX_OK && st != AX_ERR_NOMEM) { /* whoever needs the weights will say so */
+        ax_error_clear();
+        return AX_OK;
+    }
+    AX_TRY(st);
+    st = ax_hf_unties(&hf, &arch->unties);
+    ax_hf_close(&hf);
+    arch->tied = !arch->unties;
+    if (arch->unties)
+        ax_log_info(
+            "%s: lm_head.weight is kept, though tie_word_embeddings is true: it differs from "
+            "the embedding",
+            dir);
+    return st;
+}
+
+enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, json_t *fields) {
+    *arch = (struct ax_arch){0};
+    struct ax_json_doc doc = {0};
+    enum ax_status st;
+    if (ax_arch_path_is_config(path)) {
+        AX_TRY_GOTO(ax_hf_config_read(&doc, path), st, done);
+    } else {
+        AX_TRY_GOTO(ax_folder_recover(path), st, done);
+        AX_TRY_GOTO(ax_hf_config_load(&doc, path), st, done);
+        AX_TRY_GOTO(doc.root ? AX_OK : refuse_missing(path), st, done);
+    }
+    AX_TRY_GOTO(ax_arch_parse_file(arch, &doc, fields), st, done);
+    if (!ax_arch_path_is_config(path))
+        AX_TRY_GOTO(look_at_head(arch, path), st, done);
+done:
+    ax_json_free(&doc);
+    return st;
+}
+
+void ax_arch_free(struct ax_arch *arch) {
+    ax_free(arch->layers);
+    *arch = (struct ax_arch){0};
+}
+
+static bool alike(const struct ax_layer_spec *a, const struct ax_layer_spec *b) {
+    const struct ax_norm_names *x[] = {&a->mixer_norms, &a->ffn_norms},
+                               *y[] = {&b->mixer_norms, &b->ffn_norms};
+    bool same =
+        a->mixer == b->mixer && a->ffn == b->ffn && a->window == b->window && a->rope == b->rope;
+    for (int i = 0; i < 2; i++) /* names are literals */
+        same = same && x[i]->in == y[i]->in && x[i]->out == y[i]->out;
+    return same;
+}
+
+enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_arch *kinds,
+                             int *as) {
+    *kinds = *arch;
+    kinds->n_layers = 0;
+    AX_TRY(ax_alloc(&kinds->layers, (size_t)arch->n_layers, sizeof *kinds->layers));
+    for (int64_t i = 0; i < arch->n_layers; i++) {
+        int64_t k = each ? i : 0;
+        while (k < kinds->n_layers && !alike(&kinds->layers[k], &arch->layers[i]))
+            k++;
+        if (k == kinds->n_layers)
+            kinds->layers[kinds->n_layers++] = arch->layers[i];
+        as[i] = (int)k;
+    }
+    return AX_OK;
+}
+
+bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
+    const int layer = ax_hf_layer_of(name);
+    const char *bias = a->moe.n_experts > 0 ? a->moe.names->bias : NULL;
+    const char *end = bias ? strstr(bias, "%d") + strlen("%d") : name;
+    const size_t n = strlen(name), m = strlen(end);
+    return layer >= a->n_layers || (bias && n >= m && strcmp(name + n - m, end) == 0);
+}
+
+int64_t ax_arch_head_rows(const struct ax_arch *a) {
+    return a->classifier ? a->n_labels : a->vocab_size;
+}
+
+int64_t ax_arch_parameters(const struct ax_arch *a) {
+    int64_t n = a->hidden_size;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_part_size size = layer_size(a, i);
+        n += size.matrices + size.vectors;
+    }
+    n += (a->vocab_size + (a->tied ? 0 : ax_arch_head_rows(a))) * a->hidden_size;
+    return n + (a->classifier && a->classifier->biased ? a->n_labels : 0);
+}
+
+double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
+    if (unit == 0)
+        return 2 * (double)a->hidden_size;
+    if (unit > a->n_layers)
+        return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size);
+    return 2 * (double)layer_size(a, unit - 1).active +
+           (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
+}
+
+double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {
+    double forward = 0;
+    for (int64_t unit = 1; unit < a->n_layers + 2; unit++)
+        forward += ax_arch_unit_flops(a, unit, seq);
+    return 3 * forward;
+}

@@ -1,0 +1,46 @@
+/* Models that classify: score.weight [n_labels][D] instead of lm_head as the last unit's matrix.
+ *
+ *   reward model           one score per sequence, at its last token; …ForSequenceClassification
+ *   process reward model   wrong (0) or right (1) at the last token of every step;
+ *                          …ForTokenClassification, which also has score.bias [n_labels]
+ *
+ * Names, sizes and files are those of transformers and PEFT. Transformers applies dropout (0.1 unless
+ * config.json says otherwise) before a token classifier's score in training; here there is none. */
+#ifndef AX_MODEL_ARCH_CLASSIFIER_H
+#define AX_MODEL_ARCH_CLASSIFIER_H
+
+#include "ckpt/hf/hf.h"
+#include "ckpt/hf/peft.h"
+#include "model/arch/arch.h"
+
+struct ax_classifier {
+    const char *architecture; /* in config.json: "Llama" and this */
+    const char *task_type;    /* PEFT's name, in adapter_config.json */
+    const char *task;         /* of `axtrain eval --task` */
+    const char *what;         /* for messages: "a reward model" */
+    int64_t n_labels;         /* of new ones */
+    bool biased;
+};
+extern const struct ax_classifier ax_classifier_reward, ax_classifier_prm;
+/* By its task; NULL for another name. */
+const struct ax_classifier *ax_classifier_find(const char *task);
+
+/* Sets arch->classifier and n_labels from architectures, id2label and num_labels of config.json. */
+enum ax_status ax_classifier_parse(struct ax_arch *arch, struct ax_json config);
+/* The head for a training run. A language model's is dropped and a new one drawn (arch->new_head).
+ * AX_ERR_CONFIG if the folder has another classifier's. */
+enum ax_status ax_classifier_choose(struct ax_arch *arch, const struct ax_classifier *kind);
+/* The head that an adapter brings with it (modules_to_save), if its config says so. AX_ERR_DATA if
+ * its tensor is missing; AX_ERR_CONFIG if the base has another. */
+enum ax_status ax_classifier_of_adapter(struct ax_arch *arch, const struct ax_peft *peft);
+/* Has a new adapter of a classifier save the head in full. AX_ERR_CONFIG for one from a folder that
+ * does not. */
+enum ax_status ax_classifier_adapter(const struct ax_arch *arch, struct ax_peft_config *c);
+/* Puts what transformers needs to know of the head into fields of a config.json. */
+enum ax_status ax_classifier_fields(const struct ax_arch *arch, json_t *fields);
+/* The class of this model in transformers: "LlamaForCausalLM", "LlamaForSequenceClassification". */
+const char *ax_arch_name(const struct ax_arch *arch, char *buf, size_t size);
+/* AX_ERR_CONFIG for a classifier: `dir` cannot do `what` ("generate text"), and what it is for. */
+enum ax_status ax_classifier_refuse(const struct ax_arch *arch, const char *dir, const char *what);
+
+#endif

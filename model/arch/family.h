@@ -1,0 +1,67 @@
+/* The model families, one file each; family.c is the registry. A family reads what its config.json
+ * has beyond Llama's: CONTRIBUTING.md says how to add one. */
+#ifndef AX_MODEL_ARCH_FAMILY_H
+#define AX_MODEL_ARCH_FAMILY_H
+
+#include "model/arch/arch.h"
+
+extern const struct ax_family ax_family_deepseek_v2; /* deepseek.c */
+extern const struct ax_family ax_family_deepseek_v3;
+extern const struct ax_family ax_family_gemma2; /* gemma.c */
+extern const struct ax_family ax_family_gemma3;
+extern const struct ax_family ax_family_glm4_moe; /* glm4_moe.c */
+extern const struct ax_family ax_family_glm4;     /* glm4.c */
+extern const struct ax_family ax_family_gpt_oss;  /* gpt_oss.c */
+extern const struct ax_family ax_family_granite;  /* granite.c */
+extern const struct ax_family ax_family_llama;    /* llama.c */
+extern const struct ax_family ax_family_mistral;  /* mistral.c */
+extern const struct ax_family ax_family_mixtral;  /* mixtral.c */
+extern const struct ax_family ax_family_olmo2;    /* olmo2.c */
+extern const struct ax_family ax_family_olmo3;    /* olmo3.c */
+extern const struct ax_family ax_family_phi3;     /* phi3.c */
+extern const struct ax_family ax_family_qwen2;    /* qwen.c */
+extern const struct ax_family ax_family_qwen2_moe;
+extern const struct ax_family ax_family_qwen3;
+extern const struct ax_family ax_family_qwen3_moe;
+extern const struct ax_family ax_family_smollm3; /* smollm3.c */
+
+/* A model with one of the families' text models in it. */
+struct ax_wrapper {
+    const char *model_type, *architecture; /* as of a family */
+    const char *text;   /* model_type of a text model whose config does not say */
+    const char *module; /* what precedes "model." in its modules' names in transformers */
+};
+/* The root of a config.json as its text model's, filled in as transformers does; *wrapper is NULL, and
+ * *text the root, if it is not of such a model. AX_ERR_UNSUPPORTED: one that cannot be trained. */
+enum ax_status ax_wrapper_open(struct ax_json_doc *doc, struct ax_json *text,
+                               const struct ax_wrapper **wrapper); /* wrappers.c */
+/* The i-th, or NULL. */
+const struct ax_wrapper *ax_wrapper_at(size_t i);
+
+/* Whether a layer slides: what layer_types says, or the usual if the config has no such list. */
+enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,
+                               bool usual, bool *slides); /* windows.c */
+/* The window of all layers but every `period`-th, unless layer_types says otherwise, and the rope of each:
+ * a sliding layer's is rope_local if the model has one. */
+enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
+                                int64_t period); /* windows.c */
+
+/* Reads the number of experts and of active experts, in either spelling (num_local_experts,
+ * num_experts), into a->moe; the usual numbers if the config does not say. */
+enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json config, int64_t usual_experts,
+                            int64_t usual_active); /* mixtral.c */
+/* What DeepSeek's mixture is if the config does not say. */
+struct ax_deepseek_moe {
+    int64_t n_experts, n_active, width, n_shared, first_dense, groups, groups_kept;
+    double scale;
+    bool renormalize;
+    int group_best; /* always */
+};
+/* Reads it: shared experts, dense layers first, how experts are chosen and weighed, and how many
+ * layers of multi-token prediction follow the others. */
+enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json config,
+                                     const struct ax_deepseek_moe *usual); /* deepseek.c */
+/* Their names in DeepSeek-V3. */
+extern const struct ax_moe_names ax_deepseek_v3_names;
+
+#endif

@@ -1,0 +1,381 @@
+/* struct ax_arch → the keys of a GGUF file. Rejects by name what GGUF cannot express. */
+#include "model/arch/gguf_describe.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "ckpt/gguf/rope.h"
+#include "model/arch/part.h"
+
+static enum ax_status refuse(const char *where, const char *what) {
+    return ax_error(AX_ERR_UNSUPPORTED, "%s: config.json: %s, which a GGUF file cannot express",
+                    where, what);
+}
+
+/* --- rope --- */
+
+static struct ax_gguf_factors *add_factors(struct ax_gguf_described *d, const char *name,
+                                           const struct ax_rope_config *rope) {
+    struct ax_gguf_factors *f = &d->factors[d->n_factors++];
+    f->name = name;
+    f->n = rope->dim / 2;
+    return f;
+}
+
+/* Readers divide frequency i by factor i, so factors are computed from both frequencies and give
+ * exactly this program's values. */
+static void rope_factors(struct ax_gguf_described *d, const struct ax_rope_config *rope) {
+    float plain[1024], scaled[1024];
+    double scaling;
+    struct ax_rope_config none = *rope;
+    struct ax_gguf_factors *f = add_factors(d, AX_GGUF_ROPE_FACTORS, rope);
+    none.kind = AX_ROPE_DEFAULT;
+    ax_rope_frequencies(&none, 0, plain, &scaling);
+    ax_rope_frequencies(rope, 0, scaled, &scaling);
+    for (int64_t i = 0; i < f->n; i++)
+        f->v[i] = (float)((double)plain[i] / (double)scaled[i]);
+}
+
+static void longrope_factors(struct ax_gguf_described *d, const struct ax_rope_config *rope) {
+    struct ax_gguf_factors *l = add_factors(d, AX_GGUF_ROPE_LONG, rope);
+    struct ax_gguf_factors *s = add_factors(d, AX_GGUF_ROPE_SHORT, rope);
+    memcpy(l->v, rope->long_factor, (size_t)l->n * sizeof *l->v);
+    memcpy(s->v, rope->short_factor, (size_t)s->n * sizeof *s->v);
+}
+
+static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_arch *a,
+                                 const char *where) {
+    const struct ax_rope_config *r = &a->rope;
+    float unused[1024];
+    double scaling;
+    if (r->dim != a->head_dim && !d->model.kind->partial_rope)
+        return refuse(where, "partial_rotary_factor rotates only a part of each head");
+    switch (r->kind) {
+    case AX_ROPE_DYNAMIC:
+        return refuse(where, "rope type dynamic depends on the length of the text");
+    case AX_ROPE_LLAMA3:
+        if (strcmp(d->model.kind->arch, "llama") != 0)
+            return refuse(where, "rope type is llama3, but the model is not a Llama");
+        rope_factors(d, r);
+        return AX_OK;
+    case AX_ROPE_LONGROPE:
+        if (strcmp(d->model.kind->arch, "phi3") != 0)
+            return refuse(where, "rope type is longrope, but the model is not a Phi-3");
+        longrope_factors(d, r);
+        return AX_OK;
+    case AX_ROPE_YARN:
+        ax_rope_frequencies(r, 0, unused, &scaling);
+        if (a->mla.kv_rank > 0 ? scaling != 1 : fabs(scaling - (1 + 0.1 * log(r->factor))) > 1e-6)
+            return refuse(where, "rope type yarn has its own attention factor");
+        if (strcmp(d->model.kind->arch, "gpt-oss") == 0) /* published so; readers round */
+            return r->beta_fast == 32 && r->beta_slow == 1
+                       ? AX_OK
+                       : refuse(where, "rope type yarn has beta_fast or beta_slow of its own");
+        return r->truncate ? AX_OK : refuse(where, "rope type yarn has truncate: false");
+    default:
+        return AX_OK;
+    }
+}
+
+static enum ax_status put_yarn(const struct ax_arch *a, struct ax_gguf_keys *k, const char *arch) {
+    const struct ax_rope_config *r = &a->rope;
+    char key[96];
+#define KEY(name) (snprintf(key, sizeof key, "%s.rope.scaling.%s", arch, name), key)
+    if (r->beta_fast != 32) /* readers assume config.json's defaults */
+        AX_TRY(ax_gguf_put_f32(k, KEY("yarn_beta_fast"), (float)r->beta_fast));
+    if (r->beta_slow != 1)
+        AX_TRY(ax_gguf_put_f32(k, KEY("yarn_beta_slow"), (float)r->beta_slow));
+    if (a->mla.kv_rank > 0)
+        return ax_gguf_put_f32(k, KEY("yarn_log_multiplier"), (float)(0.1 * r->mscale_all_dim));
+    return AX_OK;
+}
+
+static enum ax_status put_rope(const struct ax_arch *a, struct ax_gguf_keys *k, const char *arch) {
+    const struct ax_rope_config *r = &a->rope;
+    static const char *const names[] = {
+        [AX_ROPE_LINEAR] = "linear", [AX_ROPE_YARN] = "yarn", [AX_ROPE_LONGROPE] = "longrope"};
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.freq_base", arch);
+    AX_TRY(ax_gguf_put_f32(k, key, (float)r->theta));
+    snprintf(key, sizeof key, "%s.rope.dimension_count", arch);
+    AX_TRY(ax_gguf_put_u32(k, key, (uint32_t)r->dim));
+    const char *type = (size_t)r->kind < sizeof names / sizeof *names ? names[r->kind] : NULL;
+    if (!type)
+        return AX_OK;
+    AX_TRY(ax_gguf_put_string(k, KEY("type"), type, strlen(type)));
+    if (r->kind != AX_ROPE_LONGROPE)
+        AX_TRY(ax_gguf_put_f32(k, KEY("factor"), (float)r->factor));
+    if (r->kind == AX_ROPE_LINEAR)
+        return AX_OK;
+    AX_TRY(ax_gguf_put_u32(k, KEY("original_context_length"), (uint32_t)r->original_max_positions));
+    if (r->kind == AX_ROPE_YARN)
+        return put_yarn(a, k, arch);
+    float unused[1024];
+    double scaling;
+    ax_rope_frequencies(r, 0, unused, &scaling);
+    return ax_gguf_put_f32(k, KEY("attn_factor"), (float)scaling);
+#undef KEY
+}
+
+/* --- the rest --- */
+
+static int64_t window_of(const struct ax_arch *a) {
+    int64_t window = 0;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        window = a->layers[i].window > 0 ? a->layers[i].window : window;
+    return window;
+}
+
+/* What a model of the file's config would compute otherwise. Of a kind that has windows in its config,
+ * they are compared, too; of the others, they are lost with a warning. */
+static const char *difference(const struct ax_gguf_model *m, const struct ax_arch *a,
+                              const struct ax_arch *b) {
+    const struct ax_routing *r = &a->moe.routing, *s = &b->moe.routing;
+    const bool experts = a->moe.n_experts > 0;
+    const struct {
+        bool is;
+        const char *what;
+    } all[] = {
+        {a->gating.gate != b->gating.gate, "hidden_act is another than the family's"},
+        {a->qkv_bias != b->qkv_bias || a->o_bias != b->o_bias || a->mla.bias != b->mla.bias,
+         "attention_bias is true for this model_type"},
+        {a->mlp_bias != b->mlp_bias, "mlp_bias is true for this model_type"},
+        {a->moe.n_experts != b->moe.n_experts || a->moe.shared_width != b->moe.shared_width,
+         "the number of experts is another than in its layers"},
+        {experts && r->renormalize != s->renormalize,
+         r->renormalize ? "norm_topk_prob is true" : "norm_topk_prob is false"},
+        {experts && (r->groups != s->groups || r->groups_kept != s->groups_kept ||
+                     r->group_best != s->group_best || r->sigmoid != s->sigmoid),
+         "n_group, topk_group or topk_method"},
+        {fabs(a->score_softcap - b->score_softcap) > 0, "attn_logit_softcapping is null"},
+        {fabs(a->logit_softcap - b->logit_softcap) > 0, "final_logit_softcapping is null"},
+        {a->rope.interleaved != b->rope.interleaved, "rope_interleave"},
+        {fabs(a->gating.limit - b->gating.limit) > 0 || fabs(a->gating.alpha - b->gating.alpha) > 0,
+         "swiglu_limit or swiglu_alpha"},
+        {a->qk_norm != b->qk_norm, "use_qk_norm"},
+        {m->query_scale == 0 && m->kv_rank == 0 &&
+             fabs(a->softmax_scale / b->softmax_scale - 1) > 1e-6,
+         "the scale of attention"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].is)
+            return all[i].what;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_layer_spec *x = &a->layers[i], *y = &b->layers[i];
+        if (x->ffn != y->ffn)
+            return "only some layers have experts";
+        if (x->rope != y->rope)
+            return "no_rope_layers, or layer_types, is another list than the family's";
+        if (window_of(b) > 0 && x->window != y->window)
+            return "sliding_window, or layer_types, is another than the family's";
+    }
+    return NULL;
+}
+
+/* Reads the config that a reader of the file would make. */
+static enum ax_status check_config(const struct ax_gguf_model *m, const struct ax_arch *a,
+                                   const char *where) {
+    struct ax_arch again;
+    json_t *config;
+    AX_TRY(ax_gguf_model_config(m, &config));
+    const struct ax_json root = {.v = config, .doc = "config.json"};
+    const enum ax_status st = ax_arch_parse(&again, root);
+    const char *what = st == AX_OK ? difference(m, a, &again) : NULL;
+    if (st == AX_OK)
+        ax_arch_free(&again);
+    json_decref(config);
+    AX_TRY(st);
+    return what ? refuse(where, what) : AX_OK;
+}
+
+static void warn_of_windows(const struct ax_gguf_kind *kind, const struct ax_arch *a,
+                            const char *where) {
+    const bool keeps = kind->shifted || a->sinks; /* readers of phi3 ignore the key */
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const int64_t window = a->layers[i].window;
+        if (window == 0 || window >= a->max_positions || keeps)
+            continue;
+        ax_log_warn("%s: config.json: sliding_window: %lld tokens, but readers of the GGUF file "
+                    "attend to all; answers to longer texts will differ",
+                    where, (long long)window);
+        return;
+    }
+}
+
+/* What readers compute otherwise, for published files of these families, too. */
+static void warn_of_readers(const struct ax_gguf_model *m, const struct ax_arch *a,
+                            const char *where) {
+    const struct ax_rope_config *r = &a->rope;
+    const struct {
+        bool is;
+        const char *what;
+    } all[] = {
+        {r->kind == AX_ROPE_LONGROPE,
+         "rope type longrope: readers choose long or short factors by the size of their context, "
+         "not by the length of the text"},
+        {r->kind == AX_ROPE_YARN && !r->truncate,
+         "rope type yarn, truncate: false: readers round its range to integers"},
+        {a->moe.routing.groups > 1 && a->moe.routing.group_best == 1,
+         "topk_method: readers score a group by its best two experts, not its best one"},
+        {m->kv_rank > 0 && m->q_rank == 0 && m->layers != 26 && m->layers != 27,
+         "q_lora_rank is null: readers know such models only with 26 or 27 layers"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].is)
+            ax_log_warn("%s: config.json: %s; answers will differ", where, all[i].what);
+}
+
+/* The first layer without a window, counted from 1: every so many are. */
+static int64_t period_of(const struct ax_arch *a) {
+    int64_t i = 0;
+    while (i < a->n_layers && a->layers[i].window > 0)
+        i++;
+    return i + 1;
+}
+
+static int64_t dense_layers(const struct ax_arch *a) {
+    int64_t n = 0;
+    while (n < a->n_layers && a->layers[n].ffn == &ax_ffn_swiglu)
+        n++;
+    return n;
+}
+
+static void describe_experts(struct ax_gguf_model *m, const struct ax_arch *a) {
+    const struct ax_moe_config *moe = &a->moe;
+    m->experts = moe->n_experts;
+    m->active = moe->n_active;
+    m->expert_ffn = moe->width;
+    m->shared_ffn = moe->shared_width;
+    m->n_shared = moe->shared_width / moe->width;
+    m->dense_layers = m->kind->some_dense ? dense_layers(a) : 0;
+    m->groups = moe->routing.groups > 0 ? moe->routing.groups : 1;
+    m->groups_kept = moe->routing.groups > 0 ? moe->routing.groups_kept : 1;
+    m->gating = m->kind->gating;
+    m->routed_scale = moe->routing.scale;
+    m->renormalize = moe->routing.renormalize;
+}
+
+/* What only some kinds have; the others ignore it. */
+static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
+    m->q_rank = a->mla.q_rank;
+    m->kv_rank = a->mla.kv_rank;
+    m->nope = a->mla.nope;
+    m->left_out = a->n_unused;
+    m->window = window_of(a);
+    m->period = period_of(a);
+    m->rope_theta_local = a->rope_local.theta;
+    m->score_cap = a->score_softcap;
+    m->logit_cap = a->logit_softcap;
+    m->attention_scale = a->softmax_scale;
+    m->embedding_scale = a->embedding_scale;
+    m->residual_scale = a->residual_scale;
+    m->logit_divisor = 1 / a->logit_scale;
+    m->query_scalar = ax_gguf_query_scalar(m);
+    if (m->kind->shifted)
+        m->query_scale = a->softmax_scale * sqrt((double)m->query_scalar);
+}
+
+enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arch *a,
+                                const char *where) {
+    char list[256];
+    *d = (struct ax_gguf_described){0};
+    d->model = (struct ax_gguf_model){.kind = ax_gguf_kind_of(a->family->model_type),
+                                      .layers = a->n_layers,
+                                      .hidden = a->hidden_size,
+                                      .ffn = a->intermediate_size,
+                                      .heads = a->n_heads,
+                                      .kv_heads = a->n_kv_heads,
+                                      .head_dim = a->head_dim,
+                                      .value_dim = a->v_head_dim,
+                                      .rotated = a->rope.dim,
+                                      .rotary_part = (double)a->rope.dim / (double)a->head_dim,
+                                      .context = a->max_positions,
+                                      .vocab = a->vocab_size,
+                                      .bos = -1,
+                                      .eos = -1,
+                                      .eot = -1,
+                                      .pad = -1,
+                                      .eps = a->norm_eps,
+                                      .rope_theta = a->rope.theta,
+                                      .tied = a->tied,
+                                      .qkv_bias = a->qkv_bias,
+                                      .o_bias = a->o_bias,
+                                      .mlp_bias = a->mlp_bias,
+                                      .qk_norm = a->qk_norm != AX_QK_NORM_NONE};
+    if (!d->model.kind)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: config.json: %s models cannot be written as GGUF yet (%s can)", where,
+                        a->family->model_type, ax_gguf_kind_list(list, sizeof list));
+    if (a->moe.n_experts > 0)
+        describe_experts(&d->model, a);
+    describe_special(&d->model, a);
+    AX_TRY(check_rope(d, a, where));
+    AX_TRY(check_config(&d->model, a, where));
+    warn_of_windows(d->model.kind, a, where);
+    warn_of_readers(&d->model, a, where);
+    if (a->n_unused > 0)
+        ax_log_warn("%s: the layers for multi-token prediction are left out of the GGUF file",
+                    where);
+    return AX_OK;
+}
+
+static enum ax_status put_fields(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
+    char key[96];
+    for (const struct ax_gguf_field *f = m->kind->fields; f && (f->gguf || f->hf); f++) {
+        const char *at = (const char *)m + f->at;
+        int64_t n = 1;
+        double x = 1;
+        bool b;
+        snprintf(key, sizeof key, "%s.%s", m->kind->arch, f->gguf ? f->gguf : "");
+        memcpy(&b, at, sizeof b);
+        if (f->type == AX_GGUF_COUNT)
+            memcpy(&n, at, sizeof n);
+        if (f->type == AX_GGUF_REAL)
+            memcpy(&x, at, sizeof x);
+        if (!f->gguf || (f->optional && (n == 0 || x == 0)))
+            continue;
+        AX_TRY(f->type == AX_GGUF_COUNT  ? ax_gguf_put_u32(keys, key, (uint32_t)n)
+               : f->type == AX_GGUF_REAL ? ax_gguf_put_f32(keys, key, (float)x)
+                                         : ax_gguf_put_bool(keys, key, b));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct ax_arch *a,
+                                 struct ax_gguf_keys *keys) {
+    const struct ax_gguf_model *m = &d->model;
+    const bool latent = m->kv_rank > 0;
+    const struct {
+        const char *suffix;
+        int64_t value;
+    } sizes[] = {
+        {"vocab_size", m->vocab},
+        {"context_length", m->context},
+        {"embedding_length", m->hidden},
+        {"block_count", m->layers},
+        {"feed_forward_length", m->ffn},
+        {"attention.head_count", m->heads},
+        {"attention.head_count_kv", latent ? 1 : m->kv_heads},
+        {"attention.key_length", latent ? m->kv_rank + m->rotated : m->head_dim},
+        {"attention.value_length", latent ? m->kv_rank : m->value_dim},
+        {"attention.key_length_mla", latent ? m->head_dim : 0},
+        {"attention.value_length_mla", latent ? m->value_dim : 0},
+        {"expert_count", m->experts},
+        {"expert_used_count", m->active},
+        {"expert_feed_forward_length",
+         m->kind->permuted ? 0 : m->expert_ffn}, /* mixtral: the same */
+    };
+    char key[96];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (sizes[i].value == 0)
+            continue;
+        snprintf(key, sizeof key, "%s.%s", m->kind->arch, sizes[i].suffix);
+        AX_TRY(ax_gguf_put_u32(keys, key, (uint32_t)sizes[i].value));
+    }
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", m->kind->arch);
+    AX_TRY(ax_gguf_put_f32(keys, key, (float)m->eps));
+    AX_TRY(put_fields(m, keys));
+    return put_rope(a, keys, m->kind->arch);
+}

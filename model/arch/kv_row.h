@@ -1,0 +1,21 @@
+/* What a token takes in the KV cache, in each layer. */
+#ifndef AX_MODEL_ARCH_KV_ROW_H
+#define AX_MODEL_ARCH_KV_ROW_H
+
+#include "kernels/queue.h"
+
+struct ax_arch;
+
+struct ax_kv_row {
+    int64_t n_heads; /* that this rank's queries attend to */
+    int64_t key_dim, value_dim;
+    bool
+        values_in_keys; /* a value is the first value_dim elements of its key: latents (mla_cached.c) */
+};
+/* On a rank of tp. */
+struct ax_kv_row ax_kv_row(const struct ax_arch *a, int tp);
+int64_t ax_kv_row_elements(const struct ax_kv_row *row);
+/* Of a token in all layers. */
+int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype);
+
+#endif

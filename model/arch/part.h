@@ -1,0 +1,53 @@
+/* The parts that a layer is made of: a mixer and an ffn. A family says which of them a layer has. */
+#ifndef AX_MODEL_ARCH_PART_H
+#define AX_MODEL_ARCH_PART_H
+
+#include "base/status.h"
+#include "kernels/tensor.h"
+
+struct ax_arch;
+struct ax_builder;
+struct ax_layer;
+struct ax_linear;
+struct ax_pass;
+struct ax_saved;
+
+/* Elements of a part's parameters, of all its experts; buffers do not count. */
+struct ax_part_size {
+    int64_t matrices, active; /* those that a token passes through */
+    int64_t vectors;
+};
+
+/* The functions of a mixer (mixes tokens) or an ffn (each token separately). */
+struct ax_part_type {
+    const char *name;
+    int n_saved; /* number of intermediate tensors s[0 … n_saved − 1], see stash.h */
+    /* It is two linears, of which the first reads h and the second s[between]. */
+    bool two_linears;
+    int between;
+    /* Adds its parameters. */
+    void (*init)(struct ax_builder *b, struct ax_layer *l);
+    /* Lists its linears in model order, for adapters and packed storage; returns how many. */
+    int (*linears)(struct ax_layer *l, struct ax_linear **out);
+    struct ax_part_size (*size)(const struct ax_arch *a);
+    /* Declares the tensors of s that it needs in this pass; the others take no memory. */
+    void (*declare)(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s);
+    /* out [T][D] = part(h), plus x if not NULL; out NULL: recomputes only what backward needs.
+     * Computes whatever is missing in s. */
+    enum ax_status (*forward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                              const struct ax_tensor *h, const struct ax_tensor *x,
+                              const struct ax_tensor *out);
+    /* dh = gradient of h (NULL: not requested), given dy, the gradient of the part's output. */
+    enum ax_status (*backward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                               const struct ax_tensor *h, const struct ax_tensor *dy,
+                               const struct ax_tensor *dh);
+};
+
+extern const struct ax_part_type ax_mixer_attention; /* attention.c */
+extern const struct ax_part_type ax_mixer_mla;       /* mla.c */
+extern const struct ax_part_type ax_ffn_swiglu;      /* mlp.c */
+extern const struct ax_part_type ax_ffn_moe;         /* moe.c */
+extern const struct ax_part_type ax_ffn_moe_shared;  /* shared_expert.c */
+#define AX_MOE_SAVED 11                              /* n_saved of ax_ffn_moe */
+
+#endif

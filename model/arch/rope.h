@@ -1,0 +1,55 @@
+/* Rotary position embedding: the inverse frequencies of every variant, and the cos/sin tables.
+ *
+ * Formulas as in transformers' modeling_rope_utils: default (Su et al. 2021), linear, dynamic
+ * (NTK), llama3 (Llama 3.1), yarn (Peng et al. 2023), longrope (Ding et al. 2024). */
+#ifndef AX_MODEL_ARCH_ROPE_H
+#define AX_MODEL_ARCH_ROPE_H
+
+#include "base/text/json.h"
+#include "kernels/queue.h"
+
+enum ax_rope_kind {
+    AX_ROPE_DEFAULT,
+    AX_ROPE_LINEAR,
+    AX_ROPE_DYNAMIC,
+    AX_ROPE_LLAMA3,
+    AX_ROPE_YARN,
+    AX_ROPE_LONGROPE
+};
+
+#define AX_ROPE_MAX_FACTORS 128
+
+struct ax_rope_config {
+    enum ax_rope_kind kind;
+    int64_t dim;      /* rotated elements per head, even */
+    bool interleaved; /* neighbors are paired instead of halves */
+    int64_t max_positions;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    int64_t original_max_positions;           /* llama3, yarn, longrope */
+    double beta_fast, beta_slow;              /* yarn */
+    double mscale, mscale_all_dim;            /* yarn; 0 = absent */
+    double attention_factor;                  /* yarn; 0 = derive */
+    bool truncate;                            /* yarn: round the correction range to integers */
+    float short_factor[AX_ROPE_MAX_FACTORS], long_factor[AX_ROPE_MAX_FACTORS]; /* longrope */
+};
+
+/* Reads rope_parameters, or rope_theta + rope_scaling, of a config.json. */
+enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
+                             int64_t max_positions);
+/* The same of one object, with the base if neither it nor config.json says. */
+enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json config,
+                                    struct ax_json rope, double usual_theta, int64_t head_dim,
+                                    int64_t max_positions);
+/* The length that a pass over `positions` positions takes its frequencies for: passes of one length
+ * have the same tables. */
+int64_t ax_rope_length(const struct ax_rope_config *r, int64_t positions);
+/* inv_freq [dim/2] for sequences of seq_len tokens (dynamic and longrope depend on it), and the
+ * factor applied to cos and sin. Single precision throughout, like the models' training. */
+void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float *inv_freq,
+                         double *attention_scaling);
+/* Fills cos, sin [positions][dim/2] (F32 or F64) from frequencies for seq_len. */
+enum ax_status ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, struct ax_queue *q,
+                              const struct ax_tensor *cos_table, const struct ax_tensor *sin_table);
+
+#endif

@@ -1,0 +1,104 @@
+#include "model/arch/split.h"
+
+#include "base/mem.h"
+
+static enum ax_status check(int64_t layers, int stages, int chunks) {
+    if (stages > layers)
+        return ax_error(AX_ERR_CONFIG, "mesh: pp %d exceeds the %lld layers. Nearest: pp %lld.",
+                        stages, (long long)layers, (long long)layers);
+    const int64_t most = layers / stages < AX_MAX_CHUNKS ? layers / stages : AX_MAX_CHUNKS;
+    if (chunks <= most)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "pipeline: %d virtual stages on each of pp %d ranks exceed %s (%lld layers). "
+                    "Nearest: %lld.",
+                    chunks, stages, most < AX_MAX_CHUNKS ? "the layers" : "what is possible",
+                    (long long)layers, (long long)most);
+}
+
+/* The units' costs, and the bounds of `ranges` ranges of them; freed by the caller, also after an
+ * error. */
+struct split {
+    double *cost; /* [n_layers + 2] */
+    int *bounds;  /* [ranges + 1] */
+};
+
+static enum ax_status split(struct split *s, const struct ax_arch *arch, const double *times,
+                            int64_t seq, int ranges) {
+    const int n = (int)arch->n_layers + 2;
+    AX_TRY(ax_alloc(&s->cost, (size_t)n, sizeof *s->cost));
+    AX_TRY(ax_alloc(&s->bounds, (size_t)ranges + 1, sizeof *s->bounds));
+    for (int u = 0; u < n; u++)
+        s->cost[u] = times ? times[u] : ax_arch_unit_flops(arch, u, seq);
+    return ax_chunks_split(s->cost, n, ranges, s->bounds);
+}
+
+static void split_free(struct split *s) {
+    ax_free(s->cost);
+    ax_free(s->bounds);
+}
+
+enum ax_status ax_split_units(const struct ax_arch *arch, const double *times, int64_t seq,
+                              int stages, int chunks, int stage, struct ax_chunks *out) {
+    struct split s = {0};
+    AX_TRY(check(arch->n_layers, stages, chunks));
+    const enum ax_status st = split(&s, arch, times, seq, stages * chunks);
+    if (st == AX_OK)
+        *out = ax_chunks_of(s.bounds, stages, chunks, stage);
+    split_free(&s);
+    return st;
+}
+
+enum ax_status ax_split_idle(const struct ax_arch *arch, const double *times, int64_t seq,
+                             const struct ax_pipeline *p, double *idle) {
+    const int chunks = ax_pipeline_chunks(p), ranges = p->stages * chunks;
+    struct split s = {0};
+    double *cost = NULL; /* of ranges */
+    enum ax_status st;
+    AX_TRY(check(arch->n_layers, p->stages, chunks));
+    AX_TRY_GOTO(split(&s, arch, times, seq, ranges), st, done);
+    AX_TRY_GOTO(ax_alloc(&cost, (size_t)ranges, sizeof *cost), st, done);
+    for (int k = 0; k < ranges; k++)
+        for (int u = s.bounds[k]; u < s.bounds[k + 1]; u++)
+            cost[k] += s.cost[u];
+    st = ax_order_idle(p, cost, idle);
+done:
+    split_free(&s);
+    ax_free(cost);
+    return st;
+}
+
+/* ---- over tp ---- */
+
+static enum ax_status check_divides(const char *what, int64_t n, int tp) {
+    if (n % tp == 0)
+        return AX_OK;
+    int near = tp;
+    while (n % near != 0)
+        near--;
+    return ax_error(AX_ERR_CONFIG, "mesh: tp %d does not divide the %lld %s. Nearest: tp %d.", tp,
+                    (long long)n, what, near);
+}
+
+static enum ax_status check_at_least(const char *what, int64_t n, int tp) {
+    if (n >= tp)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "mesh: tp %d exceeds the %lld %s. Nearest: tp %lld.", tp,
+                    (long long)n, what, (long long)n);
+}
+
+enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh) {
+    const int tp = mesh->size[AX_ROLE_TP];
+    if (tp > 1 && arch->qk_norm == AX_QK_NORM_FULL)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "mesh: %s models normalize the queries of all heads together, which "
+                        "supports only tp 1 so far",
+                        arch->family->model_type);
+    AX_TRY(check_divides("attention heads", arch->n_heads, tp));
+    if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)
+        AX_TRY(check_divides("key and value heads", arch->n_kv_heads, tp));
+    AX_TRY(check_at_least("feed-forward columns", arch->intermediate_size, tp));
+    if (arch->moe.shared_width > 0)
+        AX_TRY(check_at_least("columns of shared experts", arch->moe.shared_width, tp));
+    return check_at_least("vocabulary rows", arch->vocab_size, tp);
+}

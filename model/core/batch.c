@@ -1,0 +1,361 @@
+/* Packs documents into the buffers of a micro-batch. */
+#include "model/core/batch.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static struct ax_tensor take(struct ax_stack *stack, enum ax_dtype dtype, int64_t n) {
+    return ax_tensor_1d(dtype, ax_stack_push(stack, "batch", (size_t)n * sizeof(int32_t)), n);
+}
+
+void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
+                       int64_t max_len, int parts, int part) {
+    const int runs = parts > 1 ? 2 : 1;
+    AX_ASSERT(T % (runs * parts) == 0);
+    T /= parts;
+    *b = (struct ax_batch){.T = T,
+                           .cap = T,
+                           .n_rows = T,
+                           .n_cap = n_cap,
+                           .max_len = max_len,
+                           .max_queries = max_len < T / runs ? max_len : T / runs,
+                           .parts = parts,
+                           .part = part,
+                           .n_runs = runs};
+    b->tokens = take(stack, AX_I32, T);
+    b->positions = take(stack, AX_I32, T);
+    b->rows = b->row_order = take(stack, AX_I32, T);
+    b->labels = take(stack, AX_I32, T);
+    b->weight = take(stack, AX_F32, T);
+    b->cu_seqlens = take(stack, AX_I32, n_cap + 1);
+    b->runs[0] = (struct ax_batch_run){0, b->cu_seqlens, b->cu_seqlens};
+    if (parts == 1)
+        return;
+    b->order = take(stack, AX_I32, T);
+    b->row_order = take(stack, AX_I32, T);
+    b->used = take(stack, AX_I32, 1);
+    ax_reach_allocate(&b->reach, stack, parts, part);
+    for (int r = 0; r < runs; r++) {
+        b->runs[r].cu_q = take(stack, AX_I32, n_cap + 1);
+        b->runs[r].cu_k = take(stack, AX_I32, n_cap + 1);
+    }
+}
+
+void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, int64_t most) {
+    AX_ASSERT(b->parts == 1);
+    ax_shared_prefix_allocate(&b->prefix, stack, b->cap, b->n_cap, n_keys, most);
+}
+
+int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row) {
+    const int64_t length = b->T / b->n_runs, run = t / length;
+    const bool late = run >= b->parts;
+    *row = t % length + (late ? length : 0);
+    return (int)(late ? 2 * b->parts - 1 - run : run);
+}
+
+/* Values of column c for T tokens and n_rows of them. */
+static int64_t column_length(const struct ax_batch *b, int c, int64_t T, int64_t n_rows) {
+    const enum ax_column_of of = b->has->list[c].of;
+    return of == AX_OF_EXAMPLE ? b->n_cap : of == AX_OF_TOKEN ? T : n_rows;
+}
+
+void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
+                          const struct ax_columns *columns) {
+    b->has = columns;
+    for (int c = 0; c < ax_columns_count(columns); c++) {
+        const enum ax_dtype dtype = columns->list[c].is_float ? AX_F32 : AX_I32;
+        const int64_t n = column_length(b, c, b->cap, b->cap), width = columns->list[c].width;
+        struct ax_tensor *t = &b->columns[c];
+        *t = width > 0 ? ax_tensor_2d(dtype, NULL, n, width) : ax_tensor_1d(dtype, NULL, n);
+        t->data = ax_stack_push(stack, "batch", ax_tensor_bytes(t));
+    }
+}
+
+/* All readers of the batch see T tokens of `docs` documents, the head n_rows of them. */
+static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_rows) {
+    for (int c = 0; c < ax_columns_count(b->has); c++)
+        b->columns[c].shape[0] = column_length(b, c, T, n_rows);
+    b->T = b->tokens.shape[0] = b->positions.shape[0] = T;
+    b->cu_seqlens.shape[0] = docs + 1;
+    for (int r = 0; r < b->n_runs; r++) {
+        const int64_t length = T / b->n_runs;
+        b->runs[r].first = length * (r == 0 ? b->part : 2 * b->parts - 1 - b->part);
+        b->runs[r].cu_q.shape[0] = b->runs[r].cu_k.shape[0] = docs + 1;
+    }
+    b->order.shape[0] = T;
+    b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
+    b->row_order.shape[0] = n_rows;
+}
+
+/* Host images of the columns, filled and then copied to the device. row: ends of documents in the
+ * sequence; cu: likewise in a run, its queries or keys. label and weight are per token, the head_
+ * ones per head row. */
+struct columns {
+    int32_t *tokens, *positions, *label, *rows, *head_label, *order, *row_order, *cu, *row;
+    float *weight, *head_weight;
+    uint32_t *extra; /* of the objective: `stride` words for each value of a column, and as many as
+                        for the widest once more */
+    int64_t stride;
+};
+
+static uint32_t *column_of(const struct ax_batch *b, const struct columns *h, int c) {
+    return h->extra + (int64_t)ax_columns_width(b->has, c) * h->stride;
+}
+
+/* Strides of `extra`. */
+static int64_t extra_width(const struct ax_batch *b) {
+    size_t widest = 0;
+    for (int c = 0; c < ax_columns_count(b->has); c++)
+        if (ax_column_width(b->has, c) > widest)
+            widest = ax_column_width(b->has, c);
+    return (int64_t)(ax_columns_width(b->has, ax_columns_count(b->has)) + widest);
+}
+
+/* Appends the tokens with a label, or those without; returns the new count. */
+static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool labeled,
+                         int64_t n) {
+    for (int64_t t = 0; t < b->T; t++) {
+        if ((c->label[t] >= 0) != labeled)
+            continue;
+        c->rows[n] = (int32_t)t;
+        c->head_label[n] = c->label[t];
+        c->head_weight[n++] = c->weight[t];
+    }
+    return n;
+}
+
+/* n as a multiple of `of`, at most `most`. */
+static int64_t round_up(int64_t n, int64_t of, int64_t most) {
+    n = of > 0 ? (n + of - 1) / of * of : n;
+    return n < most ? n : most;
+}
+
+/* Tokens of each part that n documents take. */
+static int64_t length_for(const struct ax_batch *b, const struct ax_rounding *r, int n,
+                          const struct ax_document *docs) {
+    int64_t tokens = b->longest > 1 ? b->longest : 1, own = 0;
+    if (b->round <= 0)
+        return b->cap;
+    for (int d = 0; d < n; d++)
+        own += docs[d].n;
+    tokens = own > tokens ? own : tokens;
+    const int64_t of = r->tokens > b->round ? r->tokens : b->round;
+    return round_up(tokens, of, b->cap * b->parts) / b->parts;
+}
+
+/* Sets the lengths, and lists the rows of the head: those after the labeled ones have no label. */
+static void fit(struct ax_batch *b, const struct columns *c, const struct ax_rounding *r) {
+    const int64_t labeled = list_rows(b, c, true, 0);
+    int64_t docs = r->documents ? 1 : b->n_cap;
+    while (docs < b->n_docs)
+        docs *= 2;
+    if (b->round > 0)
+        set_length(b, b->T, docs < b->n_cap ? docs : b->n_cap,
+                   round_up(labeled, r->head_rows, b->T));
+    list_rows(b, c, false, labeled);
+}
+
+/* The columns of document `index`, which starts at token `first` of the sequence. */
+static void put_columns(const struct ax_batch *b, const struct columns *h, int index, int64_t first,
+                        const struct ax_document *doc) {
+    for (int c = 0; c < ax_columns_count(b->has); c++) {
+        const enum ax_column_of of = b->has->list[c].of;
+        const int64_t width = (int64_t)ax_column_width(b->has, c);
+        const size_t bytes = (size_t)width * sizeof(uint32_t);
+        uint32_t *out = column_of(b, h, c);
+        if (of == AX_OF_EXAMPLE)
+            memcpy(out + index * width, doc->columns[c], bytes);
+        for (int64_t i = 0; of != AX_OF_EXAMPLE && i < doc->n; i++) {
+            int64_t t;
+            if (ax_batch_part_of(b, first + i, &t) == b->part &&
+                (of == AX_OF_TOKEN || h->label[t] >= 0))
+                memcpy(out + t * width, doc->columns[c] + i * width, bytes);
+        }
+    }
+}
+
+/* A label's values go where `rows` puts the label. */
+static enum ax_status send_columns(const struct ax_batch *b, struct ax_queue *q,
+                                   const struct columns *h) {
+    for (int c = 0; c < ax_columns_count(b->has); c++) {
+        const bool of_label = b->has->list[c].of == AX_OF_LABEL;
+        const int64_t width = (int64_t)ax_column_width(b->has, c);
+        const uint32_t *values = column_of(b, h, c);
+        uint32_t *in_order = column_of(b, h, b->has->n);
+        for (int64_t k = 0; of_label && k < b->n_rows; k++)
+            memcpy(in_order + k * width, values + h->rows[k] * width,
+                   (size_t)width * sizeof *values);
+        AX_TRY(ax_queue_write(q, b->columns[c].data, of_label ? in_order : values,
+                              ax_tensor_bytes(&b->columns[c])));
+    }
+    return AX_OK;
+}
+
+/* Of token i of document `index`. */
+static enum ax_status check_ids(const struct ax_batch *b, int64_t vocab, int index, int64_t i,
+                                int32_t token, int32_t label) {
+    const int64_t labels = b->n_labels > 0 ? b->n_labels : vocab;
+    if (token >= 0 && token < vocab && label < labels)
+        return AX_OK;
+    const bool of_class = label >= labels && b->n_labels > 0;
+    return ax_error(AX_ERR_DATA,
+                    of_class
+                        ? "batch: document %d, token %lld: label %d is not below the number of "
+                          "labels, %lld"
+                        : "batch: document %d, token %lld: id %d is outside the vocabulary of %lld",
+                    index, (long long)i, label >= labels ? label : token,
+                    (long long)(of_class ? labels : vocab));
+}
+
+static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_t vocab, int index,
+                                   const struct ax_document *doc) {
+    const int64_t first = b->n_tokens, row = b->T * b->parts;
+    if (doc->shared + doc->n > b->max_len || first + doc->n > row)
+        return ax_error(AX_ERR_DATA,
+                        "batch: document %d has %lld tokens; %lld are free, and a document can "
+                        "have at most %lld",
+                        index, (long long)doc->n, (long long)(row - first), (long long)b->max_len);
+    for (int64_t i = 0; i < doc->n; i++) {
+        int64_t t;
+        const bool here = ax_batch_part_of(b, first + i, &t) == b->part;
+        const int32_t token = doc->tokens[i];
+        int32_t label = i + 1 < doc->n ? doc->tokens[i + 1] : -1;
+        if (doc->labels)
+            label = doc->labels[i];
+        const float weight = label < 0 ? 0 : doc->weight ? doc->weight[i] : 1;
+        AX_TRY(check_ids(b, vocab, index, i, token, label));
+        if (here) {
+            c->tokens[t] = token;
+            c->positions[t] = (int32_t)(doc->first_position + i);
+            c->label[t] = weight > 0 ? label : -1;
+            c->weight[t] = weight;
+        }
+        b->weight_total += (double)weight;
+        b->trained += weight > 0;
+        b->side_trained[index % 2] += weight > 0;
+    }
+    if (doc->first_position + doc->n - 1 > b->max_position)
+        b->max_position = doc->first_position + doc->n - 1;
+    b->n_tokens += doc->n;
+    b->n_docs++;
+    return AX_OK;
+}
+
+/* Sends where a run's pieces of documents end, and their keys. */
+static enum ax_status send_run(const struct ax_batch *b, struct ax_queue *q,
+                               const struct ax_batch_run *run, const struct columns *c, bool keys) {
+    const int64_t begin = run->first, end = begin + b->T / b->n_runs;
+    for (int64_t d = 0; d <= b->n_cap; d++) {
+        const int64_t at = c->row[d] < end ? c->row[d] : end;
+        c->cu[d] = (int32_t)(keys ? at : at < begin ? 0 : at - begin);
+    }
+    return ax_queue_write(q, keys ? run->cu_k.data : run->cu_q.data, c->cu,
+                          (size_t)(b->n_cap + 1) * sizeof *c->cu);
+}
+
+/* What a part says of its place in the sequence. */
+static enum ax_status send_place(const struct ax_batch *b, struct ax_queue *q,
+                                 const struct columns *c) {
+    const int64_t length = b->T / b->n_runs;
+    int32_t used = 0;
+    if (b->parts == 1)
+        return AX_OK;
+    for (int64_t t = 0; t < b->T; t++) {
+        c->order[t] = (int32_t)(b->runs[t / length].first + t % length);
+        used += c->order[t] < b->n_tokens;
+    }
+    for (int64_t k = 0; k < b->n_rows; k++)
+        c->row_order[k] = c->order[c->rows[k]];
+    AX_TRY(ax_queue_write(q, b->order.data, c->order, (size_t)b->T * sizeof *c->order));
+    AX_TRY(ax_queue_write(q, b->row_order.data, c->row_order,
+                          (size_t)b->n_rows * sizeof *c->row_order));
+    AX_TRY(ax_queue_write(q, b->used.data, &used, sizeof used));
+    for (int r = 0; r < b->n_runs; r++) {
+        AX_TRY(send_run(b, q, &b->runs[r], c, false));
+        AX_TRY(send_run(b, q, &b->runs[r], c, true));
+    }
+    return AX_OK;
+}
+
+static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct columns *c) {
+    const size_t column = (size_t)b->T * sizeof(int32_t);
+    const size_t rows = (size_t)b->n_rows * sizeof(int32_t);
+    AX_TRY(ax_queue_write(q, b->tokens.data, c->tokens, column));
+    AX_TRY(ax_queue_write(q, b->positions.data, c->positions, column));
+    AX_TRY(ax_queue_write(q, b->rows.data, c->rows, rows));
+    AX_TRY(ax_queue_write(q, b->labels.data, c->head_label, rows));
+    AX_TRY(ax_queue_write(q, b->weight.data, c->head_weight, rows));
+    const size_t cu = (size_t)(b->n_cap + 1) * sizeof(int32_t);
+    AX_TRY(ax_queue_write(q, b->cu_seqlens.data, c->row, cu));
+    AX_TRY(send_place(b, q, c));
+    AX_TRY(ax_reach_fill(&b->reach, q, b->T / b->n_runs, b->n_docs, c->row));
+    return send_columns(b, q, c);
+}
+
+/* Document d starts at row first[d]. One that shares needs a batch that can. */
+static enum ax_status share(struct ax_batch *b, struct ax_queue *q, int n,
+                            const struct ax_document *docs, const int32_t *first) {
+    for (int d = 0; d < n; d++)
+        AX_ASSERT(docs[d].shared == 0 || b->prefix.most > 0);
+    if (b->prefix.most == 0)
+        return AX_OK;
+    AX_TRY(ax_shared_prefix_fill(&b->prefix, q, b->T, b->cu_seqlens.shape[0] - 1, n, docs, first));
+    b->runs[0].cu_k = b->prefix.any ? b->prefix.cu_k : b->cu_seqlens;
+    return AX_OK;
+}
+
+enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
+                             const struct ax_document *docs) {
+    b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
+    b->side_trained[0] = b->side_trained[1] = 0;
+    b->weight_total = 0;
+    const bool planning = ax_queue_is_meta(q);
+    const int64_t T = planning ? b->cap : length_for(b, &q->model->rounding, n, docs);
+    set_length(b, T, b->n_cap, T);
+    if (planning) {
+        ax_shared_prefix_plan(&b->prefix, T);
+        ax_reach_plan(&b->reach, T / b->n_runs, b->max_len);
+        b->n_docs = b->n_cap;
+        b->n_tokens = b->trained = b->T * b->parts;
+        b->weight_total = (double)b->n_tokens;
+        return AX_OK;
+    }
+    if (n > b->n_cap)
+        return ax_error(AX_ERR_DATA, "batch: %d documents, but at most %lld fit", n,
+                        (long long)b->n_cap);
+    const int64_t stride = b->cap > b->n_cap ? b->cap : b->n_cap;
+    const int64_t own = 9 * b->T + 2 * (b->n_cap + 1);
+    int32_t *host;
+    AX_TRY(ax_alloc(&host, (size_t)(own + extra_width(b) * stride), sizeof *host));
+    struct columns c = {.tokens = host,
+                        .positions = host + b->T,
+                        .label = host + 2 * b->T,
+                        .weight = (float *)(host + 3 * b->T),
+                        .rows = host + 4 * b->T,
+                        .head_label = host + 5 * b->T,
+                        .head_weight = (float *)(host + 6 * b->T),
+                        .order = host + 7 * b->T,
+                        .row_order = host + 8 * b->T,
+                        .cu = host + 9 * b->T,
+                        .row = host + 9 * b->T + b->n_cap + 1,
+                        .extra = (uint32_t *)host + own,
+                        .stride = stride};
+    for (int64_t t = 0; t < b->T; t++)
+        c.label[t] = -1;
+    enum ax_status st = AX_OK;
+    for (int d = 0; d < n; d++) {
+        const int64_t first = b->n_tokens;
+        AX_TRY_GOTO(put_document(b, &c, vocab, d, &docs[d]), st, done);
+        put_columns(b, &c, d, first, &docs[d]);
+        c.row[d + 1] = (int32_t)b->n_tokens;
+    }
+    for (int64_t d = n; d < b->n_cap; d++)
+        c.row[d + 1] = (int32_t)b->n_tokens;
+    fit(b, &c, &q->model->rounding);
+    AX_TRY_GOTO(share(b, q, n, docs, c.row), st, done);
+    st = send(b, q, &c);
+done:
+    ax_free(host);
+    return st;
+}

@@ -1,0 +1,94 @@
+/* The batch format of every method: a micro-batch of packed documents.
+ *
+ *   tokens[T] positions[T], cu_seqlens[≤ n_cap + 1]: document d is [cu[d], cu[d+1]); entries beyond
+ *     the last document repeat its end. Tokens beyond the last document are padding: token 0, no
+ *     label.
+ *   rows[n_rows]: tokens that the head processes, those with a label first, in order; for each,
+ *     labels[n_rows] (already shifted: the token to predict; −1 = none) and weight[n_rows] (F32;
+ *     0 without a label).
+ *   columns: those of the objective, AX_I32 or AX_F32. AX_OF_EXAMPLE [n_cap], per document;
+ *     AX_OF_TOKEN [T]; AX_OF_LABEL [n_rows], like the labels (0 without a label). One with a width
+ *     has rows of so many values.
+ *
+ * The buffers are device memory and have the same size for every micro-batch of a run; how much of
+ * them is computed may differ (`round`).
+ *
+ * With context parallelism, the packed sequence of `parts`·T tokens is split into 2·parts runs of
+ * T/2, and a rank's batch holds runs `part` and 2·parts − 1 − part, one after the other: their
+ * tokens, positions, labels and weights. Under causal attention the first parts of a sequence cost
+ * less than the last, and these two together the same on every rank. Of each run: the parts of
+ * documents within it (cu_q, from its first row on), and the keys they attend to in the full
+ * sequence (cu_k: document d is [cu[d], cu[d+1]), ending where the run ends, so that the last query
+ * aligns with the last key). cu_seqlens, counts and weight_total are those of the full sequence. */
+#ifndef AX_MODEL_CORE_BATCH_H
+#define AX_MODEL_CORE_BATCH_H
+
+#include "data/records/pipeline/sequence.h"
+#include "kernels/queue.h"
+#include "model/parallel/reach.h"
+#include "model/core/shared_prefix.h"
+
+/* Rows of a batch that are neighbors in the sequence. */
+struct ax_batch_run {
+    int64_t first; /* token of the sequence; they are T / n_runs */
+    struct ax_tensor cu_q, cu_k;
+};
+
+struct ax_batch {
+    int64_t T;           /* tokens of this part that are computed: cap, or fewer with `round` */
+    int64_t cap, n_cap;  /* capacity: tokens of this part, documents of the sequence */
+    int64_t round;       /* > 0: parts·T is the tokens in use, rounded up to a multiple of it, and
+                            the head processes only tokens with a label; T, n_rows and the length
+                            of cu_seqlens are rounded up as the backend wants (ax_rounding). A
+                            multiple of what the mesh needs (ax_mesh_token_multiple) */
+    int64_t longest;     /* with `round`: parts·T is for at least this many tokens, because the
+                            data ranks of a mesh compute batches of one length at a time */
+    int64_t n_rows;      /* tokens that the head processes: those, or all T */
+    int64_t max_len;     /* longest possible document (cap) */
+    int64_t max_queries; /* of one document in a run */
+    int64_t n_labels;    /* labels are below it; 0 = they are tokens. Set by the caller */
+    int parts, part;
+    int n_runs; /* 1 if parts = 1, else 2 */
+    struct ax_batch_run runs[2];
+    struct ax_reach reach;    /* of documents back into earlier runs; parts > 1 */
+    int64_t n_docs, n_tokens; /* in use */
+    int64_t max_position;     /* largest position in use */
+    int64_t first_token;      /* index of the sequence's token 0 among all tokens of the step, for
+                            random streams */
+    double weight_total;      /* Σ weight over tokens with a label */
+    double loss_weight;       /* its part of what the step's loss is divided by; set by the step */
+    int64_t trained;          /* tokens with a label and weight > 0 */
+    int64_t side_trained[2];  /* of them in the first documents of pairs, and in the second ones */
+    struct ax_tensor tokens, positions, rows, labels, weight, cu_seqlens;
+    /* Tokens of the sequence: of each token here (data NULL if parts = 1: 0, 1, …), and of `rows`;
+     * and how many of those here are of documents, which come first. */
+    struct ax_tensor order, row_order, used;
+    struct ax_shared_prefix prefix;
+    const struct ax_columns *has; /* NULL: no columns */
+    struct ax_tensor columns[AX_COLUMNS_MAX];
+};
+
+/* Allocates the buffers from `stack` for part `part` of sequences of `T` tokens; with
+ * several parts, twice their number divides T. */
+void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
+                       int64_t max_len, int parts, int part);
+
+/* Also allocates the buffers of columns, which documents must then have. `columns` is borrowed;
+ * NULL = none. */
+void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
+                          const struct ax_columns *columns);
+
+/* Up to `most` documents may begin alike (`parts` is 1); with all of what they begin with, they have at
+ * most n_keys tokens. */
+void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, int64_t most);
+
+/* The part that has token t of the sequence, and which of its rows that is. */
+int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row);
+
+/* Fills the batch. AX_ERR_DATA if the documents do not fit, a token is outside [0, vocab), or a label
+ * is none of those that there are. On a
+ * meta queue sets only the counts (from the caps if docs is NULL). */
+enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
+                             const struct ax_document *docs);
+
+#endif

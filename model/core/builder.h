@@ -1,0 +1,52 @@
+/* Collects a model's parameters, unit by unit, while it is created (model.c).
+ *
+ * Each part of a layer adds its parameters in storage order; the end of a unit lays them out in
+ * segments. */
+#ifndef AX_MODEL_CORE_BUILDER_H
+#define AX_MODEL_CORE_BUILDER_H
+
+#include "model/core/model.h"
+
+struct ax_builder {
+    struct ax_model *model;
+    const struct ax_arch *arch;
+    const struct ax_mesh *mesh;
+    const struct ax_model_options *options;
+    struct ax_unit_options units;
+    int first;                            /* index of the unit's first parameter */
+    bool *glue;                           /* for each of the unit's parameters */
+    struct ax_param **list;               /* pointers to them, for the layout */
+    const struct ax_peft_config *adapter; /* whose parameters are being added */
+    int number;                           /* its number in the model, from 1 */
+};
+/* Allocates all parameters of the model, which owns them; m's arch and units must be set. */
+enum ax_status ax_builder_begin(struct ax_builder *b, struct ax_model *m,
+                                const struct ax_model_options *o);
+void ax_builder_end(struct ax_builder *b);
+
+struct ax_param_decl {
+    const char *name;   /* printf format with one %d for the layer, or none */
+    int64_t rows, cols; /* cols 0: a vector */
+    int64_t
+        stack; /* those of this many experts as one tensor, split over ep; 0: one matrix or vector */
+    int8_t tp_dim; /* −1: replicated */
+    bool glue;     /* follows its predecessor directly */
+    bool expert;   /* a matrix of an expert, stored on ep coordinate `ep_owner` */
+    int ep_owner;
+    bool buffer; /* see ax_param */
+    uint32_t grad_partial_over;
+};
+/* Adds one and returns it (stable address). */
+const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
+                                      const struct ax_param_decl *decl);
+/* The weight of a norm, [n]: replicated, its gradient partial over tp. */
+const struct ax_param *ax_builder_add_norm(struct ax_builder *b, int layer, const char *name,
+                                           int64_t n);
+
+/* Selects adapter k of the model; false if there is none. */
+bool ax_builder_next_adapter(struct ax_builder *b, int k);
+
+/* Lays out what was added since the last unit as this unit. AX_ERR_CONFIG: see freeze.h. */
+enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit);
+
+#endif

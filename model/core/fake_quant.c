@@ -1,0 +1,300 @@
+/* Ranges over ranks, values and gradients; see fake_quant.h. */
+#include "model/core/fake_quant.h"
+
+#include "model/parallel/tensor_parallel.h"
+
+static int64_t block_of(const struct ax_number_format *f, int64_t cols) {
+    return f->block > 0 ? f->block : cols;
+}
+
+enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct ax_param *w) {
+    const int64_t inputs = w->shape[1];
+    const struct ax_scheme *s = &f->scheme;
+    int64_t block = block_of(&s->weight, inputs);
+    if (s->quantizes_input && s->input.block > block)
+        block = s->input.block;
+    if (inputs % block == 0)
+        return AX_OK;
+    int64_t near = 1;
+    while (2 * near <= block && inputs % (2 * near) == 0)
+        near *= 2;
+    if (!s->groups)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "qat: the blocks of %lld numbers of scheme %s do not divide the %lld inputs "
+            "of %s. Use a scheme by rows, such as int8 or fp8.",
+            (long long)block, s->name, (long long)inputs, w->name);
+    return ax_error(AX_ERR_CONFIG,
+                    "qat.group_size: %lld does not divide the %lld inputs of %s. Nearest: %lld.",
+                    (long long)block, (long long)inputs, w->name, (long long)near);
+}
+
+/* How a tensor is quantized: its format, the roles whose ranks share a row, a column and the tensor, rows in
+ * use, where scales are not of rows, and columns, where blocks span ranks. */
+struct plan {
+    const struct ax_number_format *f;
+    bool by_column;
+    unsigned row, column, tensor;
+    int64_t used;
+    int64_t n; /* columns that tp splits between blocks' bounds, of all ranks; 0: none */
+};
+
+#define OVER(role) (1U << AX_ROLE_##role)
+
+static bool by_column(const struct ax_number_format *f, enum ax_fake_sum sum) {
+    return sum == AX_SUM_ROWS && f->block == AX_BLOCK_ROW;
+}
+
+/* n if tp cuts n columns inside a block, on any rank; else 0. */
+static int64_t cut_columns(const struct ax_runtime *rt, const struct ax_number_format *f,
+                           int64_t n) {
+    const int size = rt->mesh.size[AX_ROLE_TP];
+    for (int r = 0; r < size && f->block > 0; r++) {
+        int64_t first, len;
+        ax_split_range(n, size, r, &first, &len);
+        if (first % f->block != 0)
+            return n;
+    }
+    return 0;
+}
+
+static struct plan plan_of_weight(const struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                  const struct ax_param *p, enum ax_fake_sum sum,
+                                  const struct ax_tensor *w) {
+    const struct ax_number_format *format = &f->scheme.weight;
+    return (struct plan){.f = format,
+                         .by_column = f->scheme.quantizes_grad && by_column(format, sum),
+                         .row = p->tp_dim == 1 ? OVER(TP) : 0,
+                         .column = p->tp_dim == 0 ? OVER(TP) : 0,
+                         .tensor = p->tp_dim >= 0 ? OVER(TP) : 0,
+                         .used = w->shape[0],
+                         .n = p->tp_dim == 1 ? cut_columns(rt, format, p->shape[1]) : 0};
+}
+
+/* Of the rows of this rank, those in use. */
+static int64_t used_rows(const struct ax_runtime *rt, const struct ax_fake_quant *f,
+                         struct ax_fake_part part, int64_t rows) {
+    int64_t used = f->used;
+    if (!f->scheme.quantizes_grad)
+        return rows;
+    if (part.kind == AX_FAKE_ROWS)
+        used -= ax_tp_first(rt, rows * rt->mesh.size[AX_ROLE_TP]);
+    return used < 0 ? 0 : used < rows ? used : rows;
+}
+
+static struct plan plan_of_rows(const struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                const struct ax_number_format *format, struct ax_fake_part part,
+                                enum ax_fake_sum sum, const struct ax_tensor *x) {
+    return (struct plan){.f = format,
+                         .by_column = f->scheme.quantizes_grad && by_column(format, sum),
+                         .row = part.kind == AX_FAKE_COLUMNS ? OVER(TP) : 0,
+                         .column = OVER(CP) | (part.kind == AX_FAKE_ROWS ? OVER(TP) : 0),
+                         .tensor = OVER(CP) | (part.kind != AX_FAKE_OF_ALL ? OVER(TP) : 0),
+                         .used = used_rows(rt, f, part, x->shape[0]),
+                         .n = part.kind == AX_FAKE_COLUMNS ? cut_columns(rt, format, part.n) : 0};
+}
+
+static bool is_alone(const struct ax_runtime *rt, unsigned roles) {
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        if ((roles >> role & 1) && rt->mesh.size[role] > 1)
+            return false;
+    return true;
+}
+
+static enum ax_status agree(struct ax_runtime *rt, unsigned over, const struct ax_tensor *range) {
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        if ((over >> role & 1) && rt->mesh.size[role] > 1)
+            AX_TRY(
+                ax_comm_max(&rt->comms[role], rt->q, AX_F32, range->data, ax_tensor_numel(range)));
+    return AX_OK;
+}
+
+static bool is_of_tensor(const struct ax_number_format *f) {
+    return f->block == AX_BLOCK_TENSOR || ax_quant_info(f->kind)->outer == AX_BLOCK_TENSOR;
+}
+
+/* The range that x's format needs beside its blocks, in scratch: of its rows or columns, or of all;
+ * absent if none. */
+static enum ax_status range_of(struct ax_runtime *rt, const struct plan *p,
+                               const struct ax_tensor *x, struct ax_tensor *range) {
+    const bool tensor = is_of_tensor(p->f);
+    const bool rows = ax_quant_info(p->f->kind)->outer == AX_BLOCK_ROW ||
+                      (p->f->block == AX_BLOCK_ROW && !p->by_column && !is_alone(rt, p->row));
+    const int64_t n = tensor ? 1 : p->by_column ? x->shape[1] : x->shape[0];
+    *range = (struct ax_tensor){0};
+    if (!tensor && !rows && !p->by_column)
+        return AX_OK;
+    *range = ax_tensor_2d(AX_F32, NULL, n, 2);
+    range->data = ax_stack_push(&rt->arena.scratch, "quantization ranges", ax_tensor_bytes(range));
+    struct ax_quant_range a = {.x = *x, .range = *range, .columns = p->by_column};
+    if (tensor || p->by_column)
+        a.x = ax_tensor_rows(x, 0, p->used);
+    AX_TRY(a.x.shape[0] > 0 ? ax_run_quant_range(rt->q, &a)
+                            : ax_run_fill(rt->q, &(struct ax_fill){*range, 0}));
+    return agree(rt, tensor ? p->tensor : p->by_column ? p->column : p->row, range);
+}
+
+/* ---- blocks that span ranks of tp ---- */
+
+/* The plan of all columns, which a rank has gathered. */
+static struct plan gathered(const struct plan *p) {
+    struct plan whole = *p;
+    whole.n = 0;
+    whole.row = 0;
+    whole.tensor &= ~OVER(TP);
+    return whole;
+}
+
+/* This rank's of all columns. */
+static struct ax_tensor own_columns(const struct ax_runtime *rt, const struct ax_tensor *all) {
+    int64_t first, len;
+    ax_split_range(all->shape[1], rt->mesh.size[AX_ROLE_TP], rt->mesh.coord[AX_ROLE_TP], &first,
+                   &len);
+    return ax_tensor_cols(all, first, len);
+}
+
+/* ---- values ---- */
+
+static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct plan *p,
+                                const struct ax_tensor *x, const struct ax_tensor *y);
+
+static enum ax_status values_of_gathered(struct ax_runtime *rt, bool on, const struct plan *p,
+                                         const struct ax_tensor *x, const struct ax_tensor *y) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct plan whole = gathered(p);
+    struct ax_tensor all;
+    AX_TRY(ax_tp_gather_cols(rt, x, p->n, &all));
+    AX_TRY(values_of(rt, on, &whole, &all, &all));
+    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){.dst = *y, .src = own_columns(rt, &all)}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* y = the values of x, which is `of`, or rows of it. */
+static enum ax_status values_among(struct ax_runtime *rt, bool on, const struct plan *p,
+                                   const struct ax_tensor *of, const struct ax_tensor *x,
+                                   const struct ax_tensor *y) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_fake_quantize a = {.x = *x,
+                                 .y = *y,
+                                 .block = block_of(p->f, x->shape[1]),
+                                 .kind = p->f->kind,
+                                 .columns = p->by_column};
+    AX_TRY(range_of(rt, p, of, &a.range));
+    if (on)
+        AX_TRY(ax_run_fake_quantize(rt->q, &a));
+    else if (y->data != x->data)
+        AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){*y, *x}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status values_of(struct ax_runtime *rt, bool on, const struct plan *p,
+                                const struct ax_tensor *x, const struct ax_tensor *y) {
+    return p->n > 0 ? values_of_gathered(rt, on, p, x, y) : values_among(rt, on, p, x, x, y);
+}
+
+enum ax_status ax_fake_quant_weight(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                    const struct ax_param *p, enum ax_fake_sum sum,
+                                    const struct ax_tensor *w, const struct ax_tensor *to) {
+    const struct plan plan = plan_of_weight(rt, f, p, sum, w);
+    return values_of(rt, f->on, &plan, w, to);
+}
+
+enum ax_status ax_fake_quant_rows(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                  const struct ax_param *p, const struct ax_tensor *w,
+                                  const struct ax_tensor *x) {
+    const struct plan plan = plan_of_weight(rt, f, p, AX_SUM_COLUMNS, w);
+    return values_among(rt, f->on, &plan, is_of_tensor(plan.f) ? w : x, x, x);
+}
+
+enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                   struct ax_fake_part part, enum ax_fake_sum sum,
+                                   struct ax_tensor *x) {
+    const struct ax_tensor from = *x;
+    if (!f->scheme.quantizes_input)
+        return AX_OK;
+    *x = ax_tensor_2d(from.dtype, NULL, from.shape[0], from.shape[1]);
+    x->data = ax_stack_push(&rt->arena.scratch, "quantized inputs", ax_tensor_bytes(x));
+    const struct plan plan = plan_of_rows(rt, f, &f->scheme.input, part, sum, &from);
+    return values_of(rt, f->on, &plan, &from, x);
+}
+
+enum ax_status ax_fake_quant_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                  struct ax_fake_part part, enum ax_fake_sum sum,
+                                  const struct ax_tensor *dy, const struct ax_tensor *to) {
+    const struct plan plan = plan_of_rows(rt, f, &f->scheme.grad, part, sum, dy);
+    return values_of(rt, f->on, &plan, dy, to);
+}
+
+static bool clips(const struct ax_fake_quant *f, enum ax_quant kind) {
+    return !f->straight && ax_quant_info(kind)->clips;
+}
+
+bool ax_fake_quant_clips(const struct ax_fake_quant *f) {
+    return clips(f, f->scheme.weight.kind);
+}
+
+static enum ax_status gradient(struct ax_runtime *rt, bool on, const struct plan *p,
+                               struct ax_fake_quantize_backward *a);
+
+static enum ax_status gradient_of_gathered(struct ax_runtime *rt, bool on, const struct plan *p,
+                                           const struct ax_fake_quantize_backward *a) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct plan whole = gathered(p);
+    struct ax_fake_quantize_backward all = {0};
+    AX_TRY(ax_tp_gather_cols(rt, &a->x, p->n, &all.x));
+    AX_TRY(ax_tp_gather_cols(rt, &a->dy, p->n, &all.dy));
+    all.dx = all.dy;
+    AX_TRY(gradient(rt, on, &whole, &all));
+    const struct ax_tensor own = own_columns(rt, &all.dx);
+    AX_TRY(a->accumulate ? ax_run_add(rt->q, &(struct ax_add){.dst = a->dx, .src = own, .alpha = 1})
+                         : ax_run_copy(rt->q, &(struct ax_copy){.dst = a->dx, .src = own}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* a->dx from a->dy, or if it is off what dy itself adds. */
+static enum ax_status gradient(struct ax_runtime *rt, bool on, const struct plan *p,
+                               struct ax_fake_quantize_backward *a) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    if (p->n > 0)
+        return gradient_of_gathered(rt, on, p, a);
+    a->block = block_of(p->f, a->x.shape[1]);
+    a->kind = p->f->kind;
+    AX_TRY(range_of(rt, p, &a->x, &a->range));
+    if (on)
+        AX_TRY(ax_run_fake_quantize_backward(rt->q, a));
+    else if (a->accumulate)
+        AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = a->dx, .src = a->dy, .alpha = 1}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_fake_quant_weight_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                         const struct ax_param *p, const struct ax_tensor *w,
+                                         const struct ax_tensor *d, const struct ax_tensor *grad) {
+    struct ax_fake_quantize_backward a = {.x = *w, .dy = *d, .dx = *grad, .accumulate = true};
+    const struct plan plan = plan_of_weight(rt, f, p, AX_SUM_COLUMNS, w);
+    AX_ASSERT(ax_fake_quant_clips(f));
+    return gradient(rt, f->on, &plan, &a);
+}
+
+enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                        const struct ax_tensor *x, struct ax_fake_part part,
+                                        const struct ax_tensor *dx) {
+    struct ax_fake_quantize_backward a = {.x = *x, .dy = *dx, .dx = *dx};
+    if (!f->scheme.quantizes_input || !clips(f, f->scheme.input.kind))
+        return AX_OK;
+    const struct plan plan = plan_of_rows(rt, f, &f->scheme.input, part, AX_SUM_COLUMNS, x);
+    return gradient(rt, f->on, &plan, &a);
+}
+
+enum ax_status ax_fake_quant_rows_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                       const struct ax_param *p, const struct ax_tensor *x,
+                                       const struct ax_tensor *d) {
+    struct ax_fake_quantize_backward a = {.x = *x, .dy = *d, .dx = *d};
+    const struct plan plan = plan_of_weight(rt, f, p, AX_SUM_COLUMNS, x);
+    AX_ASSERT(ax_fake_quant_clips(f) && !is_of_tensor(plan.f));
+    return gradient(rt, f->on, &plan, &a);
+}

@@ -1,0 +1,75 @@
+/* KV cache: keys and values of the tokens processed so far, per layer and sequence.
+ *
+ * The cache is `n_blocks` blocks of AX_KV_BLOCK tokens, the blocks of the attention op's block table.
+ * A sequence takes blocks as it grows and gives them back when it is shortened. Sequences that begin
+ * alike share the full blocks of what they have in common; a block that one of them would write to is
+ * copied first. A pass with a cache appends the new tokens of each document of the batch to its
+ * sequence and attends to all cached tokens. */
+#ifndef AX_MODEL_CORE_KVCACHE_H
+#define AX_MODEL_CORE_KVCACHE_H
+
+#include "model/arch/kv_row.h"
+
+#define AX_KV_BLOCK 16 /* tokens */
+
+/* Blocks for n tokens of one sequence. */
+static inline int64_t ax_kvcache_blocks(int64_t n) {
+    return (n + AX_KV_BLOCK - 1) / AX_KV_BLOCK;
+}
+
+struct ax_kvcache {
+    int64_t n_seqs, cap, n_layers;
+    int64_t columns; /* blocks of a sequence of `cap` tokens */
+    int64_t n_blocks, n_free;
+    bool planning; /* all blocks are block 0 */
+    struct ax_tensor *k,
+        *v; /* [n_layers] of compute [n_blocks·AX_KV_BLOCK][Hk][key_dim], [..][value_dim] */
+    bool values_in_keys;          /* v are the first elements of k */
+    int64_t *length;              /* [n_seqs], host: tokens in the cache */
+    int32_t *table;               /* [n_seqs][columns]: blocks of a sequence */
+    int32_t *users;               /* [n_blocks]: sequences that have it */
+    int32_t *free;                /* [n_blocks], the first n_free: blocks of no sequence */
+    int64_t shared;               /* blocks that were taken from another sequence, in total */
+    struct ax_tensor rows;        /* i32 [T]: where this pass's tokens are written */
+    struct ax_tensor block_table; /* i32 [documents of this pass][columns] */
+    struct ax_tensor cu_k;        /* i32 [documents + 1]: Σ lengths, this pass's tokens included */
+    int32_t *host;                /* staging for the three above */
+    int64_t T;                    /* capacity of rows */
+};
+
+struct ax_kvcache_options {
+    enum ax_dtype dtype;
+    int64_t n_seqs, cap, n_layers;
+    struct ax_kv_row row;
+    int64_t n_blocks; /* at least those of one sequence */
+    int64_t T;        /* maximum tokens per pass */
+    bool planning;
+};
+/* Allocates the tensors from `stack`, keys and values as zeros where the backend reads whole
+ * blocks. */
+enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
+                                 const struct ax_kvcache_options *o);
+void ax_kvcache_free(struct ax_kvcache *c);
+/* Free blocks that a sequence takes for n more tokens. */
+int64_t ax_kvcache_needs(const struct ax_kvcache *c, int64_t seq, int64_t n);
+/* Before a pass of T tokens, those of n_docs documents and padding: n_new[d] tokens follow for
+ * sequence seqs[d], in batch order. The blocks that they need must be free. AX_ERR_DATA if a sequence
+ * is full. */
+enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t T,
+                                  int64_t n_docs, const int32_t *seqs, const int64_t *n_new);
+/* Makes sequence `to` the first n tokens of sequence `from`; both may be the same. Needs a free block
+ * if n is not a multiple of AX_KV_BLOCK. */
+enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t from, int64_t to,
+                               int64_t n);
+/* Gives back the last block of a sequence that is not empty, with its tokens. */
+void ax_kvcache_shorten(struct ax_kvcache *c, int64_t seq);
+void ax_kvcache_clear(struct ax_kvcache *c); /* all sequences */
+
+/* Per layer within a pass: writes k, v [T][Hk][…], or k alone if values are in keys, then points
+ * attention at the cache. */
+enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,
+                                const struct ax_tensor *k, const struct ax_tensor *v);
+struct ax_attention;
+void ax_kvcache_describe(const struct ax_kvcache *c, int layer, struct ax_attention *a);
+
+#endif

@@ -1,0 +1,72 @@
+/* y = x·Wᵀ (+ b): the only file where a weight matrix is multiplied with activations, and so where
+ * packed storage (unpacked into scratch for the GEMM), adapters and fake quantization come in: of a
+ * model that trains for a scheme, y = Q(x)·Q(W + s·B·A)ᵀ (+ b), so that the merged and quantized
+ * weights are those that were trained; of one that trains in 8-bit floats, all three products have
+ * quantized operands.
+ *
+ * A linear may combine several HF matrices that read the same input (q, k, v; gate, up): those that
+ * are contiguous in the unit run as one GEMM. With tensor parallelism (model/parallel/tensor_parallel.h) a
+ * linear is split over its outputs (rows [T/tp] in, own columns of all T rows out), over its inputs
+ * (own columns of all T rows in, rows [T/tp] out), or not at all (rows [T/tp] in and out). */
+#ifndef AX_MODEL_CORE_LINEAR_H
+#define AX_MODEL_CORE_LINEAR_H
+
+#include "model/lora/adapter.h"
+#include "model/core/fake_quant.h"
+#include "model/parallel/tensor_parallel.h"
+
+#define AX_LINEAR_MAX_PARTS 3
+
+enum ax_linear_split { AX_SPLIT_OUTPUTS, AX_SPLIT_INPUTS, AX_SPLIT_NONE };
+
+struct ax_later; /* later.h */
+struct ax_linear;
+/* Called with what a linear reads, before its product: x [T][in], of this rank. */
+struct ax_linear_watch {
+    enum ax_status (*see)(void *ctx, const struct ax_linear *l, const struct ax_tensor *x);
+    void *ctx;
+};
+
+struct ax_linear {
+    const struct ax_unit *unit;
+    enum ax_linear_split split;
+    int n_parts;
+    const struct ax_param *weight[AX_LINEAR_MAX_PARTS]; /* each [out_i][in] */
+    const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
+    struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
+    bool
+        overlaps; /* with tp: its rows travel behind its products, but where these read quantized rows */
+    /* Where its backward now leaves weights' gradients; it or what it points to NULL: it computes them. */
+    struct ax_later *const *later;
+    const struct ax_fake_quant *quant;   /* NULL: none */
+    const struct ax_linear_watch *watch; /* of forward passes; NULL: nobody */
+};
+
+int64_t ax_linear_in(const struct ax_linear *l);  /* of this rank */
+int64_t ax_linear_out(const struct ax_linear *l); /* of this rank, all parts */
+
+/* y = x·Wᵀ + b + addend (shaped as y, or NULL). */
+enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *l,
+                                 const struct ax_tensor *x, const struct ax_tensor *addend,
+                                 const struct ax_tensor *y);
+/* Gradients of the trainable parameters, and dx = dy·W if dx is not NULL. */
+enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear *l,
+                                  const struct ax_tensor *x, const struct ax_tensor *dy,
+                                  const struct ax_tensor *dx);
+/* The former alone, of a linear that was put off. */
+enum ax_status ax_linear_backward_weights(struct ax_runtime *rt, const struct ax_linear *l,
+                                          const struct ax_tensor *x, const struct ax_tensor *dy);
+
+/* How operands are quantized in this pass; NULL: they are not. */
+const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l);
+/* The weights of all parts [out][in] as products read them, for a caller who multiplies with pieces of
+ * them: unpacked, in scratch; rounded with their merged adapters if the model trains for a scheme, else
+ * without adapters. The parts must run as one GEMM. */
+enum ax_status ax_linear_weights(struct ax_runtime *rt, const struct ax_linear *l,
+                                 struct ax_tensor *out);
+
+/* out [out_i] = Σ w² per row of part i, over this rank's inputs; out in accumulation dtype. */
+enum ax_status ax_linear_row_squares(struct ax_runtime *rt, const struct ax_linear *l, int part,
+                                     const struct ax_tensor *out);
+
+#endif

@@ -1,0 +1,36 @@
+/* Private to linear.c and linear_operands.c: what the products of a linear read. */
+#ifndef AX_MODEL_CORE_LINEAR_OPERANDS_H
+#define AX_MODEL_CORE_LINEAR_OPERANDS_H
+
+#include "model/core/linear.h"
+
+/* Parts [first, end) that run as one GEMM, which computes columns [at, at + out). */
+struct ax_linear_run {
+    int first, end;
+    int64_t at, out;
+};
+
+/* Advances to the run after `r`, or to the first if r->end = 0; false if there is none. */
+bool ax_linear_next_run(const struct ax_linear *l, struct ax_linear_run *r);
+/* The run's matrices (or, ndim 1, biases) as one tensor, from the first one's address. */
+struct ax_tensor ax_linear_joined(const struct ax_linear *l, const struct ax_linear_run *r,
+                                  struct ax_tensor first, int ndim);
+/* Columns [at, at + n), or rows of a vector; an absent tensor stays absent. */
+struct ax_tensor ax_linear_columns(const struct ax_tensor *t, int64_t at, int64_t n);
+/* The run's weights; packed ones are unpacked into scratch. */
+enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linear *l,
+                                    const struct ax_linear_run *r, struct ax_tensor *out);
+/* True if the adapters are in the weights that the products see. */
+bool ax_linear_merges(const struct ax_linear *l);
+/* The run's weights as a product sees them: w, or in scratch its values with merged adapters. */
+enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_linear *l,
+                                     const struct ax_linear_run *r, enum ax_fake_sum sum,
+                                     const struct ax_tensor *w, struct ax_tensor *out);
+/* What this rank has of the rows that are split by columns under `columns`. */
+struct ax_fake_part ax_linear_share(const struct ax_linear *l, enum ax_linear_split columns);
+/* dy as a product of backward sees it: itself, or in scratch the values of each part. */
+enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear *l,
+                                   const struct ax_linear_run *r, enum ax_fake_sum sum,
+                                   const struct ax_tensor *dy, struct ax_tensor *out);
+
+#endif

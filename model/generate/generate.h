@@ -1,0 +1,140 @@
+/* Decoding: continues sequences token by token, together, over a KV cache, and computes the
+ * log-probs of given continuations.
+ *
+ * A generator has `n_seqs` *lanes*, each of which has one sequence. A pass of the model processes the
+ * new tokens of all lanes together: one for each active sequence, and pieces of prompts that have
+ * just arrived, at most `pass_tokens` in total. A sequence that ends frees its lane immediately, so
+ * nothing is computed for finished sequences. If a prompt starts with the tokens of some lane, it
+ * shares their keys and values: the next turn of a conversation, or another sample of the same
+ * prompt, costs only its new tokens.
+ *
+ * The cache is blocks (kvcache.h), and may have fewer than all lanes could fill (`kv_tokens`): then
+ * sequences wait for a lane until there is room for them, and where those that are active need more,
+ * the last of them is put back and later computed again.
+ *
+ * The tokens of a sequence depend only on its prompt, its options and its stream, bit for bit: not
+ * on other sequences, their order, or the number of lanes, threads or blocks. Every op computes each row
+ * independently.
+ *
+ * The host waits for the device at most once per pass: for the tokens that the next pass continues.
+ * Scores stay on the device for up to AX_SCORE_PASSES passes, unless a pass waits for tokens.
+ *
+ * On a mesh of tp, ep and data ranks, all ranks make the same calls with the same sequences. The data
+ * ranks share them, and all ranks get all results. A rank of tp has the keys and values of its heads.
+ * Sharded weights are gathered once, when the generator is created, if training needs as much memory
+ * as that takes; else in each pass.
+ *
+ * Read generate.c, then generate_lanes.c, generate_room.c, generate_pass.c and sample.c; for scoring,
+ * generate_scores.c and score.c; for meshes, generate_hold.c and generate_ranks.c. */
+#ifndef AX_MODEL_GENERATE_GENERATE_H
+#define AX_MODEL_GENERATE_GENERATE_H
+
+#include "model/pass.h"
+#include "model/core/sample.h"
+#include "model/generate/score.h"
+
+enum ax_finish {
+    AX_FINISH_LENGTH, /* the requested number of tokens, or the lane is full */
+    AX_FINISH_STOP,   /* a stop token, which is the last of the tokens */
+    AX_FINISH_CALLER, /* stopped by a callback */
+};
+const char *ax_finish_name(enum ax_finish f); /* "length", "stop", "caller" */
+
+/* One prompt and its result. */
+struct ax_sequence {
+    int64_t n_prompt;
+    const int32_t *prompt;
+    int64_t max_new; /* ≥ 1; 0 = the options' */
+    uint64_t stream; /* of random numbers; must differ between samples of one prompt */
+    /* n_scored > 0: generates nothing, but computes the log-probs of scored[i], each given the
+     * prompt's first n_prompt − n_scored + 1 + i tokens; ≤ n_prompt */
+    int64_t n_scored;
+    const int32_t *scored;
+
+    int64_t n_new;    /* out: tokens generated (a stop token included) */
+    int32_t *tokens;  /* out [max_new] */
+    double *logprobs; /* out [max_new], see ax_sampler_choose; NULL = not requested. With
+                              n_scored: out [n_scored] */
+    double
+        *entropies; /* out [max_new], of what the tokens were drawn from, as the log-probs; NULL =
+                              not requested */
+    bool greedy;    /* out: each of the scored tokens was the most likely one */
+    enum ax_finish finish; /* out */
+};
+
+struct ax_generate_options {
+    int n_seqs;                  /* lanes */
+    int64_t max_prompt, max_new; /* caps: a lane holds max_prompt + max_new tokens */
+    int64_t kv_tokens;           /* room in the cache; at least a lane's. 0: that of all lanes */
+    int64_t pass_tokens;         /* at most in one pass; 0 = AX_PASS_TOKENS */
+    bool scoring;                /* sequences may ask for scores, … */
+    double score_temperature;    /* … of logits divided by it; 0: 1 */
+    int n_stop;
+    const int32_t *stop; /* token ids that end a sequence; borrowed */
+    struct ax_sampling sampling;
+    /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with it.
+     * On all ranks of tp it must decide alike. For sequences of other data ranks, called when all
+     * have ended. May be NULL. */
+    enum ax_status (*token)(void *ctx, struct ax_sequence *seq, bool *stop);
+    /* Called when a sequence has ended; a scored one when its scores have been read. Not called for
+     * those that stop_now ended. May be NULL. */
+    enum ax_status (*done)(void *ctx, struct ax_sequence *seq);
+    /* Asked before each pass: true, on any rank, ends all sequences of the ranks that compute passes
+     * with it. May be NULL. */
+    bool (*stop_now)(void *ctx);
+    void *ctx;
+};
+#define AX_PASS_TOKENS 512
+
+struct ax_generate_counters {
+    int64_t passes, tokens; /* tokens: chosen */
+    int64_t prompt_tokens;  /* processed by the model, with those of sequences put back */
+    int64_t shared_tokens;  /* keys and values reused from another prompt, … */
+    int64_t shared_blocks;  /* … of which in common with another lane */
+    int64_t put_back;       /* sequences, for lack of room */
+    int64_t decode_passes;  /* passes without prompt tokens */
+    int64_t decode_tokens;  /* tokens chosen in those passes */
+    double decode_seconds;  /* time of those passes */
+    double prompt_seconds;  /* time of the other passes */
+};
+
+struct ax_lane;
+struct ax_generate_work;
+struct ax_generate_scores;
+
+/* A model for decoding and its memory. */
+struct ax_generator {
+    struct ax_generate_options o;
+    struct ax_model *model;
+    struct ax_kvcache cache;
+    struct ax_sampler sampler;
+    struct ax_results results; /* tokens of a pass, and scores since the last wait */
+    struct ax_slot slot;
+    struct ax_batch batch;           /* capacity pass_tokens */
+    struct ax_tensor logits, hidden; /* accumulation [n_seqs][V]; compute [n_seqs][D] */
+    struct ax_tensor rows;           /* i32 [n_seqs]: rows of the batch that have logits */
+    int64_t cap;                     /* tokens per lane */
+    struct ax_lane *lanes;           /* [n_seqs] */
+    struct ax_generate_work *work;
+    struct ax_generate_scores *scores; /* NULL without `scoring` */
+    bool holds;                        /* all weights are gathered; generate_hold.c */
+    struct ax_generate_counters counters;
+};
+
+/* AX_ERR_UNSUPPORTED on a mesh with stages or split rows. */
+enum ax_status ax_generate_check_mesh(const struct ax_mesh *mesh);
+/* Tokens that the cache has room for, in blocks. */
+int64_t ax_generate_room(const struct ax_generate_options *o);
+/* Allocates from the rollout phase and enters it. If the model is being trained, no step may be in
+ * progress. The model's max_positions must be at least max_prompt + max_new. */
+enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
+                                   const struct ax_generate_options *o);
+void ax_generator_free(struct ax_generator *d);
+/* Continues any number of prompts. While planning, runs a pass of every size. The options token,
+ * done, ctx, n_stop and stop may be changed in d->o between calls. After an error no sequence is
+ * active and the cache is empty. */
+enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs);
+/* Empties the cache, e.g. after the model's weights changed. No sequence may be active. */
+void ax_generator_forget(struct ax_generator *d);
+
+#endif

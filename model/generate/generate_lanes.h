@@ -1,0 +1,129 @@
+/* Private to generate*.c: lanes and passes of a generator. */
+#ifndef AX_MODEL_GENERATE_GENERATE_LANES_H
+#define AX_MODEL_GENERATE_GENERATE_LANES_H
+
+#include "model/generate/generate.h"
+
+/* The cache holds ids[0 … length); the tokens from there to `known` go through the model next. */
+struct ax_lane {
+    struct ax_sequence *seq; /* NULL: idle */
+    int32_t *ids;            /* [cap] */
+    int64_t known;
+    /* with a repetition penalty: the distinct tokens of ids[0 … known) */
+    int32_t *context; /* [cap] */
+    int64_t n_context;
+    uint64_t *seen; /* bit per token of the vocabulary */
+};
+
+enum ax_status ax_lanes_create(struct ax_generator *d);
+void ax_lanes_free(struct ax_generator *d);
+/* Puts waiting sequences on idle lanes, as long as there is room. */
+enum ax_status ax_lanes_admit(struct ax_generator *d);
+/* Tokens of a sequence, chosen ones included. */
+static inline int64_t ax_sequence_length(const struct ax_sequence *s) {
+    return s->n_prompt + s->n_new;
+}
+/* The sequence length that rope assumes for a lane with this many tokens. The frequencies of
+ * dynamic rope depend on the sequence's length once that exceeds max_position_embeddings, so
+ * sequences of different lengths share neither passes nor keys. Other rope kinds always use the
+ * same length. */
+int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known);
+/* True if a sequence whose row length changes makes all its keys again, which have the length of all
+ * its tokens: longrope's, at the original length. */
+bool ax_lane_remakes(const struct ax_generator *d);
+/* Appends a token to the lane. */
+void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
+
+/* ---- room: generate_room.c ---- */
+
+/* The sequences of a call. */
+struct ax_generate_queue {
+    int64_t n, n_waiting;
+    struct ax_sequence *seqs;
+    bool *waiting; /* [n]: own, and not begun or put back */
+};
+
+/* Where a sequence goes, and how many tokens it shares with which lane. */
+struct ax_lane_place {
+    int lane; /* −1: none yet */
+    int from;
+    int64_t shared;
+};
+
+/* Frees n blocks, of idle lanes where none are free; false if those do not suffice. */
+bool ax_lanes_make_room(struct ax_generator *d, int64_t n);
+/* True if the sequence, and all active ones, could go on for a block or to their ends. */
+bool ax_lanes_have_room(const struct ax_generator *d, const struct ax_sequence *s,
+                        const struct ax_lane_place *p);
+/* Lets the last of the active sequences wait again; its lane is idle. */
+void ax_lanes_put_back(struct ax_generator *d);
+
+/* ---- a pass: generate_pass.c ---- */
+
+/* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
+struct ax_generate_work {
+    struct ax_generate_queue queue;
+    bool *held;                  /* [blocks], see generate_room.c */
+    int32_t *tokens, *positions; /* [pass_tokens] */
+    int32_t *cu;                 /* [n_seqs + 1] */
+    int32_t *lane;               /* [n_seqs] of each document */
+    int64_t *n;                  /* [n_seqs] tokens of each document */
+    int32_t *row;                /* [n_seqs] of the batch, for each row of the logits */
+    int64_t n_docs, n_tokens, n_rows;
+    int64_t T;          /* n_tokens and padding */
+    int64_t row_length; /* sequence length for rope */
+};
+
+/* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many
+ * lanes then have logits; lanes[i] is the lane of row i. *ends instead: nothing is pending, or a rank
+ * was interrupted. Does not wait. */
+enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
+                                int32_t *lanes, bool *ends);
+enum ax_status ax_generate_work_create(struct ax_generator *d);
+void ax_generate_work_free(struct ax_generator *d);
+/* Allocates a pass's buffers from the scratch stack of the rollout phase. */
+void ax_generate_allocate(struct ax_generator *d, struct ax_stack *stack);
+
+/* ---- scores: generate_scores.c; all but create do nothing without `scoring` ---- */
+
+enum ax_status ax_generate_scores_create(struct ax_generator *d, struct ax_stack *stack);
+void ax_generate_scores_free(struct ax_generator *d);
+/* What the scores of AX_SCORE_PASSES passes take of the results. */
+size_t ax_generate_scores_bytes(const struct ax_generator *d);
+/* Lists the tokens of the next pass that are to be scored; returns how many windows they take. */
+int64_t ax_generate_scores_list(struct ax_generator *d);
+/* Scores them, in `windows` windows (while planning: any number of rows). */
+enum ax_status ax_generate_score(struct ax_generator *d, struct ax_pass *p, int64_t windows);
+/* Frees the lanes of scored sequences that have been processed. *full: the next pass's scores may
+ * not fit, or many passes have passed. */
+void ax_generate_scores_end(struct ax_generator *d, bool *full);
+/* After the results have been read: hands out scores, and sequences that ended. */
+enum ax_status ax_generate_scores_settle(struct ax_generator *d);
+bool ax_generate_scores_pending(const struct ax_generator *d);
+void ax_generate_scores_drop(struct ax_generator *d); /* after an error */
+
+/* ---- weights: generate_hold.c ---- */
+
+/* Gathers all of the model, if its memory is a step's. */
+enum ax_status ax_generate_hold(struct ax_generator *d);
+void ax_generate_let_go(struct ax_generator *d);
+
+/* ---- ranks: generate_ranks.c ---- */
+
+/* What a rank needs of the next pass, and then what all of those do who compute it together. */
+struct ax_generate_need {
+    int64_t tokens; /* 0: nothing is pending. Then with padding */
+    bool stop;      /* asked to end */
+    bool logits;
+    int64_t windows; /* of scores */
+};
+enum ax_status ax_generate_agree(struct ax_generator *d, struct ax_generate_need *n);
+/* n as many tokens as a pass can have. */
+int64_t ax_generate_pad(const struct ax_generator *d, int64_t n);
+/* Which of n sequences this data rank has. */
+void ax_generate_deal(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own);
+/* When the data ranks have ended theirs: all get all. `before`: the counters before. */
+enum ax_status ax_generate_share(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
+                                 const struct ax_generate_counters *before);
+
+#endif

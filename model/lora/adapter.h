@@ -1,0 +1,100 @@
+/* LoRA and its variants on the linears of a model (Hu et al. 2022):
+ *
+ *   y = x·Wᵀ + s·drop(x)·Aᵀ·Bᵀ      s = alpha/r, or alpha/√r with rsLoRA (Kalajdzievski 2023)
+ *
+ * W is frozen, possibly packed; A [r][in] and B [out][r] are trained. W + s·B·A is never built.
+ * With DoRA (Liu et al. 2024) the rows of V = W + s·B·A are scaled to norms m [out], also trained:
+ *
+ *   y = g∘(x·Vᵀ), g = m/‖V‖ per row, no gradient through the norm;
+ *   with dropout, as in PEFT, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
+ *
+ * Reading order: match.c (which modules), adapter.c (forward and backward of one matrix), embed.c
+ * (embedding and head), experts.c (experts), attach.c (their parameters, while a model is built),
+ * load.c (initial values, PEFT folders), pissa.c (another initialization), restart.c (merging and
+ * starting anew), bank.c (several to choose from). The first four know a model's units and ops;
+ * linear.c, head.c, pass.c and moe.c call them. The others know the model; model.c and the layers
+ * above it call them. */
+#ifndef AX_MODEL_LORA_ADAPTER_H
+#define AX_MODEL_LORA_ADAPTER_H
+
+#include "model/lora/match.h"
+#include "parallel/units/unit.h"
+
+/* Per-pass state, shared by all adapters of a model. */
+struct ax_adapter_run {
+    struct ax_runtime *rt;
+    const struct ax_step_scalars AX_DEVICE *scalars; /* seed and step of the dropout streams */
+    int64_t first_row;     /* index of the batch's first row in its step */
+    struct ax_tensor rows; /* i32: which rows of the sequence these are; data NULL: from the first
+                              on */
+    bool training;         /* dropout applies */
+    bool off;              /* the base alone, for passes without a gradient; set by the caller */
+};
+
+/* The adapter of one weight matrix; a == NULL: none. */
+struct ax_adapter {
+    const struct ax_adapter_run *run;
+    const struct ax_unit *unit;
+    const struct ax_param *weight;            /* the matrix it belongs to */
+    const struct ax_param *a, *b, *magnitude; /* magnitude NULL: no DoRA */
+    double scale, dropout;
+    uint32_t stream; /* of its dropout */
+    bool own_rows;   /* its rows are this rank's of tp, else all */
+};
+
+/* Does the matrix have one, and is it in use? */
+static inline bool ax_adapter_is_on(const struct ax_adapter *a) {
+    return a->a && !(a->run && a->run->off);
+}
+/* True if y = g∘(…) applies in this pass. Then ax_adapter_forward adds bias and addend after it;
+ * else y already contains them. */
+bool ax_adapter_scales(const struct ax_adapter *a);
+
+/* What calls of one linear share, in scratch. */
+struct ax_adapter_shared {
+    struct ax_tensor scale, inverse; /* accumulation [out]: g and 1/‖V‖; data NULL without DoRA */
+    struct ax_tensor up;             /* compute [T][r]: s·(g∘dy)·B; data NULL in forward */
+};
+/* T: rows of backward; −1: forward. dtype: compute. */
+void ax_adapter_share(const struct ax_adapter *a, enum ax_dtype dtype, int64_t T,
+                      struct ax_adapter_shared *out);
+/* Sets scale and inverse; w [out][in] is unsharded. Without DoRA does nothing. */
+enum ax_status ax_adapter_measure(const struct ax_adapter *a, const struct ax_tensor *w,
+                                  const struct ax_adapter_shared *shared);
+
+/* Forward of one matrix for T rows, which follow `first` others of the linear's. w [out][in] is unsharded. */
+struct ax_adapter_forward {
+    const struct ax_adapter_shared *shared; /* measured */
+    struct ax_tensor x, w;                  /* x [T][in] */
+    struct ax_tensor y;            /* [T][out], in: x·wᵀ [+ bias + addend], out: the result */
+    struct ax_tensor bias, addend; /* data NULL = none; see ax_adapter_scales */
+    int64_t first;
+};
+enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f);
+
+/* out [out][in] = w + s·B·A, or with DoRA g∘(w + s·B·A), with the bits of a merged file; of an adapter
+ * without dropout. out may be w. */
+enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tensor *w,
+                                const struct ax_tensor *out);
+
+/* Backward is _inputs, for all rows or some at a time, and then _weights for all of them. */
+struct ax_adapter_backward {
+    const struct ax_adapter_shared *shared; /* measured */
+    struct ax_tensor x, w, dy;
+    struct ax_tensor dv; /* [T][out]: g∘dy with DoRA, else dy */
+    struct ax_tensor
+        dx; /* [T][in], in: dv·w (of dropout with DoRA dy·w), out: the gradient; data NULL =
+                            not requested */
+    int64_t first;
+};
+/* Sets the rows of `up`, and adds the adapter's contribution to dx; x is not read. */
+enum ax_status ax_adapter_backward_inputs(const struct ax_adapter *a,
+                                          const struct ax_adapter_backward *b);
+/* Gradients of A, B and m; w is read by the latter alone, dx not at all. */
+enum ax_status ax_adapter_backward_weights(const struct ax_adapter *a,
+                                           const struct ax_adapter_backward *b);
+/* dv = g∘dy. */
+enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_adapter_shared *shared,
+                                const struct ax_tensor *dy, const struct ax_tensor *dv);
+
+#endif

@@ -1,0 +1,142 @@
+#include "model/lora/experts.h"
+
+static struct ax_tensor take(const struct ax_expert_adapter *a, const char *name,
+                             enum ax_dtype dtype, int64_t rows, int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&a->rt->arena.scratch, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+/* [n_local·rows][cols] as [n_local][rows][cols]. */
+static struct ax_tensor stacked(const struct ax_expert_adapter *a, const struct ax_tensor *t) {
+    return ax_tensor_3d(t->dtype, t->data, a->n_local, t->shape[0] / a->n_local, t->shape[1]);
+}
+
+/* The rows of A, or of its gradient, for the experts here. */
+static struct ax_tensor here(const struct ax_expert_adapter *a, const struct ax_tensor *t) {
+    return ax_tensor_rows(t, a->first * a->r, a->n_local * a->r);
+}
+
+/* Column e of B as [out·r][1] with stride E, for the e-th expert here; and the same of
+ * [n_local·out][r]. */
+static struct ax_tensor apart(const struct ax_expert_adapter *a, const struct ax_tensor *b,
+                              int64_t e) {
+    const struct ax_tensor all =
+        ax_tensor_2d(b->dtype, b->data, ax_tensor_numel(b) / a->n_experts, a->n_experts);
+    return ax_tensor_cols(&all, a->first + e, 1);
+}
+static struct ax_tensor together(const struct ax_expert_adapter *a, const struct ax_tensor *b,
+                                 int64_t e) {
+    const int64_t n = ax_tensor_numel(b) / a->n_local;
+    const struct ax_tensor all = ax_tensor_2d(b->dtype, b->data, ax_tensor_numel(b), 1);
+    return ax_tensor_rows(&all, e * n, n);
+}
+
+/* B as [n_local][out][r]. */
+static enum ax_status gather_b(const struct ax_expert_adapter *a, struct ax_tensor *out) {
+    const struct ax_tensor b = ax_unit_weight(a->unit, a->b);
+    const struct ax_tensor t =
+        take(a, "adapter of experts", b.dtype, a->n_local * b.shape[0], a->r);
+    for (int64_t e = 0; e < a->n_local; e++)
+        AX_TRY(ax_run_copy(a->rt->q, &(struct ax_copy){together(a, &t, e), apart(a, &b, e)}));
+    *out = stacked(a, &t);
+    return AX_OK;
+}
+
+static enum ax_status product(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
+                              const struct ax_tensor *x, const struct ax_tensor *w, bool trans_b,
+                              struct ax_tensor *out) {
+    *out = take(a, "adapter rows of experts", x->dtype, x->shape[0], w->shape[trans_b ? 1 : 2]);
+    return ax_run_grouped_gemm(a->rt->q,
+                               &(struct ax_grouped_gemm){.a = *x,
+                                                         .b = *w,
+                                                         .c = *out,
+                                                         .offsets = rows->offsets,
+                                                         .mirror = rows->mirror,
+                                                         .trans_b = trans_b,
+                                                         .expected_rows = rows->part.expected});
+}
+
+/* Σ dyᵀ·x of each expert's rows, unscaled: [n_local·out][in]. */
+static enum ax_status outer(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
+                            const struct ax_tensor *dy, const struct ax_tensor *x,
+                            struct ax_tensor *out) {
+    *out = take(a, "adapter gradient of experts", ax_dtype_accum(dy->dtype),
+                a->n_local * dy->shape[1], x->shape[1]);
+    AX_TRY(ax_run_fill(a->rt->q, &(struct ax_fill){*out, 0}));
+    return ax_run_grouped_gemm(a->rt->q,
+                               &(struct ax_grouped_gemm){.a = *dy,
+                                                         .b = *x,
+                                                         .c = stacked(a, out),
+                                                         .offsets = rows->offsets,
+                                                         .mirror = rows->mirror,
+                                                         .trans_a = true,
+                                                         .expected_rows = rows->part.expected});
+}
+
+static enum ax_status project(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
+                              struct ax_tensor *low) {
+    const struct ax_tensor all = ax_unit_weight(a->unit, a->a), A = here(a, &all);
+    const struct ax_tensor experts = stacked(a, &A);
+    return product(a, rows, &rows->x, &experts, true, low);
+}
+
+/* The adapters of a part's experts. */
+static struct ax_expert_adapter of_part(const struct ax_expert_adapter *all,
+                                        const struct ax_expert_part *part) {
+    struct ax_expert_adapter a = *all;
+    a.first += part->first;
+    a.n_local = part->n;
+    return a;
+}
+
+/* y += scale·add, of a part's rows. */
+static enum ax_status add_rows(const struct ax_expert_adapter *a, const struct ax_expert_part *part,
+                               const struct ax_tensor *y, const struct ax_tensor *add) {
+    return ax_run_add(a->rt->q,
+                      &(struct ax_add){ax_tensor_rows(y, part->row, part->rows),
+                                       ax_tensor_rows(add, part->row, part->rows), a->scale});
+}
+
+enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *all,
+                                          const struct ax_expert_rows *rows) {
+    struct ax_tensor low, b, add;
+    if (!all->a || all->run->off)
+        return AX_OK;
+    const struct ax_expert_adapter one = of_part(all, &rows->part), *a = &one;
+    struct ax_stack *scratch = &a->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    AX_TRY(project(a, rows, &low));
+    AX_TRY(gather_b(a, &b));
+    AX_TRY(product(a, rows, &low, &b, true, &add));
+    AX_TRY(add_rows(a, &rows->part, &rows->y, &add));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *all_here,
+                                           const struct ax_expert_rows *rows,
+                                           const struct ax_tensor *dx) {
+    struct ax_tensor low, b, up, add, db, da;
+    if (!all_here->a)
+        return AX_OK;
+    const struct ax_expert_adapter one = of_part(all_here, &rows->part), *a = &one;
+    struct ax_queue *q = a->rt->q;
+    struct ax_stack *scratch = &a->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor all = ax_unit_weight(a->unit, a->a), A = here(a, &all);
+    const struct ax_tensor d_all = ax_unit_grad(a->unit, a->a), dA = here(a, &d_all);
+    const struct ax_tensor experts = stacked(a, &A), dB = ax_unit_grad(a->unit, a->b);
+    AX_TRY(project(a, rows, &low));
+    AX_TRY(gather_b(a, &b));
+    AX_TRY(outer(a, rows, &rows->y, &low, &db));
+    for (int64_t e = 0; e < a->n_local; e++)
+        AX_TRY(ax_run_add(q, &(struct ax_add){apart(a, &dB, e), together(a, &db, e), a->scale}));
+    AX_TRY(product(a, rows, &rows->y, &b, false, &up));
+    AX_TRY(outer(a, rows, &up, &rows->x, &da));
+    AX_TRY(ax_run_add(q, &(struct ax_add){dA, da, a->scale}));
+    AX_TRY(product(a, rows, &up, &experts, false, &add));
+    AX_TRY(add_rows(a, &rows->part, dx, &add));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}

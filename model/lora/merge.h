@@ -1,0 +1,34 @@
+/* A model's tensors with an adapter merged into them, row by row, straight from the two files.
+ *
+ * W' = W + s·B·A, with DoRA m·V/‖V‖ per row for V = W + s·B·A: in double from the files' values,
+ * rounded once to the output dtype. Tensors of modules_to_save come from the adapter. Stacked experts
+ * [E][in][out] are the rows of one matrix [E·in][out], to which each expert adds Aᵀ·Bᵀ. */
+#ifndef AX_MODEL_LORA_MERGE_H
+#define AX_MODEL_LORA_MERGE_H
+
+#include "ckpt/hf/hf.h"
+#include "model/lora/adapter.h"
+
+struct ax_merged {
+    const struct ax_st_entry *model; /* the base model's */
+    const struct ax_st_entry *base;  /* source of W: the same, or a module saved in full */
+    int64_t rows, cols, r;           /* r = 0: nothing is added */
+    double scale;
+    int64_t group;             /* > 0: so many rows each have an `a` of their own */
+    double *a, *b, *magnitude; /* [r][cols], [rows][r], [rows] or NULL; owned */
+    enum ax_dtype dtype;       /* of the output */
+    int64_t changed;           /* elements written so far that differ from the base's */
+};
+
+/* Opens the merged form of a base tensor; peft NULL: one that no adapter changes. AX_ERR_DATA if the adapter's tensors do not fit it. */
+enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
+                              const struct ax_peft *peft, enum ax_dtype dtype);
+/* True if merging gives a tied base a separate head. */
+bool ax_merged_unties(const struct ax_peft *peft);
+void ax_merged_close(struct ax_merged *t); /* safe on a zeroed one */
+/* Elements [first, first + n) as doubles. */
+enum ax_status ax_merged_read(const struct ax_merged *t, int64_t first, int64_t n, double *out);
+/* The same rounded to `dtype`, for struct ax_st_output; ctx is the struct ax_merged. */
+enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out);
+
+#endif

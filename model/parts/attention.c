@@ -1,0 +1,335 @@
+/* Grouped-query attention with rotary positions:
+ *
+ *   q, k, v = h·Wqkvᵀ (+ b);  in families with q/k norms: q, k = norm(q), norm(k)
+ *   q, k = rope(q), rope(k);  o = softmax attention over the document;  y = o·Woᵀ
+ *
+ * Heads of v may have another size than those of q and k. Which rope, a window, a cap of the scores
+ * and sinks are the layer's and the family's to say (arch.h). With a KV cache, k and v are first
+ * written to it, and attention reads the cache. */
+#include "model/parts/attend.h"
+#include "model/core/builder.h"
+#include "model/core/pass.h"
+#include "model/core/norm.h"
+#include "model/parts/qkv.h"
+
+enum { QKV, QK, Q_RSTD, K_RSTD, OUT, LSE, N_SAVED };
+
+static void add_linear(struct ax_builder *b, struct ax_layer *l, struct ax_linear *lin, int n,
+                       const struct ax_param_decl *decls, bool bias) {
+    lin->unit = l->unit;
+    lin->n_parts = n;
+    for (int i = 0; i < n; i++)
+        *(bias ? &lin->bias[i] : &lin->weight[i]) = ax_builder_add(b, l->index, &decls[i]);
+}
+
+/* q, k and v, each with its matrix, or all in one. */
+static void add_qkv(struct ax_builder *b, struct ax_layer *l, bool bias) {
+#define OF(tail, n)                                                                                \
+    { .name = "model.layers.%d.self_attn." tail, .rows = (n), .cols = bias ? 0 : a->hidden_size }
+    const struct ax_arch *a = b->arch;
+    const int64_t Q = a->n_heads * a->head_dim, K = a->n_kv_heads * a->head_dim,
+                  V = a->n_kv_heads * a->v_head_dim;
+    struct ax_param_decl apart[2][3] = {
+        {OF("q_proj.weight", Q), OF("k_proj.weight", K), OF("v_proj.weight", V)},
+        {OF("q_proj.bias", Q), OF("k_proj.bias", K), OF("v_proj.bias", V)}};
+    struct ax_param_decl joined = OF("qkv_proj.weight", Q + K + V);
+#undef OF
+    joined.tp_dim = -1;
+    joined.grad_partial_over = AX_TP_PARTIAL;
+    const bool whole = ax_tp_kv_replicated(b->mesh, a->n_kv_heads);
+    for (int i = 1; i < 3; i++) {
+        struct ax_param_decl *kv = &apart[bias][i];
+        kv->glue = true;
+        kv->tp_dim = whole ? -1 : 0;
+        kv->grad_partial_over = whole ? AX_TP_PARTIAL : 0;
+    }
+    if (a->fused_qkv) {
+        add_linear(b, l, &l->attention.qkv, 1, &joined, false);
+        l->attention.qkv.split = AX_SPLIT_NONE;
+    } else {
+        add_linear(b, l, &l->attention.qkv, 3, apart[bias], bias);
+    }
+}
+
+static void attention_init(struct ax_builder *b, struct ax_layer *l) {
+    const struct ax_arch *a = b->arch;
+    struct ax_attention_part *att = &l->attention;
+    const struct ax_param_decl o = {.name = "model.layers.%d.self_attn.o_proj.weight",
+                                    .rows = a->hidden_size,
+                                    .cols = a->n_heads * a->v_head_dim,
+                                    .tp_dim = 1};
+    const struct ax_param_decl o_bias = {.name = "model.layers.%d.self_attn.o_proj.bias",
+                                         .rows = a->hidden_size,
+                                         .tp_dim = -1,
+                                         .grad_partial_over = AX_TP_PARTIAL};
+    const struct ax_param_decl sinks = {.name = "model.layers.%d.self_attn.sinks",
+                                        .rows = a->n_heads};
+    const bool full = a->qk_norm == AX_QK_NORM_FULL;
+    add_qkv(b, l, false);
+    if (a->qkv_bias)
+        add_qkv(b, l, true);
+    add_linear(b, l, &att->o, 1, &o, false);
+    att->o.split = AX_SPLIT_INPUTS;
+    if (a->o_bias)
+        add_linear(b, l, &att->o, 1, &o_bias, true);
+    if (a->sinks)
+        att->sinks = ax_builder_add(b, l->index, &sinks);
+    if (!a->qk_norm)
+        return;
+    att->q_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.q_norm.weight",
+                                      a->head_dim * (full ? a->n_heads : 1));
+    att->k_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.k_norm.weight",
+                                      a->head_dim * (full ? a->n_kv_heads : 1));
+}
+
+static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
+    out[0] = &l->attention.qkv;
+    out[1] = &l->attention.o;
+    return 2;
+}
+
+static struct ax_part_size attention_size(const struct ax_arch *a) {
+    const int64_t qk = (a->n_heads + a->n_kv_heads) * a->head_dim;
+    const int64_t v = a->n_kv_heads * a->v_head_dim, o = a->n_heads * a->v_head_dim;
+    const int64_t qk_norm[] = {[AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = qk};
+    const int64_t matrices = a->hidden_size * (qk + v + o);
+    return (struct ax_part_size){matrices, matrices,
+                                 (a->qkv_bias ? qk + v : 0) + (a->o_bias ? a->hidden_size : 0) +
+                                     qk_norm[a->qk_norm] + (a->sinks ? a->n_heads : 0)};
+}
+
+/* Shape of the norm's rstd for T·heads heads: per head, or per token. */
+static struct ax_tensor norm_rstd(const struct ax_model *m, int64_t T, int64_t heads) {
+    return m->arch.qk_norm == AX_QK_NORM_FULL ? ax_tensor_1d(m->accum, NULL, T)
+                                              : ax_tensor_2d(m->accum, NULL, T, heads);
+}
+/* [T][H][hd] as its norm reads it: unchanged, or as [T][H·hd]. */
+static struct ax_tensor norm_rows(const struct ax_model *m, const struct ax_tensor *heads) {
+    if (m->arch.qk_norm != AX_QK_NORM_FULL)
+        return *heads;
+    struct ax_tensor rows =
+        ax_tensor_2d(heads->dtype, heads->data, heads->shape[0], heads->shape[1] * heads->shape[2]);
+    rows.row_stride = heads->row_stride;
+    return rows;
+}
+
+static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
+                              struct ax_saved *s) {
+    const struct ax_model *m = p->model;
+    const struct ax_arch *a = &m->arch;
+    const int64_t T = p->batch->T, hd = a->head_dim, vd = a->v_head_dim;
+    const int64_t Hq = ax_qkv_q_heads(l, a), Hk = ax_qkv_kv_heads(l, a);
+    ax_saved_declare(&s[QKV], "attention q, k, v", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd + Hk * vd));
+    if (a->qk_norm) {
+        ax_saved_declare(&s[QK], "attention normed q, k", AX_KEEP_CHEAP,
+                         ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd));
+        ax_saved_declare(&s[Q_RSTD], "norm rstd", AX_KEEP_CHEAP, norm_rstd(m, T, Hq));
+        ax_saved_declare(&s[K_RSTD], "norm rstd", AX_KEEP_CHEAP, norm_rstd(m, T, Hk));
+    }
+    ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, Hq * vd));
+    ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, Hq));
+}
+
+/* q, k, v as [T][H][…] views of [q | k | v] (of [q | k], v is not set). */
+struct heads {
+    struct ax_tensor q, k, v;
+};
+static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *a,
+                                const struct ax_tensor *joined) {
+    const int64_t hd = a->head_dim, Hq = ax_qkv_q_heads(l, a), Hk = ax_qkv_kv_heads(l, a);
+    struct heads h = {0};
+    struct ax_tensor t = ax_tensor_cols(joined, 0, Hq * hd);
+    h.q = ax_tensor_heads(&t, Hq, hd);
+    t = ax_tensor_cols(joined, Hq * hd, Hk * hd);
+    h.k = ax_tensor_heads(&t, Hk, hd);
+    if (joined->shape[1] > (Hq + Hk) * hd) {
+        t = ax_tensor_cols(joined, (Hq + Hk) * hd, Hk * a->v_head_dim);
+        h.v = ax_tensor_heads(&t, Hk, a->v_head_dim);
+    }
+    return h;
+}
+
+/* Applies rope to the heads of q and k, which are contiguous in `joined`. */
+static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_tensor *joined, bool inverse) {
+    const struct ax_model *m = p->model;
+    const int64_t hd = m->arch.head_dim,
+                  heads = ax_qkv_q_heads(l, &m->arch) + ax_qkv_kv_heads(l, &m->arch);
+    const struct ax_tensor qk = ax_tensor_cols(joined, 0, heads * hd);
+    if (l->spec.rope == AX_ROPE_NONE)
+        return AX_OK;
+    return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(&qk, heads, hd),
+                                                   .cos = m->ropes[l->spec.rope].cos,
+                                                   .sin = m->ropes[l->spec.rope].sin,
+                                                   .positions = p->batch->positions,
+                                                   .interleaved = m->arch.rope.interleaved,
+                                                   .inverse = inverse});
+}
+
+/* The KV heads that this rank's queries attend to, of those it computes. */
+static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_tensor *t) {
+    const struct ax_mesh *mesh = &p->model->rt->mesh;
+    const int64_t heads = p->model->arch.n_kv_heads, hd = t->shape[2];
+    if (!ax_tp_kv_replicated(mesh, heads))
+        return *t;
+    struct ax_tensor own = *t;
+    own.data = (char AX_DEVICE *)t->data +
+               (size_t)(ax_tp_first_kv_head(mesh, heads) * hd) * ax_dtype_size(t->dtype);
+    own.shape[1] = 1;
+    return own;
+}
+
+/* The layer's sinks in accumulation dtype, in scratch; no data without. */
+static enum ax_status sinks_of(const struct ax_layer *l, const struct ax_pass *p,
+                               struct ax_tensor *out) {
+    const struct ax_model *m = p->model;
+    if (!l->attention.sinks)
+        return AX_OK;
+    const struct ax_tensor stored = ax_unit_weight(l->unit, l->attention.sinks);
+    *out = ax_tensor_1d(m->accum, NULL, stored.shape[0]);
+    out->data = ax_stack_push(&m->rt->arena.scratch, "attention sinks", ax_tensor_bytes(out));
+    return ax_run_copy(m->rt->q, &(struct ax_copy){.dst = *out, .src = stored});
+}
+
+/* Attention's operands: q and k ready for the dot product, and v; sinks in scratch. */
+static enum ax_status operands(const struct ax_layer *l, const struct ax_pass *p,
+                               const struct ax_saved *s, struct ax_attention *out) {
+    const struct ax_arch *a = &p->model->arch;
+    struct heads h = split_heads(l, a, &s[QKV].t);
+    if (a->qk_norm) {
+        const struct heads normed = split_heads(l, a, &s[QK].t);
+        h.q = normed.q;
+        h.k = normed.k;
+    }
+    *out = (struct ax_attention){
+        .q = h.q,
+        .k = own_kv_heads(p, &h.k),
+        .v = own_kv_heads(p, &h.v),
+        .out = ax_tensor_heads(&s[OUT].t, ax_qkv_q_heads(l, a), a->v_head_dim),
+        .lse = s[LSE].t,
+        .window = l->spec.window,
+        .scale = a->softmax_scale,
+        .softcap = a->score_softcap};
+    return sinks_of(l, p, &out->sink);
+}
+
+/* Normalizes the heads of q and k from raw into normed. */
+static enum ax_status norm_heads(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                 const struct heads *raw, const struct heads *normed) {
+    const struct ax_model *m = p->model;
+    const struct ax_attention_part *att = &l->attention;
+    const struct ax_tensor q = norm_rows(m, &raw->q), k = norm_rows(m, &raw->k);
+    const struct ax_tensor to_q = norm_rows(m, &normed->q), to_k = norm_rows(m, &normed->k);
+    AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &q, &to_q, &s[Q_RSTD].t));
+    return ax_norm_forward(p, l->unit, att->k_norm, &k, &to_k, &s[K_RSTD].t);
+}
+
+/* Their gradients, in place. */
+static enum ax_status norm_heads_backward(const struct ax_layer *l, struct ax_pass *p,
+                                          struct ax_saved *s, const struct heads *raw,
+                                          const struct heads *d) {
+    const struct ax_model *m = p->model;
+    const struct ax_attention_part *att = &l->attention;
+    const struct ax_tensor q = norm_rows(m, &raw->q), k = norm_rows(m, &raw->k);
+    const struct ax_tensor dq = norm_rows(m, &d->q), dk = norm_rows(m, &d->k);
+    AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &dq, &q, &s[Q_RSTD].t, &dq, false));
+    return ax_norm_backward(p, l->unit, att->k_norm, &dk, &k, &s[K_RSTD].t, &dk, false);
+}
+
+static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                              const struct ax_tensor *h) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct heads raw = split_heads(l, a, &s[QKV].t);
+    if (ax_saved_make(&s[QKV])) {
+        AX_TRY(ax_qkv_forward(l, p, h, &s[QKV].t));
+        if (!a->qk_norm)
+            AX_TRY(rotate(l, p, &s[QKV].t, false));
+    }
+    if (!a->qk_norm || !ax_saved_make(&s[QK]))
+        return AX_OK;
+    const struct heads normed = split_heads(l, a, &s[QK].t);
+    AX_TRY(norm_heads(l, p, s, &raw, &normed));
+    return rotate(l, p, &s[QK].t, false);
+}
+
+static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_saved *s) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_attention all;
+    AX_TRY(operands(l, p, s, &all));
+    AX_TRY(ax_attend_forward(p, l->index, &all));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status attention_forward(const struct ax_layer *l, struct ax_pass *p,
+                                        struct ax_saved *s, const struct ax_tensor *h,
+                                        const struct ax_tensor *x, const struct ax_tensor *out) {
+    AX_TRY(project(l, p, s, h));
+    if (ax_saved_make(&s[OUT]))
+        AX_TRY(attend(l, p, s));
+    return out ? ax_linear_forward(p->model->rt, &l->attention.o, &s[OUT].t, x, out) : AX_OK;
+}
+
+/* d_qkv from d_out. KV heads that other ranks' queries use get no gradient here. */
+static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *p,
+                                      struct ax_saved *s, const struct ax_tensor *d_out,
+                                      const struct ax_tensor *d_qkv) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_arch *a = &p->model->arch;
+    const struct heads d = split_heads(l, a, d_qkv);
+    if (ax_tp_kv_replicated(&rt->mesh, a->n_kv_heads))
+        AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_attention_backward back = {
+        .dout = ax_tensor_heads(d_out, ax_qkv_q_heads(l, a), a->v_head_dim),
+        .dq = d.q,
+        .dk = own_kv_heads(p, &d.k),
+        .dv = own_kv_heads(p, &d.v)};
+    if (l->attention.sinks)
+        back.dsink = ax_unit_grad(l->unit, l->attention.sinks);
+    AX_TRY(operands(l, p, s, &back.a));
+    AX_TRY(ax_attend_backward(p, l->index, &back));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pass *p,
+                                         struct ax_saved *s, const struct ax_tensor *h,
+                                         const struct ax_tensor *dy, const struct ax_tensor *dh) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct ax_attention_part *att = &l->attention;
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor d_out = s[OUT].t, d_qkv = s[QKV].t;
+    d_out.data = ax_stack_push(scratch, "gradient of attention output", ax_tensor_bytes(&d_out));
+    d_qkv.data = ax_stack_push(scratch, "gradient of q, k, v", ax_tensor_bytes(&d_qkv));
+    const struct heads d = split_heads(l, a, &d_qkv);
+
+    AX_TRY(ax_linear_backward(p->model->rt, &att->o, &s[OUT].t, dy, &d_out));
+    AX_TRY(attend_backward(l, p, s, &d_out, &d_qkv));
+    AX_TRY(rotate(l, p, &d_qkv, true));
+    if (a->qk_norm) {
+        const struct heads raw = split_heads(l, a, &s[QKV].t);
+        AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
+    }
+    AX_TRY(ax_qkv_backward(l, p, h, &d_qkv, dh));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+const struct ax_part_type ax_mixer_attention = {
+    .name = "attention",
+    .n_saved = N_SAVED,
+    .two_linears = true,
+    .between = OUT,
+    .init = attention_init,
+    .linears = attention_linears,
+    .size = attention_size,
+    .declare = attention_declare,
+    .forward = attention_forward,
+    .backward = attention_backward,
+};

@@ -1,0 +1,368 @@
+/* Head forward and backward over chunks of C rows, the tokens that the batch lists (model/core/batch.h):
+ *
+ *   h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy from z
+ *   dz from their gradients;  dh = dz·W, to where h came from;  dW += dzᵀ·h
+ *
+ * Tokens that are not listed take no part; their gradient is 0. A classifier's head (classifier.h) is
+ * one whose vocabulary is the labels, with a bias: z = h·Wᵀ + b, db += Σ dz. If the model trains for a
+ * scheme with a head (fake_quant.h), products read the values of h and W.
+ *
+ * With a linear objective (SFT) one loop does all of it, chunk by chunk, while z is in cache.
+ * Otherwise a first loop computes the three values per token, the objective sees all tokens, and a
+ * second loop does backward. */
+#include "model/parts/head.h"
+
+#include "model/adapter/embed.h"
+#include "model/parts/distill.h"
+#include "model/core/pass.h"
+#include "model/core/norm.h"
+#include "model/parallel/tensor_parallel.h"
+
+enum {
+    NORMED = AX_HEAD_NORMED,
+    RSTD = AX_HEAD_RSTD,
+    ALL_NORMED = AX_HEAD_ALL_NORMED,
+    LOGPROB = AX_HEAD_N_NORMED,
+    LSE,
+    ENTROPY,
+    MEAN,
+    N_SAVED
+};
+
+#define CHUNK_BYTES (64 << 20)
+
+/* Columns of the logits on this rank: its part of the vocabulary, or a classifier's labels. */
+static int64_t local_vocab(const struct ax_model *m) {
+    return m->lm_head->local_shape[0];
+}
+
+int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T) {
+    const int64_t V = local_vocab(m), D = m->arch.hidden_size;
+    const int64_t row = (V > D ? V : D) * (int64_t)ax_dtype_size(m->accum);
+    const int64_t wanted = m->rt->q->model->rounding.head_chunk, least = wanted > 32 ? wanted : 32;
+    int64_t n = CHUNK_BYTES / row / 32 * 32;
+    n = n < least ? least : n;
+    return n < T ? n : T;
+}
+
+static bool with_mean(const struct ax_head_objective *o) {
+    return o->needs_mean || o->wants_mean;
+}
+
+static bool with_backward(const struct ax_pass *p) {
+    return p->recompute != AX_RECOMPUTE_INFERENCE;
+}
+
+void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
+    const struct ax_model *m = p->model;
+    const int64_t T = p->batch->T, rows = ax_tp_rows(m->rt, T);
+    const struct ax_tensor per_token = ax_tensor_1d(m->accum, NULL, T);
+    ax_frame_begin(f, N_SAVED);
+    ax_saved_declare(&f->saved[NORMED], "norm output", AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->dtype, NULL, rows, m->arch.hidden_size));
+    ax_saved_declare(&f->saved[RSTD], "norm rstd", AX_KEEP_CHEAP,
+                     ax_tensor_1d(m->accum, NULL, rows));
+    if (!p->objective && m->rt->mesh.size[AX_ROLE_TP] > 1) /* logits are computed later */
+        ax_saved_declare(&f->saved[ALL_NORMED], "norm output of all rows", AX_KEEP_CHEAP,
+                         ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size));
+    if (!p->objective || p->objective->linear)
+        return;
+    ax_saved_declare(&f->saved[LOGPROB], "head log-prob", AX_KEEP_COSTLY, per_token);
+    ax_saved_declare(&f->saved[LSE], "head log-sum-exp", AX_KEEP_COSTLY, per_token);
+    ax_saved_declare(&f->saved[ENTROPY], "head entropy", AX_KEEP_COSTLY, per_token);
+    if (with_mean(p->objective))
+        ax_saved_declare(&f->saved[MEAN], "head mean log-prob", AX_KEEP_COSTLY, per_token);
+}
+
+/* Buffers of one chunk, from scratch. If compute is the accumulation dtype, dlogits overwrites
+ * logits, unless their cap needs them. */
+struct chunk {
+    int64_t cap;
+    struct ax_tensor w; /* as products read it */
+    struct ax_tensor hidden, dhidden, logits, dlogits, stats;
+    struct ax_head_chunk h;
+    struct ax_distill_chunk taught; /* with a teacher */
+};
+
+static struct ax_tensor take(struct ax_pass *p, const char *name, enum ax_dtype dtype, int64_t rows,
+                             int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&p->model->rt->arena.scratch, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+static struct ax_tensor take_column(struct ax_pass *p, int64_t n) {
+    struct ax_tensor t = take(p, "head per-token values", p->model->accum, n, 1);
+    return ax_tensor_1d(t.dtype, t.data, n);
+}
+
+/* The gradient columns of n tokens; those the objective does not set stay absent. */
+static void take_gradients(struct ax_pass *p, struct ax_head_chunk *h, int64_t n) {
+    h->g_logprob = take_column(p, n);
+    if (p->objective->needs_lse || p->objective->needs_entropy)
+        h->g_lse = take_column(p, n);
+    if (p->objective->needs_entropy)
+        h->g_entropy = take_column(p, n);
+    if (p->objective->needs_mean)
+        h->g_mean = take_column(p, n);
+    if (p->objective->distill)
+        h->g_divergence = take_column(p, n);
+}
+
+static enum ax_status take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
+    const struct ax_model *m = p->model;
+    const int64_t V = local_vocab(m);
+    *c = (struct chunk){.cap = ax_head_chunk_tokens(m, p->batch->T)};
+    AX_TRY(ax_head_weight(m, &c->w));
+    c->hidden = take(p, "head rows", m->dtype, c->cap, m->arch.hidden_size);
+    if (gradients)
+        c->dhidden = take(p, "gradient of head rows", m->accum, c->cap, m->arch.hidden_size);
+    c->logits = take(p, "head logits", m->accum, c->cap, V);
+    c->dlogits = c->logits;
+    if (gradients && (m->dtype != m->accum || m->arch.logit_softcap > 0))
+        c->dlogits = take(p, "gradient of head logits", m->dtype, c->cap, V);
+    c->stats = take(p, "head per-token values", m->accum, c->cap, AX_SOFTMAX_STATS);
+    c->h.logprob = take_column(p, c->cap);
+    c->h.lse = take_column(p, c->cap);
+    c->h.entropy = take_column(p, c->cap);
+    if (with_mean(p->objective))
+        c->h.mean_logprob = take_column(p, c->cap);
+    if (p->objective->distill)
+        ax_distill_take(&c->taught, m, p->teacher, &m->rt->arena.scratch, c->cap);
+    return AX_OK;
+}
+
+/* What sampling would leave of the logits of rows [first, first + n). */
+static enum ax_status chunk_truncate(struct ax_pass *p, const struct chunk *c, int64_t first,
+                                     int64_t n) {
+    const struct ax_param *w = p->model->lm_head;
+    const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, first, n);
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, n);
+    return ax_truncate_logits(p->model->rt, &p->sampling, w->shape[0],
+                              ax_tp_first_row(p->model->rt, w), &labels, &logits);
+}
+
+/* Logits of rows [first, first + n), and the states they are computed from. */
+static enum ax_status chunk_logits(struct ax_pass *p, const struct chunk *c,
+                                   const struct ax_tensor *all_normed, int64_t first, int64_t n) {
+    const struct ax_tensor rows = ax_tensor_rows(&p->batch->rows, first, n);
+    const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, n);
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, n);
+    AX_TRY(ax_run_combine_forward(
+        p->model->rt->q,
+        &(struct ax_combine_forward){.src = *all_normed, .rows = rows, .out = hidden}));
+    const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, first, n);
+    AX_TRY(ax_head_logits(p, &c->w, &order, &hidden, &logits));
+    return chunk_truncate(p, c, first, n);
+}
+
+/* logits → stats → (logprob, lse, entropy, mean_logprob) of rows [first, first + n). */
+static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int64_t first,
+                                   int64_t n, const struct ax_head_chunk *into) {
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, first, n);
+    const struct ax_tensor stats = ax_tensor_rows(&c->stats, 0, n);
+    const struct ax_softmax_stats s = {.logits = ax_tensor_rows(&c->logits, 0, n),
+                                       .labels = labels,
+                                       .stats = stats,
+                                       .first_col = ax_tp_first_row(rt, p->model->lm_head),
+                                       .inv_temperature = p->inv_temperature};
+    AX_TRY(ax_run_softmax_stats(rt->q, &s));
+    struct ax_softmax_merge merge = {.labels = labels,
+                                     .logprob = into->logprob,
+                                     .lse = into->lse,
+                                     .entropy = into->entropy,
+                                     .mean_logprob = into->mean_logprob,
+                                     .vocab = p->model->lm_head->shape[0]};
+    AX_TRY(ax_tp_gather_stats(rt, p->model->lm_head, &stats, &merge.stats));
+    AX_TRY(ax_run_softmax_merge(rt->q, &merge));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status chunk_dlogits(struct ax_pass *p, const struct chunk *c,
+                                    const struct ax_head_chunk *h,
+                                    const struct ax_tensor *dlogits) {
+    const struct ax_model *m = p->model;
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, h->n);
+    const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, h->first, h->n);
+    if (p->objective->distill)
+        return ax_distill_gradient(p, &c->taught, h, &logits, dlogits);
+    return ax_run_softmax_backward(
+        m->rt->q, &(struct ax_softmax_backward){.logits = logits,
+                                                .labels = labels,
+                                                .lse = h->lse,
+                                                .entropy = h->entropy,
+                                                .g_logprob = h->g_logprob,
+                                                .g_lse = h->g_lse,
+                                                .g_entropy = h->g_entropy,
+                                                .g_mean = h->g_mean,
+                                                .vocab = m->lm_head->shape[0],
+                                                .dlogits = *dlogits,
+                                                .first_col = ax_tp_first_row(m->rt, m->lm_head),
+                                                .inv_temperature = p->inv_temperature});
+}
+
+/* Computes dlogits, then dh, added to its rows of d_normed (partial over the vocabulary), dW and db.
+ * What tp does not split, one of its ranks computes. */
+static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
+                                     const struct ax_head_chunk *h,
+                                     const struct ax_tensor *d_normed) {
+    struct ax_model *m = p->model;
+    if (m->lm_head->tp_dim < 0 && !ax_tp_adds(m->rt))
+        return AX_OK;
+    const struct ax_tensor rows = ax_tensor_rows(&p->batch->rows, h->first, h->n);
+    const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, h->n);
+    const struct ax_tensor dhidden = ax_tensor_rows(&c->dhidden, 0, h->n);
+    const struct ax_tensor dlogits = ax_tensor_rows(&c->dlogits, 0, h->n);
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, h->n);
+    AX_TRY(chunk_dlogits(p, c, h, &dlogits));
+    AX_TRY(ax_head_logits_backward(m, &logits, &dlogits));
+    AX_TRY(ax_run_gemm(m->rt->q,
+                       &(struct ax_gemm){.a = dlogits, .b = c->w, .c = dhidden, .alpha = 1}));
+    if (m->head.quant)
+        AX_TRY(ax_fake_quant_input_grad(m->rt, m->head.quant, &hidden, AX_FAKE_ALL, &dhidden));
+    const struct ax_tensor order = ax_tensor_rows(&p->batch->row_order, h->first, h->n);
+    AX_TRY(ax_adapter_head_backward(p, &order, &hidden, &c->w, &dlogits, &dhidden));
+    AX_TRY(ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){*d_normed, dhidden, rows}));
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    struct ax_tensor values = hidden;
+    AX_TRY(ax_head_inputs(m, &values));
+    AX_TRY(ax_head_weight_gradients(m, &dlogits, &values));
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* View of rows [first, first + n) of per-token columns; absent columns stay absent. */
+static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t first, int64_t n) {
+    struct ax_head_chunk c = {.first = all->first + first, .n = n};
+    const struct ax_tensor *from[] = {&all->logprob,      &all->lse,       &all->entropy,
+                                      &all->mean_logprob, &all->g_logprob, &all->g_lse,
+                                      &all->g_entropy,    &all->g_mean,    &all->g_divergence};
+    struct ax_tensor *to[] = {&c.logprob, &c.lse,       &c.entropy, &c.mean_logprob, &c.g_logprob,
+                              &c.g_lse,   &c.g_entropy, &c.g_mean,  &c.g_divergence};
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
+        if (from[i]->data)
+            *to[i] = ax_tensor_rows(from[i], first, n);
+    return c;
+}
+
+/* For an objective that is not linear: storage for the values of all rows. */
+static struct ax_head_chunk kept_values(const struct ax_frame *f) {
+    return (struct ax_head_chunk){.logprob = f->saved[LOGPROB].t,
+                                  .lse = f->saved[LSE].t,
+                                  .entropy = f->saved[ENTROPY].t,
+                                  .mean_logprob = f->saved[MEAN].t};
+}
+
+/* The gradient of all tokens' normed states, zeroed. */
+static enum ax_status begin_gradient(struct ax_pass *p, struct ax_tensor *d_normed) {
+    *d_normed = ax_tp_partial(p->model->rt, &p->slot->grad);
+    return ax_run_fill(p->model->rt->q, &(struct ax_fill){*d_normed, 0});
+}
+
+static enum ax_status make_normed(struct ax_pass *p, struct ax_frame *f,
+                                  const struct ax_tensor *x) {
+    struct ax_model *m = p->model;
+    if (!ax_saved_make(&f->saved[NORMED]))
+        return AX_OK;
+    return ax_norm_forward(p, &m->units[m->final_norm->unit], m->final_norm, x, &f->saved[NORMED].t,
+                           &f->saved[RSTD].t);
+}
+
+/* Gathers the normed state of all rows, from which inference computes logits. */
+static enum ax_status keep_normed(const struct ax_pass *p, struct ax_frame *f) {
+    struct ax_runtime *rt = p->model->rt;
+    struct ax_tensor all;
+    if (rt->mesh.size[AX_ROLE_TP] == 1)
+        return AX_OK;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    AX_TRY(ax_tp_gather(rt, &f->saved[NORMED].t, &all));
+    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){f->saved[ALL_NORMED].t, all}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x) {
+    AX_TRY(make_normed(p, f, x));
+    const struct ax_tensor *normed = &f->saved[NORMED].t;
+    if (p->tap)
+        p->tap(p->tap_ctx, "norm", 0, normed);
+    if (!p->objective)
+        return keep_normed(p, f);
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const bool linear = p->objective->linear, back = linear && with_backward(p);
+    struct ax_tensor all_normed, d_normed = {0};
+    struct chunk c;
+    const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
+    AX_TRY(ax_tp_gather(m->rt, normed, &all_normed));
+    if (back)
+        AX_TRY(begin_gradient(p, &d_normed));
+    AX_TRY(take_chunk(p, &c, back));
+    if (linear)
+        take_gradients(p, &c.h, c.cap);
+    const struct ax_head_chunk all = kept_values(f);
+    const int64_t n_rows = p->batch->n_rows;
+    ax_contract_loop(&m->rt->contracts);
+    for (int64_t first = 0; first < n_rows; first += c.cap) {
+        const int64_t n = n_rows - first < c.cap ? n_rows - first : c.cap;
+        AX_TRY(ax_contract_turn(&m->rt->contracts, n, planned));
+        struct ax_head_chunk part = linear ? part_of(&c.h, 0, n) : part_of(&all, first, n);
+        part.first = first;
+        AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
+        AX_TRY(chunk_values(p, &c, first, n, &part));
+        part.logits = ax_tensor_rows(&c.logits, 0, n);
+        if (p->objective->distill)
+            AX_TRY(ax_distill_compare_rows(p, &c.taught, &part));
+        if (linear)
+            AX_TRY(p->objective->token_grad(p->objective->ctx, p, &part));
+        if (back)
+            AX_TRY(chunk_backward(p, &c, &part, &d_normed));
+    }
+    AX_TRY(ax_contract_end(&m->rt->contracts));
+    if (back)
+        AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* Second loop, for an objective that had to see all tokens first. */
+static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_head_chunk room = kept_values(f);
+    struct ax_head_chunk all = part_of(&room, 0, p->batch->n_rows);
+    take_gradients(p, &all, all.n);
+    AX_TRY(p->objective->token_grad(p->objective->ctx, p, &all));
+    struct ax_tensor all_normed, d_normed;
+    AX_TRY(ax_tp_gather(m->rt, &f->saved[NORMED].t, &all_normed));
+    AX_TRY(begin_gradient(p, &d_normed));
+    struct chunk c;
+    AX_TRY(take_chunk(p, &c, true));
+    const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
+    ax_contract_loop(&m->rt->contracts);
+    for (int64_t first = 0; first < all.n; first += c.cap) {
+        const int64_t left = all.n - first, n = left < c.cap ? left : c.cap;
+        AX_TRY(ax_contract_turn(&m->rt->contracts, n, planned));
+        const struct ax_head_chunk part = part_of(&all, first, n);
+        AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
+        AX_TRY(chunk_backward(p, &c, &part, &d_normed));
+    }
+    AX_TRY(ax_contract_end(&m->rt->contracts));
+    AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x) {
+    struct ax_model *m = p->model;
+    AX_TRY(make_normed(p, f, x));
+    if (!p->objective->linear)
+        AX_TRY(walk_backward(p, f));
+    return ax_norm_backward(p, &m->units[m->final_norm->unit], m->final_norm, &p->slot->grad, x,
+                            &f->saved[RSTD].t, &p->slot->grad, false);
+}

@@ -1,0 +1,378 @@
+/* Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2), keys and values from one latent of all
+ * heads:
+ *
+ *   c_q | c | r = h·[Wqa Wkva]ᵀ          without a latent of queries:  c | r = h·Wkvaᵀ
+ *   q = norm(c_q)·Wqbᵀ  [H][nope|rope]                                 q = h·Wqᵀ
+ *   k | v = norm(c)·Wkvbᵀ  [H][nope|v]
+ *   rope on the ends of q's heads and on r, which then ends every head of k:  k = k | r
+ *   o = softmax attention over the document;  y = o·Woᵀ
+ *
+ * Over tp the heads are split. Latents, which all heads need, are computed for a rank's own rows and
+ * gathered after their norms. With a KV cache, attention is mla_cached.c's. */
+#include "model/parts/mla.h"
+
+#include "model/parts/attend.h"
+#include "model/core/builder.h"
+#include "model/core/norm.h"
+
+enum { LATENT, Q_NORMED, Q_RSTD, Q, KV_NORMED, KV_RSTD, K, V, OUT, LSE, N_SAVED };
+
+#define NAME(what) "model.layers.%d.self_attn." what
+
+static int64_t latent_cols(const struct ax_mla_config *c) {
+    return c->q_rank + c->kv_rank + c->rope;
+}
+
+static void add(struct ax_builder *b, struct ax_layer *l, struct ax_linear *lin, const char *name,
+                int64_t rows, int64_t cols) {
+    const int8_t tp_dim[] = {[AX_SPLIT_OUTPUTS] = 0, [AX_SPLIT_INPUTS] = 1, [AX_SPLIT_NONE] = -1};
+    const struct ax_param_decl decl = {.name = name,
+                                       .rows = rows,
+                                       .cols = cols,
+                                       .tp_dim = tp_dim[lin->split],
+                                       .glue = lin->n_parts > 0,
+                                       .grad_partial_over =
+                                           lin->split == AX_SPLIT_NONE ? AX_TP_PARTIAL : 0};
+    lin->unit = l->unit;
+    lin->weight[lin->n_parts++] = ax_builder_add(b, l->index, &decl);
+}
+
+static const struct ax_param *add_bias(struct ax_builder *b, const struct ax_layer *l,
+                                       const char *name, int64_t rows, bool glue) {
+    const struct ax_param_decl decl = {
+        .name = name, .rows = rows, .tp_dim = -1, .glue = glue, .grad_partial_over = AX_TP_PARTIAL};
+    return ax_builder_add(b, l->index, &decl);
+}
+
+static void mla_init(struct ax_builder *b, struct ax_layer *l) {
+    const struct ax_arch *a = b->arch;
+    const struct ax_mla_config *c = &a->mla;
+    const int64_t D = a->hidden_size, H = a->n_heads;
+    struct ax_mla_part *mla = &l->mla;
+    mla->latent.split = AX_SPLIT_NONE;
+    mla->o.split = AX_SPLIT_INPUTS;
+    if (c->q_rank > 0)
+        add(b, l, &mla->latent, NAME("q_a_proj.weight"), c->q_rank, D);
+    add(b, l, &mla->latent, NAME("kv_a_proj_with_mqa.weight"), c->kv_rank + c->rope, D);
+    if (c->q_rank > 0)
+        add(b, l, &mla->q, NAME("q_b_proj.weight"), H * a->head_dim, c->q_rank);
+    else
+        add(b, l, &mla->q, NAME("q_proj.weight"), H * a->head_dim, D);
+    add(b, l, &mla->kv, NAME("kv_b_proj.weight"), H * (c->nope + a->v_head_dim), c->kv_rank);
+    add(b, l, &mla->o, NAME("o_proj.weight"), D, H * a->v_head_dim);
+    if (c->q_rank > 0)
+        mla->q_norm = ax_builder_add_norm(b, l->index, NAME("q_a_layernorm.weight"), c->q_rank);
+    mla->kv_norm = ax_builder_add_norm(b, l->index, NAME("kv_a_layernorm.weight"), c->kv_rank);
+    if (!c->bias)
+        return;
+    int n = 0;
+    if (c->q_rank > 0)
+        mla->latent.bias[n++] = add_bias(b, l, NAME("q_a_proj.bias"), c->q_rank, false);
+    mla->latent.bias[n] =
+        add_bias(b, l, NAME("kv_a_proj_with_mqa.bias"), c->kv_rank + c->rope, n > 0);
+    mla->o.bias[0] = add_bias(b, l, NAME("o_proj.bias"), D, false);
+}
+
+static int mla_linears(struct ax_layer *l, struct ax_linear **out) {
+    out[0] = &l->mla.latent;
+    out[1] = &l->mla.q;
+    out[2] = &l->mla.kv;
+    out[3] = &l->mla.o;
+    return 4;
+}
+
+static struct ax_part_size mla_size(const struct ax_arch *a) {
+    const struct ax_mla_config *c = &a->mla;
+    const int64_t D = a->hidden_size, H = a->n_heads, q_in = c->q_rank > 0 ? c->q_rank : D;
+    const int64_t matrices = D * latent_cols(c) + q_in * H * a->head_dim +
+                             c->kv_rank * H * (c->nope + a->v_head_dim) + H * a->v_head_dim * D;
+    const int64_t norms = c->q_rank + c->kv_rank;
+    return (struct ax_part_size){matrices, matrices, norms + (c->bias ? latent_cols(c) + D : 0)};
+}
+
+int64_t ax_mla_heads(const struct ax_layer *l, const struct ax_arch *a) {
+    return l->mla.q.weight[0]->local_shape[0] / a->head_dim;
+}
+
+static void mla_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
+    const struct ax_model *m = p->model;
+    const struct ax_arch *a = &m->arch;
+    const struct ax_mla_config *c = &a->mla;
+    const int64_t T = p->batch->T, own = ax_tp_rows(m->rt, T), H = ax_mla_heads(l, a);
+    ax_saved_declare(&s[LATENT], "attention latents", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, own, latent_cols(c)));
+    if (c->q_rank > 0) {
+        ax_saved_declare(&s[Q_NORMED], "attention normed latents", AX_KEEP_CHEAP,
+                         ax_tensor_2d(m->dtype, NULL, own, c->q_rank));
+        ax_saved_declare(&s[Q_RSTD], "norm rstd", AX_KEEP_CHEAP, ax_tensor_1d(m->accum, NULL, own));
+    }
+    ax_saved_declare(&s[Q], "attention q", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, H * a->head_dim));
+    ax_saved_declare(&s[KV_NORMED], "attention normed latents", AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->dtype, NULL, own, c->kv_rank));
+    ax_saved_declare(&s[KV_RSTD], "norm rstd", AX_KEEP_CHEAP, ax_tensor_1d(m->accum, NULL, own));
+    if (!p->cache) {
+        ax_saved_declare(&s[K], "attention k", AX_KEEP_COSTLY,
+                         ax_tensor_2d(m->dtype, NULL, T, H * a->head_dim));
+        ax_saved_declare(&s[V], "attention v", AX_KEEP_COSTLY,
+                         ax_tensor_2d(m->dtype, NULL, T, H * a->v_head_dim));
+    }
+    ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, H * a->v_head_dim));
+    ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, H));
+}
+
+static struct ax_tensor take(const struct ax_pass *p, const char *name, enum ax_dtype dtype,
+                             int64_t rows, int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&p->model->rt->arena.scratch, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+/* Columns of the latents, or of their gradient: those of queries, of keys and values, the rope key. */
+static struct ax_tensor q_latent(const struct ax_mla_config *c, const struct ax_tensor *latent) {
+    return ax_tensor_cols(latent, 0, c->q_rank);
+}
+static struct ax_tensor kv_latent(const struct ax_mla_config *c, const struct ax_tensor *latent) {
+    return ax_tensor_cols(latent, c->q_rank, c->kv_rank);
+}
+static struct ax_tensor rope_key(const struct ax_mla_config *c, const struct ax_tensor *latent) {
+    return ax_tensor_cols(latent, c->q_rank + c->kv_rank, c->rope);
+}
+
+/* Dense [T][H·(first + …)] as [T·H][…], then columns [at, at + n) of every head. */
+static struct ax_tensor of_heads(const struct ax_tensor *t, int64_t H, int64_t at, int64_t n) {
+    const struct ax_tensor rows = ax_tensor_2d(t->dtype, t->data, t->shape[0] * H, t->shape[1] / H);
+    return ax_tensor_cols(&rows, at, n);
+}
+
+enum ax_status ax_mla_rotate(const struct ax_pass *p, const struct ax_tensor *t, int64_t H,
+                             int64_t first, bool inverse) {
+    const struct ax_model *m = p->model;
+    const struct ax_rope_table *rope = &m->ropes[AX_ROPE_MAIN];
+    return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(t, H, t->shape[1] / H),
+                                                   .cos = rope->cos,
+                                                   .sin = rope->sin,
+                                                   .positions = p->batch->positions,
+                                                   .first = first,
+                                                   .interleaved = m->arch.rope.interleaved,
+                                                   .inverse = inverse});
+}
+
+/* As published, whatever rms_norm_eps says. */
+static enum ax_status norm(struct ax_pass *p, const struct ax_layer *l, const struct ax_param *w,
+                           const struct ax_tensor *x, const struct ax_tensor *y,
+                           const struct ax_tensor *rstd) {
+    return ax_run_rmsnorm_forward(
+        p->model->rt->q,
+        &(struct ax_rmsnorm_forward){
+            .x = *x, .weight = ax_unit_weight(l->unit, w), .y = *y, .rstd = *rstd, .eps = 1e-6});
+}
+
+/* The rope key of all rows, rotated, at the end of every head of k. */
+static enum ax_status put_rope_key(const struct ax_layer *l, struct ax_pass *p,
+                                   const struct ax_saved *s) {
+    const struct ax_arch *a = &p->model->arch;
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_tensor from = rope_key(&a->mla, &s[LATENT].t);
+    const struct ax_tensor own = take(p, "rope key", from.dtype, from.shape[0], from.shape[1]);
+    struct ax_tensor all;
+    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){own, from}));
+    AX_TRY(ax_tp_gather(rt, &own, &all));
+    AX_TRY(ax_mla_rotate(p, &all, 1, 0, false));
+    for (int64_t h = 0; h < ax_mla_heads(l, a); h++) {
+        const int64_t at = h * a->head_dim + a->mla.nope;
+        AX_TRY(
+            ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_cols(&s[K].t, at, a->mla.rope), all}));
+    }
+    return AX_OK;
+}
+
+/* k and v, each of its own: attention reads heads that follow directly. */
+static enum ax_status keys(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s) {
+    const struct ax_arch *a = &p->model->arch;
+    struct ax_runtime *rt = p->model->rt;
+    const int64_t H = ax_mla_heads(l, a), nope = a->mla.nope, v = a->v_head_dim;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor kv =
+        take(p, "attention k and v", s[K].t.dtype, p->batch->T, H * (nope + v));
+    AX_TRY(ax_linear_forward(rt, &l->mla.kv, &s[KV_NORMED].t, NULL, &kv));
+    AX_TRY(ax_run_copy(
+        rt->q, &(struct ax_copy){of_heads(&s[K].t, H, 0, nope), of_heads(&kv, H, 0, nope)}));
+    AX_TRY(ax_run_copy(rt->q,
+                       &(struct ax_copy){of_heads(&s[V].t, H, 0, v), of_heads(&kv, H, nope, v)}));
+    AX_TRY(put_rope_key(l, p, s));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                              const struct ax_tensor *h) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct ax_mla_config *c = &a->mla;
+    const struct ax_mla_part *mla = &l->mla;
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_tensor *q_in = c->q_rank > 0 ? &s[Q_NORMED].t : h;
+    if (ax_saved_make(&s[LATENT]))
+        AX_TRY(ax_linear_forward(rt, &mla->latent, h, NULL, &s[LATENT].t));
+    const struct ax_tensor of_q = q_latent(c, &s[LATENT].t), of_kv = kv_latent(c, &s[LATENT].t);
+    if (c->q_rank > 0 && ax_saved_make(&s[Q_NORMED]))
+        AX_TRY(norm(p, l, mla->q_norm, &of_q, &s[Q_NORMED].t, &s[Q_RSTD].t));
+    if (ax_saved_make(&s[KV_NORMED]))
+        AX_TRY(norm(p, l, mla->kv_norm, &of_kv, &s[KV_NORMED].t, &s[KV_RSTD].t));
+    if (ax_saved_make(&s[Q])) {
+        AX_TRY(ax_linear_forward(rt, &mla->q, q_in, NULL, &s[Q].t));
+        AX_TRY(ax_mla_rotate(p, &s[Q].t, ax_mla_heads(l, a), c->nope, false));
+    }
+    return !p->cache && ax_saved_make(&s[K]) ? keys(l, p, s) : AX_OK;
+}
+
+static struct ax_attention operands(const struct ax_layer *l, const struct ax_pass *p,
+                                    const struct ax_saved *s) {
+    const struct ax_arch *a = &p->model->arch;
+    const int64_t H = ax_mla_heads(l, a);
+    return (struct ax_attention){.q = ax_tensor_heads(&s[Q].t, H, a->head_dim),
+                                 .k = ax_tensor_heads(&s[K].t, H, a->head_dim),
+                                 .v = ax_tensor_heads(&s[V].t, H, a->v_head_dim),
+                                 .out = ax_tensor_heads(&s[OUT].t, H, a->v_head_dim),
+                                 .lse = s[LSE].t,
+                                 .window = l->spec.window,
+                                 .scale = a->softmax_scale};
+}
+
+static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_saved *s) {
+    if (p->cache)
+        return ax_mla_attend_cached(
+            l, p,
+            &(struct ax_mla_cached){.q = s[Q].t,
+                                    .normed = s[KV_NORMED].t,
+                                    .rope_key = rope_key(&p->model->arch.mla, &s[LATENT].t),
+                                    .out = s[OUT].t,
+                                    .lse = s[LSE].t});
+    const struct ax_attention all = operands(l, p, s);
+    return ax_attend_forward(p, l->index, &all);
+}
+
+static enum ax_status mla_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                  const struct ax_tensor *h, const struct ax_tensor *x,
+                                  const struct ax_tensor *out) {
+    AX_TRY(project(l, p, s, h));
+    if (ax_saved_make(&s[OUT]))
+        AX_TRY(attend(l, p, s));
+    return out ? ax_linear_forward(p->model->rt, &l->mla.o, &s[OUT].t, x, out) : AX_OK;
+}
+
+/* The rope key's gradient into `to`: the sum over all heads, on all ranks, rotated back. */
+static enum ax_status rope_key_backward(const struct ax_layer *l, struct ax_pass *p,
+                                        const struct ax_tensor *d_k, const struct ax_tensor *to) {
+    const struct ax_arch *a = &p->model->arch;
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_tensor own =
+        take(p, "gradient of rope key", p->model->accum, to->shape[0], a->mla.rope);
+    const struct ax_tensor sum = ax_tp_partial(rt, &own);
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){sum, 0}));
+    for (int64_t h = 0; h < ax_mla_heads(l, a); h++) {
+        const int64_t at = h * a->head_dim + a->mla.nope;
+        AX_TRY(ax_run_add(rt->q, &(struct ax_add){sum, ax_tensor_cols(d_k, at, a->mla.rope), 1}));
+    }
+    AX_TRY(ax_mla_rotate(p, &sum, 1, 0, true));
+    AX_TRY(ax_tp_reduce(rt, &sum, NULL, &own));
+    return ax_run_copy(rt->q, &(struct ax_copy){*to, own});
+}
+
+/* From the gradients of k and v to that of their latent and of the rope key, columns of `d`. */
+static enum ax_status keys_backward(const struct ax_layer *l, struct ax_pass *p,
+                                    const struct ax_saved *s, const struct ax_tensor *d_k,
+                                    const struct ax_tensor *d_v, const struct ax_tensor *d) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct ax_mla_config *c = &a->mla;
+    struct ax_runtime *rt = p->model->rt;
+    const int64_t H = ax_mla_heads(l, a), nope = c->nope, v = a->v_head_dim;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor d_kv =
+        take(p, "gradient of k and v", d_k->dtype, d_k->shape[0], H * (nope + v));
+    const struct ax_tensor d_normed =
+        take(p, "gradient of latent", d->dtype, d->shape[0], c->kv_rank);
+    const struct ax_tensor latent = kv_latent(c, &s[LATENT].t), d_latent = kv_latent(c, d);
+    const struct ax_tensor d_rope = rope_key(c, d);
+    AX_TRY(ax_run_copy(rt->q,
+                       &(struct ax_copy){of_heads(&d_kv, H, 0, nope), of_heads(d_k, H, 0, nope)}));
+    AX_TRY(
+        ax_run_copy(rt->q, &(struct ax_copy){of_heads(&d_kv, H, nope, v), of_heads(d_v, H, 0, v)}));
+    AX_TRY(ax_linear_backward(rt, &l->mla.kv, &s[KV_NORMED].t, &d_kv, &d_normed));
+    AX_TRY(ax_norm_backward(p, l->unit, l->mla.kv_norm, &d_normed, &latent, &s[KV_RSTD].t,
+                            &d_latent, false));
+    AX_TRY(rope_key_backward(l, p, d_k, &d_rope));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* From the gradients of q and of the latents to that of h. */
+static enum ax_status inputs_backward(const struct ax_layer *l, struct ax_pass *p,
+                                      const struct ax_saved *s, const struct ax_tensor *h,
+                                      const struct ax_tensor *d_q, const struct ax_tensor *d,
+                                      const struct ax_tensor *dh) {
+    const struct ax_mla_config *c = &p->model->arch.mla;
+    const struct ax_mla_part *mla = &l->mla;
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    if (c->q_rank > 0) {
+        const struct ax_tensor d_normed =
+            take(p, "gradient of latent", d->dtype, d->shape[0], c->q_rank);
+        const struct ax_tensor latent = q_latent(c, &s[LATENT].t), d_latent = q_latent(c, d);
+        AX_TRY(ax_linear_backward(rt, &mla->q, &s[Q_NORMED].t, d_q, &d_normed));
+        AX_TRY(ax_norm_backward(p, l->unit, mla->q_norm, &d_normed, &latent, &s[Q_RSTD].t,
+                                &d_latent, false));
+        AX_TRY(ax_linear_backward(rt, &mla->latent, h, d, dh));
+    } else {
+        const struct ax_tensor more =
+            take(p, "gradient of branch input", d->dtype, h->shape[0], h->shape[1]);
+        AX_TRY(ax_linear_backward(rt, &mla->q, h, d_q, dh));
+        AX_TRY(ax_linear_backward(rt, &mla->latent, h, d, dh ? &more : NULL));
+        if (dh)
+            AX_TRY(ax_run_add(rt->q, &(struct ax_add){*dh, more, 1}));
+    }
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                   const struct ax_tensor *h, const struct ax_tensor *dy,
+                                   const struct ax_tensor *dh) {
+    const struct ax_arch *a = &p->model->arch;
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const int64_t T = p->batch->T, H = ax_mla_heads(l, a), qk = H * a->head_dim,
+                  v = H * a->v_head_dim;
+    const enum ax_dtype dtype = p->model->dtype;
+    const struct ax_tensor d_out = take(p, "gradient of attention output", dtype, T, v);
+    const struct ax_tensor d_q = take(p, "gradient of q", dtype, T, qk);
+    const struct ax_tensor d_k = take(p, "gradient of k", dtype, T, qk);
+    const struct ax_tensor d_v = take(p, "gradient of v", dtype, T, v);
+    const struct ax_tensor d_latent =
+        take(p, "gradient of latents", dtype, s[LATENT].t.shape[0], latent_cols(&a->mla));
+    const struct ax_attention_backward back = {.a = operands(l, p, s),
+                                               .dout = ax_tensor_heads(&d_out, H, a->v_head_dim),
+                                               .dq = ax_tensor_heads(&d_q, H, a->head_dim),
+                                               .dk = ax_tensor_heads(&d_k, H, a->head_dim),
+                                               .dv = ax_tensor_heads(&d_v, H, a->v_head_dim)};
+    AX_TRY(ax_linear_backward(p->model->rt, &l->mla.o, &s[OUT].t, dy, &d_out));
+    AX_TRY(ax_attend_backward(p, l->index, &back));
+    AX_TRY(keys_backward(l, p, s, &d_k, &d_v, &d_latent));
+    AX_TRY(ax_mla_rotate(p, &d_q, H, a->mla.nope, true));
+    AX_TRY(inputs_backward(l, p, s, h, &d_q, &d_latent, dh));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+const struct ax_part_type ax_mixer_mla = {
+    .name = "mla",
+    .n_saved = N_SAVED,
+    .init = mla_init,
+    .linears = mla_linears,
+    .size = mla_size,
+    .declare = mla_declare,
+    .forward = mla_forward,
+    .backward = mla_backward,
+};

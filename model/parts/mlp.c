@@ -1,0 +1,125 @@
+/* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM. Where they are one matrix of the
+ * file, every rank of tp has all of the MLP, and computes its own rows. */
+#include <stdio.h>
+
+#include "model/core/builder.h"
+#include "model/core/pass.h"
+#include "model/parts/mlp.h"
+
+enum { GATE_UP, ACT, N_SAVED };
+
+static const struct ax_param *add(struct ax_builder *b, const struct ax_layer *l,
+                                  const char *module, struct ax_param_decl decl) {
+    char name[AX_NAME_MAX];
+    snprintf(name, sizeof name, "%s.%s", module, decl.name);
+    decl.name = name;
+    return ax_builder_add(b, l->index, &decl);
+}
+
+void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, int64_t F) {
+#define OF(tail, n, m, ...)                                                                        \
+    { .name = tail, .rows = (n), .cols = (m), __VA_ARGS__ }
+    const int64_t D = b->arch->hidden_size;
+    const bool fused = b->arch->fused_gate_up;
+    struct ax_mlp_part *mlp = &l->mlp;
+    const struct ax_param_decl weights[] = {
+        OF("gate_proj.weight", F, D, .tp_dim = 0),
+        OF("up_proj.weight", F, D, .tp_dim = 0, .glue = true),
+        OF("down_proj.weight", D, F, .tp_dim = 1),
+    };
+    const struct ax_param_decl joined =
+        OF("gate_up_proj.weight", 2 * F, D, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL);
+    const struct ax_param_decl down =
+        OF("down_proj.weight", D, F, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL);
+    const struct ax_param_decl biases[] = {
+        OF("gate_proj.bias", F, 0, .tp_dim = 0),
+        OF("up_proj.bias", F, 0, .tp_dim = 0, .glue = true),
+        OF("down_proj.bias", D, 0, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL),
+    };
+#undef OF
+    mlp->gate_up.unit = mlp->down.unit = l->unit;
+    mlp->gate_up.n_parts = fused ? 1 : 2;
+    mlp->down.n_parts = 1;
+    mlp->gate_up.split = fused ? AX_SPLIT_NONE : AX_SPLIT_OUTPUTS;
+    mlp->down.split = fused ? AX_SPLIT_NONE : AX_SPLIT_INPUTS;
+    mlp->gate_up.weight[0] = add(b, l, module, fused ? joined : weights[0]);
+    if (!fused)
+        mlp->gate_up.weight[1] = add(b, l, module, weights[1]);
+    mlp->down.weight[0] = add(b, l, module, fused ? down : weights[2]);
+    if (!b->arch->mlp_bias)
+        return;
+    mlp->gate_up.bias[0] = add(b, l, module, biases[0]);
+    mlp->gate_up.bias[1] = add(b, l, module, biases[1]);
+    mlp->down.bias[0] = add(b, l, module, biases[2]);
+}
+
+static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
+    ax_mlp_init(b, l, "model.layers.%d.mlp", b->arch->intermediate_size);
+}
+
+static struct ax_part_size mlp_size(const struct ax_arch *a) {
+    const int64_t matrices = 3 * a->hidden_size * a->intermediate_size;
+    return (struct ax_part_size){matrices, matrices,
+                                 a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0};
+}
+
+static int mlp_linears(struct ax_layer *l, struct ax_linear **out) {
+    out[0] = &l->mlp.gate_up;
+    out[1] = &l->mlp.down;
+    return 2;
+}
+
+static void mlp_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
+    const bool own_rows = l->mlp.gate_up.split == AX_SPLIT_NONE;
+    const int64_t T = own_rows ? ax_tp_rows(p->model->rt, p->batch->T) : p->batch->T;
+    const int64_t F2 = ax_linear_out(&l->mlp.gate_up);
+    const enum ax_dtype dtype = p->model->dtype;
+    ax_saved_declare(&s[GATE_UP], "mlp gate and up", AX_KEEP_COSTLY,
+                     ax_tensor_2d(dtype, NULL, T, F2));
+    ax_saved_declare(&s[ACT], "mlp activation", AX_KEEP_CHEAP,
+                     ax_tensor_2d(dtype, NULL, T, F2 / 2));
+}
+
+static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                  const struct ax_tensor *h, const struct ax_tensor *x,
+                                  const struct ax_tensor *out) {
+    struct ax_queue *q = p->model->rt->q;
+    const struct ax_tensor *gate_up = &s[GATE_UP].t, *act = &s[ACT].t;
+    if (ax_saved_make(&s[GATE_UP]))
+        AX_TRY(ax_linear_forward(p->model->rt, &l->mlp.gate_up, h, NULL, gate_up));
+    if (ax_saved_make(&s[ACT]))
+        AX_TRY(ax_run_swiglu_forward(
+            q, &(struct ax_swiglu_forward){*gate_up, *act, p->model->arch.gating}));
+    return out ? ax_linear_forward(p->model->rt, &l->mlp.down, act, x, out) : AX_OK;
+}
+
+/* d_act = dy·Wd;  (d_gate, d_up) from it, written over gate_up, which is not needed afterwards. */
+static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                   const struct ax_tensor *h, const struct ax_tensor *dy,
+                                   const struct ax_tensor *dh) {
+    struct ax_queue *q = p->model->rt->q;
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor *gate_up = &s[GATE_UP].t;
+    struct ax_tensor d_act = s[ACT].t;
+    d_act.data = ax_stack_push(scratch, "gradient of mlp activation", ax_tensor_bytes(&d_act));
+    AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &s[ACT].t, dy, &d_act));
+    AX_TRY(ax_run_swiglu_backward(
+        q, &(struct ax_swiglu_backward){d_act, *gate_up, *gate_up, p->model->arch.gating}));
+    AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+const struct ax_part_type ax_ffn_swiglu = {
+    .name = "swiglu",
+    .n_saved = N_SAVED,
+    .two_linears = true,
+    .between = ACT,
+    .init = mlp_init,
+    .linears = mlp_linears,
+    .size = mlp_size,
+    .declare = mlp_declare,
+    .forward = mlp_forward,
+    .backward = mlp_backward,
+};

@@ -1,0 +1,400 @@
+/* Mixture of experts, dropless:  y_t = Σ_i w_ti·mlp_{e_ti}(h_t), the SwiGLU MLPs e_t1 … e_tk that
+ * the router chose for token t.
+ *
+ * Forward: router → rows sorted by expert and sent to the experts' ranks (parallel/units/expert.h) → gate
+ * and up, SwiGLU, down as grouped products → back → weighted sum. The router's decision is kept in
+ * every recompute mode: backward must follow the same routes.
+ *
+ * Rows travel in rounds, nearly always one. All rounds use the same memory: forward runs the later
+ * ones first, so that it leaves round 0's tensors, and backward, when it is done with those, makes
+ * the later ones again. RESULTS has all rounds' rows, before they travel and after. Within a round,
+ * one part of the rows travels while the other computes (moe.h). */
+#include "model/parts/moe.h"
+
+#include "model/parts/expert_weights.h"
+#include "model/parts/moe_later.h"
+#include "model/parts/router.h"
+
+enum {
+    PROBS, /* the router's decision … */
+    WEIGHTS,
+    EXPERTS,
+    PLACES, /* … and the rows' route */
+    OFFSETS,
+    COUNTS,
+    REGROUP,
+    ROWS, /* at the experts in the open round, sorted by expert */
+    GATE_UP,
+    ACT,
+    RESULTS, /* back on their rank, as PLACES says */
+    N_SAVED
+};
+_Static_assert(N_SAVED == AX_MOE_SAVED, "of a part that has this one inside it");
+
+/* Tokens on this rank. */
+static int64_t tokens(const struct ax_pass *p) {
+    return ax_tp_rows(p->model->rt, p->batch->T);
+}
+
+static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
+    (void)l;
+    const struct ax_model *m = p->model;
+    const struct ax_moe_config *c = &m->arch.moe;
+    const struct ax_expert_group *g = &m->experts;
+    const int64_t T = tokens(p), E = c->n_experts, k = c->n_active, D = m->arch.hidden_size;
+    const int64_t cap = ax_expert_capacity(g, T, k);
+    const bool travels = g->ranks > 1;
+    ax_saved_declare(&s[PROBS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, E));
+    ax_saved_declare(&s[WEIGHTS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, k));
+    ax_saved_declare(&s[EXPERTS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
+    ax_saved_declare(&s[PLACES], "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
+    ax_saved_declare(&s[OFFSETS], "router", AX_KEEP_ALWAYS,
+                     ax_tensor_1d(AX_I32, NULL, g->n_local + 1));
+    if (travels) {
+        ax_saved_declare(&s[COUNTS], "router", AX_KEEP_ALWAYS,
+                         ax_tensor_2d(AX_I32, NULL, g->ranks, E));
+        ax_saved_declare(&s[REGROUP], "router", AX_KEEP_ALWAYS, ax_tensor_1d(AX_I32, NULL, cap));
+    }
+    ax_saved_declare(&s[ROWS], "expert input", travels ? AX_KEEP_COSTLY : AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->dtype, NULL, cap, D));
+    ax_saved_declare(&s[GATE_UP], "expert gate and up", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, cap, 2 * c->width));
+    ax_saved_declare(&s[ACT], "expert activation", AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->dtype, NULL, cap, c->width));
+    ax_saved_declare(&s[RESULTS], "expert output", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T * k, D));
+}
+
+static struct ax_expert_route route_of(const struct ax_layer *l, const struct ax_pass *p,
+                                       const struct ax_saved *s) {
+    return (struct ax_expert_route){.places = s[PLACES].t,
+                                    .offsets = s[OFFSETS].t,
+                                    .counts = s[COUNTS].t,
+                                    .regroup = s[REGROUP].t,
+                                    .rounds = p->slot->expert_rounds + l->index};
+}
+
+/* Rows sorted by expert that have yet to travel: ROWS where they are the experts' already. */
+static const struct ax_tensor *sorted_rows(const struct ax_pass *p, const struct ax_saved *s) {
+    return &s[p->model->experts.ranks > 1 ? RESULTS : ROWS].t;
+}
+
+static struct ax_router_choice choice_of(const struct ax_saved *s) {
+    return (struct ax_router_choice){s[PROBS].t, s[WEIGHTS].t, s[EXPERTS].t};
+}
+
+static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                             const struct ax_tensor *h) {
+    struct ax_model *m = p->model;
+    const struct ax_router_choice choice = choice_of(s);
+    const struct ax_expert_route route = route_of(l, p, s);
+    AX_TRY(ax_router_choose(l, p, h, &choice));
+    return ax_expert_assign(&m->experts, m->rt, &choice.experts, &route);
+}
+
+static enum ax_status sort_rows(struct ax_pass *p, const struct ax_saved *s,
+                                const struct ax_tensor *h) {
+    return ax_run_scatter_rows(p->model->rt->q,
+                               &(struct ax_scatter_rows){*sorted_rows(p, s), *h, s[PLACES].t});
+}
+
+/* Rows of a part's experts, and what they become. */
+static struct ax_expert_rows rows_of(const struct ax_layer *l, const struct ax_pass *p,
+                                     const struct ax_expert_part *part, const struct ax_saved *s,
+                                     const struct ax_tensor *x, const struct ax_tensor *y) {
+    return (struct ax_expert_rows){*x, *y, ax_tensor_rows(&s[OFFSETS].t, part->first, part->n + 1),
+                                   &p->slot->expert_rounds[l->index].offsets, *part};
+}
+
+/* The rows received; others are skipped to save memory traffic. */
+static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s,
+                               const struct ax_expert_part *part) {
+    struct ax_model *m = p->model;
+    return ax_run_swiglu_forward(
+        m->rt->q, &(struct ax_swiglu_forward){ax_tensor_rows(&s[GATE_UP].t, part->row, part->rows),
+                                              ax_tensor_rows(&s[ACT].t, part->row, part->rows),
+                                              m->arch.gating});
+}
+
+static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
+                              const struct ax_expert_part *part) {
+    const struct ax_expert_matrices w = ax_expert_gate_up(l);
+    const struct ax_expert_rows rows = rows_of(l, p, part, s, &s[ROWS].t, &s[GATE_UP].t);
+    AX_TRY(ax_expert_forward(l, p, &w, &rows));
+    return ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows);
+}
+
+static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
+                           const struct ax_expert_part *part, const struct ax_tensor *here) {
+    const struct ax_expert_matrices w = ax_expert_down(l);
+    const struct ax_expert_rows rows = rows_of(l, p, part, s, &s[ACT].t, here);
+    AX_TRY(ax_expert_forward(l, p, &w, &rows));
+    return ax_adapter_experts_forward(&l->moe.down_adapter, &rows);
+}
+
+/* Where results are before they travel. */
+static struct ax_tensor results_here(struct ax_pass *p, const struct ax_saved *s) {
+    struct ax_tensor here = s[RESULTS].t;
+    if (p->model->experts.ranks == 1)
+        return here;
+    here = s[ROWS].t;
+    here.data =
+        ax_stack_push(&p->model->rt->arena.scratch, "expert output", ax_tensor_bytes(&here));
+    return here;
+}
+
+/* Sends the open round's rows to their experts. */
+static enum ax_status send(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
+                           struct ax_moe_flight *f) {
+    struct ax_model *m = p->model;
+    const struct ax_expert_route route = route_of(l, p, s);
+    return f->rows ? ax_expert_send(&m->experts, m->rt, &route, sorted_rows(p, s), &f->transfer)
+                   : AX_OK;
+}
+
+enum ax_status ax_moe_compute(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
+                              struct ax_moe_flight *f) {
+    struct ax_model *m = p->model;
+    struct ax_expert_group *g = &m->experts;
+    const struct ax_expert_route route = route_of(l, p, s);
+    for (int i = 0; i < g->parts; i++) {
+        const struct ax_expert_part part = ax_expert_part(g, &route, i);
+        if (f->rows)
+            AX_TRY(ax_expert_receive(g, m->rt, &route, i, &f->transfer, &s[ROWS].t));
+        if (f->gate_up)
+            AX_TRY(gate_up(l, p, s, &part));
+        if (f->act)
+            AX_TRY(activate(p, s, &part));
+        if (!f->results)
+            continue;
+        AX_TRY(down(l, p, s, &part, &f->here));
+        AX_TRY(ax_expert_give_back(g, m->rt, &route, i, &f->transfer, &f->here, &s[RESULTS].t));
+    }
+    return AX_OK;
+}
+
+/* Where rows travel, a plan has one later round, without rows: its memory is round 0's. */
+static bool has_round(const struct ax_model *m, const struct ax_expert_route *r, int round) {
+    const bool planned = round == 1 && ax_runtime_planning(m->rt) &&
+                         ax_expert_most_rounds(&m->experts, m->arch.moe.n_active) > 1;
+    return round < r->rounds->n || planned;
+}
+
+/* From sorted rows to results, by way of round 0's tensors. */
+static enum ax_status later_forward(const struct ax_layer *l, struct ax_pass *p,
+                                    const struct ax_saved *s) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_expert_route route = route_of(l, p, s);
+    if (m->experts.ranks == 1)
+        return AX_OK;
+    struct ax_moe_flight f = {.transfer = ax_expert_transfer(&m->experts, m->rt, &s[ROWS].t),
+                              .rows = true,
+                              .gate_up = true,
+                              .act = true,
+                              .results = true,
+                              .here = results_here(p, s)};
+    ax_contract_loop(&m->rt->contracts);
+    for (int i = 1; has_round(m, &route, i); i++) {
+        AX_TRY(ax_contract_turn(&m->rt->contracts, 1, 1));
+        AX_TRY(ax_expert_open(&m->experts, m->rt, &route, i));
+        AX_TRY(send(l, p, s, &f));
+        AX_TRY(ax_moe_compute(l, p, s, &f));
+        AX_TRY(ax_expert_settle(&m->experts, m->rt, &f.transfer));
+    }
+    AX_TRY(ax_contract_end(&m->rt->contracts));
+    ax_stack_release(scratch, mark);
+    return ax_expert_open(&m->experts, m->rt, &route, 0);
+}
+
+enum ax_status ax_moe_begin(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                            const struct ax_tensor *h, struct ax_moe_flight *f) {
+    struct ax_model *m = p->model;
+    *f = (struct ax_moe_flight){0};
+    if (ax_saved_make(&s[EXPERTS]))
+        AX_TRY(choose(l, p, s, h));
+    if (!s[ROWS].ready)
+        AX_TRY(sort_rows(p, s, h));
+    if (!s[RESULTS].ready)
+        AX_TRY(later_forward(l, p, s));
+    f->rows = ax_saved_make(&s[ROWS]);
+    f->gate_up = ax_saved_make(&s[GATE_UP]);
+    f->act = ax_saved_make(&s[ACT]);
+    f->results = ax_saved_make(&s[RESULTS]);
+    if (f->rows || f->results)
+        f->transfer = ax_expert_transfer(&m->experts, m->rt, &s[ROWS].t);
+    if (f->results)
+        f->here = results_here(p, s);
+    return send(l, p, s, f);
+}
+
+enum ax_status ax_moe_end(struct ax_pass *p, const struct ax_saved *s, struct ax_moe_flight *f,
+                          const struct ax_tensor *x, const struct ax_tensor *out) {
+    struct ax_model *m = p->model;
+    AX_TRY(ax_expert_settle(&m->experts, m->rt, &f->transfer));
+    if (!out)
+        return AX_OK;
+    struct ax_combine_forward combine = {
+        .src = s[RESULTS].t, .rows = s[PLACES].t, .weights = s[WEIGHTS].t, .out = *out};
+    if (x)
+        combine.addend = *x;
+    return ax_run_combine_forward(m->rt->q, &combine);
+}
+
+static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                  const struct ax_tensor *h, const struct ax_tensor *x,
+                                  const struct ax_tensor *out) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_moe_flight f;
+    AX_TRY(ax_moe_begin(l, p, s, h, &f));
+    AX_TRY(ax_moe_compute(l, p, s, &f));
+    AX_TRY(ax_moe_end(p, s, &f, x, out));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* What a round's backward keeps while its parts come: inputs as products read them, and the gradient
+ * of the activation. */
+struct kept {
+    struct ax_tensor x_up, x_down, d_act;
+};
+
+/* d: in, the gradient of a part's outputs; out, of its inputs. The gradient of gate and up
+ * overwrites gate_up, not needed afterwards but for that of their matrices. late: matrices wait, or NULL. */
+static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
+                                    const struct ax_saved *s, const struct kept *k,
+                                    const struct ax_later_product *late,
+                                    const struct ax_expert_part *part, const struct ax_tensor *d) {
+    struct ax_model *m = p->model;
+    const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
+    const struct ax_expert_matrices up = ax_expert_gate_up(l), down = ax_expert_down(l);
+    const struct ax_expert_rows outputs = rows_of(l, p, part, s, act, d);
+    const struct ax_expert_rows inputs = rows_of(l, p, part, s, &s[ROWS].t, gate_up);
+    AX_TRY(ax_expert_input_gradient(l, p, &down, &outputs, &k->d_act));
+    AX_TRY(late ? ax_moe_keep_outputs(p, late, part, d)
+                : ax_expert_weight_gradient(l, p, &down, &outputs, &k->x_down));
+    AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &k->d_act));
+    const struct ax_tensor in_use = ax_tensor_rows(gate_up, part->row, part->rows);
+    AX_TRY(ax_run_swiglu_backward(
+        m->rt->q, &(struct ax_swiglu_backward){ax_tensor_rows(&k->d_act, part->row, part->rows),
+                                               in_use, in_use, m->arch.gating}));
+    AX_TRY(ax_expert_input_gradient(l, p, &up, &inputs, d));
+    return ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d);
+}
+
+/* The open round's part of the gradient, from results to sorted rows, in place. The last part's way
+ * back is behind the gradient of gates and ups, or copies. */
+static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p,
+                                     const struct ax_saved *s, struct ax_later_product *late,
+                                     struct ax_moe_flight *f) {
+    struct ax_model *m = p->model;
+    struct ax_expert_group *g = &m->experts;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_expert_route route = route_of(l, p, s);
+    const struct ax_expert_part all = ax_expert_parts(g, &route);
+    const struct ax_expert_matrices up = ax_expert_gate_up(l);
+    const struct ax_expert_rows inputs = rows_of(l, p, &all, s, &s[ROWS].t, &s[GATE_UP].t);
+    struct kept kept = {.d_act = s[ACT].t};
+    kept.d_act.data =
+        ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&kept.d_act));
+    if (late)
+        *late = ax_moe_put_off(l, p, &inputs, &s[ACT].t);
+    AX_TRY(ax_expert_values(l, p, &s[ROWS].t, &kept.x_up));
+    AX_TRY(ax_expert_values(l, p, &s[ACT].t, &kept.x_down));
+    for (int i = 0; i < g->parts; i++) {
+        const struct ax_expert_part part = ax_expert_part(g, &route, i);
+        AX_TRY(ax_expert_receive(g, m->rt, &route, i, &f->transfer, &f->d));
+        AX_TRY(part_backward(l, p, s, &kept, late, &part, &f->d));
+        AX_TRY(ax_expert_give_back(g, m->rt, &route, i, &f->transfer, &f->d, &f->sorted));
+    }
+    AX_TRY(late ? ax_moe_keep(p, late, &inputs, &s[ACT].t)
+                : ax_expert_weight_gradient(l, p, &up, &inputs, &kept.x_up));
+    ax_stack_release(scratch, mark);
+    return ax_expert_settle(g, m->rt, &f->transfer);
+}
+
+/* Makes the open round's inputs and activations in round 0's tensors, and goes back through them. */
+static enum ax_status later_backward(const struct ax_layer *l, struct ax_pass *p,
+                                     const struct ax_saved *s, const struct ax_tensor *h,
+                                     struct ax_moe_flight *f) {
+    struct ax_model *m = p->model;
+    const struct ax_expert_route route = route_of(l, p, s);
+    if (m->experts.ranks == 1)
+        return AX_OK;
+    if (route.rounds->n > 1)
+        AX_TRY(sort_rows(p, s, h));
+    f->rows = f->gate_up = f->act = true;
+    ax_contract_loop(&m->rt->contracts);
+    for (int i = 1; has_round(m, &route, i); i++) {
+        AX_TRY(ax_contract_turn(&m->rt->contracts, 1, 1));
+        AX_TRY(ax_expert_open(&m->experts, m->rt, &route, i));
+        AX_TRY(send(l, p, s, f));
+        AX_TRY(ax_moe_compute(l, p, s, f));
+        AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &f->sorted, &f->transfer));
+        AX_TRY(round_backward(l, p, s, NULL, f));
+    }
+    return ax_contract_end(&m->rt->contracts);
+}
+
+enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p,
+                                     const struct ax_saved *s, const struct ax_tensor *dy,
+                                     struct ax_moe_flight *f) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const struct ax_expert_route route = route_of(l, p, s);
+    *f = (struct ax_moe_flight){
+        .d = s[ROWS].t, .sorted = *sorted_rows(p, s), .dweights = s[WEIGHTS].t};
+    f->d.data = ax_stack_push(scratch, "gradient of expert rows", ax_tensor_bytes(&f->d));
+    f->dweights.data = ax_stack_push(scratch, "gradient of router", ax_tensor_bytes(&f->dweights));
+    f->sorted.data = m->experts.ranks > 1
+                         ? ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&f->sorted))
+                         : f->d.data;
+    f->transfer = ax_expert_transfer(&m->experts, m->rt, &f->d);
+    AX_TRY(
+        ax_run_combine_backward(m->rt->q, &(struct ax_combine_backward){.dout = *dy,
+                                                                        .src = s[RESULTS].t,
+                                                                        .rows = s[PLACES].t,
+                                                                        .weights = s[WEIGHTS].t,
+                                                                        .dsrc = f->sorted,
+                                                                        .dweights = f->dweights}));
+    return ax_expert_send(&m->experts, m->rt, &route, &f->sorted, &f->transfer);
+}
+
+enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
+                                   const struct ax_saved *s, const struct ax_tensor *h,
+                                   const struct ax_tensor *dh, struct ax_moe_flight *f) {
+    const struct ax_router_choice choice = choice_of(s);
+    struct ax_later_product late;
+    AX_TRY(round_backward(l, p, s, ax_moe_waits(l, p) ? &late : NULL, f));
+    AX_TRY(later_backward(l, p, s, h, f));
+    AX_TRY(ax_run_combine_forward(
+        p->model->rt->q,
+        &(struct ax_combine_forward){.src = f->sorted, .rows = s[PLACES].t, .out = *dh}));
+    return ax_router_gradient(l, p, &choice, &f->dweights, h, dh);
+}
+
+static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                   const struct ax_tensor *h, const struct ax_tensor *dy,
+                                   const struct ax_tensor *dh) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_moe_flight f;
+    AX_TRY(ax_moe_backward_begin(l, p, s, dy, &f));
+    AX_TRY(ax_moe_backward_end(l, p, s, h, dh, &f));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+const struct ax_part_type ax_ffn_moe = {
+    .name = "moe",
+    .n_saved = N_SAVED,
+    .init = ax_moe_init,
+    .linears = ax_moe_linears,
+    .size = ax_moe_size,
+    .declare = moe_declare,
+    .forward = moe_forward,
+    .backward = moe_backward,
+};

@@ -1,0 +1,46 @@
+/* A mixture of experts in steps, for what computes while its rows travel between ranks (shared_expert.c).
+ *
+ * Rows of a round go to their experts in two parts (parallel/units/expert.h):
+ *   part 0  | travels → experts → travels
+ *   part 1  | travels ─────────→ experts → travels
+ * What is between begin and compute hides the first way, what is between compute and end the last. In a
+ * group of one nothing travels. */
+#ifndef AX_MODEL_PARTS_MOE_H
+#define AX_MODEL_PARTS_MOE_H
+
+#include "model/core/pass.h"
+
+struct ax_builder;
+/* As ax_part_type's init, size and linears (moe_params.c). */
+void ax_moe_init(struct ax_builder *b, struct ax_layer *l);
+struct ax_part_size ax_moe_size(const struct ax_arch *a);
+int ax_moe_linears(struct ax_layer *l, struct ax_linear **out);
+
+/* A round on its way through a layer. What it points to is scratch, which lives until the caller releases
+ * its mark. */
+struct ax_moe_flight {
+    struct ax_expert_transfer transfer;
+    bool rows, gate_up, act, results; /* forward: what is to be made */
+    struct ax_tensor here;            /* results where the experts are */
+    struct ax_tensor sorted, d;       /* backward: the rows' gradients, sorted; where experts are */
+    struct ax_tensor dweights;
+};
+
+/* As ax_part_type's forward: out = Σ of the experts [+ x], or NULL. */
+enum ax_status ax_moe_begin(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                            const struct ax_tensor *h, struct ax_moe_flight *f);
+enum ax_status ax_moe_compute(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
+                              struct ax_moe_flight *f);
+enum ax_status ax_moe_end(struct ax_pass *p, const struct ax_saved *s, struct ax_moe_flight *f,
+                          const struct ax_tensor *x, const struct ax_tensor *out);
+
+/* As ax_part_type's backward; what is between them hides the first way, and gradients of matrices
+ * the last. */
+enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p,
+                                     const struct ax_saved *s, const struct ax_tensor *dy,
+                                     struct ax_moe_flight *f);
+enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
+                                   const struct ax_saved *s, const struct ax_tensor *h,
+                                   const struct ax_tensor *dh, struct ax_moe_flight *f);
+
+#endif

@@ -1,0 +1,72 @@
+/* Evaluation: negative log-likelihood and token accuracy of a model on a loader's sequences.
+ *
+ * Runs forward only, in the arena's eval phase, on a model created for training or not. A pass
+ * takes as many documents of successive sequences as fit, whatever the loader's packing: results do
+ * not depend on it. */
+#ifndef AX_OPTIM_EVALUATE_EVALUATE_H
+#define AX_OPTIM_EVALUATE_EVALUATE_H
+
+#include "data/records/pipeline/loader.h"
+#include "optim/losses/distill.h"
+#include "optim/losses/documents.h"
+#include "optim/losses/figures.h"
+
+struct ax_eval_result {
+    double loss; /* Σ weight·nll / Σ weight: nats per token that is trained on; of documents,
+                          their objective's; with a teacher, that of the distillation */
+    double perplexity;            /* e^(nats per token); NaN for objectives on documents */
+    double measures[AX_MEASURES]; /* of such an objective, or of a distillation */
+    double accuracy;              /* fraction of those tokens that are the most likely one */
+    double weight;                /* Σ weight */
+    int64_t documents, rows;
+    int64_t tokens, trained, correct; /* trained = tokens with a label and weight > 0 */
+    double seconds;
+    bool stopped; /* stopped by ax_eval_options.stop: nothing above is valid */
+    /* n > 0: of completions that the model has sampled, by a rollout; then nothing above is valid but
+     * seconds */
+    struct ax_figures figures;
+};
+
+/* One document's result. `set` is the loader's: valid after the call for a corpus, not for a
+ * stream. */
+struct ax_eval_document {
+    const struct ax_examples *set;
+    size_t example;    /* set->list[example]; the first one in a mixed sequence */
+    double nll;        /* Σ weight·nll */
+    double divergence; /* Σ weight·divergence from the teacher */
+    double weight;     /* Σ weight */
+    int64_t tokens, trained, correct;
+    /* for an objective on documents (log-probs, tokens), with the values of its columns */
+    struct ax_document_sums sums;
+    uint32_t columns[AX_COLUMNS_MAX];
+};
+
+struct ax_references;
+
+struct ax_eval_options {
+    int64_t tokens;                                 /* per pass: at least the longest sequence */
+    int64_t max_docs;                               /* per pass: at least one sequence's */
+    int64_t max_len;                                /* longest document */
+    int64_t max_rows;                               /* stop after this many rows; 0 = all */
+    const struct ax_documents_objective *documents; /* NULL: the loss is that of tokens */
+    bool pairs_share; /* the documents are pairs, whose prompts are computed once */
+    double kl;        /* what such an objective is given */
+    const struct ax_distill_options *distill; /* of a loss with a teacher; else NULL */
+    struct ax_teacher *teacher;               /* of such a loss; NULL: log-probs are stored */
+    const struct ax_references *references;   /* of documents with a column for it; or NULL */
+    /* Called after each document, in order; may be NULL. */
+    enum ax_status (*document)(void *ctx, const struct ax_eval_document *d);
+    /* Called after each pass, for progress; may be NULL. */
+    void (*progress)(void *ctx, int64_t rows_done);
+    /* Called between passes: true cancels the evaluation; may be NULL. */
+    bool (*stop)(void *ctx);
+    void *ctx;
+};
+
+/* Evaluates epoch 0 of `loader`, from its first sequence. Enters AX_PHASE_EVAL and returns to the
+ * previous phase; scratch and slots must be empty. While planning, reads no data and runs one pass.
+ * AX_ERR_DATA if there is nothing to score. */
+enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
+                           const struct ax_eval_options *o, struct ax_eval_result *out);
+
+#endif

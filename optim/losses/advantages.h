@@ -1,0 +1,49 @@
+/* Rewards of completions → advantages, as TRL 1.16's GRPOTrainer computes them.
+ *
+ * Completions come in groups of one prompt each, and several functions may reward each of them. A
+ * reward of NaN is none: the function has no opinion of that completion, and neither mean nor
+ * standard deviation (of a sample: n − 1) sees it. A completion without any reward has advantage 0. */
+#ifndef AX_OPTIM_LOSSES_ADVANTAGES_H
+#define AX_OPTIM_LOSSES_ADVANTAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What the rewards less their group's mean are divided by: a standard deviation + 1e-4. */
+enum ax_scale_rewards {
+    AX_SCALE_GROUP,
+    AX_SCALE_BATCH, /* of all completions */
+    AX_SCALE_NONE   /* 1 (Dr. GRPO, Liu et al. 2025, arXiv 2503.20783) */
+};
+/* "group", "batch", "none"; −1 for another name. */
+int ax_scale_rewards_find(const char *name);
+
+struct ax_advantage_options {
+    int64_t group;         /* completions per prompt */
+    int n_rewards;         /* functions */
+    const double *weights; /* [n_rewards]; NULL: 1 each */
+    enum ax_scale_rewards scale;
+    /* GDPO (Liu et al. 2026, arXiv 2601.05242): each function's rewards are normalized within their
+     * group, and their weighted sum over all completions; `scale` is not used. */
+    bool normalize_then_sum;
+};
+
+struct ax_reward_stats {
+    double mean, std; /* NaN: of no values; of fewer than two */
+};
+/* Of the values x[0], x[stride], … of n that are numbers. Those of equal ones are exact. */
+struct ax_reward_stats ax_reward_stats_of(const double *x, int64_t n, int64_t stride);
+
+/* totals [n]: the weighted sums of rewards [n][n_rewards]; NaN where there is none. */
+void ax_reward_totals(const struct ax_advantage_options *o, int64_t n, const double *rewards,
+                      double *totals);
+/* advantages [n], n a multiple of `group`: exactly 0 in a group of equal totals, unless
+ * normalize_then_sum. */
+void ax_advantages(const struct ax_advantage_options *o, int64_t n, const double *rewards,
+                   double *advantages);
+/* TRL's frac_reward_zero_std: the share of groups whose totals have the same value; of a batch's
+ * deviation, where that is what counts, 0 or 1. */
+double ax_share_without_spread(const struct ax_advantage_options *o, int64_t n,
+                               const double *totals);
+
+#endif

@@ -1,0 +1,18 @@
+/* Distillation (GKD: Agarwal et al. 2023, arXiv 2306.13649; Hinton et al. 2015): for each token that is
+ * trained on, a divergence from the teacher's distribution and cross-entropy, weighted
+ * (model/parts/distill.h), divided by the step's Σ weight. Measures: both, unweighted. */
+#ifndef AX_OPTIM_LOSSES_DISTILL_H
+#define AX_OPTIM_LOSSES_DISTILL_H
+
+#include "model/parts/distill.h"
+#include "optim/losses/objective.h"
+
+enum { AX_DISTILL_DIVERGENCE, AX_DISTILL_NLL }; /* the measures */
+
+/* *o must outlive the objective. Its steps need a teacher (ax_step_options), or, with o->stored, its
+ * examples the columns. */
+struct ax_objective ax_objective_distill(struct ax_distill_options *o);
+/* NULL: nothing is stored. */
+const struct ax_columns *ax_distill_columns(const struct ax_distill_options *o);
+
+#endif

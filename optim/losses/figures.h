@@ -1,0 +1,25 @@
+/* Figures with names that are known only when a run has begun, such as those of reward functions. */
+#ifndef AX_OPTIM_LOSSES_FIGURES_H
+#define AX_OPTIM_LOSSES_FIGURES_H
+
+#include <math.h>
+#include <string.h>
+
+#define AX_FIGURES_MAX  64
+#define AX_FIGURES_NAME 96
+
+struct ax_figures {
+    int n;
+    char names[AX_FIGURES_MAX][AX_FIGURES_NAME];
+    double values[AX_FIGURES_MAX]; /* NaN: none */
+};
+
+/* NaN: there is none of that name. */
+static inline double ax_figures_get(const struct ax_figures *f, const char *name) {
+    for (int i = 0; i < f->n; i++)
+        if (strcmp(f->names[i], name) == 0)
+            return f->values[i];
+    return NAN;
+}
+
+#endif

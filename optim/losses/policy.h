@@ -1,0 +1,100 @@
+/* Policy-gradient objectives on completions whose advantages are known: GRPO and its relatives, and
+ * PPO's policy.
+ *
+ * A document is a prompt and a completion; its labels are the completion's tokens. With p a token's
+ * log-prob, old that of the policy that wrote it, ref the reference model's, A the advantage and
+ * r = exp(p − old), or exp(mean over the completion of p − old) for all of its tokens, the loss of a
+ * token is term(r, A) + beta·KL, and a step's loss is a mean, by what the step has:
+ *
+ *   grpo     −min(min(r, delta)·A, clip(r, 1 − epsilon, 1 + epsilon_high)·A), a mean over each
+ *            completion's tokens, then over completions (Shao et al. 2024, arXiv 2402.03300)
+ *   bnpo     the same, over tokens
+ *   dapo     the same, over tokens (Yu et al. 2025, arXiv 2503.14476)
+ *   dr_grpo  the same, over completions of max_completion_length (Liu et al. 2025, 2503.20783)
+ *   luspo    the same, sums of completions over completions
+ *   cispo    −sg(min(r, epsilon_high))·A·p, over tokens (MiniMax 2025, arXiv 2506.13585)
+ *   sapo     −σ(τ(r − 1))·(4/τ)·A, like grpo; τ depends on the sign of A
+ *   vespo    −sg(φ)·A·p, over tokens; φ = exp(λ + k·w − λ·e^w), w = Σ (p − old) within ±20; k and λ
+ *            depend on the sign of A
+ *
+ * with TRL 1.16's settings. A completion without labels (a truncated one, masked) counts as a
+ * completion of no loss. bnpo and dapo differ in TRL, whose means are over a micro-batch, or over what
+ * was generated at a time; here both are over the step.
+ *
+ * The ratio's part of the gradient of a sequence spreads over all of its tokens, so each token is seen
+ * twice: documents are summed, over ranks of context parallelism, too, and then rows get gradients
+ * (policy.c). policy_terms.c has the formulas. */
+#ifndef AX_OPTIM_LOSSES_POLICY_H
+#define AX_OPTIM_LOSSES_POLICY_H
+
+#include "optim/losses/objective.h"
+
+enum ax_policy_loss {
+    AX_POLICY_GRPO,
+    AX_POLICY_BNPO,
+    AX_POLICY_DR_GRPO,
+    AX_POLICY_DAPO,
+    AX_POLICY_CISPO,
+    AX_POLICY_SAPO,
+    AX_POLICY_LUSPO,
+    AX_POLICY_VESPO
+};
+/* "grpo", …; −1 for another name. */
+int ax_policy_loss_find(const char *name);
+
+struct ax_policy_options {
+    enum ax_policy_loss loss;
+    bool sequence; /* one ratio per completion (GSPO, Zheng et al. 2025, arXiv 2507.18071) */
+    bool token_advantages; /* column `advantage` has a value per label, else one per document */
+    bool old;              /* column `old`; without it the policy has not moved: r = 1 */
+    double epsilon, epsilon_high;
+    double delta; /* 0: none */
+    /* KL is k3 = e^d − d − 1, d = ref − p (Schulman 2020), of column `reference` if beta ≠ 0;
+     * correct_kl: times r, which makes its gradient that of the KL divergence. */
+    double beta;
+    bool correct_kl;
+    /* > 0: column `sampler`, the log-probs that tokens were drawn with; terms are multiplied by
+     * min(exp(old − sampler), sampler_cap). */
+    double sampler_cap;
+    bool entropy_mask;   /* terms of tokens whose entropy is below the step's bound are dropped */
+    double entropy_coef; /* less so much of the mean entropy of tokens with a term */
+    int64_t max_completion_length;      /* of dr_grpo */
+    double sapo_temperature[2];         /* τ of A > 0, and of others */
+    double vespo_k[2], vespo_lambda[2]; /* of A ≥ 0, and of others */
+};
+/* TRL's defaults, for loss_type `loss`. */
+struct ax_policy_options ax_policy_defaults(enum ax_policy_loss loss);
+
+/* ---- formulas ---- */
+
+/* True for cispo and vespo: the loss of a token is −weight·A·p, and weight has no gradient. */
+bool ax_policy_weighs(const struct ax_policy_options *o);
+/* w: Σ (p − old) of the completion. */
+double ax_policy_weight(const struct ax_policy_options *o, double advantage, double ratio,
+                        double w);
+/* term(r, A) of the others; *slope is its derivative by r. */
+double ax_policy_term(const struct ax_policy_options *o, double advantage, double ratio,
+                      double *slope);
+/* −1: below 1 − epsilon with A < 0; 1: above 1 + epsilon_high (of cispo: epsilon_high) with A > 0; or
+ * 0. */
+int ax_policy_clipped(const struct ax_policy_options *o, double advantage, double ratio);
+
+/* TRL's top_entropy_quantile: the bound that a share `top` of n > 0 entropies is above. They are
+ * sorted; *kept: how many it keeps. It lies between the two entropies that it separates, so that
+ * rounding moves no token. */
+double ax_policy_entropy_cut(double *entropies, int64_t n, double top, int64_t *kept);
+
+/* ---- the objective ---- */
+
+struct ax_policy {
+    struct ax_policy_options o;
+    struct ax_columns columns;
+    int advantage, old, reference, sampler; /* columns; −1: none */
+};
+/* False if no token of a completion with this advantage has a gradient: it may be left out of a step
+ * whose `absent` has its weight. The routers' balancing loss would miss it. */
+bool ax_policy_trains(const struct ax_policy_options *o, double advantage);
+/* *p must outlive the objective. */
+struct ax_objective ax_objective_policy(struct ax_policy *p, const struct ax_policy_options *o);
+
+#endif

@@ -1,0 +1,28 @@
+/* Machines by their data sheets: what a plan of time knows of one. */
+#ifndef AX_OPTIM_PLAN_HARDWARE_H
+#define AX_OPTIM_PLAN_HARDWARE_H
+
+#include "base/status.h"
+
+#define AX_HARDWARE_NAME 48
+
+/* One GPU, and how it reaches others. Speeds are of data sheets, dense, in one direction. */
+struct ax_hardware {
+    char name[AX_HARDWARE_NAME];
+    double bf16, fp8; /* FLOP/s of matrix products; fp8 0: none */
+    double memory;    /* bytes */
+    double bandwidth; /* of its memory, bytes/s */
+    double node_link; /* bytes/s to GPUs of its node, all links together */
+    double network;   /* bytes/s to other nodes */
+    double host;      /* bytes/s to and from the host's memory */
+    int node;         /* GPUs that reach each other by node_link; 0: 8 */
+    const char *source;
+};
+
+/* AX_ERR_CONFIG names the nearest, or lists all. */
+enum ax_status ax_hardware_find(const char *name, struct ax_hardware *out);
+/* Their names with `between` between them, in buf, which is returned. */
+#define AX_HARDWARE_NAMES 512
+const char *ax_hardware_names(char *buf, size_t size, const char *between);
+
+#endif

@@ -1,0 +1,114 @@
+#include "optim/plan/peak.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/cpu/isa.h"
+
+#define SIDE     1536
+#define LARGE    4096 /* rows and columns for a GPU, several at a time, … */
+#define LATE     8
+#define QUICK    1e-3 /* … which takes less for the first rows; an emulated one takes more */
+#define ROWS     384  /* a run of a few milliseconds: on a busy machine some are not interrupted */
+#define RUNS     30
+#define SECONDS  0.1  /* of all runs, but two at least: slow machines need no third */
+#define AGREE    1.02 /* … and where the best two, of four at least, are as close as this */
+#define FEW_ROWS 48
+
+struct peak {
+    enum ax_dtype dtype;
+    int64_t rows, side;
+    double seconds; /* of the best run; the first one warms up */
+    double second;  /* of the next best */
+};
+
+static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
+                             int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&rt->arena.persistent, "peak", ax_tensor_bytes(&t));
+    return t;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct peak *p = ctx;
+    const struct ax_gemm g = {.a = take(rt, p->dtype, p->rows, p->side),
+                              .b = take(rt, p->dtype, p->side, p->side),
+                              .c = take(rt, ax_dtype_accum(p->dtype), p->rows, p->side),
+                              .trans_b = true,
+                              .alpha = 1};
+    /* nonzero: pages never written to all map to one zero page */
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){g.a, 0.5}));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){g.b, 0.25}));
+    const int at_a_time = p->side == LARGE ? LATE : 1;
+    p->seconds = p->second = INFINITY;
+    double total = 0;
+    for (int i = 0; i < 2 || (i < RUNS && total < SECONDS); i++) {
+        if (i >= 4 && p->second <= AGREE * p->seconds)
+            break;
+        const double start = ax_clock_now();
+        for (int n = 0; n < at_a_time; n++)
+            AX_TRY(ax_run_gemm(rt->q, &g));
+        AX_TRY(ax_queue_finish(rt->q));
+        const double seconds = (ax_clock_now() - start) / at_a_time;
+        total += seconds * at_a_time;
+        p->second = fmax(p->seconds, fmin(p->second, seconds));
+        p->seconds = fmin(p->seconds, seconds);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_dtype dtype,
+                                    double *flops) {
+    /* one rank's own GEMM, whatever mesh it belongs to */
+    const struct ax_runtime_options alone = {.backend = o->backend, .threads = o->threads};
+    struct peak p = {.dtype = dtype, .rows = FEW_ROWS, .side = SIDE};
+    AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
+    if (p.seconds < 0.03) { /* an emulated processor would take minutes for all rows */
+        const bool gpu = strcmp(o->backend, "cuda") == 0 && p.seconds < QUICK;
+        p.rows = gpu ? LARGE : ROWS;
+        p.side = gpu ? LARGE : SIDE;
+        AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
+    }
+    *flops = p.seconds > 0 ? 2.0 * (double)(p.rows * p.side * p.side) / p.seconds : 0;
+    return AX_OK;
+}
+
+static enum ax_status measure_set(const struct ax_runtime_options *o, enum ax_cpu_isa isa,
+                                  struct ax_peak *peak) {
+    const struct ax_runtime_options on_set = {.backend = ax_cpu_isa_name(isa),
+                                              .threads = o->threads};
+    peak->kernels = on_set.backend;
+    peak->dtype = ax_cpu_prefers_bf16(isa) ? AX_BF16 : AX_F32;
+    return ax_measure_gemm_peak(&on_set, peak->dtype, &peak->flops);
+}
+
+enum ax_status ax_measure_peak(const struct ax_runtime_options *o, struct ax_peak *peak) {
+    const enum ax_cpu_isa standard = ax_cpu_default_isa();
+    if (strcmp(o->backend, "cpu") == 0 && standard != AX_CPU_NONE)
+        return measure_set(o, ax_cpu_isa() == AX_CPU_AMX ? AX_CPU_AMX : standard, peak);
+    *peak = (struct ax_peak){.dtype = strcmp(o->backend, "cuda") == 0 ? AX_BF16 : AX_F32,
+                             .kernels = o->backend};
+    return ax_measure_gemm_peak(o, peak->dtype, &peak->flops);
+}
+
+enum ax_status ax_measure_faster_set(const struct ax_runtime_options *o, struct ax_peak *peak) {
+    struct ax_peak used;
+    *peak = (struct ax_peak){0};
+    if (ax_cpu_default_isa() == ax_cpu_isa() || ax_cpu_isa() == AX_CPU_AMX_EMULATED)
+        return AX_OK; /* emulated tiles would take minutes */
+    AX_TRY(measure_set(o, ax_cpu_isa(), &used));
+    AX_TRY(measure_set(o, ax_cpu_default_isa(), peak));
+    if (peak->flops <= used.flops)
+        *peak = (struct ax_peak){0};
+    return AX_OK;
+}
+
+const char *ax_peak_text(const struct ax_peak *peak, char *buf, size_t size) {
+    char count[32];
+    snprintf(buf, size, "%sFLOP/s (%s, %s)", ax_format_count(count, sizeof count, peak->flops),
+             ax_dtype_info(peak->dtype)->name, peak->kernels);
+    return buf;
+}

@@ -1,0 +1,40 @@
+/* The dry run of a step: the step's own code on the meta backend, and its counts. */
+#ifndef AX_OPTIM_PLAN_PLAN_H
+#define AX_OPTIM_PLAN_PLAN_H
+
+#include "kernels/recording.h"
+#include "optim/step/step.h"
+
+#define AX_PLAN_MAX_BLOCKS (4 * AX_ARENA_MAX_NAMES)
+
+struct ax_plan_block {
+    const char *name;
+    const char *where; /* "persistent", "activations" (slots), "scratch", or "host": its tier */
+    size_t bytes;      /* at its stack's high-water mark; of activations, all slots' */
+};
+
+struct ax_plan {
+    struct ax_arena_plan arena;
+    int n_blocks; /* largest first */
+    struct ax_plan_block blocks[AX_PLAN_MAX_BLOCKS];
+    int64_t parameters;
+    int64_t tokens;                            /* per step and rank */
+    double flops, gemm_flops, attention_flops; /* executed per step, recompute included */
+    double model_flops;                        /* per step, by ax_model_flops_per_token; of the
+                                                 ranks that compute the same tokens, an even share */
+    double model_flops_full; /* the same if attention had no mask, as many count it */
+    double bytes_sent[AX_ROLE_COUNT][AX_COLLECTIVE_COUNT]; /* of a step, by this rank */
+    int n_layers;                                          /* of its stage */
+    bool has_embedding, has_head;
+    int n_actions;
+    double idle; /* share of the step in which pipeline stages wait for each other */
+};
+
+enum ax_status ax_plan_make(struct ax_plan *plan, const struct ax_runtime_options *ro,
+                            const struct ax_arch *arch, const struct ax_step_options *so);
+/* The same, and adds to `recording` what the step enqueues (NULL: nothing). */
+enum ax_status ax_plan_record(struct ax_plan *plan, struct ax_recording *recording,
+                              const struct ax_runtime_options *ro, const struct ax_arch *arch,
+                              const struct ax_step_options *so);
+
+#endif

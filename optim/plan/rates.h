@@ -1,0 +1,67 @@
+/* How long a recorded op or transfer takes on a machine: shares of its data sheet that published
+ * measurements reach, by kind and size (rates.c has the tables and their sources).
+ *
+ *   product     start + max(FLOPs / (peak · best · sustained), bytes / (bandwidth · streamed))
+ *   attention   start + max(FLOPs / (peak · share(keys per query, head size)), bytes / …)
+ *   others      start + bytes / (bandwidth · share of the kind)
+ *   copies      start + bytes / (host link · payload), in the queue's order
+ *
+ * Values that fake_quantize makes have 8 bits there: what it writes, and products read, is half of bf16's.
+ *
+ *   transfer    latency + max(bytes in the node / link, bytes between nodes / network)
+ *
+ * A ring of n ranks, k of them per node, passes (n − 1)/n of its data over each link of a node, and
+ * (n − k)/n of it through the k ranks' network adapters together. */
+#ifndef AX_OPTIM_PLAN_RATES_H
+#define AX_OPTIM_PLAN_RATES_H
+
+#include "kernels/recording.h"
+#include "optim/plan/hardware.h"
+#include "parallel/fabric/comm.h"
+#include "parallel/schedule/simulate.h"
+
+/* Of one machine. Shares are of its data sheet. */
+struct ax_rates {
+    struct ax_hardware hardware;
+    double bf16, fp8; /* FLOP/s of large products, sustained */
+    double attention; /* share of the table's: newer machines have faster products beside the same
+                            exponentials */
+    double least_attention;                     /* share of the peak, of any length */
+    double product_start, start;                /* seconds that a kernel takes besides its work */
+    double links[AX_COLLECTIVE_COUNT], network; /* shares */
+    double hop, far_hop, transfer_start; /* seconds of a transfer's latency: per step of a ring */
+    double contention;                   /* struct ax_sim_options */
+};
+struct ax_rates ax_rates_of(const struct ax_hardware *h);
+/* The same with attention by FlashAttention-2, PyTorch's own kernel. */
+struct ax_rates ax_rates_flash2(const struct ax_hardware *h);
+/* For a machine whose speeds were measured by ax_measure_*: products and memory reach what they have. */
+struct ax_rates ax_rates_measured(const struct ax_hardware *h);
+/* The same for every machine with this backend, for what a plan, its run and all ranks must agree on: an
+ * H100's for a GPU, else those of two cores. */
+struct ax_rates ax_rates_agreed(const char *backend);
+
+/* What the time of an op is spent on. */
+enum ax_time_kind {
+    AX_TIME_PRODUCTS,
+    AX_TIME_ATTENTION,
+    AX_TIME_MEMORY,
+    AX_TIME_UPDATES,
+    AX_TIME_COPIES, /* to and from the host tier */
+    AX_TIME_KINDS
+};
+enum ax_time_kind ax_rates_kind(enum ax_op op);
+double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e);
+double ax_rates_copy(const struct ax_rates *r, double bytes);
+
+/* Who takes part in a role's transfers, by node: ranks of a node have consecutive numbers. */
+struct ax_rates_group {
+    int size, local; /* ranks, and those on this rank's node */
+};
+enum ax_status ax_rates_group_of(const struct ax_rates *r, const struct ax_mesh *mesh,
+                                 enum ax_role role, struct ax_rates_group *out);
+/* Sets the latency and links of a START. `far`: of a message, whether it leaves the node. */
+void ax_rates_transfer(const struct ax_rates *r, const struct ax_rates_group *g, bool far,
+                       const struct ax_transfer_event *t, struct ax_sim_item *item);
+
+#endif

@@ -1,0 +1,366 @@
+/* Executes the action table: one small function per kind of action. */
+#include "optim/step/step.h"
+
+#include "kernels/recording.h"
+#include "model/parallel/tensor_parallel.h"
+#include "optim/step/expert_loads.h"
+#include "optim/step/router_bias.h"
+#include "optim/step/weigh.h"
+
+static struct ax_pass *pass_of(const struct ax_step *s, const struct ax_action *a) {
+    return &s->passes[a->chunk * s->o.n_microbatches + a->microbatch];
+}
+
+static enum ax_status act_begin(struct ax_step *s, const struct ax_action *a) {
+    pass_of(s, a)->slot = &s->slots[a->slot];
+    return ax_pass_begin(pass_of(s, a));
+}
+
+static enum ax_status act_end(struct ax_step *s, const struct ax_action *a) {
+    ax_pass_end(pass_of(s, a));
+    return AX_OK;
+}
+
+/* True of the unit that needs the teacher's head, too. */
+static bool compares(const struct ax_step *s, int unit) {
+    return s->taught && unit == s->model.n_units - 1;
+}
+
+static enum ax_status act_gather(struct ax_step *s, const struct ax_action *a) {
+    if (compares(s, a->unit))
+        AX_TRY(ax_teacher_gather_head(&s->teacher));
+    AX_TRY(ax_model_start_gather(&s->model, a->unit, s->o.sharding.coded));
+    return s->o.sharding.prefetch ? AX_OK : ax_model_arrive(&s->model, a->unit);
+}
+
+static enum ax_status act_release(struct ax_step *s, const struct ax_action *a) {
+    ax_model_release(&s->model, a->unit);
+    if (compares(s, a->unit))
+        ax_teacher_release_head(&s->teacher);
+    return AX_OK;
+}
+
+/* Finishes the sum in flight if what a unit is about to compute writes its gradients, or into their
+ * pool buffer. Weights' halves need none: gradients in halves are summed once, after the last. */
+static enum ax_status make_way(struct ax_step *s, int unit) {
+    const struct ax_unit *u = &s->model.units[unit], *summed = s->reduction.unit;
+    const int also = ax_model_unit_needs(&s->model, unit);
+    const bool shares = summed && summed->buffer >= 0 && summed->buffer == u->buffer;
+    if (summed == u || shares || (also >= 0 && summed == &s->model.units[also]))
+        return ax_unit_finish_reduce(&s->reduction, s->rt);
+    return AX_OK;
+}
+
+/* The head computes its gradients forward. */
+static enum ax_status act_forward(struct ax_step *s, const struct ax_action *a) {
+    AX_TRY(ax_model_arrive(&s->model, a->unit));
+    if (a->unit == s->model.n_units - 1)
+        AX_TRY(make_way(s, a->unit));
+    return ax_pass_forward(pass_of(s, a), a->unit);
+}
+
+static const struct ax_chunk *chunk_of(const struct ax_step *s, const struct ax_action *a) {
+    return &s->model.chunks.list[a->chunk];
+}
+
+/* The gradient of micro-batch m for the previous stage. */
+static struct ax_tensor outgoing(const struct ax_step *s, int m) {
+    const int64_t T = s->batches[m].T;
+    return ax_tensor_rows(&s->outbox, 0, ax_tp_rows(s->rt, T));
+}
+
+/* The outbox keeps it, because the pass's slot may be reused before it is sent. */
+static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a) {
+    AX_TRY(ax_model_arrive(&s->model, a->unit));
+    AX_TRY(make_way(s, a->unit));
+    AX_TRY(ax_pass_backward(pass_of(s, a), a->unit));
+    if (a->unit == 0 || a->unit != chunk_of(s, a)->first)
+        return AX_OK;
+    return ax_run_copy(s->rt->q,
+                       &(struct ax_copy){outgoing(s, a->microbatch), s->slots[a->slot].grad});
+}
+
+static enum ax_status act_weights(struct ax_step *s, const struct ax_action *a) {
+    return ax_pass_weights(pass_of(s, a), a->unit);
+}
+
+static struct ax_stage_rows rows_of(const struct ax_step *s, const struct ax_action *a,
+                                    const struct ax_tensor *rows) {
+    return (struct ax_stage_rows){rows, &s->batches[a->microbatch]};
+}
+
+static struct ax_ticket *ticket_of(const struct ax_step *s, const struct ax_action *a,
+                                   enum ax_action_kind message) {
+    const int pass = a->chunk * s->o.n_microbatches + a->microbatch;
+    return &s->messages[pass].tickets[message - AX_ACT_SEND_OUTPUT];
+}
+
+static enum ax_status send(struct ax_step *s, const struct ax_action *a, int to,
+                           const struct ax_tensor *rows) {
+    return ax_pipe_send(s->rt, ax_pipe_peer(s->rt, to), rows_of(s, a, rows),
+                        ticket_of(s, a, a->kind));
+}
+
+static enum ax_status receive(struct ax_step *s, const struct ax_action *a, int from,
+                              const struct ax_tensor *rows) {
+    return ax_pipe_receive(s->rt, ax_pipe_peer(s->rt, from), rows_of(s, a, rows),
+                           ticket_of(s, a, a->kind));
+}
+
+static enum ax_status act_send_output(struct ax_step *s, const struct ax_action *a) {
+    return send(s, a, 1, &s->slots[a->slot].residual[chunk_of(s, a)->end - 1]);
+}
+
+static struct ax_tensor inbox_of(const struct ax_step *s, const struct ax_action *a) {
+    return ax_tensor_rows(&s->inboxes[a->inbox], 0, ax_tp_rows(s->rt, s->batches[a->microbatch].T));
+}
+
+static enum ax_status act_receive_input(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_tensor in = inbox_of(s, a);
+    return receive(s, a, -1, &in);
+}
+
+static enum ax_status act_send_gradient(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_tensor out = outgoing(s, a->microbatch);
+    return send(s, a, -1, &out);
+}
+
+static enum ax_status act_receive_gradient(struct ax_step *s, const struct ax_action *a) {
+    return receive(s, a, 1, &s->slots[a->slot].grad);
+}
+
+static enum ax_status act_travel(struct ax_step *s, const struct ax_action *a) {
+    (void)a;
+    return ax_pipe_travel(s->rt);
+}
+
+static enum ax_status act_wait(struct ax_step *s, const struct ax_action *a) {
+    AX_TRY(ax_pipe_wait(s->rt, *ticket_of(s, a, a->message)));
+    if (a->message != AX_ACT_RECEIVE_INPUT)
+        return AX_OK;
+    const struct ax_tensor *in = &s->slots[a->slot].residual[chunk_of(s, a)->first - 1];
+    return ax_run_copy(s->rt->q, &(struct ax_copy){*in, inbox_of(s, a)});
+}
+
+static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
+    AX_TRY(ax_unit_pass_reduce(&s->reduction, &s->second, s->rt));
+    AX_TRY(ax_unit_start_reduce(&s->reduction, &s->model.units[a->unit], s->rt, a->last));
+    return s->o.sharding.prefetch ? AX_OK
+                                  : ax_unit_finish_reduces(&s->reduction, &s->second, s->rt);
+}
+
+/* Both copies of a tied matrix get the sum of their gradients (a + b = b + a: they stay equal). */
+static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_unit *unit = &s->model.units[a->unit];
+    const int peer = ax_pipe_peer(s->rt, ax_chunks_have(&s->model.chunks, 0) ? -1 : 1);
+    struct ax_stack *scratch = &s->rt->arena.scratch;
+    AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
+    for (int k = 0; k < unit->n_segments; k++) {
+        const struct ax_tensor *grad = &unit->segments[k].grad;
+        if (!grad->data)
+            continue;
+        const size_t mark = ax_stack_mark(scratch);
+        struct ax_tensor other = *grad;
+        other.data = ax_stack_push(scratch, "gradient of the tied copy", ax_tensor_bytes(grad));
+        const struct ax_stage_rows out = {.rows = grad}, in = {.rows = &other};
+        struct ax_ticket sent, received;
+        AX_TRY(ax_pipe_send(s->rt, peer, out, &sent));
+        AX_TRY(ax_pipe_receive(s->rt, peer, in, &received));
+        AX_TRY(ax_pipe_wait(s->rt, received));
+        AX_TRY(ax_pipe_wait(s->rt, sent));
+        AX_TRY(ax_run_add(s->rt->q, &(struct ax_add){*grad, other, 1}));
+        ax_stack_release(scratch, mark);
+    }
+    return AX_OK;
+}
+
+/* Σ over the ranks of a role of doubles in device memory. */
+static enum ax_status sum_doubles(struct ax_step *s, enum ax_role role, double AX_DEVICE *value,
+                                  int64_t n) {
+    return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, n);
+}
+
+static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double AX_DEVICE *value) {
+    return sum_doubles(s, role, value, 1);
+}
+
+/* Only what this rank owns enters the norm; the table omits the copy of a tied matrix. */
+static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_unit *unit = &s->model.units[a->unit];
+    AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
+    for (int k = 0; k < unit->n_segments; k++) {
+        const struct ax_segment *seg = &unit->segments[k];
+        if (seg->trainable && ax_segment_owned(seg, &s->rt->mesh))
+            AX_TRY(ax_run_sumsq(s->rt->q, &(struct ax_sumsq){seg->grad, s->scalars}));
+    }
+    return AX_OK;
+}
+
+/* Every rank has the part of its rows and layers. */
+static enum ax_status sum_sequence_loss(struct ax_step *s) {
+    static const enum ax_role roles[] = {AX_ROLE_LOSS, AX_ROLE_TP, AX_ROLE_PP};
+    for (size_t i = 0; s->o.sequence_coef > 0 && i < sizeof roles / sizeof *roles; i++)
+        AX_TRY(sum_double(s, roles[i], &s->scalars->sequence_loss));
+    return AX_OK;
+}
+
+/* A loss that is not finite skips the update: the gradient may still be finite (token of
+ * probability 0). */
+static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
+    (void)a;
+    AX_TRY(sum_double(s, AX_ROLE_WORLD, &s->scalars->sumsq));
+    AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
+    AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
+    AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
+    AX_TRY(sum_sequence_loss(s));
+    AX_TRY(ax_expert_loads_sum(s));
+    if (s->o.objective->measures) {
+        AX_TRY(sum_doubles(s, AX_ROLE_LOSS, s->measures->sum, 2 * AX_MEASURES));
+        AX_TRY(sum_doubles(s, AX_ROLE_PP, s->measures->sum, 2 * AX_MEASURES));
+    }
+    return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
+}
+
+/* Zeroes gradients as an update does, without updating. */
+static enum ax_status drop_gradients(struct ax_step *s, int unit) {
+    const struct ax_unit *u = &s->model.units[unit];
+    for (int k = 0; k < u->n_segments; k++)
+        if (u->segments[k].grad.data)
+            AX_TRY(ax_run_fill(s->rt->q, &(struct ax_fill){u->segments[k].grad, 0}));
+    return AX_OK;
+}
+
+static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
+    if (s->before_update)
+        s->before_update(s->before_update_ctx, a->unit);
+    for (int i = 0; i < s->model.n_params; i++)
+        if (s->model.params[i].unit == a->unit)
+            AX_TRY(
+                ax_param_update(&s->model, i, &s->states[i], s->o.optimizer, &s->o.opt,
+                                s->scalars + ax_lr_group_of(&s->o.lr_groups, &s->model.params[i])));
+    return ax_router_bias_update(s, a->unit);
+}
+
+static const struct {
+    enum ax_status (*run)(struct ax_step *s, const struct ax_action *a);
+    enum ax_step_phase phase;
+    bool of_tokens; /* its collectives are as long as the micro-batch */
+} handlers[AX_ACT_COUNT] = {
+    [AX_ACT_BEGIN] = {act_begin, AX_TIME_FORWARD},
+    [AX_ACT_GATHER] = {act_gather, AX_TIME_FORWARD},
+    [AX_ACT_FORWARD] = {act_forward, AX_TIME_FORWARD, true},
+    [AX_ACT_BACKWARD] = {act_backward, AX_TIME_BACKWARD, true},
+    [AX_ACT_WEIGHTS] = {act_weights, AX_TIME_BACKWARD, true},
+    [AX_ACT_RELEASE] = {act_release, AX_TIME_BACKWARD},
+    [AX_ACT_END] = {act_end, AX_TIME_BACKWARD},
+    [AX_ACT_SEND_OUTPUT] = {act_send_output, AX_TIME_FORWARD},
+    [AX_ACT_RECEIVE_INPUT] = {act_receive_input, AX_TIME_FORWARD},
+    [AX_ACT_SEND_GRADIENT] = {act_send_gradient, AX_TIME_BACKWARD},
+    [AX_ACT_RECEIVE_GRADIENT] = {act_receive_gradient, AX_TIME_BACKWARD},
+    [AX_ACT_TRAVEL] = {act_travel, AX_TIME_BACKWARD},
+    [AX_ACT_WAIT] = {act_wait, AX_TIME_BACKWARD},
+    [AX_ACT_REDUCE] = {act_reduce, AX_TIME_BACKWARD},
+    [AX_ACT_TIE] = {act_tie, AX_TIME_BACKWARD},
+    [AX_ACT_NORM] = {act_norm, AX_TIME_OPTIMIZER},
+    [AX_ACT_CLIP] = {act_clip, AX_TIME_OPTIMIZER},
+    [AX_ACT_UPDATE] = {act_update, AX_TIME_OPTIMIZER},
+};
+
+/* Runs actions [first, end), and has the device time their phases. */
+static enum ax_status execute(struct ax_step *s, int first, int end) {
+    AX_TRY(ax_queue_time(s->rt->q, s->times, -1));
+    for (int i = first; i < end; i++) {
+        const struct ax_action *a = &s->schedule.actions[i];
+        const enum ax_step_phase phase = handlers[a->kind].phase;
+        if (s->rt->q->recording)
+            s->rt->q->recording->unit = handlers[a->kind].of_tokens ? a->unit + 1 : 0;
+        if (handlers[a->kind].of_tokens)
+            ax_contract_scale(&s->rt->contracts, s->batches[a->microbatch].T,
+                              s->batches[a->microbatch].cap);
+        AX_TRY(handlers[a->kind].run(s, a));
+        ax_contract_scale(&s->rt->contracts, 1, 1);
+        if (i + 1 == end || handlers[a[1].kind].phase != phase)
+            AX_TRY(ax_queue_time(s->rt->q, s->times, (int)phase));
+    }
+    return AX_OK;
+}
+
+/* The teacher reads the micro-batches before the action table begins, whatever its order. */
+static enum ax_status teach(struct ax_step *s) {
+    const enum ax_phase phase = s->rt->arena.phase;
+    if (!s->taught)
+        return AX_OK;
+    ax_arena_enter(&s->rt->arena, AX_PHASE_EVAL);
+    for (int m = 0; m < s->o.n_microbatches; m++)
+        AX_TRY(ax_teacher_read(&s->taught[m], &s->batches[m]));
+    ax_arena_enter(&s->rt->arena, phase);
+    return AX_OK;
+}
+
+enum ax_status ax_step_begin(struct ax_step *s) {
+    const struct ax_times none = {0};
+    s->model.quant.on = s->count >= s->o.qat_after;
+    AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
+    AX_TRY(teach(s));
+    AX_TRY(ax_contract_enter(&s->rt->contracts, s->contract));
+    AX_TRY(ax_step_weigh(s));
+    AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
+    s->begun = true;
+    AX_TRY(ax_expert_loads_begin(s));
+    AX_TRY(execute(s, 0, s->schedule.first_update));
+    return ax_contract_leave(&s->rt->contracts, s->rt->comms);
+}
+
+enum ax_status ax_step_clip(struct ax_step *s, double hold_above) {
+    s->known_skipped = s->counted = false;
+    AX_TRY(ax_contract_enter(&s->rt->contracts, "clip"));
+    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->hold_above, &hold_above, sizeof hold_above));
+    AX_TRY(execute(s, s->schedule.first_update, s->schedule.first_update + 1));
+    return ax_contract_leave(&s->rt->contracts, s->rt->comms);
+}
+
+/* Sets the step's learning rate, and what the other groups of parameters see. */
+static enum ax_status set_rates(struct ax_step *s, double lr) {
+    const int64_t words = (int64_t)(sizeof *s->scalars / sizeof(int32_t));
+    struct ax_queue *q = s->rt->q;
+    AX_TRY(ax_queue_write(q, &s->scalars->lr, &lr, sizeof lr));
+    for (int g = 1; g < ax_lr_group_count(&s->o.lr_groups); g++) {
+        const double own = lr * s->o.lr_groups.factor[g];
+        const struct ax_copy copy = {ax_tensor_1d(AX_I32, s->scalars + g, words),
+                                     ax_tensor_1d(AX_I32, s->scalars, words)};
+        AX_TRY(ax_run_copy(q, &copy));
+        AX_TRY(ax_queue_write(q, &s->scalars[g].lr, &own, sizeof own));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_step_apply(struct ax_step *s, double lr) {
+    AX_TRY(set_rates(s, lr));
+    AX_TRY(execute(s, s->schedule.first_update + 1, s->schedule.n));
+    s->begun = false;
+    s->counted = !s->known_skipped;
+    s->count += s->counted;
+    return AX_OK;
+}
+
+enum ax_status ax_step_drop(struct ax_step *s) {
+    for (int unit = 0; unit < s->model.n_units; unit++)
+        AX_TRY(drop_gradients(s, unit));
+    return AX_OK;
+}
+
+enum ax_status ax_step_set_scalars(struct ax_step *s) {
+    const struct ax_step_scalars last = {
+        .step = s->count, .seed = s->o.seed, .max_norm = s->o.max_norm, .clip = 1};
+    s->begun = false;
+    return ax_queue_write(s->rt->q, s->scalars, &last, sizeof last);
+}
+
+enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
+    s->count = count;
+    s->model.quant.on = count >= s->o.qat_after;
+    AX_TRY(ax_step_set_scalars(s));
+    for (int i = 0; i < s->model.n_params; i++)
+        AX_TRY(ax_param_round(&s->model, i, &s->states[i], count > 0 ? s->scalars : NULL));
+    return ax_queue_finish(s->rt->q);
+}

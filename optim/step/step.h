@@ -1,0 +1,176 @@
+/* A step: executes the action table over model, batches and optimizer.
+ *
+ * The caller fills the batches; a step is then gradients (forward and backward of every
+ * micro-batch, sums over ranks), clipping and update. The same code plans: on a planning runtime
+ * nothing is computed and the arena's high-water marks are the plan.
+ *
+ * The device decides by itself whether a step changes the weights (op clip), so the host need not
+ * know the result first:
+ *
+ *   begin, decide, update   the host waits for the result before the update
+ *   begin, finish, answer   … after it, or after the next step's begin: a step late
+ *
+ * See step_create.c (memory), step.c (actions), step_result.c (the two orders). */
+#ifndef AX_OPTIM_STEP_STEP_H
+#define AX_OPTIM_STEP_STEP_H
+
+#include "model/pass.h"
+#include "model/core/pipeline.h"
+#include "model/teacher.h"
+#include "optim/step/expert_balance.h"
+#include "optim/optimizers/lr_groups.h"
+#include "optim/losses/objective.h"
+#include "optim/step/relora.h"
+#include "optim/step/state.h"
+#include "parallel/schedule/schedule.h"
+
+struct ax_step_options {
+    enum ax_dtype dtype;
+    enum ax_recompute recompute;
+    const struct ax_optimizer *optimizer;
+    struct ax_optimizer_options opt;
+    enum ax_masters masters;
+    const struct ax_objective *objective;
+    const struct ax_arch *teacher; /* of an objective with one; else NULL. Borrowed */
+    double max_norm;               /* ≤ 0: no clipping */
+    double balance_coef;      /* coefficient of the routers' balancing loss (model/parts/balance.h); 0 =
+                             none */
+    double sequence_coef;     /* of their loss by sequence (model/parts/sequence_balance.h); 0 = none */
+    double router_bias_speed; /* router_bias.h; 0: the routers' biases stay */
+    double expert_room;       /* of ranks of ep (parallel/units/expert.h); 0 = AX_EXPERT_ROOM */
+    double neftune_alpha;     /* noise on embeddings; 0 = none */
+    uint64_t seed;
+    int n_microbatches;
+    enum ax_pipeline_kind pipeline;
+    int virtual_stages; /* of the pipeline: see order.h */
+    int64_t tokens;     /* T of a micro-batch's packed sequence, over all cp ranks; rounded up to
+                              what the mesh needs */
+    int64_t pad; /* > 0: micro-batches are as long as the longest of the data ranks needs, rounded
+                    up to a multiple of it */
+    int64_t n_docs;  /* cap per micro-batch */
+    int64_t alike;   /* documents of a micro-batch that may begin alike (model/core/shared_prefix.h),
+                              with at most … */
+    int64_t keys;    /* … so many tokens if each had its own; 0: none do */
+    int64_t max_len; /* longest document */
+    int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
+    const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
+    const struct ax_model *lender;        /* of frozen weights (model.h); or NULL */
+    enum ax_storage base_store;           /* for frozen matrices of linears */
+    bool store_experts;                   /* … and of experts */
+    const struct ax_scheme *qat; /* quantization-aware training; NULL: none. Borrowed … */
+    int64_t qat_after;           /* … from this update on */
+    int64_t unquantized_first, unquantized_last; /* … without so many layers */
+    const struct ax_peft_names *unfrozen;        /* NULL: no restriction. Borrowed */
+    struct ax_lr_groups lr_groups;
+    struct ax_relora_options relora;
+    struct ax_offload offload;
+    struct ax_sharding sharding;
+    bool tp_overlap, expert_overlap; /* as ax_model_options has them */
+    bool tp_auto;                    /* ax_step_choose sets tp_overlap */
+    enum ax_cp_method cp_method;     /* AUTO: as ax_step_choose has it (choose.h), else gather */
+};
+
+/* Do frozen weights stay as they were loaded? PiSSA and ReLoRA change them. */
+bool ax_step_keeps_base(const struct ax_step_options *o);
+/* The longest document of any pass. */
+int64_t ax_step_positions(const struct ax_step_options *o);
+struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages);
+/* Stashes that a stage of its pipeline needs (ax_pipeline_slots). */
+enum ax_status ax_step_slots(const struct ax_step_options *o, int stage, int stages, int *slots);
+
+enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };
+const char *ax_step_phase_name(enum ax_step_phase phase);
+
+struct ax_step_result {
+    double loss, grad_norm, lr;
+    double aux_loss; /* the routers' balancing loss, before its coefficient; not part of loss */
+    double sequence_loss; /* likewise that by sequence */
+    double
+        weight_total; /* what the loss is divided by (enum ax_per), all micro-batches and data ranks */
+    double measures[AX_MEASURES];     /* the objective's; NaN: nothing to take the mean of */
+    struct ax_expert_balance experts; /* of a model with experts */
+    bool skipped; /* no tokens to train on, loss or norm not finite, or the loss above the bound of
+                     ax_step_finish: weights unchanged */
+    double seconds[AX_TIME_COUNT]; /* by the device's clock */
+};
+
+struct ax_step {
+    struct ax_runtime *rt;
+    struct ax_step_options o;
+    struct ax_model model;
+    struct ax_batch *batches; /* [n_microbatches] */
+    double *unit_times;       /* [n_units], that its stages are balanced by; NULL: it has one */
+    struct ax_teacher teacher;
+    struct ax_teacher_states *taught; /* [n_microbatches], of the step; NULL: no teacher */
+    struct ax_slot *slots;            /* [schedule.n_slots] */
+    struct ax_schedule schedule;
+    /* [ax_lr_group_count]: the first is used by everything, all are set while the optimizer runs */
+    struct ax_step_scalars AX_DEVICE *scalars;
+    /* of the phases of the step in progress; between measures and scalars */
+    struct ax_times AX_DEVICE *times;
+    struct ax_step_measures AX_DEVICE *measures; /* of the step in progress */
+    struct ax_expert_balance AX_DEVICE *balance; /* of the step; before measures */
+    struct ax_pass *passes;                      /* [chunks][n_microbatches] */
+    struct ax_step_messages {
+        struct ax_ticket tickets[4]; /* by AX_ACT_SEND_OUTPUT … AX_ACT_RECEIVE_GRADIENT */
+    } *messages;                     /* [chunks][n_microbatches] */
+    /* in flight: a unit's sum over shards, or its only one; and the one after it, over replicas */
+    struct ax_unit_sum reduction, second;
+    struct ax_param_state *states;   /* [model.n_params] */
+    struct ax_state_stream stream;   /* of the states, if they are offloaded */
+    struct ax_tensor outbox;         /* gradient to send to the previous stage; accum [T/tp][D] */
+    struct ax_tensor inboxes[2];     /* outputs received from it; likewise */
+    char contract[AX_CONTRACT_NAME]; /* of its gradients: one per step of a runtime */
+    /* What an objective is given in the next ax_step_begin: KTO's estimate; the entropy from which on
+     * tokens train, if not all do, and how many of this rank's that are (0: all). */
+    double kl, entropy_cut;
+    int64_t entropy_tokens;
+    double absent; /* weight of this rank's documents without any gradient that were left out of the
+                      batches: the loss is divided by it, too */
+    int64_t count; /* updates so far, including one whose result is not known: until the
+                             answer takes it back; scalars->step is the device's count */
+    bool begun;    /* gradients are computed, their update is not */
+    uint64_t ticket;    /* of the result that was asked for */
+    bool known_skipped; /* the result is known, and the step skipped */
+    bool counted;       /* count includes the step whose result was asked for */
+    /* Called before a unit's weights, masters and optimizer state change; before a restart also
+     * with n_units + unit, for its frozen weights. May be NULL. */
+    void (*before_update)(void *ctx, int unit);
+    void *before_update_ctx;
+};
+
+enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const struct ax_arch *arch,
+                              const struct ax_step_options *o);
+void ax_step_free(struct ax_step *s);
+
+/* FLOPs that training needs per token: the model's, and the teacher's forward pass. */
+double ax_step_flops_per_token(const struct ax_step *s, int64_t seq);
+/* NULL: none. Its weights are the caller's to load. */
+struct ax_teacher *ax_step_teacher(struct ax_step *s);
+
+/* Complete gradients from filled batches. */
+enum ax_status ax_step_begin(struct ax_step *s);
+/* Waits for the result; then the optimizer runs on every unit, and gradients are zero. */
+enum ax_status ax_step_decide(struct ax_step *s, struct ax_step_result *out);
+enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out);
+/* The update of a step whose result is not known. If its loss is above hold_above, it is skipped,
+ * so that the host can look at it. One answer is due, before the next finish or decide. */
+enum ax_status ax_step_finish(struct ax_step *s, double lr, double hold_above);
+enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out);
+/* Forgets the gradients of a step that has begun. */
+enum ax_status ax_step_drop(struct ax_step *s);
+/* begin and decide; begin, finish and answer. */
+enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
+enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);
+
+/* For step_result.c: op clip with its sums over ranks; the updates. */
+enum ax_status ax_step_clip(struct ax_step *s, double hold_above);
+enum ax_status ax_step_apply(struct ax_step *s, double lr);
+
+/* Sets the scalars as the last update, number s->count, left them if no step was skipped. */
+enum ax_status ax_step_set_scalars(struct ax_step *s);
+/* Continues after `count` updates: masters and state have been read from a checkpoint; computes the
+ * compute copy from them. */
+enum ax_status ax_step_restore(struct ax_step *s, int64_t count);
+
+#endif

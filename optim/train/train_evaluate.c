@@ -1,0 +1,77 @@
+/* Evaluations of a run: the loss on the evaluation data or, where the model samples what it trains on,
+ * what its completions of the evaluation prompts are worth. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/stop.h"
+#include "optim/train/train_state.h"
+
+static void evaluated(void *ctx, int64_t rows_done) {
+    struct ax_train *t = ctx;
+    ax_metrics_doing(t->metrics, "evaluating", rows_done, t->eval_sequences);
+}
+
+static bool asked_to_stop(void *ctx) {
+    (void)ctx;
+    return ax_stop_requested() != AX_STOP_NONE;
+}
+
+/* An evaluation can take minutes, so its progress is shown; streams cannot be counted. */
+void ax_train_count_eval(struct ax_train *t) {
+    struct ax_loader_count n;
+    if (ax_loader_count_epoch(t->o->data.eval, 0, 1, &n) == AX_OK)
+        t->eval_sequences = n.sequences;
+    ax_error_clear();
+}
+
+static double metric(const struct ax_train *t, const struct ax_eval_result *r) {
+    const double values[] = {[AX_BEST_BY_LOSS] = r->loss,
+                             [AX_BEST_BY_PERPLEXITY] = r->perplexity,
+                             [AX_BEST_BY_ACCURACY] = r->accuracy,
+                             [AX_BEST_BY_REWARD] = ax_figures_get(&r->figures, "reward")};
+    return values[t->o->eval.metric];
+}
+
+static enum ax_status of_data(struct ax_train *t, struct ax_eval_result *r) {
+    struct ax_eval_options eo = ax_train_eval_options(t->o);
+    eo.progress = evaluated;
+    eo.stop = asked_to_stop;
+    eo.ctx = t;
+    eo.references = &t->references;
+    eo.teacher = ax_step_teacher(&t->step);
+    AX_TRY(ax_train_eval_kl(t, &eo.kl));
+    return ax_evaluate(&t->step.model, t->o->data.eval, &eo, r);
+}
+
+static enum ax_status of_completions(struct ax_train *t, struct ax_eval_result *r) {
+    struct ax_rollout rollout;
+    const double start = ax_clock_now();
+    const struct ax_rollout_options o =
+        ax_rollout_for_evaluation(&t->o->rollout, t->eval_sequences);
+    *r = (struct ax_eval_result){.loss = NAN, .perplexity = NAN, .accuracy = NAN};
+    evaluated(t, 0);
+    enum ax_status st = ax_rollout_create(&rollout, &o);
+    if (st == AX_OK)
+        st = ax_rollout_evaluate(&rollout, &t->step.model, t->o->data.eval, &r->stopped);
+    r->figures = rollout.figures;
+    r->seconds = ax_clock_now() - start;
+    ax_rollout_free(&rollout);
+    return st;
+}
+
+enum ax_status ax_train_evaluate(struct ax_train *t, double *value) {
+    struct ax_eval_result r;
+    *value = NAN;
+    AX_TRY(ax_train_has_rollout(t->o) ? of_completions(t, &r) : of_data(t, &r));
+    t->pending_eval = r.stopped;
+    if (r.stopped)
+        return AX_OK;
+    ax_metrics_eval(t->metrics, t->done, t->epoch, &r);
+    if (!t->out->evaluated)
+        t->out->first_eval = r;
+    t->out->last_eval = r;
+    t->out->evaluated = true;
+    *value = metric(t, &r);
+    return ax_train_show_samples(t);
+}

@@ -1,0 +1,221 @@
+/* Checks output_dir before training (not used by another run, writable), and selects the checkpoint
+ * to resume from. */
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "optim/train/train_state.h"
+
+#define LOCK_NAME ".axtrain.lock"
+
+/* ---- models in a folder ---- */
+
+/* The files that mark a folder as a model or adapter: the configs, without which nothing loads the
+ * rest, and the weights or their index. */
+#define N_CONFIGS 2
+static const char *const model_files[] = {"config.json", AX_PEFT_CONFIG, "model.safetensors",
+                                          "model.safetensors.index.json", AX_PEFT_WEIGHTS};
+static const size_t n_model_files = sizeof model_files / sizeof *model_files;
+
+/* True if the folder contains one of the first n_files marks, no matter who wrote it. */
+static bool holds(const char *dir, size_t n_files) {
+    bool found = false;
+    for (size_t i = 0; !found && i < n_files; i++) {
+        char *path;
+        if (ax_path_join(&path, dir, model_files[i]) != AX_OK)
+            continue;
+        found = ax_path_exists(path);
+        ax_free(path);
+    }
+    return found;
+}
+
+static bool holds_model(const char *dir) {
+    return holds(dir, n_model_files);
+}
+
+static enum ax_status remove_files(const char *dir, size_t first, size_t end, bool *removed) {
+    for (size_t i = first; i < end; i++) {
+        char *path;
+        enum ax_status st = AX_OK;
+        AX_TRY(ax_path_join(&path, dir, model_files[i]));
+        if (ax_path_exists(path)) {
+            *removed = true;
+            st = ax_unlink(path);
+        }
+        ax_free(path);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_folder_clear(const char *dir) {
+    bool removed = false;
+    AX_TRY(remove_files(dir, 0, N_CONFIGS, &removed));
+    if (removed)
+        AX_TRY(ax_sync_dir(dir));
+    return remove_files(dir, N_CONFIGS, n_model_files, &removed);
+}
+
+static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_list *l) {
+    if (l->n > 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "output_dir: %s contains the checkpoints of another run (newest: "
+                        "checkpoint-%lld); resume it with resume_from_checkpoint: auto, or choose "
+                        "another folder",
+                        dir, (long long)l->steps[l->n - 1]);
+    if (holds_model(dir))
+        return ax_error(AX_ERR_CONFIG,
+                        "output_dir: %s already contains a model; choose another folder", dir);
+    return AX_OK;
+}
+
+/* True if `dir` is a direct child of output_dir. */
+static bool lies_inside(const char *dir, const char *output_dir) {
+    char a[PATH_MAX], b[PATH_MAX];
+    if (!realpath(dir, a) || !realpath(output_dir, b))
+        return false;
+    char *slash = strrchr(a, '/');
+    if (slash)
+        *slash = '\0';
+    return strcmp(a, b) == 0;
+}
+
+/* ---- the checkpoint to resume from ---- */
+
+static enum ax_status is_good(const char *dir) {
+    struct ax_checkpoint c;
+    AX_TRY(ax_checkpoint_open(&c, dir));
+    const enum ax_status st = ax_checkpoint_verify(&c, NULL);
+    ax_checkpoint_close(&c);
+    return st;
+}
+
+/* The newest intact checkpoint; *path is NULL if there is none. */
+static enum ax_status newest_good(const char *output_dir, const struct ax_checkpoint_list *l,
+                                  char **path) {
+    for (size_t i = l->n; i-- > 0;) {
+        AX_TRY(ax_checkpoint_path(path, output_dir, l->steps[i]));
+        if (is_good(*path) == AX_OK)
+            return AX_OK;
+        ax_log_warn("skipping %s: %s", *path, ax_error_text());
+        ax_error_clear();
+        ax_free(*path);
+        *path = NULL;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_dtype *dtype) {
+    struct ax_checkpoint_list l = {0};
+    struct ax_checkpoint c = {0};
+    char *path = NULL;
+    const char *name = NULL;
+    enum ax_status st = AX_OK;
+    if (save->resume == AX_RESUME_FOLDER)
+        st = ax_strdup(&path, save->resume_dir);
+    else if (save->resume != AX_RESUME_NO && ax_checkpoint_list(&l, save->output_dir) == AX_OK &&
+             l.n > 0)
+        st = ax_checkpoint_path(&path, save->output_dir, l.steps[l.n - 1]);
+    if (path && ax_checkpoint_open(&c, path) == AX_OK) {
+        name = json_string_value(json_object_get(c.run, "compute_dtype"));
+        if (name && ax_dtype_parse(name, dtype) != AX_OK)
+            st = ax_error_prefix(AX_ERR_DATA, "%s", path);
+    }
+    if (st == AX_OK)
+        ax_error_clear(); /* a damaged checkpoint is reported when the run resumes */
+    ax_checkpoint_close(&c);
+    ax_checkpoint_list_free(&l);
+    ax_free(path);
+    return st;
+}
+
+/* Checks that this run may write to output_dir. Called before anything is written there. */
+static enum ax_status judge(const struct ax_train_save *save, const struct ax_checkpoint_list *l) {
+    if (save->resume == AX_RESUME_NO)
+        return refuse_used(save->output_dir, l);
+    if (save->resume != AX_RESUME_FOLDER)
+        return l->n == 0 ? refuse_used(save->output_dir, l) : AX_OK;
+    if (!ax_path_is_dir(save->resume_dir))
+        return ax_error(AX_ERR_CONFIG, "resume_from_checkpoint: folder %s does not exist",
+                        save->resume_dir);
+    return lies_inside(save->resume_dir, save->output_dir) ? AX_OK
+                                                           : refuse_used(save->output_dir, l);
+}
+
+static enum ax_status choose(const struct ax_train_save *save, const struct ax_checkpoint_list *l,
+                             char **path) {
+    *path = NULL;
+    AX_TRY(judge(save, l));
+    if (save->resume == AX_RESUME_NO)
+        return AX_OK;
+    if (save->resume == AX_RESUME_FOLDER)
+        return ax_strdup(path, save->resume_dir);
+    if (save->resume == AX_RESUME_NEWEST_GOOD)
+        AX_TRY(newest_good(save->output_dir, l, path));
+    else if (l->n > 0)
+        AX_TRY(ax_checkpoint_path(path, save->output_dir, l->steps[l->n - 1]));
+    if (*path)
+        return AX_OK;
+    if (l->n > 0) /* starting over would mix them with new ones, or remove them */
+        return ax_error(
+            AX_ERR_DATA,
+            "resume_from_checkpoint: no checkpoint in %s is intact (%zu damaged); delete "
+            "the folder to train from the beginning, or choose another output_dir",
+            save->output_dir, l->n);
+    ax_log_info("no checkpoint in %s yet: training starts from the beginning", save->output_dir);
+    return AX_OK;
+}
+
+enum ax_status ax_train_folder_judge(const struct ax_train_save *save) {
+    struct ax_checkpoint_list l = {0};
+    if (ax_path_is_dir(save->output_dir))
+        AX_TRY(ax_checkpoint_list(&l, save->output_dir));
+    const enum ax_status st = judge(save, &l);
+    ax_checkpoint_list_free(&l);
+    return st;
+}
+
+static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
+    const struct ax_train_save *save = &t->o->save;
+    struct ax_checkpoint_list l = {0};
+    char *lock;
+    *resume_from = NULL;
+    enum ax_status st = ax_mkdir_parents(save->output_dir);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "output_dir");
+    AX_TRY(ax_path_join(&lock, save->output_dir, LOCK_NAME));
+    st = ax_claim_take(&t->lock, lock);
+    ax_free(lock);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "output_dir");
+    AX_TRY(ax_checkpoint_sweep(save->output_dir));
+    AX_TRY(ax_checkpoint_list(&l, save->output_dir));
+    st = choose(save, &l, resume_from); /* check again, under the lock */
+    ax_checkpoint_list_free(&l);
+    return st;
+}
+
+enum ax_status ax_train_folder_start(struct ax_train *t, const struct ax_step_options *so,
+                                     char **resume) {
+    const bool is_new = !ax_path_is_dir(t->o->save.output_dir);
+    if (is_new)
+        AX_TRY(ax_train_check_disk(t, so));
+    AX_TRY(open_folder(t, resume));
+    if (*resume)
+        AX_TRY(ax_train_read_run(t, *resume));
+    t->out->nothing_to_do = *resume && ax_train_is_finished(t);
+    if (t->out->nothing_to_do)
+        return AX_OK;
+    if (!is_new) /* only now, because a finished run needs no space */
+        AX_TRY(ax_train_check_disk(t, so));
+    ax_train_write_about(t, so);
+    return AX_OK;
+}
+
+bool ax_train_is_published(const struct ax_train *t) {
+    const char *dir = t->o->save.output_dir;
+    return holds(dir, N_CONFIGS) && ax_metrics_is_finished(dir, t->done);
+}

@@ -1,0 +1,311 @@
+/* Checks whether a run fits into memory: its plan says how much it needs before anything is
+ * allocated. If that is too much, plans with single changes say how much each would save. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "kernels/backend.h"
+#include "optim/train/shared_prompts.h"
+#include "optim/plan/plan.h"
+#include "optim/train/train_state.h"
+
+/* Code, libraries, thread stacks, data sets and parsers, in addition to the plan. */
+#define BESIDE ((uint64_t)128 << 20)
+#define NAMED  5 /* number of plan blocks to list */
+
+struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o) {
+    return (struct ax_eval_options){.tokens = o->data.eval_tokens,
+                                    .max_docs = o->data.eval_docs,
+                                    .max_len = o->data.eval_tokens,
+                                    .pairs_share = ax_train_pairs_share(o),
+                                    .documents = o->step.objective->documents,
+                                    .distill = o->step.objective->head.distill};
+}
+
+enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
+                                  const struct ax_step_options *so) {
+    struct ax_train t = {.o = o, .rt = rt};
+    struct ax_step_result r;
+    struct ax_eval_result e;
+    int found;
+    AX_TRY(ax_step_create(&t.step, rt, o->arch, so));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_train_value_create(&t), st, done);
+    AX_TRY_GOTO(ax_train_rollout_create(&t), st, done);
+    if (so->adapter)
+        AX_TRY_GOTO(ax_train_start_adapter(&t.step.model, o), st, done);
+    for (int m = 0; m < so->n_microbatches; m++)
+        AX_TRY_GOTO(ax_batch_fill(&t.step.batches[m], rt->q, o->arch->vocab_size, 0, NULL), st,
+                    done);
+    if (so->relora.interval > 0)
+        AX_TRY_GOTO(ax_step_restart(&t.step, 1), st, done);
+    AX_TRY_GOTO(ax_train_take_adapters(&t), st, done);
+    AX_TRY_GOTO(ax_step_run(&t.step, 0, &r), st, done);
+    AX_TRY_GOTO(ax_train_value_plan(&t), st, done);
+    AX_TRY_GOTO(ax_train_probe(&t, NULL, 0, &found), st, done);
+    if (ax_train_has_reference(o)) {
+        const struct ax_eval_options eo = ax_train_reference_options(o);
+        AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.train, &eo, &e), st, done);
+    }
+    if (o->data.eval_tokens > 0 && !ax_train_has_rollout(o)) {
+        struct ax_eval_options eo = ax_train_eval_options(o);
+        eo.teacher = ax_step_teacher(&t.step);
+        AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.eval, &eo, &e), st, done);
+    }
+    AX_TRY_GOTO(ax_train_rollout_plan(&t), st, done);
+    if (o->samples.n > 0)
+        AX_TRY_GOTO(ax_samples_run(&t.step.model, &o->samples, NULL, NULL), st, done);
+    st = ax_train_save_plan(&t);
+done:
+    ax_train_value_free(&t);
+    ax_train_rollout_free(&t);
+    ax_step_free(&t.step);
+    return st;
+}
+
+static enum ax_status needed(const struct ax_train_options *o, const struct ax_step_options *so,
+                             uint64_t *bytes, bool *held) {
+    struct ax_runtime rt;
+    struct ax_arena_plan plan;
+    AX_TRY(ax_runtime_open_planning(&rt, &o->runtime));
+    const enum ax_status st = ax_train_plan_once(&rt, o, so);
+    ax_arena_measure(&rt.arena, &plan);
+    if (held)
+        *held = rt.held;
+    ax_runtime_close(&rt);
+    *bytes = ax_arena_plan_total(&plan);
+    return st;
+}
+
+/* Ranks of a stage that are planned one by one; of more, those at the corners of the mesh. */
+#define ALL_RANKS 16
+
+/* Replicas are alike. */
+static bool is_planned(const struct ax_runtime_options *o, int rank) {
+    static const enum ax_role roles[] = {AX_ROLE_DP_SHARD, AX_ROLE_CP, AX_ROLE_TP};
+    struct ax_mesh mesh;
+    bool is = ax_mesh_create(&mesh, o->sizes, o->world, rank) == AX_OK &&
+              mesh.coord[AX_ROLE_DP_REPLICATE] == 0;
+    const bool all = o->world / o->sizes.pp / o->sizes.dp_replicate <= ALL_RANKS;
+    for (size_t i = 0; is && !all && i < sizeof roles / sizeof *roles; i++)
+        is = mesh.coord[roles[i]] == 0 || mesh.coord[roles[i]] == mesh.size[roles[i]] - 1;
+    return is;
+}
+
+static enum ax_status plan_stage(struct ax_train_options *o, const struct ax_step_options *so,
+                                 int stage, struct ax_train_stage *out) {
+    struct ax_runtime_options *r = &o->runtime;
+    const int ranks = r->world / r->sizes.pp, first = stage * ranks;
+    *out = (struct ax_train_stage){0};
+    AX_TRY(ax_step_slots(so, stage, r->sizes.pp, &out->n_slots));
+    r->n_slots = out->n_slots;
+    for (r->rank = first; r->rank < first + ranks; r->rank++) {
+        uint64_t bytes;
+        if (!is_planned(r, r->rank))
+            continue;
+        AX_TRY(needed(o, so, &bytes, NULL));
+        if (bytes > out->arena) {
+            out->rank = r->rank;
+            out->arena = bytes;
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_choose_rank(struct ax_train_options *o, struct ax_train_stage *stages) {
+    const struct ax_step_options so = ax_train_step_options(o);
+    const struct ax_train_stage *most = stages;
+    for (int i = 0; i < o->runtime.sizes.pp; i++) {
+        AX_TRY(plan_stage(o, &so, i, &stages[i]));
+        if (stages[i].arena > most->arena)
+            most = &stages[i];
+    }
+    o->runtime.rank = most->rank;
+    o->runtime.n_slots = most->n_slots;
+    return AX_OK;
+}
+
+/* ---- changes that would save memory ---- */
+
+struct change {
+    char text[96];
+    uint64_t saves;
+};
+
+/* Changes one key of the options; false if that would save nothing. */
+typedef bool change_fn(const struct ax_train_options *o, struct ax_train_options *changed,
+                       struct ax_step_options *so, char *text, size_t size);
+
+static bool recompute(const struct ax_train_options *o, struct ax_train_options *changed,
+                      struct ax_step_options *so, char *text, size_t size) {
+    (void)o;
+    (void)changed;
+    snprintf(text, size, "gradient_checkpointing: true");
+    const bool can = so->recompute != AX_RECOMPUTE_ON;
+    so->recompute = AX_RECOMPUTE_ON;
+    return can;
+}
+
+static bool fewer_rows(const struct ax_train_options *o, struct ax_train_options *changed,
+                       struct ax_step_options *so, char *text, size_t size) {
+    const int64_t rows = o->data.sequences_per_batch / 2;
+    if (rows < 1)
+        return false;
+    snprintf(text, size, "micro_batch_size: %lld, twice the gradient_accumulation_steps",
+             (long long)rows);
+    so->tokens = so->tokens / o->data.sequences_per_batch * rows;
+    so->n_docs = so->n_docs / o->data.sequences_per_batch * rows;
+    changed->data.eval_tokens = o->data.eval_tokens / 2;
+    return true;
+}
+
+static bool shorter_rows(const struct ax_train_options *o, struct ax_train_options *changed,
+                         struct ax_step_options *so, char *text, size_t size) {
+    if (o->data.sequence_tokens < 256)
+        return false;
+    snprintf(text, size, "sequence_len: %lld", (long long)(o->data.doc_tokens / 2));
+    so->tokens /= 2;
+    so->max_len /= 2;
+    changed->data.eval_tokens = o->data.eval_tokens / 2;
+    return true;
+}
+
+static bool narrower(const struct ax_train_options *o, struct ax_train_options *changed,
+                     struct ax_step_options *so, char *text, size_t size) {
+    (void)o;
+    (void)changed;
+    snprintf(text, size, "bf16: true");
+    const bool can = so->dtype == AX_F32;
+    so->dtype = AX_BF16;
+    return can;
+}
+
+static bool without_moments(const struct ax_train_options *o, struct ax_train_options *changed,
+                            struct ax_step_options *so, char *text, size_t size) {
+    (void)o;
+    (void)changed;
+    snprintf(text, size, "optimizer: sgd");
+    const bool can = so->optimizer != &ax_optimizer_sgd;
+    so->optimizer = &ax_optimizer_sgd;
+    return can;
+}
+
+static int larger_first(const void *a, const void *b) {
+    const struct change *x = a, *y = b;
+    return x->saves < y->saves ? 1 : x->saves > y->saves ? -1 : 0;
+}
+
+static enum ax_status find_changes(const struct ax_train_options *o,
+                                   const struct ax_step_options *so, uint64_t need,
+                                   struct change *changes, int *n) {
+    static change_fn *const all[] = {recompute, fewer_rows, shorter_rows, narrower,
+                                     without_moments};
+    *n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct ax_train_options changed = *o;
+        struct ax_step_options with = *so;
+        struct change *c = &changes[*n];
+        uint64_t bytes;
+        if (!all[i](o, &changed, &with, c->text, sizeof c->text))
+            continue;
+        AX_TRY(needed(&changed, &with, &bytes, NULL));
+        c->saves = need > bytes ? need - bytes : 0;
+        *n += c->saves > 0;
+    }
+    qsort(changes, (size_t)*n, sizeof *changes, larger_first);
+    return AX_OK;
+}
+
+static enum ax_status refuse(const struct ax_train_options *o, const struct ax_step_options *so,
+                             uint64_t need, uint64_t available) {
+    struct ax_plan *plan;
+    struct change changes[5];
+    struct ax_buf text = {0};
+    char a[32], b[32];
+    int n;
+    AX_TRY(ax_alloc(&plan, 1, sizeof *plan));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_plan_make(plan, &o->runtime, o->arch, so), st, done);
+    AX_TRY_GOTO(find_changes(o, so, need, changes, &n), st, done);
+    for (int i = 0; i < 4 && i < plan->n_blocks; i++)
+        AX_TRY_GOTO(ax_buf_printf(&text, "%s%s %s", i ? ", " : "", plan->blocks[i].name,
+                                  ax_format_bytes(a, sizeof a, (double)plan->blocks[i].bytes)),
+                    st, done);
+    AX_TRY_GOTO(ax_buf_puts(&text, ". What would help:"), st, done);
+    for (int i = 0; i < 3 && i < n; i++)
+        AX_TRY_GOTO(ax_buf_printf(&text, "%s %s saves %s", i ? ";" : "", changes[i].text,
+                                  ax_format_bytes(a, sizeof a, (double)changes[i].saves)),
+                    st, done);
+    st = ax_error(AX_ERR_NOMEM, "memory: training needs %s, but only %s are free. Largest: %s",
+                  ax_format_bytes(a, sizeof a, (double)need + (double)BESIDE),
+                  ax_format_bytes(b, sizeof b, (double)available), text.data);
+done:
+    ax_buf_free(&text);
+    ax_free(plan);
+    return st;
+}
+
+/* Lists the largest blocks, and always those of weights. */
+static enum ax_status say_plan(const struct ax_train_options *o, const struct ax_step_options *so,
+                               uint64_t need) {
+    struct ax_plan *plan;
+    struct ax_buf text = {0};
+    char size[32];
+    AX_TRY(ax_alloc(&plan, 1, sizeof *plan));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_plan_make(plan, &o->runtime, o->arch, so), st, done);
+    for (int i = 0; i < plan->n_blocks; i++) {
+        const struct ax_plan_block *b = &plan->blocks[i];
+        if (i < NAMED || strstr(b->name, "weights"))
+            AX_TRY_GOTO(ax_buf_printf(&text, "%s%s %s", text.len > 0 ? ", " : "", b->name,
+                                      ax_format_bytes(size, sizeof size, (double)b->bytes)),
+                        st, done);
+    }
+    ax_log_info("memory: %s planned: %s", ax_format_bytes(size, sizeof size, (double)need),
+                text.data);
+done:
+    ax_buf_free(&text);
+    ax_free(plan);
+    return st;
+}
+
+enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_options *step,
+                            struct ax_train_fit *fit) {
+    static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
+                                              AX_RECOMPUTE_ON};
+    const struct ax_fabric *f = o->runtime.fabric;
+    *fit = (struct ax_train_fit){.beside = BESIDE,
+                                 .available = ax_backend_memory(o->runtime.backend) /
+                                              (uint64_t)(f ? f->local_world : 1)};
+    for (int i = o->recompute_auto ? 0 : 2; i < 3 && !fit->fits; i++) {
+        if (o->recompute_auto)
+            step->recompute = modes[i];
+        AX_TRY(needed(o, step, &fit->arena, &fit->held));
+        fit->fits = fit->available == 0 || fit->arena + BESIDE <= fit->available;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_choose_memory(struct ax_train *t, struct ax_step_options *step) {
+    struct ax_train_options own = *t->o;
+    const struct ax_train_options *o = &own;
+    struct ax_train_fit fit;
+    own.runtime = t->runtime;
+    enum ax_status st = ax_train_fit(o, step, &fit);
+    if (st == AX_OK && !fit.fits)
+        st = refuse(o, step, fit.arena, fit.available);
+    AX_TRY(ax_team_agree(&t->team, st));
+    double mode = step->recompute; /* ranks may have unequal memory, or unequal parts */
+    AX_TRY(ax_team_max(&t->team, &mode));
+    if (mode > step->recompute) {
+        step->recompute = (enum ax_recompute)mode;
+        AX_TRY(needed(o, step, &fit.arena, &fit.held));
+    }
+    if (!ax_train_is_main(t))
+        return AX_OK;
+    if (o->recompute_auto)
+        ax_log_info("gradient_checkpointing: auto chose %s", ax_recompute_name(step->recompute));
+    return say_plan(o, step, fit.arena);
+}

@@ -1,0 +1,301 @@
+/* What a checkpoint stores about a run, and resuming from it: bit-identical to a run that never
+ * stopped. Random numbers need no state: they are functions of seed and step. */
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "model/adapter/load.h"
+#include "model/adapter/pissa.h"
+#include "optim/train/train_state.h"
+
+/* ---- the state of a run ---- */
+
+static json_t *watch_json(const struct ax_train_watch *w) {
+    json_t *losses = json_array();
+    const int64_t n = ax_train_watch_size(w);
+    bool ok = losses != NULL;
+    for (int64_t i = 0; ok && i < n; i++)
+        ok = json_array_append_new(losses, json_real(w->window[i])) == 0;
+    if (!ok) { /* a checkpoint with fewer losses could not be read */
+        json_decref(losses);
+        return NULL;
+    }
+    return json_pack("{sI sI sI so}", "seen", (json_int_t)w->n, "bad_in_a_row",
+                     (json_int_t)w->bad_in_a_row, "above_in_a_row", (json_int_t)w->above_in_a_row,
+                     "losses", losses);
+}
+
+/* The algorithms of its products, where there is a choice: other ones have other bits. */
+static enum ax_status describe_choices(const struct ax_train *t, json_t *out) {
+    struct ax_buf text = {0};
+    enum ax_status st = ax_queue_choices(t->rt->q, &text);
+    if (st == AX_OK && text.len > 0)
+        json_object_set_new(out, "products", json_string(text.data));
+    ax_buf_free(&text);
+    return st;
+}
+
+enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
+    struct ax_loader_state at;
+    const struct ax_metrics_window window = ax_metrics_window(t->metrics);
+    json_t *data;
+    ax_loader_save(t->o->data.train, &at);
+    AX_TRY(ax_loader_state_to_json(&at, &data));
+    *out =
+        json_pack("{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
+                  (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
+                  (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
+                  "trained_tokens", (json_int_t)t->trained, "data", data, "best", "step",
+                  (json_int_t)t->best_step, "value", t->best, "evaluations_since",
+                  (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value",
+                  t->kept.value, "evaluation", "owed", t->pending_eval, "epoch_ended",
+                  t->epoch_ended, "logging", "steps", (json_int_t)window.steps, "loss", window.loss,
+                  "watch", watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
+    if (*out) /* of this run, where the configuration leaves the choice to the machine */
+        json_object_set_new(*out, "compute_dtype",
+                            json_string(ax_dtype_info(t->step.o.dtype)->name));
+    if (*out) {
+        const enum ax_status st = describe_choices(t, *out);
+        if (st != AX_OK) {
+            json_decref(*out);
+            return st;
+        }
+    }
+    if (*out && isfinite(t->out->loss))
+        json_object_set_new(*out, "loss", json_real(t->out->loss));
+    if (*out && ax_train_has_rollout(t->o)) {
+        json_t *rollout;
+        const enum ax_status st = ax_rollout_to_json(&t->rollout, &rollout);
+        if (st != AX_OK) {
+            json_decref(*out);
+            return st;
+        }
+        json_object_set_new(*out, "rollout", rollout);
+    }
+    if (*out && ax_train_has_value(t->o))
+        json_object_set_new(*out, "value_updates", json_integer(t->value.step.count));
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
+}
+
+/* ---- is it the same run? ---- */
+
+static char *value_text(const json_t *v) {
+    return v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
+}
+
+static bool is_fixed(const struct ax_train_options *o, const char *key) {
+    for (const char *const *k = o->fixed_keys; k && *k; k++)
+        if (strcmp(*k, key) == 0)
+            return true;
+    return false;
+}
+
+static enum ax_status compare_key(const struct ax_train_options *o, const char *dir,
+                                  const char *key, const json_t *was, const json_t *is) {
+    if (was && is && json_equal((json_t *)(uintptr_t)was, (json_t *)(uintptr_t)is))
+        return AX_OK;
+    char *before = value_text(was), *now = value_text(is);
+    enum ax_status st = AX_OK;
+    if (is_fixed(o, key))
+        st = ax_error(
+            AX_ERR_CONFIG,
+            "%s was %s in the run that wrote %s and is %s now: a different run. Change it back, or "
+            "start over with another output_dir and without resume_from_checkpoint.",
+            key, before ? before : "unset", dir, now ? now : "unset");
+    else if (strncmp(key, "resume_", 7) != 0)
+        ax_log_info("changed since the checkpoint: %s from %s to %s", key,
+                    before ? before : "unset", now ? now : "unset");
+    ax_free(before);
+    ax_free(now);
+    return st;
+}
+
+static enum ax_status compare_config(const struct ax_train_options *o, const char *dir,
+                                     const json_t *was) {
+    const char *key;
+    json_t *v;
+    if (!was || !o->config)
+        return AX_OK;
+    json_object_foreach((json_t *)(uintptr_t)was, key, v)
+        AX_TRY(compare_key(o, dir, key, v, json_object_get(o->config, key)));
+    json_object_foreach((json_t *)(uintptr_t)o->config, key, v) if (!json_object_get(was, key))
+        AX_TRY(compare_key(o, dir, key, NULL, v));
+    return AX_OK;
+}
+
+/* ---- resuming ---- */
+
+enum ax_status ax_train_load_teacher(struct ax_train *t) {
+    struct ax_teacher *teacher = ax_step_teacher(&t->step);
+    if (!teacher)
+        return AX_OK;
+    return t->o->teacher_weights ? ax_model_load(&teacher->model, t->o->teacher_weights)
+                                 : ax_model_init_random(&teacher->model, t->o->step.seed + 1);
+}
+
+static enum ax_status read_watch(struct ax_train_watch *w, struct ax_json v) {
+    AX_TRY(ax_json_i64(ax_json_get(v, "seen"), 0, INT64_MAX, &w->n));
+    AX_TRY(ax_json_i64(ax_json_get(v, "bad_in_a_row"), 0, INT64_MAX, &w->bad_in_a_row));
+    AX_TRY(ax_json_i64(ax_json_get(v, "above_in_a_row"), 0, INT64_MAX, &w->above_in_a_row));
+    const struct ax_json losses = ax_json_get(v, "losses");
+    const int64_t n = ax_train_watch_size(w);
+    if ((int64_t)ax_json_size(losses) != n)
+        return ax_json_error(losses, "expected %lld losses", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        AX_TRY(ax_json_f64(ax_json_at(losses, (size_t)i), &w->window[i]));
+    return AX_OK;
+}
+
+static enum ax_status read_logging(struct ax_train *t, struct ax_json run) {
+    const struct ax_json window = ax_json_get(run, "logging");
+    AX_TRY(ax_json_i64_or(ax_json_get(window, "steps"), 0, INT64_MAX, 0, &t->window.steps));
+    AX_TRY(ax_json_f64_or(ax_json_get(window, "loss"), 0, &t->window.loss));
+    return ax_json_f64_or(ax_json_get(run, "loss"), NAN, &t->out->loss);
+}
+
+/* If the data changed, the epoch restarts, because positions in it no longer mean anything. */
+static enum ax_status read_position(const struct ax_train *t, const char *dir, const json_t *v) {
+    struct ax_loader *loader = t->o->data.train;
+    struct ax_loader_state at;
+    enum ax_status st = ax_loader_state_from_json(&at, v);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "%s", dir);
+    st = ax_loader_restore(loader, &at);
+    if (st == AX_OK)
+        return AX_OK;
+    if (!t->o->save.resume_with_changes)
+        return ax_error(st,
+                        "%s: %s. Change them back, or set resume_with_changes: true to begin "
+                        "epoch %lld again with the new data",
+                        dir, ax_error_text(), (long long)at.epoch);
+    ax_error_clear();
+    ax_log_warn("resume_with_changes: the data differ from those of %s, so epoch %lld begins again",
+                dir, (long long)at.epoch);
+    ax_loader_start_epoch(loader, at.epoch);
+    return AX_OK;
+}
+
+static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
+    struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
+    AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
+    AX_TRY(ax_json_i64(ax_json_get(run, "step"), 0, INT64_MAX, &t->done));
+    AX_TRY(ax_json_i64(ax_json_get(run, "updates"), 0, INT64_MAX, &t->updates));
+    AX_TRY(ax_json_f64(ax_json_get(run, "epoch"), &t->epoch));
+    AX_TRY(ax_json_i64(ax_json_get(run, "tokens"), 0, INT64_MAX, &t->tokens));
+    AX_TRY(ax_json_i64(ax_json_get(run, "trained_tokens"), 0, INT64_MAX, &t->trained));
+    const struct ax_json best = ax_json_get(run, "best");
+    AX_TRY(ax_json_i64(ax_json_get(best, "step"), 0, INT64_MAX, &t->best_step));
+    AX_TRY(ax_json_f64(ax_json_get(best, "value"), &t->best));
+    AX_TRY(ax_json_i64(ax_json_get(best, "evaluations_since"), 0, INT64_MAX, &t->worse));
+    AX_TRY(ax_json_i64(ax_json_get(best, "kept_step"), 0, INT64_MAX, &t->kept.step));
+    AX_TRY(ax_json_f64(ax_json_get(best, "kept_value"), &t->kept.value));
+    const struct ax_json evaluation = ax_json_get(run, "evaluation");
+    AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "owed"), false, &t->pending_eval));
+    AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "epoch_ended"), false, &t->epoch_ended));
+    AX_TRY(read_watch(&t->watch, ax_json_get(run, "watch")));
+    AX_TRY(read_logging(t, run));
+    t->stop_early = t->o->eval.patience > 0 && t->worse >= t->o->eval.patience;
+    if (ax_train_has_rollout(t->o))
+        AX_TRY(ax_rollout_from_json(&t->rollout, ax_json_get(run, "rollout")));
+    if (ax_train_has_value(t->o))
+        AX_TRY(ax_json_i64(ax_json_get(run, "value_updates"), 0, INT64_MAX, &t->value.updates));
+    return read_position(t, c->dir, ax_json_get(run, "data").v);
+}
+
+enum ax_status ax_train_read_run(struct ax_train *t, const char *dir) {
+    struct ax_checkpoint c;
+    if (ax_train_is_main(t))
+        AX_TRY(ax_folder_recover(dir));
+    AX_TRY(ax_checkpoint_open(&c, dir));
+    const enum ax_status st = read_run(t, &c);
+    ax_checkpoint_close(&c);
+    return st;
+}
+
+bool ax_train_is_finished(const struct ax_train *t) {
+    const bool trained = t->done >= t->schedule.total || t->stop_early;
+    return trained && !t->pending_eval && ax_train_is_published(t);
+}
+
+/* Removes checkpoints that an interrupted run did not get to remove; only after the one to resume
+ * from was verified. */
+static void prune(const struct ax_train *t) {
+    const struct ax_train_save *save = &t->o->save;
+    const int64_t keep[] = {t->done, t->kept.step};
+    if (save->resume != AX_RESUME_FOLDER)
+        ax_checkpoint_prune(save->output_dir, save->limit, t->o->eval.keep_best ? 2 : 1, keep);
+}
+
+static enum ax_status falls_back(enum ax_status st) {
+    if (st != AX_ERR_DATA)
+        return st;
+    return ax_error_prefix(st,
+                           "resume_from_checkpoint (latest-good falls back to the previous one)");
+}
+
+/* They are not part of the state; a folder with an adapter has none. */
+static enum ax_status load_buffers(struct ax_train *t, const char *dir) {
+    struct ax_model *m = &t->step.model;
+    struct ax_hf hf;
+    bool any = false;
+    for (int i = 0; i < m->n_params; i++)
+        any = any || m->params[i].buffer;
+    if (!any || ax_train_saved_adapter(t->o))
+        return AX_OK;
+    AX_TRY(ax_hf_open(&hf, dir));
+    const enum ax_status st = ax_model_load_buffers(m, &hf);
+    ax_hf_close(&hf);
+    return st;
+}
+
+static enum ax_status resume_choices(struct ax_train *t, const struct ax_checkpoint *c) {
+    const char *text = json_string_value(json_object_get(c->run, "products"));
+    return text ? ax_choices_resume(t->rt, text) : AX_OK;
+}
+
+enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
+    struct ax_checkpoint c = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_team_agree(&t->team, ax_checkpoint_open(&c, dir)), st, done);
+    AX_TRY_GOTO(ax_checkpoint_verify(&c, &t->team), st, done);
+    AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
+    AX_TRY_GOTO(load_buffers(t, dir), st, done);
+    AX_TRY_GOTO(resume_choices(t, &c), st, done);
+    AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
+    if (ax_train_has_value(t->o))
+        AX_TRY_GOTO(ax_step_restore(&t->value.step, t->value.updates), st, done);
+    t->saved = t->done;
+    if (ax_train_is_main(t))
+        prune(t);
+done:
+    ax_checkpoint_close(&c);
+    return falls_back(st);
+}
+
+enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o) {
+    if (o->start)
+        return ax_adapter_load(m, o->start);
+    AX_TRY(ax_adapter_init(m, o->step.seed));
+    return ax_adapter_pissa_start(m, o->weights, o->step.seed);
+}
+
+static enum ax_status load_adapter(struct ax_model *m, const char *dir) {
+    struct ax_peft peft;
+    AX_TRY(ax_peft_open(&peft, dir));
+    const enum ax_status st = ax_adapter_load(m, &peft);
+    ax_peft_close(&peft);
+    return st;
+}
+
+enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir) {
+    struct ax_model *m = &t->step.model;
+    struct ax_hf hf;
+    if (ax_train_saved_adapter(t->o))
+        return load_adapter(m, dir);
+    AX_TRY(ax_hf_open(&hf, dir));
+    const enum ax_status st = ax_model_load(m, &hf);
+    ax_hf_close(&hf);
+    if (st != AX_OK || !t->o->step.adapter)
+        return st;
+    return ax_adapter_init(m, t->o->step.seed); /* the weights contain the trained one */
+}

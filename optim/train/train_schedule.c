@@ -1,0 +1,158 @@
+/* The number of steps of a run, and what follows from it. */
+#include <math.h>
+
+#include "optim/train/train_state.h"
+
+int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks) {
+    return ax_train_has_rollout(o)
+               ? o->rollout.prompts
+               : o->data.sequences_per_batch * o->step.n_microbatches * data_ranks;
+}
+
+int64_t ax_train_turns(const struct ax_train_options *o) {
+    return ax_train_has_rollout(o) ? (int64_t)o->rollout.steps * o->rollout.iterations : 1;
+}
+
+static int64_t drop_unit(const struct ax_train_options *o, int data_ranks) {
+    const int64_t per_step = ax_train_sequences_per_step(o, data_ranks);
+    return o->data.drop_last      ? per_step
+           : o->data.drop_partial ? per_step / o->step.n_microbatches
+                                  : 1;
+}
+
+static int64_t steps_of(int64_t n, int64_t per_step, int64_t unit) {
+    return (n / unit * unit + per_step - 1) / per_step;
+}
+
+/* Counts each epoch separately, when it is asked for: packing makes the number of sequences vary
+ * slightly. */
+static enum ax_status count_epoch(struct ax_train_schedule *s, const struct ax_train_data *d,
+                                  int64_t epoch) {
+    while (s->n_epochs <= epoch) {
+        struct ax_loader_count n;
+        AX_TRY(ax_regrow(&s->sequences, (size_t)s->n_epochs, (size_t)s->n_epochs + 1,
+                         sizeof *s->sequences));
+        AX_TRY(ax_loader_count_epoch(d->train, s->n_epochs, 1, &n));
+        s->sequences[s->n_epochs++] = n.sequences;
+        s->doc_tokens = n.examples > 0 ? (double)n.tokens / (double)n.examples : 0;
+    }
+    return AX_OK;
+}
+
+/* Rounds down if short steps are dropped, else up; but a number very close to an integer is that
+ * integer, as when the third of 2.3 epochs is computed as 0.2999… of one. */
+static int64_t whole_steps(double steps, bool drop_last) {
+    const double nearest = rint(steps);
+    if (fabs(steps - nearest) < 1e-6)
+        return (int64_t)nearest;
+    return (int64_t)(drop_last ? floor(steps) : ceil(steps));
+}
+
+static enum ax_status steps_of_epoch(struct ax_train_schedule *s, const struct ax_train_options *o,
+                                     int64_t per_step, int64_t epoch, int64_t *steps) {
+    AX_TRY(count_epoch(s, &o->data, epoch));
+    *steps = steps_of(s->sequences[epoch], per_step, s->unit) * ax_train_turns(o);
+    if (*steps == 0 && ax_train_has_rollout(o))
+        return ax_error(AX_ERR_DATA,
+                        "datasets: there are only %lld prompts, but %lld are sampled at a time; "
+                        "lower micro_batch_size or gradient_accumulation_steps",
+                        (long long)s->sequences[epoch], (long long)per_step);
+    if (*steps == 0)
+        return ax_error(AX_ERR_DATA,
+                        "datasets: there are only %lld rows to train on, but one step takes "
+                        "%lld; lower micro_batch_size or gradient_accumulation_steps",
+                        (long long)s->sequences[epoch], (long long)per_step);
+    return AX_OK;
+}
+
+/* The steps of the run and of an epoch: o->epochs, but no more than max_steps; or as many epochs as
+ * those take. */
+static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_train_options *o,
+                                  int64_t per_step) {
+    const int64_t most = o->max_steps > 0 ? o->max_steps : INT64_MAX;
+    int64_t steps;
+    AX_TRY(steps_of_epoch(s, o, per_step, 0, &steps));
+    s->total = o->epochs > 0 ? 0 : most;
+    s->of_epoch = steps < s->total ? (double)steps : (double)s->total;
+    double left = o->epochs;
+    for (int64_t e = 0; left > 0 && s->total < most; e++, left -= 1) {
+        AX_TRY(steps_of_epoch(s, o, per_step, e, &steps));
+        s->total += left < 1 ? whole_steps(left * (double)steps, o->data.drop_last) : steps;
+    }
+    s->total = s->total > 0 ? s->total : 1;
+    s->limit = s->total < most ? "num_epochs" : "max_steps";
+    s->total = s->total < most ? s->total : most;
+    s->of_epoch = o->epochs > 0 ? (double)s->total / o->epochs : s->of_epoch;
+    return AX_OK;
+}
+
+static int64_t every(const struct ax_cadence *c, const struct ax_train_schedule *s) {
+    const bool part = c->when == AX_EACH_PART;
+    if (c->when != AX_EACH_STEPS && !part)
+        return 0;
+    const double all = part ? s->of_epoch : (double)s->total;
+    const double steps = part || c->steps < 1 ? ceil(c->steps * all - 1e-9) : floor(c->steps);
+    return steps < 1 ? 1 : (int64_t)steps;
+}
+
+static int64_t warmup_steps(const struct ax_train_options *o, int64_t total) {
+    if (o->warmup >= 0)
+        return o->warmup;
+    if (o->warmup_ratio < 0) {
+        const int64_t n = (int64_t)floor(0.03 * (double)total);
+        return n < 100 ? n : 100;
+    }
+    const int64_t n = (int64_t)floor(o->warmup_ratio * (double)total);
+    return n == 1 ? 2 : n; /* warmup over 1 step would waste the first, whose rate is zero */
+}
+
+enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
+                                      int data_ranks) {
+    *s = (struct ax_train_schedule){0};
+    enum ax_status st = AX_OK;
+    s->countable = o->data.countable;
+    s->unit = drop_unit(o, data_ranks);
+    if (s->countable) {
+        AX_TRY_GOTO(count_steps(s, o, ax_train_sequences_per_step(o, data_ranks)), st, fail);
+    } else if (o->max_steps > 0) {
+        s->total = o->max_steps;
+        s->of_epoch = (double)s->total;
+        s->limit = "max_steps";
+    } else {
+        return ax_error(AX_ERR_CONFIG, "max_steps: set it; the length of streamed data is unknown");
+    }
+    s->lr = o->lr;
+    s->lr.total = s->total;
+    s->lr.warmup = warmup_steps(o, s->total);
+    if (s->lr.stable < 0)
+        s->lr.stable = s->total - s->lr.warmup - s->lr.decay;
+    s->eval_every = every(&o->eval.when, s);
+    s->save_every = every(&o->save.when, s);
+    s->logging_steps = o->metrics.logging_steps;
+    if (s->logging_steps == 0) {
+        const int64_t n = s->total / 200;
+        s->logging_steps = n < 1 ? 1 : n < 10 ? n : 10;
+    }
+    return AX_OK;
+fail:
+    ax_train_schedule_free(s);
+    return st;
+}
+
+void ax_train_schedule_free(struct ax_train_schedule *s) {
+    ax_free(s->sequences);
+    *s = (struct ax_train_schedule){0};
+}
+
+enum ax_status ax_train_epoch_after(struct ax_train_schedule *s, const struct ax_train_sequences *r,
+                                    const struct ax_train_data *d, double *epochs, bool *last) {
+    *last = false;
+    *epochs = (double)r->epoch;
+    if (!s->countable)
+        return AX_OK;
+    AX_TRY(count_epoch(s, d, r->epoch));
+    const int64_t n = s->sequences[r->epoch], after = r->index + r->n;
+    *last = after + s->unit > n;
+    *epochs += *last ? 1 : (double)after / (double)n;
+    return AX_OK;
+}

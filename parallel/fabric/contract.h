@@ -1,0 +1,88 @@
+/* The dry run's list of collectives, checked during the run: the plan is the program here too.
+ *
+ * Between enter and leave, every collective started on a group of two or more is an entry: role,
+ * kind, reduction, dtype, count, peers; for an all-to-all-v no counts, because they depend on data.
+ * The first time a name is entered records, later ones check; with ax_runtime_run the dry run is
+ * the first. So a rank that omits a collective, or adds one, stops there with an error that names
+ * it, before others wait for it.
+ *
+ * The dry run is of the largest batch. A shorter one has smaller counts (ax_contract_scale), and
+ * fewer turns of a loop (ax_contract_loop), of which the list has one. */
+#ifndef AX_PARALLEL_FABRIC_CONTRACT_H
+#define AX_PARALLEL_FABRIC_CONTRACT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "parallel/fabric/comm_check.h"
+
+#define AX_MAX_CONTRACTS 8
+#define AX_CONTRACT_NAME 32
+
+struct ax_contract_entry {
+    enum ax_role role;
+    struct ax_comm_part part;
+    int send_peer, recv_peer; /* of a message; −1 otherwise */
+};
+
+struct ax_contract {
+    char name[AX_CONTRACT_NAME];
+    struct ax_contract_entry *entries; /* owned */
+    size_t n, capacity;
+    size_t *loops; /* [n_loops] entries of one turn of each loop; owned */
+    size_t n_loops, loop_capacity;
+};
+
+/* A count is `now`/`planned` of the planned one, or equal to it. */
+struct ax_contract_scale {
+    int64_t now, planned;
+};
+
+struct ax_contract_loop {
+    bool open;
+    size_t first, length; /* entries of one turn */
+    int64_t turns;
+    struct ax_contract_scale scale;
+};
+
+struct ax_contracts {
+    struct ax_contract list[AX_MAX_CONTRACTS];
+    int n;
+    int rank;                   /* world rank, for messages */
+    bool planned;               /* lists came from a dry run: no new names */
+    struct ax_contract *inside; /* the entered one; NULL = none */
+    bool recording;
+    size_t done; /* entries seen since then */
+    size_t loops_done;
+    struct ax_contract_scale scale;
+    struct ax_contract_loop loop;
+};
+
+/* AX_ERR_FAILED if the dry run never entered the name. Not nested. */
+enum ax_status ax_contract_enter(struct ax_contracts *all, const char *name);
+/* AX_ERR_FAILED names the first collective that has not been started, or a communicator with one that
+ * has not been waited for. Not needed after an error. */
+enum ax_status ax_contract_leave(struct ax_contracts *all,
+                                 const struct ax_comm comms[AX_ROLE_COUNT]);
+/* The latter. */
+enum ax_status ax_contract_settled(const struct ax_contracts *all,
+                                   const struct ax_comm comms[AX_ROLE_COUNT], const char *where);
+
+/* Counts from here on are `now`/`planned` of those in the dry run, or equal to them. 1, 1 = equal. */
+void ax_contract_scale(struct ax_contracts *all, int64_t now, int64_t planned);
+/* A loop whose number of turns depends on the data: turn begins each of them, in which the scale is
+ * `now`/`planned`, and end follows the last. Not nested. */
+void ax_contract_loop(struct ax_contracts *all);
+enum ax_status ax_contract_turn(struct ax_contracts *all, int64_t now, int64_t planned);
+enum ax_status ax_contract_end(struct ax_contracts *all);
+
+/* For ax_comm_start and _skip: an entry may be skipped, which its ranks agree on without a message.
+ * AX_ERR_FAILED names the rank, the position in the list, the planned and the
+ * actual collective. */
+enum ax_status ax_contract_note(struct ax_contracts *all, const struct ax_comm *c,
+                                const struct ax_collective *what);
+/* For ax_runtime_run: moves the dry run's lists to the run. */
+void ax_contracts_hand_over(struct ax_contracts *to, struct ax_contracts *from);
+void ax_contracts_free(struct ax_contracts *all);
+
+#endif

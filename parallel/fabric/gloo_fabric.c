@@ -1,0 +1,221 @@
+/* How the processes of a run connect, and tell each other why they exit: through their store. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/fabric/gloo.h"
+#include "parallel/job/store.h"
+
+/* A connection may break before the rank that broke it has said why. */
+static const double HEAR_SECONDS = 0.5;
+
+enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_place *place,
+                            const struct ax_comm_part *part, const int *ranks, int n,
+                            enum ax_gloo_result how, const char *text) {
+    char words[2048], why[AX_GLOO_TEXT + 128];
+    int done;
+    if (ax_store_ask_cause(w->store, ranks[0], ranks[0] + 1, how == AX_GLOO_LATE ? 0 : HEAR_SECONDS,
+                           words, sizeof words, &done) != AX_OK)
+        return ax_error(AX_ERR_PEER, "%s", words);
+    if (how == AX_GLOO_LATE)
+        snprintf(why, sizeof why, "did not arrive within %g s", w->timeout);
+    else if (done >= 0)
+        snprintf(why, sizeof why, "ended without it");
+    else
+        snprintf(why, sizeof why, "is gone: its process ended, or the connection broke (%s)", text);
+    return ax_comm_missing(place, part, ranks, n, why);
+}
+
+static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
+    struct ax_gloo_world *w = f->state;
+    if (w->failed)
+        return;
+    w->failed = w->order.stopped = true;
+    ax_store_leave(w->store, st); /* before connections break, which tell the others less */
+    for (struct ax_gloo_group *g = w->groups; g; g = g->next)
+        w->gloo->break_link(g->link);
+}
+
+static void group_free(const struct ax_gloo_world *w, struct ax_gloo_group *g) {
+    if (g->link)
+        w->gloo->close(g->link);
+    ax_free(g->ranks);
+    ax_free(g);
+}
+
+static void gloo_free(struct ax_fabric *f) {
+    struct ax_gloo_world *w = f->state;
+    AX_ASSERT(!w->order.first && w->members == 0); /* communicators go before their fabric */
+    if (!w->failed)
+        ax_store_leave(w->store, AX_OK);
+    while (w->groups) {
+        struct ax_gloo_group *g = w->groups;
+        w->groups = g->next;
+        group_free(w, g);
+    }
+    w->gloo->close_device(w->device);
+    ax_free(w);
+    f->state = NULL;
+}
+
+static const struct ax_fabric_ops gloo_fabric_ops = {.name = "gloo",
+                                                     .stages = true,
+                                                     .open = ax_gloo_comm_open,
+                                                     .fail = gloo_fail,
+                                                     .free = gloo_free};
+
+/* ---- connecting ---- */
+
+struct rendezvous {
+    const struct ax_gloo_world *world;
+    const struct ax_gloo_group *group;
+    enum ax_role role;
+    uint64_t instance;
+};
+
+/* Groups of one role are disjoint: the first rank tells them apart. */
+static void key_of(const struct rendezvous *m, const char *key, char *out, size_t size) {
+    snprintf(out, size, "gloo/%s/%llu/%d/%s", ax_role_name(m->role),
+             (unsigned long long)m->instance, m->group->ranks[0], key);
+}
+
+/* The address of the member whose number the key ends with. */
+static enum ax_status find_address(const struct rendezvous *m, const char *gloo_key, char **data,
+                                   size_t *n) {
+    const struct ax_gloo_world *w = m->world;
+    const char *digits = gloo_key + strcspn(gloo_key, "0123456789");
+    const long from = strtol(digits, NULL, 10);
+    const int owner = *digits && from >= 0 && from < m->group->n ? m->group->ranks[from] : -1;
+    char key[AX_STORE_NAME];
+    key_of(m, gloo_key, key, sizeof key);
+    return ax_store_get(w->store, key, owner, w->timeout, data, n);
+}
+
+/* Returns when all have set theirs: who connects to a member that waits in vain for another one, and
+ * ends, would wait until the deadline. */
+static enum ax_status share(const struct rendezvous *m, const char *gloo_key, const void *data,
+                            size_t n) {
+    char key[AX_STORE_NAME];
+    key_of(m, gloo_key, key, sizeof key);
+    AX_TRY(ax_store_set(m->world->store, key, data, n));
+    for (int other = 0; other < m->group->n; other++) {
+        char *theirs;
+        size_t len;
+        snprintf(key, sizeof key, "%.*s%d", (int)strcspn(gloo_key, "0123456789"), gloo_key, other);
+        AX_TRY(find_address(m, key, &theirs, &len));
+        ax_free(theirs);
+    }
+    return AX_OK;
+}
+
+static int told(enum ax_status st, char *text) {
+    if (st == AX_OK)
+        return 0;
+    snprintf(text, AX_GLOO_TEXT, "%s", ax_error_text());
+    return -1;
+}
+
+static int set_address(void *ctx, const char *gloo_key, const void *data, size_t n, char *text) {
+    return told(share(ctx, gloo_key, data, n), text);
+}
+
+static int get_address(void *ctx, const char *gloo_key, char **data, size_t *n, char *text) {
+    return told(find_address(ctx, gloo_key, data, n), text);
+}
+
+static void free_address(char *data) {
+    ax_free(data);
+}
+
+/* A rank that leaves while others still connect only breaks connections. */
+static enum ax_status not_connected(const struct ax_gloo_world *w, const char *text) {
+    char words[2048];
+    int done;
+    if (ax_store_ask_cause(w->store, 0, w->world, HEAR_SECONDS, words, sizeof words, &done) !=
+        AX_OK)
+        return ax_error(AX_ERR_PEER, "%s", words);
+    if (done >= 0)
+        return ax_error(AX_ERR_PEER,
+                        "rank %d ended before rank %d of %d was connected to it; its own output "
+                        "says why",
+                        done, w->rank, w->world);
+    return ax_error(AX_ERR_PEER,
+                    "rank %d of %d cannot connect to the others: the process of one ended, or the "
+                    "connection broke (%s). See the output of the other ranks.",
+                    w->rank, w->world, text);
+}
+
+static struct ax_gloo_group *find_group(const struct ax_gloo_world *w, const int *ranks, int n) {
+    struct ax_gloo_group *g = w->groups;
+    while (g && (g->n != n || memcmp(g->ranks, ranks, (size_t)n * sizeof *ranks) != 0))
+        g = g->next;
+    return g;
+}
+
+static enum ax_status connect_group(struct ax_gloo_world *w, struct rendezvous *m,
+                                    struct ax_gloo_group *g) {
+    const struct ax_gloo_addresses addresses = {m, set_address, get_address, free_address};
+    char text[AX_GLOO_TEXT], key[sizeof "connected-2147483648"];
+    while (g->rank < g->n && g->ranks[g->rank] != w->rank)
+        g->rank++;
+    AX_ASSERT(g->rank < g->n);
+    if (w->gloo->open(&g->link, w->device, &addresses, g->rank, g->n, w->timeout, text) !=
+        AX_GLOO_DONE)
+        return not_connected(w, text);
+    /* Gloo's own thread ends the process of a rank whose connection breaks while it is made: who is
+     * connected does not go on, and perhaps end, before all are. */
+    snprintf(key, sizeof key, "connected%d", g->rank);
+    return share(m, key, "", 1);
+}
+
+enum ax_status ax_gloo_connect(struct ax_gloo_world *w, const int *ranks, int n, enum ax_role role,
+                               uint64_t instance, struct ax_gloo_group **out) {
+    struct ax_gloo_group *g = find_group(w, ranks, n);
+    enum ax_status st;
+    if (!g) {
+        AX_TRY(ax_alloc(&g, 1, sizeof *g));
+        g->n = n;
+        AX_TRY_GOTO(ax_alloc(&g->ranks, (size_t)n, sizeof *g->ranks), st, fail);
+        memcpy(g->ranks, ranks, (size_t)n * sizeof *ranks);
+        AX_TRY_GOTO(connect_group(w, &(struct rendezvous){w, g, role, instance}, g), st, fail);
+        g->next = w->groups;
+        w->groups = g;
+    }
+    *out = g;
+    return AX_OK;
+fail:
+    group_free(w, g);
+    return st;
+}
+
+enum ax_status ax_gloo_open(struct ax_fabric *f, struct ax_store_client *store, int local_world,
+                            double timeout) {
+    struct ax_gloo_world *w;
+    enum ax_status st;
+    char text[AX_GLOO_TEXT];
+    AX_ASSERT(timeout > 0);
+    AX_TRY(ax_alloc(&w, 1, sizeof *w));
+    w->store = store;
+    w->rank = ax_store_rank(store);
+    w->world = ax_store_world(store);
+    w->timeout = timeout;
+    AX_TRY_GOTO(ax_gloo_library(&w->gloo), st, fail);
+    signal(SIGPIPE, SIG_IGN); /* Gloo writes to sockets that others may have closed */
+    if (w->gloo->open_device(&w->device, ax_store_address(store), text) != AX_GLOO_DONE) {
+        st = ax_error(AX_ERR_PEER, "Gloo cannot use the interface with the address %s: %s",
+                      ax_store_address(store), text);
+        goto fail;
+    }
+    *f = (struct ax_fabric){.ops = &gloo_fabric_ops,
+                            .world = w->world,
+                            .rank = w->rank,
+                            .local_world = local_world,
+                            .timeout = timeout,
+                            .state = w};
+    return AX_OK;
+fail:
+    ax_free(w);
+    return st;
+}

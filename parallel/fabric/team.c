@@ -1,0 +1,156 @@
+#include "parallel/fabric/team.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+
+/* A report that needs more than this is not one. */
+#define MAX_COLLECTED ((int64_t)1 << 31)
+
+/* What a rank that failed tells the others. */
+struct words {
+    char text[2048];
+};
+
+static bool is_alone(const struct ax_team *t) {
+    return !t || t->size <= 1;
+}
+
+enum ax_status ax_team_open(struct ax_team *t, struct ax_fabric *fabric) {
+    int *ranks;
+    *t = (struct ax_team){.size = 1, .hosts = 1};
+    if (!fabric || fabric->world == 1)
+        return AX_OK;
+    const int local = fabric->local_world > 0 ? fabric->local_world : 1;
+    t->rank = fabric->rank;
+    t->host = fabric->rank / local;
+    t->hosts = (fabric->world + local - 1) / local;
+    AX_TRY(ax_alloc(&ranks, (size_t)fabric->world, sizeof *ranks));
+    for (int r = 0; r < fabric->world; r++)
+        ranks[r] = r;
+    enum ax_status st =
+        fabric->ops->open(fabric, &t->comm, AX_ROLE_WORLD, ranks, fabric->world, true);
+    if (st == AX_OK)
+        st = ax_queue_create(&t->q, "ref", NULL, 1, &t->none);
+    t->size = fabric->world;
+    ax_free(ranks);
+    if (st != AX_OK)
+        ax_team_close(t);
+    return st;
+}
+
+void ax_team_close(struct ax_team *t) {
+    ax_comm_free(&t->comm);
+    ax_queue_free(t->q);
+    *t = (struct ax_team){0};
+}
+
+bool ax_team_leads(const struct ax_team *t) {
+    return !t || t->rank == 0;
+}
+
+/* ---- what ranks tell each other ---- */
+
+static enum ax_status broadcast(struct ax_team *t, void *data, int64_t bytes, int root) {
+    const struct ax_collective what = {
+        .kind = AX_BROADCAST, .dtype = AX_U8, .recv = data, .count = bytes, .root = root};
+    return ax_comm_run(&t->comm, t->q, &what);
+}
+
+enum ax_status ax_team_max(struct ax_team *t, double *value) {
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .reduction = AX_MAX,
+                                       .dtype = AX_F64,
+                                       .send = value,
+                                       .recv = value,
+                                       .count = 1};
+    return is_alone(t) ? AX_OK : ax_comm_run(&t->comm, t->q, &what);
+}
+
+/* All ranks know that `root` failed; only it knows why. */
+static enum ax_status hear(struct ax_team *t, enum ax_status st, int root) {
+    struct ax_error_record own;
+    struct words words = {0};
+    ax_error_save(&own, st);
+    snprintf(words.text, sizeof words.text, "%s", ax_error_text());
+    const enum ax_status heard = broadcast(t, &words, sizeof words, root);
+    if (own.st != AX_OK)
+        return ax_error_restore(&own);
+    AX_TRY(heard);
+    words.text[sizeof words.text - 1] = '\0';
+    return ax_error(AX_ERR_PEER, "rank %d: %s", root, words.text);
+}
+
+enum ax_status ax_team_agree(struct ax_team *t, enum ax_status st) {
+    if (is_alone(t))
+        return st;
+    double failed = st == AX_OK ? 0 : t->size - t->rank; /* the largest is the first rank's */
+    struct ax_error_record own;
+    ax_error_save(&own, st);
+    const enum ax_status asked = ax_team_max(t, &failed);
+    if (st != AX_OK)
+        (void)ax_error_restore(&own);
+    else
+        AX_TRY(asked);
+    return asked == AX_OK && failed > 0 ? hear(t, st, t->size - (int)failed) : st;
+}
+
+enum ax_status ax_team_share(struct ax_team *t, void *data, int64_t bytes) {
+    return is_alone(t) ? AX_OK : broadcast(t, data, bytes, 0);
+}
+
+enum ax_status ax_team_choice(struct ax_fabric *fabric, enum ax_status st, void *data,
+                              int64_t bytes) {
+    struct ax_team team;
+    AX_TRY(ax_team_open(&team, fabric));
+    st = ax_team_agree(&team, ax_team_leads(&team) ? st : AX_OK);
+    if (st == AX_OK)
+        st = ax_team_share(&team, data, bytes);
+    ax_team_close(&team);
+    return st;
+}
+
+static enum ax_status message(struct ax_team *t, enum ax_dtype dtype, const void *send, void *recv,
+                              int64_t count, int peer) {
+    const struct ax_collective what = {.kind = AX_SEND_RECV,
+                                       .dtype = dtype,
+                                       .send = send,
+                                       .recv = recv,
+                                       .count = count,
+                                       .send_peer = send ? peer : -1,
+                                       .recv_peer = recv ? peer : -1};
+    return ax_comm_run(&t->comm, t->q, &what);
+}
+
+static enum ax_status receive(struct ax_team *t, int rank, char **data, int64_t *bytes) {
+    AX_TRY(message(t, AX_I64, NULL, bytes, 1, rank));
+    if (*bytes < 0 || *bytes > MAX_COLLECTED)
+        return ax_error(AX_ERR_PEER, "rank %d: sends a report of %lld bytes", rank,
+                        (long long)*bytes);
+    AX_TRY(ax_regrow(data, 0, (size_t)*bytes + 1, 1));
+    return message(t, AX_U8, NULL, *data, *bytes, rank);
+}
+
+enum ax_status ax_team_collect(struct ax_team *t, const char *data, int64_t bytes,
+                               enum ax_status (*take)(void *ctx, int rank, const char *data,
+                                                      int64_t bytes),
+                               void *ctx) {
+    char *theirs = NULL;
+    if (!ax_team_leads(t)) {
+        AX_TRY(message(t, AX_I64, &bytes, NULL, 1, 0));
+        return message(t, AX_U8, data, NULL, bytes, 0);
+    }
+    enum ax_status st = take(ctx, 0, data, bytes), heard = AX_OK;
+    for (int r = 1; !is_alone(t) && r < t->size && heard == AX_OK; r++) {
+        int64_t n;
+        struct ax_error_record own;
+        ax_error_save(&own, st);
+        heard = receive(t, r, &theirs, &n); /* after a failure of `take`, too: they are sending */
+        if (st != AX_OK)
+            (void)ax_error_restore(&own);
+        else
+            st = heard == AX_OK ? take(ctx, r, theirs, n) : heard;
+    }
+    ax_free(theirs);
+    return st;
+}

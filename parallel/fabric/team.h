@@ -1,0 +1,41 @@
+/* The ranks of a job as they talk on the host, beside the training's collectives: before the runtime
+ * is open, and from the thread that writes a checkpoint. Every rank makes the same calls in the same
+ * order, from one thread at a time. A team of NULL, or a zeroed one, is one rank. */
+#ifndef AX_PARALLEL_FABRIC_TEAM_H
+#define AX_PARALLEL_FABRIC_TEAM_H
+
+#include "parallel/fabric/fabric.h"
+
+struct ax_team {
+    int rank, size;
+    int host, hosts; /* index of this rank's host, and how many there are */
+    struct ax_comm comm;
+    struct ax_stack none; /* nothing needs scratch */
+    struct ax_queue *q;
+};
+
+/* `fabric` NULL: one rank. */
+enum ax_status ax_team_open(struct ax_team *t, struct ax_fabric *fabric);
+void ax_team_close(struct ax_team *t); /* safe on zeroed */
+/* True on rank 0. */
+bool ax_team_leads(const struct ax_team *t);
+
+/* AX_OK if all ranks bring it. Otherwise none gets it: who brings an error gets it back with its text,
+ * and the others AX_ERR_PEER with the text of the first one that failed. */
+enum ax_status ax_team_agree(struct ax_team *t, enum ax_status st);
+/* *value = the largest of all ranks'. */
+enum ax_status ax_team_max(struct ax_team *t, double *value);
+/* Rank 0's bytes to all. */
+enum ax_status ax_team_share(struct ax_team *t, void *data, int64_t bytes);
+/* What rank 0 chooses, to all ranks of a fabric (NULL: one rank) that have no team yet; `st`: whether it
+ * could. */
+enum ax_status ax_team_choice(struct ax_fabric *fabric, enum ax_status st, void *data,
+                              int64_t bytes);
+/* The bytes of each rank to rank 0, which calls `take` for all of them, its own too, by rank. Of a
+ * failure of `take` only rank 0 knows. */
+enum ax_status ax_team_collect(struct ax_team *t, const char *data, int64_t bytes,
+                               enum ax_status (*take)(void *ctx, int rank, const char *data,
+                                                      int64_t bytes),
+                               void *ctx);
+
+#endif

@@ -1,0 +1,40 @@
+/* The ranks that a launcher started together, seen from one of them: what a command opens to run on
+ * a mesh.
+ *
+ *     struct ax_world world;
+ *     AX_TRY(ax_world_open(&world, &(struct ax_world_options){.timeout = 1800}));
+ *     … (struct ax_runtime_options){.fabric = world.fabric, …}; world.env.rank == 0 reports …
+ *     ax_world_close(&world, st);
+ */
+#ifndef AX_PARALLEL_FABRIC_WORLD_H
+#define AX_PARALLEL_FABRIC_WORLD_H
+
+#include "parallel/job/env.h"
+#include "parallel/fabric/fabric.h"
+#include "parallel/job/store.h"
+
+struct ax_world_options {
+    uint64_t config; /* hash of what all ranks must have been given alike; 0 = unknown */
+    double timeout;  /* seconds: how long a rank waits for others to join, and in a collective */
+    double patience; /* in a collective, if not as long; 0 = as long */
+};
+
+struct ax_world {
+    struct ax_env env; /* rank, world, local_rank, local_world: one rank without a launcher */
+    struct ax_fabric *fabric; /* NULL: one rank. Points into this struct: do not move it */
+    struct ax_fabric gloo;
+    struct ax_store_client *store;
+    struct ax_store_server *server; /* on rank 0, unless the launcher serves the store */
+};
+
+/* Open it before anything that may fail on one rank alone, so that the others hear of it. */
+enum ax_status ax_world_open(struct ax_world *w, const struct ax_world_options *o);
+/* For what fails before, such as the words of a command: joins the others only to tell them. Returns
+ * `st`, of this thread's error. */
+enum ax_status ax_world_report(enum ax_status st);
+/* Tells the other ranks if `st` is an error. One of them says it to the user: this thread's error text
+ * stays there, and is empty on the others. (Our launcher picks among ranks that failed alike.) Safe on
+ * zeroed. */
+void ax_world_close(struct ax_world *w, enum ax_status st);
+
+#endif

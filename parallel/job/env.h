@@ -1,0 +1,35 @@
+/* Where this process stands among the ranks of a job, as the launcher that started it says in
+ * environment variables. */
+#ifndef AX_PARALLEL_JOB_ENV_H
+#define AX_PARALLEL_JOB_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+#define AX_ENV_MAX_WORLD 65536
+
+struct ax_env {
+    const char *launcher;   /* "axtrain launch", "torchrun", "Slurm" …; NULL: none, one rank */
+    const char *world_name; /* the variable that `world` comes from; NULL: none */
+    int rank, world;
+    int local_rank, local_world; /* among the ranks of this host */
+    char host[256];              /* where rank 0 is */
+    char other_host[256]; /* … if `host` is unknown here; "": the launcher knows no other */
+    int port, ports;      /* the store listens on one of `ports` ports from `port` on */
+    char job[128];        /* tells jobs that use the same ports apart */
+    bool served;          /* the launcher serves the store; else rank 0 does */
+};
+
+/* One rank if no launcher's variables are set. AX_ERR_CONFIG names the variable that is missing or
+ * malformed, or the two that contradict each other. A launcher inside another (torchrun or
+ * `axtrain launch` in a Slurm job, mpirun in one) is the one that counts. */
+enum ax_status ax_env_read(struct ax_env *e);
+
+/* The first host of a Slurm node list: "n[07-09,12],m3" gives n07. */
+void ax_env_first_host(const char *list, char *out, size_t size);
+/* The number of tasks on the index-th node: "2(x3),1" gives 2, 2, 2, 1; 0 if it does not say. */
+int ax_env_tasks_of_node(const char *tasks, int index);
+
+#endif

@@ -1,0 +1,320 @@
+#include "parallel/job/launch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "parallel/job/progress.h"
+#include "parallel/job/store.h"
+#include "parallel/job/token.h"
+
+/* The others hear of a lost rank from their connections; who has not ended by then is killed. */
+static const double GRACE_SECONDS = 3, DRAIN_SECONDS = 0.5;
+
+/* Restarts in a row without a new checkpoint. */
+enum { MOST_IDLE = 2 };
+
+static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+enum { N_FORWARDED = sizeof forwarded / sizeof *forwarded };
+
+struct job {
+    const struct ax_launch_options *o;
+    char token[AX_TOKEN_MAX + 1];
+    int signals;
+    int passed_on; /* the last signal; 0: none */
+    struct ax_launch_attempt attempt;
+    int64_t saved; /* step of the newest checkpoint before this attempt */
+    int idle;      /* attempts in a row that saved nothing */
+    struct ax_store_server *server;
+    struct ax_launch_rank *ranks; /* [o->ranks] */
+    struct pollfd *polls;         /* [1 + 2·ranks] */
+    double failed_at;             /* 0: no rank has failed */
+};
+
+/* ---- one rank's end ---- */
+
+static bool ended_well(int status) {
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return code == 0 || code == ax_status_info(AX_SAVED_REQUEUE)->exit_code ||
+           code == ax_status_info(AX_INTERRUPTED)->exit_code;
+}
+
+static enum ax_status status_of(int code) {
+    for (enum ax_status st = AX_OK; st < AX_STATUS_COUNT; st++)
+        if (ax_status_info(st)->exit_code == code)
+            return st;
+    return AX_ERR_FAILED;
+}
+
+/* Ranks that noticed the failure of another exit with AX_ERR_PEER, those that we killed by our
+ * signal: the cause is the first of the others to end, or the first rank if several say the same. */
+static int weight(const struct ax_launch_rank *r) {
+    if (r->killed)
+        return 0;
+    return WIFEXITED(r->status) && status_of(WEXITSTATUS(r->status)) == AX_ERR_PEER ? 1 : 2;
+}
+
+static struct ax_launch_rank *find_cause(const struct job *j) {
+    struct ax_launch_rank *cause = NULL;
+    for (int i = 0; i < j->o->ranks; i++) {
+        struct ax_launch_rank *r = &j->ranks[i];
+        if (!r->ended || ended_well(r->status))
+            continue;
+        if (!cause || weight(r) > weight(cause) ||
+            (weight(r) == weight(cause) && r->status != cause->status &&
+             r->ended_at < cause->ended_at))
+            cause = r;
+    }
+    return cause;
+}
+
+/* The job's status, with one line. */
+static enum ax_status judge(struct job *j) {
+    struct ax_launch_rank *cause = find_cause(j);
+    bool requeue = false, interrupted = false;
+    for (int i = 0; i < j->o->ranks && !cause; i++) {
+        const int status = j->ranks[i].status;
+        requeue |= WEXITSTATUS(status) == ax_status_info(AX_SAVED_REQUEUE)->exit_code;
+        interrupted |= WEXITSTATUS(status) == ax_status_info(AX_INTERRUPTED)->exit_code;
+    }
+    if (interrupted)
+        return ax_error(AX_INTERRUPTED, "the ranks were interrupted");
+    if (requeue)
+        return ax_error(AX_SAVED_REQUEUE, "the ranks have saved; the same command resumes");
+    if (!cause)
+        return AX_OK;
+    ax_launch_stream_tell(&cause->streams[1], cause->rank);
+    if (WIFSIGNALED(cause->status) && WTERMSIG(cause->status) == j->passed_on)
+        return ax_error(j->passed_on == SIGINT ? AX_INTERRUPTED : AX_ERR_FAILED,
+                        "the ranks were ended by signal %d (%s)", j->passed_on,
+                        strsignal(j->passed_on));
+    if (WIFSIGNALED(cause->status)) {
+        char most[32];
+        return ax_error(AX_ERR_PEER,
+                        "rank %d (process %d) was killed by signal %d (%s); it had used up to %s",
+                        cause->rank, (int)cause->pid, WTERMSIG(cause->status),
+                        strsignal(WTERMSIG(cause->status)),
+                        ax_format_bytes(most, sizeof most, (double)cause->memory));
+    }
+    const int code = WEXITSTATUS(cause->status);
+    const enum ax_status st = status_of(code);
+    return ax_error(st, "rank %d (process %d) exited with code %d (%s)", cause->rank,
+                    (int)cause->pid, code, ax_status_info(st)->meaning);
+}
+
+/* ---- watching ---- */
+
+/* A stopped rank cannot say so itself, and the others would wait for it. */
+static void tell_of_stop(const struct ax_launch_rank *r) {
+    if (WIFCONTINUED(r->status))
+        ax_log_info("rank %d goes on", r->rank);
+    else
+        ax_log_warn("rank %d (process %d) was stopped by signal %d (%s); the others wait for it. "
+                    "`kill -CONT %d` lets it go on",
+                    r->rank, (int)r->pid, WSTOPSIG(r->status), strsignal(WSTOPSIG(r->status)),
+                    (int)r->pid);
+}
+
+static void reap(struct job *j) {
+    struct rusage used;
+    for (int i = 0; i < j->o->ranks; i++) {
+        struct ax_launch_rank *r = &j->ranks[i];
+        if (r->ended || r->pid == 0 ||
+            wait4(r->pid, &r->status, WNOHANG | WUNTRACED | WCONTINUED, &used) != r->pid)
+            continue;
+        if (!WIFEXITED(r->status) && !WIFSIGNALED(r->status)) {
+            tell_of_stop(r);
+            continue;
+        }
+        r->ended = true;
+        r->ended_at = ax_clock_now();
+        r->memory = (uint64_t)used.ru_maxrss * 1024;
+        if (!ended_well(r->status) && j->failed_at == 0)
+            j->failed_at = r->ended_at;
+    }
+}
+
+static void send_all(struct job *j, int sig, bool from_terminal) {
+    for (int i = 0; i < j->o->ranks; i++) {
+        struct ax_launch_rank *r = &j->ranks[i];
+        if (r->ended || r->pid == 0 || (from_terminal && r->in_group))
+            continue;
+        r->killed |= sig == SIGKILL;
+        kill(sig == SIGKILL && !r->in_group ? -r->pid : r->pid, sig);
+    }
+}
+
+static void take_signals(struct job *j) {
+    struct signalfd_siginfo info;
+    while (read(j->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD) {
+            j->passed_on = (int)info.ssi_signo;
+            send_all(j, j->passed_on, info.ssi_code == SI_KERNEL);
+        }
+}
+
+static bool all_ended(const struct job *j, double *last) {
+    for (int i = 0; i < j->o->ranks; i++) {
+        if (!j->ranks[i].ended && j->ranks[i].pid != 0)
+            return false;
+        *last = j->ranks[i].ended_at > *last ? j->ranks[i].ended_at : *last;
+    }
+    return true;
+}
+
+/* Polls signals and streams for a moment, or until something comes. True while a stream is open. */
+static bool poll_once(struct job *j, int ms) {
+    bool open = false;
+    j->polls[0] = (struct pollfd){.fd = j->signals, .events = POLLIN};
+    for (int i = 0; i < 2 * j->o->ranks; i++) {
+        const int fd = j->ranks[i / 2].streams[i % 2].fd;
+        j->polls[1 + i] = (struct pollfd){.fd = fd, .events = POLLIN}; /* −1 is skipped */
+        open |= fd >= 0;
+    }
+    if (poll(j->polls, 1 + 2 * (nfds_t)j->o->ranks, ms) <= 0)
+        return open;
+    for (int i = 0; i < 2 * j->o->ranks; i++) {
+        struct ax_launch_stream *s = &j->ranks[i / 2].streams[i % 2];
+        if (j->polls[1 + i].revents == 0 || ax_launch_stream_read(s, j->ranks[i / 2].rank))
+            continue;
+        close(s->fd);
+        s->fd = -1;
+    }
+    take_signals(j);
+    return open;
+}
+
+static void watch(struct job *j) {
+    double last = 0;
+    bool open = true;
+    while (!all_ended(j, &last)) {
+        (void)poll_once(j, 200);
+        reap(j);
+        if (j->failed_at > 0 && ax_clock_now() > j->failed_at + GRACE_SECONDS)
+            send_all(j, SIGKILL, false);
+    }
+    while (open && ax_clock_now() < last + DRAIN_SECONDS) /* a rank's children may keep them open */
+        open = poll_once(j, 20);
+}
+
+/* ---- a job ---- */
+
+static enum ax_status serve(struct job *j) {
+    unsigned char key[AX_STORE_KEY_BYTES];
+    const struct ax_launch_options *o = j->o;
+    char job[16];
+    int fd;
+    j->attempt.port = o->master_port;
+    if (o->host != 0)
+        return AX_OK;
+    AX_TRY(ax_net_listen(o->master_addr ? o->master_addr : "127.0.0.1", o->master_port, 1, &fd,
+                         &j->attempt.port));
+    snprintf(job, sizeof job, "%d", j->attempt.restart);
+    ax_token_key(key, j->token, job);
+    return ax_store_serve(&j->server, fd, o->ranks * o->hosts, key, o->timeout);
+}
+
+static enum ax_status attempt(struct job *j) {
+    const struct ax_launch_options *o = j->o;
+    enum ax_status st = serve(j);
+    memset(j->ranks, 0, (size_t)o->ranks * sizeof *j->ranks);
+    for (int i = 0; i < o->ranks; i++)
+        j->ranks[i].streams[0].fd = j->ranks[i].streams[1].fd = -1;
+    j->failed_at = 0;
+    for (int i = 0; i < o->ranks && st == AX_OK; i++) {
+        j->ranks[i].rank = o->host * o->ranks + i;
+        j->ranks[i].local_rank = i;
+        st = ax_launch_rank_start(&j->ranks[i], o, &j->attempt);
+    }
+    if (st != AX_OK)
+        send_all(j, SIGKILL, false);
+    watch(j);
+    if (st == AX_OK)
+        st = judge(j);
+    for (int i = 0; i < o->ranks; i++)
+        ax_launch_rank_close(&j->ranks[i]);
+    ax_store_stop(j->server, 0);
+    j->server = NULL;
+    return st;
+}
+
+/* What is wrong with the configuration or the data would be wrong again, as would what two restarts
+ * did not get past. */
+static bool may_restart(struct job *j, enum ax_status *st) {
+    if ((*st != AX_ERR_PEER && *st != AX_ERR_FAILED) || j->passed_on != 0 ||
+        j->attempt.restart == j->o->restarts)
+        return false;
+    const int64_t saved = ax_progress_read(j->attempt.progress_fd);
+    j->idle = saved > j->saved ? 0 : j->idle + (j->attempt.restart > 0);
+    j->saved = saved;
+    if (j->idle < MOST_IDLE)
+        return true;
+    struct ax_error_record cause;
+    ax_error_save(&cause, *st);
+    *st = ax_error(*st, "%s; %d restarts saved no new checkpoint, so the job is not started again",
+                   cause.text, MOST_IDLE);
+    return false;
+}
+
+static enum ax_status open_token(struct job *j) {
+    const struct ax_launch_options *o = j->o;
+    if (o->hosts > 1)
+        AX_TRY(ax_token_find(j->token));
+    if (o->hosts > 1 && !*j->token)
+        return ax_token_needed(o->master_addr);
+    if (o->hosts == 1)
+        AX_TRY(ax_token_random(j->token));
+    const ssize_t n = (ssize_t)strlen(j->token);
+    j->attempt.progress_fd = ax_progress_create();
+    j->attempt.token_fd = memfd_create("token", 0); /* inherited, and nowhere on a disk */
+    if (j->attempt.token_fd < 0 || write(j->attempt.token_fd, j->token, (size_t)n) != n)
+        return ax_error(AX_ERR_IO, "cannot make a descriptor for the token: %s", strerror(errno));
+    return AX_OK;
+}
+
+static enum ax_status open_signals(struct job *j, sigset_t *before) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (int i = 0; i < N_FORWARDED; i++)
+        sigaddset(&set, forwarded[i]);
+    sigprocmask(SIG_BLOCK, &set, before);
+    j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return j->signals >= 0 ? AX_OK
+                           : ax_error(AX_ERR_IO, "cannot watch signals: %s", strerror(errno));
+}
+
+enum ax_status ax_launch_run(const struct ax_launch_options *o) {
+    struct job j = {.o = o, .signals = -1, .attempt = {.token_fd = -1, .progress_fd = -1}};
+    sigset_t before;
+    enum ax_status st;
+    AX_TRY_GOTO(open_signals(&j, &before), st, done);
+    AX_TRY_GOTO(open_token(&j), st, done);
+    AX_TRY_GOTO(ax_alloc(&j.ranks, (size_t)o->ranks, sizeof *j.ranks), st, done);
+    AX_TRY_GOTO(ax_alloc(&j.polls, 1 + 2 * (size_t)o->ranks, sizeof *j.polls), st, done);
+    for (st = attempt(&j); may_restart(&j, &st); st = attempt(&j)) {
+        j.attempt.restart++;
+        ax_log_warn("%s; starting again (%d of %d)", ax_error_text(), j.attempt.restart,
+                    o->restarts);
+    }
+done:
+    if (j.attempt.token_fd >= 0)
+        close(j.attempt.token_fd);
+    if (j.attempt.progress_fd >= 0)
+        close(j.attempt.progress_fd);
+    if (j.signals >= 0)
+        close(j.signals);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    ax_free(j.ranks);
+    ax_free(j.polls);
+    return st;
+}

@@ -1,0 +1,63 @@
+/* Starts the ranks of a job on this host, serves their store, and watches them. Reading order:
+ * launch.c (a job, from start to end), launch_rank.c (one process), launch_output.c (its lines). */
+#ifndef AX_PARALLEL_JOB_LAUNCH_H
+#define AX_PARALLEL_JOB_LAUNCH_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/mem.h"
+
+#define AX_LAUNCH_TIMEOUT 600 /* seconds for all ranks to join, if nobody says */
+
+struct ax_launch_options {
+    int ranks;                /* on this host */
+    int hosts, host;          /* each has a launcher of its own, numbered from 0 */
+    const char *master_addr;  /* of host 0; NULL: loopback, on one host */
+    int master_port;          /* of its store; 0: any, on one host */
+    int restarts;             /* after a rank that was lost */
+    bool all_output;          /* every rank's lines, prefixed; else rank 0's as they are */
+    double timeout;           /* seconds for all ranks to join */
+    char **command;           /* words of the subcommand, NULL-terminated */
+    const char *restart_word; /* appended to them after a restart; NULL: nothing */
+};
+
+/* Runs the job. Returns the status that its first failing rank exited with, and one line that names
+ * it. AX_ERR_PEER: killed by a signal. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to
+ * the ranks, which live no longer than this process. */
+enum ax_status ax_launch_run(const struct ax_launch_options *o);
+
+/* ---- private ---- */
+
+/* One of a rank's two output streams. */
+struct ax_launch_stream {
+    int fd, target; /* −1: closed; target −1: the last lines are held */
+    size_t len, n_held;
+    char line[4096], held[4096];
+};
+/* Reads what there is, and prints complete lines. False when the stream has ended. */
+bool ax_launch_stream_read(struct ax_launch_stream *s, int rank);
+/* Prints the lines held, if any. */
+void ax_launch_stream_tell(struct ax_launch_stream *s, int rank);
+
+struct ax_launch_rank {
+    int rank, local_rank;
+    pid_t pid;          /* 0: not running */
+    bool in_group;      /* the launcher's: the terminal's signals reach it by themselves */
+    bool ended, killed; /* killed: by us */
+    int status;         /* of wait4 */
+    uint64_t memory;    /* of the process when it had ended: its largest, in bytes */
+    double ended_at;
+    struct ax_launch_stream streams[2]; /* stdout, stderr */
+};
+/* What the ranks of one attempt inherit. */
+struct ax_launch_attempt {
+    int port;    /* of the store */
+    int restart; /* how often the job has been started again */
+    int token_fd, progress_fd;
+};
+enum ax_status ax_launch_rank_start(struct ax_launch_rank *r, const struct ax_launch_options *o,
+                                    const struct ax_launch_attempt *a);
+void ax_launch_rank_close(struct ax_launch_rank *r);
+
+#endif

@@ -1,0 +1,156 @@
+#include "parallel/job/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int resolve(const char *host, int port, int flags, struct addrinfo **list) {
+    char service[16];
+    const struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    snprintf(service, sizeof service, "%d", port);
+    return getaddrinfo(host, service, &hints, list);
+}
+
+static int port_of(int fd) {
+    struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof a;
+    if (getsockname(fd, (struct sockaddr *)&a, &n) != 0)
+        return 0;
+    return ntohs(a.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)&a)->sin6_port
+                                         : ((const struct sockaddr_in *)&a)->sin_port);
+}
+
+/* −1 with errno. */
+static int listen_at(const struct addrinfo *a) {
+    const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, 1024) == 0)
+        return fd;
+    const int saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
+}
+
+enum ax_status ax_net_listen(const char *host, int port, int ports, int *fd, int *bound) {
+    int error = 0;
+    *fd = -1;
+    for (int p = port; p < port + ports && *fd < 0; p++) {
+        struct addrinfo *list;
+        const int unknown = resolve(host, p, 0, &list);
+        if (unknown)
+            return ax_error(AX_ERR_CONFIG,
+                            "%s: no such host (%s). Set MASTER_ADDR to the name or "
+                            "address of the host of rank 0.",
+                            host, gai_strerror(unknown));
+        for (const struct addrinfo *a = list; a && *fd < 0; a = a->ai_next)
+            *fd = listen_at(a);
+        error = errno;
+        freeaddrinfo(list);
+    }
+    if (*fd >= 0) {
+        *bound = port_of(*fd);
+        return AX_OK;
+    }
+    if (error == EADDRNOTAVAIL)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s is not an address of this host, on which rank 0 is. Set MASTER_ADDR to "
+                        "one.",
+                        host);
+    return ax_error(
+        AX_ERR_CONFIG,
+        "%s: cannot listen on a port from %d to %d: %s. Set AXTRAIN_PORT to a free one.", host,
+        port, port + ports - 1, strerror(error));
+}
+
+bool ax_net_ready(int fd, bool write, double seconds) {
+    struct pollfd p = {.fd = fd, .events = write ? POLLOUT : POLLIN};
+    const double ms = ceil(seconds * 1000);
+    int r;
+    do {
+        r = poll(&p, 1, ms < 0 ? 0 : ms > 1e9 ? 1000000000 : (int)ms);
+    } while (r < 0 && errno == EINTR);
+    return r > 0;
+}
+
+static int connect_to(const struct addrinfo *a, double seconds) {
+    const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+    int error = errno;
+    socklen_t n = sizeof error;
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
+        return fd;
+    error = errno;
+    if (error == EINPROGRESS) {
+        error = ETIMEDOUT;
+        if (ax_net_ready(fd, true, seconds))
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n);
+        if (error == 0)
+            return fd;
+    }
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+int ax_net_connect(const char *host, int port, double seconds, const char **why) {
+    struct addrinfo *list;
+    int fd = -1;
+    const int unknown = resolve(host, port, 0, &list);
+    if (unknown) {
+        *why = gai_strerror(unknown);
+        return -1;
+    }
+    for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
+        fd = connect_to(a, seconds);
+    if (fd < 0)
+        *why = strerrordesc_np(errno);
+    freeaddrinfo(list);
+    return fd;
+}
+
+static bool loopback(const struct sockaddr *a) {
+    if (a->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
+    return a->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
+}
+
+bool ax_net_is_loopback(const char *host, bool *known) {
+    struct addrinfo *list;
+    *known = resolve(host, 1, 0, &list) == 0;
+    if (!*known)
+        return false;
+    bool all = true;
+    for (const struct addrinfo *a = list; a; a = a->ai_next)
+        all = all && loopback(a->ai_addr);
+    freeaddrinfo(list);
+    return all;
+}
+
+void ax_net_address_text(const struct sockaddr_storage *a, char out[AX_NET_ADDRESS]) {
+    const void *bytes = a->ss_family == AF_INET6
+                            ? (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr
+                            : (const void *)&((const struct sockaddr_in *)a)->sin_addr;
+    if (!inet_ntop(a->ss_family, bytes, out, AX_NET_ADDRESS))
+        snprintf(out, AX_NET_ADDRESS, "an unknown address");
+}
+
+void ax_net_own_address(int fd, char out[AX_NET_ADDRESS]) {
+    struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof a;
+    (void)getsockname(fd, (struct sockaddr *)&a, &n);
+    ax_net_address_text(&a, out);
+}

@@ -1,0 +1,78 @@
+/* Packed storage of frozen matrices: codes and scales instead of numbers, in the flat layout of a
+ * segment (see unit.h), quantized while reading the file.
+ *
+ *   codes            NF4, INT4: U8 [numel/2], two per byte;  INT8: I8 [numel];  FP8: U8 [numel]
+ *   scale            F32 [numel/block];  with `nested`, U8 codes of them
+ *   nested, offset   F32 [numel/16384]: scale and offset of 256 scales
+ *
+ * On any mesh, what is quantized together is a block of the unsharded matrix (64 elements of it,
+ * flattened, for NF4, 32 for INT4; a row for INT8 and FP8): if a rank's part cuts through blocks, `block` is
+ * shorter and the pieces of one block repeat its scale. Double quantization stores the scales as
+ * 8-bit codes; if a rank's part does not start at a group of 256, it stores the decoded scales as
+ * numbers. So the weights are the same on every mesh. */
+#ifndef AX_PARALLEL_UNITS_PACKED_H
+#define AX_PARALLEL_UNITS_PACKED_H
+
+#include "kernels/elements.h"
+#include "parallel/units/param.h"
+#include "parallel/runtime.h"
+
+#define AX_PACKED_BUFFERS 4
+
+/* A view of packed elements. */
+struct ax_packed {
+    enum ax_quant kind;
+    int64_t block;
+    struct ax_tensor codes, scale, nested, offset; /* the last two: data NULL = not nested */
+};
+
+/* How a segment is packed. */
+struct ax_packing {
+    enum ax_storage store;
+    int64_t block; /* elements per scale */
+    bool nested;
+};
+/* "plain", "nf4", "nf4-double", "int8", "fp8", "int4"; AX_ERR_CONFIG lists them. */
+const char *ax_storage_name(enum ax_storage store);
+enum ax_status ax_storage_parse(const char *name, enum ax_storage *out);
+
+/* The packing of parameters in one segment, and the alignment of their offsets and shards. Local
+ * shapes must be set. */
+void ax_packing_start(struct ax_packing *k, enum ax_storage store);
+void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p);
+int64_t ax_packing_align(const struct ax_packing *k, int64_t align);
+
+/* The buffers of `numel` elements, without data: codes, scale, nested, offset; returns how many. */
+int ax_packing_buffers(const struct ax_packing *k, int64_t numel,
+                       struct ax_tensor out[AX_PACKED_BUFFERS]);
+/* Elements [first, first + n) of buffers that ax_packing_buffers described; first a multiple of
+ * `block`, and of 16384 where nested. */
+struct ax_packed ax_packing_view(const struct ax_packing *k,
+                                 const struct ax_tensor buffers[AX_PACKED_BUFFERS], int64_t first,
+                                 int64_t n);
+
+/* out (compute dtype, dense) = the decoded numbers. Uses scratch if nested. */
+enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
+                              const struct ax_tensor *out);
+
+/* y = x·Wᵀ [+ bias] [+ addend] for a packed matrix W [N][K], as of struct ax_gemm and with its bits: the
+ * numbers are not written anywhere if x has few rows. Uses scratch if nested. */
+struct ax_packed_product {
+    struct ax_tensor x, y, bias, addend;
+};
+enum ax_status ax_packed_multiply(struct ax_queue *q, const struct ax_packed *packed,
+                                  const struct ax_packed_product *p);
+
+/* Quantizes local elements [first, first + n) of p from the global tensor into a rank's buffers,
+ * the first at element `at`. */
+struct ax_packed_source {
+    const struct ax_param *p;
+    const struct ax_mesh *mesh;
+    const struct ax_elements *global;
+};
+enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
+                               const struct ax_tensor buffers[AX_PACKED_BUFFERS],
+                               const struct ax_packed_source *source, int64_t first, int64_t n,
+                               int64_t at);
+
+#endif

@@ -1,0 +1,59 @@
+/* One parameter: its HF name, global shape, and layout on the mesh. */
+#ifndef AX_PARALLEL_UNITS_PARAM_H
+#define AX_PARALLEL_UNITS_PARAM_H
+
+#include <stdbool.h>
+
+#include "kernels/tensor.h"
+#include "parallel/fabric/mesh.h"
+
+#define AX_NAME_MAX 160
+
+/* How a parameter is stored. Packed ones are frozen: see packed.h. */
+enum ax_storage {
+    AX_STORAGE_PLAIN, /* in the compute dtype */
+    AX_STORAGE_NF4,
+    AX_STORAGE_NF4_DOUBLE, /* scales quantized too */
+    AX_STORAGE_INT8,
+    AX_STORAGE_FP8,
+    AX_STORAGE_INT4
+};
+
+struct ax_param {
+    char name[AX_NAME_MAX]; /* as in the HF checkpoint */
+    int ndim;
+    int64_t shape[AX_MAX_DIMS]; /* global; weights are [out][in] */
+    int8_t tp_dim, ep_dim; /* dimension split over tp / ep (ax_split_range); −1 = replicated */
+    bool expert; /* a matrix of one expert: not split along ep_dim, but stored in full on ep
+                    coordinate ep_owner only */
+    int ep_owner;
+    uint32_t grad_partial_over; /* bits 1 << role: each rank has a partial gradient, to be summed
+                                   over the role in addition to the segment's reduce roles */
+    int alias_of;          /* tied: index in the model of the owner, which is counted, stored and
+                              saved; −1 = not an alias */
+    bool trainable, decay; /* decay: weight decay applies (matrices) */
+    bool buffer;           /* never trained, and in accumulation dtype */
+    int adapter;           /* not in the base checkpoint (lora_A, lora_B, magnitudes): number of its
+                              adapter in the model, from 1; 0 = base */
+    enum ax_storage storage;
+    bool panels; /* stored in the order of kernels/panels.h */
+    bool coded;  /* training passes read its e4m3 values: their gathers may bring codes */
+
+    /* location: `unit` is set by the model, the rest by ax_unit_layout */
+    int unit, segment;
+    int64_t local_shape[AX_MAX_DIMS]; /* this rank's tp/ep slice */
+    int64_t offset;                   /* elements from the start of the segment */
+};
+
+/* Part `part` of n items split into `parts` contiguous ranges as evenly as possible, longer ones
+ * first. */
+void ax_split_range(int64_t n, int parts, int part, int64_t *first, int64_t *len);
+
+int64_t ax_param_numel(const struct ax_param *p);       /* global */
+int64_t ax_param_local_numel(const struct ax_param *p); /* this rank's slice */
+/* Global element index of local element i (row-major both). Runs of `*run` elements from there are
+ * contiguous in both, so copies go run by run. */
+int64_t ax_param_global_index(const struct ax_param *p, const struct ax_mesh *mesh, int64_t i,
+                              int64_t *run);
+
+#endif

@@ -1,0 +1,217 @@
+/* Units: what is gathered, used and released together (one layer; the embedding; norm and head). A
+ * unit is a list of segments; a segment is a flat run of parameters that are sharded and summed
+ * over the same roles.
+ *
+ *   full        compute dtype       [numel]        what layers read; gathered over `gather`. Of
+ *                                                  buffers: accumulation dtype
+ *   shard       compute dtype       [shard_numel]  this rank's part of it
+ *   master      accumulation dtype  [shard_numel]  what the optimizer updates
+ *   grad_full   accumulation dtype  [numel]        gradients of one micro-batch accumulate here
+ *   grad        accumulation dtype  [shard_numel]  their sum over reduce roles and micro-batches
+ *   remainder   I16                 [shard_numel]  with master = shard in BF16: its low bits
+ *
+ * Buffers with equal contents share memory: in a gather group of one, full = shard and grad_full =
+ * grad; if compute dtype = accumulation dtype, shard = master. A frozen segment has only shard and
+ * full. A coded segment (unit_codes.h) may be gathered as e4m3 codes, which are then where full is.
+ * A packed segment (packed.h) instead has `packed` and `packed_shard`, the buffers of codes
+ * and scales, which are gathered as they are. The flat run is split evenly: shard r is elements
+ * [r·shard_numel, (r+1)·shard_numel).
+ *
+ * Layers' units stream (FSDP2): what they do not keep (ax_sharding) of full and grad_full alternates
+ * between two pool buffers, so that one can be gathered while its neighbor computes. The embedding
+ * and the head have their own. */
+#ifndef AX_PARALLEL_UNITS_UNIT_H
+#define AX_PARALLEL_UNITS_UNIT_H
+
+#include "parallel/units/packed.h"
+
+#define AX_MAX_SEGMENTS 8
+#define AX_MAX_CODED    24 /* parameters of a coded segment */
+
+/* How the weights that the optimizer updates are kept if compute is BF16 (else always
+ * AX_MASTERS_ACCUM): separate from the shard, in accumulation dtype; as the shard plus 16 remainder
+ * bits, exactly (ax_f32_join); or as the shard alone, rounded stochastically. */
+enum ax_masters { AX_MASTERS_ACCUM, AX_MASTERS_REMAINDER, AX_MASTERS_STOCHASTIC };
+/* float32, bf16_remainder, bf16_sr; AX_ERR_CONFIG lists them. */
+enum ax_status ax_masters_parse(const char *name, enum ax_masters *out);
+
+struct ax_segment {
+    enum ax_role gather;   /* parameters are sharded over this role */
+    uint32_t reduce_roles; /* bits: gradients are summed over these (the gather role included) */
+    enum ax_dtype compute, accum;
+    int64_t align; /* elements: parameters and shards start at multiples of it */
+    bool trainable, buffer;
+    bool adapters; /* of adapters that do not train; they are not in a segment of the base */
+    bool bf16_sums;
+    bool has_codes; /* that is what was gathered */
+    int n_coded;    /* > 0: of a coded segment, all of its parameters */
+    const struct ax_param *coded[AX_MAX_CODED];
+    struct ax_packing packing;  /* store PLAIN: not packed */
+    int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
+    struct ax_tensor full, shard, master, grad_full, grad;
+    struct ax_tensor remainder;
+    bool host_master, host_shard;    /* in the host tier: the separate master; the frozen shard */
+    const struct ax_segment *lender; /* whose shard this one reads in place of its own; or NULL */
+    struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
+    struct ax_ticket gathers[AX_PACKED_BUFFERS]; /* under way; a plain one's is the first */
+};
+
+struct ax_unit {
+    char name[AX_NAME_MAX];
+    int gathered;  /* users that currently need it unsharded */
+    bool arriving; /* its gathers were started, and not waited for */
+    bool copy;     /* of a tied matrix: the first stage has the original */
+    struct ax_unit_pool *pool;
+    struct ax_unit_pool *away; /* while it is held elsewhere: its pool */
+    int buffer;                /* of the pool; −1: its own */
+    int n_segments;
+    struct ax_segment segments[AX_MAX_SEGMENTS];
+};
+
+/* What stays in the device's host tier while it is idle. No effect on a device without one, whose
+ * memory is the host's. */
+struct ax_offload {
+    bool optimizer;   /* its state, and masters that are kept separately */
+    bool layers;      /* frozen weights of layers: of shards, this rank's */
+    bool activations; /* what goes from layer to layer, between forward and backward */
+};
+
+/* What the ranks that share a unit's weights keep of it between its uses: nothing (ZeRO-3,
+ * Rajbhandari et al. 2020), weights (ZeRO-2), or both (ZeRO-1). Masters and optimizer state are
+ * always sharded. */
+struct ax_sharding {
+    bool keep_weights;   /* gathered once per step, not for each use */
+    bool keep_gradients; /* reduced once per step, not after each backward */
+    bool bf16_sums; /* gradients of several ranks are rounded to BF16 before and after their sum; no
+                       effect on F64's */
+    bool prefetch;  /* a unit's gather and sum travel while its neighbor computes */
+    bool coded; /* what is gathered for training passes are codes, of parameters that have them */
+};
+
+/* 1 to 3. */
+static inline struct ax_sharding ax_zero_stage(int64_t stage) {
+    return (struct ax_sharding){
+        .keep_weights = stage < 3, .keep_gradients = stage < 2, .prefetch = true};
+}
+
+/* What a run needs of its parameters. */
+struct ax_unit_options {
+    enum ax_dtype compute;
+    bool train; /* gradients and masters; else only what forward reads */
+    enum ax_masters masters;
+    struct ax_offload offload; /* not `layers` if weights are kept */
+    struct ax_sharding sharding;
+};
+
+/* Assigns each of the n parameters of a unit its segment and offset, in the given order.
+ * Dense parameters are gathered over FSDP, those with an ep_dim over EFSDP; gradients are summed
+ * over that role, DP_REPLICATE, and the parameter's grad_partial_over. Frozen and trainable
+ * parameters, buffers, and each storage format, have separate segments; packed ones are never glued. A
+ * parameter marked `glue` follows its predecessor without padding if both are in one segment, so
+ * that several can be read as one matrix. */
+void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
+                    const struct ax_unit_options *o, int n, struct ax_param **params,
+                    const bool *glue);
+
+/* Two alternating buffers for the unsharded parameters and gradients of streamed units. */
+struct ax_unit_pool {
+    void AX_DEVICE *full[2];
+    void AX_DEVICE *grad[2];
+    const struct ax_unit *user[2]; /* whose parameters it holds now */
+    bool prefetch;                 /* ax_sharding's */
+};
+/* Sized for the largest of the n units; nothing if their gather groups have one rank and nothing is
+ * offloaded. Decides which of their shards will be in the host tier. */
+void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
+                         const struct ax_unit_options *o, struct ax_unit *units, int n);
+/* Before the pool is created: a frozen segment reads the shard of a frozen segment of `of`, another
+ * model's unit with its buffers, if both have the same parameters, by name, in the same places. The
+ * first n (n_of) parameters are those of the two units. */
+void ax_unit_borrow(struct ax_unit *unit, int n, const struct ax_param *params,
+                    const struct ax_unit *of, int n_of, const struct ax_param *params_of);
+/* Allocates the buffers from the persistent stack; what is not kept of full and grad_full from the
+ * pool's buffer `buffer` (0, 1) unless pool is NULL. */
+void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
+                      struct ax_unit_pool *pool, int buffer);
+
+/* `full` is valid between gather and release; pairs nest, and reading it outside is a bug. Gather is
+ * start and arrive: what is computed between them hides the transfer. With `codes`, coded segments bring
+ * codes instead. */
+enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt, bool codes);
+enum ax_status ax_unit_arrive(struct ax_unit *unit, struct ax_runtime *rt);
+enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
+void ax_unit_release(struct ax_unit *unit);
+/* Gathers a unit that nobody uses, and keeps it so until it is let go: for many uses while weights do
+ * not change. At `at`, memory of ax_unit_hold_bytes (0 if its buffer is its own). */
+size_t ax_unit_hold_bytes(const struct ax_unit *unit, const struct ax_runtime *rt);
+enum ax_status ax_unit_hold(struct ax_unit *unit, struct ax_runtime *rt, void AX_DEVICE *at);
+void ax_unit_let_go(struct ax_unit *unit, struct ax_runtime *rt);
+
+/* One unit's sums in flight. They have memory in scratch: what is pushed after start is released
+ * before finish. */
+struct ax_unit_sum {
+    struct ax_unit *unit; /* NULL: none */
+    bool last;
+    size_t mark;
+    struct ax_segment_sum {
+        struct ax_tensor sent, sum;
+        enum ax_role over;
+        struct ax_ticket ticket;
+    } sums[AX_MAX_SEGMENTS];
+};
+/* After a backward, or after several: grad += this rank's part of Σ grad_full over the gather role,
+ * and grad_full is zeroed. After a step's `last` backward, also sums over the other reduce roles.
+ * Start begins with the first of the sums; finish (of none: a no-op) does the rest. Until then
+ * the unit's gradients must not change. Pass on: after that first one, *r is none, and *next (whose own
+ * sums are finished before) has the second, so that it travels behind more work; at the end both finish. */
+enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
+                                    struct ax_runtime *rt, bool last);
+enum ax_status ax_unit_finish_reduce(struct ax_unit_sum *r, struct ax_runtime *rt);
+enum ax_status ax_unit_pass_reduce(struct ax_unit_sum *r, struct ax_unit_sum *next,
+                                   struct ax_runtime *rt);
+enum ax_status ax_unit_finish_reduces(struct ax_unit_sum *r, struct ax_unit_sum *next,
+                                      struct ax_runtime *rt);
+
+/* The parameter inside a gathered unit, in its local shape; and where its gradient accumulates
+ * (data NULL when frozen). */
+struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p);
+struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p);
+
+/* A parameter's value in accumulation dtype, in its local shape: the master, gathered. Of each
+ * segment of the unit, `gathered` (zeroed before the first call) keeps all masters, in scratch or
+ * where they are. */
+enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
+                              const struct ax_param *p, struct ax_tensor gathered[AX_MAX_SEGMENTS],
+                              struct ax_tensor *out);
+/* Makes a change of a gathered unit's frozen weights permanent: this rank's part of them goes to
+ * its shard. Every rank must have changed them alike. */
+enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt);
+
+/* The same for a packed parameter, or one that was gathered as codes: what ax_packed_read takes. */
+bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p);
+bool ax_unit_has_codes(const struct ax_unit *unit, const struct ax_param *p);
+struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p);
+
+/* True if this rank (its pipeline stage) has the unit's parameters. */
+bool ax_unit_present(const struct ax_unit *unit);
+
+/* Of what several ranks have alike, one is the owner: it counts in the norm, and is saved. Not the
+ * replicas of dp_replicate, those over tp of what tp does not split, or the last stage's copy of a
+ * tied embedding. An element in ax_unit_owned of a rank that owns the parameter is in no other's. */
+bool ax_unit_owns(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p);
+bool ax_segment_owned(const struct ax_segment *seg, const struct ax_mesh *mesh);
+
+/* The part of [0, local numel) of a parameter in this rank's shard: local elements [*first, *first
+ * + *n) at shard offset *at. n = 0: none. */
+void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
+                   int64_t *first, int64_t *n, int64_t *at);
+
+/* Reads the owned part from the global tensor (any float dtype) into shard, master and remainder.
+ */
+enum ax_status ax_unit_load(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_param *p,
+                            const struct ax_elements *global);
+/* Quantizes the owned part of a packed parameter. */
+enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
+                                   const struct ax_param *p, const struct ax_elements *global);
+
+#endif
