@@ -59,7 +59,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("trl.delta", AX_T_POSITIVE,
            "Upper bound of the ratio where it is not clipped; none if unset.", .when = SAMPLED),
     AX_KEY("trl.loss_type", AX_T_STR, "The loss of a token, and how they are averaged.",
-           .choices = "grpo|bnpo|dr_grpo|dapo|cispo|sapo|luspo|vespo", .dflt = "dapo",
+           .choices = "@policy_losses", .dflt = "dapo",
            .when = SAMPLED),
     AX_KEY("trl.sapo_temperature_pos", AX_T_POSITIVE,
            "SAPO's temperature for positive advantages; 1.0 if unset.", .when = SAMPLED),

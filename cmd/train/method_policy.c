@@ -53,7 +53,7 @@ static const char *ppo_name(const char *name) {
 }
 
 static enum ax_status read_ppo(struct ax_setup_method *m, const struct ax_config *cfg) {
-    struct ax_policy_options o = ax_policy_defaults(AX_POLICY_BNPO);
+    struct ax_policy_options o = ax_policy_defaults("bnpo");
     o.epsilon = o.epsilon_high = ax_config_f64(cfg, "ppo.cliprange");
     o.token_advantages = o.old = true;
     m->objective = ax_objective_policy(&m->policy, &o);
@@ -67,9 +67,7 @@ static enum ax_status read_ppo(struct ax_setup_method *m, const struct ax_config
 enum ax_status ax_setup_method_policy(struct ax_setup_method *m, const struct ax_config *cfg) {
     if (ax_setup_is_ppo(cfg))
         return read_ppo(m, cfg);
-    const int loss = ax_policy_loss_find(ax_config_str(cfg, "trl.loss_type"));
-    AX_ASSERT(loss >= 0);
-    struct ax_policy_options o = ax_policy_defaults((enum ax_policy_loss)loss);
+    struct ax_policy_options o = ax_policy_defaults(ax_config_str(cfg, "trl.loss_type"));
     struct {
         const char *key;
         double *value;

@@ -4,6 +4,7 @@
 
 #include "cmd/config/config.h"
 #include "data/text/template/template.h"
+#include "optim/losses/policy.h"
 #include "optim/optimizers/lr_schedule.h"
 #include "optim/optimizers/optimizer.h"
 
@@ -56,5 +57,14 @@ static const char *template(size_t i, const char **note) {
     return ax_template_name(i);
 }
 
-const struct ax_config_names ax_config_names[] = {
-    {"optimizers", optimizer}, {"schedules", schedule}, {"templates", template}, {NULL, NULL}};
+static const char *policy_loss(size_t i, const char **note) {
+    const struct ax_policy_loss *loss = ax_policy_loss_at(i);
+    (void)note;
+    return loss ? loss->name : NULL;
+}
+
+const struct ax_config_names ax_config_names[] = {{"optimizers", optimizer},
+                                                  {"schedules", schedule},
+                                                  {"templates", template},
+                                                  {"policy_losses", policy_loss},
+                                                  {NULL, NULL}};

@@ -121,11 +121,15 @@ static struct token token_at(const struct near *n, int doc, int64_t i) {
 
 /* True if each token has a loss of its own, else a completion has one. */
 static bool of_tokens(const struct ax_policy_options *o) {
-    return o->loss != AX_POLICY_VESPO && !o->sequence;
+    return !o->loss->whole && !o->sequence;
+}
+
+static int clipped_at(const struct ax_policy_options *o, double advantage, double ratio) {
+    return o->loss->clipped ? o->loss->clipped(o, advantage, ratio) : 0;
 }
 
 static void add_token(const struct near *n, const struct token *t, struct sums *s) {
-    const int clipped = ax_policy_clipped(n->o, t->advantage, t->ratio);
+    const int clipped = clipped_at(n->o, t->advantage, t->ratio);
     double slope;
     s->tokens += 1;
     s->log_ratio += t->log_ratio;
@@ -140,11 +144,11 @@ static void add_token(const struct near *n, const struct token *t, struct sums *
     s->k3 += t->k3 * (n->o->correct_kl && !n->o->sequence ? t->ratio : 1);
     if (!of_tokens(n->o))
         return;
-    if (ax_policy_weighs(n->o))
-        s->loss -= t->share * ax_policy_weight(n->o, t->advantage, t->ratio, 0) * t->advantage *
+    if (n->o->loss->weight)
+        s->loss -= t->share * n->o->loss->weight(n->o, t->advantage, t->ratio, 0) * t->advantage *
                    t->logprob;
     else
-        s->loss += t->share * ax_policy_term(n->o, t->advantage, t->ratio, &slope);
+        s->loss += t->share * n->o->loss->term(n->o, t->advantage, t->ratio, &slope);
 }
 
 static enum ax_status add_rows(struct ax_queue *q, const void *args, void *const *at) {
@@ -173,11 +177,10 @@ struct completion {
 };
 
 static double scale_of(const struct ax_policy_options *o, double tokens, double inv_weight) {
-    const bool mean = o->loss == AX_POLICY_GRPO || o->loss == AX_POLICY_SAPO;
-    const double length = o->loss == AX_POLICY_DR_GRPO ? (double)o->max_completion_length
-                          : mean                       ? tokens
-                                                       : 1;
-    return inv_weight / length;
+    const double length[] = {[AX_POLICY_SUM] = 1,
+                             [AX_POLICY_TOKENS] = tokens,
+                             [AX_POLICY_MOST] = (double)o->max_completion_length};
+    return inv_weight / length[o->loss->length];
 }
 
 /* advantage: of the completion, if its tokens have one. */
@@ -189,11 +192,11 @@ static struct completion complete(const struct ax_policy_options *o, const struc
                            .loss = s->loss,
                            .k3_by = 1};
     double slope = 0;
-    if (!of_tokens(o) && ax_policy_weighs(o)) {
-        c.weight = ax_policy_weight(o, advantage, c.ratio, s->log_ratio);
+    if (!of_tokens(o) && o->loss->weight) {
+        c.weight = o->loss->weight(o, advantage, c.ratio, s->log_ratio);
         c.loss = -c.weight * advantage * s->logprob;
     } else if (!of_tokens(o)) {
-        c.loss = s->share * ax_policy_term(o, advantage, c.ratio, &slope);
+        c.loss = s->share * o->loss->term(o, advantage, c.ratio, &slope);
         c.spread = s->share * slope * c.ratio / n;
     }
     const bool corrects = o->sequence && o->correct_kl;
@@ -210,11 +213,11 @@ static double slope_of(const struct ax_policy_options *o, const struct token *t,
     double slope = c->spread, by_ratio;
     if (o->beta != 0)
         slope += o->beta * (own ? t->ratio * (t->d_k3 + t->k3) : c->k3_by * t->d_k3);
-    if (ax_policy_weighs(o))
+    if (o->loss->weight)
         slope -= t->share * t->advantage *
-                 (of_tokens(o) ? ax_policy_weight(o, t->advantage, t->ratio, 0) : c->weight);
+                 (of_tokens(o) ? o->loss->weight(o, t->advantage, t->ratio, 0) : c->weight);
     else if (of_tokens(o)) {
-        (void)ax_policy_term(o, t->advantage, t->ratio, &by_ratio);
+        (void)o->loss->term(o, t->advantage, t->ratio, &by_ratio);
         slope += t->share * by_ratio * t->ratio;
     }
     return c->scale * slope;
@@ -231,12 +234,12 @@ static void note(struct ax_step_measures *m, int measure, double sum, double of)
 static void measure_clips(const struct ax_policy_options *o, const struct sums *s,
                           const struct completion *c, double advantage,
                           struct ax_step_measures *m) {
-    const int clipped = o->sequence ? ax_policy_clipped(o, advantage, c->ratio) : 0;
+    const int clipped = o->sequence ? clipped_at(o, advantage, c->ratio) : 0;
     const double low = o->sequence ? clipped < 0 : s->low, of = o->sequence ? 1 : s->tokens,
                  high = o->sequence ? clipped > 0 : s->high;
-    if (o->loss == AX_POLICY_CISPO) {
+    if (o->loss->measures & AX_POLICY_CAPS)
         note(m, CISPO_CLIP, high, of);
-    } else if (o->loss != AX_POLICY_SAPO && o->loss != AX_POLICY_VESPO) {
+    if (o->loss->measures & AX_POLICY_CLIPS) {
         note(m, CLIP_LOW, low, of);
         note(m, CLIP_HIGH, high, of);
         note(m, CLIP_REGION, low + high, of);
@@ -251,7 +254,7 @@ static void measure(const struct ax_policy_options *o, const struct sums *s,
     note(m, ENTROPY, s->entropy, s->tokens);
     if (o->beta != 0)
         note(m, KL, c->k3_by * s->k3, s->tokens);
-    if (o->loss == AX_POLICY_VESPO)
+    if (o->loss->measures & AX_POLICY_WEIGHTS)
         note(m, PHI, c->weight, 1);
     if (o->old) {
         note(m, RATIO, o->sequence ? c->ratio * s->tokens : s->ratio, s->tokens);
@@ -350,11 +353,6 @@ static int add_column(struct ax_columns *columns, bool wanted, const char *name,
     return columns->n++;
 }
 
-static bool per_token(enum ax_policy_loss loss) {
-    return loss == AX_POLICY_BNPO || loss == AX_POLICY_DAPO || loss == AX_POLICY_CISPO ||
-           loss == AX_POLICY_VESPO;
-}
-
 struct ax_objective ax_objective_policy(struct ax_policy *p, const struct ax_policy_options *o) {
     *p = (struct ax_policy){.o = *o};
     p->advantage = add_column(&p->columns, true, "advantage",
@@ -365,7 +363,7 @@ struct ax_objective ax_objective_policy(struct ax_policy *p, const struct ax_pol
     return (struct ax_objective){
         .name = "policy",
         .columns = &p->columns,
-        .per = per_token(o->loss) ? AX_PER_TOKEN : AX_PER_DOCUMENT,
+        .per = o->loss->per,
         .measures = names,
         .head = {.needs_entropy = o->entropy_coef != 0, .token_grad = token_grad, .ctx = p}};
 }

@@ -29,21 +29,39 @@
 
 #include "optim/losses/objective.h"
 
-enum ax_policy_loss {
-    AX_POLICY_GRPO,
-    AX_POLICY_BNPO,
-    AX_POLICY_DR_GRPO,
-    AX_POLICY_DAPO,
-    AX_POLICY_CISPO,
-    AX_POLICY_SAPO,
-    AX_POLICY_LUSPO,
-    AX_POLICY_VESPO
+struct ax_policy_options;
+
+/* What a completion's sum of losses is divided by. */
+enum ax_policy_length {
+    AX_POLICY_SUM,    /* 1 */
+    AX_POLICY_TOKENS, /* how many tokens it has */
+    AX_POLICY_MOST    /* max_completion_length */
 };
-/* "grpo", …; −1 for another name. */
-int ax_policy_loss_find(const char *name);
+
+/* What a loss has measured: shares of tokens that are clipped below and above; above alone; its weights. */
+enum { AX_POLICY_CLIPS = 1, AX_POLICY_CAPS = 2, AX_POLICY_WEIGHTS = 4 };
+
+/* A loss: a row of a table in policy_terms.c. It has a term of the ratio, or a weight of the log-prob. */
+struct ax_policy_loss {
+    const char *name;
+    /* term(r, A); *slope is its derivative by r */
+    double (*term)(const struct ax_policy_options *o, double advantage, double ratio,
+                   double *slope);
+    /* The loss of a token is −weight·A·p, and weight has no gradient. w: Σ (p − old) of the completion. */
+    double (*weight)(const struct ax_policy_options *o, double advantage, double ratio, double w);
+    /* −1: the ratio is clipped below, with A < 0; 1: above, with A > 0; or 0. NULL: nothing is. */
+    int (*clipped)(const struct ax_policy_options *o, double advantage, double ratio);
+    enum ax_per per; /* a step's loss is a mean over them */
+    enum ax_policy_length length;
+    bool whole; /* a completion has one loss, whether it has one ratio or not */
+    unsigned measures;
+};
+/* By name ("grpo", …; NULL for another), and the i-th; NULL after the last. */
+const struct ax_policy_loss *ax_policy_loss(const char *name);
+const struct ax_policy_loss *ax_policy_loss_at(size_t i);
 
 struct ax_policy_options {
-    enum ax_policy_loss loss;
+    const struct ax_policy_loss *loss;
     bool sequence; /* one ratio per completion (GSPO, Zheng et al. 2025, arXiv 2507.18071) */
     bool token_advantages; /* column `advantage` has a value per label, else one per document */
     bool old;              /* column `old`; without it the policy has not moved: r = 1 */
@@ -62,22 +80,8 @@ struct ax_policy_options {
     double sapo_temperature[2];         /* τ of A > 0, and of others */
     double vespo_k[2], vespo_lambda[2]; /* of A ≥ 0, and of others */
 };
-/* TRL's defaults, for loss_type `loss`. */
-struct ax_policy_options ax_policy_defaults(enum ax_policy_loss loss);
-
-/* ---- formulas ---- */
-
-/* True for cispo and vespo: the loss of a token is −weight·A·p, and weight has no gradient. */
-bool ax_policy_weighs(const struct ax_policy_options *o);
-/* w: Σ (p − old) of the completion. */
-double ax_policy_weight(const struct ax_policy_options *o, double advantage, double ratio,
-                        double w);
-/* term(r, A) of the others; *slope is its derivative by r. */
-double ax_policy_term(const struct ax_policy_options *o, double advantage, double ratio,
-                      double *slope);
-/* −1: below 1 − epsilon with A < 0; 1: above 1 + epsilon_high (of cispo: epsilon_high) with A > 0; or
- * 0. */
-int ax_policy_clipped(const struct ax_policy_options *o, double advantage, double ratio);
+/* TRL's defaults, for loss_type `loss`, which must be a name. */
+struct ax_policy_options ax_policy_defaults(const char *loss);
 
 /* TRL's top_entropy_quantile: the bound that a share `top` of n > 0 entropies is above. They are
  * sorted; *kept: how many it keeps. It lies between the two entropies that it separates, so that

@@ -7,44 +7,25 @@
 
 #define VESPO_MAX 20 /* of |Σ log-ratios| */
 
-static const char *const names[] = {
-    [AX_POLICY_GRPO] = "grpo",   [AX_POLICY_BNPO] = "bnpo",   [AX_POLICY_DR_GRPO] = "dr_grpo",
-    [AX_POLICY_DAPO] = "dapo",   [AX_POLICY_CISPO] = "cispo", [AX_POLICY_SAPO] = "sapo",
-    [AX_POLICY_LUSPO] = "luspo", [AX_POLICY_VESPO] = "vespo"};
-
-int ax_policy_loss_find(const char *name) {
-    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
-        if (strcmp(name, names[i]) == 0)
-            return i;
-    return -1;
-}
-
-struct ax_policy_options ax_policy_defaults(enum ax_policy_loss loss) {
-    return (struct ax_policy_options){.loss = loss,
-                                      .epsilon = 0.2,
-                                      .epsilon_high = 0.2,
-                                      .correct_kl = true,
-                                      .max_completion_length = 256,
-                                      .sapo_temperature = {1, 1.05},
-                                      .vespo_k = {2, 3},
-                                      .vespo_lambda = {3, 2}};
-}
-
 static double clamp(double x, double low, double high) {
     return fmin(fmax(x, low), high);
 }
 
-bool ax_policy_weighs(const struct ax_policy_options *o) {
-    return o->loss == AX_POLICY_CISPO || o->loss == AX_POLICY_VESPO;
+/* ---- formulas ---- */
+
+static double cispo_weight(const struct ax_policy_options *o, double advantage, double ratio,
+                           double w) {
+    (void)advantage;
+    (void)w;
+    return fmin(ratio, o->epsilon_high);
 }
 
-double ax_policy_weight(const struct ax_policy_options *o, double advantage, double ratio,
-                        double w) {
-    if (o->loss == AX_POLICY_CISPO)
-        return fmin(ratio, o->epsilon_high);
+static double vespo_weight(const struct ax_policy_options *o, double advantage, double ratio,
+                           double w) {
     const int side = !(advantage >= 0);
     const double k = o->vespo_k[side], lambda = o->vespo_lambda[side];
     const double bounded = clamp(w, -VESPO_MAX, VESPO_MAX);
+    (void)ratio;
     return exp(lambda + k * bounded - lambda * exp(bounded));
 }
 
@@ -68,18 +49,65 @@ static double soft_term(const struct ax_policy_options *o, double advantage, dou
     return -gate * 4 / tau * advantage;
 }
 
-double ax_policy_term(const struct ax_policy_options *o, double advantage, double ratio,
-                      double *slope) {
-    return o->loss == AX_POLICY_SAPO ? soft_term(o, advantage, ratio, slope)
-                                     : clipped_term(o, advantage, ratio, slope);
+static double seen(const struct ax_policy_options *o, double ratio) {
+    return o->delta > 0 ? fmin(ratio, o->delta) : ratio;
 }
 
-int ax_policy_clipped(const struct ax_policy_options *o, double advantage, double ratio) {
-    const bool cispo = o->loss == AX_POLICY_CISPO;
-    const double seen = o->delta > 0 ? fmin(ratio, o->delta) : ratio;
-    if (seen > (cispo ? 0 : 1) + o->epsilon_high && advantage > 0)
+static int clipped_ratio(const struct ax_policy_options *o, double advantage, double ratio) {
+    if (seen(o, ratio) > 1 + o->epsilon_high && advantage > 0)
         return 1;
-    return !cispo && seen < 1 - o->epsilon && advantage < 0 ? -1 : 0;
+    return seen(o, ratio) < 1 - o->epsilon && advantage < 0 ? -1 : 0;
+}
+
+static int capped_ratio(const struct ax_policy_options *o, double advantage, double ratio) {
+    return seen(o, ratio) > o->epsilon_high && advantage > 0;
+}
+
+/* ---- the losses ---- */
+
+#define CLIPPED .term = clipped_term, .clipped = clipped_ratio, .measures = AX_POLICY_CLIPS
+
+static const struct ax_policy_loss losses[] = {
+    {.name = "grpo", CLIPPED, .per = AX_PER_DOCUMENT, .length = AX_POLICY_TOKENS},
+    {.name = "bnpo", CLIPPED, .per = AX_PER_TOKEN},
+    {.name = "dr_grpo", CLIPPED, .per = AX_PER_DOCUMENT, .length = AX_POLICY_MOST},
+    {.name = "dapo", CLIPPED, .per = AX_PER_TOKEN},
+    {.name = "cispo",
+     .weight = cispo_weight,
+     .clipped = capped_ratio,
+     .per = AX_PER_TOKEN,
+     .measures = AX_POLICY_CAPS},
+    {.name = "sapo", .term = soft_term, .per = AX_PER_DOCUMENT, .length = AX_POLICY_TOKENS},
+    {.name = "luspo", CLIPPED, .per = AX_PER_DOCUMENT},
+    {.name = "vespo",
+     .weight = vespo_weight,
+     .per = AX_PER_TOKEN,
+     .whole = true,
+     .measures = AX_POLICY_WEIGHTS},
+};
+
+const struct ax_policy_loss *ax_policy_loss_at(size_t i) {
+    return i < sizeof losses / sizeof *losses ? &losses[i] : NULL;
+}
+
+const struct ax_policy_loss *ax_policy_loss(const char *name) {
+    const struct ax_policy_loss *loss;
+    for (size_t i = 0; (loss = ax_policy_loss_at(i)) != NULL; i++)
+        if (strcmp(name, loss->name) == 0)
+            break;
+    return loss;
+}
+
+struct ax_policy_options ax_policy_defaults(const char *loss) {
+    AX_ASSERT(ax_policy_loss(loss));
+    return (struct ax_policy_options){.loss = ax_policy_loss(loss),
+                                      .epsilon = 0.2,
+                                      .epsilon_high = 0.2,
+                                      .correct_kl = true,
+                                      .max_completion_length = 256,
+                                      .sapo_temperature = {1, 1.05},
+                                      .vespo_k = {2, 3},
+                                      .vespo_lambda = {3, 2}};
 }
 
 bool ax_policy_trains(const struct ax_policy_options *o, double advantage) {

@@ -19,6 +19,7 @@
 #include "data/text/template/template.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/generate/generate.h"
+#include "model/parts/head.h"
 #include "tests/golden_files.h"
 #include "tests/smollm2.h"
 

@@ -47,10 +47,9 @@ static enum ax_status read_case(struct ax_json e, struct ax_policy_options *o) {
     const char *loss, *importance;
     bool on_policy;
     AX_TRY(ax_json_str(ax_json_get(e, "loss"), &loss));
-    const int kind = ax_policy_loss_find(loss);
-    if (kind < 0)
+    if (!ax_policy_loss(loss))
         return ax_json_error(ax_json_get(e, "loss"), "no loss of completions is called %s", loss);
-    *o = ax_policy_defaults((enum ax_policy_loss)kind);
+    *o = ax_policy_defaults(loss);
     AX_TRY(ax_json_str_or(ax_json_get(e, "importance"), "token", &importance));
     AX_TRY(ax_json_bool_or(ax_json_get(e, "on_policy"), false, &on_policy));
     o->sequence = strcmp(importance, "sequence") == 0;

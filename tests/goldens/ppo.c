@@ -110,7 +110,7 @@ static struct ax_golden_labels labels_of(const struct ppo *c, const struct ax_ob
 
 static enum ax_status run_policy(const struct ppo *c, struct ax_json e, double *loss) {
     struct ax_policy policy;
-    struct ax_policy_options o = ax_policy_defaults(AX_POLICY_BNPO);
+    struct ax_policy_options o = ax_policy_defaults("bnpo");
     enum ax_status st;
     AX_TRY(number(e, "cliprange", &o.epsilon));
     o.epsilon_high = o.epsilon;

@@ -75,10 +75,9 @@ static enum ax_status read_losses(struct ax_run *r, struct ax_policy_options *o)
     const char *type, *level;
     AX_TRY(ax_json_str_or(ax_json_get(r->settings, "loss_type"), "dapo", &type));
     AX_TRY(ax_json_str_or(ax_json_get(r->settings, "importance_sampling_level"), "token", &level));
-    const int loss = ax_policy_loss_find(type);
-    if (loss < 0)
+    if (!ax_policy_loss(type))
         return ax_error(AX_ERR_UNSUPPORTED, "loss_type: \"%s\" is not supported", type);
-    *o = ax_policy_defaults((enum ax_policy_loss)loss);
+    *o = ax_policy_defaults(type);
     o->sequence = strcmp(level, "sequence") == 0;
     AX_TRY(number_or(r, "epsilon", &o->epsilon));
     o->epsilon_high = o->epsilon;
@@ -123,7 +122,7 @@ static enum ax_status objective(struct ax_run *r) {
     AX_TRY(number_or(r, "temperature", &temperature));
     r->objective = ax_objective_policy(&r->policy, &o);
     r->objective.temperature = temperature;
-    if (o.loss == AX_POLICY_VESPO) {
+    if (strcmp(o.loss->name, "vespo") == 0) {
         r->loss = 1e-4;
         r->grad_norm = 5e-5;
     }
@@ -187,7 +186,7 @@ static void bound_entropy(const struct ax_run *r, const struct ax_run_micro *m,
 static struct ax_run_divisors divide(const struct ax_run *r, int k, int n) {
     const struct ax_run_micro *m = &r->micro[k];
     struct ax_run_divisors d = {.weight = (double)m->n};
-    if (r->policy.o.loss == AX_POLICY_BNPO)
+    if (strcmp(r->policy.o.loss->name, "bnpo") == 0)
         d.weight = fmax((double)m->scored, 1);
     else if (r->objective.per == AX_PER_TOKEN)
         d.weight = fmax(ax_run_generated_tokens(r, k), 1) / r->rollouts.batches;

@@ -136,7 +136,7 @@ static void size_step(struct replay *t, struct ax_run *r, const struct ax_object
 
 static enum ax_status open_run(struct replay *t, const char *name) {
     struct ax_run *r = t->r, *v = t->p.value;
-    struct ax_policy_options o = ax_policy_defaults(AX_POLICY_BNPO);
+    struct ax_policy_options o = ax_policy_defaults("bnpo");
     const char *reward, *start;
     o.token_advantages = o.old = true;
     AX_TRY(ax_run_open_case(r, name, "updates"));

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/parts/head.h"
 #include "tests/tiny.h"
 
 static const int64_t lengths[] = {23, 1, 17, 40, 0};

@@ -15,6 +15,7 @@
 #include "kernels/transfer.h"
 #include "model/generate/generate.h"
 #include "model/arch/kv_row.h"
+#include "model/parts/head.h"
 #include "tests/tiny.h"
 
 enum { N = 37, VOCAB = 97, RANK = 10, ROPE = 6 };

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "optim/losses/distill.h"
+#include "model/parts/head.h"
 #include "tests/optim/train_runs.h"
 
 enum { V = 97, STEPS = 4 };

@@ -50,7 +50,7 @@ static struct ax_objective as_prm(void) {
 
 /* A mean over tokens, which have ratios of their own. */
 static struct ax_objective as_dapo(void) {
-    struct ax_policy_options o = ax_policy_defaults(AX_POLICY_DAPO);
+    struct ax_policy_options o = ax_policy_defaults("dapo");
     o.old = true;
     o.beta = 0.5;
     o.delta = 1.5;
@@ -61,7 +61,7 @@ static struct ax_objective as_dapo(void) {
 
 /* A mean over completions, which have a ratio each. */
 static struct ax_objective as_gspo(void) {
-    struct ax_policy_options o = ax_policy_defaults(AX_POLICY_GRPO);
+    struct ax_policy_options o = ax_policy_defaults("grpo");
     o.old = o.sequence = true;
     o.beta = 0.5;
     return ax_objective_policy(&policy, &o);
@@ -69,7 +69,7 @@ static struct ax_objective as_gspo(void) {
 
 /* PPO's two: advantages of tokens, and values. */
 static struct ax_objective as_ppo(void) {
-    struct ax_policy_options o = ax_policy_defaults(AX_POLICY_BNPO);
+    struct ax_policy_options o = ax_policy_defaults("bnpo");
     o.old = o.token_advantages = true;
     return ax_objective_policy(&policy, &o);
 }

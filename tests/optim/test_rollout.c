@@ -145,7 +145,7 @@ static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = tru
 
 static void set_options(struct rollout_case *r, const struct variant *v, int data_ranks) {
     struct ax_train_options *o = &r->c.o;
-    struct ax_policy_options po = ax_policy_defaults(v->ppo ? AX_POLICY_BNPO : AX_POLICY_GRPO);
+    struct ax_policy_options po = ax_policy_defaults(v->ppo ? "bnpo" : "grpo");
     const int64_t group = v->ppo ? 1 : GROUP;
     po.old = true;
     po.beta = v->beta;

@@ -63,7 +63,7 @@ static const struct ax_preference_options mixture = {.beta = 0.3,
 
 /* Of tokens with an entropy bonus, of completions with sums; both with the KL divergence. */
 static struct ax_policy_options policy_options(bool sequence) {
-    struct ax_policy_options o = ax_policy_defaults(sequence ? AX_POLICY_GRPO : AX_POLICY_BNPO);
+    struct ax_policy_options o = ax_policy_defaults(sequence ? "grpo" : "bnpo");
     o.old = true;
     o.beta = 0.5;
     o.sequence = sequence;
