@@ -152,7 +152,7 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
 
 /* Generates the answers of one adapter after the other. */
 static enum ax_status generate_all(struct generate *g, struct ax_generator *d) {
-    /* data ranks exchange their answers, which are then printed, after so many sequences */
+    /* data ranks exchange and print their answers after every `most` sequences */
     const int64_t ranks = d->model->rt->mesh.size[AX_ROLE_BATCH];
     const int64_t most = ranks > 1 ? ranks * PIECE * d->o.n_seqs : g->n;
     for (int64_t from = 0, to; from < g->n; from = to) {

@@ -9,8 +9,8 @@
 #include "kernels/backend.h"
 #include "model/generate/generate.h"
 
-/* To find each other; then for a rank that still computes, or waits for its user. A rank that ends is
- * noticed at once. */
+/* How long ranks wait for each other at the start, and later for a rank that still computes or
+ * waits for its user. A rank that ends is noticed immediately. */
 static const double JOIN_SECONDS = 1800, WAIT_SECONDS = 7 * 86400.0;
 
 static uint64_t hash_words(int argc, char **argv) {

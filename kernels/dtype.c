@@ -124,8 +124,8 @@ uint16_t ax_f32_to_f16(float x) {
     return (uint16_t)(sign | ((rounded - ((127u - 15u) << 23)) >> 13));
 }
 
-/* x truncated to float, with the last bit set if anything was cut off. Rounding that to a shorter
- * format equals rounding x directly: no double rounding. */
+/* x truncated to float, with the last bit set if truncation lost any bits. Rounding that to a
+ * shorter format equals rounding x directly: no double rounding. */
 static float round_to_odd(double x) {
     float nearest = (float)x;
     uint32_t u = bits_of(nearest);

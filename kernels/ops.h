@@ -273,11 +273,12 @@ struct ax_swiglu_backward {
     struct ax_gating how;
 };
 
-/* How a router chooses k of E experts, and what they weigh (DeepSeek-AI 2024). p = softmax(logits), or
- * each expert's sigmoid. With groups > 0 the experts are so many groups of neighbors: a group's score
- * is the sum of its `group_best` (1 or 2) largest scores, and experts are chosen from the
- * `groups_kept` groups with the largest ones (ties by lowest index). A weight is the expert's p,
- * divided by the sum of those chosen if `renormalize`, times `scale`. */
+/* How a router chooses k of E experts, and their weights (DeepSeek-AI 2024). p =
+ * softmax(logits), or each expert's sigmoid. With groups > 0 the experts are divided into
+ * `groups` groups of neighbors: a group's score is the sum of its `group_best` (1 or 2) largest
+ * scores, and experts are chosen from the `groups_kept` groups with the largest ones (ties by
+ * lowest index). A weight is the expert's p, divided by the sum of those chosen if
+ * `renormalize`, times `scale`. */
 struct ax_routing {
     bool sigmoid, renormalize;
     int groups, groups_kept, group_best; /* at most AX_ROUTER_GROUPS groups */

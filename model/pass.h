@@ -6,8 +6,8 @@
 #include "model/model.h"
 
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack);
-/* The n slots of training, each on its own stack of the arena. away_rows > 0: residuals of up to so
- * many rows go to the host tier. */
+/* The n slots of training, each on its own stack of the arena. away_rows > 0: residuals of up to
+ * away_rows rows go to the host tier. */
 enum ax_status ax_slots_create(struct ax_slot *slots, int n, const struct ax_model *m,
                                int64_t away_rows);
 void ax_slot_free(struct ax_slot *s);

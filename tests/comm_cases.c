@@ -263,7 +263,7 @@ static enum ax_status broadcast(struct ax_comm *c, enum ax_dtype dtype, int64_t 
     return AX_OK;
 }
 
-/* Sixteen at once, waited for from the last to the first. */
+/* Sixteen transfers in flight, waited for from the last to the first. */
 static enum ax_status many_at_once(struct ax_comm *c) {
     enum { MANY = 16 };
     static _Thread_local float send[MANY][40], recv[MANY][40];

@@ -4,7 +4,7 @@
 
 #include "parallel/fabric/fabric.h"
 
-/* Whose calls are done at once: collectives need no more of a queue. */
+/* A queue whose calls are done immediately: collectives need no more of a queue. */
 static __attribute__((unused)) struct ax_queue host_queue = {.ops = &ax_ops_ref};
 
 /* The queue of this thread's cases; NULL: host_queue. */

@@ -134,7 +134,7 @@ static void send_file(struct connection *c, const struct hub_file *f, const char
     free(copy);
 }
 
-/* ENDPOINT/…/resolve/COMMIT/PATH: small files at once (by a relative redirect first), large ones
+/* ENDPOINT/…/resolve/COMMIT/PATH: small files directly (after a relative redirect), large ones
  * from the CDN. */
 static void resolve(struct connection *c, const char *path, const char *request) {
     struct hub_server *s = c->s;

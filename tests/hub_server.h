@@ -32,10 +32,10 @@ struct hub_server {
     size_t page;             /* files on each page of the list; 0 = all */
     const char *token;       /* asked for; NULL = public */
     bool gated;              /* refuses even those who have the token */
-    size_t cut_every;        /* ends the connection after so many bytes of a body; 0 = never */
+    size_t cut_every;        /* ends the connection after that many bytes of a body; 0 = never */
     size_t keep_back;        /* last bytes of a large file that it never sends */
-    int fail_status;         /* answers with it … */
-    _Atomic int fail_times;  /* … so many times */
+    int fail_status;         /* a status to answer with */
+    _Atomic int fail_times;  /* how many times it answers with fail_status */
     int retry_after;         /* with this header; -1 = without */
     bool no_ranges;          /* always sends from the start */
     bool wrong_bytes;        /* flips a bit of every large file */

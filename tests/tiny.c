@@ -118,7 +118,7 @@ enum ax_status tiny_adapters(struct ax_model *m, uint64_t seed) {
     return AX_OK;
 }
 
-/* All gradients as doubles, behind each other; frozen parameters have none. */
+/* All gradients as doubles, contiguous; frozen parameters have none. */
 static enum ax_status copy_grads(struct tiny_run *t, const struct ax_model *m) {
     t->n_grads = ax_model_trainable(m);
     AX_TRY(ax_alloc(&t->grad_values, (size_t)t->n_grads, sizeof *t->grad_values));

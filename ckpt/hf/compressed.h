@@ -39,7 +39,7 @@ struct ax_compressed_format {
     enum ax_quant kind;
     int bits;
     int64_t block; /* of struct ax_number_format */
-    int64_t rows;  /* > 0: a scale is of so many rows of `block` elements, fewer at the edges */
+    int64_t rows;  /* > 0: a scale covers `rows` rows of `block` elements, fewer at the edges */
     unsigned zero_offset; /* GPTQ: what is added to stored zeros */
     bool ordered;         /* GPTQ: each matrix needs g_idx */
     bool symmetric;       /* GPTQ: zeros are half the range */

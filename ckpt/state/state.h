@@ -17,7 +17,7 @@
 
 /* How the numbers of an optimizer slot map to a parameter's elements. */
 enum ax_state_layout {
-    AX_STATE_ELEMENTS,     /* one per element */
+    AX_STATE_ELEMENTS, /* one per element */
     AX_STATE_SIGNED_CODES, /* … of kernels/quant/dynamic_map.h, to be multiplied with its block's number */
     AX_STATE_UNSIGNED_CODES, /*   in slot NAME_scale */
     AX_STATE_BLOCKS,         /* one per AX_8BIT_BLOCK elements of the segment */

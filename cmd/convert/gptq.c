@@ -171,8 +171,8 @@ static enum ax_status choose_order(struct ax_gptq *g, bool act_order) {
     return AX_OK;
 }
 
-/* H has a power of two in place of 2/T, which rounds nothing: so many times what it would be. Codes do not
- * depend on it. */
+/* The factor by which our H exceeds that of the paper: sums are divided by a power of two, which
+ * rounds nothing, in place of T/2. Codes do not depend on it. */
 static double unit_of(const struct ax_gptq *g) {
     return (double)g->tokens / exp2(ceil(log2((double)g->tokens)));
 }

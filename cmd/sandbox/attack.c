@@ -1,6 +1,6 @@
-/* `axtrain sandbox attack`: programs that try to get out, to stay in, to see each other and to earn a
- * reward that they do not deserve (attacks.txt, cheats.txt), each alone and all of them at once
- * beside an honest program. */
+/* `axtrain sandbox attack`: programs that try to get out, to stay in, to see each other and to
+ * earn a reward that they do not deserve (attacks.txt, cheats.txt), each alone and all of them
+ * concurrently beside an honest program. */
 #include <stdio.h>
 #include <string.h>
 

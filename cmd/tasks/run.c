@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/term.h"
 
-#define CHUNK      1024 /* sequences that the generator gets at once */
+#define CHUNK      1024 /* sequences per call of the generator */
 #define MAX_LANES  64
 #define MIN_LANES  4
 #define CACHE_SIZE ((int64_t)256 << 20) /* bytes of keys and values for all lanes, approximately */

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "cmd/train/data.h"
 
-#define HELD(n) (((n) + 7) / 8) /* rows that measure, for so many that calibrate */
+#define HELD(n) (((n) + 7) / 8) /* rows that measure, for n rows that calibrate */
 
 static void row_free(struct ax_calibration_row *r) {
     ax_free(r->docs);

@@ -31,7 +31,7 @@ static void read_ppo_sizes(struct ax_rollout_options *r, const struct ax_config 
                  o->step.n_microbatches * r->steps;
 }
 
-/* A generation is a whole number of steps, and of groups. */
+/* A generation is a multiple of a step and of a group. */
 static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_config *cfg,
                                  const struct ax_train_options *o) {
     const struct ax_mesh_sizes *m = &o->runtime.sizes;

@@ -1,8 +1,9 @@
-/* How threads divide the iterations of a loop: by turns. Each owns a range of them and takes turns
- * from its front, so that it reads neighboring memory and, from op to op, the same half of a tensor.
- * Who has finished takes turns from the others' ranges. A turn is a part of what is left, the last
- * ones are single iterations: a thread that another program keeps off its core delays only the turn
- * that it holds. Each iteration runs once, wherever; results may not depend on where. */
+/* How threads divide the iterations of a loop: in turns. Each owns a range of iterations and
+ * takes turns from its front, so that it reads neighboring memory and, from op to op, the same
+ * half of a tensor. A thread that has finished its range takes turns from the others' ranges. A
+ * turn is an eighth of what its range has left, at the end a single iteration: a thread that
+ * another program keeps off its core delays only the turn that it holds. Each iteration runs
+ * once; results may not depend on which thread ran it. */
 #ifndef AX_KERNELS_CPU_TURNS_H
 #define AX_KERNELS_CPU_TURNS_H
 
@@ -39,7 +40,8 @@ static inline void ax_turns_start(struct ax_turns *t, int64_t count, int threads
         atomic_init(&t->range[r].next, ax_turns_first(t, r));
 }
 
-/* Of thread 0, 1, …; there may be more or fewer of them than ax_turns_start was told. */
+/* Starts the turns of thread 0, 1, …; there may be more or fewer threads than ax_turns_start was
+ * told. */
 static inline struct ax_turn ax_turns_enter(const struct ax_turns *t, int thread) {
     return (struct ax_turn){.range = thread % t->ranges, .others = t->ranges - 1};
 }

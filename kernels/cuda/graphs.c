@@ -168,7 +168,8 @@ static void drop_oldest(struct ax_graphs *g) {
     drop(g, oldest);
 }
 
-/* One that begins as `now`, and has so many bytes. */
+/* A kept graph whose entries begin with those of `now` and take `least` to `most` bytes; NULL if
+ * there is none. */
 static struct kept *find(struct ax_graphs *g, size_t least, size_t most) {
     for (int i = 0; i < g->n; i++)
         if (g->kept[i].s.bytes >= least && g->kept[i].s.bytes <= most &&

@@ -227,7 +227,7 @@ static void warn_of_readers(const struct ax_gguf_model *m, const struct ax_arch 
             ax_log_warn("%s: config.json: %s; answers will differ", where, all[i].what);
 }
 
-/* The first layer without a window, counted from 1: every so many are. */
+/* The first layer without a window, counted from 1. The format repeats this period. */
 static int64_t period_of(const struct ax_arch *a) {
     int64_t i = 0;
     while (i < a->n_layers && a->layers[i].window > 0)

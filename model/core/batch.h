@@ -7,8 +7,8 @@
  *     labels[n_rows] (already shifted: the token to predict; −1 = none) and weight[n_rows] (F32;
  *     0 without a label).
  *   columns: those of the objective, AX_I32 or AX_F32. AX_OF_EXAMPLE [n_cap], per document;
- *     AX_OF_TOKEN [T]; AX_OF_LABEL [n_rows], like the labels (0 without a label). One with a width
- *     has rows of so many values.
+ *     AX_OF_TOKEN [T]; AX_OF_LABEL [n_rows], like the labels (0 without a label). A column with a width w
+ *     has rows of w values.
  *
  * The buffers are device memory and have the same size for every micro-batch of a run; how much of
  * them is computed may differ (`round`).
@@ -85,9 +85,9 @@ void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, 
 /* The part that has token t of the sequence, and which of its rows that is. */
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row);
 
-/* Fills the batch. AX_ERR_DATA if the documents do not fit, a token is outside [0, vocab), or a label
- * is none of those that there are. On a
- * meta queue sets only the counts (from the caps if docs is NULL). */
+/* Fills the batch. AX_ERR_DATA if the documents do not fit, a token is outside [0, vocab), or a
+ * label is not below n_labels (or vocab, if n_labels is 0). On a meta queue sets only the counts
+ * (from the caps if docs is NULL). */
 enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
                              const struct ax_document *docs);
 

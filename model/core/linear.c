@@ -74,9 +74,10 @@ static enum ax_status all_gradients(struct ax_runtime *rt, const struct ax_linea
     return AX_OK;
 }
 
-/* ---- behind each other ---- */
+/* ---- transfers over tp overlapped with products ---- */
 
-/* Rows that travel over tp behind products of rows. What is quantized or watched reads all of them. */
+/* Do rows travel over tp while others are multiplied? Quantized and watched inputs need all rows
+ * first. */
 static bool overlaps(const struct ax_runtime *rt, const struct ax_linear *l) {
     return l->overlaps && l->split != AX_SPLIT_NONE && rt->mesh.size[AX_ROLE_TP] > 1 &&
            !ax_linear_quant(l) && !l->watch;

@@ -87,10 +87,11 @@ struct ax_model_options {
     const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
     enum ax_storage base_store;   /* of frozen matrices of linears */
-    bool store_experts;           /* … and of experts */
+    bool store_experts;           /* base_store applies to experts, too */
     const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
     bool folder_inputs; /* linears quantize inputs as a quantized folder says; not to train */
-    int64_t unquantized_first, unquantized_last; /* … but not those of so many layers */
+    /* layers at each end whose linears are not quantized */
+    int64_t unquantized_first, unquantized_last;
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
     bool count_loads;                     /* of experts in training passes: expert_loads */
     double expert_room;                   /* of parallel/units/expert.h; 0 = AX_EXPERT_ROOM */

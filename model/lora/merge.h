@@ -14,7 +14,7 @@ struct ax_merged {
     const struct ax_st_entry *base;  /* source of W: the same, or a module saved in full */
     int64_t rows, cols, r;           /* r = 0: nothing is added */
     double scale;
-    int64_t group;             /* > 0: so many rows each have an `a` of their own */
+    int64_t group;             /* > 0: each `group` rows have an `a` of their own */
     double *a, *b, *magnitude; /* [r][cols], [rows][r], [rows] or NULL; owned */
     enum ax_dtype dtype;       /* of the output */
     int64_t changed;           /* elements written so far that differ from the base's */

@@ -14,7 +14,7 @@ struct ax_figures {
     double values[AX_FIGURES_MAX]; /* NaN: none */
 };
 
-/* NaN: there is none of that name. */
+/* The value of that name; NaN if there is none. */
 static inline double ax_figures_get(const struct ax_figures *f, const char *name) {
     for (int i = 0; i < f->n; i++)
         if (strcmp(f->names[i], name) == 0)

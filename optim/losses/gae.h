@@ -13,8 +13,8 @@ enum ax_kl_estimator { AX_KL_K1, AX_KL_K2, AX_KL_K3 };
 int ax_kl_estimator_find(const char *name);
 double ax_kl_estimate(enum ax_kl_estimator kind, double x);
 
-/* rewards [m]: −coef·KL of each of n tokens, log-probs [n], and the score at the last of m ≥ n places
- * (of which TRL has one more than tokens, if the completion was not cut off). */
+/* rewards [m]: −coef·KL of each of n tokens, 0 after them; score is added to the last of m ≥ n
+ * places. If a completion was not truncated, TRL has one place more than tokens. */
 void ax_token_rewards(enum ax_kl_estimator kind, double coef, int64_t n, const double *logprob,
                       const double *reference, double score, int64_t m, double *rewards);
 

@@ -1,5 +1,5 @@
 /* The rows of a micro-batch's head as a call in the queue's order sees them: for an objective that
- * gets all rows at once and computes its loss on the host (documents.h, policy.h).
+ * gets all rows together and computes its loss on the host (documents.h, policy.h).
  *
  * ax_rows_of describes them in the device's memory, ax_rows_near where the call has its views. */
 #ifndef AX_OPTIM_LOSSES_ROWS_H

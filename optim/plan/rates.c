@@ -15,7 +15,7 @@
  * achievable matmul FLOPS, 2026-08: A100 271 of 312, H100 and H200 794.5 of 989, fp8 1403 and 1453 of
  * 1979, B200 1745 of 2250 and 3432 of 4500, GB200 1822 of 2500, MI300X 668 and MI325X 785 of 1307,
  * MI355X 1565 of 2517. `sustained`: see above; times the clock that a lower limit leaves,
- * (limit / 700 W)^(1/3), since dynamic power goes with its third power. `attention`: FlashAttention reaches 834 of 2250 TFLOP/s on
+ * (limit / 700 W)^(1/3), since dynamic power grows with its third power. `attention`: FlashAttention reaches 834 of 2250 TFLOP/s on
  * B200 where it reaches 447 of 989 on H200 (ml-engineering, a step of an 8B model at 8192 tokens).
  * Workstation cards, means of many products: RTX 5060 Ti 47.0 of 47.4, and 184.6 in fp8 (BLACKWALL,
  * rooflines of sm_120); other Ada and Blackwell cards as the L20, whose cuBLAS reaches 105 to 115 of

@@ -44,9 +44,9 @@ struct ax_rollout_options {
     int rounds; /* how often other prompts are sampled in place of those whose completions are all
                    worth the same (DAPO's dynamic sampling) */
     int64_t max_prompt, max_new; /* tokens */
-    int64_t lanes;               /* sequences that a rank samples at a time, at most, … */
-    int64_t kv_tokens;           /* … with room for so many tokens in the cache, … */
-    int64_t kv_bytes;            /* … which takes so many bytes; for people */
+    int64_t lanes;               /* the most sequences that a rank samples at a time */
+    int64_t kv_tokens;           /* capacity of the KV cache */
+    int64_t kv_bytes;            /* size of the KV cache, for messages */
     struct ax_sampling sampling;
     int n_stop;
     const int32_t *stop; /* ids that end a completion; … */
@@ -137,7 +137,7 @@ enum ax_status ax_rollout_generate(struct ax_rollout *r, const struct ax_rollout
 struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_options *o, int64_t n);
 enum ax_status ax_rollout_evaluate(struct ax_rollout *r, struct ax_model *m,
                                    struct ax_loader *loader, bool *stopped);
-/* Groups that so many completions, a micro-batch, are of, at most. */
+/* The most groups that a micro-batch of `completions` completions can contain parts of. */
 int64_t ax_rollout_groups_in(const struct ax_rollout_options *o, int64_t completions);
 /* Completions of a turn, those of a group one after the other, and which is its i-th. */
 int64_t ax_rollout_turn_size(const struct ax_rollout *r);

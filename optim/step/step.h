@@ -33,9 +33,9 @@ struct ax_step_options {
     const struct ax_objective *objective;
     const struct ax_arch *teacher; /* of an objective with one; else NULL. Borrowed */
     double max_norm;               /* ≤ 0: no clipping */
-    double balance_coef;      /* coefficient of the routers' balancing loss (model/parts/balance.h); 0 =
+    double balance_coef;  /* coefficient of the routers' balancing loss (model/parts/balance.h); 0 =
                              none */
-    double sequence_coef;     /* of their loss by sequence (model/parts/sequence_balance.h); 0 = none */
+    double sequence_coef; /* of their loss by sequence (model/parts/sequence_balance.h); 0 = none */
     double router_bias_speed; /* router_bias.h; 0: the routers' biases stay */
     double expert_room;       /* of ranks of ep (parallel/units/expert.h); 0 = AX_EXPERT_ROOM */
     double neftune_alpha;     /* noise on embeddings; 0 = none */
@@ -47,19 +47,19 @@ struct ax_step_options {
                               what the mesh needs */
     int64_t pad; /* > 0: micro-batches are as long as the longest of the data ranks needs, rounded
                     up to a multiple of it */
-    int64_t n_docs;  /* cap per micro-batch */
-    int64_t alike;   /* documents of a micro-batch that may begin alike (model/core/shared_prefix.h),
-                              with at most … */
-    int64_t keys;    /* … so many tokens if each had its own; 0: none do */
-    int64_t max_len; /* longest document */
+    int64_t n_docs; /* cap per micro-batch */
+    /* the most documents of a micro-batch that share a prefix (model/core/shared_prefix.h) */
+    int64_t alike;
+    int64_t keys;          /* the most tokens of a micro-batch if no prefix were shared */
+    int64_t max_len;       /* longest document */
     int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
     const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
     const struct ax_model *lender;        /* of frozen weights (model.h); or NULL */
     enum ax_storage base_store;           /* for frozen matrices of linears */
-    bool store_experts;                   /* … and of experts */
-    const struct ax_scheme *qat; /* quantization-aware training; NULL: none. Borrowed … */
-    int64_t qat_after;           /* … from this update on */
-    int64_t unquantized_first, unquantized_last; /* … without so many layers */
+    bool store_experts;                   /* base_store applies to experts, too */
+    const struct ax_scheme *qat;          /* quantization-aware training; NULL: none. Borrowed */
+    int64_t qat_after;                    /* updates before qat begins */
+    int64_t unquantized_first, unquantized_last; /* layers at each end that qat leaves out */
     const struct ax_peft_names *unfrozen;        /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
     struct ax_relora_options relora;

@@ -91,7 +91,7 @@ static enum ax_status after_step(struct ax_train *t) {
 
 /* ---- a step ---- */
 
-/* All ranks measure at once, each with its share of the CPUs; the peak is their sum. */
+/* All ranks measure at the same time, each with its share of the CPUs; the peak is their sum. */
 static enum ax_status measure_peak(struct ax_train *t) {
     struct ax_peak peak = {0};
     char text[96], ranks[32] = "";

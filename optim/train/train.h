@@ -114,8 +114,9 @@ struct ax_train_options {
     /* After the first step, each rank's, whose sum is the reference for MFU: ax_measure_peak, or
      * NULL. */
     enum ax_status (*measure_peak)(const struct ax_runtime_options *o, struct ax_peak *peak);
-    int64_t profile_steps, profile_first; /* so many steps after so many others are written as a
-                                             timeline; 0: none */
+    /* `profile_steps` steps, after the first `profile_first` ones, are written as a timeline; 0:
+     * none */
+    int64_t profile_steps, profile_first;
     double watchdog;           /* a loss above it, or with NaN far above the recent ones, … */
     int64_t watchdog_patience; /* … for this many logged steps in a row stops the run; 0 = off */
     const json_t *about;       /* contents of run.json, to which memory by name is added; NULL: no

@@ -267,7 +267,8 @@ static void show(struct ax_train *t, int i) {
     ax_buf_free(&completion);
 }
 
-/* So that a person sees at once what answers are worth. */
+/* Samples shown of the first generation even if fewer were requested, so that a person soon sees
+ * what answers are worth. */
 #define FIRST 3
 
 /* Logs it; a line that cannot be made costs nothing but itself. */

@@ -340,7 +340,7 @@ enum ax_status ax_train_save_start(struct ax_train *t, bool last);
 /* Handles the end of a save. The first failure is only a warning, the second in a row an error; a
  * failure of the run's last save is always an error. */
 enum ax_save_wait {
-    AX_SAVE_LOOK, /* return at once if it has not ended */
+    AX_SAVE_LOOK, /* return immediately if it has not ended */
     AX_SAVE_WAIT, /* wait for its end */
     AX_SAVE_LAST  /* the same, and no other save follows */
 };

@@ -48,8 +48,8 @@ const char *ax_store_address(const struct ax_store_client *s);
 
 /* A key is set once. */
 enum ax_status ax_store_set(struct ax_store_client *s, const char *key, const void *data, size_t n);
-/* Waits for a key that `owner` sets (−1: anyone). AX_ERR_PEER if it does not come, at once if the
- * owner has ended or any rank has failed. Free *data with ax_free. */
+/* Waits for a key that `owner` sets (−1: any rank). AX_ERR_PEER if it does not come in time, or
+ * immediately if the owner has ended or any rank has failed. Free *data with ax_free. */
 enum ax_status ax_store_get(struct ax_store_client *s, const char *key, int owner, double timeout,
                             char **data, size_t *n);
 /* Waits until another rank has failed, and returns its status with its message in `words`; AX_OK if

@@ -73,7 +73,7 @@ struct ax_store_member {
 enum ax_status ax_store_put_member(struct ax_buf *b, const struct ax_store_member *m);
 bool ax_store_read_member(struct ax_store_reader *r, struct ax_store_member *m);
 
-/* `who` is "rank" or "store": a proof of one is none of the other. */
+/* `who` is "rank" or "store", so that the proof of one is not valid for the other. */
 void ax_store_proof(const unsigned char key[AX_STORE_KEY_BYTES], const char *who,
                     const unsigned char nonce[AX_STORE_NONCE], const void *rest, size_t n,
                     unsigned char mac[AX_MAC_BYTES]);

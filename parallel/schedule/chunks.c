@@ -9,8 +9,8 @@
 struct split {
     int n, ranges;
     double *before; /* [n + 1]: cost of the units before */
-    double *best;   /* [ranges + 1][n + 1]: of the first units in so many ranges */
-    int *cut;       /* likewise: where their last range starts */
+    double *best;   /* [ranges + 1][n + 1]: the least cost of the first i units in k ranges */
+    int *cut;       /* the same index: where the last of these ranges starts */
 };
 
 static double range_cost(const struct split *s, int first, int end) {

@@ -88,7 +88,8 @@ static struct ax_chunk_pass pass_at(const struct ax_pipeline *p, int stage, int 
                        : pass_of(p, stage, (i - w) / 2 + w, AX_PASS_FORWARD);
 }
 
-/* All of them; the weights' halves follow so many backwards late as there are stages before. */
+/* Lists all passes of a stage. The weights' half of a backward follows `stage` backwards later:
+ * one for each earlier stage. */
 static void list_passes(const struct ax_pipeline *p, int stage, struct ax_chunk_pass *list) {
     const int each = passes_each_way(p);
     int n = 0, late = 0; /* backwards whose other halves are due */

@@ -9,7 +9,7 @@
 #define AX_INT4_BLOCK 32    /* the same */
 #define AX_NF4_GROUP  16384 /* elements whose 256 scales share a second one */
 
-/* Elements that share a scale, of a matrix with so many columns. */
+/* How many elements share a scale in a matrix with `cols` columns. */
 int64_t ax_storage_block(enum ax_storage store, int64_t cols);
 enum ax_quant ax_storage_quant(enum ax_storage store);
 

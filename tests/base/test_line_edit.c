@@ -123,7 +123,7 @@ static void finish(void) {
     dup2(keep_out, STDOUT_FILENO);
 }
 
-/* Types them all at once, when keys are or were read. */
+/* Types all keys in one write, once the editor reads keys or has read some. */
 static void *type(void *keys) {
     while (screen.begun == 0)
         usleep(1000);

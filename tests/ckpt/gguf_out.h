@@ -19,7 +19,7 @@ static inline void put_bytes(struct ax_buf *b, const void *p, size_t n) {
     AX_ASSERT(ax_buf_append(b, p, n) == AX_OK);
 }
 
-/* v in n bytes, little-endian: cut off or with zeros behind. */
+/* v in n bytes, little-endian: truncated, or padded with zeros. */
 static inline void put_int(struct ax_buf *b, uint64_t v, int n) {
     for (int i = 0; i < n; i++) {
         unsigned char byte = 0;

@@ -47,7 +47,7 @@ static void make_contents(struct contents *c, const char *run) {
     }
 }
 
-/* In shards of so many bytes; 0: one, with the big tensor. */
+/* Writes a checkpoint in shards of at most `shard_bytes`; 0: one shard, with the big tensor. */
 static void write_one(const char *name, int64_t step, const char *run, int64_t shard_bytes) {
     static struct contents c;
     struct ax_mesh mesh;

@@ -231,7 +231,7 @@ static enum ax_status fill_wide(void *ctx, int64_t first, int64_t n, float *out)
     return ax_buf_printf(asked, "%lld+%lld ", (long long)first, (long long)n);
 }
 
-/* 2 Mi elements at once are 4 of these rows; of runs of 3 rows one fits. */
+/* A piece is 2 Mi elements: 4 of these rows. Of runs of 3 rows one fits. */
 static void large_tensors_are_written_in_pieces(void **state) {
     (void)state;
     static const struct {

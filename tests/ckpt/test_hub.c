@@ -16,7 +16,7 @@
 #include "tests/hub_server.h"
 #include "tests/terminal_text.h"
 
-#define BIG   (3 << 19) /* more than a leftover is read at once */
+#define BIG   (3 << 19) /* more than one read of a partial file takes */
 #define MODEL "cache/models--org--My.Model-1B"
 #define SNAP  MODEL "/snapshots/" HUB_COMMIT
 
@@ -676,7 +676,7 @@ static void nobody_there(void **state) {
     hub_start(&s);
 }
 
-/* ---- two at once ---- */
+/* ---- two concurrent downloads ---- */
 
 static enum ax_status fetch_elsewhere(void *arg) {
     (void)arg;

@@ -1,6 +1,6 @@
-/* Small whole models as GGUF files, for the tests of convert: two layers of 64, four heads of 16, a
- * byte-level vocabulary of 320. Element (r, c) of the tensor with HF name N is tiny_value(N, r, c),
- * a whole number that every tensor type holds exactly. */
+/* Small complete models as GGUF files, for the tests of convert: two layers of 64, four heads of
+ * 16, a byte-level vocabulary of 320. Element (r, c) of the tensor with HF name N is
+ * tiny_value(N, r, c), an integer that every tensor type holds exactly. */
 #ifndef AX_TESTS_CMD_GGUF_TINY_H
 #define AX_TESTS_CMD_GGUF_TINY_H
 
@@ -47,7 +47,7 @@ static inline void tiny_put(struct ax_buf *b, uint32_t type, const float *row, i
     }
 }
 
-/* The HF row that stands in row g of the file: neighbors of a pair are half a head apart. */
+/* The HF row that is stored in row g of the file: neighbors of a pair are half a head apart. */
 static inline int64_t tiny_hf_row(bool permuted, int64_t g) {
     const int64_t head = g / HEAD, i = g % HEAD / 2, j = g % 2;
     return permuted ? head * HEAD + j * (HEAD / 2) + i : g;

@@ -1,4 +1,4 @@
-/* Stands in for libaxtrain-gloo.so of another version of axtrain. */
+/* Acts as libaxtrain-gloo.so of another version of axtrain. */
 #include "parallel/fabric/gloo_link.h"
 
 const struct ax_gloo_calls *ax_gloo_get(void) {

@@ -22,7 +22,7 @@ static enum ax_status zeros(void *ctx, int64_t first, int64_t n, void *out) {
     return AX_OK;
 }
 
-/* A folder that opens; with `vocab` > 0 it saves an embedding of so many tokens. */
+/* Makes an adapter folder that opens; with `vocab` > 0 it saves an embedding of `vocab` tokens. */
 static void make_adapter(const char *name, int64_t vocab) {
     const struct ax_peft_config c = {
         .r = 1, .alpha = 1, .targets = {1, q_proj}, .save = {vocab > 0, embed}};

@@ -1,5 +1,5 @@
-/* What `base_model:` names: folders, GGUF files, hub ids in the local cache, and what is said when
- * it is none of them. */
+/* What `base_model:` names: folders, GGUF files, hub ids in the local cache; and the error for
+ * anything else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Charts: nice numbers on both kinds of axes, thinning that keeps extremes, gaps, lone points, and
- * text that is none of the page's own. */
+/* Charts: nice numbers on both kinds of axes, thinning that keeps extremes, gaps, lone points,
+ * and foreign text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* What loading refuses: unknown keys, wrong types, rules between keys; each with its place and what
- * to do, and all of them at once. */
+/* What loading refuses: unknown keys, wrong types, rules between keys; each error with its place
+ * and what to do, and all errors in one run. */
 #include "config_case.h"
 
 #include "base/fault.h"

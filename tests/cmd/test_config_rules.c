@@ -123,7 +123,7 @@ static void numbers_in_quotes(void **state) {
         else
             FAILS(yaml, "weight_decay: ");
     }
-    /* where a whole number is wanted */
+    /* where an integer is expected */
     FAILS("max_steps: '1.5'\n", "max_steps: ");
     FAILS("max_steps: '1e19'\n", "max_steps: ");
     struct ax_config cfg;
@@ -161,8 +161,8 @@ static void expect_missing(const char *yaml, bool text_only, const char *want) {
     ax_config_free(&cfg);
 }
 
-/* A line for each capability, where its first key stands; of the other keys so many by name that
- * there are six, and how many more. */
+/* A line for each missing capability, with the place of its first key. Up to six keys are named,
+ * then how many more there are. */
 static void missing_capabilities(void **state) {
     (void)state;
     expect_missing("base_model: m\n", false, "");

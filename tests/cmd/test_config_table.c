@@ -188,7 +188,7 @@ static void conditions(void **state) {
     ax_config_free(&cfg);
 }
 
-/* What a table of another room owns is a choice at once, and acts. */
+/* A row in a table of another module is a choice of its key, and acts, without further lines. */
 static void names_from_other_rooms(void **state) {
     (void)state;
     struct ax_config_value v;

@@ -1,5 +1,5 @@
-/* `axtrain convert`: the values, names and row order of every tensor, the config that goes with
- * them, and what is refused. Tokenizers: test_convert_tokenizer.c. */
+/* `axtrain convert`: the values, names and row order of every tensor, the converted config, and
+ * what is refused. Tokenizers: test_convert_tokenizer.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

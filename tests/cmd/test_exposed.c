@@ -1,6 +1,7 @@
-/* How much of a step waits for transfers, with overlap and without, by turns of the delay fabric on links of H100s in
- * miniature (tests/doubles/scaled_link.h). A small model here; AXTRAIN_SWEEP=1 prints the table of docs/results/overlap.md, and
- * AX_UPDATE=1 then draws its pictures. */
+/* How much of a step waits for transfers, with overlap and without: in the delay fabric's mode
+ * of turns, on links of H100s in miniature (tests/doubles/scaled_link.h). A small model here;
+ * AXTRAIN_SWEEP=1 prints the table of docs/results/overlap.md, and AX_UPDATE=1 then draws its
+ * pictures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

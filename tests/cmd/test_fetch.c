@@ -154,7 +154,7 @@ static void an_adapter_of_the_hub(void **state) {
     rows.also = NULL;
 }
 
-/* Where nobody answers, a person learns at once what is tried again, and for how long. */
+/* If nobody answers, the user is told immediately what is tried again, and for how long. */
 static void patience_is_announced(void **state) {
     (void)state;
     serve();

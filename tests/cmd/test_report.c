@@ -183,7 +183,7 @@ static bool is_void(const char *name, size_t n) {
     return false;
 }
 
-/* Every element is closed, in order; what stands in style and script is skipped. */
+/* Every element is closed, in order; the contents of style and script are skipped. */
 static void must_be_balanced(const char *html) {
     struct {
         const char *name;

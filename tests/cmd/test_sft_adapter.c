@@ -184,8 +184,9 @@ static uint64_t hash(const char *name) {
     return h;
 }
 
-/* 20 steps at once and 7 + kill −9 + 13: the kill comes while the save after step 14 is written.
- * `base`: base_model=DIR; the usual rows have up to `len` tokens (sequence_len=N) there. */
+/* 20 steps in one run, and 7 + kill −9 + 13: the kill comes while the save after step 14 is
+ * written. `base`: base_model=DIR; the usual rows have up to `len` tokens (sequence_len=N)
+ * there. */
 static void resume_on(const char *base, const char *len, const char *more) {
     static const char last[] = "out/checkpoint-20/state/rank-00000.safetensors";
     const char *path = config(more);
@@ -232,7 +233,8 @@ static void test_resume_of_other_targets(void **state) {
               "[mlp.experts.gate_up_proj, mlp.experts.down_proj]\nbf16: true\n");
 }
 
-/* It begins as the base does; its folder has twice the rank, and goes with the base as it was. */
+/* A PiSSA adapter starts with the base's outputs. Its folder has twice the rank and applies to
+ * the unchanged base. */
 static void test_pissa(void **state) {
     (void)state;
     const char *path = config(LORA "float32: true\n");

@@ -105,7 +105,7 @@ static void mistakes(void **state) {
     ax_buf_free(&out);
 }
 
-/* More than a list begins with; those that are cut off are freed. */
+/* Lists grow beyond their initial capacity; truncated entries are freed. */
 static void lists_grow_and_are_cut(void **state) {
     (void)state;
     struct ax_task_messages m = {0};

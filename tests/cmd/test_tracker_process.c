@@ -86,7 +86,7 @@ static void the_longest_line(void **state) {
     (void)ax_tracker_process_end(&p, 20);
 }
 
-/* What is sent arrives in order, whether or not it is read at once. */
+/* What is sent arrives in order, whether or not it is read immediately. */
 static void all_that_is_sent_arrives(void **state) {
     (void)state;
     enum { N = 20000 };

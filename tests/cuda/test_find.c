@@ -82,7 +82,7 @@ static void libraries_are_found(void **state) {
     put("own", true);
     put("toolkit/lib64", true);
     put("python/lib/python3.11/site-packages/nvidia/test/lib", true);
-    set("AXTRAIN_CUDA_LIBS", "broken"); /* which is passed over */
+    set("AXTRAIN_CUDA_LIBS", "broken"); /* skipped */
     set("CUDA_HOME", "toolkit");
     assert_int_equal(open_it("log"), AX_OK);
     unsetenv("CUDA_HOME");

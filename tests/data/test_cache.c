@@ -488,8 +488,8 @@ static pid_t open_elsewhere(const char *path, bool refresh) {
     _exit(ok ? 10 + s.info.from_cache : 1);
 }
 
-/* Four processes want a set at once: one makes it, the others wait for it. Then they make it anew
- * over each other while others load it: each gets the whole of it. */
+/* Four processes need a set at the same time: one makes it, the others wait for it. Then they
+ * remake it over each other while others load it: each gets a complete set. */
 static void several_processes(void **state) {
     (void)state;
     char path[128];

@@ -84,7 +84,8 @@ static void stored(void **state) {
     ax_examples_free(&e);
 }
 
-/* Equal but for one value of one column: not the same, unless that value is cut off. */
+/* Two examples that differ in one value of one column are different, unless that value is
+ * truncated. */
 static void compared(void **state) {
     (void)state;
     static const int32_t tokens[] = {5, 5, 5, 5};

@@ -132,7 +132,7 @@ static void nulls_in_every_word_of_the_mask(void **state) {
     close_rows(r);
 }
 
-/* A null is a row that can be told and passed over, not the end of the file. */
+/* A row with a null is reported and can be skipped; it does not end the file. */
 static void nulls_are_named(void **state) {
     (void)state;
     json_t *v;

@@ -230,7 +230,7 @@ static void steps(void **state) {
     c.steps.separator = "\n";
     check_labels(&c.o, "{\"prompt\": \"q\\n\", \"completions\": [\"\\na\"], \"labels\": [1]}",
                  "<s>q\n\na\n{1}");
-    /* what does not fit is cut off, with its labels */
+    /* tokens that do not fit are truncated, with their labels */
     c.o.sequence_len = 6;
     check_labels(&c.o, STEPS("1, 1, 1"), "<s>qa\n{1}bc");
     c.o.sequence_len = 7;

@@ -118,7 +118,7 @@ static void tokens(void **state) {
     c.answers.framed_by_ids = true;
     check_record(&c.o, across, "<s>hello⟦ world</s>⟧ | <s>hello w⟦ay</s>⟧");
     answers_close(&c);
-    /* too long without BOS and EOS: left for the rule; with them: they are cut off */
+    /* too long without BOS and EOS: left for the rule; with them: BOS and EOS are truncated */
     answers_open(&c, AX_TASK_PAIR, "passthrough");
     c.o.sequence_len = 3;
     check_record(&c.o, "{\"prompt\": \"q\", \"chosen\": \"12\", \"rejected\": \"345\"}",

@@ -134,7 +134,7 @@ static void fit_as_the_slow_way(void **state) {
     }
 }
 
-/* Whatever the mode: each token of each document stands in exactly one row, in order. */
+/* In every mode each token of each document appears in exactly one sequence, in order. */
 static void every_token_once(void **state) {
     (void)state;
     uint32_t lengths[N_RANDOM];

@@ -92,7 +92,7 @@ static void bad_rows(void **state) {
     (void)run(path, 2, 0, &bad, AX_ERR_DATA, &n);
     assert_non_null(strstr(ax_error_text(), "bad.jsonl:100: text: expected text, got a number"));
     ax_bad_records_free(&bad);
-    /* up to so many are passed over, counted, and the first ones listed in their order */
+    /* up to the limit, bad records are skipped, counted, and the first ones listed in order */
     const uint64_t one = run(path, 1, 20, &bad, AX_OK, &n);
     assert_int_equal(bad.n, 20);
     assert_non_null(strstr(bad.texts[0], "bad.jsonl:100: "));

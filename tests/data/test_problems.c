@@ -63,8 +63,8 @@ static bool right(const char *step, long long *z) {
     }
 }
 
-/* Every number that a step uses stands in the question, is a result of an earlier step, or is the
- * 2 of "half". */
+/* Every number that a step uses appears in the question, is a result of an earlier step, or is
+ * the 2 of "half". */
 static void check_sources(const struct ax_problem *p) {
     long long known[64];
     int n = numbers_of(p->question.s, known, 32);

@@ -55,7 +55,7 @@ static inline void assert_encodes(const struct ax_tokenizer *t, const json_t *te
     ax_encoding_free(&e);
 }
 
-/* Decodes ids, at once and one by one, and compares with a JSON string. */
+/* Decodes ids, in one call and one by one, and compares with a JSON string. */
 static inline void assert_decodes(const struct ax_tokenizer *t, const json_t *ids,
                                   const json_t *want, bool skip_special) {
     struct ax_buf whole = {0}, parts = {0};

@@ -44,7 +44,7 @@ double ax_delay_exposed(const struct ax_fabric *f, enum ax_role role);
 /* ax_local_run, with a delayed fabric for each body; `turns`: see above. */
 enum ax_status ax_delay_run(int world, struct ax_delay_link link, bool turns, ax_local_body body,
                             void *ctx);
-/* By turns, on clocks that `computed` tells (see above). */
+/* In the mode of turns, on clocks that `computed` advances (see above). */
 enum ax_status ax_delay_run_told(int world, struct ax_delay_link link, double (*computed)(void),
                                  ax_local_body body, void *ctx);
 

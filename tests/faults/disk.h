@@ -232,7 +232,7 @@ static void disk_apply_write(struct disk_cut *c, struct disk_bytes *b, const str
     bool zeros = false;
     if (!safe && !disk_stays(c, e->node)) {
         const unsigned how =
-            disk_share(c, e->node) == 0 ? 0 : disk_below(c, 3); /* lost, cut short, zeros */
+            disk_share(c, e->node) == 0 ? 0 : disk_below(c, 3); /* lost, truncated, zeros */
         n = how == 0 ? 0 : how == 1 ? disk_below(c, (unsigned)n) : n;
         zeros = how == 2;
     }

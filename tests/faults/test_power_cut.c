@@ -1,6 +1,6 @@
-/* The power goes at any moment of a save: of what was not synced anything may be lost, cut short or
- * zeros (tests/faults/disk.h says what a disk may do). Whatever is left, every checkpoint that is
- * listed loads to the bit, and is the old or the new one, with nothing cleaned by hand. */
+/* The power fails at any moment of a save: data that was not synced may be lost, truncated or
+ * zeros (tests/faults/disk.h says what a disk may do). Then every checkpoint that is listed
+ * loads bit for bit, and is the old or the new one, without cleaning up by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

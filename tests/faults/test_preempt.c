@@ -1,7 +1,7 @@
-/* Being asked to stop at any moment: start-up, loading, a step, a save, the end. Whenever it is,
- * the same run started again ends with the same bits, and no step is lost that was done; a second
- * signal ends it at once, and a kill that comes before the save is through costs nothing but that
- * save. AXTRAIN_SWEEP=1: 200 moments. */
+/* Being asked to stop at any moment: start-up, loading, a step, a save, the end. The same run
+ * started again always ends with the same bits, and no finished step is lost. A second signal
+ * ends it immediately, and a kill before a save is complete loses nothing but that save.
+ * AXTRAIN_SWEEP=1: 200 moments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -192,7 +192,7 @@ static bool fail_once(enum ax_fault_op op, int k, const char *kind, bool over_ol
         assert_explained(op, kind);
     }
     if (st != AX_OK && op != AX_FAULT_UNLINK && op != AX_FAULT_OPEN && op != AX_FAULT_CLOSE)
-        assert_int_equal(count_entries(dir), over_old ? 2 : 1); /* it cleaned up at once */
+        assert_int_equal(count_entries(dir), over_old ? 2 : 1); /* it cleaned up immediately */
     if (over_old) /* before anything is read, which would put it back */
         assert_true(ax_path_exists(in_dir(MODEL)));
     read_version(version, sizeof version);

@@ -83,7 +83,7 @@ struct ax_run_rollouts {
     double *advantage; /* [rated] */
     json_t **ids;      /* [n] tokens, owned */
     int32_t eos;
-    bool masks; /* completions that were cut off are not trained on */
+    bool masks; /* truncated completions are not trained on */
 };
 
 struct ax_run;

@@ -75,8 +75,8 @@ static void check_midpoint(enum ax_dtype dtype, uint16_t low, double below, doub
     assert_int_equal(narrow(nextafterf(f, (float)away)), high);
 }
 
-/* `largest` is the pattern of the largest finite number; the next one is infinity, and rounds as if
- * the number it stands in for were `beyond`. */
+/* `largest` is the pattern of the largest finite number. The next pattern is infinity; rounding
+ * treats it as the number `beyond`. */
 static void check_rounding(enum ax_dtype dtype, uint16_t largest, double beyond) {
     for (uint32_t sign = 0; sign <= 0x8000; sign += 0x8000) {
         for (uint32_t i = 0; i <= largest; i++) {
@@ -97,7 +97,7 @@ static void check_rounding(enum ax_dtype dtype, uint16_t largest, double beyond)
 static void bf16_rounds_to_nearest_even(void **state) {
     (void)state;
     check_rounding(AX_BF16, 0x7f7f, 0x1p128);
-    /* NaNs whose payload is all in the bits that are cut off */
+    /* NaNs whose payload is only in the truncated bits */
     assert_true(isnan(ax_bf16_to_f32(ax_f32_to_bf16(float_of(0x7f800001)))));
     assert_true(isnan(ax_bf16_to_f32(ax_f32_to_bf16(float_of(0xffffffff)))));
 }

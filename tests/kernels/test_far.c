@@ -359,7 +359,7 @@ static void a_slot_is_used_again_when_it_is_done(void **state) {
     ax_stack_release(&far.arena.scratch, mark);
 }
 
-/* A queue of the host beside a far one: its ops run at once on the host's memory. */
+/* A queue of the host beside a far one: its ops run immediately, on the host's memory. */
 static void the_host_computes_beside_it(void **state) {
     (void)state;
     struct ax_queue *host, *own;

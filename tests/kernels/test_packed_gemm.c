@@ -84,7 +84,7 @@ static void to_panels(struct machine *m, const struct sizes *s, struct operands 
     assert_true(o->codes.panels);
 }
 
-/* got = x·Wᵀ + bias, so many rows at a time. */
+/* got = x·Wᵀ + bias, computed a piece of rows at a time. */
 static void multiply(struct machine *m, const struct sizes *s, const struct operands *o,
                      int64_t rows, const struct ax_tensor *got) {
     for (int64_t at = 0; at + rows <= MOST; at += rows) {

@@ -382,7 +382,8 @@ static void prompts_are_shared(void **state) {
     ax_arch_free(&t.arch);
 }
 
-/* A group has the full blocks of its prompt together: of four each, two are enough for all at once. */
+/* A group shares the full blocks of its prompt: where each sequence has four, two more are
+ * enough for the entire group. */
 static void groups_take_little_room(void **state) {
     (void)state;
     static struct test t[2];

@@ -243,7 +243,7 @@ static void weights_by_entropy(void **state) {
     ax_arch_free(&arch);
 }
 
-/* The same objective asked chunk by chunk and all at once. */
+/* The same objective called chunk by chunk, and once with all rows. */
 static void one_walk_equals_two(void **state) {
     (void)state;
     static const struct {
@@ -326,8 +326,8 @@ static void chunks_do_not_show_in(const char *text, const int64_t *together, con
     ax_arch_free(&arch);
 }
 
-/* So many rows of the head that 75 tokens take three chunks of 32, or 300 two of 256, the last not
- * full, in one walk and in two; against the same documents in micro-batches of one chunk each. */
+/* Chunks of the head that are not full: 75 tokens take three chunks of 32, 300 take two of 256,
+ * in one walk and in two; compared with the same documents in micro-batches of one chunk each. */
 static void chunks_do_not_show(void **state) {
     (void)state;
     static const int64_t lengths_a[] = {25, 25, 25, 0}, alone_a[] = {25, 0},

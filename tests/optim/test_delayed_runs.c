@@ -32,7 +32,7 @@ static int world_of(const struct ax_mesh_sizes *s) {
     return s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
 }
 
-/* By turns up to eight ranks, else four. */
+/* In the mode of turns up to eight ranks, else four. */
 static void draw(struct run *r, unsigned seed) {
     static const enum ax_pipeline_kind kinds[] = {AX_PIPELINE_1F1B, AX_PIPELINE_AFAB,
                                                   AX_PIPELINE_ZERO_BUBBLE};

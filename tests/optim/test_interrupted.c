@@ -449,8 +449,8 @@ static int64_t evicted(const struct run_readout *straight, const struct run_read
 /* What may differ, and why. */
 static void forgive(struct run_readout *straight, struct run_readout *other,
                     const struct life *first) {
-    /* Being asked to stop saves at once, at a step at which the straight run may not save; and
-     * before an evaluation that this step is still to have, of which the checkpoint says so. */
+    /* Being asked to stop saves immediately, at a step at which the uninterrupted run may not
+     * save; if an evaluation of this step is still pending, the checkpoint says so. */
     if (!first->killed && first->code != 0) {
         char run[80];
         snprintf(run, sizeof run, "checkpoint-%lld/state/manifest.json run",

@@ -221,7 +221,7 @@ static size_t widest(const char *text, int *n) {
     return most;
 }
 
-/* A run's drawings on a terminal of so many columns. */
+/* A run's drawings on a terminal with `columns` columns. */
 static size_t drawn_on(int tty, int end, unsigned short columns) {
     char text[16384];
     int n;

@@ -197,7 +197,7 @@ static void test_torn_and_damaged_checkpoints(void **state) {
     const struct outcome straight = outcome(&c, 4);
     c.o.save.resume = AX_RESUME_NEWEST;
     unpublish(&c);
-    /* torn: passed over */
+    /* a torn checkpoint, which is skipped */
     snprintf(path, sizeof path, "%s/checkpoint-9", c.out);
     assert_int_equal(ax_mkdir(path), AX_OK);
     /* damaged: a byte of the newest one's weights */

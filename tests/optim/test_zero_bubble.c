@@ -53,7 +53,7 @@ struct run {
     uint64_t masters[MAX_WORLD], later[MAX_WORLD];
     double loss[STEPS], norm[STEPS];
     struct ax_arena_plan plan[MAX_WORLD];
-    double step[MAX_WORLD], waited[MAX_WORLD]; /* by turns, of the last step */
+    double step[MAX_WORLD], waited[MAX_WORLD]; /* of the last step, in the mode of turns */
 };
 
 static int world_of(const struct run *r) {
@@ -373,7 +373,7 @@ static double measured_bubble(enum ax_pipeline_kind kind) {
     return waits / step;
 }
 
-/* By turns of the delay fabric, as four stages that compute at the same time. */
+/* In the delay fabric's mode of turns, as four stages that compute at the same time. */
 static void real_steps_wait_less(void **state) {
     (void)state;
     const double plain = measured_bubble(AX_PIPELINE_1F1B),

@@ -1,5 +1,6 @@
-/* The delay fabric: collectives with known answers and known faults, on the clock and by turns; when
- * transfers arrive; and random programs of ranks that compute and communicate, against the simulator. */
+/* The delay fabric: collectives with known answers and known faults, on the clock and in the
+ * mode of turns; when transfers arrive; and random programs of ranks that compute and
+ * communicate, compared with the simulator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,8 +85,8 @@ static enum ax_status timed(struct ax_fabric *f, void *ctx) {
     return AX_OK;
 }
 
-/* 4 kB among two ranks at 40 kB/s: 100 ms each, one after the other, and 50 ms of latency. Starts
- * return at once, unless the machine is busy with other things. */
+/* 4 kB among two ranks at 40 kB/s: 100 ms each, one after the other, and 50 ms of latency.
+ * Starts return immediately, unless the machine is busy with other things. */
 static void delays_pass_while_nobody_waits(void **state) {
     (void)state;
     static struct times times[2];
@@ -104,7 +105,8 @@ static void delays_pass_while_nobody_waits(void **state) {
     assert_true(times[0].again > 0.199 && times[1].again > 0.199);
 }
 
-/* Days of transfers take no time by turns, and are as long as they should be. */
+/* In the mode of turns, transfers of days take no time, and last as long as they should on the
+ * ranks' clocks. */
 static void turns_do_not_sleep(void **state) {
     (void)state;
     static struct times times[4];
@@ -136,8 +138,8 @@ static enum ax_status gather_much(struct ax_fabric *f, void *ctx) {
     return AX_OK;
 }
 
-/* By turns, a transfer takes what its link takes, and none of what the copy in this machine does: of 128
- * MiB more than 10 ms. */
+/* In the mode of turns, a transfer lasts as long as its link takes; the copy in this machine
+ * (more than 10 ms for 128 MiB) does not count. */
 static void moving_data_is_no_computing(void **state) {
     (void)state;
     double took[2];

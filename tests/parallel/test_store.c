@@ -217,7 +217,7 @@ static enum ax_status ends(struct ax_store_client *s, int rank) {
     return st;
 }
 
-/* A rank that waits for a key hears of it at once that none will come. */
+/* A rank that waits for a key learns immediately that the key will not come. */
 static void losses_end_waits(void **state) {
     (void)state;
     static const struct {

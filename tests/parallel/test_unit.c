@@ -225,7 +225,8 @@ static void unaligned_tensors_are_loaded(void **state) {
     }
 }
 
-/* Of so many elements that threads load parts of it: a matrix cut in columns, and in rows. */
+/* Tensors so large that several threads load parts of them: a matrix split by columns, and by
+ * rows. */
 static void large_tensors_are_loaded(void **state) {
     (void)state;
     const struct ax_mesh_sizes sizes = {1, 1, 1, 1, 2, 1};

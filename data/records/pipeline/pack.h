@@ -14,7 +14,7 @@ enum ax_pack_mode {
     AX_PACK_WRAP,      /* concatenates all, splits every `capacity` tokens */
     AX_PACK_BEST,      /* best-fit decreasing, as TRL: longest first, each into the fullest that it
                          fits, the earliest of equals; an example is cut after `capacity` tokens */
-    AX_PACK_BEST_SPLIT /* the same, but what is cut off is packed as well */
+    AX_PACK_BEST_SPLIT /* the same, but the truncated ends are packed as well */
 };
 
 struct ax_pack_options {

@@ -1,6 +1,6 @@
 /* How the ops of this folder are split over threads without the number of threads affecting the
- * result: outputs are divided into pieces that do not depend on each other, which threads take by
- * turns (turns.h). (Sums over rows: see rowsum.h.) */
+ * result: outputs are divided into pieces that do not depend on each other, which threads take
+ * in turns (turns.h). (Sums over rows: see rowsum.h.) */
 #ifndef AX_KERNELS_CPU_VEC_SPLIT_H
 #define AX_KERNELS_CPU_VEC_SPLIT_H
 

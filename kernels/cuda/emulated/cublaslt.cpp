@@ -99,7 +99,8 @@ struct product {
 
 const int64_t TILE = 64;
 
-/* Rows i … of column j: sums over every so many k in their order, then over these sums. */
+/* Rows i … of column j: the k are dealt out to `algo.sums` partial sums, each in order, which
+ * are then added. */
 void column(const product &p, const float *a, const float *b, int64_t rows, int64_t inner,
             int64_t i, int64_t j) {
     float sums[TILE] = {};
