@@ -1,4 +1,6 @@
-/* Runs a micro-batch's pass through the model, unit by unit. */
+/* Runs a micro-batch's pass through the model, unit by unit. The residual stream and the tensors
+ * saved for backward live on the micro-batch's slot; everything else is scratch, which is released
+ * when the unit ends. */
 #ifndef AX_MODEL_PASS_H
 #define AX_MODEL_PASS_H
 

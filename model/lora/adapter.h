@@ -8,6 +8,9 @@
  *   y = g∘(x·Vᵀ), g = m/‖V‖ per row, no gradient through the norm;
  *   with dropout, as in PEFT, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
  *
+ * A dropout mask is a function of the token and column of the entire step, so backward and recompute
+ * draw it again instead of storing it, and it is the same on any mesh.
+ *
  * Reading order: match.c (which modules), adapter.c (forward and backward of one matrix), embed.c
  * (embedding and head), experts.c (experts), attach.c (their parameters, while a model is built),
  * load.c (initial values, PEFT folders), pissa.c (another initialization), restart.c (merging and
