@@ -38,7 +38,7 @@ struct ax_collective {
     int root, send_peer, recv_peer;
 };
 
-/* A collective that was started: its number on its communicator. */
+/* A collective that was started, by its number on its communicator. */
 struct ax_ticket {
     uint64_t id;
 };
@@ -56,7 +56,7 @@ struct ax_comm_ops {
     enum ax_status (*wait)(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
     /* See ax_comm_travel; NULL: messages travel as soon as they are started. */
     enum ax_status (*travel)(struct ax_comm *c, struct ax_queue *q);
-    /* See ax_comm_waited; NULL: `waited` says it. */
+    /* See ax_comm_waited; NULL: the member `waited` has the value. */
     double (*waited)(struct ax_comm *c);
     void (*free)(struct ax_comm *c);
 };
@@ -65,14 +65,14 @@ struct ax_comm {
     const struct ax_comm_ops *ops;
     enum ax_role role;
     int rank, size;
-    int group;         /* the world rank of its first */
-    bool stages;       /* takes the memory for its sums from the queue's scratch: as planned */
-    bool moves;        /* has moved a device's memory, or planned to */
-    uint64_t sequence; /* collectives started, … */
-    uint64_t waits;    /* … and waited for */
+    int group;         /* world rank of the group's first member */
+    bool stages;       /* its sums use planned memory from the queue's scratch (ax_comm_staging) */
+    bool moves;        /* has moved a device's memory, or did so in the plan */
+    uint64_t sequence; /* collectives started */
+    uint64_t waits;    /* collectives waited for */
     uint64_t calls[AX_COLLECTIVE_COUNT];
     double bytes_sent[AX_COLLECTIVE_COUNT]; /* ax_comm_ideal_bytes */
-    double waited;                          /* ax_comm_waited, where the host waits */
+    double waited;                          /* result of ax_comm_waited where the host waits */
     struct ax_contracts
         *contracts;           /* the expected collectives (parallel/fabric/contract.h); or NULL */
     struct ax_flight *flight; /* where they are noted (parallel/fabric/flight.h); or NULL */
@@ -85,15 +85,16 @@ struct ax_comm {
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket);
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
-/* Seconds so far that the queue's work stood still in `wait`; of a device that works late, in waits that it
- * has left behind. */
+/* Seconds so far that the queue's work stood still in `wait`. On a device that works late, only
+ * waits that it has already passed count. */
 double ax_comm_waited(struct ax_comm *c);
-/* Messages that were started travel now, together, as they do when one is waited for. */
+/* Lets the messages that were started travel now, together, as they do when one of them is waited
+ * for. */
 enum ax_status ax_comm_travel(struct ax_comm *c, struct ax_queue *q);
-/* In place of start: of a collective that a plan has, and that nobody who takes part in it needs with the
- * data at hand. */
+/* In place of start: counts a collective that is in the plan, but whose result no member of the
+ * group needs with the data at hand. */
 enum ax_status ax_comm_skip(struct ax_comm *c, const struct ax_collective *what);
-/* Bytes for what other ranks send of this rank's part of a sum. */
+/* Bytes of staging memory for the parts of a sum that other ranks send to this one. */
 size_t ax_comm_staging(const struct ax_collective *what, int size);
 /* start + wait. */
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what);

@@ -1,11 +1,12 @@
-/* What the ranks of a group must agree on, and error messages for disagreements. */
+/* The properties of a collective on which the ranks of a group must agree, and the error messages
+ * when they do not. */
 #ifndef AX_PARALLEL_FABRIC_COMM_CHECK_H
 #define AX_PARALLEL_FABRIC_COMM_CHECK_H
 
 #include "parallel/fabric/comm.h"
 
-/* One rank's description of a collective, without what may differ between ranks. Sent between
- * processes as is. */
+/* One rank's description of a collective, without members that may differ between ranks. Sent
+ * between processes as is. */
 struct ax_comm_part {
     int32_t kind, reduction, dtype, root; /* 0 if the kind has none */
     int64_t count;                        /* 0 for all-to-all-v */

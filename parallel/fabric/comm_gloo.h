@@ -5,17 +5,17 @@
 
 #include "parallel/fabric/fabric.h"
 
-/* Whether ax_gloo_open can work here; call it before starting processes. AX_ERR_UNSUPPORTED says
- * what is missing and how to install it. */
+/* AX_OK if ax_gloo_open can work on this machine; call it before starting processes.
+ * AX_ERR_UNSUPPORTED says what is missing and how to install it. */
 enum ax_status ax_gloo_available(void);
 
-/* Ranks of a store (parallel/job/store.h), which must live as long. The first communicator of some ranks
- * connects them when it is opened, over the interface by which they reach the store; later ones of
- * the same ranks share these connections. No wait exceeds `timeout` seconds. f->ops->free leaves the
- * store, and f->ops->fail with the error.
+/* A fabric of the ranks of a store (parallel/job/store.h), which must outlive it. The first
+ * communicator of some ranks connects them when it is opened, over the interface by which they
+ * reach the store; later ones of the same ranks share these connections. No wait exceeds `timeout`
+ * seconds. f->ops->free leaves the store, and f->ops->fail does so with the error.
  *
- * From then on SIGPIPE is ignored. All-reduces in flight together are completed in the order they
- * were started. */
+ * From then on SIGPIPE is ignored. All-reduces in flight at the same time are completed in the
+ * order they were started. */
 struct ax_store_client;
 enum ax_status ax_gloo_open(struct ax_fabric *f, struct ax_store_client *store, int local_world,
                             double timeout);

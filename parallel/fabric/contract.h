@@ -22,7 +22,7 @@
 struct ax_contract_entry {
     enum ax_role role;
     struct ax_comm_part part;
-    int send_peer, recv_peer; /* of a message; −1 otherwise */
+    int send_peer, recv_peer; /* peers of a message; −1 otherwise */
 };
 
 struct ax_contract {
@@ -33,7 +33,7 @@ struct ax_contract {
     size_t n_loops, loop_capacity;
 };
 
-/* A count is `now`/`planned` of the planned one, or equal to it. */
+/* Counts are `now`/`planned` times the planned ones, or equal to them. */
 struct ax_contract_scale {
     int64_t now, planned;
 };
@@ -52,7 +52,7 @@ struct ax_contracts {
     bool planned;               /* lists came from a dry run: no new names */
     struct ax_contract *inside; /* the entered one; NULL = none */
     bool recording;
-    size_t done; /* entries seen since then */
+    size_t done; /* entries seen since it was entered */
     size_t loops_done;
     struct ax_contract_scale scale;
     struct ax_contract_loop loop;
@@ -64,11 +64,12 @@ enum ax_status ax_contract_enter(struct ax_contracts *all, const char *name);
  * has not been waited for. Not needed after an error. */
 enum ax_status ax_contract_leave(struct ax_contracts *all,
                                  const struct ax_comm comms[AX_ROLE_COUNT]);
-/* The latter. */
+/* AX_ERR_FAILED names a communicator with a collective that was started and not waited for. */
 enum ax_status ax_contract_settled(const struct ax_contracts *all,
                                    const struct ax_comm comms[AX_ROLE_COUNT], const char *where);
 
-/* Counts from here on are `now`/`planned` of those in the dry run, or equal to them. 1, 1 = equal. */
+/* Counts from here on are `now`/`planned` times those of the dry run, or equal to them. 1, 1:
+ * equal. */
 void ax_contract_scale(struct ax_contracts *all, int64_t now, int64_t planned);
 /* A loop whose number of turns depends on the data: turn begins each of them, in which the scale is
  * `now`/`planned`, and end follows the last. Not nested. */
@@ -76,9 +77,9 @@ void ax_contract_loop(struct ax_contracts *all);
 enum ax_status ax_contract_turn(struct ax_contracts *all, int64_t now, int64_t planned);
 enum ax_status ax_contract_end(struct ax_contracts *all);
 
-/* For ax_comm_start and _skip: an entry may be skipped, which its ranks agree on without a message.
- * AX_ERR_FAILED names the rank, the position in the list, the planned and the
- * actual collective. */
+/* For ax_comm_start and ax_comm_skip: checks a collective against the next entry. An entry may be
+ * skipped, on which its ranks agree without a message. AX_ERR_FAILED names the rank, the position
+ * in the list, the planned and the actual collective. */
 enum ax_status ax_contract_note(struct ax_contracts *all, const struct ax_comm *c,
                                 const struct ax_collective *what);
 /* For ax_runtime_run: moves the dry run's lists to the run. */

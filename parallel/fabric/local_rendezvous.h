@@ -18,14 +18,15 @@ struct ax_local_part {
 };
 
 struct ax_local_key {
-    uint64_t number; /* of the group's collectives, or of messages between two ranks; from 1 */
+    uint64_t number; /* counts the group's collectives, or the messages between two ranks; from 1 */
     int from, to;    /* coords in the group; −1 for a collective */
 };
 
 struct ax_local_rendezvous {
     struct ax_local_rendezvous *next;
     struct ax_local_key key;
-    int n, arrived, left; /* parts; those that arrived; those that have not taken the result */
+    /* number of parts; of parts that arrived; of parts that have not yet taken the result */
+    int n, arrived, left;
     bool moving, done;
     struct ax_local_part *parts; /* [n of the group]; a message has [0] its sender, [1] receiver */
     const void **inputs;         /* [n of the group] for the sums */

@@ -43,7 +43,7 @@ const char *ax_role_name(enum ax_role role);
 /* The least common multiple of `of` and 2·cp·tp. Each rank of cp has two pieces of a sequence, which
  * tp splits: a sequence's length is a multiple of this. */
 int64_t ax_mesh_token_multiple(const struct ax_mesh *mesh, int64_t of);
-/* n as the next such multiple. */
+/* n rounded up to ax_mesh_token_multiple. */
 int64_t ax_mesh_round_tokens(const struct ax_mesh *mesh, int64_t n, int64_t of);
 
 #endif

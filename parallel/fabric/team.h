@@ -1,5 +1,5 @@
-/* The ranks of a job as they talk on the host, beside the training's collectives: before the runtime
- * is open, and from the thread that writes a checkpoint. Every rank makes the same calls in the same
+/* How the ranks of a job talk on the host, beside the training's collectives: before the runtime is
+ * open, and from the thread that writes a checkpoint. Every rank makes the same calls in the same
  * order, from one thread at a time. A team of NULL, or a zeroed one, is one rank. */
 #ifndef AX_PARALLEL_FABRIC_TEAM_H
 #define AX_PARALLEL_FABRIC_TEAM_H
@@ -20,19 +20,20 @@ void ax_team_close(struct ax_team *t); /* safe on zeroed */
 /* True on rank 0. */
 bool ax_team_leads(const struct ax_team *t);
 
-/* AX_OK if all ranks bring it. Otherwise none gets it: who brings an error gets it back with its text,
- * and the others AX_ERR_PEER with the text of the first one that failed. */
+/* AX_OK if all ranks call it with AX_OK. Otherwise a rank that called it with an error gets that
+ * error back with its text, and the others get AX_ERR_PEER with the text of the first rank that
+ * failed. */
 enum ax_status ax_team_agree(struct ax_team *t, enum ax_status st);
-/* *value = the largest of all ranks'. */
+/* *value = the maximum over all ranks. */
 enum ax_status ax_team_max(struct ax_team *t, double *value);
-/* Rank 0's bytes to all. */
+/* Copies rank 0's bytes to all ranks. */
 enum ax_status ax_team_share(struct ax_team *t, void *data, int64_t bytes);
-/* What rank 0 chooses, to all ranks of a fabric (NULL: one rank) that have no team yet; `st`: whether it
- * could. */
+/* Copies rank 0's choice to all ranks of a fabric (NULL: one rank) before there is a team; `st`
+ * says whether rank 0 could choose. */
 enum ax_status ax_team_choice(struct ax_fabric *fabric, enum ax_status st, void *data,
                               int64_t bytes);
-/* The bytes of each rank to rank 0, which calls `take` for all of them, its own too, by rank. Of a
- * failure of `take` only rank 0 knows. */
+/* Sends each rank's bytes to rank 0, which calls `take` for every rank in order, itself included.
+ * If `take` fails, only rank 0 returns the error. */
 enum ax_status ax_team_collect(struct ax_team *t, const char *data, int64_t bytes,
                                enum ax_status (*take)(void *ctx, int rank, const char *data,
                                                       int64_t bytes),

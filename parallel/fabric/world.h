@@ -14,9 +14,10 @@
 #include "parallel/job/store.h"
 
 struct ax_world_options {
-    uint64_t config; /* hash of what all ranks must have been given alike; 0 = unknown */
+    /* hash of the words and settings that must be equal on all ranks; 0 = unknown */
+    uint64_t config;
     double timeout;  /* seconds: how long a rank waits for others to join, and in a collective */
-    double patience; /* in a collective, if not as long; 0 = as long */
+    double patience; /* seconds to wait in a collective, if different from timeout; 0 = timeout */
 };
 
 struct ax_world {
@@ -27,14 +28,14 @@ struct ax_world {
     struct ax_store_server *server; /* on rank 0, unless the launcher serves the store */
 };
 
-/* Open it before anything that may fail on one rank alone, so that the others hear of it. */
+/* Call it before anything that may fail on one rank alone, so that the others are told. */
 enum ax_status ax_world_open(struct ax_world *w, const struct ax_world_options *o);
-/* For what fails before, such as the words of a command: joins the others only to tell them. Returns
- * `st`, of this thread's error. */
+/* For failures before that, such as wrong arguments: joins the other ranks only to tell them.
+ * Returns `st`; the error text is this thread's. */
 enum ax_status ax_world_report(enum ax_status st);
-/* Tells the other ranks if `st` is an error. One of them says it to the user: this thread's error text
- * stays there, and is empty on the others. (Our launcher picks among ranks that failed alike.) Safe on
- * zeroed. */
+/* Tells the other ranks if `st` is an error. Only one rank reports an error to the user: there this
+ * thread's error text stays, on the others it is cleared. (Our launcher chooses among ranks that
+ * failed with the same error.) Safe on a zeroed world. */
 void ax_world_close(struct ax_world *w, enum ax_status st);
 
 #endif

@@ -1,5 +1,5 @@
-/* Where this process stands among the ranks of a job, as the launcher that started it says in
- * environment variables. */
+/* The place of this process among the ranks of a job, from environment variables of the launcher
+ * that started it. */
 #ifndef AX_PARALLEL_JOB_ENV_H
 #define AX_PARALLEL_JOB_ENV_H
 
@@ -16,15 +16,15 @@ struct ax_env {
     int rank, world;
     int local_rank, local_world; /* among the ranks of this host */
     char host[256];              /* where rank 0 is */
-    char other_host[256]; /* … if `host` is unknown here; "": the launcher knows no other */
+    char other_host[256]; /* another name of that host, if `host` does not resolve here; "": none */
     int port, ports;      /* the store listens on one of `ports` ports from `port` on */
-    char job[128];        /* tells jobs that use the same ports apart */
+    char job[128];        /* distinguishes jobs that use the same ports */
     bool served;          /* the launcher serves the store; else rank 0 does */
 };
 
 /* One rank if no launcher's variables are set. AX_ERR_CONFIG names the variable that is missing or
- * malformed, or the two that contradict each other. A launcher inside another (torchrun or
- * `axtrain launch` in a Slurm job, mpirun in one) is the one that counts. */
+ * malformed, or the two that contradict each other. If one launcher runs inside another (torchrun
+ * or `axtrain launch` in a Slurm job, mpirun in one), the inner one counts. */
 enum ax_status ax_env_read(struct ax_env *e);
 
 /* The first host of a Slurm node list: "n[07-09,12],m3" gives n07. */

@@ -13,9 +13,9 @@
 struct ax_launch_options {
     int ranks;                /* on this host */
     int hosts, host;          /* each has a launcher of its own, numbered from 0 */
-    const char *master_addr;  /* of host 0; NULL: loopback, on one host */
-    int master_port;          /* of its store; 0: any, on one host */
-    int restarts;             /* after a rank that was lost */
+    const char *master_addr;  /* address of host 0; NULL: loopback, on one host */
+    int master_port;          /* port of host 0's store; 0: any, on one host */
+    int restarts;             /* how often to start the job again after losing a rank */
     bool all_output;          /* every rank's lines, prefixed; else rank 0's as they are */
     double timeout;           /* seconds for all ranks to join */
     char **command;           /* words of the subcommand, NULL-terminated */
@@ -45,14 +45,14 @@ struct ax_launch_rank {
     pid_t pid;          /* 0: not running */
     bool in_group;      /* the launcher's: the terminal's signals reach it by themselves */
     bool ended, killed; /* killed: by us */
-    int status;         /* of wait4 */
-    uint64_t memory;    /* of the process when it had ended: its largest, in bytes */
+    int status;         /* as returned by wait4 */
+    uint64_t memory;    /* the ended process's peak resident memory, in bytes */
     double ended_at;
     struct ax_launch_stream streams[2]; /* stdout, stderr */
 };
 /* What the ranks of one attempt inherit. */
 struct ax_launch_attempt {
-    int port;    /* of the store */
+    int port;    /* port of the store */
     int restart; /* how often the job has been started again */
     int token_fd, progress_fd;
 };

@@ -14,11 +14,13 @@ enum { AX_NET_ADDRESS = 64 }; /* "fe80::1" as text */
 /* Listens on `host` (never on all interfaces) at the first free of `ports` ports from `port` on; 0:
  * any port. AX_ERR_CONFIG if the host is unknown or none of this machine's, or all are taken. */
 enum ax_status ax_net_listen(const char *host, int port, int ports, int *fd, int *bound);
-/* −1 and a static text if it cannot connect within `seconds`. The socket does not block. */
+/* Returns a connected socket that does not block, or −1 with a static text in *why if it cannot
+ * connect within `seconds`. */
 int ax_net_connect(const char *host, int port, double seconds, const char **why);
-/* Whether a name or address is of this machine's loopback interface, and whether it is known. */
+/* True if a name or address belongs to this machine's loopback interface. *known: whether the name
+ * resolves. */
 bool ax_net_is_loopback(const char *host, bool *known);
-/* The address of this end, or of the other one. */
+/* The socket's own address as text; and any address as text. */
 void ax_net_own_address(int fd, char out[AX_NET_ADDRESS]);
 void ax_net_address_text(const struct sockaddr_storage *a, char out[AX_NET_ADDRESS]);
 /* Waits until the socket can be read (or written); false when the time is over. */

@@ -1,4 +1,4 @@
-/* The store without its sockets: what each connection's bytes do. Private to the store.
+/* The store without its sockets: the effect of each connection's bytes. Private to the store.
  * store_table.c knows ranks and keys, store_core.c what a connection may ask. */
 #ifndef AX_PARALLEL_JOB_STORE_CORE_H
 #define AX_PARALLEL_JOB_STORE_CORE_H
@@ -36,21 +36,23 @@ struct ax_store_table {
 enum ax_status ax_store_table_create(struct ax_store_table *t, int world);
 void ax_store_table_free(struct ax_store_table *t);
 bool ax_store_complete(const struct ax_store_table *t);
-/* True if ranks have yet to come, if only to hear that the others have failed. */
+/* True if ranks are still to join, even if only to learn that the others have failed. */
 bool ax_store_awaits(const struct ax_store_table *t);
 /* Takes the member's seat. AX_ERR_CONFIG names what contradicts another rank; as long as not all
  * have joined, none of them can then. */
 enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_store_member *m);
 void ax_store_seat_leave(struct ax_store_table *t, int rank, enum ax_status st, const char *words);
 void ax_store_seat_lose(struct ax_store_table *t, int rank); /* its connection has closed */
-/* If not all have joined after `timeout` seconds: who is missing, and who is there. */
+/* Call after `timeout` seconds: if not all ranks have joined, sets the failure to who is missing
+ * and who is there. */
 void ax_store_seats_expire(struct ax_store_table *t, double timeout);
 /* Why a rank other than `own` failed, worded for others; the message of a rank that failed takes
  * precedence over those of ranks that only noticed. AX_OK: none has. */
 enum ax_status ax_store_cause(const struct ax_store_table *t, int own, char *words, size_t size);
-/* The first rank of [first, end), other than `own`, that has ended well; −1: none. */
+/* The first rank of [first, end), other than `own`, that has ended well; −1 if none has. */
 int ax_store_done(const struct ax_store_table *t, int own, int first, int end);
-/* Why nothing can be expected of `owner`: it has ended, or any rank has failed. */
+/* True if `owner` will set no more keys, because it has ended or any rank has failed; `words` says
+ * why. */
 bool ax_store_hopeless(const struct ax_store_table *t, int own, int owner, char *words,
                        size_t size);
 
@@ -77,7 +79,7 @@ struct ax_store_conn {
     bool member;  /* has proved that it knows the key */
     bool closing; /* to be closed when `out` has been sent */
     struct ax_buf in, out;
-    size_t sent; /* of out */
+    size_t sent; /* bytes of `out` that have been sent */
     struct ax_store_wait wait;
 };
 
@@ -92,16 +94,16 @@ struct ax_store_core {
 enum ax_status ax_store_core_create(struct ax_store_core *c, int world,
                                     const unsigned char key[AX_STORE_KEY_BYTES], double timeout);
 void ax_store_core_free(struct ax_store_core *c);
-/* A new connection, to which the challenge is queued; the oldest stranger makes room if there are
- * too many. */
+/* Adds a connection and queues the challenge to it. If there are too many strangers, the oldest is
+ * closed. */
 enum ax_status ax_store_core_accept(struct ax_store_core *c, const char *address,
                                     struct ax_store_conn **conn);
-/* Bytes have come. What they ask is answered in conn->out, now or by a later tick. */
+/* Takes bytes that have arrived. Requests are answered in conn->out, now or by a later tick. */
 void ax_store_core_feed(struct ax_store_core *c, struct ax_store_conn *conn, const void *data,
                         size_t n);
-/* Answers what can be answered, and ends what has waited too long. */
+/* Answers requests that can be answered, and ends those that have waited too long. */
 void ax_store_core_tick(struct ax_store_core *c, double now);
-/* The connection has closed: removes it. */
+/* Removes a connection that has closed. */
 void ax_store_core_close(struct ax_store_core *c, struct ax_store_conn *conn);
 
 #endif

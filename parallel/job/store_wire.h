@@ -30,7 +30,7 @@ enum {
     AX_STORE_NONCE = 16,
     AX_STORE_KEY_BYTES = 32,
     AX_STORE_HOST = 64,
-    AX_STORE_NAME = 128,         /* of a key, with its NUL */
+    AX_STORE_NAME = 128,         /* longest key, with its NUL */
     AX_STORE_STRANGER_MAX = 512, /* bytes of a frame before its sender has proved anything */
     AX_STORE_FRAME_MAX = 16 << 20,
 };
@@ -63,7 +63,7 @@ enum ax_status ax_store_put_blob(struct ax_buf *b, const void *data, size_t n);
 enum ax_status ax_store_put_frame(struct ax_buf *out, enum ax_store_type type, const void *body,
                                   size_t n);
 
-/* What a rank says of itself. */
+/* A rank's description of itself, in JOIN. */
 struct ax_store_member {
     int rank, world;
     uint64_t binary, config; /* config 0: unknown, equal to any */

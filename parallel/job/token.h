@@ -21,7 +21,7 @@ enum ax_status ax_token_find(char token[AX_TOKEN_MAX + 1]);
 /* AX_ERR_CONFIG with the lines to add to a batch script if ranks of several hosts have none. */
 enum ax_status ax_token_needed(const char *host);
 
-/* The key of a job: of its token and of what tells it from other jobs. */
+/* Derives the key of a job from its token and the name that distinguishes it from other jobs. */
 void ax_token_key(unsigned char key[AX_STORE_KEY_BYTES], const char *token, const char *job);
 
 #endif

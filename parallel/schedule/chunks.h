@@ -1,5 +1,6 @@
-/* Which of a model's units a stage of a pipeline has: a list of chunks, contiguous ranges. Chunk
- * number k of all is on stage k mod p, so the last stage's next one is the first. */
+/* The units of a model that a stage of a pipeline has: a list of chunks, contiguous ranges. With p
+ * stages, chunk number k of the model is on stage k mod p, so the chunk after the last stage's is
+ * on the first. */
 #ifndef AX_PARALLEL_SCHEDULE_CHUNKS_H
 #define AX_PARALLEL_SCHEDULE_CHUNKS_H
 

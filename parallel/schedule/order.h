@@ -42,18 +42,18 @@ struct ax_pipeline {
     int stages;
     int n_microbatches;
 };
-/* v: 1 if there is one stage, because its chunks would follow each other. */
+/* Chunks per stage, v; 1 if there is one stage, because its chunks would follow each other. */
 int ax_pipeline_chunks(const struct ax_pipeline *p);
-/* True if a stage's backwards are in two halves, or rather would be: on the first nobody waits for the
- * first half, and both run as one. */
+/* True if the backwards of stages are in two halves. (The first stage runs both halves as one,
+ * because no stage waits for its first half.) */
 bool ax_pipeline_halves(const struct ax_pipeline *p);
-/* Passes of a stage whose activations are kept at the same time: stashes that it needs.
- * AX_ERR_CONFIG if an arena has not as many. */
+/* The number of passes of a stage whose activations are kept at the same time: stashes that it
+ * needs. AX_ERR_CONFIG if an arena has fewer. */
 enum ax_status ax_pipeline_slots(const struct ax_pipeline *p, int stage, int *slots);
 
 enum ax_pass_kind {
     AX_PASS_FORWARD,
-    AX_PASS_BACKWARD, /* of inputs, if passes are halved; else both */
+    AX_PASS_BACKWARD, /* if backwards are halved, only gradients of inputs */
     AX_PASS_WEIGHTS,
     AX_PASS_KINDS
 };
@@ -64,20 +64,21 @@ struct ax_chunk_pass {
     enum ax_pass_kind kind;
 };
 
-/* A clock for which every pass takes one tick, and its result is there in the next one. */
+/* A clock in which every pass takes one tick and its result is available in the next. */
 struct ax_order {
     struct ax_pipeline pipeline;
     int chunks;                   /* per stage */
-    int n_passes;                 /* likewise */
+    int n_passes;                 /* passes per stage */
     struct ax_chunk_pass *passes; /* [stages][n_passes]: in their order */
     struct ax_chunk_pass *now;    /* [stages]: what they do in this tick */
-    int *at;                      /* [stages]: passes of each, this tick's included */
-    int *done[AX_PASS_KINDS];     /* [chunks · stages]: micro-batches, likewise */
+    int *at; /* [stages]: passes that each stage has run, this tick's included */
+    /* [chunks · stages]: micro-batches that each chunk has run, this tick's included */
+    int *done[AX_PASS_KINDS];
 };
 enum ax_status ax_order_create(struct ax_order *o, const struct ax_pipeline *p);
-/* The next tick; false: all is done, and nobody does anything any more. */
+/* Advances to the next tick; false if all passes are done. */
 bool ax_order_tick(struct ax_order *o);
-/* The stage's pass after this tick; chunk −1: none is left. */
+/* The stage's next pass after this tick; chunk −1 if none is left. */
 struct ax_chunk_pass ax_order_next(const struct ax_order *o, int stage);
 void ax_order_free(struct ax_order *o);
 
@@ -91,8 +92,8 @@ enum ax_status ax_ticks_create(struct ax_ticks *t, const struct ax_pipeline *p);
 struct ax_chunk_pass ax_ticks_at(const struct ax_ticks *t, int tick, int stage);
 void ax_ticks_free(struct ax_ticks *t);
 
-/* The share of the stages' time in which they wait for each other, if forward of chunk k of all takes
- * cost[k], backward twice as long (each half as long as forward), and messages no time. */
+/* The share of their time in which stages wait for each other, if forward of chunk k of the model
+ * takes cost[k], backward twice as long (each half as long as forward), and messages no time. */
 enum ax_status ax_order_idle(const struct ax_pipeline *p, const double *cost, double *idle);
 
 #endif

@@ -19,8 +19,8 @@ enum ax_action_kind {
     AX_ACT_BEGIN,            /* chunk, micro-batch: take a slot */
     AX_ACT_GATHER,           /* unit: unshards its parameters */
     AX_ACT_FORWARD,          /* unit, micro-batch */
-    AX_ACT_BACKWARD,         /* unit, micro-batch; of halved passes, what others wait for */
-    AX_ACT_WEIGHTS,          /* unit, micro-batch: the rest of a halved backward */
+    AX_ACT_BACKWARD,         /* unit, micro-batch; if halved, only gradients of inputs */
+    AX_ACT_WEIGHTS,          /* unit, micro-batch: the other half of a halved backward */
     AX_ACT_RELEASE,          /* unit: full parameters may be reused */
     AX_ACT_END,              /* chunk, micro-batch: give the slot back */
     AX_ACT_SEND_OUTPUT,      /* to the next stage: start sending a chunk's output */
@@ -40,12 +40,12 @@ enum ax_action_kind {
 struct ax_action {
     enum ax_action_kind kind;
     int unit;                    /* −1 if none */
-    int chunk;                   /* of the stage's; −1 if none */
+    int chunk;                   /* index among the stage's chunks; −1 if none */
     int microbatch;              /* −1 if none */
-    int slot;                    /* of the chunk's pass */
-    int inbox;                   /* of an input */
+    int slot;                    /* slot of the chunk's pass */
+    int inbox;                   /* which inbox an input arrives in */
     enum ax_action_kind message; /* WAIT: the action that started it */
-    bool last;                   /* REDUCE: of the last micro-batch */
+    bool last;                   /* REDUCE after the last micro-batch */
 };
 
 struct ax_schedule {
@@ -57,8 +57,8 @@ struct ax_schedule {
 
 struct ax_schedule_options {
     struct ax_pipeline pipeline;
-    int stage;               /* which of the pipeline's */
-    struct ax_chunks chunks; /* its chunks */
+    int stage;               /* index of this rank's stage */
+    struct ax_chunks chunks; /* the stage's chunks */
     bool tied;               /* unit 0 (embedding) is also the head's matrix */
     bool gather_once; /* a unit's parameters stay unsharded from their first use to their last */
     bool reduce_once; /* a unit's gradients are summed over ranks after its last backward only */

@@ -21,27 +21,28 @@
 
 enum ax_sim_kind { AX_SIM_WORK, AX_SIM_START, AX_SIM_WAIT };
 enum ax_sim_link { AX_SIM_NODE, AX_SIM_NETWORK, AX_SIM_LINKS };
-#define AX_SIM_GROUPS 16 /* that times are added up in */
+#define AX_SIM_GROUPS 16 /* groups by which times are added up */
 
 struct ax_sim_item {
     enum ax_sim_kind kind;
-    int group;                  /* of WORK and START: see struct ax_sim_rank */
-    int unit;                   /* for the caller's span */
-    int lane;                   /* of START and WAIT */
-    int to, from;               /* of START: the other side of a message; −1: a collective */
-    uint64_t ticket;            /* of START and WAIT: unique and rising in a lane */
-    double seconds;             /* of WORK; of START its latency */
-    double links[AX_SIM_LINKS]; /* of START: seconds alone on each link, at the same time */
+    int group;       /* WORK and START: whose times it is added to (struct ax_sim_rank) */
+    int unit;        /* for the caller's span */
+    int lane;        /* START and WAIT: the communicator */
+    int to, from;    /* START: the peers of a message; −1: a collective */
+    uint64_t ticket; /* START and WAIT: unique and ascending in a lane */
+    double seconds;  /* WORK: its time; START: its latency */
+    /* START: seconds that it would take alone on each link; it uses them at the same time */
+    double links[AX_SIM_LINKS];
 };
 
 struct ax_sim_rank {
     const struct ax_sim_item *items; /* borrowed */
     size_t n;
     /* out, in seconds */
-    double end;                    /* of its last item */
-    double work[AX_SIM_GROUPS];    /* on the compute stream */
-    double moved[AX_SIM_GROUPS];   /* in which transfers of the group were under way */
-    double exposed[AX_SIM_GROUPS]; /* in which the stream waited for one of the group */
+    double end;                    /* when its last item ends */
+    double work[AX_SIM_GROUPS];    /* time on the compute stream */
+    double moved[AX_SIM_GROUPS];   /* time in which transfers of the group were in flight */
+    double exposed[AX_SIM_GROUPS]; /* time in which the stream waited for a transfer of the group */
 };
 
 /* A finished piece of a rank's time. lane −1: its compute stream, with work, or waiting for a transfer
@@ -54,7 +55,7 @@ struct ax_sim_span {
 };
 
 struct ax_sim_options {
-    double contention; /* share by which work takes longer while transfers move data */
+    double contention; /* fraction by which work takes longer while transfers move data */
     void (*span)(void *ctx, const struct ax_sim_span *span); /* or NULL */
     void *ctx;
 };

@@ -24,19 +24,20 @@
 
 #include "parallel/runtime.h"
 
-/* Rows that a rank's buffers hold, as a multiple of an even load. */
+/* How many rows a rank's buffers hold, as a multiple of an even load. */
 #define AX_EXPERT_ROOM  1.5
-#define AX_EXPERT_PARTS 2 /* at most, of a round */
+#define AX_EXPERT_PARTS 2 /* parts of a round, at most */
 
 /* The experts of a model on this rank, and host memory for counts. */
 struct ax_expert_group {
     int ranks, rank;
-    double room;  /* AX_EXPERT_ROOM, or as the user says */
-    bool overlap; /* transfers are waited for when their rows are needed, else in line */
-    int parts;    /* of a round: 2 with overlap where a rank has several experts, else 1 */
+    double room;  /* multiple of an even load that buffers hold */
+    bool overlap; /* transfers are waited for when their rows are needed, else immediately */
+    int parts;    /* parts of a round: 2 with overlap where a rank has several experts, else 1 */
     int64_t n_experts;
-    int64_t n_local, first;   /* experts [first, first + n_local) are here */
-    int32_t *counts, *even;   /* [ranks][n_experts]: as read; as planned */
+    int64_t n_local, first; /* experts [first, first + n_local) are here */
+    /* [ranks][n_experts]: rows as counted; rows if loads were even, for plans */
+    int32_t *counts, *even;
     int64_t *sent, *received; /* [ranks] elements of the next all-to-all; scratch */
 };
 /* AX_ERR_CONFIG if ep does not divide the experts. room 0 = AX_EXPERT_ROOM. */
@@ -49,54 +50,54 @@ int64_t ax_expert_capacity(const struct ax_expert_group *g, int64_t T, int64_t k
 
 /* The rounds of a route, on the host: what this rank sends to each rank and gets from it. */
 struct ax_expert_rounds {
-    int n, open;              /* how many; which one's rows offsets and regroup describe */
-    int64_t *rows;            /* [most][parts][2][ranks], not owned */
-    int32_t *ends;            /* [most][n_local+1], not owned: offsets of each round */
-    struct ax_mirror offsets; /* of the open round, for the products of its rows */
+    int n, open;   /* number of rounds; the open one, whose rows offsets and regroup describe */
+    int64_t *rows; /* [most][parts][2][ranks]: rows sent and received; not owned */
+    int32_t *ends; /* [most][n_local+1], not owned: offsets of each round */
+    struct ax_mirror offsets; /* offsets of the open round, for the products of its rows */
 };
 /* The most rounds that a route can have. */
 int ax_expert_most_rounds(const struct ax_expert_group *g, int64_t k);
-/* Host memory for `n` of them. ax_expert_rounds_free takes what it gave, or NULL. */
+/* Host memory for the rounds of `n` routes. ax_expert_rounds_free takes the result, or NULL. */
 enum ax_status ax_expert_rounds_create(struct ax_expert_rounds **r, const struct ax_expert_group *g,
                                        int64_t k, int n);
 void ax_expert_rounds_free(struct ax_expert_rounds *r);
 
-/* The routes of one layer's and micro-batch's rows; memory of the caller, on the device but for
- * `rounds`. counts and regroup are not needed (NULL) in a group of one. */
+/* The route of the rows of one layer and micro-batch: memory of the caller, on the device except
+ * `rounds`. A group of one needs neither counts nor regroup (NULL). */
 struct ax_expert_route {
     struct ax_tensor places;  /* i32 [T][k]: position of each choice among this rank's sorted rows;
                                 −1: padding */
     struct ax_tensor offsets; /* i32 [n_local+1]: rows of each expert here in the open round */
     struct ax_tensor counts;  /* i32 [ranks][n_experts]: rows that each rank has for each expert */
     struct ax_tensor regroup; /* i32 [capacity]: position by expert of each row received in it */
-    struct ax_expert_rounds *rounds; /* its own */
+    struct ax_expert_rounds *rounds; /* the route's own */
 };
 /* Computes a route from the router's choice, and opens round 0: experts i32 [T][k], −1 = padding.
  * Collective. The host waits for the counts; in a group of one only where the backend needs them
  * (struct ax_mirror), and later. The functions below use what it has read. */
 enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt,
                                 const struct ax_tensor *experts, const struct ax_expert_route *r);
-/* Opens a round: the functions below are about its rows. */
+/* Opens a round: the functions below handle its rows. */
 enum ax_status ax_expert_open(const struct ax_expert_group *g, struct ax_runtime *rt,
                               const struct ax_expert_route *r, int round);
 
 /* Experts [first, first + n) of those here, and their rows [row, row + rows) of the open round. */
 struct ax_expert_part {
     int64_t first, n, row, rows;
-    int64_t expected; /* the rows, if experts were evenly loaded */
+    int64_t expected; /* number of rows if experts were evenly loaded */
 };
-/* The first of a rank's experts in a part. */
+/* Index of the first expert of a part among the rank's experts. */
 int64_t ax_expert_part_begin(int64_t n_local, int parts, int part);
 struct ax_expert_part ax_expert_part(const struct ax_expert_group *g,
                                      const struct ax_expert_route *r, int part);
-/* All experts here. */
+/* All experts of this rank, as one part. */
 struct ax_expert_part ax_expert_parts(const struct ax_expert_group *g,
                                       const struct ax_expert_route *r);
 
 /* A round's rows on their way, to experts or back; `transit` lies in the caller's scratch. */
 struct ax_expert_transfer {
     struct ax_tensor transit;                  /* [capacity][D] */
-    struct ax_ticket tickets[AX_EXPERT_PARTS]; /* under way; 0: none */
+    struct ax_ticket tickets[AX_EXPERT_PARTS]; /* in flight; 0: none */
 };
 /* Pushes memory for rows like those of `rows` [capacity][D]; in a group of one none. */
 struct ax_expert_transfer ax_expert_transfer(const struct ax_expert_group *g, struct ax_runtime *rt,
@@ -109,11 +110,11 @@ struct ax_expert_transfer ax_expert_transfer(const struct ax_expert_group *g, st
 enum ax_status ax_expert_send(struct ax_expert_group *g, struct ax_runtime *rt,
                               const struct ax_expert_route *r, const struct ax_tensor *sorted,
                               struct ax_expert_transfer *t);
-/* rows = the part's, in expert order. */
+/* Waits for a part: rows = its rows, in expert order. */
 enum ax_status ax_expert_receive(const struct ax_expert_group *g, struct ax_runtime *rt,
                                  const struct ax_expert_route *r, int part,
                                  struct ax_expert_transfer *t, const struct ax_tensor *rows);
-/* Starts the part's rows back to sorted. */
+/* Starts sending the part's rows back to `sorted`. */
 enum ax_status ax_expert_give_back(struct ax_expert_group *g, struct ax_runtime *rt,
                                    const struct ax_expert_route *r, int part,
                                    struct ax_expert_transfer *t, const struct ax_tensor *rows,

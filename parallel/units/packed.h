@@ -23,7 +23,7 @@
 struct ax_packed {
     enum ax_quant kind;
     int64_t block;
-    struct ax_tensor codes, scale, nested, offset; /* the last two: data NULL = not nested */
+    struct ax_tensor codes, scale, nested, offset; /* nested and offset: data NULL = not nested */
 };
 
 /* How a segment is packed. */
@@ -42,7 +42,8 @@ void ax_packing_start(struct ax_packing *k, enum ax_storage store);
 void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p);
 int64_t ax_packing_align(const struct ax_packing *k, int64_t align);
 
-/* The buffers of `numel` elements, without data: codes, scale, nested, offset; returns how many. */
+/* Describes the buffers of `numel` elements, without data: codes, scale, nested, offset; returns
+ * how many there are. */
 int ax_packing_buffers(const struct ax_packing *k, int64_t numel,
                        struct ax_tensor out[AX_PACKED_BUFFERS]);
 /* Elements [first, first + n) of buffers that ax_packing_buffers described; first a multiple of
@@ -55,16 +56,17 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
 enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
                               const struct ax_tensor *out);
 
-/* y = x·Wᵀ [+ bias] [+ addend] for a packed matrix W [N][K], as of struct ax_gemm and with its bits: the
- * numbers are not written anywhere if x has few rows. Uses scratch if nested. */
+/* y = x·Wᵀ [+ bias] [+ addend] for a packed matrix W [N][K], with the bits of struct ax_gemm on the
+ * unpacked matrix. If x has few rows, the unpacked numbers are not written anywhere. Uses scratch
+ * if nested. */
 struct ax_packed_product {
     struct ax_tensor x, y, bias, addend;
 };
 enum ax_status ax_packed_multiply(struct ax_queue *q, const struct ax_packed *packed,
                                   const struct ax_packed_product *p);
 
-/* Quantizes local elements [first, first + n) of p from the global tensor into a rank's buffers,
- * the first at element `at`. */
+/* Quantizes local elements [first, first + n) of p, read from the global tensor, into a rank's
+ * buffers, from element `at` on. */
 struct ax_packed_source {
     const struct ax_param *p;
     const struct ax_mesh *mesh;

@@ -6,7 +6,7 @@
 #include "parallel/units/param.h"
 
 #define AX_NF4_BLOCK  64    /* elements that share a scale */
-#define AX_INT4_BLOCK 32    /* the same */
+#define AX_INT4_BLOCK 32    /* elements that share a scale */
 #define AX_NF4_GROUP  16384 /* elements whose 256 scales share a second one */
 
 /* How many elements share a scale in a matrix with `cols` columns. */

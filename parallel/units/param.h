@@ -9,7 +9,7 @@
 
 #define AX_NAME_MAX 160
 
-/* How a parameter is stored. Packed ones are frozen: see packed.h. */
+/* How a parameter is stored. All but PLAIN are packed (packed.h), and then frozen. */
 enum ax_storage {
     AX_STORAGE_PLAIN, /* in the compute dtype */
     AX_STORAGE_NF4,
@@ -22,34 +22,36 @@ enum ax_storage {
 struct ax_param {
     char name[AX_NAME_MAX]; /* as in the HF checkpoint */
     int ndim;
-    int64_t shape[AX_MAX_DIMS]; /* global; weights are [out][in] */
+    int64_t shape[AX_MAX_DIMS]; /* shape of the entire tensor; weights are [out][in] */
     int8_t tp_dim, ep_dim; /* dimension split over tp / ep (ax_split_range); −1 = replicated */
     bool expert; /* a matrix of one expert: not split along ep_dim, but stored in full on ep
                     coordinate ep_owner only */
     int ep_owner;
     uint32_t grad_partial_over; /* bits 1 << role: each rank has a partial gradient, to be summed
                                    over the role in addition to the segment's reduce roles */
-    int alias_of;          /* tied: index in the model of the owner, which is counted, stored and
-                              saved; −1 = not an alias */
+    /* a tied parameter's owner (index in the model), which alone is counted, stored and saved; −1 =
+     * not an alias */
+    int alias_of;
     bool trainable, decay; /* decay: weight decay applies (matrices) */
     bool buffer;           /* never trained, and in accumulation dtype */
-    int adapter;           /* not in the base checkpoint (lora_A, lora_B, magnitudes): number of its
-                              adapter in the model, from 1; 0 = base */
+    /* number of the adapter that it belongs to (lora_A, lora_B, magnitudes), from 1; 0 = it is part
+     * of the base */
+    int adapter;
     enum ax_storage storage;
     bool panels; /* stored in the order of kernels/panels.h */
-    bool coded;  /* training passes read its e4m3 values: their gathers may bring codes */
+    bool coded;  /* training passes read its e4m3 values, so their gathers may bring codes */
 
-    /* location: `unit` is set by the model, the rest by ax_unit_layout */
+    /* location; `unit` is set by the model, the others by ax_unit_layout */
     int unit, segment;
     int64_t local_shape[AX_MAX_DIMS]; /* this rank's tp/ep slice */
     int64_t offset;                   /* elements from the start of the segment */
 };
 
-/* Part `part` of n items split into `parts` contiguous ranges as evenly as possible, longer ones
- * first. */
+/* The range of part `part` if n items are split into `parts` contiguous ranges as evenly as
+ * possible, longer ones first. */
 void ax_split_range(int64_t n, int parts, int part, int64_t *first, int64_t *len);
 
-int64_t ax_param_numel(const struct ax_param *p);       /* global */
+int64_t ax_param_numel(const struct ax_param *p);       /* of the entire tensor */
 int64_t ax_param_local_numel(const struct ax_param *p); /* this rank's slice */
 /* Global element index of local element i (row-major both). Runs of `*run` elements from there are
  * contiguous in both, so copies go run by run. */

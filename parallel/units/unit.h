@@ -26,7 +26,7 @@
 #include "parallel/units/packed.h"
 
 #define AX_MAX_SEGMENTS 8
-#define AX_MAX_CODED    24 /* parameters of a coded segment */
+#define AX_MAX_CODED    24 /* most parameters of a coded segment */
 
 /* How the weights that the optimizer updates are kept if compute is BF16 (else always
  * AX_MASTERS_ACCUM): separate from the shard, in accumulation dtype; as the shard plus 16 remainder
@@ -41,39 +41,41 @@ struct ax_segment {
     enum ax_dtype compute, accum;
     int64_t align; /* elements: parameters and shards start at multiples of it */
     bool trainable, buffer;
-    bool adapters; /* of adapters that do not train; they are not in a segment of the base */
+    bool adapters; /* frozen parameters of adapters, which have segments apart from the base's */
     bool bf16_sums;
-    bool has_codes; /* that is what was gathered */
-    int n_coded;    /* > 0: of a coded segment, all of its parameters */
+    bool has_codes; /* the last gather brought codes */
+    int n_coded;    /* number of parameters of a coded segment; 0: not coded */
     const struct ax_param *coded[AX_MAX_CODED];
-    struct ax_packing packing;  /* store PLAIN: not packed */
+    struct ax_packing packing;  /* packing.store AX_STORAGE_PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     struct ax_tensor full, shard, master, grad_full, grad;
     struct ax_tensor remainder;
-    bool host_master, host_shard;    /* in the host tier: the separate master; the frozen shard */
-    const struct ax_segment *lender; /* whose shard this one reads in place of its own; or NULL */
+    bool host_master, host_shard; /* the separate master, the frozen shard is in the host tier */
+    /* segment of another model whose shard this one reads in place of its own; or NULL */
+    const struct ax_segment *lender;
     struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
-    struct ax_ticket gathers[AX_PACKED_BUFFERS]; /* under way; a plain one's is the first */
+    /* gathers in flight; a plain segment uses the first */
+    struct ax_ticket gathers[AX_PACKED_BUFFERS];
 };
 
 struct ax_unit {
     char name[AX_NAME_MAX];
-    int gathered;  /* users that currently need it unsharded */
-    bool arriving; /* its gathers were started, and not waited for */
-    bool copy;     /* of a tied matrix: the first stage has the original */
+    int gathered;  /* number of users that need it unsharded now */
+    bool arriving; /* gathers have been started and not waited for */
+    bool copy;     /* it has the copy of a tied matrix whose original is on the first stage */
     struct ax_unit_pool *pool;
-    struct ax_unit_pool *away; /* while it is held elsewhere: its pool */
-    int buffer;                /* of the pool; −1: its own */
+    struct ax_unit_pool *away; /* its pool, while ax_unit_hold keeps it outside */
+    int buffer;                /* index of its buffer in the pool; −1: it has its own */
     int n_segments;
     struct ax_segment segments[AX_MAX_SEGMENTS];
 };
 
-/* What stays in the device's host tier while it is idle. No effect on a device without one, whose
+/* What is kept in the device's host tier while idle. No effect on a device without one, whose
  * memory is the host's. */
 struct ax_offload {
-    bool optimizer;   /* its state, and masters that are kept separately */
-    bool layers;      /* frozen weights of layers: of shards, this rank's */
-    bool activations; /* what goes from layer to layer, between forward and backward */
+    bool optimizer;   /* optimizer state, and masters that are kept separately */
+    bool layers;      /* this rank's shards of the frozen weights of layers */
+    bool activations; /* the residual stream between layers, from forward to backward */
 };
 
 /* What the ranks that share a unit's weights keep of it between its uses: nothing (ZeRO-3,
@@ -85,21 +87,21 @@ struct ax_sharding {
     bool bf16_sums; /* gradients of several ranks are rounded to BF16 before and after their sum; no
                        effect on F64's */
     bool prefetch;  /* a unit's gather and sum travel while its neighbor computes */
-    bool coded; /* what is gathered for training passes are codes, of parameters that have them */
+    bool coded;     /* gathers for training passes bring codes of parameters that have them */
 };
 
-/* 1 to 3. */
+/* The sharding of a ZeRO stage, 1 to 3. */
 static inline struct ax_sharding ax_zero_stage(int64_t stage) {
     return (struct ax_sharding){
         .keep_weights = stage < 3, .keep_gradients = stage < 2, .prefetch = true};
 }
 
-/* What a run needs of its parameters. */
+/* How a run keeps its parameters. */
 struct ax_unit_options {
     enum ax_dtype compute;
     bool train; /* gradients and masters; else only what forward reads */
     enum ax_masters masters;
-    struct ax_offload offload; /* not `layers` if weights are kept */
+    struct ax_offload offload; /* `layers` excludes sharding.keep_weights */
     struct ax_sharding sharding;
 };
 
@@ -117,20 +119,21 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
 struct ax_unit_pool {
     void AX_DEVICE *full[2];
     void AX_DEVICE *grad[2];
-    const struct ax_unit *user[2]; /* whose parameters it holds now */
-    bool prefetch;                 /* ax_sharding's */
+    const struct ax_unit *user[2]; /* the unit whose parameters each buffer holds now */
+    bool prefetch;                 /* as in ax_sharding */
 };
-/* Sized for the largest of the n units; nothing if their gather groups have one rank and nothing is
- * offloaded. Decides which of their shards will be in the host tier. */
+/* Allocates buffers for the largest of the n units; none if their gather groups have one rank and
+ * nothing is offloaded. Decides which of their shards will be in the host tier. */
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
                          const struct ax_unit_options *o, struct ax_unit *units, int n);
-/* Before the pool is created: a frozen segment reads the shard of a frozen segment of `of`, another
- * model's unit with its buffers, if both have the same parameters, by name, in the same places. The
- * first n (n_of) parameters are those of the two units. */
+/* Shares frozen weights with another model; call it before the pool is created. A frozen segment of
+ * `unit` reads the shard of a frozen segment of `of`, the other model's unit (allocated), if both
+ * have the same parameters, by name, in the same places. The first n (n_of) parameters are those of
+ * the two units. */
 void ax_unit_borrow(struct ax_unit *unit, int n, const struct ax_param *params,
                     const struct ax_unit *of, int n_of, const struct ax_param *params_of);
-/* Allocates the buffers from the persistent stack; what is not kept of full and grad_full from the
- * pool's buffer `buffer` (0, 1) unless pool is NULL. */
+/* Allocates the buffers from the persistent stack. Unless pool is NULL, the parts of full and
+ * grad_full that are not kept are the pool's buffer `buffer` (0, 1). */
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
                       struct ax_unit_pool *pool, int buffer);
 
@@ -141,8 +144,8 @@ enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt,
 enum ax_status ax_unit_arrive(struct ax_unit *unit, struct ax_runtime *rt);
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
-/* Gathers a unit that nobody uses, and keeps it so until it is let go: for many uses while weights do
- * not change. At `at`, memory of ax_unit_hold_bytes (0 if its buffer is its own). */
+/* Gathers a unit that has no users, and keeps it gathered until ax_unit_let_go: for many uses while
+ * weights do not change. `at`: memory of ax_unit_hold_bytes (0 if it has a buffer of its own). */
 size_t ax_unit_hold_bytes(const struct ax_unit *unit, const struct ax_runtime *rt);
 enum ax_status ax_unit_hold(struct ax_unit *unit, struct ax_runtime *rt, void AX_DEVICE *at);
 void ax_unit_let_go(struct ax_unit *unit, struct ax_runtime *rt);
@@ -159,11 +162,13 @@ struct ax_unit_sum {
         struct ax_ticket ticket;
     } sums[AX_MAX_SEGMENTS];
 };
-/* After a backward, or after several: grad += this rank's part of Σ grad_full over the gather role,
- * and grad_full is zeroed. After a step's `last` backward, also sums over the other reduce roles.
- * Start begins with the first of the sums; finish (of none: a no-op) does the rest. Until then
- * the unit's gradients must not change. Pass on: after that first one, *r is none, and *next (whose own
- * sums are finished before) has the second, so that it travels behind more work; at the end both finish. */
+/* After one or more backwards: grad += this rank's part of Σ grad_full over the gather role, and
+ * grad_full is zeroed. After a step's `last` backward, also sums over the other reduce roles.
+ *
+ * _start_ begins the first of these sums, _finish_ completes them all (a no-op if r->unit is NULL);
+ * until then the unit's gradients must not change. _pass_ completes the first sum and starts the
+ * second one in *next (whose own sums are completed before), so that it travels behind more work;
+ * then r->unit is NULL. _finish_reduces completes both at the end. */
 enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
                                     struct ax_runtime *rt, bool last);
 enum ax_status ax_unit_finish_reduce(struct ax_unit_sum *r, struct ax_runtime *rt);
@@ -177,9 +182,9 @@ enum ax_status ax_unit_finish_reduces(struct ax_unit_sum *r, struct ax_unit_sum 
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p);
 
-/* A parameter's value in accumulation dtype, in its local shape: the master, gathered. Of each
- * segment of the unit, `gathered` (zeroed before the first call) keeps all masters, in scratch or
- * where they are. */
+/* A parameter's value in accumulation dtype, in its local shape: the master, gathered. `gathered`
+ * (zeroed before the first call) keeps the masters of each segment of the unit, in scratch or in
+ * place. */
 enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
                               const struct ax_param *p, struct ax_tensor gathered[AX_MAX_SEGMENTS],
                               struct ax_tensor *out);
@@ -187,7 +192,8 @@ enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
  * its shard. Every rank must have changed them alike. */
 enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt);
 
-/* The same for a packed parameter, or one that was gathered as codes: what ax_packed_read takes. */
+/* For a packed parameter, or one that was gathered as codes, ax_unit_packed returns what
+ * ax_packed_read takes. */
 bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p);
 bool ax_unit_has_codes(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p);
@@ -195,9 +201,10 @@ struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_para
 /* True if this rank (its pipeline stage) has the unit's parameters. */
 bool ax_unit_present(const struct ax_unit *unit);
 
-/* Of what several ranks have alike, one is the owner: it counts in the norm, and is saved. Not the
- * replicas of dp_replicate, those over tp of what tp does not split, or the last stage's copy of a
- * tied embedding. An element in ax_unit_owned of a rank that owns the parameter is in no other's. */
+/* If several ranks have the same parameter, one of them owns it: that one counts it in the norm and
+ * saves it. Not owners are replicas of dp_replicate, other ranks of tp for a parameter that tp does
+ * not split, and the last stage's copy of a tied embedding. Each element is in ax_unit_owned of
+ * exactly one rank that owns the parameter. */
 bool ax_unit_owns(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p);
 bool ax_segment_owned(const struct ax_segment *seg, const struct ax_mesh *mesh);
 
@@ -206,11 +213,11 @@ bool ax_segment_owned(const struct ax_segment *seg, const struct ax_mesh *mesh);
 void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                    int64_t *first, int64_t *n, int64_t *at);
 
-/* Reads the owned part from the global tensor (any float dtype) into shard, master and remainder.
- */
+/* Reads the owned part from the entire tensor (any float dtype) into shard, master and
+ * remainder. */
 enum ax_status ax_unit_load(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_param *p,
                             const struct ax_elements *global);
-/* Quantizes the owned part of a packed parameter. */
+/* Reads and quantizes the owned part of a packed parameter. */
 enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
                                    const struct ax_param *p, const struct ax_elements *global);
 

@@ -15,13 +15,13 @@
 
 #include "parallel/units/unit_segment.h"
 
-/* Adds a parameter, in ax_unit_layout. */
+/* Adds a parameter to the coded ones; called by ax_unit_layout. */
 void ax_segment_add_coded(struct ax_segment *seg, const struct ax_param *p);
-/* Quantizes this rank's part: *own [shard_numel] of *all [numel] are to be gathered. */
+/* Quantizes this rank's part, *own [shard_numel], of *all [numel], which are to be gathered. */
 enum ax_status ax_segment_encode(const struct ax_unit *unit, const struct ax_segment *seg,
                                  struct ax_runtime *rt, struct ax_tensor *own,
                                  struct ax_tensor *all);
-/* A parameter of a gathered segment. */
+/* The codes of a parameter of a gathered segment. */
 struct ax_packed ax_segment_codes(const struct ax_segment *seg, const struct ax_param *p);
 
 #endif
