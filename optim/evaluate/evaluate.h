@@ -12,18 +12,20 @@
 #include "optim/losses/figures.h"
 
 struct ax_eval_result {
-    double loss; /* Σ weight·nll / Σ weight: nats per token that is trained on; of documents,
-                          their objective's; with a teacher, that of the distillation */
+    /* Σ weight·nll / Σ weight: nats per token that is trained on; for an objective on documents,
+     * its loss; with a teacher, the loss of the distillation */
+    double loss;
     double perplexity;            /* e^(nats per token); NaN for objectives on documents */
-    double measures[AX_MEASURES]; /* of such an objective, or of a distillation */
-    double accuracy;              /* fraction of those tokens that are the most likely one */
-    double weight;                /* Σ weight */
+    double measures[AX_MEASURES]; /* measures of an objective on documents or of a distillation */
+    /* fraction of trained tokens that were the model's most likely token */
+    double accuracy;
+    double weight; /* Σ weight */
     int64_t documents, rows;
     int64_t tokens, trained, correct; /* trained = tokens with a label and weight > 0 */
     double seconds;
     bool stopped; /* stopped by ax_eval_options.stop: nothing above is valid */
-    /* n > 0: of completions that the model has sampled, by a rollout; then nothing above is valid but
-     * seconds */
+    /* n > 0: figures of completions that the model has sampled in a rollout; then only these and
+     * seconds are valid */
     struct ax_figures figures;
 };
 
@@ -31,12 +33,12 @@ struct ax_eval_result {
  * stream. */
 struct ax_eval_document {
     const struct ax_examples *set;
-    size_t example;    /* set->list[example]; the first one in a mixed sequence */
+    size_t example;    /* index in set->list; in a mixed sequence, of the first one */
     double nll;        /* Σ weight·nll */
     double divergence; /* Σ weight·divergence from the teacher */
     double weight;     /* Σ weight */
     int64_t tokens, trained, correct;
-    /* for an objective on documents (log-probs, tokens), with the values of its columns */
+    /* for an objective on documents: its sums and the values of its columns */
     struct ax_document_sums sums;
     uint32_t columns[AX_COLUMNS_MAX];
 };
@@ -49,11 +51,13 @@ struct ax_eval_options {
     int64_t max_len;                                /* longest document */
     int64_t max_rows;                               /* stop after this many rows; 0 = all */
     const struct ax_documents_objective *documents; /* NULL: the loss is that of tokens */
-    bool pairs_share; /* the documents are pairs, whose prompts are computed once */
-    double kl;        /* what such an objective is given */
-    const struct ax_distill_options *distill; /* of a loss with a teacher; else NULL */
-    struct ax_teacher *teacher;               /* of such a loss; NULL: log-probs are stored */
-    const struct ax_references *references;   /* of documents with a column for it; or NULL */
+    bool pairs_share; /* documents are pairs, and a pair's prompt is computed once */
+    double kl;        /* estimate of KL for an objective on documents */
+    const struct ax_distill_options *distill; /* options of a loss with a teacher; else NULL */
+    /* the teacher of that loss; NULL: its log-probs are stored with the data */
+    struct ax_teacher *teacher;
+    /* log-probs of the reference, for an objective with a column for them; or NULL */
+    const struct ax_references *references;
     /* Called after each document, in order; may be NULL. */
     enum ax_status (*document)(void *ctx, const struct ax_eval_document *d);
     /* Called after each pass, for progress; may be NULL. */

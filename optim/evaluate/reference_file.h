@@ -1,10 +1,10 @@
 /* Log-probs of a reference on disk: CACHE/KEY/references.safetensors, beside prepared data sets
- * (data/records/pipeline/cache.h). The key is a hash of a description of everything that determines them,
- * which the file contains in full:
+ * (data/records/pipeline/cache.h). KEY is a hash of a description of everything that determines the
+ * log-probs. The file contains that description in full:
  *
  *   description  U8 [bytes]  compact JSON with sorted keys
  *   documents    I64 [n]     a hash of each document, in the order of the data
- *   logprobs     F32 [n]     of each, the reference's log-prob
+ *   logprobs     F32 [n]     the reference's log-prob of each document
  *   crc32c       I64 [1]     CRC-32C of the bytes of the other three, in this order
  *
  * A file appears complete or not at all, and is checked before use. */
@@ -22,16 +22,16 @@
 
 struct ax_reference_file {
     const char *cache;         /* folder */
-    const json_t *description; /* of the values */
+    const json_t *description; /* everything that determines the values */
     const uint64_t *documents; /* [n] */
     size_t n;
 };
 
-/* *found = false if there is none. AX_ERR_DATA names what is corrupted, or of something else: then
- * `logprob` [n] is unchanged. */
+/* *found = false if there is no file. AX_ERR_DATA if it is corrupted or belongs to something else:
+ * then `logprob` [n] is unchanged. */
 enum ax_status ax_reference_file_read(const struct ax_reference_file *f, float *logprob,
                                       bool *found);
-/* Replaces what is there, unless it is such a file: of several processes the first one writes. */
+/* Writes the file unless a valid one is there: of several processes the first one writes. */
 enum ax_status ax_reference_file_write(const struct ax_reference_file *f, const float *logprob);
 
 #endif

@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the rewards less their group's mean are divided by: a standard deviation + 1e-4. */
+/* By what rewards, less their group's mean, are divided: a standard deviation + 1e-4, or 1. */
 enum ax_scale_rewards {
     AX_SCALE_GROUP,
-    AX_SCALE_BATCH, /* of all completions */
+    AX_SCALE_BATCH, /* standard deviation of all completions */
     AX_SCALE_NONE   /* 1 (Dr. GRPO, Liu et al. 2025, arXiv 2503.20783) */
 };
 /* "group", "batch", "none"; −1 for another name. */
@@ -29,9 +29,10 @@ struct ax_advantage_options {
 };
 
 struct ax_reward_stats {
-    double mean, std; /* NaN: of no values; of fewer than two */
+    double mean, std; /* mean is NaN without values, std with fewer than two */
 };
-/* Of the values x[0], x[stride], … of n that are numbers. Those of equal ones are exact. */
+/* Statistics of x[0], x[stride], … (n values), without those that are NaN. If all are equal, mean
+ * and std are exact. */
 struct ax_reward_stats ax_reward_stats_of(const double *x, int64_t n, int64_t stride);
 
 /* totals [n]: the weighted sums of rewards [n][n_rewards]; NaN where there is none. */

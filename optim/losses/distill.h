@@ -9,10 +9,10 @@
 
 enum { AX_DISTILL_DIVERGENCE, AX_DISTILL_NLL }; /* the measures */
 
-/* *o must outlive the objective. Its steps need a teacher (ax_step_options), or, with o->stored, its
- * examples the columns. */
+/* *o must outlive the objective. Steps with it need a teacher (ax_step_options), or, with
+ * o->stored, examples with the columns below. */
 struct ax_objective ax_objective_distill(struct ax_distill_options *o);
-/* NULL: nothing is stored. */
+/* Columns of stored log-probs; NULL if o->stored is 0. */
 const struct ax_columns *ax_distill_columns(const struct ax_distill_options *o);
 
 #endif

@@ -9,12 +9,12 @@
 
 #include "optim/losses/objective.h"
 
-/* Over the scored tokens of one document; doubles only, which ranks sum. */
+/* Sums over the scored tokens of one document. Only doubles, so that ranks can add them up. */
 struct ax_document_sums {
     double logprob;        /* Σ share·log-prob; share: the column of that name, else 1 */
-    double answer;         /* tokens with a share */
-    double nll;            /* −Σ log-prob, and … */
-    double tokens;         /* … of how many */
+    double answer;         /* number of scored tokens whose share is not 0 */
+    double nll;            /* −Σ log-prob */
+    double tokens;         /* number of scored tokens */
     double lse;            /* Σ log-sum-exp: with one logit per token, Σ logit */
     double entropy, logit; /* Σ; logit: mean over the vocabulary, if the head was asked for it */
 };
@@ -28,27 +28,29 @@ struct ax_document_gradient {
 struct ax_documents {
     int n;
     const struct ax_document_sums *sums; /* [n] */
-    const void *columns[AX_COLUMNS_MAX]; /* of examples: int32_t or float [n]; others NULL */
-    double inv_weight;                   /* 1 / what the step's loss is a mean over (enum ax_per) */
-    double inv_tokens;                   /* 1 / scored tokens of the first documents of all pairs */
-    double kl;                           /* of the step's records: see mismatch.h */
+    /* columns with a value per example: int32_t or float [n]; others NULL */
+    const void *columns[AX_COLUMNS_MAX];
+    double inv_weight; /* 1 / what the step's loss is a mean over (enum ax_per) */
+    double inv_tokens; /* 1 / scored tokens of the first documents of all pairs */
+    double kl;         /* estimate of KL for the step's records (mismatch.h) */
 };
 
 struct ax_documents_loss {
     struct ax_document_gradient *gradient; /* [n], zeroed before */
     double loss;
-    double sum[AX_MEASURES], of[AX_MEASURES]; /* of the measures */
-    double right, pairs; /* what an evaluation calls accuracy; 0 of 0: that of tokens */
+    double sum[AX_MEASURES], of[AX_MEASURES]; /* numerators and denominators of the measures */
+    /* right / pairs is an evaluation's accuracy; 0 / 0: the accuracy of tokens is */
+    double right, pairs;
 };
 
 /* The context of such an objective's head. */
 struct ax_documents_objective {
     void (*loss)(const void *options, const struct ax_documents *d, struct ax_documents_loss *out);
     const void *options;
-    enum ax_per per;                  /* of the objective */
-    const struct ax_columns *columns; /* of the objective */
-    int share, reference;             /* columns; −1: none */
-    bool mismatches;                  /* wants d->kl */
+    enum ax_per per;                  /* as of the objective */
+    const struct ax_columns *columns; /* as of the objective */
+    int share, reference;             /* indices of columns; −1: none */
+    bool mismatches;                  /* needs d->kl */
 };
 
 /* token_grad of the head, which must not be linear; ctx: a struct ax_documents_objective. */

@@ -11,7 +11,7 @@
 struct ax_figures {
     int n;
     char names[AX_FIGURES_MAX][AX_FIGURES_NAME];
-    double values[AX_FIGURES_MAX]; /* NaN: none */
+    double values[AX_FIGURES_MAX]; /* NaN if there is no value */
 };
 
 /* The value of that name; NaN if there is none. */

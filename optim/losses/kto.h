@@ -18,7 +18,7 @@ struct ax_kto_options {
     bool apo_zero_unpaired;
 };
 
-/* The columns of rated answers: reference, desirable. */
+/* The columns of KTO's examples: reference, desirable. */
 extern const struct ax_columns ax_kto_columns;
 
 struct ax_kto {

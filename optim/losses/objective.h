@@ -4,27 +4,26 @@
 
 #include "model/pass.h"
 
-/* What the loss is a mean over, of the step: tokens by their weights, documents, or pairs of
- * documents. */
+/* Over what a step's loss is a mean: tokens by their weights, documents, or pairs of documents. */
 enum ax_per { AX_PER_TOKEN, AX_PER_DOCUMENT, AX_PER_PAIR };
 
 struct ax_documents_objective; /* documents.h */
 
 struct ax_objective {
     const char *name;
-    const struct ax_columns *columns; /* its examples' and batches' columns; NULL: none */
+    const struct ax_columns *columns; /* columns that its examples and batches have; NULL: none */
     enum ax_per per;      /* pairs: groups of two, which follow each other in one sequence */
     bool labels_in_place; /* labels are classes of their own tokens, not tokens to predict */
     bool spills;          /* groups may span micro-batches and ranks; their columns compare them */
-    const struct ax_documents_objective *documents; /* of a loss on documents; else NULL */
-    const char *const *measures; /* what it says beside the loss, at most AX_MEASURES, then NULL; or
-                                      NULL */
-    double temperature;          /* that logits are divided by before softmax; 0: 1 */
-    struct ax_sampling sampling; /* of labels that the model has drawn; else all 0 */
+    const struct ax_documents_objective *documents; /* for a loss on documents; else NULL */
+    /* names of what it measures beside the loss, at most AX_MEASURES, NULL-terminated; or NULL */
+    const char *const *measures;
+    double temperature;            /* divides logits before softmax; 0: 1 */
+    struct ax_sampling sampling;   /* how the model drew the labels, if it did; else all 0 */
     struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
 };
 
-/* Means of a step; NaN where there is nothing to take one of. */
+/* Means of a step's measures; NaN where there is nothing to take a mean of. */
 void ax_measures_mean(const struct ax_step_measures *m, double out[AX_MEASURES]);
 
 /* Supervised fine-tuning: Σ weight·(−logprob) / Σ weight over the step. */

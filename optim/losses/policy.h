@@ -64,7 +64,7 @@ struct ax_policy_options {
     const struct ax_policy_loss *loss;
     bool sequence; /* one ratio per completion (GSPO, Zheng et al. 2025, arXiv 2507.18071) */
     bool token_advantages; /* column `advantage` has a value per label, else one per document */
-    bool old;              /* column `old`; without it the policy has not moved: r = 1 */
+    bool old;              /* there is a column `old`; without it the policy has not moved: r = 1 */
     double epsilon, epsilon_high;
     double delta; /* 0: none */
     /* KL is k3 = e^d − d − 1, d = ref − p (Schulman 2020), of column `reference` if beta ≠ 0;
@@ -74,9 +74,10 @@ struct ax_policy_options {
     /* > 0: column `sampler`, the log-probs that tokens were drawn with; terms are multiplied by
      * min(exp(old − sampler), sampler_cap). */
     double sampler_cap;
-    bool entropy_mask;   /* terms of tokens whose entropy is below the step's bound are dropped */
-    double entropy_coef; /* less so much of the mean entropy of tokens with a term */
-    int64_t max_completion_length;      /* of dr_grpo */
+    bool entropy_mask; /* terms of tokens whose entropy is below the step's bound are dropped */
+    /* this times the mean entropy of tokens with a term is subtracted from the loss */
+    double entropy_coef;
+    int64_t max_completion_length;      /* for dr_grpo */
     double sapo_temperature[2];         /* τ of A > 0, and of others */
     double vespo_k[2], vespo_lambda[2]; /* of A ≥ 0, and of others */
 };
@@ -93,7 +94,7 @@ double ax_policy_entropy_cut(double *entropies, int64_t n, double top, int64_t *
 struct ax_policy {
     struct ax_policy_options o;
     struct ax_columns columns;
-    int advantage, old, reference, sampler; /* columns; −1: none */
+    int advantage, old, reference, sampler; /* indices of columns; −1: none */
 };
 /* False if no token of a completion with this advantage has a gradient: it may be left out of a step
  * whose `absent` has its weight. The routers' balancing loss would miss it. */

@@ -34,22 +34,23 @@ const char *ax_preference_term_name(enum ax_preference_term term);
 
 struct ax_preference_options {
     double beta;
-    double label_smoothing; /* of sigmoid, robust, exo_pair */
+    double label_smoothing; /* for sigmoid, robust, exo_pair */
     double gamma;           /* simpo's margin: d − gamma / beta */
     double discopop_tau;
     bool reference; /* column `reference` has the reference's log-prob of each document */
     bool shares;    /* column `share`: see ax_document_sums */
     bool mean;      /* c and r are means per token, whatever the term */
-    double weight[AX_PREFER_TERMS]; /* 0: not a part of the loss */
+    double weight[AX_PREFER_TERMS]; /* factor of each term; 0: not part of the loss */
 };
 
-/* What a pair's answers are to a term. */
+/* A pair as the terms see it. */
 struct ax_preference_pair {
-    double chosen, rejected;     /* c and r */
-    double n_chosen, n_rejected; /* tokens, by which terms that take means divide sums */
+    double chosen, rejected; /* c and r */
+    /* tokens of each answer, by which terms on means divide the sums */
+    double n_chosen, n_rejected;
 };
-/* The term's value and its derivatives by c and r, which are added to slope[2]. SFT is no function of
- * a pair: not here. */
+/* The term's value; adds its derivatives by c and r to slope[2]. AX_PREFER_SFT is not a function of
+ * a pair, and not supported here. */
 double ax_preference_value(enum ax_preference_term term, const struct ax_preference_options *o,
                            const struct ax_preference_pair *p, double weight, double slope[2]);
 

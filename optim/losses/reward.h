@@ -10,7 +10,7 @@
 
 #include "optim/losses/documents.h"
 
-/* The columns of pairs: margin. */
+/* The columns of a reward model's pairs: margin. */
 extern const struct ax_columns ax_reward_columns;
 
 struct ax_reward {

@@ -8,8 +8,8 @@
 #include "model/pass.h"
 
 struct ax_rows {
-    enum ax_dtype dtype; /* of the values: accumulation */
-    int n_docs, n_cap;   /* documents: in use, at most */
+    enum ax_dtype dtype; /* dtype of the values: accumulation */
+    int n_docs, n_cap;   /* documents in use; capacity */
     int64_t n;           /* rows; those with a label come first, in order */
     const void AX_DEVICE *logprob, *lse, *entropy, *mean; /* mean: data NULL if not requested */
     const void AX_DEVICE *labels, *token, *cu;
@@ -18,7 +18,7 @@ struct ax_rows ax_rows_of(const struct ax_batch *b, const struct ax_head_chunk *
 /* The first AX_ROWS_VIEWS views of a call. */
 #define AX_ROWS_VIEWS 7
 void ax_rows_view(const struct ax_rows *r, struct ax_view views[AX_ROWS_VIEWS]);
-/* Of a value per row, in the rows' dtype. */
+/* The view of an array with a value per row, in the rows' dtype. */
 struct ax_view ax_rows_value(const struct ax_rows *r, const void AX_DEVICE *values,
                              enum ax_view_use use);
 
@@ -27,11 +27,12 @@ struct ax_near_rows {
     int n_docs, n_cap;
     int64_t n;
     const void *logprob, *lse, *entropy, *mean;
-    const int32_t *labels, *token, *cu; /* token: of the sequence; cu: where documents begin */
+    /* token: each row's token in the sequence; cu: where documents begin */
+    const int32_t *labels, *token, *cu;
 };
 struct ax_near_rows ax_rows_near(const struct ax_rows *r, void *const *at);
 
-/* Element i of values of the rows' dtype. */
+/* Element i of an array of the rows' dtype. */
 static inline double ax_row_value(const struct ax_near_rows *r, const void *values, int64_t i) {
     return r->dtype == AX_F64 ? ((const double *)values)[i] : (double)((const float *)values)[i];
 }
@@ -50,7 +51,7 @@ static inline int ax_row_document(const struct ax_near_rows *r, int doc, int64_t
     return doc;
 }
 
-/* Zeroes values of all rows; they may be NULL. */
+/* Zeroes an array with a value per row; NULL is fine. */
 void ax_rows_zero(const struct ax_near_rows *r, void *values);
 
 #endif

@@ -13,8 +13,8 @@ struct ax_value_options {
     double coef, cliprange;
 };
 
-/* Indices of the objective's measures: the loss without coef, the share of tokens whose clipped value
- * has the larger error. */
+/* Indices of the objective's measures: the loss without coef; the share of tokens whose clipped
+ * value has the larger error. */
 enum { AX_VALUE_LOSS, AX_VALUE_CLIPPED };
 
 /* *o must outlive the objective. */

@@ -39,7 +39,7 @@ struct ax_metrics;
  * whose loss is not finite. */
 struct ax_metrics_window {
     int64_t steps;
-    double loss; /* Σ */
+    double loss; /* sum of their losses */
 };
 
 /* A consumer of the lines of metrics.jsonl, called as they are written. */
@@ -58,7 +58,7 @@ struct ax_metrics_options {
     double peak_flops; /* per second, all devices; 0 = unknown (so far): ax_metrics_set_peak */
     int devices;       /* ≥ 1: for tokens/s per device */
     bool tensorboard;  /* event files too */
-    const char *const *measures; /* names of the objective's, ended by NULL; or NULL */
+    const char *const *measures; /* names of the objective's measures, NULL-terminated; or NULL */
     bool completions;            /* completions.jsonl too */
     bool progress;               /* false: files only (--quiet) */
     enum ax_color_mode color;
@@ -81,35 +81,37 @@ struct ax_phase_seconds {
     double seconds;
 };
 
-/* Of the ranks of a run, in one step. */
+/* How the ranks of a run differ in one step. */
 struct ax_rank_figures {
     int n_waits;
-    struct ax_phase_seconds waits[AX_METRICS_MAX_ROLES]; /* for others, by role; the longest of all
-                                                            ranks'. No roles: one rank */
-    int slowest;                                         /* the rank that computed longest … */
-    double slowest_seconds;                              /* … without those waits */
-    double memory, peak_memory;                          /* resident bytes of the largest rank */
+    /* seconds that a rank waited for others, by role: the longest of all ranks. No roles: one
+     * rank */
+    struct ax_phase_seconds waits[AX_METRICS_MAX_ROLES];
+    int slowest;                /* the rank that computed longest */
+    double slowest_seconds;     /* its seconds without those waits */
+    double memory, peak_memory; /* resident bytes of the largest rank */
 };
 
 struct ax_step_figures {
     int64_t step; /* updates done, including this one: from 1 */
     double epoch; /* epochs done, a fraction */
     double loss, grad_norm, learning_rate;
-    int64_t tokens, trained_tokens; /* in this step, all data ranks; without padding */
-    int64_t computed_tokens;        /* of them, those that are not shared or left out: for MFU */
-    double seconds;                 /* wall time since the last step ended */
-    uint64_t waits;                 /* of the host for the device, in this step */
-    double flops;                   /* of matrix products that one device executed */
-    bool skipped;                   /* the weights were not changed */
-    uint64_t memory;                /* current resident bytes */
+    int64_t tokens, trained_tokens; /* in this step, on all data ranks, without padding */
+    /* tokens that were computed (not shared or left out), for MFU */
+    int64_t computed_tokens;
+    double seconds;  /* wall time since the last step ended */
+    uint64_t waits;  /* how often the host waited for the device in this step */
+    double flops;    /* FLOPs of the matrix products that one device executed */
+    bool skipped;    /* the weights were not changed */
+    uint64_t memory; /* current resident bytes */
     uint64_t peak_memory;
     int n_phases;
     struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
     struct ax_rank_figures ranks;
-    double measures[AX_MEASURES];            /* NaN: none in this step */
-    const struct ax_figures *figures;        /* others; or NULL */
-    const struct ax_expert_balance *experts; /* of a model with experts; or NULL */
-    double aux_loss, sequence_loss;          /* of the routers; 0 = none */
+    double measures[AX_MEASURES];            /* the objective's; NaN: none in this step */
+    const struct ax_figures *figures;        /* further figures by name; or NULL */
+    const struct ax_expert_balance *experts; /* for a model with experts; or NULL */
+    double aux_loss, sequence_loss;          /* losses of the routers; 0 = none */
 };
 void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 
@@ -123,14 +125,14 @@ void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const stru
 
 /* A line of completions.jsonl, {"step": …} with its newline. */
 void ax_metrics_completion(struct ax_metrics *m, const struct ax_buf *line);
-/* Shows one, and what it is worth. */
+/* Shows a completion and its rewards. */
 void ax_metrics_show(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,
                      const struct ax_buf *answer, const struct ax_buf *worth);
 
 /* Events, each shown once. */
 enum ax_metrics_event {
-    AX_EVENT_STARTED, /* text: after how long */
-    AX_EVENT_PEAK,    /* text: of which machine */
+    AX_EVENT_STARTED, /* text: how long it took to start */
+    AX_EVENT_PEAK,    /* text: the machine whose peak was measured */
     AX_EVENT_RESUMED, /* text: the checkpoint */
     AX_EVENT_SAVED,   /* text: the checkpoint */
     AX_EVENT_WARNING,

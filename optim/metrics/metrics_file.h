@@ -7,7 +7,7 @@
 
 struct ax_metrics_file {
     struct ax_file f;
-    uint64_t end; /* of the last complete record; anything after it is overwritten */
+    uint64_t end; /* end of the last complete record; anything after it is overwritten */
     int64_t lost; /* records that could not be written */
 };
 

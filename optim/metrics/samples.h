@@ -19,7 +19,7 @@ struct ax_samples {
     struct ax_sampling sampling;
     int n_stop;
     const int32_t *stop; /* ids that end an answer */
-    /* Appends the text of tokens. */
+    /* Appends the text of tokens to `out`. */
     enum ax_status (*text)(void *ctx, const int32_t *ids, int64_t n, struct ax_buf *out);
     void *ctx;
 };

@@ -1,6 +1,6 @@
-/* Which rank holds the others up: one whose steps took longer than 4/3 of the median of its peers' over
- * the last AX_SLOW_STEPS steps, by half a second in all. Peers are the ranks of one pipeline stage,
- * which compute the same layers. */
+/* Finds a rank that delays the others: one whose steps took longer than 4/3 of the median of its
+ * peers' over the last AX_SLOW_STEPS steps, by half a second in total. Peers are the ranks of one
+ * pipeline stage, which compute the same layers. */
 #ifndef AX_OPTIM_METRICS_SLOW_RANKS_H
 #define AX_OPTIM_METRICS_SLOW_RANKS_H
 
@@ -15,14 +15,14 @@ struct ax_slow_ranks {
     double *seconds;  /* [AX_SLOW_STEPS][world], by step modulo AX_SLOW_STEPS */
     double *sorted;   /* [peers] */
     int64_t steps;
-    int told; /* the rank last found, until it is as fast as its peers; −1: none */
+    int told; /* the rank found last, until it is as fast as its peers again; −1: none */
 };
 
 /* Safe to free when zeroed. */
 enum ax_status ax_slow_ranks_create(struct ax_slow_ranks *s, int world, int stages);
 void ax_slow_ranks_free(struct ax_slow_ranks *s);
-/* After a step: what each rank computed, without waiting. Returns a rank that has become slow, with
- * the mean seconds of its steps and its peers' median, or −1. */
+/* Call after a step with the seconds that each rank computed, waits excluded. Returns a rank that
+ * has become slow, with the mean seconds of its steps and its peers' median, or −1. */
 int ax_slow_ranks_note(struct ax_slow_ranks *s, const double *seconds, double *its, double *median);
 
 #endif

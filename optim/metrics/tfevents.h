@@ -31,8 +31,8 @@ struct ax_tf_scalar {
 /* Writes one event; non-finite values are written as they are. Does nothing on a zeroed struct. */
 void ax_tfevents_write(struct ax_tfevents *t, int64_t step, int n, const struct ax_tf_scalar *s);
 
-/* Those of `count` values that are not NaN and have a name, as OF/NAME; names may be NULL, or end with
- * NULL. */
+/* Writes those of `count` values that are not NaN and have a name, with the tag OF/NAME. names may
+ * be NULL, or end with NULL. */
 void ax_tfevents_write_named(struct ax_tfevents *f, int64_t step, const char *of, int count,
                              const char *const *names, const double *values);
 

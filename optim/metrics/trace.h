@@ -8,11 +8,11 @@
 
 struct ax_trace {
     struct ax_buf text;
-    bool any; /* event so far */
+    bool any; /* an event has been added */
 };
 
 enum ax_status ax_trace_begin(struct ax_trace *t);
-/* Names a row and the process that it is in. */
+/* Names a row (tid) and its process (pid). */
 enum ax_status ax_trace_name(struct ax_trace *t, int pid, int tid, const char *process,
                              const char *row);
 struct ax_trace_span {
@@ -25,7 +25,7 @@ enum ax_status ax_trace_add(struct ax_trace *t, const struct ax_trace_span *s);
 enum ax_status ax_trace_timeline(struct ax_trace *t, int rank, const struct ax_timeline *spans,
                                  double zero);
 enum ax_status ax_trace_end(struct ax_trace *t);
-/* Adds events that were made without begin and end, on another rank. */
+/* Adds the text of another rank's events, made without ax_trace_begin and _end. */
 enum ax_status ax_trace_join(struct ax_trace *t, const char *events, size_t length);
 void ax_trace_free(struct ax_trace *t);
 

@@ -13,7 +13,7 @@ enum ax_lr_group { AX_LR_USUAL, AX_LR_B, AX_LR_EMBEDDING, AX_LR_GROUPS };
 /* Zeroed: one rate for all. */
 struct ax_lr_groups {
     bool on;
-    double factor[AX_LR_GROUPS]; /* times the step's learning rate */
+    double factor[AX_LR_GROUPS]; /* factor of the step's learning rate */
 };
 
 /* B at `ratio` times base_lr, adapters of embeddings at `embedding_lr`. */

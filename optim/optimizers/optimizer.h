@@ -35,8 +35,8 @@ struct ax_optimizer_options {
 /* This rank's part of a parameter. */
 struct ax_piece {
     int64_t n;          /* elements */
-    int64_t rows, cols; /* of a matrix stored unsharded here; else 0 */
-    int64_t phase;      /* elements of its first 8-bit block before it */
+    int64_t rows, cols; /* shape of a matrix that is stored unsharded here; else 0 */
+    int64_t phase;      /* elements of its first 8-bit block that precede the piece */
     bool hidden;        /* a matrix inside a layer: neither embedding nor head */
     enum ax_dtype accum;
 };
@@ -59,7 +59,7 @@ struct ax_update {
     const struct ax_step_scalars AX_DEVICE *scalars;
 };
 
-/* How much of a parameter one update needs. */
+/* How much of a parameter must be on one rank for an update. */
 enum ax_optimizer_scope { AX_SCOPE_ELEMENT, AX_SCOPE_BLOCK, AX_SCOPE_MATRIX };
 
 struct ax_optimizer {

@@ -1,4 +1,4 @@
-/* Machines by their data sheets: what a plan of time knows of one. */
+/* Machines by their data sheets, as far as a plan of time knows them. */
 #ifndef AX_OPTIM_PLAN_HARDWARE_H
 #define AX_OPTIM_PLAN_HARDWARE_H
 
@@ -11,7 +11,7 @@ struct ax_hardware {
     char name[AX_HARDWARE_NAME];
     double bf16, fp8; /* FLOP/s of matrix products; fp8 0: none */
     double memory;    /* bytes */
-    double bandwidth; /* of its memory, bytes/s */
+    double bandwidth; /* bandwidth of its memory, bytes/s */
     double node_link; /* bytes/s to GPUs of its node, all links together */
     double network;   /* bytes/s to other nodes */
     double host;      /* bytes/s to and from the host's memory */
@@ -19,9 +19,9 @@ struct ax_hardware {
     const char *source;
 };
 
-/* AX_ERR_CONFIG names the nearest, or lists all. */
+/* Finds a machine by name. AX_ERR_CONFIG names the nearest name, or lists all. */
 enum ax_status ax_hardware_find(const char *name, struct ax_hardware *out);
-/* Their names with `between` between them, in buf, which is returned. */
+/* The machines' names, separated by `between`, in buf, which is returned. */
 #define AX_HARDWARE_NAMES 512
 const char *ax_hardware_names(char *buf, size_t size, const char *between);
 

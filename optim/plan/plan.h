@@ -10,7 +10,7 @@
 struct ax_plan_block {
     const char *name;
     const char *where; /* "persistent", "activations" (slots), "scratch", or "host": its tier */
-    size_t bytes;      /* at its stack's high-water mark; of activations, all slots' */
+    size_t bytes;      /* at its stack's high-water mark; activations: of all slots together */
 };
 
 struct ax_plan {
@@ -20,11 +20,13 @@ struct ax_plan {
     int64_t parameters;
     int64_t tokens;                            /* per step and rank */
     double flops, gemm_flops, attention_flops; /* executed per step, recompute included */
-    double model_flops;                        /* per step, by ax_model_flops_per_token; of the
-                                                 ranks that compute the same tokens, an even share */
-    double model_flops_full; /* the same if attention had no mask, as many count it */
-    double bytes_sent[AX_ROLE_COUNT][AX_COLLECTIVE_COUNT]; /* of a step, by this rank */
-    int n_layers;                                          /* of its stage */
+    /* FLOPs per step by ax_model_flops_per_token; an even share among ranks that compute the same
+     * tokens */
+    double model_flops;
+    double model_flops_full; /* the same if attention had no mask, which is how many papers count */
+    /* bytes that this rank sends in a step */
+    double bytes_sent[AX_ROLE_COUNT][AX_COLLECTIVE_COUNT];
+    int n_layers; /* layers of this rank's stage */
     bool has_embedding, has_head;
     int n_actions;
     double idle; /* share of the step in which pipeline stages wait for each other */
@@ -32,7 +34,7 @@ struct ax_plan {
 
 enum ax_status ax_plan_make(struct ax_plan *plan, const struct ax_runtime_options *ro,
                             const struct ax_arch *arch, const struct ax_step_options *so);
-/* The same, and adds to `recording` what the step enqueues (NULL: nothing). */
+/* The same, and records everything that the step enqueues (recording NULL: nothing). */
 enum ax_status ax_plan_record(struct ax_plan *plan, struct ax_recording *recording,
                               const struct ax_runtime_options *ro, const struct ax_arch *arch,
                               const struct ax_step_options *so);

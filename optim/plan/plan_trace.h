@@ -1,5 +1,5 @@
-/* A planned step as a timeline (optim/metrics/trace.h): what each pipeline stage of a simulation computes and waits
- * for, and its transfers, a row per communicator. */
+/* A planned step as a timeline (optim/metrics/trace.h): the work, waits and transfers of each
+ * pipeline stage in a simulation, with a row per communicator. */
 #ifndef AX_OPTIM_PLAN_PLAN_TRACE_H
 #define AX_OPTIM_PLAN_PLAN_TRACE_H
 
@@ -8,9 +8,9 @@
 
 struct ax_plan_trace {
     struct ax_trace trace;
-    bool *named; /* [stages][AX_ROLE_COUNT + 1]: rows that have a name, by lane + 1 */
+    bool *named; /* [stages][AX_ROLE_COUNT + 1]: whether the row of lane + 1 has a name yet */
     int stages;
-    enum ax_status st; /* of the first span that could not be added */
+    enum ax_status st; /* status of the first span that could not be added */
 };
 
 enum ax_status ax_plan_trace_begin(struct ax_plan_trace *t, int stages);

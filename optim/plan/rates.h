@@ -20,25 +20,28 @@
 #include "parallel/fabric/comm.h"
 #include "parallel/schedule/simulate.h"
 
-/* Of one machine. Shares are of its data sheet. */
+/* The rates of one machine. Shares are of its data sheet. */
 struct ax_rates {
     struct ax_hardware hardware;
     double bf16, fp8; /* FLOP/s of large products, sustained */
-    double attention; /* share of the table's: newer machines have faster products beside the same
-                            exponentials */
-    double least_attention;                     /* share of the peak, of any length */
-    double product_start, start;                /* seconds that a kernel takes besides its work */
-    double links[AX_COLLECTIVE_COUNT], network; /* shares */
+    /* factor of the table's share of the peak: newer machines have faster products beside the same
+     * exponentials */
+    double attention;
+    double least_attention;      /* least share of the peak, at any length */
+    double product_start, start; /* seconds that a kernel takes besides its work */
+    /* shares of the data sheet's links and network that transfers reach */
+    double links[AX_COLLECTIVE_COUNT], network;
     double hop, far_hop, transfer_start; /* seconds of a transfer's latency: per step of a ring */
-    double contention;                   /* struct ax_sim_options */
+    double contention;                   /* see struct ax_sim_options */
 };
 struct ax_rates ax_rates_of(const struct ax_hardware *h);
-/* The same with attention by FlashAttention-2, PyTorch's own kernel. */
+/* The rates with attention by FlashAttention-2, PyTorch's own kernel. */
 struct ax_rates ax_rates_flash2(const struct ax_hardware *h);
-/* For a machine whose speeds were measured by ax_measure_*: products and memory reach what they have. */
+/* Rates for a machine whose speeds were measured by ax_measure_*: products and memory reach the
+ * measured values. */
 struct ax_rates ax_rates_measured(const struct ax_hardware *h);
-/* The same for every machine with this backend, for what a plan, its run and all ranks must agree on: an
- * H100's for a GPU, else those of two cores. */
+/* Rates that do not depend on the machine, only on the backend, for choices on which a plan, its
+ * run and all ranks must agree: an H100's for a GPU, else those of two cores. */
 struct ax_rates ax_rates_agreed(const char *backend);
 
 /* What the time of an op is spent on. */
@@ -54,13 +57,14 @@ enum ax_time_kind ax_rates_kind(enum ax_op op);
 double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e);
 double ax_rates_copy(const struct ax_rates *r, double bytes);
 
-/* Who takes part in a role's transfers, by node: ranks of a node have consecutive numbers. */
+/* The ranks that take part in a role's transfers, by node: ranks of a node have consecutive
+ * numbers. */
 struct ax_rates_group {
-    int size, local; /* ranks, and those on this rank's node */
+    int size, local; /* number of ranks; of those on this rank's node */
 };
 enum ax_status ax_rates_group_of(const struct ax_rates *r, const struct ax_mesh *mesh,
                                  enum ax_role role, struct ax_rates_group *out);
-/* Sets the latency and links of a START. `far`: of a message, whether it leaves the node. */
+/* Sets the latency and links of a START. `far`: a message leaves the node. */
 void ax_rates_transfer(const struct ax_rates *r, const struct ax_rates_group *g, bool far,
                        const struct ax_transfer_event *t, struct ax_sim_item *item);
 

@@ -2,13 +2,16 @@
 #ifndef AX_OPTIM_STEP_EXPERT_BALANCE_H
 #define AX_OPTIM_STEP_EXPERT_BALANCE_H
 
-#define AX_BALANCE_LAYERS 128 /* of a deeper model, the first ones */
+#define AX_BALANCE_LAYERS 128 /* layers beyond these are left out */
 
-/* Of the tokens that each expert got in a step, of all micro-batches and ranks, by layer:
+/* Balance of the tokens that each expert got in a step, over all micro-batches and ranks, by
+ * layer:
+ *
  *   violation = largest load / mean load − 1     MaxVio (Wang et al. 2024): 0 = even
  *   entropy   = −Σ_e p_e·ln p_e / ln E, p_e = load of e / Σ loads: 1 = even, 0 = one expert */
 struct ax_expert_balance {
-    double violation, entropy; /* the largest of all layers; the mean. NaN: no expert got a token */
+    /* largest violation of all layers; mean entropy. NaN: no expert got a token */
+    double violation, entropy;
     float layers[AX_BALANCE_LAYERS]; /* violation by layer; NaN: it has no experts */
 };
 

@@ -6,9 +6,10 @@
 
 #include "optim/step/step.h"
 
-/* Nothing in a model without experts. */
+/* Zeroes the loads; does nothing in a model without experts. */
 enum ax_status ax_expert_loads_begin(struct ax_step *s);
-/* Sums them over ranks, so that all have those of all layers, and computes their balance. */
+/* Sums the loads over ranks, so that every rank has those of all layers, and computes their
+ * balance. */
 enum ax_status ax_expert_loads_sum(struct ax_step *s);
 
 #endif

@@ -12,7 +12,7 @@ struct ax_relora_options {
 };
 
 struct ax_step;
-/* For restart `number`, from 1. Part of the plan, too. */
+/* Performs restart `number`, from 1. Also runs while planning. */
 enum ax_status ax_step_restart(struct ax_step *s, int64_t number);
 /* Restarts if the next step is the first of an interval, `done` steps into the run. */
 enum ax_status ax_step_restart_if_due(struct ax_step *s, int64_t done);

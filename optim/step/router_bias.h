@@ -10,9 +10,9 @@
 
 #include "optim/step/step.h"
 
-/* AX_ERR_CONFIG: the model's routers have no bias. speed 0: nothing is asked for. */
+/* AX_ERR_CONFIG if speed is not 0 and the model's routers have no bias. */
 enum ax_status ax_router_bias_check(const struct ax_arch *arch, double speed);
-/* Updates the bias of a unit by the loads of the step (expert_loads.h). */
+/* Updates the bias of a unit's router from the loads of the step (expert_loads.h). */
 enum ax_status ax_router_bias_update(struct ax_step *s, int unit);
 
 #endif

@@ -13,7 +13,8 @@ struct ax_state_stream {
     int next;
 };
 
-/* Elements of a piece that begins at element `first` of `whole`: pieces end with an 8-bit block. */
+/* How many elements of `whole` the piece that begins at element `first` has: pieces end with an
+ * 8-bit block. */
 int64_t ax_state_stream_piece(const struct ax_state_stream *s, const struct ax_piece *whole,
                               int64_t first);
 
@@ -25,15 +26,15 @@ struct ax_state_streamed {
         void AX_DEVICE *home;
     } moved[1 + AX_MAX_STATE];
 };
-/* Makes room for an update whose operands have these shapes. */
+/* Enlarges the buffers for an update whose operands have these shapes. */
 void ax_state_stream_fit(struct ax_state_stream *s, const struct ax_segment *seg,
                          const struct ax_update *u);
 void ax_state_stream_allocate(struct ax_state_stream *s, struct ax_stack *stack);
-/* Brings the operands into a buffer, to which u then points; s NULL: none are elsewhere. */
+/* Copies the operands into a buffer, to which u then points. s NULL: does nothing. */
 enum ax_status ax_state_stream_begin(struct ax_state_stream *s, struct ax_queue *q,
                                      const struct ax_segment *seg, struct ax_update *u,
                                      struct ax_state_streamed *out);
-/* Takes them back. */
+/* Copies the operands back to the host tier. */
 enum ax_status ax_state_stream_end(struct ax_queue *q, const struct ax_state_streamed *streamed);
 
 #endif

@@ -8,7 +8,7 @@
  * know the result first:
  *
  *   begin, decide, update   the host waits for the result before the update
- *   begin, finish, answer   … after it, or after the next step's begin: a step late
+ *   begin, finish, answer   the host waits after the update, or after the next step's begin: a step late
  *
  * See step_create.c (memory), step.c (actions), step_result.c (the two orders). */
 #ifndef AX_OPTIM_STEP_STEP_H
@@ -31,18 +31,20 @@ struct ax_step_options {
     struct ax_optimizer_options opt;
     enum ax_masters masters;
     const struct ax_objective *objective;
-    const struct ax_arch *teacher; /* of an objective with one; else NULL. Borrowed */
-    double max_norm;               /* ≤ 0: no clipping */
-    double balance_coef;  /* coefficient of the routers' balancing loss (model/parts/balance.h); 0 =
+    /* the teacher's, for an objective with one; else NULL. Borrowed */
+    const struct ax_arch *teacher;
+    double max_norm;     /* ≤ 0: no clipping */
+    double balance_coef; /* coefficient of the routers' balancing loss (model/parts/balance.h); 0 =
                              none */
-    double sequence_coef; /* of their loss by sequence (model/parts/sequence_balance.h); 0 = none */
-    double router_bias_speed; /* router_bias.h; 0: the routers' biases stay */
-    double expert_room;       /* of ranks of ep (parallel/units/expert.h); 0 = AX_EXPERT_ROOM */
+    /* coefficient of the routers' loss by sequence (model/parts/sequence_balance.h); 0 = none */
+    double sequence_coef;
+    double router_bias_speed; /* speed of router_bias.h; 0: the routers' biases do not change */
+    double expert_room;       /* as in struct ax_expert_group; 0 = AX_EXPERT_ROOM */
     double neftune_alpha;     /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
     enum ax_pipeline_kind pipeline;
-    int virtual_stages; /* of the pipeline: see order.h */
+    int virtual_stages; /* see order.h */
     int64_t tokens;     /* T of a micro-batch's packed sequence, over all cp ranks; rounded up to
                               what the mesh needs */
     int64_t pad; /* > 0: micro-batches are as long as the longest of the data ranks needs, rounded
@@ -54,25 +56,26 @@ struct ax_step_options {
     int64_t max_len;       /* longest document */
     int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
     const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
-    const struct ax_model *lender;        /* of frozen weights (model.h); or NULL */
-    enum ax_storage base_store;           /* for frozen matrices of linears */
-    bool store_experts;                   /* base_store applies to experts, too */
-    const struct ax_scheme *qat;          /* quantization-aware training; NULL: none. Borrowed */
-    int64_t qat_after;                    /* updates before qat begins */
+    /* lends frozen weights (ax_model_options.lender); or NULL */
+    const struct ax_model *lender;
+    enum ax_storage base_store;  /* for frozen matrices of linears */
+    bool store_experts;          /* base_store applies to experts, too */
+    const struct ax_scheme *qat; /* quantization-aware training; NULL: none. Borrowed */
+    int64_t qat_after;           /* updates before qat begins */
     int64_t unquantized_first, unquantized_last; /* layers at each end that qat leaves out */
     const struct ax_peft_names *unfrozen;        /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
     struct ax_relora_options relora;
     struct ax_offload offload;
     struct ax_sharding sharding;
-    bool tp_overlap, expert_overlap; /* as ax_model_options has them */
+    bool tp_overlap, expert_overlap; /* as in ax_model_options */
     bool tp_auto;                    /* ax_step_choose sets tp_overlap */
-    enum ax_cp_method cp_method;     /* AUTO: as ax_step_choose has it (choose.h), else gather */
+    enum ax_cp_method cp_method;     /* AUTO: ax_step_choose chooses (choose.h), else gather */
 };
 
 /* Do frozen weights stay as they were loaded? PiSSA and ReLoRA change them. */
 bool ax_step_keeps_base(const struct ax_step_options *o);
-/* The longest document of any pass. */
+/* The longest document of any pass, training or not. */
 int64_t ax_step_positions(const struct ax_step_options *o);
 struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages);
 /* Stashes that a stage of its pipeline needs (ax_pipeline_slots). */
@@ -84,14 +87,16 @@ const char *ax_step_phase_name(enum ax_step_phase phase);
 struct ax_step_result {
     double loss, grad_norm, lr;
     double aux_loss; /* the routers' balancing loss, before its coefficient; not part of loss */
-    double sequence_loss; /* likewise that by sequence */
+    /* the routers' loss by sequence, before its coefficient; not part of loss */
+    double sequence_loss;
     double
-        weight_total; /* what the loss is divided by (enum ax_per), all micro-batches and data ranks */
-    double measures[AX_MEASURES];     /* the objective's; NaN: nothing to take the mean of */
-    struct ax_expert_balance experts; /* of a model with experts */
+        /* the loss is a mean over this weight (enum ax_per) of all micro-batches and data ranks */
+        weight_total;
+    double measures[AX_MEASURES];     /* the objective's; NaN: nothing to take a mean of */
+    struct ax_expert_balance experts; /* for a model with experts */
     bool skipped; /* no tokens to train on, loss or norm not finite, or the loss above the bound of
                      ax_step_finish: weights unchanged */
-    double seconds[AX_TIME_COUNT]; /* by the device's clock */
+    double seconds[AX_TIME_COUNT]; /* seconds per phase by the device's clock */
 };
 
 struct ax_step {
@@ -99,40 +104,46 @@ struct ax_step {
     struct ax_step_options o;
     struct ax_model model;
     struct ax_batch *batches; /* [n_microbatches] */
-    double *unit_times;       /* [n_units], that its stages are balanced by; NULL: it has one */
+    /* [n_units]: planned times by which pipeline stages are balanced; NULL: one stage */
+    double *unit_times;
     struct ax_teacher teacher;
-    struct ax_teacher_states *taught; /* [n_microbatches], of the step; NULL: no teacher */
-    struct ax_slot *slots;            /* [schedule.n_slots] */
+    /* [n_microbatches]: the teacher's states for this step; NULL: no teacher */
+    struct ax_teacher_states *taught;
+    struct ax_slot *slots; /* [schedule.n_slots] */
     struct ax_schedule schedule;
     /* [ax_lr_group_count]: the first is used by everything, all are set while the optimizer runs */
     struct ax_step_scalars AX_DEVICE *scalars;
-    /* of the phases of the step in progress; between measures and scalars */
+    /* times of the phases of the step in progress; stored between measures and scalars */
     struct ax_times AX_DEVICE *times;
-    struct ax_step_measures AX_DEVICE *measures; /* of the step in progress */
-    struct ax_expert_balance AX_DEVICE *balance; /* of the step; before measures */
+    struct ax_step_measures AX_DEVICE *measures; /* measures of the step in progress */
+    struct ax_expert_balance AX_DEVICE *balance; /* balance of the step; stored before measures */
     struct ax_pass *passes;                      /* [chunks][n_microbatches] */
     struct ax_step_messages {
         struct ax_ticket tickets[4]; /* by AX_ACT_SEND_OUTPUT … AX_ACT_RECEIVE_GRADIENT */
     } *messages;                     /* [chunks][n_microbatches] */
-    /* in flight: a unit's sum over shards, or its only one; and the one after it, over replicas */
+    /* sums in flight: a unit's sum over shards (or its only one); and the preceding unit's sum over
+     * replicas */
     struct ax_unit_sum reduction, second;
-    struct ax_param_state *states;   /* [model.n_params] */
-    struct ax_state_stream stream;   /* of the states, if they are offloaded */
-    struct ax_tensor outbox;         /* gradient to send to the previous stage; accum [T/tp][D] */
-    struct ax_tensor inboxes[2];     /* outputs received from it; likewise */
-    char contract[AX_CONTRACT_NAME]; /* of its gradients: one per step of a runtime */
-    /* What an objective is given in the next ax_step_begin: KTO's estimate; the entropy from which on
-     * tokens train, if not all do, and how many of this rank's that are (0: all). */
+    struct ax_param_state *states; /* [model.n_params] */
+    struct ax_state_stream stream; /* streams the states, if they are offloaded */
+    struct ax_tensor outbox;       /* gradient to send to the previous stage; accum [T/tp][D] */
+    struct ax_tensor inboxes[2];   /* outputs received from the previous stage; accum [T/tp][D] */
+    /* contract of its gradients: each step object of a runtime has its own */
+    char contract[AX_CONTRACT_NAME];
+    /* Inputs of the objective in the next ax_step_begin: KTO's estimate of KL; the least entropy of
+     * tokens that train; and how many of this rank's tokens reach it (0: all train). */
     double kl, entropy_cut;
     int64_t entropy_tokens;
-    double absent; /* weight of this rank's documents without any gradient that were left out of the
-                      batches: the loss is divided by it, too */
-    int64_t count; /* updates so far, including one whose result is not known: until the
-                             answer takes it back; scalars->step is the device's count */
-    bool begun;    /* gradients are computed, their update is not */
-    uint64_t ticket;    /* of the result that was asked for */
+    /* weight of this rank's documents that have no gradient and were left out of the batches; the
+     * loss is divided by it, too */
+    double absent;
+    /* updates so far. A pending update counts, until the answer says that it was skipped;
+     * scalars->step is the device's count */
+    int64_t count;
+    bool begun;         /* gradients are computed, their update is not */
+    uint64_t ticket;    /* ticket of the requested result */
     bool known_skipped; /* the result is known, and the step skipped */
-    bool counted;       /* count includes the step whose result was asked for */
+    bool counted;       /* count includes the step whose result is pending */
     /* Called before a unit's weights, masters and optimizer state change; before a restart also
      * with n_units + unit, for its frozen weights. May be NULL. */
     void (*before_update)(void *ctx, int unit);
@@ -145,21 +156,22 @@ void ax_step_free(struct ax_step *s);
 
 /* FLOPs that training needs per token: the model's, and the teacher's forward pass. */
 double ax_step_flops_per_token(const struct ax_step *s, int64_t seq);
-/* NULL: none. Its weights are the caller's to load. */
+/* The step's teacher, whose weights the caller loads; NULL: none. */
 struct ax_teacher *ax_step_teacher(struct ax_step *s);
 
-/* Complete gradients from filled batches. */
+/* Computes complete gradients from filled batches. */
 enum ax_status ax_step_begin(struct ax_step *s);
 /* Waits for the result; then the optimizer runs on every unit, and gradients are zero. */
 enum ax_status ax_step_decide(struct ax_step *s, struct ax_step_result *out);
 enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out);
-/* The update of a step whose result is not known. If its loss is above hold_above, it is skipped,
- * so that the host can look at it. One answer is due, before the next finish or decide. */
+/* Enqueues the update of a step whose result is not known. If the loss is above hold_above, the
+ * update is skipped, so that the host can inspect the loss. ax_step_answer must follow before the
+ * next finish or decide. */
 enum ax_status ax_step_finish(struct ax_step *s, double lr, double hold_above);
 enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out);
 /* Forgets the gradients of a step that has begun. */
 enum ax_status ax_step_drop(struct ax_step *s);
-/* begin and decide; begin, finish and answer. */
+/* ax_step_gradients: begin and decide. ax_step_run: begin, finish and answer. */
 enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
 enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);
 

@@ -5,11 +5,11 @@
  * PEFT folder. See train.c (the loop), train_step.c (a step of it), train_sequences.c (sequences →
  * micro-batches), train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN,
  * spikes, the records behind them), train_reference.c (log-probs that the objective compares with),
- * train_rollout.c (completions that the model has sampled → micro-batches), train_value.c (PPO's other
- * model), train_evaluate.c,
- * train_timeline.c, train_samples.c, train_save.c and train_resume.c, train_folder.c (output_dir),
- * train_memory.c (whether memory suffices, and what would help), train_disk.c (whether the disk
- * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
+ * train_rollout.c (sampled completions → micro-batches), train_value.c (PPO's value model),
+ * train_evaluate.c, train_timeline.c, train_samples.c, train_save.c and train_resume.c,
+ * train_folder.c (output_dir), train_memory.c (whether memory suffices, and what would help),
+ * train_disk.c (whether the disk does), train_forecast.c (both, and steps and tokens, for a plan),
+ * train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_TRAIN_H
 #define AX_OPTIM_TRAIN_TRAIN_H
 
@@ -23,7 +23,7 @@
 #include "optim/metrics/samples.h"
 #include "optim/step/step.h"
 
-/* When something is repeated. */
+/* When something that is repeated happens. */
 enum ax_when { AX_NEVER, AX_EACH_EPOCH, AX_EACH_PART, AX_EACH_STEPS, AX_WHEN_BEST };
 struct ax_cadence {
     enum ax_when when;
@@ -34,7 +34,7 @@ struct ax_cadence {
 enum ax_resume {
     AX_RESUME_NO,
     AX_RESUME_NEWEST,      /* in output_dir; from the start if there is none */
-    AX_RESUME_NEWEST_GOOD, /* the same, skipping corrupted ones */
+    AX_RESUME_NEWEST_GOOD, /* the newest that is not corrupted */
     AX_RESUME_FOLDER       /* resume_dir */
 };
 
@@ -44,8 +44,8 @@ struct ax_train_data {
     int64_t sequence_tokens;        /* capacity of a sequence */
     int64_t sequence_docs;          /* maximum documents per sequence */
     int64_t doc_tokens;             /* longest document */
-    bool drop_last;    /* drop an epoch's last sequences if they do not fill a step, … */
-    bool drop_partial; /* … or only those that do not fill a micro-batch of each rank */
+    bool drop_last;                 /* drop an epoch's last sequences if they do not fill a step */
+    bool drop_partial; /* drop only those that do not fill a micro-batch of each rank */
     bool countable;    /* whether an epoch's length is known; else use max_steps */
     int64_t eval_tokens, eval_docs; /* per evaluation pass */
     int64_t eval_doc_tokens;        /* longest evaluation document */
@@ -73,26 +73,27 @@ struct ax_train_eval {
     enum ax_best_by metric; /* selects the best evaluation */
     bool greater_is_better;
     bool keep_best;   /* never remove the checkpoint of the best evaluation */
-    bool load_best;   /* … and end the run with it */
+    bool load_best;   /* end the run with the weights of that checkpoint */
     int64_t patience; /* evaluations without improvement before training stops; 0 = off */
 };
 
-/* PPO's value model, which trains beside the policy: a head of one label, the policy's tokens. */
+/* PPO's value model, which trains beside the policy: it has a head of one label and reads the
+ * policy's tokens. */
 struct ax_train_value_options {
     const struct ax_arch *arch;           /* NULL: none */
     const struct ax_hf *weights;          /* NULL: random */
     const struct ax_objective *objective; /* ax_objective_value's */
     const struct ax_peft_config *adapter; /* a new one; NULL: all its weights train */
-    bool on_policy;                       /* its weights are those that the policy starts from */
+    bool on_policy;                       /* it starts from the same weights as the policy */
 };
 
 struct ax_train_options {
     const struct ax_arch *arch;
     const struct ax_hf *weights;         /* NULL: random, from the seed */
-    const struct ax_hf *teacher_weights; /* likewise, of step.teacher */
+    const struct ax_hf *teacher_weights; /* weights of step.teacher; NULL: random */
     const struct ax_peft *start; /* initial value of step.adapter; NULL: a new one, from the seed */
-    /* where log-probs that the objective compares with are kept; cache NULL: nowhere. The team is the
-     * run's. */
+    /* where log-probs that the objective compares with are kept; cache NULL: they are not. The run
+     * sets the team. */
     struct ax_reference_store references;
     struct ax_step_options step; /* n_microbatches; tokens, n_docs, max_len follow from data */
     bool recompute_auto;         /* use the least recompute that fits; else step.recompute */
@@ -100,44 +101,48 @@ struct ax_train_options {
     struct ax_train_data data;
     struct ax_lr_schedule lr; /* total and warmup are derived; stable too if it is −1 */
     int64_t warmup;           /* steps; −1: warmup_ratio */
-    double warmup_ratio;      /* of all steps; −1: 3 %, at most 100 steps */
-    double epochs;            /* 0: as many as max_steps takes */
-    int64_t max_steps;        /* 0: from epochs; both: the fewer steps of the two */
+    double warmup_ratio;      /* fraction of all steps; −1: 3 %, at most 100 steps */
+    double epochs;            /* 0: max_steps decides */
+    int64_t max_steps;        /* 0: epochs decide; if both are set, the fewer steps */
     struct ax_train_eval eval;
-    struct ax_samples samples;         /* generated at each evaluation */
-    struct ax_rollout_options rollout; /* group > 0: data.train has prompts, and completions of them
-                                          are trained on */
+    struct ax_samples samples; /* generated at each evaluation */
+    /* group > 0: data.train has prompts, and the model trains on completions that it samples */
+    struct ax_rollout_options rollout;
     struct ax_train_value_options value; /* if rollout.ppo */
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */
-    /* After the first step, each rank's, whose sum is the reference for MFU: ax_measure_peak, or
-     * NULL. */
+    /* Called after the first step on each rank; the sum over ranks is the reference for MFU.
+     * ax_measure_peak, or NULL. */
     enum ax_status (*measure_peak)(const struct ax_runtime_options *o, struct ax_peak *peak);
     /* `profile_steps` steps, after the first `profile_first` ones, are written as a timeline; 0:
      * none */
     int64_t profile_steps, profile_first;
-    double watchdog;           /* a loss above it, or with NaN far above the recent ones, … */
-    int64_t watchdog_patience; /* … for this many logged steps in a row stops the run; 0 = off */
-    const json_t *about;       /* contents of run.json, to which memory by name is added; NULL: no
+    /* losses above it, or far above the recent ones if it is NaN, are too large */
+    double watchdog;
+    /* this many logged steps in a row with too large losses stop the run; 0 = off */
+    int64_t watchdog_patience;
+    const json_t *about;  /* contents of run.json, to which memory by name is added; NULL: no
                                   run.json */
-    const json_t *config;      /* the effective configuration, stored in checkpoints; flat */
-    const char *const *fixed_keys; /* keys of it that may not change on resume; NULL-terminated */
+    const json_t *config; /* the effective configuration, stored in checkpoints; flat */
+    /* keys of config that may not change on resume; NULL-terminated */
+    const char *const *fixed_keys;
 };
 
-/* The compute dtype of the checkpoint that such a run would resume from; unchanged if there is none. */
+/* Sets *dtype to the compute dtype of the checkpoint that a run with these options would resume
+ * from, if there is one. */
 enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_dtype *dtype);
 
 struct ax_train_result {
     int64_t steps, total_steps; /* done, planned */
-    const char *limit;          /* the key that planned these */
+    const char *limit;          /* the key that determines total_steps */
     int64_t resumed_from;       /* step; 0 = none */
     double loss;                /* last finite one; NaN: none */
     bool evaluated;
-    struct ax_eval_result first_eval, last_eval; /* of this process */
+    struct ax_eval_result first_eval, last_eval; /* evaluations by this process */
     int64_t best_step;
     bool stopped_early;
-    bool nothing_to_do; /* the run was finished before: nothing was written */
+    bool nothing_to_do; /* the run had finished earlier: nothing was written */
     struct ax_arena_plan plan;
     double save_waited, train_seconds;
 };
@@ -146,10 +151,11 @@ struct ax_train_result {
 struct ax_step_options ax_train_step_options(const struct ax_train_options *o);
 /* ---- before a run ---- */
 
-/* Memory of a run. */
+/* The memory that a run needs. */
 struct ax_train_fit {
-    uint64_t arena;     /* bytes; of steps and evaluations */
-    uint64_t beside;    /* code, libraries, data sets and parsers, approximately */
+    uint64_t arena; /* bytes of the arena, for steps and evaluations */
+    /* bytes outside the arena: code, libraries, data sets and parsers, approximately */
+    uint64_t beside;
     uint64_t available; /* at present; 0 = unknown */
     bool held;          /* weights are gathered once for a generation, not in each pass */
     bool fits;
@@ -158,23 +164,24 @@ struct ax_train_fit {
 enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_options *step,
                             struct ax_train_fit *fit);
 
-/* For plans of a mesh (runtime.sizes, without a fabric): the rank of a stage that needs most, and how
- * much. Ranks differ by what cannot be divided; of many, only those at the mesh's corners are
- * planned. */
+/* For plans of a mesh (runtime.sizes, without a fabric): the rank of a stage that needs most
+ * memory, and how much. Ranks differ by sizes that do not divide evenly; if there are many, only
+ * those at the mesh's corners are planned. */
 struct ax_train_stage {
     int rank, n_slots;
     uint64_t arena;
 };
-/* Fills stages[pp], and sets the rank whose memory is planned, that of the stage that needs most. */
+/* Fills stages[pp], and sets the rank whose memory is planned: the one that needs most. */
 enum ax_status ax_train_choose_rank(struct ax_train_options *o, struct ax_train_stage *stages);
 
-/* What a run will need, from its options alone: reads no weights and writes nothing. */
+/* What a run will need, computed from its options alone, without reading weights or writing
+ * anything. */
 struct ax_train_forecast {
     struct ax_train_fit fit;
     int64_t steps;  /* 0 = unknown: the data are not counted, or streamed without max_steps */
-    double epochs;  /* in these steps; 0 = unknown */
-    int64_t tokens; /* of all steps, without padding; 0 = unknown */
-    struct ax_loader_count epoch; /* of the first epoch; zeroed = unknown */
+    double epochs;  /* epochs in these steps; 0 = unknown */
+    int64_t tokens; /* tokens of all steps, without padding; 0 = unknown */
+    struct ax_loader_count epoch; /* the first epoch's; zeroed = unknown */
     int64_t checkpoints;          /* number kept */
     double checkpoint_bytes, disk_bytes;
     uint64_t disk_available;
