@@ -11,17 +11,19 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
 /* out = layer(x); out NULL: recompute for backward. */
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x, const struct ax_tensor *out);
-/* Half of a layer that is run by linears, for who changes their weights in between; b is its mixer or its
- * ffn, x [T][D] what enters it, the frame declared and pushed for inference. What the first of two linears
- * reads, and, computed with that one, what the second reads: [T][in], valid as long as the frame. */
+/* Runs half of a layer linear by linear, for a caller that changes their weights in between. b is
+ * the layer's mixer or ffn, x [T][D] its input; the frame is declared and pushed for inference.
+ * *out [T][in] = what the first of its two linears reads; or, if `second`, what the second one
+ * reads, computed with the first. Valid as long as the frame. */
 enum ax_status ax_branch_read(const struct ax_layer *l, const struct ax_branch *b,
                               struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x,
                               bool second, struct ax_tensor *out);
-/* out = what leaves it. read: what the second linear reads; NULL: all of the half is computed. */
+/* out = the branch's output. read: what the second linear reads; NULL: computes the entire
+ * branch. */
 enum ax_status ax_branch_finish(const struct ax_layer *l, const struct ax_branch *b,
                                 struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x,
                                 const struct ax_tensor *read, const struct ax_tensor *out);
-/* dx: in, the gradient of the layer's output; out, that of its input. */
+/* dx: in, the gradient of the layer's output; out, the gradient of its input. */
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx);
 

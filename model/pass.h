@@ -14,13 +14,14 @@ enum ax_status ax_slots_create(struct ax_slot *slots, int n, const struct ax_mod
                                int64_t away_rows);
 void ax_slot_free(struct ax_slot *s);
 
-/* Takes the micro-batch's slot, and gives it back. */
+/* Begin and end the use of the micro-batch's slot. */
 enum ax_status ax_pass_begin(struct ax_pass *p);
 void ax_pass_end(struct ax_pass *p);
 /* The unit must be gathered. Order: forward 0 … n−1, then backward n−1 … 0. */
 enum ax_status ax_pass_forward(struct ax_pass *p, int unit);
 enum ax_status ax_pass_backward(struct ax_pass *p, int unit);
-/* The rest of a halved backward, of the units in the same order; they need not be gathered. */
+/* The other half of a halved backward, for the units in the same order; they need not be
+ * gathered. */
 enum ax_status ax_pass_weights(struct ax_pass *p, int unit);
 /* Forward through all units, gathered one at a time: evaluation and decoding. */
 enum ax_status ax_pass_forward_all(struct ax_pass *p);

@@ -6,10 +6,11 @@
 
 struct ax_model_save {
     const char *dir,
-        *base_dir;           /* base_dir: the folder whose config.json and tokenizer are copied; or
-                                NULL and … */
-    const json_t *config;    /* … the config to write */
-    enum ax_dtype dtype;     /* of the tensors in the file */
+        /* base_dir: the folder whose config.json and tokenizer are copied; NULL: `config` is
+         * written */
+        *base_dir;
+    const json_t *config;    /* config to write if base_dir is NULL */
+    enum ax_dtype dtype;     /* dtype of the tensors in the file */
     int64_t max_shard_bytes; /* 0 = 5 GB */
 };
 /* Atomic: writes the complete folder or nothing. Saves masters where they exist (one rank). */

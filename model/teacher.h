@@ -1,14 +1,14 @@
-/* The teacher of a distillation: a frozen model beside the student, in the same runtime, mesh and plan,
- * with the same compute dtype. It reads a micro-batch in one forward pass, which leaves its normed
- * final states; the head computes logits of them chunk by chunk (distill.h). It may have any layers
- * and width, but has the student's tokens. */
+/* The teacher of a distillation: a frozen model beside the student, in the same runtime, mesh and
+ * plan, with the same compute dtype. It reads a micro-batch in one forward pass, which leaves its
+ * normed final states; the head computes their logits chunk by chunk (distill.h). Its layers and
+ * width are free, but it must have the student's vocabulary. */
 #ifndef AX_MODEL_TEACHER_H
 #define AX_MODEL_TEACHER_H
 
 #include "model/parts/distill.h"
 #include "model/pass.h"
 
-/* AX_ERR_CONFIG for another number of tokens than the student's. */
+/* AX_ERR_CONFIG if its vocabulary has another size than the student's. */
 enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_arch *arch,
                                  const struct ax_model *student, int64_t max_positions);
 void ax_teacher_free(struct ax_teacher *t);

@@ -1,4 +1,4 @@
-/* Values of adapters: new ones, and those of PEFT folders. */
+/* Values of adapters: new ones, and those in PEFT folders. */
 #ifndef AX_MODEL_ADAPTER_LOAD_H
 #define AX_MODEL_ADAPTER_LOAD_H
 
@@ -11,9 +11,9 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed);
 /* Loads from a folder; errors name what is missing, of the wrong shape (another rank, another
  * model) or unexpected. Does nothing while planning. */
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);
-/* The two halves of ax_adapter_load, for adapter `number` of a bank: the adapter's own tensors; and
- * those it has in place of the base's, which are marked in `replaced` [n_params] (`one`: embedding
- * and head are one matrix for it). Not while planning. */
+/* The two halves of ax_adapter_load, for adapter `number` of a bank: first the adapter's own
+ * tensors, then those that replace the base's, which are marked in `replaced` [n_params] (`one`:
+ * embedding and head are one matrix in this adapter). Not while planning. */
 enum ax_status ax_adapter_load_own(struct ax_model *m, const struct ax_peft *peft, int number);
 enum ax_status ax_adapter_load_replaced(struct ax_model *m, const struct ax_peft *peft, int number,
                                         bool one, bool *replaced);

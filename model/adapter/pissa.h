@@ -9,9 +9,9 @@ enum ax_status ax_adapter_pissa_allocate(struct ax_model *m);
 /* Initializes PiSSA adapters and subtracts them from the base; hf is the base. A no-op for others
  * and while planning. */
 enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf, uint64_t seed);
-/* True if a folder stores, after a trained parameter's value along one dimension, the value it started
- * from (PiSSA); `shape` is then that of both, else the parameter's. *start is that value, whole on
- * every rank that has the parameter, else without data; *at is its place. */
+/* True if a folder stores a parameter together with its initial value, concatenated along one
+ * dimension (PiSSA); `shape` is then the shape of both, else the parameter's. *start is the initial
+ * value, entire on every rank that has the parameter, else without data; *at is its place. */
 bool ax_adapter_start(const struct ax_model *m, const struct ax_param *p,
                       int64_t shape[AX_MAX_DIMS], struct ax_tensor *start, struct ax_block *at);
 

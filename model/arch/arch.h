@@ -17,8 +17,8 @@ struct ax_arch;
 struct ax_family {
     const char *model_type;   /* config.json: model_type */
     const char *architecture; /* architectures[0] */
-    int64_t head_dim;         /* if the config does not say; 0 = hidden_size / heads */
-    /* Sets what differs from Llama; `config` is the root of config.json. */
+    int64_t head_dim;         /* default if the config does not say; 0 = hidden_size / heads */
+    /* Sets the members that differ from Llama; `config` is the root of config.json. */
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
 };
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
@@ -36,8 +36,8 @@ struct ax_moe_names {
     const char *router_bias; /* NULL: none */
 };
 
-/* Or the experts' matrices as one tensor each, [E][in][out], with biases [E][out]; gate and up are
- * neighbors in it. */
+/* Checkpoint names where the experts' matrices are stacked in one tensor each, [E][in][out], with
+ * biases [E][out]; gate and up are neighbors in it. */
 struct ax_moe_stacked {
     const char *gate_up, *gate_up_bias, *down, *down_bias;
 };
@@ -46,18 +46,19 @@ struct ax_moe_stacked {
 struct ax_moe_config {
     int64_t n_experts, n_active; /* 0: no layer has experts */
     int64_t width;               /* feed-forward size of an expert */
-    int64_t shared_width;        /* of the one for all tokens; 0 = none */
+    int64_t shared_width;        /* feed-forward size of the shared expert; 0 = none */
     struct ax_routing routing;
-    double balance_coef; /* of the balancing loss (model/parts/balance.h) in training; 0 = none */
+    /* coefficient of the balancing loss (model/parts/balance.h) in training; 0 = none */
+    double balance_coef;
     const struct ax_moe_names *names;
     const struct ax_moe_stacked *stacked; /* NULL: a tensor for each expert's matrix */
 };
 
 /* Sizes of multi-head latent attention (mla.c); head_dim = nope + rope. */
 struct ax_mla_config {
-    int64_t q_rank, kv_rank; /* of the latents; q_rank 0: queries have none */
+    int64_t q_rank, kv_rank; /* sizes of the latents; q_rank 0: queries have none */
     int64_t nope, rope;      /* elements of a head that are not rotated, and those that are */
-    bool bias;               /* on the latents' projections and the output's */
+    bool bias;               /* the projections to latents and to the output have biases */
 };
 
 /* Parameter names of the RMSNorms around a part of a layer, y = x + out(part(in(x))), with %d for
@@ -77,7 +78,8 @@ struct ax_layer_spec {
     enum ax_rope_use rope;
 };
 
-/* Of all RMSNorms: x̂·(offset + weight); `once`: not rounded before the weight (kernels/ops.h). */
+/* How all RMSNorms compute: x̂·(offset + weight); `once`: x̂ is not rounded before the weight
+ * (kernels/ops.h). */
 struct ax_norm_style {
     double offset;
     bool once;
@@ -95,8 +97,8 @@ struct ax_wrapper;
 
 struct ax_arch {
     const struct ax_family *family;
-    const struct ax_wrapper *wrapper; /* what the model is the text part of (families/family.h), or
-                                         NULL */
+    /* the model that this text model is a part of (families/family.h), or NULL */
+    const struct ax_wrapper *wrapper;
     int64_t vocab_size, hidden_size, intermediate_size;
     int64_t vocab_stored; /* rows of embedding and head in the checkpoint if fewer than vocab_size;
                              0 = vocab_size */
@@ -108,73 +110,80 @@ struct ax_arch {
     bool tied;                              /* lm_head is embed_tokens */
     bool unties;                            /* not tied, against its config: the weights differ */
     const struct ax_classifier *classifier; /* NULL: a language model (classifier.h) */
-    int64_t
-        n_labels; /* of a classifier: rows of score.weight, which it has instead of lm_head; or 0 */
+    int64_t n_labels; /* rows of a classifier's score.weight, which replaces lm_head; else 0 */
     bool
-        new_head; /* the folder has a language model's head: score.* start as new, lm_head is dropped */
+        /* the folder has a language model's head, which is dropped; score.* starts as new */
+        new_head;
     bool qkv_bias, o_bias, mlp_bias;
     bool fused_qkv, fused_gate_up; /* one matrix: self_attn.qkv_proj, mlp.gate_up_proj */
     enum ax_qk_norm qk_norm;
     struct ax_norm_style norm;
-    struct ax_gating gating; /* of MLPs and experts */
+    struct ax_gating gating; /* the gate of MLPs and experts */
     double softmax_scale, score_softcap;
-    bool sinks;             /* a score per head without a key: self_attn.sinks */
-    double embedding_scale; /* of looked-up rows; `_rounded`: rounded to the compute dtype first */
+    bool sinks; /* a score per head without a key: self_attn.sinks */
+    /* factor of looked-up rows; `_rounded`: rounded to the compute dtype first */
+    double embedding_scale;
     bool embedding_scale_rounded;
-    double residual_scale; /* of what a branch adds to the residual stream */
-    double logit_scale,
-        logit_softcap; /* of a language model's logits; softcap 0 = none, as above */
+    /* factor of each branch's output before it is added to the residual stream */
+    double residual_scale;
+    double logit_scale, logit_softcap; /* applied to a language model's logits; softcap 0 = none */
     double init_range;
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
-    enum ax_dtype dtype; /* of the checkpoint, from the config; F32 if not given */
+    enum ax_dtype dtype; /* dtype of the checkpoint, from the config; F32 if not given */
     struct ax_rope_config rope, rope_local; /* dim 0: not used */
     struct ax_mla_config mla;
     struct ax_moe_config moe;
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
-    bool quantizes_head; /* and so are those of the head */
+    bool quantizes_head; /* the head's weights and input are quantized, too */
     char quant_method
-        [24];         /* of config.json's quantization_config; "": the folder is not quantized */
-    bool int4_codes;  /* GPTQ: all matrices have what packed int4 stores */
-    int64_t n_unused; /* layers after the last one that the folder has, too: of multi-token
-                         prediction. They are kept and not trained */
+        /* quant_method in config.json's quantization_config; "": the folder is not quantized */
+        [24];
+    bool int4_codes; /* GPTQ: packed int4 can store all matrices as they are */
+    /* further layers in the folder after the last one, for multi-token prediction. They are kept
+     * and not trained */
+    int64_t n_unused;
     struct ax_layer_spec *layers; /* [n_layers] */
 };
 
 enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
-/* Of a file's contents, which may also be of a model that contains a text model: that is parsed, with
- * `fields` (an object, or NULL) over its config. Changes `doc`. */
+/* Parses a file's contents, with `fields` (an object, or NULL) replacing members. If it is the
+ * config of a model that contains a text model, the text model's part is parsed. Changes `doc`. */
 enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc, json_t *fields);
-/* "llama", or of a text model in another, "qwen2 in qwen2_vl"; for messages. */
+/* "llama"; for a text model inside another, "qwen2 in qwen2_vl". For messages. */
 const char *ax_arch_type(const struct ax_arch *arch, char *buf, size_t size);
-/* The activation that a config names under `key`, or the usual one. AX_ERR_UNSUPPORTED: another. */
+/* Sets the activation that a config names under `key`, or the usual one. AX_ERR_UNSUPPORTED for an
+ * unknown one. */
 enum ax_status ax_arch_activation(struct ax_arch *arch, struct ax_json config, const char *key,
                                   const char *usual);
 /* True if `path` names a config.json (ends in .json) rather than a folder with weights. */
 bool ax_arch_path_is_config(const char *path);
 /* Reads DIR/config.json, or `path` itself if it is a file. */
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path);
-/* The same with `fields` (an object, or NULL) over the file's. */
+/* The same, with `fields` (an object, or NULL) replacing members of the file. */
 enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, json_t *fields);
-/* Puts `fields` into a config, in its spelling (transformers 4 or 5), which they then have, too. AX_ERR_CONFIG for a field that the config lacks (the message
- * names `file`), except for those that Hugging Face leaves out at their defaults. */
+/* Puts `fields` into a config, and converts `fields` to the config's spelling (transformers 4 or
+ * 5). AX_ERR_CONFIG for a field that the config lacks (the message names `file`), except for those
+ * that Hugging Face leaves out at their defaults. */
 enum ax_status ax_arch_override(json_t *config, json_t *fields, const char *file);
 void ax_arch_free(struct ax_arch *arch);
 
-/* The same with only the first layer of each kind, whose number is as[i] for layer i; `each`: all layers are kinds of
- * their own. kinds->layers alone is the caller's to free, also after an error. */
+/* Copies an architecture with only the first layer of each kind; as[i] is the kind of layer i.
+ * `each`: every layer is a kind of its own. The caller frees kinds->layers and nothing else, also
+ * after an error. */
 enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_arch *kinds, int *as);
 
-/* True for a tensor of the model's folders that keeps its dtype, whatever the others are written in:
- * of a layer that is not used, or a buffer. */
+/* True for a tensor of the model's folders that keeps its dtype, whatever the others are written
+ * in: in a layer that is not used, or a buffer. */
 bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);
 /* Logits per token: the vocabulary, or a classifier's labels. */
 int64_t ax_arch_head_rows(const struct ax_arch *arch);
 /* Trainable parameters: embeddings, layers with all their experts, head; tied ones counted once. Not
  * unused layers. */
 int64_t ax_arch_parameters(const struct ax_arch *arch);
-/* FLOPs of a token's forward pass in a unit: the embedding, a layer, …, the head; per matrix element
- * that it passes through 2, for attention as below, and for the look-up 2 per element of the row. */
+/* FLOPs of a token's forward pass in a unit (the embedding, a layer, …, the head): 2 per matrix
+ * element that it passes through, attention as below, and for a look-up 2 per element of the
+ * row. */
 double ax_arch_unit_flops(const struct ax_arch *arch, int64_t unit, int64_t seq);
 /* Training FLOPs per token: 6 per matrix parameter the token passes through (the head counts once,
  * tied or not; embedding lookups do not count; only the token's active experts count) +

@@ -16,31 +16,32 @@
 struct ax_classifier {
     const char *architecture; /* in config.json: "Llama" and this */
     const char *task_type;    /* PEFT's name, in adapter_config.json */
-    const char *task;         /* of `axtrain eval --task` */
+    const char *task;         /* name for `axtrain eval --task` */
     const char *what;         /* for messages: "a reward model" */
-    int64_t n_labels;         /* of new ones */
+    int64_t n_labels;         /* labels of a new head */
     bool biased;
 };
 extern const struct ax_classifier ax_classifier_reward, ax_classifier_prm;
-/* By its task; NULL for another name. */
+/* The classifier of a task; NULL for another name. */
 const struct ax_classifier *ax_classifier_find(const char *task);
 
 /* Sets arch->classifier and n_labels from architectures, id2label and num_labels of config.json. */
 enum ax_status ax_classifier_parse(struct ax_arch *arch, struct ax_json config);
-/* The head for a training run. A language model's is dropped and a new one drawn (arch->new_head).
- * AX_ERR_CONFIG if the folder has another classifier's. */
+/* Chooses the head for a training run: a language model's head is dropped and a new one drawn
+ * (arch->new_head). AX_ERR_CONFIG if the folder has another classifier's. */
 enum ax_status ax_classifier_choose(struct ax_arch *arch, const struct ax_classifier *kind);
-/* The head that an adapter brings with it (modules_to_save), if its config says so. AX_ERR_DATA if
- * its tensor is missing; AX_ERR_CONFIG if the base has another. */
+/* Uses the head that an adapter brings (modules_to_save), if its config says so. AX_ERR_DATA if its
+ * tensor is missing; AX_ERR_CONFIG if the base has another. */
 enum ax_status ax_classifier_of_adapter(struct ax_arch *arch, const struct ax_peft *peft);
-/* Has a new adapter of a classifier save the head in full. AX_ERR_CONFIG for one from a folder that
- * does not. */
+/* Makes a new adapter of a classifier save the head in full. AX_ERR_CONFIG for an adapter from a
+ * folder that does not. */
 enum ax_status ax_classifier_adapter(const struct ax_arch *arch, struct ax_peft_config *c);
-/* Puts what transformers needs to know of the head into fields of a config.json. */
+/* Adds the members of config.json that tell transformers about the head. */
 enum ax_status ax_classifier_fields(const struct ax_arch *arch, json_t *fields);
 /* The class of this model in transformers: "LlamaForCausalLM", "LlamaForSequenceClassification". */
 const char *ax_arch_name(const struct ax_arch *arch, char *buf, size_t size);
-/* AX_ERR_CONFIG for a classifier: `dir` cannot do `what` ("generate text"), and what it is for. */
+/* AX_ERR_CONFIG for a classifier: says that `dir` cannot do `what` ("generate text"), and what it
+ * is for. */
 enum ax_status ax_classifier_refuse(const struct ax_arch *arch, const char *dir, const char *what);
 
 #endif

@@ -25,24 +25,26 @@ extern const struct ax_family ax_family_qwen3;
 extern const struct ax_family ax_family_qwen3_moe;
 extern const struct ax_family ax_family_smollm3; /* smollm3.c */
 
-/* A model with one of the families' text models in it. */
+/* A model that contains the text model of a family. */
 struct ax_wrapper {
-    const char *model_type, *architecture; /* as of a family */
-    const char *text;   /* model_type of a text model whose config does not say */
+    const char *model_type, *architecture; /* as in struct ax_family */
+    const char *text;   /* model_type of the text model if its config does not say */
     const char *module; /* what precedes "model." in its modules' names in transformers */
 };
-/* The root of a config.json as its text model's, filled in as transformers does; *wrapper is NULL, and
- * *text the root, if it is not of such a model. AX_ERR_UNSUPPORTED: one that cannot be trained. */
+/* *text = the config of the text model, completed with defaults as transformers does, and its
+ * *wrapper. If config.json is not of such a model, *text is its root and *wrapper NULL.
+ * AX_ERR_UNSUPPORTED for a model that cannot be trained. */
 enum ax_status ax_wrapper_open(struct ax_json_doc *doc, struct ax_json *text,
                                const struct ax_wrapper **wrapper); /* wrappers.c */
-/* The i-th, or NULL. */
+/* The i-th wrapper, or NULL. */
 const struct ax_wrapper *ax_wrapper_at(size_t i);
 
-/* Whether a layer slides: what layer_types says, or the usual if the config has no such list. */
+/* *slides: whether a layer has a sliding window, by layer_types, or `usual` if the config has no
+ * such list. */
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,
                                bool usual, bool *slides); /* windows.c */
-/* The window of all layers but every `period`-th, unless layer_types says otherwise, and the rope of each:
- * a sliding layer's is rope_local if the model has one. */
+/* Gives a sliding window to all layers but every `period`-th, unless layer_types says otherwise,
+ * and each layer its rope: a sliding layer's is rope_local if the model has one. */
 enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
                                 int64_t period); /* windows.c */
 
@@ -50,18 +52,18 @@ enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
  * num_experts), into a->moe; the usual numbers if the config does not say. */
 enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json config, int64_t usual_experts,
                             int64_t usual_active); /* mixtral.c */
-/* What DeepSeek's mixture is if the config does not say. */
+/* Defaults of DeepSeek's mixture where the config does not say. */
 struct ax_deepseek_moe {
     int64_t n_experts, n_active, width, n_shared, first_dense, groups, groups_kept;
     double scale;
     bool renormalize;
-    int group_best; /* always */
+    int group_best; /* not in the config */
 };
-/* Reads it: shared experts, dense layers first, how experts are chosen and weighed, and how many
- * layers of multi-token prediction follow the others. */
+/* Reads a DeepSeek mixture: shared experts, leading dense layers, how experts are chosen and
+ * weighed, and how many layers of multi-token prediction follow. */
 enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json config,
                                      const struct ax_deepseek_moe *usual); /* deepseek.c */
-/* Their names in DeepSeek-V3. */
+/* Checkpoint names of DeepSeek-V3's experts. */
 extern const struct ax_moe_names ax_deepseek_v3_names;
 
 #endif

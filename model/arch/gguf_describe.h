@@ -9,14 +9,15 @@
 
 struct ax_gguf_described {
     struct ax_gguf_model model; /* sizes and kind; ids are not set */
-    int n_factors;              /* what each rotary frequency is divided by: */
-    struct ax_gguf_factors factors[AX_GGUF_MAX_FACTORS]; /* Llama 3's scaling, or longrope's two */
+    int n_factors;              /* sets of divisors of the rotary frequencies */
+    /* Llama 3's scaling, or the two of longrope */
+    struct ax_gguf_factors factors[AX_GGUF_MAX_FACTORS];
 };
 /* `where` is for messages. AX_ERR_UNSUPPORTED if readers of the format would compute something
- * else; a warning for what they compute otherwise in published files of the family, too. */
+ * else. If they also differ on published files of the family, only a warning. */
 enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arch *arch,
                                 const char *where);
-/* NAME.context_length and so on. */
+/* Writes the sizes as keys: NAME.context_length and so on. */
 enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct ax_arch *arch,
                                  struct ax_gguf_keys *keys);
 

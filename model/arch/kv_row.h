@@ -1,4 +1,4 @@
-/* What a token takes in the KV cache, in each layer. */
+/* The size of a token in the KV cache, per layer. */
 #ifndef AX_MODEL_ARCH_KV_ROW_H
 #define AX_MODEL_ARCH_KV_ROW_H
 
@@ -7,15 +7,16 @@
 struct ax_arch;
 
 struct ax_kv_row {
-    int64_t n_heads; /* that this rank's queries attend to */
+    int64_t n_heads; /* KV heads that this rank's queries attend to */
     int64_t key_dim, value_dim;
     bool
-        values_in_keys; /* a value is the first value_dim elements of its key: latents (mla_cached.c) */
+        /* a value is the first value_dim elements of its key: latents (mla_cached.c) */
+        values_in_keys;
 };
-/* On a rank of tp. */
+/* The row on a rank of tp. */
 struct ax_kv_row ax_kv_row(const struct ax_arch *a, int tp);
 int64_t ax_kv_row_elements(const struct ax_kv_row *row);
-/* Of a token in all layers. */
+/* Bytes of a token in all layers. */
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype);
 
 #endif

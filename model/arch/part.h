@@ -12,9 +12,9 @@ struct ax_linear;
 struct ax_pass;
 struct ax_saved;
 
-/* Elements of a part's parameters, of all its experts; buffers do not count. */
+/* Number of elements of a part's parameters, including all its experts; buffers do not count. */
 struct ax_part_size {
-    int64_t matrices, active; /* those that a token passes through */
+    int64_t matrices, active; /* matrix elements in total; those that a token passes through */
     int64_t vectors;
 };
 

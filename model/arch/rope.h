@@ -37,12 +37,12 @@ struct ax_rope_config {
 /* Reads rope_parameters, or rope_theta + rope_scaling, of a config.json. */
 enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
                              int64_t max_positions);
-/* The same of one object, with the base if neither it nor config.json says. */
+/* The same from one object; usual_theta is the base if neither it nor config.json says. */
 enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json config,
                                     struct ax_json rope, double usual_theta, int64_t head_dim,
                                     int64_t max_positions);
-/* The length that a pass over `positions` positions takes its frequencies for: passes of one length
- * have the same tables. */
+/* The sequence length whose frequencies a pass over `positions` positions uses: passes with equal
+ * lengths have the same tables. */
 int64_t ax_rope_length(const struct ax_rope_config *r, int64_t positions);
 /* inv_freq [dim/2] for sequences of seq_len tokens (dynamic and longrope depend on it), and the
  * factor applied to cos and sin. Single precision throughout, like the models' training. */

@@ -18,14 +18,14 @@ struct ax_adapter_bank {
     int n;                       /* ≥ 1 */
     const struct ax_peft *pefts; /* [n], open */
 
-    /* of the model created with it */
+    /* members set by the model created with it */
     const struct ax_hf *hf;
     int active; /* index, or AX_ADAPTER_NONE */
     bool tied;  /* the base's embedding is its head; an adapter may have separated them */
     int n_places, n_experts;
     struct ax_adapter_place *places;
     struct ax_expert_place *experts;
-    bool *replaced; /* [n_params]: currently not the base's own */
+    bool *replaced; /* [n_params]: the parameter currently has an adapter's values */
 };
 
 /* Config k of a model's adapters; NULL after the last. Without a bank, k = 0 is its only one, if
@@ -33,8 +33,9 @@ struct ax_adapter_bank {
 const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k);
 /* Prefixes an error with adapter k's folder if there may be several. */
 enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st);
-/* True if an adapter has its own copy of this base parameter; … if one makes two matrices of a tied
- * base's embedding and head. */
+/* ax_adapter_any_saves: true if an adapter has its own copy of this base parameter.
+ * ax_adapter_any_unties: true if an adapter makes two matrices of a tied base's embedding and
+ * head. */
 bool ax_adapter_any_saves(const struct ax_model *m, const char *param);
 bool ax_adapter_any_unties(const struct ax_model *m);
 

@@ -35,33 +35,38 @@ struct ax_batch_run {
 };
 
 struct ax_batch {
-    int64_t T;           /* tokens of this part that are computed: cap, or fewer with `round` */
-    int64_t cap, n_cap;  /* capacity: tokens of this part, documents of the sequence */
-    int64_t round;       /* > 0: parts·T is the tokens in use, rounded up to a multiple of it, and
+    int64_t T;          /* computed tokens of this part: cap, or fewer with `round` */
+    int64_t cap, n_cap; /* capacity: tokens of this part, documents of the sequence */
+    int64_t round;      /* > 0: parts·T is the tokens in use, rounded up to a multiple of it, and
                             the head processes only tokens with a label; T, n_rows and the length
                             of cu_seqlens are rounded up as the backend wants (ax_rounding). A
                             multiple of what the mesh needs (ax_mesh_token_multiple) */
-    int64_t longest;     /* with `round`: parts·T is for at least this many tokens, because the
+    int64_t longest;    /* with `round`: parts·T is for at least this many tokens, because the
                             data ranks of a mesh compute batches of one length at a time */
-    int64_t n_rows;      /* tokens that the head processes: those, or all T */
-    int64_t max_len;     /* longest possible document (cap) */
-    int64_t max_queries; /* of one document in a run */
+    /* tokens that the head processes: all T, or with `round` those with a label */
+    int64_t n_rows;
+    int64_t max_len;     /* capacity: longest document */
+    int64_t max_queries; /* capacity: tokens of one document in a run */
     int64_t n_labels;    /* labels are below it; 0 = they are tokens. Set by the caller */
     int parts, part;
     int n_runs; /* 1 if parts = 1, else 2 */
     struct ax_batch_run runs[2];
-    struct ax_reach reach;    /* of documents back into earlier runs; parts > 1 */
+    /* how far documents reach back into earlier runs; only if parts > 1 */
+    struct ax_reach reach;
     int64_t n_docs, n_tokens; /* in use */
     int64_t max_position;     /* largest position in use */
     int64_t first_token;      /* index of the sequence's token 0 among all tokens of the step, for
                             random streams */
     double weight_total;      /* Σ weight over tokens with a label */
-    double loss_weight;       /* its part of what the step's loss is divided by; set by the step */
-    int64_t trained;          /* tokens with a label and weight > 0 */
-    int64_t side_trained[2];  /* of them in the first documents of pairs, and in the second ones */
+    /* its part of the weight by which the step's loss is divided; set by the step */
+    double loss_weight;
+    int64_t trained; /* tokens with a label and weight > 0 */
+    /* trained tokens in the first documents of pairs; in the second ones */
+    int64_t side_trained[2];
     struct ax_tensor tokens, positions, rows, labels, weight, cu_seqlens;
-    /* Tokens of the sequence: of each token here (data NULL if parts = 1: 0, 1, …), and of `rows`;
-     * and how many of those here are of documents, which come first. */
+    /* order: index in the sequence of each token of this part (data NULL if parts = 1: 0, 1, …);
+     * row_order: the same of `rows`; used: how many tokens of this part belong to documents (they
+     * come first). */
     struct ax_tensor order, row_order, used;
     struct ax_shared_prefix prefix;
     const struct ax_columns *has; /* NULL: no columns */
@@ -78,11 +83,11 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
 void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
                           const struct ax_columns *columns);
 
-/* Up to `most` documents may begin alike (`parts` is 1); with all of what they begin with, they have at
- * most n_keys tokens. */
+/* Allocates buffers for shared prefixes (`parts` is 1): up to `most` documents may share a prefix,
+ * and counting the prefix for each of them, documents have at most n_keys tokens. */
 void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, int64_t most);
 
-/* The part that has token t of the sequence, and which of its rows that is. */
+/* The part that has token t of the sequence; *row: which of its rows that is. */
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row);
 
 /* Fills the batch. AX_ERR_DATA if the documents do not fit, a token is outside [0, vocab), or a

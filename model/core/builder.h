@@ -16,8 +16,8 @@ struct ax_builder {
     int first;                            /* index of the unit's first parameter */
     bool *glue;                           /* for each of the unit's parameters */
     struct ax_param **list;               /* pointers to them, for the layout */
-    const struct ax_peft_config *adapter; /* whose parameters are being added */
-    int number;                           /* its number in the model, from 1 */
+    const struct ax_peft_config *adapter; /* the adapter whose parameters are being added */
+    int number;                           /* the adapter's number in the model, from 1 */
 };
 /* Allocates all parameters of the model, which owns them; m's arch and units must be set. */
 enum ax_status ax_builder_begin(struct ax_builder *b, struct ax_model *m,
@@ -28,7 +28,8 @@ struct ax_param_decl {
     const char *name;   /* printf format with one %d for the layer, or none */
     int64_t rows, cols; /* cols 0: a vector */
     int64_t
-        stack; /* those of this many experts as one tensor, split over ep; 0: one matrix or vector */
+        /* > 0: a tensor of this many experts' matrices, split over ep; 0: one matrix or vector */
+        stack;
     int8_t tp_dim; /* −1: replicated */
     bool glue;     /* follows its predecessor directly */
     bool expert;   /* a matrix of an expert, stored on ep coordinate `ep_owner` */
@@ -36,7 +37,7 @@ struct ax_param_decl {
     bool buffer; /* see ax_param */
     uint32_t grad_partial_over;
 };
-/* Adds one and returns it (stable address). */
+/* Adds a parameter and returns it (its address is stable). */
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                                       const struct ax_param_decl *decl);
 /* The weight of a norm, [n]: replicated, its gradient partial over tp. */
@@ -46,7 +47,7 @@ const struct ax_param *ax_builder_add_norm(struct ax_builder *b, int layer, cons
 /* Selects adapter k of the model; false if there is none. */
 bool ax_builder_next_adapter(struct ax_builder *b, int k);
 
-/* Lays out what was added since the last unit as this unit. AX_ERR_CONFIG: see freeze.h. */
+/* Lays out the parameters added since the last unit as this unit. AX_ERR_CONFIG: see freeze.h. */
 enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit);
 
 #endif

@@ -19,13 +19,14 @@
 #include "kernels/quant/scheme.h"
 #include "parallel/units/unit.h"
 
-/* Of a model; its linears share it. */
+/* The state of a model, which its linears share. */
 struct ax_fake_quant {
     struct ax_scheme scheme;
-    bool on;       /* in this pass */
-    bool stored;   /* weights are values already (a folder's): only inputs are quantized */
+    bool on; /* in this pass */
+    /* weights have quantized values already (a quantized folder's): only inputs are quantized */
+    bool stored;
     bool straight; /* gradients pass through clamping, too: adapters of frozen weights */
-    int64_t used;  /* of FP8 training: tokens of this rank's batch that are no padding */
+    int64_t used;  /* FP8 training: tokens of this rank's batch without padding */
 };
 
 /* True if adapters are merged into the weights that are quantized. */
@@ -33,51 +34,55 @@ static inline bool ax_fake_quant_merges(const struct ax_fake_quant *f) {
     return !f->scheme.quantizes_grad && !f->stored;
 }
 
-/* True of FP8 training where all three products read the same values of a weight. */
+/* True in FP8 training if all three products read the same values of a weight. */
 static inline bool ax_fake_quant_of_tensors(const struct ax_fake_quant *f) {
     return f->scheme.quantizes_grad && f->scheme.weight.block == AX_BLOCK_TENSOR;
 }
 
-/* What ranks of tp have of an activation: some of its n columns, or some rows, each; or all of it. */
+/* The part of an activation that a rank of tp has: some of its n columns, some of its rows, or all
+ * of it. */
 struct ax_fake_part {
     enum { AX_FAKE_OF_ALL, AX_FAKE_COLUMNS, AX_FAKE_ROWS } kind;
-    int64_t n; /* of AX_FAKE_COLUMNS */
+    int64_t n; /* AX_FAKE_COLUMNS: columns in total */
 };
 #define AX_FAKE_ALL ((struct ax_fake_part){AX_FAKE_OF_ALL, 0})
-/* What a product sums over. Of FP8 training; else columns. */
+/* The dimension that a product sums over; rows only in FP8 training. */
 enum ax_fake_sum { AX_SUM_COLUMNS, AX_SUM_ROWS };
 
 /* AX_ERR_CONFIG if blocks do not divide the inputs of a matrix. */
 enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct ax_param *w);
 
-/* to = the values of w [out][in], which is p or rows of it; both compute. to may be w. */
+/* to = the quantized values of w [out][in], which is p or rows of it; both in compute dtype. to may
+ * be w. */
 enum ax_status ax_fake_quant_weight(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                     const struct ax_param *p, enum ax_fake_sum sum,
                                     const struct ax_tensor *w, const struct ax_tensor *to);
-/* Looked-up rows x [T][D] of an embedding p [V][D], of which w is what this rank has, become their values;
- * and d [T][D], the gradient of the values, becomes that of the rows x. w and x compute. */
+/* Embedding p [V][D], of which this rank has w: the looked-up rows x [T][D] become their quantized
+ * values; and d [T][D], the gradient of these values, becomes the gradient of the rows x. w and x
+ * in compute dtype. */
 enum ax_status ax_fake_quant_rows(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                   const struct ax_param *p, const struct ax_tensor *w,
                                   const struct ax_tensor *x);
 enum ax_status ax_fake_quant_rows_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                        const struct ax_param *p, const struct ax_tensor *x,
                                        const struct ax_tensor *d);
-/* True if the gradient of a weight differs from that of its value. */
+/* True if the gradient of a weight differs from the gradient of its quantized value. */
 bool ax_fake_quant_clips(const struct ax_fake_quant *f);
-/* grad += the gradient of w, given d, that of its value; both accumulation. */
+/* grad += the gradient of w, given d, the gradient of its quantized value; both in accumulation
+ * dtype. */
 enum ax_status ax_fake_quant_weight_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                          const struct ax_param *p, const struct ax_tensor *w,
                                          const struct ax_tensor *d, const struct ax_tensor *grad);
 
-/* x [T][in] becomes its values, in scratch. */
+/* x [T][in] becomes its quantized values, in scratch. */
 enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                    struct ax_fake_part part, enum ax_fake_sum sum,
                                    struct ax_tensor *x);
-/* dx, the gradient of the values, becomes that of x. */
+/* dx, the gradient of the quantized values, becomes the gradient of x. */
 enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                         const struct ax_tensor *x, struct ax_fake_part part,
                                         const struct ax_tensor *dx);
-/* to = the values of dy [T][out], in FP8 training. */
+/* to = the quantized values of dy [T][out], in FP8 training. */
 enum ax_status ax_fake_quant_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                   struct ax_fake_part part, enum ax_fake_sum sum,
                                   const struct ax_tensor *dy, const struct ax_tensor *to);

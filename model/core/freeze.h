@@ -6,8 +6,8 @@
 #include "ckpt/hf/peft.h"
 #include "parallel/units/param.h"
 
-/* Of n parameters, trains those whose name matches one of the expressions from its start; "." is
- * literal, as in axolotl. */
+/* Makes those of n parameters trainable whose name matches one of the expressions from its start;
+ * "." is literal, as in axolotl. */
 enum ax_status ax_freeze_except(const struct ax_peft_names *patterns, int n,
                                 struct ax_param *params);
 

@@ -27,9 +27,9 @@ struct ax_kvcache {
     bool values_in_keys;          /* v are the first elements of k */
     int64_t *length;              /* [n_seqs], host: tokens in the cache */
     int32_t *table;               /* [n_seqs][columns]: blocks of a sequence */
-    int32_t *users;               /* [n_blocks]: sequences that have it */
+    int32_t *users;               /* [n_blocks]: how many sequences have each block */
     int32_t *free;                /* [n_blocks], the first n_free: blocks of no sequence */
-    int64_t shared;               /* blocks that were taken from another sequence, in total */
+    int64_t shared;               /* blocks shared with another sequence so far, in total */
     struct ax_tensor rows;        /* i32 [T]: where this pass's tokens are written */
     struct ax_tensor block_table; /* i32 [documents of this pass][columns] */
     struct ax_tensor cu_k;        /* i32 [documents + 1]: Σ lengths, this pass's tokens included */
@@ -41,7 +41,7 @@ struct ax_kvcache_options {
     enum ax_dtype dtype;
     int64_t n_seqs, cap, n_layers;
     struct ax_kv_row row;
-    int64_t n_blocks; /* at least those of one sequence */
+    int64_t n_blocks; /* at least the blocks of one sequence */
     int64_t T;        /* maximum tokens per pass */
     bool planning;
 };
@@ -50,7 +50,7 @@ struct ax_kvcache_options {
 enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
                                  const struct ax_kvcache_options *o);
 void ax_kvcache_free(struct ax_kvcache *c);
-/* Free blocks that a sequence takes for n more tokens. */
+/* How many free blocks a sequence needs for n more tokens. */
 int64_t ax_kvcache_needs(const struct ax_kvcache *c, int64_t seq, int64_t n);
 /* Before a pass of T tokens, those of n_docs documents and padding: n_new[d] tokens follow for
  * sequence seqs[d], in batch order. The blocks that they need must be free. AX_ERR_DATA if a sequence

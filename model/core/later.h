@@ -1,6 +1,6 @@
-/* What backward may leave for later: the gradients of matrices, for which no other layer waits. Of what is
- * put off, copies of what its products read are in the slot's memory, from its end, in place of the activations
- * that backward releases. The products are the same ones, so are their sums. */
+/* Gradients of matrices that backward may leave for later, because no other layer waits for them.
+ * Copies of what these products read are kept in the slot's memory, from its end, in place of the
+ * activations that backward releases. The products and their sums are the same as without. */
 #ifndef AX_MODEL_CORE_LATER_H
 #define AX_MODEL_CORE_LATER_H
 
@@ -14,10 +14,10 @@ typedef enum ax_status ax_later_fn(struct ax_pass *p, const struct ax_later_prod
 struct ax_later_product {
     const struct ax_unit *unit;
     ax_later_fn *run;
-    const void *of;                       /* for run: a linear, or a layer's experts */
-    struct ax_tensor kept[AX_LATER_KEPT]; /* likewise */
-    struct ax_expert_part part;           /* of experts, … */
-    struct ax_mirror mirror;              /* … and of their offsets, which the host has */
+    const void *of;                       /* argument of run: a linear, or a layer's experts */
+    struct ax_tensor kept[AX_LATER_KEPT]; /* operands of run */
+    struct ax_expert_part part;           /* experts: the part */
+    struct ax_mirror mirror;              /* experts: the offsets on the host */
 };
 
 struct ax_later {
@@ -26,13 +26,13 @@ struct ax_later {
     int n, cap, done;
 };
 
-/* Memory like t's for a copy. */
+/* Takes memory for a copy of t. */
 struct ax_tensor ax_later_take(struct ax_later *a, const struct ax_tensor *t);
-/* Puts off a product, in a backward of its unit. */
+/* Adds a product to compute later; called in the backward of its unit. */
 enum ax_status ax_later_add(struct ax_later *a, const struct ax_later_product *product);
-/* Those of a unit, which are the next. */
+/* Computes the products of a unit, which must be the next in the list. */
 enum ax_status ax_later_run(struct ax_later *a, struct ax_pass *p, const struct ax_unit *unit);
-/* All are done: gives their memory back. */
+/* Releases the memory when all products are done. */
 void ax_later_end(struct ax_later *a);
 void ax_later_free(struct ax_later *a);
 

@@ -1,13 +1,13 @@
-/* y = x·Wᵀ (+ b): the only file where a weight matrix is multiplied with activations, and so where
- * packed storage (unpacked into scratch for the GEMM), adapters and fake quantization come in: of a
- * model that trains for a scheme, y = Q(x)·Q(W + s·B·A)ᵀ (+ b), so that the merged and quantized
- * weights are those that were trained; of one that trains in 8-bit floats, all three products have
- * quantized operands.
+/* y = x·Wᵀ (+ b): the only file where a weight matrix is multiplied with activations. So packed
+ * storage (unpacked into scratch for the GEMM), adapters and fake quantization come in here. In a
+ * model that trains for a scheme, y = Q(x)·Q(W + s·B·A)ᵀ (+ b): what is trained are the merged and
+ * quantized weights. In training with 8-bit floats, all three products have quantized operands.
  *
  * A linear may combine several HF matrices that read the same input (q, k, v; gate, up): those that
- * are contiguous in the unit run as one GEMM. With tensor parallelism (model/parallel/tensor_parallel.h) a
- * linear is split over its outputs (rows [T/tp] in, own columns of all T rows out), over its inputs
- * (own columns of all T rows in, rows [T/tp] out), or not at all (rows [T/tp] in and out). */
+ * are contiguous in the unit run as one GEMM. With tensor parallelism
+ * (model/parallel/tensor_parallel.h) a linear is split over its outputs (rows [T/tp] in, own
+ * columns of all T rows out), over its inputs (own columns of all T rows in, rows [T/tp] out), or
+ * not at all (rows [T/tp] in and out). */
 #ifndef AX_MODEL_CORE_LINEAR_H
 #define AX_MODEL_CORE_LINEAR_H
 
@@ -21,7 +21,7 @@ enum ax_linear_split { AX_SPLIT_OUTPUTS, AX_SPLIT_INPUTS, AX_SPLIT_NONE };
 
 struct ax_later; /* later.h */
 struct ax_linear;
-/* Called with what a linear reads, before its product: x [T][in], of this rank. */
+/* Called before a linear's product with its input x [T][in] on this rank. */
 struct ax_linear_watch {
     enum ax_status (*see)(void *ctx, const struct ax_linear *l, const struct ax_tensor *x);
     void *ctx;
@@ -35,15 +35,19 @@ struct ax_linear {
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
     bool
-        overlaps; /* with tp: its rows travel behind its products, but where these read quantized rows */
-    /* Where its backward now leaves weights' gradients; it or what it points to NULL: it computes them. */
+        /* with tp: its rows travel while others are multiplied, unless the products read quantized
+         * rows */
+        overlaps;
+    /* Where its backward leaves the gradients of weights for later; it or what it points to NULL:
+     * backward computes them. */
     struct ax_later *const *later;
     const struct ax_fake_quant *quant;   /* NULL: none */
-    const struct ax_linear_watch *watch; /* of forward passes; NULL: nobody */
+    const struct ax_linear_watch *watch; /* watches forward passes; NULL: nobody */
 };
 
-int64_t ax_linear_in(const struct ax_linear *l);  /* of this rank */
-int64_t ax_linear_out(const struct ax_linear *l); /* of this rank, all parts */
+int64_t ax_linear_in(const struct ax_linear *l); /* columns of its input on this rank */
+/* columns of its output on this rank, all parts */
+int64_t ax_linear_out(const struct ax_linear *l);
 
 /* y = x·Wᵀ + b + addend (shaped as y, or NULL). */
 enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *l,
@@ -53,15 +57,15 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
 enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear *l,
                                   const struct ax_tensor *x, const struct ax_tensor *dy,
                                   const struct ax_tensor *dx);
-/* The former alone, of a linear that was put off. */
+/* Only the gradients, for a linear whose backward left them for later. */
 enum ax_status ax_linear_backward_weights(struct ax_runtime *rt, const struct ax_linear *l,
                                           const struct ax_tensor *x, const struct ax_tensor *dy);
 
-/* How operands are quantized in this pass; NULL: they are not. */
+/* How operands are quantized in this pass; NULL: not at all. */
 const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l);
-/* The weights of all parts [out][in] as products read them, for a caller who multiplies with pieces of
- * them: unpacked, in scratch; rounded with their merged adapters if the model trains for a scheme, else
- * without adapters. The parts must run as one GEMM. */
+/* The weights of all parts [out][in] as products read them, for a caller that multiplies with
+ * pieces of them: unpacked, in scratch; rounded with their merged adapters if the model trains for
+ * a scheme, else without adapters. The parts must run as one GEMM. */
 enum ax_status ax_linear_weights(struct ax_runtime *rt, const struct ax_linear *l,
                                  struct ax_tensor *out);
 

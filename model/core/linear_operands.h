@@ -1,4 +1,4 @@
-/* Private to linear.c and linear_operands.c: what the products of a linear read. */
+/* Private to linear.c and linear_operands.c: the operands of a linear's products. */
 #ifndef AX_MODEL_CORE_LINEAR_OPERANDS_H
 #define AX_MODEL_CORE_LINEAR_OPERANDS_H
 
@@ -17,18 +17,21 @@ struct ax_tensor ax_linear_joined(const struct ax_linear *l, const struct ax_lin
                                   struct ax_tensor first, int ndim);
 /* Columns [at, at + n), or rows of a vector; an absent tensor stays absent. */
 struct ax_tensor ax_linear_columns(const struct ax_tensor *t, int64_t at, int64_t n);
-/* The run's weights; packed ones are unpacked into scratch. */
+/* The run's weights; if packed, they are unpacked into scratch. */
 enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linear *l,
                                     const struct ax_linear_run *r, struct ax_tensor *out);
-/* True if the adapters are in the weights that the products see. */
+/* True if products read weights with the adapters merged into them. */
 bool ax_linear_merges(const struct ax_linear *l);
-/* The run's weights as a product sees them: w, or in scratch its values with merged adapters. */
+/* The run's weights as a product reads them: w itself, or its quantized values with merged
+ * adapters, in scratch. */
 enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_linear *l,
                                      const struct ax_linear_run *r, enum ax_fake_sum sum,
                                      const struct ax_tensor *w, struct ax_tensor *out);
-/* What this rank has of the rows that are split by columns under `columns`. */
+/* The part that this rank has of rows that are split by columns if the linear's split is
+ * `columns`. */
 struct ax_fake_part ax_linear_share(const struct ax_linear *l, enum ax_linear_split columns);
-/* dy as a product of backward sees it: itself, or in scratch the values of each part. */
+/* dy as a product of backward reads it: itself, or the quantized values of each part, in
+ * scratch. */
 enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear *l,
                                    const struct ax_linear_run *r, enum ax_fake_sum sum,
                                    const struct ax_tensor *dy, struct ax_tensor *out);

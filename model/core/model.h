@@ -16,44 +16,45 @@
 /* Grouped-query attention: see attention.c. */
 struct ax_attention_part {
     struct ax_linear qkv, o;
-    const struct ax_param *q_norm, *k_norm, *sinks; /* NULL without */
+    const struct ax_param *q_norm, *k_norm, *sinks; /* NULL if absent */
 };
 /* Multi-head latent attention: see mla.c. */
 struct ax_mla_part {
     struct ax_linear latent, q, kv, o;
-    const struct ax_param *q_norm, *kv_norm; /* of the latents; q_norm NULL without one */
+    const struct ax_param *q_norm, *kv_norm; /* norms of the latents; q_norm NULL if absent */
 };
 /* SwiGLU MLP: see mlp.c. */
 struct ax_mlp_part {
     struct ax_linear gate_up, down;
 };
 
-/* Called with what the experts here read, before the products of their gates and ups, or `down`, which is
- * not computed. */
+/* Called with the rows that this rank's experts read, before the products of gates and ups; or,
+ * with `down`, before the product of downs, which is then not computed. */
 struct ax_expert_watch {
     enum ax_status (*see)(void *ctx, bool down, const struct ax_expert_rows *rows);
     void *ctx;
 };
 
-/* Mixture of experts: see moe.c. Parameters of all experts, in expert order; if they are stacked, one
- * each, with biases. */
+/* Mixture of experts: see moe.c. Arrays have the parameters of all experts, in expert order; if the
+ * checkpoint stacks experts, one parameter each, with biases. */
 struct ax_moe_part {
     const struct ax_param *router;
-    const struct ax_param *router_bias; /* of its linear; NULL without */
-    const struct ax_param *bias;        /* [n_experts]: chooses experts; NULL without */
-    const struct ax_param *gate_up_bias, *down_bias; /* NULL without */
+    const struct ax_param *router_bias; /* bias of the router's linear; NULL if absent */
+    /* [n_experts]: added to scores only to choose experts; NULL if absent */
+    const struct ax_param *bias;
+    const struct ax_param *gate_up_bias, *down_bias; /* NULL if absent */
     const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
     const struct ax_param *down;    /* [n_experts] */
     struct ax_expert_adapter gate_up_adapter, down_adapter;
-    const struct ax_fake_quant *quant;   /* of the experts; NULL: none */
-    const struct ax_expert_watch *watch; /* of forward passes; NULL: nobody */
-    struct ax_linear gate; /* of a shared expert: see shared_expert.c; no parts without */
+    const struct ax_fake_quant *quant;   /* quantization of the experts; NULL: none */
+    const struct ax_expert_watch *watch; /* watches forward passes; NULL: nobody */
+    struct ax_linear gate; /* gate of a shared expert (shared_expert.c); n_parts 0 if absent */
 };
 
 /* Half a layer, y = x + norm_out(part(norm_in(x))): see layer.c. */
 struct ax_branch {
     const struct ax_part_type *type;
-    const struct ax_param *norm_in, *norm_out; /* NULL without */
+    const struct ax_param *norm_in, *norm_out; /* NULL if absent */
 };
 
 struct ax_layer {
@@ -70,7 +71,7 @@ struct ax_layer {
 /* cos and sin of one of the model's ropes, accumulation [max_positions][dim/2]. */
 struct ax_rope_table {
     struct ax_tensor cos, sin;
-    int64_t seq_len; /* of the tables' current contents */
+    int64_t seq_len; /* sequence length of the tables' current contents */
 };
 
 struct ax_adapter_bank; /* adapters.h */
@@ -81,28 +82,33 @@ struct ax_model_options {
     enum ax_masters masters;
     struct ax_offload offload;
     struct ax_sharding sharding;
-    enum ax_cp_method cp_method;          /* of attention on ranks of cp */
-    bool tp_overlap;                      /* rows of linears travel over tp behind their products */
+    /* how attention on ranks of cp meets the keys of other ranks */
+    enum ax_cp_method cp_method;
+    /* rows of linears travel over tp while others are multiplied */
+    bool tp_overlap;
     int64_t max_positions;                /* longest sequence: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
-    enum ax_storage base_store;   /* of frozen matrices of linears */
+    enum ax_storage base_store;   /* storage of frozen matrices of linears */
     bool store_experts;           /* base_store applies to experts, too */
     const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
-    bool folder_inputs; /* linears quantize inputs as a quantized folder says; not to train */
+    bool folder_inputs; /* linears quantize inputs as a quantized folder says; excludes train */
     /* layers at each end whose linears are not quantized */
     int64_t unquantized_first, unquantized_last;
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
-    bool count_loads;                     /* of experts in training passes: expert_loads */
-    double expert_room;                   /* of parallel/units/expert.h; 0 = AX_EXPERT_ROOM */
-    bool expert_overlap;                  /* rows of experts travel in two parts, behind products */
-    int chunks; /* of units, per pipeline stage (parallel/schedule/chunks.h); 0 = 1 */
+    /* count the loads of experts in training passes (expert_loads) */
+    bool count_loads;
+    double expert_room; /* as in struct ax_expert_group; 0 = AX_EXPERT_ROOM */
+    /* rows of experts travel in two parts, one while the other is multiplied */
+    bool expert_overlap;
+    int chunks; /* chunks of units per pipeline stage (parallel/schedule/chunks.h); 0 = 1 */
     const double
-        *unit_times; /* that stages are balanced by (split.h), or NULL. Borrowed by create */
-    bool one_layer; /* all layers have the memory of one: the caller loads each (ax_model_load_unit)
-                       before it runs. Not with `train`, on one rank */
-    /* A model on the same mesh that has been created: where both have frozen weights of the same names
-     * and layout, this one reads the other's, and does not load its own. NULL: none. */
+        *unit_times; /* times by which stages are balanced (split.h), or NULL. Borrowed by create */
+    /* all layers share the memory of one: the caller loads each (ax_model_load_unit) before it
+     * runs. Excludes `train`; one rank only */
+    bool one_layer;
+    /* A created model on the same mesh, or NULL. Where both have frozen weights of the same names
+     * and layout, this model reads the other's weights and does not load its own. */
     const struct ax_model *lender;
 };
 
@@ -116,21 +122,23 @@ struct ax_model {
     struct ax_param *params;
     int n_units; /* n_layers + 2: embedding first, norm + head last */
     struct ax_unit *units;
-    struct ax_chunks chunks;  /* units of this pipeline stage; others are absent */
-    struct ax_unit_pool pool; /* of the layers' units */
+    struct ax_chunks chunks;  /* units of this pipeline stage; the others are absent */
+    struct ax_unit_pool pool; /* pool of the layers' units */
     struct ax_layer *layers;
-    struct ax_expert_group experts; /* of a model with a mixture of experts */
+    struct ax_expert_group experts; /* for a model with a mixture of experts */
     struct ax_tensor expert_loads; /* F64 [n_layers][n_experts]: rows on this rank that were sent to
                                        each since it was zeroed; data NULL: not counted */
-    /* lm_head: == embed when tied; of a classifier score.weight, which tp does not split */
+    /* lm_head: == embed if tied; a classifier's is score.weight, which tp does not split */
     const struct ax_param *embed, *final_norm, *lm_head;
-    struct ax_linear head;           /* lm_head with its bias, if any, and its adapter */
-    struct ax_adapter embed_adapter; /* of embed; a is lora_embedding_A, b its B */
+    struct ax_linear head; /* lm_head with its bias, if any, and its adapter */
+    /* adapter of embed; a is lora_embedding_A, b is lora_embedding_B */
+    struct ax_adapter embed_adapter;
     const struct ax_peft_config *adapter;
     struct ax_adapter_bank *bank;
     struct ax_adapter_run adapter_run;
-    struct ax_later *later;     /* of the backward that runs, if it is halved; else NULL */
-    struct ax_fake_quant quant; /* of a model with `qat`; starts on */
+    /* products left for later by the running backward, if it is halved; else NULL */
+    struct ax_later *later;
+    struct ax_fake_quant quant; /* for a model with `qat`; starts with on = true */
     struct ax_tensor
         *starts;     /* [n_params] accumulation: what PiSSA subtracted from the base, B negated;
                         else NULL */
@@ -143,7 +151,7 @@ struct ax_model {
 /* Reads every parameter of this rank from the folder, and draws a classifier's new head; errors name
  * a tensor that is missing, unexpected or of the wrong shape. Does nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
-/* The same for buffers alone, which are part of no optimizer state. */
+/* The same for buffers only, which are in no optimizer state. */
 enum ax_status ax_model_load_buffers(struct ax_model *m, const struct ax_hf *hf);
 /* The same for one parameter of the base. */
 enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
@@ -153,8 +161,9 @@ enum ax_status ax_model_load_unit(struct ax_model *m, const struct ax_hf *hf, in
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Does nothing while
  * planning. */
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);
-/* Sets every element of a parameter (not packed) to size·x. x follows from the seed, the
- * parameter's name and the element's index, so values are the same on any mesh. Not while planning. */
+/* Sets every element of a parameter (not packed) to size·x, where x is a function of the seed,
+ * the parameter's name and the element's index, so values are the same on any mesh. Not while
+ * planning. */
 enum ax_values {
     AX_VALUES_EQUAL,  /* 1 */
     AX_VALUES_NORMAL, /* normal(0, 1) */
@@ -169,8 +178,8 @@ enum ax_status ax_model_make_panels(struct ax_model *m);
 
 /* ---- the weights that a unit's passes read: view.c ---- */
 
-/* Those of the unit, and a tied head's matrix (parallel/units/unit.h). Gather is start and arrive; with
- * `codes` it is for training passes alone. */
+/* Gather a unit's weights, and a tied head's matrix (parallel/units/unit.h). _gather is
+ * _start_gather and _arrive; `codes`: for training passes only. */
 enum ax_status ax_model_start_gather(const struct ax_model *m, int unit, bool codes);
 enum ax_status ax_model_arrive(const struct ax_model *m, int unit);
 enum ax_status ax_model_gather(const struct ax_model *m, int unit);
@@ -182,28 +191,31 @@ void ax_model_release(const struct ax_model *m, int unit);
 int ax_model_unit_needs(const struct ax_model *m, int unit);
 int64_t ax_model_parameters(const struct ax_model *m);
 int64_t ax_model_trainable(const struct ax_model *m); /* trainable ones */
-/* FLOPs that training needs per token. A matrix that the token passes through: 2 per element forward;
- * 2 for the gradient of its input, from the lowest trainable unit on; 2 for its own if it is
- * trained. The head counts once, tied or not; look-ups do not; of experts, the active ones do.
- * Causal attention over seq tokens: layers·heads·(head_dim + v_head_dim)·seq, three times with its
- * backward. If everything trains: ax_arch_flops_per_token. */
+/* FLOPs that training needs per token. A matrix that the token passes through counts 2 per element
+ * in forward, 2 for the gradient of its input from the lowest trainable unit on, and 2 for its own
+ * gradient if it is trained. The head counts once, tied or not; look-ups do not count; of experts,
+ * only active ones do. Causal attention over seq tokens counts layers·heads·(head_dim +
+ * v_head_dim)·seq, three times with its backward. If everything trains, this is
+ * ax_arch_flops_per_token. */
 double ax_model_flops_per_token(const struct ax_model *m, int64_t seq);
 
-/* This rank's part of a parameter's values: the master if there is one, else the compute copy; or of
- * its gradient. data NULL: packed, frozen, or not here. Elements are in the HF tensor's order: all
- * of them, in its shape; or [n], those that ax_unit_owned names. */
+/* This rank's part of a parameter's values (the master if there is one, else the compute copy) or
+ * of its gradient. data NULL: packed, frozen, or not on this rank. Elements are in the HF tensor's
+ * order: all of them, in its shape; or [n], those that ax_unit_owned names. */
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p);
 struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p);
 
 #define AX_LAYER_MAX_LINEARS 8
 /* A layer's linears, in model order; returns how many. */
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
-/* True for a matrix that the scheme quantizes: of a linear of a layer, except the gate of a shared expert;
- * of an expert, one each; of the embedding and the head as it says (ax_scheme_of_model). */
+/* True for a matrix that the scheme quantizes: of a layer's linear (except the gate of a shared
+ * expert), of an expert, and of the embedding and the head if the scheme says so
+ * (ax_scheme_of_model). */
 bool ax_model_quantizes(struct ax_model *m, const struct ax_scheme *s, const struct ax_param *p);
 
 #define AX_UNIT_MAX_ADAPTERS (AX_LAYER_MAX_LINEARS * AX_LINEAR_MAX_PARTS)
-/* The adapters of a unit's linears (the last unit: of the head) on this rank; returns how many. */
+/* The adapters of a unit's linears (in the last unit, of the head) on this rank; returns how
+ * many. */
 int ax_adapter_of_unit(struct ax_model *m, int unit,
                        const struct ax_adapter *out[AX_UNIT_MAX_ADAPTERS]);
 

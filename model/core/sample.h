@@ -1,6 +1,6 @@
 /* Choosing tokens from logits: greedy, or sampled after the filters of transformers' generate. The
- * op `sample` (kernels/ops.h) has the steps and their sources; here are the options, what a row's
- * choice depends on, and the log-prob of the choice.
+ * op `sample` (kernels/ops.h) has the steps and their sources. This file has the options, the
+ * inputs of a row's choice, and the log-prob of the choice.
  *
  * The token is drawn with one number of the counter RNG that depends only on seed, stream and
  * position. Rows are independent: a row's token depends neither on the other rows nor on the number
@@ -17,10 +17,10 @@ struct ax_sampling {
     double min_p;              /* 0 = off */
     double repetition_penalty; /* 0 or 1 = off */
     uint64_t seed;
-    bool truncated; /* log-probs and entropies are of what top_k, top_p and min_p leave */
+    bool truncated; /* log-probs and entropies are those of the filtered distribution */
 };
-/* For a top_p that somebody has given: 0 leaves the most probable token, as in transformers, and does not mean
- * that there is no filter. */
+/* The member's value for a top_p that a user has given: as in transformers, 0 keeps only the most
+ * probable token and does not mean "no filter". */
 static inline double ax_given_top_p(double top_p) {
     return top_p == 0 ? 1e-9 : top_p;
 }
@@ -28,12 +28,12 @@ static inline double ax_given_top_p(double top_p) {
 enum ax_status ax_sampling_check(const struct ax_sampling *s);
 bool ax_sampling_penalises(const struct ax_sampling *s);
 bool ax_sampling_truncates(const struct ax_sampling *s);
-/* The op that does, without its tensors. */
+/* The op that truncates, without its tensors. */
 struct ax_truncate ax_sampling_truncate(const struct ax_sampling *s);
 
 struct ax_sample_row {
-    uint64_t stream;        /* of random numbers */
-    int64_t position;       /* in the stream */
+    uint64_t stream;        /* which stream of random numbers */
+    int64_t position;       /* position in the stream */
     int64_t n_context;      /* only with a repetition penalty */
     const int32_t *context; /* distinct tokens */
 };
@@ -46,8 +46,8 @@ struct ax_sampler {
     struct ax_tensor stats, lse;    /* device, cap rows */
     int32_t *host;                  /* staging for keys and context */
 };
-/* For up to `cap` rows of V logits of dtype `accum`; max_context: the most distinct tokens in a
- * row's context. Device memory comes from `stack`. */
+/* Creates a sampler for up to `cap` rows of logits of dtype `accum`; max_context: the most distinct
+ * tokens in a row's context. Device memory comes from `stack`. */
 enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling *o,
                                  struct ax_queue *q, struct ax_stack *stack, enum ax_dtype accum,
                                  int64_t cap, int64_t max_context);
@@ -58,12 +58,12 @@ struct ax_choice {
     const struct ax_sample_row *rows; /* [n] */
     struct ax_tensor shares;          /* see the op; data NULL = not requested */
     bool logprobs;
-    /* out, in the results: token ids; with logprobs their log-softmax(z / T), T = 1 for greedy, without
-     * penalty and, unless truncated, filters, and its entropy: the same values that training computes.
-     * Logits are truncated in place */
+    /* out, in the results: token ids; with `logprobs` also the log-softmax(z / T) of each and the
+     * entropy, where T = 1 for greedy. They ignore the penalty and, unless `truncated`, the
+     * filters: the same values that training computes. Logits are truncated in place */
     struct ax_tensor index, logprob, entropy; /* i32, accumulation [n] */
 };
-/* What the choices of n rows take of the results. */
+/* How many bytes of the results the choices of n rows take. */
 size_t ax_choice_bytes(enum ax_dtype accum, int64_t n);
 /* Does not wait. */
 enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *results,

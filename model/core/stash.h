@@ -29,7 +29,7 @@ enum ax_keep {
 #define AX_FRAME_MAX 48
 
 struct ax_saved {
-    const char *name; /* name in the memory plan */
+    const char *name; /* its name in the memory plan */
     enum ax_keep keep;
     bool kept;  /* in the slot, else in scratch */
     bool ready; /* contains this micro-batch's value */
@@ -39,7 +39,7 @@ struct ax_saved {
 struct ax_frame {
     int n; /* tensors, declared or not */
     struct ax_saved saved[AX_FRAME_MAX];
-    size_t mark; /* of the slot's stack below this frame */
+    size_t mark; /* mark of the slot's stack below this frame */
 };
 
 /* Starts a frame of n tensors, none declared yet; undeclared tensors take no memory. */
@@ -55,7 +55,8 @@ void ax_frame_restore(struct ax_frame *f, struct ax_stack *scratch);
 /* Releases the slot's memory. */
 void ax_frame_pop(struct ax_frame *f, struct ax_stack *slot);
 
-/* True once, if it has yet to be computed: `if (ax_saved_make(&s[H1])) run norm`. */
+/* True if the tensor has yet to be computed, and marks it as computed: `if (ax_saved_make(&s[H1]))
+ * run norm`. */
 bool ax_saved_make(struct ax_saved *s);
 
 #endif

@@ -1,6 +1,6 @@
-/* The distribution that sampling with top-k, top-p or min-p draws from, in training: the same filters
- * of the logits, so that a policy's log-probs are those of what its tokens were drawn from. A label
- * that the filters would remove stays: the policy may have changed since it was drawn. */
+/* Filters logits in training as sampling with top-k, top-p or min-p does, so that a policy's
+ * log-probs belong to the distribution from which its tokens were drawn. A label that the filters
+ * would remove stays, because the policy may have changed since it was drawn. */
 #ifndef AX_MODEL_CORE_TRUNCATION_H
 #define AX_MODEL_CORE_TRUNCATION_H
 

@@ -44,10 +44,10 @@ const char *ax_finish_name(enum ax_finish f); /* "length", "stop", "caller" */
 struct ax_sequence {
     int64_t n_prompt;
     const int32_t *prompt;
-    int64_t max_new; /* ≥ 1; 0 = the options' */
-    uint64_t stream; /* of random numbers; must differ between samples of one prompt */
-    /* n_scored > 0: generates nothing, but computes the log-probs of scored[i], each given the
-     * prompt's first n_prompt − n_scored + 1 + i tokens; ≤ n_prompt */
+    int64_t max_new; /* ≥ 1; 0 = as in the options */
+    uint64_t stream; /* stream of random numbers; must differ between samples of one prompt */
+    /* n_scored > 0 (≤ n_prompt): generates nothing, but computes the log-probs of scored[i], each
+     * given the prompt's first n_prompt − n_scored + 1 + i tokens */
     int64_t n_scored;
     const int32_t *scored;
 
@@ -56,31 +56,33 @@ struct ax_sequence {
     double *logprobs; /* out [max_new], see ax_sampler_choose; NULL = not requested. With
                               n_scored: out [n_scored] */
     double
-        *entropies; /* out [max_new], of what the tokens were drawn from, as the log-probs; NULL =
-                              not requested */
-    bool greedy;    /* out: each of the scored tokens was the most likely one */
+        /* out [max_new]: entropies of the distributions that the tokens were drawn from; NULL = not
+         * requested */
+        *entropies;
+    bool greedy;           /* out: each of the scored tokens was the most likely one */
     enum ax_finish finish; /* out */
 };
 
 struct ax_generate_options {
     int n_seqs;                  /* lanes */
     int64_t max_prompt, max_new; /* caps: a lane holds max_prompt + max_new tokens */
-    int64_t kv_tokens;           /* room in the cache; at least a lane's. 0: that of all lanes */
-    int64_t pass_tokens;         /* at most in one pass; 0 = AX_PASS_TOKENS */
-    bool scoring;                /* sequences may ask for scores, … */
-    double score_temperature;    /* … of logits divided by it; 0: 1 */
+    /* capacity of the cache, at least a lane's; 0: enough for all lanes */
+    int64_t kv_tokens;
+    int64_t pass_tokens;      /* the most tokens in one pass; 0 = AX_PASS_TOKENS */
+    bool scoring;             /* sequences may ask for scores */
+    double score_temperature; /* divides the logits of scores; 0: 1 */
     int n_stop;
     const int32_t *stop; /* token ids that end a sequence; borrowed */
     struct ax_sampling sampling;
-    /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with it.
-     * On all ranks of tp it must decide alike. For sequences of other data ranks, called when all
-     * have ended. May be NULL. */
+    /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with
+     * that token. It must decide the same on all ranks of tp. For sequences of other data ranks,
+     * called after all have ended. May be NULL. */
     enum ax_status (*token)(void *ctx, struct ax_sequence *seq, bool *stop);
-    /* Called when a sequence has ended; a scored one when its scores have been read. Not called for
-     * those that stop_now ended. May be NULL. */
+    /* Called when a sequence has ended, or when its scores have been read. Not called for sequences
+     * that stop_now ended. May be NULL. */
     enum ax_status (*done)(void *ctx, struct ax_sequence *seq);
-    /* Asked before each pass: true, on any rank, ends all sequences of the ranks that compute passes
-     * with it. May be NULL. */
+    /* Called before each pass: true, on any rank, ends all sequences of the ranks that compute
+     * passes with that rank. May be NULL. */
     bool (*stop_now)(void *ctx);
     void *ctx;
 };
@@ -88,14 +90,15 @@ struct ax_generate_options {
 
 struct ax_generate_counters {
     int64_t passes, tokens; /* tokens: chosen */
-    int64_t prompt_tokens;  /* processed by the model, with those of sequences put back */
-    int64_t shared_tokens;  /* keys and values reused from another prompt, … */
-    int64_t shared_blocks;  /* … of which in common with another lane */
-    int64_t put_back;       /* sequences, for lack of room */
-    int64_t decode_passes;  /* passes without prompt tokens */
-    int64_t decode_tokens;  /* tokens chosen in those passes */
-    double decode_seconds;  /* time of those passes */
-    double prompt_seconds;  /* time of the other passes */
+    /* prompt tokens that the model processed, including those of sequences put back */
+    int64_t prompt_tokens;
+    int64_t shared_tokens; /* tokens whose keys and values were reused from another prompt */
+    int64_t shared_blocks; /* blocks that were shared with another lane */
+    int64_t put_back;      /* sequences put back for lack of free blocks */
+    int64_t decode_passes; /* passes without prompt tokens */
+    int64_t decode_tokens; /* tokens chosen in those passes */
+    double decode_seconds; /* time of those passes */
+    double prompt_seconds; /* time of the other passes */
 };
 
 struct ax_lane;
@@ -121,9 +124,9 @@ struct ax_generator {
     struct ax_generate_counters counters;
 };
 
-/* AX_ERR_UNSUPPORTED on a mesh with stages or split rows. */
+/* AX_ERR_UNSUPPORTED on a mesh with pipeline stages or context parallelism. */
 enum ax_status ax_generate_check_mesh(const struct ax_mesh *mesh);
-/* Tokens that the cache has room for, in blocks. */
+/* The capacity of the cache in tokens, rounded up to blocks. */
 int64_t ax_generate_room(const struct ax_generate_options *o);
 /* Allocates from the rollout phase and enters it. If the model is being trained, no step may be in
  * progress. The model's max_positions must be at least max_prompt + max_new. */

@@ -28,34 +28,36 @@ static inline int64_t ax_sequence_length(const struct ax_sequence *s) {
  * sequences of different lengths share neither passes nor keys. Other rope kinds always use the
  * same length. */
 int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known);
-/* True if a sequence whose row length changes makes all its keys again, which have the length of all
- * its tokens: longrope's, at the original length. */
+/* True if a sequence must compute all its keys again when its row length changes, because keys
+ * depend on it: with longrope, at the original length. */
 bool ax_lane_remakes(const struct ax_generator *d);
 /* Appends a token to the lane. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 
 /* ---- room: generate_room.c ---- */
 
-/* The sequences of a call. */
+/* The sequences of a call of ax_generate. */
 struct ax_generate_queue {
     int64_t n, n_waiting;
     struct ax_sequence *seqs;
-    bool *waiting; /* [n]: own, and not begun or put back */
+    bool *waiting; /* [n]: this rank's sequences that have not begun or were put back */
 };
 
-/* Where a sequence goes, and how many tokens it shares with which lane. */
+/* The lane for a sequence, and the lane with which it shares tokens. */
 struct ax_lane_place {
     int lane; /* −1: none yet */
     int from;
     int64_t shared;
 };
 
-/* Frees n blocks, of idle lanes where none are free; false if those do not suffice. */
+/* Makes n blocks free, if necessary by taking them from idle lanes; false if those do not
+ * suffice. */
 bool ax_lanes_make_room(struct ax_generator *d, int64_t n);
-/* True if the sequence, and all active ones, could go on for a block or to their ends. */
+/* True if the blocks suffice for the sequence and all active ones to continue for a block each, or
+ * to their ends. */
 bool ax_lanes_have_room(const struct ax_generator *d, const struct ax_sequence *s,
                         const struct ax_lane_place *p);
-/* Lets the last of the active sequences wait again; its lane is idle. */
+/* Puts the last of the active sequences back into the queue; its lane becomes idle. */
 void ax_lanes_put_back(struct ax_generator *d);
 
 /* ---- a pass: generate_pass.c ---- */
@@ -66,9 +68,9 @@ struct ax_generate_work {
     bool *held;                  /* [blocks], see generate_room.c */
     int32_t *tokens, *positions; /* [pass_tokens] */
     int32_t *cu;                 /* [n_seqs + 1] */
-    int32_t *lane;               /* [n_seqs] of each document */
-    int64_t *n;                  /* [n_seqs] tokens of each document */
-    int32_t *row;                /* [n_seqs] of the batch, for each row of the logits */
+    int32_t *lane;               /* [n_seqs]: lane of each document */
+    int64_t *n;                  /* [n_seqs]: tokens of each document */
+    int32_t *row;                /* [n_seqs]: row of the batch for each row of the logits */
     int64_t n_docs, n_tokens, n_rows;
     int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
@@ -88,41 +90,43 @@ void ax_generate_allocate(struct ax_generator *d, struct ax_stack *stack);
 
 enum ax_status ax_generate_scores_create(struct ax_generator *d, struct ax_stack *stack);
 void ax_generate_scores_free(struct ax_generator *d);
-/* What the scores of AX_SCORE_PASSES passes take of the results. */
+/* How many bytes of the results the scores of AX_SCORE_PASSES passes take. */
 size_t ax_generate_scores_bytes(const struct ax_generator *d);
 /* Lists the tokens of the next pass that are to be scored; returns how many windows they take. */
 int64_t ax_generate_scores_list(struct ax_generator *d);
-/* Scores them, in `windows` windows (while planning: any number of rows). */
+/* Scores the listed tokens, in `windows` windows (while planning: any number of rows). */
 enum ax_status ax_generate_score(struct ax_generator *d, struct ax_pass *p, int64_t windows);
 /* Frees the lanes of scored sequences that have been processed. *full: the next pass's scores may
- * not fit, or many passes have passed. */
+ * not fit, or AX_SCORE_PASSES passes have gone by without a read. */
 void ax_generate_scores_end(struct ax_generator *d, bool *full);
-/* After the results have been read: hands out scores, and sequences that ended. */
+/* Call it after the results have been read: stores scores in their sequences and ends these. */
 enum ax_status ax_generate_scores_settle(struct ax_generator *d);
 bool ax_generate_scores_pending(const struct ax_generator *d);
 void ax_generate_scores_drop(struct ax_generator *d); /* after an error */
 
 /* ---- weights: generate_hold.c ---- */
 
-/* Gathers all of the model, if its memory is a step's. */
+/* Gathers all weights of the model, if a training step needs as much memory as that takes. */
 enum ax_status ax_generate_hold(struct ax_generator *d);
 void ax_generate_let_go(struct ax_generator *d);
 
 /* ---- ranks: generate_ranks.c ---- */
 
-/* What a rank needs of the next pass, and then what all of those do who compute it together. */
+/* A rank's needs in the next pass; after ax_generate_agree, those of all ranks that compute it
+ * together. */
 struct ax_generate_need {
-    int64_t tokens; /* 0: nothing is pending. Then with padding */
-    bool stop;      /* asked to end */
+    int64_t tokens; /* pending tokens, 0: none; afterwards including padding */
+    bool stop;      /* a rank was asked to end */
     bool logits;
-    int64_t windows; /* of scores */
+    int64_t windows; /* windows of scores */
 };
 enum ax_status ax_generate_agree(struct ax_generator *d, struct ax_generate_need *n);
-/* n as many tokens as a pass can have. */
+/* n rounded up to a number of tokens that a pass can have. */
 int64_t ax_generate_pad(const struct ax_generator *d, int64_t n);
-/* Which of n sequences this data rank has. */
+/* The sequences, out of n, that this data rank computes. */
 void ax_generate_deal(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own);
-/* When the data ranks have ended theirs: all get all. `before`: the counters before. */
+/* Exchanges results when the data ranks have ended their sequences, so that every rank has all.
+ * `before`: the counters before the call. */
 enum ax_status ax_generate_share(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
                                  const struct ax_generate_counters *before);
 

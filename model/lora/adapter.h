@@ -28,24 +28,24 @@ struct ax_adapter_run {
     struct ax_runtime *rt;
     const struct ax_step_scalars AX_DEVICE *scalars; /* seed and step of the dropout streams */
     int64_t first_row;     /* index of the batch's first row in its step */
-    struct ax_tensor rows; /* i32: which rows of the sequence these are; data NULL: from the first
-                              on */
+    struct ax_tensor rows; /* i32: index of each row in the sequence; data NULL: 0, 1, … */
     bool training;         /* dropout applies */
-    bool off;              /* the base alone, for passes without a gradient; set by the caller */
+    /* no adapter applies (the base alone), for passes without a gradient; set by the caller */
+    bool off;
 };
 
 /* The adapter of one weight matrix; a == NULL: none. */
 struct ax_adapter {
     const struct ax_adapter_run *run;
     const struct ax_unit *unit;
-    const struct ax_param *weight;            /* the matrix it belongs to */
+    const struct ax_param *weight;            /* the matrix that it adapts */
     const struct ax_param *a, *b, *magnitude; /* magnitude NULL: no DoRA */
     double scale, dropout;
-    uint32_t stream; /* of its dropout */
-    bool own_rows;   /* its rows are this rank's of tp, else all */
+    uint32_t stream; /* random stream of its dropout */
+    bool own_rows;   /* its rows are only those of this rank of tp, else all */
 };
 
-/* Does the matrix have one, and is it in use? */
+/* True if the matrix has an adapter and it is in use. */
 static inline bool ax_adapter_is_on(const struct ax_adapter *a) {
     return a->a && !(a->run && a->run->off);
 }
@@ -53,19 +53,20 @@ static inline bool ax_adapter_is_on(const struct ax_adapter *a) {
  * else y already contains them. */
 bool ax_adapter_scales(const struct ax_adapter *a);
 
-/* What calls of one linear share, in scratch. */
+/* Tensors that calls for one linear share, in scratch. */
 struct ax_adapter_shared {
     struct ax_tensor scale, inverse; /* accumulation [out]: g and 1/‖V‖; data NULL without DoRA */
     struct ax_tensor up;             /* compute [T][r]: s·(g∘dy)·B; data NULL in forward */
 };
-/* T: rows of backward; −1: forward. dtype: compute. */
+/* Allocates them. T: rows of backward; −1: forward. dtype: compute. */
 void ax_adapter_share(const struct ax_adapter *a, enum ax_dtype dtype, int64_t T,
                       struct ax_adapter_shared *out);
 /* Sets scale and inverse; w [out][in] is unsharded. Without DoRA does nothing. */
 enum ax_status ax_adapter_measure(const struct ax_adapter *a, const struct ax_tensor *w,
                                   const struct ax_adapter_shared *shared);
 
-/* Forward of one matrix for T rows, which follow `first` others of the linear's. w [out][in] is unsharded. */
+/* Arguments of forward for one matrix and T rows, the linear's rows from `first` on. w [out][in] is
+ * unsharded. */
 struct ax_adapter_forward {
     const struct ax_adapter_shared *shared; /* measured */
     struct ax_tensor x, w;                  /* x [T][in] */
@@ -75,12 +76,13 @@ struct ax_adapter_forward {
 };
 enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f);
 
-/* out [out][in] = w + s·B·A, or with DoRA g∘(w + s·B·A), with the bits of a merged file; of an adapter
- * without dropout. out may be w. */
+/* out [out][in] = w + s·B·A, or with DoRA g∘(w + s·B·A), with the bits of a merged file; only for
+ * an adapter without dropout. out may be w. */
 enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tensor *w,
                                 const struct ax_tensor *out);
 
-/* Backward is _inputs, for all rows or some at a time, and then _weights for all of them. */
+/* Arguments of backward: _inputs for all rows, or for some at a time; and then _weights for all of
+ * them. */
 struct ax_adapter_backward {
     const struct ax_adapter_shared *shared; /* measured */
     struct ax_tensor x, w, dy;
@@ -93,7 +95,7 @@ struct ax_adapter_backward {
 /* Sets the rows of `up`, and adds the adapter's contribution to dx; x is not read. */
 enum ax_status ax_adapter_backward_inputs(const struct ax_adapter *a,
                                           const struct ax_adapter_backward *b);
-/* Gradients of A, B and m; w is read by the latter alone, dx not at all. */
+/* Gradients of A, B and m. Reads w only for m, and does not use dx. */
 enum ax_status ax_adapter_backward_weights(const struct ax_adapter *a,
                                            const struct ax_adapter_backward *b);
 /* dv = g∘dy. */

@@ -24,8 +24,8 @@ struct ax_expert_adapter {
     double scale;
 };
 
-/* Rows sorted by expert: x [R][in], y [R][out]; rows of the part's experts at offsets (i32
- * [part.n+1]), with what the host knows of them. */
+/* Rows sorted by expert: x [R][in], y [R][out]; offsets (i32 [part.n+1]) say where each expert of
+ * the part has its rows, and mirror has what the host knows of them. */
 struct ax_expert_rows {
     struct ax_tensor x, y, offsets;
     struct ax_mirror *mirror;
@@ -34,7 +34,7 @@ struct ax_expert_rows {
 /* y += the adapters' contribution. */
 enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *a,
                                           const struct ax_expert_rows *rows);
-/* y is its gradient; computes the gradients of A and B, and dx [R][in] += …. */
+/* rows->y is the gradient of the output; computes the gradients of A and B, and dx [R][in] += …. */
 enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *a,
                                            const struct ax_expert_rows *rows,
                                            const struct ax_tensor *dx);

@@ -1,4 +1,4 @@
-/* Which modules the adapters of a model target, matched by name as PEFT does. */
+/* The modules that a model's adapters target, matched by name as PEFT does. */
 #ifndef AX_MODEL_LORA_MATCH_H
 #define AX_MODEL_LORA_MATCH_H
 
@@ -14,7 +14,7 @@ enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *modu
                                 struct ax_adapter_target *out);
 /* True if the expression matches the full name or, with `suffix`, everything after some dot. */
 enum ax_status ax_adapter_matches(const char *pattern, bool suffix, const char *name, bool *yes);
-/* True if `end` is `name`, or follows a dot at its end. */
+/* True if `name` is `end`, or ends with a dot and `end`. */
 bool ax_adapter_ends_in(const char *name, const char *end);
 /* "a.b.c.weight" → "a.b.c". */
 void ax_adapter_module_of(const char *param, char *out, size_t size);
@@ -28,7 +28,8 @@ bool ax_adapter_unties(const struct ax_peft_config *c);
 enum ax_expert_weight { AX_GATE_UP, AX_DOWN, AX_EXPERT_WEIGHTS };
 /* "model.layers.3.mlp.experts.gate_up_proj" in buf. */
 const char *ax_expert_weight_name(int layer, enum ax_expert_weight which, char *buf, size_t size);
-/* The config's settings for a layer's expert weight, and the module below which its tensors are. */
+/* The config's settings for a layer's expert weight, and the module that contains the adapter's
+ * tensors. */
 enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int layer,
                                         enum ax_expert_weight which, struct ax_adapter_target *out,
                                         char *module, size_t size);

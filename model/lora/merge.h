@@ -11,16 +11,18 @@
 
 struct ax_merged {
     const struct ax_st_entry *model; /* the base model's */
-    const struct ax_st_entry *base;  /* source of W: the same, or a module saved in full */
-    int64_t rows, cols, r;           /* r = 0: nothing is added */
+    /* source of W: the same tensor, or a module that the adapter saved in full */
+    const struct ax_st_entry *base;
+    int64_t rows, cols, r; /* r = 0: nothing is added */
     double scale;
     int64_t group;             /* > 0: each `group` rows have an `a` of their own */
     double *a, *b, *magnitude; /* [r][cols], [rows][r], [rows] or NULL; owned */
-    enum ax_dtype dtype;       /* of the output */
+    enum ax_dtype dtype;       /* dtype of the output */
     int64_t changed;           /* elements written so far that differ from the base's */
 };
 
-/* Opens the merged form of a base tensor; peft NULL: one that no adapter changes. AX_ERR_DATA if the adapter's tensors do not fit it. */
+/* Opens the merged form of a base tensor; peft NULL: no adapter changes it. AX_ERR_DATA if the
+ * adapter's tensors do not fit it. */
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
                               const struct ax_peft *peft, enum ax_dtype dtype);
 /* True if merging gives a tied base a separate head. */

@@ -10,13 +10,14 @@
 
 #include "parallel/runtime.h"
 
-/* How queries meet the keys of other ranks: here, or in model/parts/ring.h. AUTO, unless a plan has chosen
- * (optim/plan/choose.h), gathers. */
+/* How queries meet the keys of other ranks: GATHER as described above, RING as in
+ * model/parts/ring.h. AUTO gathers, unless a plan has chosen (optim/plan/choose.h). */
 enum ax_cp_method { AX_CP_AUTO, AX_CP_GATHER, AX_CP_RING, AX_CP_METHODS };
 const char *ax_cp_method_name(enum ax_cp_method method);
-/* AX_ERR_CONFIG lists the names. */
+/* Parses a name; AX_ERR_CONFIG lists the names. */
 enum ax_status ax_cp_method_parse(const char *name, enum ax_cp_method *method);
-/* A ring has at most AX_REACH_RUNS / 2 ranks: AX_ERR_CONFIG names the nearest choice. */
+/* AX_ERR_CONFIG if a ring would have more than AX_REACH_RUNS / 2 ranks; names the nearest
+ * choice. */
 enum ax_status ax_cp_check(enum ax_cp_method method, const struct ax_mesh *mesh);
 
 /* all [cp·T][H][hd] (scratch), in the sequence's order, from own [T][H][hd] (any row stride). */
@@ -26,13 +27,16 @@ enum ax_status ax_cp_gather(struct ax_runtime *rt, const struct ax_tensor *own,
 /* Gradients of ax_cp_gather's results, summed over a rank's runs and then over ranks. */
 struct ax_cp_gradient {
     struct ax_tensor own; /* this rank's rows of the sum */
-    struct ax_tensor run; /* for the op: of all rows, from one run */
+    struct ax_tensor run; /* output of the op: gradients of all rows, from one run */
     struct ax_tensor
-        ranked; /* their sum over the runs, in ranks' order; data NULL: nothing to sum */
+        /* the sum over the runs, in ranks' order; data NULL: there is one run, and nothing to
+         * sum */
+        ranked;
 };
-/* Takes scratch. */
+/* Allocates the tensors in scratch. */
 struct ax_cp_gradient ax_cp_gradient(struct ax_runtime *rt, const struct ax_tensor *own);
-/* `run` has the gradients from another run; `first`: from the first one. */
+/* Adds the gradients in g->run, which came from another run of queries; `first`: from the first
+ * one. */
 enum ax_status ax_cp_add(struct ax_runtime *rt, const struct ax_cp_gradient *g, bool first);
 /* own = this rank's rows of the sum over ranks. */
 enum ax_status ax_cp_reduce(struct ax_runtime *rt, const struct ax_cp_gradient *g);

@@ -15,7 +15,8 @@
 
 /* Rows of the residual stream on this rank, of T; T is a multiple of tp. */
 int64_t ax_tp_rows(const struct ax_runtime *rt, int64_t T);
-/* Index of the first of them among the T rows; and given how many they are. */
+/* Index of this rank's first row among the T rows; the second function takes the number of this
+ * rank's rows instead of T. */
 int64_t ax_tp_first(const struct ax_runtime *rt, int64_t T);
 int64_t ax_tp_first_own(const struct ax_runtime *rt, int64_t rows);
 
@@ -28,8 +29,8 @@ struct ax_tensor ax_tp_partial(struct ax_runtime *rt, const struct ax_tensor *ow
  * already contain the addend. */
 enum ax_status ax_tp_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
                             const struct ax_tensor *addend, const struct ax_tensor *own);
-/* The same on several ranks, started: `all` (scratch) and `own` are there after _arrive. A sum keeps scratch
- * until then. */
+/* Start a gather or a reduce on several ranks: `all` (scratch) and `own` are valid after _arrive. A
+ * reduce keeps scratch until then. */
 enum ax_status ax_tp_start_gather(struct ax_runtime *rt, const struct ax_tensor *own,
                                   struct ax_tensor *all, struct ax_ticket *ticket);
 enum ax_status ax_tp_start_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
@@ -43,7 +44,7 @@ enum ax_status ax_tp_sum(struct ax_runtime *rt, const struct ax_tensor *t);
 
 /* Ranks that share the rows of a matrix (the vocabulary): tp, or 1 if every rank has all. */
 int ax_tp_shards(const struct ax_runtime *rt, const struct ax_param *p);
-/* Its first row on this rank. */
+/* Index of the parameter's first row on this rank. */
 int64_t ax_tp_first_row(const struct ax_runtime *rt, const struct ax_param *p);
 /* stats [n][k] of this shard of the head's rows → [shards][n][k] (scratch): see op softmax_merge. */
 enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_param *head,
@@ -52,11 +53,11 @@ enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_param *
 /* all [n][n_cols] (scratch) from this shard's columns of it, [n][n_cols/tp]. */
 enum ax_status ax_tp_gather_cols(struct ax_runtime *rt, const struct ax_tensor *own, int64_t n_cols,
                                  struct ax_tensor *all);
-/* values = those of the first rank (dense). */
+/* values = those of the group's first rank (dense). */
 enum ax_status ax_tp_share(struct ax_runtime *rt, const struct ax_tensor *values);
 
-/* The k largest logits of each row over all shards of the head, among others: [n][shards·k]
- * (scratch) from this shard's [n][V/shards]. Of one shard the logits themselves. */
+/* A superset of the k largest logits of each row over all shards of the head: [n][shards·k]
+ * (scratch), from this shard's [n][V/shards]. With one shard, the logits themselves. */
 enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_param *head,
                                 const struct ax_tensor *logits, int64_t k, struct ax_tensor *all);
 

@@ -1,15 +1,16 @@
-/* Attention of a batch's queries to the keys and values of its documents, wherever these are: in this
- * rank's rows, in those of other documents that begin alike, on other ranks of cp, in the cache. What
- * mixers with other keys and values have in common. */
+/* Attention of a batch's queries to the keys and values of its documents, wherever these are: in
+ * this rank's rows, in another document's rows (shared prefixes), on other ranks of cp, or in the
+ * cache. Shared by mixers that make keys and values in different ways. */
 #ifndef AX_MODEL_PARTS_ATTEND_H
 #define AX_MODEL_PARTS_ATTEND_H
 
 #include "model/core/pass.h"
 
-/* a: q [T][Hq][hd], out, lse; this rank's keys and values k, v [T][Hk][…]; scale, window, softcap,
- * sink. The rest is set here. With a cache, keys and values are first written to it, as layer's. */
+/* The caller sets in a: q [T][Hq][hd], out, lse; this rank's keys and values k, v [T][Hk][…];
+ * scale, window, softcap, sink. The rest is set here. With a cache, keys and values are first
+ * written to it, as those of `layer`. */
 enum ax_status ax_attend_forward(struct ax_pass *p, int layer, const struct ax_attention *a);
-/* b: a as for forward; dout, dq, dk, dv in the shapes of out, q, k, v; dsink. */
+/* The caller sets in b: a as for forward; dout, dq, dk, dv in the shapes of out, q, k, v; dsink. */
 enum ax_status ax_attend_backward(struct ax_pass *p, int layer,
                                   const struct ax_attention_backward *b);
 

@@ -11,12 +11,12 @@
 
 #include "model/core/pass.h"
 
-/* Of teacher.h. */
+/* A teacher (model/teacher.h). */
 struct ax_teacher {
     struct ax_model model;
-    struct ax_slot slot; /* of its passes */
+    struct ax_slot slot; /* slot of its passes */
 };
-/* Of one micro-batch. */
+/* The teacher's states for one micro-batch. */
 struct ax_teacher_states {
     struct ax_teacher *teacher;
     struct ax_tensor normed; /* compute [T][D of the teacher]; data NULL: not the head's stage */
@@ -25,36 +25,42 @@ struct ax_teacher_states {
 struct ax_distill_options {
     double divergence_weight, nll_weight;
     double temperature; /* above 0 */
-    double beta;        /* 0: forward KL; 1: reverse KL; between: of both from their mixture */
-    int stored;         /* K of log-probs stored with the data; 0 = there is a teacher */
-    struct ax_columns columns; /* of stored ones; set by the objective (optim/losses/distill.h) */
+    /* 0: forward KL; 1: reverse KL; between: a mixture of both KLs, each from the mixed
+     * distribution */
+    double beta;
+    /* K, the number of log-probs per token stored with the data; 0 = there is a teacher */
+    int stored;
+    /* columns of stored log-probs; set by the objective (optim/losses/distill.h) */
+    struct ax_columns columns;
 };
 
 #define AX_DISTILL_STORED_MAX 256
-/* Columns of stored log-probs, of a width of K: ids (−1: no token), and log-probs times the
- * temperature that they have. */
+/* Columns of stored log-probs, K wide: ids (−1: no token), and log-probs times the temperature at
+ * which they were taken. */
 enum { AX_DISTILL_IDS, AX_DISTILL_LOGITS };
-/* A logit of a token without probability: far below any, finite at any temperature. */
+/* The logit of a token without probability: far below all others, and finite at any temperature. */
 #define AX_DISTILL_NEVER (-1e30)
 
-/* The weights of a teacher's head, and what it shares them with. */
+/* Gather and release the weights of a teacher's head, and the embedding if they are tied. */
 enum ax_status ax_teacher_gather_head(struct ax_teacher *t);
 void ax_teacher_release_head(struct ax_teacher *t);
 
-/* Of one chunk. */
+/* Tensors for one chunk of rows. */
 struct ax_distill_chunk {
-    struct ax_tensor hidden, logits;   /* the teacher's: compute [cap][D] (not of stored ones),
+    struct ax_tensor hidden, logits; /* the teacher's: compute [cap][D] (not of stored ones),
                                           accumulation [cap][V] */
-    struct ax_tensor stats, parts;     /* accumulation [cap][…], of either model */
-    struct ax_tensor lse, teacher_lse; /* accumulation [cap], of logits/T */
+    /* accumulation [cap][…]: softmax statistics, used for either model */
+    struct ax_tensor stats, parts;
+    struct ax_tensor lse, teacher_lse;       /* accumulation [cap], of logits/T */
     struct ax_tensor divergence, student_kl; /* see ops.h */
-    struct ax_tensor unused[2];              /* what softmax_merge returns besides */
+    struct ax_tensor unused[2];              /* other outputs of softmax_merge */
 };
 /* teacher NULL: log-probs are stored. */
 void ax_distill_take(struct ax_distill_chunk *c, const struct ax_model *student,
                      const struct ax_teacher_states *teacher, struct ax_stack *stack, int64_t cap);
 
-/* Stored log-probs of rows [first, first + n) of those that a batch lists; data NULL without any. */
+/* Stored log-probs of rows [first, first + n) of the batch's `rows`; data NULL if none are
+ * stored. */
 struct ax_distill_stored {
     struct ax_tensor ids, logits; /* i32, F32 [n][K] */
 };
@@ -62,16 +68,17 @@ struct ax_distill_stored ax_distill_stored_rows(const struct ax_distill_options 
                                                 const struct ax_batch *batch, int64_t first,
                                                 int64_t n);
 
-/* Rows of a micro-batch, and what the student says of them. */
+/* Rows of a micro-batch, and the student's logits of them. */
 struct ax_distill_rows {
     const struct ax_model *student;
-    const struct ax_teacher_states *teacher; /* its head must be gathered; NULL: stored ones */
+    /* its head must be gathered; NULL: log-probs are stored */
+    const struct ax_teacher_states *teacher;
     const struct ax_distill_options *o;
     struct ax_tensor rows, labels; /* i32 [n]: rows of the states */
     struct ax_tensor logits;       /* accumulation [n][V] */
     struct ax_distill_stored stored;
 };
-/* The first n elements of divergence, student_kl, lse, teacher_lse and logits. */
+/* Computes the first n elements of divergence, student_kl, lse, teacher_lse and logits. */
 enum ax_status ax_distill_compare(struct ax_distill_chunk *c, const struct ax_distill_rows *r);
 
 /* The same for a chunk of the head: sets h->divergence. */

@@ -7,11 +7,11 @@
 
 #include "model/core/pass.h"
 
-/* Gate and up of all experts, or down. */
+/* The matrices of gate and up of all experts, or of down. */
 struct ax_expert_matrices {
-    const struct ax_param *first; /* of expert 0; or of all, if it has three dimensions */
+    const struct ax_param *first; /* expert 0's; or all experts', if it has three dimensions */
     int parts;                    /* parameters of an expert: 2 (gate and up) or 1 */
-    const struct ax_param *bias;  /* of all; NULL without */
+    const struct ax_param *bias;  /* bias of all experts; NULL if absent */
 };
 struct ax_expert_matrices ax_expert_gate_up(const struct ax_layer *l);
 struct ax_expert_matrices ax_expert_down(const struct ax_layer *l);
@@ -20,10 +20,10 @@ struct ax_expert_matrices ax_expert_down(const struct ax_layer *l);
 enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
                                  const struct ax_expert_matrices *w,
                                  const struct ax_expert_rows *rows);
-/* values = x [R][in] as products read it: x, or its values in scratch. */
+/* values = x [R][in] as products read it: x itself, or its quantized values in scratch. */
 enum ax_status ax_expert_values(const struct ax_layer *l, struct ax_pass *p,
                                 const struct ax_tensor *x, struct ax_tensor *values);
-/* Where rows->y is the gradient of the outputs: dx = y·W. */
+/* dx = y·W, where rows->y is the gradient of the outputs. */
 enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass *p,
                                         const struct ax_expert_matrices *w,
                                         const struct ax_expert_rows *rows,
@@ -31,7 +31,8 @@ enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass
 /* True if the matrices are trained. */
 bool ax_expert_has_gradient(const struct ax_layer *l, const struct ax_pass *p,
                             const struct ax_expert_matrices *w);
-/* … and of what is trained dW += yᵀ·values, db += Σ y. */
+/* dW += yᵀ·values, db += Σ y, where rows->y is the gradient of the outputs; only for trained
+ * parameters. */
 enum ax_status ax_expert_weight_gradient(const struct ax_layer *l, struct ax_pass *p,
                                          const struct ax_expert_matrices *w,
                                          const struct ax_expert_rows *rows,

@@ -5,11 +5,12 @@
 
 #include "model/core/pass.h"
 
-/* Rows per chunk: the most that keep the logits (accumulation dtype), and their states, within 64
- * MiB, a multiple of 32; more if the backend wants larger chunks; at most T. */
+/* Rows per chunk: as many as keep the logits (accumulation dtype), and their states, within 64 MiB,
+ * a multiple of 32; more if the backend wants larger chunks; at most T. */
 int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T);
 
-/* What a pass keeps of the head: the normed state of this rank's rows, and in inference of all. */
+/* The tensors that a pass keeps of the head: the normed state of this rank's rows, and in inference
+ * of all rows. */
 enum { AX_HEAD_NORMED, AX_HEAD_RSTD, AX_HEAD_ALL_NORMED, AX_HEAD_N_NORMED };
 
 void ax_head_declare(const struct ax_pass *p, struct ax_frame *f);
@@ -22,17 +23,19 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
 
 /* ---- logits.c ---- */
 
-/* This rank's rows of the head's matrix as products read them, or in scratch their values, if the model
- * trains for a scheme with a head; its unit must be gathered, here and below. */
+/* This rank's rows of the head's matrix as products read them: themselves, or their quantized
+ * values, in scratch, if the model trains for a scheme with a head. The head's unit must be
+ * gathered, here and below. */
 enum ax_status ax_head_weight(const struct ax_model *m, struct ax_tensor *w);
-/* Of a quantized head, hidden becomes its values, in scratch. */
+/* If the head is quantized, hidden becomes its quantized values, in scratch. */
 enum ax_status ax_head_inputs(const struct ax_model *m, struct ax_tensor *hidden);
-/* logits = hidden·Wᵀ + bias, with the model's factor and cap; w from ax_head_weight. rows: which tokens of
- * the sequence they are, for adapters; data NULL if not needed. */
+/* logits = hidden·Wᵀ + bias, with the model's factor and softcap; w from ax_head_weight. rows:
+ * index of each row in the sequence, for adapters; data NULL if not needed. */
 enum ax_status ax_head_logits(struct ax_pass *p, const struct ax_tensor *w,
                               const struct ax_tensor *rows, const struct ax_tensor *hidden,
                               const struct ax_tensor *logits);
-/* d: in, the gradient of these logits; out, that of hidden·Wᵀ + bias. With a cap, d is other memory. */
+/* d: in, the gradient of these logits; out, the gradient of hidden·Wᵀ + bias. With a softcap, d
+ * must not be the logits' memory. */
 enum ax_status ax_head_logits_backward(const struct ax_model *m, const struct ax_tensor *logits,
                                        const struct ax_tensor *d);
 /* dW += dᵀ·hidden, db += Σ d; hidden as the product read it. */
@@ -44,8 +47,8 @@ const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p);
 /* Logits (accumulation [n][V]) of the given rows of the final hidden state. Gathers the head
  * unit. */
 enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out);
-/* The same for row rows[i] in each row i of `out`, as one GEMM. rows i32 [n], device. `work`:
- * compute, at least [n][D]. */
+/* The same for any rows: row i of `out` has the logits of row rows[i], computed as one GEMM. rows
+ * i32 [n], device. `work`: compute, at least [n][D]. */
 enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
                                  const struct ax_tensor *work, const struct ax_tensor *out);
 

@@ -1,10 +1,13 @@
-/* A mixture of experts in steps, for what computes while its rows travel between ranks (shared_expert.c).
+/* A mixture of experts in steps, so that something else can compute while rows travel between ranks
+ * (shared_expert.c).
  *
  * Rows of a round go to their experts in two parts (parallel/units/expert.h):
+ *
  *   part 0  | travels → experts → travels
  *   part 1  | travels ─────────→ experts → travels
- * What is between begin and compute hides the first way, what is between compute and end the last. In a
- * group of one nothing travels. */
+ *
+ * Work between begin and compute hides the first transfer, work between compute and end the last.
+ * In a group of one nothing travels. */
 #ifndef AX_MODEL_PARTS_MOE_H
 #define AX_MODEL_PARTS_MOE_H
 
@@ -16,13 +19,14 @@ void ax_moe_init(struct ax_builder *b, struct ax_layer *l);
 struct ax_part_size ax_moe_size(const struct ax_arch *a);
 int ax_moe_linears(struct ax_layer *l, struct ax_linear **out);
 
-/* A round on its way through a layer. What it points to is scratch, which lives until the caller releases
- * its mark. */
+/* A round on its way through a layer. Its tensors are scratch, which lives until the caller
+ * releases its mark. */
 struct ax_moe_flight {
     struct ax_expert_transfer transfer;
-    bool rows, gate_up, act, results; /* forward: what is to be made */
-    struct ax_tensor here;            /* results where the experts are */
-    struct ax_tensor sorted, d;       /* backward: the rows' gradients, sorted; where experts are */
+    bool rows, gate_up, act, results; /* forward: which tensors have to be computed */
+    struct ax_tensor here;            /* results on the ranks of the experts */
+    /* backward: the rows' gradients, sorted; on the ranks of the experts */
+    struct ax_tensor sorted, d;
     struct ax_tensor dweights;
 };
 
@@ -34,8 +38,8 @@ enum ax_status ax_moe_compute(const struct ax_layer *l, struct ax_pass *p, const
 enum ax_status ax_moe_end(struct ax_pass *p, const struct ax_saved *s, struct ax_moe_flight *f,
                           const struct ax_tensor *x, const struct ax_tensor *out);
 
-/* As ax_part_type's backward; what is between them hides the first way, and gradients of matrices
- * the last. */
+/* As ax_part_type's backward; work between the two hides the first transfer, and gradients of
+ * matrices hide the last. */
 enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p,
                                      const struct ax_saved *s, const struct ax_tensor *dy,
                                      struct ax_moe_flight *f);

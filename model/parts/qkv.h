@@ -1,11 +1,12 @@
-/* The projections to q, k and v of this rank's heads, from a matrix each, or from one for all three, which
- * is on every rank of tp: then each computes its rows for all heads, and they exchange them. */
+/* The projections to q, k and v of this rank's heads: from a matrix each, or from one for all
+ * three. That one is on every rank of tp; then each rank computes its rows for all heads, and ranks
+ * exchange them. */
 #ifndef AX_MODEL_PARTS_QKV_H
 #define AX_MODEL_PARTS_QKV_H
 
 #include "model/core/pass.h"
 
-/* Heads that this rank computes: of those of k and v all if there are fewer than ranks of tp. */
+/* How many heads this rank computes: all heads of k and v if there are fewer than ranks of tp. */
 int64_t ax_qkv_q_heads(const struct ax_layer *l, const struct ax_arch *a);
 int64_t ax_qkv_kv_heads(const struct ax_layer *l, const struct ax_arch *a);
 

@@ -15,7 +15,7 @@
 
 #include "model/core/pass.h"
 
-/* a: as for ax_attend_forward, of this rank's rows; max_q, max_k and cu are set here. */
+/* a: as for ax_attend_forward, for this rank's rows; max_q, max_k and cu are set here. */
 enum ax_status ax_ring_forward(struct ax_pass *p, const struct ax_attention *a);
 enum ax_status ax_ring_backward(struct ax_pass *p, const struct ax_attention_backward *b);
 

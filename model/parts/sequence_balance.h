@@ -13,7 +13,7 @@
 
 #include "model/parts/router.h"
 
-/* Rows of packed documents, and what becomes of them. */
+/* Rows of packed documents: inputs and outputs. */
 struct ax_sequence_rows {
     struct ax_tensor probs, experts; /* accumulation [T][E]; i32 [T][k], −1 = padding */
     struct ax_tensor cu;     /* i32 [≥ n_docs + 1]: document d is tokens [cu[d], cu[d+1]) */
@@ -22,10 +22,11 @@ struct ax_sequence_rows {
     struct ax_tensor slopes; /* accumulation [T][E] */
     int64_t first, n_docs;
     bool sigmoid;
-    double coef, weight; /* of the micro-batch: its share is weight·scalars->inv_weight */
+    /* coef, and the micro-batch's weight: its share of the step is weight·scalars->inv_weight */
+    double coef, weight;
     struct ax_step_scalars AX_DEVICE *scalars;
 };
-/* counts = those of these rows. */
+/* counts = the tokens of these rows for each expert. */
 enum ax_status ax_sequence_count(struct ax_queue *q, const struct ax_sequence_rows *r);
 /* slopes = d(coef·loss)/dp, given the counts of entire documents; adds these rows' part of the loss to
  * scalars->sequence_loss. */

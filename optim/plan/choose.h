@@ -9,10 +9,11 @@
  * the same on every machine, so that a plan and its run, and all ranks, agree. ro: sizes (all 0 =
  * one rank).
  *
- *   tp_auto         whether rows travel over tp in chunks, one per rank, or all at a time. A chunk needs a product
- *                   of its own of each kind, which does not pay with few rows
+ *   tp_auto         whether rows travel over tp in chunks, one per rank, or all at a time. A chunk needs
+ *                   a product of its own of each kind, which does not pay with few rows
  *   cp_method AUTO  how attention on ranks of cp meets the keys of other ranks, ring or gather
- *                   (model/parallel/context_parallel.h); if both are within 1 %, the one that needs less memory */
+ *                   (model/parallel/context_parallel.h); if both are within 1 %, the one that needs
+ *                   less memory */
 enum ax_status ax_step_choose(struct ax_step_options *so, const struct ax_runtime_options *ro,
                               const struct ax_arch *arch);
 

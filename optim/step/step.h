@@ -8,7 +8,7 @@
  * know the result first:
  *
  *   begin, decide, update   the host waits for the result before the update
- *   begin, finish, answer   the host waits after the update, or after the next step's begin: a step late
+ *   begin, finish, answer   it waits after the update, or after the next step's begin: a step late
  *
  * See step_create.c (memory), step.c (actions), step_result.c (the two orders). */
 #ifndef AX_OPTIM_STEP_STEP_H
