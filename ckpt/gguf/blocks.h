@@ -9,7 +9,7 @@
 
 struct ax_block_type {
     const char *name; /* "Q4_K" */
-    uint32_t id;      /* in the file */
+    uint32_t id;      /* type id in the file */
     int elements;     /* per block; 0 if only the type's name is known */
     int bytes;        /* per block */
     /* Dequantizes n complete blocks; NULL for types that cannot be read. */

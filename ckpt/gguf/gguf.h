@@ -41,7 +41,7 @@ enum ax_gguf_type {
 
 struct ax_gguf_key {
     struct ax_gguf_text name; /* no NUL inside */
-    enum ax_gguf_type type;   /* of the value, or of an array's elements if is_array */
+    enum ax_gguf_type type;   /* type of the value, or of an array's elements if is_array */
     bool is_array;
     uint64_t count;             /* elements; 1 if not an array */
     const unsigned char *value; /* the (first) element as stored in the file */
@@ -69,7 +69,7 @@ enum ax_status ax_gguf_open(struct ax_gguf *g, const char *path);
 /* The same checks on bytes in memory (borrowed); `name` for messages. */
 enum ax_status ax_gguf_parse(struct ax_gguf *g, const char *name, const void *bytes, size_t len);
 void ax_gguf_close(struct ax_gguf *g);
-/* Does the file begin like GGUF? Also false for an unreadable file. */
+/* True if the file begins like GGUF; false for an unreadable file. */
 bool ax_gguf_is(const char *path);
 
 const struct ax_gguf_key *ax_gguf_key(const struct ax_gguf *g, const char *name); /* or NULL */

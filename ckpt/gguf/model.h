@@ -19,8 +19,8 @@ struct ax_gguf_field {
     const char *gguf, *hf; /* "attention.scale", after the architecture; NULL: not there */
     enum ax_gguf_value type;
     size_t at;
-    double absent; /* the value of a file without the key */
-    bool required; /* … which is refused instead */
+    double absent; /* the value if a file lacks the key */
+    bool required; /* a file without the key is refused */
     bool optional; /* 0 is left out of the file */
     bool nullable; /* 0 is null in config.json */
 };
@@ -31,13 +31,15 @@ struct ax_gguf_kind {
     const char *architecture; /* architectures[0] */
     bool permuted;            /* rows of q and k are stored in rotary pairs */
     bool qkv_bias;            /* always present; if false, the file decides */
-    bool o_bias;              /* present where those of q, k and v are */
+    bool o_bias;              /* present if the biases of q, k and v are */
     bool qk_norm;
-    bool may_qk_norm;  /* the file decides */
-    bool mlp_bias;     /* may be present */
-    bool moe;          /* has experts */
-    bool some_dense;   /* … not in its first layers */
-    bool shifted;      /* norms are stored + 1, and q has what the softmax scale lacks */
+    bool may_qk_norm; /* the file decides */
+    bool mlp_bias;    /* may be present */
+    bool moe;         /* has experts */
+    bool some_dense;  /* its first layers may have no experts */
+    /* norms are stored as weight + 1, and q includes the factor that the readers' softmax scale
+     * lacks */
+    bool shifted;
     bool copies_head;  /* a tied head is stored, too */
     bool partial_rope; /* may rotate a part of each head */
     int64_t gating;    /* expert_gating_func, where the architecture has several; else 0 */
@@ -56,13 +58,14 @@ struct ax_gguf_model {
     const struct ax_gguf *file; /* borrowed; NULL when writing a model */
     const struct ax_gguf_kind *kind;
     int64_t layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab;
-    int64_t value_dim, rotated; /* elements of a head of v; of those of q and k, with rope */
+    int64_t value_dim, rotated; /* elements per head of v; rotated elements per head of q and k */
     int64_t experts, active, expert_ffn; /* 0: none */
     int64_t n_shared, shared_ffn;        /* shared experts, and the width of all together */
     int64_t dense_layers;                /* the first ones, without experts */
-    int64_t unused_layers;               /* of the file, after them: of multi-token prediction */
-    int64_t left_out;                    /* the same of a folder, which a file does not get */
-    int64_t groups, groups_kept, gating; /* of the router */
+    /* further layers in a file being read, for multi-token prediction */
+    int64_t unused_layers;
+    int64_t left_out;                    /* the same in a folder; they are not written to a file */
+    int64_t groups, groups_kept, gating; /* of the router's choice */
     int64_t q_rank, kv_rank, nope;       /* latent attention; kv_rank 0: none */
     int64_t window, period;              /* every period-th layer is full */
     int64_t query_scalar;                /* the softmax scale that readers assume is its ^-½ */
@@ -71,7 +74,7 @@ struct ax_gguf_model {
     double rotary_part; /* rotated / head_dim */
     double routed_scale, score_cap, logit_cap;
     double attention_scale, embedding_scale, residual_scale, logit_divisor;
-    double query_scale; /* what q is multiplied with when a file is written; 0 = 1 */
+    double query_scale; /* factor of q when a file is written; 0 = 1 */
     bool tied, qkv_bias, o_bias, mlp_bias, qk_norm, renormalize;
 };
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
@@ -79,8 +82,9 @@ enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf 
 /* The softmax scale that readers of gemma2 and gemma3 assume is its ^-½. */
 int64_t ax_gguf_query_scalar(const struct ax_gguf_model *m);
 
-/* Without a file: no rope_scaling. Uses the keys of transformers 4 (rope_theta, rope_scaling), which
- * 5 also reads; without dtype, which ax_hf_write adds. Free with json_decref. */
+/* config.json of the model. Without m->file, it has no rope_scaling. Uses the keys of transformers
+ * 4 (rope_theta, rope_scaling), which 5 also reads; without dtype, which ax_hf_write adds. Free
+ * with json_decref. */
 enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out);
 enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, json_t **out);
 
@@ -88,8 +92,9 @@ enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, js
  * so, else float32. */
 enum ax_dtype ax_gguf_model_dtype(const struct ax_gguf_model *m);
 
-/* All tensors of the folder, for ax_hf_write; `m` is borrowed. Their fill accepts any range and
- * returns AX_ERR_DATA for a weight that is not finite, before or after conversion to `dtype`. */
+/* All tensors of the model's folder form, for ax_hf_write; `m` is borrowed. Their fill accepts any
+ * range and returns AX_ERR_DATA for a weight that is not finite, before or after conversion to
+ * `dtype`. */
 struct ax_gguf_weights {
     int n;
     struct ax_st_output *outputs; /* [n] */

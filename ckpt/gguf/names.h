@@ -19,13 +19,13 @@ struct ax_gguf_name {
     char gguf[96]; /* "blk.3.attn_q.weight" */
     char hf[96];   /* "model.layers.3.self_attn.q_proj.weight"; one %d for the expert */
     enum ax_gguf_part part;
-    int ndim;         /* of one matrix or vector; of a view, of all */
-    int64_t shape[3]; /* of one: [rows][cols] or [elements] */
+    int ndim;         /* dimensions of one matrix or vector; of a view, of the entire tensor */
+    int64_t shape[3]; /* shape of one matrix or vector: [rows][cols] or [elements] */
     int64_t experts;  /* > 0: number of matrices, contiguous in GGUF and numbered in HF */
     int64_t layer;    /* −1: none */
     bool rotary;      /* rows of q and k, which some kinds store as rotary pairs */
     struct ax_gguf_view view;
-    double shift, factor; /* the file has (x + shift)·factor; reading undoes the shift alone */
+    double shift, factor; /* the file has (x + shift)·factor; reading undoes only the shift */
 };
 
 /* Calls visit for each tensor of a model with this kind and these sizes, in layer order, until one

@@ -9,12 +9,12 @@
 struct ax_gguf_outputs {
     int n;
     struct ax_gguf_output *tensors; /* [n], ready for ax_gguf_write */
-    struct ax_gguf_piece *pieces;   /* [n] source of each */
+    struct ax_gguf_piece *pieces;   /* [n]: the source of each tensor */
     void *buffer;                   /* for elements that are not float32 */
     int64_t numel;                  /* total */
 };
 
-/* A vector of the file that is no tensor of the folder. */
+/* A vector that is a tensor in the file, but not in the folder. */
 struct ax_gguf_factors {
     const char *name;
     int64_t n;
@@ -26,7 +26,7 @@ struct ax_gguf_outputs_from {
     const char *where; /* folder name for messages */
     int n;
     const struct ax_st_output *tensors; /* names with or without "model.", as in ax_hf_find */
-    int n_factors;                      /* of rotary frequencies: */
+    int n_factors;                      /* number of vectors that divide rotary frequencies */
     const struct ax_gguf_factors *factors;
 };
 

@@ -5,7 +5,7 @@
 #include "ckpt/gguf/model.h"
 
 #define AX_GGUF_ROPE_FACTORS "rope_freqs.weight"
-#define AX_GGUF_ROPE_LONG    "rope_factors_long.weight" /* of longrope */
+#define AX_GGUF_ROPE_LONG    "rope_factors_long.weight" /* for longrope */
 #define AX_GGUF_ROPE_SHORT   "rope_factors_short.weight"
 
 /* The HF object, or JSON null without scaling. AX_ERR_UNSUPPORTED for a scaling without an HF name.

@@ -18,7 +18,7 @@ struct ax_gguf_quant {
     uint32_t type;      /* id of the type of most matrices */
 };
 #define AX_GGUF_QUANTS "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q3_k_m|q4_k_m|q5_k_m|q6_k"
-/* Finds it by its name, in any case; NULL if not in AX_GGUF_QUANTS. */
+/* Finds a type by its name, in any case; NULL if not in AX_GGUF_QUANTS. */
 const struct ax_gguf_quant *ax_gguf_quant_find(const char *name);
 
 /* The role of a tensor in its model. */

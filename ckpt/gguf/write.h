@@ -7,7 +7,9 @@
 
 #include "ckpt/gguf/gguf.h"
 
-#define AX_GGUF_ALIGNMENT 32 /* of tensor data; the format's default, so not stored as a key */
+#define AX_GGUF_ALIGNMENT                                                                          \
+    32 /* alignment of tensor data; the format's default, so not stored as a
+                                key */
 
 /* Keys to write. Zero-initialize; free with ax_buf_free(&k.bytes). */
 struct ax_gguf_keys {

@@ -12,14 +12,15 @@
 
 struct ax_checksums {
     uint64_t bytes;
-    uint32_t *crc; /* of each piece; the last one may be short */
+    uint32_t *crc; /* CRC-32C of each piece; the last piece may be short */
     size_t n, cap;
 };
-/* Zero-initialize. If it is NULL, this does nothing. */
+/* Adds bytes to zero-initialized checksums; s NULL: does nothing. */
 enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n);
 enum ax_status ax_checksums_add_zeros(struct ax_checksums *s, size_t n);
-/* Of a file in which each byte that is not zero in one was zero in the other: the checksums of both
- * together. A CRC is linear: crc(a ^ b) = crc(a) ^ crc(b) ^ crc(0). AX_ERR_DATA if the sizes differ. */
+/* Combines checksums of the same file with zeros in different places: each byte that is not zero in
+ * one was zero in the other. A CRC is linear: crc(a ^ b) = crc(a) ^ crc(b) ^ crc(0). AX_ERR_DATA if
+ * the sizes differ. */
 enum ax_status ax_checksums_merge(struct ax_checksums *into, const struct ax_checksums *other);
 void ax_checksums_free(struct ax_checksums *s);
 
@@ -35,8 +36,9 @@ struct ax_sum_list {
 enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_checksums **out);
 void ax_sum_list_free(struct ax_sum_list *l);
 
-/* Reads DIR/NAME, of its pieces every `parts`-th from `part` on, and compares: AX_ERR_DATA names the file and the first byte of the corrupted
- * piece, or both sizes. `buffer` is from ax_alloc_direct with AX_SUM_PIECE bytes. */
+/* Reads every `parts`-th piece of DIR/NAME, from piece `part` on, and compares. AX_ERR_DATA names
+ * the file and the first byte of the corrupted piece, or both sizes. `buffer` is from
+ * ax_alloc_direct with AX_SUM_PIECE bytes. */
 enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, int part,
                                   int parts, void *buffer);
 

@@ -29,8 +29,9 @@
 
 /* ---- config.json ---- */
 
-/* quantization_config of a scheme, with a group for the embedding and without the head in `ignore` if it
- * has them; AX_ERR_UNSUPPORTED if the format has none. */
+/* The quantization_config of a scheme. If the scheme includes the embedding, it has a group for it;
+ * if it includes the head, `ignore` does not name it. AX_ERR_UNSUPPORTED if the format cannot
+ * express the scheme. */
 enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out);
 
 /* How the matrices of a folder are stored. */
@@ -38,33 +39,34 @@ struct ax_compressed_format {
     enum ax_file_form form;
     enum ax_quant kind;
     int bits;
-    int64_t block; /* of struct ax_number_format */
+    int64_t block; /* as in struct ax_number_format */
     int64_t rows;  /* > 0: a scale covers `rows` rows of `block` elements, fewer at the edges */
-    unsigned zero_offset; /* GPTQ: what is added to stored zeros */
+    unsigned zero_offset; /* GPTQ: number added to stored zeros */
     bool ordered;         /* GPTQ: each matrix needs g_idx */
     bool symmetric;       /* GPTQ: zeros are half the range */
 };
-/* From quantization_config, whose groups have to agree; AX_ERR_UNSUPPORTED names what is not supported. */
+/* Parses quantization_config, whose groups must agree; AX_ERR_UNSUPPORTED names what is not
+ * supported. */
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);
-/* The format of the activations that meet them, dynamic by token; false: none, or one that is not
- * computed here. */
+/* The format of the activations that the matrices are multiplied with, dynamic per token; false:
+ * none, or one that is not supported. */
 bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out);
 /* False if `ignore` names the head. */
 bool ax_compressed_head(struct ax_json config);
-/* That of a scheme with a file form. */
+/* The format of a scheme that has a file form. */
 struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s);
 
 /* ---- reading ---- */
 
 struct ax_compressed_matrix;
 struct ax_compressed {
-    int n; /* of all tensors: matrices, and those that are stored as they are */
+    int n; /* number of all tensors: quantized matrices, and tensors that are stored as they are */
     struct ax_st_entry *entries; /* sorted by name */
     struct ax_compressed_matrix *matrices;
     int n_matrices;
 };
-/* From the entries of the folder `dir` (borrowed); AX_ERR_DATA names a matrix without its scale, or
- * of the wrong shape. */
+/* Opens the entries of the folder `dir` (borrowed); AX_ERR_DATA names a matrix without its scale,
+ * or of the wrong shape. */
 enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
                                   const struct ax_compressed_format *f, int n,
                                   const struct ax_st_entry *const *entries);
@@ -72,8 +74,9 @@ void ax_compressed_close(struct ax_compressed *c);
 
 /* ---- codes ---- */
 
-/* n codes, one per byte, as they are stored: 4 bits two per byte, the first lowest; the integers of
- * pack-quantized are moved by half their range. Returns the bytes written. */
+/* Packs n codes, given one per byte, as the file stores them: 4 bits two per byte, the first
+ * lowest; integers of pack-quantized are shifted by half their range. Returns the number of bytes
+ * written. */
 int64_t ax_compressed_pack(const struct ax_compressed_format *f, const unsigned char *codes,
                            int64_t n, unsigned char *out);
 

@@ -1,5 +1,5 @@
-/* A matrix of a quantized folder, and what its readers share: compressed.c has those whose codes follow rows,
- * compressed_gptq.c GPTQ's. */
+/* A matrix of a quantized folder, and functions that its readers share: compressed.c reads formats
+ * whose codes follow rows, compressed_gptq.c reads GPTQ's. */
 #ifndef AX_CKPT_HF_COMPRESSED_MATRIX_H
 #define AX_CKPT_HF_COMPRESSED_MATRIX_H
 
@@ -10,8 +10,8 @@ struct ax_compressed_matrix {
     struct ax_compressed_format f;
     int64_t rows, cols, block, across; /* across: scales from one row of blocks to the next */
     const struct ax_st_entry *codes, *scale;
-    float outer;                             /* of nvfp4 */
-    const struct ax_st_entry *zeros, *order; /* of GPTQ; order: NULL if groups are contiguous */
+    float outer;                             /* nvfp4: the global scale */
+    const struct ax_st_entry *zeros, *order; /* GPTQ; order: NULL if groups are contiguous */
     struct ax_element_codes kept;            /* `read` is NULL: packed storage has no such codes */
 };
 
@@ -21,13 +21,14 @@ struct ax_compressed_folder {
     int n;
     const struct ax_st_entry *const *entries;
 };
-/* The entry STEM + `what`, where STEM is the first `stem` characters of `name`; NULL: there is none. */
+/* The entry named STEM + `what`, where STEM is the first `stem` characters of `name`; NULL if there
+ * is none. */
 const struct ax_st_entry *ax_compressed_sibling(const struct ax_compressed_folder *in,
                                                 const char *name, size_t stem, const char *what);
 /* AX_ERR_DATA: "DIR: TENSOR WHY; quantize the model again". */
 enum ax_status ax_compressed_wrong(const char *dir, const struct ax_st_entry *e, const char *why);
 
-/* GPTQ: completes a matrix whose f and codes (STEM.qweight) are set. */
+/* GPTQ: completes a matrix whose members f and codes (STEM.qweight) are set. */
 enum ax_status ax_compressed_gptq_open(struct ax_compressed_matrix *m,
                                        const struct ax_compressed_folder *in, size_t stem);
 /* Elements as float32, ctx is the matrix (`read` of struct ax_st_entry). */

@@ -11,9 +11,9 @@ enum ax_status ax_hf_config_read(struct ax_json_doc *doc, const char *path);
 /* AX_ERR_UNSUPPORTED, with the remedy, if DIR has files of Mistral's own form, params.json or
  * consolidated*.safetensors: for a folder that lacks Hugging Face's. */
 enum ax_status ax_hf_refuse_own_form(const char *dir);
-/* The same for the file `name` of a folder or repository `where`. */
+/* AX_ERR_UNSUPPORTED, with the remedy, for the file `name` of a folder or repository `where`. */
 enum ax_status ax_hf_refuse_own_file(const char *where, const char *name);
-/* Is it such a file? */
+/* True if a file has the name of one in Mistral's own form. */
 bool ax_hf_is_own_file(const char *name);
 
 #endif

@@ -7,7 +7,7 @@
 
 struct ax_delta {
     int64_t cols, r; /* r = 0: no change */
-    int64_t start;   /* element of the matrix that the part begins with */
+    int64_t start;   /* element of the matrix at which the part begins */
     double scale;
     const float *a, *b; /* [r][cols], [rows][r], on the host */
 };

@@ -2,12 +2,12 @@
  * model.gguf.
  *
  * Shard names in the index must be plain file names. Every tensor in the index must be in the shard
- * it names, and no tensor may be in two. Quantized matrices (compressed.h) are dequantized when they are
- * read. Of a model with a vision tower the text model is read (wrapped.h).
+ * it names, and no tensor may be in two. Quantized matrices (compressed.h) are dequantized when
+ * they are read. Of a model with a vision tower the text model is read (wrapped.h).
  *
- * Reading order: safetensors.c, index.c, mxfp4.c, config.c, hf.c (reading a
- * folder), safetensors_write.c, write.c (writing one), ends.c, compressed.c, wrapped.c, kept.c, checksums.c, live.c, delta.c; peft.c, peft_config.c,
- * peft_write.c (adapters). */
+ * Reading order: safetensors.c, index.c, mxfp4.c, config.c, hf.c (reading a folder);
+ * safetensors_write.c, write.c (writing one); ends.c, compressed.c, wrapped.c, kept.c, checksums.c,
+ * live.c, delta.c; peft.c, peft_config.c, peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
 
@@ -33,34 +33,36 @@ struct ax_hf {
     int n_files;
     struct ax_safetensors *files;
     int n_entries;
-    const struct ax_st_entry *entries; /* in place of the files'; NULL: those are it. Of one of … */
+    /* replace the files' entries; NULL: the files' entries count. They belong to one of the members
+     * below */
+    const struct ax_st_entry *entries;
     struct ax_st_entry *renamed;
     struct ax_hf_gguf *gguf;
     struct ax_hf_mxfp4 *mxfp4;
     struct ax_compressed *compressed;
-    struct ax_hf_wrapped *wrapped; /* of a text model within another */
+    struct ax_hf_wrapped *wrapped; /* for a text model inside another model */
 };
 
 #define AX_HF_GGUF "model.gguf" /* in a folder: a GGUF file or a link to one */
 
-/* In the folder of a process reward model, {"step_separator": TEXT}: what training put after each
- * step. */
+/* A file in the folder of a process reward model, {"step_separator": TEXT}: the text that training
+ * put after each step. */
 #define AX_STEPS_FILE     "step_separator.json"
-#define AX_STEP_SEPARATOR "\n" /* usually */
+#define AX_STEP_SEPARATOR "\n" /* the default */
 
 /* Opens the weights of a folder (or one .safetensors file). If missing, the error lists the names
  * that were tried. pytorch_model.bin is rejected with the remedy. */
 enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir);
 void ax_hf_close(struct ax_hf *hf);
-/* NULL if no shard has it. Also finds tensors of folders written from a bare model ("layers.0…"):
- * tries the name without the prefix "model.". */
+/* Finds a tensor; NULL if no shard has it. Also finds tensors of folders written from a bare model
+ * ("layers.0…"): tries the name without the prefix "model.". */
 const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name);
-/* Is it a folder of a model that contains a text model (wrapped.h)? */
+/* *yes: the folder is of a model that contains a text model (wrapped.h). */
 enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes);
 int ax_hf_count(const struct ax_hf *hf);
-/* Has it a head whose values are not the embedding's? Weights decide, whatever config.json says of ties.
- * Where a head is all there is, under its name, as safetensors.torch.save_model writes what is tied, it
- * is the embedding and opened as such. */
+/* *yes: the folder has a head whose values differ from the embedding's. The weights decide,
+ * whatever config.json says about tying. A folder that has only a head, under its name, as
+ * safetensors.torch.save_model writes tied weights, is opened with the head as the embedding. */
 enum ax_status ax_hf_unties(const struct ax_hf *hf, bool *yes);
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i);
 
@@ -80,8 +82,9 @@ struct ax_hf_save {
                              that file uses; those of a text model in its part of the file); the
                              full config if base_dir is NULL */
     const int32_t
-        *eos; /* of the tokenizer: in eos_token_id of config.json and generation_config.json, too;
-                           NULL, or −1 = these are left as they are */
+        /* the tokenizer's EOS, added to eos_token_id of config.json and generation_config.json;
+         * NULL, or −1 = these are left as they are */
+        *eos;
     const char *tokenizer_dir; /* source of the tokenizer's files; NULL = base_dir */
     int n_texts;               /* files that replace the base's, such as a chat template */
     const struct ax_hf_text *texts;
@@ -91,17 +94,19 @@ struct ax_hf_save {
     int64_t max_shard_bytes; /* 0 = 5 GB as in transformers; larger: shards and index */
     int n;
     const struct ax_st_output *tensors;
-    int kept_first, kept_end; /* layers whose tensors are base_dir's, unchanged (kept.h); equal =
-                                 none */
-    const char *gguf;         /* if not NULL, a link to this GGUF file instead of tensors */
+    /* layers whose tensors are copied from base_dir unchanged (kept.h); equal = none */
+    int kept_first, kept_end;
+    const char *gguf; /* if not NULL, a link to this GGUF file instead of tensors */
     struct ax_sum_list
-        *sums;            /* receives the checksums of all files; or NULL. Of a team, those of what
-                                 this rank wrote: see ax_checksums_merge */
-    struct ax_team *team; /* of the ranks that all write into the folder; or NULL */
+        /* receives the checksums of all files; or NULL. With a team, only of the bytes that this
+         * rank wrote: see ax_checksums_merge */
+        *sums;
+    struct ax_team *team; /* the ranks that write into the folder together; or NULL */
 };
 enum ax_status ax_hf_write(const struct ax_hf_save *save);
-/* The same, into an existing folder that the caller commits (checkpoints add state/ to it). Of a team,
- * each rank writes its parts of the tensors, and rank 0 everything else; AX_OK is this rank's. */
+/* The same, into an existing folder that the caller commits (checkpoints add state/ to it). With a
+ * team, each rank writes its parts of the tensors, and rank 0 everything else; the status is this
+ * rank's own. */
 enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save);
 
 #endif

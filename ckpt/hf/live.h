@@ -1,4 +1,4 @@
-/* Elements in memory, as they are converted for a file. */
+/* Elements in memory, which are converted while they are written to a file. */
 #ifndef AX_CKPT_HF_LIVE_H
 #define AX_CKPT_HF_LIVE_H
 
@@ -10,7 +10,7 @@ struct ax_live {
     enum ax_dtype dtype;
     const void AX_DEVICE *data; /* elements from `base` on */
     int64_t base;
-    struct ax_queue *q; /* that reads `data`; NULL: it is in the host's memory */
+    struct ax_queue *q; /* reads `data`; NULL: data is in the host's memory */
 };
 
 /* Elements [first, first + n) as `wanted`; n ≤ 1 Mi. */

@@ -10,19 +10,20 @@
 struct ax_hf;
 
 struct ax_mxfp4_source {
-    const char *name; /* of the blocks, for messages */
+    const char *name; /* name of the blocks, for messages */
     const uint8_t *blocks, *scales;
-    int64_t in, out; /* of a matrix */
+    int64_t in, out; /* sizes of a matrix */
 };
 
-/* All tensors of a folder that has some so, in place of its files' entries. */
+/* All tensors of a folder with matrices in MXFP4; they replace its files' entries. */
 struct ax_hf_mxfp4 {
     int n;
-    struct ax_st_entry *entries; /* [n], sorted by name; those of other tensors are the files' */
-    struct ax_mxfp4_source *sources; /* [n]; of MXFP4, else zeroed */
+    struct ax_st_entry *entries; /* [n], sorted by name; other tensors keep their files' entries */
+    struct ax_mxfp4_source *sources; /* [n]; zeroed for other tensors */
 };
 
-/* Sets hf->mxfp4 and hf->entries if there are any. AX_ERR_DATA: blocks without scales, or of another shape. */
+/* Sets hf->mxfp4 and hf->entries if the folder has such matrices. AX_ERR_DATA: blocks without
+ * scales, or of another shape. */
 enum ax_status ax_hf_mxfp4_open(struct ax_hf *hf);
 void ax_hf_mxfp4_close(struct ax_hf_mxfp4 *m); /* NULL: nothing */
 

@@ -3,8 +3,8 @@
  * The config selects modules and the kind of adapter; the model decides which of its modules match.
  * Tensor names are those of PEFT's files: for a module M of the base model
  * base_model.model.M.lora_A.weight [r][in], .lora_B.weight [out][r] and, with DoRA,
- * .lora_magnitude_vector [out]; a fully trained module is base_model.model.M.weight. Modules of a text
- * model within another have the names here that they have in a model of its own. */
+ * .lora_magnitude_vector [out]; a fully trained module is base_model.model.M.weight. Modules of a
+ * text model inside another model have the same names here as in a model of their own. */
 #ifndef AX_CKPT_HF_PEFT_H
 #define AX_CKPT_HF_PEFT_H
 
@@ -34,14 +34,16 @@ enum ax_lora_start {
 };
 
 struct ax_peft_config {
-    char *base;         /* base_model_name_or_path as written; NULL = missing */
-    const char *within; /* what precedes "model." in the names of modules, if the base contains the
-                           text model (wrapped.h), else NULL; static */
+    char *base; /* base_model_name_or_path as written; NULL = missing */
+    /* prefix before "model." in the names of modules, if the base contains the text model
+     * (wrapped.h), else NULL; static */
+    const char *within;
     int64_t r;
     double alpha, dropout;
     bool rslora, dora;
-    enum ax_lora_start start;        /* of new ones; not stored in folders: PiSSA is saved with
-                                     twice the rank and alpha, for the unchanged base */
+    /* for new adapters; not stored in folders: PiSSA is saved with twice the rank and alpha, for
+     * the unchanged base */
+    enum ax_lora_start start;
     int iterations;                  /* PiSSA's, for its subspace; 0 = until convergence */
     bool all_linear;                 /* target_modules: "all-linear" */
     char *target_regex;              /* matches full names; NULL = `targets` */
@@ -53,7 +55,7 @@ struct ax_peft_config {
     int64_t *layers;
     int n_ranks, n_alphas; /* rank_pattern, alpha_pattern */
     struct ax_peft_pattern *ranks, *alphas;
-    const char *task_type;     /* of a new one; NULL = CAUSAL_LM */
+    const char *task_type;     /* of a new adapter; NULL = CAUSAL_LM */
     struct ax_peft_names save; /* modules_to_save */
     json_t *json;              /* the original file; NULL = none */
 };
@@ -62,8 +64,8 @@ struct ax_peft_config {
  * rejected with AX_ERR_UNSUPPORTED. */
 enum ax_status ax_peft_config_parse(struct ax_peft_config *c, struct ax_json root);
 void ax_peft_config_free(struct ax_peft_config *c); /* safe on a zeroed one */
-/* Another new adapter of the same modules, ranks and scales, without modules_to_save and dropout, that
- * starts as its base. */
+/* A new adapter with the same modules, ranks and scales, without modules_to_save and dropout, that
+ * starts without changing its base. */
 enum ax_status ax_peft_config_like(struct ax_peft_config *out, const struct ax_peft_config *c);
 /* Contents of adapter_config.json: keys of the original file are kept unless this struct sets
  * them. */
@@ -76,7 +78,7 @@ struct ax_peft {
 };
 enum ax_status ax_peft_open(struct ax_peft *p, const char *dir);
 void ax_peft_close(struct ax_peft *p);
-/* Is there an adapter_config.json? */
+/* True if the folder has an adapter_config.json. */
 bool ax_peft_is_folder(const char *dir);
 /* The base model's name: a relative path that exists from the adapter's folder is resolved,
  * anything else (a hub id) is unchanged. AX_ERR_DATA if the config has none. */
@@ -85,7 +87,7 @@ enum ax_status ax_peft_base(const struct ax_peft *p, char **out);
 /* Writes a folder that appears complete or not at all. */
 enum ax_status ax_peft_write(const char *dir, const struct ax_peft_config *c, int n,
                              const struct ax_st_output *tensors);
-/* adapter_config.json alone; its checksums are added to `sums`, which may be NULL. */
+/* Writes only adapter_config.json; its checksums are added to `sums`, which may be NULL. */
 enum ax_status ax_peft_write_config(const char *dir, const struct ax_peft_config *c,
                                     struct ax_sum_list *sums);
 

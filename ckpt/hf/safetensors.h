@@ -26,22 +26,22 @@ enum ax_status ax_safetensors_parse(struct ax_safetensors *st, const char *name,
 void ax_safetensors_close(struct ax_safetensors *st);
 const struct ax_st_entry *ax_safetensors_find(const struct ax_safetensors *st, const char *name);
 
-/* A dense tensor to write, or the part of one that this rank has: ctx of ax_st_fill. */
+/* A dense tensor to write, or this rank's part of one: the ctx of ax_st_fill. */
 struct ax_st_source {
     struct ax_tensor value;
     struct ax_delta delta; /* zeroed: unchanged */
-    enum ax_dtype dtype;   /* as written */
-    struct ax_queue *q;    /* that reads it; NULL: it is in the host's memory */
+    enum ax_dtype dtype;   /* dtype in the file */
+    struct ax_queue *q;    /* reads the value; NULL: it is in the host's memory */
 };
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);
 /* One file, tensors in the given order, metadata {"format": "pt"}, header padded to 8 bytes,
  * fsynced. */
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors);
 
-/* The same in two steps, for a file to which several ranks write: one creates it; then all write
- * their parts of the tensors, whose list is alike on all of them, and one of them the header.
- * `sums` (may be NULL) gets the file's checksums with zeros for what this rank does not write:
- * ax_checksums_merge makes them the file's. */
+/* The same in two steps, for a file to which several ranks write: one rank creates it; then all
+ * ranks write their parts of the tensors, whose list is the same on all of them, and one of them
+ * the header. `sums` (may be NULL) gets the file's checksums with zeros for bytes that this rank
+ * does not write; ax_checksums_merge combines them. */
 enum ax_status ax_safetensors_create(const char *path);
 enum ax_status ax_safetensors_write_part(const char *path, int n,
                                          const struct ax_st_output *tensors, bool header,

@@ -6,7 +6,7 @@
 
 #include "kernels/dtype.h"
 
-#define AX_ST_E4M3 "F8_E4M3" /* bits of such numbers; reads as U8 */
+#define AX_ST_E4M3 "F8_E4M3" /* bits of e4m3 numbers; read as U8 */
 
 bool ax_st_dtype_parse(const char *name, enum ax_dtype *out);
 

@@ -24,8 +24,8 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-#define AX_HUB_ENDPOINT "https://huggingface.co" /* unless HF_ENDPOINT is set */
-#define AX_HUB_PATH_MAX 1024                     /* bytes of a file's path in a repository */
+#define AX_HUB_ENDPOINT "https://huggingface.co" /* used unless HF_ENDPOINT is set */
+#define AX_HUB_PATH_MAX 1024 /* longest path of a file in a repository, in bytes */
 
 struct ax_hub {
     char *endpoint; /* without a trailing slash */
@@ -35,14 +35,14 @@ struct ax_hub {
     bool refresh;         /* asks for a revision's current commit even if the cache has one */
     bool quiet;           /* no progress */
     int workers;          /* concurrent files */
-    double retry_seconds; /* before the second attempt; doubles after each attempt */
+    double retry_seconds; /* pause before the second attempt; doubles after each attempt */
 };
 
-/* From HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, HF_TOKEN, HF_TOKEN_PATH,
+/* Reads HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, HF_TOKEN, HF_TOKEN_PATH,
  * HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE. */
 enum ax_status ax_hub_open(struct ax_hub *h);
 void ax_hub_close(struct ax_hub *h); /* safe on a zeroed one */
-/* The cache folder alone. Free with ax_free. */
+/* Only the cache folder. Free with ax_free. */
 enum ax_status ax_hub_cache_folder(char **out);
 
 /* ---- names ---- */
@@ -58,7 +58,7 @@ struct ax_hub_repo {
 bool ax_hub_is_id(const char *id);
 bool ax_hub_is_revision(const char *revision);
 const char *ax_hub_revision(const struct ax_hub_repo *r); /* never NULL */
-/* Does this path of a repository file stay inside the snapshot's folder? */
+/* True if the path of a repository's file stays inside the snapshot's folder. */
 bool ax_hub_is_path(const char *path);
 
 /* ---- lists of files ---- */
@@ -88,7 +88,7 @@ struct ax_hub_snapshot {
     struct ax_hub_list list;
     bool listed; /* the list is known and contains all files of the repository */
 };
-/* What the cache has; never uses the network. */
+/* Looks up a revision in the cache; never uses the network. */
 enum ax_status ax_hub_snapshot_find(struct ax_hub_snapshot *s, const char *cache,
                                     const struct ax_hub_repo *r);
 void ax_hub_snapshot_free(struct ax_hub_snapshot *s);
@@ -120,7 +120,7 @@ enum ax_status ax_hub_each_owned(const char *cache,
 
 struct ax_hub_report {
     size_t files, present;      /* requested files; how many were already present */
-    uint64_t bytes, downloaded; /* of all requested files; from the network */
+    uint64_t bytes, downloaded; /* bytes of all requested files; bytes that came from the network */
     bool asked;                 /* the network was used */
     char commit[72];
 };
@@ -133,15 +133,16 @@ enum ax_status ax_hub_ask(struct ax_hub_snapshot *s, const struct ax_hub *h,
 enum ax_status ax_hub_pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
                            const struct ax_hub_repo *r, const char *const *paths, size_t n,
                            struct ax_hub_report *report);
-/* AX_ERR_CONFIG that says why the network may not be used to get what is missing. */
+/* AX_ERR_CONFIG: says why the network may not be used to get a missing `what`. */
 enum ax_status ax_hub_refuse_offline(const struct ax_hub_repo *r, const char *what);
 
 /* ---- models ---- */
 
 enum ax_hub_part { AX_HUB_WHOLE, AX_HUB_TOKENIZER };
 
-/* *folder = a snapshot with what axtrain reads of a model: config, tokenizer, templates,
- * safetensors weights; or (AX_HUB_TOKENIZER) all but the weights. Free with ax_free. */
+/* *folder = a snapshot with the files that axtrain reads of a model: config, tokenizer,
+ * templates and safetensors weights, or (AX_HUB_TOKENIZER) all of these but the weights. Free
+ * with ax_free. */
 enum ax_status ax_hub_model(char **folder, const struct ax_hub *h, const char *id,
                             const char *revision, enum ax_hub_part part,
                             struct ax_hub_report *report);

@@ -11,8 +11,8 @@
 enum ax_status ax_hub_file_url(char **out, const struct ax_hub *h, const struct ax_hub_repo *r,
                                const char *commit, const char *path);
 
-/* One request, repeated while that may help. `attempt` of a resuming caller restarts at 0 after
- * each received piece. */
+/* The state of a request that is repeated as long as that may help. A caller that resumes a file
+ * restarts `attempt` at 0 after each piece received. */
 struct ax_hub_patience {
     int attempt;
     const _Atomic bool *stop;
@@ -40,7 +40,7 @@ struct ax_hub_transfer {
     const struct ax_hub_repo *repo;
     const struct ax_hub_snapshot *snapshot;
     _Atomic bool stop;           /* one file failed: stops the others */
-    _Atomic uint64_t done;       /* bytes present, of all files */
+    _Atomic uint64_t done;       /* bytes of all files that are present */
     _Atomic uint64_t downloaded; /* bytes from the network */
 };
 /* Downloads one file into the cache and links it. */

@@ -26,16 +26,19 @@ struct ax_checkpoint_save {
     int64_t step;
     struct ax_hf_save hf; /* dir and sums are ignored; with a team, all its ranks write together */
     const struct ax_checkpoint
-        *copy_of; /* instead of hf: its files, but for ranks' states; the folder
-                                            is verified before it is renamed */
+        /* instead of hf: copies this checkpoint's files except the ranks' states; the folder is
+         * verified before it is renamed */
+        *copy_of;
     const struct ax_mesh *mesh;
-    int n_parts; /* that this rank saves; 0 on all ranks: weights only, cannot be resumed */
+    /* number of parts that this rank saves; 0 on all ranks: weights only, which cannot be
+     * resumed */
+    int n_parts;
     const struct ax_state_part *parts;
     const struct ax_st_output *state; /* [n_parts]: 1-D, named by ax_checkpoint_key */
     const json_t *run;                /* the trainer's own state */
 };
-/* Each rank writes what it has; rank 0 makes the folder, and renames it when all have written theirs.
- * If one fails, all do, and nothing is left. */
+/* Each rank writes its own parts; rank 0 creates the folder, and renames it when all ranks have
+ * finished. If one fails, all fail, and nothing is left. */
 enum ax_status ax_checkpoint_write(const struct ax_checkpoint_save *save);
 /* "NAME:SLOT", the name of a part in its rank's file; free with ax_free. */
 enum ax_status ax_checkpoint_key(char **key, const struct ax_state_part *part);
@@ -59,17 +62,18 @@ struct ax_checkpoint {
 /* Reads and checks the manifest, but no other file. AX_ERR_DATA if it is corrupted. */
 enum ax_status ax_checkpoint_open(struct ax_checkpoint *c, const char *dir);
 void ax_checkpoint_close(struct ax_checkpoint *c);
-/* Checks every byte of every file: of a team (NULL: one rank), each rank does a share. */
+/* Checks every byte of every file; with a team (NULL: one rank), each rank checks a share. */
 enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c, struct ax_team *team);
 /* Fills this rank's parts, from a checkpoint of any mesh. AX_ERR_DATA if a tensor is missing,
  * incomplete, or has another shape or type. */
 enum ax_status ax_checkpoint_load(const struct ax_checkpoint *c, const struct ax_state_parts *to);
 
-/* The same one by one: fills to->list[i], 8-bit codes together with their scales. */
+/* The same, one part at a time: fills to->list[i], 8-bit codes together with their scales. */
 struct ax_checkpoint_reader {
     const struct ax_checkpoint *c;
-    struct ax_safetensors *files; /* [c->files.n] ranks' files, opened when first needed */
-    size_t *of_file; /* [c->files.n] the shard of a tensor that is in this file; may be another's */
+    struct ax_safetensors *files; /* [c->files.n]: files of ranks, opened when first needed */
+    /* [c->files.n]: a shard in each file; may belong to another tensor than the one being read */
+    size_t *of_file;
 };
 enum ax_status ax_checkpoint_reader_open(struct ax_checkpoint_reader *r,
                                          const struct ax_checkpoint *c);
@@ -77,9 +81,9 @@ enum ax_status ax_checkpoint_read(struct ax_checkpoint_reader *r, const struct a
                                   int i);
 void ax_checkpoint_reader_close(struct ax_checkpoint_reader *r); /* also after a failed open */
 
-/* Writes the checkpoint anew to the folder `out` (its own to replace it) with the layout of one rank:
- * one state file, in which every tensor is whole. It is verified before, and the copy after; nothing
- * is left of one that fails. */
+/* Writes a copy of the checkpoint with the layout of one rank to the folder `out` (its own folder:
+ * replaces it): one state file, in which every tensor is complete. Verifies the checkpoint before
+ * and the copy afterwards; if that fails, no copy is left. */
 enum ax_status ax_checkpoint_reshard(const struct ax_checkpoint *c, const char *out);
 
 /* ---- existing checkpoints ---- */
@@ -88,21 +92,21 @@ struct ax_checkpoint_list {
     size_t n;
     int64_t *steps; /* ascending */
 };
-/* The complete checkpoints of a folder. Others with such names (no manifest: foreign or incomplete)
- * are skipped with a warning; a missing folder contains none. */
+/* Lists the complete checkpoints of a folder. Folders with such names but no manifest (foreign or
+ * incomplete) are skipped with a warning; a missing output_dir contains none. */
 enum ax_status ax_checkpoint_list(struct ax_checkpoint_list *l, const char *output_dir);
 void ax_checkpoint_list_free(struct ax_checkpoint_list *l);
 enum ax_status ax_checkpoint_path(char **path, const char *output_dir, int64_t step);
 /* Removes leftovers of killed saves and removals. */
 enum ax_status ax_checkpoint_sweep(const char *output_dir);
-/* Removes the oldest until `limit` (0: no limit) are left, but never those in `keep`. That must
- * include the one just verified, because the state of the others is unknown. A failed removal is
- * only a warning: the new checkpoint is safe, and the next call tries again. */
+/* Removes the oldest checkpoints until `limit` (0: no limit) are left, but never those in `keep`.
+ * That must include the one just verified, because the state of the others is unknown. A failed
+ * removal is only a warning: the new checkpoint is safe, and the next call tries again. */
 void ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_keep, const int64_t *keep);
 
 /* ---- parts ---- */
 
-/* What one rank wrote, as JSON: its files, and where tensors are in them. */
+/* A report of what one rank wrote, as JSON: its files, and where tensors are in them. */
 struct ax_manifest_report {
     const struct ax_sum_list *files;
     int n_parts;
@@ -112,18 +116,18 @@ struct ax_manifest_report {
 enum ax_status ax_manifest_report_text(const struct ax_manifest_report *r, char **text,
                                        size_t *len);
 
-/* What all ranks wrote. */
+/* The manifest: what all ranks wrote. */
 struct ax_manifest {
     struct ax_sum_list files;
     json_t *names;   /* object: file → its index */
     json_t *tensors; /* object: "NAME:SLOT" → its entry */
 };
-/* Adds a report; *m is zeroed before the first. */
+/* Adds a rank's report; *m must be zeroed before the first. */
 enum ax_status ax_manifest_take(struct ax_manifest *m, int rank, const char *text, size_t len);
 enum ax_status ax_manifest_text(const struct ax_manifest *m, const struct ax_checkpoint_save *save,
                                 struct ax_buf *out);
 void ax_manifest_free(struct ax_manifest *m);
-/* Fills everything but dir. */
+/* Parses a manifest into *c, except dir. */
 enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, const char *text,
                                  size_t len);
 

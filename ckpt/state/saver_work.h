@@ -1,4 +1,4 @@
-/* Private to the saver: what one save has to read, and where it goes. */
+/* Private to the saver: the sources and destinations of one save. */
 #ifndef AX_CKPT_STATE_SAVER_WORK_H
 #define AX_CKPT_STATE_SAVER_WORK_H
 
@@ -11,8 +11,8 @@ struct ax_save_source {
     struct ax_delta delta;
     enum ax_dtype wanted;
     bool copied;
-    uint64_t ticket; /* of its copy in the stage; 0: none */
-    int64_t read;    /* of `numel` live elements */
+    uint64_t ticket; /* ticket of its copy to the stage; 0: none */
+    int64_t read;    /* elements read so far, of `numel` */
     int64_t numel;
     int unit;
 };
@@ -22,7 +22,7 @@ struct ax_saver_work {
     struct ax_save_job job;
     char *output_dir, *dir;
     struct ax_st_output *tensors; /* weights, then state */
-    struct ax_state_part *saved;  /* [n_saved] of the state, what this rank saves */
+    struct ax_state_part *saved;  /* [n_saved]: parts of the state that this rank saves */
     int n_saved;
     char **keys; /* [n_saved] */
     size_t n_sources;
@@ -38,8 +38,8 @@ struct ax_saver_work {
     enum ax_status (*fill)(void *source, int64_t first, int64_t n, void *out);
 };
 
-/* Lists what is to be saved, and counts it as pending; `fill` gives a source's elements. On an error
- * the caller frees. */
+/* Lists the tensors to save, and counts them as pending; `fill` provides a source's elements. On an
+ * error the caller frees *w. */
 enum ax_status ax_saver_work_make(struct ax_saver_work *w,
                                   enum ax_status (*fill)(void *source, int64_t first, int64_t n,
                                                          void *out));

@@ -4,9 +4,9 @@
  * A part is elements [first, first + n), in row-major order, of the block `start … start + size` of
  * the global tensor: of a tensor-parallel or expert slice, the run in this rank's shard.
  *
- * Reading order: state.c (parts), manifest.c, checkpoint.c (writing), codes.c (8-bit
- * moments of another mesh), checkpoint_load.c, checkpoint_list.c (which to keep), saver.c (the thread that writes during training), saver_work.c
- * (what it has to write). */
+ * Reading order: state.c (parts), manifest.c, checkpoint.c (writing), codes.c (8-bit moments of
+ * another mesh), checkpoint_load.c, checkpoint_list.c (which to keep), saver.c (the thread that
+ * writes during training), saver_work.c (what it writes). */
 #ifndef AX_CKPT_STATE_STATE_H
 #define AX_CKPT_STATE_STATE_H
 
@@ -18,10 +18,12 @@
 /* How the numbers of an optimizer slot map to a parameter's elements. */
 enum ax_state_layout {
     AX_STATE_ELEMENTS, /* one per element */
-    AX_STATE_SIGNED_CODES, /* … of kernels/quant/dynamic_map.h, to be multiplied with its block's number */
-    AX_STATE_UNSIGNED_CODES, /*   in slot NAME_scale */
+    /* a signed code per element (kernels/quant/dynamic_map.h), whose block has a factor in slot
+     * NAME_scale */
+    AX_STATE_SIGNED_CODES,
+    AX_STATE_UNSIGNED_CODES, /* the same with unsigned codes */
     AX_STATE_BLOCKS,         /* one per AX_8BIT_BLOCK elements of the segment */
-    AX_STATE_WHOLE           /* one set for the full parameter, which no other rank shares */
+    AX_STATE_WHOLE           /* one set for the full parameter, which is on one rank */
 };
 
 struct ax_state_part {
@@ -30,12 +32,12 @@ struct ax_state_part {
                          "base": frozen weights that restarts change; borrowed */
     enum ax_dtype dtype;
     int ndim;
-    int64_t shape[AX_MAX_DIMS];                    /* of the full tensor */
+    int64_t shape[AX_MAX_DIMS];                    /* shape of the full tensor */
     int64_t start[AX_MAX_DIMS], size[AX_MAX_DIMS]; /* the block */
     int64_t first, n;                              /* elements of the block that this rank has */
     void AX_DEVICE *data;                          /* [n], live memory */
     int unit;
-    enum ax_state_layout layout; /* elements, but for an optimizer's slot */
+    enum ax_state_layout layout; /* AX_STATE_ELEMENTS, unless it is an optimizer's slot */
     bool
         elsewhere; /* another rank has the same elements and saves them; this one only loads them */
 };
@@ -46,7 +48,7 @@ struct ax_block ax_state_part_block(const struct ax_state_part *part);
 struct ax_state_parts {
     int n;
     struct ax_state_part *list; /* in unit order */
-    struct ax_queue *q;         /* that reads and writes the data; NULL: they are the host's */
+    struct ax_queue *q;         /* reads and writes the data; NULL: data is in the host's memory */
 };
 
 /* A slot of one parameter, for this rank's piece: 1-D. */
@@ -58,12 +60,12 @@ struct ax_state_slot {
 
 /* Capacity for this many parameters with at most `max_slots` each. */
 enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, int max_slots);
-/* Adds this rank's parts of a parameter, or none if nothing of it is trainable here: the master (or
- * the weight, if it is its own master), the 16-bit remainder, and the slots.
+/* Adds this rank's parts of a parameter, or none if it has no trainable element here: the master
+ * (or the weight, if it is its own master), the 16-bit remainder, and the slots.
  *
- * Slots of blocks have shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel
- * slice, and by the slice's offset in a block. The numbers mean the same only if both match and the
- * slices are the same: else see codes.h. */
+ * Slots of blocks have shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel slice,
+ * and by the slice's offset in a block. Two such slots can be copied only if both indices and the
+ * slices match; otherwise see codes.h. */
 void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
                         const struct ax_unit *unit, const struct ax_param *p, int n_slots,
                         const struct ax_state_slot *slots);
@@ -71,9 +73,9 @@ void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
 void ax_state_parts_add_frozen(struct ax_state_parts *out, const struct ax_mesh *mesh,
                                const struct ax_unit *unit, const struct ax_param *p,
                                const char *slot, int as_unit);
-/* What this rank saves of a parameter's value: its part of the master (or of the weight, if that is
- * its own master), or of the weights in compute dtype. 1-D, live; *block says where it belongs. False
- * if that is nothing, or another rank saves it. */
+/* The part of a parameter's value that this rank saves: of the master (or of the weight, if that is
+ * its own master), or of the weights in compute dtype. 1-D, live; *block says where it belongs.
+ * False if there is none, or another rank saves it. */
 bool ax_state_value(const struct ax_mesh *mesh, const struct ax_unit *unit,
                     const struct ax_param *p, bool master, struct ax_tensor *value,
                     struct ax_block *block);
@@ -86,7 +88,7 @@ uint64_t ax_state_parts_bytes(const struct ax_state_parts *p);
 enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part *to,
                                   const struct ax_state_part *from, const void *bytes,
                                   int64_t *copied);
-/* Do they have elements in common? */
+/* True if two parts have elements in common. */
 bool ax_state_parts_meet(const struct ax_state_part *a, const struct ax_state_part *b);
 
 #endif

@@ -8,20 +8,21 @@
 
 struct ax_st_entry {
     char *name;
-    const char *file;    /* that it is in */
+    const char *file;    /* name of its file */
     enum ax_dtype dtype; /* F64 F32 F16 BF16 I64 I32 I8 U8; BOOL reads as U8 */
-    bool e4m3;           /* U8 that are the bits of such numbers: F8_E4M3 */
+    bool e4m3;           /* the U8 are bits of e4m3 numbers: F8_E4M3 */
     int ndim;
     int64_t shape[AX_ST_MAX_DIMS];
     int64_t numel;
     const void *data; /* in the mapping; may be unaligned for its dtype. NULL if the file stores the
                          elements in another form: see `read` */
-    size_t bytes;     /* of all elements in `dtype` */
+    size_t bytes;     /* bytes of all elements in `dtype` */
     /* For an entry without data: see struct ax_elements. */
     enum ax_status (*read)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
     const struct ax_element_codes
-        *codes;         /* what `read` decodes, if these are its codes; else NULL */
+        /* the codes that `read` decodes, if packed storage can use them; else NULL */
+        *codes;
     const void *stored; /* elements as stored in the file, in the mapping */
     size_t stored_bytes;
 };
@@ -36,11 +37,11 @@ void ax_st_drop(const struct ax_st_entry *e, int64_t first, int64_t n);
 /* Finds an entry by name in a list sorted by name; NULL if there is none. */
 const struct ax_st_entry *ax_st_find(const struct ax_st_entry *entries, int n, const char *name);
 
-/* A tensor to write, from `fill`; or where it has none, this rank's parts of it. */
+/* A tensor to write: from `fill` or, if that is NULL, from this rank's parts of it. */
 struct ax_st_output {
     const char *name;
     enum ax_dtype dtype;
-    bool e4m3; /* as above */
+    bool e4m3; /* as in struct ax_st_entry */
     int ndim;
     int64_t shape[AX_ST_MAX_DIMS];
     /* Writes elements [first, first + n) in `dtype` to out. Ranges ascend and are of at most 1 Mi
@@ -53,7 +54,7 @@ struct ax_st_output {
 
 struct ax_st_part {
     struct ax_block block;
-    /* As above; elements are counted from the part's first one. */
+    /* As in struct ax_st_output, with elements counted from the part's first one. */
     enum ax_status (*fill)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
 };
