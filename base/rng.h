@@ -17,7 +17,7 @@ uint32_t ax_rng_u32(struct ax_rng_key key, uint64_t index);
 float ax_rng_uniform(struct ax_rng_key key, uint64_t index); /* [0, 1), 24 bits */
 /* Standard normal: Box–Muller on the two words of pair index/2. */
 float ax_rng_normal(struct ax_rng_key key, uint64_t index);
-/* The same from `first` on, n of them. */
+/* n normal numbers, from index `first` on. */
 void ax_rng_normals(struct ax_rng_key key, uint64_t first, int64_t n, float *out);
 /* Uniform in [0, n), without bias. n ≥ 1. */
 uint64_t ax_rng_below(struct ax_rng_key key, uint64_t index, uint64_t n);

@@ -15,7 +15,7 @@ enum ax_stop { AX_STOP_NONE, AX_STOP_REQUEUE, AX_STOP_INTERRUPT };
 void ax_stop_watch(void);
 /* Restores the signal handlers from before ax_stop_watch. */
 void ax_stop_unwatch(void);
-/* What was requested; an interrupt wins. */
+/* The request so far; an interrupt wins over a requeue. */
 enum ax_stop ax_stop_requested(void);
 
 #endif

@@ -27,7 +27,7 @@
 #define AX_ARENA_MAX_NAMES 64
 #define AX_ARENA_MAX_RUNS  (1 << 18) /* address space; memory is used only as touched */
 
-/* What a block of `bytes` takes on a stack. */
+/* The size of a block of `bytes` on a stack. */
 static inline size_t ax_arena_round(size_t bytes) {
     return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
 }
@@ -52,9 +52,9 @@ struct ax_stack {
     char AX_DEVICE *base;
     size_t cap; /* SIZE_MAX while planning */
     size_t top;
-    size_t end;                  /* bytes taken from its end … */
-    int end_name;                /* … by blocks of one name */
-    size_t high[AX_PHASE_COUNT]; /* of both */
+    size_t end;                  /* bytes taken from the stack's end */
+    int end_name;                /* the name of the blocks at its end */
+    size_t high[AX_PHASE_COUNT]; /* high-water marks of both ends together */
     struct ax_arena *arena;
     size_t n_runs;
     struct ax_arena_run *runs; /* from the bottom up; capacity AX_ARENA_MAX_RUNS */
@@ -70,7 +70,7 @@ struct ax_arena_plan {
     int n_slots;
     size_t slot[AX_ARENA_MAX_SLOTS][AX_PHASE_COUNT];
 };
-/* Of the device: persistent + largest phase. */
+/* Bytes of device memory: persistent + largest phase; and of one phase. */
 size_t ax_arena_plan_total(const struct ax_arena_plan *plan);
 size_t ax_arena_plan_phase(const struct ax_arena_plan *plan, enum ax_phase phase);
 
@@ -82,20 +82,20 @@ struct ax_arena {
     struct ax_stack *slots;
     enum ax_phase phase;
     bool planning;
-    struct ax_arena_plan plan;      /* what create was given (real mode) */
-    const struct ax_device *device; /* of the memory */
+    struct ax_arena_plan plan;      /* the plan given to ax_arena_create (real mode) */
+    const struct ax_device *device; /* the device that has the memory */
     struct ax_memory memory, host_memory;
     void *runs_map; /* the runs of all stacks */
     size_t runs_bytes;
 };
 
 enum ax_status ax_arena_create_planning(struct ax_arena *a, int n_slots);
-/* Takes the plan's total bytes from the device, in one piece, and those of the host tier in
+/* Allocates the plan's total bytes on the device, in one piece, and those of the host tier in
  * another. AX_ERR_NOMEM says how many were requested. */
 enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan,
                                const struct ax_device *device);
-/* Has the device take the persistent stack's memory in the background, once, for a user who will
- * write to all of it. Nothing while planning. */
+/* Lets the device populate the persistent stack's memory in the background, once, for a caller that
+ * will write all of it. Does nothing while planning. */
 void ax_arena_populate(struct ax_arena *a);
 void ax_arena_free(struct ax_arena *a);
 /* The high-water marks so far, in either mode; in real mode they equal the plan after a full
@@ -110,7 +110,8 @@ void AX_DEVICE *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes
 size_t ax_stack_mark(const struct ax_stack *s);
 /* Pops everything above the mark. */
 void ax_stack_release(struct ax_stack *s, size_t mark);
-/* The same from the stack's end downwards: blocks of one name, which are released together. */
+/* The same at the stack's end, growing downwards: blocks of one name, which are released
+ * together. */
 void AX_DEVICE *ax_stack_push_end(struct ax_stack *s, const char *name, size_t bytes);
 void ax_stack_release_end(struct ax_stack *s);
 

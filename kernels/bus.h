@@ -1,4 +1,4 @@
-/* What is plugged into this machine, whether or not it can be used. */
+/* The devices plugged into this machine, whether or not they can be used. */
 #ifndef AX_KERNELS_BUS_H
 #define AX_KERNELS_BUS_H
 

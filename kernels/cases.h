@@ -18,7 +18,7 @@ struct ax_case {
     char *memory;        /* all operands, and `scalars` */
     size_t bytes;
     struct ax_step_scalars *scalars;
-    char AX_DEVICE *sent; /* where a device has the memory; NULL: nowhere */
+    char AX_DEVICE *sent; /* the device's copy of the memory; NULL: none */
 };
 
 /* AX_ERR_NOMEM only. */

@@ -1,4 +1,4 @@
-/* What two runs of a case (kernels/cases.h) left behind, compared: a backend with the reference. */
+/* Compares the outputs of two runs of a case (kernels/cases.h): a backend with the reference. */
 #ifndef AX_KERNELS_COMPARE_H
 #define AX_KERNELS_COMPARE_H
 
@@ -7,7 +7,7 @@
 /* Add up over calls; zeroed before the first. */
 struct ax_case_difference {
     double worst;    /* the largest deviation of an element, of its tolerance: up to 1 is within */
-    char where[256]; /* which element, and its values; "" while worst is 0 */
+    char where[256]; /* the element with the worst deviation and its values; "" while worst is 0 */
 };
 
 /* `got` and `want` have the same elements of one operand of case c, in the host's memory. */

@@ -31,35 +31,35 @@ struct ax_memory {
     void *state; /* the device's own */
 };
 
-/* What a function on the host's side reads and writes of the device's memory: it gets copies, unless the
- * memory is the host's. WRITE: the copy begins with anything and is copied back whole. */
+/* Device memory that a host function reads or writes: it gets copies, unless device memory is host
+ * memory. WRITE: the copy starts with undefined contents and is copied back entirely. */
 enum ax_view_use { AX_VIEW_READ, AX_VIEW_WRITE, AX_VIEW_UPDATE };
 struct ax_view {
     const void AX_DEVICE *device; /* NULL: none */
     size_t bytes;
     enum ax_view_use use;
 };
-#define AX_QUEUE_VIEWS 24 /* of one call */
+#define AX_QUEUE_VIEWS 24 /* most views of one call */
 
-/* Runs in the queue's order, with a copy of the arguments; at[i] is where the host has view i, NULL if
- * there is none. */
+/* Runs in the queue's order, with a copy of the arguments; at[i] is the host's address of view i,
+ * NULL if the view is empty. */
 typedef enum ax_status ax_queue_fn(struct ax_queue *q, const void *args, void *const *at);
-#define AX_QUEUE_ARGS 256 /* their largest size */
+#define AX_QUEUE_ARGS 256 /* largest size of the arguments */
 
 struct ax_device {
     bool has_host_tier;
     bool late;       /* work is done after the call that enqueues it */
-    bool own_fabric; /* ranks reach its memory by a fabric of its own alone */
-    /* Zeroed; NULL base: there is not as much. */
+    bool own_fabric; /* ranks can reach its memory only through a fabric of its own */
+    /* Allocates zeroed memory; base NULL: there is not enough. */
     void (*allocate)(struct ax_memory *m, enum ax_tier tier, size_t bytes);
     void (*release)(struct ax_memory *m, enum ax_tier tier);
-    /* Begins to take the first bytes from the system, in the background, so that whoever touches
-     * them first need not wait for it. Once; NULL = there is nothing to wait for. */
+    /* Begins to populate the first bytes in the background, so that the first access need not wait
+     * for it. Once; NULL = there is nothing to wait for. */
     void (*populate)(struct ax_memory *m, size_t bytes);
     enum ax_status (*open)(struct ax_queue *q); /* fills q->device_state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* See the functions of the same name in kernels/queue.h. */
-    /* Copies to the host; *ticket: for `wait`, until which `out` is the device's. */
+    /* Starts a copy to the host; `out` belongs to the device until `wait` returns for *ticket. */
     enum ax_status (*read_later)(struct ax_queue *q, const void AX_DEVICE *device, void *out,
                                  size_t bytes, const void *cap, uint64_t *ticket);
     enum ax_status (*copy)(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
@@ -70,13 +70,17 @@ struct ax_device {
     void *(*address)(struct ax_queue *q, const void AX_DEVICE *device);
     enum ax_status (*finish)(struct ax_queue *q);
     /* Only with a host tier, from any thread: */
-    void *(*host)(struct ax_queue *q, const void AX_DEVICE *tier); /* where the host may touch it */
-    uint64_t (*signal)(struct ax_queue *q); /* a ticket for all that is enqueued; they increase */
-    /* Waits until all that the ticket is for is done; *slept: it was not yet. 0 is for nothing. */
+    /* the host's address of host tier memory */
+    void *(*host)(struct ax_queue *q, const void AX_DEVICE *tier);
+    /* a ticket for everything enqueued so far; tickets increase */
+    uint64_t (*signal)(struct ax_queue *q);
+    /* Waits until the ticket's work is done; *slept: it was not done yet. Ticket 0 needs no
+     * wait. */
     enum ax_status (*wait)(struct ax_queue *q, uint64_t ticket, bool *slept);
 };
 
-void ax_times_add(struct ax_times *t, int into); /* what `time` does, by this machine's clock */
+/* the effect of `time`, with this machine's clock */
+void ax_times_add(struct ax_times *t, int into);
 
 extern const struct ax_device ax_device_host, ax_device_meta, ax_device_far;
 

@@ -19,7 +19,7 @@ enum ax_operand_flag {
 
 struct ax_operand {
     const char *name; /* NULL ends the list */
-    size_t offset;    /* of the struct ax_tensor within the argument struct */
+    size_t offset;    /* offset of the struct ax_tensor within the argument struct */
     /* OUT: overwritten. INOUT: read and written. With an `accumulate` flag, OUT is also read. */
     enum ax_operand_use use;
     unsigned flags;

@@ -564,7 +564,7 @@ struct ax_clip {
 struct ax_draw {
     uint32_t stream;
     int64_t first;
-    int64_t column, row, gap; /* of a slice with `row` of every row + gap elements; else 0 */
+    int64_t column, row, gap; /* for a slice that has `row` of every row + gap elements; else 0 */
 };
 
 /* m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²;
@@ -713,7 +713,7 @@ struct ax_buf;
 
 struct ax_ops {
     const char *name;
-    const struct ax_device *device; /* whose memory it computes on */
+    const struct ax_device *device; /* the device whose memory it computes on */
     struct ax_rounding rounding;
     bool mirrors;      /* grouped products need their groups on the host (struct ax_mirror) */
     bool whole_blocks; /* attention with a block_table reads blocks whole */
@@ -737,7 +737,7 @@ struct ax_ops {
 extern const struct ax_ops ax_ops_ref;
 extern const struct ax_ops ax_ops_meta;
 extern const struct ax_ops ax_ops_far;
-extern const struct ax_ops ax_ops_sheet; /* of plans only */
+extern const struct ax_ops ax_ops_sheet; /* for plans only */
 /* The table of this process's instruction set (kernels/cpu/isa.h). NULL below AVX2. */
 const struct ax_ops *ax_ops_cpu(void);
 

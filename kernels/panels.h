@@ -22,7 +22,7 @@ struct ax_queue;
 /* True if the matrix can be stored in panels. */
 bool ax_panels_fit(const struct ax_tensor *t);
 
-/* True if it can, and the queue's backend multiplies with panels. */
+/* True if the matrix can be stored in panels and the queue's backend multiplies with panels. */
 bool ax_panels_wanted(const struct ax_queue *q, const struct ax_tensor *t);
 
 /* Converts rows to panels, in place. Skipped on a meta queue. */
@@ -34,7 +34,7 @@ static inline int64_t ax_panels_at(int64_t cols, int64_t row, int64_t col) {
     return panel + (col / 2 * AX_PANEL_ROWS + row % AX_PANEL_ROWS) * 2 + col % 2;
 }
 
-/* Codes and scales of a matrix [N][K] without nested scales: the same. */
+/* The same for codes and scales of a matrix [N][K] without nested scales. */
 struct ax_code_panels {
     struct ax_tensor codes, scale;
     int64_t rows, cols, block;
@@ -44,7 +44,7 @@ bool ax_code_panels_fit(enum ax_quant kind, int64_t rows, int64_t cols, int64_t 
 bool ax_code_panels_wanted(const struct ax_queue *q, const struct ax_code_panels *p);
 enum ax_status ax_code_panels_make(struct ax_queue *q, struct ax_code_panels *p);
 
-/* Of codes two in a byte: the byte · 2, plus 1 for its high half. */
+/* Position of a 4-bit code, two in a byte: the byte · 2, plus 1 for its high half. */
 static inline int64_t ax_panels_nibble_at(int64_t cols, int64_t row, int64_t col) {
     const int64_t group = row / AX_PANEL_ROWS * (cols / 8) + col / 8, r = row % AX_PANEL_ROWS;
     return (group * 2 * AX_PANEL_ROWS + 2 * r + col % 2) * 4 + col % 8 / 2;

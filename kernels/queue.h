@@ -12,29 +12,30 @@
 #include "kernels/tensor.h"
 
 struct ax_queue_counters {
-    uint64_t waits; /* of the host for the device */
+    uint64_t waits; /* how often the host waited for the device */
     uint64_t launches[AX_OP_COUNT];
     uint64_t fallbacks; /* ops that ran on `fallback` */
     uint64_t asked;     /* kinds of products that a library was asked about; 0 in a warm step */
-    uint64_t measured;  /* of them, those whose algorithms were measured */
+    uint64_t measured;  /* kinds whose algorithms were measured */
     uint64_t replayed;  /* ops that were launched together, as a captured graph */
     double flops[AX_OP_COUNT]; /* 2 per multiply-add */
     double bytes[AX_OP_COUNT]; /* operands read + written, each once */
 };
 
-/* A value that the host reads later: memory of the queue's, which a device can copy to whenever it
- * gets there. */
+/* A value that the host reads later: memory of the queue, to which the device copies when it gets
+ * there. */
 #define AX_QUEUE_LATE_BYTES 1024
 #define AX_QUEUE_LATE       2 /* at the same time */
 struct ax_late {
-    uint64_t ticket; /* of the device's read_later */
+    uint64_t ticket; /* ticket of the device's read_later */
     double value[AX_QUEUE_LATE_BYTES / sizeof(double)];
 };
 
 struct ax_queue {
-    const struct ax_ops *ops;      /* the backend that runs enqueued ops */
-    const struct ax_ops *model;    /* its supports() and workspace() decide: = ops, but the planned
-                                      backend on a meta queue */
+    const struct ax_ops *ops; /* the backend that runs enqueued ops */
+    /* its supports() and workspace() decide: equals ops, except on a meta queue, where it is the
+     * planned backend */
+    const struct ax_ops *model;
     const struct ax_ops *fallback; /* ref, for what `model` does not support; NULL = error, as on
                                       memory that ref cannot touch */
     int threads;                   /* OpenMP threads an op may use */
@@ -44,14 +45,15 @@ struct ax_queue {
     bool tf32;                /* products of F32 on a GPU may round their operands to TF32 */
     bool measures;            /* see ax_queue_choices */
     struct ax_stack *scratch; /* workspaces come from here */
-    struct ax_ring *ring;     /* what the host writes goes through it (kernels/ring.h) */
+    struct ax_ring *ring;     /* host writes go through it (kernels/ring.h) */
     void *state;              /* the backend's own */
-    void *device_state;       /* its device's */
+    void *device_state;       /* the device's own */
     struct ax_queue_counters counters;
     struct ax_recording
-        *recording;               /* what it is given, borrowed (recording.h); NULL: not recorded */
-    struct ax_timeline *timeline; /* when it ran, borrowed (timeline.h); NULL: not noted */
-    struct ax_late late[AX_QUEUE_LATE]; /* that of ticket n is n % AX_QUEUE_LATE */
+        /* records everything enqueued; borrowed (recording.h); NULL: not recorded */
+        *recording;
+    struct ax_timeline *timeline; /* notes when ops ran; borrowed (timeline.h); NULL: not noted */
+    struct ax_late late[AX_QUEUE_LATE]; /* ticket n uses element n % AX_QUEUE_LATE */
     uint64_t tickets;                   /* given out so far */
 };
 
@@ -70,7 +72,7 @@ enum ax_status ax_queue_open_ring(struct ax_queue *q);
 
 enum ax_status ax_queue_finish(struct ax_queue *q); /* the host waits for all ops */
 
-/* FLOPs of matrix products, attention's among them: what a peak is compared with. */
+/* FLOPs of matrix products, including attention's: the quantity to compare with a peak. */
 double ax_queue_product_flops(const struct ax_queue_counters *c);
 
 /* The device that a backend computes on, by its name as for ax_queue_create. */
@@ -81,31 +83,34 @@ enum ax_status ax_queue_device(const char *backend, const struct ax_device **dev
  * zeros). */
 enum ax_status ax_queue_read(struct ax_queue *q, const void AX_DEVICE *device, void *out,
                              size_t bytes, const void *cap);
-/* The same in two calls: the value is what it is after all enqueued so far, and is got with the
- * ticket, once, before AX_QUEUE_LATE more are given out. Only what was enqueued before the first
- * call is waited for; the second counts as a wait, whether or not the host has to sleep. */
+/* The same in two calls. The first enqueues the copy of the value after everything enqueued so far
+ * and returns a ticket; the second gets the value, once, before AX_QUEUE_LATE more tickets are
+ * given out. Only work enqueued before the first call is waited for; the second counts as a wait,
+ * whether or not the host has to sleep. */
 enum ax_status ax_queue_read_later(struct ax_queue *q, const void AX_DEVICE *device, size_t bytes,
                                    const void *cap, uint64_t *ticket);
 enum ax_status ax_queue_settle(struct ax_queue *q, uint64_t ticket, void *out, size_t bytes);
-/* What the host knows of numbers on the device that it needs in order to enqueue. Where the device
- * computes them, the copy starts then, and the first who needs it waits. */
+/* The host's copy of numbers on the device that it needs in order to enqueue. If the device
+ * computes them, the copy starts when the mirror is made, and the first user waits for it. */
 struct ax_mirror {
-    const void AX_DEVICE *device; /* NULL: nothing is known */
+    const void AX_DEVICE *device; /* NULL: the mirror is empty */
     const void *host;             /* the same numbers; the caller's memory */
-    uint64_t ticket;              /* until which `host` is the device's; 0: they are there */
+    uint64_t ticket;              /* the copy is complete after this ticket; 0: it is complete */
 };
-/* m becomes a mirror of what is computed so far; does nothing where the backend needs none. `host` has
- * room for `bytes`, and is written to only now or by the call that waits. */
+/* Makes m a mirror of `bytes` at `device`, after everything enqueued so far; does nothing if the
+ * backend needs no mirrors. `host` has room for `bytes`, and is written only by this call or by the
+ * one that waits. */
 enum ax_status ax_queue_mirror(struct ax_queue *q, struct ax_mirror *m,
                                const void AX_DEVICE *device, void *host, size_t bytes);
-/* *host: where the host has what is at `device`, which is within m's; NULL: m knows nothing. */
+/* *host = the host's address of the copy of `device`, which must be within m's range; NULL: the
+ * mirror is empty. */
 enum ax_status ax_queue_mirrored(struct ax_queue *q, struct ax_mirror *m,
                                  const void AX_DEVICE *device, const void **host);
 /* True if work is done later than enqueued, so that waiting for a value costs time. */
 bool ax_queue_is_late(const struct ax_queue *q);
-/* The same as ax_queue_read without a copy where device memory is the host's: *host is valid until the end. At most
- * AX_QUEUE_PIECE bytes; never on a meta queue. A queue of NULL stands for the host's own memory,
- * here and in ax_queue_read and ax_queue_write: some data are in either. */
+/* Like ax_queue_read, but without a copy if device memory is host memory: *host is valid until
+ * ax_queue_end_read. At most AX_QUEUE_PIECE bytes; never on a meta queue. Here, in ax_queue_read
+ * and in ax_queue_write, q NULL means that `device` is ordinary host memory. */
 #define AX_QUEUE_PIECE ((size_t)8 << 20)
 enum ax_status ax_queue_begin_read(struct ax_queue *q, const void AX_DEVICE *device, size_t bytes,
                                    const void **host);
@@ -115,11 +120,11 @@ void ax_queue_end_read(struct ax_queue *q, const void *host);
 enum ax_status ax_queue_write(struct ax_queue *q, void AX_DEVICE *device, const void *host,
                               size_t bytes);
 
-/* For what converts as it writes, from any thread: between the two calls the host fills `host` of
- * each piece. That is the memory itself where it is the host's, with its old contents; elsewhere
- * zeroed memory of the ring, which the end uploads. Pieces of 0 bytes are skipped, all of them are
- * AX_QUEUE_STAGE bytes at most, and a thread has one call's pieces at a time. The end is due even
- * if filling fails. Never on a meta queue. */
+/* For data that is converted while it is written, from any thread: between the two calls the host
+ * fills `host` of each piece. If device memory is host memory, that is the memory itself, with its
+ * old contents; otherwise it is zeroed memory of the ring, which _end_ uploads. Pieces of 0 bytes
+ * are skipped, all pieces together have at most AX_QUEUE_STAGE bytes, and a thread has one call's
+ * pieces at a time. _end_ must be called even if filling fails. Never on a meta queue. */
 struct ax_queue_piece {
     void AX_DEVICE *device;
     size_t bytes;
@@ -130,34 +135,36 @@ enum ax_status ax_queue_end_write(struct ax_queue *q, int n, const struct ax_que
 /* Copies between the device's memory and its host tier, after all enqueued ops. */
 enum ax_status ax_queue_copy(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
                              size_t bytes);
-/* True if the backend (of a meta queue: the planned one) has a host tier. */
+/* True if the backend (on a meta queue, the planned one) has a host tier. */
 bool ax_queue_has_host_tier(const struct ax_queue *q);
 
-/* Adds the device's seconds since the last call for *t to t->seconds[into], when all enqueued so far
- * is done; −1 only starts. */
+/* Adds the device's seconds since the last call for *t to t->seconds[into], after everything
+ * enqueued so far; into −1 only starts the clock. */
 enum ax_status ax_queue_time(struct ax_queue *q, struct ax_times AX_DEVICE *t, int into);
 
-/* Runs fn on the host after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS bytes of
- * arguments and with views of the device's memory (kernels/device.h); skipped on meta. It may not enqueue
- * anything. Its failure is reported by the next call that waits. */
+/* Runs fn on the host after everything enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS bytes
+ * of arguments and with views of device memory (kernels/device.h); skipped on meta. fn must not
+ * enqueue anything. If it fails, the next call that waits returns its error. */
 enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size,
                              const struct ax_view *views, int n_views);
-/* All of a dense tensor; data NULL = none. */
+/* The view of a dense tensor; data NULL = an empty view. */
 struct ax_view ax_view_of(const struct ax_tensor *t, enum ax_view_use use);
 
-/* Where a library has several algorithms for a product, a queue that `measures` times them when a kind of
- * product first comes, but computes with the library's first one until it is told otherwise: so all
- * ranks change at the same time, and their bits do not depend on who measured.
+/* If a library has several algorithms for a product, a queue that `measures` times them when a kind
+ * of product first occurs, but computes with the library's first one until ax_queue_choose: so all
+ * ranks change at the same time, and their bits do not depend on which rank measured.
  *
- * Appends what was chosen and measured so far, as lines of text: first that of the device and the
- * library, the only ones for which it holds, then one for each kind. Nothing where there is no choice. */
+ * Appends the choices and measurements so far as lines of text: first a line for the device and the
+ * library, for which alone they hold, then one for each kind. Appends nothing if there is no
+ * choice. */
 enum ax_status ax_queue_choices(struct ax_queue *q, struct ax_buf *out);
-/* From now on computes with these, and with the library's first algorithm for all other kinds.
- * AX_ERR_DATA, and nothing is changed: damaged, or of another device or library. */
+/* From now on computes with these choices, and with the library's first algorithm for all other
+ * kinds. AX_ERR_DATA if the text is damaged, or belongs to another device or library: then nothing
+ * changes. */
 enum ax_status ax_queue_choose(struct ax_queue *q, const char *text);
 
-/* For fabrics, which move the device's memory themselves: where such a function finds what tensors know
- * as `device`. */
+/* For fabrics that move device memory themselves: the address by which host functions of the queue
+ * reach `device`. */
 void *ax_queue_address(struct ax_queue *q, const void AX_DEVICE *device);
 
 #endif

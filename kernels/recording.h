@@ -1,9 +1,10 @@
-/* What a queue was given, in order: each op with its shape and cost, each copy to or from the host
- * tier, each transfer between ranks from its start to its wait. A plan of time (optim/plan/plan_time.h) replays it on another machine.
+/* A record of everything enqueued on a queue, in order: each op with its shape and cost, each copy
+ * to or from the host tier, each transfer between ranks from its start to its wait. A plan of time
+ * (optim/plan/plan_time.h) replays it on another machine.
  *
- * A queue records while ax_queue.recording is set, which a dry run may do; the dispatcher
- * (kernels/ops.c) adds ops, the queue copies, communicators (parallel/fabric/comm.c) transfers. Else nothing
- * is done. */
+ * A queue records while ax_queue.recording is set, which a dry run may do: the dispatcher
+ * (kernels/ops.c) adds ops, the queue adds copies, and communicators (parallel/fabric/comm.c) add
+ * transfers. */
 #ifndef AX_KERNELS_RECORDING_H
 #define AX_KERNELS_RECORDING_H
 
@@ -15,9 +16,10 @@ enum ax_event_kind { AX_EVENT_OP, AX_EVENT_COPY, AX_EVENT_START, AX_EVENT_WAIT }
  * if they were one. Of attention, k is the keys per query, on average, and n the head's size. */
 struct ax_op_event {
     enum ax_op op;
-    enum ax_dtype dtype; /* of a product's operands */
-    bool fp8;            /* a product of values that both have 8 bits: fake_quantize made them; or
-                            a fake_quantize that makes such */
+    enum ax_dtype dtype; /* dtype of a product's operands */
+    /* a product whose operands both have 8 bits, because fake_quantize made them; or a
+     * fake_quantize that makes such values */
+    bool fp8;
     int64_t m, n, k;
     double flops, bytes;
 };
@@ -25,9 +27,10 @@ struct ax_op_event {
 /* `lane` is the communicator, `kind` its collective: numbers of parallel/. */
 struct ax_transfer_event {
     int lane, kind;
-    int to, from;    /* of a message; −1: none */
-    uint64_t ticket; /* of the lane */
-    double bytes; /* that this rank sends in a ring: ax_comm_ideal_bytes; of a message, its size */
+    int to, from;    /* peers of a message; −1: none */
+    uint64_t ticket; /* ticket in the lane */
+    /* bytes that this rank sends in a ring (ax_comm_ideal_bytes); the size of a message */
+    double bytes;
 };
 
 struct ax_event {
@@ -36,7 +39,7 @@ struct ax_event {
     union {
         struct ax_op_event op;
         double copied;                     /* bytes */
-        struct ax_transfer_event transfer; /* of a wait: lane and ticket */
+        struct ax_transfer_event transfer; /* for a wait, only lane and ticket */
     };
 };
 

@@ -1,4 +1,4 @@
-/* What the backends' `sample` share: which steps are on, and the number that a row draws with. */
+/* Shared by the backends' `sample`: which steps are enabled, and the random number of a row. */
 #ifndef AX_KERNELS_SAMPLE_H
 #define AX_KERNELS_SAMPLE_H
 

@@ -15,29 +15,32 @@ struct ax_step_scalars {
     double clip;       /* min(1, max_norm / (grad_norm + 1e-6)); set by op clip */
     double loss;       /* Σ weight·loss·inv_weight so far this step */
     double aux_loss;   /* the routers' balancing loss, before its coefficient; not part of loss */
-    double sequence_loss; /* likewise that by sequence */
-    double hold_above;    /* a step with a larger loss is skipped until the host has looked at it */
-    int64_t step; /* number of this update, from 1 (bias correction); advanced by begin_step */
-    int64_t skip; /* 1: no tokens to train on, loss or norm not finite, or the loss above
+    /* the routers' loss by sequence, before its coefficient; not part of loss */
+    double sequence_loss;
+    double hold_above; /* a step with a larger loss is skipped until the host has looked at it */
+    int64_t step;      /* number of this update, from 1 (bias correction); advanced by begin_step */
+    int64_t skip;      /* 1: no tokens to train on, loss or norm not finite, or the loss above
                           hold_above: weights must not change; set by op clip */
     uint64_t seed;
 };
 
-/* What an objective on documents says of a step beside its loss: means over the step of some of its
- * documents or their tokens, each Σ value and Σ of what it is a mean over. */
+/* Measures of an objective on documents in a step: means over some of the step's documents or of
+ * their tokens, each as numerator and denominator. */
 #define AX_MEASURES 12
 struct ax_step_measures {
-    double tokens; /* that terms per token are divided by: of the step; of pairs, chosen answers' */
-    double entropy_tokens; /* of them, those whose entropy is at least … */
-    double entropy_cut;    /* … this, by the host: see ax_step */
+    /* number of tokens by which terms per token are divided: all of the step; for pairs, those of
+     * the chosen answers */
+    double tokens;
+    double entropy_tokens; /* those of them whose entropy is at least entropy_cut */
+    double entropy_cut;    /* set by the host: see ax_step */
     double kl;             /* KTO's estimate for the step, by the host */
     double sum[AX_MEASURES], of[AX_MEASURES];
 };
 
-/* What a device adds up of its own time (ax_queue_time). */
+/* Sums of a device's own time (ax_queue_time). */
 #define AX_TIMES 3
 struct ax_times {
-    double last; /* its clock at the last call, in seconds since any time */
+    double last; /* the clock at the last call, in seconds */
     double seconds[AX_TIMES];
 };
 

@@ -46,7 +46,7 @@ struct ax_shape {
                                 rows per group */
     const struct ax_shape_document *documents;
     unsigned flags;
-    const void *options; /* of the op's family, in its file; NULL = all zero */
+    const void *options; /* options of the op, defined in its family's file; NULL = all zero */
 };
 
 /* All but the huge ones; and those. */

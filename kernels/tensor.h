@@ -31,7 +31,7 @@ struct ax_tensor ax_tensor_nd(enum ax_dtype dtype, void AX_DEVICE *data, int ndi
 
 int64_t ax_tensor_numel(const struct ax_tensor *t);
 int64_t ax_tensor_row_len(const struct ax_tensor *t); /* product of shape[1…]; 1 for 1-D */
-size_t ax_tensor_bytes(const struct ax_tensor *t);    /* of the elements, without gaps */
+size_t ax_tensor_bytes(const struct ax_tensor *t);    /* bytes of the elements, without gaps */
 bool ax_tensor_is_dense(const struct ax_tensor *t);
 
 /* Rows [first, first+n) of dimension 0; in panels, whole panels only. */

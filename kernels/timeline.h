@@ -1,6 +1,7 @@
-/* When the ops and transfers ran that a queue was given, while ax_queue.timeline is set: the dispatcher
- * (kernels/ops.c) adds ops, communicators (parallel/fabric/comm.c) add the starts of transfers and the waits for them.
- * Of a backend whose ops are finished when a call returns; else the times are those of the calls. */
+/* When the ops and transfers of a queue ran, while ax_queue.timeline is set: the dispatcher
+ * (kernels/ops.c) adds ops, communicators (parallel/fabric/comm.c) add the starts of transfers and
+ * the waits for them. For backends whose ops are finished when a call returns; otherwise the times
+ * are those of the calls. */
 #ifndef AX_KERNELS_TIMELINE_H
 #define AX_KERNELS_TIMELINE_H
 
@@ -13,10 +14,10 @@ enum ax_span_kind { AX_SPAN_OP, AX_SPAN_START, AX_SPAN_WAIT };
 struct ax_timeline_span {
     enum ax_span_kind kind;
     int what;            /* enum ax_op; of a start the collective */
-    int lane;            /* of transfers: the communicator's number of parallel/ */
-    uint64_t ticket;     /* of the lane */
+    int lane;            /* transfers: the communicator, by its number in parallel/ */
+    uint64_t ticket;     /* ticket in the lane */
     double begin, end;   /* seconds */
-    double bytes, flops; /* bytes of a start: what the rank sends */
+    double bytes, flops; /* bytes: of a start, those that the rank sends */
 };
 
 #define AX_TIMELINE_MOST ((size_t)1 << 22) /* spans; later ones are counted as lost */

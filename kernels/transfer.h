@@ -11,8 +11,8 @@ enum ax_status ax_tensor_read(struct ax_queue *q, const struct ax_tensor *t, enu
 enum ax_status ax_tensor_write(struct ax_queue *q, const struct ax_tensor *t, enum ax_dtype dtype,
                                const void *values);
 
-/* A queue that runs ops on the host's memory: q itself if that is its device's. Close the two in
- * any case. Both share q's scratch stack. */
+/* Opens a queue that runs ops on host memory: q itself if its device's memory is the host's. Both
+ * share q's scratch stack. Close *host in any case. */
 enum ax_status ax_host_queue_open(struct ax_queue *q, struct ax_queue **host);
 void ax_host_queue_close(struct ax_queue *q, struct ax_queue *host);
 

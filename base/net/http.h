@@ -34,7 +34,7 @@ struct ax_http_request {
     const char *url;
     const char *token;        /* bearer; NULL = none */
     uint64_t from;            /* > 0: request the bytes from here on */
-    uint64_t max_bytes;       /* of the body; more is an error */
+    uint64_t max_bytes;       /* largest size of the body; more is an error */
     const _Atomic bool *stop; /* NULL, or: true ends the request */
     /* Receives the body in pieces, for status 200 and 206 only. An error ends the request. */
     enum ax_status (*body)(void *ctx, const struct ax_http_head *head, const void *data, size_t n);
@@ -42,7 +42,7 @@ struct ax_http_request {
 };
 
 struct ax_http_response {
-    struct ax_http_head head;  /* of the last response */
+    struct ax_http_head head;  /* headers of the last response */
     struct ax_http_head first; /* merged: what the responses from the URL's own origin said about
                                   the file (linked_etag, linked_size, repo_commit) */
     bool unreachable;          /* no answer from the network or the server */

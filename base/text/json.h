@@ -22,7 +22,7 @@ enum ax_status ax_json_load(struct ax_json_doc *doc, const char *path, size_t ma
 enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const char *text,
                              size_t len);
 void ax_json_free(struct ax_json_doc *doc);
-/* A new number; null for what JSON has no number for. */
+/* A new JSON number; null for NaN and infinities. */
 json_t *ax_json_number(double x);
 /* Pretty (2 spaces, keys in file order, like Python's json.dumps(indent=2)); free with ax_free. */
 enum ax_status ax_json_dump(const json_t *v, char **text, size_t *len);

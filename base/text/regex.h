@@ -36,7 +36,7 @@ struct ax_regex_iter {
     const char *s;
     size_t len;
     size_t at;       /* the next search starts here */
-    size_t last_end; /* of the last match; SIZE_MAX before the first */
+    size_t last_end; /* end of the last match; SIZE_MAX before the first */
     bool last_empty;
 };
 struct ax_regex_iter ax_regex_search(const struct ax_regex *re, struct ax_regex_work *work,

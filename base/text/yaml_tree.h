@@ -1,4 +1,4 @@
-/* What the YAML files share: creating, copying and freeing nodes. Private to base/. */
+/* Creating, copying and freeing nodes, for the files that read YAML. Private to base/. */
 #ifndef AX_BASE_TEXT_YAML_TREE_H
 #define AX_BASE_TEXT_YAML_TREE_H
 

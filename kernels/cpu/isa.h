@@ -34,13 +34,14 @@ bool ax_cpu_has_vbmi(void); /* this machine: look-ups of bytes, which not all wi
 /* Training with this set is faster in BF16 than in float32: by a table, never timed. */
 bool ax_cpu_prefers_bf16(enum ax_cpu_isa isa);
 bool ax_cpu_bf16_is_faster(const char *vendor, enum ax_cpu_isa isa); /* vendor: as cpuid names it */
-/* What is used where AXTRAIN_CPU is unset: the best that this machine has, by cpuid and xgetbv (whether
- * the OS saves the registers); AMX only if its tiles compute what they should (tile_check.h). */
+/* The set used if AXTRAIN_CPU is unset: the best that this machine has, by cpuid and xgetbv
+ * (whether the OS saves the registers); AMX only if its tiles compute correctly (tile_check.h). */
 enum ax_cpu_isa ax_cpu_default_isa(void);
-enum ax_cpu_isa ax_cpu_standard_isa(enum ax_cpu_isa best_isa, bool right_tiles); /* by that rule */
-/* What is said where they do not: AMX is there, and is not the default. */
+/* the rule alone */
+enum ax_cpu_isa ax_cpu_standard_isa(enum ax_cpu_isa best_isa, bool right_tiles);
+/* The message when they do not: AMX is present, and is not the default. */
 extern const char ax_cpu_wrong_tiles[];
-/* Its op table; NULL: none. */
+/* The op table of an instruction set; NULL: none. */
 const struct ax_ops *ax_cpu_ops(enum ax_cpu_isa isa);
 
 #endif

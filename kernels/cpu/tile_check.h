@@ -16,8 +16,9 @@ struct ax_tile_product {
 void ax_cpu_tile_product_amx(struct ax_tile_product *p);
 void ax_cpu_tile_product_amx_emulated(struct ax_tile_product *p);
 
-/* The same bits, or both NaN, in products of numbers around 1, of denormal ones, of ones whose
- * products are denormal or about to be, and of ones that overflow; less than a millisecond. */
+/* True if two products give the same bits, or both NaN, for numbers around 1, denormal numbers,
+ * numbers whose products are denormal or nearly so, and numbers that overflow. Takes less than a
+ * millisecond. */
 bool ax_tile_products_agree(void (*one)(struct ax_tile_product *p),
                             void (*other)(struct ax_tile_product *p));
 

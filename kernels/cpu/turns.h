@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define AX_TURNS_RANGES 64 /* of more threads, several share one */
-#define AX_TURNS_PART   8  /* a turn is an eighth of what its range has left, rounded up */
+#define AX_TURNS_RANGES 64 /* if there are more threads, several share a range */
+#define AX_TURNS_PART   8  /* a turn is 1/8 of its range's remaining iterations, rounded up */
 
 struct ax_turns {
     int64_t count;
@@ -22,7 +22,8 @@ struct ax_turns {
     } range[AX_TURNS_RANGES];
 };
 
-/* A thread's place: iterations `from` … `to` − 1, of this range; then `others` more ranges. */
+/* A thread's current turn: iterations `from` … `to` − 1 of `range`; it has `others` more ranges to
+ * try. */
 struct ax_turn {
     int64_t from, to;
     int range, others;

@@ -15,8 +15,8 @@
 
 #include "kernels/cuda/cuda.h"
 
-#define AX_GRAPH_OPS   64 /* of a sequence, at most: meanwhile the GPU may have nothing to do */
-#define AX_GRAPH_LEAST 8  /* of one that is worth it */
+#define AX_GRAPH_OPS   64 /* most ops of a sequence: while it is collected, the GPU may be idle */
+#define AX_GRAPH_LEAST 8  /* fewest ops for which a graph pays */
 
 struct ax_graphs;
 

@@ -1,9 +1,9 @@
-/* What kernels are written with: launching, the types of a call, reductions. Compiled by nvcc, or by a
+/* Tools that kernels share: launching, the types of a call, reductions. Compiled by nvcc, or by a
  * C++ compiler for the emulator.
  *
- * Every sum has a fixed order: a block's threads add strided parts, then lanes and warps are added in
- * one order, and partial sums of blocks by one block. No atomics on floats. Blocks have a multiple of 32
- * threads. */
+ * Every sum has a fixed order: a block's threads add strided parts, then lanes and warps are added
+ * in one order, and partial sums of blocks by one block. No atomics on floats. Blocks have a
+ * multiple of 32 threads. */
 #ifndef AX_KERNELS_CUDA_KERNEL_CUH
 #define AX_KERNELS_CUDA_KERNEL_CUH
 
@@ -99,15 +99,15 @@ struct max_op {
     }
 };
 
-/* Of a warp's 32 values; all lanes get it. */
+/* A reduction over a warp's 32 values; all lanes get the result. */
 template <class Op, class T> __device__ static inline T warp_reduce(T x) {
     for (int step = 16; step > 0; step /= 2)
         x = Op()(x, __shfl_xor_sync(0xffffffffu, x, step));
     return x;
 }
 
-/* Of all threads of a block; all threads get it, and all have to call. `identity` is what is added for
- * warps that are not there. */
+/* A reduction over all threads of a block; all threads must call it and get the result. `identity`
+ * is used for warps that do not exist. */
 template <class Op, class T> __device__ static inline T block_reduce(T x, T identity) {
     AX_SHARED(T, parts, [32]);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;

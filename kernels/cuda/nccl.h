@@ -11,7 +11,7 @@
 
 struct ax_nccl;
 
-/* Of the library: 22809 for 2.28.9. AX_ERR_UNSUPPORTED: there is none, or one that is too old. */
+/* The library's version: 22809 for 2.28.9. AX_ERR_UNSUPPORTED: there is none, or it is too old. */
 enum ax_status ax_nccl_version(int *version);
 #define AX_NCCL_ID 128
 /* The name of a new group, for all its ranks. AX_ERR_UNSUPPORTED: there is no such library. */
@@ -25,13 +25,14 @@ enum ax_status ax_nccl_join(struct ax_nccl **out, const char id[AX_NCCL_ID], int
 enum ax_status ax_nccl_register(struct ax_nccl *c, const struct ax_memory *m);
 void ax_nccl_deregister(struct ax_nccl *c); /* when nothing is in flight */
 void ax_nccl_leave(struct ax_nccl *c);      /* when nothing is in flight; safe on NULL */
-/* From any thread: what is in flight ends, with any data, and nothing starts afterwards. Before that, the
- * queue that it served fails for `cause`. */
+/* Aborts, from any thread: transfers in flight end with undefined data, and nothing can be started
+ * afterwards. First, the queue that it served fails with `cause`. */
 void ax_nccl_abort(struct ax_nccl *c, const struct ax_error_record *cause);
 /* The last ticket that has ended, with all before it; `before`: what an earlier call said, or 0. Not while
  * another thread is in ax_nccl_end. */
 uint64_t ax_nccl_done(const struct ax_nccl *c, uint64_t before);
-/* What the library tells of a transfer in flight; *done: of tickets before `ticket`, all have ended. */
+/* Asks the library about errors of transfers in flight; *done: all tickets before `ticket` have
+ * ended. */
 enum ax_status ax_nccl_check(struct ax_nccl *c, uint64_t ticket, bool *done);
 
 enum ax_status ax_nccl_begin(struct ax_nccl *c, struct ax_queue *q);
@@ -44,7 +45,7 @@ enum ax_status ax_nccl_reduce_scatter(struct ax_nccl *c, enum ax_dtype dtype, bo
 /* send: the root's; NULL: it is in recv. */
 enum ax_status ax_nccl_broadcast(struct ax_nccl *c, enum ax_dtype dtype, const void AX_DEVICE *send,
                                  void AX_DEVICE *recv, int64_t n, int root);
-/* A message each way; to or from < 0: none. All of a call move together. */
+/* A message in each direction; to or from < 0: none. All messages of a call move together. */
 struct ax_nccl_message {
     int to, from;
     const void AX_DEVICE *send;

@@ -1,4 +1,4 @@
-/* What a queue of the backend keeps: its libraries. */
+/* The state of a queue of this backend: its libraries. */
 #ifndef AX_KERNELS_CUDA_STATE_H
 #define AX_KERNELS_CUDA_STATE_H
 
@@ -9,8 +9,8 @@ struct ax_cuda_state {
     struct ax_blas *blas;
     struct ax_dnn *dnn;
 };
-/* From any thread: whoever waits for the queue from now on gets this error, unless there was another, and calls
- * that have not begun do not run. */
+/* Fails the queue, from any thread: every later wait returns this error, unless there was an
+ * earlier one, and calls that have not begun do not run. */
 void ax_cuda_fail(struct ax_queue *q, const struct ax_error_record *why);
 
 static inline struct ax_cuda_state *ax_cuda_state(const struct ax_queue *q) {

@@ -28,7 +28,7 @@ struct ax_op_info {
     void (*build)(struct ax_case_builder *b, void *args);
     const struct ax_shape *shapes;
     int n_shapes;
-    const char *file; /* of this folder */
+    const char *file; /* its file in this folder */
 };
 
 #define AX_OP_INFO_NAME(op)                                                                        \
@@ -197,9 +197,9 @@ struct ax_tensor ax_case_place(struct ax_case_builder *b, enum ax_dtype dtype, i
                                int ndim, const int64_t *shape);
 struct ax_tensor ax_case_out1(struct ax_case_builder *b, enum ax_dtype dtype, int64_t n);
 struct ax_tensor ax_case_out2(struct ax_case_builder *b, enum ax_dtype dtype, int64_t rows,
-                              int64_t cols); /* with the shape's pad */
+                              int64_t cols); /* with padded rows, as the shape says */
 struct ax_tensor ax_case_dense2(struct ax_case_builder *b, enum ax_dtype dtype, int64_t rows,
-                                int64_t cols); /* without */
+                                int64_t cols); /* without padding */
 struct ax_tensor ax_case_out3(struct ax_case_builder *b, int64_t rows, int64_t heads);
 
 /* The same, filled with numbers uniform in [−1, 1). */

@@ -9,12 +9,12 @@ struct ax_head_options {
     int64_t shards; /* softmax_merge */
     bool all_grads; /* g_lse and g_entropy are given */
     bool smoothing; /* label smoothing: mean_logprob and its gradient */
-    bool soft;      /* the same by a target of each token */
+    bool soft;      /* label smoothing by a target of each token */
     bool z_loss;
     bool dynamic; /* nll_loss */
     int64_t top;  /* top_entropy, top_logits: k */
     double alpha;
-    double beta; /* of divergences */
+    double beta; /* beta of divergences */
 };
 
 #endif

@@ -9,8 +9,8 @@
 
 struct ax_quant_block {
     float scale;   /* value = q·scale (+ offset) */
-    float inverse; /* of the scale, where x is multiplied with it */
-    float offset;  /* as stored */
+    float inverse; /* inverse of the scale, if x is multiplied by it */
+    float offset;  /* offset as stored */
     float low;     /* INT4_ASYM: of the block */
     float row;     /* INT4_FP8: the row's scale */
     uint32_t byte; /* the scale as stored, where it is a byte */
@@ -224,7 +224,7 @@ AX_ON_DEVICE static inline bool ax_quant_kept(enum ax_quant kind, float x,
     return !ax_quant_is_integer(kind) || q == ax_quant_clamped(kind, q);
 }
 
-/* A float that has such a fraction and exponent as bits, sign first. */
+/* The code of a float in a small format: bits of sign, exponent and fraction. */
 AX_ON_DEVICE static inline uint32_t ax_minifloat_code(float v, int bits, int low, int sign) {
     uint32_t u;
     const float size = fabsf(v);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What CUDA's kernels call, too. */
+/* Functions marked so are called by CUDA's kernels, too. */
 #ifdef __CUDACC__
 #define AX_ON_DEVICE __host__ __device__
 #else
@@ -17,7 +17,7 @@
 
 extern const float ax_nf4_values[16]; /* quant_tables.c */
 extern const float ax_nf4_bounds[15];
-extern const float ax_int4_values[16];  /* of four bits in two's complement */
+extern const float ax_int4_values[16];  /* values of four bits in two's complement */
 extern const float ax_map8_values[256]; /* ascending */
 
 /* The nearest of ax_nf4_values; ties go to the lower one. */

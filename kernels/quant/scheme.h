@@ -18,11 +18,11 @@ struct ax_quant_info {
         *values;   /* [16], of codes two in a byte: value = values[code]·s; NULL = one per byte */
     bool offset;   /* has offsets */
     bool fakes;    /* has fake quantization */
-    bool clips;    /* its backward is not the identity */
-    int64_t outer; /* what a second scale is of: AX_BLOCK_ROW, AX_BLOCK_TENSOR; 1 = there is none */
+    bool clips;    /* its backward is not the identity: values are clamped */
+    int64_t outer; /* block of a second scale: AX_BLOCK_ROW, AX_BLOCK_TENSOR; 1 = there is none */
 };
 const struct ax_quant_info *ax_quant_info(enum ax_quant kind);
-int64_t ax_quant_code_bytes(enum ax_quant kind, int64_t n); /* those of n elements */
+int64_t ax_quant_code_bytes(enum ax_quant kind, int64_t n); /* bytes of the codes of n elements */
 
 /* How one tensor is quantized. */
 struct ax_number_format {
@@ -32,7 +32,7 @@ struct ax_number_format {
 
 /* How a scheme's weights are stored in a folder (compressed-tensors' names), or in a file. */
 enum ax_file_form {
-    AX_FORM_NONE, /* not written */
+    AX_FORM_NONE, /* no file form */
     AX_FORM_GGUF, /* one file of llama.cpp's blocks */
     AX_FORM_PACKED,
     AX_FORM_INT8,
@@ -46,23 +46,23 @@ struct ax_scheme {
     const char *name;
     struct ax_number_format weight;
     bool quantizes_input;
-    struct ax_number_format
-        input; /* of the activations, dynamic; if quantizes_input. Never by tensor:
-                               what padding the tokens have would show */
+    /* dynamic format of activations, if quantizes_input. Never per tensor, because padding would
+     * change it */
+    struct ax_number_format input;
     /* training in 8-bit floats: gradients of outputs are quantized, too. By tensor; or by row where a product
      * sums over columns, and by column where it sums over rows */
     bool quantizes_grad;
     struct ax_number_format grad;
     bool trains; /* qat accepts it */
     bool groups; /* weight.block may be another */
-    /* Of AX_FORM_GGUF: the types of its tensors (ckpt/gguf/types.h), which have blocks and rounding of
-     * their own; `weight` is nothing. */
+    /* For AX_FORM_GGUF: the types of its tensors (ckpt/gguf/types.h), which have blocks and
+     * rounding of their own; `weight` is unused. */
     const char *gguf;
-    /* As a run chooses: the matrix of the embedding, and that of the head, are quantized, too. */
+    /* Set by a run: the matrices of the embedding and of the head are quantized, too. */
     bool embedding, head;
     enum ax_file_form form;
     const char *readers, *what; /* for people */
-    const char *nearest;        /* of AX_FORM_NONE: the nearest scheme that is written */
+    const char *nearest;        /* for AX_FORM_NONE: the nearest scheme that has a file form */
 };
 /* FP8 training: e4m3 for weights and activations; gradients in e5m2, which PyTorch and Transformer Engine
  * call hybrid, or in e4m3. "tensorwise", "rowwise" (torchao's names); AX_ERR_CONFIG lists them. */
@@ -73,7 +73,7 @@ extern const struct ax_scheme ax_schemes[];
 /* AX_ERR_CONFIG names the nearest one; `key` is what the user wrote it for. */
 enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_scheme *out);
 
-/* The same of those that are trained for. */
+/* The same among schemes that can be trained for. */
 enum ax_status ax_scheme_find_trained(const char *key, const char *name, struct ax_scheme *out);
 
 /* The scheme of a model whose head is its embedding, if tied: both are quantized, or neither. */

@@ -15,7 +15,7 @@
 AX_OP_LIST(AX_REF_ENTRY)
 #undef AX_REF_ENTRY
 
-#define AX_REF_GEMM_ROWS 8 /* of c, which gemm computes together */
+#define AX_REF_GEMM_ROWS 8 /* rows of c that gemm computes together */
 
 /* Elements [0, n) of row `row` from column `col` on, as doubles, and back (each rounded once). */
 void ax_ref_load_row(const struct ax_tensor *t, int64_t row, int64_t col, int64_t n, double *out);

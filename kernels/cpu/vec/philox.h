@@ -16,7 +16,7 @@ AX_INLINE v_wide wide_set(uint64_t x) {
 AX_INLINE v_wide wide_from(uint64_t first) { /* first, first + 1 … */
     return _mm512_add_epi64(wide_set(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
 }
-AX_INLINE v_wide wide_mul(v_wide a, v_wide b) { /* of the lower halves */
+AX_INLINE v_wide wide_mul(v_wide a, v_wide b) { /* products of the lower halves */
     return _mm512_mul_epu32(a, b);
 }
 AX_INLINE v_wide wide_upper(v_wide a) {
@@ -96,7 +96,8 @@ AX_INLINE void random_blocks(struct ax_rng_key key, uint64_t block, uint32_t *wo
         wide_store(words + 4 * BLOCKS_PER_VECTOR * i, c0[i], c1[i], c2[i], c3[i]);
 }
 
-/* Where in words[RANDOM_ROOM(n)] number `first` is; the next numbers follow. */
+/* Fills words[RANDOM_ROOM(n)] and returns the address of random number `first`; the next numbers
+ * follow. */
 static __attribute__((noinline, unused)) const uint32_t *
 random_words(struct ax_rng_key key, int64_t first, int64_t n, uint32_t *words) {
     int64_t skip = first % 4;

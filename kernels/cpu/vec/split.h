@@ -35,7 +35,7 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
  * are dense, the full tensor is one row. */
 #define PIECE 16384
 struct pieces {
-    int64_t len;     /* of a row */
+    int64_t len;     /* elements per row */
     int64_t per_row; /* pieces in a row */
     int64_t count;
     int64_t elements;

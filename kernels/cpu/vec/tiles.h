@@ -22,7 +22,7 @@
 #include "kernels/cpu/vec/vec.h"
 
 #define AX_TILE_ROWS  16
-#define AX_TILE_UNITS 16 /* in a row */
+#define AX_TILE_UNITS 16 /* units per row */
 #define AX_TILE_SIZE  (AX_TILE_ROWS * AX_TILE_UNITS)
 
 #if !defined(AX_TILES)
@@ -70,7 +70,7 @@ void AX_VEC(ax_tile_zero)(int t);
 void AX_VEC(ax_tile_load)(int t, const void *from, int64_t stride);
 void AX_VEC(ax_tile_store)(int t, void *to, int64_t stride);
 void AX_VEC(ax_tile_dot)(int c, int a, int b);
-bool AX_VEC(ax_tiles_exist)(void); /* on this thread */
+bool AX_VEC(ax_tiles_exist)(void); /* true between _begin and _end on this thread */
 
 static inline void ax_tiles_begin(void) {
     AX_VEC(ax_tiles_begin)();

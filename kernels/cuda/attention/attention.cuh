@@ -37,7 +37,7 @@ template <class E> static inline heads_of<E> as_heads(const struct ax_tensor *t)
     return {(E *)t->data, t->row_stride, (int)t->shape[2]};
 }
 
-/* Who sees whom. */
+/* Which queries see which keys. */
 struct pattern {
     const int32_t *cu_q, *cu_k, *table;
     int64_t documents, queries, keys, table_stride, block_size, window, ahead;
@@ -88,7 +88,7 @@ __device__ static inline int64_t shift_of(const pattern &p, const document &d) {
     return p.ahead > 0 ? d.nk - 1 + p.ahead : d.nk - d.nq;
 }
 
-/* Of query i and key j of a document, both of them in it. */
+/* True if query i of a document sees its key j; both must be in the document. */
 __device__ static inline bool is_visible(const pattern &p, const document &d, int64_t i,
                                          int64_t j) {
     const int64_t diagonal = i + shift_of(p, d);
@@ -234,7 +234,7 @@ __device__ static inline void store_result(const results &r, int i, float factor
     }
 }
 
-/* Of the eight threads of a row. */
+/* A reduction over the eight threads of a row. */
 template <class Op> __device__ static inline float row_reduce(float v) {
     for (int step = 4; step > 0; step /= 2)
         v = Op()(v, __shfl_xor_sync(0xffffffffu, v, step, 8));
@@ -243,7 +243,7 @@ template <class Op> __device__ static inline float row_reduce(float v) {
 
 /* ---- blocks ---- */
 
-/* What a block has: a tile of rows, a KV head, a slice of the result's columns. */
+/* The work of a block: a tile of rows, a KV head, a slice of the result's columns. */
 struct place {
     int64_t first; /* row */
     int kv_head, slice;

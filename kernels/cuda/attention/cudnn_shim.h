@@ -35,16 +35,19 @@ enum ax_cudnn_tensor {
 /* A kind of attention over packed documents, forward or backward (kernels/ops.h has the formulas).
  * Compared as bytes, so it has no padding. */
 struct ax_cudnn_shape {
-    int64_t documents;      /* at most; those that are not there have length 0 */
-    int64_t max_q, max_k;   /* of a document, at most; with a block table all columns' */
-    int64_t rows_q, rows_k; /* of all documents, at most: backward's; or rows_k all blocks' */
+    int64_t documents; /* at most; those that are not there have length 0 */
+    /* longest document; with a block table, the tokens of all its columns */
+    int64_t max_q, max_k;
+    /* most rows of all documents, for backward; or, rows_k, the rows of all blocks */
+    int64_t rows_q, rows_k;
     int64_t heads_q, heads_k, size_qk, size_v;
     int64_t stride[AX_CUDNN_TENSORS]; /* elements from a row to the next */
     int64_t window;                   /* 0: none */
     float scale, softcap;             /* softcap 0: none */
-    int32_t block_size;               /* of a block table, forward; 0: there is none */
-    int32_t causal;                   /* the last query sees the last key */
-    int32_t sink; /* forward: there is one. Backward needs none, since lse contains it */
+    /* tokens per block of a block table, forward only; 0: there is none */
+    int32_t block_size;
+    int32_t causal; /* the last query sees the last key */
+    int32_t sink;   /* forward: there is one. Backward needs none, since lse contains it */
     int32_t backward;
 };
 
@@ -81,7 +84,7 @@ const struct ax_cudnn_calls *ax_cudnn_get(void);
 #define AX_CUDNN_SHIM   "libaxtrain-cudnn.so"
 #define AX_CUDNN_FILE   "libcudnn.so.9"
 #define AX_CUDNN_OLDEST 91200             /* 9.12.0, the first that is built for CUDA 13 */
-#define AX_CUDART_FILE  "libcudart.so.13" /* which cuDNN's frontend looks for by this name */
+#define AX_CUDART_FILE  "libcudart.so.13" /* cuDNN's frontend opens it by this name */
 
 #ifdef __cplusplus
 }

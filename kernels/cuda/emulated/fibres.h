@@ -80,7 +80,7 @@ inline thread_local uint3 tid3;
 inline size_t stack_bytes = 64 * 1024;
 inline unsigned schedule_seed = 0; // 0 = ascending order; else a shuffled order per block
 inline long switches = 0;
-inline const char *kernel_name = ""; /* that runs */
+inline const char *kernel_name = ""; /* the kernel that runs */
 
 [[noreturn]] inline void die(const char *what) {
     Block &b = blk;

@@ -1,10 +1,10 @@
-/* What the emulated machine is, as AXTRAIN_EMULATED_… say (docs/gpu.md). */
+/* Properties of the emulated machine, from the variables AXTRAIN_EMULATED_… (docs/gpu.md). */
 #ifndef AX_KERNELS_CUDA_EMULATED_MACHINE_H
 #define AX_KERNELS_CUDA_EMULATED_MACHINE_H
 
 #include <stddef.h>
 
 size_t ax_emulated_setting(const char *name, size_t otherwise);
-size_t ax_emulated_memory(); /* of each GPU, in bytes */
+size_t ax_emulated_memory(); /* memory of each GPU in bytes */
 
 #endif

@@ -16,7 +16,8 @@ class ax_registered {
     /* It must be there, and still be a device's memory. */
     void remove(const void *base);
     void check_empty() const;
-    /* What a transfer reads or writes: part of what is registered, if anything is. */
+    /* Checks memory that a transfer reads or writes: it must be inside a registered range, if any
+     * is registered. */
     void touch(const void *memory, size_t bytes) const;
 };
 

@@ -84,8 +84,9 @@ cudaError_t cudaEventQuery(cudaEvent_t e);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
 
-/* Of what is enqueued while a stream captures, only kernels, copies and fills can be; anything else, and what
- * may wait for the device, fails, and so does the capture. AXTRAIN_EMULATED_GRAPHS=0: every capture does. */
+/* While a stream captures, only kernels, copies and fills can be enqueued. Any other call, and any
+ * that may wait for the device, fails, and so does the capture. AXTRAIN_EMULATED_GRAPHS=0: every
+ * capture fails. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);

@@ -10,7 +10,8 @@
 #include "kernels/cuda/emulated/runtime.h"
 
 void ax_emulated_add(cudaStream_t s, std::function<void()> command);
-/* The same, if `when` says so. It is asked with the lock when the command is its stream's first. */
+/* The same, but the command runs only once `when` returns true. `when` is called with the lock held
+ * while the command is its stream's first. */
 void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when,
                           std::function<void()> command);
 /* Lets time pass on a stream, from its command: only what does so takes any (cudaEventElapsedTime). */
@@ -22,9 +23,11 @@ struct ax_emulated_hold {
     ax_emulated_hold();
     ~ax_emulated_hold();
 };
-/* Who runs commands may touch the device's memory, with the lock; nobody else. */
+/* Opens the device's memory to a thread that runs commands; call it with the lock held. Other
+ * threads cannot touch that memory. */
 void ax_emulated_open_memory(bool open);
-/* What must not happen while this thread captures, or not on the stream that captures: then the capture fails. */
+/* Call it for operations that are forbidden while this thread captures, or on the stream that
+ * captures: the capture then fails. */
 cudaError_t ax_emulated_forbidden(cudaStream_t on);
 #define AX_EMULATED_ALLOWED(on)                                                                    \
     do {                                                                                           \
@@ -33,7 +36,8 @@ cudaError_t ax_emulated_forbidden(cudaStream_t on);
             return allowed_;                                                                       \
     } while (0)
 void ax_emulated_wake();
-/* From now on streams go on even if nobody of this process waits for them, soon. With the lock. */
+/* From now on streams continue after a while even if no thread of this process waits for them. Call
+ * it with the lock held. */
 void ax_emulated_go_on();
 
 template <class F>

@@ -43,9 +43,10 @@ struct ax_blas {
     ax_lt_preference preference;
     int n; /* plans */
     struct ax_blas_plan *plans;
-    int32_t *offsets; /* of a grouped product, on the host */
+    int32_t *offsets; /* offsets of a grouped product, on the host */
     size_t n_offsets; /* room */
-    /* Of the first n_chosen products are computed; the rest is measured and waits (blas_choose.c). */
+    /* Products are computed with the first n_chosen choices; the others have been measured and wait
+     * (blas_choose.c). */
     size_t n_choices, n_chosen, room;
     struct ax_blas_choice *choices;
     struct ax_queue_counters *counters; /* borrowed */
@@ -54,7 +55,7 @@ struct ax_blas {
 /* Fixed, so that a plan of memory needs no GPU. The library splits sums into parts there. */
 #define AX_BLAS_WORK ((size_t)32 << 20)
 
-/* Of the library, if there is one: 130100 for 13.1.0. */
+/* The library's version, if there is one: 130100 for 13.1.0. */
 enum ax_status ax_blas_version(size_t *version);
 enum ax_status ax_blas_open(struct ax_blas **out, struct ax_queue_counters *counters);
 void ax_blas_close(struct ax_blas *b); /* NULL is fine */
@@ -94,7 +95,7 @@ enum ax_status ax_blas_settle(const struct ax_blas *b, struct ax_blas_plan *p);
  * if there is none, nothing is measured. */
 enum ax_status ax_blas_measure(struct ax_blas *b, struct ax_blas_plan *p,
                                const struct ax_blas_product *x);
-/* As ax_queue_choices and ax_queue_choose. */
+/* Implement ax_queue_choices and ax_queue_choose. */
 enum ax_status ax_blas_choices(const struct ax_blas *b, struct ax_buf *out);
 enum ax_status ax_blas_choose(struct ax_blas *b, const char *text);
 

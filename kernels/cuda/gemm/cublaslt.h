@@ -57,7 +57,7 @@ enum {
     AX_LT_DESC_BIAS_POINTER = 8, /* const void * */
 
     AX_LT_EPILOGUE_DEFAULT = 1,
-    AX_LT_EPILOGUE_BIAS = 4, /* of D's type, one per row of D */
+    AX_LT_EPILOGUE_BIAS = 4, /* a vector of D's type, one element per row of D */
 
     AX_LT_PREF_MAX_WORKSPACE = 1,     /* uint64_t */
     AX_LT_PREF_REDUCTION = 3,         /* uint32_t, a mask: */

@@ -23,7 +23,7 @@ template <class E> struct blocked {
     const float *range; /* [range_rows][2], or NULL */
     int64_t range_rows;
     bool outer;           /* range is of the outer scale, not of the blocks */
-    const float *offset;  /* of each block, or NULL: what x is counted from */
+    const float *offset;  /* offset of each block, subtracted from x; or NULL */
     const uint32_t *keys; /* [blocks][2]: of the largest −x and the largest x */
 
     __device__ float at(int64_t i) const {

@@ -13,7 +13,7 @@ enum ax_status ax_cuda_add_pieces(struct ax_queue *q, float *out, const float *s
 #define COLUMN_COLS (32 * AX_NEIGHBORS)
 
 struct row_pieces {
-    int64_t rows, count; /* of a piece; pieces */
+    int64_t rows, count; /* rows per piece; number of pieces */
 };
 static inline row_pieces row_pieces_of(int64_t rows) {
     const int64_t most = (rows + 63) / 64, each = most < 64 ? 64 : most;

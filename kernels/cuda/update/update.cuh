@@ -15,7 +15,7 @@ struct words {
     uint32_t w[4];
 };
 
-/* Of elements i … i + 3, from stream draw.stream + ahead. */
+/* The random words of elements i … i + 3, from stream draw.stream + ahead. */
 __device__ static inline words words_of(const ax_draw &draw, const ax_step_scalars *s,
                                         uint32_t ahead, int64_t i) {
     const ax_rng_key key = {s->seed, (uint32_t)s->step, draw.stream + ahead};
@@ -111,7 +111,7 @@ __device__ static inline void store_weights(const weights &w, int64_t i, int64_t
 
 #define UPDATE_THREADS 256
 #define UPDATE_RUN     (4 * UPDATE_THREADS) /* elements that a block has at a time */
-#define UPDATE_PIECE   (4 * UPDATE_RUN)     /* and in all */
+#define UPDATE_PIECE   (4 * UPDATE_RUN)     /* elements of a block in total */
 
 /* A rule has a struct `constants`, `constants of(const ax_step_scalars &) const`, and
  * `void apply(const constants &, const weights &, int64_t i, int64_t n, const four &g, four &w) const`,

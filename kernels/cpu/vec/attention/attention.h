@@ -27,9 +27,11 @@
 
 #define AX_ATTENTION_KEYS     64  /* keys per block */
 #define AX_ATTENTION_HEAD_DIM 256 /* the largest head size whose blocks fit the L2 cache */
-#define AX_ATTENTION_CACHED   576 /* of forward: DeepSeek's latents, whose keys are their values */
-#define AX_ATTENTION_LOG2E    0x1.715476p+0f /* scores are in units of log 2: e^s = 2^(s·log2 e) */
-#define AX_ATTENTION_LN2      0x1.62e42fefa39efp-1
+#define AX_ATTENTION_CACHED                                                                        \
+    576                                   /* forward only: DeepSeek's latents, whose keys are their
+                                     values */
+#define AX_ATTENTION_LOG2E 0x1.715476p+0f /* scores are in units of log 2: e^s = 2^(s·log2 e) */
+#define AX_ATTENTION_LN2   0x1.62e42fefa39efp-1
 
 /* STRIP: rows whose scores are computed together: fits the L1 cache. TILE: rows of a register tile.
  * SUMMED: sums over keys, rows or elements of a head run over a multiple of this, padded with zeros;
@@ -47,7 +49,7 @@
 /* One head's elements in a row of a tensor. */
 struct ax_attention_head {
     int64_t size;    /* elements */
-    int64_t units;   /* in those elements, SUMMED */
+    int64_t units;   /* units of those elements, rounded up to SUMMED */
     int64_t columns; /* rounded up to full vectors */
 };
 
@@ -58,12 +60,12 @@ struct ax_attention_shape {
     int64_t per_unit;  /* elements in a unit: 2 or 1 */
     int64_t kv_heads;  /* Hk */
     int64_t group;     /* Hq / Hk */
-    int64_t key_units; /* in AX_ATTENTION_KEYS elements */
+    int64_t key_units; /* units of AX_ATTENTION_KEYS elements */
     int64_t block;     /* queries per block */
     int64_t max_rows;  /* maximum rows of a block in this call, rounded up to full units, SUMMED */
     float scale,
         cap; /* a score in units of log 2 is scale·q·k, or cap·tanh(scale·q·k) if cap > 0 */
-    struct ax_attention_head k, v; /* of q and k, and of v and out */
+    struct ax_attention_head k, v; /* a head of q and k; a head of v and out */
 };
 
 struct ax_attention_doc {
@@ -142,7 +144,7 @@ static inline int64_t round_up(int64_t n, int64_t to) {
     return ceil_div(n, to) * to;
 }
 
-/* Of keys, rows or elements: those that a sum over them runs over. */
+/* n keys, rows or elements rounded up to the length that a sum over them has. */
 static inline int64_t summed(int64_t n) {
     return round_up(n, AX_ATTENTION_SUMMED);
 }

@@ -96,20 +96,22 @@ static inline int64_t ax_gemm_units(enum ax_dtype dtype, int64_t k) {
  * Both are packed in blocks along k, unless what stays is small enough to keep in full. */
 struct ax_gemm_plan {
     struct ax_gemm_operand a, b;
-    int64_t m, n, units; /* of c, and of k */
+    int64_t m, n, units; /* rows and columns of c; units of k */
     int threads;
     bool a_stays;             /* else b stays */
     int64_t tile_m, tile_n;   /* multiples of STRIP and of NR */
     int64_t tiles_m, tiles_n; /* tiles in c */
-    int64_t stays, streams;   /* of tile_m and tile_n: the staying and the streaming one */
-    int64_t group;            /* rows or columns that stream together */
-    bool keep;                /* what stays is packed along all of k and kept for the next tile */
-    int64_t block;            /* units of k packed together, otherwise */
-    int64_t stay_floats, stream_floats, acc_floats; /* a thread's workspace */
+    /* tile_m and tile_n: of the operand that stays; of the one that streams */
+    int64_t stays, streams;
+    int64_t group; /* rows or columns that stream together */
+    /* the staying part is packed along all of k and kept for the next tile */
+    bool keep;
+    int64_t block;                                  /* units of k packed together, otherwise */
+    int64_t stay_floats, stream_floats, acc_floats; /* sizes of a thread's workspace */
 };
 /* How many of `threads` are worth waking. */
 int AX_VEC(ax_gemm_threads)(const struct ax_gemm *g, int threads);
-/* From shapes, dtypes and the number of threads only. c is not empty. */
+/* Makes a plan, from shapes, dtypes and the number of threads only. c is not empty. */
 void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, int threads);
 /* Bytes that a thread team needs for this plan; and the most it could need for any product of up to
  * m rows, n columns and k. */

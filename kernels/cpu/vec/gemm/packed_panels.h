@@ -19,7 +19,8 @@ static inline struct ax_gemm ax_packed_gemm_of(const struct ax_packed_gemm *a, v
 
 /* Whether the machine has products of bf16, and those, of any number of rows. */
 bool AX_VEC(ax_packed_panels_supports)(const struct ax_packed_gemm *a);
-/* Of integers with look-ups of bytes if the machine has them; the bits are the same. */
+/* Multiplies with packed weights in panels. `vbmi`: codes of integers are looked up by byte
+ * instructions; the bits are the same. */
 void AX_VEC(ax_packed_panels)(const struct ax_packed_gemm *a, const struct ax_gemm *g, bool vbmi,
                               int threads);
 #ifdef AX_TILES

@@ -37,14 +37,14 @@ AX_INLINE __m512bh converted_numbers(const unsigned char *c) {
 /* ---- or look-ups of bytes (AVX-512 VBMI): for two pairs one of the lower halves and one of the upper ones, and
  * for each pair one that joins them ---- */
 
-/* Of m = |code| ≤ 128; an index has 7 bits. */
+/* Tables by m = |code| ≤ 128; an index has 7 bits. */
 struct byte_tables {
     unsigned char lower[128]; /* [m] of m; of 128, [0], where it is the same */
     unsigned char upper[128]; /* [m / 2] of m, but for 0 */
-    unsigned char join[128];  /* of two pairs; + 64: of an upper half */
+    unsigned char join[128];  /* indices that join two pairs; + 64: upper halves */
 };
 
-/* Of 16 integers as floats, the byte from that bit on. */
+/* Stores, for each of 16 integers converted to float, the byte that begins at `bit`. */
 AX_INLINE void store_bytes(unsigned char *to, __m512i x, unsigned bit) {
     const __m512i bits = (__m512i)_mm512_cvtepi32_ps(x);
     _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(_mm512_srli_epi32(bits, bit)));
@@ -78,7 +78,7 @@ struct halves {
     __m512i lower, upper;
 };
 
-/* Of the two pairs at c. */
+/* Looks up the two pairs of codes at c. */
 AX_INLINE struct halves look_up(const struct byte_tables *t, const unsigned char *c) {
     const __m512i codes = _mm512_loadu_si512((const void *)c), sign = _mm512_set1_epi8(-128);
     const __m512i m = _mm512_abs_epi8(codes), half = _mm512_srli_epi16(m, 1);
