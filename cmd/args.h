@@ -33,8 +33,8 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
                              int min_positional, int max_positional, const char **positional,
                              int *n_positional);
 
-/* The same for a command whose only positional argument is its model, which --model names too:
- * *model is what --model sets. */
+/* The same for a command whose only positional argument is its model, which may also be given as
+ * --model: *model is the variable that --model sets. */
 enum ax_status ax_args_parse_model(int argc, char **argv, int n, const struct ax_arg *args,
                                    const char **model);
 

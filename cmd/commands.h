@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/* What people do with a command. */
+/* Groups of commands, by what they are used for. */
 enum ax_command_group {
     AX_COMMANDS_TRAIN,
     AX_COMMANDS_LOOK,
@@ -20,7 +20,8 @@ enum ax_command_group {
 struct ax_command {
     const char *name;
     enum ax_command_group group;
-    int place;           /* in its group, from 1: in the order in which a newcomer needs them */
+    /* its place in the group, from 1, in the order in which a newcomer needs the commands */
+    int place;
     const char *summary; /* one line */
     const char *usage;   /* arguments, one form per line, without "axtrain NAME" */
     const char *details; /* options, their meaning, and the output; ends with a newline */

@@ -49,9 +49,8 @@ struct ax_queue {
     void *state;              /* the backend's own */
     void *device_state;       /* the device's own */
     struct ax_queue_counters counters;
-    struct ax_recording
-        /* records everything enqueued; borrowed (recording.h); NULL: not recorded */
-        *recording;
+    /* records everything enqueued; borrowed (recording.h); NULL: not recorded */
+    struct ax_recording *recording;
     struct ax_timeline *timeline; /* notes when ops ran; borrowed (timeline.h); NULL: not noted */
     struct ax_late late[AX_QUEUE_LATE]; /* ticket n uses element n % AX_QUEUE_LATE */
     uint64_t tickets;                   /* given out so far */

@@ -5,10 +5,8 @@
 #include "model/model.h"
 
 struct ax_model_save {
-    const char *dir,
-        /* base_dir: the folder whose config.json and tokenizer are copied; NULL: `config` is
-         * written */
-        *base_dir;
+    /* base_dir: the folder whose config.json and tokenizer are copied; NULL: `config` is written */
+    const char *dir, *base_dir;
     const json_t *config;    /* config to write if base_dir is NULL */
     enum ax_dtype dtype;     /* dtype of the tensors in the file */
     int64_t max_shard_bytes; /* 0 = 5 GB */

@@ -81,10 +81,9 @@ struct ax_hf_save {
     const json_t *config; /* keys to set over the base's config.json (dtype under the key
                              that file uses; those of a text model in its part of the file); the
                              full config if base_dir is NULL */
-    const int32_t
-        /* the tokenizer's EOS, added to eos_token_id of config.json and generation_config.json;
-         * NULL, or −1 = these are left as they are */
-        *eos;
+    /* the tokenizer's EOS, added to eos_token_id of config.json and generation_config.json;
+     * NULL, or −1 = these are left as they are */
+    const int32_t *eos;
     const char *tokenizer_dir; /* source of the tokenizer's files; NULL = base_dir */
     int n_texts;               /* files that replace the base's, such as a chat template */
     const struct ax_hf_text *texts;
@@ -97,10 +96,9 @@ struct ax_hf_save {
     /* layers whose tensors are copied from base_dir unchanged (kept.h); equal = none */
     int kept_first, kept_end;
     const char *gguf; /* if not NULL, a link to this GGUF file instead of tensors */
-    struct ax_sum_list
-        /* receives the checksums of all files; or NULL. With a team, only of the bytes that this
-         * rank wrote: see ax_checksums_merge */
-        *sums;
+    /* receives the checksums of all files; or NULL. With a team, only of the bytes that this
+     * rank wrote: see ax_checksums_merge */
+    struct ax_sum_list *sums;
     struct ax_team *team; /* the ranks that write into the folder together; or NULL */
 };
 enum ax_status ax_hf_write(const struct ax_hf_save *save);

@@ -25,10 +25,9 @@ struct ax_checkpoint_save {
     const char *dir; /* the checkpoint's folder; replaces an old one with that name */
     int64_t step;
     struct ax_hf_save hf; /* dir and sums are ignored; with a team, all its ranks write together */
-    const struct ax_checkpoint
-        /* instead of hf: copies this checkpoint's files except the ranks' states; the folder is
-         * verified before it is renamed */
-        *copy_of;
+    /* instead of hf: copies this checkpoint's files except the ranks' states; the folder is
+     * verified before it is renamed */
+    const struct ax_checkpoint *copy_of;
     const struct ax_mesh *mesh;
     /* number of parts that this rank saves; 0 on all ranks: weights only, which cannot be
      * resumed */

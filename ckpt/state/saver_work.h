@@ -32,8 +32,8 @@ struct ax_saver_work {
         char *data; /* owned */
         int left;   /* sources still to be read from it */
     } *copies;      /* [n_units] */
-    const struct ax_save_source
-        *reading; /* the source that the writer is reading, without the lock */
+    /* the source that the writer is reading, without the lock */
+    const struct ax_save_source *reading;
     bool ended;
     enum ax_status (*fill)(void *source, int64_t first, int64_t n, void *out);
 };

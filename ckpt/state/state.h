@@ -38,8 +38,8 @@ struct ax_state_part {
     void AX_DEVICE *data;                          /* [n], live memory */
     int unit;
     enum ax_state_layout layout; /* AX_STATE_ELEMENTS, unless it is an optimizer's slot */
-    bool
-        elsewhere; /* another rank has the same elements and saves them; this one only loads them */
+    /* another rank has the same elements and saves them; this one only loads them */
+    bool elsewhere;
 };
 
 /* Where the part's elements are in its tensor. */

@@ -20,9 +20,8 @@ struct ax_st_entry {
     /* For an entry without data: see struct ax_elements. */
     enum ax_status (*read)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
-    const struct ax_element_codes
-        /* the codes that `read` decodes, if packed storage can use them; else NULL */
-        *codes;
+    /* the codes that `read` decodes, if packed storage can use them; else NULL */
+    const struct ax_element_codes *codes;
     const void *stored; /* elements as stored in the file, in the mapping */
     size_t stored_bytes;
 };

@@ -62,8 +62,8 @@ double ax_bench_median(double *values, size_t n);
 /* --model DIR (or a config.json: random weights), or --arch NAME: random weights. */
 struct ax_bench_model {
     const char *dir, *arch_name; /* as on the command line */
-    char name[64];               /* of either, for the names of figures */
-    struct ax_json_doc config;   /* of --arch */
+    char name[64];               /* name of the folder or architecture, for the names of figures */
+    struct ax_json_doc config;   /* config.json of --arch */
     struct ax_arch arch;
     struct ax_hf hf; /* dir NULL: random weights */
 };

@@ -8,10 +8,10 @@
 
 struct ax_bench_input {
     char *dir;               /* temporary */
-    char *model;             /* a folder: given, or in dir */
+    char *model;             /* the model's folder: given, or in dir */
     char *data;              /* records: given, or in dir */
-    char *config;            /* in dir, like its dataset_prepared_path … */
-    char *prepared, *output; /* … and output_dir */
+    char *config;            /* the configuration, in dir */
+    char *prepared, *output; /* its dataset_prepared_path and output_dir, in dir */
 };
 
 /* The model of --arch only. */

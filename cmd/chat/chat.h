@@ -15,7 +15,7 @@ struct ax_chat {
     const char *system;    /* --system; NULL: none */
     int64_t context, max_new;
     bool is_terminal; /* input and output are a terminal */
-    bool edits;       /* … and the terminal can move its cursor */
+    bool edits;       /* the terminal can move its cursor */
 
     struct ax_text_model model;
     struct ax_generator *generator;

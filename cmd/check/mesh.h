@@ -26,7 +26,7 @@ struct ax_mesh_check {
     bool gloo;                            /* processes instead of threads */
     const struct ax_peft_config *adapter; /* NULL: everything trains; else B starts at random too */
     enum ax_storage base_store;           /* for the frozen matrices below it */
-    bool store_experts;                   /* … and those of experts */
+    bool store_experts;                   /* base_store applies to experts, too */
     const struct ax_scheme *qat;          /* linears train for it; NULL: none */
     struct ax_sft_options sft;
     double neftune_alpha;

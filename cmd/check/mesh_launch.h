@@ -13,7 +13,7 @@ struct ax_mesh_launch {
     int rank;      /* out: 0 except in forked processes and in ranks of a launcher */
     bool launched; /* out: a launcher started this process as one of the ranks */
 
-    /* of forked processes; rank 0 serves their store and waits for them */
+    /* for forked processes; rank 0 serves their store and waits for them */
     int listening, port;
     unsigned char key[AX_STORE_KEY_BYTES];
     struct ax_store_server *server;

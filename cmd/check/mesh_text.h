@@ -1,4 +1,4 @@
-/* What the ranks of `check mesh` are trained on: random documents, the same on any mesh. */
+/* The training data of `check mesh`: random documents, the same on any mesh. */
 #ifndef AX_CMD_CHECK_MESH_TEXT_H
 #define AX_CMD_CHECK_MESH_TEXT_H
 

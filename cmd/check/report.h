@@ -1,5 +1,5 @@
-/* What `axtrain check` prints: of each group of figures ("loss", "gradients" …) the one closest to its
- * tolerance, or furthest beyond it. */
+/* The output of `axtrain check`: for each group of figures ("loss", "gradients" …), the figure
+ * closest to its tolerance, or furthest beyond it. */
 #ifndef AX_CMD_CHECK_REPORT_H
 #define AX_CMD_CHECK_REPORT_H
 

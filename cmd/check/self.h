@@ -15,12 +15,12 @@
 #include "parallel/runtime.h"
 
 struct ax_self {
-    /* what is checked */
+    /* backend and dtype to check */
     const char *backend;
     enum ax_dtype dtype;
     int threads; /* ≥ 2, to be compared with one */
-    bool
-        by_row; /* the backend promises that a row's bits depend on no other row, and not on threads */
+    /* the backend promises that a row's bits depend on no other row, and not on threads */
+    bool by_row;
     struct ax_arch dense, experts;
     json_t *config; /* config.json of `dense` */
 
@@ -47,7 +47,7 @@ enum ax_status ax_self_append(struct ax_self_values *out, int64_t n, const doubl
 double ax_self_difference(const struct ax_self_values *a, const struct ax_self_values *b);
 void ax_self_free_values(struct ax_self_values *v);
 
-/* What rounding in the compute dtype may change in a gradient or in logits. */
+/* How much rounding in the compute dtype may change a gradient or logits. */
 double ax_self_rounding(const struct ax_self *s);
 
 /* ---- lines ---- */

@@ -54,7 +54,7 @@ extern const struct ax_config_names ax_config_names[]; /* cmd/train/names.c */
 
 struct ax_config_follow {
     char *path;
-    char *from; /* what it is derived from, in words */
+    char *from; /* its source, in words */
 };
 
 struct ax_config {
@@ -86,18 +86,18 @@ void ax_config_log_notes(const struct ax_config *cfg);
 /* The effective configuration as JSON. */
 enum ax_status ax_config_show_json(const struct ax_config *cfg, struct ax_buf *out);
 
-/* Is there such a key, under this or an old name, with or without effect? */
+/* True if there is such a key, under this or an old name, with or without effect. */
 bool ax_config_knows(const char *path);
 /* "; did you mean …?" for an unknown key of the map `parent` ("" = top level), or "". Uses buf. */
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size);
 
-/* Is it set in the file, on the command line, or derived? (Defaults do not count.) */
+/* True if the key is set in the file, on the command line, or derived. (Defaults do not count.) */
 bool ax_config_is_set(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));
-/* Is it set to null there? */
+/* True if it is set to null there. */
 bool ax_config_is_null(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));
-/* Does it have a value, set or default? The typed readers assert this. */
+/* True if it has a value, set or default. The typed readers assert this. */
 bool ax_config_has(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));
 /* True if a condition over its keys holds; see rules.h for the syntax. */

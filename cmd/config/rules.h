@@ -17,7 +17,7 @@
 struct ax_config_rule {
     const char *when;    /* the rule is broken if this holds */
     const char *path;    /* the key that the message names */
-    const char *message; /* what to do */
+    const char *message; /* the remedy */
 };
 extern const struct ax_config_rule ax_config_rules[];
 extern const size_t ax_config_n_rules;

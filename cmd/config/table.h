@@ -223,8 +223,8 @@ const struct ax_config_key *ax_config_find(const char *path);
 const struct ax_config_section *ax_config_section_of(const struct ax_config_key *key);
 /* Replaces indices by []: "datasets.0.path" → "datasets[].path"; false if it does not fit. */
 bool ax_config_pattern(const char *path, char *out, size_t size);
-/* Is `path` a direct child of the map `parent` ("" = top level, "datasets[]" = an entry of
- * datasets)? Then *name is its last part. */
+/* True if `path` is a direct child of the map `parent` ("" = top level, "datasets[]" = an entry of
+ * datasets). Then *name is its last part. */
 bool ax_config_child(const char *path, const char *parent, const char **name);
 /* The part after the last dot. */
 const char *ax_config_last_part(const char *path);
@@ -237,7 +237,7 @@ struct ax_config_children {
     char parent[AX_CONFIG_PATH], shared[AX_CONFIG_PATH];
     bool in_shared;
     size_t section, row;
-    const char *name; /* of the key that next returned */
+    const char *name; /* name of the key that next returned */
 };
 void ax_config_children_begin(struct ax_config_children *it, const char *parent);
 const struct ax_config_key *ax_config_children_next(struct ax_config_children *it);
@@ -246,13 +246,13 @@ bool ax_config_has_children(const char *parent);
 /* The support of a row or value, given the missing capabilities. */
 enum ax_config_support ax_config_support_of(enum ax_config_support support,
                                             enum ax_capability needs);
-/* Do both lack an effect for the same reason, under the same condition? */
+/* True if both lack an effect for the same reason, under the same condition. */
 bool ax_config_same_reason(const struct ax_config_key *a, const struct ax_config_key *b);
-/* What the value table or another module's names say about this value of the key; false:
- * nothing. */
+/* Finds the row about a value of the key, in the value table or in another module's names; false if
+ * there is none. */
 bool ax_config_find_value(const struct ax_config_key *key, const char *text,
                           struct ax_config_value *out);
-/* Does text match one of the choices ("a|b|pre*")? */
+/* True if text matches one of the choices ("a|b|pre*"). */
 bool ax_config_choice(const char *choices, const char *text);
 /* Copies the i-th choice into buf; false past the end. */
 bool ax_config_choice_at(const char *choices, size_t i, char *buf, size_t size);
@@ -260,7 +260,7 @@ bool ax_config_choice_at(const char *choices, size_t i, char *buf, size_t size);
  * elements), for errors and help. */
 enum ax_status ax_config_expected(const struct ax_config_key *key, unsigned types,
                                   struct ax_buf *out);
-/* Is the number within the range? */
+/* True if the number is within the range. */
 bool ax_config_in_range(enum ax_config_range range, double v);
 
 #endif

@@ -12,14 +12,14 @@
 struct ax_calibration_row {
     int n;
     int64_t n_tokens;
-    struct ax_document *docs; /* [n]; they point to … */
+    struct ax_document *docs; /* [n]; they point into the members below */
     int32_t *tokens, *labels; /* [n_tokens] */
     float *weight;
 };
 
 struct ax_calibration_rows {
     int64_t capacity; /* tokens of a row */
-    int64_t max_docs; /* of a row */
+    int64_t max_docs; /* limit per row */
     int n,
         first_held; /* rows [0, n) calibrate; rows [first_held, total) measure: others, unless there
                           is only one */
@@ -27,7 +27,7 @@ struct ax_calibration_rows {
     struct ax_calibration_row *rows; /* [total] */
 };
 
-/* Of the weights before a layer: the calibrating rows meet the chosen ones. */
+/* Versions of the weights of earlier layers; calibrating rows pass through the CHOSEN ones. */
 enum ax_version { AX_VERSION_ORIGINAL, AX_VERSION_NEAREST, AX_VERSION_CHOSEN, AX_VERSIONS };
 
 struct ax_calibration {
@@ -37,8 +37,8 @@ struct ax_calibration {
     struct ax_slot slot;
     struct ax_tensor rows_x;              /* [n·T][D]: what enters the next layer */
     struct ax_tensor held_x[AX_VERSIONS]; /* [held·T][D] */
-    struct ax_tensor
-        seen; /* [tokens][in]: what a linear reads, row after row; 0 where padding is */
+    /* [tokens][in]: what a linear reads, row after row; 0 where padding is */
+    struct ax_tensor seen;
     struct ax_scorer scorer;
     struct ax_results results;
 };
@@ -56,7 +56,7 @@ enum ax_status ax_calibration_watch(struct ax_calibration *c, const struct ax_la
 /* To what leaves it; of two linears, the second reads `seen`. */
 enum ax_status ax_calibration_advance(struct ax_calibration *c, const struct ax_layer *l,
                                       const struct ax_branch *b);
-/* All of a layer, for rows that measure. */
+/* Runs a layer on the rows that measure. */
 enum ax_status ax_calibration_measure(struct ax_calibration *c, int layer, enum ax_version v);
 /* After the last layer: nats per token that is trained on, and how many there are. */
 enum ax_status ax_calibration_loss(struct ax_calibration *c, enum ax_version v, double *loss,

@@ -12,7 +12,7 @@
 struct ax_convert {
     const char *src;   /* a GGUF file */
     const char *dst;   /* the new folder; must be empty or missing */
-    const char *dtype; /* of the weights; NULL: the smallest that represents them exactly */
+    const char *dtype; /* dtype of the weights; NULL: the smallest that represents them exactly */
     /* out */
     const char *model_type;
     enum ax_dtype written;

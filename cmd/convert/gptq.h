@@ -18,7 +18,7 @@ struct ax_gptq_options {
     bool act_order;
 };
 
-/* What the linears that read the same inputs share. */
+/* State shared by linears that read the same inputs. */
 struct ax_gptq {
     int64_t n, tokens; /* inputs; rows seen */
     float *h;          /* [n][n]: Σ xᵀx above and on the diagonal; then H without λ */

@@ -16,10 +16,10 @@ struct ax_quantize_model {
     const struct ax_gptq_options *gptq;     /* NULL: to nearest. Of int4 groups, with rows */
     /* out */
     int matrices, n_units;
-    struct ax_quantize_layer
-        *units; /* the embedding, layers, the head; owned: ax_quantize_model_free */
+    /* the embedding, layers, the head; owned: ax_quantize_model_free */
+    struct ax_quantize_layer *units;
     int64_t bytes_before, bytes_after;
-    double loss[AX_VERSIONS]; /* of the rows that measure: nats per token; CHOSEN of GPTQ alone */
+    double loss[AX_VERSIONS]; /* nats per token of the rows that measure; CHOSEN only with GPTQ */
     int64_t tokens;
 };
 enum ax_status ax_quantize_model(struct ax_quantize_model *m);

@@ -7,14 +7,15 @@
 #include "cmd/convert/gptq.h"
 #include "cmd/convert/quantize_matrix.h"
 
-/* What quantizing the matrices of a layer changes. */
+/* The errors of quantizing a layer's matrices. */
 struct ax_quantize_layer {
     double squares, errors; /* Σ w², Σ (value − w)² */
-    double outputs, nearest,
-        chosen; /* of GPTQ, over the calibration rows: Σ y², and Σ (error of y)²
-                                        when rounded to nearest, and as written */
-    int few; /* of GPTQ: matrices of experts that went to nearest, as hardly any rows read them; they
-                are not in the outputs */
+    /* GPTQ, over the calibration rows: Σ y², and Σ (error of y)² when rounded to nearest, and as
+     * written */
+    double outputs, nearest, chosen;
+    /* GPTQ: number of experts' matrices that were rounded to nearest, because hardly any rows read
+     * them; the sums of y leave them out */
+    int few;
 };
 /* An expert has too few rows if they are less than a quarter of its inputs: the errors that GPTQ makes up
  * for are then those of these rows alone. */

@@ -8,7 +8,7 @@
 
 /* Memory that one matrix after the other has, as taking new pages each time costs as much as rounding. */
 struct ax_quantize_room {
-    int64_t numel, blocks; /* of the largest one so far */
+    int64_t numel, blocks; /* sizes of the largest matrix so far */
     float *x, *scale;
     unsigned char *codes, *bytes;
 };
@@ -20,10 +20,10 @@ struct ax_quantized_matrix {
     int64_t rows, cols, block;     /* block: in elements */
     float *x, *scale;              /* [rows][cols], [blocks]; NULL before and after */
     unsigned char *codes, *bytes;  /* one per element; scales that are bytes */
-    float outer;                   /* of the tensor */
+    float outer;                   /* the tensor's global scale */
     struct ax_quantize_room *room; /* borrowed; NULL: memory of its own */
 };
-/* Of an entry that is a matrix of floats. */
+/* Prepares to quantize an entry that is a matrix of floats. */
 struct ax_quantized_matrix ax_quantized_matrix_of(const struct ax_st_entry *e,
                                                   const struct ax_number_format *f);
 /* Reads x and rounds it to nearest. */

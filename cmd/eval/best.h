@@ -22,7 +22,8 @@ enum ax_status ax_eval_best_open(struct ax_eval *e);
 enum ax_status ax_eval_best_run(struct ax_eval *e);
 void ax_eval_best_close(struct ax_eval *e);
 
-/* What comes out: of all, NULL for lack of memory; added to a record; and as lines of text. */
+/* Results: of the entire run, as JSON (NULL: out of memory); added to a record; and as lines of
+ * text. */
 json_t *ax_eval_best_json(const struct ax_eval *e);
 void ax_eval_best_add_row(const struct ax_eval *e, const struct ax_eval_answer *a, json_t *row);
 enum ax_status ax_eval_best_put(const struct ax_eval *e, struct ax_buf *out);

@@ -35,7 +35,7 @@ struct ax_eval_answer {
 
 struct ax_eval_row {
     struct ax_example_ref ref;     /* into the corpus */
-    struct ax_eval_document score; /* its loss */
+    struct ax_eval_document score; /* the example's loss */
     struct ax_eval_answer answer;
 };
 
@@ -45,7 +45,7 @@ struct ax_eval_turn {
     struct ax_eval_result result;
     int64_t n_solved, n_cut, generated;
     double generate_seconds;
-    struct ax_eval_pass pass; /* of sampled answers */
+    struct ax_eval_pass pass; /* pass@k of sampled answers */
 };
 
 struct ax_eval {
@@ -63,7 +63,7 @@ struct ax_eval {
     /* evaluated */
     struct ax_ranks ranks;
     char *model_dir;
-    struct ax_lock use; /* on that folder, if it is in a cache */
+    struct ax_lock use; /* lock on the model's folder, if it is in a cache */
     struct ax_config cfg;
     struct ax_setup_data setup;
     struct ax_corpus_source source;
@@ -71,12 +71,12 @@ struct ax_eval {
     struct ax_loader *loader;
     const struct ax_corpus *corpus;          /* training or evaluation examples */
     int64_t longest;                         /* tokens of the longest example */
-    const struct ax_corpus_report *left_out; /* of the data set */
+    const struct ax_corpus_report *left_out; /* what the data set left out */
     struct ax_arch arch;
     struct ax_hf hf;
     struct ax_adapters adapters;
     enum ax_dtype dtype;
-    enum ax_storage store; /* of the frozen matrices */
+    enum ax_storage store; /* storage of the frozen matrices */
     struct ax_stop_tokens stop;
     bool solve;
     size_t n_rows;
@@ -87,7 +87,7 @@ struct ax_eval {
     int64_t n_answers; /* examples that have an answer */
     int n_turns;       /* with several adapters, the first is the base */
     struct ax_eval_turn turns[AX_ARG_LIST_MAX + 1];
-    struct ax_buf row_lines; /* with per_row */
+    struct ax_buf row_lines; /* lines of records, with per_row */
     uint64_t arena_bytes;
 };
 
@@ -118,9 +118,8 @@ static inline double ax_eval_per(double sum, double n) {
     return n > 0 ? sum / n : 0;
 }
 
-/* Without a configuration, records are read as the adapters were trained to: with the tokenizer and template
- * that are in their folders, and so that all turns have the same tokens.
- * NULL: with the base's. */
+/* *folder whose tokenizer and template read the records. Without a configuration, it is that of the
+ * adapters, as they were trained, and so that all turns have the same tokens; NULL: the base's. */
 enum ax_status ax_eval_text_folder(const struct ax_eval *e, const char **folder);
 
 #endif

@@ -12,17 +12,18 @@
 #include "data/records/rows/rows.h"
 
 struct ax_score {
-    const struct ax_eval *e; /* its options */
+    const struct ax_eval *e; /* the evaluation's options */
     struct ax_text_scorer scorer;
     struct ax_rows *rows;
-    struct ax_score_set set; /* of all records */
+    struct ax_score_set set; /* scores of all records */
 };
 
 /* score_print.c: a line of JSON per record; the total. */
 enum ax_status ax_score_put_rows(const struct ax_score *s, struct ax_buf *out);
 enum ax_status ax_score_put_total(const struct ax_score *s, bool json, struct ax_buf *out);
 
-/* All of it, from an eval whose options are set: writes rows to -o, and to `out` what is printed. */
+/* Runs the scoring of an eval whose options are set: writes rows to -o, and the printed results to
+ * `out`. */
 enum ax_status ax_eval_score(struct ax_eval *e, const struct ax_classifier *kind,
                              struct ax_buf *out);
 

@@ -10,7 +10,7 @@
 
 struct ax_adapters {
     int n;
-    char *names[AX_ARG_LIST_MAX]; /* as given, or the last part of DIR */
+    char *names[AX_ARG_LIST_MAX]; /* names as given, or the last part of DIR */
     struct ax_peft pefts[AX_ARG_LIST_MAX];
     bool grown; /* the only adapter has more tokens than the base: it defines the vocabulary */
 };

@@ -11,18 +11,18 @@ struct ax_prompt {
     json_t *asked;    /* with `keep`: the text, or the messages; owned */
 };
 struct ax_prompts {
-    struct ax_encoding ids; /* of all prompts, concatenated */
+    struct ax_encoding ids; /* ids of all prompts, concatenated */
     struct ax_prompt *list;
     int64_t n, longest, rows;
 };
 
 struct ax_prompts_source {
     const char *text; /* NULL: not given */
-    size_t len;       /* of the text */
+    size_t len;       /* length of the text */
     const char *file; /* JSONL: {"prompt": "…"} or {"messages": […]}, also "adapter"; or NULL */
     const char *system; /* system message for each conversation without one; NULL: none */
     bool chat;          /* treat a text as a user message */
-    bool keep;          /* what was asked, not just its tokens */
+    bool keep;          /* keep the question itself, not only its tokens */
     bool each;          /* each record becomes a prompt for the base and for each adapter */
 };
 /* Standard input without its last newline, for `text`. */

@@ -21,7 +21,7 @@ struct ax_text_args {
     int64_t max_new_tokens, top_k, seed, threads;
     double temperature, top_p, min_p, repetition_penalty;
     struct ax_arg_list stop, adapters;
-    struct ax_ranks *ranks; /* not an option; NULL: one */
+    struct ax_ranks *ranks; /* ranks of the command (not an option); NULL: one rank */
 };
 #define AX_TEXT_ARGS_COUNT 15
 /* Sets the defaults and fills args[0 … AX_TEXT_ARGS_COUNT − 1]. */
@@ -29,11 +29,11 @@ void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args);
 
 struct ax_text_model {
     char *folder;
-    struct ax_lock use; /* on the folder, if it is in a cache */
+    struct ax_lock use; /* lock on the folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;
     enum ax_dtype dtype;
-    enum ax_storage store; /* of the matrices */
+    enum ax_storage store; /* storage of the matrices */
     struct ax_adapters adapters;
     struct ax_text_side sides[AX_ARG_LIST_MAX + 1]; /* [0] for the model, [k + 1] for adapter k */
     struct ax_arg_list stop_strings;

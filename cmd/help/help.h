@@ -36,7 +36,7 @@ int ax_help_options(const struct ax_command *c, struct ax_help_option out[AX_HEL
 #define AX_HELP_MAX_FORMS 8
 /* The first words of usage lines: "mesh" and "flight" of check. */
 int ax_help_forms(const struct ax_command *c, char out[AX_HELP_MAX_FORMS][24]);
-/* Does it take a configuration and key=value? */
+/* True if the command takes a configuration and key=value. */
 bool ax_help_takes_config(const struct ax_command *c);
 
 /* Active keys that key=value can set: no list entries, no maps. Begin with *section = *row = 0;

@@ -13,12 +13,12 @@
 
 /* ---- type of the records ---- */
 
-/* What is trained on records of a kind. */
+/* A way to train on records of a kind. */
 struct ax_init_task {
     const char *what;    /* "chat messages" */
     const char *title;   /* "Fine-tuning" */
     const char *keys;    /* lines of a configuration that choose the method */
-    const char *command; /* that trains */
+    const char *command; /* the command that trains */
     double rate;         /* learning rate, relative to that of fine-tuning */
     int64_t epochs;      /* at most */
     bool pairs;          /* a record is two documents */
@@ -45,7 +45,7 @@ struct ax_init_shape {
     int64_t median, p99, longest; /* tokens */
     double mean;
     int64_t sequence_len;
-    int64_t too_long; /* of `rows`: documents longer than sequence_len */
+    int64_t too_long; /* documents among `rows` longer than sequence_len */
     bool cut;         /* too many are: truncates them instead of dropping them */
     bool packing;
     bool pairs;     /* documents come in twos */

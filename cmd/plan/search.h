@@ -30,7 +30,7 @@ enum ax_search_reason {
 
 #define AX_SEARCH_BEST 3
 struct ax_search {
-    int n; /* of best, the fastest first */
+    int n; /* number of entries in best, the fastest first */
     struct ax_search_choice best[AX_SEARCH_BEST];
     int left_out[AX_SEARCH_REASONS];
     int tried; /* meshes */

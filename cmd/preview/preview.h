@@ -1,7 +1,7 @@
-/* What preview shows, collected once and printed as text or JSON.
+/* The contents of a preview, collected once and printed as text or JSON.
  *
- * Reading order: cmd/preview.c (the command, totals), sequences.c (what a step contains),
- * print.c, json.c. */
+ * Reading order: cmd/preview.c (the command, totals), sequences.c (what a step contains), print.c,
+ * json.c. */
 #ifndef AX_CMD_PREVIEW_PREVIEW_H
 #define AX_CMD_PREVIEW_PREVIEW_H
 
@@ -9,7 +9,7 @@
 #include "cmd/train/data.h"
 
 struct ax_preview_options {
-    int64_t step, rows; /* from 1; number of its sequences to show */
+    int64_t step, rows; /* step to show, from 1; number of its sequences */
     bool json, ids, eval;
     enum ax_color_mode color;
 };
@@ -55,7 +55,7 @@ struct ax_preview_piece {
     size_t shared;        /* first tokens that are the same on the other side of the pair */
     const float *margin;  /* [1] of a reward pair; NULL = no such column */
     const float *targets; /* [n], where there is a label; NULL = no such column */
-    json_t *record;       /* of a prompt; NULL for others */
+    json_t *record;       /* the record of a prompt; NULL for other examples */
 };
 enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_preview *p,
                                      const struct ax_packed_sequence *row, int piece);

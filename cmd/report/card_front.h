@@ -4,13 +4,13 @@
 
 #include "cmd/report/card.h"
 
-/* What a run made, by the keys of its configuration. */
+/* The kind of model that a run made, by the keys of its configuration. */
 struct ax_card_kind {
     const char *key;            /* set by it; NULL: any other */
     const char *tag;            /* NULL: that of `rl`, or sft */
     const char *pipeline;       /* the hub's name for what it does */
     const char *command, *with; /* before and after the model */
-    const char *per;            /* what losses are means over */
+    const char *per;            /* over what losses are means */
 };
 const struct ax_card_kind *ax_card_kind_of(const struct ax_report_run *run);
 

@@ -29,17 +29,17 @@ enum ax_report_figure {
     AX_FIGURE_HFU,
     AX_FIGURE_MEMORY,
     AX_FIGURE_PEAK,
-    AX_FIGURE_PREFERRED, /* of pairs */
+    AX_FIGURE_PREFERRED, /* figures of pairs */
     AX_FIGURE_MARGIN,
     AX_FIGURE_KL,
-    AX_FIGURE_DIVERGENCE, /* from the teacher */
-    AX_FIGURE_REWARD,     /* of completions: */
+    AX_FIGURE_DIVERGENCE, /* divergence from the teacher */
+    AX_FIGURE_REWARD,     /* figures of completions */
     AX_FIGURE_LENGTH,
     AX_FIGURE_CLIPPED,
     AX_FIGURE_ALIKE,
     AX_FIGURE_ENTROPY,
     AX_FIGURE_STOPPED,   /* programs of code */
-    AX_FIGURE_VIOLATION, /* of experts' even loads */
+    AX_FIGURE_VIOLATION, /* deviation from even loads of experts */
     AX_FIGURE_SPREAD,    /* entropy of the loads */
     AX_FIGURE_COUNT
 };
@@ -72,7 +72,7 @@ struct ax_report_event {
 struct ax_report_sample {
     int64_t step;
     char *prompt, *text;
-    char *worth; /* its rewards and advantage; NULL: an evaluation's */
+    char *worth; /* the completion's rewards and advantage; NULL: a sample at an evaluation */
 };
 
 #define AX_REPORT_MAX_ANSWERS 20
@@ -122,7 +122,7 @@ const char *ax_report_plural(char *buf, size_t size, size_t n, const char *noun)
 
 /* The value at a key path of run.json ("data.rows"), or NULL. */
 const json_t *ax_report_about(const struct ax_report_run *run, const char *path);
-/* A number from it, or `otherwise`. */
+/* A number from the run's record at a path, or `otherwise`. */
 double ax_report_number(const struct ax_report_run *run, const char *path, double otherwise);
 
 /* ---- the page; each part appends nothing if there is nothing to show ---- */

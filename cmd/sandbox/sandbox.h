@@ -1,4 +1,5 @@
-/* What the forms of `axtrain sandbox` share: the options that choose the parts, and an open sandbox. */
+/* Shared by the forms of `axtrain sandbox`: the options that choose the parts, and an open
+ * sandbox. */
 #ifndef AX_CMD_SANDBOX_SANDBOX_H
 #define AX_CMD_SANDBOX_SANDBOX_H
 

@@ -32,7 +32,7 @@ struct ax_best_of {
     size_t n, cap;   /* answers */
     int64_t *row;    /* [n]: in `set`; -1: it has no score */
     double *scores;  /* [n]; NaN: none, for the answer is blank or too long for the scorer */
-    size_t unscored; /* of them */
+    size_t unscored; /* answers without a score */
 };
 /* `o` but for its model: the options of the run. */
 enum ax_status ax_best_of_open(struct ax_best_of *b, const struct ax_best_of_args *a,

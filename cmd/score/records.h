@@ -10,8 +10,8 @@
 
 struct ax_score_row {
     struct ax_origin origin;
-    size_t first, n;              /* its scores */
-    size_t first_label, n_labels; /* of its steps; 0: unknown */
+    size_t first, n;              /* range of the document's scores */
+    size_t first_label, n_labels; /* range of the labels of its steps; n_labels 0: unknown */
 };
 
 /* Must not move while it is open. */
@@ -19,10 +19,10 @@ struct ax_score_set {
     struct ax_text_scorer *scorer; /* borrowed */
     struct ax_format *format;
     struct ax_format_work work;
-    struct ax_format_chat chat; /* what the format borrows */
+    struct ax_format_chat chat; /* borrowed by the format */
     struct ax_format_answers answers;
     struct ax_format_steps by_step;
-    struct ax_example_list list; /* of all records */
+    struct ax_example_list list; /* examples of all records */
     size_t n_rows, cap_rows, n_labels, cap_labels, n_scores;
     struct ax_score_row *rows; /* [n_rows] */
     double *labels;            /* [n_labels]: probability that a step is right */

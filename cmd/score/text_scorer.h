@@ -19,10 +19,10 @@
 struct ax_text_scorer_options {
     /* A model folder or a hub id; without `adapters` also a PEFT folder, which names its base. */
     const char *model;
-    const struct ax_classifier *kind;   /* that it must be; NULL: either */
+    const struct ax_classifier *kind;   /* the kind that it must be; NULL: either */
     const struct ax_arg_list *adapters; /* at most one; NULL: none */
     enum ax_dtype dtype;
-    enum ax_storage store; /* of the matrices */
+    enum ax_storage store; /* storage of the matrices */
     int threads;
     struct ax_ranks *ranks;
     /* The logits at the labeled tokens of n documents, by a model that is open elsewhere; NULL: it is
@@ -35,7 +35,7 @@ struct ax_text_scorer_options {
 struct ax_text_scorer {
     struct ax_text_scorer_options o;
     const struct ax_classifier *kind;
-    char *dir; /* of the model */
+    char *dir; /* folder of the model */
     struct ax_lock use;
     struct ax_arch arch;
     struct ax_hf hf;

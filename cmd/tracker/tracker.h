@@ -25,7 +25,7 @@ enum ax_status ax_tracker_settings(const struct ax_config *cfg, json_t **out);
 struct ax_tracker_patience {
     double check;      /* to report whether it can be used */
     double end;        /* to end */
-    double upload_end; /* … if it uploads models */
+    double upload_end; /* seconds to end if it uploads models */
 };
 extern const struct ax_tracker_patience ax_tracker_patience; /* the default */
 

@@ -17,8 +17,8 @@ struct ax_setup_tokenizer {
     struct ax_tokenizer *tokenizer; /* including the config's special and added tokens */
     char *path;                     /* folder or GGUF file */
     bool is_gguf;
-    char *
-        own; /* the folder's tokenizer of Mistral's own, if that says how a chat is written, or NULL */
+    /* the folder's tokenizer of Mistral's own, if that says how a chat is written, or NULL */
+    char *own;
     json_t *tokens;        /* special tokens for chat templates: {"bos_token": "<s>", …} */
     int32_t bos, eos, pad; /* ids; pad is EOS if the tokenizer has none */
     bool named_mistral;    /* its name contains Mistral; affects some templates */
@@ -33,7 +33,7 @@ enum ax_status ax_setup_template(struct ax_template **out, const struct ax_confi
 
 /* ---- one data set ---- */
 
-/* What its records become, by rl, reward_model and process_reward_model. */
+/* The task of a data set's records, by rl, reward_model and process_reward_model. */
 enum ax_task ax_setup_task(const struct ax_config *cfg);
 /* AX_ERR_CONFIG if prompts have no room in sequence_len, or would be truncated. */
 enum ax_status ax_setup_check_prompts(const struct ax_config *cfg);
@@ -73,7 +73,8 @@ struct ax_setup_sets {
 
 struct ax_setup_data {
     const struct ax_config *cfg;
-    struct ax_setup_method method; /* its objective defines columns and groups of the examples */
+    /* the method, whose objective defines columns and groups of examples */
+    struct ax_setup_method method;
     struct ax_setup_tokenizer tok;
     struct ax_setup_sets train_sets, eval_sets;
     struct ax_stream *stream; /* NULL: the examples are stored */
@@ -88,8 +89,8 @@ struct ax_setup_data {
     int64_t sequence_tokens;                      /* capacity; also eval_sequence_tokens */
     int64_t eval_sequence_tokens;
     int64_t pad_multiple; /* sequences are padded to a multiple; 1 = no padding */
-    bool drop_last;       /* skips a last step with fewer sequences; … */
-    bool drop_partial;    /* … only a last micro-batch with fewer */
+    bool drop_last;       /* drop a last step with fewer sequences */
+    bool drop_partial;    /* drop only a last micro-batch with fewer */
 };
 
 /* `cfg` is borrowed. `refresh` rebuilds prepared sets. */

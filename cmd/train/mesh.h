@@ -12,8 +12,8 @@ enum ax_status ax_train_mesh_read(struct ax_mesh_sizes *sizes, const struct ax_c
                                   int world);
 int ax_train_mesh_ranks(const struct ax_mesh_sizes *sizes);
 
-/* What ranks keep between uses: zero_stage, or what FSDP's or DeepSpeed's settings mean; and
- * reduce_dtype. */
+/* What ranks keep of weights and gradients between uses: zero_stage, or the meaning of FSDP's or
+ * DeepSpeed's settings; and reduce_dtype. */
 enum ax_status ax_train_sharding_read(struct ax_sharding *out, const struct ax_config *cfg);
 
 #endif

@@ -17,16 +17,16 @@ struct ax_setup_method {
     struct ax_preference preference;
     struct ax_kto kto;
     struct ax_policy policy;
-    const char *measures[AX_MEASURES + 1]; /* of PPO's policy */
+    const char *measures[AX_MEASURES + 1]; /* names of the measures of PPO's policy */
     struct ax_reward reward;
     struct ax_distill_options distill;
 };
 
-/* Does the model sample what it trains on? Then data sets have prompts. */
+/* True if the model samples what it trains on. Then data sets have prompts. */
 bool ax_setup_samples_answers(const struct ax_config *cfg);
-/* How they are drawn. */
+/* How answers are sampled. */
 void ax_setup_read_sampling(struct ax_sampling *s, const struct ax_config *cfg);
-/* With PPO, which has a value model? */
+/* True for PPO, which has a value model. */
 bool ax_setup_is_ppo(const struct ax_config *cfg);
 /* The key that says how many tokens an answer may have. */
 const char *ax_setup_answer_key(const struct ax_config *cfg);

@@ -9,10 +9,10 @@
 #include "optim/rollout/reward_model.h"
 
 struct ax_setup_reward_model_options {
-    const char *name;                  /* as the user writes it */
+    const char *name;                  /* name as the user writes it */
     bool planning;                     /* needs config.json alone */
     int64_t answer;                    /* longest answer with its prompt, in the policy's tokens */
-    int64_t tokens;                    /* of a micro-batch */
+    int64_t tokens;                    /* tokens of a micro-batch */
     const struct ax_tokenizer *policy; /* borrowed */
 };
 
@@ -20,13 +20,14 @@ struct ax_setup_reward_model_options {
 struct ax_setup_reward_model {
     struct ax_setup_reward_model_options o;
     char *path;
-    const char *title;        /* in metrics, as in TRL: the last part of the path; in `path` */
+    /* name in metrics, as in TRL: the last part of the path; points into `path` */
+    const char *title;
     const char *by;           /* "min", … of steps; NULL: not named */
-    struct ax_best_of reader; /* of answers; unless planning */
+    struct ax_best_of reader; /* reads answers; not while planning */
     struct ax_arch arch;      /* while planning */
-    struct ax_peft adapter;   /* likewise, if it has one */
+    struct ax_peft adapter;   /* its adapter, if it has one; not while planning */
     struct ax_reward_model model;
-    bool told; /* that an answer has no reward */
+    bool told; /* a warning that an answer has no reward was given */
 };
 
 /* True for the name of a model: a folder that has one, or a hub id. */

@@ -1,4 +1,4 @@
-/* What a run samples, and what its answers are worth: the keys of optim/rollout/rollout.h. */
+/* Sampling of answers in a run, and their rewards: the keys of optim/rollout/rollout.h. */
 #ifndef AX_CMD_TRAIN_ROLLOUT_H
 #define AX_CMD_TRAIN_ROLLOUT_H
 

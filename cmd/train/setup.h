@@ -19,12 +19,12 @@
 struct ax_train_setup {
     const struct ax_config *cfg; /* borrowed */
     struct ax_fabric *fabric;    /* borrowed; NULL: one rank */
-    bool planning;      /* no weights are needed, and nothing is converted or written; … */
-    int ranks;          /* … for this many; 0: as many as the keys name */
-    char *uncounted;    /* planning: why the data are not counted; NULL = they are */
-    char *base;         /* folder of the base model */
+    bool planning;               /* no weights are needed, and nothing is converted or written */
+    int ranks;                   /* number of ranks to plan for; 0: as many as the keys name */
+    char *uncounted;             /* planning: why the data are not counted; NULL = they are */
+    char *base;                  /* folder of the base model */
     char *choices;      /* folder of measured algorithms (parallel/choices.h); NULL: planning */
-    struct ax_lock use; /* on that folder, if it is in a cache */
+    struct ax_lock use; /* lock on the model's folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;
     char *teacher; /* folder of the teacher of a distillation; NULL: none */
@@ -34,8 +34,8 @@ struct ax_train_setup {
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
     struct ax_peft_config new_adapter;
     struct ax_peft start;       /* lora_model_dir */
-    enum ax_storage base_store; /* of the frozen base */
-    bool store_experts;         /* … including experts */
+    enum ax_storage base_store; /* storage of the frozen base */
+    bool store_experts;         /* base_store applies to experts, too */
     struct ax_scheme qat;       /* name NULL: none */
     struct ax_setup_data data;
     struct ax_setup_samples samples;

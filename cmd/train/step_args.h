@@ -6,7 +6,7 @@
 #include "optim/step/step.h"
 
 struct ax_step_args {
-    const char *dtype, *optimizer, *masters, *moments, *recompute; /* as given */
+    const char *dtype, *optimizer, *masters, *moments, *recompute; /* words as given */
     int64_t batch, seq, accumulate, threads;
     int64_t lora; /* rank of adapters on all linears; 0 = everything trains */
     bool dora;

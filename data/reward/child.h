@@ -29,7 +29,7 @@ enum ax_status ax_reward_child_start(struct ax_reward_child *c, const char *cons
 
 /* One question, complete with its newline. */
 struct ax_reward_question {
-    const char *who; /* in front of its lines in the log */
+    const char *who; /* prefix of its lines in the log */
     const char *text;
     size_t n, max_answer; /* bytes */
     double seconds;

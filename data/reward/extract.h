@@ -1,4 +1,4 @@
-/* What rewards look for in a completion and in a record. Private to data/reward/. */
+/* Finds the parts of a completion and of a record that rewards compare. Private to data/reward/. */
 #ifndef AX_DATA_REWARD_EXTRACT_H
 #define AX_DATA_REWARD_EXTRACT_H
 
@@ -15,7 +15,7 @@ struct ax_reward_text {
     size_t n;
 };
 
-/* Without blanks (of ASCII) at both ends. */
+/* The text without ASCII blanks at both ends. */
 struct ax_reward_text ax_reward_strip(const char *s, size_t n);
 
 /* Appends the text of a column: a string as it is, a number or truth value as JSON. False: it is
@@ -26,7 +26,7 @@ enum ax_status ax_reward_column(const json_t *record, const char *name, struct a
 /* ax_final_answer, or, if there is no "####" in it, all of it as if it followed one. */
 bool ax_reward_reference(const char *s, size_t n, char out[AX_FINAL_ANSWER_MAX]);
 
-/* Is this an answer that ax_final_answer normalized as a number? */
+/* True if ax_final_answer normalized this answer as a number. */
 bool ax_reward_is_number(const char *answer);
 
 /* The last number in a text, normalized as ax_final_answer does: a sign that does not follow a

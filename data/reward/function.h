@@ -10,8 +10,8 @@ struct ax_reward_fn;
 enum ax_reward_failure {
     AX_REWARD_FINE,
     AX_REWARD_EXCEPTION, /* the function says so itself */
-    AX_REWARD_COUNT,     /* not one reward for each completion */
-    AX_REWARD_RUBBISH,   /* not the line that was expected */
+    AX_REWARD_COUNT,     /* the number of rewards is not the number of completions */
+    AX_REWARD_RUBBISH,   /* a line that is not an answer */
     AX_REWARD_TIMEOUT,
     AX_REWARD_DEATH,
     AX_REWARD_FAILURE_COUNT
@@ -28,7 +28,8 @@ struct ax_reward_outcome {
 struct ax_reward_call {
     size_t n;
     const struct ax_reward_item *items;
-    struct ax_reward_request *request; /* of children; shared by the functions of a call */
+    /* the request to child processes; shared by the functions of a call */
+    struct ax_reward_request *request;
 };
 
 struct ax_reward_kind {
@@ -42,9 +43,9 @@ struct ax_reward_kind {
 struct ax_reward_fn {
     const struct ax_reward_kind *kind;
     char *name;
-    const char *argument; /* of a built-in: what follows the colon, in `name`; NULL: no colon */
+    const char *argument; /* for a built-in: text after the colon in `name`; NULL: no colon */
     double weight;
-    struct ax_reward_function own; /* of a function of the caller's */
+    struct ax_reward_function own; /* for a function of the caller */
     struct ax_reward_counters counters;
     int in_a_row;                    /* failed calls up to now */
     bool told;                       /* a warning about records was given */
@@ -52,13 +53,13 @@ struct ax_reward_fn {
     void *state;                     /* the kind's */
 };
 
-/* What the functions of one ax_rewards share; opened by the first that needs it. */
+/* Shared by the functions of one ax_rewards; opened by the first function that needs it. */
 struct ax_reward_shared {
     struct ax_reward_child *python;
     struct ax_sandbox *sandbox;
 };
 
-/* A built-in by its name without argument; NULL: there is none. */
+/* Finds a built-in by its name without argument; NULL: there is none. */
 const struct ax_reward_kind *ax_reward_builtin(const char *name, size_t n);
 /* Built-in number i, and how a user writes it ("format:REGEX"); NULL: no more. */
 const char *ax_reward_builtin_name(int i, const char **usage);

@@ -1,10 +1,9 @@
-/* What completions are worth: several named functions score each of them.
+/* Rewards of completions: several named functions score each completion.
  *
  * A function's name says what it is: one of the built-ins ("final_answer", "soft_overlong:512:64"),
- * Python of the user ("my_rewards.helpful"), or the path of any program ("./judge"); or it is the
- * caller's own. Python and
- * programs are child processes, which may fail, hang or die: such a call is counted, and its rewards
- * are none. docs/rewards.md is for those who write functions.
+ * Python of the user ("my_rewards.helpful"), the path of any program ("./judge"), or a function of
+ * the caller. Python and programs are child processes, which may fail, hang or die: such a call is
+ * counted, and its completions get no reward. docs/rewards.md is for those who write functions.
  *
  * Reading order: function.h (what a function is here), rules.c (built-ins of one text), extract.h,
  * code.c (code in the sandbox), outside.c (functions of children), child.h (a process and its
@@ -36,8 +35,8 @@ struct ax_reward_item {
 struct ax_reward_function {
     const char *name; /* as the user writes it */
     double weight;
-    /* A function of the caller's, which all ranks call together (a model's); its name is for people.
-     * out: [n], NaN before. NULL: the name says what it is. */
+    /* A function of the caller, which all ranks call together (a model's); `name` is then only for
+     * people. out: [n], NaN before. NULL: the name says what it is. */
     enum ax_status (*score)(void *ctx, size_t n, const struct ax_reward_item *items, double *out);
     void *ctx;
 };
@@ -45,9 +44,10 @@ struct ax_reward_function {
 struct ax_rewards_options {
     const struct ax_reward_function *functions;
     int n;
-    double timeout;       /* of a call of a child, seconds; 0: AX_REWARDS_TIMEOUT */
-    double start_timeout; /* until a child has loaded a function; 0: AX_REWARDS_START_TIMEOUT */
-    const char *python;   /* NULL: $AXTRAIN_PYTHON, or python3 */
+    double timeout; /* seconds for a call of a child; 0: AX_REWARDS_TIMEOUT */
+    /* seconds until a child has loaded a function; 0: AX_REWARDS_START_TIMEOUT */
+    double start_timeout;
+    const char *python; /* NULL: $AXTRAIN_PYTHON, or python3 */
     /* ---- of "code" alone ---- */
     const char *sandbox_cache; /* ax_sandbox_options.cache */
     const char *program;       /* ax_sandbox_options.program */
@@ -62,14 +62,14 @@ struct ax_reward_counters {
     uint64_t calls;
     uint64_t nones;    /* completions without a reward, those of failed calls included */
     uint64_t failures; /* calls that failed, for whatever reason */
-    uint64_t timeouts; /* of these, because of the time */
+    uint64_t timeouts; /* failed calls that exceeded the time */
     double seconds;
-    uint64_t verdicts[AX_VERDICT_COUNT]; /* of code: its programs */
+    uint64_t verdicts[AX_VERDICT_COUNT]; /* verdicts on programs, for code */
 };
 
 struct ax_rewards;
 
-/* Is "format:^a/b$" one of the built-ins? */
+/* True if a name such as "format:^a/b$" is a built-in. */
 bool ax_rewards_is_builtin(const char *name);
 
 /* Names and strings are copied. Starts the children, loads the functions and opens the sandbox.
@@ -87,8 +87,9 @@ double ax_rewards_most(const struct ax_rewards *r, int i);
 /* out: [n][count]; NaN: none. AX_ERR_DATA: AX_REWARDS_STRIKES calls of a function failed in a row. */
 enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
                                 double *out);
-/* Is there a function that all ranks call together? Those that score nothing, or the same as others,
- * then join instead, with the completions of which they compute a share. */
+/* ax_rewards_are_joint: true if there is a function that all ranks call together. ax_rewards_join:
+ * takes part in the call on a rank that scores no completions, or the same as another rank, with
+ * the completions of which it computes a share. */
 bool ax_rewards_are_joint(const struct ax_rewards *r);
 enum ax_status ax_rewards_join(struct ax_rewards *r, size_t n, const struct ax_reward_item *items);
 

@@ -14,8 +14,8 @@
 struct ax_quant_info {
     const char *name;
     enum ax_dtype codes, scale;
-    const float
-        *values;   /* [16], of codes two in a byte: value = values[code]·s; NULL = one per byte */
+    /* [16], of codes two in a byte: value = values[code]·s; NULL = one per byte */
+    const float *values;
     bool offset;   /* has offsets */
     bool fakes;    /* has fake quantization */
     bool clips;    /* its backward is not the identity: values are clamped */

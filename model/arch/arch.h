@@ -111,9 +111,8 @@ struct ax_arch {
     bool unties;                            /* not tied, against its config: the weights differ */
     const struct ax_classifier *classifier; /* NULL: a language model (classifier.h) */
     int64_t n_labels; /* rows of a classifier's score.weight, which replaces lm_head; else 0 */
-    bool
-        /* the folder has a language model's head, which is dropped; score.* starts as new */
-        new_head;
+    /* the folder has a language model's head, which is dropped; score.* starts as new */
+    bool new_head;
     bool qkv_bias, o_bias, mlp_bias;
     bool fused_qkv, fused_gate_up; /* one matrix: self_attn.qkv_proj, mlp.gate_up_proj */
     enum ax_qk_norm qk_norm;
@@ -136,9 +135,8 @@ struct ax_arch {
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
     bool quantizes_head; /* the head's weights and input are quantized, too */
-    char quant_method
-        /* quant_method in config.json's quantization_config; "": the folder is not quantized */
-        [24];
+    /* quant_method in config.json's quantization_config; "": the folder is not quantized */
+    char quant_method[24];
     bool int4_codes; /* GPTQ: packed int4 can store all matrices as they are */
     /* further layers in the folder after the last one, for multi-token prediction. They are kept
      * and not trained */

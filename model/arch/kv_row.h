@@ -9,9 +9,8 @@ struct ax_arch;
 struct ax_kv_row {
     int64_t n_heads; /* KV heads that this rank's queries attend to */
     int64_t key_dim, value_dim;
-    bool
-        /* a value is the first value_dim elements of its key: latents (mla_cached.c) */
-        values_in_keys;
+    /* a value is the first value_dim elements of its key: latents (mla_cached.c) */
+    bool values_in_keys;
 };
 /* The row on a rank of tp. */
 struct ax_kv_row ax_kv_row(const struct ax_arch *a, int tp);

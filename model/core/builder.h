@@ -27,9 +27,8 @@ void ax_builder_end(struct ax_builder *b);
 struct ax_param_decl {
     const char *name;   /* printf format with one %d for the layer, or none */
     int64_t rows, cols; /* cols 0: a vector */
-    int64_t
-        /* > 0: a tensor of this many experts' matrices, split over ep; 0: one matrix or vector */
-        stack;
+    /* > 0: a tensor of this many experts' matrices, split over ep; 0: one matrix or vector */
+    int64_t stack;
     int8_t tp_dim; /* −1: replicated */
     bool glue;     /* follows its predecessor directly */
     bool expert;   /* a matrix of an expert, stored on ep coordinate `ep_owner` */

@@ -34,10 +34,9 @@ struct ax_linear {
     const struct ax_param *weight[AX_LINEAR_MAX_PARTS]; /* each [out_i][in] */
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
-    bool
-        /* with tp: its rows travel while others are multiplied, unless the products read quantized
-         * rows */
-        overlaps;
+    /* with tp: its rows travel while others are multiplied, unless the products read quantized
+     * rows */
+    bool overlaps;
     /* Where its backward leaves the gradients of weights for later; it or what it points to NULL:
      * backward computes them. */
     struct ax_later *const *later;

@@ -9,9 +9,8 @@
 struct ax_linear_made {
     struct ax_linear_run run;
     size_t mark; /* mark of the scratch stack before w and used */
-    struct ax_tensor w,
-        /* weights as they are, for adapters; and as products read them; data NULL: not needed */
-        used;
+    /* weights as they are, for adapters; and as products read them; data NULL: not needed */
+    struct ax_tensor w, used;
     struct ax_adapter_shared adapter[AX_LINEAR_MAX_PARTS];
     struct ax_tensor dv; /* backward: [T][out] gradient before DoRA's scales; data NULL: it is dy */
 };

@@ -102,8 +102,8 @@ struct ax_model_options {
     /* rows of experts travel in two parts, one while the other is multiplied */
     bool expert_overlap;
     int chunks; /* chunks of units per pipeline stage (parallel/schedule/chunks.h); 0 = 1 */
-    const double
-        *unit_times; /* times by which stages are balanced (split.h), or NULL. Borrowed by create */
+    /* times by which stages are balanced (split.h), or NULL. Borrowed by create */
+    const double *unit_times;
     /* all layers share the memory of one: the caller loads each (ax_model_load_unit) before it
      * runs. Excludes `train`; one rank only */
     bool one_layer;
@@ -139,9 +139,8 @@ struct ax_model {
     /* products left for later by the running backward, if it is halved; else NULL */
     struct ax_later *later;
     struct ax_fake_quant quant; /* for a model with `qat`; starts with on = true */
-    struct ax_tensor
-        *starts;     /* [n_params] accumulation: what PiSSA subtracted from the base, B negated;
-                        else NULL */
+    /* [n_params] accumulation: what PiSSA subtracted from the base, B negated; else NULL */
+    struct ax_tensor *starts;
     int lowest_unit; /* the first unit with trainable parameters; 0 if none has */
     struct ax_rope_table ropes[AX_ROPE_NONE];
 };

@@ -55,10 +55,9 @@ struct ax_sequence {
     int32_t *tokens;  /* out [max_new] */
     double *logprobs; /* out [max_new], see ax_sampler_choose; NULL = not requested. With
                               n_scored: out [n_scored] */
-    double
-        /* out [max_new]: entropies of the distributions that the tokens were drawn from; NULL = not
-         * requested */
-        *entropies;
+    /* out [max_new]: entropies of the distributions that the tokens were drawn from; NULL = not
+     * requested */
+    double *entropies;
     bool greedy;           /* out: each of the scored tokens was the most likely one */
     enum ax_finish finish; /* out */
 };

@@ -87,9 +87,9 @@ struct ax_adapter_backward {
     const struct ax_adapter_shared *shared; /* measured */
     struct ax_tensor x, w, dy;
     struct ax_tensor dv; /* [T][out]: g∘dy with DoRA, else dy */
-    struct ax_tensor
-        dx; /* [T][in], in: dv·w (of dropout with DoRA dy·w), out: the gradient; data NULL =
-                            not requested */
+    /* [T][in], in: dv·w (of dropout with DoRA dy·w), out: the gradient; data NULL = not
+     * requested */
+    struct ax_tensor dx;
     int64_t first;
 };
 /* Sets the rows of `up`, and adds the adapter's contribution to dx; x is not read. */

@@ -28,10 +28,8 @@ enum ax_status ax_cp_gather(struct ax_runtime *rt, const struct ax_tensor *own,
 struct ax_cp_gradient {
     struct ax_tensor own; /* this rank's rows of the sum */
     struct ax_tensor run; /* output of the op: gradients of all rows, from one run */
-    struct ax_tensor
-        /* the sum over the runs, in ranks' order; data NULL: there is one run, and nothing to
-         * sum */
-        ranked;
+    /* the sum over the runs, in ranks' order; data NULL: there is one run, and nothing to sum */
+    struct ax_tensor ranked;
 };
 /* Allocates the tensors in scratch. */
 struct ax_cp_gradient ax_cp_gradient(struct ax_runtime *rt, const struct ax_tensor *own);

@@ -28,8 +28,8 @@ struct ax_optimizer_options {
 
     /* muon */
     int ns_steps; /* Newton–Schulz iterations */
-    bool
-        match_rms; /* updates as large as AdamW's (0.2·√max(rows, cols)), else √max(1, rows/cols) */
+    /* updates as large as AdamW's (0.2·√max(rows, cols)), else √max(1, rows/cols) */
+    bool match_rms;
 };
 
 /* This rank's part of a parameter. */

@@ -89,9 +89,8 @@ struct ax_step_result {
     double aux_loss; /* the routers' balancing loss, before its coefficient; not part of loss */
     /* the routers' loss by sequence, before its coefficient; not part of loss */
     double sequence_loss;
-    double
-        /* the loss is a mean over this weight (enum ax_per) of all micro-batches and data ranks */
-        weight_total;
+    /* the loss is a mean over this weight (enum ax_per) of all micro-batches and data ranks */
+    double weight_total;
     double measures[AX_MEASURES];     /* the objective's; NaN: nothing to take a mean of */
     struct ax_expert_balance experts; /* for a model with experts */
     bool skipped; /* no tokens to train on, loss or norm not finite, or the loss above the bound of

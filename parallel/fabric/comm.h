@@ -73,8 +73,8 @@ struct ax_comm {
     uint64_t calls[AX_COLLECTIVE_COUNT];
     double bytes_sent[AX_COLLECTIVE_COUNT]; /* ax_comm_ideal_bytes */
     double waited;                          /* result of ax_comm_waited where the host waits */
-    struct ax_contracts
-        *contracts;           /* the expected collectives (parallel/fabric/contract.h); or NULL */
+    /* the expected collectives (parallel/fabric/contract.h); or NULL */
+    struct ax_contracts *contracts;
     struct ax_flight *flight; /* where they are noted (parallel/fabric/flight.h); or NULL */
     void *state;
 };

@@ -11,8 +11,8 @@
 #include "tests/doubles/delay.h"
 
 struct ax_scaled_link {
-    struct ax_delay_link
-        link; /* between GPUs of a node, with the latency of a gather of all ranks */
+    /* between GPUs of a node, with the latency of a gather of all ranks */
+    struct ax_delay_link link;
     double slower, smaller;
 };
 struct ax_scaled_step {

@@ -14,8 +14,8 @@
 struct ax_golden_docs {
     int n;
     struct ax_document docs[AX_GOLDEN_MAX_DOCS];
-    int64_t
-        from[AX_GOLDEN_MAX_DOCS]; /* first flat position of the document in the golden tensors */
+    /* first flat position of the document in the golden tensors */
+    int64_t from[AX_GOLDEN_MAX_DOCS];
     int64_t tokens, longest;
     int32_t *ids, *labels; /* owned; labels shifted */
 };

@@ -35,7 +35,7 @@ extern const struct ax_answers_type ax_answers_own, ax_answers_map;
  * does not exist. */
 enum ax_status ax_answers_find_type(const struct ax_format_options *o,
                                     const struct ax_answers_type **out);
-/* Is there a type of this name for any of these tasks? */
+/* True if a type of this name exists for any of these tasks. */
 bool ax_answers_is_type(const char *type);
 /* The row of a format. */
 const struct ax_answers_type *ax_answers_type_of(const struct ax_format *f);

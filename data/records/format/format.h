@@ -106,12 +106,12 @@ struct ax_format_steps {
 /* Log-probs of a teacher, for examples with columns for them (data/records/format/topk.h). */
 struct ax_format_topk {
     const char *field;  /* column of a chat's */
-    double temperature; /* that they were taken at */
+    double temperature; /* temperature at which they were taken */
 };
 
 /* Answers and steps longer than sequence_len. */
 enum ax_long {
-    AX_LONG_USUAL, /* as the type does it */
+    AX_LONG_USUAL, /* as is usual for the type */
     AX_LONG_KEEP,  /* untouched, for a rule that drops or refuses them */
     AX_LONG_CUT    /* the first sequence_len tokens */
 };
@@ -130,15 +130,15 @@ struct ax_format_synthetic {
 
 struct ax_format_options {
     enum ax_task task;
-    const char *type; /* a name from above; NULL = tokenized already, or TRL's columns */
+    const char *type; /* one of the names above; NULL = already tokenized, or TRL's columns */
     const struct ax_tokenizer *tokenizer;
     int64_t sequence_len;
     bool train_on_inputs;
     int32_t pad;       /* id; AX_NO_TOKEN: none */
     const char *field; /* text column of completion and pretrain */
     enum ax_pretrain_mode pretrain;
-    const struct ax_format_chat
-        *chat; /* for chat_template; answers: NULL if messages are refused */
+    /* for chat_template; answers: NULL if messages are refused */
+    const struct ax_format_chat *chat;
     const struct ax_format_user *user; /* not NULL: the user's own format; `type` is ignored */
     struct ax_format_synthetic synthetic;
     const struct ax_format_answers *answers; /* for PAIR, UNPAIRED, REWARD and PROMPT; TEXT without
@@ -180,7 +180,8 @@ enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work
  * with json_decref. */
 enum ax_status ax_format_describe(const struct ax_format *f, json_t **out);
 
-/* Is there nothing but white space, as Python's str.isspace has it? UTF-8, followed by a NUL or more text. */
+/* True if the text is only white space, by the rules of Python's str.isspace. UTF-8, followed by a
+ * NUL or more text. */
 bool ax_text_is_blank(const char *text, size_t len);
 
 #endif

@@ -56,7 +56,7 @@ void ax_record_drop_nulls(json_t *v);
 /* Appends text. */
 enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t);
 
-/* Does a template's source contain this text? */
+/* True if a template's source contains this text. */
 bool ax_template_has(const struct ax_template *t, const char *text);
 
 /* Tokenizes text into e, with or without the tokens that the tokenizer itself adds. Empty text

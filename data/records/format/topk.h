@@ -38,7 +38,7 @@ enum ax_status ax_topk_open_tokens(struct ax_topk *t, const struct ax_format *f,
  * AX_ERR_DATA if they are bad, or missing for a label. */
 enum ax_status ax_topk_put(const struct ax_topk *t, struct ax_example_list *out, size_t example,
                            size_t i, int64_t row);
-/* Those of a chat, whose tokens are example `example`. */
+/* Adds the lists of a chat, whose tokens are example `example`. */
 enum ax_status ax_topk_chat(const struct ax_format *f, const json_t *record,
                             struct ax_example_list *out, size_t example);
 

@@ -16,7 +16,7 @@
 
 struct ax_stored {
     uint64_t start; /* word index over all blocks */
-    uint64_t hash;  /* of tokens, labels, columns and text */
+    uint64_t hash;  /* hash of tokens, labels, columns and text */
     uint64_t line;
     uint32_t file, n, n_trained;
     uint8_t own_labels; /* 1: the labels are n words after the tokens */
@@ -56,13 +56,13 @@ struct ax_examples {
     size_t n, cap;
     const uint32_t **blocks;
     size_t n_blocks;
-    uint64_t n_words; /* in use, including the unused ends of blocks */
+    uint64_t n_words; /* words in use, including the unused ends of blocks */
     uint64_t n_tokens, n_trained;
     uint32_t longest;
     char **files; /* [n_files], indexed by ax_stored.file */
     size_t n_files;
-    struct ax_mapping list_map, words_map; /* of a cache; zero otherwise */
-    const struct ax_columns *columns;      /* of every example; borrowed; NULL: none */
+    struct ax_mapping list_map, words_map; /* mappings of a cache; zero otherwise */
+    const struct ax_columns *columns;      /* columns of every example; borrowed; NULL: none */
     struct ax_examples_info info;
 };
 
@@ -115,7 +115,8 @@ const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, 
 uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n);
 /* Number of trained tokens among the first n of example i. */
 uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n);
-/* Are the first n tokens of two examples equal, with their labels and columns, and the texts? */
+/* True if the first n tokens of two examples are equal, with their labels and columns, and the
+ * texts. */
 bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_examples *b, size_t k,
                        uint32_t n);
 

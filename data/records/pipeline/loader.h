@@ -50,9 +50,9 @@ struct ax_loader_options {
     bool shuffle;      /* shuffles a chunk's sequences, which first-fit sorts by length */
     int64_t by_length; /* > 0, PLAIN: sorts runs of this many groups, longest first */
     bool mixed;        /* the examples of a sequence attend to each other as one document */
-    bool
-        labels_in_place; /* labels are classes of their own tokens: they, and columns of labels, are
-                             not shifted to the token before */
+    /* labels are classes of their own tokens: they, and columns of labels, are not shifted to
+     * the token before */
+    bool labels_in_place;
     uint64_t seed;
 };
 
@@ -81,9 +81,9 @@ enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t
 /* Position of the next sequence, for a checkpoint. */
 struct ax_loader_state {
     int64_t epoch, index;         /* next sequence of the epoch */
-    int64_t chunk, in_chunk;      /* the same by chunk */
+    int64_t chunk, in_chunk;      /* index of the chunk; of the group in it */
     struct ax_source_place place; /* start of the chunk */
-    uint64_t fingerprint;         /* of source and options */
+    uint64_t fingerprint;         /* hash of source and options */
 };
 void ax_loader_save(const struct ax_loader *l, struct ax_loader_state *st);
 /* AX_ERR_DATA if the state belongs to other data or options. */

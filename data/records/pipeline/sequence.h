@@ -15,7 +15,8 @@ struct ax_document {
         *labels; /* shifted: the token to predict at each position, −1 = none; or in place:
                               the class of each token */
     const float *weight;
-    int64_t first_position; /* of the first token; > 0 if a KV cache holds the earlier ones */
+    /* position of the first token; > 0 if a KV cache holds the earlier tokens */
+    int64_t first_position;
     /* > 0: before these tokens come the first `shared` ones of document `shared_with`, an earlier one of
      * the batch that has all of its own (model/core/shared_prefix.h); first_position is `shared`. */
     int64_t shared;

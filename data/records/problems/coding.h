@@ -18,14 +18,14 @@ struct ax_coding_value {
     bool list;
     int64_t n, v[AX_CODING_MAX_ITEMS]; /* an integer: n = 1 */
 };
-extern const int ax_coding_n_ops; /* what a step can be */
+extern const int ax_coding_n_ops; /* number of kinds of steps */
 
 struct ax_coding_task {
     int level; /* the number of steps */
     bool takes_list;
     struct {
         int op;
-        int64_t k; /* its number, if it has one */
+        int64_t k; /* the step's number, if it has one */
     } step[AX_CODING_LEVELS];
     const char *function, *argument; /* their names */
     struct ax_problem_text question, solution;

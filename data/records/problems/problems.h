@@ -21,7 +21,7 @@ enum { AX_PROBLEM_LEVELS = 4 };
 
 struct ax_problem {
     int level; /* 1 … AX_PROBLEM_LEVELS: the number of steps */
-    int story; /* its index */
+    int story; /* index of its story */
     struct ax_problem_text question, steps[AX_PROBLEM_LEVELS]; /* "They hold 3 * 4 = 12 apples." */
     int64_t answer;                                            /* result of the last step */
 };
@@ -31,7 +31,7 @@ struct ax_problem {
  * The lines are the steps and, as line `level`, the answer, which is wrong as well. */
 void ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
                      int max_level, int *mistake);
-/* Of question, steps and answer. */
+/* The largest number in question, steps and answer. */
 int64_t ax_problem_largest_number(const struct ax_problem *p);
 /* One question in eight belongs to the test split. */
 bool ax_problem_is_test(const char *question);

@@ -1,4 +1,4 @@
-/* What generated problems and programming tasks are made of: numbers drawn one after the other,
+/* Building blocks of generated problems and programming tasks: numbers drawn one after the other,
  * texts with slots, and the tables of word problems. Private to data/records/problems/. */
 #ifndef AX_DATA_RECORDS_PROBLEMS_TEXT_H
 #define AX_DATA_RECORDS_PROBLEMS_TEXT_H

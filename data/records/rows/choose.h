@@ -15,7 +15,7 @@
 
 /* The kind by extension (before .gz or .zst); false if unknown. */
 bool ax_rows_kind_of(const char *name, enum ax_rows_kind *kind);
-/* Can a file found by listing contain records? (Not dataset_info.json, not notes.md.) */
+/* True if a file found by listing can contain records. (Not dataset_info.json, not notes.md.) */
 bool ax_rows_is_data(const char *path);
 /* The split named by words of the path, "" for none. */
 void ax_rows_split_of(const char *path, char split[AX_SPLIT_NAME_MAX]);
@@ -39,7 +39,8 @@ struct ax_card {
     struct ax_card_config *configs;
     size_t n;
 };
-/* Without YAML or `configs` in it: n = 0. AX_ERR_CONFIG names the line of a mistake. */
+/* Parses a data set's card. If it has no YAML, or no `configs` in it, n = 0. AX_ERR_CONFIG names
+ * the line of a mistake. */
 enum ax_status ax_card_parse(struct ax_card *c, const char *name, const char *text, size_t len);
 void ax_card_free(struct ax_card *c); /* safe on a zeroed one */
 /* README.md of the folder, if any. An unreadable one counts as none, with a warning. */

@@ -6,8 +6,8 @@
 #include "ckpt/hub/hub.h"
 #include "data/records/rows/rows.h"
 
-/* Is `path` a data set of the hub ("owner/name")? Not if a file or folder of that name exists, or
- * if it ends like a file name. */
+/* True if `path` names a data set of the hub ("owner/name"). False if a file or folder of that name
+ * exists, or if it ends like a file name. */
 bool ax_hub_dataset_is(const char *path);
 
 /* Makes sure that the cache has the files of o's splits. Cached files are used without asking the
@@ -21,7 +21,7 @@ enum ax_status ax_hub_dataset_get(const struct ax_hub *h, const struct ax_rows_o
 enum ax_status ax_hub_dataset_use(struct ax_lock *use, const struct ax_rows_options *o);
 
 struct ax_found;
-/* What the cache has. AX_ERR_DATA if that is nothing. */
+/* Looks up the data set in the cache. AX_ERR_DATA if it is not there. */
 enum ax_status ax_hub_dataset_find(struct ax_hub_snapshot *s, const struct ax_rows_options *o);
 /* The files that the repository's list and card select, with paths as in the list. */
 enum ax_status ax_hub_dataset_choose(struct ax_found *f, const struct ax_rows_options *o,

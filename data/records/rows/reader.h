@@ -23,7 +23,7 @@ struct ax_reader {
     struct ax_bytes *bytes;
     const char *piece; /* current buffer: piece[at … n) is unread */
     size_t at, n;
-    uint64_t line;      /* of the next byte, from 1 */
+    uint64_t line;      /* line of the next byte, from 1 */
     struct ax_buf kept; /* a record that spans several pieces */
     bool too_long;      /* the current record exceeds AX_ROWS_MAX_BYTES: its bytes are dropped */
     enum { AX_READ_START, AX_READ_LINES, AX_READ_LIST, AX_READ_LIST_NEXT, AX_READ_DONE } state;
@@ -62,7 +62,7 @@ enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, boo
  * location. *line and *column: the position inside the record (else 0). */
 struct ax_row_place {
     uint64_t line;   /* lines after the record's first */
-    uint64_t column; /* from 1; 0 = none */
+    uint64_t column; /* column of the problem, from 1; 0 = none */
 };
 enum ax_status ax_parse_json(const char *text, size_t len, json_t **out,
                              struct ax_row_place *place);

@@ -29,7 +29,8 @@ struct ax_rows_options {
      * ax_hub_dataset_get), or "-" for standard input. A folder means its files with a known
      * extension, subfolders included, in name order, or the files that its README.md lists. */
     const char *path;
-    const char *name, *revision;   /* of a hub data set: its configuration; branch, tag or commit */
+    /* for a hub data set: its configuration; branch, tag or commit */
+    const char *name, *revision;
     const char *const *data_files; /* these files of the folder instead */
     size_t n_data_files;
     const char *format; /* "json", "csv", "parquet" or "text"; NULL: by file extension */
@@ -60,10 +61,11 @@ void ax_rows_close(struct ax_rows *r);
 struct ax_raw_row {
     const char *text; /* [len], valid until the next call; JSON, CSV record or line */
     size_t len;
-    uint32_t file;       /* for ax_rows_file */
-    uint64_t line;       /* from 1 */
-    int64_t index;       /* among all records, before slices */
-    const char *problem; /* not NULL: why the record cannot be read; there is no text */
+    uint32_t file; /* for ax_rows_file */
+    uint64_t line; /* line of the record, from 1 */
+    int64_t index; /* among all records, before slices */
+    /* why the record cannot be read, and then there is no text; NULL: it can */
+    const char *problem;
 };
 /* *got = false at the end. Errors concern the file, not the record: the rest of it is lost. */
 enum ax_status ax_rows_next(struct ax_rows *r, struct ax_raw_row *row, bool *got);
@@ -75,7 +77,7 @@ enum ax_status ax_rows_seek(struct ax_rows *r, int64_t index);
 enum ax_status ax_rows_parse(const struct ax_rows *r, const struct ax_raw_row *row, json_t **out);
 
 size_t ax_rows_n_files(const struct ax_rows *r);
-const char *ax_rows_file(const struct ax_rows *r, size_t file); /* as found; "-": stdin */
+const char *ax_rows_file(const struct ax_rows *r, size_t file); /* path of a file; "-": stdin */
 
 /* Identifies the records for a cache key: the selection, and files with size and time. *out = NULL
  * if unknown (standard input, pipes). Free with json_decref. */

@@ -22,7 +22,7 @@ struct ax_split {
 
 /* Up to AX_SPLIT_PARTS_MAX parts. AX_ERR_CONFIG says what is wrong with the text. */
 enum ax_status ax_split_parse(const char *text, struct ax_split *parts, size_t *n);
-/* Do the bounds depend on the number of records? */
+/* True if the bounds depend on the number of records. */
 bool ax_split_needs_count(const struct ax_split *s);
 /* The records [*from, *to); n_rows is used only if needed. Percentages round to the nearest record,
  * halves to even. */

@@ -7,7 +7,7 @@
 
 #include "data/reward/sandbox/wasi.h"
 
-/* It must not move: its imports are known by their addresses. */
+/* An engine must not move in memory, because its imports refer to its address. */
 struct ax_engine {
     const struct ax_wasmtime *lib;
     void *engine, *module, *linker, *pre;
@@ -45,16 +45,17 @@ struct ax_guest {
 
 enum ax_guest_end {
     AX_GUEST_RETURNED,
-    AX_GUEST_STOPPED, /* by wasi.end */
+    AX_GUEST_STOPPED, /* ended by wasi.end */
     AX_GUEST_NO_FUEL,
     AX_GUEST_NO_STACK,
-    AX_GUEST_NO_MEMORY, /* a trap with the memory at its limit */
+    AX_GUEST_NO_MEMORY, /* trapped with its memory at the limit */
     AX_GUEST_TRAP
 };
 
 /* Instantiates; `entry` is the name of the function that calls will enter. */
 enum ax_status ax_guest_open(struct ax_guest *g, const struct ax_engine *e, const char *entry);
-/* What the following calls see and may use: wasi.fuel_limit for all of them together. */
+/* Sets the world and the limits of the following calls; wasi.fuel_limit is for all of them
+ * together. */
 enum ax_status ax_guest_begin(struct ax_guest *g, const struct ax_wasi *wasi, size_t memory_limit);
 /* Calls the entry. *result is what it returned. After anything but AX_GUEST_RETURNED, there must be
  * no further call. */

@@ -1,6 +1,5 @@
-/* What goes through the socket between a worker and its owner: a length, six numbers, and parts.
- *
- * Both sides check everything: the owner trusts no worker, which runs what nobody trusts. */
+/* Messages between a worker and its owner: a length, six numbers, and parts. Both sides check
+ * everything: the owner does not trust a worker, which runs untrusted programs. */
 #ifndef AX_DATA_REWARD_SANDBOX_FRAME_H
 #define AX_DATA_REWARD_SANDBOX_FRAME_H
 

@@ -22,7 +22,7 @@ struct ax_pristine {
     bool has_scan; /* the kernel can search it */
 };
 
-/* From a new instance. */
+/* Takes the state of a new instance. */
 enum ax_status ax_pristine_take(struct ax_pristine *p, const struct ax_guest *g);
 void ax_pristine_free(struct ax_pristine *p); /* safe on a zeroed one */
 /* Makes the instance as it was; false if it must be replaced. */

@@ -1,11 +1,11 @@
-/* A program, or a candidate and its tests, and what comes of it. */
+/* A program, or a candidate and its tests, and the result of running it. */
 #ifndef AX_DATA_REWARD_SANDBOX_RUN_H
 #define AX_DATA_REWARD_SANDBOX_RUN_H
 
 #include "data/reward/sandbox/pristine.h"
 
 enum ax_verdict {
-    AX_VERDICT_EXIT,   /* by itself, with an exit code */
+    AX_VERDICT_EXIT,   /* ended by itself, with an exit code */
     AX_VERDICT_FUEL,   /* used all instructions it may use */
     AX_VERDICT_TIME,   /* was stuck */
     AX_VERDICT_MEMORY, /* the interpreter failed at the limit of its memory */
@@ -41,24 +41,24 @@ struct ax_sandbox_job {
     enum ax_sandbox_kind kind;
     const struct ax_bytes *parts;
     size_t n_parts;
-    struct ax_sandbox_limits limits; /* of a candidate over all tests, and of its tests the same */
-    uint64_t seed;                   /* of the program's randomness */
+    /* limits of a candidate over all tests; and the same for its tests */
+    struct ax_sandbox_limits limits;
+    uint64_t seed; /* seed of the program's random numbers */
 };
 
 struct ax_sandbox_result {
-    enum ax_verdict
-        verdict; /* of a check: the candidate's; EXIT and 0 if it was there to the end */
+    enum ax_verdict verdict; /* in a check, the candidate's; EXIT and 0 if it lasted to the end */
     int exit_code;
     uint64_t fuel;
     double seconds;
     struct ax_buf out, err;
-    struct ax_buf passed; /* of a check: [n_parts - 1] 0 or 1 */
+    struct ax_buf passed; /* in a check: [n_parts - 1] 0 or 1, whether each test passed */
 };
 void ax_sandbox_result_free(struct ax_sandbox_result *r);
 
 /* ---- inside a worker ---- */
 
-/* What a thread runs with: two instances, kept from run to run. */
+/* A thread's two instances, which are kept from run to run. */
 struct ax_runner {
     const struct ax_engine *engine;
     const struct ax_pristine *pristine;

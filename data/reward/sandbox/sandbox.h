@@ -27,7 +27,8 @@ struct ax_sandbox_options {
 #define AX_SANDBOX_MAX_THREADS 64
 #define AX_SANDBOX_SECONDS     10.0
 
-/* Where bootstrap puts the parts, unless AXTRAIN_WASMTIME and AXTRAIN_SANDBOX_PYTHON name others. */
+/* Paths of the parts that bootstrap installs, unless AXTRAIN_WASMTIME and AXTRAIN_SANDBOX_PYTHON
+ * name others. */
 struct ax_sandbox_parts {
     char *wasmtime, *python, *library; /* owned; library = NULL: none needed */
 };
@@ -47,15 +48,16 @@ void ax_sandbox_close(struct ax_sandbox *s); /* NULL is fine */
 enum ax_status ax_sandbox_run(struct ax_sandbox *s, const struct ax_sandbox_job *jobs, size_t n,
                               struct ax_sandbox_result *results);
 
-/* What happened since the last call. */
+/* Statistics since the last call. */
 struct ax_sandbox_stats {
     uint64_t runs, verdicts[AX_VERDICT_COUNT], restarts;
-    double seconds;  /* of ax_sandbox_run */
-    double p50, p99; /* of a run, seconds */
+    double seconds;  /* time spent in ax_sandbox_run */
+    double p50, p99; /* seconds of a run */
 };
 void ax_sandbox_take_stats(struct ax_sandbox *s, struct ax_sandbox_stats *out);
 
-int ax_sandbox_pid(const struct ax_sandbox *s); /* of the worker, 0 while it starts; for tests */
+/* process id of the worker, 0 while it starts; for tests */
+int ax_sandbox_pid(const struct ax_sandbox *s);
 
 /* The hidden command that a worker is: argv as worker.c says. */
 enum ax_status ax_sandbox_worker(int argc, char **argv);

@@ -1,5 +1,5 @@
-/* What a worker may ask of the kernel once it runs programs: memory without new code, the sockets
- * that it has, waiting, and its own end. */
+/* The system calls that a worker may make once it runs programs: memory without new code, the
+ * sockets that it has, waiting, and its own end. */
 #ifndef AX_DATA_REWARD_SANDBOX_SECCOMP_H
 #define AX_DATA_REWARD_SANDBOX_SECCOMP_H
 

@@ -20,7 +20,7 @@ struct ax_bytes {
     size_t n;
 };
 
-/* Where the output goes: at most `cap` bytes. */
+/* The output of a guest: at most `cap` bytes. */
 struct ax_wasi_output {
     char *data; /* [cap], of the caller */
     size_t n, cap;
@@ -29,7 +29,7 @@ struct ax_wasi_output {
 
 enum ax_wasi_end {
     AX_WASI_RUNS,
-    AX_WASI_EXIT,   /* with exit_code */
+    AX_WASI_EXIT,   /* it exited with exit_code */
     AX_WASI_FUEL,   /* the host's work used up the fuel */
     AX_WASI_OUTPUT, /* more output than allowed */
     AX_WASI_PEER,   /* the other side of the channel is gone */
@@ -49,7 +49,7 @@ struct ax_wasi {
     struct ax_bytes library;        /* the only file; data = NULL: none */
     const char *library_path;       /* its path from the root, without a leading slash */
     uint64_t seed;
-    uint64_t fuel_limit; /* what the clock counts from */
+    uint64_t fuel_limit; /* the clock's start */
     bool stop_at_clock;  /* end as soon as it has written something and asks for the time */
     /* Answers a message: what was written to descriptor 1, when 0 is read; which then has *reply,
      * valid until the next call, as a segment. False: there will be none. NULL: the two are output
@@ -62,7 +62,7 @@ struct ax_wasi {
     uint64_t fuel; /* set before each call to what is left; lower after it */
     enum ax_wasi_end end;
     int exit_code;
-    size_t segment, at; /* of the input */
+    size_t segment, at; /* position in the input */
     uint64_t slept;     /* nanoseconds */
     uint64_t drawn;     /* random blocks */
     struct {

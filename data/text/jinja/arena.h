@@ -13,7 +13,7 @@ struct ax_jarena_chunk;
 struct ax_jarena {
     struct ax_jarena_chunk *chunks;
     char *next, *end;  /* free part of the newest chunk */
-    size_t chunk_size; /* of the next chunk */
+    size_t chunk_size; /* size of the next chunk */
     size_t held;       /* bytes in all chunks */
     size_t limit;
 };

@@ -48,7 +48,7 @@ void ax_jparser_leave(struct ax_jparser *p);
 enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out);
 /* The number of a variable's name. */
 enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number);
-/* Without inline if: for `if` and `for … in`. */
+/* Parses an expression without inline if, for `if` and `for … in`. */
 enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out);
 enum ax_status ax_jparse_primary(struct ax_jparser *p, bool nsref, struct ax_jnode **out);
 /* Appends .name, [key] and (arguments) to *n; the next one, filters, tests and further calls. */

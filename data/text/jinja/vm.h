@@ -29,7 +29,7 @@ struct ax_jscope {
 
 struct ax_jvm {
     const struct ax_jtree *tree;
-    int line; /* of the current node, for messages */
+    int line; /* line of the current node, for messages */
     struct ax_jarena arena;
     struct ax_jval *globals; /* indexed by number in tree->names */
     int64_t now;
@@ -156,7 +156,7 @@ struct ax_jloop {
     const struct ax_jrange *range; /* instead of items */
     const struct ax_jnode *node;
     struct ax_jscope *scope; /* enclosing scope, in which the tag's test runs */
-    size_t pos;              /* of the next untested item */
+    size_t pos;              /* position of the next untested item */
     int64_t index0;
     int64_t length; /* -1: not computed yet */
     bool peeked;

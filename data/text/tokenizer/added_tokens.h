@@ -17,7 +17,7 @@ struct ax_added_token {
     int32_t id;
     bool single_word; /* only if neither neighbor is a word character */
     bool lstrip;      /* consumes the white space before it */
-    bool rstrip;      /* and after it */
+    bool rstrip;      /* white space after it, too */
     bool normalized;
     bool special;  /* can be skipped in decoding; not matched in plain text */
     char *content; /* owned */
@@ -70,8 +70,8 @@ struct ax_added_scan {
     size_t len;
     size_t search;                      /* start of the search for the next match */
     size_t text_from;                   /* end of the last segment */
-    const struct ax_added_token *token; /* a match not yet returned, */
-    size_t token_start, token_end;      /* and what it consumes */
+    const struct ax_added_token *token; /* a match not yet returned */
+    size_t token_start, token_end;      /* the range that the match consumes */
 };
 struct ax_added_scan ax_added_scan(const struct ax_added_tokens *a, bool normalized, bool plain,
                                    const char *s, size_t len);

@@ -19,7 +19,7 @@ struct ax_piece {
 };
 
 struct ax_piece ax_piece_part(const struct ax_piece *p, size_t start, size_t end);
-/* What bytes start ≤ i < end of a piece cover in the original: entire characters. */
+/* The range of the original that bytes start ≤ i < end of a piece cover: entire characters. */
 struct ax_span ax_piece_span(const struct ax_piece *p, size_t start, size_t end);
 
 /* Modified text under construction; reused. */

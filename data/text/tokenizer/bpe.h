@@ -29,11 +29,12 @@ struct ax_bpe {
     bool fuse_unk;                /* neighboring unknown characters become one token */
     bool byte_fallback;           /* an unknown character becomes the tokens of its bytes */
     int32_t unk;                  /* AX_NO_TOKEN: unknown characters are dropped */
-    bool unk_missing;             /* … or are an error: the model names a missing unk token */
-    int32_t first[256];           /* token of each byte, or of each ASCII character */
-    int32_t fallback[256];        /* token "<0xHH>" of each byte */
-    uint32_t *score_ranks;        /* [vocab->n_ids]; NULL: merges */
-    struct ax_bpe_cuts *cuts;     /* where pieces may be split first; NULL: nowhere */
+    /* unknown characters are an error: the model names an unk token that is missing */
+    bool unk_missing;
+    int32_t first[256];       /* token of each byte, or of each ASCII character */
+    int32_t fallback[256];    /* token "<0xHH>" of each byte */
+    uint32_t *score_ranks;    /* [vocab->n_ids]; NULL: merges */
+    struct ax_bpe_cuts *cuts; /* where pieces may be split first; NULL: nowhere */
     struct ax_bpe_pair *pairs;
     size_t n_pairs, n_slots; /* slots: a power of two */
 };

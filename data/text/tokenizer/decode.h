@@ -43,7 +43,7 @@ struct ax_decoder {
 enum ax_status ax_decoder_add(struct ax_decoder *d, enum ax_decode_kind kind,
                               struct ax_decode_step **step);
 void ax_decoder_free(struct ax_decoder *d);
-/* Can text be emitted token by token? If not, feed all tokens in one call. */
+/* True if text can be emitted token by token. If not, feed all tokens in one call. */
 bool ax_decoder_streams(const struct ax_decoder *d);
 
 /* Concatenated strings. */

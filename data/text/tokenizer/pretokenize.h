@@ -62,7 +62,7 @@ enum ax_status ax_pretok_add_metaspace(struct ax_pretok *p, const char *replacem
                                        enum ax_prepend prepend, bool split);
 enum ax_status ax_pretok_add_bytes(struct ax_pretok *p, bool prefix, bool split);
 void ax_pretok_free(struct ax_pretok *p);
-/* Does a piece's position in the text matter? Then pieces need alignments. */
+/* True if a piece's position in the text matters. Then pieces need alignments. */
 bool ax_pretok_needs_origin(const struct ax_pretok *p);
 
 /* Per-thread scratch; zero-initialize. */

@@ -30,7 +30,7 @@ struct ax_tokenizer;
  * special_tokens_map.json, or without one with Mistral's tekken.json or tokenizer.model
  * (mistral_files.h); one of these files alone; or a GGUF file. AX_ERR_DATA names file and key path; AX_ERR_UNSUPPORTED for models other than BPE and for unknown steps. */
 enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path);
-/* Has a folder one of these files? */
+/* True if a folder has one of these files. */
 bool ax_tokenizer_is_in(const char *folder);
 
 /* The text of a tokenizer.json, or of a tekken.json if `name`, which is for messages, says so. */
@@ -51,8 +51,8 @@ struct ax_gguf_vocab {
     const struct ax_gguf_text *merges;      /* [n_merges] "left right"; gpt2 only */
     int64_t bos, eos, unk, pad;             /* ids, -1 = missing */
     int add_bos, add_eos, add_space_prefix; /* 0, 1, or -1 = missing */
-    bool
-        late_user_tokens; /* user-defined tokens are matched after normalizing, as SentencePiece does */
+    /* user-defined tokens are matched after normalizing, as SentencePiece does */
+    bool late_user_tokens;
 };
 enum ax_status ax_tokenizer_from_gguf(struct ax_tokenizer **out, const struct ax_gguf_vocab *v);
 /* The vocabulary of an open file (ckpt/gguf/gguf.h). */
@@ -70,8 +70,8 @@ struct ax_encode_options {
 
 struct ax_encoding {
     int32_t *ids;
-    struct ax_span
-        *spans; /* bytes of text each token covers, full characters; 0,0: added specials */
+    /* bytes of text each token covers, full characters; 0,0: added specials */
+    struct ax_span *spans;
     size_t n, cap, cap_spans;
 };
 

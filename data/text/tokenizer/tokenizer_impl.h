@@ -20,7 +20,7 @@ struct ax_id_list {
 
 struct ax_tokenizer {
     struct ax_vocab vocab; /* the model's tokens as spelled in the file */
-    struct ax_vocab bytes; /* the same as byte strings, if the model is byte-level */
+    struct ax_vocab bytes; /* the vocabulary as byte strings, if the model is byte-level */
     struct ax_bpe bpe;
     struct ax_normalizer normalizer;
     struct ax_pretok pretok; /* after finish: without a final BYTES, which bpe.raw_bytes replaces */
@@ -30,7 +30,7 @@ struct ax_tokenizer {
     char *special_text[AX_SPECIAL_COUNT]; /* owned, NULL = none */
     int32_t special_id[AX_SPECIAL_COUNT];
     size_t expected; /* tokens, to bound ids in ax_vocab_add */
-    size_t offset;   /* of the model's ids: those below are added tokens' */
+    size_t offset;   /* first id of the model's tokens; ids below belong to added tokens */
     bool track;      /* pieces need alignments even if no spans are requested */
     pthread_mutex_t lock;
     struct ax_encoder *idle; /* scratch of threads not encoding now; under lock */

@@ -23,7 +23,7 @@ struct ax_vocab {
     struct ax_vocab_entry *entries; /* [n_ids]; at = UINT32_MAX if the id is unused */
     size_t n_ids, cap_ids;          /* largest id + 1 */
     size_t n_tokens;
-    size_t max_len; /* of the longest token */
+    size_t max_len; /* length of the longest token */
     int32_t *slots; /* ids, AX_NO_TOKEN = free; the size is a power of two */
     size_t n_slots;
 };

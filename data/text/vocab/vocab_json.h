@@ -15,7 +15,7 @@
 #include "data/text/tokenizer/vocab.h"
 
 struct ax_json_stretch {
-    size_t start, end; /* of a value in the text; 0, 0 = missing */
+    size_t start, end; /* range of a value in the text; 0, 0 = missing */
 };
 
 struct ax_vocab_json {

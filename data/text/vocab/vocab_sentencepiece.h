@@ -5,7 +5,7 @@
 
 #include "data/text/tokenizer/tokenizer_impl.h"
 
-/* Is this the name of such a file: NAME.model, or NAME.model.VERSION? */
+/* True if the name is that of a SentencePiece file: NAME.model, or NAME.model.VERSION. */
 bool ax_sentencepiece_is(const char *path);
 enum ax_status ax_sentencepiece_load(struct ax_tokenizer **out, const char *path);
 /* The same from a file's bytes (borrowed); `name` is for messages. */

@@ -6,7 +6,7 @@
 
 #define AX_TEKKEN "tekken.json"
 
-/* Is this the name of such a file? */
+/* True if the name is that of a tekken file. */
 bool ax_tekken_is(const char *path);
 /* Each fills an empty tokenizer; `name` is for messages. */
 enum ax_status ax_tekken_load(struct ax_tokenizer *t, const char *path);
