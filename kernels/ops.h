@@ -122,8 +122,8 @@ struct ax_scale {
     struct ax_tensor y, x;
     double alpha, softcap;
 };
-/* Of the latter: dx = alpha · dy · (1 − (y / softcap)²), and 0 where |y| > softcap (AX_TRUNCATED). dx
- * and dy of one dtype, y compute or accumulation; dx may be dy. */
+/* Backward of a softcap: dx = alpha · dy · (1 − (y / softcap)²), and 0 where |y| > softcap
+ * (AX_TRUNCATED). dx and dy of one dtype, y compute or accumulation; dx may be dy. */
 struct ax_softcap_backward {
     struct ax_tensor dx, dy, y;
     double alpha, softcap;

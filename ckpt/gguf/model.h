@@ -64,12 +64,13 @@ struct ax_gguf_model {
     int64_t dense_layers;                /* the first ones, without experts */
     /* further layers in a file being read, for multi-token prediction */
     int64_t unused_layers;
-    int64_t left_out;                    /* the same in a folder; they are not written to a file */
-    int64_t groups, groups_kept, gating; /* of the router's choice */
-    int64_t q_rank, kv_rank, nope;       /* latent attention; kv_rank 0: none */
-    int64_t window, period;              /* every period-th layer is full */
-    int64_t query_scalar;                /* the softmax scale that readers assume is its ^-½ */
-    int64_t bos, eos, eot, eom, pad;     /* ids, −1 = none */
+    int64_t left_out; /* the same in a folder; they are not written to a file */
+    /* router: groups of experts, groups kept, and its gating function */
+    int64_t groups, groups_kept, gating;
+    int64_t q_rank, kv_rank, nope;   /* latent attention; kv_rank 0: none */
+    int64_t window, period;          /* every period-th layer is full */
+    int64_t query_scalar;            /* the softmax scale that readers assume is its ^-½ */
+    int64_t bos, eos, eot, eom, pad; /* ids, −1 = none */
     double eps, rope_theta, rope_theta_local;
     double rotary_part; /* rotated / head_dim */
     double routed_scale, score_cap, logit_cap;

@@ -55,7 +55,7 @@ struct ax_peft_config {
     int64_t *layers;
     int n_ranks, n_alphas; /* rank_pattern, alpha_pattern */
     struct ax_peft_pattern *ranks, *alphas;
-    const char *task_type;     /* of a new adapter; NULL = CAUSAL_LM */
+    const char *task_type;     /* a new adapter's; NULL = CAUSAL_LM */
     struct ax_peft_names save; /* modules_to_save */
     json_t *json;              /* the original file; NULL = none */
 };

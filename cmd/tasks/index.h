@@ -19,7 +19,7 @@ struct ax_task_index {
     struct ax_task_entry *list; /* sorted by name */
     size_t n, cap;
     size_t unread; /* files that cannot be read, whose tags are unknown */
-    char *why;     /* of the first of them; NULL: none */
+    char *why;     /* error of the first bad file; NULL: none */
 };
 
 /* Reads every FILE.yaml in the folder and its subfolders. If several define a name, the first path

@@ -24,7 +24,7 @@ struct ax_task_answer {
 struct ax_task_requests {
     const struct ax_task_prompts *prompts;
     const struct ax_tokenizer *tokenizer;
-    int64_t max_length; /* of the model */
+    int64_t max_length; /* the model's longest sequence */
     int32_t prefix;     /* token that precedes a text without context */
     char *prefix_text, *bos_text;
     struct ax_encoding ids;

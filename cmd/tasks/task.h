@@ -84,7 +84,7 @@ struct ax_task_metric {
     enum ax_task_metric_kind kind;
     enum ax_task_aggregation aggregation;
     bool higher_is_better;
-    /* of exact_match */
+    /* for exact_match */
     bool ignore_case, ignore_punctuation, ignore_numbers;
     struct ax_regex **ignore; /* deleted from both texts */
     size_t n_ignore;

@@ -17,7 +17,7 @@ struct ax_task_group_metric {
 
 struct ax_task_node {
     char *name;
-    const char *alias; /* of a group, for tables */
+    const char *alias; /* a group's name in tables */
     size_t task;       /* index in the tree's tasks; AX_TASK_NO_TASK: a group with */
     struct ax_task_node **children;
     size_t n, cap;

@@ -33,7 +33,7 @@ struct ax_linear {
     int n_parts;
     const struct ax_param *weight[AX_LINEAR_MAX_PARTS]; /* each [out_i][in] */
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
-    struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
+    struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* the adapter of each part */
     /* with tp: its rows travel while others are multiplied, unless the products read quantized
      * rows */
     bool overlaps;

@@ -13,7 +13,7 @@ struct ax_tp_hops {
     struct ax_runtime *rt;
     struct ax_tensor own; /* [T/tp][n]: what is gathered, or this rank's sum */
     struct ax_tensor all; /* [T][n], scratch: what is gathered, or this rank's parts of the sums */
-    struct ax_tensor received; /* of a sum: [tp − 1][T/tp][n], scratch, by hop */
+    struct ax_tensor received; /* for a sum: [tp − 1][T/tp][n], scratch, by hop */
     struct ax_ticket ticket;   /* in flight; 0: none */
     int hop;
 };

@@ -31,14 +31,15 @@
 
 struct ax_policy_options;
 
-/* What a completion's sum of losses is divided by. */
+/* The divisor of a completion's sum of losses. */
 enum ax_policy_length {
     AX_POLICY_SUM,    /* 1 */
     AX_POLICY_TOKENS, /* how many tokens it has */
     AX_POLICY_MOST    /* max_completion_length */
 };
 
-/* What a loss has measured: shares of tokens that are clipped below and above; above alone; its weights. */
+/* Measures of a loss, as bits: the shares of tokens clipped below and above; the share clipped
+ * above; mean weights. */
 enum { AX_POLICY_CLIPS = 1, AX_POLICY_CAPS = 2, AX_POLICY_WEIGHTS = 4 };
 
 /* A loss: a row of a table in policy_terms.c. It has a term of the ratio, or a weight of the log-prob. */
@@ -51,12 +52,12 @@ struct ax_policy_loss {
     double (*weight)(const struct ax_policy_options *o, double advantage, double ratio, double w);
     /* −1: the ratio is clipped below, with A < 0; 1: above, with A > 0; or 0. NULL: nothing is. */
     int (*clipped)(const struct ax_policy_options *o, double advantage, double ratio);
-    enum ax_per per; /* a step's loss is a mean over them */
+    enum ax_per per; /* over what a step's loss is a mean */
     enum ax_policy_length length;
     bool whole; /* a completion has one loss, whether it has one ratio or not */
     unsigned measures;
 };
-/* By name ("grpo", …; NULL for another), and the i-th; NULL after the last. */
+/* Finds a loss by name ("grpo", …; NULL for another), and by index (NULL after the last). */
 const struct ax_policy_loss *ax_policy_loss(const char *name);
 const struct ax_policy_loss *ax_policy_loss_at(size_t i);
 
@@ -78,8 +79,8 @@ struct ax_policy_options {
     /* this times the mean entropy of tokens with a term is subtracted from the loss */
     double entropy_coef;
     int64_t max_completion_length;      /* for dr_grpo */
-    double sapo_temperature[2];         /* τ of A > 0, and of others */
-    double vespo_k[2], vespo_lambda[2]; /* of A ≥ 0, and of others */
+    double sapo_temperature[2];         /* τ for A > 0, and for others */
+    double vespo_k[2], vespo_lambda[2]; /* k and λ for A ≥ 0, and for others */
 };
 /* TRL's defaults, for loss_type `loss`, which must be a name. */
 struct ax_policy_options ax_policy_defaults(const char *loss);

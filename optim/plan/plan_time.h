@@ -36,7 +36,7 @@ struct ax_plan_time {
     double tokens;                 /* per step, on all ranks */
     /* a rank's share of the FLOPs that the method needs (struct ax_plan) */
     double flops, flops_full;
-    double tokens_per_second; /* of all ranks */
+    double tokens_per_second; /* on all ranks */
     double peak;              /* FLOP/s by the data sheet, in the compute dtype */
     double mfu, mfu_full;     /* shares of the peak, by flops and flops_full */
     uint64_t arena;           /* bytes of the arena, on the stage that needs most */

@@ -131,7 +131,7 @@ struct ax_train_vote {
 
 struct ax_train_value {
     struct ax_step step;
-    struct ax_train_sequences sequences; /* of the step in progress */
+    struct ax_train_sequences sequences; /* the step in progress */
     /* figures of the step, and of a generation in its first step */
     struct ax_figures figures;
     int first_unit;                  /* index of its first unit among the saver's units */
@@ -167,7 +167,7 @@ struct ax_train {
     struct ax_slow_ranks slow;
     struct ax_runtime *rt;
     struct ax_step step;
-    struct ax_train_sequences sequences; /* of the step in progress */
+    struct ax_train_sequences sequences; /* the step in progress */
     struct ax_rollout rollout;           /* for a run that samples what it trains on */
     /* reference of the rollout's policy, if that is a model of its own */
     struct ax_teacher reference;

@@ -37,7 +37,7 @@ struct ax_gloo_world {
     struct ax_gloo_order {
         bool stopped;                    /* after an error: nothing is in flight */
         struct ax_gloo_op *first, *last; /* in flight, in start order */
-    } order;                             /* of all communicators that are not apart */
+    } order;                             /* order of all communicators that are not apart */
 };
 
 /* The connections of these ranks, made for the `instance`th communicator of the role if there are none
@@ -78,7 +78,7 @@ struct ax_gloo_op {
     struct ax_gloo_lane *lanes; /* [n] */
     int64_t *counts;            /* [2][n] */
     const void **inputs;        /* [n] */
-    char *staging;              /* of sums without planned memory: ax_comm_staging */
+    char *staging;              /* staging for sums without planned memory (ax_comm_staging) */
     size_t staging_bytes;
 };
 
@@ -86,7 +86,7 @@ struct ax_gloo_member {
     struct ax_gloo_world *world;
     struct ax_gloo_order *order, own; /* the world's; its own if it is apart */
     const struct ax_gloo_group *group;
-    uint64_t instance; /* of the role, the same on all ranks */
+    uint64_t instance; /* number of the communicator in its role, the same on all ranks */
     uint64_t collectives;
     uint64_t *sent, *received; /* [n] messages */
     struct ax_gloo_op *spare;

@@ -59,7 +59,7 @@ enum ax_pass_kind {
 };
 
 struct ax_chunk_pass {
-    int chunk; /* of all chunks; −1 = the stage waits */
+    int chunk; /* index among all chunks; −1 = the stage waits */
     int microbatch;
     enum ax_pass_kind kind;
 };

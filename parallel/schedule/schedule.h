@@ -24,9 +24,9 @@ enum ax_action_kind {
     AX_ACT_RELEASE,          /* unit: full parameters may be reused */
     AX_ACT_END,              /* chunk, micro-batch: give the slot back */
     AX_ACT_SEND_OUTPUT,      /* to the next stage: start sending a chunk's output */
-    AX_ACT_RECEIVE_INPUT,    /* of a chunk, from the previous stage, into one of two inboxes */
-    AX_ACT_SEND_GRADIENT,    /* of a chunk's input, to the previous stage */
-    AX_ACT_RECEIVE_GRADIENT, /* of a chunk's output, from the next stage */
+    AX_ACT_RECEIVE_INPUT,    /* a chunk's input, from the previous stage, into one of two inboxes */
+    AX_ACT_SEND_GRADIENT,    /* gradient of a chunk's input, to the previous stage */
+    AX_ACT_RECEIVE_GRADIENT, /* gradient of a chunk's output, from the next stage */
     AX_ACT_TRAVEL,           /* messages since the last one may travel, together */
     AX_ACT_WAIT,             /* for a message; an input goes from its inbox to its slot */
     AX_ACT_REDUCE,           /* unit, micro-batch: gradients summed over ranks */

@@ -51,7 +51,7 @@ struct ax_param {
  * possible, longer ones first. */
 void ax_split_range(int64_t n, int parts, int part, int64_t *first, int64_t *len);
 
-int64_t ax_param_numel(const struct ax_param *p);       /* of the entire tensor */
+int64_t ax_param_numel(const struct ax_param *p);       /* elements of the entire tensor */
 int64_t ax_param_local_numel(const struct ax_param *p); /* this rank's slice */
 /* Global element index of local element i (row-major both). Runs of `*run` elements from there are
  * contiguous in both, so copies go run by run. */

@@ -13,7 +13,7 @@ typedef __m512i v_wide;
 AX_INLINE v_wide wide_set(uint64_t x) {
     return _mm512_set1_epi64((long long)x);
 }
-AX_INLINE v_wide wide_from(uint64_t first) { /* first, first + 1 … */
+AX_INLINE v_wide wide_from(uint64_t first) { /* first, first + 1, and so on */
     return _mm512_add_epi64(wide_set(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
 }
 AX_INLINE v_wide wide_mul(v_wide a, v_wide b) { /* products of the lower halves */
