@@ -55,7 +55,7 @@ static enum ax_status open_machine(struct machine *m, struct ax_plan_request *r)
     } else {
         const struct ax_runtime_options here = {.backend = r->runtime.backend,
                                                 .threads = r->runtime.threads};
-        AX_TRY(ax_plan_measure(&here, r->step.dtype, &h));
+        AX_TRY(ax_plan_measure(&here, r->step.model.dtype, &h));
         m->rates = ax_rates_measured(&h);
     }
     r->rates = &m->rates;
@@ -101,8 +101,8 @@ static enum ax_status open_mesh(struct ax_plan_request *r, int64_t world, const 
             s->dp_shard = 1;
         AX_TRY(ax_mesh_sizes_parse(s, "plan", text));
     }
-    r->step.sharding = ax_zero_stage(3);
-    r->step.tp_auto = r->step.tp_overlap = r->step.expert_overlap = true;
+    r->step.model.sharding = ax_zero_stage(3);
+    r->step.tp_auto = r->step.model.tp_overlap = r->step.model.expert_overlap = true;
     r->runtime.world =
         world > 0 ? (int)world : s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
     AX_TRY(ax_mesh_create(&mesh, *s, r->runtime.world, 0));

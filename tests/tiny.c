@@ -29,7 +29,7 @@ enum ax_status tiny_arch(struct ax_arch *arch, const char *model_type, bool tied
 
 struct ax_step_options tiny_options(enum ax_dtype dtype, enum ax_recompute recompute, int n_micro,
                                     const int64_t *lengths) {
-    struct ax_step_options o = {.dtype = dtype,
+    struct ax_step_options o = {.model.dtype = dtype,
                                 .recompute = recompute,
                                 .optimizer = &ax_optimizer_adamw,
                                 .objective = &ax_objective_sft,

@@ -163,7 +163,7 @@ static void set_options(struct train_case *c, enum ax_dtype dtype, bool packed,
         .lr = {.kind = AX_LR_COSINE, .base_lr = 1e-2, .num_cycles = 0.5},
         .config = c->config,
     };
-    o->step = (struct ax_step_options){.dtype = dtype,
+    o->step = (struct ax_step_options){.model.dtype = dtype,
                                        .optimizer = &ax_optimizer_adamw,
                                        .objective = objective,
                                        .max_norm = 1,

@@ -97,7 +97,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     AX_TRY(ax_step_create(&s, rt, &b->m.arch, &b->o));
     enum ax_status st;
     AX_TRY_GOTO(ax_bench_model_fill(&b->m, &s.model), st, done);
-    if (b->o.adapter)
+    if (b->o.model.adapter)
         AX_TRY_GOTO(ax_adapter_init(&s.model, 0), st, done);
     if (ax_runtime_planning(rt)) {
         struct ax_step_result r;
@@ -173,7 +173,7 @@ static void tell(const struct step_bench *b, const struct ax_arena_plan *plan) {
 static void name_of(const struct step_bench *b, char *out, size_t size) {
     const struct ax_step_args *a = &b->a;
     char mesh[96];
-    snprintf(out, size, "step/%s/%s/%lldx%lld", b->m.name, ax_dtype_info(b->o.dtype)->name,
+    snprintf(out, size, "step/%s/%s/%lldx%lld", b->m.name, ax_dtype_info(b->o.model.dtype)->name,
              (long long)a->batch, (long long)a->seq);
     const struct {
         bool is_set;
@@ -248,15 +248,16 @@ static enum ax_status run(struct ax_bench *r, struct step_bench *b) {
     AX_TRY(ax_bench_backend(r, b->backend));
     AX_TRY(ax_step_args_options(&b->a, &b->o));
     AX_TRY(ax_recompute_parse(b->a.recompute, &b->o.recompute));
-    b->o.sharding = ax_zero_stage(b->zero);
-    b->o.tp_overlap = b->o.expert_overlap = true;
+    b->o.model.sharding = ax_zero_stage(b->zero);
+    b->o.model.tp_overlap = b->o.model.expert_overlap = true;
     if (b->sizes)
         AX_TRY(ax_mesh_sizes_parse(&sizes, "bench step", b->sizes));
     AX_TRY(ax_world_open(&world, &(struct ax_world_options){.timeout = WAIT_SECONDS}));
     const int share = world.fabric ? ax_cpu_count() / world.fabric->local_world : 0;
     if (world.fabric && r->threads == 0) /* the peak is that of as many as the rank computes with */
         r->threads = share > 1 ? share : 1;
-    enum ax_status st = ax_team_choice(world.fabric, AX_OK, &b->o.dtype, sizeof b->o.dtype);
+    enum ax_status st =
+        ax_team_choice(world.fabric, AX_OK, &b->o.model.dtype, sizeof b->o.model.dtype);
     if (st == AX_OK)
         st = run_rank(b, &world, sizes, &plan);
     ax_world_close(&world, st);

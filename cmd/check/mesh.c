@@ -52,7 +52,7 @@ static bool starts_at_zero(const struct ax_param *p) {
  * as well. */
 static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check *c) {
     AX_TRY(c->hf ? ax_model_load(m, c->hf) : ax_model_init_random(m, 5));
-    if (!c->adapter)
+    if (!c->step.model.adapter)
         return AX_OK;
     AX_TRY(ax_adapter_init(m, 11));
     for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++)
@@ -198,7 +198,7 @@ static void note_scalars(const struct run *run, int step, const struct ax_step_r
         ax_golden_note(run->report, "balancing loss",
                        relative(r->aux_loss, run->one.aux_loss[step]), tolerance(run->c, NORM),
                        where);
-    if (run->c->sequence_coef > 0)
+    if (run->c->step.sequence_coef > 0)
         ax_golden_note(run->report, "loss by sequence",
                        relative(r->sequence_loss, run->one.sequence_loss[step]),
                        tolerance(run->c, NORM), where);
@@ -238,36 +238,16 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const struct ax_mesh_check *c = run->c;
     struct ax_sft_options sft = c->sft;
     const struct ax_objective objective = ax_objective_sft_with(&sft);
-    struct ax_step_options o = {
-        .dtype = on_ref(c) ? AX_F64
-                 : c->bf16 ? AX_BF16
-                           : AX_F32,
-        .recompute = c->recompute,
-        .optimizer = &ax_optimizer_sgd,
-        .opt = {.momentum = 0.9, .weight_decay = 0.01},
-        .objective = &objective,
-        .neftune_alpha = c->neftune_alpha,
-        .max_norm = 0.05,
-        .balance_coef = balances(c) ? 0.05 : 0,
-        .router_bias_speed = c->router_bias_speed,
-        .expert_room = c->expert_room,
-        .sequence_coef = c->sequence_coef,
-        .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
-        .pipeline = c->pipeline,
-        .virtual_stages = c->virtual_stages,
-        .tokens = c->tokens,
-        .pad = c->pad,
-        .n_docs = AX_MESH_DOCS,
-        .max_len = c->tokens,
-        .adapter = c->adapter,
-        .base_store = c->base_store,
-        .store_experts = c->store_experts,
-        .qat = c->qat,
-        .relora = c->relora,
-        .sharding = c->sharding,
-        .cp_method = c->cp_method,
-        .tp_overlap = c->tp_overlap,
-        .expert_overlap = c->expert_overlap};
+    struct ax_step_options o = c->step;
+    o.model.dtype = on_ref(c) ? AX_F64 : c->bf16 ? AX_BF16 : AX_F32;
+    o.optimizer = &ax_optimizer_sgd;
+    o.opt = (struct ax_optimizer_options){.momentum = 0.9, .weight_decay = 0.01};
+    o.objective = &objective;
+    o.max_norm = 0.05;
+    o.balance_coef = balances(c) ? 0.05 : 0;
+    o.n_microbatches *= run->reference ? run->data_ranks : 1;
+    o.n_docs = AX_MESH_DOCS;
+    o.max_len = o.tokens;
     if (c->adamw) {
         o.optimizer = &ax_optimizer_adamw;
         o.opt = (struct ax_optimizer_options){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
@@ -289,12 +269,10 @@ done:
 static enum ax_status count_params(struct ax_runtime *rt, void *ctx) {
     struct run *run = ctx;
     struct ax_model m;
-    AX_TRY(ax_model_create(&m, run->c->arch, rt,
-                           &(struct ax_model_options){.dtype = AX_F32,
-                                                      .max_positions = 1,
-                                                      .adapter = run->c->adapter,
-                                                      .base_store = run->c->base_store,
-                                                      .store_experts = run->c->store_experts}));
+    struct ax_model_options mo = run->c->step.model;
+    mo.dtype = AX_F32;
+    mo.max_positions = 1;
+    AX_TRY(ax_model_create(&m, run->c->arch, rt, &mo));
     run->n_params = m.n_params;
     ax_model_free(&m);
     return AX_OK;
@@ -328,7 +306,7 @@ static void release(struct run *run) {
 
 static enum ax_status run_one(struct run *run) {
     const struct ax_runtime_options o = {.backend = run->c->backend,
-                                         .may_stay_below = run->c->pad > 0};
+                                         .may_stay_below = run->c->step.pad > 0};
     struct ax_arena_plan plan;
     run->reference = true;
     AX_TRY(ax_runtime_run(&o, body, run, &plan));
@@ -340,10 +318,7 @@ static enum ax_status run_one(struct run *run) {
 /* Activation stashes of a stage. */
 static enum ax_status count_slots(const struct run *run, int stage, int *slots) {
     const struct ax_mesh_check *c = run->c;
-    const struct ax_step_options o = {.n_microbatches = c->n_microbatches,
-                                      .pipeline = c->pipeline,
-                                      .virtual_stages = c->virtual_stages};
-    return ax_step_slots(&o, stage, c->sizes.pp, slots);
+    return ax_step_slots(&c->step, stage, c->sizes.pp, slots);
 }
 
 static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
@@ -352,7 +327,7 @@ static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
     AX_TRY(ax_mesh_create(&mesh, run->c->sizes, fabric->world, fabric->rank));
     struct ax_runtime_options o = {.backend = run->c->backend,
                                    .sizes = run->c->sizes,
-                                   .may_stay_below = run->c->pad > 0,
+                                   .may_stay_below = run->c->step.pad > 0,
                                    .fabric = fabric};
     struct ax_arena_plan plan;
     AX_TRY(count_slots(run, mesh.coord[AX_ROLE_PP], &o.n_slots));

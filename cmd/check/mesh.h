@@ -17,30 +17,16 @@ struct ax_mesh_check {
     const struct ax_hf *hf; /* weights; NULL: random */
     struct ax_mesh_sizes sizes;
     const char *backend; /* see ax_check_backend */
-    enum ax_recompute recompute;
-    int n_microbatches; /* per data rank; the step's second one is fully masked */
-    enum ax_pipeline_kind pipeline;
-    int virtual_stages;                   /* 0 = the schedule's default */
-    int64_t tokens;                       /* per sequence */
-    int64_t longest;                      /* document; 0 = a third of that */
-    bool gloo;                            /* processes instead of threads */
-    const struct ax_peft_config *adapter; /* NULL: everything trains; else B starts at random too */
-    enum ax_storage base_store;           /* for the frozen matrices below it */
-    bool store_experts;                   /* base_store applies to experts, too */
-    const struct ax_scheme *qat;          /* linears train for it; NULL: none */
+    /* Both sides' options. n_microbatches are those of a data rank, and the step's second one is fully
+     * masked; virtual_stages 0 = the schedule's default; tokens are those of a sequence; with an
+     * adapter, B starts at random too, and with relora it is restarted before the second step, with
+     * adamw. The check sets dtype, optimizer, objective, clipping, balancing and documents. */
+    struct ax_step_options step;
+    int64_t longest; /* document; 0 = a third of the tokens */
+    bool gloo;       /* processes instead of threads */
     struct ax_sft_options sft;
-    double neftune_alpha;
-    double router_bias_speed;
-    double expert_room; /* 0 = the default */
-    double sequence_coef;
     bool bf16;  /* compute in bfloat16 instead of float32 (on cpu) */
     bool adamw; /* the optimizer; else SGD with momentum */
-    struct ax_sharding sharding;
-    enum ax_cp_method cp_method;
-    bool tp_overlap, expert_overlap;
-    int64_t pad; /* > 0: micro-batches are as long as their documents need, and a multiple of it */
-    struct ax_relora_options relora; /* interval > 0: the adapter is restarted before the second
-                                        step; with adamw */
     /* For tests: called on every rank before the first step, planning and real, to break
      * something. */
     void (*tamper)(struct ax_step *s, void *ctx);

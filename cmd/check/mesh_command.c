@@ -52,7 +52,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         {"--dropout", AX_ARG_FLOAT, &adapter.dropout, 0, 0},
         {"--bf16", AX_ARG_FLAG, &c.bf16, 0, 0},
         {"--adamw", AX_ARG_FLAG, &c.adamw, 0, 0},
-        {"--pad", AX_ARG_INT, &c.pad, 1, 8192},
+        {"--pad", AX_ARG_INT, &c.step.pad, 1, 8192},
         {"--zero", AX_ARG_INT, &zero, 1, 3},
         {"--ring", AX_ARG_FLAG, &ring, 0, 0},
         {"--in-line", AX_ARG_FLAG, &in_line, 0, 0},
@@ -66,25 +66,25 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 1, 1 + MAX_SIZES, positional,
                          &n));
     AX_TRY(ax_check_backend(c.backend));
-    AX_TRY(ax_recompute_parse(recompute, &c.recompute));
-    if (ax_pipeline_parse(schedule, &c.pipeline) != AX_OK)
+    AX_TRY(ax_recompute_parse(recompute, &c.step.recompute));
+    if (ax_pipeline_parse(schedule, &c.step.pipeline) != AX_OK)
         return ax_error(AX_ERR_CONFIG, "--schedule: %s", ax_error_text());
-    if (virtual_stages > 0 && c.pipeline != AX_PIPELINE_INTERLEAVED)
+    if (virtual_stages > 0 && c.step.pipeline != AX_PIPELINE_INTERLEAVED)
         return ax_error(AX_ERR_CONFIG, "--virtual needs --schedule interleaved");
     for (int i = 1; i < n; i++)
         AX_TRY(ax_mesh_sizes_parse(&c.sizes, "check mesh", positional[i]));
     if (c.bf16 && strcmp(c.backend, "ref") == 0)
         return ax_error(AX_ERR_CONFIG, "--bf16 needs --backend cpu: ref computes in float64");
     if (base)
-        AX_TRY(ax_storage_parse(base, &c.base_store));
+        AX_TRY(ax_storage_parse(base, &c.step.model.base_store));
     struct ax_scheme scheme;
     if (qat) {
         AX_TRY(ax_scheme_find_trained("--qat", qat, &scheme));
-        c.qat = &scheme;
+        c.step.model.qat = &scheme;
     }
     if (fp8) {
         AX_TRY(ax_fp8_recipe(fp8, false, &scheme));
-        c.qat = &scheme;
+        c.step.model.qat = &scheme;
     }
     if (!lora && (adapter.dora || base || adapter.dropout != 0))
         return ax_error(AX_ERR_CONFIG, "--dora, --dropout and --base need --lora R");
@@ -93,13 +93,14 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
                         adapter.dropout);
     adapter.r = lora;
     adapter.alpha = 2 * (double)lora;
-    c.adapter = lora ? &adapter : NULL;
-    c.n_microbatches = (int)micro;
-    c.tokens = tokens;
-    c.virtual_stages = (int)virtual_stages;
-    c.sharding = ax_zero_stage(zero);
-    c.tp_overlap = c.expert_overlap = c.sharding.prefetch = !in_line;
-    c.cp_method = ring ? AX_CP_RING : AX_CP_GATHER;
+    c.step.model.adapter = lora ? &adapter : NULL;
+    c.step.n_microbatches = (int)micro;
+    c.step.tokens = tokens;
+    c.step.virtual_stages = (int)virtual_stages;
+    c.step.model.sharding = ax_zero_stage(zero);
+    c.step.model.tp_overlap = c.step.model.expert_overlap = c.step.model.sharding.prefetch =
+        !in_line;
+    c.step.model.cp_method = ring ? AX_CP_RING : AX_CP_GATHER;
 
     struct ax_arch arch = {0};
     struct ax_hf hf = {0};

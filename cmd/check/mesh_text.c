@@ -22,7 +22,7 @@ struct text {
 
 /* The lengths depend on the number of the micro-batch in the step, `index`. */
 static void divide(struct text *t, const struct ax_mesh_check *c, struct ax_rng_key key) {
-    const int64_t T = c->tokens;
+    const int64_t T = c->step.tokens;
     for (t->n = 0, t->tokens = 0; t->n < AX_MESH_DOCS && t->tokens < T - 1; t->n++) {
         const int64_t left = T - t->tokens;
         const int64_t most = c->longest > 0 ? c->longest : T / 3;
@@ -30,7 +30,7 @@ static void divide(struct text *t, const struct ax_mesh_check *c, struct ax_rng_
         len = len < left ? len : left;
         t->docs[t->n] = (struct ax_document){.n = len};
         t->tokens += len;
-        if (c->pad > 0 && ax_rng_below(key, 48 + (uint64_t)t->n, 4) == 0) {
+        if (c->step.pad > 0 && ax_rng_below(key, 48 + (uint64_t)t->n, 4) == 0) {
             t->n++;
             return;
         }
@@ -66,7 +66,7 @@ static struct ax_rng_key key_of(int index, int step) {
 
 enum ax_status ax_mesh_fill(struct ax_step *s, const struct ax_mesh_check *c, int m, int step) {
     const struct ax_arch *arch = &s->model.arch;
-    const int64_t T = c->tokens;
+    const int64_t T = c->step.tokens;
     const int ranks = s->rt->mesh.size[AX_ROLE_BATCH];
     struct ax_batch *b = &s->batches[m];
     struct text text = {0};

@@ -168,11 +168,11 @@ enum ax_status ax_self_meshes(struct ax_self *s) {
         struct ax_mesh_check c = {.arch = meshes[i].sizes.ep > 1 ? &s->experts : &s->dense,
                                   .sizes = meshes[i].sizes,
                                   .backend = s->backend,
-                                  .n_microbatches = 3,
-                                  .tokens = 64,
+                                  .step.n_microbatches = 3,
+                                  .step.tokens = 64,
                                   .bf16 = s->dtype == AX_BF16,
-                                  .tp_overlap = true,
-                                  .expert_overlap = true};
+                                  .step.model.tp_overlap = true,
+                                  .step.model.expert_overlap = true};
         char compared[64], where[192];
         bool here;
         r->n = 0;

@@ -69,7 +69,7 @@ static enum ax_status train(struct run *r, const char *name, const char *checkpo
         .max_steps = STEPS,
         .warmup = 1,
         .lr = {.kind = AX_LR_LINEAR, .base_lr = 1e-2},
-        .step = {.dtype = s->dtype,
+        .step = {.model.dtype = s->dtype,
                  .optimizer = &ax_optimizer_adamw,
                  .opt = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
                  .objective = &ax_objective_sft,

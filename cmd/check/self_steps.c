@@ -66,7 +66,7 @@ static enum ax_status one_step(struct way *w, struct ax_step *s, int step) {
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct way *w = ctx;
-    struct ax_step_options o = {.dtype = w->s->dtype,
+    struct ax_step_options o = {.model.dtype = w->s->dtype,
                                 .recompute = w->recompute,
                                 .optimizer = &ax_optimizer_adamw,
                                 .objective = &ax_objective_sft,

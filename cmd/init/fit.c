@@ -30,7 +30,7 @@ static enum ax_status needed(struct search *s, enum ax_init_method method, enum 
     const int64_t length = short_rows && shape->longest > 0 ? shape->longest : shape->sequence_len;
     const int64_t group = shape->pairs ? 2 : 1, docs = shape->packing ? DOCS : group;
     struct ax_step_options so = {
-        .dtype = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32,
+        .model.dtype = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32,
         .recompute = mode,
         .objective = s->p->objective,
         .max_norm = 1,
@@ -38,8 +38,8 @@ static enum ax_status needed(struct search *s, enum ax_init_method method, enum 
         .tokens = micro * length * group,
         .n_docs = micro * docs,
         .max_len = length,
-        .adapter = method == AX_INIT_FULL ? NULL : &lora,
-        .base_store = method == AX_INIT_QLORA ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN,
+        .model.adapter = method == AX_INIT_FULL ? NULL : &lora,
+        .model.base_store = method == AX_INIT_QLORA ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN,
     };
     AX_TRY(ax_optimizer_find("adamw", &so.optimizer, &so.opt));
     struct ax_train_options o = {

@@ -12,7 +12,7 @@
 static void print_model(const struct ax_plan_request *r, const struct ax_plan *p) {
     const struct ax_step_options *o = &r->step;
     const struct ax_arch *arch = r->arch;
-    const bool own = o->masters == AX_MASTERS_ACCUM;
+    const bool own = o->model.masters == AX_MASTERS_ACCUM;
     const int n = o->n_microbatches;
     char count[32], restarts[48] = "", labels[48] = "";
     char each[48] = "";
@@ -32,9 +32,9 @@ static void print_model(const struct ax_plan_request *r, const struct ax_plan *p
     printf("step     %lld tokens (%d micro-batch%s of %lld × %lld%s), %s compute, %s masters, "
            "%s%s%s\n",
            (long long)ax_plan_step_tokens(r, p), n, n == 1 ? "" : "es", (long long)r->sequences,
-           (long long)r->sequence_tokens, each, ax_dtype_info(o->dtype)->name,
-           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : r->masters, r->optimizer,
-           o->adapter ? ", adapter" : "", restarts);
+           (long long)r->sequence_tokens, each, ax_dtype_info(o->model.dtype)->name,
+           own ? ax_dtype_info(ax_dtype_accum(o->model.dtype))->name : r->masters, r->optimizer,
+           o->model.adapter ? ", adapter" : "", restarts);
 }
 
 /* "mesh     pp2-tp2: memory and compute are those of rank 0 of 4, which needs most" */

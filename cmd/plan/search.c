@@ -46,7 +46,9 @@ static int node_of(const struct ax_plan_request *r) {
  * parameter that trains. Experts are divided over all ranks of a stage, others over fsdp and tp. */
 static double least_state(const struct search *s, const struct ax_mesh_sizes *m) {
     const double shared = (double)m->pp * m->dp_shard * m->cp * m->tp;
-    const double bytes = s->r->step.adapter ? 0.5 : s->r->step.masters == AX_MASTERS_ACCUM ? 6 : 2;
+    const double bytes = s->r->step.model.adapter                       ? 0.5
+                         : s->r->step.model.masters == AX_MASTERS_ACCUM ? 6
+                                                                        : 2;
     return bytes * s->parameters / shared;
 }
 
@@ -86,7 +88,7 @@ static void set_choice(const struct search *s, const struct ax_search_choice *c,
     step->tokens = c->rows * s->r->sequence_tokens;
     step->n_docs = s->r->step.n_docs * c->rows / s->r->sequences;
     step->recompute = c->recompute;
-    step->cp_method = c->cp_method;
+    step->model.cp_method = c->cp_method;
     if (step->n_docs < c->rows)
         step->n_docs = c->rows;
 }
@@ -120,7 +122,7 @@ static enum ax_search_reason try_rows(const struct search *s, struct ax_search_c
         set_choice(s, c, &runtime, &step);
         if (ax_step_choose(&step, &runtime, s->r->arch) != AX_OK)
             return AX_SEARCH_MODEL;
-        c->cp_method = step.cp_method;
+        c->cp_method = step.model.cp_method;
         if (ax_plan_time_estimate(&c->time, &o, &runtime, s->r->arch, &step) != AX_OK)
             return AX_SEARCH_MODEL;
         if (fits(s, &c->time))
@@ -212,7 +214,7 @@ static enum ax_status list_mesh(struct search *s, const struct ax_mesh_sizes *si
         (struct candidate){.choice = {.sizes = *sizes,
                                       .rows = 1,
                                       .recompute = s->r->first,
-                                      .cp_method = s->r->step.cp_method}};
+                                      .cp_method = s->r->step.model.cp_method}};
     return AX_OK;
 }
 

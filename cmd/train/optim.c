@@ -109,18 +109,19 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
     read_common(so, cfg);
     if (ax_config_is_set(cfg, "moment_dtype"))
         AX_TRY(ax_moments_parse(ax_config_str(cfg, "moment_dtype"), &so->opt.moments));
-    AX_TRY(ax_masters_parse(ax_config_str(cfg, "master_dtype"), &so->masters));
-    if (so->masters != AX_MASTERS_ACCUM && so->dtype != AX_BF16)
+    AX_TRY(ax_masters_parse(ax_config_str(cfg, "master_dtype"), &so->model.masters));
+    if (so->model.masters != AX_MASTERS_ACCUM && so->model.dtype != AX_BF16)
         return ax_config_error(cfg, "master_dtype",
                                "masters in bfloat16 need bf16: true, but this run computes in "
                                "float32");
-    if (so->masters != AX_MASTERS_ACCUM && so->adapter)
+    if (so->model.masters != AX_MASTERS_ACCUM && so->model.adapter)
         return ax_config_error(cfg, "master_dtype",
                                "an adapter is trained and saved in float32: remove the key");
     so->max_norm = ax_config_f64(cfg, "max_grad_norm");
-    so->offload.optimizer = ax_config_bool(cfg, "fsdp_config.offload_params");
-    so->offload.layers = ax_config_bool(cfg, "layer_offloading");
-    so->offload.activations = strcmp(ax_config_str(cfg, "activation_offloading"), "false") != 0;
+    so->model.offload.optimizer = ax_config_bool(cfg, "fsdp_config.offload_params");
+    so->model.offload.layers = ax_config_bool(cfg, "layer_offloading");
+    so->model.offload.activations =
+        strcmp(ax_config_str(cfg, "activation_offloading"), "false") != 0;
     AX_TRY(read_args(so, cfg));
     return ax_optimizer_check(so->optimizer, &so->opt);
 }

@@ -252,7 +252,7 @@ static enum ax_status read_save(struct ax_train_setup *s) {
     save->first_step = ax_config_bool(cfg, "save_first_step");
     save->limit = ax_config_i64(cfg, "save_total_limit");
     save->only_model = ax_config_bool(cfg, "save_only_model");
-    save->hf.dtype = s->o.step.dtype;
+    save->hf.dtype = s->o.step.model.dtype;
     save->resume_with_changes = ax_config_bool(cfg, "resume_with_changes");
     AX_TRY(read_resume(save, cfg));
     if (save->when.when == AX_WHEN_BEST && s->o.eval.when.when == AX_NEVER)
@@ -326,24 +326,25 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         .teacher = distill && distill->stored == 0 ? &s->teacher_arch : NULL,
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
         .n_microbatches = (int)(s->data.sequences_per_step / s->data.sequences_per_batch),
-        .adapter = s->adapter,
-        .base_store = s->base_store,
+        .model.adapter = s->adapter,
+        .model.base_store = s->base_store,
         .balance_coef = s->arch.moe.balance_coef,
         .sequence_coef = ax_config_f64(cfg, "router_seq_aux_loss_coef"),
-        .expert_room = ax_config_f64(cfg, "expert_parallel_buffer_factor"),
-        .store_experts = s->store_experts,
-        .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
+        .model.expert_room = ax_config_f64(cfg, "expert_parallel_buffer_factor"),
+        .model.store_experts = s->store_experts,
+        .model.unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
     AX_TRY(ax_train_qat_read(s));
     if (ax_config_has(cfg, "router_bias_update_speed"))
         o->step.router_bias_speed = ax_config_f64(cfg, "router_bias_update_speed");
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
-    AX_TRY(ax_train_sharding_read(&o->step.sharding, cfg));
-    o->step.tp_overlap = strcmp(ax_config_str(cfg, "tp_overlap"), "chunks") == 0;
+    AX_TRY(ax_train_sharding_read(&o->step.model.sharding, cfg));
+    o->step.model.tp_overlap = strcmp(ax_config_str(cfg, "tp_overlap"), "chunks") == 0;
     o->step.tp_auto = strcmp(ax_config_str(cfg, "tp_overlap"), "auto") == 0;
-    o->step.expert_overlap = strcmp(ax_config_str(cfg, "expert_overlap"), "halves") == 0;
-    AX_TRY(ax_cp_method_parse(ax_config_str(cfg, "context_parallel_method"), &o->step.cp_method));
-    AX_TRY(read_dtype(&o->step.dtype, s));
+    o->step.model.expert_overlap = strcmp(ax_config_str(cfg, "expert_overlap"), "halves") == 0;
+    AX_TRY(ax_cp_method_parse(ax_config_str(cfg, "context_parallel_method"),
+                              &o->step.model.cp_method));
+    AX_TRY(read_dtype(&o->step.model.dtype, s));
     AX_TRY(read_pipeline(&o->step, cfg));
     read_recompute(o, cfg);
     read_data(s);

@@ -63,9 +63,9 @@ enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_c
                                    struct ax_train_options *o) {
     o->value.objective = &r->value;
     AX_TRY(choose_base(r, cfg, tokenizer, o));
-    if (!o->step.adapter)
+    if (!o->step.model.adapter)
         return AX_OK;
-    AX_TRY(ax_peft_config_like(&r->value_adapter, o->step.adapter));
+    AX_TRY(ax_peft_config_like(&r->value_adapter, o->step.model.adapter));
     o->value.adapter = &r->value_adapter;
     return ax_classifier_adapter(o->value.arch, &r->value_adapter);
 }

@@ -75,7 +75,7 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_c
 
 /* Of a token's keys and values. */
 static int64_t token_bytes(const struct ax_train_options *o) {
-    return ax_kv_token_bytes(o->arch, o->runtime.sizes.tp, o->step.dtype);
+    return ax_kv_token_bytes(o->arch, o->runtime.sizes.tp, o->step.model.dtype);
 }
 
 /* How many answers at a time, and the room that they share: some are short. */

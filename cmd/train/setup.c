@@ -151,12 +151,12 @@ static enum ax_status choose(struct ax_train_options *o) {
     struct ax_step_options so = ax_train_step_options(o);
     AX_TRY(ax_step_choose(&so, &o->runtime, o->arch));
     if (o->runtime.sizes.tp > 1 && o->step.tp_auto)
-        ax_log_info("tp_overlap: %s", so.tp_overlap ? "chunks" : "off");
-    if (o->runtime.sizes.cp > 1 && o->step.cp_method == AX_CP_AUTO)
-        ax_log_info("context_parallel_method: %s", ax_cp_method_name(so.cp_method));
-    o->step.tp_overlap = so.tp_overlap;
+        ax_log_info("tp_overlap: %s", so.model.tp_overlap ? "chunks" : "off");
+    if (o->runtime.sizes.cp > 1 && o->step.model.cp_method == AX_CP_AUTO)
+        ax_log_info("context_parallel_method: %s", ax_cp_method_name(so.model.cp_method));
+    o->step.model.tp_overlap = so.model.tp_overlap;
     o->step.tp_auto = so.tp_auto;
-    o->step.cp_method = so.cp_method;
+    o->step.model.cp_method = so.model.cp_method;
     return AX_OK;
 }
 

@@ -31,8 +31,8 @@ static enum ax_status adapter(struct ax_step_args *a, struct ax_step_options *o)
         return AX_OK;
     a->adapter = (struct ax_peft_config){
         .r = a->lora, .alpha = 2 * (double)a->lora, .dora = a->dora, .all_linear = true};
-    o->adapter = &a->adapter;
-    return a->base ? ax_storage_parse(a->base, &o->base_store) : AX_OK;
+    o->model.adapter = &a->adapter;
+    return a->base ? ax_storage_parse(a->base, &o->model.base_store) : AX_OK;
 }
 
 enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_options *o) {
@@ -52,13 +52,13 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
     if (a->moments)
         AX_TRY(ax_moments_parse(a->moments, &o->opt.moments));
     AX_TRY(ax_optimizer_check(o->optimizer, &o->opt));
-    o->dtype = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32;
+    o->model.dtype = ax_cpu_prefers_bf16(ax_cpu_isa()) ? AX_BF16 : AX_F32;
     if (a->dtype)
-        AX_TRY(ax_args_dtype(a->dtype, &o->dtype));
+        AX_TRY(ax_args_dtype(a->dtype, &o->model.dtype));
     if (!a->masters)
         return AX_OK;
-    AX_TRY(ax_masters_parse(a->masters, &o->masters));
-    if (o->masters != AX_MASTERS_ACCUM && o->dtype != AX_BF16)
+    AX_TRY(ax_masters_parse(a->masters, &o->model.masters));
+    if (o->model.masters != AX_MASTERS_ACCUM && o->model.dtype != AX_BF16)
         return ax_error(AX_ERR_CONFIG, "--masters %s needs --dtype bf16", a->masters);
     return AX_OK;
 }

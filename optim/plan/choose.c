@@ -23,13 +23,13 @@ static enum ax_status choose_tp(struct ax_step_options *so, const struct ax_runt
     if (!so->tp_auto)
         return AX_OK;
     so->tp_auto = false;
-    so->tp_overlap = true;
+    so->model.tp_overlap = true;
     if (ro->sizes.tp <= 1)
         return AX_OK;
-    in_line.tp_overlap = false;
+    in_line.model.tp_overlap = false;
     AX_TRY(estimate(&chunks, so, ro, arch));
     AX_TRY(estimate(&line, &in_line, ro, arch));
-    so->tp_overlap = chunks.step <= line.step;
+    so->model.tp_overlap = chunks.step <= line.step;
     return AX_OK;
 }
 
@@ -37,17 +37,17 @@ static enum ax_status choose_cp(struct ax_step_options *so, const struct ax_runt
                                 const struct ax_arch *arch) {
     struct ax_step_options with = *so;
     struct ax_plan_time gather, ring;
-    if (so->cp_method != AX_CP_AUTO)
+    if (so->model.cp_method != AX_CP_AUTO)
         return AX_OK;
-    so->cp_method = AX_CP_GATHER;
+    so->model.cp_method = AX_CP_GATHER;
     if (ro->sizes.cp <= 1 || 2 * ro->sizes.cp > AX_REACH_RUNS)
         return AX_OK;
-    with.cp_method = AX_CP_RING;
+    with.model.cp_method = AX_CP_RING;
     AX_TRY(estimate(&gather, so, ro, arch));
     AX_TRY(estimate(&ring, &with, ro, arch));
     const bool alike = fabs(ring.step - gather.step) <= 0.01 * gather.step;
     if (alike ? ring.arena < gather.arena : ring.step < gather.step)
-        so->cp_method = AX_CP_RING;
+        so->model.cp_method = AX_CP_RING;
     return AX_OK;
 }
 

@@ -259,7 +259,7 @@ static enum ax_status run_short(struct ax_plan_time *t, const struct ax_plan_tim
 /* Of the peak. */
 static void rate(struct ax_plan_time *t, const struct ax_plan_time_options *o,
                  const struct ax_step_options *so) {
-    t->peak = o->rates->hardware.bf16 * (so->dtype == AX_F32 ? 0.5 : 1);
+    t->peak = o->rates->hardware.bf16 * (so->model.dtype == AX_F32 ? 0.5 : 1);
     t->tokens_per_second = t->tokens / t->step;
     t->mfu = t->flops / t->step / t->peak;
     t->mfu_full = t->flops_full / t->step / t->peak;
@@ -354,7 +354,8 @@ static enum ax_status time_units(double *seconds, const struct ax_rates *rates,
 
 /* True if options are for some layers: then none is like another. */
 static bool names_layers(const struct ax_step_options *o) {
-    return o->adapter || o->unfrozen || o->unquantized_first > 0 || o->unquantized_last > 0;
+    return o->model.adapter || o->model.unfrozen || o->model.unquantized_first > 0 ||
+           o->model.unquantized_last > 0;
 }
 
 enum ax_status ax_unit_times(double **out, const struct ax_runtime *rt, const struct ax_arch *arch,
@@ -375,7 +376,7 @@ enum ax_status ax_unit_times(double **out, const struct ax_runtime *rt, const st
     enum ax_status st;
     alone.pipeline = AX_PIPELINE_1F1B;
     alone.n_microbatches = 1;
-    alone.lender = NULL;
+    alone.model.lender = NULL;
     AX_TRY(ax_alloc(out, layers + 2, sizeof **out));
     AX_TRY_GOTO(ax_alloc(&seconds, layers + 3, sizeof *seconds), st, done);
     AX_TRY_GOTO(ax_alloc(&as, layers, sizeof *as), st, done);

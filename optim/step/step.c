@@ -29,8 +29,8 @@ static bool compares(const struct ax_step *s, int unit) {
 static enum ax_status act_gather(struct ax_step *s, const struct ax_action *a) {
     if (compares(s, a->unit))
         AX_TRY(ax_teacher_gather_head(&s->teacher));
-    AX_TRY(ax_model_start_gather(&s->model, a->unit, s->o.sharding.coded));
-    return s->o.sharding.prefetch ? AX_OK : ax_model_arrive(&s->model, a->unit);
+    AX_TRY(ax_model_start_gather(&s->model, a->unit, s->o.model.sharding.coded));
+    return s->o.model.sharding.prefetch ? AX_OK : ax_model_arrive(&s->model, a->unit);
 }
 
 static enum ax_status act_release(struct ax_step *s, const struct ax_action *a) {
@@ -145,8 +145,8 @@ static enum ax_status act_wait(struct ax_step *s, const struct ax_action *a) {
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(ax_unit_pass_reduce(&s->reduction, &s->second, s->rt));
     AX_TRY(ax_unit_start_reduce(&s->reduction, &s->model.units[a->unit], s->rt, a->last));
-    return s->o.sharding.prefetch ? AX_OK
-                                  : ax_unit_finish_reduces(&s->reduction, &s->second, s->rt);
+    return s->o.model.sharding.prefetch ? AX_OK
+                                        : ax_unit_finish_reduces(&s->reduction, &s->second, s->rt);
 }
 
 /* Both copies of a tied matrix get the sum of their gradients (a + b = b + a: they stay equal). */

@@ -25,11 +25,12 @@
 #include "parallel/schedule/schedule.h"
 
 struct ax_step_options {
-    enum ax_dtype dtype;
+    /* The model's. The step decides train, count_loads, chunks and unit_times itself; max_positions is
+     * the longest document in other passes, such as evaluation; 0 = max_len. */
+    struct ax_model_options model;
     enum ax_recompute recompute;
     const struct ax_optimizer *optimizer;
     struct ax_optimizer_options opt;
-    enum ax_masters masters;
     const struct ax_objective *objective;
     /* the teacher's, for an objective with one; else NULL. Borrowed */
     const struct ax_arch *teacher;
@@ -39,7 +40,6 @@ struct ax_step_options {
     /* coefficient of the routers' loss by sequence (model/parts/sequence_balance.h); 0 = none */
     double sequence_coef;
     double router_bias_speed; /* speed of router_bias.h; 0: the routers' biases do not change */
-    double expert_room;       /* as in struct ax_expert_group; 0 = AX_EXPERT_ROOM */
     double neftune_alpha;     /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
@@ -52,25 +52,12 @@ struct ax_step_options {
     int64_t n_docs; /* cap per micro-batch */
     /* the most documents of a micro-batch that share a prefix (model/core/shared_prefix.h) */
     int64_t alike;
-    int64_t keys;          /* the most tokens of a micro-batch if no prefix were shared */
-    int64_t max_len;       /* longest document */
-    int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
-    const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
-    /* lends frozen weights (ax_model_options.lender); or NULL */
-    const struct ax_model *lender;
-    enum ax_storage base_store;  /* for frozen matrices of linears */
-    bool store_experts;          /* base_store applies to experts, too */
-    const struct ax_scheme *qat; /* quantization-aware training; NULL: none. Borrowed */
-    int64_t qat_after;           /* updates before qat begins */
-    int64_t unquantized_first, unquantized_last; /* layers at each end that qat leaves out */
-    const struct ax_peft_names *unfrozen;        /* NULL: no restriction. Borrowed */
+    int64_t keys;      /* the most tokens of a micro-batch if no prefix were shared */
+    int64_t max_len;   /* longest document */
+    int64_t qat_after; /* updates before qat begins */
     struct ax_lr_groups lr_groups;
     struct ax_relora_options relora;
-    struct ax_offload offload;
-    struct ax_sharding sharding;
-    bool tp_overlap, expert_overlap; /* as in ax_model_options */
-    bool tp_auto;                    /* ax_step_choose sets tp_overlap */
-    enum ax_cp_method cp_method;     /* AUTO: ax_step_choose chooses (choose.h), else gather */
+    bool tp_auto; /* ax_step_choose sets model.tp_overlap */
 };
 
 /* Do frozen weights stay as they were loaded? PiSSA and ReLoRA change them. */

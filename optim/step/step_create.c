@@ -32,11 +32,11 @@ struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages)
 }
 
 bool ax_step_keeps_base(const struct ax_step_options *o) {
-    return o->adapter && o->adapter->start != AX_LORA_PISSA && o->relora.interval == 0;
+    return o->model.adapter && o->model.adapter->start != AX_LORA_PISSA && o->relora.interval == 0;
 }
 
 int64_t ax_step_positions(const struct ax_step_options *o) {
-    return o->max_positions > o->max_len ? o->max_positions : o->max_len;
+    return o->model.max_positions > o->max_len ? o->model.max_positions : o->max_len;
 }
 
 enum ax_status ax_step_slots(const struct ax_step_options *o, int stage, int stages, int *slots) {
@@ -73,46 +73,31 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     const struct ax_pipeline pipeline = ax_step_pipeline(&s->o, s->rt->mesh.size[AX_ROLE_PP]);
     struct ax_arena *arena = &s->rt->arena;
     if (!ax_queue_has_host_tier(s->rt->q))
-        s->o.offload = (struct ax_offload){0};
-    s->o.sharding.keep_gradients &= s->o.n_microbatches > 1; /* else the same sums */
+        s->o.model.offload = (struct ax_offload){0};
+    s->o.model.sharding.keep_gradients &= s->o.n_microbatches > 1; /* else the same sums */
     /* a halved backward writes a unit's gradients twice, with other units' between */
-    s->o.sharding.keep_gradients |= ax_pipeline_halves(&pipeline);
+    s->o.model.sharding.keep_gradients |= ax_pipeline_halves(&pipeline);
     if (pipeline.stages > 1)
         AX_TRY(ax_unit_times(&s->unit_times, s->rt, arch, &s->o));
-    const struct ax_model_options mo = {.dtype = s->o.dtype,
-                                        .train = true,
-                                        .masters = s->o.masters,
-                                        .offload = s->o.offload,
-                                        .sharding = s->o.sharding,
-                                        .cp_method = s->o.cp_method,
-                                        .tp_overlap = s->o.tp_overlap,
-                                        .expert_overlap = s->o.expert_overlap,
-                                        .max_positions = ax_step_positions(&s->o),
-                                        .adapter = s->o.adapter,
-                                        .base_store = s->o.base_store,
-                                        .store_experts = s->o.store_experts,
-                                        .unfrozen = s->o.unfrozen,
-                                        .lender = s->o.lender,
-                                        .count_loads = arch->moe.n_experts > 0,
-                                        .expert_room = s->o.expert_room,
-                                        .qat = s->o.qat,
-                                        .unquantized_first = s->o.unquantized_first,
-                                        .unquantized_last = s->o.unquantized_last,
-                                        .chunks = ax_pipeline_chunks(&pipeline),
-                                        .unit_times = s->unit_times};
+    struct ax_model_options mo = s->o.model;
+    mo.train = true;
+    mo.max_positions = ax_step_positions(&s->o);
+    mo.count_loads = arch->moe.n_experts > 0;
+    mo.chunks = ax_pipeline_chunks(&pipeline);
+    mo.unit_times = s->unit_times;
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     s->model.quant.on = s->o.qat_after == 0;
     if (s->o.relora.interval > 0)
         AX_TRY(ax_adapter_restart_check(&s->model));
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt,
-                                  s->o.offload.optimizer ? &s->stream : NULL));
+                                  s->o.model.offload.optimizer ? &s->stream : NULL));
     const struct ax_mesh *mesh = &s->rt->mesh;
     const struct ax_schedule_options so = {.pipeline = pipeline,
                                            .stage = mesh->coord[AX_ROLE_PP],
                                            .chunks = s->model.chunks,
                                            .tied = s->model.arch.tied,
-                                           .gather_once = s->o.sharding.keep_weights,
-                                           .reduce_once = s->o.sharding.keep_gradients};
+                                           .gather_once = s->o.model.sharding.keep_weights,
+                                           .reduce_once = s->o.model.sharding.keep_gradients};
     AX_TRY(ax_schedule_create(&s->schedule, &so));
     AX_ASSERT(s->schedule.n_slots <= arena->n_slots);
     const size_t n = (size_t)s->o.n_microbatches;
@@ -133,7 +118,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(create_teacher(s, tokens / mesh->size[AX_ROLE_CP]));
     if (!ax_chunks_have(&s->model.chunks, 0) || s->model.chunks.n > 1) {
         const struct ax_tensor box =
-            ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
+            ax_tensor_2d(ax_dtype_accum(s->o.model.dtype), NULL, rows, arch->hidden_size);
         struct ax_tensor *boxes[] = {&s->outbox, &s->inboxes[0], &s->inboxes[1]};
         for (int i = 0; i < 3; i++) {
             *boxes[i] = box;
@@ -142,7 +127,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
         }
     }
     AX_TRY(ax_slots_create(s->slots, s->schedule.n_slots, &s->model,
-                           s->o.offload.activations ? rows : 0));
+                           s->o.model.offload.activations ? rows : 0));
     for (size_t m = 0; m < n; m++) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, tokens, s->o.n_docs, s->o.max_len,
                           mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);

@@ -5,7 +5,7 @@
 static bool may_share(const struct ax_train_options *o) {
     const struct ax_step_options *so = &o->step;
     return so->balance_coef == 0 && so->sequence_coef == 0 && so->neftune_alpha == 0 &&
-           o->runtime.sizes.cp <= 1 && (!so->adapter || so->adapter->dropout == 0);
+           o->runtime.sizes.cp <= 1 && (!so->model.adapter || so->model.adapter->dropout == 0);
 }
 
 bool ax_train_pairs_share(const struct ax_train_options *o) {

@@ -228,10 +228,10 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     AX_TRY(ax_train_save_create(t));
     t->step.before_update = before_update;
     t->step.before_update_ctx = &t->saver;
-    if (!resume_from || refers || o->step.adapter ||
-        o->step.unfrozen) /* checkpoints omit frozen weights */
+    if (!resume_from || refers || o->step.model.adapter ||
+        o->step.model.unfrozen) /* checkpoints omit frozen weights */
         AX_TRY(load_base(t));
-    if (o->step.adapter) /* also on resume: it may change the base */
+    if (o->step.model.adapter) /* also on resume: it may change the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(ax_train_load_teacher(t));
     AX_TRY(ax_train_rollout_load(t));
@@ -307,9 +307,9 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     so.max_len = o->data.doc_tokens;
     ax_train_share_prompts(&so, o);
     so.pad = o->data.pad;
-    so.max_positions = o->samples.n > 0 ? o->samples.max_prompt + o->samples.max_new : 0;
-    if (so.max_positions < o->data.eval_doc_tokens)
-        so.max_positions = o->data.eval_doc_tokens;
+    so.model.max_positions = o->samples.n > 0 ? o->samples.max_prompt + o->samples.max_new : 0;
+    if (so.model.max_positions < o->data.eval_doc_tokens)
+        so.model.max_positions = o->data.eval_doc_tokens;
     return so;
 }
 

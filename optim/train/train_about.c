@@ -14,8 +14,8 @@ static enum ax_status add_memory(json_t *about, const struct ax_plan *p,
     json_t *memory = json_pack("{sI ss so}", "bytes", (json_int_t)ax_arena_plan_total(&p->arena),
                                "recompute", ax_recompute_name(so->recompute), "blocks", blocks);
     if (!memory || json_object_set_new(about, "memory", memory) != 0 ||
-        json_object_set_new(about, "compute_dtype", json_string(ax_dtype_info(so->dtype)->name)) !=
-            0 ||
+        json_object_set_new(about, "compute_dtype",
+                            json_string(ax_dtype_info(so->model.dtype)->name)) != 0 ||
         json_object_set_new(about, "parameters", json_integer(p->parameters)) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for run.json");
     return AX_OK;

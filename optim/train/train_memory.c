@@ -34,7 +34,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
     enum ax_status st;
     AX_TRY_GOTO(ax_train_value_create(&t), st, done);
     AX_TRY_GOTO(ax_train_rollout_create(&t), st, done);
-    if (so->adapter)
+    if (so->model.adapter)
         AX_TRY_GOTO(ax_train_start_adapter(&t.step.model, o), st, done);
     for (int m = 0; m < so->n_microbatches; m++)
         AX_TRY_GOTO(ax_batch_fill(&t.step.batches[m], rt->q, o->arch->vocab_size, 0, NULL), st,
@@ -177,8 +177,8 @@ static bool narrower(const struct ax_train_options *o, struct ax_train_options *
     (void)o;
     (void)changed;
     snprintf(text, size, "bf16: true");
-    const bool can = so->dtype == AX_F32;
-    so->dtype = AX_BF16;
+    const bool can = so->model.dtype == AX_F32;
+    so->model.dtype = AX_BF16;
     return can;
 }
 

@@ -53,7 +53,7 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
                   "watch", watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
     if (*out) /* of this run, where the configuration leaves the choice to the machine */
         json_object_set_new(*out, "compute_dtype",
-                            json_string(ax_dtype_info(t->step.o.dtype)->name));
+                            json_string(ax_dtype_info(t->step.o.model.dtype)->name));
     if (*out) {
         const enum ax_status st = describe_choices(t, *out);
         if (st != AX_OK) {
@@ -295,7 +295,7 @@ enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir) {
     AX_TRY(ax_hf_open(&hf, dir));
     const enum ax_status st = ax_model_load(m, &hf);
     ax_hf_close(&hf);
-    if (st != AX_OK || !t->o->step.adapter)
+    if (st != AX_OK || !t->o->step.model.adapter)
         return st;
     return ax_adapter_init(m, t->o->step.seed); /* the weights contain the trained one */
 }

@@ -18,7 +18,7 @@ static bool refers(const struct ax_train *t) {
 }
 
 static bool has_copy(const struct ax_train *t) {
-    return refers(t) && !t->o->step.adapter;
+    return refers(t) && !t->o->step.model.adapter;
 }
 
 static struct ax_model *reference(struct ax_train *t) {

@@ -10,7 +10,7 @@
 /* ---- what a save contains ---- */
 
 const struct ax_peft_config *ax_train_saved_adapter(const struct ax_train_options *o) {
-    return o->step.relora.interval > 0 ? NULL : o->step.adapter;
+    return o->step.relora.interval > 0 ? NULL : o->step.model.adapter;
 }
 
 static bool is_saved(const struct ax_train *t, const struct ax_param *p) {

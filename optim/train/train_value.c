@@ -27,14 +27,14 @@ const struct ax_model *ax_train_lender(const struct ax_train *t, enum ax_lender 
 static struct ax_step_options options_of(const struct ax_train *t) {
     struct ax_step_options o = t->step.o;
     o.objective = t->o->value.objective;
-    o.adapter = t->o->value.adapter;
-    o.lender = t->o->value.on_policy ? lends(&t->step) : NULL;
-    if (!o.adapter) {
-        o.base_store = AX_STORAGE_PLAIN;
-        o.store_experts = false;
+    o.model.adapter = t->o->value.adapter;
+    o.model.lender = t->o->value.on_policy ? lends(&t->step) : NULL;
+    if (!o.model.adapter) {
+        o.model.base_store = AX_STORAGE_PLAIN;
+        o.model.store_experts = false;
     }
-    o.unfrozen = NULL;
-    o.qat = NULL;
+    o.model.unfrozen = NULL;
+    o.model.qat = NULL;
     o.relora = (struct ax_relora_options){0};
     o.balance_coef = o.sequence_coef = o.router_bias_speed = 0;
     return o;

@@ -133,10 +133,10 @@ static enum ax_status read_batch(struct reader *r, struct run *run) {
 }
 
 static enum ax_status read_precision(const struct reader *r, struct run *run) {
-    run->step.dtype = AX_BF16;
+    run->step.model.dtype = AX_BF16;
     if (is(r, "precision", "bf16"))
         return AX_OK;
-    run->step.qat = &run->fp8;
+    run->step.model.qat = &run->fp8;
     if (run->hardware.fp8 > 0 && is(r, "precision", "fp8-tensor"))
         return ax_fp8_recipe("tensorwise", false, &run->fp8);
     if (run->hardware.fp8 > 0 && is(r, "precision", "fp8-row"))
@@ -147,7 +147,7 @@ static enum ax_status read_precision(const struct reader *r, struct run *run) {
 /* What the table calls the parts, separated by "+", and what stays in the host's memory of a step. Weights
  * and gradients that train do not. */
 static enum ax_status read_offload(const struct reader *r, struct run *run) {
-    struct ax_offload *o = &run->step.offload;
+    struct ax_offload *o = &run->step.model.offload;
     const struct {
         const char *name;
         bool *part;
@@ -182,15 +182,15 @@ static enum ax_status read_method(const struct reader *r, struct run *run) {
     run->step.max_norm = 1;
     AX_TRY(ax_optimizer_find("adamw", &run->step.optimizer, &run->step.opt));
     if (starts(r, "optimizer_states", "bf16")) {
-        run->step.masters = AX_MASTERS_STOCHASTIC;
+        run->step.model.masters = AX_MASTERS_STOCHASTIC;
         run->step.opt.moments = AX_MOMENTS_BF16;
     } else if (starts(r, "optimizer_states", "8bit")) {
         AX_TRY(ax_optimizer_find("adamw_8bit", &run->step.optimizer, &run->step.opt));
     }
     if (quantized || is(r, "method", "lora")) {
         run->adapter = (struct ax_peft_config){.r = 16, .alpha = 32, .all_linear = true};
-        run->step.adapter = &run->adapter;
-        run->step.base_store = quantized ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN;
+        run->step.model.adapter = &run->adapter;
+        run->step.model.base_store = quantized ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN;
     } else if (!is(r, "method", "pretrain") && !is(r, "method", "full")) {
         return ax_error(AX_ERR_CONFIG, "no such method here");
     }
@@ -200,7 +200,7 @@ static enum ax_status read_method(const struct reader *r, struct run *run) {
                               ? AX_RECOMPUTE_SELECTIVE
                               : AX_RECOMPUTE_OFF;
     const char *stage = word(r, "zero_stage");
-    run->step.sharding = ax_zero_stage(*stage >= '1' && *stage <= '3' ? *stage - '0' : 3);
+    run->step.model.sharding = ax_zero_stage(*stage >= '1' && *stage <= '3' ? *stage - '0' : 3);
     return AX_OK;
 }
 
@@ -223,7 +223,7 @@ static void read_program(const struct reader *r, struct run *run) {
     while (i < n && !starts(r, "source", programs[i].source))
         i++;
     run->flash2 = (i < n && programs[i].flash2) || strstr(notes, "FlashAttention-2");
-    run->step.tp_overlap = (i < n && programs[i].tp_overlap) || strstr(notes, "async TP");
+    run->step.model.tp_overlap = (i < n && programs[i].tp_overlap) || strstr(notes, "async TP");
 }
 
 static enum ax_status read_run(struct reader *r, struct run *run) {

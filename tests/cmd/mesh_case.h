@@ -60,9 +60,9 @@ static inline enum ax_status run_here(const struct model *m, const struct mesh *
     c->arch = &arch;
     c->sizes = mesh->sizes;
     c->backend = backend;
-    c->recompute = recompute;
-    c->n_microbatches = mesh->micro;
-    c->tokens = 36;
+    c->step.recompute = recompute;
+    c->step.n_microbatches = mesh->micro;
+    c->step.tokens = 36;
     *r = (struct ax_golden_report){0};
     const uint64_t live = ax_mem_live_blocks();
     const enum ax_status st = ax_mesh_check_run(c, r, here);

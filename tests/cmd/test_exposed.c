@@ -215,9 +215,9 @@ static void draw(const struct mesh *mesh, const struct run runs[2], const char *
 /* One step, with everything that hides transfers or with nothing. */
 static struct ax_step_options options_of(const struct model *m, const int64_t *lengths, bool on) {
     struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, m->micro, lengths);
-    o.sharding = ax_zero_stage(3);
-    o.sharding.prefetch = o.tp_overlap = on;
-    o.cp_method = on ? AX_CP_RING : AX_CP_GATHER;
+    o.model.sharding = ax_zero_stage(3);
+    o.model.sharding.prefetch = o.model.tp_overlap = on;
+    o.model.cp_method = on ? AX_CP_RING : AX_CP_GATHER;
     o.pipeline = on ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_1F1B;
     return o;
 }

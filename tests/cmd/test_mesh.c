@@ -126,16 +126,17 @@ static void kept_weights_and_gradients_are_one_rank(void **state) {
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         const int stage = 1 + (int)(i % 2);
-        struct ax_mesh_check full = {.sharding = ax_zero_stage(stage)},
-                             frozen = {.sharding = ax_zero_stage(3 - stage), .adapter = &lora};
-        frozen.base_store = i % 3 ? AX_STORAGE_INT8 : AX_STORAGE_PLAIN;
+        struct ax_mesh_check full = {.step.model.sharding = ax_zero_stage(stage)},
+                             frozen = {.step.model.sharding = ax_zero_stage(3 - stage),
+                                       .step.model.adapter = &lora};
+        frozen.step.model.base_store = i % 3 ? AX_STORAGE_INT8 : AX_STORAGE_PLAIN;
         run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &full, &r);
         expect_figures(&r, &models[i % 2], &meshes[i], 10);
         run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_OFF, &frozen, &r);
         expect_figures(&r, &models[i % 2], &meshes[i], 6);
     }
     for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++) {
-        struct ax_mesh_check c = {.sharding = ax_zero_stage(1 + (int)(i % 2))};
+        struct ax_mesh_check c = {.step.model.sharding = ax_zero_stage(1 + (int)(i % 2))};
         run(&experts[i % 2], &of_experts[i], "ref", AX_RECOMPUTE_OFF, &c, &r);
         expect_figures(&r, &experts[i % 2], &of_experts[i], 10);
     }
@@ -152,7 +153,7 @@ static void noise_and_loss_terms_are_one_rank(void **state) {
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         static struct ax_golden_report r;
         struct ax_mesh_check c = {.sft = {.label_smoothing = 0.1, .z_loss = 0.01},
-                                  .neftune_alpha = 5};
+                                  .step.neftune_alpha = 5};
         run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
         expect_figures(&r, &models[i % 2], &meshes[i], 10);
     }
@@ -171,12 +172,12 @@ static void unequal_lengths_are_one_rank(void **state) {
         {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 1, 2}, 3}};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        struct ax_mesh_check c = {.pad = i % 2 ? 5 : 4, .neftune_alpha = 5};
+        struct ax_mesh_check c = {.step.pad = i % 2 ? 5 : 4, .step.neftune_alpha = 5};
         run(&models[i % 2], &meshes[i], i % 3 ? "ref" : "cpu", (enum ax_recompute)(i % 3), &c, &r);
         expect_figures(&r, &models[i % 2], &meshes[i], 10);
     }
     for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++) {
-        struct ax_mesh_check c = {.pad = 4};
+        struct ax_mesh_check c = {.step.pad = 4};
         run(&experts[i % 2], &of_experts[i], "ref", AX_RECOMPUTE_OFF, &c, &r);
         expect_figures(&r, &experts[i % 2], &of_experts[i], 10);
     }
@@ -210,20 +211,20 @@ static void every_schedule_is_one_rank(void **state) {
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = (int)i % 2; k < 3; k += 2) {
-            struct ax_mesh_check c = {.pipeline = cases[i].schedule,
-                                      .virtual_stages = cases[i].virtual_stages,
-                                      .sharding = ax_zero_stage(3 - k),
-                                      .adapter = k == 2 ? &lora : NULL,
-                                      .pad = k == 1 ? 4 : 0,
-                                      .neftune_alpha = 5};
+            struct ax_mesh_check c = {.step.pipeline = cases[i].schedule,
+                                      .step.virtual_stages = cases[i].virtual_stages,
+                                      .step.model.sharding = ax_zero_stage(3 - k),
+                                      .step.model.adapter = k == 2 ? &lora : NULL,
+                                      .step.pad = k == 1 ? 4 : 0,
+                                      .step.neftune_alpha = 5};
             const struct model *m = &models[((int)i + k) % 2];
             run(m, &cases[i].mesh, k == 2 ? "cpu" : "ref", (enum ax_recompute)(i % 3), &c, &r);
             expect_figures(&r, m, &cases[i].mesh, 6);
         }
     static const struct mesh with_experts = {{2, 1, 2, 1, 1, 2}, 3};
     for (int i = 0; i < 2; i++) {
-        struct ax_mesh_check c = {.pipeline = i ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_INTERLEAVED,
-                                  .pad = 4};
+        struct ax_mesh_check c = {
+            .step.pipeline = i ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_INTERLEAVED, .step.pad = 4};
         run(&experts[1], &with_experts, "ref", AX_RECOMPUTE_ON, &c, &r);
         expect_figures(&r, &experts[1], &with_experts, 10);
     }
@@ -243,7 +244,7 @@ static void a_stage_of_the_head_alone_is_one_rank(void **state) {
         assert_int_equal(ax_split_units(&arch, NULL, 36, 4, 1, 3, &units), AX_OK);
         assert_int_equal(units.list[0].end - units.list[0].first, 1);
         ax_arch_free(&arch);
-        struct ax_mesh_check c = {.pipeline = i < 2 ? AX_PIPELINE_AFAB : AX_PIPELINE_1F1B};
+        struct ax_mesh_check c = {.step.pipeline = i < 2 ? AX_PIPELINE_AFAB : AX_PIPELINE_1F1B};
         run(&heads[i % 2], &meshes[i / 2], "ref", AX_RECOMPUTE_OFF, &c, &r);
         expect_figures(&r, &heads[i % 2], &meshes[i / 2], 10);
     }
@@ -264,11 +265,11 @@ static void impossible_pipelines_are_refused(void **state) {
     } cases[] = {
         {{{6, 1, 1, 1, 1, 1}, 2}, {0}, "mesh: pp 6 exceeds the 5 layers. Nearest: pp 5."},
         {{{2, 1, 1, 1, 1, 1}, 2},
-         {.pipeline = AX_PIPELINE_INTERLEAVED, .virtual_stages = 3},
+         {.step.pipeline = AX_PIPELINE_INTERLEAVED, .step.virtual_stages = 3},
          "pipeline: 3 virtual stages on each of pp 2 ranks exceed the layers (5 layers). "
          "Nearest: 2."},
         {{{2, 1, 1, 1, 1, 1}, 70},
-         {.pipeline = AX_PIPELINE_AFAB},
+         {.step.pipeline = AX_PIPELINE_AFAB},
          "keeps the activations of 70 passes, and at most 64 are possible. Nearest: 64 "
          "micro-batches."},
     };
@@ -292,7 +293,7 @@ static void bf16_and_adamw_are_one_rank(void **state) {
                                          {{1, 2, 2, 1, 1, 1}, 2}};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        struct ax_mesh_check bf16 = {.bf16 = true, .pad = 4}, adamw = {.adamw = true};
+        struct ax_mesh_check bf16 = {.bf16 = true, .step.pad = 4}, adamw = {.adamw = true};
         run(&models[i % 2], &meshes[i], "cpu", AX_RECOMPUTE_ON, &bf16, &r);
         expect_figures(&r, &models[i % 2], &meshes[i], 10);
         run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &adamw, &r);
@@ -327,8 +328,8 @@ static void classifiers_are_one_rank(void **state) {
         for (size_t k = i % 3; k < 6; k += 3) {
             static struct ax_golden_report r;
             struct ax_mesh_check c = {.sft = {.label_smoothing = 0.1, .z_loss = 0.02},
-                                      .adapter = adapters[k / 2],
-                                      .pad = i % 2 ? 0 : 4};
+                                      .step.model.adapter = adapters[k / 2],
+                                      .step.pad = i % 2 ? 0 : 4};
             const struct model *m = &classifiers[(i + k) % 2];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, m, &meshes[i], 6);
@@ -366,7 +367,7 @@ static void restarted_adapters_are_one_rank(void **state) {
         static struct ax_golden_report r;
         for (size_t k = 0; k < 2; k++) {
             struct ax_mesh_check c = {
-                .adapter = &configs[k], .relora = {.interval = 1}, .adamw = true};
+                .step.model.adapter = &configs[k], .step.relora = {.interval = 1}, .adamw = true};
             run(&models[0], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
             expect_figures(&r, &models[0], &meshes[i], 4);
         }
@@ -391,8 +392,8 @@ static void adapters_are_one_rank(void **state) {
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         for (int k = 0; k < 5; k++) {
-            struct ax_mesh_check c = {.adapter = &configs[k],
-                                      .base_store = stores[(i + (size_t)k) % 4]};
+            struct ax_mesh_check c = {.step.model.adapter = &configs[k],
+                                      .step.model.base_store = stores[(i + (size_t)k) % 4]};
             const struct model *m = &models[(i + (size_t)k) % 2];
             run(m, &meshes[i], "ref", k % 2 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF, &c, &r);
             expect_figures(&r, m, &meshes[i], 6);
@@ -414,7 +415,7 @@ static void adapters_of_fused_matrices_are_one_rank(void **state) {
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         for (int k = 0; k < 2; k++) {
-            struct ax_mesh_check c = {.adapter = k ? &lora : NULL};
+            struct ax_mesh_check c = {.step.model.adapter = k ? &lora : NULL};
             const struct model *m = &fused[(i + (size_t)k) % 2];
             run(m, &meshes[i], "ref", (enum ax_recompute)(i % 3), &c, &r);
             expect_figures(&r, m, &meshes[i], 6);
@@ -441,10 +442,11 @@ static void adapters_of_experts_are_one_rank(void **state) {
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         for (size_t k = 0; k < 2; k++) {
-            struct ax_mesh_check c = {.adapter = &configs[k],
-                                      .base_store = k == 0 ? stores[i % 3] : AX_STORAGE_PLAIN,
-                                      .expert_room = k == 1 ? 0.5 : 0,
-                                      .store_experts = i % 2 == 0};
+            struct ax_mesh_check c = {.step.model.adapter = &configs[k],
+                                      .step.model.base_store =
+                                          k == 0 ? stores[i % 3] : AX_STORAGE_PLAIN,
+                                      .step.model.expert_room = k == 1 ? 0.5 : 0,
+                                      .step.model.store_experts = i % 2 == 0};
             const struct model *m = &experts[(i + k) % 3];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, m, &meshes[i], 6);
@@ -465,7 +467,7 @@ static void processes_are_one_rank(void **state) {
         {{1, 1, 2, 1, 1, 1}, 2}, {{1, 1, 1, 1, 2, 1}, 2}, {{2, 1, 1, 1, 1, 1}, 5}};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        struct ax_mesh_check c = {.gloo = true, .pipeline = AX_PIPELINE_INTERLEAVED};
+        struct ax_mesh_check c = {.gloo = true, .step.pipeline = AX_PIPELINE_INTERLEAVED};
         bool here;
         const enum ax_status st =
             run_here(&models[0], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r, &here);
@@ -502,8 +504,9 @@ static void far_meshes_have_the_bits_of_cpu(void **state) {
                  {&experts[1], {{1, 1, 2, 1, 1, 2}, 2}, &of_experts, AX_STORAGE_INT8}};
     static struct ax_golden_report cpu, far;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ax_mesh_check c = {
-            .adapter = cases[i].adapter, .base_store = cases[i].store, .store_experts = true};
+        struct ax_mesh_check c = {.step.model.adapter = cases[i].adapter,
+                                  .step.model.base_store = cases[i].store,
+                                  .step.model.store_experts = true};
         run(cases[i].model, &cases[i].mesh, "cpu", AX_RECOMPUTE_SELECTIVE, &c, &cpu);
         run(cases[i].model, &cases[i].mesh, "far", AX_RECOMPUTE_SELECTIVE, &c, &far);
         expect_figures(&far, cases[i].model, &cases[i].mesh, 6);

@@ -72,9 +72,9 @@ static void biases_of_routers_are_one_rank_s(void **state) {
                                          {{1, 1, 2, 1, 2, 4}, 2}};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        struct ax_mesh_check c = {.router_bias_speed = 0.4,
-                                  .sequence_coef = 0.3,
-                                  .sharding = ax_zero_stage(1 + (int)i % 3)};
+        struct ax_mesh_check c = {.step.router_bias_speed = 0.4,
+                                  .step.sequence_coef = 0.3,
+                                  .step.model.sharding = ax_zero_stage(1 + (int)i % 3)};
         run(&latent[1 + i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
         expect_figures(&r, &latent[1 + i % 2], &meshes[i], 10);
         assert_true(has_group(&r, "loss by sequence"));
@@ -95,10 +95,11 @@ static void adapters_of_all_linears_are_one_rank(void **state) {
     static struct ax_golden_report r;
     for (size_t k = 0; k < sizeof latent / sizeof *latent; k++)
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-            struct ax_mesh_check c = {.adapter = (i + k) % 2 ? &drops : &routed,
-                                      .sharding = ax_zero_stage(3),
-                                      .expert_room = i == 1 ? 0.4 : 0,
-                                      .base_store = i == 1 ? AX_STORAGE_INT8 : AX_STORAGE_PLAIN};
+            struct ax_mesh_check c = {.step.model.adapter = (i + k) % 2 ? &drops : &routed,
+                                      .step.model.sharding = ax_zero_stage(3),
+                                      .step.model.expert_room = i == 1 ? 0.4 : 0,
+                                      .step.model.base_store =
+                                          i == 1 ? AX_STORAGE_INT8 : AX_STORAGE_PLAIN};
             run(&latent[k], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
             expect_figures(&r, &latent[k], &meshes[i], 6);
         }

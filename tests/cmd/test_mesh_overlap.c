@@ -54,7 +54,8 @@ static void rings_are_one_rank_in_double(void **state) {
     static struct ax_golden_report r;
     for (size_t k = 0; k < N_MODELS; k++)
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i += k < 3 ? 1 : 2) {
-            struct ax_mesh_check c = {.cp_method = AX_CP_RING, .longest = (i + k) % 2 ? 36 : 0};
+            struct ax_mesh_check c = {.step.model.cp_method = AX_CP_RING,
+                                      .longest = (i + k) % 2 ? 36 : 0};
             run(&models[k], &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, &models[k], &meshes[i], 10);
         }
@@ -67,7 +68,7 @@ static void rings_are_one_rank_in_float(void **state) {
     for (size_t k = 0; k < N_MODELS; k++)
         for (size_t i = k % 2; i < sizeof meshes / sizeof *meshes; i += 2) {
             struct ax_mesh_check c = {
-                .cp_method = AX_CP_RING, .longest = 36, .bf16 = k == 1 && i % 4 == 1};
+                .step.model.cp_method = AX_CP_RING, .longest = 36, .bf16 = k == 1 && i % 4 == 1};
             run(&models[k], &meshes[i], "cpu", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, &models[k], &meshes[i], 10);
         }
@@ -80,8 +81,11 @@ static void lengths_and_adapters(void **state) {
     static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .all_linear = true};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        struct ax_mesh_check pads = {.cp_method = AX_CP_RING, .pad = 4, .longest = i % 2 ? 9 : 30},
-                             adapts = {.cp_method = AX_CP_RING, .adapter = &lora};
+        struct ax_mesh_check pads = {.step.model.cp_method = AX_CP_RING,
+                                     .step.pad = 4,
+                                     .longest = i % 2 ? 9 : 30},
+                             adapts = {.step.model.cp_method = AX_CP_RING,
+                                       .step.model.adapter = &lora};
         run(&models[1 + i % 3], &meshes[i], "ref", (enum ax_recompute)(i % 3), &pads, &r);
         expect_figures(&r, &models[1 + i % 3], &meshes[i], 10);
         run(&models[i % 3], &meshes[i], i % 2 ? "ref" : "cpu", AX_RECOMPUTE_ON, &adapts, &r);
@@ -103,14 +107,14 @@ static void chunks_over_tp_are_one_rank(void **state) {
     static struct ax_golden_report r;
     for (size_t k = 0; k < N_MODELS; k++)
         for (size_t i = k % 2; i < sizeof over_tp / sizeof *over_tp; i += k < 2 ? 1 : 2) {
-            struct ax_mesh_check c = {.tp_overlap = true,
-                                      .cp_method = AX_CP_RING,
-                                      .sharding = ax_zero_stage(3 - (int64_t)(k % 3)),
-                                      .pad = i % 3 == 2 ? 4 : 0,
-                                      .bf16 = k == 1 && i == 3,
-                                      .adapter = (i + k) % 4 > 1 ? &adapters[k % 3] : NULL,
-                                      .base_store =
-                                          (i + k) % 4 == 3 ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN};
+            struct ax_mesh_check c = {
+                .step.model.tp_overlap = true,
+                .step.model.cp_method = AX_CP_RING,
+                .step.model.sharding = ax_zero_stage(3 - (int64_t)(k % 3)),
+                .step.pad = i % 3 == 2 ? 4 : 0,
+                .bf16 = k == 1 && i == 3,
+                .step.model.adapter = (i + k) % 4 > 1 ? &adapters[k % 3] : NULL,
+                .step.model.base_store = (i + k) % 4 == 3 ? AX_STORAGE_NF4 : AX_STORAGE_PLAIN};
             run(&models[k], &over_tp[i], (i + k) % 2 ? "ref" : "cpu", (enum ax_recompute)(i % 3),
                 &c, &r);
             expect_figures(&r, &models[k], &over_tp[i], 6);
@@ -140,13 +144,13 @@ static void experts_in_halves_are_one_rank(void **state) {
         for (size_t i = 0; i < sizeof with_ep / sizeof *with_ep; i++)
             for (int on = 0; on < 2; on++) {
                 const bool stages = with_ep[i].sizes.pp > 1;
-                struct ax_mesh_check c = {.expert_overlap = on,
-                                          .tp_overlap = on,
-                                          .expert_room = (i + k) % 2 ? 0.4 : 0,
-                                          .pipeline =
+                struct ax_mesh_check c = {.step.model.expert_overlap = on,
+                                          .step.model.tp_overlap = on,
+                                          .step.model.expert_room = (i + k) % 2 ? 0.4 : 0,
+                                          .step.pipeline =
                                               stages ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_1F1B,
-                                          .pad = i == 1 ? 4 : 0,
-                                          .adapter = k == 2 && i == 4 ? &lora : NULL};
+                                          .step.pad = i == 1 ? 4 : 0,
+                                          .step.model.adapter = k == 2 && i == 4 ? &lora : NULL};
                 run(kinds[k], &with_ep[i], (i + k) % 2 ? "cpu" : "ref",
                     (enum ax_recompute)((i + k) % 3), &c, &r);
                 expect_figures(&r, kinds[k], &with_ep[i], 6);
@@ -158,13 +162,13 @@ static void experts_in_halves_are_one_rank(void **state) {
 enum overlap { PREFETCH = 1, CHUNKS = 2, RING = 4, HALVED = 8, EXPERTS = 16, ALL = 31 };
 
 static struct ax_mesh_check with(unsigned overlap) {
-    struct ax_mesh_check c = {.tp_overlap = overlap & CHUNKS,
-                              .expert_overlap = overlap & EXPERTS,
-                              .cp_method = overlap & RING ? AX_CP_RING : AX_CP_GATHER,
-                              .pipeline =
+    struct ax_mesh_check c = {.step.model.tp_overlap = overlap & CHUNKS,
+                              .step.model.expert_overlap = overlap & EXPERTS,
+                              .step.model.cp_method = overlap & RING ? AX_CP_RING : AX_CP_GATHER,
+                              .step.pipeline =
                                   overlap & HALVED ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_1F1B};
-    c.sharding = ax_zero_stage(3);
-    c.sharding.prefetch = overlap & PREFETCH;
+    c.step.model.sharding = ax_zero_stage(3);
+    c.step.model.sharding.prefetch = overlap & PREFETCH;
     return c;
 }
 

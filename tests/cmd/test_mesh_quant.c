@@ -38,9 +38,9 @@ static void quantized_linears_are_one_rank(void **state) {
             scheme.weight.block = scheme.groups ? 2 : scheme.weight.block;
             scheme.embedding = i % 2;
             scheme.head = i % 3 < 2;
-            struct ax_mesh_check c = {.qat = &scheme,
-                                      .adapter = (i + k) % 3 == 0 ? &lora : NULL,
-                                      .pad = (i + k) % 3 == 1 ? 4 : 0};
+            struct ax_mesh_check c = {.step.model.qat = &scheme,
+                                      .step.model.adapter = (i + k) % 3 == 0 ? &lora : NULL,
+                                      .step.pad = (i + k) % 3 == 1 ? 4 : 0};
             const struct model *m = &models[(i + k) % 2];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, m, &meshes[i], 6);
@@ -63,7 +63,8 @@ static void blocks_that_span_ranks_are_one_rank(void **state) {
             scheme.weight.block = k % 2 ? 2 : 8;
             if (scheme.quantizes_input && scheme.input.block > 0)
                 scheme.input.block = scheme.weight.block;
-            struct ax_mesh_check c = {.qat = &scheme, .adapter = (i + k) % 3 == 0 ? &lora : NULL};
+            struct ax_mesh_check c = {.step.model.qat = &scheme,
+                                      .step.model.adapter = (i + k) % 3 == 0 ? &lora : NULL};
             ffn_size = k % 2 ? 54 : 56;
             run(&models[k / 2 % 2], &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             ffn_size = 0;
@@ -96,9 +97,9 @@ static void every_kind_of_scale_is_one_rank(void **state) {
                 scheme.weight.block = formats[k / 2].block;
             const struct model *m = meshes[i].sizes.ep > 1 ? &experts[k % 2] : &models[k % 2];
             scheme.embedding = scheme.head = k % 2;
-            struct ax_mesh_check c = {.qat = &scheme};
+            struct ax_mesh_check c = {.step.model.qat = &scheme};
             if (meshes[i].sizes.ep == 1 && (i + k) % 3 > 0)
-                c.adapter = (i + k) % 3 == 1 ? &lora : &dora;
+                c.step.model.adapter = (i + k) % 3 == 1 ? &lora : &dora;
             ffn_size = 56; /* halves have whole groups */
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             ffn_size = 0;
@@ -120,10 +121,10 @@ static void fp8_training_is_one_rank(void **state) {
             struct ax_scheme scheme;
             assert_int_equal(ax_fp8_recipe(k % 2 ? "rowwise" : "tensorwise", k > 1, &scheme),
                              AX_OK);
-            struct ax_mesh_check c = {.qat = &scheme,
-                                      .adapter = (i + k) % 4 == 0 ? &lora : NULL,
-                                      .sharding = {.coded = (i + k / 2) % 2 == 0},
-                                      .pad = (i + k) % 2 ? 4 : 0};
+            struct ax_mesh_check c = {.step.model.qat = &scheme,
+                                      .step.model.adapter = (i + k) % 4 == 0 ? &lora : NULL,
+                                      .step.model.sharding = {.coded = (i + k / 2) % 2 == 0},
+                                      .step.pad = (i + k) % 2 ? 4 : 0};
             const struct model *m = meshes[i].sizes.ep > 1 ? &experts[k % 2] : &models[k % 2];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, m, &meshes[i], 6);

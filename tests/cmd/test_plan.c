@@ -105,7 +105,7 @@ static void small_state(void **state) {
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
     struct ax_step_options so = tiny_options(AX_BF16, AX_RECOMPUTE_ON, 1, lengths);
     must(ax_optimizer_find("adamw_bnb_8bit", &so.optimizer, &so.opt));
-    so.masters = AX_MASTERS_REMAINDER;
+    so.model.masters = AX_MASTERS_REMAINDER;
     must(ax_plan_make(&plan, &ro, &arch, &so));
     const size_t n = (size_t)plan.parameters, more = n / 1000;
     assert_in_range(block(&plan, "weights"), 2 * n, 2 * n + more);
@@ -171,7 +171,7 @@ static void state_reaches_the_plan(void **state) {
             struct tiny_run run = {.arch = &arch, .lengths = lengths, .steps = 2};
             run.o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
             must(ax_optimizer_find(names[i], &run.o.optimizer, &run.o.opt));
-            run.o.masters = (enum ax_masters)masters;
+            run.o.model.masters = (enum ax_masters)masters;
             const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
             must(ax_plan_make(&plan, &ro, &arch, &run.o));
             must(tiny_run(&run, "cpu", 2)); /* fails itself if its marks are not its own plan's */

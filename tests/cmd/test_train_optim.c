@@ -9,7 +9,7 @@ static enum ax_status read_optimizer(struct ax_train_options *o, const char *lin
     snprintf(yaml, sizeof yaml, "base_model: m\nlearning_rate: 1e-3\ndatasets: [{path: a}]\n%s",
              lines);
     load_ok(&cfg, yaml, NULL);
-    *o = (struct ax_train_options){.step.dtype = AX_F32};
+    *o = (struct ax_train_options){.step.model.dtype = AX_F32};
     const enum ax_status st = ax_train_optimizer_read(o, &cfg);
     ax_config_free(&cfg);
     return st;
@@ -54,16 +54,16 @@ static void idle_memory_moves_where_asked(void **state) {
     (void)state;
     struct ax_train_options o;
     assert_int_equal(read_optimizer(&o, ""), AX_OK);
-    assert_false(o.step.offload.optimizer || o.step.offload.layers);
+    assert_false(o.step.model.offload.optimizer || o.step.model.offload.layers);
     assert_int_equal(read_optimizer(&o, "fsdp_config: {offload_params: true}\n"), AX_OK);
-    assert_true(o.step.offload.optimizer && !o.step.offload.layers);
+    assert_true(o.step.model.offload.optimizer && !o.step.model.offload.layers);
     assert_int_equal(read_optimizer(&o, "layer_offloading: true\n"), AX_OK);
-    assert_true(o.step.offload.layers && !o.step.offload.optimizer);
-    assert_false(o.step.offload.activations);
+    assert_true(o.step.model.offload.layers && !o.step.model.offload.optimizer);
+    assert_false(o.step.model.offload.activations);
     assert_int_equal(read_optimizer(&o, "gradient_checkpointing: true\n"
                                         "activation_offloading: disk\n"),
                      AX_OK);
-    assert_true(o.step.offload.activations);
+    assert_true(o.step.model.offload.activations);
 }
 
 /* The keys that Hugging Face's trainer hands to every optimizer, but to two. */

@@ -69,9 +69,9 @@ static enum ax_status take_steps(struct ax_step *s, struct runs *r) {
 
 static struct ax_step_options options(const struct runs *r) {
     struct ax_step_options o = tiny_options(AX_F32, r->recompute, MICRO, lengths);
-    o.expert_room = r->room;
-    o.expert_overlap = true;
-    o.adapter = r->adapter ? &lora : NULL;
+    o.model.expert_room = r->room;
+    o.model.expert_overlap = true;
+    o.model.adapter = r->adapter ? &lora : NULL;
     o.pipeline = r->pipeline;
     return o;
 }

@@ -158,7 +158,7 @@ static void resuming(struct train_case *c) {
 }
 
 static void adapting(struct train_case *c) {
-    c->o.step.adapter = &lora;
+    c->o.step.model.adapter = &lora;
 }
 
 static void train_full(const char *path) {

@@ -87,7 +87,7 @@ enum ax_status ax_run_open_model(struct ax_run *r, const char *key) {
         goto done;
     AX_TRY_GOTO(ax_run_path(r, adapter, &dir), st, done);
     AX_TRY_GOTO(ax_peft_open(&r->adapter, dir), st, done);
-    r->step.adapter = &r->adapter.config;
+    r->step.model.adapter = &r->adapter.config;
 done:
     ax_free(dir);
     ax_free(config);
@@ -184,7 +184,7 @@ enum ax_status ax_run_open_case(struct ax_run *r, const char *name, const char *
     AX_TRY(st);
     r->settings = ax_json_get(ax_json_root(&r->doc), "settings");
     r->steps = ax_json_get(ax_json_root(&r->doc), steps);
-    r->step.dtype = r->dtype;
+    r->step.model.dtype = r->dtype;
     r->step.objective = &r->objective;
     r->loss = r->family->loss;
     r->grad_norm = r->family->grad_norm;

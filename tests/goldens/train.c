@@ -55,9 +55,9 @@ static enum ax_status train_on(struct training *t, const char *batch_file) {
     ax_free(path);
     AX_TRY(st);
     AX_TRY_GOTO(ax_golden_docs_read(&t->docs, &golden), st, done);
-    t->o.dtype = t->c->dtype;
-    t->o.adapter = t->c->peft ? &t->c->peft->config : NULL;
-    t->o.qat = t->c->qat;
+    t->o.model.dtype = t->c->dtype;
+    t->o.model.adapter = t->c->peft ? &t->c->peft->config : NULL;
+    t->o.model.qat = t->c->qat;
     if (!t->o.objective)
         t->o.objective = &ax_objective_sft;
     t->o.n_microbatches = 1;

@@ -282,9 +282,9 @@ static enum ax_status difference_body(struct ax_runtime *rt, void *ctx) {
     struct probe *probe = ctx;
     struct ax_step s;
     struct ax_step_options o = tiny_options(AX_F64, AX_RECOMPUTE_SELECTIVE, 1, lengths);
-    o.adapter = probe->config;
-    o.base_store = probe->store;
-    o.store_experts = true;
+    o.model.adapter = probe->config;
+    o.model.base_store = probe->store;
+    o.model.store_experts = true;
     o.seed = 4;
     AX_TRY(ax_step_create(&s, rt, probe->arch, &o));
     enum ax_status st;
@@ -323,9 +323,9 @@ static struct tiny_run run_of(const struct ax_arch *arch, const struct ax_peft_c
                               enum ax_recompute recompute) {
     struct tiny_run t = {.arch = arch, .lengths = lengths, .steps = 3, .seed = 7};
     t.o = tiny_options(dtype, recompute, 2, lengths);
-    t.o.adapter = c;
-    t.o.base_store = v->store;
-    t.o.store_experts = true;
+    t.o.model.adapter = c;
+    t.o.model.base_store = v->store;
+    t.o.model.store_experts = true;
     t.o.seed = 11;
     return t;
 }
@@ -410,9 +410,9 @@ static void packing_and_accumulation_change_nothing(void **state) {
         split.lengths = two;
         one.o = tiny_options(AX_F64, AX_RECOMPUTE_ON, 1, four);
         split.o = tiny_options(AX_F64, AX_RECOMPUTE_ON, 2, two);
-        one.o.adapter = split.o.adapter = &c;
-        one.o.base_store = split.o.base_store = variants[i].store;
-        one.o.store_experts = split.o.store_experts = true;
+        one.o.model.adapter = split.o.model.adapter = &c;
+        one.o.model.base_store = split.o.model.base_store = variants[i].store;
+        one.o.model.store_experts = split.o.model.store_experts = true;
         must(tiny_run(&one, "ref", 1));
         must(tiny_run(&split, "ref", 1));
         assert_int_equal(one.n_grads, split.n_grads);
@@ -462,8 +462,8 @@ static enum ax_status frozen_body(struct ax_runtime *rt, void *ctx) {
     struct ax_step s;
     struct ax_step_result r;
     struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_ON, 1, lengths);
-    o.adapter = f->config;
-    o.base_store = f->store;
+    o.model.adapter = f->config;
+    o.model.base_store = f->store;
     AX_TRY(ax_step_create(&s, rt, f->arch, &o));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_init_random(&s.model, 2), st, done);
@@ -537,8 +537,8 @@ static enum ax_status drawn_body(struct ax_runtime *rt, void *ctx) {
     struct ax_step s;
     struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
     const struct ax_peft_config c = lora();
-    o.adapter = &c;
-    o.base_store = AX_STORAGE_NF4;
+    o.model.adapter = &c;
+    o.model.base_store = AX_STORAGE_NF4;
     AX_TRY(ax_step_create(&s, rt, ctx, &o));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_init_random(&s.model, 8), st, done);

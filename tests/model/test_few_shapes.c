@@ -152,7 +152,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step_result result;
     struct ax_ops ops = *ax_ops_cpu();
     const struct ax_ops *own[] = {rt->q->ops, rt->q->model};
-    const struct ax_step_options o = {.dtype = AX_F32,
+    const struct ax_step_options o = {.model.dtype = AX_F32,
                                       .recompute = AX_RECOMPUTE_SELECTIVE,
                                       .optimizer = &ax_optimizer_sgd,
                                       .objective = &ax_objective_sft,

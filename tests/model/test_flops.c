@@ -54,19 +54,19 @@ static void frozen_weights_cost_less(void **state) {
     static int64_t last[] = {LAYERS - 1};
     static char *embedding[] = {"embed_tokens"};
     struct ax_peft_config all = {.r = 3, .alpha = 6, .all_linear = true};
-    o.adapter = &all;
+    o.model.adapter = &all;
     assert_true(per_token(&arch, &o) ==
                 LAYERS * (4.0 * MATRICES + 6 * ADAPTERS + 3 * attention) + 4 * HEAD);
     struct ax_peft_config top = all;
     top.n_layers = 1;
     top.layers = last;
-    o.adapter = &top;
+    o.model.adapter = &top;
     assert_true(per_token(&arch, &o) == (LAYERS - 1) * (2.0 * MATRICES + attention) +
                                             (4.0 * MATRICES + 6 * ADAPTERS + 3 * attention) +
                                             4 * HEAD);
     struct ax_peft_config with = top; /* a trained look-up needs all gradients, and no products */
     with.save = (struct ax_peft_names){1, embedding};
-    o.adapter = &with;
+    o.model.adapter = &with;
     assert_true(per_token(&arch, &o) ==
                 LAYERS * (4.0 * MATRICES + 3 * attention) + 6 * ADAPTERS + 4 * HEAD);
     ax_arch_free(&arch);
@@ -91,7 +91,7 @@ static void nothing_is_computed_for_nothing(void **state) {
         struct ax_peft_config top = {.r = 3, .alpha = 6, .all_linear = true, .layers = layers};
         for (int64_t i = first; i < LAYERS; i++)
             layers[top.n_layers++] = i;
-        o.adapter = &top;
+        o.model.adapter = &top;
         assert_int_equal(ax_plan_make(&plan, &ro, &arch, &o), AX_OK);
         const double trained = (double)(LAYERS - first), frozen = (double)first;
         const double needed = frozen * 2 * MATRICES +

@@ -214,9 +214,9 @@ static void dropout_is_numbered_by_token(void **state) {
     must(tiny_arch(&arch, "llama", false, ""));
     for (int pattern = 0; pattern < PATTERNS; pattern++) {
         struct probe p = {.arch = &arch, .o = options(AX_F64), .pattern = (enum pattern)pattern};
-        p.o.adapter = &config;
+        p.o.model.adapter = &config;
         compare(p, "ref", 1e-12);
-        p.o.dtype = AX_F32;
+        p.o.model.dtype = AX_F32;
         compare(p, "cpu", 1e-5);
     }
     ax_arch_free(&arch);

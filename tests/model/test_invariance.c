@@ -258,7 +258,7 @@ static enum ax_status train_partly(struct ax_runtime *rt, void *ctx) {
     struct ax_step s;
     struct ax_step_result r;
     struct ax_step_options o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, lengths);
-    o.unfrozen = p->unfrozen;
+    o.model.unfrozen = p->unfrozen;
     AX_TRY(ax_step_create(&s, rt, &p->arch, &o));
     must(ax_model_init_random(&s.model, 3));
     for (int i = 0; i < s.model.n_params && !ax_runtime_planning(rt); i++) {

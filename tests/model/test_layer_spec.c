@@ -186,7 +186,7 @@ static void what_trains_alone(void **state) {
             make_arch(&all.arch, i);
             one.arch = all.arch;
             all.o = one.o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, lengths);
-            one.o.unfrozen = &unfrozen;
+            one.o.model.unfrozen = &unfrozen;
             run(&all);
             run(&one);
             assert_memory_equal(all.gradient, one.gradient, sizeof all.gradient);

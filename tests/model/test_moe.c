@@ -379,13 +379,13 @@ static void packed_experts_are_their_numbers(void **state) {
         p.o = options(AX_F64, (enum ax_recompute)i, 0.1);
         run(&p, "ref");
         const double unpacked = p.loss;
-        p.o.base_store = stores[i];
-        p.o.store_experts = true;
+        p.o.model.base_store = stores[i];
+        p.o.model.store_experts = true;
         decoded.restore = false;
         run(&p, "ref");
         const double loss = p.loss, aux = p.aux_loss;
         assert_true(loss < unpacked || loss > unpacked);
-        p.o.base_store = AX_STORAGE_PLAIN;
+        p.o.model.base_store = AX_STORAGE_PLAIN;
         decoded.restore = true;
         run(&p, "ref");
         assert_true(!(p.loss < loss) && !(p.loss > loss));

@@ -121,13 +121,13 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step_result result;
     const struct ax_mesh *mesh = &rt->mesh;
     const int micro = MICRO / mesh->size[AX_ROLE_BATCH];
-    struct ax_step_options o = {.dtype = r->dtype,
+    struct ax_step_options o = {.model.dtype = r->dtype,
                                 .recompute = r->recompute,
                                 .optimizer = &ax_optimizer_sgd,
                                 .objective = &ax_objective_sft,
                                 .max_norm = 1,
                                 .balance_coef = 0.4,
-                                .expert_room = r->room,
+                                .model.expert_room = r->room,
                                 .n_microbatches = micro,
                                 .tokens = TOKENS,
                                 .n_docs = DOCS,

@@ -156,7 +156,7 @@ static void close_gradients(const struct run *a, const struct run *b, double tol
 }
 
 static struct ax_step_options options(enum ax_dtype dtype, enum ax_recompute recompute) {
-    return (struct ax_step_options){.dtype = dtype,
+    return (struct ax_step_options){.model.dtype = dtype,
                                     .recompute = recompute,
                                     .optimizer = &ax_optimizer_adamw,
                                     .objective = &ax_objective_sft,
@@ -212,7 +212,7 @@ static void all_ways_are_bitwise(void **state) {
     assert_int_equal(tiny_arch(&arch, "qwen3", false, ""), AX_OK);
     for (int adapter = 0; adapter < 2; adapter++) {
         struct ax_step_options o = options(AX_F32, AX_RECOMPUTE_OFF);
-        o.adapter = adapter ? &lora : NULL;
+        o.model.adapter = adapter ? &lora : NULL;
         struct run first = go(&arch, &o, true, "cpu", 2);
         for (size_t i = 0; i < COUNT(ways); i++) {
             o.recompute = ways[i].recompute;

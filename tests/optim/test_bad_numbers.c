@@ -229,7 +229,7 @@ static struct steps steps_of(const struct ax_arch *arch, const struct optimizer_
     assert_int_equal(ax_optimizer_find(c->name, &t.o.optimizer, &t.o.opt), AX_OK);
     t.o.opt.moments = c->moments;
     t.o.opt.momentum = 0.9;
-    t.o.masters = c->masters;
+    t.o.model.masters = c->masters;
     return t;
 }
 

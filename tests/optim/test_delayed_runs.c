@@ -49,8 +49,9 @@ static void draw(struct run *r, unsigned seed) {
                                           .ep = 1};
     while (world_of(&r->sizes) < 2 || world_of(&r->sizes) > (r->turns ? MOST_RANKS : 4));
     r->o.pipeline = kinds[rand() % 3];
-    r->o.tp_overlap = rand() % 2;
-    r->o.sharding = ax_zero_stage(r->o.pipeline == AX_PIPELINE_ZERO_BUBBLE ? 1 : 1 + rand() % 3);
+    r->o.model.tp_overlap = rand() % 2;
+    r->o.model.sharding =
+        ax_zero_stage(r->o.pipeline == AX_PIPELINE_ZERO_BUBBLE ? 1 : 1 + rand() % 3);
     r->link = (struct ax_delay_link){1e-6 * (rand() % 300), 1e6 * (1 << rand() % 10)};
     snprintf(r->text, sizeof r->text,
              "seed %u: pp %d, dp %d x %d, cp %d, tp %d, schedule %d, %d micro", seed, r->sizes.pp,

@@ -131,7 +131,7 @@ static struct outcome train(const struct method *m, const struct way *w) {
     struct ax_peft_config adapter = lora;
     adapter.dropout = w->alone ? 1e-300 : 0;
     adapter.save = m->head ? (struct ax_peft_names){1, score} : adapter.save;
-    c.o.step.adapter = w->adapter ? &adapter : NULL;
+    c.o.step.model.adapter = w->adapter ? &adapter : NULL;
     c.o.data.sequences_per_batch = w->per_batch;
     c.o.max_steps = STEPS;
     c.o.lr.base_lr = 1e-3; /* with Adam, rounding errors of small gradients become steps */

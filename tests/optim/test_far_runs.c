@@ -32,45 +32,45 @@ static struct train_case base_run;
 static struct ax_hf base;
 
 static void set_qlora(struct ax_train_options *o) {
-    o->step.adapter = &lora;
-    o->step.base_store = AX_STORAGE_NF4_DOUBLE;
+    o->step.model.adapter = &lora;
+    o->step.model.base_store = AX_STORAGE_NF4_DOUBLE;
 }
 
 static void set_dora(struct ax_train_options *o) {
-    o->step.adapter = &dora;
+    o->step.model.adapter = &dora;
     o->step.recompute = AX_RECOMPUTE_ON;
 }
 
 static void set_pissa(struct ax_train_options *o) {
-    o->step.adapter = &pissa;
+    o->step.model.adapter = &pissa;
     o->weights = &base;
 }
 
 static void set_relora(struct ax_train_options *o) {
-    o->step.adapter = &lora;
+    o->step.model.adapter = &lora;
     o->step.relora = (struct ax_relora_options){.interval = 1};
     o->step.opt.moments = AX_MOMENTS_8BIT;
 }
 
 static void set_8bit(struct ax_train_options *o) {
     o->step.opt.moments = AX_MOMENTS_8BIT;
-    o->step.masters = AX_MASTERS_REMAINDER;
+    o->step.model.masters = AX_MASTERS_REMAINDER;
 }
 
 static void set_offload(struct ax_train_options *o) {
-    o->step.offload.optimizer = o->step.offload.activations = true;
+    o->step.model.offload.optimizer = o->step.model.offload.activations = true;
 }
 
 static void set_offloaded_qlora(struct ax_train_options *o) {
     set_qlora(o);
-    o->step.offload = (struct ax_offload){.optimizer = true, .layers = true};
+    o->step.model.offload = (struct ax_offload){.optimizer = true, .layers = true};
 }
 
 /* A restart changes frozen weights that are in the host tier. */
 static void set_offloaded_relora(struct ax_train_options *o) {
-    o->step.adapter = &lora;
+    o->step.model.adapter = &lora;
     o->step.relora = (struct ax_relora_options){.interval = 2};
-    o->step.offload = (struct ax_offload){.optimizer = true, .layers = true};
+    o->step.model.offload = (struct ax_offload){.optimizer = true, .layers = true};
 }
 
 static void set_muon(struct ax_train_options *o) {

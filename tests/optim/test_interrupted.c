@@ -184,7 +184,7 @@ static void set_save_best(struct train_case *c) {
 }
 
 static void set_lora(struct train_case *c) {
-    c->o.step.adapter = &lora;
+    c->o.step.model.adapter = &lora;
     c->o.step.neftune_alpha = 5;
 }
 
@@ -198,7 +198,7 @@ static void set_entropy_weights(struct train_case *c) {
 static void set_unfrozen(struct train_case *c) {
     static char *names[] = {"^model.layers.1.", "^model.norm"};
     static const struct ax_peft_names unfrozen = {2, names};
-    c->o.step.unfrozen = &unfrozen;
+    c->o.step.model.unfrozen = &unfrozen;
 }
 
 /* Restarts with a save just before, with one in between, and with a best model of either kind. */
@@ -308,7 +308,7 @@ static void set_optimizer(struct train_case *c) {
     struct ax_step_options *o = &c->o.step;
     assert_int_equal(ax_optimizer_find(optimizer->name, &o->optimizer, &o->opt), AX_OK);
     o->opt.moments = optimizer->moments;
-    o->masters = masters;
+    o->model.masters = masters;
     o->neftune_alpha = 5;
     if (optimizer->moments == AX_MOMENTS_BF16_NEAREST)
         o->opt.beta2 = 0.99;

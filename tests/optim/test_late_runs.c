@@ -168,20 +168,20 @@ static void set_experts(struct train_case *c) {
 }
 
 static void set_lora(struct train_case *c) {
-    c->o.step.adapter = &lora;
+    c->o.step.model.adapter = &lora;
     c->o.step.lr_groups = ax_lr_groups_loraplus(1e-2, 16, 1e-3);
     c->o.step.neftune_alpha = 5;
     spoil_steps(5, 5, NAN);
 }
 
 static void set_relora(struct train_case *c) {
-    c->o.step.adapter = &lora;
+    c->o.step.model.adapter = &lora;
     c->o.step.relora = (struct ax_relora_options){.interval = 2};
     spoil_steps(3, 4, NAN);
 }
 
 static void set_stochastic(struct train_case *c) {
-    c->o.step.dtype = c->o.save.hf.dtype = AX_BF16;
+    c->o.step.model.dtype = c->o.save.hf.dtype = AX_BF16;
     c->o.step.opt.moments = AX_MOMENTS_8BIT;
     spoil_steps(6, 6, NAN);
 }

@@ -104,12 +104,12 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const struct ranked *r = ctx;
     struct ax_step s[2];
     struct ax_step_options o = tiny_options(r->p->dtype, AX_RECOMPUTE_OFF, MICRO, lengths);
-    o.adapter = &first_lora;
-    o.base_store = r->p->store;
-    o.offload = r->p->offload;
+    o.model.adapter = &first_lora;
+    o.model.base_store = r->p->store;
+    o.model.offload = r->p->offload;
     AX_TRY(ax_step_create(&s[0], rt, &r->p->arch, &o));
-    o.adapter = &second_lora;
-    o.lender = r->p->lends ? &s[0].model : NULL;
+    o.model.adapter = &second_lora;
+    o.model.lender = r->p->lends ? &s[0].model : NULL;
     enum ax_status st = ax_step_create(&s[1], rt, &r->p->other, &o);
     if (st == AX_OK)
         st = learn(r, s);
@@ -189,7 +189,7 @@ static enum ax_status create_all(struct ax_runtime *rt, void *ctx) {
     struct ax_step lender;
     struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, MICRO, lengths);
     struct ax_model m;
-    o.adapter = &first_lora;
+    o.model.adapter = &first_lora;
     AX_TRY(ax_step_create(&lender, rt, arch, &o));
     for (int kind = 0; kind < 3; kind++) {
         const struct ax_model_options mo = {.dtype = AX_F32,

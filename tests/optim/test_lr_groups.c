@@ -100,7 +100,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step s;
     struct ax_step_result r;
     struct ax_step_options o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, lengths);
-    o.adapter = probe->config;
+    o.model.adapter = probe->config;
     o.lr_groups = probe->groups;
     o.max_norm = 0.05;
     AX_TRY(ax_step_create(&s, rt, probe->arch, &o));

@@ -186,8 +186,8 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     if (remote)
         fabric->local_world = 1;
     o->step.n_microbatches = 4 / (m->sizes.dp_replicate * m->sizes.dp_shard);
-    o->step.adapter = m->kind->adapter;
-    o->step.masters = m->kind->masters;
+    o->step.model.adapter = m->kind->adapter;
+    o->step.model.masters = m->kind->masters;
     o->step.router_bias_speed = m->kind->router_bias_speed;
     o->step.pipeline = m->schedule;
     o->step.opt.moments = m->kind->moments;

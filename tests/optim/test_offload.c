@@ -72,7 +72,7 @@ static void compare_plans(const struct ax_arch *arch, const struct ax_step_optio
                           const char *const *moved) {
     struct ax_step_options plain = *o;
     struct ax_plan *before, *after;
-    plain.offload = (struct ax_offload){0};
+    plain.model.offload = (struct ax_offload){0};
     make_plan(&before, "far", arch, &plain);
     make_plan(&after, "far", arch, o);
     size_t all = 0;
@@ -168,10 +168,10 @@ static struct ax_step_options options_of(const struct kind *k) {
     struct ax_step_options o = tiny_options(k->dtype, k->recompute, 2, lengths);
     must(ax_optimizer_find(k->optimizer, &o.optimizer, &o.opt));
     o.opt.moments = k->moments;
-    o.masters = k->masters;
-    o.adapter = k->adapter;
-    o.base_store = k->store;
-    o.offload = k->offload;
+    o.model.masters = k->masters;
+    o.model.adapter = k->adapter;
+    o.model.base_store = k->store;
+    o.model.offload = k->offload;
     return o;
 }
 
@@ -268,10 +268,10 @@ static void shards_move(void **state) {
         struct ranks here = {.o = tiny_options(AX_BF16, AX_RECOMPUTE_SELECTIVE, 2, lengths),
                              .sizes = {.dp_shard = RANKS}};
         must(tiny_arch(&here.arch, cases[i].type, false, cases[i].extra));
-        here.o.adapter = cases[i].adapter;
-        here.o.base_store = cases[i].store;
+        here.o.model.adapter = cases[i].adapter;
+        here.o.model.base_store = cases[i].store;
         struct ranks away = here;
-        away.o.offload.layers = true;
+        away.o.model.offload.layers = true;
         must(ax_local_run(RANKS, NULL, one_rank, &here));
         must(ax_local_run(RANKS, NULL, one_rank, &away));
         assert_memory_equal(here.loss, away.loss, sizeof here.loss);
@@ -296,10 +296,10 @@ static void masters_come_back_for_merges(void **state) {
         struct ranks here = {.o = tiny_options(AX_BF16, AX_RECOMPUTE_SELECTIVE, 2, lengths),
                              .sizes = meshes[i]};
         must(tiny_arch(&here.arch, "llama", false, ""));
-        here.o.adapter = &lora;
+        here.o.model.adapter = &lora;
         here.o.relora = (struct ax_relora_options){1};
         struct ranks away = here;
-        away.o.offload.optimizer = true;
+        away.o.model.offload.optimizer = true;
         must(ax_local_run(RANKS, NULL, one_rank, &here));
         must(ax_local_run(RANKS, NULL, one_rank, &away));
         assert_memory_equal(here.loss, away.loss, sizeof here.loss);
@@ -328,9 +328,9 @@ static void activations_of_stages_move(void **state) {
         ax_json_free(&doc);
         here.o.pipeline = AX_PIPELINE_INTERLEAVED;
         here.o.virtual_stages = 2;
-        here.o.adapter = k ? &lora : NULL;
+        here.o.model.adapter = k ? &lora : NULL;
         struct ranks away = here;
-        away.o.offload.activations = true;
+        away.o.model.offload.activations = true;
         must(ax_local_run(RANKS, NULL, one_rank, &here));
         must(ax_local_run(RANKS, NULL, one_rank, &away));
         assert_memory_equal(here.loss, away.loss, sizeof here.loss);

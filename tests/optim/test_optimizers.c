@@ -396,7 +396,7 @@ static void state_is_as_small_as_said(void **state) {
         must(ax_optimizer_find(cases[i].name, &z.o.optimizer, &z.o.opt));
         z.o.opt.moments = cases[i].moments;
         z.o.opt.momentum = cases[i].momentum;
-        z.o.masters = AX_MASTERS_REMAINDER;
+        z.o.model.masters = AX_MASTERS_REMAINDER;
         const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
         must(ax_runtime_run(&ro, measure, &z, NULL));
         assert_int_equal(z.state, z.want_state);
@@ -430,7 +430,7 @@ static void all_learn_and_threads_do_not_show(void **state) {
                 must(ax_optimizer_find(cases[i].name, &run[r].o.optimizer, &run[r].o.opt));
                 run[r].o.opt.moments = cases[i].moments;
                 run[r].o.opt.momentum = cases[i].momentum;
-                run[r].o.masters = (enum ax_masters)masters;
+                run[r].o.model.masters = (enum ax_masters)masters;
                 run[r].o.seed = 11;
                 must(tiny_run(&run[r], "cpu", r == 2 ? 2 : 1));
                 assert_int_equal(run[r].fallbacks, 0);
@@ -517,7 +517,7 @@ static void compare_masters(const struct ax_arch *arch, const char *name) {
         a[m] =
             (struct after){.arch = arch, .o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths)};
         must(ax_optimizer_find(name, &a[m].o.optimizer, &a[m].o.opt));
-        a[m].o.masters = (enum ax_masters)m;
+        a[m].o.model.masters = (enum ax_masters)m;
         a[m].o.seed = 0x123456789a;
         const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
         must(ax_runtime_run(&ro, one_step, &a[m], NULL));

@@ -56,14 +56,14 @@ static int world_of(const struct run *r) {
 
 static struct ax_step_options options(const struct run *r) {
     struct ax_step_options o = tiny_options(r->dtype, r->recompute, MICRO, lengths);
-    o.tp_overlap = o.expert_overlap = r->overlap;
-    o.sharding.prefetch = r->prefetch;
+    o.model.tp_overlap = o.model.expert_overlap = r->overlap;
+    o.model.sharding.prefetch = r->prefetch;
     o.pipeline = r->pipeline;
-    o.expert_room = r->room;
-    o.base_store = r->base;
-    o.store_experts = r->base != AX_STORAGE_PLAIN;
-    o.cp_method = r->cp_method;
-    o.adapter = r->adapter;
+    o.model.expert_room = r->room;
+    o.model.base_store = r->base;
+    o.model.store_experts = r->base != AX_STORAGE_PLAIN;
+    o.model.cp_method = r->cp_method;
+    o.model.adapter = r->adapter;
     return o;
 }
 

@@ -85,7 +85,7 @@ static void a_recording_is_what_runs(void **state) {
     for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) {
         struct counted c = {.arch = &arch, .sizes = meshes[k]};
         c.o = tiny_options(AX_F32, AX_RECOMPUTE_SELECTIVE, 2, lengths);
-        c.o.cp_method = k == 3 ? AX_CP_RING : AX_CP_GATHER;
+        c.o.model.cp_method = k == 3 ? AX_CP_RING : AX_CP_GATHER;
         must(ax_local_run(2, NULL, run_rank, &c));
         struct ax_recording recording = {0};
         struct ax_plan plan;
@@ -138,7 +138,7 @@ static void fp8_products_are_known(void **state) {
     struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
     const struct ax_runtime_options ro = {.backend = "sheet", .threads = 1};
     int products[2] = {0, 0};
-    o.qat = &fp8;
+    o.model.qat = &fp8;
     must(ax_plan_record(&plan, &recording, &ro, &arch, &o));
     for (size_t i = 0; i < recording.n; i++) {
         const struct ax_op_event *e = &recording.events[i].op;
@@ -158,7 +158,7 @@ static double copied(const struct ax_arch *arch, struct ax_offload offload, cons
     struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 2, lengths);
     const struct ax_runtime_options ro = {.backend = backend, .threads = 1};
     double bytes = 0;
-    o.offload = offload;
+    o.model.offload = offload;
     must(ax_plan_record(&plan, &recording, &ro, arch, &o));
     for (size_t i = 0; i < recording.n; i++)
         bytes += recording.events[i].kind == AX_EVENT_COPY ? recording.events[i].copied : 0;
@@ -327,24 +327,24 @@ static void the_faster_way_to_keys_is_chosen(void **state) {
         struct ax_runtime_options ro = {.backend = "sheet", .sizes = sizes, .world = 4};
         struct ax_plan_time t[AX_CP_METHODS];
         must(ax_step_choose(&so, &ro, &arch));
-        chosen[many] = so.cp_method;
+        chosen[many] = so.model.cp_method;
         for (int k = AX_CP_GATHER; k < AX_CP_METHODS; k++) {
-            so.cp_method = (enum ax_cp_method)k;
+            so.model.cp_method = (enum ax_cp_method)k;
             must(ax_step_choose(&so, &ro, &arch));
-            assert_int_equal(so.cp_method, k);
+            assert_int_equal(so.model.cp_method, k);
             must(ax_plan_time(&t[k], &po, &ro, &arch, &so));
         }
         const struct ax_plan_time *ring = &t[AX_CP_RING], *gather = &t[AX_CP_GATHER];
         assert_true((chosen[many] == AX_CP_RING) == (ring->step < 0.99 * gather->step) ||
                     fabs(ring->step - gather->step) < 0.02 * gather->step);
         assert_true(ring->exposed[AX_TIME_CP] < 0.2 * gather->exposed[AX_TIME_CP]);
-        so.cp_method = AX_CP_AUTO;
+        so.model.cp_method = AX_CP_AUTO;
         ro.backend = "cpu";
         must(ax_step_choose(&so, &ro, &arch));
-        assert_int_equal(so.cp_method, chosen[many]);
-        so.cp_method = AX_CP_AUTO;
+        assert_int_equal(so.model.cp_method, chosen[many]);
+        so.model.cp_method = AX_CP_AUTO;
         must(ax_step_choose(&so, &(struct ax_runtime_options){0}, &arch));
-        assert_int_equal(so.cp_method, AX_CP_GATHER);
+        assert_int_equal(so.model.cp_method, AX_CP_GATHER);
         ax_arch_free(&arch);
     }
     assert_int_equal(chosen[0], AX_CP_GATHER);
@@ -368,14 +368,14 @@ static void chunks_over_tp_are_chosen(void **state) {
         arch.intermediate_size = 4096;
         struct ax_step_options so = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, n);
         for (int on = 0; on < 2; on++) {
-            so.tp_overlap = on;
+            so.model.tp_overlap = on;
             must(ax_step_choose(&so, &ro, &arch));
-            assert_int_equal(so.tp_overlap, on); /* nobody asked */
+            assert_int_equal(so.model.tp_overlap, on); /* nobody asked */
             must(ax_plan_time(&t[on], &po, &ro, &arch, &so));
         }
         so.tp_auto = true;
         must(ax_step_choose(&so, &ro, &arch));
-        assert_int_equal(so.tp_overlap, many);
+        assert_int_equal(so.model.tp_overlap, many);
         assert_true(t[many].step < t[!many].step);
         ax_arch_free(&arch);
     }
@@ -465,7 +465,7 @@ static void no_split_is_faster(void **state) {
         must(head_arch(&arch, k / 8));
         struct ax_step_options o =
             tiny_options(AX_F32, k & 1 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF, 6, lengths);
-        o.adapter = k & 2 ? &lora : NULL;
+        o.model.adapter = k & 2 ? &lora : NULL;
         o.pipeline = k & 1 ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_INTERLEAVED;
         o.virtual_stages = k & 1 ? 0 : 2;
         const int stages = 2 + k / 4 % 2, ranges = stages * (k & 1 ? 1 : 2);

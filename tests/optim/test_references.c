@@ -74,7 +74,7 @@ static void open_runs(struct runs *r, const struct kind *k) {
     r->c.o.max_steps = STEPS;
     r->c.o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
     r->c.o.metrics.logging_steps = 1;
-    r->c.o.step.adapter = k->adapter ? &lora : NULL;
+    r->c.o.step.model.adapter = k->adapter ? &lora : NULL;
     r->c.o.save.hf.base_dir = NULL;
     snprintf(r->cache, sizeof r->cache, "%s/cache", r->c.dir);
     r->model = json_pack("{ss}", "model", "tiny");
@@ -211,7 +211,7 @@ static void change_model(struct runs *r) {
 }
 
 static void change_dtype(struct runs *r) {
-    r->c.o.step.dtype = AX_BF16;
+    r->c.o.step.model.dtype = AX_BF16;
 }
 
 static void change_steps(struct runs *r) {

@@ -231,7 +231,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         for (int step = 0; step < 2; step++)
             AX_TRY(ax_step_run(&s, 0.01, &result));
         check_restart(r, &s, number);
-        if (s.o.dtype == AX_F64)
+        if (s.o.model.dtype == AX_F64)
             check_update(&s);
     }
     ax_step_free(&s);
@@ -247,7 +247,7 @@ static void restart(enum ax_dtype dtype, enum ax_moments moments,
                               : dtype == AX_F32 ? 0x1p-22
                                                 : 0x1p-8};
     const struct ax_runtime_options ro = {.backend = dtype == AX_F64 ? "ref" : "cpu", .threads = 1};
-    r.o.adapter = adapter;
+    r.o.model.adapter = adapter;
     r.o.max_norm = 0;
     r.o.opt.moments = moments;
     r.o.relora = (struct ax_relora_options){.interval = 2};
@@ -290,8 +290,8 @@ static void refused(const char *what, const char *extra, bool tied, enum ax_stor
     struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
     must(tiny_arch(&arch, extra[0] ? "mixtral" : "llama", tied, extra));
     must(ax_runtime_open_planning(&rt, &(struct ax_runtime_options){.backend = "cpu"}));
-    o.adapter = adapter;
-    o.base_store = store;
+    o.model.adapter = adapter;
+    o.model.base_store = store;
     must(ax_step_create(&s, &rt, &arch, &o));
     ax_step_free(&s);
     o.relora.interval = 2;

@@ -153,7 +153,7 @@ static void set_options(struct rollout_case *r, const struct variant *v, int dat
     r->objective = ax_objective_policy(&r->policy, &po);
     r->objective.temperature = 0.9;
     o->step.objective = &r->objective;
-    o->step.adapter = v->adapter ? &lora : NULL;
+    o->step.model.adapter = v->adapter ? &lora : NULL;
     o->step.n_microbatches = 2 / data_ranks;
     o->runtime = (struct ax_runtime_options){.backend = v->backend, .threads = 1};
     o->data = (struct ax_train_data){.train = r->loader,
@@ -200,7 +200,7 @@ static enum ax_status open_value(struct rollout_case *r) {
     AX_TRY(tiny_arch(&r->value_arch, "llama", false, ""));
     AX_TRY(ax_classifier_choose(&r->value_arch, &ax_classifier_reward));
     r->c.o.value = (struct ax_train_value_options){.arch = &r->value_arch, .objective = &r->value};
-    if (r->c.o.step.adapter) { /* on the policy's base */
+    if (r->c.o.step.model.adapter) { /* on the policy's base */
         r->c.o.value.adapter = &value_lora;
         r->c.o.value.on_policy = true;
     }
@@ -252,8 +252,8 @@ static void read_left(const struct train_case *c, struct left *l) {
     size_t size;
     l->n = 0;
     l->completions = train_case_hash(c, "completions.jsonl");
-    l->weights =
-        train_case_hash(c, c->o.step.adapter ? "adapter_model.safetensors" : "model.safetensors");
+    l->weights = train_case_hash(c, c->o.step.model.adapter ? "adapter_model.safetensors"
+                                                            : "model.safetensors");
     snprintf(path, sizeof path, "%s/metrics.jsonl", c->o.save.output_dir);
     assert_int_equal(ax_read_file(path, 1 << 22, &text, &size), AX_OK);
     rest = text;

@@ -157,10 +157,10 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         tiny_options(r->s->dtype, r->s->recompute, r->s->micro ? r->s->micro : MICRO, lengths);
     struct ax_scheme scheme;
     AX_TRY(ax_fp8_recipe("tensorwise", false, &scheme));
-    o.qat = r->s->fp8 ? &scheme : NULL;
-    o.unquantized_last = 1;
-    o.sharding = r->s->sharding;
-    o.adapter = r->s->adapter ? &lora : NULL;
+    o.model.qat = r->s->fp8 ? &scheme : NULL;
+    o.model.unquantized_last = 1;
+    o.model.sharding = r->s->sharding;
+    o.model.adapter = r->s->adapter ? &lora : NULL;
     AX_TRY(ax_step_create(&step, rt, &r->s->arch, &o));
     const enum ax_status st = run_steps(r, &step);
     ax_step_free(&step);

@@ -109,8 +109,8 @@ static void there_and_back(const char *optimizer, enum ax_moments moments, enum 
     struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
     must(ax_optimizer_find(optimizer, &o.optimizer, &o.opt));
     o.opt.moments = moments;
-    o.masters = masters;
-    o.adapter = adapter;
+    o.model.masters = masters;
+    o.model.adapter = adapter;
     o.relora.interval = adapter ? 1 : 0;
     open_rank(&one, &arch, &o, single, 1, 0);
     open_rank(&back, &arch, &o, single, 1, 0);
@@ -316,7 +316,7 @@ static void going_on_is_bitwise(void **state) {
         struct leg all = {.arch = &arch, .steps = 5};
         all.o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
         must(ax_optimizer_find("adamw_8bit", &all.o.optimizer, &all.o.opt));
-        all.o.masters = (enum ax_masters)masters;
+        all.o.model.masters = (enum ax_masters)masters;
         all.o.seed = 6;
         struct leg first = all, second = all;
         first.steps = 3;
@@ -454,7 +454,7 @@ static void updates_know_no_mesh(void **state) {
         u.o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
         must(ax_optimizer_find(cases[i].optimizer, &u.o.optimizer, &u.o.opt));
         u.o.opt.moments = cases[i].moments;
-        u.o.masters = cases[i].masters;
+        u.o.model.masters = cases[i].masters;
         u.o.seed = 77;
         update_on(&u, &one, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1});
         update_on(&u, &many, cases[i].sizes);

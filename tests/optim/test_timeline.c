@@ -36,7 +36,7 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     c.o.runtime = (struct ax_runtime_options){
         .backend = "cpu", .threads = 1, .sizes = {.tp = fabric->world}, .fabric = fabric};
     c.o.max_steps = STEPS;
-    c.o.step.tp_overlap = true;
+    c.o.step.model.tp_overlap = true;
     c.o.eval.when = (struct ax_cadence){AX_NEVER, 0};
     c.o.profile_steps = j->steps;
     c.o.profile_first = j->first;

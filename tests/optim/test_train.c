@@ -497,7 +497,7 @@ static void test_advice_saves_what_it_says(void **state) {
                 o.data.eval_tokens /= 2;
                 seen[2]++;
             } else if (strncmp(at, "bf16: true ", 11) == 0) {
-                o.step.dtype = AX_BF16;
+                o.step.model.dtype = AX_BF16;
                 seen[3]++;
             } else {
                 assert_int_equal(strncmp(at, "optimizer: sgd ", 15), 0);

@@ -236,7 +236,7 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     o->step.n_microbatches = k->accumulation / data_ranks(&m->sizes);
     o->step.neftune_alpha = k->neftune;
     o->step.pipeline = k->schedule;
-    o->step.adapter = !k->adapter ? NULL : k->labels > 0 ? &of_classifier : &lora;
+    o->step.model.adapter = !k->adapter ? NULL : k->labels > 0 ? &of_classifier : &lora;
     o->step.relora = (struct ax_relora_options){k->restarts};
     o->recompute_auto = k->chooses;
     o->measure_peak = k->measures ? pretend_peak : NULL;

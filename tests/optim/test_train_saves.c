@@ -259,7 +259,7 @@ static void open_publishing_adapter(struct train_case *c) {
     static char *targets[] = {"q_proj", "v_proj"};
     static const struct ax_peft_config lora = {.r = 4, .alpha = 8, .targets = {2, targets}};
     open_publishing(c);
-    c->o.step.adapter = &lora;
+    c->o.step.model.adapter = &lora;
 }
 
 /* Files of what is published, the config first, and their hashes where nothing fails. */

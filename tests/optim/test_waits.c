@@ -136,7 +136,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step s;
     struct ax_step_result r;
     struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_SELECTIVE, w->n_micro, lengths);
-    o.adapter = w->adapter ? &lora : NULL;
+    o.model.adapter = w->adapter ? &lora : NULL;
     if (w->groups)
         o.lr_groups = ax_lr_groups_loraplus(2e-4, 16, 2.5e-5);
     AX_TRY(ax_step_create(&s, rt, &w->arch, &o));

@@ -65,10 +65,10 @@ static struct ax_step_options options(const struct run *r) {
     struct ax_step_options o =
         tiny_options(r->dtype, r->recompute, r->micro, r->turns ? long_row : lengths);
     o.pipeline = r->kind;
-    o.tp_overlap = r->overlap;
-    o.adapter = r->adapter ? &lora : NULL;
-    o.qat = r->fp8 ? &r->scheme : NULL;
-    o.sharding = ax_zero_stage(1); /* as halved backwards keep gradients anyway */
+    o.model.tp_overlap = r->overlap;
+    o.model.adapter = r->adapter ? &lora : NULL;
+    o.model.qat = r->fp8 ? &r->scheme : NULL;
+    o.model.sharding = ax_zero_stage(1); /* as halved backwards keep gradients anyway */
     return o;
 }
 
