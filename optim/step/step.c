@@ -1,4 +1,25 @@
-/* Executes the action table: one small function per kind of action. */
+/* Executes the action table (parallel/schedule/schedule.h): one small function per kind of action.
+ * A step, in order, for micro-batch m and unit u:
+ *
+ *   before the table   the teacher reads the micro-batches; weights are summed over ranks (weigh.c)
+ *   BEGIN m            m takes a slot for its activations
+ *   RECEIVE_INPUT m    from the previous pipeline stage, on all stages but the first
+ *   GATHER u           starts to unshard u's parameters, while the unit before computes
+ *   FORWARD u m        waits for them; model/pass.c computes the unit. The head computes the loss,
+ *                      and if that is linear in the log-probs, its gradient
+ *   SEND_OUTPUT m      to the next stage, from which RECEIVE_GRADIENT brings the gradient
+ *   BACKWARD u m       the same in reverse order of units, recomputing dropped tensors; gradients
+ *                      add up in grad_full. If halved, WEIGHTS u m computes those of matrices later
+ *   SEND_GRADIENT m    to the previous stage. TRAVEL lets messages go, WAIT waits for one
+ *   RELEASE u          u's parameters may be overwritten
+ *   REDUCE u m         starts the sum over shards; the sum before it continues over replicas
+ *   END m              m gives its slot back
+ *   TIE u              the two copies of a tied matrix add up their gradients
+ *   NORM u             finishes the sums; each element's square is added on one rank
+ *   CLIP               sums norm, loss and measures over ranks; the device decides whether to skip
+ *   UPDATE u           waits for a save that still reads u; then optimizer and router bias
+ *
+ * step_result.c asks for the result, before the updates or after them. */
 #include "optim/step/step.h"
 
 #include "kernels/recording.h"
