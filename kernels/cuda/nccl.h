@@ -31,8 +31,8 @@ void ax_nccl_abort(struct ax_nccl *c, const struct ax_error_record *cause);
 /* The last ticket that has ended, with all before it; `before`: what an earlier call said, or 0. Not while
  * another thread is in ax_nccl_end. */
 uint64_t ax_nccl_done(const struct ax_nccl *c, uint64_t before);
-/* Asks the library about errors of transfers in flight; *done: all tickets before `ticket` have
- * ended. */
+/* Asks the library about errors of transfers in flight; *done: the transfer of `ticket` has ended,
+ * and so have all before it. */
 enum ax_status ax_nccl_check(struct ax_nccl *c, uint64_t ticket, bool *done);
 
 enum ax_status ax_nccl_begin(struct ax_nccl *c, struct ax_queue *q);

@@ -81,7 +81,7 @@ enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t
 /* Position of the next sequence, for a checkpoint. */
 struct ax_loader_state {
     int64_t epoch, index;         /* next sequence of the epoch */
-    int64_t chunk, in_chunk;      /* index of the chunk; of the group in it */
+    int64_t chunk, in_chunk;      /* index of the chunk; of the next sequence in it */
     struct ax_source_place place; /* start of the chunk */
     uint64_t fingerprint;         /* hash of source and options */
 };
