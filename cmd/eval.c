@@ -101,14 +101,20 @@ static enum ax_status open_model(struct ax_eval *e) {
     return AX_OK;
 }
 
-static void warn_of_empty(const struct ax_setup_sets *s) {
+static enum ax_status warn_of_rows(const struct ax_setup_sets *s) {
     for (size_t i = 0; i < s->n; i++) {
         const struct ax_bad_records *skipped = &s->sets[i].info.bad;
+        struct ax_buf lost = {0};
+        AX_TRY(ax_setup_put_lost(&lost, &s->entries[i], &s->sets[i]));
+        if (lost.len > 0)
+            ax_log_warn("%s: %.*s", s->entries[i].path, (int)lost.len - 1, lost.data);
+        ax_buf_free(&lost);
         if (skipped->n_empty > 0)
             ax_log_warn("%s: %lld record%s skipped, with nothing to evaluate; the first is %s",
                         s->entries[i].path, (long long)skipped->n_empty,
                         skipped->n_empty == 1 ? "" : "s", skipped->first_empty);
     }
+    return AX_OK;
 }
 
 /* All examples in order, one per sequence. */
@@ -129,7 +135,7 @@ static enum ax_status open_rows(struct ax_eval *e) {
     if (d->stream)
         return ax_config_error(&e->cfg, "streaming",
                                "streamed data sets cannot be evaluated; give a file with --data");
-    warn_of_empty(e->data ? &d->train_sets : &d->eval_sets);
+    AX_TRY(warn_of_rows(e->data ? &d->train_sets : &d->eval_sets));
     e->corpus = e->data ? &d->train : &d->eval;
     e->left_out = e->data ? &d->train_report : &d->eval_report;
     if (e->corpus->n == 0)

@@ -106,6 +106,9 @@ typedef enum ax_status ax_setup_warn(void *ctx, const char *text);
 ax_setup_warn ax_setup_warn_log; /* writes to the log; ctx is not used */
 enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_warn *warn,
                                       void *ctx);
+/* Appends a line with what the entry's chat template leaves out of tools; nothing if there is nothing. */
+enum ax_status ax_setup_put_lost(struct ax_buf *out, const struct ax_setup_entry *e,
+                                 const struct ax_examples *set);
 
 /* ---- parts, used by ax_setup_data_open ---- */
 

@@ -1,9 +1,9 @@
 /* Packing and order of a run, and warnings about its data. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "cmd/train/data.h"
+#include "data/records/format/tools.h"
 
 /* ---- sequences ---- */
 
@@ -152,54 +152,71 @@ static enum ax_status warn_lines(const char *entry, const char *lines, ax_setup_
 }
 
 /* One line per kind of oddity: how many conversations have it, and the first of them. */
-static size_t odd_lines(const struct ax_examples *set, char *text, size_t size) {
-    static const char *const what[AX_ODDITIES] = {
-        [AX_ODD_ROLE] = "a role other than system, user, assistant or tool (map it with roles)",
-        [AX_ODD_START] = "an assistant turn before any user turn",
-        [AX_ODD_TWICE] = "two user turns in a row",
-        [AX_ODD_EMPTY] = "an empty assistant turn",
+static enum ax_status put_odd(struct ax_buf *out, const struct ax_examples *set) {
+    static const struct {
+        enum ax_oddity kind;
+        const char *what;
+    } kinds[] = {
+        {AX_ODD_ROLE, "a role other than system, user, assistant or tool (map it with roles)"},
+        {AX_ODD_START, "an assistant turn before any user turn"},
+        {AX_ODD_TWICE, "two user turns in a row"},
+        {AX_ODD_EMPTY, "an empty assistant turn"},
     };
-    size_t n = 0;
-    *text = '\0';
-    for (int i = 0; i < AX_ODDITIES; i++) {
-        const struct ax_oddities *o = &set->info.oddities[i];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct ax_oddities *o = &set->info.oddities[kinds[i].kind];
         if (o->n > 0)
-            n += (size_t)snprintf(
-                text + n, size - n, "%lld conversation%s %s; the first is %.200s:%lld\n",
-                (long long)o->n, o->n == 1 ? " has" : "s have", what[i],
-                (size_t)o->file < set->n_files ? set->files[o->file] : "", (long long)o->line);
+            AX_TRY(ax_buf_printf(out, "%lld conversation%s %s; the first is %s:%lld\n",
+                                 (long long)o->n, o->n == 1 ? " has" : "s have", kinds[i].what,
+                                 (size_t)o->file < set->n_files ? set->files[o->file] : "",
+                                 (long long)o->line));
     }
-    return n;
+    return AX_OK;
+}
+
+enum ax_status ax_setup_put_lost(struct ax_buf *out, const struct ax_setup_entry *e,
+                                 const struct ax_examples *set) {
+    const size_t before = out->len;
+    const struct ax_template *t = ax_format_template(e->format);
+    if (t)
+        AX_TRY(ax_tools_put_lost(out, t, set->info.oddities, set->files, set->n_files));
+    return out->len > before ? ax_buf_puts(out, "; " AX_TOOLS_REMEDY "\n") : AX_OK;
+}
+
+static enum ax_status put_warnings(struct ax_buf *out, const struct ax_setup_data *d,
+                                   const struct ax_setup_entry *e, const struct ax_examples *set) {
+    const struct ax_examples_info *i = &set->info;
+    const char *eos = ax_tokenizer_special(d->tok.tokenizer, AX_EOS);
+    AX_TRY(put_odd(out, set));
+    AX_TRY(ax_setup_put_lost(out, e, set));
+    if (ax_setup_task(d->cfg) == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
+        AX_TRY(ax_buf_printf(
+            out,
+            "the end-of-turn token is never trained on (%s%s appears %lld times), so the model "
+            "will not learn to stop; see eot_tokens and train_on_eos\n",
+            eos ? eos : "no EOS", i->ends ? "" : " or an eot_token", (long long)i->ends));
+    if (i->bad.n_empty > 0)
+        AX_TRY(ax_buf_printf(
+            out, "%lld record%s skipped, with nothing to learn from; the first is %s\n",
+            (long long)i->bad.n_empty, i->bad.n_empty == 1 ? "" : "s", i->bad.first_empty));
+    if (set->n == 0 && i->bad.n_empty == 0)
+        AX_TRY(ax_buf_printf(out, "%s: no records\n", set->n_files ? set->files[0] : ""));
+    if (i->double_bos > 0)
+        AX_TRY(ax_buf_printf(out,
+                             "%lld documents begin with BOS twice: the template and the tokenizer "
+                             "both add it\n",
+                             (long long)i->double_bos));
+    return AX_OK;
 }
 
 static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct ax_setup_entry *e,
                                      const struct ax_examples *set, ax_setup_warn *warn,
                                      void *ctx) {
-    const struct ax_examples_info *i = &set->info;
-    char text[2048];
-    size_t n = odd_lines(set, text, sizeof text);
-    const char *eos = ax_tokenizer_special(d->tok.tokenizer, AX_EOS);
-    if (ax_setup_task(d->cfg) == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
-        n += (size_t)snprintf(
-            text + n, sizeof text - n,
-            "the end-of-turn token is never trained on (%s%s appears %lld times), so the model "
-            "will not learn to stop; see eot_tokens and train_on_eos\n",
-            eos ? eos : "no EOS", i->ends ? "" : " or an eot_token", (long long)i->ends);
-    if (i->bad.n_empty > 0)
-        n += (size_t)snprintf(text + n, sizeof text - n,
-                              "%lld record%s skipped, with nothing to learn from; the first is "
-                              "%.400s\n",
-                              (long long)i->bad.n_empty, i->bad.n_empty == 1 ? "" : "s",
-                              i->bad.first_empty);
-    if (set->n == 0 && i->bad.n_empty == 0)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%.200s: no records\n",
-                              set->n_files ? set->files[0] : "");
-    if (i->double_bos > 0)
-        (void)snprintf(text + n, sizeof text - n,
-                       "%lld documents begin with BOS twice: the template and the tokenizer "
-                       "both add it\n",
-                       (long long)i->double_bos);
-    return warn_lines(e->path, text, warn, ctx);
+    struct ax_buf text = {0};
+    enum ax_status st = put_warnings(&text, d, e, set);
+    if (st == AX_OK && text.len > 0)
+        st = warn_lines(e->path, text.data, warn, ctx);
+    ax_buf_free(&text);
+    return st;
 }
 
 static enum ax_status warn_about(const struct ax_setup_data *d, const struct ax_setup_sets *s,

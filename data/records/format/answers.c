@@ -50,15 +50,16 @@ const struct ax_answers_type *ax_answers_type_of(const struct ax_format *f) {
 
 /* ---- texts ---- */
 
-enum ax_status ax_answers_render(const struct ax_format *f, json_t *messages, json_t *tools,
-                                 bool generation_prompt, struct ax_buf *out) {
+enum ax_status ax_answers_render(const struct ax_format *f, const struct ax_answers_text *t,
+                                 struct ax_buf *out) {
     const struct ax_conversation c = {
-        .messages = messages, .tools = tools, .n = json_array_size(messages)};
+        .messages = t->messages, .tools = t->tools, .n = json_array_size(t->messages)};
+    const struct ax_chat_render r = {
+        .n = c.n, .generation_prompt = t->generation_prompt, .lost = t->lost};
     struct ax_template_output text = {0};
     if (c.n == 0)
         return ax_buf_puts(out, "");
-    AX_TRY(ax_chat_render(
-        f, &c, &(struct ax_chat_render){.n = c.n, .generation_prompt = generation_prompt}, &text));
+    AX_TRY(ax_chat_render(f, &c, &r, &text));
     const enum ax_status st = ax_buf_append(out, text.text, text.len);
     ax_template_output_free(&text);
     return st;
@@ -80,11 +81,12 @@ static enum ax_status join_text(const struct ax_format *f, const struct ax_answe
     return ax_buf_puts(out, eos);
 }
 
-static enum ax_status join_messages(const struct ax_format *f, const struct ax_answers *a, int k,
+static enum ax_status join_messages(const struct ax_format *f, struct ax_answers *a, int k,
                                     struct ax_buf *out) {
     json_t *all = json_copy(a->messages);
+    const struct ax_answers_text text = {.messages = all, .tools = a->tools, .lost = &a->lost};
     const enum ax_status st = all && json_array_extend(all, a->replies[k]) == 0
-                                  ? ax_answers_render(f, all, a->tools, false, out)
+                                  ? ax_answers_render(f, &text, out)
                                   : ax_answers_no_memory();
     json_decref(all);
     return st;
@@ -99,15 +101,21 @@ static enum ax_status join(const struct ax_format *f, struct ax_answers *a, stru
     }
     if (a->n == 2 && wholes[0].len == wholes[1].len &&
         memcmp(wholes[0].data, wholes[1].data, wholes[0].len) == 0)
-        return ax_error(AX_ERR_DATA, "%s and %s give the same text; a pair needs two answers",
-                        a->names[0], a->names[1]);
+        return ax_error(AX_ERR_DATA, "%s and %s give the same text%s; a pair needs two answers",
+                        a->names[0], a->names[1],
+                        a->lost >> AX_ODD_CALLS & 1U ? ", without the tool calls that the chat "
+                                                       "template leaves out"
+                                                     : "");
     if (!a->chat)
         return AX_OK;
     const size_t n = json_array_size(a->messages);
     const char *role =
         json_string_value(json_object_get(n ? json_array_get(a->messages, n - 1) : NULL, "role"));
-    return ax_answers_render(f, a->messages, a->tools, !role || strcmp(role, "assistant") != 0,
-                             &a->prompt);
+    const struct ax_answers_text prompt = {.messages = a->messages,
+                                           .tools = a->tools,
+                                           .generation_prompt =
+                                               !role || strcmp(role, "assistant") != 0};
+    return ax_answers_render(f, &prompt, &a->prompt);
 }
 
 /* ---- tokens ---- */
@@ -266,6 +274,7 @@ static enum ax_status answers_record(const struct ax_format *f, struct ax_format
     AX_TRY_GOTO(join(f, &a, wholes), st, done);
     st = add_all(f, w, &a, wholes, origin, out);
 done:
+    w->oddities |= a.lost;
     ax_buf_free(&wholes[0]);
     ax_buf_free(&wholes[1]);
     ax_answers_free(&a);

@@ -15,6 +15,7 @@ struct ax_answers {
     struct ax_buf prompt, texts[2];
     json_t *messages, *replies[2]; /* lists for the template: the prompt's and the answers' */
     json_t *tools;                 /* NULL = none */
+    unsigned lost;                 /* bits of AX_ODD_LOST: what prompt and answers lose */
     bool desirable;                /* n = 1 */
     double margin;
 };
@@ -47,20 +48,22 @@ enum ax_status ax_answers_no_memory(void);
 enum ax_status ax_answers_missing(const struct ax_format *f, json_t *record, const char *column);
 /* AX_ERR_EMPTY for an answer of white space only. */
 enum ax_status ax_answers_check_text(const char *name, struct ax_text text);
-/* Reads a list of messages, one message, or a text as a message of `role`, into *out; with `tools`,
- * the record's tools as well. Errors begin with `name`. AX_ERR_EMPTY for an answer without
- * text. */
+/* Reads a list of messages, one message, or a text as a message of `role`, into *out. Errors begin
+ * with `name`. AX_ERR_EMPTY for an answer without text. */
 struct ax_message_source {
     const char *name, *role;
     bool is_answer;
 };
-enum ax_status ax_answers_messages(const struct ax_format *f, json_t *v,
+enum ax_status ax_answers_messages(const struct ax_format *f, struct ax_answers *a, json_t *v,
                                    const struct ax_message_source *from, json_t **out);
 /* Appends the rendered messages; none give no text. */
-enum ax_status ax_answers_render(const struct ax_format *f, json_t *messages, json_t *tools,
-                                 bool generation_prompt, struct ax_buf *out);
-/* The record's tools: a->tools. */
-enum ax_status ax_answers_tools(const struct ax_format *f, json_t *record, struct ax_answers *a);
+struct ax_answers_text {
+    json_t *messages, *tools;
+    bool generation_prompt;
+    unsigned *lost; /* gets bits, as in struct ax_chat_render */
+};
+enum ax_status ax_answers_render(const struct ax_format *f, const struct ax_answers_text *t,
+                                 struct ax_buf *out);
 /* AX_ERR_CONFIG if one of the map's texts cannot be filled. */
 enum ax_status ax_answers_check_map(const struct ax_format_answer_map *m);
 /* Appends a map's prompt. */

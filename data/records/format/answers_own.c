@@ -6,6 +6,7 @@
 #include "data/records/format/answers.h"
 #include "data/records/format/chat_turns.h"
 #include "data/records/format/recognize.h"
+#include "data/records/format/tools.h"
 
 /* ---- values ---- */
 
@@ -24,14 +25,14 @@ static json_t *list_of(json_t *v, const char *role) {
 }
 
 /* An answer has text in every turn of the assistant, and ends with one. */
-static enum ax_status check_answer(const struct ax_format *f, const json_t *list,
+static enum ax_status check_answer(const struct ax_format *f, const struct ax_conversation *c,
                                    const char *name) {
     const char *role = "";
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *message = json_array_get(list, i);
+    for (size_t i = 0; i < json_array_size(c->messages); i++) {
+        const json_t *message = json_array_get(c->messages, i);
         role = json_string_value(json_object_get(message, "role"));
         if (strcmp(role, "assistant") == 0 && ax_message_is_empty(f, message))
-            return ax_error(AX_ERR_EMPTY, "%s: the answer is empty", name);
+            return ax_chat_is_empty(f, c, name, "the answer is empty");
     }
     return strcmp(role, "assistant") == 0
                ? AX_OK
@@ -39,7 +40,7 @@ static enum ax_status check_answer(const struct ax_format *f, const json_t *list
                           "%s: expected an answer that ends with an assistant's message", name);
 }
 
-enum ax_status ax_answers_messages(const struct ax_format *f, json_t *v,
+enum ax_status ax_answers_messages(const struct ax_format *f, struct ax_answers *a, json_t *v,
                                    const struct ax_message_source *from, json_t **out) {
     struct ax_conversation c = {0};
     if (!f->o.chat)
@@ -51,9 +52,10 @@ enum ax_status ax_answers_messages(const struct ax_format *f, json_t *v,
     enum ax_status st =
         list ? ax_conversation_read_list(&c, f, list, from->name) : ax_answers_no_memory();
     if (st == AX_OK && from->is_answer)
-        st = check_answer(f, c.messages, from->name);
+        st = check_answer(f, &c, from->name);
     if (st == AX_OK)
         *out = json_incref(c.messages);
+    a->lost |= c.oddities & AX_ODD_LOST;
     ax_conversation_free(&c);
     json_decref(list);
     return st;
@@ -117,15 +119,17 @@ static enum ax_status split_messages(const struct ax_format *f, struct ax_answer
     json_t *wholes[2] = {NULL, NULL};
     enum ax_status st = AX_OK;
     for (int k = 0; k < 2 && st == AX_OK; k++)
-        st = ax_answers_messages(f, v[k], &(struct ax_message_source){a->names[k], "user", false},
-                                 &wholes[k]);
+        st = ax_answers_messages(
+            f, a, v[k], &(struct ax_message_source){a->names[k], "user", false}, &wholes[k]);
     const size_t n = st == AX_OK ? common_messages(wholes[0], wholes[1]) : 0;
     if (st == AX_OK)
         st = slice(wholes[0], 0, n, &a->messages);
     for (int k = 0; k < 2 && st == AX_OK; k++) {
         st = slice(wholes[k], n, json_array_size(wholes[k]), &a->replies[k]);
         if (st == AX_OK)
-            st = check_answer(f, a->replies[k], a->names[k]);
+            st = check_answer(
+                f, &(struct ax_conversation){.messages = a->replies[k], .oddities = a->lost},
+                a->names[k]);
     }
     json_decref(wholes[0]);
     json_decref(wholes[1]);
@@ -157,21 +161,12 @@ static enum ax_status read_prompted(const struct ax_format *f, struct ax_answers
             AX_TRY(put_text(&a->texts[k], v[k]));
         return AX_OK;
     }
-    AX_TRY(ax_answers_messages(f, prompt, &from, &a->messages));
+    AX_TRY(ax_answers_messages(f, a, prompt, &from, &a->messages));
     for (int k = 0; k < 2 && v[k]; k++) {
         const struct ax_message_source answer = {a->names[k], "assistant", true};
-        AX_TRY(ax_answers_messages(f, v[k], &answer, &a->replies[k]));
+        AX_TRY(ax_answers_messages(f, a, v[k], &answer, &a->replies[k]));
     }
     return AX_OK;
-}
-
-enum ax_status ax_answers_tools(const struct ax_format *f, json_t *record, struct ax_answers *a) {
-    struct ax_conversation c = {0};
-    const enum ax_status st = ax_conversation_read_tools(&c, f, record);
-    if (st == AX_OK)
-        a->tools = json_incref(c.tools);
-    ax_conversation_free(&c);
-    return st;
 }
 
 /* The values are of the kind that the first one has: text or a list. */
@@ -203,7 +198,7 @@ static enum ax_status own_text(const struct ax_format *f, json_t *record, struct
         return ax_error(AX_ERR_DATA, "prompt: expected %s, as in completion, got %s",
                         a->chat ? "a list of messages" : "text", ax_json_kind(prompt));
     if (a->chat && f->o.chat)
-        AX_TRY(ax_answers_tools(f, record, a));
+        AX_TRY(ax_tools_read(record, f->o.chat->field_tools, &a->tools));
     return read_prompted(f, a, prompt, v);
 }
 
@@ -230,7 +225,7 @@ static enum ax_status own_record(const struct ax_format *f, json_t *record, stru
     }
     AX_TRY(read_margin(record, &a->margin));
     if (a->chat && f->o.chat)
-        AX_TRY(ax_answers_tools(f, record, a));
+        AX_TRY(ax_tools_read(record, f->o.chat->field_tools, &a->tools));
     /* messages that begin with the prompt, which is a column as well */
     if (pair && (!prompt || (a->chat && json_is_string(prompt))))
         return a->chat ? split_messages(f, a, v) : split_text(a, v);

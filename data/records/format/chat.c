@@ -1,5 +1,5 @@
 /* Conversations: read the record, render it, tokenize the text, mask untrained tokens. Reading
- * order: chat_turns.c, this file, chat_mask.c, chat_find.c. */
+ * order: chat_turns.c, this file, chat_mask.c, chat_find.c, tools.c (what the template leaves out). */
 #include <string.h>
 
 #include "data/records/format/chat_mask.h"
@@ -92,7 +92,9 @@ static enum ax_status render_and_mask(const struct ax_format *f, struct ax_forma
     struct ax_template_output text = {0};
     enum ax_status st;
     w->full.n = 0;
-    AX_TRY_GOTO(ax_chat_render(f, c, &(struct ax_chat_render){.n = c->n}, &text), st, done);
+    AX_TRY_GOTO(
+        ax_chat_render(f, c, &(struct ax_chat_render){.n = c->n, .lost = &w->oddities}, &text), st,
+        done);
     AX_TRY_GOTO(ax_tokenizer_encode(f->tok, text.text, text.len, &o, &w->full), st, done);
     AX_TRY_GOTO(mask(f, w, c, &text), st, done);
     st = ax_example_list_add(out, w->full.ids, w->labels, w->full.n, false);
@@ -117,8 +119,8 @@ static enum ax_status check_text(const struct ax_format *f, const struct ax_conv
     }
     if ((!any || !empty) && !all_empty)
         return AX_OK;
-    return ax_error(AX_ERR_EMPTY, "%s: the %s empty", f->o.chat->field_messages,
-                    any ? "answer is" : "messages are");
+    return ax_chat_is_empty(f, c, f->o.chat->field_messages,
+                            any ? "the answer is empty" : "the messages are empty");
 }
 
 static enum ax_status chat_record(const struct ax_format *f, struct ax_format_work *w,
@@ -126,19 +128,16 @@ static enum ax_status chat_record(const struct ax_format *f, struct ax_format_wo
                                   struct ax_example_list *out) {
     struct ax_conversation c;
     enum ax_status st = ax_conversation_read(&c, f, record);
+    w->oddities |= c.oddities;
     if (st == AX_OK)
         st = check_text(f, &c);
     if (st == AX_OK)
         st = render_and_mask(f, w, &c, out);
-    const unsigned oddities = c.oddities;
     const size_t before = out->n;
     ax_conversation_free(&c);
     AX_TRY(st);
     AX_TRY(ax_example_list_end(out, origin));
-    if (out->n == before)
-        return AX_OK;
-    out->items[before].oddities = oddities;
-    return ax_topk_chat(f, record, out, before);
+    return out->n == before ? AX_OK : ax_topk_chat(f, record, out, before);
 }
 
 const struct ax_format_type ax_format_type_chat = {"chat_template", false, false, chat_init,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "data/records/format/chat_find.h"
+#include "data/records/format/tools.h"
 
 enum { TERMINATOR_DISTANCE = 3 };
 
@@ -60,6 +61,11 @@ enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_convers
         st = ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     if (st == AX_OK)
         st = ax_template_render(chat->template, vars, &o, out);
+    if (st == AX_OK && r->lost) {
+        st = ax_tools_find_lost(chat->template, vars, &o, out, r->lost);
+        if (st != AX_OK)
+            ax_template_output_free(out);
+    }
     json_decref(vars);
     return st;
 }

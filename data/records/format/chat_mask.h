@@ -12,6 +12,7 @@ struct ax_chat_render {
     const char *kept; /* key of that message to keep; NULL = none */
     bool part;
     bool generation_prompt; /* followed by the header of the answer to come */
+    unsigned *lost;         /* gets the bits of what the text leaves out (tools.h); NULL: none */
 };
 enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_conversation *c,
                               const struct ax_chat_render *r, struct ax_template_output *out);

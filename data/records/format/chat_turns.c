@@ -4,46 +4,10 @@
 #include <string.h>
 
 #include "data/records/format/recognize.h"
+#include "data/records/format/tools.h"
 
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-}
-
-/* ---- tools ---- */
-
-/* A schema or arguments may be JSON in a string. */
-static enum ax_status parse_function(json_t *owner, const char *key) {
-    json_t *function = json_object_get(owner, "function");
-    return function ? ax_chat_parse_inner(function, key) : AX_OK;
-}
-
-enum ax_status ax_conversation_read_tools(struct ax_conversation *c, const struct ax_format *f,
-                                          json_t *record) {
-    const struct ax_format_chat *chat = f->o.chat;
-    AX_TRY(ax_chat_parse_inner(record, chat->field_tools));
-    json_t *tools = json_object_get(record, chat->field_tools);
-    if (!tools)
-        return AX_OK;
-    if (!json_is_array(tools))
-        return ax_error(AX_ERR_DATA, "%s: expected a list, got %s", chat->field_tools,
-                        ax_json_kind(tools));
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const enum ax_status st = parse_function(json_array_get(tools, i), "parameters");
-        if (st != AX_OK)
-            return ax_error_prefix(st, "%s[%zu].function", chat->field_tools, i);
-    }
-    c->tools = json_incref(tools);
-    return AX_OK;
-}
-
-static enum ax_status parse_calls(json_t *message) {
-    json_t *calls = json_object_get(message, "tool_calls");
-    for (size_t i = 0; i < json_array_size(calls); i++) {
-        const enum ax_status st = parse_function(json_array_get(calls, i), "arguments");
-        if (st != AX_OK)
-            return ax_error_prefix(st, "tool_calls[%zu].function", i);
-    }
-    return AX_OK;
 }
 
 /* ---- one message ---- */
@@ -64,7 +28,8 @@ static bool is_trained_role(const struct ax_format *f, const char *role) {
 }
 
 /* Copies the properties under the template's names, and the other keys that the template reads. */
-static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *from, json_t *to) {
+static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *from, json_t *to,
+                                  bool *lost_calls) {
     bool ok = true;
     for (size_t i = 0; i < chat->n_properties; i++) {
         json_t *v = json_object_get(from, chat->properties[i].from);
@@ -80,8 +45,10 @@ static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *fro
         bool taken = json_object_get(to, key) != NULL;
         for (size_t i = 0; i < chat->n_properties; i++)
             taken = taken || strcmp(chat->properties[i].from, key) == 0;
-        if (!taken && ax_template_mentions(chat->template, key))
+        const bool read = ax_template_mentions(chat->template, key);
+        if (!taken && read)
             ok = ok && json_object_set(to, key, v) == 0;
+        *lost_calls = *lost_calls || (!taken && !read && ax_tools_are_calls(key, v));
     }
     return ok ? AX_OK : no_memory();
 }
@@ -156,7 +123,7 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
     if (!json_is_object(from))
         return ax_error(AX_ERR_DATA, "expected a message, {\"role\": …, \"content\": …}, got %s",
                         ax_json_kind(from));
-    AX_TRY(rename_keys(chat, from, to));
+    AX_TRY(rename_keys(chat, from, to, &turn->lost_calls));
     AX_TRY(map_role(chat, to, &role));
     AX_TRY(read_training(f, from, role, turn));
     const bool own = chat->field_training && json_object_get(from, chat->field_training);
@@ -176,7 +143,7 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
         turn->train = turn->content.n > 0 || turn->thinking.n > 0;
     if (chat->split_thinking && strcmp(role, "assistant") == 0 && turn->content.n == 0)
         AX_TRY_GOTO(ax_chat_split_thinking(to, chat->thinking_key), st, done);
-    st = parse_calls(to);
+    st = ax_tools_parse_calls(to);
 done:
     ax_free(parts.list);
     return st;
@@ -249,6 +216,14 @@ bool ax_message_is_empty(const struct ax_format *f, const json_t *message) {
                       ax_text_is_blank(json_string_value(text), json_string_length(text))));
 }
 
+enum ax_status ax_chat_is_empty(const struct ax_format *f, const struct ax_conversation *c,
+                                const char *name, const char *what) {
+    const bool calls = (c->oddities >> AX_ODD_CALLS & 1U) != 0;
+    return ax_error(AX_ERR_EMPTY, "%s: %s%s%s", name, what,
+                    calls ? "; tool calls are left out by the chat template " : "",
+                    calls ? ax_template_where(f->o.chat->template) : "");
+}
+
 static unsigned find_oddities(const struct ax_format *f, const struct ax_conversation *c) {
     const char *before = "";
     unsigned found = 0;
@@ -265,6 +240,8 @@ static unsigned find_oddities(const struct ax_format *f, const struct ax_convers
             found |= 1U << AX_ODD_TWICE;
         if (answer && ax_message_is_empty(f, message))
             found |= 1U << AX_ODD_EMPTY;
+        if (c->turns[i].lost_calls)
+            found |= 1U << AX_ODD_CALLS;
         asked = asked || user;
         before = role;
     }
@@ -316,7 +293,7 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     if (chat->drop_system)
         drop_system_turn(c);
     c->oddities = find_oddities(f, c);
-    return ax_conversation_read_tools(c, f, record);
+    return ax_tools_read(record, chat->field_tools, &c->tools);
 }
 
 void ax_conversation_free(struct ax_conversation *c) {

@@ -17,7 +17,8 @@ struct ax_details {
 };
 
 struct ax_turn {
-    bool train;                          /* this turn's text is trained */
+    bool train;      /* this turn's text is trained */
+    bool lost_calls; /* it has calls, under a key that the template never reads */
     struct ax_details content, thinking; /* both n = 0: all of it; one n = 0: nothing of that one */
 };
 
@@ -35,11 +36,11 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
 /* The same from a list of messages alone; errors begin with `name`. */
 enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct ax_format *f,
                                          json_t *messages, const char *name);
-/* The record's column of tools, if any: c->tools. */
-enum ax_status ax_conversation_read_tools(struct ax_conversation *c, const struct ax_format *f,
-                                          json_t *record);
 void ax_conversation_free(struct ax_conversation *c);
 
+/* AX_ERR_EMPTY "NAME: WHAT", and whether the template leaves out calls, which could be learned from. */
+enum ax_status ax_chat_is_empty(const struct ax_format *f, const struct ax_conversation *c,
+                                const char *name, const char *what);
 /* No text, reasoning or calls? */
 bool ax_message_is_empty(const struct ax_format *f, const json_t *message);
 /* Concatenates a list of parts into one text and turns their flags into details. Parts without a

@@ -4,6 +4,30 @@
 
 #include "base/mem.h"
 
+/* ---- oddities ---- */
+
+static void add_oddities(struct ax_oddities *o, int64_t n, int64_t file, int64_t line) {
+    if (o->n == 0 || file < o->file || (file == o->file && line < o->line)) {
+        o->file = file;
+        o->line = line;
+    }
+    o->n += n;
+}
+
+void ax_oddities_count(struct ax_oddities *o, unsigned oddities, const struct ax_origin *origin) {
+    for (int i = 0; i < AX_ODDITIES; i++)
+        if (oddities >> i & 1U)
+            add_oddities(&o[i], 1, origin->file, (int64_t)origin->line);
+}
+
+void ax_oddities_add(struct ax_oddities *o, const struct ax_oddities *more) {
+    for (int i = 0; i < AX_ODDITIES; i++)
+        if (more[i].n > 0)
+            add_oddities(&o[i], more[i].n, more[i].file, more[i].line);
+}
+
+/* ---- lists ---- */
+
 static enum ax_status reserve(struct ax_example_list *l, size_t more) {
     if (l->n_tokens + more <= l->cap_tokens)
         return AX_OK;

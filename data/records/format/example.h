@@ -28,12 +28,26 @@ struct ax_origin {
 
 /* What is probably a mistake in a conversation, though it can be trained on. */
 enum ax_oddity {
-    AX_ODD_ROLE,  /* a role that templates do not know */
-    AX_ODD_START, /* an assistant turn before any user turn */
-    AX_ODD_TWICE, /* two user turns in a row */
-    AX_ODD_EMPTY, /* an assistant turn without text or tool calls */
+    AX_ODD_ROLE,    /* a role that templates do not know */
+    AX_ODD_START,   /* an assistant turn before any user turn */
+    AX_ODD_TWICE,   /* two user turns in a row */
+    AX_ODD_EMPTY,   /* an assistant turn without text or tool calls */
+    AX_ODD_TOOLS,   /* definitions of tools that the template leaves out (tools.h) */
+    AX_ODD_CALLS,   /* calls of tools that it leaves out */
+    AX_ODD_RESULTS, /* results of tools that it leaves out */
     AX_ODDITIES
 };
+#define AX_ODD_LOST (1U << AX_ODD_TOOLS | 1U << AX_ODD_CALLS | 1U << AX_ODD_RESULTS)
+
+/* How many records have one oddity, and where the first one is. */
+struct ax_oddities {
+    int64_t n;
+    int64_t file, line;
+};
+/* Counts a record's oddities, bits 1 << enum ax_oddity, in o[AX_ODDITIES]. */
+void ax_oddities_count(struct ax_oddities *o, unsigned oddities, const struct ax_origin *origin);
+/* Adds the counts more[AX_ODDITIES]. */
+void ax_oddities_add(struct ax_oddities *o, const struct ax_oddities *more);
 
 struct ax_example {
     const int32_t *tokens, *labels; /* [n] */

@@ -134,6 +134,10 @@ const struct ax_columns *ax_format_columns(const struct ax_format *f) {
     return f->o.columns;
 }
 
+const struct ax_template *ax_format_template(const struct ax_format *f) {
+    return f->o.chat ? f->o.chat->template : NULL;
+}
+
 void ax_format_work_free(struct ax_format_work *w) {
     ax_buf_free(&w->text);
     ax_encoding_free(&w->full);
@@ -154,8 +158,13 @@ enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work
     const size_t before = out->n;
     const bool text = f->o.task == AX_TASK_TEXT;
     const struct ax_format_type *type = text && is_tokens(record) ? &ax_format_type_ids : f->type;
+    w->oddities = 0;
     enum ax_status st = type->record(f, w, record, origin, out);
-    if (st != AX_OK)
+    if (st != AX_OK) {
         ax_example_list_cut(out, before);
+        w->oddities &= AX_ODD_LOST;
+    } else if (out->n > before) {
+        out->items[before].oddities = w->oddities;
+    }
     return text && st == AX_ERR_DATA ? ax_record_error_hint(st, &f->o, record) : st;
 }

@@ -161,12 +161,16 @@ const char *ax_format_warnings(const struct ax_format *f);
 size_t ax_format_ends(const struct ax_format *f, const int32_t **ids);
 /* The columns of the examples; NULL: none. */
 const struct ax_columns *ax_format_columns(const struct ax_format *f);
+/* The chat template that messages are rendered with; NULL: none. */
+const struct ax_template *ax_format_template(const struct ax_format *f);
 /* Per-thread scratch; zero-initialize. */
 struct ax_format_work {
     struct ax_buf text;
     struct ax_encoding full, part, other;
     int32_t *labels;
     size_t cap_labels;
+    unsigned
+        oddities; /* bits 1 << enum ax_oddity of the last record; if it was skipped, AX_ODD_LOST */
 };
 void ax_format_work_free(struct ax_format_work *w);
 

@@ -12,6 +12,7 @@
 
 #include "data/records/format/answers.h"
 #include "data/records/format/chat_turns.h"
+#include "data/records/format/tools.h"
 
 static enum ax_status prompt_init(struct ax_format *f) {
     const char *type = f->o.type;
@@ -84,8 +85,8 @@ static enum ax_status read_own(const struct ax_format *f, json_t *record, struct
         return ax_buf_append(&a->prompt, json_string_value(v), json_string_length(v));
     }
     const struct ax_message_source from = {a->names[0], "user", false};
-    AX_TRY(ax_answers_messages(f, v, &from, &a->messages));
-    return ax_answers_tools(f, record, a);
+    AX_TRY(ax_answers_messages(f, a, v, &from, &a->messages));
+    return ax_tools_read(record, f->o.chat->field_tools, &a->tools);
 }
 
 static bool ends_with_answer(const json_t *list) {
@@ -102,9 +103,11 @@ static enum ax_status read_chat(const struct ax_format *f, json_t *record, struc
     a->chat = true;
     a->messages = json_incref(c.messages);
     a->tools = json_incref(c.tools);
-    ax_conversation_free(&c);
     while (st == AX_OK && ends_with_answer(a->messages))
         json_array_remove(a->messages, json_array_size(a->messages) - 1);
+    for (size_t i = 0; i < json_array_size(a->messages) && c.turns; i++)
+        a->lost |= c.turns[i].lost_calls ? 1U << AX_ODD_CALLS : 0;
+    ax_conversation_free(&c);
     return st;
 }
 
@@ -124,7 +127,8 @@ static enum ax_status read_prompt(const struct ax_format *f, json_t *record, str
     AX_TRY(check_messages(f, a->names[0], a->messages));
     /* templates that test for a list, not for its elements, would introduce tools all the same */
     json_t *tools = json_array_size(a->tools) > 0 ? a->tools : NULL;
-    return ax_answers_render(f, a->messages, tools, true, &a->prompt);
+    const struct ax_answers_text prompt = {a->messages, tools, true, &a->lost};
+    return ax_answers_render(f, &prompt, &a->prompt);
 }
 
 static enum ax_status prompt_record(const struct ax_format *f, struct ax_format_work *w,
@@ -147,6 +151,7 @@ static enum ax_status prompt_record(const struct ax_format *f, struct ax_format_
     AX_TRY_GOTO(ax_example_list_end(out, origin), st, done);
     st = ax_example_list_text(out, w->text.data, w->text.len);
 done:
+    w->oddities |= a.lost;
     ax_answers_free(&a);
     return st;
 }

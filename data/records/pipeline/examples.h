@@ -33,14 +33,9 @@ struct ax_bad_records {
     char *texts[AX_BAD_RECORDS_LISTED]; /* the first ones: "FILE:LINE: why" */
     int64_t n_empty;   /* skipped, as they have nothing to learn from; any number is allowed */
     char *first_empty; /* "FILE:LINE: why"; NULL if there is none */
+    struct ax_oddities skipped[AX_ODDITIES]; /* oddities of empty records */
 };
 void ax_bad_records_free(struct ax_bad_records *b);
-
-/* Examples with a probable mistake, and the first of them. */
-struct ax_oddities {
-    int64_t n;
-    int64_t file, line;
-};
 
 /* Statistics gathered while preparing (data/records/pipeline/prepared.h). */
 struct ax_examples_info {

@@ -24,7 +24,8 @@ struct batch {
     struct ax_buf bad; /* why records could not be used, in order, each with its NUL */
     size_t n_bad;
     int64_t n_empty;
-    char *first_empty;            /* why the first of them is empty */
+    char *first_empty; /* why the first of them is empty */
+    struct ax_oddities skipped[AX_ODDITIES];
     struct ax_error_record error; /* a failure that is not a record's fault */
 };
 
@@ -62,6 +63,9 @@ static void work_batch(const struct ax_prepare *p, struct batch *b, struct ax_fo
         b->rows[i].text = b->text.data + at;
         at += b->rows[i].len;
         enum ax_status st = work_record(p, b, i, w);
+        if (st == AX_ERR_EMPTY)
+            ax_oddities_count(b->skipped, w->oddities,
+                              &(struct ax_origin){b->rows[i].file, b->rows[i].line, 0});
         if (st == AX_ERR_EMPTY)
             st = b->n_empty++ == 0 ? ax_strdup(&b->first_empty, ax_error_text()) : AX_OK;
         if (st == AX_ERR_DATA) {
@@ -160,6 +164,8 @@ static void count_empty(struct ax_bad_records *bad, struct batch *b) {
     b->first_empty = NULL;
     bad->n_empty += b->n_empty;
     b->n_empty = 0;
+    ax_oddities_add(bad->skipped, b->skipped);
+    memset(b->skipped, 0, sizeof b->skipped);
 }
 
 static void await(struct ax_prepare *p, const struct batch *b) {

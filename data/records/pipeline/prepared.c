@@ -26,13 +26,7 @@ static void look_at(struct ax_examples_info *info, const struct ax_prepared_opti
             info->ends_trained += trained;
         }
     }
-    for (int i = 0; i < AX_ODDITIES; i++) {
-        struct ax_oddities *odd = &info->oddities[i];
-        if ((x->oddities >> i & 1U) && odd->n++ == 0) {
-            odd->file = x->origin.file;
-            odd->line = (int64_t)x->origin.line;
-        }
-    }
+    ax_oddities_count(info->oddities, x->oddities, &x->origin);
     info->double_bos +=
         o->bos != AX_NO_TOKEN && x->n > 1 && x->tokens[0] == o->bos && x->tokens[1] == o->bos;
 }
@@ -68,6 +62,7 @@ static enum ax_status read_rows(struct ax_examples *out, const struct ax_prepare
         if (w)
             AX_TRY_GOTO(ax_cache_flush(w, out), st, done);
     }
+    ax_oddities_add(out->info.oddities, out->info.bad.skipped);
 done:
     ax_prepare_close(p);
     return st;

@@ -2,9 +2,11 @@
 #include "data/records/pipeline/stream.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/hash/hash.h"
 #include "base/log.h"
+#include "data/records/format/tools.h"
 
 /* One entry being read. */
 struct reader {
@@ -18,6 +20,8 @@ struct ax_stream {
     struct ax_stream_options o;
     struct ax_bad_records bad;
     bool told_empty, told_how_many; /* the log has the first empty record, and their number */
+    struct ax_oddities (*oddities)[AX_ODDITIES]; /* [n] of each entry's examples */
+    int told_lost; /* the log has what templates leave out: 1: of a buffer, 2: of an epoch */
     struct ax_corpus_report report;
     struct ax_examples examples; /* of the current chunk */
     uint32_t *first_file;        /* [n] of each entry, in examples.files */
@@ -52,6 +56,7 @@ enum ax_status ax_stream_open(struct ax_stream **out, const struct ax_stream_opt
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&s->first_file, o->n, sizeof *s->first_file), st, fail);
     AX_TRY_GOTO(ax_alloc(&s->readers, o->n, sizeof *s->readers), st, fail);
+    AX_TRY_GOTO(ax_alloc(&s->oddities, o->n, sizeof *s->oddities), st, fail);
     for (size_t i = 0; i < o->n; i++) {
         s->first_file[i] = (uint32_t)s->examples.n_files;
         for (size_t k = 0; k < ax_rows_n_files(o->entries[i].rows); k++)
@@ -80,6 +85,7 @@ void ax_stream_close(struct ax_stream *s) {
     ax_bad_records_free(&s->bad);
     ax_free(s->first_file);
     ax_free(s->readers);
+    ax_free(s->oddities);
     ax_free(s);
 }
 
@@ -175,6 +181,7 @@ static void go_to(struct ax_stream *s, int64_t epoch, struct ax_source_place pla
         ax_bad_records_free(&s->bad);
         s->bad.allowed = allowed;
         s->report = (struct ax_corpus_report){0};
+        memset(s->oddities, 0, s->o.n * sizeof *s->oddities);
     }
     close_readers(s);
     s->epoch = epoch;
@@ -194,6 +201,7 @@ static enum ax_status keep(struct ax_stream *s, const struct found *f, struct ax
     struct ax_example x = f->x;
     x.origin.file += s->first_file[f->entry];
     AX_TRY(ax_examples_add(&s->examples, &x));
+    ax_oddities_count(s->oddities[f->entry], x.oddities, &x.origin);
     s->readers[f->entry].has_pending = false;
     s->given = true;
     return ax_corpus_add(out, (struct ax_example_ref){.joined = x.joined,
@@ -228,6 +236,27 @@ static void tell_empty(struct ax_stream *s, bool epoch_ends) {
     }
 }
 
+/* What chat templates leave out of tools, at the end of the first buffer with such a record, and of the
+ * epoch. */
+static enum ax_status tell_lost(struct ax_stream *s, bool epoch_ends) {
+    const int now = epoch_ends ? 2 : 1, before = s->told_lost;
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; i < s->o.n && before < now && st == AX_OK; i++) {
+        const struct ax_template *t = ax_format_template(s->o.entries[i].format);
+        struct ax_buf text = {0};
+        if (t)
+            st =
+                ax_tools_put_lost(&text, t, s->oddities[i], s->examples.files, s->examples.n_files);
+        if (st == AX_OK && text.len > 0) {
+            ax_log_warn("streamed data: %s%s; " AX_TOOLS_REMEDY, epoch_ends ? "" : "so far, ",
+                        text.data);
+            s->told_lost = now;
+        }
+        ax_buf_free(&text);
+    }
+    return st;
+}
+
 /* Fills the buffer. All examples of a record, and therefore of a group, stay in one chunk. */
 static enum ax_status fill(struct ax_stream *s, struct ax_corpus *out) {
     struct ax_source_place last = {-1, -1};
@@ -242,11 +271,11 @@ static enum ax_status fill(struct ax_stream *s, struct ax_corpus *out) {
             first = out->n;
         }
         if (!got)
-            return AX_OK;
+            return tell_lost(s, true);
         const bool same = f.place.set == last.set && f.place.record == last.record;
         if ((int64_t)out->n >= s->o.buffer && !same) {
             s->place = f.place;
-            return AX_OK;
+            return tell_lost(s, false);
         }
         AX_TRY(keep(s, &f, out));
         last = f.place;

@@ -125,6 +125,10 @@ bool ax_template_mentions(const struct ax_template *t, const char *word) {
     return ax_jdict_get_str(t->tree.words, &s) != NULL;
 }
 
+const char *ax_template_where(const struct ax_template *t) {
+    return t->tree.name;
+}
+
 const char *ax_template_source(const struct ax_template *t, size_t *len) {
     *len = t->len;
     return t->source;

@@ -1,0 +1,231 @@
+/* Read ax_tools_find_lost first. */
+#include "data/records/format/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "data/records/format/chat_turns.h"
+
+/* ---- reading ---- */
+
+/* A schema or arguments may be JSON in a string. */
+static enum ax_status parse_function(json_t *owner, const char *key) {
+    json_t *function = json_object_get(owner, "function");
+    return function ? ax_chat_parse_inner(function, key) : AX_OK;
+}
+
+enum ax_status ax_tools_read(json_t *record, const char *column, json_t **out) {
+    json_t *tools = json_object_get(record, column);
+    if (json_is_string(tools) &&
+        ax_text_is_blank(json_string_value(tools), json_string_length(tools)))
+        return AX_OK;
+    AX_TRY(ax_chat_parse_inner(record, column));
+    tools = json_object_get(record, column);
+    if (!tools || json_is_null(tools))
+        return AX_OK;
+    if (!json_is_array(tools))
+        return ax_error(AX_ERR_DATA, "%s: expected a list, got %s", column, ax_json_kind(tools));
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const enum ax_status st = parse_function(json_array_get(tools, i), "parameters");
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s[%zu].function", column, i);
+    }
+    *out = json_incref(tools);
+    return AX_OK;
+}
+
+enum ax_status ax_tools_parse_calls(json_t *message) {
+    json_t *calls = json_object_get(message, "tool_calls");
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const enum ax_status st = parse_function(json_array_get(calls, i), "arguments");
+        if (st != AX_OK)
+            return ax_error_prefix(st, "tool_calls[%zu].function", i);
+    }
+    return AX_OK;
+}
+
+/* ---- elements: definitions, calls and results ---- */
+
+bool ax_tools_are_calls(const char *key, const json_t *v) {
+    return (strcmp(key, "tool_calls") == 0 && json_array_size(v) > 0) ||
+           (strcmp(key, "function_call") == 0 && json_object_size(v) > 0);
+}
+
+static bool is_result(const json_t *message) {
+    static const char *const roles[] = {"tool", "function", "ipython", "environment",
+                                        "observation"};
+    const char *role = json_string_value(json_object_get(message, "role"));
+    for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(role, roles[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A change of elements, in the order of visits. */
+struct change {
+    bool counts;      /* changes none */
+    const bool *only; /* [n]: those to change; NULL: all */
+    size_t n;         /* visited so far */
+    unsigned changed; /* bits of what was changed */
+    bool ok;          /* memory sufficed */
+};
+
+#define MARK_SIZE 32
+static void put_mark(char *out, size_t i) {
+    snprintf(out, MARK_SIZE, "qx%zuxq", i);
+}
+
+/* Is the next element one to change? */
+static bool visit(struct change *c, enum ax_oddity what) {
+    const size_t i = c->n++;
+    if (c->counts || (c->only && !c->only[i]))
+        return false;
+    c->changed |= 1U << what;
+    return true;
+}
+
+/* Appends the mark of the element that was visited last to a text, if it is one. */
+static bool mark(struct change *c, json_t *owner, const char *key) {
+    const json_t *v = json_object_get(owner, key);
+    char suffix[MARK_SIZE];
+    if (json_string_length(v) == 0)
+        return false;
+    put_mark(suffix, c->n - 1);
+    json_t *marked = json_sprintf("%s%s", json_string_value(v), suffix);
+    c->ok = json_object_set_new(owner, key, marked) == 0 && c->ok;
+    return true;
+}
+
+/* Another name, or no element where it has none. */
+static void change_list(struct change *c, json_t *list, enum ax_oddity what) {
+    for (size_t i = json_array_size(list); i-- > 0;) {
+        json_t *element = json_array_get(list, i);
+        json_t *function = json_object_get(element, "function");
+        if (visit(c, what) && !mark(c, json_is_object(function) ? function : element, "name"))
+            json_array_remove(list, i);
+    }
+}
+
+static void change_message(struct change *c, json_t *message) {
+    json_t *call = json_object_get(message, "function_call");
+    json_t *content = json_object_get(message, "content");
+    change_list(c, json_object_get(message, "tool_calls"), AX_ODD_CALLS);
+    if (json_object_size(call) > 0 && visit(c, AX_ODD_CALLS) && !mark(c, call, "name"))
+        json_object_del(message, "function_call");
+    if (is_result(message) && (json_string_length(content) > 0 || json_array_size(content) > 0) &&
+        visit(c, AX_ODD_RESULTS) && !mark(c, message, "content"))
+        json_array_clear(content);
+}
+
+static void change_all(struct change *c, json_t *vars) {
+    json_t *messages = json_object_get(vars, "messages");
+    change_list(c, json_object_get(vars, "tools"), AX_ODD_TOOLS);
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        change_message(c, json_array_get(messages, i));
+}
+
+/* ---- what is lost ---- */
+
+struct search {
+    const struct ax_template *t;
+    const json_t *vars;
+    const struct ax_template_options *o;
+};
+
+/* Renders with changed elements. *text stays empty if the template refuses them, so that it reads
+ * them. */
+static enum ax_status render(const struct search *s, struct change *c,
+                             struct ax_template_output *text) {
+    static const char *const changed[] = {"messages", "tools"};
+    json_t *vars = json_copy((json_t *)(uintptr_t)s->vars);
+    c->ok = vars != NULL;
+    for (size_t i = 0; c->ok && i < 2; i++) {
+        const json_t *v = json_object_get(vars, changed[i]);
+        c->ok = !v || json_object_set_new(vars, changed[i], json_deep_copy(v)) == 0;
+    }
+    if (c->ok)
+        change_all(c, vars);
+    enum ax_status st =
+        c->ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    if (st == AX_OK && c->changed != 0)
+        st = ax_template_render(s->t, vars, s->o, text);
+    json_decref(vars);
+    if (st == AX_ERR_DATA) {
+        ax_error_clear();
+        st = AX_OK;
+    }
+    return st;
+}
+
+static bool same(const struct ax_template_output *a, const struct ax_template_output *b) {
+    return a->text && b->text && a->len == b->len && memcmp(a->text, b->text, a->len) == 0;
+}
+
+/* Some elements may be lost, those without a mark in the text. */
+static enum ax_status find_some(const struct search *s, const struct ax_template_output *text,
+                                const struct ax_template_output *marked, size_t n,
+                                unsigned *lost) {
+    struct ax_template_output without = {0};
+    struct change c = {0};
+    bool *only;
+    char suffix[MARK_SIZE];
+    AX_TRY(ax_alloc(&only, n, sizeof *only));
+    for (size_t i = 0; i < n; i++) {
+        put_mark(suffix, i);
+        only[i] = !memmem(marked->text, marked->len, suffix, strlen(suffix));
+    }
+    c.only = only;
+    const enum ax_status st = render(s, &c, &without);
+    if (st == AX_OK && same(&without, text))
+        *lost |= c.changed;
+    ax_template_output_free(&without);
+    ax_free(only);
+    return st;
+}
+
+enum ax_status ax_tools_find_lost(const struct ax_template *t, const json_t *vars,
+                                  const struct ax_template_options *o,
+                                  const struct ax_template_output *text, unsigned *lost) {
+    const struct search s = {t, vars, o};
+    struct ax_template_output marked = {0};
+    struct change count = {.counts = true}, c = {0};
+    change_all(&count, (json_t *)(uintptr_t)vars);
+    if (count.n == 0)
+        return AX_OK;
+    enum ax_status st = render(&s, &c, &marked);
+    if (st == AX_OK && same(&marked, text))
+        *lost |= c.changed;
+    else if (st == AX_OK && marked.text)
+        st = find_some(&s, text, &marked, c.n, lost);
+    ax_template_output_free(&marked);
+    return st;
+}
+
+/* ---- the warning ---- */
+
+enum ax_status ax_tools_put_lost(struct ax_buf *out, const struct ax_template *t,
+                                 const struct ax_oddities *counted, char *const *files,
+                                 size_t n_files) {
+    static const struct {
+        enum ax_oddity kind;
+        const char *what;
+    } kinds[] = {
+        {AX_ODD_TOOLS, "definitions"}, {AX_ODD_CALLS, "calls"}, {AX_ODD_RESULTS, "results"}};
+    size_t n = 0, all = 0;
+    for (size_t i = 0; i < 3; i++)
+        all += counted[kinds[i].kind].n > 0;
+    for (size_t i = 0; i < 3; i++) {
+        const struct ax_oddities *o = &counted[kinds[i].kind];
+        if (o->n == 0)
+            continue;
+        if (n++ == 0)
+            AX_TRY(ax_buf_printf(out, "the chat template %s leaves out", ax_template_where(t)));
+        AX_TRY(ax_buf_printf(out, "%s the tool %s of %lld conversation%s (the first is %.200s:%lld)",
+                             n == 1    ? ""
+                             : n < all ? ","
+                                       : " and",
+                             kinds[i].what, (long long)o->n, o->n == 1 ? "" : "s",
+                             (size_t)o->file < n_files ? files[o->file] : "", (long long)o->line));
+    }
+    return AX_OK;
+}
