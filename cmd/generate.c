@@ -198,8 +198,9 @@ static enum ax_status open_best(struct generate *g) {
     s->temperature = s->temperature > 0 ? s->temperature : 1;
     AX_TRY(ax_best_of_open(&g->best, &g->best_args, &o));
     for (int64_t i = 0; i < g->prompts.n; i++) {
+        const json_t *tools = g->prompts.list[i].tools;
         json_t **asked = &g->prompts.list[i].asked, *read;
-        AX_TRY(ax_best_of_prompt(&g->best, *asked, &read));
+        AX_TRY(ax_best_of_prompt(&g->best, *asked, tools, &read));
         json_decref(*asked);
         *asked = read;
     }

@@ -35,8 +35,9 @@ static enum ax_status read_prompt(const struct ax_eval *e, const json_t *record,
     json_t *prompt = prompt_of(record);
     enum ax_status st;
     if (json_is_string(prompt) || json_array_size(prompt) > 0)
-        st = e->log_steps ? ax_steps_prompt(prompt, out)
-                          : ax_best_of_prompt(&e->best.of, prompt, out);
+        st = e->log_steps
+                 ? ax_steps_prompt(prompt, out)
+                 : ax_best_of_prompt(&e->best.of, prompt, json_object_get(record, "tools"), out);
     else
         st = ax_error(AX_ERR_DATA,
                       "%s needs records with messages, or with a prompt, which the scorer reads",

@@ -2,6 +2,8 @@
 #include "cmd/eval/score.h"
 
 #include "base/io.h"
+#include "base/log.h"
+#include "data/records/format/tools.h"
 
 static enum ax_status add(struct ax_score *s, const struct ax_raw_row *raw) {
     const struct ax_origin origin = {raw->file, raw->line, raw->index};
@@ -13,6 +15,22 @@ static enum ax_status add(struct ax_score *s, const struct ax_raw_row *raw) {
                ? ax_error_prefix(st, "%s:%llu", ax_rows_file(s->rows, raw->file),
                                  (unsigned long long)raw->line)
                : st;
+}
+
+static enum ax_status warn_of_lost(const struct ax_score *s) {
+    const struct ax_template *t = ax_format_template(s->set.format);
+    const size_t n = ax_rows_n_files(s->rows);
+    struct ax_buf text = {0};
+    char **files;
+    AX_TRY(ax_alloc(&files, n, sizeof *files));
+    for (size_t i = 0; i < n; i++)
+        files[i] = (char *)(uintptr_t)ax_rows_file(s->rows, i);
+    const enum ax_status st = t ? ax_tools_put_lost(&text, t, s->set.lost, files, n) : AX_OK;
+    if (st == AX_OK && text.len > 0)
+        ax_log_warn("%s; the scores do not depend on them", text.data);
+    ax_buf_free(&text);
+    ax_free(files);
+    return st;
 }
 
 static enum ax_status read_all(struct ax_score *s) {
@@ -28,6 +46,7 @@ static enum ax_status read_all(struct ax_score *s) {
             break;
         AX_TRY(add(s, &raw));
     }
+    AX_TRY(warn_of_lost(s));
     return s->set.n_rows > 0 ? AX_OK : ax_error(AX_ERR_DATA, "%s: no records to score", s->e->data);
 }
 

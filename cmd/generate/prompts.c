@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/log.h"
+#include "data/records/format/tools.h"
 
 #define MAX_INPUT ((size_t)1 << 30)
 
@@ -16,6 +18,7 @@ struct to {
     const struct ax_prompts_source *s;
     const struct ax_text_side *side;
     int adapter;
+    unsigned *lost; /* gets the bits of what the template leaves out */
 };
 
 /* Makes a prompt of what was appended to p->ids since `first`. */
@@ -24,13 +27,14 @@ static enum ax_status end_prompt(struct ax_prompts *p, const struct to *to, size
     if (n == 0)
         return ax_error(AX_ERR_DATA, "the prompt is empty");
     AX_TRY(ax_regrow(&p->list, (size_t)p->n, (size_t)p->n + 1, sizeof *p->list));
-    p->list[p->n++] = (struct ax_prompt){(int64_t)first, n, p->rows, to->adapter, NULL};
+    p->list[p->n++] = (struct ax_prompt){(int64_t)first, n, p->rows, to->adapter, NULL, NULL};
     p->longest = n > p->longest ? n : p->longest;
     return AX_OK;
 }
 
 /* Adds a conversation, preceded by the system message if it has none. */
-static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const json_t *messages) {
+static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const json_t *messages,
+                               json_t *tools) {
     const size_t first = p->ids.n;
     const char *system = to->s->system;
     json_t *all = json_copy((json_t *)(uintptr_t)messages);
@@ -44,11 +48,19 @@ static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const 
         json_decref(all);
         return ax_error(AX_ERR_DATA, "--system: expected UTF-8 text");
     }
-    enum ax_status st = ax_text_side_encode_chat(to->side, all, &p->ids);
+    unsigned lost = 0;
+    enum ax_status st = ax_text_side_encode_chat(to->side, all, tools, &p->ids, &lost);
+    if (lost != 0) {
+        *to->lost |= lost;
+        p->loser = to->side;
+        p->losing = ax_text_side_template(to->side, tools);
+    }
     if (st == AX_OK)
         st = end_prompt(p, to, first);
-    if (st == AX_OK && to->s->keep)
+    if (st == AX_OK && to->s->keep) {
         p->list[p->n - 1].asked = json_incref(all);
+        p->list[p->n - 1].tools = json_incref(tools);
+    }
     json_decref(all);
     return st;
 }
@@ -64,7 +76,7 @@ static enum ax_status keep_text(struct ax_prompts *p, const char *text, size_t l
 }
 
 static enum ax_status add_text(struct ax_prompts *p, const struct to *to, const char *text,
-                               size_t len) {
+                               size_t len, json_t *tools) {
     if (!to->s->chat) {
         const size_t first = p->ids.n;
         AX_TRY(ax_text_side_encode(to->side, text, len, &p->ids));
@@ -74,7 +86,7 @@ static enum ax_status add_text(struct ax_prompts *p, const struct to *to, const 
     json_t *messages = json_pack("[{ss ss%}]", "role", "user", "content", text, len);
     if (!messages)
         return not_utf8();
-    const enum ax_status st = add_chat(p, to, messages);
+    const enum ax_status st = add_chat(p, to, messages, tools);
     json_decref(messages);
     return st;
 }
@@ -84,18 +96,25 @@ struct input {
     const char *text;
     size_t len;
     struct ax_json row;
+    long line; /* its number in the file */
 };
 
 static enum ax_status add_row(struct ax_prompts *p, const struct to *to, struct ax_json row) {
     const struct ax_json messages = ax_json_get(row, "messages");
     const struct ax_json prompt = ax_json_get(row, "prompt");
-    const char *text;
-    if (json_is_array(messages.v))
-        return add_chat(p, to, messages.v);
-    if (!prompt.v)
+    const bool chat = json_is_array(messages.v);
+    const char *text = NULL;
+    json_t *tools = NULL;
+    if (!chat && !prompt.v)
         return ax_json_error(row, "expected {\"prompt\": \"…\"} or {\"messages\": […]}");
-    AX_TRY(ax_json_str(prompt, &text));
-    return add_text(p, to, text, strlen(text));
+    if (!chat)
+        AX_TRY(ax_json_str(prompt, &text));
+    if (chat || to->s->chat)
+        AX_TRY(ax_tools_read((json_t *)(uintptr_t)row.v, "tools", &tools)); /* parsed in place */
+    const enum ax_status st =
+        chat ? add_chat(p, to, messages.v, tools) : add_text(p, to, text, strlen(text), tools);
+    json_decref(tools);
+    return st;
 }
 
 static enum ax_status find_adapter(const struct ax_text_model *t, const struct ax_prompts_source *s,
@@ -113,6 +132,7 @@ static enum ax_status find_adapter(const struct ax_text_model *t, const struct a
 /* Adds the input once, or for the base and each adapter. */
 static enum ax_status add(struct ax_prompts *p, const struct ax_text_model *t,
                           const struct ax_prompts_source *s, const struct input *in) {
+    unsigned lost = 0;
     int first, last;
     AX_TRY(find_adapter(t, s, ax_json_get(in->row, "adapter"), &first));
     last = first;
@@ -121,45 +141,59 @@ static enum ax_status add(struct ax_prompts *p, const struct ax_text_model *t,
         last = t->adapters.n - 1;
     }
     for (int i = first; i <= last; i++) {
-        const struct to to = {s, ax_text_model_side(t, i), i};
-        AX_TRY(in->text ? add_text(p, &to, in->text, in->len) : add_row(p, &to, in->row));
+        const struct to to = {s, ax_text_model_side(t, i), i, &lost};
+        AX_TRY(in->text ? add_text(p, &to, in->text, in->len, NULL) : add_row(p, &to, in->row));
     }
     p->rows++;
+    ax_oddities_count(p->lost, lost, &(struct ax_origin){.line = (uint64_t)in->line});
     return AX_OK;
 }
 
 /* ---- JSONL ---- */
 
+/* A line of the file, with its number. */
 static enum ax_status add_line(struct ax_prompts *p, const struct ax_text_model *t,
-                               const struct ax_prompts_source *s, const char *name,
-                               const char *line, size_t len) {
+                               const struct ax_prompts_source *s, const struct input *line) {
     struct ax_json_doc doc = {0};
-    if (strspn(line, " \t\r") >= len)
+    char name[4200];
+    if (strspn(line->text, " \t\r") >= line->len)
         return AX_OK;
-    enum ax_status st = ax_json_parse(&doc, name, line, len);
+    snprintf(name, sizeof name, "%s:%ld", s->file, line->line);
+    enum ax_status st = ax_json_parse(&doc, name, line->text, line->len);
     if (st == AX_OK)
-        st = add(p, t, s, &(struct input){.row = ax_json_root(&doc)});
+        st = add(p, t, s, &(struct input){.row = ax_json_root(&doc), .line = line->line});
     ax_json_free(&doc);
+    return st != AX_OK && !strstr(ax_error_text(), name) ? ax_error_prefix(st, "%s", name) : st;
+}
+
+static enum ax_status warn_of_lost(const struct ax_prompts *p, const char *file) {
+    char *files[] = {(char *)(uintptr_t)file};
+    struct ax_buf text = {0};
+    enum ax_status st = AX_OK;
+    if (p->losing)
+        st = ax_tools_put_lost(&text, p->losing, p->lost, files, 1);
+    if (st == AX_OK && text.len > 0)
+        ax_log_warn("%s; one that writes them can be saved as %s/chat_template.jinja", text.data,
+                    p->loser->folder);
+    ax_buf_free(&text);
     return st;
 }
 
 static enum ax_status add_file(struct ax_prompts *p, const struct ax_text_model *t,
                                const struct ax_prompts_source *s) {
-    char *data, name[4200];
+    struct input line = {.line = 0};
+    char *data;
     size_t len;
     enum ax_status st = AX_OK;
     AX_TRY(ax_read_file(s->file, MAX_INPUT, &data, &len));
-    long line = 0;
-    for (size_t at = 0; at < len && st == AX_OK;) {
-        const size_t n = strcspn(data + at, "\n");
-        snprintf(name, sizeof name, "%s:%ld", s->file, ++line);
-        st = add_line(p, t, s, name, data + at, n);
-        if (st != AX_OK && !strstr(ax_error_text(), name))
-            st = ax_error_prefix(st, "%s", name);
-        at += n + 1;
+    for (size_t at = 0; at < len && st == AX_OK; at += line.len + 1) {
+        line = (struct input){
+            .text = data + at, .len = strcspn(data + at, "\n"), .line = line.line + 1};
+        st = add_line(p, t, s, &line);
     }
     ax_free(data);
     AX_TRY(st);
+    AX_TRY(warn_of_lost(p, s->file));
     return p->n > 0 ? AX_OK : ax_error(AX_ERR_DATA, "%s: the file has no records", s->file);
 }
 
@@ -185,8 +219,10 @@ enum ax_status ax_prompts_read(struct ax_prompts *p, const struct ax_text_model 
 
 void ax_prompts_free(struct ax_prompts *p) {
     ax_encoding_free(&p->ids);
-    for (int64_t i = 0; i < p->n; i++)
+    for (int64_t i = 0; i < p->n; i++) {
         json_decref(p->list[i].asked);
+        json_decref(p->list[i].tools);
+    }
     ax_free(p->list);
     *p = (struct ax_prompts){0};
 }

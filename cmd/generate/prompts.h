@@ -3,15 +3,20 @@
 #define AX_CMD_GENERATE_PROMPTS_H
 
 #include "cmd/generate/text_model.h"
+#include "data/records/format/example.h"
 
 struct ax_prompt {
     int64_t first, n; /* ids [first, first + n) */
     int64_t row;      /* index of the input record */
     int adapter;      /* AX_ADAPTER_NONE: without */
     json_t *asked;    /* with `keep`: the text, or the messages; owned */
+    json_t *tools;    /* with `keep`: definitions of tools; owned; NULL: none */
 };
 struct ax_prompts {
-    struct ax_encoding ids; /* ids of all prompts, concatenated */
+    struct ax_oddities lost[AX_ODDITIES]; /* records whose tools a template leaves out */
+    const struct ax_text_side *loser;     /* side whose template does; NULL: none */
+    const struct ax_template *losing;     /* the template that does */
+    struct ax_encoding ids;               /* ids of all prompts, concatenated */
     struct ax_prompt *list;
     int64_t n, longest, rows;
 };
@@ -19,7 +24,8 @@ struct ax_prompts {
 struct ax_prompts_source {
     const char *text; /* NULL: not given */
     size_t len;       /* length of the text */
-    const char *file; /* JSONL: {"prompt": "…"} or {"messages": […]}, also "adapter"; or NULL */
+    const char *file; /* JSONL: {"prompt": "…"}, or {"messages": […]} and perhaps "tools"; also
+                         "adapter"; or NULL */
     const char *system; /* system message for each conversation without one; NULL: none */
     bool chat;          /* treat a text as a user message */
     bool keep;          /* keep the question itself, not only its tokens */

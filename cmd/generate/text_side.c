@@ -4,6 +4,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "data/records/format/tools.h"
 
 #define MAX_FILE ((size_t)1 << 30)
 
@@ -12,6 +13,8 @@ static enum ax_status open_all(struct ax_text_side *s, const char *model) {
     AX_TRY(ax_template_folder_tokens(&s->tokens, s->folder));
     if (ax_template_from_folder(&s->template, s->folder, NULL, false) != AX_OK)
         ax_error_clear(); /* reported when a conversation is rendered */
+    if (ax_template_from_folder(&s->tool_use, s->folder, "tool_use", true) != AX_OK)
+        ax_error_clear();
     return ax_stop_tokens_read(&s->stop, model, ax_tokenizer_special_id(s->tokenizer, AX_EOS));
 }
 
@@ -26,6 +29,7 @@ enum ax_status ax_text_side_open(struct ax_text_side *s, const char *folder, con
 
 void ax_text_side_close(struct ax_text_side *s) {
     ax_template_free(s->template);
+    ax_template_free(s->tool_use);
     json_decref(s->tokens);
     ax_tokenizer_free(s->tokenizer);
     ax_free(s->folder);
@@ -71,9 +75,15 @@ enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *tex
     return ax_tokenizer_encode(s->tokenizer, text, len, &o, out);
 }
 
+const struct ax_template *ax_text_side_template(const struct ax_text_side *s, const json_t *tools) {
+    return json_array_size(tools) > 0 && s->tool_use ? s->tool_use : s->template;
+}
+
 enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json_t *messages,
-                                        struct ax_encoding *out) {
-    if (!s->template) { /* reports what is missing */
+                                        const json_t *tools, struct ax_encoding *out,
+                                        unsigned *lost) {
+    const struct ax_template *template = ax_text_side_template(s, tools);
+    if (!template) { /* reports what is missing */
         struct ax_template *again = NULL;
         const enum ax_status why = ax_template_from_folder(&again, s->folder, NULL, false);
         ax_template_free(again);
@@ -82,11 +92,14 @@ enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json
     const struct ax_template_options o = {.chat = true, .defaults = s->tokens};
     const struct ax_encode_options plain = {0};
     struct ax_template_output text = {0};
-    json_t *vars = json_pack("{sO sb}", "messages", (json_t *)(uintptr_t)messages,
-                             "add_generation_prompt", true);
+    json_t *vars =
+        json_pack("{sO sO* sb}", "messages", (json_t *)(uintptr_t)messages, "tools",
+                  json_array_size(tools) > 0 ? tools : NULL, "add_generation_prompt", true);
     if (!vars)
         return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-    enum ax_status st = ax_template_render(s->template, vars, &o, &text);
+    enum ax_status st = ax_template_render(template, vars, &o, &text);
+    if (st == AX_OK && lost)
+        st = ax_tools_find_lost(template, vars, &o, &text, lost);
     if (st == AX_OK)
         st = ax_tokenizer_encode(s->tokenizer, text.text, text.len, &plain, out);
     ax_template_output_free(&text);

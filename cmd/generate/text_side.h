@@ -10,6 +10,7 @@ struct ax_text_side {
     char *folder;
     struct ax_tokenizer *tokenizer;
     struct ax_template *template; /* NULL: none */
+    struct ax_template *tool_use; /* the template for conversations with tools; NULL: `template` */
     json_t *tokens;               /* special tokens for the template */
     struct ax_stop_tokens stop;
 };
@@ -21,11 +22,15 @@ bool ax_text_side_is_in(const char *folder);
 /* Have two folders the same tokenizer and template, byte by byte? */
 enum ax_status ax_text_side_same(const char *a, const char *b, bool *same);
 
+/* The template for a conversation, with or without definitions of tools. */
+const struct ax_template *ax_text_side_template(const struct ax_text_side *s, const json_t *tools);
 /* Appends the ids of `text` as the model expects a text (with BOS if it has one), or of a
- * conversation, rendered with the template up to the start of the answer. */
+ * conversation, rendered with the template up to the start of the answer. tools: a list of definitions,
+ * or NULL. lost: gets the bits of what the template leaves out (data/records/format/tools.h); or NULL. */
 enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *text, size_t len,
                                    struct ax_encoding *out);
 enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json_t *messages,
-                                        struct ax_encoding *out);
+                                        const json_t *tools, struct ax_encoding *out,
+                                        unsigned *lost);
 
 #endif

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cmd/score/steps.h"
 #include "data/records/format/format.h"
 
@@ -79,7 +80,8 @@ static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for an answer");
 }
 
-enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *prompt, json_t **out) {
+enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *prompt,
+                                 const json_t *tools, json_t **out) {
     if (ax_best_of_by_steps(b))
         return ax_steps_prompt(prompt, out);
     if (json_is_array(prompt) && !b->scorer.side.template)
@@ -87,7 +89,9 @@ enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *promp
                         "the prompt is a list of messages, but the scorer in %s has no chat "
                         "template",
                         b->scorer.side.folder);
-    *out = json_deep_copy(prompt);
+    *out = json_is_array(prompt)
+               ? json_pack("{so sO*}", "prompt", json_deep_copy(prompt), "tools", tools)
+               : json_deep_copy(prompt);
     return *out ? AX_OK : no_memory();
 }
 
@@ -104,14 +108,21 @@ static enum ax_status make_steps(const struct ax_best_of *b, const json_t *promp
     return st != AX_OK || *record ? st : no_memory();
 }
 
+/* A prompt that is an object has messages. Formats may change a record, so it is a copy. */
 static enum ax_status make_answer(const json_t *prompt, const char *text, size_t len,
                                   json_t **record) {
-    json_t *copy = json_deep_copy(prompt); /* formats may change a record */
-    *record = json_is_array(prompt)
-                  ? json_pack("{so s[{ss ss%}]}", "prompt", copy, "completion", "role", "assistant",
-                              "content", text, len)
-                  : json_pack("{so ss%}", "prompt", copy, "completion", text, len);
-    return *record ? AX_OK : no_memory();
+    json_t *copy = json_deep_copy(prompt), *answer;
+    if (json_is_object(prompt)) {
+        *record = copy;
+        answer = json_pack("[{ss ss%}]", "role", "assistant", "content", text, len);
+    } else {
+        *record = json_pack("{so}", "prompt", copy);
+        answer = json_stringn(text, len);
+    }
+    if (json_object_set_new(*record, "completion", answer) == 0)
+        return AX_OK;
+    json_decref(*record);
+    return no_memory();
 }
 
 static enum ax_status add_record(struct ax_best_of *b, json_t *record, int64_t *row) {
@@ -148,7 +159,19 @@ enum ax_status ax_best_of_add(struct ax_best_of *b, const json_t *prompt, const 
 
 /* ---- scores ---- */
 
+static void tell_lost(struct ax_best_of *b) {
+    for (int i = AX_ODD_TOOLS; i <= AX_ODD_RESULTS && !b->told_lost; i++) {
+        if (b->set.lost[i].n == 0)
+            continue;
+        ax_log_warn("the scorer's chat template %s leaves out tools of prompts: the scores do not "
+                    "depend on them",
+                    ax_template_where(b->scorer.side.template));
+        b->told_lost = true;
+    }
+}
+
 enum ax_status ax_best_of_run(struct ax_best_of *b) {
+    tell_lost(b);
     AX_TRY(ax_alloc(&b->scores, b->n, sizeof *b->scores));
     if (b->set.n_rows > 0 || b->scorer.o.read) /* other ranks may have answers */
         AX_TRY(ax_score_set_run(&b->set));

@@ -33,6 +33,7 @@ struct ax_best_of {
     int64_t *row;    /* [n]: in `set`; -1: it has no score */
     double *scores;  /* [n]; NaN: none, for the answer is blank or too long for the scorer */
     size_t unscored; /* answers without a score */
+    bool told_lost;  /* the log says that the scorer's template leaves out tools */
 };
 /* `o` but for its model: the options of the run. */
 enum ax_status ax_best_of_open(struct ax_best_of *b, const struct ax_best_of_args *a,
@@ -40,9 +41,11 @@ enum ax_status ax_best_of_open(struct ax_best_of *b, const struct ax_best_of_arg
 void ax_best_of_close(struct ax_best_of *b); /* safe on a zeroed one */
 bool ax_best_of_by_steps(const struct ax_best_of *b);
 
-/* A prompt, a text or a list of messages, as the scorer reads it: a new reference in *out.
- * AX_ERR_DATA if it cannot, so that nobody waits for answers first. */
-enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *prompt, json_t **out);
+/* A prompt, a text or a list of messages, as the scorer reads it: a new reference in *out. tools: the
+ * definitions in its record, a list or JSON text; NULL: none. AX_ERR_DATA if it cannot, so that nobody
+ * waits for answers first. */
+enum ax_status ax_best_of_prompt(const struct ax_best_of *b, const json_t *prompt,
+                                 const json_t *tools, json_t **out);
 /* Adds an answer to a prompt from ax_best_of_prompt. */
 enum ax_status ax_best_of_add(struct ax_best_of *b, const json_t *prompt, const char *text,
                               size_t len);

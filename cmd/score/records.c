@@ -106,6 +106,7 @@ enum ax_status ax_score_set_add(struct ax_score_set *s, json_t *record, struct a
     const size_t first = s->list.n;
     AX_TRY(by_step(s) ? steps(s, &row, record) : answers(record));
     AX_TRY(ax_format_record(s->format, &s->work, record, origin, &s->list));
+    ax_oddities_count(s->lost, s->work.oddities & AX_ODD_LOST, &origin);
     const size_t n = find_long(s, first);
     if (too_long)
         *too_long = n;

@@ -24,9 +24,10 @@ struct ax_score_set {
     struct ax_format_steps by_step;
     struct ax_example_list list; /* examples of all records */
     size_t n_rows, cap_rows, n_labels, cap_labels, n_scores;
-    struct ax_score_row *rows; /* [n_rows] */
-    double *labels;            /* [n_labels]: probability that a step is right */
-    double *scores;            /* [n_scores]: of an answer, or probability that a step is right */
+    struct ax_score_row *rows;            /* [n_rows] */
+    struct ax_oddities lost[AX_ODDITIES]; /* records whose tools the template leaves out */
+    double *labels;                       /* [n_labels]: probability that a step is right */
+    double *scores; /* [n_scores]: of an answer, or probability that a step is right */
 };
 enum ax_status ax_score_set_open(struct ax_score_set *s, struct ax_text_scorer *scorer);
 void ax_score_set_close(struct ax_score_set *s); /* safe on a zeroed one */

@@ -155,7 +155,8 @@ static enum ax_status add(struct ax_setup_reward_model *m, const struct ax_rewar
     enum ax_status st;
     if (!prompt)
         return ax_error(AX_ERR_NOMEM, "out of memory for a prompt");
-    AX_TRY_GOTO(ax_best_of_prompt(&m->reader, prompt, &asked), st, done);
+    AX_TRY_GOTO(ax_best_of_prompt(&m->reader, prompt, json_object_get(x->record, "tools"), &asked),
+                st, done);
     st = ax_best_of_add(&m->reader, asked, x->completion, x->n);
 done:
     json_decref(asked);

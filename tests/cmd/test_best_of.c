@@ -577,7 +577,7 @@ static void some_answers_have_no_score(void **state) {
     json_t *asked = json_pack("[{ss ss} {ss ss}]", "role", "system", "content", "add", "role",
                               "user", "content", "2 + 3?"),
            *prompt;
-    assert_ok(ax_best_of_prompt(&b, asked, &prompt));
+    assert_ok(ax_best_of_prompt(&b, asked, NULL, &prompt));
     assert_string_equal(json_string_value(prompt), "add\n2 + 3?");
     for (size_t i = 0; i < sizeof lengthy; i++)
         lengthy[i] = i + 1 == sizeof lengthy ? '\0' : "1 "[i % 2];

@@ -7,12 +7,13 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "tests/cmd/sft_case.h"
 
-#define U(text)  "{\"role\": \"user\", \"content\": \"" text "\"}"
-#define A(text)  "{\"role\": \"assistant\", \"content\": \"" text "\"}"
-#define RESULT   "{\"role\": \"tool\", \"name\": \"f\", \"content\": \"42\"}"
+#define U(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
+#define A(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+#define RESULT  "{\"role\": \"tool\", \"name\": \"f\", \"content\": \"42\"}"
 #define ASK(text)                                                                                  \
     "{\"role\": \"assistant\", \"content\": \"" text "\", \"tool_calls\": [{\"type\": "            \
     "\"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1}}}]}"
@@ -32,7 +33,8 @@ static const char *put_config(const char *more, const char *data) {
                             "base_model: %s\nsequence_len: 256\nlearning_rate: 1e-4\n"
                             "micro_batch_size: 1\ngradient_accumulation_steps: 2\nval_set_size: 0\n"
                             "max_steps: 1\noutput_dir: %s/out%d\n%sdatasets:\n  - path: %s\n%s",
-                            golden_llama(), scratch, outputs++, more, in_scratch("rows.jsonl"), data));
+                            golden_llama(), scratch, outputs++, more, in_scratch("rows.jsonl"),
+                            data));
     snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
     ax_buf_free(&b);
     return path;
@@ -76,7 +78,7 @@ static void every_method(void **state) {
         {"rl: dpo\n", "",
          "{\"prompt\": [" U("q") "], \"chosen\": [" A("a") "], \"rejected\": [" A("b") "]}\n",
          "{\"prompt\": [" BEFORE "], \"chosen\": [" A("a") "], \"rejected\": [" A("b") "]" TOOLS
-         "}\n",
+                                                                                       "}\n",
          true},
         {"rl: dpo\n", "    type: chat_template.default\n",
          "{\"messages\": [" U("q") "], \"chosen\": " A("a") ", \"rejected\": " A("b") "}\n",
@@ -181,11 +183,145 @@ static void evaluated(void **state) {
     check_line(said, TEMPLATE DEFINITIONS, LINE(2) REMEDY);
 }
 
+/* ---- generation and scores ---- */
+
+/* A folder in the scratch folder with the files of a golden one, and a template of its own. */
+static const char *put_model(const char *golden, const char *name, const char *file,
+                             const char *template) {
+    static const char *const files[] = {"config.json",
+                                        "generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "weights.json",
+                                        "model.safetensors",
+                                        "model.safetensors.index.json"};
+    char path[512], from[512], *made;
+    make_folder(name);
+    snprintf(path, sizeof path, "%s/additional_chat_templates", name);
+    make_folder(path);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(from, sizeof from, "%s/%s", golden_path(golden), files[i]);
+        snprintf(path, sizeof path, "%s/%s/%s", scratch, name, files[i]);
+        if (ax_path_exists(from))
+            assert_int_equal(symlink(from, path), 0);
+    }
+    snprintf(path, sizeof path, "%s/%s", name, file);
+    put_text(path, template);
+    assert_ok(ax_path_join(&made, scratch, name));
+    static char folder[512];
+    snprintf(folder, sizeof folder, "%s", made);
+    ax_free(made);
+    return folder;
+}
+
+/* Writes tools, calls and results. */
+#define FULL                                                                                       \
+    "{{ bos_token }}{% for t in tools or [] %}{{ t | tojson }}<|eot_id|>{% endfor %}"              \
+    "{% for m in messages %}{{ m.role }} {{ m.content }}{% if m.tool_calls %}"                     \
+    "{{ m.tool_calls | tojson }}{% endif %}<|eot_id|>{% endfor %}"
+
+/* The tokens of each prompt, from --json, and what was said. */
+static void prompts(const char *model, const char *rows, char *said, size_t size, long long *n) {
+    const char *const args[] = {
+        "--model", model,    "--input",          put_text("rows.jsonl", rows),
+        "--json",  "--chat", "--max-new-tokens", "1"};
+    says("generate", args, 8, said, size);
+    for (const char *at = said; (at = strstr(at, "\"prompt_tokens\":")) != NULL; at++)
+        *n++ = strtoll(at + strlen("\"prompt_tokens\":"), NULL, 10);
+}
+
+#define ASKED "{\"messages\": [" BEFORE "]"
+#define TEXT_TOOLS                                                                                 \
+    ", \"tools\": \"[{\\\"type\\\": \\\"function\\\", \\\"function\\\": {\\\"name\\\": "           \
+    "\\\"f\\\", \\\"description\\\": \\\"d\\\", \\\"parameters\\\": {\\\"type\\\": "               \
+    "\\\"object\\\", \\\"properties\\\": {}}}}]\""
+
+/* Records' tools reach the template, and it is said if that leaves them out. */
+static void generated(void **state) {
+    (void)state;
+    char said[8192], model[512];
+    long long n[8], other[8];
+    need_binary();
+    prompts(golden_llama(), ASKED "}\n\n" ASKED TOOLS "}\n" PLAIN, said, sizeof said, n);
+    assert_int_equal(n[0], n[1]);
+    check_line(said, TEMPLATE "the tool definitions of 1 conversation (the first is ", LINE(3));
+    check_line(said, "the tool calls of 2 conversations (the first is ", LINE(1));
+    check_line(said, TEMPLATE, "llama/chat_template.jinja");
+    snprintf(model, sizeof model, "%s",
+             put_model("models/llama", "full", "chat_template.jinja", FULL));
+    prompts(model,
+            ASKED "}\n" ASKED TOOLS "}\n" ASKED TEXT_TOOLS "}\n" ASKED ", \"tools\": []}\n"
+                  "{\"prompt\": \"q\"}\n{\"prompt\": \"q\"" TOOLS "}\n",
+            said, sizeof said, n);
+    assert_null(strstr(said, "leaves out"));
+    assert_true(n[0] < n[1]);
+    assert_int_equal(n[2], n[1]);
+    assert_int_equal(n[3], n[0]);
+    assert_int_equal(n[5] - n[4], n[1] - n[0]);
+    /* a template for tools alone is used where there are some */
+    snprintf(model, sizeof model, "%s",
+             put_model("models/llama", "two", "additional_chat_templates/tool_use.jinja", FULL));
+    prompts(model, PLAIN ASKED TOOLS "}\n", said, sizeof said, n);
+    assert_null(strstr(said, "leaves out"));
+    prompts(golden_llama(), PLAIN, said, sizeof said, other);
+    assert_int_equal(n[0], other[0]);
+    prompts(in_scratch("full"), ASKED TOOLS "}\n", said, sizeof said, other);
+    assert_int_equal(n[1], other[0]);
+    put_text("rows.jsonl", ASKED ", \"tools\": 7}\n");
+    sft_command = "generate";
+    EXPECT(3, "rows.jsonl:1: tools: expected a list, got a number", "--model", golden_llama(),
+           "--input", in_scratch("rows.jsonl"));
+}
+
+/* A scorer reads answers with the tools of their prompt. */
+static void scored(void **state) {
+    (void)state;
+    char said[8192], model[512], data[160];
+    const char *const args[] = {"--model", model, "--data", data, "--task", "reward"};
+    double scores[2] = {0};
+    need_binary();
+    snprintf(data, sizeof data, "%s", in_scratch("rows.jsonl"));
+    put_text("rows.jsonl",
+             "{\"prompt\": [" BEFORE
+             "], \"completion\": [" A("a") "]}\n"
+                                           "{\"prompt\": [" BEFORE
+                                           "], \"completion\": [" A("a") "]" TOOLS "}\n");
+    snprintf(model, sizeof model, "%s",
+             put_model("runs/reward/margin_trained", "plain", "chat_template.jinja",
+                       "{% for m in messages %}{{ m.role }} {{ m.content }}{% endfor %}"));
+    says("eval", args, 6, said, sizeof said);
+    check_line(said, "plain/chat_template.jinja leaves out the tool definitions of 1 conversation",
+               LINE(2));
+    check_line(said, "the tool calls of 2 conversations (the first is ", LINE(1));
+    check_line(said, "plain/chat_template.jinja", "; the scores do not depend on them");
+    snprintf(model, sizeof model, "%s",
+             put_model("runs/reward/margin_trained", "scorer", "chat_template.jinja", FULL));
+    says("eval", args, 6, said, sizeof said);
+    assert_null(strstr(said, "leaves out"));
+    const char *at = said;
+    for (int i = 0; i < 2; i++, at++) {
+        at = strstr(at, "\"score\":");
+        assert_non_null(at);
+        scores[i] = strtod(at + strlen("\"score\":"), NULL);
+    }
+    assert_true(scores[0] != scores[1]);
+    /* so does one that chooses among answers */
+    put_text("rows.jsonl", ASKED TOOLS "}\n");
+    for (int i = 0; i < 2; i++) {
+        snprintf(model, sizeof model, "%s/%s", scratch, i == 0 ? "plain" : "scorer");
+        SAYS("generate", "--model", golden_llama(), "--input", data, "--max-new-tokens", "4",
+             "--best-of", "2", "--scorer", model, "--min-p", "0.9");
+        if ((strstr(said, "the scorer's chat template ") != NULL) != (i == 0))
+            fail_msg("%s: %s", model, said);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest t[] = {
         cmocka_unit_test(every_method), cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(calls_alone),  cmocka_unit_test(prepared),
         cmocka_unit_test(streamed),     cmocka_unit_test(evaluated),
+        cmocka_unit_test(generated),    cmocka_unit_test(scored),
     };
     return cmocka_run_group_tests(t, scratch_make, scratch_remove);
 }

@@ -19,9 +19,11 @@
 #define RESULTS (1U << AX_ODD_RESULTS)
 #define ALL     (TOOLS | CALLS | RESULTS)
 
-#define U(text)      "{\"role\": \"user\", \"content\": \"" text "\"}"
-#define A(text)      "{\"role\": \"assistant\", \"content\": \"" text "\"}"
-#define RESULT(text) "{\"role\": \"tool\", \"name\": \"f\", \"tool_call_id\": \"123456789\", \"content\": \"" text "\"}"
+#define U(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
+#define A(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+#define RESULT(text)                                                                               \
+    "{\"role\": \"tool\", \"name\": \"f\", \"tool_call_id\": \"123456789\", \"content\": \"" text  \
+    "\"}"
 #define CALL(name)                                                                                 \
     "{\"id\": \"123456789\", \"type\": \"function\", \"function\": {\"name\": \"" name "\", "      \
     "\"arguments\": {\"x\": 1}}}"
@@ -85,8 +87,7 @@ static void templates(void **state) {
               "{{ m.content }}"),
          U("q") "," ASK("", CALL("f")), CALLS},
         /* some of several */
-        {LOOP("{{ m.content }}" FIRST),
-         U("q") "," ASK("", CALL("f") "," CALL("f")), CALLS},
+        {LOOP("{{ m.content }}" FIRST), U("q") "," ASK("", CALL("f") "," CALL("f")), CALLS},
         {LOOP("{% if m.content %}{{ m.content }}{% else %}" FIRST "{% endif %}"),
          U("q") "," ASK("", CALL("f")) "," U("r") "," ASK("a", CALL("g")), CALLS},
         {LOOP("{% if m.content %}{{ m.content }}{% else %}" FIRST "{% endif %}"),
@@ -107,9 +108,11 @@ static void templates(void **state) {
          U("q") "," ASK("", "{\"name\": \"f\", \"arguments\": {}}"), CALLS},
         {EACH("{{ c.name }}"), U("q") "," ASK("", "{\"name\": \"f\", \"arguments\": {}}"), NONE},
         {LOOP("{{ m.content }}"),
-         "{\"role\": \"assistant\", \"content\": \"\", \"function_call\": {\"name\": \"f\"}}", CALLS},
+         "{\"role\": \"assistant\", \"content\": \"\", \"function_call\": {\"name\": \"f\"}}",
+         CALLS},
         {LOOP("{{ m.content }}{{ m.function_call.name }}"),
-         "{\"role\": \"assistant\", \"content\": \"\", \"function_call\": {\"name\": \"f\"}}", NONE},
+         "{\"role\": \"assistant\", \"content\": \"\", \"function_call\": {\"name\": \"f\"}}",
+         NONE},
         {LOOP("{{ m.content }}"), ASK("", "\"f(1)\""), CALLS},
         {LOOP("{{ m.content }}{{ m.tool_calls }}"), ASK("", "\"f(1)\""), NONE},
         {LOOP("{{ m.content }}"), U("q") ", \"tools\": [{\"search\": {}}]", TOOLS},
@@ -151,13 +154,27 @@ static void built_in(void **state) {
         const char *name;
         unsigned lost;
     } names[] = {
-        {"alpaca", ALL},           {"chatml", TOOLS | CALLS},   {"deepseek_v2", ALL},
-        {"exaone", TOOLS | CALLS}, {"exaone4", NONE},           {"falcon_h1", CALLS},
-        {"gemma4", NONE},          {"jamba", NONE},             {"llama3", TOOLS | CALLS},
-        {"llama4", NONE},          {"llama3_2_vision", NONE},   {"llava", TOOLS | CALLS},
-        {"metharme", ALL},         {"mistral_v2v3", NONE},      {"mistral_v3_tekken", NONE},
-        {"phi_3", ALL},            {"phi_35", ALL},             {"qwen2_vl", TOOLS | CALLS},
-        {"qwen3", NONE},           {"qwen3_5", NONE},           {"qwen_25", NONE},
+        {"alpaca", ALL},
+        {"chatml", TOOLS | CALLS},
+        {"deepseek_v2", ALL},
+        {"exaone", TOOLS | CALLS},
+        {"exaone4", NONE},
+        {"falcon_h1", CALLS},
+        {"gemma4", NONE},
+        {"jamba", NONE},
+        {"llama3", TOOLS | CALLS},
+        {"llama4", NONE},
+        {"llama3_2_vision", NONE},
+        {"llava", TOOLS | CALLS},
+        {"metharme", ALL},
+        {"mistral_v2v3", NONE},
+        {"mistral_v3_tekken", NONE},
+        {"phi_3", ALL},
+        {"phi_35", ALL},
+        {"qwen2_vl", TOOLS | CALLS},
+        {"qwen3", NONE},
+        {"qwen3_5", NONE},
+        {"qwen_25", NONE},
     };
     size_t recommended = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -209,22 +226,23 @@ static const struct {
     {AX_TASK_TEXT, "chat_template", "{\"messages\": [" CONVERSATION "]" DEFINED "}", TOOLS | CALLS},
     {AX_TASK_TEXT, "chat_template", "{\"messages\": [" CONVERSATION "]}", CALLS},
     {AX_TASK_TEXT, "chat_template", "{\"messages\": [" U("q") "," A("a") "]" DEFINED "}", TOOLS},
-    {AX_TASK_TEXT, "chat_template", "{\"messages\": [" U("q") "," A("a") "], \"tools\": \"\"}", NONE},
+    {AX_TASK_TEXT, "chat_template", "{\"messages\": [" U("q") "," A("a") "], \"tools\": \"\"}",
+     NONE},
     {AX_TASK_TEXT, "chat_template", "{\"messages\": [" U("q") "," A("a") "], \"tools\": \"null\"}",
      NONE},
     {AX_TASK_TEXT, "chat_template",
      "{\"messages\": [" U("q") "," A("a") "], \"tools\": \"[{\\\"name\\\": \\\"f\\\"}]\"}", TOOLS},
     {AX_TASK_TEXT, NULL, "{\"messages\": [" CONVERSATION "]" DEFINED "}", TOOLS | CALLS},
-    {AX_TASK_TEXT, NULL,
-     "{\"prompt\": [" BEFORE "], \"completion\": [" A("a") "]" DEFINED "}", TOOLS | CALLS},
-    {AX_TASK_TEXT, NULL,
-     "{\"prompt\": [" U("q") "], \"completion\": [" ASK("a", CALL("f")) "]}", CALLS},
+    {AX_TASK_TEXT, NULL, "{\"prompt\": [" BEFORE "], \"completion\": [" A("a") "]" DEFINED "}",
+     TOOLS | CALLS},
+    {AX_TASK_TEXT, NULL, "{\"prompt\": [" U("q") "], \"completion\": [" ASK("a", CALL("f")) "]}",
+     CALLS},
     {AX_TASK_PAIR, NULL,
      "{\"prompt\": [" BEFORE "], \"chosen\": [" A("a") "], \"rejected\": [" A("b") "]" DEFINED "}",
      TOOLS | CALLS},
     {AX_TASK_PAIR, NULL,
-     "{\"prompt\": [" U("q") "], \"chosen\": [" A("a") "], \"rejected\": [" ASK(
-         "b", CALL("f")) "]}",
+     "{\"prompt\": [" U("q") "], \"chosen\": [" A("a") "], \"rejected\": [" ASK("b",
+                                                                                CALL("f")) "]}",
      CALLS},
     {AX_TASK_PAIR, NULL,
      "{\"chosen\": [" BEFORE "," A("a") "], \"rejected\": [" BEFORE "," A("b") "]" DEFINED "}",
@@ -287,8 +305,8 @@ static void calls_alone(void **state) {
         {AX_TASK_TEXT, "{\"messages\": [" U("q") "," ASK("", CALL("f")) "]" DEFINED "}",
          "messages: the answer is empty; tool calls are left out by the chat template t"},
         {AX_TASK_PAIR,
-         "{\"prompt\": [" U("q") "], \"chosen\": [" ASK("", CALL("f")) "], \"rejected\": [" A(
-             "b") "]}",
+         "{\"prompt\": [" U("q") "], \"chosen\": [" ASK("",
+                                                        CALL("f")) "], \"rejected\": [" A("b") "]}",
          "chosen: the answer is empty; tool calls are left out by the chat template t"},
         {AX_TASK_PAIR,
          "{\"chosen\": [" U("q") "," A("b") "], \"rejected\": [" U("q") "," ASK("", CALL("f")) "]}",
@@ -308,8 +326,9 @@ static void calls_alone(void **state) {
     struct answers_case c;
     answers_open(&c, AX_TASK_PAIR, NULL);
     check_bad_record(&c.o,
-                     "{\"prompt\": [" U("q") "], \"chosen\": [" ASK("a", CALL("f")) "], "
-                     "\"rejected\": [" A("a") "]}",
+                     "{\"prompt\": [" U("q") "], \"chosen\": [" ASK(
+                         "a", CALL("f")) "], "
+                                         "\"rejected\": [" A("a") "]}",
                      "chosen and rejected give the same text, without the tool calls that the chat "
                      "template leaves out; a pair needs two answers");
     answers_close(&c);
@@ -389,8 +408,8 @@ static void warnings(void **state) {
 
 int main(void) {
     const struct CMUnitTest t[] = {
-        cmocka_unit_test(templates),   cmocka_unit_test(built_in),
-        cmocka_unit_test(each_form),   cmocka_unit_test(calls_alone),
+        cmocka_unit_test(templates),         cmocka_unit_test(built_in),
+        cmocka_unit_test(each_form),         cmocka_unit_test(calls_alone),
         cmocka_unit_test(types_write_tools), cmocka_unit_test(warnings),
     };
     return cmocka_run_group_tests(t, load_tokenizers, free_tokenizers);

@@ -145,8 +145,7 @@ static enum ax_status render(const struct search *s, struct change *c,
     }
     if (c->ok)
         change_all(c, vars);
-    enum ax_status st =
-        c->ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    enum ax_status st = c->ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     if (st == AX_OK && c->changed != 0)
         st = ax_template_render(s->t, vars, s->o, text);
     json_decref(vars);
@@ -163,8 +162,7 @@ static bool same(const struct ax_template_output *a, const struct ax_template_ou
 
 /* Some elements may be lost, those without a mark in the text. */
 static enum ax_status find_some(const struct search *s, const struct ax_template_output *text,
-                                const struct ax_template_output *marked, size_t n,
-                                unsigned *lost) {
+                                const struct ax_template_output *marked, size_t n, unsigned *lost) {
     struct ax_template_output without = {0};
     struct change c = {0};
     bool *only;
@@ -220,7 +218,8 @@ enum ax_status ax_tools_put_lost(struct ax_buf *out, const struct ax_template *t
             continue;
         if (n++ == 0)
             AX_TRY(ax_buf_printf(out, "the chat template %s leaves out", ax_template_where(t)));
-        AX_TRY(ax_buf_printf(out, "%s the tool %s of %lld conversation%s (the first is %.200s:%lld)",
+        AX_TRY(ax_buf_printf(out,
+                             "%s the tool %s of %lld conversation%s (the first is %.200s:%lld)",
                              n == 1    ? ""
                              : n < all ? ","
                                        : " and",
