@@ -20,6 +20,9 @@ struct ax_peft_names {
     int n;
     char **names;
 };
+enum ax_status ax_peft_names_add(struct ax_peft_names *list,
+                                 const char *name); /* unless it is there */
+void ax_peft_names_free(struct ax_peft_names *list);
 struct ax_peft_pattern {
     char *pattern; /* regular expression for the end of a module name */
     double value;

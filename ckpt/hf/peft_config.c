@@ -11,6 +11,23 @@ static enum ax_status refuse(struct ax_json v, const char *what) {
     return AX_ERR_UNSUPPORTED;
 }
 
+enum ax_status ax_peft_names_add(struct ax_peft_names *list, const char *name) {
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->names[i], name) == 0)
+            return AX_OK;
+    const size_t n = (size_t)list->n;
+    AX_TRY(ax_regrow(&list->names, n, n + 1, sizeof *list->names));
+    AX_TRY(ax_strdup(&list->names[list->n], name));
+    list->n++;
+    return AX_OK;
+}
+
+void ax_peft_names_free(struct ax_peft_names *list) {
+    for (int i = 0; i < list->n; i++)
+        ax_free(list->names[i]);
+    ax_free(list->names);
+}
+
 static enum ax_status names(struct ax_json v, struct ax_peft_names *out) {
     const size_t n = ax_json_size(v);
     if (!v.v)
@@ -172,12 +189,6 @@ enum ax_status ax_peft_config_like(struct ax_peft_config *out, const struct ax_p
     return st;
 }
 
-static void names_free(struct ax_peft_names *list) {
-    for (int i = 0; i < list->n; i++)
-        ax_free(list->names[i]);
-    ax_free(list->names);
-}
-
 static void patterns_free(int n, struct ax_peft_pattern *list) {
     for (int i = 0; i < n; i++)
         ax_free(list[i].pattern);
@@ -189,10 +200,10 @@ void ax_peft_config_free(struct ax_peft_config *c) {
     ax_free(c->target_regex);
     ax_free(c->exclude_regex);
     ax_free(c->layers);
-    names_free(&c->targets);
-    names_free(&c->parameters);
-    names_free(&c->exclude);
-    names_free(&c->save);
+    ax_peft_names_free(&c->targets);
+    ax_peft_names_free(&c->parameters);
+    ax_peft_names_free(&c->exclude);
+    ax_peft_names_free(&c->save);
     patterns_free(c->n_ranks, c->ranks);
     patterns_free(c->n_alphas, c->alphas);
     json_decref(c->json);

@@ -10,6 +10,7 @@
 #include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/train/setup.h"
+#include "model/adapter/targets.h"
 #include "model/arch/family.h"
 #include "model/model.h"
 
@@ -45,22 +46,11 @@ static enum ax_status read_store(struct ax_train_setup *s) {
 
 /* ---- lists ---- */
 
-static enum ax_status add_name(struct ax_peft_names *list, const char *name) {
-    for (int i = 0; i < list->n; i++)
-        if (strcmp(list->names[i], name) == 0)
-            return AX_OK;
-    const size_t n = (size_t)list->n;
-    AX_TRY(ax_regrow(&list->names, n, n + 1, sizeof *list->names));
-    AX_TRY(ax_strdup(&list->names[list->n], name));
-    list->n++;
-    return AX_OK;
-}
-
 static enum ax_status read_names(struct ax_peft_names *list, const struct ax_config *cfg,
                                  const char *key) {
     const size_t n = ax_config_count(cfg, "%s", key);
     for (size_t i = 0; i < n; i++)
-        AX_TRY(add_name(list, ax_config_str(cfg, "%s.%zu", key, i)));
+        AX_TRY(ax_peft_names_add(list, ax_config_str(cfg, "%s.%zu", key, i)));
     return AX_OK;
 }
 
@@ -145,18 +135,18 @@ static enum ax_status add_linears(const struct ax_model *m, void *ctx) {
         if (!end)
             continue;
         *end = '\0';
-        AX_TRY(add_name(ctx, strrchr(name, '.') + 1));
+        AX_TRY(ax_peft_names_add(ctx, strrchr(name, '.') + 1));
     }
     return AX_OK;
 }
 
-static enum ax_status say_size(const struct ax_model *m, void *ctx) {
-    const struct ax_train_setup *s = ctx;
+static enum ax_status look_at_model(const struct ax_model *m, void *ctx) {
+    struct ax_train_setup *s = ctx;
     const int64_t all = ax_model_parameters(m), mine = ax_model_trainable(m);
     ax_log_info("adapter: %lld of %lld parameters are trained (%.3g %%), base stored as %s",
                 (long long)mine, (long long)all, 100 * (double)mine / (double)all,
                 ax_storage_name(s->base_store));
-    return AX_OK;
+    return ax_adapter_settle_targets(m, s->start.dir ? &s->start.config : &s->new_adapter);
 }
 
 /* ---- the adapter ---- */
@@ -179,7 +169,7 @@ static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_conf
     }
     const struct ax_yaml_node *one = ax_config_node(cfg, "lora_target_parameters");
     AX_TRY(one && one->kind == AX_YAML_STRING
-               ? add_name(&c->parameters, one->text)
+               ? ax_peft_names_add(&c->parameters, one->text)
                : read_names(&c->parameters, cfg, "lora_target_parameters"));
     return read_names_or_regex(&c->exclude, &c->exclude_regex, cfg, "lora_exclude_modules");
 }
@@ -317,7 +307,7 @@ enum ax_status ax_train_adapter_open(struct ax_train_setup *s) {
                                "reinit_weights");
     AX_TRY(read_store(s));
     AX_TRY(read_adapter(s));
-    const enum ax_status st = with_model(s, s->adapter, say_size, s);
+    const enum ax_status st = with_model(s, s->adapter, look_at_model, s);
     if (st == AX_OK)
         return AX_OK;
     return ax_error_prefix(st, "adapter (%s)",

@@ -231,25 +231,39 @@ static bool names_saved(const struct ax_model *m, const char *name) {
     return found;
 }
 
-/* True for the name of a module that can have an adapter. */
-static bool names_target(const struct ax_model *m, const char *name) {
-    bool found =
-        ax_adapter_ends_in("model.embed_tokens", name) || ax_adapter_ends_in(head_module(m), name);
+static bool names_linear(const struct ax_model *m, const struct ax_peft_config *c,
+                         const char *name) {
+    bool found = false;
     for (int i = 0; i < (int)m->arch.n_layers && !found; i++) {
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
         const int n = ax_layer_linears(&m->layers[i], linears);
         for (int k = 0; k < n; k++)
             for (int part = 0; part < linears[k]->n_parts && !found; part++) {
-                char module[AX_NAME_MAX];
-                ax_adapter_module_of(linears[k]->weight[part]->name, module, sizeof module);
+                char own[AX_NAME_MAX], module[AX_NAME_MAX];
+                ax_adapter_module_of(linears[k]->weight[part]->name, own, sizeof own);
+                ax_adapter_full_name(c, own, module, sizeof module);
                 found = ax_adapter_ends_in(module, name);
             }
     }
     return found;
 }
 
-static bool names_experts(const struct ax_model *m, const char *name) {
+/* True for the name of a module that can have an adapter. */
+static bool names_target(const struct ax_model *m, const struct ax_peft_config *c,
+                         const char *name) {
+    return ax_adapter_ends_in("model.embed_tokens", name) ||
+           ax_adapter_ends_in(head_module(m), name) || names_linear(m, c, name);
+}
+
+/* The same for a weight: of experts, or "….down_proj.weight" of a linear. */
+static bool names_weight(const struct ax_model *m, const struct ax_peft_config *c,
+                         const char *name) {
+    char module[AX_NAME_MAX];
     bool found = false;
+    if (ax_adapter_ends_in(name, "weight")) {
+        ax_adapter_module_of(name, module, sizeof module);
+        found = names_linear(m, c, module);
+    }
     for (int i = 0; i < (int)m->arch.n_layers; i++)
         for (int k = 0; k < AX_EXPERT_WEIGHTS && m->layers[i].moe.router && !found; k++) {
             char key[AX_NAME_MAX];
@@ -264,14 +278,14 @@ static enum ax_status check(const struct ax_model *m, const struct ax_peft_confi
     for (int i = 0; i < m->n_params; i++)
         any = any || m->params[i].adapter == number;
     for (int i = 0; i < c->targets.n; i++)
-        if (!names_target(m, c->targets.names[i]))
+        if (!names_target(m, c, c->targets.names[i]))
             return ax_error(
                 AX_ERR_CONFIG,
                 "target_modules: \"%s\" matches no module of this %s model that can have an "
                 "adapter (the projections of attention and MLP, embed_tokens and %s)",
                 c->targets.names[i], m->arch.family->model_type, head_module(m));
     for (int i = 0; i < c->parameters.n; i++)
-        if (!names_experts(m, c->parameters.names[i]))
+        if (!names_weight(m, c, c->parameters.names[i]))
             return ax_error(
                 AX_ERR_CONFIG,
                 "target_parameters: \"%s\" matches no stacked expert weight of this %s model%s",

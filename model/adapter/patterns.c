@@ -8,19 +8,20 @@
 #include "model/lora/match.h"
 #include "model/core/model.h"
 
-/* The module that a parameter is of, as the adapter's config names it. */
+/* The module that a parameter is of, or its weight, as the adapter's config names it. */
 static void module_of(const struct ax_peft_config *c, const struct ax_param *p, char *out,
                       size_t size) {
     const char *name = p->name;
     const size_t prefix = strlen(AX_PEFT_PREFIX);
     if (strncmp(name, AX_PEFT_PREFIX, prefix) == 0)
         name += prefix;
-    snprintf(out, size, "%s%s", c->within && strncmp(name, "model.", 6) == 0 ? c->within : "",
-             name);
+    ax_adapter_full_name(c, name, out, size);
     char *end = strstr(out, ".lora_");
     end = end ? end : strrchr(out, '.');
     if (end)
         *end = '\0';
+    if (ax_adapter_names_weight(c, out))
+        snprintf(out + strlen(out), size - strlen(out), ".weight");
 }
 
 /* Of an adapter's modules, or of the base's; `suffix` as in rank_pattern. */

@@ -74,14 +74,30 @@ static enum ax_status by_pattern(const struct ax_peft_pattern *list, int n, cons
     return AX_OK;
 }
 
+void ax_adapter_full_name(const struct ax_peft_config *c, const char *module, char *out,
+                          size_t size) {
+    snprintf(out, size, "%s%s",
+             c->within && strncmp(module, "model.", strlen("model.")) == 0 ? c->within : "",
+             module);
+}
+
+bool ax_adapter_names_weight(const struct ax_peft_config *c, const char *module) {
+    char weight[2 * AX_NAME_MAX];
+    snprintf(weight, sizeof weight, "%s.weight", module);
+    return in_list(&c->parameters, weight);
+}
+
 enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *own, int layer,
                                 struct ax_adapter_target *out) {
     char module[AX_NAME_MAX];
     double r, alpha;
     *out = (struct ax_adapter_target){0};
-    snprintf(module, sizeof module, "%s%s",
-             c->within && strncmp(own, "model.", strlen("model.")) == 0 ? c->within : "", own);
-    AX_TRY(is_target(c, module, layer, &out->on));
+    ax_adapter_full_name(c, own, module, sizeof module);
+    out->on = layer >= 0 && ax_adapter_names_weight(c, module);
+    if (out->on)
+        snprintf(module + strlen(module), sizeof module - strlen(module), ".weight");
+    else
+        AX_TRY(is_target(c, module, layer, &out->on));
     AX_TRY(by_pattern(c->ranks, c->n_ranks, module, (double)c->r, &r));
     AX_TRY(by_pattern(c->alphas, c->n_alphas, module, c->alpha, &alpha));
     out->r = (int64_t)r;

@@ -4,7 +4,7 @@
 
 #include "ckpt/hf/peft.h"
 
-/* The config's settings for a module ("model.layers.0.mlp.up_proj"). */
+/* The config's settings for a module ("model.layers.0.mlp.up_proj"), by its name in the text model. */
 struct ax_adapter_target {
     bool on;
     int64_t r;
@@ -12,6 +12,12 @@ struct ax_adapter_target {
 };
 enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
                                 struct ax_adapter_target *out);
+/* The module's name in the base, which may contain the text model. */
+void ax_adapter_full_name(const struct ax_peft_config *c, const char *module, char *out,
+                          size_t size);
+/* True if target_parameters names the weight of this module (its full name): PEFT then adapts it
+ * whatever excludes modules or chooses layers, and patterns match the name with ".weight". */
+bool ax_adapter_names_weight(const struct ax_peft_config *c, const char *module);
 /* True if the expression matches the full name or, with `suffix`, everything after some dot. */
 enum ax_status ax_adapter_matches(const char *pattern, bool suffix, const char *name, bool *yes);
 /* True if `name` is `end`, or ends with a dot and `end`. */

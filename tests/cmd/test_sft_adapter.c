@@ -133,6 +133,49 @@ static void test_experts_are_merged(void **state) {
     merge_experts("gpt_oss", 2 + 2 * (1 + 2)); /* two tensors for all experts */
 }
 
+static bool lists(const struct ax_peft_names *list, const char *name) {
+    bool found = false;
+    for (int i = 0; i < list->n; i++)
+        found = found || strcmp(list->names[i], name) == 0;
+    return found;
+}
+
+/* A mixture's shared expert is named by its weights, which PEFT does not take for the other experts'. What
+ * is merged and trained further are the same adapters. */
+static void test_targets_of_a_mixture(void **state) {
+    (void)state;
+    const char *path = config("adapter: lora\nlora_r: 2\nlora_alpha: 8\nfloat32: true\n"
+                              "lora_target_linear: true\nlora_dropout: 0.1\n"
+                              "lora_modules_to_save: [embed_tokens, lm_head]\n");
+    const char *folder = golden_path("models/qwen2_moe");
+    char base[640], tokenizer[640], start[300];
+    snprintf(base, sizeof base, "base_model=%s", folder);
+    snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
+    snprintf(start, sizeof start, "lora_model_dir=%s/first", scratch);
+    for (int times = 0; times < 2; times++) {
+        struct ax_peft p;
+        EXPECT(0, "trained 3 of 3", path, base, tokenizer, times == 0 ? "seed=1" : start);
+        assert_ok(ax_peft_open(&p, in_scratch("out")));
+        assert_int_equal(p.weights.n, 2 + 2 * 2 * 8);
+        assert_int_equal(p.config.targets.n, 5);
+        assert_true(lists(&p.config.targets, "shared_expert_gate"));
+        assert_int_equal(p.config.parameters.n, 3);
+        assert_true(lists(&p.config.parameters, "mlp.shared_expert.gate_proj.weight"));
+        assert_true(p.config.dropout == 0);
+        ax_peft_close(&p);
+        if (times == 0)
+            assert_ok(ax_rename(in_scratch("out"), in_scratch("first")));
+    }
+    struct ax_merge m = {
+        .base = folder, .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
+    assert_ok(ax_merge_run(&m));
+    assert_int_equal(m.matrices, 2 + 2 * 8);
+    assert_true(m.error < 1e-5 * m.largest && m.effect > 100 * m.error);
+    assert_int_equal(ax_remove_tree(m.dst), AX_OK);
+    assert_int_equal(ax_remove_tree(in_scratch("first")), AX_OK);
+    clear();
+}
+
 static void train_and_look(const char *more, const char *plan, int tensors, bool dora) {
     const char *path = config(more);
     EXPECT(0, plan, path, "save_steps=2", "val_set_size=0");
@@ -231,6 +274,10 @@ static void test_resume_of_other_targets(void **state) {
               "reinit_weights: true\nadapter: qlora\nload_in_4bit: true\nlora_r: 2\nlora_alpha: 8\n"
               "lora_target_modules: [q_proj]\nlora_target_parameters: "
               "[mlp.experts.gate_up_proj, mlp.experts.down_proj]\nbf16: true\n");
+    snprintf(base, sizeof base, "base_model=%s", tiny_base(tiny_family("zai-org/GLM-4.5-Air")));
+    resume_on(base, "sequence_len=256",
+              "reinit_weights: true\nadapter: qlora\nload_in_4bit: true\nlora_r: 2\nlora_alpha: 8\n"
+              "lora_target_modules: [down_proj]\nlora_dropout: 0.1\nbf16: true\n");
 }
 
 /* A PiSSA adapter starts with the base's outputs. Its folder has twice the rank and applies to
@@ -407,6 +454,7 @@ int main(void) {
         cmocka_unit_test(test_qlora),
         cmocka_unit_test(test_dora),
         cmocka_unit_test(test_experts_are_merged),
+        cmocka_unit_test(test_targets_of_a_mixture),
         cmocka_unit_test(test_packed_experts),
         cmocka_unit_test(test_model_config),
         cmocka_unit_test(test_evaluation_and_best),
