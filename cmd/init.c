@@ -8,12 +8,14 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/free_space.h"
+#include "base/log.h"
 #include "cmd/args.h"
 #include "cmd/model/base_model.h"
 #include "cmd/train/method.h"
 #include "model/arch/classifier.h"
 #include "cmd/commands.h"
 #include "cmd/help/help.h"
+#include "data/records/format/tools.h"
 
 #define STEP_TOKENS 8192 /* tokens per step, if the data are large enough … */
 #define LEAST_STEPS 30   /* … for this many steps per epoch */
@@ -124,8 +126,13 @@ done:
 
 static enum ax_status say(const struct ax_init *i, const char *file) {
     const int64_t per_step = i->fit.micro * i->fit.accumulate;
+    const struct ax_init_data *d = &i->data;
     struct ax_buf word = {0};
+    if (d->lost && !d->replaced)
+        ax_log_warn("%s; " AX_TOOLS_REMEDY ", or chat_template_jinja", d->lost);
     AX_TRY(ax_quote_word(&word, file));
+    if (d->replaced && !d->has_none)
+        printf("%s; chat_template: %s writes them\n", d->lost, d->template);
     printf("wrote %s: %s, sequences of %lld tokens%s, micro-batches of %lld, %lld per step, "
            "learning rate %g\n"
            "next:\n"

@@ -81,5 +81,6 @@ enum ax_status ax_init_data_read(struct ax_init_data *d, const char *path) {
 
 void ax_init_data_free(struct ax_init_data *d) {
     ax_free(d->prompt_format);
+    ax_free(d->lost);
     *d = (struct ax_init_data){0};
 }

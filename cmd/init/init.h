@@ -32,6 +32,9 @@ struct ax_init_data {
     int64_t rows;         /* number of records */
     char *prompt_format;  /* pair: {instruction} formatted by the model's chat template; owned */
     const char *template; /* chat: NULL = the model's own */
+    bool has_none;        /* the model has no template */
+    char *lost;           /* a sentence on tools that its template leaves out; NULL: none; owned */
+    bool replaced;        /* `template` writes them */
 };
 /* Reads the first records and counts them all. AX_ERR_DATA, with the columns, if there is nothing
  * to train on. */
@@ -51,7 +54,8 @@ struct ax_init_shape {
     bool pairs;     /* documents come in twos */
     bool evaluates; /* some records are held out */
 };
-/* Tokenizes the first AX_INIT_SAMPLE records as training would; sets prompt_format and template. */
+/* Tokenizes the first AX_INIT_SAMPLE records as training would; sets prompt_format and the template, one
+ * that writes the records' tools if there is one with the model's EOS. */
 #define AX_INIT_SAMPLE 20000
 enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_data *d,
                                      const char *model, int64_t max_positions);

@@ -6,6 +6,7 @@
 #include "cmd/config/build.h"
 #include "cmd/train/data.h"
 #include "cmd/init/init.h"
+#include "data/records/format/tools.h"
 
 #define ROUND     64
 #define CUT_AT    2048 /* completion: texts are cut into documents of this length */
@@ -109,6 +110,7 @@ static enum ax_status use_template(struct ax_init_data *d, const struct ax_confi
     if (st != AX_OK) {
         ax_error_clear();
         d->template = "alpaca";
+        d->has_none = true;
         st = d->is.kind == AX_RECORD_PAIR ? ax_strdup(&d->prompt_format, "{instruction}\n") : AX_OK;
         goto done;
     }
@@ -178,24 +180,100 @@ static enum ax_status parse(struct ax_config *cfg, const struct ax_init_data *d,
     return st;
 }
 
+/* What is measured. */
+struct sample {
+    struct ax_init_shape *s;
+    struct ax_init_data *d;
+    const char *model;
+    int64_t length, max_positions;
+};
+
+/* With the template as it is set. *lost: appends what it leaves out of tools. *skipped: records. */
+static enum ax_status measure(const struct sample *m, struct ax_buf *lost, int64_t *skipped) {
+    struct ax_config cfg;
+    struct ax_setup_data data;
+    AX_TRY(parse(&cfg, m->d, m->model, m->length, true));
+    enum ax_status st = ax_setup_data_open(&data, &cfg, false);
+    if (st == AX_OK) {
+        const struct ax_setup_sets *sets = &data.train_sets;
+        const struct ax_examples *set = &sets->sets[0];
+        const struct ax_template *t = ax_format_template(sets->entries[0].format);
+        *skipped = set->info.bad.n_empty;
+        if (t)
+            st = ax_tools_put_lost(lost, t, set->info.oddities, set->files, set->n_files);
+        if (st == AX_OK)
+            st = choose(m->s, m->d, set, m->max_positions);
+        ax_setup_data_close(&data);
+    }
+    ax_config_free(&cfg);
+    return st;
+}
+
+/* Does the template contain the model's EOS, so that ends of turns are tokens that it knows? */
+static enum ax_status has_eos(const struct sample *m, const char *name, bool *has) {
+    struct ax_setup_tokenizer tok;
+    struct ax_template *t = NULL;
+    struct ax_config cfg;
+    size_t n;
+    AX_TRY(parse(&cfg, m->d, m->model, m->length, false));
+    enum ax_status st = ax_setup_tokenizer_open(&tok, &cfg);
+    if (st == AX_OK) {
+        const char *eos = ax_tokenizer_special(tok.tokenizer, AX_EOS);
+        st = ax_template_builtin(&t, name);
+        *has = st == AX_OK && eos && strstr(ax_template_source(t, &n), eos);
+        ax_template_free(t);
+        ax_setup_tokenizer_close(&tok);
+    }
+    ax_config_free(&cfg);
+    return st;
+}
+
+/* Measures with the first built-in template that has the model's EOS, writes all tools and skips no more
+ * records; else again as before. */
+static enum ax_status replace_template(const struct sample *m, int64_t skipped) {
+    static const char *const names[] = {"qwen3",  "llama4",  "llama3_2_vision",
+                                        "gemma4", "exaone4", "qwen_25"};
+    const char *before = m->d->template;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct ax_buf lost = {0};
+        int64_t empty = 0;
+        bool fits = false;
+        AX_TRY(has_eos(m, names[i], &fits));
+        if (!fits)
+            continue;
+        m->d->template = names[i];
+        const enum ax_status st = measure(m, &lost, &empty);
+        m->d->replaced = st == AX_OK && lost.len == 0 && empty <= skipped;
+        ax_buf_free(&lost);
+        if (m->d->replaced || st == AX_ERR_NOMEM)
+            return st;
+        ax_error_clear(); /* that template refuses these data */
+    }
+    struct ax_buf lost = {0};
+    m->d->template = before;
+    const enum ax_status st = measure(m, &lost, &skipped);
+    ax_buf_free(&lost);
+    return st;
+}
+
 enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_data *d,
                                      const char *model, int64_t max_positions) {
     const int64_t cut = max_positions > 0 && max_positions < CUT_AT ? max_positions : CUT_AT;
     const int64_t length = d->is.kind == AX_RECORD_TEXT ? cut : NO_LENGTH;
+    const struct sample m = {s, d, model, length, max_positions};
+    struct ax_buf lost = {0};
     struct ax_config cfg;
-    struct ax_setup_data data;
+    int64_t skipped = 0;
     if (d->chat || d->is.kind == AX_RECORD_PAIR) {
         AX_TRY(parse(&cfg, d, model, length, false));
         const enum ax_status st = use_template(d, &cfg);
         ax_config_free(&cfg);
         AX_TRY(st);
     }
-    AX_TRY(parse(&cfg, d, model, length, true));
-    enum ax_status st = ax_setup_data_open(&data, &cfg, false);
-    if (st == AX_OK) {
-        st = choose(s, d, &data.train_sets.sets[0], max_positions);
-        ax_setup_data_close(&data);
-    }
-    ax_config_free(&cfg);
-    return st;
+    enum ax_status st = measure(&m, &lost, &skipped);
+    if (lost.len == 0)
+        return st;
+    d->lost = lost.data;
+    ax_error_clear();
+    return replace_template(&m, skipped);
 }

@@ -95,7 +95,13 @@ static enum ax_status put_head(struct ax_buf *out, const struct ax_init *i) {
     AX_TRY(put_key(out, "base_model: ", i->model));
     AX_TRY(ax_buf_puts(out, i->data.task->keys));
     if (i->data.template && i->data.chat)
-        AX_TRY(ax_buf_printf(out, "chat_template: %s # the model has none\n", i->data.template));
+        AX_TRY(
+            ax_buf_printf(out, "chat_template: %s # the model%s\n", i->data.template,
+                          i->data.has_none ? " has none" : "'s own leaves out tools of the data"));
+    if (i->data.lost && !i->data.replaced)
+        AX_TRY(ax_buf_puts(out,
+                           "# The chat template leaves out tools of the data: set chat_template or "
+                           "chat_template_jinja to\n# one that writes them.\n"));
     AX_TRY(ax_init_put_entry(out, &i->data));
     if (i->eval_rows > 0)
         return ax_buf_printf(out, "val_set_size: %lld # records held out for evaluation\n",

@@ -372,6 +372,91 @@ static void what_is_written_trains(void **state) {
     must_train("llama", AX_RECORD_PAIR, false); /* its tokenizer adds BOS: not twice */
 }
 
+#define DEFINED                                                                                    \
+    ", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": "     \
+    "\"d\", "                                                                                      \
+    "\"parameters\": {\"type\": \"object\", \"properties\": {}}}}]}\n"
+#define CALL                                                                                       \
+    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"type\": \"function\", "      \
+    "\"function\": {\"name\": \"f\", \"arguments\": {}}}]}"
+#define ASKED "{\"role\": \"user\", \"content\": \"q\"}"
+#define TOLD  "{\"role\": \"assistant\", \"content\": \"a\"}"
+
+/* The golden Qwen3 without its template, in the folder "bare". */
+static void bare_model(void) {
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                        "weights.json"};
+    make_folder("bare");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char from[512], to[512];
+        snprintf(from, sizeof from, "%s/%s", model("qwen3"), files[i]);
+        snprintf(to, sizeof to, "%s/bare/%s", scratch, files[i]);
+        assert_int_equal(symlink(from, to), 0);
+    }
+}
+
+/* No file has a template that ignores the tools of the data, unless none fits the model; that is said in
+ * it and on the terminal. */
+static void tools_are_written(void **state) {
+    (void)state;
+    need_binary();
+    bare_model();
+    static const struct {
+        const char *family, *row, *in_file, *said;
+    } cases[] = {
+        /* its own template writes roles and contents */
+        {"llama", "{\"messages\": [" ASKED ", " TOLD "]" DEFINED,
+         "\nchat_template: llama3_2_vision # the model's own leaves out tools of the data\n",
+         "leaves out the tool definitions of 40 conversations (the first is "},
+        {"llama", "{\"messages\": [" ASKED ", " CALL "]" DEFINED,
+         "\nchat_template: llama3_2_vision # the model's own leaves out tools of the data\n",
+         "leaves out the tool calls of 40 conversations (the first is "},
+        {"llama",
+         "{\"prompt\": [" ASKED "], \"chosen\": [" TOLD "], \"rejected\": [" CALL "]" DEFINED,
+         "\nchat_template: llama3_2_vision # the model's own leaves out tools of the data\n",
+         "chat_template: llama3_2_vision writes them"},
+        {"llama", "{\"messages\": [" ASKED ", " TOLD "]}\n", "\ndatasets:", NULL},
+        {"mistral", "{\"messages\": [" ASKED ", " TOLD "]" DEFINED,
+         "\n# The chat template leaves out tools of the data: set chat_template or "
+         "chat_template_jinja to\n# one that writes them.\n",
+         "set chat_template to one that writes them, such as qwen3 or llama4, or "
+         "chat_template_jinja"},
+        {"mistral", "{\"messages\": [" ASKED ", " TOLD "]}\n", "\ndatasets:", NULL},
+        {"qwen3", "{\"messages\": [" ASKED ", " TOLD "]" DEFINED,
+         "\nchat_template: qwen3 # the model's own leaves out tools of the data\n",
+         "chat_template: qwen3 writes them"},
+        /* it has none */
+        {NULL, "{\"messages\": [" ASKED ", " TOLD "]" DEFINED,
+         "\nchat_template: qwen3 # the model has none\n", NULL},
+        {NULL, "{\"messages\": [" ASKED ", " TOLD "]}\n",
+         "\nchat_template: alpaca # the model has none\n", NULL},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        char said[8192], file[256], base[512];
+        struct ax_buf rows = {0};
+        for (int i = 0; i < 40; i++)
+            assert_ok(ax_buf_puts(&rows, cases[c].row));
+        snprintf(file, sizeof file, "%s", in_scratch("tools.yaml"));
+        snprintf(base, sizeof base, "%s",
+                 cases[c].family ? model(cases[c].family) : in_scratch("bare"));
+        unlink(file);
+        const char *const init[] = {
+            "init", "--model", base, "--data", put_bytes("tools.jsonl", rows.data, rows.len),
+            "-o",   file,      NULL};
+        ax_buf_free(&rows);
+        if (axtrain(said, sizeof said, init) != 0)
+            fail_msg("%s", said);
+        expect_in_file(file, cases[c].in_file);
+        if (cases[c].said ? !strstr(said, cases[c].said) : strstr(said, "leaves out") != NULL)
+            fail_msg("%s: %s", base, said);
+        const bool kept = strstr(cases[c].in_file, "# The chat") != NULL;
+        const char *const shown[] = {"preview", file, "val_set_size=0", NULL};
+        (void)axtrain(said, sizeof said, shown);
+        if (!strstr(said, "training: ") || (strstr(said, "leaves out") != NULL) != kept)
+            fail_msg("%s: %s", base, said);
+    }
+}
+
 /* However few or many rows, and whatever the file is called: what is written is accepted, and the
  * commands that are shown can be copied to a shell. */
 static void any_number_of_rows(void **state) {
@@ -540,6 +625,7 @@ int main(void) {
         cmocka_unit_test(memory_chooses_the_method),
         cmocka_unit_test(less_memory_goes_through_all_options),
         cmocka_unit_test(what_is_written_trains),
+        cmocka_unit_test(tools_are_written),
         cmocka_unit_test(any_number_of_rows),
         cmocka_unit_test(rows_that_train_nothing),
         cmocka_unit_test(the_adapter_files_train),
