@@ -11,7 +11,7 @@
  * processor, the ratio of the first step's policy to them is exactly 1.
  *
  * See rollout.c (a generation), rollout_sample.c, rollout_reference.c, rollout_rewards.c (rewards,
- * advantages, figures), rollout_ppo.c (advantages of tokens), rollout_state.c (what a checkpoint has of it), rollout_log.c, train_rollout.c (a
+ * advantages, figures), rollout_ppo.c (advantages of tokens), rollout_state.c (what a checkpoint has of it), rollout_log.c, optim/train/rollout.c (a
  * turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_ROLLOUT_H
 #define AX_OPTIM_ROLLOUT_ROLLOUT_H

@@ -12,7 +12,7 @@
 #include "base/stop.h"
 #include "optim/plan/peak.h"
 #include "parallel/fabric/flight.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 /* ---- evaluation ---- */
 

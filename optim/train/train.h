@@ -2,14 +2,14 @@
  * of failures.
  *
  * Input is options; output is a trained model folder or, if an adapter is trained (step.adapter), a
- * PEFT folder. See train.c (the loop), train_step.c (a step of it), train_sequences.c (sequences →
- * micro-batches), train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN,
- * spikes, the records behind them), train_reference.c (log-probs that the objective compares with),
- * train_rollout.c (sampled completions → micro-batches), train_value.c (PPO's value model),
- * train_evaluate.c, train_timeline.c, train_samples.c, train_save.c and train_resume.c,
- * train_folder.c (output_dir), train_memory.c (whether memory suffices, and what would help),
- * train_disk.c (whether the disk does), train_forecast.c (both, and steps and tokens, for a plan),
- * train_about.c (run.json). */
+ * PEFT folder. See train.c (the loop), step.c (a step of it), sequences.c (sequences →
+ * micro-batches), schedule.c (how many steps; when to evaluate and save), watch.c (NaN,
+ * spikes, the records behind them), reference.c (log-probs that the objective compares with),
+ * rollout.c (completions that the model has sampled → micro-batches), value.c (PPO's other
+ * model), evaluate.c,
+ * timeline.c, train_samples.c, save.c and resume.c, folder.c (output_dir),
+ * forecast.c (whether memory suffices, and what would help), train_disk.c (whether the disk
+ * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_TRAIN_H
 #define AX_OPTIM_TRAIN_TRAIN_H
 

@@ -1,7 +1,7 @@
 /* run.json: what stays constant during a run, for later inspection. */
 #include "base/log.h"
 #include "optim/plan/plan.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 /* {"bytes", "recompute", "blocks": [{"name", "where", "bytes"}]}: the plan's bytes per name. */
 static enum ax_status add_memory(json_t *about, const struct ax_plan *p,

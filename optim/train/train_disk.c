@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/free_space.h"
 #include "base/io_path.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 static double weight_bytes(const struct ax_train *t) {
     double bytes = 0;

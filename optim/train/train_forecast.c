@@ -1,5 +1,5 @@
 /* What a run will need: memory, steps, tokens and disk space, from dry runs and counts. */
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 static enum ax_status count(const struct ax_train_options *o, struct ax_train_schedule *s,
                             struct ax_train_forecast *f) {

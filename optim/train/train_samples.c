@@ -1,6 +1,6 @@
 /* Answers to evaluation prompts, shown after an evaluation. */
 #include "base/log.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 static enum ax_status put_sample(const struct ax_train *t, int i, const struct ax_sequence *s,
                                  struct ax_buf *prompt, struct ax_buf *answer) {

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 #include "tests/tiny.h"
 #include "tests/train_case.h"
 

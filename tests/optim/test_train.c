@@ -16,7 +16,7 @@
 #include "base/lock.h"
 #include "base/mem.h"
 #include "optim/losses/preference.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 #include "tests/optim/train_runs.h"
 
 /* ---- resuming ---- */

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 #include "tests/ckpt/folder.h"
 
 enum { ABSENT, EMPTY, CHECKPOINTS, MODEL, BOTH, KINDS };

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 #define PER_STEP 4 /* rows: two of each of two micro-batches */
 

@@ -9,7 +9,7 @@
 
 #include "optim/train/shared_prompts.h"
 #include "optim/evaluate/eval_text.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 #include "tests/data/group_case.h"
 #include "tests/kernels/harness.h"
 

@@ -1,11 +1,11 @@
 /* Puts the completions of a turn into a step's micro-batches: number m of data rank d gets the turn's
- * completions (m·ranks + d)·k …, k of them, as train_sequences.c does with sequences. What has no
+ * completions (m·ranks + d)·k …, k of them, as sequences.c does with sequences. What has no
  * gradient is left out of a micro-batch, and only counted (ax_step.absent). */
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 bool ax_train_has_rollout(const struct ax_train_options *o) {
     return o->rollout.group > 0;

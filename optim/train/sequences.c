@@ -4,7 +4,7 @@
 
 #include "optim/train/shared_prompts.h"
 #include "optim/evaluate/eval_text.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s) {
     *r = (struct ax_train_sequences){

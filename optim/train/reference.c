@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/stop.h"
 #include "optim/train/shared_prompts.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 struct ax_eval_options ax_train_reference_options(const struct ax_train_options *o) {
     return (struct ax_eval_options){.tokens = o->data.sequence_tokens,

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/stop.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 static void evaluated(void *ctx, int64_t rows_done) {
     struct ax_train *t = ctx;

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "model/adapter/load.h"
 #include "model/adapter/pissa.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 /* ---- the state of a run ---- */
 

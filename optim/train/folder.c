@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 #define LOCK_NAME ".axtrain.lock"
 

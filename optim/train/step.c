@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 /* ---- what a step costs ---- */
 

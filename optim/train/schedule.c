@@ -1,7 +1,7 @@
 /* The number of steps of a run, and what follows from it. */
 #include <math.h>
 
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks) {
     return ax_train_has_rollout(o)

@@ -1,6 +1,6 @@
 /* What the parts of the training loop share. Private to optim/train*.c. */
-#ifndef AX_OPTIM_TRAIN_TRAIN_STATE_H
-#define AX_OPTIM_TRAIN_TRAIN_STATE_H
+#ifndef AX_OPTIM_TRAIN_RUN_H
+#define AX_OPTIM_TRAIN_RUN_H
 
 #include "base/lock.h"
 #include "base/stop.h"
@@ -10,7 +10,7 @@
 #include "optim/metrics/slow_ranks.h"
 #include "optim/train/train.h"
 
-/* ---- train_sequences.c: the sequences of a step ---- */
+/* ---- sequences.c: the sequences of a step ---- */
 
 struct ax_train_origin {
     const char *file; /* borrowed from the data set */
@@ -56,7 +56,7 @@ uint32_t *ax_train_column_at(const struct ax_train_sequences *r, int m, int c, i
 /* Fills the step's batches again. */
 enum ax_status ax_train_sequences_fill(const struct ax_train_sequences *r, struct ax_step *s);
 
-/* ---- train_schedule.c: number of steps, and when to evaluate and save ---- */
+/* ---- schedule.c: number of steps, and when to evaluate and save ---- */
 
 struct ax_train_schedule {
     int64_t total;
@@ -79,7 +79,7 @@ void ax_train_schedule_free(struct ax_train_schedule *s);
 enum ax_status ax_train_epoch_after(struct ax_train_schedule *s, const struct ax_train_sequences *r,
                                     const struct ax_train_data *d, double *epochs, bool *last);
 
-/* ---- train_watch.c: implausible losses ---- */
+/* ---- watch.c: implausible losses ---- */
 
 #define AX_WATCH_WINDOW 64
 
@@ -91,7 +91,7 @@ struct ax_train_watch {
 };
 int64_t ax_train_watch_size(const struct ax_train_watch *w); /* losses in the window */
 
-/* ---- train_rollout.c: rewards that teach nothing ---- */
+/* ---- rollout.c: rewards that teach nothing ---- */
 
 struct ax_train_worth {
     /* steps of this process; the latest steps in a row without a usable reward */
@@ -99,7 +99,7 @@ struct ax_train_worth {
     bool usable; /* any step so far had a usable reward, or all the highest */
 };
 
-/* ---- train_step.c: a step whose result the host has not read yet ---- */
+/* ---- step.c: a step whose result the host has not read yet ---- */
 
 struct ax_train_cost {            /* cost of a step */
     double begin;                 /* when it began */
@@ -116,7 +116,7 @@ struct ax_train_late {
     struct ax_train_cost cost;
 };
 
-/* ---- train_ranks.c: what the ranks of a run decide together ---- */
+/* ---- ranks.c: what the ranks of a run decide together ---- */
 
 /* What the ranks noticed since the last step. */
 struct ax_train_vote {
@@ -127,7 +127,7 @@ struct ax_train_vote {
      * (parallel/choices.h). */
 };
 
-/* ---- train_value.c: PPO's value model, beside the policy ---- */
+/* ---- value.c: PPO's value model, beside the policy ---- */
 
 struct ax_train_value {
     struct ax_step step;

@@ -3,7 +3,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "optim/metrics/trace.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 static bool is_due(const struct ax_train *t) {
     const int64_t first = t->o->profile_first;

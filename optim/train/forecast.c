@@ -9,7 +9,7 @@
 #include "kernels/backend.h"
 #include "optim/train/shared_prompts.h"
 #include "optim/plan/plan.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 /* Code, libraries, thread stacks, data sets and parsers, in addition to the plan. */
 #define BESIDE ((uint64_t)128 << 20)

@@ -4,7 +4,7 @@
 #include "kernels/transfer.h"
 #include "model/adapter/load.h"
 #include "model/adapter/pissa.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 #include "parallel/job/progress.h"
 
 /* ---- what a save contains ---- */

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 enum ax_status ax_train_find_mesh(struct ax_train *t) {
     t->runtime = t->o->runtime;

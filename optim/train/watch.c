@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/finite.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 #define BAD_STEPS      3   /* skipped steps in a row that stop the run */
 #define SPIKE_AFTER    16  /* losses seen before spikes are detected */

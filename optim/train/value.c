@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "model/adapter/load.h"
-#include "optim/train/train_state.h"
+#include "optim/train/run.h"
 
 bool ax_train_has_value(const struct ax_train_options *o) {
     return o->value.arch != NULL;
