@@ -10,16 +10,6 @@
 #include "parallel/fabric/contract.h"
 #include "parallel/fabric/flight.h"
 
-static const char *const kind_names[AX_COLLECTIVE_COUNT] = {
-    [AX_ALL_REDUCE] = "all_reduce",         [AX_ALL_GATHER] = "all_gather",
-    [AX_REDUCE_SCATTER] = "reduce_scatter", [AX_ALL_TO_ALL_V] = "all_to_all_v",
-    [AX_SEND_RECV] = "send_recv",           [AX_BROADCAST] = "broadcast",
-};
-
-const char *ax_collective_name(enum ax_collective_kind kind) {
-    return kind_names[kind];
-}
-
 /* Bytes this rank sends under a ring algorithm (Patarasuk & Yuan 2009): all-gather and
  * reduce-scatter (n−1)·count, all-reduce 2·(n−1)/n·count; a broadcast is forwarded by every rank
  * except the one before the root. */

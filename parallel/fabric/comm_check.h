@@ -25,10 +25,6 @@ struct ax_comm_place {
     int from, to;
 };
 
-/* "fsdp: collective 7 (all_reduce sum of 3 float64)"; buf is returned. */
-const char *ax_comm_place_text(char *buf, size_t size, const struct ax_comm_place *place,
-                               const struct ax_comm_part *part);
-
 /* AX_ERR_PEER naming the differing rank and both descriptions, unless all n are equal. ranks[i], a
  * world rank, sent parts[i]. */
 enum ax_status ax_comm_check_parts(const struct ax_comm_place *place,

@@ -1,15 +1,11 @@
-/* Private to the gloo fabric. Reading order: gloo_fabric.c (processes, failures), gloo_comm.c
- * (communicators; completes collectives), gloo_post.c (starts them); gloo_open.c, gloo_link.h and
- * comm_gloo.cpp (Gloo's transport). */
+/* Private to the gloo fabric. Reading order: gloo_connect.c (processes, failures), gloo.c (the fabric and its
+ * communicators); gloo_link.h and comm_gloo.cpp (Gloo's transport). */
 #ifndef AX_PARALLEL_FABRIC_GLOO_H
 #define AX_PARALLEL_FABRIC_GLOO_H
 
 #include "parallel/fabric/comm_check.h"
 #include "parallel/fabric/comm_gloo.h"
 #include "parallel/fabric/gloo_link.h"
-
-/* Opens the library of gloo_link.h, once. AX_ERR_UNSUPPORTED with the remedy. */
-enum ax_status ax_gloo_library(const struct ax_gloo_calls **out);
 
 /* ---- the processes of a run ---- */
 
@@ -40,13 +36,17 @@ struct ax_gloo_world {
     } order;                             /* order of all communicators that are not apart */
 };
 
+/* The process of this rank. */
+enum ax_status ax_gloo_world_open(struct ax_gloo_world **out, struct ax_store_client *store,
+                                  double timeout);
+/* Tells the others why, and breaks all connections. */
+void ax_gloo_world_fail(struct ax_gloo_world *w, enum ax_status st);
+void ax_gloo_world_close(struct ax_gloo_world *w);
+
 /* The connections of these ranks, made for the `instance`th communicator of the role if there are none
  * yet. AX_ERR_PEER says who is missing. */
 enum ax_status ax_gloo_connect(struct ax_gloo_world *w, const int *ranks, int n, enum ax_role role,
                                uint64_t instance, struct ax_gloo_group **out);
-enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
-                                 const int *ranks, int n, bool apart);
-
 /* AX_ERR_PEER about world ranks with which a transfer ended as `how`: their own failure messages if
  * they left any, else what is known. */
 enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_place *place,
@@ -95,17 +95,7 @@ struct ax_gloo_member {
 static inline bool ax_gloo_is_message(const struct ax_gloo_op *op) {
     return op->what.kind == AX_SEND_RECV;
 }
-/* A message's place depends on its direction; for a collective any peer and direction will do. */
-struct ax_comm_place ax_gloo_place(const struct ax_gloo_op *op, int peer, bool sends);
-/* Posts headers and all data that can be sent immediately. */
-enum ax_status ax_gloo_post(struct ax_gloo_op *op);
-/* Sends the sums of this rank's slice of an all-reduce, in recv, to all. */
-enum ax_status ax_gloo_post_sums(struct ax_gloo_op *op);
 /* A rank's slice of an all-reduce: first element and count. */
 int64_t ax_gloo_slice(const struct ax_gloo_op *op, int rank, int64_t *n);
-/* Waits for one transfer (NULL: none), or for everything of a phase, in both directions. */
-enum ax_gloo_result ax_gloo_finish(const struct ax_gloo_op *op, struct ax_gloo_transfer **t,
-                                   char *text);
-enum ax_status ax_gloo_finish_phase(struct ax_gloo_op *op, enum ax_gloo_phase phase);
 
 #endif

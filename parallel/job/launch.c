@@ -1,11 +1,13 @@
 #include "parallel/job/launch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -16,6 +18,215 @@
 #include "parallel/job/progress.h"
 #include "parallel/job/store.h"
 #include "parallel/job/token.h"
+
+/* ---- lines of ranks: prefixed with the rank, or held until it is known that they matter ---- */
+
+static void print_line(int target, int rank, const char *line, size_t n) {
+    char out[4096 + 32];
+    int len = snprintf(out, sizeof out, "[%d] %.*s\n", rank, (int)n, line);
+    for (int at = 0; at < len;) {
+        const ssize_t w = write(target, out + at, (size_t)(len - at));
+        if (w < 0 && errno != EINTR)
+            return; /* nobody reads it */
+        at += w > 0 ? (int)w : 0;
+    }
+}
+
+/* Keeps the last lines that fit. */
+static void hold_line(struct ax_launch_stream *s, const char *line, size_t n) {
+    while (s->n_held + n + 1 > sizeof s->held) {
+        const char *end = memchr(s->held, '\n', s->n_held);
+        const size_t first = end ? (size_t)(end - s->held) + 1 : s->n_held;
+        memmove(s->held, s->held + first, s->n_held - first);
+        s->n_held -= first;
+    }
+    memcpy(s->held + s->n_held, line, n);
+    s->held[s->n_held + n] = '\n';
+    s->n_held += n + 1;
+}
+
+static void take_line(struct ax_launch_stream *s, int rank, const char *line, size_t n) {
+    if (s->target >= 0)
+        print_line(s->target, rank, line, n);
+    else
+        hold_line(s, line, n);
+}
+
+static void take_lines(struct ax_launch_stream *s, int rank, bool last) {
+    size_t at = 0;
+    for (const char *end; (end = memchr(s->line + at, '\n', s->len - at));) {
+        take_line(s, rank, s->line + at, (size_t)(end - s->line) - at);
+        at = (size_t)(end - s->line) + 1;
+    }
+    const bool full = at == 0 && s->len == sizeof s->line - 1;
+    if ((last || full) && s->len > at) {
+        take_line(s, rank, s->line + at, s->len - at);
+        at = s->len;
+    }
+    memmove(s->line, s->line + at, s->len - at);
+    s->len -= at;
+}
+
+bool ax_launch_stream_read(struct ax_launch_stream *s, int rank) {
+    const ssize_t n = read(s->fd, s->line + s->len, sizeof s->line - 1 - s->len);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return true;
+    s->len += n > 0 ? (size_t)n : 0;
+    take_lines(s, rank, n <= 0);
+    return n > 0;
+}
+
+void ax_launch_stream_tell(struct ax_launch_stream *s, int rank) {
+    for (size_t at = 0; at < s->n_held;) {
+        const char *line = s->held + at, *end = memchr(line, '\n', s->n_held - at);
+        print_line(STDERR_FILENO, rank, line, (size_t)(end - line));
+        at += (size_t)(end - line) + 1;
+    }
+    s->n_held = 0;
+}
+
+/* ---- one rank's process: its environment, its streams, and that it dies with the launcher ---- */
+
+enum { VARIABLES = 9, MAX_TEXT = 320 };
+
+struct start {
+    char text[VARIABLES][MAX_TEXT];
+    char **env, **argv;
+    int streams[2], null; /* null −1: the launcher's own input */
+    bool joins;           /* the launcher's process group */
+    pid_t launcher;
+};
+
+/* What other launchers leave behind would contradict these ranks. */
+static bool is_replaced(const struct start *s, const char *variable) {
+    static const char *const dropped[] = {"TORCHELASTIC_",
+                                          "AXTRAIN_TOKEN=", "AXTRAIN_TOKEN_FILE=", "AXTRAIN_PORT="};
+    for (int i = 0; i < VARIABLES; i++)
+        if (strncmp(variable, s->text[i], strcspn(s->text[i], "=") + 1) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++)
+        if (strncmp(variable, dropped[i], strlen(dropped[i])) == 0)
+            return true;
+    return false;
+}
+
+static enum ax_status make_env(struct start *s, const struct ax_launch_rank *r,
+                               const struct ax_launch_options *o,
+                               const struct ax_launch_attempt *a) {
+    const struct {
+        const char *name;
+        int value;
+    } numbers[VARIABLES - 1] = {{"RANK", r->rank},
+                                {"WORLD_SIZE", o->ranks * o->hosts},
+                                {"LOCAL_RANK", r->local_rank},
+                                {"LOCAL_WORLD_SIZE", o->ranks},
+                                {"MASTER_PORT", a->port},
+                                {"AXTRAIN_TOKEN_FD", a->token_fd},
+                                {"AXTRAIN_PROGRESS_FD", a->progress_fd},
+                                {"AXTRAIN_RESTART_COUNT", a->restart}};
+    size_t n = 0, kept = 0;
+    for (int i = 0; i < VARIABLES - 1; i++)
+        snprintf(s->text[i], MAX_TEXT, "%s=%d", numbers[i].name, numbers[i].value);
+    snprintf(s->text[VARIABLES - 1], MAX_TEXT, "MASTER_ADDR=%s",
+             o->master_addr ? o->master_addr : "127.0.0.1");
+    while (environ[n])
+        n++;
+    AX_TRY(ax_alloc(&s->env, n + VARIABLES + 1, sizeof *s->env));
+    for (size_t i = 0; i < n; i++)
+        if (!is_replaced(s, environ[i]))
+            s->env[kept++] = environ[i];
+    for (int i = 0; i < VARIABLES; i++)
+        s->env[kept++] = s->text[i];
+    return AX_OK;
+}
+
+static enum ax_status make_argv(struct start *s, const struct ax_launch_options *o, int restart) {
+    size_t n = 0;
+    while (o->command[n])
+        n++;
+    AX_TRY(ax_alloc(&s->argv, n + 3, sizeof *s->argv));
+    s->argv[0] = (char *)(uintptr_t) "axtrain";
+    memcpy(s->argv + 1, o->command, n * sizeof *s->argv);
+    if (restart > 0 && o->restart_word)
+        s->argv[n + 1] = (char *)(uintptr_t)o->restart_word;
+    return AX_OK;
+}
+
+/* In the child: only calls that are safe after a fork of a process with threads. Its own process
+ * group, because Ctrl-C reaches it through the launcher; but a terminal gives its input only to the
+ * launcher's. */
+static void become_rank(const struct start *s) {
+    sigset_t none;
+    if (!s->joins)
+        setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == s->launcher) {
+        if (s->null >= 0)
+            dup2(s->null, STDIN_FILENO);
+        for (int i = 0; i < 2; i++)
+            if (s->streams[i] >= 0)
+                dup2(s->streams[i], STDOUT_FILENO + i);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        execve("/proc/self/exe", s->argv, s->env);
+    }
+    raise(SIGKILL);
+}
+
+/* Rank 0 writes where the launcher writes, unless all ranks' lines are prefixed. */
+static enum ax_status open_streams(struct ax_launch_rank *r, bool all, int theirs[2]) {
+    for (int i = 0; i < 2; i++) {
+        struct ax_launch_stream *s = &r->streams[i];
+        int ends[2];
+        *s = (struct ax_launch_stream){.fd = -1, .target = all ? STDOUT_FILENO + i : -1};
+        theirs[i] = -1;
+        if (r->rank == 0 && !all)
+            continue;
+        if (pipe2(ends, O_CLOEXEC) != 0)
+            return ax_error(AX_ERR_IO, "rank %d: cannot make a pipe: %s", r->rank, strerror(errno));
+        (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        s->fd = ends[0];
+        theirs[i] = ends[1];
+    }
+    return AX_OK;
+}
+
+static enum ax_status start_rank(struct ax_launch_rank *r, const struct ax_launch_options *o,
+                                 const struct ax_launch_attempt *a) {
+    struct start s = {.streams = {-1, -1}, .null = -1, .launcher = getpid()};
+    enum ax_status st;
+    s.joins = r->in_group = r->rank == 0 && isatty(STDIN_FILENO);
+    if (r->rank != 0)
+        s.null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    AX_TRY_GOTO(make_env(&s, r, o, a), st, done);
+    AX_TRY_GOTO(make_argv(&s, o, a->restart), st, done);
+    AX_TRY_GOTO(open_streams(r, o->all_output, s.streams), st, done);
+    const pid_t pid = fork();
+    if (pid == 0)
+        become_rank(&s);
+    if (pid < 0)
+        st = ax_error(AX_ERR_FAILED, "rank %d: cannot start its process: %s", r->rank,
+                      strerror(errno));
+    else
+        r->pid = pid;
+done:
+    for (int i = 0; i < 2; i++)
+        if (s.streams[i] >= 0)
+            close(s.streams[i]);
+    if (s.null >= 0)
+        close(s.null);
+    ax_free(s.env);
+    ax_free(s.argv);
+    return st;
+}
+
+static void close_rank(struct ax_launch_rank *r) {
+    for (int i = 0; i < 2; i++)
+        if (r->streams[i].fd >= 0)
+            close(r->streams[i].fd);
+}
+
+/* ---- the ranks of a job ---- */
 
 /* The others hear of a lost rank from their connections; who has not ended by then is killed. */
 static const double GRACE_SECONDS = 3, DRAIN_SECONDS = 0.5;
@@ -57,7 +268,7 @@ static enum ax_status status_of(int code) {
 
 /* Ranks that noticed the failure of another exit with AX_ERR_PEER, those that we killed by our
  * signal: the cause is the first of the others to end, or the first rank if several say the same. */
-static int weight(const struct ax_launch_rank *r) {
+static int weigh_end(const struct ax_launch_rank *r) {
     if (r->killed)
         return 0;
     return WIFEXITED(r->status) && status_of(WEXITSTATUS(r->status)) == AX_ERR_PEER ? 1 : 2;
@@ -69,8 +280,8 @@ static struct ax_launch_rank *find_cause(const struct job *j) {
         struct ax_launch_rank *r = &j->ranks[i];
         if (!r->ended || ended_well(r->status))
             continue;
-        if (!cause || weight(r) > weight(cause) ||
-            (weight(r) == weight(cause) && r->status != cause->status &&
+        if (!cause || weigh_end(r) > weigh_end(cause) ||
+            (weigh_end(r) == weigh_end(cause) && r->status != cause->status &&
              r->ended_at < cause->ended_at))
             cause = r;
     }
@@ -78,7 +289,7 @@ static struct ax_launch_rank *find_cause(const struct job *j) {
 }
 
 /* The job's status, with one line. */
-static enum ax_status judge(struct job *j) {
+static enum ax_status judge_job(struct job *j) {
     struct ax_launch_rank *cause = find_cause(j);
     bool requeue = false, interrupted = false;
     for (int i = 0; i < j->o->ranks && !cause; i++) {
@@ -124,7 +335,7 @@ static void tell_of_stop(const struct ax_launch_rank *r) {
                     (int)r->pid);
 }
 
-static void reap(struct job *j) {
+static void reap_ranks(struct job *j) {
     struct rusage used;
     for (int i = 0; i < j->o->ranks; i++) {
         struct ax_launch_rank *r = &j->ranks[i];
@@ -193,12 +404,12 @@ static bool poll_once(struct job *j, int ms) {
     return open;
 }
 
-static void watch(struct job *j) {
+static void watch_ranks(struct job *j) {
     double last = 0;
     bool open = true;
     while (!all_ended(j, &last)) {
         (void)poll_once(j, 200);
-        reap(j);
+        reap_ranks(j);
         if (j->failed_at > 0 && ax_clock_now() > j->failed_at + GRACE_SECONDS)
             send_all(j, SIGKILL, false);
     }
@@ -208,7 +419,7 @@ static void watch(struct job *j) {
 
 /* ---- a job ---- */
 
-static enum ax_status serve(struct job *j) {
+static enum ax_status serve_store(struct job *j) {
     unsigned char key[AX_STORE_KEY_BYTES];
     const struct ax_launch_options *o = j->o;
     char job[16];
@@ -223,9 +434,9 @@ static enum ax_status serve(struct job *j) {
     return ax_store_serve(&j->server, fd, o->ranks * o->hosts, key, o->timeout);
 }
 
-static enum ax_status attempt(struct job *j) {
+static enum ax_status attempt_job(struct job *j) {
     const struct ax_launch_options *o = j->o;
-    enum ax_status st = serve(j);
+    enum ax_status st = serve_store(j);
     memset(j->ranks, 0, (size_t)o->ranks * sizeof *j->ranks);
     for (int i = 0; i < o->ranks; i++)
         j->ranks[i].streams[0].fd = j->ranks[i].streams[1].fd = -1;
@@ -233,15 +444,15 @@ static enum ax_status attempt(struct job *j) {
     for (int i = 0; i < o->ranks && st == AX_OK; i++) {
         j->ranks[i].rank = o->host * o->ranks + i;
         j->ranks[i].local_rank = i;
-        st = ax_launch_rank_start(&j->ranks[i], o, &j->attempt);
+        st = start_rank(&j->ranks[i], o, &j->attempt);
     }
     if (st != AX_OK)
         send_all(j, SIGKILL, false);
-    watch(j);
+    watch_ranks(j);
     if (st == AX_OK)
-        st = judge(j);
+        st = judge_job(j);
     for (int i = 0; i < o->ranks; i++)
-        ax_launch_rank_close(&j->ranks[i]);
+        close_rank(&j->ranks[i]);
     ax_store_stop(j->server, 0);
     j->server = NULL;
     return st;
@@ -301,7 +512,7 @@ enum ax_status ax_launch_run(const struct ax_launch_options *o) {
     AX_TRY_GOTO(open_token(&j), st, done);
     AX_TRY_GOTO(ax_alloc(&j.ranks, (size_t)o->ranks, sizeof *j.ranks), st, done);
     AX_TRY_GOTO(ax_alloc(&j.polls, 1 + 2 * (size_t)o->ranks, sizeof *j.polls), st, done);
-    for (st = attempt(&j); may_restart(&j, &st); st = attempt(&j)) {
+    for (st = attempt_job(&j); may_restart(&j, &st); st = attempt_job(&j)) {
         j.attempt.restart++;
         ax_log_warn("%s; starting again (%d of %d)", ax_error_text(), j.attempt.restart,
                     o->restarts);

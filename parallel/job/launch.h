@@ -1,5 +1,4 @@
-/* Starts the ranks of a job on this host, serves their store, and watches them. Reading order:
- * launch.c (a job, from start to end), launch_rank.c (one process), launch_output.c (its lines). */
+/* Starts the ranks of a job on this host, each a process, serves their store, and watches them from start to end. */
 #ifndef AX_PARALLEL_JOB_LAUNCH_H
 #define AX_PARALLEL_JOB_LAUNCH_H
 
@@ -56,8 +55,5 @@ struct ax_launch_attempt {
     int restart; /* how often the job has been started again */
     int token_fd, progress_fd;
 };
-enum ax_status ax_launch_rank_start(struct ax_launch_rank *r, const struct ax_launch_options *o,
-                                    const struct ax_launch_attempt *a);
-void ax_launch_rank_close(struct ax_launch_rank *r);
 
 #endif

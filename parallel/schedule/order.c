@@ -165,7 +165,8 @@ static bool is_ready(const struct ax_order *o, const struct ax_chunk_pass *a) {
     return a->chunk == 0 || forwards[a->chunk - 1] > m;
 }
 
-struct ax_chunk_pass ax_order_next(const struct ax_order *o, int stage) {
+/* The stage's next pass; chunk −1: none is left. */
+static struct ax_chunk_pass next_pass(const struct ax_order *o, int stage) {
     if (o->at[stage] == o->n_passes)
         return (struct ax_chunk_pass){.chunk = -1};
     return o->passes[(int64_t)stage * o->n_passes + o->at[stage]];
@@ -174,7 +175,7 @@ struct ax_chunk_pass ax_order_next(const struct ax_order *o, int stage) {
 bool ax_order_tick(struct ax_order *o) {
     bool any = false, waits = false;
     for (int r = 0; r < o->pipeline.stages; r++) {
-        const struct ax_chunk_pass next = ax_order_next(o, r);
+        const struct ax_chunk_pass next = next_pass(o, r);
         const bool ready = next.chunk >= 0 && is_ready(o, &next);
         o->now[r] = ready ? next : (struct ax_chunk_pass){.chunk = -1};
         any |= ready;

@@ -78,8 +78,6 @@ struct ax_order {
 enum ax_status ax_order_create(struct ax_order *o, const struct ax_pipeline *p);
 /* Advances to the next tick; false if all passes are done. */
 bool ax_order_tick(struct ax_order *o);
-/* The stage's next pass after this tick; chunk −1 if none is left. */
-struct ax_chunk_pass ax_order_next(const struct ax_order *o, int stage);
 void ax_order_free(struct ax_order *o);
 
 /* All ticks of an order. */

@@ -1,4 +1,4 @@
-/* Layout, views and reading of packed storage; packed_load.c fills it. */
+/* Layout, views and reading of packed storage; unit_load.c fills it. */
 #include "parallel/units/packed.h"
 
 #include <string.h>

@@ -72,9 +72,5 @@ struct ax_packed_source {
     const struct ax_mesh *mesh;
     const struct ax_elements *global;
 };
-enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
-                               const struct ax_tensor buffers[AX_PACKED_BUFFERS],
-                               const struct ax_packed_source *source, int64_t first, int64_t n,
-                               int64_t at);
 
 #endif

@@ -1,7 +1,7 @@
 /* Layout and storage of units: see unit.h for the buffers and which ones are shared. */
 #include <string.h>
 
-#include "parallel/units/unit_codes.h"
+#include "parallel/units/unit_segment.h"
 
 /* Elements: the block of 8-bit optimizer states, and a multiple of 64 B. */
 #define SEGMENT_ALIGN 256
@@ -53,6 +53,11 @@ static bool is_coded(const struct ax_unit_options *o, const struct ax_param *p) 
     return p->coded && (trained || (o->sharding.coded && !o->offload.layers));
 }
 
+static void add_coded(struct ax_segment *seg, const struct ax_param *p) {
+    AX_ASSERT(seg->n_coded < AX_MAX_CODED);
+    seg->coded[seg->n_coded++] = p;
+}
+
 /* The unit's segment for p, created if missing. */
 static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                        const struct ax_unit_options *o, const struct ax_param *p) {
@@ -96,7 +101,7 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
         if (p->storage != AX_STORAGE_PLAIN)
             ax_packing_add(&unit->segments[p->segment].packing, mesh, p);
         if (is_coded(o, p))
-            ax_segment_add_coded(&unit->segments[p->segment], p);
+            add_coded(&unit->segments[p->segment], p);
     }
     for (int s = 0; s < unit->n_segments; s++)
         if (ax_segment_is_packed(&unit->segments[s]))

@@ -12,7 +12,7 @@
  *
  * Buffers with equal contents share memory: in a gather group of one, full = shard and grad_full =
  * grad; if compute dtype = accumulation dtype, shard = master. A frozen segment has only shard and
- * full. A coded segment (unit_codes.h) may be gathered as e4m3 codes, which are then where full is.
+ * full. A coded segment (unit_move.c) may be gathered as e4m3 codes, which are then where full is.
  * A packed segment (packed.h) instead has `packed` and `packed_shard`, the buffers of codes
  * and scales, which are gathered as they are. The flat run is split evenly: shard r is elements
  * [r·shard_numel, (r+1)·shard_numel).

@@ -1,5 +1,120 @@
 /* Movement of units between ranks: gathers and sums; and views of what is gathered. */
-#include "parallel/units/unit_codes.h"
+#include "parallel/units/unit_segment.h"
+
+/* ---- gathers of codes ---- */
+
+/* FP8 training with one scale for a matrix: a coded segment brings e4m3 codes, half the bytes of
+ * BF16, and its ranks agree on the scales first. Values are those that quantizing the gathered matrix
+ * would make, to the bit. Shards, masters, gradients, and gathers for anything else stay as they are.
+ *
+ * Until the gather, at the address of `full`:
+ *
+ *   codes    U8  [numel]  in the segment's layout; then, aligned, of each of its n parameters
+ *   scales   F32 [n]
+ *   ranges   F32 [n][2]   as of quant_range
+ *   spare                 what the ops write besides
+ *
+ * unit.c lays coded segments out. */
+
+#define BLOCK 4096 /* elements that are quantized together, for threads: the range is given */
+
+/* `floats` F32 of each parameter after the codes. */
+static char AX_DEVICE *after_codes(const struct ax_segment *seg, int64_t floats) {
+    char AX_DEVICE *codes = seg->full.data;
+    return codes + seg->numel + floats * seg->n_coded * (int64_t)sizeof(float);
+}
+
+static struct ax_tensor scales_of(const struct ax_segment *seg) {
+    return ax_tensor_1d(AX_F32, after_codes(seg, 0), seg->n_coded);
+}
+
+static struct ax_tensor ranges_of(const struct ax_segment *seg) {
+    return ax_tensor_2d(AX_F32, after_codes(seg, 1), seg->n_coded, 2);
+}
+
+static struct ax_tensor spare_of(const struct ax_segment *seg, enum ax_dtype dtype, int64_t n) {
+    char AX_DEVICE *at = after_codes(seg, 3);
+    const struct ax_tensor t = ax_tensor_1d(dtype, at, n);
+    AX_ASSERT(at - (char AX_DEVICE *)seg->full.data + (int64_t)ax_tensor_bytes(&t) <=
+              (int64_t)ax_tensor_bytes(&seg->full));
+    return t;
+}
+
+/* The part of parameter i that this rank has, as a row, and its place in the shard; false: none. */
+static bool coded_part(const struct ax_unit *unit, const struct ax_segment *seg,
+                       const struct ax_runtime *rt, int i, struct ax_tensor *row, int64_t *at) {
+    int64_t first, n;
+    ax_unit_owned(unit, &rt->mesh, seg->coded[i], &first, &n, at);
+    if (n == 0)
+        return false;
+    const struct ax_tensor part = ax_tensor_rows(&seg->shard, *at, n);
+    *row = ax_tensor_2d(part.dtype, part.data, 1, n);
+    return true;
+}
+
+/* The largest numbers of each parameter, of all ranks that have a part of it, and the scales. */
+static enum ax_status agree_on_scales(const struct ax_unit *unit, const struct ax_segment *seg,
+                                      struct ax_runtime *rt) {
+    const struct ax_tensor ranges = ranges_of(seg);
+    const enum ax_role over[] = {seg->gather, AX_ROLE_TP};
+    struct ax_tensor x;
+    int64_t at;
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){ranges, 0}));
+    for (int i = 0; i < seg->n_coded; i++)
+        if (coded_part(unit, seg, rt, i, &x, &at))
+            AX_TRY(ax_run_quant_range(
+                rt->q, &(struct ax_quant_range){.x = x, .range = ax_tensor_rows(&ranges, i, 1)}));
+    for (int i = 0; i < 2; i++)
+        if (rt->mesh.size[over[i]] > 1)
+            AX_TRY(ax_comm_max(&rt->comms[over[i]], rt->q, AX_F32, ranges.data,
+                               ax_tensor_numel(&ranges)));
+    /* a scale follows from its range as from the two numbers in it */
+    return ax_run_quantize(
+        rt->q, &(struct ax_quantize){.x = ranges,
+                                     .codes = spare_of(seg, AX_U8, 2 * (int64_t)seg->n_coded),
+                                     .scale = scales_of(seg),
+                                     .block = 2,
+                                     .kind = AX_QUANT_FP8});
+}
+
+/* Quantizes this rank's part, *own [shard_numel], of *all [numel], which are to be gathered. */
+static enum ax_status encode_segment(const struct ax_unit *unit, const struct ax_segment *seg,
+                                     struct ax_runtime *rt, struct ax_tensor *own,
+                                     struct ax_tensor *all) {
+    const struct ax_tensor ranges = ranges_of(seg);
+    struct ax_quantize a = {.kind = AX_QUANT_FP8};
+    int64_t at;
+    *all = ax_tensor_1d(AX_U8, seg->full.data, seg->numel);
+    *own = ax_tensor_rows(all, rt->mesh.coord[seg->gather] * seg->shard_numel, seg->shard_numel);
+    AX_TRY(agree_on_scales(unit, seg, rt));
+    for (int i = 0; i < seg->n_coded; i++) {
+        if (!coded_part(unit, seg, rt, i, &a.x, &at))
+            continue;
+        const int64_t n = a.x.shape[1];
+        a.block = n < BLOCK ? n : BLOCK;
+        a.codes = ax_tensor_rows(own, at, n);
+        a.scale = spare_of(seg, AX_F32, (n + a.block - 1) / a.block);
+        a.range = ax_tensor_rows(&ranges, i, 1);
+        AX_TRY(ax_run_quantize(rt->q, &a));
+    }
+    return AX_OK;
+}
+
+/* The codes of a parameter of a gathered segment. */
+static struct ax_packed codes_of(const struct ax_segment *seg, const struct ax_param *p) {
+    const struct ax_tensor scales = scales_of(seg);
+    int i = 0;
+    while (seg->coded[i] != p)
+        AX_ASSERT(++i < seg->n_coded);
+    char AX_DEVICE *codes = seg->full.data;
+    const int64_t n = ax_param_local_numel(p);
+    return (struct ax_packed){.kind = AX_QUANT_FP8,
+                              .block = n,
+                              .codes = ax_tensor_1d(AX_U8, codes + p->offset, n),
+                              .scale = ax_tensor_rows(&scales, i, 1)};
+}
+
+/* ---- gathers and sums ---- */
 
 /* This rank's part of an unsharded buffer: where a shard in the host tier is gathered from. */
 static struct ax_tensor own_part(const struct ax_segment *seg, const struct ax_runtime *rt,
@@ -39,7 +154,7 @@ static enum ax_status start_segment(const struct ax_unit *unit, struct ax_segmen
     struct ax_tensor own, all;
     seg->has_codes = codes && seg->n_coded > 0 && !ax_segment_in_place(seg, rt);
     if (seg->has_codes) {
-        AX_TRY(ax_segment_encode(unit, seg, rt, &own, &all));
+        AX_TRY(encode_segment(unit, seg, rt, &own, &all));
         return start_buffer(seg, rt, &own, &all, &seg->gathers[0]);
     }
     for (int i = 0; i < n; i++)
@@ -279,7 +394,7 @@ struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_para
     const struct ax_segment *seg = &unit->segments[p->segment];
     AX_ASSERT(unit->gathered > 0 && !unit->arriving && ax_unit_is_packed(unit, p));
     if (seg->has_codes)
-        return ax_segment_codes(seg, p);
+        return codes_of(seg, p);
     struct ax_packed packed =
         ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
     packed.codes.panels = p->panels;

@@ -4,12 +4,42 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dynlib.h"
 #include "base/mem.h"
 #include "parallel/fabric/gloo.h"
 #include "parallel/job/store.h"
 
 /* A connection may break before the rank that broke it has said why. */
 static const double HEAR_SECONDS = 0.5;
+
+/* ---- the library of Gloo's transport, opened when ranks in processes are asked for ---- */
+
+/* Opens the library of gloo_link.h, once. AX_ERR_UNSUPPORTED with the remedy. */
+static enum ax_status open_library(const struct ax_gloo_calls **out) {
+    static const char *const names[] = {"libaxtrain-gloo.so", NULL};
+    const struct ax_gloo_calls *(*get)(void);
+    const struct ax_symbol symbols[] = {{"ax_gloo_get", &get}};
+    const enum ax_status st = ax_library_open(names, symbols, 1);
+    if (st != AX_OK)
+        return ax_error_prefix(
+            st, "ranks in processes need Gloo, which cannot be opened (Debian 12: `apt-get install "
+                "libgloo0`). Where libaxtrain-gloo.so itself is missing, axtrain was built without "
+                "it: install g++ and libgloo-dev, and run `make` again");
+    *out = get();
+    if (strcmp((*out)->version, AX_VERSION) != 0)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "libaxtrain-gloo.so is of axtrain %s, and this is axtrain " AX_VERSION
+                        "; install both from one build",
+                        (*out)->version);
+    return AX_OK;
+}
+
+enum ax_status ax_gloo_available(void) {
+    const struct ax_gloo_calls *calls;
+    return open_library(&calls);
+}
+
+/* ---- who is missing ---- */
 
 enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_place *place,
                             const struct ax_comm_part *part, const int *ranks, int n,
@@ -27,44 +57,6 @@ enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_
         snprintf(why, sizeof why, "is gone: its process ended, or the connection broke (%s)", text);
     return ax_comm_missing(place, part, ranks, n, why);
 }
-
-static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
-    struct ax_gloo_world *w = f->state;
-    if (w->failed)
-        return;
-    w->failed = w->order.stopped = true;
-    ax_store_leave(w->store, st); /* before connections break, which tell the others less */
-    for (struct ax_gloo_group *g = w->groups; g; g = g->next)
-        w->gloo->break_link(g->link);
-}
-
-static void group_free(const struct ax_gloo_world *w, struct ax_gloo_group *g) {
-    if (g->link)
-        w->gloo->close(g->link);
-    ax_free(g->ranks);
-    ax_free(g);
-}
-
-static void gloo_free(struct ax_fabric *f) {
-    struct ax_gloo_world *w = f->state;
-    AX_ASSERT(!w->order.first && w->members == 0); /* communicators go before their fabric */
-    if (!w->failed)
-        ax_store_leave(w->store, AX_OK);
-    while (w->groups) {
-        struct ax_gloo_group *g = w->groups;
-        w->groups = g->next;
-        group_free(w, g);
-    }
-    w->gloo->close_device(w->device);
-    ax_free(w);
-    f->state = NULL;
-}
-
-static const struct ax_fabric_ops gloo_fabric_ops = {.name = "gloo",
-                                                     .stages = true,
-                                                     .open = ax_gloo_comm_open,
-                                                     .fail = gloo_fail,
-                                                     .free = gloo_free};
 
 /* ---- connecting ---- */
 
@@ -95,8 +87,8 @@ static enum ax_status find_address(const struct rendezvous *m, const char *gloo_
 
 /* Returns when all have set theirs: who connects to a member that waits in vain for another one, and
  * ends, would wait until the deadline. */
-static enum ax_status share(const struct rendezvous *m, const char *gloo_key, const void *data,
-                            size_t n) {
+static enum ax_status share_address(const struct rendezvous *m, const char *gloo_key,
+                                    const void *data, size_t n) {
     char key[AX_STORE_NAME];
     key_of(m, gloo_key, key, sizeof key);
     AX_TRY(ax_store_set(m->world->store, key, data, n));
@@ -110,7 +102,7 @@ static enum ax_status share(const struct rendezvous *m, const char *gloo_key, co
     return AX_OK;
 }
 
-static int told(enum ax_status st, char *text) {
+static int told_of(enum ax_status st, char *text) {
     if (st == AX_OK)
         return 0;
     snprintf(text, AX_GLOO_TEXT, "%s", ax_error_text());
@@ -118,11 +110,11 @@ static int told(enum ax_status st, char *text) {
 }
 
 static int set_address(void *ctx, const char *gloo_key, const void *data, size_t n, char *text) {
-    return told(share(ctx, gloo_key, data, n), text);
+    return told_of(share_address(ctx, gloo_key, data, n), text);
 }
 
 static int get_address(void *ctx, const char *gloo_key, char **data, size_t *n, char *text) {
-    return told(find_address(ctx, gloo_key, data, n), text);
+    return told_of(find_address(ctx, gloo_key, data, n), text);
 }
 
 static void free_address(char *data) {
@@ -167,7 +159,14 @@ static enum ax_status connect_group(struct ax_gloo_world *w, struct rendezvous *
     /* Gloo's own thread ends the process of a rank whose connection breaks while it is made: who is
      * connected does not go on, and perhaps end, before all are. */
     snprintf(key, sizeof key, "connected%d", g->rank);
-    return share(m, key, "", 1);
+    return share_address(m, key, "", 1);
+}
+
+static void group_free(const struct ax_gloo_world *w, struct ax_gloo_group *g) {
+    if (g->link)
+        w->gloo->close(g->link);
+    ax_free(g->ranks);
+    ax_free(g);
 }
 
 enum ax_status ax_gloo_connect(struct ax_gloo_world *w, const int *ranks, int n, enum ax_role role,
@@ -190,8 +189,10 @@ fail:
     return st;
 }
 
-enum ax_status ax_gloo_open(struct ax_fabric *f, struct ax_store_client *store, int local_world,
-                            double timeout) {
+/* ---- the processes of a run ---- */
+
+enum ax_status ax_gloo_world_open(struct ax_gloo_world **out, struct ax_store_client *store,
+                                  double timeout) {
     struct ax_gloo_world *w;
     enum ax_status st;
     char text[AX_GLOO_TEXT];
@@ -201,21 +202,38 @@ enum ax_status ax_gloo_open(struct ax_fabric *f, struct ax_store_client *store, 
     w->rank = ax_store_rank(store);
     w->world = ax_store_world(store);
     w->timeout = timeout;
-    AX_TRY_GOTO(ax_gloo_library(&w->gloo), st, fail);
+    AX_TRY_GOTO(open_library(&w->gloo), st, fail);
     signal(SIGPIPE, SIG_IGN); /* Gloo writes to sockets that others may have closed */
     if (w->gloo->open_device(&w->device, ax_store_address(store), text) != AX_GLOO_DONE) {
         st = ax_error(AX_ERR_PEER, "Gloo cannot use the interface with the address %s: %s",
                       ax_store_address(store), text);
         goto fail;
     }
-    *f = (struct ax_fabric){.ops = &gloo_fabric_ops,
-                            .world = w->world,
-                            .rank = w->rank,
-                            .local_world = local_world,
-                            .timeout = timeout,
-                            .state = w};
+    *out = w;
     return AX_OK;
 fail:
     ax_free(w);
     return st;
+}
+
+void ax_gloo_world_fail(struct ax_gloo_world *w, enum ax_status st) {
+    if (w->failed)
+        return;
+    w->failed = w->order.stopped = true;
+    ax_store_leave(w->store, st); /* before connections break, which tell the others less */
+    for (struct ax_gloo_group *g = w->groups; g; g = g->next)
+        w->gloo->break_link(g->link);
+}
+
+void ax_gloo_world_close(struct ax_gloo_world *w) {
+    AX_ASSERT(!w->order.first && w->members == 0); /* communicators go before their fabric */
+    if (!w->failed)
+        ax_store_leave(w->store, AX_OK);
+    while (w->groups) {
+        struct ax_gloo_group *g = w->groups;
+        w->groups = g->next;
+        group_free(w, g);
+    }
+    w->gloo->close_device(w->device);
+    ax_free(w);
 }
