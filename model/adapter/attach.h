@@ -11,10 +11,5 @@ enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l);
 enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit);
 /* Call it after all units: AX_ERR_CONFIG names an entry of the config that matched no module. */
 enum ax_status ax_adapter_check(const struct ax_model *m);
-/* AX_ERR_CONFIG names a pattern of rank_pattern, alpha_pattern or exclude_modules that matches no
- * module; for a config that was read from a folder that is only a warning. `number`: the adapter's
- * number in the model. */
-enum ax_status ax_adapter_check_patterns(const struct ax_model *m, const struct ax_peft_config *c,
-                                         int number);
 
 #endif

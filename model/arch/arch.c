@@ -84,26 +84,6 @@ static enum ax_status refuse_unknown_math(struct ax_arch *a, struct ax_json c) {
     return quantized(a, ax_json_get(c, "quantization_config"));
 }
 
-enum ax_status ax_arch_activation(struct ax_arch *a, struct ax_json c, const char *key,
-                                  const char *usual) {
-    static const struct {
-        const char *name;
-        enum ax_gate gate;
-    } acts[] = {
-        {"silu", AX_GATE_SILU}, {"swish", AX_GATE_SILU}, {"gelu_pytorch_tanh", AX_GATE_GELU}};
-    const char *name;
-    AX_TRY(ax_json_str_or(ax_json_get(c, key), usual, &name));
-    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
-        if (strcmp(name, acts[i].name) != 0)
-            continue;
-        a->gating.gate = acts[i].gate;
-        return AX_OK;
-    }
-    ax_json_error(ax_json_get(c, key), "\"%s\" is not implemented (silu and gelu_pytorch_tanh are)",
-                  name);
-    return AX_ERR_UNSUPPORTED;
-}
-
 static enum ax_status dtype(struct ax_arch *a, struct ax_json c) {
     struct ax_json v = ax_json_get(c, "dtype");
     if (!v.v)
@@ -192,7 +172,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
     a->embedding_scale = a->residual_scale = a->logit_scale = 1;
-    AX_TRY(ax_arch_activation(a, c, "hidden_act", "silu"));
+    AX_TRY(ax_activation_parse(a, c, "hidden_act", "silu"));
     AX_TRY(layers(a));
     AX_TRY(a->family->parse(a, c));
     AX_TRY(ax_classifier_parse(a, c));

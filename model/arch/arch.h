@@ -150,10 +150,6 @@ enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
 enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc, json_t *fields);
 /* "llama"; for a text model inside another, "qwen2 in qwen2_vl". For messages. */
 const char *ax_arch_type(const struct ax_arch *arch, char *buf, size_t size);
-/* Sets the activation that a config names under `key`, or the usual one. AX_ERR_UNSUPPORTED for an
- * unknown one. */
-enum ax_status ax_arch_activation(struct ax_arch *arch, struct ax_json config, const char *key,
-                                  const char *usual);
 /* True if `path` names a config.json (ends in .json) rather than a folder with weights. */
 bool ax_arch_path_is_config(const char *path);
 /* Reads DIR/config.json, or `path` itself if it is a file. */

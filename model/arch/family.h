@@ -39,14 +39,19 @@ enum ax_status ax_wrapper_open(struct ax_json_doc *doc, struct ax_json *text,
 /* The i-th wrapper, or NULL. */
 const struct ax_wrapper *ax_wrapper_at(size_t i);
 
+/* Sets the activation that a config names under `key`, or the usual one. AX_ERR_UNSUPPORTED for an
+ * unknown one. */
+enum ax_status ax_activation_parse(struct ax_arch *arch, struct ax_json config, const char *key,
+                                   const char *usual); /* fields.c */
+
 /* *slides: whether a layer has a sliding window, by layer_types, or `usual` if the config has no
  * such list. */
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,
-                               bool usual, bool *slides); /* windows.c */
+                               bool usual, bool *slides); /* fields.c */
 /* Gives a sliding window to all layers but every `period`-th, unless layer_types says otherwise,
  * and each layer its rope: a sliding layer's is rope_local if the model has one. */
 enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
-                                int64_t period); /* windows.c */
+                                int64_t period); /* fields.c */
 
 /* Reads the number of experts and of active experts, in either spelling (num_local_experts,
  * num_experts), into a->moe; the usual numbers if the config does not say. */

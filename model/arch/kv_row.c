@@ -13,11 +13,11 @@ struct ax_kv_row ax_kv_row(const struct ax_arch *a, int tp) {
                               .value_dim = a->v_head_dim};
 }
 
-int64_t ax_kv_row_elements(const struct ax_kv_row *row) {
+static int64_t row_elements(const struct ax_kv_row *row) {
     return row->n_heads * (row->key_dim + (row->values_in_keys ? 0 : row->value_dim));
 }
 
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype) {
     const struct ax_kv_row row = ax_kv_row(a, tp);
-    return a->n_layers * ax_kv_row_elements(&row) * (int64_t)ax_dtype_size(dtype);
+    return a->n_layers * row_elements(&row) * (int64_t)ax_dtype_size(dtype);
 }

@@ -9,12 +9,11 @@ struct ax_arch;
 struct ax_kv_row {
     int64_t n_heads; /* KV heads that this rank's queries attend to */
     int64_t key_dim, value_dim;
-    /* a value is the first value_dim elements of its key: latents (mla_cached.c) */
+    /* a value is the first value_dim elements of its key: latents (mla.c) */
     bool values_in_keys;
 };
 /* The row on a rank of tp. */
 struct ax_kv_row ax_kv_row(const struct ax_arch *a, int tp);
-int64_t ax_kv_row_elements(const struct ax_kv_row *row);
 /* Bytes of a token in all layers. */
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype);
 

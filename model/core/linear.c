@@ -1,33 +1,325 @@
 /* Forward and backward of y = x·Wᵀ + b:  dx = dy·W,  dW = dyᵀ·x,  db = Σ_t dy. Adapters add theirs
  * in adapter.c; operands of products become their values in fake_quant.c. */
 #include "model/core/later.h"
-#include "model/core/linear_products.h"
+#include "model/core/linear_operands.h"
 #include "model/core/pass.h"
 #include "model/parallel/tp_hops.h"
 
-int64_t ax_linear_in(const struct ax_linear *l) {
-    return l->weight[0]->local_shape[1];
+/* ---- products of a run with rows that are here: packed storage, adapters, quantized operands ---- */
+
+/* A run's operands other than rows, in scratch, for any number of products. */
+struct made {
+    struct ax_linear_run run;
+    size_t mark; /* mark of the scratch stack before w and used */
+    /* weights as they are, for adapters; and as products read them; data NULL: not needed */
+    struct ax_tensor w, used;
+    struct ax_adapter_shared adapter[AX_LINEAR_MAX_PARTS];
+    struct ax_tensor dv; /* backward: [T][out] gradient before DoRA's scales; data NULL: it is dy */
+};
+
+/* The rows of a product: x, and its quantized values if they differ; they are the linear's rows
+ * from `first` on. */
+struct inputs {
+    struct ax_tensor x, values;
+    int64_t first;
+};
+
+static enum ax_dtype compute_of(const struct ax_linear *l) {
+    return l->unit->segments[l->weight[0]->segment].compute;
 }
 
-int64_t ax_linear_out(const struct ax_linear *l) {
-    int64_t out = 0;
+static struct ax_tensor bias_of(const struct ax_linear *l, const struct ax_linear_run *r) {
+    if (!l->bias[0])
+        return (struct ax_tensor){0};
+    return ax_linear_joined(l, r, ax_unit_weight(l->unit, l->bias[r->first]), 1);
+}
+
+/* True if a part of the run scales its output (of merged ones, its weights). */
+static bool scales(const struct ax_linear *l, const struct ax_linear_run *r) {
+    bool any = false;
+    for (int i = r->first; i < r->end; i++)
+        any = any || ax_adapter_scales(&l->adapter[i]);
+    return any;
+}
+
+/* Finishes the run's parts after its GEMM: adapters, and deferred bias and addend. */
+static enum ax_status adapt(struct ax_runtime *rt, const struct ax_linear *l, const struct made *m,
+                            const struct inputs *in, const struct ax_tensor *bias,
+                            const struct ax_tensor *addend, const struct ax_tensor *y) {
+    const bool late = scales(l, &m->run);
+    int64_t at = 0;
+    for (int i = m->run.first; i < m->run.end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_adapter *a = &l->adapter[i];
+        const struct ax_adapter_forward f = {.shared = &m->adapter[i],
+                                             .x = in->x,
+                                             .w = ax_tensor_rows(&m->w, at, n),
+                                             .y = ax_linear_columns(y, at, n),
+                                             .bias = ax_linear_columns(bias, at, n),
+                                             .addend = ax_linear_columns(addend, at, n),
+                                             .first = in->first};
+        if (ax_adapter_is_on(a))
+            AX_TRY(ax_adapter_forward(a, &f));
+        if (late && !ax_adapter_scales(a) && (f.bias.data || f.addend.data))
+            AX_TRY(ax_run_colscale(
+                rt->q,
+                &(struct ax_colscale){.x = f.y, .bias = f.bias, .addend = f.addend, .y = f.y}));
+        at += n;
+    }
+    return AX_OK;
+}
+
+/* True if an adapter of the run is in use. */
+static bool adapts(const struct ax_linear *l, const struct ax_linear_run *r) {
+    bool any = false;
+    for (int i = r->first; i < r->end; i++)
+        any = any || ax_adapter_is_on(&l->adapter[i]);
+    return any;
+}
+
+/* True if nothing but the product reads the run's packed weights. */
+static bool reads_codes(const struct ax_linear *l, const struct ax_linear_run *r) {
+    return ax_unit_is_packed(l->unit, l->weight[r->first]) && !adapts(l, r) &&
+           !ax_linear_merges(l) && !(ax_linear_quant(l) && l->quant->scheme.quantizes_grad);
+}
+
+static enum ax_status multiply_codes(struct ax_runtime *rt, const struct ax_linear *l,
+                                     const struct ax_linear_run *r,
+                                     const struct ax_packed_product *all) {
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_packed packed = ax_unit_packed(l->unit, l->weight[i]);
+        const struct ax_packed_product part = {.x = all->x,
+                                               .y = ax_linear_columns(&all->y, at, n),
+                                               .bias = ax_linear_columns(&all->bias, at, n),
+                                               .addend = ax_linear_columns(&all->addend, at, n)};
+        AX_TRY(ax_packed_multiply(rt->q, &packed, &part));
+        at += n;
+    }
+    return AX_OK;
+}
+
+/* The run's weights, and what its adapters' norms are with them. */
+static enum ax_status make_weights(struct ax_runtime *rt, const struct ax_linear *l,
+                                   enum ax_fake_sum sum, struct made *m) {
+    int64_t at = 0;
+    m->mark = ax_stack_mark(&rt->arena.scratch);
+    AX_TRY(ax_linear_run_weight(rt, l, &m->run, &m->w));
+    AX_TRY(ax_linear_used_weight(rt, l, &m->run, sum, &m->w, &m->used));
+    for (int i = m->run.first; i < m->run.end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_tensor rows = ax_tensor_rows(&m->w, at, n);
+        if (m->adapter[i].scale.data)
+            AX_TRY(ax_adapter_measure(&l->adapter[i], &rows, &m->adapter[i]));
+        at += n;
+    }
+    return AX_OK;
+}
+
+/* Make the operands for forward; and for backward of T rows, with dx if `inputs`. */
+static enum ax_status make_run(struct ax_runtime *rt, const struct ax_linear *l,
+                               const struct ax_linear_run *r, struct made *out) {
+    *out = (struct made){.run = *r};
+    if (reads_codes(l, r))
+        return AX_OK;
+    for (int i = r->first; i < r->end; i++)
+        if (ax_adapter_is_on(&l->adapter[i]) && !ax_linear_merges(l))
+            ax_adapter_share(&l->adapter[i], compute_of(l), -1, &out->adapter[i]);
+    return make_weights(rt, l, AX_SUM_COLUMNS, out);
+}
+
+/* The run's columns of out = x·Wᵀ (+ b if `biased`) (+ addend, or NULL). */
+static enum ax_status run_outputs(struct ax_runtime *rt, const struct ax_linear *l,
+                                  const struct made *m, const struct inputs *in, bool biased,
+                                  const struct ax_tensor *addend, const struct ax_tensor *out) {
+    const struct ax_linear_run *r = &m->run;
+    const struct ax_tensor columns = ax_tensor_cols(out, r->at, r->out);
+    struct ax_tensor bias = {0}, add = {0};
+    if (biased)
+        bias = bias_of(l, r);
+    if (addend)
+        add = ax_tensor_cols(addend, r->at, r->out);
+    if (reads_codes(l, r))
+        return multiply_codes(rt, l, r,
+                              &(struct ax_packed_product){in->values, columns, bias, add});
+    struct ax_gemm g = {.a = in->values, .b = m->used, .c = columns, .trans_b = true, .alpha = 1};
+    if (!scales(l, r) || ax_linear_merges(l)) {
+        g.bias = bias;
+        g.addend = add;
+    }
+    AX_TRY(ax_run_gemm(rt->q, &g));
+    return ax_linear_merges(l) ? AX_OK : adapt(rt, l, m, in, &bias, &add, &columns);
+}
+
+/* ---- the same, backward ---- */
+
+static bool has_norms(const struct ax_linear *l, const struct ax_linear_run *r) {
+    bool any = false;
+    for (int i = r->first; i < r->end; i++)
+        any = any || l->adapter[i].magnitude;
+    return any;
+}
+
+/* True if a part has an adapter, in use or not. */
+static bool is_adapted(const struct ax_linear *l) {
+    bool any = false;
     for (int i = 0; i < l->n_parts; i++)
-        out += l->weight[i]->local_shape[0];
-    return out;
+        any = any || l->adapter[i].a;
+    return any;
 }
 
-/* ---- runs ---- */
+/* True if _gradients reads the weights. */
+static bool gradients_read(const struct ax_linear *l, const struct made *m) {
+    return has_norms(l, &m->run);
+}
+
+static enum ax_status make_run_backward(struct ax_runtime *rt, const struct ax_linear *l,
+                                        const struct ax_linear_run *r, int64_t T, bool inputs,
+                                        struct made *out) {
+    const enum ax_dtype dtype = compute_of(l);
+    *out = (struct made){.run = *r};
+    for (int i = r->first; i < r->end; i++)
+        if (l->adapter[i].a)
+            ax_adapter_share(&l->adapter[i], dtype, T, &out->adapter[i]);
+    if (has_norms(l, r)) {
+        out->dv = ax_tensor_2d(dtype, NULL, T, r->out);
+        out->dv.data =
+            ax_stack_push(&rt->arena.scratch, "adapter gradient", ax_tensor_bytes(&out->dv));
+    }
+    out->mark = ax_stack_mark(&rt->arena.scratch);
+    return inputs || has_norms(l, r) ? make_weights(rt, l, AX_SUM_ROWS, out) : AX_OK;
+}
+
+/* dv: of each part dy, or with DoRA g∘dy. */
+static enum ax_status before_scales(struct ax_runtime *rt, const struct ax_linear *l,
+                                    const struct made *m, const struct ax_tensor *dy,
+                                    const struct ax_tensor *dv) {
+    int64_t at = 0;
+    for (int i = m->run.first; i < m->run.end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_tensor from = ax_linear_columns(dy, at, n),
+                               to = ax_linear_columns(dv, at, n);
+        AX_TRY(l->adapter[i].magnitude
+                   ? ax_adapter_scale(&l->adapter[i], &m->adapter[i], &from, &to)
+                   : ax_run_copy(rt->q, &(struct ax_copy){to, from}));
+        at += n;
+    }
+    return AX_OK;
+}
+
+/* Of part i of the run, at columns `at`. */
+static struct ax_adapter_backward adapter_backward(const struct ax_linear *l, const struct made *m,
+                                                   int i, int64_t at, const struct ax_tensor *dy,
+                                                   const struct ax_tensor *dv) {
+    const int64_t n = l->weight[i]->local_shape[0];
+    struct ax_adapter_backward b = {.shared = &m->adapter[i],
+                                    .dy = ax_linear_columns(dy, at, n),
+                                    .dv = ax_linear_columns(dv, at, n)};
+    if (m->w.data)
+        b.w = ax_tensor_rows(&m->w, at, n);
+    return b;
+}
+
+/* For rows of dy from `first` on: dx (+)= dv·W, with adapters (dx NULL: skipped), and whatever
+ * _gradients needs of these rows. */
+static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *l,
+                                 const struct made *m, int64_t first, const struct ax_tensor *dy,
+                                 const struct ax_tensor *dx) {
+    const struct ax_linear_run *r = &m->run;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_tensor dv = *dy;
+    if (m->dv.data) {
+        dv = ax_tensor_rows(&m->dv, first, dy->shape[0]);
+        AX_TRY(before_scales(rt, l, m, dy, &dv));
+    }
+    if (dx) {
+        struct ax_gemm g = {.b = m->used, .c = *dx, .accumulate = r->first > 0, .alpha = 1};
+        AX_TRY(ax_linear_used_grad(rt, l, r, AX_SUM_COLUMNS,
+                                   scales(l, r) && !ax_linear_merges(l) ? &dv : dy, &g.a));
+        AX_TRY(ax_run_gemm(rt->q, &g));
+    }
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        struct ax_adapter_backward b = adapter_backward(l, m, i, at, dy, &dv);
+        b.first = first;
+        if (dx && !ax_linear_merges(l)) /* else it has gone through the merged weights */
+            b.dx = *dx;
+        if (l->adapter[i].a)
+            AX_TRY(ax_adapter_backward_inputs(&l->adapter[i], &b));
+        at += l->weight[i]->local_shape[0];
+    }
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* dW += dyᵀ·x. Where rounding clips, the product is first that of the values, in scratch. */
+static enum ax_status weight_gradient(struct ax_runtime *rt, const struct ax_linear *l,
+                                      const struct ax_linear_run *r, const struct ax_tensor *x,
+                                      const struct ax_tensor *dy, const struct ax_tensor *dw) {
+    const bool clips = ax_linear_quant(l) && ax_fake_quant_clips(l->quant);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_gemm g = {.b = *x, .c = *dw, .trans_a = true, .accumulate = !clips, .alpha = 1};
+    AX_TRY(ax_linear_used_grad(rt, l, r, AX_SUM_ROWS, dy, &g.a));
+    if (!clips) {
+        AX_TRY(ax_run_gemm(rt->q, &g));
+        ax_stack_release(&rt->arena.scratch, mark);
+        return AX_OK;
+    }
+    g.c.data = ax_stack_push(&rt->arena.scratch, "gradient of values", ax_tensor_bytes(dw));
+    AX_TRY(ax_run_gemm(rt->q, &g));
+    struct ax_tensor w;
+    AX_TRY(ax_linear_run_weight(rt, l, r, &w));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_tensor from = ax_tensor_rows(&w, at, n), d = ax_tensor_rows(&g.c, at, n);
+        const struct ax_tensor to = ax_tensor_rows(dw, at, n);
+        AX_TRY(ax_fake_quant_weight_grad(rt, l->quant, l->weight[i], &from, &d, &to));
+        at += n;
+    }
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* Afterwards, for all rows: gradients of all trainable parameters. `own` is dy before any gather,
+ * so that each row counts once over tp. Products read in->values, adapters in->x. */
+static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linear *l,
+                                    const struct made *m, const struct inputs *in,
+                                    const struct ax_tensor *dy, const struct ax_tensor *own) {
+    const struct ax_linear_run *r = &m->run;
+    const struct ax_tensor dw =
+        ax_linear_joined(l, r, ax_unit_grad(l->unit, l->weight[r->first]), 2);
+    struct ax_tensor db = {0};
+    if (dw.data)
+        AX_TRY(weight_gradient(rt, l, r, &in->values, dy, &dw));
+    if (l->bias[0])
+        db = ax_linear_joined(l, r, ax_unit_grad(l->unit, l->bias[r->first]), 1);
+    if (db.data)
+        AX_TRY(ax_run_colsum(rt->q, &(struct ax_colsum){.x = *own, .out = db}));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        struct ax_adapter_backward b = adapter_backward(l, m, i, at, dy, m->dv.data ? &m->dv : dy);
+        b.x = in->x;
+        if (l->adapter[i].a)
+            AX_TRY(ax_adapter_backward_weights(&l->adapter[i], &b));
+        at += l->weight[i]->local_shape[0];
+    }
+    return AX_OK;
+}
+
+/* ---- all runs of a linear ---- */
 
 struct runs {
     int n;
-    struct ax_linear_made list[AX_LINEAR_MAX_PARTS];
+    struct made list[AX_LINEAR_MAX_PARTS];
 };
 
 static enum ax_status make_all(struct ax_runtime *rt, const struct ax_linear *l,
                                struct runs *runs) {
     runs->n = 0;
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);)
-        AX_TRY(ax_linear_make(rt, l, &r, &runs->list[runs->n++]));
+        AX_TRY(make_run(rt, l, &r, &runs->list[runs->n++]));
     return AX_OK;
 }
 
@@ -35,17 +327,16 @@ static enum ax_status make_all_backward(struct ax_runtime *rt, const struct ax_l
                                         bool inputs, struct runs *runs) {
     runs->n = 0;
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);)
-        AX_TRY(ax_linear_make_backward(rt, l, &r, T, inputs, &runs->list[runs->n++]));
+        AX_TRY(make_run_backward(rt, l, &r, T, inputs, &runs->list[runs->n++]));
     return AX_OK;
 }
 
 static enum ax_status all_outputs(struct ax_runtime *rt, const struct ax_linear *l,
-                                  const struct runs *runs, const struct ax_linear_inputs *in,
-                                  bool biased, const struct ax_tensor *addend,
-                                  const struct ax_tensor *out) {
+                                  const struct runs *runs, const struct inputs *in, bool biased,
+                                  const struct ax_tensor *addend, const struct ax_tensor *out) {
     for (int i = 0; i < runs->n; i++) {
         const size_t mark = ax_stack_mark(&rt->arena.scratch);
-        AX_TRY(ax_linear_run_outputs(rt, l, &runs->list[i], in, biased, addend, out));
+        AX_TRY(run_outputs(rt, l, &runs->list[i], in, biased, addend, out));
         ax_stack_release(&rt->arena.scratch, mark);
     }
     return AX_OK;
@@ -57,19 +348,19 @@ static enum ax_status all_inputs(struct ax_runtime *rt, const struct ax_linear *
     for (int i = 0; i < runs->n; i++) {
         const struct ax_linear_run *r = &runs->list[i].run;
         const struct ax_tensor d = ax_tensor_cols(dy, r->at, r->out);
-        AX_TRY(ax_linear_run_inputs(rt, l, &runs->list[i], first, &d, dx));
+        AX_TRY(run_inputs(rt, l, &runs->list[i], first, &d, dx));
     }
     return AX_OK;
 }
 
 static enum ax_status all_gradients(struct ax_runtime *rt, const struct ax_linear *l,
-                                    const struct runs *runs, const struct ax_linear_inputs *in,
+                                    const struct runs *runs, const struct inputs *in,
                                     const struct ax_tensor *dy, const struct ax_tensor *own) {
     for (int i = 0; i < runs->n; i++) {
         const struct ax_linear_run *r = &runs->list[i].run;
         const struct ax_tensor d = ax_tensor_cols(dy, r->at, r->out);
         const struct ax_tensor own_d = ax_tensor_cols(own, r->at, r->out);
-        AX_TRY(ax_linear_run_gradients(rt, l, &runs->list[i], in, &d, &own_d));
+        AX_TRY(run_gradients(rt, l, &runs->list[i], in, &d, &own_d));
     }
     return AX_OK;
 }
@@ -83,9 +374,8 @@ static bool overlaps(const struct ax_runtime *rt, const struct ax_linear *l) {
            !ax_linear_quant(l) && !l->watch;
 }
 
-static struct ax_linear_inputs rows_of(const struct ax_tp_hops *h, const struct ax_tensor *rows,
-                                       int rank) {
-    return (struct ax_linear_inputs){*rows, *rows, rank * h->own.shape[0]};
+static struct inputs rows_of(const struct ax_tp_hops *h, const struct ax_tensor *rows, int rank) {
+    return (struct inputs){*rows, *rows, rank * h->own.shape[0]};
 }
 
 /* Split over outputs: a rank's rows are multiplied while the next one's arrive. */
@@ -100,7 +390,7 @@ static enum ax_status forward_gathering(struct ax_runtime *rt, const struct ax_l
         int rank;
         struct ax_tensor rows;
         AX_TRY(ax_tp_hops_next(&hops, &rank, &rows));
-        const struct ax_linear_inputs in = rows_of(&hops, &rows, rank);
+        const struct inputs in = rows_of(&hops, &rows, rank);
         const struct ax_tensor out = ax_tp_hops_rows(&hops, y, rank);
         struct ax_tensor add = {0};
         if (addend)
@@ -122,7 +412,7 @@ static enum ax_status forward_summing(struct ax_runtime *rt, const struct ax_lin
         const int rank = ax_tp_hops_due(&hops);
         const struct ax_tensor rows = ax_tp_hops_rows(&hops, x, rank),
                                out = ax_tp_hops_rows(&hops, &hops.all, rank);
-        const struct ax_linear_inputs in = rows_of(&hops, &rows, rank);
+        const struct inputs in = rows_of(&hops, &rows, rank);
         AX_TRY(all_outputs(rt, l, &runs, &in, ax_tp_adds(rt), NULL, &out));
         AX_TRY(ax_tp_hops_send(&hops));
     }
@@ -135,7 +425,7 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const bool inputs = l->split == AX_SPLIT_INPUTS;
-    struct ax_linear_inputs in = {.x = *x};
+    struct inputs in = {.x = *x};
     if (overlaps(rt, l)) {
         AX_TRY(inputs ? forward_summing(rt, l, x, addend, y)
                       : forward_gathering(rt, l, x, addend, y));
@@ -153,10 +443,10 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
                                    AX_SUM_COLUMNS, &in.values));
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
         const size_t inner = ax_stack_mark(scratch);
-        struct ax_linear_made made;
-        AX_TRY(ax_linear_make(rt, l, &r, &made));
-        AX_TRY(ax_linear_run_outputs(rt, l, &made, &in, !inputs || ax_tp_adds(rt),
-                                     out.data == y->data ? addend : NULL, &out));
+        struct made made;
+        AX_TRY(make_run(rt, l, &r, &made));
+        AX_TRY(run_outputs(rt, l, &made, &in, !inputs || ax_tp_adds(rt),
+                           out.data == y->data ? addend : NULL, &out));
         ax_stack_release(scratch, inner);
     }
     if (inputs)
@@ -191,11 +481,11 @@ static enum ax_status inputs_summing(struct ax_runtime *rt, const struct ax_line
 static enum ax_status backward_frozen(struct ax_runtime *rt, const struct ax_linear *l,
                                       const struct ax_tensor *x, const struct ax_tensor *dy,
                                       const struct ax_tensor *dx) {
-    struct ax_linear_inputs in = {0};
+    struct inputs in = {0};
     struct ax_ticket gather = {0};
     struct ax_tp_hops hops;
     struct runs runs;
-    const bool adapted = ax_linear_is_adapted(l);
+    const bool adapted = is_adapted(l);
     if (adapted)
         AX_TRY(ax_tp_start_gather(rt, x, &in.x, &gather));
     if (dx)
@@ -213,7 +503,7 @@ static enum ax_status backward_frozen(struct ax_runtime *rt, const struct ax_lin
 static enum ax_status backward_summing(struct ax_runtime *rt, const struct ax_linear *l,
                                        const struct ax_tensor *x, const struct ax_tensor *dy,
                                        const struct ax_tensor *dx) {
-    struct ax_linear_inputs in = {0};
+    struct inputs in = {0};
     struct ax_ticket gather, sum;
     struct runs runs;
     AX_TRY(ax_tp_start_gather(rt, x, &in.x, &gather));
@@ -247,8 +537,7 @@ static enum ax_status backward_gathering(struct ax_runtime *rt, const struct ax_
             out = ax_tp_hops_rows(&hops, dx, rank);
         AX_TRY(all_inputs(rt, l, &runs, rank * hops.own.shape[0], &rows, dx ? &out : NULL));
     }
-    return x ? all_gradients(rt, l, &runs, &(struct ax_linear_inputs){*x, *x, 0}, &hops.all, dy)
-             : AX_OK;
+    return x ? all_gradients(rt, l, &runs, &(struct inputs){*x, *x, 0}, &hops.all, dy) : AX_OK;
 }
 
 /* ---- in line, and in halves ---- */
@@ -259,7 +548,7 @@ static enum ax_status backward_in_line(struct ax_runtime *rt, const struct ax_li
                                        const struct ax_tensor *dx, bool weights) {
     struct ax_stack *scratch = &rt->arena.scratch;
     const bool outputs = l->split == AX_SPLIT_OUTPUTS;
-    struct ax_linear_inputs in = {.x = *x};
+    struct inputs in = {.x = *x};
     struct ax_tensor d_out = *dy, d_in = {0};
     if (outputs && weights)
         AX_TRY(ax_tp_gather(rt, x, &in.x));
@@ -277,13 +566,13 @@ static enum ax_status backward_in_line(struct ax_runtime *rt, const struct ax_li
         const size_t mark = ax_stack_mark(scratch);
         const struct ax_tensor d = ax_tensor_cols(&d_out, r.at, r.out);
         const struct ax_tensor own = ax_tensor_cols(dy, r.at, r.out);
-        struct ax_linear_made made;
-        AX_TRY(ax_linear_make_backward(rt, l, &r, d.shape[0], dx != NULL, &made));
-        AX_TRY(ax_linear_run_inputs(rt, l, &made, 0, &d, dx ? &d_in : NULL));
-        if (!ax_linear_gradients_read(l, &made))
+        struct made made;
+        AX_TRY(make_run_backward(rt, l, &r, d.shape[0], dx != NULL, &made));
+        AX_TRY(run_inputs(rt, l, &made, 0, &d, dx ? &d_in : NULL));
+        if (!gradients_read(l, &made))
             ax_stack_release(scratch, made.mark);
         if (weights)
-            AX_TRY(ax_linear_run_gradients(rt, l, &made, &in, &d, &own));
+            AX_TRY(run_gradients(rt, l, &made, &in, &d, &own));
         ax_stack_release(scratch, mark);
     }
     if (dx && outputs)
@@ -297,12 +586,16 @@ static enum ax_status backward_in_line(struct ax_runtime *rt, const struct ax_li
  * and large ones. */
 static bool waits(const struct ax_linear *l) {
     const struct ax_fake_quant *quant = ax_linear_quant(l);
-    return l->later && *l->later && has_gradients(l) && !ax_linear_is_adapted(l) && !l->watch &&
+    return l->later && *l->later && has_gradients(l) && !is_adapted(l) && !l->watch &&
            !(quant && ax_fake_quant_clips(quant));
 }
 
 static enum ax_status weights_later(struct ax_pass *p, const struct ax_later_product *a) {
-    return ax_linear_backward_weights(p->model->rt, a->of, &a->kept[0], &a->kept[1]);
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    AX_TRY(backward_in_line(rt, a->of, &a->kept[0], &a->kept[1], NULL, true));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 static enum ax_status put_off(struct ax_runtime *rt, const struct ax_linear *l,
@@ -342,14 +635,6 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
                                   const struct ax_tensor *dx) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     AX_TRY(backward(rt, l, x, dy, dx));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
-}
-
-enum ax_status ax_linear_backward_weights(struct ax_runtime *rt, const struct ax_linear *l,
-                                          const struct ax_tensor *x, const struct ax_tensor *dy) {
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    AX_TRY(backward_in_line(rt, l, x, dy, NULL, true));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

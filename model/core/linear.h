@@ -56,9 +56,6 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
 enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear *l,
                                   const struct ax_tensor *x, const struct ax_tensor *dy,
                                   const struct ax_tensor *dx);
-/* Only the gradients, for a linear whose backward left them for later. */
-enum ax_status ax_linear_backward_weights(struct ax_runtime *rt, const struct ax_linear *l,
-                                          const struct ax_tensor *x, const struct ax_tensor *dy);
 
 /* How operands are quantized in this pass; NULL: not at all. */
 const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l);

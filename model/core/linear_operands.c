@@ -1,6 +1,17 @@
 /* Operands: how parts join into runs, and what quantization makes of them. */
 #include "model/core/linear_operands.h"
 
+int64_t ax_linear_in(const struct ax_linear *l) {
+    return l->weight[0]->local_shape[1];
+}
+
+int64_t ax_linear_out(const struct ax_linear *l) {
+    int64_t out = 0;
+    for (int i = 0; i < l->n_parts; i++)
+        out += l->weight[i]->local_shape[0];
+    return out;
+}
+
 static bool behind(const struct ax_param *a, const struct ax_param *b) {
     return a->segment == b->segment && b->offset == a->offset + ax_param_local_numel(a);
 }

@@ -47,7 +47,7 @@ static enum ax_status common(struct ax_arch *a, struct ax_json c) {
             (struct ax_norm_names){.in = "model.layers.%d.pre_feedforward_layernorm.weight",
                                    .out = "model.layers.%d.post_feedforward_layernorm.weight"};
     }
-    return ax_arch_activation(a, c, "hidden_activation", "gelu_pytorch_tanh");
+    return ax_activation_parse(a, c, "hidden_activation", "gelu_pytorch_tanh");
 }
 
 static enum ax_status parse_gemma2(struct ax_arch *a, struct ax_json c) {

@@ -24,8 +24,8 @@
  * Sharded weights are gathered once, when the generator is created, if training needs as much memory
  * as that takes; else in each pass.
  *
- * Read generate.c, then generate_lanes.c, generate_room.c, generate_pass.c and sample.c; for scoring,
- * generate_scores.c and score.c; for meshes, generate_hold.c and generate_ranks.c. */
+ * Read generate.c, then generate_lanes.c and sample.c; for scoring, generate_scores.c and score.c; for
+ * meshes, generate_ranks.c. */
 #ifndef AX_MODEL_GENERATE_GENERATE_H
 #define AX_MODEL_GENERATE_GENERATE_H
 
@@ -119,7 +119,7 @@ struct ax_generator {
     struct ax_lane *lanes;           /* [n_seqs] */
     struct ax_generate_work *work;
     struct ax_generate_scores *scores; /* NULL without `scoring` */
-    bool holds;                        /* all weights are gathered; generate_hold.c */
+    bool holds;                        /* all weights are gathered */
     struct ax_generate_counters counters;
 };
 

@@ -34,7 +34,7 @@ bool ax_lane_remakes(const struct ax_generator *d);
 /* Appends a token to the lane. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 
-/* ---- room: generate_room.c ---- */
+/* ---- room ---- */
 
 /* The sequences of a call of ax_generate. */
 struct ax_generate_queue {
@@ -53,19 +53,15 @@ struct ax_lane_place {
 /* Makes n blocks free, if necessary by taking them from idle lanes; false if those do not
  * suffice. */
 bool ax_lanes_make_room(struct ax_generator *d, int64_t n);
-/* True if the blocks suffice for the sequence and all active ones to continue for a block each, or
- * to their ends. */
-bool ax_lanes_have_room(const struct ax_generator *d, const struct ax_sequence *s,
-                        const struct ax_lane_place *p);
 /* Puts the last of the active sequences back into the queue; its lane becomes idle. */
 void ax_lanes_put_back(struct ax_generator *d);
 
-/* ---- a pass: generate_pass.c ---- */
+/* ---- a pass: generate.c ---- */
 
 /* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
 struct ax_generate_work {
     struct ax_generate_queue queue;
-    bool *held;                  /* [blocks], see generate_room.c */
+    bool *held;                  /* [blocks], see generate_lanes.c */
     int32_t *tokens, *positions; /* [pass_tokens] */
     int32_t *cu;                 /* [n_seqs + 1] */
     int32_t *lane;               /* [n_seqs]: lane of each document */
@@ -75,16 +71,6 @@ struct ax_generate_work {
     int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
 };
-
-/* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many
- * lanes then have logits; lanes[i] is the lane of row i. *ends instead: nothing is pending, or a rank
- * was interrupted. Does not wait. */
-enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
-                                int32_t *lanes, bool *ends);
-enum ax_status ax_generate_work_create(struct ax_generator *d);
-void ax_generate_work_free(struct ax_generator *d);
-/* Allocates a pass's buffers from the scratch stack of the rollout phase. */
-void ax_generate_allocate(struct ax_generator *d, struct ax_stack *stack);
 
 /* ---- scores: generate_scores.c; all but create do nothing without `scoring` ---- */
 
@@ -103,12 +89,6 @@ void ax_generate_scores_end(struct ax_generator *d, bool *full);
 enum ax_status ax_generate_scores_settle(struct ax_generator *d);
 bool ax_generate_scores_pending(const struct ax_generator *d);
 void ax_generate_scores_drop(struct ax_generator *d); /* after an error */
-
-/* ---- weights: generate_hold.c ---- */
-
-/* Gathers all weights of the model, if a training step needs as much memory as that takes. */
-enum ax_status ax_generate_hold(struct ax_generator *d);
-void ax_generate_let_go(struct ax_generator *d);
 
 /* ---- ranks: generate_ranks.c ---- */
 

@@ -6,11 +6,94 @@
  * Heads of v may have another size than those of q and k. Which rope, a window, a cap of the scores
  * and sinks are the layer's and the family's to say (arch.h). With a KV cache, k and v are first
  * written to it, and attention reads the cache. */
-#include "model/parts/attend.h"
 #include "model/core/builder.h"
-#include "model/core/pass.h"
 #include "model/core/norm.h"
-#include "model/parts/qkv.h"
+#include "model/core/pass.h"
+#include "model/parts/attend.h"
+
+/* ---- q, k and v ---- */
+
+/* The projections to q, k and v of this rank's heads: from a matrix each, or from one for all
+ * three. That one is on every rank of tp; then each rank computes its rows for all heads, and ranks
+ * exchange them. */
+
+/* How many heads this rank computes: all heads of k and v if there are fewer than ranks of tp. */
+static int64_t qkv_q_heads(const struct ax_layer *l, const struct ax_arch *a) {
+    return l->attention.o.weight[0]->local_shape[1] / a->v_head_dim;
+}
+static int64_t qkv_kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
+    const int64_t tp = a->n_heads / qkv_q_heads(l, a);
+    return a->n_kv_heads < tp ? a->n_kv_heads : a->n_kv_heads / tp;
+}
+
+/* q, k, v of all heads, [T][…], from one matrix: its columns of this rank's heads are copied to or from
+ * `own`. */
+static enum ax_status copy_own(const struct ax_layer *l, const struct ax_pass *p,
+                               const struct ax_tensor *all, const struct ax_tensor *own, bool to) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct ax_mesh *mesh = &p->model->rt->mesh;
+    const int64_t rank = mesh->coord[AX_ROLE_TP], Hq = qkv_q_heads(l, a), Hk = qkv_kv_heads(l, a);
+    const int64_t hd = a->head_dim, vd = a->v_head_dim, k = a->n_heads * hd;
+    const int64_t first_kv = ax_tp_kv_replicated(mesh, a->n_kv_heads) ? 0 : rank * Hk;
+    const struct {
+        int64_t from, n;
+    } parts[] = {{rank * Hq * hd, Hq * hd},
+                 {k + first_kv * hd, Hk * hd},
+                 {k + a->n_kv_heads * hd + first_kv * vd, Hk * vd}};
+    for (int64_t i = 0, at = 0; i < 3; at += parts[i++].n) {
+        const struct ax_tensor there = ax_tensor_cols(all, parts[i].from, parts[i].n);
+        const struct ax_tensor here = ax_tensor_cols(own, at, parts[i].n);
+        AX_TRY(
+            ax_run_copy(p->model->rt->q, &(struct ax_copy){to ? there : here, to ? here : there}));
+    }
+    return AX_OK;
+}
+
+/* Memory for this rank's rows of q, k, v of all heads. */
+static struct ax_tensor take_rows(const struct ax_layer *l, const struct ax_pass *p) {
+    struct ax_runtime *rt = p->model->rt;
+    struct ax_tensor t = ax_tensor_2d(p->model->dtype, NULL, ax_tp_rows(rt, p->batch->T),
+                                      ax_linear_out(&l->attention.qkv));
+    t.data = ax_stack_push(&rt->arena.scratch, "q, k, v of own rows", ax_tensor_bytes(&t));
+    return t;
+}
+
+/* qkv [T][q | k | v of these heads] from the layer's input. */
+static enum ax_status qkv_forward(const struct ax_layer *l, const struct ax_pass *p,
+                                  const struct ax_tensor *h, const struct ax_tensor *qkv) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_linear *lin = &l->attention.qkv;
+    if (lin->split != AX_SPLIT_NONE || rt->mesh.size[AX_ROLE_TP] == 1)
+        return ax_linear_forward(rt, lin, h, NULL, qkv);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor rows = take_rows(l, p);
+    struct ax_tensor all;
+    AX_TRY(ax_linear_forward(rt, lin, h, NULL, &rows));
+    AX_TRY(ax_tp_gather(rt, &rows, &all));
+    AX_TRY(copy_own(l, p, &all, qkv, false));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* Gradients of the parameters and, if not NULL, of h. */
+static enum ax_status qkv_backward(const struct ax_layer *l, const struct ax_pass *p,
+                                   const struct ax_tensor *h, const struct ax_tensor *d_qkv,
+                                   const struct ax_tensor *dh) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_linear *lin = &l->attention.qkv;
+    if (lin->split != AX_SPLIT_NONE || rt->mesh.size[AX_ROLE_TP] == 1)
+        return ax_linear_backward(rt, lin, h, d_qkv, dh);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor rows = take_rows(l, p), all = ax_tp_partial(rt, &rows);
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){all, 0}));
+    AX_TRY(copy_own(l, p, &all, d_qkv, true));
+    AX_TRY(ax_tp_reduce(rt, &all, NULL, &rows));
+    AX_TRY(ax_linear_backward(rt, lin, h, &rows, dh));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* ---- parameters ---- */
 
 enum { QKV, QK, Q_RSTD, K_RSTD, OUT, LSE, N_SAVED };
 
@@ -118,7 +201,7 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
     const struct ax_model *m = p->model;
     const struct ax_arch *a = &m->arch;
     const int64_t T = p->batch->T, hd = a->head_dim, vd = a->v_head_dim;
-    const int64_t Hq = ax_qkv_q_heads(l, a), Hk = ax_qkv_kv_heads(l, a);
+    const int64_t Hq = qkv_q_heads(l, a), Hk = qkv_kv_heads(l, a);
     ax_saved_declare(&s[QKV], "attention q, k, v", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd + Hk * vd));
     if (a->qk_norm) {
@@ -138,7 +221,7 @@ struct heads {
 };
 static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *a,
                                 const struct ax_tensor *joined) {
-    const int64_t hd = a->head_dim, Hq = ax_qkv_q_heads(l, a), Hk = ax_qkv_kv_heads(l, a);
+    const int64_t hd = a->head_dim, Hq = qkv_q_heads(l, a), Hk = qkv_kv_heads(l, a);
     struct heads h = {0};
     struct ax_tensor t = ax_tensor_cols(joined, 0, Hq * hd);
     h.q = ax_tensor_heads(&t, Hq, hd);
@@ -156,7 +239,7 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
                              const struct ax_tensor *joined, bool inverse) {
     const struct ax_model *m = p->model;
     const int64_t hd = m->arch.head_dim,
-                  heads = ax_qkv_q_heads(l, &m->arch) + ax_qkv_kv_heads(l, &m->arch);
+                  heads = qkv_q_heads(l, &m->arch) + qkv_kv_heads(l, &m->arch);
     const struct ax_tensor qk = ax_tensor_cols(joined, 0, heads * hd);
     if (l->spec.rope == AX_ROPE_NONE)
         return AX_OK;
@@ -203,15 +286,15 @@ static enum ax_status operands(const struct ax_layer *l, const struct ax_pass *p
         h.q = normed.q;
         h.k = normed.k;
     }
-    *out = (struct ax_attention){
-        .q = h.q,
-        .k = own_kv_heads(p, &h.k),
-        .v = own_kv_heads(p, &h.v),
-        .out = ax_tensor_heads(&s[OUT].t, ax_qkv_q_heads(l, a), a->v_head_dim),
-        .lse = s[LSE].t,
-        .window = l->spec.window,
-        .scale = a->softmax_scale,
-        .softcap = a->score_softcap};
+    *out =
+        (struct ax_attention){.q = h.q,
+                              .k = own_kv_heads(p, &h.k),
+                              .v = own_kv_heads(p, &h.v),
+                              .out = ax_tensor_heads(&s[OUT].t, qkv_q_heads(l, a), a->v_head_dim),
+                              .lse = s[LSE].t,
+                              .window = l->spec.window,
+                              .scale = a->softmax_scale,
+                              .softcap = a->score_softcap};
     return sinks_of(l, p, &out->sink);
 }
 
@@ -243,7 +326,7 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     const struct ax_arch *a = &p->model->arch;
     const struct heads raw = split_heads(l, a, &s[QKV].t);
     if (ax_saved_make(&s[QKV])) {
-        AX_TRY(ax_qkv_forward(l, p, h, &s[QKV].t));
+        AX_TRY(qkv_forward(l, p, h, &s[QKV].t));
         if (!a->qk_norm)
             AX_TRY(rotate(l, p, &s[QKV].t, false));
     }
@@ -285,7 +368,7 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
         AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_attention_backward back = {
-        .dout = ax_tensor_heads(d_out, ax_qkv_q_heads(l, a), a->v_head_dim),
+        .dout = ax_tensor_heads(d_out, qkv_q_heads(l, a), a->v_head_dim),
         .dq = d.q,
         .dk = own_kv_heads(p, &d.k),
         .dv = own_kv_heads(p, &d.v)};
@@ -316,7 +399,7 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
         const struct heads raw = split_heads(l, a, &s[QKV].t);
         AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
     }
-    AX_TRY(ax_qkv_backward(l, p, h, &d_qkv, dh));
+    AX_TRY(qkv_backward(l, p, h, &d_qkv, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -8,12 +8,12 @@
  *   o = softmax attention over the document;  y = o·Woᵀ
  *
  * Over tp the heads are split. Latents, which all heads need, are computed for a rank's own rows and
- * gathered after their norms. With a KV cache, attention is mla_cached.c's. */
-#include "model/parts/mla.h"
-
-#include "model/parts/attend.h"
+ * gathered after their norms. With a KV cache, attention is over the latents themselves. */
 #include "model/core/builder.h"
 #include "model/core/norm.h"
+#include "model/parts/attend.h"
+
+/* ---- parameters ---- */
 
 enum { LATENT, Q_NORMED, Q_RSTD, Q, KV_NORMED, KV_RSTD, K, V, OUT, LSE, N_SAVED };
 
@@ -90,7 +90,8 @@ static struct ax_part_size mla_size(const struct ax_arch *a) {
     return (struct ax_part_size){matrices, matrices, norms + (c->bias ? latent_cols(c) + D : 0)};
 }
 
-int64_t ax_mla_heads(const struct ax_layer *l, const struct ax_arch *a) {
+/* Heads that this rank computes. */
+static int64_t heads_of(const struct ax_layer *l, const struct ax_arch *a) {
     return l->mla.q.weight[0]->local_shape[0] / a->head_dim;
 }
 
@@ -98,7 +99,7 @@ static void mla_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     const struct ax_model *m = p->model;
     const struct ax_arch *a = &m->arch;
     const struct ax_mla_config *c = &a->mla;
-    const int64_t T = p->batch->T, own = ax_tp_rows(m->rt, T), H = ax_mla_heads(l, a);
+    const int64_t T = p->batch->T, own = ax_tp_rows(m->rt, T), H = heads_of(l, a);
     ax_saved_declare(&s[LATENT], "attention latents", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, own, latent_cols(c)));
     if (c->q_rank > 0) {
@@ -146,7 +147,8 @@ static struct ax_tensor of_heads(const struct ax_tensor *t, int64_t H, int64_t a
     return ax_tensor_cols(&rows, at, n);
 }
 
-enum ax_status ax_mla_rotate(const struct ax_pass *p, const struct ax_tensor *t, int64_t H,
+/* Rope on the elements from `first` on of each of the H heads in the rows of t. */
+static enum ax_status rotate(const struct ax_pass *p, const struct ax_tensor *t, int64_t H,
                              int64_t first, bool inverse) {
     const struct ax_model *m = p->model;
     const struct ax_rope_table *rope = &m->ropes[AX_ROPE_MAIN];
@@ -179,8 +181,8 @@ static enum ax_status put_rope_key(const struct ax_layer *l, struct ax_pass *p,
     struct ax_tensor all;
     AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){own, from}));
     AX_TRY(ax_tp_gather(rt, &own, &all));
-    AX_TRY(ax_mla_rotate(p, &all, 1, 0, false));
-    for (int64_t h = 0; h < ax_mla_heads(l, a); h++) {
+    AX_TRY(rotate(p, &all, 1, 0, false));
+    for (int64_t h = 0; h < heads_of(l, a); h++) {
         const int64_t at = h * a->head_dim + a->mla.nope;
         AX_TRY(
             ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_cols(&s[K].t, at, a->mla.rope), all}));
@@ -192,7 +194,7 @@ static enum ax_status put_rope_key(const struct ax_layer *l, struct ax_pass *p,
 static enum ax_status keys(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s) {
     const struct ax_arch *a = &p->model->arch;
     struct ax_runtime *rt = p->model->rt;
-    const int64_t H = ax_mla_heads(l, a), nope = a->mla.nope, v = a->v_head_dim;
+    const int64_t H = heads_of(l, a), nope = a->mla.nope, v = a->v_head_dim;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor kv =
         take(p, "attention k and v", s[K].t.dtype, p->batch->T, H * (nope + v));
@@ -222,7 +224,7 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
         AX_TRY(norm(p, l, mla->kv_norm, &of_kv, &s[KV_NORMED].t, &s[KV_RSTD].t));
     if (ax_saved_make(&s[Q])) {
         AX_TRY(ax_linear_forward(rt, &mla->q, q_in, NULL, &s[Q].t));
-        AX_TRY(ax_mla_rotate(p, &s[Q].t, ax_mla_heads(l, a), c->nope, false));
+        AX_TRY(rotate(p, &s[Q].t, heads_of(l, a), c->nope, false));
     }
     return !p->cache && ax_saved_make(&s[K]) ? keys(l, p, s) : AX_OK;
 }
@@ -230,7 +232,7 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
 static struct ax_attention operands(const struct ax_layer *l, const struct ax_pass *p,
                                     const struct ax_saved *s) {
     const struct ax_arch *a = &p->model->arch;
-    const int64_t H = ax_mla_heads(l, a);
+    const int64_t H = heads_of(l, a);
     return (struct ax_attention){.q = ax_tensor_heads(&s[Q].t, H, a->head_dim),
                                  .k = ax_tensor_heads(&s[K].t, H, a->head_dim),
                                  .v = ax_tensor_heads(&s[V].t, H, a->v_head_dim),
@@ -240,16 +242,235 @@ static struct ax_attention operands(const struct ax_layer *l, const struct ax_pa
                                  .scale = a->softmax_scale};
 }
 
+/* ---- over a KV cache that has only the latents (DeepSeek-AI 2024, DeepSeek-V2, §2.1.2) ---- */
+
+/* * A token's row of the cache is norm(c) | rope(r), kv_rank + rope elements, the same for all heads.
+ * With W_k [nope][kv_rank] and W_v [v][kv_rank], a head's rows of kv_b, its keys and values are never
+ * made, because
+ *
+ *   q·k = q_nope·W_k·norm(c)ᵀ + q_rope·rope(r)ᵀ      so the query of a row is q_nope·W_k | q_rope,
+ *   Σ p·v = (Σ p·norm(c))·W_vᵀ                       and its value is the row's first kv_rank elements.
+ *
+ * With an adapter, W is W + s·B·A, as two products more; with DoRA it is g∘(W + s·B·A), whose g goes
+ * to q_nope and to the sum of values.
+ *
+ * Every token takes this form, whether it is alone or one of a long prompt. Keys and values of all heads
+ * would be cheaper to attend to for long prompts, but their bits differ, and then those of an answer
+ * would depend on how its prompt was cut into passes (decision 025). */
+
+struct cached {
+    struct ax_tensor q;        /* [T][H·head_dim], rotated; overwritten */
+    struct ax_tensor normed;   /* [T/tp][kv_rank], this rank's rows */
+    struct ax_tensor rope_key; /* [T/tp][rope], not rotated */
+    struct ax_tensor out, lse; /* [T][H·v_head_dim], accumulation [T][H] */
+};
+
+/* The products of one layer in one pass. */
+struct absorb {
+    struct ax_runtime *rt;
+    int64_t H, nope, rope, v, rank;
+    struct ax_tensor w;               /* kv_b [H·(nope + v)][rank], as products read it */
+    const struct ax_adapter *adapter; /* NULL: none, or w contains it */
+};
+
+static struct ax_tensor take_cached(const struct absorb *b, const char *name, enum ax_dtype dtype,
+                                    int64_t rows, int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&b->rt->arena.scratch, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+/* Rows [at, at + n) of head h, of kv_b or its adapter's B. */
+static struct ax_tensor head_rows(const struct absorb *b, const struct ax_tensor *w, int64_t h,
+                                  int64_t at, int64_t n) {
+    return ax_tensor_rows(w, h * (b->nope + b->v) + at, n);
+}
+
+/* Dense [T][H·…] as [T·H][…]. */
+static struct ax_tensor by_head(const struct absorb *b, const struct ax_tensor *t) {
+    return ax_tensor_2d(t->dtype, t->data, t->shape[0] * b->H, t->shape[1] / b->H);
+}
+
+/* x [T·H][n] = g∘x, with the g of rows [at, at + n) of every head of kv_b. */
+static enum ax_status scale(const struct absorb *b, const struct ax_tensor *x, int64_t at) {
+    if (!b->adapter || !ax_adapter_scales(b->adapter))
+        return AX_OK;
+    struct ax_queue *q = b->rt->q;
+    const size_t mark = ax_stack_mark(&b->rt->arena.scratch);
+    const struct ax_tensor all =
+        take_cached(b, "attention k and v", x->dtype, x->shape[0] / b->H, b->H * (b->nope + b->v));
+    const struct ax_tensor rows = by_head(b, &all), part = ax_tensor_cols(&rows, at, x->shape[1]);
+    AX_TRY(ax_run_fill(q, &(struct ax_fill){all, 0}));
+    AX_TRY(ax_run_copy(q, &(struct ax_copy){part, *x}));
+    struct ax_adapter_shared shared;
+    ax_adapter_share(b->adapter, x->dtype, -1, &shared);
+    AX_TRY(ax_adapter_measure(b->adapter, &b->w, &shared));
+    AX_TRY(ax_adapter_scale(b->adapter, &shared, &all, &all));
+    AX_TRY(ax_run_copy(q, &(struct ax_copy){*x, part}));
+    ax_stack_release(&b->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* Queries of cached rows: out [T·H][rank + rope] += s·(q_nope·B)·A. */
+static enum ax_status adapt_queries(const struct absorb *b, const struct ax_tensor *q,
+                                    const struct ax_tensor *out) {
+    const struct ax_adapter *a = b->adapter;
+    if (!a)
+        return AX_OK;
+    const struct ax_tensor A = ax_unit_weight(a->unit, a->a), B = ax_unit_weight(a->unit, a->b);
+    const size_t mark = ax_stack_mark(&b->rt->arena.scratch);
+    const int64_t T = q->shape[0], r = A.shape[0];
+    const struct ax_tensor low = take_cached(b, "adapter projection", q->dtype, T, b->H * r);
+    for (int64_t h = 0; h < b->H; h++)
+        AX_TRY(ax_run_gemm(
+            b->rt->q, &(struct ax_gemm){.a = ax_tensor_cols(q, h * (b->nope + b->rope), b->nope),
+                                        .b = head_rows(b, &B, h, 0, b->nope),
+                                        .c = ax_tensor_cols(&low, h * r, r),
+                                        .alpha = 1}));
+    AX_TRY(ax_run_gemm(b->rt->q, &(struct ax_gemm){.a = by_head(b, &low),
+                                                   .b = A,
+                                                   .c = ax_tensor_cols(out, 0, b->rank),
+                                                   .accumulate = true,
+                                                   .alpha = a->scale}));
+    ax_stack_release(&b->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* out [T][H·(rank + rope)] from q [T][H·(nope + rope)]. */
+static enum ax_status absorb_queries(const struct absorb *b, const struct ax_tensor *q,
+                                     const struct ax_tensor *out) {
+    const struct ax_tensor from = by_head(b, q), to = by_head(b, out);
+    const struct ax_tensor plain = ax_tensor_cols(&from, 0, b->nope);
+    const struct ax_copy rotated = {.dst = ax_tensor_cols(&to, b->rank, b->rope),
+                                    .src = ax_tensor_cols(&from, b->nope, b->rope)};
+    AX_TRY(scale(b, &plain, 0));
+    for (int64_t h = 0; h < b->H; h++)
+        AX_TRY(ax_run_gemm(
+            b->rt->q, &(struct ax_gemm){.a = ax_tensor_cols(q, h * (b->nope + b->rope), b->nope),
+                                        .b = head_rows(b, &b->w, h, 0, b->nope),
+                                        .c = ax_tensor_cols(out, h * (b->rank + b->rope), b->rank),
+                                        .alpha = 1}));
+    AX_TRY(adapt_queries(b, q, &to));
+    return ax_run_copy(b->rt->q, &rotated);
+}
+
+/* Values: out [T][H·v] += s·(sums·Aᵀ)·Bᵀ. */
+static enum ax_status adapt_values(const struct absorb *b, const struct ax_tensor *sums,
+                                   const struct ax_tensor *out) {
+    const struct ax_adapter *a = b->adapter;
+    if (!a)
+        return AX_OK;
+    const struct ax_tensor A = ax_unit_weight(a->unit, a->a), B = ax_unit_weight(a->unit, a->b);
+    const size_t mark = ax_stack_mark(&b->rt->arena.scratch);
+    const int64_t T = sums->shape[0], r = A.shape[0];
+    const struct ax_tensor low = take_cached(b, "adapter projection", sums->dtype, T, b->H * r);
+    AX_TRY(ax_run_gemm(
+        b->rt->q,
+        &(struct ax_gemm){
+            .a = by_head(b, sums), .b = A, .c = by_head(b, &low), .trans_b = true, .alpha = 1}));
+    for (int64_t h = 0; h < b->H; h++)
+        AX_TRY(ax_run_gemm(b->rt->q, &(struct ax_gemm){.a = ax_tensor_cols(&low, h * r, r),
+                                                       .b = head_rows(b, &B, h, b->nope, b->v),
+                                                       .c = ax_tensor_cols(out, h * b->v, b->v),
+                                                       .trans_b = true,
+                                                       .accumulate = true,
+                                                       .alpha = a->scale}));
+    ax_stack_release(&b->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* out [T][H·v] from sums [T][H·rank] of latents. */
+static enum ax_status expand_values(const struct absorb *b, const struct ax_tensor *sums,
+                                    const struct ax_tensor *out) {
+    const struct ax_tensor heads = by_head(b, out);
+    for (int64_t h = 0; h < b->H; h++)
+        AX_TRY(
+            ax_run_gemm(b->rt->q, &(struct ax_gemm){.a = ax_tensor_cols(sums, h * b->rank, b->rank),
+                                                    .b = head_rows(b, &b->w, h, b->nope, b->v),
+                                                    .c = ax_tensor_cols(out, h * b->v, b->v),
+                                                    .trans_b = true,
+                                                    .alpha = 1}));
+    AX_TRY(adapt_values(b, sums, out));
+    return scale(b, &heads, b->nope);
+}
+
+/* The rows to cache, of all ranks of tp: out [T][rank + rope]. */
+static enum ax_status latents(const struct absorb *b, const struct ax_layer *l,
+                              const struct ax_pass *p, const struct cached *m,
+                              struct ax_tensor *out) {
+    const struct ax_fake_quant *quant = ax_linear_quant(&l->mla.kv);
+    struct ax_queue *q = b->rt->q;
+    const struct ax_tensor own =
+        take_cached(b, "attention latents", m->normed.dtype, m->normed.shape[0], b->rank + b->rope);
+    AX_TRY(ax_run_copy(q, &(struct ax_copy){ax_tensor_cols(&own, 0, b->rank), m->normed}));
+    AX_TRY(ax_run_copy(q, &(struct ax_copy){ax_tensor_cols(&own, b->rank, b->rope), m->rope_key}));
+    AX_TRY(ax_tp_gather(b->rt, &own, out));
+    AX_TRY(rotate(p, out, 1, b->rank, false));
+    if (!quant)
+        return AX_OK;
+    const struct ax_tensor normed = ax_tensor_cols(out, 0, b->rank);
+    struct ax_tensor values = normed;
+    AX_TRY(ax_fake_quant_input(b->rt, quant, AX_FAKE_ALL, AX_SUM_COLUMNS, &values));
+    return ax_run_copy(q, &(struct ax_copy){normed, values});
+}
+
+static enum ax_status attend_cached(const struct absorb *b, const struct ax_layer *l,
+                                    struct ax_pass *p, const struct cached *m) {
+    const int64_t T = m->q.shape[0];
+    const enum ax_dtype dtype = m->q.dtype;
+    const struct ax_tensor q =
+        take_cached(b, "attention queries of latents", dtype, T, b->H * (b->rank + b->rope));
+    const struct ax_tensor sums =
+        take_cached(b, "attention sums of latents", dtype, T, b->H * b->rank);
+    struct ax_tensor rows;
+    AX_TRY(latents(b, l, p, m, &rows));
+    AX_TRY(absorb_queries(b, &m->q, &q));
+    const struct ax_tensor values = ax_tensor_cols(&rows, 0, b->rank);
+    const struct ax_attention a = {.q = ax_tensor_heads(&q, b->H, b->rank + b->rope),
+                                   .k = ax_tensor_heads(&rows, 1, b->rank + b->rope),
+                                   .v = ax_tensor_heads(&values, 1, b->rank),
+                                   .out = ax_tensor_heads(&sums, b->H, b->rank),
+                                   .lse = m->lse,
+                                   .window = l->spec.window,
+                                   .scale = p->model->arch.softmax_scale};
+    AX_TRY(ax_attend_forward(p, l->index, &a));
+    return expand_values(b, &sums, &m->out);
+}
+
+/* Writes the rows' latents and rope keys to the pass's cache, and attends to all that it has. */
+static enum ax_status attend_latents(const struct ax_layer *l, struct ax_pass *p,
+                                     const struct cached *m) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct ax_linear *kv = &l->mla.kv;
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct absorb b = {.rt = rt,
+                       .H = heads_of(l, a),
+                       .nope = a->mla.nope,
+                       .rope = a->mla.rope,
+                       .v = a->v_head_dim,
+                       .rank = a->mla.kv_rank};
+    if ((!ax_linear_quant(kv) || !ax_fake_quant_merges(ax_linear_quant(kv))) &&
+        ax_adapter_is_on(&kv->adapter[0]))
+        b.adapter = &kv->adapter[0];
+    AX_TRY(ax_linear_weights(rt, kv, &b.w));
+    AX_TRY(attend_cached(&b, l, p, m));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* ---- attention ---- */
+
 static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
                              const struct ax_saved *s) {
     if (p->cache)
-        return ax_mla_attend_cached(
+        return attend_latents(
             l, p,
-            &(struct ax_mla_cached){.q = s[Q].t,
-                                    .normed = s[KV_NORMED].t,
-                                    .rope_key = rope_key(&p->model->arch.mla, &s[LATENT].t),
-                                    .out = s[OUT].t,
-                                    .lse = s[LSE].t});
+            &(struct cached){.q = s[Q].t,
+                             .normed = s[KV_NORMED].t,
+                             .rope_key = rope_key(&p->model->arch.mla, &s[LATENT].t),
+                             .out = s[OUT].t,
+                             .lse = s[LSE].t});
     const struct ax_attention all = operands(l, p, s);
     return ax_attend_forward(p, l->index, &all);
 }
@@ -272,11 +493,11 @@ static enum ax_status rope_key_backward(const struct ax_layer *l, struct ax_pass
         take(p, "gradient of rope key", p->model->accum, to->shape[0], a->mla.rope);
     const struct ax_tensor sum = ax_tp_partial(rt, &own);
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){sum, 0}));
-    for (int64_t h = 0; h < ax_mla_heads(l, a); h++) {
+    for (int64_t h = 0; h < heads_of(l, a); h++) {
         const int64_t at = h * a->head_dim + a->mla.nope;
         AX_TRY(ax_run_add(rt->q, &(struct ax_add){sum, ax_tensor_cols(d_k, at, a->mla.rope), 1}));
     }
-    AX_TRY(ax_mla_rotate(p, &sum, 1, 0, true));
+    AX_TRY(rotate(p, &sum, 1, 0, true));
     AX_TRY(ax_tp_reduce(rt, &sum, NULL, &own));
     return ax_run_copy(rt->q, &(struct ax_copy){*to, own});
 }
@@ -288,7 +509,7 @@ static enum ax_status keys_backward(const struct ax_layer *l, struct ax_pass *p,
     const struct ax_arch *a = &p->model->arch;
     const struct ax_mla_config *c = &a->mla;
     struct ax_runtime *rt = p->model->rt;
-    const int64_t H = ax_mla_heads(l, a), nope = c->nope, v = a->v_head_dim;
+    const int64_t H = heads_of(l, a), nope = c->nope, v = a->v_head_dim;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor d_kv =
         take(p, "gradient of k and v", d_k->dtype, d_k->shape[0], H * (nope + v));
@@ -343,8 +564,7 @@ static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, 
     const struct ax_arch *a = &p->model->arch;
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const int64_t T = p->batch->T, H = ax_mla_heads(l, a), qk = H * a->head_dim,
-                  v = H * a->v_head_dim;
+    const int64_t T = p->batch->T, H = heads_of(l, a), qk = H * a->head_dim, v = H * a->v_head_dim;
     const enum ax_dtype dtype = p->model->dtype;
     const struct ax_tensor d_out = take(p, "gradient of attention output", dtype, T, v);
     const struct ax_tensor d_q = take(p, "gradient of q", dtype, T, qk);
@@ -360,7 +580,7 @@ static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, 
     AX_TRY(ax_linear_backward(p->model->rt, &l->mla.o, &s[OUT].t, dy, &d_out));
     AX_TRY(ax_attend_backward(p, l->index, &back));
     AX_TRY(keys_backward(l, p, s, &d_k, &d_v, &d_latent));
-    AX_TRY(ax_mla_rotate(p, &d_q, H, a->mla.nope, true));
+    AX_TRY(rotate(p, &d_q, H, a->mla.nope, true));
     AX_TRY(inputs_backward(l, p, s, h, &d_q, &d_latent, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -11,9 +11,166 @@
  * one part of the rows travels while the other computes (moe.h). */
 #include "model/parts/moe.h"
 
+#include <stdio.h>
+
+#include "model/core/builder.h"
+#include "model/core/later.h"
+#include "model/core/pass.h"
 #include "model/parts/expert_weights.h"
-#include "model/parts/moe_later.h"
 #include "model/parts/router.h"
+
+/* ---- a backward in halves ---- */
+
+/* The gradients of the experts' matrices, products of rows alone, are left for later (later.h). A round's rows are kept,
+ * all experts' of this rank: x and dy of gates and ups, and of downs. */
+
+enum { X_UP, DY_UP, X_DOWN, DY_DOWN, KEPT_OFFSETS };
+
+/* True if a layer's experts leave gradients for later in this pass. Not if rows travel, because
+ * these products hide their way back. */
+static bool gradients_wait(const struct ax_layer *l, const struct ax_pass *p) {
+    const struct ax_expert_matrices up = ax_expert_gate_up(l);
+    return p->model->later && p->model->experts.ranks == 1 && !l->moe.quant &&
+           ax_expert_has_gradient(l, p, &up);
+}
+
+static enum ax_status weights_later(struct ax_pass *p, const struct ax_later_product *a) {
+    const struct ax_layer *l = a->of;
+    const struct ax_expert_matrices up = ax_expert_gate_up(l), down = ax_expert_down(l);
+    struct ax_mirror mirror = a->mirror;
+    const struct ax_expert_rows outputs = {a->kept[X_DOWN], a->kept[DY_DOWN], a->kept[KEPT_OFFSETS],
+                                           &mirror, a->part};
+    const struct ax_expert_rows inputs = {a->kept[X_UP], a->kept[DY_UP], a->kept[KEPT_OFFSETS],
+                                          &mirror, a->part};
+    AX_TRY(ax_expert_weight_gradient(l, p, &down, &outputs, &outputs.x));
+    return ax_expert_weight_gradient(l, p, &up, &inputs, &inputs.x);
+}
+
+/* Takes memory for the copies. inputs: rows of gates and ups, for all experts here; act
+ * [R][width]. */
+static struct ax_later_product put_off_gradients(const struct ax_layer *l, const struct ax_pass *p,
+                                                 const struct ax_expert_rows *inputs,
+                                                 const struct ax_tensor *act) {
+    struct ax_later *later = p->model->later;
+    return (struct ax_later_product){
+        .unit = l->unit,
+        .run = weights_later,
+        .of = l,
+        .part = inputs->part,
+        .kept = {[X_UP] = ax_later_take(later, &inputs->x),
+                 [DY_UP] = ax_later_take(later, &inputs->y),
+                 [X_DOWN] = ax_later_take(later, act),
+                 [DY_DOWN] = ax_later_take(later, &inputs->x),
+                 [KEPT_OFFSETS] = ax_later_take(later, &inputs->offsets)}};
+}
+
+/* Rows that are in use; others are skipped to save memory traffic. */
+static enum ax_status copy_rows(const struct ax_pass *p, const struct ax_expert_part *part,
+                                const struct ax_tensor *from, const struct ax_tensor *to) {
+    return ax_run_copy(p->model->rt->q,
+                       &(struct ax_copy){ax_tensor_rows(to, part->row, part->rows),
+                                         ax_tensor_rows(from, part->row, part->rows)});
+}
+
+/* Copies a part's rows of d [R][D], the gradient of the outputs. */
+static enum ax_status keep_outputs(const struct ax_pass *p, const struct ax_later_product *late,
+                                   const struct ax_expert_part *part, const struct ax_tensor *d) {
+    return copy_rows(p, part, d, &late->kept[DY_DOWN]);
+}
+
+/* The host's copy of the offsets stays with the slot until all that is put off is done. */
+static enum ax_status keep_rows(const struct ax_pass *p, struct ax_later_product *late,
+                                const struct ax_expert_rows *inputs, const struct ax_tensor *act) {
+    const void *host;
+    AX_TRY(ax_queue_mirrored(p->model->rt->q, inputs->mirror, inputs->offsets.data, &host));
+    late->mirror =
+        (struct ax_mirror){.device = host ? late->kept[KEPT_OFFSETS].data : NULL, .host = host};
+    AX_TRY(copy_rows(p, &late->part, &inputs->x, &late->kept[X_UP]));
+    AX_TRY(copy_rows(p, &late->part, &inputs->y, &late->kept[DY_UP]));
+    AX_TRY(copy_rows(p, &late->part, act, &late->kept[X_DOWN]));
+    AX_TRY(
+        ax_run_copy(p->model->rt->q, &(struct ax_copy){late->kept[KEPT_OFFSETS], inputs->offsets}));
+    return ax_later_add(p->model->later, late);
+}
+
+/* ---- parameters ---- */
+
+static const struct ax_param *add_expert(struct ax_builder *b, struct ax_layer *l, int expert,
+                                         const char *part, int64_t rows, int64_t cols, bool glue) {
+    char name[AX_NAME_MAX];
+    snprintf(name, sizeof name, "%s.%d.%s.weight", b->arch->moe.names->experts, expert, part);
+    const struct ax_param_decl decl = {.name = name,
+                                       .rows = rows,
+                                       .cols = cols,
+                                       .tp_dim = -1,
+                                       .glue = glue,
+                                       .expert = true,
+                                       .ep_owner = (int)(expert / b->model->experts.n_local)};
+    return ax_builder_add(b, l->index, &decl);
+}
+
+/* One tensor for all experts' gate and up, one for their down, one for the biases of each. */
+static void add_stacked(struct ax_builder *b, struct ax_layer *l) {
+    const struct ax_moe_stacked *names = b->arch->moe.stacked;
+    const int64_t D = b->arch->hidden_size, F = b->arch->moe.width, E = b->arch->moe.n_experts;
+    const struct {
+        const struct ax_param **to;
+        const char *name;
+        int64_t rows, cols;
+    } tensors[] = {{&l->moe.gate_up, names->gate_up, D, 2 * F},
+                   {&l->moe.gate_up_bias, names->gate_up_bias, 2 * F, 0},
+                   {&l->moe.down, names->down, F, D},
+                   {&l->moe.down_bias, names->down_bias, D, 0}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        const struct ax_param_decl decl = {.name = tensors[i].name,
+                                           .rows = tensors[i].rows,
+                                           .cols = tensors[i].cols,
+                                           .stack = E,
+                                           .tp_dim = -1};
+        *tensors[i].to = ax_builder_add(b, l->index, &decl);
+    }
+}
+
+/* gate | up of every expert, then every expert's down: each with a constant stride. */
+static void moe_init(struct ax_builder *b, struct ax_layer *l) {
+    const struct ax_moe_config *c = &b->arch->moe;
+    const int64_t D = b->arch->hidden_size, F = c->width;
+    struct ax_moe_part *moe = &l->moe;
+    ax_router_init(b, l);
+    if (c->stacked) {
+        add_stacked(b, l);
+        return;
+    }
+    for (int e = 0; e < c->n_experts; e++) {
+        const struct ax_param *gate = add_expert(b, l, e, c->names->gate, F, D, false);
+        add_expert(b, l, e, c->names->up, F, D, true);
+        if (e == 0)
+            moe->gate_up = gate;
+    }
+    for (int e = 0; e < c->n_experts; e++) {
+        const struct ax_param *down = add_expert(b, l, e, c->names->down, D, F, false);
+        if (e == 0)
+            moe->down = down;
+    }
+}
+
+static struct ax_part_size moe_size(const struct ax_arch *a) {
+    const struct ax_moe_config *c = &a->moe;
+    const int64_t D = a->hidden_size, router = c->n_experts * D, expert = 3 * c->width * D;
+    return (struct ax_part_size){.matrices = router + c->n_experts * expert,
+                                 .active = router + c->n_active * expert,
+                                 .vectors = (c->names->router_bias ? c->n_experts : 0) +
+                                            (c->stacked ? c->n_experts * (2 * c->width + D) : 0)};
+}
+
+/* None: its matrices are the experts', see adapter/experts.h. */
+static int moe_linears(struct ax_layer *l, struct ax_linear **out) {
+    (void)l;
+    (void)out;
+    return 0;
+}
+
+/* ---- forward ---- */
 
 enum {
     PROBS, /* the router's decision … */
@@ -273,7 +430,7 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
     const struct ax_expert_rows outputs = rows_of(l, p, part, s, act, d);
     const struct ax_expert_rows inputs = rows_of(l, p, part, s, &s[ROWS].t, gate_up);
     AX_TRY(ax_expert_input_gradient(l, p, &down, &outputs, &k->d_act));
-    AX_TRY(late ? ax_moe_keep_outputs(p, late, part, d)
+    AX_TRY(late ? keep_outputs(p, late, part, d)
                 : ax_expert_weight_gradient(l, p, &down, &outputs, &k->x_down));
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &k->d_act));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, part->row, part->rows);
@@ -301,7 +458,7 @@ static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p
     kept.d_act.data =
         ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&kept.d_act));
     if (late)
-        *late = ax_moe_put_off(l, p, &inputs, &s[ACT].t);
+        *late = put_off_gradients(l, p, &inputs, &s[ACT].t);
     AX_TRY(ax_expert_values(l, p, &s[ROWS].t, &kept.x_up));
     AX_TRY(ax_expert_values(l, p, &s[ACT].t, &kept.x_down));
     for (int i = 0; i < g->parts; i++) {
@@ -310,7 +467,7 @@ static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p
         AX_TRY(part_backward(l, p, s, &kept, late, &part, &f->d));
         AX_TRY(ax_expert_give_back(g, m->rt, &route, i, &f->transfer, &f->d, &f->sorted));
     }
-    AX_TRY(late ? ax_moe_keep(p, late, &inputs, &s[ACT].t)
+    AX_TRY(late ? keep_rows(p, late, &inputs, &s[ACT].t)
                 : ax_expert_weight_gradient(l, p, &up, &inputs, &kept.x_up));
     ax_stack_release(scratch, mark);
     return ax_expert_settle(g, m->rt, &f->transfer);
@@ -368,7 +525,7 @@ enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
                                    const struct ax_tensor *dh, struct ax_moe_flight *f) {
     const struct ax_router_choice choice = choice_of(s);
     struct ax_later_product late;
-    AX_TRY(round_backward(l, p, s, ax_moe_waits(l, p) ? &late : NULL, f));
+    AX_TRY(round_backward(l, p, s, gradients_wait(l, p) ? &late : NULL, f));
     AX_TRY(later_backward(l, p, s, h, f));
     AX_TRY(ax_run_combine_forward(
         p->model->rt->q,
@@ -391,9 +548,9 @@ static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, 
 const struct ax_part_type ax_ffn_moe = {
     .name = "moe",
     .n_saved = N_SAVED,
-    .init = ax_moe_init,
-    .linears = ax_moe_linears,
-    .size = ax_moe_size,
+    .init = moe_init,
+    .linears = moe_linears,
+    .size = moe_size,
     .declare = moe_declare,
     .forward = moe_forward,
     .backward = moe_backward,

@@ -14,10 +14,6 @@
 #include "model/core/pass.h"
 
 struct ax_builder;
-/* As ax_part_type's init, size and linears (moe_params.c). */
-void ax_moe_init(struct ax_builder *b, struct ax_layer *l);
-struct ax_part_size ax_moe_size(const struct ax_arch *a);
-int ax_moe_linears(struct ax_layer *l, struct ax_linear **out);
 
 /* A round on its way through a layer. Its tensors are scratch, which lives until the caller
  * releases its mark. */

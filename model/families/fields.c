@@ -1,7 +1,27 @@
-/* layer_types: which layers have a sliding window. */
+/* Fields of config.json that several families have: the activation, and which layers have a sliding window. */
 #include <string.h>
 
 #include "model/arch/family.h"
+
+enum ax_status ax_activation_parse(struct ax_arch *a, struct ax_json c, const char *key,
+                                   const char *usual) {
+    static const struct {
+        const char *name;
+        enum ax_gate gate;
+    } acts[] = {
+        {"silu", AX_GATE_SILU}, {"swish", AX_GATE_SILU}, {"gelu_pytorch_tanh", AX_GATE_GELU}};
+    const char *name;
+    AX_TRY(ax_json_str_or(ax_json_get(c, key), usual, &name));
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        if (strcmp(name, acts[i].name) != 0)
+            continue;
+        a->gating.gate = acts[i].gate;
+        return AX_OK;
+    }
+    ax_json_error(ax_json_get(c, key), "\"%s\" is not implemented (silu and gelu_pytorch_tanh are)",
+                  name);
+    return AX_ERR_UNSUPPORTED;
+}
 
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json c, int64_t layer, bool usual,
                                bool *slides) {
