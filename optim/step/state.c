@@ -5,6 +5,90 @@
 #include "base/hash/hash.h"
 #include "base/mem.h"
 
+/* ---- state in the host tier ---- */
+
+/* Operands of an update that are in the host tier. */
+struct ax_state_streamed {
+    int n;
+    struct {
+        struct ax_tensor *operand;
+        void AX_DEVICE *home;
+    } moved[1 + AX_MAX_STATE];
+};
+
+/* Elements of a piece: the copies are long, the buffers small. */
+#define PIECE ((int64_t)1 << 20)
+
+/* How many elements of `whole` the piece that begins at element `first` has: pieces end with an
+ * 8-bit block. */
+static int64_t stream_piece(const struct ax_state_stream *s, const struct ax_piece *whole,
+                            int64_t first) {
+    const int64_t left = whole->n - first;
+    if (!s || s->full)
+        return left;
+    const int64_t n = PIECE - (whole->phase + first) % AX_8BIT_BLOCK;
+    return n < left ? n : left;
+}
+
+/* The operands that are in the host tier. */
+static void list_streamed(const struct ax_segment *seg, struct ax_update *u,
+                          struct ax_state_streamed *out) {
+    out->n = 0;
+    if (seg->host_master)
+        out->moved[out->n++].operand = &u->master;
+    for (int k = 0; k < AX_MAX_STATE; k++)
+        if (u->state[k].data)
+            out->moved[out->n++].operand = &u->state[k];
+}
+
+/* Enlarges the buffers for an update whose operands have these shapes. */
+static void fit_stream(struct ax_state_stream *s, const struct ax_segment *seg,
+                       const struct ax_update *u) {
+    struct ax_update copy = *u;
+    struct ax_state_streamed all;
+    size_t bytes = 0;
+    list_streamed(seg, &copy, &all);
+    for (int i = 0; i < all.n; i++)
+        bytes += ax_arena_round(ax_tensor_bytes(all.moved[i].operand));
+    s->bytes = bytes > s->bytes ? bytes : s->bytes;
+}
+
+static void allocate_stream(struct ax_state_stream *s, struct ax_stack *stack) {
+    for (int i = 0; i < 2; i++)
+        s->buffer[i] = ax_stack_push(stack, "optimizer state stream", s->bytes);
+}
+
+/* Copies the operands into a buffer, to which u then points. s NULL: does nothing. */
+static enum ax_status begin_stream(struct ax_state_stream *s, struct ax_queue *q,
+                                   const struct ax_segment *seg, struct ax_update *u,
+                                   struct ax_state_streamed *out) {
+    *out = (struct ax_state_streamed){0};
+    if (!s)
+        return AX_OK;
+    char AX_DEVICE *at = s->buffer[s->next];
+    s->next ^= 1;
+    list_streamed(seg, u, out);
+    for (int i = 0; i < out->n; i++) {
+        struct ax_tensor *t = out->moved[i].operand;
+        out->moved[i].home = t->data;
+        t->data = at;
+        at += ax_arena_round(ax_tensor_bytes(t));
+        AX_TRY(ax_queue_copy(q, t->data, out->moved[i].home, ax_tensor_bytes(t)));
+    }
+    return AX_OK;
+}
+
+/* Copies the operands back to the host tier. */
+static enum ax_status end_stream(struct ax_queue *q, const struct ax_state_streamed *streamed) {
+    for (int i = 0; i < streamed->n; i++) {
+        const struct ax_tensor *t = streamed->moved[i].operand;
+        AX_TRY(ax_queue_copy(q, streamed->moved[i].home, t->data, ax_tensor_bytes(t)));
+    }
+    return AX_OK;
+}
+
+/* ---- state of a parameter ---- */
+
 /* True for a matrix inside a layer; the first and last units are the embedding and the head. */
 static bool is_hidden(const struct ax_model *m, const struct ax_param *p) {
     return p->ndim == 2 && p->decay && p->unit > 0 && p->unit < m->n_units - 1;
@@ -147,7 +231,7 @@ static bool next_piece(struct pieces *at) {
     const struct ax_piece *whole = &at->state->piece;
     if (at->next >= whole->n)
         return false;
-    const int64_t n = ax_state_stream_piece(at->state->stream, whole, at->next);
+    const int64_t n = stream_piece(at->state->stream, whole, at->next);
     at->piece = cut(at->state, at->next, n);
     at->u = update_of(at->m, at->p, &at->piece, at->scalars);
     at->next += n;
@@ -165,9 +249,9 @@ static void make_stream(struct ax_state_stream *stream, const struct ax_model *m
     for (int i = 0; i < m->n_params; i++)
         for (struct pieces at = pieces_of(m, i, &states[i], NULL); next_piece(&at);) {
             add_state(&at);
-            ax_state_stream_fit(stream, at.seg, &at.u);
+            fit_stream(stream, at.seg, &at.u);
         }
-    ax_state_stream_allocate(stream, &m->rt->arena.persistent);
+    allocate_stream(stream, &m->rt->arena.persistent);
 }
 
 enum ax_status ax_param_states_create(struct ax_param_state **out, const struct ax_model *m,
@@ -224,7 +308,7 @@ enum ax_status ax_param_round(const struct ax_model *m, int index,
         struct ax_state_streamed streamed;
         if (!at.u.copy.data)
             return AX_OK;
-        AX_TRY(ax_state_stream_begin(state->stream, m->rt->q, at.seg, &at.u, &streamed));
+        AX_TRY(begin_stream(state->stream, m->rt->q, at.seg, &at.u, &streamed));
         AX_TRY(round_piece(m->rt->q, &at.u));
     }
     return AX_OK;
@@ -238,9 +322,9 @@ enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_pa
         struct ax_state_streamed streamed;
         at.u.weight_decay = at.p->decay ? o->weight_decay : 0;
         add_state(&at);
-        AX_TRY(ax_state_stream_begin(state->stream, m->rt->q, at.seg, &at.u, &streamed));
+        AX_TRY(begin_stream(state->stream, m->rt->q, at.seg, &at.u, &streamed));
         AX_TRY(optimizer->update(m->rt->q, o, &at.u));
-        AX_TRY(ax_state_stream_end(m->rt->q, &streamed));
+        AX_TRY(end_stream(m->rt->q, &streamed));
     }
     return AX_OK;
 }

@@ -5,7 +5,16 @@
 
 #include "model/model.h"
 #include "optim/optimizers/optimizer.h"
-#include "optim/step/state_stream.h"
+#include "parallel/units/unit.h"
+
+/* Optimizer state and masters in the device's host tier: an update brings them in pieces into two
+ * alternating buffers and takes them back, so that one piece is copied while another is computed. */
+struct ax_state_stream {
+    bool full; /* an update needs a full parameter: Muon, Adafactor */
+    size_t bytes;
+    void AX_DEVICE *buffer[2];
+    int next;
+};
 
 /* State of one parameter: named, 1-D. Zero before the first update. Elements are in the parameter's
  * order, starting at `first` of its local slice; *_scale has one per 8-bit block, *_row and *_col

@@ -1,27 +1,38 @@
-/* Executes the action table (parallel/schedule/schedule.h): one small function per kind of action.
- * A step, in order, for micro-batch m and unit u:
+/* A step: executes the action table (parallel/schedule/schedule.h), one small function per kind of action, and
+ * reads the result. The way of a step of a run, in order, for micro-batch m and unit u:
  *
- *   before the table   the teacher reads the micro-batches; weights are summed over ranks (weigh.c)
- *   BEGIN m            m takes a slot for its activations
- *   RECEIVE_INPUT m    from the previous pipeline stage, on all stages but the first
- *   GATHER u           starts to unshard u's parameters, while the unit before computes
- *   FORWARD u m        waits for them; model/pass.c computes the unit. The head computes the loss,
- *                      and if that is linear in the log-probs, its gradient
- *   SEND_OUTPUT m      to the next stage, from which RECEIVE_GRADIENT brings the gradient
- *   BACKWARD u m       the same in reverse order of units, recomputing dropped tensors; gradients
- *                      add up in grad_full. If halved, WEIGHTS u m computes those of matrices later
- *   SEND_GRADIENT m    to the previous stage. TRAVEL lets messages go, WAIT waits for one
- *   RELEASE u          u's parameters may be overwritten
- *   REDUCE u m         starts the sum over shards; the sum before it continues over replicas
- *   END m              m gives its slot back
- *   TIE u              the two copies of a tied matrix add up their gradients
- *   NORM u             finishes the sums; each element's square is added on one rank
- *   CLIP               sums norm, loss and measures over ranks; the device decides whether to skip
- *   UPDATE u           waits for a save that still reads u; then optimizer and router bias
+ *   fill_step              optim/train/step.c: the loader's sequences, or sampled completions, become micro-batches
+ *   ax_step_restart_if_due ReLoRA merges its adapter into the base, and begins a new one
+ *   ax_train_estimate_kl   KTO's estimate; ax_train_value_step: PPO's value model takes a step of its own
+ *   ax_step_begin          the teacher reads the micro-batches; weights are summed over ranks (weigh.c); actions:
+ *     BEGIN m              m takes a slot for its activations
+ *     RECEIVE_INPUT m      from the previous pipeline stage, on all stages but the first
+ *     GATHER u             starts to unshard u's parameters, while the unit before computes
+ *     FORWARD u m          waits for them; model/pass.c computes the unit. The head computes the loss,
+ *                          and if that is linear in the log-probs, its gradient
+ *     SEND_OUTPUT m        to the next stage, from which RECEIVE_GRADIENT brings the gradient
+ *     BACKWARD u m         the same in reverse order of units, recomputing dropped tensors; gradients
+ *                          add up in grad_full. If halved, WEIGHTS u m computes those of matrices later
+ *     SEND_GRADIENT m      to the previous stage. TRAVEL lets messages go, WAIT waits for one
+ *     RELEASE u            u's parameters may be overwritten
+ *     REDUCE u m           starts the sum over shards; the sum before it continues over replicas
+ *     END m                m gives its slot back
+ *     TIE u                the two copies of a tied matrix add up their gradients
+ *     NORM u               finishes the sums; each element's square is added on one rank
+ *   clip_step              CLIP sums norm, loss and measures over ranks; the device decides whether to skip
+ *   ax_step_answer         the host reads the result
+ *   ax_train_watch_step    optim/train/watch.c: a loss that is NaN or far off names its records, and may end the run
+ *   update_step            UPDATE u waits for a save that still reads u; then optimizer and router bias
+ *   end_step               optim/train/step.c: counts the step, and reports it
+ *   after_step             optim/train/train.c: evaluates and saves if it is time
  *
- * step_result.c asks for the result, before the updates or after them. */
+ * On a device that works late the update is enqueued before the result is read: optim/train/step.c says how. */
 #include "optim/step/step.h"
 
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
 #include "kernels/recording.h"
 #include "model/parallel/tensor_parallel.h"
 #include "optim/step/expert_loads.h"
@@ -43,12 +54,12 @@ static enum ax_status act_end(struct ax_step *s, const struct ax_action *a) {
 }
 
 /* True of the unit that needs the teacher's head, too. */
-static bool compares(const struct ax_step *s, int unit) {
+static bool unit_compares(const struct ax_step *s, int unit) {
     return s->taught && unit == s->model.n_units - 1;
 }
 
 static enum ax_status act_gather(struct ax_step *s, const struct ax_action *a) {
-    if (compares(s, a->unit))
+    if (unit_compares(s, a->unit))
         AX_TRY(ax_teacher_gather_head(&s->teacher));
     AX_TRY(ax_model_start_gather(&s->model, a->unit, s->o.model.sharding.coded));
     return s->o.model.sharding.prefetch ? AX_OK : ax_model_arrive(&s->model, a->unit);
@@ -56,14 +67,14 @@ static enum ax_status act_gather(struct ax_step *s, const struct ax_action *a) {
 
 static enum ax_status act_release(struct ax_step *s, const struct ax_action *a) {
     ax_model_release(&s->model, a->unit);
-    if (compares(s, a->unit))
+    if (unit_compares(s, a->unit))
         ax_teacher_release_head(&s->teacher);
     return AX_OK;
 }
 
 /* Finishes the sum in flight if what a unit is about to compute writes its gradients, or into their
  * pool buffer. Weights' halves need none: gradients in halves are summed once, after the last. */
-static enum ax_status make_way(struct ax_step *s, int unit) {
+static enum ax_status finish_sum_before(struct ax_step *s, int unit) {
     const struct ax_unit *u = &s->model.units[unit], *summed = s->reduction.unit;
     const int also = ax_model_unit_needs(&s->model, unit);
     const bool shares = summed && summed->buffer >= 0 && summed->buffer == u->buffer;
@@ -76,7 +87,7 @@ static enum ax_status make_way(struct ax_step *s, int unit) {
 static enum ax_status act_forward(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(ax_model_arrive(&s->model, a->unit));
     if (a->unit == s->model.n_units - 1)
-        AX_TRY(make_way(s, a->unit));
+        AX_TRY(finish_sum_before(s, a->unit));
     return ax_pass_forward(pass_of(s, a), a->unit);
 }
 
@@ -85,7 +96,7 @@ static const struct ax_chunk *chunk_of(const struct ax_step *s, const struct ax_
 }
 
 /* The gradient of micro-batch m for the previous stage. */
-static struct ax_tensor outgoing(const struct ax_step *s, int m) {
+static struct ax_tensor outgoing_gradient(const struct ax_step *s, int m) {
     const int64_t T = s->batches[m].T;
     return ax_tensor_rows(&s->outbox, 0, ax_tp_rows(s->rt, T));
 }
@@ -93,20 +104,20 @@ static struct ax_tensor outgoing(const struct ax_step *s, int m) {
 /* The outbox keeps it, because the pass's slot may be reused before it is sent. */
 static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(ax_model_arrive(&s->model, a->unit));
-    AX_TRY(make_way(s, a->unit));
+    AX_TRY(finish_sum_before(s, a->unit));
     AX_TRY(ax_pass_backward(pass_of(s, a), a->unit));
     if (a->unit == 0 || a->unit != chunk_of(s, a)->first)
         return AX_OK;
-    return ax_run_copy(s->rt->q,
-                       &(struct ax_copy){outgoing(s, a->microbatch), s->slots[a->slot].grad});
+    return ax_run_copy(
+        s->rt->q, &(struct ax_copy){outgoing_gradient(s, a->microbatch), s->slots[a->slot].grad});
 }
 
 static enum ax_status act_weights(struct ax_step *s, const struct ax_action *a) {
     return ax_pass_weights(pass_of(s, a), a->unit);
 }
 
-static struct ax_stage_rows rows_of(const struct ax_step *s, const struct ax_action *a,
-                                    const struct ax_tensor *rows) {
+static struct ax_stage_rows stage_rows(const struct ax_step *s, const struct ax_action *a,
+                                       const struct ax_tensor *rows) {
     return (struct ax_stage_rows){rows, &s->batches[a->microbatch]};
 }
 
@@ -116,20 +127,20 @@ static struct ax_ticket *ticket_of(const struct ax_step *s, const struct ax_acti
     return &s->messages[pass].tickets[message - AX_ACT_SEND_OUTPUT];
 }
 
-static enum ax_status send(struct ax_step *s, const struct ax_action *a, int to,
-                           const struct ax_tensor *rows) {
-    return ax_pipe_send(s->rt, ax_pipe_peer(s->rt, to), rows_of(s, a, rows),
+static enum ax_status send_rows(struct ax_step *s, const struct ax_action *a, int to,
+                                const struct ax_tensor *rows) {
+    return ax_pipe_send(s->rt, ax_pipe_peer(s->rt, to), stage_rows(s, a, rows),
                         ticket_of(s, a, a->kind));
 }
 
-static enum ax_status receive(struct ax_step *s, const struct ax_action *a, int from,
-                              const struct ax_tensor *rows) {
-    return ax_pipe_receive(s->rt, ax_pipe_peer(s->rt, from), rows_of(s, a, rows),
+static enum ax_status receive_rows(struct ax_step *s, const struct ax_action *a, int from,
+                                   const struct ax_tensor *rows) {
+    return ax_pipe_receive(s->rt, ax_pipe_peer(s->rt, from), stage_rows(s, a, rows),
                            ticket_of(s, a, a->kind));
 }
 
 static enum ax_status act_send_output(struct ax_step *s, const struct ax_action *a) {
-    return send(s, a, 1, &s->slots[a->slot].residual[chunk_of(s, a)->end - 1]);
+    return send_rows(s, a, 1, &s->slots[a->slot].residual[chunk_of(s, a)->end - 1]);
 }
 
 static struct ax_tensor inbox_of(const struct ax_step *s, const struct ax_action *a) {
@@ -138,16 +149,16 @@ static struct ax_tensor inbox_of(const struct ax_step *s, const struct ax_action
 
 static enum ax_status act_receive_input(struct ax_step *s, const struct ax_action *a) {
     const struct ax_tensor in = inbox_of(s, a);
-    return receive(s, a, -1, &in);
+    return receive_rows(s, a, -1, &in);
 }
 
 static enum ax_status act_send_gradient(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_tensor out = outgoing(s, a->microbatch);
-    return send(s, a, -1, &out);
+    const struct ax_tensor out = outgoing_gradient(s, a->microbatch);
+    return send_rows(s, a, -1, &out);
 }
 
 static enum ax_status act_receive_gradient(struct ax_step *s, const struct ax_action *a) {
-    return receive(s, a, 1, &s->slots[a->slot].grad);
+    return receive_rows(s, a, 1, &s->slots[a->slot].grad);
 }
 
 static enum ax_status act_travel(struct ax_step *s, const struct ax_action *a) {
@@ -288,7 +299,7 @@ static const struct {
 };
 
 /* Runs actions [first, end), and has the device time their phases. */
-static enum ax_status execute(struct ax_step *s, int first, int end) {
+static enum ax_status run_actions(struct ax_step *s, int first, int end) {
     AX_TRY(ax_queue_time(s->rt->q, s->times, -1));
     for (int i = first; i < end; i++) {
         const struct ax_action *a = &s->schedule.actions[i];
@@ -307,7 +318,7 @@ static enum ax_status execute(struct ax_step *s, int first, int end) {
 }
 
 /* The teacher reads the micro-batches before the action table begins, whatever its order. */
-static enum ax_status teach(struct ax_step *s) {
+static enum ax_status read_teacher(struct ax_step *s) {
     const enum ax_phase phase = s->rt->arena.phase;
     if (!s->taught)
         return AX_OK;
@@ -322,21 +333,22 @@ enum ax_status ax_step_begin(struct ax_step *s) {
     const struct ax_times none = {0};
     s->model.quant.on = s->count >= s->o.qat_after;
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
-    AX_TRY(teach(s));
+    AX_TRY(read_teacher(s));
     AX_TRY(ax_contract_enter(&s->rt->contracts, s->contract));
     AX_TRY(ax_step_weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
     AX_TRY(ax_expert_loads_begin(s));
-    AX_TRY(execute(s, 0, s->schedule.first_update));
+    AX_TRY(run_actions(s, 0, s->schedule.first_update));
     return ax_contract_leave(&s->rt->contracts, s->rt->comms);
 }
 
-enum ax_status ax_step_clip(struct ax_step *s, double hold_above) {
+/* Op clip with its sums over ranks: the device decides whether the step changes the weights. */
+static enum ax_status clip_step(struct ax_step *s, double hold_above) {
     s->known_skipped = s->counted = false;
     AX_TRY(ax_contract_enter(&s->rt->contracts, "clip"));
     AX_TRY(ax_queue_write(s->rt->q, &s->scalars->hold_above, &hold_above, sizeof hold_above));
-    AX_TRY(execute(s, s->schedule.first_update, s->schedule.first_update + 1));
+    AX_TRY(run_actions(s, s->schedule.first_update, s->schedule.first_update + 1));
     return ax_contract_leave(&s->rt->contracts, s->rt->comms);
 }
 
@@ -355,14 +367,95 @@ static enum ax_status set_rates(struct ax_step *s, double lr) {
     return AX_OK;
 }
 
-enum ax_status ax_step_apply(struct ax_step *s, double lr) {
+static enum ax_status update_step(struct ax_step *s, double lr) {
     AX_TRY(set_rates(s, lr));
-    AX_TRY(execute(s, s->schedule.first_update + 1, s->schedule.n));
+    AX_TRY(run_actions(s, s->schedule.first_update + 1, s->schedule.n));
     s->begun = false;
     s->counted = !s->known_skipped;
     s->count += s->counted;
     return AX_OK;
 }
+
+/* ---- the result ---- */
+
+static const char *const phase_names[AX_TIME_COUNT] = {"forward", "backward", "optimizer"};
+_Static_assert((int)AX_TIME_COUNT <= AX_TIMES, "a device has too few sums of times");
+
+const char *ax_step_phase_name(enum ax_step_phase phase) {
+    return phase_names[phase];
+}
+
+/* The device's memory of a step's result, from `balance`. */
+struct answer {
+    struct ax_expert_balance balance;
+    struct ax_step_measures measures;
+    struct ax_times times;
+    struct ax_step_scalars now;
+};
+
+static enum ax_status ask_result(struct ax_step *s) {
+    const struct answer cap = {.now = {.weight = 1}}; /* while planning */
+    return ax_queue_read_later(s->rt->q, s->balance, sizeof cap, &cap, &s->ticket);
+}
+
+/* The update that was counted did not happen. */
+static void uncount_step(struct ax_step *s) {
+    s->counted = false;
+    s->count--;
+}
+
+enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {
+    struct answer a;
+    AX_TRY(ax_queue_settle(s->rt->q, s->ticket, &a, sizeof a));
+    *out = (struct ax_step_result){.loss = a.now.loss,
+                                   .grad_norm = a.now.grad_norm,
+                                   .lr = a.now.lr,
+                                   .aux_loss = a.now.aux_loss,
+                                   .sequence_loss = a.now.sequence_loss,
+                                   .weight_total = a.now.weight,
+                                   .experts = a.balance,
+                                   .skipped = a.now.skip != 0};
+    memcpy(out->seconds, a.times.seconds, sizeof out->seconds);
+    ax_measures_mean(&a.measures, out->measures);
+    s->known_skipped = out->skipped;
+    if (out->skipped && s->counted)
+        uncount_step(s);
+    return AX_OK;
+}
+
+enum ax_status ax_step_decide(struct ax_step *s, struct ax_step_result *out) {
+    AX_TRY(clip_step(s, INFINITY));
+    AX_TRY(ask_result(s));
+    return ax_step_answer(s, out);
+}
+
+/* Nothing is asked of the device after it, so the time of the update is the host's. */
+enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out) {
+    const double start = ax_clock_now();
+    AX_TRY(update_step(s, lr));
+    out->lr = lr;
+    out->seconds[AX_TIME_OPTIMIZER] += ax_clock_now() - start;
+    return AX_OK;
+}
+
+enum ax_status ax_step_finish(struct ax_step *s, double lr, double hold_above) {
+    AX_TRY(clip_step(s, hold_above));
+    AX_TRY(update_step(s, lr));
+    return ask_result(s);
+}
+
+enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) {
+    AX_TRY(ax_step_begin(s));
+    return ax_step_decide(s, out);
+}
+
+enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out) {
+    AX_TRY(ax_step_begin(s));
+    AX_TRY(ax_step_finish(s, lr, INFINITY));
+    return ax_step_answer(s, out);
+}
+
+/* ---- beside a step ---- */
 
 enum ax_status ax_step_drop(struct ax_step *s) {
     for (int unit = 0; unit < s->model.n_units; unit++)

@@ -10,7 +10,7 @@
  *   begin, decide, update   the host waits for the result before the update
  *   begin, finish, answer   it waits after the update, or after the next step's begin: a step late
  *
- * See step_create.c (memory), step.c (actions), step_result.c (the two orders). */
+ * See step_create.c (memory), step.c (the way of a step, its actions, its result). */
 #ifndef AX_OPTIM_STEP_STEP_H
 #define AX_OPTIM_STEP_STEP_H
 
@@ -160,10 +160,6 @@ enum ax_status ax_step_drop(struct ax_step *s);
 /* ax_step_gradients: begin and decide. ax_step_run: begin, finish and answer. */
 enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
 enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);
-
-/* For step_result.c: op clip with its sums over ranks; the updates. */
-enum ax_status ax_step_clip(struct ax_step *s, double hold_above);
-enum ax_status ax_step_apply(struct ax_step *s, double lr);
 
 /* Sets the scalars as the last update, number s->count, left them if no step was skipped. */
 enum ax_status ax_step_set_scalars(struct ax_step *s);
