@@ -16,9 +16,193 @@
 #include "base/mem.h"
 #include "model/generate/score.h"
 #include "model/teacher.h"
-#include "optim/evaluate/eval_documents.h"
-#include "optim/evaluate/eval_text.h"
 #include "optim/evaluate/references.h"
+
+/* ---- the documents of a pass, on the host ---- */
+
+struct text {
+    int n_docs;
+    /* tokens in this pass; the evaluation's number of its first document */
+    int64_t n_tokens, first_document;
+    int64_t n_whole;          /* tokens of this pass if each document had its own prompt */
+    struct ax_document *docs; /* [max_docs] */
+    int32_t *tokens, *labels; /* [tokens] */
+    float *weight, *share;    /* [tokens] */
+    /* the two of a pair share their prompt, which n_tokens counts once */
+    bool pairs_share;
+    int share_column;                 /* −1: all shares are 1 */
+    const struct ax_columns *columns; /* columns with a value per document; or NULL */
+    /* columns with a value per label, copied for the batch; or NULL */
+    const struct ax_columns *stored;
+    uint32_t *values; /* [columns][tokens][a column's width] */
+    int64_t cap;      /* tokens */
+};
+
+/* A shared token costs an index of keys for each document. */
+#define WORTH_IT 8
+
+static enum ax_status create_text(struct text *t, const struct ax_eval_options *o) {
+    const size_t T = (size_t)o->tokens;
+    AX_TRY(ax_alloc(&t->docs, (size_t)o->max_docs, sizeof *t->docs));
+    AX_TRY(ax_alloc(&t->tokens, T, sizeof *t->tokens));
+    AX_TRY(ax_alloc(&t->labels, T, sizeof *t->labels));
+    AX_TRY(ax_alloc(&t->share, T, sizeof *t->share));
+    t->columns = o->documents ? o->documents->columns : NULL;
+    t->share_column = o->documents ? o->documents->share : -1;
+    t->stored = o->distill ? ax_distill_columns(o->distill) : NULL;
+    t->cap = o->tokens;
+    t->pairs_share = o->pairs_share;
+    AX_TRY(ax_alloc(&t->values, T * ax_columns_width(t->stored, ax_columns_count(t->stored)),
+                    sizeof *t->values));
+    return ax_alloc(&t->weight, T, sizeof *t->weight);
+}
+
+static void free_text(struct text *t) {
+    ax_free(t->docs);
+    ax_free(t->tokens);
+    ax_free(t->labels);
+    ax_free(t->weight);
+    ax_free(t->share);
+    ax_free(t->values);
+}
+
+/* True if token i is scored. */
+static bool is_scored(const struct text *t, int64_t i) {
+    return t->labels[i] >= 0 && t->weight[i] > 0;
+}
+
+static float share_of(const struct text *t, const struct ax_document *from, int64_t k) {
+    float share = 1;
+    if (t->share_column >= 0)
+        memcpy(&share, &from->columns[t->share_column][k], sizeof share);
+    return share;
+}
+
+/* What is stored for the labels; there is none for the last token. */
+static void copy_stored(const struct text *t, const struct ax_document *from,
+                        struct ax_document *to) {
+    for (int c = 0; c < ax_columns_count(t->stored); c++) {
+        const size_t width = ax_column_width(t->stored, c);
+        uint32_t *values = t->values + ax_columns_width(t->stored, c) * (size_t)t->cap +
+                           (size_t)t->n_tokens * width;
+        memcpy(values, from->columns[c], (size_t)(from->n - 1) * width * sizeof *values);
+        to->columns[c] = values;
+    }
+}
+
+/* Copies document i of a sequence, for which there must be room; returns the members of its result
+ * that are known before it is scored. */
+static struct ax_eval_document add_text(struct text *t, const struct ax_packed_sequence *s, int i) {
+    const struct ax_document *from = &s->docs[i];
+    const int64_t shared = t->pairs_share ? ax_pair_shared(s, i) : 0, n = from->n - shared;
+    int32_t *tokens = t->tokens + t->n_tokens, *labels = t->labels + t->n_tokens;
+    float *weight = t->weight + t->n_tokens, *share = t->share + t->n_tokens;
+    struct ax_eval_document d = {
+        .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = from->n};
+    memcpy(tokens, from->tokens + shared, (size_t)n * sizeof *tokens);
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t at = shared + k;
+        labels[k] = from->labels ? from->labels[at] : k + 1 < n ? from->tokens[at + 1] : -1;
+        weight[k] = from->weight ? from->weight[at] : 1;
+        if (is_scored(t, t->n_tokens + k)) {
+            d.weight += (double)weight[k];
+            d.trained++;
+            share[k] = share_of(t, from, at);
+            d.sums.answer += share[k] != 0;
+        }
+    }
+    d.sums.tokens = (double)d.trained;
+    for (int c = 0; c < ax_columns_count(t->columns); c++)
+        if (t->columns->list[c].of == AX_OF_EXAMPLE)
+            d.columns[c] = from->columns[c][0];
+    struct ax_document *to = &t->docs[t->n_docs];
+    *to = (struct ax_document){.n = n,
+                               .tokens = tokens,
+                               .labels = labels,
+                               .weight = weight,
+                               .first_position = from->first_position + shared,
+                               .shared = shared,
+                               .shared_with = t->n_docs - (shared > 0)};
+    t->n_docs++;
+    copy_stored(t, from, to);
+    t->n_tokens += n;
+    t->n_whole += from->n;
+    return d;
+}
+
+int64_t ax_pair_shared(const struct ax_packed_sequence *s, int i) {
+    const struct ax_document *a = i % 2 == 1 ? &s->docs[i - 1] : NULL, *b = &s->docs[i];
+    int64_t n = 0;
+    while (a && n + 1 < a->n && n + 1 < b->n && a->tokens[n] == b->tokens[n] && a->labels[n] < 0 &&
+           b->labels[n] < 0)
+        n++;
+    return n >= WORTH_IT ? n : 0;
+}
+
+/* ---- the loss of an objective on documents ---- */
+
+/* All of them are kept as sums, and the loss is computed once, at the end. */
+struct kept {
+    int n, cap;
+    struct ax_document_sums *sums;     /* [cap] */
+    uint32_t *columns[AX_COLUMNS_MAX]; /* [cap] each */
+    /* tokens of the first and of the second documents of pairs */
+    double side_tokens[2];
+};
+
+static enum ax_status grow_kept(struct kept *e) {
+    const size_t from = (size_t)e->cap, to = 2 * from + 64;
+    AX_TRY(ax_regrow(&e->sums, from, to, sizeof *e->sums));
+    for (int c = 0; c < AX_COLUMNS_MAX; c++)
+        AX_TRY(ax_regrow(&e->columns[c], from, to, sizeof *e->columns[c]));
+    e->cap = (int)to;
+    return AX_OK;
+}
+
+static enum ax_status keep_sums(struct kept *e, const struct ax_eval_document *d) {
+    if (e->n == e->cap)
+        AX_TRY(grow_kept(e));
+    e->sums[e->n] = d->sums;
+    for (int c = 0; c < AX_COLUMNS_MAX; c++)
+        e->columns[c][e->n] = d->columns[c];
+    e->side_tokens[e->n % 2] += d->sums.tokens;
+    e->n++;
+    return AX_OK;
+}
+
+/* Sets loss, perplexity and measures. */
+static enum ax_status documents_loss(const struct kept *e, const struct ax_documents_objective *o,
+                                     double kl, struct ax_eval_result *out) {
+    const double weight = o->per == AX_PER_PAIR ? e->n / 2 : e->n;
+    struct ax_documents d = {.n = e->n,
+                             .sums = e->sums,
+                             .kl = kl,
+                             .inv_weight = weight > 0 ? 1 / weight : 0,
+                             .inv_tokens = e->side_tokens[0] > 0 ? 1 / e->side_tokens[0] : 0};
+    struct ax_documents_loss loss = {0};
+    for (int c = 0; c < AX_COLUMNS_MAX; c++)
+        d.columns[c] = e->columns[c];
+    AX_TRY(ax_alloc(&loss.gradient, (size_t)e->n, sizeof *loss.gradient));
+    o->loss(o->options, &d, &loss);
+    ax_free(loss.gradient);
+    struct ax_step_measures measures = {0};
+    memcpy(measures.sum, loss.sum, sizeof measures.sum);
+    memcpy(measures.of, loss.of, sizeof measures.of);
+    ax_measures_mean(&measures, out->measures);
+    out->loss = loss.loss;
+    out->perplexity = NAN;
+    if (loss.pairs > 0)
+        out->accuracy = loss.right / loss.pairs;
+    return AX_OK;
+}
+
+static void free_kept(struct kept *e) {
+    ax_free(e->sums);
+    for (int c = 0; c < AX_COLUMNS_MAX; c++)
+        ax_free(e->columns[c]);
+}
+
+/* ---- an evaluation ---- */
 
 /* Rows of logits computed at a time. Always this many, so that a run's memory equals its plan. */
 #define WINDOW 128
@@ -40,9 +224,9 @@ struct evaluation {
     struct ax_scorer scorer;
     struct ax_teacher_states taught; /* of the pass */
     struct ax_results results;
-    bool near;                     /* the device's memory is the host's */
-    struct ax_eval_text next, own; /* the pass being built, and this rank's of the round */
-    int64_t rows;                  /* loader rows read so far */
+    bool near;             /* the device's memory is the host's */
+    struct text next, own; /* the pass being built, and this rank's of the round */
+    int64_t rows;          /* loader rows read so far */
     /* the round being built: its passes so far, and the windows of its longest */
     int in_round;
     int64_t round_windows;
@@ -52,7 +236,7 @@ struct evaluation {
     int64_t n_added;                    /* of n_scored */
     struct ax_eval_document *documents; /* [AX_SCORE_PASSES · ranks · max_docs], of all ranks */
     double *sums;                       /* [as many][SUMS] */
-    struct ax_eval_documents kept;      /* of an objective on documents */
+    struct kept kept;                   /* of an objective on documents */
     struct scored *scored;              /* [cap_scored], as many as were needed */
     struct ax_scores *windows;          /* [cap_windows], likewise */
     int64_t cap_scored, cap_windows;
@@ -71,7 +255,7 @@ static bool has_head(const struct evaluation *e) {
     return ax_chunks_have(&e->m->chunks, e->m->n_units - 1);
 }
 
-static enum ax_status create(struct evaluation *e) {
+static enum ax_status create_evaluation(struct evaluation *e) {
     struct ax_model *m = e->m;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const struct ax_mesh *mesh = &m->rt->mesh;
@@ -100,20 +284,20 @@ static enum ax_status create(struct evaluation *e) {
     }
     if (ax_runtime_planning(m->rt))
         return AX_OK; /* a plan reads no text, and may be of more than this machine has */
-    AX_TRY(ax_eval_text_create(&e->next, e->o));
-    AX_TRY(ax_eval_text_create(&e->own, e->o));
+    AX_TRY(create_text(&e->next, e->o));
+    AX_TRY(create_text(&e->own, e->o));
     AX_TRY(ax_alloc(&e->sums, SUMS * documents, sizeof *e->sums));
     return ax_alloc(&e->documents, documents, sizeof *e->documents);
 }
 
-static void destroy(struct evaluation *e) {
+static void destroy_evaluation(struct evaluation *e) {
     ax_stack_release(&e->m->rt->arena.scratch, 0);
     ax_stack_release(&e->m->rt->arena.slots[0], 0);
     ax_slot_free(&e->slot);
-    ax_eval_text_free(&e->next);
-    ax_eval_text_free(&e->own);
+    free_text(&e->next);
+    free_text(&e->own);
     ax_free(e->documents);
-    ax_eval_documents_free(&e->kept);
+    free_kept(&e->kept);
     ax_free(e->sums);
     ax_free(e->scored);
     ax_free(e->windows);
@@ -151,14 +335,14 @@ static enum ax_status grow_scored(struct evaluation *e) {
 
 /* Lists the tokens of this rank's part of its pass that are trained on, in order. */
 static int64_t list_scored(struct evaluation *e) {
-    const struct ax_eval_text *own = &e->own;
+    const struct text *own = &e->own;
     struct scored *list = e->scored + e->n_scored;
     int64_t n = 0, row, end = own->n_docs > 0 ? own->docs[0].n : 0;
     int doc = 0;
     for (int64_t t = 0; t < own->n_tokens; t++) {
         while (t >= end)
             end += own->docs[++doc].n;
-        if (ax_batch_part_of(&e->batch, t, &row) == e->batch.part && ax_eval_text_scored(own, t))
+        if (ax_batch_part_of(&e->batch, t, &row) == e->batch.part && is_scored(own, t))
             list[n++] = (struct scored){.label = own->labels[t],
                                         .doc = (int32_t)own->first_document + doc,
                                         .weight = own->weight[t],
@@ -168,12 +352,12 @@ static int64_t list_scored(struct evaluation *e) {
 }
 
 /* Windows of the pass's part with the most tokens that are trained on. */
-static int64_t count_windows(const struct evaluation *e, const struct ax_eval_text *t) {
+static int64_t count_windows(const struct evaluation *e, const struct text *t) {
     int64_t most = 0, row;
     for (int part = 0; part < e->batch.parts; part++) {
         int64_t n = 0;
         for (int64_t i = 0; i < t->n_tokens; i++)
-            n += ax_batch_part_of(&e->batch, i, &row) == part && ax_eval_text_scored(t, i);
+            n += ax_batch_part_of(&e->batch, i, &row) == part && is_scored(t, i);
         most = n > most ? n : most;
     }
     const int64_t window = e->batch.T < WINDOW ? e->batch.T : WINDOW;
@@ -228,7 +412,8 @@ static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
 }
 
 /* What an objective on documents wants of document d. */
-static enum ax_status keep(struct evaluation *e, struct ax_eval_document *d, const double *sums) {
+static enum ax_status keep_document(struct evaluation *e, struct ax_eval_document *d,
+                                    const double *sums) {
     const struct ax_documents_objective *o = e->o->documents;
     d->sums.logprob = sums[ANSWER_LOGPROB];
     d->sums.nll = sums[PLAIN_NLL];
@@ -238,7 +423,7 @@ static enum ax_status keep(struct evaluation *e, struct ax_eval_document *d, con
         const float reference = ax_references_get(e->o->references, d->set, d->example);
         memcpy(&d->columns[o->reference], &reference, sizeof reference);
     }
-    return ax_eval_documents_add(&e->kept, d);
+    return keep_sums(&e->kept, d);
 }
 
 /* Completes the documents of all passes since the last time. */
@@ -261,7 +446,7 @@ static enum ax_status hand_over(struct evaluation *e) {
         r->trained += d->trained;
         r->correct += d->correct;
         if (e->o->documents)
-            AX_TRY(keep(e, d, sums));
+            AX_TRY(keep_document(e, d, sums));
         if (e->o->document)
             AX_TRY(e->o->document(e->o->ctx, d));
     }
@@ -320,7 +505,7 @@ static enum ax_status end_pass(struct evaluation *e) {
     e->next.first_document = e->n_documents;
     e->n_documents += e->next.n_docs;
     if (e->in_round == e->m->rt->mesh.coord[AX_ROLE_BATCH]) {
-        const struct ax_eval_text built = e->next;
+        const struct text built = e->next;
         e->next = e->own;
         e->own = built;
     }
@@ -336,13 +521,13 @@ static enum ax_status add_sequence(struct evaluation *e, const struct ax_packed_
     if (e->next.n_whole + s->n_tokens > e->o->tokens || e->next.n_docs + s->n > e->o->max_docs)
         AX_TRY(end_pass(e));
     for (int i = 0; i < s->n; i++)
-        e->documents[e->n_documents + e->next.n_docs] = ax_eval_text_add(&e->next, s, i);
+        e->documents[e->n_documents + e->next.n_docs] = add_text(&e->next, s, i);
     e->rows++;
     return AX_OK;
 }
 
-static enum ax_status run(struct evaluation *e, struct ax_loader *loader) {
-    AX_TRY(create(e));
+static enum ax_status run_evaluation(struct evaluation *e, struct ax_loader *loader) {
+    AX_TRY(create_evaluation(e));
     if (ax_runtime_planning(e->m->rt))
         return run_round(e);
     ax_loader_start_epoch(loader, 0);
@@ -376,8 +561,7 @@ static enum ax_status conclude(const struct evaluation *e, struct ax_eval_result
         out->loss = e->o->distill->nll_weight * out->measures[AX_DISTILL_NLL] +
                     e->o->distill->divergence_weight * out->measures[AX_DISTILL_DIVERGENCE];
     }
-    return e->o->documents ? ax_eval_documents_loss(&e->kept, e->o->documents, e->o->kl, out)
-                           : AX_OK;
+    return e->o->documents ? documents_loss(&e->kept, e->o->documents, e->o->kl, out) : AX_OK;
 }
 
 enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
@@ -388,10 +572,10 @@ enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
     const double start = ax_clock_now();
     *out = (struct ax_eval_result){0};
     ax_arena_enter(arena, AX_PHASE_EVAL);
-    enum ax_status st = run(&e, loader);
+    enum ax_status st = run_evaluation(&e, loader);
     if (st == AX_OK && !ax_runtime_planning(m->rt) && !out->stopped)
         st = conclude(&e, out);
-    destroy(&e);
+    destroy_evaluation(&e);
     ax_arena_enter(arena, before);
     AX_TRY(st);
     out->seconds = ax_clock_now() - start;

@@ -73,4 +73,9 @@ struct ax_eval_options {
 enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
                            const struct ax_eval_options *o, struct ax_eval_result *out);
 
+/* How many of the first tokens of document i, the second of a pair, equal those of the document
+ * before, up to the first label of either. 0 for the first of a pair, or if sharing so few would
+ * not pay. */
+int64_t ax_pair_shared(const struct ax_packed_sequence *s, int i);
+
 #endif

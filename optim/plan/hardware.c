@@ -50,17 +50,17 @@ static const struct ax_hardware table[] = {
 };
 #define N_HARDWARE (sizeof table / sizeof *table)
 
-const char *ax_hardware_names(char *buf, size_t size, const char *between) {
+static const char *list_names(char *buf, size_t size) {
     size_t at = 0;
     buf[0] = '\0';
     for (size_t i = 0; i < N_HARDWARE && at < size; i++)
-        at += (size_t)snprintf(buf + at, size - at, "%s%s", i > 0 ? between : "", table[i].name);
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", i > 0 ? ", " : "", table[i].name);
     return buf;
 }
 
 enum ax_status ax_hardware_find(const char *name, struct ax_hardware *out) {
     struct ax_nearest near = {.given = name, .within = 4};
-    char all[AX_HARDWARE_NAMES];
+    char all[512];
     for (size_t i = 0; i < N_HARDWARE; i++) {
         if (strcasecmp(name, table[i].name) == 0) {
             *out = table[i];
@@ -75,5 +75,5 @@ enum ax_status ax_hardware_find(const char *name, struct ax_hardware *out) {
     return ax_error(AX_ERR_CONFIG,
                     "--hardware: no machine is called \"%.64s\"; there are %s. A path that ends in "
                     ".tsv names a file of machines.",
-                    name, ax_hardware_names(all, sizeof all, ", "));
+                    name, list_names(all, sizeof all));
 }

@@ -21,8 +21,5 @@ struct ax_hardware {
 
 /* Finds a machine by name. AX_ERR_CONFIG names the nearest name, or lists all. */
 enum ax_status ax_hardware_find(const char *name, struct ax_hardware *out);
-/* The machines' names, separated by `between`, in buf, which is returned. */
-#define AX_HARDWARE_NAMES 512
-const char *ax_hardware_names(char *buf, size_t size, const char *between);
 
 #endif

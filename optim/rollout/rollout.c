@@ -6,6 +6,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/stop.h"
+
+/* Prompts from the loader, and completions of them by the model. */
+
+#define PASS_TOKENS 256 /* fewer than in generation alone: a pass's memory is a step's */
 
 /* ---- memory ---- */
 
@@ -40,7 +45,7 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
     return ax_alloc(&r->returns, tokens, sizeof *r->returns);
 }
 
-static void forget(struct ax_rollout *r) {
+static void forget_generation(struct ax_rollout *r) {
     r->filled = false;
     r->turn = 0;
     r->read = 0;
@@ -67,6 +72,294 @@ void ax_rollout_free(struct ax_rollout *r) {
     *r = (struct ax_rollout){0};
 }
 
+/* ---- prompts ---- */
+
+static int64_t place_of(const struct ax_rollout *r, int64_t i) {
+    return i * (r->o->max_prompt + r->o->max_new);
+}
+
+static enum ax_status put_record(struct ax_rollout *r, int64_t group, const struct ax_examples *set,
+                                 size_t index) {
+    const struct ax_stored *x = &set->list[index];
+    size_t n;
+    const char *record = ax_examples_text(set, index, &n);
+    AX_ASSERT(record);
+    ax_free(r->origins[group].file);
+    ax_free(r->records[group]);
+    r->origins[group].file = r->records[group] = NULL;
+    AX_TRY(ax_strdup(&r->origins[group].file, x->file < set->n_files ? set->files[x->file] : "?"));
+    r->origins[group].line = x->line;
+    return ax_sprintf(&r->records[group], "%.*s", (int)n, record);
+}
+
+/* Each of the group has the prompt's ids, and room for a completion. */
+static enum ax_status put_prompt(struct ax_rollout *r, int64_t group,
+                                 const struct ax_packed_sequence *s) {
+    const int64_t n = s->docs[0].n;
+    AX_ASSERT(s->n == 1 && n <= r->o->max_prompt);
+    AX_TRY(put_record(r, group, ax_sequence_set(s, 0), ax_sequence_ref(s, 0)->index));
+    for (int64_t i = group * r->o->group; i < (group + 1) * r->o->group; i++) {
+        r->list[i] = (struct ax_completion){.start = place_of(r, i), .n_prompt = n};
+        memcpy(r->ids + r->list[i].start, s->docs[0].tokens, (size_t)n * sizeof *r->ids);
+    }
+    if (r->read++ == 0) {
+        r->epoch = s->epoch;
+        r->index = s->index;
+    }
+    return AX_OK;
+}
+
+static void next_epoch(struct ax_loader *loader) {
+    struct ax_loader_state at;
+    ax_loader_save(loader, &at);
+    ax_loader_start_epoch(loader, at.epoch + 1);
+}
+
+/* The prompts of an epoch that do not fill the first round of a generation are left out. */
+static enum ax_status read_prompts(struct ax_rollout *r, struct ax_loader *loader) {
+    int ends = 0;
+    for (int64_t i = 0; i < r->n_todo; i++) {
+        struct ax_packed_sequence s;
+        bool got;
+        AX_TRY(ax_loader_next(loader, &s, &got));
+        if (got) {
+            AX_TRY(put_prompt(r, r->todo[i], &s));
+            continue;
+        }
+        if (ends++ > 0)
+            return ax_error(AX_ERR_DATA,
+                            "datasets: an epoch has fewer than the %lld prompts that are sampled "
+                            "at a time; lower micro_batch_size or gradient_accumulation_steps",
+                            (long long)r->n_todo);
+        next_epoch(loader);
+        r->read = r->round == 0 ? 0 : r->read;
+        i = r->round == 0 ? -1 : i - 1;
+    }
+    return AX_OK;
+}
+
+/* ---- strings that end a completion, whichever tokens they are made of ---- */
+
+/* As many tokens as the longest string may take, and those that it may begin in. */
+static int64_t window_of(const struct ax_rollout_options *o) {
+    size_t longest = 0;
+    for (int i = 0; i < o->n_stop_strings; i++)
+        if (strlen(o->stop_strings[i]) > longest)
+            longest = strlen(o->stop_strings[i]);
+    return (int64_t)longest + 4;
+}
+
+static bool has_stop_text(const struct ax_rollout_options *o, const struct ax_buf *text) {
+    for (int i = 0; i < o->n_stop_strings; i++)
+        if (memmem(text->data, text->len, o->stop_strings[i], strlen(o->stop_strings[i])))
+            return true;
+    return false;
+}
+
+enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct ax_sequence *s,
+                               bool *ends) {
+    const int64_t window = window_of(o), first = s->n_new > window ? s->n_new - window : 0;
+    struct ax_buf text = {0};
+    *ends = false;
+    if (o->n_stop_strings == 0)
+        return AX_OK;
+    const enum ax_status st = ax_tokenizer_decode(o->tokenizer, s->tokens + first,
+                                                  (size_t)(s->n_new - first), true, &text);
+    *ends = st == AX_OK && text.len > 0 && has_stop_text(o, &text);
+    ax_buf_free(&text);
+    return st;
+}
+
+/* ---- completions ---- */
+
+static bool stop_now(void *ctx) {
+    (void)ctx;
+    return ax_stop_requested() != AX_STOP_NONE;
+}
+
+static enum ax_status end_at_text(void *ctx, struct ax_sequence *s, bool *stop) {
+    return ax_rollout_ends(ctx, s, stop);
+}
+
+struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores) {
+    const int64_t most = o->max_prompt + o->max_new;
+    return (struct ax_generate_options){.n_seqs = (int)o->lanes,
+                                        .max_prompt = scores ? most - 1 : o->max_prompt,
+                                        .max_new = scores ? 1 : o->max_new,
+                                        .kv_tokens = o->kv_tokens,
+                                        .pass_tokens = PASS_TOKENS,
+                                        .scoring = scores,
+                                        .score_temperature = o->sampling.temperature,
+                                        .n_stop = o->n_stop,
+                                        .stop = o->stop,
+                                        .sampling = o->sampling,
+                                        .token = o->n_stop_strings > 0 ? end_at_text : NULL,
+                                        .stop_now = stop_now,
+                                        .ctx = (void *)o};
+}
+
+/* Continues or scores sequences, with the options' lanes and temperature, in the rollout phase. */
+static enum ax_status run_sequences(const struct ax_rollout_options *o, struct ax_model *m,
+                                    bool scores, int64_t n, struct ax_sequence *seqs) {
+    struct ax_generator g;
+    const enum ax_phase before = m->rt->arena.phase;
+    const struct ax_generate_options go = ax_rollout_generator(o, scores);
+    AX_TRY(ax_generator_create(&g, m, &go));
+    const enum ax_status st = ax_generate(&g, n, seqs);
+    ax_generator_free(&g);
+    ax_arena_enter(&m->rt->arena, before);
+    return st;
+}
+
+/* Of the groups to do. */
+struct drawn {
+    struct ax_sequence *seqs; /* [n] */
+    double *logprobs;         /* [n][max_new] */
+    double *entropies;        /* likewise; or NULL */
+    int64_t n;
+};
+
+static enum ax_status drawn_create(struct drawn *d, const struct ax_rollout *r) {
+    d->n = r->n_todo * r->o->group;
+    AX_TRY(ax_alloc(&d->seqs, (size_t)d->n, sizeof *d->seqs));
+    AX_TRY(ax_alloc(&d->logprobs, (size_t)(d->n * r->o->max_new), sizeof *d->logprobs));
+    if (r->entropies)
+        AX_TRY(ax_alloc(&d->entropies, (size_t)(d->n * r->o->max_new), sizeof *d->entropies));
+    for (int64_t i = 0; i < d->n; i++) {
+        const struct ax_completion *c = ax_rollout_todo(r, i);
+        const uint64_t number = (uint64_t)(r->round * r->n + (c - r->list));
+        d->seqs[i] = (struct ax_sequence){
+            .n_prompt = c->n_prompt,
+            .prompt = r->ids + c->start,
+            .stream = ((uint64_t)r->generation << 32) + number,
+            .tokens = r->ids + c->start + c->n_prompt,
+            .logprobs = d->logprobs + i * r->o->max_new,
+            .entropies = d->entropies ? d->entropies + i * r->o->max_new : NULL};
+    }
+    return AX_OK;
+}
+
+static void drawn_free(struct drawn *d) {
+    ax_free(d->seqs);
+    ax_free(d->logprobs);
+    ax_free(d->entropies);
+}
+
+static void to_floats(float *out, const double *values, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)values[i];
+}
+
+/* True if one of them ended before its end. */
+static enum ax_status was_stopped(const struct ax_rollout *r, const struct drawn *d,
+                                  bool *stopped) {
+    bool ends = true;
+    for (int64_t i = 0; i < d->n && !*stopped; i++) {
+        if (d->seqs[i].finish == AX_FINISH_CALLER)
+            AX_TRY(ax_rollout_ends(r->o, &d->seqs[i], &ends));
+        *stopped = !ends;
+    }
+    return AX_OK;
+}
+
+/* Unless a rank was asked to stop. */
+static enum ax_status take_drawn(struct ax_rollout *r, const struct drawn *d, bool *stopped) {
+    AX_TRY(was_stopped(r, d, stopped));
+    for (int64_t i = 0; i < d->n && !*stopped; i++) {
+        struct ax_completion *c = ax_rollout_todo(r, i);
+        const int64_t first = c->start + c->n_prompt, n = d->seqs[i].n_new;
+        c->n = c->n_prompt + n;
+        c->truncated = d->seqs[i].finish == AX_FINISH_LENGTH;
+        to_floats(r->logprobs + first, d->seqs[i].logprobs, n);
+        if (r->entropies)
+            to_floats(r->entropies + first, d->seqs[i].entropies, n);
+    }
+    return AX_OK;
+}
+
+static enum ax_status sample_completions(struct ax_rollout *r, struct ax_model *m, bool *stopped) {
+    struct drawn d = {0};
+    enum ax_status st;
+    if (ax_runtime_planning(m->rt)) {
+        double logprob;
+        struct ax_sequence s = {.logprobs = &logprob};
+        return run_sequences(r->o, m, false, 1, &s);
+    }
+    AX_TRY_GOTO(drawn_create(&d, r), st, done);
+    AX_TRY_GOTO(run_sequences(r->o, m, false, d.n, d.seqs), st, done);
+    st = take_drawn(r, &d, stopped);
+done:
+    drawn_free(&d);
+    return st;
+}
+
+/* ---- log-probs of completions by a model that does not train ---- */
+
+/* A base without its adapter is the same model with it, between steps. */
+static enum ax_status score_by(const struct ax_rollout_options *o, struct ax_model *m, int64_t n,
+                               struct ax_sequence *seqs) {
+    m->adapter_run.off = true;
+    const enum ax_status st = run_sequences(o, m, true, n, seqs);
+    m->adapter_run.off = false;
+    return st;
+}
+
+struct scored {
+    struct ax_sequence *seqs; /* [n] */
+    double *logprobs;         /* [n][max_new] */
+    int32_t *tokens;          /* [n], unused */
+};
+
+static enum ax_status scored_create(struct scored *s, const struct ax_rollout *r) {
+    const size_t n = (size_t)r->n;
+    AX_TRY(ax_alloc(&s->seqs, n, sizeof *s->seqs));
+    AX_TRY(ax_alloc(&s->tokens, n, sizeof *s->tokens));
+    AX_TRY(ax_alloc(&s->logprobs, n * (size_t)r->o->max_new, sizeof *s->logprobs));
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct ax_completion *c = &r->list[i];
+        const int32_t *ids = r->ids + c->start;
+        s->seqs[i] = (struct ax_sequence){.n_prompt = c->n - 1,
+                                          .prompt = ids,
+                                          .n_scored = c->n - c->n_prompt,
+                                          .scored = ids + c->n_prompt,
+                                          .tokens = s->tokens + i,
+                                          .logprobs = s->logprobs + i * r->o->max_new};
+    }
+    return AX_OK;
+}
+
+/* Unless a rank was asked to stop. */
+static void take_logprobs(struct ax_rollout *r, const struct scored *s, bool *stopped) {
+    for (int64_t i = 0; i < r->n; i++)
+        *stopped = *stopped || s->seqs[i].finish == AX_FINISH_CALLER;
+    for (int64_t i = 0; i < r->n && !*stopped; i++) {
+        const struct ax_completion *c = &r->list[i];
+        for (int64_t k = 0; k < c->n - c->n_prompt; k++)
+            r->reference[c->start + c->n_prompt + k] = (float)s->seqs[i].logprobs[k];
+    }
+}
+
+/* Log-probs of all completions by the reference. */
+static enum ax_status refer_completions(struct ax_rollout *r, struct ax_model *reference,
+                                        bool *stopped) {
+    struct scored s = {0};
+    enum ax_status st;
+    if (ax_runtime_planning(reference->rt)) {
+        double logprob;
+        int32_t token;
+        struct ax_sequence one = {.n_scored = 1, .logprobs = &logprob, .tokens = &token};
+        return score_by(r->o, reference, 1, &one);
+    }
+    AX_TRY_GOTO(scored_create(&s, r), st, done);
+    AX_TRY_GOTO(score_by(r->o, reference, r->n, s.seqs), st, done);
+    take_logprobs(r, &s, stopped);
+done:
+    ax_free(s.seqs);
+    ax_free(s.logprobs);
+    ax_free(s.tokens);
+    return st;
+}
+
 /* ---- turns ---- */
 
 bool ax_rollout_is_used_up(const struct ax_rollout *r) {
@@ -83,25 +376,13 @@ const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t 
     return &r->list[*number];
 }
 
-int64_t ax_rollout_groups_in(const struct ax_rollout_options *o, int64_t completions) {
-    const int64_t most = completions < o->prompts ? completions : o->prompts;
-    int64_t groups = (completions + o->group - 2) / o->group + 1;
-    if (o->steps > 1)
-        return most;
-    if (completions % o->group == 0)
-        groups = completions / o->group;
-    else if (o->group % completions == 0)
-        groups = 1;
-    return groups < most ? groups : most;
-}
-
 static int ascending(const void *a, const void *b) {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
 /* Each turn has a random share of the completions. */
-static void shuffle(struct ax_rollout *r) {
+static void shuffle_order(struct ax_rollout *r) {
     const struct ax_rng_key key = {r->o->sampling.seed, (uint32_t)r->generation, 0x726f6c6c};
     for (int64_t i = 0; i < r->n; i++)
         r->order[i] = i;
@@ -118,22 +399,22 @@ static void shuffle(struct ax_rollout *r) {
 
 /* ---- a generation ---- */
 
-static enum ax_status plan(struct ax_rollout *r, const struct ax_rollout_models *m) {
+static enum ax_status plan_generation(struct ax_rollout *r, const struct ax_rollout_models *m) {
     bool stopped;
-    AX_TRY(ax_rollout_sample(r, m->policy, &stopped));
+    AX_TRY(sample_completions(r, m->policy, &stopped));
     for (int i = 0; i < r->o->n_models; i++)
         AX_TRY(ax_reward_model_read(r->o->models[i], 0, NULL, NULL));
     if (m->reference)
-        AX_TRY(ax_rollout_refer(r, m->reference, &stopped));
+        AX_TRY(refer_completions(r, m->reference, &stopped));
     return m->value ? ax_rollout_value(r, m->value) : AX_OK;
 }
 
 /* Prompts, completions and rewards of the groups to do, which become those to do again. */
 static enum ax_status go_round(struct ax_rollout *r, struct ax_model *m, struct ax_loader *loader,
                                bool *stopped) {
-    AX_TRY(ax_rollout_read(r, loader));
+    AX_TRY(read_prompts(r, loader));
     const double start = ax_clock_now();
-    AX_TRY(ax_rollout_sample(r, m, stopped));
+    AX_TRY(sample_completions(r, m, stopped));
     const double sampled = ax_clock_now();
     r->seconds += sampled - start;
     if (!*stopped)
@@ -149,14 +430,14 @@ static void do_all(struct ax_rollout *r) {
         r->todo[i] = i;
 }
 
-static enum ax_status fill(struct ax_rollout *r, const struct ax_rollout_models *m,
-                           struct ax_loader *loader, bool *stopped) {
+static enum ax_status fill_generation(struct ax_rollout *r, const struct ax_rollout_models *m,
+                                      struct ax_loader *loader, bool *stopped) {
     do_all(r);
     for (r->round = 0; r->round <= r->o->rounds && r->n_todo > 0 && !*stopped; r->round++)
         AX_TRY(go_round(r, m->policy, loader, stopped));
     const double start = ax_clock_now();
     if (m->reference && !*stopped)
-        AX_TRY(ax_rollout_refer(r, m->reference, stopped));
+        AX_TRY(refer_completions(r, m->reference, stopped));
     if (m->value && !*stopped)
         AX_TRY(ax_rollout_value(r, m->value));
     r->seconds += ax_clock_now() - start;
@@ -168,18 +449,18 @@ enum ax_status ax_rollout_generate(struct ax_rollout *r, const struct ax_rollout
     struct ax_loader_state at;
     *stopped = false;
     if (ax_runtime_planning(m->policy->rt))
-        return plan(r, m);
+        return plan_generation(r, m);
     ax_loader_save(loader, &at);
-    forget(r);
+    forget_generation(r);
     r->seconds = r->reward_seconds = 0;
     r->generation++;
-    AX_TRY(fill(r, m, loader, stopped));
+    AX_TRY(fill_generation(r, m, loader, stopped));
     if (*stopped) {
         r->generation--;
         return ax_loader_restore(loader, &at);
     }
     r->filled = true;
-    shuffle(r);
+    shuffle_order(r);
     return ax_rollout_judge(r);
 }
 

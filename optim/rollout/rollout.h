@@ -10,9 +10,8 @@
  * The log-probs that tokens were drawn with are the values that training computes: on one rank and
  * processor, the ratio of the first step's policy to them is exactly 1.
  *
- * See rollout.c (a generation), rollout_sample.c, rollout_reference.c, rollout_rewards.c (rewards,
- * advantages, figures), rollout_ppo.c (advantages of tokens), rollout_state.c (what a checkpoint has of it), rollout_log.c, optim/train/rollout.c (a
- * turn's micro-batches). */
+ * See rollout.c (a generation), rollout_rewards.c (rewards, advantages, figures), rollout_state.c
+ * (what a checkpoint has of it), rollout_log.c, optim/train/rollout.c (a turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_ROLLOUT_H
 #define AX_OPTIM_ROLLOUT_ROLLOUT_H
 
@@ -145,8 +144,6 @@ enum ax_status ax_rollout_generate(struct ax_rollout *r, const struct ax_rollout
 struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_options *o, int64_t n);
 enum ax_status ax_rollout_evaluate(struct ax_rollout *r, struct ax_model *m,
                                    struct ax_loader *loader, bool *stopped);
-/* The most groups that a micro-batch of `completions` completions can contain parts of. */
-int64_t ax_rollout_groups_in(const struct ax_rollout_options *o, int64_t completions);
 /* The number of completions of a turn, and its i-th completion, whose index is *number. The
  * completions of a group are contiguous. */
 int64_t ax_rollout_turn_size(const struct ax_rollout *r);
@@ -158,32 +155,19 @@ const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t 
 static inline struct ax_completion *ax_rollout_todo(const struct ax_rollout *r, int64_t i) {
     return &r->list[r->todo[i / r->o->group] * r->o->group + i % r->o->group];
 }
-/* Reads prompts for the groups to sample, and samples their completions; rollout_sample.c. */
-enum ax_status ax_rollout_read(struct ax_rollout *r, struct ax_loader *loader);
-enum ax_status ax_rollout_sample(struct ax_rollout *r, struct ax_model *m, bool *stopped);
 /* Options of the generator. */
 struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores);
-/* *ends: the text of the sequence's last tokens contains one of the texts that end a completion;
- * rollout_stop.c. */
+/* *ends: the text of the sequence's last tokens contains one of the texts that end a completion. */
 enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct ax_sequence *s,
                                bool *ends);
-/* Continues or scores sequences, with the options' lanes and temperature, in the rollout phase. */
-enum ax_status ax_rollout_run(const struct ax_rollout_options *o, struct ax_model *m, bool scores,
-                              int64_t n, struct ax_sequence *seqs);
-/* Computes log-probs of all completions by the reference; rollout_reference.c. */
-enum ax_status ax_rollout_refer(struct ax_rollout *r, struct ax_model *reference, bool *stopped);
 /* Rewards the groups sampled in this round. Afterwards the groups to sample are those without a
  * spread of rewards; rollout_rewards.c. */
 enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt);
 /* Computes advantages and figures. */
 enum ax_status ax_rollout_judge(struct ax_rollout *r);
-void ax_rollout_put(struct ax_rollout *r, double value, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-/* For PPO: the value model's values of all places; then advantages and returns of tokens, from the
- * completions' total rewards [n], and figures; rollout_ppo.c. */
+/* For PPO: places of a completion; computes the value model's values of all places. */
 int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c);
 enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value);
-enum ax_status ax_rollout_judge_tokens(struct ax_rollout *r, const double *totals);
 /* The i-th completion as a line of completions.jsonl; rollout_log.c. */
 enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,
                                struct ax_buf *out);

@@ -1,10 +1,12 @@
-/* Rewards of a generation, and what follows from them. */
+/* Rewards of a generation, and what follows from them: advantages of completions or, in PPO, of tokens, and
+ * figures. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/generate/classify.h"
 #include "optim/rollout/rollout.h"
 
 enum ax_status ax_rollout_text(const struct ax_rollout *r, const struct ax_completion *c,
@@ -84,7 +86,8 @@ static void items_free(struct items *x) {
 }
 
 /* `out` NULL: joins those who score. */
-static enum ax_status score(const struct ax_rollout *r, int64_t first, int64_t n, double *out) {
+static enum ax_status score_items(const struct ax_rollout *r, int64_t first, int64_t n,
+                                  double *out) {
     struct items x = {.first = first, .n = n};
     enum ax_status st;
     AX_TRY_GOTO(items_create(&x, r), st, done);
@@ -97,7 +100,7 @@ done:
 
 /* Of the ranks with the same sequences, the first scores, as functions need not repeat themselves;
  * the others join it in what is computed by all. */
-static bool scores(const struct ax_mesh *m) {
+static bool is_scorer(const struct ax_mesh *m) {
     return m->coord[AX_ROLE_TP] == 0 && m->coord[AX_ROLE_CP] == 0 && m->coord[AX_ROLE_PP] == 0;
 }
 
@@ -115,17 +118,17 @@ static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime 
     int64_t first, own;
     ax_split_range(r->n_todo, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first,
                    &own);
-    const bool fills = scores(&rt->mesh) && own > 0;
+    const bool fills = is_scorer(&rt->mesh) && own > 0;
     double *verdicts = rewards + n * functions;
     add_verdicts(r, -1, verdicts);
     if (fills || ax_rewards_are_joint(r->o->rewards))
-        AX_TRY(score(r, first * r->o->group, own * r->o->group,
-                     fills ? rewards + first * r->o->group * functions : NULL));
+        AX_TRY(score_items(r, first * r->o->group, own * r->o->group,
+                           fills ? rewards + first * r->o->group * functions : NULL));
     add_verdicts(r, 1, verdicts);
     return ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, rewards, n * functions + AX_VERDICT_COUNT);
 }
 
-static struct ax_advantage_options options_of(const struct ax_rollout *r, double *weights) {
+static struct ax_advantage_options advantage_options(const struct ax_rollout *r, double *weights) {
     struct ax_advantage_options o = r->o->advantages;
     o.group = r->o->group;
     o.n_rewards = ax_rewards_count(r->o->rewards);
@@ -137,9 +140,9 @@ static struct ax_advantage_options options_of(const struct ax_rollout *r, double
 }
 
 /* Groups whose completions are all worth the same, or nothing, stay to do. */
-static enum ax_status sift(struct ax_rollout *r) {
+static enum ax_status sift_groups(struct ax_rollout *r) {
     double weights[AX_ROLLOUT_MAX_REWARDS], *totals;
-    const struct ax_advantage_options o = options_of(r, weights);
+    const struct ax_advantage_options o = advantage_options(r, weights);
     const int64_t groups = r->n_todo;
     AX_TRY(ax_alloc(&totals, (size_t)o.group, sizeof *totals));
     r->n_todo = 0;
@@ -165,12 +168,13 @@ enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt) {
     for (int v = 0; v < AX_VERDICT_COUNT; v++)
         r->verdicts[v] += rewards[n * functions + v];
     ax_free(rewards);
-    return st == AX_OK ? sift(r) : st;
+    return st == AX_OK ? sift_groups(r) : st;
 }
 
 /* ---- figures ---- */
 
-void ax_rollout_put(struct ax_rollout *r, double value, const char *fmt, ...) {
+__attribute__((format(printf, 3, 4))) static void put_figure(struct ax_rollout *r, double value,
+                                                             const char *fmt, ...) {
     struct ax_figures *f = &r->figures;
     va_list args;
     AX_ASSERT(f->n < AX_FIGURES_MAX);
@@ -192,9 +196,9 @@ static void add_length(struct lengths *l, double length) {
 }
 
 static void put_lengths(struct ax_rollout *r, const struct lengths *l, const char *what) {
-    ax_rollout_put(r, l->n > 0 ? l->sum / l->n : 0, "completions/mean_%slength", what);
-    ax_rollout_put(r, l->least, "completions/min_%slength", what);
-    ax_rollout_put(r, l->most, "completions/max_%slength", what);
+    put_figure(r, l->n > 0 ? l->sum / l->n : 0, "completions/mean_%slength", what);
+    put_figure(r, l->least, "completions/min_%slength", what);
+    put_figure(r, l->most, "completions/max_%slength", what);
 }
 
 static void put_all_lengths(struct ax_rollout *r) {
@@ -206,7 +210,7 @@ static void put_all_lengths(struct ax_rollout *r) {
             add_length(&ended, n);
     }
     put_lengths(r, &all, "");
-    ax_rollout_put(r, 1 - ended.n / (double)r->n, "completions/clipped_ratio");
+    put_figure(r, 1 - ended.n / (double)r->n, "completions/clipped_ratio");
     put_lengths(r, &ended, "terminated_");
 }
 
@@ -215,13 +219,13 @@ static void put_rewards(struct ax_rollout *r, const struct ax_advantage_options 
     for (int k = 0; k < o->n_rewards; k++) {
         const char *name = ax_rewards_name(r->o->rewards, k);
         const struct ax_reward_stats s = ax_reward_stats_of(r->rewards + k, r->n, o->n_rewards);
-        ax_rollout_put(r, s.mean, "rewards/%s/mean", name);
-        ax_rollout_put(r, s.std, "rewards/%s/std", name);
+        put_figure(r, s.mean, "rewards/%s/mean", name);
+        put_figure(r, s.std, "rewards/%s/std", name);
     }
     const struct ax_reward_stats s = ax_reward_stats_of(totals, r->n, 1);
-    ax_rollout_put(r, s.mean, "reward");
-    ax_rollout_put(r, s.std, "reward_std");
-    ax_rollout_put(r, ax_share_without_spread(o, r->n, totals), "frac_reward_zero_std");
+    put_figure(r, s.mean, "reward");
+    put_figure(r, s.std, "reward_std");
+    put_figure(r, ax_share_without_spread(o, r->n, totals), "frac_reward_zero_std");
 }
 
 /* Of code: how many programs ended how, and the share that did not end by themselves. */
@@ -232,19 +236,232 @@ static void put_verdicts(struct ax_rollout *r) {
     if (all == 0)
         return;
     for (int v = 0; v < AX_VERDICT_COUNT; v++)
-        ax_rollout_put(r, r->verdicts[v], "code/verdicts/%s", ax_verdict_names[v]);
-    ax_rollout_put(r, 1 - r->verdicts[AX_VERDICT_EXIT] / all, "code/stopped");
+        put_figure(r, r->verdicts[v], "code/verdicts/%s", ax_verdict_names[v]);
+    put_figure(r, 1 - r->verdicts[AX_VERDICT_EXIT] / all, "code/stopped");
 }
 
 /* How many prompts it took to have as many whose completions differ. */
 static void put_rounds(struct ax_rollout *r) {
     if (r->o->rounds == 0)
         return;
-    ax_rollout_put(r, r->round, "dynamic_sampling/rounds");
-    ax_rollout_put(r, (double)r->read, "dynamic_sampling/prompts");
+    put_figure(r, r->round, "dynamic_sampling/rounds");
+    put_figure(r, (double)r->read, "dynamic_sampling/prompts");
 }
 
-/* ---- all ---- */
+/* ---- PPO: values of tokens ---- */
+
+/* A completion has a place for each token, at the token before it, and, if it is shorter than the
+ * longest can be, one at its last token, where TRL puts the score; else the score is at the last
+ * token's place. */
+
+#define PASS_DOCS 4 /* of the longest length; a pass's memory is a step's */
+
+int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c) {
+    const int64_t n = c->n - c->n_prompt;
+    return n < r->o->max_new ? n + 1 : n;
+}
+
+/* A data rank's completions as documents, which are labeled at their places. */
+struct valued {
+    int64_t first, n;
+    struct ax_document *docs; /* [n] */
+    int32_t *labels;          /* [n][max_prompt + max_new] */
+    double *values;           /* [all completions][max_new] */
+};
+
+static enum ax_status valued_create(struct valued *v, const struct ax_rollout *r) {
+    const int64_t width = r->o->max_prompt + r->o->max_new;
+    AX_TRY(ax_alloc(&v->docs, (size_t)v->n, sizeof *v->docs));
+    AX_TRY(ax_alloc(&v->labels, (size_t)(v->n * width), sizeof *v->labels));
+    AX_TRY(ax_alloc(&v->values, (size_t)(r->n * r->o->max_new), sizeof *v->values));
+    for (int64_t i = 0; i < v->n; i++) {
+        const struct ax_completion *c = &r->list[v->first + i];
+        int32_t *labels = v->labels + i * width;
+        const int64_t from = c->n_prompt - 1, end = from + ax_rollout_places(r, c);
+        for (int64_t t = 0; t < c->n; t++)
+            labels[t] = t >= from && t < end ? 0 : AX_NO_LABEL;
+        v->docs[i] = (struct ax_document){.n = c->n, .tokens = r->ids + c->start, .labels = labels};
+    }
+    return AX_OK;
+}
+
+static void valued_free(struct valued *v) {
+    ax_free(v->docs);
+    ax_free(v->labels);
+    ax_free(v->values);
+}
+
+/* This rank's values follow each other: spreads them over max_new places each, from the last on. */
+static void spread_values(const struct ax_rollout *r, struct valued *v, const double *packed) {
+    for (int64_t i = 0; i < v->n; i++) {
+        const int64_t n = ax_rollout_places(r, &r->list[v->first + i]);
+        memcpy(v->values + (v->first + i) * r->o->max_new, packed, (size_t)n * sizeof *packed);
+        packed += n;
+    }
+}
+
+static enum ax_status read_values(struct ax_rollout *r, struct ax_model *value,
+                                  const struct ax_classify_options *o, struct valued *v) {
+    double *packed;
+    AX_TRY(valued_create(v, r));
+    AX_TRY(ax_alloc(&packed, (size_t)(v->n * r->o->max_new), sizeof *packed));
+    const enum ax_status st = ax_classify(value, o, (int)v->n, v->docs, packed);
+    if (st == AX_OK)
+        spread_values(r, v, packed);
+    ax_free(packed);
+    AX_TRY(st);
+    AX_TRY(ax_runtime_combine(value->rt, AX_ROLE_BATCH, AX_SUM, v->values, r->n * r->o->max_new));
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct ax_completion *c = &r->list[i];
+        for (int64_t t = 0; t < ax_rollout_places(r, c); t++)
+            r->values[c->start + c->n_prompt - 1 + t] = (float)v->values[i * r->o->max_new + t];
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value) {
+    const int64_t longest = r->o->max_prompt + r->o->max_new;
+    const struct ax_classify_options o = {.tokens = PASS_DOCS * longest,
+                                          .max_docs = 4 * PASS_DOCS,
+                                          .max_len = longest,
+                                          .shared = true};
+    const struct ax_mesh *mesh = &value->rt->mesh;
+    struct valued v = {0};
+    if (ax_runtime_planning(value->rt))
+        return ax_classify(value, &o, 0, NULL, NULL);
+    ax_split_range(r->n, mesh->size[AX_ROLE_BATCH], mesh->coord[AX_ROLE_BATCH], &v.first, &v.n);
+    const enum ax_status st = read_values(r, value, &o, &v);
+    valued_free(&v);
+    return st;
+}
+
+/* ---- PPO: advantages of tokens ---- */
+
+/* Of all completions, a row of max_new each. */
+struct judged {
+    double *logprobs, *reference, *values, *rewards, *advantages, *flat;
+};
+
+static void take_tokens(const struct ax_rollout *r, int64_t i, struct judged *j) {
+    const struct ax_completion *c = &r->list[i];
+    const int64_t row = i * r->o->max_new, at = c->start + c->n_prompt;
+    for (int64_t t = 0; t < c->n - c->n_prompt; t++) {
+        j->logprobs[row + t] = (double)r->logprobs[at + t];
+        j->reference[row + t] = (double)(r->reference ? r->reference : r->logprobs)[at + t];
+    }
+    for (int64_t t = 0; t < ax_rollout_places(r, c); t++)
+        j->values[row + t] = (double)r->values[at - 1 + t];
+}
+
+/* Rows of x one after the other, only as long as the completions; or back. How many numbers. */
+static int64_t flatten_rows(const struct ax_rollout *r, double *x, double *flat, bool places,
+                            bool back) {
+    int64_t at = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct ax_completion *c = &r->list[i];
+        const int64_t n = places ? ax_rollout_places(r, c) : c->n - c->n_prompt;
+        double *row = x + i * r->o->max_new;
+        memcpy(back ? row : flat + at, back ? flat + at : row, (size_t)n * sizeof *row);
+        at += n;
+    }
+    return at;
+}
+
+static void whiten_tokens(const struct ax_rollout *r, struct judged *j) {
+    const int64_t n = flatten_rows(r, j->advantages, j->flat, false, false);
+    ax_whiten(n, j->flat);
+    (void)flatten_rows(r, j->advantages, j->flat, false, true);
+}
+
+/* Rewards keep their mean. */
+static void whiten_rewards(const struct ax_rollout *r, struct judged *j) {
+    const int64_t n = flatten_rows(r, j->rewards, j->flat, true, false);
+    double mean = 0;
+    for (int64_t i = 0; i < n; i++)
+        mean += j->flat[i] / (double)n;
+    ax_whiten(n, j->flat);
+    for (int64_t i = 0; i < n; i++)
+        j->flat[i] += mean;
+    (void)flatten_rows(r, j->rewards, j->flat, true, true);
+}
+
+static double score_of(const struct ax_rollout *r, int64_t i, const double *totals) {
+    const double score = isnan(totals[i]) ? 0 : totals[i];
+    return score - (r->list[i].truncated ? r->o->ppo->missing_eos_penalty : 0);
+}
+
+static void put_token_figures(struct ax_rollout *r, const struct judged *j, const double *totals) {
+    const struct ax_rollout_ppo *o = r->o->ppo;
+    const double n = (double)r->n;
+    double kl = 0, entropy = 0, score = 0, ended = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct ax_completion *c = &r->list[i];
+        for (int64_t t = 0; t < c->n - c->n_prompt; t++) {
+            const double logprob = j->logprobs[i * r->o->max_new + t];
+            kl += ax_kl_estimate(o->kl, logprob - j->reference[i * r->o->max_new + t]) / n;
+            entropy -= logprob / n;
+        }
+        score += score_of(r, i, totals) / n;
+        ended += !c->truncated;
+    }
+    put_figure(r, kl, "objective/kl");
+    put_figure(r, entropy, "objective/entropy");
+    put_figure(r, -o->kl_coef * kl, "objective/non_score_reward");
+    put_figure(r, score - o->kl_coef * kl, "objective/rlhf_reward");
+    put_figure(r, score, "objective/scores");
+    put_figure(r, ended, "val/num_eos_tokens");
+    put_figure(r, (double)(r->generation * r->n), "episode");
+}
+
+/* The advantage of a completion, for people, is its tokens' mean. */
+static void store_advantages(struct ax_rollout *r, const struct judged *j, const double *raw) {
+    for (int64_t i = 0; i < r->n; i++) {
+        struct ax_completion *c = &r->list[i];
+        const int64_t row = i * r->o->max_new, at = c->start + c->n_prompt, n = c->n - c->n_prompt;
+        double sum = 0;
+        for (int64_t t = 0; t < n; t++) {
+            r->advantages[at + t] = (float)j->advantages[row + t];
+            sum += j->advantages[row + t];
+        }
+        for (int64_t t = 0; t < ax_rollout_places(r, c); t++)
+            r->returns[at - 1 + t] = (float)(raw[row + t] + j->values[row + t]);
+        c->advantage = (float)(sum / (double)n);
+    }
+}
+
+static void judge_tokens(struct ax_rollout *r, struct judged *j, double *raw,
+                         const double *totals) {
+    const struct ax_rollout_ppo *o = r->o->ppo;
+    const int64_t width = r->o->max_new;
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct ax_completion *c = &r->list[i];
+        take_tokens(r, i, j);
+        ax_token_rewards(o->kl, o->kl_coef, c->n - c->n_prompt, j->logprobs + i * width,
+                         j->reference + i * width, score_of(r, i, totals), ax_rollout_places(r, c),
+                         j->rewards + i * width);
+    }
+    if (o->whiten_rewards)
+        whiten_rewards(r, j);
+    for (int64_t i = 0; i < r->n; i++)
+        ax_gae(o->gamma, o->lambda, ax_rollout_places(r, &r->list[i]), j->rewards + i * width,
+               j->values + i * width, raw + i * width);
+    memcpy(j->advantages, raw, (size_t)(r->n * width) * sizeof *raw);
+    whiten_tokens(r, j);
+    store_advantages(r, j, raw);
+    put_token_figures(r, j, totals);
+}
+
+static enum ax_status judge_all_tokens(struct ax_rollout *r, const double *totals) {
+    const size_t n = (size_t)(r->n * r->o->max_new);
+    double *all;
+    AX_TRY(ax_alloc(&all, 7 * n, sizeof *all));
+    struct judged j = {all, all + n, all + 2 * n, all + 3 * n, all + 4 * n, all + 5 * n};
+    judge_tokens(r, &j, all + 6 * n, totals);
+    ax_free(all);
+    return AX_OK;
+}
+
+/* ---- all of a generation ---- */
 
 static void judge_completions(struct ax_rollout *r, const struct ax_advantage_options *o,
                               double *advantages) {
@@ -269,9 +486,9 @@ static enum ax_worth worth_of(const struct ax_rollout *r, const struct ax_advant
     return none ? AX_WORTH_NONE : reached ? AX_WORTH_MOST : AX_WORTH_EQUAL;
 }
 
-static enum ax_status judge(struct ax_rollout *r, double *totals, double *advantages) {
+static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double *advantages) {
     double weights[AX_ROLLOUT_MAX_REWARDS];
-    const struct ax_advantage_options o = options_of(r, weights);
+    const struct ax_advantage_options o = advantage_options(r, weights);
     ax_reward_totals(&o, r->n, r->rewards, totals);
     r->worth = worth_of(r, &o, totals);
     if (r->o->ppo && r->worth != AX_WORTH_NONE)
@@ -282,7 +499,7 @@ static enum ax_status judge(struct ax_rollout *r, double *totals, double *advant
     put_rounds(r);
     put_verdicts(r);
     if (r->o->ppo)
-        return ax_rollout_judge_tokens(r, totals);
+        return judge_all_tokens(r, totals);
     judge_completions(r, &o, advantages);
     return AX_OK;
 }
@@ -290,7 +507,7 @@ static enum ax_status judge(struct ax_rollout *r, double *totals, double *advant
 enum ax_status ax_rollout_judge(struct ax_rollout *r) {
     double *values;
     AX_TRY(ax_alloc(&values, 2 * (size_t)r->n, sizeof *values));
-    const enum ax_status st = judge(r, values, values + r->n);
+    const enum ax_status st = judge_rewards(r, values, values + r->n);
     ax_free(values);
     return st;
 }

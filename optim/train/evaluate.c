@@ -1,13 +1,13 @@
 /* Evaluations of a run: the loss on the evaluation data or, where the model samples what it trains on,
  * what its completions of the evaluation prompts are worth. */
 #include <math.h>
-#include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/stop.h"
 #include "optim/train/run.h"
 
-static void evaluated(void *ctx, int64_t rows_done) {
+static void show_progress(void *ctx, int64_t rows_done) {
     struct ax_train *t = ctx;
     ax_metrics_doing(t->metrics, "evaluating", rows_done, t->eval_sequences);
 }
@@ -18,14 +18,14 @@ static bool asked_to_stop(void *ctx) {
 }
 
 /* An evaluation can take minutes, so its progress is shown; streams cannot be counted. */
-void ax_train_count_eval(struct ax_train *t) {
+static void count_evaluation(struct ax_train *t) {
     struct ax_loader_count n;
     if (ax_loader_count_epoch(t->o->data.eval, 0, 1, &n) == AX_OK)
         t->eval_sequences = n.sequences;
     ax_error_clear();
 }
 
-static double metric(const struct ax_train *t, const struct ax_eval_result *r) {
+static double chosen_metric(const struct ax_train *t, const struct ax_eval_result *r) {
     const double values[] = {[AX_BEST_BY_LOSS] = r->loss,
                              [AX_BEST_BY_PERPLEXITY] = r->perplexity,
                              [AX_BEST_BY_ACCURACY] = r->accuracy,
@@ -33,24 +33,24 @@ static double metric(const struct ax_train *t, const struct ax_eval_result *r) {
     return values[t->o->eval.metric];
 }
 
-static enum ax_status of_data(struct ax_train *t, struct ax_eval_result *r) {
+static enum ax_status evaluate_data(struct ax_train *t, struct ax_eval_result *r) {
     struct ax_eval_options eo = ax_train_eval_options(t->o);
-    eo.progress = evaluated;
+    eo.progress = show_progress;
     eo.stop = asked_to_stop;
     eo.ctx = t;
-    eo.references = &t->references;
+    eo.references = &t->refs.logprobs;
     eo.teacher = ax_step_teacher(&t->step);
     AX_TRY(ax_train_eval_kl(t, &eo.kl));
     return ax_evaluate(&t->step.model, t->o->data.eval, &eo, r);
 }
 
-static enum ax_status of_completions(struct ax_train *t, struct ax_eval_result *r) {
+static enum ax_status evaluate_completions(struct ax_train *t, struct ax_eval_result *r) {
     struct ax_rollout rollout;
     const double start = ax_clock_now();
     const struct ax_rollout_options o =
         ax_rollout_for_evaluation(&t->o->rollout, t->eval_sequences);
     *r = (struct ax_eval_result){.loss = NAN, .perplexity = NAN, .accuracy = NAN};
-    evaluated(t, 0);
+    show_progress(t, 0);
     enum ax_status st = ax_rollout_create(&rollout, &o);
     if (st == AX_OK)
         st = ax_rollout_evaluate(&rollout, &t->step.model, t->o->data.eval, &r->stopped);
@@ -60,10 +60,43 @@ static enum ax_status of_completions(struct ax_train *t, struct ax_eval_result *
     return st;
 }
 
+/* ---- answers to prompts, shown after an evaluation ---- */
+
+static enum ax_status put_sample(const struct ax_train *t, int i, const struct ax_sequence *s,
+                                 struct ax_buf *prompt, struct ax_buf *answer) {
+    const struct ax_samples *o = &t->o->samples;
+    AX_TRY(o->text(o->ctx, s->prompt, s->n_prompt, prompt));
+    AX_TRY(o->text(o->ctx, s->tokens, s->n_new, answer));
+    ax_metrics_sample(t->metrics, t->done, i + 1, prompt, answer);
+    return AX_OK;
+}
+
+/* Only warns if a sample cannot be shown: training continues. */
+static void put_sampled(void *ctx, int i, const struct ax_sequence *s) {
+    struct ax_buf prompt = {0}, answer = {0};
+    if (put_sample(ctx, i, s, &prompt, &answer) != AX_OK)
+        ax_log_warn("sample %d: %s", i + 1, ax_error_text());
+    ax_error_clear();
+    ax_buf_free(&prompt);
+    ax_buf_free(&answer);
+}
+
+/* Samples answers to the prompts in the options. */
+static enum ax_status show_samples(struct ax_train *t) {
+    if (t->o->samples.n == 0)
+        return AX_OK;
+    ax_metrics_doing(t->metrics, "sampling", 0, 0);
+    return ax_samples_run(&t->step.model, &t->o->samples, put_sampled, t);
+}
+
+/* ---- an evaluation ---- */
+
 enum ax_status ax_train_evaluate(struct ax_train *t, double *value) {
     struct ax_eval_result r;
     *value = NAN;
-    AX_TRY(ax_train_has_rollout(t->o) ? of_completions(t, &r) : of_data(t, &r));
+    if (!t->out->evaluated)
+        count_evaluation(t);
+    AX_TRY(ax_train_has_rollout(t->o) ? evaluate_completions(t, &r) : evaluate_data(t, &r));
     t->pending_eval = r.stopped;
     if (r.stopped)
         return AX_OK;
@@ -72,6 +105,6 @@ enum ax_status ax_train_evaluate(struct ax_train *t, double *value) {
         t->out->first_eval = r;
     t->out->last_eval = r;
     t->out->evaluated = true;
-    *value = metric(t, &r);
-    return ax_train_show_samples(t);
+    *value = chosen_metric(t, &r);
+    return show_samples(t);
 }

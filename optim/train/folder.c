@@ -1,11 +1,12 @@
-/* Checks output_dir before training (not used by another run, writable), and selects the checkpoint
- * to resume from. */
-#include <dirent.h>
+/* output_dir before training: checks it (not used by another run, writable, the same on all hosts, enough disk
+ * space), selects the checkpoint to resume from, and writes run.json. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
+#include "optim/plan/plan.h"
 #include "optim/train/run.h"
 
 #define LOCK_NAME ".axtrain.lock"
@@ -20,7 +21,7 @@ static const char *const model_files[] = {"config.json", AX_PEFT_CONFIG, "model.
 static const size_t n_model_files = sizeof model_files / sizeof *model_files;
 
 /* True if the folder contains one of the first n_files marks, no matter who wrote it. */
-static bool holds(const char *dir, size_t n_files) {
+static bool has_marks(const char *dir, size_t n_files) {
     bool found = false;
     for (size_t i = 0; !found && i < n_files; i++) {
         char *path;
@@ -33,7 +34,7 @@ static bool holds(const char *dir, size_t n_files) {
 }
 
 static bool holds_model(const char *dir) {
-    return holds(dir, n_model_files);
+    return has_marks(dir, n_model_files);
 }
 
 static enum ax_status remove_files(const char *dir, size_t first, size_t end, bool *removed) {
@@ -133,7 +134,8 @@ enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_
 }
 
 /* Checks that this run may write to output_dir. Called before anything is written there. */
-static enum ax_status judge(const struct ax_train_save *save, const struct ax_checkpoint_list *l) {
+static enum ax_status judge_folder(const struct ax_train_save *save,
+                                   const struct ax_checkpoint_list *l) {
     if (save->resume == AX_RESUME_NO)
         return refuse_used(save->output_dir, l);
     if (save->resume != AX_RESUME_FOLDER)
@@ -145,10 +147,10 @@ static enum ax_status judge(const struct ax_train_save *save, const struct ax_ch
                                                            : refuse_used(save->output_dir, l);
 }
 
-static enum ax_status choose(const struct ax_train_save *save, const struct ax_checkpoint_list *l,
-                             char **path) {
+static enum ax_status choose_checkpoint(const struct ax_train_save *save,
+                                        const struct ax_checkpoint_list *l, char **path) {
     *path = NULL;
-    AX_TRY(judge(save, l));
+    AX_TRY(judge_folder(save, l));
     if (save->resume == AX_RESUME_NO)
         return AX_OK;
     if (save->resume == AX_RESUME_FOLDER)
@@ -173,7 +175,7 @@ enum ax_status ax_train_folder_judge(const struct ax_train_save *save) {
     struct ax_checkpoint_list l = {0};
     if (ax_path_is_dir(save->output_dir))
         AX_TRY(ax_checkpoint_list(&l, save->output_dir));
-    const enum ax_status st = judge(save, &l);
+    const enum ax_status st = judge_folder(save, &l);
     ax_checkpoint_list_free(&l);
     return st;
 }
@@ -193,29 +195,167 @@ static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_checkpoint_sweep(save->output_dir));
     AX_TRY(ax_checkpoint_list(&l, save->output_dir));
-    st = choose(save, &l, resume_from); /* check again, under the lock */
+    st = choose_checkpoint(save, &l, resume_from); /* check again, under the lock */
     ax_checkpoint_list_free(&l);
     return st;
 }
 
-enum ax_status ax_train_folder_start(struct ax_train *t, const struct ax_step_options *so,
-                                     char **resume) {
+/* ---- run.json: what stays constant during a run ---- */
+
+/* {"bytes", "recompute", "blocks": [{"name", "where", "bytes"}]}: the plan's bytes per name. */
+static enum ax_status add_memory(json_t *about, const struct ax_plan *p,
+                                 const struct ax_step_options *so) {
+    json_t *blocks = json_array();
+    for (int i = 0; i < p->n_blocks; i++)
+        json_array_append_new(blocks, json_pack("{ss ss sI}", "name", p->blocks[i].name, "where",
+                                                p->blocks[i].where, "bytes",
+                                                (json_int_t)p->blocks[i].bytes));
+    json_t *memory = json_pack("{sI ss so}", "bytes", (json_int_t)ax_arena_plan_total(&p->arena),
+                               "recompute", ax_recompute_name(so->recompute), "blocks", blocks);
+    if (!memory || json_object_set_new(about, "memory", memory) != 0 ||
+        json_object_set_new(about, "compute_dtype",
+                            json_string(ax_dtype_info(so->model.dtype)->name)) != 0 ||
+        json_object_set_new(about, "parameters", json_integer(p->parameters)) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for run.json");
+    return AX_OK;
+}
+
+static enum ax_status write_about(const struct ax_train *t, const struct ax_step_options *so) {
+    const struct ax_train_options *o = t->o;
+    struct ax_plan *plan = NULL;
+    char *path = NULL, *text = NULL;
+    size_t len;
+    json_t *about = json_copy((json_t *)(uintptr_t)o->about); /* jansson takes no const */
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&plan, 1, sizeof *plan), st, done);
+    AX_TRY_GOTO(ax_plan_make(plan, &t->runtime, o->arch, so), st, done);
+    AX_TRY_GOTO(add_memory(about, plan, so), st, done);
+    AX_TRY_GOTO(ax_json_dump(about, &text, &len), st, done);
+    AX_TRY_GOTO(ax_path_join(&path, o->save.output_dir, "run.json"), st, done);
+    st = ax_write_file_atomic(path, text, len);
+done:
+    json_decref(about);
+    ax_free(plan);
+    ax_free(path);
+    ax_free(text);
+    return st;
+}
+
+static void try_write_about(const struct ax_train *t, const struct ax_step_options *so) {
+    if (!t->o->about || write_about(t, so) == AX_OK)
+        return;
+    ax_log_warn("run.json: %s", ax_error_text());
+    ax_error_clear();
+}
+
+/* ---- before the first step ---- */
+
+/* True if output_dir contains the model of the step that t has reached. */
+static bool is_published(const struct ax_train *t) {
+    const char *dir = t->o->save.output_dir;
+    return has_marks(dir, N_CONFIGS) && ax_metrics_is_finished(dir, t->done);
+}
+
+/* True if the model is written and no step remains. */
+static bool is_finished(const struct ax_train *t) {
+    const bool trained = t->done >= t->schedule.total || t->stop_early;
+    return trained && !t->pending_eval && is_published(t);
+}
+
+/* *resume: the checkpoint to resume from, whose state of the run is read; or NULL. */
+static enum ax_status start_folder(struct ax_train *t, const struct ax_step_options *so,
+                                   char **resume) {
     const bool is_new = !ax_path_is_dir(t->o->save.output_dir);
     if (is_new)
         AX_TRY(ax_train_check_disk(t, so));
     AX_TRY(open_folder(t, resume));
     if (*resume)
         AX_TRY(ax_train_read_run(t, *resume));
-    t->out->nothing_to_do = *resume && ax_train_is_finished(t);
+    t->out->nothing_to_do = *resume && is_finished(t);
     if (t->out->nothing_to_do)
         return AX_OK;
     if (!is_new) /* only now, because a finished run needs no space */
         AX_TRY(ax_train_check_disk(t, so));
-    ax_train_write_about(t, so);
+    try_write_about(t, so);
     return AX_OK;
 }
 
-bool ax_train_is_published(const struct ax_train *t) {
-    const char *dir = t->o->save.output_dir;
-    return holds(dir, N_CONFIGS) && ax_metrics_is_finished(dir, t->done);
+/* ---- the same folder on all ranks ---- */
+
+/* What rank 0 has found in output_dir. */
+struct found {
+    bool nothing_to_do;
+    char resume[PATH_MAX]; /* "": from the start */
+    char sign[64];         /* name of a file that is there while others look for it */
+};
+
+/* Every host must see the same folder: each rank looks for a file that rank 0 has made there. */
+static enum ax_status put_sign(const struct ax_train *t, const char *sign) {
+    char *path;
+    struct ax_file f;
+    AX_TRY(ax_path_join(&path, t->o->save.output_dir, sign));
+    enum ax_status st = ax_file_create(&f, path);
+    if (st == AX_OK)
+        st = ax_file_close(&f);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status remove_sign(const struct ax_train *t, const char *sign) {
+    char *path;
+    AX_TRY(ax_path_join(&path, t->o->save.output_dir, sign));
+    const enum ax_status st = ax_unlink(path);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status look_for_sign(const struct ax_train *t, const char *sign) {
+    char *path;
+    AX_TRY(ax_path_join(&path, t->o->save.output_dir, sign));
+    const bool found = ax_path_exists(path);
+    ax_free(path);
+    if (found)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "output_dir: on this host %s is not the folder that rank 0 writes to; choose "
+                    "one on a file system that all hosts share",
+                    t->o->save.output_dir);
+}
+
+static enum ax_status lead_folder(struct ax_train *t, const struct ax_step_options *so,
+                                  char **resume, struct found *found) {
+    AX_TRY(start_folder(t, so, resume));
+    found->nothing_to_do = t->out->nothing_to_do;
+    if (*resume)
+        snprintf(found->resume, sizeof found->resume, "%s", *resume);
+    if (t->team.size == 1)
+        return AX_OK;
+    snprintf(found->sign, sizeof found->sign, ".axtrain.ranks-%ld", (long)getpid());
+    return put_sign(t, found->sign);
+}
+
+static enum ax_status follow_folder(struct ax_train *t, const struct found *found, char **resume) {
+    AX_TRY(look_for_sign(t, found->sign));
+    t->out->nothing_to_do = found->nothing_to_do;
+    if (!found->resume[0])
+        return AX_OK;
+    AX_TRY(ax_strdup(resume, found->resume));
+    return ax_train_read_run(t, *resume);
+}
+
+enum ax_status ax_train_folder_open(struct ax_train *t, const struct ax_step_options *so,
+                                    char **resume) {
+    struct found found = {0};
+    const bool leads = ax_train_is_main(t);
+    AX_TRY(ax_team_agree(&t->team, leads ? lead_folder(t, so, resume, &found) : AX_OK));
+    AX_TRY(ax_team_share(&t->team, &found, sizeof found));
+    enum ax_status st = ax_team_agree(&t->team, leads ? AX_OK : follow_folder(t, &found, resume));
+    if (!leads || !found.sign[0])
+        return st;
+    if (st == AX_OK)
+        return remove_sign(t, found.sign);
+    struct ax_error_record first;
+    ax_error_save(&first, st);
+    (void)remove_sign(t, found.sign);
+    return ax_error_restore(&first);
 }

@@ -1,27 +1,31 @@
-/* Checks whether a run fits into memory: its plan says how much it needs before anything is
- * allocated. If that is too much, plans with single changes say how much each would save. */
+/* What a run will need, before anything is allocated: memory (and if it is too much, what single changes
+ * would save), disk space, steps and tokens. From dry runs on a planning runtime, and counts. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/free_space.h"
+#include "base/io_path.h"
 #include "base/log.h"
 #include "kernels/backend.h"
-#include "optim/train/shared_prompts.h"
 #include "optim/plan/plan.h"
 #include "optim/train/run.h"
+
+/* ---- everything that a run does, once ---- */
 
 /* Code, libraries, thread stacks, data sets and parsers, in addition to the plan. */
 #define BESIDE ((uint64_t)128 << 20)
 #define NAMED  5 /* number of plan blocks to list */
 
-struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o) {
-    return (struct ax_eval_options){.tokens = o->data.eval_tokens,
-                                    .max_docs = o->data.eval_docs,
-                                    .max_len = o->data.eval_tokens,
-                                    .pairs_share = ax_train_pairs_share(o),
-                                    .documents = o->step.objective->documents,
-                                    .distill = o->step.objective->head.distill};
+/* What a save takes of the host tier. */
+static enum ax_status plan_save(struct ax_train *t) {
+    if (!ax_queue_has_host_tier(t->rt->q))
+        return AX_OK;
+    const enum ax_status st = ax_train_save_create(t);
+    ax_train_save_free(t);
+    return st;
 }
 
 enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
@@ -57,7 +61,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
     AX_TRY_GOTO(ax_train_rollout_plan(&t), st, done);
     if (o->samples.n > 0)
         AX_TRY_GOTO(ax_samples_run(&t.step.model, &o->samples, NULL, NULL), st, done);
-    st = ax_train_save_plan(&t);
+    st = plan_save(&t);
 done:
     ax_train_value_free(&t);
     ax_train_rollout_free(&t);
@@ -65,8 +69,10 @@ done:
     return st;
 }
 
-static enum ax_status needed(const struct ax_train_options *o, const struct ax_step_options *so,
-                             uint64_t *bytes, bool *held) {
+/* ---- memory ---- */
+
+static enum ax_status memory_needed(const struct ax_train_options *o,
+                                    const struct ax_step_options *so, uint64_t *bytes, bool *held) {
     struct ax_runtime rt;
     struct ax_arena_plan plan;
     AX_TRY(ax_runtime_open_planning(&rt, &o->runtime));
@@ -105,7 +111,7 @@ static enum ax_status plan_stage(struct ax_train_options *o, const struct ax_ste
         uint64_t bytes;
         if (!is_planned(r, r->rank))
             continue;
-        AX_TRY(needed(o, so, &bytes, NULL));
+        AX_TRY(memory_needed(o, so, &bytes, NULL));
         if (bytes > out->arena) {
             out->rank = r->rank;
             out->arena = bytes;
@@ -138,8 +144,8 @@ struct change {
 typedef bool change_fn(const struct ax_train_options *o, struct ax_train_options *changed,
                        struct ax_step_options *so, char *text, size_t size);
 
-static bool recompute(const struct ax_train_options *o, struct ax_train_options *changed,
-                      struct ax_step_options *so, char *text, size_t size) {
+static bool change_recompute(const struct ax_train_options *o, struct ax_train_options *changed,
+                             struct ax_step_options *so, char *text, size_t size) {
     (void)o;
     (void)changed;
     snprintf(text, size, "gradient_checkpointing: true");
@@ -148,8 +154,8 @@ static bool recompute(const struct ax_train_options *o, struct ax_train_options 
     return can;
 }
 
-static bool fewer_rows(const struct ax_train_options *o, struct ax_train_options *changed,
-                       struct ax_step_options *so, char *text, size_t size) {
+static bool change_fewer_rows(const struct ax_train_options *o, struct ax_train_options *changed,
+                              struct ax_step_options *so, char *text, size_t size) {
     const int64_t rows = o->data.sequences_per_batch / 2;
     if (rows < 1)
         return false;
@@ -161,8 +167,8 @@ static bool fewer_rows(const struct ax_train_options *o, struct ax_train_options
     return true;
 }
 
-static bool shorter_rows(const struct ax_train_options *o, struct ax_train_options *changed,
-                         struct ax_step_options *so, char *text, size_t size) {
+static bool change_shorter_rows(const struct ax_train_options *o, struct ax_train_options *changed,
+                                struct ax_step_options *so, char *text, size_t size) {
     if (o->data.sequence_tokens < 256)
         return false;
     snprintf(text, size, "sequence_len: %lld", (long long)(o->data.doc_tokens / 2));
@@ -172,8 +178,8 @@ static bool shorter_rows(const struct ax_train_options *o, struct ax_train_optio
     return true;
 }
 
-static bool narrower(const struct ax_train_options *o, struct ax_train_options *changed,
-                     struct ax_step_options *so, char *text, size_t size) {
+static bool change_narrower(const struct ax_train_options *o, struct ax_train_options *changed,
+                            struct ax_step_options *so, char *text, size_t size) {
     (void)o;
     (void)changed;
     snprintf(text, size, "bf16: true");
@@ -182,8 +188,9 @@ static bool narrower(const struct ax_train_options *o, struct ax_train_options *
     return can;
 }
 
-static bool without_moments(const struct ax_train_options *o, struct ax_train_options *changed,
-                            struct ax_step_options *so, char *text, size_t size) {
+static bool change_without_moments(const struct ax_train_options *o,
+                                   struct ax_train_options *changed, struct ax_step_options *so,
+                                   char *text, size_t size) {
     (void)o;
     (void)changed;
     snprintf(text, size, "optimizer: sgd");
@@ -200,8 +207,8 @@ static int larger_first(const void *a, const void *b) {
 static enum ax_status find_changes(const struct ax_train_options *o,
                                    const struct ax_step_options *so, uint64_t need,
                                    struct change *changes, int *n) {
-    static change_fn *const all[] = {recompute, fewer_rows, shorter_rows, narrower,
-                                     without_moments};
+    static change_fn *const all[] = {change_recompute, change_fewer_rows, change_shorter_rows,
+                                     change_narrower, change_without_moments};
     *n = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct ax_train_options changed = *o;
@@ -210,7 +217,7 @@ static enum ax_status find_changes(const struct ax_train_options *o,
         uint64_t bytes;
         if (!all[i](o, &changed, &with, c->text, sizeof c->text))
             continue;
-        AX_TRY(needed(&changed, &with, &bytes, NULL));
+        AX_TRY(memory_needed(&changed, &with, &bytes, NULL));
         c->saves = need > bytes ? need - bytes : 0;
         *n += c->saves > 0;
     }
@@ -218,8 +225,9 @@ static enum ax_status find_changes(const struct ax_train_options *o,
     return AX_OK;
 }
 
-static enum ax_status refuse(const struct ax_train_options *o, const struct ax_step_options *so,
-                             uint64_t need, uint64_t available) {
+static enum ax_status refuse_memory(const struct ax_train_options *o,
+                                    const struct ax_step_options *so, uint64_t need,
+                                    uint64_t available) {
     struct ax_plan *plan;
     struct change changes[5];
     struct ax_buf text = {0};
@@ -282,7 +290,7 @@ enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_opt
     for (int i = o->recompute_auto ? 0 : 2; i < 3 && !fit->fits; i++) {
         if (o->recompute_auto)
             step->recompute = modes[i];
-        AX_TRY(needed(o, step, &fit->arena, &fit->held));
+        AX_TRY(memory_needed(o, step, &fit->arena, &fit->held));
         fit->fits = fit->available == 0 || fit->arena + BESIDE <= fit->available;
     }
     return AX_OK;
@@ -295,17 +303,163 @@ enum ax_status ax_train_choose_memory(struct ax_train *t, struct ax_step_options
     own.runtime = t->runtime;
     enum ax_status st = ax_train_fit(o, step, &fit);
     if (st == AX_OK && !fit.fits)
-        st = refuse(o, step, fit.arena, fit.available);
+        st = refuse_memory(o, step, fit.arena, fit.available);
     AX_TRY(ax_team_agree(&t->team, st));
     double mode = step->recompute; /* ranks may have unequal memory, or unequal parts */
     AX_TRY(ax_team_max(&t->team, &mode));
     if (mode > step->recompute) {
         step->recompute = (enum ax_recompute)mode;
-        AX_TRY(needed(o, step, &fit.arena, &fit.held));
+        AX_TRY(memory_needed(o, step, &fit.arena, &fit.held));
     }
     if (!ax_train_is_main(t))
         return AX_OK;
     if (o->recompute_auto)
         ax_log_info("gradient_checkpointing: auto chose %s", ax_recompute_name(step->recompute));
     return say_plan(o, step, fit.arena);
+}
+
+/* ---- disk space ---- */
+
+/* Of the remaining checkpoints and the model, computed only from t->o and t->schedule; output_dir need not
+ * exist. */
+struct disk {
+    int64_t checkpoints; /* kept in addition to those that exist */
+    double checkpoint;   /* bytes of one checkpoint */
+    double need;         /* bytes in total */
+    uint64_t available;
+};
+
+static double weight_bytes(const struct ax_train *t) {
+    double bytes = 0;
+    for (int i = 0; i < t->contents.n_weights; i++) {
+        const struct ax_save_weight *w = &t->contents.weights[i];
+        const struct ax_block all = ax_block_whole(w->ndim, w->shape);
+        bytes += (double)all.n * (double)ax_dtype_size(w->dtype);
+    }
+    return bytes;
+}
+
+/* Remaining saves, including the final one. */
+static int64_t planned_saves(const struct ax_train *t) {
+    const struct ax_train_schedule *s = &t->schedule;
+    if (t->o->save.when.when == AX_NEVER)
+        return 0;
+    if (s->save_every > 0)
+        return (s->total + s->save_every - 1) / s->save_every;
+    return (int64_t)ceil((double)s->total / s->of_epoch - 1e-9);
+}
+
+/* Free space of the file system where `dir` is or will be created. */
+static enum ax_status free_at(const char *dir, uint64_t *bytes) {
+    char *at;
+    AX_TRY(ax_strdup(&at, dir));
+    enum ax_status st = AX_OK;
+    while (st == AX_OK && !ax_path_is_dir(at)) {
+        char *parent;
+        st = ax_path_parent(&parent, at);
+        if (st != AX_OK)
+            break;
+        ax_free(at);
+        at = parent;
+    }
+    if (st == AX_OK)
+        st = ax_disk_free(at, bytes);
+    ax_free(at);
+    return st;
+}
+
+static enum ax_status count_disk(const struct ax_train *t, struct disk *d) {
+    const struct ax_train_save *save = &t->o->save;
+    struct ax_checkpoint_list l = {0};
+    if (ax_path_is_dir(save->output_dir))
+        AX_TRY(ax_checkpoint_list(&l, save->output_dir));
+    const int64_t there = (int64_t)l.n;
+    ax_checkpoint_list_free(&l);
+    const double model = weight_bytes(t);
+    const double each =
+        model + (save->only_model ? 0 : (double)ax_state_parts_bytes(&t->contents.parts));
+    int64_t kept = planned_saves(t);
+    if (save->limit > 0 && kept > save->limit)
+        kept = save->limit + 1; /* the oldest is removed only after the newest is complete */
+    kept = kept > there ? kept - there : 0;
+    *d =
+        (struct disk){.checkpoints = kept, .checkpoint = each, .need = (double)kept * each + model};
+    return free_at(save->output_dir, &d->available);
+}
+
+/* Runs on a planning runtime, which has the names and shapes of what is saved, but no data. */
+static enum ax_status disk_of(const struct ax_train *t, const struct ax_step_options *so,
+                              struct disk *d) {
+    struct ax_runtime rt;
+    struct ax_train dry = {.o = t->o, .rt = &rt, .schedule = t->schedule, .lock = {.fd = -1}};
+    const struct ax_runtime_options one = {.backend = t->runtime.backend, .threads = 1};
+    AX_TRY(ax_runtime_open_planning(&rt, &one)); /* the mesh does not change what is saved */
+    enum ax_status st = ax_step_create(&dry.step, &rt, t->o->arch, so);
+    if (st == AX_OK) {
+        st = ax_train_value_create(&dry);
+        if (st == AX_OK)
+            st = ax_train_save_create(&dry);
+        if (st == AX_OK)
+            st = count_disk(&dry, d);
+        ax_train_save_free(&dry);
+        ax_train_value_free(&dry);
+        ax_step_free(&dry.step);
+    }
+    ax_runtime_close(&rt);
+    return st;
+}
+
+enum ax_status ax_train_check_disk(const struct ax_train *t, const struct ax_step_options *so) {
+    const struct ax_train_save *save = &t->o->save;
+    struct disk d;
+    AX_TRY(disk_of(t, so, &d));
+    if (d.need <= (double)d.available)
+        return AX_OK;
+    char a[32], b[32], c[32];
+    return ax_error(AX_ERR_STORAGE,
+                    "output_dir: %s has %s free, but %lld more checkpoints of %s and the trained "
+                    "model need %s; lower save_total_limit, set save_only_model: true, or choose "
+                    "another folder",
+                    save->output_dir, ax_format_bytes(a, sizeof a, (double)d.available),
+                    (long long)d.checkpoints, ax_format_bytes(b, sizeof b, d.checkpoint),
+                    ax_format_bytes(c, sizeof c, d.need));
+}
+
+/* ---- all of it, for a plan ---- */
+
+static enum ax_status count_steps(const struct ax_train_options *o, struct ax_train_schedule *s,
+                                  struct ax_train_forecast *f) {
+    if (!o->data.countable && o->max_steps == 0)
+        return AX_OK;
+    const struct ax_mesh_sizes *sizes = &o->runtime.sizes;
+    const int replicas = sizes->dp_replicate > 1 ? sizes->dp_replicate : 1;
+    const int ranks = replicas * (sizes->dp_shard > 1 ? sizes->dp_shard : 1);
+    AX_TRY(ax_train_schedule_make(s, o, ranks));
+    f->steps = s->total;
+    if (!o->data.countable)
+        return AX_OK;
+    AX_TRY(ax_loader_count_epoch(o->data.train, 0, 1, &f->epoch));
+    const int64_t per_step = ax_train_sequences_per_step(o, ranks);
+    const int64_t n = f->epoch.sequences / s->unit * s->unit, steps = (n + per_step - 1) / per_step;
+    f->epochs = (double)s->total / (double)steps;
+    f->tokens = (int64_t)(f->epochs * (double)f->epoch.tokens);
+    return AX_OK;
+}
+
+enum ax_status ax_train_forecast(const struct ax_train_options *o, struct ax_step_options *step,
+                                 struct ax_train_forecast *out) {
+    struct ax_train t = {.o = o, .runtime = o->runtime, .lock = {.fd = -1}};
+    struct disk disk;
+    *out = (struct ax_train_forecast){0};
+    AX_TRY(ax_train_fit(o, step, &out->fit));
+    enum ax_status st;
+    AX_TRY_GOTO(count_steps(o, &t.schedule, out), st, done);
+    AX_TRY_GOTO(disk_of(&t, step, &disk), st, done);
+    out->checkpoints = disk.checkpoints;
+    out->checkpoint_bytes = disk.checkpoint;
+    out->disk_bytes = disk.need;
+    out->disk_available = disk.available;
+done:
+    ax_train_schedule_free(&t.schedule);
+    return st;
 }

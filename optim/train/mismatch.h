@@ -8,7 +8,7 @@
 #ifndef AX_OPTIM_TRAIN_MISMATCH_H
 #define AX_OPTIM_TRAIN_MISMATCH_H
 
-#include "optim/evaluate/references.h"
+#include "optim/evaluate/refer.h"
 
 struct ax_mismatch_places {        /* for the examples of one data set */
     const struct ax_examples *set; /* borrowed */

@@ -1,14 +1,10 @@
 /* What the ranks of a run decide together: all of them stop, save and evaluate in the same step. */
-#include <limits.h>
-#include <math.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "optim/train/run.h"
 
-enum ax_status ax_train_find_mesh(struct ax_train *t) {
+static enum ax_status find_mesh(struct ax_train *t) {
     t->runtime = t->o->runtime;
     t->runtime.may_stay_below = true;
     struct ax_runtime_options *ro = &t->runtime;
@@ -23,17 +19,27 @@ enum ax_status ax_train_find_mesh(struct ax_train *t) {
                          &ro->n_slots);
 }
 
+/* AX_ERR_UNSUPPORTED for options that support only one rank so far. */
+static enum ax_status check_ranks(const struct ax_train *t) {
+    const struct ax_train_options *o = t->o;
+    const enum ax_status st = o->samples.n > 0 ? ax_generate_check_mesh(&t->mesh) : AX_OK;
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "generate_samples");
+}
+
+enum ax_status ax_train_ranks_open(struct ax_train *t) {
+    AX_TRY(find_mesh(t));
+    AX_TRY(check_ranks(t));
+    AX_TRY(ax_slow_ranks_create(&t->slow, t->mesh.world, t->mesh.size[AX_ROLE_PP]));
+    return ax_team_open(&t->team, t->o->runtime.fabric);
+}
+
+void ax_train_ranks_close(struct ax_train *t) {
+    ax_team_close(&t->team);
+    ax_slow_ranks_free(&t->slow);
+}
+
 bool ax_train_is_main(const struct ax_train *t) {
     return t->mesh.rank == 0;
-}
-
-enum ax_status ax_train_max(const struct ax_train *t, double *values, int n) {
-    return ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, values, n);
-}
-
-enum ax_status ax_train_sum(const struct ax_train *t, double *values, int64_t n) {
-    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_LOSS, AX_SUM, values, n));
-    return ax_runtime_combine(t->rt, AX_ROLE_PP, AX_SUM, values, n);
 }
 
 static void find_slowest(struct ax_train *t, const double *busy, struct ax_rank_figures *out) {
@@ -67,7 +73,7 @@ enum ax_status ax_train_compare_ranks(struct ax_train *t, double seconds,
         t->waited[role] = now;
     }
     v[FIXED + t->mesh.rank] = busy > 0 ? busy : 0;
-    const enum ax_status st = ax_train_max(t, v, count);
+    const enum ax_status st = ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, v, count);
     for (int role = 0; role < AX_ROLE_COUNT && st == AX_OK; role++)
         if (t->mesh.size[role] > 1)
             out->waits[out->n_waits++] =
@@ -92,94 +98,10 @@ enum ax_status ax_train_take_vote(struct ax_train *t, bool after_step) {
     const bool saving = t->saving > 0 && !ax_saver_is_due(&t->saver);
     double v[] = {(double)ax_stop_requested(), after_step && is_triggered(t) ? 1 : 0,
                   saving ? 1 : 0, ax_choices_are_new(t->rt) ? 1 : 0};
-    AX_TRY(ax_train_max(t, v, 4));
+    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, v, 4));
     if (v[3] > 0)
         AX_TRY(ax_choices_agree(t->rt));
     t->vote =
         (struct ax_train_vote){.stop = (enum ax_stop)v[0], .trigger = v[1] > 0, .saved = v[2] == 0};
     return AX_OK;
-}
-
-enum ax_status ax_train_check_ranks(const struct ax_train *t) {
-    const struct ax_train_options *o = t->o;
-    const enum ax_status st = o->samples.n > 0 ? ax_generate_check_mesh(&t->mesh) : AX_OK;
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, "generate_samples");
-}
-
-/* What rank 0 has found in output_dir. */
-struct found {
-    bool nothing_to_do;
-    char resume[PATH_MAX]; /* "": from the start */
-    char sign[64];         /* name of a file that is there while others look for it */
-};
-
-/* Every host must see the same folder: each rank looks for a file that rank 0 has made there. */
-static enum ax_status put_sign(const struct ax_train *t, const char *sign) {
-    char *path;
-    struct ax_file f;
-    AX_TRY(ax_path_join(&path, t->o->save.output_dir, sign));
-    enum ax_status st = ax_file_create(&f, path);
-    if (st == AX_OK)
-        st = ax_file_close(&f);
-    ax_free(path);
-    return st;
-}
-
-static enum ax_status remove_sign(const struct ax_train *t, const char *sign) {
-    char *path;
-    AX_TRY(ax_path_join(&path, t->o->save.output_dir, sign));
-    const enum ax_status st = ax_unlink(path);
-    ax_free(path);
-    return st;
-}
-
-static enum ax_status look_for_sign(const struct ax_train *t, const char *sign) {
-    char *path;
-    AX_TRY(ax_path_join(&path, t->o->save.output_dir, sign));
-    const bool found = ax_path_exists(path);
-    ax_free(path);
-    if (found)
-        return AX_OK;
-    return ax_error(AX_ERR_CONFIG,
-                    "output_dir: on this host %s is not the folder that rank 0 writes to; choose "
-                    "one on a file system that all hosts share",
-                    t->o->save.output_dir);
-}
-
-static enum ax_status lead(struct ax_train *t, const struct ax_step_options *so, char **resume,
-                           struct found *found) {
-    AX_TRY(ax_train_folder_start(t, so, resume));
-    found->nothing_to_do = t->out->nothing_to_do;
-    if (*resume)
-        snprintf(found->resume, sizeof found->resume, "%s", *resume);
-    if (t->team.size == 1)
-        return AX_OK;
-    snprintf(found->sign, sizeof found->sign, ".axtrain.ranks-%ld", (long)getpid());
-    return put_sign(t, found->sign);
-}
-
-static enum ax_status follow(struct ax_train *t, const struct found *found, char **resume) {
-    AX_TRY(look_for_sign(t, found->sign));
-    t->out->nothing_to_do = found->nothing_to_do;
-    if (!found->resume[0])
-        return AX_OK;
-    AX_TRY(ax_strdup(resume, found->resume));
-    return ax_train_read_run(t, *resume);
-}
-
-enum ax_status ax_train_folder_open(struct ax_train *t, const struct ax_step_options *so,
-                                    char **resume) {
-    struct found found = {0};
-    const bool leads = ax_train_is_main(t);
-    AX_TRY(ax_team_agree(&t->team, leads ? lead(t, so, resume, &found) : AX_OK));
-    AX_TRY(ax_team_share(&t->team, &found, sizeof found));
-    enum ax_status st = ax_team_agree(&t->team, leads ? AX_OK : follow(t, &found, resume));
-    if (!leads || !found.sign[0])
-        return st;
-    if (st == AX_OK)
-        return remove_sign(t, found.sign);
-    struct ax_error_record first;
-    ax_error_save(&first, st);
-    (void)remove_sign(t, found.sign);
-    return ax_error_restore(&first);
 }

@@ -1,9 +1,11 @@
-/* What a checkpoint stores about a run, and resuming from it: bit-identical to a run that never
- * stopped. Random numbers need no state: they are functions of seed and step. */
+/* What a checkpoint stores about a run, and what a run starts with: the base, or a checkpoint. It continues
+ * bit-identical to a run that never stopped. Random numbers need no state: they are functions of seed and
+ * step. */
 #include <math.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "kernels/finite.h"
 #include "model/adapter/load.h"
 #include "model/adapter/pissa.h"
 #include "optim/train/run.h"
@@ -125,14 +127,6 @@ static enum ax_status compare_config(const struct ax_train_options *o, const cha
 
 /* ---- resuming ---- */
 
-enum ax_status ax_train_load_teacher(struct ax_train *t) {
-    struct ax_teacher *teacher = ax_step_teacher(&t->step);
-    if (!teacher)
-        return AX_OK;
-    return t->o->teacher_weights ? ax_model_load(&teacher->model, t->o->teacher_weights)
-                                 : ax_model_init_random(&teacher->model, t->o->step.seed + 1);
-}
-
 static enum ax_status read_watch(struct ax_train_watch *w, struct ax_json v) {
     AX_TRY(ax_json_i64(ax_json_get(v, "seen"), 0, INT64_MAX, &w->n));
     AX_TRY(ax_json_i64(ax_json_get(v, "bad_in_a_row"), 0, INT64_MAX, &w->bad_in_a_row));
@@ -212,21 +206,16 @@ enum ax_status ax_train_read_run(struct ax_train *t, const char *dir) {
     return st;
 }
 
-bool ax_train_is_finished(const struct ax_train *t) {
-    const bool trained = t->done >= t->schedule.total || t->stop_early;
-    return trained && !t->pending_eval && ax_train_is_published(t);
-}
-
 /* Removes checkpoints that an interrupted run did not get to remove; only after the one to resume
  * from was verified. */
-static void prune(const struct ax_train *t) {
+static void prune_checkpoints(const struct ax_train *t) {
     const struct ax_train_save *save = &t->o->save;
     const int64_t keep[] = {t->done, t->kept.step};
     if (save->resume != AX_RESUME_FOLDER)
         ax_checkpoint_prune(save->output_dir, save->limit, t->o->eval.keep_best ? 2 : 1, keep);
 }
 
-static enum ax_status falls_back(enum ax_status st) {
+static enum ax_status say_fallback(enum ax_status st) {
     if (st != AX_ERR_DATA)
         return st;
     return ax_error_prefix(st,
@@ -253,12 +242,12 @@ static enum ax_status resume_choices(struct ax_train *t, const struct ax_checkpo
     return text ? ax_choices_resume(t->rt, text) : AX_OK;
 }
 
-enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
+static enum ax_status load_checkpoint(struct ax_train *t, const char *dir) {
     struct ax_checkpoint c = {0};
     enum ax_status st;
     AX_TRY_GOTO(ax_team_agree(&t->team, ax_checkpoint_open(&c, dir)), st, done);
     AX_TRY_GOTO(ax_checkpoint_verify(&c, &t->team), st, done);
-    AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
+    AX_TRY_GOTO(ax_checkpoint_load(&c, &t->contents.parts), st, done);
     AX_TRY_GOTO(load_buffers(t, dir), st, done);
     AX_TRY_GOTO(resume_choices(t, &c), st, done);
     AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
@@ -266,10 +255,10 @@ enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
         AX_TRY_GOTO(ax_step_restore(&t->value.step, t->value.updates), st, done);
     t->saved = t->done;
     if (ax_train_is_main(t))
-        prune(t);
+        prune_checkpoints(t);
 done:
     ax_checkpoint_close(&c);
-    return falls_back(st);
+    return say_fallback(st);
 }
 
 enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o) {
@@ -298,4 +287,62 @@ enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir) {
     if (st != AX_OK || !t->o->step.model.adapter)
         return st;
     return ax_adapter_init(m, t->o->step.seed); /* the weights contain the trained one */
+}
+
+/* ---- what a run starts with ---- */
+
+static enum ax_status load_base(struct ax_train *t) {
+    struct ax_model *m = &t->step.model;
+    return t->o->weights ? ax_model_load(m, t->o->weights)
+                         : ax_model_init_random(m, t->o->step.seed);
+}
+
+/* Loads the teacher, which checkpoints do not contain; on resume, too. */
+static enum ax_status load_teacher(struct ax_train *t) {
+    struct ax_teacher *teacher = ax_step_teacher(&t->step);
+    if (!teacher)
+        return AX_OK;
+    return t->o->teacher_weights ? ax_model_load(&teacher->model, t->o->teacher_weights)
+                                 : ax_model_init_random(&teacher->model, t->o->step.seed + 1);
+}
+
+/* Names the first weight that is infinite or NaN. */
+static enum ax_status check_weights(const struct ax_train *t, const char *whose) {
+    const struct ax_model *m = &t->step.model;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_tensor value = ax_model_value(m, &m->params[i]);
+        struct ax_nonfinite bad;
+        if (!value.data) /* packed */
+            continue;
+        AX_TRY(ax_tensor_first_nonfinite(t->rt->q, &value, &bad));
+        if (bad.at < 0)
+            continue;
+        int64_t first, n, at, run;
+        ax_unit_owned(&m->units[m->params[i].unit], &t->rt->mesh, &m->params[i], &first, &n, &at);
+        bad.at = ax_param_global_index(&m->params[i], &t->rt->mesh, first + bad.at, &run);
+        return ax_error(AX_ERR_DATA,
+                        "%s: tensor %s: element %lld is %g, and a model cannot be trained from "
+                        "that; get another copy",
+                        whose, m->params[i].name, (long long)bad.at, bad.value);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {
+    const struct ax_train_options *o = t->o;
+    const bool refers = ax_train_has_reference(o);
+    if (!resume_from || refers || o->step.model.adapter ||
+        o->step.model.unfrozen) /* checkpoints omit frozen weights */
+        AX_TRY(load_base(t));
+    if (o->step.model.adapter) /* also on resume: it may change the base */
+        AX_TRY(ax_train_start_adapter(&t->step.model, o));
+    AX_TRY(load_teacher(t));
+    AX_TRY(ax_train_rollout_load(t));
+    AX_TRY(ax_train_value_load(t));
+    if (refers)
+        AX_TRY(ax_train_refer(t));
+    if (resume_from)
+        AX_TRY(load_checkpoint(t, resume_from));
+    const char *whose = resume_from ? resume_from : o->weights ? o->weights->dir : "fresh weights";
+    return check_weights(t, whose);
 }

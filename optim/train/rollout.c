@@ -7,25 +7,21 @@
 #include "base/mem.h"
 #include "optim/train/run.h"
 
-bool ax_train_has_rollout(const struct ax_train_options *o) {
-    return o->rollout.group > 0;
-}
-
 /* ---- the reference ---- */
 
-static bool refers(const struct ax_train *t) {
+static bool has_reference(const struct ax_train *t) {
     return ax_train_has_rollout(t->o) && ax_rollout_refers(&t->o->rollout);
 }
 
-static bool has_copy(const struct ax_train *t) {
-    return refers(t) && !t->o->step.model.adapter;
+static bool has_reference_copy(const struct ax_train *t) {
+    return has_reference(t) && !t->o->step.model.adapter;
 }
 
-static struct ax_model *reference(struct ax_train *t) {
-    return has_copy(t) ? &t->reference.model : refers(t) ? &t->step.model : NULL;
+static struct ax_model *reference_model(struct ax_train *t) {
+    return has_reference_copy(t) ? &t->reference.model : has_reference(t) ? &t->step.model : NULL;
 }
 
-static enum ax_status load_copy(struct ax_train *t) {
+static enum ax_status load_reference_copy(struct ax_train *t) {
     return t->o->weights ? ax_model_load(&t->reference.model, t->o->weights)
                          : ax_model_init_random(&t->reference.model, t->o->step.seed);
 }
@@ -35,7 +31,7 @@ static enum ax_status load_copy(struct ax_train *t) {
 enum ax_status ax_train_rollout_create(struct ax_train *t) {
     const struct ax_rollout_options *o = &t->o->rollout;
     const int64_t positions = ax_step_positions(&t->step.o);
-    if (has_copy(t))
+    if (has_reference_copy(t))
         AX_TRY(ax_teacher_create(&t->reference, t->o->arch, &t->step.model, positions));
     for (int i = 0; i < o->n_models; i++)
         AX_TRY(ax_reward_model_create(o->models[i], &t->step.model,
@@ -45,8 +41,8 @@ enum ax_status ax_train_rollout_create(struct ax_train *t) {
 
 enum ax_status ax_train_rollout_load(struct ax_train *t) {
     const struct ax_rollout_options *o = &t->o->rollout;
-    if (has_copy(t))
-        AX_TRY(load_copy(t));
+    if (has_reference_copy(t))
+        AX_TRY(load_reference_copy(t));
     for (int i = 0; i < o->n_models; i++)
         AX_TRY(ax_reward_model_load(o->models[i]));
     return AX_OK;
@@ -58,9 +54,9 @@ void ax_train_rollout_free(struct ax_train *t) {
     ax_teacher_free(&t->reference);
 }
 
-static struct ax_rollout_models models(struct ax_train *t) {
+static struct ax_rollout_models rollout_models(struct ax_train *t) {
     return (struct ax_rollout_models){.policy = &t->step.model,
-                                      .reference = reference(t),
+                                      .reference = reference_model(t),
                                       .value =
                                           ax_train_has_value(t->o) ? &t->value.step.model : NULL};
 }
@@ -71,7 +67,7 @@ enum ax_status ax_train_rollout_plan(struct ax_train *t) {
     struct ax_rollout r = {.o = &t->o->rollout};
     if (!ax_train_has_rollout(t->o))
         return AX_OK;
-    const struct ax_rollout_models m = models(t);
+    const struct ax_rollout_models m = rollout_models(t);
     return ax_rollout_generate(&r, &m, NULL, &stopped);
 }
 
@@ -82,7 +78,7 @@ static bool has_labels(const struct ax_train *t, const struct ax_completion *c) 
 }
 
 /* The routers' balancing loss is of all tokens. */
-static bool trains(const struct ax_train *t, const struct ax_completion *c) {
+static bool completion_trains(const struct ax_train *t, const struct ax_completion *c) {
     return t->step.o.balance_coef != 0 || t->step.o.sequence_coef != 0 ||
            t->o->rollout.policy->o.token_advantages ||
            (has_labels(t, c) && ax_policy_trains(&t->o->rollout.policy->o, (double)c->advantage));
@@ -97,8 +93,8 @@ static double weight_of(const struct ax_train *t, const struct ax_completion *c)
 
 /* Appends it to micro-batch m, behind `at` tokens, without those that it shares with another of its
  * group. */
-static void append(struct ax_train *t, int m, int64_t at, const struct ax_completion *c,
-                   int64_t shared, int with) {
+static void append_completion(struct ax_train *t, int m, int64_t at, const struct ax_completion *c,
+                              int64_t shared, int with) {
     struct ax_train_sequences *r = &t->sequences;
     const struct ax_policy *p = t->o->rollout.policy;
     const int64_t first = c->start + shared, n = c->n - shared;
@@ -147,8 +143,8 @@ struct place {
 
 /* All but the last token of the prompt, whose result differs: the first completion of a group in a
  * micro-batch has them. */
-static int64_t share(const struct ax_train *t, struct place *p, int64_t group,
-                     const struct ax_completion *c) {
+static int64_t share_prompt(const struct ax_train *t, struct place *p, int64_t group,
+                            const struct ax_completion *c) {
     if (t->step.o.alike > 1 && p->docs > 0 && p->group == group)
         return c->n_prompt - 1;
     p->group = group;
@@ -156,13 +152,13 @@ static int64_t share(const struct ax_train *t, struct place *p, int64_t group,
     return 0;
 }
 
-static void put(struct ax_train *t, struct place *p, int64_t number,
-                const struct ax_completion *c) {
+static void put_completion(struct ax_train *t, struct place *p, int64_t number,
+                           const struct ax_completion *c) {
     struct ax_train_sequences *r = &t->sequences;
-    const int64_t group = number / t->o->rollout.group, shared = share(t, p, group, c);
+    const int64_t group = number / t->o->rollout.group, shared = share_prompt(t, p, group, c);
     const struct ax_rollout_origin *from = &t->rollout.origins[group];
     if (p->own)
-        append(t, p->m, p->at, c, shared, p->leader);
+        append_completion(t, p->m, p->at, c, shared, p->leader);
     if (p->own && ax_train_has_value(t->o))
         ax_train_value_append(t, p->m, p->at, c);
     p->docs++;
@@ -176,13 +172,13 @@ static void put(struct ax_train *t, struct place *p, int64_t number,
 static bool none_trains(const struct ax_train *t) {
     int64_t number;
     for (int64_t i = 0; i < ax_rollout_turn_size(&t->rollout); i++)
-        if (trains(t, ax_rollout_take(&t->rollout, i, &number)))
+        if (completion_trains(t, ax_rollout_take(&t->rollout, i, &number)))
             return false;
     return true;
 }
 
 /* Where none trains, the first is there nevertheless: optimizers go on by their moments. */
-static void deal(struct ax_train *t) {
+static void deal_turn(struct ax_train *t) {
     struct ax_train_sequences *r = &t->sequences;
     const int64_t n = ax_rollout_turn_size(&t->rollout), each = t->o->data.sequences_per_batch;
     const bool none = none_trains(t);
@@ -203,8 +199,8 @@ static void deal(struct ax_train *t) {
                 .batch = batch, .m = (int)(batch / r->ranks), .own = batch % r->ranks == r->own};
         r->n_tokens += c->n;
         r->n_trained += has_labels(t, c) ? c->n - c->n_prompt : 0;
-        if (trains(t, c) || (none && i == 0))
-            put(t, &p, number, c);
+        if (completion_trains(t, c) || (none && i == 0))
+            put_completion(t, &p, number, c);
         else if (p.own)
             t->step.absent += weight_of(t, c);
     }
@@ -213,7 +209,7 @@ static void deal(struct ax_train *t) {
 /* ---- the tokens with the highest entropies ---- */
 
 /* Entropies of the turn's labeled tokens to `out`, unless NULL; those up to the bound are not counted. */
-static int64_t collect(const struct ax_train *t, bool own, double above, double *out) {
+static int64_t collect_entropies(const struct ax_train *t, bool own, double above, double *out) {
     const int64_t each = t->o->data.sequences_per_batch;
     int64_t n = 0, number;
     for (int64_t i = 0; i < ax_rollout_turn_size(&t->rollout); i++) {
@@ -233,16 +229,16 @@ static int64_t collect(const struct ax_train *t, bool own, double above, double 
 }
 
 /* Sets the bound that a share of the turn's tokens is above, by the entropies of when they were drawn. */
-static enum ax_status cut(struct ax_train *t) {
-    const int64_t n = t->rollout.entropies ? collect(t, false, 0, NULL) : 0;
+static enum ax_status cut_entropies(struct ax_train *t) {
+    const int64_t n = t->rollout.entropies ? collect_entropies(t, false, 0, NULL) : 0;
     double *entropies;
     int64_t kept;
     if (n == 0)
         return AX_OK;
     AX_TRY(ax_alloc(&entropies, (size_t)n, sizeof *entropies));
-    collect(t, false, 0, entropies);
+    collect_entropies(t, false, 0, entropies);
     t->step.entropy_cut = ax_policy_entropy_cut(entropies, n, t->o->rollout.top_entropy, &kept);
-    t->step.entropy_tokens = collect(t, true, t->step.entropy_cut, NULL);
+    t->step.entropy_tokens = collect_entropies(t, true, t->step.entropy_cut, NULL);
     ax_free(entropies);
     return AX_OK;
 }
@@ -256,7 +252,7 @@ static void count_prompts(struct ax_train *t) {
     t->sequences.n = last ? t->rollout.read : 0;
 }
 
-static void show(struct ax_train *t, int i) {
+static void show_completion(struct ax_train *t, int i) {
     struct ax_buf prompt = {0}, completion = {0}, worth = {0};
     if (ax_rollout_text(&t->rollout, &t->rollout.list[i], &prompt, &completion) == AX_OK &&
         ax_rollout_worth(&t->rollout, i, &worth) == AX_OK)
@@ -272,7 +268,7 @@ static void show(struct ax_train *t, int i) {
 #define FIRST 3
 
 /* Logs it; a line that cannot be made costs nothing but itself. */
-static void report(struct ax_train *t) {
+static void report_completions(struct ax_train *t) {
     for (int64_t i = 0; t->metrics && i < t->rollout.n; i++) {
         struct ax_buf line = {0};
         if (ax_rollout_line(&t->rollout, i, t->done + 1, &line) == AX_OK)
@@ -283,7 +279,7 @@ static void report(struct ax_train *t) {
         ax_buf_free(&line);
         const int64_t shown = t->o->rollout.shown;
         if (i < (t->rollout.generation == 1 && shown < FIRST ? FIRST : shown))
-            show(t, (int)i);
+            show_completion(t, (int)i);
     }
 }
 
@@ -323,20 +319,17 @@ enum ax_status ax_train_worth_end(const struct ax_train *t) {
 /* ---- the next turn ---- */
 
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
-    const bool again = ax_rollout_is_used_up(&t->rollout);
     *stopped = false;
-    if (again || ax_train_has_value(t->o))
-        AX_TRY(ax_train_settle(t)); /* sampled by weights that are known to be the next ones */
-    if (again) {
-        const struct ax_rollout_models m = models(t);
+    if (ax_rollout_is_used_up(&t->rollout)) {
+        const struct ax_rollout_models m = rollout_models(t);
         ax_metrics_doing(t->metrics, "sampling", 0, 0);
         AX_TRY(ax_rollout_generate(&t->rollout, &m, t->o->data.train, stopped));
         if (*stopped)
             return AX_OK;
-        report(t);
+        report_completions(t);
     }
-    deal(t);
-    AX_TRY(cut(t));
+    deal_turn(t);
+    AX_TRY(cut_entropies(t));
     watch_worth(t);
     t->rollout.turn++;
     count_prompts(t);

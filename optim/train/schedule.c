@@ -1,15 +1,11 @@
 /* The number of steps of a run, and what follows from it. */
+#include "optim/train/schedule.h"
+
 #include <math.h>
 
-#include "optim/train/run.h"
+#include "optim/train/options.h"
 
-int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks) {
-    return ax_train_has_rollout(o)
-               ? o->rollout.prompts
-               : o->data.sequences_per_batch * o->step.n_microbatches * data_ranks;
-}
-
-int64_t ax_train_turns(const struct ax_train_options *o) {
+static int64_t turns_of(const struct ax_train_options *o) {
     return ax_train_has_rollout(o) ? (int64_t)o->rollout.steps * o->rollout.iterations : 1;
 }
 
@@ -51,7 +47,7 @@ static int64_t whole_steps(double steps, bool drop_last) {
 static enum ax_status steps_of_epoch(struct ax_train_schedule *s, const struct ax_train_options *o,
                                      int64_t per_step, int64_t epoch, int64_t *steps) {
     AX_TRY(count_epoch(s, &o->data, epoch));
-    *steps = steps_of(s->sequences[epoch], per_step, s->unit) * ax_train_turns(o);
+    *steps = steps_of(s->sequences[epoch], per_step, s->unit) * turns_of(o);
     if (*steps == 0 && ax_train_has_rollout(o))
         return ax_error(AX_ERR_DATA,
                         "datasets: there are only %lld prompts, but %lld are sampled at a time; "
@@ -86,7 +82,7 @@ static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_t
     return AX_OK;
 }
 
-static int64_t every(const struct ax_cadence *c, const struct ax_train_schedule *s) {
+static int64_t cadence_steps(const struct ax_cadence *c, const struct ax_train_schedule *s) {
     const bool part = c->when == AX_EACH_PART;
     if (c->when != AX_EACH_STEPS && !part)
         return 0;
@@ -126,8 +122,8 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
     s->lr.warmup = warmup_steps(o, s->total);
     if (s->lr.stable < 0)
         s->lr.stable = s->total - s->lr.warmup - s->lr.decay;
-    s->eval_every = every(&o->eval.when, s);
-    s->save_every = every(&o->save.when, s);
+    s->eval_every = cadence_steps(&o->eval.when, s);
+    s->save_every = cadence_steps(&o->save.when, s);
     s->logging_steps = o->metrics.logging_steps;
     if (s->logging_steps == 0) {
         const int64_t n = s->total / 200;

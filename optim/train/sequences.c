@@ -1,10 +1,10 @@
 /* Puts the loader's sequences into a step's micro-batches. Every data rank reads all sequences of
  * the step and keeps its own, so that the order of the data does not depend on the mesh. */
+#include "optim/train/sequences.h"
+
 #include <string.h>
 
-#include "optim/train/shared_prompts.h"
-#include "optim/evaluate/eval_text.h"
-#include "optim/train/run.h"
+#include "optim/evaluate/evaluate.h"
 
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s) {
     *r = (struct ax_train_sequences){
@@ -47,7 +47,7 @@ void ax_train_sequences_free(struct ax_train_sequences *r) {
     *r = (struct ax_train_sequences){0};
 }
 
-static struct ax_train_origin origin(const struct ax_packed_sequence *s, int piece) {
+static struct ax_train_origin origin_of(const struct ax_packed_sequence *s, int piece) {
     const struct ax_examples *set = ax_sequence_set(s, piece);
     const struct ax_stored *x = &set->list[ax_sequence_ref(s, piece)->index];
     return (struct ax_train_origin){x->file < set->n_files ? set->files[x->file] : "?", x->line};
@@ -89,7 +89,8 @@ static int64_t shared_tokens(const struct ax_train_sequences *r, const struct ax
 }
 
 /* Appends the sequence's documents to micro-batch m. */
-static void append(struct ax_train_sequences *r, int m, const struct ax_packed_sequence *s) {
+static void append_sequence(struct ax_train_sequences *r, int m,
+                            const struct ax_packed_sequence *s) {
     int64_t at = 0;
     struct ax_document *docs = r->docs + m * r->cap_docs;
     for (int i = 0; i < r->n_docs[m]; i++)
@@ -154,12 +155,12 @@ static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_tr
             r->longest[batch / r->ranks] = in_batch;
         for (int i = 0; i < s.n; i++) {
             const int64_t at = batch * r->cap_docs + r->all_docs[batch]++;
-            r->origins[at] = origin(&s, i);
+            r->origins[at] = origin_of(&s, i);
             r->examples[at] =
                 (struct ax_mismatch_of){ax_sequence_set(&s, i), ax_sequence_ref(&s, i)->index};
         }
         if (batch % r->ranks == r->own)
-            append(r, (int)(batch / r->ranks), &s);
+            append_sequence(r, (int)(batch / r->ranks), &s);
     }
     return AX_OK;
 }
@@ -174,8 +175,8 @@ enum ax_status ax_train_sequences_fill(const struct ax_train_sequences *r, struc
 }
 
 /* Reads as many of an epoch's last sequences as there are full micro-batches for all ranks. */
-static enum ax_status read_whole(struct ax_train_sequences *r, const struct ax_train_data *d,
-                                 int64_t want) {
+static enum ax_status read_full_batches(struct ax_train_sequences *r, const struct ax_train_data *d,
+                                        int64_t want) {
     const int64_t unit = r->ranks * d->sequences_per_batch;
     struct ax_loader_state at;
     ax_loader_save(d->train, &at);
@@ -190,7 +191,7 @@ enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_s
                                        const struct ax_train_data *d) {
     const int64_t want = (int64_t)r->n_batches * r->ranks * d->sequences_per_batch;
     for (int tries = 0;; tries++) {
-        AX_TRY(read_whole(r, d, want));
+        AX_TRY(read_full_batches(r, d, want));
         if (r->n == want || (r->n > 0 && !d->drop_last))
             break;
         if (tries > 0)

@@ -1,4 +1,4 @@
-/* One step of a run: its sequences, the step itself, its report.
+/* One step of a run: its sequences, the step itself, its report. The whole way is told in optim/step/step.c.
  *
  * Where work is done when a call returns, the host reads the result before the update. Where it is
  * done late, the device decides about the update by itself, and the host reads the result of step N
@@ -14,20 +14,20 @@
 
 /* ---- what a step costs ---- */
 
-static void start(struct ax_train_cost *c, const struct ax_train *t) {
+static void start_cost(struct ax_train_cost *c, const struct ax_train *t) {
     c->waits -= t->rt->q->counters.waits;
     c->save -= t->saver.waited;
     c->flops -= ax_queue_product_flops(&t->rt->q->counters);
 }
 
-static void stop(struct ax_train_cost *c, const struct ax_train *t) {
+static void stop_cost(struct ax_train_cost *c, const struct ax_train *t) {
     c->waits += t->rt->q->counters.waits;
     c->save += t->saver.waited;
     c->flops += ax_queue_product_flops(&t->rt->q->counters);
 }
 
-static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
-                             const struct ax_train_cost *c) {
+static enum ax_status report_step(struct ax_train *t, const struct ax_step_result *r,
+                                  const struct ax_train_cost *c) {
     const bool trains = r->weight_total > 0; /* else it has no loss, not one of 0 */
     struct ax_step_figures f = {.step = t->done,
                                 .epoch = t->epoch,
@@ -67,47 +67,47 @@ static enum ax_status report(struct ax_train *t, const struct ax_step_result *r,
 
 /* ---- one step after the other ---- */
 
-static enum ax_status epoch_after(struct ax_train *t, double *epochs, bool *end) {
+static enum ax_status epoch_after_step(struct ax_train *t, double *epochs, bool *end) {
     return ax_train_epoch_after(&t->schedule, &t->sequences, &t->o->data, epochs, end);
 }
 
 /* The step of t->sequences is the run's last one so far. */
-static enum ax_status done(struct ax_train *t, const struct ax_step_result *r,
-                           const struct ax_train_cost *c) {
+static enum ax_status end_step(struct ax_train *t, const struct ax_step_result *r,
+                               const struct ax_train_cost *c) {
     t->done++;
     t->tokens += t->sequences.n_tokens;
     t->trained += t->sequences.n_trained;
-    AX_TRY(epoch_after(t, &t->epoch, &t->epoch_ended));
+    AX_TRY(epoch_after_step(t, &t->epoch, &t->epoch_ended));
     if (isfinite(r->loss) && r->weight_total > 0)
         t->out->loss = r->loss;
-    return report(t, r, c);
+    return report_step(t, r, c);
 }
 
 /* Reads the result before the update. */
-static enum ax_status decide(struct ax_train *t, struct ax_train_cost *c) {
+static enum ax_status decide_step(struct ax_train *t, struct ax_train_cost *c) {
     struct ax_step_result r;
-    start(c, t);
+    start_cost(c, t);
     AX_TRY(ax_step_decide(&t->step, &r));
     AX_TRY(ax_train_watch_step(t, &r));
     AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
-    stop(c, t);
-    return done(t, &r, c);
+    stop_cost(c, t);
+    return end_step(t, &r, c);
 }
 
-static enum ax_status begin(struct ax_train *t, struct ax_train_cost *c) {
-    start(c, t);
+static enum ax_status begin_step(struct ax_train *t, struct ax_train_cost *c) {
+    start_cost(c, t);
     t->step.kl = t->sequences.kl;
     AX_TRY(ax_step_begin(&t->step));
-    stop(c, t);
+    stop_cost(c, t);
     return AX_OK;
 }
 
 /* Gradients of t->sequences, in place of those of any other step. */
-static enum ax_status begin_again(struct ax_train *t, struct ax_train_cost *c) {
+static enum ax_status repeat_step(struct ax_train *t, struct ax_train_cost *c) {
     c->waits = c->waits_before;
     AX_TRY(ax_step_drop(&t->step));
     AX_TRY(ax_train_sequences_fill(&t->sequences, &t->step));
-    return begin(t, c);
+    return begin_step(t, c);
 }
 
 /* ---- a step late ---- */
@@ -119,44 +119,44 @@ static void swap_sequences(struct ax_train *t) {
 }
 
 /* The step of t->sequences, which was pending, has this result. */
-static enum ax_status take(struct ax_train *t, const struct ax_step_result *r) {
+static enum ax_status take_result(struct ax_train *t, const struct ax_step_result *r) {
     struct ax_train_cost *c = &t->late.cost;
     if (r->skipped) {
-        AX_TRY(begin_again(t, c));
-        return decide(t, c);
+        AX_TRY(repeat_step(t, c));
+        return decide_step(t, c);
     }
     AX_TRY(ax_train_watch_step(t, r));
-    return done(t, r, c);
+    return end_step(t, r, c);
 }
 
 /* *again: gradients of the step after it are lost. */
-static enum ax_status settle(struct ax_train *t, bool *again) {
+static enum ax_status settle_step(struct ax_train *t, bool *again) {
     struct ax_step_result r;
     t->late.pending = false;
-    start(&t->late.cost, t);
+    start_cost(&t->late.cost, t);
     AX_TRY(ax_step_answer(&t->step, &r));
-    stop(&t->late.cost, t);
+    stop_cost(&t->late.cost, t);
     *again = r.skipped;
     swap_sequences(t);
-    const enum ax_status st = take(t, &r);
+    const enum ax_status st = take_result(t, &r);
     swap_sequences(t);
     return st;
 }
 
 enum ax_status ax_train_settle(struct ax_train *t) {
     bool again;
-    return t->late.pending ? settle(t, &again) : AX_OK;
+    return t->late.pending ? settle_step(t, &again) : AX_OK;
 }
 
 /* Enqueues the update, whatever the result. */
-static enum ax_status finish(struct ax_train *t, struct ax_train_cost *c) {
+static enum ax_status finish_step(struct ax_train *t, struct ax_train_cost *c) {
     const double lr = ax_lr_at(&t->schedule.lr, t->done);
-    start(c, t);
+    start_cost(c, t);
     AX_TRY(ax_step_finish(&t->step, lr, ax_train_watch_bound(t)));
-    stop(c, t);
+    stop_cost(c, t);
     c->seconds = ax_clock_now() - c->begin;
     double epochs;
-    AX_TRY(epoch_after(t, &epochs, &t->late.epoch_end));
+    AX_TRY(epoch_after_step(t, &epochs, &t->late.epoch_end));
     t->late.pending = true;
     t->late.cost = *c;
     swap_sequences(t);
@@ -164,23 +164,30 @@ static enum ax_status finish(struct ax_train *t, struct ax_train_cost *c) {
 }
 
 /* An error of the step after the pending one does not hide that one's result. */
-static enum ax_status fail(struct ax_train *t, enum ax_status st) {
+static enum ax_status fail_step(struct ax_train *t, enum ax_status st) {
     struct ax_error_record first;
     ax_error_save(&first, st);
     (void)ax_train_settle(t);
     return ax_error_restore(&first);
 }
 
+/* *stopped: there is no step, as a rank was asked to stop while it sampled. */
+static enum ax_status fill_step(struct ax_train *t, bool *stopped) {
+    if (!ax_train_has_rollout(t->o))
+        return ax_train_sequences_next(&t->sequences, &t->step, &t->o->data);
+    if (ax_rollout_is_used_up(&t->rollout) || ax_train_has_value(t->o))
+        AX_TRY(ax_train_settle(t)); /* sampled by weights that are known to be the next ones */
+    return ax_train_rollout_next(t, stopped);
+}
+
 enum ax_status ax_train_step(struct ax_train *t) {
     struct ax_train_cost c = {.begin = ax_clock_now()};
     bool again = false;
-    start(&c, t);
+    start_cost(&c, t);
     bool stopped = false;
-    const enum ax_status st = ax_train_has_rollout(t->o)
-                                  ? ax_train_rollout_next(t, &stopped)
-                                  : ax_train_sequences_next(&t->sequences, &t->step, &t->o->data);
+    const enum ax_status st = fill_step(t, &stopped);
     if (st != AX_OK)
-        return fail(t, st);
+        return fail_step(t, st);
     if (stopped)
         return AX_OK;
     c.data = ax_clock_now() - c.begin;
@@ -191,12 +198,12 @@ enum ax_status ax_train_step(struct ax_train *t) {
         AX_TRY(ax_step_restart_if_due(&t->step, t->done));
     AX_TRY(ax_train_estimate_kl(t));
     AX_TRY(ax_train_value_step(t));
-    stop(&c, t);
+    stop_cost(&c, t);
     c.waits_before = c.waits;
-    AX_TRY(begin(t, &c));
+    AX_TRY(begin_step(t, &c));
     if (t->late.pending)
-        AX_TRY(settle(t, &again));
+        AX_TRY(settle_step(t, &again));
     if (again)
-        AX_TRY(begin_again(t, &c));
-    return ax_queue_is_late(t->rt->q) ? finish(t, &c) : decide(t, &c);
+        AX_TRY(repeat_step(t, &c));
+    return ax_queue_is_late(t->rt->q) ? finish_step(t, &c) : decide_step(t, &c);
 }

@@ -1,10 +1,8 @@
 /* The training loop: sequences, a step, its report, evaluation, saves. */
-#include "optim/train/shared_prompts.h"
 #include "optim/train/train.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -21,7 +19,7 @@ static bool is_better(const struct ax_train *t, double now, double before) {
 }
 
 /* Evaluates, and decides whether this is the best evaluation so far and whether to stop early. */
-static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
+static enum ax_status judge_evaluation(struct ax_train *t, double *value, bool *best) {
     AX_TRY(ax_train_evaluate(t, value));
     *best = false;
     if (t->pending_eval)
@@ -36,7 +34,8 @@ static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
     return AX_OK;
 }
 
-static bool is_due(const struct ax_cadence *c, int64_t every, int64_t step, bool epoch_end) {
+static bool is_cadence_due(const struct ax_cadence *c, int64_t every, int64_t step,
+                           bool epoch_end) {
     return c->when == AX_EACH_EPOCH ? epoch_end : every > 0 && step % every == 0;
 }
 
@@ -44,11 +43,11 @@ static bool evaluates_after(const struct ax_train *t, int64_t step, bool epoch_e
     const struct ax_train_options *o = t->o;
     return o->data.eval && o->eval.when.when != AX_NEVER &&
            (step == t->schedule.total ||
-            is_due(&o->eval.when, t->schedule.eval_every, step, epoch_end));
+            is_cadence_due(&o->eval.when, t->schedule.eval_every, step, epoch_end));
 }
 
 static bool saves_after(const struct ax_train *t, int64_t step, bool epoch_end) {
-    return is_due(&t->o->save.when, t->schedule.save_every, step, epoch_end);
+    return is_cadence_due(&t->o->save.when, t->schedule.save_every, step, epoch_end);
 }
 
 /* Removes the trigger file that requested this save, if one did. */
@@ -79,7 +78,7 @@ static enum ax_status after_step(struct ax_train *t) {
     double value = 0;
     bool best = false;
     if (eval)
-        AX_TRY(judge(t, &value, &best));
+        AX_TRY(judge_evaluation(t, &value, &best));
     if (t->pending_eval || !wants_save(t, best))
         return AX_OK;
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
@@ -129,7 +128,7 @@ static bool needs_result(const struct ax_train *t, bool first) {
 }
 
 /* Saves the current step, unless it is saved already, and reports the stop. */
-static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
+static enum ax_status stop_run(struct ax_train *t, enum ax_stop why) {
     AX_TRY(ax_train_timeline_end(t, true));
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     if (t->saved < t->done) {
@@ -148,13 +147,13 @@ static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
                                  : ", saved; resume with resume_from_checkpoint: auto");
 }
 
-static enum ax_status loop(struct ax_train *t) {
+static enum ax_status run_steps(struct ax_train *t) {
     AX_TRY(ax_train_take_vote(t, false));
     for (bool first = true; t->pending_eval || (t->done < t->schedule.total && !t->stop_early);
          first = false) {
         if (t->vote.stop != AX_STOP_NONE) {
             AX_TRY(ax_train_settle(t));
-            return stop(t, t->vote.stop);
+            return stop_run(t, t->vote.stop);
         }
         const int64_t before = t->done;
         AX_TRY(ax_train_timeline_begin(t));
@@ -212,45 +211,20 @@ struct run {
     const char *resume_from; /* NULL: from the start */
 };
 
-static enum ax_status load_base(struct ax_train *t) {
-    struct ax_model *m = &t->step.model;
-    return t->o->weights ? ax_model_load(m, t->o->weights)
-                         : ax_model_init_random(m, t->o->step.seed);
-}
-
-static enum ax_status begin(struct ax_train *t, const char *resume_from) {
+static enum ax_status begin_run(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
-    const bool refers = ax_train_has_reference(o);
     AX_TRY(ax_train_sequences_create(&t->sequences, &t->step));
     if (ax_queue_is_late(t->rt->q))
         AX_TRY(ax_train_sequences_create(&t->late.sequences, &t->step));
-    t->sequences.references = t->late.sequences.references = &t->references;
+    t->sequences.references = t->late.sequences.references = &t->refs.logprobs;
     AX_TRY(ax_train_save_create(t));
     t->step.before_update = before_update;
     t->step.before_update_ctx = &t->saver;
-    if (!resume_from || refers || o->step.model.adapter ||
-        o->step.model.unfrozen) /* checkpoints omit frozen weights */
-        AX_TRY(load_base(t));
-    if (o->step.model.adapter) /* also on resume: it may change the base */
-        AX_TRY(ax_train_start_adapter(&t->step.model, o));
-    AX_TRY(ax_train_load_teacher(t));
-    AX_TRY(ax_train_rollout_load(t));
-    AX_TRY(ax_train_value_load(t));
-    if (refers)
-        AX_TRY(ax_train_refer(t));
-    if (resume_from)
-        AX_TRY(ax_train_resume(t, resume_from));
-    AX_TRY(ax_train_check_weights(t,
-                                  resume_from  ? resume_from
-                                  : o->weights ? o->weights->dir
-                                               : "fresh weights",
-                                  AX_ERR_DATA));
+    AX_TRY(ax_train_load(t, resume_from));
     t->out->resumed_from = t->done;
     if (ax_train_is_main(t))
         AX_TRY(open_metrics(t));
     const bool evaluates = o->data.eval && o->eval.when.when != AX_NEVER;
-    if (evaluates)
-        ax_train_count_eval(t);
     ax_metrics_event(t->metrics, AX_EVENT_STARTED, t->done,
                      "first forward %.2f s after the command", ax_clock_since_start());
     double value; /* of the base model, which is never the best */
@@ -264,7 +238,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     return ax_train_evaluate(t, &value);
 }
 
-static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+static enum ax_status run_on(struct ax_runtime *rt, void *ctx) {
     struct run *run = ctx;
     struct ax_train *t = run->t;
     if (ax_runtime_planning(rt))
@@ -277,9 +251,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     if (st == AX_OK)
         st = ax_train_rollout_create(t);
     if (st == AX_OK)
-        st = begin(t, run->resume_from);
+        st = begin_run(t, run->resume_from);
     if (st == AX_OK)
-        st = loop(t);
+        st = run_steps(t);
     t->out->train_seconds = ax_clock_now() - start;
     t->out->save_waited = t->saver.waited;
     struct ax_error_record first;
@@ -290,34 +264,16 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     ax_metrics_close(t->metrics);
     ax_train_sequences_free(&t->sequences);
     ax_train_sequences_free(&t->late.sequences);
-    ax_references_free(&t->references);
+    ax_train_references_free(&t->refs);
     ax_timeline_free(&t->timeline.spans);
-    ax_mismatch_free(&t->mismatch);
-    ax_mismatch_free(&t->eval_mismatch);
     ax_train_value_free(t);
     ax_train_rollout_free(t);
     ax_step_free(&t->step);
     return ax_error_restore(&first);
 }
 
-struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
-    struct ax_step_options so = o->step;
-    so.tokens = o->data.sequences_per_batch * o->data.sequence_tokens;
-    so.n_docs = o->data.sequences_per_batch * o->data.sequence_docs;
-    so.max_len = o->data.doc_tokens;
-    ax_train_share_prompts(&so, o);
-    so.pad = o->data.pad;
-    so.model.max_positions = o->samples.n > 0 ? o->samples.max_prompt + o->samples.max_new : 0;
-    if (so.model.max_positions < o->data.eval_doc_tokens)
-        so.model.max_positions = o->data.eval_doc_tokens;
-    return so;
-}
-
-static enum ax_status prepare(struct ax_train *t, struct run *run, char **resume) {
-    AX_TRY(ax_train_find_mesh(t));
-    AX_TRY(ax_train_check_ranks(t));
-    AX_TRY(ax_slow_ranks_create(&t->slow, t->mesh.world, t->mesh.size[AX_ROLE_PP]));
-    AX_TRY(ax_team_open(&t->team, t->o->runtime.fabric));
+static enum ax_status prepare_run(struct ax_train *t, struct run *run, char **resume) {
+    AX_TRY(ax_train_ranks_open(t));
     AX_TRY(ax_train_schedule_make(&t->schedule, t->o, t->mesh.size[AX_ROLE_BATCH]));
     AX_TRY(
         ax_team_agree(&t->team, ax_train_is_main(t) ? ax_train_folder_judge(&t->o->save) : AX_OK));
@@ -337,7 +293,7 @@ static enum ax_status record_flights(const struct ax_train_options *o) {
 }
 
 /* Other ranks must not wait for one that has failed before the runtime is open. */
-static void tell(struct ax_fabric *fabric, enum ax_status st) {
+static void tell_ranks(struct ax_fabric *fabric, enum ax_status st) {
     if (fabric && st != AX_OK)
         fabric->ops->fail(fabric, st);
 }
@@ -352,12 +308,12 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     if (st == AX_OK)
         st = record_flights(o);
     if (st == AX_OK)
-        st = prepare(&t, &run, &resume_from);
+        st = prepare_run(&t, &run, &resume_from);
     run.resume_from = resume_from;
     if (st == AX_OK && !out->nothing_to_do)
-        st = ax_runtime_run(&t.runtime, body, &run, &out->plan);
-    tell(o->runtime.fabric, st);
-    ax_team_close(&t.team);
+        st = ax_runtime_run(&t.runtime, run_on, &run, &out->plan);
+    tell_ranks(o->runtime.fabric, st);
+    ax_train_ranks_close(&t);
     out->steps = t.done;
     out->total_steps = t.schedule.total;
     out->limit = t.schedule.limit;
@@ -369,7 +325,6 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ax_claim_release(&t.lock);
     ax_train_schedule_free(&t.schedule);
     ax_rollout_free(&t.rollout);
-    ax_slow_ranks_free(&t.slow);
     ax_stop_unwatch();
     return st;
 }

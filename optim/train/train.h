@@ -1,15 +1,13 @@
 /* Training from start to end: steps over the data, evaluation, checkpoints, resuming, and handling
  * of failures.
  *
- * Input is options; output is a trained model folder or, if an adapter is trained (step.adapter), a
- * PEFT folder. See train.c (the loop), step.c (a step of it), sequences.c (sequences →
- * micro-batches), schedule.c (how many steps; when to evaluate and save), watch.c (NaN,
- * spikes, the records behind them), reference.c (log-probs that the objective compares with),
- * rollout.c (completions that the model has sampled → micro-batches), value.c (PPO's other
- * model), evaluate.c,
- * timeline.c, train_samples.c, save.c and resume.c, folder.c (output_dir),
- * forecast.c (whether memory suffices, and what would help), train_disk.c (whether the disk
- * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
+ * Input is options; output is a trained model folder or, if an adapter is trained (step.adapter), a PEFT
+ * folder. The way of a step is told in optim/step/step.c. Read train.c (the run and its loop) and step.c (a step
+ * of it) first. What a step trains on: sequences.c (sequences → micro-batches), rollout.c (completions that
+ * the model has sampled → micro-batches), reference.c and mismatch.c (log-probs that the objective compares
+ * with), value.c (PPO's other model). When: schedule.c. What ranks decide together: ranks.c. Looking on: watch.c
+ * (NaN, spikes, the records behind them), evaluate.c, timeline.c. What lasts: folder.c (output_dir, run.json),
+ * resume.c, contents.c, save.c. Before a run: options.c, forecast.c (memory, disk, steps). */
 #ifndef AX_OPTIM_TRAIN_TRAIN_H
 #define AX_OPTIM_TRAIN_TRAIN_H
 
@@ -18,7 +16,7 @@
 #include "optim/optimizers/lr_schedule.h"
 #include "optim/metrics/metrics.h"
 #include "optim/plan/peak.h"
-#include "optim/evaluate/references.h"
+#include "optim/evaluate/refer.h"
 #include "optim/rollout/rollout.h"
 #include "optim/metrics/samples.h"
 #include "optim/step/step.h"

@@ -7,10 +7,6 @@
 #include "model/adapter/load.h"
 #include "optim/train/run.h"
 
-bool ax_train_has_value(const struct ax_train_options *o) {
-    return o->value.arch != NULL;
-}
-
 /* ---- memory ---- */
 
 static const struct ax_model *lends(const struct ax_step *s) {
@@ -24,7 +20,7 @@ const struct ax_model *ax_train_lender(const struct ax_train *t, enum ax_lender 
 }
 
 /* With an adapter of its own, or all of its weights train, whatever the policy trains. */
-static struct ax_step_options options_of(const struct ax_train *t) {
+static struct ax_step_options value_options(const struct ax_train *t) {
     struct ax_step_options o = t->step.o;
     o.objective = t->o->value.objective;
     o.model.adapter = t->o->value.adapter;
@@ -43,7 +39,7 @@ static struct ax_step_options options_of(const struct ax_train *t) {
 enum ax_status ax_train_value_create(struct ax_train *t) {
     if (!ax_train_has_value(t->o))
         return AX_OK;
-    const struct ax_step_options o = options_of(t);
+    const struct ax_step_options o = value_options(t);
     const enum ax_status st = ax_step_create(&t->value.step, t->step.rt, t->o->value.arch, &o);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, "the value model");
 }
@@ -102,7 +98,7 @@ void ax_train_value_append(struct ax_train *t, int m, int64_t at, const struct a
 }
 
 /* In each line of metrics, behind those of a generation's first. */
-static void put_figures(struct ax_train *t, const struct ax_step_result *r) {
+static void put_value_figures(struct ax_train *t, const struct ax_step_result *r) {
     struct ax_figures *f = &t->value.figures;
     const char *const *names = t->o->value.objective->measures;
     f->n = 0;
@@ -126,7 +122,7 @@ enum ax_status ax_train_value_step(struct ax_train *t) {
            (size_t)v->sequences.n_batches * sizeof *v->sequences.longest);
     AX_TRY(ax_train_sequences_fill(&v->sequences, &v->step));
     AX_TRY(ax_step_run(&v->step, ax_lr_at(&t->schedule.lr, t->done), &r));
-    put_figures(t, &r);
+    put_value_figures(t, &r);
     return AX_OK;
 }
 
@@ -152,13 +148,14 @@ enum ax_status ax_train_value_parts(struct ax_train *t, int first_unit) {
         return AX_OK;
     v->first_unit = first_unit;
     AX_TRY_GOTO(ax_param_states_parts(&v->step.model, v->step.states, &own), st, done);
-    const size_t before = (size_t)t->parts.n, more = (size_t)own.n;
+    const size_t before = (size_t)t->contents.parts.n, more = (size_t)own.n;
     AX_TRY_GOTO(ax_alloc(&v->names, more, sizeof *v->names), st, done);
     for (int i = 0; i < own.n; i++)
         rename_part(v, &own.list[i], i);
-    AX_TRY_GOTO(ax_regrow(&t->parts.list, before, before + more, sizeof *own.list), st, done);
-    memcpy(t->parts.list + before, own.list, more * sizeof *own.list);
-    t->parts.n += own.n;
+    AX_TRY_GOTO(ax_regrow(&t->contents.parts.list, before, before + more, sizeof *own.list), st,
+                done);
+    memcpy(t->contents.parts.list + before, own.list, more * sizeof *own.list);
+    t->contents.parts.n += own.n;
     v->step.before_update = before_update;
     v->step.before_update_ctx = t;
 done:

@@ -18,29 +18,7 @@
 #define FEW            8   /* with fewer losses than this, the scale is only a guess */
 #define SUSPECTS       4   /* records that a report names */
 
-/* ---- weights and gradients ---- */
-
-enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,
-                                      enum ax_status st) {
-    const struct ax_model *m = &t->step.model;
-    for (int i = 0; i < m->n_params; i++) {
-        const struct ax_tensor value = ax_model_value(m, &m->params[i]);
-        struct ax_nonfinite bad;
-        if (!value.data) /* packed */
-            continue;
-        AX_TRY(ax_tensor_first_nonfinite(t->rt->q, &value, &bad));
-        if (bad.at < 0)
-            continue;
-        int64_t first, n, at, run;
-        ax_unit_owned(&m->units[m->params[i].unit], &t->rt->mesh, &m->params[i], &first, &n, &at);
-        bad.at = ax_param_global_index(&m->params[i], &t->rt->mesh, first + bad.at, &run);
-        return ax_error(st,
-                        "%s: tensor %s: element %lld is %g, and a model cannot be trained from "
-                        "that; get another copy",
-                        whose, m->params[i].name, (long long)bad.at, bad.value);
-    }
-    return AX_OK;
-}
+/* ---- the first bad gradient ---- */
 
 static enum ax_status first_bad_gradient(const struct ax_train *t, const char **name) {
     const struct ax_model *m = &t->step.model;
@@ -53,7 +31,7 @@ static enum ax_status first_bad_gradient(const struct ax_train *t, const char **
         if (bad.at >= 0)
             last = -i;
     }
-    AX_TRY(ax_train_max(t, &last, 1));
+    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, &last, 1));
     *name = last == -m->n_params ? "none" : m->params[(int)-last].name;
     return AX_OK;
 }
@@ -77,8 +55,8 @@ static struct whole whole_of(const struct ax_document *docs, int i) {
     return w;
 }
 
-static enum ax_status loss_of(struct ax_train *t, struct ax_pass *p, const struct whole *doc,
-                              double *loss) {
+static enum ax_status document_loss(struct ax_train *t, struct ax_pass *p, const struct whole *doc,
+                                    double *loss) {
     struct ax_queue *q = t->rt->q;
     AX_TRY(ax_batch_fill(p->batch, q, t->step.model.arch.vocab_size, doc->n, doc->docs));
     const double w = p->batch->weight_total;
@@ -94,14 +72,14 @@ static enum ax_status loss_of(struct ax_train *t, struct ax_pass *p, const struc
 }
 
 /* NaN first, then the highest. */
-static bool worse(double a, double b) {
+static bool is_worse(double a, double b) {
     return isnan(a) ? !isnan(b) : a > b;
 }
 
 static void put_suspect(struct ax_train_suspect *worst, int n, int found,
                         struct ax_train_suspect s) {
     int at = found < n ? found : n;
-    while (at > 0 && worse(s.loss, worst[at - 1].loss)) {
+    while (at > 0 && is_worse(s.loss, worst[at - 1].loss)) {
         if (at < n)
             worst[at] = worst[at - 1];
         at--;
@@ -128,12 +106,14 @@ static enum ax_status probe_each(struct ax_train *t, struct ax_pass *p, double *
             const struct whole doc =
                 has ? whole_of(r->docs + m * r->cap_docs, i) : (struct whole){0};
             double loss;
-            AX_TRY(loss_of(t, p, &doc, &loss));
+            AX_TRY(document_loss(t, p, &doc, &loss));
             if (has)
                 losses[(m * r->ranks + r->own) * r->cap_docs + i] = loss;
         }
     }
-    return ax_train_sum(t, losses, (int64_t)r->n_batches * r->ranks * r->cap_docs);
+    const int64_t n = (int64_t)r->n_batches * r->ranks * r->cap_docs;
+    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_LOSS, AX_SUM, losses, n));
+    return ax_runtime_combine(t->rt, AX_ROLE_PP, AX_SUM, losses, n);
 }
 
 static bool same_record(const struct ax_train_origin *a, const struct ax_train_origin *b) {
@@ -154,7 +134,7 @@ static enum ax_status probe_all(struct ax_train *t, struct ax_pass *p,
             const struct ax_train_origin *from = &r->origins[b * r->cap_docs + i];
             struct ax_train_suspect s = {.from = *from, .loss = losses[b * r->cap_docs + i]};
             while (++i < r->all_docs[b] && same_record(from, &r->origins[b * r->cap_docs + i]))
-                if (worse(losses[b * r->cap_docs + i], s.loss))
+                if (is_worse(losses[b * r->cap_docs + i], s.loss))
                     s.loss = losses[b * r->cap_docs + i];
             put_suspect(worst, n, (*found)++, s);
         }
@@ -192,7 +172,7 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
     if (ax_runtime_planning(t->rt)) {
         const struct whole none = {0};
         double loss;
-        st = loss_of(t, &p, &none, &loss);
+        st = document_loss(t, &p, &none, &loss);
         *found = 0;
     } else {
         st = probe_all(t, &p, worst, n, found);
@@ -217,7 +197,7 @@ static enum ax_status name_rows(struct ax_train *t, struct ax_buf *text) {
 
 /* ---- checking a step ---- */
 
-static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result *r) {
+static enum ax_status watch_nonfinite(struct ax_train *t, const struct ax_step_result *r) {
     struct ax_buf rows = {0};
     const char *tensor;
     AX_TRY(first_bad_gradient(t, &tensor));
@@ -291,14 +271,14 @@ static enum ax_status say_spike(struct ax_train *t, double loss) {
 }
 
 /* True if this step counts: only logged steps do, as documented for the key. */
-static bool watches(const struct ax_train *t) {
+static bool is_watched(const struct ax_train *t) {
     return t->o->watchdog_patience > 0 && (t->done + 1) % t->schedule.logging_steps == 0;
 }
 
-static enum ax_status watchdog(struct ax_train *t, double loss, double limit) {
+static enum ax_status watch_threshold(struct ax_train *t, double loss, double limit) {
     const struct ax_train_options *o = t->o;
     struct ax_train_watch *w = &t->watch;
-    if (!watches(t))
+    if (!is_watched(t))
         return AX_OK;
     w->above_in_a_row = loss > limit ? w->above_in_a_row + 1 : 0;
     const int64_t left = o->watchdog_patience - w->above_in_a_row;
@@ -346,20 +326,20 @@ enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_resu
         return AX_OK;
     }
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))
-        return not_finite(t, r);
+        return watch_nonfinite(t, r);
     w->bad_in_a_row = 0;
     const double recent = far_above(w);
     const bool is_far = r->loss > recent;
-    if (r->loss > spike_above(t) && !(is_far && isnan(t->o->watchdog) && watches(t)))
+    if (r->loss > spike_above(t) && !(is_far && isnan(t->o->watchdog) && is_watched(t)))
         AX_TRY(say_spike(t, r->loss));
     if (!is_far) /* losses of a diverging run must not enter the window */
         w->window[w->n++ % AX_WATCH_WINDOW] = r->loss;
-    return watchdog(t, r->loss, isnan(t->o->watchdog) ? recent : t->o->watchdog);
+    return watch_threshold(t, r->loss, isnan(t->o->watchdog) ? recent : t->o->watchdog);
 }
 
 double ax_train_watch_bound(const struct ax_train *t) {
     const double spike = spike_above(t);
-    if (!watches(t))
+    if (!is_watched(t))
         return spike;
     return fmin(spike, isnan(t->o->watchdog) ? far_above(&t->watch) : t->o->watchdog);
 }

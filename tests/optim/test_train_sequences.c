@@ -7,8 +7,7 @@
 
 #include <cmocka.h>
 
-#include "optim/train/shared_prompts.h"
-#include "optim/evaluate/eval_text.h"
+#include "optim/evaluate/evaluate.h"
 #include "optim/train/run.h"
 #include "tests/data/group_case.h"
 #include "tests/kernels/harness.h"
