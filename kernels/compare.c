@@ -129,6 +129,7 @@ static void compare_scalars(const struct ax_case *c, const struct ax_case *want,
                 {"skip", (double)a->skip, (double)b->skip, 0},
                 {"step", (double)a->step, (double)b->step, 0},
                 {"weight", a->weight, b->weight, 0},
+                {"documents", a->documents, b->documents, 0},
                 {"lr", a->lr, b->lr, 0},
                 {"inv_weight", a->inv_weight, b->inv_weight, 0},
                 {"max_norm", a->max_norm, b->max_norm, 0}};

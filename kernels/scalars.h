@@ -8,6 +8,7 @@
 struct ax_step_scalars {
     double lr;         /* this step's learning rate */
     double weight;     /* Σ weight over all micro-batches and data ranks */
+    double documents;  /* likewise; of a step with a loss by sequence */
     double inv_weight; /* 1 / weight; 0 = no tokens to train on; set by op begin_step */
     double max_norm;   /* gradient clipping; ≤ 0 = off */
     double sumsq;      /* Σ g², each element once; set by op sumsq, summed over ranks */

@@ -8,7 +8,7 @@ struct call {
     int64_t T, E, k, first, n_docs, cap;
     enum ax_dtype dtype;
     bool sigmoid;
-    double coef, weight;
+    double coef;
 };
 enum { EXPERTS, CU, ORDER, COUNTS, PROBS, SLOPES, SCALARS, VIEWS };
 
@@ -21,8 +21,7 @@ static struct call call_of(const struct ax_sequence_rows *r) {
                          .cap = r->counts.shape[0],
                          .dtype = r->probs.dtype,
                          .sigmoid = r->sigmoid,
-                         .coef = r->coef,
-                         .weight = r->weight};
+                         .coef = r->coef};
 }
 
 static void view(const struct ax_sequence_rows *r, struct ax_view views[VIEWS]) {
@@ -92,7 +91,7 @@ static enum ax_status set_slopes(struct ax_queue *q, const void *args, void *con
     const void *probs = at[PROBS];
     void *slopes = at[SLOPES];
     (void)q;
-    const double share = c->weight * scalars->inv_weight / (double)c->n_docs;
+    const double share = scalars->documents > 0 ? 1 / scalars->documents : 0;
     double loss = 0;
     for (int64_t t = 0; t < c->T; t++)
         if (experts[t * c->k] >= 0) /* of others router_backward reads nothing */
@@ -133,7 +132,6 @@ enum ax_status ax_sequence_balance(struct ax_pass *p, const struct ax_router_cho
                                     .n_docs = b->n_docs,
                                     .sigmoid = p->model->arch.moe.routing.sigmoid,
                                     .coef = p->sequence_coef,
-                                    .weight = b->loss_weight,
                                     .scalars = p->scalars};
     rows.counts = ax_tensor_2d(AX_F64, NULL, b->n_cap, c->probs.shape[1]);
     rows.counts.data = ax_stack_push(scratch, "router load", ax_tensor_bytes(&rows.counts));

@@ -3,11 +3,11 @@
  *
  *   L_d = Σ_e f_e·P_e,   f_e = E/(k·n)·(tokens of d that chose e),   P_e = 1/n·Σ_t p'[t][e]
  *
- * where p' is p, or, of sigmoid routers, p/Σ_e p. f has no gradient. A micro-batch's loss is the sum
- * over layers of the mean over documents, and a step's the mean over micro-batches, each weighted as
- * in the main loss. The objective is loss + coef·it; DeepSeek calls coef aux_loss_alpha (0.001,
- * 0.0001). Packing changes nothing, because documents are counted and not rows; layers are
- * independent, so stages of a pipeline are no obstacle. */
+ * where p' is p, or, of sigmoid routers, p/Σ_e p. f has no gradient. A step's loss is the sum
+ * over layers of the mean over its documents, whatever micro-batches and data ranks have them and
+ * however many of their tokens are trained on. The objective is loss + coef·it; DeepSeek calls coef
+ * aux_loss_alpha (0.001, 0.0001). Packing changes nothing, because documents are counted and not
+ * rows; layers are independent, so stages of a pipeline are no obstacle. */
 #ifndef AX_MODEL_PARTS_SEQUENCE_BALANCE_H
 #define AX_MODEL_PARTS_SEQUENCE_BALANCE_H
 
@@ -22,8 +22,7 @@ struct ax_sequence_rows {
     struct ax_tensor slopes; /* accumulation [T][E] */
     int64_t first, n_docs;
     bool sigmoid;
-    /* coef, and the micro-batch's weight: its share of the step is weight·scalars->inv_weight */
-    double coef, weight;
+    double coef; /* a document's share is 1/scalars->documents */
     struct ax_step_scalars AX_DEVICE *scalars;
 };
 /* counts = the tokens of these rows for each expert. */

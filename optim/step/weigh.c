@@ -31,16 +31,19 @@ enum ax_status ax_step_weigh(struct ax_step *s) {
                                         s->entropy_cut > 0 ? (double)s->entropy_tokens : 0};
     const struct ax_view views[] = {{s->scalars, sizeof *s->scalars, AX_VIEW_UPDATE},
                                     {s->measures, sizeof *s->measures, AX_VIEW_READ}};
-    double weight = s->absent;
+    /* weight and documents of the step */
+    const int64_t counts = s->o.sequence_coef > 0 ? 2 : 1;
+    double count[] = {s->absent, 0};
     for (int m = 0; m < s->o.n_microbatches; m++) {
         const struct ax_batch *b = &s->batches[m];
         s->batches[m].loss_weight = weight_of(b, per);
-        weight += b->loss_weight;
+        count[0] += b->loss_weight;
+        count[1] += (double)b->n_docs;
         none.tokens += (double)(per == AX_PER_PAIR ? b->side_trained[0] : b->trained);
         none.entropy_tokens += s->entropy_cut > 0 ? 0 : (double)b->trained;
     }
-    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->weight, &weight, sizeof weight));
-    AX_TRY(sum(s, &s->scalars->weight, 1));
+    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->weight, count, (size_t)counts * sizeof *count));
+    AX_TRY(sum(s, &s->scalars->weight, counts));
     if (!s->o.objective->measures)
         return AX_OK;
     AX_TRY(ax_queue_write(s->rt->q, s->measures, &none, sizeof none));

@@ -60,7 +60,6 @@ static struct ax_sequence_rows rows_of(const struct sequence_golden *g, int64_t 
         .n_docs = g->n_docs,
         .sigmoid = g->sigmoid,
         .coef = g->coef,
-        .weight = 4,
         .scalars = scalars};
 }
 
@@ -97,7 +96,7 @@ static void losses_are_pytorch_s(void **state) {
             for (int reversed = 0; reversed < 2; reversed++) {
                 const struct sequence_golden *g = &sequence_goldens[i];
                 const int64_t T = g->cu[g->n_docs];
-                struct ax_step_scalars scalars = {.inv_weight = 0.25};
+                struct ax_step_scalars scalars = {.documents = (double)g->n_docs};
                 for (int64_t t = 0; t < T; t++)
                     n.order[t] = (int32_t)(reversed ? T - 1 - t : t);
                 route(g);
