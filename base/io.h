@@ -88,6 +88,8 @@ struct ax_folder {
     char *path, *tmp;
 };
 enum ax_status ax_folder_begin(struct ax_folder *d, const char *path);
+/* AX_ERR_CONFIG if PATH exists and is not empty: a new folder would replace it. */
+enum ax_status ax_folder_check_new(const char *path);
 enum ax_status ax_folder_commit(struct ax_folder *d);
 void ax_folder_abort(struct ax_folder *d); /* safe on zeroed or committed */
 /* Repairs after a crash: removes stale "PATH.tmp-*", and restores an old PATH if the crash was

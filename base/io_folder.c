@@ -181,6 +181,21 @@ enum ax_status ax_folder_recover(const char *path) {
     return st;
 }
 
+enum ax_status ax_folder_check_new(const char *path) {
+    DIR *dir = opendir(path);
+    if (!dir)
+        return AX_OK; /* absent, or ax_folder_begin reports why not */
+    const struct dirent *e;
+    bool empty = true;
+    while (empty && (e = readdir(dir)) != NULL)
+        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    closedir(dir);
+    if (!empty)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: the folder is not empty. Choose one that does not exist yet.", path);
+    return AX_OK;
+}
+
 enum ax_status ax_folder_begin(struct ax_folder *d, const char *path) {
     *d = (struct ax_folder){0};
     char *target = NULL;

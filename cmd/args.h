@@ -11,13 +11,6 @@
 
 enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_LIST, AX_ARG_INT, AX_ARG_FLOAT };
 
-#define AX_ARG_LIST_MAX 16
-/* The values of a repeatable option. */
-struct ax_arg_list {
-    int n;
-    const char *text[AX_ARG_LIST_MAX];
-};
-
 struct ax_arg {
     const char *name; /* "--batch", "-o" */
     enum ax_arg_kind kind;

@@ -35,7 +35,7 @@ static enum ax_status converse(struct ax_generator *g, void *ctx) {
 }
 
 static enum ax_status run(struct ax_chat *c) {
-    AX_TRY(ax_text_model_open(&c->model, &c->a));
+    AX_TRY(ax_text_args_open(&c->model, &c->a, &c->ranks));
     if (c->system)
         AX_TRY(ax_buf_puts(&c->system_text, c->system));
     c->messages = json_array();
@@ -73,7 +73,7 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
     ax_text_args_table(&c.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
     const enum ax_status parsed =
-        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, &c.a.model);
+        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, &c.a.o.model);
     const struct ax_ranks_options o = {.command = "chat",
                                        .mesh = c.a.mesh,
                                        .device = c.a.device,
@@ -81,7 +81,6 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
                                        .argc = argc,
                                        .argv = argv};
     AX_TRY(ax_ranks_open(&c.ranks, &o, parsed));
-    c.a.ranks = &c.ranks;
     c.is_terminal = c.is_terminal && ax_ranks_lead(&c.ranks);
     c.edits = c.is_terminal && ax_term_has_cursor(STDOUT_FILENO);
     const enum ax_status st = run(&c);

@@ -11,7 +11,7 @@
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/lora_to_gguf.h"
-#include "cmd/convert/to_gguf.h"
+#include "cmd/to_gguf.h"
 #include "cmd/generate/modelfile.h"
 #include "cmd/model/base_model.h"
 

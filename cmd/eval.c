@@ -10,6 +10,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cmd/args.h"
+#include "cmd/text_args.h"
 #include "cmd/model/base_model.h"
 #include "cmd/commands.h"
 

@@ -188,11 +188,10 @@ static void log_speed(const struct generate *g) {
 /* Opens the scorer, and finds out whether it reads the prompts, before anything is generated. */
 static enum ax_status open_best(struct generate *g) {
     struct ax_sampling *s = &g->model.sampling;
-    const struct ax_text_scorer_options o = {
-        .dtype = g->model.dtype, .threads = (int)g->a.threads, .ranks = &g->ranks};
+    const struct ax_text_scorer_options o = {.dtype = g->model.dtype, .runtime = g->model.runtime};
     if (g->best_args.n == 0)
         return AX_OK;
-    if (g->a.temperature == 0)
+    if (g->a.o.temperature == 0)
         return ax_error(AX_ERR_CONFIG, "--temperature: at 0 all answers to a prompt are equal; "
                                        "remove --best-of");
     s->temperature = s->temperature > 0 ? s->temperature : 1;
@@ -321,14 +320,14 @@ static enum ax_status check(struct generate *g) {
         return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
     if (g->source.system && !g->source.chat && !g->source.file)
         return ax_error(AX_ERR_CONFIG, "generate: --system needs --chat");
-    if (g->source.each && g->a.adapters.n == 0)
+    if (g->source.each && g->a.o.adapters.n == 0)
         return ax_error(AX_ERR_CONFIG, "generate: --each-adapter needs --adapter");
     return AX_OK;
 }
 
 static enum ax_status run(struct generate *g) {
     AX_TRY(check(g));
-    AX_TRY(ax_text_model_open(&g->model, &g->a));
+    AX_TRY(ax_text_args_open(&g->model, &g->a, &g->ranks));
     AX_TRY(read_input(g));
     AX_TRY(ax_prompts_read(&g->prompts, &g->model, &g->source));
     AX_TRY(choose_length(g));
@@ -366,11 +365,10 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
     ax_text_args_table(&g.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
     const enum ax_status parsed =
-        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 11, args, &g.a.model);
+        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 11, args, &g.a.o.model);
     const struct ax_ranks_options o = {
         .command = "generate", .mesh = g.a.mesh, .device = g.a.device, .argc = argc, .argv = argv};
     AX_TRY(ax_ranks_open(&g.ranks, &o, parsed));
-    g.a.ranks = &g.ranks;
     const enum ax_status st = run(&g);
     ax_ranks_close(&g.ranks, st);
     close_all(&g);

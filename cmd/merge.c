@@ -6,6 +6,7 @@
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/convert/merge.h"
+#include "cmd/to_gguf.h"
 #include "cmd/report/card.h"
 #include "cmd/model/base_model.h"
 

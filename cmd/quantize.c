@@ -9,7 +9,7 @@
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
 #include "cmd/convert/quantize.h"
-#include "cmd/convert/to_gguf.h"
+#include "cmd/to_gguf.h"
 #include "cmd/model/base_model.h"
 #include "cmd/train/calibration_rows.h"
 #include "cmd/train/setup.h"

@@ -1,6 +1,13 @@
-/* Suggests a known word for a misspelled one. */
+/* Words that a user gives: lists of them, and a known one for a misspelled one. */
 #ifndef AX_BASE_TEXT_WORDS_H
 #define AX_BASE_TEXT_WORDS_H
+
+#define AX_ARG_LIST_MAX 16
+/* The values of a repeatable option. */
+struct ax_arg_list {
+    int n;
+    const char *text[AX_ARG_LIST_MAX];
+};
 
 /* Damerau–Levenshtein distance (adjacent swaps count 1), capped at 8. */
 int ax_edit_distance(const char *a, const char *b);

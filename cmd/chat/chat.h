@@ -7,7 +7,7 @@
 #define AX_CMD_CHAT_CHAT_H
 
 #include "base/line/line_edit.h"
-#include "cmd/generate/text_model.h"
+#include "cmd/text_args.h"
 
 struct ax_chat {
     struct ax_text_args a;

@@ -1,7 +1,6 @@
 /* Converts a GGUF file to a Hugging Face folder; the reverse is to_gguf.c. */
 #include "cmd/convert/from_gguf.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -173,22 +172,6 @@ done:
     return st;
 }
 
-/* The new folder replaces dst, so dst must be empty or absent. */
-enum ax_status ax_convert_check_destination(const char *dst) {
-    DIR *dir = opendir(dst);
-    if (!dir)
-        return AX_OK; /* absent, or ax_folder_begin reports why not */
-    const struct dirent *e;
-    bool empty = true;
-    while (empty && (e = readdir(dir)) != NULL)
-        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
-    closedir(dir);
-    if (!empty)
-        return ax_error(AX_ERR_CONFIG,
-                        "%s: the folder is not empty. Choose one that does not exist yet.", dst);
-    return AX_OK;
-}
-
 static enum ax_status pick_dtype(struct ax_convert *c, const struct ax_gguf_model *m) {
     c->written = ax_gguf_model_dtype(m);
     if (!c->dtype)
@@ -205,7 +188,7 @@ enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c) {
     struct ax_gguf_model m;
     struct ax_gguf_weights w = {0};
     enum ax_status st;
-    AX_TRY(ax_convert_check_destination(c->dst));
+    AX_TRY(ax_folder_check_new(c->dst));
     AX_TRY_GOTO(ax_gguf_open(&g, c->src), st, done);
     AX_TRY_GOTO(ax_gguf_model_read(&m, &g), st, done);
     AX_TRY_GOTO(pick_dtype(c, &m), st, done);

@@ -25,7 +25,5 @@ enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c);
 /* The same, with a link to `gguf` (an absolute path) instead of a copy of its weights; replaces an
  * existing `dst`. */
 enum ax_status ax_convert_gguf_link(const char *gguf, const char *dst);
-/* AX_ERR_CONFIG if the folder exists and is not empty: a new one would replace it. */
-enum ax_status ax_convert_check_destination(const char *dst);
 
 #endif

@@ -5,7 +5,6 @@
 
 #include "base/mem.h"
 #include "ckpt/hf/kept.h"
-#include "cmd/convert/from_gguf.h"
 #include "cmd/convert/base_note.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/convert/merge_probe.h"
@@ -206,7 +205,7 @@ done:
 
 static enum ax_status run(struct merge *w) {
     if (!w->m->to_gguf)
-        AX_TRY(ax_convert_check_destination(w->m->dst));
+        AX_TRY(ax_folder_check_new(w->m->dst));
     AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
     AX_TRY(ax_arch_load(&w->arch, w->m->base));
     ax_adapter_vocabulary(&w->arch, &w->peft);

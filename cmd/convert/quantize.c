@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "ckpt/hf/kept.h"
-#include "cmd/convert/from_gguf.h"
 #include "cmd/convert/quantize_tensors.h"
 #include "kernels/cpu/isa.h"
 #include "model/arch/classifier.h"
@@ -308,7 +307,7 @@ static enum ax_status write_calibrated(struct work *w) {
 
 static enum ax_status run(struct work *w) {
     struct ax_quantize_model *m = w->m;
-    AX_TRY(ax_convert_check_destination(m->dst));
+    AX_TRY(ax_folder_check_new(m->dst));
     if (m->scheme.form == AX_FORM_NONE)
         return ax_compressed_config(&m->scheme, NULL);
     AX_TRY(ax_arch_load(&w->arch, m->src));

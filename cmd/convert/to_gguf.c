@@ -1,7 +1,6 @@
 /* Config and tokenizer become keys, the folder's tensors those of the file. */
 #include "cmd/convert/to_gguf.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -9,7 +8,6 @@
 #include "base/threads.h"
 #include "ckpt/gguf/outputs.h"
 #include "ckpt/hf/hf.h"
-#include "cmd/config/build.h"
 #include "data/text/gguf/tokens.h"
 #include "model/arch/classifier.h"
 #include "model/arch/gguf_describe.h"
@@ -116,36 +114,4 @@ enum ax_status ax_convert_to_gguf(struct ax_to_gguf *c) {
     ax_hf_close(&w.hf);
     ax_arch_free(&w.arch);
     return st;
-}
-
-enum ax_status ax_to_gguf_quant(const struct ax_gguf_quant **out, const char *name) {
-    char list[128], hint[160];
-    *out = name ? ax_gguf_quant_find(name) : NULL;
-    if (!name || *out)
-        return AX_OK;
-    snprintf(list, sizeof list, "%s", AX_GGUF_QUANTS);
-    for (char *p = list; *p; p++)
-        *p = *p == '|' ? ' ' : *p;
-    return ax_error(AX_ERR_CONFIG, "--quant: expected one of %s, got \"%s\"%s", list, name,
-                    ax_config_suggest_choice(AX_GGUF_QUANTS, name, hint, sizeof hint));
-}
-
-enum ax_status ax_to_gguf_check_destination(const char *dst, bool overwrite) {
-    if (ax_path_is_dir(dst))
-        return ax_error(
-            AX_ERR_CONFIG,
-            "%s: a folder. --to gguf writes one file; give its name, e.g. %s%smodel.gguf.", dst,
-            dst, dst[strlen(dst) - 1] == '/' ? "" : "/");
-    if (ax_path_exists(dst) && !overwrite)
-        return ax_error(AX_ERR_CONFIG,
-                        "%s: the file exists. Choose another name, or replace it with --overwrite.",
-                        dst);
-    return AX_OK;
-}
-
-void ax_to_gguf_print(const struct ax_to_gguf *c) {
-    char size[32];
-    printf("%s: %s, %d tensors, %lld weights, %s, %s\n", c->dst, c->model_type, c->tensors,
-           (long long)c->weights, c->quant->name,
-           ax_format_bytes(size, sizeof size, (double)c->bytes));
 }

@@ -21,14 +21,8 @@ struct ax_to_gguf {
 /* The file appears complete or not at all, and replaces an existing one. */
 enum ax_status ax_convert_to_gguf(struct ax_to_gguf *c);
 
-/* The value of --quant; NULL gives NULL. AX_ERR_CONFIG lists the names and suggests one. */
-enum ax_status ax_to_gguf_quant(const struct ax_gguf_quant **out, const char *name);
-/* AX_ERR_CONFIG if dst is a folder, or a file that may not be replaced. */
-enum ax_status ax_to_gguf_check_destination(const char *dst, bool overwrite);
 /* general.name, from the file's. */
 struct ax_gguf_keys;
 enum ax_status ax_to_gguf_put_name(struct ax_gguf_keys *keys, const char *dst);
-/* "FILE: llama, 272 tensors, 134515008 weights, q8_0, 138 MiB" to standard output. */
-void ax_to_gguf_print(const struct ax_to_gguf *c);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum ax_status ax_eval_best_open(struct ax_eval *e) {
     const struct ax_text_scorer_options o = {
-        .dtype = e->dtype, .threads = (int)e->threads, .ranks = &e->ranks};
+        .dtype = e->dtype, .runtime = ax_ranks_runtime(&e->ranks, (int)e->threads)};
     return e->best.args.n > 0 ? ax_best_of_open(&e->best.of, &e->best.args, &o) : AX_OK;
 }
 

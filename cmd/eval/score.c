@@ -68,8 +68,8 @@ enum ax_status ax_eval_score(struct ax_eval *e, const struct ax_classifier *kind
                                              .adapters = &e->adapter_args,
                                              .dtype = e->dtype,
                                              .store = e->store,
-                                             .threads = (int)e->threads,
-                                             .ranks = &e->ranks};
+                                             .runtime =
+                                                 ax_ranks_runtime(&e->ranks, (int)e->threads)};
     enum ax_status st;
     AX_TRY_GOTO(ax_text_scorer_open(&s.scorer, &o), st, done);
     AX_TRY_GOTO(read_all(&s), st, done);

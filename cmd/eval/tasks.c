@@ -8,6 +8,7 @@
 #include "base/text/json.h"
 #include "base/mem.h"
 #include "cmd/tasks/report.h"
+#include "cmd/text_args.h"
 
 struct tasks {
     const struct ax_eval_tasks *o;
@@ -24,15 +25,14 @@ static enum ax_status open_model(struct tasks *t) {
     struct ax_text_args args;
     struct ax_arg unused[AX_TEXT_ARGS_COUNT];
     ax_text_args_table(&args, unused);
-    args.model = t->o->model;
-    args.base = t->o->base;
+    args.o.model = t->o->model;
+    args.o.base = t->o->base;
+    args.o.adapters = *t->o->adapters;
     args.dtype = t->o->dtype;
-    args.adapters = *t->o->adapters;
     args.threads = t->o->threads;
-    args.ranks = t->o->ranks;
-    if (args.adapters.n > 1)
+    if (args.o.adapters.n > 1)
         return ax_error(AX_ERR_CONFIG, "--adapter: a task file takes one adapter at a time");
-    return ax_text_model_open(&t->model, &args);
+    return ax_text_args_open(&t->model, &args, t->o->ranks);
 }
 
 static int adapter_of(const struct tasks *t) {

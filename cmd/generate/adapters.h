@@ -2,7 +2,7 @@
 #ifndef AX_CMD_GENERATE_ADAPTERS_H
 #define AX_CMD_GENERATE_ADAPTERS_H
 
-#include "cmd/args.h"
+#include "base/text/words.h"
 #include "model/adapter/bank.h"
 #include "model/arch/arch.h"
 

@@ -1,9 +1,5 @@
 /* A model that reads and writes text: weights, adapters, tokenizer, chat template, and its folder's
- * generation settings. What `generate` and `chat` open first.
- *
- * Reading order: text_model.c, adapters.c (several over one base), text_side.c (tokenizer and
- * template of each), text_stream.c (text during generation), prompts.c (input of
- * `generate`). */
+ * generation settings. */
 #ifndef AX_CMD_GENERATE_TEXT_MODEL_H
 #define AX_CMD_GENERATE_TEXT_MODEL_H
 
@@ -11,21 +7,22 @@
 #include "cmd/generate/adapters.h"
 #include "cmd/generate/text_side.h"
 #include "cmd/generate/text_stream.h"
-#include "cmd/ranks.h"
 #include "model/generate/generate.h"
+#include "parallel/fabric/team.h"
+#include "parallel/runtime.h"
 
-/* Options shared by these commands. Numbers that were not given are negative: then the model's
- * generation_config.json applies, else the default. */
-struct ax_text_args {
-    const char *model, *dtype, *base, *mesh, *device;
-    int64_t max_new_tokens, top_k, seed, threads;
+/* Numbers that were not given are negative or NaN: then the model's generation_config.json applies,
+ * else the default. */
+struct ax_text_options {
+    const char *model, *base; /* base: how its matrices are stored; NULL: as they are */
+    int64_t max_new_tokens, top_k, seed;
     double temperature, top_p, min_p, repetition_penalty;
     struct ax_arg_list stop, adapters;
-    struct ax_ranks *ranks; /* ranks of the command (not an option); NULL: one rank */
+    bool dtype_given;
+    enum ax_dtype dtype;
+    struct ax_runtime_options runtime;
+    struct ax_team *team; /* of several ranks; NULL: one */
 };
-#define AX_TEXT_ARGS_COUNT 15
-/* Sets the defaults and fills args[0 … AX_TEXT_ARGS_COUNT − 1]. */
-void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args);
 
 struct ax_text_model {
     char *folder;
@@ -42,10 +39,8 @@ struct ax_text_model {
     int64_t max_new; /* 0: not specified */
     struct ax_runtime_options runtime;
 };
-/* text_settings.c: those of the folder's generation_config.json, before options. */
-enum ax_status ax_text_settings_read(struct ax_text_model *t, const struct ax_text_args *a);
 /* A folder, a GGUF file (whose weights are read in place), or a hub id in the cache. */
-enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_args *a);
+enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_options *o);
 void ax_text_model_close(struct ax_text_model *t); /* safe on a zeroed one */
 
 /* The text side of an adapter, or of the model (AX_ADAPTER_NONE). */

@@ -2,7 +2,8 @@
 #ifndef AX_CMD_GENERATE_TEXT_STREAM_H
 #define AX_CMD_GENERATE_TEXT_STREAM_H
 
-#include "cmd/args.h"
+#include "base/mem.h"
+#include "base/text/words.h"
 #include "data/text/tokenizer/tokenizer.h"
 
 struct ax_text_stream {

@@ -7,23 +7,6 @@
 #include "cmd/score/steps.h"
 #include "data/records/format/format.h"
 
-/* ---- options ---- */
-
-enum ax_status ax_best_of_args_check(const struct ax_best_of_args *a, const char *command) {
-    enum ax_score_by by;
-    if (a->n == 0)
-        return a->scorer || a->by
-                   ? ax_error(AX_ERR_CONFIG, "%s: --scorer and --score-by need --best-of N",
-                              command)
-                   : AX_OK;
-    if (!a->scorer)
-        return ax_error(AX_ERR_CONFIG,
-                        "%s: --best-of needs --scorer DIR, a reward model or a process reward "
-                        "model",
-                        command);
-    return a->by ? ax_score_by_parse("--score-by", a->by, &by) : AX_OK;
-}
-
 /* ---- opening ---- */
 
 bool ax_best_of_by_steps(const struct ax_best_of *b) {

@@ -10,7 +10,6 @@
 #ifndef AX_CMD_SCORE_BEST_OF_H
 #define AX_CMD_SCORE_BEST_OF_H
 
-#include "cmd/args.h"
 #include "cmd/score/aggregate.h"
 #include "cmd/score/records.h"
 
@@ -21,8 +20,6 @@ struct ax_best_of_args {
     const char *by;     /* --score-by; NULL: min */
 };
 #define AX_BEST_OF_MAX 1024
-/* AX_ERR_CONFIG for options that do not go together. */
-enum ax_status ax_best_of_args_check(const struct ax_best_of_args *a, const char *command);
 
 /* Must not move while it is open. */
 struct ax_best_of {

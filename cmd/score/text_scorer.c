@@ -155,8 +155,7 @@ done:
 }
 
 static enum ax_status load_and_read(struct job *j) {
-    const struct ax_runtime_options ro = ax_ranks_runtime(j->s->o.ranks, j->s->o.threads);
-    return ax_runtime_run(&ro, body, j, &(struct ax_arena_plan){0});
+    return ax_runtime_run(&j->s->o.runtime, body, j, &(struct ax_arena_plan){0});
 }
 
 enum ax_status ax_text_scorer_run(struct ax_text_scorer *s, const struct ax_example_list *list,

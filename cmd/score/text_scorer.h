@@ -10,7 +10,7 @@
 #include "base/lock.h"
 #include "cmd/generate/adapters.h"
 #include "cmd/generate/text_side.h"
-#include "cmd/ranks.h"
+#include "parallel/runtime.h"
 #include "data/records/format/example.h"
 #include "model/arch/arch.h"
 #include "data/records/pipeline/sequence.h"
@@ -23,8 +23,7 @@ struct ax_text_scorer_options {
     const struct ax_arg_list *adapters; /* at most one; NULL: none */
     enum ax_dtype dtype;
     enum ax_storage store; /* storage of the matrices */
-    int threads;
-    struct ax_ranks *ranks;
+    struct ax_runtime_options runtime;
     /* The logits at the labeled tokens of n documents, by a model that is open elsewhere; NULL: it is
      * loaded for them. */
     enum ax_status (*read)(void *ctx, int n, const struct ax_document *docs, double *logits);

@@ -572,7 +572,8 @@ static void some_answers_have_no_score(void **state) {
     char lengthy[3001];
     struct ax_best_of b;
     const struct ax_best_of_args args = {.n = 2, .scorer = golden_path(PRM)};
-    const struct ax_text_scorer_options o = {.dtype = AX_F32, .threads = 1};
+    const struct ax_text_scorer_options o = {.dtype = AX_F32,
+                                             .runtime = {.backend = "cpu", .threads = 1}};
     assert_ok(ax_best_of_open(&b, &args, &o));
     json_t *asked = json_pack("[{ss ss} {ss ss}]", "role", "system", "content", "add", "role",
                               "user", "content", "2 + 3?"),

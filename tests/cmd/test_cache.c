@@ -14,7 +14,7 @@
 #include "base/lock.h"
 #include "ckpt/hub/hub.h"
 #include "cmd/commands.h"
-#include "cmd/convert/to_gguf.h"
+#include "cmd/to_gguf.h"
 #include "cmd/model/base_model.h"
 #include "optim/evaluate/reference_file.h"
 #include "tests/ckpt/folder.h"

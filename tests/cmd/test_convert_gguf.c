@@ -14,7 +14,7 @@
 #include "base/text/json.h"
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
-#include "cmd/convert/to_gguf.h"
+#include "cmd/to_gguf.h"
 #include "cmd/convert/merge.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/arch/arch.h"

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
-#include "cmd/convert/to_gguf.h"
+#include "cmd/to_gguf.h"
 #include "cmd/model/base_model.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"

@@ -12,6 +12,7 @@
 #include "base/hash/hash.h"
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/merge.h"
+#include "cmd/to_gguf.h"
 #include "tests/cmd/gguf_tiny.h"
 #include "tests/faults/cuts.h"
 #include "tests/train_case.h"

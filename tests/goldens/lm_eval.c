@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "tests/goldens/golden.h"
 #include "cmd/tasks/report.h"
+#include "cmd/text_args.h"
 
 #define MAX_JSON  (64u << 20)
 #define MAX_FILES 32
@@ -285,10 +286,10 @@ static enum ax_status run_files(struct check *c) {
     char *folder = NULL;
     enum ax_status st;
     ax_text_args_table(&args, unused);
-    args.model = c->folder;
+    args.o.model = c->folder;
     args.dtype = c->o->dtype ? c->o->dtype : "float32";
     args.threads = c->o->threads;
-    AX_TRY_GOTO(ax_text_model_open(&model, &args), st, done);
+    AX_TRY_GOTO(ax_text_args_open(&model, &args, NULL), st, done);
     AX_TRY_GOTO(ax_path_join(&folder, c->dir, ".."), st, done);
     for (int i = 0; i < c->n; i++) {
         AX_TRY_GOTO(prepare(c, &model, &c->files[i], folder), st, done);

@@ -1,0 +1,26 @@
+/* The options of commands that open a model to answer (generate, chat, eval of task files), and those of
+ * the best of several answers. */
+#ifndef AX_CMD_TEXT_ARGS_H
+#define AX_CMD_TEXT_ARGS_H
+
+#include "cmd/args.h"
+#include "cmd/generate/text_model.h"
+#include "cmd/ranks.h"
+
+struct ax_text_args {
+    struct ax_text_options o;
+    const char *dtype, *mesh, *device;
+    int64_t threads;
+};
+#define AX_TEXT_ARGS_COUNT 15
+/* Sets the defaults and fills args[0 … AX_TEXT_ARGS_COUNT − 1]. */
+void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args);
+/* ax_text_model_open with them, on these ranks; NULL: one. */
+enum ax_status ax_text_args_open(struct ax_text_model *t, struct ax_text_args *a,
+                                 struct ax_ranks *ranks);
+
+/* AX_ERR_CONFIG for options that do not go together. */
+struct ax_best_of_args;
+enum ax_status ax_best_of_args_check(const struct ax_best_of_args *a, const char *command);
+
+#endif
