@@ -5,7 +5,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/config/build.h"
 
 struct options {

@@ -9,11 +9,11 @@
 #include "ckpt/hf/peft.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "cmd/convert/from_gguf.h"
-#include "cmd/convert/lora_to_gguf.h"
+#include "model/convert/from_gguf.h"
+#include "model/convert/lora_to_gguf.h"
 #include "cmd/to_gguf.h"
 #include "cmd/generate/modelfile.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 
 /* Options of --to gguf. */
 struct options {

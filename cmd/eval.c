@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "cmd/args.h"
 #include "cmd/text_args.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/commands.h"
 
 #define MAX_OVERRIDES     12

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "cmd/commands.h"
 #include "cmd/generate/prompts.h"
-#include "cmd/score/best_of.h"
+#include "optim/evaluate/score/best_of.h"
 
 #define MAX_NEW_DEFAULT 256
 #define MAX_SAMPLES     4096

@@ -10,7 +10,7 @@
 #include "base/free_space.h"
 #include "base/log.h"
 #include "cmd/args.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/train/method.h"
 #include "model/arch/classifier.h"
 #include "cmd/commands.h"

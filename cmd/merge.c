@@ -5,10 +5,10 @@
 #include "base/io.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "cmd/convert/merge.h"
+#include "model/convert/merge.h"
 #include "cmd/to_gguf.h"
 #include "cmd/report/card.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 
 /* --to and its options. */
 static enum ax_status pick_format(struct ax_merge *m, const char *to, const char *quant,

@@ -10,7 +10,7 @@
 #include "cmd/plan/hardware.h"
 #include "cmd/plan/search.h"
 #include "cmd/shapes.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/step_args.h"
 #include "kernels/backend.h"

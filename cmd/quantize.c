@@ -8,9 +8,9 @@
 #include "base/mem.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
-#include "cmd/convert/quantize.h"
+#include "model/quantize/quantize.h"
 #include "cmd/to_gguf.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/train/calibration_rows.h"
 #include "cmd/train/setup.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cmd/score/best_of.h"
+#include "optim/evaluate/score/best_of.h"
 
 void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
     struct ax_text_options *o = &a->o;

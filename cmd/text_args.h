@@ -4,7 +4,7 @@
 #define AX_CMD_TEXT_ARGS_H
 
 #include "cmd/args.h"
-#include "cmd/generate/text_model.h"
+#include "model/text/text_model.h"
 #include "cmd/ranks.h"
 
 struct ax_text_args {

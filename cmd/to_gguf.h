@@ -2,7 +2,7 @@
 #ifndef AX_CMD_TO_GGUF_H
 #define AX_CMD_TO_GGUF_H
 
-#include "cmd/convert/to_gguf.h"
+#include "model/convert/to_gguf.h"
 
 /* The value of --quant; NULL gives NULL. AX_ERR_CONFIG lists the names and suggests one. */
 enum ax_status ax_to_gguf_quant(const struct ax_gguf_quant **out, const char *name);

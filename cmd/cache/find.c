@@ -11,7 +11,7 @@
 #include "ckpt/hf/hf.h"
 #include "ckpt/hub/hub.h"
 #include "cmd/cache/cache.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "optim/evaluate/reference_file.h"
 
 #define USUAL   "last_run_prepared"

@@ -5,7 +5,7 @@
 #define AX_CMD_EVAL_BEST_H
 
 #include "base/text/json.h"
-#include "cmd/score/best_of.h"
+#include "optim/evaluate/score/best_of.h"
 
 struct ax_eval;
 struct ax_eval_answer;

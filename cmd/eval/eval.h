@@ -8,14 +8,14 @@
 #define AX_CMD_EVAL_EVAL_H
 
 #include "base/lock.h"
-#include "cmd/generate/adapters.h"
+#include "model/adapter/adapters.h"
 #include "cmd/train/data.h"
 #include "cmd/eval/best.h"
 #include "cmd/eval/pass.h"
 #include "cmd/eval/samples.h"
 #include "cmd/eval/tasks.h"
 #include "cmd/ranks.h"
-#include "cmd/model/stop_tokens.h"
+#include "data/text/stop_tokens.h"
 #include "data/reward/final_answer.h"
 #include "optim/evaluate/evaluate.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/io.h"
 #include "cmd/eval/eval.h"
-#include "cmd/score/steps.h"
+#include "optim/evaluate/score/steps.h"
 #include "data/records/format/format.h"
 #include "data/records/rows/rows.h"
 

@@ -1,14 +1,14 @@
 /* `axtrain eval --task reward|prm`: scores of records by a reward model or a process reward model.
  * Private to cmd/eval/ and cmd/eval.c.
  *
- * Reading order: cmd/score/text_scorer.h (the model and its documents), score.c (the command),
+ * Reading order: model/text/text_scorer.h (the model and its documents), score.c (the command),
  * score_print.c, score_metrics.c. */
 #ifndef AX_CMD_EVAL_SCORE_H
 #define AX_CMD_EVAL_SCORE_H
 
 #include "cmd/eval/eval.h"
-#include "cmd/eval/score_metrics.h"
-#include "cmd/score/records.h"
+#include "optim/evaluate/score/step_metrics.h"
+#include "optim/evaluate/score/records.h"
 #include "data/records/rows/rows.h"
 
 struct ax_score {

@@ -7,7 +7,7 @@
 #include "base/io.h"
 #include "base/text/json.h"
 #include "base/mem.h"
-#include "cmd/tasks/report.h"
+#include "optim/evaluate/tasks/report.h"
 #include "cmd/text_args.h"
 
 struct tasks {

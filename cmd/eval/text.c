@@ -1,6 +1,6 @@
 /* Whose tokenizer and chat template the records of --data are read with. */
 #include "cmd/eval/eval.h"
-#include "cmd/generate/text_side.h"
+#include "data/text/text_side.h"
 
 enum ax_status ax_eval_text_folder(const struct ax_eval *e, const char **folder) {
     const char *first = NULL;

@@ -2,7 +2,7 @@
 
 #include "base/io.h"
 #include "cmd/sandbox/sandbox.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 
 static enum ax_status cache_folder(char **out) {
     char *base;

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cmd/model/base_model.h"
-#include "cmd/convert/merge.h"
-#include "cmd/convert/base_note.h"
-#include "cmd/convert/merge_note.h"
+#include "model/convert/base_model.h"
+#include "model/convert/merge.h"
+#include "ckpt/hf/base_note.h"
+#include "ckpt/hf/merge_note.h"
 #include "cmd/train/setup.h"
 #include "model/adapter/targets.h"
 #include "model/arch/family.h"

@@ -6,7 +6,7 @@
 
 #include "base/hash/hash.h"
 #include "base/io.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/train/data.h"
 #include "data/text/vocab/mistral_files.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/train/mesh.h"
 #include "cmd/train/setup.h"
 #include "cmd/tracker/tracker.h"

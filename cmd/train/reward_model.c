@@ -6,7 +6,7 @@
 #include "base/io_path.h"
 #include "base/log.h"
 #include "ckpt/hub/hub.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 
 /* ---- which names are models ---- */
 

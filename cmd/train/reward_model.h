@@ -4,7 +4,7 @@
 #ifndef AX_CMD_TRAIN_REWARD_MODEL_H
 #define AX_CMD_TRAIN_REWARD_MODEL_H
 
-#include "cmd/score/best_of.h"
+#include "optim/evaluate/score/best_of.h"
 #include "data/reward/rewards.h"
 #include "optim/rollout/reward_model.h"
 

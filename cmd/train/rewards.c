@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/train/rollout.h"
 
 #define FUNCS "trl.reward_funcs"

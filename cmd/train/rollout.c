@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/train/mesh.h"
 
 #define GIB       ((double)((uint64_t)1 << 30))

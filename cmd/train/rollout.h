@@ -2,7 +2,7 @@
 #ifndef AX_CMD_TRAIN_ROLLOUT_H
 #define AX_CMD_TRAIN_ROLLOUT_H
 
-#include "cmd/model/stop_tokens.h"
+#include "data/text/stop_tokens.h"
 #include "cmd/train/data.h"
 #include "cmd/train/reward_model.h"
 #include "optim/train/train.h"

@@ -3,7 +3,7 @@
 #define AX_CMD_TRAIN_SAMPLES_H
 
 #include "cmd/train/data.h"
-#include "cmd/model/stop_tokens.h"
+#include "data/text/stop_tokens.h"
 #include "optim/metrics/samples.h"
 
 #define AX_MAX_SAMPLES 64

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "optim/plan/choose.h"
 
 /* ---- the model ---- */

@@ -1,7 +1,7 @@
 /* kd_teacher: the model that a distillation follows. */
 #include <string.h>
 
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "cmd/train/setup.h"
 
 int32_t ax_train_other_token(const struct ax_tokenizer *a, const struct ax_tokenizer *b) {

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 
-#include "cmd/generate/adapters.h"
+#include "model/adapter/adapters.h"
 #include "cmd/commands.h"
 #include "tests/cmd/command_case.h"
 #include "tests/data/scratch.h"

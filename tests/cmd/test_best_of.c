@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "base/text/json.h"
-#include "cmd/score/best_of.h"
+#include "optim/evaluate/score/best_of.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"

@@ -15,7 +15,7 @@
 #include "ckpt/hub/hub.h"
 #include "cmd/commands.h"
 #include "cmd/to_gguf.h"
-#include "cmd/model/base_model.h"
+#include "model/convert/base_model.h"
 #include "optim/evaluate/reference_file.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/words_case.h"

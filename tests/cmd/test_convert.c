@@ -12,7 +12,7 @@
 #include "base/text/json.h"
 #include "ckpt/hf/hf.h"
 #include "cmd/commands.h"
-#include "cmd/convert/from_gguf.h"
+#include "model/convert/from_gguf.h"
 #include "model/arch/arch.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"

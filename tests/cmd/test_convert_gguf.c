@@ -13,9 +13,9 @@
 
 #include "base/text/json.h"
 #include "cmd/commands.h"
-#include "cmd/convert/from_gguf.h"
+#include "model/convert/from_gguf.h"
 #include "cmd/to_gguf.h"
-#include "cmd/convert/merge.h"
+#include "model/convert/merge.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/arch/arch.h"
 #include "tests/ckpt/folder.h"

@@ -9,7 +9,7 @@
 
 #include "base/fault.h"
 #include "base/text/json.h"
-#include "cmd/convert/from_gguf.h"
+#include "model/convert/from_gguf.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"

@@ -9,7 +9,7 @@
 
 #include "base/text/json.h"
 #include "tests/cmd/program_case.h"
-#include "tests/cmd/task_case.h"
+#include "tests/optim/task_case.h"
 #include "tests/golden_files.h"
 
 static char out[1 << 20];

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "ckpt/hf/hf.h"
-#include "cmd/convert/gptq.h"
+#include "model/quantize/gptq.h"
 #include "kernels/quant/scheme.h"
 #include "tests/cmd/chats_case.h"
 #include "tests/cmd/gptq_codes.h"

@@ -11,7 +11,7 @@
 #include "ckpt/gguf/gguf.h"
 #include "cmd/commands.h"
 #include "ckpt/hf/peft.h"
-#include "cmd/convert/merge.h"
+#include "model/convert/merge.h"
 #include "model/arch/classifier.h"
 #include "tests/ckpt/folder.h"
 #include "tests/golden_files.h"

@@ -10,7 +10,7 @@
 
 #include "base/hash/hash.h"
 #include "ckpt/hf/peft.h"
-#include "cmd/convert/merge.h"
+#include "model/convert/merge.h"
 #include "tests/cmd/sft_case.h"
 #include "tests/cmd/tiny_base.h"
 

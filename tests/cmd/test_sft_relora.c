@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "ckpt/hf/hf.h"
-#include "cmd/convert/merge.h"
+#include "model/convert/merge.h"
 #include "tests/cmd/chats_case.h"
 
 #define LORA                                                                                       \

@@ -10,7 +10,7 @@
 
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
-#include "cmd/convert/merge.h"
+#include "model/convert/merge.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/arch/arch.h"
 #include "tests/cmd/sft_case.h"

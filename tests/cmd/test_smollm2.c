@@ -15,7 +15,7 @@
 
 #include "base/text/json.h"
 #include "base/log.h"
-#include "cmd/convert/from_gguf.h"
+#include "model/convert/from_gguf.h"
 #include "data/text/template/template.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/generate/generate.h"

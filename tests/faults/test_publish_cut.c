@@ -10,8 +10,8 @@
 #include <dirent.h>
 
 #include "base/hash/hash.h"
-#include "cmd/convert/from_gguf.h"
-#include "cmd/convert/merge.h"
+#include "model/convert/from_gguf.h"
+#include "model/convert/merge.h"
 #include "cmd/to_gguf.h"
 #include "tests/cmd/gguf_tiny.h"
 #include "tests/faults/cuts.h"

@@ -9,7 +9,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "tests/goldens/golden.h"
-#include "cmd/tasks/report.h"
+#include "optim/evaluate/tasks/report.h"
 #include "cmd/text_args.h"
 
 #define MAX_JSON  (64u << 20)

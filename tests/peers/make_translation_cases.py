@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/cmd/translation_cases.json: random texts, edited ones, and sacrebleu's scores of them.
+"""Writes tests/optim/translation_cases.json: random texts, edited ones, and sacrebleu's scores of them.
 
     pip install sacrebleu==2.6.0 && python3 tests/peers/make_translation_cases.py
 """
@@ -57,7 +57,7 @@ def main():
         pairs.append((target, " ".join(edited(target.split(" "), r))))
     cases = [[t, a, *scores([a], [t])] for t, a in pairs]
     everything = scores([a for _, a in pairs], [t for t, _ in pairs])
-    with open("tests/cmd/translation_cases.json", "w", encoding="utf-8") as f:
+    with open("tests/optim/translation_cases.json", "w", encoding="utf-8") as f:
         f.write('{"made with": "sacrebleu 2.6.0", "all": %s, "cases": [\n' % json.dumps(everything))
         f.write(",\n".join(json.dumps(c, ensure_ascii=False) for c in cases) + "\n]}\n")
 

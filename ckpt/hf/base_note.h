@@ -1,0 +1,18 @@
+/* Which base an adapter was trained on: a note in its folder, for another base of the same shape would take
+ * it, too, and answer nonsense. */
+#ifndef AX_CKPT_HF_BASE_NOTE_H
+#define AX_CKPT_HF_BASE_NOTE_H
+
+#include "ckpt/hf/hf.h"
+#include "ckpt/hf/peft.h"
+
+#define AX_BASE_NOTE "axtrain_base.json"
+
+/* The note's text: a checksum of the first values of every tensor. ax_free. */
+enum ax_status ax_base_note_text(const struct ax_hf *hf, const char *name, char **out);
+/* AX_ERR_CONFIG if the adapter's note is of another base than the folder `base`, unless AXTRAIN_BASE=any is in
+ * the environment. A base with quantized weights has other values, and adapters of other programs have no
+ * note: their config's base_model_name_or_path is compared, for a warning. */
+enum ax_status ax_base_note_check(const char *base, const struct ax_peft *peft);
+
+#endif

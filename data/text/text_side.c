@@ -1,0 +1,108 @@
+#include "data/text/text_side.h"
+
+#include <string.h>
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "data/records/format/tools.h"
+
+#define MAX_FILE ((size_t)1 << 30)
+
+static enum ax_status open_all(struct ax_text_side *s, const char *model) {
+    AX_TRY(ax_tokenizer_load(&s->tokenizer, s->folder));
+    AX_TRY(ax_template_folder_tokens(&s->tokens, s->folder));
+    if (ax_template_from_folder(&s->template, s->folder, NULL, false) != AX_OK)
+        ax_error_clear(); /* reported when a conversation is rendered */
+    if (ax_template_from_folder(&s->tool_use, s->folder, "tool_use", true) != AX_OK)
+        ax_error_clear();
+    return ax_stop_tokens_read(&s->stop, model, ax_tokenizer_special_id(s->tokenizer, AX_EOS));
+}
+
+enum ax_status ax_text_side_open(struct ax_text_side *s, const char *folder, const char *model) {
+    *s = (struct ax_text_side){0};
+    AX_TRY(ax_strdup(&s->folder, folder));
+    const enum ax_status st = open_all(s, model);
+    if (st != AX_OK)
+        ax_text_side_close(s);
+    return st;
+}
+
+void ax_text_side_close(struct ax_text_side *s) {
+    ax_template_free(s->template);
+    ax_template_free(s->tool_use);
+    json_decref(s->tokens);
+    ax_tokenizer_free(s->tokenizer);
+    ax_free(s->folder);
+    *s = (struct ax_text_side){0};
+}
+
+bool ax_text_side_is_in(const char *folder) {
+    return ax_tokenizer_is_in(folder);
+}
+
+/* *text: NULL where the folder has no such file. */
+static enum ax_status read_file(const char *folder, const char *name, char **text, size_t *len) {
+    char *path;
+    AX_TRY(ax_path_join(&path, folder, name));
+    const enum ax_status st =
+        ax_path_exists(path) ? ax_read_file(path, MAX_FILE, text, len) : AX_OK;
+    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_text_side_same(const char *a, const char *b, bool *same) {
+    static const char *const files[] = {"tokenizer.json", "tokenizer.model",
+                                        "tokenizer_config.json", "chat_template.jinja"};
+    *same = true;
+    for (size_t i = 0; *same && i < sizeof files / sizeof *files; i++) {
+        char *text[2] = {NULL, NULL};
+        size_t len[2] = {0, 0};
+        enum ax_status st = read_file(a, files[i], &text[0], &len[0]);
+        if (st == AX_OK)
+            st = read_file(b, files[i], &text[1], &len[1]);
+        *same = st == AX_OK && !text[0] == !text[1] && len[0] == len[1] &&
+                (!text[0] || memcmp(text[0], text[1], len[0]) == 0);
+        ax_free(text[0]);
+        ax_free(text[1]);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *text, size_t len,
+                                   struct ax_encoding *out) {
+    const struct ax_encode_options o = {.add_special_tokens = true};
+    return ax_tokenizer_encode(s->tokenizer, text, len, &o, out);
+}
+
+const struct ax_template *ax_text_side_template(const struct ax_text_side *s, const json_t *tools) {
+    return json_array_size(tools) > 0 && s->tool_use ? s->tool_use : s->template;
+}
+
+enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json_t *messages,
+                                        const json_t *tools, struct ax_encoding *out,
+                                        unsigned *lost) {
+    const struct ax_template *template = ax_text_side_template(s, tools);
+    if (!template) { /* reports what is missing */
+        struct ax_template *again = NULL;
+        const enum ax_status why = ax_template_from_folder(&again, s->folder, NULL, false);
+        ax_template_free(again);
+        return why != AX_OK ? why : AX_ERR_DATA;
+    }
+    const struct ax_template_options o = {.chat = true, .defaults = s->tokens};
+    const struct ax_encode_options plain = {0};
+    struct ax_template_output text = {0};
+    json_t *vars =
+        json_pack("{sO sO* sb}", "messages", (json_t *)(uintptr_t)messages, "tools",
+                  json_array_size(tools) > 0 ? tools : NULL, "add_generation_prompt", true);
+    if (!vars)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    enum ax_status st = ax_template_render(template, vars, &o, &text);
+    if (st == AX_OK && lost)
+        st = ax_tools_find_lost(template, vars, &o, &text, lost);
+    if (st == AX_OK)
+        st = ax_tokenizer_encode(s->tokenizer, text.text, text.len, &plain, out);
+    ax_template_output_free(&text);
+    json_decref(vars);
+    return st;
+}

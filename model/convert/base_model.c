@@ -1,0 +1,235 @@
+/* Paths first, then the hub. */
+#include "model/convert/base_model.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/hash/hash.h"
+#include "base/io.h"
+#include "ckpt/hf/hf.h"
+#include "ckpt/hub/hub.h"
+#include "model/convert/from_gguf.h"
+
+/* Finds a hub model in the cache, or downloads it into it. */
+static enum ax_status find_in_hub(char **out, const char *id, const char *revision,
+                                  enum ax_hub_part part) {
+    struct ax_hub hub;
+    struct ax_hub_report report;
+    AX_TRY(ax_hub_open(&hub));
+    const enum ax_status st = ax_hub_model(out, &hub, id, revision, part, &report);
+    ax_hub_close(&hub);
+    return st;
+}
+
+/* Model families that are not supported, by the names under which they are published. */
+static const struct {
+    const char *prefix, *family;
+} lacking[] = {
+    {"ai21labs/", "Jamba"},
+    {"bigscience/bloom", "BLOOM"},
+    {"CohereForAI/", "Cohere"},
+    {"CohereLabs/", "Cohere"},
+    {"EleutherAI/", "GPT-NeoX"},
+    {"facebook/opt", "OPT"},
+    {"google/codegemma", "Gemma 1"},
+    {"google/gemma-1.1", "Gemma 1"},
+    {"google/gemma-2b", "Gemma 1"},
+    {"google/gemma-3n", "Gemma 3n"},
+    {"google/gemma-7b", "Gemma 1"},
+    {"google/recurrentgemma", "RecurrentGemma"},
+    {"ibm-granite/granite-4", "Granite 4"},
+    {"meta-llama/Llama-4", "Llama 4"},
+    {"microsoft/phi-1", "Phi-1"},
+    {"microsoft/phi-2", "Phi-2"},
+    {"moonshotai/Kimi", "Kimi"},
+    {"openai-community/gpt2", "GPT-2"},
+    {"Qwen/Qwen3-Next", "Qwen3-Next"},
+    {"state-spaces/mamba", "Mamba"},
+    {"THUDM/chatglm", "ChatGLM"},
+    {"tiiuae/falcon-", "Falcon"},
+};
+
+enum ax_status ax_base_model_check_name(const char *name) {
+    char list[256];
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
+        if (strncasecmp(name, lacking[i].prefix, strlen(lacking[i].prefix)) == 0 &&
+            !ax_path_exists(name))
+            return ax_error(AX_ERR_UNSUPPORTED, "%s: %s models are not supported, only %s", name,
+                            lacking[i].family, ax_family_list(list, sizeof list));
+    return AX_OK;
+}
+
+static enum ax_status find(struct ax_base_model *m, const char *name, const char *revision,
+                           enum ax_hub_part part) {
+    *m = (struct ax_base_model){.kind = AX_BASE_MODEL_FOLDER};
+    if (ax_path_is_dir(name))
+        return ax_strdup(&m->path, name);
+    if (ax_path_exists(name)) {
+        m->kind = AX_BASE_MODEL_GGUF;
+        if (!ax_gguf_is(name))
+            return ax_error(AX_ERR_CONFIG,
+                            "%s: neither a folder nor a GGUF file. Give the folder that contains "
+                            "config.json and the weights.",
+                            name);
+        return ax_strdup(&m->path, name);
+    }
+    if (!ax_hub_is_id(name))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: no such folder or file, and not a hub id of the form org/name", name);
+    return find_in_hub(&m->path, name, revision, part);
+}
+
+enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, const char *revision) {
+    AX_TRY(ax_base_model_check_name(name));
+    return find(m, name, revision, AX_HUB_WHOLE);
+}
+
+enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char *name,
+                                            const char *revision) {
+    return find(m, name, revision, AX_HUB_TOKENIZER);
+}
+
+void ax_base_model_free(struct ax_base_model *m) {
+    ax_free(m->path);
+    *m = (struct ax_base_model){0};
+}
+
+static enum ax_status gguf_arch(struct ax_arch *arch, const char *path, json_t *fields) {
+    struct ax_gguf file;
+    struct ax_gguf_model m;
+    json_t *config = NULL;
+    AX_TRY(ax_gguf_open(&file, path));
+    enum ax_status st = ax_gguf_model_read(&m, &file);
+    if (st == AX_OK)
+        st = ax_gguf_model_config(&m, &config);
+    if (st == AX_OK)
+        st = ax_arch_override(config, fields, path);
+    if (st == AX_OK) {
+        const struct ax_json_doc doc = {.root = config, .name = (char *)(uintptr_t)path};
+        st = ax_arch_parse(arch, ax_json_root(&doc));
+    }
+    json_decref(config);
+    ax_gguf_close(&file);
+    return st;
+}
+
+enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision,
+                                  json_t *fields) {
+    struct ax_base_model m;
+    if (ax_arch_path_is_config(name))
+        return ax_arch_load_with(arch, name, fields);
+    AX_TRY(ax_base_model_check_name(name));
+    AX_TRY(ax_base_model_find_tokenizer(&m, name, revision));
+    const enum ax_status st = m.kind == AX_BASE_MODEL_GGUF
+                                  ? gguf_arch(arch, m.path, fields)
+                                  : ax_arch_load_with(arch, m.path, fields);
+    ax_base_model_free(&m);
+    return st;
+}
+
+enum ax_status ax_base_model_cache(char **out) {
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (base && *base)
+        return ax_path_join(out, base, "axtrain");
+    return ax_path_join(out, home && *home ? home : "/tmp", ".cache/axtrain");
+}
+
+/* CACHE/NAME-KEY for the file `real`, where the key depends on its path, size and date. */
+static enum ax_status linked_path(char **out, const char *real, const char *cache_dir) {
+    struct stat info;
+    if (stat(real, &info) != 0)
+        return ax_error(AX_ERR_IO, "%s: cannot access it: %m", real);
+    const int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
+                             (int64_t)info.st_mtim.tv_nsec};
+    const uint64_t key = ax_hash64(real, strlen(real), ax_hash64(facts, sizeof facts, 0));
+    const char *name = strrchr(real, '/') + 1;
+    return ax_sprintf(out, "%s/%s-%016llx", cache_dir, name, (unsigned long long)key);
+}
+
+static bool has_link(const char *folder) {
+    char *path;
+    if (ax_path_join(&path, folder, AX_HF_GGUF) != AX_OK)
+        return false;
+    const bool there = ax_path_exists(path);
+    ax_free(path);
+    return there;
+}
+
+/* Writes the folder, under a lock, unless another process has; replaces one that an earlier version
+ * made with a copy of the weights. */
+static enum ax_status link_at(const char *path, const char *lock_path, const char *gguf) {
+    struct ax_lock lock;
+    ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
+    enum ax_status st = ax_folder_recover(path);
+    if (st == AX_OK && !has_link(path))
+        st = ax_convert_gguf_link(gguf, path);
+    ax_lock_drop(&lock);
+    return st;
+}
+
+/* Repeats if another process clears the folder between writing and locking it. */
+static enum ax_status link_and_use(struct ax_lock *use, const char *path, const char *gguf) {
+    char *lock_path;
+    AX_TRY(ax_sprintf(&lock_path, "%s.lock", path));
+    enum ax_status st = AX_OK;
+    for (;;) {
+        ax_lock_take(use, lock_path, AX_LOCK_SHARED);
+        if (has_link(path))
+            break;
+        ax_lock_drop(use);
+        if ((st = link_at(path, lock_path, gguf)) != AX_OK)
+            break;
+    }
+    ax_free(lock_path);
+    return st;
+}
+
+static enum ax_status link_in(char **folder, struct ax_lock *use, const char *gguf,
+                              const char *cache_dir) {
+    char real[PATH_MAX], *path;
+    if (!realpath(gguf, real))
+        return ax_error(AX_ERR_IO, "%s: cannot access it: %m", gguf);
+    AX_TRY(ax_mkdir_parents_private(cache_dir));
+    AX_TRY(linked_path(&path, real, cache_dir));
+    const enum ax_status st = link_and_use(use, path, real);
+    if (st == AX_OK)
+        *folder = path;
+    else
+        ax_free(path);
+    return st;
+}
+
+static enum ax_status link_gguf(char **folder, struct ax_lock *use, const char *gguf,
+                                const char *cache_dir) {
+    char *own = NULL;
+    if (!cache_dir)
+        AX_TRY(ax_base_model_cache(&own));
+    const enum ax_status st = link_in(folder, use, gguf, cache_dir ? cache_dir : own);
+    ax_free(own);
+    return st;
+}
+
+enum ax_status ax_base_model_folder(char **folder, struct ax_lock *use, const char *name,
+                                    const char *revision, const char *cache_dir) {
+    struct ax_base_model m;
+    const bool hub = ax_hub_is_id(name) && !ax_path_exists(name);
+    const struct ax_hub_repo repo = {AX_HUB_MODEL, name, revision};
+    *use = (struct ax_lock){0};
+    if (hub)
+        AX_TRY(ax_hub_use(use, &repo));
+    enum ax_status st = ax_base_model_find(&m, name, revision);
+    if (st == AX_OK && hub && !use->held) /* if it was just downloaded */
+        st = ax_hub_use(use, &repo);
+    if (st == AX_OK && m.kind == AX_BASE_MODEL_GGUF) {
+        st = link_gguf(folder, use, m.path, cache_dir);
+        ax_base_model_free(&m);
+    } else if (st == AX_OK) {
+        *folder = m.path;
+    }
+    if (st != AX_OK)
+        ax_lock_drop(use);
+    return st;
+}

@@ -1,0 +1,241 @@
+/* Base folder + adapter folder → model folder or GGUF file, checked before the rename. */
+#include "model/convert/merge.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "ckpt/hf/kept.h"
+#include "ckpt/hf/base_note.h"
+#include "ckpt/hf/merge_note.h"
+#include "model/convert/merge_probe.h"
+#include "data/text/tokenizer/tokenizer.h"
+#include "model/adapter/load.h"
+#include "model/lora/merge.h"
+#include "model/arch/classifier.h"
+
+#define EXACT       1e-4 /* tolerance relative to the largest logit, for float32 weights */
+#define HALF_ROUNDS 0.05 /* the same for 16-bit weights, because they are rounded */
+
+struct merge {
+    struct ax_merge *m;
+    struct ax_arch arch;
+    struct ax_hf hf;
+    struct ax_peft peft;
+    bool with_tokenizer;       /* the adapter's folder has a tokenizer */
+    bool unties;               /* the merged model has its own head, the base has not */
+    struct ax_merged *tensors; /* [hf's count] */
+    struct ax_st_output *outputs;
+    /* Tensors that the base lacks: if the adapter unties a tied base, its embedding as head; if it
+     * brings a classifier's head, that. */
+    struct ax_st_entry added[2];
+    int n_added;
+    struct ax_merge_probe probe;
+};
+
+static enum ax_status pick_dtype(struct merge *w) {
+    struct ax_merge *m = w->m;
+    m->written = w->arch.dtype;
+    if (!m->dtype)
+        return AX_OK;
+    if (ax_dtype_parse(m->dtype, &m->written) != AX_OK ||
+        (m->written != AX_F32 && m->written != AX_BF16 && m->written != AX_F16))
+        return ax_error(AX_ERR_CONFIG, "--dtype: expected float32, bfloat16 or float16, got \"%s\"",
+                        m->dtype);
+    return AX_OK;
+}
+
+static void add_tensor(struct merge *w, const struct ax_st_entry *e, const char *name) {
+    w->added[w->n_added] = *e;
+    w->added[w->n_added++].name = (char *)(uintptr_t)name;
+}
+
+/* Lists what the merged model has and the base has not. */
+static void add_head(struct merge *w) {
+    static const char *const names[] = {"score.weight", "score.bias"};
+    const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight"), *e;
+    for (int i = 0; i < 2 && w->arch.new_head; i++) {
+        char name[64];
+        snprintf(name, sizeof name, AX_PEFT_PREFIX "%s", names[i]);
+        if ((e = ax_safetensors_find(&w->peft.weights, name)) != NULL)
+            add_tensor(w, e, names[i]);
+    }
+    w->unties = w->arch.tied && ax_merged_unties(&w->peft) && embed;
+    if (w->unties && !ax_hf_find(&w->hf, "lm_head.weight"))
+        add_tensor(w, embed, "lm_head.weight");
+    w->arch.tied = w->arch.tied && !w->unties;
+}
+
+/* A language model's head has no place in a classifier. */
+static bool is_dropped(const struct merge *w, const struct ax_st_entry *e) {
+    return w->arch.new_head && strcmp(e->name, "lm_head.weight") == 0;
+}
+
+static enum ax_status open_tensors(struct merge *w) {
+    add_head(w);
+    const int n = ax_hf_count(&w->hf), all = n + w->n_added;
+    AX_TRY(ax_alloc(&w->tensors, (size_t)all, sizeof *w->tensors));
+    AX_TRY(ax_alloc(&w->outputs, (size_t)all, sizeof *w->outputs));
+    for (int i = 0; i < all; i++) {
+        const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->added[i - n];
+        struct ax_merged *t = &w->tensors[w->m->tensors];
+        const bool used = ax_hf_layer_of(e->name) < w->arch.n_layers;
+        const bool rounds =
+            ax_dtype_info(e->dtype)->is_float && !ax_arch_keeps_dtype(&w->arch, e->name);
+        if (is_dropped(w, e))
+            continue;
+        AX_TRY(ax_merged_open(t, e, used ? &w->peft : NULL, rounds ? w->m->written : e->dtype));
+        w->outputs[w->m->tensors] = (struct ax_st_output){
+            .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
+        memcpy(w->outputs[w->m->tensors].shape, t->base->shape, sizeof e->shape);
+        w->m->matrices += t->r > 0 || t->base != t->model;
+        w->m->tensors++;
+    }
+    return AX_OK;
+}
+
+static enum ax_status check_changed(struct merge *w) {
+    for (int i = 0; i < w->m->tensors; i++)
+        w->m->changed += w->tensors[i].changed;
+    if (w->m->changed > 0)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "%s: merging it does not change %s%s. Nothing was written.",
+                    w->m->adapter, w->m->base_name,
+                    w->m->written == AX_F32 ? ": the adapter was never trained"
+                                            : " (as rounded; --dtype float32 keeps more)");
+}
+
+static enum ax_status check_answers(const struct merge *w) {
+    const struct ax_merge *m = w->m;
+    const double tolerance = (m->written == AX_F32 ? EXACT : HALF_ROUNDS) * m->largest;
+    if (m->error <= tolerance)
+        return AX_OK;
+    return ax_error(AX_ERR_FAILED,
+                    "the merged model's logits differ from the adapter's by up to %.3g (largest "
+                    "logit %.3g; tolerance %.3g). Nothing was written.",
+                    m->error, m->largest, tolerance);
+}
+
+/* Fields of config.json that differ between the merged model and the base. */
+static enum ax_status config_edits(const struct merge *w, json_t **out) {
+    *out = json_object();
+    bool ok = *out != NULL;
+    if (w->unties || w->arch.unties)
+        ok = ok && json_object_set_new(*out, "tie_word_embeddings", json_false()) == 0;
+    if (w->arch.vocab_stored > 0)
+        ok = ok && json_object_set_new(*out, "vocab_size", json_integer(w->arch.vocab_size)) == 0;
+    if (!ok)
+        return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    return ax_classifier_fields(&w->arch, *out);
+}
+
+static enum ax_status read_eos(const char *dir, int32_t *eos) {
+    struct ax_tokenizer *t;
+    AX_TRY(ax_tokenizer_load(&t, dir));
+    *eos = ax_tokenizer_special_id(t, AX_EOS);
+    ax_tokenizer_free(t);
+    return AX_OK;
+}
+
+/* Writes the model to the folder's temporary path and reads it again to compare. */
+static enum ax_status write_and_check(struct merge *w, const char *dir) {
+    struct ax_hf_save save = {.dir = dir,
+                              .base_dir = w->hf.dir,
+                              .dtype = w->m->written,
+                              .n = w->m->tensors,
+                              .tensors = w->outputs};
+    json_t *edits;
+    /* training put a tokenizer and its chat template next to the adapter */
+    int32_t eos;
+    if (w->with_tokenizer) {
+        AX_TRY(read_eos(w->m->adapter, &eos));
+        save.tokenizer_dir = w->m->adapter;
+        save.eos = &eos;
+    }
+    AX_TRY(config_edits(w, &edits));
+    save.config = edits;
+    const enum ax_status written = ax_hf_write_into(dir, &save);
+    json_decref(edits);
+    AX_TRY(written);
+    AX_TRY(check_changed(w));
+    w->arch.new_head = false; /* the merged folder has it */
+    struct ax_hf merged = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_hf_open(&merged, dir), st, done);
+    AX_TRY_GOTO(ax_merge_probe_merged(&w->probe, &merged), st, done);
+done:
+    ax_hf_close(&merged);
+    AX_TRY(st);
+    w->m->effect = w->probe.effect;
+    w->m->error = w->probe.error;
+    w->m->largest = w->probe.largest;
+    AX_TRY(check_answers(w));
+    return ax_merge_note_write(dir, w->m->base_name, w->m->adapter, &w->peft);
+}
+
+static enum ax_status write_folder(struct merge *w) {
+    struct ax_folder folder = {0};
+    AX_TRY(ax_folder_begin(&folder, w->m->dst));
+    enum ax_status st = write_and_check(w, folder.tmp);
+    if (st == AX_OK)
+        st = ax_folder_commit(&folder);
+    if (st != AX_OK)
+        ax_folder_abort(&folder);
+    return st;
+}
+
+/* Writes and checks the folder as usual, but under a temporary path that is never renamed. */
+static enum ax_status write_gguf(struct merge *w) {
+    struct ax_folder folder = {0};
+    struct ax_to_gguf *g = &w->m->gguf;
+    char *name;
+    AX_TRY(ax_sprintf(&name, "%s.merged", w->m->dst));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_folder_begin(&folder, name), st, done);
+    AX_TRY_GOTO(write_and_check(w, folder.tmp), st, done);
+    g->src = folder.tmp;
+    g->dst = w->m->dst;
+    g->threads = w->m->threads;
+    st = ax_convert_to_gguf(g);
+    g->src = NULL;
+done:
+    ax_folder_abort(&folder);
+    ax_free(name);
+    return st;
+}
+
+static enum ax_status run(struct merge *w) {
+    if (!w->m->to_gguf)
+        AX_TRY(ax_folder_check_new(w->m->dst));
+    AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
+    AX_TRY(ax_arch_load(&w->arch, w->m->base));
+    ax_adapter_vocabulary(&w->arch, &w->peft);
+    AX_TRY(ax_classifier_of_adapter(&w->arch, &w->peft));
+    if (w->m->to_gguf)
+        AX_TRY(ax_classifier_refuse(&w->arch, w->m->adapter, "be written as GGUF"));
+    AX_TRY(ax_hf_open(&w->hf, w->m->base));
+    AX_TRY(pick_dtype(w));
+    w->with_tokenizer = ax_tokenizer_is_in(w->m->adapter);
+    AX_TRY(ax_merge_note_check(w->hf.dir, &w->peft));
+    AX_TRY(ax_base_note_check(w->hf.dir, &w->peft));
+    w->probe =
+        (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
+    AX_TRY(ax_merge_probe_start(&w->probe, &w->hf));
+    AX_TRY(open_tensors(w));
+    return w->m->to_gguf ? write_gguf(w) : write_folder(w);
+}
+
+enum ax_status ax_merge_run(struct ax_merge *m) {
+    struct merge w = {.m = m};
+    if (!m->base_name)
+        m->base_name = m->base;
+    const enum ax_status st = run(&w);
+    for (int i = 0; w.tensors && i < m->tensors; i++)
+        ax_merged_close(&w.tensors[i]);
+    ax_free(w.tensors);
+    ax_free(w.outputs);
+    ax_merge_probe_free(&w.probe);
+    ax_hf_close(&w.hf);
+    ax_arch_free(&w.arch);
+    ax_peft_close(&w.peft);
+    return st;
+}

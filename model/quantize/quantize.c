@@ -1,0 +1,350 @@
+/* The folder's tensors, layer by layer; a matrix becomes several, which one job computes when the
+ * first of them is written: alone, or with all of its layer. */
+#include "model/quantize/quantize.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ckpt/hf/kept.h"
+#include "model/quantize/tensors.h"
+#include "kernels/cpu/isa.h"
+#include "model/arch/classifier.h"
+
+struct work;
+
+/* One matrix, while its tensors are written. */
+struct job {
+    struct work *w;
+    int unit;
+    struct ax_quantized_tensors t;
+};
+
+struct work {
+    struct ax_quantize_model *m;
+    struct ax_compressed_format format;
+    struct ax_arch arch;
+    struct ax_hf hf;
+    struct ax_queue *q;
+    struct ax_quantize_room room; /* of matrices that are made alone */
+    struct job *jobs;             /* [hf's count] */
+    int n_jobs, n_outputs;
+    struct ax_st_output *outputs;
+    struct ax_quantize_layers layers; /* with calibration rows */
+    int next_layer;
+};
+
+/* ---- making them ---- */
+
+static enum ax_status run_job(struct ax_quantized_tensors *t) {
+    struct job *j = t->ctx;
+    struct work *w = j->w;
+    if (w->m->rows && j->unit > 0 && j->unit <= w->arch.n_layers) {
+        AX_ASSERT(j->unit == w->next_layer + 1); /* they are written in this order */
+        return ax_quantize_layer_run(&w->layers, w->next_layer++, &w->m->units[j->unit]);
+    }
+    struct ax_quantize_layer *unit = &w->m->units[j->unit];
+    AX_TRY(ax_quantized_matrix_make(&j->t.m, w->q));
+    return ax_quantized_matrix_errors(&j->t.m, w->q, &unit->squares, &unit->errors);
+}
+
+/* ---- the folder ---- */
+
+static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct ax_st_entry *e = ctx;
+    return ax_st_read(e, first, n, e->dtype, out);
+}
+
+static enum ax_status check_matrix(const struct work *w, const struct ax_st_entry *e) {
+    const struct ax_number_format *f = &w->m->scheme.weight;
+    const int64_t unit = f->block > 0 ? f->block : 1;
+    const int64_t cols = e->ndim == 2 ? e->shape[1] : 0;
+    if (!ax_dtype_info(e->dtype)->is_float || e->ndim != 2)
+        return ax_error(AX_ERR_DATA, "%s: %s is no matrix of numbers", w->m->src, e->name);
+    if (cols % unit == 0 && (w->format.form != AX_FORM_PACKED || cols % 8 == 0))
+        return AX_OK;
+    int64_t near = 1;
+    while (2 * near <= unit && cols % (2 * near) == 0)
+        near *= 2;
+    return ax_error(
+        AX_ERR_CONFIG,
+        "quantize: groups of %lld numbers do not divide the %lld inputs of %s. Nearest: "
+        "%lld; or use a scheme by rows, such as int8 or fp8.",
+        (long long)unit, (long long)cols, e->name, (long long)near);
+}
+
+/* The matrix of `module`.weight. */
+static enum ax_status add_job(struct work *w, const struct ax_st_entry *e, const char *module,
+                              int unit) {
+    struct job *j = &w->jobs[w->n_jobs++];
+    struct ax_st_output *outputs = w->outputs + w->n_outputs;
+    AX_TRY(check_matrix(w, e));
+    *j = (struct job){.w = w,
+                      .unit = unit,
+                      .t = {.m = ax_quantized_matrix_of(e, &w->m->scheme.weight),
+                            .format = &w->format,
+                            .make = run_job,
+                            .ctx = j}};
+    if (!w->m->rows)
+        j->t.m.room = &w->room;
+    const enum ax_status st = ax_quantized_tensors_add(&j->t, module, outputs);
+    for (int i = 0; i < j->t.n; i++) {
+        int64_t numel;
+        AX_TRY(ax_product(outputs[i].shape, outputs[i].ndim, &numel));
+        w->m->bytes_after += numel * (int64_t)ax_dtype_size(outputs[i].dtype);
+    }
+    w->n_outputs += j->t.n;
+    w->m->matrices++;
+    return st;
+}
+
+static enum ax_status add_matrix(struct work *w, const struct ax_st_entry *e, int unit) {
+    char *module;
+    AX_TRY(ax_strndup(&module, e->name, strlen(e->name) - strlen(".weight")));
+    enum ax_status st = add_job(w, e, module, unit);
+    ax_free(module);
+    if (st == AX_OK && unit == 0 && w->arch.tied)
+        st = add_job(w, e, "lm_head", w->m->n_units - 1);
+    return st;
+}
+
+static enum ax_status add_copy(struct work *w, const struct ax_st_entry *e) {
+    struct ax_st_output *o = &w->outputs[w->n_outputs++];
+    *o = (struct ax_st_output){.name = e->name,
+                               .dtype = e->dtype,
+                               .ndim = e->ndim,
+                               .fill = copy,
+                               .ctx = (void *)(uintptr_t)e};
+    memcpy(o->shape, e->shape, sizeof o->shape);
+    w->m->bytes_after += (int64_t)e->bytes;
+    return AX_OK;
+}
+
+static int by_address(const void *a, const void *b) {
+    const uintptr_t x = (uintptr_t) * (void *const *)a, y = (uintptr_t) * (void *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The entries of the matrices that are quantized, in model order, and the unit of each. */
+struct matrices {
+    int n, *units;
+    const struct ax_st_entry **list, **sorted;
+};
+
+static enum ax_status find_matrices(const struct work *w, struct ax_model *model,
+                                    struct matrices *m) {
+    AX_TRY(ax_alloc(&m->units, (size_t)model->n_params, sizeof *m->units));
+    AX_TRY(ax_alloc(&m->list, (size_t)model->n_params, sizeof(void *)));
+    AX_TRY(ax_alloc(&m->sorted, (size_t)model->n_params, sizeof(void *)));
+    for (int i = 0; i < model->n_params; i++) {
+        const struct ax_param *p = &model->params[i];
+        if (!ax_model_quantizes(model, &w->m->scheme, p))
+            continue;
+        const struct ax_st_entry *e = ax_hf_find(&w->hf, p->name);
+        if (!e)
+            return ax_error(AX_ERR_DATA, "%s: %s is missing", w->m->src, p->name);
+        m->units[m->n] = p->unit;
+        m->list[m->n] = m->sorted[m->n] = e;
+        m->n++;
+    }
+    qsort(m->sorted, (size_t)m->n, sizeof(void *), by_address);
+    return AX_OK;
+}
+
+/* Other tensors, then those of the first unit's matrices, … */
+static enum ax_status add_all(struct work *w, const struct matrices *m) {
+    for (int i = 0; i < ax_hf_count(&w->hf); i++) {
+        const struct ax_st_entry *e = ax_hf_at(&w->hf, i);
+        w->m->bytes_before += (int64_t)e->bytes;
+        if (!bsearch(&e, m->sorted, (size_t)m->n, sizeof(void *), by_address))
+            AX_TRY(add_copy(w, e));
+    }
+    for (int i = 0; i < m->n; i++)
+        AX_TRY(add_matrix(w, m->list[i], m->units[i]));
+    return AX_OK;
+}
+
+static enum ax_status add_tensors(struct work *w, struct ax_model *model) {
+    const size_t n = (size_t)ax_hf_count(&w->hf) + 1; /* a tied matrix is written twice */
+    struct matrices m = {0};
+    AX_TRY(ax_alloc(&w->jobs, n, sizeof *w->jobs));
+    AX_TRY(ax_alloc(&w->outputs, n * AX_QUANTIZED_TENSORS, sizeof *w->outputs));
+    w->m->n_units = (int)w->arch.n_layers + 2;
+    AX_TRY(ax_alloc(&w->m->units, (size_t)w->m->n_units, sizeof *w->m->units));
+    enum ax_status st = find_matrices(w, model, &m);
+    if (st == AX_OK)
+        st = add_all(w, &m);
+    ax_free(m.units);
+    ax_free(m.list);
+    ax_free(m.sorted);
+    return st;
+}
+
+/* A model that is only planned knows its linears. */
+static enum ax_status choose(struct work *w) {
+    struct ax_runtime rt;
+    struct ax_model model;
+    const struct ax_runtime_options o = {.backend = "ref", .threads = 1};
+    AX_TRY(ax_runtime_open_planning(&rt, &o));
+    enum ax_status st = ax_model_create(
+        &model, &w->arch, &rt, &(struct ax_model_options){.dtype = AX_F32, .max_positions = 1});
+    if (st == AX_OK) {
+        st = add_tensors(w, &model);
+        ax_model_free(&model);
+    }
+    ax_runtime_close(&rt);
+    return st;
+}
+
+/* Names the matrices of layers that stay as they are: routers, gates of shared experts. */
+static enum ax_status ignore_others(const struct work *w, json_t *config) {
+    for (int i = 0; i < w->n_outputs; i++) {
+        const struct ax_st_output *o = &w->outputs[i];
+        const size_t n = strlen(o->name), suffix = strlen(".weight");
+        if (o->fill == copy && o->ndim == 2 && ax_hf_layer_of(o->name) >= 0 && n > suffix &&
+            strcmp(o->name + n - suffix, ".weight") == 0 &&
+            json_array_append_new(json_object_get(config, "ignore"),
+                                  json_stringn(o->name, n - suffix)) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    }
+    return AX_OK;
+}
+
+static enum ax_status write_folder(struct work *w) {
+    json_t *config, *edits = json_object();
+    AX_TRY(ax_compressed_config(&w->m->scheme, &config));
+    enum ax_status st = ignore_others(w, config);
+    if (json_object_set_new(edits, "quantization_config", config) != 0 ||
+        ((w->arch.unties || (w->arch.tied && w->m->scheme.head)) &&
+         json_object_set_new(edits, "tie_word_embeddings", json_false()) != 0))
+        st = ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    const struct ax_hf_save save = {.dir = w->m->dst,
+                                    .base_dir = w->hf.dir,
+                                    .config = edits,
+                                    .dtype = w->arch.dtype,
+                                    .n = w->n_outputs,
+                                    .tensors = w->outputs};
+    if (st == AX_OK)
+        st = ax_hf_write(&save);
+    json_decref(edits);
+    return st;
+}
+
+/* ---- with and without calibration ---- */
+
+static enum ax_status write_alone(struct work *w) {
+    struct ax_arena none = {0}; /* the ops need no workspace */
+    none.scratch.arena = &none;
+    AX_TRY(
+        ax_queue_create(&w->q, ax_ops_cpu() ? "cpu" : "ref", NULL, w->m->threads, &none.scratch));
+    const enum ax_status st = write_folder(w);
+    ax_queue_free(w->q);
+    return st;
+}
+
+static struct ax_quantized_matrix *find_matrix(void *ctx, const struct ax_st_entry *e) {
+    struct work *w = ctx;
+    for (int i = 0; i < w->n_jobs; i++)
+        if (w->jobs[i].t.m.e == e)
+            return &w->jobs[i].t.m;
+    return NULL;
+}
+
+/* While planning, what writing would do to the device's memory. */
+static enum ax_status plan_layers(struct work *w) {
+    struct ax_quantize_layer unused = {0};
+    for (int i = 0; i < w->arch.n_layers; i++)
+        AX_TRY(ax_quantize_layer_run(&w->layers, i, &unused));
+    for (int i = 0; i < w->n_jobs; i++)
+        ax_quantized_matrix_end(&w->jobs[i].t.m);
+    return AX_OK;
+}
+
+static enum ax_status calibrated(struct ax_runtime *rt, void *ctx) {
+    struct work *w = ctx;
+    struct ax_model model;
+    const bool bf16 = w->arch.dtype == AX_BF16 && ax_cpu_prefers_bf16(ax_cpu_isa());
+    const struct ax_model_options o = {.dtype = bf16 ? AX_BF16 : AX_F32,
+                                       .max_positions = w->m->rows->capacity,
+                                       .one_layer = true,
+                                       .qat = &w->m->scheme};
+    w->q = rt->q;
+    w->layers = (struct ax_quantize_layers){.model = &model,
+                                            .hf = &w->hf,
+                                            .gptq = w->m->gptq,
+                                            .threads = w->m->threads,
+                                            .find = find_matrix,
+                                            .ctx = w};
+    AX_TRY(ax_model_create(&model, &w->arch, rt, &o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_model_load_unit(&model, &w->hf, 0), st, done);
+    AX_TRY_GOTO(ax_model_load_unit(&model, &w->hf, model.n_units - 1), st, done);
+    AX_TRY_GOTO(ax_calibration_open(&w->layers.rows, &model, w->m->rows), st, done);
+    AX_TRY_GOTO(ax_runtime_planning(rt) ? plan_layers(w) : write_folder(w), st, done);
+    for (int v = 0; v < (w->m->gptq ? AX_VERSIONS : AX_VERSION_CHOSEN); v++)
+        AX_TRY_GOTO(
+            ax_calibration_loss(&w->layers.rows, (enum ax_version)v, &w->m->loss[v], &w->m->tokens),
+            st, done);
+done:
+    ax_calibration_close(&w->layers.rows);
+    ax_model_free(&model);
+    return st;
+}
+
+static enum ax_status write_calibrated(struct work *w) {
+    const struct ax_runtime_options o = {.backend = ax_ops_cpu() ? "cpu" : "ref",
+                                         .threads = w->m->threads,
+                                         .may_stay_below = true}; /* rows may be short */
+    AX_TRY(
+        ax_classifier_refuse(&w->arch, w->m->src, "predict tokens, on which --calibrate compares"));
+    if (w->m->gptq && w->m->scheme.weight.kind != AX_QUANT_INT4)
+        return ax_error(AX_ERR_CONFIG,
+                        "gptq: rounds int4 in groups, and scheme %s has other weights. Nearest: "
+                        "int4.",
+                        w->m->scheme.name);
+    return ax_runtime_run(&o, calibrated, w, NULL);
+}
+
+static enum ax_status run(struct work *w) {
+    struct ax_quantize_model *m = w->m;
+    AX_TRY(ax_folder_check_new(m->dst));
+    if (m->scheme.form == AX_FORM_NONE)
+        return ax_compressed_config(&m->scheme, NULL);
+    AX_TRY(ax_arch_load(&w->arch, m->src));
+    if (w->arch.moe.stacked)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: experts that are one tensor, stored by columns, are not supported by "
+                        "quantize; convert to gguf with --quant instead",
+                        m->src);
+    AX_TRY(ax_hf_open(&w->hf, m->src));
+    if (w->hf.wrapped)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: models that contain a text model are not supported by quantize; convert "
+            "the text model to gguf with --quant instead",
+            m->src);
+    if (w->hf.compressed)
+        return ax_error(AX_ERR_CONFIG, "%s: is quantized already; quantize the original", m->src);
+    w->format = ax_compressed_of(&m->scheme);
+    m->scheme = ax_scheme_of_model(&m->scheme, w->arch.tied);
+    AX_TRY(choose(w));
+    return m->rows ? write_calibrated(w) : write_alone(w);
+}
+
+enum ax_status ax_quantize_model(struct ax_quantize_model *m) {
+    struct work w = {.m = m};
+    const enum ax_status st = run(&w);
+    for (int i = 0; i < w.n_jobs; i++)
+        ax_quantized_tensors_free(&w.jobs[i].t);
+    ax_quantize_room_free(&w.room);
+    ax_free(w.jobs);
+    ax_free(w.outputs);
+    ax_hf_close(&w.hf);
+    ax_arch_free(&w.arch);
+    return st;
+}
+
+void ax_quantize_model_free(struct ax_quantize_model *m) {
+    ax_free(m->units);
+    m->units = NULL;
+}

@@ -1,0 +1,382 @@
+/* Read ax_task_tree_add first. Keys of a group other than its own override those of its members; an
+ * outer group overrides an inner one, and a member's entry in the group overrides both. */
+#include "optim/evaluate/tasks/tree.h"
+
+#include <string.h>
+
+#include "base/io.h"
+#include "base/mem.h"
+
+#define MAX_DEPTH 16
+
+/* The group being read: its keys are in a file, or in an entry of the group that contains it. */
+struct source {
+    const char *path;                /* its file, or that of the group that contains it */
+    const struct ax_task_yaml *yaml; /* NULL: it is an entry */
+    struct ax_task_key entry;
+    const struct ax_task_override *outer;
+    int depth;
+};
+
+static struct ax_task_key get(const struct source *s, const char *name) {
+    return s->yaml ? ax_task_key(s->yaml, name) : ax_task_key_in(s->entry, name);
+}
+
+/* ---- lists ---- */
+
+static enum ax_status append(void *list, size_t *n, void *item) {
+    void ***v = list;
+    AX_TRY(ax_regrow(v, *n, *n + 1, sizeof(void *)));
+    (*v)[(*n)++] = item;
+    return AX_OK;
+}
+
+static void free_node(struct ax_task_node *x) {
+    for (size_t i = 0; i < x->n; i++) {
+        free_node(x->children[i]);
+        ax_free(x->children[i]);
+    }
+    for (size_t i = 0; i < x->n_metrics; i++)
+        ax_free(x->metrics[i].filters);
+    ax_free(x->metrics);
+    ax_free(x->children);
+    ax_free(x->name);
+}
+
+static enum ax_status add_node(struct ax_task_node *parent, const char *name,
+                               struct ax_task_node **out) {
+    struct ax_task_node *x;
+    AX_TRY(ax_alloc(&x, 1, sizeof *x));
+    x->task = AX_TASK_NO_TASK;
+    enum ax_status st = ax_strdup(&x->name, name);
+    if (st == AX_OK)
+        st = append(&parent->children, &parent->n, x);
+    if (st != AX_OK) {
+        free_node(x);
+        ax_free(x);
+        return st;
+    }
+    *out = x;
+    return AX_OK;
+}
+
+/* ---- names ---- */
+
+static enum ax_status folder_of(const char *path, char **out) {
+    const char *slash = strrchr(path, '/');
+    return slash ? ax_strndup(out, path, (size_t)(slash - path)) : ax_strdup(out, ".");
+}
+
+static enum ax_status add_index(struct ax_task_tree *t, const char *folder) {
+    struct ax_task_index *x;
+    AX_TRY(ax_alloc(&x, 1, sizeof *x));
+    enum ax_status st = ax_task_index_open(x, folder);
+    if (st == AX_OK)
+        st = append(&t->indexes, &t->n_indexes, x);
+    if (st != AX_OK) {
+        ax_task_index_close(x);
+        ax_free(x);
+    }
+    return st;
+}
+
+/* The index of the include path or, if there is none, of the folder of the file that uses the
+ * name. */
+static enum ax_status index_for(struct ax_task_tree *t, const char *path,
+                                const struct ax_task_index **out) {
+    char *folder;
+    AX_TRY(t->include_path ? ax_strdup(&folder, t->include_path) : folder_of(path, &folder));
+    enum ax_status st = AX_OK;
+    size_t i = 0;
+    while (i < t->n_indexes && strcmp(t->indexes[i]->folder, folder) != 0)
+        i++;
+    if (i == t->n_indexes)
+        st = add_index(t, folder);
+    ax_free(folder);
+    if (st == AX_OK)
+        *out = t->indexes[i];
+    return st;
+}
+
+/* ---- tasks ---- */
+
+static bool same(const struct ax_task_spec *a, const struct ax_task_spec *b) {
+    bool equal = strcmp(a->path, b->path) == 0 && a->over.n == b->over.n;
+    for (int i = 0; equal && i < a->over.n; i++)
+        equal = a->over.maps[i].node == b->over.maps[i].node;
+    return equal && (a->name == b->name || (a->name && b->name && strcmp(a->name, b->name) == 0));
+}
+
+static void free_spec(struct ax_task_spec *s) {
+    ax_free((void *)(uintptr_t)s->path);
+    ax_free((void *)(uintptr_t)s->name);
+    ax_free(s);
+}
+
+/* A task that two groups contain in the same way is added only once. */
+static enum ax_status add_task(struct ax_task_tree *t, struct ax_task_node *parent,
+                               const struct ax_task_spec *from, const char *shown) {
+    struct ax_task_node *node;
+    struct ax_task_spec *s;
+    char *path = NULL, *name = NULL;
+    size_t i = 0;
+    AX_TRY(add_node(parent, shown, &node));
+    while (i < t->n_tasks && (parent == &t->root || !same(t->tasks[i], from)))
+        i++;
+    node->task = i;
+    if (i < t->n_tasks)
+        return AX_OK;
+    AX_TRY(ax_alloc(&s, 1, sizeof *s));
+    *s = *from;
+    enum ax_status st = ax_strdup(&path, from->path);
+    if (st == AX_OK && from->name)
+        st = ax_strdup(&name, from->name);
+    s->path = path;
+    s->name = name;
+    if (st == AX_OK)
+        st = append(&t->tasks, &t->n_tasks, s);
+    if (st != AX_OK)
+        free_spec(s);
+    return st;
+}
+
+/* ---- overrides ---- */
+
+static enum ax_status add_map(struct ax_task_override *o, struct ax_task_key map) {
+    bool more = false;
+    for (size_t i = 0; i < map.node->n; i++)
+        more = more || (!ax_task_is_group_key(map.node->entries[i].key) &&
+                        strcmp(map.node->entries[i].key, "include") != 0);
+    if (!more)
+        return AX_OK;
+    if (o->n == AX_TASK_MAX_OVERRIDES)
+        return ax_task_key_error(map, AX_ERR_CONFIG, "more than %d groups and files around a task",
+                                 AX_TASK_MAX_OVERRIDES);
+    o->maps[o->n++] = map;
+    return AX_OK;
+}
+
+/* The overrides for a group's members. */
+static enum ax_status overrides_of(const struct source *s, struct ax_task_override *o) {
+    *o = *s->outer;
+    if (!s->yaml)
+        return add_map(o, s->entry);
+    for (int i = 0; i < s->yaml->n; i++)
+        AX_TRY(add_map(o, (struct ax_task_key){&s->yaml->docs[i], s->yaml->docs[i].root, "group"}));
+    return AX_OK;
+}
+
+/* The same for a member with its own entry, which has precedence. */
+static enum ax_status with_entry(const struct ax_task_override *group, struct ax_task_key entry,
+                                 struct ax_task_override *o) {
+    *o = (struct ax_task_override){0};
+    AX_TRY(add_map(o, entry));
+    for (int i = 0; i < group->n; i++)
+        AX_TRY(add_map(o, group->maps[i]));
+    return AX_OK;
+}
+
+/* ---- members ---- */
+
+static enum ax_status add_group(struct ax_task_tree *t, struct ax_task_node *parent,
+                                const char *name, const struct source *s);
+
+static enum ax_status open_group(struct ax_task_tree *t, const char *path,
+                                 struct ax_task_yaml **out) {
+    struct ax_task_yaml *y;
+    AX_TRY(ax_alloc(&y, 1, sizeof *y));
+    enum ax_status st = ax_task_yaml_load(y, path);
+    if (st == AX_OK) {
+        st = append(&t->groups, &t->n_groups, y);
+        if (st != AX_OK)
+            ax_task_yaml_free(y);
+    }
+    if (st != AX_OK)
+        ax_free(y);
+    *out = y;
+    return st;
+}
+
+static enum ax_status add_group_file(struct ax_task_tree *t, struct ax_task_node *parent,
+                                     const char *path, const struct ax_task_override *outer,
+                                     int depth) {
+    struct ax_task_yaml *y;
+    const char *name = NULL;
+    AX_TRY(open_group(t, path, &y));
+    const struct ax_task_key k = ax_task_key(y, "group");
+    AX_TRY(ax_task_key_text(k, &name));
+    const struct source s = {.path = path, .yaml = y, .outer = outer, .depth = depth};
+    if (depth > MAX_DEPTH)
+        return ax_task_key_error(k, AX_ERR_CONFIG, "groups contain each other in a circle");
+    return add_group(t, parent, name, &s);
+}
+
+/* Adds what a name in an index means: a task, a group, or all tasks of a tag. */
+static enum ax_status add_name(struct ax_task_tree *t, struct ax_task_node *parent,
+                               const struct ax_task_index *x, const char *name,
+                               const struct ax_task_override *over, int depth) {
+    const struct ax_task_entry *e = ax_task_index_find(x, name), **tagged;
+    struct ax_task_spec spec = {.over = *over};
+    size_t n;
+    if (e && e->group)
+        return add_group_file(t, parent, e->path, over, depth + 1);
+    if (e) {
+        spec.path = e->path;
+        spec.name = e->name;
+        return add_task(t, parent, &spec, e->name);
+    }
+    AX_TRY(ax_task_index_tag(x, name, &tagged, &n));
+    enum ax_status st = n > 0 ? AX_OK : ax_task_index_missing(x, name);
+    for (size_t i = 0; i < n && st == AX_OK; i++) {
+        spec.path = tagged[i]->path;
+        spec.name = tagged[i]->name;
+        st = add_task(t, parent, &spec, spec.name);
+    }
+    ax_free(tagged);
+    return st;
+}
+
+/* Adds a group's entry {group: …} or {task: …}: a known name with other keys, or a new one. */
+static enum ax_status add_entry(struct ax_task_tree *t, struct ax_task_node *group,
+                                const struct source *s, struct ax_task_key k,
+                                const struct ax_task_override *over) {
+    const struct ax_task_key named = ax_task_key_in(k, "group");
+    const struct ax_task_index *x;
+    struct ax_task_override with;
+    const char *name = NULL;
+    char *full;
+    AX_TRY(ax_task_key_text(named.node ? named : ax_task_key_in(k, "task"), &name));
+    if (!name)
+        return ax_task_key_error(k, AX_ERR_CONFIG, "an entry without the keys task and group");
+    AX_TRY(index_for(t, s->path, &x));
+    AX_TRY(with_entry(over, k, &with));
+    const struct ax_task_entry *e = ax_task_index_find(x, name);
+    if (e && e->group == (named.node != NULL))
+        return add_name(t, group, x, name, &with, s->depth);
+    if (e)
+        return ax_task_key_error(k, AX_ERR_CONFIG, "%s is a %s; write %s: %s", name,
+                                 e->group ? "group" : "task", e->group ? "group" : "task", name);
+    AX_TRY(ax_sprintf(&full, "%s::%s", group->name, name));
+    const struct source inner = {.path = s->path, .entry = k, .outer = over, .depth = s->depth + 1};
+    const struct ax_task_spec spec = {
+        .path = s->path, .name = full, .over = with, .of_group = true};
+    const enum ax_status st =
+        named.node ? add_group(t, group, full, &inner) : add_task(t, group, &spec, full);
+    ax_free(full);
+    return st;
+}
+
+static enum ax_status add_group(struct ax_task_tree *t, struct ax_task_node *parent,
+                                const char *name, const struct source *s) {
+    const struct ax_task_key members = get(s, "task");
+    const struct ax_task_index *x;
+    struct ax_task_override over;
+    struct ax_task_node *node;
+    size_t n;
+    AX_TRY(add_node(parent, name, &node));
+    node->alias = node->name;
+    AX_TRY(ax_task_key_text(get(s, "group_alias"), &node->alias));
+    AX_TRY(ax_task_group_read_metrics(node, get(s, "aggregate_metric_list")));
+    AX_TRY(overrides_of(s, &over));
+    AX_TRY(ax_task_key_list(members, &n));
+    if (n == 0)
+        return ax_task_key_error(members, AX_ERR_CONFIG, "missing; list the tasks of the group");
+    for (size_t i = 0; i < n; i++) {
+        const struct ax_task_key k = ax_task_key_at(members, i);
+        const char *member = NULL;
+        if (k.node->kind == AX_YAML_MAP) {
+            AX_TRY(add_entry(t, node, s, k, &over));
+            continue;
+        }
+        AX_TRY(ax_task_key_text(k, &member));
+        AX_TRY(index_for(t, s->path, &x));
+        const enum ax_status st = add_name(t, node, x, member ? member : "", &over, s->depth);
+        if (st == AX_ERR_CONFIG && !ax_task_index_find(x, member ? member : ""))
+            return ax_task_key_error(k, st, "%s", ax_error_text());
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+/* ---- names and files from the command line ---- */
+
+static enum ax_status add_file(struct ax_task_tree *t, const char *path) {
+    static const struct ax_task_override none;
+    const struct ax_task_spec spec = {.path = path};
+    struct ax_task_yaml *y;
+    AX_TRY(ax_alloc(&y, 1, sizeof *y));
+    enum ax_status st = ax_task_yaml_load(y, path);
+    const bool group = st == AX_OK && ax_task_key(y, "group").node;
+    if (st == AX_OK)
+        ax_task_yaml_free(y);
+    ax_free(y);
+    AX_TRY(st);
+    return group ? add_group_file(t, &t->root, path, &none, 1) : add_task(t, &t->root, &spec, path);
+}
+
+static enum ax_status add_one(struct ax_task_tree *t, const char *what) {
+    static const struct ax_task_override none;
+    const struct ax_task_index *x;
+    if (ax_path_exists(what))
+        return add_file(t, what);
+    if (!t->include_path)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "eval: --task: expected final-answer, reward, prm or a task file, got \"%s\"; to use "
+            "names, give the folder of the task files with --include-path",
+            what);
+    AX_TRY(index_for(t, NULL, &x));
+    return add_name(t, &t->root, x, what, &none, 0);
+}
+
+enum ax_status ax_task_tree_add(struct ax_task_tree *t, const char *what) {
+    char *list;
+    if (ax_path_exists(what) || !strchr(what, ','))
+        return add_one(t, what);
+    AX_TRY(ax_strdup(&list, what));
+    enum ax_status st = AX_OK;
+    char *rest = list;
+    for (char *one; st == AX_OK && (one = strsep(&rest, ","));)
+        st = add_one(t, one);
+    ax_free(list);
+    return st;
+}
+
+void ax_task_tree_free(struct ax_task_tree *t) {
+    free_node(&t->root);
+    for (size_t i = 0; i < t->n_tasks; i++)
+        free_spec(t->tasks[i]);
+    for (size_t i = 0; i < t->n_groups; i++) {
+        ax_task_yaml_free(t->groups[i]);
+        ax_free(t->groups[i]);
+    }
+    for (size_t i = 0; i < t->n_indexes; i++) {
+        ax_task_index_close(t->indexes[i]);
+        ax_free(t->indexes[i]);
+    }
+    ax_free(t->tasks);
+    ax_free(t->groups);
+    ax_free(t->indexes);
+    *t = (struct ax_task_tree){0};
+}
+
+static void mark(const struct ax_task_node *node, bool *seen, size_t *list, size_t *n) {
+    if (node->task != AX_TASK_NO_TASK && !seen[node->task]) {
+        seen[node->task] = true;
+        list[(*n)++] = node->task;
+    }
+    for (size_t i = 0; i < node->n; i++)
+        mark(node->children[i], seen, list, n);
+}
+
+enum ax_status ax_task_node_tasks(const struct ax_task_tree *t, const struct ax_task_node *node,
+                                  size_t **list, size_t *n) {
+    bool *seen;
+    AX_TRY(ax_alloc(&seen, t->n_tasks, sizeof *seen));
+    *n = 0;
+    const enum ax_status st = ax_alloc(list, t->n_tasks, sizeof **list);
+    if (st == AX_OK)
+        mark(node, seen, *list, n);
+    ax_free(seen);
+    return st;
+}
