@@ -209,8 +209,8 @@ $(BUILD)/%.o: %.c
 $(BUILD)/tests/%.o: OPT = $(TEST_OPT)
 $(BUILD)/tests/%.o: WARN += $(WARN_O1)
 $(BUILD)/emulated/%.o $(BUILD)/emulated-sanitized/%.o: OPT = $(EMULATED_OPT)
-$(BUILD)/cmd/train/tracker.o: cmd/tracker/tracker.py
-$(BUILD)/data/sandbox/snapshot.o: data/reward/sandbox/harness.py
+$(BUILD)/cmd/tracker/tracker.o: cmd/tracker/tracker.py
+$(BUILD)/data/reward/sandbox/snapshot.o: data/reward/sandbox/harness.py
 $(BUILD)/data/reward/outside.o: data/reward/python.py
 $(BUILD)/cmd/sandbox/attack.o: cmd/sandbox/attacks.txt cmd/sandbox/cheats.txt
 

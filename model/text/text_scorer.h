@@ -2,8 +2,8 @@
  * reads text, and its scores of documents. `axtrain eval --task reward|prm` scores records with it,
  * --best-of the answers that another model has just given.
  *
- * Reading order: text_scorer.c (folder and model), records.c (records → documents → scores), aggregate.c
- * (one score from those of the steps), best_of.c (the best of several answers). */
+ * What is made of it: optim/evaluate/score/records.c (records → documents → scores), steps.c (the steps of
+ * an answer, and one score from theirs), best_of.c (the best of several answers). */
 #ifndef AX_MODEL_TEXT_TEXT_SCORER_H
 #define AX_MODEL_TEXT_TEXT_SCORER_H
 
