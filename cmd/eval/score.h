@@ -7,7 +7,7 @@
 #define AX_CMD_EVAL_SCORE_H
 
 #include "cmd/eval/eval.h"
-#include "optim/evaluate/score/step_metrics.h"
+#include "optim/evaluate/score/steps.h"
 #include "optim/evaluate/score/records.h"
 #include "data/records/rows/rows.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "cmd/eval/score.h"
-#include "optim/evaluate/score/aggregate.h"
+#include "optim/evaluate/score/steps.h"
 
 /* ---- records ---- */
 

@@ -1,17 +1,143 @@
 /* Base folder + adapter folder → model folder or GGUF file, checked before the rename. */
 #include "model/convert/merge.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "ckpt/hf/kept.h"
+#include "base/rng.h"
 #include "ckpt/hf/base_note.h"
+#include "ckpt/hf/hf.h"
+#include "ckpt/hf/kept.h"
 #include "ckpt/hf/merge_note.h"
-#include "model/convert/merge_probe.h"
+#include "ckpt/hf/peft.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/adapter/load.h"
-#include "model/lora/merge.h"
+#include "model/arch/arch.h"
 #include "model/arch/classifier.h"
+#include "model/lora/merge.h"
+#include "model/parts/head.h"
+#include "model/pass.h"
+
+/* ---- the probe: logits of a small random batch, in float32, before and after ---- */
+
+struct merge_probe {
+    const struct ax_arch *arch;
+    const struct ax_peft *peft;
+    int threads;
+    float *adapter, *other; /* logits [tokens][V]; owned */
+    /* max |adapter − base|, max |merged − adapter|, max |adapter| */
+    double effect, error, largest;
+};
+
+enum { DOCS = 2, LENGTH = 24, TOKENS = DOCS * LENGTH };
+
+struct answer {
+    const struct merge_probe *probe;
+    const struct ax_hf *hf;
+    const struct ax_peft *peft; /* NULL: without */
+    float *logits;              /* [TOKENS][V], of a classifier its labels */
+};
+
+static enum ax_status fill_probe(struct ax_batch *batch, struct ax_queue *q, int64_t vocab) {
+    int32_t tokens[TOKENS];
+    struct ax_document docs[DOCS];
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] =
+            (int32_t)ax_rng_below((struct ax_rng_key){.seed = 1}, (uint64_t)i * 4, (uint64_t)vocab);
+    for (int d = 0; d < DOCS; d++)
+        docs[d] = (struct ax_document){.n = LENGTH, .tokens = tokens + d * LENGTH};
+    return ax_batch_fill(batch, q, vocab, DOCS, docs);
+}
+
+static enum ax_status run_pass(struct ax_pass *p, float *out) {
+    struct ax_runtime *rt = p->model->rt;
+    struct ax_tensor logits =
+        ax_tensor_2d(AX_F32, NULL, TOKENS, ax_arch_head_rows(&p->model->arch));
+    AX_TRY(ax_pass_begin(p));
+    AX_TRY(ax_pass_forward_all(p));
+    logits.data = ax_stack_push(&rt->arena.scratch, "logits", ax_tensor_bytes(&logits));
+    AX_TRY(ax_pass_logits(p, 0, TOKENS, &logits));
+    AX_TRY(ax_queue_read(rt->q, logits.data, out, ax_tensor_bytes(&logits), NULL));
+    ax_stack_release(&rt->arena.scratch, 0);
+    ax_pass_end(p);
+    return AX_OK;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    const struct answer *a = ctx;
+    struct ax_model m;
+    struct ax_batch batch;
+    struct ax_slot slot = {0};
+    const struct ax_model_options o = {
+        .dtype = AX_F32, .max_positions = LENGTH, .adapter = a->peft ? &a->peft->config : NULL};
+    AX_TRY(ax_model_create(&m, a->probe->arch, rt, &o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_model_load(&m, a->hf), st, done);
+    if (a->peft)
+        AX_TRY_GOTO(ax_adapter_load(&m, a->peft), st, done);
+    AX_TRY_GOTO(ax_slot_create(&slot, &m, &rt->arena.slots[0]), st, done);
+    ax_batch_allocate(&batch, &rt->arena.persistent, TOKENS, DOCS, LENGTH, 1, 0);
+    AX_TRY_GOTO(fill_probe(&batch, rt->q, m.arch.vocab_size), st, done);
+    ax_arena_enter(&rt->arena, AX_PHASE_EVAL);
+    struct ax_pass p = {.model = &m,
+                        .batch = &batch,
+                        .slot = &slot,
+                        .recompute = AX_RECOMPUTE_INFERENCE,
+                        .inv_temperature = 1};
+    AX_TRY_GOTO(run_pass(&p, a->logits), st, done);
+done:
+    ax_slot_free(&slot);
+    ax_model_free(&m);
+    return st;
+}
+
+static enum ax_status answer(const struct merge_probe *p, const struct ax_hf *hf,
+                             const struct ax_peft *peft, float *logits) {
+    struct answer a = {p, hf, peft, logits};
+    const struct ax_runtime_options o = {.backend = "cpu", .threads = p->threads};
+    return ax_runtime_run(&o, body, &a, NULL);
+}
+
+static int64_t count(const struct merge_probe *p) {
+    return TOKENS * ax_arch_head_rows(p->arch);
+}
+
+/* A NaN counts as an infinite difference. */
+static double largest_difference(const struct merge_probe *p) {
+    double worst = 0;
+    for (int64_t i = 0; i < count(p); i++) {
+        const double d = fabs((double)p->adapter[i] - (double)p->other[i]);
+        worst = d <= worst ? worst : isnan(d) ? INFINITY : d;
+    }
+    return worst;
+}
+
+/* Base and adapter; sets effect and largest. */
+static enum ax_status merge_probe_start(struct merge_probe *p, const struct ax_hf *base) {
+    AX_TRY(ax_alloc(&p->adapter, (size_t)count(p), sizeof *p->adapter));
+    AX_TRY(ax_alloc(&p->other, (size_t)count(p), sizeof *p->other));
+    AX_TRY(answer(p, base, p->peft, p->adapter));
+    AX_TRY(answer(p, base, NULL, p->other));
+    p->effect = largest_difference(p);
+    for (int64_t i = 0; i < count(p); i++)
+        p->largest = fmax(p->largest, fabs((double)p->adapter[i]));
+    return AX_OK;
+}
+
+/* The merged weights; sets error. */
+static enum ax_status merge_probe_merged(struct merge_probe *p, const struct ax_hf *merged) {
+    AX_TRY(answer(p, merged, NULL, p->other));
+    p->error = largest_difference(p);
+    return AX_OK;
+}
+
+static void merge_probe_free(struct merge_probe *p) {
+    ax_free(p->adapter);
+    ax_free(p->other);
+}
+
+/* ---- the merge ---- */
 
 #define EXACT       1e-4 /* tolerance relative to the largest logit, for float32 weights */
 #define HALF_ROUNDS 0.05 /* the same for 16-bit weights, because they are rounded */
@@ -29,7 +155,7 @@ struct merge {
      * brings a classifier's head, that. */
     struct ax_st_entry added[2];
     int n_added;
-    struct ax_merge_probe probe;
+    struct merge_probe probe;
 };
 
 static enum ax_status pick_dtype(struct merge *w) {
@@ -161,7 +287,7 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
     struct ax_hf merged = {0};
     enum ax_status st;
     AX_TRY_GOTO(ax_hf_open(&merged, dir), st, done);
-    AX_TRY_GOTO(ax_merge_probe_merged(&w->probe, &merged), st, done);
+    AX_TRY_GOTO(merge_probe_merged(&w->probe, &merged), st, done);
 done:
     ax_hf_close(&merged);
     AX_TRY(st);
@@ -217,9 +343,8 @@ static enum ax_status run(struct merge *w) {
     w->with_tokenizer = ax_tokenizer_is_in(w->m->adapter);
     AX_TRY(ax_merge_note_check(w->hf.dir, &w->peft));
     AX_TRY(ax_base_note_check(w->hf.dir, &w->peft));
-    w->probe =
-        (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
-    AX_TRY(ax_merge_probe_start(&w->probe, &w->hf));
+    w->probe = (struct merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
+    AX_TRY(merge_probe_start(&w->probe, &w->hf));
     AX_TRY(open_tensors(w));
     return w->m->to_gguf ? write_gguf(w) : write_folder(w);
 }
@@ -233,7 +358,7 @@ enum ax_status ax_merge_run(struct ax_merge *m) {
         ax_merged_close(&w.tensors[i]);
     ax_free(w.tensors);
     ax_free(w.outputs);
-    ax_merge_probe_free(&w.probe);
+    merge_probe_free(&w.probe);
     ax_hf_close(&w.hf);
     ax_arch_free(&w.arch);
     ax_peft_close(&w.peft);

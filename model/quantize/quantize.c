@@ -6,10 +6,138 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/hf/compressed.h"
 #include "ckpt/hf/kept.h"
-#include "model/quantize/tensors.h"
 #include "kernels/cpu/isa.h"
 #include "model/arch/classifier.h"
+#include "model/quantize/matrix.h"
+
+/* ---- the tensors of a quantized matrix (ckpt/hf/compressed.h) ---- */
+
+#define MATRIX_TENSORS 3 /* at most */
+
+struct matrix_tensor {
+    struct matrix_tensors *of;
+    int what;
+    char *name; /* owned */
+};
+struct matrix_tensors {
+    struct ax_quantized_matrix m; /* made when the first is written, ended after the last */
+    const struct ax_compressed_format *format;
+    enum ax_status (*make)(struct matrix_tensors *t);
+    void *ctx;
+    int n;
+    struct matrix_tensor list[MATRIX_TENSORS];
+};
+
+enum { CODES, SCALES, SHAPE, GLOBAL };
+
+/* Elements [first, first + n) of the codes: integers of pack-quantized are words of several. */
+static void put_codes(const struct matrix_tensors *t, int64_t first, int64_t n, void *out) {
+    const struct ax_compressed_format *f = t->format;
+    const bool packed = f->form == AX_FORM_PACKED || f->form == AX_FORM_NVFP4;
+    const int64_t per = !packed ? 1 : (f->form == AX_FORM_PACKED ? 32 : 8) / f->bits;
+    ax_compressed_pack(f, t->m.codes + first * per, n * per, out);
+}
+
+static enum ax_status fill_matrix(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct matrix_tensor *p = ctx;
+    struct matrix_tensors *t = p->of;
+    struct ax_quantized_matrix *m = &t->m;
+    if (!m->x)
+        AX_TRY(t->make(t));
+    const bool bytes = ax_quant_info(m->format.kind)->scale == AX_U8;
+    const int64_t shape[] = {m->rows, m->cols};
+    const float global = 1 / m->outer;
+    int64_t count = 1;
+    switch (p->what) {
+    case CODES:
+        put_codes(t, first, n, out);
+        return AX_OK;
+    case SCALES:
+        memcpy(out, bytes ? (const void *)(m->bytes + first) : (const void *)(m->scale + first),
+               (size_t)n * (bytes ? 1 : sizeof *m->scale));
+        count = m->format.block == AX_BLOCK_TENSOR ? 1 : m->e->numel / m->block;
+        break;
+    case SHAPE:
+        memcpy(out, shape + first, (size_t)n * sizeof *shape);
+        count = 2;
+        break;
+    case GLOBAL:
+        memcpy(out, &global, sizeof global);
+        break;
+    }
+    if (p == &t->list[t->n - 1] && first + n == count)
+        ax_quantized_matrix_end(m);
+    return AX_OK;
+}
+
+struct tensor_form {
+    int what;
+    const char *suffix;
+    enum ax_dtype dtype;
+    bool e4m3;
+    int ndim;
+    int64_t shape[2];
+};
+
+/* In the order in which they are written: codes never last. */
+static int list_tensors(const struct matrix_tensors *t, struct tensor_form *list) {
+    const struct ax_compressed_format *f = t->format;
+    const int64_t rows = t->m.rows, cols = t->m.cols, blocks = cols / t->m.block;
+    const bool four = f->form == AX_FORM_NVFP4;
+    int n = 0;
+    if (f->form == AX_FORM_PACKED)
+        list[n++] = (struct tensor_form){CODES, ".weight_packed",           AX_I32, false,
+                                         2,     {rows, cols * f->bits / 32}};
+    else if (four)
+        list[n++] =
+            (struct tensor_form){CODES, ".weight_packed", AX_U8, false, 2, {rows, cols / 2}};
+    else
+        list[n++] = (struct tensor_form){
+            CODES, ".weight",   f->form == AX_FORM_INT8 ? AX_I8 : AX_U8, f->form == AX_FORM_FLOAT,
+            2,     {rows, cols}};
+    if (f->block == AX_BLOCK_TENSOR)
+        list[n++] = (struct tensor_form){SCALES, ".weight_scale", AX_F32, false, 1, {1}};
+    else
+        list[n++] = (struct tensor_form){SCALES, ".weight_scale", four ? AX_U8 : AX_F32, four,
+                                         2,      {rows, blocks}};
+    if (f->form == AX_FORM_PACKED)
+        list[n++] = (struct tensor_form){SHAPE, ".weight_shape", AX_I64, false, 1, {2}};
+    if (four)
+        list[n++] = (struct tensor_form){GLOBAL, ".weight_global_scale", AX_F32, false, 1, {1}};
+    return n;
+}
+
+/* Lists those of m, of `module`.weight; all but `n` and `list` are set. outputs[MATRIX_TENSORS]. */
+static enum ax_status add_matrix_tensors(struct matrix_tensors *t, const char *module,
+                                         struct ax_st_output *outputs) {
+    struct tensor_form list[MATRIX_TENSORS];
+    const int n = list_tensors(t, list);
+    for (int i = 0; i < n; i++) {
+        struct matrix_tensor *p = &t->list[i];
+        *p = (struct matrix_tensor){.of = t, .what = list[i].what};
+        AX_TRY(ax_sprintf(&p->name, "%s%s", module, list[i].suffix));
+        t->n++;
+        outputs[i] = (struct ax_st_output){.name = p->name,
+                                           .dtype = list[i].dtype,
+                                           .e4m3 = list[i].e4m3,
+                                           .ndim = list[i].ndim,
+                                           .shape = {list[i].shape[0], list[i].shape[1]},
+                                           .fill = fill_matrix,
+                                           .ctx = p};
+    }
+    return AX_OK;
+}
+
+static void free_matrix_tensors(struct matrix_tensors *t) {
+    ax_quantized_matrix_end(&t->m);
+    for (int i = 0; i < t->n; i++)
+        ax_free(t->list[i].name);
+    t->n = 0;
+}
+
+/* ---- the model ---- */
 
 struct work;
 
@@ -17,7 +145,7 @@ struct work;
 struct job {
     struct work *w;
     int unit;
-    struct ax_quantized_tensors t;
+    struct matrix_tensors t;
 };
 
 struct work {
@@ -34,9 +162,9 @@ struct work {
     int next_layer;
 };
 
-/* ---- making them ---- */
+/* ---- making the matrices ---- */
 
-static enum ax_status run_job(struct ax_quantized_tensors *t) {
+static enum ax_status run_job(struct matrix_tensors *t) {
     struct job *j = t->ctx;
     struct work *w = j->w;
     if (w->m->rows && j->unit > 0 && j->unit <= w->arch.n_layers) {
@@ -87,7 +215,7 @@ static enum ax_status add_job(struct work *w, const struct ax_st_entry *e, const
                             .ctx = j}};
     if (!w->m->rows)
         j->t.m.room = &w->room;
-    const enum ax_status st = ax_quantized_tensors_add(&j->t, module, outputs);
+    const enum ax_status st = add_matrix_tensors(&j->t, module, outputs);
     for (int i = 0; i < j->t.n; i++) {
         int64_t numel;
         AX_TRY(ax_product(outputs[i].shape, outputs[i].ndim, &numel));
@@ -168,7 +296,7 @@ static enum ax_status add_tensors(struct work *w, struct ax_model *model) {
     const size_t n = (size_t)ax_hf_count(&w->hf) + 1; /* a tied matrix is written twice */
     struct matrices m = {0};
     AX_TRY(ax_alloc(&w->jobs, n, sizeof *w->jobs));
-    AX_TRY(ax_alloc(&w->outputs, n * AX_QUANTIZED_TENSORS, sizeof *w->outputs));
+    AX_TRY(ax_alloc(&w->outputs, n * MATRIX_TENSORS, sizeof *w->outputs));
     w->m->n_units = (int)w->arch.n_layers + 2;
     AX_TRY(ax_alloc(&w->m->units, (size_t)w->m->n_units, sizeof *w->m->units));
     enum ax_status st = find_matrices(w, model, &m);
@@ -335,7 +463,7 @@ enum ax_status ax_quantize_model(struct ax_quantize_model *m) {
     struct work w = {.m = m};
     const enum ax_status st = run(&w);
     for (int i = 0; i < w.n_jobs; i++)
-        ax_quantized_tensors_free(&w.jobs[i].t);
+        free_matrix_tensors(&w.jobs[i].t);
     ax_quantize_room_free(&w.room);
     ax_free(w.jobs);
     ax_free(w.outputs);

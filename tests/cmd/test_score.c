@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "optim/evaluate/score/step_metrics.h"
+#include "optim/evaluate/score/steps.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/program_case.h"
 #include "tests/golden_files.h"

@@ -10,7 +10,7 @@
 #ifndef AX_OPTIM_EVALUATE_SCORE_BEST_OF_H
 #define AX_OPTIM_EVALUATE_SCORE_BEST_OF_H
 
-#include "optim/evaluate/score/aggregate.h"
+#include "optim/evaluate/score/steps.h"
 #include "optim/evaluate/score/records.h"
 
 /* Options of a command. */
