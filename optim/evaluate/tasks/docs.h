@@ -28,9 +28,4 @@ void ax_task_docs_free(struct ax_task_docs *d); /* safe on a zeroed one */
 /* Writes "FILE:LINE" of a record to buf and returns it. */
 const char *ax_task_docs_where(const struct ax_task_docs *d, size_t i, char *buf, size_t size);
 
-/* Converts the texts of records [from, n), which come from CSV, as pandas does: columns of
- * integers, numbers or booleans get that type, and empty fields and "NA" become null.
- * (docs_csv.c) */
-enum ax_status ax_task_docs_type_csv(struct ax_task_docs *d, size_t from);
-
 #endif

@@ -5,16 +5,120 @@
 
 #include "base/mem.h"
 
+/* ---- few-shot examples: the first of the split, or a draw as by Python's random.Random ---- */
+
+struct shots {
+    struct ax_task_docs docs;
+    struct ax_python_random random;
+    bool without_own; /* a record is not used as its own example */
+    uint32_t *drawn;
+    const json_t **chosen; /* [n]: for the current record */
+    size_t n;
+};
+
+static const char *split_of(const struct ax_task *t) {
+    return t->fewshot.split      ? t->fewshot.split
+           : t->training_split   ? t->training_split
+           : t->validation_split ? t->validation_split
+                                 : t->test_split;
+}
+
+static bool same(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static enum ax_status load_shots(struct shots *s, const struct ax_task *t,
+                                 const struct ax_task_prompt_options *o) {
+    if (!t->fewshot.split && t->fewshot.samples)
+        return ax_task_docs_from_list(&s->docs, t->fewshot.samples);
+    return ax_task_docs_load(&s->docs, t, split_of(t), o->folder, 0);
+}
+
+static enum ax_status open_shots(struct shots *s, const struct ax_task *t,
+                                 const struct ax_task_prompt_options *o, size_t n) {
+    *s = (struct shots){.n = n};
+    if (n == 0)
+        return AX_OK;
+    /* as in lm-evaluation-harness, two absent splits count as the same */
+    s->without_own = same(t->fewshot.split, t->test_split);
+    ax_python_seed(&s->random, o->seed);
+    AX_TRY(load_shots(s, t, o));
+    AX_TRY(ax_alloc(&s->drawn, n + 1, sizeof *s->drawn));
+    return ax_alloc(&s->chosen, n, sizeof(json_t *));
+}
+
+static void close_shots(struct shots *s) {
+    ax_task_docs_free(&s->docs);
+    ax_free(s->drawn);
+    ax_free((void *)s->chosen);
+    *s = (struct shots){0};
+}
+
+static enum ax_status too_few(const struct shots *s, const struct ax_task *t) {
+    return ax_error(AX_ERR_CONFIG,
+                    "%s: %zu few-shot examples are more than there are records for them (%zu%s); "
+                    "lower num_fewshot",
+                    t->name, s->n, s->docs.n, s->without_own ? " without the record itself" : "");
+}
+
+static bool usable(const struct shots *s, size_t i, const json_t *doc) {
+    return !s->without_own || !json_equal(s->docs.list[i], doc);
+}
+
+/* Draws k of the n records whose numbers are in `pool` (NULL: of the first n). */
+static enum ax_status draw(struct shots *s, const struct ax_task *t, const json_t *doc,
+                           const uint32_t *pool, size_t n, size_t k, size_t *chosen) {
+    if (k > n)
+        return too_few(s, t);
+    AX_TRY(ax_python_sample(&s->random, (uint32_t)n, (uint32_t)k, s->drawn));
+    *chosen = 0;
+    for (size_t i = 0; i < k && *chosen < s->n; i++) {
+        const size_t at = pool ? pool[s->drawn[i]] : s->drawn[i];
+        if (usable(s, at, doc))
+            s->chosen[(*chosen)++] = s->docs.list[at];
+    }
+    return AX_OK;
+}
+
+/* If the split contains the record several times, the first draw may have too few others: draws
+ * again, only from others. */
+static enum ax_status draw_again(struct shots *s, const struct ax_task *t, const json_t *doc) {
+    uint32_t *pool;
+    size_t n = 0, chosen;
+    AX_TRY(ax_alloc(&pool, s->docs.n, sizeof *pool));
+    for (size_t i = 0; i < s->docs.n; i++)
+        if (usable(s, i, doc))
+            pool[n++] = (uint32_t)i;
+    const enum ax_status st = draw(s, t, doc, pool, n, s->n, &chosen);
+    ax_free(pool);
+    return st;
+}
+
+/* Selects examples for `doc`. Call it in the order of the records: draws continue one sequence. */
+static enum ax_status choose_shots(struct shots *s, const struct ax_task *t, const json_t *doc) {
+    size_t chosen = 0;
+    if (s->n == 0)
+        return AX_OK;
+    if (!t->fewshot.first_n) {
+        AX_TRY(draw(s, t, doc, NULL, s->docs.n, s->n + s->without_own, &chosen));
+        return chosen < s->n ? draw_again(s, t, doc) : AX_OK;
+    }
+    for (size_t i = 0; i < s->docs.n && chosen < s->n; i++)
+        if (usable(s, i, doc))
+            s->chosen[chosen++] = s->docs.list[i];
+    return chosen < s->n ? too_few(s, t) : AX_OK;
+}
+
+/* ---- pieces of text ---- */
+
 struct builder {
     struct ax_task_prompts *p;
     const struct ax_task *t;
     const struct ax_task_prompt_options *o;
     const struct ax_text_side *chat; /* NULL: plain text */
-    struct ax_task_shots shots;
+    struct shots shots;
     struct ax_task_messages messages;
 };
-
-/* ---- pieces of text ---- */
 
 /* prefix + delimiter + suffix; the delimiter only if both are nonempty and have no space where they
  * meet. */
@@ -172,7 +276,7 @@ static enum ax_status read_item(struct builder *b, struct ax_task_item *item) {
 static enum ax_status build_one(struct builder *b, struct ax_task_item *item) {
     ax_task_messages_cut(&b->messages, 0);
     AX_TRY(add_system(b, item->doc));
-    AX_TRY(ax_task_shots_choose(&b->shots, b->t, item->doc));
+    AX_TRY(choose_shots(&b->shots, b->t, item->doc));
     for (size_t i = 0; i < b->shots.n; i++)
         AX_TRY(add_shot(b, b->shots.chosen[i]));
     return add_contexts(b, item);
@@ -218,10 +322,10 @@ enum ax_status ax_task_prompts_build(struct ax_task_prompts *p, const struct ax_
                                   o->folder, o->max_rows),
                 st, done);
     AX_TRY_GOTO(ax_alloc(&p->items, p->docs.n, sizeof *p->items), st, done);
-    AX_TRY_GOTO(ax_task_shots_open(&b.shots, t, o, (size_t)p->num_fewshot), st, done);
+    AX_TRY_GOTO(open_shots(&b.shots, t, o, (size_t)p->num_fewshot), st, done);
     st = build_all(&b);
 done:
-    ax_task_shots_close(&b.shots);
+    close_shots(&b.shots);
     ax_task_messages_free(&b.messages);
     if (st != AX_OK)
         ax_task_prompts_free(p);

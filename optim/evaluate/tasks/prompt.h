@@ -40,23 +40,6 @@ enum ax_status ax_task_prompts_build(struct ax_task_prompts *p, const struct ax_
                                      const struct ax_task_prompt_options *o);
 void ax_task_prompts_free(struct ax_task_prompts *p); /* safe on a zeroed one */
 
-/* ---- few-shot examples (fewshot.c) ---- */
-
-struct ax_task_shots {
-    struct ax_task_docs docs;
-    struct ax_python_random random;
-    bool without_own; /* a record is not used as its own example */
-    uint32_t *drawn;
-    const json_t **chosen; /* [n]: for the current record */
-    size_t n;
-};
-enum ax_status ax_task_shots_open(struct ax_task_shots *s, const struct ax_task *t,
-                                  const struct ax_task_prompt_options *o, size_t n);
-/* Selects examples for `doc`. Call it in the order of the records: draws continue one sequence. */
-enum ax_status ax_task_shots_choose(struct ax_task_shots *s, const struct ax_task *t,
-                                    const json_t *doc);
-void ax_task_shots_close(struct ax_task_shots *s); /* safe on a zeroed one */
-
 /* ---- messages → text (messages.c) ---- */
 
 struct ax_task_message {

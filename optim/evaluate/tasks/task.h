@@ -4,7 +4,7 @@
  *
  *   index.c      names that files in a folder define; tree.c: names and groups → tasks
  *   read.c       the file and those that it includes: keys with the line of each
- *   task.c       keys → struct ax_task, with task_metrics.c and task_lists.c
+ *   task.c       keys → struct ax_task
  *   docs.c       the records of its splits
  *   field.c      doc_to_text and the like, of one record
  *   prompt.c     few-shot examples, description, chat template → the text before the answer
@@ -12,7 +12,7 @@
  *   run.c        requests → log-likelihoods and generated text from the model
  *   filters.c    generated text → extracted answers
  *   metrics.c    answers → a value for each record; aggregate.c: means and standard errors;
- *                translation.c, word_ids.c, ter.c: BLEU, chrF, TER
+ *                translation.c: BLEU, chrF, TER
  *   group.c      the numbers of groups
  *   report.c     results as a table, JSON and samples
  *
@@ -91,7 +91,6 @@ struct ax_task_metric {
 };
 const char *ax_task_metric_name(enum ax_task_metric_kind k);
 const char *ax_task_aggregation_name(enum ax_task_aggregation a);
-enum ax_task_aggregation ax_task_metric_aggregation(enum ax_task_metric_kind k); /* the default */
 
 enum ax_task_filter_kind {
     AX_FILTER_TAKE_FIRST,
@@ -172,17 +171,6 @@ struct ax_task {
  * The spec's name and the groups' files must outlive the task. */
 enum ax_status ax_task_load(struct ax_task *t, const struct ax_task_spec *spec);
 void ax_task_free(struct ax_task *t); /* safe on a zeroed one */
-
-/* ---- its metrics (task_metrics.c) ---- */
-
-enum ax_status ax_task_read_metrics(struct ax_task *t);
-void ax_task_metrics_free(struct ax_task *t);
-
-/* ---- its filters and generation (task_lists.c) ---- */
-
-enum ax_status ax_task_read_filters(struct ax_task *t);
-enum ax_status ax_task_read_generation(struct ax_task *t);
-void ax_task_lists_free(struct ax_task *t);
 
 /* ---- fields (field.c) ---- */
 

@@ -23,29 +23,4 @@ struct ax_translation {
 /* NULL if the aggregation is of another kind. */
 const struct ax_translation *ax_translation(enum ax_task_aggregation how);
 
-/* ---- words (word_ids.c) ---- */
-
-/* True for !"#$%&'()*+,-./:;<=>?@[\]^_`{|}~ */
-static inline bool ax_is_sign(char c) {
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
-           (c >= '{' && c <= '~');
-}
-
-/* The words of two texts as numbers; equal words have equal numbers. */
-struct ax_word_ids {
-    uint32_t *ids; /* words of the target, then of the answer */
-    size_t target, answer;
-};
-/* White space separates words. `signs`: a sign at the end of a word, or else at its beginning,
- * becomes a word. */
-enum ax_status ax_word_ids_make(struct ax_word_ids *w, struct ax_translation_text target,
-                                struct ax_translation_text answer, bool signs);
-void ax_word_ids_free(struct ax_word_ids *w);
-
-/* ---- TER (ter.c) ---- */
-
-/* The fewest insertions, deletions, substitutions and shifts found by Tercom's search that turn the
- * answer into the target. */
-enum ax_status ax_ter_edits(const struct ax_word_ids *w, int64_t *edits);
-
 #endif

@@ -22,6 +22,50 @@ static struct ax_task_key get(const struct source *s, const char *name) {
     return s->yaml ? ax_task_key(s->yaml, name) : ax_task_key_in(s->entry, name);
 }
 
+/* ---- aggregate_metric_list ---- */
+
+static enum ax_status read_metric(struct ax_task_node *x, struct ax_task_key k) {
+    static const struct ax_task_known keys[] = {{"metric", NULL},
+                                                {"aggregation", NULL},
+                                                {"weight_by_size", NULL},
+                                                {"filter_list", NULL},
+                                                {NULL, NULL}};
+    struct ax_task_group_metric *m = &x->metrics[x->n_metrics++];
+    const struct ax_task_key how = ax_task_key_in(k, "aggregation");
+    struct ax_task_key *filters;
+    const char *aggregation = "mean";
+    size_t n;
+    m->by_size = true;
+    AX_TRY(ax_task_keys_check(k, keys));
+    AX_TRY(ax_task_key_text(ax_task_key_in(k, "metric"), &m->metric));
+    AX_TRY(ax_task_key_text(how, &aggregation));
+    AX_TRY(ax_task_key_bool(ax_task_key_in(k, "weight_by_size"), &m->by_size));
+    if (!m->metric)
+        return ax_task_key_error(k, AX_ERR_CONFIG, "an entry without the key metric");
+    if (strcmp(aggregation, "mean") != 0)
+        return ax_task_key_error(how, AX_ERR_CONFIG, "expected mean, got \"%s\"", aggregation);
+    AX_TRY(ax_task_key_items(ax_task_key_in(k, "filter_list"), &filters, &n));
+    enum ax_status st = ax_alloc(&m->filters, n, sizeof *m->filters);
+    for (; m->n_filters < n && st == AX_OK; m->n_filters++) {
+        m->filters[m->n_filters] = "";
+        st = ax_task_key_text(filters[m->n_filters], &m->filters[m->n_filters]);
+    }
+    ax_free(filters);
+    return st;
+}
+
+/* The node owns the entries. */
+static enum ax_status read_metrics(struct ax_task_node *x, struct ax_task_key k) {
+    struct ax_task_key *items;
+    size_t n;
+    AX_TRY(ax_task_key_items(k, &items, &n));
+    enum ax_status st = ax_alloc(&x->metrics, n, sizeof *x->metrics);
+    for (size_t i = 0; i < n && st == AX_OK; i++)
+        st = read_metric(x, items[i]);
+    ax_free(items);
+    return st;
+}
+
 /* ---- lists ---- */
 
 static enum ax_status append(void *list, size_t *n, void *item) {
@@ -276,7 +320,7 @@ static enum ax_status add_group(struct ax_task_tree *t, struct ax_task_node *par
     AX_TRY(add_node(parent, name, &node));
     node->alias = node->name;
     AX_TRY(ax_task_key_text(get(s, "group_alias"), &node->alias));
-    AX_TRY(ax_task_group_read_metrics(node, get(s, "aggregate_metric_list")));
+    AX_TRY(read_metrics(node, get(s, "aggregate_metric_list")));
     AX_TRY(overrides_of(s, &over));
     AX_TRY(ax_task_key_list(members, &n));
     if (n == 0)

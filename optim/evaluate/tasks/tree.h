@@ -40,9 +40,6 @@ struct ax_task_tree {
 enum ax_status ax_task_tree_add(struct ax_task_tree *t, const char *what);
 void ax_task_tree_free(struct ax_task_tree *t); /* safe on a zeroed one */
 
-/* Reads aggregate_metric_list; the node owns the entries. (group.c) */
-enum ax_status ax_task_group_read_metrics(struct ax_task_node *group, struct ax_task_key k);
-
 /* The indices of the tasks in and below a node, in order, without duplicates; the caller owns the
  * list. */
 enum ax_status ax_task_node_tasks(const struct ax_task_tree *t, const struct ax_task_node *node,
