@@ -134,9 +134,10 @@ GOLDEN_SRC := $(filter-out %/replay.c tests/goldens/test_%.c,$(wildcard tests/go
 REPLAY := $(BUILD)/tests/goldens/replay
 GOLDENS := $(BUILD)/tests/goldens/libgoldens.a
 # What stands in for a part of the product, and what measures it: likewise.
-DOUBLE_SRC := $(wildcard tests/doubles/*.c tests/bench/speeds*.c)
+BENCHES := bench plan_score sandbox
+DOUBLE_SRC := $(filter-out $(BENCHES:%=tests/bench/%.c),$(wildcard tests/doubles/*.c tests/bench/*.c))
 DOUBLES := $(BUILD)/tests/doubles/libdoubles.a
-PLAN_SCORE := $(BUILD)/tests/bench/plan_score
+BENCH_BIN := $(BENCHES:%=$(BUILD)/tests/bench/%)
 TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDENS) $(DOUBLES)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
@@ -212,7 +213,7 @@ $(BUILD)/emulated/%.o $(BUILD)/emulated-sanitized/%.o: OPT = $(EMULATED_OPT)
 $(BUILD)/cmd/tracker/tracker.o: cmd/tracker/tracker.py
 $(BUILD)/data/reward/sandbox/snapshot.o: data/reward/sandbox/harness.py
 $(BUILD)/data/reward/outside.o: data/reward/python.py
-$(BUILD)/cmd/sandbox/attack.o: cmd/sandbox/attacks.txt cmd/sandbox/cheats.txt
+$(BUILD)/tests/bench/sandbox.o: tests/bench/attacks.txt tests/bench/cheats.txt
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -334,7 +335,7 @@ wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the comma
 	@tools/make-wheel $(DIST)/$(RELEASE) $(VERSION) $(EPOCH) $(DIST)
 	@tools/check-wheel $(DIST)/axtrain-$(VERSION)-*.whl
 
-tests-built: $(BIN) $(SHIM) $(REPLAY) $(PLAN_SCORE) $(TEST_BIN)
+tests-built: $(BIN) $(SHIM) $(REPLAY) $(BENCH_BIN) $(TEST_BIN)
 
 test: ## build and run every test (≤ 10 minutes on 2 cores)
 	@tools/bootstrap build test parquet sandbox-parts smollm2

@@ -2,8 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/stop.h"
-#include "cmd/bench/input.h"
+#include "cmd/bench/bench.h"
 #include "cmd/commands.h"
 
 #define MAX_WORDS 24
@@ -11,37 +10,27 @@
 static const struct {
     const char *name, *command; /* used in messages */
     ax_bench_kind *run;
-    bool has_model, has_threads;
+    bool has_model;
     const char *short_set[MAX_WORDS - 5]; /* the options it gets in the short set */
 } kinds[] = {
     {"ops",
      "bench ops",
      ax_bench_ops,
      false,
-     true,
      {"--op", "gemm", "--op", "attention_forward", "--op", "attention_backward", "--op",
       "rmsnorm_forward", "--op", "swiglu_forward", "--op", "adamw"}},
-    {"step",
-     "bench step",
-     ax_bench_step,
-     true,
-     true,
-     {"--batch", "1", "--seq", "512", "--steps", "3"}},
+    {"step", "bench step", ax_bench_step, true, {"--batch", "1", "--seq", "512", "--steps", "3"}},
     {"generate",
      "bench generate",
      ax_bench_generate,
-     true,
      true,
      {"--prompt-tokens", "64", "--new-tokens", "16", "--rounds", "1"}},
     {"eval",
      "bench eval",
      ax_bench_eval,
      true,
-     true,
      {"--batch", "16", "--seq", "128", "--prompt-tokens", "32", "--new-tokens", "4", "--rounds",
       "1"}},
-    {"pipeline", "bench pipeline", ax_bench_pipeline, true, true, {"--no-save"}},
-    {"startup", "bench startup", ax_bench_startup, true, false, {"--rounds", "3"}},
 };
 #define N_KINDS ((int)(sizeof kinds / sizeof *kinds))
 
@@ -54,7 +43,12 @@ static enum ax_status run_kind(struct ax_bench *b, int argc, char **argv) {
         }
         ax_nearest_try(&nearest, kinds[i].name);
     }
-    static const char expected[] = "ops, step, generate, eval, pipeline, startup";
+    static const char expected[] = "ops, step, generate, eval";
+    if (strcmp(argv[0], "pipeline") == 0 || strcmp(argv[0], "startup") == 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "bench %s: a program of the source measures this now: "
+                        "build/tests/bench/bench %s",
+                        argv[0], argv[0]);
     return nearest.name
                ? ax_error(AX_ERR_CONFIG, "bench: \"%s\" is not one of %s; did you mean %s?",
                           argv[0], expected, nearest.name)
@@ -63,7 +57,7 @@ static enum ax_status run_kind(struct ax_bench *b, int argc, char **argv) {
 
 /* ---- the short set ---- */
 
-static enum ax_status run_short(struct ax_bench *b, int kind, const char *model,
+static enum ax_status run_short(struct ax_bench *b, int kind, const struct ax_bench_model *m,
                                 const char *threads) {
     const char *words[MAX_WORDS];
     int n = 0;
@@ -71,20 +65,18 @@ static enum ax_status run_short(struct ax_bench *b, int kind, const char *model,
     for (const char *const *w = kinds[kind].short_set; *w; w++)
         words[n++] = *w;
     if (kinds[kind].has_model) {
-        words[n++] = "--model";
-        words[n++] = model;
+        words[n++] = m->dir ? "--model" : "--arch";
+        words[n++] = m->dir ? m->dir : m->arch_name;
     }
-    if (kinds[kind].has_threads && threads) {
+    if (threads) {
         words[n++] = "--threads";
         words[n++] = threads;
     }
     return kinds[kind].run(b, n, (char **)(uintptr_t)words);
 }
 
-/* Creates a folder with random weights once, for all kinds. */
 static enum ax_status run_all(struct ax_bench *b, int argc, char **argv) {
     struct ax_bench_model m = {0};
-    struct ax_bench_input in = {0};
     const char *threads = NULL;
     const struct ax_arg own[] = {
         AX_BENCH_MODEL_ARGS(&m),
@@ -93,19 +85,12 @@ static enum ax_status run_all(struct ax_bench *b, int argc, char **argv) {
     AX_TRY(ax_bench_parse(b, argc, argv, sizeof own / sizeof *own, own));
     if (!m.dir && !m.arch_name)
         m.arch_name = "smollm2-135m";
-    ax_stop_watch(); /* so that temporary files are removed */
-    enum ax_status st = ax_bench_model_open(&m, "(all)", false);
-    if (st == AX_OK)
-        st = ax_bench_input_model(&in, &m, NULL);
-    b->several = true;
-    for (int i = 0; i < N_KINDS && st == AX_OK; i++) {
-        st = ax_bench_may_go_on();
-        if (st == AX_OK)
-            st = run_short(b, i, in.model, threads);
-    }
-    ax_stop_unwatch();
-    ax_bench_input_remove(&in);
+    enum ax_status st =
+        ax_bench_model_open(&m, "(all)", false); /* a mistake is said before ops are timed */
     ax_bench_model_close(&m);
+    b->several = true;
+    for (int i = 0; i < N_KINDS && st == AX_OK; i++)
+        st = run_short(b, i, &m, threads);
     return st;
 }
 

@@ -1,14 +1,52 @@
-/* `axtrain sandbox`: one program in the sandbox, all attacks on it, or its speed; and the worker, which
- * is this program, too. */
+/* `axtrain sandbox`: a program in the sandbox; and the worker, which is this program, too. */
+#include "cmd/sandbox.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "cmd/commands.h"
-#include "cmd/sandbox/forms.h"
-#include "cmd/sandbox/sandbox.h"
+#include "model/convert/base_model.h"
 
 #define MAX_PROGRAM ((size_t)16 << 20)
+
+static enum ax_status cache_folder(char **out) {
+    char *base;
+    AX_TRY(ax_base_model_cache(&base));
+    const enum ax_status st = ax_path_join(out, base, "sandbox");
+    ax_free(base);
+    return st;
+}
+
+enum ax_status ax_sandbox_command_open(struct ax_sandbox_command *c) {
+    AX_TRY(ax_sandbox_find(&c->parts, c->wasmtime, c->python));
+    AX_TRY(cache_folder(&c->cache));
+    const struct ax_sandbox_options options = {
+        .program = c->program,
+        .wasmtime = c->parts.wasmtime,
+        .python = {c->parts.python, c->parts.library},
+        .cache = c->cache,
+        .threads = (int)c->threads,
+        .seconds = AX_SANDBOX_SECONDS,
+    };
+    return ax_sandbox_open(&c->sandbox, &options);
+}
+
+void ax_sandbox_command_close(struct ax_sandbox_command *c) {
+    ax_sandbox_close(c->sandbox);
+    ax_sandbox_parts_free(&c->parts);
+    ax_free(c->cache);
+}
+
+const char *ax_sandbox_verdict_text(const struct ax_sandbox_result *r, char text[32]) {
+    if (r->verdict == AX_VERDICT_EXIT)
+        (void)snprintf(text, 32, "exit %d", r->exit_code);
+    else
+        (void)snprintf(text, 32, "%s", ax_verdict_names[r->verdict]);
+    return text;
+}
+
+/* ---- run ---- */
 
 static enum ax_status print_result(const struct ax_sandbox_result *r) {
     if (r->out.len > 0)
@@ -66,13 +104,22 @@ static enum ax_status run_file(int argc, char **argv) {
     return st;
 }
 
+/* Forms that only we use are a program of the source. */
+static enum ax_status moved(int argc, char **argv) {
+    (void)argc;
+    return ax_error(AX_ERR_CONFIG,
+                    "%s: a program of the source does this now: "
+                    "build/tests/bench/sandbox %s",
+                    argv[0], strchr(argv[0], ' ') + 1);
+}
+
 static const struct {
     const char *name, *command; /* used in messages */
     enum ax_status (*run)(int argc, char **argv);
 } forms[] = {
     {"run", "sandbox run", run_file},
-    {"attack", "sandbox attack", ax_sandbox_attack},
-    {"bench", "sandbox bench", ax_sandbox_bench},
+    {"attack", "sandbox attack", moved},
+    {"bench", "sandbox bench", moved},
     {"worker", "sandbox worker", ax_sandbox_worker}, /* hidden */
 };
 
@@ -82,6 +129,6 @@ enum ax_status ax_cmd_sandbox(int argc, char **argv) {
             argv[1] = (char *)(uintptr_t)forms[i].command;
             return forms[i].run(argc - 1, argv + 1);
         }
-    return ax_error(AX_ERR_CONFIG, "sandbox: expected run, attack or bench%s%s%s",
-                    argc > 1 ? ", got \"" : "", argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
+    return ax_error(AX_ERR_CONFIG, "sandbox: expected run%s%s%s", argc > 1 ? ", got \"" : "",
+                    argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
 }

@@ -21,7 +21,7 @@ from pathlib import Path
 LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm -ldl".split()
 BESIDE = ["-shared", "-Wl,-rpath,$ORIGIN"]  # finds libaxtrain-gloo.so
 SWEEPS = ("optim/test_interrupted", "optim/test_train", "faults/test_preempt", "ckpt/test_saver")  # as tools/test-all
-PROGRAMS = ("tests/goldens/replay", "tests/bench/plan_score")  # that tests start
+PROGRAMS = ("tests/goldens/replay", *(f"tests/bench/{name}" for name in ("bench", "plan_score", "sandbox")))  # that tests start
 # A test runs in its own process namespace, with its own /tmp and /dev/shm: when it ends, nothing of
 # it remains.
 BOX = """mount --bind "$1" /tmp && mount -t tmpfs -o size=2g none /dev/shm || exit 125

@@ -1,9 +1,8 @@
 /* `axtrain bench`: what it measures, and what the kinds share.
  *
- * Each kind is a file (ops.c, step.c, generate.c, eval.c, pipeline.c with save.c, startup.c) that
- * parses its options with ax_bench_parse and reports figures with ax_bench_add. bench.c runs one
- * kind, or a short set of all, and finishes the report (report.c). result.h processes the
- * figures. */
+ * Each kind is a file (ops.c, step.c, generate.c, eval.c) that parses its options with ax_bench_parse
+ * and reports figures with ax_bench_add. bench.c runs one kind, or a short set of all, and finishes the
+ * report (report.c). result.h processes the figures. tests/bench/bench.c has more kinds. */
 #ifndef AX_CMD_BENCH_BENCH_H
 #define AX_CMD_BENCH_BENCH_H
 
@@ -39,9 +38,6 @@ enum ax_status ax_bench_add(struct ax_bench *b, const struct ax_bench_figure *f,
 enum ax_status ax_bench_detail(struct ax_bench *b, const char *kind, json_t *value);
 /* May a kind print more than its figures? */
 bool ax_bench_tells(const struct ax_bench *b);
-/* AX_INTERRUPTED after a stop signal. Kinds that must clean up first watch for signals
- * (base/stop.h), unless they are run as part of the set, which already does. */
-enum ax_status ax_bench_may_go_on(void);
 /* Output and comparison: AX_ERR_FAILED if anything is worse. */
 enum ax_status ax_bench_finish(struct ax_bench *b);
 void ax_bench_free(struct ax_bench *b);
@@ -87,7 +83,6 @@ enum ax_status ax_bench_batches(struct ax_step *s);
 /* ---- the kinds: argv[0] is the kind ---- */
 
 typedef enum ax_status ax_bench_kind(struct ax_bench *b, int argc, char **argv);
-ax_bench_kind ax_bench_ops, ax_bench_step, ax_bench_generate, ax_bench_eval, ax_bench_pipeline,
-    ax_bench_startup;
+ax_bench_kind ax_bench_ops, ax_bench_step, ax_bench_generate, ax_bench_eval;
 
 #endif

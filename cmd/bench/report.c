@@ -6,7 +6,6 @@
 
 #include "base/io.h"
 #include "base/io_path.h"
-#include "base/stop.h"
 #include "base/threads.h"
 #include "cmd/bench/bench.h"
 #include "cmd/train/env.h"
@@ -53,12 +52,6 @@ enum ax_status ax_bench_parse(struct ax_bench *b, int argc, char **argv, int n,
 
 bool ax_bench_tells(const struct ax_bench *b) {
     return !b->json && !b->several;
-}
-
-enum ax_status ax_bench_may_go_on(void) {
-    if (ax_stop_requested() == AX_STOP_NONE)
-        return AX_OK;
-    return ax_error(AX_INTERRUPTED, "bench: interrupted");
 }
 
 /* ---- figures ---- */

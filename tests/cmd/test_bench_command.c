@@ -6,9 +6,7 @@
 
 #include <cmocka.h>
 #include <math.h>
-#include <sys/stat.h>
 
-#include "base/clock.h"
 #include "cmd/bench/result.h"
 #include "tests/cmd/sft_case.h"
 
@@ -35,8 +33,7 @@ static void expect_figures(struct ax_bench_list *l, size_t n, const char *const 
     assert_int_equal(l->n, n);
     for (size_t i = 0; i < n; i++) {
         assert_string_equal(l->list[i].name, names[i]);
-        const bool may_be_0 = strstr(names[i], "allocations") || strstr(names[i], "holds-up") ||
-                              strstr(names[i], "waits");
+        const bool may_be_0 = strstr(names[i], "allocations") || strstr(names[i], "waits");
         assert_true(l->list[i].figure.value > 0 || may_be_0);
     }
     ax_bench_list_free(l);
@@ -136,73 +133,6 @@ static void test_eval(void **state) {
     ax_json_free(&doc);
 }
 
-/* What a kind wrote for a while is gone. */
-static void expect_empty(const char *dir) {
-    assert_int_equal(rmdir(dir), 0);
-}
-
-static void test_pipeline(void **state) {
-    (void)state;
-    need_binary();
-    struct ax_bench_list l;
-    char work[256];
-    static const char *const names[] = {"pipeline/llama-tiny/problems/tokenize",
-                                        "pipeline/llama-tiny/problems/pack",
-                                        "pipeline/llama-tiny/problems/prepare",
-                                        "pipeline/llama-tiny/float32/load",
-                                        "pipeline/llama-tiny/float32/save",
-                                        "pipeline/llama-tiny/float32/save-holds-up-training"};
-    make_folder("work");
-    snprintf(work, sizeof work, "%s", in_scratch("work"));
-    BENCH(&l, "pipeline", "--arch", "llama-tiny", "--dtype", "float32", "--work", work);
-    expect_figures(&l, 6, names);
-    expect_empty(work);
-}
-
-static void test_pipeline_of_own_files(void **state) {
-    (void)state;
-    need_binary();
-    struct ax_bench_list l;
-    static const char *const names[] = {
-        "pipeline/llama/mine.jsonl/tokenize", "pipeline/llama/mine.jsonl/pack",
-        "pipeline/llama/mine.jsonl/prepare", "pipeline/llama/float32/load"};
-    const char *model = golden_llama();
-    struct stat weights;
-    char file[600];
-    const char *rows = put_text("mine.jsonl", "{\"question\": \"a b c?\", \"answer\": \"d e f\"}\n"
-                                              "{\"question\": \"g h?\", \"answer\": \"i j k\"}\n");
-    const double start = ax_clock_now();
-    BENCH(&l, "pipeline", "--model", model, "--data", rows, "--dtype", "float32", "--no-save");
-    const double seconds = ax_clock_now() - start;
-    /* nothing took longer than all of it: 20 bytes of text, and the weights' files but headers */
-    snprintf(file, sizeof file, "%s/model.safetensors", model);
-    assert_int_equal(stat(file, &weights), 0);
-    assert_true(1e6 * l.list[0].figure.value * seconds > 20);
-    assert_true(1e6 * l.list[2].figure.value * seconds > 20);
-    assert_true(1e9 * l.list[3].figure.value * seconds > 0.9 * (double)weights.st_size);
-    expect_figures(&l, 4, names);
-}
-
-static void test_startup(void **state) {
-    (void)state;
-    need_binary();
-    struct ax_bench_list l;
-    char work[256];
-    static const char *const names[] = {"startup/help",
-                                        "startup/llama-tiny/config",
-                                        "startup/llama-tiny/tokenizer",
-                                        "startup/llama-tiny/data-and-tokenizer",
-                                        "startup/llama-tiny/sft-open",
-                                        "startup/llama-tiny/sft-plan",
-                                        "startup/llama-tiny/sft-load",
-                                        "startup/llama-tiny/sft-to-first-forward"};
-    make_folder("starts");
-    snprintf(work, sizeof work, "%s", in_scratch("starts"));
-    BENCH(&l, "startup", "--arch", "llama-tiny", "--rounds", "1", "--work", work);
-    expect_figures(&l, 8, names);
-    expect_empty(work);
-}
-
 /* Without the name of one: a short set of all, on the model that is given. */
 static void test_all(void **state) {
     (void)state;
@@ -222,8 +152,7 @@ static void test_all(void **state) {
     }
     for (size_t i = 0; i < l.n; i++) {
         const bool of_ops = strncmp(l.list[i].name, "ops/", 4) == 0;
-        assert_true(of_ops || strstr(l.list[i].name, "/llama-tiny/") ||
-                    strcmp(l.list[i].name, "startup/help") == 0);
+        assert_true(of_ops || strstr(l.list[i].name, "/llama-tiny/"));
     }
     assert_int_equal(l.threads, 1);
     ax_bench_list_free(&l);
@@ -316,10 +245,11 @@ static void test_mistakes(void **state) {
     snprintf(broken, sizeof broken, "%s", put_text("broken.json", "{\"results\": 7}"));
     snprintf(none, sizeof none, "%s", in_scratch("none/of/these.json"));
     EXPECT(2, "did you mean generate?", "generated");
-    EXPECT(2, "is not one of ops, step, generate, eval, pipeline, startup", "everything");
+    EXPECT(2, "is not one of ops, step, generate, eval", "everything");
     EXPECT(2, "give either --model DIR or --arch NAME", "step");
-    EXPECT(2, "give either --model DIR or --arch NAME", "startup", "--arch", "llama-tiny",
-           "--model", ".");
+    EXPECT(2, "give either --model DIR or --arch NAME", "--arch", "llama-tiny", "--model", ".");
+    EXPECT(2, "build/tests/bench/bench pipeline", "pipeline", "--arch", "llama-tiny");
+    EXPECT(2, "build/tests/bench/bench startup", "startup");
     EXPECT(2, "--masters bf16_sr needs --dtype bf16", "step", "--arch", "llama-tiny", "--dtype",
            "float32", "--masters", "bf16_sr");
     EXPECT(2, "is not one of float32, bf16_remainder, bf16_sr", "step", "--arch", "llama-tiny",
@@ -332,8 +262,7 @@ static void test_mistakes(void **state) {
     EXPECT(3, "results: expected a list", "ops", "--op", "clip", "--compare", broken);
     EXPECT(2, "--compare: no such file", "ops", "--op", "clip", "--compare", none);
     EXPECT(2, "-o: the folder of", "ops", "--op", "clip", "-o", none);
-    EXPECT(2, "--arch: no shape is called \"llama\"", "pipeline", "--arch", "llama");
-    EXPECT(1, "cannot create a folder", "pipeline", "--arch", "llama-tiny", "--work", none);
+    EXPECT(2, "--arch: no shape is called \"llama\"", "step", "--arch", "llama");
 }
 
 int main(void) {
@@ -346,9 +275,6 @@ int main(void) {
         cmocka_unit_test(test_step),
         cmocka_unit_test(test_generate),
         cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_pipeline),
-        cmocka_unit_test(test_pipeline_of_own_files),
-        cmocka_unit_test(test_startup),
         cmocka_unit_test(test_all),
         cmocka_unit_test(test_comparison),
         cmocka_unit_test(test_mistakes),

@@ -1,5 +1,5 @@
-/* `axtrain sandbox`: a program's verdict, the list of attacks, and what is said where a part is
- * missing. */
+/* `axtrain sandbox`: a program's verdict, and what is said where a part is missing; the list of attacks
+ * (tests/bench/sandbox). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,24 +7,15 @@
 
 #include <cmocka.h>
 
-#include <sys/wait.h>
-
+#include "tests/cmd/program_case.h"
 #include "tests/data/sandbox_case.h"
 #include "tests/data/scratch.h"
 
-/* Runs "axtrain sandbox …" with the tests' cache; all it prints is in `said`. */
+/* Runs "axtrain sandbox …", or the program that attacks it, with the tests' cache; all it prints is in `said`. */
 static char said[16384];
 static int sandbox_command(const char *arguments) {
-    char command[600];
-    const char *program = getenv("AX_TEST_BIN");
-    snprintf(command, sizeof command, "XDG_CACHE_HOME=build/cache %s sandbox %s 2>&1",
-             program ? program : "build/axtrain", arguments);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    said[fread(said, 1, sizeof said - 1, p)] = '\0';
-    const int status = pclose(p);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    setenv("XDG_CACHE_HOME", "build/cache", 1);
+    return run(said, sizeof said, "sandbox %s", arguments);
 }
 
 static int run_file(const char *source, const char *options) {
@@ -55,10 +46,9 @@ static void runs_a_file(void **state) {
 }
 
 static void attack(const char *options) {
-    char arguments[400];
-    snprintf(arguments, sizeof arguments, "attack --quiet %s", options);
-    if (sandbox_command(arguments) != 0)
-        fail_msg("%s: %s", arguments, said);
+    setenv("XDG_CACHE_HOME", "build/cache", 1);
+    if (run_beside(said, sizeof said, "tests/bench/sandbox", "attack --quiet %s", options) != 0)
+        fail_msg("%s: %s", options, said);
     assert_said(" checks passed, 0 failed");
 }
 
@@ -82,7 +72,9 @@ static void attacks_fail(void **state) {
 static void speed_is_measured(void **state) {
     static const char *const names[] = {"trivial", "typical", "heavy", "check"};
     (void)state;
-    assert_int_equal(sandbox_command("bench --threads 2 --seconds 1"), 0);
+    setenv("XDG_CACHE_HOME", "build/cache", 1);
+    assert_int_equal(
+        run_beside(said, sizeof said, "tests/bench/sandbox", "bench --threads 2 --seconds 1"), 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char name[64];
         snprintf(name, sizeof name, "sandbox/%s/speed", names[i]);
@@ -103,7 +95,10 @@ static void missing_parts_are_named(void **state) {
     assert_int_equal(run_file("print(1)", options), 2);
     assert_said("the sandbox needs CPython compiled to WebAssembly, and nowhere.wasm (--python)");
     assert_int_equal(sandbox_command("walk"), 2);
-    assert_said("sandbox: expected run, attack or bench, got \"walk\"");
+    assert_said("sandbox: expected run, got \"walk\"");
+    assert_int_equal(sandbox_command("attack"), 2);
+    assert_said(
+        "sandbox attack: a program of the source does this now: build/tests/bench/sandbox attack");
     assert_int_equal(sandbox_command("worker a b c d 1 3<&-"), 2);
     assert_said("only axtrain itself starts this");
 }

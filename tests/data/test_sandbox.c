@@ -1,5 +1,5 @@
 /* Programs in the sandbox: what they can do and see, their ends, and that neither a run before nor
- * one beside makes a difference. `axtrain sandbox attack` has the list of attacks. */
+ * one beside makes a difference. `build/tests/bench/sandbox attack` has the list of attacks. */
 #include <setjmp.h>
 #include <errno.h>
 #include <stdarg.h>

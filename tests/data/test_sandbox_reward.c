@@ -1,5 +1,5 @@
 /* What code is worth: by outputs, by calls and by assertions. That no cheat is worth anything is
- * tested by `axtrain sandbox attack`. */
+ * tested by `build/tests/bench/sandbox attack`. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 """Programs a second of the usual sandbox for code rewards: a pool of processes, each of which starts a CPython in
-WebAssembly with wasmtime-py for every program. For comparison with `axtrain sandbox bench` on the same machine.
+WebAssembly with wasmtime-py for every program. For comparison with `build/tests/bench/sandbox bench` on the same
+machine.
 
 usage: sandbox_pool.py PYTHON.wasm [--processes 2] [--seconds 20]       (run from the repository; needs `pip install wasmtime`)
 
@@ -21,7 +22,7 @@ FUEL, MEMORY = 2_000_000_000, 256 << 20
 
 def programs():
     """The texts that axtrain's own benchmark runs."""
-    source = open(os.path.join(os.path.dirname(__file__), "../../cmd/sandbox/bench.c")).read()
+    source = open(os.path.join(os.path.dirname(__file__), "../bench/sandbox.c")).read()
     for name in ("trivial", "typical"):
         literals = re.search(r"%s\[\] =\s+((?:\"(?:[^\"\\]|\\.)*\"\s*)+);" % name, source).group(1)
         yield name, ast.literal_eval("(" + literals + ")")

@@ -1,4 +1,4 @@
-/* `axtrain bench startup`: from the command to the first forward pass, with prepared data.
+/* From the command to the first forward pass, with prepared data.
  *
  * Starts `axtrain sft` and watches it from outside: its output folder appears when configuration,
  * tokenizer and data are open, run.json when memory is planned, and metrics.jsonl when the model is
@@ -17,8 +17,8 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/stop.h"
-#include "cmd/bench/input.h"
 #include "cmd/train/data.h"
+#include "tests/bench/input.h"
 
 #define MAX_ROUNDS 100
 #define PATIENCE   600.0 /* seconds to wait for a start */
@@ -42,6 +42,7 @@ struct startup {
     struct ax_bench_input in;
     const char *data, *work;
     int64_t rounds;
+    char *axtrain;
     char *said, *marks[PHASES]; /* paths: the child's output; the files that mark the phases */
     double help[MAX_ROUNDS], phases[PHASES][MAX_ROUNDS], parts[PARTS][MAX_ROUNDS];
     double total[MAX_ROUNDS];
@@ -49,15 +50,15 @@ struct startup {
 
 /* ---- processes ---- */
 
-static enum ax_status spawn(char *const *argv, const char *said, pid_t *child) {
+static enum ax_status spawn(const struct startup *s, char *const *argv, pid_t *child) {
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     const int flags = O_WRONLY | O_CREAT | O_TRUNC;
-    int failed = posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, said, flags, 0600);
+    int failed = posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, s->said, flags, 0600);
     if (failed == 0)
         failed = posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
     if (failed == 0)
-        failed = posix_spawn(child, "/proc/self/exe", &files, NULL, argv, environ);
+        failed = posix_spawn(child, s->axtrain, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     return failed == 0 ? AX_OK
                        : ax_error(AX_ERR_FAILED, "bench startup: cannot start axtrain: %s",
@@ -79,7 +80,7 @@ static enum ax_status time_help(struct startup *s, double *seconds) {
     pid_t child;
     int status;
     const double start = ax_clock_now();
-    AX_TRY(spawn(argv, s->said, &child));
+    AX_TRY(spawn(s, argv, &child));
     if (waitpid(child, &status, 0) < 0 || status != 0)
         return failed_start(s);
     *seconds = ax_clock_now() - start;
@@ -113,7 +114,7 @@ static enum ax_status time_sft(struct startup *s, int64_t round) {
     AX_TRY(ax_remove_tree(s->in.output));
     const double start = ax_clock_now();
     double before = start;
-    AX_TRY(spawn(argv, s->said, &child));
+    AX_TRY(spawn(s, argv, &child));
     for (int p = 0; p < PHASES && st == AX_OK; p++) {
         st = await(s, child, s->marks[p], &alive);
         const double now = ax_clock_now();
@@ -173,6 +174,7 @@ static enum ax_status report(struct startup *s) {
 
 static enum ax_status run(struct startup *s) {
     static const char *const names[PHASES] = {NULL, "run.json", "metrics.jsonl"};
+    AX_TRY(ax_bench_axtrain(&s->axtrain));
     AX_TRY(ax_bench_model_open(&s->m, "startup", false));
     AX_TRY(ax_bench_input_make(&s->in, &s->m, s->data, s->work));
     AX_TRY(ax_path_join(&s->said, s->in.dir, "said"));
@@ -198,14 +200,13 @@ enum ax_status ax_bench_startup(struct ax_bench *r, int argc, char **argv) {
         {"--rounds", AX_ARG_INT, &s.rounds, 1, MAX_ROUNDS},
     };
     AX_TRY(ax_bench_parse(r, argc, argv, sizeof own / sizeof *own, own));
-    if (!r->several)
-        ax_stop_watch(); /* so that temporary files are removed and the child is ended */
+    ax_stop_watch(); /* so that temporary files are removed and the child is ended */
     const enum ax_status st = run(&s);
-    if (!r->several)
-        ax_stop_unwatch();
+    ax_stop_unwatch();
     for (int p = 0; p < PHASES; p++)
         ax_free(s.marks[p]);
     ax_free(s.said);
+    ax_free(s.axtrain);
     ax_bench_input_remove(&s.in);
     ax_bench_model_close(&s.m);
     return st;

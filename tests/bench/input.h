@@ -1,8 +1,8 @@
 /* Input of the data, file and startup benchmarks: a model folder, records, and the configuration
  * of a training run with both, in a temporary folder. Whatever is not given is generated: random
  * weights, word problems (data/records/problems/problems.h), a vocabulary of the model's size. */
-#ifndef AX_CMD_BENCH_INPUT_H
-#define AX_CMD_BENCH_INPUT_H
+#ifndef AX_TESTS_BENCH_INPUT_H
+#define AX_TESTS_BENCH_INPUT_H
 
 #include "cmd/bench/bench.h"
 
@@ -14,16 +14,17 @@ struct ax_bench_input {
     char *prepared, *output; /* its dataset_prepared_path and output_dir, in dir */
 };
 
-/* The model of --arch only. */
-enum ax_status ax_bench_input_model(struct ax_bench_input *in, const struct ax_bench_model *m,
-                                    const char *work);
 /* `m` is open. data NULL: generated; work NULL: TMPDIR, or /tmp. */
 enum ax_status ax_bench_input_make(struct ax_bench_input *in, const struct ax_bench_model *m,
                                    const char *data, const char *work);
 void ax_bench_input_remove(struct ax_bench_input *in); /* safe on a zeroed one */
 
-/* tokenizer.json and tokenizer_config.json in `dir`: a byte-level BPE of `size` tokens, with merges
- * of the most frequent English letters. Words become tokens of up to four letters. */
-enum ax_status ax_bench_vocab_write(const char *dir, int64_t size);
+/* AX_INTERRUPTED after a stop signal, for which the kinds watch (base/stop.h), so that they clean up. */
+enum ax_status ax_bench_may_go_on(void);
+/* The program that is measured: AX_TEST_BIN, or the one of the build folder. ax_free. */
+enum ax_status ax_bench_axtrain(char **out);
+
+/* The kinds: argv[0] is the kind. */
+ax_bench_kind ax_bench_pipeline, ax_bench_startup;
 
 #endif

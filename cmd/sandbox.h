@@ -1,12 +1,13 @@
-/* Shared by the forms of `axtrain sandbox`: the options that choose the parts, and an open
- * sandbox. */
-#ifndef AX_CMD_SANDBOX_SANDBOX_H
-#define AX_CMD_SANDBOX_SANDBOX_H
+/* The options that choose a sandbox's parts, and a sandbox with them: for `axtrain sandbox`, and for programs that
+ * attack and measure it (tests/bench/sandbox.c). */
+#ifndef AX_CMD_SANDBOX_H
+#define AX_CMD_SANDBOX_H
 
 #include "cmd/args.h"
 #include "data/reward/sandbox/sandbox.h"
 
 struct ax_sandbox_command {
+    const char *program; /* that workers are; NULL: this one */
     const char *wasmtime, *python;
     int64_t threads;
     struct ax_sandbox_parts parts;
