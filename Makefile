@@ -108,7 +108,7 @@ CUDNN_HEADERS := $(foreach h,cudnn_frontend.h cudnn.h nvrtc.h,$(call cudnn_heade
 CUDNN_INCLUDE ?= $(if $(filter 3,$(words $(CUDNN_HEADERS))),$(sort $(dir $(CUDNN_HEADERS))))
 
 ROOMS := base kernels parallel ckpt data model optim cmd
-SRC := $(filter-out kernels/cpu/vec/% kernels/cuda/% parallel/fabric/comm_nccl$(if $(CUDA),_absent).c,$(call sources,$(ROOMS),*.c)) \
+SRC := $(filter-out cmd/commit.c kernels/cpu/vec/% kernels/cuda/% parallel/fabric/comm_nccl$(if $(CUDA),_absent).c,$(call sources,$(ROOMS),*.c)) \
        $(if $(CUDA),$(if $(filter-out emulated,$(CUDA)),$(CUDA_SRC)),kernels/cuda/absent.c)
 VEC := $(call sources,kernels/cpu/vec,*.c)
 TILE_ONLY := $(filter %_tiles.c,$(VEC))
@@ -160,16 +160,17 @@ help: ## list the targets
 bootstrap: ## install what all targets but test-arm need, or SETS="build test" (Debian; elsewhere it prints a list)
 	@tools/bootstrap $(or $(SETS),build demo test lint dist parquet sandbox cudnn)
 
-# Only main.o contains the commit, so that a new one costs only one link.
-$(BUILD)/main.o: $(BUILD)/commit
-$(BUILD)/main.o: CPPFLAGS += -DAX_COMMIT='"$(COMMIT)"'
+# Only commit.o contains the commit, so that a new one costs only one link.
+MAIN := $(BUILD)/main.o $(BUILD)/cmd/commit.o
+$(BUILD)/cmd/commit.o: $(BUILD)/commit
+$(BUILD)/cmd/commit.o: CPPFLAGS += -DAX_COMMIT='"$(COMMIT)"'
 $(BUILD)/commit: FORCE
 	@mkdir -p $(@D)
 	@echo $(COMMIT) | cmp -s - $@ || echo $(COMMIT) >$@
 
-$(BIN): $(BUILD)/main.o $(LIB)
+$(BIN): $(MAIN) $(LIB)
 	@echo "LD $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/libaxtrain-gloo.so: $(BUILD)/parallel/fabric/comm_gloo.o
 	@echo "LD $@"
@@ -282,7 +283,7 @@ $(BUILD)/emulated-sanitized/%.o: %
 	$(call compile,$(CXX) -x c++ $(CPPFLAGS) $(EMULATED) $(EMULATED_CXXFLAGS) $(EMULATED_SAN))
 
 # axtrain as it is, but with the emulated backend in front of the library's: for tests.
-$(BUILD)/axtrain-emulated: $(BUILD)/main.o $(addprefix $(BUILD)/emulated/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
+$(BUILD)/axtrain-emulated: $(MAIN) $(addprefix $(BUILD)/emulated/,$(addsuffix .o,$(EMULATED_SRC))) $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
 $(BUILD)/tests/cuda/test_train $(BUILD)/tests/cuda/test_meshes: | $(BUILD)/axtrain-emulated

@@ -11,8 +11,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cmd/commands.h"
-
-const char ax_commit[] = AX_COMMIT; /* also read by cmd/train/env.c */
+#include "cmd/commit.h"
 
 /* How long a thread without work looks for more before it sleeps: about half a millisecond, where
  * libgomp would spin for 5 to 10. If another program shares the cores, a spinning thread takes time
@@ -30,9 +29,9 @@ static bool asks_for_help(int argc, char **argv) {
 }
 
 static enum ax_status run_command(const char *name, int argc, char **argv) {
-    const struct ax_command *c = ax_command_find(name);
+    const struct ax_command *c = ax_command_find(ax_commands, name);
     if (!c)
-        return ax_command_unknown(name);
+        return ax_command_unknown(ax_commands, name);
     if (asks_for_help(argc, argv)) {
         ax_command_print_help(c);
         return AX_OK;
@@ -51,11 +50,11 @@ static enum ax_status run(int argc, char **argv) {
     if (is_launcher(argv[0]))
         return run_command("launch", argc, argv);
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        ax_command_print_overview();
+        ax_command_print_overview(ax_commands);
         return AX_OK;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("axtrain %s (commit %s)\n", AX_VERSION, ax_commit);
+        printf("axtrain %s (commit %s)\n", AX_VERSION, ax_commit ? ax_commit : "unknown");
         return AX_OK;
     }
     return run_command(argv[1], argc - 1, argv + 1);

@@ -70,7 +70,7 @@ const struct ax_command ax_commands[] = {
      "                      they are while training; --batch counts answers\n"
      "  --rounds N          (generate) report the best of N runs (default 3); (eval) the median\n"
      "                      of N (default 3)\n",
-     "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench, false},
+     "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", .run = ax_cmd_bench},
     {"cache", AX_COMMANDS_LOOK, 4, "list or clear what axtrain keeps to save work",
      "list [--kind K] [--dir DIR] [--json]\n"
      "clear [--kind K] [--dir DIR] [--older-than DAYS] [--yes]",
@@ -86,7 +86,7 @@ const struct ax_command ax_commands[] = {
      "  --older-than DAYS   (clear) only what was not used for this long\n"
      "  --yes               (clear) remove\n"
      "  --json              (list) one JSON object on stdout\n",
-     "axtrain cache clear --older-than 30 --yes", ax_cmd_cache, false},
+     "axtrain cache clear --older-than 30 --yes", .run = ax_cmd_cache},
     {"chat", AX_COMMANDS_SERVE, 2, "talk to a model", "[--model] M [options]",
      "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists\n"
      "commands, /save FILE adds the conversation to training data.\n"
@@ -113,7 +113,7 @@ const struct ax_command ax_commands[] = {
      "  --mesh SIZES            on the ranks of a launcher: tp=2 splits the model over 2 ranks\n"
      "                          (default: over all of them); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
-     "axtrain chat --model my-model/ --temperature 0.7", ax_cmd_chat, false},
+     "axtrain chat --model my-model/ --temperature 0.7", .run = ax_cmd_chat},
     {"check", AX_COMMANDS_LOOK, 2,
      "check that this build computes correctly here: ops, training, ranks",
      "self [--backend cpu|cuda|ref] [--dtype T] [--threads N] [--only NAME]\n"
@@ -157,7 +157,7 @@ const struct ax_command ax_commands[] = {
      "  --dropout P        (mesh) with --lora: dropout of the adapter's input\n"
      "  --base S           (mesh) with --lora: store frozen matrices as nf4, nf4-double,\n"
      "                     int4, int8 or fp8\n",
-     "axtrain check self", ax_cmd_check, false},
+     "axtrain check self", .run = ax_cmd_check},
     {"ckpt", AX_COMMANDS_LOOK, 3,
      "show what a training checkpoint contains, check it, or write it anew",
      "show DIR\nverify DIR\nreshard DIR [-o OUT]",
@@ -169,13 +169,13 @@ const struct ax_command ax_commands[] = {
      "from any checkpoint; other tools do, and one file is easier to keep than one of each of\n"
      "many ranks. DIR is verified before, the new folder before it takes DIR's place.\n"
      "  -o OUT   (reshard) write this folder, and leave DIR as it is\n",
-     "axtrain ckpt verify out/checkpoint-500", ax_cmd_ckpt, false},
+     "axtrain ckpt verify out/checkpoint-500", .run = ax_cmd_ckpt},
     {"completion", AX_COMMANDS_LOOK, 6,
      "print a script that completes commands, options and keys in a shell", "bash\nzsh\nfish",
      "  bash   in ~/.bashrc: source <(axtrain completion bash)\n"
      "  zsh    in a folder of $fpath: axtrain completion zsh > _axtrain\n"
      "  fish   axtrain completion fish > ~/.config/fish/completions/axtrain.fish\n",
-     "axtrain completion bash", ax_cmd_completion, false},
+     "axtrain completion bash", .run_among = ax_cmd_completion},
     {"config", AX_COMMANDS_TRAIN, 15, "explain and check configurations",
      "help [KEY]\nshow FILE [key=value | --key value] [--all | --json]\nschema\ndocs",
      "  help KEY   type, default, range and meaning of a key, and whether axtrain supports it\n"
@@ -185,7 +185,7 @@ const struct ax_command ax_commands[] = {
      "  -o FILE    write to FILE instead of standard output\n"
      "  --all      (show) why each key without effect has none\n"
      "  --json     (show) values, origins and notes as one JSON object\n",
-     "axtrain config show sft.yaml learning_rate=1e-4", ax_cmd_config, false},
+     "axtrain config show sft.yaml learning_rate=1e-4", .run = ax_cmd_config},
     {"convert", AX_COMMANDS_MODELS, 2, "convert a GGUF file to a Hugging Face folder, or back",
      "SRC DST --to hf [--dtype T]\n"
      "SRC DST --to gguf [--quant Q] [--overwrite] [--ollama] [--threads N]\n"
@@ -212,17 +212,17 @@ const struct ax_command ax_commands[] = {
      "(llama-server --lora).\n"
      "  --base M      its base model (default: the one that adapter_config.json names); only\n"
      "                config.json is read\n",
-     "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m", ax_cmd_convert,
-     false},
+     "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m",
+     .run = ax_cmd_convert},
     {"dpo", AX_COMMANDS_TRAIN, 5,
      "train a model on preferences, as rl says: dpo, orpo, cpo, simpo, kto",
      "CONFIG [key=value …] [options]",
      "Records have a preferred and a rejected answer to a prompt; for kto one answer with a label\n"
      "(docs/data-formats.md). The model at the start is the reference, computed once before the\n"
      "first step. Keys: rl, rl_beta, dpo_loss_type … (docs/preferences.md).\n" TRAIN_DETAILS,
-     "axtrain dpo dpo.yaml rl_beta=0.05 output_dir=out", ax_cmd_dpo, true},
+     "axtrain dpo dpo.yaml rl_beta=0.05 output_dir=out", .run = ax_cmd_dpo, .trains = true},
     {"env", AX_COMMANDS_MEASURE, 2, "show what this machine and this build have", "[--json]",
-     "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env, false},
+     "  --json   one JSON object on stdout\n", "axtrain env", .run = ax_cmd_env},
     {"eval", AX_COMMANDS_SERVE, 3,
      "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
      "[--model] M --data FILE [options]\n[--model] M --config FILE [options]\n"
@@ -286,7 +286,7 @@ const struct ax_command ax_commands[] = {
      "  --per-row            one line of JSON per record, and one for the total\n"
      "  --json               one JSON object\n"
      "  -o FILE              write to FILE instead of standard output\n",
-     "axtrain eval --model my-model/ --data test.jsonl --task final-answer", ax_cmd_eval, false},
+     "axtrain eval --model my-model/ --data test.jsonl --task final-answer", .run = ax_cmd_eval},
     {"fetch", AX_COMMANDS_TRAIN, 13,
      "download the hub models and data sets of a configuration, ahead of training",
      "CONFIG [key=value …]",
@@ -297,7 +297,7 @@ const struct ax_command ax_commands[] = {
      "Environment: HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN (or the token that `hf auth\n"
      "login` stored), HF_HUB_OFFLINE, HTTPS_PROXY, SSL_CERT_FILE; AXTRAIN_DUCKDB is the\n"
      "library that reads Parquet.\n",
-     "axtrain fetch sft.yaml", ax_cmd_fetch, false},
+     "axtrain fetch sft.yaml", .run = ax_cmd_fetch},
     {"generate", AX_COMMANDS_SERVE, 1, "continue prompts, or answer them",
      "[--model] M [--prompt TEXT | --input FILE.jsonl] [options]",
      "M is a model folder, a GGUF file or a hub id. Without --prompt and --input, the prompt\n"
@@ -337,17 +337,18 @@ const struct ax_command ax_commands[] = {
      "                          dp_shard split the model, dp_shard and dp_replicate share the\n"
      "                          prompts (default: dp_replicate takes what the others leave); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
-     "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate,
-     false},
+     "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"",
+     .run = ax_cmd_generate},
     {"grpo", AX_COMMANDS_TRAIN, 6,
      "train a model on rewards for its own answers, as rl says: grpo or gdpo",
      "CONFIG [key=value …] [options]",
      "Records have prompts: the model answers each several times, trl.reward_funcs reward the\n"
      "answers, and those above the mean of their prompt become more likely. Keys: rl, trl.*\n"
      "(docs/grpo.md, docs/rewards.md).\n" TRAIN_DETAILS,
-     "axtrain grpo grpo.yaml trl.num_generations=16 output_dir=out", ax_cmd_grpo, true},
+     "axtrain grpo grpo.yaml trl.num_generations=16 output_dir=out", .run = ax_cmd_grpo,
+     .trains = true},
     {"help", AX_COMMANDS_LOOK, 5, "explain axtrain, or one command", "[COMMAND]",
-     "  --man   print the manual page, for man -l\n", "axtrain help sft", ax_cmd_help, false},
+     "  --man   print the manual page, for man -l\n", "axtrain help sft", .run_among = ax_cmd_help},
     {"init", AX_COMMANDS_TRAIN, 1,
      "write a configuration that fits a model, a data set and this machine",
      "--model M --data FILE [-o FILE]",
@@ -359,7 +360,7 @@ const struct ax_command ax_commands[] = {
      "  --data FILE   records (JSONL, JSON, CSV, Parquet, text)\n"
      "  -o FILE       where to write (default: sft.yaml, dpo.yaml or prm.yaml); an existing\n"
      "                file is never overwritten\n",
-     "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init, false},
+     "axtrain init --model my-model/ --data train.jsonl", .run = ax_cmd_init},
     {"launch", AX_COMMANDS_TRAIN, 11, "start a command on several ranks",
      "-n N [options] COMMAND …",
      "Starts N processes of COMMAND on this host, which find each other. `axlaunch` is the same.\n"
@@ -377,7 +378,7 @@ const struct ax_command ax_commands[] = {
      "  --output WHICH      rank0: only its output, and the last lines of a rank that fails (the\n"
      "                      default); all: every line, as \"[RANK] LINE\"\n"
      "  --timeout S         seconds for all ranks to arrive (default 600)\n",
-     "axtrain launch -n 2 sft sft.yaml dp_shard_size=2", ax_cmd_launch, false},
+     "axtrain launch -n 2 sft sft.yaml dp_shard_size=2", .run_among = ax_cmd_launch},
     {"merge", AX_COMMANDS_MODELS, 1, "merge an adapter into its base model",
      "BASE ADAPTER DST [--dtype T] [--to gguf [--quant Q] [--overwrite]] [--threads N]",
      "BASE is a model folder, a GGUF file or a hub id, ADAPTER a PEFT folder; DST becomes a\n"
@@ -390,7 +391,7 @@ const struct ax_command ax_commands[] = {
      "  --dtype T     float32, bfloat16 or float16 for the merged weights (default: BASE's)\n"
      "  --to gguf     write one GGUF file instead; --quant and --overwrite as in convert\n"
      "  --threads N   CPU threads\n",
-     "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge, false},
+     "axtrain merge my-model/ my-adapter/ merged/", .run = ax_cmd_merge},
     {"plan", AX_COMMANDS_TRAIN, 3, "show what training would need, without running it",
      "CONFIG [key=value …] [--world N] [--hardware NAME] [--search] [--blocks] [--speed N] "
      "[--json]\nMODEL | --arch NAME [options]",
@@ -431,20 +432,21 @@ const struct ax_command ax_commands[] = {
      "                     int4, int8 or fp8\n"
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
-     "axtrain plan sft.yaml micro_batch_size=2", ax_cmd_plan, false},
+     "axtrain plan sft.yaml micro_batch_size=2", .run = ax_cmd_plan},
     {"ppo", AX_COMMANDS_TRAIN, 7, "train a model on rewards, with a value model beside it",
      "CONFIG [key=value …] [options]",
      "Records have prompts; a value model learns beside the policy what an answer is worth at\n"
      "each token. Keys: rl: ppo, ppo.* (docs/ppo.md), and trl.reward_funcs "
      "(docs/rewards.md).\n" TRAIN_DETAILS,
-     "axtrain ppo ppo.yaml ppo.reward_model_path=outputs/rm output_dir=out", ax_cmd_ppo, true},
+     "axtrain ppo ppo.yaml ppo.reward_model_path=outputs/rm output_dir=out", .run = ax_cmd_ppo,
+     .trains = true},
     {"preprocess", AX_COMMANDS_TRAIN, 12,
      "tokenize the data sets of a configuration ahead of training",
      "CONFIG [key=value …] [--refresh]",
      "Reads, checks, renders and tokenizes every data set and stores the result in\n"
      "dataset_prepared_path, so that training starts immediately.\n"
      "  --refresh   prepare again even if the data is cached\n",
-     "axtrain preprocess sft.yaml", ax_cmd_preprocess, false},
+     "axtrain preprocess sft.yaml", .run = ax_cmd_preprocess},
     {"preview", AX_COMMANDS_TRAIN, 2,
      "show what training will see: records, ids, and which tokens are trained on",
      "CONFIG [key=value …] [options]",
@@ -454,13 +456,13 @@ const struct ax_command ax_commands[] = {
      "  --eval          show the evaluation data instead of the training data\n"
      "  --color WHEN    auto, always or never\n"
      "  --json          one JSON object on stdout\n",
-     "axtrain preview sft.yaml --rows 2", ax_cmd_preview, false},
+     "axtrain preview sft.yaml --rows 2", .run = ax_cmd_preview},
     {"prm", AX_COMMANDS_TRAIN, 8, "train a model that scores the steps of solutions",
      "CONFIG [key=value …] [options]",
      "Records have solutions in steps with a label for each; the model learns the probability\n"
      "that a step is right. Key: process_reward_model: true "
      "(docs/reward-models.md).\n" TRAIN_DETAILS,
-     "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", ax_cmd_prm, true},
+     "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_prm, .trains = true},
     {"problems", AX_COMMANDS_TRAIN, 14, "write generated problems: data to try things out with",
      "[options] -o FILE",
      "Grade-school word problems as chat records, {\"messages\": [user, assistant], \"level\":\n"
@@ -483,14 +485,14 @@ const struct ax_command ax_commands[] = {
      "those\n"
      "                   of the reward `code`; the splits never share a specification\n"
      "  -o FILE          write to FILE instead of standard output\n",
-     "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems, false},
+     "axtrain problems --rows 2000 --seed 1 -o train.jsonl", .run = ax_cmd_problems},
     {"qat", AX_COMMANDS_TRAIN, 9,
      "train a model for quantization, as qat says (docs/quantization.md)",
      "CONFIG [key=value …] [options]",
      "Weights, and with most schemes inputs, are rounded in training as `axtrain quantize` does\n"
      "afterwards, so that the model learns to live with it. Keys: qat.* "
      "(docs/quantization.md).\n" TRAIN_DETAILS,
-     "axtrain qat qat.yaml qat.scheme=int4-int8 output_dir=out", ax_cmd_qat, true},
+     "axtrain qat qat.yaml qat.scheme=int4-int8 output_dir=out", .run = ax_cmd_qat, .trains = true},
     {"quantize", AX_COMMANDS_MODELS, 3,
      "write a model with quantized weights, for vLLM and transformers",
      "MODEL OUT --scheme S [options]\nCONFIG",
@@ -521,7 +523,7 @@ const struct ax_command ax_commands[] = {
      "  --act-order   GPTQ: columns with the largest inputs first\n"
      "  --damping D   GPTQ: what is added to the diagonal, of its mean (default: 0.01)\n"
      "  --threads N   CPU threads (default: all available to this process)\n",
-     "axtrain quantize my-model/ my-model-int4/ --scheme int4", ax_cmd_quantize, false},
+     "axtrain quantize my-model/ my-model-int4/ --scheme int4", .run = ax_cmd_quantize},
     {"report", AX_COMMANDS_LOOK, 1, "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",
      "RUN is the output_dir of a training run, finished or not; several runs share the same\n"
      "charts. The page is self-contained and uses no network and is complete without its script: "
@@ -531,7 +533,7 @@ const struct ax_command ax_commands[] = {
      "answers, if `axtrain eval` wrote RUN/eval.jsonl (--per-row) or RUN/samples.jsonl\n"
      "(--log-samples).\n"
      "  -o FILE   where to write (default: RUN/report.html; with several runs ./report.html)\n",
-     "axtrain report out/ other-out/ -o report.html", ax_cmd_report, false},
+     "axtrain report out/ other-out/ -o report.html", .run = ax_cmd_report},
     {"sandbox", AX_COMMANDS_SERVE, 4, "run a Python program that nobody trusts",
      "run FILE [options]",
      "Runs FILE as code rewards run a model's answers: in CPython compiled to WebAssembly, "
@@ -546,10 +548,10 @@ const struct ax_command ax_commands[] = {
      "  --python FILE      the interpreter (default: AXTRAIN_SANDBOX_PYTHON, or what\n"
      "                     tools/get-sandbox installed)\n"
      "  --wasmtime FILE    wasmtime's library (default: AXTRAIN_WASMTIME, or the same)\n",
-     "axtrain sandbox run answer.py", ax_cmd_sandbox, false},
+     "axtrain sandbox run answer.py", .run = ax_cmd_sandbox},
     {"sft", AX_COMMANDS_TRAIN, 4, "fine-tune a model on the data sets of a configuration",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
-     "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", ax_cmd_sft, true},
+     "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_sft, .trains = true},
     {"template", AX_COMMANDS_MODELS, 5, "render a conversation with a model's chat template",
      "--model DIR | --file T.jinja [INPUT.json] [--spans] [--now UNIX]",
      "INPUT (or standard input) is a JSON list of messages, or an object of template variables\n"
@@ -559,7 +561,7 @@ const struct ax_command ax_commands[] = {
      "  --file T       a template file\n"
      "  --spans        print the generation spans instead, as [[start, end], …] in code points\n"
      "  --now UNIX     the time that strftime_now sees\n",
-     "axtrain template --model my-model/ chat.json", ax_cmd_template, false},
+     "axtrain template --model my-model/ chat.json", .run = ax_cmd_template},
     {"tokenize", AX_COMMANDS_MODELS, 4, "convert text to token ids and back",
      "[--model] DIR | --vocab FILE [options]",
      "Reads text from standard input, byte for byte, and prints the ids as one JSON array.\n"
@@ -569,13 +571,14 @@ const struct ax_command ax_commands[] = {
      "  --add-special-tokens   add the tokens that the model expects at the ends (BOS, EOS)\n"
      "  --decode               read a JSON array of ids, print text\n"
      "  --skip-special-tokens  with --decode: omit special tokens\n",
-     "axtrain tokenize --model my-model/ < text.txt", ax_cmd_tokenize, false},
+     "axtrain tokenize --model my-model/ < text.txt", .run = ax_cmd_tokenize},
     {"train", AX_COMMANDS_TRAIN, 10, "train as the configuration says",
-     "CONFIG [key=value …] [options]", TRAIN_DETAILS, "axtrain train sft.yaml", ax_cmd_train, true},
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS, "axtrain train sft.yaml", .run = ax_cmd_train,
+     .trains = true},
     {0},
 };
 
 enum ax_status ax_command_run(const struct ax_command *c, int argc, char **argv) {
     AX_TRY(ax_cpu_check());
-    return c->run(argc, argv);
+    return c->run_among ? c->run_among(ax_commands, argc, argv) : c->run(argc, argv);
 }

@@ -29,41 +29,44 @@ struct ax_command {
     /* argv[0] is the command's name. */
     enum ax_status (*run)(int argc, char **argv);
     bool trains; /* it takes the configuration of a training, and runs it */
+    /* Instead of `run`: it is about all commands. */
+    enum ax_status (*run_among)(const struct ax_command *all, int argc, char **argv);
 };
 
 /* NULL-terminated by name. */
 extern const struct ax_command ax_commands[];
 const char *ax_command_group_title(enum ax_command_group g); /* "Serve and evaluate" */
 /* The command at a place of a group; NULL behind the last. */
-const struct ax_command *ax_command_at(const struct ax_command *commands, enum ax_command_group g,
+const struct ax_command *ax_command_at(const struct ax_command *all, enum ax_command_group g,
                                        int place);
 
-const struct ax_command *ax_command_find(const char *name); /* NULL: none */
+/* NULL: none. */
+const struct ax_command *ax_command_find(const struct ax_command *all, const char *name);
 /* Runs it, unless the environment chooses what this machine cannot do. */
 enum ax_status ax_command_run(const struct ax_command *c, int argc, char **argv);
 /* The known name nearest to a mistyped or abbreviated one; NULL if none is close. */
-const char *ax_command_nearest(const char *name);
+const char *ax_command_nearest(const struct ax_command *all, const char *name);
 /* AX_ERR_CONFIG with a suggestion. */
-enum ax_status ax_command_unknown(const char *name);
+enum ax_status ax_command_unknown(const struct ax_command *all, const char *name);
 void ax_command_print_help(const struct ax_command *c);
-void ax_command_print_overview(void);
+void ax_command_print_overview(const struct ax_command *all);
 
 enum ax_status ax_cmd_bench(int argc, char **argv);
 enum ax_status ax_cmd_cache(int argc, char **argv);
 enum ax_status ax_cmd_chat(int argc, char **argv);
 enum ax_status ax_cmd_check(int argc, char **argv);
 enum ax_status ax_cmd_ckpt(int argc, char **argv);
-enum ax_status ax_cmd_completion(int argc, char **argv);
+enum ax_status ax_cmd_completion(const struct ax_command *all, int argc, char **argv);
 enum ax_status ax_cmd_config(int argc, char **argv);
 enum ax_status ax_cmd_convert(int argc, char **argv);
 enum ax_status ax_cmd_env(int argc, char **argv);
 enum ax_status ax_cmd_eval(int argc, char **argv);
 enum ax_status ax_cmd_fetch(int argc, char **argv);
 enum ax_status ax_cmd_generate(int argc, char **argv);
-enum ax_status ax_cmd_help(int argc, char **argv);
+enum ax_status ax_cmd_help(const struct ax_command *all, int argc, char **argv);
 enum ax_status ax_cmd_grpo(int argc, char **argv);
 enum ax_status ax_cmd_init(int argc, char **argv);
-enum ax_status ax_cmd_launch(int argc, char **argv);
+enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv);
 enum ax_status ax_cmd_merge(int argc, char **argv);
 enum ax_status ax_cmd_plan(int argc, char **argv);
 enum ax_status ax_cmd_preprocess(int argc, char **argv);

@@ -11,7 +11,7 @@ static const struct {
 } shells[] = {
     {"bash", ax_completion_bash}, {"zsh", ax_completion_zsh}, {"fish", ax_completion_fish}};
 
-enum ax_status ax_cmd_completion(int argc, char **argv) {
+enum ax_status ax_cmd_completion(const struct ax_command *all, int argc, char **argv) {
     const char *shell;
     struct ax_buf script = {0};
     int n;
@@ -19,7 +19,7 @@ enum ax_status ax_cmd_completion(int argc, char **argv) {
     for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
         if (strcmp(shells[i].name, shell) != 0)
             continue;
-        const enum ax_status st = shells[i].put(&script, ax_commands);
+        const enum ax_status st = shells[i].put(&script, all);
         if (st == AX_OK)
             fputs(script.data, stdout);
         ax_buf_free(&script);

@@ -15,9 +15,9 @@ const char *ax_command_group_title(enum ax_command_group g) {
     return titles[g];
 }
 
-const struct ax_command *ax_command_at(const struct ax_command *commands, enum ax_command_group g,
+const struct ax_command *ax_command_at(const struct ax_command *all, enum ax_command_group g,
                                        int place) {
-    for (const struct ax_command *c = commands; c->name; c++)
+    for (const struct ax_command *c = all; c->name; c++)
         if (c->group == g && c->place == place)
             return c;
     return NULL;
@@ -25,17 +25,17 @@ const struct ax_command *ax_command_at(const struct ax_command *commands, enum a
 
 /* ---- names ---- */
 
-const struct ax_command *ax_command_find(const char *name) {
-    for (const struct ax_command *c = ax_commands; c->name; c++)
+const struct ax_command *ax_command_find(const struct ax_command *all, const char *name) {
+    for (const struct ax_command *c = all; c->name; c++)
         if (strcmp(c->name, name) == 0)
             return c;
     return NULL;
 }
 
 /* The only command with this prefix; NULL if there is none or more than one. */
-static const char *beginning_with(const char *name) {
+static const char *beginning_with(const struct ax_command *all, const char *name) {
     const char *found = NULL;
-    for (const struct ax_command *c = ax_commands; c->name; c++) {
+    for (const struct ax_command *c = all; c->name; c++) {
         if (strncmp(c->name, name, strlen(name)) != 0)
             continue;
         if (found)
@@ -45,11 +45,11 @@ static const char *beginning_with(const char *name) {
     return found;
 }
 
-const char *ax_command_nearest(const char *name) {
+const char *ax_command_nearest(const struct ax_command *all, const char *name) {
     const int len = (int)strlen(name);
-    const char *begun = len >= 2 ? beginning_with(name) : NULL;
+    const char *begun = len >= 2 ? beginning_with(all, name) : NULL;
     struct ax_nearest nearest = {.given = name, .within = len < 3 ? len : 3};
-    for (const struct ax_command *c = ax_commands; c->name; c++)
+    for (const struct ax_command *c = all; c->name; c++)
         ax_nearest_try(&nearest, c->name);
     return begun ? begun : nearest.name;
 }
@@ -65,12 +65,12 @@ static const struct {
     {"evaluate", "eval"},
 };
 
-enum ax_status ax_command_unknown(const char *name) {
+enum ax_status ax_command_unknown(const struct ax_command *all, const char *name) {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(others[i].name, name) == 0)
             return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; here it is `axtrain %s`", name,
                             others[i].here);
-    const char *near = ax_command_nearest(name);
+    const char *near = ax_command_nearest(all, name);
     if (near)
         return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; did you mean `axtrain %s`?", name,
                         near);
@@ -96,11 +96,11 @@ void ax_command_print_help(const struct ax_command *c) {
     printf("\n%s\nexample:\n  %s\n", c->details, c->example);
 }
 
-static void print_commands(void) {
+static void print_commands(const struct ax_command *all) {
     for (int g = 0; g < AX_COMMANDS_COUNT; g++) {
         const struct ax_command *c;
         printf("\n%s:\n", ax_command_group_title((enum ax_command_group)g));
-        for (int i = 1; (c = ax_command_at(ax_commands, (enum ax_command_group)g, i)); i++)
+        for (int i = 1; (c = ax_command_at(all, (enum ax_command_group)g, i)); i++)
             printf("  %-11s %s\n", c->name, c->summary);
     }
 }
@@ -118,7 +118,7 @@ static void print_exit_codes(void) {
     }
 }
 
-void ax_command_print_overview(void) {
+void ax_command_print_overview(const struct ax_command *all) {
     printf("axtrain %s: post-train language models. Reads a YAML file, writes a model folder.\n"
            "\nusage: axtrain COMMAND [arguments]\n"
            "\nFirst steps:\n"
@@ -128,7 +128,7 @@ void ax_command_print_overview(void) {
            "  axtrain sft sft.yaml                                train; output_dir names the "
            "folder\n",
            AX_VERSION);
-    print_commands();
+    print_commands(all);
     printf(
         "\n`axtrain help COMMAND` explains a command, `axtrain config help KEY` a key of the YAML "
         "file;\n`axtrain --version` prints the version.\n");
@@ -137,7 +137,7 @@ void ax_command_print_overview(void) {
 
 /* ---- the command ---- */
 
-enum ax_status ax_cmd_help(int argc, char **argv) {
+enum ax_status ax_cmd_help(const struct ax_command *all, int argc, char **argv) {
     bool man = false;
     const struct ax_arg args[] = {{"--man", AX_ARG_FLAG, &man, 0, 0}};
     const char *name = NULL;
@@ -145,18 +145,18 @@ enum ax_status ax_cmd_help(int argc, char **argv) {
     AX_TRY(ax_args_parse(argc, argv, 1, args, 0, 1, &name, &n));
     if (man) {
         struct ax_buf page = {0};
-        const enum ax_status st = ax_help_man(&page, ax_commands);
+        const enum ax_status st = ax_help_man(&page, all);
         if (st == AX_OK)
             fputs(page.data, stdout);
         ax_buf_free(&page);
         return st;
     }
-    const struct ax_command *c = n > 0 ? ax_command_find(name) : NULL;
+    const struct ax_command *c = n > 0 ? ax_command_find(all, name) : NULL;
     if (n > 0 && !c)
-        return ax_command_unknown(name);
+        return ax_command_unknown(all, name);
     if (c)
         ax_command_print_help(c);
     else
-        ax_command_print_overview();
+        ax_command_print_overview(all);
     return AX_OK;
 }

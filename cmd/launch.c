@@ -36,7 +36,7 @@ static enum ax_status parse_output(const char *text, bool *all) {
     return ax_error(AX_ERR_CONFIG, "launch: --output: expected rank0 or all, got \"%s\"", text);
 }
 
-enum ax_status ax_cmd_launch(int argc, char **argv) {
+enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv) {
     int64_t ranks = 0, hosts = 1, host = 0, port = 0, restarts = 0;
     const char *output = "rank0", *none[1];
     struct ax_launch_options o = {.timeout = AX_LAUNCH_TIMEOUT};
@@ -62,9 +62,9 @@ enum ax_status ax_cmd_launch(int argc, char **argv) {
                         "launch: the command is missing; for example `axtrain launch "
                         "-n 2 sft sft.yaml`");
     o.command = argv + first;
-    const struct ax_command *command = ax_command_find(o.command[0]);
+    const struct ax_command *command = ax_command_find(all, o.command[0]);
     if (!command)
-        return ax_command_unknown(o.command[0]);
+        return ax_command_unknown(all, o.command[0]);
     if (!(o.timeout > 0))
         return ax_error(AX_ERR_CONFIG, "launch: --timeout: expected a positive number of seconds");
     o.ranks = (int)ranks;

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/threads.h"
+#include "cmd/commit.h"
 #include "kernels/cpu/isa.h"
 
 #ifdef __clang__
@@ -18,9 +19,6 @@
 #else
 #define AX_COMPILER "gcc " __VERSION__
 #endif
-
-/* Defined in main.c; weak, because tests are linked without it. */
-extern const char ax_commit[] __attribute__((weak));
 
 /* The value in the first line "key : value" of a /proc file. */
 static void proc_field(const char *path, const char *key, char *out, size_t size) {

@@ -114,10 +114,10 @@ static void distances(void **state) {
 
 static void commands_are_found_and_guessed(void **state) {
     (void)state;
-    assert_non_null(ax_command_find("plan"));
-    assert_null(ax_command_find("pla"));
-    assert_string_equal(ax_command_nearest("plna"), "plan");
-    assert_null(ax_command_nearest("xylophone"));
+    assert_non_null(ax_command_find(ax_commands, "plan"));
+    assert_null(ax_command_find(ax_commands, "pla"));
+    assert_string_equal(ax_command_nearest(ax_commands, "plna"), "plan");
+    assert_null(ax_command_nearest(ax_commands, "xylophone"));
     for (const struct ax_command *c = ax_commands; c->name; c++) {
         assert_true(c->summary && c->usage && c->details && c->example && c->run);
         assert_int_equal(strncmp(c->example, "axtrain ", 8), 0);

@@ -71,7 +71,7 @@ static void convert_names_its_architectures(void **state) {
     (void)state;
     char known[MANY][32], named[MANY][32];
     const int n = architectures(known);
-    const char *from = strstr(ax_command_find("convert")->details, "Architectures: ");
+    const char *from = strstr(ax_command_find(ax_commands, "convert")->details, "Architectures: ");
     assert_non_null(from);
     from += strlen("Architectures: ");
     const char *to = strchr(from, '.');

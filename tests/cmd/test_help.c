@@ -71,7 +71,7 @@ static const struct ax_help_option *find(const struct ax_help_option *o, int n, 
 static void options_of_commands(void **state) {
     (void)state;
     struct ax_help_option o[AX_HELP_MAX_OPTIONS];
-    int n = ax_help_options(ax_command_find("generate"), o);
+    int n = ax_help_options(ax_command_find(ax_commands, "generate"), o);
     assert_string_equal(find(o, n, "--top-p")->value, "X");
     assert_string_equal(find(o, n, "--top-p")->text,
                         "filters, applied in the same order as in transformers");
@@ -79,21 +79,21 @@ static void options_of_commands(void **state) {
     assert_true(find(o, n, "--input")->is_file);
     assert_string_equal(find(o, n, "--dtype")->choices, "float32|bfloat16");
     assert_false(find(o, n, "--dtype")->is_file);
-    n = ax_help_options(ax_command_find("convert"), o);
+    n = ax_help_options(ax_command_find(ax_commands, "convert"), o);
     assert_string_equal(find(o, n, "--to")->value, "hf"); /* from the usage line */
-    n = ax_help_options(ax_command_find("report"), o);
+    n = ax_help_options(ax_command_find(ax_commands, "report"), o);
     assert_true(find(o, n, "-o")->is_file);
-    n = ax_help_options(ax_command_find("config"), o);
+    n = ax_help_options(ax_command_find(ax_commands, "config"), o);
     assert_string_equal(find(o, n, "--all")->name, "--all");
     for (int i = 0; i < n; i++)
         assert_string_not_equal(o[i].name, "--key"); /* stands for any key */
     char forms[AX_HELP_MAX_FORMS][24];
-    assert_int_equal(ax_help_forms(ax_command_find("check"), forms), 3);
+    assert_int_equal(ax_help_forms(ax_command_find(ax_commands, "check"), forms), 3);
     assert_string_equal(forms[1], "mesh");
-    assert_int_equal(ax_help_forms(ax_command_find("completion"), forms), 3);
-    assert_int_equal(ax_help_forms(ax_command_find("merge"), forms), 0);
-    assert_true(ax_help_takes_config(ax_command_find("sft")));
-    assert_false(ax_help_takes_config(ax_command_find("config")));
+    assert_int_equal(ax_help_forms(ax_command_find(ax_commands, "completion"), forms), 3);
+    assert_int_equal(ax_help_forms(ax_command_find(ax_commands, "merge"), forms), 0);
+    assert_true(ax_help_takes_config(ax_command_find(ax_commands, "sft")));
+    assert_false(ax_help_takes_config(ax_command_find(ax_commands, "config")));
 }
 
 /* Every option in the table has a meaning, and every long line of help fits a terminal. */
@@ -157,8 +157,8 @@ static void wrong_names(void **state) {
                {"xylophone", "`axtrain help` lists all commands"},
                {"c", "`axtrain help` lists all commands"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        assert_error(ax_command_unknown(all[i].given), AX_ERR_CONFIG, all[i].said);
-    assert_null(ax_command_nearest("zz"));
+        assert_error(ax_command_unknown(ax_commands, all[i].given), AX_ERR_CONFIG, all[i].said);
+    assert_null(ax_command_nearest(ax_commands, "zz"));
 }
 
 /* ---- the man page ---- */
