@@ -2,10 +2,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cmd/check/mesh_command.h"
+#include "cmd/check/check.h"
 #include "cmd/commands.h"
-#include "cmd/check/flight.h"
-#include "cmd/check/self.h"
 
 static enum ax_status check_golden(int argc, char **argv) {
     (void)argc;

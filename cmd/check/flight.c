@@ -1,7 +1,5 @@
 /* Reads the records, then goes through each group: collectives by number, which all of its ranks start alike;
  * messages by pairs of ranks, which both have under way. */
-#include "cmd/check/flight.h"
-
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +9,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/args.h"
+#include "cmd/check/check.h"
 #include "parallel/fabric/flight.h"
 
 enum { MAX_RANKS = 65536, MAX_BYTES = 1 << 20, WORD = 24 };

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "cmd/args.h"
-#include "cmd/check/mesh_command.h"
+#include "cmd/check/check.h"
 #include "cmd/check/mesh.h"
 #include "cmd/mesh_sizes.h"
 

@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 #include "base/text/json.h"
-#include "base/mem.h"
 #include "base/threads.h"
 #include "cmd/args.h"
-#include "cmd/check/mesh.h"
+#include "cmd/check/check.h"
+#include "cmd/check/report.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/find.h"
@@ -17,71 +17,10 @@
 
 /* ---- the table ---- */
 
-void ax_self_note(struct ax_self *s, const char *name, const char *compared, double figure,
-                  double tolerance, const char *where) {
-    char allowed[32] = "0 (bits)";
-    const double now = ax_clock_now();
-    const bool ok = figure <= tolerance;
-    if (tolerance > 0)
-        snprintf(allowed, sizeof allowed, "%.3g", tolerance);
-    printf("%-13s %-42s %-10.3g %-10s %-5s %6.2f s\n", name, compared,
-           isnan(figure) ? INFINITY : figure, allowed, ok ? "ok" : "FAIL", now - s->since);
-    if (!ok && *where)
-        printf("              %s\n", where);
-    fflush(stdout);
-    s->since = now;
-    s->passed += ok;
-    s->failed += !ok;
-}
-
-void ax_self_skip(struct ax_self *s, const char *name, const char *why) {
-    printf("%-13s skipped: %s\n", name, why);
-    s->skipped++;
-}
-
 static void print_title(const struct ax_self *s) {
     printf("\n%s, %s, %d threads\n%-13s %-42s %-10s %-10s\n",
            strcmp(s->backend, "cpu") == 0 ? ax_cpu_isa_name(ax_cpu_isa()) : s->backend,
            ax_dtype_info(s->dtype)->name, s->threads, "", "compared", "deviation", "tolerance");
-}
-
-/* ---- numbers ---- */
-
-enum ax_status ax_self_append(struct ax_self_values *out, int64_t n, const double *v) {
-    AX_TRY(ax_regrow(&out->v, (size_t)out->n, (size_t)(out->n + n), sizeof *out->v));
-    memcpy(out->v + out->n, v, (size_t)n * sizeof *v);
-    out->n += n;
-    return AX_OK;
-}
-
-enum ax_status ax_self_take(struct ax_self_values *out, struct ax_queue *q,
-                            const struct ax_tensor *t) {
-    double *v;
-    const int64_t n = ax_tensor_numel(t);
-    AX_TRY(ax_alloc(&v, (size_t)n, sizeof *v));
-    enum ax_status st = ax_tensor_read(q, t, AX_F64, v);
-    if (st == AX_OK && !ax_queue_is_meta(q))
-        st = ax_self_append(out, n, v);
-    ax_free(v);
-    return st;
-}
-
-double ax_self_difference(const struct ax_self_values *a, const struct ax_self_values *b) {
-    if (a->n != b->n || b->n == 0)
-        return INFINITY;
-    if (memcmp(a->v, b->v, (size_t)b->n * sizeof *b->v) == 0)
-        return 0;
-    const double off = ax_golden_rel_norm(a->v, b->v, b->n);
-    return off > 0 ? off : INFINITY; /* NaN, or a zero's sign */
-}
-
-void ax_self_free_values(struct ax_self_values *v) {
-    ax_free(v->v);
-    *v = (struct ax_self_values){0};
-}
-
-double ax_self_rounding(const struct ax_self *s) {
-    return s->dtype == AX_F64 ? 1e-12 : s->dtype == AX_F32 ? 3e-5 : 3e-2;
 }
 
 /* ---- the models ---- */

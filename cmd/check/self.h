@@ -3,9 +3,8 @@
  * Needs no files: a small model with random weights, made-up documents. Each line compares two ways
  * to compute the same numbers; the promise is the same bits, or a tolerance.
  *
- * Reading order: self.c (the command and its table), self_steps.c (training steps), self_rows.c
- * (forward passes and generation), self_resume.c (a run and its checkpoint), self_ops.c (every op,
- * and meshes of ranks). */
+ * Reading order: self.c (the command and its table), self_lines.c (training steps, forward passes,
+ * generation, a run and its checkpoint), self_ops.c (every op, and meshes of ranks). */
 #ifndef AX_CMD_CHECK_SELF_H
 #define AX_CMD_CHECK_SELF_H
 
@@ -34,22 +33,6 @@ void ax_self_note(struct ax_self *s, const char *name, const char *compared, dou
                   double tolerance, const char *where);
 void ax_self_skip(struct ax_self *s, const char *name, const char *why);
 
-/* Numbers of a computation, to be compared with those of another: ‖a − b‖ / ‖b‖, and 0 only for the
- * same bits. */
-struct ax_self_values {
-    double *v; /* [n]; ax_free */
-    int64_t n;
-};
-/* Appends all elements of a tensor. Nothing while planning. */
-enum ax_status ax_self_take(struct ax_self_values *out, struct ax_queue *q,
-                            const struct ax_tensor *t);
-enum ax_status ax_self_append(struct ax_self_values *out, int64_t n, const double *v);
-double ax_self_difference(const struct ax_self_values *a, const struct ax_self_values *b);
-void ax_self_free_values(struct ax_self_values *v);
-
-/* How much rounding in the compute dtype may change a gradient or logits. */
-double ax_self_rounding(const struct ax_self *s);
-
 /* ---- lines ---- */
 
 enum ax_status ax_self_threads(struct ax_self *s);
@@ -60,7 +43,5 @@ enum ax_status ax_self_generation(struct ax_self *s);
 enum ax_status ax_self_resume(struct ax_self *s);
 enum ax_status ax_self_meshes(struct ax_self *s);
 enum ax_status ax_self_ops(struct ax_self *s);
-
-enum ax_status ax_check_self(int argc, char **argv);
 
 #endif

@@ -1,0 +1,12 @@
+/* The kinds of `axtrain check`, each with its own arguments: argv[0] is its name. */
+#ifndef AX_CMD_CHECK_CHECK_H
+#define AX_CMD_CHECK_CHECK_H
+
+#include "base/status.h"
+
+enum ax_status ax_check_mesh(int argc, char **argv);
+enum ax_status ax_check_self(int argc, char **argv);
+/* Compares the flight records of a job's ranks (parallel/fabric/flight.h). */
+enum ax_status ax_check_flight(int argc, char **argv);
+
+#endif
