@@ -91,13 +91,11 @@ done:
 }
 
 static void say_problems(const struct ax_report_run *run) {
-    char more[64];
-    for (size_t i = 0; i < run->n_problems && i < AX_REPORT_MAX_PROBLEMS; i++)
+    const size_t n = run->n_problems, more = n - AX_REPORT_MAX_PROBLEMS;
+    for (size_t i = 0; i < n && i < AX_REPORT_MAX_PROBLEMS; i++)
         ax_log_warn("%s: %s", run->name, run->problems[i]);
-    if (run->n_problems > AX_REPORT_MAX_PROBLEMS)
-        ax_log_warn("%s: and %s", run->name,
-                    ax_report_plural(more, sizeof more, run->n_problems - AX_REPORT_MAX_PROBLEMS,
-                                     "more such line"));
+    if (n > AX_REPORT_MAX_PROBLEMS)
+        ax_log_warn("%s: and %zu more such line%s", run->name, more, more == 1 ? "" : "s");
 }
 
 enum ax_status ax_cmd_report(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* The model's answers to the records of an evaluation. */
+/* The model's answers: to the records of an evaluation, and during training. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static bool is_solved(const json_t *verdict) {
     return json_is_true(verdict) || json_number_value(verdict) == 1;
 }
 
-static enum ax_status add(struct ax_report_answers *a, json_t *v) {
+static enum ax_status add_answer(struct ax_report_answers *a, json_t *v) {
     const json_t *verdict = verdict_of(v);
     if (!answer_of(v))
         return AX_OK;
@@ -58,7 +58,7 @@ enum ax_status ax_report_read_answers(struct ax_report_answers *a, const char *p
         const size_t n = end ? (size_t)(end - text) : m.len - at;
         at += n + 1;
         json_t *v = n <= MAX_LINE ? json_loadb(text, n, JSON_ALLOW_NUL, NULL) : NULL;
-        st = add(a, v);
+        st = add_answer(a, v);
         json_decref(v);
     }
     ax_unmap_file(&m);
@@ -111,7 +111,7 @@ static enum ax_status put_run_answers(struct ax_buf *out, const struct ax_report
         return AX_OK;
     if (a->n_judged > 0)
         snprintf(solved, sizeof solved, ", %zu of %zu solved", a->n_solved, a->n_judged);
-    ax_report_plural(all, sizeof all, a->n, "record");
+    snprintf(all, sizeof all, "%zu record%s", a->n, a->n == 1 ? "" : "s");
     if (shown < a->n)
         snprintf(text, sizeof text, "%s%s; the first %zu", all, solved, shown);
     else
@@ -135,5 +135,44 @@ enum ax_status ax_report_put_answers(struct ax_buf *out, const struct ax_report 
     AX_TRY(ax_buf_puts(out, "<section class=\"card\"><h2>Answers in evaluation</h2>\n"));
     for (int i = 0; i < r->n; i++)
         AX_TRY(put_run_answers(out, &r->runs[i]));
+    return ax_buf_puts(out, "</section>\n");
+}
+
+/* ---- samples: answers at evaluations during training, or those that it trains on, the newest of each run ---- */
+
+#define MAX_SAMPLES 24
+
+static enum ax_status put_run_samples(struct ax_buf *out, const struct ax_report_run *run) {
+    const size_t first = run->n_samples > MAX_SAMPLES ? run->n_samples - MAX_SAMPLES : 0;
+    if (run->n_samples == 0)
+        return AX_OK;
+    AX_TRY(ax_html_put(out,
+                       "<p><b>%</b></p><div class=\"scroll\"><table><thead><tr><th>step</th>"
+                       "<th>end of the prompt</th><th>answer</th>",
+                       run->name));
+    AX_TRY(ax_buf_puts(out, run->samples[0].worth ? "<th>worth</th></tr></thead>\n"
+                                                  : "</tr></thead>\n"));
+    for (size_t i = first; i < run->n_samples; i++) {
+        const struct ax_report_sample *s = &run->samples[i];
+        char step[32];
+        snprintf(step, sizeof step, "%lld", (long long)s->step);
+        AX_TRY(ax_html_put(out, "<tr><td>%</td><td class=\"text\">%</td><td class=\"text\">%</td>",
+                           step, s->prompt, s->text));
+        if (s->worth)
+            AX_TRY(ax_html_put(out, "<td>%</td>", s->worth));
+        AX_TRY(ax_buf_puts(out, "</tr>\n"));
+    }
+    return ax_buf_puts(out, "</table></div>\n");
+}
+
+enum ax_status ax_report_put_samples(struct ax_buf *out, const struct ax_report *r) {
+    bool any = false;
+    for (int i = 0; i < r->n; i++)
+        any = any || r->runs[i].n_samples > 0;
+    if (!any)
+        return AX_OK;
+    AX_TRY(ax_buf_puts(out, "<section class=\"card\"><h2>Samples</h2>\n"));
+    for (int i = 0; i < r->n; i++)
+        AX_TRY(put_run_samples(out, &r->runs[i]));
     return ax_buf_puts(out, "</section>\n");
 }

@@ -6,7 +6,140 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "cmd/report/card_front.h"
+#include "base/text/yaml.h"
+#include "ckpt/hub/hub.h"
+
+/* ---- the front matter, which programs read: YAML between two lines "---" ---- */
+
+/* What a run made, by the keys of its configuration. */
+struct card_kind {
+    const char *key;            /* set by it; NULL: any other */
+    const char *tag;            /* NULL: that of `rl`, or sft */
+    const char *pipeline;       /* the hub's name for what it does */
+    const char *command, *with; /* before and after the model */
+    const char *per;            /* what losses are means over */
+};
+
+#define MAX_CARD ((size_t)1 << 20)
+
+/* A JSON string is also a YAML string. */
+static enum ax_status put_text(struct ax_buf *out, const char *before, const char *text) {
+    json_t *s = json_string(text);
+    char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+    json_decref(s);
+    const enum ax_status st =
+        quoted ? ax_buf_printf(out, "%s%s\n", before, quoted) : AX_OK; /* not UTF-8: omitted */
+    ax_free(quoted);
+    return st;
+}
+
+/* The front matter inside a card's text; NULL if it has none. */
+static const char *front_of(const char *card, size_t *len) {
+    if (strncmp(card, "---\n", 4) != 0)
+        return NULL;
+    const char *begin = card + 4, *end = strstr(begin, "\n---");
+    *len = end ? (size_t)(end - begin) + 1 : 0;
+    return end ? begin : NULL;
+}
+
+static enum ax_status put_license_of(struct ax_buf *out, const char *card) {
+    static const char *const keys[] = {"license", "license_name", "license_link"};
+    struct ax_yaml_doc doc;
+    size_t len;
+    const char *front = front_of(card, &len);
+    enum ax_status st = AX_OK;
+    if (!front)
+        return AX_OK;
+    if (ax_yaml_parse(&doc, "README.md", front, len) != AX_OK) {
+        ax_error_clear(); /* a mistake in the base's card is not this run's problem */
+        return AX_OK;
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && st == AX_OK; i++) {
+        const struct ax_yaml_node *v = ax_yaml_get(doc.root, keys[i]);
+        char before[32];
+        (void)snprintf(before, sizeof before, "%s: ", keys[i]);
+        if (v && v->kind == AX_YAML_STRING)
+            st = put_text(out, before, v->text);
+    }
+    ax_yaml_free(&doc);
+    return st;
+}
+
+static enum ax_status put_license(struct ax_buf *out, const char *base) {
+    char *path, *card;
+    size_t len;
+    if (!base)
+        return AX_OK;
+    AX_TRY(ax_path_join(&path, base, "README.md"));
+    enum ax_status st = AX_OK;
+    if (ax_path_exists(path) && ax_read_file(path, MAX_CARD, &card, &len) == AX_OK) {
+        st = put_license_of(out, card);
+        ax_free(card);
+    }
+    ax_free(path);
+    ax_error_clear();
+    return st;
+}
+
+static const char *string_at(const json_t *v, const char *key) {
+    return json_string_value(json_object_get(v, key));
+}
+
+/* Local paths are omitted: they mean nothing elsewhere, and the hub would reject them. */
+static enum ax_status put_dataset_names(struct ax_buf *out, const json_t *sets) {
+    size_t i;
+    json_t *set;
+    bool any = false;
+    json_array_foreach(sets, i, set) {
+        const char *path = string_at(set, "path");
+        if (!path || !ax_hub_is_id(path) || ax_path_exists(path))
+            continue;
+        if (!any)
+            AX_TRY(ax_buf_puts(out, "datasets:\n"));
+        any = true;
+        AX_TRY(put_text(out, "- ", path));
+    }
+    return AX_OK;
+}
+
+static const struct card_kind *kind_of(const struct ax_report_run *run) {
+    static const struct card_kind kinds[] = {
+        {"config.reward_model", "reward-model", "text-classification", "eval",
+         " --task reward --data FILE", "pair"},
+        {"config.process_reward_model", "process-reward-model", "token-classification", "eval",
+         " --task prm --data FILE", "labeled step"},
+        {NULL, NULL, "text-generation", "chat", "", "trained token"},
+    };
+    const struct card_kind *k = kinds;
+    while (k->key && !json_is_true(ax_report_about(run, k->key)))
+        k++;
+    return k;
+}
+
+static enum ax_status put_front(struct ax_buf *out, const struct ax_card *c,
+                                const struct ax_report_run *run) {
+    const char *model = json_string_value(ax_report_about(run, "model"));
+    const char *method = json_string_value(ax_report_about(run, "method"));
+    const bool full = !method || strcmp(method, "full") == 0;
+    const bool adapter = !full && !c->merged;
+    AX_TRY(ax_buf_puts(out, "---\n"));
+    if (model && ax_hub_is_id(model) && !ax_path_exists(model)) {
+        AX_TRY(put_text(out, "base_model: ", model));
+        AX_TRY(ax_buf_printf(out, "base_model_relation: %s\n", adapter ? "adapter" : "finetune"));
+    }
+    AX_TRY(put_dataset_names(out, ax_report_about(run, "config.datasets")));
+    AX_TRY(put_dataset_names(out, ax_report_about(run, "config.pretraining_dataset")));
+    const struct card_kind *kind = kind_of(run);
+    AX_TRY(ax_buf_printf(out, "library_name: %s\npipeline_tag: %s\n",
+                         adapter ? "peft" : "transformers", kind->pipeline));
+    AX_TRY(put_license(out, c->base));
+    const char *rl = json_string_value(ax_report_about(run, "config.rl"));
+    AX_TRY(ax_buf_puts(out, "tags:\n- axtrain\n"));
+    AX_TRY(put_text(out, "- ", kind->tag ? kind->tag : rl ? rl : "sft"));
+    if (!full)
+        AX_TRY(put_text(out, "- ", method));
+    return ax_buf_puts(out, "---\n");
+}
 
 #define MAX_README   ((size_t)4 << 20)
 #define EVAL_ROWS    12 /* most rows in the table of evaluations */
@@ -43,7 +176,7 @@ static const char *short_name(const char *path) {
 /* ---- parts ---- */
 
 static enum ax_status put_usage(struct ax_buf *out, const struct ax_card *c,
-                                const struct ax_card_kind *kind, bool adapter) {
+                                const struct card_kind *kind, bool adapter) {
     return ax_buf_printf(out, "\n## Use\n\n```sh\naxtrain %s --model %s%s%s\n```\n\n%s\n",
                          kind->command, adapter ? "BASE --adapter " : "", short_name(c->dir),
                          kind->with,
@@ -82,8 +215,7 @@ static enum ax_status put_data(struct ax_buf *out, const struct ax_report_run *r
     const double documents = ax_report_number(run, "data.documents", -1);
     const double evals = ax_report_number(run, "data.eval_documents", 0);
     AX_TRY(ax_buf_puts(out, "\n## Data\n\n| set | type | split |\n|---|---|---|\n"));
-    const bool answers =
-        json_is_string(ax_report_about(run, "config.rl")) || ax_card_kind_of(run)->key;
+    const bool answers = json_is_string(ax_report_about(run, "config.rl")) || kind_of(run)->key;
     const char *untyped = answers ? "columns of TRL" : "token ids";
     AX_TRY(put_datasets(out, ax_report_about(run, "config.datasets"), untyped));
     AX_TRY(put_datasets(out, ax_report_about(run, "config.pretraining_dataset"), untyped));
@@ -184,7 +316,7 @@ static enum ax_status put_results(struct ax_buf *out, const struct ax_report_run
                          (long long)last->step, last->figures[AX_FIGURE_EPOCH], trained_tokens(run),
                          ax_report_loss(run, false), last_loss(run),
                          (int)(run->n_steps < LAST_STEPS ? run->n_steps : LAST_STEPS),
-                         ax_card_kind_of(run)->per));
+                         kind_of(run)->per));
     return put_evals(out, run);
 }
 
@@ -237,7 +369,7 @@ enum ax_status ax_card_put(struct ax_buf *out, const struct ax_card *c,
     const char *id = json_string_value(ax_report_about(run, "config.hub_model_id"));
     const bool full = !method || strcmp(method, "full") == 0;
     const char *title = id ? id : short_name(c->dir), *base = model ? short_name(model) : "a model";
-    AX_TRY(ax_card_put_front(out, c, run));
+    AX_TRY(put_front(out, c, run));
     AX_TRY(ax_buf_puts(out, AX_CARD_MARK "\n\n# "));
     AX_TRY(put_cell(out, title, strlen(title)));
     AX_TRY(ax_buf_puts(out, "\n\n"));
@@ -246,7 +378,7 @@ enum ax_status ax_card_put(struct ax_buf *out, const struct ax_card *c,
                          full        ? "all weights were trained"
                          : c->merged ? "an adapter, merged into the base"
                                      : "an adapter"));
-    AX_TRY(put_usage(out, c, ax_card_kind_of(run), !full && !c->merged));
+    AX_TRY(put_usage(out, c, kind_of(run), !full && !c->merged));
     AX_TRY(put_data(out, run));
     AX_TRY(put_settings(out, run));
     AX_TRY(put_results(out, run));

@@ -1,9 +1,9 @@
 /* `axtrain report`: the content of run folders (docs/run.md) as one self-contained HTML page.
  *
  * Reading order: read.c (a run folder), report.c (the command and the page), charts.c (figures over
- * steps), parts.c (phases, memory, packing), timeline.h and lanes.c (what ranks do in a step), tables.c (key figures, environment, events), config.c,
- * samples.c (answers during training), answers.c (of evaluations), style.c (CSS and the pointer
- * script). card.h makes a model card of the same records. */
+ * steps), parts.c (phases, memory, packing), timeline.c (what ranks do in a step), tables.c (key figures,
+ * environment, events), config.c, answers.c (of evaluations, and during training), style.c (CSS and the
+ * pointer script). card.h makes a model card of the same records. */
 #ifndef AX_CMD_REPORT_REPORT_H
 #define AX_CMD_REPORT_REPORT_H
 
@@ -117,8 +117,6 @@ struct ax_report {
 /* Reads answers from a file, in addition to earlier ones; skips lines without any. Free with
  * json_decref(shown). */
 enum ax_status ax_report_read_answers(struct ax_report_answers *a, const char *path);
-/* "1 record", "2 records". Returns buf. */
-const char *ax_report_plural(char *buf, size_t size, size_t n, const char *noun);
 
 /* The value at a key path of run.json ("data.rows"), or NULL. */
 const json_t *ax_report_about(const struct ax_report_run *run, const char *path);

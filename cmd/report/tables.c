@@ -26,7 +26,8 @@ enum ax_status ax_report_put_head(struct ax_buf *out, const struct ax_report *r,
     return ax_buf_puts(out, "</tr></thead>\n");
 }
 
-const char *ax_report_plural(char *buf, size_t size, size_t n, const char *noun) {
+/* "1 record", "2 records". Returns buf. */
+static const char *plural(char *buf, size_t size, size_t n, const char *noun) {
     snprintf(buf, size, "%zu %s%s", n, noun, n == 1 ? "" : "s");
     return buf;
 }
@@ -299,12 +300,11 @@ static enum ax_status put_run_events(struct ax_buf *out, const struct ax_report_
     for (size_t i = 0; i < run->n_problems && i < AX_REPORT_MAX_PROBLEMS; i++)
         AX_TRY(ax_html_put(out, "<li class=\"warn\"><span>file</span> %</li>\n", run->problems[i]));
     if (run->n_problems > AX_REPORT_MAX_PROBLEMS) {
-        ax_report_plural(text, sizeof text, run->n_problems - AX_REPORT_MAX_PROBLEMS,
-                         "more such line");
+        plural(text, sizeof text, run->n_problems - AX_REPORT_MAX_PROBLEMS, "more such line");
         AX_TRY(ax_html_put(out, "<li class=\"warn\"><span>file</span> and %</li>\n", text));
     }
     if (left_out > 0) {
-        ax_report_plural(text, sizeof text, left_out, "earlier event");
+        plural(text, sizeof text, left_out, "earlier event");
         AX_TRY(ax_html_put(out, "<li>not shown: %</li>\n", text));
     }
     for (size_t i = left_out; i < run->n_events; i++) {
