@@ -8,7 +8,7 @@
 #include "cmd/config_args.h"
 #include "cmd/mesh_sizes.h"
 #include "cmd/plan/hardware.h"
-#include "cmd/plan/search.h"
+#include "cmd/plan/plan.h"
 #include "cmd/shapes.h"
 #include "model/convert/base_model.h"
 #include "cmd/train/setup.h"
@@ -33,7 +33,8 @@ static void machine_args(struct machine *m, struct ax_arg *args) {
     args[3] = (struct ax_arg){"--timeline", AX_ARG_STRING, &m->timeline, 0, 0};
 }
 
-static enum ax_status open_machine(struct machine *m, struct ax_plan_request *r) {
+static enum ax_status open_machine(struct machine *m, struct ax_plan_words *w) {
+    struct ax_plan_request *r = &w->plan;
     struct ax_hardware h;
     if (m->name && m->measured)
         return ax_error(AX_ERR_CONFIG, "plan: give either --hardware or --measured");
@@ -41,7 +42,7 @@ static enum ax_status open_machine(struct machine *m, struct ax_plan_request *r)
         return ax_error(AX_ERR_CONFIG, "plan: --search needs --hardware NAME or --measured");
     if (m->search && r->runtime.world < 2)
         return ax_error(AX_ERR_CONFIG, "plan: --search needs --world N");
-    if (m->search && r->json)
+    if (m->search && w->json)
         return ax_error(AX_ERR_CONFIG, "plan: --search has no --json");
     if (m->timeline && (m->search || (!m->name && !m->measured)))
         return ax_error(AX_ERR_CONFIG, "plan: --timeline needs --hardware NAME or --measured, and "
@@ -62,16 +63,16 @@ static enum ax_status open_machine(struct machine *m, struct ax_plan_request *r)
     return AX_OK;
 }
 
-static enum ax_status make(const struct ax_plan_request *r, bool search) {
+static enum ax_status make(const struct ax_plan_words *w, bool search) {
     struct ax_plan_figures *f;
     if (search)
-        return ax_plan_search(r);
+        return ax_plan_search(&w->plan);
     AX_TRY(ax_alloc(&f, 1, sizeof *f));
-    enum ax_status st = ax_plan_figures_make(f, r);
-    if (st == AX_OK && r->json)
-        st = ax_plan_print_json(r, f);
+    enum ax_status st = ax_plan_figures_make(f, &w->plan);
+    if (st == AX_OK && w->json)
+        st = ax_plan_print_json(w, f);
     else if (st == AX_OK)
-        ax_plan_print(r, f);
+        ax_plan_print(w, f);
     ax_plan_figures_free(f);
     return st;
 }
@@ -128,7 +129,8 @@ static enum ax_status open_mesh(struct ax_plan_request *r, int64_t world, const 
 static enum ax_status plan_model(int argc, char **argv) {
     struct ax_step_args a = {
         .dtype = "bfloat16", .optimizer = "adamw", .batch = 1, .seq = 2048, .accumulate = 1};
-    struct ax_plan_request r = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON};
+    struct ax_plan_words w = {.plan = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON}};
+    struct ax_plan_request *r = &w.plan;
     struct ax_arg args[AX_STEP_ARGS_COUNT + 8 + MACHINE_ARGS];
     struct machine machine = {0};
     struct ax_train_stage *stages = NULL;
@@ -137,42 +139,42 @@ static enum ax_status plan_model(int argc, char **argv) {
     struct ax_arch arch;
     int n = AX_STEP_ARGS_COUNT;
     ax_step_args_table(&a, args);
-    args[n++] = (struct ax_arg){"--model", AX_ARG_STRING, &r.name, 0, 0};
+    args[n++] = (struct ax_arg){"--model", AX_ARG_STRING, &w.name, 0, 0};
     args[n++] = (struct ax_arg){"--arch", AX_ARG_STRING, &shape, 0, 0};
-    args[n++] = (struct ax_arg){"--json", AX_ARG_FLAG, &r.json, 0, 0};
-    args[n++] = (struct ax_arg){"--blocks", AX_ARG_FLAG, &r.blocks, 0, 0};
-    args[n++] = (struct ax_arg){"--speed", AX_ARG_FLOAT, &r.speed, 0, 0};
+    args[n++] = (struct ax_arg){"--json", AX_ARG_FLAG, &w.json, 0, 0};
+    args[n++] = (struct ax_arg){"--blocks", AX_ARG_FLAG, &w.blocks, 0, 0};
+    args[n++] = (struct ax_arg){"--speed", AX_ARG_FLOAT, &r->speed, 0, 0};
     args[n++] = (struct ax_arg){"--world", AX_ARG_INT, &world, 1, 65536};
     args[n++] = (struct ax_arg){"--mesh", AX_ARG_STRING, &mesh, 0, 0};
     args[n++] = (struct ax_arg){"--device", AX_ARG_STRING, &device, 0, 0};
     machine_args(&machine, &args[n]);
     n += MACHINE_ARGS;
-    AX_TRY(ax_args_parse_model(argc, argv, n, args, &r.name));
-    if (!r.name == !shape)
+    AX_TRY(ax_args_parse_model(argc, argv, n, args, &w.name));
+    if (!w.name == !shape)
         return ax_error(AX_ERR_CONFIG,
-                        r.name ? "plan: give either a model or --arch NAME"
+                        w.name ? "plan: give either a model or --arch NAME"
                                : "plan: expected a configuration, a model or --arch NAME; see "
                                  "`axtrain plan --help`");
-    AX_TRY(ax_step_args_options(&a, &r.step));
+    AX_TRY(ax_step_args_options(&a, &r->step));
     if (a.recompute) {
-        AX_TRY(ax_recompute_parse(a.recompute, &r.first));
-        r.last = r.step.recompute = r.first;
+        AX_TRY(ax_recompute_parse(a.recompute, &r->first));
+        r->last = r->step.recompute = r->first;
     }
-    AX_TRY(read_arch(&arch, shape, r.name));
-    r.name = shape ? shape : r.name;
-    r.arch = &arch;
-    r.sequences = a.batch;
-    r.sequence_tokens = a.seq;
-    r.masters = a.masters;
-    r.optimizer = a.optimizer;
-    r.runtime.threads = (int)a.threads;
-    enum ax_status st = ax_backend_choose(device, true, &r.runtime.backend);
+    AX_TRY(read_arch(&arch, shape, w.name));
+    w.name = shape ? shape : w.name;
+    r->arch = &arch;
+    r->sequences = a.batch;
+    r->sequence_tokens = a.seq;
+    w.masters = a.masters;
+    w.optimizer = a.optimizer;
+    r->runtime.threads = (int)a.threads;
+    enum ax_status st = ax_backend_choose(device, true, &r->runtime.backend);
     if (st == AX_OK)
-        st = open_mesh(&r, world, mesh, machine.search, &stages);
+        st = open_mesh(r, world, mesh, machine.search, &stages);
     if (st == AX_OK)
-        st = open_machine(&machine, &r);
+        st = open_machine(&machine, &w);
     if (st == AX_OK)
-        st = make(&r, machine.search);
+        st = make(&w, machine.search);
     ax_free(stages);
     ax_arch_free(&arch);
     return st;
@@ -188,13 +190,14 @@ static bool is_config(const char *word) {
 }
 
 static enum ax_status plan_config(int argc, char **argv) {
-    struct ax_plan_request r = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON};
+    struct ax_plan_words w = {.plan = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON}};
+    struct ax_plan_request *r = &w.plan;
     struct ax_train_stage *stages = NULL;
     int64_t world = 0;
     struct machine machine = {0};
-    struct ax_arg args[4 + MACHINE_ARGS] = {{"--json", AX_ARG_FLAG, &r.json, 0, 0},
-                                            {"--blocks", AX_ARG_FLAG, &r.blocks, 0, 0},
-                                            {"--speed", AX_ARG_FLOAT, &r.speed, 0, 0},
+    struct ax_arg args[4 + MACHINE_ARGS] = {{"--json", AX_ARG_FLAG, &w.json, 0, 0},
+                                            {"--blocks", AX_ARG_FLAG, &w.blocks, 0, 0},
+                                            {"--speed", AX_ARG_FLOAT, &r->speed, 0, 0},
                                             {"--world", AX_ARG_INT, &world, 1, 65536}};
     struct ax_config cfg;
     struct ax_train_setup s;
@@ -206,24 +209,24 @@ static enum ax_status plan_config(int argc, char **argv) {
          (st = ax_train_choose_rank(&s.o, stages)) != AX_OK))
         ax_train_setup_close(&s);
     if (st == AX_OK) {
-        r.name = ax_config_str(&cfg, "base_model");
-        r.masters = ax_config_str(&cfg, "master_dtype");
-        r.optimizer = ax_config_str(&cfg, "optimizer");
-        r.output_dir = s.o.save.output_dir;
-        r.uncounted = s.uncounted;
-        r.streamed = s.data.stream != NULL;
-        r.arch = &s.arch;
-        r.train = &s.o;
-        r.runtime = s.o.runtime;
-        r.stages = stages;
-        r.step = ax_train_step_options(&s.o);
-        r.sequences = s.o.data.sequences_per_batch;
-        r.sequence_tokens = s.o.data.sequence_tokens;
+        w.name = ax_config_str(&cfg, "base_model");
+        w.masters = ax_config_str(&cfg, "master_dtype");
+        w.optimizer = ax_config_str(&cfg, "optimizer");
+        w.output_dir = s.o.save.output_dir;
+        w.uncounted = s.uncounted;
+        w.streamed = s.data.stream != NULL;
+        r->arch = &s.arch;
+        r->train = &s.o;
+        r->runtime = s.o.runtime;
+        r->stages = stages;
+        r->step = ax_train_step_options(&s.o);
+        r->sequences = s.o.data.sequences_per_batch;
+        r->sequence_tokens = s.o.data.sequence_tokens;
         if (!s.o.recompute_auto)
-            r.first = r.last = r.step.recompute;
-        st = open_machine(&machine, &r);
+            r->first = r->last = r->step.recompute;
+        st = open_machine(&machine, &w);
         if (st == AX_OK)
-            st = make(&r, machine.search);
+            st = make(&w, machine.search);
         ax_train_setup_close(&s);
     }
     ax_free(stages);

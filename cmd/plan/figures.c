@@ -1,8 +1,11 @@
 /* Dry runs of a step for each mode, the forecast of the run, and a speed. */
-#include "cmd/plan/plan.h"
+#include "cmd/plan/figures.h"
+
+#include "base/io.h"
 #include "base/mem.h"
 #include "kernels/backend.h"
 #include "optim/plan/peak.h"
+#include "optim/plan/plan_trace.h"
 
 static int data_ranks_of(const struct ax_mesh_sizes *s) {
     return (s->dp_replicate > 1 ? s->dp_replicate : 1) * (s->dp_shard > 1 ? s->dp_shard : 1);
@@ -45,6 +48,46 @@ static enum ax_status plan_stages(struct ax_plan_figures *f, const struct ax_pla
     return AX_OK;
 }
 
+/* The step of one mode, and its timeline if there is to be one. */
+static enum ax_status run_mode(struct ax_plan_figures *f, const struct ax_plan_request *r,
+                               const struct ax_runtime_options *runtime,
+                               const struct ax_step_options *step) {
+    struct ax_plan_time_options o = {.rates = r->rates};
+    struct ax_plan_trace trace;
+    if (!r->timeline)
+        return ax_plan_time(&f->time, &o, runtime, r->arch, step);
+    enum ax_status st = ax_plan_trace_begin(&trace, runtime->sizes.pp > 0 ? runtime->sizes.pp : 1);
+    o.sim = (struct ax_sim_options){.span = ax_plan_trace_span, .ctx = &trace};
+    if (st == AX_OK)
+        st = ax_plan_time(&f->time, &o, runtime, r->arch, step);
+    if (st == AX_OK)
+        st = ax_plan_trace_end(&trace);
+    if (st == AX_OK)
+        st = ax_write_file_atomic(r->timeline, trace.trace.text.data, trace.trace.text.len);
+    ax_plan_trace_free(&trace);
+    return st;
+}
+
+/* On the machine of the rates: chooses step->recompute among the request's modes, the first that fits
+ * if there are several, and takes memory and speed from there. */
+static enum ax_status choose_by_time(struct ax_plan_figures *f, const struct ax_plan_request *r,
+                                     struct ax_step_options *step) {
+    struct ax_runtime_options runtime = r->runtime;
+    struct ax_train_fit *fit = &f->forecast.fit;
+    const double memory = r->rates->hardware.memory;
+    runtime.backend = "sheet";
+    for (int mode = (int)r->first; mode <= (int)r->last; mode++) {
+        step->recompute = (enum ax_recompute)mode;
+        AX_TRY(run_mode(f, r, &runtime, step));
+        fit->arena = f->time.arena;
+        fit->available = (uint64_t)memory;
+        fit->fits = memory == 0 || (double)(fit->arena + fit->beside) <= memory;
+        if (fit->fits)
+            break;
+    }
+    return AX_OK;
+}
+
 void ax_plan_figures_free(struct ax_plan_figures *f) {
     if (f)
         ax_free(f->stages);
@@ -62,7 +105,7 @@ enum ax_status ax_plan_figures_make(struct ax_plan_figures *f, const struct ax_p
     else
         AX_TRY(ax_train_fit(&alone, &step, &f->forecast.fit));
     if (r->rates)
-        AX_TRY(ax_plan_figures_time(f, r, &step));
+        AX_TRY(choose_by_time(f, r, &step));
     f->chosen = step.recompute;
     for (int mode = (int)r->first; mode <= (int)r->last; mode++) {
         step.recompute = (enum ax_recompute)mode;

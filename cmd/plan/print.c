@@ -1,18 +1,127 @@
-/* Ten lines: does it fit, what will it read, how long will it take, what will it write. */
+/* A plan for a person: does it fit, what will it read, how long will it take, what will it write; and the best
+ * meshes of a search. */
+#include "cmd/plan/plan.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "cmd/mesh_sizes.h"
-#include "cmd/plan/plan.h"
+#include "cmd/plan/search.h"
 #include "model/arch/classifier.h"
 
 #define NAMED 5 /* blocks in the memory line */
 
-static void print_model(const struct ax_plan_request *r, const struct ax_plan *p) {
-    const struct ax_step_options *o = &r->step;
-    const struct ax_arch *arch = r->arch;
-    const bool own = o->model.masters == AX_MASTERS_ACCUM;
+/* ---- what each pipeline stage needs, and what a rank sends in a step ---- */
+
+static void print_stage(const struct ax_plan_stage *s) {
+    char place[64], bytes[32], has[48];
+    snprintf(has, sizeof has, "%s%d layer%s%s", s->plan.has_embedding ? "embedding, " : "",
+             s->plan.n_layers, s->plan.n_layers == 1 ? "" : "s", s->plan.has_head ? ", head" : "");
+    printf("         %-5d %10s  %-27s %s\n", s->mesh.rank,
+           ax_format_bytes(bytes, sizeof bytes, (double)s->arena), has,
+           ax_mesh_rank_name(place, sizeof place, &s->mesh));
+}
+
+/* The most that a rank of any stage sends. */
+static double most_sent(const struct ax_plan_figures *f, int role, int kind) {
+    double most = 0;
+    for (int i = 0; i < f->n_stages; i++) {
+        const double bytes = f->stages[i].plan.bytes_sent[role][kind];
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static bool is_used(const struct ax_plan_figures *f, int kind) {
+    bool used = false;
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        used = used || most_sent(f, role, kind) > 0;
+    return used;
+}
+
+static void print_traffic(const struct ax_plan_figures *f) {
+    char bytes[32];
+    printf("sent     at most, by a rank in a step\n         %-12s", "role");
+    for (int kind = 0; kind < AX_COLLECTIVE_COUNT; kind++)
+        if (is_used(f, kind))
+            printf(" %14s", ax_collective_name((enum ax_collective_kind)kind));
+    printf("\n");
+    for (int role = 0; role < AX_ROLE_COUNT; role++) {
+        double all = 0;
+        for (int kind = 0; kind < AX_COLLECTIVE_COUNT; kind++)
+            all += most_sent(f, role, kind);
+        if (all == 0)
+            continue;
+        printf("         %-12s", ax_role_name((enum ax_role)role));
+        for (int kind = 0; kind < AX_COLLECTIVE_COUNT; kind++)
+            if (is_used(f, kind))
+                printf(" %14s", most_sent(f, role, kind) > 0
+                                    ? ax_format_bytes(bytes, sizeof bytes, most_sent(f, role, kind))
+                                    : "-");
+        printf("\n");
+    }
+}
+
+static void print_stages(const struct ax_plan_figures *f) {
+    if (f->n_stages == 0)
+        return;
+    printf("stages   of each the rank that needs most\n         %-5s %10s  %-27s %s\n", "rank",
+           "memory", "has", "place");
+    for (int i = 0; i < f->n_stages; i++)
+        print_stage(&f->stages[i]);
+    print_traffic(f);
+}
+
+/* ---- the time of a step on another machine ---- */
+
+static double sum(const double *values, int n) {
+    double s = 0;
+    for (int i = 0; i < n; i++)
+        s += values[i];
+    return s;
+}
+
+/* "hidden 93 %": of the time in which transfers are under way. */
+static void print_roles(const struct ax_plan_time *t) {
+    char a[32], b[32];
+    for (int role = 0; role < AX_TIME_ROLES; role++)
+        if (t->moved[role] > 0)
+            printf("         %-20s %10s under way, %10s waited for (%.1f %% of the step)\n",
+                   ax_time_role_name((enum ax_time_role)role),
+                   ax_format_seconds(a, sizeof a, t->moved[role]),
+                   ax_format_seconds(b, sizeof b, t->exposed[role]),
+                   100 * t->exposed[role] / t->step);
+}
+
+static void print_machine(const struct ax_plan_words *w, const struct ax_plan_figures *f) {
+    const struct ax_plan_time *t = &f->time;
+    const struct ax_hardware *h = &w->plan.rates->hardware;
+    char a[32], b[32];
+    printf("machine  %s (%s): %sFLOP/s in the compute dtype, %s/s of memory\n", h->name, h->source,
+           ax_format_count(a, sizeof a, t->peak), ax_format_bytes(b, sizeof b, h->bandwidth));
+    printf("step     %s: %s tokens/s, MFU %.1f %% (attention counted in full: %.1f %%)\n",
+           ax_format_seconds(a, sizeof a, t->step),
+           ax_format_count(b, sizeof b, t->tokens_per_second), 100 * t->mfu, 100 * t->mfu_full);
+    for (int kind = 0; kind < AX_TIME_KINDS; kind++)
+        if (t->work[kind] > 0)
+            printf("         %-20s %10s                        (%.1f %% of the step)\n",
+                   ax_time_kind_name((enum ax_time_kind)kind),
+                   ax_format_seconds(a, sizeof a, t->work[kind]), 100 * t->work[kind] / t->step);
+    print_roles(t);
+    if (w->plan.runtime.sizes.pp > 1)
+        printf("         a stage computes nothing %.1f %% of the step: %.1f %% waiting for other "
+               "stages\n",
+               100 * (1 - sum(t->work, AX_TIME_KINDS) / t->step),
+               100 * (t->exposed[AX_TIME_PP] + t->idle) / t->step);
+}
+
+/* ---- all of it ---- */
+
+static void print_model(const struct ax_plan_words *w, const struct ax_plan *p) {
+    const struct ax_step_options *o = &w->plan.step;
+    const struct ax_arch *arch = w->plan.arch;
+    const bool own = o->masters == AX_MASTERS_ACCUM;
     const int n = o->n_microbatches;
     char count[32], restarts[48] = "", labels[48] = "";
     char each[48] = "";
@@ -22,34 +131,37 @@ static void print_model(const struct ax_plan_request *r, const struct ax_plan *p
     if (o->relora.interval > 0)
         snprintf(restarts, sizeof restarts, " merged every %lld steps",
                  (long long)o->relora.interval);
-    printf("%s: %s, %s parameters, %lld layer%s, hidden %lld, vocabulary %lld%s%s\n", r->name,
+    printf("%s: %s, %s parameters, %lld layer%s, hidden %lld, vocabulary %lld%s%s\n", w->name,
            arch->family->model_type, ax_format_count(count, sizeof count, (double)p->parameters),
            (long long)arch->n_layers, arch->n_layers == 1 ? "" : "s", (long long)arch->hidden_size,
            (long long)arch->vocab_size, arch->tied ? ", tied" : "", labels);
-    const int64_t ranks = p->tokens > 0 ? ax_plan_step_tokens(r, p) / p->tokens : 1;
+    const int64_t ranks = p->tokens > 0 ? ax_plan_step_tokens(&w->plan, p) / p->tokens : 1;
     if (ranks > 1)
         snprintf(each, sizeof each, " on each of %lld data ranks", (long long)ranks);
     printf("step     %lld tokens (%d micro-batch%s of %lld × %lld%s), %s compute, %s masters, "
            "%s%s%s\n",
-           (long long)ax_plan_step_tokens(r, p), n, n == 1 ? "" : "es", (long long)r->sequences,
-           (long long)r->sequence_tokens, each, ax_dtype_info(o->model.dtype)->name,
-           own ? ax_dtype_info(ax_dtype_accum(o->model.dtype))->name : r->masters, r->optimizer,
-           o->model.adapter ? ", adapter" : "", restarts);
+           (long long)ax_plan_step_tokens(&w->plan, p), n, n == 1 ? "" : "es",
+           (long long)w->plan.sequences, (long long)w->plan.sequence_tokens, each,
+           ax_dtype_info(o->dtype)->name,
+           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : w->masters, w->optimizer,
+           o->adapter ? ", adapter" : "", restarts);
 }
 
 /* "mesh     pp2-tp2: memory and compute are those of rank 0 of 4, which needs most" */
-static void print_mesh(const struct ax_plan_request *r, const struct ax_plan *p) {
+static void print_mesh(const struct ax_plan_words *w, const struct ax_plan *p) {
     struct ax_mesh mesh;
     char name[96];
-    if (r->runtime.world > 1 &&
-        ax_mesh_create(&mesh, r->runtime.sizes, r->runtime.world, 0) == AX_OK)
+    if (w->plan.runtime.world > 1 &&
+        ax_mesh_create(&mesh, w->plan.runtime.sizes, w->plan.runtime.world, 0) == AX_OK)
         printf("mesh     %s: memory and compute are those of rank %d of %d, which needs most; time "
                "is %s\n",
-               ax_mesh_sizes_name(name, sizeof name, &mesh), r->runtime.rank, r->runtime.world,
-               r->rates ? "below, with communication"
-                        : "without communication, on ranks as fast as this machine");
-    if (r->runtime.sizes.pp > 1) {
-        const struct ax_pipeline pipeline = ax_step_pipeline(&r->step, r->runtime.sizes.pp);
+               ax_mesh_sizes_name(name, sizeof name, &mesh), w->plan.runtime.rank,
+               w->plan.runtime.world,
+               w->plan.rates ? "below, with communication"
+                             : "without communication, on ranks as fast as this machine");
+    if (w->plan.runtime.sizes.pp > 1) {
+        const struct ax_pipeline pipeline =
+            ax_step_pipeline(&w->plan.step, w->plan.runtime.sizes.pp);
         const int ranges = ax_pipeline_chunks(&pipeline);
         printf(
             "pipeline %s, %d range%s of layers per rank: stages wait for each other %.0f %% of a "
@@ -58,7 +170,7 @@ static void print_mesh(const struct ax_plan_request *r, const struct ax_plan *p)
     }
 }
 
-static void print_memory(const struct ax_plan_request *r, const struct ax_plan_figures *f) {
+static void print_memory(const struct ax_plan_words *w, const struct ax_plan_figures *f) {
     const struct ax_train_fit *fit = &f->forecast.fit;
     const struct ax_plan *p = &f->plans[f->chosen];
     char need[32], is[32], block[32];
@@ -73,13 +185,15 @@ static void print_memory(const struct ax_plan_request *r, const struct ax_plan_f
         printf("%s %s, ", p->blocks[i].name,
                ax_format_bytes(block, sizeof block, (double)p->blocks[i].bytes));
     printf("code and data about %s\n", ax_format_bytes(block, sizeof block, (double)fit->beside));
-    for (int mode = (int)r->first; mode <= (int)r->last && r->first != r->last; mode++)
+    for (int mode = (int)w->plan.first; mode <= (int)w->plan.last && w->plan.first != w->plan.last;
+         mode++)
         printf(
-            "%s%s %s", mode == (int)r->first ? "         plan of a step: " : ", ",
+            "%s%s %s", mode == (int)w->plan.first ? "         plan of a step: " : ", ",
             ax_recompute_name((enum ax_recompute)mode),
             ax_format_bytes(need, sizeof need, (double)ax_arena_plan_total(&f->plans[mode].arena)));
-    if (r->first != r->last)
-        printf("%s\n", r->train ? "; auto chooses the first that fits when training starts" : "");
+    if (w->plan.first != w->plan.last)
+        printf("%s\n",
+               w->plan.train ? "; auto chooses the first that fits when training starts" : "");
 }
 
 static void print_value(const struct ax_train_options *o) {
@@ -128,11 +242,11 @@ static void print_rollout(const struct ax_train_options *t, const struct ax_trai
                                        : "; weights gathered in each pass");
 }
 
-static void print_run(const struct ax_plan_request *r, const struct ax_train_forecast *t) {
+static void print_run(const struct ax_plan_words *w, const struct ax_train_forecast *t) {
     char a[32], b[32], c[32];
-    if (r->uncounted)
-        printf("data     not counted: %s\n", r->uncounted);
-    else if (r->streamed)
+    if (w->uncounted)
+        printf("data     not counted: %s\n", w->uncounted);
+    else if (w->streamed)
         printf("data     streamed, so their number is unknown\n");
     else
         printf("data     %lld documents, %s tokens in %lld sequences per epoch\n",
@@ -145,13 +259,13 @@ static void print_run(const struct ax_plan_request *r, const struct ax_train_for
         printf("steps    %lld\n", (long long)t->steps);
     if (t->steps > 0)
         printf("disk     %s in %s: %lld checkpoint%s of %s and the model; %s free\n",
-               ax_format_bytes(a, sizeof a, t->disk_bytes), r->output_dir,
+               ax_format_bytes(a, sizeof a, t->disk_bytes), w->output_dir,
                (long long)t->checkpoints, t->checkpoints == 1 ? "" : "s",
                ax_format_bytes(b, sizeof b, t->checkpoint_bytes),
                ax_format_bytes(c, sizeof c, (double)t->disk_available));
 }
 
-static void print_time(const struct ax_plan_request *r, const struct ax_plan_figures *f) {
+static void print_time(const struct ax_plan_words *w, const struct ax_plan_figures *f) {
     const struct ax_plan *p = &f->plans[f->chosen];
     const struct ax_train_forecast *t = &f->forecast;
     char a[32], b[32];
@@ -160,7 +274,7 @@ static void print_time(const struct ax_plan_request *r, const struct ax_plan_fig
            f->n_stages > 0 ? "a rank's share of " : "");
     if (f->speed <= 0)
         return;
-    const double step = (double)ax_plan_step_tokens(r, p);
+    const double step = (double)ax_plan_step_tokens(&w->plan, p);
     const double tokens = t->tokens > 0  ? (double)t->tokens
                           : t->steps > 0 ? (double)t->steps * step
                                          : step;
@@ -183,23 +297,78 @@ static void print_blocks(const struct ax_plan *p, enum ax_recompute mode) {
                ax_format_bytes(b, sizeof b, (double)p->blocks[i].bytes));
 }
 
-void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures *f) {
-    print_model(r, &f->plans[f->chosen]);
-    print_mesh(r, &f->plans[f->chosen]);
-    print_memory(r, f);
-    ax_plan_print_mesh(f);
-    if (r->train) {
-        print_run(r, &f->forecast);
-        print_rollout(r->train, &f->forecast.fit);
-        print_value(r->train);
+void ax_plan_print(const struct ax_plan_words *w, const struct ax_plan_figures *f) {
+    print_model(w, &f->plans[f->chosen]);
+    print_mesh(w, &f->plans[f->chosen]);
+    print_memory(w, f);
+    print_stages(f);
+    if (w->plan.train) {
+        print_run(w, &f->forecast);
+        print_rollout(w->plan.train, &f->forecast.fit);
+        print_value(w->plan.train);
     }
-    print_time(r, f);
-    if (r->rates)
-        ax_plan_print_time(r, f);
-    if (!r->blocks) {
+    print_time(w, f);
+    if (w->plan.rates)
+        print_machine(w, f);
+    if (!w->blocks) {
         printf("every block of memory: --blocks\n");
         return;
     }
-    for (int mode = (int)r->first; mode <= (int)r->last; mode++)
+    for (int mode = (int)w->plan.first; mode <= (int)w->plan.last; mode++)
         print_blocks(&f->plans[mode], (enum ax_recompute)mode);
+}
+
+/* ---- a search ---- */
+
+static const char *const reasons[AX_SEARCH_REASONS] = {
+    [AX_SEARCH_TP_FAR] = "tp across nodes",
+    [AX_SEARCH_CP_SHORT] = "cp leaves less than 4096 tokens of a sequence to a rank",
+    [AX_SEARCH_REPLICAS] = "weights shared by other groups than one node, eight, or all",
+    [AX_SEARCH_EXPERTS] = "experts over a part of a node",
+    [AX_SEARCH_PIPELINE] = "more stages than layers, or than micro-batches",
+    [AX_SEARCH_BATCH] = "the step's sequences cannot be divided among the data ranks",
+    [AX_SEARCH_MODEL] = "the model cannot be split so",
+    [AX_SEARCH_STATES] = "weights and optimizer state alone need more memory",
+    [AX_SEARCH_MEMORY] = "a step needs more memory, even with recompute",
+    [AX_SEARCH_SLOWER] = "slower",
+};
+
+static const char *mesh_name(char *buf, size_t size, const struct ax_search_choice *c, int world) {
+    struct ax_mesh mesh;
+    if (ax_mesh_create(&mesh, c->sizes, world, 0) != AX_OK)
+        return "?";
+    ax_mesh_sizes_name(buf, size, &mesh);
+    return buf[0] ? buf : "one rank";
+}
+
+static void print_choice(const struct ax_search_choice *c, int world, int place) {
+    char name[96], a[32], b[32], d[32];
+    printf(
+        "best %d   %s, micro-batches of %lld, recompute %s: %s per step, %s tokens/s, MFU %.1f %%, "
+        "%s of memory\n",
+        place, mesh_name(name, sizeof name, c, world), (long long)c->rows,
+        ax_recompute_name(c->recompute), ax_format_seconds(a, sizeof a, c->time.step),
+        ax_format_count(b, sizeof b, c->time.tokens_per_second), 100 * c->time.mfu,
+        ax_format_bytes(d, sizeof d, (double)c->time.arena));
+}
+
+enum ax_status ax_plan_search(const struct ax_plan_request *r) {
+    struct ax_search s;
+    char took[32];
+    AX_TRY(ax_search_run(&s, r));
+    printf("search   %d meshes of %d ranks of %s, in %s\n", s.tried, r->runtime.world,
+           r->rates->hardware.name, ax_format_seconds(took, sizeof took, s.seconds));
+    for (int i = 0; i < s.n; i++)
+        print_choice(&s.best[i], r->runtime.world, i + 1);
+    printf("left out");
+    for (int i = 0; i < AX_SEARCH_REASONS; i++)
+        if (s.left_out[i] > 0)
+            printf(" %d: %s\n        ", s.left_out[i], reasons[i]);
+    printf("\n");
+    if (s.n > 0)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "plan: no mesh of %d ranks of %s fits. Use more ranks, shorter sequences, an "
+                    "adapter, or masters of fewer bits.",
+                    r->runtime.world, r->rates->hardware.name);
 }

@@ -5,12 +5,10 @@
 #include "cmd/plan/search.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "cmd/mesh_sizes.h"
 #include "optim/plan/choose.h"
 
 #define SHORTLIST 8

@@ -1,8 +1,8 @@
-/* The fastest meshes that fit: `axtrain plan --search`. */
+/* The fastest meshes that fit. */
 #ifndef AX_CMD_PLAN_SEARCH_H
 #define AX_CMD_PLAN_SEARCH_H
 
-#include "cmd/plan/plan.h"
+#include "cmd/plan/figures.h"
 
 /* A way to run the same step: the same sequences, on all ranks. */
 struct ax_search_choice {
@@ -40,6 +40,5 @@ struct ax_search {
 /* Over the request's ranks, sequences per step and machine. AX_ERR_CONFIG if nothing fits says what is
  * closest. */
 enum ax_status ax_search_run(struct ax_search *s, const struct ax_plan_request *r);
-enum ax_status ax_plan_search(const struct ax_plan_request *r);
 
 #endif
