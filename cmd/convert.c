@@ -12,7 +12,7 @@
 #include "model/convert/from_gguf.h"
 #include "model/convert/lora_to_gguf.h"
 #include "cmd/to_gguf.h"
-#include "cmd/generate/modelfile.h"
+#include "model/convert/modelfile.h"
 #include "model/convert/base_model.h"
 
 /* Options of --to gguf. */

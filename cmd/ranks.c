@@ -5,7 +5,7 @@
 
 #include "base/hash/hash.h"
 #include "base/log.h"
-#include "cmd/mesh_sizes.h"
+#include "parallel/fabric/mesh_sizes.h"
 #include "kernels/backend.h"
 #include "model/generate/generate.h"
 

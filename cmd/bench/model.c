@@ -5,7 +5,7 @@
 #include "base/io_path.h"
 #include "base/rng.h"
 #include "cmd/bench/bench.h"
-#include "cmd/shapes.h"
+#include "model/arch/shapes.h"
 #include "kernels/cpu/isa.h"
 #include "model/save.h"
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/threads.h"
 #include "cmd/bench/bench.h"
-#include "cmd/mesh_sizes.h"
+#include "parallel/fabric/mesh_sizes.h"
 #include "cmd/train/step_args.h"
 #include "kernels/backend.h"
 #include "model/adapter/load.h"

@@ -6,7 +6,7 @@
 #include "cmd/args.h"
 #include "cmd/check/check.h"
 #include "cmd/check/mesh.h"
-#include "cmd/mesh_sizes.h"
+#include "parallel/fabric/mesh_sizes.h"
 
 enum { MAX_SIZES = 6 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cmd/help/help.h"
-#include "cmd/shapes.h"
+#include "model/arch/shapes.h"
 
 /* ---- parts ---- */
 

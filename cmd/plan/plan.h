@@ -1,8 +1,8 @@
-/* `axtrain plan`: what is printed of a plan (cmd/plan/figures.h). print.c is for a person, json.c for programs. */
+/* `axtrain plan`: what is printed of a plan (optim/forecast/figures.h). print.c is for a person, json.c for programs. */
 #ifndef AX_CMD_PLAN_PLAN_H
 #define AX_CMD_PLAN_PLAN_H
 
-#include "cmd/plan/figures.h"
+#include "optim/forecast/figures.h"
 
 /* The command's words, or a config's. */
 struct ax_plan_words {

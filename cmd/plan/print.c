@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cmd/mesh_sizes.h"
-#include "cmd/plan/search.h"
+#include "parallel/fabric/mesh_sizes.h"
+#include "optim/forecast/search.h"
 #include "model/arch/classifier.h"
 
 #define NAMED 5 /* blocks in the memory line */

@@ -18,9 +18,10 @@ struct ax_merge {
     struct ax_to_gguf gguf;
     /* out */
     enum ax_dtype written;
-    int tensors, matrices;         /* tensors written; those with an adapter or saved in full */
-    int64_t changed;               /* elements that differ from the base model's */
-    double effect, error, largest; /* logits of a random batch: max |adapter − base|, max |merged − adapter|,
+    int tensors, matrices; /* tensors written; those with an adapter or saved in full */
+    int64_t changed;       /* elements that differ from the base model's */
+    double effect, error,
+        largest; /* logits of a random batch: max |adapter − base|, max |merged − adapter|,
                                       max |adapter| */
 };
 /* AX_ERR_CONFIG if the adapter would change nothing or is already merged. AX_ERR_FAILED if the

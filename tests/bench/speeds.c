@@ -7,8 +7,8 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "cmd/plan/hardware.h"
-#include "cmd/shapes.h"
+#include "optim/plan/machine.h"
+#include "model/arch/shapes.h"
 
 /* ---- cells ---- */
 

@@ -2,7 +2,7 @@
 #ifndef AX_TESTS_BENCH_SPEEDS_H
 #define AX_TESTS_BENCH_SPEEDS_H
 
-#include "cmd/plan/tsv.h"
+#include "base/text/tsv.h"
 #include "optim/plan/plan_time.h"
 
 /* A row of the table, and its prediction. Pointers are into the table. */

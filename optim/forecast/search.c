@@ -2,7 +2,7 @@
  * simple rules, estimates the rest from one stage, and simulates the most promising. Threads take the
  * estimates and simulations in turn; results are compared in the order of the list, so their number
  * changes nothing. */
-#include "cmd/plan/search.h"
+#include "optim/forecast/search.h"
 
 #include <stdatomic.h>
 

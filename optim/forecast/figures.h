@@ -1,6 +1,6 @@
 /* What a step or a run takes: dry runs and counts, and the time of a step on another machine. */
-#ifndef AX_CMD_PLAN_FIGURES_H
-#define AX_CMD_PLAN_FIGURES_H
+#ifndef AX_OPTIM_FORECAST_FIGURES_H
+#define AX_OPTIM_FORECAST_FIGURES_H
 
 #include "optim/plan/plan_time.h"
 #include "optim/train/train.h"

@@ -1,4 +1,4 @@
-#include "cmd/shapes.h"
+#include "model/arch/shapes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@
     "\"factor\": 40.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, \"mscale\": 1.0, "                 \
     "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096}}"
 
-/* From the models' config.json; tests/cmd/test_shapes.c compares the parameters they add up to with
+/* From the models' config.json; tests/model/test_shapes.c compares the parameters they add up to with
  * the published numbers. */
 static const struct shape {
     const char *name, *model_type;

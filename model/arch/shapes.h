@@ -1,6 +1,6 @@
 /* The shapes of published models by name, for plans and benchmarks: no folder, no weights. */
-#ifndef AX_CMD_SHAPES_H
-#define AX_CMD_SHAPES_H
+#ifndef AX_MODEL_ARCH_SHAPES_H
+#define AX_MODEL_ARCH_SHAPES_H
 
 #include "base/text/json.h"
 

@@ -1,5 +1,5 @@
 /* Dry runs of a step for each mode, the forecast of the run, and a speed. */
-#include "cmd/plan/figures.h"
+#include "optim/forecast/figures.h"
 
 #include "base/io.h"
 #include "base/mem.h"

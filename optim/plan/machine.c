@@ -1,12 +1,12 @@
 /* Machines for a plan of time: by name, from a file, or this one as it is measured. */
-#include "cmd/plan/hardware.h"
+#include "optim/plan/machine.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io_path.h"
 #include "base/mem.h"
-#include "cmd/plan/tsv.h"
+#include "base/text/tsv.h"
 #include "optim/plan/bandwidth.h"
 #include "optim/plan/peak.h"
 

@@ -1,6 +1,6 @@
 /* Tables in tab-separated text, whose first line names the columns. */
-#ifndef AX_CMD_PLAN_TSV_H
-#define AX_CMD_PLAN_TSV_H
+#ifndef AX_BASE_TEXT_TSV_H
+#define AX_BASE_TEXT_TSV_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* Sizes of a mesh on a command line: "dp_shard=2", or several with commas between them. */
-#ifndef AX_CMD_MESH_SIZES_H
-#define AX_CMD_MESH_SIZES_H
+#ifndef AX_PARALLEL_FABRIC_MESH_SIZES_H
+#define AX_PARALLEL_FABRIC_MESH_SIZES_H
 
 #include "parallel/fabric/mesh.h"
 

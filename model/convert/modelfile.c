@@ -1,5 +1,5 @@
 /* Read ax_modelfile_write first, then `find_turns`. */
-#include "cmd/generate/modelfile.h"
+#include "model/convert/modelfile.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "cmd/commands.h"
-#include "cmd/generate/modelfile.h"
+#include "model/convert/modelfile.h"
 #include "data/text/template/template.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/command_case.h"

@@ -5,8 +5,8 @@
  * consist of the same texts, they are written as a template in Go's language. This works for every
  * template made of turns, however it is written, but not for tools, nor for text that depends on
  * the content (trimming) or the date. */
-#ifndef AX_CMD_GENERATE_MODELFILE_H
-#define AX_CMD_GENERATE_MODELFILE_H
+#ifndef AX_MODEL_CONVERT_MODELFILE_H
+#define AX_MODEL_CONVERT_MODELFILE_H
 
 #include <stdbool.h>
 

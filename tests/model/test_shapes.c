@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "cmd/shapes.h"
+#include "model/arch/shapes.h"
 #include "model/arch/arch.h"
 
 static const struct {

@@ -1,6 +1,6 @@
 /* The machine of a plan of time. */
-#ifndef AX_CMD_PLAN_HARDWARE_H
-#define AX_CMD_PLAN_HARDWARE_H
+#ifndef AX_OPTIM_PLAN_MACHINE_H
+#define AX_OPTIM_PLAN_MACHINE_H
 
 #include "optim/plan/hardware.h"
 #include "parallel/runtime.h"

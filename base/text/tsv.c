@@ -1,4 +1,4 @@
-#include "cmd/plan/tsv.h"
+#include "base/text/tsv.h"
 
 #include <stdlib.h>
 #include <string.h>

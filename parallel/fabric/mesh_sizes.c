@@ -1,4 +1,4 @@
-#include "cmd/mesh_sizes.h"
+#include "parallel/fabric/mesh_sizes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

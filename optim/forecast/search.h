@@ -1,8 +1,8 @@
 /* The fastest meshes that fit. */
-#ifndef AX_CMD_PLAN_SEARCH_H
-#define AX_CMD_PLAN_SEARCH_H
+#ifndef AX_OPTIM_FORECAST_SEARCH_H
+#define AX_OPTIM_FORECAST_SEARCH_H
 
-#include "cmd/plan/figures.h"
+#include "optim/forecast/figures.h"
 
 /* A way to run the same step: the same sequences, on all ranks. */
 struct ax_search_choice {
