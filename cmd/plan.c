@@ -7,7 +7,7 @@
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
 #include "parallel/fabric/mesh_sizes.h"
-#include "optim/plan/machine.h"
+#include "optim/plan/hardware.h"
 #include "cmd/plan/plan.h"
 #include "model/arch/shapes.h"
 #include "model/convert/base_model.h"

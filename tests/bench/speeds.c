@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "optim/plan/machine.h"
+#include "optim/plan/hardware.h"
 #include "model/arch/shapes.h"
 
 /* ---- cells ---- */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/text/json.h"
-#include "optim/plan/machine.h"
+#include "optim/plan/hardware.h"
 #include "tests/bench/speeds.h"
 #include "tests/cmd/program_case.h"
 #include "tests/cmd/sft_case.h"
