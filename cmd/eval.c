@@ -1,6 +1,6 @@
 /* `axtrain eval`: how well a model predicts the trained tokens of some examples and, on request,
  * how many of them it solves. */
-#include "cmd/eval/score.h"
+#include "cmd/eval/eval.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,9 +10,10 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cmd/args.h"
-#include "cmd/text_args.h"
-#include "model/convert/base_model.h"
 #include "cmd/commands.h"
+#include "cmd/text_args.h"
+#include "data/text/text_side.h"
+#include "model/convert/base_model.h"
 
 #define MAX_OVERRIDES     12
 #define DEFAULT_TASK_SEED 1234   /* lm-evaluation-harness's default, for few-shot examples */
@@ -57,6 +58,27 @@ static enum ax_status add_data(struct ax_eval *e, struct overrides *o) {
     return e->config ? add_plain(o, "test_datasets=null") : AX_OK;
 }
 
+/* Whose tokenizer and chat template the records of --data are read with: without a configuration, those that the
+ * adapters were trained with, so that all turns have the same tokens. NULL: the base's. */
+static enum ax_status text_folder(const struct ax_eval *e, const char **folder) {
+    const char *first = NULL;
+    for (int i = 0; i < e->adapters.n && !e->config; i++) {
+        const char *dir = e->adapters.pefts[i].dir;
+        const char *text = ax_text_side_is_in(dir) ? dir : e->model_dir;
+        bool same = true;
+        if (first)
+            AX_TRY(ax_text_side_same(first, text, &same));
+        if (!same)
+            return ax_error(AX_ERR_CONFIG,
+                            "--adapter: %s and %s have different tokenizers or chat templates; "
+                            "evaluate them one at a time, or say with --config how to read records",
+                            first, text);
+        first = text;
+    }
+    *folder = first != e->model_dir ? first : NULL;
+    return AX_OK;
+}
+
 static enum ax_status load_config(struct ax_eval *e) {
     struct overrides o = {0};
     const char *folder;
@@ -64,7 +86,7 @@ static enum ax_status load_config(struct ax_eval *e) {
     enum ax_status st;
     AX_TRY_GOTO(add_text(&o, "base_model", e->model_dir), st, done);
     AX_TRY_GOTO(add_data(e, &o), st, done);
-    AX_TRY_GOTO(ax_eval_text_folder(e, &folder), st, done);
+    AX_TRY_GOTO(text_folder(e, &folder), st, done);
     if (folder)
         AX_TRY_GOTO(add_text(&o, "tokenizer_config", folder), st, done);
     if (e->config) {
@@ -136,10 +158,10 @@ static enum ax_status open_rows(struct ax_eval *e) {
     if (d->stream)
         return ax_config_error(&e->cfg, "streaming",
                                "streamed data sets cannot be evaluated; give a file with --data");
-    AX_TRY(warn_of_rows(e->data ? &d->train_sets : &d->eval_sets));
-    e->corpus = e->data ? &d->train : &d->eval;
+    warn_of_empty(e->data ? &d->train_sets : &d->eval_sets);
+    e->q.corpus = e->data ? &d->train : &d->eval;
     e->left_out = e->data ? &d->train_report : &d->eval_report;
-    if (e->corpus->n == 0)
+    if (e->q.corpus->n == 0)
         return e->data || e->left_out->too_long > 0 || e->left_out->too_short > 0
                    ? ax_error(AX_ERR_DATA,
                               "%s: no records to evaluate (%lld too long, %lld too short)",
@@ -149,16 +171,16 @@ static enum ax_status open_rows(struct ax_eval *e) {
                               "%s holds out no records for evaluation; set val_set_size or "
                               "test_datasets, or give a file with --data",
                               e->config);
-    e->n_rows = e->corpus->n;
-    if (e->max_rows > 0 && (size_t)e->max_rows < e->n_rows)
-        e->n_rows = (size_t)e->max_rows;
-    AX_TRY(ax_alloc(&e->rows, e->n_rows, sizeof *e->rows));
-    for (size_t i = 0; i < e->n_rows; i++) {
-        e->rows[i].ref = e->corpus->refs[i];
-        e->longest = e->rows[i].ref.n > e->longest ? e->rows[i].ref.n : e->longest;
+    e->q.n = e->q.corpus->n;
+    if (e->max_rows > 0 && (size_t)e->max_rows < e->q.n)
+        e->q.n = (size_t)e->max_rows;
+    AX_TRY(ax_alloc(&e->q.list, e->q.n, sizeof *e->q.list));
+    for (size_t i = 0; i < e->q.n; i++) {
+        e->q.list[i].ref = e->q.corpus->refs[i];
+        e->q.longest = e->q.list[i].ref.n > e->q.longest ? e->q.list[i].ref.n : e->q.longest;
     }
     e->source.chunk = lo.pack.chunk;
-    ax_corpus_source_init(&e->source, e->corpus, &e->examples);
+    ax_corpus_source_init(&e->source, e->q.corpus, &e->examples);
     return ax_loader_new(&e->loader, &e->examples, &lo);
 }
 
@@ -169,17 +191,18 @@ static enum ax_status open_all(struct ax_eval *e) {
     AX_TRY(open_rows(e));
     if (!e->solve)
         return AX_OK;
-    AX_TRY(ax_stop_tokens_read(&e->stop, e->model_dir, e->setup.tok.eos));
-    AX_TRY(ax_eval_questions(e));
+    e->q.tokenizer = e->setup.tok.tokenizer;
+    AX_TRY(ax_stop_tokens_read(&e->q.stop, e->model_dir, e->setup.tok.eos));
+    AX_TRY(ax_questions_find(&e->q));
     return ax_eval_samples_open(e);
 }
 
 static void close_all(struct ax_eval *e) {
     ax_eval_best_close(e);
     ax_eval_samples_close(e);
-    for (size_t i = 0; e->rows && i < e->n_rows; i++)
-        ax_free(e->rows[i].answer.text);
-    ax_free(e->rows);
+    for (size_t i = 0; e->q.list && i < e->q.n; i++)
+        ax_free(e->q.list[i].answer.text);
+    ax_free(e->q.list);
     ax_loader_free(e->loader);
     ax_corpus_source_free(&e->source);
     ax_setup_data_close(&e->setup);
@@ -196,11 +219,11 @@ static void close_all(struct ax_eval *e) {
 
 /* Scores take records as they are, and a model as it is. */
 static enum ax_status check_scores(const struct ax_eval *e) {
-    const struct ax_eval_pass_options *p = &e->pass_options;
+    const struct ax_sampled_options *p = &e->pass_options;
     if (!e->data)
         return ax_error(AX_ERR_CONFIG, "eval: --task %s needs --data FILE", e->scores->task);
-    if (e->config || e->type || e->per_row || e->max_new_tokens > 0 || e->batch > 0 ||
-        p->samples > 0 || e->log_steps || p->at_text || p->seed >= 0 ||
+    if (e->config || e->type || e->per_row || e->q.max_new_tokens > 0 || e->q.batch > 0 ||
+        p->samples > 0 || e->log_steps || e->pass_at || e->seed >= 0 ||
         !isnan(p->sampling.temperature) || !isnan(p->sampling.top_p))
         return ax_error(
             AX_ERR_CONFIG,
@@ -216,7 +239,7 @@ static enum ax_status check_scores(const struct ax_eval *e) {
 /* Rejects options that apply only to task files, or never to them. */
 static enum ax_status check_tasks(struct ax_eval *e) {
     const struct ax_eval_tasks *t = &e->tasks;
-    const struct ax_eval_pass_options *p = &e->pass_options;
+    const struct ax_sampled_options *p = &e->pass_options;
     for (int i = 0; i < t->files.n; i++) {
         const bool solves = strcmp(t->files.text[i], "final-answer") == 0;
         e->solve = e->solve || solves;
@@ -230,8 +253,8 @@ static enum ax_status check_tasks(struct ax_eval *e) {
     if (e->scores)
         AX_TRY(check_scores(e));
     const bool files = t->files.n > 0 && !e->solve && !e->scores;
-    if (files && (e->data || e->config || e->type || e->per_row || e->max_new_tokens > 0 ||
-                  p->samples > 0 || e->log_steps || p->at_text || !isnan(p->sampling.temperature) ||
+    if (files && (e->data || e->config || e->type || e->per_row || e->q.max_new_tokens > 0 ||
+                  p->samples > 0 || e->log_steps || e->pass_at || !isnan(p->sampling.temperature) ||
                   !isnan(p->sampling.top_p)))
         return ax_error(
             AX_ERR_CONFIG,
@@ -278,11 +301,11 @@ static enum ax_status check(struct ax_eval *e) {
             "eval: give --data FILE, --config FILE (to use its evaluation records), or both");
     if (e->type && !e->data)
         return ax_error(AX_ERR_CONFIG, "eval: --type needs --data");
-    e->batch = e->batch > 0 ? e->batch : 16;
-    e->max_new_tokens = e->max_new_tokens > 0 ? e->max_new_tokens : 256;
+    e->q.batch = e->q.batch > 0 ? e->q.batch : 16;
+    e->q.max_new_tokens = e->q.max_new_tokens > 0 ? e->q.max_new_tokens : 256;
     if (e->base_name)
         AX_TRY(ax_storage_parse(e->base_name, &e->store));
-    AX_TRY(ax_eval_pass_check(&e->pass_options, e->solve));
+    AX_TRY(ax_eval_pass_check(e));
     return ax_args_dtype(e->dtype_name, &e->dtype);
 }
 
@@ -294,10 +317,10 @@ static enum ax_status run_tasks(struct ax_eval *e, struct ax_buf *text) {
     t->dtype = e->dtype_name;
     t->adapters = &e->adapter_args;
     t->max_rows = e->max_rows;
-    t->batch = e->batch;
+    t->batch = e->q.batch;
     t->threads = e->threads;
     t->ranks = &e->ranks;
-    t->seed = e->pass_options.seed >= 0 ? e->pass_options.seed : DEFAULT_TASK_SEED;
+    t->seed = e->seed >= 0 ? e->seed : DEFAULT_TASK_SEED;
     t->json = e->json;
     return ax_eval_tasks_run(t, text);
 }
@@ -354,7 +377,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .tasks = {.num_fewshot = -1}};
     e.pass_options.sampling.temperature = e.pass_options.sampling.top_p =
         NAN; /* not set by the user */
-    e.pass_options.seed = -1;
+    e.seed = -1;
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},
         {"--adapter", AX_ARG_LIST, &e.adapter_args, 0, 0},
@@ -371,17 +394,17 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--system", AX_ARG_STRING, &e.tasks.system, 0, 0},
         {"--max-length", AX_ARG_INT, &e.tasks.max_length, 2, 1 << 24},
         {"--log-samples", AX_ARG_STRING, &e.tasks.samples, 0, 0},
-        {"--max-new-tokens", AX_ARG_INT, &e.max_new_tokens, 1, 1 << 20},
-        {"--batch", AX_ARG_INT, &e.batch, 1, 1024},
-        {"--samples", AX_ARG_INT, &e.pass_options.samples, 1, AX_EVAL_MAX_SAMPLES},
+        {"--max-new-tokens", AX_ARG_INT, &e.q.max_new_tokens, 1, 1 << 20},
+        {"--batch", AX_ARG_INT, &e.q.batch, 1, 1024},
+        {"--samples", AX_ARG_INT, &e.pass_options.samples, 1, AX_SAMPLED_MAX},
         {"--log-steps", AX_ARG_STRING, &e.log_steps, 0, 0},
         {"--best-of", AX_ARG_INT, &e.best.args.n, 2, AX_BEST_OF_MAX},
         {"--scorer", AX_ARG_STRING, &e.best.args.scorer, 0, 0},
         {"--score-by", AX_ARG_STRING, &e.best.args.by, 0, 0},
-        {"--pass-at", AX_ARG_STRING, &e.pass_options.at_text, 0, 0},
+        {"--pass-at", AX_ARG_STRING, &e.pass_at, 0, 0},
         {"--temperature", AX_ARG_FLOAT, &e.pass_options.sampling.temperature, 0, 0},
         {"--top-p", AX_ARG_FLOAT, &e.pass_options.sampling.top_p, 0, 0},
-        {"--seed", AX_ARG_INT, &e.pass_options.seed, 0, INT64_MAX},
+        {"--seed", AX_ARG_INT, &e.seed, 0, INT64_MAX},
         {"--dtype", AX_ARG_STRING, &e.dtype_name, 0, 0},
         {"--threads", AX_ARG_INT, &e.threads, 1, 1024},
         {"--mesh", AX_ARG_STRING, &e.mesh, 0, 0},

@@ -19,22 +19,6 @@ void ax_eval_best_close(struct ax_eval *e) {
 
 /* ---- choices ---- */
 
-/* The sample with the most frequent final answer, the first of equally frequent ones; samples without
- * a final answer have no vote. */
-static size_t vote(const struct ax_eval_sample *s, size_t n) {
-    size_t best = 0, most = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t votes = 0;
-        for (size_t k = 0; k < n && s[i].got[0]; k++)
-            votes += strcmp(s[i].got, s[k].got) == 0;
-        if (votes > most) {
-            most = votes;
-            best = i;
-        }
-    }
-    return best;
-}
-
 enum ax_status ax_eval_best_run(struct ax_eval *e) {
     struct ax_eval_best *b = &e->best;
     const size_t n = (size_t)b->args.n;
@@ -42,20 +26,20 @@ enum ax_status ax_eval_best_run(struct ax_eval *e) {
     size_t at = 0;
     if (n == 0)
         return AX_OK;
-    for (size_t i = 0; i < e->n_rows; i++)
+    for (size_t i = 0; i < e->q.n; i++)
         for (size_t k = 0; k < n && e->prompts[i]; k++) {
-            const struct ax_eval_sample *s = &e->rows[i].answer.samples[k];
+            const struct ax_answer_sample *s = &e->q.list[i].answer.samples[k];
             AX_TRY(ax_best_of_add(&b->of, e->prompts[i], s->text, s->len));
         }
     AX_TRY(ax_best_of_run(&b->of));
-    for (size_t i = 0; i < e->n_rows; i++) {
-        struct ax_eval_answer *a = &e->rows[i].answer;
+    for (size_t i = 0; i < e->q.n; i++) {
+        struct ax_answer *a = &e->q.list[i].answer;
         if (!e->prompts[i])
             continue;
         for (size_t k = 0; k < n; k++)
             a->samples[k].score = of[k] = b->of.scores[at++];
         a->best = ax_best_of_choose(of, n);
-        a->majority = vote(a->samples, n);
+        a->majority = ax_answer_vote(a->samples, n);
         b->best += a->samples[a->best].right;
         b->majority += a->samples[a->majority].right;
     }
@@ -68,24 +52,24 @@ json_t *ax_eval_best_json(const struct ax_eval *e) {
     const struct ax_eval_best *b = &e->best;
     json_t *scores = json_array();
     size_t at = 0;
-    for (size_t i = 0; i < e->n_rows; i++) {
+    for (size_t i = 0; i < e->q.n; i++) {
         json_t *of = e->prompts[i] ? json_array() : NULL;
         for (int64_t k = 0; k < b->args.n && of; k++)
             json_array_append_new(of, ax_json_number(b->of.scores[at++]));
         if (of)
             json_array_append_new(scores, of);
     }
-    return json_pack("{ss ss ss* sI sI sI sI so}", "scorer", b->args.scorer, "kind",
-                     b->of.scorer.kind->task, "score_by",
-                     ax_best_of_by_steps(&b->of) ? ax_score_by_names[b->of.by] : NULL, "greedy",
-                     (json_int_t)e->turns[0].n_solved, "majority", (json_int_t)b->majority, "best",
-                     (json_int_t)b->best, "unscored", (json_int_t)b->of.unscored, "scores", scores);
+    return json_pack(
+        "{ss ss ss* sI sI sI sI so}", "scorer", b->args.scorer, "kind", b->of.scorer.kind->task,
+        "score_by", ax_best_of_by_steps(&b->of) ? ax_score_by_names[b->of.by] : NULL, "greedy",
+        (json_int_t)e->turns[0].greedy.solved, "majority", (json_int_t)b->majority, "best",
+        (json_int_t)b->best, "unscored", (json_int_t)b->of.unscored, "scores", scores);
 }
 
-void ax_eval_best_add_row(const struct ax_eval *e, const struct ax_eval_answer *a, json_t *row) {
+void ax_eval_best_add_row(const struct ax_eval *e, const struct ax_answer *a, json_t *row) {
     json_t *list = json_array();
     for (int64_t k = 0; k < e->best.args.n; k++) {
-        const struct ax_eval_sample *s = &a->samples[k];
+        const struct ax_answer_sample *s = &a->samples[k];
         json_array_append_new(list,
                               json_pack("{ss% so sb so}", "answer", s->text, s->len, "final_answer",
                                         s->got[0] ? json_string(s->got) : json_null(), "solved",
@@ -102,15 +86,15 @@ void ax_eval_best_add_row(const struct ax_eval *e, const struct ax_eval_answer *
 static enum ax_status put_count(const struct ax_eval *e, const char *name, int64_t solved,
                                 const char *how, struct ax_buf *out) {
     return ax_buf_printf(out, "%-11s %lld/%lld (%.1f %%), %s\n", name, (long long)solved,
-                         (long long)e->n_answers,
-                         100 * ax_eval_per((double)solved, (double)e->n_answers), how);
+                         (long long)e->q.asked,
+                         100 * ax_eval_per((double)solved, (double)e->q.asked), how);
 }
 
 enum ax_status ax_eval_best_put(const struct ax_eval *e, struct ax_buf *out) {
     const struct ax_eval_best *b = &e->best;
     const bool steps = ax_best_of_by_steps(&b->of);
     char name[32], how[512];
-    AX_TRY(put_count(e, "greedy", e->turns[0].n_solved, "one answer each", out));
+    AX_TRY(put_count(e, "greedy", e->turns[0].greedy.solved, "one answer each", out));
     AX_TRY(put_count(e, "majority", b->majority, "the most frequent final answer", out));
     snprintf(name, sizeof name, "best of %lld", (long long)b->args.n);
     snprintf(how, sizeof how, "the highest %s%s by %s", steps ? ax_score_by_names[b->of.by] : "",

@@ -8,7 +8,7 @@
 #include "optim/evaluate/score/best_of.h"
 
 struct ax_eval;
-struct ax_eval_answer;
+struct ax_answer;
 
 struct ax_eval_best {
     struct ax_best_of_args args;
@@ -25,7 +25,7 @@ void ax_eval_best_close(struct ax_eval *e);
 /* Results: of the entire run, as JSON (NULL: out of memory); added to a record; and as lines of
  * text. */
 json_t *ax_eval_best_json(const struct ax_eval *e);
-void ax_eval_best_add_row(const struct ax_eval *e, const struct ax_eval_answer *a, json_t *row);
+void ax_eval_best_add_row(const struct ax_eval *e, const struct ax_answer *a, json_t *row);
 enum ax_status ax_eval_best_put(const struct ax_eval *e, struct ax_buf *out);
 
 #endif

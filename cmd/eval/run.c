@@ -8,14 +8,14 @@
 
 static enum ax_status note_document(void *ctx, const struct ax_eval_document *d) {
     struct ax_eval *e = ctx;
-    AX_ASSERT(e->n_scored < e->n_rows && e->rows[e->n_scored].ref.index == d->example);
-    e->rows[e->n_scored++].score = *d;
+    AX_ASSERT(e->n_scored < e->q.n && e->q.list[e->n_scored].ref.index == d->example);
+    e->q.list[e->n_scored++].score = *d;
     return AX_OK;
 }
 
 static void show_rows(void *ctx, int64_t rows_done) {
     const struct ax_eval *e = ctx;
-    ax_term_progress("rows", rows_done, (int64_t)e->n_rows);
+    ax_term_progress("rows", rows_done, (int64_t)e->q.n);
 }
 
 static enum ax_status turn(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m,
@@ -27,30 +27,30 @@ static enum ax_status turn(struct ax_eval *e, struct ax_eval_turn *t, struct ax_
     AX_TRY(ax_evaluate(m, e->loader, o, &t->result));
     const bool samples = e->pass_options.samples > 0, best = e->best.args.n > 0;
     if (e->solve && (!samples || best))
-        AX_TRY(ax_eval_solve(e, t, m));
+        AX_TRY(ax_questions_solve(&e->q, m, &t->greedy));
     if (e->solve && samples)
-        AX_TRY(ax_eval_pass_run(e, &t->pass, m));
+        AX_TRY(ax_questions_sample(&e->q, &e->pass_options, m, &t->pass));
     return e->per_row && !planning && !best ? ax_eval_print_rows(e, t) : AX_OK;
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_eval *e = ctx;
     struct ax_model m;
-    const int64_t n = (int64_t)e->n_rows;
+    const int64_t n = (int64_t)e->q.n;
     const struct ax_eval_options o = {
-        .tokens = e->longest > PASS_TOKENS ? e->longest : PASS_TOKENS,
+        .tokens = e->q.longest > PASS_TOKENS ? e->q.longest : PASS_TOKENS,
         .max_docs = n < PASS_DOCS ? n : PASS_DOCS,
-        .max_len = e->longest,
+        .max_len = e->q.longest,
         .max_rows = n,
         .document = note_document,
         .progress = ax_runtime_planning(rt) ? NULL : show_rows,
         .ctx = e,
     };
-    const int64_t answers = e->solve ? ax_eval_positions(e) : 0;
+    const int64_t answers = e->solve ? ax_questions_positions(&e->q) : 0;
     struct ax_adapter_bank bank;
     const struct ax_model_options mo = {.dtype = e->dtype,
                                         .max_positions =
-                                            answers > e->longest ? answers : e->longest,
+                                            answers > e->q.longest ? answers : e->q.longest,
                                         .base_store = e->store,
                                         .folder_inputs = true,
                                         .bank = ax_adapters_bank(&e->adapters, &bank)};

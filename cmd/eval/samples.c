@@ -49,8 +49,8 @@ static enum ax_status read_prompt(const struct ax_eval *e, const json_t *record,
 /* The record of a question, found by its place: records are read in the questions' order. */
 static enum ax_status find_record(const struct ax_eval *e, struct ax_rows *rows, size_t i,
                                   struct ax_raw_row *raw) {
-    const struct ax_examples *set = &e->corpus->sets[e->rows[i].ref.set];
-    const struct ax_stored *x = &set->list[e->rows[i].ref.index];
+    const struct ax_examples *set = &e->q.corpus->sets[e->q.list[i].ref.set];
+    const struct ax_stored *x = &set->list[e->q.list[i].ref.index];
     bool got;
     do {
         AX_TRY(ax_rows_next(rows, raw, &got));
@@ -82,10 +82,10 @@ enum ax_status ax_eval_samples_open(struct ax_eval *e) {
     enum ax_status st;
     if (e->best.args.n == 0 && !e->log_steps)
         return AX_OK;
-    AX_TRY(ax_alloc(&e->prompts, e->n_rows, sizeof(json_t *)));
+    AX_TRY(ax_alloc(&e->prompts, e->q.n, sizeof(json_t *)));
     AX_TRY_GOTO(ax_rows_open(&rows, &o), st, done);
-    for (size_t i = 0; i < e->n_rows; i++) {
-        struct ax_eval_answer *a = &e->rows[i].answer;
+    for (size_t i = 0; i < e->q.n; i++) {
+        struct ax_answer *a = &e->q.list[i].answer;
         if (!a->want[0])
             continue;
         AX_TRY_GOTO(read_record(e, rows, i), st, done);
@@ -98,8 +98,8 @@ done:
 }
 
 void ax_eval_samples_close(struct ax_eval *e) {
-    for (size_t i = 0; e->rows && i < e->n_rows; i++) {
-        struct ax_eval_sample *samples = e->rows[i].answer.samples;
+    for (size_t i = 0; e->q.list && i < e->q.n; i++) {
+        struct ax_answer_sample *samples = e->q.list[i].answer.samples;
         for (int64_t k = 0; samples && k < e->pass_options.samples; k++)
             ax_free(samples[k].text);
         ax_free(samples);
@@ -123,7 +123,7 @@ static enum ax_status put_steps(json_t *prompt, const char *text, size_t len, bo
 }
 
 /* Whether an earlier sample has the text, or it is no answer. */
-static bool is_old(const struct ax_eval_sample *s, int64_t k) {
+static bool is_old(const struct ax_answer_sample *s, int64_t k) {
     for (int64_t i = 0; i < k; i++)
         if (s[i].right == s[k].right && s[i].len == s[k].len &&
             memcmp(s[i].text, s[k].text, s[k].len) == 0)
@@ -134,7 +134,7 @@ static bool is_old(const struct ax_eval_sample *s, int64_t k) {
 /* The first new right answer from *at on, and *at after it; after the last one, the data's own. */
 static enum ax_status put_right(const struct ax_eval *e, size_t i, const struct ax_buf *own,
                                 int64_t *at, struct ax_buf *out) {
-    const struct ax_eval_sample *s = e->rows[i].answer.samples;
+    const struct ax_answer_sample *s = e->q.list[i].answer.samples;
     while (*at < e->pass_options.samples && (!s[*at].right || is_old(s, *at)))
         ++*at;
     if (*at == e->pass_options.samples) {
@@ -147,7 +147,7 @@ static enum ax_status put_right(const struct ax_eval *e, size_t i, const struct 
 
 static enum ax_status put_question(const struct ax_eval *e, size_t i, const struct ax_buf *own,
                                    struct ax_buf *out) {
-    const struct ax_eval_sample *s = e->rows[i].answer.samples;
+    const struct ax_answer_sample *s = e->q.list[i].answer.samples;
     int64_t at = e->pass_options.samples; /* begin with the data's own */
     for (int64_t k = 0; k < e->pass_options.samples; k++) {
         if (s[k].right || is_old(s, k))
@@ -160,12 +160,12 @@ static enum ax_status put_question(const struct ax_eval *e, size_t i, const stru
 
 static enum ax_status put_all(const struct ax_eval *e, int32_t *ids, struct ax_buf *out) {
     enum ax_status st = AX_OK;
-    for (size_t i = 0; i < e->n_rows && st == AX_OK; i++) {
-        const struct ax_eval_answer *a = &e->rows[i].answer;
+    for (size_t i = 0; i < e->q.n && st == AX_OK; i++) {
+        const struct ax_answer *a = &e->q.list[i].answer;
         struct ax_buf own = {0};
         if (!e->prompts[i])
             continue;
-        ax_eval_copy_tokens(e, &e->rows[i], a->prompt, a->end, ids);
+        ax_questions_tokens(&e->q, &e->q.list[i], a->prompt, a->end, ids);
         st = ax_tokenizer_decode(e->setup.tok.tokenizer, ids, a->end - a->prompt, true, &own);
         if (st == AX_OK)
             st = put_question(e, i, &own, out);
@@ -179,7 +179,7 @@ enum ax_status ax_eval_samples_write(const struct ax_eval *e) {
     int32_t *ids;
     if (!e->log_steps || !ax_ranks_lead(&e->ranks))
         return AX_OK;
-    AX_TRY(ax_alloc(&ids, (size_t)e->longest, sizeof *ids));
+    AX_TRY(ax_alloc(&ids, (size_t)e->q.longest, sizeof *ids));
     enum ax_status st = put_all(e, ids, &text);
     if (st == AX_OK)
         st = ax_write_file_atomic(e->log_steps, text.data ? text.data : "", text.len);

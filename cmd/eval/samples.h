@@ -3,18 +3,9 @@
 #ifndef AX_CMD_EVAL_SAMPLES_H
 #define AX_CMD_EVAL_SAMPLES_H
 
-#include "base/mem.h"
-#include "data/reward/final_answer.h"
+#include "base/status.h"
 
 struct ax_eval;
-
-struct ax_eval_sample {
-    char *text; /* [len], and a NUL */
-    size_t len;
-    char got[AX_FINAL_ANSWER_MAX]; /* "" = none */
-    bool right;
-    double score; /* with --best-of; NaN: none */
-};
 
 /* Reads the prompts of the questions from their records, and makes room for the answers; does nothing if
  * their texts are not wanted. */
