@@ -43,9 +43,6 @@ struct ax_cache_list {
 enum ax_status ax_cache_find(struct ax_cache_list *l, const struct ax_arg_list *dirs);
 void ax_cache_list_free(struct ax_cache_list *l); /* safe on a zeroed one */
 
-/* Bytes that the files below a folder use on disk, and when the newest was written. Does not follow
- * links. */
-enum ax_status ax_cache_usage(const char *path, int64_t *bytes, time_t *written);
 
 bool ax_cache_in_use(const struct ax_cache_entry *e);
 /* *done is false if a process uses the entry. */

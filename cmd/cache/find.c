@@ -7,12 +7,53 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/text/json.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hub/hub.h"
 #include "cmd/cache/cache.h"
 #include "model/convert/base_model.h"
 #include "optim/evaluate/reference_file.h"
+
+/* ---- sizes ---- */
+
+#define MAX_DEPTH 64
+
+static enum ax_status walk(const char *path, int depth, int64_t *bytes, time_t *written) {
+    struct stat info;
+    if (lstat(path, &info) != 0)
+        return AX_OK; /* removed meanwhile */
+    *bytes += (int64_t)info.st_blocks * 512;
+    if (!S_ISDIR(info.st_mode) && info.st_mtime > *written)
+        *written = info.st_mtime;
+    if (!S_ISDIR(info.st_mode) || depth == MAX_DEPTH)
+        return AX_OK;
+    DIR *dir = opendir(path);
+    const struct dirent *e;
+    enum ax_status st = AX_OK;
+    while (dir && st == AX_OK && (e = readdir(dir)) != NULL) {
+        char *below;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        st = ax_path_join(&below, path, e->d_name);
+        if (st == AX_OK)
+            st = walk(below, depth + 1, bytes, written);
+        ax_free(below);
+    }
+    if (dir)
+        closedir(dir);
+    return st;
+}
+
+/* Bytes that the files below a folder use on disk, and when the newest was written. Does not follow
+ * links. */
+static enum ax_status cache_usage(const char *path, int64_t *bytes, time_t *written) {
+    *bytes = 0;
+    *written = 0;
+    return walk(path, 0, bytes, written);
+}
+
+/* ---- the list ---- */
 
 #define USUAL   "last_run_prepared"
 #define MAX_SET ((size_t)256 << 20) /* maximum bytes of a set.json */
@@ -39,7 +80,7 @@ static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, cons
     AX_TRY(ax_strdup(&e->name, name));
     if (more)
         AX_TRY(ax_strdup(&e->more, more));
-    AX_TRY(ax_cache_usage(path, &e->bytes, &e->used));
+    AX_TRY(cache_usage(path, &e->bytes, &e->used));
     if (stat(lock, &info) == 0 && info.st_mtime > e->used)
         e->used = info.st_mtime;
     return AX_OK;
