@@ -158,7 +158,7 @@ static enum ax_status open_rows(struct ax_eval *e) {
     if (d->stream)
         return ax_config_error(&e->cfg, "streaming",
                                "streamed data sets cannot be evaluated; give a file with --data");
-    warn_of_empty(e->data ? &d->train_sets : &d->eval_sets);
+    AX_TRY(warn_of_rows(e->data ? &d->train_sets : &d->eval_sets));
     e->q.corpus = e->data ? &d->train : &d->eval;
     e->left_out = e->data ? &d->train_report : &d->eval_report;
     if (e->q.corpus->n == 0)

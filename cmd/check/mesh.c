@@ -34,7 +34,7 @@ struct text {
 
 /* The lengths depend on the number of the micro-batch in the step, `index`. */
 static void divide(struct text *t, const struct ax_mesh_check *c, struct ax_rng_key key) {
-    const int64_t T = c->tokens;
+    const int64_t T = c->step.tokens;
     for (t->n = 0, t->tokens = 0; t->n < MESH_DOCS && t->tokens < T - 1; t->n++) {
         const int64_t left = T - t->tokens;
         const int64_t most = c->longest > 0 ? c->longest : T / 3;
@@ -42,7 +42,7 @@ static void divide(struct text *t, const struct ax_mesh_check *c, struct ax_rng_
         len = len < left ? len : left;
         t->docs[t->n] = (struct ax_document){.n = len};
         t->tokens += len;
-        if (c->pad > 0 && ax_rng_below(key, 48 + (uint64_t)t->n, 4) == 0) {
+        if (c->step.pad > 0 && ax_rng_below(key, 48 + (uint64_t)t->n, 4) == 0) {
             t->n++;
             return;
         }
@@ -81,7 +81,7 @@ static struct ax_rng_key key_of(int index, int step) {
 static enum ax_status fill_documents(struct ax_step *s, const struct ax_mesh_check *c, int m,
                                      int step) {
     const struct ax_arch *arch = &s->model.arch;
-    const int64_t T = c->tokens;
+    const int64_t T = c->step.tokens;
     const int ranks = s->rt->mesh.size[AX_ROLE_BATCH];
     struct ax_batch *b = &s->batches[m];
     struct text text = {0};
@@ -332,36 +332,16 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const struct ax_mesh_check *c = run->c;
     struct ax_sft_options sft = c->sft;
     const struct ax_objective objective = ax_objective_sft_with(&sft);
-    struct ax_step_options o = {
-        .dtype = on_ref(c) ? AX_F64
-                 : c->bf16 ? AX_BF16
-                           : AX_F32,
-        .recompute = c->recompute,
-        .optimizer = &ax_optimizer_sgd,
-        .opt = {.momentum = 0.9, .weight_decay = 0.01},
-        .objective = &objective,
-        .neftune_alpha = c->neftune_alpha,
-        .max_norm = 0.05,
-        .balance_coef = balances(c) ? 0.05 : 0,
-        .router_bias_speed = c->router_bias_speed,
-        .expert_room = c->expert_room,
-        .sequence_coef = c->sequence_coef,
-        .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
-        .pipeline = c->pipeline,
-        .virtual_stages = c->virtual_stages,
-        .tokens = c->tokens,
-        .pad = c->pad,
-        .n_docs = MESH_DOCS,
-        .max_len = c->tokens,
-        .adapter = c->adapter,
-        .base_store = c->base_store,
-        .store_experts = c->store_experts,
-        .qat = c->qat,
-        .relora = c->relora,
-        .sharding = c->sharding,
-        .cp_method = c->cp_method,
-        .tp_overlap = c->tp_overlap,
-        .expert_overlap = c->expert_overlap};
+    struct ax_step_options o = c->step;
+    o.model.dtype = on_ref(c) ? AX_F64 : c->bf16 ? AX_BF16 : AX_F32;
+    o.optimizer = &ax_optimizer_sgd;
+    o.opt = (struct ax_optimizer_options){.momentum = 0.9, .weight_decay = 0.01};
+    o.objective = &objective;
+    o.max_norm = 0.05;
+    o.balance_coef = balances(c) ? 0.05 : 0;
+    o.n_microbatches *= run->reference ? run->data_ranks : 1;
+    o.n_docs = MESH_DOCS;
+    o.max_len = o.tokens;
     if (c->adamw) {
         o.optimizer = &ax_optimizer_adamw;
         o.opt = (struct ax_optimizer_options){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};

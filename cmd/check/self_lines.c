@@ -151,7 +151,7 @@ static enum ax_status one_step(struct way *w, struct ax_step *s, int step) {
 
 static enum ax_status step_body(struct ax_runtime *rt, void *ctx) {
     struct way *w = ctx;
-    struct ax_step_options o = {.dtype = w->s->dtype,
+    struct ax_step_options o = {.model.dtype = w->s->dtype,
                                 .recompute = w->recompute,
                                 .optimizer = &ax_optimizer_adamw,
                                 .objective = &ax_objective_sft,
@@ -465,7 +465,7 @@ static enum ax_status train_run(struct two_runs *r, const char *name, const char
         .max_steps = RESUME_STEPS,
         .warmup = 1,
         .lr = {.kind = AX_LR_LINEAR, .base_lr = 1e-2},
-        .step = {.dtype = s->dtype,
+        .step = {.model.dtype = s->dtype,
                  .optimizer = &ax_optimizer_adamw,
                  .opt = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
                  .objective = &ax_objective_sft,

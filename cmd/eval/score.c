@@ -6,6 +6,8 @@
 #include <stdio.h>
 
 #include "base/io.h"
+#include "base/log.h"
+#include "data/records/format/tools.h"
 #include "data/records/rows/rows.h"
 #include "optim/evaluate/score/records.h"
 #include "optim/evaluate/score/steps.h"
@@ -160,6 +162,22 @@ static enum ax_status add(struct score *s, const struct ax_raw_row *raw) {
                ? ax_error_prefix(st, "%s:%llu", ax_rows_file(s->rows, raw->file),
                                  (unsigned long long)raw->line)
                : st;
+}
+
+static enum ax_status warn_of_lost(const struct score *s) {
+    const struct ax_template *t = ax_format_template(s->set.format);
+    const size_t n = ax_rows_n_files(s->rows);
+    struct ax_buf text = {0};
+    char **files;
+    AX_TRY(ax_alloc(&files, n, sizeof *files));
+    for (size_t i = 0; i < n; i++)
+        files[i] = (char *)(uintptr_t)ax_rows_file(s->rows, i);
+    const enum ax_status st = t ? ax_tools_put_lost(&text, t, s->set.lost, files, n) : AX_OK;
+    if (st == AX_OK && text.len > 0)
+        ax_log_warn("%s; the scores do not depend on them", text.data);
+    ax_buf_free(&text);
+    ax_free(files);
+    return st;
 }
 
 static enum ax_status read_all(struct score *s) {

@@ -121,7 +121,7 @@ static void print_machine(const struct ax_plan_words *w, const struct ax_plan_fi
 static void print_model(const struct ax_plan_words *w, const struct ax_plan *p) {
     const struct ax_step_options *o = &w->plan.step;
     const struct ax_arch *arch = w->plan.arch;
-    const bool own = o->masters == AX_MASTERS_ACCUM;
+    const bool own = o->model.masters == AX_MASTERS_ACCUM;
     const int n = o->n_microbatches;
     char count[32], restarts[48] = "", labels[48] = "";
     char each[48] = "";
@@ -142,9 +142,9 @@ static void print_model(const struct ax_plan_words *w, const struct ax_plan *p) 
            "%s%s%s\n",
            (long long)ax_plan_step_tokens(&w->plan, p), n, n == 1 ? "" : "es",
            (long long)w->plan.sequences, (long long)w->plan.sequence_tokens, each,
-           ax_dtype_info(o->dtype)->name,
-           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : w->masters, w->optimizer,
-           o->adapter ? ", adapter" : "", restarts);
+           ax_dtype_info(o->model.dtype)->name,
+           own ? ax_dtype_info(ax_dtype_accum(o->model.dtype))->name : w->masters, w->optimizer,
+           o->model.adapter ? ", adapter" : "", restarts);
 }
 
 /* "mesh     pp2-tp2: memory and compute are those of rank 0 of 4, which needs most" */

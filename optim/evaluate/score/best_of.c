@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "optim/evaluate/score/steps.h"
 #include "data/records/format/format.h"
 
