@@ -83,9 +83,7 @@ enum ax_status ax_direct_io_create(struct ax_direct_io *s, const char *path) {
     s->buffer = buffer;
     const enum ax_status st =
         open_file(&s->f, path, O_WRONLY | O_CREAT | O_TRUNC, "create", &s->direct);
-    if (st != AX_OK)
-        (void)ax_direct_io_close(s);
-    return st;
+    return st == AX_OK ? AX_OK : ax_direct_io_end(s, st);
 }
 
 enum ax_status ax_direct_io_write(struct ax_direct_io *s, const void *data, size_t n) {
@@ -107,7 +105,7 @@ enum ax_status ax_direct_io_finish(struct ax_direct_io *s) {
     return ax_file_sync(&s->f);
 }
 
-enum ax_status ax_direct_io_close(struct ax_direct_io *s) {
+static enum ax_status close_direct(struct ax_direct_io *s) {
     const enum ax_status st = ax_file_close(&s->f);
     ax_free(s->heap);
     *s = (struct ax_direct_io){.f = {.fd = -1}};
@@ -117,9 +115,9 @@ enum ax_status ax_direct_io_close(struct ax_direct_io *s) {
 enum ax_status ax_direct_io_end(struct ax_direct_io *s, enum ax_status st) {
     struct ax_error_record first;
     if (st == AX_OK)
-        return ax_direct_io_close(s);
+        return close_direct(s);
     ax_error_save(&first, st);
-    (void)ax_direct_io_close(s);
+    (void)close_direct(s);
     return ax_error_restore(&first);
 }
 

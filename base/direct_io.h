@@ -18,9 +18,8 @@ enum ax_status ax_direct_io_create(struct ax_direct_io *s, const char *path);
 enum ax_status ax_direct_io_write(struct ax_direct_io *s, const void *data, size_t n);
 /* Writes the rest and syncs. */
 enum ax_status ax_direct_io_finish(struct ax_direct_io *s);
-/* Closes and frees, finished or not; safe on a zeroed one. */
-enum ax_status ax_direct_io_close(struct ax_direct_io *s);
-/* The same at the end of a function with status `st`: an earlier error keeps its text. */
+/* Closes and frees, finished or not, at the end of a function with status `st`, whose error keeps its
+ * text; safe on a zeroed one. */
 enum ax_status ax_direct_io_end(struct ax_direct_io *s, enum ax_status st);
 
 /* Opens an existing file for writing parts of it with ax_file_pwrite_direct. */

@@ -1,3 +1,4 @@
+/* In order: changes to the text and positions in it, drawing, bytes from the terminal, what keys do. */
 #include "base/line/line_edit.h"
 
 #include <poll.h>
@@ -5,12 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
 #include "base/io_sys.h"
-#include "base/line/line_text.h"
 #include "base/term.h"
 #include "base/text/unicode.h"
 
+#define TAB         4 /* columns */
 #define CTRL(c)     ((c)&31)
 #define ESCAPE      0x1b
 #define ESCAPE_MS   50 /* a later byte does not belong to the same key */
@@ -18,7 +20,203 @@
 #define PASTE_END   "\x1b[201~"
 #define N_PASTE_END (sizeof PASTE_END - 1)
 
-enum outcome { EDITING, ENTERED, INTERRUPTED, ENDED };
+/* ---- the text ---- */
+
+/* Inserts at the cursor and moves it; rejects a text that would exceed AX_LINE_MAX, with a bell. */
+static enum ax_status insert_text(struct ax_line_edit *e, const char *s, size_t n) {
+    if (n > AX_LINE_MAX - e->text.len) {
+        fputs("\a", stdout);
+        return AX_OK;
+    }
+    AX_TRY(ax_buf_append(&e->text, s, n)); /* only makes space, at the end */
+    char *at = e->text.data + e->cursor;
+    memmove(at + n, at, e->text.len - n - e->cursor);
+    memcpy(at, s, n);
+    e->cursor += n;
+    return AX_OK;
+}
+
+static enum ax_status set_text(struct ax_line_edit *e, const char *text) {
+    e->text.len = e->cursor = 0;
+    AX_TRY(ax_buf_append(&e->text, text, strlen(text)));
+    e->cursor = e->text.len;
+    return AX_OK;
+}
+
+/* Removes [from, to). */
+static enum ax_status cut_text(struct ax_line_edit *e, size_t from, size_t to) {
+    memmove(e->text.data + from, e->text.data + to, e->text.len - to);
+    e->text.len -= to - from;
+    e->text.data[e->text.len] = '\0';
+    e->cursor = from;
+    return AX_OK;
+}
+
+/* Start and end of the line that contains byte `at`; of the word before and after the cursor. */
+static size_t line_start(const struct ax_line_edit *e, size_t at) {
+    while (at > 0 && e->text.data[at - 1] != '\n')
+        at--;
+    return at;
+}
+
+static size_t line_end(const struct ax_line_edit *e, size_t at) {
+    while (at < e->text.len && e->text.data[at] != '\n')
+        at++;
+    return at;
+}
+
+static int columns_of(uint32_t cp) {
+    return cp == '\t' ? TAB : utf8proc_charwidth((utf8proc_int32_t)cp);
+}
+
+/* Start of the next or previous character (with its combining marks). */
+static size_t next_character(const struct ax_line_edit *e, size_t at) {
+    const unsigned char *s = (const unsigned char *)e->text.data;
+    const bool newline = at < e->text.len && s[at] == '\n';
+    for (size_t len; at < e->text.len;) {
+        (void)ax_utf8_decode(s + at, &len);
+        at += len;
+        if (newline || at == e->text.len || s[at] == '\n' || s[at] == '\t' ||
+            columns_of(ax_utf8_decode(s + at, &len)) > 0)
+            break;
+    }
+    return at;
+}
+
+static size_t previous_character(const struct ax_line_edit *e, size_t at) {
+    const unsigned char *s = (const unsigned char *)e->text.data;
+    for (size_t len; at > 0;) {
+        const uint32_t cp = ax_utf8_decode_before(s + at, &len);
+        at -= len;
+        if (cp == '\n' || columns_of(cp) > 0)
+            break;
+    }
+    return at;
+}
+
+static bool in_word(const struct ax_line_edit *e, size_t at) {
+    size_t len;
+    return ax_unicode_is_word(ax_utf8_decode((const unsigned char *)e->text.data + at, &len));
+}
+
+static size_t word_start(const struct ax_line_edit *e) {
+    size_t at = e->cursor;
+    while (at > 0 && !in_word(e, previous_character(e, at)))
+        at = previous_character(e, at);
+    while (at > 0 && in_word(e, previous_character(e, at)))
+        at = previous_character(e, at);
+    return at;
+}
+
+static size_t word_end(const struct ax_line_edit *e) {
+    size_t at = e->cursor;
+    while (at < e->text.len && !in_word(e, at))
+        at = next_character(e, at);
+    while (at < e->text.len && in_word(e, at))
+        at = next_character(e, at);
+    return at;
+}
+
+/* ---- drawing ---- */
+
+/* Lines wider than the screen are wrapped; if the text is higher than the screen, only the rows around
+ * the cursor are drawn. */
+
+struct place {
+    int row, column;
+};
+
+/* True if a character does not fit into the rest of the row. The last column stays empty, since
+ * terminals differ in where the cursor is after writing to it. */
+static bool wraps(struct place p, int columns, int width) {
+    return p.column + columns >= width;
+}
+
+static struct place place_below(struct place p, const struct ax_line_edit *e) {
+    return (struct place){p.row + 1, (int)strlen(e->prompt)};
+}
+
+/* The place of the character at byte `at`. */
+static struct place place_at(const struct ax_line_edit *e, size_t at, int width) {
+    const unsigned char *s = (const unsigned char *)e->text.data;
+    struct place p = {0, (int)strlen(e->prompt)};
+    for (size_t i = 0, len; i < e->text.len; i += len) {
+        const uint32_t cp = ax_utf8_decode(s + i, &len);
+        const int columns = columns_of(cp);
+        if (cp != '\n' && wraps(p, columns, width))
+            p = (struct place){p.row + 1, 0};
+        if (i >= at)
+            return p;
+        if (cp == '\n')
+            p = place_below(p, e);
+        else
+            p.column += columns;
+    }
+    return wraps(p, 1, width) ? (struct place){p.row + 1, 0} : p;
+}
+
+/* Appends rows [first, first + height) to b; *last is the place after the last one drawn. */
+static enum ax_status put_rows(const struct ax_line_edit *e, int width, int first, int height,
+                               struct ax_buf *b, struct place *last) {
+    const unsigned char *s = (const unsigned char *)e->text.data;
+    const int indent = (int)strlen(e->prompt);
+    struct place p = {0, indent};
+    if (first == 0)
+        AX_TRY(ax_buf_puts(b, e->prompt));
+    for (size_t i = 0, len = 0; i <= e->text.len; i += len) {
+        const bool end = i == e->text.len;
+        const uint32_t cp = end ? ' ' : ax_utf8_decode(s + i, &len);
+        const bool broken = cp != '\n' && wraps(p, columns_of(cp), width);
+        struct place next = cp == '\n' ? place_below(p, e) : (struct place){p.row + broken, 0};
+        if (next.row >= first + height)
+            break;
+        if (next.row > p.row && next.row > first)
+            AX_TRY(ax_buf_puts(b, "\r\n"));
+        if (next.row > p.row && next.row >= first && cp == '\n')
+            AX_TRY(ax_buf_printf(b, "%*s", indent, indent > 1 ? "| " : ""));
+        if (cp != '\n') {
+            next.column = (broken ? 0 : p.column) + (end ? 0 : columns_of(cp));
+            if (!end && next.row >= first && cp == '\t')
+                AX_TRY(ax_buf_printf(b, "%*s", TAB, ""));
+            else if (!end && next.row >= first)
+                AX_TRY(ax_buf_append(b, s + i, len));
+        }
+        p = next;
+        if (end)
+            break;
+    }
+    *last = p;
+    return AX_OK;
+}
+
+/* Draws the text over the previous drawing. */
+/* Draws the text over the previous drawing. */
+static enum ax_status draw(struct ax_line_edit *e) {
+    const int width = ax_term_width(STDOUT_FILENO) < 8 ? 8 : ax_term_width(STDOUT_FILENO);
+    const int height = ax_term_height(STDOUT_FILENO) < 2 ? 2 : ax_term_height(STDOUT_FILENO);
+    const struct place cursor = place_at(e, e->cursor, width);
+    const int first = cursor.row < height ? 0 : cursor.row - height + 1;
+    struct place last;
+    struct ax_buf b = {0};
+    enum ax_status st = ax_buf_puts(&b, "\r");
+    if (st == AX_OK && e->row > 0)
+        st = ax_buf_printf(&b, "\x1b[%dA", e->row);
+    if (st == AX_OK)
+        st = ax_buf_puts(&b, "\x1b[J");
+    if (st == AX_OK)
+        st = put_rows(e, width, first, height, &b, &last);
+    if (st == AX_OK && last.row > cursor.row)
+        st = ax_buf_printf(&b, "\x1b[%dA", last.row - cursor.row);
+    if (st == AX_OK)
+        st = ax_buf_puts(&b, "\r");
+    if (st == AX_OK && cursor.column > 0)
+        st = ax_buf_printf(&b, "\x1b[%dC", cursor.column);
+    if (st == AX_OK && (fwrite(b.data, 1, b.len, stdout) != b.len || fflush(stdout) != 0))
+        st = ax_error(AX_ERR_IO, "standard output: %m");
+    e->row = cursor.row - first;
+    ax_buf_free(&b);
+    return st;
+}
 
 /* ---- bytes ---- */
 
@@ -42,63 +240,63 @@ static int next_byte(struct ax_line_edit *e) {
 /* ---- actions of keys ---- */
 
 static enum ax_status go_left(struct ax_line_edit *e) {
-    e->cursor = ax_line_previous(e, e->cursor);
+    e->cursor = previous_character(e, e->cursor);
     return AX_OK;
 }
 
 static enum ax_status go_right(struct ax_line_edit *e) {
-    e->cursor = ax_line_next(e, e->cursor);
+    e->cursor = next_character(e, e->cursor);
     return AX_OK;
 }
 
 static enum ax_status go_start(struct ax_line_edit *e) {
-    e->cursor = ax_line_start(e, e->cursor);
+    e->cursor = line_start(e, e->cursor);
     return AX_OK;
 }
 
 static enum ax_status go_end(struct ax_line_edit *e) {
-    e->cursor = ax_line_end(e, e->cursor);
+    e->cursor = line_end(e, e->cursor);
     return AX_OK;
 }
 
 static enum ax_status go_word_left(struct ax_line_edit *e) {
-    e->cursor = ax_line_word_start(e);
+    e->cursor = word_start(e);
     return AX_OK;
 }
 
 static enum ax_status go_word_right(struct ax_line_edit *e) {
-    e->cursor = ax_line_word_end(e);
+    e->cursor = word_end(e);
     return AX_OK;
 }
 
 static enum ax_status rub_out(struct ax_line_edit *e) {
-    return ax_line_cut(e, ax_line_previous(e, e->cursor), e->cursor);
+    return cut_text(e, previous_character(e, e->cursor), e->cursor);
 }
 
 static enum ax_status delete_right(struct ax_line_edit *e) {
-    return ax_line_cut(e, e->cursor, ax_line_next(e, e->cursor));
+    return cut_text(e, e->cursor, next_character(e, e->cursor));
 }
 
 static enum ax_status cut_word_left(struct ax_line_edit *e) {
-    return ax_line_cut(e, ax_line_word_start(e), e->cursor);
+    return cut_text(e, word_start(e), e->cursor);
 }
 
 static enum ax_status cut_word_right(struct ax_line_edit *e) {
-    return ax_line_cut(e, e->cursor, ax_line_word_end(e));
+    return cut_text(e, e->cursor, word_end(e));
 }
 
 static enum ax_status cut_to_start(struct ax_line_edit *e) {
-    return ax_line_cut(e, ax_line_start(e, e->cursor), e->cursor);
+    return cut_text(e, line_start(e, e->cursor), e->cursor);
 }
 
 /* Cuts the rest of the line; at its end, the line break. */
 static enum ax_status cut_to_end(struct ax_line_edit *e) {
-    const size_t end = ax_line_end(e, e->cursor);
-    return ax_line_cut(e, e->cursor, end == e->cursor ? ax_line_next(e, end) : end);
+    const size_t end = line_end(e, e->cursor);
+    return cut_text(e, e->cursor, end == e->cursor ? next_character(e, end) : end);
 }
 
 static enum ax_status break_line(struct ax_line_edit *e) {
-    return ax_line_insert(e, "\n", 1);
+    return insert_text(e, "\n", 1);
 }
 
 static enum ax_status clear_screen(struct ax_line_edit *e) {
@@ -122,27 +320,27 @@ static enum ax_status show_entry(struct ax_line_edit *e, size_t entry) {
         AX_TRY(ax_buf_append(&e->draft, e->text.data, e->text.len));
     }
     e->entry = entry;
-    return ax_line_set(e, entry < e->history.n ? e->history.texts[entry] : e->draft.data);
+    return set_text(e, entry < e->history.n ? e->history.texts[entry] : e->draft.data);
 }
 
 /* Moves to the same column of the line above; from the first line, shows an older text. */
 static enum ax_status go_up(struct ax_line_edit *e) {
-    const size_t start = ax_line_start(e, e->cursor), column = e->cursor - start;
+    const size_t start = line_start(e, e->cursor), column = e->cursor - start;
     if (start == 0)
         return e->entry > 0 ? show_entry(e, e->entry - 1) : AX_OK;
-    const size_t above = ax_line_start(e, start - 1);
+    const size_t above = line_start(e, start - 1);
     for (e->cursor = above; e->cursor < start - 1 && e->cursor - above < column;)
-        e->cursor = ax_line_next(e, e->cursor);
+        e->cursor = next_character(e, e->cursor);
     return AX_OK;
 }
 
 static enum ax_status go_down(struct ax_line_edit *e) {
-    const size_t column = e->cursor - ax_line_start(e, e->cursor), end = ax_line_end(e, e->cursor);
+    const size_t column = e->cursor - line_start(e, e->cursor), end = line_end(e, e->cursor);
     if (end == e->text.len)
         return e->entry < e->history.n ? show_entry(e, e->entry + 1) : AX_OK;
-    const size_t below = end + 1, stop = ax_line_end(e, below);
+    const size_t below = end + 1, stop = line_end(e, below);
     for (e->cursor = below; e->cursor < stop && e->cursor - below < column;)
-        e->cursor = ax_line_next(e, e->cursor);
+        e->cursor = next_character(e, e->cursor);
     return AX_OK;
 }
 
@@ -161,7 +359,7 @@ static enum ax_status insert_clean(struct ax_line_edit *e, const unsigned char *
             st = ax_buf_append(&clean, "\n", 1);
     }
     if (st == AX_OK && clean.len > 0)
-        st = ax_line_insert(e, clean.data, clean.len);
+        st = insert_text(e, clean.data, clean.len);
     ax_buf_free(&clean);
     return st;
 }
@@ -183,6 +381,8 @@ static enum ax_status paste(struct ax_line_edit *e) {
 }
 
 /* ---- keys ---- */
+
+enum outcome { EDITING, ENTERED, INTERRUPTED, ENDED };
 
 static const struct {
     const char *bytes; /* after Escape; or one control character */
@@ -269,7 +469,7 @@ static enum ax_status enter(struct ax_line_edit *e, enum outcome *outcome) {
     e->cursor = e->text.len;
     if (drop < 0)
         return AX_OK;
-    AX_TRY(ax_line_cut(e, e->text.len - (size_t)drop, e->text.len));
+    AX_TRY(cut_text(e, e->text.len - (size_t)drop, e->text.len));
     return break_line(e);
 }
 
@@ -291,17 +491,17 @@ static enum ax_status take_key(struct ax_line_edit *e, enum outcome *outcome) {
 }
 
 static enum ax_status edit(struct ax_line_edit *e, enum outcome *outcome) {
-    AX_TRY(ax_line_set(e, ""));
+    AX_TRY(set_text(e, ""));
     e->entry = e->history.n;
     e->row = 0;
-    AX_TRY(ax_line_draw(e));
+    AX_TRY(draw(e));
     while (*outcome == EDITING) {
         AX_TRY(take_key(e, outcome));
         if (*outcome == EDITING && !waiting(e, 0)) /* draws once for bytes that arrive together */
-            AX_TRY(ax_line_draw(e));
+            AX_TRY(draw(e));
     }
     e->cursor = e->text.len;
-    AX_TRY(ax_line_draw(e));
+    AX_TRY(draw(e));
     fputs(*outcome == INTERRUPTED ? "^C\n" : "\n", stdout);
     fflush(stdout);
     return AX_OK;

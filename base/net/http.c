@@ -1,4 +1,4 @@
-/* Requests. With curl.h the only file that knows libcurl. Read ax_http_get, then perform. */
+/* Requests. The only file that knows libcurl, which curl.h declares. Read ax_http_get, then perform. */
 #include "base/net/http.h"
 
 #include <errno.h>
@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/net/curl.h"
 #include "base/dynlib.h"
@@ -147,6 +148,14 @@ static bool is_passing(int code) {
 static const char *variable(const char *name) {
     const char *v = getenv(name);
     return v && *v ? v : NULL;
+}
+
+const char *ax_curl_bundle(const char *own, const char *const *known) {
+    if (own && access(own, R_OK) == 0)
+        return NULL;
+    while (*known && access(*known, R_OK) != 0)
+        known++;
+    return *known;
 }
 
 /* The certificates of this system, if they are not where libcurl was built to look. */

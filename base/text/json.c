@@ -1,13 +1,139 @@
-/* Reads JSON. In order: parsing (scan, jansson, error position), then the getters. */
+/* Reads JSON: a scan of the text before jansson parses it, parsing, the getters. */
 #include "base/text/json.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
-#include "base/text/json_scan.h"
+
+#define MAX_DEPTH 512
+/* Longest integer that a double can hold: DBL_MAX has 309 digits. */
+#define MAX_DIGITS 309
+
+/* ---- the scan ---- */
+
+/* AX_ERR_DATA "name:line:column: …" for a byte offset; columns count characters from 1. */
+static enum ax_status error_at(const char *name, const char *text, size_t offset,
+                               const char *message) {
+    size_t line = 1;
+    size_t column = 1;
+    for (size_t i = 0; i < offset; i++) {
+        if (text[i] == '\n') {
+            line++;
+            column = 1;
+        } else if (((unsigned char)text[i] & 0xC0U) != 0x80U) {
+            column++;
+        }
+    }
+    return ax_error(AX_ERR_DATA, "%s:%zu:%zu: %s", name, line, column, message);
+}
+
+static size_t span_string(const char *s, size_t n) {
+    size_t i = 1;
+    while (i < n && s[i] != '"')
+        i += s[i] == '\\' ? 2 : 1;
+    return i < n ? i + 1 : n;
+}
+
+static size_t span_number(const char *s, size_t n) {
+    size_t i = 1;
+    while (i < n && s[i] != '\0' && strchr("0123456789+-.eE", s[i]) != NULL)
+        i++;
+    return i;
+}
+
+/* True if the number token is an integer that fits a double but not int64. */
+static bool is_big_integer(const char *s, size_t n) {
+    size_t sign = s[0] == '-';
+    size_t digits = n - sign;
+    if (digits < 19 || digits > MAX_DIGITS || s[sign] == '0')
+        return false;
+    char copy[MAX_DIGITS + 2];
+    for (size_t i = sign; i < n; i++)
+        if (s[i] < '0' || s[i] > '9')
+            return false;
+    memcpy(copy, s, n);
+    copy[n] = '\0';
+    errno = 0;
+    (void)strtoll(copy, NULL, 10);
+    return errno == ERANGE && strtod(copy, NULL) - strtod(copy, NULL) == 0.0;
+}
+
+/* Writes the integer as 17 digits and an exponent: exact for a double, and never longer than the
+ * original 19 or more digits. Padded with blanks, so later columns stay correct. */
+static void rewrite_integer(char *s, size_t n) {
+    char copy[MAX_DIGITS + 2];
+    char text[32];
+    memcpy(copy, s, n);
+    copy[n] = '\0';
+    snprintf(text, sizeof text, "%.16e", strtod(copy, NULL)); /* d.dddddddddddddddde+XX */
+    size_t sign = text[0] == '-';
+    memmove(text + sign + 1, text + sign + 2, 16);
+    int exponent = (int)strtol(text + sign + 19, NULL, 10) - 16;
+    int m = snprintf(copy, sizeof copy, "%.*se%d", (int)(sign + 17), text, exponent);
+    memcpy(s, copy, (size_t)m);
+    memset(s + m, ' ', n - (size_t)m);
+}
+
+static bool is_word(const char *s, size_t n, const char *word) {
+    size_t len = strlen(word);
+    return n >= len && memcmp(s, word, len) == 0;
+}
+
+/* Checks one bracket or word; *depth tracks the nesting. Returns NULL or the error. */
+static const char *complaint(const char *s, size_t n, int *depth) {
+    if (*s == '[' || *s == '{') {
+        ++*depth;
+        return *depth > MAX_DEPTH ? "nested deeper than 512 levels" : NULL;
+    }
+    if (*s == ']' || *s == '}')
+        --*depth;
+    if (is_word(s, n, "NaN") || is_word(s, n, "Infinity")) {
+        return "NaN and Infinity are not JSON numbers, though Python writes them; put null or a "
+               "number in its place";
+    }
+    return NULL;
+}
+
+/* Rejects nesting deeper than MAX_DEPTH and the NaN and Infinity that Python writes. Integers beyond
+ * 64 bits (HF writes model_max_length as 10^30) would be an error in jansson; if there are any,
+ * *rewritten is a copy of the text with reals of the same length instead, else NULL. Free with
+ * ax_free. */
+static enum ax_status scan(const char *name, const char *text, size_t len, char **rewritten) {
+    char *copy = NULL;
+    int depth = 0;
+    size_t span;
+    for (size_t i = 0; i < len; i += span) {
+        const char *s = text + i;
+        span = 1;
+        if (*s == '"') {
+            span = span_string(s, len - i);
+        } else if ((*s >= '0' && *s <= '9') || *s == '-') {
+            span = span_number(s, len - i);
+            if (is_big_integer(s, span)) {
+                if (copy == NULL) {
+                    AX_TRY(ax_alloc(&copy, len + 1, 1));
+                    memcpy(copy, text, len);
+                }
+                rewrite_integer(copy + i, span);
+            }
+        } else {
+            const char *message = complaint(s, len - i, &depth);
+            if (message != NULL) {
+                ax_free(copy);
+                return error_at(name, text, i, message);
+            }
+        }
+    }
+    *rewritten = copy;
+    return AX_OK;
+}
+
+/* ---- parsing ---- */
 
 /* jansson's lexer silently drops bytes when its buffer cannot grow, so a parse is only trusted when
  * no allocation failed in it. */
@@ -38,7 +164,7 @@ static enum ax_status syntax_error(const char *name, const char *text, size_t le
         if (n <= offset && memcmp(text + offset - n, near, n) == 0)
             offset -= n;
     }
-    return ax_json_error_at(name, text, offset, e->text);
+    return error_at(name, text, offset, e->text);
 }
 
 enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const char *text,
@@ -51,7 +177,7 @@ enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const ch
     char *rewritten = NULL;
     char *name_copy = NULL;
     enum ax_status st;
-    AX_TRY_GOTO(ax_json_scan(name, text, len, &rewritten), st, done);
+    AX_TRY_GOTO(scan(name, text, len, &rewritten), st, done);
     AX_TRY_GOTO(ax_strdup(&name_copy, name), st, done);
     json_error_t e;
     alloc_failed = false;
@@ -87,6 +213,8 @@ void ax_json_free(struct ax_json_doc *doc) {
     ax_free(doc->name);
     *doc = (struct ax_json_doc){0};
 }
+
+/* ---- getters ---- */
 
 struct ax_json ax_json_root(const struct ax_json_doc *doc) {
     return (struct ax_json){.v = doc->root, .doc = doc->name};

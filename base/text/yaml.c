@@ -1,15 +1,268 @@
-/* From libyaml's events to a tree. Read compose_node first: it takes one event and, for a list or a
- * map, all events up to its end. */
+/* From libyaml's events to a tree: what a plain scalar means, how a map ends, composing. Read
+ * compose_node first: it takes one event and, for a list or a map, all events up to its end. */
 #include "base/text/yaml.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/text/yaml_tree.h"
+
+/* ---- plain scalars ---- */
+
+/* Their meaning: YAML 1.1's resolver as in PyYAML, plus the floats of YAML 1.2
+ * (2e-5 has no point and would be a string in 1.1, which nobody intends). Sexagesimals stay
+ * strings. */
+
+/* Longest number; anything longer is text. */
+#define MAX_NUMBER 400
+
+static bool is_digit(char c, int base) {
+    int v = c >= '0' && c <= '9'   ? c - '0'
+            : c >= 'a' && c <= 'f' ? c - 'a' + 10
+            : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                   : 99;
+    return v < base;
+}
+
+/* Equal to `word`, "Word" or "WORD". */
+static bool is_word(const char *s, const char *word) {
+    size_t n = strlen(word);
+    if (strlen(s) != n)
+        return false;
+    bool lower = strcmp(s, word) == 0;
+    bool title = s[0] == word[0] - 'a' + 'A' && strcmp(s + 1, word + 1) == 0;
+    bool upper = true;
+    for (size_t i = 0; i < n; i++)
+        upper = upper && s[i] == word[i] - 'a' + 'A';
+    return lower || title || upper;
+}
+
+static bool resolve_word(struct ax_yaml_node *node, const char *s) {
+    static const char *const yes[] = {"true", "yes", "on"};
+    static const char *const no[] = {"false", "no", "off"};
+    if (s[0] == '\0' || strcmp(s, "~") == 0 || is_word(s, "null")) {
+        node->kind = AX_YAML_NULL;
+        return true;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        if (is_word(s, yes[i]) || is_word(s, no[i])) {
+            node->kind = AX_YAML_BOOL;
+            node->boolean = is_word(s, yes[i]);
+            return true;
+        }
+    }
+    const char *unsigned_part = s + (s[0] == '-' || s[0] == '+');
+    if (unsigned_part[0] == '.' && is_word(unsigned_part + 1, "inf")) {
+        node->kind = AX_YAML_FLOAT;
+        node->number = s[0] == '-' ? -INFINITY : INFINITY;
+        return true;
+    }
+    if (s[0] == '.' && (is_word(s + 1, "nan") || strcmp(s, ".NaN") == 0)) {
+        node->kind = AX_YAML_FLOAT;
+        node->number = NAN;
+        return true;
+    }
+    return false;
+}
+
+/* Digits of `base` with underscores between them, to the end, that fit int64. */
+static bool resolve_digits(struct ax_yaml_node *node, const char *s, int base, bool negative) {
+    int64_t value = 0; /* kept negative, so that -2^63 fits */
+    bool any = false;
+    for (; *s != '\0'; s++) {
+        if (*s == '_')
+            continue;
+        int digit = *s <= '9' ? *s - '0' : (*s & 0xDF) - 'A' + 10;
+        if (!is_digit(*s, base) || __builtin_mul_overflow(value, base, &value) ||
+            __builtin_sub_overflow(value, digit, &value)) {
+            return false;
+        }
+        any = true;
+    }
+    if (!any || (!negative && value == INT64_MIN))
+        return false;
+    node->kind = AX_YAML_INT;
+    node->integer = negative ? value : -value;
+    node->number = (double)node->integer;
+    return true;
+}
+
+static bool resolve_int(struct ax_yaml_node *node, const char *s) {
+    bool negative = s[0] == '-';
+    s += s[0] == '-' || s[0] == '+';
+    if (s[0] < '0' || s[0] > '9')
+        return false;
+    if (s[0] != '0')
+        return resolve_digits(node, s, 10, negative);
+    switch (s[1]) {
+    case 'x':
+        return resolve_digits(node, s + 2, 16, negative);
+    case 'o':
+        return resolve_digits(node, s + 2, 8, negative);
+    case 'b':
+        return resolve_digits(node, s + 2, 2, negative);
+    default:
+        return resolve_digits(node, s, 8, negative);
+    }
+}
+
+/* Copies a run of digits, dropping underscores if allowed; returns how many digits. */
+static size_t take_digits(const char **s, char **to, bool underscores) {
+    size_t n = 0;
+    for (; is_digit(**s, 10) || (underscores && **s == '_'); (*s)++) {
+        if (**s != '_') {
+            *(*to)++ = **s;
+            n++;
+        }
+    }
+    return n;
+}
+
+/* Sign, digits with a point or an exponent or both; or an integer that int64 cannot hold. */
+static bool resolve_float(struct ax_yaml_node *node, const char *s) {
+    char digits[MAX_NUMBER + 1];
+    char *to = digits;
+    if (strlen(s) > MAX_NUMBER)
+        return false;
+    if (*s == '-' || *s == '+')
+        *to++ = *s++;
+    if (!is_digit(s[0], 10) && !(s[0] == '.' && is_digit(s[1], 10)))
+        return false;
+    bool is_float = *s != '0'; /* decimal, and resolve_int has rejected it */
+    (void)take_digits(&s, &to, true);
+    if (*s == '.') {
+        is_float = true;
+        *to++ = *s++;
+        (void)take_digits(&s, &to, true);
+    }
+    if (*s == 'e' || *s == 'E') {
+        is_float = true;
+        *to++ = *s++;
+        if (*s == '-' || *s == '+')
+            *to++ = *s++;
+        if (take_digits(&s, &to, false) == 0)
+            return false;
+    }
+    if (*s != '\0' || !is_float)
+        return false;
+    *to = '\0';
+    node->kind = AX_YAML_FLOAT;
+    node->number = strtod(digits, NULL);
+    return true;
+}
+
+/* Sets kind and value of an unquoted scalar from its text. */
+static void resolve(struct ax_yaml_node *node) {
+    const char *s = node->text;
+    if (!resolve_word(node, s) && !resolve_int(node, s) && !resolve_float(node, s))
+        node->kind = AX_YAML_STRING;
+}
+
+/* ---- the end of a map: merge keys and duplicates ---- */
+
+static enum ax_status entry_error(const char *name, const struct ax_yaml_entry *e,
+                                  const char *what) {
+    if (name == NULL)
+        return ax_error(AX_ERR_CONFIG, "key \"%s\" %s", e->key, what);
+    return ax_error(AX_ERR_CONFIG, "%s:%d:%d: key \"%s\" %s", name, e->line, e->column, e->key,
+                    what);
+}
+
+static enum ax_status given_twice(const char *name, const struct ax_yaml_entry *first,
+                                  const struct ax_yaml_entry *second) {
+    if (name == NULL)
+        return ax_error(AX_ERR_CONFIG, "duplicate key \"%s\"", second->key);
+    return ax_error(AX_ERR_CONFIG, "%s:%d:%d: duplicate key \"%s\", first on line %d; remove one",
+                    name, second->line, second->column, second->key, first->line);
+}
+
+/* Appends the entries of one merged map to `map`. */
+static enum ax_status move_entries(struct ax_yaml_node *map, struct ax_yaml_node *from) {
+    for (size_t i = 0; i < from->n; i++) {
+        AX_TRY(ax_yaml_append(map, from->entries[i]));
+        from->entries[i] = (struct ax_yaml_entry){0};
+    }
+    return AX_OK;
+}
+
+static enum ax_status apply_merge(struct ax_yaml_node *map, const struct ax_yaml_entry *merge,
+                                  const char *name) {
+    struct ax_yaml_node *value = merge->value;
+    if (value->kind == AX_YAML_MAP)
+        return move_entries(map, value);
+    if (value->kind != AX_YAML_LIST)
+        return entry_error(name, merge, "must be followed by a map or a list of maps (*name)");
+    for (size_t i = 0; i < value->n; i++) {
+        if (value->entries[i].value->kind != AX_YAML_MAP)
+            return entry_error(name, merge, "must be followed by a map or a list of maps (*name)");
+        AX_TRY(move_entries(map, value->entries[i].value));
+    }
+    return AX_OK;
+}
+
+struct sorted_key {
+    const char *key;
+    size_t index;
+};
+
+static int compare_keys(const void *a, const void *b) {
+    const struct sorted_key *x = a;
+    const struct sorted_key *y = b;
+    int order = strcmp(x->key, y->key);
+    return order != 0 ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+/* Drops merged entries whose key appears earlier; entries from n_own on are merged ones. Sorts,
+ * because comparing all pairs of keys could take hours for a long map. */
+static enum ax_status drop_duplicates(struct ax_yaml_node *map, size_t n_own, const char *name) {
+    struct sorted_key *keys;
+    AX_TRY(ax_alloc(&keys, map->n, sizeof *keys));
+    for (size_t i = 0; i < map->n; i++)
+        keys[i] = (struct sorted_key){map->entries[i].key, i};
+    qsort(keys, map->n, sizeof *keys, compare_keys);
+    enum ax_status st = AX_OK;
+    const struct ax_yaml_entry *kept = NULL;
+    for (size_t i = 0; i < map->n && st == AX_OK; i++) {
+        struct ax_yaml_entry *e = &map->entries[keys[i].index];
+        if (kept == NULL || strcmp(kept->key, e->key) != 0) {
+            kept = e;
+        } else if (keys[i].index < n_own) {
+            st = given_twice(name, kept, e);
+        } else {
+            ax_yaml_node_free(e->value);
+            e->value = NULL; /* marks it; the key is still compared */
+        }
+    }
+    ax_free(keys);
+    size_t n = 0;
+    for (size_t i = 0; i < map->n; i++)
+        if (map->entries[i].value == NULL)
+            ax_free(map->entries[i].key);
+        else
+            map->entries[n++] = map->entries[i];
+    map->n = n;
+    return st;
+}
+
+/* Joins the entries of merge keys ("<<": maps or lists of maps) into `map`, where its own keys and
+ * earlier merges win; duplicate keys are errors. `name` is the file for messages, or NULL. */
+static enum ax_status finish_map(struct ax_yaml_node *map, struct ax_yaml_node *merges,
+                                 const char *name) {
+    size_t n_own = map->n;
+    if (merges->n > 1)
+        return given_twice(name, &merges->entries[0], &merges->entries[1]);
+    if (merges->n == 1)
+        AX_TRY(apply_merge(map, &merges->entries[0], name));
+    return drop_duplicates(map, n_own, name);
+}
+
+/* ---- composing ---- */
 
 /* Anchors are searched linearly; no hand-written file has more. */
 #define MAX_ANCHORS 1000
@@ -155,7 +408,7 @@ static enum ax_status compose_scalar(struct composer *c, const yaml_event_t *eve
         node->kind = AX_YAML_STRING;
         node->quoted = true;
     } else {
-        ax_yaml_resolve(node);
+        resolve(node);
         if (wanted == AX_YAML_FLOAT && node->kind == AX_YAML_INT)
             node->kind = AX_YAML_FLOAT;
     }
@@ -240,7 +493,7 @@ static enum ax_status compose_map(struct composer *c, struct ax_yaml_node *node)
         }
         AX_TRY_GOTO(compose_pair(c, &event, node, &merges), st, done);
     }
-    AX_TRY_GOTO(ax_yaml_finish_map(node, &merges, c->name), st, done);
+    AX_TRY_GOTO(finish_map(node, &merges, c->name), st, done);
 done:
     ax_yaml_node_clear(&merges);
     return st;

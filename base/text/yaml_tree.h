@@ -9,9 +9,6 @@ struct ax_yaml_budget {
     size_t nodes, copied_bytes;
 };
 
-/* Sets kind and value of an unquoted scalar from its text. */
-void ax_yaml_resolve(struct ax_yaml_node *node);
-
 enum ax_status ax_yaml_node_new(struct ax_yaml_node **out, enum ax_yaml_kind kind,
                                 struct ax_yaml_budget *budget);
 void ax_yaml_node_clear(struct ax_yaml_node *node); /* frees what it holds, not itself */
@@ -20,11 +17,6 @@ enum ax_status ax_yaml_node_copy(struct ax_yaml_node **out, const struct ax_yaml
                                  struct ax_yaml_budget *budget);
 /* Appends to a LIST or MAP; takes key and value on success. Capacity doubles. */
 enum ax_status ax_yaml_append(struct ax_yaml_node *node, struct ax_yaml_entry entry);
-
-/* Joins the entries of merge keys ("<<": maps or lists of maps) into `map`, where its own keys and
- * earlier merges win; duplicate keys are errors. `name` is the file for messages, or NULL. */
-enum ax_status ax_yaml_finish_map(struct ax_yaml_node *map, struct ax_yaml_node *merges,
-                                  const char *name);
 
 /* The value of an override: one scalar or flow collection, whose nodes get line 0. */
 enum ax_status ax_yaml_parse_value(struct ax_yaml_node **out, const char *text);
