@@ -1,5 +1,6 @@
-/* Block layouts and their values. Fields are in file order: d and m are fp16 scale and minimum, qs
- * the low bits, qh high bits, sc scales within a block of 256. */
+/* Block layouts: values → blocks for types of up to 32 elements, then blocks → values for all. Fields are in file
+ * order: d and m are fp16 scale and minimum, qs the low bits, qh high bits, sc scales within a block of
+ * 256. */
 #include "ckpt/gguf/blocks.h"
 
 #include <float.h>
@@ -8,10 +9,138 @@
 #include <string.h>
 
 #include "ckpt/gguf/quantize.h"
-#include "kernels/dtype.h"
 
-#define LARGEST_F16  65504.0f
-#define LARGEST_BF16 3.3895314e38f
+/* ---- values → blocks ---- */
+
+/* Rounded exactly as in llama.cpp's reference, so files are byte-identical: 32 elements share one scale,
+ * determined by the element of the largest magnitude (or the range); everything is rounded once in
+ * single precision. */
+
+static void put_u16(unsigned char *p, uint16_t v) {
+    p[0] = (unsigned char)v;
+    p[1] = (unsigned char)(v >> 8);
+}
+
+static void put_f32(const float *values, int64_t n, unsigned char *out) {
+    ax_convert(AX_F32, out, AX_F32, values, n);
+}
+
+static void put_f16(const float *values, int64_t n, unsigned char *out) {
+    ax_convert(AX_F16, out, AX_F32, values, n);
+}
+
+static void put_bf16(const float *values, int64_t n, unsigned char *out) {
+    ax_convert(AX_BF16, out, AX_F32, values, n);
+}
+
+/* The element of the largest magnitude (the first of several), with its sign. */
+static float peak(const float *x) {
+    float best = 0;
+    for (int i = 0; i < 32; i++)
+        best = fabsf(x[i]) > fabsf(best) ? x[i] : best;
+    return best;
+}
+
+/* 1/d, or 0 if that is not finite: the block is then zero, or too small to be distinguished from
+ * it. */
+static float inverse(float d) {
+    const float id = 1.0f / d;
+    return isfinite(id) ? id : 0;
+}
+
+/* v ≥ 0 truncated to an integer, at most `top`. */
+static unsigned code(float v, int top) {
+    const int q = (int)v;
+    return (unsigned)(q < top ? q : top);
+}
+
+/* d, qs[16]: the peak maps to exactly −8, because the range −8 to 7 is larger on that side. */
+static void put_q4_0(const float *x, int64_t n, unsigned char *out) {
+    for (int64_t b = 0; b < n; b++, x += 32, out += 18) {
+        const float d = peak(x) / -8, id = inverse(d);
+        ax_put_half(out, d);
+        for (int i = 0; i < 16; i++) {
+            const unsigned low = code(x[i] * id + 8.5f, 15), high = code(x[16 + i] * id + 8.5f, 15);
+            out[2 + i] = (unsigned char)(low | high << 4);
+        }
+    }
+}
+
+/* The smallest element, and how far the largest is above it. */
+static float range(const float *x, float *least) {
+    float most = x[0];
+    *least = x[0];
+    for (int i = 1; i < 32; i++) {
+        *least = x[i] < *least ? x[i] : *least;
+        most = x[i] > most ? x[i] : most;
+    }
+    return most - *least;
+}
+
+/* qh (bit i: the fifth bit of code i), qs[16]: code i shares a byte with code i + 16. */
+static void put_five_bits(const unsigned *codes, unsigned char *out) {
+    uint32_t fifth = 0;
+    for (int i = 0; i < 16; i++) {
+        const unsigned low = codes[i], high = codes[16 + i];
+        out[4 + i] = (unsigned char)((low & 15) | (high & 15) << 4);
+        fifth |= (uint32_t)(low >> 4) << i | (uint32_t)(high >> 4) << (16 + i);
+    }
+    put_u16(out, (uint16_t)fifth);
+    put_u16(out + 2, (uint16_t)(fifth >> 16));
+}
+
+/* d, m, qs[16]: the smallest element maps to 0, the largest to 15. */
+static void put_q4_1(const float *x, int64_t n, unsigned char *out) {
+    for (int64_t b = 0; b < n; b++, x += 32, out += 20) {
+        float least;
+        const float d = range(x, &least) / 15, id = inverse(d);
+        ax_put_half(out, d);
+        ax_put_half(out + 2, least);
+        for (int i = 0; i < 16; i++) {
+            const unsigned low = code((x[i] - least) * id + 0.5f, 15);
+            const unsigned high = code((x[16 + i] - least) * id + 0.5f, 15);
+            out[4 + i] = (unsigned char)(low | high << 4);
+        }
+    }
+}
+
+/* d, qh (bit i: the fifth bit of element i), qs[16]: the peak maps to −16. */
+static void put_q5_0(const float *x, int64_t n, unsigned char *out) {
+    for (int64_t b = 0; b < n; b++, x += 32, out += 22) {
+        const float d = peak(x) / -16, id = inverse(d);
+        unsigned codes[32];
+        for (int i = 0; i < 32; i++)
+            codes[i] = code(x[i] * id + 16.5f, 31);
+        ax_put_half(out, d);
+        put_five_bits(codes, out + 2);
+    }
+}
+
+/* d, m, qh, qs[16]: the smallest element maps to 0, the largest to 31. */
+static void put_q5_1(const float *x, int64_t n, unsigned char *out) {
+    for (int64_t b = 0; b < n; b++, x += 32, out += 24) {
+        float least;
+        const float d = range(x, &least) / 31, id = inverse(d);
+        unsigned codes[32];
+        for (int i = 0; i < 32; i++)
+            codes[i] = code((x[i] - least) * id + 0.5f, 31);
+        ax_put_half(out, d);
+        ax_put_half(out + 2, least);
+        put_five_bits(codes, out + 4);
+    }
+}
+
+/* d, signed qs[32]: the peak maps to ±127; halves are rounded away from zero. */
+static void put_q8_0(const float *x, int64_t n, unsigned char *out) {
+    for (int64_t b = 0; b < n; b++, x += 32, out += 34) {
+        const float d = fabsf(peak(x)) / 127, id = inverse(d);
+        ax_put_half(out, d);
+        for (int i = 0; i < 32; i++)
+            out[2 + i] = (unsigned char)(int8_t)roundf(x[i] * id);
+    }
+}
+
+/* ---- blocks → values ---- */
 
 static uint16_t u16(const unsigned char *p) {
     return (uint16_t)(p[0] | p[1] << 8);
@@ -200,15 +329,20 @@ static void q6_k_values(const unsigned char *p, int64_t n, float *out) {
     }
 }
 
+/* ---- the types ---- */
+
+#define LARGEST_F16  65504.0f
+#define LARGEST_BF16 3.3895314e38f
+
 static const struct ax_block_type types[] = {
-    {"F32", 0, 1, 4, f32_values, ax_put_f32, FLT_MAX},
-    {"F16", 1, 1, 2, f16_values, ax_put_f16, LARGEST_F16},
-    {"BF16", 30, 1, 2, bf16_values, ax_put_bf16, LARGEST_BF16},
-    {"Q4_0", 2, 32, 18, q4_0_values, ax_put_q4_0, LARGEST_F16},
-    {"Q4_1", 3, 32, 20, q4_1_values, ax_put_q4_1, LARGEST_F16},
-    {"Q5_0", 6, 32, 22, q5_0_values, ax_put_q5_0, LARGEST_F16},
-    {"Q5_1", 7, 32, 24, q5_1_values, ax_put_q5_1, LARGEST_F16},
-    {"Q8_0", 8, 32, 34, q8_0_values, ax_put_q8_0, LARGEST_F16},
+    {"F32", 0, 1, 4, f32_values, put_f32, FLT_MAX},
+    {"F16", 1, 1, 2, f16_values, put_f16, LARGEST_F16},
+    {"BF16", 30, 1, 2, bf16_values, put_bf16, LARGEST_BF16},
+    {"Q4_0", 2, 32, 18, q4_0_values, put_q4_0, LARGEST_F16},
+    {"Q4_1", 3, 32, 20, q4_1_values, put_q4_1, LARGEST_F16},
+    {"Q5_0", 6, 32, 22, q5_0_values, put_q5_0, LARGEST_F16},
+    {"Q5_1", 7, 32, 24, q5_1_values, put_q5_1, LARGEST_F16},
+    {"Q8_0", 8, 32, 34, q8_0_values, put_q8_0, LARGEST_F16},
     {"Q4_K", 12, 256, 144, q4_k_values, ax_put_q4_k, LARGEST_F16},
     {"Q5_K", 13, 256, 176, q5_k_values, ax_put_q5_k, LARGEST_F16},
     {"Q3_K", 11, 256, 110, q3_k_values, ax_put_q3_k, LARGEST_F16},

@@ -6,9 +6,9 @@
  * tensor, and byte. Tensors of a known but unsupported type are listed without data, so that the
  * vocabulary of such a file is still usable.
  *
- * Strings and data point into the mapping. Reading order: cursor.c, gguf.c, keys.c (the file);
- * types.c, blocks.c, quantize.c, quantize_k.c, quantize_signed.c (its types); kinds.c, model.c,
- * names.c, rope.c, weights.c (reading a model); outputs.c, write.c (writing one). */
+ * Strings and data point into the mapping. Reading order: gguf.c (the file); types.c, blocks.c,
+ * quantize_k.c, quantize_signed.c (its types); kinds.c, model.c, names.c, rope.c, weights.c (reading a
+ * model); outputs.c, write.c (writing one). */
 #ifndef AX_CKPT_GGUF_GGUF_H
 #define AX_CKPT_GGUF_GGUF_H
 

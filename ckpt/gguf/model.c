@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "ckpt/gguf/cursor.h"
 #include "ckpt/gguf/rope.h"
 #include "kernels/tensor.h"
 

@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "ckpt/gguf/quantize.h"
-#include "ckpt/gguf/rounding.h"
 
 enum { BLOCK = 256 };
 

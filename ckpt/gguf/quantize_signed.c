@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "ckpt/gguf/quantize.h"
-#include "ckpt/gguf/rounding.h"
 
 enum { BLOCK = 256, GROUP = 16, GROUPS = BLOCK / GROUP };
 #define NOTHING 1e-15f /* a smaller largest magnitude counts as zero */

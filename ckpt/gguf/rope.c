@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "ckpt/gguf/cursor.h"
-
 #define TOLERANCE 1e-4 /* relative; the divisors were computed in single precision */
 #define MAX_HALF  1024 /* frequencies per head */
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/gguf/cursor.h"
 #include "ckpt/gguf/names.h"
 #include "ckpt/gguf/rope.h"
 
