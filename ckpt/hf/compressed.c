@@ -1,6 +1,6 @@
-/* Reading: each matrix is an entry whose elements are computed. compressed_config.c knows
- * config.json. */
-#include "ckpt/hf/compressed_matrix.h"
+/* Quantized folders: config.json's quantization_config, written and read; then matrices as entries whose
+ * elements are computed: those whose codes follow rows, and GPTQ's. */
+#include "ckpt/hf/compressed.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +9,286 @@
 
 #include "base/mem.h"
 #include "kernels/quant/quant_block.h"
+
+struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s) {
+    const bool four = s->form == AX_FORM_NVFP4 || s->weight.kind == AX_QUANT_INT4 ||
+                      s->weight.kind == AX_QUANT_INT4_FP8;
+    return (struct ax_compressed_format){
+        .form = s->form, .kind = s->weight.kind, .bits = four ? 4 : 8, .block = s->weight.block};
+}
+
+/* ---- quantization_config, written ---- */
+
+/* num_bits, type … of a tensor. */
+static json_t *args_of(const struct ax_number_format *f, bool dynamic) {
+    const bool four =
+        f->kind == AX_QUANT_INT4 || f->kind == AX_QUANT_INT4_FP8 || f->kind == AX_QUANT_NVFP4;
+    const bool is_float = f->kind == AX_QUANT_FP8 || f->kind == AX_QUANT_NVFP4;
+    const char *strategy = f->kind == AX_QUANT_NVFP4     ? "tensor_group"
+                           : f->block > 0                ? "group"
+                           : f->block == AX_BLOCK_TENSOR ? "tensor"
+                           : dynamic                     ? "token"
+                                                         : "channel";
+    json_t *args =
+        json_pack("{si ss sb ss}", "num_bits", four ? 4 : 8, "type", is_float ? "float" : "int",
+                  "symmetric", f->kind != AX_QUANT_INT8_ASYM, "strategy", strategy);
+    bool ok = args != NULL;
+    if (f->kind == AX_QUANT_NVFP4 && dynamic)
+        ok = ok && json_object_set_new(args, "dynamic", json_string("local")) == 0;
+    else
+        ok = ok && json_object_set_new(args, "dynamic", json_boolean(dynamic)) == 0;
+    if (f->block > 0)
+        ok = ok && json_object_set_new(args, "group_size", json_integer(f->block)) == 0;
+    if (!ok) {
+        json_decref(args);
+        return NULL;
+    }
+    return args;
+}
+
+/* The modules of a class; NULL: out of memory. */
+static json_t *group_of(const struct ax_scheme *s, const char *target, bool with_inputs) {
+    return json_pack("{s[s] ss so so sn}", "targets", target, "format", ax_file_form_name(s->form),
+                     "weights", args_of(&s->weight, false), "input_activations",
+                     with_inputs ? args_of(&s->input, true) : json_null(), "output_activations");
+}
+
+enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out) {
+    const char *format = ax_file_form_name(s->form);
+    if (!format)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "scheme %s has no file form that other programs read. Nearest: %s.",
+                        s->name, s->nearest);
+    const char *const head = s->head ? NULL : "lm_head";
+    json_t *groups = json_pack("{so}", "group_0", group_of(s, "Linear", s->quantizes_input));
+    if (groups && s->embedding &&
+        json_object_set_new(groups, "group_1", group_of(s, "Embedding", false)) != 0) {
+        json_decref(groups);
+        groups = NULL;
+    }
+    *out = groups ? json_pack("{ss ss ss s[s*] so}", "quant_method", "compressed-tensors", "format",
+                              format, "quantization_status", "compressed", "ignore", head,
+                              "config_groups", groups)
+                  : NULL;
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+}
+
+/* ---- quantization_config, read ---- */
+
+static const struct {
+    const char *format, *type, *strategy;
+    int bits;
+    enum ax_file_form form;
+    enum ax_quant kind;
+    int64_t block; /* > 0: group_size */
+} known[] = {
+    {"pack-quantized", "int", "group", 4, AX_FORM_PACKED, AX_QUANT_INT4, 1},
+    {"pack-quantized", "int", "channel", 4, AX_FORM_PACKED, AX_QUANT_INT4, AX_BLOCK_ROW},
+    {"pack-quantized", "int", "group", 8, AX_FORM_PACKED, AX_QUANT_INT8, 1},
+    {"pack-quantized", "int", "channel", 8, AX_FORM_PACKED, AX_QUANT_INT8, AX_BLOCK_ROW},
+    {"int-quantized", "int", "channel", 8, AX_FORM_INT8, AX_QUANT_INT8, AX_BLOCK_ROW},
+    {"int-quantized", "int", "tensor", 8, AX_FORM_INT8, AX_QUANT_INT8, AX_BLOCK_TENSOR},
+    {"float-quantized", "float", "channel", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_ROW},
+    {"float-quantized", "float", "tensor", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_TENSOR},
+    {"nvfp4-pack-quantized", "float", "tensor_group", 4, AX_FORM_NVFP4, AX_QUANT_NVFP4, 1},
+};
+
+static enum ax_status unsupported(struct ax_json v, const char *what) {
+    ax_json_error(v,
+                  "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
+                  "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one format; fp8 "
+                  "by blocks; GPTQ",
+                  what);
+    return AX_ERR_UNSUPPORTED;
+}
+
+static enum ax_status unsupported_gptq(struct ax_json v, const char *what) {
+    ax_json_error(v, "%s. Supported: GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2",
+                  what);
+    return AX_ERR_UNSUPPORTED;
+}
+
+static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_format *out) {
+    int64_t bits, group;
+    const char *format;
+    bool ordered, symmetric;
+    AX_TRY(ax_json_i64(ax_json_get(config, "bits"), 1, 32, &bits));
+    AX_TRY(ax_json_i64_or(ax_json_get(config, "group_size"), -1, 1 << 20, 128, &group));
+    AX_TRY(ax_json_bool_or(ax_json_get(config, "desc_act"), false, &ordered));
+    AX_TRY(ax_json_bool_or(ax_json_get(config, "sym"), true, &symmetric));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "format"), "gptq", &format)); /* its newer name */
+    AX_TRY(ax_json_str_or(ax_json_get(config, "checkpoint_format"), format, &format));
+    const bool second = strcmp(format, "gptq_v2") == 0;
+    if (bits != 4 && bits != 8)
+        return unsupported_gptq(ax_json_get(config, "bits"),
+                                "this number of bits is not supported");
+    if (group == 0)
+        return ax_json_error(ax_json_get(config, "group_size"),
+                             "expected a size, or -1 for one group of each row");
+    if (!second && strcmp(format, "gptq") != 0)
+        return unsupported_gptq(config, "this checkpoint_format is not supported");
+    if (ax_json_size(ax_json_get(config, "dynamic")) > 0)
+        return unsupported_gptq(ax_json_get(config, "dynamic"),
+                                "modules with formats of their own are not supported");
+    *out = (struct ax_compressed_format){.form = AX_FORM_GPTQ,
+                                         .kind = bits == 4 ? AX_QUANT_INT4 : AX_QUANT_INT8,
+                                         .bits = (int)bits,
+                                         .block = group > 0 ? group : AX_BLOCK_ROW,
+                                         .zero_offset = second ? 0 : 1,
+                                         .ordered = ordered,
+                                         .symmetric = symmetric};
+    return AX_OK;
+}
+
+/* The group of linears: the first that is not of embeddings alone. */
+static const json_t *linears(struct ax_json config) {
+    const char *key;
+    json_t *group;
+    json_object_foreach((json_t *)ax_json_get(config, "config_groups").v, key, group) {
+        const json_t *targets = json_object_get(group, "targets");
+        const char *first = json_string_value(json_array_get(targets, 0));
+        if (json_array_size(targets) != 1 || !first || strcmp(first, "Embedding") != 0)
+            return group;
+    }
+    return NULL;
+}
+
+/* DeepSeek's: e4m3 in blocks of rows and columns. */
+static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_format *out) {
+    const struct ax_json size = ax_json_get(config, "weight_block_size");
+    const char *fmt;
+    int64_t rows, cols;
+    AX_TRY(ax_json_str_or(ax_json_get(config, "fmt"), "e4m3", &fmt));
+    if (ax_json_size(size) != 2 || strcmp(fmt, "e4m3") != 0)
+        return unsupported(config, "fp8 needs e4m3 and a weight_block_size [rows, columns]");
+    AX_TRY(ax_json_i64(ax_json_at(size, 0), 1, 1 << 20, &rows));
+    AX_TRY(ax_json_i64(ax_json_at(size, 1), 1, 1 << 20, &cols));
+    *out = (struct ax_compressed_format){
+        .form = AX_FORM_FLOAT, .kind = AX_QUANT_FP8, .bits = 8, .block = cols, .rows = rows};
+    return AX_OK;
+}
+
+static enum ax_status parse_group(struct ax_json config, struct ax_json w,
+                                  struct ax_compressed_format *out) {
+    const char *format, *type, *strategy;
+    int64_t bits, group;
+    bool symmetric;
+    if (!w.v)
+        return unsupported(config, "expected weights in each group of config_groups");
+    AX_TRY(ax_json_str(ax_json_get(config, "format"), &format));
+    AX_TRY(ax_json_i64(ax_json_get(w, "num_bits"), 1, 16, &bits));
+    AX_TRY(ax_json_str_or(ax_json_get(w, "type"), "int", &type));
+    AX_TRY(ax_json_bool_or(ax_json_get(w, "symmetric"), true, &symmetric));
+    AX_TRY(ax_json_i64_or(ax_json_get(w, "group_size"), -1, 1 << 20, 0, &group));
+    AX_TRY(ax_json_str_or(ax_json_get(w, "strategy"), group > 0 ? "group" : "channel", &strategy));
+    for (size_t i = 0; symmetric && i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].format, format) != 0 || strcmp(known[i].type, type) != 0 ||
+            strcmp(known[i].strategy, strategy) != 0 || known[i].bits != bits ||
+            (known[i].block > 0 && group < 1))
+            continue;
+        *out = (struct ax_compressed_format){.form = known[i].form,
+                                             .kind = known[i].kind,
+                                             .bits = known[i].bits,
+                                             .block = known[i].block > 0 ? group : known[i].block};
+        return AX_OK;
+    }
+    return unsupported(w, "this format of weights is not supported");
+}
+
+enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
+    const char *method;
+    AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
+    if (strcmp(method, "fp8") == 0)
+        return parse_fp8(config, out);
+    if (strcmp(method, "gptq") == 0)
+        return parse_gptq(config, out);
+    if (strcmp(method, "compressed-tensors") != 0)
+        return unsupported(config, "this kind of quantization is not supported");
+    const struct ax_json groups = ax_json_get(config, "config_groups");
+    const char *key;
+    json_t *v;
+    int n = 0;
+    json_object_foreach((json_t *)groups.v, key, v) {
+        struct ax_compressed_format f;
+        AX_TRY(parse_group(config, ax_json_get(ax_json_get(groups, key), "weights"), &f));
+        if (n++ > 0 && (f.kind != out->kind || f.bits != out->bits || f.block != out->block))
+            return unsupported(ax_json_get(groups, key), "groups of two formats are not supported");
+        *out = f;
+    }
+    return n > 0 ? AX_OK : unsupported(config, "expected a group in config_groups, with weights");
+}
+
+bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
+    static const struct {
+        const char *type;
+        bool symmetric;
+        enum ax_quant kind;
+    } kinds[] = {{"int", false, AX_QUANT_INT8_ASYM},
+                 {"int", true, AX_QUANT_INT8},
+                 {"float", true, AX_QUANT_FP8}};
+    const json_t *x = json_object_get(linears(config), "input_activations");
+    const char *strategy = json_string_value(json_object_get(x, "strategy"));
+    const char *type = json_string_value(json_object_get(x, "type"));
+    const json_t *symmetric = json_object_get(x, "symmetric");
+    if (!strategy || strcmp(strategy, "token") != 0 ||
+        json_integer_value(json_object_get(x, "num_bits")) != 8 ||
+        !json_is_true(json_object_get(x, "dynamic")))
+        return false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(type ? type : "int", kinds[i].type) != 0 ||
+            (!symmetric || json_is_true(symmetric)) != kinds[i].symmetric)
+            continue;
+        *out = (struct ax_number_format){kinds[i].kind, AX_BLOCK_ROW};
+        return true;
+    }
+    return false;
+}
+
+bool ax_compressed_head(struct ax_json config) {
+    const struct ax_json ignore = ax_json_get(config, "ignore");
+    for (size_t i = 0; i < ax_json_size(ignore); i++) {
+        const char *name = json_string_value(ax_json_at(ignore, i).v);
+        if (name && strstr(name, "lm_head"))
+            return false;
+    }
+    return true;
+}
+
+/* ---- matrices ---- */
+
+struct ax_compressed_matrix {
+    char *name;
+    struct ax_compressed_format f;
+    int64_t rows, cols, block, across; /* across: scales from one row of blocks to the next */
+    const struct ax_st_entry *codes, *scale;
+    float outer;                             /* nvfp4: the global scale */
+    const struct ax_st_entry *zeros, *order; /* GPTQ; order: NULL if groups are contiguous */
+    struct ax_element_codes kept;            /* `read` is NULL: packed storage has no such codes */
+};
+
+/* The entries of a folder, for messages by its name. */
+struct folder {
+    const char *dir;
+    int n;
+    const struct ax_st_entry *const *entries;
+};
+/* The entry named STEM + `what`, where STEM is the first `stem` characters of `name`; NULL if there
+ * is none. */
+static const struct ax_st_entry *sibling(const struct folder *in, const char *name, size_t stem,
+                                         const char *what) {
+    for (int i = 0; i < in->n; i++)
+        if (strncmp(in->entries[i]->name, name, stem) == 0 &&
+            strcmp(in->entries[i]->name + stem, what) == 0)
+            return in->entries[i];
+    return NULL;
+}
+
+/* AX_ERR_DATA: "DIR: TENSOR WHY; quantize the model again". */
+static enum ax_status wrong(const char *dir, const struct ax_st_entry *e, const char *why) {
+    return ax_error(AX_ERR_DATA, "%s: %s %s; quantize the model again", dir, e->name, why);
+}
+
+/* ---- matrices whose codes follow rows ---- */
 
 static bool is_packed(const struct ax_compressed_format *f) {
     return f->form == AX_FORM_PACKED || f->form == AX_FORM_NVFP4;
@@ -87,38 +367,13 @@ static bool has_codes(const struct ax_compressed_format *f) {
     return f->rows == 0 && info->scale == AX_F32 && info->outer == 1 && !info->offset;
 }
 
-/* ---- finding ---- */
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
-}
-
-const struct ax_st_entry *ax_compressed_sibling(const struct ax_compressed_folder *in,
-                                                const char *name, size_t stem, const char *what) {
-    for (int i = 0; i < in->n; i++)
-        if (strncmp(in->entries[i]->name, name, stem) == 0 &&
-            strcmp(in->entries[i]->name + stem, what) == 0)
-            return in->entries[i];
-    return NULL;
-}
-
-/* Length of what comes before `suffix`, or 0. */
-static size_t stem_of(const char *name, const char *suffix) {
-    const size_t n = strlen(name), m = strlen(suffix);
-    return n > m && strcmp(name + n - m, suffix) == 0 ? n - m : 0;
-}
-
-enum ax_status ax_compressed_wrong(const char *dir, const struct ax_st_entry *e, const char *why) {
-    return ax_error(AX_ERR_DATA, "%s: %s %s; quantize the model again", dir, e->name, why);
-}
-
 static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix *m) {
     const struct ax_st_entry *c = m->codes, *s = m->scale;
     const enum ax_dtype stored = m->f.form == AX_FORM_PACKED ? AX_I32
                                  : m->f.form == AX_FORM_INT8 ? AX_I8
                                                              : AX_U8;
     if (c->ndim != 2 || c->dtype != stored || c->numel == 0)
-        return ax_compressed_wrong(dir, c, "is no matrix of codes");
+        return wrong(dir, c, "is no matrix of codes");
     const int64_t per = is_packed(&m->f) ? (int64_t)ax_dtype_size(c->dtype) * 8 / m->f.bits : 1;
     m->rows = c->shape[0];
     m->cols = c->shape[1] * per;
@@ -127,33 +382,29 @@ static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix 
     const int64_t down = m->f.rows > 0 ? (c->shape[0] + m->f.rows - 1) / m->f.rows : c->shape[0];
     const int64_t scales = m->f.block == AX_BLOCK_TENSOR ? 1 : down * m->across;
     if (m->cols % m->block != 0 && m->f.rows == 0)
-        return ax_compressed_wrong(dir, c, "has rows that the group size does not divide");
+        return wrong(dir, c, "has rows that the group size does not divide");
     if (s->numel != scales)
-        return ax_compressed_wrong(dir, s,
-                                   "has another number of scales than the matrix has blocks");
+        return wrong(dir, s, "has another number of scales than the matrix has blocks");
     if (m->f.form == AX_FORM_NVFP4 ? s->dtype != AX_U8 : !ax_dtype_info(s->dtype)->is_float)
-        return ax_compressed_wrong(dir, s, "is of another type than its format has");
+        return wrong(dir, s, "is of another type than its format has");
     return AX_OK;
 }
 
 /* All but GPTQ's: completes a matrix whose f and codes are set. */
-static enum ax_status open_matrix(struct ax_compressed_matrix *m,
-                                  const struct ax_compressed_folder *in, size_t stem) {
+static enum ax_status open_matrix(struct ax_compressed_matrix *m, const struct folder *in,
+                                  size_t stem) {
     const struct ax_st_entry *codes = m->codes;
     const bool inverse = m->f.rows > 0;
-    m->scale = ax_compressed_sibling(in, codes->name, stem,
-                                     inverse ? ".weight_scale_inv" : ".weight_scale");
+    m->scale = sibling(in, codes->name, stem, inverse ? ".weight_scale_inv" : ".weight_scale");
     if (!m->scale)
-        return ax_compressed_wrong(in->dir, codes,
-                                   inverse ? "has no weight_scale_inv" : "has no weight_scale");
+        return wrong(in->dir, codes, inverse ? "has no weight_scale_inv" : "has no weight_scale");
     AX_TRY(check_shapes(in->dir, m));
     if (m->f.form == AX_FORM_NVFP4) {
-        const struct ax_st_entry *g =
-            ax_compressed_sibling(in, codes->name, stem, ".weight_global_scale");
+        const struct ax_st_entry *g = sibling(in, codes->name, stem, ".weight_global_scale");
         const double global =
             g && g->numel == 1 && g->dtype == AX_F32 ? ax_load(g->dtype, g->data, 0) : 0;
         if (!(global > 0))
-            return ax_compressed_wrong(in->dir, codes, "has no weight_global_scale above 0");
+            return wrong(in->dir, codes, "has no weight_global_scale above 0");
         m->outer = 1 / (float)global;
     }
     if (has_codes(&m->f))
@@ -161,13 +412,157 @@ static enum ax_status open_matrix(struct ax_compressed_matrix *m,
     return AX_OK;
 }
 
+/* ---- GPTQ: a column of a matrix is contiguous, so rows are gathered while they are read ---- */
+
+static int64_t per_word(const struct ax_compressed_matrix *m) {
+    return 32 / m->f.bits;
+}
+
+/* Code number `at` of a word. */
+static unsigned gptq_field(const struct ax_compressed_matrix *m, const struct ax_st_entry *e,
+                           int64_t word, int64_t at) {
+    uint32_t w;
+    memcpy(&w, (const char *)e->data + word * (int64_t)sizeof w, sizeof w);
+    return w >> (unsigned)(at * m->f.bits) & ((1U << m->f.bits) - 1);
+}
+
+static unsigned gptq_code(const struct ax_compressed_matrix *m, int64_t row, int64_t col) {
+    const int64_t per = per_word(m);
+    return gptq_field(m, m->codes, col / per * m->rows + row, col % per);
+}
+
+/* Modulo the number of codes, as their writers pack it. */
+static unsigned gptq_zero(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {
+    const int64_t per = per_word(m);
+    const unsigned stored = gptq_field(m, m->zeros, group * (m->rows / per) + row / per, row % per);
+    return (stored + m->f.zero_offset) & ((1U << m->f.bits) - 1);
+}
+
+static float gptq_scale(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {
+    return (float)ax_load(m->scale->dtype, m->scale->data, group * m->rows + row);
+}
+
+static int64_t gptq_group(const struct ax_compressed_matrix *m, int64_t col) {
+    return m->order ? (int64_t)ax_load(AX_I32, m->order->data, col) : col / m->block;
+}
+
+/* Elements as float32, ctx is the matrix (`read` of struct ax_st_entry). */
+static enum ax_status read_gptq(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct ax_compressed_matrix *m = ctx;
+    float *values = out, scale = 0;
+    int64_t row = -1, group = -1;
+    unsigned zero = 0;
+    for (int64_t i = first; i < first + n; i++) {
+        const int64_t col = i % m->cols, g = gptq_group(m, col);
+        if (i / m->cols != row || g != group) {
+            row = i / m->cols;
+            group = g;
+            scale = gptq_scale(m, group, row);
+            zero = gptq_zero(m, group, row);
+        }
+        values[i - first] = (float)((int)gptq_code(m, row, col) - (int)zero) * scale;
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_gptq_codes(void *ctx, int64_t first, int64_t n, unsigned char *codes,
+                                      float *scale) {
+    const struct ax_compressed_matrix *m = ctx;
+    const unsigned half = 1U << (m->f.bits - 1);
+    for (int64_t i = 0; i < n; i++)
+        codes[i] =
+            (unsigned char)(gptq_code(m, (first + i) / m->cols, (first + i) % m->cols) - half);
+    for (int64_t i = 0; i < n; i += m->block)
+        scale[i / m->block] =
+            gptq_scale(m, (first + i) % m->cols / m->block, (first + i) / m->cols);
+    return AX_OK;
+}
+
+/* True if every zero is half the range, as of symmetric rounding. */
+static bool is_symmetric(const struct ax_compressed_matrix *m) {
+    for (int64_t g = 0; g < m->across; g++)
+        for (int64_t row = 0; row < m->rows; row++)
+            if (gptq_zero(m, g, row) != 1U << (m->f.bits - 1))
+                return false;
+    return true;
+}
+
+/* Checks g_idx, and forgets one that says what no order says. */
+static enum ax_status check_order(struct ax_compressed_matrix *m, const char *dir) {
+    bool contiguous = true;
+    if (m->order->ndim != 1 || m->order->numel != m->cols || m->order->dtype != AX_I32)
+        return wrong(dir, m->order, "has no group for each column");
+    for (int64_t col = 0; col < m->cols; col++) {
+        const int64_t group = gptq_group(m, col);
+        if (group < 0 || group >= m->across)
+            return wrong(dir, m->order, "names a group that has no scales");
+        contiguous = contiguous && group == col / m->block;
+    }
+    if (contiguous)
+        m->order = NULL;
+    return AX_OK;
+}
+
+static bool has_shape(const struct ax_st_entry *e, int64_t rows, int64_t cols) {
+    return e->ndim == 2 && e->shape[0] == rows && e->shape[1] == cols;
+}
+
+static enum ax_status check_gptq(struct ax_compressed_matrix *m, const char *dir) {
+    const struct ax_st_entry *c = m->codes;
+    if (c->ndim != 2 || c->dtype != AX_I32 || c->numel == 0)
+        return wrong(dir, c, "is no matrix of codes");
+    m->rows = c->shape[1];
+    m->cols = c->shape[0] * per_word(m);
+    m->block = m->f.block > 0 ? m->f.block : m->cols;
+    m->across = m->cols / m->block;
+    if (m->cols % m->block != 0)
+        return wrong(dir, c, "has rows that the group size does not divide");
+    if (!has_shape(m->scale, m->across, m->rows))
+        return wrong(dir, m->scale, "has another number of scales than the matrix has groups");
+    if (!ax_dtype_info(m->scale->dtype)->is_float)
+        return wrong(dir, m->scale, "is of another type than its format has");
+    if (m->rows % per_word(m) != 0 || m->zeros->dtype != AX_I32 ||
+        !has_shape(m->zeros, m->across, m->rows / per_word(m)))
+        return wrong(dir, m->zeros, "has no zero for each group and row");
+    return m->order ? check_order(m, dir) : AX_OK;
+}
+
+/* GPTQ: completes a matrix whose members f and codes (STEM.qweight) are set. */
+static enum ax_status open_gptq(struct ax_compressed_matrix *m, const struct folder *in,
+                                size_t stem) {
+    const char *const name = m->codes->name;
+    m->scale = sibling(in, name, stem, ".scales");
+    m->zeros = sibling(in, name, stem, ".qzeros");
+    m->order = sibling(in, name, stem, ".g_idx");
+    if (!m->scale || !m->zeros)
+        return wrong(in->dir, m->codes, m->scale ? "has no qzeros" : "has no scales");
+    if (!m->order && m->f.ordered)
+        return wrong(in->dir, m->codes, "has no g_idx, which desc_act needs");
+    AX_TRY(check_gptq(m, in->dir));
+    if (!m->order && is_symmetric(m))
+        m->kept = (struct ax_element_codes){m->f.kind, m->block, read_gptq_codes};
+    return AX_OK;
+}
+
+/* ---- the folder ---- */
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
+}
+
+/* Length of what comes before `suffix`, or 0. */
+static size_t stem_of(const char *name, const char *suffix) {
+    const size_t n = strlen(name), m = strlen(suffix);
+    return n > m && strcmp(name + n - m, suffix) == 0 ? n - m : 0;
+}
+
 static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compressed_format *f,
-                                 const struct ax_compressed_folder *in,
-                                 const struct ax_st_entry *codes, size_t stem) {
+                                 const struct folder *in, const struct ax_st_entry *codes,
+                                 size_t stem) {
     struct ax_compressed_matrix *m = &c->matrices[c->n_matrices];
     const bool gptq = f->form == AX_FORM_GPTQ;
     *m = (struct ax_compressed_matrix){.f = *f, .codes = codes};
-    AX_TRY(gptq ? ax_compressed_gptq_open(m, in, stem) : open_matrix(m, in, stem));
+    AX_TRY(gptq ? open_gptq(m, in, stem) : open_matrix(m, in, stem));
     AX_TRY(ax_sprintf(&m->name, "%.*s.weight", (int)stem, codes->name));
     c->n_matrices++;
     struct ax_st_entry *e = &c->entries[c->n++];
@@ -177,7 +572,7 @@ static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compre
                               .ndim = 2,
                               .shape = {m->rows, m->cols},
                               .numel = m->rows * m->cols,
-                              .read = gptq ? ax_compressed_gptq_read : read_matrix,
+                              .read = gptq ? read_gptq : read_matrix,
                               .ctx = m,
                               .codes = m->kept.read ? &m->kept : NULL,
                               .stored = codes->data,
@@ -210,7 +605,7 @@ static bool is_side(const struct ax_compressed_format *f, const struct ax_st_ent
 enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
                                   const struct ax_compressed_format *f, int n,
                                   const struct ax_st_entry *const *entries) {
-    const struct ax_compressed_folder in = {dir, n, entries};
+    const struct folder in = {dir, n, entries};
     *c = (struct ax_compressed){0};
     enum ax_status st;
     AX_TRY(ax_alloc(&c->entries, (size_t)n, sizeof *c->entries));

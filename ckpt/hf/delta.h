@@ -3,7 +3,17 @@
 #ifndef AX_CKPT_HF_DELTA_H
 #define AX_CKPT_HF_DELTA_H
 
-#include "ckpt/hf/live.h"
+#include <stdint.h>
+
+#include "kernels/queue.h"
+
+/* Elements in memory, which are converted while they are written to a file. */
+struct ax_live {
+    enum ax_dtype dtype;
+    const void AX_DEVICE *data; /* elements from `base` on */
+    int64_t base;
+    struct ax_queue *q; /* reads `data`; NULL: data is in the host's memory */
+};
 
 struct ax_delta {
     int64_t cols, r; /* r = 0: no change */

@@ -1,16 +1,29 @@
-/* Reads a model folder: its shards, and which tensor is in which. */
+/* Reads a model folder: its files, and which tensor is in which; matrices in MXFP4; the text model within
+ * another; quantized folders; the embedding and the head. */
 #include "ckpt/hf/hf.h"
 
 #include <limits.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "ckpt/hf/config.h"
 #include "ckpt/hf/index.h"
 
 #define SINGLE    "model.safetensors"
 #define INDEX     "model.safetensors.index.json"
 #define MAX_INDEX (100u << 20)
+#define EMBEDDING "model.embed_tokens.weight"
+#define HEAD      "lm_head.weight"
+#define GROUP     32 /* elements of a block in MXFP4 */
+
+static int by_name(const void *x, const void *y) {
+    return strcmp(((const struct ax_st_entry *)x)->name, ((const struct ax_st_entry *)y)->name);
+}
+
+/* ---- files ---- */
 
 static enum ax_status open_single(struct ax_hf *hf, const char *path) {
     AX_TRY(ax_alloc(&hf->files, 1, sizeof *hf->files));
@@ -108,6 +121,237 @@ static enum ax_status open_dir(struct ax_hf *hf) {
     return refuse_missing(hf->dir);
 }
 
+/* ---- MXFP4 ---- */
+
+static const char BLOCKS[] = "_blocks", SCALES[] = "_scales";
+
+static bool ends_in(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* NAME + `end` for NAME_blocks or NAME_scales; *out is the caller's. */
+static enum ax_status with_ending(const char *name, const char *end, char **out) {
+    const size_t stem = strlen(name) - strlen(BLOCKS);
+    AX_TRY(ax_alloc(out, stem + strlen(end) + 1, 1));
+    memcpy(*out, name, stem);
+    memcpy(*out + stem, end, strlen(end) + 1);
+    return AX_OK;
+}
+
+static enum ax_status read_mxfp4(void *ctx, int64_t first, int64_t n, void *out) {
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    const struct ax_mxfp4_source *s = ctx;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = first + i, column = at % s->out, k = at / s->out % s->in;
+        const int64_t row = at / (s->in * s->out) * s->out + column;
+        const int64_t block = (row * s->in + k) / GROUP;
+        const unsigned byte = s->blocks[block * (GROUP / 2) + k % GROUP / 2];
+        const unsigned code = k % 2 ? byte >> 4 : byte & 15;
+        if (s->scales[block] == 255)
+            return ax_error(AX_ERR_DATA, "%s: block %lld is not a number", s->name,
+                            (long long)block);
+        const float v = ldexpf(values[code & 7], s->scales[block] - 127);
+        ax_store(AX_BF16, out, i, (double)(code & 8 ? -v : v));
+    }
+    return AX_OK;
+}
+
+static enum ax_status make_mxfp4(const struct ax_hf *hf, const struct ax_st_entry *blocks,
+                                 struct ax_st_entry *e, struct ax_mxfp4_source *s) {
+    char *scales_name = NULL;
+    AX_TRY(with_ending(blocks->name, SCALES, &scales_name));
+    const struct ax_st_entry *scales = ax_hf_find(hf, scales_name);
+    ax_free(scales_name);
+    bool fits = scales && scales->ndim == 3 && scales->dtype == AX_U8 && blocks->ndim == 4 &&
+                blocks->shape[3] == GROUP / 2;
+    for (int d = 0; d < 3 && fits; d++)
+        fits = scales->shape[d] == blocks->shape[d];
+    if (!fits)
+        return ax_error(AX_ERR_DATA,
+                        "%s: %s is not the blocks of an MXFP4 tensor [experts, out, in/32, 16] "
+                        "with scales",
+                        hf->dir, blocks->name);
+    *s = (struct ax_mxfp4_source){.name = blocks->name,
+                                  .blocks = blocks->data,
+                                  .scales = scales->data,
+                                  .in = blocks->shape[2] * GROUP,
+                                  .out = blocks->shape[1]};
+    *e = (struct ax_st_entry){.file = blocks->file,
+                              .dtype = AX_BF16,
+                              .ndim = 3,
+                              .shape = {blocks->shape[0], s->in, s->out},
+                              .numel = 2 * blocks->numel,
+                              .bytes = 4 * (size_t)blocks->numel,
+                              .read = read_mxfp4,
+                              .ctx = s,
+                              .stored = blocks->data,
+                              .stored_bytes = blocks->bytes};
+    return with_ending(blocks->name, "", &e->name);
+}
+
+static bool is_blocks(const struct ax_st_entry *e) {
+    return e->dtype == AX_U8 && ends_in(e->name, BLOCKS);
+}
+
+static enum ax_status fill_mxfp4(const struct ax_hf *hf, struct ax_hf_mxfp4 *m) {
+    for (int i = 0; i < ax_hf_count(hf); i++) {
+        const struct ax_st_entry *e = ax_hf_at(hf, i);
+        if (e->dtype == AX_U8 && ends_in(e->name, SCALES))
+            continue;
+        m->entries[m->n] = *e;
+        if (is_blocks(e)) {
+            m->entries[m->n].name = NULL;
+            AX_TRY(make_mxfp4(hf, e, &m->entries[m->n], &m->sources[m->n]));
+        }
+        m->n++;
+    }
+    qsort(m->entries, (size_t)m->n, sizeof *m->entries, by_name);
+    return AX_OK;
+}
+
+static void close_mxfp4(struct ax_hf_mxfp4 *m) {
+    if (!m)
+        return;
+    for (int i = 0; m->entries && i < m->n; i++)
+        if (m->entries[i].read == read_mxfp4)
+            ax_free(m->entries[i].name);
+    ax_free(m->entries);
+    ax_free(m->sources);
+    ax_free(m);
+}
+
+/* Sets hf->mxfp4 and hf->entries if the folder has such matrices. AX_ERR_DATA: blocks without
+ * scales, or of another shape. */
+static enum ax_status open_mxfp4(struct ax_hf *hf) {
+    const size_t n = (size_t)ax_hf_count(hf);
+    struct ax_hf_mxfp4 *m = NULL;
+    bool any = false;
+    enum ax_status st;
+    for (size_t i = 0; i < n && !any; i++)
+        any = is_blocks(ax_hf_at(hf, (int)i));
+    if (!any)
+        return AX_OK;
+    AX_TRY(ax_alloc(&m, 1, sizeof *m));
+    AX_TRY_GOTO(ax_alloc(&m->entries, n, sizeof *m->entries), st, fail);
+    AX_TRY_GOTO(ax_alloc(&m->sources, n, sizeof *m->sources), st, fail);
+    AX_TRY_GOTO(fill_mxfp4(hf, m), st, fail);
+    hf->mxfp4 = m;
+    hf->n_entries = m->n;
+    hf->entries = m->entries;
+    return AX_OK;
+fail:
+    close_mxfp4(m);
+    return st;
+}
+
+/* ---- a text model within another ---- */
+
+/* As transformers' files have been: most families'; Qwen3-VL's and those of bare models; Idefics3's;
+ * Qwen2-VL's, whose tower is "visual.…". */
+static const struct ax_wrapping wrappings[] = {
+    {"language_model.", "language_model.", "model.language_"},
+    {"model.language_", "", "model.language_"},
+    {"model.text_", "", "model.text_"},
+    {"", "", "model.language_"},
+};
+#define N_WRAPPINGS (sizeof wrappings / sizeof *wrappings)
+
+bool ax_config_is_wrapper(const json_t *config) {
+    return json_is_object(json_object_get(config, "text_config")) ||
+           json_is_object(json_object_get(config, "vision_config"));
+}
+
+json_t *ax_config_text(json_t *config) {
+    json_t *text = json_object_get(config, "text_config");
+    return json_is_object(text) ? text : config;
+}
+
+static bool begins(const char *s, const char *with) {
+    return strncmp(s, with, strlen(with)) == 0;
+}
+
+/* The part of a name that follows the prefix of the text model; NULL: it is another's. */
+static const char *text_name(const struct ax_wrapping *w, const char *name) {
+    const char *body = name + strlen(w->body), *head = name + strlen(w->head);
+    if (begins(name, w->body) && begins(body, "model."))
+        return body;
+    return begins(name, w->head) && begins(head, "lm_head.") ? head : NULL;
+}
+
+enum ax_status ax_wrapping_name(const struct ax_wrapping *w, const char *name, char **out) {
+    return ax_sprintf(out, "%s%s", begins(name, "model.") ? w->body : w->head, name);
+}
+
+const char *ax_wrapping_strip(const char *name, const char **module) {
+    *module = NULL;
+    for (size_t i = 0; i + 1 < N_WRAPPINGS; i++) {
+        const char *own = text_name(&wrappings[i], name);
+        if (!own || own == name)
+            continue;
+        *module = wrappings[i].module;
+        return own;
+    }
+    return name;
+}
+
+static const struct ax_wrapping *find_names(const struct ax_hf *hf) {
+    for (size_t i = 0; i < N_WRAPPINGS; i++)
+        for (int k = 0; k < ax_hf_count(hf); k++) {
+            const char *name = ax_hf_at(hf, k)->name, *own = text_name(&wrappings[i], name);
+            if (own && strcmp(own, EMBEDDING) == 0)
+                return &wrappings[i];
+        }
+    return NULL;
+}
+
+static enum ax_status fill_wrapped(struct ax_hf_wrapped *w, const struct ax_hf *hf) {
+    const size_t n = (size_t)ax_hf_count(hf);
+    w->names = find_names(hf);
+    if (!w->names)
+        return ax_error(AX_ERR_DATA,
+                        "%s: config.json is of a model that contains a text model, but the "
+                        "weights have no tensor that ends in " EMBEDDING " where one would be",
+                        hf->dir);
+    AX_TRY(ax_alloc(&w->text, n, sizeof *w->text));
+    AX_TRY(ax_alloc(&w->others, n, sizeof *w->others));
+    for (size_t i = 0; i < n; i++) {
+        const struct ax_st_entry *e = ax_hf_at(hf, (int)i);
+        const char *own = text_name(w->names, e->name);
+        if (!own) {
+            w->others[w->n_others++] = *e;
+            continue;
+        }
+        w->text[w->n_text] = *e;
+        w->text[w->n_text++].name = (char *)(uintptr_t)own;
+    }
+    qsort(w->text, (size_t)w->n_text, sizeof *w->text, by_name);
+    return AX_OK;
+}
+
+static void close_wrapped(struct ax_hf_wrapped *w) {
+    if (!w)
+        return;
+    ax_free(w->text);
+    ax_free(w->others);
+    ax_free(w);
+}
+
+/* Replaces the entries of hf by the text model's. AX_ERR_DATA: it contains none. */
+static enum ax_status open_wrapped(struct ax_hf *hf) {
+    struct ax_hf_wrapped *w;
+    AX_TRY(ax_alloc(&w, 1, sizeof *w));
+    const enum ax_status st = fill_wrapped(w, hf);
+    if (st != AX_OK) {
+        close_wrapped(w);
+        return st;
+    }
+    hf->wrapped = w;
+    hf->n_entries = w->n_text;
+    hf->entries = w->text;
+    return AX_OK;
+}
+
 /* ---- quantized folders ---- */
 
 static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
@@ -158,8 +402,8 @@ static enum ax_status open_stored(struct ax_hf *hf) {
     if (doc.root)
         q = ax_json_get(ax_json_root(&doc), "quantization_config");
     if (ax_config_is_wrapper(doc.root))
-        AX_TRY_GOTO(ax_hf_wrapped_open(hf), st, done);
-    AX_TRY_GOTO(ax_hf_mxfp4_open(hf), st, done);
+        AX_TRY_GOTO(open_wrapped(hf), st, done);
+    AX_TRY_GOTO(open_mxfp4(hf), st, done);
     if (hf->mxfp4 || !ax_path_is_dir(hf->dir))
         goto done;
     AX_TRY_GOTO(q.v ? open_compressed(hf, q) : AX_OK, st, done);
@@ -178,13 +422,6 @@ enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes) {
 }
 
 /* ---- the embedding and the head ---- */
-
-#define EMBEDDING "model.embed_tokens.weight"
-#define HEAD      "lm_head.weight"
-
-static int by_name(const void *x, const void *y) {
-    return strcmp(((const struct ax_st_entry *)x)->name, ((const struct ax_st_entry *)y)->name);
-}
 
 static enum ax_status name_embedding(struct ax_hf *hf) {
     static char name[] = EMBEDDING;
@@ -249,8 +486,8 @@ void ax_hf_close(struct ax_hf *hf) {
     for (int i = 0; i < hf->n_files; i++)
         ax_safetensors_close(&hf->files[i]);
     close_gguf(hf->gguf);
-    ax_hf_mxfp4_close(hf->mxfp4);
-    ax_hf_wrapped_close(hf->wrapped);
+    close_mxfp4(hf->mxfp4);
+    close_wrapped(hf->wrapped);
     if (hf->compressed)
         ax_compressed_close(hf->compressed);
     ax_free(hf->compressed);
@@ -292,4 +529,15 @@ const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i) {
     while (i >= hf->files[file].n)
         i -= hf->files[file++].n;
     return &hf->files[file].entries[i];
+}
+
+int ax_hf_layer_of(const char *name) {
+    static const char model[] = "model.", start[] = "layers.";
+    char *end;
+    if (strncmp(name, model, strlen(model)) == 0)
+        name += strlen(model);
+    if (strncmp(name, start, strlen(start)) != 0)
+        return -1;
+    const long layer = strtol(name + strlen(start), &end, 10);
+    return *end == '.' && layer >= 0 && layer < INT32_MAX ? (int)layer : -1;
 }

@@ -3,20 +3,18 @@
  *
  * Shard names in the index must be plain file names. Every tensor in the index must be in the shard
  * it names, and no tensor may be in two. Quantized matrices (compressed.h) are dequantized when
- * they are read. Of a model with a vision tower the text model is read (wrapped.h).
+ * they are read. Of a model with a vision tower the text model is read.
  *
- * Reading order: safetensors.c, index.c, mxfp4.c, config.c, hf.c (reading a folder);
- * safetensors_write.c, write.c (writing one); ends.c, compressed.c, wrapped.c, kept.c, checksums.c,
- * live.c, delta.c; peft.c, peft_config.c, peft_write.c (adapters). */
+ * Reading order: safetensors.c, index.c, compressed.c, config.c, hf.c (reading a folder);
+ * checksums.c, delta.c, safetensors_write.c, write.c (writing one); peft_config.c, peft.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
 
 #include "base/text/json.h"
 #include "ckpt/gguf/model.h"
 #include "ckpt/hf/compressed.h"
-#include "ckpt/hf/mxfp4.h"
 #include "ckpt/hf/safetensors.h"
-#include "ckpt/hf/wrapped.h"
+#include "ckpt/tensors/entry.h"
 #include "parallel/fabric/team.h"
 
 /* Weights in a GGUF file, dequantized when they are read; with the names, order and values that
@@ -26,6 +24,43 @@ struct ax_hf_gguf {
     struct ax_gguf_model model;
     struct ax_gguf_weights weights;
     struct ax_st_entry *entries; /* [weights.n] */
+};
+
+/* Stacked matrices that a folder has in MXFP4 (Open Compute Project 2023), as gpt-oss is published:
+ * NAME_blocks U8 [E][out][in/32][16] and NAME_scales U8 [E][out][in/32]. Byte b of a block has element
+ * 2b in its low half and 2b + 1 in its high half: the sign, then one of 0 .5 1 1.5 2 3 4 6, times
+ * 2^(scale − 127). They are read as NAME [E][in][out] in BF16, which is exact. */
+struct ax_mxfp4_source {
+    const char *name; /* name of the blocks, for messages */
+    const uint8_t *blocks, *scales;
+    int64_t in, out; /* sizes of a matrix */
+};
+
+/* All tensors of a folder with matrices in MXFP4; they replace its files' entries. */
+struct ax_hf_mxfp4 {
+    int n;
+    struct ax_st_entry *entries; /* [n], sorted by name; other tensors keep their files' entries */
+    struct ax_mxfp4_source *sources; /* [n]; zeroed for other tensors */
+};
+
+/* Folders of a model that contains a text model beside other parts, such as a vision tower: its
+ * tensors have a prefix, and its config is text_config in config.json.
+ *
+ * Such a folder opens as the text model alone. A save with it as the base contains the other parts
+ * bit for bit, and the text model's tensors under the folder's names. */
+
+/* Prefixes of the text model's names, "model.layers.0…" and "lm_head.weight": in the files, and in
+ * the modules of transformers, which adapters name. */
+struct ax_wrapping {
+    const char *body, *head;
+    const char *module; /* prefix before "model."; the head has none */
+};
+
+struct ax_hf_wrapped {
+    const struct ax_wrapping *names;
+    int n_text, n_others;
+    struct ax_st_entry *text;   /* [n_text], sorted, under their names in a text model of its own */
+    struct ax_st_entry *others; /* [n_others], under their names in the folder */
 };
 
 struct ax_hf {
@@ -57,14 +92,31 @@ void ax_hf_close(struct ax_hf *hf);
 /* Finds a tensor; NULL if no shard has it. Also finds tensors of folders written from a bare model
  * ("layers.0…"): tries the name without the prefix "model.". */
 const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name);
-/* *yes: the folder is of a model that contains a text model (wrapped.h). */
-enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes);
 int ax_hf_count(const struct ax_hf *hf);
 /* *yes: the folder has a head whose values differ from the embedding's. The weights decide,
  * whatever config.json says about tying. A folder that has only a head, under its name, as
  * safetensors.torch.save_model writes tied weights, is opened with the head as the embedding. */
 enum ax_status ax_hf_unties(const struct ax_hf *hf, bool *yes);
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i);
+/* The layer N of a tensor "model.layers.N.…" (or without "model."); −1: it belongs to no layer. */
+int ax_hf_layer_of(const char *name);
+
+/* ---- a text model within another ---- */
+
+/* *yes: the folder is of such a model. */
+enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes);
+/* True for the config.json of such a model. */
+bool ax_config_is_wrapper(const json_t *config);
+/* The part of a config about the text model; in older configs of a few families it is the root. */
+json_t *ax_config_text(json_t *config);
+
+/* *out = a text model's tensor name as the folder spells it; free with ax_free. */
+enum ax_status ax_wrapping_name(const struct ax_wrapping *names, const char *name, char **out);
+/* The end of `name` that is the name in a text model of its own; *module is its wrapping's
+ * `module`, or NULL if it has none. Names in adapters must be given without PEFT's prefix. */
+const char *ax_wrapping_strip(const char *name, const char **module);
+
+/* ---- writing ---- */
 
 /* A side file with new contents. */
 struct ax_hf_text {
@@ -93,7 +145,7 @@ struct ax_hf_save {
     int64_t max_shard_bytes; /* 0 = 5 GB as in transformers; larger: shards and index */
     int n;
     const struct ax_st_output *tensors;
-    /* layers whose tensors are copied from base_dir unchanged (kept.h); equal = none */
+    /* layers whose tensors are copied from base_dir unchanged; equal = none */
     int kept_first, kept_end;
     const char *gguf; /* if not NULL, a link to this GGUF file instead of tensors */
     /* receives the checksums of all files; or NULL. With a team, only of the bytes that this

@@ -1,10 +1,10 @@
-/* Reading a PEFT folder. */
+/* A PEFT folder, read and written. */
 #include "ckpt/hf/peft.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/hf/wrapped.h"
+#include "ckpt/hf/hf.h"
 
 #define MAX_CONFIG (16u << 20)
 
@@ -114,4 +114,9 @@ enum ax_status ax_peft_base(const struct ax_peft *p, char **out) {
     }
     ax_free(path);
     return ax_strdup(out, base);
+}
+
+enum ax_status ax_peft_write(const char *dir, const struct ax_peft_config *c, int n,
+                             const struct ax_st_output *tensors) {
+    return ax_hf_write(&(struct ax_hf_save){.dir = dir, .adapter = c, .n = n, .tensors = tensors});
 }

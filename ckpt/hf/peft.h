@@ -3,7 +3,7 @@
  * The config selects modules and the kind of adapter; the model decides which of its modules match.
  * Tensor names are those of PEFT's files: for a module M of the base model
  * base_model.model.M.lora_A.weight [r][in], .lora_B.weight [out][r] and, with DoRA,
- * .lora_magnitude_vector [out]; a fully trained module is base_model.model.M.weight. Modules of a
+ * * .lora_magnitude_vector [out]; a fully trained module is base_model.model.M.weight. Modules of a
  * text model inside another model have the same names here as in a model of their own. */
 #ifndef AX_CKPT_HF_PEFT_H
 #define AX_CKPT_HF_PEFT_H
@@ -39,7 +39,7 @@ enum ax_lora_start {
 struct ax_peft_config {
     char *base; /* base_model_name_or_path as written; NULL = missing */
     /* prefix before "model." in the names of modules, if the base contains the text model
-     * (wrapped.h), else NULL; static */
+     * (hf.h), else NULL; static */
     const char *within;
     int64_t r;
     double alpha, dropout;
@@ -90,8 +90,5 @@ enum ax_status ax_peft_base(const struct ax_peft *p, char **out);
 /* Writes a folder that appears complete or not at all. */
 enum ax_status ax_peft_write(const char *dir, const struct ax_peft_config *c, int n,
                              const struct ax_st_output *tensors);
-/* Writes only adapter_config.json; its checksums are added to `sums`, which may be NULL. */
-enum ax_status ax_peft_write_config(const char *dir, const struct ax_peft_config *c,
-                                    struct ax_sum_list *sums);
 
 #endif

@@ -4,19 +4,183 @@
 #include <string.h>
 
 #include "ckpt/hf/config.h"
-#include "ckpt/hf/ends.h"
 #include "ckpt/hf/hf.h"
-#include "ckpt/hf/kept.h"
 #include "ckpt/hf/peft.h"
 
-#define DEFAULT_SHARD 5000000000LL
+#define GENERATION_CONFIG "generation_config.json"
+#define MAX_CONFIG        ((size_t)16 << 20)
+#define DEFAULT_SHARD     5000000000LL
+
+/* ---- the tokens that end generation ---- */
+
+static enum ax_status no_memory_for_eos(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for eos_token_id");
+}
+
+/* Makes eos_token_id of a config.json or generation_config.json include the tokenizer's EOS (NULL
+ * or −1: leaves it unchanged), because transformers stops generation at the tokens of these files,
+ * whatever the tokenizer's EOS is. A list keeps its entries; a single number is replaced or, with
+ * `keep`, becomes a list, as transformers does. */
+static enum ax_status align_eos(json_t *v, const int32_t *eos, bool keep) {
+    static const char key[] = "eos_token_id";
+    const json_t *was = json_object_get(v, key), *one;
+    size_t i;
+    if (!eos || *eos < 0 || (json_is_integer(was) && json_integer_value(was) == *eos))
+        return AX_OK;
+    json_array_foreach(was, i, one) if (json_integer_value(one) == *eos) return AX_OK;
+    json_t *now = json_integer(*eos);
+    if (json_is_array(was) || (keep && json_is_integer(was))) {
+        json_t *list = json_pack("[o]", now);
+        const bool ok =
+            list && (json_is_array(was) ? json_array_extend(list, (json_t *)(uintptr_t)was)
+                                        : json_array_append(list, (json_t *)(uintptr_t)was)) == 0;
+        if (!ok) {
+            json_decref(list);
+            return no_memory_for_eos();
+        }
+        now = list;
+    }
+    return json_object_set_new(v, key, now) == 0 ? AX_OK : no_memory_for_eos();
+}
+
+/* *out = a folder's generation_config.json, aligned; NULL if it has none, or nothing changes. */
+static enum ax_status aligned_generation_config(json_t **out, const char *dir, const int32_t *eos) {
+    struct ax_json_doc doc = {0};
+    json_t *was = NULL;
+    char *path;
+    *out = NULL;
+    AX_TRY(ax_path_join(&path, dir, GENERATION_CONFIG));
+    enum ax_status st = AX_OK;
+    if (!eos || !ax_path_exists(path))
+        goto done;
+    AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
+    if (!(was = json_deep_copy(doc.root)))
+        AX_TRY_GOTO(no_memory_for_eos(), st, done);
+    AX_TRY_GOTO(align_eos(doc.root, eos, true), st, done);
+    if (!json_equal(was, doc.root))
+        *out = json_incref(doc.root);
+done:
+    json_decref(was);
+    ax_json_free(&doc);
+    ax_free(path);
+    return st;
+}
+
+/* ---- what a save keeps of its base ----
+ *
+ * Tensors of a folder that a model made from it does not use, such as layers of multi-token prediction
+ * or a vision tower: a save contains them bit for bit. */
+
+/* Tensors that are added to a save; zeroed: none. */
+struct kept {
+    struct ax_hf hf;
+    struct ax_st_output *tensors;
+    int n_names;
+    char **names; /* names of the save's tensors, if the folder spells them differently */
+};
+
+static enum ax_status read_kept(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct ax_st_entry *e = ctx;
+    return ax_st_read(e, first, n, e->dtype, out);
+}
+
+static bool is_kept(const struct ax_hf_save *save, const struct ax_st_entry *e) {
+    const int layer = ax_hf_layer_of(e->name);
+    return layer >= save->kept_first && layer < save->kept_end;
+}
+
+/* Of a team, the rank that leads writes it. */
+static void add_kept(struct kept *k, struct ax_hf_save *save, const struct ax_st_entry *e) {
+    struct ax_st_output *t = &k->tensors[save->n++];
+    *t = (struct ax_st_output){.name = e->name, .dtype = e->dtype, .ndim = e->ndim};
+    memcpy(t->shape, e->shape, sizeof t->shape);
+    if (ax_team_leads(save->team)) {
+        t->fill = read_kept;
+        t->ctx = (struct ax_st_entry *)(uintptr_t)e;
+    }
+}
+
+/* Gives the save's own list of tensors room for `more`. */
+static enum ax_status copy_list(struct kept *k, struct ax_hf_save *save, int more) {
+    AX_TRY(ax_alloc(&k->tensors, (size_t)(save->n + more), sizeof *k->tensors));
+    memcpy(k->tensors, save->tensors, (size_t)save->n * sizeof *k->tensors);
+    save->tensors = k->tensors;
+    return AX_OK;
+}
+
+static enum ax_status rename_all(struct kept *k, const struct ax_hf_save *save,
+                                 const struct ax_wrapping *names) {
+    AX_TRY(ax_alloc(&k->names, (size_t)save->n, sizeof *k->names));
+    for (int i = 0; i < save->n; i++) {
+        AX_TRY(ax_wrapping_name(names, save->tensors[i].name, &k->names[i]));
+        k->tensors[i].name = k->names[i];
+        k->n_names++;
+    }
+    return AX_OK;
+}
+
+static enum ax_status add_base(struct kept *k, struct ax_hf_save *save) {
+    AX_TRY(ax_hf_open(&k->hf, save->base_dir));
+    const struct ax_hf_wrapped *w = k->hf.wrapped;
+    const int count = ax_hf_count(&k->hf);
+    AX_TRY(copy_list(k, save, count + (w ? w->n_others : 0)));
+    for (int i = 0; i < count; i++)
+        if (is_kept(save, ax_hf_at(&k->hf, i)))
+            add_kept(k, save, ax_hf_at(&k->hf, i));
+    if (!w)
+        return AX_OK;
+    AX_TRY(rename_all(k, save, w->names));
+    for (int i = 0; i < w->n_others; i++)
+        add_kept(k, save, &w->others[i]);
+    return AX_OK;
+}
+
+static enum ax_status name_adapter(struct kept *k, struct ax_hf_save *save, const char *module) {
+    static const char prefix[] = AX_PEFT_PREFIX, body[] = AX_PEFT_PREFIX "model.";
+    AX_TRY(copy_list(k, save, 0));
+    AX_TRY(ax_alloc(&k->names, (size_t)save->n, sizeof *k->names));
+    for (int i = 0; i < save->n; i++) {
+        const char *name = save->tensors[i].name;
+        if (strncmp(name, body, strlen(body)) != 0)
+            continue;
+        AX_TRY(ax_sprintf(&k->names[i], "%s%s%s", prefix, module, name + strlen(prefix)));
+        k->tensors[i].name = k->names[i];
+        k->n_names = i + 1;
+    }
+    return AX_OK;
+}
+
+/* Adds the kept tensors of save->base_dir to the save, which borrows them, and gives the other
+ * tensors the names that they have in that folder. Does nothing if there is no such folder, or if
+ * no model is saved. An adapter's tensors get the names that its config expects. */
+static enum ax_status open_kept(struct kept *k, struct ax_hf_save *save) {
+    bool wrapped;
+    *k = (struct kept){0};
+    if (save->adapter)
+        return save->adapter->within ? name_adapter(k, save, save->adapter->within) : AX_OK;
+    if (!save->base_dir || save->gguf)
+        return AX_OK;
+    AX_TRY(ax_hf_is_wrapper(save->base_dir, &wrapped));
+    return wrapped || save->kept_first < save->kept_end ? add_base(k, save) : AX_OK;
+}
+
+static void close_kept(struct kept *k) {
+    for (int i = 0; i < k->n_names; i++)
+        ax_free(k->names[i]);
+    ax_free(k->names);
+    ax_free(k->tensors);
+    ax_hf_close(&k->hf);
+    *k = (struct kept){0};
+}
+
+/* ---- config and side files ---- */
 
 /* Copied unchanged: what a model folder needs besides weights and config. */
 static const struct {
     const char *name;
     bool of_tokenizer;
 } side_files[] = {
-    {AX_GENERATION_CONFIG, false},
+    {GENERATION_CONFIG, false},
     {"preprocessor_config.json", false},
     {"processor_config.json", false},
     {"video_preprocessor_config.json", false},
@@ -107,7 +271,7 @@ static enum ax_status no_memory(void) {
 static enum ax_status write_generation_config(const struct target *to,
                                               const struct ax_hf_save *save, const char *name) {
     json_t *edited;
-    AX_TRY(ax_hf_aligned_generation_config(&edited, save->base_dir, save->eos));
+    AX_TRY(aligned_generation_config(&edited, save->base_dir, save->eos));
     const enum ax_status st =
         edited ? write_json(to, name, edited) : copy_side_file(to, save->base_dir, name);
     json_decref(edited);
@@ -120,7 +284,7 @@ static enum ax_status write_side_files(const struct target *to, const struct ax_
         const char *from = side_files[i].of_tokenizer ? tokenizer : save->base_dir;
         const bool wanted = side_files[i].of_tokenizer || !save->adapter;
         if (from && wanted && !is_own_text(save, side_files[i].name))
-            AX_TRY(strcmp(side_files[i].name, AX_GENERATION_CONFIG) == 0
+            AX_TRY(strcmp(side_files[i].name, GENERATION_CONFIG) == 0
                        ? write_generation_config(to, save, side_files[i].name)
                        : copy_side_file(to, from, side_files[i].name));
     }
@@ -161,9 +325,9 @@ static enum ax_status edit_text(json_t *root, json_t *text, const struct ax_hf_s
 static enum ax_status edit_config(json_t *root, const struct ax_hf_save *save) {
     json_t *text = ax_config_text(root);
     json_object_del(root, "quantization_config"); /* the save is not, unless save->config says so */
-    AX_TRY(ax_hf_align_eos(text, save->eos, false));
+    AX_TRY(align_eos(text, save->eos, false));
     if (text != root && json_object_get(root, "eos_token_id"))
-        AX_TRY(ax_hf_align_eos(root, save->eos, false));
+        AX_TRY(align_eos(root, save->eos, false));
     if (text != root)
         return edit_text(root, text, save);
     if (save->config && json_object_update(root, (json_t *)save->config) != 0)
@@ -201,6 +365,17 @@ done:
     ax_json_free(&doc);
     return st;
 }
+
+static enum ax_status write_adapter_config(const struct target *to,
+                                           const struct ax_peft_config *c) {
+    json_t *v;
+    AX_TRY(ax_peft_config_json(c, &v));
+    const enum ax_status st = write_json(to, AX_PEFT_CONFIG, v);
+    json_decref(v);
+    return st;
+}
+
+/* ---- weights ---- */
 
 static int64_t output_bytes(const struct ax_st_output *t) {
     int64_t n = (int64_t)ax_dtype_size(t->dtype);
@@ -341,7 +516,7 @@ static enum ax_status write_link(const char *dir, const char *gguf) {
 static enum ax_status write_beside(const struct target *to, const struct ax_hf_save *save,
                                    const struct files *files) {
     if (save->adapter)
-        AX_TRY(ax_peft_write_config(to->dir, save->adapter, to->sums));
+        AX_TRY(write_adapter_config(to, save->adapter));
     else
         AX_TRY(write_config(to, save));
     AX_TRY(write_side_files(to, save));
@@ -367,11 +542,11 @@ static enum ax_status write_all(const char *tmp_dir, const struct ax_hf_save *sa
 
 enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save) {
     struct ax_hf_save all = *save;
-    struct ax_hf_kept kept;
-    enum ax_status st = ax_team_agree(save->team, ax_hf_kept_open(&kept, &all));
+    struct kept kept;
+    enum ax_status st = ax_team_agree(save->team, open_kept(&kept, &all));
     if (st == AX_OK)
         st = write_all(tmp_dir, &all);
-    ax_hf_kept_close(&kept);
+    close_kept(&kept);
     return st;
 }
 

@@ -12,8 +12,8 @@
  * asks to refresh (`axtrain fetch`).
  *
  * Reading order: env.c (environment), name.c (ids, revisions, paths), cache.c (the layout),
- * list.c (lists of files), remote.c (requests to the hub), blob.c (one file), pull.c (many
- * files), model.c (which files of a model), owned.c (who uses what). */
+ * list.c (lists of files), remote.c (requests to the hub), pull.c (downloads), model.c (which
+ * files of a model), owned.c (who uses what). */
 #ifndef AX_CKPT_HUB_HUB_H
 #define AX_CKPT_HUB_HUB_H
 

@@ -33,19 +33,4 @@ enum ax_status ax_hub_lock_path(char **out, const struct ax_hub_snapshot *s, con
 /* snapshots/COMMIT/PATH → ../../blobs/ID. AX_ERR_DATA if a part of PATH is not a folder. */
 enum ax_status ax_hub_link(const struct ax_hub_snapshot *s, const struct ax_hub_file *f);
 
-/* ---- blob.c ---- */
-
-struct ax_hub_transfer {
-    const struct ax_hub *h;
-    const struct ax_hub_repo *repo;
-    const struct ax_hub_snapshot *snapshot;
-    _Atomic bool stop;           /* one file failed: stops the others */
-    _Atomic uint64_t done;       /* bytes of all files that are present */
-    _Atomic uint64_t downloaded; /* bytes from the network */
-};
-/* Downloads one file into the cache and links it. */
-enum ax_status ax_hub_blob_get(struct ax_hub_transfer *t, const struct ax_hub_file *f);
-/* Bytes of the file left by an earlier attempt. */
-uint64_t ax_hub_blob_begun(const struct ax_hub_snapshot *s, const struct ax_hub_file *f);
-
 #endif

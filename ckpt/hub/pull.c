@@ -1,27 +1,300 @@
-/* Many files: checks disk space, then workers download one file after the other while this thread
- * shows the progress. */
+/* Downloads: one file, then many: checks disk space, and workers download one file after the other while this
+ * thread shows the progress. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/free_space.h"
+#include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/free_space.h"
 #include "base/term.h"
 #include "base/threads.h"
 #include "ckpt/hub/impl.h"
 
+#define PIECE        ((size_t)1 << 20)
 #define MAX_WORKERS  16
 #define SHOW_SECONDS 0.25 /* on a terminal */
 #define LOG_SECONDS  10.0 /* in a log file */
 
+/* ---- one file ---- */
+
+/* BLOBS/ID.incomplete grows until it is complete, is checked, and renamed.
+ *
+ * Data from an earlier attempt is read once for the checksum and continued by a range request. The
+ * blob's lock keeps other processes waiting; on file systems without locks, each process writes its
+ * own file. */
+
+struct transfer {
+    const struct ax_hub *h;
+    const struct ax_hub_repo *repo;
+    const struct ax_hub_snapshot *snapshot;
+    _Atomic bool stop;           /* one file failed: stops the others */
+    _Atomic uint64_t done;       /* bytes of all files that are present */
+    _Atomic uint64_t downloaded; /* bytes from the network */
+};
+
+struct blob {
+    struct transfer *t;
+    const struct ax_hub_file *want;
+    char *path, *part; /* BLOBS/ID and BLOBS/ID.incomplete */
+    struct ax_file file;
+    uint64_t at;    /* bytes present */
+    bool continued; /* some of them were written by an earlier process */
+    bool large;     /* named by its SHA-256, else by git's SHA-1 */
+    struct ax_sha256 sha256;
+    struct ax_sha1 sha1;
+    const struct ax_http_head *answer; /* of the response that is being received */
+    uint64_t furthest; /* most bytes this process has had; progress is only beyond it */
+    int attempt;       /* since the last progress */
+};
+
+/* ---- its checksum ---- */
+
+static void digest_start(struct blob *b) {
+    char head[40];
+    b->large = strlen(b->want->blob) == 64;
+    ax_sha256_init(&b->sha256);
+    ax_sha1_init(&b->sha1);
+    const int n = snprintf(head, sizeof head, "blob %llu", (unsigned long long)b->want->size);
+    if (!b->large)
+        ax_sha1_update(&b->sha1, head, (size_t)n + 1); /* including its NUL */
+}
+
+static void digest_add(struct blob *b, const void *data, size_t n) {
+    if (b->large)
+        ax_sha256_update(&b->sha256, data, n);
+    else
+        ax_sha1_update(&b->sha1, data, n);
+}
+
+static bool digest_fits(struct blob *b) {
+    unsigned char digest[32];
+    char hex[65];
+    if (b->large)
+        ax_sha256_final(&b->sha256, digest);
+    else
+        ax_sha1_final(&b->sha1, digest);
+    ax_hex(hex, digest, b->large ? 32 : 20);
+    return strcmp(hex, b->want->blob) == 0;
+}
+
+/* ---- the file while it is partial ---- */
+
+static uint64_t size_of(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
+}
+
+static bool is_there(const struct blob *b) {
+    return ax_path_exists(b->path) && size_of(b->path) == b->want->size;
+}
+
+/* Bytes of the file left by an earlier attempt. */
+static uint64_t bytes_begun(const struct ax_hub_snapshot *s, const struct ax_hub_file *f) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/blobs/%s.incomplete", s->repo_folder, f->blob);
+    const uint64_t n = size_of(path);
+    return n <= f->size ? n : 0;
+}
+
+static void count(struct blob *b, uint64_t at) {
+    b->t->done += at - b->at; /* wraps to a subtraction if at is smaller */
+    b->at = at;
+}
+
+static enum ax_status start_again(struct blob *b) {
+    count(b, 0);
+    b->continued = false;
+    digest_start(b);
+    return ax_file_truncate(&b->file, 0);
+}
+
+/* Adds what an earlier attempt left to the checksum. */
+static enum ax_status take_up(struct blob *b) {
+    uint64_t size;
+    char *piece;
+    digest_start(b);
+    AX_TRY(ax_file_size(&b->file, &size));
+    if (size > b->want->size)
+        return start_again(b);
+    AX_TRY(ax_alloc(&piece, PIECE, 1));
+    enum ax_status st = AX_OK;
+    while (b->at < size && st == AX_OK) {
+        const size_t n = size - b->at < PIECE ? (size_t)(size - b->at) : PIECE;
+        st = ax_file_pread(&b->file, piece, n, b->at);
+        if (st == AX_OK) {
+            digest_add(b, piece, n);
+            count(b, b->at + n);
+        }
+    }
+    ax_free(piece);
+    b->continued = size > 0;
+    return st;
+}
+
+/* ---- the network ---- */
+
+/* On the first piece of a response: checks that its bytes follow those present. */
+static enum ax_status check_place(struct blob *b, const struct ax_http_head *h) {
+    const uint64_t total = b->want->size;
+    if (h->status == 200 && b->at > 0)
+        return start_again(b); /* the server does not support ranges */
+    if (h->status == 206 && (h->range_from < 0 || (uint64_t)h->range_from != b->at ||
+                             (h->range_total >= 0 && (uint64_t)h->range_total != total)))
+        return ax_error(AX_ERR_DATA, "%s: the server sent a different range than requested",
+                        b->want->path);
+    return AX_OK;
+}
+
+static enum ax_status write_piece(void *ctx, const struct ax_http_head *h, const void *data,
+                                  size_t n) {
+    struct blob *b = ctx;
+    if (b->answer != h) {
+        b->answer = h;
+        AX_TRY(check_place(b, h));
+    }
+    if (n > b->want->size - b->at)
+        return ax_error(AX_ERR_DATA, "%s: the server sent more than the expected %llu bytes",
+                        b->want->path, (unsigned long long)b->want->size);
+    AX_TRY(ax_file_pwrite(&b->file, data, n, b->at));
+    digest_add(b, data, n);
+    count(b, b->at + n);
+    b->t->downloaded += n;
+    if (b->at > b->furthest) {
+        b->furthest = b->at;
+        b->attempt = 0;
+    }
+    return AX_OK;
+}
+
+/* Checks that the hub's response agrees with its list about the file. */
+static enum ax_status check_linked(const struct blob *b, const struct ax_http_head *first) {
+    const struct ax_hub_file *f = b->want;
+    if (b->large && strlen(first->linked_etag) == 64 && strcmp(first->linked_etag, f->blob) != 0)
+        return ax_error(AX_ERR_DATA,
+                        "%s: the hub's file list and its response disagree about the checksum",
+                        f->path);
+    if (first->linked_size >= 0 && (uint64_t)first->linked_size != f->size)
+        return ax_error(AX_ERR_DATA,
+                        "%s: the hub's file list and its response disagree about the size",
+                        f->path);
+    if (first->repo_commit[0] && strcmp(first->repo_commit, b->t->snapshot->commit) != 0)
+        return ax_error(AX_ERR_DATA, "%s: the hub returned commit %.40s instead of %s", f->path,
+                        first->repo_commit, b->t->snapshot->commit);
+    return AX_OK;
+}
+
+/* One request. AX_OK also if another one is needed. */
+static enum ax_status request(struct blob *b, const char *url) {
+    struct ax_http_response a;
+    const struct ax_http_request q = {.url = url,
+                                      .token = b->t->h->token,
+                                      .from = b->at,
+                                      .max_bytes = b->want->size,
+                                      .stop = &b->t->stop,
+                                      .body = write_piece,
+                                      .ctx = b};
+    b->answer = NULL;
+    enum ax_status st = ax_http_get(&q, &a);
+    if (st == AX_OK)
+        AX_TRY(check_linked(b, &a.first));
+    if (st == AX_OK && (a.head.status == 200 || a.head.status == 206)) {
+        if (b->at == b->want->size)
+            return AX_OK;
+        a.again = true; /* complete for the server, but too short */
+        st = ax_error(AX_ERR_IO, "%s: the server sent only %llu of %llu bytes", b->want->path,
+                      (unsigned long long)b->at, (unsigned long long)b->want->size);
+    }
+    if (st == AX_OK && a.head.status == 416 && b->at > 0)
+        return start_again(b);
+    struct ax_hub_patience p = {.attempt = b->attempt, .stop = &b->t->stop};
+    AX_TRY(ax_hub_again(b->t->h, b->t->repo, &p, st, &a, b->want->path));
+    b->attempt = p.attempt;
+    return AX_OK;
+}
+
+static enum ax_status receive(struct blob *b, const char *url) {
+    while (b->at < b->want->size)
+        AX_TRY(request(b, url));
+    return AX_OK;
+}
+
+/* If the checksum is wrong and another process wrote some of the bytes, starts over once. */
+static enum ax_status receive_checked(struct blob *b, const char *url) {
+    AX_TRY(receive(b, url));
+    if (digest_fits(b))
+        return AX_OK;
+    if (b->continued) {
+        ax_log_warn("an earlier partial download does not match; starting over file=%s",
+                    b->want->path);
+        AX_TRY(start_again(b));
+        AX_TRY(receive(b, url));
+        if (digest_fits(b))
+            return AX_OK;
+    }
+    AX_TRY(start_again(b));
+    AX_TRY(ax_unlink(b->part));
+    return ax_error(AX_ERR_DATA,
+                    "%s: the download of %s does not match the checksum %s and was removed. Try "
+                    "again; a proxy may have modified it.",
+                    b->t->repo->id, b->want->path, b->want->blob);
+}
+
+static enum ax_status download(struct blob *b) {
+    char *url;
+    AX_TRY(ax_hub_file_url(&url, b->t->h, b->t->repo, b->t->snapshot->commit, b->want->path));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_file_open_update(&b->file, b->part), st, done);
+    AX_TRY_GOTO(take_up(b), st, close);
+    AX_TRY_GOTO(receive_checked(b, url), st, close);
+    AX_TRY_GOTO(ax_file_sync(&b->file), st, close);
+close:
+    st = ax_file_end(&b->file, st);
+    if (st == AX_OK)
+        st = ax_rename(b->part, b->path);
+done:
+    ax_free(url);
+    return st;
+}
+
+/* Downloads one file into the cache and links it. */
+static enum ax_status get_file(struct transfer *t, const struct ax_hub_file *f) {
+    struct blob b = {.t = t, .want = f};
+    struct ax_lock lock = {0};
+    char *lock_path = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_hub_blob_path(&b.path, t->snapshot, f->blob), st, done);
+    AX_TRY_GOTO(ax_hub_lock_path(&lock_path, t->snapshot, f->blob), st, done);
+    if (!is_there(&b))
+        ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
+    if (is_there(&b)) {
+        t->done += f->size;
+    } else {
+        AX_TRY_GOTO(lock.held ? ax_sprintf(&b.part, "%s.incomplete", b.path)
+                              : ax_sprintf(&b.part, "%s.%d.incomplete", b.path, (int)getpid()),
+                    st, done);
+        AX_TRY_GOTO(download(&b), st, done);
+    }
+    st = ax_hub_link(t->snapshot, f);
+done:
+    ax_lock_drop(&lock);
+    ax_free(lock_path);
+    ax_free(b.part);
+    ax_free(b.path);
+    return st;
+}
+
+/* ---- many files ---- */
+
 struct pull {
-    struct ax_hub_transfer transfer;
+    struct transfer transfer;
     const struct ax_hub_file **files; /* [n] the missing ones */
     size_t n;
     uint64_t bytes, begun; /* of all these files; already on disk */
@@ -49,7 +322,7 @@ static enum ax_status work(void *arg) {
         const size_t i = atomic_fetch_add(&p->next, 1);
         if (i >= p->n)
             break;
-        const enum ax_status st = ax_hub_blob_get(&p->transfer, p->files[i]);
+        const enum ax_status st = get_file(&p->transfer, p->files[i]);
         if (st != AX_OK)
             note_failure(p, st);
     }
@@ -151,7 +424,7 @@ static enum ax_status choose(struct pull *p, const struct ax_hub_snapshot *s,
         }
         p->files[p->n++] = f;
         p->bytes += f->size;
-        p->begun += ax_hub_blob_begun(s, f);
+        p->begun += bytes_begun(s, f);
     }
     return AX_OK;
 }

@@ -6,8 +6,8 @@
  *                                                → shards, position of the run
  *
  * docs/checkpoint.md describes the format. A folder with that name is complete: it is written
- * under another name, synced, and renamed. Reading order: checkpoint.c (writing), manifest.c
- * (the manifest), checkpoint_load.c (opening, verifying, loading), reshard.c (all ranks' state in one
+ * under another name, synced, and renamed. Reading order: checkpoint.c (the
+ * manifest, opening, verifying, writing), checkpoint_load.c (loading), reshard.c (all ranks' state in one
  * file), checkpoint_list.c (existing ones). */
 #ifndef AX_CKPT_STATE_CHECKPOINT_H
 #define AX_CKPT_STATE_CHECKPOINT_H
@@ -103,29 +103,8 @@ enum ax_status ax_checkpoint_sweep(const char *output_dir);
  * removal is only a warning: the new checkpoint is safe, and the next call tries again. */
 void ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_keep, const int64_t *keep);
 
-/* ---- parts ---- */
+/* ---- the manifest ---- */
 
-/* A report of what one rank wrote, as JSON: its files, and where tensors are in them. */
-struct ax_manifest_report {
-    const struct ax_sum_list *files;
-    int n_parts;
-    const struct ax_state_part *parts;
-    const char *state_file; /* contains the parts */
-};
-enum ax_status ax_manifest_report_text(const struct ax_manifest_report *r, char **text,
-                                       size_t *len);
-
-/* The manifest: what all ranks wrote. */
-struct ax_manifest {
-    struct ax_sum_list files;
-    json_t *names;   /* object: file → its index */
-    json_t *tensors; /* object: "NAME:SLOT" → its entry */
-};
-/* Adds a rank's report; *m must be zeroed before the first. */
-enum ax_status ax_manifest_take(struct ax_manifest *m, int rank, const char *text, size_t len);
-enum ax_status ax_manifest_text(const struct ax_manifest *m, const struct ax_checkpoint_save *save,
-                                struct ax_buf *out);
-void ax_manifest_free(struct ax_manifest *m);
 /* Parses a manifest into *c, except dir. */
 enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, const char *text,
                                  size_t len);

@@ -1,56 +1,9 @@
-/* Opening, verifying and loading a checkpoint. */
+/* Loading a checkpoint: its parts, and 8-bit moments with their scales. */
 #include <stdio.h>
 #include <string.h>
 
-#include "base/direct_io.h"
 #include "ckpt/state/checkpoint.h"
 #include "ckpt/state/codes.h"
-
-#define MAX_MANIFEST ((size_t)1 << 30)
-
-enum ax_status ax_checkpoint_open(struct ax_checkpoint *c, const char *dir) {
-    char *path = NULL, *text = NULL;
-    size_t len;
-    *c = (struct ax_checkpoint){0};
-    enum ax_status st;
-    AX_TRY_GOTO(ax_strdup(&c->dir, dir), st, done);
-    AX_TRY_GOTO(ax_path_join(&path, dir, AX_CHECKPOINT_MANIFEST), st, done);
-    AX_TRY_GOTO(ax_read_file(path, MAX_MANIFEST, &text, &len), st, done);
-    AX_TRY_GOTO(ax_manifest_parse(c, path, text, len), st, done);
-done:
-    ax_free(text);
-    ax_free(path);
-    if (st != AX_OK)
-        ax_checkpoint_close(c);
-    return st;
-}
-
-void ax_checkpoint_close(struct ax_checkpoint *c) {
-    for (size_t i = 0; i < c->n_shards; i++) {
-        ax_free((void *)(uintptr_t)c->shards[i].part.name);
-        ax_free((void *)(uintptr_t)c->shards[i].part.slot);
-    }
-    ax_free(c->shards);
-    ax_sum_list_free(&c->files);
-    ax_json_free(&c->manifest);
-    ax_free(c->dir);
-    *c = (struct ax_checkpoint){0};
-}
-
-static enum ax_status verify_share(const struct ax_checkpoint *c, int part, int parts) {
-    void *heap, *buffer;
-    AX_TRY(ax_alloc_direct(&heap, &buffer, AX_SUM_PIECE));
-    enum ax_status st = AX_OK;
-    for (size_t i = 0; st == AX_OK && i < c->files.n; i++)
-        st = ax_file_sums_check(c->dir, &c->files.files[i],
-                                (part + (int)(i % (size_t)parts)) % parts, parts, buffer);
-    ax_free(heap);
-    return st;
-}
-
-enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c, struct ax_team *team) {
-    return ax_team_agree(team, verify_share(c, team ? team->rank : 0, team ? team->size : 1));
-}
 
 static enum ax_status shard_data(struct ax_checkpoint_reader *o,
                                  const struct ax_checkpoint_shard *s, const void **data) {

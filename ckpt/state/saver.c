@@ -1,12 +1,50 @@
+/* In order: what one save has to read and where it goes, what the thread does, what the training thread
+ * does. */
+#include "ckpt/state/saver.h"
+
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/free_space.h"
-#include "ckpt/state/saver_work.h"
+#include "base/mem.h"
 
 /* Memory that copies of units leave free. */
 #define SPARE ((uint64_t)512 << 20)
+
+/* ---- one save: the weights that this rank has, and its state ---- */
+
+/* A tensor to write: read_source reads it piece by piece, and count_off follows the last one. */
+struct ax_save_source {
+    struct ax_saver *saver;
+    struct ax_live from; /* live memory, or the unit's copy */
+    struct ax_delta delta;
+    enum ax_dtype wanted;
+    bool copied;
+    uint64_t ticket; /* ticket of its copy to the stage; 0: none */
+    int64_t read;    /* elements read so far, of `numel` */
+    int64_t numel;
+    int unit;
+};
+
+struct ax_saver_work {
+    struct ax_saver *saver;
+    struct ax_save_job job;
+    char *output_dir, *dir;
+    struct ax_st_output *tensors; /* weights, then state */
+    struct ax_state_part *saved;  /* [n_saved]: parts of the state that this rank saves */
+    int n_saved;
+    char **keys; /* [n_saved] */
+    size_t n_sources;
+    struct ax_save_source *sources;
+    struct ax_st_part *parts; /* [n_sources] */
+    struct ax_save_copy {
+        char *data; /* owned */
+        int left;   /* sources still to be read from it */
+    } *copies;      /* [n_units] */
+    /* the source that the writer is reading, without the lock */
+    const struct ax_save_source *reading;
+    bool ended;
+};
 
 /* Call with the lock held, when the source has been read. */
 static void count_off(struct ax_saver *saver, const struct ax_save_source *s) {
@@ -19,7 +57,7 @@ static void count_off(struct ax_saver *saver, const struct ax_save_source *s) {
     }
 }
 
-static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+static enum ax_status read_source(void *ctx, int64_t first, int64_t n, void *out) {
     struct ax_save_source *s = ctx;
     struct ax_saver *saver = s->saver;
     pthread_mutex_lock(&saver->mutex);
@@ -37,6 +75,109 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
     pthread_cond_signal(&saver->read);
     pthread_mutex_unlock(&saver->mutex);
     return st;
+}
+
+static void free_work(struct ax_saver_work *w) {
+    if (!w)
+        return;
+    for (int i = 0; w->keys && i < w->n_saved; i++)
+        ax_free(w->keys[i]);
+    for (int i = 0; w->copies && i < w->saver->n_units; i++)
+        ax_free(w->copies[i].data);
+    ax_free(w->copies);
+    ax_free(w->keys);
+    ax_free(w->saved);
+    ax_free(w->tensors);
+    ax_free(w->sources);
+    ax_free(w->parts);
+    ax_free(w->output_dir);
+    ax_free(w->dir);
+    json_decref(w->job.run);
+    ax_free(w);
+}
+
+/* Adds a source of live memory, and the part of a tensor that it is. */
+static void add_source(struct ax_saver_work *w, const struct ax_save_source *source,
+                       const struct ax_block *block) {
+    struct ax_save_source *s = &w->sources[w->n_sources];
+    *s = *source;
+    s->saver = w->saver;
+    s->from.q = w->saver->q;
+    w->parts[w->n_sources++] = (struct ax_st_part){.block = *block, .fill = read_source, .ctx = s};
+    w->saver->pending[s->unit]++;
+}
+
+static void add_weight(struct ax_saver_work *w, int i) {
+    const struct ax_save_weight *weight = &w->job.weights[i];
+    struct ax_st_output *t = &w->tensors[i];
+    *t = (struct ax_st_output){.name = weight->name,
+                               .dtype = weight->dtype,
+                               .ndim = weight->ndim,
+                               .n_parts = weight->n_parts,
+                               .parts = w->parts + w->n_sources};
+    memcpy(t->shape, weight->shape, (size_t)weight->ndim * sizeof *weight->shape);
+    for (int k = 0; k < weight->n_parts; k++) {
+        const struct ax_save_part *p = &weight->parts[k];
+        add_source(
+            w,
+            &(struct ax_save_source){.from = {.dtype = p->value.dtype, .data = p->value.data},
+                                     .wanted = weight->dtype,
+                                     .delta = p->delta,
+                                     .numel = ax_tensor_numel(&p->value),
+                                     .unit = weight->unit},
+            &p->block);
+    }
+}
+
+static enum ax_status add_state(struct ax_saver_work *w, int i) {
+    const struct ax_state_part *p = &w->saved[i];
+    struct ax_st_output *t = &w->tensors[w->job.n_weights + i];
+    const struct ax_block all = ax_block_whole(1, &p->n);
+    AX_TRY(ax_checkpoint_key(&w->keys[i], p));
+    *t = (struct ax_st_output){.name = w->keys[i],
+                               .dtype = p->dtype,
+                               .ndim = 1,
+                               .shape = {p->n},
+                               .n_parts = 1,
+                               .parts = w->parts + w->n_sources};
+    add_source(w,
+               &(struct ax_save_source){.from = {.dtype = p->dtype, .data = p->data},
+                                        .wanted = p->dtype,
+                                        .numel = p->n,
+                                        .unit = p->unit},
+               &all);
+    return AX_OK;
+}
+
+/* What this rank saves of the state. */
+static enum ax_status choose_state(struct ax_saver_work *w) {
+    const struct ax_state_parts *parts = w->job.parts;
+    AX_TRY(ax_alloc(&w->saved, parts ? (size_t)parts->n : 0, sizeof *w->saved));
+    for (int i = 0; parts && i < parts->n; i++)
+        if (!parts->list[i].elsewhere)
+            w->saved[w->n_saved++] = parts->list[i];
+    return AX_OK;
+}
+
+/* Lists the tensors to save, and counts them as pending. On an error the caller frees *w. */
+static enum ax_status fill_work(struct ax_saver_work *w) {
+    AX_TRY(choose_state(w));
+    size_t sources = (size_t)w->n_saved;
+    for (int i = 0; i < w->job.n_weights; i++)
+        sources += (size_t)w->job.weights[i].n_parts;
+    const size_t n = (size_t)w->job.n_weights + (size_t)w->n_saved;
+    AX_TRY(ax_strdup(&w->output_dir, w->job.output_dir));
+    AX_TRY(ax_checkpoint_path(&w->dir, w->output_dir, w->job.step));
+    AX_TRY(ax_alloc(&w->tensors, n, sizeof *w->tensors));
+    AX_TRY(ax_alloc(&w->sources, sources, sizeof *w->sources));
+    AX_TRY(ax_alloc(&w->parts, sources, sizeof *w->parts));
+    AX_TRY(ax_alloc(&w->copies, (size_t)w->saver->n_units, sizeof *w->copies));
+    AX_TRY(ax_alloc(&w->keys, (size_t)w->n_saved, sizeof *w->keys));
+    for (int i = 0; i < w->job.n_weights; i++)
+        add_weight(w, i);
+    for (int i = 0; i < w->n_saved; i++)
+        AX_TRY(add_state(w, i));
+    return AX_OK;
 }
 
 /* ---- what the thread does ---- */
@@ -100,13 +241,13 @@ static enum ax_status start(struct ax_saver *s, const struct ax_save_job *job) {
     }
     s->work->saver = s;
     s->work->job = *job;
-    enum ax_status st = ax_saver_work_make(s->work, fill);
+    enum ax_status st = fill_work(s->work);
     if (st == AX_OK)
         st = ax_worker_start(&s->worker, run, s->work);
     s->busy = st == AX_OK;
     if (st != AX_OK) {
         memset(s->pending, 0, (size_t)s->n_units * sizeof *s->pending);
-        ax_saver_work_free(s->work);
+        free_work(s->work);
         s->work = NULL;
     }
     return st;
@@ -116,7 +257,7 @@ static enum ax_status finish(struct ax_saver *s) {
     if (!s->busy)
         return AX_OK;
     const enum ax_status st = ax_worker_join(&s->worker);
-    ax_saver_work_free(s->work);
+    free_work(s->work);
     s->work = NULL;
     s->busy = false;
     return st;

@@ -4,9 +4,9 @@
  * A part is elements [first, first + n), in row-major order, of the block `start … start + size` of
  * the global tensor: of a tensor-parallel or expert slice, the run in this rank's shard.
  *
- * Reading order: state.c (parts), manifest.c, checkpoint.c (writing), codes.c (8-bit moments of
- * another mesh), checkpoint_load.c, checkpoint_list.c (which to keep), saver.c (the thread that
- * writes during training), saver_work.c (what it writes). */
+ * Reading order: state.c (parts), checkpoint.c (the manifest, writing), codes.c (8-bit moments of another
+ * mesh), checkpoint_load.c, checkpoint_list.c (which to keep), saver.c (the thread that writes during
+ * training). */
 #ifndef AX_CKPT_STATE_STATE_H
 #define AX_CKPT_STATE_STATE_H
 
@@ -63,7 +63,7 @@ enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, i
 /* Adds this rank's parts of a parameter, or none if it has no trainable element here: the master
  * (or the weight, if it is its own master), the 16-bit remainder, and the slots.
  *
- * Slots of blocks have shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel slice,
+ * * Slots of blocks have shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel slice,
  * and by the slice's offset in a block. Two such slots can be copied only if both indices and the
  * slices match; otherwise see codes.h. */
 void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,

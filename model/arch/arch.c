@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/hf/config.h"
-#include "ckpt/hf/kept.h"
+#include "ckpt/hf/hf.h"
 #include "model/arch/classifier.h"
 #include "model/arch/family.h"
 #include "model/arch/part.h"
@@ -56,7 +56,7 @@ static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
         return AX_OK;
     AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
     snprintf(a->quant_method, sizeof a->quant_method, "%s", method);
-    if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/mxfp4.h */
+    if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/hf.h */
         return AX_OK;
     if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0 ||
         strcmp(method, "gptq") == 0) {

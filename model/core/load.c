@@ -6,7 +6,7 @@
 #include "base/hash/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "ckpt/hf/kept.h"
+#include "ckpt/hf/hf.h"
 #include "model/core/adapters.h"
 #include "model/core/model.h"
 

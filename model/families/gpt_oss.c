@@ -1,6 +1,6 @@
 /* gpt-oss (OpenAI 2025): a mixture of experts with biases everywhere, attention sinks, windows in
  * every other layer, a clamped gate, and experts stacked in one tensor, published in MXFP4
- * (ckpt/hf/mxfp4.h). */
+ * (ckpt/hf/hf.h). */
 #include "model/arch/family.h"
 #include "model/arch/part.h"
 
