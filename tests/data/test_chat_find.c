@@ -8,8 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "data/records/format/chat_find.h"
-#include "data/records/format/chat_mask.h"
+#include "data/records/format/chat.h"
 #include "tests/data/scratch.h"
 #include "tests/data/format_case.h"
 #include "tests/data/chat_case.h"

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "data/records/format/chat_mask.h"
+#include "data/records/format/chat.h"
 #include "tests/data/scratch.h"
 #include "tests/data/template_case.h"
 #include "tests/golden_files.h"

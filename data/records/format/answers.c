@@ -13,57 +13,15 @@
 #include <float.h>
 #include <string.h>
 
-#include "data/records/format/chat_mask.h"
-
-void ax_answers_free(struct ax_answers *a) {
-    ax_buf_free(&a->prompt);
-    json_decref(a->messages);
-    json_decref(a->tools);
-    for (int k = 0; k < 2; k++) {
-        ax_buf_free(&a->texts[k]);
-        json_decref(a->replies[k]);
-    }
-    *a = (struct ax_answers){0};
-}
-
-enum ax_status ax_answers_no_memory(void) {
-    return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-}
-
-/* ---- making the format ---- */
-
-struct own {
-    const struct ax_answers_type *type;
-};
-
+/* f->own: its row of the types. */
 static enum ax_status answers_init(struct ax_format *f) {
-    const struct ax_answers_type *type;
-    AX_TRY(ax_answers_find_type(&f->o, &type));
-    AX_TRY(ax_alloc(&f->own, 1, sizeof(struct own)));
-    ((struct own *)f->own)->type = type;
-    return AX_OK;
-}
-
-const struct ax_answers_type *ax_answers_type_of(const struct ax_format *f) {
-    return ((const struct own *)f->own)->type;
+    const struct ax_answers_type **own;
+    AX_TRY(ax_alloc(&own, 1, sizeof *own));
+    f->own = own;
+    return ax_answers_find_type(&f->o, own);
 }
 
 /* ---- texts ---- */
-
-enum ax_status ax_answers_render(const struct ax_format *f, const struct ax_answers_text *t,
-                                 struct ax_buf *out) {
-    const struct ax_conversation c = {
-        .messages = t->messages, .tools = t->tools, .n = json_array_size(t->messages)};
-    const struct ax_chat_render r = {
-        .n = c.n, .generation_prompt = t->generation_prompt, .lost = t->lost};
-    struct ax_template_output text = {0};
-    if (c.n == 0)
-        return ax_buf_puts(out, "");
-    AX_TRY(ax_chat_render(f, &c, &r, &text));
-    const enum ax_status st = ax_buf_append(out, text.text, text.len);
-    ax_template_output_free(&text);
-    return st;
-}
 
 static bool ends_with(const struct ax_buf *b, const char *text) {
     const size_t n = strlen(text);

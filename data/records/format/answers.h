@@ -1,8 +1,8 @@
 /* Preference pairs, unpaired answers and reward pairs. A record is read as a prompt with one or two
  * answers, all texts or all messages; then each answer becomes an example. Private to data/records/format/.
  *
- * Reading order: answers_own.c (TRL's columns), answers_types.c with answers_text.c and
- * answers_chat.c (axolotl's types), answers.c (both as tokens); prompt.c (no answers). */
+ * Reading order: answers_own.c (TRL's columns), answers_types.c (axolotl's types), answers.c (both as
+ * tokens); prompt.c (no answers). */
 #ifndef AX_DATA_RECORDS_FORMAT_ANSWERS_H
 #define AX_DATA_RECORDS_FORMAT_ANSWERS_H
 

@@ -1,14 +1,44 @@
-/* TRL's columns: a prompt and its answers, as texts or as lists of messages, without a type. A pair
- * without a prompt begins with it on both sides. */
+/* What all readers of answers share; and TRL's columns: a prompt and its answers, as texts or as lists of
+ * messages, without a type. A pair without a prompt begins with it on both sides. */
 #include <math.h>
 #include <string.h>
 
 #include "data/records/format/answers.h"
-#include "data/records/format/chat_turns.h"
+#include "data/records/format/chat.h"
 #include "data/records/format/recognize.h"
 #include "data/records/format/tools.h"
 
-/* ---- values ---- */
+/* ---- for all readers ---- */
+
+void ax_answers_free(struct ax_answers *a) {
+    ax_buf_free(&a->prompt);
+    json_decref(a->messages);
+    json_decref(a->tools);
+    for (int k = 0; k < 2; k++) {
+        ax_buf_free(&a->texts[k]);
+        json_decref(a->replies[k]);
+    }
+    *a = (struct ax_answers){0};
+}
+
+enum ax_status ax_answers_no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+}
+
+enum ax_status ax_answers_render(const struct ax_format *f, const struct ax_answers_text *t,
+                                 struct ax_buf *out) {
+    const struct ax_conversation c = {
+        .messages = t->messages, .tools = t->tools, .n = json_array_size(t->messages)};
+    const struct ax_chat_render r = {
+        .n = c.n, .generation_prompt = t->generation_prompt, .lost = t->lost};
+    struct ax_template_output text = {0};
+    if (c.n == 0)
+        return ax_buf_puts(out, "");
+    AX_TRY(ax_chat_render(f, &c, &r, &text));
+    const enum ax_status st = ax_buf_append(out, text.text, text.len);
+    ax_template_output_free(&text);
+    return st;
+}
 
 enum ax_status ax_answers_missing(const struct ax_format *f, json_t *record, const char *column) {
     return ax_record_error_hint(ax_record_bad_text(record, column, NULL), &f->o, record);

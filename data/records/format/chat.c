@@ -1,9 +1,458 @@
-/* Conversations: read the record, render it, tokenize the text, mask untrained tokens. Reading
- * order: chat_turns.c, this file, chat_mask.c, chat_find.c, tools.c (what the template leaves out). */
+/* Conversations: read the record (chat_turns.c), render it, tokenize the text, and mask the tokens that
+ * are not trained on.
+ *
+ * A turn's tokens are those that change when another text replaces its message: content, reasoning
+ * and tool calls, but not the header or terminator. The terminator (EOS or end-of-turn) is searched
+ * within the next three tokens and trained by its own rule. What the template leaves out: tools.c. */
+#include "data/records/format/chat.h"
+
 #include <string.h>
 
-#include "data/records/format/chat_mask.h"
+#include "data/records/format/tools.h"
 #include "data/records/format/topk.h"
+
+enum { TERMINATOR_DISTANCE = 3 };
+
+/* ---- rendering ---- */
+
+static bool put(json_t *vars, const char *key, json_t *value) {
+    return json_object_set_new(vars, key, value) == 0;
+}
+
+/* The message with `replaced` as its only text, except for the key to keep. */
+static json_t *replaced_message(const json_t *message, const struct ax_chat_render *r) {
+    json_t *out =
+        json_pack("{s:O, s:s}", "role", json_object_get(message, "role"), "content", r->replaced);
+    json_t *kept = r->kept ? json_object_get(message, r->kept) : NULL;
+    if (out && kept && json_object_set(out, r->kept, kept) != 0) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}
+
+static json_t *first_messages(const struct ax_conversation *c, const struct ax_chat_render *r) {
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; i < r->n && ok; i++) {
+        json_t *message = json_array_get(c->messages, i);
+        if (r->replaced && i == r->n - 1)
+            ok = json_array_append_new(list, replaced_message(message, r)) == 0;
+        else
+            ok = json_array_append(list, message) == 0;
+    }
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_conversation *c,
+                              const struct ax_chat_render *r, struct ax_template_output *out) {
+    const struct ax_format_chat *chat = f->o.chat;
+    const struct ax_template_options o = {
+        .chat = true, .defaults = chat->tokens, .fixed_now = true, .now = chat->now};
+    json_t *vars =
+        chat->variables ? json_copy((json_t *)(uintptr_t)chat->variables) : json_object();
+    enum ax_status st = AX_OK;
+    if (!vars || !put(vars, "messages", first_messages(c, r)) ||
+        (c->tools && json_object_set(vars, "tools", c->tools) != 0) ||
+        (r->generation_prompt && !put(vars, "add_generation_prompt", json_true())) ||
+        (r->part && !put(vars, "real_last_index", json_integer((json_int_t)c->n - 1))))
+        st = ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    if (st == AX_OK)
+        st = ax_template_render(chat->template, vars, &o, out);
+    if (st == AX_OK && r->lost) {
+        st = ax_tools_find_lost(chat->template, vars, &o, out, r->lost);
+        if (st != AX_OK)
+            ax_template_output_free(out);
+    }
+    json_decref(vars);
+    return st;
+}
+
+/* ---- the tokens of a turn ----
+ *
+ * Text between two special tokens is tokenized independently of its surroundings, so only the stretch
+ * between the special tokens around the turn is compared; the real one's tokens are already in the full
+ * conversation. */
+
+static size_t common_start(struct ax_text a, struct ax_text b) {
+    const size_t n = a.n < b.n ? a.n : b.n;
+    size_t i = 0;
+    while (i < n && a.s[i] == b.s[i])
+        i++;
+    return i;
+}
+
+/* The length of the common end, which does not reach into the first `start` bytes of either
+ * text. */
+static size_t common_end(struct ax_text a, struct ax_text b, size_t start) {
+    const size_t n = (a.n < b.n ? a.n : b.n) - start;
+    size_t i = 0;
+    while (i < n && a.s[a.n - 1 - i] == b.s[b.n - 1 - i])
+        i++;
+    return i;
+}
+
+struct tokens {
+    const int32_t *ids;
+    size_t n;
+};
+
+static bool differ(struct tokens a, struct tokens b, size_t *start, size_t *end) {
+    const size_t n = a.n < b.n ? a.n : b.n;
+    size_t front = 0;
+    size_t back = 0;
+    while (front < n && a.ids[front] == b.ids[front])
+        front++;
+    while (back < n && a.ids[a.n - 1 - back] == b.ids[b.n - 1 - back])
+        back++;
+    *start = front;
+    *end = a.n - back;
+    return front < n && back<n && * end> * start;
+}
+
+/* First token that begins at or after byte `at`. */
+static size_t first_token(const struct ax_encoding *e, size_t at) {
+    size_t low = 0;
+    for (size_t high = e->n; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (e->spans[middle].start < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Last special token in the first `limit` bytes; e->n = none. */
+static size_t special_before(const struct ax_format *f, const struct ax_encoding *e, size_t limit) {
+    for (size_t i = first_token(e, limit); i > 0; i--)
+        if (e->spans[i - 1].end <= limit && ax_tokenizer_is_special(f->tok, e->ids[i - 1]))
+            return i - 1;
+    return e->n;
+}
+
+/* First special token in bytes [from, limit); e->n = none. */
+static size_t special_after(const struct ax_format *f, const struct ax_encoding *e, size_t from,
+                            size_t limit) {
+    for (size_t i = first_token(e, from); i < e->n && e->spans[i].end <= limit; i++)
+        if (ax_tokenizer_is_special(f->tok, e->ids[i]))
+            return i;
+    return e->n;
+}
+
+static enum ax_status encode_from(const struct ax_format *f, struct ax_text text, size_t from,
+                                  struct ax_encoding *e, struct tokens *out) {
+    AX_TRY(ax_format_encode(f, (struct ax_text){text.s + from, text.n - from}, false, e));
+    *out = (struct tokens){e->ids, e->n};
+    return AX_OK;
+}
+
+enum ax_status ax_chat_find_turn(const struct ax_format *f, struct ax_format_work *w,
+                                 const struct ax_text *whole, const struct ax_turn_pair *pair,
+                                 size_t *start, size_t *end, bool *found) {
+    const struct ax_encoding *all = &w->full;
+    const struct ax_text real = pair->real;
+    struct ax_text other = pair->other;
+    const size_t same = common_start(real, other);
+    const size_t known = common_start(real, *whole); /* bytes whose tokens are already in `all` */
+    const size_t left = special_before(f, all, same < known ? same : known);
+    const size_t first = left < all->n ? left : 0;
+    const size_t from = left < all->n ? all->spans[left].start : 0;
+    const size_t tail = common_end(real, other, same);
+    const size_t right = special_after(f, all, real.n - tail, known);
+    struct tokens a;
+    struct tokens b;
+    if (right < all->n) {
+        a = (struct tokens){all->ids + first, right + 1 - first};
+        other.n -= real.n - all->spans[right].end; /* up to the same special token */
+    } else if (known == whole->n && known == real.n) {
+        a = (struct tokens){all->ids + first, all->n - first};
+    } else {
+        AX_TRY(encode_from(f, real, from, &w->part, &a));
+    }
+    AX_TRY(encode_from(f, other, from, &w->other, &b));
+    *found = differ(a, b, start, end);
+    *start += first;
+    *end += first;
+    return AX_OK;
+}
+
+/* ---- one turn ---- */
+
+/* A text that neither begins nor ends like the turn's content; otherwise both could share
+ * tokens. */
+static const char *other_text(const json_t *message) {
+    static const char *const texts[] = {"[[other text]]", "<<other text>>", "((other text))"};
+    const json_t *v = json_object_get(message, "content");
+    const char *s = json_is_string(v) ? json_string_value(v) : "";
+    const size_t n = strlen(s);
+    const size_t blank = strspn(s, " \t\r\n");
+    size_t end = n;
+    while (end > blank && strchr(" \t\r\n", s[end - 1]))
+        end--;
+    const char first = s[blank];
+    const char last = end > blank ? s[end - 1] : '\0';
+    for (size_t i = 0; i < 3; i++)
+        if (first != texts[i][0] && last != texts[i][strlen(texts[i]) - 1])
+            return texts[i];
+    return "{{other text}}";
+}
+
+struct stretch {
+    size_t start, end; /* tokens */
+};
+
+/* One turn of the conversation. */
+struct turn {
+    const struct ax_format *f;
+    struct ax_format_work *w;
+    const struct ax_conversation *c;
+    const struct ax_text *whole;
+    size_t index;
+};
+
+/* The tokens of the turn. With `kept`, only those outside of that key's value. The last turn
+ * uses the rendering of the full conversation, unless the template treats a part of a
+ * conversation differently. *found = false for an empty turn. */
+static enum ax_status find_turn(const struct turn *t, const char *kept, struct stretch *at,
+                                bool *found) {
+    struct ax_template_output real = {0};
+    struct ax_template_output other = {0};
+    enum ax_status st;
+    struct ax_chat_render r = {.n = t->index + 1, .part = true, .kept = kept};
+    struct ax_turn_pair pair = {.real = *t->whole};
+    if (r.n < t->c->n || ax_template_has(t->f->o.chat->template, "real_last_index")) {
+        AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &real), st, done);
+        pair.real = (struct ax_text){real.text, real.len};
+    }
+    r.replaced = other_text(json_array_get(t->c->messages, t->index));
+    AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &other), st, done);
+    pair.other = (struct ax_text){other.text, other.len};
+    st = ax_chat_find_turn(t->f, t->w, t->whole, &pair, &at->start, &at->end, found);
+    *found = *found && at->end <= t->w->full.n;
+done:
+    ax_template_output_free(&real);
+    ax_template_output_free(&other);
+    return st;
+}
+
+/* ---- parts of a turn ---- */
+
+static bool continues(char c) {
+    return ((unsigned char)c & 0xC0U) == 0x80U;
+}
+
+/* The tokens of the turn that overlap bytes [from, to). */
+static struct stretch tokens_of(const struct ax_encoding *e, struct stretch turn, size_t from,
+                                size_t to) {
+    while (turn.start < turn.end && e->spans[turn.start].end <= from)
+        turn.start++;
+    while (turn.end > turn.start && e->spans[turn.end - 1].start >= to)
+        turn.end--;
+    return turn;
+}
+
+/* place[i] = the character of the text in which token at.start + i begins; the text begins at
+ * byte `base`. The element after the last is the number of characters. */
+static void find_places(const struct ax_encoding *e, struct ax_text text, size_t base,
+                        struct stretch at, size_t *place) {
+    size_t byte = 0;
+    size_t n = 0;
+    for (size_t t = at.start; t < at.end; t++) {
+        const size_t start = e->spans[t].start > base ? e->spans[t].start - base : 0;
+        for (; byte < start; byte++)
+            n += !continues(text.s[byte]);
+        place[t - at.start] = n - continues(text.s[start]);
+    }
+    for (; byte < text.n; byte++)
+        n += !continues(text.s[byte]);
+    place[at.end - at.start] = n;
+}
+
+/* How many elements of the ascending `place` are below `limit`. */
+static size_t count_below(const size_t *place, size_t n, size_t limit) {
+    size_t low = 0;
+    for (size_t high = n; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (place[middle] < limit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A span takes all tokens inside it. Of the tokens that cross its ends, it takes those with more
+ * than one character in the span. open[i] is the number of spans that begin with token i minus
+ * the number that end before it. */
+static void mark_spans(const struct ax_details *d, const size_t *place, size_t n, int32_t *open) {
+    for (size_t i = 0; i < d->n; i++) {
+        const struct ax_detail *span = &d->list[i];
+        size_t first = count_below(place, n, span->start);
+        size_t end = count_below(place + 1, n, span->end + 1);
+        first -= first > 0 && place[first] > span->start + 1;
+        end += end < n && place[end] + 1 < span->end;
+        if (!span->train || first >= end)
+            continue;
+        open[first]++;
+        open[end]--;
+    }
+}
+
+/* Trains on the spans of a text, which begins at byte `base` of the rendering, and on nothing
+ * else in it. */
+static enum ax_status train_places(struct ax_format_work *w, struct ax_text text, size_t base,
+                                   struct stretch at, const struct ax_details *d, int32_t *labels) {
+    const size_t n = at.end - at.start;
+    size_t *place;
+    int32_t *open;
+    AX_TRY(ax_alloc(&place, n + 1, sizeof *place));
+    const enum ax_status st = ax_alloc(&open, n + 1, sizeof *open);
+    if (st == AX_OK) {
+        int32_t depth = 0;
+        find_places(&w->full, text, base, at, place);
+        mark_spans(d, place, n, open);
+        for (size_t i = 0; i < n; i++) {
+            depth += open[i];
+            labels[at.start + i] = depth > 0 ? w->full.ids[at.start + i] : AX_NO_LABEL;
+        }
+        ax_free(open);
+    }
+    ax_free(place);
+    return st;
+}
+
+/* Spans are offsets in the message's text, which must appear unchanged in the rendering. */
+static enum ax_status train_spans(const struct turn *t, const char *key, struct stretch at,
+                                  const struct ax_details *d, int32_t *labels) {
+    const struct ax_encoding *e = &t->w->full;
+    const json_t *v = json_object_get(json_array_get(t->c->messages, t->index), key);
+    const struct ax_text text = {json_string_value(v), json_string_length(v)};
+    const size_t from = e->spans[at.start].start;
+    const size_t to = e->spans[at.end - 1].end;
+    const char *found = memmem(t->whole->s + from, to - from, text.s, text.n);
+    if (!found)
+        return ax_error(
+            AX_ERR_DATA,
+            "%s selects spans to train on, but the chat template changes the text of that message",
+            key);
+    const size_t base = (size_t)(found - t->whole->s);
+    return train_places(t->w, text, base, tokens_of(e, at, base, base + text.n), d, labels);
+}
+
+/* Trains on the full turn or on its spans. *end = where the turn ends; *found = false for an
+ * empty turn. */
+static enum ax_status train_turn(const struct turn *t, int32_t *labels, size_t *end, bool *found) {
+    const struct ax_turn *turn = &t->c->turns[t->index];
+    const bool details = turn->content.n > 0 || turn->thinking.n > 0;
+    const char *thinking = t->f->o.chat->thinking_key;
+    struct stretch at;
+    if (turn->train && turn->thinking.n > 0) {
+        AX_TRY(find_turn(t, NULL, &at, found));
+        if (*found)
+            AX_TRY(train_spans(t, thinking, at, &turn->thinking, labels));
+    }
+    AX_TRY(find_turn(t, details ? thinking : NULL, &at, found));
+    if (!*found)
+        return AX_OK;
+    *end = at.end;
+    if (turn->train && turn->content.n > 0)
+        return train_spans(t, "content", at, &turn->content, labels);
+    if (turn->train && !details)
+        memcpy(labels + at.start, t->w->full.ids + at.start, (at.end - at.start) * sizeof *labels);
+    return AX_OK;
+}
+
+/* ---- terminators ---- */
+
+struct terminator {
+    const int32_t *ids; /* [n] */
+    size_t n;
+    enum ax_train_on rule;
+    size_t last; /* position of the last one found + 1; 0 = none */
+};
+
+static void train_terminator(struct terminator *t, const struct ax_encoding *e, size_t end,
+                             bool trained_turn, int32_t *labels) {
+    for (size_t i = end; i < e->n && i <= end + TERMINATOR_DISTANCE; i++) {
+        for (size_t k = 0; k < t->n; k++) {
+            if (e->ids[i] != t->ids[k])
+                continue;
+            if (t->rule == AX_TRAIN_ALL || (t->rule == AX_TRAIN_TURN && trained_turn))
+                labels[i] = e->ids[i];
+            t->last = i + 1;
+            return;
+        }
+    }
+}
+
+/* Sets labels[n of w->full] from the turns. w->full holds the tokens of `text`, with spans. */
+static enum ax_status mask_turns(const struct ax_format *f, struct ax_format_work *w,
+                                 const struct ax_conversation *c, const struct ax_text *text,
+                                 int32_t *labels) {
+    const struct ax_format_chat *chat = f->o.chat;
+    struct terminator ends[2] = {
+        {f->ends + f->eos_is_end, f->n_ends - f->eos_is_end, chat->train_on_eot, 0},
+        {f->ends, f->eos_is_end, chat->train_on_eos, 0},
+    };
+    const bool all = chat->train_on_eos == AX_TRAIN_ALL || chat->train_on_eot == AX_TRAIN_ALL;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct turn turn = {f, w, c, text, i};
+        const char *role =
+            json_string_value(json_object_get(json_array_get(c->messages, i), "role"));
+        const bool unfound =
+            i == 0 && chat->leading_system_untrained && strcmp(role, "system") == 0;
+        size_t end = 0;
+        bool found;
+        if ((!c->turns[i].train && !all) || unfound)
+            continue;
+        AX_TRY(train_turn(&turn, labels, &end, &found));
+        for (size_t k = 0; k < 2 && found; k++)
+            train_terminator(&ends[k], &w->full, end, c->turns[i].train, labels);
+    }
+    for (size_t k = 0; k < 2; k++)
+        if (ends[k].rule == AX_TRAIN_LAST && ends[k].last > 0)
+            labels[ends[k].last - 1] = w->full.ids[ends[k].last - 1];
+    return AX_OK;
+}
+
+/* ---- generation blocks ---- */
+
+struct cursor {
+    size_t byte, point, token;
+};
+
+static void go_to(struct cursor *c, struct ax_text text, size_t point) {
+    for (; c->byte < text.n && c->point < point; c->point++)
+        for (c->byte++; c->byte < text.n && continues(text.s[c->byte]); c->byte++) {
+        }
+}
+
+/* Trains from the token of a block's first character to that of its last one. Blocks are in code
+ * points. If one is inside another, the inner one comes first. */
+void ax_chat_mask_generation(struct ax_format_work *w, const struct ax_template_output *out,
+                             int32_t *labels) {
+    const struct ax_encoding *e = &w->full;
+    const struct ax_text text = {out->text, out->len};
+    struct cursor c = {0};
+    for (size_t i = 0; i < out->n_spans; i++) {
+        const struct ax_span *span = &out->spans[i];
+        if (span->start == span->end)
+            continue;
+        if (span->start < c.point)
+            c = (struct cursor){0};
+        go_to(&c, text, span->start);
+        size_t t = ax_encoding_covering(e, c.token, c.byte);
+        if (t < e->n)
+            c.token = t;
+        go_to(&c, text, span->end - 1);
+        for (; t < e->n && e->spans[t].start <= c.byte; t++)
+            labels[t] = e->ids[t];
+    }
+}
 
 /* ---- making the format ---- */
 
@@ -74,13 +523,13 @@ static enum ax_status mask(const struct ax_format *f, struct ax_format_work *w,
         AX_TRY(ax_regrow(&w->labels, 0, n, sizeof *w->labels));
         w->cap_labels = n;
     }
-    const bool all = !f->o.type && !f->o.chat->by_generation; /* see own_text.c */
+    const bool all = !f->o.type && !f->o.chat->by_generation; /* see own_record in format.c */
     for (size_t i = 0; i < n; i++)
         w->labels[i] = all ? w->full.ids[i] : AX_NO_LABEL;
     if (all)
         return AX_OK;
     if (!f->o.chat->by_generation)
-        return ax_chat_mask_turns(f, w, c, &(struct ax_text){out->text, out->len}, w->labels);
+        return mask_turns(f, w, c, &(struct ax_text){out->text, out->len}, w->labels);
     ax_chat_mask_generation(w, out, w->labels);
     return AX_OK;
 }

@@ -1,10 +1,196 @@
-/* record → conversation. Read ax_conversation_read first. */
+/* record → conversation: what is inside a message (parts, reasoning), then messages and
+ * the conversation. Read ax_conversation_read first. */
 #include "data/records/format/chat_turns.h"
 
 #include <string.h>
 
+#include "base/text/json.h"
 #include "data/records/format/recognize.h"
 #include "data/records/format/tools.h"
+
+static enum ax_status add_detail(struct ax_details *d, size_t start, size_t end, bool train) {
+    AX_TRY(ax_regrow(&d->list, d->n, d->n + 1, sizeof *d->list));
+    d->list[d->n++] = (struct ax_detail){start, end, train};
+    return AX_OK;
+}
+
+static size_t code_points(const char *s, size_t n) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += ((unsigned char)s[i] & 0xC0U) != 0x80U;
+    return count;
+}
+
+static enum ax_status no_memory_for_message(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for a message");
+}
+
+static enum ax_status set(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value) == 0 ? AX_OK : no_memory_for_message();
+}
+
+/* ---- parts ---- */
+
+/* What a part is by its type; without one it is text. */
+enum part { PART_TEXT, PART_THINKING, PART_OTHER };
+
+static enum part kind_of(const json_t *part, const char **type) {
+    static const struct {
+        const char *type;
+        enum part kind;
+    } kinds[] = {{"text", PART_TEXT},          {"input_text", PART_TEXT},
+                 {"output_text", PART_TEXT},   {"thinking", PART_THINKING},
+                 {"reasoning", PART_THINKING}, {"reasoning_content", PART_THINKING}};
+    *type = json_string_value(json_object_get(part, "type"));
+    for (size_t i = 0; *type && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(*type, kinds[i].type) == 0)
+            return kinds[i].kind;
+    return *type ? PART_OTHER : PART_TEXT;
+}
+
+static const json_t *part_text(const json_t *part) {
+    static const char *const keys[] = {"text", "content", "value", "thinking", "reasoning"};
+    if (json_is_string(part))
+        return part;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_is_string(json_object_get(part, keys[i])))
+            return json_object_get(part, keys[i]);
+    return NULL;
+}
+
+/* True if the part has a flag: `train` (boolean) or `weight` (number). */
+static bool part_flag(const json_t *part, bool *train) {
+    const json_t *v = json_object_get(part, "train");
+    const json_t *weight = json_object_get(part, "weight");
+    if (!v || json_is_null(v))
+        v = weight;
+    *train = json_is_true(v) || (json_is_number(v) && json_number_value(v) != 0);
+    return json_is_boolean(v) || json_is_number(v);
+}
+
+static enum ax_status refuse_part(const char *key, size_t i, const char *type) {
+    return ax_error(
+        AX_ERR_DATA,
+        "%s[%zu]: a part of type \"%s\" is no text of the message; remove it, or put it where "
+        "the template expects it (tool_calls, say)",
+        key, i, type);
+}
+
+/* Concatenates a list of parts into one text and turns their flags into details. Parts without a
+ * flag are trained. If no part has one, *flags = false and there are no details. Plain text is
+ * unchanged. By their types, parts are text; or reasoning, which becomes the message's; or refused (images,
+ * calls, refusals …). */
+static enum ax_status join_parts(json_t *message, const char *key, const char *thinking_key,
+                                 struct ax_details *details, bool *flags) {
+    const json_t *parts = json_object_get(message, key);
+    *flags = false;
+    if (!json_is_array(parts))
+        return AX_OK;
+    struct ax_buf text = {0}, thought = {0};
+    enum ax_status st = ax_buf_puts(&text, "");
+    size_t at = 0;
+    for (size_t i = 0; i < json_array_size(parts) && st == AX_OK; i++) {
+        const json_t *part = json_array_get(parts, i);
+        const json_t *s = part_text(part);
+        const char *type;
+        const enum part kind = kind_of(part, &type);
+        bool train;
+        if (kind == PART_OTHER) {
+            st = refuse_part(key, i, type);
+            break;
+        }
+        if (!s) {
+            st = ax_error(AX_ERR_DATA, "%s[%zu]: expected a part with text, got %s", key, i,
+                          ax_json_kind(part));
+            break;
+        }
+        if (kind == PART_THINKING && strcmp(key, thinking_key) != 0) {
+            if (json_object_get(message, thinking_key))
+                st = refuse_part(key, i, type); /* that has it already */
+            else
+                st = ax_buf_append(&thought, json_string_value(s), json_string_length(s));
+            continue;
+        }
+        const bool flagged = part_flag(part, &train);
+        *flags = *flags || flagged;
+        const size_t n = code_points(json_string_value(s), json_string_length(s));
+        if (n > 0)
+            AX_TRY_GOTO(add_detail(details, at, at + n, !flagged || train), st, done);
+        at += n;
+        st = ax_buf_append(&text, json_string_value(s), json_string_length(s));
+    }
+    if (st == AX_OK)
+        st = set(message, key, json_stringn(text.data, text.len));
+    if (st == AX_OK && thought.len > 0)
+        st = set(message, thinking_key, json_stringn(thought.data, thought.len));
+    if (!*flags)
+        details->n = 0; /* no part has a flag: the turn decides */
+done:
+    ax_buf_free(&thought);
+    ax_buf_free(&text);
+    return st;
+}
+
+/* ---- reasoning ---- */
+
+static const struct {
+    const char *open, *close;
+} thinking_marks[] = {
+    {"<think>", "</think>"},
+    {"<reasoning>", "</reasoning>"},
+    {"<|begin_of_thought|>", "<|end_of_thought|>"},
+};
+
+static const char blanks[] = " \t\n\r\v\f";
+
+/* [s, s + *n) without white space at its ends. */
+static const char *stripped(const char *s, size_t *n) {
+    while (*n > 0 && strchr(blanks, s[*n - 1]) && s[*n - 1])
+        --*n;
+    while (*n > 0 && strchr(blanks, *s) && *s) {
+        s++;
+        --*n;
+    }
+    return s;
+}
+
+/* The answer inside <|begin_of_solution|>…<|end_of_solution|>, or else everything. */
+static struct ax_text answer_of(const char *rest) {
+    static const char open[] = "<|begin_of_solution|>";
+    rest += strspn(rest, blanks);
+    const char *start = strstr(rest, open);
+    const char *end = strstr(rest, "<|end_of_solution|>");
+    if (!start || !end || end < start)
+        return (struct ax_text){rest, strlen(rest)};
+    start += sizeof open - 1;
+    size_t n = (size_t)(end - start);
+    start = stripped(start, &n);
+    return (struct ax_text){start, n};
+}
+
+/* Moves <think>…</think> (and variants) from the start of content to `key`. */
+static enum ax_status split_thinking(json_t *message, const char *key) {
+    const char *content = json_string_value(json_object_get(message, "content"));
+    for (size_t i = 0; content && i < sizeof thinking_marks / sizeof *thinking_marks; i++) {
+        const char *start = strstr(content, thinking_marks[i].open);
+        const char *end = strstr(content, thinking_marks[i].close);
+        if (!start || !end || end < start)
+            continue;
+        start += strlen(thinking_marks[i].open);
+        size_t n = (size_t)(end - start);
+        start = stripped(start, &n);
+        const struct ax_text answer = answer_of(end + strlen(thinking_marks[i].close));
+        json_t *thought = json_stringn(start, n);
+        json_t *rest = json_stringn(answer.s, answer.n); /* copied before content is replaced */
+        const enum ax_status st = set(message, key, thought);
+        if (st != AX_OK) {
+            json_decref(rest);
+            return st;
+        }
+        return set(message, "content", rest);
+    }
+    return AX_OK;
+}
 
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
@@ -87,8 +273,8 @@ static enum ax_status read_details(const json_t *list, struct ax_details *d) {
                             "[%zu]: expected {\"begin_offset\": 0, \"end_offset\": 8, \"train\": "
                             "true}, with the end at or after the beginning",
                             i);
-        AX_TRY(ax_details_add(d, (size_t)json_integer_value(begin),
-                              (size_t)json_integer_value(end) + 1, json_is_true(train)));
+        AX_TRY(add_detail(d, (size_t)json_integer_value(begin), (size_t)json_integer_value(end) + 1,
+                          json_is_true(train)));
     }
     return AX_OK;
 }
@@ -130,10 +316,10 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
     struct ax_details parts = {0};
     bool flags;
     bool thinking_flags;
-    AX_TRY_GOTO(ax_chat_join_parts(to, "content", chat->thinking_key, &parts, &flags), st, done);
-    AX_TRY_GOTO(ax_chat_join_parts(to, chat->thinking_key, chat->thinking_key, &turn->thinking,
-                                   &thinking_flags),
-                st, done);
+    AX_TRY_GOTO(join_parts(to, "content", chat->thinking_key, &parts, &flags), st, done);
+    AX_TRY_GOTO(
+        join_parts(to, chat->thinking_key, chat->thinking_key, &turn->thinking, &thinking_flags),
+        st, done);
     if (flags) { /* flags of parts take precedence over the message's spans */
         const struct ax_details spans = turn->content;
         turn->content = parts;
@@ -142,7 +328,7 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
     if (!own && (flags || thinking_flags))
         turn->train = turn->content.n > 0 || turn->thinking.n > 0;
     if (chat->split_thinking && strcmp(role, "assistant") == 0 && turn->content.n == 0)
-        AX_TRY_GOTO(ax_chat_split_thinking(to, chat->thinking_key), st, done);
+        AX_TRY_GOTO(split_thinking(to, chat->thinking_key), st, done);
     st = ax_tools_parse_calls(to);
 done:
     ax_free(parts.list);
@@ -283,7 +469,7 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     char columns[300];
     *c = (struct ax_conversation){0};
     ax_record_drop_nulls(record);
-    AX_TRY(ax_chat_parse_inner(record, chat->field_messages));
+    AX_TRY(ax_record_parse_inner(record, chat->field_messages));
     json_t *messages = json_object_get(record, chat->field_messages);
     if (!messages)
         return ax_error(AX_ERR_DATA, "column \"%s\" (field_messages) is missing; the record has %s",

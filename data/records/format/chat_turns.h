@@ -43,17 +43,5 @@ enum ax_status ax_chat_is_empty(const struct ax_format *f, const struct ax_conve
                                 const char *name, const char *what);
 /* No text, reasoning or calls? */
 bool ax_message_is_empty(const struct ax_format *f, const json_t *message);
-/* Concatenates a list of parts into one text and turns their flags into details. Parts without a
- * flag are trained. If no part has one, *flags = false and there are no details. Plain text is
- * unchanged. By their types, parts are text; or reasoning, which becomes the message's; or refused (images,
- * calls, refusals …). */
-enum ax_status ax_chat_join_parts(json_t *message, const char *key, const char *thinking_key,
-                                  struct ax_details *details, bool *flags);
-/* Moves <think>…</think> (and variants) from the start of content to `key`. */
-enum ax_status ax_chat_split_thinking(json_t *message, const char *key);
-/* Parses JSON in a string in place: object[key] = its value. Other values are unchanged. */
-enum ax_status ax_chat_parse_inner(json_t *object, const char *key);
-
-enum ax_status ax_details_add(struct ax_details *d, size_t start, size_t end, bool train);
 
 #endif

@@ -1,6 +1,9 @@
 /* Columns as text, text as tokens, and examples from a prompt and a response. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/text/json.h"
 #include "base/text/unicode.h"
 #include "data/records/format/impl.h"
 #include "data/records/format/recognize.h"
@@ -67,6 +70,21 @@ void ax_record_drop_nulls(json_t *v) {
     }
 }
 
+enum ax_status ax_record_parse_inner(json_t *object, const char *key) {
+    const json_t *v = json_object_get(object, key);
+    if (!json_is_string(v))
+        return AX_OK;
+    struct ax_json_doc doc;
+    enum ax_status st = ax_json_parse(&doc, "text", json_string_value(v), json_string_length(v));
+    if (st == AX_ERR_DATA)
+        return ax_error(st, "%s: expected JSON text (%s)", key, ax_error_text());
+    AX_TRY(st);
+    if (json_object_set(object, key, doc.root) != 0)
+        st = ax_error(AX_ERR_NOMEM, "out of memory for a message");
+    ax_json_free(&doc);
+    return st;
+}
+
 int ax_format_find_column(const struct ax_format *f, const char *name) {
     for (int c = 0; c < ax_columns_count(f->o.columns); c++)
         if (strcmp(f->o.columns->list[c].name, name) == 0)
@@ -129,4 +147,13 @@ enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *
     if (close)
         AX_TRY(ax_example_list_add(out, &f->eos, NULL, 1, true));
     return ax_example_list_end(out, origin);
+}
+
+enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return ax_buf_printf(&f->warnings, "%s\n", text);
 }

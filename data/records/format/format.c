@@ -1,12 +1,45 @@
 /* The table of formats; creating one and applying it to a record. */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/text/json.h"
 #include "data/records/format/answers.h"
+#include "data/records/format/chat.h"
 #include "data/records/format/recognize.h"
 #include "data/records/format/topk.h"
+
+/* ---- records for fine-tuning without a type, as TRL's SFTTrainer reads them ----
+ *
+ *   messages             rendered; every token is trained on, or what the template marks
+ *   prompt, completion   texts or messages; the completion is trained on (answers_own.c)
+ *   text                 every token
+ *
+ * Other records are tokens already; those with a prompt or text have no targets of a teacher. */
+
+static enum ax_status own_init(struct ax_format *f) {
+    if (f->o.chat && f->o.chat->by_generation)
+        AX_TRY(ax_chat_check_generation(f));
+    return ax_format_type_answers.init(f);
+}
+
+static enum ax_status own_record(const struct ax_format *f, struct ax_format_work *w,
+                                 json_t *record, struct ax_origin origin,
+                                 struct ax_example_list *out) {
+    const char *messages = f->o.chat ? f->o.chat->field_messages : "messages";
+    if (json_object_get(record, messages)) {
+        if (!f->o.chat)
+            return ax_error(AX_ERR_DATA, "%s: the model has no chat template; set chat_template",
+                            messages);
+        return ax_format_type_chat.record(f, w, record, origin, out);
+    }
+    const bool is_text = json_object_get(record, "prompt") || json_object_get(record, "text");
+    if (is_text && !ax_topk_wanted(f))
+        return ax_format_type_answers.record(f, w, record, origin, out);
+    return ax_format_type_ids.record(f, w, record, origin, out);
+}
+
+static const struct ax_format_type own_type = {"TRL's columns", false, false, own_init, own_record};
+
+/* ---- making a format ---- */
 
 static const struct ax_format_type *const types[] = {
     &ax_format_type_chat,     &ax_format_type_alpaca,       &ax_format_type_gpteacher,
@@ -21,7 +54,7 @@ static enum ax_status find_type(const struct ax_format_options *o,
                                        : &ax_format_type_answers;
     if (o->task != AX_TASK_TEXT)
         return AX_OK;
-    *out = o->user ? &ax_format_type_user : o->answers ? &ax_format_type_own : &ax_format_type_ids;
+    *out = o->user ? &ax_format_type_user : o->answers ? &own_type : &ax_format_type_ids;
     if (o->user || !o->type)
         return AX_OK;
     const size_t n = strcspn(o->type, ":");
@@ -69,9 +102,20 @@ done:
     return st;
 }
 
+/* Only some types have log-probs of a teacher. */
+static enum ax_status check_topk(const struct ax_format *f) {
+    if (!ax_topk_wanted(f) || f->type == &ax_format_type_chat || f->type == &ax_format_type_ids ||
+        f->type == &own_type)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "type %s has no log-probs of a teacher: kd_trainer reads them from type "
+                    "chat_template and from tokenized records (no type)",
+                    f->type->name ? f->type->name : "(your own)");
+}
+
 static enum ax_status init(struct ax_format *f) {
     AX_TRY(find_type(&f->o, &f->type));
-    AX_TRY(ax_topk_check(f));
+    AX_TRY(check_topk(f));
     f->eos = f->bos = AX_NO_TOKEN;
     if (f->type->needs_eos && ax_tokenizer_special_id(f->tok, AX_EOS) == AX_NO_TOKEN)
         return ax_error(AX_ERR_CONFIG,
@@ -114,15 +158,6 @@ void ax_format_free(struct ax_format *f) {
 
 const char *ax_format_warnings(const struct ax_format *f) {
     return f->warnings.data;
-}
-
-enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return ax_buf_printf(&f->warnings, "%s\n", text);
 }
 
 size_t ax_format_ends(const struct ax_format *f, const int32_t **ids) {

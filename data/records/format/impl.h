@@ -34,7 +34,7 @@ extern const struct ax_format_type ax_format_type_chat, ax_format_type_alpaca,
     ax_format_type_gpteacher, ax_format_type_oasst, ax_format_type_jeopardy, ax_format_type_user,
     ax_format_type_completion, ax_format_type_pretrain, ax_format_type_input_output,
     ax_format_type_ids, ax_format_type_synthetic, ax_format_type_answers, ax_format_type_steps,
-    ax_format_type_own, ax_format_type_prompt;
+    ax_format_type_prompt;
 
 /* A text column. AX_ERR_DATA "COLUMN: expected text, got a list" if it is missing or not text. */
 struct ax_text {
@@ -53,6 +53,8 @@ const char *ax_json_kind(const json_t *v);
 enum ax_status ax_record_bad_text(const json_t *record, const char *column, const json_t *v);
 /* Drops null members, which mean the same as missing ones, at any depth. */
 void ax_record_drop_nulls(json_t *v);
+/* Parses JSON in a string in place: object[key] = its value. Other values are unchanged. */
+enum ax_status ax_record_parse_inner(json_t *object, const char *key);
 /* Appends text. */
 enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t);
 

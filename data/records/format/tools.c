@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "data/records/format/chat_turns.h"
+#include "data/records/format/impl.h"
 
 /* ---- reading ---- */
 
 /* A schema or arguments may be JSON in a string. */
 static enum ax_status parse_function(json_t *owner, const char *key) {
     json_t *function = json_object_get(owner, "function");
-    return function ? ax_chat_parse_inner(function, key) : AX_OK;
+    return function ? ax_record_parse_inner(function, key) : AX_OK;
 }
 
 enum ax_status ax_tools_read(json_t *record, const char *column, json_t **out) {
@@ -19,7 +19,7 @@ enum ax_status ax_tools_read(json_t *record, const char *column, json_t **out) {
     if (json_is_string(tools) &&
         ax_text_is_blank(json_string_value(tools), json_string_length(tools)))
         return AX_OK;
-    AX_TRY(ax_chat_parse_inner(record, column));
+    AX_TRY(ax_record_parse_inner(record, column));
     tools = json_object_get(record, column);
     if (!tools || json_is_null(tools))
         return AX_OK;

@@ -1,3 +1,5 @@
+/* What a teacher says of each token, of a chat and of a record that is tokenized already; and the latter
+ * records: input_ids, labels and attention_mask are used unchanged. */
 #include "data/records/format/topk.h"
 
 #include <math.h>
@@ -9,18 +11,19 @@
 
 #define IDS "target_token_ids"
 
+/* A record's lists: not read before put_targets_of. */
+struct topk {
+    const char *field;      /* name of the log-probs */
+    const json_t *logprobs; /* NULL: the examples have no such columns */
+    const json_t *ids;      /* NULL: in `logprobs` */
+    const json_t *mask;     /* NULL: none */
+    int ids_column, width;
+    double temperature;
+    int64_t vocab;
+};
+
 bool ax_topk_wanted(const struct ax_format *f) {
     return ax_format_find_column(f, "target_ids") >= 0;
-}
-
-enum ax_status ax_topk_check(const struct ax_format *f) {
-    if (!ax_topk_wanted(f) || f->type == &ax_format_type_chat || f->type == &ax_format_type_ids ||
-        f->type == &ax_format_type_own)
-        return AX_OK;
-    return ax_error(AX_ERR_CONFIG,
-                    "type %s has no log-probs of a teacher: kd_trainer reads them from type "
-                    "chat_template and from tokenized records (no type)",
-                    f->type->name ? f->type->name : "(your own)");
 }
 
 /* ---- the lists of a record ---- */
@@ -35,10 +38,10 @@ static enum ax_status open_list(const json_t *record, const char *name, const js
     return AX_OK;
 }
 
-static void open_columns(struct ax_topk *t, const struct ax_format *f) {
-    *t = (struct ax_topk){.ids_column = ax_format_find_column(f, "target_ids"),
-                          .temperature = f->o.topk.temperature,
-                          .vocab = f->tok ? (int64_t)ax_tokenizer_size(f->tok) : INT32_MAX};
+static void open_columns(struct topk *t, const struct ax_format *f) {
+    *t = (struct topk){.ids_column = ax_format_find_column(f, "target_ids"),
+                       .temperature = f->o.topk.temperature,
+                       .vocab = f->tok ? (int64_t)ax_tokenizer_size(f->tok) : INT32_MAX};
     t->width = (int)ax_column_width(f->o.columns, t->ids_column);
 }
 
@@ -49,10 +52,11 @@ static enum ax_status expect_length(const json_t *list, const char *name, size_t
                     json_array_size(list), n);
 }
 
-enum ax_status ax_topk_open_tokens(struct ax_topk *t, const struct ax_format *f,
-                                   const json_t *record, size_t n) {
+/* target_logprobs, target_token_ids and target_mask, of n tokens. */
+static enum ax_status open_tokens(struct topk *t, const struct ax_format *f, const json_t *record,
+                                  size_t n) {
     if (!ax_topk_wanted(f)) {
-        *t = (struct ax_topk){0};
+        *t = (struct topk){0};
         return AX_OK;
     }
     open_columns(t, f);
@@ -71,7 +75,7 @@ enum ax_status ax_topk_open_tokens(struct ax_topk *t, const struct ax_format *f,
 
 /* An element of the lists, and what it says. */
 struct row {
-    const struct ax_topk *t;
+    const struct topk *t;
     size_t at;
     const json_t *ids, *logprobs, *mask;
     int32_t *id;  /* [width], −1 from n on */
@@ -101,7 +105,7 @@ static int64_t id_of_token(const json_t *token) {
 }
 
 static enum ax_status read_id(const struct row *r, size_t j, int32_t *id) {
-    const struct ax_topk *t = r->t;
+    const struct topk *t = r->t;
     const json_t *v = t->ids ? json_array_get(r->ids, j)
                              : json_object_get(json_array_get(r->logprobs, j), "token");
     const char *name = t->ids ? IDS : t->field;
@@ -158,7 +162,7 @@ static enum ax_status read_entry(struct row *r, size_t j) {
 
 /* A missing or null element has no entries. */
 static enum ax_status read_row(struct row *r) {
-    const struct ax_topk *t = r->t;
+    const struct topk *t = r->t;
     r->logprobs = json_array_get(t->logprobs, r->at);
     r->ids = json_array_get(t->ids, r->at);
     r->mask = json_array_get(t->mask, r->at);
@@ -174,8 +178,10 @@ static enum ax_status read_row(struct row *r) {
     return AX_OK;
 }
 
-enum ax_status ax_topk_put(const struct ax_topk *t, struct ax_example_list *out, size_t example,
-                           size_t i, int64_t row) {
+/* The targets of token i of example `example` from element `row` of the lists; below 0: there is none.
+ * AX_ERR_DATA if they are bad, or missing for a label. */
+static enum ax_status put_targets_of(const struct topk *t, struct ax_example_list *out,
+                                     size_t example, size_t i, int64_t row) {
     if (!t->logprobs)
         return AX_OK;
     const size_t width = (size_t)t->width;
@@ -202,7 +208,7 @@ enum ax_status ax_topk_put(const struct ax_topk *t, struct ax_example_list *out,
 
 enum ax_status ax_topk_chat(const struct ax_format *f, const json_t *record,
                             struct ax_example_list *out, size_t example) {
-    struct ax_topk t;
+    struct topk t;
     if (!ax_topk_wanted(f))
         return AX_OK;
     open_columns(&t, f);
@@ -221,6 +227,88 @@ enum ax_status ax_topk_chat(const struct ax_format *f, const json_t *record,
                         "with another tokenizer or chat template?",
                         t.field, rows, n);
     for (size_t i = 0; i < n; i++)
-        AX_TRY(ax_topk_put(&t, out, example, i, (int64_t)i - (int64_t)(n - rows)));
+        AX_TRY(put_targets_of(&t, out, example, i, (int64_t)i - (int64_t)(n - rows)));
     return AX_OK;
 }
+
+/* ---- records that are tokenized already ---- */
+
+struct numbers {
+    const char *name;
+    const json_t *list;
+};
+
+static enum ax_status open_numbers(const json_t *record, const char *name, struct numbers *c) {
+    *c = (struct numbers){name, json_object_get(record, name)};
+    if (!json_is_array(c->list))
+        return ax_error(AX_ERR_DATA, "%s: expected a list of numbers, got %s", name,
+                        ax_json_kind(c->list));
+    return AX_OK;
+}
+
+static enum ax_status number_at(const struct numbers *c, size_t i, int64_t min, int64_t max,
+                                int32_t *out) {
+    const json_t *v = json_array_get(c->list, i);
+    const json_int_t value = json_integer_value(v);
+    if (!json_is_integer(v) || value < min || value >= max)
+        return ax_error(AX_ERR_DATA,
+                        "%s[%zu]: expected an integer of at least %lld and below %lld, got %s"
+                        " %lld",
+                        c->name, i, (long long)min, (long long)max, ax_json_kind(v),
+                        (long long)value);
+    *out = (int32_t)value;
+    return AX_OK;
+}
+
+/* The targets of the tokens that the attention mask left in. */
+static enum ax_status put_targets(const struct topk *t, const struct numbers *mask, size_t n,
+                                  struct ax_example_list *out, size_t example) {
+    size_t at = 0;
+    for (size_t i = 0; i < n && t->logprobs; i++)
+        if (!mask->list || json_integer_value(json_array_get(mask->list, i)) == 1)
+            AX_TRY(put_targets_of(t, out, example, at++, (int64_t)i - 1));
+    return AX_OK;
+}
+
+/* Tokens outside the attention mask are padding, which has no place in a packed record. */
+static enum ax_status ids_record(const struct ax_format *f, struct ax_format_work *w,
+                                 json_t *record, struct ax_origin origin,
+                                 struct ax_example_list *out) {
+    (void)w;
+    struct numbers ids;
+    struct numbers labels;
+    struct numbers mask = {0};
+    struct topk targets;
+    const size_t before = out->n;
+    const int64_t vocab = f->tok ? (int64_t)ax_tokenizer_size(f->tok) : INT32_MAX;
+    AX_TRY(open_numbers(record, "input_ids", &ids));
+    AX_TRY(open_numbers(record, "labels", &labels));
+    if (json_object_get(record, "attention_mask"))
+        AX_TRY(open_numbers(record, "attention_mask", &mask));
+    const size_t n = json_array_size(ids.list);
+    if (json_array_size(labels.list) != n || (mask.list && json_array_size(mask.list) != n))
+        return ax_error(AX_ERR_DATA, "input_ids has %zu elements, labels %zu, attention_mask %zu",
+                        n, json_array_size(labels.list), json_array_size(mask.list));
+    AX_TRY(open_tokens(&targets, f, record, n));
+    for (size_t i = 0; i < n; i++) {
+        int32_t id;
+        int32_t label;
+        int32_t seen = 1;
+        AX_TRY(number_at(&ids, i, 0, vocab, &id));
+        AX_TRY(number_at(&labels, i, AX_NO_LABEL, vocab, &label));
+        if (label < 0 && label != AX_NO_LABEL)
+            return ax_error(AX_ERR_DATA, "labels[%zu]: expected a token id or -100, got %d", i,
+                            label);
+        if (mask.list)
+            AX_TRY(number_at(&mask, i, 0, 2, &seen));
+        if (seen)
+            AX_TRY(ax_example_list_add(out, &id, &label, 1, false));
+    }
+    AX_TRY(ax_example_list_end(out, origin));
+    if (out->n == before)
+        return ax_error(AX_ERR_EMPTY, "input_ids: the list of tokens%s is empty",
+                        n > 0 ? " in attention_mask" : "");
+    return put_targets(&targets, &mask, n, out, before);
+}
+
+const struct ax_format_type ax_format_type_ids = {"tokens", false, false, NULL, ids_record};

@@ -1,6 +1,6 @@
-/* Which tokens of a rendered conversation are trained on. Private to the chat format. */
-#ifndef AX_DATA_RECORDS_FORMAT_CHAT_MASK_H
-#define AX_DATA_RECORDS_FORMAT_CHAT_MASK_H
+/* A conversation as text, and which of its tokens are trained on. Private to data/records/format/. */
+#ifndef AX_DATA_RECORDS_FORMAT_CHAT_H
+#define AX_DATA_RECORDS_FORMAT_CHAT_H
 
 #include "data/records/format/chat_turns.h"
 
@@ -20,12 +20,20 @@ enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_convers
 /* AX_ERR_CONFIG for a template without generation blocks. */
 enum ax_status ax_chat_check_generation(const struct ax_format *f);
 
-/* Sets labels[n of w->full] from the turns. w->full holds the tokens of `text`, with spans. */
-enum ax_status ax_chat_mask_turns(const struct ax_format *f, struct ax_format_work *w,
-                                  const struct ax_conversation *c, const struct ax_text *text,
-                                  int32_t *labels);
-/* The same, from the template's generation spans. */
+/* Sets labels[n of w->full] from the template's generation spans. */
 void ax_chat_mask_generation(struct ax_format_work *w, const struct ax_template_output *out,
                              int32_t *labels);
+
+/* The same conversation rendered up to a turn: unchanged, and with other text in that turn. */
+struct ax_turn_pair {
+    struct ax_text real, other;
+};
+
+/* Tokenizes both texts and returns the range [*start, *end) of the real text's tokens from the
+ * first difference to the last. *found = false if there is none. w->full holds the tokens of
+ * `whole`; the real text is usually a prefix of it, so hardly anything is tokenized again. */
+enum ax_status ax_chat_find_turn(const struct ax_format *f, struct ax_format_work *w,
+                                 const struct ax_text *whole, const struct ax_turn_pair *pair,
+                                 size_t *start, size_t *end, bool *found);
 
 #endif
