@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <sys/wait.h>
 
-#include "data/records/rows/duckdb.h"
+#include "data/records/rows/parquet.h"
 #include "tests/data/parquet_case.h"
 
 /* Runs SQL to its end. */

@@ -1,11 +1,11 @@
-/* Read ax_corpus_build first. */
+/* Which groups have been seen; lengths; building. Read ax_corpus_build first. */
 #include "data/records/pipeline/corpus.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "data/records/pipeline/dedup.h"
+#include "base/hash/hash.h"
 
 enum ax_status ax_corpus_add(struct ax_corpus *c, struct ax_example_ref ref) {
     if (c->n == c->cap) {
@@ -15,6 +15,67 @@ enum ax_status ax_corpus_add(struct ax_corpus *c, struct ax_example_ref ref) {
     }
     c->refs[c->n++] = ref;
     return AX_OK;
+}
+
+/* ---- which groups have been seen: by hash, then by comparing their examples ---- */
+
+struct dedup {
+    struct dedup_entry {
+        uint64_t hash;
+        const struct ax_corpus *corpus; /* NULL: free */
+        size_t first, n;                /* corpus->refs */
+    } *table;                           /* [mask + 1], open addressing */
+    size_t mask;
+};
+
+/* Capacity for n groups. */
+static enum ax_status init_dedup(struct dedup *d, size_t n) {
+    size_t slots = 16;
+    while (slots < 2 * n)
+        slots *= 2;
+    *d = (struct dedup){.mask = slots - 1};
+    return ax_alloc(&d->table, slots, sizeof *d->table);
+}
+
+static void free_dedup(struct dedup *d) {
+    ax_free(d->table);
+    *d = (struct dedup){0};
+}
+
+static uint64_t hash_group(const struct ax_corpus *c, size_t first, size_t n) {
+    uint64_t hash = 0;
+    for (size_t i = first; i < first + n; i++) {
+        const struct ax_example_ref *r = &c->refs[i];
+        const uint64_t own = ax_examples_hash(&c->sets[r->set], r->index, r->n);
+        hash = i > first ? ax_hash64(&own, sizeof own, hash) : own;
+    }
+    return hash;
+}
+
+static bool is_same_group(const struct dedup_entry *e, const struct ax_corpus *c, size_t first,
+                          size_t n) {
+    if (e->n != n)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const struct ax_example_ref *a = &e->corpus->refs[e->first + i];
+        const struct ax_example_ref *b = &c->refs[first + i];
+        if (a->n != b->n || !ax_examples_equal(&e->corpus->sets[a->set], a->index, &c->sets[b->set],
+                                               b->index, b->n))
+            return false;
+    }
+    return true;
+}
+
+/* Adds the group c->refs[first, first + n), which must not move if it is new. Returns false if
+ * an equal one is already there. */
+static bool is_new_group(struct dedup *d, const struct ax_corpus *c, size_t first, size_t n) {
+    const uint64_t hash = hash_group(c, first, n);
+    size_t i = (size_t)hash & d->mask;
+    for (; d->table[i].corpus; i = (i + 1) & d->mask)
+        if (d->table[i].hash == hash && is_same_group(&d->table[i], c, first, n))
+            return false;
+    d->table[i] = (struct dedup_entry){.hash = hash, .corpus = c, .first = first, .n = n};
+    return true;
 }
 
 /* ---- lengths ---- */
@@ -77,21 +138,21 @@ enum ax_status ax_corpus_filter(struct ax_corpus *c, size_t start,
 
 static enum ax_status drop_duplicates(struct ax_corpus *c, const struct ax_corpus *also,
                                       struct ax_corpus_report *r) {
-    struct ax_dedup d;
-    AX_TRY(ax_dedup_init(&d, c->n + (also ? also->n : 0)));
+    struct dedup d;
+    AX_TRY(init_dedup(&d, c->n + (also ? also->n : 0)));
     for (size_t i = 0; also && i < also->n; i = ax_corpus_group_end(also, i))
-        (void)ax_dedup_is_new(&d, also, i, ax_corpus_group_end(also, i) - i);
+        (void)is_new_group(&d, also, i, ax_corpus_group_end(also, i) - i);
     size_t kept = 0;
     for (size_t i = 0; i < c->n;) {
         const size_t n = ax_corpus_group_end(c, i) - i;
         memmove(c->refs + kept, c->refs + i, n * sizeof *c->refs);
-        const bool is_new = ax_dedup_is_new(&d, c, kept, n);
+        const bool is_new = is_new_group(&d, c, kept, n);
         kept += is_new ? n : 0;
         r->duplicates += !is_new;
         i += n;
     }
     c->n = kept;
-    ax_dedup_free(&d);
+    free_dedup(&d);
     return AX_OK;
 }
 

@@ -205,6 +205,74 @@ static enum ax_status find(struct ax_found *f, const struct ax_rows_options *o) 
 
 /* ---- a data set of the hub ---- */
 
+bool ax_hub_dataset_is(const char *path) {
+    enum ax_rows_kind kind;
+    const char *slash = strchr(path, '/');
+    return slash && ax_hub_is_id(path) && !ax_path_exists(path) && !ax_rows_kind_of(path, &kind);
+}
+
+static struct ax_hub_repo repo_of(const struct ax_rows_options *o) {
+    return (struct ax_hub_repo){AX_HUB_DATASET, o->path, o->revision};
+}
+
+enum ax_status ax_hub_dataset_use(struct ax_lock *use, const struct ax_rows_options *o) {
+    const struct ax_hub_repo r = repo_of(o);
+    return ax_hub_dataset_is(o->path) ? ax_hub_use(use, &r) : AX_OK;
+}
+
+static enum ax_status refuse_empty(const struct ax_rows_options *o,
+                                   const struct ax_hub_snapshot *s) {
+    for (size_t i = 0; i < s->list.n; i++) {
+        const char *path = s->list.files[i].path;
+        const size_t n = strlen(path);
+        if (n > 3 && strcmp(path + n - 3, ".py") == 0)
+            return ax_error(AX_ERR_UNSUPPORTED,
+                            "%s: the data set has no data files, only Python code (%s), which "
+                            "axtrain does not run. Try `revision: refs/convert/parquet`.",
+                            o->path, path);
+    }
+    return ax_error(AX_ERR_DATA, "%s: no data files found there (JSON, JSONL, CSV, Parquet)",
+                    o->path);
+}
+
+enum ax_status ax_hub_dataset_choose(struct ax_found *f, const struct ax_rows_options *o,
+                                     const struct ax_hub_snapshot *s) {
+    struct ax_card card = {0};
+    const char **names;
+    enum ax_status st;
+    AX_TRY(ax_alloc(&names, s->list.n, sizeof *names));
+    for (size_t i = 0; i < s->list.n; i++)
+        names[i] = s->list.files[i].path;
+    if (o->n_data_files > 0) {
+        AX_TRY_GOTO(ax_rows_choose_named(f, o, names, s->list.n), st, done);
+    } else {
+        AX_TRY_GOTO(ax_card_load(&card, s->folder), st, done);
+        AX_TRY_GOTO(ax_rows_choose(f, o, names, s->list.n, &card, true), st, done);
+    }
+    if (f->n == 0)
+        st = refuse_empty(o, s);
+done:
+    ax_card_free(&card);
+    ax_free(names);
+    return st;
+}
+
+/* Looks up the data set in the cache. AX_ERR_DATA if it is not there. */
+static enum ax_status find_snapshot(struct ax_hub_snapshot *s, const struct ax_rows_options *o) {
+    const struct ax_hub_repo r = repo_of(o);
+    char *cache;
+    AX_TRY(ax_hub_cache_folder(&cache));
+    const enum ax_status st = ax_hub_snapshot_find(s, cache, &r);
+    ax_free(cache);
+    AX_TRY(st);
+    if (s->commit)
+        return AX_OK;
+    return ax_error(AX_ERR_DATA,
+                    "%s: not found as a file or folder, nor as a data set in the local cache (%s); "
+                    "download it with `axtrain fetch`, or write ./ before a path",
+                    o->path, s->repo_folder);
+}
+
 static enum ax_status find_in_hub(struct ax_found *f, const struct ax_rows_options *o,
                                   const struct ax_hub_snapshot *s) {
     if (!s->listed) /* another tool downloaded it, so the files there are all that is known */
@@ -223,7 +291,7 @@ enum ax_status ax_rows_find(struct ax_found *f, const struct ax_rows_options *o)
                         o->path);
     struct ax_hub_snapshot s = {0};
     const bool hub = ax_hub_dataset_is(o->path);
-    enum ax_status st = hub ? ax_hub_dataset_find(&s, o) : AX_OK;
+    enum ax_status st = hub ? find_snapshot(&s, o) : AX_OK;
     if (st == AX_OK)
         st = hub ? find_in_hub(f, o, &s) : find(f, o);
     if (st == AX_OK && f->n == 0)

@@ -15,16 +15,4 @@ bool ax_hub_dataset_is(const char *path);
 enum ax_status ax_hub_dataset_get(const struct ax_hub *h, const struct ax_rows_options *o,
                                   struct ax_hub_report *report);
 
-/* ---- for find.c and source.c ---- */
-
-/* Calls ax_hub_use if this is a data set of the hub. */
-enum ax_status ax_hub_dataset_use(struct ax_lock *use, const struct ax_rows_options *o);
-
-struct ax_found;
-/* Looks up the data set in the cache. AX_ERR_DATA if it is not there. */
-enum ax_status ax_hub_dataset_find(struct ax_hub_snapshot *s, const struct ax_rows_options *o);
-/* The files that the repository's list and card select, with paths as in the list. */
-enum ax_status ax_hub_dataset_choose(struct ax_found *f, const struct ax_rows_options *o,
-                                     const struct ax_hub_snapshot *s);
-
 #endif

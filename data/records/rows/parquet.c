@@ -1,14 +1,256 @@
-/* Records of Parquet files: DuckDB turns each into JSON, including lists and structures, and back. */
+/* DuckDB: the library, and a query; records of Parquet files, each of which it turns into JSON, including
+ * lists and structures, and back. */
 #include "data/records/rows/parquet.h"
 
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/dynlib.h"
 #include "base/io.h"
 #include "base/mem.h"
-#include "data/records/rows/duckdb.h"
-#include "data/records/rows/rows.h"
 #include "data/records/rows/reader.h"
+#include "data/records/rows/rows.h"
+
+#define NPM_PACKAGE "@duckdb/node-bindings-linux-x64" /* also in tools/get-duckdb */
+
+/* ---- the library: functions as DuckDB's C API documents them (1.0 and later) ---- */
+
+/* duckdb_result */
+struct result {
+    uint64_t column_count, row_count, rows_changed;
+    void *columns;
+    char *error;
+    void *internal;
+};
+
+/* duckdb_string_t: up to 12 bytes of text are stored in the value itself. */
+union text {
+    struct {
+        uint32_t length;
+        char text[12];
+    } here;
+    struct {
+        uint32_t length;
+        char prefix[4];
+        const char *ptr;
+    } there;
+};
+_Static_assert(sizeof(union text) == 16, "as in the library");
+
+static struct {
+    int (*create_config)(void **config);
+    int (*set_config)(void *config, const char *name, const char *value);
+    void (*destroy_config)(void **config);
+    int (*open)(const char *path, void **database, void *config, char **error);
+    void (*free)(void *p);
+    int (*connect)(void *database, void **connection);
+    int (*prepare)(void *connection, const char *sql, void **statement);
+    const char *(*prepare_error)(void *statement);
+    int (*pending)(void *statement, void **pending);
+    const char *(*pending_error)(void *pending);
+    int (*execute_pending)(void *pending, struct result *result);
+    const char *(*result_error)(struct result *result);
+    void *(*fetch_chunk)(struct result result);
+    uint64_t (*chunk_size)(void *chunk);
+    void *(*chunk_vector)(void *chunk, uint64_t column);
+    void *(*vector_data)(void *vector);
+    uint64_t *(*vector_validity)(void *vector);
+    void (*destroy_chunk)(void **chunk);
+    void (*destroy_result)(struct result *result);
+    void (*destroy_pending)(void **pending);
+    void (*destroy_statement)(void **statement);
+    void (*disconnect)(void **connection);
+    void (*close)(void **database);
+} lib;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct ax_error_record opening; /* the result of opening the library, for every thread */
+
+/* Where `npm install --prefix ~/.local/lib/axtrain` puts the library. */
+static enum ax_status installed(char **path) {
+    const char *home = getenv("HOME");
+    return ax_sprintf(path, "%s/.local/lib/axtrain/node_modules/" NPM_PACKAGE "/libduckdb.so",
+                      home ? home : "");
+}
+
+static enum ax_status open_library(void) {
+    const char *named = getenv("AXTRAIN_DUCKDB");
+    char *path;
+    AX_TRY(installed(&path));
+    const char *const chosen[] = {named, NULL};
+    const char *const names[] = {"libduckdb.so", path, NULL};
+    const struct ax_symbol symbols[] = {
+        {"duckdb_create_config", &lib.create_config},
+        {"duckdb_set_config", &lib.set_config},
+        {"duckdb_destroy_config", &lib.destroy_config},
+        {"duckdb_open_ext", &lib.open},
+        {"duckdb_free", &lib.free},
+        {"duckdb_connect", &lib.connect},
+        {"duckdb_prepare", &lib.prepare},
+        {"duckdb_prepare_error", &lib.prepare_error},
+        {"duckdb_pending_prepared_streaming", &lib.pending},
+        {"duckdb_pending_error", &lib.pending_error},
+        {"duckdb_execute_pending", &lib.execute_pending},
+        {"duckdb_result_error", &lib.result_error},
+        {"duckdb_fetch_chunk", &lib.fetch_chunk},
+        {"duckdb_data_chunk_get_size", &lib.chunk_size},
+        {"duckdb_data_chunk_get_vector", &lib.chunk_vector},
+        {"duckdb_vector_get_data", &lib.vector_data},
+        {"duckdb_vector_get_validity", &lib.vector_validity},
+        {"duckdb_destroy_data_chunk", &lib.destroy_chunk},
+        {"duckdb_destroy_result", &lib.destroy_result},
+        {"duckdb_destroy_pending", &lib.destroy_pending},
+        {"duckdb_destroy_prepare", &lib.destroy_statement},
+        {"duckdb_disconnect", &lib.disconnect},
+        {"duckdb_close", &lib.close},
+    };
+    const enum ax_status st = ax_library_open(named && *named ? chosen : names, symbols,
+                                              sizeof symbols / sizeof *symbols);
+    ax_free(path);
+    if (st == AX_OK)
+        return AX_OK;
+    return ax_error_prefix(
+        st, "cannot open DuckDB's library (1.1 or later), which reads Parquet files. Install it "
+            "with `npm install --prefix ~/.local/lib/axtrain " NPM_PACKAGE
+            "`, or set AXTRAIN_DUCKDB to the path of a libduckdb.so");
+}
+
+static void open_once(void) {
+    ax_error_save(&opening, open_library());
+}
+
+/* ---- a query ---- */
+
+struct ax_duckdb {
+    void *database, *connection, *statement, *pending, *chunk;
+    struct result result;
+    bool has_result;
+    uint64_t row, n; /* of the chunk */
+};
+
+static enum ax_status refuse(const char *why) {
+    const size_t n = why ? strcspn(why, "\n") : 0;
+    return ax_error(AX_ERR_DATA, "%.*s", (int)n, why ? why : "");
+}
+
+static enum ax_status open_database(struct ax_duckdb *d) {
+    static const char *const settings[][2] = {
+        {"threads", "1"},
+        {"memory_limit", "1GiB"},
+        {"temp_directory", ""},
+        {"autoinstall_known_extensions", "false"},
+        {"autoload_known_extensions", "false"},
+    };
+    void *config;
+    char *error = NULL;
+    if (lib.create_config(&config) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for DuckDB");
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        (void)lib.set_config(config, settings[i][0], settings[i][1]);
+    enum ax_status st = AX_OK;
+    if (lib.open(":memory:", &d->database, config, &error) != 0)
+        st = refuse(error);
+    lib.free(error);
+    lib.destroy_config(&config);
+    AX_TRY(st);
+    if (lib.connect(d->database, &d->connection) != 0)
+        return ax_error(AX_ERR_FAILED, "cannot connect to DuckDB");
+    return AX_OK;
+}
+
+static enum ax_status start(struct ax_duckdb *d, const char *sql) {
+    AX_TRY(open_database(d));
+    if (lib.prepare(d->connection, sql, &d->statement) != 0)
+        return refuse(lib.prepare_error(d->statement));
+    if (lib.pending(d->statement, &d->pending) != 0)
+        return refuse(lib.pending_error(d->pending));
+    d->has_result = true;
+    if (lib.execute_pending(d->pending, &d->result) != 0)
+        return refuse(lib.result_error(&d->result));
+    return AX_OK;
+}
+
+enum ax_status ax_duckdb_open(struct ax_duckdb **out, const char *sql) {
+    struct ax_duckdb *d;
+    (void)pthread_once(&once, open_once);
+    const enum ax_status library = opening.st;
+    if (library != AX_OK) {
+        (void)ax_error_restore(&opening);
+        return library;
+    }
+    AX_TRY(ax_alloc(&d, 1, sizeof *d));
+    const enum ax_status st = start(d, sql);
+    if (st == AX_OK)
+        *out = d;
+    else
+        ax_duckdb_close(d);
+    return st;
+}
+
+void ax_duckdb_close(struct ax_duckdb *d) {
+    if (!d)
+        return;
+    if (d->chunk)
+        lib.destroy_chunk(&d->chunk);
+    if (d->has_result)
+        lib.destroy_result(&d->result);
+    if (d->pending)
+        lib.destroy_pending(&d->pending);
+    if (d->statement)
+        lib.destroy_statement(&d->statement);
+    if (d->connection)
+        lib.disconnect(&d->connection);
+    if (d->database)
+        lib.close(&d->database);
+    ax_free(d);
+}
+
+/* The next nonempty chunk; d->chunk = NULL at the end. */
+static enum ax_status next_chunk(struct ax_duckdb *d) {
+    do {
+        if (d->chunk)
+            lib.destroy_chunk(&d->chunk);
+        d->row = 0;
+        d->chunk = lib.fetch_chunk(d->result);
+        d->n = d->chunk ? lib.chunk_size(d->chunk) : 0;
+    } while (d->chunk && d->n == 0);
+    const char *why = d->chunk ? NULL : lib.result_error(&d->result);
+    return why ? refuse(why) : AX_OK;
+}
+
+/* Carries out a statement, and drops what it answers. Errors as above. */
+static enum ax_status run_statement(const char *sql) {
+    struct ax_duckdb *d;
+    enum ax_status st = ax_duckdb_open(&d, sql);
+    if (st != AX_OK)
+        return st;
+    do
+        st = next_chunk(d);
+    while (st == AX_OK && d->chunk);
+    ax_duckdb_close(d);
+    return st;
+}
+
+enum ax_status ax_duckdb_next(struct ax_duckdb *d, const char **text, size_t *len, bool *got) {
+    if (d->row == d->n)
+        AX_TRY(next_chunk(d));
+    *got = d->chunk != NULL;
+    if (!*got)
+        return AX_OK;
+    void *vector = lib.chunk_vector(d->chunk, 0);
+    const union text *value = (const union text *)lib.vector_data(vector) + d->row;
+    const uint64_t *valid = lib.vector_validity(vector); /* NULL: no nulls */
+    const bool is_null = valid && !(valid[d->row / 64] >> (d->row % 64) & 1U);
+    *len = is_null ? 0 : value->here.length;
+    *text = is_null ? NULL : *len <= sizeof value->here.text ? value->here.text : value->there.ptr;
+    d->row++;
+    return AX_OK;
+}
+
+/* ---- records of Parquet files ---- */
 
 struct ax_parquet {
     struct ax_duckdb *query;
@@ -121,7 +363,7 @@ enum ax_status ax_parquet_from_jsonl(const char *jsonl, const char *columns, con
     AX_TRY(ax_sprintf(&part, "%s.part", to));
     enum ax_status st = copy_statement(&sql, jsonl, columns, part);
     if (st == AX_OK)
-        st = ax_duckdb_run(sql.data);
+        st = run_statement(sql.data);
     if (st == AX_OK)
         st = ax_rename(part, to);
     else

@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "base/mem.h"
-#include "data/records/rows/bytes.h"
 
 enum ax_rows_kind { AX_ROWS_JSON, AX_ROWS_CSV, AX_ROWS_TSV, AX_ROWS_TEXT, AX_ROWS_PARQUET };
 
@@ -17,6 +16,8 @@ struct ax_row_cut {
     uint64_t line;
     const char *problem;
 };
+
+struct ax_bytes;
 
 struct ax_reader {
     const char *path; /* borrowed */

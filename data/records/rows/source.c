@@ -9,7 +9,6 @@
 #include "base/lock.h"
 #include "data/records/rows/rows.h"
 #include "data/records/rows/find.h"
-#include "data/records/rows/hub_dataset.h"
 #include "data/records/rows/shuffle.h"
 #include "data/records/rows/split.h"
 
