@@ -1,8 +1,11 @@
 #include "data/reward/extract.h"
 
 #include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/text/json.h"
 
 struct ax_reward_text ax_reward_strip(const char *s, size_t n) {
@@ -137,4 +140,18 @@ bool ax_reward_is_think_format(const char *s, size_t n) {
     const size_t from = sizeof begin - 1;
     return n >= from && memcmp(s, begin, from) == 0 && find(s, n, from, begin) == n &&
            find(s, n, from, "</think>") < n;
+}
+
+/* ---- a record without what is looked for ---- */
+
+void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    if (f->told)
+        return;
+    f->told = true;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ax_log_warn("rewards: %s: %s: no reward (this is said only once)", f->name, text);
 }

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "data/reward/final_answer.h"
+#include "data/reward/function.h"
 
 /* text[n], borrowed. */
 struct ax_reward_text {
@@ -40,5 +41,9 @@ struct ax_reward_text ax_reward_code_block(const char *s, size_t n);
 
 /* "<think>", then "</think>" anywhere, and no second "<think>". */
 bool ax_reward_is_think_format(const char *s, size_t n);
+
+/* Warns once for each function that it says nothing about records such as this one. */
+void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -5,6 +5,7 @@
 #include "data/reward/rewards.h"
 
 struct ax_reward_fn;
+struct ax_reward_child;
 
 /* Why a call has no rewards. */
 enum ax_reward_failure {
@@ -28,8 +29,9 @@ struct ax_reward_outcome {
 struct ax_reward_call {
     size_t n;
     const struct ax_reward_item *items;
-    /* the request to child processes; shared by the functions of a call */
-    struct ax_reward_request *request;
+    /* the line for child processes, after the function's name; empty: not built yet. Shared by the
+     * functions of a call */
+    struct ax_buf *request;
 };
 
 struct ax_reward_kind {
@@ -44,7 +46,7 @@ struct ax_reward_fn {
     const struct ax_reward_kind *kind;
     char *name;
     const char *argument; /* for a built-in: text after the colon in `name`; NULL: no colon */
-    double weight;
+    double weight, most;  /* most: the highest reward that it gives */
     struct ax_reward_function own; /* for a function of the caller */
     struct ax_reward_counters counters;
     int in_a_row;                    /* failed calls up to now */
@@ -55,7 +57,7 @@ struct ax_reward_fn {
 
 /* Shared by the functions of one ax_rewards; opened by the first function that needs it. */
 struct ax_reward_shared {
-    struct ax_reward_child *python;
+    struct ax_reward_child *python; /* outside.c */
     struct ax_sandbox *sandbox;
 };
 
@@ -66,9 +68,5 @@ const char *ax_reward_builtin_name(int i, const char **usage);
 
 extern const struct ax_reward_kind ax_reward_code, ax_reward_python, ax_reward_program;
 void ax_reward_shared_free(struct ax_reward_shared *s);
-
-/* Warns once for each function that it says nothing about records such as this one. */
-void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,29 +11,16 @@
 #include "base/log.h"
 #include "base/text/words.h"
 #include "data/reward/function.h"
-#include "data/reward/request.h"
 #include "data/reward/sandbox/sandbox.h"
 
 struct ax_rewards {
     struct ax_reward_fn *functions; /* [n] */
     int n;
     struct ax_reward_shared shared;
-    struct ax_reward_request request;
-    double *scores; /* [scores_cap] of one function */
+    struct ax_buf request; /* see struct ax_reward_call */
+    double *scores;        /* [scores_cap] of one function */
     size_t scores_cap;
 };
-
-void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    if (f->told)
-        return;
-    f->told = true;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    ax_log_warn("rewards: %s: %s: no reward (this is said only once)", f->name, text);
-}
 
 /* ---- which kind a name is ---- */
 
@@ -140,6 +126,7 @@ static enum ax_status open_function(struct ax_rewards *r, const struct ax_reward
     f->kind = kind;
     f->argument = colon ? colon + 1 : NULL;
     f->weight = o->functions[i].weight;
+    f->most = 1;
     f->shared = &r->shared;
     return kind->open(f, o);
 }
@@ -170,7 +157,7 @@ void ax_rewards_close(struct ax_rewards *r) {
     }
     ax_reward_shared_free(&r->shared);
     ax_sandbox_close(r->shared.sandbox);
-    ax_reward_request_free(&r->request);
+    ax_buf_free(&r->request);
     ax_free(r->scores);
     ax_free(r->functions);
     ax_free(r);
@@ -186,6 +173,10 @@ const char *ax_rewards_name(const struct ax_rewards *r, int i) {
 
 double ax_rewards_weight(const struct ax_rewards *r, int i) {
     return r->functions[i].weight;
+}
+
+double ax_rewards_most(const struct ax_rewards *r, int i) {
+    return r->functions[i].most;
 }
 
 const struct ax_reward_counters *ax_rewards_counters(const struct ax_rewards *r, int i) {
@@ -238,7 +229,7 @@ static enum ax_status make_room(struct ax_rewards *r, size_t n) {
 enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
                                 double *out) {
     const struct ax_reward_call call = {.n = n, .items = items, .request = &r->request};
-    r->request.body.len = 0;
+    r->request.len = 0;
     AX_TRY(make_room(r, n));
     for (int i = 0; i < r->n; i++) {
         AX_TRY(score_one(&r->functions[i], &call, r->scores));

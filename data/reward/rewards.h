@@ -6,8 +6,8 @@
  * counted, and its completions get no reward. docs/rewards.md is for those who write functions.
  *
  * Reading order: function.h (what a function is here), rules.c (built-ins of one text), extract.h,
- * code.c (code in the sandbox), outside.c (functions of children), child.h (a process and its
- * lines), request.h and answer.h (the lines), python.py (what runs the user's Python). */
+ * code.c (code in the sandbox), outside.c (functions of children), answer.h (what a child answers),
+ * python.py (what runs the user's Python). */
 #ifndef AX_DATA_REWARD_REWARDS_H
 #define AX_DATA_REWARD_REWARDS_H
 

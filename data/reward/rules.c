@@ -223,18 +223,13 @@ static const struct row *find_row(const char *name, size_t n) {
     return NULL;
 }
 
-double ax_rewards_most(const struct ax_rewards *r, int i) {
-    const char *name = ax_rewards_name(r, i);
-    const struct row *row = find_row(name, strcspn(name, ":"));
-    return row ? row->most : 1;
-}
-
 static enum ax_status open_rule(struct ax_reward_fn *f, const struct ax_rewards_options *o) {
     struct rule *rule;
     (void)o;
     AX_TRY(ax_alloc(&rule, 1, sizeof *rule));
     f->state = rule;
     rule->row = find_row(f->name, strcspn(f->name, ":"));
+    f->most = rule->row->most;
     return rule->row->read(f);
 }
 

@@ -2,6 +2,17 @@
 
 #include <string.h>
 
+const char *const ax_verdict_names[AX_VERDICT_COUNT] = {
+    [AX_VERDICT_EXIT] = "exit",     [AX_VERDICT_FUEL] = "fuel",   [AX_VERDICT_TIME] = "time",
+    [AX_VERDICT_MEMORY] = "memory", [AX_VERDICT_STACK] = "stack", [AX_VERDICT_OUTPUT] = "output",
+    [AX_VERDICT_TRAP] = "trap",     [AX_VERDICT_CRASH] = "crash"};
+
+void ax_sandbox_result_free(struct ax_sandbox_result *r) {
+    ax_buf_free(&r->out);
+    ax_buf_free(&r->err);
+    ax_buf_free(&r->passed);
+}
+
 enum { LENGTH = 4, HEADER = LENGTH + 8 * AX_FRAME_NUMBERS + 4 };
 
 static enum ax_status put32(struct ax_buf *out, size_t value) {

@@ -2,7 +2,7 @@
 #ifndef AX_DATA_REWARD_SANDBOX_RUN_H
 #define AX_DATA_REWARD_SANDBOX_RUN_H
 
-#include "data/reward/sandbox/pristine.h"
+#include "data/reward/sandbox/wasi.h"
 
 enum ax_verdict {
     AX_VERDICT_EXIT,   /* ended by itself, with an exit code */
@@ -55,23 +55,5 @@ struct ax_sandbox_result {
     struct ax_buf passed; /* in a check: [n_parts - 1] 0 or 1, whether each test passed */
 };
 void ax_sandbox_result_free(struct ax_sandbox_result *r);
-
-/* ---- inside a worker ---- */
-
-/* A thread's two instances, which are kept from run to run. */
-struct ax_runner {
-    const struct ax_engine *engine;
-    const struct ax_pristine *pristine;
-    struct ax_bytes library;   /* the interpreter's zip; data = NULL: none */
-    struct ax_guest guests[2]; /* the program or candidate; the tests */
-    char *out, *err;           /* [AX_SANDBOX_OUT], [AX_SANDBOX_ERR] */
-};
-enum ax_status ax_runner_open(struct ax_runner *r, const struct ax_engine *e,
-                              const struct ax_pristine *p, struct ax_bytes library);
-void ax_runner_close(struct ax_runner *r);
-/* The result's buffers are the runner's: they are valid until the next run, and not to be freed,
- * but for `passed`. */
-enum ax_status ax_runner_run(struct ax_runner *r, const struct ax_sandbox_job *job,
-                             struct ax_sandbox_result *result);
 
 #endif

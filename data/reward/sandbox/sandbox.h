@@ -9,7 +9,7 @@
  * Reading order: wasmtime.h, wasi.h (the world of a guest), engine.h (instances), module.h and
  * snapshot.h (an interpreter that is ready), pristine.h (the same state again for each run),
  * harness.py (what runs inside), run.h (one program, or a candidate and its tests), frame.h,
- * worker.c and seccomp.c (the process), pool.c (its owner). */
+ * worker.c and seccomp.c (the process, which runs them), pool.c (its owner). */
 #ifndef AX_DATA_REWARD_SANDBOX_SANDBOX_H
 #define AX_DATA_REWARD_SANDBOX_SANDBOX_H
 

@@ -3,10 +3,7 @@
  * Knows no engine: a call is its number in a table, its arguments, and the guest's memory. There are
  * bounded input and output, a clock made of fuel, randomness from a seed, one read-only file if the
  * interpreter needs its library, and, for tests of a candidate, a channel to another instance.
- * Everything else is a bad descriptor. Every pointer is checked. Work of the host costs fuel.
- *
- * Reading order: wasi.c (the table, time, randomness, arguments), wasi_io.c (reading and writing),
- * wasi_file.c (the library's file). */
+ * Everything else is a bad descriptor. Every pointer is checked. Work of the host costs fuel. */
 #ifndef AX_DATA_REWARD_SANDBOX_WASI_H
 #define AX_DATA_REWARD_SANDBOX_WASI_H
 
