@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "data/text/tokenizer/bpe.h"
-#include "data/text/tokenizer/bpe_cuts.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
 

@@ -1,15 +1,193 @@
-/* Read ax_gguf_put_tokenizer first. */
+/* A tokenizer as keys of a GGUF file: which tokenizer.ggml.pre it is, scores and merges, then all. Read
+ * ax_gguf_put_tokenizer first. */
 #include "data/text/gguf/tokens.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
-#include "base/text/json.h"
 #include "base/log.h"
-#include "data/text/gguf/pre.h"
+#include "base/text/json.h"
+#include "base/text/unicode.h"
 #include "data/text/template/template.h"
+#include "data/text/tokenizer/split_rules.h"
+#include "data/text/tokenizer/tokenizer.h"
 #include "data/text/tokenizer/tokenizer_impl.h"
+#include "data/text/vocab/score_merges.h"
+
+/* ---- the tokenizer.ggml.pre of a byte-level tokenizer ---- */
+
+/* The regular expression of a splitting step, or NULL. */
+static const char *rule_of(const struct ax_pretok_step *s) {
+    size_t len;
+    bool literal;
+    if (s->kind == AX_PRETOK_CHARS && s->pred == ax_unicode_is_numeric)
+        return s->behavior == AX_SPLIT_ISOLATED     ? "\\p{N}"
+               : s->behavior == AX_SPLIT_CONTIGUOUS ? "\\p{N}+"
+                                                    : NULL;
+    if (s->kind != AX_PRETOK_REGEX)
+        return NULL;
+    const char *pattern = ax_regex_source(s->regex, &len, &literal);
+    /* the rules match every part of a text, so keeping only the matches is the same */
+    const bool isolated = (s->behavior == AX_SPLIT_ISOLATED && !s->invert) ||
+                          (s->behavior == AX_SPLIT_REMOVED && s->invert);
+    return isolated && !literal ? pattern : NULL;
+}
+
+static bool same_rules(const struct ax_split_rules *r, const struct ax_pretok *p) {
+    for (size_t i = 0; i < p->n; i++) {
+        const char *rule = rule_of(&p->steps[i]);
+        if (i >= AX_SPLIT_RULES_MAX || !r->rules[i] || !rule || strcmp(rule, r->rules[i]) != 0)
+            return false;
+    }
+    return p->n < AX_SPLIT_RULES_MAX && !r->rules[p->n];
+}
+
+/* True if merging alone can build every token from its bytes. Then ignore_merges has no effect. */
+static enum ax_status merges_reach_all(const struct ax_tokenizer *t, bool *all) {
+    struct ax_bpe bpe = t->bpe; /* shares the tables */
+    struct ax_bpe_work work = {0};
+    struct ax_encoding ids = {0};
+    enum ax_status st = AX_OK;
+    bpe.ignore_merges = false;
+    *all = true;
+    for (size_t id = 0; id < t->bytes.n_ids && *all && st == AX_OK; id++) {
+        size_t len;
+        const char *s = ax_vocab_string(&t->bytes, (int32_t)id, &len);
+        if (!s || len == 0 || ax_added_by_id(&t->added, (int32_t)id))
+            continue;
+        ids.n = 0;
+        st = ax_bpe_encode(&bpe, &work, s, len, false, &ids);
+        *all = ids.n == 1;
+    }
+    ax_bpe_work_free(&work);
+    ax_encoding_free(&ids);
+    return st;
+}
+
+static enum ax_status unknown(const struct ax_tokenizer *t, const char *where) {
+    const char *shown = "something other than regular expressions";
+    for (size_t i = 0; i < t->pretok.n; i++)
+        if (rule_of(&t->pretok.steps[i]))
+            shown = rule_of(&t->pretok.steps[i]);
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: tokenizer.json: pre_tokenizer: no known tokenizer.ggml.pre splits text by "
+                    "%.160s%s (%zu steps). With any other value the file would produce wrong "
+                    "tokens, so it is not written.",
+                    where, shown, strlen(shown) > 160 ? "…" : "", t->pretok.n);
+}
+
+/* Sets *name by what the tokenizer does to text, not by its name: the regular expressions of its
+ * splits in order, and whether words that are tokens skip merging. AX_ERR_UNSUPPORTED if no name
+ * matches: a different one would give wrong ids. `where` is for messages. */
+static enum ax_status find_pre(const char **name, const struct ax_tokenizer *t, const char *where) {
+    const struct ax_split_rules *other = NULL;
+    for (size_t i = 0; i < ax_split_rules_count; i++) {
+        const struct ax_split_rules *r = &ax_split_rules[i];
+        if (!same_rules(r, &t->pretok))
+            continue;
+        if (r->whole_word == t->bpe.ignore_merges) {
+            *name = r->names[0];
+            return AX_OK;
+        }
+        other = other ? other : r;
+    }
+    if (!other)
+        return unknown(t, where);
+    bool all;
+    AX_TRY(merges_reach_all(t, &all));
+    if (!all)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: tokenizer.json: text is split as by \"%s\", but ignore_merges is %s and merges do "
+            "not produce all tokens. The file would produce wrong tokens, so it is not written.",
+            where, other->names[0], t->bpe.ignore_merges ? "true" : "false");
+    *name = other->names[0];
+    return AX_OK;
+}
+
+/* ---- ordered merges, and equivalent scores ----
+ *
+ * SentencePiece has no merge list: any two neighbors that form a token may be merged, highest score
+ * first. tokenizer.json lists the pairs in that order instead. So the n-th token that the list
+ * forms gets the score −n, and the list derived from these scores must equal the original. */
+
+static int by_rank(const void *a, const void *b) {
+    const struct ax_bpe_pair *x = a, *y = b;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static enum ax_status sorted_merges(struct ax_bpe_pair **pairs, size_t *n,
+                                    const struct ax_tokenizer *t) {
+    struct ax_bpe_pair *list;
+    *n = 0;
+    AX_TRY(ax_alloc(&list, t->bpe.n_pairs, sizeof *list));
+    for (size_t i = 0; i < t->bpe.n_slots; i++)
+        if (t->bpe.pairs[i].ids != UINT64_MAX)
+            list[(*n)++] = t->bpe.pairs[i];
+    AX_ASSERT(*n == t->bpe.n_pairs);
+    qsort(list, *n, sizeof *list, by_rank);
+    *pairs = list;
+    return AX_OK;
+}
+
+/* True if the merges that follow from the scores form the same tokens in the same order. Added
+ * tokens do not count. */
+static enum ax_status same_merges(const struct ax_tokenizer *t, const float *scores,
+                                  const struct ax_bpe_pair *pairs, size_t n, bool *same) {
+    struct ax_score_merge *merges;
+    size_t n_merges, at = 0;
+    AX_TRY(ax_score_merges(&t->vocab, scores, &merges, &n_merges));
+    *same = true;
+    for (size_t i = 0; i < n_merges && *same; i++) {
+        if (ax_added_by_id(&t->added, merges[i].token))
+            continue;
+        *same = at < n && pairs[at++].merged == merges[i].token;
+    }
+    ax_free(merges);
+    *same = *same && at == n;
+    return AX_OK;
+}
+
+/* Scores of a SentencePiece vocabulary, [t's ids], with which merging by score equals the
+ * tokenizer's merge list. AX_ERR_UNSUPPORTED if there are none. Free with ax_free. */
+static enum ax_status merge_scores(float **out, const struct ax_tokenizer *t, const char *where) {
+    struct ax_bpe_pair *pairs = NULL;
+    float *scores = NULL;
+    size_t n = 0, ids = t->vocab.n_ids;
+    int32_t before = AX_NO_TOKEN;
+    bool same = false;
+    enum ax_status st;
+    AX_TRY_GOTO(sorted_merges(&pairs, &n, t), st, done);
+    AX_TRY_GOTO(ax_alloc(&scores, ids, sizeof *scores), st, done);
+    float score = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (pairs[i].merged != before)
+            scores[pairs[i].merged] = --score;
+        before = pairs[i].merged;
+    }
+    for (size_t id = 0; id < ids; id++) /* tokens that no merge forms come last */
+        if (scores[id] == 0)
+            scores[id] = score - 1;
+    AX_TRY_GOTO(same_merges(t, scores, pairs, n, &same), st, done);
+    if (!same) {
+        st = ax_error(AX_ERR_UNSUPPORTED,
+                      "%s: tokenizer.json: the order of model.merges cannot be expressed as token "
+                      "scores, and a GGUF file stores only scores for such a vocabulary. The file "
+                      "would produce wrong tokens, so it is not written.",
+                      where);
+        goto done;
+    }
+    *out = scores;
+    scores = NULL;
+done:
+    ax_free(pairs);
+    ax_free(scores);
+    return st;
+}
+
+/* ---- the keys ---- */
 
 enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 enum { MAX_CONFIG = 16 << 20, SHOWN = 60 };
@@ -26,7 +204,7 @@ static enum ax_status put_text(struct writer *w, const char *key, const char *te
     return ax_gguf_put_string(w->keys, key, text, strlen(text));
 }
 
-/* --- tokens --- */
+/* ---- tokens ---- */
 
 static enum token_type type_of(const struct writer *w, int32_t id) {
     const struct ax_added_token *added = ax_added_by_id(&w->t->added, id);
@@ -74,7 +252,7 @@ static void warn_of_flags(const struct writer *w) {
     }
 }
 
-/* --- the two kinds --- */
+/* ---- the two kinds ---- */
 
 static enum ax_status put_merges(struct writer *w) {
     const struct ax_vocab *v = &w->t->vocab;
@@ -82,7 +260,7 @@ static enum ax_status put_merges(struct writer *w) {
     struct ax_buf text = {0};
     size_t n, len;
     enum ax_status st;
-    AX_TRY(ax_gguf_sorted_merges(&pairs, &n, w->t));
+    AX_TRY(sorted_merges(&pairs, &n, w->t));
     AX_TRY_GOTO(ax_gguf_put_array(w->keys, "tokenizer.ggml.merges", AX_GGUF_STRING, n), st, done);
     for (size_t i = 0; i < n; i++) {
         const char *left = ax_vocab_string(v, (int32_t)(pairs[i].ids >> 32), &len);
@@ -112,7 +290,7 @@ static enum ax_status put_gpt2(struct writer *w) {
     if (n->n > 1 ||
         (n->n == 1 && (n->steps[0].kind != AX_NORM_UNICODE || n->steps[0].form != AX_NFC)))
         return refuse(w, "the normalizer does more than NFC");
-    AX_TRY(ax_gguf_pre(&pre, w->t, w->dir));
+    AX_TRY(find_pre(&pre, w->t, w->dir));
     AX_TRY(put_text(w, "tokenizer.ggml.model", "gpt2"));
     AX_TRY(put_text(w, "tokenizer.ggml.pre", pre));
     AX_TRY(put_tokens(w));
@@ -150,7 +328,7 @@ static enum ax_status put_llama(struct writer *w) {
         return refuse(w, "the model is not byte-level and has no byte_fallback");
     if (!spaces(w, &prefix))
         return refuse(w, "the normalizer and pre_tokenizer do more than replace spaces with ▁");
-    AX_TRY(ax_gguf_scores(&scores, w->t, w->dir));
+    AX_TRY(merge_scores(&scores, w->t, w->dir));
     enum ax_status st;
     AX_TRY_GOTO(put_text(w, "tokenizer.ggml.model", "llama"), st, done);
     AX_TRY_GOTO(put_text(w, "tokenizer.ggml.pre", "default"), st, done);
@@ -165,7 +343,7 @@ done:
     return st;
 }
 
-/* --- special tokens --- */
+/* ---- special tokens ---- */
 
 #define MAX_ENDS 16
 
@@ -270,7 +448,7 @@ static enum ax_status put_special(struct writer *w) {
     return put_side(w, "tokenizer.ggml.add_eos_token", &w->t->after, eos, "eos_token");
 }
 
-/* --- templates --- */
+/* ---- templates ---- */
 
 static enum ax_status put_named(struct writer *w, const char *name, const json_t *source) {
     char key[192] = "tokenizer.chat_template";
@@ -301,7 +479,7 @@ done:
     return st;
 }
 
-/* --- all --- */
+/* ---- all ---- */
 
 enum ax_status ax_gguf_put_tokenizer(struct ax_gguf_keys *keys, const char *dir, int64_t rows) {
     struct ax_tokenizer *t;

@@ -13,13 +13,4 @@
  * that they ignore but that rarely matter. */
 enum ax_status ax_gguf_put_tokenizer(struct ax_gguf_keys *keys, const char *dir, int64_t rows);
 
-/* Scores of a SentencePiece vocabulary, [t's ids], with which merging by score equals the
- * tokenizer's merge list. AX_ERR_UNSUPPORTED if there are none. Free with ax_free. */
-enum ax_status ax_gguf_scores(float **scores, const struct ax_tokenizer *t, const char *where);
-
-/* The tokenizer's merges in rank order. Free with ax_free. */
-struct ax_bpe_pair;
-enum ax_status ax_gguf_sorted_merges(struct ax_bpe_pair **pairs, size_t *n,
-                                     const struct ax_tokenizer *t);
-
 #endif

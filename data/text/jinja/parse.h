@@ -1,5 +1,5 @@
-/* Shared by the parts of the parser: parse.c (tags), parse_expr.c (tokens, nodes, operators),
- * parse_operand.c (operands). */
+/* Shared by the parts of the parser: parse.c (tags), parse_expr.c (tokens, nodes, operands,
+ * operators). */
 #ifndef AX_DATA_TEXT_JINJA_PARSE_H
 #define AX_DATA_TEXT_JINJA_PARSE_H
 
@@ -50,10 +50,6 @@ enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out)
 enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number);
 /* Parses an expression without inline if, for `if` and `for … in`. */
 enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out);
-enum ax_status ax_jparse_primary(struct ax_jparser *p, bool nsref, struct ax_jnode **out);
-/* Appends .name, [key] and (arguments) to *n; the next one, filters, tests and further calls. */
-enum ax_status ax_jparse_postfix(struct ax_jparser *p, struct ax_jnode **n);
-enum ax_status ax_jparse_filters_and_tests(struct ax_jparser *p, struct ax_jnode **n);
 /* One expression, or a comma-separated tuple. `stop` is a name that ends it, or NULL. */
 enum ax_status ax_jparse_tuple(struct ax_jparser *p, bool cond, bool in_parens, const char *stop,
                                struct ax_jnode **out);

@@ -15,18 +15,9 @@ enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jletters how, struct ax_
                              struct ax_jval *out);
 
 enum ax_jsides { AX_JLEFT = 1, AX_JRIGHT = 2, AX_JBOTH = 3 };
-/* Strips the characters of `chars`, or white space if it is NULL. */
-enum ax_status ax_jtext_strip(struct ax_jvm *vm, enum ax_jsides sides, struct ax_jstr *s,
-                              const struct ax_jstr *chars, struct ax_jval *out);
-/* At most `count` occurrences; negative: no limit. */
-enum ax_status ax_jtext_replace(struct ax_jvm *vm, struct ax_jstr *s, struct ax_jstr *old,
-                                struct ax_jstr *with, int64_t count, struct ax_jval *out);
 /* sep NULL: splits at runs of white space. At most `max` splits (negative: no limit). */
 enum ax_status ax_jtext_split(struct ax_jvm *vm, struct ax_jstr *s, const struct ax_jstr *sep,
                               int64_t max, struct ax_jval *out);
-/* Splits lines as str.splitlines does. */
-enum ax_status ax_jtext_lines(struct ax_jvm *vm, struct ax_jstr *s, bool keep_ends,
-                              struct ax_jitems *out);
 /* Joins the strings of an iterable with sep; items must be strings unless `any`. */
 enum ax_status ax_jtext_join(struct ax_jvm *vm, const struct ax_jstr *sep, struct ax_jval items,
                              bool any, struct ax_jval *out);

@@ -169,8 +169,6 @@ enum ax_status ax_jloop_get(struct ax_jvm *vm, struct ax_jloop *l, const struct 
 /* ---- JSON ---- */
 
 enum ax_status ax_jval_from_json(struct ax_jvm *vm, const json_t *j, struct ax_jval *out);
-/* Chat messages as transformers prepares them (see ax_template_options.chat). */
-enum ax_status ax_jchat_messages(struct ax_jvm *vm, struct ax_jval messages, struct ax_jval *out);
 struct ax_jjson {
     bool ascii, sort_keys, pretty;
     const struct ax_jstr *indent; /* if pretty */

@@ -22,6 +22,11 @@ struct ax_bpe_pair {
     int32_t merged;
 };
 
+/* Where pieces may be split before merging (bpe.c). */
+struct ax_bpe_cuts {
+    uint64_t allowed[256][4]; /* bit set: may split between class x and class y of characters */
+};
+
 struct ax_bpe {
     const struct ax_vocab *vocab; /* strings in the form used by the pieces */
     bool raw_bytes;               /* symbols are bytes (byte-level), else code points */

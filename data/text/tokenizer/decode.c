@@ -1,10 +1,11 @@
-/* The decoder steps. Read ax_decoder_feed at the end first. See decode.h. */
+/* The steps of decoders (read feed first), and ids → text. See decode.h. */
 #include "data/text/tokenizer/decode.h"
 
 #include <string.h>
 
-#include "data/text/tokenizer/byte_level.h"
 #include "base/text/unicode.h"
+#include "data/text/tokenizer/byte_level.h"
+#include "data/text/tokenizer/tokenizer_impl.h"
 
 enum ax_status ax_decoder_add(struct ax_decoder *d, enum ax_decode_kind kind,
                               struct ax_decode_step **step) {
@@ -29,7 +30,8 @@ static bool makes_one(enum ax_decode_kind kind) {
 
 /* Once all strings are one text, stripping its start is the only step that does not need its
  * end. */
-bool ax_decoder_streams(const struct ax_decoder *d) {
+/* True if text can be emitted token by token. If not, feed all tokens in one call. */
+static bool can_stream(const struct ax_decoder *d) {
     bool one = false;
     for (size_t i = 0; i < d->n; i++) {
         const struct ax_decode_step *s = &d->steps[i];
@@ -40,9 +42,10 @@ bool ax_decoder_streams(const struct ax_decoder *d) {
     return true;
 }
 
-/* --- lists of strings --- */
+/* ---- lists of strings ---- */
 
-enum ax_status ax_strings_end(struct ax_strings *l) {
+/* Ends a string: all text appended since the last one. */
+static enum ax_status end_string(struct ax_strings *l) {
     if (l->n == l->cap) {
         size_t cap = l->cap > 0 ? 2 * l->cap : 16;
         AX_TRY(ax_regrow(&l->ends, l->n, cap, sizeof *l->ends));
@@ -52,9 +55,9 @@ enum ax_status ax_strings_end(struct ax_strings *l) {
     return AX_OK;
 }
 
-enum ax_status ax_strings_add(struct ax_strings *l, const char *s, size_t len) {
+static enum ax_status add_string(struct ax_strings *l, const char *s, size_t len) {
     AX_TRY(ax_buf_append(&l->text, s, len));
-    return ax_strings_end(l);
+    return end_string(l);
 }
 
 static void clear(struct ax_strings *l) {
@@ -62,7 +65,7 @@ static void clear(struct ax_strings *l) {
     l->n = 0;
 }
 
-void ax_decode_run_free(struct ax_decode_run *run) {
+static void free_run(struct ax_decode_run *run) {
     for (size_t i = 0; i < 2; i++) {
         ax_buf_free(&run->lists[i].text);
         ax_free(run->lists[i].ends);
@@ -73,7 +76,7 @@ void ax_decode_run_free(struct ax_decode_run *run) {
     *run = (struct ax_decode_run){0};
 }
 
-/* --- steps on one string s[len], each appending to out->text --- */
+/* ---- steps on one string s[len], each appending to out->text ---- */
 
 static const char FFFD[] = "\xef\xbf\xbd";
 
@@ -131,10 +134,10 @@ static enum ax_status end_run(struct ax_decode_state *state, struct ax_strings *
     if (run->len == 0)
         return AX_OK;
     if (ax_utf8_check(run->data, run->len) == run->len)
-        AX_TRY(ax_strings_add(out, run->data, run->len));
+        AX_TRY(add_string(out, run->data, run->len));
     else
         for (size_t i = 0; i < run->len; i++)
-            AX_TRY(ax_strings_add(out, FFFD, 3));
+            AX_TRY(add_string(out, FFFD, 3));
     run->len = 0;
     return AX_OK;
 }
@@ -147,7 +150,7 @@ static enum ax_status byte_fallback(struct ax_decode_state *state, const char *s
         return ax_buf_append(&state->held, &c, 1);
     }
     AX_TRY(end_run(state, out));
-    return ax_strings_add(out, s, len);
+    return add_string(out, s, len);
 }
 
 /* A token that is not spelled in the byte alphabet represents its own bytes. */
@@ -165,7 +168,7 @@ static enum ax_status bytes(struct ax_decode_state *state, const char *s, size_t
 static enum ax_status end_bytes(struct ax_decode_state *state, bool last, struct ax_strings *out) {
     struct ax_buf *held = &state->held;
     if (held->len == 0)
-        return ax_strings_end(out);
+        return end_string(out);
     size_t whole = held->len, back = held->len < 3 ? held->len : 3, len;
     for (size_t i = held->len - back; !last && i < held->len; i++) {
         /* the first byte of a character counts only where a character may begin */
@@ -178,7 +181,7 @@ static enum ax_status end_bytes(struct ax_decode_state *state, bool last, struct
     AX_TRY(ax_utf8_repair(&out->text, held->data, whole));
     memmove(held->data, held->data + whole, held->len - whole);
     held->len -= whole;
-    return ax_strings_end(out);
+    return end_string(out);
 }
 
 /* `one`: s is the next part of one text; otherwise it is a separate string. */
@@ -202,7 +205,7 @@ static enum ax_status strip(const struct ax_decode_step *step, struct ax_decode_
     return ax_buf_append(&out->text, s + start, end - start);
 }
 
-/* --- the chain --- */
+/* ---- the chain ---- */
 
 static enum ax_status run_string(const struct ax_decode_step *step, struct ax_decode_state *state,
                                  struct ax_regex_work *w, bool one, const char *s, size_t len,
@@ -228,11 +231,11 @@ static enum ax_status run_string(const struct ax_decode_step *step, struct ax_de
         AX_TRY(strip(step, state, one, s, len, out));
         break;
     }
-    return ax_strings_end(out);
+    return end_string(out);
 }
 
-enum ax_status ax_decoder_feed(const struct ax_decoder *d, struct ax_decode_run *run, bool last,
-                               struct ax_buf *out) {
+static enum ax_status feed(const struct ax_decoder *d, struct ax_decode_run *run, bool last,
+                           struct ax_buf *out) {
     bool one = false;
     size_t from = 0;
     for (size_t k = 0; k < d->n; k++) {
@@ -247,7 +250,7 @@ enum ax_status ax_decoder_feed(const struct ax_decoder *d, struct ax_decode_run 
         if (step->kind == AX_DECODE_BYTES)
             AX_TRY(end_bytes(state, last, next));
         else if (makes_one(step->kind))
-            AX_TRY(ax_strings_end(next));
+            AX_TRY(end_string(next));
         else if (step->kind == AX_DECODE_BYTE_FALLBACK && last)
             AX_TRY(end_run(state, next));
         one = one || makes_one(step->kind);
@@ -258,4 +261,71 @@ enum ax_status ax_decoder_feed(const struct ax_decoder *d, struct ax_decode_run 
     clear(&run->lists[0]);
     clear(&run->lists[1]);
     return AX_OK;
+}
+
+/* ---- ids → text, all in one call or one by one: see tokenizer.h ---- */
+
+/* A token's string for decoding; NULL for ids without one and for skipped specials. */
+static const char *decoded_string(const struct ax_tokenizer *t, int32_t id, bool skip_special,
+                                  size_t *len) {
+    const struct ax_added_token *a = ax_added_by_id(&t->added, id);
+    if (a == NULL)
+        return ax_vocab_string(&t->vocab, id, len);
+    const char *s = a->form != NULL ? a->form : a->content;
+    *len = a->form != NULL ? a->form_len : a->content_len;
+    /* HF compares strings, so a token is not skipped if its normalized form differs. */
+    if (skip_special && a->form != NULL)
+        a = ax_added_by_content(&t->added, s, *len);
+    return skip_special && a != NULL && a->special ? NULL : s;
+}
+
+static enum ax_status put_token(const struct ax_tokenizer *t, int32_t id, bool skip_special,
+                                struct ax_decode_run *run) {
+    size_t len;
+    const char *s = decoded_string(t, id, skip_special, &len);
+    return s != NULL ? add_string(&run->lists[0], s, len) : AX_OK;
+}
+
+enum ax_status ax_tokenizer_decode(const struct ax_tokenizer *t, const int32_t *ids, size_t n,
+                                   bool skip_special, struct ax_buf *out) {
+    struct ax_decode_run run = {0};
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; i < n; i++)
+        AX_TRY_GOTO(put_token(t, ids[i], skip_special, &run), st, done);
+    st = feed(&t->decoder, &run, true, out);
+done:
+    free_run(&run);
+    return st;
+}
+
+struct ax_decode_stream {
+    const struct ax_tokenizer *t;
+    bool skip_special, streams;
+    struct ax_decode_run run;
+};
+
+enum ax_status ax_decode_stream_new(struct ax_decode_stream **out, const struct ax_tokenizer *t,
+                                    bool skip_special) {
+    struct ax_decode_stream *s;
+    AX_TRY(ax_alloc(&s, 1, sizeof *s));
+    s->t = t;
+    s->skip_special = skip_special;
+    s->streams = can_stream(&t->decoder);
+    *out = s;
+    return AX_OK;
+}
+
+enum ax_status ax_decode_stream_step(struct ax_decode_stream *s, int32_t id, struct ax_buf *out) {
+    AX_TRY(put_token(s->t, id, s->skip_special, &s->run));
+    return s->streams ? feed(&s->t->decoder, &s->run, false, out) : AX_OK;
+}
+
+enum ax_status ax_decode_stream_finish(struct ax_decode_stream *s, struct ax_buf *out) {
+    return feed(&s->t->decoder, &s->run, true, out);
+}
+
+void ax_decode_stream_free(struct ax_decode_stream *s) {
+    if (s != NULL)
+        free_run(&s->run);
+    ax_free(s);
 }

@@ -43,8 +43,6 @@ struct ax_decoder {
 enum ax_status ax_decoder_add(struct ax_decoder *d, enum ax_decode_kind kind,
                               struct ax_decode_step **step);
 void ax_decoder_free(struct ax_decoder *d);
-/* True if text can be emitted token by token. If not, feed all tokens in one call. */
-bool ax_decoder_streams(const struct ax_decoder *d);
 
 /* Concatenated strings. */
 struct ax_strings {
@@ -52,9 +50,6 @@ struct ax_strings {
     size_t *ends;
     size_t n, cap;
 };
-enum ax_status ax_strings_add(struct ax_strings *l, const char *s, size_t len);
-/* Ends a string: all text appended since the last one. */
-enum ax_status ax_strings_end(struct ax_strings *l);
 
 struct ax_decode_state {
     size_t seen;        /* METASPACE, JOIN: strings so far */
@@ -70,8 +65,5 @@ struct ax_decode_run {
     struct ax_decode_state states[AX_DECODE_MAX];
     struct ax_regex_work regex;
 };
-enum ax_status ax_decoder_feed(const struct ax_decoder *d, struct ax_decode_run *run, bool last,
-                               struct ax_buf *out);
-void ax_decode_run_free(struct ax_decode_run *run);
 
 #endif

@@ -6,9 +6,9 @@
  *
  * Text is UTF-8 with a length and may contain NUL. Ids are int32_t, ≥ 0; AX_NO_TOKEN (−1) is none.
  *
- * Reading order: tokenizer.c (the object), encode.c, decode_ids.c; loading: vocab_hf.c,
- * vocab_tekken.c, vocab_sentencepiece.c, mistral_files.c, vocab_gguf.c; encoding steps: normalize.c, pretokenize.c with scan.c and split_rules.c, bpe.c,
- * bpe_merge.c; decoding steps: decode.c. */
+ * Reading order: tokenizer.c (the object), encode.c, decode.c; loading: vocab_hf.c, vocab_tekken.c,
+ * vocab_sentencepiece.c, mistral_files.c, vocab_gguf.c; encoding steps: normalize.c, pretokenize.c with
+ * scan.c and split_rules.c, bpe.c. */
 #ifndef AX_DATA_TEXT_TOKENIZER_TOKENIZER_H
 #define AX_DATA_TEXT_TOKENIZER_TOKENIZER_H
 

@@ -1,5 +1,5 @@
 /* The parts of a tokenizer. Loaders (vocab_hf, vocab_gguf) fill them and call ax_tokenizer_finish;
- * encode.c and decode_ids.c run them. */
+ * encode.c and decode.c run them. */
 #ifndef AX_DATA_TEXT_TOKENIZER_TOKENIZER_IMPL_H
 #define AX_DATA_TEXT_TOKENIZER_TOKENIZER_IMPL_H
 

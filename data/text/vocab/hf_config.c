@@ -13,6 +13,19 @@
 
 enum { MAX_CONFIG = 64 * 1024 * 1024 };
 
+enum ax_status ax_hf_read_added(struct ax_json v, struct ax_added_token *token) {
+    const char *content;
+    *token = (struct ax_added_token){0};
+    AX_TRY(ax_json_str(ax_json_get(v, "content"), &content));
+    token->content = (char *)content; /* ax_tokenizer_put_added copies it */
+    token->content_len = strlen(content);
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "single_word"), false, &token->single_word));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "lstrip"), false, &token->lstrip));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "rstrip"), false, &token->rstrip));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "special"), false, &token->special));
+    return ax_json_bool_or(ax_json_get(v, "normalized"), !token->special, &token->normalized);
+}
+
 /* A token given as text or as an object; v is present. */
 static enum ax_status read_token(struct ax_json v, struct ax_added_token *token) {
     const char *text;

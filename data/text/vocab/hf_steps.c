@@ -4,7 +4,8 @@
 #include "base/text/unicode.h"
 #include "data/text/vocab/vocab_hf.h"
 
-enum ax_status ax_hf_type(struct ax_json v, const char **type) {
+/* "type" of a part; AX_ERR_DATA if missing. */
+static enum ax_status type_of(struct ax_json v, const char **type) {
     return ax_json_str(ax_json_get(v, "type"), type);
 }
 
@@ -17,7 +18,8 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-enum ax_status ax_hf_read_pattern(struct ax_json v, const char **pattern, bool *literal) {
+/* {"String": s} or {"Regex": s} */
+static enum ax_status read_pattern(struct ax_json v, const char **pattern, bool *literal) {
     struct ax_json string = ax_json_get(v, "String"), regex = ax_json_get(v, "Regex");
     *literal = string.v != NULL;
     if (*literal)
@@ -32,7 +34,7 @@ static enum ax_status read_replace(struct ax_json v, struct ax_regex **regex, ch
                                    size_t *text_len) {
     const char *pattern = "", *content = "";
     bool literal = false;
-    AX_TRY(ax_hf_read_pattern(ax_json_get(v, "pattern"), &pattern, &literal));
+    AX_TRY(read_pattern(ax_json_get(v, "pattern"), &pattern, &literal));
     AX_TRY(ax_json_str(ax_json_get(v, "content"), &content));
     AX_TRY(ax_strdup(text, content));
     *text_len = strlen(content);
@@ -69,7 +71,7 @@ enum ax_status ax_hf_read_normalizer(struct ax_json v, struct ax_normalizer *n) 
     const char *type, *text;
     if (v.v == NULL)
         return AX_OK;
-    AX_TRY(ax_hf_type(v, &type));
+    AX_TRY(type_of(v, &type));
     if (is(type, "Sequence"))
         READ_LIST(v, "normalizers", ax_hf_read_normalizer, n);
     size_t i = 0;
@@ -121,7 +123,7 @@ static enum ax_status read_split(struct ax_json v, struct ax_pretok *p) {
     const char *pattern = "";
     bool literal = false, invert = false;
     enum ax_split_behavior behavior = AX_SPLIT_ISOLATED;
-    AX_TRY(ax_hf_read_pattern(ax_json_get(v, "pattern"), &pattern, &literal));
+    AX_TRY(read_pattern(ax_json_get(v, "pattern"), &pattern, &literal));
     AX_TRY(read_behavior(ax_json_get(v, "behavior"), NULL, &behavior));
     AX_TRY(ax_json_bool_or(ax_json_get(v, "invert"), false, &invert));
     enum ax_status st = ax_pretok_add_regex(p, pattern, strlen(pattern), literal, behavior, invert);
@@ -190,7 +192,7 @@ enum ax_status ax_hf_read_pretok(struct ax_json v, struct ax_pretok *p) {
     const char *type;
     if (v.v == NULL)
         return AX_OK;
-    AX_TRY(ax_hf_type(v, &type));
+    AX_TRY(type_of(v, &type));
     if (is(type, "Sequence"))
         READ_LIST(v, "pretokenizers", ax_hf_read_pretok, p);
     if (is(type, "Split"))
@@ -248,7 +250,7 @@ enum ax_status ax_hf_read_decoder(struct ax_json v, struct ax_decoder *d) {
     const char *type;
     if (v.v == NULL)
         return AX_OK;
-    AX_TRY(ax_hf_type(v, &type));
+    AX_TRY(type_of(v, &type));
     if (is(type, "Sequence"))
         READ_LIST(v, "decoders", ax_hf_read_decoder, d);
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
@@ -311,7 +313,7 @@ enum ax_status ax_hf_read_post_processor(struct ax_json v, struct ax_tokenizer *
     const char *type;
     if (v.v == NULL)
         return AX_OK;
-    AX_TRY(ax_hf_type(v, &type));
+    AX_TRY(type_of(v, &type));
     if (is(type, "Sequence"))
         READ_LIST(v, "processors", ax_hf_read_post_processor, t);
     if (is(type, "ByteLevel")) /* trims offsets and leaves ids unchanged */

@@ -12,12 +12,8 @@ enum ax_status ax_hf_read_pretok(struct ax_json v, struct ax_pretok *p);
 enum ax_status ax_hf_read_decoder(struct ax_json v, struct ax_decoder *d);
 enum ax_status ax_hf_read_post_processor(struct ax_json v, struct ax_tokenizer *t);
 
-/* "type" of a part; AX_ERR_DATA if missing. */
-enum ax_status ax_hf_type(struct ax_json v, const char **type);
 /* AX_ERR_UNSUPPORTED: "… is not supported". */
 enum ax_status ax_hf_unsupported(struct ax_json v, const char *what, const char *type);
-/* {"String": s} or {"Regex": s} */
-enum ax_status ax_hf_read_pattern(struct ax_json v, const char **pattern, bool *literal);
 
 /* An added token written as an object; missing members have AddedToken's defaults. The content is
  * borrowed from the document. */
