@@ -12,7 +12,7 @@
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/text_args.h"
-#include "data/text/text_side.h"
+#include "data/text_side.h"
 #include "model/convert/base_model.h"
 
 #define MAX_OVERRIDES     12

@@ -283,6 +283,11 @@ static json_t *excluded(const struct ax_peft_config *c) {
     return all_others(c->within);
 }
 
+/* PEFT refuses target_parameters with dropout, also where nothing is trained. */
+static double dropout_json(const struct ax_peft_config *c) {
+    return c->parameters.n > 0 ? 0 : c->dropout;
+}
+
 enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out) {
     json_t *v = c->json ? json_deep_copy(c->json) : blank();
     const double ranks = c->start == AX_LORA_PISSA ? 2 : 1;
@@ -293,7 +298,7 @@ enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out)
     SET("base_model_name_or_path", c->base ? json_string(c->base) : json_null());
     SET("r", json_integer((json_int_t)ranks * c->r));
     SET("lora_alpha", number_json(c->alpha * alphas));
-    SET("lora_dropout", json_real(c->dropout));
+    SET("lora_dropout", json_real(dropout_json(c)));
     SET("use_rslora", json_boolean(c->rslora));
     SET("use_dora", json_boolean(c->dora));
     SET("target_modules", targets_json(c));

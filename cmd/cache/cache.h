@@ -43,7 +43,6 @@ struct ax_cache_list {
 enum ax_status ax_cache_find(struct ax_cache_list *l, const struct ax_arg_list *dirs);
 void ax_cache_list_free(struct ax_cache_list *l); /* safe on a zeroed one */
 
-
 bool ax_cache_in_use(const struct ax_cache_entry *e);
 /* *done is false if a process uses the entry. */
 enum ax_status ax_cache_remove(const struct ax_cache_entry *e, bool *done);

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
+#include "ckpt/hf/base_note.h"
 #include "ckpt/hf/hf.h"
-#include "cmd/convert/from_gguf.h"
-#include "cmd/convert/base_note.h"
-#include "cmd/convert/merge_note.h"
-#include "cmd/convert/merge_probe.h"
+#include "ckpt/hf/merge_note.h"
+#include "ckpt/hf/peft.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/adapter/load.h"
 #include "model/arch/arch.h"

@@ -7,7 +7,7 @@
 
 #include "base/io.h"
 #include "base/io_path.h"
-#include "data/text/text_side.h"
+#include "data/text_side.h"
 
 #define MAX_MESSAGES 8
 

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/hf/compressed.h"
 #include "ckpt/hf/hf.h"
-#include "cmd/convert/from_gguf.h"
-#include "cmd/convert/quantize_tensors.h"
 #include "kernels/cpu/isa.h"
 #include "model/arch/classifier.h"
 #include "model/quantize/matrix.h"

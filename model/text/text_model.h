@@ -5,7 +5,7 @@
 
 #include "base/lock.h"
 #include "model/adapter/adapters.h"
-#include "data/text/text_side.h"
+#include "data/text_side.h"
 #include "data/text/text_stream.h"
 #include "model/generate/generate.h"
 #include "parallel/fabric/team.h"

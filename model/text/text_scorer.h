@@ -9,7 +9,7 @@
 
 #include "base/lock.h"
 #include "model/adapter/adapters.h"
-#include "data/text/text_side.h"
+#include "data/text_side.h"
 #include "parallel/runtime.h"
 #include "data/records/format/example.h"
 #include "model/arch/arch.h"

@@ -1,7 +1,7 @@
 /* What a conversation has of tools: their definitions, the calls in messages, and the results; and
  * what of that a chat template leaves out. */
-#ifndef AX_DATA_FORMAT_TOOLS_H
-#define AX_DATA_FORMAT_TOOLS_H
+#ifndef AX_DATA_RECORDS_FORMAT_TOOLS_H
+#define AX_DATA_RECORDS_FORMAT_TOOLS_H
 
 #include "base/mem.h"
 #include "data/records/format/example.h"

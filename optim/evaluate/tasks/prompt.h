@@ -3,7 +3,7 @@
 #ifndef AX_OPTIM_EVALUATE_TASKS_PROMPT_H
 #define AX_OPTIM_EVALUATE_TASKS_PROMPT_H
 
-#include "data/text/text_side.h"
+#include "data/text_side.h"
 #include "optim/evaluate/tasks/docs.h"
 #include "optim/evaluate/tasks/python.h"
 

@@ -1,4 +1,4 @@
-#include "data/text/text_side.h"
+#include "data/text_side.h"
 
 #include <string.h>
 
