@@ -210,7 +210,7 @@ static enum ax_status list_weights(struct saving *s) {
         const struct ax_param *p = &m->params[i];
         struct ax_save_weight *w = &s->weights[i];
         *w = (struct ax_save_weight){
-            .name = p->name, .ndim = p->ndim, .unit = p->unit, .dtype = s->o.dtype};
+            .name = p->name, .ndim = p->ndim, .unit = p->unit, .dtype = s->o.model.dtype};
         memcpy(w->shape, p->shape, sizeof w->shape);
         w->n_parts = ax_state_value(&m->rt->mesh, &m->units[p->unit], p, true, &w->parts[0].value,
                                     &w->parts[0].block);
@@ -237,7 +237,7 @@ static enum ax_status check_disk(const struct saving *s) {
 static enum ax_status start_save(struct saving *s) {
     const struct ax_save_job job = {.output_dir = s->in->output,
                                     .step = 1,
-                                    .hf = {.base_dir = s->in->model, .dtype = s->o.dtype},
+                                    .hf = {.base_dir = s->in->model, .dtype = s->o.model.dtype},
                                     .n_weights = s->step.model.n_params,
                                     .weights = s->weights,
                                     .parts = &s->parts,

@@ -132,6 +132,14 @@ static void tokens(void **state) {
     answers_close(&c);
 }
 
+static const char calling_chat[] =
+    "{% for m in messages %}{{ m.role }}: {% if m.content %}{{ m.content | trim }}"
+    "{{ ' ' if m.tool_calls else ';' }}{% endif %}"
+    "{% for c in m.tool_calls %}{{ c.function.name }}(){% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}";
+#define ASK(text)                                                                                  \
+    "{\"role\": \"assistant\", \"content\": \"" text "\", \"tool_calls\": [{\"function\": "        \
+    "{\"name\": \"f\"}}]}"
 #define ONE_TURN(answer)                                                                           \
     "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦" answer "<|im_end|></s>⟧"
 
@@ -147,6 +155,14 @@ static void chats(void **state) {
     check_record(
         &c.o, "{\"messages\": \"q\", \"chosen\": \" 1 \", \"rejected\": [" A("x") ", " A("2") "]}",
         ONE_TURN(" 1 ") " | " ONE_TURN("2"));
+    /* the answer's text, not the same letters in a header or in another turn */
+    check_record(&c.o,
+                 "{\"messages\": \"q\", \"chosen\": " A("a") ", \"rejected\": " A("user\\n") "}",
+                 ONE_TURN("a") " | " ONE_TURN("user\n"));
+    check_record(
+        &c.o,
+        "{\"messages\": \"q\", \"chosen\": " A("turn") ", \"rejected\": " A("<|im_start|>") "}",
+        ONE_TURN("turn") " | " ONE_TURN("<|im_start|>"));
     c.chat.chat.field_messages = "conversation";
     c.answers.field_chosen = "good";
     c.answers.field_rejected = "bad";
@@ -155,6 +171,17 @@ static void chats(void **state) {
         "{\"conversation\": [" S("s") ", " U("q") "], \"good\": " A("1") ", \"bad\": " A("2") "}",
         "<|im_start|>system\ns<|im_end|>\n" ONE_TURN(
             "1") " | <|im_start|>system\ns<|im_end|>\n" ONE_TURN("2"));
+    answers_close(&c);
+    /* calls alone, and behind a text that the template trims */
+    answers_open(&c, AX_TASK_PAIR, "chat_template.default");
+    struct ax_template *calling;
+    assert_ok(ax_template_compile(&calling, "t", calling_chat, strlen(calling_chat)));
+    c.chat.chat.template = calling;
+    check_record(&c.o,
+                 "{\"messages\": \"q\", \"chosen\": " ASK("") ", \"rejected\": " ASK(" a ") "}",
+                 "user: q;assistant: ⟦f()</s>⟧ | user: q;assistant: ⟦a f()</s>⟧");
+    c.chat.chat.template = c.chat.template;
+    ax_template_free(calling);
     answers_close(&c);
     answers_open(&c, AX_TASK_PAIR, "chat_template.argilla_chat");
     check_record(&c.o,

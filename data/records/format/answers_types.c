@@ -160,36 +160,63 @@ static bool is_blank(char c) {
     return c != '\0' && strchr(" \t\r\n\v\f", c);
 }
 
-/* An answer as the template writes it after some other turn: from its text on, up to the end of
- * its turn, without white space after it. */
+/* Where the template writes the text of an answer in `text`, the rendering of both messages of `list`: the
+ * rendering with another text is the same up to there. 0 if it differs before. */
+static enum ax_status find_start(const struct ax_format *f, json_t *list, const struct ax_buf *text,
+                                 size_t *start) {
+    static const char mark[] = "[[this turn]]";
+    json_t *marked =
+        json_pack("[O, o]", json_array_get(list, 0), json_copy(json_array_get(list, 1)));
+    const struct ax_answers_text t = {.messages = marked};
+    struct ax_buf other = {0};
+    enum ax_status st =
+        json_object_set_new(json_array_get(marked, 1), "content", json_string(mark)) == 0
+            ? ax_answers_render(f, &t, &other)
+            : ax_answers_no_memory();
+    const char *at = st == AX_OK ? strstr(other.data, mark) : NULL;
+    const size_t n = at ? (size_t)(at - other.data) : 0;
+    *start = n <= text->len && memcmp(other.data, text->data, n) == 0 ? n : 0;
+    ax_buf_free(&other);
+    json_decref(marked);
+    return st;
+}
+
+/* From the answer's text on, or from its calls, up to the end of its turn, without white space after it. */
+static enum ax_status put_from(const struct ax_buf *text, size_t start, const char *content,
+                               struct ax_buf *out) {
+    const char *from = text->data + start, *at = from;
+    size_t n = content ? strlen(content) : 0, end = text->len;
+    if (n > 0 && !ax_text_is_blank(content, n))
+        at = strstr(from, content);
+    if (!at) { /* templates may trim it */
+        for (; is_blank(*content); content++)
+            n--;
+        while (n > 0 && is_blank(content[n - 1]))
+            n--;
+        at = memmem(from, text->len - start, content, n);
+    }
+    if (!at)
+        return ax_error(AX_ERR_DATA, "the chat template does not write the answer's text");
+    while (end > start && is_blank(text->data[end - 1]))
+        end--;
+    return ax_buf_append(out, at, end - (size_t)(at - text->data));
+}
+
+/* An answer as the template writes it after some other turn. */
 static enum ax_status put_reply(const struct ax_format *f, struct ax_answers *a, json_t *message,
                                 struct ax_buf *out) {
     json_t *list =
         json_pack("[{s:s, s:s}, O]", "role", "user", "content", "[[other turn]]", message);
     const struct ax_answers_text reply = {.messages = list, .lost = &a->lost};
     struct ax_buf text = {0};
+    size_t start = 0;
     enum ax_status st = list ? ax_answers_render(f, &reply, &text) : ax_answers_no_memory();
-    json_decref(list);
-    if (st == AX_OK) {
-        const char *content = json_string_value(json_object_get(message, "content"));
-        size_t n = content ? strlen(content) : 0;
-        const char *at = content ? strstr(text.data, content) : NULL;
-        if (!at && content) { /* templates may trim it */
-            for (; is_blank(*content); content++)
-                n--;
-            while (n > 0 && is_blank(content[n - 1]))
-                n--;
-            at = memmem(text.data, text.len, content, n);
-        }
-        size_t end = text.len;
-        while (end > 0 && is_blank(text.data[end - 1]))
-            end--;
-        if (at)
-            st = ax_buf_append(out, at, end - (size_t)(at - text.data));
-        else
-            st = ax_error(AX_ERR_DATA, "the chat template does not write the answer's text");
-    }
+    if (st == AX_OK)
+        st = find_start(f, list, &text, &start);
+    if (st == AX_OK)
+        st = put_from(&text, start, json_string_value(json_object_get(message, "content")), out);
     ax_buf_free(&text);
+    json_decref(list);
     return st;
 }
 
