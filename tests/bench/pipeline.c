@@ -303,7 +303,7 @@ static enum ax_status time_save(struct ax_bench *r, const struct ax_bench_model 
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)r->threads};
     struct saving s = {.m = m,
                        .in = in,
-                       .o = {.dtype = dtype,
+                       .o = {.model.dtype = dtype,
                              .recompute = AX_RECOMPUTE_SELECTIVE,
                              .objective = &ax_objective_sft,
                              .max_norm = 1,
