@@ -6,13 +6,16 @@
  * reports all mistakes together, each with file:line:column. It accepts keys that this program does
  * not support yet; ax_config_require rejects them, so no command silently skips what was requested.
  *
+ * A value that is an option as it stands is put there by AX_FILL: its row names the field. Readers
+ * are for values that need work.
+ *
  * Readers take a key path as a printf format: ax_config_str(cfg, "datasets.%zu.path", i). A path
  * that is not in the table, or has another type, is a bug and asserts. Unset keys return their
  * default.
  *
- * Reading order: table.h (a key's row), keys*.c (the rows), config.c (loading), renamed.c, check.c,
- * derive.c, rules.c (its steps), get.c (readers), notes.c; help.c, show.c, schema.c, docs.c
- * (output). */
+ * Reading order: table.h (a key's row), cmd/train/keys_*.c (the rows), config.c (loading),
+ * renamed.c, check.c, derive.c, rules.c (its steps), fill.c (values → options), get.c (readers),
+ * notes.c; help.c, show.c, schema.c, docs.c (output). */
 #ifndef AX_CMD_CONFIG_CONFIG_H
 #define AX_CMD_CONFIG_CONFIG_H
 
@@ -88,8 +91,16 @@ enum ax_status ax_config_show_json(const struct ax_config *cfg, struct ax_buf *o
 
 /* True if there is such a key, under this or an old name, with or without effect. */
 bool ax_config_knows(const char *path);
+/* True if a resumed run must have the value that it was started with. */
+bool ax_config_is_fixed(const char *path);
 /* "; did you mean …?" for an unknown key of the map `parent` ("" = top level), or "". Uses buf. */
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size);
+
+/* Sets the fields of *out, a `type`, that rows name, from the keys below `at` ("" = those that are in
+ * no list, "datasets.0", "qat") that act and have a value, set or default. Other fields stay as they
+ * are; texts are borrowed from cfg. Counts that exceed an int become the largest one. */
+#define AX_FILL(cfg, at, type, out) ax_config_fill(cfg, at, #type, (type *){out})
+void ax_config_fill(const struct ax_config *cfg, const char *at, const char *type, void *out);
 
 /* True if the key is set in the file, on the command line, or derived. (Defaults do not count.) */
 bool ax_config_is_set(const struct ax_config *cfg, const char *path, ...)

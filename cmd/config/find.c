@@ -70,6 +70,11 @@ const struct ax_config_key *ax_config_find(const char *path) {
     return key;
 }
 
+bool ax_config_is_fixed(const char *path) {
+    const struct ax_config_key *key = ax_config_find(path);
+    return key != NULL && key->fixed;
+}
+
 bool ax_config_child(const char *path, const char *parent, const char **name) {
     size_t n = strlen(parent);
     if (strncmp(path, parent, n) != 0)

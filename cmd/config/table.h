@@ -1,7 +1,8 @@
-/* The key table, private to cmd/config.
+/* The key table.
  *
- * One row per key. Rows are in keys_<theme>.c, grouped into sections as in help, docs and schema;
- * keys.c has the sections, the capabilities, and the lookups.
+ * One row per key, grouped into sections as in help, docs and schema. Rows that act are in
+ * cmd/train/keys_<theme>.c, beside what reads them, the others in keys_rest.c; keys.c has the
+ * sections, the capabilities, and the lookups.
  *
  * A row's path is a pattern: "datasets[].path" is the path of every entry of the list datasets,
  * "fsdp_config.offload_params" a key inside a map. */
@@ -117,6 +118,33 @@ static inline bool ax_capability_is_objective(enum ax_capability cap) {
     return cap >= AX_CAP_EBFT && cap <= AX_CAP_OTHER_RL;
 }
 
+/* The kind of a field that a key's value is put into. A word is the number of a choice: an enum, in
+ * the order of the choices. */
+enum ax_config_field_kind {
+    AX_FIELD_BOOL,
+    AX_FIELD_INT,
+    AX_FIELD_I64,
+    AX_FIELD_U64,
+    AX_FIELD_F64,
+    AX_FIELD_TEXT,
+    AX_FIELD_WORD
+};
+
+struct ax_config_field {
+    const char *type; /* "struct ax_policy_options"; NULL ends a list */
+    size_t offset;
+    enum ax_config_field_kind kind;
+};
+
+/* clang-format off */
+#define AX_FIELD_KIND(field)                                                                       \
+    _Generic((field), bool: AX_FIELD_BOOL, int: AX_FIELD_INT, int64_t: AX_FIELD_I64,               \
+             uint64_t: AX_FIELD_U64, double: AX_FIELD_F64, const char *: AX_FIELD_TEXT,            \
+             unsigned: AX_FIELD_WORD)
+/* clang-format on */
+#define AX_FIELD(type_, field)                                                                     \
+    { #type_, offsetof(type_, field), AX_FIELD_KIND(((type_ *)0)->field) }
+
 struct ax_config_key {
     const char *path;
     unsigned types;      /* AX_T_… */
@@ -128,11 +156,21 @@ struct ax_config_key {
     const char *when; /* condition (rules.h) under which the key is active; NULL = always */
     const char *note; /* how, why or what instead, see support */
     bool secret;      /* its value is never printed or written to a file */
+    bool fixed;       /* a resumed run must have the value that it was started with */
+    const struct ax_config_field *into; /* fields that ax_config_fill sets; NULL = none */
 };
 
 /* A row with optional fields; and those fields. */
 #define AX_KEY(path_, types_, help_, ...)                                                          \
     { .path = path_, .types = types_, .help = help_, __VA_ARGS__ }
+/* Where the value goes: AX_INTO(AX_FIELD(struct ax_policy_options, beta)), or several. */
+#define AX_INTO(...)                                                                               \
+    .into = (const struct ax_config_field[]) {                                                     \
+        __VA_ARGS__, {                                                                             \
+            0                                                                                      \
+        }                                                                                          \
+    }
+#define AX_FIXED            .fixed = true
 #define AX_NEEDS(cap)       .needs = AX_CAP_##cap
 #define AX_ROUGHLY(how)     .support = AX_SUPPORT_APPROXIMATED, .note = how
 #define AX_NO_EFFECT(why)   .support = AX_SUPPORT_NO_EFFECT, .note = why

@@ -114,10 +114,7 @@ enum ax_status ax_train_sharding_read(struct ax_sharding *out, const struct ax_c
     if (stage > 3)
         return ax_config_error(cfg, "zero_stage", "expected 1, 2 or 3");
     *out = ax_zero_stage(stage);
-    out->bf16_sums = strcmp(ax_config_str(cfg, "reduce_dtype"), "float32") != 0;
-    out->prefetch = ax_config_i64(cfg, "fsdp_prefetch") > 0;
-    out->coded =
-        ax_config_bool(cfg, "fp8") && ax_config_bool(cfg, "fp8_enable_fsdp_float8_all_gather");
+    AX_FILL(cfg, "", struct ax_sharding, out);
     if (ax_config_i64(cfg, "fsdp_prefetch") > 1)
         return ax_config_error(cfg, "fsdp_prefetch", "expected 0 or 1");
     if (stage != 3 && ax_config_bool(cfg, "layer_offloading"))

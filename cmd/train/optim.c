@@ -95,21 +95,22 @@ static enum ax_status read_args(struct ax_step_options *so, const struct ax_conf
 
 /* As in transformers' Trainer, Adafactor's epsilons and SGD's momentum keep their own defaults. */
 static void read_common(struct ax_step_options *so, const struct ax_config *cfg) {
-    so->opt.weight_decay = ax_config_f64(cfg, "weight_decay");
-    if (so->optimizer == &ax_optimizer_adafactor || so->optimizer == &ax_optimizer_sgd)
+    const struct ax_optimizer_options own = so->opt;
+    AX_FILL(cfg, "", struct ax_optimizer_options, &so->opt);
+    if (so->optimizer != &ax_optimizer_adafactor && so->optimizer != &ax_optimizer_sgd)
         return;
-    so->opt.beta1 = ax_config_f64(cfg, "adam_beta1");
-    so->opt.beta2 = ax_config_f64(cfg, "adam_beta2");
-    so->opt.eps = ax_config_f64(cfg, "adam_epsilon");
+    so->opt.beta1 = own.beta1;
+    so->opt.beta2 = own.beta2;
+    so->opt.eps = own.eps;
 }
 
 enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg) {
     struct ax_step_options *so = &o->step;
     AX_TRY(ax_optimizer_find(ax_config_str(cfg, "optimizer"), &so->optimizer, &so->opt));
     read_common(so, cfg);
+    AX_FILL(cfg, "", struct ax_offload, &so->model.offload);
     if (ax_config_is_set(cfg, "moment_dtype"))
         AX_TRY(ax_moments_parse(ax_config_str(cfg, "moment_dtype"), &so->opt.moments));
-    AX_TRY(ax_masters_parse(ax_config_str(cfg, "master_dtype"), &so->model.masters));
     if (so->model.masters != AX_MASTERS_ACCUM && so->model.dtype != AX_BF16)
         return ax_config_error(cfg, "master_dtype",
                                "masters in bfloat16 need bf16: true, but this run computes in "
@@ -117,11 +118,6 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
     if (so->model.masters != AX_MASTERS_ACCUM && so->model.adapter)
         return ax_config_error(cfg, "master_dtype",
                                "an adapter is trained and saved in float32: remove the key");
-    so->max_norm = ax_config_f64(cfg, "max_grad_norm");
-    so->model.offload.optimizer = ax_config_bool(cfg, "fsdp_config.offload_params");
-    so->model.offload.layers = ax_config_bool(cfg, "layer_offloading");
-    so->model.offload.activations =
-        strcmp(ax_config_str(cfg, "activation_offloading"), "false") != 0;
     AX_TRY(read_args(so, cfg));
     return ax_optimizer_check(so->optimizer, &so->opt);
 }
@@ -170,7 +166,6 @@ static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_conf
         lr->min_lr_ratio = ratio;
     if (lr->kind != AX_LR_COSINE)
         return AX_OK;
-    lr->quadratic_warmup = ax_config_bool(cfg, "lr_quadratic_warmup");
     const bool ends = ax_config_has(cfg, constant) && ax_config_f64(cfg, constant) > 0;
     if (lr->quadratic_warmup && (ratio > 0 || ends))
         return ax_config_error(cfg, "lr_quadratic_warmup", "cannot be combined with %s or %s",
@@ -185,45 +180,35 @@ static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_conf
     return AX_OK;
 }
 
-/* The value of a count, or axolotl's default if it is absent or 0. */
-static int64_t count_or(const struct ax_config *cfg, const char *key, int64_t otherwise) {
-    const int64_t n = ax_config_has(cfg, "%s", key) ? ax_config_i64(cfg, "%s", key) : 0;
-    return n > 0 ? n : otherwise;
-}
-
-static enum ax_status read_relora(struct ax_step_options *so, const struct ax_config *cfg) {
+static enum ax_status read_relora(struct ax_train_options *o, const struct ax_config *cfg) {
     if (!ax_config_bool(cfg, "relora"))
         return AX_OK;
-    if (so->optimizer != &ax_optimizer_adamw)
+    if (o->step.optimizer != &ax_optimizer_adamw)
         return ax_config_error(cfg, "optimizer",
                                "relora resets the moments of AdamW, but %s is set; use adamw_torch",
-                               so->optimizer->name);
-    so->relora.interval = ax_config_i64(cfg, "jagged_restart_steps");
+                               o->step.optimizer->name);
+    o->step.relora.interval = o->lr.restart;
     return AX_OK;
 }
 
+/* Of a count that is 0, axolotl has a default. */
 static void read_restarts(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
     const char *const floor = "cosine_min_lr_ratio";
     const double ratio = ax_config_has(cfg, floor) ? ax_config_f64(cfg, floor) : 0;
-    lr->restart = count_or(cfg, "jagged_restart_steps", 0);
-    lr->restart_warmup = count_or(cfg, "jagged_restart_warmup_steps", 10);
-    lr->restart_anneal = count_or(cfg, "jagged_restart_anneal_steps", 1);
+    lr->restart_warmup = lr->restart_warmup > 0 ? lr->restart_warmup : 10;
+    lr->restart_anneal = lr->restart_anneal > 0 ? lr->restart_anneal : 1;
     lr->restart_floor = ratio > 0 ? ratio : 0.001;
 }
 
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg) {
     struct ax_lr_schedule *lr = &o->lr;
-    *lr = (struct ax_lr_schedule){.base_lr = ax_config_f64(cfg, "learning_rate"),
-                                  .num_cycles = 0.5,
-                                  .lr_end = 1e-7,
-                                  .power = 1,
-                                  .stable = -1};
-    AX_TRY(ax_lr_kind_parse(ax_config_str(cfg, "lr_scheduler"), &lr->kind));
+    *lr = (struct ax_lr_schedule){.num_cycles = 0.5, .lr_end = 1e-7, .power = 1, .stable = -1};
+    AX_FILL(cfg, "", struct ax_lr_schedule, lr);
     if (lr->kind == AX_LR_COSINE_WITH_RESTARTS)
         lr->num_cycles = 1;
     AX_TRY(read_floor(lr, cfg));
     read_restarts(lr, cfg);
-    AX_TRY(read_relora(&o->step, cfg));
+    AX_TRY(read_relora(o, cfg));
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
     for (size_t i = 0; kwargs && i < kwargs->n; i++)
         AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));
@@ -231,7 +216,5 @@ enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_conf
         o->step.lr_groups =
             ax_lr_groups_loraplus(lr->base_lr, ax_config_f64(cfg, "loraplus_lr_ratio"),
                                   ax_config_f64(cfg, "loraplus_lr_embedding"));
-    o->warmup = ax_config_has(cfg, "warmup_steps") ? ax_config_i64(cfg, "warmup_steps") : -1;
-    o->warmup_ratio = ax_config_has(cfg, "warmup_ratio") ? ax_config_f64(cfg, "warmup_ratio") : -1;
     return AX_OK;
 }

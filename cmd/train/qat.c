@@ -46,8 +46,6 @@ static enum ax_status read_fp8(struct ax_train_setup *s) {
     if (!ax_config_bool(cfg, "fp8"))
         return AX_OK;
     s->o.step.model.qat = &s->qat;
-    s->o.step.model.unquantized_first = ax_config_i64(cfg, "num_layers_at_start_in_bf16");
-    s->o.step.model.unquantized_last = ax_config_i64(cfg, "num_layers_at_end_in_bf16");
     return ax_fp8_recipe(ax_config_str(cfg, "fp8_recipe"),
                          strcmp(ax_config_str(cfg, "fp8_format"), "e4m3") == 0, &s->qat);
 }
@@ -58,7 +56,5 @@ enum ax_status ax_train_qat_read(struct ax_train_setup *s) {
         return read_fp8(s);
     AX_TRY(ax_train_scheme_read(cfg, "qat", &s->qat));
     s->o.step.model.qat = &s->qat;
-    if (ax_config_has(cfg, "qat.fake_quant_after_n_steps"))
-        s->o.step.qat_after = ax_config_i64(cfg, "qat.fake_quant_after_n_steps");
     return AX_OK;
 }

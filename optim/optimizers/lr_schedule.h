@@ -3,6 +3,7 @@
 #ifndef AX_OPTIM_OPTIMIZERS_LR_SCHEDULE_H
 #define AX_OPTIM_OPTIMIZERS_LR_SCHEDULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,7 +36,7 @@ struct ax_lr_schedule {
     double min_lr_ratio;   /* cosine_with_min_lr, warmup_stable_decay, rex: floor / base_lr */
     double constant_ratio; /* cosine_with_min_lr: the decay ends after this fraction of all steps
                               and the rate stays constant; 0 = 1 */
-    int quadratic_warmup;  /* cosine: warmup is squared */
+    bool quadratic_warmup; /* cosine: warmup is squared */
     double lr_end, power;  /* polynomial */
     int64_t timescale;     /* inverse_sqrt; 0 = warmup, or 10,000 without warmup */
     int64_t stable, decay; /* warmup_stable_decay: steps */

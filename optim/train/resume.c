@@ -85,20 +85,13 @@ static char *value_text(const json_t *v) {
     return v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
 }
 
-static bool is_fixed(const struct ax_train_options *o, const char *key) {
-    for (const char *const *k = o->fixed_keys; k && *k; k++)
-        if (strcmp(*k, key) == 0)
-            return true;
-    return false;
-}
-
 static enum ax_status compare_key(const struct ax_train_options *o, const char *dir,
                                   const char *key, const json_t *was, const json_t *is) {
     if (was && is && json_equal((json_t *)(uintptr_t)was, (json_t *)(uintptr_t)is))
         return AX_OK;
     char *before = value_text(was), *now = value_text(is);
     enum ax_status st = AX_OK;
-    if (is_fixed(o, key))
+    if (o->is_fixed && o->is_fixed(key))
         st = ax_error(
             AX_ERR_CONFIG,
             "%s was %s in the run that wrote %s and is %s now: a different run. Change it back, or "

@@ -123,8 +123,8 @@ struct ax_train_options {
     const json_t *about;  /* contents of run.json, to which memory by name is added; NULL: no
                                   run.json */
     const json_t *config; /* the effective configuration, stored in checkpoints; flat */
-    /* keys of config that may not change on resume; NULL-terminated */
-    const char *const *fixed_keys;
+    /* true for keys of config that may not change on resume; NULL: all may */
+    bool (*is_fixed)(const char *key);
 };
 
 /* Sets *dtype to the compute dtype of the checkpoint that a run with these options would resume

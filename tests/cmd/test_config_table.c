@@ -22,6 +22,23 @@ static void names_exist(const struct ax_config_key *key, const char *condition) 
             fail_msg("%s: \"%s\" speaks of %s, which is no key", key->path, condition, name);
 }
 
+/* What a key is put into can hold its values; a word is one of the key's choices. */
+static void check_fields(const struct ax_config_key *key) {
+    static const unsigned fits[] = {[AX_FIELD_BOOL] = AX_T_BOOL | AX_T_INT | AX_T_STR,
+                                    [AX_FIELD_INT] = AX_T_INT,
+                                    [AX_FIELD_I64] = AX_T_INT | AX_T_NUM,
+                                    [AX_FIELD_U64] = AX_T_INT,
+                                    [AX_FIELD_F64] = AX_T_INT | AX_T_NUM,
+                                    [AX_FIELD_TEXT] = AX_T_SCALAR,
+                                    [AX_FIELD_WORD] = AX_T_STR};
+    for (const struct ax_config_field *f = key->into; f != NULL && f->type != NULL; f++) {
+        if ((key->types & (AX_T_ANY * 2 - 1) & ~fits[f->kind]) != 0)
+            fail_msg("%s does not fit into its field of %s", key->path, f->type);
+        assert_true(f->kind != AX_FIELD_WORD || key->choices != NULL);
+        assert_int_equal(key->support, AX_SUPPORT_ACTS);
+    }
+}
+
 static void check_row(const struct ax_config_key *key) {
     char parent[AX_CONFIG_PATH];
     if (ax_config_find(key->path) != key)
@@ -41,6 +58,7 @@ static void check_row(const struct ax_config_key *key) {
         fail_msg("%s: choices, but no strings", key->path);
     if (key->when != NULL)
         names_exist(key, key->when);
+    check_fields(key);
     /* the row of the map or list around it */
     snprintf(parent, sizeof parent, "%s", key->path);
     char *dot = strrchr(parent, '.');

@@ -149,6 +149,10 @@ static void test_sigterm_saves_and_requeues(void **state) {
     train_case_close(&whole);
 }
 
+static bool is_base_model(const char *key) {
+    return strcmp(key, "base_model") == 0;
+}
+
 /* ---- the output folder ---- */
 
 static void test_folders_of_others(void **state) {
@@ -170,8 +174,7 @@ static void test_folders_of_others(void **state) {
     assert_int_equal(train_case_run(&c, &r), AX_ERR_CONFIG);
     expect_error("contains the checkpoints of another run (newest: checkpoint-2)");
     c.o.save.resume = AX_RESUME_NEWEST;
-    static const char *const fixed[] = {"base_model", NULL};
-    c.o.fixed_keys = fixed;
+    c.o.is_fixed = is_base_model;
     json_object_set_new(c.config, "base_model", json_string("another"));
     assert_int_equal(train_case_run(&c, &r), AX_ERR_CONFIG);
     expect_error("base_model was \"tiny\"");

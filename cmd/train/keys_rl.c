@@ -1,25 +1,29 @@
 /* Keys of preference and reinforcement training, distillation, quantization, parallelism and
  * trackers. Rows only. */
 #include "cmd/config/table.h"
+#include "optim/train/train.h"
+
+#define AX_RUN(field) AX_INTO(AX_FIELD(struct ax_train_options, field))
 
 #define SAMPLED "rl == grpo,gdpo"
 #define ANSWERS "rl == grpo,gdpo,ppo"
 
 const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("rl", AX_T_STR, "Preference or reinforcement training method; ppo is axtrain's own.",
-           .choices = "dpo|orpo|cpo|simpo|kto|grpo|gdpo|ppo|ebft"),
+           .choices = "dpo|orpo|cpo|simpo|kto|grpo|gdpo|ppo|ebft", AX_FIXED),
     AX_KEY("rl_beta", AX_T_AMOUNT,
            "Weight that keeps the model close to the reference; 0.1 if unset (0 for GRPO).",
            .when = "rl"),
     AX_KEY("dpo_loss_type", AX_T_STRINGS, "DPO losses, summed; sigmoid if unset.",
            .choices = "sigmoid|hinge|ipo|ipo_sum|robust|exo_pair|nca_pair|bco_pair|sppo_hard|aot|"
-                      "aot_unpaired|apo_zero|apo_down|discopop|sft|sigmoid_norm"),
+                      "aot_unpaired|apo_zero|apo_down|discopop|sft|sigmoid_norm",
+           AX_FIXED),
     AX_KEY("dpo_loss_weights", AX_T_LIST | AX_OF(AX_T_NUM), "Weights of those losses."),
     AX_KEY("dpo_label_smoothing", AX_T_BELOW_ONE, "Assumed fraction of flipped preference labels.",
            .dflt = "0.0", .when = "rl == dpo,cpo,simpo"),
     AX_KEY("ld_alpha", AX_T_SHARE,
            "DPO: weight of log-probs past the length of the shorter answer; 1 if unset. TRL's key.",
-           .when = "rl == dpo"),
+           .when = "rl == dpo", AX_FIXED),
     AX_KEY("precompute_ref_log_probs", AX_T_BOOL, "Run the reference model once, before training.",
            .dflt = "false",
            AX_NO_EFFECT("the reference's log-probs are always computed before the first step")),
@@ -34,12 +38,12 @@ const struct ax_config_key ax_config_keys_rl[] = {
            .when = "rl == kto"),
     AX_KEY("kto_loss_type", AX_T_STR,
            "KTO, or its variant without an estimate of the KL divergence.",
-           .choices = "kto|apo_zero_unpaired", .dflt = "kto", .when = "rl == kto"),
+           .choices = "kto|apo_zero_unpaired", .dflt = "kto", .when = "rl == kto", AX_FIXED),
     AX_KEY("trl", AX_T_MAP, "Options of GRPO and related methods.", .when = "rl"),
     AX_KEY("trl.beta", AX_T_AMOUNT,
            "Weight of the KL divergence from the reference; takes precedence over rl_beta."),
     AX_KEY("trl.num_generations", AX_T_INT | AX_RANGE(FROM_TWO),
-           "Answers per prompt, compared with each other.", .dflt = "8", .when = SAMPLED),
+           "Answers per prompt, compared with each other.", .dflt = "8", .when = SAMPLED, AX_FIXED),
     AX_KEY("trl.num_generations_eval", AX_T_COUNT,
            "Answers per prompt in evaluations; num_generations if unset.", .when = SAMPLED),
     AX_KEY("trl.max_completion_length", AX_T_COUNT, "Maximum length of an answer in tokens.",
@@ -165,22 +169,25 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("ppo.vf_coef", AX_T_AMOUNT, "Weight of the value model's loss.", .dflt = "0.1"),
     AX_KEY("ppo.cliprange_value", AX_T_AMOUNT, "Clip values this far from the earlier ones.",
            .dflt = "0.2"),
-    AX_KEY("reward_model", AX_T_BOOL, "Train a scalar head on pairs of answers."),
+    AX_KEY("reward_model", AX_T_BOOL, "Train a scalar head on pairs of answers.", AX_FIXED),
     AX_KEY("center_rewards_coefficient", AX_T_AMOUNT,
            "Weight of the term that centers rewards at zero.", .when = "reward_model"),
-    AX_KEY("process_reward_model", AX_T_BOOL, "Train a head that scores each reasoning step."),
+    AX_KEY("process_reward_model", AX_T_BOOL, "Train a head that scores each reasoning step.",
+           AX_FIXED),
     {0}};
 
 const struct ax_config_key ax_config_keys_kd[] = {
     AX_KEY(
         "kd_teacher", AX_T_STR,
         "Teacher whose distribution of each token the model is trained to follow: a folder, GGUF "
-        "file or hub id with the same vocabulary. axtrain's own key."),
+        "file or hub id with the same vocabulary. axtrain's own key.",
+        AX_FIXED),
     AX_KEY("kd_trainer", AX_T_BOOL | AX_T_NUM,
-           "Distill from log-probs of a teacher that the data sets contain; needs kd_topk."),
+           "Distill from log-probs of a teacher that the data sets contain; needs kd_topk.",
+           AX_FIXED),
     AX_KEY("kd_topk", AX_T_COUNT,
            "The most log-probs that the data sets have of a token, up to 256. axtrain's own key.",
-           .when = "kd_trainer"),
+           .when = "kd_trainer", AX_FIXED),
     AX_KEY("kd_alpha", AX_T_AMOUNT, "Weight of the divergence from the teacher.", .dflt = "1.0",
            .when = "kd_teacher || kd_trainer"),
     AX_KEY("kd_ce_alpha", AX_T_AMOUNT, "Weight of the cross-entropy loss.", .dflt = "0.0",
@@ -221,14 +228,14 @@ const struct ax_config_key ax_config_keys_quant[] = {
         "Quantization-aware training: the linears of layers see the values that their weights and "
         "inputs will have (docs/quantization.md)."),
     AX_KEY("qat.scheme", AX_T_STR, "What they are quantized to; in place of the two types.",
-           .choices = SCHEMES),
+           .choices = SCHEMES, AX_FIXED),
     AX_KEY("qat.weight_dtype", AX_T_STR, "Weight type.",
-           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8"),
+           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8", AX_FIXED),
     AX_KEY("qat.activation_dtype", AX_T_STR, "Activation type.",
-           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4"),
+           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", AX_FIXED),
     AX_KEY("qat.group_size", AX_T_COUNT,
            "Number of weights that share a scale; with scheme, the scheme's if unset.",
-           .dflt = "32"),
+           .dflt = "32", AX_FIXED),
     AX_KEY("qat.quantize_embedding", AX_T_BOOL,
            "Quantize the embedding, too; with it the head, if they are one matrix.",
            .dflt = "false"),
@@ -236,7 +243,8 @@ const struct ax_config_key ax_config_keys_quant[] = {
            "Quantize the head, too; with it the embedding, if they are one matrix.",
            .dflt = "false"),
     AX_KEY("qat.fake_quant_after_n_steps", AX_T_INDEX,
-           "Step at which quantization starts; the first if unset."),
+           "Step at which quantization starts; the first if unset.", AX_RUN(step.qat_after),
+           AX_FIXED),
     AX_KEY("quantization", AX_T_MAP,
            "How `axtrain quantize CONFIG` quantizes the trained model; with qat, as that says."),
     AX_KEY("quantization.scheme", AX_T_STR, "The scheme; in place of the two types.",
@@ -281,7 +289,7 @@ const struct ax_config_key ax_config_keys_mesh[] = {
         "How queries meet the keys of the row's other ranks: gather all of them before attention, "
         "or ring, where they pass by behind it; auto is the one whose planned step is faster. "
         "axtrain's own key.",
-        .choices = "auto|gather|ring", .dflt = "auto"),
+        .choices = "auto|gather|ring", .dflt = "auto", AX_RUN(step.model.cp_method)),
     AX_KEY("pipeline_parallel_size", AX_T_COUNT, "Ranks that split the layers. axtrain's own key.",
            .dflt = "1"),
     AX_KEY(
@@ -289,9 +297,9 @@ const struct ax_config_key ax_config_keys_mesh[] = {
         "Order of the micro-batches; afab keeps the activations of all of them, interleaved gives "
         "each rank several ranges of layers, for less idle time and more messages, zero_bubble "
         "computes gradients of weights where ranks would wait.",
-        .choices = "1f1b|afab|interleaved|zero_bubble", .dflt = "1f1b"),
+        .choices = "1f1b|afab|interleaved|zero_bubble", .dflt = "1f1b", AX_RUN(step.pipeline)),
     AX_KEY("virtual_pipeline_parallel_size", AX_T_COUNT, "Ranges of layers per rank.", .dflt = "2",
-           .when = "pipeline_parallel_schedule == interleaved"),
+           .when = "pipeline_parallel_schedule == interleaved", AX_RUN(step.virtual_stages)),
     AX_KEY("expert_parallel_size", AX_T_COUNT, "Ranks that split the experts.", .dflt = "1"),
     AX_KEY("expert_overlap", AX_T_STR,
            "Tokens travel to the ranks of their experts and back in two halves, one of them while "
@@ -307,7 +315,7 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("fsdp_config.offload_params", AX_T_BOOL,
            "Keep masters and optimizer state of a GPU in host memory; the cpu computes there "
            "anyway.",
-           .when = "device != cpu"),
+           .when = "device != cpu", AX_INTO(AX_FIELD(struct ax_offload, optimizer))),
     AX_KEY("fsdp_config.reshard_after_forward", AX_T_BOOL,
            "Free gathered weights after each use; false is zero_stage: 2.", .dflt = "true"),
     AX_KEY("fsdp_config.activation_checkpointing", AX_T_BOOL, "Same as gradient_checkpointing."),
@@ -326,11 +334,12 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("fsdp_prefetch", AX_T_COUNT,
            "Layers whose weights and gradients travel while their neighbor computes: 1 or 0. "
            "axtrain's own key.",
-           .dflt = "1"),
+           .dflt = "1", AX_INTO(AX_FIELD(struct ax_sharding, prefetch))),
     AX_KEY("reduce_dtype", AX_T_STR,
            "Type in which gradients are sent to other ranks and summed; bfloat16 halves the "
            "traffic. axtrain's own key.",
-           .choices = "float32|bfloat16", .dflt = "float32"),
+           .choices = "float32|bfloat16", .dflt = "float32",
+           AX_INTO(AX_FIELD(struct ax_sharding, bf16_sums))),
     AX_KEY("ddp_timeout", AX_T_COUNT, "Seconds to wait for another rank.", .dflt = "1800"),
     {0}};
 

@@ -4,29 +4,33 @@
 
 const struct ax_config_key ax_config_keys_model[] = {
     AX_KEY("base_model", AX_T_STR,
-           "The model to train: a folder, a GGUF file, or a hub id (org/name)."),
+           "The model to train: a folder, a GGUF file, or a hub id (org/name).", AX_FIXED),
     AX_KEY("base_model_config", AX_T_STR,
            "Where to read config.json from, if not from base_model."),
     AX_KEY(
         "model_type", AX_T_STR,
         "Class name as in config.json's architectures; selects the head, otherwise only checked."),
-    AX_KEY("model_revision", AX_T_STR, "Revision of the hub id: a branch, tag or commit."),
+    AX_KEY("model_revision", AX_T_STR, "Revision of the hub id: a branch, tag or commit.",
+           AX_FIXED),
     AX_KEY("model_config", AX_T_OPTIONS,
            "Fields of the model's config.json to override, under their own names (rope_theta and "
            "rope_scaling also where the file has rope_parameters); "
-           "output_router_logits: true trains the routers' balancing loss too."),
+           "output_router_logits: true trains the routers' balancing loss too.",
+           AX_FIXED),
     AX_KEY("num_labels", AX_T_COUNT,
            "Number of outputs of a classification head; 1 with reward_model, 2 with "
            "process_reward_model.",
            .when = "reward_model || process_reward_model"),
-    AX_KEY("reinit_weights", AX_T_BOOL, "Start from random weights with the shape of base_model."),
+    AX_KEY("reinit_weights", AX_T_BOOL, "Start from random weights with the shape of base_model.",
+           AX_FIXED),
     AX_KEY("device", AX_T_STR,
            "What computes: the GPU (cuda), the processor, or the GPU where one can be used "
            "(docs/gpu.md). axtrain's own key.",
            .choices = "auto|cuda|cpu", .dflt = "auto"),
     AX_KEY("gptq", AX_T_BOOL,
            "The base contains GPTQ weights; an adapter keeps symmetric 4-bit groups as codes in "
-           "memory."),
+           "memory.",
+           AX_FIXED),
     AX_KEY("model_quantization_config", AX_T_STR,
            "How a base that is already quantized stores its weights.",
            .choices = "Mxfp4Config|FineGrainedFP8Config"),
@@ -36,10 +40,12 @@ const struct ax_config_key ax_config_keys_model[] = {
            .when = "model_quantization_config"),
     AX_KEY("quantize_moe_experts", AX_T_BOOL,
            "Quantize the frozen weights of experts too, as load_in_4bit or load_in_8bit does the "
-           "other matrices."),
+           "other matrices.",
+           AX_FIXED),
     AX_KEY("unfrozen_parameters", AX_T_STRINGS,
            "Parameters to train: regular expressions matched at the start of the name, in which a "
-           "dot is a literal dot; all others are frozen."),
+           "dot is a literal dot; all others are frozen.",
+           AX_FIXED),
     {0}};
 
 const struct ax_config_key ax_config_keys_tokenizer[] = {
@@ -53,7 +59,7 @@ const struct ax_config_key ax_config_keys_tokenizer[] = {
     AX_KEY("special_tokens.pad_token", AX_T_STR, "Token that pads rows; never trained on."),
     AX_KEY("special_tokens.unk_token", AX_T_STR, "Token for unknown text."),
     AX_KEY("special_tokens.additional_special_tokens", AX_T_STRINGS, "More special tokens."),
-    AX_KEY("tokens", AX_T_STRINGS, "Ordinary tokens to add."),
+    AX_KEY("tokens", AX_T_STRINGS, "Ordinary tokens to add.", AX_FIXED),
     AX_KEY("added_tokens_overrides", AX_T_MAP | AX_OF(AX_T_STR),
            "New text for reserved tokens, by token id."),
     AX_KEY("resize_token_embeddings_to_32x", AX_T_BOOL,

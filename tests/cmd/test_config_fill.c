@@ -1,0 +1,68 @@
+/* Rows put values into the fields that they name. */
+#include "config_case.h"
+
+#include "data/records/format/format.h"
+#include "optim/train/train.h"
+
+static void values_and_defaults(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    struct ax_train_options o = {.warmup = -1, .warmup_ratio = -1, .max_steps = 7};
+    load_ok(&cfg,
+            "base_model: m\nwarmup_steps: 3.5\nsave_total_limit: 2\nseed: 9\nmax_grad_norm: 2\n"
+            "save_first_step: true\noutput_dir: there\nmaster_dtype: bf16_sr\n",
+            NULL);
+    AX_FILL(&cfg, "", struct ax_train_options, &o);
+    assert_int_equal(o.warmup, 3);                         /* as transformers takes it */
+    assert_true(o.warmup_ratio == -1 && o.max_steps == 7); /* unset, without a default */
+    assert_int_equal(o.save.limit, 2);
+    assert_int_equal(o.step.seed, 9);
+    assert_true(o.step.max_norm == 2 && o.save.first_step && !o.save.only_model);
+    assert_string_equal(o.save.output_dir, "there");
+    assert_int_equal(o.step.model.masters, AX_MASTERS_STOCHASTIC);
+    ax_config_free(&cfg);
+}
+
+/* Neither a value nor a default of a key that does not act is put anywhere. */
+static void conditions(void **state) {
+    (void)state;
+    for (int on = 0; on < 2; on++) {
+        struct ax_config cfg;
+        struct ax_train_options o = {.step.virtual_stages = 1};
+        struct ax_sharding sharding = {0};
+        load_ok(&cfg,
+                on ? "base_model: m\npipeline_parallel_schedule: interleaved\n"
+                     "fp8: true\nfp8_enable_fsdp_float8_all_gather: true\nreduce_dtype: bfloat16\n"
+                   : "base_model: m\nfp8_enable_fsdp_float8_all_gather: true\n"
+                     "virtual_pipeline_parallel_size: 3\n",
+                NULL);
+        AX_FILL(&cfg, "", struct ax_train_options, &o);
+        AX_FILL(&cfg, "", struct ax_sharding, &sharding);
+        assert_int_equal(o.step.virtual_stages, on ? 2 : 1);
+        assert_true(sharding.coded == on && sharding.bf16_sums == on && sharding.prefetch);
+        ax_config_free(&cfg);
+    }
+}
+
+/* Counts are as large as an int can be. */
+static void large_counts(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    struct ax_train_options o = {0};
+    load_ok(&cfg,
+            "base_model: m\npipeline_parallel_schedule: interleaved\n"
+            "virtual_pipeline_parallel_size: 4294967297\n",
+            NULL);
+    AX_FILL(&cfg, "", struct ax_train_options, &o);
+    assert_int_equal(o.step.virtual_stages, INT32_MAX);
+    ax_config_free(&cfg);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_and_defaults),
+        cmocka_unit_test(conditions),
+        cmocka_unit_test(large_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
