@@ -84,7 +84,7 @@ static enum ax_status choose_method(struct ax_init *i, struct ax_arch *arch,
     enum ax_status st = ax_config_parse(&cfg, "init", keys, strlen(keys), 0, NULL);
     ax_free(keys);
     AX_TRY(st);
-    const struct ax_classifier *head = ax_setup_classifier(&cfg);
+    const struct ax_classifier *head = ax_method_of(&cfg)->head;
     st = head ? ax_classifier_choose(arch, head) : AX_OK;
     if (st == AX_OK)
         st = ax_setup_method_read(m, &cfg);

@@ -19,7 +19,7 @@ static int64_t steps_of(int64_t rows, const struct ax_setup_data *d) {
 static enum ax_status count(const struct ax_setup_data *d, bool eval, struct ax_preview_totals *t) {
     const struct ax_corpus *c = eval ? &d->eval : &d->train;
     struct ax_loader *loader = eval ? d->eval_loader : d->train_loader;
-    const bool prompts = ax_setup_task(d->cfg) == AX_TASK_PROMPT;
+    const bool prompts = ax_method_of(d->cfg)->task == AX_TASK_PROMPT;
     struct ax_loader_count n;
     t->dropped = eval ? d->eval_report : d->train_report;
     if (!loader || (!eval && d->stream))
@@ -57,7 +57,7 @@ static enum ax_status preview(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(count(p->data, true, &p->eval));
     AX_TRY(ax_setup_data_warnings(p->data, add_warning, p));
     if (p->train.known && p->train.rows > 0 && p->train.steps == 0 &&
-        ax_setup_task(p->cfg) != AX_TASK_PROMPT)
+        ax_method_of(p->cfg)->task != AX_TASK_PROMPT)
         AX_TRY(add_warning(p, "one step needs more sequences than there are, so nothing would be "
                               "trained; lower gradient_accumulation_steps or micro_batch_size"));
     return p->o.json ? ax_preview_json(p, out) : ax_preview_print(p, out);

@@ -194,27 +194,50 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
     return st;
 }
 
-/* What a command trains: NULL is what the configuration says. */
-static const struct kind {
-    const char *command, *is; /* condition on the configuration */
-    const char *instead;
-} kinds[] = {
-    {"sft", "!rl && !reward_model && !process_reward_model", "no rl and no reward model"},
-    {"dpo", "rl == dpo,orpo,cpo,simpo,kto", "rl: dpo, orpo, cpo, simpo or kto"},
-    {"grpo", "rl == grpo,gdpo", "rl: grpo or gdpo"},
-    {"ppo", "rl == ppo", "rl: ppo"},
-    {"qat", "qat", "qat: and a scheme"},
-    {"prm", "process_reward_model", "process_reward_model: true"},
+/* What a command needs that no rl chooses. */
+static const struct {
+    const char *command, *needs;
+} others[] = {
+    {"sft", "no rl and no reward model"},
+    {"prm", "process_reward_model: true"},
+    {"qat", "qat: and a scheme"},
 };
 
-static enum ax_status check_kind(const struct ax_config *cfg, const char *command) {
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(kinds[i].command, command) == 0 && !ax_config_holds(cfg, kinds[i].is))
-            return ax_config_error(cfg, ax_config_is_set(cfg, "rl") ? "rl" : "base_model",
-                                   "`axtrain %s` needs a configuration with %s; `axtrain train` "
-                                   "takes any",
-                                   command, kinds[i].instead);
-    return AX_OK;
+/* "rl: dpo, orpo, cpo, simpo or kto" */
+static const char *needs_of(const char *command, char *buf, size_t size) {
+    const struct ax_method *m;
+    const char *names[16];
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i].command, command) == 0)
+            return others[i].needs;
+    for (size_t i = 0; (m = ax_method_at(i)) != NULL && n < sizeof names / sizeof *names; i++)
+        if (m->command && strcmp(m->command, command) == 0)
+            names[n++] = m->name;
+    for (size_t i = 0; i < n; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%s",
+                               i == 0      ? "rl: "
+                               : i + 1 < n ? ", "
+                                           : " or ",
+                               names[i]);
+    return buf;
+}
+
+static bool trains(const char *command, const struct ax_config *cfg) {
+    const char *own = ax_method_of(cfg)->command;
+    if (strcmp(command, "qat") == 0)
+        return ax_config_holds(cfg, "qat");
+    return strcmp(command, "train") == 0 || (own && strcmp(own, command) == 0);
+}
+
+static enum ax_status check_method(const struct ax_config *cfg, const char *command) {
+    char needs[256];
+    if (trains(command, cfg))
+        return AX_OK;
+    return ax_config_error(cfg, ax_config_is_set(cfg, "rl") ? "rl" : "base_model",
+                           "`axtrain %s` needs a configuration with %s; `axtrain train` "
+                           "takes any",
+                           command, needs_of(command, needs, sizeof needs));
 }
 
 /* A rank for each GPU, where no launcher has said what this process is; 0: it trains by itself. (What is
@@ -248,7 +271,7 @@ static enum ax_status run(int argc, char **argv, const char *command) {
     enum ax_status st = ax_setup_args(argc, argv, 3, args, AX_CONFIG_FOR_TRAINING, &cfg);
     if (st != AX_OK)
         return ax_world_report(st);
-    st = check_kind(&cfg, command);
+    st = check_method(&cfg, command);
     const int ranks = st == AX_OK ? count_ranks(&cfg) : 0;
     if (st == AX_OK)
         st = ranks > 0 ? launch(ranks, a.quiet, argv) : train(&cfg, &a, argc, argv);

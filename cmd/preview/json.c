@@ -67,7 +67,7 @@ static enum ax_status document(const struct ax_preview *p, const struct ax_packe
 
 static enum ax_status add_row(void *rows, const struct ax_preview *p,
                               const struct ax_packed_sequence *row) {
-    const bool prompts = ax_setup_task(p->cfg) == AX_TASK_PROMPT;
+    const bool prompts = ax_method_of(p->cfg)->task == AX_TASK_PROMPT;
     json_t *documents = json_array();
     enum ax_status st = AX_OK;
     for (int i = 0; i < row->n_pieces && st == AX_OK; i++) {

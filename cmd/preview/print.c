@@ -159,7 +159,7 @@ static enum ax_status put_row(void *ctx, const struct ax_preview *p,
     const struct target *t = ctx;
     struct ax_buf *out = t->out;
     const struct look *look = t->look;
-    if (ax_setup_task(p->cfg) == AX_TASK_PROMPT)
+    if (ax_method_of(p->cfg)->task == AX_TASK_PROMPT)
         AX_TRY(ax_buf_printf(out, "%s── prompt %lld of epoch %lld%s\n", look->faint,
                              (long long)row->index, (long long)row->epoch, look->off));
     else
@@ -262,7 +262,7 @@ enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(ax_buf_puts(out, ""));
     if (p->o.rows > 0)
         AX_TRY(ax_preview_each(p, put_row, &(struct target){out, look}));
-    const bool prompts = ax_setup_task(p->cfg) == AX_TASK_PROMPT;
+    const bool prompts = ax_method_of(p->cfg)->task == AX_TASK_PROMPT;
     AX_TRY(put_totals(out, "training", &p->train, prompts));
     AX_TRY(put_totals(out, "evaluation", &p->eval, prompts));
     if (p->data->stream)

@@ -103,7 +103,8 @@ enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct 
     const struct ax_examples *set = ax_sequence_set(s, piece);
     const uint32_t index = ax_sequence_ref(s, piece)->index;
     const uint32_t *words = ax_examples_words(set, index);
-    *out = (struct ax_preview_piece){.n = at->n, .from = at->from, .task = ax_setup_task(p->cfg)};
+    *out =
+        (struct ax_preview_piece){.n = at->n, .from = at->from, .task = ax_method_of(p->cfg)->task};
     AX_TRY(ax_alloc(&out->ids, at->n, sizeof *out->ids));
     const bool prompt = out->task == AX_TASK_PROMPT;
     enum ax_status st = ax_alloc(&out->labels, at->n, sizeof *out->labels);

@@ -226,7 +226,7 @@ static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *
     c->r = ax_config_i64(cfg, "lora_r");
     c->alpha = ax_config_f64(cfg, "lora_alpha");
     /* as in TRL: what compares answers would compare their noise, too */
-    const bool compares = ax_config_holds(cfg, "rl || reward_model || process_reward_model");
+    const bool compares = ax_method_of(cfg)->task != AX_TASK_TEXT;
     c->dropout = compares ? 0 : ax_config_f64(cfg, "lora_dropout");
     c->rslora = ax_config_bool(cfg, "peft_use_rslora");
     c->dora = ax_config_bool(cfg, "peft_use_dora");

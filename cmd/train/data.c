@@ -25,7 +25,7 @@ enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_config *cfg) {
 struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eval) {
     const char *excess = ax_config_str(cfg, "excess_length_strategy");
     const bool packed = ax_config_bool(cfg, eval ? "eval_sample_packing" : "sample_packing");
-    const enum ax_task task = ax_setup_task(cfg);
+    const enum ax_task task = ax_method_of(cfg)->task;
     struct ax_length_rule r = {
         .min = ax_config_i64(cfg, "min_sample_len"),
         .max =
@@ -37,7 +37,7 @@ struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eva
         .drop_untrained = packed || task != AX_TASK_TEXT,
     };
     if (task == AX_TASK_PROMPT) {
-        r.reserved = ax_config_i64(cfg, "%s", ax_setup_answer_key(cfg));
+        r.reserved = ax_config_i64(cfg, "%s", ax_method_of(cfg)->answer_key);
         r.max -= r.reserved;
     }
     if ((ax_config_count(cfg, "pretraining_dataset") > 0 &&

@@ -33,8 +33,6 @@ enum ax_status ax_setup_template(struct ax_template **out, const struct ax_confi
 
 /* ---- one data set ---- */
 
-/* The task of a data set's records, by rl, reward_model and process_reward_model. */
-enum ax_task ax_setup_task(const struct ax_config *cfg);
 /* AX_ERR_CONFIG if prompts have no room in sequence_len, or would be truncated. */
 enum ax_status ax_setup_check_prompts(const struct ax_config *cfg);
 

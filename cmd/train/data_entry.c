@@ -105,7 +105,7 @@ static enum ax_train_on train_on(const struct ax_config *cfg, const char *entry,
 /* Variables for the template: chat_template_kwargs, and over them those of prompts alone. */
 static enum ax_status read_variables(struct ax_setup_entry *e, const struct ax_config *cfg) {
     static const char *const keys[] = {"chat_template_kwargs", "trl.chat_template_kwargs"};
-    const size_t n = ax_setup_task(cfg) == AX_TASK_PROMPT ? 2 : 1;
+    const size_t n = ax_method_of(cfg)->task == AX_TASK_PROMPT ? 2 : 1;
     bool ok = true;
     for (size_t i = 0; i < n; i++) {
         const struct ax_yaml_node *node = ax_config_node(cfg, "%s", keys[i]);
@@ -218,7 +218,7 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", e->path);
     const bool is_map = v && v->kind == AX_YAML_MAP;
     struct ax_format_options o = {
-        .task = ax_setup_task(cfg),
+        .task = ax_method_of(cfg)->task,
         .type = type,
         .tokenizer = t->tokenizer,
         .sequence_len = ax_config_i64(cfg, "sequence_len"),

@@ -16,7 +16,7 @@ static enum ax_pack_mode strategy(const struct ax_config *cfg) {
 
 static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool pretraining) {
     const enum ax_pretrain_mode mode = ax_setup_pretrain_mode(cfg);
-    if (ax_setup_task(cfg) == AX_TASK_PROMPT)
+    if (ax_method_of(cfg)->task == AX_TASK_PROMPT)
         return AX_PACK_PLAIN;
     if (pretraining && mode == AX_PRETRAIN_WHOLE)
         return AX_PACK_WRAP;
@@ -46,7 +46,8 @@ static int64_t accumulation(const struct ax_config *cfg) {
 
 /* How the objective wants sequences; prompts are not its own, but those that are sampled from. */
 static struct ax_objective order_of(const struct ax_setup_data *d) {
-    return ax_setup_task(d->cfg) == AX_TASK_PROMPT ? (struct ax_objective){0} : d->method.objective;
+    return ax_method_of(d->cfg)->task == AX_TASK_PROMPT ? (struct ax_objective){0}
+                                                        : d->method.objective;
 }
 
 static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eval) {
@@ -188,7 +189,7 @@ static enum ax_status put_warnings(struct ax_buf *out, const struct ax_setup_dat
     const char *eos = ax_tokenizer_special(d->tok.tokenizer, AX_EOS);
     AX_TRY(put_odd(out, set));
     AX_TRY(ax_setup_put_lost(out, e, set));
-    if (ax_setup_task(d->cfg) == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
+    if (ax_method_of(d->cfg)->task == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
         AX_TRY(ax_buf_printf(
             out,
             "the end-of-turn token is never trained on (%s%s appears %lld times), so the model "
@@ -246,7 +247,7 @@ enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_wa
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
     const struct ax_corpus_report *r = &d->train_report;
     const struct ax_corpus *c = &d->train;
-    const enum ax_task task = ax_setup_task(d->cfg);
+    const enum ax_task task = ax_method_of(d->cfg)->task;
     uint64_t trained = 0;
     char where[512];
     if (d->stream)

@@ -4,29 +4,14 @@
 
 #include "cmd/train/data.h"
 
-enum ax_task ax_setup_task(const struct ax_config *cfg) {
-    static const struct {
-        const char *condition;
-        enum ax_task task;
-    } tasks[] = {
-        {"rl == kto", AX_TASK_UNPAIRED},         {"rl == dpo,ipo,orpo,cpo,simpo", AX_TASK_PAIR},
-        {"reward_model", AX_TASK_REWARD},        {"process_reward_model", AX_TASK_STEPS},
-        {"rl == grpo,gdpo,ppo", AX_TASK_PROMPT},
-    };
-    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
-        if (ax_config_holds(cfg, tasks[i].condition))
-            return tasks[i].task;
-    return AX_TASK_TEXT;
-}
-
 enum ax_status ax_setup_check_prompts(const struct ax_config *cfg) {
-    if (ax_setup_task(cfg) != AX_TASK_PROMPT)
+    if (ax_method_of(cfg)->task != AX_TASK_PROMPT)
         return AX_OK;
     for (int eval = 0; eval < 2; eval++) {
         const struct ax_length_rule r = ax_setup_length_rule(cfg, eval);
         const int64_t length = r.max + r.reserved;
         if (r.max < 1)
-            return ax_config_error(cfg, ax_setup_answer_key(cfg),
+            return ax_config_error(cfg, ax_method_of(cfg)->answer_key,
                                    "%lld leaves no room for a prompt in %s: %lld",
                                    (long long)r.reserved,
                                    eval ? "eval_sequence_len" : "sequence_len", (long long)length);
@@ -67,7 +52,7 @@ static void read_answers(struct ax_setup_entry *e, const struct ax_config *cfg) 
     e->answers = (struct ax_format_answers){
         .field_chosen = ax_config_str(cfg, "%s.field_chosen", e->path),
         .field_rejected = ax_config_str(cfg, "%s.field_rejected", e->path),
-        .framed_by_ids = ax_config_holds(cfg, "rl == orpo,cpo,simpo"),
+        .framed_by_ids = ax_method_of(cfg)->framed_by_ids,
         .tail_share = ax_config_has(cfg, "ld_alpha") ? ax_config_f64(cfg, "ld_alpha") : 1,
     };
     if (type && type->kind == AX_YAML_MAP) {
@@ -125,7 +110,7 @@ static bool is_wanted(const struct ax_examples *set, const struct ax_example_ref
 
 enum ax_status ax_setup_require_labels(const struct ax_setup_data *d,
                                        const struct ax_example_ref *first) {
-    const enum ax_task task = ax_setup_task(d->cfg);
+    const enum ax_task task = ax_method_of(d->cfg)->task;
     const struct ax_columns *columns = d->method.objective.columns;
     const struct ax_corpus *c = &d->train;
     char where[512];

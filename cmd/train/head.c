@@ -4,7 +4,7 @@
 #include "cmd/train/setup.h"
 
 enum ax_status ax_train_head(struct ax_train_setup *s) {
-    const struct ax_classifier *kind = ax_setup_classifier(s->cfg);
+    const struct ax_classifier *kind = ax_method_of(s->cfg)->head;
     const char *base = ax_config_str(s->cfg, "base_model");
     char where[256];
     if (!kind)
@@ -25,7 +25,7 @@ enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out) {
     const size_t n = ax_config_count(cfg, "datasets");
     size_t len;
     *out = NULL;
-    if (ax_setup_classifier(cfg) != &ax_classifier_prm || n == 0)
+    if (ax_method_of(cfg)->head != &ax_classifier_prm || n == 0)
         return AX_OK;
     for (size_t i = 1; i < n; i++)
         if (strcmp(separator_of(cfg, 0), separator_of(cfg, i)) != 0)

@@ -20,7 +20,8 @@ const struct ax_config_key ax_config_keys_steps[] = {
         "-1 or unset, num_epochs decides.",
         AX_RUN(max_steps)),
     AX_KEY("seed", AX_T_INDEX, "Seed for shuffling, dropout and new weights.", .dflt = "42",
-           AX_RUN(step.seed)),
+           AX_INTO(AX_FIELD(struct ax_train_options, step.seed), AX_FIELD(struct ax_sampling, seed),
+                   AX_FIELD(struct ax_samples, sampling.seed))),
     AX_KEY("logging_steps", AX_T_COUNT,
            "Log every N steps; if unset, 1/200 of the run, but 1 to 10.",
            AX_RUN(metrics.logging_steps)),
@@ -134,12 +135,13 @@ const struct ax_config_key ax_config_keys_eval[] = {
     AX_KEY("num_generation_samples", AX_T_COUNT, "Number of prompts, at most 64.", .dflt = "3",
            SAMPLES),
     AX_KEY("generation_max_new_tokens", AX_T_COUNT, "Maximum number of tokens in each answer.",
-           .dflt = "50", SAMPLES),
+           .dflt = "50", SAMPLES, AX_INTO(AX_FIELD(struct ax_samples, max_new))),
     AX_KEY("generation_temperature", AX_T_AMOUNT, "Sampling temperature of answers.", .dflt = "0.7",
-           .when = SAMPLED),
-    AX_KEY("generation_top_p", AX_T_SHARE, "Nucleus sampling of answers.", .when = SAMPLED),
+           .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_samples, sampling.temperature))),
+    AX_KEY("generation_top_p", AX_T_SHARE, "Nucleus sampling of answers.", .when = SAMPLED,
+           AX_INTO(AX_FIELD(struct ax_samples, sampling.top_p))),
     AX_KEY("generation_top_k", AX_T_INDEX, "Most likely tokens that answers are drawn from.",
-           .when = SAMPLED),
+           .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_samples, sampling.top_k))),
     AX_KEY("generation_prompt_ratio", AX_T_SHARE,
            "Fraction of a row used as the prompt; if unset, what precedes the first trained token, "
            "or half of a row that is trained on from its beginning.",
@@ -252,12 +254,13 @@ const struct ax_config_key ax_config_keys_precision[] = {
 const struct ax_config_key ax_config_keys_loss[] = {
     AX_KEY("label_smoothing", AX_T_BELOW_ONE,
            "Fraction of the target probability spread over the vocabulary. axtrain's own key.",
-           .dflt = "0.0"),
+           .dflt = "0.0", AX_INTO(AX_FIELD(struct ax_sft_options, label_smoothing))),
     AX_KEY("z_loss_coef", AX_T_AMOUNT,
-           "Weight of the squared log-sum-exp of the logits. axtrain's own key.", .dflt = "0.0"),
+           "Weight of the squared log-sum-exp of the logits. axtrain's own key.", .dflt = "0.0",
+           AX_INTO(AX_FIELD(struct ax_sft_options, z_loss))),
     AX_KEY("use_dynamic_finetuning", AX_T_BOOL,
            "Multiply each token's loss by its probability, taken as a constant (DFT).",
-           .dflt = "false"),
+           .dflt = "false", AX_INTO(AX_FIELD(struct ax_sft_options, dynamic))),
     AX_KEY(
         "router_seq_aux_loss_coef", AX_T_AMOUNT,
         "Weight of the routers' balancing loss within each document (DeepSeek's seq_aux with its "
@@ -275,10 +278,11 @@ const struct ax_config_key ax_config_keys_loss[] = {
         "use_eaft", AX_T_BOOL,
         "Multiply each token's loss by a power of the entropy of what the model predicts (EAFT).",
         .dflt = "false"),
-    AX_KEY("eaft_alpha", AX_T_AMOUNT, "The power.", .dflt = "1.0", .when = "use_eaft"),
+    AX_KEY("eaft_alpha", AX_T_AMOUNT, "The power.", .dflt = "1.0", .when = "use_eaft",
+           AX_INTO(AX_FIELD(struct ax_sft_options, entropy_alpha))),
     AX_KEY("eaft_k", AX_T_COUNT,
            "How many of the likeliest tokens the entropy is computed from (at most 256).",
-           .dflt = "20", .when = "use_eaft"),
+           .dflt = "20", .when = "use_eaft", AX_INTO(AX_FIELD(struct ax_sft_options, entropy_k))),
     {0}};
 
 const struct ax_config_key ax_config_keys_adapter[] = {

@@ -2,24 +2,65 @@
 
 #include <string.h>
 
+/* ---- tokens ---- */
+
 static enum ax_status read_sft(struct ax_setup_method *m, const struct ax_config *cfg) {
-    m->sft = (struct ax_sft_options){.label_smoothing = ax_config_f64(cfg, "label_smoothing"),
-                                     .z_loss = ax_config_f64(cfg, "z_loss_coef"),
-                                     .dynamic = ax_config_bool(cfg, "use_dynamic_finetuning")};
-    if (ax_config_bool(cfg, "use_eaft")) {
-        m->sft.entropy_k = ax_config_i64(cfg, "eaft_k");
-        m->sft.entropy_alpha = ax_config_f64(cfg, "eaft_alpha");
-        if (m->sft.entropy_k > AX_TOP_MAX)
-            return ax_config_error(cfg, "eaft_k", "expected at most %d", AX_TOP_MAX);
-    }
+    m->sft = (struct ax_sft_options){0};
+    AX_FILL(cfg, "", struct ax_sft_options, &m->sft);
+    if (m->sft.entropy_k > AX_TOP_MAX)
+        return ax_config_error(cfg, "eaft_k", "expected at most %d", AX_TOP_MAX);
     m->objective = ax_objective_sft_with(&m->sft);
+    return AX_OK;
+}
+
+static enum ax_status read_distill(struct ax_setup_method *m, const struct ax_config *cfg) {
+    m->distill = (struct ax_distill_options){0};
+    AX_FILL(cfg, "", struct ax_distill_options, &m->distill);
+    if (m->distill.stored > AX_DISTILL_STORED_MAX)
+        return ax_config_error(cfg, "kd_topk", "expected at most %d", AX_DISTILL_STORED_MAX);
+    if (!(m->distill.divergence_weight > 0))
+        return ax_config_error(cfg, "kd_alpha",
+                               "is 0: the teacher is not used. Set it above 0, or remove %s",
+                               m->distill.stored > 0 ? "kd_trainer" : "kd_teacher");
+    m->objective = ax_objective_distill(&m->distill);
+    return AX_OK;
+}
+
+/* ---- heads ---- */
+
+static enum ax_status read_reward(struct ax_setup_method *m, const struct ax_config *cfg) {
+    const char *key = "center_rewards_coefficient";
+    const double center = ax_config_has(cfg, "%s", key) ? ax_config_f64(cfg, "%s", key) : 0;
+    m->objective = ax_objective_reward(&m->reward, center);
+    return AX_OK;
+}
+
+static enum ax_status read_prm(struct ax_setup_method *m, const struct ax_config *cfg) {
+    (void)cfg;
+    m->objective = ax_objective_prm(&m->sft);
     return AX_OK;
 }
 
 /* ---- preferences ---- */
 
-static double number_or(const struct ax_config *cfg, const char *path, double otherwise) {
-    return ax_config_has(cfg, "%s", path) ? ax_config_f64(cfg, "%s", path) : otherwise;
+/* rl_beta, or `beta` without it. */
+static enum ax_status read_beta(double *out, const struct ax_config *cfg, double beta) {
+    *out = ax_config_has(cfg, "rl_beta") ? ax_config_f64(cfg, "rl_beta") : beta;
+    return *out > 0 ? AX_OK
+                    : ax_config_error(cfg, "rl_beta", "%s needs a number above 0",
+                                      ax_method_of(cfg)->name);
+}
+
+static enum ax_status read_pairs(struct ax_preference_options *o, const struct ax_config *cfg,
+                                 double beta) {
+    *o = (struct ax_preference_options){.discopop_tau = 0.05};
+    AX_FILL(cfg, "", struct ax_preference_options, o);
+    return read_beta(&o->beta, cfg, beta);
+}
+
+static void set_pairs(struct ax_setup_method *m, const struct ax_config *cfg,
+                      const struct ax_preference_options *o) {
+    m->objective = ax_objective_preference(&m->preference, ax_method_of(cfg)->name, o);
 }
 
 static enum ax_status add_term(struct ax_preference_options *o, const struct ax_config *cfg,
@@ -35,120 +76,151 @@ static enum ax_status add_term(struct ax_preference_options *o, const struct ax_
     return AX_OK;
 }
 
-static enum ax_status read_dpo(struct ax_preference_options *o, const struct ax_config *cfg) {
+static enum ax_status read_dpo(struct ax_setup_method *m, const struct ax_config *cfg) {
     const size_t n = ax_config_count(cfg, "dpo_loss_type");
     const size_t weights = ax_config_count(cfg, "dpo_loss_weights");
-    o->reference = true;
-    o->shares = ax_config_has(cfg, "ld_alpha");
+    struct ax_preference_options o;
+    AX_TRY(read_pairs(&o, cfg, 0.1));
+    o.reference = true;
+    o.shares = ax_config_has(cfg, "ld_alpha");
     if (weights > 0 && weights != n)
         return ax_config_error(cfg, "dpo_loss_weights", "%zu weights for %zu losses", weights, n);
     if (n == 0)
-        o->weight[AX_PREFER_SIGMOID] = 1;
+        o.weight[AX_PREFER_SIGMOID] = 1;
     for (size_t i = 0; i < n; i++)
-        AX_TRY(add_term(o, cfg, i));
-    if (o->weight[AX_PREFER_ROBUST] != 0 && o->label_smoothing >= 0.5)
+        AX_TRY(add_term(&o, cfg, i));
+    if (o.weight[AX_PREFER_ROBUST] != 0 && o.label_smoothing >= 0.5)
         return ax_config_error(cfg, "dpo_label_smoothing", "robust needs less than 0.5");
-    if (o->weight[AX_PREFER_EXO_PAIR] != 0 && !(o->label_smoothing > 0))
-        o->label_smoothing = 1e-3; /* its logarithm is taken; the same as TRL */
+    if (o.weight[AX_PREFER_EXO_PAIR] != 0 && !(o.label_smoothing > 0))
+        o.label_smoothing = 1e-3; /* its logarithm is taken; the same as TRL */
+    set_pairs(m, cfg, &o);
     return AX_OK;
 }
 
-static enum ax_status read_orpo(struct ax_preference_options *o, const struct ax_config *cfg) {
-    (void)cfg;
-    o->mean = true;
-    o->weight[AX_PREFER_ODDS_RATIO] = o->weight[AX_PREFER_SFT] = 1;
+static enum ax_status read_orpo(struct ax_setup_method *m, const struct ax_config *cfg) {
+    struct ax_preference_options o;
+    AX_TRY(read_pairs(&o, cfg, ax_config_f64(cfg, "orpo_alpha")));
+    o.mean = true;
+    o.weight[AX_PREFER_ODDS_RATIO] = o.weight[AX_PREFER_SFT] = 1;
+    set_pairs(m, cfg, &o);
     return AX_OK;
 }
 
-static enum ax_status read_cpo(struct ax_preference_options *o, const struct ax_config *cfg) {
-    o->weight[AX_PREFER_SIGMOID] = 1;
-    o->weight[AX_PREFER_SFT] = ax_config_f64(cfg, "cpo_alpha");
+/* cpo_alpha is the weight of SFT. */
+static enum ax_status read_cpo(struct ax_setup_method *m, const struct ax_config *cfg) {
+    struct ax_preference_options o;
+    AX_TRY(read_pairs(&o, cfg, 0.1));
+    o.weight[AX_PREFER_SIGMOID] = 1;
+    set_pairs(m, cfg, &o);
     return AX_OK;
 }
 
-static enum ax_status read_simpo(struct ax_preference_options *o, const struct ax_config *cfg) {
-    AX_TRY(read_cpo(o, cfg));
-    o->mean = true;
-    o->gamma = ax_config_f64(cfg, "simpo_gamma");
-    return AX_OK;
-}
-
-static const struct preference {
-    const char *rl;
-    enum ax_status (*read)(struct ax_preference_options *o, const struct ax_config *cfg);
-    const char *beta; /* another key for it; NULL: none */
-} preferences[] = {{"dpo", read_dpo, NULL},
-                   {"orpo", read_orpo, "orpo_alpha"},
-                   {"cpo", read_cpo, NULL},
-                   {"simpo", read_simpo, NULL}};
-
-static enum ax_status read_preference(struct ax_setup_method *m, const struct ax_config *cfg,
-                                      const struct preference *p) {
-    const double beta = p->beta ? ax_config_f64(cfg, "%s", p->beta) : 0.1;
-    struct ax_preference_options o = {.beta = number_or(cfg, "rl_beta", beta),
-                                      .label_smoothing = ax_config_f64(cfg, "dpo_label_smoothing"),
-                                      .discopop_tau = 0.05};
-    if (!(o.beta > 0))
-        return ax_config_error(cfg, "rl_beta", "%s needs a number above 0", p->rl);
-    AX_TRY(p->read(&o, cfg));
-    m->objective = ax_objective_preference(&m->preference, p->rl, &o);
+static enum ax_status read_simpo(struct ax_setup_method *m, const struct ax_config *cfg) {
+    struct ax_preference_options o;
+    AX_TRY(read_pairs(&o, cfg, 0.1));
+    o.weight[AX_PREFER_SIGMOID] = 1;
+    o.mean = true;
+    set_pairs(m, cfg, &o);
     return AX_OK;
 }
 
 static enum ax_status read_kto(struct ax_setup_method *m, const struct ax_config *cfg) {
-    const struct ax_kto_options o = {
-        .beta = number_or(cfg, "rl_beta", 0.1),
-        .desirable_weight = ax_config_f64(cfg, "kto_desirable_weight"),
-        .undesirable_weight = ax_config_f64(cfg, "kto_undesirable_weight"),
-        .apo_zero_unpaired = strcmp(ax_config_str(cfg, "kto_loss_type"), "kto") != 0};
-    if (!(o.beta > 0))
-        return ax_config_error(cfg, "rl_beta", "kto needs a number above 0");
+    struct ax_kto_options o = {0};
+    AX_FILL(cfg, "", struct ax_kto_options, &o);
+    AX_TRY(read_beta(&o.beta, cfg, 0.1));
     m->objective = ax_objective_kto(&m->kto, &o);
     return AX_OK;
 }
 
-static enum ax_status read_distill(struct ax_setup_method *m, const struct ax_config *cfg) {
-    m->distill = (struct ax_distill_options){.divergence_weight = ax_config_f64(cfg, "kd_alpha"),
-                                             .nll_weight = ax_config_f64(cfg, "kd_ce_alpha"),
-                                             .temperature = ax_config_f64(cfg, "kd_temperature"),
-                                             .beta = ax_config_f64(cfg, "kd_beta")};
-    if (ax_config_bool(cfg, "kd_trainer")) {
-        const int64_t stored = ax_config_i64(cfg, "kd_topk");
-        if (stored > AX_DISTILL_STORED_MAX)
-            return ax_config_error(cfg, "kd_topk", "expected at most %d", AX_DISTILL_STORED_MAX);
-        m->distill.stored = (int)stored;
-    }
-    if (!(m->distill.divergence_weight > 0))
-        return ax_config_error(cfg, "kd_alpha",
-                               "is 0: the teacher is not used. Set it above 0, or remove %s",
-                               m->distill.stored > 0 ? "kd_trainer" : "kd_teacher");
-    m->objective = ax_objective_distill(&m->distill);
+/* ---- answers that the model samples ---- */
+
+void ax_setup_read_sampling(struct ax_sampling *s, const struct ax_config *cfg) {
+    *s = (struct ax_sampling){0};
+    AX_FILL(cfg, "", struct ax_sampling, s);
+    s->top_p = ax_given_top_p(s->top_p);
+    s->top_k = s->top_k > 0 ? s->top_k : 0;
+    s->truncated = s->top_k > 0 || s->top_p < 1 || s->min_p > 0;
+}
+
+/* Log-probs are of what tokens are drawn from. */
+static void set_policy(struct ax_setup_method *m, const struct ax_config *cfg,
+                       const struct ax_policy_options *o) {
+    m->objective = ax_objective_policy(&m->policy, o);
+    ax_setup_read_sampling(&m->objective.sampling, cfg);
+    m->objective.temperature = m->objective.sampling.temperature;
+}
+
+static enum ax_status read_grpo(struct ax_setup_method *m, const struct ax_config *cfg) {
+    struct ax_policy_options o = ax_policy_defaults(ax_config_str(cfg, "trl.loss_type"));
+    AX_FILL(cfg, "", struct ax_policy_options, &o);
+    o.entropy_mask = ax_config_f64(cfg, "trl.top_entropy_quantile") < 1;
+    o.old = true;
+    set_policy(m, cfg, &o);
     return AX_OK;
 }
 
-const struct ax_classifier *ax_setup_classifier(const struct ax_config *cfg) {
-    return ax_config_bool(cfg, "reward_model")           ? &ax_classifier_reward
-           : ax_config_bool(cfg, "process_reward_model") ? &ax_classifier_prm
-                                                         : NULL;
+/* TRL's PPOTrainer has other names for what its GRPOTrainer logs, too. */
+static const char *ppo_name(const char *name) {
+    static const char *const names[][2] = {{"entropy", "policy/entropy_avg"},
+                                           {"clip_ratio/region_mean", "policy/clipfrac_avg"},
+                                           {"approx_kl", "policy/approxkl_avg"},
+                                           {"ratio_mean", "val/ratio"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i][0], name) == 0)
+            return names[i][1];
+    return name;
+}
+
+/* Its KL is in the rewards of tokens (ppo.c), whatever rl_beta is. */
+static enum ax_status read_ppo(struct ax_setup_method *m, const struct ax_config *cfg) {
+    struct ax_policy_options o = ax_policy_defaults("bnpo");
+    AX_FILL(cfg, "", struct ax_policy_options, &o);
+    o.beta = 0;
+    o.token_advantages = o.old = true;
+    set_policy(m, cfg, &o);
+    for (int i = 0; m->objective.measures[i]; i++)
+        m->measures[i] = ppo_name(m->objective.measures[i]);
+    m->objective.measures = m->measures;
+    return AX_OK;
+}
+
+/* ---- the table ---- */
+
+#define SAMPLES(key) .task = AX_TASK_PROMPT, .answer_key = key
+
+static const struct ax_method methods[] = {
+    {"dpo", NULL, "dpo", AX_TASK_PAIR, .read = read_dpo},
+    {"orpo", NULL, "dpo", AX_TASK_PAIR, .framed_by_ids = true, .read = read_orpo},
+    {"cpo", NULL, "dpo", AX_TASK_PAIR, .framed_by_ids = true, .read = read_cpo},
+    {"simpo", NULL, "dpo", AX_TASK_PAIR, .framed_by_ids = true, .read = read_simpo},
+    {"kto", NULL, "dpo", AX_TASK_UNPAIRED, .read = read_kto},
+    {"grpo", NULL, "grpo", SAMPLES("trl.max_completion_length"), .read = read_grpo},
+    {"gdpo", NULL, "grpo", SAMPLES("trl.max_completion_length"), .normalize_then_sum = true,
+     .read = read_grpo},
+    {"ppo", NULL, "ppo", SAMPLES("ppo.response_length"), .value = true, .read = read_ppo},
+    {"reward model", "reward_model", NULL, AX_TASK_REWARD, .head = &ax_classifier_reward,
+     .read = read_reward},
+    {"process reward model", "process_reward_model", "prm", AX_TASK_STEPS,
+     .head = &ax_classifier_prm, .read = read_prm},
+    {"distillation", "kd_teacher || kd_trainer", "sft", AX_TASK_TEXT, .read = read_distill},
+    {"sft", "!rl", "sft", AX_TASK_TEXT, .read = read_sft},
+};
+
+const struct ax_method *ax_method_at(size_t i) {
+    return i < sizeof methods / sizeof *methods ? &methods[i] : NULL;
+}
+
+/* A value of rl that no row has (ebft) trains nothing; data are read as text. */
+const struct ax_method *ax_method_of(const struct ax_config *cfg) {
+    const char *rl = ax_config_str(cfg, "rl");
+    size_t i = 0;
+    while (i + 1 < sizeof methods / sizeof *methods &&
+           !(methods[i].when ? ax_config_holds(cfg, methods[i].when)
+                             : rl && strcmp(rl, methods[i].name) == 0))
+        i++;
+    return &methods[i];
 }
 
 enum ax_status ax_setup_method_read(struct ax_setup_method *m, const struct ax_config *cfg) {
-    const char *rl = ax_config_str(cfg, "rl");
-    for (size_t i = 0; rl && i < sizeof preferences / sizeof *preferences; i++)
-        if (strcmp(rl, preferences[i].rl) == 0)
-            return read_preference(m, cfg, &preferences[i]);
-    if (rl && strcmp(rl, "kto") == 0)
-        return read_kto(m, cfg);
-    if (ax_setup_samples_answers(cfg))
-        return ax_setup_method_policy(m, cfg);
-    const struct ax_classifier *head = ax_setup_classifier(cfg);
-    if (!head)
-        return ax_config_has(cfg, "kd_teacher") || ax_config_bool(cfg, "kd_trainer")
-                   ? read_distill(m, cfg)
-                   : read_sft(m, cfg);
-    m->objective =
-        head == &ax_classifier_prm
-            ? ax_objective_prm(&m->sft)
-            : ax_objective_reward(&m->reward, number_or(cfg, "center_rewards_coefficient", 0));
-    return AX_OK;
+    return ax_method_of(cfg)->read(m, cfg);
 }

@@ -3,10 +3,14 @@
 #include <string.h>
 
 #include "cmd/config/config.h"
+#include "cmd/train/method.h"
 #include "data/text/template/template.h"
 #include "optim/losses/policy.h"
 #include "optim/optimizers/lr_schedule.h"
 #include "optim/optimizers/optimizer.h"
+#include "kernels/quant/scheme.h"
+#include "model/parallel/context_parallel.h"
+#include "parallel/schedule/order.h"
 
 #define ADAMW   "AdamW with moments in float32, see moment_dtype and master_dtype"
 #define EIGHT   "AdamW with moments in blocks of 256 8-bit codes, in tensors of any size"
@@ -63,8 +67,54 @@ static const char *policy_loss(size_t i, const char **note) {
     return loss ? loss->name : NULL;
 }
 
+static const char *method(size_t i, const char **note) {
+    const struct ax_method *m = ax_method_at(i);
+    (void)note;
+    return m && !m->when ? m->name : NULL;
+}
+
+/* One term is orpo's alone. */
+static const char *pair_loss(size_t i, const char **note) {
+    const size_t term = i + (i >= AX_PREFER_ODDS_RATIO);
+    (void)note;
+    return term < AX_PREFER_TERMS ? ax_preference_term_name((enum ax_preference_term)term) : NULL;
+}
+
+static const char *scheme(size_t i, bool trains) {
+    for (const struct ax_scheme *s = ax_schemes; s->name; s++)
+        if (s->trains == trains && i-- == 0)
+            return s->name;
+    return NULL;
+}
+
+static const char *trained_scheme(size_t i, const char **note) {
+    (void)note;
+    return scheme(i, true);
+}
+
+static const char *other_scheme(size_t i, const char **note) {
+    (void)note;
+    return scheme(i, false);
+}
+
+static const char *pipeline(size_t i, const char **note) {
+    (void)note;
+    return ax_pipeline_name((enum ax_pipeline_kind)i);
+}
+
+static const char *cp_method(size_t i, const char **note) {
+    (void)note;
+    return i < AX_CP_METHODS ? ax_cp_method_name((enum ax_cp_method)i) : NULL;
+}
+
 const struct ax_config_names ax_config_names[] = {{"optimizers", optimizer},
                                                   {"schedules", schedule},
                                                   {"templates", template},
+                                                  {"methods", method},
                                                   {"policy_losses", policy_loss},
+                                                  {"pair_losses", pair_loss},
+                                                  {"trained_schemes", trained_scheme},
+                                                  {"other_schemes", other_scheme},
+                                                  {"pipelines", pipeline},
+                                                  {"cp_methods", cp_method},
                                                   {NULL, NULL}};

@@ -176,7 +176,7 @@ static const struct {
 
 /* What completions are worth is the only metric of a run that samples them, and of no other. */
 static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_config *cfg) {
-    const bool samples = ax_setup_samples_answers(cfg);
+    const bool samples = ax_method_of(cfg)->task == AX_TASK_PROMPT;
     const char *name = ax_config_str(cfg, "metric_for_best_model");
     const char *wanted = name ? name : samples ? "reward" : "loss";
     const size_t prefix = strncmp(wanted, "eval_", 5) == 0 ? 5 : 0,

@@ -1,21 +1,14 @@
-/* ppo: its keys beside those of its loss (method_policy.c), and the value model. */
+/* ppo: its keys beside those of its loss (method.c), and the value model. */
 #include "base/log.h"
 #include "cmd/train/setup.h"
 
 void ax_setup_ppo_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
                        struct ax_train_options *o) {
     const char *estimator = ax_config_str(cfg, "ppo.kl_estimator");
-    const bool penalizes = ax_config_has(cfg, "ppo.missing_eos_penalty");
-    r->ppo = (struct ax_rollout_ppo){
-        .gamma = ax_config_f64(cfg, "ppo.gamma"),
-        .lambda = ax_config_f64(cfg, "ppo.lam"),
-        .kl_coef = ax_config_f64(cfg, "ppo.kl_coef"),
-        .kl = (enum ax_kl_estimator)ax_kl_estimator_find(estimator),
-        .whiten_rewards = ax_config_bool(cfg, "ppo.whiten_rewards"),
-        .missing_eos_penalty = penalizes ? ax_config_f64(cfg, "ppo.missing_eos_penalty") : 0};
-    r->value_options =
-        (struct ax_value_options){.coef = ax_config_f64(cfg, "ppo.vf_coef"),
-                                  .cliprange = ax_config_f64(cfg, "ppo.cliprange_value")};
+    r->ppo = (struct ax_rollout_ppo){.kl = (enum ax_kl_estimator)ax_kl_estimator_find(estimator)};
+    r->value_options = (struct ax_value_options){0};
+    AX_FILL(cfg, "", struct ax_rollout_ppo, &r->ppo);
+    AX_FILL(cfg, "", struct ax_value_options, &r->value_options);
     r->value = ax_objective_value(&r->value_options);
     o->rollout.ppo = &r->ppo;
 }

@@ -12,7 +12,7 @@
 /* ---- names ---- */
 
 static size_t count(const struct ax_config *cfg) {
-    return ax_config_count(cfg, FUNCS) + (ax_setup_is_ppo(cfg) && ax_config_has(cfg, MODEL));
+    return ax_config_count(cfg, FUNCS) + (ax_method_of(cfg)->value && ax_config_has(cfg, MODEL));
 }
 
 static bool is_listed(const struct ax_config *cfg, size_t i) {
@@ -99,7 +99,7 @@ static enum ax_status check(const struct ax_config *cfg) {
     const size_t n = ax_config_count(cfg, FUNCS);
     const size_t weights = ax_config_count(cfg, "trl.reward_weights");
     if (count(cfg) == 0)
-        return ax_config_error(cfg, ax_setup_is_ppo(cfg) ? MODEL : FUNCS,
+        return ax_config_error(cfg, ax_method_of(cfg)->value ? MODEL : FUNCS,
                                "not set: what are answers worth? See docs/rewards.md");
     if (weights > 0 && weights != n)
         return ax_config_error(cfg, "trl.reward_weights", "%zu weights for %zu functions", weights,
@@ -125,11 +125,11 @@ static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax
     enum ax_status st = ax_path_join(&cache, base, "sandbox");
     ax_free(base);
     AX_TRY(st);
-    const struct ax_rewards_options ro = {.functions = functions,
-                                          .n = (int)n,
-                                          .timeout = ax_config_f64(cfg, "reward_timeout"),
-                                          .sandbox_cache = cache,
-                                          .threads = ax_runtime_threads(&o->runtime)};
+    struct ax_rewards_options ro = {.functions = functions,
+                                    .n = (int)n,
+                                    .sandbox_cache = cache,
+                                    .threads = ax_runtime_threads(&o->runtime)};
+    AX_FILL(cfg, "", struct ax_rewards_options, &ro);
     st = ax_rewards_open(&r->rewards, &ro);
     ax_free(cache);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, FUNCS);

@@ -12,21 +12,15 @@
 
 /* ---- how many ---- */
 
-static int64_t micro_batches(const struct ax_config *cfg, int64_t rows, int64_t accumulation) {
-    if (ax_config_has(cfg, "trl.generation_batch_size"))
-        return ax_config_i64(cfg, "trl.generation_batch_size") / rows;
-    return ax_config_has(cfg, "trl.steps_per_generation")
-               ? ax_config_i64(cfg, "trl.steps_per_generation")
-               : accumulation;
+/* The value of a count; 0: none. */
+static int64_t count_of(const struct ax_config *cfg, const char *key) {
+    return ax_config_has(cfg, "%s", key) ? ax_config_i64(cfg, "%s", key) : 0;
 }
 
 /* An answer per prompt; a generation is PPO's batch. */
-static void read_ppo_sizes(struct ax_rollout_options *r, const struct ax_config *cfg,
-                           const struct ax_train_options *o) {
+static void set_ppo_sizes(struct ax_rollout_options *r, const struct ax_train_options *o) {
     const struct ax_mesh_sizes *m = &o->runtime.sizes;
     r->group = r->eval_group = 1;
-    r->iterations = (int)ax_config_i64(cfg, "ppo.num_ppo_epochs");
-    r->steps = (int)ax_config_i64(cfg, "ppo.num_mini_batches");
     r->prompts = o->data.sequences_per_batch * m->dp_replicate * m->dp_shard *
                  o->step.n_microbatches * r->steps;
 }
@@ -37,20 +31,19 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_c
     const struct ax_mesh_sizes *m = &o->runtime.sizes;
     const int64_t ranks = (int64_t)m->dp_replicate * m->dp_shard;
     const int64_t rows = o->data.sequences_per_batch * ranks, accumulation = o->step.n_microbatches;
-    const int64_t batches = micro_batches(cfg, rows, accumulation), answers = rows * batches;
-    const char *key = ax_config_has(cfg, "trl.generation_batch_size") ? "trl.generation_batch_size"
-                                                                      : "trl.steps_per_generation";
-    if (ax_config_has(cfg, "trl.generation_batch_size") &&
-        ax_config_has(cfg, "trl.steps_per_generation"))
+    const int64_t size = count_of(cfg, "trl.generation_batch_size"),
+                  steps = count_of(cfg, "trl.steps_per_generation"),
+                  batches = size > 0    ? size / rows
+                            : steps > 0 ? steps
+                                        : accumulation,
+                  answers = rows * batches;
+    const char *key = size > 0 ? "trl.generation_batch_size" : "trl.steps_per_generation";
+    if (size > 0 && steps > 0)
         return ax_config_error(cfg, "trl.steps_per_generation",
                                "says what trl.generation_batch_size says: remove one of them");
-    r->group = ax_config_i64(cfg, "trl.num_generations");
-    r->eval_group = ax_config_has(cfg, "trl.num_generations_eval")
-                        ? ax_config_i64(cfg, "trl.num_generations_eval")
-                        : r->group;
-    r->iterations = (int)ax_config_i64(cfg, "trl.num_iterations");
-    if (ax_config_has(cfg, "trl.generation_batch_size") &&
-        answers != ax_config_i64(cfg, "trl.generation_batch_size"))
+    if (r->eval_group == 0)
+        r->eval_group = r->group;
+    if (size > 0 && answers != size)
         return ax_config_error(cfg, key,
                                "expected a multiple of %lld, which is micro_batch_size "
                                "of all data ranks",
@@ -81,8 +74,9 @@ static int64_t token_bytes(const struct ax_train_options *o) {
 /* How many answers at a time, and the room that they share: some are short. */
 static void read_room(struct ax_rollout_options *r, const struct ax_config *cfg,
                       const struct ax_train_options *o) {
-    const bool chosen = strcmp(ax_config_str(cfg, "generation_kv_memory"), "auto") != 0;
-    const double gib = chosen ? ax_config_f64(cfg, "generation_kv_memory") : AUTO_GIB;
+    const double gib = ax_config_holds(cfg, "generation_kv_memory == auto")
+                           ? AUTO_GIB
+                           : ax_config_f64(cfg, "generation_kv_memory");
     const double fit = gib * GIB / (double)token_bytes(o);
     const int64_t ranks = (int64_t)o->runtime.sizes.dp_replicate * o->runtime.sizes.dp_shard;
     const int64_t own = (r->prompts * r->group + ranks - 1) / ranks;
@@ -163,19 +157,13 @@ static enum ax_status read_stop(struct ax_setup_rollout *r, struct ax_rollout_op
 
 /* ---- advantages ---- */
 
-static enum ax_status read_advantages(struct ax_advantage_options *a, const struct ax_config *cfg) {
+static void read_scale(struct ax_advantage_options *a, const struct ax_config *cfg) {
     const char *scale = ax_config_str(cfg, "trl.scale_rewards");
-    const char *sum = ax_config_has(cfg, "trl.multi_objective_aggregation")
-                          ? ax_config_str(cfg, "trl.multi_objective_aggregation")
-                          : NULL;
     const int found = ax_scale_rewards_find(strcmp(scale, "true") == 0    ? "group"
                                             : strcmp(scale, "false") == 0 ? "none"
                                                                           : scale);
     AX_ASSERT(found >= 0);
     a->scale = (enum ax_scale_rewards)found;
-    a->normalize_then_sum = sum ? strcmp(sum, "normalize_then_sum") == 0
-                                : strcmp(ax_config_str(cfg, "rl"), "gdpo") == 0;
-    return AX_OK;
 }
 
 /* ---- all ---- */
@@ -184,7 +172,6 @@ static enum ax_status read_advantages(struct ax_advantage_options *a, const stru
 static void make_room(struct ax_train_options *o, const struct ax_config *cfg) {
     struct ax_rollout_options *r = &o->rollout;
     const int64_t length = ax_config_i64(cfg, "sequence_len");
-    r->max_new = ax_config_i64(cfg, "%s", ax_setup_answer_key(cfg));
     r->max_prompt =
         o->data.doc_tokens < length - r->max_new ? o->data.doc_tokens : length - r->max_new;
     o->data.doc_tokens = o->data.sequence_tokens = r->max_prompt + r->max_new;
@@ -213,28 +200,27 @@ static enum ax_status check_reference(const struct ax_config *cfg,
 enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                      const struct ax_setup_data *d, const char *base,
                                      struct ax_train_options *o) {
+    const struct ax_method *method = ax_method_of(cfg);
     struct ax_rollout_options *ro = &o->rollout;
-    if (!ax_setup_samples_answers(cfg))
+    if (method->task != AX_TASK_PROMPT)
         return AX_OK;
+    ro->top_entropy = 1;
+    ro->advantages.normalize_then_sum = method->normalize_then_sum;
+    AX_FILL(cfg, "", struct ax_rollout_options, ro);
     make_room(o, cfg);
     ro->policy = &d->method.policy;
-    if (ax_setup_is_ppo(cfg))
+    if (method->value)
         ax_setup_ppo_read(r, cfg, o);
     AX_TRY(check_reference(cfg, ro));
-    if (ro->ppo)
-        read_ppo_sizes(ro, cfg, o);
-    else
+    if (ro->ppo) {
+        set_ppo_sizes(ro, o);
+    } else {
         AX_TRY(read_sizes(ro, cfg, o));
+        read_scale(&ro->advantages, cfg);
+    }
     read_room(ro, cfg, o);
     ax_setup_read_sampling(&ro->sampling, cfg);
     AX_TRY(read_stop(r, ro, cfg, d, base));
-    if (!ro->ppo)
-        AX_TRY(read_advantages(&ro->advantages, cfg));
-    ro->mask_truncated = !ro->ppo && ax_config_bool(cfg, "trl.mask_truncated_completions");
-    ro->top_entropy = ax_config_f64(cfg, "trl.top_entropy_quantile");
-    ro->rounds = ro->ppo ? 0 : (int)ax_config_i64(cfg, "dynamic_sampling_rounds");
-    if (ax_config_bool(cfg, "trl.log_completions"))
-        ro->shown = (int)ax_config_i64(cfg, "trl.num_completions_to_print");
     ro->tokenizer = d->tok.tokenizer;
     AX_TRY(ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o));
     return ro->ppo ? ax_setup_value_open(r, cfg, d->tok.tokenizer, o) : AX_OK;

@@ -59,18 +59,6 @@ static int64_t how_many(const struct ax_config *cfg) {
                : ax_config_i64(cfg, "num_generation_samples");
 }
 
-static struct ax_sampling read_sampling(const struct ax_config *cfg) {
-    struct ax_sampling s = {.seed = (uint64_t)ax_config_i64(cfg, "seed")};
-    if (!ax_config_bool(cfg, "generation_do_sample"))
-        return s;
-    s.temperature = ax_config_f64(cfg, "generation_temperature");
-    if (ax_config_has(cfg, "generation_top_p"))
-        s.top_p = ax_given_top_p(ax_config_f64(cfg, "generation_top_p"));
-    if (ax_config_has(cfg, "generation_top_k"))
-        s.top_k = ax_config_i64(cfg, "generation_top_k");
-    return s;
-}
-
 enum ax_status ax_setup_samples_read(struct ax_setup_samples *s, const struct ax_config *cfg,
                                      const struct ax_setup_data *d, const char *base) {
     const int64_t n = how_many(cfg);
@@ -79,8 +67,9 @@ enum ax_status ax_setup_samples_read(struct ax_setup_samples *s, const struct ax
     if (n > AX_MAX_SAMPLES)
         return ax_config_error(cfg, "num_generation_samples", "at most %d can be shown",
                                AX_MAX_SAMPLES);
-    s->o.sampling = read_sampling(cfg);
-    s->o.max_new = ax_config_i64(cfg, "generation_max_new_tokens");
+    s->o.sampling.top_p = 1;
+    AX_FILL(cfg, "", struct ax_samples, &s->o);
+    s->o.sampling.top_p = ax_given_top_p(s->o.sampling.top_p);
     if (d->eval.n > 0) {
         AX_TRY(read_prompts(s, cfg, &d->eval, (int)n));
     } else if (!d->eval_loader) { /* the data was not counted */

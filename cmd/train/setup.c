@@ -109,7 +109,7 @@ static void log_left_out(const char *what, const struct ax_corpus_report *r, boo
 static enum ax_status check_data(const struct ax_train_setup *s) {
     if (s->data.stream)
         return AX_OK;
-    const bool prompts = ax_setup_task(s->cfg) == AX_TASK_PROMPT;
+    const bool prompts = ax_method_of(s->cfg)->task == AX_TASK_PROMPT;
     log_left_out("training data", &s->data.train_report, prompts);
     log_left_out("evaluation data", &s->data.eval_report, prompts);
     return ax_setup_data_require(&s->data);

@@ -24,7 +24,7 @@ enum ax_status ax_pipeline_parse(const char *name, enum ax_pipeline_kind *out) {
 }
 
 const char *ax_pipeline_name(enum ax_pipeline_kind kind) {
-    return names[kind];
+    return kind < sizeof names / sizeof *names ? names[kind] : NULL;
 }
 
 int ax_pipeline_chunks(const struct ax_pipeline *p) {

@@ -34,6 +34,7 @@ enum ax_pipeline_kind {
 };
 /* 1f1b, afab, interleaved, zero_bubble; AX_ERR_CONFIG lists them. */
 enum ax_status ax_pipeline_parse(const char *name, enum ax_pipeline_kind *out);
+/* NULL past the last kind. */
 const char *ax_pipeline_name(enum ax_pipeline_kind kind);
 
 struct ax_pipeline {
