@@ -66,8 +66,7 @@ static enum ax_status fetch_list(const struct ax_hub *h, const struct ax_config 
         struct ax_setup_entry e = {0};
         struct ax_rows_options o;
         snprintf(e.path, sizeof e.path, "%s.%zu", list, i);
-        enum ax_status st =
-            ax_setup_entry_rows(&e, cfg, strcmp(list, "pretraining_dataset") == 0, &o);
+        enum ax_status st = ax_setup_entry_rows(&e, cfg, &o);
         if (st == AX_OK)
             st = fetch_rows(h, &o, e.path);
         if (st != AX_OK && strncmp(ax_error_text(), e.path, strlen(e.path)) != 0)

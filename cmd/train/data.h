@@ -11,6 +11,23 @@
 #include "data/records/pipeline/loader.h"
 #include "data/records/pipeline/stream.h"
 
+/* Keys that need work before they are options. Arrays: of training, of evaluation. */
+struct ax_data_keys {
+    bool streaming, in_file_order; /* curriculum_sampling */
+    double val_set_size;
+    int64_t sequence_len[2];
+    int64_t micro_batch_size, accumulation, eval_batch_size;
+    bool packs[2], packs_in_order;
+    const char *packing_strategy; /* NULL: first-fit */
+    int64_t bin_size;
+    bool real_batches; /* false: a packed sequence is as long as its micro-batch */
+    const char *pad_to_sequence_len;
+    int64_t pad_to_multiple_of;
+    bool group_by_length, drop_last;
+    bool separates_documents, joins_documents; /* of pretraining_dataset */
+};
+void ax_data_keys_read(struct ax_data_keys *k, const struct ax_config *cfg);
+
 /* ---- tokenizer ---- */
 
 struct ax_setup_tokenizer {
@@ -32,9 +49,6 @@ enum ax_status ax_setup_template(struct ax_template **out, const struct ax_confi
                                  const struct ax_setup_tokenizer *t, const char *entry);
 
 /* ---- one data set ---- */
-
-/* AX_ERR_CONFIG if prompts have no room in sequence_len, or would be truncated. */
-enum ax_status ax_setup_check_prompts(const struct ax_config *cfg);
 
 /* Owns what formats borrow, including copies of the options, until the entry is closed. */
 struct ax_setup_entry {
@@ -58,7 +72,7 @@ enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_set
 void ax_setup_entry_close(struct ax_setup_entry *e);
 /* The source of its records. Requires e->path; `e` owns what the options borrow. */
 enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
-                                   bool pretraining, struct ax_rows_options *out);
+                                   struct ax_rows_options *out);
 
 /* ---- all data sets ---- */
 
@@ -71,6 +85,7 @@ struct ax_setup_sets {
 
 struct ax_setup_data {
     const struct ax_config *cfg;
+    struct ax_data_keys keys;
     /* the method, whose objective defines columns and groups of examples */
     struct ax_setup_method method;
     struct ax_setup_tokenizer tok;
@@ -120,10 +135,13 @@ enum ax_setup_chat ax_setup_entry_chat(enum ax_task task, const char *type, bool
 enum ax_status ax_setup_require_labels(const struct ax_setup_data *d,
                                        const struct ax_example_ref *first);
 
+/* AX_ERR_CONFIG if prompts have no room in sequence_len, or would be truncated. */
+enum ax_status ax_setup_check_prompts(const struct ax_setup_data *d);
+bool ax_setup_pretrains(const struct ax_config *cfg);
 bool ax_setup_is_streamed(const struct ax_config *cfg);
 /* The corpus's rule for lengths. */
-struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eval);
-enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_config *cfg);
+struct ax_length_rule ax_setup_length_rule(const struct ax_setup_data *d, bool eval);
+enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_data_keys *k);
 enum ax_status ax_setup_loaders_open(struct ax_setup_data *d);
 
 #endif

@@ -127,8 +127,7 @@ static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_config
     c->template = e->template;
     c->tokens = t->tokens;
     c->variables = e->kwargs;
-    c->field_messages = ax_config_str(cfg, "%s.field_messages", e->path);
-    c->field_tools = ax_config_str(cfg, "%s.field_tools", e->path);
+    AX_FILL(cfg, e->path, struct ax_format_chat, c);
     AX_TRY(read_properties(e, cfg));
     AX_TRY(read_roles(e, cfg));
     snprintf(path, sizeof path, "%s.roles_to_train", e->path);
@@ -138,46 +137,18 @@ static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_config
     if (ax_config_has(cfg, "%s.train_on_eot", e->path))
         c->train_on_eot = train_on(cfg, e->path, "train_on_eot");
     AX_TRY(read_texts(e, cfg, "eot_tokens", &c->eot_tokens, &c->n_eot_tokens));
-    c->field_training = ax_config_str(cfg, "%s.message_field_training", e->path);
-    c->field_training_detail = ax_config_str(cfg, "%s.message_field_training_detail", e->path);
-    c->split_thinking = ax_config_bool(cfg, "%s.split_thinking", e->path);
-    c->thinking_key = ax_config_str(cfg, "%s.template_thinking_key", e->path);
-    c->field_thinking = ax_config_str(cfg, "%s.field_thinking", e->path);
-    c->drop_system = ax_config_bool(cfg, "%s.drop_system_message", e->path);
     c->leading_system_untrained = t->named_mistral;
-    c->by_generation = ax_config_bool(cfg, "%s.train_on_generation", e->path);
     c->now = (int64_t)time(NULL);
     return AX_OK;
 }
 
 /* ---- the other formats ---- */
 
-static void read_user(struct ax_format_user *u, const struct ax_config *cfg, const char *entry) {
-    const char *prompt = ax_config_str(cfg, "%s.type.system_prompt", entry);
-    *u = (struct ax_format_user){
-        .system_prompt = prompt ? prompt : "",
-        .system_format = ax_config_str(cfg, "%s.type.system_format", entry),
-        .field_system = ax_config_str(cfg, "%s.type.field_system", entry),
-        .field_instruction = ax_config_str(cfg, "%s.type.field_instruction", entry),
-        .field_input = ax_config_str(cfg, "%s.type.field_input", entry),
-        .field_output = ax_config_str(cfg, "%s.type.field_output", entry),
-        .format = ax_config_str(cfg, "%s.type.format", entry),
-        .no_input_format = ax_config_str(cfg, "%s.type.no_input_format", entry),
-    };
-}
-
 static struct ax_format_synthetic read_synthetic(const struct ax_config *cfg, const char *entry,
                                                  const struct ax_setup_tokenizer *t) {
-    struct ax_format_synthetic s = {.length = ax_config_i64(cfg, "sequence_len"),
-                                    .min_id = ax_config_i64(cfg, "%s.min_input_id", entry),
-                                    .max_id = (int64_t)ax_tokenizer_size(t->tokenizer),
-                                    .seed = (uint64_t)ax_config_i64(cfg, "seed")};
-    if (ax_config_has(cfg, "%s.sequence_length", entry))
-        s.length = ax_config_i64(cfg, "%s.sequence_length", entry);
-    if (ax_config_has(cfg, "%s.max_input_id", entry))
-        s.max_id = ax_config_i64(cfg, "%s.max_input_id", entry);
-    if (ax_config_has(cfg, "%s.seed", entry))
-        s.seed = (uint64_t)ax_config_i64(cfg, "%s.seed", entry);
+    struct ax_format_synthetic s = {.max_id = (int64_t)ax_tokenizer_size(t->tokenizer)};
+    AX_FILL(cfg, "", struct ax_format_synthetic, &s);
+    AX_FILL(cfg, entry, struct ax_format_synthetic, &s);
     return s;
 }
 
@@ -217,23 +188,17 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
     const char *type = type_of(cfg, e->path);
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", e->path);
     const bool is_map = v && v->kind == AX_YAML_MAP;
-    struct ax_format_options o = {
-        .task = ax_method_of(cfg)->task,
-        .type = type,
-        .tokenizer = t->tokenizer,
-        .sequence_len = ax_config_i64(cfg, "sequence_len"),
-        .train_on_inputs = ax_config_bool(cfg, "train_on_inputs"),
-        .pad = t->pad,
-        .field = pretraining ? ax_config_str(cfg, "%s.text_column", e->path)
-                             : ax_config_str(cfg, "%s.field", e->path),
-        .pretrain = ax_setup_pretrain_mode(cfg),
-        .columns = d->method.objective.columns,
-    };
+    struct ax_format_options o = {.task = ax_method_of(cfg)->task,
+                                  .type = type,
+                                  .tokenizer = t->tokenizer,
+                                  .pad = t->pad,
+                                  .pretrain = ax_setup_pretrain_mode(&d->keys),
+                                  .columns = d->method.objective.columns};
+    AX_FILL(cfg, "", struct ax_format_options, &o);
+    AX_FILL(cfg, e->path, struct ax_format_options, &o);
+    AX_FILL(cfg, e->path, struct ax_format_topk, &o.topk);
     if (o.task == AX_TASK_PROMPT)
         o.columns = NULL; /* they are those of completions */
-    if (d->method.distill.stored > 0)
-        o.topk = (struct ax_format_topk){ax_config_str(cfg, "%s.logprobs_field", e->path),
-                                         ax_config_f64(cfg, "%s.temperature", e->path)};
     const enum ax_setup_chat chat = ax_setup_entry_chat(o.task, type, is_map);
     if (o.task != AX_TASK_TEXT || (!type && !is_map && !pretraining))
         ax_setup_entry_answers(e, cfg, &o);
@@ -244,7 +209,8 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
         AX_TRY(read_chat_if_any(e, cfg, t, &o.chat));
     }
     if (is_map && o.task == AX_TASK_TEXT) {
-        read_user(&e->user, cfg, e->path);
+        e->user.system_prompt = "";
+        AX_FILL(cfg, e->path, struct ax_format_user, &e->user);
         o.user = &e->user;
     } else if (type && strcmp(type, "_synthetic") == 0) {
         o.synthetic = read_synthetic(cfg, e->path, t);
@@ -255,24 +221,15 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
 /* ---- records ---- */
 
 enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
-                                   bool pretraining, struct ax_rows_options *out) {
+                                   struct ax_rows_options *out) {
     char path[128];
     const char *type = type_of(cfg, e->path);
-    struct ax_rows_options o = {
-        .path = ax_config_str(cfg, "%s.path", e->path),
-        .name = ax_config_str(cfg, "%s.name", e->path),
-        .revision = ax_config_str(cfg, "%s.revision", e->path),
-        .format = ax_config_str(cfg, "%s.ds_type", e->path),
-        .default_split = strncmp(e->path, "test_", 5) == 0 ? "test" : "train",
-        .skip = pretraining ? ax_config_i64(cfg, "%s.skip", e->path) : 0,
-        .seed = (uint64_t)ax_config_i64(cfg, "seed"),
-    };
+    struct ax_rows_options o = {.default_split =
+                                    strncmp(e->path, "test_", 5) == 0 ? "test" : "train"};
+    AX_FILL(cfg, "", struct ax_rows_options, &o);
+    AX_FILL(cfg, e->path, struct ax_rows_options, &o);
     if (ax_config_is_set(cfg, "%s.split", e->path))
         o.split = ax_config_str(cfg, "%s.split", e->path);
-    if (ax_config_has(cfg, "%s.shards", e->path)) {
-        o.n_shards = ax_config_i64(cfg, "%s.shards", e->path);
-        o.shard = ax_config_i64(cfg, "%s.shards_idx", e->path);
-    }
     if (type && strcmp(type, "_synthetic") == 0)
         o.empty_rows = ax_config_i64(cfg, "%s.length", e->path);
     else if (!o.path || !*o.path)
@@ -284,12 +241,11 @@ enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_con
 }
 
 /* Downloads a data set of the hub into the cache first, unless it is there. */
-static enum ax_status open_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
-                                bool pretraining) {
+static enum ax_status open_rows(struct ax_setup_entry *e, const struct ax_config *cfg) {
     struct ax_rows_options o = {0};
     struct ax_hub hub;
     struct ax_hub_report report;
-    AX_TRY(ax_setup_entry_rows(e, cfg, pretraining, &o));
+    AX_TRY(ax_setup_entry_rows(e, cfg, &o));
     if (o.empty_rows == 0 && ax_hub_dataset_is(o.path)) {
         AX_TRY(ax_hub_open(&hub));
         const enum ax_status st = ax_hub_dataset_get(&hub, &o, &report);
@@ -306,7 +262,7 @@ enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_set
     const bool pretraining = strcmp(list, "pretraining_dataset") == 0;
     enum ax_status st = open_format(e, d, pretraining);
     if (st == AX_OK)
-        st = open_rows(e, d->cfg, pretraining);
+        st = open_rows(e, d->cfg);
     if (st != AX_OK) {
         if (strncmp(ax_error_text(), e->path, strlen(e->path)) != 0)
             st = ax_error_prefix(st, "%s", e->path);

@@ -7,41 +7,31 @@
 
 /* ---- sequences ---- */
 
-static enum ax_pack_mode strategy(const struct ax_config *cfg) {
-    const char *name = ax_config_str(cfg, "packing_strategy");
+static enum ax_pack_mode strategy(const char *name) {
     return strcmp(name, "bfd") == 0         ? AX_PACK_BEST
            : strcmp(name, "bfd_split") == 0 ? AX_PACK_BEST_SPLIT
                                             : AX_PACK_WRAP;
 }
 
-static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool pretraining) {
-    const enum ax_pretrain_mode mode = ax_setup_pretrain_mode(cfg);
-    if (ax_method_of(cfg)->task == AX_TASK_PROMPT)
+static enum ax_pack_mode pack_mode(const struct ax_setup_data *d, bool eval, bool pretraining) {
+    const struct ax_data_keys *k = &d->keys;
+    const enum ax_pretrain_mode mode = ax_setup_pretrain_mode(k);
+    if (ax_method_of(d->cfg)->task == AX_TASK_PROMPT)
         return AX_PACK_PLAIN;
     if (pretraining && mode == AX_PRETRAIN_WHOLE)
         return AX_PACK_WRAP;
     if (pretraining && mode == AX_PRETRAIN_JOIN)
         return AX_PACK_IN_ORDER;
-    if (!ax_config_bool(cfg, eval ? "eval_sample_packing" : "sample_packing"))
+    if (!k->packs[eval])
         return AX_PACK_PLAIN;
-    if (ax_config_has(cfg, "packing_strategy"))
-        return strategy(cfg);
-    return ax_config_bool(cfg, "sample_packing_sequentially") ? AX_PACK_IN_ORDER : AX_PACK_FIT;
+    if (k->packing_strategy)
+        return strategy(k->packing_strategy);
+    return k->packs_in_order ? AX_PACK_IN_ORDER : AX_PACK_FIT;
 }
 
-/* The length of a sequence as a multiple of sequence_len: without multipack_real_batches, a packed
- * sequence is as long as its micro-batch. */
-static int64_t samples_per_sequence(const struct ax_config *cfg, enum ax_pack_mode mode) {
-    if (mode == AX_PACK_PLAIN || !ax_config_is_set(cfg, "multipack_real_batches") ||
-        ax_config_bool(cfg, "multipack_real_batches"))
-        return 1;
-    return ax_config_i64(cfg, "micro_batch_size");
-}
-
-static int64_t accumulation(const struct ax_config *cfg) {
-    return ax_config_has(cfg, "gradient_accumulation_steps")
-               ? ax_config_i64(cfg, "gradient_accumulation_steps")
-               : 1;
+/* The length of a sequence as a multiple of sequence_len. */
+static int64_t samples_per_sequence(const struct ax_data_keys *k, enum ax_pack_mode mode) {
+    return mode == AX_PACK_PLAIN || k->real_batches ? 1 : k->micro_batch_size;
 }
 
 /* How the objective wants sequences; prompts are not its own, but those that are sampled from. */
@@ -51,64 +41,55 @@ static struct ax_objective order_of(const struct ax_setup_data *d) {
 }
 
 static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eval) {
-    const struct ax_config *cfg = d->cfg;
+    const struct ax_data_keys *k = &d->keys;
     const struct ax_objective objective = order_of(d);
-    const bool pretraining = !eval && ax_config_count(cfg, "pretraining_dataset") > 0;
-    const enum ax_pack_mode mode = pack_mode(cfg, eval, pretraining);
-    const int64_t length =
-        ax_config_i64(cfg, eval && ax_config_has(cfg, "eval_sequence_len") ? "eval_sequence_len"
-                                                                           : "sequence_len");
+    const bool pretraining = !eval && ax_setup_pretrains(d->cfg);
+    const enum ax_pack_mode mode = pack_mode(d, eval, pretraining);
     const int64_t group = objective.per == AX_PER_PAIR ? 2 : 1;
-    const int64_t micro = ax_config_i64(cfg, "micro_batch_size");
-    const int64_t per_sequence = samples_per_sequence(cfg, mode);
-    const int64_t batch = objective.spills && !eval ? micro / per_sequence : 1;
+    const int64_t per_sequence = samples_per_sequence(k, mode);
+    const int64_t batch = objective.spills && !eval ? k->micro_batch_size / per_sequence : 1;
     struct ax_loader_options o = {
         .pack = {.mode = mode,
-                 .capacity = length * per_sequence * group,
-                 .max_docs =
-                     mode == AX_PACK_PLAIN ? group : ax_config_i64(cfg, "sample_packing_bin_size"),
+                 .capacity = k->sequence_len[eval] * per_sequence * group,
+                 .max_docs = mode == AX_PACK_PLAIN ? group : k->bin_size,
                  .group = group,
-                 .chunk = ax_config_i64(cfg, "sample_packing_group_size"),
                  .batch = batch,
-                 .step = objective.spills && !eval ? batch * accumulation(cfg) : 0},
-        .shuffle = !eval && !ax_config_bool(cfg, "curriculum_sampling"),
-        .mixed = pretraining
-                     ? mode != AX_PACK_PLAIN && !ax_config_bool(cfg, "pretrain_multipack_attn")
-                     : mode == AX_PACK_WRAP,
+                 .step = objective.spills && !eval ? batch * k->accumulation : 0},
+        .shuffle = !eval && !k->in_file_order,
+        .mixed =
+            pretraining ? mode != AX_PACK_PLAIN && !k->separates_documents : mode == AX_PACK_WRAP,
         .labels_in_place = objective.labels_in_place,
-        .seed = (uint64_t)ax_config_i64(cfg, "seed"),
     };
-    if (!eval && ax_config_bool(cfg, "group_by_length"))
-        o.by_length = 50 * micro; /* sorted in groups of 50 batches, as in transformers */
+    AX_FILL(d->cfg, "", struct ax_loader_options, &o);
+    if (!eval && k->group_by_length) /* in groups of 50 batches, as in transformers */
+        o.by_length = 50 * k->micro_batch_size;
     return o;
 }
 
-static int64_t pad_multiple(const struct ax_config *cfg) {
-    const int64_t multiple = ax_config_i64(cfg, "pad_to_multiple_of");
-    if (!ax_config_has(cfg, "pad_to_sequence_len"))
-        return multiple;
-    if (!ax_config_bool(cfg, "pad_to_sequence_len"))
+static int64_t pad_multiple(const struct ax_data_keys *k) {
+    if (!k->pad_to_sequence_len)
+        return k->pad_to_multiple_of;
+    if (strcmp(k->pad_to_sequence_len, "false") == 0)
         return 1;
-    return ax_pack_padded(ax_config_i64(cfg, "sequence_len"), multiple);
+    return ax_pack_padded(k->sequence_len[false], k->pad_to_multiple_of);
 }
 
 static void set_sizes(struct ax_setup_data *d, const struct ax_loader_options *train,
                       const struct ax_loader_options *eval) {
-    const struct ax_config *cfg = d->cfg;
+    const struct ax_data_keys *k = &d->keys;
     d->sequence_tokens = train->pack.capacity;
     d->eval_sequence_tokens = eval->pack.capacity;
-    d->sequences_per_batch =
-        ax_config_i64(cfg, "micro_batch_size") / samples_per_sequence(cfg, train->pack.mode);
-    d->sequences_per_step = d->sequences_per_batch * accumulation(cfg);
-    d->pad_multiple = pad_multiple(cfg);
-    const bool drops = ax_config_bool(cfg, "dataloader_drop_last");
+    d->sequences_per_batch = k->micro_batch_size / samples_per_sequence(k, train->pack.mode);
+    d->sequences_per_step = d->sequences_per_batch * k->accumulation;
+    d->pad_multiple = pad_multiple(k);
     /* groups that spill over micro-batches stay in one step */
-    d->drop_last = train->pack.mode != AX_PACK_PLAIN || (drops && train->pack.step > 0);
-    d->drop_partial = drops && !d->drop_last;
+    d->drop_last = train->pack.mode != AX_PACK_PLAIN || (k->drop_last && train->pack.step > 0);
+    d->drop_partial = k->drop_last && !d->drop_last;
 }
 
 enum ax_status ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg) {
     *d = (struct ax_setup_data){.cfg = cfg};
+    ax_data_keys_read(&d->keys, cfg);
     AX_TRY(ax_setup_method_read(&d->method, cfg));
     const struct ax_loader_options train = loader_options(d, false);
     const struct ax_loader_options eval = loader_options(d, true);

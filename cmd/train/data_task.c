@@ -4,11 +4,12 @@
 
 #include "cmd/train/data.h"
 
-enum ax_status ax_setup_check_prompts(const struct ax_config *cfg) {
+enum ax_status ax_setup_check_prompts(const struct ax_setup_data *d) {
+    const struct ax_config *cfg = d->cfg;
     if (ax_method_of(cfg)->task != AX_TASK_PROMPT)
         return AX_OK;
     for (int eval = 0; eval < 2; eval++) {
-        const struct ax_length_rule r = ax_setup_length_rule(cfg, eval);
+        const struct ax_length_rule r = ax_setup_length_rule(d, eval);
         const int64_t length = r.max + r.reserved;
         if (r.max < 1)
             return ax_config_error(cfg, ax_method_of(cfg)->answer_key,
@@ -31,51 +32,24 @@ static enum ax_long long_examples(const struct ax_config *cfg) {
                                                                                  : AX_LONG_KEEP;
 }
 
-static void read_map(struct ax_format_answer_map *m, const struct ax_config *cfg,
-                     const char *entry) {
-    *m = (struct ax_format_answer_map){
-        .field_prompt = ax_config_str(cfg, "%s.type.field_prompt", entry),
-        .field_system = ax_config_str(cfg, "%s.type.field_system", entry),
-        .field_chosen = ax_config_str(cfg, "%s.type.field_chosen", entry),
-        .field_rejected = ax_config_str(cfg, "%s.type.field_rejected", entry),
-        .field_completion = ax_config_str(cfg, "%s.type.field_completion", entry),
-        .field_label = ax_config_str(cfg, "%s.type.field_label", entry),
-        .prompt_format = ax_config_str(cfg, "%s.type.prompt_format", entry),
-        .chosen_format = ax_config_str(cfg, "%s.type.chosen_format", entry),
-        .rejected_format = ax_config_str(cfg, "%s.type.rejected_format", entry),
-        .completion_format = ax_config_str(cfg, "%s.type.completion_format", entry),
-    };
-}
-
 static void read_answers(struct ax_setup_entry *e, const struct ax_config *cfg) {
     const struct ax_yaml_node *type = ax_config_node(cfg, "%s.type", e->path);
-    e->answers = (struct ax_format_answers){
-        .field_chosen = ax_config_str(cfg, "%s.field_chosen", e->path),
-        .field_rejected = ax_config_str(cfg, "%s.field_rejected", e->path),
-        .framed_by_ids = ax_method_of(cfg)->framed_by_ids,
-        .tail_share = ax_config_has(cfg, "ld_alpha") ? ax_config_f64(cfg, "ld_alpha") : 1,
-    };
+    e->answers = (struct ax_format_answers){.framed_by_ids = ax_method_of(cfg)->framed_by_ids,
+                                            .tail_share = 1};
+    AX_FILL(cfg, "", struct ax_format_answers, &e->answers);
+    AX_FILL(cfg, e->path, struct ax_format_answers, &e->answers);
     if (type && type->kind == AX_YAML_MAP) {
-        read_map(&e->answer_map, cfg, e->path);
+        AX_FILL(cfg, e->path, struct ax_format_answer_map, &e->answer_map);
         e->answers.map = &e->answer_map;
     }
-}
-
-static void read_steps(struct ax_format_steps *s, const struct ax_config *cfg, const char *entry) {
-    const char *separator = ax_config_str(cfg, "%s.step_separator", entry);
-    *s = (struct ax_format_steps){
-        .separator = separator ? separator : "\n",
-        .last_only = ax_config_bool(cfg, "%s.train_on_last_step_only", entry),
-    };
-    if (ax_config_has(cfg, "%s.max_completion_length", entry))
-        s->max_completion = ax_config_i64(cfg, "%s.max_completion_length", entry);
 }
 
 void ax_setup_entry_answers(struct ax_setup_entry *e, const struct ax_config *cfg,
                             struct ax_format_options *o) {
     o->long_examples = o->task == AX_TASK_TEXT ? AX_LONG_KEEP : long_examples(cfg);
     if (o->task == AX_TASK_STEPS) {
-        read_steps(&e->steps, cfg, e->path);
+        e->steps = (struct ax_format_steps){.separator = "\n"};
+        AX_FILL(cfg, e->path, struct ax_format_steps, &e->steps);
         o->steps = &e->steps;
     } else {
         read_answers(e, cfg);

@@ -1,6 +1,7 @@
 /* Keys of preference and reinforcement training, distillation, quantization, parallelism and
  * trackers. Rows only. */
 #include "cmd/config/table.h"
+#include "data/records/format/format.h"
 #include "optim/losses/distill.h"
 #include "optim/losses/kto.h"
 #include "optim/losses/preference.h"
@@ -26,7 +27,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
            AX_INTO(AX_FIELD(struct ax_preference_options, label_smoothing))),
     AX_KEY("ld_alpha", AX_T_SHARE,
            "DPO: weight of log-probs past the length of the shorter answer; 1 if unset. TRL's key.",
-           .when = "rl == dpo", AX_FIXED),
+           .when = "rl == dpo", AX_FIXED, AX_INTO(AX_FIELD(struct ax_format_answers, tail_share))),
     AX_KEY("precompute_ref_log_probs", AX_T_BOOL, "Run the reference model once, before training.",
            .dflt = "false",
            AX_NO_EFFECT("the reference's log-probs are always computed before the first step")),

@@ -1,14 +1,16 @@
 /* Keys of steps, the optimizer, evaluation, saving, precision, the loss and adapters. Rows only. */
 #include "cmd/config/table.h"
+#include "cmd/train/data.h"
 #include "optim/train/train.h"
 
 #define AX_RUN(field) AX_INTO(AX_FIELD(struct ax_train_options, field))
 
 const struct ax_config_key ax_config_keys_steps[] = {
     AX_KEY("micro_batch_size", AX_T_COUNT, "Rows per device in one forward and backward pass.",
-           .dflt = "1"),
+           .dflt = "1", AX_INTO(AX_FIELD(struct ax_data_keys, micro_batch_size))),
     AX_KEY("gradient_accumulation_steps", AX_T_COUNT,
-           "Micro-batches per device whose gradients are summed into one step.", .dflt = "1"),
+           "Micro-batches per device whose gradients are summed into one step.", .dflt = "1",
+           AX_INTO(AX_FIELD(struct ax_data_keys, accumulation))),
     AX_KEY("batch_size", AX_T_COUNT,
            "Rows per device and step; gradient_accumulation_steps then follows from it."),
     AX_KEY("num_epochs", AX_T_POSITIVE,
@@ -20,8 +22,12 @@ const struct ax_config_key ax_config_keys_steps[] = {
         "-1 or unset, num_epochs decides.",
         AX_RUN(max_steps)),
     AX_KEY("seed", AX_T_INDEX, "Seed for shuffling, dropout and new weights.", .dflt = "42",
-           AX_INTO(AX_FIELD(struct ax_train_options, step.seed), AX_FIELD(struct ax_sampling, seed),
-                   AX_FIELD(struct ax_samples, sampling.seed))),
+           AX_INTO(
+               AX_FIELD(struct ax_train_options, step.seed), AX_FIELD(struct ax_sampling, seed),
+               AX_FIELD(struct ax_samples, sampling.seed),
+               AX_FIELD(struct ax_format_synthetic, seed), AX_FIELD(struct ax_rows_options, seed),
+               AX_FIELD(struct ax_corpus_options, seed), AX_FIELD(struct ax_corpus_weights, seed),
+               AX_FIELD(struct ax_stream_options, seed), AX_FIELD(struct ax_loader_options, seed))),
     AX_KEY("logging_steps", AX_T_COUNT,
            "Log every N steps; if unset, 1/200 of the run, but 1 to 10.",
            AX_RUN(metrics.logging_steps)),
@@ -111,7 +117,8 @@ const struct ax_config_key ax_config_keys_schedule[] = {
 
 const struct ax_config_key ax_config_keys_eval[] = {
     AX_KEY("eval_batch_size", AX_T_COUNT,
-           "Evaluation rows per device in one pass; micro_batch_size if unset."),
+           "Evaluation rows per device in one pass; micro_batch_size if unset.",
+           AX_INTO(AX_FIELD(struct ax_data_keys, eval_batch_size))),
     AX_KEY("eval_strategy", AX_T_STR, "When to evaluate.", .choices = "no|epoch|steps",
            .when = EVAL_ROWS),
     AX_KEY("eval_steps", AX_T_POSITIVE, "Evaluate every N steps; below 1, a fraction of all steps.",

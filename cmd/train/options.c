@@ -108,14 +108,12 @@ static int64_t largest(const struct ax_corpus *c) {
 
 /* Without packing a sequence is one example, so none is longer than the longest example. */
 static void read_data(struct ax_train_setup *s) {
-    const struct ax_config *cfg = s->cfg;
     const struct ax_setup_data *d = &s->data;
     struct ax_train_data *t = &s->o.data;
-    const bool pretraining = ax_config_count(cfg, "pretraining_dataset") > 0;
     const int64_t group = d->method.objective.per == AX_PER_PAIR ? 2 : 1;
-    const bool plain = !pretraining && !ax_config_bool(cfg, "sample_packing");
-    const bool eval_plain = !ax_config_bool(cfg, "eval_sample_packing");
-    const int64_t bin = ax_config_i64(cfg, "sample_packing_bin_size");
+    const bool plain = !ax_setup_pretrains(s->cfg) && !d->keys.packs[false];
+    const bool eval_plain = !d->keys.packs[true];
+    const int64_t bin = d->keys.bin_size;
     *t = (struct ax_train_data){.train = d->train_loader,
                                 .eval = d->eval_loader,
                                 .sequences_per_batch = d->sequences_per_batch,
@@ -132,7 +130,7 @@ static void read_data(struct ax_train_setup *s) {
     }
     if (!d->eval_loader)
         return;
-    const int64_t rows = ax_config_i64(cfg, "eval_batch_size");
+    const int64_t rows = d->keys.eval_batch_size;
     t->eval_doc_tokens = eval_plain ? longest(&d->eval) : d->eval_sequence_tokens / group;
     t->eval_tokens = rows * (eval_plain ? largest(&d->eval) : d->eval_sequence_tokens);
     t->eval_docs = t->eval_tokens / 8 > bin ? t->eval_tokens / 8 : bin;
