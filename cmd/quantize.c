@@ -142,8 +142,7 @@ static enum ax_status of_config(int argc, char **argv) {
     AX_TRY_GOTO(ax_train_scheme_read(&cfg, map, &m.scheme), st, done);
     c.gptq = ax_config_bool(&cfg, "quantization.gptq");
     c.most = ax_config_i64(&cfg, "quantization.calibration_rows");
-    c.options.act_order = ax_config_bool(&cfg, "quantization.act_order");
-    c.options.damping = ax_config_f64(&cfg, "quantization.damping");
+    AX_FILL(&cfg, "quantization", struct ax_gptq_options, &c.options);
     AX_TRY_GOTO(trained_folder(&cfg, &src), st, done);
     m.src = src;
     AX_TRY_GOTO(ax_path_join(&dst, ax_config_str(&cfg, "output_dir"),

@@ -66,7 +66,7 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
 }
 
 static void print_merged(const struct ax_train_setup *s) {
-    if (s->adapter && ax_config_bool(s->cfg, "merge_lora"))
+    if (s->adapter && s->merges)
         printf("merged model: %s/merged\n", s->o.save.output_dir);
 }
 
@@ -110,7 +110,7 @@ static enum ax_status write_cards(const struct ax_train_setup *s, bool keep) {
                         .keep = keep};
     char *merged;
     ax_card_write(&c);
-    if (!s->adapter || !ax_config_bool(s->cfg, "merge_lora"))
+    if (!s->adapter || !s->merges)
         return AX_OK;
     AX_TRY(ax_path_join(&merged, c.run, "merged"));
     c.dir = merged;

@@ -52,12 +52,11 @@ enum ax_status ax_train_about_read(struct ax_train_setup *s) {
     AX_TRY_GOTO(ax_env_facts(&environment), st, done);
     AX_TRY_GOTO(read_data(s, &data), st, done);
     strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    s->about =
-        json_pack("{si ss ss ss ss sO sO sO sO sO}", "format", 1, "started", started, "model",
-                  ax_config_str(s->cfg, "base_model"), "architecture", s->arch.family->model_type,
-                  "method", method(s), "config", json_object_get(doc.root, "config"), "origins",
-                  json_object_get(doc.root, "origins"), "notes", json_object_get(doc.root, "notes"),
-                  "environment", environment, "data", data);
+    s->about = json_pack(
+        "{si ss ss ss ss sO sO sO sO sO}", "format", 1, "started", started, "model", s->base_name,
+        "architecture", s->arch.family->model_type, "method", method(s), "config",
+        json_object_get(doc.root, "config"), "origins", json_object_get(doc.root, "origins"),
+        "notes", json_object_get(doc.root, "notes"), "environment", environment, "data", data);
     st = s->about ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for run.json");
 done:
     json_decref(environment);

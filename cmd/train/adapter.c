@@ -35,12 +35,11 @@ static enum ax_status read_quantization(struct ax_train_setup *s) {
 }
 
 static enum ax_status read_store(struct ax_train_setup *s) {
-    s->store_experts = ax_config_bool(s->cfg, "quantize_moe_experts");
-    if (strcmp(ax_config_str(s->cfg, "adapter"), "qlora") == 0)
+    if (ax_config_holds(s->cfg, "adapter == qlora"))
         return read_quantization(s);
-    s->base_store = ax_config_bool(s->cfg, "load_in_8bit")                 ? AX_STORAGE_INT8
-                    : ax_config_bool(s->cfg, "gptq") && s->arch.int4_codes ? AX_STORAGE_INT4
-                                                                           : AX_STORAGE_PLAIN;
+    s->base_store = ax_config_holds(s->cfg, "load_in_8bit")                 ? AX_STORAGE_INT8
+                    : ax_config_holds(s->cfg, "gptq") && s->arch.int4_codes ? AX_STORAGE_INT4
+                                                                            : AX_STORAGE_PLAIN;
     return AX_OK;
 }
 
@@ -174,16 +173,15 @@ static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_conf
     return read_names_or_regex(&c->exclude, &c->exclude_regex, cfg, "lora_exclude_modules");
 }
 
-static enum ax_status check_complete(const struct ax_config *cfg) {
-    if (!ax_config_is_set(cfg, "lora_r"))
+static enum ax_status check_complete(const struct ax_peft_config *c, const struct ax_config *cfg) {
+    if (c->r == 0)
         return ax_config_error(cfg, "adapter", "set lora_r, its rank (for example 16)");
-    if (!ax_config_is_set(cfg, "lora_alpha"))
+    if (c->alpha == 0)
         return ax_config_error(cfg, "adapter",
                                "set lora_alpha: what it adds is scaled by lora_alpha / lora_r "
                                "(for example twice lora_r)");
-    if (ax_config_count(cfg, "lora_target_modules") == 0 &&
-        !ax_config_bool(cfg, "lora_target_linear") &&
-        !ax_config_is_set(cfg, "lora_target_parameters"))
+    if (!ax_config_holds(
+            cfg, "lora_target_modules || lora_target_linear || set(lora_target_parameters)"))
         return ax_config_error(cfg, "adapter",
                                "set lora_target_linear: true, or name modules in "
                                "lora_target_modules");
@@ -222,14 +220,10 @@ static enum ax_status read_start(const struct ax_train_setup *s, struct ax_peft_
 
 static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *c) {
     const struct ax_config *cfg = s->cfg;
-    AX_TRY(check_complete(cfg));
-    c->r = ax_config_i64(cfg, "lora_r");
-    c->alpha = ax_config_f64(cfg, "lora_alpha");
-    /* as in TRL: what compares answers would compare their noise, too */
-    const bool compares = ax_method_of(cfg)->task != AX_TASK_TEXT;
-    c->dropout = compares ? 0 : ax_config_f64(cfg, "lora_dropout");
-    c->rslora = ax_config_bool(cfg, "peft_use_rslora");
-    c->dora = ax_config_bool(cfg, "peft_use_dora");
+    AX_FILL(cfg, "", struct ax_peft_config, c);
+    AX_TRY(check_complete(c, cfg));
+    if (ax_method_of(cfg)->task != AX_TASK_TEXT)
+        c->dropout = 0; /* as in TRL: what compares answers would compare their noise, too */
     AX_TRY(read_start(s, c));
     AX_TRY(read_targets(s, c));
     AX_TRY(read_layers(s, c));
@@ -240,14 +234,17 @@ static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *
 
 /* Warns about keys of the YAML that the adapter's own configuration overrides. */
 static void warn_ignored(const struct ax_train_setup *s, const struct ax_peft_config *c) {
+    struct ax_peft_config keys = *c;
+    AX_FILL(s->cfg, "", struct ax_peft_config, &keys);
     const struct {
         const char *key;
-        double folder;
-    } all[] = {{"lora_r", (double)c->r}, {"lora_alpha", c->alpha}, {"lora_dropout", c->dropout}};
+        double value, folder;
+    } all[] = {{"lora_r", (double)keys.r, (double)c->r},
+               {"lora_alpha", keys.alpha, c->alpha},
+               {"lora_dropout", keys.dropout, c->dropout}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *key = all[i].key;
-        if (ax_config_is_set(s->cfg, "%s", key) &&
-            fabs(ax_config_f64(s->cfg, "%s", key) - all[i].folder) > 1e-9)
+        if (ax_config_is_set(s->cfg, "%s", key) && fabs(all[i].value - all[i].folder) > 1e-9)
             ax_log_warn("%s: %s is not used: the adapter in lora_model_dir has %g", key,
                         ax_config_str(s->cfg, "%s", key), all[i].folder);
     }
@@ -289,7 +286,7 @@ static enum ax_status read_adapter(struct ax_train_setup *s) {
     AX_TRY(ax_classifier_adapter(&s->arch, c));
     ax_free(c->base);
     c->base = NULL;
-    AX_TRY(ax_strdup(&c->base, ax_config_str(s->cfg, "base_model")));
+    AX_TRY(ax_strdup(&c->base, s->base_name));
     c->within = s->arch.wrapper ? s->arch.wrapper->module : NULL;
     s->adapter = c;
     if (!s->arch.classifier)
@@ -299,9 +296,9 @@ static enum ax_status read_adapter(struct ax_train_setup *s) {
 
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s) {
     char where[256];
-    if (!ax_config_is_set(s->cfg, "adapter"))
+    if (!ax_config_holds(s->cfg, "set(adapter)"))
         return AX_OK;
-    if (ax_config_bool(s->cfg, "merge_lora") && ax_config_bool(s->cfg, "reinit_weights"))
+    if (s->merges && s->reinit)
         return ax_config_error(s->cfg, "merge_lora",
                                "there is no base to merge into with "
                                "reinit_weights");
@@ -328,7 +325,7 @@ static enum ax_status clear_merged(const char *dst) {
 enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep) {
     const char *out = s->o.save.output_dir;
     char *dst;
-    if (!s->adapter || !ax_config_bool(s->cfg, "merge_lora"))
+    if (!s->adapter || !s->merges)
         return AX_OK;
     AX_TRY(ax_path_join(&dst, out, "merged"));
     if (keep && ax_path_is_dir(dst)) {

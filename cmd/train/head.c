@@ -5,10 +5,9 @@
 
 enum ax_status ax_train_head(struct ax_train_setup *s) {
     const struct ax_classifier *kind = ax_method_of(s->cfg)->head;
-    const char *base = ax_config_str(s->cfg, "base_model");
     char where[256];
     if (!kind)
-        return ax_classifier_refuse(&s->arch, base, "learn to predict tokens");
+        return ax_classifier_refuse(&s->arch, s->base_name, "learn to predict tokens");
     const enum ax_status st = ax_classifier_choose(&s->arch, kind);
     if (st != AX_OK)
         return ax_error_prefix(st, "base_model (%s)",

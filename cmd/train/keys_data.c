@@ -1,18 +1,19 @@
 /* Keys of the model, its tokenizer and chat template, of data sets, packing and padding. Rows only;
  * see table.h. */
 #include "cmd/config/table.h"
-#include "cmd/train/data.h"
+#include "cmd/train/setup.h"
 
 const struct ax_config_key ax_config_keys_model[] = {
     AX_KEY("base_model", AX_T_STR,
-           "The model to train: a folder, a GGUF file, or a hub id (org/name).", AX_FIXED),
+           "The model to train: a folder, a GGUF file, or a hub id (org/name).", AX_FIXED,
+           AX_INTO(AX_FIELD(struct ax_train_setup, base_name))),
     AX_KEY("base_model_config", AX_T_STR,
            "Where to read config.json from, if not from base_model."),
     AX_KEY(
         "model_type", AX_T_STR,
         "Class name as in config.json's architectures; selects the head, otherwise only checked."),
-    AX_KEY("model_revision", AX_T_STR, "Revision of the hub id: a branch, tag or commit.",
-           AX_FIXED),
+    AX_KEY("model_revision", AX_T_STR, "Revision of the hub id: a branch, tag or commit.", AX_FIXED,
+           AX_INTO(AX_FIELD(struct ax_train_setup, revision))),
     AX_KEY("model_config", AX_T_OPTIONS,
            "Fields of the model's config.json to override, under their own names (rope_theta and "
            "rope_scaling also where the file has rope_parameters); "
@@ -23,7 +24,7 @@ const struct ax_config_key ax_config_keys_model[] = {
            "process_reward_model.",
            .when = "reward_model || process_reward_model"),
     AX_KEY("reinit_weights", AX_T_BOOL, "Start from random weights with the shape of base_model.",
-           AX_FIXED),
+           AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, reinit))),
     AX_KEY("device", AX_T_STR,
            "What computes: the GPU (cuda), the processor, or the GPU where one can be used "
            "(docs/gpu.md). axtrain's own key.",
@@ -42,7 +43,7 @@ const struct ax_config_key ax_config_keys_model[] = {
     AX_KEY("quantize_moe_experts", AX_T_BOOL,
            "Quantize the frozen weights of experts too, as load_in_4bit or load_in_8bit does the "
            "other matrices.",
-           AX_FIXED),
+           AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, store_experts))),
     AX_KEY("unfrozen_parameters", AX_T_STRINGS,
            "Parameters to train: regular expressions matched at the start of the name, in which a "
            "dot is a literal dot; all others are frozen.",

@@ -1,6 +1,8 @@
 /* Keys of preference and reinforcement training, distillation, quantization, parallelism and
  * trackers. Rows only. */
 #include "cmd/config/table.h"
+#include "cmd/convert/gptq.h"
+#include "cmd/train/setup.h"
 #include "data/records/format/format.h"
 #include "optim/losses/distill.h"
 #include "optim/losses/kto.h"
@@ -260,33 +262,39 @@ const struct ax_config_key ax_config_keys_quant[] = {
         "Quantization-aware training: the linears of layers see the values that their weights and "
         "inputs will have (docs/quantization.md)."),
     AX_KEY("qat.scheme", AX_T_STR, "What they are quantized to; in place of the two types.",
-           .choices = "@trained_schemes", AX_FIXED),
+           .choices = "@trained_schemes", AX_FIXED,
+           AX_INTO(AX_FIELD(struct ax_scheme_keys, scheme))),
     AX_KEY("qat.weight_dtype", AX_T_STR, "Weight type.",
-           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8", AX_FIXED),
+           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8", AX_FIXED,
+           AX_INTO(AX_FIELD(struct ax_scheme_keys, weight))),
     AX_KEY("qat.activation_dtype", AX_T_STR, "Activation type.",
-           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", AX_FIXED),
+           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", AX_FIXED,
+           AX_INTO(AX_FIELD(struct ax_scheme_keys, input))),
     AX_KEY("qat.group_size", AX_T_COUNT,
            "Number of weights that share a scale; with scheme, the scheme's if unset.",
-           .dflt = "32", AX_FIXED),
+           .dflt = "32", AX_FIXED, AX_INTO(AX_FIELD(struct ax_scheme_keys, group_size))),
     AX_KEY("qat.quantize_embedding", AX_T_BOOL,
            "Quantize the embedding, too; with it the head, if they are one matrix.",
-           .dflt = "false"),
+           .dflt = "false", AX_INTO(AX_FIELD(struct ax_scheme, embedding))),
     AX_KEY("qat.quantize_head", AX_T_BOOL,
            "Quantize the head, too; with it the embedding, if they are one matrix.",
-           .dflt = "false"),
+           .dflt = "false", AX_INTO(AX_FIELD(struct ax_scheme, head))),
     AX_KEY("qat.fake_quant_after_n_steps", AX_T_INDEX,
            "Step at which quantization starts; the first if unset.", AX_RUN(step.qat_after),
            AX_FIXED),
     AX_KEY("quantization", AX_T_MAP,
            "How `axtrain quantize CONFIG` quantizes the trained model; with qat, as that says."),
     AX_KEY("quantization.scheme", AX_T_STR, "The scheme; in place of the two types.",
-           .choices = "@trained_schemes|@other_schemes"),
+           .choices = "@trained_schemes|@other_schemes",
+           AX_INTO(AX_FIELD(struct ax_scheme_keys, scheme))),
     AX_KEY("quantization.weight_dtype", AX_T_STR, "Weight type.",
-           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8"),
+           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8",
+           AX_INTO(AX_FIELD(struct ax_scheme_keys, weight))),
     AX_KEY("quantization.activation_dtype", AX_T_STR, "Activation type.",
-           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4"),
+           .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4",
+           AX_INTO(AX_FIELD(struct ax_scheme_keys, input))),
     AX_KEY("quantization.group_size", AX_T_COUNT, "Number of weights that share a scale.",
-           .dflt = "32"),
+           .dflt = "32", AX_INTO(AX_FIELD(struct ax_scheme_keys, group_size))),
     AX_KEY("quantization.gptq", AX_T_BOOL,
            "Round int4 groups by GPTQ, on rows of the data sets, in place of to nearest.",
            .dflt = "false"),
@@ -294,13 +302,15 @@ const struct ax_config_key ax_config_keys_quant[] = {
            "Sequences of sequence_len tokens that GPTQ is calibrated on.", .dflt = "128",
            .when = "quantization.gptq"),
     AX_KEY("quantization.act_order", AX_T_BOOL, "GPTQ: columns with the largest inputs first.",
-           .dflt = "false", .when = "quantization.gptq"),
+           .dflt = "false", .when = "quantization.gptq",
+           AX_INTO(AX_FIELD(struct ax_gptq_options, act_order))),
     AX_KEY("quantization.damping", AX_T_SHARE,
            "GPTQ: what is added to the diagonal of XᵀX, of its mean.", .dflt = "0.01",
-           .when = "quantization.gptq"),
+           .when = "quantization.gptq", AX_INTO(AX_FIELD(struct ax_gptq_options, damping))),
     AX_KEY("quantization.quantize_embedding", AX_T_BOOL, "Quantize the embedding, too.",
-           .dflt = "false"),
-    AX_KEY("quantization.quantize_head", AX_T_BOOL, "Quantize the head, too.", .dflt = "false"),
+           .dflt = "false", AX_INTO(AX_FIELD(struct ax_scheme, embedding))),
+    AX_KEY("quantization.quantize_head", AX_T_BOOL, "Quantize the head, too.", .dflt = "false",
+           AX_INTO(AX_FIELD(struct ax_scheme, head))),
     {0}};
 
 #define SAVES AX_NO_EFFECT("a checkpoint is one model folder, written by all ranks, for any mesh")

@@ -1,6 +1,6 @@
 /* Keys of steps, the optimizer, evaluation, saving, precision, the loss and adapters. Rows only. */
 #include "cmd/config/table.h"
-#include "cmd/train/data.h"
+#include "cmd/train/setup.h"
 #include "optim/train/train.h"
 
 #define AX_RUN(field) AX_INTO(AX_FIELD(struct ax_train_options, field))
@@ -306,11 +306,12 @@ const struct ax_config_key ax_config_keys_adapter[] = {
            .when = "adapter == qlora", AX_FIXED),
     AX_KEY("lora_model_dir", AX_T_STR,
            "Adapter to continue training or to merge: a PEFT folder or a hub id.", AX_FIXED),
-    AX_KEY("lora_r", AX_T_COUNT, "Rank of the adapter.", .when = "adapter", AX_FIXED),
+    AX_KEY("lora_r", AX_T_COUNT, "Rank of the adapter.", .when = "adapter", AX_FIXED,
+           AX_INTO(AX_FIELD(struct ax_peft_config, r))),
     AX_KEY("lora_alpha", AX_T_POSITIVE, "The adapter's output is scaled by lora_alpha / lora_r.",
-           .when = "adapter", AX_FIXED),
+           .when = "adapter", AX_FIXED, AX_INTO(AX_FIELD(struct ax_peft_config, alpha))),
     AX_KEY("lora_dropout", AX_T_BELOW_ONE, "Dropout before the adapter.", .dflt = "0.0",
-           .when = "adapter"),
+           .when = "adapter", AX_INTO(AX_FIELD(struct ax_peft_config, dropout))),
     AX_KEY("lora_target_modules", AX_T_STR | AX_T_STRINGS,
            "Modules that get an adapter: a list of names, or one regular expression.",
            .when = "adapter", AX_FIXED),
@@ -334,10 +335,10 @@ const struct ax_config_key ax_config_keys_adapter[] = {
     AX_KEY("peft_layers_pattern", AX_T_STR | AX_T_STRINGS,
            "Name of the module list that those numbers index.", .when = "adapter"),
     AX_KEY("peft_use_dora", AX_T_BOOL, "Train magnitude and direction separately (DoRA).",
-           .when = "adapter", AX_FIXED),
+           .when = "adapter", AX_FIXED, AX_INTO(AX_FIELD(struct ax_peft_config, dora))),
     AX_KEY("peft_use_rslora", AX_T_BOOL,
            "Scale by lora_alpha over the square root of lora_r (rsLoRA).", .when = "adapter",
-           AX_FIXED),
+           AX_FIXED, AX_INTO(AX_FIELD(struct ax_peft_config, rslora))),
     AX_KEY("peft_init_lora_weights", AX_T_BOOL | AX_T_STR,
            "How the adapter is initialized: true (no effect at the start), false, gaussian, pissa "
            "or pissa_niter_N. PiSSA adapters are saved as plain ones of twice the rank, for the "
@@ -351,5 +352,5 @@ const struct ax_config_key ax_config_keys_adapter[] = {
            .dflt = "1e-6", .when = "adapter && loraplus_lr_ratio"),
     AX_KEY("merge_lora", AX_T_BOOL,
            "Merge the trained adapter into the base and save it to output_dir/merged.",
-           .when = "adapter"),
+           .when = "adapter", AX_INTO(AX_FIELD(struct ax_train_setup, merges))),
     {0}};

@@ -106,8 +106,8 @@ static enum ax_status deepspeed_stage(const struct ax_config *cfg, int64_t *stag
 }
 
 enum ax_status ax_train_sharding_read(struct ax_sharding *out, const struct ax_config *cfg) {
-    int64_t stage = ax_config_bool(cfg, "fsdp_config.reshard_after_forward") ? 3 : 2;
-    if (ax_config_is_set(cfg, "zero_stage"))
+    int64_t stage = ax_config_holds(cfg, "fsdp_config.reshard_after_forward") ? 3 : 2;
+    if (ax_config_holds(cfg, "set(zero_stage)"))
         stage = ax_config_i64(cfg, "zero_stage");
     else if (ax_config_has(cfg, "deepspeed"))
         AX_TRY(deepspeed_stage(cfg, &stage));
@@ -115,9 +115,9 @@ enum ax_status ax_train_sharding_read(struct ax_sharding *out, const struct ax_c
         return ax_config_error(cfg, "zero_stage", "expected 1, 2 or 3");
     *out = ax_zero_stage(stage);
     AX_FILL(cfg, "", struct ax_sharding, out);
-    if (ax_config_i64(cfg, "fsdp_prefetch") > 1)
+    if (ax_config_holds(cfg, "fsdp_prefetch > 1"))
         return ax_config_error(cfg, "fsdp_prefetch", "expected 0 or 1");
-    if (stage != 3 && ax_config_bool(cfg, "layer_offloading"))
+    if (stage != 3 && ax_config_holds(cfg, "layer_offloading"))
         return ax_config_error(cfg, "layer_offloading",
                                "ZeRO stage %d keeps the weights that this would move away: set "
                                "zero_stage: 3, or layer_offloading: false",

@@ -28,7 +28,7 @@ struct ax_method {
     const char *name;    /* a value of rl, unless `when` says what else chooses the method */
     const char *when;    /* condition on a configuration without rl (cmd/config/rules.h) */
     const char *command; /* `axtrain COMMAND` trains it; NULL: only `axtrain train` does */
-    enum ax_task task;   /* what records become; PROMPT: the model samples the answers to train on */
+    enum ax_task task; /* what records become; PROMPT: the model samples the answers to train on */
     const struct ax_classifier *head; /* the head to train; NULL: a language model's */
     bool value;                       /* a value model is trained beside the policy */
     bool framed_by_ids;               /* as in struct ax_format_answers */

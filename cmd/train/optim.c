@@ -157,31 +157,35 @@ static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_confi
     return AX_OK;
 }
 
+/* 0: unset. */
+static double number_of(const struct ax_config *cfg, const char *key) {
+    return ax_config_has(cfg, "%s", key) ? ax_config_f64(cfg, "%s", key) : 0;
+}
+
 /* Axolotl's variants of the cosine schedule. There, quadratic warmup cannot be combined with a
  * floor. */
 static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
     const char *const floor = "cosine_min_lr_ratio", *const constant = "cosine_constant_lr_ratio";
-    const double ratio = ax_config_has(cfg, floor) ? ax_config_f64(cfg, floor) : 0;
+    const double ratio = number_of(cfg, floor), end = number_of(cfg, constant);
     if (lr->kind == AX_LR_REX)
         lr->min_lr_ratio = ratio;
     if (lr->kind != AX_LR_COSINE)
         return AX_OK;
-    const bool ends = ax_config_has(cfg, constant) && ax_config_f64(cfg, constant) > 0;
-    if (lr->quadratic_warmup && (ratio > 0 || ends))
+    if (lr->quadratic_warmup && (ratio > 0 || end > 0))
         return ax_config_error(cfg, "lr_quadratic_warmup", "cannot be combined with %s or %s",
                                floor, constant);
-    if (ends && ratio == 0)
+    if (end > 0 && ratio == 0)
         return ax_config_error(cfg, constant, "needs %s, the rate that it keeps", floor);
     if (ratio > 0) {
         lr->kind = AX_LR_COSINE_WITH_MIN_LR;
         lr->min_lr_ratio = ratio;
-        lr->constant_ratio = ends ? ax_config_f64(cfg, constant) : 0;
+        lr->constant_ratio = end;
     }
     return AX_OK;
 }
 
 static enum ax_status read_relora(struct ax_train_options *o, const struct ax_config *cfg) {
-    if (!ax_config_bool(cfg, "relora"))
+    if (!ax_config_holds(cfg, "relora"))
         return AX_OK;
     if (o->step.optimizer != &ax_optimizer_adamw)
         return ax_config_error(cfg, "optimizer",
@@ -193,8 +197,7 @@ static enum ax_status read_relora(struct ax_train_options *o, const struct ax_co
 
 /* Of a count that is 0, axolotl has a default. */
 static void read_restarts(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
-    const char *const floor = "cosine_min_lr_ratio";
-    const double ratio = ax_config_has(cfg, floor) ? ax_config_f64(cfg, floor) : 0;
+    const double ratio = number_of(cfg, "cosine_min_lr_ratio");
     lr->restart_warmup = lr->restart_warmup > 0 ? lr->restart_warmup : 10;
     lr->restart_anneal = lr->restart_anneal > 0 ? lr->restart_anneal : 1;
     lr->restart_floor = ratio > 0 ? ratio : 0.001;
@@ -212,9 +215,8 @@ enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_conf
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
     for (size_t i = 0; kwargs && i < kwargs->n; i++)
         AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));
-    if (ax_config_has(cfg, "adapter") && ax_config_has(cfg, "loraplus_lr_ratio"))
-        o->step.lr_groups =
-            ax_lr_groups_loraplus(lr->base_lr, ax_config_f64(cfg, "loraplus_lr_ratio"),
-                                  ax_config_f64(cfg, "loraplus_lr_embedding"));
+    if (ax_config_holds(cfg, "adapter && loraplus_lr_ratio"))
+        o->step.lr_groups = ax_lr_groups_loraplus(lr->base_lr, number_of(cfg, "loraplus_lr_ratio"),
+                                                  number_of(cfg, "loraplus_lr_embedding"));
     return AX_OK;
 }

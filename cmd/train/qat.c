@@ -22,32 +22,24 @@ static const char *name_of(const char *weight, const char *input) {
 
 enum ax_status ax_train_scheme_read(const struct ax_config *cfg, const char *map,
                                     struct ax_scheme *out) {
-    char scheme[48], weight[48], input[48], group[48], embedding[48], head[48];
-    snprintf(scheme, sizeof scheme, "%s.scheme", map);
-    snprintf(weight, sizeof weight, "%s.weight_dtype", map);
-    snprintf(input, sizeof input, "%s.activation_dtype", map);
-    snprintf(group, sizeof group, "%s.group_size", map);
-    const bool named = ax_config_has(cfg, "%s", scheme);
-    const char *name =
-        named ? ax_config_str(cfg, "%s", scheme)
-              : name_of(ax_config_str(cfg, "%s", weight), ax_config_str(cfg, "%s", input));
-    AX_TRY(ax_scheme_find(scheme, name, out));
-    snprintf(embedding, sizeof embedding, "%s.quantize_embedding", map);
-    snprintf(head, sizeof head, "%s.quantize_head", map);
-    out->embedding = ax_config_bool(cfg, "%s", embedding);
-    out->head = ax_config_bool(cfg, "%s", head);
-    if (out->groups && (!named || ax_config_is_set(cfg, "%s", group)))
-        out->weight.block = ax_config_i64(cfg, "%s", group);
+    struct ax_scheme_keys k = {0};
+    char key[48];
+    AX_FILL(cfg, map, struct ax_scheme_keys, &k);
+    snprintf(key, sizeof key, "%s.scheme", map);
+    AX_TRY(ax_scheme_find(key, k.scheme ? k.scheme : name_of(k.weight, k.input), out));
+    AX_FILL(cfg, map, struct ax_scheme, out);
+    if (out->groups && (!k.scheme || ax_config_is_set(cfg, "%s.group_size", map)))
+        out->weight.block = k.group_size;
     return AX_OK;
 }
 
 static enum ax_status read_fp8(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
-    if (!ax_config_bool(cfg, "fp8"))
+    if (!ax_config_holds(cfg, "fp8"))
         return AX_OK;
     s->o.step.model.qat = &s->qat;
     return ax_fp8_recipe(ax_config_str(cfg, "fp8_recipe"),
-                         strcmp(ax_config_str(cfg, "fp8_format"), "e4m3") == 0, &s->qat);
+                         ax_config_holds(cfg, "fp8_format == e4m3"), &s->qat);
 }
 
 enum ax_status ax_train_qat_read(struct ax_train_setup *s) {

@@ -51,15 +51,14 @@ static enum ax_status describe(const struct ax_train_setup *s, json_t *files, js
     json_t *adapter = NULL;
     if (a)
         AX_TRY(ax_peft_config_json(a, &adapter));
-    *out = json_pack("{sO sb ss? ss? sO so? s[ii] s[sb] sb sI s[ss] s[s?Ibb]}", "files", files,
-                     "drawn", s->hf.dir == NULL, "base_model_config",
-                     ax_config_str(s->cfg, "base_model_config"), "revision",
-                     ax_config_str(s->cfg, "model_revision"), "config", s->config_edits, "adapter",
-                     adapter, "start", a ? (int)a->start : 0, a ? a->iterations : 0, "store",
-                     ax_storage_name(s->base_store), s->store_experts, "new_rows_mean",
-                     s->arch.new_rows_mean, "seed", (json_int_t)s->o.step.seed, "computes",
-                     s->o.runtime.backend, ax_cpu_isa_name(ax_cpu_isa()), "qat", s->qat.name,
-                     (json_int_t)s->qat.weight.block, s->qat.embedding, s->qat.head);
+    *out = json_pack(
+        "{sO sb ss? ss? sO so? s[ii] s[sb] sb sI s[ss] s[s?Ibb]}", "files", files, "drawn",
+        s->hf.dir == NULL, "base_model_config", ax_config_str(s->cfg, "base_model_config"),
+        "revision", s->revision, "config", s->config_edits, "adapter", adapter, "start",
+        a ? (int)a->start : 0, a ? a->iterations : 0, "store", ax_storage_name(s->base_store),
+        s->store_experts, "new_rows_mean", s->arch.new_rows_mean, "seed",
+        (json_int_t)s->o.step.seed, "computes", s->o.runtime.backend, ax_cpu_isa_name(ax_cpu_isa()),
+        "qat", s->qat.name, (json_int_t)s->qat.weight.block, s->qat.embedding, s->qat.head);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for what identifies the model");
 }
 

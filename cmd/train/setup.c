@@ -10,13 +10,13 @@
 /* ---- the model ---- */
 
 /* A GGUF base gets a folder next to the prepared data. */
-static enum ax_status base_folder(char **out, struct ax_lock *use, const struct ax_config *cfg,
+static enum ax_status base_folder(char **out, struct ax_lock *use, const struct ax_train_setup *s,
                                   const char *key) {
+    const struct ax_config *cfg = s->cfg;
     const char *cache = ax_config_str(cfg, "dataset_prepared_path");
     char where[256];
-    const enum ax_status st = ax_base_model_folder(out, use, ax_config_str(cfg, "%s", key),
-                                                   ax_config_str(cfg, "model_revision"),
-                                                   cache ? cache : "last_run_prepared");
+    const enum ax_status st = ax_base_model_folder(
+        out, use, ax_config_str(cfg, "%s", key), s->revision, cache ? cache : "last_run_prepared");
     if (st == AX_OK)
         return AX_OK;
     return ax_error_prefix(st, "%s (%s)", key,
@@ -24,7 +24,6 @@ static enum ax_status base_folder(char **out, struct ax_lock *use, const struct 
 }
 
 static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
-    const char *revision = ax_config_str(s->cfg, "model_revision");
     const struct ax_yaml_node *fields = ax_config_node(s->cfg, "model_config");
     char *folder;
     s->config_edits = fields ? ax_yaml_to_json(fields) : json_object();
@@ -32,15 +31,15 @@ static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
     if (!s->config_edits)
         return ax_error(AX_ERR_NOMEM, "out of memory for model_config");
     if (s->planning)
-        return ax_base_model_arch(&s->arch, ax_config_str(s->cfg, "%s", key), revision,
+        return ax_base_model_arch(&s->arch, ax_config_str(s->cfg, "%s", key), s->revision,
                                   s->config_edits);
     struct ax_lock use;
-    AX_TRY(base_folder(&folder, &use, s->cfg, key));
+    AX_TRY(base_folder(&folder, &use, s, key));
     const enum ax_status st = ax_arch_load_with(&s->arch, folder, s->config_edits);
     ax_lock_drop(&use);
     ax_free(folder);
     AX_TRY(st);
-    if (s->arch.unties && ax_config_bool(s->cfg, "reinit_weights")) /* there are no weights */
+    if (s->arch.unties && s->reinit) /* there are no weights */
         s->arch.tied = !(s->arch.unties = false);
     if (s->arch.unties &&
         json_object_set_new(s->config_edits, "tie_word_embeddings", json_false()) != 0)
@@ -73,17 +72,16 @@ static enum ax_status check_model_type(const struct ax_train_setup *s) {
 
 static enum ax_status open_model(struct ax_train_setup *s) {
     if (!s->planning)
-        AX_TRY(base_folder(&s->base, &s->use, s->cfg, "base_model"));
+        AX_TRY(base_folder(&s->base, &s->use, s, "base_model"));
     AX_TRY(open_arch(s));
     AX_TRY(ax_train_head(s));
     AX_TRY(check_model_type(s));
     AX_TRY(ax_train_quantized_base(s));
-    if (s->arch.wrapper && ax_config_bool(s->cfg, "reinit_weights"))
+    if (s->arch.wrapper && s->reinit)
         return ax_config_error(s->cfg, "reinit_weights",
                                "cannot start a model that contains a text model from random "
                                "weights: its other parts would have none");
-    return s->planning || ax_config_bool(s->cfg, "reinit_weights") ? AX_OK
-                                                                   : ax_hf_open(&s->hf, s->base);
+    return s->planning || s->reinit ? AX_OK : ax_hf_open(&s->hf, s->base);
 }
 
 /* ---- the data ---- */
@@ -176,6 +174,7 @@ static enum ax_status open_all(struct ax_train_setup *s) {
 }
 
 static enum ax_status open_setup(struct ax_train_setup *s) {
+    AX_FILL(s->cfg, "", struct ax_train_setup, s);
     const enum ax_status st = open_all(s);
     if (st != AX_OK)
         ax_train_setup_close(s);

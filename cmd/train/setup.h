@@ -21,8 +21,10 @@ struct ax_train_setup {
     struct ax_fabric *fabric;    /* borrowed; NULL: one rank */
     bool planning;               /* no weights are needed, and nothing is converted or written */
     int ranks;                   /* number of ranks to plan for; 0: as many as the keys name */
-    char *uncounted;             /* planning: why the data are not counted; NULL = they are */
-    char *base;                  /* folder of the base model */
+    const char *base_name, *revision; /* base_model and model_revision; NULL: unset */
+    bool reinit, merges;              /* reinit_weights, merge_lora */
+    char *uncounted;                  /* planning: why the data are not counted; NULL = they are */
+    char *base;                       /* folder of the base model */
     char *choices;      /* folder of measured algorithms (parallel/choices.h); NULL: planning */
     struct ax_lock use; /* lock on the model's folder, if it is in a cache */
     struct ax_arch arch;
@@ -74,6 +76,11 @@ enum ax_status ax_train_quantized_base(const struct ax_train_setup *s);
 enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
+/* Keys of a scheme: its name, or axolotl's pair of types. */
+struct ax_scheme_keys {
+    const char *scheme, *weight, *input; /* NULL: unset */
+    int64_t group_size;
+};
 /* The scheme that a map of the configuration, qat or quantization, asks for. */
 enum ax_status ax_train_scheme_read(const struct ax_config *cfg, const char *map,
                                     struct ax_scheme *out);

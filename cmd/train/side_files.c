@@ -116,7 +116,7 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     if (steps)
         AX_TRY(add_text(s, AX_STEPS_FILE, steps));
     if (s->adapter && s->hf.dir && s->o.step.relora.interval == 0) {
-        AX_TRY(ax_base_note_text(&s->hf, ax_config_str(s->cfg, "base_model"), &base));
+        AX_TRY(ax_base_note_text(&s->hf, s->base_name, &base));
         AX_TRY(add_text(s, AX_BASE_NOTE, base));
     }
     AX_TRY(template_text(s, &template));
