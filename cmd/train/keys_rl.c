@@ -1,7 +1,7 @@
 /* Keys of preference and reinforcement training, distillation, quantization, parallelism and
  * trackers. Rows only. */
 #include "cmd/config/table.h"
-#include "cmd/convert/gptq.h"
+#include "model/quantize/gptq.h"
 #include "cmd/train/setup.h"
 #include "data/records/format/format.h"
 #include "optim/losses/distill.h"
