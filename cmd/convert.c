@@ -14,6 +14,8 @@
 #include "cmd/to_gguf.h"
 #include "model/convert/modelfile.h"
 #include "model/convert/base_model.h"
+#include "model/adapter/base_note.h"
+#include "model/adapter/vocabulary_note.h"
 
 /* Options of --to gguf. */
 struct options {
@@ -55,6 +57,24 @@ static enum ax_status write_modelfile(const char *folder, const char *dst) {
     return AX_OK;
 }
 
+/* As merging does; a folder without weights has at least a tokenizer. */
+static enum ax_status check_base(const char *name, const struct ax_peft *peft) {
+    struct ax_base_model m;
+    struct ax_hf hf;
+    if (ax_arch_path_is_config(name))
+        return AX_OK;
+    AX_TRY(ax_base_model_find_tokenizer(&m, name, NULL));
+    const bool weights = m.kind == AX_BASE_MODEL_FOLDER && ax_hf_open(&hf, m.path) == AX_OK;
+    if (weights)
+        ax_hf_close(&hf);
+    else
+        ax_error_clear();
+    const enum ax_status st =
+        weights ? ax_base_note_check(m.path, peft) : ax_vocabulary_note_check(m.path, peft);
+    ax_base_model_free(&m);
+    return st;
+}
+
 /* Of the base, only config.json is needed. */
 static enum ax_status adapter_to_gguf(struct ax_to_gguf *g, const char *src,
                                       const struct options *o) {
@@ -66,12 +86,18 @@ static enum ax_status adapter_to_gguf(struct ax_to_gguf *g, const char *src,
                         src);
     AX_TRY(ax_peft_open(&peft, src));
     enum ax_status st = o->base ? ax_strdup(&base, o->base) : ax_peft_base(&peft, &base);
+    if (st != AX_OK) {
+        ax_peft_close(&peft);
+        return st;
+    }
+    st = ax_base_model_arch(&arch, base, NULL, NULL);
+    if (st != AX_OK && !o->base)
+        st = ax_error_prefix(st, "the adapter's base (--base names another)");
+    if (st == AX_OK && (st = check_base(base, &peft)) != AX_OK)
+        ax_arch_free(&arch);
+    ax_free(base);
     ax_peft_close(&peft);
     AX_TRY(st);
-    st = ax_base_model_arch(&arch, base, NULL, NULL);
-    ax_free(base);
-    if (st != AX_OK)
-        return o->base ? st : ax_error_prefix(st, "the adapter's base (--base names another)");
     g->src = src;
     st = ax_convert_lora_to_gguf(g, &arch);
     if (st == AX_OK)

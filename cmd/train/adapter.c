@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "model/convert/base_model.h"
 #include "model/convert/merge.h"
-#include "ckpt/hf/base_note.h"
+#include "model/adapter/base_note.h"
 #include "ckpt/hf/merge_note.h"
 #include "cmd/train/setup.h"
 #include "model/adapter/targets.h"

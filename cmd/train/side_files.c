@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "ckpt/hf/base_note.h"
+#include "model/adapter/base_note.h"
 #include "cmd/train/setup.h"
 
 #define MAX_FILE ((size_t)64 << 20)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/io_path.h"
-#include "ckpt/hf/base_note.h"
+#include "model/adapter/base_note.h"
 #include "ckpt/hf/merge_note.h"
 #include "model/adapter/load.h"
 #include "model/arch/classifier.h"

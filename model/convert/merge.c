@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "ckpt/hf/base_note.h"
+#include "model/adapter/base_note.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/merge_note.h"
 #include "ckpt/hf/peft.h"

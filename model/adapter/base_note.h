@@ -12,7 +12,8 @@
 enum ax_status ax_base_note_text(const struct ax_hf *hf, const char *name, char **out);
 /* AX_ERR_CONFIG if the adapter's note is of another base than the folder `base`, unless AXTRAIN_BASE=any is in
  * the environment. A base with quantized weights has other values, and adapters of other programs have no
- * note: their config's base_model_name_or_path is compared, for a warning. */
+ * note: their config's base_model_name_or_path and their vocabulary (vocabulary_note.h) are compared, for
+ * warnings. */
 enum ax_status ax_base_note_check(const char *base, const struct ax_peft *peft);
 
 #endif

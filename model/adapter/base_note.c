@@ -1,4 +1,4 @@
-#include "ckpt/hf/base_note.h"
+#include "model/adapter/base_note.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 #include "base/text/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/adapter/vocabulary_note.h"
 
 #define FIRST    64 /* values of a tensor */
 #define MAX_NOTE (1u << 20)
@@ -51,7 +52,9 @@ static const char *last_part(const char *path) {
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static enum ax_status compare(const char *base, const struct ax_peft *peft, struct ax_json note) {
+/* *known: the base has the note's values. */
+static enum ax_status compare(const char *base, const struct ax_peft *peft, struct ax_json note,
+                              bool *known) {
     const char *values, *name, *wish = getenv("AXTRAIN_BASE");
     struct ax_hf hf;
     char own[32];
@@ -66,7 +69,8 @@ static enum ax_status compare(const char *base, const struct ax_peft *peft, stru
     if (rounded)
         return AX_OK;
     snprintf(own, sizeof own, "%016" PRIx64, sum);
-    if (strcmp(own, values) == 0 || (wish && strcmp(wish, "any") == 0))
+    *known = strcmp(own, values) == 0;
+    if (*known || (wish && strcmp(wish, "any") == 0))
         return AX_OK;
     return ax_error(
         AX_ERR_CONFIG,
@@ -77,13 +81,14 @@ static enum ax_status compare(const char *base, const struct ax_peft *peft, stru
 
 enum ax_status ax_base_note_check(const char *base, const struct ax_peft *peft) {
     struct ax_json_doc doc = {0};
+    bool known = false;
     char *path;
     AX_TRY(ax_path_join(&path, peft->dir, AX_BASE_NOTE));
     enum ax_status st = AX_OK;
     if (ax_path_exists(path)) {
         st = ax_json_load(&doc, path, MAX_NOTE);
         if (st == AX_OK)
-            st = compare(base, peft, ax_json_root(&doc));
+            st = compare(base, peft, ax_json_root(&doc), &known);
     } else if (peft->config.base && !strstr(base, last_part(peft->config.base))) {
         /* a folder of the hub's cache has the name in the middle */
         ax_log_warn("%s: the adapter's config says that its base is %s, which %s may not be",
@@ -91,5 +96,5 @@ enum ax_status ax_base_note_check(const char *base, const struct ax_peft *peft) 
     }
     ax_json_free(&doc);
     ax_free(path);
-    return st;
+    return st == AX_OK && !known ? ax_vocabulary_note_check(base, peft) : st;
 }
