@@ -1,7 +1,7 @@
 /* Cached work: prepared data sets, log-probs of references, folders of GGUF files, downloads from the
  * hub.
  *
- * Reading order: find.c (which folders are entries), usage.c (size and last use), remove.c. */
+ * Reading order: find.c (which folders are entries; size and last use), remove.c. */
 #ifndef AX_CMD_CACHE_CACHE_H
 #define AX_CMD_CACHE_CACHE_H
 

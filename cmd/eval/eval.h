@@ -22,7 +22,7 @@ struct ax_eval_turn {
     int adapter;
     struct ax_eval_result result;
     struct ax_greedy greedy;
-    struct ax_sampled pass; /* of sampled answers */
+    struct ax_sampled pass; /* sampled answers */
 };
 
 struct ax_eval {
@@ -49,13 +49,13 @@ struct ax_eval {
     struct ax_example_source examples;
     struct ax_loader *loader;
     struct ax_questions
-        q; /* of training or evaluation examples; the rows contain results of the current turn */
-    const struct ax_corpus_report *left_out; /* of the data set */
+        q; /* training or evaluation examples; the rows contain results of the current turn */
+    const struct ax_corpus_report *left_out; /* rows of the data set that are left out */
     struct ax_arch arch;
     struct ax_hf hf;
     struct ax_adapters adapters;
     enum ax_dtype dtype;
-    enum ax_storage store; /* of the frozen matrices */
+    enum ax_storage store; /* how frozen matrices are stored */
     bool solve;
     json_t **prompts; /* [q.n] as a scorer reads them, if texts are kept; NULL: not asked */
     /* results */

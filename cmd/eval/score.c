@@ -35,7 +35,8 @@ static void add_steps(json_t *v, const double *p, size_t n) {
     json_object_set_new(v, "first_error", json_integer(error < n ? (json_int_t)error : -1));
 }
 
-/* score_print.c: a line of JSON per record; the total. */
+/* ---- printing: a line of JSON per record; the total ---- */
+
 static enum ax_status put_rows(const struct score *s, struct ax_buf *out) {
     for (size_t i = 0; i < s->set.n_rows; i++) {
         const struct ax_score_row *r = &s->set.rows[i];

@@ -10,13 +10,13 @@ struct ax_plan_words {
     const char *name, *masters, *optimizer;
     const char *output_dir; /* for a configuration */
     const char *uncounted;  /* why the data are not counted; NULL = they are */
-    bool streamed;          /* … because their length is unknown */
+    bool streamed;          /* why: their length is unknown */
     bool json, blocks;
 };
 
 void ax_plan_print(const struct ax_plan_words *w, const struct ax_plan_figures *f);
 enum ax_status ax_plan_print_json(const struct ax_plan_words *w, const struct ax_plan_figures *f);
-/* Of the fastest meshes; AX_ERR_CONFIG if none fits. */
+/* Prints the fastest meshes; AX_ERR_CONFIG if none fits. */
 enum ax_status ax_plan_search(const struct ax_plan_request *r);
 
 #endif

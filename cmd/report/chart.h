@@ -26,7 +26,7 @@ struct ax_chart_series {
 
 enum ax_chart_unit {
     AX_UNIT_NUMBER,  /* 0.5, 1200, 12k */
-    AX_UNIT_PERCENT, /* of a fraction: 0.25 → 25 */
+    AX_UNIT_PERCENT, /* a fraction as percent: 0.25 → 25 */
     AX_UNIT_BYTES    /* MiB or GiB, depending on the largest value */
 };
 
@@ -58,17 +58,17 @@ enum ax_status ax_chart_smooth(const struct ax_chart_point *points, size_t n, si
 #define AX_CHART_MAX_TICKS 24
 
 struct ax_chart_axis {
-    double min, max; /* of the axis; min < max, and > 0 when log */
+    double min, max; /* the axis; min < max, and > 0 when log */
     bool log;
     double unit;        /* labels are value / unit … */
-    const char *suffix; /* … with this suffix: "", "k", "%", "GiB" */
+    const char *suffix; /* suffix of the labels: "", "k", "%", "GiB" */
     double step;        /* between ticks, in units; 0 when log */
     int n;
     double ticks[AX_CHART_MAX_TICKS];
 };
 
 struct ax_chart_range {
-    double min, max; /* of the data, finite; may be equal */
+    double min, max; /* range of the data, finite; may be equal */
     enum ax_chart_unit unit;
     bool log;   /* requested; applied only if min > 0 */
     bool tight; /* ends at the data, not at a tick */

@@ -24,7 +24,7 @@ struct ax_data_keys {
     const char *pad_to_sequence_len;
     int64_t pad_to_multiple_of;
     bool group_by_length, drop_last;
-    bool separates_documents, joins_documents; /* of pretraining_dataset */
+    bool separates_documents, joins_documents; /* keys of pretraining_dataset */
 };
 void ax_data_keys_read(struct ax_data_keys *k, const struct ax_config *cfg);
 

@@ -21,7 +21,7 @@ struct ax_text_options {
     bool dtype_given;
     enum ax_dtype dtype;
     struct ax_runtime_options runtime;
-    struct ax_team *team; /* of several ranks; NULL: one */
+    struct ax_team *team; /* several ranks; NULL: one */
 };
 
 struct ax_text_model {

@@ -137,9 +137,8 @@ static void test_eval(void **state) {
 static void test_all(void **state) {
     (void)state;
     need_binary();
-    static const char *const some[] = {"step/llama-tiny/",       "generate/llama-tiny/",
-                                       "eval/llama-tiny/",       "pipeline/llama-tiny/",
-                                       "startup/llama-tiny/",    "ops/gemm/",
+    static const char *const some[] = {"step/llama-tiny/", "generate/llama-tiny/",
+                                       "eval/llama-tiny/", "ops/gemm/",
                                        "ops/attention_backward/"};
     struct ax_bench_list l;
     BENCH(&l, "--arch", "llama-tiny", "--threads", "1");

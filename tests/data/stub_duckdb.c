@@ -1,4 +1,4 @@
-/* A stand-in for DuckDB's library: the functions that axtrain uses, with the types of duckdb.h,
+/* A stand-in for DuckDB's library: the functions that axtrain uses, with the types of its header,
  * written from its documentation and strict about how they are called. Read fetch_chunk first.
  *
  * It knows one query, that of data/records/rows/parquet.c, and reads files of this form:

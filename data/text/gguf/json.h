@@ -1,7 +1,7 @@
 /* A GGUF vocabulary as a tokenizer.json.
  *
- * This folder turns vocabularies into and out of GGUF: json.c (out), tokens.c with scores.c and
- * pre.c (in: tokens, scores, split rules). */
+ * This folder turns vocabularies into and out of GGUF: json.c (out), tokens.c
+ * (in: tokens, scores, split rules). */
 #ifndef AX_DATA_TEXT_GGUF_JSON_H
 #define AX_DATA_TEXT_GGUF_JSON_H
 

@@ -30,13 +30,13 @@ struct ax_scored_step {
     bool right;
 };
 
-/* Of a solution's labeled steps. First error: ProcessBench (Zheng et al. 2024, arXiv 2412.06559): the
+/* Metrics of a solution's labeled steps. First error: ProcessBench (Zheng et al. 2024, arXiv 2412.06559): the
  * first wrong step, predicted as the first with p < 0.5, is found or not; in solutions without one,
  * none may be found. Its score is the harmonic mean of the two shares. NaN: there is nothing that it is
  * a share of. */
 struct ax_step_metrics {
     size_t steps, solutions;
-    double accuracy;                   /* of steps: p > 0.5 as labeled */
+    double accuracy;                   /* share of steps with p > 0.5 as labeled */
     double auc;                        /* a right step scores higher than a wrong one; ties half */
     double error_found, correct_found; /* shares of solutions with an error, and without */
     double first_error;                /* their harmonic mean */
