@@ -113,6 +113,16 @@ static void templates(void **state) {
         {LOOP("{{ m.content }}{{ m.function_call.name }}"),
          "{\"role\": \"assistant\", \"content\": \"\", \"function_call\": {\"name\": \"f\"}}",
          NONE},
+        {LOOP("{{ m.content }}"),
+         "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": {\"name\": \"f\"}}", CALLS},
+        {LOOP("{{ m.content }}{{ m.tool_calls }}"),
+         "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": {\"name\": \"f\"}}", NONE},
+        {LOOP("{{ m.content }}"),
+         "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": \"f(1)\"}", CALLS},
+        {LOOP("{{ m.content }}{{ m.tool_calls }}"),
+         "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": \"f(1)\"}", NONE},
+        {LOOP("{{ m.content }}"),
+         "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": \"\"}", NONE},
         {LOOP("{{ m.content }}"), ASK("", "\"f(1)\""), CALLS},
         {LOOP("{{ m.content }}{{ m.tool_calls }}"), ASK("", "\"f(1)\""), NONE},
         {LOOP("{{ m.content }}"), U("q") ", \"tools\": [{\"search\": {}}]", TOOLS},
@@ -232,6 +242,10 @@ static const struct {
      NONE},
     {AX_TASK_TEXT, "chat_template",
      "{\"messages\": [" U("q") "," A("a") "], \"tools\": \"[{\\\"name\\\": \\\"f\\\"}]\"}", TOOLS},
+    {AX_TASK_TEXT, "chat_template",
+     "{\"messages\": [" U("q") ", {\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": "
+                               "\"[{\\\"name\\\": \\\"f\\\"}]\"}]}",
+     CALLS},
     {AX_TASK_TEXT, NULL, "{\"messages\": [" CONVERSATION "]" DEFINED "}", TOOLS | CALLS},
     {AX_TASK_TEXT, NULL, "{\"prompt\": [" BEFORE "], \"completion\": [" A("a") "]" DEFINED "}",
      TOOLS | CALLS},
@@ -288,7 +302,8 @@ static void each_form(void **state) {
         check_form(&c.o, forms[i].row, AX_OK, forms[i].lost);
         assert_ok(ax_template_compile(&full, "full", full_chat, strlen(full_chat)));
         c.chat.chat.template = full;
-        check_form(&c.o, forms[i].row, AX_OK, NONE);
+        if (!strstr(forms[i].row, "\"tool_calls\": \"")) /* it writes lists */
+            check_form(&c.o, forms[i].row, AX_OK, NONE);
         c.chat.chat.template = plain;
         ax_template_free(full);
         answers_close(&c);

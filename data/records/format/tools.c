@@ -47,8 +47,8 @@ enum ax_status ax_tools_parse_calls(json_t *message) {
 /* ---- elements: definitions, calls and results ---- */
 
 bool ax_tools_are_calls(const char *key, const json_t *v) {
-    return (strcmp(key, "tool_calls") == 0 && json_array_size(v) > 0) ||
-           (strcmp(key, "function_call") == 0 && json_object_size(v) > 0);
+    return (strcmp(key, "tool_calls") == 0 || strcmp(key, "function_call") == 0) &&
+           (json_array_size(v) > 0 || json_object_size(v) > 0 || json_string_length(v) > 0);
 }
 
 static bool is_result(const json_t *message) {
@@ -96,22 +96,32 @@ static bool mark(struct change *c, json_t *owner, const char *key) {
     return true;
 }
 
+static bool mark_name(struct change *c, json_t *element) {
+    json_t *function = json_object_get(element, "function");
+    return mark(c, json_is_object(function) ? function : element, "name");
+}
+
 /* Another name, or no element where it has none. */
 static void change_list(struct change *c, json_t *list, enum ax_oddity what) {
-    for (size_t i = json_array_size(list); i-- > 0;) {
-        json_t *element = json_array_get(list, i);
-        json_t *function = json_object_get(element, "function");
-        if (visit(c, what) && !mark(c, json_is_object(function) ? function : element, "name"))
+    for (size_t i = json_array_size(list); i-- > 0;)
+        if (visit(c, what) && !mark_name(c, json_array_get(list, i)))
             json_array_remove(list, i);
-    }
+}
+
+/* A list, one call, or text. */
+static void change_calls(struct change *c, json_t *message, const char *key) {
+    json_t *v = json_object_get(message, key);
+    if (json_is_array(v))
+        change_list(c, v, AX_ODD_CALLS);
+    else if (ax_tools_are_calls(key, v) && visit(c, AX_ODD_CALLS) && !mark_name(c, v) &&
+             !mark(c, message, key))
+        json_object_del(message, key);
 }
 
 static void change_message(struct change *c, json_t *message) {
-    json_t *call = json_object_get(message, "function_call");
     json_t *content = json_object_get(message, "content");
-    change_list(c, json_object_get(message, "tool_calls"), AX_ODD_CALLS);
-    if (json_object_size(call) > 0 && visit(c, AX_ODD_CALLS) && !mark(c, call, "name"))
-        json_object_del(message, "function_call");
+    change_calls(c, message, "tool_calls");
+    change_calls(c, message, "function_call");
     if (is_result(message) && (json_string_length(content) > 0 || json_array_size(content) > 0) &&
         visit(c, AX_ODD_RESULTS) && !mark(c, message, "content"))
         json_array_clear(content);
