@@ -138,8 +138,7 @@ static void test_all(void **state) {
     (void)state;
     need_binary();
     static const char *const some[] = {"step/llama-tiny/", "generate/llama-tiny/",
-                                       "eval/llama-tiny/", "ops/gemm/",
-                                       "ops/attention_backward/"};
+                                       "eval/llama-tiny/", "ops/gemm/", "ops/attention_backward/"};
     struct ax_bench_list l;
     BENCH(&l, "--arch", "llama-tiny", "--threads", "1");
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
