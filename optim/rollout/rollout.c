@@ -400,7 +400,7 @@ static void shuffle_order(struct ax_rollout *r) {
 /* ---- a generation ---- */
 
 static enum ax_status plan_generation(struct ax_rollout *r, const struct ax_rollout_models *m) {
-    bool stopped;
+    bool stopped = false;
     AX_TRY(sample_completions(r, m->policy, &stopped));
     for (int i = 0; i < r->o->n_models; i++)
         AX_TRY(ax_reward_model_read(r->o->models[i], 0, NULL, NULL));

@@ -231,7 +231,8 @@ static enum ax_status find_turn(const struct turn *t, const char *kept, struct s
     r.replaced = other_text(json_array_get(t->c->messages, t->index));
     AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &other), st, done);
     pair.other = (struct ax_text){other.text, other.len};
-    st = ax_chat_find_turn(t->f, t->w, t->whole, &pair, &at->start, &at->end, found);
+    AX_TRY_GOTO(ax_chat_find_turn(t->f, t->w, t->whole, &pair, &at->start, &at->end, found), st,
+                done);
     *found = *found && at->end <= t->w->full.n;
 done:
     ax_template_output_free(&real);
