@@ -175,7 +175,7 @@ static enum ax_status find_start(const struct ax_format *f, json_t *list, const 
             : ax_answers_no_memory();
     const char *at = st == AX_OK ? strstr(other.data, mark) : NULL;
     const size_t n = at ? (size_t)(at - other.data) : 0;
-    *start = n <= text->len && memcmp(other.data, text->data, n) == 0 ? n : 0;
+    *start = n > 0 && n <= text->len && memcmp(other.data, text->data, n) == 0 ? n : 0;
     ax_buf_free(&other);
     json_decref(marked);
     return st;
