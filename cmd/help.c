@@ -7,22 +7,6 @@
 #include "cmd/args.h"
 #include "cmd/config/table.h"
 
-/* ---- groups ---- */
-
-const char *ax_command_group_title(enum ax_command_group g) {
-    static const char *const titles[AX_COMMANDS_COUNT] = {"Train", "Look", "Models and text",
-                                                          "Serve and evaluate", "Measure"};
-    return titles[g];
-}
-
-const struct ax_command *ax_command_at(const struct ax_command *all, enum ax_command_group g,
-                                       int place) {
-    for (const struct ax_command *c = all; c->name; c++)
-        if (c->group == g && c->place == place)
-            return c;
-    return NULL;
-}
-
 /* ---- names ---- */
 
 const struct ax_command *ax_command_find(const struct ax_command *all, const char *name) {

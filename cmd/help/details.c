@@ -5,6 +5,22 @@
 #include "cmd/help/help.h"
 #include "model/arch/shapes.h"
 
+/* ---- groups ---- */
+
+const char *ax_command_group_title(enum ax_command_group g) {
+    static const char *const titles[AX_COMMANDS_COUNT] = {"Train", "Look", "Models and text",
+                                                          "Serve and evaluate", "Measure"};
+    return titles[g];
+}
+
+const struct ax_command *ax_command_at(const struct ax_command *all, enum ax_command_group g,
+                                       int place) {
+    for (const struct ax_command *c = all; c->name; c++)
+        if (c->group == g && c->place == place)
+            return c;
+    return NULL;
+}
+
 /* ---- parts ---- */
 
 /* The next line of *cursor, without its line end; false if there is none. */
