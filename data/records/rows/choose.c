@@ -58,7 +58,8 @@ bool ax_rows_kind_of(const char *name, enum ax_rows_kind *kind) {
     return false;
 }
 
-bool ax_rows_is_data(const char *path) {
+/* True if a file found by listing can contain records. (Not dataset_info.json, not notes.md.) */
+static bool is_data(const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     enum ax_rows_kind kind;
     for (size_t i = 0; i < sizeof not_rows / sizeof *not_rows; i++)
@@ -218,7 +219,7 @@ static enum ax_status choose_by_name(struct ax_found *f, const char *folder,
         if (dir > 0 && (strncmp(below, folder, dir) != 0 || below[dir] != '/'))
             continue;
         below += dir > 0 ? dir + 1 : 0;
-        if (!ax_rows_is_data(below) || !ax_rows_kind_of(below, &kind))
+        if (!is_data(below) || !ax_rows_kind_of(below, &kind))
             continue;
         ax_rows_split_of(below, split);
         AX_TRY(ax_found_add(f, names[i], kind, split));

@@ -15,8 +15,6 @@
 
 /* The kind by extension (before .gz or .zst); false if unknown. */
 bool ax_rows_kind_of(const char *name, enum ax_rows_kind *kind);
-/* True if a file found by listing can contain records. (Not dataset_info.json, not notes.md.) */
-bool ax_rows_is_data(const char *path);
 /* The split named by words of the path, "" for none. */
 void ax_rows_split_of(const char *path, char split[AX_SPLIT_NAME_MAX]);
 /* Shell patterns over a full path: * and ? stay within a part, ** crosses parts, [a-z] [!a-z]. */

@@ -17,16 +17,41 @@ struct ax_jparser {
 
 /* ---- tokens ---- */
 
-void ax_jparser_next(struct ax_jparser *p);
-bool ax_jparser_is_op(const struct ax_jparser *p, enum ax_jop op);
-bool ax_jparser_is_name(const struct ax_jparser *p, const char *name);
-bool ax_jparser_skip_op(struct ax_jparser *p, enum ax_jop op);
-bool ax_jparser_skip_name(struct ax_jparser *p, const char *name);
-enum ax_status ax_jparser_expect_op(struct ax_jparser *p, enum ax_jop op, const char *what);
-enum ax_status ax_jparser_expect_name(struct ax_jparser *p, struct ax_jstr **name);
+static inline void ax_jparser_next(struct ax_jparser *p) {
+    if (p->token->kind != AX_JT_EOF)
+        p->token++;
+}
+
+static inline bool ax_jparser_is_op(const struct ax_jparser *p, enum ax_jop op) {
+    return p->token->kind == AX_JT_OP && p->token->op == op;
+}
+
+static inline bool ax_jparser_is_name(const struct ax_jparser *p, const char *name) {
+    return p->token->kind == AX_JT_NAME && ax_jstr_is(p->token->value.str, name);
+}
+
+static inline bool ax_jparser_skip_op(struct ax_jparser *p, enum ax_jop op) {
+    bool is = ax_jparser_is_op(p, op);
+    if (is)
+        ax_jparser_next(p);
+    return is;
+}
+
+static inline bool ax_jparser_skip_name(struct ax_jparser *p, const char *name) {
+    bool is = ax_jparser_is_name(p, name);
+    if (is)
+        ax_jparser_next(p);
+    return is;
+}
+
 /* "expected WHAT, got …" at the current token. */
 void ax_jparser_set_unexpected(struct ax_jparser *p, const char *what);
 #define ax_jparser_unexpected(p, what) (ax_jparser_set_unexpected((p), (what)), AX_ERR_DATA)
+
+static inline enum ax_status ax_jparser_expect_op(struct ax_jparser *p, enum ax_jop op,
+                                                  const char *what) {
+    return ax_jparser_skip_op(p, op) ? AX_OK : ax_jparser_unexpected(p, what);
+}
 
 /* ---- nodes ---- */
 
@@ -34,10 +59,6 @@ enum ax_status ax_jnode_new(struct ax_jparser *p, enum ax_jnode_kind kind, int l
                             struct ax_jnode **out);
 enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
                                struct ax_jnode *child);
-/* A node with one or two operands. */
-enum ax_status ax_jnode_operation(struct ax_jparser *p, enum ax_jnode_kind kind, enum ax_jop op,
-                                  int line, struct ax_jnode *left, struct ax_jnode *right,
-                                  struct ax_jnode **out);
 
 /* Guards recursion: AX_TRY(enter), and leave on the way out. */
 enum ax_status ax_jparser_enter(struct ax_jparser *p);
@@ -48,8 +69,6 @@ void ax_jparser_leave(struct ax_jparser *p);
 enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out);
 /* The number of a variable's name. */
 enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number);
-/* Parses an expression without inline if, for `if` and `for … in`. */
-enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out);
 /* One expression, or a comma-separated tuple. `stop` is a name that ends it, or NULL. */
 enum ax_status ax_jparse_tuple(struct ax_jparser *p, bool cond, bool in_parens, const char *stop,
                                struct ax_jnode **out);

@@ -20,33 +20,6 @@ void ax_jtree_set_error(const struct ax_jtree *t, int line, const char *fmt, ...
 
 /* ---- tokens ---- */
 
-void ax_jparser_next(struct ax_jparser *p) {
-    if (p->token->kind != AX_JT_EOF)
-        p->token++;
-}
-
-bool ax_jparser_is_op(const struct ax_jparser *p, enum ax_jop op) {
-    return p->token->kind == AX_JT_OP && p->token->op == op;
-}
-
-bool ax_jparser_is_name(const struct ax_jparser *p, const char *name) {
-    return p->token->kind == AX_JT_NAME && ax_jstr_is(p->token->value.str, name);
-}
-
-bool ax_jparser_skip_op(struct ax_jparser *p, enum ax_jop op) {
-    bool is = ax_jparser_is_op(p, op);
-    if (is)
-        ax_jparser_next(p);
-    return is;
-}
-
-bool ax_jparser_skip_name(struct ax_jparser *p, const char *name) {
-    bool is = ax_jparser_is_name(p, name);
-    if (is)
-        ax_jparser_next(p);
-    return is;
-}
-
 void ax_jparser_set_unexpected(struct ax_jparser *p, const char *what) {
     static const char *const kinds[] = {
         [AX_JT_EOF] = "the end of the template",
@@ -71,11 +44,7 @@ void ax_jparser_set_unexpected(struct ax_jparser *p, const char *what) {
     }
 }
 
-enum ax_status ax_jparser_expect_op(struct ax_jparser *p, enum ax_jop op, const char *what) {
-    return ax_jparser_skip_op(p, op) ? AX_OK : ax_jparser_unexpected(p, what);
-}
-
-enum ax_status ax_jparser_expect_name(struct ax_jparser *p, struct ax_jstr **name) {
+static enum ax_status expect_name(struct ax_jparser *p, struct ax_jstr **name) {
     if (p->token->kind != AX_JT_NAME)
         return ax_jparser_unexpected(p, "a name");
     *name = p->token->value.str;
@@ -132,9 +101,9 @@ void ax_jparser_leave(struct ax_jparser *p) {
 }
 
 /* A node with one or two operands. */
-enum ax_status ax_jnode_operation(struct ax_jparser *p, enum ax_jnode_kind kind, enum ax_jop op,
-                                  int line, struct ax_jnode *left, struct ax_jnode *right,
-                                  struct ax_jnode **out) {
+static enum ax_status new_operation(struct ax_jparser *p, enum ax_jnode_kind kind, enum ax_jop op,
+                                    int line, struct ax_jnode *left, struct ax_jnode *right,
+                                    struct ax_jnode **out) {
     AX_TRY(ax_jnode_new(p, kind, line, out));
     (*out)->binary.op = op;
     (*out)->binary.left = left;
@@ -179,7 +148,7 @@ static enum ax_status parse_name(struct ax_jparser *p, bool nsref, struct ax_jno
     ax_jparser_next(p);
     if (nsref && ax_jparser_skip_op(p, AX_JOP_DOT)) {
         (*out)->kind = AX_JN_NSREF;
-        return ax_jparser_expect_name(p, &(*out)->name.attr);
+        return expect_name(p, &(*out)->name.attr);
     }
     return AX_OK;
 }
@@ -363,7 +332,7 @@ enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool
         struct ax_jnode *n;
         AX_TRY(ax_jnode_new(p, AX_JN_FILTER, p->token->line, &n));
         n->call.of = *out;
-        AX_TRY(ax_jparser_expect_name(p, &n->call.name));
+        AX_TRY(expect_name(p, &n->call.name));
         n->call.fn = ax_jfilter_find(n->call.name, p->tree->plain);
         note_unknown(p, n);
         if (ax_jparser_is_op(p, AX_JOP_LPAREN))
@@ -397,7 +366,7 @@ static enum ax_status parse_test(struct ax_jparser *p, struct ax_jnode *of, stru
     struct ax_jnode *n;
     AX_TRY(ax_jnode_new(p, AX_JN_TEST, line, &n));
     n->call.of = of;
-    AX_TRY(ax_jparser_expect_name(p, &n->call.name));
+    AX_TRY(expect_name(p, &n->call.name));
     n->call.fn = ax_jtest_find(n->call.name);
     note_unknown(p, n);
     if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
@@ -411,7 +380,7 @@ static enum ax_status parse_test(struct ax_jparser *p, struct ax_jnode *of, stru
         AX_TRY(ax_jnode_append(p, &n->call.args.positional, arg));
     }
     *out = n;
-    return negated ? ax_jnode_operation(p, AX_JN_NOT, AX_JOP_NONE, line, n, NULL, out) : AX_OK;
+    return negated ? new_operation(p, AX_JN_NOT, AX_JOP_NONE, line, n, NULL, out) : AX_OK;
 }
 
 static enum ax_status jparse_filters_and_tests(struct ax_jparser *p, struct ax_jnode **n) {
@@ -436,8 +405,7 @@ static enum ax_status parse_unary(struct ax_jparser *p, bool with_filters, struc
         AX_TRY(ax_jparser_enter(p));
         AX_TRY(parse_unary(p, false, out));
         ax_jparser_leave(p);
-        AX_TRY(ax_jnode_operation(p, minus ? AX_JN_NEG : AX_JN_POS, AX_JOP_NONE, line, *out, NULL,
-                                  out));
+        AX_TRY(new_operation(p, minus ? AX_JN_NEG : AX_JN_POS, AX_JOP_NONE, line, *out, NULL, out));
     } else {
         AX_TRY(jparse_primary(p, false, out));
     }
@@ -473,7 +441,7 @@ static enum ax_status parse_binary(struct ax_jparser *p, int level, struct ax_jn
         struct ax_jnode *right;
         ax_jparser_next(p);
         AX_TRY(parse_binary(p, level + 1, &right));
-        AX_TRY(ax_jnode_operation(p, AX_JN_BINARY, op, line, *out, right, out));
+        AX_TRY(new_operation(p, AX_JN_BINARY, op, line, *out, right, out));
     }
     return AX_OK;
 }
@@ -506,9 +474,9 @@ static enum ax_status parse_compare(struct ax_jparser *p, struct ax_jnode **out)
     *out = left;
     while ((op = comparison(p)) != AX_JOP_NONE) {
         AX_TRY(parse_binary(p, SUM, &right));
-        AX_TRY(ax_jnode_operation(p, AX_JN_COMPARE, op, line, left, right, out));
+        AX_TRY(new_operation(p, AX_JN_COMPARE, op, line, left, right, out));
         if (chain != NULL)
-            AX_TRY(ax_jnode_operation(p, AX_JN_AND, AX_JOP_NONE, line, chain, *out, out));
+            AX_TRY(new_operation(p, AX_JN_AND, AX_JOP_NONE, line, chain, *out, out));
         chain = *out;
         left = right;
     }
@@ -522,7 +490,7 @@ static enum ax_status parse_not(struct ax_jparser *p, struct ax_jnode **out) {
     AX_TRY(ax_jparser_enter(p));
     AX_TRY(parse_not(p, out));
     ax_jparser_leave(p);
-    return ax_jnode_operation(p, AX_JN_NOT, AX_JOP_NONE, line, *out, NULL, out);
+    return new_operation(p, AX_JN_NOT, AX_JOP_NONE, line, *out, NULL, out);
 }
 
 static enum ax_status parse_and(struct ax_jparser *p, struct ax_jnode **out) {
@@ -531,19 +499,19 @@ static enum ax_status parse_and(struct ax_jparser *p, struct ax_jnode **out) {
     while (ax_jparser_skip_name(p, "and")) {
         struct ax_jnode *right;
         AX_TRY(parse_not(p, &right));
-        AX_TRY(ax_jnode_operation(p, AX_JN_AND, AX_JOP_NONE, line, *out, right, out));
+        AX_TRY(new_operation(p, AX_JN_AND, AX_JOP_NONE, line, *out, right, out));
     }
     return AX_OK;
 }
 
-enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out) {
+static enum ax_status parse_no_cond(struct ax_jparser *p, struct ax_jnode **out) {
     int line = p->token->line;
     AX_TRY(ax_jparser_enter(p));
     AX_TRY(parse_and(p, out));
     while (ax_jparser_skip_name(p, "or")) {
         struct ax_jnode *right;
         AX_TRY(parse_and(p, &right));
-        AX_TRY(ax_jnode_operation(p, AX_JN_OR, AX_JOP_NONE, line, *out, right, out));
+        AX_TRY(new_operation(p, AX_JN_OR, AX_JOP_NONE, line, *out, right, out));
     }
     ax_jparser_leave(p);
     return AX_OK;
@@ -552,12 +520,12 @@ enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out) {
 enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out) {
     int line = p->token->line;
     const struct ax_jnode *unknown = p->unknown;
-    AX_TRY(ax_jparse_no_cond(p, out));
+    AX_TRY(parse_no_cond(p, out));
     while (ax_jparser_skip_name(p, "if")) {
         struct ax_jnode *n;
         AX_TRY(ax_jnode_new(p, AX_JN_COND, line, &n));
         n->cond.yes = *out;
-        AX_TRY(ax_jparse_no_cond(p, &n->cond.test));
+        AX_TRY(parse_no_cond(p, &n->cond.test));
         if (ax_jparser_skip_name(p, "else")) {
             AX_TRY(ax_jparser_enter(p));
             AX_TRY(ax_jparse_expression(p, &n->cond.no));
@@ -587,7 +555,7 @@ static enum ax_status parse_items(struct ax_jparser *p, enum item_kind kind, boo
         if (kind == EXPRESSION)
             AX_TRY(ax_jparse_expression(p, &item));
         else if (kind == NO_COND)
-            AX_TRY(ax_jparse_no_cond(p, &item));
+            AX_TRY(parse_no_cond(p, &item));
         else
             AX_TRY(jparse_primary(p, kind == NS_TARGET, &item));
         bool comma = ax_jparser_is_op(p, AX_JOP_COMMA);

@@ -96,7 +96,8 @@ struct ax_jcapture ax_jvm_capture(struct ax_jvm *vm) {
     return c;
 }
 
-void ax_jvm_keep(struct ax_jvm *vm, struct ax_jcapture c) {
+/* Ends the capture and leaves its text in place. */
+static void keep_capture(struct ax_jvm *vm, struct ax_jcapture c) {
     if (c.outermost)
         vm->root_end = SIZE_MAX;
 }
@@ -104,7 +105,7 @@ void ax_jvm_keep(struct ax_jvm *vm, struct ax_jcapture c) {
 enum ax_status ax_jvm_take(struct ax_jvm *vm, struct ax_jcapture c, struct ax_jstr **out) {
     AX_TRY(ax_jstr_copy(&vm->arena, out, vm->out.data + c.start, vm->out.len - c.start));
     vm->out.len = c.start;
-    ax_jvm_keep(vm, c);
+    keep_capture(vm, c);
     return AX_OK;
 }
 

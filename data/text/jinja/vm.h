@@ -80,8 +80,6 @@ struct ax_jcapture {
 };
 struct ax_jcapture ax_jvm_capture(struct ax_jvm *vm);
 enum ax_status ax_jvm_take(struct ax_jvm *vm, struct ax_jcapture c, struct ax_jstr **out);
-/* Ends the capture and leaves its text in place. */
-void ax_jvm_keep(struct ax_jvm *vm, struct ax_jcapture c);
 /* Code points in the finished text. */
 size_t ax_jvm_chars(struct ax_jvm *vm);
 

@@ -21,7 +21,8 @@ size_t ax_byte_to_char(unsigned char byte, char out[2]) {
     return n;
 }
 
-int ax_char_to_byte(uint32_t cp) {
+/* The byte of a character, or -1. */
+static int char_to_byte(uint32_t cp) {
     if (cp < 256)
         return printable(cp) ? (int)cp : -1;
     uint32_t i = cp - 256;
@@ -33,7 +34,7 @@ bool ax_bytes_from_chars(const char *s, size_t len, char *out, size_t *n) {
     if (ax_utf8_check(s, len) != len)
         return false;
     for (size_t i = 0, k; i < len; i += k) {
-        int byte = ax_char_to_byte(ax_utf8_decode((const unsigned char *)s + i, &k));
+        int byte = char_to_byte(ax_utf8_decode((const unsigned char *)s + i, &k));
         if (byte < 0)
             return false;
         out[(*n)++] = (char)byte;

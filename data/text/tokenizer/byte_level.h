@@ -9,8 +9,6 @@
 
 /* The character of a byte, in UTF-8 (1 or 2 bytes); returns its length. */
 size_t ax_byte_to_char(unsigned char byte, char out[2]);
-/* The byte of a character, or -1. */
-int ax_char_to_byte(uint32_t cp);
 /* Token text → its bytes (out has room for len); false if a character is not in the alphabet. */
 bool ax_bytes_from_chars(const char *s, size_t len, char *out, size_t *n);
 
