@@ -2,11 +2,16 @@
 #ifndef AX_CMD_CHECK_CHECK_H
 #define AX_CMD_CHECK_CHECK_H
 
-#include "base/status.h"
+#include "cmd/check/report.h"
 
 enum ax_status ax_check_mesh(int argc, char **argv);
 enum ax_status ax_check_self(int argc, char **argv);
 /* Compares the flight records of a job's ranks (parallel/fabric/flight.h). */
 enum ax_status ax_check_flight(int argc, char **argv);
+
+/* AX_ERR_CONFIG lists the backends for users; "far", for tests, is accepted too. */
+enum ax_status ax_check_backend(const char *name);
+/* Prints the groups collected under `title` to stdout and clears them. */
+void ax_golden_flush(struct ax_golden_report *r);
 
 #endif

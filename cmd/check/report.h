@@ -1,5 +1,5 @@
-/* The output of `axtrain check`: for each group of figures ("loss", "gradients" …), the figure
- * closest to its tolerance, or furthest beyond it. */
+/* The figures of a check in groups ("loss", "gradients" …): of each the one closest to its tolerance, or
+ * furthest beyond it. */
 #ifndef AX_CMD_CHECK_REPORT_H
 #define AX_CMD_CHECK_REPORT_H
 
@@ -27,11 +27,6 @@ struct ax_golden_report {
 /* Records a figure; NaN counts as infinite. */
 void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double tolerance,
                     const char *where);
-/* Prints the groups collected under `title` to stdout and clears them. */
-void ax_golden_flush(struct ax_golden_report *r);
-
-/* AX_ERR_CONFIG lists the backends for users; "far", for tests, is accepted too. */
-enum ax_status ax_check_backend(const char *name);
 
 /* ‖a − b‖ / ‖b‖: 0 if both are zero, inf if only b is. */
 double ax_golden_rel_norm(const double *a, const double *b, int64_t n);

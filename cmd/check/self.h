@@ -3,7 +3,7 @@
  * Needs no files: a small model with random weights, made-up documents. Each line compares two ways
  * to compute the same numbers; the promise is the same bits, or a tolerance.
  *
- * Reading order: self.c (the command and its table), self_lines.c (training steps, forward passes,
+ * Reading order: cmd/check/self.c (the command and its table), self_lines.c (training steps, forward passes,
  * generation, a run and its checkpoint), self_ops.c (every op, and meshes of ranks). */
 #ifndef AX_CMD_CHECK_SELF_H
 #define AX_CMD_CHECK_SELF_H
@@ -23,15 +23,15 @@ struct ax_self {
     struct ax_arch dense, experts;
     json_t *config; /* config.json of `dense` */
 
+    /* A line: `figure` is compared with `tolerance`; NaN counts as infinite. `where` ("" = nowhere in
+     * particular) is where it failed. */
+    void (*note)(struct ax_self *s, const char *name, const char *compared, double figure,
+                 double tolerance, const char *where);
+    void (*skip)(struct ax_self *s, const char *name, const char *why);
+
     int passed, failed, skipped;
     double since; /* when the last line was printed */
 };
-
-/* Prints a line: `figure` is compared with `tolerance`; NaN counts as infinite. `where` ("" = nowhere
- * in particular) is printed if it fails. */
-void ax_self_note(struct ax_self *s, const char *name, const char *compared, double figure,
-                  double tolerance, const char *where);
-void ax_self_skip(struct ax_self *s, const char *name, const char *why);
 
 /* ---- lines ---- */
 

@@ -19,28 +19,6 @@
 #include "optim/step/step.h"
 #include "optim/train/train.h"
 
-void ax_self_note(struct ax_self *s, const char *name, const char *compared, double figure,
-                  double tolerance, const char *where) {
-    char allowed[32] = "0 (bits)";
-    const double now = ax_clock_now();
-    const bool ok = figure <= tolerance;
-    if (tolerance > 0)
-        snprintf(allowed, sizeof allowed, "%.3g", tolerance);
-    printf("%-13s %-42s %-10.3g %-10s %-5s %6.2f s\n", name, compared,
-           isnan(figure) ? INFINITY : figure, allowed, ok ? "ok" : "FAIL", now - s->since);
-    if (!ok && *where)
-        printf("              %s\n", where);
-    fflush(stdout);
-    s->since = now;
-    s->passed += ok;
-    s->failed += !ok;
-}
-
-void ax_self_skip(struct ax_self *s, const char *name, const char *why) {
-    printf("%-13s skipped: %s\n", name, why);
-    s->skipped++;
-}
-
 /* ---- numbers ---- */
 
 /* Numbers of a computation, to be compared with those of another. */
@@ -199,14 +177,14 @@ enum ax_status ax_self_threads(struct ax_self *s) {
     char compared[64];
     double figure;
     if (!s->by_row) {
-        ax_self_skip(s, "threads", "a GPU computes, whatever the number of threads");
+        s->skip(s, "threads", "a GPU computes, whatever the number of threads");
         return AX_OK;
     }
     struct way one = usual_way(s), all = usual_way(s);
     one.threads = 1;
     AX_TRY(compare_ways(&one, &all, &figure));
     snprintf(compared, sizeof compared, "%d steps on 1 and %d threads", STEPS, s->threads);
-    ax_self_note(s, "threads", compared, figure, 0, "");
+    s->note(s, "threads", compared, figure, 0, "");
     return AX_OK;
 }
 
@@ -219,7 +197,7 @@ enum ax_status ax_self_recompute(struct ax_self *s) {
         AX_TRY(compare_ways(&off, &on, &figure));
         snprintf(compared, sizeof compared, "%d steps with off and %s", STEPS,
                  ax_recompute_name(on.recompute));
-        ax_self_note(s, "recompute", compared, figure, 0, "");
+        s->note(s, "recompute", compared, figure, 0, "");
     }
     return AX_OK;
 }
@@ -232,8 +210,8 @@ enum ax_status ax_self_accumulation(struct ax_self *s) {
     one.n_micro = 1;
     AX_TRY(compare_ways(&two, &one, &figure));
     const double sums = s->dtype == AX_F64 ? 1e-12 : 1e-5;
-    ax_self_note(s, "accumulation", "gradients of 2 micro-batches and of one", figure,
-                 s->by_row ? sums : rounding(s), "");
+    s->note(s, "accumulation", "gradients of 2 micro-batches and of one", figure,
+            s->by_row ? sums : rounding(s), "");
     return AX_OK;
 }
 
@@ -379,8 +357,8 @@ static enum ax_status compare_passes(const struct ax_self *s, ax_runtime_body bo
 enum ax_status ax_self_packed(struct ax_self *s) {
     double figure;
     AX_TRY(compare_passes(s, logits_body, (struct pass){.s = s, .n = 1}, &figure));
-    ax_self_note(s, "packed", "logits of 5 documents together and alone", figure,
-                 s->by_row ? 0 : rounding(s), "");
+    s->note(s, "packed", "logits of 5 documents together and alone", figure,
+            s->by_row ? 0 : rounding(s), "");
     return AX_OK;
 }
 
@@ -391,11 +369,11 @@ enum ax_status ax_self_generation(struct ax_self *s) {
         s->by_row ? "answers in one pass and in pieces" : "log-probs in one pass and in pieces"};
     double figure;
     AX_TRY(compare_passes(s, generate_body, (struct pass){.s = s, .n = 1, .lanes = 1}, &figure));
-    ax_self_note(s, "generation", what[0], figure, tolerance, "");
+    s->note(s, "generation", what[0], figure, tolerance, "");
     AX_TRY(compare_passes(s, generate_body,
                           (struct pass){.s = s, .n = ROW_DOCS, .lanes = 2, .pass_tokens = 5},
                           &figure));
-    ax_self_note(s, "generation", what[1], figure, tolerance, "");
+    s->note(s, "generation", what[1], figure, tolerance, "");
     return AX_OK;
 }
 
@@ -538,8 +516,8 @@ enum ax_status ax_self_resume(struct ax_self *s) {
     ax_error_save(&error, run_both(&r, &at_once, &resumed));
     ax_log_set_level(level);
     if (error.st == AX_OK)
-        ax_self_note(s, "resume", "weights and optimizer of a resumed run",
-                     difference(&resumed, &at_once), 0, "");
+        s->note(s, "resume", "weights and optimizer of a resumed run",
+                difference(&resumed, &at_once), 0, "");
     free_values(&at_once);
     free_values(&resumed);
     close_data(&r);

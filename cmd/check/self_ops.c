@@ -113,7 +113,7 @@ static void free_family(struct family *f) {
 
 enum ax_status ax_self_ops(struct ax_self *s) {
     if (strcmp(s->backend, "ref") == 0) {
-        ax_self_skip(s, "kernels", "ref is the reference");
+        s->skip(s, "kernels", "ref is the reference");
         return AX_OK;
     }
     char done[AX_OP_COUNT][32] = {{0}};
@@ -131,7 +131,7 @@ enum ax_status ax_self_ops(struct ax_self *s) {
         snprintf(compared, sizeof compared, "%s: %d of %d cases and ref", f.name, f.n - f.absent,
                  f.n);
         if (st == AX_OK)
-            ax_self_note(s, "kernels", compared, f.d.worst, 1, f.d.where);
+            s->note(s, "kernels", compared, f.d.worst, 1, f.d.where);
         free_family(&f);
         AX_TRY(st);
     }
@@ -158,7 +158,7 @@ static const struct ax_golden_group *worst(const struct ax_golden_report *r) {
 
 enum ax_status ax_self_meshes(struct ax_self *s) {
     if (!s->by_row) {
-        ax_self_skip(s, "mesh", "ranks of one process compute on the host: see --backend cpu");
+        s->skip(s, "mesh", "ranks of one process compute on the host: see --backend cpu");
         return AX_OK;
     }
     struct ax_golden_report *r;
@@ -182,7 +182,7 @@ enum ax_status ax_self_meshes(struct ax_self *s) {
         const struct ax_golden_group *g = worst(r);
         snprintf(compared, sizeof compared, "2 steps on %s and on one rank", meshes[i].name);
         snprintf(where, sizeof where, "%s, %s", g->name, g->where);
-        ax_self_note(s, "mesh", compared, g->worst, g->tolerance, where);
+        s->note(s, "mesh", compared, g->worst, g->tolerance, where);
     }
     ax_free(r);
     return st;

@@ -9,7 +9,7 @@
 #include "base/text/json.h"
 #include "ckpt/hf/safetensors.h"
 #include "cmd/args.h"
-#include "cmd/check/report.h"
+#include "cmd/check/check.h"
 #include "kernels/queue.h"
 
 /* Records a missing file: reported, not failed, but a check is left out unless it is optional. */
