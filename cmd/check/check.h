@@ -2,7 +2,7 @@
 #ifndef AX_CMD_CHECK_CHECK_H
 #define AX_CMD_CHECK_CHECK_H
 
-#include "cmd/check/report.h"
+#include "optim/check/report.h"
 
 enum ax_status ax_check_mesh(int argc, char **argv);
 enum ax_status ax_check_self(int argc, char **argv);

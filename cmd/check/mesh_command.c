@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "cmd/args.h"
 #include "cmd/check/check.h"
-#include "cmd/check/mesh.h"
+#include "optim/check/mesh.h"
 #include "parallel/fabric/mesh_sizes.h"
 
 enum { MAX_SIZES = 6 };

@@ -1,4 +1,4 @@
-#include "cmd/check/self.h"
+#include "optim/check/self.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/threads.h"
 #include "cmd/args.h"
 #include "cmd/check/check.h"
-#include "cmd/check/report.h"
+#include "optim/check/report.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/find.h"

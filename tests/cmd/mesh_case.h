@@ -8,7 +8,7 @@
 
 #include "base/text/json.h"
 #include "base/mem.h"
-#include "cmd/check/mesh.h"
+#include "optim/check/mesh.h"
 
 /* Sizes that divide as little as they may: vocabulary and feed-forward columns are cut unevenly,
  * KV heads are fewer than 4 ranks of tp. */

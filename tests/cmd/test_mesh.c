@@ -12,7 +12,7 @@
 
 #include "base/text/json.h"
 #include "base/mem.h"
-#include "cmd/check/mesh.h"
+#include "optim/check/mesh.h"
 #include "cmd/commands.h"
 #include "model/arch/split.h"
 #include "tests/cmd/command_case.h"

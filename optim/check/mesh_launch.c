@@ -1,5 +1,5 @@
 /* fork, rendezvous, wait; or join the ranks of a launcher. */
-#include "cmd/check/mesh_launch.h"
+#include "optim/check/mesh_launch.h"
 
 #include <errno.h>
 #include <string.h>

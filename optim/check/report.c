@@ -1,4 +1,4 @@
-#include "cmd/check/report.h"
+#include "optim/check/report.h"
 
 #include <math.h>
 #include <stdbool.h>

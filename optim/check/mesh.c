@@ -1,5 +1,5 @@
 /* Runs a few steps on one rank and on a mesh, and compares the results. */
-#include "cmd/check/mesh.h"
+#include "optim/check/mesh.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "cmd/check/mesh_launch.h"
+#include "optim/check/mesh_launch.h"
 #include "kernels/transfer.h"
 #include "model/adapter/load.h"
 

@@ -1,6 +1,6 @@
 /* Ranks for a check: threads of this process, forked processes, or those that a launcher started. */
-#ifndef AX_CMD_CHECK_MESH_LAUNCH_H
-#define AX_CMD_CHECK_MESH_LAUNCH_H
+#ifndef AX_OPTIM_CHECK_MESH_LAUNCH_H
+#define AX_OPTIM_CHECK_MESH_LAUNCH_H
 
 #include <sys/types.h>
 

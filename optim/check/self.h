@@ -5,8 +5,8 @@
  *
  * Reading order: cmd/check/self.c (the command and its table), self_lines.c (training steps, forward passes,
  * generation, a run and its checkpoint), self_ops.c (every op, and meshes of ranks). */
-#ifndef AX_CMD_CHECK_SELF_H
-#define AX_CMD_CHECK_SELF_H
+#ifndef AX_OPTIM_CHECK_SELF_H
+#define AX_OPTIM_CHECK_SELF_H
 
 #include <jansson.h>
 

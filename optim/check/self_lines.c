@@ -1,5 +1,5 @@
 /* The lines of `axtrain check self` that train or run a small model in two ways. */
-#include "cmd/check/self.h"
+#include "optim/check/self.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "ckpt/hf/safetensors.h"
-#include "cmd/check/report.h"
+#include "optim/check/report.h"
 #include "kernels/transfer.h"
 #include "model/generate/generate.h"
 #include "model/parts/head.h"

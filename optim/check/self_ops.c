@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cmd/check/mesh.h"
-#include "cmd/check/self.h"
+#include "optim/check/mesh.h"
+#include "optim/check/self.h"
 #include "kernels/compare.h"
 #include "kernels/operands.h"
 

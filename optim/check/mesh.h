@@ -6,17 +6,17 @@
  * of experts without a pipeline), gradient norms, gathered gradients and weights. Some documents
  * have no labels; some have no trained token. Tolerances: on `ref` (F64) 1e-11; on `cpu` those of
  * the golden files, or of bf16. */
-#ifndef AX_CMD_CHECK_MESH_H
-#define AX_CMD_CHECK_MESH_H
+#ifndef AX_OPTIM_CHECK_MESH_H
+#define AX_OPTIM_CHECK_MESH_H
 
-#include "cmd/check/report.h"
+#include "optim/check/report.h"
 #include "optim/step/step.h"
 
 struct ax_mesh_check {
     const struct ax_arch *arch;
     const struct ax_hf *hf; /* weights; NULL: random */
     struct ax_mesh_sizes sizes;
-    const char *backend; /* see ax_check_backend */
+    const char *backend; /* cpu, cuda, ref or far */
     /* Both sides' options. n_microbatches are those of a data rank, and the step's second one is fully
      * masked; virtual_stages 0 = the schedule's default; tokens are those of a sequence; with an
      * adapter, B starts at random too, and with relora it is restarted before the second step, with

@@ -1,7 +1,7 @@
 /* The figures of a check in groups ("loss", "gradients" …): of each the one closest to its tolerance, or
  * furthest beyond it. */
-#ifndef AX_CMD_CHECK_REPORT_H
-#define AX_CMD_CHECK_REPORT_H
+#ifndef AX_OPTIM_CHECK_REPORT_H
+#define AX_OPTIM_CHECK_REPORT_H
 
 #include <stdint.h>
 
