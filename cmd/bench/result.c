@@ -13,7 +13,8 @@
 
 /* ---- the list ---- */
 
-const struct ax_bench_result *ax_bench_list_find(const struct ax_bench_list *l, const char *name) {
+/* NULL: no result with this name. */
+static const struct ax_bench_result *find_result(const struct ax_bench_list *l, const char *name) {
     for (size_t i = 0; i < l->n; i++)
         if (strcmp(l->list[i].name, name) == 0)
             return &l->list[i];
@@ -22,7 +23,7 @@ const struct ax_bench_result *ax_bench_list_find(const struct ax_bench_list *l, 
 
 enum ax_status ax_bench_list_add(struct ax_bench_list *l, const char *name,
                                  const struct ax_bench_figure *f) {
-    if (ax_bench_list_find(l, name))
+    if (find_result(l, name))
         return ax_error(AX_ERR_FAILED, "two results are named %s", name);
     if (l->n == l->cap) {
         const size_t cap = l->cap ? 2 * l->cap : 32;
@@ -115,7 +116,7 @@ static enum ax_status read_result(struct ax_bench_list *l, struct ax_json v) {
                              better);
     if (f.value < 0)
         return ax_json_error(value, "expected 0 or more, got %g", f.value);
-    if (ax_bench_list_find(l, name))
+    if (find_result(l, name))
         return ax_json_error(ax_json_get(v, "name"), "\"%.80s\" appears twice", name);
     return ax_bench_list_add(l, name, &f);
 }
@@ -223,7 +224,7 @@ static enum ax_status put_alone(struct ax_buf *out, const char *what, const stru
                                 const struct ax_bench_list *b) {
     size_t n = 0;
     for (size_t i = 0; i < a->n; i++) {
-        if (ax_bench_list_find(b, a->list[i].name))
+        if (find_result(b, a->list[i].name))
             continue;
         if (n++ < MAX_NAMES)
             AX_TRY(ax_buf_printf(out, "%s: %s\n", what, a->list[i].name));
@@ -255,7 +256,7 @@ enum ax_status ax_bench_compare(struct ax_buf *out, const char *old_name,
     AX_TRY(put_machines(out, old_name, old, now));
     AX_TRY(ax_buf_printf(out, "%-44s %10s %10s %-10s %7s\n", "", "old", "new", "", "new/old"));
     for (size_t i = 0; i < now->n; i++) {
-        const struct ax_bench_result *before = ax_bench_list_find(old, now->list[i].name);
+        const struct ax_bench_result *before = find_result(old, now->list[i].name);
         if (before)
             AX_TRY(put_pair(out, before, &now->list[i], tolerance, worse));
     }

@@ -33,8 +33,6 @@ struct ax_bench_list {
 /* Copies the strings. AX_ERR_FAILED for a duplicate name. */
 enum ax_status ax_bench_list_add(struct ax_bench_list *l, const char *name,
                                  const struct ax_bench_figure *f);
-/* NULL: no result with this name. */
-const struct ax_bench_result *ax_bench_list_find(const struct ax_bench_list *l, const char *name);
 void ax_bench_list_free(struct ax_bench_list *l); /* safe on a zeroed one */
 
 /* All of the result's JSON except `details`. */

@@ -64,8 +64,5 @@ enum ax_status ax_chat_open_input(struct ax_chat *c);
 /* Reads the next message or command into c->line, alike on all ranks; *more is false at the end of
  * input. */
 enum ax_status ax_chat_read(struct ax_chat *c, bool *more);
-/* Whether a text continues after Enter (see ax_line_more): if it ends in a backslash, or begins
- * with """ and does not end with """. */
-int ax_chat_continues(const char *text, size_t len);
 
 #endif

@@ -20,7 +20,9 @@ static bool is_quoted(const char *text, size_t len) {
     return starts_quoted(text, len) && len >= 6 && memcmp(text + len - 3, QUOTE, 3) == 0;
 }
 
-int ax_chat_continues(const char *text, size_t len) {
+/* Whether a text continues after Enter (see ax_line_more): if it ends in a backslash, or begins
+ * with """ and does not end with """. */
+static int continues(const char *text, size_t len) {
     if (starts_quoted(text, len))
         return is_quoted(text, len) ? -1 : 0;
     return len > 0 && text[len - 1] == '\\' ? 1 : -1;
@@ -46,7 +48,7 @@ static void warn_history(enum ax_status st) {
 enum ax_status ax_chat_open_input(struct ax_chat *c) {
     char *path;
     c->edit.prompt = "> ";
-    c->edit.more = ax_chat_continues;
+    c->edit.more = continues;
     if (!c->edits)
         return AX_OK;
     AX_TRY(history_path(&path));

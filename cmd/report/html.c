@@ -22,7 +22,9 @@ static const char *reference(utf8proc_int32_t c) {
     }
 }
 
-enum ax_status ax_html_text(struct ax_buf *out, const char *text) {
+/* Appends text for content and quoted attributes: & < > " ' become references; invalid UTF-8 and
+ * control characters other than tab and newline become U+FFFD. */
+static enum ax_status put_text(struct ax_buf *out, const char *text) {
     size_t left = strlen(text);
     while (left > 0) {
         utf8proc_int32_t c = -1;
@@ -48,7 +50,7 @@ enum ax_status ax_html_put(struct ax_buf *out, const char *markup, ...) {
         if (st != AX_OK || !*markup)
             break;
         const char *text = va_arg(ap, const char *);
-        st = ax_html_text(out, text ? text : "\xe2\x80\x93");
+        st = put_text(out, text ? text : "\xe2\x80\x93");
         markup++;
     }
     va_end(ap);

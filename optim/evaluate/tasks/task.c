@@ -6,6 +6,18 @@
 #include "base/mem.h"
 #include "model/core/sample.h"
 
+/* "multiple_choice" and so on. */
+static const char *const outputs[] = {
+    [AX_TASK_MULTIPLE_CHOICE] = "multiple_choice",
+    [AX_TASK_GENERATE] = "generate_until",
+    [AX_TASK_LOGLIKELIHOOD] = "loglikelihood",
+    [AX_TASK_ROLLING] = "loglikelihood_rolling",
+};
+
+static const char *output_name(enum ax_task_output o) {
+    return outputs[o];
+}
+
 /* ---- metric_list ---- */
 
 #define OF(output) (1U << (output))
@@ -90,7 +102,7 @@ static enum ax_status find_metric(const struct ax_task *t, struct ax_task_key k,
             AX_TRY(ax_buf_printf(&list, "%s%s", list.len > 0 ? ", " : "", metrics[i].name));
     const enum ax_status st =
         ax_task_key_error(k, AX_ERR_UNSUPPORTED, "%s has the metrics %s; \"%s\" is not supported",
-                          ax_task_output_name(t->output), list.data, name ? name : "");
+                          output_name(t->output), list.data, name ? name : "");
     ax_buf_free(&list);
     return st;
 }
@@ -215,7 +227,7 @@ static enum ax_status find_filter(const struct ax_task *t, struct ax_task_key k,
             return AX_OK;
         return ax_task_key_error(k, AX_ERR_UNSUPPORTED,
                                  "%s is for generated text; %s supports only take_first", name,
-                                 ax_task_output_name(t->output));
+                                 output_name(t->output));
     }
     return ax_task_key_error(
         k, AX_ERR_UNSUPPORTED,
@@ -437,17 +449,6 @@ static const struct ax_task_known known[] = {
 };
 
 #define OF_GROUP 3
-
-static const char *const outputs[] = {
-    [AX_TASK_MULTIPLE_CHOICE] = "multiple_choice",
-    [AX_TASK_GENERATE] = "generate_until",
-    [AX_TASK_LOGLIKELIHOOD] = "loglikelihood",
-    [AX_TASK_ROLLING] = "loglikelihood_rolling",
-};
-
-const char *ax_task_output_name(enum ax_task_output o) {
-    return outputs[o];
-}
 
 static enum ax_status read_output(struct ax_task *t) {
     const struct ax_task_key k = ax_task_key(&t->yaml, "output_type");

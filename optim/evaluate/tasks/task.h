@@ -34,7 +34,6 @@ enum ax_task_output {
     AX_TASK_ROLLING,
     AX_TASK_OUTPUTS
 };
-const char *ax_task_output_name(enum ax_task_output o); /* "multiple_choice" */
 
 /* A field of every record: a column, a Jinja template, or a constant. */
 struct ax_task_field {
