@@ -102,6 +102,9 @@ const char *ax_config_suggest_key(const char *parent, const char *name, char *bu
 #define AX_FILL(cfg, at, type, out) ax_config_fill(cfg, at, #type, (type *){out})
 void ax_config_fill(const struct ax_config *cfg, const char *at, const char *type, void *out);
 
+/* The i-th element of a list; a scalar is a list of one. NULL past the end, and if there is no list. */
+const struct ax_yaml_node *ax_config_element(const struct ax_yaml_node *list, size_t i);
+
 /* True if the key is set in the file, on the command line, or derived. (Defaults do not count.) */
 bool ax_config_is_set(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));

@@ -26,7 +26,8 @@ static void put_value(const struct ax_config_key *key, const struct ax_config_fi
     const bool number = v->kind == AX_YAML_INT || v->kind == AX_YAML_FLOAT;
     const bool word = v->kind == AX_YAML_STRING && key->choices && !(key->types & AX_T_BOOL);
     const char *text = ax_config_scalar_text(v);
-    AX_ASSERT(text && (number || f->kind <= AX_FIELD_BOOL || f->kind >= AX_FIELD_TEXT));
+    AX_ASSERT(f->kind == AX_FIELD_NODE ||
+              (text && (number || f->kind <= AX_FIELD_BOOL || f->kind >= AX_FIELD_TEXT)));
     switch (f->kind) {
     case AX_FIELD_BOOL:
         *(bool *)at = word ? word_of(key, v) > 0 : ax_config_truthy(v);
@@ -45,6 +46,9 @@ static void put_value(const struct ax_config_key *key, const struct ax_config_fi
         break;
     case AX_FIELD_TEXT:
         *(const char **)at = text;
+        break;
+    case AX_FIELD_NODE:
+        *(const struct ax_yaml_node **)at = v;
         break;
     case AX_FIELD_WORD:
         *(unsigned *)at = word_of(key, v);

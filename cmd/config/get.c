@@ -82,6 +82,14 @@ const char *ax_config_scalar_text(const struct ax_yaml_node *node) {
     return node->kind == AX_YAML_BOOL ? (node->boolean ? "true" : "false") : node->text;
 }
 
+const struct ax_yaml_node *ax_config_element(const struct ax_yaml_node *list, size_t i) {
+    if (list == NULL || list->kind == AX_YAML_NULL)
+        return NULL;
+    if (list->kind != AX_YAML_LIST)
+        return i == 0 ? list : NULL;
+    return i < list->n ? list->entries[i].value : NULL;
+}
+
 /* Formats a reader's path. It must be in the table, or inside a list or open map that is. */
 #define FORMAT_PATH(buf, fmt)                                                                      \
     char buf[AX_CONFIG_PATH];                                                                      \

@@ -127,6 +127,7 @@ enum ax_config_field_kind {
     AX_FIELD_U64,
     AX_FIELD_F64,
     AX_FIELD_TEXT,
+    AX_FIELD_NODE, /* a list, a map, or a value whose kind matters, as it is in the file */
     AX_FIELD_WORD
 };
 
@@ -140,7 +141,7 @@ struct ax_config_field {
 #define AX_FIELD_KIND(field)                                                                       \
     _Generic((field), bool: AX_FIELD_BOOL, int: AX_FIELD_INT, int64_t: AX_FIELD_I64,               \
              uint64_t: AX_FIELD_U64, double: AX_FIELD_F64, const char *: AX_FIELD_TEXT,            \
-             unsigned: AX_FIELD_WORD)
+             const struct ax_yaml_node *: AX_FIELD_NODE, unsigned: AX_FIELD_WORD)
 /* clang-format on */
 #define AX_FIELD(type_, field)                                                                     \
     { #type_, offsetof(type_, field), AX_FIELD_KIND(((type_ *)0)->field) }

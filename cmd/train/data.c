@@ -99,19 +99,17 @@ static struct ax_corpus_options corpus_options(const struct ax_setup_data *d) {
 
 /* Applies the weights of the training sets: their own, or mixing_weights. */
 static enum ax_status weigh(struct ax_setup_data *d, bool shuffle) {
-    const struct ax_config *cfg = d->cfg;
+    const struct ax_yaml_node *shares = d->keys.mixing_weights;
     struct ax_corpus_weights w = {
-        .n = d->train_sets.n, .shares = ax_config_has(cfg, "mixing_weights"), .shuffle = shuffle};
+        .n = d->train_sets.n, .shares = shares != NULL, .shuffle = shuffle};
     double *list;
-    AX_FILL(cfg, "", struct ax_corpus_weights, &w);
+    AX_FILL(d->cfg, "", struct ax_corpus_weights, &w);
     bool any = w.shares;
     AX_TRY(ax_alloc(&list, w.n, sizeof *list));
     for (size_t i = 0; i < w.n; i++) {
-        const bool own = ax_config_has(cfg, "datasets.%zu.weight", i);
-        list[i] = w.shares ? ax_config_f64(cfg, "mixing_weights.%zu", i)
-                  : own    ? ax_config_f64(cfg, "datasets.%zu.weight", i)
-                           : 1;
-        any = any || own;
+        const double own = d->train_sets.entries[i].keys.weight;
+        list[i] = shares ? ax_config_element(shares, i)->number : own > 0 ? own : 1;
+        any = any || own > 0;
     }
     w.list = list;
     const enum ax_status st = any ? ax_corpus_weigh(&d->train, &w) : AX_OK;
@@ -152,8 +150,8 @@ static enum ax_status open_stream(struct ax_setup_data *d) {
         json_t *v;
         entries[i] =
             (struct ax_stream_entry){.rows = s->entries[i].rows, .format = s->entries[i].format};
-        if (ax_config_has(d->cfg, "mixing_weights"))
-            entries[i].share = ax_config_f64(d->cfg, "mixing_weights.%zu", i);
+        if (d->keys.mixing_weights)
+            entries[i].share = ax_config_element(d->keys.mixing_weights, i)->number;
         st = ax_format_describe(s->entries[i].format, &v);
         char *text = st == AX_OK ? json_dumps(v, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
         if (text)

@@ -25,12 +25,24 @@ struct ax_data_keys {
     int64_t pad_to_multiple_of;
     bool group_by_length, drop_last;
     bool separates_documents, joins_documents; /* keys of pretraining_dataset */
+    const struct ax_yaml_node *eot_tokens, *mixing_weights;
+    /* chat_template_kwargs, and those of prompts alone */
+    const struct ax_yaml_node *template_variables, *prompt_variables;
 };
 void ax_data_keys_read(struct ax_data_keys *k, const struct ax_config *cfg);
 
 /* ---- tokenizer ---- */
 
+struct ax_token_keys {
+    const char *folder;                    /* tokenizer_config; NULL: base_model's */
+    const char *special[AX_SPECIAL_COUNT]; /* NULL: the tokenizer's own */
+    const struct ax_yaml_node *more;       /* list: special tokens without a role */
+    const struct ax_yaml_node *added;      /* list: ordinary ones */
+    const struct ax_yaml_node *renamed;    /* map: id → text */
+};
+
 struct ax_setup_tokenizer {
+    struct ax_token_keys keys;
     struct ax_tokenizer *tokenizer; /* including the config's special and added tokens */
     char *path;                     /* folder or GGUF file */
     bool is_gguf;
@@ -44,15 +56,27 @@ struct ax_setup_tokenizer {
 enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struct ax_config *cfg);
 void ax_setup_tokenizer_close(struct ax_setup_tokenizer *t);
 
+/* Keys of a data set, or of all. NULL: unset. */
+struct ax_template_keys {
+    const char *name, *jinja;
+};
 /* The chat template of a data set: "datasets.0" and so on; "" = the top-level one. */
 enum ax_status ax_setup_template(struct ax_template **out, const struct ax_config *cfg,
                                  const struct ax_setup_tokenizer *t, const char *entry);
 
 /* ---- one data set ---- */
 
+struct ax_entry_keys {
+    const struct ax_yaml_node *type, *properties, *roles, *roles_to_train, *data_files;
+    const char *train_on_eos, *train_on_eot; /* train_on_eot NULL: as train_on_eos */
+    int64_t length;                          /* records of type _synthetic */
+    double weight;                           /* 0: unset */
+};
+
 /* Owns what formats borrow, including copies of the options, until the entry is closed. */
 struct ax_setup_entry {
     char path[64]; /* "datasets.0" */
+    struct ax_entry_keys keys;
     struct ax_rows *rows;
     struct ax_format *format;
     struct ax_template *template;
@@ -70,7 +94,7 @@ struct ax_setup_data;
 enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_setup_data *d,
                                    const char *list, size_t index);
 void ax_setup_entry_close(struct ax_setup_entry *e);
-/* The source of its records. Requires e->path; `e` owns what the options borrow. */
+/* The source of its records. Requires e->path, and reads e->keys; `e` owns what the options borrow. */
 enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
                                    struct ax_rows_options *out);
 

@@ -17,16 +17,18 @@ static enum ax_status own(struct ax_setup_entry *e, void *out, size_t n, size_t 
     return AX_OK;
 }
 
-/* A list of texts: the list is owned, its texts are borrowed. */
+/* A list of texts: the list is owned, its texts are borrowed. `key` is where it was read. */
 static enum ax_status read_texts(struct ax_setup_entry *e, const struct ax_config *cfg,
-                                 const char *path, const char *const **out, size_t *n) {
+                                 const char *key, const struct ax_yaml_node *from,
+                                 const char *const **out, size_t *n) {
     const char **list;
-    *n = ax_config_count(cfg, "%s", path);
+    for (*n = 0; ax_config_element(from, *n);)
+        ++*n;
     AX_TRY(own(e, &list, *n, sizeof *list));
     for (size_t i = 0; i < *n; i++) {
-        list[i] = ax_config_str(cfg, "%s.%zu", path, i);
+        list[i] = ax_config_element(from, i)->text;
         if (!list[i])
-            return ax_config_error(cfg, path, "expected text at index %zu", i);
+            return ax_config_error(cfg, key, "expected text at index %zu", i);
     }
     *out = list;
     return AX_OK;
@@ -35,8 +37,8 @@ static enum ax_status read_texts(struct ax_setup_entry *e, const struct ax_confi
 /* ---- chat ---- */
 
 /* message_property_mappings: {property: column} */
-static enum ax_status read_properties(struct ax_setup_entry *e, const struct ax_config *cfg) {
-    const struct ax_yaml_node *map = ax_config_node(cfg, "%s.message_property_mappings", e->path);
+static enum ax_status read_properties(struct ax_setup_entry *e) {
+    const struct ax_yaml_node *map = e->keys.properties;
     struct ax_name_map *list;
     const size_t n = map ? map->n : 0;
     bool role = false;
@@ -65,7 +67,7 @@ static const struct ax_name_map default_roles[] = {
 
 /* roles: {target: [source, …]} */
 static enum ax_status read_roles(struct ax_setup_entry *e, const struct ax_config *cfg) {
-    const struct ax_yaml_node *map = ax_config_node(cfg, "%s.roles", e->path);
+    const struct ax_yaml_node *map = e->keys.roles;
     e->chat.roles = default_roles;
     e->chat.n_roles = sizeof default_roles / sizeof *default_roles;
     if (!map)
@@ -90,12 +92,11 @@ static enum ax_status read_roles(struct ax_setup_entry *e, const struct ax_confi
     return AX_OK;
 }
 
-static enum ax_train_on train_on(const struct ax_config *cfg, const char *entry, const char *key) {
+static enum ax_train_on train_on(const char *word) {
     static const char *const words[] = {[AX_TRAIN_TURN] = "turn",
                                         [AX_TRAIN_ALL] = "all",
                                         [AX_TRAIN_LAST] = "last",
                                         [AX_TRAIN_NONE] = "none"};
-    const char *word = ax_config_str(cfg, "%s.%s", entry, key);
     for (int i = 0; i < 4; i++)
         if (strcmp(words[i], word) == 0)
             return (enum ax_train_on)i;
@@ -103,40 +104,40 @@ static enum ax_train_on train_on(const struct ax_config *cfg, const char *entry,
 }
 
 /* Variables for the template: chat_template_kwargs, and over them those of prompts alone. */
-static enum ax_status read_variables(struct ax_setup_entry *e, const struct ax_config *cfg) {
-    static const char *const keys[] = {"chat_template_kwargs", "trl.chat_template_kwargs"};
-    const size_t n = ax_method_of(cfg)->task == AX_TASK_PROMPT ? 2 : 1;
+static enum ax_status read_variables(struct ax_setup_entry *e, const struct ax_setup_data *d) {
+    const struct ax_yaml_node *const maps[] = {d->keys.template_variables,
+                                               d->keys.prompt_variables};
+    const size_t n = ax_method_of(d->cfg)->task == AX_TASK_PROMPT ? 2 : 1;
     bool ok = true;
     for (size_t i = 0; i < n; i++) {
-        const struct ax_yaml_node *node = ax_config_node(cfg, "%s", keys[i]);
-        json_t *v = node ? ax_yaml_to_json(node) : NULL;
+        json_t *v = maps[i] ? ax_yaml_to_json(maps[i]) : NULL;
         if (v && !e->kwargs)
             e->kwargs = json_object();
-        ok = ok && (!node || (v && json_object_update(e->kwargs, v) == 0));
+        ok = ok && (!maps[i] || (v && json_object_update(e->kwargs, v) == 0));
         json_decref(v);
     }
     return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for chat_template_kwargs");
 }
 
-static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_config *cfg,
-                                const struct ax_setup_tokenizer *t) {
+static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_setup_data *d) {
+    const struct ax_config *cfg = d->cfg;
+    const struct ax_setup_tokenizer *t = &d->tok;
+    const struct ax_entry_keys *k = &e->keys;
     struct ax_format_chat *c = &e->chat;
     char path[128];
     AX_TRY(ax_setup_template(&e->template, cfg, t, e->path));
-    AX_TRY(read_variables(e, cfg));
+    AX_TRY(read_variables(e, d));
     c->template = e->template;
     c->tokens = t->tokens;
     c->variables = e->kwargs;
     AX_FILL(cfg, e->path, struct ax_format_chat, c);
-    AX_TRY(read_properties(e, cfg));
+    AX_TRY(read_properties(e));
     AX_TRY(read_roles(e, cfg));
     snprintf(path, sizeof path, "%s.roles_to_train", e->path);
-    AX_TRY(read_texts(e, cfg, path, &c->roles_to_train, &c->n_roles_to_train));
-    c->train_on_eos = train_on(cfg, e->path, "train_on_eos");
-    c->train_on_eot = c->train_on_eos;
-    if (ax_config_has(cfg, "%s.train_on_eot", e->path))
-        c->train_on_eot = train_on(cfg, e->path, "train_on_eot");
-    AX_TRY(read_texts(e, cfg, "eot_tokens", &c->eot_tokens, &c->n_eot_tokens));
+    AX_TRY(read_texts(e, cfg, path, k->roles_to_train, &c->roles_to_train, &c->n_roles_to_train));
+    c->train_on_eos = train_on(k->train_on_eos);
+    c->train_on_eot = k->train_on_eot ? train_on(k->train_on_eot) : c->train_on_eos;
+    AX_TRY(read_texts(e, cfg, "eot_tokens", d->keys.eot_tokens, &c->eot_tokens, &c->n_eot_tokens));
     c->leading_system_untrained = t->named_mistral;
     c->now = (int64_t)time(NULL);
     return AX_OK;
@@ -154,24 +155,22 @@ static struct ax_format_synthetic read_synthetic(const struct ax_config *cfg, co
 
 /* The type as text; NULL if it is a map or absent. axolotl has a name of its own for chats with a
  * teacher's log-probs. */
-static const char *type_of(const struct ax_config *cfg, const char *entry) {
+static const char *type_of(const struct ax_entry_keys *k) {
     static const char with_logprobs[] = "axolotl.integrations.kd.chat_template";
-    const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", entry);
-    const char *type = v ? v->text : NULL;
+    const char *type = k->type ? k->type->text : NULL;
     if (type && strncmp(type, with_logprobs, sizeof with_logprobs - 1) == 0)
         return "chat_template";
     return type;
 }
 
 /* A template for records that may hold messages; without one, only texts are read. */
-static enum ax_status read_chat_if_any(struct ax_setup_entry *e, const struct ax_config *cfg,
-                                       const struct ax_setup_tokenizer *t,
+static enum ax_status read_chat_if_any(struct ax_setup_entry *e, const struct ax_setup_data *d,
                                        const struct ax_format_chat **out) {
-    const bool named = ax_config_is_set(cfg, "chat_template") ||
-                       ax_config_has(cfg, "chat_template_jinja") ||
-                       ax_config_has(cfg, "%s.chat_template", e->path) ||
-                       ax_config_has(cfg, "%s.chat_template_jinja", e->path);
-    const enum ax_status st = read_chat(e, cfg, t);
+    struct ax_template_keys k = {0};
+    AX_FILL(d->cfg, "", struct ax_template_keys, &k);
+    AX_FILL(d->cfg, e->path, struct ax_template_keys, &k);
+    const bool named = k.name || k.jinja;
+    const enum ax_status st = read_chat(e, d);
     if (st == AX_ERR_DATA && !named) {
         ax_error_clear();
         return AX_OK;
@@ -185,9 +184,8 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
                                   bool pretraining) {
     const struct ax_config *cfg = d->cfg;
     const struct ax_setup_tokenizer *t = &d->tok;
-    const char *type = type_of(cfg, e->path);
-    const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", e->path);
-    const bool is_map = v && v->kind == AX_YAML_MAP;
+    const char *type = type_of(&e->keys);
+    const bool is_map = e->keys.type && e->keys.type->kind == AX_YAML_MAP;
     struct ax_format_options o = {.task = ax_method_of(cfg)->task,
                                   .type = type,
                                   .tokenizer = t->tokenizer,
@@ -203,10 +201,10 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
     if (o.task != AX_TASK_TEXT || (!type && !is_map && !pretraining))
         ax_setup_entry_answers(e, cfg, &o);
     if (chat == AX_SETUP_CHAT) {
-        AX_TRY(read_chat(e, cfg, t));
+        AX_TRY(read_chat(e, d));
         o.chat = &e->chat;
     } else if (chat == AX_SETUP_CHAT_IF_ANY) {
-        AX_TRY(read_chat_if_any(e, cfg, t, &o.chat));
+        AX_TRY(read_chat_if_any(e, d, &o.chat));
     }
     if (is_map && o.task == AX_TASK_TEXT) {
         e->user.system_prompt = "";
@@ -223,7 +221,8 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
 enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
                                    struct ax_rows_options *out) {
     char path[128];
-    const char *type = type_of(cfg, e->path);
+    AX_FILL(cfg, e->path, struct ax_entry_keys, &e->keys);
+    const char *type = type_of(&e->keys);
     struct ax_rows_options o = {.default_split =
                                     strncmp(e->path, "test_", 5) == 0 ? "test" : "train"};
     AX_FILL(cfg, "", struct ax_rows_options, &o);
@@ -231,11 +230,11 @@ enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_con
     if (ax_config_is_set(cfg, "%s.split", e->path))
         o.split = ax_config_str(cfg, "%s.split", e->path);
     if (type && strcmp(type, "_synthetic") == 0)
-        o.empty_rows = ax_config_i64(cfg, "%s.length", e->path);
+        o.empty_rows = e->keys.length;
     else if (!o.path || !*o.path)
         return ax_config_error(cfg, e->path, "expected a path: a file, a folder, a glob or -");
     snprintf(path, sizeof path, "%s.data_files", e->path);
-    AX_TRY(read_texts(e, cfg, path, &o.data_files, &o.n_data_files));
+    AX_TRY(read_texts(e, cfg, path, e->keys.data_files, &o.data_files, &o.n_data_files));
     *out = o;
     return AX_OK;
 }
@@ -259,6 +258,7 @@ enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_set
                                    const char *list, size_t index) {
     *e = (struct ax_setup_entry){0};
     snprintf(e->path, sizeof e->path, "%s.%zu", list, index);
+    AX_FILL(d->cfg, e->path, struct ax_entry_keys, &e->keys);
     const bool pretraining = strcmp(list, "pretraining_dataset") == 0;
     enum ax_status st = open_format(e, d, pretraining);
     if (st == AX_OK)

@@ -26,14 +26,13 @@ enum ax_status ax_setup_check_prompts(const struct ax_setup_data *d) {
 
 /* A rule for lengths that the user chose also holds for answers; by default, their types cut. */
 static enum ax_long long_examples(const struct ax_config *cfg) {
-    if (!ax_config_is_set(cfg, "excess_length_strategy"))
-        return AX_LONG_USUAL;
-    return strcmp(ax_config_str(cfg, "excess_length_strategy"), "truncate") == 0 ? AX_LONG_CUT
-                                                                                 : AX_LONG_KEEP;
+    return ax_config_holds(cfg, "!set(excess_length_strategy)")         ? AX_LONG_USUAL
+           : ax_config_holds(cfg, "excess_length_strategy == truncate") ? AX_LONG_CUT
+                                                                        : AX_LONG_KEEP;
 }
 
 static void read_answers(struct ax_setup_entry *e, const struct ax_config *cfg) {
-    const struct ax_yaml_node *type = ax_config_node(cfg, "%s.type", e->path);
+    const struct ax_yaml_node *type = e->keys.type;
     e->answers = (struct ax_format_answers){.framed_by_ids = ax_method_of(cfg)->framed_by_ids,
                                             .tail_share = 1};
     AX_FILL(cfg, "", struct ax_format_answers, &e->answers);

@@ -59,22 +59,15 @@ static enum ax_status by_name(struct ax_template **out, const struct ax_setup_to
     return ax_template_builtin(out, name + strlen(FALLBACK));
 }
 
-/* The value of a key below `entry`, or NULL if it is not set. */
-static const char *setting(const struct ax_config *cfg, const char *entry, const char *key) {
-    if (*entry == '\0')
-        return ax_config_str(cfg, "%s", key);
-    return ax_config_str(cfg, "%s.%s", entry, key);
-}
-
 enum ax_status ax_setup_template(struct ax_template **out, const struct ax_config *cfg,
                                  const struct ax_setup_tokenizer *t, const char *entry) {
-    const char *name = setting(cfg, entry, "chat_template");
-    const char *jinja = setting(cfg, entry, "chat_template_jinja");
-    if (*entry != '\0' && !jinja && (!name || strcmp(name, "tokenizer_default") == 0))
+    struct ax_template_keys k = {0};
+    AX_FILL(cfg, entry, struct ax_template_keys, &k);
+    if (*entry != '\0' && !k.jinja && (!k.name || strcmp(k.name, "tokenizer_default") == 0))
         return ax_setup_template(out, cfg, t, "");
-    if (jinja)
-        return from_jinja(out, jinja);
-    if (name && strcmp(name, "jinja") == 0)
+    if (k.jinja)
+        return from_jinja(out, k.jinja);
+    if (k.name && strcmp(k.name, "jinja") == 0)
         return ax_config_error(cfg, "chat_template", "jinja needs chat_template_jinja");
-    return by_name(out, t, name ? name : "tokenizer_default");
+    return by_name(out, t, k.name ? k.name : "tokenizer_default");
 }

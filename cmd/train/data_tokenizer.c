@@ -64,12 +64,11 @@ static enum ax_status mix_file(struct key *k, const char *path) {
 
 /* ---- the config's part of the cache key ---- */
 
-static enum ax_status set_special_tokens(struct ax_setup_tokenizer *t, const struct ax_config *cfg,
-                                         struct key *k) {
+static enum ax_status set_special_tokens(struct ax_setup_tokenizer *t, struct key *k) {
     static const enum ax_special which[] = {AX_BOS, AX_EOS, AX_PAD, AX_UNK};
     for (size_t i = 0; i < 4; i++) {
         const char *name = ax_special_name(which[i]);
-        const char *text = ax_config_str(cfg, "special_tokens.%s", name);
+        const char *text = t->keys.special[which[i]];
         if (!text)
             continue;
         AX_TRY(ax_tokenizer_set_special(t->tokenizer, which[i], text));
@@ -79,15 +78,17 @@ static enum ax_status set_special_tokens(struct ax_setup_tokenizer *t, const str
     return AX_OK;
 }
 
+/* `key` is the list's. */
 static enum ax_status add_tokens(struct ax_setup_tokenizer *t, const struct ax_config *cfg,
-                                 const char *list, bool special, struct key *k) {
-    for (size_t i = 0; i < ax_config_count(cfg, "%s", list); i++) {
-        const char *text = ax_config_str(cfg, "%s.%zu", list, i);
+                                 const char *key, const struct ax_yaml_node *list, struct key *k) {
+    const struct ax_yaml_node *v;
+    for (size_t i = 0; (v = ax_config_element(list, i)) != NULL; i++) {
+        const char *text = v->text;
         int32_t id;
         if (!text || !*text)
-            return ax_config_error(cfg, list, "expected the text of a token at index %zu", i);
-        AX_TRY(ax_tokenizer_add(t->tokenizer, text, special, &id));
-        mix_text(k, list);
+            return ax_config_error(cfg, key, "expected the text of a token at index %zu", i);
+        AX_TRY(ax_tokenizer_add(t->tokenizer, text, list == t->keys.more, &id));
+        mix_text(k, key);
         mix_text(k, text);
     }
     return AX_OK;
@@ -95,7 +96,7 @@ static enum ax_status add_tokens(struct ax_setup_tokenizer *t, const struct ax_c
 
 static enum ax_status rename_tokens(struct ax_setup_tokenizer *t, const struct ax_config *cfg,
                                     struct key *k) {
-    const struct ax_yaml_node *map = ax_config_node(cfg, "added_tokens_overrides");
+    const struct ax_yaml_node *map = t->keys.renamed;
     for (size_t i = 0; map && i < map->n; i++) {
         const char *name = map->entries[i].key;
         const char *text = map->entries[i].value->text;
@@ -132,20 +133,19 @@ static enum ax_status collect_tokens(struct ax_setup_tokenizer *t) {
 
 /* A tokenizer of Mistral's own, if the configuration asks for it, comes before a tokenizer.json. */
 static enum ax_status load(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
-    if (ax_config_bool(cfg, "tokenizer_use_mistral_common") && !t->is_gguf)
+    if (ax_config_holds(cfg, "tokenizer_use_mistral_common") && !t->is_gguf)
         AX_TRY(ax_mistral_tokenizer_in(t->path, true, &t->own));
     return ax_tokenizer_load(&t->tokenizer, t->own ? t->own : t->path);
 }
 
 /* Nothing of a configuration's could be saved in a tokenizer of Mistral's own. */
-static enum ax_status check_unchanged(const struct ax_setup_tokenizer *t,
-                                      const struct ax_config *cfg, size_t size) {
+static enum ax_status check_unchanged(const struct ax_setup_tokenizer *t, size_t size) {
     char *hf;
     AX_TRY(ax_path_join(&hf, t->path, "tokenizer.json"));
     const bool saved = t->is_gguf || ax_path_exists(hf);
     ax_free(hf);
-    if (saved || (ax_tokenizer_size(t->tokenizer) == size &&
-                  ax_config_count(cfg, "added_tokens_overrides") == 0))
+    if (saved ||
+        (ax_tokenizer_size(t->tokenizer) == size && !(t->keys.renamed && t->keys.renamed->n)))
         return AX_OK;
     return ax_error(
         AX_ERR_UNSUPPORTED,
@@ -155,9 +155,8 @@ static enum ax_status check_unchanged(const struct ax_setup_tokenizer *t,
 }
 
 static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
-    const char *name = ax_config_str(cfg, "tokenizer_config");
-    if (!name)
-        name = ax_config_str(cfg, "base_model");
+    AX_FILL(cfg, "", struct ax_token_keys, &t->keys);
+    const char *name = t->keys.folder ? t->keys.folder : ax_config_str(cfg, "base_model");
     struct ax_base_model m;
     struct key k = {1, 2};
     AX_TRY(ax_base_model_find_tokenizer(&m, name, ax_config_str(cfg, "model_revision")));
@@ -170,10 +169,10 @@ static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct 
     if (t->own)
         mix_text(&k, t->own);
     AX_TRY(rename_tokens(t, cfg, &k));
-    AX_TRY(set_special_tokens(t, cfg, &k));
-    AX_TRY(add_tokens(t, cfg, "special_tokens.additional_special_tokens", true, &k));
-    AX_TRY(add_tokens(t, cfg, "tokens", false, &k));
-    AX_TRY(check_unchanged(t, cfg, size));
+    AX_TRY(set_special_tokens(t, &k));
+    AX_TRY(add_tokens(t, cfg, "special_tokens.additional_special_tokens", t->keys.more, &k));
+    AX_TRY(add_tokens(t, cfg, "tokens", t->keys.added, &k));
+    AX_TRY(check_unchanged(t, size));
     AX_TRY(collect_tokens(t));
     t->bos = ax_tokenizer_special_id(t->tokenizer, AX_BOS);
     t->eos = ax_tokenizer_special_id(t->tokenizer, AX_EOS);

@@ -127,7 +127,8 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "More sampling options: stop_token_ids and stop_strings, which end an answer.",
            .when = ANSWERS),
     AX_KEY("trl.chat_template_kwargs", AX_T_OPTIONS,
-           "Variables passed to the chat template of prompts.", .when = ANSWERS),
+           "Variables passed to the chat template of prompts.", .when = ANSWERS,
+           AX_INTO(AX_FIELD(struct ax_data_keys, prompt_variables))),
     AX_KEY(
         "trl.reward_funcs", AX_T_STRINGS,
         "Rewards: built-in names, Python functions (module.function), programs, or reward models.",

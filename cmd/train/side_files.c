@@ -20,11 +20,10 @@ static enum ax_status add_text(struct ax_train_setup *s, const char *name, char 
 
 /* The config's chat template; *out is NULL if the model's own is used. */
 static enum ax_status template_text(const struct ax_train_setup *s, char **out) {
-    const char *name = ax_config_str(s->cfg, "chat_template");
     struct ax_template *t;
     *out = NULL;
-    if (!ax_config_is_set(s->cfg, "chat_template_jinja") &&
-        (!name || strcmp(name, "tokenizer_default") == 0))
+    if (ax_config_holds(s->cfg, "!set(chat_template_jinja) && "
+                                "(!set(chat_template) || chat_template == tokenizer_default)"))
         return AX_OK;
     AX_TRY(ax_setup_template(&t, s->cfg, &s->data.tok, ""));
     size_t n;
@@ -50,7 +49,7 @@ static enum ax_status edit(const struct ax_train_setup *s, json_t *root, const c
     static const enum ax_special which[] = {AX_BOS, AX_EOS, AX_PAD, AX_UNK};
     for (size_t i = 0; i < sizeof which / sizeof *which; i++) {
         const char *key = ax_special_name(which[i]);
-        const char *text = ax_config_str(s->cfg, "special_tokens.%s", key);
+        const char *text = s->data.tok.keys.special[which[i]];
         if (text)
             AX_TRY(set_token(root, key, text));
     }
@@ -62,8 +61,7 @@ static enum ax_status edit(const struct ax_train_setup *s, json_t *root, const c
 
 /* True if the config adds, renames or assigns tokens. */
 static bool has_tokens(const struct ax_train_setup *s) {
-    return ax_config_count(s->cfg, "special_tokens") + ax_config_count(s->cfg, "tokens") > 0 ||
-           ax_config_is_set(s->cfg, "added_tokens_overrides");
+    return ax_config_holds(s->cfg, "special_tokens || tokens || set(added_tokens_overrides)");
 }
 
 static enum ax_status edit_file(struct ax_train_setup *s, const char *dir, const char *name,

@@ -41,10 +41,11 @@ static enum ax_status add_token(const struct ax_train_setup *s, json_t *root, co
     return failed ? no_memory() : AX_OK;
 }
 
-static enum ax_status add_tokens(const struct ax_train_setup *s, json_t *root, const char *list,
-                                 bool special) {
-    for (size_t i = 0; i < ax_config_count(s->cfg, "%s", list); i++)
-        AX_TRY(add_token(s, root, ax_config_str(s->cfg, "%s.%zu", list, i), special));
+static enum ax_status add_tokens(const struct ax_train_setup *s, json_t *root,
+                                 const struct ax_yaml_node *list, bool special) {
+    const struct ax_yaml_node *v;
+    for (size_t i = 0; (v = ax_config_element(list, i)) != NULL; i++)
+        AX_TRY(add_token(s, root, v->text, special));
     return AX_OK;
 }
 
@@ -63,7 +64,7 @@ static enum ax_status rename_in_vocabulary(json_t *root, int64_t id, const char 
 }
 
 static enum ax_status rename_tokens(const struct ax_train_setup *s, json_t *root) {
-    const struct ax_yaml_node *map = ax_config_node(s->cfg, "added_tokens_overrides");
+    const struct ax_yaml_node *map = s->data.tok.keys.renamed;
     for (size_t i = 0; map && i < map->n; i++) {
         const int64_t id = strtoll(map->entries[i].key, NULL, 10);
         const char *text = map->entries[i].value->text;
@@ -77,12 +78,11 @@ static enum ax_status rename_tokens(const struct ax_train_setup *s, json_t *root
 
 enum ax_status ax_train_edit_tokens(const struct ax_train_setup *s, json_t *root) {
     static const enum ax_special which[] = {AX_BOS, AX_EOS, AX_PAD, AX_UNK};
+    const struct ax_token_keys *k = &s->data.tok.keys;
     AX_TRY(rename_tokens(s, root));
-    for (size_t i = 0; i < sizeof which / sizeof *which; i++) {
-        const char *text = ax_config_str(s->cfg, "special_tokens.%s", ax_special_name(which[i]));
-        if (text)
-            AX_TRY(add_token(s, root, text, true));
-    }
-    AX_TRY(add_tokens(s, root, "special_tokens.additional_special_tokens", true));
-    return add_tokens(s, root, "tokens", false);
+    for (size_t i = 0; i < sizeof which / sizeof *which; i++)
+        if (k->special[which[i]])
+            AX_TRY(add_token(s, root, k->special[which[i]], true));
+    AX_TRY(add_tokens(s, root, k->more, true));
+    return add_tokens(s, root, k->added, false);
 }

@@ -30,6 +30,7 @@ static void check_fields(const struct ax_config_key *key) {
                                     [AX_FIELD_U64] = AX_T_INT,
                                     [AX_FIELD_F64] = AX_T_INT | AX_T_NUM,
                                     [AX_FIELD_TEXT] = AX_T_SCALAR,
+                                    [AX_FIELD_NODE] = ~0U,
                                     [AX_FIELD_WORD] = AX_T_STR};
     for (const struct ax_config_field *f = key->into; f != NULL && f->type != NULL; f++) {
         if ((key->types & (AX_T_ANY * 2 - 1) & ~fits[f->kind]) != 0)
