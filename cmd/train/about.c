@@ -26,19 +26,18 @@ static enum ax_status read_data(const struct ax_train_setup *s, json_t **out) {
     struct ax_loader_count n = {0};
     if (!d->stream)
         AX_TRY(ax_loader_count_epoch(d->train_loader, 0, 1, &n));
-    *out =
-        json_pack("{sb sI sI sI sI sI sI sI}", "packing", ax_config_bool(s->cfg, "sample_packing"),
-                  "documents", d->stream ? (json_int_t)-1 : (json_int_t)d->train.n, "tokens",
-                  d->stream ? (json_int_t)-1 : (json_int_t)n.tokens, "rows",
-                  d->stream ? (json_int_t)-1 : (json_int_t)n.sequences, "row_tokens",
-                  (json_int_t)d->sequence_tokens, "rows_per_step",
-                  (json_int_t)d->sequences_per_step, "rows_per_batch",
-                  (json_int_t)d->sequences_per_batch, "eval_documents", (json_int_t)d->eval.n);
+    *out = json_pack("{sb sI sI sI sI sI sI sI}", "packing", d->keys.packs[false], "documents",
+                     d->stream ? (json_int_t)-1 : (json_int_t)d->train.n, "tokens",
+                     d->stream ? (json_int_t)-1 : (json_int_t)n.tokens, "rows",
+                     d->stream ? (json_int_t)-1 : (json_int_t)n.sequences, "row_tokens",
+                     (json_int_t)d->sequence_tokens, "rows_per_step",
+                     (json_int_t)d->sequences_per_step, "rows_per_batch",
+                     (json_int_t)d->sequences_per_batch, "eval_documents", (json_int_t)d->eval.n);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for run.json");
 }
 
 static const char *method(const struct ax_train_setup *s) {
-    return s->adapter ? ax_config_str(s->cfg, "adapter") : "full";
+    return s->adapter ? s->adapter_name : "full";
 }
 
 enum ax_status ax_train_about_read(struct ax_train_setup *s) {

@@ -16,8 +16,7 @@
 
 /* ---- the frozen base ---- */
 
-static enum ax_status read_quantization(struct ax_train_setup *s) {
-    const struct ax_yaml_node *map = ax_config_node(s->cfg, "bnb_config_kwargs");
+static enum ax_status read_quantization(struct ax_train_setup *s, const struct ax_yaml_node *map) {
     s->base_store = AX_STORAGE_NF4_DOUBLE;
     for (size_t i = 0; map && i < map->n; i++) {
         const char *key = map->entries[i].key;
@@ -34,9 +33,9 @@ static enum ax_status read_quantization(struct ax_train_setup *s) {
     return AX_OK;
 }
 
-static enum ax_status read_store(struct ax_train_setup *s) {
-    if (ax_config_holds(s->cfg, "adapter == qlora"))
-        return read_quantization(s);
+static enum ax_status read_store(struct ax_train_setup *s, const struct ax_adapter_keys *k) {
+    if (strcmp(s->adapter_name, "qlora") == 0)
+        return read_quantization(s, k->packing);
     s->base_store = ax_config_holds(s->cfg, "load_in_8bit")                 ? AX_STORAGE_INT8
                     : ax_config_holds(s->cfg, "gptq") && s->arch.int4_codes ? AX_STORAGE_INT4
                                                                             : AX_STORAGE_PLAIN;
@@ -45,26 +44,23 @@ static enum ax_status read_store(struct ax_train_setup *s) {
 
 /* ---- lists ---- */
 
-static enum ax_status read_names(struct ax_peft_names *list, const struct ax_config *cfg,
-                                 const char *key) {
-    const size_t n = ax_config_count(cfg, "%s", key);
-    for (size_t i = 0; i < n; i++)
-        AX_TRY(ax_peft_names_add(list, ax_config_str(cfg, "%s.%zu", key, i)));
+static enum ax_status read_names(struct ax_peft_names *list, const struct ax_yaml_node *from) {
+    const struct ax_yaml_node *v;
+    for (size_t i = 0; (v = ax_config_element(from, i)) != NULL; i++)
+        AX_TRY(ax_peft_names_add(list, v->text));
     return AX_OK;
 }
 
 /* A single string is a regular expression. */
 static enum ax_status read_names_or_regex(struct ax_peft_names *list, char **regex,
-                                          const struct ax_config *cfg, const char *key) {
-    const struct ax_yaml_node *v = ax_config_node(cfg, "%s", key);
-    if (v && v->kind == AX_YAML_STRING)
-        return ax_strdup(regex, v->text);
-    return read_names(list, cfg, key);
+                                          const struct ax_yaml_node *from) {
+    if (from && from->kind == AX_YAML_STRING)
+        return ax_strdup(regex, from->text);
+    return read_names(list, from);
 }
 
 static enum ax_status read_patterns(int *n, struct ax_peft_pattern **list,
-                                    const struct ax_config *cfg, const char *key) {
-    const struct ax_yaml_node *map = ax_config_node(cfg, "%s", key);
+                                    const struct ax_yaml_node *map) {
     if (!map || map->n == 0)
         return AX_OK;
     AX_TRY(ax_alloc(list, map->n, sizeof **list));
@@ -76,9 +72,13 @@ static enum ax_status read_patterns(int *n, struct ax_peft_pattern **list,
     return AX_OK;
 }
 
-static enum ax_status read_layers(struct ax_train_setup *s, struct ax_peft_config *c) {
+static enum ax_status read_layers(struct ax_train_setup *s, struct ax_peft_config *c,
+                                  const struct ax_adapter_keys *k) {
     const struct ax_config *cfg = s->cfg;
-    const size_t n = ax_config_count(cfg, "peft_layers_to_transform");
+    const struct ax_yaml_node *v;
+    size_t n = 0;
+    while (ax_config_element(k->layers, n))
+        n++;
     if (n == 0)
         return AX_OK;
     if (c->target_regex)
@@ -86,15 +86,15 @@ static enum ax_status read_layers(struct ax_train_setup *s, struct ax_peft_confi
             cfg, "peft_layers_to_transform",
             "cannot be combined with lora_target_modules as one expression; let the "
             "expression choose the layers, or name the modules in a list");
-    for (size_t i = 0; i < ax_config_count(cfg, "peft_layers_pattern"); i++)
-        if (strcmp(ax_config_str(cfg, "peft_layers_pattern.%zu", i), "layers") != 0)
+    for (size_t i = 0; (v = ax_config_element(k->layers_pattern, i)) != NULL; i++)
+        if (strcmp(v->text, "layers") != 0)
             return ax_config_error(cfg, "peft_layers_pattern",
                                    "the layers of a %s model are in "
                                    "the list \"layers\"",
                                    s->arch.family->model_type);
     AX_TRY(ax_alloc(&c->layers, n, sizeof *c->layers));
     for (size_t i = 0; i < n; i++) {
-        c->layers[i] = ax_config_i64(cfg, "peft_layers_to_transform.%zu", i);
+        c->layers[i] = ax_config_element(k->layers, i)->integer;
         if (c->layers[i] >= s->arch.n_layers)
             return ax_config_error(cfg, "peft_layers_to_transform",
                                    "there is no layer %lld: the model has 0 to %lld",
@@ -150,38 +150,32 @@ static enum ax_status look_at_model(const struct ax_model *m, void *ctx) {
 
 /* ---- the adapter ---- */
 
-static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_config *c) {
-    const struct ax_config *cfg = s->cfg;
-    const bool linear = ax_config_bool(cfg, "lora_target_linear");
-    if (linear)
-        AX_TRY(read_names(&c->targets, cfg, "lora_target_modules"));
-    else
-        AX_TRY(read_names_or_regex(&c->targets, &c->target_regex, cfg, "lora_target_modules"));
+static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_config *c,
+                                   const struct ax_adapter_keys *k) {
+    AX_TRY(k->all_linear ? read_names(&c->targets, k->targets)
+                         : read_names_or_regex(&c->targets, &c->target_regex, k->targets));
     if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0) {
         ax_free(c->target_regex);
         c->target_regex = NULL;
         c->all_linear = true;
     }
-    if (linear) {
+    if (k->all_linear) {
         const struct ax_peft_config every = {.r = 1, .alpha = 1, .all_linear = true};
         AX_TRY(with_model(s, &every, add_linears, &c->targets));
     }
-    const struct ax_yaml_node *one = ax_config_node(cfg, "lora_target_parameters");
-    AX_TRY(one && one->kind == AX_YAML_STRING
-               ? ax_peft_names_add(&c->parameters, one->text)
-               : read_names(&c->parameters, cfg, "lora_target_parameters"));
-    return read_names_or_regex(&c->exclude, &c->exclude_regex, cfg, "lora_exclude_modules");
+    AX_TRY(read_names(&c->parameters, k->parameters));
+    return read_names_or_regex(&c->exclude, &c->exclude_regex, k->exclude);
 }
 
-static enum ax_status check_complete(const struct ax_peft_config *c, const struct ax_config *cfg) {
+static enum ax_status check_complete(const struct ax_peft_config *c,
+                                     const struct ax_adapter_keys *k, const struct ax_config *cfg) {
     if (c->r == 0)
         return ax_config_error(cfg, "adapter", "set lora_r, its rank (for example 16)");
     if (c->alpha == 0)
         return ax_config_error(cfg, "adapter",
                                "set lora_alpha: what it adds is scaled by lora_alpha / lora_r "
                                "(for example twice lora_r)");
-    if (!ax_config_holds(
-            cfg, "lora_target_modules || lora_target_linear || set(lora_target_parameters)"))
+    if (!ax_config_element(k->targets, 0) && !k->all_linear && !k->parameters)
         return ax_config_error(cfg, "adapter",
                                "set lora_target_linear: true, or name modules in "
                                "lora_target_modules");
@@ -189,9 +183,9 @@ static enum ax_status check_complete(const struct ax_peft_config *c, const struc
 }
 
 /* peft_init_lora_weights */
-static enum ax_status read_start(const struct ax_train_setup *s, struct ax_peft_config *c) {
+static enum ax_status read_start(const struct ax_train_setup *s, struct ax_peft_config *c,
+                                 const char *text) {
     static const char key[] = "peft_init_lora_weights", niter[] = "pissa_niter_";
-    const char *text = ax_config_str(s->cfg, "%s", key);
     char *end = NULL;
     if (strcmp(text, "true") == 0)
         return AX_OK;
@@ -218,18 +212,19 @@ static enum ax_status read_start(const struct ax_train_setup *s, struct ax_peft_
                                        "there are no weights to start from with reinit_weights");
 }
 
-static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *c) {
+static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *c,
+                               const struct ax_adapter_keys *k) {
     const struct ax_config *cfg = s->cfg;
     AX_FILL(cfg, "", struct ax_peft_config, c);
-    AX_TRY(check_complete(c, cfg));
+    AX_TRY(check_complete(c, k, cfg));
     if (ax_method_of(cfg)->task != AX_TASK_TEXT)
         c->dropout = 0; /* as in TRL: what compares answers would compare their noise, too */
-    AX_TRY(read_start(s, c));
-    AX_TRY(read_targets(s, c));
-    AX_TRY(read_layers(s, c));
-    AX_TRY(read_patterns(&c->n_ranks, &c->ranks, cfg, "lora_rank_pattern"));
-    AX_TRY(read_patterns(&c->n_alphas, &c->alphas, cfg, "lora_alpha_pattern"));
-    return read_names(&c->save, cfg, "lora_modules_to_save");
+    AX_TRY(read_start(s, c, k->init));
+    AX_TRY(read_targets(s, c, k));
+    AX_TRY(read_layers(s, c, k));
+    AX_TRY(read_patterns(&c->n_ranks, &c->ranks, k->ranks));
+    AX_TRY(read_patterns(&c->n_alphas, &c->alphas, k->alphas));
+    return read_names(&c->save, k->save);
 }
 
 /* Warns about keys of the YAML that the adapter's own configuration overrides. */
@@ -276,13 +271,13 @@ static void warn_serving(const struct ax_peft_config *c) {
                     what);
 }
 
-static enum ax_status read_adapter(struct ax_train_setup *s) {
-    const char *dir = ax_config_str(s->cfg, "lora_model_dir");
+static enum ax_status read_adapter(struct ax_train_setup *s, const struct ax_adapter_keys *k) {
+    const char *dir = k->start;
     struct ax_peft_config *c = dir ? &s->start.config : &s->new_adapter;
     if (dir)
         AX_TRY(open_start(s, dir));
     else
-        AX_TRY(read_new(s, c));
+        AX_TRY(read_new(s, c, k));
     AX_TRY(ax_classifier_adapter(&s->arch, c));
     ax_free(c->base);
     c->base = NULL;
@@ -296,14 +291,16 @@ static enum ax_status read_adapter(struct ax_train_setup *s) {
 
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s) {
     char where[256];
-    if (!ax_config_holds(s->cfg, "set(adapter)"))
+    struct ax_adapter_keys k = {0};
+    if (!s->adapter_name)
         return AX_OK;
+    AX_FILL(s->cfg, "", struct ax_adapter_keys, &k);
     if (s->merges && s->reinit)
         return ax_config_error(s->cfg, "merge_lora",
                                "there is no base to merge into with "
                                "reinit_weights");
-    AX_TRY(read_store(s));
-    AX_TRY(read_adapter(s));
+    AX_TRY(read_store(s, &k));
+    AX_TRY(read_adapter(s, &k));
     const enum ax_status st = with_model(s, s->adapter, look_at_model, s);
     if (st == AX_OK)
         return AX_OK;

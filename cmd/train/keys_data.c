@@ -7,18 +7,19 @@ const struct ax_config_key ax_config_keys_model[] = {
     AX_KEY("base_model", AX_T_STR,
            "The model to train: a folder, a GGUF file, or a hub id (org/name).", AX_FIXED,
            AX_INTO(AX_FIELD(struct ax_train_setup, base_name))),
-    AX_KEY("base_model_config", AX_T_STR,
-           "Where to read config.json from, if not from base_model."),
+    AX_KEY("base_model_config", AX_T_STR, "Where to read config.json from, if not from base_model.",
+           AX_INTO(AX_FIELD(struct ax_train_setup, config_name))),
     AX_KEY(
         "model_type", AX_T_STR,
-        "Class name as in config.json's architectures; selects the head, otherwise only checked."),
+        "Class name as in config.json's architectures; selects the head, otherwise only checked.",
+        AX_INTO(AX_FIELD(struct ax_train_setup, model_type))),
     AX_KEY("model_revision", AX_T_STR, "Revision of the hub id: a branch, tag or commit.", AX_FIXED,
            AX_INTO(AX_FIELD(struct ax_train_setup, revision))),
     AX_KEY("model_config", AX_T_OPTIONS,
            "Fields of the model's config.json to override, under their own names (rope_theta and "
            "rope_scaling also where the file has rope_parameters); "
            "output_router_logits: true trains the routers' balancing loss too.",
-           AX_FIXED),
+           AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, model_config))),
     AX_KEY("num_labels", AX_T_COUNT,
            "Number of outputs of a classification head; 1 with reward_model, 2 with "
            "process_reward_model.",
@@ -47,7 +48,7 @@ const struct ax_config_key ax_config_keys_model[] = {
     AX_KEY("unfrozen_parameters", AX_T_STRINGS,
            "Parameters to train: regular expressions matched at the start of the name, in which a "
            "dot is a literal dot; all others are frozen.",
-           AX_FIXED),
+           AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, unfrozen_names))),
     {0}};
 
 const struct ax_config_key ax_config_keys_tokenizer[] = {
@@ -73,10 +74,11 @@ const struct ax_config_key ax_config_keys_tokenizer[] = {
            "New text for reserved tokens, by token id.",
            AX_INTO(AX_FIELD(struct ax_token_keys, renamed))),
     AX_KEY("resize_token_embeddings_to_32x", AX_T_BOOL,
-           "Round the number of embedding rows up to a multiple of 32."),
+           "Round the number of embedding rows up to a multiple of 32.",
+           AX_INTO(AX_FIELD(struct ax_train_setup, rounds_rows))),
     AX_KEY("mean_resizing_embeddings", AX_T_BOOL,
            "Initialize new embedding rows with the mean of the old ones instead of randomly.",
-           .dflt = "false"),
+           .dflt = "false", AX_INTO(AX_FIELD(struct ax_train_setup, means_rows))),
     AX_KEY("chat_template", AX_T_STR,
            "How a conversation is turned into text; tokenizer_default if unset.",
            .choices = "tokenizer_default|tokenizer_default_fallback_*|jinja|@templates|command_a|"
@@ -295,7 +297,8 @@ const struct ax_config_key ax_config_keys_datasets[] = {
            "are also trained on.",
            .dflt = "false", AX_INTO(AX_FIELD(struct ax_corpus_options, deduplicate))),
     AX_KEY("dataset_prepared_path", AX_T_STR, "Folder for the cache of prepared data.",
-           AX_INTO(AX_FIELD(struct ax_prepared_options, cache))),
+           AX_INTO(AX_FIELD(struct ax_train_setup, prepared),
+                   AX_FIELD(struct ax_prepared_options, cache))),
     AX_KEY("dataset_shard_num", AX_T_COUNT,
            "Split the merged data into this many shards and keep one.",
            AX_INTO(AX_FIELD(struct ax_corpus_options, n_shards))),

@@ -64,31 +64,31 @@ static void set_pairs(struct ax_setup_method *m, const struct ax_config *cfg,
 }
 
 static enum ax_status add_term(struct ax_preference_options *o, const struct ax_config *cfg,
-                               size_t i) {
-    const char *name = ax_config_str(cfg, "dpo_loss_type.%zu", i);
+                               const char *name, double weight) {
     const int term = ax_preference_term_find(name);
     if (term < 0)
         return ax_config_error(cfg, "dpo_loss_type", "%s is not a loss of pairs", name);
     if (o->weight[term] != 0)
         return ax_config_error(cfg, "dpo_loss_type", "%s is there twice", name);
-    o->weight[term] =
-        ax_config_has(cfg, "dpo_loss_weights") ? ax_config_f64(cfg, "dpo_loss_weights.%zu", i) : 1;
+    o->weight[term] = weight;
     return AX_OK;
 }
 
 static enum ax_status read_dpo(struct ax_setup_method *m, const struct ax_config *cfg) {
-    const size_t n = ax_config_count(cfg, "dpo_loss_type");
-    const size_t weights = ax_config_count(cfg, "dpo_loss_weights");
+    struct ax_pair_keys k = {0};
     struct ax_preference_options o;
+    AX_FILL(cfg, "", struct ax_pair_keys, &k);
     AX_TRY(read_pairs(&o, cfg, 0.1));
     o.reference = true;
     o.shares = ax_config_has(cfg, "ld_alpha");
+    const size_t n = k.terms ? k.terms->n : 0, weights = k.weights ? k.weights->n : 0;
     if (weights > 0 && weights != n)
         return ax_config_error(cfg, "dpo_loss_weights", "%zu weights for %zu losses", weights, n);
     if (n == 0)
         o.weight[AX_PREFER_SIGMOID] = 1;
     for (size_t i = 0; i < n; i++)
-        AX_TRY(add_term(&o, cfg, i));
+        AX_TRY(add_term(&o, cfg, k.terms->entries[i].value->text,
+                        weights > 0 ? k.weights->entries[i].value->number : 1));
     if (o.weight[AX_PREFER_ROBUST] != 0 && o.label_smoothing >= 0.5)
         return ax_config_error(cfg, "dpo_label_smoothing", "robust needs less than 0.5");
     if (o.weight[AX_PREFER_EXO_PAIR] != 0 && !(o.label_smoothing > 0))

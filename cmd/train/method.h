@@ -24,6 +24,10 @@ struct ax_setup_method {
     struct ax_distill_options distill;
 };
 
+struct ax_pair_keys {
+    const struct ax_yaml_node *terms, *weights; /* dpo_loss_type, dpo_loss_weights; NULL: unset */
+};
+
 struct ax_method {
     const char *name;    /* a value of rl, unless `when` says what else chooses the method */
     const char *when;    /* condition on a configuration without rl (cmd/config/rules.h) */

@@ -14,12 +14,12 @@
 
 /* ---- resuming, precision and memory ---- */
 
-static enum ax_status read_resume(struct ax_train_save *save, const struct ax_config *cfg) {
-    const char *from = ax_config_str(cfg, "resume_from_checkpoint");
-    if (ax_config_bool(cfg, "auto_resume_from_checkpoints"))
+static void read_resume(struct ax_train_save *save, const struct ax_run_keys *k) {
+    const char *from = k->resume;
+    if (k->resumes)
         save->resume = AX_RESUME_NEWEST;
     if (!from || strcmp(from, "false") == 0)
-        return AX_OK;
+        return;
     if (strcmp(from, "auto") == 0 || strcmp(from, "true") == 0) {
         save->resume = AX_RESUME_NEWEST;
     } else if (strcmp(from, "latest-good") == 0) {
@@ -28,7 +28,6 @@ static enum ax_status read_resume(struct ax_train_save *save, const struct ax_co
         save->resume = AX_RESUME_FOLDER;
         save->resume_dir = from;
     }
-    return AX_OK;
 }
 
 /* What trains faster on this machine; a run that resumes goes on as it began. */
@@ -138,18 +137,15 @@ static void read_data(struct ax_train_setup *s) {
 
 /* ---- how often ---- */
 
-static struct ax_cadence cadence(const struct ax_config *cfg, const char *steps,
-                                 const char *strategy, const char *per_epoch) {
-    const char *word =
-        ax_config_is_set(cfg, "%s", strategy) ? ax_config_str(cfg, "%s", strategy) : NULL;
-    if (ax_config_is_set(cfg, "%s", steps))
-        return (struct ax_cadence){AX_EACH_STEPS, ax_config_f64(cfg, "%s", steps)};
-    if (ax_config_is_set(cfg, "%s", per_epoch)) {
-        const double n = ax_config_f64(cfg, "%s", per_epoch);
-        if (!(n > 0))
+static struct ax_cadence cadence(const struct ax_cadence_keys *k) {
+    const char *word = k->strategy;
+    if (!isnan(k->steps))
+        return (struct ax_cadence){AX_EACH_STEPS, k->steps};
+    if (!isnan(k->per_epoch)) {
+        if (!(k->per_epoch > 0))
             return (struct ax_cadence){.when = AX_NEVER};
-        return n != 1 ? (struct ax_cadence){AX_EACH_PART, 1 / n}
-                      : (struct ax_cadence){.when = AX_EACH_EPOCH};
+        return k->per_epoch != 1 ? (struct ax_cadence){AX_EACH_PART, 1 / k->per_epoch}
+                                 : (struct ax_cadence){.when = AX_EACH_EPOCH};
     }
     if (word && strcmp(word, "no") == 0)
         return (struct ax_cadence){.when = AX_NEVER};
@@ -173,9 +169,10 @@ static const struct {
 };
 
 /* What completions are worth is the only metric of a run that samples them, and of no other. */
-static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_config *cfg) {
+static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_run_keys *k,
+                                  const struct ax_config *cfg) {
     const bool samples = ax_method_of(cfg)->task == AX_TASK_PROMPT;
-    const char *name = ax_config_str(cfg, "metric_for_best_model");
+    const char *name = k->metric;
     const char *wanted = name ? name : samples ? "reward" : "loss";
     const size_t prefix = strncmp(wanted, "eval_", 5) == 0 ? 5 : 0,
                  n = sizeof metrics / sizeof *metrics;
@@ -188,18 +185,17 @@ static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_confi
                                samples ? "eval_reward"
                                        : "one of eval_loss, eval_perplexity, eval_accuracy");
     e->metric = metrics[i].metric;
-    e->greater_is_better = ax_config_is_set(cfg, "greater_is_better")
-                               ? ax_config_bool(cfg, "greater_is_better")
-                               : metrics[i].greater;
+    e->greater_is_better =
+        k->greater_is_better ? strcmp(k->greater_is_better, "true") == 0 : metrics[i].greater;
     return AX_OK;
 }
 
-static enum ax_status read_eval(struct ax_train_setup *s) {
+static enum ax_status read_eval(struct ax_train_setup *s, const struct ax_run_keys *k) {
     const struct ax_config *cfg = s->cfg;
     struct ax_train_eval *e = &s->o.eval;
-    e->when = cadence(cfg, "eval_steps", "eval_strategy", "evals_per_epoch");
-    e->keep_best = e->load_best || ax_config_is_set(cfg, "metric_for_best_model");
-    AX_TRY(read_metric(e, cfg));
+    e->when = cadence(&k->eval);
+    e->keep_best = e->load_best || k->metric;
+    AX_TRY(read_metric(e, k, cfg));
     const char *needs = e->load_best      ? "load_best_model_at_end"
                         : e->patience > 0 ? "early_stopping_patience"
                         : e->keep_best    ? "metric_for_best_model"
@@ -214,24 +210,24 @@ static enum ax_status read_eval(struct ax_train_setup *s) {
 
 /* ---- saving ---- */
 
-static enum ax_status read_trigger(struct ax_train_setup *s) {
-    const char *path = ax_config_str(s->cfg, "dynamic_checkpoint.trigger_file_path");
-    if (!ax_config_bool(s->cfg, "dynamic_checkpoint.enabled"))
+static enum ax_status read_trigger(struct ax_train_setup *s, const struct ax_run_keys *k) {
+    if (!k->triggered)
         return AX_OK;
-    AX_TRY(path ? ax_strdup(&s->trigger_file, path)
-                : ax_path_join(&s->trigger_file, s->o.save.output_dir, "axolotl_checkpoint.save"));
+    AX_TRY(k->trigger_file
+               ? ax_strdup(&s->trigger_file, k->trigger_file)
+               : ax_path_join(&s->trigger_file, s->o.save.output_dir, "axolotl_checkpoint.save"));
     s->o.save.trigger_file = s->trigger_file;
     return AX_OK;
 }
 
-static enum ax_status read_save(struct ax_train_setup *s) {
+static enum ax_status read_save(struct ax_train_setup *s, const struct ax_run_keys *k) {
     const struct ax_config *cfg = s->cfg;
     struct ax_train_save *save = &s->o.save;
-    save->when = cadence(cfg, "save_steps", "save_strategy", "saves_per_epoch");
+    save->when = cadence(&k->save);
     save->hf.dtype = s->o.step.model.dtype;
     if (save->when.when == AX_WHEN_BEST && s->o.eval.when.when == AX_NEVER)
         return ax_config_error(cfg, "save_strategy", "best needs evaluations; set eval_steps");
-    return read_trigger(s);
+    return read_trigger(s, k);
 }
 
 /* ---- all ---- */
@@ -265,8 +261,10 @@ static void begin(struct ax_train_setup *s) {
 enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;
+    struct ax_run_keys k = {.save = {NULL, NAN, NAN}, .eval = {NULL, NAN, NAN}};
     begin(s);
     AX_FILL(cfg, "", struct ax_train_options, o);
+    AX_FILL(cfg, "", struct ax_run_keys, &k);
     AX_TRY(read_mesh(&o->runtime, s));
     AX_TRY(ax_train_qat_read(s));
     AX_TRY(ax_train_sharding_read(&o->step.model.sharding, cfg));
@@ -277,7 +275,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     /* also without expert_parallel_size: `axtrain plan --search` tries other meshes */
     o->step.model.expert_overlap = ax_config_holds(cfg, "expert_overlap == halves");
     o->step.model.expert_room = ax_config_f64(cfg, "expert_parallel_buffer_factor");
-    AX_TRY(read_resume(&o->save, cfg));
+    read_resume(&o->save, &k);
     AX_TRY(read_dtype(&o->step.model.dtype, s));
     read_recompute(o, cfg);
     read_data(s);
@@ -286,10 +284,10 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         o->epochs = ax_config_f64(cfg, "num_epochs");
     AX_TRY(ax_train_optimizer_read(o, cfg));
     AX_TRY(ax_train_lr_read(o, cfg));
-    AX_TRY(read_eval(s));
+    AX_TRY(read_eval(s, &k));
     AX_TRY(ax_setup_samples_read(&s->samples, cfg, &s->data, s->planning ? NULL : s->base));
     o->samples = s->samples.o;
-    AX_TRY(read_save(s));
+    AX_TRY(read_save(s, &k));
     o->measure_peak = ax_measure_peak;
     o->metrics.tensorboard = ax_tracker_is_on(cfg, "tensorboard");
     if (ax_config_is_null(cfg, "loss_watchdog_threshold")) {

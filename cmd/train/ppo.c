@@ -4,7 +4,7 @@
 
 void ax_setup_ppo_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
                        struct ax_train_options *o) {
-    const char *estimator = ax_config_str(cfg, "ppo.kl_estimator");
+    const char *estimator = r->keys.kl_estimator;
     r->ppo = (struct ax_rollout_ppo){.kl = (enum ax_kl_estimator)ax_kl_estimator_find(estimator)};
     r->value_options = (struct ax_value_options){0};
     AX_FILL(cfg, "", struct ax_rollout_ppo, &r->ppo);
@@ -13,11 +13,10 @@ void ax_setup_ppo_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
     o->rollout.ppo = &r->ppo;
 }
 
-/* The model of ppo.reward_model_path; NULL: the key is unset. */
-static struct ax_setup_reward_model *judge(const struct ax_setup_rollout *r,
-                                           const struct ax_config *cfg) {
-    const size_t i = ax_config_count(cfg, "trl.reward_funcs");
-    return ax_config_has(cfg, "ppo.reward_model_path") ? &r->models[i] : NULL;
+/* The model of ppo.reward_model_path, which is the last one; NULL: the key is unset. */
+static struct ax_setup_reward_model *judge(const struct ax_setup_rollout *r) {
+    const struct ax_reward_keys *k = &r->reward_keys;
+    return k->model ? &r->models[k->functions ? k->functions->n : 0] : NULL;
 }
 
 /* A model of its own that reads the policy's tokens. */
@@ -30,10 +29,9 @@ static bool can_value(const struct ax_setup_reward_model *m, const struct ax_arc
 }
 
 /* Where it starts from. */
-static enum ax_status choose_base(struct ax_setup_rollout *r, const struct ax_config *cfg,
-                                  const struct ax_tokenizer *tokenizer,
+static enum ax_status choose_base(struct ax_setup_rollout *r, const struct ax_tokenizer *tokenizer,
                                   struct ax_train_options *o) {
-    struct ax_setup_reward_model *m = judge(r, cfg);
+    struct ax_setup_reward_model *m = judge(r);
     o->value.on_policy = !m || !can_value(m, o->arch, tokenizer);
     if (!o->value.on_policy) {
         m->model.lender = AX_LENDER_VALUE;
@@ -51,11 +49,10 @@ static enum ax_status choose_base(struct ax_setup_rollout *r, const struct ax_co
     return ax_classifier_choose(&r->value_arch, &ax_classifier_reward);
 }
 
-enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
-                                   const struct ax_tokenizer *tokenizer,
+enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_tokenizer *tokenizer,
                                    struct ax_train_options *o) {
     o->value.objective = &r->value;
-    AX_TRY(choose_base(r, cfg, tokenizer, o));
+    AX_TRY(choose_base(r, tokenizer, o));
     if (!o->step.model.adapter)
         return AX_OK;
     AX_TRY(ax_peft_config_like(&r->value_adapter, o->step.model.adapter));

@@ -30,7 +30,7 @@ static enum ax_status add_in(json_t *list, const char *folder, const char *name)
 
 /* The weights, the configuration, and the adapter that training goes on from. */
 static enum ax_status add_files(const struct ax_train_setup *s, json_t *list) {
-    const char *config = ax_config_str(s->cfg, "base_model_config");
+    const char *config = s->config_name;
     for (int i = 0; i < s->hf.n_files; i++)
         AX_TRY(add_file(list, s->hf.files[i].path));
     AX_TRY(add_in(list, s->base, AX_HF_GGUF));
@@ -51,19 +51,19 @@ static enum ax_status describe(const struct ax_train_setup *s, json_t *files, js
     json_t *adapter = NULL;
     if (a)
         AX_TRY(ax_peft_config_json(a, &adapter));
-    *out = json_pack(
-        "{sO sb ss? ss? sO so? s[ii] s[sb] sb sI s[ss] s[s?Ibb]}", "files", files, "drawn",
-        s->hf.dir == NULL, "base_model_config", ax_config_str(s->cfg, "base_model_config"),
-        "revision", s->revision, "config", s->config_edits, "adapter", adapter, "start",
-        a ? (int)a->start : 0, a ? a->iterations : 0, "store", ax_storage_name(s->base_store),
-        s->store_experts, "new_rows_mean", s->arch.new_rows_mean, "seed",
-        (json_int_t)s->o.step.seed, "computes", s->o.runtime.backend, ax_cpu_isa_name(ax_cpu_isa()),
-        "qat", s->qat.name, (json_int_t)s->qat.weight.block, s->qat.embedding, s->qat.head);
+    *out = json_pack("{sO sb ss? ss? sO so? s[ii] s[sb] sb sI s[ss] s[s?Ibb]}", "files", files,
+                     "drawn", s->hf.dir == NULL, "base_model_config", s->config_name, "revision",
+                     s->revision, "config", s->config_edits, "adapter", adapter, "start",
+                     a ? (int)a->start : 0, a ? a->iterations : 0, "store",
+                     ax_storage_name(s->base_store), s->store_experts, "new_rows_mean",
+                     s->arch.new_rows_mean, "seed", (json_int_t)s->o.step.seed, "computes",
+                     s->o.runtime.backend, ax_cpu_isa_name(ax_cpu_isa()), "qat", s->qat.name,
+                     (json_int_t)s->qat.weight.block, s->qat.embedding, s->qat.head);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for what identifies the model");
 }
 
 enum ax_status ax_train_references_read(struct ax_train_setup *s) {
-    const char *cache = ax_config_str(s->cfg, "dataset_prepared_path");
+    const char *cache = s->prepared;
     if (!cache || s->planning)
         return AX_OK;
     json_t *files = json_array();

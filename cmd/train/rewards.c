@@ -11,28 +11,28 @@
 
 /* ---- names ---- */
 
-static size_t count(const struct ax_config *cfg) {
-    return ax_config_count(cfg, FUNCS) + (ax_method_of(cfg)->value && ax_config_has(cfg, MODEL));
+static size_t listed(const struct ax_reward_keys *k) {
+    return k->functions ? k->functions->n : 0;
 }
 
-static bool is_listed(const struct ax_config *cfg, size_t i) {
-    return i < ax_config_count(cfg, FUNCS);
+static size_t count(const struct ax_reward_keys *k) {
+    return listed(k) + (k->model != NULL);
 }
 
-static const char *name_of(const struct ax_config *cfg, size_t i) {
-    return is_listed(cfg, i) ? ax_config_str(cfg, FUNCS ".%zu", i) : ax_config_str(cfg, MODEL);
+static const char *name_of(const struct ax_reward_keys *k, size_t i) {
+    return i < listed(k) ? k->functions->entries[i].value->text : k->model;
 }
 
-static double weight_of(const struct ax_config *cfg, size_t i) {
-    return is_listed(cfg, i) && ax_config_count(cfg, "trl.reward_weights") > 0
-               ? ax_config_f64(cfg, "trl.reward_weights.%zu", i)
-               : 1;
+static double weight_of(const struct ax_reward_keys *k, size_t i) {
+    return i < listed(k) && k->weights && k->weights->n > 0 ? k->weights->entries[i].value->number
+                                                            : 1;
 }
 
 /* "KEY (where)" in front of what went wrong. */
-static enum ax_status wrong(const struct ax_config *cfg, size_t i, enum ax_status st) {
+static enum ax_status wrong(const struct ax_reward_keys *k, const struct ax_config *cfg, size_t i,
+                            enum ax_status st) {
     char where[256];
-    return is_listed(cfg, i)
+    return i < listed(k)
                ? ax_error_prefix(st, FUNCS " (%s)",
                                  ax_config_where(cfg, where, sizeof where, FUNCS ".%zu", i))
                : ax_error_prefix(st, MODEL " (%s)",
@@ -52,8 +52,7 @@ static bool is_same_folder(const char *a, const char *b) {
 /* An adapter on the policy's base needs no copy of it. */
 static enum ax_status find_lender(struct ax_setup_reward_model *m, const struct ax_config *cfg) {
     char *base;
-    if (!m->model.adapter || ax_config_bool(cfg, "reinit_weights") ||
-        ax_config_has(cfg, "model_revision"))
+    if (!m->model.adapter || ax_config_holds(cfg, "reinit_weights || set(model_revision)"))
         return AX_OK;
     AX_TRY(ax_peft_base(m->model.adapter, &base));
     if (is_same_folder(base, ax_config_str(cfg, "base_model")))
@@ -65,20 +64,21 @@ static enum ax_status find_lender(struct ax_setup_reward_model *m, const struct 
 static enum ax_status open_models(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                   const struct ax_setup_reward_model_options *each,
                                   struct ax_rollout_options *o) {
-    const size_t n = count(cfg);
+    const struct ax_reward_keys *k = &r->reward_keys;
+    const size_t n = count(k);
     if (n > AX_ROLLOUT_MAX_REWARDS)
         return ax_config_error(cfg, FUNCS, "at most %d", AX_ROLLOUT_MAX_REWARDS);
     AX_TRY(ax_alloc(&r->models, n, sizeof *r->models));
     for (size_t i = 0; i < n; i++) {
         struct ax_setup_reward_model_options mo = *each;
-        mo.name = name_of(cfg, i);
-        if (is_listed(cfg, i) && !ax_setup_is_reward_model(mo.name))
+        mo.name = name_of(k, i);
+        if (i < listed(k) && !ax_setup_is_reward_model(mo.name))
             continue;
         enum ax_status st = ax_setup_reward_model_open(&r->models[i], &mo);
         if (st == AX_OK)
             st = find_lender(&r->models[i], cfg);
         if (st != AX_OK)
-            return wrong(cfg, i, st);
+            return wrong(k, cfg, i, st);
         r->n_models = (int)i + 1;
         o->models[o->n_models++] = &r->models[i].model;
     }
@@ -95,10 +95,9 @@ static const char *title_of(const struct ax_setup_rollout *r, int i) {
 
 /* ---- all ---- */
 
-static enum ax_status check(const struct ax_config *cfg) {
-    const size_t n = ax_config_count(cfg, FUNCS);
-    const size_t weights = ax_config_count(cfg, "trl.reward_weights");
-    if (count(cfg) == 0)
+static enum ax_status check(const struct ax_reward_keys *k, const struct ax_config *cfg) {
+    const size_t n = listed(k), weights = k->weights ? k->weights->n : 0;
+    if (count(k) == 0)
         return ax_config_error(cfg, ax_method_of(cfg)->value ? MODEL : FUNCS,
                                "not set: what are answers worth? See docs/rewards.md");
     if (weights > 0 && weights != n)
@@ -110,11 +109,12 @@ static enum ax_status check(const struct ax_config *cfg) {
 static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                      const struct ax_train_options *o) {
     struct ax_reward_function functions[AX_ROLLOUT_MAX_REWARDS];
-    const size_t n = count(cfg);
+    const struct ax_reward_keys *k = &r->reward_keys;
+    const size_t n = count(k);
     char *base, *cache;
     for (size_t i = 0; i < n; i++) {
         functions[i] =
-            (struct ax_reward_function){.name = name_of(cfg, i), .weight = weight_of(cfg, i)};
+            (struct ax_reward_function){.name = name_of(k, i), .weight = weight_of(k, i)};
         if (!r->models[i].path)
             continue;
         functions[i].name = title_of(r, (int)i);
@@ -145,9 +145,10 @@ enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax
                                                        .tokens =
                                                            o->data.sequences_per_batch * answer,
                                                        .policy = tokenizer};
+    AX_FILL(cfg, "", struct ax_reward_keys, &r->reward_keys);
     if (planning)
         return open_models(r, cfg, &each, ro);
-    AX_TRY(check(cfg));
+    AX_TRY(check(&r->reward_keys, cfg));
     AX_TRY(open_models(r, cfg, &each, ro));
     AX_TRY(open_functions(r, cfg, o));
     ro->rewards = r->rewards;

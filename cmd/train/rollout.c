@@ -12,11 +12,6 @@
 
 /* ---- how many ---- */
 
-/* The value of a count; 0: none. */
-static int64_t count_of(const struct ax_config *cfg, const char *key) {
-    return ax_config_has(cfg, "%s", key) ? ax_config_i64(cfg, "%s", key) : 0;
-}
-
 /* An answer per prompt; a generation is PPO's batch. */
 static void set_ppo_sizes(struct ax_rollout_options *r, const struct ax_train_options *o) {
     const struct ax_mesh_sizes *m = &o->runtime.sizes;
@@ -26,13 +21,12 @@ static void set_ppo_sizes(struct ax_rollout_options *r, const struct ax_train_op
 }
 
 /* A generation is a multiple of a step and of a group. */
-static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_config *cfg,
-                                 const struct ax_train_options *o) {
+static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_rollout_keys *k,
+                                 const struct ax_config *cfg, const struct ax_train_options *o) {
     const struct ax_mesh_sizes *m = &o->runtime.sizes;
     const int64_t ranks = (int64_t)m->dp_replicate * m->dp_shard;
     const int64_t rows = o->data.sequences_per_batch * ranks, accumulation = o->step.n_microbatches;
-    const int64_t size = count_of(cfg, "trl.generation_batch_size"),
-                  steps = count_of(cfg, "trl.steps_per_generation"),
+    const int64_t size = k->batch_size, steps = k->batches,
                   batches = size > 0    ? size / rows
                             : steps > 0 ? steps
                                         : accumulation,
@@ -143,7 +137,7 @@ static enum ax_status add_stops(struct ax_setup_rollout *r, const struct ax_conf
 static enum ax_status read_stop(struct ax_setup_rollout *r, struct ax_rollout_options *o,
                                 const struct ax_config *cfg, const struct ax_setup_data *d,
                                 const char *base) {
-    const struct ax_yaml_node *more = ax_config_node(cfg, KWARGS);
+    const struct ax_yaml_node *more = r->keys.stops;
     if (base)
         AX_TRY(ax_stop_tokens_read(&r->stop, base, d->tok.eos));
     for (size_t i = 0; more && i < more->n; i++)
@@ -157,8 +151,7 @@ static enum ax_status read_stop(struct ax_setup_rollout *r, struct ax_rollout_op
 
 /* ---- advantages ---- */
 
-static void read_scale(struct ax_advantage_options *a, const struct ax_config *cfg) {
-    const char *scale = ax_config_str(cfg, "trl.scale_rewards");
+static void read_scale(struct ax_advantage_options *a, const char *scale) {
     const int found = ax_scale_rewards_find(strcmp(scale, "true") == 0    ? "group"
                                             : strcmp(scale, "false") == 0 ? "none"
                                                                           : scale);
@@ -169,9 +162,8 @@ static void read_scale(struct ax_advantage_options *a, const struct ax_config *c
 /* ---- all ---- */
 
 /* A document is a prompt with an answer. Data that are not counted may have prompts of any length. */
-static void make_room(struct ax_train_options *o, const struct ax_config *cfg) {
+static void make_room(struct ax_train_options *o, int64_t length) {
     struct ax_rollout_options *r = &o->rollout;
-    const int64_t length = ax_config_i64(cfg, "sequence_len");
     r->max_prompt =
         o->data.doc_tokens < length - r->max_new ? o->data.doc_tokens : length - r->max_new;
     o->data.doc_tokens = o->data.sequence_tokens = r->max_prompt + r->max_new;
@@ -184,9 +176,9 @@ static enum ax_status check_reference(const struct ax_config *cfg,
                                       const struct ax_rollout_options *o) {
     static const char *const keys[] = {"lora_modules_to_save", "peft_init_lora_weights"};
     const char *by = o->ppo ? "ppo.kl_coef" : "trl.beta";
-    if (!ax_rollout_refers(o) || !ax_config_has(cfg, "adapter"))
+    if (!ax_rollout_refers(o) || !ax_config_holds(cfg, "adapter"))
         return AX_OK;
-    if (ax_config_count(cfg, "%s", keys[0]) > 0)
+    if (ax_config_holds(cfg, "lora_modules_to_save"))
         return ax_config_error(cfg, keys[0], "not supported with %s: remove it, or set that to 0",
                                by);
     if (ax_config_holds(cfg, "peft_init_lora_weights == pissa*"))
@@ -207,7 +199,8 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     ro->top_entropy = 1;
     ro->advantages.normalize_then_sum = method->normalize_then_sum;
     AX_FILL(cfg, "", struct ax_rollout_options, ro);
-    make_room(o, cfg);
+    AX_FILL(cfg, "", struct ax_rollout_keys, &r->keys);
+    make_room(o, d->keys.sequence_len[false]);
     ro->policy = &d->method.policy;
     if (method->value)
         ax_setup_ppo_read(r, cfg, o);
@@ -215,15 +208,15 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     if (ro->ppo) {
         set_ppo_sizes(ro, o);
     } else {
-        AX_TRY(read_sizes(ro, cfg, o));
-        read_scale(&ro->advantages, cfg);
+        AX_TRY(read_sizes(ro, &r->keys, cfg, o));
+        read_scale(&ro->advantages, r->keys.scale);
     }
     read_room(ro, cfg, o);
     ax_setup_read_sampling(&ro->sampling, cfg);
     AX_TRY(read_stop(r, ro, cfg, d, base));
     ro->tokenizer = d->tok.tokenizer;
     AX_TRY(ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o));
-    return ro->ppo ? ax_setup_value_open(r, cfg, d->tok.tokenizer, o) : AX_OK;
+    return ro->ppo ? ax_setup_value_open(r, d->tok.tokenizer, o) : AX_OK;
 }
 
 void ax_setup_rollout_close(struct ax_setup_rollout *r) {

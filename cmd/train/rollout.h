@@ -8,8 +8,22 @@
 #include "optim/train/train.h"
 #include "optim/losses/value.h"
 
+struct ax_reward_keys {
+    const struct ax_yaml_node *functions, *weights; /* lists; NULL: unset */
+    const char *model;                              /* ppo.reward_model_path; NULL: unset */
+};
+
+struct ax_rollout_keys {
+    int64_t batch_size, batches; /* trl.generation_batch_size, steps_per_generation; 0: unset */
+    const struct ax_yaml_node *stops; /* trl.generation_kwargs */
+    const char *scale;                /* trl.scale_rewards */
+    const char *kl_estimator;         /* ppo's */
+};
+
 /* Must not move while it is open. */
 struct ax_setup_rollout {
+    struct ax_rollout_keys keys;
+    struct ax_reward_keys reward_keys;
     struct ax_stop_tokens stop;
     int n_stop_strings;
     const char *stop_strings[AX_MAX_STOP_TOKENS]; /* borrowed from the configuration */
@@ -38,8 +52,7 @@ enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax
 /* PPO's keys; its value model, of which there are files only when rewards are open. */
 void ax_setup_ppo_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
                        struct ax_train_options *o);
-enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
-                                   const struct ax_tokenizer *tokenizer,
+enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_tokenizer *tokenizer,
                                    struct ax_train_options *o);
 void ax_setup_rewards_close(struct ax_setup_rollout *r);
 void ax_setup_rollout_close(struct ax_setup_rollout *r);

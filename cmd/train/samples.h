@@ -8,6 +8,12 @@
 
 #define AX_MAX_SAMPLES 64
 
+struct ax_sample_keys {
+    const struct ax_yaml_node *samples; /* generate_samples: true, or how many; NULL: unset */
+    int64_t n;                          /* num_generation_samples */
+    double prompt_ratio;
+};
+
 struct ax_setup_samples {
     struct ax_samples o; /* n 0: none */
     struct ax_stop_tokens stop;

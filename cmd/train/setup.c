@@ -11,12 +11,11 @@
 
 /* A GGUF base gets a folder next to the prepared data. */
 static enum ax_status base_folder(char **out, struct ax_lock *use, const struct ax_train_setup *s,
-                                  const char *key) {
+                                  const char *key, const char *name) {
     const struct ax_config *cfg = s->cfg;
-    const char *cache = ax_config_str(cfg, "dataset_prepared_path");
     char where[256];
-    const enum ax_status st = ax_base_model_folder(
-        out, use, ax_config_str(cfg, "%s", key), s->revision, cache ? cache : "last_run_prepared");
+    const enum ax_status st = ax_base_model_folder(out, use, name, s->revision,
+                                                   s->prepared ? s->prepared : "last_run_prepared");
     if (st == AX_OK)
         return AX_OK;
     return ax_error_prefix(st, "%s (%s)", key,
@@ -24,17 +23,16 @@ static enum ax_status base_folder(char **out, struct ax_lock *use, const struct 
 }
 
 static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
-    const struct ax_yaml_node *fields = ax_config_node(s->cfg, "model_config");
     char *folder;
-    s->config_edits = fields ? ax_yaml_to_json(fields) : json_object();
+    s->config_edits = s->model_config ? ax_yaml_to_json(s->model_config) : json_object();
     s->o.save.hf.config = s->config_edits;
     if (!s->config_edits)
         return ax_error(AX_ERR_NOMEM, "out of memory for model_config");
     if (s->planning)
-        return ax_base_model_arch(&s->arch, ax_config_str(s->cfg, "%s", key), s->revision,
-                                  s->config_edits);
+        return ax_base_model_arch(&s->arch, s->config_name ? s->config_name : s->base_name,
+                                  s->revision, s->config_edits);
     struct ax_lock use;
-    AX_TRY(base_folder(&folder, &use, s, key));
+    AX_TRY(base_folder(&folder, &use, s, key, s->config_name ? s->config_name : s->base_name));
     const enum ax_status st = ax_arch_load_with(&s->arch, folder, s->config_edits);
     ax_lock_drop(&use);
     ax_free(folder);
@@ -48,8 +46,7 @@ static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
 }
 
 static enum ax_status open_arch(struct ax_train_setup *s) {
-    const char *key =
-        ax_config_is_set(s->cfg, "base_model_config") ? "base_model_config" : "base_model";
+    const char *key = s->config_name ? "base_model_config" : "base_model";
     char where[256];
     const enum ax_status st = load_arch(s, key);
     if (st == AX_OK)
@@ -60,7 +57,7 @@ static enum ax_status open_arch(struct ax_train_setup *s) {
 
 /* Names that begin with Auto leave the choice to config.json. */
 static enum ax_status check_model_type(const struct ax_train_setup *s) {
-    const char *type = ax_config_str(s->cfg, "model_type");
+    const char *type = s->model_type;
     char own[128];
     AX_ASSERT(s->arch.family);
     ax_arch_name(&s->arch, own, sizeof own);
@@ -72,7 +69,7 @@ static enum ax_status check_model_type(const struct ax_train_setup *s) {
 
 static enum ax_status open_model(struct ax_train_setup *s) {
     if (!s->planning)
-        AX_TRY(base_folder(&s->base, &s->use, s, "base_model"));
+        AX_TRY(base_folder(&s->base, &s->use, s, "base_model", s->base_name));
     AX_TRY(open_arch(s));
     AX_TRY(ax_train_head(s));
     AX_TRY(check_model_type(s));
@@ -115,13 +112,14 @@ static enum ax_status check_data(const struct ax_train_setup *s) {
 
 static enum ax_status read_unfrozen(struct ax_train_setup *s) {
     static const char key[] = "unfrozen_parameters";
-    const size_t n = ax_config_count(s->cfg, "%s", key);
-    if (n > 0 && ax_config_has(s->cfg, "adapter"))
+    const struct ax_yaml_node *names = s->unfrozen_names;
+    const size_t n = names ? names->n : 0;
+    if (n > 0 && s->adapter_name)
         return ax_config_error(
             s->cfg, key, "cannot be combined with an adapter, which freezes all other weights");
     AX_TRY(ax_alloc(&s->unfrozen.names, n, sizeof *s->unfrozen.names));
     for (size_t i = 0; i < n; i++) {
-        AX_TRY(ax_strdup(&s->unfrozen.names[i], ax_config_str(s->cfg, "%s.%zu", key, i)));
+        AX_TRY(ax_strdup(&s->unfrozen.names[i], names->entries[i].value->text));
         s->unfrozen.n++;
     }
     return AX_OK;

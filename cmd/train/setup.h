@@ -21,10 +21,14 @@ struct ax_train_setup {
     struct ax_fabric *fabric;    /* borrowed; NULL: one rank */
     bool planning;               /* no weights are needed, and nothing is converted or written */
     int ranks;                   /* number of ranks to plan for; 0: as many as the keys name */
-    const char *base_name, *revision; /* base_model and model_revision; NULL: unset */
-    bool reinit, merges;              /* reinit_weights, merge_lora */
-    char *uncounted;                  /* planning: why the data are not counted; NULL = they are */
-    char *base;                       /* folder of the base model */
+    /* keys of the base, the teacher and the adapter; NULL: unset */
+    const char *base_name, *config_name, *revision, *model_type, *teacher_name, *adapter_name;
+    const char *prepared; /* dataset_prepared_path */
+    const struct ax_yaml_node *model_config, *unfrozen_names;
+    bool reinit, merges;          /* reinit_weights, merge_lora */
+    bool rounds_rows, means_rows; /* resize_token_embeddings_to_32x, mean_resizing_embeddings */
+    char *uncounted;              /* planning: why the data are not counted; NULL = they are */
+    char *base;                   /* folder of the base model */
     char *choices;      /* folder of measured algorithms (parallel/choices.h); NULL: planning */
     struct ax_lock use; /* lock on the model's folder, if it is in a cache */
     struct ax_arch arch;
@@ -61,6 +65,30 @@ enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_con
 enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_config *cfg,
                                    int ranks);
 void ax_train_setup_close(struct ax_train_setup *s);
+
+/* ---- keys that need work before they are options ---- */
+
+struct ax_cadence_keys {
+    const char *strategy;
+    double steps, per_epoch; /* NaN: unset */
+};
+
+struct ax_run_keys {
+    struct ax_cadence_keys save, eval;
+    const char *metric, *greater_is_better; /* choose the best evaluation; NULL: unset */
+    const char *resume;                     /* resume_from_checkpoint */
+    bool resumes;                           /* auto_resume_from_checkpoints */
+    bool triggered;                         /* dynamic_checkpoint */
+    const char *trigger_file;
+};
+
+struct ax_adapter_keys {
+    const char *start, *init; /* lora_model_dir, peft_init_lora_weights */
+    bool all_linear;
+    const struct ax_yaml_node *targets, *parameters, *exclude, *save;
+    const struct ax_yaml_node *ranks, *alphas, *layers, *layers_pattern;
+    const struct ax_yaml_node *packing; /* bnb_config_kwargs */
+};
 
 /* ---- parts ---- */
 

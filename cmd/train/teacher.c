@@ -47,17 +47,16 @@ static enum ax_status check_vocabulary(const struct ax_train_setup *s) {
 }
 
 static enum ax_status open_teacher(struct ax_train_setup *s, const char *name) {
-    const char *cache = ax_config_str(s->cfg, "dataset_prepared_path");
     if (s->planning)
         return ax_base_model_arch(&s->teacher_arch, name, NULL, NULL);
     AX_TRY(ax_base_model_folder(&s->teacher, &s->teacher_use, name, NULL,
-                                cache ? cache : "last_run_prepared"));
+                                s->prepared ? s->prepared : "last_run_prepared"));
     AX_TRY(ax_arch_load_with(&s->teacher_arch, s->teacher, NULL));
     return ax_hf_open(&s->teacher_hf, s->teacher);
 }
 
 enum ax_status ax_train_teacher_open(struct ax_train_setup *s) {
-    const char *name = ax_config_str(s->cfg, "kd_teacher");
+    const char *name = s->teacher_name;
     char where[256];
     if (!name)
         return AX_OK;

@@ -17,8 +17,7 @@ static enum ax_status check_adapter(const struct ax_train_setup *s, int64_t ids)
 
 enum ax_status ax_train_vocabulary(struct ax_train_setup *s) {
     const int64_t ids = (int64_t)ax_tokenizer_size(s->data.tok.tokenizer);
-    const bool round = ax_config_bool(s->cfg, "resize_token_embeddings_to_32x");
-    const int64_t rows = round ? (ids + 31) / 32 * 32 : ids;
+    const int64_t rows = s->rounds_rows ? (ids + 31) / 32 * 32 : ids;
     if (rows <= s->arch.vocab_size || (s->adapter && ids <= s->arch.vocab_size))
         return AX_OK;
     AX_TRY(check_adapter(s, ids));
@@ -27,7 +26,7 @@ enum ax_status ax_train_vocabulary(struct ax_train_setup *s) {
                 (long long)ids, (long long)s->arch.vocab_size,
                 (long long)(rows - s->arch.vocab_size), (long long)rows);
     s->arch.vocab_stored = s->arch.vocab_size;
-    s->arch.new_rows_mean = ax_config_bool(s->cfg, "mean_resizing_embeddings");
+    s->arch.new_rows_mean = s->means_rows;
     s->arch.vocab_size = rows;
     if (json_object_set_new(s->config_edits, "vocab_size", json_integer((json_int_t)rows)) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
