@@ -24,11 +24,8 @@ enum ax_status ax_config_problem(struct ax_config_build *b, int line, int column
 enum ax_status ax_config_problems_error(struct ax_config_build *b);
 void ax_config_problems_free(struct ax_config_build *b);
 
-/* The steps, in order. Each adds problems and returns an error only if it cannot continue. */
-enum ax_status ax_config_override(struct ax_config *cfg, int n, char **overrides);
 enum ax_status ax_config_rename(struct ax_config_build *b); /* renamed keys */
 enum ax_status ax_config_check(struct ax_config_build *b);  /* keys and values */
-enum ax_status ax_config_derive(struct ax_config_build *b); /* values from other keys */
 enum ax_status ax_config_find_notes(struct ax_config *cfg); /* support of each value */
 
 /* Adds a note; copies its strings. */

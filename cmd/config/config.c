@@ -11,6 +11,123 @@
 
 #define MAX_BYTES ((size_t)4 << 20)
 
+/* ---- the command line ---- */
+
+/* A key that takes only strings gets the text as it is, so that "You are: x" needs no second
+ * pair of quotes. */
+static enum ax_status value_text(const char *path, const char *text, struct ax_buf *out) {
+    const struct ax_config_key *key = ax_config_find(path);
+    bool bare = strcmp(text, "null") != 0 && strcmp(text, "~") != 0 && text[0] != '\0' &&
+                text[0] != '"' && text[0] != '\'';
+    if (key != NULL && key->types == AX_T_STR && bare)
+        return ax_config_put_json(out, text);
+    return ax_buf_puts(out, text);
+}
+
+static enum ax_status override_one(struct ax_config *cfg, const char *path, const char *text) {
+    struct ax_buf value = {0};
+    enum ax_status st = value_text(path, text, &value);
+    if (st == AX_OK)
+        st = ax_yaml_set(&cfg->doc, path, value.data != NULL ? value.data : "null");
+    ax_buf_free(&value);
+    return st;
+}
+
+static enum ax_status apply_overrides(struct ax_config *cfg, int n, char **overrides) {
+    for (int i = 0; i < n; i++) {
+        const char *arg = overrides[i];
+        bool dashes = strncmp(arg, "--", 2) == 0;
+        const char *name = arg + (dashes ? 2 : 0);
+        const char *equals = strchr(name, '=');
+        size_t len = equals != NULL ? (size_t)(equals - name) : strlen(name);
+        if (len == 0 || len >= AX_CONFIG_PATH || (equals == NULL && !dashes))
+            return ax_error(AX_ERR_CONFIG, "%s: expected key=value or --key value", arg);
+        if (equals == NULL && i + 1 == n)
+            return ax_error(AX_ERR_CONFIG, "%s: expected a value, as in %s true", arg, arg);
+        char path[AX_CONFIG_PATH];
+        memcpy(path, name, len);
+        path[len] = '\0';
+        for (char *c = path; dashes && *c != '\0'; c++)
+            *c = *c == '-' ? '_' : *c;
+        AX_TRY(override_one(cfg, path, equals != NULL ? equals + 1 : overrides[++i]));
+    }
+    return AX_OK;
+}
+
+/* ---- derived values ---- */
+
+/* Sets path to YAML text, as if it was in the file; `from` is the condition it is derived from. */
+static enum ax_status put_value(struct ax_config *cfg, const char *path, const char *from,
+                                const char *text) {
+    AX_TRY(ax_yaml_set(&cfg->doc, path, text));
+    AX_TRY(ax_regrow(&cfg->follows, cfg->n_follows, cfg->n_follows + 1, sizeof *cfg->follows));
+    struct ax_config_follow *f = &cfg->follows[cfg->n_follows++]; /* from here on freed with cfg */
+    struct ax_buf words = {0};
+    AX_TRY(ax_strdup(&f->path, path));
+    enum ax_status st = ax_config_condition_text(from, &words);
+    if (st == AX_OK)
+        st = ax_strdup(&f->from, words.data);
+    ax_buf_free(&words);
+    return st;
+}
+
+static enum ax_status put_copy(struct ax_config *cfg, const char *path, const char *from,
+                               const struct ax_yaml_node *node) {
+    struct ax_buf text = {0};
+    enum ax_status st = ax_config_put_flow(&text, node, false);
+    if (st == AX_OK)
+        st = put_value(cfg, path, from, text.data);
+    ax_buf_free(&text);
+    return st;
+}
+
+static enum ax_status put_derived(struct ax_config *cfg, const struct ax_config_derived *d) {
+    if (d->value[0] != '=')
+        return put_value(cfg, d->path, d->when, d->value);
+    const struct ax_yaml_node *other = ax_config_value_of(cfg, d->value + 1);
+    return other != NULL ? put_copy(cfg, d->path, d->value + 1, other) : AX_OK;
+}
+
+/* batch_size is the number of sequences per step on one device. */
+static enum ax_status put_accumulation(struct ax_config *cfg) {
+    const struct ax_yaml_node *batch = ax_config_lookup(cfg, "batch_size");
+    const struct ax_yaml_node *micro = ax_config_value_of(cfg, "micro_batch_size");
+    if (batch == NULL || batch->kind != AX_YAML_INT || micro == NULL || micro->integer < 1 ||
+        ax_config_is_set(cfg, "gradient_accumulation_steps")) {
+        return AX_OK;
+    }
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)(batch->integer / micro->integer));
+    return put_value(cfg, "gradient_accumulation_steps", "batch_size", text);
+}
+
+/* Below 1, warmup_steps is a fraction rather than a count. */
+static enum ax_status put_warmup(struct ax_config *cfg) {
+    struct ax_yaml_node *steps = ax_config_lookup(cfg, "warmup_steps");
+    if (steps == NULL || steps->kind != AX_YAML_FLOAT || steps->number <= 0 || steps->number >= 1 ||
+        ax_config_is_set(cfg, "warmup_ratio")) {
+        return AX_OK;
+    }
+    AX_TRY(ax_config_add_note(cfg, AX_NOTE_RENAMED, false, "warmup_steps",
+                              "below 1 it is read as warmup_ratio", steps->line, steps->column));
+    AX_TRY(put_copy(cfg, "warmup_ratio", "warmup_steps", steps));
+    return ax_yaml_unset(&cfg->doc, "warmup_steps");
+}
+
+static enum ax_status derive_values(struct ax_config_build *b) {
+    struct ax_config *cfg = b->cfg;
+    AX_TRY(put_accumulation(cfg));
+    AX_TRY(put_warmup(cfg));
+    for (size_t i = 0; i < ax_config_n_derived; i++) {
+        const struct ax_config_derived *d = &ax_config_derived[i];
+        if (!ax_config_is_set(cfg, "%s", d->path) && ax_config_holds(cfg, d->when))
+            AX_TRY(put_derived(cfg, d));
+    }
+    return AX_OK;
+}
+
+/* ---- loading ---- */
+
 /* Writes the table's defaults as one document, so that they are read like values in a file. */
 static enum ax_status put_defaults(struct ax_buf *text) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
@@ -42,12 +159,12 @@ static enum ax_status finish(struct ax_config *cfg, int n, char **overrides) {
     struct ax_config_build b = {.cfg = cfg};
     enum ax_status st;
     AX_TRY_GOTO(make_defaults(cfg), st, done);
-    AX_TRY_GOTO(ax_config_override(cfg, n, overrides), st, done);
+    AX_TRY_GOTO(apply_overrides(cfg, n, overrides), st, done);
     AX_TRY_GOTO(ax_config_rename(&b), st, done);
     AX_TRY_GOTO(ax_config_check(&b), st, done);
     AX_TRY_GOTO(ax_config_check_rules(&b), st, done);
     AX_TRY_GOTO(ax_config_problems_error(&b), st, done);
-    AX_TRY_GOTO(ax_config_derive(&b), st, done);
+    AX_TRY_GOTO(derive_values(&b), st, done);
     AX_TRY_GOTO(ax_config_find_notes(cfg), st, done);
 done:
     ax_config_problems_free(&b);

@@ -14,8 +14,8 @@
  * default.
  *
  * Reading order: table.h (a key's row), cmd/train/keys_*.c (the rows), config.c (loading),
- * renamed.c, check.c, derive.c, rules.c (its steps), fill.c (values → options), get.c (readers),
- * notes.c; help.c, show.c, schema.c, docs.c (output). */
+ * renamed.c, check.c, rules.c (its steps), fill.c (values → options), get.c (readers), notes.c;
+ * help.c, show.c, schema.c, docs.c (output). */
 #ifndef AX_CMD_CONFIG_CONFIG_H
 #define AX_CMD_CONFIG_CONFIG_H
 

@@ -45,6 +45,27 @@ struct ax_length_rule ax_setup_length_rule(const struct ax_setup_data *d, bool e
     return r;
 }
 
+/* AX_ERR_CONFIG if prompts have no room in sequence_len, or would be truncated. */
+static enum ax_status check_prompts(const struct ax_setup_data *d) {
+    const struct ax_config *cfg = d->cfg;
+    if (ax_method_of(cfg)->task != AX_TASK_PROMPT)
+        return AX_OK;
+    for (int eval = 0; eval < 2; eval++) {
+        const struct ax_length_rule r = ax_setup_length_rule(d, eval);
+        const int64_t length = r.max + r.reserved;
+        if (r.max < 1)
+            return ax_config_error(cfg, ax_method_of(cfg)->answer_key,
+                                   "%lld leaves no room for a prompt in %s: %lld",
+                                   (long long)r.reserved,
+                                   eval ? "eval_sequence_len" : "sequence_len", (long long)length);
+        if (r.excess == AX_EXCESS_TRUNCATE)
+            return ax_config_error(cfg, "excess_length_strategy",
+                                   "truncate would remove the end of prompts, where completions "
+                                   "begin; use drop or raise");
+    }
+    return AX_OK;
+}
+
 /* ---- sets ---- */
 
 static enum ax_status open_set(struct ax_setup_data *d, struct ax_setup_sets *s, size_t i,
@@ -183,7 +204,7 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
     const char *list = ax_setup_pretrains(d->cfg) ? "pretraining_dataset" : "datasets";
     if (ax_config_count(d->cfg, "%s", list) == 0)
         return ax_config_error(d->cfg, "datasets", "no data sets; give a list of at least one");
-    AX_TRY(ax_setup_check_prompts(d));
+    AX_TRY(check_prompts(d));
     AX_TRY(ax_setup_tokenizer_open(&d->tok, d->cfg));
     AX_TRY(open_sets(d, &d->train_sets, list, streamed, refresh));
     if (streamed)

@@ -1,8 +1,7 @@
 /* From a config to sequences: tokenizer, chat template, data sets, training and evaluation corpus,
  * and the loader that packs them. Every command that uses data opens this first.
  *
- * Reading order: data_tokenizer.c, data_template.c, data_entry.c with data_task.c (one data
- * set), data.c (all of them), data_loader.c (packing and order). */
+ * Reading order: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of them), data_loader.c (packing and order). */
 #ifndef AX_CMD_TRAIN_DATA_H
 #define AX_CMD_TRAIN_DATA_H
 
@@ -149,18 +148,6 @@ enum ax_status ax_setup_put_lost(struct ax_buf *out, const struct ax_setup_entry
 
 /* ---- parts, used by ax_setup_data_open ---- */
 
-/* Sets the options of records that are not texts. Requires e->path and o->task. */
-void ax_setup_entry_answers(struct ax_setup_entry *e, const struct ax_config *cfg,
-                            struct ax_format_options *o);
-/* Whether records of this type are rendered by a chat template: always, or if they hold messages. */
-enum ax_setup_chat { AX_SETUP_NO_CHAT, AX_SETUP_CHAT, AX_SETUP_CHAT_IF_ANY };
-enum ax_setup_chat ax_setup_entry_chat(enum ax_task task, const char *type, bool is_map);
-/* AX_ERR_DATA at `first` if no answer is desirable, or no step right. */
-enum ax_status ax_setup_require_labels(const struct ax_setup_data *d,
-                                       const struct ax_example_ref *first);
-
-/* AX_ERR_CONFIG if prompts have no room in sequence_len, or would be truncated. */
-enum ax_status ax_setup_check_prompts(const struct ax_setup_data *d);
 bool ax_setup_pretrains(const struct ax_config *cfg);
 bool ax_setup_is_streamed(const struct ax_config *cfg);
 /* The corpus's rule for lengths. */

@@ -180,6 +180,55 @@ static enum ax_status read_chat_if_any(struct ax_setup_entry *e, const struct ax
     return AX_OK;
 }
 
+/* ---- preferences, rated answers, labeled steps, prompts ---- */
+
+/* A rule for lengths that the user chose also holds for answers; by default, their types cut. */
+static enum ax_long long_examples(const struct ax_config *cfg) {
+    return ax_config_holds(cfg, "!set(excess_length_strategy)")         ? AX_LONG_USUAL
+           : ax_config_holds(cfg, "excess_length_strategy == truncate") ? AX_LONG_CUT
+                                                                        : AX_LONG_KEEP;
+}
+
+static void read_answers(struct ax_setup_entry *e, const struct ax_config *cfg) {
+    const struct ax_yaml_node *type = e->keys.type;
+    e->answers = (struct ax_format_answers){.framed_by_ids = ax_method_of(cfg)->framed_by_ids,
+                                            .tail_share = 1};
+    AX_FILL(cfg, "", struct ax_format_answers, &e->answers);
+    AX_FILL(cfg, e->path, struct ax_format_answers, &e->answers);
+    if (type && type->kind == AX_YAML_MAP) {
+        AX_FILL(cfg, e->path, struct ax_format_answer_map, &e->answer_map);
+        e->answers.map = &e->answer_map;
+    }
+}
+
+static void read_records(struct ax_setup_entry *e, const struct ax_config *cfg,
+                         struct ax_format_options *o) {
+    o->long_examples = o->task == AX_TASK_TEXT ? AX_LONG_KEEP : long_examples(cfg);
+    if (o->task == AX_TASK_STEPS) {
+        e->steps = (struct ax_format_steps){.separator = "\n"};
+        AX_FILL(cfg, e->path, struct ax_format_steps, &e->steps);
+        o->steps = &e->steps;
+    } else {
+        read_answers(e, cfg);
+        o->answers = &e->answers;
+    }
+}
+
+/* ---- any format ---- */
+
+/* Whether records of this type are rendered by a chat template: always, or if they hold messages. */
+enum chat_use { NO_CHAT, CHAT, CHAT_IF_ANY };
+
+static enum chat_use chat_use_of(enum ax_task task, const char *type, bool is_map) {
+    static const char *const families[] = {"chat_template", "bradley_terry"};
+    const size_t n = type ? strcspn(type, ".") : 0;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (n == strlen(families[i]) && memcmp(type, families[i], n) == 0)
+            return CHAT;
+    const bool own = task != AX_TASK_STEPS && !type && !is_map;
+    return own ? CHAT_IF_ANY : NO_CHAT;
+}
+
 static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setup_data *d,
                                   bool pretraining) {
     const struct ax_config *cfg = d->cfg;
@@ -197,13 +246,13 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
     AX_FILL(cfg, e->path, struct ax_format_topk, &o.topk);
     if (o.task == AX_TASK_PROMPT)
         o.columns = NULL; /* they are those of completions */
-    const enum ax_setup_chat chat = ax_setup_entry_chat(o.task, type, is_map);
+    const enum chat_use chat = chat_use_of(o.task, type, is_map);
     if (o.task != AX_TASK_TEXT || (!type && !is_map && !pretraining))
-        ax_setup_entry_answers(e, cfg, &o);
-    if (chat == AX_SETUP_CHAT) {
+        read_records(e, cfg, &o);
+    if (chat == CHAT) {
         AX_TRY(read_chat(e, d));
         o.chat = &e->chat;
-    } else if (chat == AX_SETUP_CHAT_IF_ANY) {
+    } else if (chat == CHAT_IF_ANY) {
         AX_TRY(read_chat_if_any(e, d, &o.chat));
     }
     if (is_map && o.task == AX_TASK_TEXT) {

@@ -225,6 +225,41 @@ enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_wa
 
 /* ---- enough to train on ---- */
 
+/* True if the example is what should be learned: a desirable answer, a right step. */
+static bool is_wanted(const struct ax_examples *set, const struct ax_example_ref *ref,
+                      enum ax_task task, int desirable) {
+    const struct ax_stored *x = &set->list[ref->index];
+    const uint32_t *words = ax_examples_words(set, ref->index);
+    if (task == AX_TASK_UNPAIRED)
+        return ax_examples_column(set, ref->index, desirable)[0] != 0;
+    for (uint32_t t = 0; t < ref->n; t++)
+        if (ax_word_label(x, words, t) == 1)
+            return true;
+    return false;
+}
+
+/* AX_ERR_DATA at `first` if no answer is desirable, or no step right. */
+static enum ax_status require_labels(const struct ax_setup_data *d,
+                                     const struct ax_example_ref *first) {
+    const enum ax_task task = ax_method_of(d->cfg)->task;
+    const struct ax_columns *columns = d->method.objective.columns;
+    const struct ax_corpus *c = &d->train;
+    char where[512];
+    int desirable = ax_columns_count(columns) - 1;
+    while (desirable >= 0 && strcmp(columns->list[desirable].name, "desirable") != 0)
+        desirable--;
+    if (c->n == 0 || (task != AX_TASK_STEPS && (task != AX_TASK_UNPAIRED || desirable < 0)))
+        return AX_OK;
+    for (size_t i = 0; i < c->n; i++)
+        if (is_wanted(&c->sets[c->refs[i].set], &c->refs[i], task, desirable))
+            return AX_OK;
+    return ax_error(AX_ERR_DATA, "%s: %s",
+                    ax_examples_where(&c->sets[first->set], first->index, where, sizeof where),
+                    task == AX_TASK_STEPS
+                        ? "no step of this or any other document is right (labels)"
+                        : "the answer of this and every other document is undesirable (label)");
+}
+
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
     const struct ax_corpus_report *r = &d->train_report;
     const struct ax_corpus *c = &d->train;
@@ -241,7 +276,7 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
             top = ref;
     }
     if (trained > 0)
-        return ax_setup_require_labels(d, top);
+        return require_labels(d, top);
     if (c->n > 0)
         return ax_error(AX_ERR_DATA,
                         "%s: no token of this or any other document is trained on; see "

@@ -4,9 +4,35 @@
 
 #include "data/text/stop_tokens.h"
 #include "cmd/train/data.h"
-#include "cmd/train/reward_model.h"
+#include "data/reward/rewards.h"
+#include "optim/evaluate/score/best_of.h"
+#include "optim/rollout/reward_model.h"
 #include "optim/train/train.h"
 #include "optim/losses/value.h"
+
+/* A reward function that is a model: a folder or hub id of a reward model, or of a process reward model
+ * ("DIR:product"). */
+struct ax_setup_reward_model_options {
+    const char *name;                  /* name as the user writes it */
+    bool planning;                     /* needs config.json alone */
+    int64_t answer;                    /* longest answer with its prompt, in the policy's tokens */
+    int64_t tokens;                    /* tokens of a micro-batch */
+    const struct ax_tokenizer *policy; /* borrowed */
+};
+
+/* Must not move while it is open. */
+struct ax_setup_reward_model {
+    struct ax_setup_reward_model_options o;
+    char *path;
+    /* name in metrics, as in TRL: the last part of the path; points into `path` */
+    const char *title;
+    const char *by;           /* "min", … of steps; NULL: not named */
+    struct ax_best_of reader; /* reads answers; not while planning */
+    struct ax_arch arch;      /* while planning */
+    struct ax_peft adapter;   /* its adapter, if it has one; not while planning */
+    struct ax_reward_model model;
+    bool told; /* a warning that an answer has no reward was given */
+};
 
 struct ax_reward_keys {
     const struct ax_yaml_node *functions, *weights; /* lists; NULL: unset */
@@ -49,11 +75,6 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
 enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                      const struct ax_tokenizer *tokenizer, bool planning,
                                      struct ax_train_options *o);
-/* PPO's keys; its value model, of which there are files only when rewards are open. */
-void ax_setup_ppo_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
-                       struct ax_train_options *o);
-enum ax_status ax_setup_value_open(struct ax_setup_rollout *r, const struct ax_tokenizer *tokenizer,
-                                   struct ax_train_options *o);
 void ax_setup_rewards_close(struct ax_setup_rollout *r);
 void ax_setup_rollout_close(struct ax_setup_rollout *r);
 

@@ -7,6 +7,45 @@
 #include "model/convert/base_model.h"
 #include "optim/plan/choose.h"
 
+/* ---- how the base is quantized ---- */
+
+/* config.json decides, and keys that say it have to agree. */
+static const struct {
+    const char *key, *value, *method; /* value: NULL = true */
+} claims[] = {
+    {"gptq", NULL, "gptq"},
+    {"model_quantization_config", "Mxfp4Config", "mxfp4"},
+    {"model_quantization_config", "FineGrainedFP8Config", "fp8"},
+};
+
+static enum ax_status check_quantization_options(const struct ax_config *cfg) {
+    static const char key[] = "model_quantization_config_kwargs";
+    const struct ax_yaml_node *map = ax_config_node(cfg, "%s", key);
+    for (size_t i = 0; map && i < map->n; i++)
+        if (strcmp(map->entries[i].key, "dequantize") != 0)
+            return ax_config_error(cfg, key,
+                                   "%s is not supported; config.json of the base says how its "
+                                   "weights are stored. Supported: dequantize",
+                                   map->entries[i].key);
+    return AX_OK;
+}
+
+static enum ax_status check_quantization(const struct ax_train_setup *s) {
+    const struct ax_config *cfg = s->cfg;
+    for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
+        const char *key = claims[i].key, *want = claims[i].value;
+        const char *value = want ? ax_config_str(cfg, "%s", key) : NULL;
+        const bool claimed =
+            want ? value && strcmp(value, want) == 0 : ax_config_bool(cfg, "%s", key);
+        if (claimed && strcmp(s->arch.quant_method, claims[i].method) != 0)
+            return ax_config_error(cfg, key,
+                                   "%s%sneeds a base whose config.json says quant_method: %s; "
+                                   "remove the key",
+                                   want ? want : "", want ? " " : "", claims[i].method);
+    }
+    return check_quantization_options(cfg);
+}
+
 /* ---- the model ---- */
 
 /* A GGUF base gets a folder next to the prepared data. */
@@ -67,18 +106,64 @@ static enum ax_status check_model_type(const struct ax_train_setup *s) {
                            "%s, but config.json of the base says %s; remove the key", type, own);
 }
 
+/* Replaces the base's head if the keys train another, before anything looks at the model. */
+static enum ax_status choose_head(struct ax_train_setup *s) {
+    const struct ax_classifier *kind = ax_method_of(s->cfg)->head;
+    char where[256];
+    if (!kind)
+        return ax_classifier_refuse(&s->arch, s->base_name, "learn to predict tokens");
+    const enum ax_status st = ax_classifier_choose(&s->arch, kind);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "base_model (%s)",
+                               ax_config_where(s->cfg, where, sizeof where, "base_model"));
+    return ax_classifier_fields(&s->arch, s->config_edits);
+}
+
 static enum ax_status open_model(struct ax_train_setup *s) {
     if (!s->planning)
         AX_TRY(base_folder(&s->base, &s->use, s, "base_model", s->base_name));
     AX_TRY(open_arch(s));
-    AX_TRY(ax_train_head(s));
+    AX_TRY(choose_head(s));
     AX_TRY(check_model_type(s));
-    AX_TRY(ax_train_quantized_base(s));
+    AX_TRY(check_quantization(s));
     if (s->arch.wrapper && s->reinit)
         return ax_config_error(s->cfg, "reinit_weights",
                                "cannot start a model that contains a text model from random "
                                "weights: its other parts would have none");
     return s->planning || s->reinit ? AX_OK : ax_hf_open(&s->hf, s->base);
+}
+
+/* ---- new tokens ---- */
+
+static enum ax_status check_rows_train(const struct ax_train_setup *s, int64_t ids) {
+    if (!s->adapter || (ax_adapter_saves(s->adapter, "model.embed_tokens.weight") &&
+                        (s->arch.classifier || ax_adapter_saves(s->adapter, "lm_head.weight"))))
+        return AX_OK;
+    return ax_config_error(
+        s->cfg, "adapter",
+        "the tokenizer's ids reach %lld, but the model has %lld embeddings: rows "
+        "are only added and trained with lora_modules_to_save: "
+        "[embed_tokens, lm_head]",
+        (long long)ids - 1, (long long)s->arch.vocab_size);
+}
+
+/* Adds rows to embedding and head for them, and vocab_size to the saved config.json. */
+static enum ax_status extend_vocabulary(struct ax_train_setup *s) {
+    const int64_t ids = (int64_t)ax_tokenizer_size(s->data.tok.tokenizer);
+    const int64_t rows = s->rounds_rows ? (ids + 31) / 32 * 32 : ids;
+    if (rows <= s->arch.vocab_size || (s->adapter && ids <= s->arch.vocab_size))
+        return AX_OK;
+    AX_TRY(check_rows_train(s, ids));
+    ax_log_info("the tokenizer has %lld tokens and the model %lld embeddings: %lld rows are added, "
+                "and saved with vocab_size %lld",
+                (long long)ids, (long long)s->arch.vocab_size,
+                (long long)(rows - s->arch.vocab_size), (long long)rows);
+    s->arch.vocab_stored = s->arch.vocab_size;
+    s->arch.new_rows_mean = s->means_rows;
+    s->arch.vocab_size = rows;
+    if (json_object_set_new(s->config_edits, "vocab_size", json_integer((json_int_t)rows)) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    return AX_OK;
 }
 
 /* ---- the data ---- */
@@ -129,7 +214,7 @@ static enum ax_status open_data(struct ax_train_setup *s) {
     AX_TRY(ax_setup_data_open(&s->data, s->cfg, false));
     AX_TRY(ax_setup_data_warnings(&s->data, ax_setup_warn_log, NULL));
     AX_TRY(check_data(s));
-    return ax_train_vocabulary(s);
+    return extend_vocabulary(s);
 }
 
 /* Data that is missing or unreadable is not counted; the sizes come from the keys. */

@@ -1,10 +1,10 @@
 /* From a config to everything that a training run needs: the model's files, data, and options.
  *
- * Reading order: setup.c (opening), head.c (reward models), options.c (keys of the run), optim.c (keys of
- * optimizer and learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts
- * answered at evaluations), rollout.c (answers that are trained on), ppo.c, rewards.c and reward_model.c (what
- * they are worth), teacher.c (the teacher of a distillation), references.c (where log-probs of a
- * reference are kept), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
+ * Reading order: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and learning
+ * rate), adapter.c (keys of adapters), samples.c (prompts answered at evaluations), rollout.c (answers that
+ * are trained on), rewards.c (what they are worth), teacher.c (the teacher of a distillation),
+ * references.c (where log-probs of a reference are kept), side_files.c (files next to the weights),
+ * about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
@@ -96,12 +96,6 @@ struct ax_adapter_keys {
 enum ax_status ax_train_options_read(struct ax_train_setup *s);
 enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg);
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
-/* Replaces the base's head if the keys train another, before anything looks at the model. */
-enum ax_status ax_train_head(struct ax_train_setup *s);
-/* Keys that say how the base is quantized, against its config.json. */
-enum ax_status ax_train_quantized_base(const struct ax_train_setup *s);
-/* Text of AX_STEPS_FILE; NULL: the run trains no process reward model. */
-enum ax_status ax_train_steps_file(const struct ax_config *cfg, char **out);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
 /* Keys of a scheme: its name, or axolotl's pair of types. */
@@ -122,8 +116,6 @@ void ax_train_teacher_close(struct ax_train_setup *s);
 /* Reads s->o.references. All else of s->o must be read. The model is identified by path, size and date
  * of its files, never by their content, and by what is done with them while they are loaded. */
 enum ax_status ax_train_references_read(struct ax_train_setup *s);
-/* Adds embedding rows for new tokens. The data must be open. */
-enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
 /* merge_lora: merges the trained adapter into its base and writes the result to output_dir/merged.
  * `keep`: does nothing if that exists. */
 enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
@@ -131,8 +123,6 @@ enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
 void ax_train_completions_table(const struct ax_train_setup *s);
 /* Side files that differ from the base's: the config's special tokens and chat template. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
-/* Adds the config's tokens to a tokenizer.json or tokenizer_config.json. */
-enum ax_status ax_train_edit_tokens(const struct ax_train_setup *s, json_t *root);
 /* Sets s->config and s->about (docs/run.md). The data must be open. */
 enum ax_status ax_train_about_read(struct ax_train_setup *s);
 /* Adds the command line to s->about, with argv[0] as the command; hides secrets. */

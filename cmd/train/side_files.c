@@ -1,10 +1,98 @@
 /* Files saved next to the weights: copies of the base's, edited if the config changes special
  * tokens or the chat template. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "model/adapter/base_note.h"
 #include "cmd/train/setup.h"
+#include "model/adapter/base_note.h"
+
+/* ---- tokens in the tokenizer's files ---- */
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for the tokenizer's files");
+}
+
+/* Finds a token by id in "added_tokens" (a list in tokenizer.json) or "added_tokens_decoder" (an
+ * object by id in tokenizer_config.json); NULL if there is none. */
+static json_t *find_token(json_t *root, int64_t id) {
+    json_t *list = json_object_get(root, "added_tokens"), *v;
+    char key[32];
+    size_t i;
+    json_array_foreach(list, i, v) {
+        if (json_integer_value(json_object_get(v, "id")) == id)
+            return v;
+    }
+    snprintf(key, sizeof key, "%lld", (long long)id);
+    return json_object_get(json_object_get(root, "added_tokens_decoder"), key);
+}
+
+static enum ax_status add_token(const struct ax_train_setup *s, json_t *root, const char *text,
+                                bool special) {
+    json_t *list = json_object_get(root, "added_tokens");
+    json_t *decoder = json_object_get(root, "added_tokens_decoder");
+    const int32_t id = ax_tokenizer_find(s->data.tok.tokenizer, text, strlen(text));
+    char key[32];
+    snprintf(key, sizeof key, "%d", id);
+    if (id == AX_NO_TOKEN || find_token(root, id) || (!list && !decoder))
+        return AX_OK;
+    json_t *v = json_pack("{ss sb sb sb sb sb}", "content", text, "single_word", 0, "lstrip", 0,
+                          "rstrip", 0, "normalized", !special, "special", special);
+    if (list && json_object_set_new(v, "id", json_integer(id)) != 0)
+        return no_memory();
+    const int failed = list ? json_array_append_new(list, v) : json_object_set_new(decoder, key, v);
+    return failed ? no_memory() : AX_OK;
+}
+
+static enum ax_status add_tokens(const struct ax_train_setup *s, json_t *root,
+                                 const struct ax_yaml_node *list, bool special) {
+    const struct ax_yaml_node *v;
+    for (size_t i = 0; (v = ax_config_element(list, i)) != NULL; i++)
+        AX_TRY(add_token(s, root, v->text, special));
+    return AX_OK;
+}
+
+/* The model's vocabulary may contain the old text as well. */
+static enum ax_status rename_in_vocabulary(json_t *root, int64_t id, const char *text) {
+    json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *v;
+    const char *key, *old = NULL;
+    json_object_foreach(vocab, key, v) {
+        if (json_integer_value(v) == id)
+            old = key;
+    }
+    if (!old || strcmp(old, text) == 0)
+        return AX_OK;
+    json_object_del(vocab, old);
+    return json_object_set_new(vocab, text, json_integer(id)) ? no_memory() : AX_OK;
+}
+
+static enum ax_status rename_tokens(const struct ax_train_setup *s, json_t *root) {
+    const struct ax_yaml_node *map = s->data.tok.keys.renamed;
+    for (size_t i = 0; map && i < map->n; i++) {
+        const int64_t id = strtoll(map->entries[i].key, NULL, 10);
+        const char *text = map->entries[i].value->text;
+        json_t *v = find_token(root, id);
+        if (v && json_object_set_new(v, "content", json_string(text)) != 0)
+            return no_memory();
+        AX_TRY(rename_in_vocabulary(root, id, text));
+    }
+    return AX_OK;
+}
+
+/* Adds the config's tokens to a tokenizer.json or tokenizer_config.json. */
+static enum ax_status edit_tokens(const struct ax_train_setup *s, json_t *root) {
+    static const enum ax_special which[] = {AX_BOS, AX_EOS, AX_PAD, AX_UNK};
+    const struct ax_token_keys *k = &s->data.tok.keys;
+    AX_TRY(rename_tokens(s, root));
+    for (size_t i = 0; i < sizeof which / sizeof *which; i++)
+        if (k->special[which[i]])
+            AX_TRY(add_token(s, root, k->special[which[i]], true));
+    AX_TRY(add_tokens(s, root, k->more, true));
+    return add_tokens(s, root, k->added, false);
+}
+
+/* ---- files ---- */
 
 #define MAX_FILE ((size_t)64 << 20)
 
@@ -33,7 +121,7 @@ static enum ax_status template_text(const struct ax_train_setup *s, char **out) 
     return st;
 }
 
-static enum ax_status set(json_t *root, const char *key, const char *text) {
+static enum ax_status set_text(json_t *root, const char *key, const char *text) {
     if (json_object_set_new(root, key, json_string(text)) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for the tokenizer's configuration");
     return AX_OK;
@@ -42,10 +130,11 @@ static enum ax_status set(json_t *root, const char *key, const char *text) {
 /* A token is stored as a string, or as an object with "content". */
 static enum ax_status set_token(json_t *root, const char *key, const char *text) {
     json_t *was = json_object_get(root, key);
-    return json_is_object(was) ? set(was, "content", text) : set(root, key, text);
+    return json_is_object(was) ? set_text(was, "content", text) : set_text(root, key, text);
 }
 
-static enum ax_status edit(const struct ax_train_setup *s, json_t *root, const char *template) {
+static enum ax_status edit_tokenizer_config(const struct ax_train_setup *s, json_t *root,
+                                            const char *template) {
     static const enum ax_special which[] = {AX_BOS, AX_EOS, AX_PAD, AX_UNK};
     for (size_t i = 0; i < sizeof which / sizeof *which; i++) {
         const char *key = ax_special_name(which[i]);
@@ -55,8 +144,8 @@ static enum ax_status edit(const struct ax_train_setup *s, json_t *root, const c
     }
     /* older readers take the template from here, newer ones from a separate file */
     if (template && json_object_get(root, "chat_template"))
-        AX_TRY(set(root, "chat_template", template));
-    return ax_train_edit_tokens(s, root);
+        AX_TRY(set_text(root, "chat_template", template));
+    return edit_tokens(s, root);
 }
 
 /* True if the config adds, renames or assigns tokens. */
@@ -74,14 +163,35 @@ static enum ax_status edit_file(struct ax_train_setup *s, const char *dir, const
     if (!ax_path_exists(path))
         goto done;
     AX_TRY_GOTO(ax_json_load(&doc, path, MAX_FILE), st, done);
-    AX_TRY_GOTO(strcmp(name, "tokenizer.json") == 0 ? ax_train_edit_tokens(s, doc.root)
-                                                    : edit(s, doc.root, template),
+    AX_TRY_GOTO(strcmp(name, "tokenizer.json") == 0 ? edit_tokens(s, doc.root)
+                                                    : edit_tokenizer_config(s, doc.root, template),
                 st, done);
     AX_TRY_GOTO(ax_json_dump(doc.root, &text, &len), st, done);
     AX_TRY_GOTO(add_text(s, name, text), st, done);
 done:
     ax_json_free(&doc);
     ax_free(path);
+    return st;
+}
+
+/* Text of AX_STEPS_FILE; NULL: the run trains no process reward model. */
+static enum ax_status steps_text(const struct ax_train_setup *s, char **out) {
+    const struct ax_setup_sets *sets = &s->data.train_sets;
+    size_t len;
+    *out = NULL;
+    if (ax_method_of(s->cfg)->head != &ax_classifier_prm || sets->n == 0)
+        return AX_OK;
+    const char *separator = sets->entries[0].steps.separator;
+    for (size_t i = 1; i < sets->n; i++)
+        if (strcmp(separator, sets->entries[i].steps.separator) != 0)
+            return ax_config_error(s->cfg, "datasets",
+                                   "step_separator differs between data sets, but scoring can use "
+                                   "only one: give all the same");
+    json_t *v = json_pack("{ss}", "step_separator", separator);
+    if (!v)
+        return ax_error(AX_ERR_NOMEM, "out of memory for %s", AX_STEPS_FILE);
+    const enum ax_status st = ax_json_dump(v, out, &len);
+    json_decref(v);
     return st;
 }
 
@@ -110,7 +220,7 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     s->o.save.hf.tokenizer_dir = dir;
     s->o.save.hf.eos = &s->data.tok.eos;
     keep_others(s);
-    AX_TRY(ax_train_steps_file(s->cfg, &steps));
+    AX_TRY(steps_text(s, &steps));
     if (steps)
         AX_TRY(add_text(s, AX_STEPS_FILE, steps));
     if (s->adapter && s->hf.dir && s->o.step.relora.interval == 0) {

@@ -1,6 +1,6 @@
 /* A model whose scores of completions are rewards: frozen, in the runtime, on the mesh and in the
  * plan of the model that trains, with its compute dtype. The reward function that asks it knows
- * which text it reads and what its logits mean (cmd/train/reward_model.h). */
+ * which text it reads and what its logits mean (cmd/train/rollout.h). */
 #ifndef AX_OPTIM_ROLLOUT_REWARD_MODEL_H
 #define AX_OPTIM_ROLLOUT_REWARD_MODEL_H
 
