@@ -1,8 +1,7 @@
 /* Rows put values into the fields that they name. */
 #include "config_case.h"
 
-#include "data/records/format/format.h"
-#include "optim/train/train.h"
+#include "cmd/train/setup.h"
 
 static void values_and_defaults(void **state) {
     (void)state;
@@ -44,6 +43,41 @@ static void conditions(void **state) {
     }
 }
 
+/* Entries of a list have rows of their own, and those of datasets, whose defaults they override. */
+static void entries(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    struct ax_entry_keys e = {0};
+    struct ax_format_options train = {0}, stream = {0};
+    struct ax_rows_options rows = {0};
+    load_ok(&cfg,
+            "base_model: m\ndatasets: [{path: a}, {path: b, type: completion, field: body, "
+            "roles_to_train: [user, tool], roles: {user: [human]}, weight: 2}]\n",
+            NULL);
+    AX_FILL(&cfg, "datasets.1", struct ax_entry_keys, &e);
+    AX_FILL(&cfg, "datasets.1", struct ax_format_options, &train);
+    AX_FILL(&cfg, "datasets.1", struct ax_rows_options, &rows);
+    assert_string_equal(e.type->text, "completion");
+    assert_string_equal(ax_config_element(e.roles_to_train, 1)->text, "tool");
+    assert_null(ax_config_element(e.roles_to_train, 2));
+    assert_string_equal(e.roles->entries[0].key, "user");
+    assert_true(e.weight == 2 && e.length == 1000 && !e.data_files);
+    assert_string_equal(rows.path, "b");
+    assert_string_equal(train.field, "body");
+    assert_true(train.sequence_len == 0); /* that is no key of an entry */
+    e = (struct ax_entry_keys){0};
+    AX_FILL(&cfg, "datasets.0", struct ax_entry_keys, &e);
+    assert_null(e.type);
+    assert_string_equal(ax_config_element(e.roles_to_train, 0)->text, "assistant");
+    ax_config_free(&cfg);
+    load_ok(&cfg, "base_model: m\npretraining_dataset: [{path: a}]\nmax_steps: 1\n", NULL);
+    AX_FILL(&cfg, "pretraining_dataset.0", struct ax_entry_keys, &e);
+    AX_FILL(&cfg, "pretraining_dataset.0", struct ax_format_options, &stream);
+    assert_string_equal(e.type->text, "pretrain");
+    assert_string_equal(stream.field, "text");
+    ax_config_free(&cfg);
+}
+
 /* Counts are as large as an int can be. */
 static void large_counts(void **state) {
     (void)state;
@@ -62,6 +96,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_and_defaults),
         cmocka_unit_test(conditions),
+        cmocka_unit_test(entries),
         cmocka_unit_test(large_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

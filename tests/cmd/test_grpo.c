@@ -677,6 +677,11 @@ static void mistakes_are_named(void **state) {
                          configure("", "micro_batch_size: 8\n"), scratch),
                      2);
     has("`axtrain sft` needs a configuration with no rl");
+    assert_int_equal(run(said, sizeof said, "dpo '%s' output_dir='%s/x'",
+                         configure("", "micro_batch_size: 8\n"), scratch),
+                     2);
+    has("`axtrain dpo` needs a configuration with rl: dpo, orpo, cpo, simpo or kto; `axtrain "
+        "train`");
     assert_false(ax_path_exists(in_scratch("x/completions.jsonl")));
 }
 

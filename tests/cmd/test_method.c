@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "cmd/commands.h"
 #include "cmd/train/method.h"
 #include "tests/cmd/config_case.h"
 
@@ -105,8 +106,42 @@ static void other_methods(void **state) {
     assert_true(m.sft.label_smoothing == 0.1 && !m.objective.documents);
 }
 
+static const struct ax_command *command_of(const char *name) {
+    const struct ax_command *c = ax_commands;
+    while (c->name && strcmp(c->name, name) != 0)
+        c++;
+    return c;
+}
+
+/* What a row says agrees with itself, with the key table, and with the commands that train. */
+static void rows(void **state) {
+    (void)state;
+    const struct ax_method *row;
+    for (size_t i = 0; (row = ax_method_at(i)) != NULL; i++) {
+        struct ax_config cfg;
+        char yaml[64];
+        assert_true((row->task == AX_TASK_PROMPT) == (row->answer_key != NULL));
+        assert_true(!row->value || row->task == AX_TASK_PROMPT);
+        assert_true((row->head != NULL) ==
+                    (row->task == AX_TASK_REWARD || row->task == AX_TASK_STEPS));
+        if (row->answer_key)
+            assert_non_null(ax_config_find(row->answer_key));
+        if (row->command)
+            assert_true(command_of(row->command)->trains);
+        if (row->when)
+            continue;
+        snprintf(yaml, sizeof yaml, "rl: %s\n", row->name);
+        load_ok(&cfg, yaml, NULL);
+        assert_ptr_equal(ax_method_of(&cfg), row);
+        ax_config_free(&cfg);
+        if (!strstr(command_of(row->command)->summary, row->name) &&
+            strcmp(row->command, row->name) != 0)
+            fail_msg("the summary of `axtrain %s` lacks %s", row->command, row->name);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(distillation),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows), cmocka_unit_test(distillation),
                                        cmocka_unit_test(losses_of_pairs),
                                        cmocka_unit_test(other_methods)};
     return cmocka_run_group_tests(tests, NULL, NULL);
