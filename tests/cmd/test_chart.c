@@ -150,7 +150,7 @@ static void thinning_keeps_extremes(void **state) {
     assert_int_equal(ax_chart_thin(p, 300, 100, &kept, &n), AX_OK);
     assert_int_equal(n, 300);
     ax_free(kept);
-    assert_int_equal(ax_chart_thin(p, 0, 100, &kept, &n), AX_OK);
+    assert_int_equal(ax_chart_thin(NULL, 0, 100, &kept, &n), AX_OK);
     assert_int_equal(n, 0);
     ax_free(kept);
 }

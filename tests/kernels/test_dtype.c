@@ -244,6 +244,15 @@ static void names(void **state) {
         assert_int_equal(ax_dtype_info((enum ax_dtype)d)->is_float, d <= AX_F16);
         assert_int_equal(ax_dtype_accum((enum ax_dtype)d), d == AX_F64 ? AX_F64 : AX_F32);
     }
+    static const struct {
+        const char *name;
+        enum ax_dtype dtype;
+    } other[] = {{"f64", AX_F64}, {"f32", AX_F32}, {"f16", AX_F16}};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        enum ax_dtype got = AX_DTYPE_COUNT;
+        assert_int_equal(ax_dtype_parse(other[i].name, &got), AX_OK);
+        assert_int_equal(got, other[i].dtype);
+    }
     assert_string_equal(ax_dtype_info(AX_BF16)->safetensors, "BF16");
     enum ax_dtype got = AX_I8;
     assert_int_equal(ax_dtype_parse("fp8", &got), AX_ERR_CONFIG);

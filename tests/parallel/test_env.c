@@ -191,6 +191,8 @@ static const struct {
     {{"RANK=1x", "WORLD_SIZE=2"}, "RANK: expected an integer"},
     {{"RANK=1", "WORLD_SIZE=0"}, "WORLD_SIZE: expected an integer from 1 to 65536, got \"0\""},
     {{"RANK=1", "WORLD_SIZE=99999999999999999999"}, "WORLD_SIZE: expected an integer"},
+    {{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=65536"},
+     "LOCAL_RANK: expected an integer from 0 to 65535, got \"65536\""},
     {{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"},
      "LOCAL_RANK is 2, but this host has only 2 of the job's 4 ranks (LOCAL_WORLD_SIZE)"},
     {{"RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=4"},

@@ -6,12 +6,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "parallel/units/packed_block.h"
 #include "parallel/units/unit.h"
 
 #define N_PARAMS 5
@@ -245,6 +246,53 @@ static void every_mesh_keeps_a_files_codes(void **state) {
     file_codes = NULL;
 }
 
+/* FP8 codes of which one is no number. */
+static int64_t no_number;
+
+static enum ax_status read_fp8(void *ctx, int64_t first, int64_t n, unsigned char *codes,
+                               float *scale) {
+    const int64_t block = *(int64_t *)ctx;
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = first + i == no_number ? 0xff : 0x38;
+    for (int64_t i = 0; i < n; i += block)
+        scale[i / block] = 1;
+    return AX_OK;
+}
+
+static enum ax_status read_fp8_values(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    for (int64_t i = 0; i < n; i++)
+        ((float *)out)[i] = first + i == no_number ? NAN : 1;
+    return AX_OK;
+}
+
+/* Wherever in a piece it is. */
+static void a_code_without_a_value_is_refused(void **state) {
+    (void)state;
+    static struct rank r;
+    char want[64];
+    open_rank(&r, &meshes[0], 0, AX_STORAGE_FP8);
+    for (int i = 0; i < N_PARAMS - 1; i++) {
+        const int64_t n = ax_param_numel(&r.params[i]), at[] = {0, n / 2, n - 1, n};
+        int64_t block = ax_storage_block(AX_STORAGE_FP8, shapes[i].cols);
+        const struct ax_element_codes codes = {AX_QUANT_FP8, block, read_fp8};
+        const struct ax_elements from = {.dtype = AX_F32,
+                                         .read = read_fp8_values,
+                                         .ctx = &block,
+                                         .codes = &codes,
+                                         .file = "f",
+                                         .name = "p"};
+        for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
+            no_number = at[k];
+            const enum ax_status st = ax_unit_load_packed(&r.unit, &r.rt, &r.params[i], &from);
+            snprintf(want, sizeof want, "element %lld is", (long long)at[k]);
+            assert_int_equal(st, at[k] < n ? AX_ERR_DATA : AX_OK);
+            assert_true(st == AX_OK || strstr(ax_error_text(), want));
+        }
+    }
+    ax_arena_free(&r.rt.arena);
+}
+
 static void packed_segments_are_small_and_frozen(void **state) {
     (void)state;
     static struct rank r;
@@ -287,6 +335,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mesh_reads_the_same_numbers),
         cmocka_unit_test(every_mesh_keeps_a_files_codes),
+        cmocka_unit_test(a_code_without_a_value_is_refused),
         cmocka_unit_test(packed_segments_are_small_and_frozen),
     };
     return cmocka_run_group_tests(tests, start, stop);

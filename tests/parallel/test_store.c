@@ -432,6 +432,22 @@ static void tokens_are_found(void **state) {
     setenv("AXTRAIN_TOKEN_FILE", path, 1);
     assert_int_equal(ax_token_find(token), AX_OK);
     assert_string_equal(token, "0123456789abcdef");
+    static const struct {
+        int n;
+        enum ax_status st;
+    } lengths[] = {{AX_TOKEN_MIN - 1, AX_ERR_CONFIG},
+                   {AX_TOKEN_MIN, AX_OK},
+                   {AX_TOKEN_MAX, AX_OK},
+                   {AX_TOKEN_MAX + 1, AX_ERR_CONFIG}};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, "%0*d", lengths[i].n, 7);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(ax_token_find(token), lengths[i].st);
+        if (lengths[i].st == AX_OK)
+            assert_int_equal(strlen(token), lengths[i].n);
+    }
     assert_int_equal(chmod(path, 0640), 0);
     assert_int_equal(ax_token_find(token), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "other users have access"));
