@@ -366,30 +366,36 @@ struct ax_grouped_colsum {
     struct ax_tensor x, offsets, out;
 };
 
-/* For z = logits·inv_temperature, per row over this shard's columns:
- *   stats = { max z, Σ exp(z − max), Σ exp(z − max)·z, z[label], Σ z }
- * logits compute or accumulation [T][V]; labels i32 [T], global ids, −1 = none; column c is id
- * first_col + c; z[label] = 0 if there is no label or it is in another shard. stats accumulation
- * [T][AX_SOFTMAX_STATS]. */
+/* For d = (logits − max)·inv_temperature, per row over this shard's columns:
+ *   stats = { max, Σ' exp(d), Σ exp(d)·d, logits[label], Σ logits }
+ * Σ' leaves one maximum out: beside its 1, the digits of what a row that is almost certain has left would
+ * be lost. logits compute or accumulation [T][V]; labels i32 [T], global ids, −1 = none; column c is id
+ * first_col + c; logits[label] counts as 0 if there is no label or it is in another shard. stats
+ * accumulation [T][AX_SOFTMAX_STATS]. */
 #define AX_SOFTMAX_STATS 5
 struct ax_softmax_stats {
     struct ax_tensor logits, labels, stats;
     int64_t first_col;
     double inv_temperature;
 };
-/* Merges the stats of S shards: stats accumulation [S][T][AX_SOFTMAX_STATS] →
- *   lse = M + log Σ_s e^{m_s−M}·sum_s;  logprob = z[label] − lse;  entropy = lse − E[z];
- *   mean_logprob = Σz/vocab − lse (over all `vocab` ids; data NULL = not requested)
- * each accumulation [T]; rows without a label get logprob 0. */
+/* Merges the stats of S shards: stats accumulation [S][T][AX_SOFTMAX_STATS] → with the row's largest
+ * logit M, Σ' and Σ over all shards, relative to it, and L = log(1 + Σ' exp(d))
+ *   lse = M·inv_temperature + L;  logprob = d[label] − L;  entropy = L − E[d];
+ *   mean_logprob = (Σ logits/vocab − M)·inv_temperature − L (over all `vocab` ids);
+ *   lse_rest = what rounding took from lse
+ * each accumulation [T]; mean_logprob and lse_rest may have data NULL (= not requested). Rows without
+ * a label get logprob 0. */
 struct ax_softmax_merge {
     struct ax_tensor stats, labels, logprob, lse, entropy, mean_logprob;
     int64_t vocab;
+    struct ax_tensor lse_rest;
+    double inv_temperature;
 };
 /* Gradient of Σ_t (g_logprob·logprob + g_lse·lse + g_entropy·entropy + g_mean·mean_logprob) with
- * respect to the logits, p = exp(z−lse):
- *   dz = g_logprob·(onehot − p) + g_lse·p − g_entropy·p·(z − lse + entropy) + g_mean·(1/vocab − p)
+ * respect to the logits, d = logits·inv_temperature − lse − lse_rest, p = exp(d):
+ *   dz = g_logprob·(onehot − p) + g_lse·p − g_entropy·p·(d + entropy) + g_mean·(1/vocab − p)
  *   dlogits = inv_temperature·dz
- * g_* accumulation [T]; all but g_logprob may have data NULL (= 0). dlogits compute or
+ * g_* accumulation [T]; all but g_logprob, and lse_rest, may have data NULL (= 0). dlogits compute or
  * accumulation, may be logits if the dtype is the same. Rows without a label: g_logprob counts as
  * 0. */
 struct ax_softmax_backward {
@@ -398,6 +404,7 @@ struct ax_softmax_backward {
     double inv_temperature;
     struct ax_tensor g_mean;
     int64_t vocab;
+    struct ax_tensor lse_rest;
 };
 
 /* With e = label_smoothing (Szegedy et al. 2016), z = z_loss (Chowdhery et al. 2022), and s = 1, or

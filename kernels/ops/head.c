@@ -60,12 +60,14 @@ static const char *check_softmax_merge(const struct ax_softmax_merge *a) {
     NEED(is_1d(&a->entropy, a->stats.dtype, rows));
     NEED(!given(&a->mean_logprob) ||
          (is_1d(&a->mean_logprob, a->stats.dtype, rows) && a->vocab > 0));
+    NEED(!given(&a->lse_rest) || is_1d(&a->lse_rest, a->stats.dtype, rows));
+    NEED(a->inv_temperature > 0);
     return NULL;
 }
 
 PER_ELEMENT(softmax_merge, 2, stats)
 
-/* Stats as softmax_stats could return: Σ exp(z − max)·z within ±Σ·8, sums ≥ 1. */
+/* Sums of the order of what softmax_stats returns. */
 static void build_softmax_merge(struct ax_case_builder *b, struct ax_softmax_merge *a) {
     const struct ax_head_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
@@ -79,17 +81,21 @@ static void build_softmax_merge(struct ax_case_builder *b, struct ax_softmax_mer
     a->vocab = 16;
     if (o->smoothing)
         a->mean_logprob = ax_case_out1(b, b->accum, s->rows);
+    if (o->all_grads)
+        a->lse_rest = ax_case_out1(b, b->accum, s->rows);
+    a->inv_temperature = 0.8;
 }
 
 static const struct ax_shape shapes_softmax_merge[] = {
     {"one", .rows = 1, HEAD(.shards = 1)},
     {"odd", .rows = 7, HEAD(.shards = 3)},
     {"mean", .rows = 5, HEAD(.smoothing = true, .shards = 2)},
+    {"rest", .rows = 5, HEAD(.all_grads = true, .shards = 2)},
     {"head chunk", .big = true, .rows = 2048, HEAD(.shards = 1)},
 };
 
 AX_OP_INFO(softmax_merge, IN(stats), IN(labels), OUT(logprob), OUT(lse), OUT(entropy),
-           OUT(mean_logprob));
+           OUT(mean_logprob), OUT(lse_rest));
 
 static const char *check_softmax_backward(const struct ax_softmax_backward *a) {
     NEED(a->logits.ndim == 2 && real_or_accum(&a->dlogits, &a->logits));
@@ -104,6 +110,7 @@ static const char *check_softmax_backward(const struct ax_softmax_backward *a) {
     NEED(!given(&a->g_lse) || is_1d(&a->g_lse, sums, rows));
     NEED(!given(&a->g_entropy) || is_1d(&a->g_entropy, sums, rows));
     NEED(!given(&a->g_mean) || (is_1d(&a->g_mean, sums, rows) && a->vocab > 0));
+    NEED(!given(&a->lse_rest) || is_1d(&a->lse_rest, sums, rows));
     return NULL;
 }
 
@@ -126,6 +133,8 @@ static void build_softmax_backward(struct ax_case_builder *b, struct ax_softmax_
     if (o->all_grads) {
         a->g_lse = ax_case_in1(b, b->accum, s->rows);
         a->g_entropy = ax_case_in1(b, b->accum, s->rows);
+        a->lse_rest = ax_case_out1(b, b->accum, s->rows);
+        ax_case_randomize(b, &a->lse_rest, -0.1, 0.1);
     }
     if (o->smoothing)
         a->g_mean = ax_case_in1(b, b->accum, s->rows);
@@ -152,7 +161,7 @@ static const struct ax_shape shapes_softmax_backward[] = {
 
 AX_OP_INFO(softmax_backward, IN_ROWS(logits), IN_ROWS(labels), IN_ROWS(lse), IN_ROWS(entropy),
            IN_ROWS(g_logprob), IN_ROWS(g_lse), IN_ROWS(g_entropy), IN_ROWS(g_mean),
-           OUT_ROWS(dlogits));
+           IN_ROWS(lse_rest), OUT_ROWS(dlogits));
 
 static const char *check_nll_loss(const struct ax_nll_loss *a) {
     int64_t rows = a->logprob.shape[0];

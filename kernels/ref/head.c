@@ -12,6 +12,11 @@ static int64_t label_col(const struct ax_tensor *labels, int64_t t, int64_t firs
     return label >= 0 && col >= 0 && col < cols ? col : -1;
 }
 
+/* e^d is 0 long before the floor; of −inf, times that would be NaN. */
+static double floored(double d) {
+    return d < AX_LOG_FLOOR ? AX_LOG_FLOOR : d;
+}
+
 enum ax_status ax_ref_softmax_stats(struct ax_queue *q, const struct ax_softmax_stats *a,
                                     void *work) {
     (void)q;
@@ -19,21 +24,27 @@ enum ax_status ax_ref_softmax_stats(struct ax_queue *q, const struct ax_softmax_
     int64_t cols = a->logits.shape[1];
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
         double max = -INFINITY;
+        int64_t at = -1;
         for (int64_t c = 0; c < cols; c++)
-            max = fmax(max, ax_ref_get(&a->logits, t, c) * a->inv_temperature);
-        double sum = 0, weighted = 0, plain = 0;
+            if (ax_ref_get(&a->logits, t, c) > max) {
+                max = ax_ref_get(&a->logits, t, c);
+                at = c;
+            }
+        double rest = 0, moment = 0, plain = 0;
         for (int64_t c = 0; c < cols; c++) {
-            double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
-            sum += exp(z - max);
-            weighted += exp(z - max) * z;
-            plain += z;
+            const double x = ax_ref_get(&a->logits, t, c);
+            plain += x;
+            if (c == at)
+                continue;
+            const double d = floored(at < 0 ? x : (x - max) * a->inv_temperature);
+            rest += exp(d);
+            moment += exp(d) * d;
         }
         int64_t label = label_col(&a->labels, t, a->first_col, cols);
         ax_ref_set(&a->stats, t, 0, max);
-        ax_ref_set(&a->stats, t, 1, sum);
-        ax_ref_set(&a->stats, t, 2, weighted);
-        ax_ref_set(&a->stats, t, 3,
-                   label < 0 ? 0 : ax_ref_get(&a->logits, t, label) * a->inv_temperature);
+        ax_ref_set(&a->stats, t, 1, rest);
+        ax_ref_set(&a->stats, t, 2, moment);
+        ax_ref_set(&a->stats, t, 3, label < 0 ? 0 : ax_ref_get(&a->logits, t, label));
         ax_ref_set(&a->stats, t, 4, plain);
     }
     return AX_OK;
@@ -47,23 +58,34 @@ enum ax_status ax_ref_softmax_merge(struct ax_queue *q, const struct ax_softmax_
     for (int64_t t = 0; t < a->stats.shape[1]; t++) {
         const int64_t at = t * AX_SOFTMAX_STATS;
         double max = -INFINITY;
+        int64_t top = 0;
         for (int64_t s = 0; s < shards; s++)
-            max = fmax(max, ax_ref_get(&a->stats, s, at));
-        double sum = 0, weighted = 0, at_label = 0, plain = 0;
+            if (ax_ref_get(&a->stats, s, at) > max) {
+                max = ax_ref_get(&a->stats, s, at);
+                top = s;
+            }
+        double rest = 0, moment = 0, at_label = 0, plain = 0;
         for (int64_t s = 0; s < shards; s++) {
-            double shrink = exp(ax_ref_get(&a->stats, s, at) - max);
-            sum += shrink * ax_ref_get(&a->stats, s, at + 1);
-            weighted += shrink * ax_ref_get(&a->stats, s, at + 2);
+            const double d = floored((ax_ref_get(&a->stats, s, at) - max) * a->inv_temperature);
+            const double part = ax_ref_get(&a->stats, s, at + 1);
+            rest += s == top ? part : exp(d) * (1 + part);
+            moment += s == top ? ax_ref_get(&a->stats, s, at + 2)
+                               : exp(d) * (ax_ref_get(&a->stats, s, at + 2) + d * (1 + part));
             at_label += ax_ref_get(&a->stats, s, at + 3);
             plain += ax_ref_get(&a->stats, s, at + 4);
         }
-        double lse = max + log(sum);
-        bool labeled = ax_ref_i32(&a->labels, t) >= 0;
-        ax_ref_set(&a->logprob, t, 0, labeled ? at_label - lse : 0);
-        ax_ref_set(&a->lse, t, 0, lse);
-        ax_ref_set(&a->entropy, t, 0, lse - weighted / sum);
+        const double log_sum = log1p(rest) + (max - max); /* of infinity: NaN */
+        const double peak = max * a->inv_temperature;
+        const bool labeled = ax_ref_i32(&a->labels, t) >= 0;
+        ax_ref_set(&a->logprob, t, 0,
+                   labeled ? (at_label - max) * a->inv_temperature - log_sum : 0);
+        ax_ref_set(&a->lse, t, 0, peak + log_sum);
+        ax_ref_set(&a->entropy, t, 0, log_sum - moment / (1 + rest));
         if (ax_ref_given(&a->mean_logprob))
-            ax_ref_set(&a->mean_logprob, t, 0, plain / (double)a->vocab - lse);
+            ax_ref_set(&a->mean_logprob, t, 0,
+                       (plain / (double)a->vocab - max) * a->inv_temperature - log_sum);
+        if (ax_ref_given(&a->lse_rest))
+            ax_ref_set(&a->lse_rest, t, 0, log_sum - (ax_ref_get(&a->lse, t, 0) - peak));
     }
     return AX_OK;
 }
@@ -75,6 +97,7 @@ enum ax_status ax_ref_softmax_backward(struct ax_queue *q, const struct ax_softm
     int64_t cols = a->logits.shape[1];
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
         int64_t label = label_col(&a->labels, t, a->first_col, cols);
+        const double rest = ax_ref_given(&a->lse_rest) ? ax_ref_get(&a->lse_rest, t, 0) : 0;
         double lse = ax_ref_get(&a->lse, t, 0);
         double entropy = ax_ref_get(&a->entropy, t, 0);
         double g_logprob = ax_ref_i32(&a->labels, t) >= 0 ? ax_ref_get(&a->g_logprob, t, 0) : 0;
@@ -83,10 +106,10 @@ enum ax_status ax_ref_softmax_backward(struct ax_queue *q, const struct ax_softm
         double g_mean = ax_ref_given(&a->g_mean) ? ax_ref_get(&a->g_mean, t, 0) : 0;
         double even = g_mean != 0 ? g_mean / (double)a->vocab : 0;
         for (int64_t c = 0; c < cols; c++) {
-            double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
-            double p = exp(z - lse);
-            double dz = g_logprob * ((c == label ? 1 : 0) - p) + g_lse * p -
-                        g_entropy * p * (z - lse + entropy) + even - g_mean * p;
+            double d = floored(ax_ref_get(&a->logits, t, c) * a->inv_temperature - lse - rest);
+            double p = exp(d);
+            double dz = g_logprob * (c == label ? -expm1(d) : -p) + g_lse * p -
+                        g_entropy * p * (d + entropy) + even - g_mean * p;
             ax_ref_set(&a->dlogits, t, c, a->inv_temperature * dz);
         }
     }

@@ -28,6 +28,7 @@ struct ax_slot {
 struct ax_head_chunk {
     int64_t first, n;
     struct ax_tensor logprob, lse, entropy; /* accumulation [n], in */
+    struct ax_tensor lse_rest;              /* what rounding took from lse */
     struct ax_tensor mean_logprob;          /* mean over the vocabulary; if requested */
     /* [n][columns of the vocabulary on this rank]; linear objectives only */
     struct ax_tensor logits;

@@ -104,24 +104,25 @@ static enum ax_status send_context(struct ax_sampler *s, const struct ax_sample_
 static enum ax_status log_probs(struct ax_sampler *s, const struct ax_choice *c) {
     const int64_t n = c->logits.shape[0];
     const struct ax_tensor stats = ax_tensor_rows(&s->stats, 0, n);
-    const double T = s->o.temperature;
+    const double T = s->o.temperature, inv_temperature = T > 0 ? 1 / T : 1;
     struct ax_truncate truncate = ax_sampling_truncate(&s->o);
     truncate.all = truncate.logits = c->logits;
     truncate.labels = c->index;
     if (ax_sampling_truncates(&s->o))
         AX_TRY(ax_run_truncate(s->q, &truncate));
-    AX_TRY(ax_run_softmax_stats(s->q,
-                                &(struct ax_softmax_stats){.logits = c->logits,
-                                                           .labels = c->index,
-                                                           .stats = stats,
-                                                           .inv_temperature = T > 0 ? 1 / T : 1}));
+    AX_TRY(
+        ax_run_softmax_stats(s->q, &(struct ax_softmax_stats){.logits = c->logits,
+                                                              .labels = c->index,
+                                                              .stats = stats,
+                                                              .inv_temperature = inv_temperature}));
     return ax_run_softmax_merge(
         s->q, &(struct ax_softmax_merge){
                   .stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, AX_SOFTMAX_STATS),
                   .labels = c->index,
                   .logprob = c->logprob,
                   .lse = ax_tensor_rows(&s->lse, 0, n),
-                  .entropy = c->entropy});
+                  .entropy = c->entropy,
+                  .inv_temperature = inv_temperature});
 }
 
 enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *results,

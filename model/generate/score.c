@@ -120,7 +120,8 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
                                      .logprob = out->logprob,
                                      .lse =
                                          is_score(s) ? out->logit : ax_tensor_rows(&s->lse, 0, n),
-                                     .entropy = ax_tensor_rows(&s->entropy, 0, n)};
+                                     .entropy = ax_tensor_rows(&s->entropy, 0, n),
+                                     .inv_temperature = p->inv_temperature};
     AX_TRY(ax_tp_gather_stats(rt, s->model->lm_head, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(scratch, mark);

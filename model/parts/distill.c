@@ -85,7 +85,8 @@ static enum ax_status find_lse(const struct ax_distill_chunk *c, const struct ax
     struct ax_softmax_merge merge = {.labels = r->labels,
                                      .logprob = ax_tensor_rows(&c->unused[0], 0, n),
                                      .lse = ax_tensor_rows(lse, 0, n),
-                                     .entropy = ax_tensor_rows(&c->unused[1], 0, n)};
+                                     .entropy = ax_tensor_rows(&c->unused[1], 0, n),
+                                     .inv_temperature = 1 / r->o->temperature};
     AX_TRY(ax_tp_gather_stats(rt, head, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(&rt->arena.scratch, mark);

@@ -24,6 +24,7 @@ enum {
     ALL_NORMED = AX_HEAD_ALL_NORMED,
     LOGPROB = AX_HEAD_N_NORMED,
     LSE,
+    LSE_REST,
     ENTROPY,
     MEAN,
     N_SAVED
@@ -69,6 +70,7 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
         return;
     ax_saved_declare(&f->saved[LOGPROB], "head log-prob", AX_KEEP_COSTLY, per_token);
     ax_saved_declare(&f->saved[LSE], "head log-sum-exp", AX_KEEP_COSTLY, per_token);
+    ax_saved_declare(&f->saved[LSE_REST], "head log-sum-exp", AX_KEEP_COSTLY, per_token);
     ax_saved_declare(&f->saved[ENTROPY], "head entropy", AX_KEEP_COSTLY, per_token);
     if (with_mean(p->objective))
         ax_saved_declare(&f->saved[MEAN], "head mean log-prob", AX_KEEP_COSTLY, per_token);
@@ -124,6 +126,7 @@ static enum ax_status take_chunk(struct ax_pass *p, struct chunk *c, bool gradie
     c->stats = take(p, "head per-token values", m->accum, c->cap, AX_SOFTMAX_STATS);
     c->h.logprob = take_column(p, c->cap);
     c->h.lse = take_column(p, c->cap);
+    c->h.lse_rest = take_column(p, c->cap);
     c->h.entropy = take_column(p, c->cap);
     if (with_mean(p->objective))
         c->h.mean_logprob = take_column(p, c->cap);
@@ -174,7 +177,9 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
                                      .lse = into->lse,
                                      .entropy = into->entropy,
                                      .mean_logprob = into->mean_logprob,
-                                     .vocab = p->model->lm_head->shape[0]};
+                                     .vocab = p->model->lm_head->shape[0],
+                                     .lse_rest = into->lse_rest,
+                                     .inv_temperature = p->inv_temperature};
     AX_TRY(ax_tp_gather_stats(rt, p->model->lm_head, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(&rt->arena.scratch, mark);
@@ -199,6 +204,7 @@ static enum ax_status chunk_dlogits(struct ax_pass *p, const struct chunk *c,
                                                 .g_entropy = h->g_entropy,
                                                 .g_mean = h->g_mean,
                                                 .vocab = m->lm_head->shape[0],
+                                                .lse_rest = h->lse_rest,
                                                 .dlogits = *dlogits,
                                                 .first_col = ax_tp_first_row(m->rt, m->lm_head),
                                                 .inv_temperature = p->inv_temperature});
@@ -237,11 +243,11 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
 /* View of rows [first, first + n) of per-token columns; absent columns stay absent. */
 static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t first, int64_t n) {
     struct ax_head_chunk c = {.first = all->first + first, .n = n};
-    const struct ax_tensor *from[] = {&all->logprob,      &all->lse,       &all->entropy,
-                                      &all->mean_logprob, &all->g_logprob, &all->g_lse,
-                                      &all->g_entropy,    &all->g_mean,    &all->g_divergence};
-    struct ax_tensor *to[] = {&c.logprob, &c.lse,       &c.entropy, &c.mean_logprob, &c.g_logprob,
-                              &c.g_lse,   &c.g_entropy, &c.g_mean,  &c.g_divergence};
+    const struct ax_tensor *from[] = {
+        &all->logprob,   &all->lse,   &all->lse_rest,  &all->entropy, &all->mean_logprob,
+        &all->g_logprob, &all->g_lse, &all->g_entropy, &all->g_mean,  &all->g_divergence};
+    struct ax_tensor *to[] = {&c.logprob,   &c.lse,   &c.lse_rest,  &c.entropy, &c.mean_logprob,
+                              &c.g_logprob, &c.g_lse, &c.g_entropy, &c.g_mean,  &c.g_divergence};
     for (size_t i = 0; i < sizeof to / sizeof *to; i++)
         if (from[i]->data)
             *to[i] = ax_tensor_rows(from[i], first, n);
@@ -252,6 +258,7 @@ static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t fir
 static struct ax_head_chunk kept_values(const struct ax_frame *f) {
     return (struct ax_head_chunk){.logprob = f->saved[LOGPROB].t,
                                   .lse = f->saved[LSE].t,
+                                  .lse_rest = f->saved[LSE_REST].t,
                                   .entropy = f->saved[ENTROPY].t,
                                   .mean_logprob = f->saved[MEAN].t};
 }

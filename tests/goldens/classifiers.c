@@ -104,8 +104,8 @@ static enum ax_status run_head(struct scores *c, struct ax_pass *p, const struct
     struct ax_runtime *rt = p->model->rt;
     const int64_t n = logits->shape[0];
     struct ax_head_chunk h = {.n = n};
-    struct ax_tensor *const rows[] = {&h.logprob,   &h.lse,   &h.entropy, &h.mean_logprob,
-                                      &h.g_logprob, &h.g_lse, &h.g_mean};
+    struct ax_tensor *const rows[] = {&h.logprob,      &h.lse,       &h.lse_rest, &h.entropy,
+                                      &h.mean_logprob, &h.g_logprob, &h.g_lse,    &h.g_mean};
     const int taken = (int)(sizeof rows / sizeof *rows);
     for (int i = 0; i < taken; i++)
         *rows[i] = ax_golden_row(rt, c->dtype, n);
@@ -124,13 +124,16 @@ static enum ax_status run_head(struct scores *c, struct ax_pass *p, const struct
                    .labels = labels,
                    .logprob = h.logprob,
                    .lse = h.lse,
+                   .lse_rest = h.lse_rest,
                    .entropy = h.entropy,
                    .mean_logprob = h.mean_logprob,
-                   .vocab = c->n_labels}));
+                   .vocab = c->n_labels,
+                   .inv_temperature = 1}));
     AX_TRY(c->objective.head.token_grad(c->objective.head.ctx, p, &h));
     return ax_run_softmax_backward(rt->q, &(struct ax_softmax_backward){.logits = *logits,
                                                                         .labels = labels,
                                                                         .lse = h.lse,
+                                                                        .lse_rest = h.lse_rest,
                                                                         .entropy = h.entropy,
                                                                         .g_logprob = h.g_logprob,
                                                                         .g_lse = h.g_lse,

@@ -22,7 +22,8 @@ struct cross_entropy {
 };
 
 struct columns {
-    struct ax_tensor labels, weight, logprob, lse, entropy, mean, g_logprob, g_lse, g_mean;
+    struct ax_tensor labels, weight, logprob, lse, lse_rest, entropy, mean, g_logprob, g_lse,
+        g_mean;
 };
 
 /* The shard's first column; it ends where the next begins. */
@@ -34,8 +35,8 @@ static struct columns take_columns(struct ax_runtime *rt, const struct cross_ent
     const int64_t T = c->hidden.shape[0];
     struct columns t = {.labels = ax_golden_row(rt, AX_I32, T),
                         .weight = ax_golden_row(rt, AX_F32, T)};
-    struct ax_tensor *rest[] = {&t.logprob,   &t.lse,   &t.entropy, &t.mean,
-                                &t.g_logprob, &t.g_lse, &t.g_mean};
+    struct ax_tensor *rest[] = {&t.logprob, &t.lse,       &t.lse_rest, &t.entropy,
+                                &t.mean,    &t.g_logprob, &t.g_lse,    &t.g_mean};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
         *rest[i] = ax_golden_row(rt, c->dtype, T);
     return t;
@@ -81,9 +82,11 @@ static enum ax_status values(struct ax_runtime *rt, const struct cross_entropy *
         .labels = t->labels,
         .logprob = t->logprob,
         .lse = t->lse,
+        .lse_rest = t->lse_rest,
         .entropy = t->entropy,
         .mean_logprob = t->mean,
-        .vocab = V};
+        .vocab = V,
+        .inv_temperature = 1 / c->temperature};
     return ax_run_softmax_merge(rt->q, &merge);
 }
 
@@ -96,6 +99,7 @@ static enum ax_status backward(struct ax_runtime *rt, const struct cross_entropy
         struct ax_softmax_backward b = {.logits = ax_tensor_cols(logits, first, n),
                                         .labels = t->labels,
                                         .lse = t->lse,
+                                        .lse_rest = t->lse_rest,
                                         .entropy = t->entropy,
                                         .g_logprob = t->g_logprob,
                                         .dlogits = ax_tensor_cols(dlogits, first, n),

@@ -17,7 +17,7 @@ struct entropy {
 };
 
 struct rows {
-    struct ax_tensor logits, labels, stats, logprob, lse, entropy, one, zero, dlogits;
+    struct ax_tensor logits, labels, stats, logprob, lse, lse_rest, entropy, one, zero, dlogits;
 };
 
 struct ax_tensor ax_golden_rows(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
@@ -42,12 +42,12 @@ enum ax_status ax_golden_compare(struct ax_golden_report *r, const struct ax_saf
     AX_TRY_GOTO(ax_golden_values(q, got, &values), status, done);
     for (int64_t i = 0; i < want.numel; i++)
         largest = fmax(largest, fabs(want.v[i]));
-    const double allowed = fmax(AX_GOLDEN_OBJECTIVE_TOLERANCE * largest, 1e-7);
+    const double allowed = fmax(AX_GOLDEN_TENSOR_TOLERANCE * largest, 1e-7);
     for (int64_t i = 0; i < want.numel; i++) {
         const double d = fabs(values[i] - want.v[i]);
         worst = d / allowed <= worst ? worst : d / allowed;
     }
-    ax_golden_note(r, name, worst * AX_GOLDEN_OBJECTIVE_TOLERANCE, AX_GOLDEN_OBJECTIVE_TOLERANCE,
+    ax_golden_note(r, name, worst * AX_GOLDEN_TENSOR_TOLERANCE, AX_GOLDEN_TENSOR_TOLERANCE,
                    "relative to the largest");
 done:
     ax_free(values);
@@ -66,6 +66,7 @@ static enum ax_status gradient(struct ax_runtime *rt, struct entropy *e, const s
     struct ax_softmax_backward b = {.logits = r->logits,
                                     .labels = r->labels,
                                     .lse = r->lse,
+                                    .lse_rest = r->lse_rest,
                                     .entropy = r->entropy,
                                     .g_logprob = of_entropy ? r->zero : r->one,
                                     .dlogits = r->dlogits,
@@ -84,6 +85,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                      .stats = ax_golden_rows(rt, e->dtype, T, AX_SOFTMAX_STATS),
                      .logprob = ax_golden_row(rt, e->dtype, T),
                      .lse = ax_golden_row(rt, e->dtype, T),
+                     .lse_rest = ax_golden_row(rt, e->dtype, T),
                      .entropy = ax_golden_row(rt, e->dtype, T),
                      .one = ax_golden_row(rt, e->dtype, T),
                      .zero = ax_golden_row(rt, e->dtype, T),
@@ -104,7 +106,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .labels = r.labels,
         .logprob = r.logprob,
         .lse = r.lse,
-        .entropy = r.entropy};
+        .lse_rest = r.lse_rest,
+        .entropy = r.entropy,
+        .inv_temperature = 1};
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     if (!planning) {
         AX_TRY(compare(e, "entropy.per_row", rt->q, &r.entropy));

@@ -7,6 +7,9 @@
 #include "parallel/runtime.h"
 
 #define AX_GOLDEN_OBJECTIVE_TOLERANCE 1e-5 /* relative, or 1e-7 absolute if larger */
+/* Of entropies and gradients relative to the largest element: some roundings of float32. Where a sum
+ * loses the digits of a row that is almost certain, the error is 6e-6 and more. */
+#define AX_GOLDEN_TENSOR_TOLERANCE 2e-6
 
 /* Memory for the duration of the check: [rows][cols], or [n]. */
 struct ax_tensor ax_golden_rows(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,

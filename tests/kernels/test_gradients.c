@@ -307,7 +307,7 @@ static void softcap_gradient(void **state) {
 
 /* Logits in two vocabulary shards, as a split head has them. */
 struct head {
-    struct ax_tensor logits, stats, labels, logprob, lse, entropy, mean;
+    struct ax_tensor logits, stats, labels, logprob, lse, lse_rest, entropy, mean;
     struct ax_tensor g_logprob, g_lse, g_entropy, g_mean;
     int64_t split;
 };
@@ -327,13 +327,16 @@ static double head_loss(void *context) {
                                                   stats, first, HEAD_TEMPERATURE}),
             AX_OK);
     }
-    assert_int_equal(ax_run_softmax_merge(ref.q, &(struct ax_softmax_merge){.stats = h->stats,
-                                                                            h->labels,
-                                                                            h->logprob,
-                                                                            h->lse,
-                                                                            h->entropy,
-                                                                            h->mean,
-                                                                            h->logits.shape[1]}),
+    assert_int_equal(ax_run_softmax_merge(
+                         ref.q, &(struct ax_softmax_merge){.stats = h->stats,
+                                                           h->labels,
+                                                           h->logprob,
+                                                           h->lse,
+                                                           h->entropy,
+                                                           h->mean,
+                                                           h->logits.shape[1],
+                                                           .lse_rest = h->lse_rest,
+                                                           .inv_temperature = HEAD_TEMPERATURE}),
                      AX_OK);
     double loss = dot(&h->lse, &h->g_lse) + dot(&h->entropy, &h->g_entropy);
     loss += dot(&h->mean, &h->g_mean);
@@ -355,6 +358,7 @@ static void head_gradient(void **state) {
     struct head h = {.logits = b->logits,
                      .labels = b->labels,
                      .lse = b->lse,
+                     .lse_rest = b->lse_rest,
                      .entropy = b->entropy,
                      .g_logprob = b->g_logprob,
                      .g_lse = b->g_lse,
@@ -422,7 +426,8 @@ static void find_lse(const struct distilled *d, const struct ax_tensor *logits, 
         .labels = d->b->labels,
         .logprob = d->logprob,
         .lse = *lse,
-        .entropy = d->entropy};
+        .entropy = d->entropy,
+        .inv_temperature = temper};
     assert_int_equal(ax_run_softmax_merge(ref.q, &merge), AX_OK);
 }
 

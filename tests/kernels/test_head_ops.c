@@ -1,6 +1,7 @@
 /* The cpu backend's softmax head, nll_loss, argmax and top_entropy on every instruction set of this machine,
  * against plain double loops: vocabulary in one piece and in shards, temperature, rows without
- * label, rows of equal, huge and infinite logits, 1, 2 and 4 threads with equal bits. */
+ * label, rows of equal, huge and infinite logits and rows that are almost certain, which keep what is left of
+ * a float's digits, 1, 2 and 4 threads with equal bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,10 @@
 #include "tests/kernels/isa.h"
 
 enum { T = 19, V = 4099, EQUAL = 3, MASKED = 4, HUGE_ROW = 5, MASKED_SHARD = 6 };
+/* Almost certain, of a logit far above the others: at the label, beside it, of large numbers, without a
+ * label; and of two that are equal. */
+enum { SURE = 8, WRONG, SURE_LARGE, SURE_UNLABELED, TWO, FIRST_SURE = SURE };
+static const int64_t sure_cols[] = {2113, 30, 4090, 2000, 7};
 
 static struct ax_tensor some_logits(enum ax_dtype dtype) {
     struct ax_tensor x = grid(dtype, T, V, 3);
@@ -22,7 +27,11 @@ static struct ax_tensor some_logits(enum ax_dtype dtype) {
             set(&x, MASKED, c, -INFINITY);
         if (c < 2000)
             set(&x, MASKED_SHARD, c, -INFINITY);
+        set(&x, SURE_LARGE, c, get(&x, SURE_LARGE, c) - 700);
     }
+    for (int i = 0; i < 5; i++)
+        set(&x, FIRST_SURE + i, sure_cols[i], FIRST_SURE + i == SURE_LARGE ? -680 : 17 + 3 * i);
+    set(&x, TWO, 3000, 29);
     return x;
 }
 
@@ -32,34 +41,45 @@ static struct ax_tensor some_labels(void) {
         set(&labels, t, 0, t % 4 == 3 ? -1 : (double)(t * 3001 % V));
     set(&labels, MASKED_SHARD, 0, 4098);
     set(&labels, MASKED, 0, 0);
+    set(&labels, SURE, 0, (double)sure_cols[0]);
+    set(&labels, SURE_LARGE, 0, (double)sure_cols[2]);
     return labels;
 }
 
-/* One row's distribution, in double. */
+/* One row's distribution, in double, relative to the largest logit; without one of these, exponentials
+ * sum to `rest`. `spread` is the mean distance of what they are of: relative errors are of its order. */
 struct row {
-    double lse, entropy, logprob, largest; /* largest |z| that matters, ≥ 1: the scale of errors */
-    int64_t label;                         /* −1 = none */
+    double max, rest, log_sum, entropy, logprob, spread;
+    int64_t label; /* −1 = none */
 };
+
+static double distance(const struct ax_tensor *logits, int64_t t, int64_t c, double max,
+                       double temper) {
+    return (get(logits, t, c) - max) * temper;
+}
 
 static struct row naive_row(const struct ax_tensor *logits, const struct ax_tensor *labels,
                             int64_t t, double temper) {
-    double max = -INFINITY, sum = 0, moment = 0;
+    double max = -INFINITY, rest = -1, moment = 0;
     for (int64_t c = 0; c < V; c++)
-        max = fmax(max, get(logits, t, c) * temper);
+        max = fmax(max, get(logits, t, c));
+    for (int64_t c = 0; c < V; c++)
+        rest += distance(logits, t, c, max, temper) == 0;
     for (int64_t c = 0; c < V; c++) {
-        double z = get(logits, t, c) * temper;
-        sum += exp(z - max);
-        moment += isinf(z) ? 0 : exp(z - max) * z;
+        const double d = distance(logits, t, c, max, temper);
+        rest += d < 0 ? exp(d) : 0;
+        moment += isinf(d) ? 0 : exp(d) * d;
     }
-    struct row r = {.lse = max + log(sum), .label = (int64_t)get(labels, t, 0)};
-    r.entropy = r.lse - moment / sum;
-    r.logprob = r.label < 0 ? 0 : get(logits, t, r.label) * temper - r.lse;
-    r.largest = 1 + fabs(max);
+    struct row r = {.max = max, .rest = rest, .label = (int64_t)get(labels, t, 0)};
+    r.log_sum = log1p(rest);
+    r.entropy = r.log_sum - moment / (1 + rest);
+    r.logprob = r.label < 0 ? 0 : distance(logits, t, r.label, max, temper) - r.log_sum;
+    r.spread = rest > 0 ? 1 - moment / rest : 1;
     return r;
 }
 
 struct head {
-    struct ax_tensor logprob, lse, entropy, dlogits, stats;
+    struct ax_tensor logprob, lse, lse_rest, entropy, dlogits, stats;
 };
 
 /* Everything the head does, in `shards` shards of unequal width. */
@@ -68,7 +88,10 @@ static struct head run_head(const struct isa *isa, int threads, const struct ax_
                             enum ax_dtype out, int64_t shards, double temper) {
     static const int64_t bounds[2][4] = {{0, V}, {0, 2000, 2001, V}};
     const int64_t *first = bounds[shards > 1];
-    struct head h = {line(AX_F32, T), line(AX_F32, T), line(AX_F32, T), {0}, {0}};
+    struct head h = {.logprob = line(AX_F32, T),
+                     .lse = line(AX_F32, T),
+                     .lse_rest = line(AX_F32, T),
+                     .entropy = line(AX_F32, T)};
     h.stats = grid(AX_F32, shards * T, AX_SOFTMAX_STATS, 0);
     h.dlogits = out == logits->dtype ? clone(logits) : grid(out, T, V, 1);
     const struct ax_tensor *from = out == logits->dtype ? &h.dlogits : logits; /* in place */
@@ -78,12 +101,12 @@ static struct head run_head(const struct isa *isa, int threads, const struct ax_
     }
     RUN(isa, threads, softmax_merge,
         .stats = ax_tensor_3d(AX_F32, h.stats.data, shards, T, AX_SOFTMAX_STATS), *labels,
-        h.logprob, h.lse, h.entropy);
+        h.logprob, h.lse, h.entropy, .lse_rest = h.lse_rest, .inv_temperature = temper);
     for (int64_t s = 0; s < shards; s++) {
         int64_t width = first[s + 1] - first[s];
         RUN(isa, threads, softmax_backward, .logits = ax_tensor_cols(from, first[s], width),
             *labels, h.lse, h.entropy, g[0], g[1], g[2],
-            ax_tensor_cols(&h.dlogits, first[s], width), first[s], temper);
+            ax_tensor_cols(&h.dlogits, first[s], width), first[s], temper, .lse_rest = h.lse_rest);
     }
     return h;
 }
@@ -92,24 +115,27 @@ static void assert_head(const struct isa *isa, const struct head *h, const struc
                         const struct ax_tensor *labels, const struct ax_tensor g[3],
                         double temper) {
     for (int64_t t = 0; t < T; t++) {
-        struct row r = naive_row(logits, labels, t, temper);
-        double masked = isinf(r.logprob) ? 0 : fabs(r.logprob);
-        assert_near(isa, "lse", &h->lse, t, 0, r.lse, r.largest);
-        assert_near(isa, "entropy", &h->entropy, t, 0, r.entropy, 2 * r.largest);
+        const struct row r = naive_row(logits, labels, t, temper);
+        const double lse = r.max * temper + r.log_sum;
+        assert_near(isa, "lse", &h->lse, t, 0, lse, fabs(lse) + 1e-30);
+        assert_near(isa, "entropy", &h->entropy, t, 0, r.entropy, r.entropy * r.spread);
         if (isinf(r.logprob))
             assert_true(get(&h->logprob, t, 0) == r.logprob);
         else
-            assert_near(isa, "logprob", &h->logprob, t, 0, r.logprob, r.largest + masked);
+            assert_near(isa, "logprob", &h->logprob, t, 0, r.logprob,
+                        fabs(r.logprob) + r.log_sum * r.spread);
         double g_logprob = r.label < 0 ? 0 : get(&g[0], t, 0);
         double g_lse = g[1].data != NULL ? get(&g[1], t, 0) : 0;
         double g_entropy = g[2].data != NULL ? get(&g[2], t, 0) : 0;
         for (int64_t c = 0; c < V; c++) {
-            double d = get(logits, t, c) * temper - r.lse, p = exp(d);
-            double dz = g_logprob * ((c == r.label ? 1 : 0) - p) + g_lse * p;
-            dz -= p > 0 ? g_entropy * p * (d + r.entropy) : 0;
-            double steep = g_entropy != 0 && p > 0 ? fabs(d) + fabs(r.entropy) : 0;
-            double size = temper * (p * r.largest * (1 + steep) + fabs(dz) + 1e-3);
-            assert_near(isa, "dlogits", &h->dlogits, t, c, temper * dz, size);
+            const double d = distance(logits, t, c, r.max, temper) - r.log_sum, p = exp(d);
+            const double likely = g_logprob * (c == r.label ? -expm1(d) : -p), even = g_lse * p;
+            const double steep = p > 0 ? -g_entropy * p * (d + r.entropy) : 0;
+            const double size = fabs(likely) + fabs(even) +
+                                (p > 0 ? fabs(g_entropy) * p * (fabs(d) + r.entropy) : 0);
+            const double far = isinf(d) ? 1 : 1 + fabs(d) + r.spread;
+            assert_near(isa, "dlogits", &h->dlogits, t, c, temper * (likely + even + steep),
+                        temper * size * far + 1e-30);
         }
     }
 }
@@ -145,6 +171,7 @@ static void check_head(const struct isa *isa, enum ax_dtype real) {
             }
             assert_same_bits(&h.stats, &first.stats);
             assert_same_bits(&h.logprob, &first.logprob);
+            assert_same_bits(&h.lse_rest, &first.lse_rest);
             assert_same_bits(&h.entropy, &first.entropy);
             assert_same_bits(&h.dlogits, &first.dlogits);
         }
@@ -195,7 +222,7 @@ static void check_edges(const struct isa *isa, enum ax_dtype real) {
         set(&g, t, 0, 1);
     RUN(isa, 1, softmax_stats, x, labels, stats, 0, 1);
     RUN(isa, 1, softmax_merge, .stats = ax_tensor_3d(AX_F32, stats.data, 1, 4, AX_SOFTMAX_STATS),
-        labels, lp, lse, ent);
+        labels, lp, lse, ent, .inv_temperature = 1);
     RUN(isa, 1, softmax_backward, .logits = x, labels, lse, ent, g, none, none, dx, 0, 1);
     for (int64_t t = 0; t < 2; t++) {
         assert_true(get(&lp, t, 0) == 0 && get(&ent, t, 0) == 0 && get(&dx, t, 0) == 0);

@@ -120,14 +120,15 @@ static void heads(void **state) {
     COSTS(softmax_stats, 8 * T * V, 2 * T * V + 4 * T + 4 * AX_SOFTMAX_STATS * T, .logits = logits,
           .labels = ids, .stats = matrix(AX_F32, T, AX_SOFTMAX_STATS));
     const int64_t shards[] = {G, T, AX_SOFTMAX_STATS};
-    COSTS(softmax_merge, 2 * G * T * AX_SOFTMAX_STATS, 4 * G * T * AX_SOFTMAX_STATS + 5 * 4 * T,
+    COSTS(softmax_merge, 2 * G * T * AX_SOFTMAX_STATS, 4 * G * T * AX_SOFTMAX_STATS + 6 * 4 * T,
           .stats = ax_tensor_nd(AX_F32, memory, 3, shards), .labels = ids, .logprob = sums,
-          .lse = sums, .entropy = sums, .mean_logprob = sums);
+          .lse = sums, .entropy = sums, .mean_logprob = sums, .lse_rest = sums,
+          .inv_temperature = 1);
     COSTS(softmax_backward, 5 * T * V, 2 * 2 * T * V + 4 * 4 * T, .logits = logits, .labels = ids,
           .lse = sums, .entropy = sums, .g_logprob = sums, .dlogits = logits);
-    COSTS(softmax_backward, 6 * T * V, 2 * 2 * T * V + 6 * 4 * T, .logits = logits, .labels = ids,
+    COSTS(softmax_backward, 6 * T * V, 2 * 2 * T * V + 7 * 4 * T, .logits = logits, .labels = ids,
           .lse = sums, .entropy = sums, .g_logprob = sums, .g_lse = sums, .g_mean = sums,
-          .dlogits = logits);
+          .lse_rest = sums, .dlogits = logits);
     COSTS(softmax_backward, 10 * T * V, (2 + 4) * T * V + 5 * 4 * T, .logits = logits,
           .labels = ids, .lse = sums, .entropy = sums, .g_logprob = sums, .g_entropy = sums,
           .dlogits = matrix(AX_F32, T, V));

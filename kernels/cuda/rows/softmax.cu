@@ -13,26 +13,44 @@ __device__ static inline int64_t label_col(int32_t label, int64_t first_col, int
 
 /* ---- softmax_stats ---- */
 
+/* A row's sums so far; `rest` is without one element that is max. */
 struct running {
-    float max, sum, weighted, plain;
+    float max, rest, moment, plain;
 };
 
+/* Of −inf, 0 times the product would be NaN. */
+__device__ static inline float floored(float d) {
+    return fmaxf((float)AX_LOG_FLOOR, d);
+}
+
+/* Relative to a maximum that is `d` above, of which none is left out. */
+__device__ static inline void lower(running &r, float d) {
+    const float shrink = expf(d), sum = 1 + r.rest;
+    r.moment = shrink * (r.moment + floored(d) * sum);
+    r.rest = shrink * sum;
+}
+
 template <bool All>
-__device__ static inline void take_in(running &r, const float (&z)[AX_NEIGHBORS], int64_t n) {
+__device__ static inline void take_in(running &r, const float (&x)[AX_NEIGHBORS], int64_t n,
+                                      float temper) {
     float max = r.max;
     for (int i = 0; i < AX_NEIGHBORS; i++)
-        max = All || i < n ? fmaxf(max, z[i]) : max;
-    const float shrink = __expf(r.max - max);
-    r.sum *= shrink;
-    r.weighted *= shrink;
+        max = All || i < n ? fmaxf(max, x[i]) : max;
+    bool leave_out = max > r.max;
+    if (leave_out)
+        lower(r, (r.max - max) * temper);
     r.max = max;
     for (int i = 0; i < AX_NEIGHBORS; i++) {
         if (!All && i >= n)
             continue;
-        const float e = __expf(z[i] - max);
-        r.sum += e;
-        r.weighted += e * z[i];
-        r.plain += z[i];
+        const float d = (x[i] - max) * temper, e = __expf(d);
+        r.plain += x[i];
+        if (leave_out && x[i] == max) {
+            leave_out = false;
+            continue;
+        }
+        r.rest += e;
+        r.moment += e * floored(d);
     }
 }
 
@@ -45,26 +63,28 @@ __global__ void __launch_bounds__(ROW_THREADS)
     const int64_t t = blockIdx.x, cols = logits.cols;
     running r = {-FLT_MAX, 0, 0, 0};
     for (int64_t col = threadIdx.x * AX_NEIGHBORS; col < cols; col += blockDim.x * AX_NEIGHBORS) {
-        float z[AX_NEIGHBORS];
-        logits.load(t, col, z);
-        for (int i = 0; i < AX_NEIGHBORS; i++)
-            z[i] *= inv_temperature;
+        float x[AX_NEIGHBORS];
+        logits.load(t, col, x);
         if (cols - col >= AX_NEIGHBORS)
-            take_in<true>(r, z, AX_NEIGHBORS);
+            take_in<true>(r, x, AX_NEIGHBORS, inv_temperature);
         else
-            take_in<false>(r, z, cols - col);
+            take_in<false>(r, x, cols - col, inv_temperature);
     }
-    const float max = block_reduce<max_op>(r.max, -FLT_MAX), shrink = __expf(r.max - max);
-    const float sum = block_sum(r.sum * shrink), weighted = block_sum(r.weighted * shrink);
+    const float max = block_reduce<max_op>(r.max, -FLT_MAX);
+    const bool has_max = r.max == max;
+    if (!has_max)
+        lower(r, (r.max - max) * inv_temperature);
+    /* of the threads that left one out, one does */
+    const int others = block_sum(has_max ? 1 : 0) - 1;
+    const float rest = block_sum(r.rest) + (float)others, moment = block_sum(r.moment);
     const float plain = block_sum(r.plain);
     if (threadIdx.x != 0)
         return;
     const int64_t label = label_col(labels[t], first_col, cols);
-    stats.at(t, 0) = max;
-    stats.at(t, 1) = sum;
-    stats.at(t, 2) = weighted;
-    stats.at(t, 3) =
-        label < 0 ? 0 : (float)logits.data[t * logits.stride + label] * inv_temperature;
+    stats.at(t, 0) = max > -FLT_MAX ? max : -INFINITY;
+    stats.at(t, 1) = rest;
+    stats.at(t, 2) = moment;
+    stats.at(t, 3) = label < 0 ? 0 : (float)logits.data[t * logits.stride + label];
     stats.at(t, 4) = plain;
 }
 
@@ -92,67 +112,79 @@ extern "C" enum ax_status ax_cuda_softmax_stats(struct ax_queue *q,
 /* ---- softmax_merge: a thread per row, in double ---- */
 
 struct merged {
-    float *logprob, *lse, *entropy, *mean_logprob;
+    float *logprob, *lse, *entropy, *mean_logprob, *lse_rest;
+    double vocab, temper; /* the latter as the other kernels have it, a float */
 };
 
 __global__ void softmax_merge_kernel(rows_of<float> stats, int64_t shards, int64_t rows,
-                                     const int32_t *labels, merged out, double vocab) {
+                                     const int32_t *labels, merged out) {
     const int64_t t = thread_number(), at = t * AX_SOFTMAX_STATS;
     if (t >= rows)
         return;
-    double max = -INFINITY, sum = 0, weighted = 0, at_label = 0, plain = 0;
-    for (int64_t s = 0; s < shards; s++)
-        max = fmax(max, (double)stats.at(s, at));
+    int64_t top = 0;
+    for (int64_t s = 1; s < shards; s++)
+        top = stats.at(s, at) > stats.at(top, at) ? s : top;
+    const double max = (double)stats.at(top, at);
+    double rest = 0, moment = 0, at_label = 0, plain = 0;
     for (int64_t s = 0; s < shards; s++) {
-        const double shrink = exp((double)stats.at(s, at) - max);
-        sum += shrink * (double)stats.at(s, at + 1);
-        weighted += shrink * (double)stats.at(s, at + 2);
+        const double d = fmax(AX_LOG_FLOOR, ((double)stats.at(s, at) - max) * out.temper);
+        const double share = s == top ? 1 : exp(d);
+        const double sum = (double)stats.at(s, at + 1) + (s == top ? 0 : 1);
+        rest += share * sum;
+        moment += share * ((double)stats.at(s, at + 2) + (s == top ? 0 : d * sum));
         at_label += (double)stats.at(s, at + 3);
         plain += (double)stats.at(s, at + 4);
     }
-    const double lse = max + log(sum);
-    out.logprob[t] = labels[t] >= 0 ? (float)(at_label - lse) : 0;
-    out.lse[t] = (float)lse;
-    out.entropy[t] = (float)(lse - weighted / sum);
+    const double log_sum = log1p(rest) + (max - max); /* of infinity: NaN */
+    const double peak = max * out.temper;
+    out.logprob[t] = labels[t] >= 0 ? (float)((at_label - max) * out.temper - log_sum) : 0;
+    out.lse[t] = (float)(peak + log_sum);
+    out.entropy[t] = (float)(log_sum - moment / (1 + rest));
     if (out.mean_logprob)
-        out.mean_logprob[t] = (float)(plain / vocab - lse);
+        out.mean_logprob[t] = (float)((plain / out.vocab - max) * out.temper - log_sum);
+    if (out.lse_rest)
+        out.lse_rest[t] = (float)(log_sum - ((double)out.lse[t] - peak));
 }
 
 extern "C" enum ax_status ax_cuda_softmax_merge(struct ax_queue *q,
                                                 const struct ax_softmax_merge *a, void *work) {
     (void)work;
     const int64_t rows = a->stats.shape[1];
-    const merged out = {(float *)a->logprob.data, (float *)a->lse.data, (float *)a->entropy.data,
-                        (float *)a->mean_logprob.data};
+    const merged out = {(float *)a->logprob.data,         (float *)a->lse.data,
+                        (float *)a->entropy.data,         (float *)a->mean_logprob.data,
+                        (float *)a->lse_rest.data,        (double)a->vocab,
+                        (double)(float)a->inv_temperature};
     return rows == 0 ? AX_OK
                      : AX_LAUNCH(q, softmax_merge_kernel, blocks_of(rows, 128), 128, 0,
                                  as_rows<float>(&a->stats), a->stats.shape[0], rows,
-                                 (const int32_t *)a->labels.data, out, (double)a->vocab);
+                                 (const int32_t *)a->labels.data, out);
 }
 
 /* ---- softmax_backward ---- */
 
-/* Per row; g_lse, g_entropy and g_mean may be NULL. */
+/* Per row; lse_rest, g_lse, g_entropy and g_mean may be NULL. */
 struct row_gradients {
-    const float *lse, *entropy, *g_logprob, *g_lse, *g_entropy, *g_mean;
+    const float *lse, *lse_rest, *entropy, *g_logprob, *g_lse, *g_entropy, *g_mean;
     const int32_t *labels;
     int64_t first_col;
     float inv_temperature, inv_vocab;
 };
 
-/* dz = onehot·g_logprob + even − p·(plain + bent·(z − lse + entropy)) */
+/* dz = even − p·(plain + bent·(d + entropy)), and at the label g_logprob·(1 − p) instead of its −g_logprob·p,
+ * which of a label that is almost certain is all that is left */
 struct row_slope {
-    float lse, entropy, g_logprob, even, plain, bent;
+    float lse, lse_rest, entropy, g_logprob, even, plain, bent;
     int64_t label;
 };
 __device__ static inline row_slope slope_of(const row_gradients &g, int64_t t, int64_t cols) {
     const float g_mean = g.g_mean ? g.g_mean[t] : 0, g_lse = g.g_lse ? g.g_lse[t] : 0;
     const float g_logprob = g.labels[t] >= 0 ? g.g_logprob[t] : 0;
     return {g.lse[t],
+            g.lse_rest ? g.lse_rest[t] : 0,
             g.entropy[t],
             g_logprob,
             g_mean * g.inv_vocab,
-            g_logprob - g_lse + g_mean,
+            g_mean - g_lse,
             g.g_entropy ? g.g_entropy[t] : 0,
             label_col(g.labels[t], g.first_col, cols)};
 }
@@ -172,10 +204,10 @@ __global__ void __launch_bounds__(BACKWARD_THREADS)
         float x[AX_NEIGHBORS];
         logits.load(t, col, x);
         for (int i = 0; i < AX_NEIGHBORS; i++) {
-            const float above = x[i] * g.inv_temperature - s.lse;
-            const float slope = s.plain + s.bent * (above + s.entropy);
-            const float hot = col + i == s.label ? s.g_logprob : 0;
-            x[i] = g.inv_temperature * (hot + s.even - __expf(above) * slope);
+            const float d = fmaf(x[i], g.inv_temperature, -s.lse) - s.lse_rest, p = __expf(d);
+            const float slope = s.plain + s.bent * (floored(d) + s.entropy);
+            const float likely = col + i == s.label ? expm1f(d) : p;
+            x[i] = g.inv_temperature * (s.even - s.g_logprob * likely - p * slope);
         }
         dlogits.store(t, col, x);
     }
@@ -187,12 +219,17 @@ ax_cuda_softmax_backward(struct ax_queue *q, const struct ax_softmax_backward *a
     const int64_t rows = a->logits.shape[0], cols = a->logits.shape[1];
     const unsigned threads =
         (unsigned)min((int64_t)BACKWARD_THREADS, (vectors_in(cols) + 31) / 32 * 32);
-    const row_gradients g = {
-        (const float *)a->lse.data,       (const float *)a->entropy.data,
-        (const float *)a->g_logprob.data, (const float *)a->g_lse.data,
-        (const float *)a->g_entropy.data, (const float *)a->g_mean.data,
-        (const int32_t *)a->labels.data,  a->first_col,
-        (float)a->inv_temperature,        a->vocab > 0 ? (float)(1 / (double)a->vocab) : 0};
+    const row_gradients g = {(const float *)a->lse.data,
+                             (const float *)a->lse_rest.data,
+                             (const float *)a->entropy.data,
+                             (const float *)a->g_logprob.data,
+                             (const float *)a->g_lse.data,
+                             (const float *)a->g_entropy.data,
+                             (const float *)a->g_mean.data,
+                             (const int32_t *)a->labels.data,
+                             a->first_col,
+                             (float)a->inv_temperature,
+                             a->vocab > 0 ? (float)(1 / (double)a->vocab) : 0};
     if (rows == 0 || cols == 0)
         return AX_OK;
     return by_real(a->logits.dtype, [&](auto *x) {

@@ -93,7 +93,8 @@ static enum ax_status probabilities(struct ax_queue *q, const struct ax_sample *
         .labels = none,
         .logprob = column(r->logprob, T),
         .lse = column(r->lse, T),
-        .entropy = column(r->entropy, T)};
+        .entropy = column(r->entropy, T),
+        .inv_temperature = 1 / a->temperature};
     const struct ax_softmax_backward back = {
         .logits = *logits,
         .labels = none,

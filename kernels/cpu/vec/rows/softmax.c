@@ -42,45 +42,62 @@ AX_INLINE float peak_of(enum ax_dtype dtype, const void *row, int64_t n) {
     return v_max_lane(peak);
 }
 
-/* exp += Σ e^{z−max}; moment += Σ e^{z−max}·z, with z = −inf, whose exponential is 0, counting as
- * 0; plain += Σ z. */
+/* Index of the first of n elements that equals value; one does. */
+AX_INLINE int64_t find(enum ax_dtype dtype, const char *block, int64_t n, float value) {
+    for (int64_t i = 0; i < n; i += AX_LANES) {
+        v_float x = v_load(dtype, block, i, least(AX_LANES, n - i));
+        int lane = v_find(v_keep(n - i, x, -INFINITY), value);
+        if (lane >= 0)
+            return i + lane;
+    }
+    return 0;
+}
+
+/* For d = (x − max)·temper: exp += Σ e^d; moment += Σ e^d·d, with d = −inf, whose exponential is 0,
+ * counting as 0; plain += Σ x. */
 struct exp_sums {
     v_float exp, moment, plain;
 };
 
 AX_INLINE void exp_vector(enum ax_dtype dtype, const void *logits, v_float temper, v_float max,
                           struct exp_sums *sums, int64_t i, int64_t n) {
-    v_float z = v_load(dtype, logits, i, n) * temper;
-    v_float e = v_exp(v_keep(n, z - max, -INFINITY));
+    v_float x = v_load(dtype, logits, i, n);
+    v_float d = v_max(v_set(-FLT_MAX), v_keep(n, (x - max) * temper, -INFINITY)), e = v_exp(d);
     sums->exp += e;
-    sums->moment = v_fma(e, v_max(v_set(-FLT_MAX), z), sums->moment);
-    sums->plain += z; /* lanes past the end are 0 */
+    sums->moment = v_fma(e, d, sums->moment);
+    sums->plain += x; /* lanes past the end are 0 */
 }
 
 AX_INLINE void stats_row(enum ax_dtype dtype, const char *logits, int64_t cols, float temper,
                          float *stats) {
     float max = -INFINITY;
-    double sum = 0, moment = 0, plain = 0;
+    double rest = 0, moment = 0, plain = 0;
     for (int64_t first = 0; first < cols; first += BLOCK) {
         int64_t n = least(BLOCK, cols - first);
         const char *block = element(dtype, logits, first);
-        float peak = peak_of(dtype, block, n) * temper;
+        const float peak = peak_of(dtype, block, n);
+        int64_t end = n;
         if (peak > max) {
-            double shrink = max == -INFINITY ? 0 : (double)exp_one(max - peak);
-            sum *= shrink;
-            moment *= shrink;
+            const float step = fmaxf((float)AX_LOG_FLOOR, (max - peak) * temper);
+            const double shrink = (double)exp_one(step), sum = 1 + rest;
+            moment = shrink * (moment + (double)step * sum);
+            rest = shrink * sum;
             max = peak;
+            end = find(dtype, block, n, peak); /* is left out */
+            plain += (double)peak;
         }
         /* as long as all are −inf, exponentials are 0 relative to anything finite */
         v_float base = v_set(max == -INFINITY ? 0 : max);
         struct exp_sums part = {v_set(0), v_set(0), v_set(0)};
-        AX_EACH_VECTOR(n, exp_vector, dtype, block, v_set(temper), base, &part);
-        sum += v_sum(part.exp);
+        for (int64_t from = 0; from < n; from = end + 1, end = n)
+            AX_EACH_VECTOR(end - from, exp_vector, dtype, element(dtype, block, from),
+                           v_set(temper), base, &part);
+        rest += v_sum(part.exp);
         moment += v_sum(part.moment);
         plain += v_sum(part.plain);
     }
     stats[0] = max;
-    stats[1] = (float)sum;
+    stats[1] = (float)rest;
     stats[2] = (float)moment;
     stats[4] = (float)plain;
 }
@@ -97,7 +114,7 @@ enum ax_status AX_VEC(ax_cpu_softmax_stats)(struct ax_queue *q, const struct ax_
         float *stats = ax_tensor_row(&args->stats, t);
         AX_BY_DTYPE(logits->dtype, stats_row, row, cols, temper, stats);
         int64_t label = column_of(labels[t], args->first_col, cols);
-        stats[3] = label >= 0 ? load_one(logits->dtype, row, label) * temper : 0;
+        stats[3] = label >= 0 ? load_one(logits->dtype, row, label) : 0;
     }
     return AX_OK;
 }
@@ -109,66 +126,84 @@ enum ax_status AX_VEC(ax_cpu_softmax_merge)(struct ax_queue *q, const struct ax_
     int64_t shards = stats->shape[0], tokens = stats->shape[1];
     const int32_t *labels = args->labels.data;
     float *logprob = args->logprob.data, *lse = args->lse.data, *entropy = args->entropy.data;
-    float *mean_logprob = args->mean_logprob.data;
+    float *mean_logprob = args->mean_logprob.data, *lse_rest = args->lse_rest.data;
+    const double temper = (double)(float)args->inv_temperature; /* of the other ops */
     AX_PARALLEL_FOR (team(q, shards * tokens * 16), t, tokens) {
         const float *first = (const float *)stats->data + t * AX_SOFTMAX_STATS;
-        float max = -INFINITY;
-        for (int64_t s = 0; s < shards; s++)
-            max = fmaxf(max, first[s * stats->row_stride]);
-        double sum = 0, moment = 0, chosen = 0, plain = 0;
+        int64_t top = 0;
+        for (int64_t s = 1; s < shards; s++)
+            top = first[s * stats->row_stride] > first[top * stats->row_stride] ? s : top;
+        const double max = (double)first[top * stats->row_stride];
+        double rest = 0, moment = 0, chosen = 0, plain = 0;
         for (int64_t s = 0; s < shards; s++) {
             const float *part = first + s * stats->row_stride;
-            double share = part[0] == max ? 1 : exp((double)part[0] - (double)max);
-            sum += share * (double)part[1];
-            moment += share * (double)part[2];
+            const double d = fmax(AX_LOG_FLOOR, ((double)part[0] - max) * temper);
+            const double share = s == top ? 1 : exp(d), own = (double)part[1] + (s != top);
+            rest += share * own;
+            moment += share * ((double)part[2] + (s == top ? 0 : d * own));
             chosen += (double)part[3]; /* 0 in all shards except one */
             plain += (double)part[4];
         }
-        double log_sum = (double)max + log(sum);
-        logprob[t] = labels[t] >= 0 ? (float)(chosen - log_sum) : 0;
-        lse[t] = (float)log_sum;
-        entropy[t] = (float)(log_sum - moment / sum);
+        const double log_sum = log1p(rest) + (max - max); /* of infinity: NaN */
+        logprob[t] = labels[t] >= 0 ? (float)((chosen - max) * temper - log_sum) : 0;
+        lse[t] = (float)(max * temper + log_sum);
+        entropy[t] = (float)(log_sum - moment / (1 + rest));
         if (mean_logprob != NULL)
-            mean_logprob[t] = (float)(plain / (double)args->vocab - log_sum);
+            mean_logprob[t] = (float)((plain / (double)args->vocab - max) * temper - log_sum);
+        if (lse_rest != NULL)
+            lse_rest[t] = (float)(log_sum - ((double)lse[t] - max * temper));
     }
     return AX_OK;
 }
 
-/* A row's gradient is e^d·(constant + slope·d) + even with d = z − lse, plus at_label at the
- * label. */
+/* A row's gradient is e^d·(constant + slope·d) + even with d = z − lse. At the label it is
+ * chosen·(1 − e^d) + e^d·(beside + slope·d) + even. */
 struct row_gradient {
-    float temper, lse, constant, slope, even, at_label;
+    float temper, lse, lse_rest, constant, slope, even;
+    double chosen, beside;
 };
 
 static struct row_gradient gradient_of(const struct ax_softmax_backward *args, int64_t t,
                                        bool labeled) {
     const float *lse = args->lse.data, *entropy = args->entropy.data;
+    const float *lse_rest = args->lse_rest.data;
     const float *g_logprob = args->g_logprob.data, *g_lse = args->g_lse.data,
                 *g_entropy = args->g_entropy.data, *g_mean = args->g_mean.data;
-    double temper = args->inv_temperature;
-    double chosen = labeled ? (double)g_logprob[t] : 0;
-    double constant = (g_lse != NULL ? (double)g_lse[t] : 0) - chosen;
+    const double temper = args->inv_temperature;
+    const double chosen = labeled ? (double)g_logprob[t] : 0;
+    double beside = g_lse != NULL ? (double)g_lse[t] : 0;
     double slope = 0, even = 0;
     if (g_mean != NULL) {
-        constant -= (double)g_mean[t];
+        beside -= (double)g_mean[t];
         even = (double)g_mean[t] / (double)args->vocab;
     }
     if (g_entropy != NULL) {
         slope = -(double)g_entropy[t];
-        constant += slope * (double)entropy[t];
+        beside += slope * (double)entropy[t];
     }
     return (struct row_gradient){.temper = (float)temper,
                                  .lse = lse[t],
-                                 .constant = (float)(temper * constant),
+                                 .lse_rest = lse_rest != NULL ? lse_rest[t] : 0,
+                                 .constant = (float)(temper * (beside - chosen)),
                                  .slope = (float)(temper * slope),
                                  .even = (float)(temper * even),
-                                 .at_label = (float)(temper * chosen)};
+                                 .chosen = temper * chosen,
+                                 .beside = temper * beside};
 }
 
-/* e^d is 0 long before d = −1024; a d of −inf would make the product 0·inf. */
+/* e^d is 0 long before the floor; a d of −inf would make the product 0·inf. */
 AX_INLINE v_float slopes(v_float logits, const struct row_gradient *g) {
-    v_float d = v_max(v_set(-1024.0f), logits * v_set(g->temper) - v_set(g->lse));
+    v_float d = v_fma(logits, v_set(g->temper), v_set(-g->lse)) - v_set(g->lse_rest);
+    d = v_max(v_set((float)AX_LOG_FLOOR), d);
     return v_fma(v_exp(d), v_fma(v_set(g->slope), d, v_set(g->constant)), v_set(g->even));
+}
+
+/* Of a label that is almost certain 1 − e^d is all that is left. */
+static float slope_at_label(float logit, const struct row_gradient *g) {
+    double d = (double)logit * (double)g->temper - (double)g->lse - (double)g->lse_rest;
+    d = d < AX_LOG_FLOOR ? AX_LOG_FLOOR : d;
+    return (float)(exp(d) * (g->beside + (double)g->slope * d) - g->chosen * expm1(d) +
+                   (double)g->even);
 }
 
 AX_INLINE void gradient_vector(enum ax_dtype from, enum ax_dtype to, const void *logits, void *out,
@@ -181,7 +216,7 @@ AX_INLINE void gradient_row(enum ax_dtype to, enum ax_dtype from, const char *lo
                             int64_t cols, int64_t label, struct row_gradient g) {
     v_float at_label = v_set(0);
     if (label >= 0)
-        at_label = slopes(v_set(load_one(from, logits, label)), &g) + v_set(g.at_label);
+        at_label = v_set(slope_at_label(load_one(from, logits, label), &g));
     if (g.constant == 0 && g.slope == 0 &&
         g.even == 0) { /* a row without a label, e.g. in a prompt: no exponentials */
         memset(out, 0, (size_t)(element(to, out, cols) - out));
@@ -204,17 +239,6 @@ enum ax_status AX_VEC(ax_cpu_softmax_backward)(struct ax_queue *q,
                      gradient_of(args, t, labels[t] >= 0));
     }
     return AX_OK;
-}
-
-/* Index of the first of n elements that equals value; one does. */
-AX_INLINE int64_t find(enum ax_dtype dtype, const char *block, int64_t n, float value) {
-    for (int64_t i = 0; i < n; i += AX_LANES) {
-        v_float x = v_load(dtype, block, i, least(AX_LANES, n - i));
-        int lane = v_find(v_keep(n - i, x, -INFINITY), value);
-        if (lane >= 0)
-            return i + lane;
-    }
-    return 0;
 }
 
 /* Only a block with a new largest element is searched for its position. */
