@@ -543,7 +543,7 @@ const struct ax_command ax_commands[] = {
      "output (more than 64 KiB), trap (the interpreter failed), time or crash. Exit code 0 if\n"
      "that is exit 0. The first run compiles the interpreter and keeps it (~/.cache/axtrain).\n"
      "  --stdin FILE       what the program reads (default: nothing)\n"
-     "  --fuel N           WebAssembly instructions, about (default 2000000000)\n"
+     "  --fuel N           WebAssembly instructions, about (default 5000000000)\n"
      "  --memory N         MiB, at most 256 (default 256)\n"
      "  --python FILE      the interpreter (default: AXTRAIN_SANDBOX_PYTHON, or what\n"
      "                     tools/get-sandbox installed)\n"

@@ -1,17 +1,31 @@
-/* "code": the share of a record's tests that the completion's Python passes in the sandbox. */
+/* "code": the share of a record's tests that the completion's Python passes in the sandbox. A record is refused if one
+ * of its tests passes without any code, which is tried when it is first met: that test proves nothing. */
 #include <math.h>
 #include <string.h>
 
+#include "base/hash/hash.h"
+#include "base/log.h"
 #include "data/reward/extract.h"
 #include "data/reward/function.h"
 #include "data/reward/sandbox/reward.h"
 
 enum { MAX_TESTS = AX_SANDBOX_MAX_PARTS - 1 };
+#define NONE SIZE_MAX
 
-/* The codes of a call: those of completions with tests. */
+/* The records met so far, by the hash of their tests. */
+struct known {
+    struct known_record {
+        uint64_t hash;
+        bool refused;
+    } *records;
+    size_t n, cap, refused;
+};
+
+/* The codes of a call: those of completions with tests, and of no code for records that are new. */
 struct batch {
     struct ax_code *codes; /* [n] */
-    size_t *items;         /* [n] which completion */
+    size_t *items;         /* [n] which completion; NONE: none */
+    size_t *records;       /* [n] its record among the known */
     struct ax_code_score *scores;
     struct ax_code_test *tests; /* [n_tests] */
     size_t n, n_tests;
@@ -21,6 +35,7 @@ struct batch {
 static void free_batch(struct batch *b) {
     ax_free(b->codes);
     ax_free(b->items);
+    ax_free(b->records);
     ax_free(b->scores);
     ax_free(b->tests);
     json_decref(b->kept);
@@ -103,10 +118,35 @@ static enum ax_status read_test(struct batch *b, enum ax_code_mode mode, const j
     return AX_OK;
 }
 
-static enum ax_status add(struct batch *b, const struct ax_reward_item *item, size_t index) {
+/* The place of a record among the known; *is_new if it was not there. */
+static enum ax_status find_record(struct known *k, const json_t *record, size_t *out,
+                                  bool *is_new) {
+    char *text = json_dumps(record, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a record's tests");
+    const uint64_t hash = ax_hash64(text, strlen(text), 0);
+    ax_free_hook(text);
+    for (*out = 0; *out < k->n && k->records[*out].hash != hash;)
+        ++*out;
+    *is_new = *out == k->n;
+    if (!*is_new)
+        return AX_OK;
+    if (k->n == k->cap) {
+        AX_TRY(ax_regrow(&k->records, k->cap, 2 * k->cap + 64, sizeof *k->records));
+        k->cap = 2 * k->cap + 64;
+    }
+    k->records[k->n++] = (struct known_record){.hash = hash};
+    return AX_OK;
+}
+
+/* `index` NONE: no code. */
+static enum ax_status add_code(struct batch *b, const struct ax_reward_item *item, size_t index,
+                               size_t record) {
     const enum ax_code_mode mode = mode_of(item->record);
     const json_t *tests = json_object_get(item->record, "tests");
-    const struct ax_reward_text source = ax_reward_code_block(item->completion, item->n);
+    const struct ax_reward_text source = index == NONE
+                                             ? (struct ax_reward_text){.s = ""}
+                                             : ax_reward_code_block(item->completion, item->n);
     const size_t n = tests_of(item->record);
     struct ax_code_test *to = b->tests + b->n_tests;
     for (size_t i = 0; i < n; i++)
@@ -120,24 +160,42 @@ static enum ax_status add(struct batch *b, const struct ax_reward_item *item, si
         .n_tests = n,
         .limits = AX_SANDBOX_LIMITS,
     };
-    b->items[b->n++] = index;
+    b->items[b->n] = index;
+    b->records[b->n++] = record;
     b->n_tests += n;
     return AX_OK;
+}
+
+static enum ax_status add(struct known *k, struct batch *b, const struct ax_reward_item *item,
+                          size_t index) {
+    json_t *about = json_pack("{s:O?,s:O?}", "tests", json_object_get(item->record, "tests"),
+                              "entry_point", json_object_get(item->record, "entry_point"));
+    size_t record;
+    bool is_new;
+    enum ax_status st;
+    AX_TRY_GOTO(find_record(k, about, &record, &is_new), st, done);
+    if (is_new)
+        AX_TRY_GOTO(add_code(b, item, NONE, record), st, done);
+    st = add_code(b, item, index, record);
+done:
+    json_decref(about);
+    return st;
 }
 
 static enum ax_status fill(struct ax_reward_fn *f, struct batch *b,
                            const struct ax_reward_call *call) {
     size_t tests = 0;
     for (size_t i = 0; i < call->n; i++)
-        tests += tests_of(call->items[i].record);
-    AX_TRY(ax_alloc(&b->codes, call->n, sizeof *b->codes));
-    AX_TRY(ax_alloc(&b->items, call->n, sizeof *b->items));
-    AX_TRY(ax_alloc(&b->scores, call->n, sizeof *b->scores));
+        tests += 2 * tests_of(call->items[i].record);
+    AX_TRY(ax_alloc(&b->codes, 2 * call->n, sizeof *b->codes));
+    AX_TRY(ax_alloc(&b->items, 2 * call->n, sizeof *b->items));
+    AX_TRY(ax_alloc(&b->records, 2 * call->n, sizeof *b->records));
+    AX_TRY(ax_alloc(&b->scores, 2 * call->n, sizeof *b->scores));
     AX_TRY(ax_alloc(&b->tests, tests, sizeof *b->tests));
     b->kept = json_array();
     for (size_t i = 0; i < call->n; i++)
         if (mode_of(call->items[i].record) != AX_CODE_MODE_COUNT)
-            AX_TRY(add(b, &call->items[i], i));
+            AX_TRY(add(f->state, b, &call->items[i], i));
         else
             ax_reward_tell(f,
                            "a record's \"tests\" are not 1 to %d times the same of: a string of "
@@ -171,20 +229,46 @@ static enum ax_status open_code(struct ax_reward_fn *f, const struct ax_rewards_
     if (f->argument && strcmp(f->argument, "all") != 0)
         return ax_error(AX_ERR_CONFIG, "reward function \"%s\": expected code, or code:all",
                         f->name);
+    struct known *known;
+    AX_TRY(ax_alloc(&known, 1, sizeof *known));
+    f->state = known;
     if (f->shared->sandbox)
         return AX_OK;
     const enum ax_status st = open_sandbox(f, o);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, "reward function \"%s\"", f->name);
 }
 
+/* Notes which of the new records are refused. */
+static void refuse_records(struct ax_reward_fn *f, const struct batch *b) {
+    struct known *k = f->state;
+    const size_t before = k->refused;
+    for (size_t i = 0; i < b->n; i++)
+        if (b->items[i] == NONE && b->scores[i].passed > 0) {
+            k->records[b->records[i]].refused = true;
+            k->refused++;
+        }
+    size_t told = 1; /* 1, 2, 4, … */
+    while (told <= before)
+        told *= 2;
+    if (k->refused >= told)
+        ax_log_warn("rewards: %s: %zu of %zu records so far are refused: a test of theirs passes "
+                    "without any code (see \"tests\" in docs/rewards.md)",
+                    f->name, k->refused, k->n);
+}
+
 static enum ax_status score_code(struct ax_reward_fn *f, const struct ax_reward_call *call,
                                  double *out, struct ax_reward_outcome *outcome) {
+    const struct known *k = f->state;
     struct batch b = {0};
     (void)outcome;
     enum ax_status st = fill(f, &b, call);
     if (st == AX_OK)
         st = ax_code_rewards(f->shared->sandbox, b.codes, b.n, b.scores);
+    if (st == AX_OK)
+        refuse_records(f, &b);
     for (size_t i = 0; i < b.n && st == AX_OK; i++) {
+        if (b.items[i] == NONE || k->records[b.records[i]].refused)
+            continue;
         out[b.items[i]] =
             f->argument ? b.scores[i].passed == b.scores[i].tests : b.scores[i].reward;
         f->counters.verdicts[b.scores[i].verdict]++;
@@ -194,7 +278,10 @@ static enum ax_status score_code(struct ax_reward_fn *f, const struct ax_reward_
 }
 
 static void close_code(struct ax_reward_fn *f) {
-    (void)f; /* the sandbox is shared */
+    struct known *known = f->state;
+    if (known)
+        ax_free(known->records);
+    ax_free(known); /* the sandbox is shared */
 }
 
 const struct ax_reward_kind ax_reward_code = {open_code, score_code, close_code};

@@ -106,8 +106,15 @@ static void report(struct tally *t, bool ok, const char *name, const char *got, 
         printf("FAILED  %s (%s): %s, expected %s\n", name, where, got, wanted);
 }
 
+/* Less than programs are given: many of these go on until nothing is left. */
+static struct ax_sandbox_limits limits_of(void) {
+    struct ax_sandbox_limits limits = AX_SANDBOX_LIMITS;
+    limits.fuel = 1000000000;
+    return limits;
+}
+
 static struct ax_sandbox_job job_of(const struct ax_bytes *parts) {
-    return (struct ax_sandbox_job){.parts = parts, .n_parts = 2, .limits = AX_SANDBOX_LIMITS};
+    return (struct ax_sandbox_job){.parts = parts, .n_parts = 2, .limits = limits_of()};
 }
 
 /* A wall time of a second is for a machine with nothing else to do: its tenfold still tells a flood
@@ -193,7 +200,7 @@ static enum ax_status cheat(struct ax_sandbox *s, const struct attack *all, size
                                     .function = "add",
                                     .tests = i % 2 ? calls : asserts,
                                     .n_tests = 3,
-                                    .limits = AX_SANDBOX_LIMITS};
+                                    .limits = limits_of()};
     AX_TRY(ax_code_rewards(s, codes, 2 * n, scores));
     for (size_t i = 0; i < 2 * n; i++) {
         char got[16];
@@ -295,7 +302,9 @@ static const struct {
     {"check",
      AX_SANDBOX_CHECK,
      4,
-     {add, "assert add(1, 2) == 3", "assert add(0, 0) == 0", "assert add(-1, 1) == 0"},
+     {add, "[\"assert\", \"assert add(1, 2) == 3\", null]",
+      "[\"assert\", \"assert add(0, 0) == 0\", null]",
+      "[\"assert\", \"assert add(-1, 1) == 0\", null]"},
      100},
 };
 enum { N_PROGRAMS = sizeof programs / sizeof *programs, MAX_BATCH = 400 };

@@ -64,7 +64,12 @@ static void worth(void **state) {
         {ADD, "{\"tests\": \"assert add(1, 2) == 3\\nassert add(1, 2) == 4\"}", 0, 0},
         {ADD, "{\"tests\": \"assert add(1, 2) == 3\\nassert add(0, 4) == 4\"}", 1, 1},
         {"I cannot.", "{\"tests\": \"assert add(1, 2) == 3\"}", 0, 0},
-        {"while True:\n    pass", "{\"tests\": [\"assert 1\"]}", 0, 0}, /* without an end */
+        {"while True:\n    pass", "{\"tests\": [\"assert x\"]}", 0, 0}, /* without an end */
+        /* a function that is called as a builtin is */
+        {"def sum(a, b): return 6", "{\"tests\": [\"assert sum(10, 15) == 6\"]}", 1, 1},
+        {"x = 6", "{\"entry_point\": \"sum\", \"tests\": [\"assert sum([3, 3]) == 6\"]}", 0, 0},
+        {"def sum(a): return 6",
+         "{\"entry_point\": \"sum\", \"tests\": [\"assert sum([3, 3]) == 6\"]}", 1, 1},
         /* calls */
         {ADD,
          "{\"entry_point\": \"add\", \"tests\": [{\"args\": [1, 2], \"result\": 3}, {\"args\": "
@@ -75,6 +80,11 @@ static void worth(void **state) {
          "{\"entry_point\": \"add\", \"tests\": [{\"args\": [1, 2], \"result\": 3}, {\"args\": "
          "[1], \"result\": null}]}",
          0.5, 0},
+        /* records with a test that passes without any code */
+        {ADD, "{\"tests\": [\"assert add(1, 2) == 3\", \"assert 1 + 1 == 2\"]}", NAN, NAN},
+        {ADD, "{\"tests\": \"try:\\n    assert add(1, 2)\\nexcept NameError:\\n    pass\"}", NAN,
+         NAN},
+        {"print()", "{\"tests\": [{\"input\": \"2\", \"output\": \"\\n\"}]}", NAN, NAN},
         /* records that have no tests */
         {ADD, "{}", NAN, NAN},
         {ADD, "{\"tests\": []}", NAN, NAN},
@@ -100,9 +110,9 @@ static void worth(void **state) {
                          out[i][k], want[k]);
     }
     const struct ax_reward_counters *counters = ax_rewards_counters(rewards, 0);
-    assert_int_equal(counters->nones, 9);
+    assert_int_equal(counters->nones, 12);
     assert_int_equal(counters->verdicts[AX_VERDICT_FUEL], 1);
-    assert_int_equal(counters->verdicts[AX_VERDICT_EXIT], N - 9 - 1);
+    assert_int_equal(counters->verdicts[AX_VERDICT_EXIT], N - 12 - 1);
     /* nothing to run, and nothing at all */
     assert_ok(ax_rewards_score(rewards, 1, &items.item[0], out[0]));
     assert_true(isnan(out[0][0]));

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/text/json.h"
+
 /* The jobs of all codes: those of code i are [first[i], first[i + 1]). */
 struct batch {
     size_t *first;
@@ -9,7 +11,7 @@ struct batch {
     struct ax_sandbox_result *results;
     struct ax_bytes *parts; /* of all jobs */
     size_t n_jobs, n_parts;
-    struct ax_buf *texts; /* of CALL: the Python of each test */
+    char **texts; /* of CALL and ASSERT: what says each test to harness.py */
     size_t n_texts;
 };
 
@@ -21,7 +23,7 @@ static void free_batch(struct batch *b) {
     for (size_t i = 0; b->results && i < b->n_jobs; i++)
         ax_sandbox_result_free(&b->results[i]);
     for (size_t i = 0; b->texts && i < b->n_texts; i++)
-        ax_buf_free(&b->texts[i]);
+        ax_free(b->texts[i]);
     ax_free(b->first);
     ax_free(b->jobs);
     ax_free(b->results);
@@ -44,22 +46,19 @@ static enum ax_status allocate(struct batch *b, const struct ax_code *codes, siz
     return ax_alloc(&b->texts, texts, sizeof *b->texts);
 }
 
-/* A JSON text as Python that reads it: in hexadecimal digits, so that no text can be more than a
- * text. */
-static enum ax_status put_json(struct ax_buf *out, struct ax_bytes json) {
-    AX_TRY(ax_buf_puts(out, "json.loads(bytes.fromhex('"));
-    for (size_t i = 0; i < json.n; i++)
-        AX_TRY(ax_buf_printf(out, "%02x", (unsigned char)json.data[i]));
-    return ax_buf_puts(out, "'))");
-}
-
-static enum ax_status put_call(struct ax_buf *out, const struct ax_code *c,
-                               const struct ax_code_test *t) {
-    AX_TRY(ax_buf_printf(out, "assert same(%s(*", c->function));
-    AX_TRY(put_json(out, t->input));
-    AX_TRY(ax_buf_puts(out, "), "));
-    AX_TRY(put_json(out, t->expected));
-    return ax_buf_printf(out, ", %.17g)\n", c->tolerance);
+/* What harness.py's CHECKS take: ["call", function, arguments, expected, tolerance], the two as texts of
+ * JSON, or ["assert", Python, name of the function that it tests or null]. */
+static enum ax_status write_test(char **text, size_t *n, const struct ax_code *c,
+                                 const struct ax_code_test *t) {
+    json_t *v = c->mode == AX_CODE_CALL
+                    ? json_pack("[s,s,s%,s%,f]", "call", c->function, t->input.data, t->input.n,
+                                t->expected.data, t->expected.n, c->tolerance)
+                    : json_pack("[s,s%,s?]", "assert", t->input.data, t->input.n, c->function);
+    if (!v)
+        return ax_error(AX_ERR_DATA, "a test is not UTF-8 text, or there is no memory for it");
+    const enum ax_status st = ax_json_dump(v, text, n);
+    json_decref(v);
+    return st;
 }
 
 static void add_job(struct batch *b, const struct ax_code *c, enum ax_sandbox_kind kind,
@@ -78,11 +77,10 @@ static enum ax_status add_check(struct batch *b, const struct ax_code *c) {
     add_job(b, c, AX_SANDBOX_CHECK, (struct ax_bytes){0});
     b->jobs[b->n_jobs - 1].n_parts = 1 + c->n_tests;
     for (size_t i = 0; i < c->n_tests; i++) {
-        struct ax_buf *text = &b->texts[b->n_texts++];
-        if (c->mode == AX_CODE_CALL)
-            AX_TRY(put_call(text, c, &c->tests[i]));
-        b->parts[b->n_parts++] =
-            c->mode == AX_CODE_CALL ? (struct ax_bytes){text->data, text->len} : c->tests[i].input;
+        char **text = &b->texts[b->n_texts++];
+        size_t len;
+        AX_TRY(write_test(text, &len, c, &c->tests[i]));
+        b->parts[b->n_parts++] = (struct ax_bytes){*text, len};
     }
     return AX_OK;
 }

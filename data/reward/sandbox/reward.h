@@ -22,8 +22,10 @@ struct ax_code_test {
 struct ax_code {
     enum ax_code_mode mode;
     struct ax_bytes source;
-    const char *function; /* for CALL: an expression, such as "add" or "Solution().add" */
-    double tolerance;     /* tolerance of numbers, relative for those above 1; 0: exact */
+    /* for CALL: an expression, such as "add" or "Solution().add"; for ASSERT: the function that is tested, which
+     * is the candidate's even if a builtin is called so. NULL: not known */
+    const char *function;
+    double tolerance; /* tolerance of numbers, relative for those above 1; 0: exact */
     const struct ax_code_test *tests;
     size_t n_tests; /* < AX_SANDBOX_MAX_PARTS */
     struct ax_sandbox_limits limits;

@@ -19,7 +19,7 @@ extern const char *const ax_verdict_names[AX_VERDICT_COUNT];
 
 enum ax_sandbox_kind {
     AX_SANDBOX_PROGRAM, /* parts: source, stdin */
-    AX_SANDBOX_CHECK,   /* parts: source of the candidate, then one part of Python for each test */
+    AX_SANDBOX_CHECK, /* parts: source of the candidate, then for each test what harness.py takes */
     AX_SANDBOX_KIND_COUNT
 };
 
@@ -27,7 +27,7 @@ struct ax_sandbox_limits {
     uint64_t fuel, memory;
     uint32_t out, err; /* bytes; more of err is dropped */
 };
-#define AX_SANDBOX_FUEL   ((uint64_t)2000000000)
+#define AX_SANDBOX_FUEL   ((uint64_t)5000000000)
 #define AX_SANDBOX_MEMORY ((uint64_t)256 << 20) /* also the most possible */
 #define AX_SANDBOX_OUT    65536
 #define AX_SANDBOX_ERR    16384

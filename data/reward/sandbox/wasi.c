@@ -614,6 +614,16 @@ void ax_wasi_call(struct ax_wasi *w, int which, union ax_wasm_cell *cells, unsig
     cells[0] = (union ax_wasm_cell){.i32 = result};
 }
 
+void ax_wasi_restart(struct ax_wasi *w, const struct ax_bytes *input, size_t n) {
+    w->input = input;
+    w->n_input = n;
+    w->segment = w->at = 0;
+    w->message.len = 0;
+    w->reply = (struct ax_bytes){0};
+    w->reply_at = 0;
+    w->asked = false;
+}
+
 void ax_wasi_free(struct ax_wasi *w) {
     ax_buf_free(&w->message);
 }

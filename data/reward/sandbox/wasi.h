@@ -49,7 +49,7 @@ struct ax_wasi {
     uint64_t fuel_limit; /* the clock's start */
     bool stop_at_clock;  /* end as soon as it has written something and asks for the time */
     /* Answers a message: what was written to descriptor 1, when 0 is read; which then has *reply,
-     * valid until the next call, as a segment. False: there will be none. NULL: the two are output
+     * valid until the next call, as a segment, which must not be empty. False: there will be none. NULL: the two are output
      * and input, as usual. (Descriptors of its own are not for a channel: npm's interpreter takes
      * them for files that it contains.) */
     bool (*ask)(void *ctx, struct ax_bytes message, struct ax_bytes *reply);
@@ -84,6 +84,8 @@ extern const struct ax_wasi_import ax_wasi_imports[AX_WASI_IMPORTS];
  * guest's now. After it, end != AX_WASI_RUNS means that the guest must be stopped. */
 void ax_wasi_call(struct ax_wasi *w, int which, union ax_wasm_cell *cells, unsigned char *memory,
                   size_t size);
+/* Other input, and a channel without a message or an answer: nothing of what was read and asked before is left. */
+void ax_wasi_restart(struct ax_wasi *w, const struct ax_bytes *input, size_t n);
 /* Frees what the calls allocated. */
 void ax_wasi_free(struct ax_wasi *w);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/threads.h"
 #include "data/reward/sandbox/frame.h"
@@ -182,22 +183,31 @@ static bool enter_candidate(struct check *c, struct ax_bytes *reply) {
 /* A message of the tests to the candidate. */
 static bool ask_candidate(void *ctx, struct ax_bytes message, struct ax_bytes *reply) {
     struct check *c = ctx;
-    struct ax_wasi *w = &c->r->guests[0].wasi;
     c->message = message;
-    w->input = &c->message;
-    w->n_input = 1;
-    w->segment = w->at = 0;
-    return enter_candidate(c, reply);
+    ax_wasi_restart(&c->r->guests[0].wasi, &c->message, 1);
+    if (enter_candidate(c, reply) && reply->n == 0) { /* harness.py always answers */
+        c->dead = true;
+        c->verdict = AX_VERDICT_TRAP;
+    }
+    return !c->dead;
 }
 
-/* Runs one test; its instance says "1" if it passed. False if there can be no further one. */
-static bool run_test(struct check *c, char *passed) {
+/* Runs one test, over a channel that has nothing of those before it. Its instance says "1" if it passed, with the
+ * hash of what it ran, which must be this test. False if there can be no further one. */
+static bool run_test(struct check *c, const struct ax_bytes *input, size_t n, char *passed) {
     struct ax_guest *g = &c->r->guests[1];
+    char want[1 + 32] = {'1'};
     struct ax_bytes reply = {0};
+    struct ax_sha256 hash;
     uint32_t object;
+    ax_wasi_restart(&g->wasi, input, n);
     if (ax_guest_call(g, &object) != AX_GUEST_RETURNED || is_stack_full(c->r, g))
         return false;
-    *passed = ax_guest_bytes(g, object, 1, &reply) && reply.n == 1 && *reply.data == '1';
+    ax_sha256_init(&hash);
+    ax_sha256_update(&hash, input[n - 1].data, input[n - 1].n);
+    ax_sha256_final(&hash, (unsigned char *)want + 1);
+    *passed = ax_guest_bytes(g, object, sizeof want, &reply) && reply.n == sizeof want &&
+              memcmp(reply.data, want, sizeof want) == 0;
     return !c->dead;
 }
 
@@ -213,13 +223,10 @@ static enum ax_status run_tests(struct check *c, const struct ax_sandbox_job *jo
     bool goes_on = true;
     for (size_t i = 1; i < job->n_parts && goes_on; i++) {
         input[1] = job->parts[i];
-        g->wasi.input = i == 1 ? input : &input[1];
-        g->wasi.n_input = i == 1 ? 2 : 1;
-        g->wasi.segment = g->wasi.at = 0;
-        goes_on = run_test(c, &passed[i - 1]);
+        goes_on =
+            i == 1 ? run_test(c, input, 2, &passed[0]) : run_test(c, &input[1], 1, &passed[i - 1]);
     }
-    g->wasi.input = NULL;
-    g->wasi.n_input = 0;
+    ax_wasi_restart(&g->wasi, NULL, 0);
     return AX_OK;
 }
 
