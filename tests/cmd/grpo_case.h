@@ -22,7 +22,7 @@ static inline const char *configure(const char *trl, const char *more) {
             ax_buf_printf(
                 &rows,
                 "{\"prompt\": \"What is after %d%.*s?\", \"answer\": %d, \"odd\": \"\\u0000\", "
-                "\"tests\": [\"assert 1\"]}\n",
+                "\"tests\": [\"assert answer\"]}\n",
                 i, i % 7, " or so", i + 1),
             AX_OK);
     put_bytes("prompts.jsonl", rows.data, rows.len);
