@@ -5,7 +5,7 @@
 #include "base/hash/hash.h"
 #include "base/lock.h"
 #include "ckpt/hf/safetensors.h"
-#include "data/records/pipeline/cache.h"
+#include "data/records/pipeline/prepared.h"
 
 /* Where a file is, and the description that it must have. */
 struct place {

@@ -1,5 +1,5 @@
 /* Log-probs of a reference on disk: CACHE/KEY/references.safetensors, beside prepared data sets
- * (data/records/pipeline/cache.h). KEY is a hash of a description of everything that determines the
+ * (data/records/pipeline/prepared.h). KEY is a hash of a description of everything that determines the
  * log-probs. The file contains that description in full:
  *
  *   description  U8 [bytes]  compact JSON with sorted keys

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "data/records/pipeline/cache.h"
 #include "data/records/pipeline/prepared.h"
 #include "data/records/problems/problems.h"
 #include "tests/data/scratch.h"

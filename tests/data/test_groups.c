@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "data/records/pipeline/cache.h"
+#include "data/records/pipeline/prepared.h"
 #include "data/records/pipeline/loader.h"
 #include "data/records/pipeline/stream.h"
 #include "tests/data/group_case.h"

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/text/regex.h"
-#include "data/text/tokenizer/scan.h"
+#include "data/text/tokenizer/pretokenize.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
 

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <utf8proc.h>
 
-#include "data/text/tokenizer/nfc.h"
+#include "data/text/tokenizer/normalize.h"
 #include "base/text/unicode.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
-#include "data/records/pipeline/cache.h"
+#include "data/records/pipeline/prepared.h"
 #include "optim/evaluate/reference_file.h"
 #include "tests/data/scratch.h"
 

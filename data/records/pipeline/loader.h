@@ -6,8 +6,7 @@
  * stream (data/records/pipeline/stream.h).
  *
  * Reading order of this folder: prepare.c (records to examples, in order, on several threads),
- * prepared.c with cache_load.c and cache_write.c, examples.c; corpus.c, corpus_order.c;
- * loader_corpus.c or stream.c, pack.c, loader.c. */
+ * prepared.c (and their cache), examples.c; corpus.c, corpus_order.c; loader_corpus.c or stream.c, pack.c, loader.c. */
 #ifndef AX_DATA_RECORDS_PIPELINE_LOADER_H
 #define AX_DATA_RECORDS_PIPELINE_LOADER_H
 

@@ -1,17 +1,143 @@
-/* Stories → numbers → solutions → records. Read ax_problem_make first. */
+/* The stories of word problems, and the words in them; then stories → numbers → solutions → records. Read ax_problem_make first. */
 #include "data/records/problems/problems.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash/hash.h"
 #include "data/records/problems/text.h"
 
+#define COUNT(a) (int)(sizeof(a) / sizeof *(a))
+enum { N_WORDS = 2 * 11 };
+
+/* clang-format off */
+const struct ax_problem_story ax_problem_stories[] = {
+    /* ---- one step ---- */
+    {1, "a:3-60 b:2-40 c=a+b", "{P} has {a} {things}. On {day} {he} gets {b} more {things}. How many {things} does {P} have now?",
+     "{P} has {a+b=c} {things} now."},
+    {1, "a:10-90 b:2-a c=a-b", "{P} has {a} {things} and gives {b} of them to {Q}. How many {things} does {P} have left?",
+     "{P} has {a-b=c} {things} left."},
+    {1, "a:2-12 b:2-12 c=a*b", "There are {a} {boxes} on a shelf. Each {box} holds {b} {things}. How many {things} are there in all?",
+     "There are {a*b=c} {things}."},
+    {1, "c:2-12 b:2-9 a=b*c", "{P} shares {a} {things} equally among {b} friends. How many {things} does each friend get?",
+     "Each friend gets {a/b=c} {things}."},
+    {1, "a:2-15 b:2-9 c=a*b", "A {thing} costs ${a}. {P} buys {b} of them. How many dollars does {he} pay?",
+     "{P} pays {a*b=c} dollars."},
+    {1, "a:20-99 b:5-a c=a-b", "A book has {a} pages. By {day} {P} has read {b} of them. How many pages are left to read?",
+     "There are {a-b=c} pages left."},
+    {1, "a:2-9 b:10-60 c=a*b", "{P} rides {his} bike for {a} hours at {b} kilometers per hour. How many kilometers does {he} ride?",
+     "{P} rides {a*b=c} kilometers."},
+    {1, "c:3-12 b:2-8 a=b*c", "{P} packs {a} {things} into {boxes} of {b}. How many {boxes} does {he} fill?",
+     "{P} fills {a/b=c} {boxes}."},
+    /* ---- two steps ---- */
+    {2, "a:2-10 b:2-9 c:2-20 d=a*b e=d+c", "{P} buys {a} {boxes} of {things}. Each {box} holds {b} {things}. Then {he} finds {c} more {things}. How many {things} does {P} have in all?",
+     "The {boxes} hold {a*b=d} {things}.\nIn all {P} has {d+c=e} {things}."},
+    {2, "a:2-10 b:3-9 d=a*b c:2-d e=d-c", "{P} has {a} {boxes} with {b} {things} each. {He} gives {c} {things} to {Q}. How many {things} does {P} have left?",
+     "{P} has {a*b=d} {things} at first.\nThen {he} has {d-c=e} {things} left."},
+    {2, "a:5-40 b:5-40 c:2-20 d=a+b e=d+c", "On Monday {P} sells {a} {things}, on Tuesday {b} and on Wednesday {c}. How many {things} does {he} sell in the three days?",
+     "On Monday and Tuesday {P} sells {a+b=d} {things}.\nIn the three days {he} sells {d+c=e} {things}."},
+    {2, "a:3-30 b:2-5 c=a*b d=a+c", "{P} has {a} {things}. {Q} has {b} times as many. How many {things} do they have together?",
+     "{Q} has {a*b=c} {things}.\nTogether they have {a+c=d} {things}."},
+    {2, "a:5-40 b:2-20 c=a+b d=a+c", "{P} has {a} {things}. {Q} has {b} more than {P}. How many {things} do they have together?",
+     "{Q} has {a+b=c} {things}.\nTogether they have {a+c=d} {things}."},
+    {2, "a:2-12 b:2-9 d=a*b e:1-40 c=d+e", "A {thing} costs ${a}. {P} has ${c} and buys {b} {things}. How many dollars does {he} have left?",
+     "The {things} cost {a*b=d} dollars.\n{P} has {c-d=e} dollars left."},
+    {2, "e:2-10 c:2-6 d=c*e b:2-20 a=d+b", "{P} has {a} {things}. {He} keeps {b} of them and shares the rest equally among {c} friends. How many {things} does each friend get?",
+     "{P} shares {a-b=d} {things}.\nEach friend gets {d/c=e} {things}."},
+    {2, "a:2-9 b:2-9 c:5-30 d=a*b e=c*d", "{P} works {a} hours a day for {b} days and earns ${c} an hour. How many dollars does {he} earn?",
+     "{P} works {a*b=d} hours.\n{He} earns {c*d=e} dollars."},
+    {2, "b:4-30 a=b*2 c=a+b", "{P} picks {a} {things} in the morning and half as many in the afternoon. How many {things} does {he} pick that day?",
+     "In the afternoon {P} picks {a/2=b} {things}.\nThat day {he} picks {a+b=c} {things}."},
+    {2, "a:2-9 b:2-9 d=a*b c:2-9 e=d*c", "A shop gets {a} {boxes} of {things} every day. There are {b} {things} in a {box}. How many {things} does the shop get in {c} days?",
+     "The shop gets {a*b=d} {things} a day.\nIn {c} days it gets {d*c=e} {things}."},
+    {2, "a:5-40 b:5-40 d=a+b e:2-8 c=d/e", "{P} has {a} red and {b} blue {things}. {He} puts them into {e} {boxes}, the same number in each. How many {things} are in a {box}?",
+     "{P} has {a+b=d} {things}.\nIn a {box} there are {d/e=c} {things}."},
+    /* ---- three steps ---- */
+    {3, "a:2-9 b:2-12 c:2-9 d:2-12 e=a*b f=c*d g=e+f", "{P} buys {a} {things} for ${b} each and {c} tickets for ${d} each. How many dollars does {he} spend?",
+     "The {things} cost {a*b=e} dollars.\nThe tickets cost {c*d=f} dollars.\n{P} spends {e+f=g} dollars."},
+    {3, "a:2-9 b:3-9 d=a*b c:2-20 e=d+c f:2-e g=e-f", "{P} has {a} {boxes} with {b} {things} each. On {day} {he} gets {c} more {things}, and then gives {f} {things} to {Q}. How many {things} does {P} have now?",
+     "{P} has {a*b=d} {things} at first.\nOn {day} {he} has {d+c=e} {things}.\nNow {he} has {e-f=g} {things}."},
+    {3, "a:3-20 b:2-4 c=a*b d:2-20 e=c+d f=a+e", "{P} has {a} {things}. {Q} has {b} times as many as {P}, and then finds {d} more. How many {things} do they have together?",
+     "{Q} has {a*b=c} {things} at first.\nThen {Q} has {c+d=e} {things}.\nTogether they have {a+e=f} {things}."},
+    {3, "a:4-12 b:3-9 d=a*b c:2-d e=d-c f:2-6 g=e/f", "{P} bakes {a} trays of {b} cookies. {c} cookies are burnt. {He} shares the good ones equally among {f} friends. How many cookies does each friend get?",
+     "{P} bakes {a*b=d} cookies.\nThere are {d-c=e} good cookies.\nEach friend gets {e/f=g} cookies."},
+    {3, "a:4-20 b:4-20 c:2-9 d=a+b e=d*c f:2-30 g=e+f", "Every day {P} walks {a} minutes to school and {b} minutes back. {He} does so on {c} days, and on {day} {he} also walks {f} minutes to the lake. How many minutes does {he} walk in all?",
+     "{P} walks {a+b=d} minutes a day.\nIn {c} days that is {d*c=e} minutes.\nIn all {he} walks {e+f=g} minutes."},
+    {3, "b:2-6 c:2-12 d=b*c e:2-15 f=d+e g:2-40 a=f+g", "{P} has ${a}. {He} buys {b} {things} for ${c} each and a bag for ${e}. How many dollars does {he} have left?",
+     "The {things} cost {b*c=d} dollars.\nWith the bag {he} pays {d+e=f} dollars.\n{P} has {a-f=g} dollars left."},
+    {3, "b:5-30 a=b*2 c=a+b d:2-c e=c-d", "{P} finds {a} {things} on Saturday and half as many on Sunday. {He} loses {d} of them. How many {things} does {he} still have?",
+     "On Sunday {P} finds {a/2=b} {things}.\n{He} has {a+b=c} {things}.\n{He} still has {c-d=e} {things}."},
+    {3, "a:2-8 b:2-8 c:2-8 d=a*b e:2-8 f=c*e g=d-f", "{P} fills {a} {boxes} with {b} {things} each. {Q} fills {c} {boxes} with {e} {things} each. How many more {things} does {P} have than {Q}?",
+     "{P} has {a*b=d} {things}.\n{Q} has {c*e=f} {things}.\n{P} has {d-f=g} more {things}."},
+    {3, "a:2-12 b:2-9 c=a*b d:2-12 e:2-9 f=d*e g=c+f", "A bus makes {a} trips with {b} people each in the morning, and {d} trips with {e} people each in the evening. How many people ride the bus that day?",
+     "In the morning {a*b=c} people ride the bus.\nIn the evening {d*e=f} people ride it.\nThat day {c+f=g} people ride the bus."},
+    /* ---- four steps ---- */
+    {4, "a:2-9 b:2-12 c:2-9 d:2-12 e=a*b f=c*d g=e+f h:2-50 i=g+h", "{P} sells {a} {things} for ${b} each and {c} cakes for ${d} each. {He} already had ${h}. How many dollars does {he} have now?",
+     "The {things} bring {a*b=e} dollars.\nThe cakes bring {c*d=f} dollars.\nTogether that is {e+f=g} dollars.\nNow {P} has {g+h=i} dollars."},
+    {4, "a:3-9 b:2-4 c=a*b d:2-12 e=c+d f=a+e g:2-6 h=f/g", "{P} has {a} {things}. {Q} has {b} times as many and {d} more. They put all of them into {g} {boxes}, the same number in each. How many {things} are in a {box}?",
+     "{b} times as many are {a*b=c} {things}.\n{Q} has {c+d=e} {things}.\nTogether they have {a+e=f} {things}.\nIn a {box} there are {f/g=h} {things}."},
+    {4, "a:3-9 b:3-9 c=a*b d:2-15 e=c+d f:2-e g=e-f h:2-9 i=g*h", "{P} picks {b} {things} an hour for {a} hours, and {Q} gives {him} {d} more. {He} keeps {f} and sells the rest for ${h} each. How many dollars does {he} get?",
+     "{P} picks {a*b=c} {things}.\nWith those of {Q} {he} has {c+d=e} {things}.\n{He} sells {e-f=g} {things}.\n{He} gets {g*h=i} dollars."},
+    {4, "b:4-20 a=b*2 c=a+b d:2-5 e=c*d f:2-e g=e-f", "A farmer picks {a} kilograms of fruit before noon and half as much after noon, every day for {d} days. Then {f} kilograms are sold. How many kilograms are left?",
+     "After noon {a/2=b} kilograms are picked.\nA day gives {a+b=c} kilograms.\nIn {d} days that is {c*d=e} kilograms.\nThere are {e-f=g} kilograms left."},
+    {4, "a:2-6 b:3-9 c=a*b d:2-6 e:3-9 f=d*e g=c+f h:2-6 i=g/h", "{P} has {a} {boxes} of {b} {things} and {Q} has {d} {boxes} of {e} {things}. They share all of them equally among {h} children. How many {things} does each child get?",
+     "{P} has {a*b=c} {things}.\n{Q} has {d*e=f} {things}.\nTogether they have {c+f=g} {things}.\nEach child gets {g/h=i} {things}."},
+};
+static const struct {
+    const char *name;
+    bool she;
+} people[] = {
+    {"Ada", 1}, {"Ali", 0}, {"Amir", 0}, {"Anna", 1}, {"Ben", 0}, {"Carla", 1}, {"Chen", 0}, {"Clara", 1}, {"David", 0},
+    {"Dina", 1}, {"Elena", 1}, {"Emil", 0}, {"Eva", 1}, {"Felix", 0}, {"Grace", 1}, {"Hana", 1}, {"Hugo", 0}, {"Ines", 1},
+    {"Ivan", 0}, {"Jamal", 0}, {"Jonas", 0}, {"Julia", 1}, {"Karim", 0}, {"Kira", 1}, {"Leo", 0}, {"Lena", 1}, {"Lucas", 0},
+    {"Maria", 1}, {"Mateo", 0}, {"Mei", 1}, {"Milo", 0}, {"Nadia", 1}, {"Noah", 0}, {"Olga", 1}, {"Omar", 0}, {"Paula", 1},
+    {"Priya", 1}, {"Rafael", 0}, {"Rosa", 1}, {"Sam", 0}, {"Sara", 1}, {"Theo", 0}, {"Tomas", 0}, {"Uma", 1}, {"Vera", 1},
+    {"Victor", 0}, {"Yusuf", 0}, {"Zoe", 1},
+};
+static const struct noun {
+    const char *one, *many;
+} things[] = {
+    {"apple", "apples"}, {"ball", "balls"}, {"bead", "beads"}, {"book", "books"}, {"button", "buttons"}, {"candle", "candles"},
+    {"card", "cards"}, {"coin", "coins"}, {"crayon", "crayons"}, {"cup", "cups"}, {"doll", "dolls"}, {"egg", "eggs"},
+    {"flower", "flowers"}, {"kite", "kites"}, {"lemon", "lemons"}, {"marble", "marbles"}, {"muffin", "muffins"},
+    {"notebook", "notebooks"}, {"orange", "oranges"}, {"peach", "peaches"}, {"pear", "pears"}, {"pen", "pens"},
+    {"pencil", "pencils"}, {"photo", "photos"}, {"plum", "plums"}, {"postcard", "postcards"}, {"puzzle", "puzzles"},
+    {"ribbon", "ribbons"}, {"rose", "roses"}, {"seed", "seeds"}, {"shell", "shells"}, {"stamp", "stamps"}, {"stone", "stones"},
+    {"sticker", "stickers"}, {"tomato", "tomatoes"}, {"toy car", "toy cars"},
+}, boxes[] = {
+    {"bag", "bags"}, {"basket", "baskets"}, {"box", "boxes"}, {"bucket", "buckets"}, {"carton", "cartons"},
+    {"crate", "crates"}, {"jar", "jars"}, {"tin", "tins"},
+};
+/* clang-format on */
+static const char *const days[] = {"Monday", "Tuesday",  "Wednesday", "Thursday",
+                                   "Friday", "Saturday", "Sunday"};
+const int ax_problem_n_stories = COUNT(ax_problem_stories);
+
+static void draw_words(struct ax_problem_draw *d, const char *out[N_WORDS]) {
+    const int64_t who = ax_problem_below(d, COUNT(people));
+    const int64_t other = ax_problem_below(d, COUNT(people) - 1);
+    const bool she = people[who].she;
+    const struct noun *thing = &things[ax_problem_below(d, COUNT(things))];
+    const struct noun *box = &boxes[ax_problem_below(d, COUNT(boxes))];
+    const char *words[N_WORDS] = {"P",      people[who].name,
+                                  "Q",      people[other + (other >= who)].name,
+                                  "he",     she ? "she" : "he",
+                                  "He",     she ? "She" : "He",
+                                  "his",    she ? "her" : "his",
+                                  "him",    she ? "her" : "him",
+                                  "thing",  thing->one,
+                                  "things", thing->many,
+                                  "box",    box->one,
+                                  "boxes",  box->many,
+                                  "day",    days[ax_problem_below(d, COUNT(days))]};
+    memcpy(out, words, sizeof words);
+}
+
 #define MAX_TRIES  10000                 /* far more than any story needs to get valid numbers */
 #define MISTAKES   0x6D697374616B6573ULL /* they have a seed of their own */
 #define TEST_SHARE 8
-#define N_OF(a)    (sizeof(a) / sizeof *(a))
 
 const char ax_problem_instruction[] =
     "Think step by step and end with the answer as a number behind \"####\".";
@@ -58,12 +184,12 @@ static bool draw_numbers(struct ax_problem_draw *d, const char *s, int64_t *valu
     return true;
 }
 
-/* ---- stories ---- */
+/* ---- a story is told ---- */
 
 struct told {
     const struct ax_problem_story *story;
     int64_t values[26]; /* of the variables a … z */
-    const char *words[AX_PROBLEM_WORDS];
+    const char *words[N_WORDS];
 };
 
 static void tell(struct told *t, struct ax_problem_draw *d, int min_level, int max_level) {
@@ -73,14 +199,14 @@ static void tell(struct told *t, struct ax_problem_draw *d, int min_level, int m
     while (ax_problem_stories[last - 1].level > max_level)
         last--;
     *t = (struct told){.story = &ax_problem_stories[first + ax_problem_below(d, last - first)]};
-    ax_problem_draw_words(d, t->words);
+    draw_words(d, t->words);
     while (!draw_numbers(d, t->story->numbers, t->values))
         AX_ASSERT(++tries < MAX_TRIES);
 }
 
 /* Appends n bytes of a story's text with its slots filled. */
 static void put(struct ax_problem_text *out, const struct told *t, const char *text, size_t n) {
-    ax_problem_fill(out, text, n, t->words, AX_PROBLEM_WORDS, t->values);
+    ax_problem_fill(out, text, n, t->words, N_WORDS, t->values);
 }
 
 /* ---- mistakes ---- */
@@ -93,7 +219,7 @@ struct sum {
 /* Miscalculates. */
 static bool slip(struct ax_problem_draw *d, struct sum *s) {
     static const int by[] = {-10, -2, -1, 1, 2, 10};
-    s->result += by[ax_problem_below(d, N_OF(by))];
+    s->result += by[ax_problem_below(d, COUNT(by))];
     return s->result > 0;
 }
 

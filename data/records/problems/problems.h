@@ -1,7 +1,7 @@
 /* Grade-school word problems with worked steps and checkable answers: unlimited data for
  * experiments, reproducible from a seed.
  *
- * Reading order: text.h, stories.c (the tables), problems.c (solutions, right and wrong; records);
+ * Reading order: text.h, problems.c (the tables; solutions, right and wrong; records);
  * coding.h has programming tasks.
  *
  * A problem comes from a story with names, things and numbers drawn at random such that every step

@@ -45,7 +45,4 @@ struct ax_problem_story {
 extern const struct ax_problem_story ax_problem_stories[];
 extern const int ax_problem_n_stories;
 
-enum { AX_PROBLEM_WORDS = 2 * 11 };
-void ax_problem_draw_words(struct ax_problem_draw *d, const char *out[AX_PROBLEM_WORDS]);
-
 #endif

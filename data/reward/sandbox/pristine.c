@@ -6,8 +6,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "data/reward/sandbox/seccomp.h"
-
 enum { PAGE = 4096 };
 /* An instance with more written pages than this is replaced, so that what one program used does not
  * cost all those after it. */

@@ -12,6 +12,9 @@
 #include "data/reward/sandbox/engine.h"
 #include "data/reward/sandbox/module.h"
 
+/* The request of an ioctl that searches /proc/self/pagemap. A worker may make no other. */
+#define AX_PAGEMAP_SCAN 0xc0606610U
+
 /* Read by all threads. */
 struct ax_pristine {
     unsigned char *memory;

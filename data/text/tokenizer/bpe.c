@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text/unicode.h"
-#include "data/text/tokenizer/encoding.h"
+#include "data/text/tokenizer/encode.h"
 #include "data/text/tokenizer/word_cache.h"
 
 /* ---- pairs ---- */

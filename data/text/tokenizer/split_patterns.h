@@ -1,5 +1,5 @@
-/* Regular expressions shared by several tokenizers, in Oniguruma's syntax. scan.c has hand-written
- * versions. */
+/* Regular expressions shared by several tokenizers, in Oniguruma's syntax. pretokenize.c
+ * has hand-written versions. */
 #ifndef AX_DATA_TEXT_TOKENIZER_SPLIT_PATTERNS_H
 #define AX_DATA_TEXT_TOKENIZER_SPLIT_PATTERNS_H
 

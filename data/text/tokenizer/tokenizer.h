@@ -8,7 +8,7 @@
  *
  * Reading order: tokenizer.c (the object), encode.c, decode.c; loading: vocab_hf.c, vocab_tekken.c,
  * vocab_sentencepiece.c, mistral_files.c, vocab_gguf.c; encoding steps: normalize.c, pretokenize.c with
- * scan.c and split_rules.c, bpe.c. */
+ * split_rules.c, bpe.c. */
 #ifndef AX_DATA_TEXT_TOKENIZER_TOKENIZER_H
 #define AX_DATA_TEXT_TOKENIZER_TOKENIZER_H
 

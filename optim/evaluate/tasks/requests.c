@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/text/tokenizer/encoding.h"
+#include "data/text/tokenizer/encode.h"
 
 struct maker {
     struct ax_task_requests *r;

@@ -1,6 +1,6 @@
 /* Grows a struct ax_encoding by one token at a time. */
-#ifndef AX_DATA_TEXT_TOKENIZER_ENCODING_H
-#define AX_DATA_TEXT_TOKENIZER_ENCODING_H
+#ifndef AX_DATA_TEXT_TOKENIZER_ENCODE_H
+#define AX_DATA_TEXT_TOKENIZER_ENCODE_H
 
 #include "data/text/tokenizer/tokenizer.h"
 
