@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "data/records/rows/choose.h"
+#include "data/records/rows/find.h"
 #include "tests/data/scratch.h"
 
 static void patterns(void **state) {

@@ -7,7 +7,7 @@
 
 #include "base/net/http.h"
 #include "ckpt/hub/hub.h"
-#include "data/records/rows/choose.h"
+#include "data/records/rows/find.h"
 
 static void check(bool holds) {
     if (!holds)

@@ -11,7 +11,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text/yaml.h"
-#include "data/records/rows/choose.h"
+#include "data/records/rows/find.h"
 
 #define MAX_CARD     ((size_t)16 << 20)
 #define MAX_CONFIGS  10000

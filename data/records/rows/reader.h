@@ -32,25 +32,17 @@ struct ax_reader {
 
 enum ax_status ax_reader_open(struct ax_reader *r, const char *path);
 void ax_reader_close(struct ax_reader *r); /* safe on a zeroed one */
-/* Makes sure that a byte is available; *any = false at the end of the file. */
-enum ax_status ax_reader_more(struct ax_reader *r, bool *any);
-/* Moves n bytes from the piece to the kept record. */
-enum ax_status ax_reader_keep(struct ax_reader *r, size_t n);
-/* Returns the kept record, which began on `line`; the next keep starts a new one. */
-void ax_reader_give(struct ax_reader *r, uint64_t line, struct ax_row_cut *cut);
-
-/* The next record; *got = false at the end. */
-enum ax_status ax_cut_line(struct ax_reader *r, struct ax_row_cut *cut, bool *got);
-enum ax_status ax_cut_json(struct ax_reader *r, struct ax_row_cut *cut, bool *got);
-enum ax_status ax_cut_csv(struct ax_reader *r, char separator, struct ax_row_cut *cut, bool *got);
+/* The next record; *got = false at the end. Not for Parquet. */
+enum ax_status ax_reader_cut(struct ax_reader *r, enum ax_rows_kind kind, struct ax_row_cut *cut,
+                             bool *got);
 
 struct ax_csv_header {
     char **names;
     size_t n;
 };
 /* Reads the names from the first record. AX_ERR_DATA if two are equal. */
-enum ax_status ax_csv_header_parse(struct ax_csv_header *h, char separator, const char *path,
-                                   const struct ax_row_cut *cut);
+enum ax_status ax_csv_header_parse(struct ax_csv_header *h, enum ax_rows_kind kind,
+                                   const char *path, const struct ax_row_cut *cut);
 void ax_csv_header_free(struct ax_csv_header *h);
 
 /* Records of a Parquet file, each converted to JSON text; `line` is the record's number. */
@@ -60,15 +52,12 @@ void ax_parquet_close(struct ax_parquet *p);
 enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, bool *got);
 
 /* Text of a record → object. Errors give only the reason, such as "not UTF-8"; the caller adds the
- * location. *line and *column: the position inside the record (else 0). */
+ * location. *place: the position inside the record (else 0). `h` is for CSV. */
 struct ax_row_place {
     uint64_t line;   /* lines after the record's first */
     uint64_t column; /* column of the problem, from 1; 0 = none */
 };
-enum ax_status ax_parse_json(const char *text, size_t len, json_t **out,
-                             struct ax_row_place *place);
-enum ax_status ax_parse_csv(const struct ax_csv_header *h, char separator, const char *text,
-                            size_t len, json_t **out);
-enum ax_status ax_parse_line(const char *text, size_t len, json_t **out);
+enum ax_status ax_row_parse(enum ax_rows_kind kind, const struct ax_csv_header *h, const char *text,
+                            size_t len, json_t **out, struct ax_row_place *place);
 
 #endif

@@ -10,7 +10,7 @@
  *   Parquet  lists and structures become JSON lists and objects; "line" is the record's number
  *   text     each line that is not blank is {"text": line}
  *
- * Read on: find.c (which files), source.c (files, slices), json.c, csv.c, parquet.c, text.c
+ * Read on: find.c (which files), source.c (files, slices), reader.c, parquet.c
  * (splitting and parsing). */
 #ifndef AX_DATA_RECORDS_ROWS_ROWS_H
 #define AX_DATA_RECORDS_ROWS_ROWS_H

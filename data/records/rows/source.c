@@ -45,23 +45,10 @@ struct ax_rows {
     int64_t selected; /* records that slices have selected so far */
 };
 
-static char separator(enum ax_rows_kind kind) {
-    return kind == AX_ROWS_TSV ? '\t' : ',';
-}
-
 static enum ax_status cut_row(struct ax_rows *r, struct ax_row_cut *cut, bool *got) {
-    switch (r->files[r->file].kind) {
-    case AX_ROWS_JSON:
-        return ax_cut_json(&r->reader, cut, got);
-    case AX_ROWS_CSV:
-    case AX_ROWS_TSV:
-        return ax_cut_csv(&r->reader, separator(r->files[r->file].kind), cut, got);
-    case AX_ROWS_PARQUET:
-        return ax_parquet_next(r->parquet, cut, got);
-    case AX_ROWS_TEXT:
-        break;
-    }
-    return ax_cut_line(&r->reader, cut, got);
+    const enum ax_rows_kind kind = r->files[r->file].kind;
+    return kind == AX_ROWS_PARQUET ? ax_parquet_next(r->parquet, cut, got)
+                                   : ax_reader_cut(&r->reader, kind, cut, got);
 }
 
 static enum ax_status open_file(struct ax_rows *r) {
@@ -78,7 +65,7 @@ static enum ax_status open_file(struct ax_rows *r) {
         return AX_OK;
     if (cut.problem)
         return ax_error(AX_ERR_DATA, "%s:1: a header line of more than 16 MiB", f->path);
-    return ax_csv_header_parse(&f->header, separator(f->kind), f->path, &cut);
+    return ax_csv_header_parse(&f->header, f->kind, f->path, &cut);
 }
 
 static void close_file(struct ax_rows *r) {
@@ -317,17 +304,6 @@ void ax_rows_close(struct ax_rows *r) {
 
 /* ---- rows and files ---- */
 
-static enum ax_status parse(const struct source_file *f, const struct ax_raw_row *row, json_t **out,
-                            struct ax_row_place *place) {
-    if (row->problem)
-        return ax_error(AX_ERR_DATA, "%s", row->problem);
-    if (f->kind == AX_ROWS_JSON || f->kind == AX_ROWS_PARQUET)
-        return ax_parse_json(row->text, row->len, out, place);
-    if (f->kind == AX_ROWS_TEXT)
-        return ax_parse_line(row->text, row->len, out);
-    return ax_parse_csv(&f->header, separator(f->kind), row->text, row->len, out);
-}
-
 enum ax_status ax_rows_parse(const struct ax_rows *r, const struct ax_raw_row *row, json_t **out) {
     if (r->empty_rows > 0) {
         *out = json_object();
@@ -335,7 +311,11 @@ enum ax_status ax_rows_parse(const struct ax_rows *r, const struct ax_raw_row *r
     }
     struct ax_row_place place = {0};
     const struct source_file *f = &r->files[row->file];
-    enum ax_status st = parse(f, row, out, &place);
+    enum ax_status st;
+    if (row->problem)
+        st = ax_error(AX_ERR_DATA, "%s", row->problem);
+    else
+        st = ax_row_parse(f->kind, &f->header, row->text, row->len, out, &place);
     if (st == AX_OK)
         return AX_OK;
     const unsigned long long line = row->line + place.line;

@@ -63,8 +63,6 @@ const char *ax_junknown(char *text, size_t size, enum ax_jnode_kind kind,
 /* Binds the arguments and runs. Fails on too many, unknown, duplicate or missing ones. */
 enum ax_status ax_jbuiltin_run(struct ax_jvm *vm, const struct ax_jbuiltin *b,
                                struct ax_jcall *call, struct ax_jval *out);
-enum ax_status ax_jmacro_call(struct ax_jvm *vm, const struct ax_jmacro *m,
-                              const struct ax_jcall *call, struct ax_jval *out);
 
 /* Arguments of a required type; MISSING keeps *out unchanged. `what` names the argument. */
 enum ax_status ax_jarg_int(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
@@ -72,20 +70,5 @@ enum ax_status ax_jarg_int(struct ax_jvm *vm, const struct ax_jcall *call, const
 enum ax_status ax_jarg_str(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
                            struct ax_jval v, struct ax_jstr **out);
 bool ax_jarg_truth(struct ax_jval v, bool otherwise);
-
-/* item.a.b by an attribute path: "a.b", a number, or a single key. */
-struct ax_jpath {
-    struct ax_jval parts;     /* a list */
-    struct ax_jval otherwise; /* replaces undefined parts; MISSING: no replacement */
-    bool fold;                /* converts strings to lower case at the end */
-};
-enum ax_status ax_jpath_make(struct ax_jvm *vm, struct ax_jval attribute, struct ax_jpath *out);
-enum ax_status ax_jpath_get(struct ax_jvm *vm, const struct ax_jpath *path, struct ax_jval item,
-                            struct ax_jval *out);
-/* The pairs of the piped dict as tuples. */
-enum ax_status ax_jcall_pairs(struct ax_jvm *vm, const struct ax_jcall *call,
-                              struct ax_jitems *out);
-/* The items as an iterator. */
-enum ax_status ax_jiter_give(struct ax_jvm *vm, const struct ax_jitems *items, struct ax_jval *out);
 
 #endif

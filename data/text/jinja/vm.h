@@ -1,10 +1,9 @@
 /* The running template: output, limits, and the Python operations used by expressions.
  *
  *   vm.c    output and captures, steps, errors, variables
- *   eval.c  expressions and calls       exec.c    statements
- *   ops.c   operators                   number.c  arithmetic
- *   attr.c  attributes, items, slices   repr.c    str() and repr()
- *   json.c  JSON in and out             loop.c    iteration and `loop` */
+ *   exec.c  expressions, calls, iteration and `loop`, statements
+ *   ops.c   numbers and operators       attr.c    attributes, items, slices
+ *   repr.c  str() and repr(); JSON in and out */
 #ifndef AX_DATA_TEXT_JINJA_VM_H
 #define AX_DATA_TEXT_JINJA_VM_H
 
@@ -84,7 +83,6 @@ enum ax_status ax_jvm_take(struct ax_jvm *vm, struct ax_jcapture c, struct ax_js
 size_t ax_jvm_chars(struct ax_jvm *vm);
 
 enum ax_status ax_jval_put_str(struct ax_jvm *vm, struct ax_jval v); /* as {{ }} prints it */
-enum ax_status ax_jval_put_repr(struct ax_jvm *vm, struct ax_jval v);
 /* str(v) */
 enum ax_status ax_jval_to_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out);
 enum ax_status ax_jval_new_str(struct ax_jvm *vm, const char *data, size_t len,
@@ -95,17 +93,10 @@ enum ax_status ax_jval_new_str(struct ax_jvm *vm, const char *data, size_t len,
 struct ax_jval ax_jscope_get(const struct ax_jvm *vm, const struct ax_jscope *s, uint32_t name);
 enum ax_status ax_jscope_set(struct ax_jvm *vm, struct ax_jscope *s, uint32_t name,
                              struct ax_jval v);
-enum ax_status ax_jvm_eval(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
-                           struct ax_jval *out);
 enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jscope *s,
                                const struct ax_jnodes *list);
 enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
                              struct ax_jval v);
-/* `piped` is the input of a block's innermost filter; MISSING in expressions. */
-enum ax_status ax_jvm_filter(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
-                             struct ax_jval piped, struct ax_jval *out);
-enum ax_status ax_jloop_run(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
-                            struct ax_jval items);
 
 /* ---- operators ---- */
 
@@ -121,9 +112,6 @@ enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n);
 double ax_jnumber_to_double(struct ax_jval v);
 /* Exact between int and float. false: one is a NaN. */
 bool ax_jnumber_compare(struct ax_jval a, struct ax_jval b, int *order);
-/* + - * / // % of two numbers. Ints over 64 bits are an error. */
-enum ax_status ax_jnumber_op(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
-                             struct ax_jval *out);
 /* int(d) */
 enum ax_status ax_jnumber_from_double(struct ax_jvm *vm, double d, struct ax_jval *out);
 /* int(text) or float(text); MISSING where Python raises ValueError. */

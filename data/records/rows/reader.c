@@ -1,0 +1,637 @@
+/* A file as a stream of bytes, and the records that are cut from it: lines, JSON, CSV. */
+#include "data/records/rows/reader.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "base/io.h"
+#include "base/text/json.h"
+#include "data/records/rows/rows.h"
+
+/* ---- bytes ----
+ *
+ * Plain, gzip or zstd (detected from the first bytes, so a pipe may be compressed too), or standard
+ * input. Memory is bounded for any input: one input buffer; for compressed files one output buffer and
+ * a decoder. */
+
+#define PIECE ((size_t)256 * 1024)
+
+enum packing { PLAIN, GZIP, ZSTD };
+
+struct ax_bytes {
+    struct ax_file file;
+    enum packing packing;
+    char *in, *out;     /* [PIECE]; out only for compressed files */
+    size_t in_at, in_n; /* unread part of in */
+    bool in_end;        /* the file has no more bytes */
+    bool started;       /* the first bytes have been inspected */
+    bool inside;        /* between the start and the end of a compressed member */
+    z_stream gzip;
+    ZSTD_DStream *zstd;
+};
+
+static void *zlib_alloc(void *opaque, unsigned n, unsigned size) {
+    (void)opaque;
+    size_t bytes;
+    return ax_mul_overflow(n, size, &bytes) ? NULL : ax_malloc_hook(bytes);
+}
+
+static void zlib_free(void *opaque, void *p) {
+    (void)opaque;
+    ax_free_hook(p);
+}
+
+static void close_bytes(struct ax_bytes *b) {
+    if (!b)
+        return;
+    if (b->packing == GZIP)
+        (void)inflateEnd(&b->gzip);
+    ZSTD_freeDStream(b->zstd);
+    if (b->file.path)
+        (void)ax_file_close(&b->file); /* opened for reading, so an error loses nothing */
+    ax_free(b->in);
+    ax_free(b->out);
+    ax_free(b);
+}
+
+/* "-" is standard input. */
+static enum ax_status open_bytes(struct ax_bytes **out, const char *path) {
+    struct ax_bytes *b;
+    AX_TRY(ax_alloc(&b, 1, sizeof *b));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&b->in, PIECE, 1), st, fail);
+    AX_TRY_GOTO(ax_file_open_read(&b->file, strcmp(path, "-") == 0 ? "/dev/stdin" : path), st,
+                fail);
+    *out = b;
+    return AX_OK;
+fail:
+    close_bytes(b);
+    return st;
+}
+
+/* Refills `in` if it is empty. */
+static enum ax_status fill(struct ax_bytes *b) {
+    if (b->in_at < b->in_n || b->in_end)
+        return AX_OK;
+    b->in_at = 0;
+    b->in_n = 0;
+    AX_TRY(ax_file_read(&b->file, b->in, PIECE, &b->in_n));
+    b->in_end = b->in_n == 0;
+    return AX_OK;
+}
+
+/* Reads until the magic number is complete: a pipe may return its first bytes one by one. */
+static enum ax_status fill_magic(struct ax_bytes *b) {
+    while (b->in_n < 4 && !b->in_end) {
+        size_t got;
+        AX_TRY(ax_file_read(&b->file, b->in + b->in_n, PIECE - b->in_n, &got));
+        b->in_n += got;
+        b->in_end = got == 0;
+    }
+    return AX_OK;
+}
+
+static enum ax_status start(struct ax_bytes *b) {
+    AX_TRY(fill_magic(b));
+    b->started = true;
+    if (b->in_n >= 2 && memcmp(b->in, "\x1F\x8B", 2) == 0) {
+        b->gzip.zalloc = zlib_alloc;
+        b->gzip.zfree = zlib_free;
+        if (inflateInit2(&b->gzip, 15 + 16) != Z_OK)
+            return ax_error(AX_ERR_NOMEM, "%s: out of memory for gzip", b->file.path);
+        b->packing = GZIP;
+    } else if (b->in_n >= 4 && memcmp(b->in, "\x28\xB5\x2F\xFD", 4) == 0) {
+        b->zstd = ZSTD_createDStream();
+        if (!b->zstd)
+            return ax_error(AX_ERR_NOMEM, "%s: out of memory for zstd", b->file.path);
+        b->packing = ZSTD;
+    } else {
+        return AX_OK;
+    }
+    return ax_alloc(&b->out, PIECE, 1);
+}
+
+static enum ax_status cut_short(const char *kind) {
+    return ax_error(AX_ERR_DATA, "the %s data ends early: the file is truncated; copy it again",
+                    kind);
+}
+
+static enum ax_status damaged(const char *kind, const char *why) {
+    return ax_error(AX_ERR_DATA, "corrupted %s data (%s); copy the file again", kind, why);
+}
+
+/* A file may consist of several members. */
+static enum ax_status next_gzip(struct ax_bytes *b, size_t *n) {
+    *n = 0;
+    while (*n == 0) {
+        AX_TRY(fill(b));
+        const bool end = b->in_at == b->in_n;
+        if (end && !b->inside)
+            return AX_OK;
+        if (!b->inside)
+            (void)inflateReset(&b->gzip);
+        b->inside = true;
+        b->gzip.next_in = (unsigned char *)b->in + b->in_at;
+        b->gzip.avail_in = (unsigned)(b->in_n - b->in_at);
+        b->gzip.next_out = (unsigned char *)b->out;
+        b->gzip.avail_out = (unsigned)PIECE;
+        const int rc = inflate(&b->gzip, Z_NO_FLUSH);
+        b->in_at = b->in_n - b->gzip.avail_in;
+        *n = PIECE - b->gzip.avail_out;
+        if (rc == Z_STREAM_END)
+            b->inside = false;
+        else if (rc == Z_MEM_ERROR)
+            return ax_error(AX_ERR_NOMEM, "%s: out of memory for gzip", b->file.path);
+        else if (rc != Z_OK && rc != Z_BUF_ERROR)
+            return damaged("gzip", b->gzip.msg ? b->gzip.msg : "not gzip");
+        if (end && b->inside && *n == 0)
+            return cut_short("gzip");
+    }
+    return AX_OK;
+}
+
+/* The library rejects windows above 128 MiB. */
+static enum ax_status next_zstd(struct ax_bytes *b, size_t *n) {
+    *n = 0;
+    while (*n == 0) {
+        AX_TRY(fill(b));
+        const bool end = b->in_at == b->in_n;
+        if (end && !b->inside)
+            return AX_OK;
+        ZSTD_inBuffer in = {.src = b->in, .size = b->in_n, .pos = b->in_at};
+        ZSTD_outBuffer out = {.dst = b->out, .size = PIECE, .pos = 0};
+        const size_t rc = ZSTD_decompressStream(b->zstd, &out, &in);
+        if (ZSTD_isError(rc))
+            return damaged("zstd", ZSTD_getErrorName(rc));
+        b->inside = rc != 0;
+        b->in_at = in.pos;
+        *n = out.pos;
+        if (end && b->inside && *n == 0)
+            return cut_short("zstd");
+    }
+    return AX_OK;
+}
+
+/* The next piece, valid until the next call; *n = 0 at the end. AX_ERR_DATA says why compressed
+ * data is corrupted or truncated, without the location. */
+static enum ax_status next_bytes(struct ax_bytes *b, const char **data, size_t *n) {
+    if (!b->started)
+        AX_TRY(start(b));
+    *data = b->out;
+    if (b->packing == GZIP)
+        return next_gzip(b, n);
+    if (b->packing == ZSTD)
+        return next_zstd(b, n);
+    AX_TRY(fill(b));
+    *data = b->in + b->in_at;
+    *n = b->in_n - b->in_at;
+    b->in_at = b->in_n;
+    return AX_OK;
+}
+
+/* ---- readers ---- */
+
+enum ax_status ax_reader_open(struct ax_reader *r, const char *path) {
+    *r = (struct ax_reader){.path = path, .line = 1};
+    return open_bytes(&r->bytes, path);
+}
+
+void ax_reader_close(struct ax_reader *r) {
+    close_bytes(r->bytes);
+    ax_buf_free(&r->kept);
+    *r = (struct ax_reader){0};
+}
+
+/* Makes sure that a byte is available; *any = false at the end of the file. */
+static enum ax_status need_byte(struct ax_reader *r, bool *any) {
+    if (r->at == r->n) {
+        r->at = 0;
+        r->n = 0;
+        const enum ax_status st = next_bytes(r->bytes, &r->piece, &r->n);
+        if (st == AX_ERR_DATA)
+            return ax_error_prefix(st, "%s:%llu", r->path, (unsigned long long)r->line);
+        AX_TRY(st);
+    }
+    *any = r->n > 0;
+    return AX_OK;
+}
+
+/* Moves n bytes from the piece to the kept record. */
+static enum ax_status keep_bytes(struct ax_reader *r, size_t n) {
+    if (r->kept.len + n > AX_ROWS_MAX_BYTES)
+        r->too_long = true;
+    if (!r->too_long)
+        AX_TRY(ax_buf_append(&r->kept, r->piece + r->at, n));
+    r->at += n;
+    return AX_OK;
+}
+
+/* Returns the kept record, which began on `line`; the next keep starts a new one. */
+static void give_kept(struct ax_reader *r, uint64_t line, struct ax_row_cut *cut) {
+    *cut = (struct ax_row_cut){.text = r->kept.data, .len = r->kept.len, .line = line};
+    if (r->too_long)
+        *cut = (struct ax_row_cut){.line = line, .problem = "a record of more than 16 MiB"};
+    r->kept.len = 0;
+    r->too_long = false;
+}
+
+/* ---- lines ---- */
+
+/* One line, with or without a line end, blank or not. */
+static enum ax_status any_line(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
+    const uint64_t line = r->line;
+    for (bool found = false; !found;) {
+        bool any = false;
+        AX_TRY(need_byte(r, &any));
+        *got = any || r->kept.len > 0 || r->too_long;
+        if (!any)
+            break;
+        const char *here = r->piece + r->at;
+        const char *end = memchr(here, '\n', r->n - r->at);
+        const size_t n = end ? (size_t)(end - here) : r->n - r->at;
+        found = end != NULL;
+        r->line += found;
+        if (found && r->kept.len == 0 && !r->too_long && n <= AX_ROWS_MAX_BYTES) {
+            *cut = (struct ax_row_cut){.text = here, .len = n, .line = line};
+            r->at += n + 1;
+            return AX_OK;
+        }
+        AX_TRY(keep_bytes(r, n));
+        r->at += found;
+    }
+    give_kept(r, line, cut);
+    return AX_OK;
+}
+
+static bool is_blank(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (s[i] != ' ' && s[i] != '\t' && s[i] != '\r')
+            return false;
+    return true;
+}
+
+static enum ax_status cut_line(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
+    do {
+        AX_TRY(any_line(r, cut, got));
+        if (cut->line == 1 && cut->len >= 3 && memcmp(cut->text, "\xEF\xBB\xBF", 3) == 0) {
+            cut->text += 3; /* byte order mark */
+            cut->len -= 3;
+        }
+        if (cut->len > 0 && cut->text[cut->len - 1] == '\r')
+            cut->len--;
+    } while (*got && !cut->problem && is_blank(cut->text, cut->len));
+    return AX_OK;
+}
+
+static enum ax_status parse_line(const char *text, size_t len, json_t **out) {
+    json_t *s = json_stringn(text, len);
+    if (!s)
+        return ax_error(AX_ERR_DATA, "not UTF-8 text");
+    *out = json_pack("{s:o}", "text", s);
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a record of %zu bytes", len);
+}
+
+/* ---- JSON: a record per line, or the elements of one list ---- */
+
+static bool is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Skips white space, counting lines. *c = the next byte, or 0 at the end. */
+static enum ax_status skip_space(struct ax_reader *r, char *c) {
+    for (;;) {
+        bool any = false;
+        AX_TRY(need_byte(r, &any));
+        *c = any ? r->piece[r->at] : '\0';
+        if (!any || !is_space(*c))
+            return AX_OK;
+        r->line += *c == '\n';
+        r->at++;
+    }
+}
+
+/* The state of scanning an element of a list. */
+struct nesting {
+    int depth;
+    bool string, escape, scalar, done;
+};
+
+/* Processes one byte; sets done after the element's last one. False if the byte is not part of
+ * the element. */
+static bool scan_byte(struct nesting *s, char c) {
+    if (s->string) {
+        if (s->escape)
+            s->escape = false;
+        else if (c == '\\')
+            s->escape = true;
+        else if (c == '"')
+            s->string = false;
+        s->done = !s->string && s->depth == 0;
+        return true;
+    }
+    if (s->scalar && (c == ',' || c == ']' || c == '}' || is_space(c))) {
+        s->done = true;
+        return false;
+    }
+    if (c == '"')
+        s->string = true;
+    else if (c == '{' || c == '[')
+        s->depth++;
+    else if (c == '}' || c == ']')
+        s->done = --s->depth == 0;
+    else
+        s->scalar = s->depth == 0;
+    return true;
+}
+
+static enum ax_status cut_element(struct ax_reader *r, struct ax_row_cut *cut) {
+    const uint64_t line = r->line;
+    struct nesting s = {0};
+    while (!s.done) {
+        bool any = false;
+        AX_TRY(need_byte(r, &any));
+        if (!any)
+            return ax_error(AX_ERR_DATA, "%s:%llu: the file ends inside this record", r->path,
+                            (unsigned long long)line);
+        size_t n = 0;
+        while (!s.done && r->at + n < r->n) {
+            const char c = r->piece[r->at + n];
+            if (!scan_byte(&s, c))
+                break;
+            r->line += c == '\n';
+            n++;
+        }
+        AX_TRY(keep_bytes(r, n));
+    }
+    give_kept(r, line, cut);
+    return AX_OK;
+}
+
+static enum ax_status bad_list(const struct ax_reader *r, const char *expected, char c) {
+    if (c == '\0')
+        return ax_error(AX_ERR_DATA, "%s:%llu: the file ends before the list's \"]\"", r->path,
+                        (unsigned long long)r->line);
+    return ax_error(AX_ERR_DATA, "%s:%llu: expected %s in the list of records, got \"%c\"", r->path,
+                    (unsigned long long)r->line, expected, c);
+}
+
+static enum ax_status next_element(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
+    char c;
+    AX_TRY(skip_space(r, &c));
+    bool comma = false;
+    if (r->state == AX_READ_LIST_NEXT && c == ',') {
+        comma = true;
+        r->at++;
+        AX_TRY(skip_space(r, &c));
+    }
+    if (c == ']' && !comma) {
+        r->at++;
+        r->state = AX_READ_DONE;
+        AX_TRY(skip_space(r, &c));
+        return c == '\0' ? AX_OK
+                         : ax_error(AX_ERR_DATA, "%s:%llu: text after the list of records", r->path,
+                                    (unsigned long long)r->line);
+    }
+    if (c == '\0' || c == ',' || c == ']' || c == '}')
+        return bad_list(r, comma ? "a record" : "\",\" or \"]\"", c);
+    if (r->state == AX_READ_LIST_NEXT && !comma)
+        return bad_list(r, "\",\" or \"]\"", c);
+    r->state = AX_READ_LIST_NEXT;
+    *got = true;
+    return cut_element(r, cut);
+}
+
+static enum ax_status start_json(struct ax_reader *r) {
+    char c;
+    AX_TRY(skip_space(r, &c));
+    for (int i = 0; i < 3 && c == "\xEF\xBB\xBF"[i]; i++) { /* byte order mark */
+        r->at++;
+        AX_TRY(skip_space(r, &c));
+    }
+    r->state = c == '[' ? AX_READ_LIST : AX_READ_LINES;
+    r->at += c == '[';
+    return AX_OK;
+}
+
+static enum ax_status cut_json(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
+    *got = false;
+    if (r->state == AX_READ_START)
+        AX_TRY(start_json(r));
+    if (r->state == AX_READ_LINES)
+        return cut_line(r, cut, got);
+    if (r->state == AX_READ_DONE)
+        return AX_OK;
+    return next_element(r, cut, got);
+}
+
+/* "row:LINE:COLUMN: why" → the position and why. */
+static enum ax_status place_error(enum ax_status st, struct ax_row_place *place) {
+    unsigned long long line;
+    unsigned long long column;
+    int n = 0;
+    char why[256];
+    const char *text = ax_error_text();
+    if (st != AX_ERR_DATA || sscanf(text, "row:%llu:%llu: %n", &line, &column, &n) < 2 || n == 0)
+        return st;
+    snprintf(why, sizeof why, "%s", text + n);
+    *place = (struct ax_row_place){.line = line - 1, .column = column};
+    return ax_error(AX_ERR_DATA, "%s", why);
+}
+
+static enum ax_status parse_json(const char *text, size_t len, json_t **out,
+                                 struct ax_row_place *place) {
+    struct ax_json_doc doc;
+    enum ax_status st = ax_json_parse(&doc, "row", text, len);
+    if (st != AX_OK)
+        return place_error(st, place);
+    *out = doc.root;
+    doc.root = NULL;
+    ax_json_free(&doc);
+    if (json_is_object(*out))
+        return AX_OK;
+    json_decref(*out);
+    *out = NULL;
+    return ax_error(AX_ERR_DATA, "expected an object, {\"column\": value, …}");
+}
+
+/* ---- CSV as in RFC 4180: quoted fields may contain separators, line ends and doubled quotes ---- */
+
+#define MAX_COLUMNS 10000
+
+static char separator(enum ax_rows_kind kind) {
+    return kind == AX_ROWS_TSV ? '\t' : ',';
+}
+
+enum place { FIELD_START, UNQUOTED, QUOTED, QUOTE_SEEN };
+
+static enum place next_place(enum place at, char c, char sep) {
+    if (at == QUOTED)
+        return c == '"' ? QUOTE_SEEN : QUOTED;
+    if (c == sep)
+        return FIELD_START;
+    if (c == '"' && (at == FIELD_START || at == QUOTE_SEEN))
+        return QUOTED;
+    return UNQUOTED;
+}
+
+/* Cuts one record, which ends at the first line end outside of quotes. */
+static enum ax_status cut_record(struct ax_reader *r, char sep, struct ax_row_cut *cut, bool *got) {
+    const uint64_t line = r->line;
+    enum place at = FIELD_START;
+    *got = false;
+    for (bool found = false; !found;) {
+        bool any = false;
+        AX_TRY(need_byte(r, &any));
+        if (!any) {
+            if (at == QUOTED)
+                return ax_error(AX_ERR_DATA, "%s:%llu: a quote opened in this row is never closed",
+                                r->path, (unsigned long long)line);
+            break;
+        }
+        *got = true;
+        size_t n = 0;
+        for (; r->at + n < r->n && !found; n += !found) {
+            const char c = r->piece[r->at + n];
+            found = c == '\n' && at != QUOTED;
+            r->line += c == '\n';
+            at = next_place(at, c, sep);
+        }
+        AX_TRY(keep_bytes(r, n));
+        r->at += found;
+    }
+    give_kept(r, line, cut);
+    if (cut->len > 0 && cut->text[cut->len - 1] == '\r')
+        cut->len--;
+    return AX_OK;
+}
+
+static enum ax_status cut_csv(struct ax_reader *r, char sep, struct ax_row_cut *cut, bool *got) {
+    do
+        AX_TRY(cut_record(r, sep, cut, got));
+    while (*got && !cut->problem && cut->len == 0);
+    if (*got && cut->line == 1 && cut->len >= 3 && memcmp(cut->text, "\xEF\xBB\xBF", 3) == 0) {
+        cut->text += 3; /* byte order mark */
+        cut->len -= 3;
+    }
+    return AX_OK;
+}
+
+/* Reads the next field of [*at, end) into `field` and moves *at past it. *more = true if a
+ * sep follows. */
+static enum ax_status take_field(const char **at, const char *end, char sep, struct ax_buf *field,
+                                 bool *more) {
+    enum place place = FIELD_START;
+    const char *s = *at;
+    field->len = 0;
+    for (; s < end && (place == QUOTED || *s != sep); s++) {
+        const bool doubled = *s == '"' && place == QUOTE_SEEN;
+        const bool opens = *s == '"' && place == FIELD_START;
+        place = next_place(place, *s, sep);
+        if ((place == UNQUOTED || place == QUOTED || doubled) && !opens)
+            AX_TRY(ax_buf_append(field, s, 1));
+    }
+    *more = s < end;
+    *at = s + *more;
+    return AX_OK;
+}
+
+/* True if a JSON key can have this text. */
+static bool is_name(const struct ax_buf *field) {
+    json_t *v = json_stringn(field->len ? field->data : "", field->len);
+    const bool ok = v && memchr(json_string_value(v), '\0', field->len) == NULL;
+    json_decref(v);
+    return ok;
+}
+
+enum ax_status ax_csv_header_parse(struct ax_csv_header *h, enum ax_rows_kind kind,
+                                   const char *path, const struct ax_row_cut *cut) {
+    const char *at = cut->text;
+    struct ax_buf field = {0};
+    enum ax_status st = AX_OK;
+    for (bool more = true; more && st == AX_OK;) {
+        AX_TRY_GOTO(take_field(&at, cut->text + cut->len, separator(kind), &field, &more), st,
+                    done);
+        for (size_t i = 0; i < h->n && st == AX_OK; i++)
+            if (strcmp(h->names[i], field.len ? field.data : "") == 0)
+                st = ax_error(AX_ERR_DATA, "%s:%llu: two columns are named \"%s\"", path,
+                              (unsigned long long)cut->line, h->names[i]);
+        if (st == AX_OK && h->n == MAX_COLUMNS)
+            st = ax_error(AX_ERR_DATA, "%s:%llu: more than %d columns", path,
+                          (unsigned long long)cut->line, MAX_COLUMNS);
+        if (st == AX_OK && !is_name(&field))
+            st = ax_error(AX_ERR_DATA, "%s:%llu: the header is not UTF-8 text: is this a CSV file?",
+                          path, (unsigned long long)cut->line);
+        if (st == AX_OK)
+            st = ax_regrow(&h->names, h->n, h->n + 1, sizeof *h->names);
+        if (st == AX_OK)
+            st = ax_strndup(&h->names[h->n++], field.len ? field.data : "", field.len);
+    }
+done:
+    ax_buf_free(&field);
+    if (st != AX_OK)
+        ax_csv_header_free(h);
+    return st;
+}
+
+void ax_csv_header_free(struct ax_csv_header *h) {
+    for (size_t i = 0; i < h->n; i++)
+        ax_free(h->names[i]);
+    ax_free(h->names);
+    *h = (struct ax_csv_header){0};
+}
+
+static enum ax_status put_field(json_t *row, const char *name, const struct ax_buf *field) {
+    json_t *value = json_stringn(field->len ? field->data : "", field->len);
+    if (!value)
+        return ax_error(AX_ERR_DATA, "column \"%s\": not UTF-8 text", name);
+    return json_object_set_new(row, name, value) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for a record");
+}
+
+static enum ax_status parse_csv(const struct ax_csv_header *h, char sep, const char *text,
+                                size_t len, json_t **out) {
+    const char *at = text;
+    size_t n = 0;
+    struct ax_buf field = {0};
+    enum ax_status st = AX_OK;
+    json_t *row = json_object();
+    if (!row)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a record of %zu bytes", len);
+    for (bool more = true; more; n++) {
+        AX_TRY_GOTO(take_field(&at, text + len, sep, &field, &more), st, done);
+        if (n < h->n)
+            AX_TRY_GOTO(put_field(row, h->names[n], &field), st, done);
+    }
+    if (n != h->n)
+        st = ax_error(AX_ERR_DATA, "%zu fields, but the header names %zu columns", n, h->n);
+done:
+    ax_buf_free(&field);
+    if (st == AX_OK)
+        *out = row;
+    else
+        json_decref(row);
+    return st;
+}
+
+/* ---- records of any kind ---- */
+
+enum ax_status ax_reader_cut(struct ax_reader *r, enum ax_rows_kind kind, struct ax_row_cut *cut,
+                             bool *got) {
+    if (kind == AX_ROWS_JSON)
+        return cut_json(r, cut, got);
+    return kind == AX_ROWS_TEXT ? cut_line(r, cut, got) : cut_csv(r, separator(kind), cut, got);
+}
+
+enum ax_status ax_row_parse(enum ax_rows_kind kind, const struct ax_csv_header *h, const char *text,
+                            size_t len, json_t **out, struct ax_row_place *place) {
+    if (kind == AX_ROWS_JSON || kind == AX_ROWS_PARQUET)
+        return parse_json(text, len, out, place);
+    return kind == AX_ROWS_TEXT ? parse_line(text, len, out)
+                                : parse_csv(h, separator(kind), text, len, out);
+}
