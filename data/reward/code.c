@@ -5,9 +5,42 @@
 
 #include "base/hash/hash.h"
 #include "base/log.h"
-#include "data/reward/extract.h"
 #include "data/reward/function.h"
 #include "data/reward/sandbox/reward.h"
+
+/* ---- the program in an answer ---- */
+
+/* The language behind a fence is Python. */
+static bool is_python(const char *line, size_t n) {
+    static const char *const names[] = {"python", "python3", "py"};
+    const struct ax_reward_text word = ax_reward_strip(line + 3, n - 3);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (word.n == strlen(names[i]) && strncasecmp(word.s, names[i], word.n) == 0)
+            return true;
+    return false;
+}
+
+struct ax_reward_text ax_reward_code_block(const char *s, size_t n) {
+    struct ax_reward_text found = {s, n};
+    bool inside = false, python = false;
+    const char *from = s;
+    for (size_t at = 0, len; at < n; at += len) {
+        const char *newline = memchr(s + at, '\n', n - at);
+        len = newline ? (size_t)(newline - (s + at)) + 1 : n - at;
+        if (len < 3 || memcmp(s + at, "```", 3) != 0)
+            continue;
+        if (inside && python)
+            found = (struct ax_reward_text){from, (size_t)(s + at - from)};
+        python = is_python(s + at, len);
+        inside = !inside;
+        from = s + at + len;
+    }
+    if (inside && python)
+        found = (struct ax_reward_text){from, (size_t)(s + n - from)};
+    return found;
+}
+
+/* ---- tests ---- */
 
 enum { MAX_TESTS = AX_SANDBOX_MAX_PARTS - 1 };
 #define NONE SIZE_MAX

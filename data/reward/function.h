@@ -2,6 +2,10 @@
 #ifndef AX_DATA_REWARD_FUNCTION_H
 #define AX_DATA_REWARD_FUNCTION_H
 
+#include <ctype.h>
+#include <stdbool.h>
+
+#include "data/reward/final_answer.h"
 #include "data/reward/rewards.h"
 
 struct ax_reward_fn;
@@ -68,5 +72,32 @@ const char *ax_reward_builtin_name(int i, const char **usage);
 
 extern const struct ax_reward_kind ax_reward_code, ax_reward_python, ax_reward_program;
 void ax_reward_shared_free(struct ax_reward_shared *s);
+
+/* text[n], borrowed. */
+struct ax_reward_text {
+    const char *s;
+    size_t n;
+};
+/* The text without ASCII blanks at both ends. */
+static inline struct ax_reward_text ax_reward_strip(const char *s, size_t n) {
+    while (n > 0 && isspace((unsigned char)s[n - 1]))
+        n--;
+    for (; n > 0 && isspace((unsigned char)*s); n--)
+        s++;
+    return (struct ax_reward_text){s, n};
+}
+
+/* Warns once for each function that it says nothing about records such as this one. */
+void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The last number in a text, normalized as ax_final_answer does: a sign that does not follow a
+ * letter, digit or bracket, an optional "$", digits with or without commas between thousands, a
+ * point and digits. False: none, or it is too long. */
+bool ax_reward_last_number(const char *s, size_t n, char out[AX_FINAL_ANSWER_MAX]);
+
+/* The content of the last block fenced by "```python" (or "```py") and "```", or by the end of the
+ * text; all of it if there is no such block. */
+struct ax_reward_text ax_reward_code_block(const char *s, size_t n);
 
 #endif

@@ -1,12 +1,136 @@
 /* Built-ins that look at one completion and its record at a time. */
+#include <ctype.h>
 #include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text/json.h"
 #include "base/text/regex.h"
 #include "base/text/unicode.h"
-#include "data/reward/extract.h"
+#include "data/reward/final_answer.h"
 #include "data/reward/function.h"
+
+/* ---- parts of a completion and of a record that rewards compare ---- */
+
+/* Appends the text of a column: a string as it is, a number or truth value as JSON. False: it is
+ * absent, null, a list or an object. */
+static enum ax_status column_text(const json_t *record, const char *name, struct ax_buf *out,
+                                  bool *found) {
+    const json_t *v = json_object_get(record, name);
+    char text[AX_REAL_TEXT];
+    *found = v && !json_is_null(v) && !json_is_array(v) && !json_is_object(v);
+    if (!*found)
+        return AX_OK;
+    if (json_is_string(v))
+        return ax_buf_append(out, json_string_value(v), json_string_length(v));
+    if (json_is_integer(v))
+        return ax_buf_printf(out, "%lld", (long long)json_integer_value(v));
+    if (json_is_real(v))
+        return ax_buf_puts(out, ax_real_repr(json_real_value(v), text));
+    return ax_buf_puts(out, json_is_true(v) ? "true" : "false");
+}
+
+/* ---- answers ---- */
+
+/* "####" and text[n]; false if that is longer than any answer. */
+static bool read_as_answer(const char *s, size_t n, char out[AX_FINAL_ANSWER_MAX]) {
+    char marked[2 * AX_FINAL_ANSWER_MAX] = "####";
+    if (n > sizeof marked - 4)
+        return false;
+    memcpy(marked + 4, s, n);
+    return ax_final_answer(marked, n + 4, out);
+}
+
+/* ax_final_answer, or, if there is no "####" in it, all of it as if it followed one. */
+static bool reference_answer(const char *s, size_t n, char out[AX_FINAL_ANSWER_MAX]) {
+    if (memmem(s, n, "####", 4))
+        return ax_final_answer(s, n, out);
+    const struct ax_reward_text t = ax_reward_strip(s, n);
+    return !memchr(t.s, '\n', t.n) && read_as_answer(t.s, t.n, out);
+}
+
+/* True if ax_final_answer normalized this answer as a number. */
+static bool is_number(const char *answer) {
+    answer += *answer == '-';
+    return isdigit((unsigned char)*answer) && answer[strspn(answer, "0123456789.")] == '\0';
+}
+
+static bool is_digit(const char *s, size_t n, size_t i) {
+    return i < n && isdigit((unsigned char)s[i]);
+}
+
+/* The end of the number whose first digit, or point before a digit, is s[i]. */
+static size_t end_of_number(const char *s, size_t n, size_t i) {
+    const size_t start = i;
+    while (is_digit(s, n, i))
+        i++;
+    if (i - start <= 3)
+        while (i < n && s[i] == ',' && is_digit(s, n, i + 1) && is_digit(s, n, i + 2) &&
+               is_digit(s, n, i + 3) && !is_digit(s, n, i + 4))
+            i += 4;
+    if (i < n && s[i] == '.' && is_digit(s, n, i + 1))
+        for (i++; is_digit(s, n, i);)
+            i++;
+    return i;
+}
+
+/* A minus between two operands is not a sign. */
+static bool is_sign(const char *s, size_t i) {
+    const unsigned char before = i > 0 ? (unsigned char)s[i - 1] : ' ';
+    return (s[i] == '-' || s[i] == '+') && !isalnum(before) && !strchr(")]}", before);
+}
+
+bool ax_reward_last_number(const char *s, size_t n, char out[AX_FINAL_ANSWER_MAX]) {
+    size_t start = 0, end = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_digit(s, n, i) && !(s[i] == '.' && is_digit(s, n, i + 1)))
+            continue;
+        start = i;
+        i = end = end_of_number(s, n, i);
+        i--;
+    }
+    if (end == 0)
+        return false;
+    const size_t sign = start > 0 && s[start - 1] == '$' ? start - 1 : start;
+    if (sign > 0 && is_sign(s, sign - 1))
+        start = sign - 1;
+    return read_as_answer(s + start, end - start, out);
+}
+
+/* The first `what` in s[n] at or after `from`; n if there is none. */
+static size_t find_text(const char *s, size_t n, size_t from, const char *what) {
+    const char *at = memmem(s + from, n - from, what, strlen(what));
+    return at ? (size_t)(at - s) : n;
+}
+
+/* "<think>", then "</think>" anywhere, and no second "<think>". */
+static bool is_think_format(const char *s, size_t n) {
+    static const char begin[] = "<think>";
+    const size_t from = sizeof begin - 1;
+    return n >= from && memcmp(s, begin, from) == 0 && find_text(s, n, from, begin) == n &&
+           find_text(s, n, from, "</think>") < n;
+}
+
+/* ---- a record without what is looked for ---- */
+
+void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    if (f->told)
+        return;
+    f->told = true;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ax_log_warn("rewards: %s: %s: no reward (this is said only once)", f->name, text);
+}
 
 /* What a built-in keeps. */
 struct rule {
@@ -26,7 +150,7 @@ static enum ax_status with_answer(struct ax_reward_fn *f, const struct ax_reward
     struct ax_buf answer = {0};
     bool found;
     const char *column = f->argument ? f->argument : "answer";
-    enum ax_status st = ax_reward_column(item->record, column, &answer, &found);
+    enum ax_status st = column_text(item->record, column, &answer, &found);
     if (st == AX_OK && found)
         st = compare(f, item, (struct ax_reward_text){answer.data ? answer.data : "", answer.len},
                      out);
@@ -53,7 +177,7 @@ static enum ax_status score_exact(struct ax_reward_fn *f, const struct ax_reward
 static enum ax_status compare_final(struct ax_reward_fn *f, const struct ax_reward_item *item,
                                     struct ax_reward_text answer, double *out) {
     char got[AX_FINAL_ANSWER_MAX], want[AX_FINAL_ANSWER_MAX];
-    if (!ax_reward_reference(answer.s, answer.n, want))
+    if (!reference_answer(answer.s, answer.n, want))
         ax_reward_tell(f, "a record's \"answer\" is not one line of at most %d characters",
                        AX_FINAL_ANSWER_MAX - 1);
     else
@@ -69,7 +193,7 @@ static enum ax_status score_final(struct ax_reward_fn *f, const struct ax_reward
 static enum ax_status compare_numeric(struct ax_reward_fn *f, const struct ax_reward_item *item,
                                       struct ax_reward_text answer, double *out) {
     char got[AX_FINAL_ANSWER_MAX], want[AX_FINAL_ANSWER_MAX];
-    if (!ax_reward_reference(answer.s, answer.n, want) || !ax_reward_is_number(want))
+    if (!reference_answer(answer.s, answer.n, want) || !is_number(want))
         ax_reward_tell(f, "a record's \"answer\" is not a number");
     else
         *out = ax_reward_last_number(item->completion, item->n, got) && strcmp(got, want) == 0;
@@ -86,7 +210,7 @@ static enum ax_status score_numeric(struct ax_reward_fn *f, const struct ax_rewa
 static enum ax_status score_think(struct ax_reward_fn *f, const struct ax_reward_item *item,
                                   double *out) {
     (void)f;
-    *out = ax_reward_is_think_format(item->completion, item->n);
+    *out = is_think_format(item->completion, item->n);
     return AX_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "data/reward/answer.h"
-#include "data/reward/extract.h"
+#include "data/reward/function.h"
 #include "tests/data/scratch.h"
 #include "tests/data/reward_case.h"
 

@@ -12,7 +12,7 @@
 #include "data/text/vocab/vocab_sentencepiece.h"
 #include "data/text/vocab/vocab_tekken.h"
 
-enum { MAX_FILE = 256 * 1024 * 1024, SHOWN = 60, MAX_DEPTH = 512 };
+enum { MAX_FILE = 256 * 1024 * 1024, MAX_DEPTH = 512 };
 
 /* ---- model.vocab and model.merges, read without a JSON tree ----
  *
@@ -342,104 +342,7 @@ static enum ax_status read_merges(const struct large *j, const struct ax_vocab *
     return st;
 }
 
-/* ---- model ---- */
-
-/* Reads the options of a BPE model; those that axtrain does not support must be off. */
-static enum ax_status read_model(struct ax_json v, struct ax_tokenizer *t) {
-    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    const char *type, *text;
-    double dropout;
-    AX_TRY(ax_json_str_or(ax_json_get(v, "type"), "BPE", &type));
-    if (strcmp(type, "BPE") != 0)
-        return ax_hf_unsupported(v, "the model type", type);
-    AX_TRY(ax_json_f64_or(ax_json_get(v, "dropout"), 0, &dropout));
-    if (dropout != 0)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: model.dropout: random merges (%g) are not supported; set it to null",
-                        v.doc, dropout);
-    for (size_t i = 0; i < 2; i++) {
-        AX_TRY(ax_json_str_or(ax_json_get(v, affixes[i]), "", &text));
-        if (*text != '\0')
-            return ax_hf_unsupported(v, affixes[i], text);
-    }
-    AX_TRY(ax_json_bool_or(ax_json_get(v, "fuse_unk"), false, &t->bpe.fuse_unk));
-    AX_TRY(ax_json_bool_or(ax_json_get(v, "byte_fallback"), false, &t->bpe.byte_fallback));
-    AX_TRY(ax_json_bool_or(ax_json_get(v, "ignore_merges"), false, &t->bpe.ignore_merges));
-    AX_TRY(ax_json_str_or(ax_json_get(v, "unk_token"), NULL, &text));
-    if (text != NULL) {
-        t->bpe.unk = ax_vocab_find(&t->vocab, text, strlen(text));
-        t->bpe.unk_missing = t->bpe.unk == AX_NO_TOKEN;
-    }
-    return AX_OK;
-}
-
-/* ---- added tokens ---- */
-
-/* As in HF, a token's id is that of its text in the model, or else the next one, whatever the
- * file says. */
-static enum ax_status read_added_tokens(struct ax_json list, struct ax_tokenizer *t) {
-    if (list.v != NULL && !json_is_array(list.v))
-        return ax_json_error(list, "expected a list");
-    int32_t next = ax_tokenizer_next_id(t);
-    for (size_t i = 0; i < ax_json_size(list); i++) {
-        struct ax_json v = ax_json_at(list, i);
-        struct ax_added_token token;
-        int64_t id;
-        AX_TRY(ax_hf_read_added(v, &token));
-        if (token.content_len == 0)
-            continue;
-        AX_TRY(ax_tokenizer_put_added(t, &token, &next));
-        AX_TRY(ax_json_i64_or(ax_json_get(v, "id"), 0, UINT32_MAX, token.id, &id));
-        if (id != token.id)
-            ax_log_warn("%s: %s: token \"%.*s\" has id %d, but the file says %lld", v.doc, v.path,
-                        SHOWN, token.content, token.id, (long long)id);
-    }
-    return AX_OK;
-}
-
 /* ---- the file ---- */
-
-static enum ax_status check_ids(const struct ax_tokenizer *t, const struct ax_id_list *l,
-                                const char *name) {
-    size_t len;
-    for (size_t i = 0; i < l->n; i++)
-        if (ax_tokenizer_token(t, l->ids[i], &len) == NULL)
-            return ax_error(AX_ERR_DATA, "%s: post_processor adds id %d, which no token has", name,
-                            l->ids[i]);
-    return AX_OK;
-}
-
-/* Reads everything except vocab and merges, which were read and blanked out before. */
-static enum ax_status read_parts(const struct ax_json_doc *doc, struct ax_tokenizer *t) {
-    struct ax_json root = ax_json_root(doc);
-    const char *version;
-    AX_TRY(ax_json_str_or(ax_json_get(root, "version"), "1.0", &version));
-    if (strcmp(version, "1.0") != 0)
-        return ax_hf_unsupported(ax_json_get(root, "version"), "version", version);
-    AX_TRY(read_model(ax_json_get(root, "model"), t));
-    AX_TRY(ax_hf_read_normalizer(ax_json_get(root, "normalizer"), &t->normalizer));
-    AX_TRY(ax_hf_read_pretok(ax_json_get(root, "pre_tokenizer"), &t->pretok));
-    AX_TRY(ax_hf_read_decoder(ax_json_get(root, "decoder"), &t->decoder));
-    AX_TRY(ax_hf_read_post_processor(ax_json_get(root, "post_processor"), t));
-    AX_TRY(read_added_tokens(ax_json_get(root, "added_tokens"), t));
-    AX_TRY(ax_tokenizer_finish(t));
-    AX_TRY(check_ids(t, &t->before, doc->name));
-    return check_ids(t, &t->after, doc->name);
-}
-
-/* Checks the model's type first, so that an error names it rather than its missing merges. */
-static enum ax_status check_stretches(const struct ax_json_doc *doc, const struct large *j) {
-    struct ax_json model = ax_json_get(ax_json_root(doc), "model");
-    const char *type;
-    AX_TRY(ax_json_str_or(ax_json_get(model, "type"), "BPE", &type));
-    if (strcmp(type, "BPE") != 0)
-        return ax_hf_unsupported(model, "the model type", type);
-    if (j->vocab.end == 0)
-        return ax_json_error(model, "expected an object \"vocab\" in the BPE model");
-    if (j->merges.end == 0)
-        return ax_json_error(model, "expected a list \"merges\" in the BPE model");
-    return AX_OK;
-}
 
 static enum ax_status parse_text(struct ax_tokenizer *t, const char *name, char *text, size_t len) {
     struct large j = {.name = name, .text = text, .len = len};
@@ -460,9 +363,7 @@ static enum ax_status parse_text(struct ax_tokenizer *t, const char *name, char 
     AX_TRY(st);
     blank_large(&j);
     AX_TRY(ax_json_parse(&doc, name, text, len));
-    st = check_stretches(&doc, &j);
-    if (st == AX_OK)
-        st = read_parts(&doc, t);
+    st = ax_hf_read_parts(t, &doc, j.vocab.end > 0, j.merges.end > 0);
     ax_json_free(&doc);
     return st;
 }

@@ -1,15 +1,166 @@
-/* normalizer, pre_tokenizer, decoder and post_processor of a tokenizer.json. */
+/* The parts of a tokenizer.json but the two large members of its model, and its companion files. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
+#include "base/log.h"
 #include "base/text/unicode.h"
 #include "data/text/vocab/vocab_hf.h"
+
+/* ---- companion files ----
+ *
+ * tokenizer_config.json and special_tokens_map.json, as transformers 5 reads them with a
+ * tokenizer.json.
+ *
+ * Named special tokens (bos_token, …) are strings or objects; an unknown one is added as special.
+ * Objects in added_tokens_decoder override the flags of tokenizer.json. If tokenizer_config.json
+ * has no added_tokens_decoder, special_tokens_map.json takes precedence. add_bos_token and
+ * add_eos_token have no effect: tokenizer.json's post-processor decides. */
+
+enum { MAX_CONFIG = 64 * 1024 * 1024 };
+
+/* An added token written as an object; missing members have AddedToken's defaults. The content is
+ * borrowed from the document. */
+static enum ax_status read_added(struct ax_json v, struct ax_added_token *token) {
+    const char *content;
+    *token = (struct ax_added_token){0};
+    AX_TRY(ax_json_str(ax_json_get(v, "content"), &content));
+    token->content = (char *)content; /* ax_tokenizer_put_added copies it */
+    token->content_len = strlen(content);
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "single_word"), false, &token->single_word));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "lstrip"), false, &token->lstrip));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "rstrip"), false, &token->rstrip));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "special"), false, &token->special));
+    return ax_json_bool_or(ax_json_get(v, "normalized"), !token->special, &token->normalized);
+}
+
+/* A token given as text or as an object; v is present. */
+static enum ax_status read_token(struct ax_json v, struct ax_added_token *token) {
+    const char *text;
+    if (json_is_object(v.v))
+        return read_added(v, token);
+    AX_TRY(ax_json_str(v, &text));
+    *token = (struct ax_added_token){
+        .special = true, .content = (char *)text, .content_len = strlen(text)};
+    return AX_OK;
+}
+
+/* Makes a named token an added one and special. The flags of an object count only if the token
+ * is new. */
+static enum ax_status ensure_special(struct ax_tokenizer *t, struct ax_json v, const char **text) {
+    struct ax_added_token token;
+    AX_TRY(read_token(v, &token));
+    *text = token.content;
+    if (token.content_len == 0)
+        return AX_OK;
+    const struct ax_added_token *old =
+        ax_added_by_content(&t->added, token.content, token.content_len);
+    if (old != NULL && old->special)
+        return AX_OK;
+    if (old != NULL) {
+        const char *content = token.content;
+        token = *old;
+        token.content = (char *)content;
+    }
+    token.special = true;
+    int32_t next = ax_tokenizer_next_id(t);
+    AX_TRY(ax_tokenizer_put_added(t, &token, &next));
+    return ax_added_index(&t->added);
+}
+
+/* A member of special_tokens_map.json, or if it is missing there, of tokenizer_config.json. */
+static struct ax_json pick(struct ax_json map, struct ax_json config, const char *key) {
+    return json_object_get(map.v, key) != NULL ? ax_json_get(map, key) : ax_json_get(config, key);
+}
+
+static enum ax_status read_named(struct ax_json map, struct ax_json config,
+                                 struct ax_tokenizer *t) {
+    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
+    const char *text = "";
+    for (int i = 0; i < AX_SPECIAL_COUNT; i++) {
+        struct ax_json v = pick(map, config, ax_special_name((enum ax_special)i));
+        if (v.v == NULL || json_is_false(v.v))
+            continue;
+        AX_TRY(ensure_special(t, v, &text));
+        if (*text != '\0')
+            AX_TRY(ax_tokenizer_name_special(t, (enum ax_special)i, text));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        struct ax_json list = pick(map, config, lists[i]);
+        for (size_t k = 0; json_is_array(list.v) && k < ax_json_size(list); k++)
+            AX_TRY(ensure_special(t, ax_json_at(list, k), &text));
+    }
+    return AX_OK;
+}
+
+struct numbered {
+    long long id;
+    const char *key;
+};
+
+static int by_id(const void *a, const void *b) {
+    long long x = ((const struct numbered *)a)->id, y = ((const struct numbered *)b)->id;
+    return (x > y) - (x < y);
+}
+
+/* Reads {"128000": {"content": …}, …} in the order of the ids. */
+static enum ax_status read_added_decoder(struct ax_json map, struct ax_tokenizer *t) {
+    const char *key;
+    json_t *value;
+    struct numbered *entries;
+    size_t n = 0;
+    AX_TRY(ax_alloc(&entries, ax_json_size(map), sizeof *entries));
+    json_object_foreach((json_t *)map.v, key, value) {
+        entries[n++] = (struct numbered){strtoll(key, NULL, 10), key};
+    }
+    qsort(entries, n, sizeof *entries, by_id);
+    enum ax_status st = AX_OK;
+    int32_t next = ax_tokenizer_next_id(t);
+    for (size_t i = 0; i < n && st == AX_OK; i++) {
+        struct ax_added_token token;
+        st = read_added(ax_json_get(map, entries[i].key), &token);
+        if (st == AX_OK && token.content_len > 0)
+            st = ax_tokenizer_put_added(t, &token, &next);
+    }
+    ax_free(entries);
+    AX_TRY(st);
+    return ax_added_index(&t->added);
+}
+
+/* Parses dir/name; doc->root stays NULL if there is no such file. */
+static enum ax_status load_optional(struct ax_json_doc *doc, const char *dir, const char *name) {
+    char *path;
+    *doc = (struct ax_json_doc){0};
+    AX_TRY(ax_path_join(&path, dir, name));
+    enum ax_status st = ax_path_exists(path) ? ax_json_load(doc, path, MAX_CONFIG) : AX_OK;
+    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_hf_read_config(const char *dir, struct ax_tokenizer *t) {
+    struct ax_json_doc config = {0}, map = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(load_optional(&config, dir, "tokenizer_config.json"), st, done);
+    struct ax_json decoder = ax_json_get(ax_json_root(&config), "added_tokens_decoder");
+    AX_TRY_GOTO(read_added_decoder(decoder, t), st, done);
+    if (decoder.v == NULL)
+        AX_TRY_GOTO(load_optional(&map, dir, "special_tokens_map.json"), st, done);
+    st = read_named(ax_json_root(&map), ax_json_root(&config), t);
+done:
+    ax_json_free(&map);
+    ax_json_free(&config);
+    return st;
+}
+
+/* ---- normalizer, pre_tokenizer, decoder and post_processor ---- */
 
 /* "type" of a part; AX_ERR_DATA if missing. */
 static enum ax_status type_of(struct ax_json v, const char **type) {
     return ax_json_str(ax_json_get(v, "type"), type);
 }
 
-enum ax_status ax_hf_unsupported(struct ax_json v, const char *what, const char *type) {
+/* AX_ERR_UNSUPPORTED: "… is not supported". */
+static enum ax_status unsupported(struct ax_json v, const char *what, const char *type) {
     return ax_error(AX_ERR_UNSUPPORTED, "%s: %s: %s \"%s\" is not supported", v.doc, v.path, what,
                     type);
 }
@@ -67,18 +218,18 @@ static const struct {
     {"Replace", AX_NORM_REPLACE, 0},      {"ByteLevel", AX_NORM_BYTES, 0},
 };
 
-enum ax_status ax_hf_read_normalizer(struct ax_json v, struct ax_normalizer *n) {
+static enum ax_status read_normalizer(struct ax_json v, struct ax_normalizer *n) {
     const char *type, *text;
     if (v.v == NULL)
         return AX_OK;
     AX_TRY(type_of(v, &type));
     if (is(type, "Sequence"))
-        READ_LIST(v, "normalizers", ax_hf_read_normalizer, n);
+        READ_LIST(v, "normalizers", read_normalizer, n);
     size_t i = 0;
     while (i < sizeof norm_types / sizeof norm_types[0] && !is(type, norm_types[i].type))
         i++;
     if (i == sizeof norm_types / sizeof norm_types[0])
-        return ax_hf_unsupported(v, "the normalizer", type);
+        return unsupported(v, "the normalizer", type);
     struct ax_norm_step *step;
     AX_TRY(ax_normalizer_add(n, norm_types[i].kind, &step));
     step->form = norm_types[i].form;
@@ -185,16 +336,16 @@ static enum ax_status read_simple(struct ax_json v, const char *type, struct ax_
         return ax_pretok_add_regex(p, words, strlen(words), false, AX_SPLIT_REMOVED, true);
     if (is(type, "WhitespaceSplit"))
         return ax_pretok_add_chars(p, ax_unicode_is_space, 0, AX_SPLIT_REMOVED);
-    return ax_hf_unsupported(v, "the pre-tokenizer", type);
+    return unsupported(v, "the pre-tokenizer", type);
 }
 
-enum ax_status ax_hf_read_pretok(struct ax_json v, struct ax_pretok *p) {
+static enum ax_status read_pretok(struct ax_json v, struct ax_pretok *p) {
     const char *type;
     if (v.v == NULL)
         return AX_OK;
     AX_TRY(type_of(v, &type));
     if (is(type, "Sequence"))
-        READ_LIST(v, "pretokenizers", ax_hf_read_pretok, p);
+        READ_LIST(v, "pretokenizers", read_pretok, p);
     if (is(type, "Split"))
         return read_split(v, p);
     if (is(type, "Metaspace"))
@@ -240,7 +391,7 @@ static enum ax_status read_decode_step(struct ax_json v, struct ax_decode_step *
     }
 }
 
-enum ax_status ax_hf_read_decoder(struct ax_json v, struct ax_decoder *d) {
+static enum ax_status read_decoder(struct ax_json v, struct ax_decoder *d) {
     static const struct {
         const char *type;
         enum ax_decode_kind kind;
@@ -252,7 +403,7 @@ enum ax_status ax_hf_read_decoder(struct ax_json v, struct ax_decoder *d) {
         return AX_OK;
     AX_TRY(type_of(v, &type));
     if (is(type, "Sequence"))
-        READ_LIST(v, "decoders", ax_hf_read_decoder, d);
+        READ_LIST(v, "decoders", read_decoder, d);
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct ax_decode_step *step;
         if (!is(type, types[i].type))
@@ -260,7 +411,7 @@ enum ax_status ax_hf_read_decoder(struct ax_json v, struct ax_decoder *d) {
         AX_TRY(ax_decoder_add(d, types[i].kind, &step));
         return read_decode_step(v, step);
     }
-    return ax_hf_unsupported(v, "the decoder", type);
+    return unsupported(v, "the decoder", type);
 }
 
 /* --- post_processor --- */
@@ -309,19 +460,115 @@ static enum ax_status read_cls_sep(struct ax_json v, struct ax_tokenizer *t) {
     return ax_id_list_set(&t->after, &(int32_t){(int32_t)sep}, 1);
 }
 
-enum ax_status ax_hf_read_post_processor(struct ax_json v, struct ax_tokenizer *t) {
+static enum ax_status read_post_processor(struct ax_json v, struct ax_tokenizer *t) {
     const char *type;
     if (v.v == NULL)
         return AX_OK;
     AX_TRY(type_of(v, &type));
     if (is(type, "Sequence"))
-        READ_LIST(v, "processors", ax_hf_read_post_processor, t);
+        READ_LIST(v, "processors", read_post_processor, t);
     if (is(type, "ByteLevel")) /* trims offsets and leaves ids unchanged */
         return AX_OK;
     bool template = is(type, "TemplateProcessing");
     if (!template && !is(type, "BertProcessing") && !is(type, "RobertaProcessing"))
-        return ax_hf_unsupported(v, "the post-processor", type);
+        return unsupported(v, "the post-processor", type);
     if (t->before.ids != NULL)
         return ax_json_error(v, "a second processor that adds tokens is not supported");
     return template ? read_template(v, t) : read_cls_sep(v, t);
+}
+
+/* ---- options of the model ---- */
+
+/* Reads the options of a BPE model; those that axtrain does not support must be off. */
+static enum ax_status read_model(struct ax_json v, struct ax_tokenizer *t) {
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    const char *text;
+    double dropout;
+    AX_TRY(ax_json_f64_or(ax_json_get(v, "dropout"), 0, &dropout));
+    if (dropout != 0)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: model.dropout: random merges (%g) are not supported; set it to null",
+                        v.doc, dropout);
+    for (size_t i = 0; i < 2; i++) {
+        AX_TRY(ax_json_str_or(ax_json_get(v, affixes[i]), "", &text));
+        if (*text != '\0')
+            return unsupported(v, affixes[i], text);
+    }
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "fuse_unk"), false, &t->bpe.fuse_unk));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "byte_fallback"), false, &t->bpe.byte_fallback));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "ignore_merges"), false, &t->bpe.ignore_merges));
+    AX_TRY(ax_json_str_or(ax_json_get(v, "unk_token"), NULL, &text));
+    if (text != NULL) {
+        t->bpe.unk = ax_vocab_find(&t->vocab, text, strlen(text));
+        t->bpe.unk_missing = t->bpe.unk == AX_NO_TOKEN;
+    }
+    return AX_OK;
+}
+
+/* ---- added tokens ---- */
+
+/* As in HF, a token's id is that of its text in the model, or else the next one, whatever the
+ * file says. */
+static enum ax_status read_added_tokens(struct ax_json list, struct ax_tokenizer *t) {
+    if (list.v != NULL && !json_is_array(list.v))
+        return ax_json_error(list, "expected a list");
+    int32_t next = ax_tokenizer_next_id(t);
+    for (size_t i = 0; i < ax_json_size(list); i++) {
+        struct ax_json v = ax_json_at(list, i);
+        struct ax_added_token token;
+        int64_t id;
+        AX_TRY(read_added(v, &token));
+        if (token.content_len == 0)
+            continue;
+        AX_TRY(ax_tokenizer_put_added(t, &token, &next));
+        AX_TRY(ax_json_i64_or(ax_json_get(v, "id"), 0, UINT32_MAX, token.id, &id));
+        if (id != token.id)
+            ax_log_warn("%s: %s: token \"%.60s\" has id %d, but the file says %lld", v.doc, v.path,
+                        token.content, token.id, (long long)id);
+    }
+    return AX_OK;
+}
+
+/* ---- all parts ---- */
+
+static enum ax_status check_ids(const struct ax_tokenizer *t, const struct ax_id_list *l,
+                                const char *name) {
+    size_t len;
+    for (size_t i = 0; i < l->n; i++)
+        if (ax_tokenizer_token(t, l->ids[i], &len) == NULL)
+            return ax_error(AX_ERR_DATA, "%s: post_processor adds id %d, which no token has", name,
+                            l->ids[i]);
+    return AX_OK;
+}
+
+/* Checks the model's type first, so that an error names it rather than its missing merges. */
+static enum ax_status check_model(struct ax_json model, bool has_vocab, bool has_merges) {
+    const char *type;
+    AX_TRY(ax_json_str_or(ax_json_get(model, "type"), "BPE", &type));
+    if (strcmp(type, "BPE") != 0)
+        return unsupported(model, "the model type", type);
+    if (!has_vocab)
+        return ax_json_error(model, "expected an object \"vocab\" in the BPE model");
+    if (!has_merges)
+        return ax_json_error(model, "expected a list \"merges\" in the BPE model");
+    return AX_OK;
+}
+
+enum ax_status ax_hf_read_parts(struct ax_tokenizer *t, const struct ax_json_doc *doc,
+                                bool has_vocab, bool has_merges) {
+    struct ax_json root = ax_json_root(doc);
+    const char *version;
+    AX_TRY(check_model(ax_json_get(root, "model"), has_vocab, has_merges));
+    AX_TRY(ax_json_str_or(ax_json_get(root, "version"), "1.0", &version));
+    if (strcmp(version, "1.0") != 0)
+        return unsupported(ax_json_get(root, "version"), "version", version);
+    AX_TRY(read_model(ax_json_get(root, "model"), t));
+    AX_TRY(read_normalizer(ax_json_get(root, "normalizer"), &t->normalizer));
+    AX_TRY(read_pretok(ax_json_get(root, "pre_tokenizer"), &t->pretok));
+    AX_TRY(read_decoder(ax_json_get(root, "decoder"), &t->decoder));
+    AX_TRY(read_post_processor(ax_json_get(root, "post_processor"), t));
+    AX_TRY(read_added_tokens(ax_json_get(root, "added_tokens"), t));
+    AX_TRY(ax_tokenizer_finish(t));
+    AX_TRY(check_ids(t, &t->before, doc->name));
+    return check_ids(t, &t->after, doc->name);
 }
