@@ -15,7 +15,7 @@
 #include "model/arch/classifier.h"
 #include "model/arch/family.h"
 #include "model/arch/part.h"
-#include "parallel/units/packed_block.h"
+#include "parallel/units/packed.h"
 
 #define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */
 #define MAX_HEAD_DIM   2048

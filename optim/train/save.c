@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "optim/train/run.h"
-#include "parallel/job/progress.h"
+#include "parallel/job/launch.h"
 
 /* ---- checkpoints ---- */
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "parallel/fabric/comm_check.h"
+#include "parallel/fabric/contract.h"
 #include "parallel/fabric/reduce.h"
 
 /* ---- rendezvous ---- */

@@ -3,7 +3,7 @@
 #ifndef AX_PARALLEL_FABRIC_GLOO_H
 #define AX_PARALLEL_FABRIC_GLOO_H
 
-#include "parallel/fabric/comm_check.h"
+#include "parallel/fabric/contract.h"
 #include "parallel/fabric/comm_gloo.h"
 #include "parallel/fabric/gloo_link.h"
 

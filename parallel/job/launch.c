@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -15,9 +16,26 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "parallel/job/progress.h"
 #include "parallel/job/store.h"
 #include "parallel/job/token.h"
+
+/* ---- the step that ranks note in memory which they inherit ---- */
+
+/* A descriptor for the ranks; −1: not possible. */
+static int progress_create(void) {
+    return memfd_create("progress", 0);
+}
+
+static int64_t progress_read(int fd) {
+    int64_t step = 0;
+    return pread(fd, &step, sizeof step, 0) == (ssize_t)sizeof step ? step : 0;
+}
+
+void ax_progress_note(int64_t step) {
+    const char *fd = getenv("AXTRAIN_PROGRESS_FD");
+    if (fd) /* a lost note costs a restart, nothing else */
+        (void)!pwrite(atoi(fd), &step, sizeof step, 0);
+}
 
 /* ---- lines of ranks: prefixed with the rank, or held until it is known that they matter ---- */
 
@@ -464,7 +482,7 @@ static bool may_restart(struct job *j, enum ax_status *st) {
     if ((*st != AX_ERR_PEER && *st != AX_ERR_FAILED) || j->passed_on != 0 ||
         j->attempt.restart == j->o->restarts)
         return false;
-    const int64_t saved = ax_progress_read(j->attempt.progress_fd);
+    const int64_t saved = progress_read(j->attempt.progress_fd);
     j->idle = saved > j->saved ? 0 : j->idle + (j->attempt.restart > 0);
     j->saved = saved;
     if (j->idle < MOST_IDLE)
@@ -485,7 +503,7 @@ static enum ax_status open_token(struct job *j) {
     if (o->hosts == 1)
         AX_TRY(ax_token_random(j->token));
     const ssize_t n = (ssize_t)strlen(j->token);
-    j->attempt.progress_fd = ax_progress_create();
+    j->attempt.progress_fd = progress_create();
     j->attempt.token_fd = memfd_create("token", 0); /* inherited, and nowhere on a disk */
     if (j->attempt.token_fd < 0 || write(j->attempt.token_fd, j->token, (size_t)n) != n)
         return ax_error(AX_ERR_IO, "cannot make a descriptor for the token: %s", strerror(errno));

@@ -3,6 +3,7 @@
 #define AX_PARALLEL_JOB_LAUNCH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/mem.h"
@@ -55,5 +56,9 @@ struct ax_launch_attempt {
     int restart; /* how often the job has been started again */
     int token_fd, progress_fd;
 };
+
+/* Notes the newest checkpoint's step in a few bytes of memory that a rank inherits from its launcher;
+ * does nothing if the launcher did not pass a descriptor. */
+void ax_progress_note(int64_t step);
 
 #endif

@@ -1,7 +1,7 @@
 /* The rendezvous of a job: a key-value store that one process serves over TCP, and that every rank
  * joins. Only processes with the job's key can join. The store knows which ranks have joined, left,
  * failed or disappeared, and tells those who ask. Reading order: store_wire.h (frames),
- * store_core.h (what the server does with them), store_server.c (its sockets), store.c (a rank's
+ * store_server.h (what the server does with them), store.c (a rank's
  * side). */
 #ifndef AX_PARALLEL_JOB_STORE_H
 #define AX_PARALLEL_JOB_STORE_H

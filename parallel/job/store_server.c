@@ -1,15 +1,524 @@
-/* The store's sockets: one thread, one poll. */
+/* The store: who has joined, left or gone, and what keys hold; what a connection may ask; sockets. Read
+ * serve first, then ax_store_core_feed. */
+#include "parallel/job/store_server.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash/hash.h"
+#include "base/log.h"
 #include "base/threads.h"
 #include "parallel/job/store.h"
-#include "parallel/job/store_core.h"
+#include "parallel/job/token.h"
+
+enum { MAX_BYTES = 256 << 20 };
+
+enum ax_status ax_store_table_create(struct ax_store_table *t, int world) {
+    memset(t, 0, sizeof *t);
+    t->world = world;
+    return ax_alloc(&t->seats, (size_t)world, sizeof *t->seats);
+}
+
+void ax_store_table_free(struct ax_store_table *t) {
+    for (int r = 0; t->seats && r < t->world; r++)
+        ax_free(t->seats[r].words);
+    for (int b = 0; b < AX_STORE_BUCKETS; b++)
+        for (struct ax_store_entry *e = t->buckets[b], *next; e; e = next) {
+            next = e->next;
+            ax_free(e->key);
+            ax_free(e->data);
+            ax_free(e);
+        }
+    ax_free(t->seats);
+    memset(t, 0, sizeof *t);
+}
+
+bool ax_store_complete(const struct ax_store_table *t) {
+    return t->joined == t->world;
+}
+
+/* True if ranks are still to join, even if only to learn that the others have failed. */
+static bool store_awaits(const struct ax_store_table *t) {
+    return t->joined + t->turned_away < t->world;
+}
+
+/* ---- ranks ---- */
+
+/* "rank 3 (host b, process 77)" */
+static const char *name_of(char *out, size_t size, const struct ax_store_member *m) {
+    snprintf(out, size, "rank %d (host %s, process %d)", m->rank, m->host, m->pid);
+    return out;
+}
+
+static void fail_all(struct ax_store_table *t, enum ax_status st, const char *text) {
+    if (ax_store_complete(t) || t->failed != AX_OK)
+        return;
+    t->failed = st;
+    snprintf(t->failure, sizeof t->failure, "%s", text);
+}
+
+/* The member against one that has joined. */
+static enum ax_status compare(const struct ax_store_member *m, const struct ax_store_member *with) {
+    char one[AX_STORE_HOST + 64], other[AX_STORE_HOST + 64];
+    name_of(one, sizeof one, m);
+    name_of(other, sizeof other, with);
+    if (m->binary != with->binary)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s runs another build of axtrain than %s: install the same one on all "
+                        "hosts",
+                        one, other);
+    if (m->config != with->config && m->config != 0 && with->config != 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s was started with another configuration than %s: give all ranks the "
+                        "same file and the same key=value words",
+                        one, other);
+    return AX_OK;
+}
+
+static enum ax_status check(const struct ax_store_table *t, const struct ax_store_member *m) {
+    char one[AX_STORE_HOST + 64], other[AX_STORE_HOST + 64];
+    name_of(one, sizeof one, m);
+    if (m->world != t->world)
+        return ax_error(AX_ERR_CONFIG, "%s was started as one of %d ranks, but the job has %d", one,
+                        m->world, t->world);
+    if (m->rank >= t->world)
+        return ax_error(AX_ERR_CONFIG, "%s: the job has ranks 0 to %d", one, t->world - 1);
+    if (t->seats[m->rank].state != AX_STORE_AWAITED)
+        return ax_error(AX_ERR_CONFIG, "%s: this rank has already joined as %s", one,
+                        name_of(other, sizeof other, &t->seats[m->rank].who));
+    for (int r = 0; r < t->world; r++)
+        if (t->seats[r].state != AX_STORE_AWAITED)
+            return compare(m, &t->seats[r].who);
+    return AX_OK;
+}
+
+enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_store_member *m) {
+    const enum ax_status st =
+        t->failed != AX_OK ? ax_error(t->failed, "%s", t->failure) : check(t, m);
+    if (st != AX_OK) {
+        t->turned_away++;
+        fail_all(t, st, ax_error_text());
+        return st;
+    }
+    t->seats[m->rank] = (struct ax_store_seat){.state = AX_STORE_JOINED, .who = *m};
+    t->joined++;
+    return AX_OK;
+}
+
+void ax_store_seat_leave(struct ax_store_table *t, int rank, enum ax_status st, const char *words) {
+    struct ax_store_seat *seat = &t->seats[rank];
+    char text[1900];
+    if (seat->state != AX_STORE_JOINED)
+        return;
+    seat->state = AX_STORE_LEFT;
+    seat->left_with = st;
+    if (ax_strdup(&seat->words, words) != AX_OK)
+        seat->words = NULL;
+    snprintf(text, sizeof text, "rank %d %s%s", rank, st == AX_OK ? "ended" : "failed: ",
+             st == AX_OK ? " before all ranks had joined" : words);
+    fail_all(t, AX_ERR_PEER, text);
+}
+
+void ax_store_seat_lose(struct ax_store_table *t, int rank) {
+    struct ax_store_seat *seat = &t->seats[rank];
+    char name[AX_STORE_HOST + 64], text[256];
+    if (seat->state != AX_STORE_JOINED)
+        return;
+    seat->state = AX_STORE_GONE;
+    snprintf(text, sizeof text,
+             "%s is gone: its process ended, or its connection broke, before all ranks had joined",
+             name_of(name, sizeof name, &seat->who));
+    fail_all(t, AX_ERR_PEER, text);
+}
+
+/* "0, 1, 4-7": the ranks in a state, on a host (NULL: any). */
+static void list_ranks(const struct ax_store_table *t, enum ax_store_state state, const char *host,
+                       struct ax_buf *out) {
+    const char *between = "";
+    for (int r = 0, end; r < t->world; r = end) {
+        for (end = r; end < t->world && t->seats[end].state == state &&
+                      (!host || strcmp(t->seats[end].who.host, host) == 0);)
+            end++;
+        if (end == r) {
+            end++;
+            continue;
+        }
+        if (end - r > 2)
+            (void)ax_buf_printf(out, "%s%d-%d", between, r, end - 1);
+        else
+            (void)ax_buf_printf(out, end - r == 2 ? "%s%d, %d" : "%s%d", between, r, r + 1);
+        between = ", ";
+    }
+}
+
+/* One line per host; each host is listed at its first rank. */
+static void list_hosts(const struct ax_store_table *t, struct ax_buf *out) {
+    enum { MAX_HOSTS = 16 };
+    int hosts = 0;
+    for (int r = 0; r < t->world; r++) {
+        const struct ax_store_seat *seat = &t->seats[r];
+        bool first = seat->state == AX_STORE_JOINED;
+        for (int before = 0; before < r && first; before++)
+            first = t->seats[before].state != AX_STORE_JOINED ||
+                    strcmp(t->seats[before].who.host, seat->who.host) != 0;
+        if (!first || hosts++ >= MAX_HOSTS)
+            continue;
+        (void)ax_buf_printf(out, "\n  arrived on %s: ", seat->who.host);
+        list_ranks(t, AX_STORE_JOINED, seat->who.host, out);
+    }
+    if (hosts > MAX_HOSTS)
+        (void)ax_buf_printf(out, "\n  and on %d more hosts", hosts - MAX_HOSTS);
+}
+
+void ax_store_seats_expire(struct ax_store_table *t, double timeout) {
+    struct ax_buf text = {0};
+    (void)ax_buf_printf(&text, "of %d ranks, these did not arrive within %g s: ", t->world,
+                        timeout);
+    list_ranks(t, AX_STORE_AWAITED, NULL, &text);
+    list_hosts(t, &text);
+    fail_all(t, AX_ERR_PEER, text.data ? text.data : "out of memory");
+    ax_buf_free(&text);
+}
+
+enum ax_status ax_store_cause(const struct ax_store_table *t, int own, char *words, size_t size) {
+    enum ax_status st = AX_OK;
+    for (int r = 0; r < t->world; r++) {
+        const struct ax_store_seat *seat = &t->seats[r];
+        const enum ax_status said = r == own ? AX_OK : seat->left_with;
+        if (said == AX_OK || (st != AX_OK && (st != AX_ERR_PEER || said == AX_ERR_PEER)))
+            continue;
+        const char *why = seat->words ? seat->words : "out of memory";
+        if (said == AX_ERR_PEER) /* already names the rank */
+            snprintf(words, size, "%s", why);
+        else
+            snprintf(words, size, "rank %d failed: %s", r, why);
+        st = said;
+    }
+    return st;
+}
+
+int ax_store_done(const struct ax_store_table *t, int own, int first, int end) {
+    for (int r = first < 0 ? 0 : first; r < end && r < t->world; r++)
+        if (r != own && t->seats[r].state == AX_STORE_LEFT && t->seats[r].left_with == AX_OK)
+            return r;
+    return -1;
+}
+
+bool ax_store_hopeless(const struct ax_store_table *t, int own, int owner, char *words,
+                       size_t size) {
+    char name[AX_STORE_HOST + 64];
+    if (ax_store_cause(t, own, words, size) != AX_OK)
+        return true;
+    for (int r = 0; r < t->world; r++) {
+        const struct ax_store_seat *seat = &t->seats[r];
+        const bool gone = seat->state == AX_STORE_GONE;
+        if (!gone && (r != owner || seat->state != AX_STORE_LEFT))
+            continue;
+        snprintf(words, size, "%s %s", name_of(name, sizeof name, &seat->who),
+                 gone ? "is gone: its process ended, or its connection broke" : "has ended");
+        return true;
+    }
+    return false;
+}
+
+/* ---- keys ---- */
+
+const struct ax_store_entry *ax_store_find(const struct ax_store_table *t, const char *key) {
+    const struct ax_store_entry *e = t->buckets[ax_hash32(key) % AX_STORE_BUCKETS];
+    while (e && strcmp(e->key, key) != 0)
+        e = e->next;
+    return e;
+}
+
+enum ax_status ax_store_put(struct ax_store_table *t, const char *key, const void *data, size_t n) {
+    struct ax_store_entry **bucket = &t->buckets[ax_hash32(key) % AX_STORE_BUCKETS], *e;
+    enum ax_status st;
+    if (ax_store_find(t, key))
+        return ax_error(AX_ERR_CONFIG, "store: %s is set already", key);
+    if (t->entries >= 1024 + 256 * (size_t)t->world || n > MAX_BYTES - t->bytes)
+        return ax_error(AX_ERR_CONFIG, "store: %s: no space after %zu keys with %zu bytes", key,
+                        t->entries, t->bytes);
+    AX_TRY(ax_alloc(&e, 1, sizeof *e));
+    AX_TRY_GOTO(ax_strdup(&e->key, key), st, fail);
+    AX_TRY_GOTO(ax_alloc(&e->data, n, 1), st, fail);
+    if (n > 0)
+        memcpy(e->data, data, n);
+    e->n = n;
+    e->next = *bucket;
+    *bucket = e;
+    t->entries++;
+    t->bytes += n;
+    return AX_OK;
+fail:
+    ax_free(e->key);
+    ax_free(e);
+    return st;
+}
+
+/* ---- connections ---- */
+
+enum { MAX_STRANGERS = 256, MAX_LINES = 10 };
+static const double STRANGER_SECONDS = 5;
+
+enum ax_status ax_store_core_create(struct ax_store_core *c, int world,
+                                    const unsigned char key[AX_STORE_KEY_BYTES], double timeout) {
+    memset(c, 0, sizeof *c);
+    memcpy(c->key, key, sizeof c->key);
+    c->timeout = timeout;
+    c->deadline = ax_clock_now() + timeout;
+    return ax_store_table_create(&c->table, world);
+}
+
+static void conn_free(struct ax_store_conn *conn) {
+    ax_buf_free(&conn->in);
+    ax_buf_free(&conn->out);
+    ax_free(conn);
+}
+
+void ax_store_core_free(struct ax_store_core *c) {
+    while (c->conns) {
+        struct ax_store_conn *conn = c->conns;
+        c->conns = conn->next;
+        conn_free(conn);
+    }
+    ax_store_table_free(&c->table);
+    memset(c, 0, sizeof *c);
+}
+
+/* A stranger is told nothing, and a few of them are logged. */
+static void refuse(struct ax_store_core *c, struct ax_store_conn *conn, const char *why) {
+    if (conn->closing)
+        return;
+    conn->closing = true;
+    if (++c->refused <= MAX_LINES)
+        ax_log_warn("refused a connection from %s: %s", conn->address, why);
+    if (c->refused == MAX_LINES)
+        ax_log_warn("refused %d connections; more are not logged", MAX_LINES);
+}
+
+static void send_frame(struct ax_store_conn *conn, enum ax_store_type type, const void *body,
+                       size_t n) {
+    if (ax_store_put_frame(&conn->out, type, body, n) != AX_OK)
+        conn->closing = true; /* out of memory: its rank sees the connection close */
+}
+
+static void reply(struct ax_store_conn *conn, enum ax_status st, const void *data, size_t n,
+                  int done) {
+    struct ax_buf body = {0};
+    conn->wait.type = 0;
+    if (ax_store_put_int(&body, (uint64_t)st, 4) == AX_OK &&
+        ax_store_put_blob(&body, data, n) == AX_OK &&
+        ax_store_put_int(&body, (uint64_t)(uint32_t)done, 4) == AX_OK)
+        send_frame(conn, AX_STORE_REPLY, body.data, body.len);
+    else
+        conn->closing = true;
+    ax_buf_free(&body);
+}
+
+static void reply_text(struct ax_store_conn *conn, enum ax_status st, const char *text) {
+    reply(conn, st, text, strlen(text), -1);
+}
+
+enum ax_status ax_store_core_accept(struct ax_store_core *c, const char *address,
+                                    struct ax_store_conn **out) {
+    struct ax_store_conn *conn, *oldest = NULL;
+    enum ax_status st;
+    for (struct ax_store_conn *o = c->conns; o; o = o->next)
+        if (!o->member && !o->closing && (!oldest || o->since <= oldest->since))
+            oldest = o;
+    if (c->strangers >= MAX_STRANGERS && oldest)
+        refuse(c, oldest, "it said nothing, and others are waiting");
+    AX_TRY(ax_alloc(&conn, 1, sizeof *conn));
+    conn->fd = conn->rank = -1;
+    conn->since = ax_clock_now();
+    snprintf(conn->address, sizeof conn->address, "%s", address);
+    AX_TRY_GOTO(ax_random_bytes(conn->nonce, sizeof conn->nonce), st, fail);
+    AX_TRY_GOTO(ax_store_put_frame(&conn->out, AX_STORE_CHALLENGE, conn->nonce, sizeof conn->nonce),
+                st, fail);
+    conn->next = c->conns;
+    c->conns = conn;
+    c->strangers++;
+    *out = conn;
+    return AX_OK;
+fail:
+    conn_free(conn);
+    return st;
+}
+
+static void join(struct ax_store_core *c, struct ax_store_conn *conn,
+                 const struct ax_store_frame *f) {
+    struct ax_store_reader r = {f->body, f->body + f->len, false};
+    const unsigned char *mac = ax_store_read_bytes(&r, AX_MAC_BYTES), *rest = r.at;
+    const unsigned char *nonce = ax_store_read_bytes(&r, AX_STORE_NONCE);
+    unsigned char expected[AX_MAC_BYTES];
+    struct ax_store_member m;
+    if (!nonce) {
+        refuse(c, conn, "it does not speak the protocol of this store");
+        return;
+    }
+    ax_store_proof(c->key, "rank", conn->nonce, rest, (size_t)(r.end - rest), expected);
+    if (!ax_mac_equal(mac, expected)) {
+        refuse(c, conn, "its token is not that of this job");
+        return;
+    }
+    conn->member = true;
+    c->strangers--;
+    ax_store_proof(c->key, "store", conn->nonce, nonce, AX_STORE_NONCE, expected);
+    send_frame(conn, AX_STORE_WELCOME, expected, sizeof expected);
+    enum ax_status st = AX_ERR_CONFIG;
+    if (ax_store_read_member(&r, &m))
+        st = ax_store_seat_take(&c->table, &m);
+    else
+        (void)ax_error(st,
+                       "a rank from %s describes itself in a way that this build of axtrain "
+                       "does not know: install the same one on all hosts",
+                       conn->address);
+    if (st == AX_OK) {
+        conn->rank = m.rank;
+        conn->wait.type = AX_STORE_JOIN;
+        return;
+    }
+    reply_text(conn, st, ax_error_text());
+    conn->closing = true;
+}
+
+static bool read_request(struct ax_store_conn *conn, const struct ax_store_frame *f,
+                         const unsigned char **data, size_t *n) {
+    struct ax_store_reader r = {f->body, f->body + f->len, false};
+    struct ax_store_wait *w = &conn->wait;
+    if (f->type == AX_STORE_SET || f->type == AX_STORE_GET)
+        ax_store_read_text(&r, w->key, sizeof w->key);
+    if (f->type == AX_STORE_SET || f->type == AX_STORE_LEAVE)
+        *data = ax_store_read_blob(&r, n);
+    if (f->type == AX_STORE_GET)
+        w->owner = (int)(int32_t)ax_store_read_int(&r, 4);
+    if (f->type == AX_STORE_CAUSE || f->type == AX_STORE_LEAVE) {
+        w->first = (int)(int32_t)ax_store_read_int(&r, 4);
+        w->end = (int)(int32_t)ax_store_read_int(&r, 4);
+    }
+    w->until = ax_clock_now() + 1e-3 * (double)ax_store_read_int(&r, 4);
+    return ax_store_read_end(&r);
+}
+
+static void leave(struct ax_store_core *c, struct ax_store_conn *conn, const char *words,
+                  size_t n) {
+    char text[1900], others[2048];
+    const int st = conn->wait.first;
+    const enum ax_status why = ax_store_cause(&c->table, conn->rank, others, sizeof others);
+    snprintf(text, sizeof text, "%.*s", (int)n, words ? words : "");
+    ax_store_seat_leave(&c->table, conn->rank,
+                        st >= 0 && st < AX_STATUS_COUNT ? (enum ax_status)st : AX_ERR_FAILED, text);
+    reply(conn, AX_OK, "", 0, why == AX_OK ? 0 : why == AX_ERR_PEER ? 1 : 2);
+}
+
+static void request(struct ax_store_core *c, struct ax_store_conn *conn,
+                    const struct ax_store_frame *f) {
+    const unsigned char *data = NULL;
+    size_t n = 0;
+    if (conn->wait.type != 0 || f->type < AX_STORE_SET || f->type > AX_STORE_LEAVE ||
+        !read_request(conn, f, &data, &n)) {
+        ax_log_warn("rank %d (%s) sent what no rank sends; it is disconnected", conn->rank,
+                    conn->address);
+        conn->closing = true;
+        return;
+    }
+    if (f->type == AX_STORE_SET) {
+        const enum ax_status st = ax_store_put(&c->table, conn->wait.key, data, n);
+        reply_text(conn, st, st == AX_OK ? "" : ax_error_text());
+    } else if (f->type == AX_STORE_LEAVE) {
+        leave(c, conn, (const char *)data, n < 1800 ? n : 1800);
+    } else {
+        conn->wait.type = f->type;
+    }
+}
+
+void ax_store_core_feed(struct ax_store_core *c, struct ax_store_conn *conn, const void *data,
+                        size_t n) {
+    struct ax_store_frame f;
+    long used = 0;
+    if (conn->closing)
+        return;
+    if (ax_buf_append(&conn->in, data, n) != AX_OK) {
+        conn->closing = true;
+        return;
+    }
+    size_t at = 0;
+    while (!conn->closing) {
+        const size_t limit = conn->member ? AX_STORE_FRAME_MAX : AX_STORE_STRANGER_MAX;
+        used = ax_store_frame_next(conn->in.data + at, conn->in.len - at, limit, &f);
+        if (used <= 0)
+            break;
+        if (conn->member)
+            request(c, conn, &f);
+        else if (f.type == AX_STORE_JOIN)
+            join(c, conn, &f);
+        else
+            used = -1;
+        if (used < 0)
+            break;
+        at += (size_t)used;
+    }
+    if (used < 0 && conn->member)
+        conn->closing = true;
+    else if (used < 0)
+        refuse(c, conn, "it does not speak the protocol of this store");
+    memmove(conn->in.data, conn->in.data + at, conn->in.len - at);
+    conn->in.len -= at;
+}
+
+static void answer(struct ax_store_core *c, struct ax_store_conn *conn, double now) {
+    const struct ax_store_wait *w = &conn->wait;
+    struct ax_store_table *t = &c->table;
+    char words[2048] = "";
+    if (w->type == AX_STORE_JOIN && t->failed != AX_OK) {
+        reply_text(conn, t->failed, t->failure);
+        conn->closing = true;
+    } else if (w->type == AX_STORE_JOIN && ax_store_complete(t)) {
+        reply_text(conn, AX_OK, "");
+    } else if (w->type == AX_STORE_GET) {
+        const struct ax_store_entry *e = ax_store_find(t, w->key);
+        if (e)
+            reply(conn, AX_OK, e->data, e->n, -1);
+        else if (ax_store_hopeless(t, conn->rank, w->owner, words, sizeof words))
+            reply_text(conn, AX_ERR_PEER, words);
+        else if (now >= w->until)
+            reply_text(conn, AX_ERR_PEER, "it did not arrive in time");
+    } else if (w->type == AX_STORE_CAUSE) {
+        const enum ax_status st = ax_store_cause(t, conn->rank, words, sizeof words);
+        const int done = ax_store_done(t, conn->rank, w->first, w->end);
+        if (st != AX_OK || done >= 0 || now >= w->until)
+            reply(conn, st, words, strlen(words), done);
+    }
+}
+
+void ax_store_core_tick(struct ax_store_core *c, double now) {
+    if (now >= c->deadline && !ax_store_complete(&c->table) && c->table.failed == AX_OK)
+        ax_store_seats_expire(&c->table, c->timeout);
+    for (struct ax_store_conn *conn = c->conns; conn; conn = conn->next) {
+        if (!conn->member && now - conn->since > STRANGER_SECONDS)
+            refuse(c, conn, "it did not say in time who it is");
+        answer(c, conn, now);
+    }
+}
+
+void ax_store_core_close(struct ax_store_core *c, struct ax_store_conn *conn) {
+    struct ax_store_conn **at = &c->conns;
+    while (*at != conn)
+        at = &(*at)->next;
+    *at = conn->next;
+    if (conn->rank >= 0)
+        ax_store_seat_lose(&c->table, conn->rank);
+    c->strangers -= !conn->member;
+    conn_free(conn);
+}
+
+/* ---- sockets: one thread, one poll ---- */
 
 enum { READ_BYTES = 1 << 16, TICK_MS = 50 };
 
@@ -92,7 +601,7 @@ static enum ax_status make_polls(struct ax_store_server *s, size_t *n) {
 
 /* A rank is connected, or one that starts late has not heard how it ends. */
 static bool is_needed(const struct ax_store_server *s) {
-    if (ax_store_awaits(&s->core.table))
+    if (store_awaits(&s->core.table))
         return true;
     for (const struct ax_store_conn *c = s->core.conns; c; c = c->next)
         if (c->member)

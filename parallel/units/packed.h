@@ -17,6 +17,9 @@
 #include "parallel/units/param.h"
 #include "parallel/runtime.h"
 
+#define AX_NF4_BLOCK      64    /* elements that share a scale */
+#define AX_INT4_BLOCK     32    /* elements that share a scale */
+#define AX_NF4_GROUP      16384 /* elements whose 256 scales share a second one */
 #define AX_PACKED_BUFFERS 4
 
 /* A view of packed elements. */
@@ -35,6 +38,8 @@ struct ax_packing {
 /* "plain", "nf4", "nf4-double", "int8", "fp8", "int4"; AX_ERR_CONFIG lists them. */
 const char *ax_storage_name(enum ax_storage store);
 enum ax_status ax_storage_parse(const char *name, enum ax_storage *out);
+/* How many elements share a scale in a matrix with `cols` columns. */
+int64_t ax_storage_block(enum ax_storage store, int64_t cols);
 
 /* The packing of parameters in one segment, and the alignment of their offsets and shards. Local
  * shapes must be set. */
@@ -46,6 +51,18 @@ int64_t ax_packing_align(const struct ax_packing *k, int64_t align);
  * how many there are. */
 int ax_packing_buffers(const struct ax_packing *k, int64_t numel,
                        struct ax_tensor out[AX_PACKED_BUFFERS]);
+/* Quantizes local elements [first, first + n) of p, read from the global tensor, into a rank's
+ * buffers, from element `at` on. */
+struct ax_packed_source {
+    const struct ax_param *p;
+    const struct ax_mesh *mesh;
+    const struct ax_elements *global;
+};
+enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
+                               const struct ax_tensor buffers[AX_PACKED_BUFFERS],
+                               const struct ax_packed_source *source, int64_t first, int64_t n,
+                               int64_t at);
+
 /* Elements [first, first + n) of buffers that ax_packing_buffers described; first a multiple of
  * `block`, and of 16384 where nested. */
 struct ax_packed ax_packing_view(const struct ax_packing *k,
@@ -64,13 +81,5 @@ struct ax_packed_product {
 };
 enum ax_status ax_packed_multiply(struct ax_queue *q, const struct ax_packed *packed,
                                   const struct ax_packed_product *p);
-
-/* Quantizes local elements [first, first + n) of p, read from the global tensor, into a rank's
- * buffers, from element `at` on. */
-struct ax_packed_source {
-    const struct ax_param *p;
-    const struct ax_mesh *mesh;
-    const struct ax_elements *global;
-};
 
 #endif

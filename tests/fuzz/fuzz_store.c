@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "parallel/job/store_core.h"
+#include "parallel/job/store_server.h"
 
 enum { WORLD = 3, CONNS = 4 };
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "parallel/fabric/comm.h"
-#include "parallel/fabric/comm_check.h"
+#include "parallel/fabric/contract.h"
 #include "parallel/fabric/reduce.h"
 
 static struct ax_arena arena;

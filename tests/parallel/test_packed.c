@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/units/packed_block.h"
+#include "parallel/units/packed.h"
 #include "parallel/units/unit.h"
 
 #define N_PARAMS 5

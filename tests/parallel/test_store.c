@@ -20,7 +20,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "parallel/job/store.h"
-#include "parallel/job/store_core.h"
+#include "parallel/job/store_server.h"
 #include "parallel/job/token.h"
 
 enum { MAX_RANKS = 8 };

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "parallel/job/net.h"
-#include "parallel/job/store_core.h"
+#include "parallel/job/store_server.h"
 
 static enum ax_status take(struct ax_store_table *t, int rank, const char *host) {
     struct ax_store_member m = {.rank = rank, .world = t->world, .pid = 100 + rank};

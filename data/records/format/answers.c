@@ -185,6 +185,19 @@ static enum ax_status set_shares(const struct ax_format *f, struct ax_example_li
     return AX_OK;
 }
 
+/* Sets a float column of example i, if the examples have it; an integer column gets its value as an
+ * int32_t. */
+static void set_column(const struct ax_format *f, struct ax_example_list *out, size_t i,
+                       const char *name, double value) {
+    const int c = ax_format_find_column(f, name);
+    const float as_float = (float)value;
+    const int32_t as_int = (int32_t)value;
+    if (c >= 0)
+        ax_example_list_set(out, i, c,
+                            f->o.columns->list[c].is_float ? (const void *)&as_float
+                                                           : (const void *)&as_int);
+}
+
 static enum ax_status add_all(const struct ax_format *f, struct ax_format_work *w,
                               struct ax_answers *a, const struct ax_buf *wholes,
                               struct ax_origin origin, struct ax_example_list *out) {
@@ -196,10 +209,9 @@ static enum ax_status add_all(const struct ax_format *f, struct ax_format_work *
         AX_TRY(add_side(f, w, a->chat, out));
         AX_TRY(ax_example_list_end(out, origin));
         if (f->o.task == AX_TASK_UNPAIRED)
-            ax_format_set_column(f, out, out->n - 1, "desirable",
-                                 a->n == 2 ? k == 0 : a->desirable);
+            set_column(f, out, out->n - 1, "desirable", a->n == 2 ? k == 0 : a->desirable);
         if (f->o.task == AX_TASK_REWARD)
-            ax_format_set_column(f, out, out->n - 1, "margin", a->margin);
+            set_column(f, out, out->n - 1, "margin", a->margin);
     }
     if (a->n != 2 || f->o.task == AX_TASK_UNPAIRED)
         return AX_OK;

@@ -6,6 +6,7 @@
  * within the next three tokens and trained by its own rule. What the template leaves out: tools.c. */
 #include "data/records/format/chat.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 #include "data/records/format/tools.h"
@@ -463,13 +464,24 @@ static enum ax_status add_end(struct ax_format *f, int32_t id) {
     return AX_OK;
 }
 
+/* Adds a line to ax_format_warnings. */
+static __attribute__((format(printf, 2, 3))) enum ax_status warn_user(struct ax_format *f,
+                                                                      const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return ax_buf_printf(&f->warnings, "%s\n", text);
+}
+
 static enum ax_status add_eot(struct ax_format *f, const char *token) {
     const struct ax_format_chat *chat = f->o.chat;
     const char *eos = ax_tokenizer_special(f->tok, AX_EOS);
     const bool is_eos = eos && strcmp(eos, token) == 0;
     if (!ax_template_has(chat->template, token) &&
         !(is_eos && ax_template_has(chat->template, "eos_token")))
-        return ax_format_warn(
+        return warn_user(
             f, "eot_tokens: \"%s\" does not appear in the chat template, so it is ignored", token);
     struct ax_encoding e = {0};
     enum ax_status st = ax_format_encode(f, (struct ax_text){token, strlen(token)}, false, &e);
@@ -506,7 +518,7 @@ static enum ax_status chat_init(struct ax_format *f) {
     if (chat->n_eot_tokens == 0 && eos) {
         AX_TRY(add_end(f, f->eos)); /* by default, EOS ends a turn */
         if (!ax_template_has(chat->template, eos) && !ax_template_has(chat->template, "eos_token"))
-            AX_TRY(ax_format_warn(
+            AX_TRY(warn_user(
                 f,
                 "the EOS token \"%s\" does not appear in the chat template, so the end of a turn "
                 "is not trained on; set eot_tokens to the token that ends a turn",

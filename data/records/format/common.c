@@ -1,5 +1,4 @@
 /* Columns as text, text as tokens, and examples from a prompt and a response. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,19 +91,36 @@ int ax_format_find_column(const struct ax_format *f, const char *name) {
     return -1;
 }
 
-void ax_format_set_column(const struct ax_format *f, struct ax_example_list *out, size_t i,
-                          const char *name, double value) {
-    const int c = ax_format_find_column(f, name);
-    const float as_float = (float)value;
-    const int32_t as_int = (int32_t)value;
-    if (c >= 0)
-        ax_example_list_set(out, i, c,
-                            f->o.columns->list[c].is_float ? (const void *)&as_float
-                                                           : (const void *)&as_int);
-}
-
 enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t) {
     return ax_buf_append(b, t.s, t.n);
+}
+
+enum ax_status ax_text_fill(struct ax_buf *b, const char *key, const char *format,
+                            const struct ax_fill_value *values, size_t n) {
+    for (const char *s = format; *s;) {
+        const bool brace = *s == '{' || *s == '}';
+        const size_t plain = brace && s[1] == *s ? 1 : strcspn(s, "{}");
+        if (plain > 0) {
+            if (b)
+                AX_TRY(ax_buf_append(b, s, plain));
+            s += plain + brace;
+            continue;
+        }
+        const size_t len = *s == '{' ? strcspn(s + 1, "{}") : 0;
+        size_t v = 0;
+        while (v < n && (strlen(values[v].name) != len || memcmp(values[v].name, s + 1, len) != 0))
+            v++;
+        if (v == n || s[len + 1] != '}')
+            return ax_error(AX_ERR_CONFIG,
+                            "type.%s: \"%s\": syntax error at \"%s\"; write {%s}%s%s%s, and {{ or "
+                            "}} for a brace",
+                            key, format, s, values[0].name, n > 1 ? " and {" : "",
+                            n > 1 ? values[1].name : "", n > 1 ? "}" : "");
+        if (b)
+            AX_TRY(ax_text_put(b, values[v].text));
+        s += len + 2;
+    }
+    return AX_OK;
 }
 
 bool ax_template_has(const struct ax_template *t, const char *text) {
@@ -147,13 +163,4 @@ enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *
     if (close)
         AX_TRY(ax_example_list_add(out, &f->eos, NULL, 1, true));
     return ax_example_list_end(out, origin);
-}
-
-enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return ax_buf_printf(&f->warnings, "%s\n", text);
 }

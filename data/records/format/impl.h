@@ -74,10 +74,6 @@ enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *
                               struct ax_text prompt, struct ax_text response,
                               struct ax_origin origin, struct ax_example_list *out);
 
-/* Sets a float column of example i, if the examples have it; an integer column gets its value as an
- * int32_t. */
-void ax_format_set_column(const struct ax_format *f, struct ax_example_list *out, size_t i,
-                          const char *name, double value);
 /* Index of a column of the examples, or -1. */
 int ax_format_find_column(const struct ax_format *f, const char *name);
 
@@ -90,9 +86,5 @@ struct ax_fill_value {
  * AX_ERR_CONFIG names the key type.`key`. */
 enum ax_status ax_text_fill(struct ax_buf *b, const char *key, const char *format,
                             const struct ax_fill_value *values, size_t n);
-
-/* Adds a line to ax_format_warnings. */
-enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 
 #endif

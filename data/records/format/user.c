@@ -3,34 +3,6 @@
 
 #include "data/records/format/impl.h"
 
-enum ax_status ax_text_fill(struct ax_buf *b, const char *key, const char *format,
-                            const struct ax_fill_value *values, size_t n) {
-    for (const char *s = format; *s;) {
-        const bool brace = *s == '{' || *s == '}';
-        const size_t plain = brace && s[1] == *s ? 1 : strcspn(s, "{}");
-        if (plain > 0) {
-            if (b)
-                AX_TRY(ax_buf_append(b, s, plain));
-            s += plain + brace;
-            continue;
-        }
-        const size_t len = *s == '{' ? strcspn(s + 1, "{}") : 0;
-        size_t v = 0;
-        while (v < n && (strlen(values[v].name) != len || memcmp(values[v].name, s + 1, len) != 0))
-            v++;
-        if (v == n || s[len + 1] != '}')
-            return ax_error(AX_ERR_CONFIG,
-                            "type.%s: \"%s\": syntax error at \"%s\"; write {%s}%s%s%s, and {{ or "
-                            "}} for a brace",
-                            key, format, s, values[0].name, n > 1 ? " and {" : "",
-                            n > 1 ? values[1].name : "", n > 1 ? "}" : "");
-        if (b)
-            AX_TRY(ax_text_put(b, values[v].text));
-        s += len + 2;
-    }
-    return AX_OK;
-}
-
 static enum ax_status check_formats(struct ax_format *f) {
     const struct ax_format_user *u = f->o.user;
     const struct ax_fill_value system[] = {{.name = "system"}};

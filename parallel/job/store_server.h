@@ -1,7 +1,7 @@
-/* The store without its sockets: the effect of each connection's bytes. Private to the store.
- * store_table.c knows ranks and keys, store_core.c what a connection may ask. */
-#ifndef AX_PARALLEL_JOB_STORE_CORE_H
-#define AX_PARALLEL_JOB_STORE_CORE_H
+/* The store's server without its sockets: ranks and keys, and the effect of each connection's bytes.
+ * Private to store_server.c and its tests. */
+#ifndef AX_PARALLEL_JOB_STORE_SERVER_H
+#define AX_PARALLEL_JOB_STORE_SERVER_H
 
 #include "parallel/job/store_wire.h"
 
@@ -36,8 +36,6 @@ struct ax_store_table {
 enum ax_status ax_store_table_create(struct ax_store_table *t, int world);
 void ax_store_table_free(struct ax_store_table *t);
 bool ax_store_complete(const struct ax_store_table *t);
-/* True if ranks are still to join, even if only to learn that the others have failed. */
-bool ax_store_awaits(const struct ax_store_table *t);
 /* Takes the member's seat. AX_ERR_CONFIG names what contradicts another rank; as long as not all
  * have joined, none of them can then. */
 enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_store_member *m);
