@@ -1,17 +1,78 @@
-/* The layout on disk. */
+/* Names of repositories, revisions and files, which become parts of paths and URLs; where the cache has
+ * them on disk; and who uses them. */
 #include <ctype.h>
+#include <dirent.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/io.h"
-#include "base/text/json.h"
+#include "base/lock.h"
 #include "base/log.h"
+#include "base/text/json.h"
+#include "ckpt/hub/hub.h"
 #include "ckpt/hub/impl.h"
+
+/* ---- names: ids, revisions and paths ---- */
+
+/* One part of an id: letters, digits and - _ . but no .. or -- and neither - nor . at the ends. */
+static bool is_id_part(const char *s, size_t n) {
+    if (n == 0 || n > 96 || strchr("-.", s[0]) || strchr("-.", s[n - 1]))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const bool twice = i > 0 && s[i] == s[i - 1] && strchr("-.", s[i]);
+        if (twice || (!isalnum((unsigned char)s[i]) && !strchr("-_.", s[i])))
+            return false;
+    }
+    return true;
+}
+
+bool ax_hub_is_id(const char *id) {
+    const char *slash = strchr(id, '/');
+    if (!slash)
+        return is_id_part(id, strlen(id));
+    return is_id_part(id, (size_t)(slash - id)) && is_id_part(slash + 1, strlen(slash + 1));
+}
+
+/* Branch names may contain slashes ("refs/convert/parquet"), but no part that leads out of a
+ * folder. */
+bool ax_hub_is_revision(const char *s) {
+    const size_t n = strlen(s);
+    if (n == 0 || n > 200 || *s == '/' || strstr(s, "..") || strstr(s, "//") || s[n - 1] == '/')
+        return false;
+    for (; *s; s++)
+        if (!isalnum((unsigned char)*s) && !strchr("-_./", *s))
+            return false;
+    return true;
+}
+
+const char *ax_hub_revision(const struct ax_hub_repo *r) {
+    return r->revision ? r->revision : "main";
+}
+
+bool ax_hub_is_path(const char *path) {
+    char part[256];
+    if (strlen(path) > AX_HUB_PATH_MAX)
+        return false;
+    for (;;) {
+        const size_t n = strcspn(path, "/");
+        if (n >= sizeof part)
+            return false;
+        memcpy(part, path, n);
+        part[n] = '\0';
+        if (!ax_is_plain_name(part))
+            return false;
+        if (path[n] == '\0')
+            return true;
+        path += n + 1;
+    }
+}
+
+/* ---- where things are on disk ---- */
 
 #define MAX_REF  256 /* bytes of a file in refs/ */
 #define MAX_LIST ((size_t)64 << 20)
 
-enum ax_status ax_hub_repo_folder(char **out, const char *cache, const struct ax_hub_repo *r) {
+/* CACHE/models--ORG--NAME */
+static enum ax_status repo_folder(char **out, const char *cache, const struct ax_hub_repo *r) {
     const char *slash = strchr(r->id, '/'), *kind = r->kind == AX_HUB_MODEL ? "models" : "datasets";
     const int org = slash ? (int)(slash - r->id) : 0;
     char *name;
@@ -78,7 +139,7 @@ enum ax_status ax_hub_snapshot_find(struct ax_hub_snapshot *s, const char *cache
         return ax_error(AX_ERR_CONFIG, "%s: \"%s\" is not a branch, tag or commit", r->id,
                         revision);
     enum ax_status st;
-    AX_TRY_GOTO(ax_hub_repo_folder(&s->repo_folder, cache, r), st, fail);
+    AX_TRY_GOTO(repo_folder(&s->repo_folder, cache, r), st, fail);
     AX_TRY_GOTO(read_ref(&s->commit, s->repo_folder, revision), st, fail);
     if (s->commit)
         AX_TRY_GOTO(ax_sprintf(&s->folder, "%s/snapshots/%s", s->repo_folder, s->commit), st, fail);
@@ -162,69 +223,113 @@ enum ax_status ax_hub_snapshot_keep(const struct ax_hub_snapshot *s, const struc
     return st;
 }
 
-/* FOLDER/NAMEsuffix; creates FOLDER. */
-static enum ax_status path_in(char **out, const char *folder, const char *name,
-                              const char *suffix) {
-    AX_TRY(ax_mkdir_parents_private(folder));
-    return ax_sprintf(out, "%s/%s%s", folder, name, suffix);
-}
+/* ---- which repositories are in use, and which have files that this program downloaded ---- */
 
-enum ax_status ax_hub_blob_path(char **out, const struct ax_hub_snapshot *s, const char *blob) {
-    char *folder;
-    AX_TRY(ax_path_join(&folder, s->repo_folder, "blobs"));
-    const enum ax_status st = path_in(out, folder, blob, "");
-    ax_free(folder);
-    return st;
-}
+#define USE_LOCK "axtrain-use.lock"
 
-enum ax_status ax_hub_lock_path(char **out, const struct ax_hub_snapshot *s, const char *blob) {
-    const char *name = strrchr(s->repo_folder, '/');
-    char *folder;
-    AX_TRY(
-        ax_sprintf(&folder, "%.*s/.locks%s", (int)(name - s->repo_folder), s->repo_folder, name));
-    const enum ax_status st = path_in(out, folder, blob, ".lock");
-    ax_free(folder);
-    return st;
-}
+static const char *const repo_prefixes[] = {"models--",
+                                            "datasets--"}; /* indexed by enum ax_hub_kind */
 
-/* Creates the folders of `path` in the snapshot. Each must be a real folder: through a link, the
- * file would be written elsewhere. *depth += their number. */
-static enum ax_status make_folders(const struct ax_hub_snapshot *s, const char *path, int *depth) {
-    char *full;
-    enum ax_status st = AX_OK;
-    struct stat info;
-    AX_TRY(ax_mkdir_parents_private(s->folder));
-    AX_TRY(ax_sprintf(&full, "%s/%s", s->folder, path));
-    for (char *p = full + strlen(s->folder) + 1; st == AX_OK && (p = strchr(p, '/')); p++) {
-        *p = '\0';
-        if (lstat(full, &info) != 0)
-            st = ax_mkdir_private(full);
-        else if (!S_ISDIR(info.st_mode))
-            st = ax_error(AX_ERR_DATA, "%s: refusing to write \"%s\" through it: not a folder",
-                          full, path);
-        *p = '/';
-        ++*depth;
-    }
-    ax_free(full);
-    return st;
-}
-
-enum ax_status ax_hub_link(const struct ax_hub_snapshot *s, const struct ax_hub_file *f) {
-    struct ax_buf target = {0};
-    char *path = NULL;
-    int depth = 2; /* snapshots/COMMIT */
-    enum ax_status st;
-    AX_TRY(make_folders(s, f->path, &depth));
-    for (int i = 0; i < depth; i++)
-        AX_TRY_GOTO(ax_buf_puts(&target, "../"), st, done);
-    AX_TRY_GOTO(ax_buf_printf(&target, "blobs/%s", f->blob), st, done);
-    AX_TRY_GOTO(ax_sprintf(&path, "%s/%s", s->folder, f->path), st, done);
-    if (ax_path_is_dir(path))
-        st = ax_error(AX_ERR_DATA, "%s: a folder exists where a file is needed", path);
-    else
-        st = ax_symlink(target.data, path);
-done:
+static enum ax_status lock_use(struct ax_lock *l, const char *cache, const char *repo) {
+    char *folder, *path = NULL;
+    AX_TRY(ax_sprintf(&folder, "%s/.locks/%s", cache, strrchr(repo, '/') + 1));
+    enum ax_status st = ax_path_join(&path, folder, USE_LOCK);
+    if (st == AX_OK && ax_mkdir_parents_private(folder) == AX_OK)
+        ax_lock_take(l, path, AX_LOCK_SHARED);
+    else if (st == AX_OK)
+        ax_error_clear(); /* the cache is read-only, so nobody can clear it either */
     ax_free(path);
-    ax_buf_free(&target);
+    ax_free(folder);
+    return st;
+}
+
+enum ax_status ax_hub_use(struct ax_lock *l, const struct ax_hub_repo *r) {
+    char *cache, *repo = NULL;
+    *l = (struct ax_lock){0};
+    AX_TRY(ax_hub_cache_folder(&cache));
+    enum ax_status st = repo_folder(&repo, cache, r);
+    if (st == AX_OK && ax_path_is_dir(repo))
+        st = lock_use(l, cache, repo);
+    ax_free(repo);
+    ax_free(cache);
+    return st;
+}
+
+/* True if trees/ has a list of files, which only this program writes. */
+static enum ax_status is_owned(const char *repo, bool *owned) {
+    static const char tail[] = ".axtrain.json";
+    char *trees;
+    *owned = false;
+    AX_TRY(ax_path_join(&trees, repo, "trees"));
+    DIR *dir = opendir(trees);
+    const struct dirent *e;
+    while (dir && !*owned && (e = readdir(dir)) != NULL) {
+        const size_t n = strlen(e->d_name);
+        *owned = n >= sizeof tail && strcmp(e->d_name + n - (sizeof tail - 1), tail) == 0;
+    }
+    if (dir)
+        closedir(dir);
+    ax_free(trees);
+    return AX_OK;
+}
+
+/* "models--org--name" → "org/name"; NULL if it is not a repository's folder. */
+static enum ax_status id_of(char **out, const char *name, bool *dataset) {
+    *out = NULL;
+    for (int i = 0; i < 2; i++) {
+        const size_t n = strlen(repo_prefixes[i]);
+        if (strncmp(name, repo_prefixes[i], n) != 0)
+            continue;
+        *dataset = i == AX_HUB_DATASET;
+        AX_TRY(ax_strdup(out, name + n));
+        char *sep = strstr(*out, "--");
+        if (sep) {
+            *sep = '/';
+            memmove(sep + 1, sep + 2, strlen(sep + 2) + 1);
+        }
+    }
+    return AX_OK;
+}
+
+static enum ax_status visit_one(const char *cache, const char *name,
+                                enum ax_status (*visit)(void *ctx, const struct ax_hub_owned *o),
+                                void *ctx) {
+    struct ax_hub_owned o = {0};
+    char *id, *folder = NULL, *locks = NULL, *use = NULL;
+    bool owned;
+    AX_TRY(id_of(&id, name, &o.dataset));
+    if (!id)
+        return AX_OK;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_path_join(&folder, cache, name), st, done);
+    AX_TRY_GOTO(is_owned(folder, &owned), st, done);
+    if (!owned)
+        goto done;
+    AX_TRY_GOTO(ax_sprintf(&locks, "%s/.locks/%s", cache, name), st, done);
+    AX_TRY_GOTO(ax_path_join(&use, locks, USE_LOCK), st, done);
+    o.id = id;
+    o.folder = folder;
+    o.locks = locks;
+    o.use = use;
+    st = visit(ctx, &o);
+done:
+    ax_free(use);
+    ax_free(locks);
+    ax_free(folder);
+    ax_free(id);
+    return st;
+}
+
+enum ax_status ax_hub_each_owned(const char *cache,
+                                 enum ax_status (*visit)(void *ctx, const struct ax_hub_owned *o),
+                                 void *ctx) {
+    DIR *dir = opendir(cache);
+    const struct dirent *e;
+    enum ax_status st = AX_OK;
+    if (!dir)
+        return AX_OK; /* nothing was downloaded */
+    while (st == AX_OK && (e = readdir(dir)) != NULL)
+        st = visit_one(cache, e->d_name, visit, ctx);
+    closedir(dir);
     return st;
 }

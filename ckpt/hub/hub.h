@@ -11,9 +11,9 @@
  * Cached files are used directly: the network is used only for what is missing, or when the caller
  * asks to refresh (`axtrain fetch`).
  *
- * Reading order: env.c (environment), name.c (ids, revisions, paths), cache.c (the layout),
+ * Reading order: env.c (environment), cache.c (names, the layout, who uses what),
  * list.c (lists of files), remote.c (requests to the hub), pull.c (downloads), model.c (which
- * files of a model), owned.c (who uses what). */
+ * files of a model). */
 #ifndef AX_CKPT_HUB_HUB_H
 #define AX_CKPT_HUB_HUB_H
 

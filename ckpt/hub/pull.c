@@ -23,6 +23,78 @@
 #define SHOW_SECONDS 0.25 /* on a terminal */
 #define LOG_SECONDS  10.0 /* in a log file */
 
+/* ---- places in the cache ---- */
+
+/* FOLDER/NAMEsuffix; creates FOLDER. */
+static enum ax_status path_in(char **out, const char *folder, const char *name,
+                              const char *suffix) {
+    AX_TRY(ax_mkdir_parents_private(folder));
+    return ax_sprintf(out, "%s/%s%s", folder, name, suffix);
+}
+
+/* BLOBS/ID; creates the folder. */
+static enum ax_status place_of_blob(char **out, const struct ax_hub_snapshot *s, const char *blob) {
+    char *folder;
+    AX_TRY(ax_path_join(&folder, s->repo_folder, "blobs"));
+    const enum ax_status st = path_in(out, folder, blob, "");
+    ax_free(folder);
+    return st;
+}
+
+/* CACHE/.locks/…/ID.lock; creates its folder. */
+static enum ax_status place_of_lock(char **out, const struct ax_hub_snapshot *s, const char *blob) {
+    const char *name = strrchr(s->repo_folder, '/');
+    char *folder;
+    AX_TRY(
+        ax_sprintf(&folder, "%.*s/.locks%s", (int)(name - s->repo_folder), s->repo_folder, name));
+    const enum ax_status st = path_in(out, folder, blob, ".lock");
+    ax_free(folder);
+    return st;
+}
+
+/* Creates the folders of `path` in the snapshot. Each must be a real folder: through a link, the
+ * file would be written elsewhere. *depth += their number. */
+static enum ax_status make_folders(const struct ax_hub_snapshot *s, const char *path, int *depth) {
+    char *full;
+    enum ax_status st = AX_OK;
+    struct stat info;
+    AX_TRY(ax_mkdir_parents_private(s->folder));
+    AX_TRY(ax_sprintf(&full, "%s/%s", s->folder, path));
+    for (char *p = full + strlen(s->folder) + 1; st == AX_OK && (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        if (lstat(full, &info) != 0)
+            st = ax_mkdir_private(full);
+        else if (!S_ISDIR(info.st_mode))
+            st = ax_error(AX_ERR_DATA, "%s: refusing to write \"%s\" through it: not a folder",
+                          full, path);
+        *p = '/';
+        ++*depth;
+    }
+    ax_free(full);
+    return st;
+}
+
+/* snapshots/COMMIT/PATH → ../../blobs/ID. AX_ERR_DATA if a part of PATH is not a folder. */
+static enum ax_status link_blob(const struct ax_hub_snapshot *s, const struct ax_hub_file *f) {
+    struct ax_buf target = {0};
+    char *path = NULL;
+    int depth = 2; /* snapshots/COMMIT */
+    enum ax_status st;
+    AX_TRY(make_folders(s, f->path, &depth));
+    for (int i = 0; i < depth; i++)
+        AX_TRY_GOTO(ax_buf_puts(&target, "../"), st, done);
+    AX_TRY_GOTO(ax_buf_printf(&target, "blobs/%s", f->blob), st, done);
+    AX_TRY_GOTO(ax_sprintf(&path, "%s/%s", s->folder, f->path), st, done);
+    if (ax_path_is_dir(path))
+        st = ax_error(AX_ERR_DATA, "%s: a folder exists where a file is needed", path);
+    else
+        st = ax_symlink(target.data, path);
+done:
+    ax_free(path);
+    ax_buf_free(&target);
+    return st;
+}
+
 /* ---- one file ---- */
 
 /* BLOBS/ID.incomplete grows until it is complete, is checked, and renamed.
@@ -270,8 +342,8 @@ static enum ax_status get_file(struct transfer *t, const struct ax_hub_file *f) 
     struct ax_lock lock = {0};
     char *lock_path = NULL;
     enum ax_status st;
-    AX_TRY_GOTO(ax_hub_blob_path(&b.path, t->snapshot, f->blob), st, done);
-    AX_TRY_GOTO(ax_hub_lock_path(&lock_path, t->snapshot, f->blob), st, done);
+    AX_TRY_GOTO(place_of_blob(&b.path, t->snapshot, f->blob), st, done);
+    AX_TRY_GOTO(place_of_lock(&lock_path, t->snapshot, f->blob), st, done);
     if (!is_there(&b))
         ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
     if (is_there(&b)) {
@@ -282,7 +354,7 @@ static enum ax_status get_file(struct transfer *t, const struct ax_hub_file *f) 
                     st, done);
         AX_TRY_GOTO(download(&b), st, done);
     }
-    st = ax_hub_link(t->snapshot, f);
+    st = link_blob(t->snapshot, f);
 done:
     ax_lock_drop(&lock);
     ax_free(lock_path);

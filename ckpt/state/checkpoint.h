@@ -7,8 +7,8 @@
  *
  * docs/checkpoint.md describes the format. A folder with that name is complete: it is written
  * under another name, synced, and renamed. Reading order: checkpoint.c (the
- * manifest, opening, verifying, writing), checkpoint_load.c (loading), reshard.c (all ranks' state in one
- * file), checkpoint_list.c (existing ones). */
+ * manifest, opening, verifying, writing), checkpoint_load.c (loading; all ranks' state in one file),
+ * checkpoint_list.c (existing ones). */
 #ifndef AX_CKPT_STATE_CHECKPOINT_H
 #define AX_CKPT_STATE_CHECKPOINT_H
 
@@ -66,19 +66,6 @@ enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c, struct ax_tea
 /* Fills this rank's parts, from a checkpoint of any mesh. AX_ERR_DATA if a tensor is missing,
  * incomplete, or has another shape or type. */
 enum ax_status ax_checkpoint_load(const struct ax_checkpoint *c, const struct ax_state_parts *to);
-
-/* The same, one part at a time: fills to->list[i], 8-bit codes together with their scales. */
-struct ax_checkpoint_reader {
-    const struct ax_checkpoint *c;
-    struct ax_safetensors *files; /* [c->files.n]: files of ranks, opened when first needed */
-    /* [c->files.n]: a shard in each file; may belong to another tensor than the one being read */
-    size_t *of_file;
-};
-enum ax_status ax_checkpoint_reader_open(struct ax_checkpoint_reader *r,
-                                         const struct ax_checkpoint *c);
-enum ax_status ax_checkpoint_read(struct ax_checkpoint_reader *r, const struct ax_state_parts *to,
-                                  int i);
-void ax_checkpoint_reader_close(struct ax_checkpoint_reader *r); /* also after a failed open */
 
 /* Writes a copy of the checkpoint with the layout of one rank to the folder `out` (its own folder:
  * replaces it): one state file, in which every tensor is complete. Verifies the checkpoint before

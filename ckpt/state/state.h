@@ -4,8 +4,8 @@
  * A part is elements [first, first + n), in row-major order, of the block `start … start + size` of
  * the global tensor: of a tensor-parallel or expert slice, the run in this rank's shard.
  *
- * Reading order: state.c (parts), checkpoint.c (the manifest, writing), codes.c (8-bit moments of another
- * mesh), checkpoint_load.c, checkpoint_list.c (which to keep), saver.c (the thread that writes during
+ * Reading order: state.c (parts), checkpoint.c (the manifest, writing), checkpoint_load.c
+ * (also of other meshes), checkpoint_list.c (which to keep), saver.c (the thread that writes during
  * training). */
 #ifndef AX_CKPT_STATE_STATE_H
 #define AX_CKPT_STATE_STATE_H
@@ -65,7 +65,7 @@ enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, i
  *
  * * Slots of blocks have shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel slice,
  * and by the slice's offset in a block. Two such slots can be copied only if both indices and the
- * slices match; otherwise see codes.h. */
+ * slices match; otherwise see checkpoint_load.h. */
 void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
                         const struct ax_unit *unit, const struct ax_param *p, int n_slots,
                         const struct ax_state_slot *slots);

@@ -15,7 +15,7 @@
 #include "base/text/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "ckpt/state/codes.h"
+#include "ckpt/state/checkpoint_load.h"
 #include "kernels/quant/dynamic_map.h"
 #include "optim/step/state.h"
 #include "parallel/fabric/comm_local.h"

@@ -1,8 +1,8 @@
 /* Reads 8-bit moments on a mesh that divides elements into other blocks: a block whose elements
  * come from one block is copied with its scale; else it is decoded, and encoded with the scale of
  * its largest element, as after an update. */
-#ifndef AX_CKPT_STATE_CODES_H
-#define AX_CKPT_STATE_CODES_H
+#ifndef AX_CKPT_STATE_CHECKPOINT_LOAD_H
+#define AX_CKPT_STATE_CHECKPOINT_LOAD_H
 
 #include "ckpt/state/state.h"
 
