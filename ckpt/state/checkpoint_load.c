@@ -148,6 +148,26 @@ enum ax_status ax_state_codes_copy(struct ax_queue *q, const struct ax_state_cod
 
 /* ---- loading parts ---- */
 
+enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part *to,
+                                  const struct ax_state_part *from, const void *bytes,
+                                  int64_t *copied) {
+    const struct ax_block all = ax_state_part_block(to), has = ax_state_part_block(from);
+    struct ax_block_common c = ax_block_common(&all, 0, all.n, &has);
+    const size_t size = ax_dtype_size(to->dtype);
+    for (int64_t i, k, n; ax_block_next(&c, &i, &k, &n); *copied += n)
+        AX_TRY(ax_queue_write(q, (char AX_DEVICE *)to->data + (size_t)i * size,
+                              (const char *)bytes + (size_t)k * size, (size_t)n * size));
+    return AX_OK;
+}
+
+/* True if two parts have elements in common. */
+static bool parts_meet(const struct ax_state_part *a, const struct ax_state_part *b) {
+    const struct ax_block x = ax_state_part_block(a), y = ax_state_part_block(b);
+    struct ax_block_common c = ax_block_common(&x, 0, x.n, &y);
+    int64_t i, k, n;
+    return ax_block_next(&c, &i, &k, &n);
+}
+
 /* Fills one part at a time. */
 struct reader {
     const struct ax_checkpoint *c;
@@ -183,22 +203,22 @@ done:
     return st;
 }
 
-static int compare(const struct ax_checkpoint_shard *s, const struct ax_state_part *p) {
+static int compare_tensor(const struct ax_checkpoint_shard *s, const struct ax_state_part *p) {
     const int names = strcmp(s->part.name, p->name);
     return names ? names : strcmp(s->part.slot, p->slot);
 }
 
 /* Index of the first shard of the part's tensor, or n_shards. */
-static size_t find(const struct ax_checkpoint *c, const struct ax_state_part *p) {
+static size_t first_shard(const struct ax_checkpoint *c, const struct ax_state_part *p) {
     size_t lo = 0, hi = c->n_shards;
     while (lo < hi) {
         const size_t mid = lo + (hi - lo) / 2;
-        if (compare(&c->shards[mid], p) < 0)
+        if (compare_tensor(&c->shards[mid], p) < 0)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo < c->n_shards && compare(&c->shards[lo], p) == 0 ? lo : c->n_shards;
+    return lo < c->n_shards && compare_tensor(&c->shards[lo], p) == 0 ? lo : c->n_shards;
 }
 
 static enum ax_status check_like(const struct ax_checkpoint *c, const struct ax_state_part *is,
@@ -223,13 +243,13 @@ static enum ax_status check_like(const struct ax_checkpoint *c, const struct ax_
 /* The shards of the part's tensor are [*first, *end). */
 static enum ax_status find_all(const struct ax_checkpoint *c, const struct ax_state_part *p,
                                size_t *first, size_t *end) {
-    *first = find(c, p);
+    *first = first_shard(c, p);
     if (*first == c->n_shards)
         return ax_error(
             AX_ERR_DATA,
             "%s: contains no %s of %s; was it written with another optimizer or for another model?",
             c->dir, p->slot, p->name);
-    for (*end = *first; *end < c->n_shards && compare(&c->shards[*end], p) == 0; (*end)++)
+    for (*end = *first; *end < c->n_shards && compare_tensor(&c->shards[*end], p) == 0; (*end)++)
         AX_TRY(check_like(c, &c->shards[*end].part, p));
     return AX_OK;
 }
@@ -250,7 +270,7 @@ static enum ax_status load_part(struct reader *o, struct ax_queue *q,
     AX_TRY(find_all(c, p, &i, &end));
     for (; i < end; i++) {
         const void *data;
-        if (!ax_state_parts_meet(p, &c->shards[i].part))
+        if (!parts_meet(p, &c->shards[i].part))
             continue;
         AX_TRY(shard_data(o, &c->shards[i], &data));
         AX_TRY(ax_state_part_copy(q, p, &c->shards[i].part, data, &copied));
@@ -290,7 +310,7 @@ static enum ax_status load_codes(struct reader *o, struct ax_queue *q,
         o->of_file[c->shards[i].file] = i;
     enum ax_status st = AX_OK;
     for (size_t i = codes; st == AX_OK && i < end_codes; i++)
-        if (ax_state_parts_meet(to->codes, &c->shards[i].part))
+        if (parts_meet(to->codes, &c->shards[i].part))
             st = pair_up(o, i, scales, end_scales, &from[n++]);
     if (st == AX_OK)
         st = ax_state_codes_copy(q, to, n, from, &copied);
@@ -410,7 +430,7 @@ done:
     return st;
 }
 
-static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+static enum ax_status fill_whole(void *ctx, int64_t first, int64_t n, void *out) {
     const struct whole *w = ctx;
     if (w->codes)
         return fill_coded(w, first, n, out);
@@ -510,7 +530,7 @@ static enum ax_status finish_tensor(struct copy *all, int i) {
     else
         w->part = whole_of(&w->part);
     AX_TRY(ax_checkpoint_key(&w->key, &w->part));
-    w->output = (struct ax_st_part){.fill = fill, .ctx = w};
+    w->output = (struct ax_st_part){.fill = fill_whole, .ctx = w};
     w->output.block = ax_block_whole(1, &w->part.n);
     all->parts[i] = w->part;
     all->outputs[i] = (struct ax_st_output){.name = w->key,

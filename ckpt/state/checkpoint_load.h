@@ -1,4 +1,6 @@
-/* Reads 8-bit moments on a mesh that divides elements into other blocks: a block whose elements
+/* How parts of a checkpoint become this rank's parts. Private to checkpoint_load.c and its tests.
+ *
+ * 8-bit moments are read on a mesh that divides elements into other blocks: a block whose elements
  * come from one block is copied with its scale; else it is decoded, and encoded with the scale of
  * its largest element, as after an update. */
 #ifndef AX_CKPT_STATE_CHECKPOINT_LOAD_H
@@ -19,5 +21,12 @@ enum ax_status ax_state_codes_check(const struct ax_state_codes *c);
  * how many elements were found. */
 enum ax_status ax_state_codes_copy(struct ax_queue *q, const struct ax_state_codes *to, size_t n,
                                    const struct ax_state_codes *from, int64_t *copied);
+
+/* Copies the common elements of two parts of one tensor from `from` (whose data is `bytes`, in the
+ * host's memory, possibly unaligned) to `to` through the queue; adds their number to *copied. Both
+ * have the same shape and dtype. */
+enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part *to,
+                                  const struct ax_state_part *from, const void *bytes,
+                                  int64_t *copied);
 
 #endif

@@ -162,22 +162,3 @@ uint64_t ax_state_parts_bytes(const struct ax_state_parts *p) {
         bytes += (uint64_t)p->list[i].n * ax_dtype_size(p->list[i].dtype);
     return bytes;
 }
-
-enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part *to,
-                                  const struct ax_state_part *from, const void *bytes,
-                                  int64_t *copied) {
-    const struct ax_block all = ax_state_part_block(to), has = ax_state_part_block(from);
-    struct ax_block_common c = ax_block_common(&all, 0, all.n, &has);
-    const size_t size = ax_dtype_size(to->dtype);
-    for (int64_t i, k, n; ax_block_next(&c, &i, &k, &n); *copied += n)
-        AX_TRY(ax_queue_write(q, (char AX_DEVICE *)to->data + (size_t)i * size,
-                              (const char *)bytes + (size_t)k * size, (size_t)n * size));
-    return AX_OK;
-}
-
-bool ax_state_parts_meet(const struct ax_state_part *a, const struct ax_state_part *b) {
-    const struct ax_block x = ax_state_part_block(a), y = ax_state_part_block(b);
-    struct ax_block_common c = ax_block_common(&x, 0, x.n, &y);
-    int64_t i, k, n;
-    return ax_block_next(&c, &i, &k, &n);
-}

@@ -82,13 +82,4 @@ bool ax_state_value(const struct ax_mesh *mesh, const struct ax_unit *unit,
 void ax_state_parts_free(struct ax_state_parts *p);
 uint64_t ax_state_parts_bytes(const struct ax_state_parts *p);
 
-/* Copies the common elements of two parts of one tensor from `from` (whose data is `bytes`, in the
- * host's memory, possibly unaligned) to `to` through the queue; adds their number to *copied. Both
- * have the same shape and dtype. */
-enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part *to,
-                                  const struct ax_state_part *from, const void *bytes,
-                                  int64_t *copied);
-/* True if two parts have elements in common. */
-bool ax_state_parts_meet(const struct ax_state_part *a, const struct ax_state_part *b);
-
 #endif

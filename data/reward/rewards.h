@@ -5,7 +5,7 @@
  * the caller. Python and programs are child processes, which may fail, hang or die: such a call is
  * counted, and its completions get no reward. docs/rewards.md is for those who write functions.
  *
- * Reading order: function.h (what a function is here), rules.c (built-ins of one text), extract.h,
+ * Reading order: function.h (what a function is here), rules.c (built-ins of one text),
  * code.c (code in the sandbox), outside.c (functions of children), answer.h (what a child answers),
  * python.py (what runs the user's Python). */
 #ifndef AX_DATA_REWARD_REWARDS_H

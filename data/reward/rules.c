@@ -118,20 +118,6 @@ static bool is_think_format(const char *s, size_t n) {
            find_text(s, n, from, "</think>") < n;
 }
 
-/* ---- a record without what is looked for ---- */
-
-void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    if (f->told)
-        return;
-    f->told = true;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    ax_log_warn("rewards: %s: %s: no reward (this is said only once)", f->name, text);
-}
-
 /* What a built-in keeps. */
 struct rule {
     const struct row *row;

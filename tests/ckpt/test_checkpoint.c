@@ -11,6 +11,7 @@
 
 #include "base/fault.h"
 #include "base/rng.h"
+#include "ckpt/state/checkpoint_load.h"
 #include "tests/ckpt/store.h"
 
 static void expect_text(const char *part) {

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "data/reward/sandbox/module.h"
+#include "data/reward/sandbox/snapshot.h"
 #include "tests/data/scratch.h"
 
 /* (func (export "_start")), one imported function, a memory of one page, a mutable and a constant

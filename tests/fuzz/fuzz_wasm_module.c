@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "data/reward/sandbox/module.h"
+#include "data/reward/sandbox/snapshot.h"
 
 static void read_again(const struct ax_buf *out, uint32_t exports) {
     struct ax_wasm_module again;

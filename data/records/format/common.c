@@ -91,10 +91,6 @@ int ax_format_find_column(const struct ax_format *f, const char *name) {
     return -1;
 }
 
-enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t) {
-    return ax_buf_append(b, t.s, t.n);
-}
-
 enum ax_status ax_text_fill(struct ax_buf *b, const char *key, const char *format,
                             const struct ax_fill_value *values, size_t n) {
     for (const char *s = format; *s;) {

@@ -56,7 +56,9 @@ void ax_record_drop_nulls(json_t *v);
 /* Parses JSON in a string in place: object[key] = its value. Other values are unchanged. */
 enum ax_status ax_record_parse_inner(json_t *object, const char *key);
 /* Appends text. */
-enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t);
+static inline enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t) {
+    return ax_buf_append(b, t.s, t.n);
+}
 
 /* True if a template's source contains this text. */
 bool ax_template_has(const struct ax_template *t, const char *text);

@@ -48,7 +48,9 @@ struct ax_rows_options {
 };
 
 /* The split expression in effect. */
-const char *ax_rows_split(const struct ax_rows_options *o);
+static inline const char *ax_rows_split(const struct ax_rows_options *o) {
+    return o->split ? o->split : o->default_split ? o->default_split : "train";
+}
 
 struct ax_rows;
 

@@ -245,10 +245,6 @@ static enum ax_status choose_shard(struct ax_rows *r, const struct ax_rows_optio
     return AX_OK;
 }
 
-const char *ax_rows_split(const struct ax_rows_options *o) {
-    return o->split ? o->split : o->default_split ? o->default_split : "train";
-}
-
 static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options *o) {
     r->n_shards = o->n_shards;
     r->shard = o->shard;

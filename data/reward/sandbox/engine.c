@@ -2,6 +2,19 @@
 
 #include <string.h>
 
+/* AX_OK for no error; else its text after `what`. Deletes the error. */
+static enum ax_status check_call(const struct ax_wasmtime *w, void *error, const char *what) {
+    struct ax_wasm_bytes text = {0};
+    if (!error)
+        return AX_OK;
+    w->error_message(error, &text);
+    const enum ax_status st =
+        ax_error(AX_ERR_FAILED, "%s: %.*s", what, (int)(text.n < 500 ? text.n : 500), text.data);
+    w->bytes_delete(&text);
+    w->error_delete(error);
+    return st;
+}
+
 /* ---- an instance and its end ---- */
 
 bool ax_guest_export(const struct ax_guest *g, const char *name, struct ax_wasm_extern *out) {
@@ -22,8 +35,8 @@ static enum ax_status instantiate(struct ax_guest *g, const char *entry) {
     const struct ax_wasmtime *lib = g->engine->lib;
     void *trap = NULL;
     g->context = lib->store_context(g->store);
-    AX_TRY(ax_wasmtime_check(lib, lib->instantiate(g->engine->pre, g->context, &g->instance, &trap),
-                             "cannot instantiate the interpreter"));
+    AX_TRY(check_call(lib, lib->instantiate(g->engine->pre, g->context, &g->instance, &trap),
+                      "cannot instantiate the interpreter"));
     if (trap) {
         lib->trap_delete(trap);
         return ax_error(AX_ERR_FAILED, "cannot instantiate the interpreter: it traps");
@@ -46,7 +59,7 @@ enum ax_status ax_guest_begin(struct ax_guest *g, const struct ax_wasi *wasi, si
     g->wasi = *wasi;
     g->memory_limit = memory_limit;
     lib->store_limiter(g->store, (int64_t)memory_limit, -1, 1, 1, 1);
-    return ax_wasmtime_check(lib, lib->set_fuel(g->context, wasi->fuel_limit), "no fuel");
+    return check_call(lib, lib->set_fuel(g->context, wasi->fuel_limit), "no fuel");
 }
 
 static enum ax_guest_end end_of(struct ax_guest *g, void *trap) {
@@ -79,12 +92,6 @@ enum ax_guest_end ax_guest_call(struct ax_guest *g, uint32_t *result) {
     if (trap)
         lib->trap_delete(trap);
     return end;
-}
-
-uint64_t ax_guest_fuel_used(const struct ax_guest *g) {
-    uint64_t left = 0;
-    (void)g->engine->lib->get_fuel(g->context, &left);
-    return g->wasi.fuel_limit - left;
 }
 
 const unsigned char *ax_guest_memory(const struct ax_guest *g, size_t *size) {
@@ -153,7 +160,7 @@ static enum ax_status define(struct ax_engine *e, int which) {
         e->lib->linker_define(e->linker, AX_WASI_MODULE, strlen(AX_WASI_MODULE), import->name,
                               strlen(import->name), type, call_wasi, &e->imports[which], NULL);
     e->lib->functype_delete(type);
-    return ax_wasmtime_check(e->lib, error, "cannot define an import");
+    return check_call(e->lib, error, "cannot define an import");
 }
 
 /* ---- engine and module ---- */
@@ -200,23 +207,23 @@ void ax_engine_free(struct ax_engine *e) {
 }
 
 static enum ax_status link_module(struct ax_engine *e) {
-    return ax_wasmtime_check(e->lib, e->lib->linker_pre(e->linker, e->module, &e->pre),
-                             "cannot link the interpreter");
+    return check_call(e->lib, e->lib->linker_pre(e->linker, e->module, &e->pre),
+                      "cannot link the interpreter");
 }
 
 enum ax_status ax_engine_compile(struct ax_engine *e, const void *wasm, size_t n) {
-    AX_TRY(ax_wasmtime_check(e->lib, e->lib->module_new(e->engine, wasm, n, &e->module),
-                             "cannot compile the interpreter"));
+    AX_TRY(check_call(e->lib, e->lib->module_new(e->engine, wasm, n, &e->module),
+                      "cannot compile the interpreter"));
     return link_module(e);
 }
 
 enum ax_status ax_engine_load(struct ax_engine *e, const char *path) {
-    if (ax_wasmtime_check(e->lib, e->lib->module_load(e->engine, path, &e->module), path) != AX_OK)
+    if (check_call(e->lib, e->lib->module_load(e->engine, path, &e->module), path) != AX_OK)
         return ax_error_prefix(AX_ERR_DATA, "the compiled interpreter");
     return link_module(e);
 }
 
 enum ax_status ax_engine_serialize(const struct ax_engine *e, struct ax_wasm_bytes *out) {
-    return ax_wasmtime_check(e->lib, e->lib->module_serialize(e->module, out),
-                             "cannot save the interpreter");
+    return check_call(e->lib, e->lib->module_serialize(e->module, out),
+                      "cannot save the interpreter");
 }

@@ -60,7 +60,11 @@ enum ax_status ax_guest_begin(struct ax_guest *g, const struct ax_wasi *wasi, si
 /* Calls the entry. *result is what it returned. After anything but AX_GUEST_RETURNED, there must be
  * no further call. */
 enum ax_guest_end ax_guest_call(struct ax_guest *g, uint32_t *result);
-uint64_t ax_guest_fuel_used(const struct ax_guest *g);
+static inline uint64_t ax_guest_fuel_used(const struct ax_guest *g) {
+    uint64_t left = 0;
+    (void)g->engine->lib->get_fuel(g->context, &left);
+    return g->wasi.fuel_limit - left;
+}
 /* The instance's memory, valid until the next call. */
 const unsigned char *ax_guest_memory(const struct ax_guest *g, size_t *size);
 /* False if the instance has no such export. */

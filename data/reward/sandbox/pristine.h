@@ -10,7 +10,7 @@
 #define AX_DATA_REWARD_SANDBOX_PRISTINE_H
 
 #include "data/reward/sandbox/engine.h"
-#include "data/reward/sandbox/module.h"
+#include "data/reward/sandbox/snapshot.h"
 
 /* The request of an ioctl that searches /proc/self/pagemap. A worker may make no other. */
 #define AX_PAGEMAP_SCAN 0xc0606610U

@@ -3,13 +3,12 @@
  * A program sees no file, environment, network, process or real clock (wasi.h). Its instructions
  * and its memory are limited, and the same program ends in the same way everywhere. It runs in
  * CPython compiled to WebAssembly, in a worker: this program as a process of its own, which may
- * make hardly any system call. A worker that dies is restarted, and what it ran is run
- * again.
+ * make hardly any system call. A worker that dies is restarted, and what it ran is run again.
  *
- * Reading order: wasmtime.h, wasi.h (the world of a guest), engine.h (instances), module.h and
- * snapshot.h (an interpreter that is ready), pristine.h (the same state again for each run),
- * harness.py (what runs inside), run.h (one program, or a candidate and its tests), frame.h,
- * worker.c (the process, which runs them), pool.c (its owner). */
+ * Reading order: wasmtime.h, wasi.h (the world of a guest), engine.h (instances), snapshot.h (an
+ * interpreter that is ready), pristine.h (the same state again for each run), harness.py (what runs
+ * inside), run.h (one program, or a candidate and its tests), frame.h, worker.c (the process, which
+ * runs them), pool.c (its owner). */
 #ifndef AX_DATA_REWARD_SANDBOX_SANDBOX_H
 #define AX_DATA_REWARD_SANDBOX_SANDBOX_H
 

@@ -123,15 +123,3 @@ void *ax_wasmtime_config(const struct ax_wasmtime *w) {
     w->config_guard_size(config, (uint64_t)1 << 36);
     return config;
 }
-
-enum ax_status ax_wasmtime_check(const struct ax_wasmtime *w, void *error, const char *what) {
-    struct ax_wasm_bytes text = {0};
-    if (!error)
-        return AX_OK;
-    w->error_message(error, &text);
-    const enum ax_status st =
-        ax_error(AX_ERR_FAILED, "%s: %.*s", what, (int)(text.n < 500 ? text.n : 500), text.data);
-    w->bytes_delete(&text);
-    w->error_delete(error);
-    return st;
-}

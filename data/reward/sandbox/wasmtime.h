@@ -135,7 +135,5 @@ struct ax_wasmtime {
 enum ax_status ax_wasmtime_open(const char *path, const struct ax_wasmtime **out);
 /* A new configuration of an engine with what the sandbox's guests need and nothing else. */
 void *ax_wasmtime_config(const struct ax_wasmtime *w);
-/* AX_OK for NULL; else st with the error's text after `what`. Deletes the error. */
-enum ax_status ax_wasmtime_check(const struct ax_wasmtime *w, void *error, const char *what);
 
 #endif

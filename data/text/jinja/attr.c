@@ -70,6 +70,15 @@ static enum ax_status attribute(struct ax_jvm *vm, struct ax_jval of, struct ax_
     return AX_OK;
 }
 
+/* Byte offset of code point n. */
+static size_t offset_of_char(struct ax_jstr *s, size_t n) {
+    if (n == 0 || n >= ax_jstr_chars(s))
+        return n == 0 ? 0 : s->len;
+    if (s->chars == s->len)
+        return n;
+    return ax_python_offset(s->data, s->len, n);
+}
+
 /* ---- items ---- */
 
 /* of[key] of Python: *known = false for a TypeError or LookupError. */
@@ -106,7 +115,7 @@ static enum ax_status item(struct ax_jvm *vm, struct ax_jval of, struct ax_jval 
         return AX_OK;
     }
     AX_TRY(ax_jvm_charge(vm, of.str->chars == of.str->len ? 0 : of.str->len / 64));
-    size_t start = ax_jstr_offset(of.str, (size_t)i), end = start;
+    size_t start = offset_of_char(of.str, (size_t)i), end = start;
     ax_python_next(of.str->data, &end);
     out->kind = AX_JSTR;
     return ax_jstr_slice(&vm->arena, &out->str, of.str, start, end);
@@ -178,7 +187,7 @@ static enum ax_status slice_str(struct ax_jvm *vm, struct ax_jstr *s, int64_t st
     out->kind = AX_JSTR;
     AX_TRY(ax_jvm_charge(vm, s->len / 64));
     if (step == 1 || count <= 1) {
-        size_t from = ax_jstr_offset(s, (size_t)(count > 0 ? start : 0));
+        size_t from = offset_of_char(s, (size_t)(count > 0 ? start : 0));
         size_t len = ax_jstr_chars(s) == s->len
                          ? (size_t)count
                          : ax_python_offset(s->data + from, s->len - from, (size_t)count);

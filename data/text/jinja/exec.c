@@ -331,8 +331,6 @@ static enum ax_status eval(struct ax_jvm *vm, struct ax_jscope *s, const struct 
 
 /* ---- the items of any value ---- */
 
-/* Iteration: the items of any value; the for tag with its test; `loop`. */
-
 bool ax_jval_is_iterable(struct ax_jval v) {
     return v.kind == AX_JUNDEFINED || v.kind == AX_JSTR || v.kind == AX_JDICT ||
            v.kind == AX_JRANGE || ax_jval_is_list(v);

@@ -289,6 +289,13 @@ static bool holds(enum ax_jop op, int order) {
     }
 }
 
+/* By code point. */
+static int compare_strings(const struct ax_jstr *a, const struct ax_jstr *b) {
+    size_t n = a->len < b->len ? a->len : b->len;
+    int c = n > 0 ? memcmp(a->data, b->data, n) : 0; /* UTF-8 keeps the order of code points */
+    return c != 0 ? c : (a->len > b->len) - (a->len < b->len);
+}
+
 /* Lists compare by their first unequal items, else by length. */
 static enum ax_status compare_lists(struct ax_jvm *vm, enum ax_jop op, const struct ax_jlist *a,
                                     const struct ax_jlist *b, bool *out) {
@@ -319,7 +326,7 @@ enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval 
         return AX_OK;
     }
     if (a.kind == b.kind && a.kind == AX_JSTR) {
-        *out = holds(op, ax_jstr_compare(a.str, b.str));
+        *out = holds(op, compare_strings(a.str, b.str));
         return AX_OK;
     }
     if (a.kind == b.kind && (a.kind == AX_JLIST || a.kind == AX_JTUPLE))

@@ -3,6 +3,8 @@
 #ifndef AX_DATA_TEXT_JINJA_PARSE_H
 #define AX_DATA_TEXT_JINJA_PARSE_H
 
+#include <string.h>
+
 #include "data/text/jinja/ast.h"
 
 struct ax_jparser {
@@ -55,20 +57,58 @@ static inline enum ax_status ax_jparser_expect_op(struct ax_jparser *p, enum ax_
 
 /* ---- nodes ---- */
 
-enum ax_status ax_jnode_new(struct ax_jparser *p, enum ax_jnode_kind kind, int line,
-                            struct ax_jnode **out);
-enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
-                               struct ax_jnode *child);
+static inline enum ax_status ax_jnode_new(struct ax_jparser *p, enum ax_jnode_kind kind, int line,
+                                          struct ax_jnode **out) {
+    struct ax_jnode *n;
+    AX_TRY(ax_jarena_alloc(p->tree->arena, &n, 1, sizeof *n));
+    n->kind = kind;
+    n->line = line;
+    *out = n;
+    return AX_OK;
+}
+
+static inline enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
+                                             struct ax_jnode *child) {
+    if (list->n == list->cap) {
+        size_t cap = list->cap > 0 ? 2 * list->cap : 4;
+        struct ax_jnode **items;
+        AX_TRY(ax_jarena_alloc(p->tree->arena, &items, cap, sizeof *items));
+        if (list->n > 0)
+            memcpy(items, list->items, list->n * sizeof *items);
+        list->items = items;
+        list->cap = cap;
+    }
+    list->items[list->n++] = child;
+    return AX_OK;
+}
 
 /* Guards recursion: AX_TRY(enter), and leave on the way out. */
-enum ax_status ax_jparser_enter(struct ax_jparser *p);
-void ax_jparser_leave(struct ax_jparser *p);
+static inline enum ax_status ax_jparser_enter(struct ax_jparser *p) {
+    if (++p->depth > AX_JHEIGHT_MAX)
+        return ax_jtree_error(p->tree, p->token->line, "nested more than %d deep", AX_JHEIGHT_MAX);
+    return AX_OK;
+}
+
+static inline void ax_jparser_leave(struct ax_jparser *p) {
+    p->depth--;
+}
+
+/* The number of a variable's name. */
+static inline enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name,
+                                             uint32_t *number) {
+    struct ax_jdict *names = p->tree->names;
+    const struct ax_jval *known = ax_jdict_get_str(names, name);
+    if (known != NULL) {
+        *number = (uint32_t)known->integer;
+        return AX_OK;
+    }
+    *number = (uint32_t)names->n;
+    return ax_jdict_set(p->tree->arena, names, ax_jstring(name), ax_jint(*number));
+}
 
 /* ---- expressions ---- */
 
 enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out);
-/* The number of a variable's name. */
-enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number);
 /* One expression, or a comma-separated tuple. `stop` is a name that ends it, or NULL. */
 enum ax_status ax_jparse_tuple(struct ax_jparser *p, bool cond, bool in_parens, const char *stop,
                                struct ax_jnode **out);

@@ -52,53 +52,7 @@ static enum ax_status expect_name(struct ax_jparser *p, struct ax_jstr **name) {
     return AX_OK;
 }
 
-enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number) {
-    struct ax_jdict *names = p->tree->names;
-    const struct ax_jval *known = ax_jdict_get_str(names, name);
-    if (known != NULL) {
-        *number = (uint32_t)known->integer;
-        return AX_OK;
-    }
-    *number = (uint32_t)names->n;
-    return ax_jdict_set(p->tree->arena, names, ax_jstring(name), ax_jint(*number));
-}
-
 /* ---- nodes ---- */
-
-enum ax_status ax_jnode_new(struct ax_jparser *p, enum ax_jnode_kind kind, int line,
-                            struct ax_jnode **out) {
-    struct ax_jnode *n;
-    AX_TRY(ax_jarena_alloc(p->tree->arena, &n, 1, sizeof *n));
-    n->kind = kind;
-    n->line = line;
-    *out = n;
-    return AX_OK;
-}
-
-enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
-                               struct ax_jnode *child) {
-    if (list->n == list->cap) {
-        size_t cap = list->cap > 0 ? 2 * list->cap : 4;
-        struct ax_jnode **items;
-        AX_TRY(ax_jarena_alloc(p->tree->arena, &items, cap, sizeof *items));
-        if (list->n > 0)
-            memcpy(items, list->items, list->n * sizeof *items);
-        list->items = items;
-        list->cap = cap;
-    }
-    list->items[list->n++] = child;
-    return AX_OK;
-}
-
-enum ax_status ax_jparser_enter(struct ax_jparser *p) {
-    if (++p->depth > AX_JHEIGHT_MAX)
-        return ax_jtree_error(p->tree, p->token->line, "nested more than %d deep", AX_JHEIGHT_MAX);
-    return AX_OK;
-}
-
-void ax_jparser_leave(struct ax_jparser *p) {
-    p->depth--;
-}
 
 /* A node with one or two operands. */
 static enum ax_status new_operation(struct ax_jparser *p, enum ax_jnode_kind kind, enum ax_jop op,

@@ -80,20 +80,6 @@ bool ax_jstr_is(const struct ax_jstr *s, const char *text) {
     return strlen(text) == s->len && memcmp(s->data, text, s->len) == 0;
 }
 
-int ax_jstr_compare(const struct ax_jstr *a, const struct ax_jstr *b) {
-    size_t n = a->len < b->len ? a->len : b->len;
-    int c = n > 0 ? memcmp(a->data, b->data, n) : 0; /* UTF-8 keeps the order of code points */
-    return c != 0 ? c : (a->len > b->len) - (a->len < b->len);
-}
-
-size_t ax_jstr_offset(struct ax_jstr *s, size_t n) {
-    if (n == 0 || n >= ax_jstr_chars(s))
-        return n == 0 ? 0 : s->len;
-    if (s->chars == s->len)
-        return n;
-    return ax_python_offset(s->data, s->len, n);
-}
-
 size_t ax_jstr_find(const struct ax_jstr *s, const struct ax_jstr *needle, size_t from) {
     if (needle->len > s->len || from > s->len - needle->len)
         return SIZE_MAX;

@@ -168,9 +168,6 @@ size_t ax_jstr_chars(struct ax_jstr *s);
 uint32_t ax_jstr_hash(struct ax_jstr *s);
 bool ax_jstr_equal(const struct ax_jstr *a, const struct ax_jstr *b);
 bool ax_jstr_is(const struct ax_jstr *s, const char *text);
-int ax_jstr_compare(const struct ax_jstr *a, const struct ax_jstr *b); /* by code point */
-/* Byte offset of code point n. */
-size_t ax_jstr_offset(struct ax_jstr *s, size_t n);
 /* First occurrence of the needle in data[from..len), or SIZE_MAX. */
 size_t ax_jstr_find(const struct ax_jstr *s, const struct ax_jstr *needle, size_t from);
 

@@ -1,9 +1,7 @@
-/* Added tokens: the table and matching. See added_tokens.h. */
+/* The table of added tokens; encode.c finds them in a text. See added_tokens.h. */
 #include "data/text/tokenizer/added_tokens.h"
 
 #include <string.h>
-
-#include "base/text/unicode.h"
 
 enum { MAX_LEN = 4096 };
 
@@ -119,13 +117,6 @@ static enum ax_status new_node(struct ax_trie *t, unsigned char byte, uint32_t s
     return AX_OK;
 }
 
-static uint32_t find_child(const struct ax_trie *t, uint32_t node, unsigned char byte) {
-    uint32_t c = t->nodes[node].child;
-    while (c != 0 && t->nodes[c].byte != byte)
-        c = t->nodes[c].sibling;
-    return c;
-}
-
 static enum ax_status insert(struct ax_trie *t, const char *s, size_t len, size_t token) {
     uint32_t *root = &t->roots[(unsigned char)s[0]];
     if (*root == 0)
@@ -133,7 +124,7 @@ static enum ax_status insert(struct ax_trie *t, const char *s, size_t len, size_
     AX_ASSERT(t->nodes != NULL);
     uint32_t node = *root;
     for (size_t i = 1; i < len; i++) {
-        uint32_t next = find_child(t, node, (unsigned char)s[i]);
+        uint32_t next = ax_trie_child(t, node, (unsigned char)s[i]);
         if (next == 0) {
             AX_TRY(new_node(t, (unsigned char)s[i], t->nodes[node].child, &next));
             t->nodes[node].child = next;
@@ -168,113 +159,4 @@ enum ax_status ax_added_index(struct ax_added_tokens *a) {
             AX_TRY(insert(&a->normalized, t->form, t->form_len, i));
     }
     return AX_OK;
-}
-
-/* --- matching --- */
-
-/* The longest token that begins at s, and its length. */
-static const struct ax_added_token *match_at(const struct ax_added_scan *scan, const char *s,
-                                             size_t left, size_t *len) {
-    const struct ax_trie *t = scan->trie;
-    const struct ax_added_token *found = NULL;
-    uint32_t node = t->roots[(unsigned char)s[0]];
-    for (size_t i = 1; node != 0; i++) {
-        if (t->nodes[node].token != AX_NO_TOKEN) {
-            found = &scan->tokens->tokens[t->nodes[node].token];
-            *len = i;
-        }
-        if (i == left)
-            break;
-        node = find_child(t, node, (unsigned char)s[i]);
-    }
-    return found;
-}
-
-static bool word_before(const char *s, size_t at) {
-    size_t n;
-    return at > 0 && ax_unicode_is_word(ax_utf8_decode_before((const unsigned char *)s + at, &n));
-}
-
-static bool word_at(const char *s, size_t at, size_t len) {
-    size_t n;
-    return at < len && ax_unicode_is_word(ax_utf8_decode((const unsigned char *)s + at, &n));
-}
-
-/* Start of the white space that ends at `at`, but not before `limit`. */
-static size_t blanks_before(const char *s, size_t limit, size_t at) {
-    size_t n;
-    while (at > limit &&
-           ax_unicode_is_space(ax_utf8_decode_before((const unsigned char *)s + at, &n)))
-        at -= n;
-    return at > limit ? at : limit;
-}
-
-static size_t blanks_behind(const char *s, size_t at, size_t len) {
-    size_t n;
-    while (at < len && ax_unicode_is_space(ax_utf8_decode((const unsigned char *)s + at, &n)))
-        at += n;
-    return at;
-}
-
-struct ax_added_scan ax_added_scan(const struct ax_added_tokens *a, bool normalized, bool plain,
-                                   const char *s, size_t len) {
-    return (struct ax_added_scan){.tokens = a,
-                                  .trie = normalized ? &a->normalized : &a->raw,
-                                  .plain = plain,
-                                  .s = s,
-                                  .len = len};
-}
-
-/* Finds the next match that counts. As in HF, a match that does not count is skipped as a whole:
- * the search continues after it. */
-static bool find_token(struct ax_added_scan *c) {
-    const struct ax_trie *t = c->trie;
-    size_t n;
-    if (t->n == 0)
-        return false;
-    while (c->search < c->len) {
-        if (t->roots[(unsigned char)c->s[c->search]] == 0) {
-            c->search++;
-            continue;
-        }
-        const struct ax_added_token *m = match_at(c, c->s + c->search, c->len - c->search, &n);
-        if (m == NULL) {
-            c->search++;
-            continue;
-        }
-        size_t start = c->search, end = start + n;
-        c->search = end;
-        if (c->plain && m->special)
-            continue;
-        if (m->single_word && (word_before(c->s, start) || word_at(c->s, end, c->len)))
-            continue;
-        if (m->lstrip)
-            start = blanks_before(c->s, c->text_from, start);
-        if (m->rstrip)
-            end = blanks_behind(c->s, end, c->len);
-        c->token = m;
-        c->token_start = start < end ? start : end;
-        c->token_end = end;
-        return true;
-    }
-    return false;
-}
-
-bool ax_added_next(struct ax_added_scan *c, size_t *start, size_t *end,
-                   const struct ax_added_token **token) {
-    *start = c->text_from;
-    *token = NULL;
-    if (c->token == NULL && !find_token(c)) {
-        *end = c->text_from = c->len;
-        return *start < *end;
-    }
-    if (*start < c->token_start) {
-        *end = c->text_from = c->token_start;
-        return true;
-    }
-    *start = c->token_start;
-    *token = c->token;
-    *end = c->text_from = c->token_end;
-    c->token = NULL;
-    return true;
 }

@@ -37,6 +37,14 @@ struct ax_trie {
     uint32_t roots[256];
 };
 
+/* The child of a node by this byte; 0 = none. */
+static inline uint32_t ax_trie_child(const struct ax_trie *t, uint32_t node, unsigned char byte) {
+    uint32_t c = t->nodes[node].child;
+    while (c != 0 && t->nodes[c].byte != byte)
+        c = t->nodes[c].sibling;
+    return c;
+}
+
 struct ax_added_tokens {
     struct ax_added_token *tokens;
     size_t n, cap;
@@ -58,24 +66,5 @@ const struct ax_added_token *ax_added_by_id(const struct ax_added_tokens *a, int
 const struct ax_added_token *ax_added_by_content(const struct ax_added_tokens *a, const char *s,
                                                  size_t len);
 void ax_added_free(struct ax_added_tokens *a);
-
-/* The next segment of s from *at: text (token NULL), or a token with the white space it consumes;
- * *at moves past it. Begin with at = 0 and text_from = 0; false at the end. `plain` leaves special
- * tokens in the text. */
-struct ax_added_scan {
-    const struct ax_added_tokens *tokens;
-    const struct ax_trie *trie;
-    bool plain;
-    const char *s;
-    size_t len;
-    size_t search;                      /* start of the search for the next match */
-    size_t text_from;                   /* end of the last segment */
-    const struct ax_added_token *token; /* a match not yet returned */
-    size_t token_start, token_end;      /* the range that the match consumes */
-};
-struct ax_added_scan ax_added_scan(const struct ax_added_tokens *a, bool normalized, bool plain,
-                                   const char *s, size_t len);
-bool ax_added_next(struct ax_added_scan *scan, size_t *start, size_t *end,
-                   const struct ax_added_token **token);
 
 #endif

@@ -35,6 +35,129 @@ size_t ax_encoding_covering(const struct ax_encoding *e, size_t from, size_t at)
     return e->n;
 }
 
+/* ---- added tokens in a text ---- */
+
+/* Begin with text_from = 0. `plain` leaves special tokens in the text. */
+struct added_scan {
+    const struct ax_added_tokens *tokens;
+    const struct ax_trie *trie;
+    bool plain;
+    const char *s;
+    size_t len;
+    size_t search;                      /* start of the search for the next match */
+    size_t text_from;                   /* end of the last segment */
+    const struct ax_added_token *token; /* a match not yet returned */
+    size_t token_start, token_end;      /* the range that the match consumes */
+};
+
+/* The longest token that begins at s, and its length. */
+static const struct ax_added_token *match_at(const struct added_scan *scan, const char *s,
+                                             size_t left, size_t *len) {
+    const struct ax_trie *t = scan->trie;
+    const struct ax_added_token *found = NULL;
+    uint32_t node = t->roots[(unsigned char)s[0]];
+    for (size_t i = 1; node != 0; i++) {
+        if (t->nodes[node].token != AX_NO_TOKEN) {
+            found = &scan->tokens->tokens[t->nodes[node].token];
+            *len = i;
+        }
+        if (i == left)
+            break;
+        node = ax_trie_child(t, node, (unsigned char)s[i]);
+    }
+    return found;
+}
+
+static bool word_before(const char *s, size_t at) {
+    size_t n;
+    return at > 0 && ax_unicode_is_word(ax_utf8_decode_before((const unsigned char *)s + at, &n));
+}
+
+static bool word_at(const char *s, size_t at, size_t len) {
+    size_t n;
+    return at < len && ax_unicode_is_word(ax_utf8_decode((const unsigned char *)s + at, &n));
+}
+
+/* Start of the white space that ends at `at`, but not before `limit`. */
+static size_t blanks_before(const char *s, size_t limit, size_t at) {
+    size_t n;
+    while (at > limit &&
+           ax_unicode_is_space(ax_utf8_decode_before((const unsigned char *)s + at, &n)))
+        at -= n;
+    return at > limit ? at : limit;
+}
+
+static size_t blanks_behind(const char *s, size_t at, size_t len) {
+    size_t n;
+    while (at < len && ax_unicode_is_space(ax_utf8_decode((const unsigned char *)s + at, &n)))
+        at += n;
+    return at;
+}
+
+static struct added_scan scan_added(const struct ax_added_tokens *a, bool normalized, bool plain,
+                                    const char *s, size_t len) {
+    return (struct added_scan){.tokens = a,
+                               .trie = normalized ? &a->normalized : &a->raw,
+                               .plain = plain,
+                               .s = s,
+                               .len = len};
+}
+
+/* Finds the next match that counts. As in HF, a match that does not count is skipped as a whole:
+ * the search continues after it. */
+static bool find_token(struct added_scan *c) {
+    const struct ax_trie *t = c->trie;
+    size_t n;
+    if (t->n == 0)
+        return false;
+    while (c->search < c->len) {
+        if (t->roots[(unsigned char)c->s[c->search]] == 0) {
+            c->search++;
+            continue;
+        }
+        const struct ax_added_token *m = match_at(c, c->s + c->search, c->len - c->search, &n);
+        if (m == NULL) {
+            c->search++;
+            continue;
+        }
+        size_t start = c->search, end = start + n;
+        c->search = end;
+        if (c->plain && m->special)
+            continue;
+        if (m->single_word && (word_before(c->s, start) || word_at(c->s, end, c->len)))
+            continue;
+        if (m->lstrip)
+            start = blanks_before(c->s, c->text_from, start);
+        if (m->rstrip)
+            end = blanks_behind(c->s, end, c->len);
+        c->token = m;
+        c->token_start = start < end ? start : end;
+        c->token_end = end;
+        return true;
+    }
+    return false;
+}
+
+/* The next segment: text (token NULL), or a token with the white space it consumes; false at the end. */
+static bool next_segment(struct added_scan *c, size_t *start, size_t *end,
+                         const struct ax_added_token **token) {
+    *start = c->text_from;
+    *token = NULL;
+    if (c->token == NULL && !find_token(c)) {
+        *end = c->text_from = c->len;
+        return *start < *end;
+    }
+    if (*start < c->token_start) {
+        *end = c->text_from = c->token_start;
+        return true;
+    }
+    *start = c->token_start;
+    *token = c->token;
+    *end = c->text_from = c->token_end;
+    c->token = NULL;
+    return true;
+}
+
 /* --- scratch: taken from the tokenizer's pool for one call --- */
 
 static enum ax_status take_encoder(const struct ax_tokenizer *t, struct ax_encoder **out) {
@@ -87,10 +210,10 @@ static enum ax_status encode_segment(struct ax_encoder *e, const struct ax_piece
     bool track = e->opt.spans || t->track;
     struct ax_piece text;
     AX_TRY(ax_normalize(&t->normalizer, &e->norm, segment, track, &text));
-    struct ax_added_scan scan = ax_added_scan(&t->added, true, e->opt.plain, text.s, text.len);
+    struct added_scan scan = scan_added(&t->added, true, e->opt.plain, text.s, text.len);
     const struct ax_added_token *token;
     size_t start, end;
-    while (ax_added_next(&scan, &start, &end, &token)) {
+    while (next_segment(&scan, &start, &end, &token)) {
         struct ax_piece part = ax_piece_part(&text, start, end);
         if (token == NULL) {
             AX_TRY(ax_pretok_run(&t->pretok, &e->pretok, &part, track, encode_piece, e));
@@ -113,10 +236,10 @@ static enum ax_status push_all(struct ax_encoder *e, const struct ax_id_list *id
 static enum ax_status encode_text(struct ax_encoder *e, const char *s, size_t len) {
     const struct ax_tokenizer *t = e->t;
     AX_TRY(push_all(e, &t->before));
-    struct ax_added_scan scan = ax_added_scan(&t->added, false, e->opt.plain, s, len);
+    struct added_scan scan = scan_added(&t->added, false, e->opt.plain, s, len);
     const struct ax_added_token *token;
     size_t start, end;
-    while (ax_added_next(&scan, &start, &end, &token)) {
+    while (next_segment(&scan, &start, &end, &token)) {
         struct ax_piece part = {s + start, end - start, start, NULL};
         if (token == NULL)
             AX_TRY(encode_segment(e, &part));
