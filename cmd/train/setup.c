@@ -253,7 +253,8 @@ static enum ax_status open_all(struct ax_train_setup *s) {
     }
     AX_TRY(ax_train_options_read(s));
     AX_TRY(choose(&s->o));
-    return ax_train_references_read(s);
+    AX_TRY(ax_train_references_read(s));
+    return ax_train_inputs_read(s);
 }
 
 static enum ax_status open_setup(struct ax_train_setup *s) {

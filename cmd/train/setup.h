@@ -3,7 +3,8 @@
  * Reading order: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and learning
  * rate), adapter.c (keys of adapters), samples.c (prompts answered at evaluations), rollout.c (answers that
  * are trained on), rewards.c (what they are worth), teacher.c (the teacher of a distillation),
- * references.c (where log-probs of a reference are kept), side_files.c (files next to the weights),
+ * references.c (where log-probs of a reference are kept), side_files.c (files next to the weights), inputs.c
+ * (what the ranks must see alike),
  * about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
@@ -123,6 +124,8 @@ enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
 void ax_train_completions_table(const struct ax_train_setup *s);
 /* Side files that differ from the base's: the config's special tokens and chat template. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
+/* Sets s->o.inputs, where there are several ranks. All else must be open. */
+enum ax_status ax_train_inputs_read(struct ax_train_setup *s);
 /* Sets s->config and s->about (docs/run.md). The data must be open. */
 enum ax_status ax_train_about_read(struct ax_train_setup *s);
 /* Adds the command line to s->about, with argv[0] as the command; hides secrets. */

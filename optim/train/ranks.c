@@ -1,5 +1,7 @@
 /* What the ranks of a run decide together: all of them stop, save and evaluate in the same step. */
 
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "optim/train/run.h"
@@ -26,11 +28,44 @@ static enum ax_status check_ranks(const struct ax_train *t) {
     return st == AX_OK ? AX_OK : ax_error_prefix(st, "generate_samples");
 }
 
+/* The first input that is not rank 0's. */
+static enum ax_status compare_inputs(const struct ax_train_inputs *own,
+                                     const struct ax_train_inputs *first, int rank) {
+    char host[128] = "";
+    for (int i = 0; i < own->n || i < first->n; i++) {
+        const char *what = i < first->n ? first->list[i].what : own->list[i].what;
+        if (i < own->n && i < first->n && own->list[i].hash == first->list[i].hash)
+            continue;
+        (void)gethostname(host, sizeof host - 1);
+        return ax_error(AX_ERR_DATA,
+                        "%s: rank %d on %s reads something else there than rank 0, so they would "
+                        "train on different things. Copy the files of one host to all, or name a "
+                        "folder that all of them share.",
+                        what, rank, host);
+    }
+    return AX_OK;
+}
+
+/* Rank 0's inputs must be those of all ranks. */
+static enum ax_status agree_on_inputs(struct ax_train *t) {
+    struct ax_train_inputs *first;
+    if (t->mesh.world == 1)
+        return AX_OK;
+    AX_TRY(ax_alloc(&first, 1, sizeof *first));
+    *first = t->o->inputs;
+    enum ax_status st = ax_team_share(&t->team, first, sizeof *first);
+    if (st == AX_OK)
+        st = ax_team_agree(&t->team, compare_inputs(&t->o->inputs, first, t->mesh.rank));
+    ax_free(first);
+    return st;
+}
+
 enum ax_status ax_train_ranks_open(struct ax_train *t) {
     AX_TRY(find_mesh(t));
     AX_TRY(check_ranks(t));
     AX_TRY(ax_slow_ranks_create(&t->slow, t->mesh.world, t->mesh.size[AX_ROLE_PP]));
-    return ax_team_open(&t->team, t->o->runtime.fabric);
+    AX_TRY(ax_team_open(&t->team, t->o->runtime.fabric));
+    return agree_on_inputs(t);
 }
 
 void ax_train_ranks_close(struct ax_train *t) {

@@ -85,6 +85,16 @@ struct ax_train_value_options {
     bool on_policy;                       /* it starts from the same weights as the policy */
 };
 
+/* Files that the run reads, as every rank sees them: the ranks compare their hashes before the first step. */
+#define AX_TRAIN_MAX_INPUTS 64
+struct ax_train_inputs {
+    struct ax_train_input {
+        char what[256]; /* the key and the path */
+        uint64_t hash;  /* of the content */
+    } list[AX_TRAIN_MAX_INPUTS];
+    int n;
+};
+
 struct ax_train_options {
     const struct ax_arch *arch;
     const struct ax_hf *weights;         /* NULL: random, from the seed */
@@ -107,6 +117,7 @@ struct ax_train_options {
     /* group > 0: data.train has prompts, and the model trains on completions that it samples */
     struct ax_rollout_options rollout;
     struct ax_train_value_options value; /* if rollout.ppo */
+    struct ax_train_inputs inputs;       /* n 0: not compared */
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */

@@ -129,7 +129,7 @@ static void training_fails_once(void **state) {
         int code;
     } cases[] = {
         {"bare", "", "error rank 1: base_model", 2},
-        {"nan", "", "error rank 1: m/model.safetensors: tensor model.layers.", 3},
+        {"nan", "", "error rank 1: base_model (m): rank 1 on ", 3},
         {"all", "AX_FAULT=fsync:1:enospc", "error rank 1: ", 7},
         {"all", "AX_FAULT=fsync:1:kill", "rank 1", 137},
     };
@@ -163,6 +163,102 @@ static void training_fails_once(void **state) {
                  i);
         start(cases[i].odd, cases[i].variables, words);
         said_once(cases[i].text, (int[]){4, cases[i].code, 4});
+    }
+}
+
+/* Copies a file of the goldens, with a byte changed in its middle if `changed`. */
+static void copy_file(const char *from, const char *to, bool changed) {
+    char *data;
+    size_t n;
+    assert_int_equal(ax_read_file(golden_path(from), 1 << 26, &data, &n), AX_OK);
+    data[n / 2] = (char)(data[n / 2] ^ (changed ? 1 : 0));
+    put_bytes(to, data, n);
+    ax_free(data);
+}
+
+/* All that a run reads, below `place`; `changed` names what is another one there. */
+static void make_view(const char *place, const char *changed) {
+    static const struct {
+        const char *from, *to;
+    } files[] = {{"models/llama/config.json", "m/config.json"},
+                 {"models/llama/tokenizer.json", "m/tokenizer.json"},
+                 {"models/llama/tokenizer_config.json", "m/tokenizer_config.json"},
+                 {"models/llama/model.safetensors", "m/model.safetensors"},
+                 {"lora/llama_r4/adapter_config.json", "a/adapter_config.json"},
+                 {"lora/llama_r4/adapter_model.safetensors", "a/adapter_model.safetensors"}};
+    static const char *const texts[][3] = {
+        {"t.jinja", "{% for m in messages %}{{ m.content }};{% endfor %}",
+         "{% for m in messages %}{{ m.content }}!{% endfor %}"},
+        {"eval.jsonl", "{\"text\": \"say nothing\"}\n", "{\"text\": \"say anything\"}\n"}};
+    char to[128], rows[8192] = "";
+    snprintf(to, sizeof to, "%s/m", place);
+    make_folder(to);
+    snprintf(to, sizeof to, "%s/a", place);
+    make_folder(to);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        /* JSON of which a byte is another one may be none: a space at its end does it, too */
+        snprintf(to, sizeof to, "%s/%s", place, files[i].to);
+        const bool other = strcmp(changed, files[i].to) == 0;
+        copy_file(files[i].from, to, other && strstr(to, ".safetensors"));
+        if (other && !strstr(to, ".safetensors")) {
+            FILE *f = fopen(in_scratch(to), "a");
+            assert_non_null(f);
+            fputs(" ", f);
+            fclose(f);
+        }
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        snprintf(to, sizeof to, "%s/%s", place, texts[i][0]);
+        put_text(to, texts[i][strcmp(changed, texts[i][0]) == 0 ? 2 : 1]);
+    }
+    for (int i = 0; i < 24; i++)
+        snprintf(rows + strlen(rows), sizeof rows - strlen(rows),
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"say %d\"}, {\"role\": "
+                 "\"assistant\", \"content\": \"%c%d\"}]}\n",
+                 i, i == 20 && strcmp(changed, "rows.jsonl") == 0 ? 'b' : 'a', i);
+    snprintf(to, sizeof to, "%s/rows.jsonl", place);
+    put_text(to, rows);
+}
+
+/* A path behind which a rank sees something else is named before anything is trained. */
+static void ranks_see_the_same(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"", "dp_replicate_size=3", "context_parallel_size=3"};
+    static const struct {
+        const char *changed, *text;
+    } cases[] = {
+        {"", ""},
+        {"m/model.safetensors", "base_model (m): rank 1 on "},
+        {"m/config.json", "base_model (m): rank 1 on "},
+        {"m/tokenizer.json", "base_model (m): rank 1 on "},
+        {"rows.jsonl", "datasets.0 (rows.jsonl): rank 1 on "},
+        {"eval.jsonl", "test_datasets.0 (eval.jsonl): rank 1 on "},
+        {"t.jinja", "chat_template_jinja (t.jinja): rank 1 on "},
+        {"a/adapter_model.safetensors", "lora_model_dir (a): rank 1 on "},
+    };
+    char config[2048], words[256];
+    assert_int_equal(ax_remove_tree(in_scratch("all/m")), AX_OK); /* the others' link */
+    snprintf(config, sizeof config,
+             "base_model: m\noutput_dir: %s/seen\ndataset_prepared_path: cache\n"
+             "datasets:\n  - path: rows.jsonl\n    type: chat_template\n"
+             "test_datasets:\n  - path: eval.jsonl\n    type: completion\n"
+             "chat_template_jinja: t.jinja\nadapter: lora\nlora_r: 4\nlora_alpha: 8\n"
+             "lora_model_dir: a\nsequence_len: 48\nlearning_rate: 1e-3\nmicro_batch_size: 1\n"
+             "float32: true\nmax_steps: 1\nddp_timeout: 60\n",
+             scratch);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        make_view("all", "");
+        make_view("odd", cases[i].changed);
+        put_text("all/c.yaml", config);
+        put_text("odd/c.yaml", config);
+        snprintf(words, sizeof words, "sft c.yaml --quiet %s", meshes[i % 3]);
+        start("odd", "", words);
+        if (i == 0)
+            has("rank 0: 0\nrank 1: 0\nrank 2: 0\n");
+        else
+            said_once(cases[i].text, (int[]){4, 3, 4});
+        assert_int_equal(ax_path_exists(in_scratch("seen/adapter_model.safetensors")), i == 0);
+        assert_int_equal(ax_remove_tree(in_scratch("seen")), AX_OK);
     }
 }
 
@@ -235,6 +331,7 @@ static void answers_fail_once(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_fails_once),
+        cmocka_unit_test(ranks_see_the_same),
         cmocka_unit_test(unlike_processors_compute_alike),
         cmocka_unit_test(a_stop_is_said_by_rank_0),
         cmocka_unit_test(answers_fail_once),

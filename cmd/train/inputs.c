@@ -1,0 +1,128 @@
+/* What the ranks of a run read, as hashes that they compare before the first step: files of the base, the
+ * tokenizer, templates, adapters, data sets, and of the other models. A rank whose view of a path is another one
+ * would train on something else without a word. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash/hash.h"
+#include "base/io.h"
+#include "cmd/train/setup.h"
+
+/* Files up to FULL bytes are read whole; of larger ones, PIECES pieces at even distances and the end. */
+#define FULL   ((uint64_t)256 << 20)
+#define PIECE  ((uint64_t)64 << 10)
+#define PIECES 1024
+
+static enum ax_status hash_content(struct ax_file *f, uint64_t size, char *piece, uint64_t *hash) {
+    const uint64_t step = size > FULL ? (size - PIECE) / PIECES : PIECE;
+    for (uint64_t at = 0; at < size; at += step) {
+        const uint64_t n = size - at < PIECE ? size - at : PIECE;
+        AX_TRY(ax_file_pread(f, piece, (size_t)n, at));
+        *hash = ax_hash64(piece, (size_t)n, *hash);
+    }
+    return AX_OK;
+}
+
+static enum ax_status hash_file(const char *path, uint64_t *hash) {
+    struct ax_file f;
+    char *piece;
+    uint64_t size = 0;
+    AX_TRY(ax_alloc(&piece, PIECE, 1));
+    enum ax_status st = ax_file_open_read(&f, path);
+    if (st == AX_OK) {
+        st = ax_file_size(&f, &size);
+        *hash = ax_hash64(&size, sizeof size, *hash);
+        if (st == AX_OK)
+            st = hash_content(&f, size, piece, hash);
+        st = ax_file_end(&f, st);
+    }
+    ax_free(piece);
+    return st;
+}
+
+/* ---- folders ---- */
+
+/* What is read of a model's folder; what else lies there may differ. */
+static bool is_read(const char *name) {
+    static const char *const ends[] = {".safetensors", ".json", ".jinja", ".model", ".gguf"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t end = strlen(ends[i]);
+        if (n > end && strcmp(name + n - end, ends[i]) == 0)
+            return *name != '.';
+    }
+    return false;
+}
+
+static int pick(const struct dirent *e) {
+    return is_read(e->d_name);
+}
+
+static enum ax_status hash_folder(const char *dir, uint64_t *hash) {
+    struct dirent **names;
+    enum ax_status st = AX_OK;
+    const int n = scandir(dir, &names, pick, alphasort);
+    for (int i = 0; i < n; i++) {
+        char *path = NULL;
+        if (st == AX_OK)
+            st = ax_path_join(&path, dir, names[i]->d_name);
+        if (st == AX_OK && !ax_path_is_dir(path)) {
+            *hash = ax_hash64(names[i]->d_name, strlen(names[i]->d_name), *hash);
+            st = hash_file(path, hash);
+        }
+        ax_free(path);
+        free(names[i]); /* scandir's */
+    }
+    if (n >= 0)
+        free(names);
+    return st;
+}
+
+/* ---- the list ---- */
+
+/* Adds a file or folder; nothing if path is NULL, standard input, or not there: then its text is in the
+ * configuration, which the ranks have compared. */
+static enum ax_status add_path(struct ax_train_setup *s, const char *key, const char *path) {
+    struct ax_train_inputs *all = &s->o.inputs;
+    if (!path || strcmp(path, "-") == 0 || !ax_path_exists(path))
+        return AX_OK;
+    if (all->n == AX_TRAIN_MAX_INPUTS) /* the last stands for all that follow */
+        all->n--;
+    struct ax_train_input *in = &all->list[all->n++];
+    (void)snprintf(in->what, sizeof in->what, "%s (%s)", key, path);
+    return ax_path_is_dir(path) ? hash_folder(path, &in->hash) : hash_file(path, &in->hash);
+}
+
+static enum ax_status add_template(struct ax_train_setup *s) {
+    struct ax_template_keys keys = {0};
+    AX_FILL(s->cfg, "", struct ax_template_keys, &keys);
+    return add_path(s, "chat_template_jinja", keys.jinja);
+}
+
+static enum ax_status add_sets(struct ax_train_setup *s, const struct ax_setup_sets *sets) {
+    for (size_t i = 0; i < sets->n; i++) {
+        const struct ax_setup_entry *e = &sets->entries[i];
+        for (size_t k = 0; e->rows && k < ax_rows_n_files(e->rows); k++)
+            AX_TRY(add_path(s, e->path, ax_rows_file(e->rows, k)));
+        for (size_t k = 0; !e->rows && sets->sets && k < sets->sets[i].n_files; k++)
+            AX_TRY(add_path(s, e->path, sets->sets[i].files[k]));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_inputs_read(struct ax_train_setup *s) {
+    if (!s->fabric || s->planning)
+        return AX_OK;
+    AX_TRY(add_path(s, "base_model", s->base));
+    if (!s->base || strcmp(s->data.tok.path, s->base) != 0)
+        AX_TRY(add_path(s, "tokenizer_config", s->data.tok.path));
+    AX_TRY(add_template(s));
+    AX_TRY(add_path(s, "lora_model_dir", s->start.dir));
+    AX_TRY(add_path(s, "teacher", s->teacher));
+    for (int i = 0; i < s->rollout.n_models; i++)
+        AX_TRY(add_path(s, "trl.reward_funcs", s->rollout.models[i].path));
+    AX_TRY(add_sets(s, &s->data.train_sets));
+    return add_sets(s, &s->data.eval_sets);
+}
