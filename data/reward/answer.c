@@ -28,11 +28,17 @@ void ax_reward_fail(struct ax_reward_outcome *outcome, enum ax_reward_failure fa
             *s = ' ';
 }
 
+/* Sums and squares of these stay numbers. */
+#define LARGEST 1e30
+
 /* false: it is no reward. */
 static bool read_reward(const json_t *v, double *out, size_t *not_finite) {
     static const char *const names[] = {"nan", "inf", "-inf"};
     if (json_is_number(v)) {
-        *out = json_number_value(v);
+        if (fabs(json_number_value(v)) <= LARGEST)
+            *out = json_number_value(v);
+        else
+            ++*not_finite;
         return true;
     }
     for (int i = 0; json_is_string(v) && i < 3; i++)

@@ -629,8 +629,9 @@ static enum ax_status score_outside(struct ax_reward_fn *f, const struct ax_rewa
         st = ask(x, &question, x->seconds, call->n, out, &not_finite, outcome);
     ax_buf_free(&question);
     if (st == AX_OK && not_finite > 0)
-        ax_log_warn("rewards: %s: %zu of %zu rewards are NaN or infinite, and count as none",
-                    f->name, not_finite, call->n);
+        ax_log_warn(
+            "rewards: %s: %zu of %zu rewards are NaN, infinite or beyond 1e30, and count as none",
+            f->name, not_finite, call->n);
     return st;
 }
 

@@ -41,6 +41,8 @@ static const char functions[] =
     "    return [None, True, 3][:len(completions)]\n"
     "def nans(completions, **kwargs):\n"
     "    return [float('nan'), 1.5, float('-inf')][:len(completions)]\n"
+    "def huge(completions, **kwargs):\n"
+    "    return [1e308, 1e30, -2e30][:len(completions)]\n"
     "def short(completions, **kwargs):\n"
     "    return [1.0]\n"
     "def text(completions, **kwargs):\n"
@@ -255,8 +257,16 @@ static void no_reward(void **state) {
     open_python("mine.nans", 0);
     catch_log();
     assert_scores(3, NAN, 1.5, NAN);
-    assert_in(caught_log(), "warn rewards: mine.nans: 2 of 3 rewards are NaN or infinite");
+    assert_in(caught_log(),
+              "warn rewards: mine.nans: 2 of 3 rewards are NaN, infinite or beyond 1e30");
     assert_int_equal(ax_rewards_counters(rewards, 0)->nones, 2);
+    end(NULL);
+    begin(NULL);
+    open_python("mine.huge", 0);
+    catch_log();
+    assert_scores(3, NAN, 1e30, NAN);
+    assert_in(caught_log(),
+              "warn rewards: mine.huge: 2 of 3 rewards are NaN, infinite or beyond 1e30");
 }
 
 /* ---- functions that fail ---- */
@@ -294,7 +304,7 @@ static void failures(void **state) {
     fails("mine.nothing", "it must return a list of numbers or None, not None");
     fails("mine.raises",
           "mine.raises: exception: JSONDecodeError: Expecting property name enclosed "
-          "in double quotes: line 1 column 2 (char 1) (mine.py:32). No rewards");
+          "in double quotes: line 1 column 2 (char 1) (mine.py:34). No rewards");
     fails("mine.exits", "exception: SystemExit: 5 (mine.py:36)");
     fails("mine.undecodable", "exception: ValueError: ?");
     fails("mine.dies", "mine.dies: it died: exit code 3. No rewards");
