@@ -41,8 +41,6 @@ static const char functions[] =
     "    return [None, True, 3][:len(completions)]\n"
     "def nans(completions, **kwargs):\n"
     "    return [float('nan'), 1.5, float('-inf')][:len(completions)]\n"
-    "def huge(completions, **kwargs):\n"
-    "    return [1e308, 1e30, -2e30][:len(completions)]\n"
     "def short(completions, **kwargs):\n"
     "    return [1.0]\n"
     "def text(completions, **kwargs):\n"
@@ -96,7 +94,9 @@ static const char functions[] =
     "    print('OPEN', *[k for k in kinds if not k.startswith(('socket:', '/dev/null', "
     "'/proc'))])\n"
     "    return [len(fds)] * len(completions)\n"
-    "constant = 1\n";
+    "constant = 1\n"
+    "def huge(completions, **kwargs):\n"
+    "    return [1e308, 1e30, -2e30][:len(completions)]\n";
 
 static char start_folder[4096];
 static struct reward_items items;
@@ -304,7 +304,7 @@ static void failures(void **state) {
     fails("mine.nothing", "it must return a list of numbers or None, not None");
     fails("mine.raises",
           "mine.raises: exception: JSONDecodeError: Expecting property name enclosed "
-          "in double quotes: line 1 column 2 (char 1) (mine.py:34). No rewards");
+          "in double quotes: line 1 column 2 (char 1) (mine.py:32). No rewards");
     fails("mine.exits", "exception: SystemExit: 5 (mine.py:36)");
     fails("mine.undecodable", "exception: ValueError: ?");
     fails("mine.dies", "mine.dies: it died: exit code 3. No rewards");
