@@ -90,7 +90,7 @@ struct ax_train_value_options {
 struct ax_train_inputs {
     struct ax_train_input {
         char what[256]; /* the key and the path */
-        uint64_t hash;  /* of the content */
+        uint64_t hash;  /* the content's */
     } list[AX_TRAIN_MAX_INPUTS];
     int n;
 };
