@@ -48,24 +48,6 @@ const char *ax_hub_revision(const struct ax_hub_repo *r) {
     return r->revision ? r->revision : "main";
 }
 
-bool ax_hub_is_path(const char *path) {
-    char part[256];
-    if (strlen(path) > AX_HUB_PATH_MAX)
-        return false;
-    for (;;) {
-        const size_t n = strcspn(path, "/");
-        if (n >= sizeof part)
-            return false;
-        memcpy(part, path, n);
-        part[n] = '\0';
-        if (!ax_is_plain_name(part))
-            return false;
-        if (path[n] == '\0')
-            return true;
-        path += n + 1;
-    }
-}
-
 /* ---- where things are on disk ---- */
 
 #define MAX_REF  256 /* bytes of a file in refs/ */

@@ -1,13 +1,32 @@
-/* Lists of files: the hub's response, [{"type": "file", "path", "size", "oid", "lfs": {"oid"}},
+/* Paths and lists of files: the hub's response, [{"type": "file", "path", "size", "oid", "lfs": {"oid"}},
  * …]. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/text/json.h"
 #include "ckpt/hub/hub.h"
 
 #define MAX_FILES 200000
 #define MAX_SIZE  ((int64_t)1 << 50)
+
+bool ax_hub_is_path(const char *path) {
+    char part[256];
+    if (strlen(path) > AX_HUB_PATH_MAX)
+        return false;
+    for (;;) {
+        const size_t n = strcspn(path, "/");
+        if (n >= sizeof part)
+            return false;
+        memcpy(part, path, n);
+        part[n] = '\0';
+        if (!ax_is_plain_name(part))
+            return false;
+        if (path[n] == '\0')
+            return true;
+        path += n + 1;
+    }
+}
 
 static bool is_digest(const char *s) {
     const size_t n = strlen(s);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/text/json.h"
 
 const char *const ax_reward_failure_names[AX_REWARD_FAILURE_COUNT] = {
@@ -100,4 +101,16 @@ enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, dou
     for (size_t i = 0; i < n && outcome->failure != AX_REWARD_FINE; i++)
         out[i] = NAN;
     return AX_OK;
+}
+
+void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    if (f->told)
+        return;
+    f->told = true;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ax_log_warn("rewards: %s: %s: no reward (this is said only once)", f->name, text);
 }

@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,18 +74,6 @@ static enum ax_status choose_path(const char *path, const struct ax_reward_kind 
                         "reward function \"%s\": it cannot be executed (chmod +x %s)", path, path);
     *kind = &ax_reward_program;
     return AX_OK;
-}
-
-void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    if (f->told)
-        return;
-    f->told = true;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    ax_log_warn("rewards: %s: %s: no reward (this is said only once)", f->name, text);
 }
 
 bool ax_rewards_is_builtin(const char *name) {
