@@ -1,5 +1,6 @@
 #include "kernels/backend.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,49 @@
 #include "kernels/bus.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/find.h"
+
+static const struct ax_ops *added;
+
+static enum ax_status find_ref(const struct ax_ops **ops) {
+    *ops = &ax_ops_ref;
+    return AX_OK;
+}
+
+static enum ax_status find_cpu(const struct ax_ops **ops) {
+    *ops = ax_ops_cpu();
+    return *ops ? AX_OK
+                : ax_error(AX_ERR_UNSUPPORTED,
+                           "backend cpu: this machine's processor has no AVX2. Use backend ref "
+                           "(slow, double precision) or another machine.");
+}
+
+static const struct {
+    const char *name;
+    enum ax_status (*find)(const struct ax_ops **ops);
+} backends[] = {{"ref", find_ref}, {"cpu", find_cpu}, {"cuda", ax_cuda_find}};
+
+void ax_backend_add(const struct ax_ops *ops) {
+    AX_ASSERT(!added);
+    added = ops;
+}
+
+enum ax_status ax_backend_find(const char *name, const struct ax_ops **ops) {
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(name, backends[i].name) == 0)
+            return backends[i].find(ops);
+    for (int isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++)
+        if (strcmp(name, ax_cpu_isa_name((enum ax_cpu_isa)isa)) == 0 &&
+            ax_cpu_has((enum ax_cpu_isa)isa)) {
+            *ops = ax_cpu_ops((enum ax_cpu_isa)isa);
+            return AX_OK;
+        }
+    if (added && strcmp(name, added->name) == 0) {
+        *ops = added;
+        return AX_OK;
+    }
+    return ax_error(AX_ERR_CONFIG,
+                    "backend: no backend is called \"%.40s\". Choose cpu, cuda or ref.", name);
+}
 
 static const char CUDA[] = "cuda", CPU[] = "cpu";
 

@@ -1,4 +1,4 @@
-/* Which backend computes: what `device: auto|cuda|cpu` means on this machine. */
+/* Which backend computes: backends by their names, and what `device: auto|cuda|cpu` means on this machine. */
 #ifndef AX_KERNELS_BACKEND_H
 #define AX_KERNELS_BACKEND_H
 
@@ -6,6 +6,14 @@
 #include <stdint.h>
 
 #include "base/status.h"
+
+struct ax_ops;
+
+/* name: "ref", "cpu", "cuda", an instruction set that the cpu has ("avx2"), or a backend that was added.
+ * AX_ERR_UNSUPPORTED: this machine or build has it not. AX_ERR_CONFIG lists the backends. */
+enum ax_status ax_backend_find(const char *name, const struct ax_ops **ops);
+/* From now on `ops` are found by their name. Once, for tests: the product has no such backend. */
+void ax_backend_add(const struct ax_ops *ops);
 
 /* The backend's name for ax_queue_create, a literal. NULL and "auto": what AXTRAIN_DEVICE says, or else
  * cuda where a GPU can be used, or else cpu; if there is a GPU all the same (bus.h), the log says why it

@@ -6,8 +6,7 @@
  *
  *   host   (ref, cpu)  device memory is the host's: everything is done when the call returns
  *   meta               no memory: nothing is done
- *   cuda               a GPU's memory; streams do the work (kernels/cuda/)
- *   far    (tests)     memory that the host cannot touch, work that another thread does later */
+ *   cuda               a GPU's memory; streams do the work (kernels/cuda/) */
 #ifndef AX_KERNELS_DEVICE_H
 #define AX_KERNELS_DEVICE_H
 

@@ -1,4 +1,4 @@
-/* The backend `far`, for tests: the cpu ops (ref without AVX2) on memory that the host cannot
+/* The backend `far`: the cpu ops (ref without AVX2) on memory that the host cannot
  * touch, done as late as possible, on another thread. Whatever follows a device address on the host
  * crashes here; whatever does not wait for a result reads the old one. Bits equal cpu's.
  *
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "kernels/backend.h"
 #include "kernels/operands.h"
 #include "kernels/queue.h"
 
@@ -209,7 +210,7 @@ static void run_upto(struct far *f, uint64_t upto) {
 }
 
 /* Returns the number of commands up to this one. */
-static uint64_t add(struct far *f, const struct command *c) {
+static uint64_t add_command(struct far *f, const struct command *c) {
     pthread_mutex_lock(&f->lock);
     while (f->added - f->done == LIST)
         run_upto(f, f->done + 1);
@@ -277,22 +278,24 @@ static enum ax_status device_read(struct ax_queue *q, const void *device, void *
                                   const void *cap, uint64_t *ticket) {
     struct far *f = q->device_state;
     (void)cap;
-    *ticket = add(f, &(struct command){
-                         .kind = COPY, .to = out, .from = near_of_any(f, device), .bytes = bytes});
+    *ticket = add_command(
+        f,
+        &(struct command){.kind = COPY, .to = out, .from = near_of_any(f, device), .bytes = bytes});
     return AX_OK;
 }
 
 static enum ax_status device_time(struct ax_queue *q, struct ax_times *t, int into) {
     struct far *f = q->device_state;
-    add(f, &(struct command){.kind = TIME, .to = near_of(f, t), .into = into});
+    add_command(f, &(struct command){.kind = TIME, .to = near_of(f, t), .into = into});
     return AX_OK;
 }
 
 static enum ax_status device_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
     struct far *f = q->device_state;
-    add(f,
-        &(struct command){
-            .kind = COPY, .to = near_of_any(f, to), .from = near_of_any(f, from), .bytes = bytes});
+    add_command(f, &(struct command){.kind = COPY,
+                                     .to = near_of_any(f, to),
+                                     .from = near_of_any(f, from),
+                                     .bytes = bytes});
     return AX_OK;
 }
 
@@ -305,7 +308,7 @@ static enum ax_status device_call(struct ax_queue *q, ax_queue_fn *fn, const voi
         c.views[i] = views[i];
         c.views[i].device = near_of(f, views[i].device);
     }
-    add(q->device_state, &c);
+    add_command(q->device_state, &c);
     return AX_OK;
 }
 
@@ -350,7 +353,7 @@ static enum ax_status enqueue(struct ax_queue *q, enum ax_op op, const void *arg
     struct command c = {.kind = RUN_OP, .op = op, .work = near_of(f, work)};
     memcpy(&c.args, args, ax_op_args_size(op));
     to_near(f, op, &c.args);
-    add(f, &c);
+    add_command(f, &c);
     return AX_OK;
 }
 
@@ -365,10 +368,15 @@ static size_t far_workspace(struct ax_queue *q, enum ax_op op, const void *args)
     return near_ops(q, op, args)->workspace(q, op, args);
 }
 
-const struct ax_ops ax_ops_far = {.name = "far",
-                                  .device = &ax_device_far,
-                                  .workspace = far_workspace,
+static const struct ax_ops far_ops = {.name = "far",
+                                      .device = &ax_device_far,
+                                      .workspace = far_workspace,
 #define ENTRY(op) .op = far_##op,
-                                  AX_OP_LIST(ENTRY)
+                                      AX_OP_LIST(ENTRY)
 #undef ENTRY
 };
+
+/* A program that has this file finds the backend by its name. */
+__attribute__((constructor)) static void add_far(void) {
+    ax_backend_add(&far_ops);
+}

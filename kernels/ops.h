@@ -743,7 +743,6 @@ struct ax_ops {
 
 extern const struct ax_ops ax_ops_ref;
 extern const struct ax_ops ax_ops_meta;
-extern const struct ax_ops ax_ops_far;
 extern const struct ax_ops ax_ops_sheet; /* for plans only */
 /* The table of this process's instruction set (kernels/cpu/isa.h). NULL below AVX2. */
 const struct ax_ops *ax_ops_cpu(void);

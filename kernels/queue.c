@@ -4,49 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cuda/find.h"
+#include "kernels/backend.h"
 #include "kernels/recording.h"
 #include "kernels/ring.h"
-
-static enum ax_status find_backend(const char *name, const struct ax_ops **out) {
-    const struct ax_ops *cpu = ax_ops_cpu();
-    if (strcmp(name, "ref") == 0) {
-        *out = &ax_ops_ref;
-        return AX_OK;
-    }
-    if (strcmp(name, "far") == 0) {
-        *out = &ax_ops_far;
-        return AX_OK;
-    }
-    if (strcmp(name, "cuda") == 0)
-        return ax_cuda_find(out);
-    if (strcmp(name, "cpu") == 0 && cpu != NULL) {
-        *out = cpu;
-        return AX_OK;
-    }
-    for (int isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++) {
-        if (strcmp(name, ax_cpu_isa_name((enum ax_cpu_isa)isa)) == 0 &&
-            ax_cpu_has((enum ax_cpu_isa)isa)) {
-            *out = ax_cpu_ops((enum ax_cpu_isa)isa);
-            return AX_OK;
-        }
-    }
-    if (strcmp(name, "cpu") == 0) {
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "backend cpu: this machine's processor has no AVX2. Use backend ref (slow, "
-                        "double precision) or another machine.");
-    }
-    return ax_error(AX_ERR_CONFIG,
-                    "backend: no backend is called \"%.40s\". Choose cpu, cuda or ref.", name);
-}
-
-enum ax_status ax_queue_device(const char *backend, const struct ax_device **device) {
-    const struct ax_ops *ops;
-    AX_TRY(find_backend(backend, &ops));
-    *device = ops->device;
-    return AX_OK;
-}
 
 enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const char *planned,
                                int threads, struct ax_stack *scratch) {
@@ -57,7 +17,7 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
     if (meta && strcmp(planned, ax_ops_sheet.name) == 0)
         model = &ax_ops_sheet;
     else
-        AX_TRY(find_backend(meta ? planned : backend, &model));
+        AX_TRY(ax_backend_find(meta ? planned : backend, &model));
     struct ax_queue *q;
     AX_TRY(ax_alloc(&q, 1, sizeof(*q)));
     q->ops = meta ? &ax_ops_meta : model;

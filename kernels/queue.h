@@ -56,9 +56,8 @@ struct ax_queue {
     uint64_t tickets;                   /* given out so far */
 };
 
-/* backend: "ref", "cpu", an instruction set that the cpu has ("avx2"), or "meta" (then `planned`
- * names the backend to plan for, or "sheet": a GPU). The scratch stack must outlive the queue. AX_ERR_CONFIG lists
- * the backends. */
+/* backend: a name as for ax_backend_find, or "meta" (then `planned` names the backend to plan for, or
+ * "sheet": a GPU). The scratch stack must outlive the queue. AX_ERR_CONFIG lists the backends. */
 enum ax_status ax_queue_create(struct ax_queue **q, const char *backend, const char *planned,
                                int threads, struct ax_stack *scratch);
 void ax_queue_free(struct ax_queue *q);
@@ -73,9 +72,6 @@ enum ax_status ax_queue_finish(struct ax_queue *q); /* the host waits for all op
 
 /* FLOPs of matrix products, including attention's: the quantity to compare with a peak. */
 double ax_queue_product_flops(const struct ax_queue_counters *c);
-
-/* The device that a backend computes on, by its name as for ax_queue_create. */
-enum ax_status ax_queue_device(const char *backend, const struct ax_device **device);
 
 /* The only way back to the host: copies `bytes` from device memory after all enqueued ops. On a
  * meta queue the value is unknown: `out` is filled from `cap` (an upper bound of the value; NULL =

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
+#include "kernels/backend.h"
 #include "kernels/transfer.h"
 #include "parallel/fabric/comm_nccl.h"
 #include "parallel/fabric/flight.h"
@@ -94,11 +95,11 @@ fail:
 
 enum ax_status ax_runtime_open(struct ax_runtime *rt, const struct ax_runtime_options *o,
                                const struct ax_arena_plan *plan, unsigned roles) {
-    const struct ax_device *device;
+    const struct ax_ops *ops;
     memset(rt, 0, sizeof *rt);
     enum ax_status st;
-    AX_TRY_GOTO(ax_queue_device(o->backend, &device), st, fail);
-    AX_TRY_GOTO(ax_arena_create(&rt->arena, plan, device), st, fail);
+    AX_TRY_GOTO(ax_backend_find(o->backend, &ops), st, fail);
+    AX_TRY_GOTO(ax_arena_create(&rt->arena, plan, ops->device), st, fail);
     AX_TRY_GOTO(open_common(rt, o, false, roles), st, fail);
     return AX_OK;
 fail:

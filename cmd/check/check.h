@@ -9,7 +9,7 @@ enum ax_status ax_check_self(int argc, char **argv);
 /* Compares the flight records of a job's ranks (parallel/fabric/flight.h). */
 enum ax_status ax_check_flight(int argc, char **argv);
 
-/* AX_ERR_CONFIG lists the backends for users; "far", for tests, is accepted too. */
+/* AX_ERR_UNSUPPORTED: this machine or build has it not. AX_ERR_CONFIG lists the backends. */
 enum ax_status ax_check_backend(const char *name);
 /* Prints the groups collected under `title` to stdout and clears them. */
 void ax_golden_flush(struct ax_golden_report *r);

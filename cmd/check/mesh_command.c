@@ -5,17 +5,18 @@
 #include "base/clock.h"
 #include "cmd/args.h"
 #include "cmd/check/check.h"
+#include "kernels/backend.h"
 #include "optim/check/mesh.h"
 #include "parallel/fabric/mesh_sizes.h"
 
 enum { MAX_SIZES = 6 };
 
 enum ax_status ax_check_backend(const char *name) {
-    static const char *const known[] = {"cpu", "cuda", "ref", "far"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(name, known[i]) == 0)
-            return AX_OK;
-    return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, cuda, ref", name);
+    const struct ax_ops *ops;
+    const enum ax_status st = ax_backend_find(name, &ops);
+    return st != AX_ERR_CONFIG
+               ? st
+               : ax_error(st, "--backend: \"%s\" is not one of cpu, cuda, ref", name);
 }
 
 void ax_golden_flush(struct ax_golden_report *r) {

@@ -109,11 +109,9 @@ static enum ax_status check_names(const struct ax_arg_list *only) {
 }
 
 static enum ax_status check_request(const char *backend, const char *dtype) {
-    const struct ax_device *device;
     enum ax_dtype type = AX_F64;
     const bool ref = strcmp(backend, "ref") == 0;
     AX_TRY(ax_check_backend(backend));
-    AX_TRY(ax_queue_device(backend, &device));
     if (strcmp(backend, "cuda") == 0)
         AX_TRY(ax_cuda_usable());
     if (!dtype)

@@ -16,7 +16,7 @@ struct ax_mesh_check {
     const struct ax_arch *arch;
     const struct ax_hf *hf; /* weights; NULL: random */
     struct ax_mesh_sizes sizes;
-    const char *backend; /* cpu, cuda, ref or far */
+    const char *backend; /* cpu, cuda or ref */
     /* Both sides' options. n_microbatches are those of a data rank, and the step's second one is fully
      * masked; virtual_stages 0 = the schedule's default; tokens are those of a sequence; with an
      * adapter, B starts at random too, and with relora it is restarted before the second step, with

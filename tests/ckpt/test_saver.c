@@ -17,6 +17,7 @@
 #include "base/fault.h"
 #include "base/free_space.h"
 #include "ckpt/state/saver.h"
+#include "kernels/backend.h"
 #include "tests/ckpt/folder.h"
 #include "tests/skip.h"
 
@@ -172,9 +173,9 @@ static void open_memory(struct state *s, const char *backend) {
         .persistent = (size_t)s->n * (UNITS * (2 + 4 * SLOTS) + 2 * BESIDE / RUN) +
                       (size_t)(UNITS + 1) * SLOTS * AX_ARENA_ALIGN,
         .host = AX_QUEUE_RING + bytes_of(s)};
-    const struct ax_device *device;
-    assert_int_equal(ax_queue_device(backend, &device), AX_OK);
-    assert_int_equal(ax_arena_create(&s->arena, &plan, device), AX_OK);
+    const struct ax_ops *ops;
+    assert_int_equal(ax_backend_find(backend, &ops), AX_OK);
+    assert_int_equal(ax_arena_create(&s->arena, &plan, ops->device), AX_OK);
     assert_int_equal(ax_queue_create(&s->q, backend, NULL, 1, &s->arena.scratch), AX_OK);
     assert_int_equal(ax_queue_open_ring(s->q), AX_OK);
     assert_int_equal(ax_alloc(&s->host, (size_t)s->n, sizeof(float)), AX_OK);

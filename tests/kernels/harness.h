@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "kernels/compare.h"
 #include "kernels/operands.h"
+#include "kernels/backend.h"
 #include "kernels/queue.h"
 
 static const enum ax_dtype REALS[] = {AX_F64, AX_F32, AX_BF16};
@@ -23,10 +24,9 @@ struct machine {
 /* Workspaces get up to 1 GiB of address space. */
 static inline void machine_open(struct machine *m, const char *backend, int threads) {
     struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = (size_t)1 << 30, .host = AX_QUEUE_RING};
-    const struct ax_device *device;
-    assert_int_equal(ax_queue_device(strcmp(backend, "meta") == 0 ? "ref" : backend, &device),
-                     AX_OK);
-    assert_int_equal(ax_arena_create(&m->arena, &plan, device), AX_OK);
+    const struct ax_ops *ops;
+    assert_int_equal(ax_backend_find(strcmp(backend, "meta") == 0 ? "ref" : backend, &ops), AX_OK);
+    assert_int_equal(ax_arena_create(&m->arena, &plan, ops->device), AX_OK);
     assert_int_equal(ax_queue_create(&m->q, backend, NULL, threads, &m->arena.scratch), AX_OK);
     assert_int_equal(ax_queue_open_ring(m->q), AX_OK);
 }
