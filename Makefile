@@ -83,7 +83,7 @@ ISA_neon :=
 ISAS := $(if $(ARM),neon,avx2 avx512 avx512bf16)
 TILE_ISAS := $(if $(ARM),,amx amx_emulated)
 
-# The backend cuda: by nvcc, or kernels and runtime for the host (kernels/cuda/emulated/), or absent.
+# The backend cuda: by nvcc, or kernels and runtime for the host (tests/doubles/cuda/), or absent.
 ifeq ($(origin CUDA),undefined)
 CUDA := $(if $(SANITIZE)$(ARM)$(STATIC),,$(shell command -v nvcc))
 endif
@@ -95,7 +95,7 @@ LDLIBS += $(CUDA_LIBS)
 sources = $(shell find $(1) -name '$(2)' | LC_ALL=C sort)
 CUDA_SRC := $(filter-out kernels/cuda/absent.c,$(call sources,kernels/cuda,*.c))
 CUDA_KERNELS := $(call sources,kernels/cuda,*.cu)
-EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard kernels/cuda/emulated/*.cpp) \
+EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard tests/doubles/cuda/*.cpp) \
     parallel/fabric/comm_nccl.c
 EMULATED := -DAX_CUDA_EMULATED
 # Headers of cuDNN, its frontend and NVRTC, in whatever folders these have: the toolkit's, tools/get-cudnn's, or
@@ -135,10 +135,11 @@ REPLAY := $(BUILD)/tests/goldens/replay
 GOLDENS := $(BUILD)/tests/goldens/libgoldens.a
 # What stands in for a part of the product, and what measures it: likewise.
 BENCHES := bench plan_score sandbox
-DOUBLE_SRC := $(filter-out $(BENCHES:%=tests/bench/%.c),$(wildcard tests/doubles/*.c tests/bench/*.c))
+DOUBLE_SRC := $(filter-out tests/doubles/far.c $(BENCHES:%=tests/bench/%.c),$(wildcard tests/doubles/*.c tests/bench/*.c))
 DOUBLES := $(BUILD)/tests/doubles/libdoubles.a
 BENCH_BIN := $(BENCHES:%=$(BUILD)/tests/bench/%)
-TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c)) $(GOLDENS) $(DOUBLES)
+# far.c adds a backend where it is linked: every test has it.
+TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c) tests/doubles/far.c) $(GOLDENS) $(DOUBLES)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 

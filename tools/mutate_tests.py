@@ -98,7 +98,7 @@ class Bench:
         """Builds library, axtrain and all tests in build.folder/bin; rebuilds only what changed."""
         print(f"building {build.folder.name} ({' '.join(build.make)})", flush=True)
         helpers = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.o')}"
-                   for p in sorted(self.tree.glob("tests/*.c"))]
+                   for p in sorted([*self.tree.glob("tests/*.c"), self.tree / "tests/doubles/far.c"])]
         helpers += [f"../{build.folder.name}/tests/{folder}/lib{folder}.a" for folder in ("goldens", "doubles")]
         mains = {name: f"../{build.folder.name}/{main}.o"
                  for name, main in (("axtrain", "main"), *((p, p) for p in PROGRAMS))}

@@ -8,8 +8,8 @@
 #define AX_KERNELS_CUDA_KERNEL_CUH
 
 #ifdef AX_CUDA_EMULATED
-#include "kernels/cuda/emulated/language.h"
-#include "kernels/cuda/emulated/stream.h"
+#include "tests/doubles/cuda/cuda_runtime.h"
+#include "tests/doubles/cuda/stream.h"
 #else
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

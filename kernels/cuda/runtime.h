@@ -3,7 +3,7 @@
 #define AX_KERNELS_CUDA_RUNTIME_H
 
 #ifdef AX_CUDA_EMULATED
-#include "kernels/cuda/emulated/runtime.h"
+#include "tests/doubles/cuda/cuda_runtime_api.h"
 #else
 #include <cuda_runtime_api.h>
 #endif

@@ -481,7 +481,7 @@ static void processes_are_one_rank(void **state) {
     }
 }
 
-/* Ranks whose memory the host cannot touch (kernels/far.c) have the deviations of ranks on cpu. */
+/* Ranks whose memory the host cannot touch (tests/doubles/far.c) have the deviations of ranks on cpu. */
 static void far_meshes_have_the_bits_of_cpu(void **state) {
     (void)state;
     static char *stacked[] = {"experts.down_proj", "experts.gate_up_proj"};

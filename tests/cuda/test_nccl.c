@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "kernels/cuda/emulated/nccl.h"
+#include "tests/doubles/cuda/nccl.h"
 #include "parallel/fabric/comm_local.h"
 #include "parallel/fabric/comm_nccl.h"
 #include "parallel/fabric/flight.h"

@@ -220,7 +220,7 @@ static void rope_and_schedules(void **state) {
     holds("schedules.json", "cpu");
 }
 
-/* What is printed of far memory (kernels/far.c) is what is printed of cpu. */
+/* What is printed of far memory (tests/doubles/far.c) is what is printed of cpu. */
 static void far_memory_gives_the_figures_of_cpu(void **state) {
     (void)state;
     static const char *const dirs[] = {"models/qwen3", "models/mixtral", "lora/llama_r4_dora",

@@ -344,7 +344,7 @@ static void noise_is_drawn_once(void **state) {
 }
 
 /* Training on memory that the host cannot touch, in an order that only the queue gives: see
- * kernels/far.c. */
+ * tests/doubles/far.c. */
 static void far_memory_is_bitwise(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(models); i++) {

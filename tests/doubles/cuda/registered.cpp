@@ -1,12 +1,12 @@
-#include "kernels/cuda/emulated/registered.h"
+#include "tests/doubles/cuda/registered.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <atomic>
 
-#include "kernels/cuda/emulated/nccl.h"
-#include "kernels/cuda/emulated/stream.h"
+#include "tests/doubles/cuda/nccl.h"
+#include "tests/doubles/cuda/stream.h"
 
 namespace {
 std::atomic<uint64_t> n_members, n_registered, n_others;

@@ -1,6 +1,6 @@
 /* Properties of the emulated machine, from the variables AXTRAIN_EMULATED_… (docs/gpu.md). */
-#ifndef AX_KERNELS_CUDA_EMULATED_MACHINE_H
-#define AX_KERNELS_CUDA_EMULATED_MACHINE_H
+#ifndef AX_TESTS_DOUBLES_CUDA_MACHINE_H
+#define AX_TESTS_DOUBLES_CUDA_MACHINE_H
 
 #include <stddef.h>
 

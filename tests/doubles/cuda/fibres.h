@@ -3,8 +3,8 @@
  * an order that a seed chooses. Whoever meets the others at another place, or names lanes that are not
  * there, aborts with the thread's number; shared memory begins as NaN patterns, so that what is read
  * before it is written shows. No tensor cores, TMA, cp.async, PTX or grids in step. */
-#ifndef AX_KERNELS_CUDA_EMULATED_FIBRES_H
-#define AX_KERNELS_CUDA_EMULATED_FIBRES_H
+#ifndef AX_TESTS_DOUBLES_CUDA_FIBRES_H
+#define AX_TESTS_DOUBLES_CUDA_FIBRES_H
 
 #include <math.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
-#include "kernels/cuda/emulated/machine.h"
+#include "tests/doubles/cuda/machine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/cuda/emulated/runtime.h"
+#include "tests/doubles/cuda/cuda_runtime_api.h"
 
 size_t ax_emulated_setting(const char *name, size_t otherwise) {
     const char *text = getenv(name);

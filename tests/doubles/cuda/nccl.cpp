@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/emulated/libraries.h"
-#include "kernels/cuda/emulated/machine.h"
-#include "kernels/cuda/emulated/registered.h"
-#include "kernels/cuda/emulated/stream.h"
+#include "tests/doubles/cuda/libraries.h"
+#include "tests/doubles/cuda/machine.h"
+#include "tests/doubles/cuda/registered.h"
+#include "tests/doubles/cuda/stream.h"
 extern "C" {
 #include "kernels/cuda/nccl_api.h"
 #include "kernels/dtype.h"

@@ -1,6 +1,6 @@
 /* For tests: what the stand-in for NCCL has seen of groups, and of registered memory. */
-#ifndef AX_KERNELS_CUDA_EMULATED_NCCL_H
-#define AX_KERNELS_CUDA_EMULATED_NCCL_H
+#ifndef AX_TESTS_DOUBLES_CUDA_NCCL_H
+#define AX_TESTS_DOUBLES_CUDA_NCCL_H
 
 #include <stdint.h>
 

@@ -8,9 +8,9 @@
 
 #include <vector>
 
-#include "kernels/cuda/emulated/libraries.h"
-#include "kernels/cuda/emulated/machine.h"
-#include "kernels/cuda/emulated/stream.h"
+#include "tests/doubles/cuda/libraries.h"
+#include "tests/doubles/cuda/machine.h"
+#include "tests/doubles/cuda/stream.h"
 
 struct cublasLtContext {
     int users;

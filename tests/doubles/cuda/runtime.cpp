@@ -1,8 +1,8 @@
 /* Streams that defer: a command runs when a host thread waits for it or for a later one of its stream,
  * and before it commands of other streams run or do not, as a seed chooses (AXTRAIN_CUDA_SEED). Between
  * commands nobody can touch a device's memory: the host that follows such an address crashes. */
-#include "kernels/cuda/emulated/machine.h"
-#include "kernels/cuda/emulated/stream.h"
+#include "tests/doubles/cuda/machine.h"
+#include "tests/doubles/cuda/stream.h"
 
 #include <atomic>
 #include <condition_variable>

@@ -1,13 +1,13 @@
 /* The emulated runtime, from C++: what kernels' launches add to a stream, and how tests choose the order
  * of streams and warps. */
-#ifndef AX_KERNELS_CUDA_EMULATED_STREAM_H
-#define AX_KERNELS_CUDA_EMULATED_STREAM_H
+#ifndef AX_TESTS_DOUBLES_CUDA_STREAM_H
+#define AX_TESTS_DOUBLES_CUDA_STREAM_H
 
 #include <functional>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/emulated/fibres.h"
-#include "kernels/cuda/emulated/runtime.h"
+#include "tests/doubles/cuda/fibres.h"
+#include "tests/doubles/cuda/cuda_runtime_api.h"
 
 void ax_emulated_add(cudaStream_t s, std::function<void()> command);
 /* The same, but the command runs only once `when` returns true. `when` is called with the lock held

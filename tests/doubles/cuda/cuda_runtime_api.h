@@ -1,8 +1,8 @@
 /* As much of CUDA's runtime as this program calls, with the names and the meaning it has there, on the
  * host: a device's memory is the host's, and what is enqueued on a stream runs when somebody waits for
  * it, never before (runtime.cpp). */
-#ifndef AX_KERNELS_CUDA_EMULATED_RUNTIME_H
-#define AX_KERNELS_CUDA_EMULATED_RUNTIME_H
+#ifndef AX_TESTS_DOUBLES_CUDA_CUDA_RUNTIME_API_H
+#define AX_TESTS_DOUBLES_CUDA_CUDA_RUNTIME_API_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* CUDA C++ as kernels write it, for a C++ compiler of the host (fibres.h). */
-#ifndef AX_KERNELS_CUDA_EMULATED_LANGUAGE_H
-#define AX_KERNELS_CUDA_EMULATED_LANGUAGE_H
+#ifndef AX_TESTS_DOUBLES_CUDA_CUDA_RUNTIME_H
+#define AX_TESTS_DOUBLES_CUDA_CUDA_RUNTIME_H
 
-#include "kernels/cuda/emulated/fibres.h"
-#include "kernels/cuda/emulated/runtime.h"
+#include "tests/doubles/cuda/fibres.h"
+#include "tests/doubles/cuda/cuda_runtime_api.h"
 
 struct alignas(8) float2 {
     float x, y;

@@ -1,6 +1,6 @@
 /* The emulated device's memory: the host's, which can be touched only while commands of streams run. */
-#include "kernels/cuda/emulated/machine.h"
-#include "kernels/cuda/emulated/stream.h"
+#include "tests/doubles/cuda/machine.h"
+#include "tests/doubles/cuda/stream.h"
 
 #include <sys/mman.h>
 

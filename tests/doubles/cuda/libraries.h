@@ -1,7 +1,7 @@
 /* Stand-ins for NVIDIA's libraries: functions with their names and meaning, which ax_cuda_library_open
  * finds here in an emulated build. */
-#ifndef AX_KERNELS_CUDA_EMULATED_LIBRARIES_H
-#define AX_KERNELS_CUDA_EMULATED_LIBRARIES_H
+#ifndef AX_TESTS_DOUBLES_CUDA_LIBRARIES_H
+#define AX_TESTS_DOUBLES_CUDA_LIBRARIES_H
 
 struct ax_standin {
     const char *name; /* NULL ends a list */

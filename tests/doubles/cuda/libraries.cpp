@@ -9,7 +9,7 @@ extern "C" {
 
 #include "kernels/cuda/gemm/cublaslt.h"
 #include "kernels/cuda/attention/cudnn_shim.h"
-#include "kernels/cuda/emulated/libraries.h"
+#include "tests/doubles/cuda/libraries.h"
 #include "kernels/cuda/nccl_api.h"
 
 static const struct {

@@ -13,9 +13,9 @@
 extern "C" {
 #include "kernels/queue.h"
 }
-#include "kernels/cuda/emulated/libraries.h"
-#include "kernels/cuda/emulated/machine.h"
-#include "kernels/cuda/emulated/stream.h"
+#include "tests/doubles/cuda/libraries.h"
+#include "tests/doubles/cuda/machine.h"
+#include "tests/doubles/cuda/stream.h"
 
 struct ax_cudnn {
     int users;

@@ -1,7 +1,7 @@
 /* Memory that a rank has registered with its group, for the stand-in for NCCL. What the library leaves
  * undefined ends the program. */
-#ifndef AX_KERNELS_CUDA_EMULATED_REGISTERED_H
-#define AX_KERNELS_CUDA_EMULATED_REGISTERED_H
+#ifndef AX_TESTS_DOUBLES_CUDA_REGISTERED_H
+#define AX_TESTS_DOUBLES_CUDA_REGISTERED_H
 
 #include <stddef.h>
 
