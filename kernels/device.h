@@ -81,6 +81,6 @@ struct ax_device {
 /* the effect of `time`, with this machine's clock */
 void ax_times_add(struct ax_times *t, int into);
 
-extern const struct ax_device ax_device_host, ax_device_meta, ax_device_far;
+extern const struct ax_device ax_device_host, ax_device_meta;
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "ckpt/state/checkpoint_load.h"
 #include "tests/ckpt/store.h"
+#include "tests/doubles/far.h"
 
 static void expect_text(const char *part) {
     if (!strstr(ax_error_text(), part))

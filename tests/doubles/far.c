@@ -1,10 +1,8 @@
-/* The backend `far`: the cpu ops (ref without AVX2) on memory that the host cannot
- * touch, done as late as possible, on another thread. Whatever follows a device address on the host
- * crashes here; whatever does not wait for a result reads the old one. Bits equal cpu's.
- *
- * The arena is one file with two mappings: tensors have the addresses of the first, which nobody
+/* The arena is one file with two mappings: tensors have the addresses of the first, which nobody
  * may touch; ops and fabrics get those of the second. Commands wait in a list until the host waits
  * for them or the list is full. */
+#include "tests/doubles/far.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>

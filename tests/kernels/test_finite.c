@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "kernels/finite.h"
+#include "tests/doubles/far.h"
 
 /* Of several parts, and of several pieces of 8-byte elements; the last of them is short. */
 #define LARGE (((int64_t)1 << 20) + (1 << 17) + 77)

@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/operands.h"
 #include "kernels/panels.h"
+#include "tests/doubles/far.h"
 
 static struct ax_tensor weight(int64_t rows, int64_t cols) {
     struct ax_tensor t = grid(AX_BF16, rows, cols, 0);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "parallel/fabric/comm_local.h"
 #include "tests/comm_cases.h"
+#include "tests/doubles/far.h"
 
 static void succeeds(int world, const struct ax_local_options *o, ax_local_body body, void *ctx) {
     if (ax_local_run(world, o, body, ctx) != AX_OK)
