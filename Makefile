@@ -6,7 +6,7 @@
 #   PREFIX=dir         for make install (/usr/local)               DESTDIR=dir in front of it
 #   TEST_ROOMS="base ckpt"  only the tests of these folders
 #   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
-#   CUDA=              without CUDA (default: nvcc if it is found)      CUDA=emulated  GPUs on the host
+#   CUDA=              without CUDA (default: nvcc if it is found)
 #   CUDNN_INCLUDE=dirs cudnn_frontend.h, cudnn.h, nvrtc.h (default: looked for; without, cuDNN is left out)
 #   CUDA_ARCHS="80 90a"  GPUs to compile for, as well as for the first one's successors
 
@@ -83,21 +83,22 @@ ISA_neon :=
 ISAS := $(if $(ARM),neon,avx2 avx512 avx512bf16)
 TILE_ISAS := $(if $(ARM),,amx amx_emulated)
 
-# The backend cuda: by nvcc, or kernels and runtime for the host (tests/doubles/cuda/), or absent.
+# The backend cuda: by nvcc, or absent.
 ifeq ($(origin CUDA),undefined)
 CUDA := $(if $(SANITIZE)$(ARM)$(STATIC),,$(shell command -v nvcc))
 endif
 CUDA_ARCHS ?= 80
 # nvcc may be a link or a script: it knows where its toolkit is.
-CUDA_HOME := $(if $(filter-out emulated,$(CUDA)),$(shell $(CUDA) --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ TOP=//p'))
-CUDA_LIBS := $(if $(filter emulated,$(CUDA)),-lstdc++,$(if $(CUDA),-L$(CUDA_HOME)/lib64 -lcudart_static -lrt))
+CUDA_HOME := $(if $(CUDA),$(shell $(CUDA) --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#$$ TOP=//p'))
+CUDA_LIBS := $(if $(CUDA),-L$(CUDA_HOME)/lib64 -lcudart_static -lrt)
 LDLIBS += $(CUDA_LIBS)
 sources = $(shell find $(1) -name '$(2)' | LC_ALL=C sort)
 CUDA_SRC := $(filter-out kernels/cuda/absent.c,$(call sources,kernels/cuda,*.c))
 CUDA_KERNELS := $(call sources,kernels/cuda,*.cu)
+# For tests, the same kernels on the host: tests/doubles/cuda/ has what they include and link of NVIDIA's.
 EMULATED_SRC := $(filter-out kernels/cuda/libraries.c,$(CUDA_SRC)) $(CUDA_KERNELS) $(wildcard tests/doubles/cuda/*.cpp) \
     parallel/fabric/comm_nccl.c
-EMULATED := -DAX_CUDA_EMULATED
+EMULATED := -DAX_CUDA_EMULATED -Itests/doubles/cuda
 # Headers of cuDNN, its frontend and NVRTC, in whatever folders these have: the toolkit's, tools/get-cudnn's, or
 # Python packages'.
 CUDNN_PLACES := $(CUDA_HOME)/include /usr/include \
@@ -109,7 +110,7 @@ CUDNN_INCLUDE ?= $(if $(filter 3,$(words $(CUDNN_HEADERS))),$(sort $(dir $(CUDNN
 
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out cmd/commit.c kernels/cpu/vec/% kernels/cuda/% parallel/fabric/comm_nccl$(if $(CUDA),_absent).c,$(call sources,$(ROOMS),*.c)) \
-       $(if $(CUDA),$(if $(filter-out emulated,$(CUDA)),$(CUDA_SRC)),kernels/cuda/absent.c)
+       $(if $(CUDA),$(CUDA_SRC),kernels/cuda/absent.c)
 VEC := $(call sources,kernels/cpu/vec,*.c)
 TILE_ONLY := $(filter %_tiles.c,$(VEC))
 TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/gemm/%.c,gemm gemm_plan gemm_store grouped_gemm packed_gemm) \
@@ -118,14 +119,13 @@ VEC_SRC := $(filter-out $(TILE_ONLY),$(VEC))
 OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o)) \
        $(foreach isa,$(TILE_ISAS),$(TILE_SRC:%.c=$(BUILD)/%.$(isa).o)) \
-       $(if $(filter-out emulated,$(CUDA)),$(CUDA_KERNELS:%.cu=$(BUILD)/%.cu.o)) \
-       $(if $(filter emulated,$(CUDA)),$(addprefix $(BUILD)/emulated/,$(addsuffix .o,$(EMULATED_SRC))))
+       $(if $(CUDA),$(CUDA_KERNELS:%.cu=$(BUILD)/%.cu.o))
 LIB := $(BUILD)/libaxtrain.a
 # All tests share one copy of the product: linked into each, they would fill gigabytes.
 TEST_LIB := $(BUILD)/libaxtrain.so
 BIN := $(BUILD)/axtrain
 SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so) \
-        $(if $(filter-out emulated,$(CUDA)),$(if $(strip $(CUDNN_INCLUDE)),$(BUILD)/libaxtrain-cudnn.so))
+        $(if $(CUDA),$(if $(strip $(CUDNN_INCLUDE)),$(BUILD)/libaxtrain-cudnn.so))
 
 TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard $(TEST_ROOMS:%=tests/%/test_*.c)))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)

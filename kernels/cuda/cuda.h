@@ -1,12 +1,10 @@
 /* What the files of this backend share. A queue has one stream; ops only enqueue on it.
  *
- * Built with nvcc, or with CUDA=emulated for the host (emulated/): then `cuda` computes on the
- * processor what a GPU would, by the same kernels and calls, for tests. Ops take F32 and BF16; what is
- * F64 belongs to ref. */
+ * Ops take F32 and BF16; what is F64 belongs to ref. */
 #ifndef AX_KERNELS_CUDA_CUDA_H
 #define AX_KERNELS_CUDA_CUDA_H
 
-#include "kernels/cuda/runtime.h"
+#include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
 /* Tools that kernels share: launching, the types of a call, reductions. Compiled by nvcc, or by a
- * C++ compiler for the emulator.
+ * C++ compiler with headers of its own (tests/doubles/cuda/), which define the next section as well.
  *
  * Every sum has a fixed order: a block's threads add strided parts, then lanes and warps are added
  * in one order, and partial sums of blocks by one block. No atomics on floats. Blocks have a
@@ -7,14 +7,8 @@
 #ifndef AX_KERNELS_CUDA_KERNEL_CUH
 #define AX_KERNELS_CUDA_KERNEL_CUH
 
-#ifdef AX_CUDA_EMULATED
-#include "tests/doubles/cuda/cuda_runtime.h"
-#include "tests/doubles/cuda/stream.h"
-#else
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-#endif
-
 #include <stdint.h>
 #include <type_traits>
 
@@ -24,18 +18,8 @@ typedef __nv_bfloat16 bf16;
 
 /* ---- launching ---- */
 
-#ifdef AX_CUDA_EMULATED
-/* Arguments are copied now, as <<<>>> does, and the kernel runs when the stream gets there. */
-#define AX_LAUNCH(q, kernel, grid, block, shared, ...)                                             \
-    ax_emulated_launch(ax_cuda_stream(q), #kernel, dim3(grid), dim3(block), (size_t)(shared),      \
-                       [](auto... ax_args) { return [=] { kernel(ax_args...); }; }(__VA_ARGS__))
-#define AX_SHARED(type, name, extent)                                                              \
-    static thread_local type name extent;                                                          \
-    cu_emu::touch((void *)&name, sizeof name)
-#define AX_DYNAMIC_SHARED(type, name) type *name = (type *)cu_emu::dyn_smem()
-#define AX_UNROLL                     /* before a loop: arrays that it indexes are to be registers */
-#else
-#define AX_UNROLL _Pragma("unroll")
+#ifndef AX_LAUNCH
+#define AX_UNROLL _Pragma("unroll") /* before a loop: arrays that it indexes are to be registers */
 #define AX_LAUNCH(q, kernel, grid, block, shared, ...)                                             \
     (kernel<<<dim3(grid), dim3(block), (size_t)(shared), ax_cuda_stream(q)>>>(__VA_ARGS__),        \
      ax_cuda_check(cudaGetLastError(), #kernel))
@@ -43,6 +27,12 @@ typedef __nv_bfloat16 bf16;
 #define AX_DYNAMIC_SHARED(type, name)                                                              \
     extern __shared__ __align__(16) unsigned char ax_dynamic_shared[];                             \
     type *name = (type *)ax_dynamic_shared
+/* The device's clock, in seconds since any time. */
+__device__ static inline double device_seconds() {
+    unsigned long long ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return 1e-9 * (double)ns;
+}
 #endif
 
 /* Blocks of `threads` that cover n elements, as a grid of one dimension (at most 2³¹ − 1). */
@@ -53,17 +43,6 @@ static inline unsigned blocks_of(int64_t n, int threads) {
 /* The number of this thread in a grid of one dimension. */
 __device__ static inline int64_t thread_number() {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-}
-
-/* The device's clock, in seconds since any time. */
-__device__ static inline double device_seconds() {
-#ifdef AX_CUDA_EMULATED
-    return cu_emu::seconds();
-#else
-    unsigned long long ns;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return 1e-9 * (double)ns;
-#endif
 }
 
 /* ---- types ---- */

@@ -4,10 +4,9 @@
 #ifndef AX_KERNELS_CUDA_NCCL_API_H
 #define AX_KERNELS_CUDA_NCCL_API_H
 
+#include <cuda_runtime_api.h>
 #include <limits.h>
 #include <stddef.h>
-
-#include "kernels/cuda/runtime.h"
 
 #define AX_NCCL_FILE "libnccl.so.2"
 

@@ -1,7 +1,5 @@
 /* kernels/cuda/nccl_api.h beside the library's own header (make CUDA_INCLUDE=FOLDER). The compiler does
  * it. */
-#undef AX_CUDA_EMULATED /* the types of CUDA's own runtime */
-
 #include <stddef.h>
 
 #include <nccl.h>

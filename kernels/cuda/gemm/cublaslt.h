@@ -7,10 +7,9 @@
 #ifndef AX_KERNELS_CUDA_GEMM_CUBLASLT_H
 #define AX_KERNELS_CUDA_GEMM_CUBLASLT_H
 
+#include <cuda_runtime_api.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "kernels/cuda/runtime.h"
 
 #define AX_CUBLASLT_FILE   "libcublasLt.so.13"
 #define AX_CUBLASLT_OLDEST 130000 /* cublasLtGetVersion of 13.0.0 */

@@ -3,7 +3,7 @@
 #define AX_TESTS_DOUBLES_CUDA_CUDA_RUNTIME_H
 
 #include "tests/doubles/cuda/fibres.h"
-#include "tests/doubles/cuda/cuda_runtime_api.h"
+#include "tests/doubles/cuda/stream.h"
 
 struct alignas(8) float2 {
     float x, y;
@@ -137,30 +137,19 @@ static inline float cu_emu_rsqrtf(float x) {
 using std::max;
 using std::min;
 
-struct __nv_bfloat16 {
-    uint16_t x;
-    __nv_bfloat16() = default;
-    __nv_bfloat16(float f) { // round to nearest even, keep NaN a NaN
-        uint32_t u = __float_as_uint(f);
-        x = (u & 0x7fffffffu) > 0x7f800000u ? 0x7fff
-                                            : (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-    }
-    operator float() const {
-        return __uint_as_float((uint32_t)x << 16);
-    }
-};
-typedef __nv_bfloat16 nv_bfloat16;
-static inline __nv_bfloat16 __float2bfloat16_rn(float f) {
-    return __nv_bfloat16(f);
-}
-static inline __nv_bfloat16 __float2bfloat16(float f) {
-    return __nv_bfloat16(f);
-}
-static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) {
-    return h.x;
-}
-static inline float __bfloat162float(__nv_bfloat16 h) {
-    return (float)h;
+/* ---- what kernels/cuda/kernel.cuh would define ---- */
+
+/* Arguments are copied now, as <<<>>> does, and the kernel runs when the stream gets there. */
+#define AX_LAUNCH(q, kernel, grid, block, shared, ...)                                             \
+    ax_emulated_launch(ax_cuda_stream(q), #kernel, dim3(grid), dim3(block), (size_t)(shared),      \
+                       [](auto... ax_args) { return [=] { kernel(ax_args...); }; }(__VA_ARGS__))
+#define AX_SHARED(type, name, extent)                                                              \
+    static thread_local type name extent;                                                          \
+    cu_emu::touch((void *)&name, sizeof name)
+#define AX_DYNAMIC_SHARED(type, name) type *name = (type *)cu_emu::dyn_smem()
+#define AX_UNROLL
+static inline double device_seconds() {
+    return cu_emu::seconds();
 }
 
 #endif
