@@ -4,12 +4,6 @@
 
 #include "base/mem.h"
 #include "kernels/queue.h"
-#include "kernels/quant/scheme.h"
-
-bool ax_panels_fit(const struct ax_tensor *t) {
-    return t->dtype == AX_BF16 && t->ndim == 2 && t->shape[0] % AX_PANEL_ROWS == 0 &&
-           t->shape[1] % 2 == 0;
-}
 
 /* units: the number of pairs in a row. `to` may be aligned for bf16 only. */
 static void make_panel(char *restrict to, const uint32_t *restrict rows, int64_t units) {
@@ -52,12 +46,6 @@ enum ax_status ax_panels_make(struct ax_queue *q, struct ax_tensor *t) {
 }
 
 /* ---- codes ---- */
-
-bool ax_code_panels_fit(enum ax_quant kind, int64_t rows, int64_t cols, int64_t block) {
-    const bool known =
-        ax_quant_info(kind)->values || kind == AX_QUANT_INT8 || kind == AX_QUANT_INT4;
-    return known && rows % AX_PANEL_ROWS == 0 && block > 0 && block % 8 == 0 && cols % block == 0;
-}
 
 bool ax_code_panels_wanted(const struct ax_queue *q, const struct ax_code_panels *p) {
     struct ax_packed_gemm g = {

@@ -13,14 +13,17 @@
 #ifndef AX_KERNELS_PANELS_H
 #define AX_KERNELS_PANELS_H
 
-#include "kernels/quant/quant_ops.h"
+#include "kernels/quant/scheme.h"
 
 struct ax_queue;
 
 #define AX_PANEL_ROWS 16
 
 /* True if the matrix can be stored in panels. */
-bool ax_panels_fit(const struct ax_tensor *t);
+static inline bool ax_panels_fit(const struct ax_tensor *t) {
+    return t->dtype == AX_BF16 && t->ndim == 2 && t->shape[0] % AX_PANEL_ROWS == 0 &&
+           t->shape[1] % 2 == 0;
+}
 
 /* True if the matrix can be stored in panels and the queue's backend multiplies with panels. */
 bool ax_panels_wanted(const struct ax_queue *q, const struct ax_tensor *t);
@@ -40,7 +43,12 @@ struct ax_code_panels {
     int64_t rows, cols, block;
     enum ax_quant kind;
 };
-bool ax_code_panels_fit(enum ax_quant kind, int64_t rows, int64_t cols, int64_t block);
+static inline bool ax_code_panels_fit(enum ax_quant kind, int64_t rows, int64_t cols,
+                                      int64_t block) {
+    const bool known =
+        ax_quant_info(kind)->values || kind == AX_QUANT_INT8 || kind == AX_QUANT_INT4;
+    return known && rows % AX_PANEL_ROWS == 0 && block > 0 && block % 8 == 0 && cols % block == 0;
+}
 bool ax_code_panels_wanted(const struct ax_queue *q, const struct ax_code_panels *p);
 enum ax_status ax_code_panels_make(struct ax_queue *q, struct ax_code_panels *p);
 
