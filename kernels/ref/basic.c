@@ -1,7 +1,8 @@
-/* fill, copy, add, scale, softcap_backward, colsum, scatter_rows. */
+/* fill, copy, colsum, scatter_rows, and the ops that are formulas of elements. */
 #include <math.h>
 #include <string.h>
 
+#include "kernels/pointwise.h"
 #include "kernels/ref/ref.h"
 
 enum ax_status ax_ref_fill(struct ax_queue *q, const struct ax_fill *a, void *work) {
@@ -25,46 +26,30 @@ enum ax_status ax_ref_copy(struct ax_queue *q, const struct ax_copy *a, void *wo
     return AX_OK;
 }
 
-enum ax_status ax_ref_add(struct ax_queue *q, const struct ax_add *a, void *work) {
-    (void)q;
-    (void)work;
-    int64_t n = ax_tensor_row_len(&a->dst);
-    for (int64_t r = 0; r < a->dst.shape[0]; r++) {
-        for (int64_t c = 0; c < n; c++) {
-            double sum = ax_ref_get(&a->dst, r, c) + a->alpha * ax_ref_get(&a->src, r, c);
-            ax_ref_set(&a->dst, r, c, sum);
-        }
-    }
-    return AX_OK;
-}
+#define AX_EACH(p)       (p)
+#define AX_FMA(a, b, c)  ((a) * (b) + (c))
+#define AX_FNMA(a, b, c) ((c) - (a) * (b))
+#define AX_OVER_R(x)     ((x) / r)
+#define AX_CAP(x)        (r * tanh(p * (x) / r))
+#define AX_POSITIVE(x)   fmax(0, x)
 
-enum ax_status ax_ref_scale(struct ax_queue *q, const struct ax_scale *a, void *work) {
-    (void)q;
-    (void)work;
-    const int64_t n = ax_tensor_row_len(&a->x);
-    for (int64_t r = 0; r < a->x.shape[0]; r++) {
-        for (int64_t c = 0; c < n; c++) {
-            const double x = a->alpha * ax_ref_get(&a->x, r, c);
-            ax_ref_set(&a->y, r, c, a->softcap > 0 ? a->softcap * tanh(x / a->softcap) : x);
-        }
+#define DEFINE_POINTWISE(op, Z, X, Y, INPUTS, P, R, FORMULA)                                       \
+    enum ax_status ax_ref_##op(struct ax_queue *q, const struct ax_##op *a, void *work) {          \
+        const int64_t n = ax_tensor_row_len(&a->Z);                                                \
+        const double p = P, r = R;                                                                 \
+        (void)q;                                                                                   \
+        (void)work;                                                                                \
+        (void)r;                                                                                   \
+        for (int64_t t = 0; t < a->Z.shape[0]; t++)                                                \
+            for (int64_t c = 0; c < n; c++) {                                                      \
+                const double x = ax_ref_get(&a->X, t, c);                                          \
+                const double y = INPUTS > 1 ? ax_ref_get(&a->Y, t, c) : 0;                         \
+                (void)y;                                                                           \
+                ax_ref_set(&a->Z, t, c, FORMULA);                                                  \
+            }                                                                                      \
+        return AX_OK;                                                                              \
     }
-    return AX_OK;
-}
-
-enum ax_status ax_ref_softcap_backward(struct ax_queue *q, const struct ax_softcap_backward *a,
-                                       void *work) {
-    (void)q;
-    (void)work;
-    const int64_t n = ax_tensor_row_len(&a->dy);
-    for (int64_t r = 0; r < a->dy.shape[0]; r++) {
-        for (int64_t c = 0; c < n; c++) {
-            const double y = ax_ref_get(&a->y, r, c) / a->softcap;
-            const double slope = fmax(0, 1 - y * y);
-            ax_ref_set(&a->dx, r, c, a->alpha * ax_ref_get(&a->dy, r, c) * slope);
-        }
-    }
-    return AX_OK;
-}
+AX_POINTWISE(DEFINE_POINTWISE)
 
 enum ax_status ax_ref_colsum(struct ax_queue *q, const struct ax_colsum *a, void *work) {
     (void)q;

@@ -1,4 +1,4 @@
-/* fill, copy, add, scale and the backward op of its softcap: a thread has eight neighbors of a row, or 16
+/* fill, copy, and the ops that are formulas of elements: a thread has eight neighbors of a row, or 16
  * bytes of what is only moved. Tensors without gaps are one row, so that no thread divides. Bytes moved:
  * each operand once. */
 #include "kernels/cuda/elements.cuh"
@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "kernels/dtype.h"
+#include "kernels/pointwise.h"
 }
 
 #define THREADS 256
@@ -130,7 +131,7 @@ extern "C" enum ax_status ax_cuda_copy(struct ax_queue *q, const struct ax_copy 
                      is_wide(dst, flat) && is_wide(src, flat));
 }
 
-/* ---- arithmetic: F32 or BF16 each ---- */
+/* ---- formulas: F32 or BF16 each ---- */
 
 /* Rows by neighbors; wide where a row's last vector is whole. */
 template <class E> static inline vector_rows<E> operand(const struct ax_tensor *t, bool flat) {
@@ -140,108 +141,62 @@ template <class E> static inline vector_rows<E> operand(const struct ax_tensor *
     return r;
 }
 
-/* y = f(x, y), eight at a time. */
-template <class Y, class X, class F>
-__device__ static inline void each(const vector_rows<Y> &y, const vector_rows<X> &x, bool reads_y,
-                                   bool flat, F f) {
+/* z = f(x, y), eight at a time. */
+template <class Z, class X, class F>
+__global__ void pointwise_kernel(vector_rows<Z> z, vector_rows<X> x, vector_rows<Z> y, bool flat,
+                                 F f) {
     const piece_number p = piece_of(flat);
     const int64_t col = p.item * AX_NEIGHBORS;
     float a[AX_NEIGHBORS], b[AX_NEIGHBORS] = {};
-    if (col >= y.cols)
+    if (col >= z.cols)
         return;
     x.load(p.row, col, a);
-    if (reads_y)
+    if (F::inputs > 1)
         y.load(p.row, col, b);
     AX_UNROLL
     for (int i = 0; i < AX_NEIGHBORS; i++)
         b[i] = f(a[i], b[i]);
-    y.store(p.row, col, b);
+    z.store(p.row, col, b);
 }
 
-template <class D, class S>
-__global__ void add_kernel(vector_rows<D> dst, vector_rows<S> src, bool flat, float alpha) {
-    each(dst, src, true, flat, [=](float s, float d) { return d + alpha * s; });
-}
-
-extern "C" enum ax_status ax_cuda_add(struct ax_queue *q, const struct ax_add *a, void *work) {
-    (void)work;
-    const bool flat = is_dense(&a->dst) && is_dense(&a->src);
-    const int64_t n = ax_tensor_numel(&a->dst);
+template <class F>
+static enum ax_status run_pointwise(struct ax_queue *q, const struct ax_tensor *z,
+                                    const struct ax_tensor *x, const struct ax_tensor *y, F f) {
+    const bool flat = is_dense(z) && is_dense(x) && is_dense(y);
+    const int64_t n = ax_tensor_numel(z);
     if (n == 0)
         return AX_OK;
-    const launch l =
-        launch_of(flat, a->dst.shape[0], vectors_in(flat ? n : ax_tensor_row_len(&a->dst)));
-    return by_real(a->dst.dtype, [&](auto *d) {
-        return by_real(a->src.dtype, [&](auto *s) {
-            typedef AX_TYPE(d) D;
-            typedef AX_TYPE(s) S;
-            return AX_LAUNCH(q, (add_kernel<D, S>), l.grid, l.threads, 0, operand<D>(&a->dst, flat),
-                             operand<S>(&a->src, flat), flat, (float)a->alpha);
+    const launch l = launch_of(flat, z->shape[0], vectors_in(flat ? n : ax_tensor_row_len(z)));
+    return by_real(z->dtype, [&](auto *to) {
+        return by_real(x->dtype, [&](auto *from) {
+            typedef AX_TYPE(to) Z;
+            typedef AX_TYPE(from) X;
+            return AX_LAUNCH(q, (pointwise_kernel<Z, X, F>), l.grid, l.threads, 0,
+                             operand<Z>(z, flat), operand<X>(x, flat), operand<Z>(y, flat), flat,
+                             f);
         });
     });
 }
 
-template <class Y, class X>
-__global__ void scale_kernel(vector_rows<Y> y, vector_rows<X> x, bool flat, float alpha,
-                             float softcap) {
-    each(y, x, false, flat, [=](float from, float) {
-        const float z = alpha * from;
-        return softcap > 0 ? softcap * tanhf(z / softcap) : z;
-    });
-}
+#define AX_EACH(p)       (p)
+#define AX_FMA(a, b, c)  ((a) * (b) + (c))
+#define AX_FNMA(a, b, c) ((c) - (a) * (b))
+#define AX_OVER_R(x)     ((x) / r)
+#define AX_CAP(x)        (r * tanhf(p * (x) / r))
+#define AX_POSITIVE(x)   fmaxf(0, x)
 
-extern "C" enum ax_status ax_cuda_scale(struct ax_queue *q, const struct ax_scale *a, void *work) {
-    (void)work;
-    const bool flat = is_dense(&a->y) && is_dense(&a->x);
-    const int64_t n = ax_tensor_numel(&a->x);
-    if (n == 0)
-        return AX_OK;
-    const launch l =
-        launch_of(flat, a->x.shape[0], vectors_in(flat ? n : ax_tensor_row_len(&a->x)));
-    return by_real(a->y.dtype, [&](auto *y) {
-        return by_real(a->x.dtype, [&](auto *x) {
-            typedef AX_TYPE(y) Y;
-            typedef AX_TYPE(x) X;
-            return AX_LAUNCH(q, (scale_kernel<Y, X>), l.grid, l.threads, 0, operand<Y>(&a->y, flat),
-                             operand<X>(&a->x, flat), flat, (float)a->alpha, (float)a->softcap);
-        });
-    });
-}
-
-template <class D, class Y>
-__global__ void softcap_backward_kernel(vector_rows<D> dx, vector_rows<D> dy, vector_rows<Y> y,
-                                        bool flat, float alpha, float softcap) {
-    const piece_number p = piece_of(flat);
-    const int64_t col = p.item * AX_NEIGHBORS;
-    float d[AX_NEIGHBORS], capped[AX_NEIGHBORS];
-    if (col >= dx.cols)
-        return;
-    dy.load(p.row, col, d);
-    y.load(p.row, col, capped);
-    AX_UNROLL
-    for (int i = 0; i < AX_NEIGHBORS; i++) {
-        const float part = capped[i] / softcap;
-        d[i] = alpha * d[i] * fmaxf(0, 1 - part * part);
+#define DEFINE_POINTWISE(op, Z, X, Y, INPUTS, P, R, FORMULA)                                       \
+    struct op##_formula {                                                                          \
+        static const int inputs = INPUTS;                                                          \
+        float p, r;                                                                                \
+        __device__ float operator()(float x, float y) const {                                      \
+            (void)y;                                                                               \
+            return FORMULA;                                                                        \
+        }                                                                                          \
+    };                                                                                             \
+    extern "C" enum ax_status ax_cuda_##op(struct ax_queue *q, const struct ax_##op *a,            \
+                                           void *work) {                                           \
+        (void)work;                                                                                \
+        return run_pointwise(q, &a->Z, &a->X, &a->Y, op##_formula{(float)(P), (float)(R)});        \
     }
-    dx.store(p.row, col, d);
-}
-
-extern "C" enum ax_status
-ax_cuda_softcap_backward(struct ax_queue *q, const struct ax_softcap_backward *a, void *work) {
-    (void)work;
-    const bool flat = is_dense(&a->dx) && is_dense(&a->dy) && is_dense(&a->y);
-    const int64_t n = ax_tensor_numel(&a->dy);
-    if (n == 0)
-        return AX_OK;
-    const launch l =
-        launch_of(flat, a->dy.shape[0], vectors_in(flat ? n : ax_tensor_row_len(&a->dy)));
-    return by_real(a->dx.dtype, [&](auto *d) {
-        return by_real(a->y.dtype, [&](auto *y) {
-            typedef AX_TYPE(d) D;
-            typedef AX_TYPE(y) Y;
-            return AX_LAUNCH(q, (softcap_backward_kernel<D, Y>), l.grid, l.threads, 0,
-                             operand<D>(&a->dx, flat), operand<D>(&a->dy, flat),
-                             operand<Y>(&a->y, flat), flat, (float)a->alpha, (float)a->softcap);
-        });
-    });
-}
+AX_POINTWISE(DEFINE_POINTWISE)

@@ -1,6 +1,7 @@
-/* fill, copy, add, scale, softcap_backward and colsum. */
+/* fill, copy, colsum, and the ops that are formulas of elements. */
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/rows/rowsum.h"
+#include "kernels/pointwise.h"
 
 enum ax_status AX_VEC(ax_cpu_fill)(struct ax_queue *q, const struct ax_fill *args, void *work) {
     (void)work;
@@ -48,84 +49,58 @@ enum ax_status AX_VEC(ax_cpu_copy)(struct ax_queue *q, const struct ax_copy *arg
     return AX_OK;
 }
 
-AX_INLINE void add_vector(enum ax_dtype to, enum ax_dtype from, void *dst, const void *src,
-                          v_float alpha, int64_t i, int64_t n) {
-    v_store(to, dst, i, n, v_fma(alpha, v_load(from, src, i, n), v_load(to, dst, i, n)));
-}
+/* ---- formulas ---- */
 
-AX_INLINE void add_piece(enum ax_dtype from, enum ax_dtype to, void *dst, const void *src,
-                         float alpha, int64_t n) {
-    AX_EACH_VECTOR(n, add_vector, to, from, dst, src, v_set(alpha));
-}
+struct numbers {
+    float p, r, per_r; /* per_r: 1/r */
+};
+typedef void piece_fn(enum ax_dtype to, enum ax_dtype from, void *z, const void *x, const void *y,
+                      struct numbers k, int64_t n);
 
-enum ax_status AX_VEC(ax_cpu_add)(struct ax_queue *q, const struct ax_add *args, void *work) {
-    (void)work;
-    const struct ax_tensor *dst = &args->dst, *src = &args->src;
-    float alpha = (float)args->alpha;
-    struct pieces pieces = cut(dst, ax_tensor_is_dense(dst) && ax_tensor_is_dense(src));
-    AX_PARALLEL_FOR (team(q, pieces.elements), p, pieces.count) {
-        struct piece piece = piece_at(&pieces, p);
-        AX_BY_DTYPES(dst->dtype, src->dtype, add_piece, piece_of(dst, &piece),
-                     piece_of(src, &piece), alpha, piece.n);
+static enum ax_status each_piece(struct ax_queue *q, const struct ax_tensor *z,
+                                 const struct ax_tensor *x, const struct ax_tensor *y,
+                                 struct numbers k, piece_fn *compute) {
+    const bool dense = ax_tensor_is_dense(z) && ax_tensor_is_dense(x) && ax_tensor_is_dense(y);
+    const struct pieces pieces = cut(z, dense);
+    AX_PARALLEL_FOR (team(q, pieces.elements), i, pieces.count) {
+        const struct piece at = piece_at(&pieces, i);
+        compute(z->dtype, x->dtype, piece_of(z, &at), piece_of(x, &at), piece_of(y, &at), k, at.n);
     }
     return AX_OK;
 }
 
-AX_INLINE void scale_vector(enum ax_dtype to, enum ax_dtype from, void *y, const void *x,
-                            v_float alpha, v_float cap, int64_t i, int64_t n) {
-    v_store(to, y, i, n, cap * (alpha * v_load(from, x, i, n)));
-}
+#define AX_EACH(p)       v_set(p)
+#define AX_FMA(a, b, c)  v_fma(a, b, c)
+#define AX_FNMA(a, b, c) v_fnma(a, b, c)
+#define AX_OVER_R(x)     ((x)*v_set(k.per_r))
+#define AX_CAP(x)        (v_set(r) * v_tanh(v_set(p / r) * (x)))
+#define AX_POSITIVE(x)   v_max(v_set(0.0f), x) /* NaN stays NaN */
 
-AX_INLINE void cap_vector(enum ax_dtype to, enum ax_dtype from, void *y, const void *x,
-                          v_float alpha, v_float cap, int64_t i, int64_t n) {
-    v_store(to, y, i, n, cap * v_tanh(alpha * v_load(from, x, i, n)));
-}
-
-AX_INLINE void scale_piece(enum ax_dtype from, enum ax_dtype to, void *y, const void *x,
-                           float alpha, float softcap, int64_t n) {
-    if (softcap > 0)
-        AX_EACH_VECTOR(n, cap_vector, to, from, y, x, v_set(alpha / softcap), v_set(softcap));
-    else
-        AX_EACH_VECTOR(n, scale_vector, to, from, y, x, v_set(alpha), v_set(1.0f));
-}
-
-enum ax_status AX_VEC(ax_cpu_scale)(struct ax_queue *q, const struct ax_scale *args, void *work) {
-    (void)work;
-    const struct ax_tensor *y = &args->y, *x = &args->x;
-    struct pieces pieces = cut(y, ax_tensor_is_dense(y) && ax_tensor_is_dense(x));
-    AX_PARALLEL_FOR (team(q, pieces.elements), p, pieces.count) {
-        struct piece piece = piece_at(&pieces, p);
-        AX_BY_DTYPES(y->dtype, x->dtype, scale_piece, piece_of(y, &piece), piece_of(x, &piece),
-                     (float)args->alpha, (float)args->softcap, piece.n);
+#define DEFINE_POINTWISE(op, Z, X, Y, INPUTS, P, R, FORMULA)                                       \
+    AX_INLINE void op##_vector(enum ax_dtype to, enum ax_dtype from, void *zs, const void *xs,     \
+                               const void *ys, struct numbers k, int64_t i, int64_t n) {           \
+        const float p = k.p, r = k.r;                                                              \
+        const v_float x = v_load(from, xs, i, n), y = INPUTS > 1 ? v_load(to, ys, i, n) : x;       \
+        (void)r;                                                                                   \
+        (void)y;                                                                                   \
+        v_store(to, zs, i, n, FORMULA);                                                            \
+    }                                                                                              \
+    AX_INLINE void op##_elements(enum ax_dtype from, enum ax_dtype to, void *z, const void *x,     \
+                                 const void *y, struct numbers k, int64_t n) {                     \
+        AX_EACH_VECTOR(n, op##_vector, to, from, z, x, y, k);                                      \
+    }                                                                                              \
+    static void op##_piece(enum ax_dtype to, enum ax_dtype from, void *z, const void *x,           \
+                           const void *y, struct numbers k, int64_t n) {                           \
+        AX_BY_DTYPES(to, from, op##_elements, z, x, y, k, n);                                      \
+    }                                                                                              \
+    enum ax_status AX_VEC(ax_cpu_##op)(struct ax_queue * q, const struct ax_##op *a, void *work) { \
+        (void)work;                                                                                \
+        const struct numbers k = {(float)(P), (float)(R), (float)(1 / (double)(R))};               \
+        return each_piece(q, &a->Z, &a->X, &a->Y, k, op##_piece);                                  \
     }
-    return AX_OK;
-}
+AX_POINTWISE(DEFINE_POINTWISE)
 
-AX_INLINE void uncap_vector(enum ax_dtype of, enum ax_dtype from, void *dx, const void *dy,
-                            const void *y, v_float alpha, v_float inverse, int64_t i, int64_t n) {
-    v_float z = v_load(from, y, i, n) * inverse, one = v_set(1.0f);
-    v_float slope = v_max(v_set(0.0f), v_fnma(z, z, one)); /* NaN stays NaN */
-    v_store(of, dx, i, n, alpha * v_load(of, dy, i, n) * slope);
-}
-
-AX_INLINE void uncap_piece(enum ax_dtype from, enum ax_dtype of, void *dx, const void *dy,
-                           const void *y, float alpha, float inverse, int64_t n) {
-    AX_EACH_VECTOR(n, uncap_vector, of, from, dx, dy, y, v_set(alpha), v_set(inverse));
-}
-
-enum ax_status AX_VEC(ax_cpu_softcap_backward)(struct ax_queue *q,
-                                               const struct ax_softcap_backward *args, void *work) {
-    (void)work;
-    const struct ax_tensor *dx = &args->dx, *dy = &args->dy, *y = &args->y;
-    const bool dense = ax_tensor_is_dense(dx) && ax_tensor_is_dense(dy) && ax_tensor_is_dense(y);
-    struct pieces pieces = cut(dx, dense);
-    AX_PARALLEL_FOR (team(q, pieces.elements), p, pieces.count) {
-        struct piece piece = piece_at(&pieces, p);
-        AX_BY_DTYPES(dx->dtype, y->dtype, uncap_piece, piece_of(dx, &piece), piece_of(dy, &piece),
-                     piece_of(y, &piece), (float)args->alpha, (float)(1 / args->softcap), piece.n);
-    }
-    return AX_OK;
-}
+/* ---- sums of columns ---- */
 
 size_t AX_VEC(ax_cpu_colsum_workspace)(struct ax_queue *q, const struct ax_colsum *args) {
     (void)q;
