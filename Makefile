@@ -113,8 +113,8 @@ SRC := $(filter-out cmd/commit.c kernels/cpu/vec/% kernels/cuda/% parallel/fabri
        $(if $(CUDA),$(CUDA_SRC),kernels/cuda/absent.c)
 VEC := $(call sources,kernels/cpu/vec,*.c)
 TILE_ONLY := $(filter %_tiles.c,$(VEC))
-TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/gemm/%.c,gemm gemm_plan gemm_store grouped_gemm packed_gemm) \
-            $(patsubst %,kernels/cpu/vec/attention/attention_%.c,plan pack forward backward gradient)
+TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/gemm/%.c,gemm gemm_store packed_gemm) \
+            $(patsubst %,kernels/cpu/vec/attention/attention_%.c,plan pack forward backward)
 VEC_SRC := $(filter-out $(TILE_ONLY),$(VEC))
 OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o)) \

@@ -6,7 +6,7 @@
  *                (each operand read or written once); usually PER_ELEMENT(OP, FLOPs, operand)
  *   build_OP     its operands for a shape; kernels/cases.h says what a case guarantees
  *   shapes_OP    the shapes on which tests and `axtrain bench ops` run it
- *   AX_OP_INFO(OP, operands …);   the table row through which kernels/ops.c finds all of this
+ *   AX_OP_INFO(OP, operands …);   the table row through which kernels/operands.c finds all of this
  *
  * Conditions and costs depend on shapes and arguments alone, never on data, so a plan counts the
  * same as a run. */

@@ -46,7 +46,7 @@ struct ax_blas {
     int32_t *offsets; /* offsets of a grouped product, on the host */
     size_t n_offsets; /* room */
     /* Products are computed with the first n_chosen choices; the others have been measured and wait
-     * (blas_choose.c). */
+     * for a later run. */
     size_t n_choices, n_chosen, room;
     struct ax_blas_choice *choices;
     struct ax_queue_counters *counters; /* borrowed */
@@ -67,7 +67,6 @@ enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
                             struct ax_blas_plan **out);
 /* Makes it one for other m and k. */
 enum ax_status ax_blas_resize(struct ax_blas *b, struct ax_blas_plan *p, int64_t m, int64_t k);
-void ax_blas_forget(struct ax_blas *b); /* all plans */
 
 /* One product, from addresses on the device. */
 struct ax_blas_product {
@@ -81,15 +80,8 @@ struct ax_blas_product {
 unsigned ax_blas_multiply(const struct ax_blas *b, const struct ax_blas_plan *p,
                           const ax_lt_algo *algo, const struct ax_blas_product *x);
 
-/* ---- choices (blas_choose.c) ---- */
+/* ---- choices ---- */
 
-#define AX_BLAS_TRIED 8 /* algorithms of a kind */
-/* The algorithms that the library names for p's kind, its favorite first: *n ≥ 1, or
- * AX_ERR_UNSUPPORTED. */
-enum ax_status ax_blas_ask(const struct ax_blas *b, const struct ax_blas_plan *p, int wanted,
-                           ax_lt_choice *found, int *n);
-/* p->algo: what is chosen, if the library takes it, or its favorite. */
-enum ax_status ax_blas_settle(const struct ax_blas *b, struct ax_blas_plan *p);
 /* Measures the algorithms of p's kind by this product, and waits for it; d is only overwritten with what
  * the product will have there. Memory for another d, where c is d: allocated for as long as that takes;
  * if there is none, nothing is measured. */

@@ -1,15 +1,23 @@
 /* cuBLASLt's descriptors, one set per kind of product: after the first step of a kind the library is not
- * asked any more. Which algorithm computes it: blas_choose.c.
+ * asked any more. Which of its algorithms computes the kind is measured once, and told as text to whoever keeps
+ * it (kernels/queue.h). A choice read from there is only made if the library accepts it.
  *
  * Kinds are in a hash table. One that is full is emptied: packed batches have few lengths, so that
  * happens only where lengths are never seen again. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/hash/hash.h"
+#include "base/io.h"
 #include "base/mem.h"
 #include "kernels/cuda/gemm/blas.h"
 #include "kernels/cuda/libraries.h"
 
-#define ROOM 2048 /* a power of two */
+#define ROOM   2048  /* plans; a power of two */
+#define TRIED  8     /* algorithms of a kind */
+#define MOST   16384 /* kinds: later ones are not measured */
+#define RUNS   3     /* of each algorithm, after one that does not count */
+#define BETTER 0.97  /* of the favorite's time, or the favorite is kept */
 
 enum ax_status ax_blas_check(const struct ax_blas *b, unsigned status, const char *what) {
     if (status == AX_LT_OK)
@@ -72,7 +80,7 @@ enum ax_status ax_blas_open(struct ax_blas **out, struct ax_queue_counters *coun
     return st;
 }
 
-static void forget(const struct ax_blas *b, struct ax_blas_plan *p) {
+static void forget_plan(const struct ax_blas *b, struct ax_blas_plan *p) {
     const ax_lt_layout layouts[] = {p->a, p->b, p->c, p->d};
     if (p->desc)
         (void)b->lt.MatmulDescDestroy(p->desc);
@@ -82,16 +90,16 @@ static void forget(const struct ax_blas *b, struct ax_blas_plan *p) {
     memset(p, 0, sizeof *p);
 }
 
-void ax_blas_forget(struct ax_blas *b) {
+static void forget_plans(struct ax_blas *b) {
     for (int i = 0; b->plans && i < ROOM; i++)
-        forget(b, &b->plans[i]);
+        forget_plan(b, &b->plans[i]);
     b->n = 0;
 }
 
 void ax_blas_close(struct ax_blas *b) {
     if (!b)
         return;
-    ax_blas_forget(b);
+    forget_plans(b);
     if (b->preference)
         (void)b->lt.MatmulPreferenceDestroy(b->preference);
     if (b->handle)
@@ -108,8 +116,8 @@ static unsigned type_of(int32_t dtype) {
     return dtype == AX_BF16 ? AX_LT_REAL_16BF : AX_LT_REAL_32F;
 }
 
-static enum ax_status set(const struct ax_blas *b, ax_lt_desc desc, unsigned attribute,
-                          int32_t value) {
+static enum ax_status set_desc(const struct ax_blas *b, ax_lt_desc desc, unsigned attribute,
+                               int32_t value) {
     AX_LT_TRY(b, MatmulDescSetAttribute(desc, attribute, &value, sizeof value));
     return AX_OK;
 }
@@ -138,11 +146,11 @@ static enum ax_status make_desc(const struct ax_blas *b, struct ax_blas_plan *p)
     AX_LT_TRY(b,
               MatmulDescCreate(&p->desc, k->tf32 ? AX_LT_COMPUTE_32F_FAST_TF32 : AX_LT_COMPUTE_32F,
                                AX_LT_REAL_32F));
-    AX_TRY(set(b, p->desc, AX_LT_DESC_TRANSA, k->trans_b ? AX_LT_OP_T : AX_LT_OP_N));
-    AX_TRY(set(b, p->desc, AX_LT_DESC_TRANSB, k->trans_a ? AX_LT_OP_T : AX_LT_OP_N));
+    AX_TRY(set_desc(b, p->desc, AX_LT_DESC_TRANSA, k->trans_b ? AX_LT_OP_T : AX_LT_OP_N));
+    AX_TRY(set_desc(b, p->desc, AX_LT_DESC_TRANSB, k->trans_a ? AX_LT_OP_T : AX_LT_OP_N));
     if (!bias)
         return AX_OK;
-    AX_TRY(set(b, p->desc, AX_LT_DESC_EPILOGUE, AX_LT_EPILOGUE_BIAS));
+    AX_TRY(set_desc(b, p->desc, AX_LT_DESC_EPILOGUE, AX_LT_EPILOGUE_BIAS));
     AX_LT_TRY(b, MatmulDescSetAttribute(p->desc, AX_LT_DESC_BIAS_POINTER, &bias, sizeof bias));
     return AX_OK;
 }
@@ -163,8 +171,10 @@ static enum ax_status prefer(const struct ax_blas *b, const struct ax_blas_key *
     return AX_OK;
 }
 
-enum ax_status ax_blas_ask(const struct ax_blas *b, const struct ax_blas_plan *p, int wanted,
-                           ax_lt_choice *found, int *n) {
+/* The algorithms that the library names for p's kind, its favorite first: *n ≥ 1, or
+ * AX_ERR_UNSUPPORTED. */
+static enum ax_status ask_library(const struct ax_blas *b, const struct ax_blas_plan *p, int wanted,
+                                  ax_lt_choice *found, int *n) {
     *n = 0;
     AX_TRY(prefer(b, &p->key));
     const unsigned status = b->lt.MatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->d,
@@ -175,11 +185,57 @@ enum ax_status ax_blas_ask(const struct ax_blas *b, const struct ax_blas_plan *p
     return ax_blas_check(b, status, "MatmulAlgoGetHeuristic");
 }
 
-static enum ax_status make(const struct ax_blas *b, struct ax_blas_plan *p) {
+/* ---- what is chosen ---- */
+
+static const struct ax_blas_choice *find_choice(const struct ax_blas *b,
+                                                const struct ax_blas_key *key, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&b->choices[i].key, key, sizeof *key) == 0)
+            return &b->choices[i];
+    return NULL;
+}
+
+static bool is_accepted(const struct ax_blas *b, const struct ax_blas_plan *p,
+                        const ax_lt_algo *algo) {
+    ax_lt_choice found = {0};
+    return b->lt.MatmulAlgoCheck(b->handle, p->desc, p->a, p->b, p->c, p->d, algo, &found) ==
+               AX_LT_OK &&
+           found.workspaceSize <= AX_BLAS_WORK;
+}
+
+/* p->algo: what is chosen, if the library takes it, or its favorite. */
+static enum ax_status settle_plan(const struct ax_blas *b, struct ax_blas_plan *p) {
+    const struct ax_blas_choice *chosen = find_choice(b, &p->key, b->n_chosen);
+    ax_lt_choice favorite = {0};
+    int n;
+    p->known = chosen && is_accepted(b, p, &chosen->algo);
+    if (p->known) {
+        p->algo = chosen->algo;
+        return AX_OK;
+    }
+    AX_TRY(ask_library(b, p, 1, &favorite, &n));
+    p->algo = favorite.algo;
+    p->known = find_choice(b, &p->key, b->n_choices) != NULL || b->n_choices == MOST;
+    return AX_OK;
+}
+
+static enum ax_status add_choice(struct ax_blas *b, const struct ax_blas_choice *c) {
+    if (b->n_choices == b->room) {
+        const size_t room = b->room ? 2 * b->room : 64;
+        AX_TRY(ax_regrow(&b->choices, b->room, room, sizeof *b->choices));
+        b->room = room;
+    }
+    b->choices[b->n_choices++] = *c;
+    return AX_OK;
+}
+
+/* ---- plans ---- */
+
+static enum ax_status make_plan(const struct ax_blas *b, struct ax_blas_plan *p) {
     b->counters->asked++;
     AX_TRY(make_layouts(b, p));
     AX_TRY(make_desc(b, p));
-    return ax_blas_settle(b, p);
+    return settle_plan(b, p);
 }
 
 /* FNV-1a. */
@@ -194,7 +250,7 @@ static uint64_t hash_of(const struct ax_blas_key *key) {
 enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
                             struct ax_blas_plan **out) {
     if (b->n > ROOM / 4 * 3)
-        ax_blas_forget(b);
+        forget_plans(b);
     uint64_t at = hash_of(key) % ROOM;
     while (b->plans[at].desc && memcmp(&b->plans[at].key, key, sizeof *key) != 0)
         at = (at + 1) % ROOM;
@@ -202,11 +258,11 @@ enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
     if ((*out)->desc)
         return AX_OK;
     (*out)->key = *key;
-    const enum ax_status st = make(b, *out);
+    const enum ax_status st = make_plan(b, *out);
     if (st == AX_OK)
         b->n++;
     else
-        forget(b, *out);
+        forget_plan(b, *out);
     return st;
 }
 
@@ -218,8 +274,8 @@ unsigned ax_blas_multiply(const struct ax_blas *b, const struct ax_blas_plan *p,
 
 /* ---- other sizes ---- */
 
-static enum ax_status resize(const struct ax_blas *b, ax_lt_layout layout, int64_t rows,
-                             int64_t cols) {
+static enum ax_status resize_layout(const struct ax_blas *b, ax_lt_layout layout, int64_t rows,
+                                    int64_t cols) {
     const uint64_t r = (uint64_t)rows, c = (uint64_t)cols;
     AX_LT_TRY(b, MatrixLayoutSetAttribute(layout, AX_LT_LAYOUT_ROWS, &r, sizeof r));
     AX_LT_TRY(b, MatrixLayoutSetAttribute(layout, AX_LT_LAYOUT_COLS, &c, sizeof c));
@@ -230,11 +286,166 @@ enum ax_status ax_blas_resize(struct ax_blas *b, struct ax_blas_plan *p, int64_t
     const struct ax_blas_key *key = &p->key;
     if (p->m == m && p->k == k)
         return AX_OK;
-    AX_TRY(resize(b, p->a, key->trans_b ? k : key->n, key->trans_b ? key->n : k));
-    AX_TRY(resize(b, p->b, key->trans_a ? m : k, key->trans_a ? k : m));
-    AX_TRY(resize(b, p->c, key->n, m));
-    AX_TRY(resize(b, p->d, key->n, m));
+    AX_TRY(resize_layout(b, p->a, key->trans_b ? k : key->n, key->trans_b ? key->n : k));
+    AX_TRY(resize_layout(b, p->b, key->trans_a ? m : k, key->trans_a ? k : m));
+    AX_TRY(resize_layout(b, p->c, key->n, m));
+    AX_TRY(resize_layout(b, p->d, key->n, m));
     p->m = m;
     p->k = k;
+    return AX_OK;
+}
+
+/* ---- measuring ---- */
+
+/* *milliseconds of the fastest run, or AX_OK with a negative number where the algorithm does not take
+ * the product. */
+static enum ax_status time_algo(const struct ax_blas *b, const struct ax_blas_plan *p,
+                                const ax_lt_algo *algo, const struct ax_blas_product *x,
+                                const cudaEvent_t at[2], float *milliseconds) {
+    *milliseconds = -1;
+    for (int run = 0; run <= RUNS; run++) {
+        float took;
+        AX_CUDA_TRY(cudaEventRecord(at[0], x->stream));
+        if (ax_blas_multiply(b, p, algo, x) != AX_LT_OK)
+            return AX_OK;
+        AX_CUDA_TRY(cudaEventRecord(at[1], x->stream));
+        AX_CUDA_TRY(cudaEventSynchronize(at[1]));
+        AX_CUDA_TRY(cudaEventElapsedTime(&took, at[0], at[1]));
+        if (run == 1 || (run > 1 && took < *milliseconds))
+            *milliseconds = took;
+    }
+    return AX_OK;
+}
+
+static enum ax_status find_fastest(struct ax_blas *b, const struct ax_blas_plan *p,
+                                   const struct ax_blas_product *x, const cudaEvent_t at[2]) {
+    ax_lt_choice found[TRIED] = {0};
+    struct ax_blas_choice best = {.key = p->key, .algo = p->algo};
+    float least, took;
+    int n;
+    AX_TRY(ask_library(b, p, TRIED, found, &n));
+    AX_TRY(time_algo(b, p, &p->algo, x, at, &least));
+    least *= (float)BETTER;
+    for (int i = 1; i < n; i++) { /* the first is p's */
+        if (found[i].state != AX_LT_OK)
+            continue;
+        AX_TRY(time_algo(b, p, &found[i].algo, x, at, &took));
+        if (took >= 0 && took < least) {
+            least = took;
+            best.algo = found[i].algo;
+        }
+    }
+    b->counters->measured++;
+    return add_choice(b, &best);
+}
+
+static enum ax_status run_measurement(struct ax_blas *b, const struct ax_blas_plan *p,
+                                      const struct ax_blas_product *x) {
+    cudaEvent_t at[2] = {0};
+    enum ax_status st = ax_cuda_check(cudaEventCreateWithFlags(&at[0], 0), "cudaEventCreate");
+    if (st == AX_OK)
+        st = ax_cuda_check(cudaEventCreateWithFlags(&at[1], 0), "cudaEventCreate");
+    if (st == AX_OK)
+        st = find_fastest(b, p, x, at);
+    for (int i = 0; i < 2; i++)
+        if (at[i])
+            (void)cudaEventDestroy(at[i]);
+    return st;
+}
+
+enum ax_status ax_blas_measure(struct ax_blas *b, struct ax_blas_plan *p,
+                               const struct ax_blas_product *x) {
+    const struct ax_blas_key *k = &p->key;
+    struct ax_blas_product here = *x;
+    void *other = NULL;
+    p->known = true;
+    if (x->beta != 0 && x->c == x->d) { /* each run would add to it */
+        const size_t element = k->out == AX_BF16 ? 2 : 4;
+        const size_t n = (size_t)(p->m - 1) * (size_t)k->stride_c + (size_t)k->n;
+        if (cudaMalloc(&other, n * element) != cudaSuccess) {
+            (void)cudaGetLastError();
+            return AX_OK;
+        }
+        here.d = other;
+    }
+    const enum ax_status st = run_measurement(b, p, &here);
+    if (other)
+        (void)cudaFree(other);
+    return st;
+}
+
+/* ---- as text ---- */
+
+/* What a choice holds for: the GPU, the library, and what a line means. */
+static enum ax_status put_title(const struct ax_blas *b, char *out, size_t size) {
+    struct cudaDeviceProp gpu;
+    int device;
+    AX_CUDA_TRY(cudaGetDevice(&device));
+    AX_CUDA_TRY(cudaGetDeviceProperties(&gpu, device));
+    snprintf(out, size, "axtrain gemm 1: %.200s, sm_%d%d, %d processors, cuBLASLt %zu", gpu.name,
+             gpu.major, gpu.minor, gpu.multiProcessorCount, b->lt.GetVersion());
+    return AX_OK;
+}
+
+#define KEY_DIGITS  (2 * sizeof(struct ax_blas_key))
+#define ALGO_DIGITS (2 * sizeof(ax_lt_algo))
+
+enum ax_status ax_blas_choices(const struct ax_blas *b, struct ax_buf *out) {
+    char title[320], key[KEY_DIGITS + 1], algo[ALGO_DIGITS + 1];
+    AX_TRY(put_title(b, title, sizeof title));
+    AX_TRY(ax_buf_printf(out, "%s\n", title));
+    for (size_t i = 0; i < b->n_choices; i++) {
+        ax_hex(key, (const unsigned char *)&b->choices[i].key, sizeof b->choices[i].key);
+        ax_hex(algo, (const unsigned char *)&b->choices[i].algo, sizeof b->choices[i].algo);
+        AX_TRY(ax_buf_printf(out, "%s %s\n", key, algo));
+    }
+    return AX_OK;
+}
+
+/* n bytes of 2n digits, as ax_hex writes them. */
+static bool from_hex(void *out, const char *text, size_t n) {
+    static const char digits[] = "0123456789abcdef";
+    unsigned char *to = out;
+    for (size_t i = 0; i < n; i++) {
+        const char *high = text[2 * i] ? strchr(digits, text[2 * i]) : NULL;
+        const char *low = high && text[2 * i + 1] ? strchr(digits, text[2 * i + 1]) : NULL;
+        if (!low)
+            return false;
+        to[i] = (unsigned char)(16 * (high - digits) + (low - digits));
+    }
+    return true;
+}
+
+static enum ax_status read_lines(struct ax_blas *b, const char *text) {
+    struct ax_blas_choice c;
+    for (int line = 2; *text; line++) {
+        const char *algo = text + KEY_DIGITS + 1;
+        if (b->n_choices == MOST || !from_hex(&c.key, text, sizeof c.key) || algo[-1] != ' ' ||
+            !from_hex(&c.algo, algo, sizeof c.algo) || algo[ALGO_DIGITS] != '\n')
+            return ax_error(AX_ERR_DATA, "line %d is damaged", line);
+        AX_TRY(add_choice(b, &c));
+        text = algo + ALGO_DIGITS + 1;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_blas_choose(struct ax_blas *b, const char *text) {
+    struct ax_blas read = {0};
+    char title[320];
+    AX_TRY(put_title(b, title, sizeof title));
+    const size_t n = strlen(title);
+    if (strncmp(text, title, n) != 0 || text[n] != '\n')
+        return ax_error(AX_ERR_DATA, "they are of \"%.*s\", and this is \"%s\"",
+                        (int)(strcspn(text, "\n") < 300 ? strcspn(text, "\n") : 300), text, title);
+    const enum ax_status st = read_lines(&read, text + n + 1);
+    if (st != AX_OK) {
+        ax_free(read.choices);
+        return st;
+    }
+    ax_free(b->choices);
+    b->choices = read.choices;
+    b->n_choices = b->n_chosen = read.n_choices;
+    b->room = read.room;
+    forget_plans(b); /* the plans' algorithms */
     return AX_OK;
 }

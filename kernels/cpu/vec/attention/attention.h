@@ -1,6 +1,6 @@
 /* What the attention kernels share, private to this folder. Reading order: this file,
  * attention_gemm.c (register tiles; attention_gemm_tiles.c on AMX's), attention_pack.c (operands), attention_plan.c (shapes,
- * documents, tasks), attention_forward.c, attention_backward.c, attention_gradient.c, attention_merge.c.
+ * documents, tasks), attention_forward.c, attention_backward.c, attention_merge.c.
  *
  * The operands of the small matrix products consist of 32-bit *units*, stored as floats: with BF16
  * instructions a unit is a pair of neighbors in the summed dimension (as vdpbf16ps reads them),

@@ -1,5 +1,5 @@
-/* The parts of the GEMM, private to this folder. Reading order: this file, gemm.c (the loops),
- * gemm_plan.c, gemm_pack.c, gemm_kernel.c, gemm_store.c; gemm_few.c (few rows, as in decoding). Sets
+/* The parts of the GEMM, private to this folder. Reading order: this file, gemm.c (the plan, the
+ * loops), gemm_pack.c, gemm_kernel.c, gemm_store.c; gemm_few.c (few rows, as in decoding). Sets
  * with tiles (tiles.h) have gemm_pack_tiles.c, gemm_kernel_tiles.c and gemm_few_tiles.c instead of
  * the files of those names.
  *
@@ -90,35 +90,8 @@ static inline int64_t ax_gemm_units(enum ax_dtype dtype, int64_t k) {
 #endif
 }
 
-/* c is divided into tiles, which threads take one by one. In a tile, one operand's part *stays*
- * packed in the L2 cache (rows of op(a), or columns of op(b)), and the other's *streams* through:
- * it is packed a group of panels at a time, multiplied with everything that stays, and dropped.
- * Both are packed in blocks along k, unless what stays is small enough to keep in full. */
-struct ax_gemm_plan {
-    struct ax_gemm_operand a, b;
-    int64_t m, n, units; /* rows and columns of c; units of k */
-    int threads;
-    bool a_stays;             /* else b stays */
-    int64_t tile_m, tile_n;   /* multiples of STRIP and of NR */
-    int64_t tiles_m, tiles_n; /* tiles in c */
-    /* tile_m and tile_n: of the operand that stays; of the one that streams */
-    int64_t stays, streams;
-    int64_t group; /* rows or columns that stream together */
-    /* the staying part is packed along all of k and kept for the next tile */
-    bool keep;
-    int64_t block;                                  /* units of k packed together, otherwise */
-    int64_t stay_floats, stream_floats, acc_floats; /* sizes of a thread's workspace */
-};
 /* How many of `threads` are worth waking. */
 int AX_VEC(ax_gemm_threads)(const struct ax_gemm *g, int threads);
-/* Makes a plan, from shapes, dtypes and the number of threads only. c is not empty. */
-void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, int threads);
-/* Bytes that a thread team needs for this plan; and the most it could need for any product of up to
- * m rows, n columns and k. */
-size_t AX_VEC(ax_gemm_room)(const struct ax_gemm_plan *p);
-size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int64_t k, int threads);
-/* The full product; `room` bytes of workspace. */
-void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_t room);
 
 /* Packs units [u0, u0 + units) of outer [first, first + n), zeros beyond n or k. pack_a: panels [⌈n
  * / STRIP⌉·2][units][MR] (without the last one, if it has no row). pack_b: panels [⌈n / NR⌉][units][NR]. */

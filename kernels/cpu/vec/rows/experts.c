@@ -1,4 +1,4 @@
-/* Rows to experts and back: group_rows, combine. (scatter_rows is in embedding.c; grouped_gemm.c
+/* Rows to experts and back: group_rows, combine. (scatter_rows is in embedding.c; gemm.c
  * has the experts' products.) */
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/split.h"
