@@ -2,7 +2,7 @@
 #include "model/pass.h"
 
 #include "base/mem.h"
-#include "model/parts/balance.h"
+#include "model/parts/router.h"
 #include "model/parts/embed.h"
 #include "model/parts/head.h"
 #include "model/layer.h"

@@ -15,7 +15,7 @@
 
 enum ax_cache_kind {
     AX_CACHE_PREPARED,   /* DIR/KEY of data/records/pipeline/prepared.h */
-    AX_CACHE_REFERENCES, /* DIR/KEY of optim/evaluate/reference_file.h */
+    AX_CACHE_REFERENCES, /* DIR/KEY of optim/evaluate/refer.h */
     AX_CACHE_GGUF,       /* DIR/NAME-KEY of model/convert/base_model.h */
     AX_CACHE_HUB, /* a repository of ckpt/hub/hub.h with files that this program downloaded */
     AX_CACHE_KINDS

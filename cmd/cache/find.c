@@ -13,7 +13,7 @@
 #include "ckpt/hub/hub.h"
 #include "cmd/cache/cache.h"
 #include "model/convert/base_model.h"
-#include "optim/evaluate/reference_file.h"
+#include "optim/evaluate/refer.h"
 
 /* ---- sizes ---- */
 

@@ -4,7 +4,7 @@
 #define AX_CMD_TRAIN_CALIBRATION_ROWS_H
 
 #include "cmd/config/config.h"
-#include "model/quantize/calibrate.h"
+#include "model/quantize/layers.h"
 
 /* At most `most` rows calibrate, and an eighth as many measure; 0: none calibrates, and all of up to 128
  * rows measure. AX_ERR_DATA if there are none. */

@@ -48,7 +48,7 @@ struct ax_moe_config {
     int64_t width;               /* feed-forward size of an expert */
     int64_t shared_width;        /* feed-forward size of the shared expert; 0 = none */
     struct ax_routing routing;
-    /* coefficient of the balancing loss (model/parts/balance.h) in training; 0 = none */
+    /* coefficient of the balancing loss (model/parts/router.h) in training; 0 = none */
     double balance_coef;
     const struct ax_moe_names *names;
     const struct ax_moe_stacked *stacked; /* NULL: a tensor for each expert's matrix */

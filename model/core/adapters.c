@@ -12,14 +12,6 @@ enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status 
     return m->bank && st != AX_OK ? ax_error_prefix(st, "%s", m->bank->pefts[k].dir) : st;
 }
 
-bool ax_adapter_any_saves(const struct ax_model *m, const char *param) {
-    const struct ax_peft_config *c;
-    bool any = false;
-    for (int k = 0; (c = ax_adapter_config(m, k)) != NULL; k++)
-        any = any || ax_adapter_saves(c, param);
-    return any;
-}
-
 bool ax_adapter_any_unties(const struct ax_model *m) {
     const struct ax_peft_config *c;
     bool any = false;

@@ -33,10 +33,7 @@ struct ax_adapter_bank {
 const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k);
 /* Prefixes an error with adapter k's folder if there may be several. */
 enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st);
-/* ax_adapter_any_saves: true if an adapter has its own copy of this base parameter.
- * ax_adapter_any_unties: true if an adapter makes two matrices of a tied base's embedding and
- * head. */
-bool ax_adapter_any_saves(const struct ax_model *m, const char *param);
+/* True if an adapter makes two matrices of a tied base's embedding and head. */
 bool ax_adapter_any_unties(const struct ax_model *m);
 
 #endif

@@ -44,7 +44,11 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
 
 void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, int64_t most) {
     AX_ASSERT(b->parts == 1);
-    ax_shared_prefix_allocate(&b->prefix, stack, b->cap, b->n_cap, n_keys, most);
+    struct ax_shared_prefix *s = &b->prefix;
+    *s = (struct ax_shared_prefix){.most = most, .cap = n_keys};
+    s->keys = take(stack, AX_I32, n_keys);
+    s->cu_k = take(stack, AX_I32, b->n_cap + 1);
+    s->users = ax_tensor_2d(AX_I32, take(stack, AX_I32, b->cap * most).data, b->cap, most);
 }
 
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row) {
@@ -293,6 +297,104 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     return send_columns(b, q, c);
 }
 
+/* ---- documents that share a prefix: which keys they read ---- */
+
+static void set_prefix_size(struct ax_shared_prefix *s, int64_t T, int64_t docs, int64_t n_keys) {
+    s->any = true;
+    s->keys.shape[0] = n_keys;
+    s->users.shape[0] = T;
+    s->cu_k.shape[0] = docs + 1;
+}
+
+/* As many keys as there is memory for. */
+static void plan_prefix(struct ax_shared_prefix *s, int64_t T) {
+    if (s->most > 0)
+        set_prefix_size(s, T, s->cu_k.shape[0] - 1, s->cap);
+}
+
+/* Host images of the tables. */
+struct key_lists {
+    int32_t *keys, *users, *cu;
+    int64_t n; /* keys */
+};
+
+static void add_key(struct key_lists *l, int64_t most, int64_t row) {
+    int32_t *users = l->users + row * most;
+    int64_t k = 0;
+    while (k < most && users[k] >= 0)
+        k++;
+    AX_ASSERT(k < most);
+    users[k] = (int32_t)l->n;
+    l->keys[l->n++] = (int32_t)row;
+}
+
+static void list_keys(const struct ax_shared_prefix *s, struct key_lists *l, int64_t n,
+                      const struct ax_document *docs, const int32_t *first) {
+    for (int64_t d = 0; d < n; d++) {
+        for (int64_t i = 0; i < docs[d].shared; i++)
+            add_key(l, s->most, first[docs[d].shared_with] + i);
+        for (int64_t i = 0; i < docs[d].n; i++)
+            add_key(l, s->most, first[d] + i);
+        l->cu[d + 1] = (int32_t)l->n;
+    }
+}
+
+static enum ax_status count_keys(const struct ax_shared_prefix *s, int64_t n,
+                                 const struct ax_document *docs, int64_t *n_keys) {
+    *n_keys = 0;
+    for (int64_t d = 0; d < n; d++) {
+        const struct ax_document *with = docs + docs[d].shared_with;
+        AX_ASSERT(docs[d].shared == 0 ||
+                  (docs[d].shared_with < d && with->shared == 0 && docs[d].shared <= with->n));
+        *n_keys += docs[d].shared + docs[d].n;
+    }
+    if (*n_keys > s->cap)
+        return ax_error(AX_ERR_DATA, "batch: documents of %lld tokens in all, but %lld fit",
+                        (long long)*n_keys, (long long)s->cap);
+    return AX_OK;
+}
+
+static bool any_shares(int64_t n, const struct ax_document *docs) {
+    for (int64_t d = 0; d < n; d++)
+        if (docs[d].shared > 0)
+            return true;
+    return false;
+}
+
+static enum ax_status send_keys(const struct ax_shared_prefix *s, struct ax_queue *q,
+                                const struct key_lists *l) {
+    AX_TRY(ax_queue_write(q, s->keys.data, l->keys, ax_tensor_bytes(&s->keys)));
+    AX_TRY(ax_queue_write(q, s->users.data, l->users, ax_tensor_bytes(&s->users)));
+    return ax_queue_write(q, s->cu_k.data, l->cu, ax_tensor_bytes(&s->cu_k));
+}
+
+/* Fills the tables for T rows and n documents, document d from row first[d] on; n_docs: number of
+ * documents in cu_seqlens, which repeats its end. AX_ERR_DATA if the keys do not fit. */
+static enum ax_status fill_prefix(struct ax_shared_prefix *s, struct ax_queue *q, int64_t T,
+                                  int64_t n_docs, int64_t n, const struct ax_document *docs,
+                                  const int32_t *first) {
+    int64_t n_keys;
+    int32_t *host;
+    s->any = false;
+    if (!any_shares(n, docs))
+        return AX_OK;
+    AX_TRY(count_keys(s, n, docs, &n_keys));
+    set_prefix_size(s, T, n_docs, n_keys);
+    const int64_t users = T * s->most;
+    AX_TRY(ax_alloc(&host, (size_t)(n_keys + users + n_docs + 1), sizeof *host));
+    struct key_lists l = {.keys = host, .users = host + n_keys, .cu = host + n_keys + users};
+    for (int64_t i = 0; i < users; i++)
+        l.users[i] = -1;
+    list_keys(s, &l, n, docs, first);
+    for (int64_t d = n; d < n_docs; d++)
+        l.cu[d + 1] = (int32_t)n_keys;
+    const enum ax_status st = send_keys(s, q, &l);
+    ax_free(host);
+    return st;
+}
+
+/* ---- a batch ---- */
+
 /* Document d starts at row first[d]. One that shares needs a batch that can. */
 static enum ax_status share(struct ax_batch *b, struct ax_queue *q, int n,
                             const struct ax_document *docs, const int32_t *first) {
@@ -300,7 +402,7 @@ static enum ax_status share(struct ax_batch *b, struct ax_queue *q, int n,
         AX_ASSERT(docs[d].shared == 0 || b->prefix.most > 0);
     if (b->prefix.most == 0)
         return AX_OK;
-    AX_TRY(ax_shared_prefix_fill(&b->prefix, q, b->T, b->cu_seqlens.shape[0] - 1, n, docs, first));
+    AX_TRY(fill_prefix(&b->prefix, q, b->T, b->cu_seqlens.shape[0] - 1, n, docs, first));
     b->runs[0].cu_k = b->prefix.any ? b->prefix.cu_k : b->cu_seqlens;
     return AX_OK;
 }
@@ -314,7 +416,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     const int64_t T = planning ? b->cap : length_for(b, &q->model->rounding, n, docs);
     set_length(b, T, b->n_cap, T);
     if (planning) {
-        ax_shared_prefix_plan(&b->prefix, T);
+        plan_prefix(&b->prefix, T);
         ax_reach_plan(&b->reach, T / b->n_runs, b->max_len);
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;

@@ -26,12 +26,33 @@
 #include "data/records/pipeline/sequence.h"
 #include "kernels/queue.h"
 #include "model/parallel/reach.h"
-#include "model/core/shared_prefix.h"
+#include "parallel/runtime.h"
 
 /* Rows of a batch that are neighbors in the sequence. */
 struct ax_batch_run {
     int64_t first; /* token of the sequence; they are T / n_runs */
     struct ax_tensor cu_q, cu_k;
+};
+
+/* Documents of a batch that share a prefix: the first one has its tokens, the others only theirs
+ * after it. A layer then computes the shared tokens once; only attention sees them several
+ * times:
+ *
+ *   keys[n_keys]       row of the batch of each key, document by document: those of the prefix that
+ *                      document d shares, then its own; document d's are [cu_k[d], cu_k[d + 1])
+ *   users[T][most]     the places in `keys` that refer to each row; −1 for none
+ *
+ * So queries attend to the same numbers in the same order as without sharing, and get the same
+ * bits; the gradient of a shared key is the sum over the documents, in order.
+ *
+ * Not with context parallelism, and not where a token's result depends on more than the tokens
+ * before it: dropout, noise, a loss of the routers. */
+struct ax_shared_prefix {
+    /* the most documents that share a prefix; 0: the batch has no memory for sharing */
+    int64_t most;
+    int64_t cap; /* capacity: keys */
+    bool any;    /* the batch contains documents that share a prefix */
+    struct ax_tensor keys, users, cu_k;
 };
 
 struct ax_batch {

@@ -39,6 +39,15 @@ void ax_builder_end(struct ax_builder *b) {
     *b = (struct ax_builder){0};
 }
 
+/* True if an adapter has its own copy of this base parameter. */
+static bool any_adapter_saves(const struct ax_model *m, const char *param) {
+    const struct ax_peft_config *c;
+    bool any = false;
+    for (int k = 0; (c = ax_adapter_config(m, k)) != NULL; k++)
+        any = any || ax_adapter_saves(c, param);
+    return any;
+}
+
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                                       const struct ax_param_decl *decl) {
     struct ax_model *m = b->model;
@@ -70,7 +79,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                  number + 2);
     else
         snprintf(p->name, sizeof p->name, "%s", decl->name);
-    p->trainable = !p->buffer && (p->trainable || ax_adapter_any_saves(m, p->name));
+    p->trainable = !p->buffer && (p->trainable || any_adapter_saves(m, p->name));
     return p;
 }
 

@@ -5,7 +5,7 @@
 #include "model/core/kvcache.h"
 #include "model/core/later.h"
 #include "model/core/model.h"
-#include "model/core/truncation.h"
+#include "model/core/sample.h"
 
 /* The activations of one micro-batch: its stack, a frame per unit, the residual stream between
  * units, and the residual stream's gradient during backward. */
@@ -20,7 +20,7 @@ struct ax_slot {
     struct ax_tensor grad;                  /* accumulation [T][D]; only with backward */
     struct ax_expert_rounds *expert_rounds; /* [n_layers]; NULL = no experts */
     struct ax_later later;                  /* for halved backwards */
-    struct ax_tensor load, slope;           /* for the routers: see balance.h */
+    struct ax_tensor load, slope;           /* for the routers: see parts/router.h */
     bool balanced;                          /* slope has been computed */
 };
 /* Results of the head for rows [first, first + n) of the batch's `rows`, and the requested

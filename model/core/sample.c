@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "kernels/sample.h"
+#include "model/parallel/tensor_parallel.h"
 
 enum ax_status ax_sampling_check(const struct ax_sampling *s) {
     if (!(s->temperature >= 0 && s->temperature <= 1e6))
@@ -25,11 +26,11 @@ bool ax_sampling_penalises(const struct ax_sampling *s) {
     return s->repetition_penalty > 0 && s->repetition_penalty != 1;
 }
 
-bool ax_sampling_truncates(const struct ax_sampling *s) {
+static bool sampling_truncates(const struct ax_sampling *s) {
     return s->truncated && s->temperature > 0;
 }
 
-struct ax_truncate ax_sampling_truncate(const struct ax_sampling *s) {
+static struct ax_truncate truncate_of(const struct ax_sampling *s) {
     return (struct ax_truncate){
         .temperature = s->temperature, .top_p = s->top_p, .min_p = s->min_p, .top_k = s->top_k};
 }
@@ -105,10 +106,10 @@ static enum ax_status log_probs(struct ax_sampler *s, const struct ax_choice *c)
     const int64_t n = c->logits.shape[0];
     const struct ax_tensor stats = ax_tensor_rows(&s->stats, 0, n);
     const double T = s->o.temperature, inv_temperature = T > 0 ? 1 / T : 1;
-    struct ax_truncate truncate = ax_sampling_truncate(&s->o);
+    struct ax_truncate truncate = truncate_of(&s->o);
     truncate.all = truncate.logits = c->logits;
     truncate.labels = c->index;
-    if (ax_sampling_truncates(&s->o))
+    if (sampling_truncates(&s->o))
         AX_TRY(ax_run_truncate(s->q, &truncate));
     AX_TRY(
         ax_run_softmax_stats(s->q, &(struct ax_softmax_stats){.logits = c->logits,
@@ -148,4 +149,22 @@ enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *result
     c->logprob = ax_results_take(results, c->logits.dtype, n);
     c->entropy = ax_results_take(results, c->logits.dtype, n);
     return log_probs(s, c);
+}
+
+/* ---- in training ---- */
+
+enum ax_status ax_truncate_logits(struct ax_runtime *rt, const struct ax_sampling *sampling,
+                                  int64_t vocab, int64_t first_col, const struct ax_tensor *labels,
+                                  const struct ax_tensor *logits) {
+    if (!sampling_truncates(sampling))
+        return AX_OK;
+    struct ax_truncate op = truncate_of(sampling);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    op.labels = *labels;
+    op.logits = *logits;
+    op.first_col = first_col;
+    AX_TRY(ax_tp_gather_cols(rt, logits, vocab, &op.all));
+    AX_TRY(ax_run_truncate(rt->q, &op));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }

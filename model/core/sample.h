@@ -9,6 +9,7 @@
 #define AX_MODEL_CORE_SAMPLE_H
 
 #include "model/core/results.h"
+#include "parallel/runtime.h"
 
 struct ax_sampling {
     double temperature;        /* 0 = greedy */
@@ -27,9 +28,6 @@ static inline double ax_given_top_p(double top_p) {
 /* AX_ERR_CONFIG names the option that is out of range. */
 enum ax_status ax_sampling_check(const struct ax_sampling *s);
 bool ax_sampling_penalises(const struct ax_sampling *s);
-bool ax_sampling_truncates(const struct ax_sampling *s);
-/* The op that truncates, without its tensors. */
-struct ax_truncate ax_sampling_truncate(const struct ax_sampling *s);
 
 struct ax_sample_row {
     uint64_t stream;        /* which stream of random numbers */
@@ -68,5 +66,14 @@ size_t ax_choice_bytes(enum ax_dtype accum, int64_t n);
 /* Does not wait. */
 enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *results,
                                  struct ax_choice *c);
+
+/* Filters logits in training as sampling with top-k, top-p or min-p does, so that a policy's
+ * log-probs belong to the distribution from which its tokens were drawn. A label that the filters
+ * would remove stays, because the policy may have changed since it was drawn.
+ * logits [n][its columns of `vocab`, from first_col on], labels i32 [n], in place; unchanged if the
+ * sampling does not truncate. */
+enum ax_status ax_truncate_logits(struct ax_runtime *rt, const struct ax_sampling *sampling,
+                                  int64_t vocab, int64_t first_col, const struct ax_tensor *labels,
+                                  const struct ax_tensor *logits);
 
 #endif

@@ -1,4 +1,4 @@
-/* Context parallelism: with model/parts/ring.h, the only file in model/ that knows the role cp.
+/* Context parallelism: with model/parts/attend.c, the only file in model/ that knows the role cp.
  *
  * Each rank has two runs of the sequence's tokens, one from its head and one from its tail
  * (model/core/batch.h), and attends from each to the keys and values of the full sequence, which are
@@ -11,7 +11,7 @@
 #include "parallel/runtime.h"
 
 /* How queries meet the keys of other ranks: GATHER as described above, RING as in
- * model/parts/ring.h. AUTO gathers, unless a plan has chosen (optim/plan/choose.h). */
+ * model/parts/attend.c. AUTO gathers, unless a plan has chosen (optim/plan/choose.h). */
 enum ax_cp_method { AX_CP_AUTO, AX_CP_GATHER, AX_CP_RING, AX_CP_METHODS };
 const char *ax_cp_method_name(enum ax_cp_method method);
 /* Parses a name; AX_ERR_CONFIG lists the names. */

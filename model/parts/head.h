@@ -21,26 +21,17 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
 /* Leaves the gradient of x in slot->grad. */
 enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x);
 
-/* ---- logits.c ---- */
+/* ---- logits ---- */
 
 /* This rank's rows of the head's matrix as products read them: themselves, or their quantized
  * values, in scratch, if the model trains for a scheme with a head. The head's unit must be
  * gathered, here and below. */
 enum ax_status ax_head_weight(const struct ax_model *m, struct ax_tensor *w);
-/* If the head is quantized, hidden becomes its quantized values, in scratch. */
-enum ax_status ax_head_inputs(const struct ax_model *m, struct ax_tensor *hidden);
 /* logits = hidden·Wᵀ + bias, with the model's factor and softcap; w from ax_head_weight. rows:
  * index of each row in the sequence, for adapters; data NULL if not needed. */
 enum ax_status ax_head_logits(struct ax_pass *p, const struct ax_tensor *w,
                               const struct ax_tensor *rows, const struct ax_tensor *hidden,
                               const struct ax_tensor *logits);
-/* d: in, the gradient of these logits; out, the gradient of hidden·Wᵀ + bias. With a softcap, d
- * must not be the logits' memory. */
-enum ax_status ax_head_logits_backward(const struct ax_model *m, const struct ax_tensor *logits,
-                                       const struct ax_tensor *d);
-/* dW += dᵀ·hidden, db += Σ d; hidden as the product read it. */
-enum ax_status ax_head_weight_gradients(const struct ax_model *m, const struct ax_tensor *d,
-                                        const struct ax_tensor *hidden);
 /* The normed state that inference keeps, [T][D]. */
 const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p);
 

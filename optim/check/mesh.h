@@ -11,6 +11,9 @@
 
 #include "optim/check/report.h"
 #include "optim/step/step.h"
+#include <sys/types.h>
+#include "parallel/fabric/comm_local.h"
+#include "parallel/job/store.h"
 
 struct ax_mesh_check {
     const struct ax_arch *arch;
@@ -41,5 +44,22 @@ struct ax_mesh_check {
 /* AX_OK if both sides ran, whatever the figures. With gloo it returns in every process; *here is
  * false in those that have nothing to report. */
 enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_report *r, bool *here);
+
+/* Ranks of a check: threads of this process, forked processes, or those that a launcher started. */
+struct ax_mesh_launch {
+    int world;
+    bool processes;
+    int rank;      /* out: 0 except in forked processes and in ranks of a launcher */
+    bool launched; /* out: a launcher started this process as one of the ranks */
+
+    /* for forked processes; rank 0 serves their store and waits for them */
+    int listening, port;
+    unsigned char key[AX_STORE_KEY_BYTES];
+    struct ax_store_server *server;
+    pid_t *children; /* [world], 0: none */
+};
+
+/* Rank 0 waits for the others. Returns st, or AX_ERR_PEER naming a failed process. */
+enum ax_status ax_mesh_launch_end(struct ax_mesh_launch *l, enum ax_status st);
 
 #endif

@@ -3,7 +3,7 @@
  * A pair is two documents of one prompt: the answer that was chosen, then the one that was rejected.
  * With c and r their log-probs (sums over the answer, or means per token), each less the reference
  * model's if there is one, and d = c − r, the loss of a pair is a weighted sum of terms t(c, r), and
- * the loss of a step the mean over its pairs. See preference_terms.c for the terms and their
+ * the loss of a step the mean over its pairs. See preference.c for the terms and their
  * sources. */
 #ifndef AX_OPTIM_LOSSES_PREFERENCE_H
 #define AX_OPTIM_LOSSES_PREFERENCE_H
@@ -49,13 +49,6 @@ struct ax_preference_pair {
     /* tokens of each answer, by which terms on means divide the sums */
     double n_chosen, n_rejected;
 };
-/* The term's value; adds its derivatives by c and r to slope[2]. AX_PREFER_SFT is not a function of
- * a pair, and not supported here. */
-double ax_preference_value(enum ax_preference_term term, const struct ax_preference_options *o,
-                           const struct ax_preference_pair *p, double weight, double slope[2]);
-
-/* log(e^c / (1 − e^c)) − log(e^r / (1 − e^r)), of mean log-probs. */
-double ax_preference_log_odds(const struct ax_preference_pair *p);
 
 struct ax_preference {
     struct ax_preference_options o;

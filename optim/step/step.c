@@ -4,7 +4,7 @@
  *   fill_step              optim/train/step.c: the loader's sequences, or sampled completions, become micro-batches
  *   ax_step_restart_if_due ReLoRA merges its adapter into the base, and begins a new one
  *   ax_train_estimate_kl   KTO's estimate; ax_train_value_step: PPO's value model takes a step of its own
- *   ax_step_begin          the teacher reads the micro-batches; weights are summed over ranks (weigh.c); actions:
+ *   ax_step_begin          the teacher reads the micro-batches; weights are summed over ranks (step_weigh); actions:
  *     BEGIN m              m takes a slot for its activations
  *     RECEIVE_INPUT m      from the previous pipeline stage, on all stages but the first
  *     GATHER u             starts to unshard u's parameters, while the unit before computes
@@ -35,9 +35,191 @@
 #include "base/clock.h"
 #include "kernels/recording.h"
 #include "model/parallel/tensor_parallel.h"
-#include "optim/step/expert_loads.h"
-#include "optim/step/router_bias.h"
-#include "optim/step/weigh.h"
+
+/* ---- the loads of experts ---- */
+
+/* The passes of a step count how many tokens each expert got (ax_model.expert_loads). The counts are
+ * summed once, over ranks, and read by the routers' biases and, with the step's result, by metrics
+ * (expert_balance.h). */
+
+/* Zeroes the loads; does nothing in a model without experts. */
+static enum ax_status expert_loads_begin(struct ax_step *s) {
+    const struct ax_tensor *loads = &s->model.expert_loads;
+    return loads->data ? ax_run_fill(s->rt->q, &(struct ax_fill){.dst = *loads}) : AX_OK;
+}
+
+struct measure_loads {
+    int64_t n_layers, n_experts;
+};
+
+/* False: no expert of the layer got a token. */
+static bool measure_layer(const double *loads, int64_t n, double *violation, double *entropy) {
+    double sum = 0, largest = 0, h = 0;
+    for (int64_t e = 0; e < n; e++) {
+        sum += loads[e];
+        largest = loads[e] > largest ? loads[e] : largest;
+    }
+    if (!(sum > 0))
+        return false;
+    for (int64_t e = 0; e < n; e++)
+        h -= loads[e] > 0 ? loads[e] / sum * log(loads[e] / sum) : 0;
+    *violation = largest * (double)n / sum - 1;
+    *entropy = n > 1 ? h / log((double)n) : 1;
+    return true;
+}
+
+static enum ax_status measure_loads(struct ax_queue *q, const void *args, void *const *at) {
+    const struct measure_loads *m = args;
+    const double *loads = at[0]; /* [n_layers][n_experts] */
+    struct ax_expert_balance *b = at[1];
+    int layers = 0;
+    (void)q;
+    *b = (struct ax_expert_balance){.violation = NAN, .entropy = NAN};
+    for (int i = 0; i < AX_BALANCE_LAYERS; i++)
+        b->layers[i] = NAN;
+    for (int64_t i = 0; i < m->n_layers && i < AX_BALANCE_LAYERS; i++) {
+        double violation, entropy;
+        if (!measure_layer(loads + i * m->n_experts, m->n_experts, &violation, &entropy))
+            continue;
+        b->layers[i] = (float)violation;
+        b->violation = layers == 0 ? violation : fmax(b->violation, violation);
+        b->entropy = layers == 0 ? entropy : b->entropy + entropy;
+        layers++;
+    }
+    if (layers > 0)
+        b->entropy /= layers;
+    return AX_OK;
+}
+
+/* Ranks of tp and of the data have other rows, stages other layers. */
+static enum ax_status expert_loads_sum(struct ax_step *s) {
+    const struct ax_tensor *loads = &s->model.expert_loads;
+    static const enum ax_role roles[] = {AX_ROLE_LOSS, AX_ROLE_TP, AX_ROLE_PP};
+    if (!loads->data)
+        return AX_OK;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        AX_TRY(ax_comm_sum(&s->rt->comms[roles[i]], s->rt->q, AX_F64, loads->data,
+                           ax_tensor_numel(loads)));
+    const struct measure_loads m = {loads->shape[0], loads->shape[1]};
+    const struct ax_view views[] = {ax_view_of(loads, AX_VIEW_READ),
+                                    {s->balance, sizeof *s->balance, AX_VIEW_WRITE}};
+    return ax_queue_call(s->rt->q, measure_loads, &m, sizeof m, views, 2);
+}
+
+/* ---- the routers' biases ---- */
+
+/* Balanced experts without a loss (Wang et al. 2024, DeepSeek-V3): the router's bias, which chooses
+ * experts and does not weigh them, follows their loads. After each step, for expert e of a layer
+ *
+ *   bias[e] += speed·sign(mean load − load[e])
+ *
+ * where a load is the number of tokens that the expert got in the step, of all micro-batches and
+ * ranks. A step that is skipped changes nothing. */
+
+/* Elements [first, first + n) of a layer's bias, which are this rank's. */
+struct bias_change {
+    int64_t n_experts, first, n;
+    enum ax_dtype dtype;
+    double speed;
+};
+
+static enum ax_status change_bias(struct ax_queue *q, const void *args, void *const *at) {
+    const struct bias_change *c = args;
+    const struct ax_step_scalars *scalars = at[0];
+    const double *loads = at[1]; /* [n_experts] */
+    void *bias = at[2];          /* [n] */
+    double mean = 0;
+    (void)q;
+    for (int64_t e = 0; e < c->n_experts; e++)
+        mean += loads[e] / (double)c->n_experts;
+    for (int64_t i = 0; i < c->n && !scalars->skip; i++) {
+        const double load = loads[c->first + i];
+        const double sign = load < mean ? 1 : load > mean ? -1 : 0;
+        const double moved = ax_load(c->dtype, bias, i) + c->speed * sign;
+        ax_store(c->dtype, bias, i, (double)(float)moved); /* as it is saved */
+    }
+    return AX_OK;
+}
+
+/* Updates the bias of a unit's router from the loads of the step. */
+static enum ax_status router_bias_update(struct ax_step *s, int unit) {
+    const struct ax_model *m = &s->model;
+    if (s->o.router_bias_speed == 0 || unit == 0 || unit > m->arch.n_layers)
+        return AX_OK;
+    const struct ax_layer *l = &m->layers[unit - 1];
+    const struct ax_param *p = l->moe.bias;
+    if (!p)
+        return AX_OK;
+    const struct ax_unit *u = &m->units[unit];
+    const struct ax_segment *seg = &u->segments[p->segment];
+    const struct ax_tensor loads = ax_tensor_rows(&m->expert_loads, l->index, 1);
+    struct bias_change c = {
+        .n_experts = m->arch.moe.n_experts, .dtype = seg->compute, .speed = s->o.router_bias_speed};
+    int64_t at;
+    ax_unit_owned(u, &s->rt->mesh, p, &c.first, &c.n, &at);
+    const struct ax_tensor bias = ax_tensor_rows(&seg->shard, c.n > 0 ? at : 0, c.n);
+    const struct ax_view views[] = {{s->scalars, sizeof *s->scalars, AX_VIEW_READ},
+                                    ax_view_of(&loads, AX_VIEW_READ),
+                                    ax_view_of(&bias, AX_VIEW_UPDATE)};
+    return ax_queue_call(s->rt->q, change_bias, &c, sizeof c, views, 3);
+}
+
+/* ---- the weight by which a step's loss is divided, over all micro-batches and data ranks ---- */
+
+static double weight_of_batch(const struct ax_batch *b, enum ax_per per) {
+    const int64_t pairs = b->n_docs / 2;
+    return per == AX_PER_TOKEN      ? b->weight_total
+           : per == AX_PER_DOCUMENT ? (double)b->n_docs
+                                    : (double)pairs;
+}
+
+/* Documents without any token to train on are no step. */
+static enum ax_status need_tokens(struct ax_queue *q, const void *args, void *const *at) {
+    struct ax_step_scalars *scalars = at[0];
+    const struct ax_step_measures *measures = at[1];
+    (void)q;
+    (void)args;
+    if (measures->tokens == 0)
+        scalars->weight = 0;
+    return AX_OK;
+}
+
+/* Over the data ranks, of doubles in device memory. */
+static enum ax_status sum_batch_ranks(struct ax_step *s, double AX_DEVICE *value, int64_t n) {
+    return ax_comm_sum(&s->rt->comms[AX_ROLE_BATCH], s->rt->q, AX_F64, value, n);
+}
+
+/* Sets the batches' weights and the step's, and clears the objective's measures. Call it before any
+ * compute. */
+static enum ax_status step_weigh(struct ax_step *s) {
+    const enum ax_per per = s->o.objective->per;
+    struct ax_step_measures none = {.kl = s->kl,
+                                    .entropy_cut = s->entropy_cut,
+                                    .entropy_tokens =
+                                        s->entropy_cut > 0 ? (double)s->entropy_tokens : 0};
+    const struct ax_view views[] = {{s->scalars, sizeof *s->scalars, AX_VIEW_UPDATE},
+                                    {s->measures, sizeof *s->measures, AX_VIEW_READ}};
+    /* weight and documents of the step */
+    const int64_t counts = s->o.sequence_coef > 0 ? 2 : 1;
+    double count[] = {s->absent, 0};
+    for (int m = 0; m < s->o.n_microbatches; m++) {
+        const struct ax_batch *b = &s->batches[m];
+        s->batches[m].loss_weight = weight_of_batch(b, per);
+        count[0] += b->loss_weight;
+        count[1] += (double)b->n_docs;
+        none.tokens += (double)(per == AX_PER_PAIR ? b->side_trained[0] : b->trained);
+        none.entropy_tokens += s->entropy_cut > 0 ? 0 : (double)b->trained;
+    }
+    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->weight, count, (size_t)counts * sizeof *count));
+    AX_TRY(sum_batch_ranks(s, &s->scalars->weight, counts));
+    if (!s->o.objective->measures)
+        return AX_OK;
+    AX_TRY(ax_queue_write(s->rt->q, s->measures, &none, sizeof none));
+    AX_TRY(sum_batch_ranks(s, &s->measures->tokens, 2));
+    return per == AX_PER_DOCUMENT ? ax_queue_call(s->rt->q, need_tokens, NULL, 0, views, 2) : AX_OK;
+}
+
+/* ---- actions ---- */
 
 static struct ax_pass *pass_of(const struct ax_step *s, const struct ax_action *a) {
     return &s->passes[a->chunk * s->o.n_microbatches + a->microbatch];
@@ -245,7 +427,7 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
     AX_TRY(sum_sequence_loss(s));
-    AX_TRY(ax_expert_loads_sum(s));
+    AX_TRY(expert_loads_sum(s));
     if (s->o.objective->measures) {
         AX_TRY(sum_doubles(s, AX_ROLE_LOSS, s->measures->sum, 2 * AX_MEASURES));
         AX_TRY(sum_doubles(s, AX_ROLE_PP, s->measures->sum, 2 * AX_MEASURES));
@@ -270,7 +452,7 @@ static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
             AX_TRY(
                 ax_param_update(&s->model, i, &s->states[i], s->o.optimizer, &s->o.opt,
                                 s->scalars + ax_lr_group_of(&s->o.lr_groups, &s->model.params[i])));
-    return ax_router_bias_update(s, a->unit);
+    return router_bias_update(s, a->unit);
 }
 
 static const struct {
@@ -335,10 +517,10 @@ enum ax_status ax_step_begin(struct ax_step *s) {
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
     AX_TRY(read_teacher(s));
     AX_TRY(ax_contract_enter(&s->rt->contracts, s->contract));
-    AX_TRY(ax_step_weigh(s));
+    AX_TRY(step_weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
-    AX_TRY(ax_expert_loads_begin(s));
+    AX_TRY(expert_loads_begin(s));
     AX_TRY(run_actions(s, 0, s->schedule.first_update));
     return ax_contract_leave(&s->rt->contracts, s->rt->comms);
 }

@@ -35,12 +35,13 @@ struct ax_step_options {
     /* the teacher's, for an objective with one; else NULL. Borrowed */
     const struct ax_arch *teacher;
     double max_norm;     /* ≤ 0: no clipping */
-    double balance_coef; /* coefficient of the routers' balancing loss (model/parts/balance.h); 0 =
+    double balance_coef; /* coefficient of the routers' balancing loss (model/parts/router.h); 0 =
                              none */
-    /* coefficient of the routers' loss by sequence (model/parts/sequence_balance.h); 0 = none */
+    /* coefficient of the routers' loss by sequence (model/parts/router.h); 0 = none */
     double sequence_coef;
-    double router_bias_speed; /* speed of router_bias.h; 0: the routers' biases do not change */
-    double neftune_alpha;     /* noise on embeddings; 0 = none */
+    double
+        router_bias_speed; /* by which the routers' biases follow the loads of experts (step.c); 0: they do not change */
+    double neftune_alpha; /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
     enum ax_pipeline_kind pipeline;
@@ -50,7 +51,7 @@ struct ax_step_options {
     int64_t pad; /* > 0: micro-batches are as long as the longest of the data ranks needs, rounded
                     up to a multiple of it */
     int64_t n_docs; /* cap per micro-batch */
-    /* the most documents of a micro-batch that share a prefix (model/core/shared_prefix.h) */
+    /* the most documents of a micro-batch that share a prefix (model/core/batch.h) */
     int64_t alike;
     int64_t keys;      /* the most tokens of a micro-batch if no prefix were shared */
     int64_t max_len;   /* longest document */
@@ -166,5 +167,8 @@ enum ax_status ax_step_set_scalars(struct ax_step *s);
 /* Continues after `count` updates: masters and state have been read from a checkpoint; computes the
  * compute copy from them. */
 enum ax_status ax_step_restore(struct ax_step *s, int64_t count);
+
+/* AX_ERR_CONFIG if speed is not 0 and the model's routers have no bias. */
+enum ax_status ax_router_bias_check(const struct ax_arch *arch, double speed);
 
 #endif

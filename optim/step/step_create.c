@@ -5,9 +5,17 @@
 #include "model/adapter/restart.h"
 #include "model/parts/distill.h"
 #include "model/parallel/tensor_parallel.h"
-#include "optim/step/router_bias.h"
 #include "optim/step/step.h"
 #include "optim/step/unit_times.h"
+
+enum ax_status ax_router_bias_check(const struct ax_arch *a, double speed) {
+    if (speed == 0 || (a->moe.n_experts > 0 && a->moe.names->bias))
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "router_bias_update_speed: the routers of %s models have no bias that chooses "
+                    "experts (those of deepseek_v3 and glm4_moe do)",
+                    a->family->model_type);
+}
 
 /* A micro-batch's routing counts must include all layers. */
 static enum ax_status check_balance(const struct ax_step *s, const struct ax_arch *arch) {

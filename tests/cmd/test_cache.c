@@ -16,7 +16,7 @@
 #include "cmd/commands.h"
 #include "cmd/to_gguf.h"
 #include "model/convert/base_model.h"
-#include "optim/evaluate/reference_file.h"
+#include "optim/evaluate/refer.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/words_case.h"
 #include "tests/golden_files.h"

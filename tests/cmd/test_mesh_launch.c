@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "optim/check/mesh_launch.h"
+#include "optim/check/mesh.h"
 
 enum { WORLD = 4, KILLED = -1, NONE = -2 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "optim/metrics/metrics_text.h"
+#include "optim/metrics/metrics.h"
 #include "optim/metrics/tfevents.h"
 
 typedef uint64_t whole_fn(const unsigned char *data, size_t n, int64_t resume_step);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "model/parts/sequence_balance.h"
+#include "model/parts/router.h"
 #include "tests/kernels/harness.h"
 #include "tests/model/sequence_balance.h"
 

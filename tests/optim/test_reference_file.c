@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "data/records/pipeline/prepared.h"
-#include "optim/evaluate/reference_file.h"
+#include "optim/evaluate/refer.h"
 #include "tests/data/scratch.h"
 
 enum { N = 3 };

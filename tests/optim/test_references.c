@@ -15,7 +15,7 @@
 #include "ckpt/hf/safetensors.h"
 #include "optim/losses/kto.h"
 #include "optim/losses/preference.h"
-#include "optim/evaluate/reference_file.h"
+#include "optim/evaluate/refer.h"
 #include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/io.h"
 #include "kernels/transfer.h"
-#include "optim/step/router_bias.h"
+#include "optim/step/step.h"
 #include "tests/tiny.h"
 #include "tests/train_case.h"
 

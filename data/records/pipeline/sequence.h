@@ -18,7 +18,7 @@ struct ax_document {
     /* position of the first token; > 0 if a KV cache holds the earlier tokens */
     int64_t first_position;
     /* > 0: before these tokens come the first `shared` ones of document `shared_with`, an earlier one of
-     * the batch that has all of its own (model/core/shared_prefix.h); first_position is `shared`. */
+     * the batch that has all of its own (model/core/batch.h); first_position is `shared`. */
     int64_t shared;
     int shared_with;
     /* Values of each column: [1] or [n], times its width; AX_OF_LABEL: [n], as the labels, read
