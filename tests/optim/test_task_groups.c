@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/text/json.h"
-#include "optim/evaluate/tasks/group.h"
+#include "optim/evaluate/tasks/report.h"
 #include "tests/cmd/program_case.h"
 #include "tests/optim/task_case.h"
 #include "tests/golden_files.h"

@@ -4,6 +4,231 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/text/jinja/literal.h"
+
+/* ---- values of the task's fields in a record ---- */
+
+/* The value for a record, owned by the caller: the column's, the rendered text, or the constant. */
+static enum ax_status field_value(const struct ax_task_field *f, const json_t *doc, json_t **out) {
+    struct ax_template_output text = {0};
+    *out = NULL;
+    json_t *column = f->text ? json_object_get(doc, f->text) : f->constant;
+    if (column || !f->text) {
+        *out = json_incref(column);
+        return AX_OK;
+    }
+    AX_TRY(ax_template_render(f->template, doc, NULL, &text));
+    *out = json_stringn(text.text, text.len);
+    ax_template_output_free(&text);
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a text");
+}
+
+static bool is_template(const struct ax_task_field *f, const json_t *doc) {
+    return f->text && !json_object_get(doc, f->text);
+}
+
+/* The integer that a text of digits denotes, else NULL. */
+static json_t *integer_of(const json_t *text) {
+    const char *s = json_string_value(text);
+    const size_t n = json_string_length(text);
+    json_t *v = NULL;
+    if (n > 0 && n < 18 && strspn(s, "0123456789") == n && ax_jinja_literal(s, n, &v) != AX_OK)
+        ax_error_clear();
+    return v;
+}
+
+static void replace(json_t **v, json_t *with) {
+    if (with) {
+        json_decref(*v);
+        *v = with;
+    }
+}
+
+/* The value as lm-evaluation-harness reads doc_to_text, doc_to_target and doc_to_choice: digits are
+ * an integer if the task has choices; text that spells a Python list is that list. */
+static enum ax_status text_value(const struct ax_task *t, const struct ax_task_field *f,
+                                 const json_t *doc, json_t **out) {
+    AX_TRY(field_value(f, doc, out));
+    if (is_template(f, doc) && ax_task_field_given(&t->choice))
+        replace(out, integer_of(*out));
+    if (json_is_string(*out) || json_is_integer(*out))
+        return AX_OK;
+    json_decref(*out);
+    *out = NULL;
+    return ax_error(AX_ERR_DATA, "doc_to_text: expected text in column %s",
+                    f->text ? f->text : "(none)");
+}
+
+static enum ax_status target_value(const struct ax_task *t, const struct ax_task_field *f,
+                                   const json_t *doc, json_t **out) {
+    AX_TRY(field_value(f, doc, out));
+    if (!is_template(f, doc))
+        return AX_OK;
+    const char *s = json_string_value(*out);
+    const size_t n = json_string_length(*out);
+    json_t *list = NULL;
+    if (ax_task_field_given(&t->choice))
+        replace(out, integer_of(*out));
+    if (json_is_string(*out) && n >= 2 && s[0] == '[' && s[n - 1] == ']')
+        AX_TRY(ax_jinja_literal(s, n, &list));
+    replace(out, list);
+    return AX_OK;
+}
+
+static bool is_texts(const json_t *v) {
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i)))
+            return false;
+    return json_array_size(v) > 0;
+}
+
+static enum ax_status choices_value(const struct ax_task *t, const struct ax_task_field *f,
+                                    const json_t *doc, json_t **out) {
+    (void)t;
+    json_t *list = NULL;
+    AX_TRY(field_value(f, doc, out));
+    if (is_template(f, doc)) {
+        const enum ax_status st =
+            ax_jinja_literal(json_string_value(*out), json_string_length(*out), &list);
+        if (st != AX_OK) {
+            json_decref(*out);
+            *out = NULL;
+            return st;
+        }
+        replace(out, list);
+    }
+    if (is_texts(*out))
+        return AX_OK;
+    char shown[80] = "";
+    snprintf(shown, sizeof shown, "%s", json_is_string(*out) ? json_string_value(*out) : "no text");
+    json_decref(*out);
+    *out = NULL;
+    return ax_error(AX_ERR_DATA, "doc_to_choice: expected a list of texts, got %s", shown);
+}
+
+/* ---- messages → text, plain or through a chat template ---- */
+
+enum ax_status ax_task_messages_add(struct ax_task_messages *m, const char *role, const char *text,
+                                    size_t len, const char *delimiter) {
+    if (m->n == m->cap) {
+        const size_t cap = m->cap > 0 ? 2 * m->cap : 16;
+        AX_TRY(ax_regrow(&m->list, m->cap, cap, sizeof *m->list));
+        m->cap = cap;
+    }
+    struct ax_task_message *new = &m->list[m->n++];
+    *new = (struct ax_task_message){.role = role, .delimiter = delimiter};
+    return ax_buf_append(&new->text, text ? text : "", text ? len : 0);
+}
+
+void ax_task_messages_cut(struct ax_task_messages *m, size_t n) {
+    while (m->n > n)
+        ax_buf_free(&m->list[--m->n].text);
+}
+
+void ax_task_messages_free(struct ax_task_messages *m) {
+    ax_task_messages_cut(m, 0);
+    ax_free(m->list);
+    *m = (struct ax_task_messages){0};
+}
+
+/* Joins messages [from, to), each followed by its delimiter, the last one only if `all`. */
+static enum ax_status join_messages(const struct ax_task_messages *m, size_t from, size_t to,
+                                    bool all, struct ax_buf *out) {
+    for (size_t i = from; i < to; i++) {
+        AX_TRY(ax_buf_append(out, m->list[i].text.data, m->list[i].text.len));
+        if (all || i + 1 < to)
+            AX_TRY(ax_buf_puts(out, m->list[i].delimiter));
+    }
+    return ax_buf_append(out, "", 0);
+}
+
+static bool is_role(const struct ax_task_message *m, const char *role) {
+    return strcmp(m->role, role) == 0;
+}
+
+static bool begun(const struct ax_task_messages *m) {
+    return is_role(&m->list[m->n - 1], "assistant");
+}
+
+static enum ax_status append(json_t *list, const char *role, const struct ax_buf *text) {
+    json_t *v = json_pack("{ss ss%}", "role", role, "content", text->data, text->len);
+    return json_array_append_new(list, v) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_DATA, "a prompt is not UTF-8, or out of memory");
+}
+
+/* One turn per message; if `single`, one user turn for all between the system message and the begun
+ * answer. */
+static enum ax_status turns(const struct ax_task_messages *m, bool single, json_t *list) {
+    const size_t first = single && is_role(&m->list[0], "system"),
+                 end = m->n - (single && begun(m));
+    struct ax_buf text = {0};
+    for (size_t i = 0; i < (single ? first : m->n); i++)
+        AX_TRY(append(list, m->list[i].role, &m->list[i].text));
+    if (!single)
+        return AX_OK;
+    enum ax_status st = join_messages(m, first, end, false, &text);
+    if (st == AX_OK)
+        st = append(list, "user", &text);
+    ax_buf_free(&text);
+    if (st == AX_OK && end < m->n)
+        st = append(list, "assistant", &m->list[end].text);
+    return st;
+}
+
+/* Some templates reject a system message: then it is omitted. */
+static enum ax_status render(const struct ax_text_side *side, json_t *vars,
+                             struct ax_template_output *out) {
+    const struct ax_template_options o = {.chat = true, .defaults = side->tokens};
+    json_t *list = json_object_get(vars, "messages");
+    const char *role = json_string_value(json_object_get(json_array_get(list, 0), "role"));
+    const enum ax_status st = ax_template_render(side->template, vars, &o, out);
+    if (st != AX_ERR_DATA || !role || strcmp(role, "system") != 0 || json_array_size(list) < 2)
+        return st;
+    json_array_remove(list, 0);
+    return ax_template_render(side->template, vars, &o, out);
+}
+
+/* Ends the conversation after the last occurrence of the begun answer, for the model to continue
+ * it. */
+static enum ax_status leave_open(const struct ax_buf *begun_text, struct ax_template_output *text) {
+    const char *s = begun_text->data;
+    size_t n = begun_text->len, at = text->len;
+    ax_python_strip(&s, &n);
+    while (at > 0 && (text->len - at < n || memcmp(text->text + at, s, n) != 0))
+        at--;
+    if (text->len - at < n || memcmp(text->text + at, s, n) != 0)
+        return ax_error(AX_ERR_DATA, "the chat template does not show gen_prefix as it is");
+    const size_t with_spaces = begun_text->len - (size_t)(s - begun_text->data);
+    const bool kept = text->len - at >= with_spaces && memcmp(text->text + at, s, with_spaces) == 0;
+    text->len = at + (kept ? with_spaces : n);
+    return AX_OK;
+}
+
+static enum ax_status chat_text(const struct ax_task_messages *m, const struct ax_text_side *side,
+                                bool single, struct ax_buf *out) {
+    struct ax_template_output text = {0};
+    json_t *list = json_array();
+    json_t *vars = json_pack("{so sb}", "messages", list, "add_generation_prompt", !begun(m));
+    if (!vars)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    enum ax_status st = turns(m, single, list);
+    if (st == AX_OK)
+        st = render(side, vars, &text);
+    if (st == AX_OK && begun(m))
+        st = leave_open(&m->list[m->n - 1].text, &text);
+    if (st == AX_OK)
+        st = ax_buf_append(out, text.text, text.len);
+    ax_template_output_free(&text);
+    json_decref(vars);
+    return st;
+}
+
+enum ax_status ax_task_messages_text(const struct ax_task_messages *m,
+                                     const struct ax_text_side *chat, bool single_turn,
+                                     struct ax_buf *out) {
+    return chat ? chat_text(m, chat, single_turn, out) : join_messages(m, 0, m->n, true, out);
+}
 
 /* ---- few-shot examples: the first of the split, or a draw as by Python's random.Random ---- */
 
@@ -138,7 +363,7 @@ static enum ax_status put_field(struct ax_buf *out, const struct ax_task_field *
     json_t *v;
     if (!ax_task_field_given(f) || (f->text && !*f->text))
         return ax_buf_append(out, "", 0);
-    AX_TRY(ax_task_field_value(f, doc, &v));
+    AX_TRY(field_value(f, doc, &v));
     const enum ax_status st =
         v && !json_is_null(v) ? ax_python_str(out, v) : ax_buf_append(out, "", 0);
     json_decref(v);
@@ -195,10 +420,10 @@ static enum ax_status add_shot(struct builder *b, const json_t *doc) {
     const json_t *question, *answer;
     struct ax_buf begin = {0};
     enum ax_status st;
-    AX_TRY_GOTO(ax_task_text_value(b->t, &f->text, doc, &text), st, done);
+    AX_TRY_GOTO(text_value(b->t, &f->text, doc, &text), st, done);
     if (ax_task_field_given(&f->choice))
-        AX_TRY_GOTO(ax_task_choices_value(b->t, &f->choice, doc, &choices), st, done);
-    AX_TRY_GOTO(ax_task_target_value(b->t, &f->target, doc, &target), st, done);
+        AX_TRY_GOTO(choices_value(b->t, &f->choice, doc, &choices), st, done);
+    AX_TRY_GOTO(target_value(b->t, &f->target, doc, &target), st, done);
     AX_TRY_GOTO(put_field(&begin, &f->gen_prefix, doc), st, done);
     AX_TRY_GOTO(question_text(b, text, choices, &question), st, done);
     AX_TRY_GOTO(answer_text(target, b->p->several ? NULL : choices, &answer), st, done);
@@ -264,13 +489,13 @@ done:
 static enum ax_status read_item(struct builder *b, struct ax_task_item *item) {
     const struct ax_task *t = b->t;
     if (ax_task_field_given(&t->choice))
-        AX_TRY(ax_task_choices_value(t, &t->choice, item->doc, &item->choices));
+        AX_TRY(choices_value(t, &t->choice, item->doc, &item->choices));
     if (ax_task_field_given(&t->text))
-        AX_TRY(ax_task_text_value(t, &t->text, item->doc, &item->text));
+        AX_TRY(text_value(t, &t->text, item->doc, &item->text));
     /* a text to be scored is used as it is */
     if (t->output == AX_TASK_ROLLING || t->output == AX_TASK_LOGLIKELIHOOD)
-        return ax_task_field_value(&t->target, item->doc, &item->target);
-    return ax_task_target_value(t, &t->target, item->doc, &item->target);
+        return field_value(&t->target, item->doc, &item->target);
+    return target_value(t, &t->target, item->doc, &item->target);
 }
 
 static enum ax_status build_one(struct builder *b, struct ax_task_item *item) {

@@ -1,7 +1,9 @@
-/* Requests to the model: tokens to score, or to continue. */
+/* Requests to the model: tokens to score, or to continue; they run many at a time, which share the
+ * keys and values of common prefixes. */
 #ifndef AX_OPTIM_EVALUATE_TASKS_REQUESTS_H
 #define AX_OPTIM_EVALUATE_TASKS_REQUESTS_H
 
+#include "model/text/text_model.h"
 #include "optim/evaluate/tasks/prompt.h"
 
 /* To score: the log-likelihood of a continuation, which follows the context in `ids`. To continue:
@@ -46,10 +48,26 @@ void ax_task_requests_free(struct ax_task_requests *r); /* safe on a zeroed one 
 /* The tokens fed to the model: as many of the last ones as fit. */
 const int32_t *ax_task_request_fed(const struct ax_task_requests *r,
                                    const struct ax_task_request *q, int64_t *n);
-/* The largest number of tokens fed for a request. */
-int64_t ax_task_requests_longest(const struct ax_task_requests *r);
 /* The text of a scored choice, with the delimiter before it. */
 enum ax_status ax_task_continuation(const struct ax_task_prompts *p, size_t item, size_t choice,
                                     struct ax_buf *out);
+
+/* ---- running ---- */
+
+struct ax_task_run_options {
+    int64_t lanes; /* sequences at a time; 0: by the memory of their keys and values */
+    uint64_t seed; /* for sampling */
+    int adapter;   /* AX_ADAPTER_NONE: none */
+};
+
+struct ax_task_run_counters {
+    int64_t requests, prompt_tokens, shared_tokens, generated_tokens;
+    double seconds; /* including loading */
+};
+
+/* Fills in the output fields of all tasks' requests. */
+enum ax_status ax_task_run(struct ax_text_model *model, struct ax_task_requests *const *list,
+                           size_t n, const struct ax_task_run_options *o,
+                           struct ax_task_run_counters *counters);
 
 #endif

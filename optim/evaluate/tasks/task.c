@@ -1,6 +1,7 @@
 /* The keys of a task file → struct ax_task. */
 #include "optim/evaluate/tasks/task.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -13,10 +14,6 @@ static const char *const outputs[] = {
     [AX_TASK_LOGLIKELIHOOD] = "loglikelihood",
     [AX_TASK_ROLLING] = "loglikelihood_rolling",
 };
-
-static const char *output_name(enum ax_task_output o) {
-    return outputs[o];
-}
 
 /* ---- metric_list ---- */
 
@@ -102,7 +99,7 @@ static enum ax_status find_metric(const struct ax_task *t, struct ax_task_key k,
             AX_TRY(ax_buf_printf(&list, "%s%s", list.len > 0 ? ", " : "", metrics[i].name));
     const enum ax_status st =
         ax_task_key_error(k, AX_ERR_UNSUPPORTED, "%s has the metrics %s; \"%s\" is not supported",
-                          output_name(t->output), list.data, name ? name : "");
+                          outputs[t->output], list.data, name ? name : "");
     ax_buf_free(&list);
     return st;
 }
@@ -227,7 +224,7 @@ static enum ax_status find_filter(const struct ax_task *t, struct ax_task_key k,
             return AX_OK;
         return ax_task_key_error(k, AX_ERR_UNSUPPORTED,
                                  "%s is for generated text; %s supports only take_first", name,
-                                 output_name(t->output));
+                                 outputs[t->output]);
     }
     return ax_task_key_error(
         k, AX_ERR_UNSUPPORTED,
@@ -501,8 +498,56 @@ static enum ax_status read_data(struct ax_task *t) {
 
 /* ---- fields ---- */
 
+static void free_field(struct ax_task_field *f) {
+    ax_template_free(f->template);
+    json_decref(f->constant);
+    *f = (struct ax_task_field){0};
+}
+
+static enum ax_status compile_field(struct ax_task_field *f, struct ax_task_key k) {
+    char name[640];
+    snprintf(name, sizeof name, "%.500s:%d: %.100s", k.doc->name, k.node->line, k.name);
+    return ax_template_compile_task(&f->template, name, f->text, strlen(f->text));
+}
+
+static enum ax_status read_field_list(struct ax_task_field *f, struct ax_task_key k) {
+    f->constant = json_array();
+    for (size_t i = 0; i < k.node->n; i++) {
+        const struct ax_task_key item = ax_task_key_at(k, i);
+        const char *text = NULL;
+        AX_TRY(ax_task_key_text(item, &text));
+        if (json_array_append_new(f->constant, json_string(text)) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for %s", k.name);
+    }
+    return AX_OK;
+}
+
+/* Reads a field from a key's value: a column or template, an integer, a list of texts, or a map
+ * whose values are such a list. */
+static enum ax_status read_field(struct ax_task_field *f, struct ax_task_key k) {
+    *f = (struct ax_task_field){0};
+    if (!k.node)
+        return AX_OK;
+    switch (k.node->kind) {
+    case AX_YAML_STRING:
+        f->text = k.node->text;
+        return compile_field(f, k);
+    case AX_YAML_INT:
+        f->constant = json_integer(k.node->integer);
+        return AX_OK;
+    case AX_YAML_LIST:
+    case AX_YAML_MAP: /* the map's values, in order */
+        return read_field_list(f, k);
+    default:
+        return ax_task_key_error(k, AX_ERR_CONFIG,
+                                 "expected a template, a column, an integer or a list, got \"%s\"; "
+                                 "put text in quotes",
+                                 k.node->text ? k.node->text : "");
+    }
+}
+
 static enum ax_status field(struct ax_task *t, const char *name, struct ax_task_field *f) {
-    return ax_task_field_read(f, ax_task_key(&t->yaml, name));
+    return read_field(f, ax_task_key(&t->yaml, name));
 }
 
 static enum ax_status require(struct ax_task *t, const char *name, const struct ax_task_field *f) {
@@ -578,10 +623,10 @@ static enum ax_status read_fewshot(struct ax_task *t) {
     AX_TRY(ax_task_key_text(ax_task_key_in(map, "split"), &f->split));
     AX_TRY(read_sampler(t, ax_task_key_in(map, "sampler")));
     AX_TRY(read_samples(t, ax_task_key_in(map, "samples")));
-    AX_TRY(ax_task_field_read(&f->text, either(t, map, "doc_to_text")));
-    AX_TRY(ax_task_field_read(&f->target, either(t, map, "doc_to_target")));
-    AX_TRY(ax_task_field_read(&f->choice, either(t, map, "doc_to_choice")));
-    AX_TRY(ax_task_field_read(&f->gen_prefix, either(t, map, "gen_prefix")));
+    AX_TRY(read_field(&f->text, either(t, map, "doc_to_text")));
+    AX_TRY(read_field(&f->target, either(t, map, "doc_to_target")));
+    AX_TRY(read_field(&f->choice, either(t, map, "doc_to_choice")));
+    AX_TRY(read_field(&f->gen_prefix, either(t, map, "gen_prefix")));
     f->target_delimiter = t->target_delimiter;
     f->delimiter = t->fewshot_delimiter;
     AX_TRY(ax_task_key_text(ax_task_key_in(map, "target_delimiter"), &f->target_delimiter));
@@ -644,7 +689,7 @@ void ax_task_free(struct ax_task *t) {
         &t->description,    &t->gen_prefix,     &t->fewshot.text,
         &t->fewshot.target, &t->fewshot.choice, &t->fewshot.gen_prefix};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        ax_task_field_free(fields[i]);
+        free_field(fields[i]);
     json_decref(t->fewshot.samples);
     free_metrics(t);
     free_lists(t);

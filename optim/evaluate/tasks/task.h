@@ -2,19 +2,17 @@
  *
  * A task is run in this order, one file each:
  *
- *   index.c      names that files in a folder define; tree.c: names and groups → tasks
+ *   tree.c       names that files in a folder define; names and groups → tasks
  *   read.c       the file and those that it includes: keys with the line of each
  *   task.c       keys → struct ax_task
  *   docs.c       the records of its splits
- *   field.c      doc_to_text and the like, of one record
- *   prompt.c     few-shot examples, description, chat template → the text before the answer
- *   requests.c   texts → tokens: requests to the model
- *   run.c        requests → log-likelihoods and generated text from the model
+ *   prompt.c     doc_to_text and the like of one record, few-shot examples, description, chat
+ *                template → the text before the answer
+ *   requests.c   texts → tokens: requests to the model → log-likelihoods and generated text
  *   filters.c    generated text → extracted answers
  *   metrics.c    answers → a value for each record; aggregate.c: means and standard errors;
  *                translation.c: BLEU, chrF, TER
- *   group.c      the numbers of groups
- *   report.c     results as a table, JSON and samples
+ *   report.c     the numbers of groups; results as a table, JSON and samples
  *
  * python.c has Python's text functions and random numbers. The results should equal those of
  * lm-evaluation-harness 0.4.13 with a Hugging Face model and batches of one (docs/eval.md). */
@@ -41,6 +39,9 @@ struct ax_task_field {
     struct ax_template *template; /* NULL without text */
     json_t *constant;             /* a list or an integer; NULL: the task has no such field */
 };
+static inline bool ax_task_field_given(const struct ax_task_field *f) {
+    return f->text || f->constant;
+}
 
 enum ax_task_metric_kind {
     AX_METRIC_ACC,
@@ -170,24 +171,5 @@ struct ax_task {
  * The spec's name and the groups' files must outlive the task. */
 enum ax_status ax_task_load(struct ax_task *t, const struct ax_task_spec *spec);
 void ax_task_free(struct ax_task *t); /* safe on a zeroed one */
-
-/* ---- fields (field.c) ---- */
-
-bool ax_task_field_given(const struct ax_task_field *f);
-/* Reads a field from a key's value: a column or template, an integer, a list of texts, or a map
- * whose values are such a list. */
-enum ax_status ax_task_field_read(struct ax_task_field *f, struct ax_task_key k);
-void ax_task_field_free(struct ax_task_field *f);
-/* The value for a record, owned by the caller: the column's, the rendered text, or the constant. */
-enum ax_status ax_task_field_value(const struct ax_task_field *f, const json_t *doc, json_t **out);
-/* The value as lm-evaluation-harness reads doc_to_text, doc_to_target and doc_to_choice: digits are
- * an integer if the task has choices; text that spells a Python list is that list. */
-enum ax_status ax_task_text_value(const struct ax_task *t, const struct ax_task_field *f,
-                                  const json_t *doc, json_t **out);
-enum ax_status ax_task_target_value(const struct ax_task *t, const struct ax_task_field *f,
-                                    const json_t *doc, json_t **out);
-/* The value as a list of texts. */
-enum ax_status ax_task_choices_value(const struct ax_task *t, const struct ax_task_field *f,
-                                     const json_t *doc, json_t **out);
 
 #endif

@@ -2,7 +2,6 @@
 #ifndef AX_OPTIM_EVALUATE_TASKS_TREE_H
 #define AX_OPTIM_EVALUATE_TASKS_TREE_H
 
-#include "optim/evaluate/tasks/index.h"
 #include "optim/evaluate/tasks/task.h"
 
 #define AX_TASK_NO_TASK SIZE_MAX
@@ -24,6 +23,8 @@ struct ax_task_node {
     struct ax_task_group_metric *metrics;
     size_t n_metrics;
 };
+
+struct ax_task_index; /* names that the files of a folder define */
 
 struct ax_task_tree {
     const char *include_path; /* NULL: names are looked up in the folder of the group's file */
