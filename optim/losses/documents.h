@@ -32,7 +32,7 @@ struct ax_documents {
     const void *columns[AX_COLUMNS_MAX];
     double inv_weight; /* 1 / what the step's loss is a mean over (enum ax_per) */
     double inv_tokens; /* 1 / scored tokens of the first documents of all pairs */
-    double kl;         /* estimate of KL for the step's records (mismatch.h) */
+    double kl;         /* estimate of KL for the step's records (reference.h) */
 };
 
 struct ax_documents_loss {

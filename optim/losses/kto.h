@@ -7,7 +7,7 @@
  *   undesirable   undesirable_weight · (1 − σ(β·(z − x)))
  *
  * a mean over the step's answers. z = max(0, mean of x over the step's prompts, each with the answer
- * of another record): optim/train/mismatch.h. Of apo_zero_unpaired (2408.06266) z is 0. */
+ * of another record): optim/train/reference.h. Of apo_zero_unpaired (2408.06266) z is 0. */
 #ifndef AX_OPTIM_LOSSES_KTO_H
 #define AX_OPTIM_LOSSES_KTO_H
 

@@ -1,7 +1,7 @@
 /* A step: executes the action table (parallel/schedule/schedule.h), one small function per kind of action, and
  * reads the result. The way of a step of a run, in order, for micro-batch m and unit u:
  *
- *   fill_step              optim/train/step.c: the loader's sequences, or sampled completions, become micro-batches
+ *   fill_step              optim/train/train.c: the loader's sequences, or sampled completions, become micro-batches
  *   ax_step_restart_if_due ReLoRA merges its adapter into the base, and begins a new one
  *   ax_train_estimate_kl   KTO's estimate; ax_train_value_step: PPO's value model takes a step of its own
  *   ax_step_begin          the teacher reads the micro-batches; weights are summed over ranks (step_weigh); actions:
@@ -23,10 +23,10 @@
  *   ax_step_answer         the host reads the result
  *   ax_train_watch_step    optim/train/watch.c: a loss that is NaN or far off names its records, and may end the run
  *   update_step            UPDATE u waits for a save that still reads u; then optimizer and router bias
- *   end_step               optim/train/step.c: counts the step, and reports it
+ *   end_step               optim/train/train.c: counts the step, and reports it
  *   after_step             optim/train/train.c: evaluates and saves if it is time
  *
- * On a device that works late the update is enqueued before the result is read: optim/train/step.c says how. */
+ * On a device that works late the update is enqueued before the result is read: optim/train/train.c says how. */
 #include "optim/step/step.h"
 
 #include <math.h>

@@ -331,7 +331,6 @@ enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(load_teacher(t));
     AX_TRY(ax_train_rollout_load(t));
-    AX_TRY(ax_train_value_load(t));
     if (refers)
         AX_TRY(ax_train_refer(t));
     if (resume_from)

@@ -2,7 +2,7 @@
  * the order of their calls: a file calls only those above it. A field stands under the file that owns it; others
  * read it, and resume.c sets what a checkpoint has of it.
  *
- * What needs no run has headers of its own: options.h, sequences.h, schedule.h, mismatch.h. */
+ * What needs no run has headers of its own: options.h, sequences.h, schedule.h, reference.h. */
 #ifndef AX_OPTIM_TRAIN_RUN_H
 #define AX_OPTIM_TRAIN_RUN_H
 
@@ -109,7 +109,7 @@ struct ax_train {
     struct ax_train_vote vote;
     double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
     struct ax_slow_ranks slow;
-    /* reference.c, value.c, rollout.c, watch.c, contents.c */
+    /* reference.c, rollout.c, watch.c, contents.c */
     struct ax_train_references refs;
     struct ax_train_value value; /* for PPO */
     struct ax_rollout rollout;   /* for a run that samples what it trains on */
@@ -128,8 +128,8 @@ struct ax_train {
     /* evaluate.c */
     bool pending_eval;      /* an evaluation was interrupted */
     int64_t eval_sequences; /* per evaluation; 0 = unknown */
-    /* step.c */
-    struct ax_train_sequences sequences; /* the step in progress */
+    /* train.c: the step in progress */
+    struct ax_train_sequences sequences;
     /* its sequences are unused if the device does not work late */
     struct ax_train_late late;
     int64_t done;     /* steps whose result is known, including skipped ones */
@@ -138,9 +138,8 @@ struct ax_train {
     int64_t tokens, trained;
     int64_t updates;                 /* optimizer updates in the resumed checkpoint */
     struct ax_metrics_window window; /* the window in the resumed checkpoint */
-    /* timeline.c */
     struct ax_train_timeline timeline;
-    /* train.c */
+    /* train.c: the run */
     struct ax_train_schedule schedule;
     struct ax_runtime *rt;
     struct ax_step step;
@@ -177,29 +176,22 @@ enum ax_status ax_train_estimate_kl(struct ax_train *t);
 enum ax_status ax_train_eval_kl(struct ax_train *t, double *kl);
 void ax_train_references_free(struct ax_train_references *r);
 
-/* ---- value.c: PPO's value model; without one the functions do nothing ---- */
+/* ---- rollout.c: PPO's value model, without which these functions do nothing ---- */
 
-/* _create allocates it, _load loads it, _plan runs its step while planning. */
+/* _create allocates it, _plan runs its step while planning. */
 enum ax_status ax_train_value_create(struct ax_train *t);
-enum ax_status ax_train_value_load(struct ax_train *t);
 enum ax_status ax_train_value_plan(struct ax_train *t);
 void ax_train_value_free(struct ax_train *t);
-/* The model whose frozen weights others may read; NULL if it changes them. */
-const struct ax_model *ax_train_lender(const struct ax_train *t, enum ax_lender which);
-/* With a value model: _clear empties its micro-batches; _append adds a completion after `at` tokens
- * of micro-batch m. */
-void ax_train_value_clear(struct ax_train *t);
-void ax_train_value_append(struct ax_train *t, int m, int64_t at, const struct ax_completion *c);
 /* Runs a step of the value model on the policy's completions; no result may be pending. */
 enum ax_status ax_train_value_step(struct ax_train *t);
 /* Adds the value model's masters and optimizer state to a checkpoint's parts, as units from
  * first_unit on. */
 enum ax_status ax_train_value_parts(struct ax_train *t, int first_unit);
 
-/* ---- rollout.c ---- */
+/* ---- rollout.c: completions to train on ---- */
 
 /* Allocates a reference model (without an adapter, a copy of the base) and models that reward;
- * loads them; frees them. */
+ * loads them, and the value model; frees them. */
 enum ax_status ax_train_rollout_create(struct ax_train *t);
 enum ax_status ax_train_rollout_load(struct ax_train *t);
 void ax_train_rollout_free(struct ax_train *t);
@@ -304,22 +296,5 @@ enum ax_status ax_train_publish(struct ax_train *t);
 /* *value is the metric that the options choose, or NaN if a rank was asked to stop, which leaves
  * t->pending_eval set. Samples answers to the prompts in the options, too. */
 enum ax_status ax_train_evaluate(struct ax_train *t, double *value);
-
-/* ---- step.c ---- */
-
-/* Runs the next step, or none if a rank that samples was asked to stop. If the device works late,
- * the update is only enqueued and its result is pending; the result of the step before is read
- * after this step's gradients have been enqueued. */
-enum ax_status ax_train_step(struct ax_train *t);
-/* Waits for the pending result, if there is one. */
-enum ax_status ax_train_settle(struct ax_train *t);
-
-/* ---- timeline.c ---- */
-
-/* Call before and after each step: records ops and transfers of `profile_steps` steps, and then, or
- * at the run's `last` step, writes output_dir/timeline.json (trace.h), all ranks together. A
- * failure to write is only a warning. */
-enum ax_status ax_train_timeline_begin(struct ax_train *t);
-enum ax_status ax_train_timeline_end(struct ax_train *t, bool last);
 
 #endif

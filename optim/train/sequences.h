@@ -3,7 +3,7 @@
 #ifndef AX_OPTIM_TRAIN_SEQUENCES_H
 #define AX_OPTIM_TRAIN_SEQUENCES_H
 
-#include "optim/train/mismatch.h"
+#include "optim/train/reference.h"
 #include "optim/train/train.h"
 
 struct ax_train_origin {

@@ -1,18 +1,310 @@
-/* The training loop: sequences, a step, its report, evaluation, saves. */
+/* The training loop: sequences, a step, its report, evaluation, saves. The whole way of a step is told in
+ * optim/step/step.c.
+ *
+ * Where work is done when a call returns, the host reads the result before the update. Where it is
+ * done late, the device decides about the update by itself, and the host reads the result of step N
+ * when it has enqueued the gradients of step N + 1: the device is never idle because the host waits.
+ * A step with an implausible loss is skipped by the device; then the next one's gradients are
+ * dropped, and the step is done again in the first order. So a run reports, warns and writes the
+ * same on every device. */
 #include "optim/train/train.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "optim/metrics/trace.h"
 #include "optim/plan/peak.h"
-#include "parallel/fabric/flight.h"
 #include "optim/train/run.h"
+#include "parallel/fabric/flight.h"
 
-/* ---- evaluation ---- */
+/* ---- a timeline of some steps, of all ranks, on one clock: its zero is when all have reached the first of them ---- */
+
+static bool is_profiled(const struct ax_train *t) {
+    const int64_t first = t->o->profile_first;
+    return t->o->profile_steps > 0 && !t->timeline.over && t->done >= first &&
+           t->done < first + t->o->profile_steps;
+}
+
+/* Call before and after each step: records ops and transfers of `profile_steps` steps, and then, or
+ * at the run's `last` step, writes output_dir/timeline.json (trace.h), all ranks together. A
+ * failure to write is only a warning. */
+static enum ax_status begin_timeline(struct ax_train *t) {
+    double now = 0;
+    if (t->timeline.on || !is_profiled(t))
+        return AX_OK;
+    if (ax_queue_is_late(t->rt->q)) {
+        ax_log_warn("profiler_steps: this device computes after the calls that a timeline times; "
+                    "none is written");
+        t->timeline.over = true;
+        return AX_OK;
+    }
+    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, &now, 1)); /* all are here */
+    t->timeline.zero = ax_clock_now();
+    t->timeline.first = t->done;
+    t->timeline.on = true;
+    t->rt->q->timeline = &t->timeline.spans;
+    return AX_OK;
+}
+
+static enum ax_status take_spans(void *ctx, int rank, const char *data, int64_t bytes) {
+    (void)rank;
+    return ax_trace_join(ctx, data, (size_t)bytes);
+}
+
+/* On rank 0 the file's text. */
+static enum ax_status merge_spans(struct ax_train *t, struct ax_trace *all) {
+    struct ax_trace own = {0};
+    AX_TRY(ax_trace_begin(all));
+    enum ax_status st =
+        ax_trace_timeline(&own, t->rt->mesh.rank, &t->timeline.spans, t->timeline.zero);
+    st = ax_team_agree(&t->team, st);
+    if (st == AX_OK)
+        st = ax_team_collect(&t->team, own.text.data, (int64_t)own.text.len, take_spans, all);
+    ax_trace_free(&own);
+    AX_TRY(st);
+    return ax_trace_end(all);
+}
+
+static enum ax_status write_timeline(const struct ax_train *t, const struct ax_trace *all) {
+    char *path;
+    if (!ax_train_is_main(t))
+        return AX_OK;
+    AX_TRY(ax_path_join(&path, t->o->save.output_dir, "timeline.json"));
+    if (ax_write_file_atomic(path, all->text.data, all->text.len) != AX_OK)
+        ax_log_warn("profiler_steps: %s", ax_error_text());
+    else
+        ax_log_info("timeline: %s has steps %lld to %lld", path, (long long)t->timeline.first + 1,
+                    (long long)t->done);
+    ax_error_clear();
+    ax_free(path);
+    return AX_OK;
+}
+
+static enum ax_status end_timeline(struct ax_train *t, bool last) {
+    struct ax_trace all = {0};
+    if (!t->timeline.on || (!last && is_profiled(t)))
+        return AX_OK;
+    t->rt->q->timeline = NULL;
+    t->timeline.on = false;
+    t->timeline.over = true;
+    AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT)); /* the team is the saver's until then */
+    if (t->timeline.spans.lost > 0)
+        ax_log_warn("profiler_steps: %zu ops at the end are not in the timeline",
+                    t->timeline.spans.lost);
+    enum ax_status st = merge_spans(t, &all);
+    if (st == AX_OK)
+        st = write_timeline(t, &all);
+    ax_trace_free(&all);
+    ax_timeline_free(&t->timeline.spans);
+    return st;
+}
+
+/* ---- what a step costs ---- */
+
+static void start_cost(struct ax_train_cost *c, const struct ax_train *t) {
+    c->waits -= t->rt->q->counters.waits;
+    c->save -= t->saver.waited;
+    c->flops -= ax_queue_product_flops(&t->rt->q->counters);
+}
+
+static void stop_cost(struct ax_train_cost *c, const struct ax_train *t) {
+    c->waits += t->rt->q->counters.waits;
+    c->save += t->saver.waited;
+    c->flops += ax_queue_product_flops(&t->rt->q->counters);
+}
+
+static enum ax_status report_step(struct ax_train *t, const struct ax_step_result *r,
+                                  const struct ax_train_cost *c) {
+    const bool trains = r->weight_total > 0; /* else it has no loss, not one of 0 */
+    struct ax_step_figures f = {.step = t->done,
+                                .epoch = t->epoch,
+                                .loss = trains ? r->loss : NAN,
+                                .grad_norm = trains ? r->grad_norm : NAN,
+                                .learning_rate = r->lr,
+                                .tokens = t->sequences.n_tokens,
+                                .computed_tokens = t->sequences.n_computed,
+                                .trained_tokens = t->sequences.n_trained,
+                                .seconds = c->seconds > 0 ? c->seconds : ax_clock_now() - c->begin,
+                                .waits = c->waits,
+                                .flops = c->flops,
+                                .skipped = r->skipped,
+                                .memory = ax_mem_rss(),
+                                .peak_memory = ax_mem_peak_rss()};
+    f.phases[f.n_phases++] = (struct ax_phase_seconds){"data", c->data};
+    for (int p = 0; p < AX_TIME_COUNT; p++)
+        f.phases[f.n_phases++] =
+            (struct ax_phase_seconds){ax_step_phase_name((enum ax_step_phase)p), r->seconds[p]};
+    f.phases[f.n_phases++] = (struct ax_phase_seconds){"save", c->save};
+    memcpy(f.measures, r->measures, sizeof f.measures);
+    if (t->step.model.expert_loads.data)
+        f.experts = &r->experts;
+    f.aux_loss = r->aux_loss;
+    f.sequence_loss = r->sequence_loss;
+    if (c->samples) {
+        f.figures = &t->rollout.figures;
+        f.phases[f.n_phases++] = (struct ax_phase_seconds){"rollout", t->rollout.seconds};
+        f.phases[f.n_phases++] = (struct ax_phase_seconds){"reward", t->rollout.reward_seconds};
+    }
+    if (ax_train_has_value(t->o))
+        f.figures = &t->value.figures;
+    AX_TRY(ax_train_compare_ranks(t, f.seconds, &f.ranks));
+    ax_metrics_step(t->metrics, &f);
+    return AX_OK;
+}
+
+/* ---- one step after the other ---- */
+
+static enum ax_status epoch_after_step(struct ax_train *t, double *epochs, bool *end) {
+    return ax_train_epoch_after(&t->schedule, &t->sequences, &t->o->data, epochs, end);
+}
+
+/* The step of t->sequences is the run's last one so far. */
+static enum ax_status end_step(struct ax_train *t, const struct ax_step_result *r,
+                               const struct ax_train_cost *c) {
+    t->done++;
+    t->tokens += t->sequences.n_tokens;
+    t->trained += t->sequences.n_trained;
+    AX_TRY(epoch_after_step(t, &t->epoch, &t->epoch_ended));
+    if (isfinite(r->loss) && r->weight_total > 0)
+        t->out->loss = r->loss;
+    return report_step(t, r, c);
+}
+
+/* Reads the result before the update. */
+static enum ax_status decide_step(struct ax_train *t, struct ax_train_cost *c) {
+    struct ax_step_result r;
+    start_cost(c, t);
+    AX_TRY(ax_step_decide(&t->step, &r));
+    AX_TRY(ax_train_watch_step(t, &r));
+    AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
+    stop_cost(c, t);
+    return end_step(t, &r, c);
+}
+
+static enum ax_status begin_step(struct ax_train *t, struct ax_train_cost *c) {
+    start_cost(c, t);
+    t->step.kl = t->sequences.kl;
+    AX_TRY(ax_step_begin(&t->step));
+    stop_cost(c, t);
+    return AX_OK;
+}
+
+/* Gradients of t->sequences, in place of those of any other step. */
+static enum ax_status repeat_step(struct ax_train *t, struct ax_train_cost *c) {
+    c->waits = c->waits_before;
+    AX_TRY(ax_step_drop(&t->step));
+    AX_TRY(ax_train_sequences_fill(&t->sequences, &t->step));
+    return begin_step(t, c);
+}
+
+/* ---- a step late ---- */
+
+static void swap_sequences(struct ax_train *t) {
+    const struct ax_train_sequences other = t->late.sequences;
+    t->late.sequences = t->sequences;
+    t->sequences = other;
+}
+
+/* The step of t->sequences, which was pending, has this result. */
+static enum ax_status take_result(struct ax_train *t, const struct ax_step_result *r) {
+    struct ax_train_cost *c = &t->late.cost;
+    if (r->skipped) {
+        AX_TRY(repeat_step(t, c));
+        return decide_step(t, c);
+    }
+    AX_TRY(ax_train_watch_step(t, r));
+    return end_step(t, r, c);
+}
+
+/* *again: gradients of the step after it are lost. */
+static enum ax_status settle_step(struct ax_train *t, bool *again) {
+    struct ax_step_result r;
+    t->late.pending = false;
+    start_cost(&t->late.cost, t);
+    AX_TRY(ax_step_answer(&t->step, &r));
+    stop_cost(&t->late.cost, t);
+    *again = r.skipped;
+    swap_sequences(t);
+    const enum ax_status st = take_result(t, &r);
+    swap_sequences(t);
+    return st;
+}
+
+/* Waits for the pending result, if there is one. */
+static enum ax_status settle_late(struct ax_train *t) {
+    bool again;
+    return t->late.pending ? settle_step(t, &again) : AX_OK;
+}
+
+/* Enqueues the update, whatever the result. */
+static enum ax_status finish_step(struct ax_train *t, struct ax_train_cost *c) {
+    const double lr = ax_lr_at(&t->schedule.lr, t->done);
+    start_cost(c, t);
+    AX_TRY(ax_step_finish(&t->step, lr, ax_train_watch_bound(t)));
+    stop_cost(c, t);
+    c->seconds = ax_clock_now() - c->begin;
+    double epochs;
+    AX_TRY(epoch_after_step(t, &epochs, &t->late.epoch_end));
+    t->late.pending = true;
+    t->late.cost = *c;
+    swap_sequences(t);
+    return AX_OK;
+}
+
+/* An error of the step after the pending one does not hide that one's result. */
+static enum ax_status fail_step(struct ax_train *t, enum ax_status st) {
+    struct ax_error_record first;
+    ax_error_save(&first, st);
+    (void)settle_late(t);
+    return ax_error_restore(&first);
+}
+
+/* *stopped: there is no step, as a rank was asked to stop while it sampled. */
+static enum ax_status fill_step(struct ax_train *t, bool *stopped) {
+    if (!ax_train_has_rollout(t->o))
+        return ax_train_sequences_next(&t->sequences, &t->step, &t->o->data);
+    if (ax_rollout_is_used_up(&t->rollout) || ax_train_has_value(t->o))
+        AX_TRY(settle_late(t)); /* sampled by weights that are known to be the next ones */
+    return ax_train_rollout_next(t, stopped);
+}
+
+/* Runs the next step, or none if a rank that samples was asked to stop. If the device works late,
+ * the update is only enqueued and its result is pending; the result of the step before is read
+ * after this step's gradients have been enqueued. */
+static enum ax_status run_step(struct ax_train *t) {
+    struct ax_train_cost c = {.begin = ax_clock_now()};
+    bool again = false;
+    start_cost(&c, t);
+    bool stopped = false;
+    const enum ax_status st = fill_step(t, &stopped);
+    if (st != AX_OK)
+        return fail_step(t, st);
+    if (stopped)
+        return AX_OK;
+    c.data = ax_clock_now() - c.begin;
+    c.samples = ax_train_has_rollout(t->o) && t->rollout.turn == 1;
+    if (c.samples)
+        c.data -= t->rollout.seconds + t->rollout.reward_seconds;
+    if (!t->late.pending) /* else it is not due */
+        AX_TRY(ax_step_restart_if_due(&t->step, t->done));
+    AX_TRY(ax_train_estimate_kl(t));
+    AX_TRY(ax_train_value_step(t));
+    stop_cost(&c, t);
+    c.waits_before = c.waits;
+    AX_TRY(begin_step(t, &c));
+    if (t->late.pending)
+        AX_TRY(settle_step(t, &again));
+    if (again)
+        AX_TRY(repeat_step(t, &c));
+    return ax_queue_is_late(t->rt->q) ? finish_step(t, &c) : decide_step(t, &c);
+}
+
+/* ---- evaluations and saves after a step ---- */
 
 static bool is_better(const struct ax_train *t, double now, double before) {
     return t->o->eval.greater_is_better ? now > before : now < before;
@@ -88,7 +380,7 @@ static enum ax_status after_step(struct ax_train *t) {
     return t->saved == t->done ? AX_OK : ax_train_save_start(t, last || t->stop_early);
 }
 
-/* ---- a step ---- */
+/* ---- around a step ---- */
 
 /* All ranks measure at the same time, each with its share of the CPUs; the peak is their sum. */
 static enum ax_status measure_peak(struct ax_train *t) {
@@ -129,7 +421,7 @@ static bool needs_result(const struct ax_train *t, bool first) {
 
 /* Saves the current step, unless it is saved already, and reports the stop. */
 static enum ax_status stop_run(struct ax_train *t, enum ax_stop why) {
-    AX_TRY(ax_train_timeline_end(t, true));
+    AX_TRY(end_timeline(t, true));
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     if (t->saved < t->done) {
         AX_TRY(ax_train_save_start(t, true));
@@ -152,18 +444,18 @@ static enum ax_status run_steps(struct ax_train *t) {
     for (bool first = true; t->pending_eval || (t->done < t->schedule.total && !t->stop_early);
          first = false) {
         if (t->vote.stop != AX_STOP_NONE) {
-            AX_TRY(ax_train_settle(t));
+            AX_TRY(settle_late(t));
             return stop_run(t, t->vote.stop);
         }
         const int64_t before = t->done;
-        AX_TRY(ax_train_timeline_begin(t));
-        AX_TRY(ax_train_step(t));
-        AX_TRY(ax_train_timeline_end(t, false));
+        AX_TRY(begin_timeline(t));
+        AX_TRY(run_step(t));
+        AX_TRY(end_timeline(t, false));
         AX_TRY(ax_train_take_vote(t, true));
         if (t->done == before && !t->late.pending)
             continue;
         if (needs_result(t, first))
-            AX_TRY(ax_train_settle(t));
+            AX_TRY(settle_late(t));
         if (first && t->o->measure_peak)
             AX_TRY(measure_peak(t));
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LOOK));
@@ -172,7 +464,7 @@ static enum ax_status run_steps(struct ax_train *t) {
         if (t->pending_eval || t->saved == t->done || t->saving == t->done)
             AX_TRY(ax_train_take_vote(t, false)); /* time has passed */
     }
-    AX_TRY(ax_train_timeline_end(t, true));
+    AX_TRY(end_timeline(t, true));
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
     ax_train_watch_end(t);

@@ -2,12 +2,12 @@
  * of failures.
  *
  * Input is options; output is a trained model folder or, if an adapter is trained (step.adapter), a PEFT
- * folder. The way of a step is told in optim/step/step.c. Read train.c (the run and its loop) and step.c (a step
- * of it) first. What a step trains on: sequences.c (sequences → micro-batches), rollout.c (completions that
- * the model has sampled → micro-batches), reference.c and mismatch.c (log-probs that the objective compares
- * with), value.c (PPO's other model). When: schedule.c. What ranks decide together: ranks.c. Looking on: watch.c
- * (NaN, spikes, the records behind them), evaluate.c, timeline.c. What lasts: folder.c (output_dir, run.json),
- * resume.c, contents.c, save.c. Before a run: options.c, forecast.c (memory, disk, steps). */
+ * folder. The way of a step is told in optim/step/step.c. Read train.c (the run, its loop and a step of
+ * it) first. What a step trains on: sequences.c (sequences → micro-batches), rollout.c (completions that the
+ * model has sampled → micro-batches, and PPO's other model), reference.c (log-probs that the objective compares
+ * with). When: schedule.c. What ranks decide together: ranks.c. Looking on: watch.c (NaN, spikes, the records
+ * behind them), evaluate.c. What lasts: folder.c (output_dir, run.json), resume.c, contents.c, save.c. Before a
+ * run: options.c, forecast.c (memory, disk, steps). */
 #ifndef AX_OPTIM_TRAIN_TRAIN_H
 #define AX_OPTIM_TRAIN_TRAIN_H
 

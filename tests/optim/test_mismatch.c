@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "optim/losses/kto.h"
-#include "optim/train/mismatch.h"
+#include "optim/train/reference.h"
 #include "tests/tiny.h"
 
 enum { DOCS = 4, MAX_LEN = 8 };

@@ -5,8 +5,8 @@
  * The other record is the next one of epoch 0, so an estimate depends on the records of its step
  * alone, not on batches, ranks or accumulation. Mismatched answers are truncated where the example
  * would be longer than any other. */
-#ifndef AX_OPTIM_TRAIN_MISMATCH_H
-#define AX_OPTIM_TRAIN_MISMATCH_H
+#ifndef AX_OPTIM_TRAIN_REFERENCE_H
+#define AX_OPTIM_TRAIN_REFERENCE_H
 
 #include "optim/evaluate/refer.h"
 
