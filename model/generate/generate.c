@@ -1,242 +1,16 @@
-/* Creates and frees a generator, and runs the loop: admit, pass, choose, hand out. */
+/* Creates and frees a generator, and runs the loop: admit, pass, choose, hand out.
+ *
+ * On a mesh, the ranks that split or shard one copy of the weights run their passes in step: of the same
+ * number of tokens, with padding, as long as one of them has work. The data ranks share the sequences, and
+ * then tell each other what has become of them. */
 #include "model/generate/generate.h"
 
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "model/generate/generate_lanes.h"
+#include "model/generate/generate_pass.h"
 #include "model/parallel/tensor_parallel.h"
-#include "model/parts/head.h"
-
-/* ---- memory of a pass: the model over the lanes' pending tokens, up to the requested logits ---- */
-
-static enum ax_status create_work(struct ax_generator *d) {
-    const size_t T = (size_t)d->o.pass_tokens, S = (size_t)d->o.n_seqs;
-    AX_TRY(ax_alloc(&d->work, 1, sizeof *d->work));
-    struct ax_generate_work *w = d->work;
-    AX_TRY(ax_alloc(&w->tokens, T, sizeof *w->tokens));
-    AX_TRY(ax_alloc(&w->positions, T, sizeof *w->positions));
-    AX_TRY(ax_alloc(&w->cu, S + 1, sizeof *w->cu));
-    AX_TRY(ax_alloc(&w->lane, S, sizeof *w->lane));
-    AX_TRY(ax_alloc(&w->n, S, sizeof *w->n));
-    AX_TRY(ax_alloc(&w->held, (size_t)d->cache.n_blocks, sizeof *w->held));
-    return ax_alloc(&w->row, S, sizeof *w->row);
-}
-
-static void free_work(struct ax_generator *d) {
-    struct ax_generate_work *w = d->work;
-    if (!w)
-        return;
-    ax_free(w->tokens);
-    ax_free(w->positions);
-    ax_free(w->cu);
-    ax_free(w->lane);
-    ax_free(w->n);
-    ax_free(w->held);
-    ax_free(w->row);
-    ax_free(w);
-}
-
-/* Allocates a pass's buffers from the scratch stack of the rollout phase. */
-static void allocate_pass(struct ax_generator *d, struct ax_stack *stack) {
-    const struct ax_model *m = d->model;
-    const int64_t n = d->o.n_seqs;
-    ax_batch_allocate(&d->batch, stack, d->o.pass_tokens, n, d->cap, 1, 0);
-    d->logits = ax_tensor_2d(m->accum, NULL, n, m->lm_head->local_shape[0]);
-    d->hidden = ax_tensor_2d(m->dtype, NULL, n, m->arch.hidden_size);
-    d->logits.data = ax_stack_push(stack, "decode logits", ax_tensor_bytes(&d->logits));
-    d->hidden.data = ax_stack_push(stack, "decode hidden", ax_tensor_bytes(&d->hidden));
-    d->rows = ax_tensor_1d(AX_I32, NULL, n);
-    d->rows.data = ax_stack_push(stack, "decode rows", ax_tensor_bytes(&d->rows));
-}
-
-/* ---- a pass: what goes in ---- */
-
-static void add(struct ax_generator *d, int lane, int64_t n) {
-    struct ax_generate_work *w = d->work;
-    const int64_t from = d->cache.length[lane];
-    memcpy(w->tokens + w->n_tokens, d->lanes[lane].ids + from, (size_t)n * sizeof *w->tokens);
-    for (int64_t i = 0; i < n; i++)
-        w->positions[w->n_tokens + i] = (int32_t)(from + i);
-    w->n_tokens += n;
-    w->lane[w->n_docs] = lane;
-    w->n[w->n_docs++] = n;
-    w->cu[w->n_docs] = (int32_t)w->n_tokens;
-}
-
-/* Tokens of the lane that come next, of one length for rope: that of the prompt, or of the sequence
- * when a token had been chosen, as that was when it went through the model for the first time. */
-static int64_t pending(const struct ax_generator *d, int lane, int64_t *row_length) {
-    const struct ax_lane *l = &d->lanes[lane];
-    const int64_t start = d->cache.length[lane];
-    if (!l->seq)
-        return 0;
-    if (ax_lane_remakes(d)) {
-        *row_length = ax_lane_row_length(d, l->known);
-        return l->known - start;
-    }
-    int64_t end = start < l->seq->n_prompt ? l->seq->n_prompt : start + 1;
-    *row_length = ax_lane_row_length(d, end);
-    while (end < l->known && ax_lane_row_length(d, end + 1) == *row_length)
-        end++;
-    return end - start;
-}
-
-/* The shortest of the sequences with pending tokens: it may catch up with the others and then share
- * passes with them. */
-static int64_t shortest_row(const struct ax_generator *d) {
-    int64_t least = INT64_MAX, length;
-    for (int i = 0; i < d->o.n_seqs; i++)
-        if (pending(d, i, &length) > 0 && length < least)
-            least = length;
-    return least;
-}
-
-/* Active sequences first, one token each, which always fit; then prompts. All of one length if rope
- * depends on it. */
-static void collect(struct ax_generator *d) {
-    struct ax_generate_work *w = d->work;
-    w->n_docs = w->n_tokens = 0;
-    w->cu[0] = 0;
-    w->row_length = shortest_row(d);
-    for (int prompts = 0; prompts < 2; prompts++) {
-        for (int i = 0; i < d->o.n_seqs; i++) {
-            int64_t length = 0;
-            const int64_t n = pending(d, i, &length), left = d->o.pass_tokens - w->n_tokens;
-            if (length != w->row_length)
-                continue;
-            if (left > 0 && (prompts ? n > 1 : n == 1))
-                add(d, i, n < left ? n : left);
-        }
-    }
-}
-
-static int64_t blocks_needed(const struct ax_generator *d) {
-    const struct ax_generate_work *w = d->work;
-    int64_t n = 0;
-    for (int64_t i = 0; i < w->n_docs; i++)
-        n += ax_kvcache_needs(&d->cache, w->lane[i], w->n[i]);
-    return n;
-}
-
-static void collect_in_room(struct ax_generator *d) {
-    for (collect(d); !ax_lanes_make_room(d, blocks_needed(d)); collect(d))
-        ax_lanes_put_back(d);
-}
-
-/* For planning: T tokens, spread over as many lanes as they reach. */
-static void collect_planned(struct ax_generator *d, int64_t T) {
-    struct ax_generate_work *w = d->work;
-    const int64_t S = d->o.n_seqs < T ? d->o.n_seqs : T;
-    w->n_docs = w->n_tokens = w->row_length = 0;
-    memset(d->cache.length, 0, (size_t)d->o.n_seqs * sizeof *d->cache.length);
-    for (int i = 0; i < S; i++)
-        add(d, i, T / S + (i < T % S));
-}
-
-/* Tokens of one document, at most: a plan covers passes of one document too. */
-static int64_t most_tokens(const struct ax_generator *d) {
-    const struct ax_generate_work *w = d->work;
-    int64_t most = ax_runtime_planning(d->model->rt) ? w->T : 1;
-    for (int64_t i = 0; i < w->n_docs; i++)
-        most = w->n[i] > most ? w->n[i] : most;
-    return most;
-}
-
-static enum ax_status send(struct ax_generator *d) {
-    const struct ax_generate_work *w = d->work;
-    struct ax_queue *q = d->model->rt->q;
-    struct ax_batch *b = &d->batch;
-    for (int64_t t = w->n_tokens; t < w->T; t++)
-        w->tokens[t] = w->positions[t] = 0;
-    b->T = w->T;
-    b->max_queries = most_tokens(d);
-    b->n_tokens = w->n_tokens;
-    b->n_docs = w->n_docs;
-    b->max_position = w->row_length - 1;
-    b->tokens.shape[0] = b->positions.shape[0] = w->T;
-    b->cu_seqlens.shape[0] = b->runs[0].cu_q.shape[0] = b->runs[0].cu_k.shape[0] = w->n_docs + 1;
-    const size_t bytes = (size_t)w->T * sizeof *w->tokens;
-    AX_TRY(ax_queue_write(q, b->tokens.data, w->tokens, bytes));
-    AX_TRY(ax_queue_write(q, b->positions.data, w->positions, bytes));
-    AX_TRY(ax_queue_write(q, b->cu_seqlens.data, w->cu, (size_t)(w->n_docs + 1) * sizeof *w->cu));
-    return ax_kvcache_advance(&d->cache, q, w->T, w->n_docs, w->lane, w->n);
-}
-
-/* ---- a pass: what comes out ---- */
-
-/* Requests logits for the last row of every document that ends where its lane's tokens end, unless
- * it is scored. */
-static void list_rows(struct ax_generator *d, int32_t *lanes) {
-    struct ax_generate_work *w = d->work;
-    w->n_rows = 0;
-    for (int64_t i = 0; i < w->n_docs; i++) {
-        const int lane = w->lane[i];
-        const struct ax_lane *l = &d->lanes[lane];
-        if (!ax_runtime_planning(d->model->rt) &&
-            (d->cache.length[lane] + w->n[i] < l->known || l->seq->n_scored > 0))
-            continue;
-        lanes[w->n_rows] = lane;
-        w->row[w->n_rows++] = w->cu[i + 1] - 1;
-    }
-}
-
-/* Logits of the rows. If only other ranks have any, of row 0, for nobody. */
-static enum ax_status make_logits(struct ax_generator *d, struct ax_pass *p) {
-    struct ax_generate_work *w = d->work;
-    const int64_t n = w->n_rows > 0 ? w->n_rows : 1;
-    const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, n);
-    const struct ax_tensor rows = ax_tensor_rows(&d->rows, 0, n);
-    if (w->n_rows == 0)
-        w->row[0] = 0;
-    AX_TRY(ax_queue_write(d->model->rt->q, rows.data, w->row, ax_tensor_bytes(&rows)));
-    return ax_pass_logits_of(p, &rows, &d->hidden, &logits);
-}
-
-static enum ax_status forward(struct ax_generator *d, const struct ax_generate_need *need) {
-    struct ax_pass p = {.model = d->model,
-                        .batch = &d->batch,
-                        .slot = &d->slot,
-                        .recompute = AX_RECOMPUTE_INFERENCE,
-                        .inv_temperature =
-                            d->o.score_temperature > 0 ? 1 / d->o.score_temperature : 1,
-                        .sampling = d->o.sampling,
-                        .cache = &d->cache};
-    AX_TRY(ax_pass_begin(&p));
-    AX_TRY(ax_pass_forward_all(&p));
-    if (need->logits)
-        AX_TRY(make_logits(d, &p));
-    AX_TRY(ax_generate_score(d, &p, need->windows));
-    ax_pass_end(&p);
-    return AX_OK;
-}
-
-/* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many
- * lanes then have logits; lanes[i] is the lane of row i. *ends instead: nothing is pending, or a rank
- * was interrupted. Does not wait. */
-static enum ax_status run_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
-                               int32_t *lanes, bool *ends) {
-    struct ax_generate_work *w = d->work;
-    if (planned > 0)
-        collect_planned(d, planned);
-    else
-        collect_in_room(d);
-    list_rows(d, lanes);
-    struct ax_generate_need need = {.tokens = w->n_tokens,
-                                    .stop =
-                                        planned == 0 && d->o.stop_now && d->o.stop_now(d->o.ctx),
-                                    .logits = w->n_rows > 0,
-                                    .windows = ax_generate_scores_list(d)};
-    AX_TRY(ax_generate_agree(d, &need));
-    *n_rows = w->n_rows;
-    w->T = need.tokens;
-    *ends = need.tokens == 0 || need.stop;
-    if (*ends)
-        return AX_OK;
-    AX_TRY(send(d));
-    return forward(d, &need);
-}
 
 /* ---- weights of other ranks ---- */
 
@@ -286,7 +60,67 @@ static void let_go_weights(struct ax_generator *d) {
             ax_unit_let_go(&d->model->units[u], d->model->rt);
 }
 
-/* ---- memory ---- */
+/* ---- scores; without `scoring` these functions do nothing ---- */
+
+/* How many bytes of the results the scores of AX_SCORE_PASSES passes take. */
+static size_t scores_bytes(const struct ax_generator *d) {
+    return d->scores ? AX_SCORE_PASSES * ax_scores_bytes(&d->scores->scorer, d->o.pass_tokens) : 0;
+}
+
+static void drop_scores(struct ax_generator *d) {
+    struct ax_generate_scores *s = d->scores;
+    if (s)
+        s->n_pending = s->n_windows = s->n_ended = s->n_passes = 0;
+}
+
+/* Frees the lanes of scored sequences that have been processed. *full: the next pass's scores may
+ * not fit, or AX_SCORE_PASSES passes have gone by without a read. */
+static void end_scored(struct ax_generator *d, bool *full) {
+    struct ax_generate_scores *s = d->scores;
+    for (int i = 0; s && i < d->o.n_seqs; i++) {
+        struct ax_lane *l = &d->lanes[i];
+        if (!l->seq || l->seq->n_scored == 0 || d->cache.length[i] < l->known)
+            continue;
+        l->seq->finish = AX_FINISH_LENGTH;
+        s->ended[s->n_ended++] = l->seq;
+        l->seq = NULL;
+    }
+    *full = s && s->n_passes == AX_SCORE_PASSES;
+}
+
+/* When the results have been read: stores scores in their sequences and ends these. */
+static enum ax_status settle_scores(struct ax_generator *d) {
+    struct ax_generate_scores *s = d->scores;
+    if (!s)
+        return AX_OK;
+    for (int64_t i = 0; i < s->n_pending; i++) {
+        const struct ax_pending_score *t = &s->pending[i];
+        const struct ax_scores *w = &s->windows[t->window];
+        const int32_t best = ax_scores_best(&s->scorer, &d->results, w, t->row);
+        t->seq->logprobs[t->at] = ax_results_get(&d->results, &w->logprob, t->row);
+        t->seq->greedy = t->seq->greedy && best == t->label;
+    }
+    for (int64_t i = 0; d->o.done && i < s->n_ended; i++)
+        AX_TRY(d->o.done(d->o.ctx, s->ended[i]));
+    drop_scores(d);
+    return AX_OK;
+}
+
+static bool scores_pending(const struct ax_generator *d) {
+    return d->scores && d->scores->n_passes > 0;
+}
+
+/* ---- a generator ---- */
+
+enum ax_status ax_generate_check_mesh(const struct ax_mesh *mesh) {
+    const int pp = mesh->size[AX_ROLE_PP], cp = mesh->size[AX_ROLE_CP];
+    if (pp == 1 && cp == 1)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "mesh: pp %d and cp %d, but answers are generated by ranks of tp, ep, "
+                    "dp_replicate and dp_shard only so far. Nearest: pp 1 and cp 1.",
+                    pp, cp);
+}
 
 const char *ax_finish_name(enum ax_finish f) {
     static const char *const names[] = {
@@ -350,16 +184,12 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     enum ax_status st;
     AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, m->rt->q, &co), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
-    allocate_pass(d, stack);
+    AX_TRY_GOTO(ax_generate_pass_create(d, stack), st, fail);
     AX_TRY_GOTO(ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, d->o.n_seqs,
                                   d->cap),
                 st, fail);
-    if (o->scoring)
-        AX_TRY_GOTO(ax_generate_scores_create(d, stack), st, fail);
     ax_results_create(&d->results, m->rt->q, stack,
-                      ax_choice_bytes(m->accum, d->o.n_seqs) + ax_generate_scores_bytes(d));
-    AX_TRY_GOTO(ax_lanes_create(d), st, fail);
-    AX_TRY_GOTO(create_work(d), st, fail);
+                      ax_choice_bytes(m->accum, d->o.n_seqs) + scores_bytes(d));
     AX_TRY_GOTO(hold_weights(d), st, fail);
     reach_plan(arena);
     return AX_OK;
@@ -373,9 +203,7 @@ void ax_generator_free(struct ax_generator *d) {
         return;
     let_go_weights(d);
     ax_stack_release(&d->model->rt->arena.scratch, 0);
-    free_work(d);
-    ax_lanes_free(d);
-    ax_generate_scores_free(d);
+    ax_generate_pass_free(d);
     ax_results_free(&d->results);
     ax_sampler_free(&d->sampler);
     ax_kvcache_free(&d->cache);
@@ -387,6 +215,161 @@ void ax_generator_forget(struct ax_generator *d) {
     for (int i = 0; i < d->o.n_seqs; i++)
         AX_ASSERT(!d->lanes[i].seq);
     ax_kvcache_clear(&d->cache);
+}
+
+/* ---- the data ranks ---- */
+
+/* Numbers that the data ranks tell each other at a time. */
+#define SHARED_NUMBERS ((int64_t)1 << 18)
+
+static int data_ranks(const struct ax_generator *d) {
+    return ax_runtime_planning(d->model->rt) ? 1 : d->model->rt->mesh.size[AX_ROLE_BATCH];
+}
+
+static void deal_sequences(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own) {
+    const int ranks = data_ranks(d);
+    ax_split_range(n, ranks, ranks > 1 ? d->model->rt->mesh.coord[AX_ROLE_BATCH] : 0, first, own);
+}
+
+/* All sequences, and which of them this rank had. */
+struct share {
+    struct ax_generator *d;
+    int64_t n, first, own;
+    struct ax_sequence *seqs; /* [n] */
+};
+
+static bool is_own(const struct share *s, int64_t i) {
+    return i >= s->first && i < s->first + s->own;
+}
+
+/* What is told of each sequence; the counters follow. */
+enum { N_NEW, FINISH, GREEDY, HEADER };
+enum { COUNTERS = 10 };
+
+static void put_counters(const struct ax_generate_counters *now,
+                         const struct ax_generate_counters *before, double v[COUNTERS]) {
+    v[0] = (double)(now->passes - before->passes);
+    v[1] = (double)(now->tokens - before->tokens);
+    v[2] = (double)(now->prompt_tokens - before->prompt_tokens);
+    v[3] = (double)(now->shared_tokens - before->shared_tokens);
+    v[4] = (double)(now->decode_passes - before->decode_passes);
+    v[5] = (double)(now->decode_tokens - before->decode_tokens);
+    v[6] = now->decode_seconds - before->decode_seconds;
+    v[7] = now->prompt_seconds - before->prompt_seconds;
+    v[8] = (double)(now->shared_blocks - before->shared_blocks);
+    v[9] = (double)(now->put_back - before->put_back);
+}
+
+/* Work of all ranks, in the mean of their times. */
+static void take_counters(struct ax_generate_counters *c, const struct ax_generate_counters *before,
+                          const double v[COUNTERS], int ranks) {
+    *c = *before;
+    c->passes += (int64_t)v[0];
+    c->tokens += (int64_t)v[1];
+    c->prompt_tokens += (int64_t)v[2];
+    c->shared_tokens += (int64_t)v[3];
+    c->decode_passes += (int64_t)v[4];
+    c->decode_tokens += (int64_t)v[5];
+    c->decode_seconds += v[6] / ranks;
+    c->prompt_seconds += v[7] / ranks;
+    c->shared_blocks += (int64_t)v[8];
+    c->put_back += (int64_t)v[9];
+}
+
+/* Lengths and ends of all sequences, and the counters. */
+static enum ax_status share_ends(const struct share *s, const struct ax_generate_counters *before) {
+    struct ax_generator *d = s->d;
+    double *all;
+    AX_TRY(ax_alloc(&all, (size_t)s->n * HEADER + COUNTERS, sizeof *all));
+    for (int64_t i = s->first; i < s->first + s->own; i++) {
+        all[i * HEADER + N_NEW] = (double)s->seqs[i].n_new;
+        all[i * HEADER + FINISH] = s->seqs[i].finish;
+        all[i * HEADER + GREEDY] = s->seqs[i].greedy;
+    }
+    put_counters(&d->counters, before, all + s->n * HEADER);
+    const enum ax_status st =
+        ax_runtime_combine(d->model->rt, AX_ROLE_BATCH, AX_SUM, all, s->n * HEADER + COUNTERS);
+    for (int64_t i = 0; i < s->n && st == AX_OK; i++) {
+        s->seqs[i].n_new = (int64_t)all[i * HEADER + N_NEW];
+        s->seqs[i].finish = (enum ax_finish)all[i * HEADER + FINISH];
+        s->seqs[i].greedy = all[i * HEADER + GREEDY] > 0;
+    }
+    if (st == AX_OK)
+        take_counters(&d->counters, before, all + s->n * HEADER, data_ranks(d));
+    ax_free(all);
+    return st;
+}
+
+static void move_numbers(double *list, double *numbers, int64_t n, bool out) {
+    if (numbers && n > 0)
+        memcpy(out ? numbers : list, out ? list : numbers, (size_t)n * sizeof *list);
+}
+
+/* A sequence's tokens, log-probs and entropies, as numbers; returns how many. */
+static int64_t move(struct ax_sequence *s, double *numbers, bool out) {
+    const bool scored = s->n_scored > 0;
+    const int64_t n_tokens = scored ? 0 : s->n_new;
+    const int64_t n_logprobs = scored ? s->n_scored : s->logprobs ? s->n_new : 0;
+    const int64_t n_entropies = !scored && s->entropies ? s->n_new : 0;
+    for (int64_t k = 0; numbers && k < n_tokens; k++)
+        if (out)
+            numbers[k] = s->tokens[k];
+        else
+            s->tokens[k] = (int32_t)numbers[k];
+    move_numbers(s->logprobs, numbers ? numbers + n_tokens : NULL, n_logprobs, out);
+    move_numbers(s->entropies, numbers ? numbers + n_tokens + n_logprobs : NULL, n_entropies, out);
+    return n_tokens + n_logprobs + n_entropies;
+}
+
+static enum ax_status share_piece(const struct share *s, int64_t from, int64_t to, int64_t count) {
+    double *all;
+    int64_t at = 0;
+    AX_TRY(ax_alloc(&all, (size_t)count, sizeof *all));
+    for (int64_t i = from; i < to; i++)
+        at += move(&s->seqs[i], is_own(s, i) ? all + at : NULL, true);
+    const enum ax_status st =
+        ax_runtime_combine(s->d->model->rt, AX_ROLE_BATCH, AX_SUM, all, count);
+    at = 0;
+    for (int64_t i = from; i < to && st == AX_OK; i++)
+        at += move(&s->seqs[i], is_own(s, i) ? NULL : all + at, false);
+    ax_free(all);
+    return st;
+}
+
+/* Others' sequences reach the callbacks as if they had been generated here. */
+static enum ax_status tell(const struct share *s) {
+    const struct ax_generate_options *o = &s->d->o;
+    for (int64_t i = 0; i < s->n; i++) {
+        struct ax_sequence *seq = &s->seqs[i];
+        const int64_t n_new = seq->n_new;
+        bool ignored = false;
+        if (is_own(s, i))
+            continue;
+        for (int64_t k = 1; o->token && seq->n_scored == 0 && k <= n_new; k++) {
+            seq->n_new = k;
+            AX_TRY(o->token(o->ctx, seq, &ignored));
+        }
+        if (o->done)
+            AX_TRY(o->done(o->ctx, seq));
+    }
+    return AX_OK;
+}
+
+static enum ax_status share_sequences(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
+                                      const struct ax_generate_counters *before) {
+    struct share s = {.d = d, .n = n, .seqs = seqs};
+    if (data_ranks(d) == 1)
+        return AX_OK;
+    deal_sequences(d, n, &s.first, &s.own);
+    AX_TRY(share_ends(&s, before));
+    for (int64_t from = 0, to; from < n; from = to) {
+        int64_t count = 0;
+        for (to = from; to < n && (to == from || count < SHARED_NUMBERS); to++)
+            count += move(&seqs[to], NULL, true);
+        if (count > 0)
+            AX_TRY(share_piece(&s, from, to, count));
+    }
+    return tell(&s);
 }
 
 /* ---- the loop ---- */
@@ -493,9 +476,9 @@ static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs
         int64_t n;
         bool ends;
         struct ax_choice c = {.logprobs = logprobs};
-        AX_TRY(run_pass(d, T, &n, r->lanes, &ends));
+        AX_TRY(ax_generate_run_pass(d, T, &n, r->lanes, &ends));
         AX_TRY(choose(d, r, n, &c));
-        ax_generate_scores_drop(d);
+        drop_scores(d);
         ax_results_drop(&d->results);
     }
     return AX_OK;
@@ -504,7 +487,7 @@ static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs
 /* Waits for the results of this pass and of those before that have not been read. */
 static enum ax_status settle(struct ax_generator *d) {
     AX_TRY(ax_results_read(&d->results));
-    return ax_generate_scores_settle(d);
+    return settle_scores(d);
 }
 
 static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs, bool *ends) {
@@ -512,12 +495,12 @@ static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs
     struct ax_choice c = {.logprobs = logprobs};
     int64_t n;
     bool full;
-    AX_TRY(run_pass(d, 0, &n, r->lanes, ends));
+    AX_TRY(ax_generate_run_pass(d, 0, &n, r->lanes, ends));
     if (*ends)
         return AX_OK;
     if (n > 0)
         AX_TRY(choose(d, r, n, &c));
-    ax_generate_scores_end(d, &full);
+    end_scored(d, &full);
     if (n > 0 || full)
         AX_TRY(settle(d));
     count(d, r, n, ax_clock_now() - start);
@@ -544,7 +527,7 @@ static void begin(struct ax_generator *d, int64_t n, struct ax_sequence *seqs, b
     struct ax_generate_queue *u = &d->work->queue;
     int64_t first;
     *u = (struct ax_generate_queue){.n = n, .seqs = seqs, .waiting = waiting};
-    ax_generate_deal(d, n, &first, &u->n_waiting);
+    deal_sequences(d, n, &first, &u->n_waiting);
     for (int64_t i = first; i < first + u->n_waiting; i++) {
         waiting[i] = true;
         seqs[i].n_new = 0;
@@ -565,9 +548,9 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
         AX_TRY(step(d, r, logprobs, &ends));
     }
     end(d);
-    if (ax_generate_scores_pending(d))
+    if (scores_pending(d))
         AX_TRY(settle(d));
-    return ax_generate_share(d, n, seqs, &before);
+    return share_sequences(d, n, seqs, &before);
 }
 
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
@@ -584,7 +567,7 @@ done:
         d->lanes[i].seq = NULL;
     if (st != AX_OK) {
         ax_generator_forget(d); /* a pass may have ended half way */
-        ax_generate_scores_drop(d);
+        drop_scores(d);
         ax_results_drop(&d->results);
     }
     ax_free(waiting);

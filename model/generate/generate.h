@@ -24,8 +24,7 @@
  * Sharded weights are gathered once, when the generator is created, if training needs as much memory
  * as that takes; else in each pass.
  *
- * Read generate.c, then generate_lanes.c and sample.c; for scoring, generate_scores.c and score.c; for
- * meshes, generate_ranks.c. */
+ * Read generate.c, then generate_pass.c and sample.c; for scoring, score.c. */
 #ifndef AX_MODEL_GENERATE_GENERATE_H
 #define AX_MODEL_GENERATE_GENERATE_H
 

@@ -1,0 +1,665 @@
+/* Lanes, and a pass of the model over their pending tokens, up to the requested logits and scores: assigns
+ * sequences to lanes, reuses keys and values of other lanes, and makes room in the cache. */
+#include "model/generate/generate_pass.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/parts/head.h"
+
+/* ---- lanes: room in the cache ---- */
+
+/* The lane for a sequence, and the lane with which it shares tokens. */
+struct ax_lane_place {
+    int lane; /* −1: none yet */
+    int from;
+    int64_t shared;
+};
+
+/* Idle lanes keep their blocks for sequences that begin alike, until others need
+ * them; where that is not enough, an active sequence waits again and is later computed again.
+ *
+ * This ends: the first of the active sequences is never put back while there are others, alone it has
+ * room to its end, and nobody is put back unless another one has grown. Tokens that were chosen are
+ * kept, and random numbers belong to positions, so nothing of this can be seen in the results. */
+
+/* The longest one loses its last block first: what lanes begin with is more likely to be of use. */
+static int longest_idle(const struct ax_generator *d) {
+    int longest = -1;
+    int64_t most = 0;
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (!d->lanes[i].seq && d->cache.length[i] > most) {
+            longest = i;
+            most = d->cache.length[i];
+        }
+    return longest;
+}
+
+/* Makes n blocks free, if necessary by taking them from idle lanes; false if those do not
+ * suffice. */
+static bool make_room(struct ax_generator *d, int64_t n) {
+    while (d->cache.n_free < n) {
+        const int lane = longest_idle(d);
+        if (lane < 0)
+            return false;
+        ax_kvcache_shorten(&d->cache, lane);
+    }
+    return true;
+}
+
+/* Notes the first n blocks of a lane as held. */
+static void hold_blocks(const struct ax_generator *d, int lane, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        d->work->held[d->cache.table[lane * d->cache.columns + i]] = true;
+}
+
+/* Blocks of a sequence of n tokens, and one to grow. */
+static int64_t blocks_to_grow(const struct ax_generator *d, int64_t n) {
+    const int64_t blocks = ax_kvcache_blocks(n);
+    return blocks < d->cache.columns ? blocks + 1 : blocks;
+}
+
+/* True if the blocks suffice for the sequence and all active ones to continue for a block each, or
+ * to their ends. */
+static bool has_room_for(const struct ax_generator *d, const struct ax_sequence *s,
+                         const struct ax_lane_place *p) {
+    const struct ax_kvcache *c = &d->cache;
+    const int64_t shared = p->shared / AX_KV_BLOCK;
+    int64_t needs = blocks_to_grow(d, ax_sequence_length(s)) - shared, others = c->n_blocks;
+    memset(d->work->held, 0, (size_t)c->n_blocks * sizeof *d->work->held);
+    hold_blocks(d, p->from, shared);
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        const struct ax_lane *l = &d->lanes[i];
+        if (!l->seq)
+            continue;
+        const int64_t own = ax_kvcache_blocks(c->length[i]);
+        hold_blocks(d, i, own);
+        needs += blocks_to_grow(d, l->known) - own;
+    }
+    for (int64_t i = 0; i < c->n_blocks; i++)
+        others -= d->work->held[i];
+    return others >= needs;
+}
+
+/* Puts the last of the active sequences back into the queue; its lane becomes idle. */
+static void put_back(struct ax_generator *d) {
+    struct ax_generate_queue *u = &d->work->queue;
+    struct ax_lane *last = NULL;
+    int active = 0;
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        struct ax_lane *l = &d->lanes[i];
+        active += l->seq != NULL;
+        if (l->seq && (!last || l->seq > last->seq))
+            last = l;
+    }
+    AX_ASSERT(active > 1);
+    u->waiting[last->seq - u->seqs] = true;
+    u->n_waiting++;
+    last->seq = NULL;
+    d->counters.put_back++;
+}
+
+/* ---- lanes: assigning ---- */
+
+/* Sharing fewer tokens than this with another lane is not worth the calls. */
+#define FEW 16
+
+static enum ax_status create_lanes(struct ax_generator *d) {
+    const size_t cap = (size_t)d->cap, V = (size_t)d->model->arch.vocab_size;
+    AX_TRY(ax_alloc(&d->lanes, (size_t)d->o.n_seqs, sizeof *d->lanes));
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        struct ax_lane *l = &d->lanes[i];
+        AX_TRY(ax_alloc(&l->ids, cap, sizeof *l->ids));
+        if (!ax_sampling_penalises(&d->o.sampling))
+            continue;
+        AX_TRY(ax_alloc(&l->context, cap, sizeof *l->context));
+        AX_TRY(ax_alloc(&l->seen, (V + 63) / 64, sizeof *l->seen));
+    }
+    return AX_OK;
+}
+
+static void free_lanes(struct ax_generator *d) {
+    for (int i = 0; d->lanes && i < d->o.n_seqs; i++) {
+        ax_free(d->lanes[i].ids);
+        ax_free(d->lanes[i].context);
+        ax_free(d->lanes[i].seen);
+    }
+    ax_free(d->lanes);
+}
+
+/* Adds a token to the context, once. */
+static void note_token(struct ax_lane *l, int32_t id) {
+    if (!l->seen || l->seen[id / 64] >> (id % 64) & 1)
+        return;
+    l->seen[id / 64] |= (uint64_t)1 << (id % 64);
+    l->context[l->n_context++] = id;
+}
+
+/* True if a sequence must compute all its keys again when its row length changes, because keys
+ * depend on it: with longrope, at the original length. */
+static bool lane_remakes(const struct ax_generator *d) {
+    return d->model->arch.rope.kind == AX_ROPE_LONGROPE;
+}
+
+/* The sequence length that rope assumes for a lane with this many tokens. The frequencies of
+ * dynamic rope depend on the sequence's length once that exceeds max_position_embeddings, so
+ * sequences of different lengths share neither passes nor keys. Other rope kinds always use the
+ * same length. */
+static int64_t lane_row_length(const struct ax_generator *d, int64_t known) {
+    return ax_rope_length(&d->model->arch.rope, known);
+}
+
+void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id) {
+    AX_ASSERT(l->known < d->cap);
+    l->ids[l->known++] = id;
+    note_token(l, id);
+    const int64_t lane = l - d->lanes;
+    if (lane_remakes(d) && lane_row_length(d, l->known) != lane_row_length(d, l->known - 1))
+        while (d->cache.length[lane] > 0)
+            ax_kvcache_shorten(&d->cache, lane);
+}
+
+/* True if the lane or the prompt is so long that its keys depend on the sequence's length. */
+static bool keys_differ(const struct ax_generator *d, const struct ax_lane *l,
+                        const struct ax_sequence *s) {
+    const int64_t least = lane_row_length(d, 0);
+    return lane_row_length(d, l->known) != least ||
+           lane_row_length(d, ax_sequence_length(s)) != least;
+}
+
+static int32_t token_of(const struct ax_sequence *s, int64_t i) {
+    return i < s->n_prompt ? s->prompt[i] : s->tokens[i - s->n_prompt];
+}
+
+/* Number of leading tokens that the sequence shares with the first n of the lane, without its last,
+ * or those that are scored, which must go through the model for their logits. */
+static int64_t common_tokens(const struct ax_generator *d, const struct ax_lane *l, int64_t n,
+                             const struct ax_sequence *s) {
+    if (keys_differ(d, l, s))
+        return 0;
+    const int64_t rest = ax_sequence_length(s) - (s->n_scored > 0 ? s->n_scored : 1);
+    const int64_t most = n < rest ? n : rest;
+    int64_t i = 0;
+    while (i < most && l->ids[i] == token_of(s, i))
+        i++;
+    return i;
+}
+
+static struct ax_lane_place find_place(const struct ax_generator *d, const struct ax_sequence *s) {
+    struct ax_lane_place p = {.lane = -1};
+    int64_t in_lane = -1, least = 0, elsewhere = 0, coming = 0;
+    int from = 0;
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        const struct ax_lane *l = &d->lanes[i];
+        const int64_t length = d->cache.length[i], n = common_tokens(d, l, length, s);
+        if (n > elsewhere) {
+            elsewhere = n;
+            from = i;
+        }
+        const int64_t soon = l->seq ? common_tokens(d, l, l->known, s) : 0;
+        coming = soon > coming ? soon : coming;
+        /* among idle lanes, the one that shares most, then the one that loses least */
+        if (!l->seq && (n > in_lane || (n == in_lane && length < least))) {
+            p.lane = p.from = i;
+            p.shared = in_lane = n;
+            least = length;
+        }
+    }
+    if (elsewhere >= p.shared + FEW) {
+        p.from = from;
+        p.shared = elsewhere;
+    }
+    if (coming >= p.shared + FEW) /* more is being computed in another lane: wait for it */
+        p.lane = -1;
+    return p;
+}
+
+static enum ax_status check_sequence(const struct ax_generator *d, int64_t index,
+                                     const struct ax_sequence *s) {
+    if (s->n_prompt < 1 || s->n_prompt > d->o.max_prompt)
+        return ax_error(AX_ERR_DATA, "generation: prompt %lld has %lld tokens; expected 1 to %lld",
+                        (long long)index, (long long)s->n_prompt, (long long)d->o.max_prompt);
+    AX_ASSERT(s->n_scored <= s->n_prompt && (s->n_scored == 0 || d->o.scoring));
+    for (int64_t i = 0; i < s->n_prompt; i++)
+        if (s->prompt[i] < 0 || s->prompt[i] >= d->model->arch.vocab_size)
+            return ax_error(AX_ERR_DATA,
+                            "generation: prompt %lld, token %lld: id %d is outside the vocabulary "
+                            "of %lld",
+                            (long long)index, (long long)i, s->prompt[i],
+                            (long long)d->model->arch.vocab_size);
+    for (int64_t i = 0; i < s->n_scored; i++)
+        if (s->scored[i] < 0 || s->scored[i] >= d->model->arch.vocab_size)
+            return ax_error(AX_ERR_DATA,
+                            "generation: prompt %lld is continued by id %d, which is outside the "
+                            "vocabulary of %lld",
+                            (long long)index, s->scored[i], (long long)d->model->arch.vocab_size);
+    return AX_OK;
+}
+
+static enum ax_status settle_on_lane(struct ax_generator *d, struct ax_sequence *s,
+                                     struct ax_lane_place p) {
+    struct ax_lane *l = &d->lanes[p.lane];
+    const int64_t before = d->cache.shared;
+    AX_TRY(ax_kvcache_fork(&d->cache, d->model->rt->q, p.from, p.lane, p.shared));
+    l->seq = s;
+    l->known = l->n_context = 0;
+    if (l->seen)
+        memset(l->seen, 0, ((size_t)d->model->arch.vocab_size + 63) / 64 * sizeof *l->seen);
+    for (int64_t i = 0; i < ax_sequence_length(s); i++)
+        ax_lane_push(d, l, token_of(s, i));
+    s->greedy = true;
+    d->counters.shared_tokens += p.shared;
+    d->counters.shared_blocks += d->cache.shared - before;
+    return AX_OK;
+}
+
+static bool any_idle(const struct ax_generator *d) {
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (!d->lanes[i].seq)
+            return true;
+    return false;
+}
+
+/* In their order: one that there is no room for lets those after it wait, too. */
+enum ax_status ax_lanes_admit(struct ax_generator *d) {
+    struct ax_generate_queue *u = &d->work->queue;
+    for (int64_t i = 0; u->n_waiting > 0 && i < u->n && any_idle(d); i++) {
+        if (!u->waiting[i])
+            continue;
+        if (!make_room(d, 1)) /* a copy of the last block that is shared */
+            break;
+        const struct ax_lane_place p = find_place(d, &u->seqs[i]);
+        if (p.lane < 0)
+            continue;
+        AX_TRY(check_sequence(d, i, &u->seqs[i]));
+        if (!has_room_for(d, &u->seqs[i], &p))
+            break;
+        AX_TRY(settle_on_lane(d, &u->seqs[i], p));
+        u->waiting[i] = false;
+        u->n_waiting--;
+    }
+    return AX_OK;
+}
+
+/* ---- scored tokens ---- */
+
+#define WINDOW 128 /* rows of logits at a time */
+
+static int64_t window_of(const struct ax_generator *d) {
+    return d->o.pass_tokens < WINDOW ? d->o.pass_tokens : WINDOW;
+}
+
+static enum ax_status create_scores(struct ax_generator *d, struct ax_stack *stack) {
+    const int64_t T = d->o.pass_tokens, window = window_of(d);
+    const size_t passes = AX_SCORE_PASSES, windows = (size_t)((T + window - 1) / window);
+    AX_TRY(ax_alloc(&d->scores, 1, sizeof *d->scores));
+    struct ax_generate_scores *s = d->scores;
+    ax_scorer_create(&s->scorer, d->model, stack, window);
+    s->rows = ax_tensor_1d(AX_I32, NULL, T);
+    s->labels = ax_tensor_1d(AX_I32, NULL, T);
+    s->rows.data = ax_stack_push(stack, "scored tokens", ax_tensor_bytes(&s->rows));
+    s->labels.data = ax_stack_push(stack, "scored tokens", ax_tensor_bytes(&s->labels));
+    AX_TRY(ax_alloc(&s->host_rows, (size_t)T, sizeof *s->host_rows));
+    AX_TRY(ax_alloc(&s->host_labels, (size_t)T, sizeof *s->host_labels));
+    AX_TRY(ax_alloc(&s->pending, passes * (size_t)T, sizeof *s->pending));
+    AX_TRY(ax_alloc(&s->windows, passes * windows, sizeof *s->windows));
+    return ax_alloc(&s->ended, passes * (size_t)d->o.n_seqs, sizeof(struct ax_sequence *));
+}
+
+static void free_scores(struct ax_generator *d) {
+    struct ax_generate_scores *s = d->scores;
+    if (!s)
+        return;
+    ax_free(s->host_rows);
+    ax_free(s->host_labels);
+    ax_free(s->pending);
+    ax_free(s->windows);
+    ax_free(s->ended);
+    ax_free(s);
+}
+
+/* The rows of this pass after which a token is scored. */
+static int64_t list_scored(struct ax_generator *d) {
+    const struct ax_generate_work *w = d->work;
+    struct ax_generate_scores *s = d->scores;
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->n_docs; i++) {
+        struct ax_sequence *seq = d->lanes[w->lane[i]].seq;
+        const int64_t start = d->cache.length[w->lane[i]]; /* its first position */
+        for (int64_t k = 0; seq->n_scored > 0 && k < w->n[i]; k++) {
+            const int64_t at = start + k - (seq->n_prompt - seq->n_scored);
+            if (at < 0)
+                continue;
+            s->host_rows[n] = w->cu[i] + (int32_t)k;
+            s->host_labels[n] = seq->scored[at];
+            s->pending[s->n_pending + n] =
+                (struct ax_pending_score){.seq = seq,
+                                          .at = at,
+                                          .label = seq->scored[at],
+                                          .row = (int32_t)(n % window_of(d)),
+                                          .window = s->n_windows + n / window_of(d)};
+            n++;
+        }
+    }
+    return n;
+}
+
+/* Lists the tokens of the next pass that are to be scored; returns how many windows they take. */
+static int64_t list_scores(struct ax_generator *d) {
+    struct ax_generate_scores *s = d->scores;
+    if (!s)
+        return 0;
+    if (ax_runtime_planning(d->model->rt)) {
+        s->n_listed = d->work->n_tokens < window_of(d) ? d->work->n_tokens : window_of(d);
+        return 1;
+    }
+    s->n_listed = list_scored(d);
+    return (s->n_listed + window_of(d) - 1) / window_of(d);
+}
+
+/* Window k of the pass; if only other ranks have that many, a row without a label. */
+static enum ax_status score_window(struct ax_generator *d, struct ax_pass *p, int64_t k) {
+    struct ax_generate_scores *s = d->scores;
+    const int64_t window = window_of(d), left = s->n_listed - k * window;
+    const int64_t from = left > 0 ? k * window : 0, n = left <= 0       ? 1
+                                                        : left < window ? left
+                                                                        : window;
+    const struct ax_tensor rows = ax_tensor_rows(&s->rows, from, n),
+                           labels = ax_tensor_rows(&s->labels, from, n);
+    return ax_scorer_run(&s->scorer, p, &rows, &labels, &d->results, &s->windows[s->n_windows++]);
+}
+
+/* Scores the listed tokens, in `windows` windows (while planning: any number of rows). */
+static enum ax_status score_pass(struct ax_generator *d, struct ax_pass *p, int64_t windows) {
+    struct ax_generate_scores *s = d->scores;
+    struct ax_queue *q = d->model->rt->q;
+    if (!s)
+        return AX_OK;
+    s->n_passes += windows > 0 || s->n_passes > 0;
+    if (windows > 0 && !ax_runtime_planning(d->model->rt)) {
+        const size_t bytes = (size_t)(s->n_listed > 0 ? s->n_listed : 1) * sizeof *s->host_rows;
+        if (s->n_listed == 0) {
+            s->host_rows[0] = 0;
+            s->host_labels[0] = -1;
+        }
+        AX_TRY(ax_queue_write(q, s->rows.data, s->host_rows, bytes));
+        AX_TRY(ax_queue_write(q, s->labels.data, s->host_labels, bytes));
+        s->n_pending += s->n_listed;
+    }
+    for (int64_t k = 0; k < windows; k++)
+        AX_TRY(score_window(d, p, k));
+    return AX_OK;
+}
+
+/* ---- memory of a pass ---- */
+
+static enum ax_status create_work(struct ax_generator *d) {
+    const size_t T = (size_t)d->o.pass_tokens, S = (size_t)d->o.n_seqs;
+    AX_TRY(ax_alloc(&d->work, 1, sizeof *d->work));
+    struct ax_generate_work *w = d->work;
+    AX_TRY(ax_alloc(&w->tokens, T, sizeof *w->tokens));
+    AX_TRY(ax_alloc(&w->positions, T, sizeof *w->positions));
+    AX_TRY(ax_alloc(&w->cu, S + 1, sizeof *w->cu));
+    AX_TRY(ax_alloc(&w->lane, S, sizeof *w->lane));
+    AX_TRY(ax_alloc(&w->n, S, sizeof *w->n));
+    AX_TRY(ax_alloc(&w->held, (size_t)d->cache.n_blocks, sizeof *w->held));
+    return ax_alloc(&w->row, S, sizeof *w->row);
+}
+
+static void free_work(struct ax_generator *d) {
+    struct ax_generate_work *w = d->work;
+    if (!w)
+        return;
+    ax_free(w->tokens);
+    ax_free(w->positions);
+    ax_free(w->cu);
+    ax_free(w->lane);
+    ax_free(w->n);
+    ax_free(w->held);
+    ax_free(w->row);
+    ax_free(w);
+}
+
+static void allocate_pass(struct ax_generator *d, struct ax_stack *stack) {
+    const struct ax_model *m = d->model;
+    const int64_t n = d->o.n_seqs;
+    ax_batch_allocate(&d->batch, stack, d->o.pass_tokens, n, d->cap, 1, 0);
+    d->logits = ax_tensor_2d(m->accum, NULL, n, m->lm_head->local_shape[0]);
+    d->hidden = ax_tensor_2d(m->dtype, NULL, n, m->arch.hidden_size);
+    d->logits.data = ax_stack_push(stack, "decode logits", ax_tensor_bytes(&d->logits));
+    d->hidden.data = ax_stack_push(stack, "decode hidden", ax_tensor_bytes(&d->hidden));
+    d->rows = ax_tensor_1d(AX_I32, NULL, n);
+    d->rows.data = ax_stack_push(stack, "decode rows", ax_tensor_bytes(&d->rows));
+}
+
+enum ax_status ax_generate_pass_create(struct ax_generator *d, struct ax_stack *stack) {
+    allocate_pass(d, stack);
+    if (d->o.scoring)
+        AX_TRY(create_scores(d, stack));
+    AX_TRY(create_lanes(d));
+    return create_work(d);
+}
+
+void ax_generate_pass_free(struct ax_generator *d) {
+    free_work(d);
+    free_lanes(d);
+    free_scores(d);
+}
+
+/* ---- a pass: what its ranks agree on ---- */
+
+/* A rank's needs in the next pass; after agree_on_pass, those of all ranks that compute it
+ * together. */
+struct pass_need {
+    int64_t tokens; /* pending tokens, 0: none; afterwards including padding */
+    bool stop;      /* a rank was asked to end */
+    bool logits;
+    int64_t windows; /* windows of scores */
+};
+
+/* The ranks that compute one pass: those of tp, or all if data ranks gather weights from each other. */
+static enum ax_role together(const struct ax_generator *d) {
+    return d->model->rt->mesh.size[AX_ROLE_FSDP] > 1 ? AX_ROLE_WORLD : AX_ROLE_TP;
+}
+
+int64_t ax_generate_pad(const struct ax_generator *d, int64_t n) {
+    const int tp = d->model->rt->mesh.size[AX_ROLE_TP];
+    return (n + tp - 1) / tp * tp;
+}
+
+static enum ax_status agree_on_pass(struct ax_generator *d, struct pass_need *n) {
+    struct ax_runtime *rt = d->model->rt;
+    double most[] = {(double)n->tokens, n->stop ? 1 : 0, n->logits ? 1 : 0, (double)n->windows};
+    if (rt->mesh.size[together(d)] > 1 && !ax_runtime_planning(rt)) {
+        AX_TRY(ax_runtime_combine(rt, together(d), AX_MAX, most, 4));
+        *n = (struct pass_need){.tokens = (int64_t)most[0],
+                                .stop = most[1] > 0,
+                                .logits = most[2] > 0,
+                                .windows = (int64_t)most[3]};
+    }
+    n->tokens = ax_generate_pad(d, n->tokens);
+    return AX_OK;
+}
+
+/* ---- a pass: what goes in ---- */
+
+static void add_piece(struct ax_generator *d, int lane, int64_t n) {
+    struct ax_generate_work *w = d->work;
+    const int64_t from = d->cache.length[lane];
+    memcpy(w->tokens + w->n_tokens, d->lanes[lane].ids + from, (size_t)n * sizeof *w->tokens);
+    for (int64_t i = 0; i < n; i++)
+        w->positions[w->n_tokens + i] = (int32_t)(from + i);
+    w->n_tokens += n;
+    w->lane[w->n_docs] = lane;
+    w->n[w->n_docs++] = n;
+    w->cu[w->n_docs] = (int32_t)w->n_tokens;
+}
+
+/* Tokens of the lane that come next, of one length for rope: that of the prompt, or of the sequence
+ * when a token had been chosen, as that was when it went through the model for the first time. */
+static int64_t pending_tokens(const struct ax_generator *d, int lane, int64_t *row_length) {
+    const struct ax_lane *l = &d->lanes[lane];
+    const int64_t start = d->cache.length[lane];
+    if (!l->seq)
+        return 0;
+    if (lane_remakes(d)) {
+        *row_length = lane_row_length(d, l->known);
+        return l->known - start;
+    }
+    int64_t end = start < l->seq->n_prompt ? l->seq->n_prompt : start + 1;
+    *row_length = lane_row_length(d, end);
+    while (end < l->known && lane_row_length(d, end + 1) == *row_length)
+        end++;
+    return end - start;
+}
+
+/* The shortest of the sequences with pending tokens: it may catch up with the others and then share
+ * passes with them. */
+static int64_t shortest_row(const struct ax_generator *d) {
+    int64_t least = INT64_MAX, length;
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (pending_tokens(d, i, &length) > 0 && length < least)
+            least = length;
+    return least;
+}
+
+/* Active sequences first, one token each, which always fit; then prompts. All of one length if rope
+ * depends on it. */
+static void collect_pieces(struct ax_generator *d) {
+    struct ax_generate_work *w = d->work;
+    w->n_docs = w->n_tokens = 0;
+    w->cu[0] = 0;
+    w->row_length = shortest_row(d);
+    for (int prompts = 0; prompts < 2; prompts++) {
+        for (int i = 0; i < d->o.n_seqs; i++) {
+            int64_t length = 0;
+            const int64_t n = pending_tokens(d, i, &length), left = d->o.pass_tokens - w->n_tokens;
+            if (length != w->row_length)
+                continue;
+            if (left > 0 && (prompts ? n > 1 : n == 1))
+                add_piece(d, i, n < left ? n : left);
+        }
+    }
+}
+
+static int64_t blocks_needed(const struct ax_generator *d) {
+    const struct ax_generate_work *w = d->work;
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->n_docs; i++)
+        n += ax_kvcache_needs(&d->cache, w->lane[i], w->n[i]);
+    return n;
+}
+
+static void collect_in_room(struct ax_generator *d) {
+    for (collect_pieces(d); !make_room(d, blocks_needed(d)); collect_pieces(d))
+        put_back(d);
+}
+
+/* For planning: T tokens, spread over as many lanes as they reach. */
+static void collect_planned(struct ax_generator *d, int64_t T) {
+    struct ax_generate_work *w = d->work;
+    const int64_t S = d->o.n_seqs < T ? d->o.n_seqs : T;
+    w->n_docs = w->n_tokens = w->row_length = 0;
+    memset(d->cache.length, 0, (size_t)d->o.n_seqs * sizeof *d->cache.length);
+    for (int i = 0; i < S; i++)
+        add_piece(d, i, T / S + (i < T % S));
+}
+
+/* Tokens of one document, at most: a plan covers passes of one document too. */
+static int64_t most_tokens(const struct ax_generator *d) {
+    const struct ax_generate_work *w = d->work;
+    int64_t most = ax_runtime_planning(d->model->rt) ? w->T : 1;
+    for (int64_t i = 0; i < w->n_docs; i++)
+        most = w->n[i] > most ? w->n[i] : most;
+    return most;
+}
+
+static enum ax_status send_pass(struct ax_generator *d) {
+    const struct ax_generate_work *w = d->work;
+    struct ax_queue *q = d->model->rt->q;
+    struct ax_batch *b = &d->batch;
+    for (int64_t t = w->n_tokens; t < w->T; t++)
+        w->tokens[t] = w->positions[t] = 0;
+    b->T = w->T;
+    b->max_queries = most_tokens(d);
+    b->n_tokens = w->n_tokens;
+    b->n_docs = w->n_docs;
+    b->max_position = w->row_length - 1;
+    b->tokens.shape[0] = b->positions.shape[0] = w->T;
+    b->cu_seqlens.shape[0] = b->runs[0].cu_q.shape[0] = b->runs[0].cu_k.shape[0] = w->n_docs + 1;
+    const size_t bytes = (size_t)w->T * sizeof *w->tokens;
+    AX_TRY(ax_queue_write(q, b->tokens.data, w->tokens, bytes));
+    AX_TRY(ax_queue_write(q, b->positions.data, w->positions, bytes));
+    AX_TRY(ax_queue_write(q, b->cu_seqlens.data, w->cu, (size_t)(w->n_docs + 1) * sizeof *w->cu));
+    return ax_kvcache_advance(&d->cache, q, w->T, w->n_docs, w->lane, w->n);
+}
+
+/* ---- a pass: what comes out ---- */
+
+/* Requests logits for the last row of every document that ends where its lane's tokens end, unless
+ * it is scored. */
+static void list_rows(struct ax_generator *d, int32_t *lanes) {
+    struct ax_generate_work *w = d->work;
+    w->n_rows = 0;
+    for (int64_t i = 0; i < w->n_docs; i++) {
+        const int lane = w->lane[i];
+        const struct ax_lane *l = &d->lanes[lane];
+        if (!ax_runtime_planning(d->model->rt) &&
+            (d->cache.length[lane] + w->n[i] < l->known || l->seq->n_scored > 0))
+            continue;
+        lanes[w->n_rows] = lane;
+        w->row[w->n_rows++] = w->cu[i + 1] - 1;
+    }
+}
+
+/* Logits of the rows. If only other ranks have any, of row 0, for nobody. */
+static enum ax_status make_logits(struct ax_generator *d, struct ax_pass *p) {
+    struct ax_generate_work *w = d->work;
+    const int64_t n = w->n_rows > 0 ? w->n_rows : 1;
+    const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, n);
+    const struct ax_tensor rows = ax_tensor_rows(&d->rows, 0, n);
+    if (w->n_rows == 0)
+        w->row[0] = 0;
+    AX_TRY(ax_queue_write(d->model->rt->q, rows.data, w->row, ax_tensor_bytes(&rows)));
+    return ax_pass_logits_of(p, &rows, &d->hidden, &logits);
+}
+
+static enum ax_status forward_pass(struct ax_generator *d, const struct pass_need *need) {
+    struct ax_pass p = {.model = d->model,
+                        .batch = &d->batch,
+                        .slot = &d->slot,
+                        .recompute = AX_RECOMPUTE_INFERENCE,
+                        .inv_temperature =
+                            d->o.score_temperature > 0 ? 1 / d->o.score_temperature : 1,
+                        .sampling = d->o.sampling,
+                        .cache = &d->cache};
+    AX_TRY(ax_pass_begin(&p));
+    AX_TRY(ax_pass_forward_all(&p));
+    if (need->logits)
+        AX_TRY(make_logits(d, &p));
+    AX_TRY(score_pass(d, &p, need->windows));
+    ax_pass_end(&p);
+    return AX_OK;
+}
+
+enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
+                                    int32_t *lanes, bool *ends) {
+    struct ax_generate_work *w = d->work;
+    if (planned > 0)
+        collect_planned(d, planned);
+    else
+        collect_in_room(d);
+    list_rows(d, lanes);
+    struct pass_need need = {.tokens = w->n_tokens,
+                             .stop = planned == 0 && d->o.stop_now && d->o.stop_now(d->o.ctx),
+                             .logits = w->n_rows > 0,
+                             .windows = list_scores(d)};
+    AX_TRY(agree_on_pass(d, &need));
+    *n_rows = w->n_rows;
+    w->T = need.tokens;
+    *ends = need.tokens == 0 || need.stop;
+    if (*ends)
+        return AX_OK;
+    AX_TRY(send_pass(d));
+    return forward_pass(d, &need);
+}

@@ -1,0 +1,81 @@
+/* Private to generate.c: lanes of a generator, and passes over their pending tokens. */
+#ifndef AX_MODEL_GENERATE_GENERATE_PASS_H
+#define AX_MODEL_GENERATE_GENERATE_PASS_H
+
+#include "model/generate/generate.h"
+#include "model/generate/score.h"
+
+/* The cache holds ids[0 … length); the tokens from there to `known` go through the model next. */
+struct ax_lane {
+    struct ax_sequence *seq; /* NULL: idle */
+    int32_t *ids;            /* [cap] */
+    int64_t known;
+    /* with a repetition penalty: the distinct tokens of ids[0 … known) */
+    int32_t *context; /* [cap] */
+    int64_t n_context;
+    uint64_t *seen; /* bit per token of the vocabulary */
+};
+/* Tokens of a sequence, chosen ones included. */
+static inline int64_t ax_sequence_length(const struct ax_sequence *s) {
+    return s->n_prompt + s->n_new;
+}
+
+/* The sequences of a call of ax_generate. */
+struct ax_generate_queue {
+    int64_t n, n_waiting;
+    struct ax_sequence *seqs;
+    bool *waiting; /* [n]: this rank's sequences that have not begun or were put back */
+};
+
+/* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
+struct ax_generate_work {
+    struct ax_generate_queue queue;
+    bool *held;                  /* [blocks], see generate_pass.c */
+    int32_t *tokens, *positions; /* [pass_tokens] */
+    int32_t *cu;                 /* [n_seqs + 1] */
+    int32_t *lane;               /* [n_seqs]: lane of each document */
+    int64_t *n;                  /* [n_seqs]: tokens of each document */
+    int32_t *row;                /* [n_seqs]: row of the batch for each row of the logits */
+    int64_t n_docs, n_tokens, n_rows;
+    int64_t T;          /* n_tokens and padding */
+    int64_t row_length; /* sequence length for rope */
+};
+
+/* A token whose score is in the results: row `row` of window `window`. */
+struct ax_pending_score {
+    struct ax_sequence *seq;
+    int64_t at; /* which of its scored tokens */
+    int32_t label, row;
+    int64_t window;
+};
+
+/* Scored tokens: a pass adds theirs to the results on the device; once the host has read them, they go to
+ * their sequences. */
+struct ax_generate_scores {
+    struct ax_scorer scorer;
+    struct ax_tensor rows, labels;    /* device i32 [pass_tokens] of this pass */
+    int32_t *host_rows, *host_labels; /* [pass_tokens] */
+    struct ax_pending_score *pending; /* [AX_SCORE_PASSES · pass_tokens] */
+    struct ax_scores *windows;        /* [AX_SCORE_PASSES · windows of a pass] */
+    struct ax_sequence **ended;       /* [AX_SCORE_PASSES · n_seqs] */
+    int64_t n_listed;                 /* of the pass */
+    int64_t n_pending, n_windows, n_ended, n_passes;
+};
+
+/* Memory of lanes, passes and scores: on the device from `stack`, the scratch stack of the rollout phase.
+ * The cache must exist. _free is safe after an error of _create. */
+enum ax_status ax_generate_pass_create(struct ax_generator *d, struct ax_stack *stack);
+void ax_generate_pass_free(struct ax_generator *d);
+/* n rounded up to a number of tokens that a pass can have. */
+int64_t ax_generate_pad(const struct ax_generator *d, int64_t n);
+/* Puts waiting sequences on idle lanes, as long as there is room. */
+enum ax_status ax_lanes_admit(struct ax_generator *d);
+/* Appends a token to the lane. */
+void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
+/* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many lanes then
+ * have logits; lanes[i] is the lane of row i. *ends instead: nothing is pending, or a rank was
+ * interrupted. Does not wait. */
+enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
+                                    int32_t *lanes, bool *ends);
+
+#endif
